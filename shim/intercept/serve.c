@@ -57,7 +57,7 @@ ac_served_t ac_serve(ac_thread_t *thread, ac_context_t *context, unsigned module
         status = alloc(thread, context, cache, module, from, bytes, false, address);
         if (status == AC_OOM && ac_mempools_yield(context->cuda.device))
             status = alloc(thread, context, cache, module, from, bytes, false, address);
-        if (ac_process_config()->expandable_segments)
+        if (ac_process_config()->expandable_segments == AC_PAGES_ON)
             say_refused(context);
     }
     if (status == AC_OK)

@@ -89,6 +89,8 @@ void ac_thread_forget(void) {
     ac_thread_t *thread = ac_thread_tls;
     if (thread) {
         thread->known = thread->runtime = NULL;
+        if (!AC_FAILPOINT(pinned_path_kept))
+            thread->pinned.context = NULL;
         ac_thread_clear_fast(thread);
     }
 }

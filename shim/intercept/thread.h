@@ -47,6 +47,16 @@ typedef struct {
     uint64_t clock; /* while it shows this, there is nothing to do but the call (fence.h) */
 } ac_submit_path_t;
 
+/* What requests for pinned memory of the thread come to, by function of the runtime and flags
+ * (pinned_runtime.c). */
+enum { AC_PINNED_PLAIN, AC_PINNED_FLAGGED, AC_PINNED_FUNCTIONS, AC_PINNED_FLAGS = 8 };
+typedef struct {
+    struct ac_context *context; /* NULL: nothing is known */
+    const struct ac_runtime *runtime;
+    uint64_t generation;
+    uint32_t kind[AC_PINNED_FUNCTIONS][AC_PINNED_FLAGS]; /* of ac_host_key_t, plus 1; 0: not seen */
+} ac_pinned_path_t;
+
 enum { AC_SUBMIT_PATH_BITS = 6, AC_SUBMIT_PATHS = 1 << AC_SUBMIT_PATH_BITS };
 
 typedef struct ac_thread {
@@ -76,6 +86,11 @@ typedef struct ac_thread {
     uint32_t calls;         /* of the timed hooks: one in AC_SAMPLE is timed */
     uint64_t given_back;    /* ac_given_back before the call that may be tried again */
     struct ac_thread *next; /* spare records */
+    ac_pinned_path_t pinned;
+    struct {
+        struct ac_context *context; /* NULL: none came */
+        uint32_t kind;
+    } pinned_seen;                 /* the newest request that came by a driver hook */
     ac_fast_t page[AC_FAST_PAGES]; /* of code that called before, by its number */
     ac_submit_path_t path[AC_SUBMIT_PATHS];
     ac_submitter_t submitter; /* last: outlives the thread, with the record */

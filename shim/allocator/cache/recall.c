@@ -59,6 +59,13 @@ static bool tidy(ac_cache_t *cache) {
     for (unsigned i = 0; i < n; i++) /* not before: who is beside it changes under the lock */
         ac_block_touch_neighbours(cache->loose[i]);
     for (unsigned i = 0; i < n; i++) {
+        if (ac_block_waits_cached(cache->loose[i])) {
+            ac_cache_leave_waiting(cache, cache->loose[i],
+                                   AC_FAILPOINT(loose_not_awaited)
+                                       ? UINT64_MAX
+                                       : ac_fence_reached(cache->timeline, false));
+            continue;
+        }
         ac_cache_count_moved(cache, -1, cache->loose[i]->size);
         leave_block(cache->loose[i], quiet);
     }

@@ -43,8 +43,8 @@
  *
  * Requests and frees that name a stream have *lanes* beside the table (lane.h).
  *
- * Free blocks of other sizes stay *loose* for a moment: until the owner takes the lock for its
- * next request, or there are AC_CACHE_LOOSE of them.  Those that another thread was handed go
+ * Free blocks of other sizes, ready or not, stay *loose* for a moment: until the owner takes the lock
+ * for its next request, or there are AC_CACHE_LOOSE of them.  Those that another thread was handed go
  * back to its cache (inbox.h). */
 #ifndef AC_THREAD_CACHE_H
 #define AC_THREAD_CACHE_H
@@ -154,8 +154,8 @@ struct ac_cache {
     uint32_t divisions[AC_DIVISION_SLOTS];   /* of the settings */
     ac_cache_t *next, *awake_next;           /* the allocator's lists, under its lock */
     ac_cache_t *sibling;                     /* the owner's next cache */
-    /* Blocks of sizes that are not kept, given without the lock: they go to the free memory
-     * as soon as the owner has it again. */
+    /* Blocks of sizes that are not kept, given without the lock: they go to the free memory, or the
+     * arena's lists if they wait, as soon as the owner has it again. */
     ac_block_t *loose[AC_CACHE_LOOSE];
     unsigned loose_count;
     /* Blocks that the owner freed and another cache handed out, until they are posted there; and

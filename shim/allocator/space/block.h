@@ -228,7 +228,7 @@ struct ac_segment {
     uint32_t held;      /* of them: held */
     uint32_t synced;    /* native: blocks that ask for SYNC_MEMOPS */
     uint8_t pool;       /* AC_POOL_SMALL or AC_POOL_LARGE */
-    uint8_t index;   /* of the arena's: where its free blocks are; its pool, or AC_INDEX_MEDIUM */
+    uint8_t index;   /* of the arena's: where its free blocks are; its pool, or AC_INDEX_... */
     bool oversize;   /* counted in oversize_segments */
     bool tainted;    /* shared outside: serves no other request, goes back when idle */
     bool sealed;     /* native: its free memory serves no request (segment.c) */
