@@ -19,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "failpoint.h"
 #include "observe/filter.h"
 #include "observe/live_file.h"
 #include "observe/raw.h"
@@ -138,7 +139,10 @@ void ac_live_close(void) {
     ac_live_file.name[0] = '\0';
 }
 
+static void forget_more_rows(void);
+
 void ac_live_fork_child(void) {
+    forget_more_rows();
     /* The thread that called fork goes on to use its row, so the rows' owners are kept; those of
      * the threads that do not exist here are lost, and row 0 serves in their place. */
     uint32_t owner[AC_LIVE_ROWS];
@@ -168,8 +172,56 @@ static bool row_is_there(ac_live_t *page, int i, uint32_t owner) {
            ac_live_back(&page->row[i], sizeof page->row[i]);
 }
 
+/* Rows of the threads that the page has none for.  They are never unmapped. */
+typedef struct more_rows {
+    ac_live_row_t row;
+    _Atomic uint32_t owner; /* ac_live_owner_t */
+    struct more_rows *next;
+} more_rows_t;
+static _Atomic(more_rows_t *) more_rows;
+
+static ac_live_row_t *take_more(void) {
+    for (more_rows_t *more = atomic_load(&more_rows); more; more = more->next) {
+        uint32_t owner = AC_LIVE_RETURNED;
+        if (atomic_compare_exchange_strong(&more->owner, &owner, AC_LIVE_TAKEN))
+            return &more->row;
+    }
+    more_rows_t *more =
+        mmap(NULL, sizeof *more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (more == MAP_FAILED)
+        return NULL;
+    atomic_store(&more->owner, AC_LIVE_TAKEN);
+    more->next = atomic_load(&more_rows);
+    while (!atomic_compare_exchange_weak(&more_rows, &more->next, more))
+        continue;
+    return &more->row;
+}
+
+static void forget_more_rows(void) {
+    for (more_rows_t *more = atomic_load(&more_rows); more; more = more->next)
+        memset(&more->row, 0, sizeof more->row);
+}
+
+/* The next row after `row` (NULL: the first one) that may be looked at; of this process's page those
+ * beside it as well.  NULL: no more. */
+static const ac_live_row_t *next_row(const ac_live_t *page, const ac_live_row_t *row) {
+    const ac_live_row_t *end = page->row + AC_LIVE_ROWS;
+    bool inside = !row || (row >= page->row && row < end);
+    const more_rows_t *more = NULL;
+    if (inside) {
+        for (row = row ? row + 1 : page->row; row < end; row++)
+            if (ac_live_has_row(page, (int)(row - page->row)))
+                return row;
+        more = page == ac_live ? atomic_load(&more_rows) : NULL;
+    } else {
+        more = ((const more_rows_t *)(const void *)row)->next; /* `row` is its first member */
+    }
+    return more ? &more->row : NULL;
+}
+
 ac_live_row_t *ac_live_row_take(bool *shared) {
     ac_live_t *page = ac_live;
+    ac_live_row_t *more;
     bool full = false;
     atomic_store_explicit(&ac_live_used, true, memory_order_relaxed);
     for (int i = 1; i < AC_LIVE_ROWS; i++) {
@@ -186,14 +238,27 @@ ac_live_row_t *ac_live_row_take(bool *shared) {
             return &page->row[i];
         }
     }
-    *shared = true;
-    return &page->row[0];
+    more = full ? NULL : take_more();
+    *shared = !more;
+    return more ? more : &page->row[0];
+}
+
+/* Another thread may have it. */
+static void give_row(ac_live_row_t *row) {
+    ac_live_t *page = ac_live;
+    if (row > page->row && row < page->row + AC_LIVE_ROWS)
+        __atomic_store_n(&page->row_owner[row - page->row], AC_LIVE_RETURNED, __ATOMIC_RELEASE);
+    else
+        atomic_store(&((more_rows_t *)(void *)row)->owner, AC_LIVE_RETURNED);
 }
 
 void ac_live_row_return(ac_live_row_t *row) {
     ac_live_t *page = ac_live;
     if (row == &page->row[0])
         return;
+    if (AC_FAILPOINT(row_returned_early))
+        give_row(row);
+    AC_WINDOW(row_returns);
     for (unsigned i = 0; i < AC_LIVE_COUNTERS; i++) {
         uint64_t n = row->counter[i];
         if (n == 0)
@@ -201,7 +266,7 @@ void ac_live_row_return(ac_live_row_t *row) {
         __atomic_store_n(&row->counter[i], 0, __ATOMIC_RELAXED);
         __atomic_fetch_add(&page->row[0].counter[i], n, __ATOMIC_RELAXED);
     }
-    __atomic_store_n(&page->row_owner[row - page->row], AC_LIVE_RETURNED, __ATOMIC_RELEASE);
+    give_row(row);
 }
 
 const char *ac_live_hook_next(const ac_live_t *page, const char *name) {
@@ -212,18 +277,18 @@ const char *ac_live_hook_next(const ac_live_t *page, const char *name) {
 
 void ac_live_caches(const ac_live_t *page, unsigned device, ac_cache_sum_t *sum) {
     memset(sum, 0, sizeof *sum);
-    for (int i = 1; i < AC_LIVE_ROWS; i++)
-        for (int k = 0; k < AC_LIVE_CACHES && ac_live_has_row(page, i); k++) {
-            const ac_cache_tally_t *tally = &page->row[i].cache[k];
+    for (const ac_live_row_t *row = NULL; (row = next_row(page, row));)
+        for (int k = 0; k < AC_LIVE_CACHES; k++) {
+            const ac_cache_tally_t *tally = &row->cache[k];
             if (__atomic_load_n(&tally->device, __ATOMIC_RELAXED) == device + 1)
                 ac_cache_tally_add((ac_cache_tally_t *)(uintptr_t)tally, false, sum);
         }
 }
 
 void ac_live_modules(const ac_live_t *page, unsigned device, ac_modules_t *modules) {
-    for (int i = 1; i < AC_LIVE_ROWS; i++)
-        for (int k = 0; k < AC_LIVE_CACHES && ac_live_has_row(page, i); k++) {
-            const ac_cache_tally_t *tally = &page->row[i].cache[k];
+    for (const ac_live_row_t *row = NULL; (row = next_row(page, row));)
+        for (int k = 0; k < AC_LIVE_CACHES; k++) {
+            const ac_cache_tally_t *tally = &row->cache[k];
             if (__atomic_load_n(&tally->device, __ATOMIC_RELAXED) == device + 1)
                 ac_cache_tally_modules(tally, modules);
         }
@@ -271,9 +336,8 @@ uint64_t ac_live_sum(const ac_live_t *page, unsigned counter) {
     uint64_t sum = 0;
     if (counter == AC_COUNT_fast_hits) /* not counted one by one: a hit counts the call only */
         return runtime_calls(page) - ac_live_sum(page, AC_COUNT_runtime_forwarded);
-    for (int i = 0; i < AC_LIVE_ROWS; i++)
-        if (ac_live_has_row(page, i))
-            sum += __atomic_load_n(&page->row[i].counter[counter], __ATOMIC_RELAXED);
+    for (const ac_live_row_t *row = NULL; (row = next_row(page, row));)
+        sum += __atomic_load_n(&row->counter[counter], __ATOMIC_RELAXED);
     return sum;
 }
 

@@ -174,9 +174,9 @@ void ac_live_close(void);
  * cannot write into its parent's figures.  Async-signal-safe. */
 void ac_live_fork_child(void);
 
-/* A counter row for the calling thread: an own one, or row 0 when all are taken or the file
- * system is full (*shared is set: additions must be atomic).  Give it back at thread end: its
- * figures are added to row 0. */
+/* A counter row for the calling thread: an own one, beside the page when all are taken, or row 0
+ * when the file system is full (*shared is set: additions must be atomic).  Give it back at thread
+ * end: its figures are added to row 0.  Others see what is beside the page from then on. */
 ac_live_row_t *ac_live_row_take(bool *shared);
 void ac_live_row_return(ac_live_row_t *row);
 

@@ -259,7 +259,7 @@ START_TEST(rows_of_many_threads) {
         pthread_join(thread[i], &result);
         shared += result != NULL;
     }
-    ck_assert_int_eq(shared, THREADS - (AC_LIVE_ROWS - 1));
+    ck_assert_int_eq(shared, 0); /* the page has fewer: the others' are beside it */
     ck_assert_uint_eq(ac_live_sum(ac_live, AC_COUNT_full_syncs), THREADS * ADDITIONS);
     ck_assert_uint_eq(ac_live->row[0].counter[AC_COUNT_full_syncs], THREADS * ADDITIONS);
     for (int i = 0; i < AC_LIVE_ROWS; i++)

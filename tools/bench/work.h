@@ -30,7 +30,7 @@
     WORK_KEY(count, 200, 1, 1 << 14, "different sizes, or blocks of a step")                     \
     WORK_KEY(batch, 256, 1, 1 << 20, "blocks that one thread hands to another")                  \
     WORK_KEY(launch, 0, 0, 1, "1: a launch behind every request, on `streams` in turn")          \
-    WORK_KEY(threads, 1, 1, 128, "threads")                                                      \
+    WORK_KEY(threads, 1, 1, 1024, "threads")                                                     \
     WORK_KEY(idle, 0, 0, 1000, "threads that took a block once and wait since")                  \
     WORK_KEY(streams, 1, 1, 64, "streams that are used")                                         \
     WORK_KEY(us, 10000, 1, 60000000, "about how long a pass lasts, in microseconds")             \

@@ -10,7 +10,7 @@
 
 #include PEER_HEADER
 
-enum { MAX_THREADS = 128, WARMING = 64 };
+enum { MAX_THREADS = 1024, WARMING = 64 };
 
 typedef struct {
     const work_t *w;

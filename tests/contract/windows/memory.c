@@ -7,6 +7,7 @@
 #include "allocator/supply/supply.h"
 #include "allocator_frame.h"
 #include "device_window.h"
+#include "observe/live.h"
 #include "windows.h"
 
 /* --- thread caches --- */
@@ -188,6 +189,31 @@ void window_asked_before_named(void) {
     for (int i = 0; i < BLOCKS; i++)
         ck_assert_int_eq(ac_cache_free(cache, taken[i]), AC_OK);
     end_cached();
+}
+
+/* --- rows of counters --- */
+
+static ac_live_row_t *ending, *beginning;
+
+static void begin_thread(void) {
+    bool shared;
+    beginning = ac_live_row_take(&shared);
+}
+
+/* Beside the page, which has none left, as in it. */
+void window_row_returned_early(void) {
+    bool shared;
+    for (int i = 0; i < AC_LIVE_ROWS; i++)
+        ending = ac_live_row_take(&shared);
+    ck_assert(!shared && !(ending >= ac_live->row && ending < ac_live->row + AC_LIVE_ROWS));
+    ending->counter[0] = 1;
+    at_window("row_returns", begin_thread);
+    ac_live_row_return(ending);
+    ck_assert_ptr_ne(beginning, ending);
+    ck_assert_uint_eq(ac_live_sum(ac_live, 0), 1);
+    begin_thread();
+    ck_assert_ptr_eq(beginning, ending);
+    ck_assert_uint_eq(beginning->counter[0], 0);
 }
 
 static uint64_t block;
