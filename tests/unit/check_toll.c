@@ -53,7 +53,7 @@ START_TEST(budget_learns) {
     ck_assert(share_reserved() < 0.11);
     ck_assert(!atomic_load(&ac_trim_owed));
     uint64_t before = counters.pages_moved;
-    churn(12000);
+    churn(9000);
     uint64_t then = counters.pages_moved;
     churn(2000);
     ck_assert_uint_lt(counters.pages_moved - then, before / 3);
@@ -66,7 +66,7 @@ START_TEST(budget_learns) {
     be_calm(20000);
     ck_assert(!ac_allocator_settle_debt(allocator));
     ck_assert(share_reserved() < learned && share_reserved() > 0.1);
-    be_calm(124000);
+    be_calm(110000);
     ck_assert(ac_allocator_settle_debt(allocator));
     ck_assert(share_reserved() < 0.11);
 }
@@ -97,6 +97,7 @@ int main(void) {
     Suite *suite = suite_create("toll");
     TCase *tests = tcase_create("toll");
     tcase_add_checked_fixture(tests, begin_paged, end);
+    tcase_set_timeout(tests, 60);
     tcase_add_test(tests, budget_learns);
     tcase_add_test(tests, budget_does_not_learn);
     suite_add_tcase(suite, tests);
