@@ -59,7 +59,7 @@ ac_allocator_t *ac_allocator_create(const ac_settings_t *settings, ac_device_sta
     allocator->supply = &whole->supply;
     ac_mutex_init(&allocator->lock, AC_RANK_ALLOCATOR);
     ac_mutex_init(&allocator->caches->recall_lock, AC_RANK_RECALL);
-    pthread_cond_init(&allocator->settled, NULL);
+    allocator->settled = (ac_cond_t){0, 0};
     allocator->stats = stats;
     allocator->counters = counters;
     ac_allocator_configure(allocator, settings);

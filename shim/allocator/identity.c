@@ -226,7 +226,7 @@ ac_status_t ac_block_sync(uint64_t address, bool on, ac_sync_set_fn *set, void *
     bool told = change_sync(&change, was, on);
     ac_lock(&allocator->lock);
     allocator->syncing = false;
-    pthread_cond_broadcast(&allocator->settled);
+    ac_cond_broadcast(&allocator->settled);
     ac_unlock(&allocator->lock);
     return told ? AC_OK : AC_FAILED;
 }

@@ -15,7 +15,10 @@ struct ac_context;
 struct ac_trace_lane;
 
 /* What a hit needs to know: code of this page asks for memory of the cache's context.  `key` is the
- * page's number and the ac_generation that this was found out in; 0: not known. */
+ * page's number and the ac_generation that this was found out in; 0: not known.
+ *
+ * Where it is known of a use that asks, the cache asks for that module: a hit does not look
+ * (ac_thread_ask_for). */
 typedef struct {
     uint64_t key;
     struct ac_cache *cache;
@@ -146,6 +149,10 @@ void ac_thread_set_page(ac_thread_t *thread, ac_fast_use_t use, const void *call
 
 /* Whether the page is remembered: the use has it again. */
 bool ac_thread_recall_fast(ac_thread_t *thread, ac_fast_use_t use, const void *caller);
+
+/* What the thread asks of its cache from now on is for that module: what was known of code of other
+ * ones is to be recalled. */
+void ac_thread_ask_for(ac_thread_t *thread, struct ac_cache *cache, unsigned module);
 
 /* None of it holds any more. */
 void ac_thread_clear_fast(ac_thread_t *thread);

@@ -6,7 +6,7 @@
 void ac_supply_end_call(ac_allocator_t *allocator, bool changed) {
     allocator->calls--;
     allocator->changes += changed;
-    pthread_cond_broadcast(&allocator->settled);
+    ac_cond_broadcast(&allocator->settled);
 }
 
 uint64_t ac_supply_reached(ac_arena_t *arena) {
