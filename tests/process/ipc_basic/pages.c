@@ -440,10 +440,10 @@ static void low(void) {
     peer_close(&other, opened(&other, exported_of(&peer, MIB, &address)));
     peer_ask(&peer, (peer_ask_t){.what = PEER_LOW});
     peer_ask(&other, (peer_ask_t){.what = PEER_LOW});
-    for (int i = 0; i < 3; i++) {
-        CUipcMemHandle handle = exported_of(&peer, 20 * MIB, &address);
+    for (int i = 0; i < 40; i++) { /* a write meets a descriptor in one round of ten or so */
+        CUipcMemHandle handle = exported_of(&peer, 4 * MIB, &address);
         CUdeviceptr there = opened(&other, handle);
-        EXPECT(peer_reads(&other, there, 20 * MIB, 11));
+        EXPECT(peer_reads(&other, there, 4 * MIB, 11));
         GIVES(peer_close(&other, there), CUDA_SUCCESS);
     }
     EXPECT(peer_ask(&peer, (peer_ask_t){.what = PEER_LOW}).word == 0);
