@@ -30,7 +30,7 @@ typedef struct {
 } record_t;
 
 static ac_mutex_t lock = AC_MUTEX(LEAF);
-static pthread_cond_t unpinned = PTHREAD_COND_INITIALIZER;
+static ac_cond_t unpinned;
 static record_t records[AC_MEMPOOLS];
 static _Atomic unsigned end = AC_MEMPOOL_FIRST; /* no record from here on was ever taken */
 static _Atomic bool full;                       /* a pool found no record */
@@ -357,7 +357,7 @@ static CUmemoryPool pin(unsigned number) {
 static void unpin(unsigned number) {
     ac_lock(&lock);
     if (!--records[number].pins)
-        pthread_cond_broadcast(&unpinned);
+        ac_cond_broadcast(&unpinned);
     ac_unlock(&lock);
 }
 
