@@ -19,6 +19,7 @@
 #include "device/driver.h"
 #include "intercept/body.h"
 #include "intercept/control.h"
+#include "intercept/decay.h"
 #include "intercept/graph_hooks.h"
 #include "intercept/ipc.h"
 #include "intercept/ipc_serve.h"
@@ -542,6 +543,7 @@ static void set_up(void) {
     ac_barrier_setup();
     atexit(exit_began);
     at_quick_exit(exit_began);
+    ac_decay_start();
     ac_writer_start();
     ac_control_start();
 }
