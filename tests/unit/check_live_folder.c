@@ -1,6 +1,7 @@
 /* The folder of live pages: what lies there and is none, what is cut short or stale, and no
  * failure of it that hurts the process. */
 #include "live_frame.h"
+#include "observe/live_file.h"
 #include "run_suite.h"
 
 START_TEST(stale_files_are_replaced) {
