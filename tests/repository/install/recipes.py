@@ -129,7 +129,7 @@ class Recipes(unittest.TestCase):
         file, = glob.glob(os.path.join(self.folder, "log", "job-17-*.json"))
         with open(file, encoding="utf-8") as text:
             documents = json.load(text)
-        self.assertEqual([document["process"]["pid"] for document in documents], [task.pid])
+        self.assertEqual([document["pid"] for document in documents], [task.pid])
         self.run_recipe("slurm-epilog.sh")  # by hand, without a job
         self.run_recipe("slurm-epilog.sh", SLURM_JOB_UID="12345")  # who used no CUDA
 
