@@ -29,7 +29,8 @@ static const char fixed[] = "Cannot change once the cache is active.";
 
 /* ------------------------------------------------------------------ human */
 
-/* The key with its value; with `described` what it accepts and does, with `settings` where the
+/* The key with its value; with `described` what it accepts and does, and with
+ * `settings` that have a file where the
  * value comes from. */
 static void print_key(const ac_config_row_t *row, const ac_config_t *config, bool described,
                       const cmd_settings_t *settings) {
@@ -43,7 +44,8 @@ static void print_key(const ac_config_row_t *row, const ac_config_t *config, boo
         return;
     printf("%s%-28s%s ", cmd_bold(), row->key, cmd_plain());
     cmd_print_safe(value);
-    const char *source = settings ? cmd_settings_source(settings, row->key) : NULL;
+    const char *source =
+        settings && settings->file ? cmd_settings_source(settings, row->key) : NULL;
     if (changed || source)
         printf("   (default %s%s%s)", row->default_text, source ? ", from " : "",
                source ? source : "");
