@@ -70,6 +70,16 @@ void ac_config_default(ac_config_t *config);
 int ac_config_parse(const char *text, ac_config_t *config, ac_config_error_t *error,
                     ac_config_warnings_t *warnings);
 
+/* The configuration that a file of defaults and a string make together, as one string for
+ * ac_config_parse: the file's entries whose keys `text` (NULL: empty) does not give, then `text`.
+ * A `text` that is wrong counts as giving nothing.  Returns 0; or -1 where the file is wrong or it
+ * gets too long, with *error, whose text begins with "line N: ". */
+int ac_config_merge(const char *file, const char *text, char *whole, size_t size,
+                    ac_config_error_t *error);
+
+/* The FIXED keys of *now, whatever they are. */
+void ac_config_take_fixed(ac_config_t *config, const ac_config_t *now);
+
 /* Prepare *wanted to take the place of *now once the cache is active: FIXED keys keep their value
  * where *wanted has their default, as it does for a key that was not given.  False, and *error
  * names the key, where *wanted has another value for one; *wanted is then good for nothing. */
