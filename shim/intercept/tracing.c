@@ -21,10 +21,14 @@ static bool is_captured(CUstream stream) {
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+/* The stack goes in front of the allocation that the trace has next. */
 static void record_alloc(ac_thread_t *thread, CUstream stream, uint64_t address, uint64_t bytes,
                          const void *caller) {
-    if (atomic_load_explicit(&ac_recording, memory_order_relaxed))
-        ac_record_alloc(thread, address, bytes, ac_trace_key(stream), caller);
+    if (!atomic_load_explicit(&ac_recording, memory_order_relaxed))
+        return;
+    uint32_t stack = ac_record_alloc(thread, address, bytes, ac_trace_key(stream), caller);
+    if (stack && thread->trace)
+        ac_trace_write_site(thread->trace, stack);
 }
 
 CUresult ac_trace_answer(unsigned kind, CUresult result, const CUdeviceptr *pointer,

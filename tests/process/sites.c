@@ -16,6 +16,7 @@
  *   broken            code whose unwind table makes no sense takes a block
  *   blind             code without an unwind table does
  *   full              fill_device takes blocks of 64 MiB until there are no more
+ *   pause             says "paused" and waits for a line of input
  *   wait              says "ready" and where the blocks lie, until the input ends */
 #include <dlfcn.h>
 #include <limits.h>
@@ -203,6 +204,11 @@ int main(int argc, char **argv) {
             MUST(blind_frame(&block[blocks++], 9000));
         } else if (!strcmp(step, "full")) {
             fill_device();
+        } else if (!strcmp(step, "pause")) {
+            puts("paused");
+            fflush(stdout);
+            while (getchar() != '\n')
+                continue;
         } else if (!strcmp(step, "wait")) {
             wait_for_end();
         } else {

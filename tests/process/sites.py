@@ -219,6 +219,76 @@ class Leaks(SitesTest):
                               r"sites\+0x[0-9a-f]+ \(3 blocks, 6144 bytes\)\n$")
 
 
+class Growth(SitesTest):
+    def test_the_site_that_forgets(self):
+        """keep_buffers gives back what it takes, lose_buffers does not."""
+        steps = []
+        for i in range(6):
+            steps += ["keep", 1, 3 * MIB, "lose", 1, 100000, "pause", "drop", 2 * i]
+        child = self.start(program("sites"), PLUGIN, *(str(s) for s in steps),
+                           env=self.environment("control:true,stacks:all"))
+        files = []
+        for i in range(6):
+            self.assertEqual(child.stdout.readline(), "paused\n")
+            files.append(f"look{i}.json")
+            self.command("ctl", str(child.pid), "snapshot", files[-1])
+            child.stdin.write("\n")
+            child.stdin.flush()
+        self.finish(child)
+        growth = json.loads(self.command("stat", "--growth", "--json", *files))
+        rising = [s["name"].split(" (")[0] for s in growth["sites"] if s["rises"]]
+        self.assertEqual(rising, ["lose_buffers"])
+        self.assertEqual(len(growth["sites"]), 2)
+        self.assertRegex(self.command("stat", "--growth", *files),
+                         r"(?m)^  call site +device .*\n  lose_buffers \(sites\+0x")
+
+
+class Trace(SitesTest):
+    def folded(self, *arguments):
+        stacks = {}
+        for line in self.command("export", "-f", "folded", *arguments).splitlines():
+            stack, size = line.rsplit(" ", 1)
+            names = [re.sub(r" \(.*?\)$", "", f) for f in stack.split(";")]
+            stacks[tuple(names[names.index("main"):])] = int(size)
+        return stacks
+
+    def test_traces_have_the_stacks(self):
+        self.run_sites("keep", 2, 100000, "plugin", 40000, "lose", 1, 300000, "drop", 0, "small",
+                       conf="stacks:all,trace:t.trace,dump:none")
+        self.assertEqual(self.command("export", "-f", "folded", "t.trace").count("in_small_stack"), 1)
+        self.run_sites("keep", 2, 100000, "plugin", 40000, "lose", 1, 300000, "drop", 0,
+                       conf="stacks:all,trace:u.trace,dump:none")
+        self.assertEqual(self.folded("u.trace"), {
+            ("main", "keep_buffers"): 100000, ("main", "lose_buffers"): 300000,
+            ("main", "plugin_take", "model::build(unsigned long)", GROW): 40000})
+        for name in ("dygraph.min.js", "dygraph.min.css"):
+            with open(os.path.join(self.work, name), "w", encoding="utf-8") as file:
+                file.write("/* the library */")
+        self.command("report", "u.trace", "-o", "u.html", "--library", self.work)
+        with open(os.path.join(self.work, "u.html"), encoding="utf-8") as file:
+            self.assertIn("lose_buffers", file.read())
+
+    def test_many_stacks_in_small_chunks(self):
+        """Definitions go on in the next chunk; every thread's lane has its own."""
+        self.run_sites("threads", 3, "keep", 1500, 512,
+                       conf="stacks:all,trace:t.trace,dump:none")
+        self.assertEqual(self.folded("t.trace"), {("main", "keep_buffers"): 1500 * 512})
+
+    def test_a_killed_program(self):
+        child = self.start(program("sites"), PLUGIN, "keep", "3", "5000", "wait",
+                           env=self.environment("stacks:all,trace:t.trace,dump:none"))
+        while child.stdout.readline() != "ready\n":
+            continue
+        child.kill()
+        child.wait()
+        self.assertEqual(self.folded("t.trace"), {("main", "keep_buffers"): 15000})
+
+    def test_one_frame_with_the_history(self):
+        self.run_sites("keep", 2, 4096, conf="history:100,trace:t.trace,dump:none")
+        text = self.command("export", "-f", "folded", "t.trace")
+        self.assertRegex(text, r"^device 0;keep_buffers \(\S*sites\+0x[0-9a-f]+\) 8192\n$")
+
+
 class History(SitesTest):
     def where(self, address, source):
         return json.loads(self.command("where", "--json", str(address), source))

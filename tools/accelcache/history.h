@@ -71,7 +71,7 @@ enum { CMD_HISTORY_DEVICES = 64 };
 typedef struct {
     cmd_source_t source;
     const char *format; /* for people */
-    json_t *document;   /* DUMP, SNAPSHOT */
+    json_t *document;   /* DUMP, SNAPSHOT; of a TRACE what frames live in */
     cmd_event_t *event;
     size_t events;
     cmd_segments_t now;                         /* SNAPSHOT: segments of its moment */
