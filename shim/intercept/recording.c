@@ -94,8 +94,11 @@ static uint32_t stack_of(ac_thread_t *thread, const void *caller, bool whole) {
     return whole || caller ? ac_site_of(frame, count) : 0;
 }
 
-static uint32_t thread_id(void) {
-    return (uint32_t)gettid();
+/* A system call the first time only. */
+static uint32_t thread_id(ac_thread_t *thread) {
+    if (!thread->recorder.tid)
+        thread->recorder.tid = (uint32_t)gettid();
+    return thread->recorder.tid;
 }
 
 /* -1: the address is none of ours. */
@@ -118,7 +121,7 @@ uint32_t ac_record_alloc(ac_thread_t *thread, uint64_t address, uint64_t bytes, 
                             .time_ns = ac_raw_ns(CLOCK_REALTIME),
                             .stream = stream,
                             .estimate = estimate,
-                            .thread = thread_id()};
+                            .thread = thread_id(thread)};
     holding.stack = stack_of(thread, thread->asks_from ? thread->asks_from : caller,
                              stacks() == AC_STACKS_ALL || holding.estimate);
     ac_site_count(holding.stack, bytes);
@@ -157,7 +160,7 @@ uint32_t ac_record_free(ac_thread_t *thread, uint64_t address, uint64_t stream,
                                                                   .bytes = freeing->bytes,
                                                                   .stream = stream,
                                                                   .stack = stack,
-                                                                  .thread = thread_id()});
+                                                                  .thread = thread_id(thread)});
     return stack;
 }
 
@@ -167,9 +170,10 @@ void ac_record_refused(ac_thread_t *thread, uint64_t address) {
         ac_holding_put(&thread->recorder.freeing);
     thread->recorder.freeing.address = 0;
     if (device >= 0)
-        ac_history_add(
-            ac_history_of((unsigned)device),
-            &(ac_event_t){.kind = AC_EVENT_REFUSED, .address = address, .thread = thread_id()});
+        ac_history_add(ac_history_of((unsigned)device),
+                       &(ac_event_t){.kind = AC_EVENT_REFUSED,
+                                     .address = address,
+                                     .thread = thread_id(thread)});
 }
 
 uint32_t ac_record_oom(ac_thread_t *thread, int device, uint64_t bytes, uint64_t available,
@@ -184,15 +188,14 @@ uint32_t ac_record_oom(ac_thread_t *thread, int device, uint64_t bytes, uint64_t
                                  .address = available == UINT64_MAX ? 0 : available,
                                  .bytes = bytes,
                                  .stack = stack,
-                                 .thread = thread_id()});
+                                 .thread = thread_id(thread)});
     return stack;
 }
 
 static void note_snapshot(CUdevice device, ac_allocator_t *allocator, void *arg) {
     (void)allocator;
     (void)arg;
-    ac_history_add(ac_history_of((unsigned)device),
-                   &(ac_event_t){.kind = AC_EVENT_SNAPSHOT, .thread = thread_id()});
+    ac_history_add(ac_history_of((unsigned)device), &(ac_event_t){.kind = AC_EVENT_SNAPSHOT});
 }
 
 void ac_record_snapshot(void) {

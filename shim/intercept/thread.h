@@ -53,6 +53,7 @@ typedef struct {
     int64_t until_sample; /* bytes of requests */
     uint64_t seed;        /* 0: not begun */
     bool missed;          /* the request that is under way */
+    uint32_t tid;         /* kernel id; 0: not asked for yet */
 } ac_recorder_t;
 
 typedef struct ac_thread {

@@ -113,8 +113,8 @@ typedef int find_object_fn(void *address, found_object_t *found);
 static find_object_fn *find_object;
 
 void ac_unwind_start(void) {
-    ac_object_t loader = ac_object_by_soname("ld-linux");
-    void *found = loader.dynamic ? ac_object_symbol(&loader, "_dl_find_object") : NULL;
+    ac_object_t library = ac_object_by_soname("libc.so.6");
+    void *found = library.dynamic ? ac_object_symbol(&library, "_dl_find_object") : NULL;
     memcpy(&find_object, &found, sizeof find_object);
 }
 
