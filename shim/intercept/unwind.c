@@ -89,7 +89,7 @@ typedef struct {
 
 /* In place of abort(), which the unwinder calls on tables that make no sense (-Wl,--defsym): nothing of
  * it is held then.  Nothing else in the library calls it. */
-void ac_unwind_abort(void) __attribute__((noreturn));
+void ac_unwind_abort(void) __attribute__((noreturn, used));
 void ac_unwind_abort(void) {
     ac_thread_t *thread = ac_thread_tls;
     if (thread && thread->unwinding)
@@ -144,7 +144,7 @@ static int look(struct dl_phdr_info *info, size_t size, void *arg) {
 }
 
 /* In place of the C library's (-Wl,--defsym). */
-int ac_unwind_find_object(void *address, found_object_t *found);
+int ac_unwind_find_object(void *address, found_object_t *found) __attribute__((used));
 int ac_unwind_find_object(void *address, found_object_t *found) {
     if (find_object)
         return find_object(address, found);

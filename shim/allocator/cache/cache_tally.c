@@ -108,12 +108,9 @@ static inline bool obtain_figure(const ac_stat_t stat[AC_POOL_KINDS], int64_t ba
     return true;
 }
 
-/* Room for a request on that side.  False: there is none left.  The cache is awake. */
-static bool obtain(ac_cache_t *cache, int flow, ac_cache_room_t want) {
-    const ac_cache_room_t *room = &cache->tally->side[flow].room;
-    if (room->blocks >= want.blocks && room->bytes >= want.bytes &&
-        room->requested >= want.requested)
-        return true;
+/* Room for a request on that side, of each figure by itself.  False: there is none left. */
+__attribute__((noinline)) static bool obtain_apart(ac_cache_t *cache, int flow,
+                                                   ac_cache_room_t want) {
     const ac_device_stats_t *stats = cache->arena->allocator->stats;
     ac_bars_t *bars = &cache->arena->allocator->bars;
     const rooms_t need = {.allocation = want.blocks,
@@ -131,6 +128,75 @@ static bool obtain(ac_cache_t *cache, int flow, ac_cache_room_t want) {
     set_rooms(cache, flow, &mine);
     set_rooms(cache, !flow, &other);
     return all;
+}
+
+static inline int64_t left_of(const ac_stat_t stat[AC_POOL_KINDS],
+                              const int64_t bar[AC_POOL_KINDS], int pool) {
+    return bar[pool] - stat[pool].current;
+}
+
+/* So much goes from one bar of each of the two figures, which may be one, into the room. */
+static inline void move_room(int64_t n, int64_t *room, int64_t bar[AC_POOL_KINDS],
+                             int64_t bar_of_other[AC_POOL_KINDS], int pool) {
+    *room += n;
+    bar[pool] -= n;
+    if (bar_of_other != bar)
+        bar_of_other[pool] -= n;
+}
+
+/* As obtain_figure for two figures at a time, allocated and active, where both have the room that
+ * is lacking: they change alike, and `lead` stays.  Half of what the other side has over stays
+ * there, whose turn is next.  False: something else is to be done. */
+__attribute__((always_inline)) static inline bool
+obtain_alike(const ac_stat_t stat[AC_POOL_KINDS], int64_t bar[AC_POOL_KINDS],
+             const ac_stat_t stat2[AC_POOL_KINDS], int64_t bar2[AC_POOL_KINDS], int flow,
+             int64_t need, int64_t *room, int64_t *other) {
+    int64_t lacking = need - *room;
+    if (lacking <= 0)
+        return true;
+    int pool = AC_POOL_SMALL + flow;
+    int64_t left = least(left_of(stat, bar, pool), left_of(stat2, bar2, pool));
+    int64_t over = least(*other, left);
+    if (over >= lacking) {
+        over -= (over - lacking) / 2;
+        move_room(-over, other, bar, bar2, AC_POOL_SMALL + !flow);
+        move_room(over, room, bar, bar2, pool);
+        return true;
+    }
+    left = least(left, least(left_of(stat, bar, AC_POOL_ALL), left_of(stat2, bar2, AC_POOL_ALL)));
+    if (left < lacking)
+        return false;
+    lacking = most(left / 2, lacking);
+    move_room(lacking, room, bar, bar2, pool);
+    bar[AC_POOL_ALL] -= lacking;
+    if (bar2 != bar)
+        bar2[AC_POOL_ALL] -= lacking;
+    return true;
+}
+
+/* Room for a request on that side, which lacks some. */
+__attribute__((noinline)) static bool obtain_some(ac_cache_t *cache, int flow,
+                                                  ac_cache_room_t want) {
+    const ac_device_stats_t *s = cache->arena->allocator->stats;
+    ac_bars_t *bars = &cache->arena->allocator->bars;
+    ac_cache_room_t *room = &cache->tally->side[flow].room;
+    ac_cache_room_t *other = &cache->tally->side[!flow].room;
+    return (obtain_alike(s->allocation, bars->allocation, s->active, bars->active, flow,
+                         want.blocks, &room->blocks, &other->blocks) &&
+            obtain_alike(s->allocated_bytes, bars->allocated_bytes, s->active_bytes,
+                         bars->active_bytes, flow, want.bytes, &room->bytes, &other->bytes) &&
+            obtain_alike(s->requested_bytes, bars->requested_bytes, s->requested_bytes,
+                         bars->requested_bytes, flow, want.requested, &room->requested,
+                         &other->requested)) ||
+           obtain_apart(cache, flow, want);
+}
+
+/* Room for a request on that side.  False: there is none left.  The cache is awake. */
+static inline bool obtain(ac_cache_t *cache, int flow, ac_cache_room_t want) {
+    const ac_cache_room_t *room = &cache->tally->side[flow].room;
+    return (room->blocks >= want.blocks && room->bytes >= want.bytes &&
+            room->requested >= want.requested) ||
+           obtain_some(cache, flow, want);
 }
 
 /* No room is left. */
