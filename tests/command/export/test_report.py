@@ -182,7 +182,10 @@ class Shown(ReportTest):
         self.assertEqual(self.text("h2"), [
             "What the figures say", "Memory of device 0 over time", "Memory of device 1 over time",
             "Sizes of requests", "Lifetimes", "Map: ranges of addresses at the peak",
-            "The largest blocks at the peak"])
+            "The largest blocks at the peak",
+            "Who holds the memory at the end"])
+        self.assertEqual(self.text(".frame"), ["all", "device 1", "stream 1",
+                                               "2.00 MiB to 4.00 MiB"])
         self.assertEqual(self.text("td")[:6],
                          ["1", hex(BASE + (1 << 32)), "2.00 MiB", "2,097,152", "1", "4.0 us"])
 
