@@ -40,7 +40,7 @@ typedef enum {
     ACCEL_ERROR_INTERNAL = 8,      /* the cache's own records contradict each other */
     ACCEL_ERROR_DEVICE_MEMORY = 9, /* device memory is short, or a limit forbids more */
     ACCEL_ERROR_BUSY = 10,         /* it is in use, and cannot be changed or ended now */
-    ACCEL_ERROR_UNSUPPORTED = 11,  /* the device, the driver or the allocator in use cannot do it */
+    ACCEL_ERROR_UNSUPPORTED = 11,  /* the device, driver or allocator in use cannot do it */
     ACCEL_ERROR_DOUBLE_FREE = 12,  /* the memory at the pointer was freed before */
     ACCEL_ERROR_INTERIOR = 13      /* the pointer lies inside a block, not at its beginning */
 } accel_status_t;
@@ -400,7 +400,7 @@ void accel_release_checkpoint_state(accel_checkpoint_t *checkpoint); /* NULL may
 /* What a restore did.  Addresses of blocks; those in both lists were held before and are held again.
  * The caller frees both lists with free(). */
 typedef struct {
-    size_t size; /* sizeof(accel_checkpoint_delta_t) of the caller's header */
+    size_t size;  /* sizeof(accel_checkpoint_delta_t) of the caller's header */
     void **freed; /* that the program held, and does not any more */
     size_t freed_count;
     void **allocated; /* that it holds now: all of the checkpoint */

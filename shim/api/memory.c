@@ -66,7 +66,9 @@ accel_status_t accel_free(void *pointer) {
     CUdeviceptr address = (CUdeviceptr)(uintptr_t)pointer;
     accel_status_t status = ACCEL_OK;
     CUresult first = address ? FIRST_TRY(cuMemFree_v2(address)) : CUDA_SUCCESS;
-    if (!LIKELY_DONE(first) && again(first, &status))
+    if (LIKELY_DONE(first))
+        return ACCEL_OK;
+    if (again(first, &status))
         status = ac_api_status(cuMemFree_v2(address));
     return status == ACCEL_ERROR_INVALID ? ac_api_refused(address) : status;
 }

@@ -346,6 +346,9 @@ static const word_t deepbind_words[] = {
     {"strip", AC_DEEPBIND_STRIP}, {"keep", AC_DEEPBIND_KEEP}, {"", 0}};
 static const word_t ipc_words[] = {
     {"auto", AC_IPC_AUTO}, {"native", AC_IPC_OWN_SEGMENTS}, {"off", AC_IPC_OFF}, {"", 0}};
+static const word_t pages_words[] = {{"false", AC_PAGES_OFF}, {"true", AC_PAGES_ON},
+                                     {"auto", AC_PAGES_AUTO}, {"False", AC_PAGES_OFF},
+                                     {"True", AC_PAGES_ON},   {"", 0}};
 static const word_t leak_report_words[] = {
     {"false", AC_LEAKS_OFF}, {"true", AC_LEAKS_SAY}, {"dump", AC_LEAKS_DUMP}, {"", 0}};
 static const word_t stacks_words[] = {
@@ -358,7 +361,8 @@ static const word_t log_level_words[] = {{"none", 0}, {"error", 1}, {"warning", 
 
 _Static_assert(sizeof(ac_fence_mode_t) == sizeof(int) && sizeof(ac_deepbind_t) == sizeof(int) &&
                    sizeof(ac_ipc_mode_t) == sizeof(int) &&
-                   sizeof(ac_leak_report_t) == sizeof(int) && sizeof(ac_stacks_t) == sizeof(int),
+                   sizeof(ac_pages_mode_t) == sizeof(int) && sizeof(ac_stacks_t) == sizeof(int) &&
+                   sizeof(ac_leak_report_t) == sizeof(int),
                "words are stored through an int");
 
 AC_START static bool read_word(const word_t *words, ac_token_t token, void *field) {
@@ -393,6 +397,7 @@ static int write_word(const word_t *words, const void *field, char *text, size_t
 WORD_TYPE(fence)
 WORD_TYPE(deepbind)
 WORD_TYPE(ipc)
+WORD_TYPE(pages)
 WORD_TYPE(leak_report)
 WORD_TYPE(stacks)
 WORD_TYPE(log_level)
@@ -508,6 +513,7 @@ const ac_value_type_t ac_value_types[AC_VALUE_TYPES] = {
     [AC_VALUE_FENCE] = {read_fence, write_fence},
     [AC_VALUE_DEEPBIND] = {read_deepbind, write_deepbind},
     [AC_VALUE_IPC] = {read_ipc, write_ipc},
+    [AC_VALUE_PAGES] = {read_pages, write_pages},
     [AC_VALUE_LEAK_REPORT] = {read_leak_report, write_leak_report},
     [AC_VALUE_STACKS] = {read_stacks, write_stacks},
     [AC_VALUE_FILL] = {read_fill, write_fill},

@@ -1,6 +1,7 @@
 """Memory of the cache in frameworks that have a slot for an allocator.
 
-Each function imports its framework when it is called.  Where there is no memory MemoryError is raised.
+Each function imports its framework when it is called.  Where there is no memory MemoryError is raised, by
+PyTorch RuntimeError.
 Frees need nothing of the program: with a stream they are in its order, and without one all work that
 was submitted before is waited for, on the device, before the memory serves again.
 """

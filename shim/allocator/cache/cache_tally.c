@@ -229,15 +229,23 @@ static bool is_in_hit(const ac_cache_t *cache) {
            !ac_cache_tally_absorbed(cache->tally);
 }
 
+/* It grows with the high-water mark, or a program that grew would take a fence for every few frees. */
+static void set_share(ac_cache_t *cache) {
+    const ac_allocator_t *allocator = cache->arena->allocator;
+    cache->share = ac_budget_fence(&allocator->settings, allocator->high_water);
+}
+
 /* The device statistics have the tallies: peaks follow.  Who was put to rest just now is looked at
  * once more by the next raise, for a hit that did not show yet. */
-static void raise_peaks(ac_allocator_t *allocator, const ac_cache_t *own) {
+static void raise_peaks(ac_allocator_t *allocator, ac_cache_t *own) {
     ac_caches_t *caches = allocator->caches;
     ac_stats_raise(allocator->stats);
     uint64_t live = (uint64_t)allocator->stats->allocated_bytes[AC_POOL_ALL].current;
     if (live > allocator->high_water)
         allocator->high_water = live;
     set_bars(allocator);
+    if (own)
+        set_share(own);
     if (caches->mempool)
         ac_mempool_raise(&allocator->store, caches->mempool);
     for (ac_cache_t **at = &caches->awake, *cache; (cache = *at);)
@@ -281,7 +289,7 @@ void ac_caches_modules(const ac_allocator_t *allocator, ac_modules_t *modules) {
     const ac_cache_t *lists[] = {allocator->caches->first, allocator->caches->gone};
     for (int i = 0; i < 2; i++)
         for (const ac_cache_t *cache = lists[i]; cache; cache = cache->next)
-            ac_modules_add(modules, &cache->tally->modules);
+            ac_cache_tally_modules(cache->tally, modules);
 }
 
 void ac_caches_reset_peak(ac_allocator_t *allocator) {
@@ -296,7 +304,7 @@ void ac_cache_wake(ac_cache_t *cache) {
     if (is_awake(cache) || ac_cache_is_gone(cache))
         return;
     clear_rooms(cache);
-    cache->share = ac_budget_fence(&allocator->settings, allocator->high_water);
+    set_share(cache);
     if (!cache->listed) {
         cache->awake_next = allocator->caches->awake;
         allocator->caches->awake = cache;
@@ -328,7 +336,6 @@ void ac_cache_count_waiting(ac_cache_t *cache, const ac_block_t *block) {
     int flow = ac_cache_flow(size);
     ac_cache_side_t *side = &cache->tally->side[flow];
     uint64_t requested = atomic_load_explicit(&block->requested, memory_order_relaxed);
-    ac_cache_count_module(cache, block, size);
     ac_tally_add(&side->flow.given, 1);
     ac_tally_add(&side->flow.given_bytes, size);
     ac_tally_add(&side->flow.given_requested, requested);

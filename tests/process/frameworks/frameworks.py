@@ -27,15 +27,10 @@ class Case:
         self.environment = environment or {}
 
 
-def whole(row):
-    """All is served, rounded at most."""
-    return row["served"] == row["asked"] <= row["counted"] < row["asked"] + 4 * 4096 and \
-        not row["unseen"]
-
-
 def exactly(row):
-    """... and nothing stays."""
-    return whole(row) and not row["left"]
+    """All is served, rounded at most, and nothing stays."""
+    return row["served"] == row["asked"] <= row["counted"] < row["asked"] + 4 * 4096 and \
+        not row["unseen"] and not row["left"]
 
 
 def in_segments(row):
@@ -67,7 +62,7 @@ FRAMEWORKS = {
     "torch": ("torch", "torch", TORCH),
     "cupy": ("cupy", "", [Case("cupy-adapter", "CuPy, `use_in_cupy`", exactly)]),
     "rmm": ("rmm", "", [Case("rmm-adapter", "RMM, `use_in_rmm`", exactly)]),
-    "numba": ("numba_cuda", "", [Case("numba", "numba-cuda", whole),
+    "numba": ("numba_cuda", "", [Case("numba", "numba-cuda", exactly),
                                  Case("numba-adapter", "numba-cuda, `use_in_numba`", exactly)]),
     "cuda-core": ("cuda.core", "", [
         Case("cuda-core", "cuda.core's device resource", exactly),

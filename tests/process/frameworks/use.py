@@ -157,7 +157,7 @@ def numba_arrays():
     import numpy
     from numba import cuda
     measure(lambda size: cuda.device_array(size, dtype=numpy.uint8),
-            lambda: cuda.current_context().deallocations.clear())
+            lambda: cuda.current_context().memory_manager.deallocations.clear())
 
 
 def numba_adapter():
