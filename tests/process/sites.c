@@ -31,7 +31,11 @@ static CUdeviceptr block[BLOCKS];
 static unsigned blocks;
 static CUdeviceptr (*plugin_take)(size_t bytes);
 
+#if defined(__clang__)
+#define SITE __attribute__((noinline))
+#else
 #define SITE __attribute__((noinline, noclone))
+#endif
 #define STAY __asm__ volatile("" : : : "memory") /* what came before is no tail call */
 
 SITE static void keep_buffers(int count, size_t bytes) {

@@ -66,7 +66,7 @@ bool cmd_trace_sites_piece(cmd_trace_sites_t *sites, uint64_t about, const uint6
 
 /* "function\nfile" of a text in two: the break becomes an end, once. */
 static cmd_frame_t frame_of(const cmd_trace_sites_t *sites, uint64_t word, const char *program) {
-    cmd_frame_t frame = {NULL};
+    cmd_frame_t frame = {.path = NULL};
     if (word & AC_FRAME_TEXT) {
         uint64_t number = (word & ~AC_FRAME_TEXT) >> 32;
         char *text = number <= STACKS ? sites->name[1][number] : NULL;
