@@ -18,6 +18,7 @@ typedef enum { AC_DEEPBIND_STRIP, AC_DEEPBIND_KEEP } ac_deepbind_t;
 
 /* AC_LEAKS_DUMP: in the dump alone, for who reads that. */
 typedef enum { AC_LEAKS_OFF, AC_LEAKS_SAY, AC_LEAKS_DUMP } ac_leak_report_t;
+typedef enum { AC_STACKS_NONE, AC_STACKS_SAMPLED, AC_STACKS_ALL } ac_stacks_t;
 /* AC_PAGES_AUTO: until others know memory of the process by its address. */
 typedef enum { AC_PAGES_OFF, AC_PAGES_ON, AC_PAGES_AUTO } ac_pages_mode_t;
 typedef enum { AC_IPC_AUTO, AC_IPC_OWN_SEGMENTS, AC_IPC_OFF } ac_ipc_mode_t;
@@ -40,6 +41,7 @@ typedef enum { AC_TRAIT_PLAIN, AC_TRAIT_FIXED, AC_TRAIT_TUNED } ac_config_trait_
 #define AC_FIELD_IPC(field)               ac_ipc_mode_t field
 #define AC_FIELD_PAGES(field)             ac_pages_mode_t field
 #define AC_FIELD_LEAK_REPORT(field)       ac_leak_report_t field
+#define AC_FIELD_STACKS(field)            ac_stacks_t field
 #define AC_FIELD_FILL(field)              uint64_t field             /* none: 0 */
 #define AC_FIELD_PATTERN(field)           char field[AC_CONFIG_PATH] /* "none": off */
 #define AC_FIELD_SIGNAL(field)            int field                  /* 0: none */

@@ -23,14 +23,17 @@
 #include "intercept/graph_hooks.h"
 #include "intercept/ipc.h"
 #include "intercept/ipc_serve.h"
+#include "intercept/layouts.h"
 #include "intercept/objects.h"
 #include "intercept/own_thread.h"
 #include "intercept/pinned.h"
+#include "intercept/recording.h"
 #include "intercept/resolve.h"
 #include "intercept/writer.h"
 #include "observe/dump.h"
 #include "observe/filter.h"
 #include "observe/folder.h"
+#include "observe/history.h"
 #include "observe/leaks.h"
 #include "observe/live_file.h"
 #include "observe/log.h"
@@ -104,9 +107,11 @@ static const char filtered[] =
     "the program has put its system calls behind a seccomp filter: no dump is written any more, "
     "the figures are those of its live page";
 
-int ac_process_dump_with(const char *given, const char *reason, const ac_dump_more_t *more,
-                         char *path, size_t size) {
-    const char *pattern = given ? given : ac_process_config()->dump;
+typedef int dump_write_fn(const char *pattern, const char *reason, const ac_dump_more_t *more,
+                          char *path, size_t size);
+
+static int write_dump(dump_write_fn *write, const char *pattern, const char *reason,
+                      const ac_dump_more_t *more, char *path, size_t size) {
     int state = atomic_load(&ac_state);
     snprintf(path, size, "%s", pattern);
     if (state == AC_STATE_INERT)
@@ -121,14 +126,31 @@ int ac_process_dump_with(const char *given, const char *reason, const ac_dump_mo
     if (!ac_lock_until(&dump_lock, &limit))
         return ETIMEDOUT;
     ac_live_gather();
-    int error = given && !more ? ac_dump_write(given, reason, path, size)
-                               : ac_dump_write_from_start(pattern, reason, more, path, size);
+    int error = write(pattern, reason, more, path, size);
     ac_unlock(&dump_lock);
     return error;
 }
 
+int ac_process_dump_with(const char *pattern, const char *reason, const ac_dump_more_t *more,
+                         char *path, size_t size) {
+    return write_dump(ac_dump_write_from_start, pattern, reason, more, path, size);
+}
+
+/* Events go with all blocks of their end, which viewers begin at. */
 int ac_process_dump(const char *given, const char *reason, char *path, size_t size) {
-    return ac_process_dump_with(given, reason, NULL, path, size);
+    dump_write_fn *write = given ? ac_dump_write : ac_dump_write_from_start;
+    const char *pattern = given ? given : ac_process_config()->dump;
+    bool active = atomic_load(&ac_state) != AC_STATE_INERT;
+    ac_layouts_t *layouts = active && ac_history_is_on() ? ac_layouts_take() : NULL;
+    ac_dump_more_t more = {.oom = NULL};
+    if (layouts) {
+        ac_record_snapshot();
+        more.layout = layouts->layout;
+        more.layouts = layouts->count;
+    }
+    int error = write_dump(write, pattern, reason, layouts ? &more : NULL, path, size);
+    ac_layouts_free(layouts);
+    return error;
 }
 
 /* What the user can do about a failure to write; `elsewhere`: how to name another place. */
@@ -339,6 +361,7 @@ static void forked_child(void) {
     ac_own_thread_fork_child();
     ac_writer_fork_child();
     ac_trace_fork_child();
+    ac_recording_fork_child();
 }
 
 /* From here on: no CUDA of our own.  Later exit handlers may still free memory. */
@@ -530,6 +553,7 @@ static void set_up(void) {
     if (ac_driver.cuDriverGetVersion(&version) == CUDA_SUCCESS)
         ac_live->driver_version = (uint32_t)version;
     open_trace();
+    ac_recording_start();
     ac_cuda_count = count_cuda;
     ac_cuda_thread = number_of_thread;
     atomic_store(&ac_dump_figures, ac_device_figures);

@@ -3,6 +3,7 @@
 #include "allocator/retired/retired.h"
 #include "allocator/space/segment.h"
 #include "allocator/space/size.h"
+#include "observe/history.h"
 
 /* --- the owner gives and takes --- */
 
@@ -215,6 +216,10 @@ bool ac_cache_gather(ac_cache_t *cache, ac_entry_t *entry) {
     while (end != last && block->ticket.epoch <= reached && (!end || cache->room >= 0)) {
         cache->room -= (int64_t)size;
         block->ticket.key = AC_KEY_NONE;
+        ac_history_add(cache->arena->allocator->history,
+                       &(ac_event_t){.kind = AC_EVENT_READY,
+                                     .address = ac_block_address(block),
+                                     .bytes = size});
         ready.blocks++;
         ready.requested += block->requested;
         end = block;
