@@ -38,6 +38,7 @@ typedef enum { AC_TRAIT_PLAIN, AC_TRAIT_FIXED, AC_TRAIT_TUNED } ac_config_trait_
 #define AC_FIELD_IPC(field)               ac_ipc_mode_t field
 #define AC_FIELD_LEAK_REPORT(field)       ac_leak_report_t field
 #define AC_FIELD_FILL(field)              uint64_t field             /* none: 0 */
+#define AC_FIELD_SAMPLE(field)            uint64_t field             /* 1/N: N; off: 0 */
 #define AC_FIELD_PATTERN(field)           char field[AC_CONFIG_PATH] /* "none": off */
 #define AC_FIELD_SIGNAL(field)            int field                  /* 0: none */
 #define AC_FIELD_LOG_LEVEL(field)         int field                  /* ac_log_level_t */

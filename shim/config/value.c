@@ -469,6 +469,26 @@ static int write_fill(const void *field, char *text, size_t size) {
     return snprintf(text, size, "0x%08" PRIx32, (uint32_t)fill);
 }
 
+/* ---- one in so many ---- */
+
+AC_START static bool read_sample(ac_token_t token, ac_bounds_t bounds, void *field,
+                                 ac_refusal_t *refusal) {
+    uint64_t n = 0;
+    bool share = token.length > 2 && token.at[0] == '1' && token.at[1] == '/';
+    if (!share && !ac_token_is(token, "off"))
+        return refuse(refusal, token.at, NULL);
+    if (share && (!read_integer((ac_token_t){token.at + 2, token.length - 2}, &n) ||
+                  (double)n < bounds.low || (double)n > bounds.high))
+        return refuse(refusal, token.at + 2, NULL);
+    *(uint64_t *)field = n;
+    return true;
+}
+
+static int write_sample(const void *field, char *text, size_t size) {
+    uint64_t n = *(const uint64_t *)field;
+    return n ? snprintf(text, size, "1/%" PRIu64, n) : snprintf(text, size, "off");
+}
+
 /* ---- file name patterns ---- */
 
 AC_START static bool read_pattern(ac_token_t token, ac_bounds_t bounds, void *field,
@@ -507,6 +527,7 @@ const ac_value_type_t ac_value_types[AC_VALUE_TYPES] = {
     [AC_VALUE_IPC] = {read_ipc, write_ipc},
     [AC_VALUE_LEAK_REPORT] = {read_leak_report, write_leak_report},
     [AC_VALUE_FILL] = {read_fill, write_fill},
+    [AC_VALUE_SAMPLE] = {read_sample, write_sample},
     [AC_VALUE_PATTERN] = {read_pattern, write_pattern},
     [AC_VALUE_SIGNAL] = {read_signal, write_signal},
     [AC_VALUE_LOG_LEVEL] = {read_log_level, write_log_level},

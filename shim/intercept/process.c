@@ -19,8 +19,10 @@
 #include "intercept/body.h"
 #include "intercept/control.h"
 #include "intercept/graph_hooks.h"
+#include "intercept/guard.h"
 #include "intercept/ipc.h"
 #include "intercept/ipc_serve.h"
+#include "intercept/layouts.h"
 #include "intercept/objects.h"
 #include "intercept/own_thread.h"
 #include "intercept/pinned.h"
@@ -40,7 +42,7 @@
 #include "lock.h"
 
 AC_START_DATA _Atomic int ac_state = AC_STATE_ASLEEP;
-AC_START_DATA _Atomic bool ac_fast_path, ac_enabled, ac_free_sync, ac_filling;
+AC_START_DATA _Atomic bool ac_fast_path, ac_enabled, ac_free_sync, ac_filling, ac_guarding;
 
 /* --- the environment --- */
 
@@ -144,11 +146,22 @@ static const char *remedy(int error, const char *elsewhere) {
     }
 }
 
+/* With the guarded blocks, where there are any: an address that faulted is looked for there. */
+static int dump_configured(const char *reason, char *path, size_t size) {
+    ac_layouts_t *guarded = ac_is_guarding() ? ac_layouts_take_guarded() : NULL;
+    const ac_dump_more_t more = {.layout = guarded ? guarded->layout : NULL,
+                                 .layouts = guarded ? guarded->count : 0,
+                                 .partial = true};
+    int error = ac_process_dump_with(NULL, reason, more.layouts ? &more : NULL, path, size);
+    ac_layouts_free(guarded);
+    return error;
+}
+
 bool ac_process_dump_configured(const char *reason) {
     char path[AC_FOLDER_PATH] = "";
     if (!strcmp(ac_process_config()->dump, "none"))
         return true;
-    int error = ac_process_dump(NULL, reason, path, sizeof path);
+    int error = dump_configured(reason, path, sizeof path);
     if (error && error != ECANCELED) /* which was said */
         ac_log_once(AC_LOG_WARNING, "cannot write the statistics to %s: %s; %s%s", path,
                     strerror(error),
@@ -201,6 +214,7 @@ static void apply(void) {
     atomic_store(&ac_enabled, enabled);
     atomic_store(&ac_filling, config->fill != 0);
     atomic_store(&ac_free_sync, config->free_sync || config->fill);
+    atomic_store(&ac_guarding, enabled && config->guard);
     if (atomic_load(&ac_state) != AC_STATE_INERT) /* a fork child: its parent's locks are taken */
         ac_context_configure();
     atomic_store(&ac_fast_path, enabled && !profiled);
@@ -483,6 +497,7 @@ static void set_up(void) {
     ac_pinned_start();
     ac_graph_hooks_setup();
     ac_ipc_setup();
+    ac_guard_setup();
     ac_thread_setup();
     ac_barrier_setup();
     atexit(exit_began);

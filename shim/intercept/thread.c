@@ -103,7 +103,7 @@ void ac_thread_set_fast(ac_thread_t *thread, ac_fast_use_t use, const void *call
     if ((uintptr_t)caller >> AC_CODE_PAGE_BITS >> AC_GENERATION_SHIFT != 0)
         return; /* the sum would not say both */
     uint8_t module = use == AC_FAST_DRIVER ? 0 : (uint8_t)ac_module_of(caller);
-    thread->fast[use] = (ac_fast_t){thread->trace ? ~key : key, cache, module};
+    thread->fast[use] = (ac_fast_t){ac_thread_counts(thread) ? ~key : key, cache, module};
 }
 
 void ac_thread_set_page(ac_thread_t *thread, ac_fast_use_t use, const void *caller,
@@ -115,7 +115,8 @@ void ac_thread_set_page(ac_thread_t *thread, ac_fast_use_t use, const void *call
 bool ac_thread_name_caller(ac_thread_t *thread, const void *caller) {
     const ac_fast_t *driver = &thread->fast[AC_FAST_DRIVER];
     uint64_t generation = driver->key - ac_fast_key(AC_FAST_DRIVER_CODE, 0);
-    if (thread->asks_for || (uintptr_t)caller >> AC_CODE_PAGE_BITS >> AC_GENERATION_SHIFT != 0)
+    if (thread->asks_for || ac_is_guarding() ||
+        (uintptr_t)caller >> AC_CODE_PAGE_BITS >> AC_GENERATION_SHIFT != 0)
         return false;
     thread->fast[AC_FAST_DRIVER_MALLOC] = (ac_fast_t){
         ac_fast_key(caller, generation), driver->cache, (uint8_t)ac_module_of(caller)};

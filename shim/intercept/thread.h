@@ -9,6 +9,7 @@
 
 #include "allocator/order/fence.h"
 #include "allocator/order/generation.h"
+#include "intercept/process.h"
 #include "observe/live.h"
 
 struct ac_context;
@@ -67,12 +68,15 @@ typedef struct ac_thread {
     bool late;               /* the thread is ending: it gets no cache any more */
     uint64_t module_key;     /* as ac_fast_t: code of this page ... */
     uint8_t module;          /* ... belongs to this module (modules.h) */
-    uint8_t asks_for;       /* the module that called the runtime, where the thread is; 0: none */
-    bool observing;         /* it runs an observer (observers.h) */
-    const void *frees_for;  /* the code that called the runtime to free, where the thread is */
-    uint32_t calls;         /* of the timed hooks: one in AC_SAMPLE is timed */
-    uint64_t given_back;    /* ac_given_back before the call that may be tried again */
-    struct ac_thread *next; /* spare records */
+    uint8_t asks_for;      /* the module that called the runtime, where the thread is; 0: none */
+    bool observing;        /* it runs an observer (observers.h) */
+    const void *frees_for; /* the code that called the runtime to free, where the thread is */
+    uint32_t calls;        /* of the timed hooks: one in AC_SAMPLE is timed */
+    uint32_t
+        guard_left; /* the request after so many less one is guarded (guard.h); 0: not known */
+    uint64_t guard_seed;           /* 0: none yet */
+    uint64_t given_back;           /* ac_given_back before the call that may be tried again */
+    struct ac_thread *next;        /* spare records */
     ac_fast_t page[AC_FAST_PAGES]; /* of code that called before, by its number */
     ac_submit_path_t path[AC_SUBMIT_PATHS];
     ac_submitter_t submitter; /* last: outlives the thread, with the record */
@@ -114,8 +118,13 @@ static inline bool ac_thread_is_fast(const ac_thread_t *thread, ac_fast_use_t us
     return thread && thread->fast[use].key == ac_fast_key(caller, ac_generation_now());
 }
 
-/* The same for a thread that records: it keeps the complement of the key, so that the way above,
- * which records nothing, is never its. */
+/* Whether the thread records its requests, or one in so many of them is guarded. */
+static inline bool ac_thread_counts(const ac_thread_t *thread) {
+    return thread->trace || ac_is_guarding();
+}
+
+/* The same for a thread that does: it keeps the complement of the key, so that the way above,
+ * which does neither, is never its. */
 static inline bool ac_thread_is_recorded(const ac_thread_t *thread, ac_fast_use_t use,
                                          const void *caller) {
     return thread && thread->fast[use].key == ~ac_fast_key(caller, ac_generation_now());

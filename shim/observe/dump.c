@@ -347,24 +347,26 @@ enum { MOST_BLOCKS = 1 << 18 };
 
 /* The segments in front of the document's last brace.  Takes the text over. */
 static char *add_segments(char *text, const ac_dump_more_t *more, size_t *length) {
-    static const char key[] = ",\n  \"layout\": ", end[] = "\n}\n";
-    size_t size;
+    static const char whole_key[] = ",\n  \"layout\": ", end[] = "\n}\n";
+    static const char partial_key[] = ",\n  \"layout_partial\": true,\n  \"layout\": ";
+    const char *key = more->partial ? partial_key : whole_key;
+    size_t size, key_length = strlen(key);
     char *segments = ac_layout_text(more->layout, more->layouts, MOST_BLOCKS, &size);
     char *brace = strrchr(text, '}'), *whole = NULL;
     size_t front = (size_t)(brace - text);
     while (front && text[front - 1] == '\n')
         front--;
     if (segments)
-        whole = realloc(text, front + sizeof key + size + sizeof end);
+        whole = realloc(text, front + key_length + size + sizeof end);
     if (!whole) {
         free(segments);
         free(text);
         return NULL;
     }
-    memcpy(whole + front, key, sizeof key - 1);
-    memcpy(whole + front + sizeof key - 1, segments, size);
-    memcpy(whole + front + sizeof key - 1 + size, end, sizeof end);
-    *length = front + sizeof key - 1 + size + sizeof end - 1;
+    memcpy(whole + front, key, key_length);
+    memcpy(whole + front + key_length, segments, size);
+    memcpy(whole + front + key_length + size, end, sizeof end);
+    *length = front + key_length + size + sizeof end - 1;
     free(segments);
     return whole;
 }

@@ -31,6 +31,7 @@
 #include <unistd.h>
 
 #include "ipc_share.h"
+#include "kernel_fault.h"
 #include "race.h"
 
 #define GRAIN (2ull << 20)
@@ -321,6 +322,8 @@ SIM_API(cuMemAddressReserve)
     reservation->size = size;
     reservation->taken = taken;
     sim_tree_insert(&reservations, &reservation->node);
+    sim_mirror_bar(base, size, true);
+    sim_kernel_faults_start();
     sim_call_bytes(SIM_FN_cuMemAddressReserve, size);
     *out = base;
     return CUDA_SUCCESS;
@@ -342,6 +345,7 @@ SIM_API(cuMemAddressFree)(CUdeviceptr address, size_t size) {
         return CUDA_ERROR_INVALID_VALUE;
     sim_call_bytes(SIM_FN_cuMemAddressFree, size);
     sim_tree_remove(&reservations, &reservation->node);
+    sim_mirror_bar(address, size, false);
     sim_range_give(address, reservation->taken);
     free(reservation);
     return CUDA_SUCCESS;
@@ -366,6 +370,7 @@ static void unmap_one(sim_alloc_t *record) {
     mapping_t *mapping = record->owner;
     sim_physical_t *physical = mapping->physical;
     sim_mirror_restore(record->base, record->size);
+    sim_mirror_bar(record->base, record->size, true);
     sim_alloc_delete(record);
     mapping_t **link = &physical->maps;
     while (*link != mapping)

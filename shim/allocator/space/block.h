@@ -208,9 +208,10 @@ struct ac_segment {
     uint32_t held;      /* of them: held */
     uint32_t synced;    /* native: blocks that ask for SYNC_MEMOPS */
     uint8_t pool;       /* AC_POOL_SMALL or AC_POOL_LARGE */
-    uint8_t index;   /* of the arena's: where its free blocks are; its pool, or AC_INDEX_MEDIUM */
-    bool oversize;   /* counted in oversize_segments */
-    bool tainted;    /* shared outside: serves no other request, goes back when idle */
+    uint8_t index; /* of the arena's: where its free blocks are; its pool, or AC_INDEX_MEDIUM */
+    bool oversize; /* counted in oversize_segments */
+    bool
+        tainted; /* shared outside, or guarded (guard_place.h): serves no other request, goes back when idle */
     bool sealed;     /* native: its free memory serves no request (segment.c) */
     uint32_t taints; /* why: reasons that ac_block_taint was given and that still hold */
     /* The allocator's epoch when it became idle (give_back.c). */
