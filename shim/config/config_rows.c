@@ -15,6 +15,7 @@
 #define TYPE_NAME_FENCE             "word"
 #define TYPE_NAME_FILL              "pattern"
 #define TYPE_NAME_SAMPLE            "share"
+#define TYPE_NAME_DUMP_FORMAT       "word"
 #define TYPE_NAME_LEAK_REPORT       "word"
 #define TYPE_NAME_DEEPBIND          "word"
 #define TYPE_NAME_IPC               "word"

@@ -333,7 +333,7 @@ static int write_decimal(const void *field, char *text, size_t size) {
 /* ---- words: stored as int or as an enumeration of int's size ---- */
 
 typedef struct {
-    char word[8]; /* empty: the end */
+    char word[12]; /* empty: the end */
     int value;
 } word_t;
 
@@ -346,6 +346,8 @@ static const word_t deepbind_words[] = {
     {"strip", AC_DEEPBIND_STRIP}, {"keep", AC_DEEPBIND_KEEP}, {"", 0}};
 static const word_t ipc_words[] = {
     {"auto", AC_IPC_AUTO}, {"native", AC_IPC_OWN_SEGMENTS}, {"off", AC_IPC_OFF}, {"", 0}};
+static const word_t dump_format_words[] = {
+    {"json", AC_DUMP_JSON}, {"prometheus", AC_DUMP_PROMETHEUS}, {"", 0}};
 static const word_t leak_report_words[] = {
     {"false", AC_LEAKS_OFF}, {"true", AC_LEAKS_SAY}, {"dump", AC_LEAKS_DUMP}, {"", 0}};
 static const word_t signal_words[] = {
@@ -356,7 +358,8 @@ static const word_t log_level_words[] = {{"none", 0}, {"error", 1}, {"warning", 
 
 _Static_assert(sizeof(ac_fence_mode_t) == sizeof(int) && sizeof(ac_deepbind_t) == sizeof(int) &&
                    sizeof(ac_ipc_mode_t) == sizeof(int) &&
-                   sizeof(ac_leak_report_t) == sizeof(int),
+                   sizeof(ac_leak_report_t) == sizeof(int) &&
+                   sizeof(ac_dump_format_t) == sizeof(int),
                "words are stored through an int");
 
 AC_START static bool read_word(const word_t *words, ac_token_t token, void *field) {
@@ -391,6 +394,7 @@ static int write_word(const word_t *words, const void *field, char *text, size_t
 WORD_TYPE(fence)
 WORD_TYPE(deepbind)
 WORD_TYPE(ipc)
+WORD_TYPE(dump_format)
 WORD_TYPE(leak_report)
 WORD_TYPE(log_level)
 
@@ -525,6 +529,7 @@ const ac_value_type_t ac_value_types[AC_VALUE_TYPES] = {
     [AC_VALUE_FENCE] = {read_fence, write_fence},
     [AC_VALUE_DEEPBIND] = {read_deepbind, write_deepbind},
     [AC_VALUE_IPC] = {read_ipc, write_ipc},
+    [AC_VALUE_DUMP_FORMAT] = {read_dump_format, write_dump_format},
     [AC_VALUE_LEAK_REPORT] = {read_leak_report, write_leak_report},
     [AC_VALUE_FILL] = {read_fill, write_fill},
     [AC_VALUE_SAMPLE] = {read_sample, write_sample},

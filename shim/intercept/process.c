@@ -104,9 +104,26 @@ static const char filtered[] =
     "the program has put its system calls behind a seccomp filter: no dump is written any more, "
     "the figures are those of its live page";
 
+/* Where the configured dump goes: with metrics the default has another end. */
+static const char *configured_dump(void) {
+    const ac_config_t *config = ac_process_config();
+    bool usual = !strcmp(config->dump, "accelcache-%p.json");
+    return config->dump_format == AC_DUMP_PROMETHEUS && usual ? "accelcache-%p.prom"
+                                                              : config->dump;
+}
+
+static int write_dump(const char *given, const char *reason, const ac_dump_more_t *more,
+                      char *path, size_t size) {
+    if (!given && ac_process_config()->dump_format == AC_DUMP_PROMETHEUS)
+        return ac_dump_write_metrics(configured_dump(), path, size);
+    return given && !more ? ac_dump_write(given, reason, path, size)
+                          : ac_dump_write_from_start(given ? given : configured_dump(), reason,
+                                                     more, path, size);
+}
+
 int ac_process_dump_with(const char *given, const char *reason, const ac_dump_more_t *more,
                          char *path, size_t size) {
-    const char *pattern = given ? given : ac_process_config()->dump;
+    const char *pattern = given ? given : configured_dump();
     int state = atomic_load(&ac_state);
     snprintf(path, size, "%s", pattern);
     if (state == AC_STATE_INERT)
@@ -121,8 +138,7 @@ int ac_process_dump_with(const char *given, const char *reason, const ac_dump_mo
     if (!ac_lock_until(&dump_lock, &limit))
         return ETIMEDOUT;
     ac_live_gather();
-    int error = given && !more ? ac_dump_write(given, reason, path, size)
-                               : ac_dump_write_from_start(pattern, reason, more, path, size);
+    int error = write_dump(given, reason, more, path, size);
     ac_unlock(&dump_lock);
     return error;
 }
@@ -326,7 +342,13 @@ AC_START static void last_dump(void) {
         if (ac_process_config()->leak_report == AC_LEAKS_SAY)
             ac_leaks_say();
     }
-    if (ac_process_dump_configured("exit") || !may_leave_page())
+    /* Metrics that were written again and again are those of a process that runs. */
+    const ac_config_t *config = ac_process_config();
+    bool going = config->dump_format == AC_DUMP_PROMETHEUS && config->dump_interval > 0 &&
+                 strcmp(config->dump, "none") != 0;
+    if (going)
+        ac_dump_remove(configured_dump());
+    if (going || ac_process_dump_configured("exit") || !may_leave_page())
         ac_live_close();
 }
 

@@ -145,6 +145,20 @@ class Where(holder.HolderTest):
         self.refusal(pid, "is stopped")
         process.send_signal(signal.SIGCONT)
 
+    def test_dying(self):
+        """Exit has begun and takes its time: an answer or a refusal, and soon."""
+        pid, process, (first,) = self.start("take", 1000, "linger")
+        process.stdin.write("q")
+        process.stdin.flush()
+        time.sleep(0.3)
+        begin = time.monotonic()
+        done = self.command("where", hex(first), pid)
+        self.assertLess(time.monotonic() - begin, 2.5)
+        self.assertIn(done.returncode, (0, 1))
+        self.assertEqual((done.stdout + done.stderr).count("0 of a block that the program holds") +
+                         done.stderr.count(f"process {pid}"), 1, done.stdout + done.stderr)
+        self.assertIsNone(process.poll())
+
     def test_killed(self):
         pid, process, _ = self.start("take", 1000)
         process.kill()
