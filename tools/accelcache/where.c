@@ -6,6 +6,7 @@
 #include "observe/dump.h"
 #include "option.h"
 #include "processes.h"
+#include "snapshot.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -20,7 +21,9 @@ static const char help[] =
     "  PID   a process of the same user, started with control:true in ACCEL_ALLOC_CONF\n"
     "  FILE  a dump with blocks: of accelcache ctl PID snapshot FILE, of the key oom_dump, or at "
     "the\n"
-    "        exit of a program with the key guard\n\n"
+    "        exit of a program with the key guard; or a memory snapshot of PyTorch's, as pickle "
+    "or\n"
+    "        JSON\n\n"
     "Without either it is the one process of the user that runs under the library.  ADDRESS is\n"
     "hexadecimal with 0x in front, or decimal.\n\n"
     "  --json  the answer as JSON\n\n"
@@ -216,6 +219,37 @@ static void add_near(cmd_table_t *table, const spot_t *spot, const ac_laid_segme
     free(more);
 }
 
+/* Of a snapshot's traces: the newest block there. */
+static void add_life(cmd_table_t *table, cmd_snapshot_life_t *life) {
+    char size[CMD_FIGURE];
+    char *place = cmd_format("0x%" PRIx64, life->address);
+    char *text = cmd_format("%s asked for by %s%s%s", cmd_text_bytes(size, (int64_t)life->bytes),
+                            life->asked_by ? life->asked_by : "code of no file",
+                            life->freed ? ", freed by " : "",
+                            !life->freed     ? ""
+                            : life->freed_by ? life->freed_by
+                                             : "code of no file");
+    cmd_table_row(table, "newest there", place, text, NULL);
+    free(place);
+    free(text);
+    free(life->asked_by);
+    free(life->freed_by);
+}
+
+static json_t *life_json(const json_t *document, uint64_t address) {
+    cmd_snapshot_life_t life;
+    if (!cmd_snapshot_life(document, address, &life))
+        return json_null();
+    json_t *json =
+        json_pack("{s:I, s:I, s:o, s:b, s:o}", "address", (json_int_t)life.address, "size",
+                  (json_int_t)life.bytes, "asked_by",
+                  life.asked_by ? cmd_json_text(life.asked_by) : json_null(), "freed", life.freed,
+                  "freed_by", life.freed_by ? cmd_json_text(life.freed_by) : json_null());
+    free(life.asked_by);
+    free(life.freed_by);
+    return json;
+}
+
 static void print(const spot_t *spot, const json_t *document) {
     char *line = sentence(spot, document);
     cmd_print_safe(line);
@@ -239,6 +273,9 @@ static void print(const spot_t *spot, const json_t *document) {
         add_near(table, spot, spot->below, "before the address");
         add_near(table, spot, spot->above, "behind the address");
     }
+    cmd_snapshot_life_t life;
+    if (cmd_snapshot_life(document, spot->address, &life))
+        add_life(table, &life);
     cmd_table_print(table, 2);
 }
 
@@ -295,6 +332,7 @@ static void print_json(const spot_t *spot, const json_t *document) {
         "past_end", past_json(spot), "segment", segment_json(spot->segment), "before",
         block_json(spot->before, document), "behind", block_json(spot->behind, document),
         "nearest", json_pack("[o, o]", segment_json(spot->below), segment_json(spot->above)));
+    json_object_set_new(whole, "newest", life_json(document, spot->address));
     free(line);
     cmd_print_json(whole, 0);
 }
@@ -355,7 +393,11 @@ static json_t *document_of(const char *source, uint64_t address, char **error) {
     if (!source)
         return only_process(&name, error) ? ask(&name, address, error) : NULL;
     if (!cmd_process_read(source, &pid, &space)) {
-        json_t *document = cmd_document_load(source, error);
+        json_t *document = cmd_snapshot_load(source, error);
+        if (document)
+            document = cmd_snapshot_as_dump(document, error);
+        else if (!*error)
+            document = cmd_document_load(source, error);
         if (!document) {
             char *whole = cmd_format("%s: %s", source, *error);
             free(*error);
