@@ -32,7 +32,7 @@ typedef enum {
     ACCEL_OK = 0,
     ACCEL_ERROR_INVALID = 1,       /* an argument is out of range or NULL */
     ACCEL_ERROR_NO_DRIVER = 2,     /* no CUDA driver, no device, or the cache cannot run here */
-    ACCEL_ERROR_NOT_OURS = 3,      /* the pointer was not handed out by the cache */
+    ACCEL_ERROR_NOT_OURS = 3,      /* the pointer is of no memory that was handed out */
     ACCEL_ERROR_CUDA = 4,          /* a CUDA call failed */
     ACCEL_ERROR_SETTINGS = 5,      /* a malformed or unchangeable setting */
     ACCEL_ERROR_OUT_OF_MEMORY = 6, /* host memory is short */
@@ -40,7 +40,9 @@ typedef enum {
     ACCEL_ERROR_INTERNAL = 8,      /* the cache's own records contradict each other */
     ACCEL_ERROR_DEVICE_MEMORY = 9, /* device memory is short, or a limit forbids more */
     ACCEL_ERROR_BUSY = 10,         /* it is in use, and cannot be changed or ended now */
-    ACCEL_ERROR_UNSUPPORTED = 11 /* the device, the driver or the allocator in use cannot do it */
+    ACCEL_ERROR_UNSUPPORTED = 11,  /* the device, driver or allocator in use cannot do it */
+    ACCEL_ERROR_DOUBLE_FREE = 12,  /* the memory at the pointer was freed before */
+    ACCEL_ERROR_INTERIOR = 13      /* the pointer lies inside a block, not at its beginning */
 } accel_status_t;
 
 /* A sentence for a status; static storage, never NULL. */
@@ -150,7 +152,9 @@ accel_status_t accel_empty_cache(void);
  * to the caller, and may be given to any CUDA call, cudaFree included, as memory from there may be
  * given to accel_free.  Memory that work may still use is not handed out again before that work is
  * done: neither call waits for it unless memory is short.  NULL may be freed.
- * ACCEL_ERROR_DEVICE_MEMORY; ACCEL_ERROR_INVALID: no such block, or freed before. */
+ * ACCEL_ERROR_DEVICE_MEMORY.  Of a free that is refused, and changed nothing: ACCEL_ERROR_DOUBLE_FREE,
+ * as long as the memory is the cache's, ACCEL_ERROR_NOT_OURS from then on and for foreign pointers;
+ * ACCEL_ERROR_INTERIOR. */
 accel_status_t accel_malloc(void **pointer, size_t bytes);
 accel_status_t accel_free(void *pointer);
 
@@ -249,8 +253,8 @@ accel_status_t accel_raw_alloc_with_stream(void **pointer, size_t bytes, void *s
 
 /* Free such memory in the order of its stream, in whichever device is current; work on streams that
  * accel_record_stream named is waited for before the memory serves again, and so is all work where
- * the stream was destroyed.  Memory of accel_malloc and accel_malloc_async may be given as well.
- * ACCEL_ERROR_INVALID: no such block, or freed before.  NULL may be freed. */
+ * the stream was destroyed.  Memory of accel_malloc and accel_malloc_async may be given as well.  What
+ * is refused is answered as by accel_free.  NULL may be freed. */
 accel_status_t accel_raw_delete(void *pointer);
 
 /* A function that frees such memory and returns nothing, for code that keeps a deleter beside a
@@ -385,6 +389,32 @@ accel_status_t accel_pool_bytes(accel_pool_id_t pool, int device, size_t *reserv
 accel_status_t accel_pool_check_live(accel_pool_id_t pool, int device, void *const *blocks,
                                      size_t count);
 
+/* Which blocks of a pool the program holds on a device, to be brought back later: what graphs that were
+ * captured into the pool find there.  Contents are not part of it.  *checkpoint is the caller's, until
+ * _release, and does not keep the pool.  ACCEL_ERROR_INVALID: there is no such pool. */
+typedef struct accel_checkpoint accel_checkpoint_t;
+accel_status_t accel_get_checkpoint_state(int device, accel_pool_id_t pool,
+                                          accel_checkpoint_t **checkpoint);
+void accel_release_checkpoint_state(accel_checkpoint_t *checkpoint); /* NULL may be released */
+
+/* What a restore did.  Addresses of blocks; those in both lists were held before and are held again.
+ * The caller frees both lists with free(). */
+typedef struct {
+    size_t size;  /* sizeof(accel_checkpoint_delta_t) of the caller's header */
+    void **freed; /* that the program held, and does not any more */
+    size_t freed_count;
+    void **allocated; /* that it holds now: all of the checkpoint */
+    size_t allocated_count;
+} accel_checkpoint_delta_t;
+
+/* Free every block of the pool on the device that the program holds, and hand out those of the checkpoint
+ * again, each at its old place.  May be done with one checkpoint as often as one likes.  `delta` may be
+ * NULL.  Streams other than a block's own that accel_record_stream named are waited for, for a second at
+ * most.  On an error nothing changes: ACCEL_ERROR_INVALID: the pool has gone, or gave a segment back that
+ * is needed; ACCEL_ERROR_BUSY: work of other streams goes on, or a stream captures. */
+accel_status_t accel_set_checkpoint_pool_state(const accel_checkpoint_t *checkpoint,
+                                               accel_checkpoint_delta_t *delta);
+
 /* --- observers ---
  *
  * Called by the thread that made the request, without a lock of the library, and not while that
@@ -438,6 +468,18 @@ int accel_is_history_enabled(void);
  * caller frees *json with free().  {0, 0}: memory of the cache, of all pools and of all devices;
  * else of that pool alone. */
 accel_status_t accel_snapshot(accel_pool_id_t pool, char **json);
+
+/* Bytes of pages in expandable segments of the device, by the stream that memory there was asked for on:
+ * of raw memory and of segments of private pools.  All other memory is of stream NULL, idle memory
+ * too, which serves every stream.  The sum is what is mapped.  The caller frees *sizes with free(); NULL
+ * with *count 0: there is none. */
+typedef struct {
+    void *stream;
+    int small; /* of requests up to 64 KiB */
+    size_t bytes;
+} accel_segment_size_t;
+accel_status_t accel_get_expandable_segment_sizes(int device, accel_segment_size_t **sizes,
+                                                  size_t *count);
 
 /* --- sharing with other processes --- */
 

@@ -9,7 +9,8 @@
 // given back, as with RMM's own resources.  It is aligned to 512 bytes.  What is freed on a stream
 // serves later requests of that stream at once, and those of others when the work before is done.
 // Define ACCEL_CUDA_MR before, and include <cuda/memory_resource>, for the property
-// cuda::mr::device_accessible; with RMM it is there by itself.
+// cuda::mr::device_accessible; with RMM it is there by itself.  RMM of 2026 has no class to derive from any
+// more, and takes accel::memory_resource as it is.
 #ifndef ACCELCACHE_RMM_HPP
 #define ACCELCACHE_RMM_HPP
 
@@ -30,6 +31,11 @@
 #ifdef ACCEL_RMM
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/error.hpp>
+#elif __has_include(<rmm/resource_ref.hpp>)
+#include <rmm/resource_ref.hpp>
+#ifndef ACCEL_CUDA_MR
+#define ACCEL_CUDA_MR
+#endif
 #endif
 
 namespace accel {

@@ -1,10 +1,68 @@
-/* The order of locks, verified (lock.h).  Empty in the product. */
+/* Locks that are not to be had at once, conditions, and the order of locks, verified (lock.h). */
 #include "lock.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Sleep while *word is `seen`, until `limit` by the clock that `clock` says (0: CLOCK_MONOTONIC).
+ * True: the limit has passed, or is no time. */
+static bool sleep_while(_Atomic uint32_t *word, uint32_t seen, const struct timespec *limit,
+                        int clock) {
+    int kept = errno;
+    bool late = syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE | clock, seen, limit, NULL,
+                        FUTEX_BITSET_MATCH_ANY) != 0 &&
+                (errno == ETIMEDOUT || errno == EINVAL);
+    errno = kept;
+    return late;
+}
+
+static void wake(_Atomic uint32_t *word, int most) {
+    int kept = errno;
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, most, NULL, NULL, 0);
+    errno = kept;
+}
+
+/* A thread that had to sleep leaves 2 behind: others may sleep as well. */
+bool ac_lock_sleep(ac_mutex_t *mutex, const struct timespec *deadline) {
+    bool late = false;
+    while (atomic_exchange_explicit(&mutex->word, 2, memory_order_acquire) != 0) {
+        if (late)
+            return false;
+        late = sleep_while(&mutex->word, 2, deadline, FUTEX_CLOCK_REALTIME);
+    }
+    return true;
+}
+
+void ac_lock_wake(ac_mutex_t *mutex) {
+    wake(&mutex->word, 1);
+}
+
+/* `waiting` rises before the lock is released: who then changes what is waited for, under the
+ * lock, sees it, and `changes` is another one before the thread sleeps, or wakes it. */
+int ac_cond_sleep(ac_cond_t *cond, ac_mutex_t *mutex, const struct timespec *limit) {
+    atomic_fetch_add(&cond->waiting, 1);
+    uint32_t seen = atomic_load(&cond->changes);
+    ac_lock_release(mutex);
+    bool late = sleep_while(&cond->changes, seen, limit, 0);
+    if (!ac_lock_at_once(mutex))
+        ac_lock_sleep(mutex, NULL);
+    atomic_fetch_sub(&cond->waiting, 1);
+    return late ? ETIMEDOUT : 0;
+}
+
+void ac_cond_broadcast(ac_cond_t *cond) {
+    atomic_fetch_add(&cond->changes, 1);
+    if (atomic_load(&cond->waiting))
+        wake(&cond->changes, INT_MAX);
+}
 
 #ifdef AC_CHECKED
 
 #include <stdio.h>
-#include <unistd.h>
 
 _Thread_local uint32_t ac_ranks_held;
 

@@ -11,6 +11,7 @@
 #define AC_LOCK_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
@@ -33,10 +34,18 @@ typedef enum {
     AC_RANK_LEAF
 } ac_rank_t;
 
+/* `word`: 0 free, 1 held, 2 held and maybe waited for.  Where no other thread has the lock, taking
+ * it and releasing it are one atomic operation each, without a call: requests and frees that no
+ * thread's cache serves do that once or twice. */
 typedef struct {
-    pthread_mutex_t mutex;
+    _Atomic uint32_t word;
     ac_rank_t rank;
 } ac_mutex_t;
+
+/* What threads wait for with a lock held (device/wait.h).  Zero, no thread waits. */
+typedef struct {
+    _Atomic uint32_t changes, waiting;
+} ac_cond_t;
 
 typedef struct {
     pthread_rwlock_t lock;
@@ -44,7 +53,7 @@ typedef struct {
 } ac_rwlock_t;
 
 #define AC_MUTEX(name)                                                                           \
-    { PTHREAD_MUTEX_INITIALIZER, AC_RANK_##name }
+    { 0, AC_RANK_##name }
 #define AC_RWLOCK(name)                                                                          \
     { PTHREAD_RWLOCK_INITIALIZER, AC_RANK_##name }
 
@@ -73,20 +82,45 @@ static inline uint32_t ac_ranks_swap(uint32_t ranks) {
 }
 #endif
 
+/* lock.c: the thread sleeps until it has the lock; false: it was not to be had by `deadline`
+ * (CLOCK_REALTIME; NULL: no limit).  A sleeping thread wakes up.  errno stays as it is. */
+bool ac_lock_sleep(ac_mutex_t *mutex, const struct timespec *deadline);
+void ac_lock_wake(ac_mutex_t *mutex);
+
+/* The lock, which the caller holds, is released while the thread sleeps until `cond` changes, or
+ * `limit` (CLOCK_MONOTONIC; NULL: none): 0, or ETIMEDOUT.  0 does not say that anything changed. */
+int ac_cond_sleep(ac_cond_t *cond, ac_mutex_t *mutex, const struct timespec *limit);
+
+/* What threads wait for may have come true: all of them look again. */
+void ac_cond_broadcast(ac_cond_t *cond);
+
 static inline void ac_mutex_init(ac_mutex_t *mutex, ac_rank_t rank) {
-    pthread_mutex_init(&mutex->mutex, NULL);
+    atomic_store_explicit(&mutex->word, 0, memory_order_relaxed);
     mutex->rank = rank;
+}
+
+/* Without ranks. */
+static inline bool ac_lock_at_once(ac_mutex_t *mutex) {
+    uint32_t none = 0;
+    return atomic_compare_exchange_strong_explicit(&mutex->word, &none, 1, memory_order_acquire,
+                                                   memory_order_relaxed);
+}
+
+static inline void ac_lock_release(ac_mutex_t *mutex) {
+    if (__builtin_expect(atomic_exchange_explicit(&mutex->word, 0, memory_order_release) == 2, 0))
+        ac_lock_wake(mutex);
 }
 
 static inline void ac_lock(ac_mutex_t *mutex) {
     ac_rank_check(mutex->rank);
-    pthread_mutex_lock(&mutex->mutex);
+    if (__builtin_expect(!ac_lock_at_once(mutex), 0))
+        ac_lock_sleep(mutex, NULL);
     ac_rank_held(mutex->rank, true);
 }
 
 /* False: the lock was not to be had, at all or by `deadline` (CLOCK_REALTIME). */
 static inline bool ac_try_lock(ac_mutex_t *mutex) {
-    if (pthread_mutex_trylock(&mutex->mutex) != 0)
+    if (!ac_lock_at_once(mutex))
         return false;
     ac_rank_held(mutex->rank, true);
     return true;
@@ -94,7 +128,7 @@ static inline bool ac_try_lock(ac_mutex_t *mutex) {
 
 static inline bool ac_lock_until(ac_mutex_t *mutex, const struct timespec *deadline) {
     ac_rank_check(mutex->rank);
-    if (pthread_mutex_timedlock(&mutex->mutex, deadline) != 0)
+    if (!ac_lock_at_once(mutex) && !ac_lock_sleep(mutex, deadline))
         return false;
     ac_rank_held(mutex->rank, true);
     return true;
@@ -102,7 +136,7 @@ static inline bool ac_lock_until(ac_mutex_t *mutex, const struct timespec *deadl
 
 static inline void ac_unlock(ac_mutex_t *mutex) {
     ac_rank_held(mutex->rank, false);
-    pthread_mutex_unlock(&mutex->mutex);
+    ac_lock_release(mutex);
 }
 
 static inline void ac_lock_shared(ac_rwlock_t *lock) {

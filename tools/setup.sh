@@ -67,6 +67,7 @@ setup_missing() { # product | tests
     setup_has ncursesw curses.h || setup_need libncurses-dev "accelcache top is drawn with it"
     command -v tmux >/dev/null || setup_need tmux "tests read what a terminal shows"
     command -v valgrind >/dev/null || setup_need valgrind "a test runs it under the library"
+    command -v abidiff >/dev/null || setup_need abigail-tools "a test compares the C API with its description"
 }
 
 # Installs what is missing, or says how and ends the script.

@@ -207,9 +207,13 @@ ac_status_t ac_block_pin(uint64_t address) {
     ac_status_t status = lock_with_record(address, &shown, &block);
     if (status != AC_OK)
         return status;
-    if (block->segment->range)
+    bool paged = block->segment->range;
+    ac_allocator_t *allocator = allocator_of(block);
+    if (paged)
         ac_range_pin(block);
-    ac_unlock(&allocator_of(block)->lock);
+    ac_unlock(&allocator->lock);
+    if (paged)
+        ac_allocator_is_shared(allocator);
     return AC_OK;
 }
 

@@ -198,6 +198,10 @@ ac_status_t ac_block_sync(uint64_t address, bool on, ac_sync_set_fn *set, void *
  * Answers as ac_block_taint. */
 ac_status_t ac_block_pin(uint64_t address);
 
+/* Others get to know memory on pages by its address, as they do with ac_block_identify and _pin of
+ * such a block: with expandable_segments:auto native segments serve from now on. */
+void ac_allocator_is_shared(ac_allocator_t *allocator);
+
 /* The block at `address` serves that module.  AC_OK; AC_NOT_OURS, AC_BAD_ADDRESS;
  * AC_OOM: host memory is short, and nothing has changed. */
 ac_status_t ac_block_attribute(uint64_t address, unsigned module);
@@ -253,7 +257,7 @@ uint64_t ac_allocator_trim_for(ac_allocator_t *allocator, uint64_t need);
 uint64_t ac_allocator_decay(ac_allocator_t *allocator, uint32_t epochs);
 
 /* Give back what is owed (ac_trim_owed, supply/pages.h), if that waits for nothing.  False:
- * something stays owed. */
+ * something stays owed, or may be by the next call: the budget of pages is more than usual. */
 bool ac_allocator_settle_debt(ac_allocator_t *allocator);
 
 /* Bytes in segments without an allocated or held block: what a trim could give back. */

@@ -29,7 +29,8 @@ _Static_assert(sizeof(whole_arena_t) <= 64 << 10, "more than is carved at once")
 ac_settings_t ac_settings_from(const ac_config_t *config, uint64_t total_memory) {
     ac_settings_t settings = {.limit = AC_UNLIMITED,
                               .memory = total_memory,
-                              .exact = config->low_memory && !config->expandable_segments};
+                              .exact = config->low_memory && !config->expandable_segments,
+                              .frugal = config->low_memory};
 #define CONFIG(key, type, field, low, high, default_text, scope, trait, range, doc)              \
     COPY_##scope(field)
 #include "config/config.def"
@@ -58,7 +59,7 @@ ac_allocator_t *ac_allocator_create(const ac_settings_t *settings, ac_device_sta
     allocator->supply = &whole->supply;
     ac_mutex_init(&allocator->lock, AC_RANK_ALLOCATOR);
     ac_mutex_init(&allocator->caches->recall_lock, AC_RANK_RECALL);
-    pthread_cond_init(&allocator->settled, NULL);
+    allocator->settled = (ac_cond_t){0, 0};
     allocator->stats = stats;
     allocator->counters = counters;
     ac_allocator_configure(allocator, settings);
@@ -68,12 +69,25 @@ ac_allocator_t *ac_allocator_create(const ac_settings_t *settings, ac_device_sta
 void ac_allocator_configure(ac_allocator_t *allocator, const ac_settings_t *settings) {
     ac_lock(&allocator->lock);
     allocator->settings = *settings;
+    ac_expand_leave(allocator);
     /* Signed: "no limit" reads as -1, as it does in PyTorch. */
     allocator->stats->max_split_size = (int64_t)settings->max_split_size;
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
         arena->added++; /* other blocks may fit now */
     ac_unlock(&allocator->lock);
     ac_caches_settle(allocator);
+}
+
+void ac_allocator_is_shared(ac_allocator_t *allocator) {
+    ac_lock(&allocator->lock);
+    if (allocator->settings.expandable_segments == AC_PAGES_AUTO)
+        atomic_store(&ac_expand_shared, true);
+    bool left = ac_expand_leave(allocator);
+    ac_unlock(&allocator->lock);
+    if (!left)
+        return;
+    ac_caches_settle(allocator); /* what threads keep may lie on pages */
+    ac_supply_owe(allocator);
 }
 
 void ac_allocator_recall(ac_allocator_t *allocator) {
@@ -83,14 +97,14 @@ void ac_allocator_recall(ac_allocator_t *allocator) {
 ac_arena_t *ac_arena_create(ac_allocator_t *allocator, const ac_device_ops_t *ops,
                             void *context) {
     whole_arena_t *whole = ac_carve(sizeof *whole);
-    ac_block_t **bins = ac_carve_table(AC_INDICES * AC_BINS_BYTES);
-    if (!whole || !bins)
+    if (!whole)
         return NULL;
     ac_arena_t *arena = &whole->arena;
     arena->retired = &whole->retired;
     arena->growths = &whole->growths;
     for (int i = 0; i < AC_INDICES; i++)
-        arena->index[i].bin = bins + i * AC_BINS;
+        if (!(arena->index[i].bin = ac_carve_table(AC_BINS_BYTES)))
+            return NULL;
     static _Atomic unsigned numbers;
     unsigned number = atomic_fetch_add(&numbers, 1) + 1;
     arena->number = number <= UINT16_MAX ? (uint16_t)number : 0;

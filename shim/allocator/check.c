@@ -194,6 +194,12 @@ static void check_idle(ac_check_t *check, const ac_arena_t *arena) {
     expect(check, idle == 0, "idle segments missing in the list");
 }
 
+static void add_waiting(ac_cache_wait_t *sum, const ac_block_t *block) {
+    sum->blocks++;
+    sum->bytes += block->size;
+    sum->requested += block->requested;
+}
+
 /* How many blocks of an entry wait. */
 static void check_waiting(ac_check_t *check, const ac_cache_t *cache, int i,
                           ac_cache_wait_t waiting[AC_FLOWS]) {
@@ -211,9 +217,7 @@ static void check_waiting(ac_check_t *check, const ac_cache_t *cache, int i,
         expect(check, b->segment->arena == cache->arena, "waiting block of another arena");
         expect(check, epoch <= b->ticket.epoch, "what waits is out of order");
         epoch = b->ticket.epoch;
-        sum->blocks++;
-        sum->bytes += b->size;
-        sum->requested += b->requested;
+        add_waiting(sum, b);
     } while (b != last && !check->wrong);
 }
 
@@ -311,8 +315,13 @@ static uint64_t check_caches(ac_check_t *check, const ac_arena_t *arena, uint64_
         expect(check, !largest || charged - (int64_t)largest <= (int64_t)cache->budget,
                "a cache keeps too much");
         for (unsigned i = 0; i < cache->loose_count; i++) {
-            expect(check, cache->loose[i]->state == AC_BLOCK_CACHED, "loose block is not cached");
-            bytes += cache->loose[i]->size;
+            const ac_block_t *b = cache->loose[i];
+            expect(check, b->state == AC_BLOCK_CACHED, "loose block is not cached");
+            if (ac_block_waits_cached(b)) {
+                add_waiting(&waiting[ac_cache_flow(b->size)], b);
+                continue;
+            }
+            bytes += b->size;
             blocks++;
         }
         blocks += check_chain(check, cache, cache->out.first, &bytes) +

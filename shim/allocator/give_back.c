@@ -12,7 +12,7 @@
  * thread at a time, whenever an epoch has passed; how long one is, is the caller's business. */
 #include "allocator/give_back.h"
 
-#include "allocator/supply/supply.h"
+#include "allocator/supply/toll.h"
 
 bool ac_give_back_begin(ac_allocator_t *allocator, uint64_t target) {
     ac_caches_recall(allocator, NULL); /* what waits there is pending from now on */
@@ -73,9 +73,23 @@ uint64_t ac_allocator_decay(ac_allocator_t *allocator, uint32_t epochs) {
     return may ? shrink_aged(allocator, epochs) : 0;
 }
 
+/* Whether the budget of pages is more than usual; what it fell by is owed. */
+static bool look_at_toll(ac_allocator_t *allocator) {
+    ac_lock(&allocator->lock);
+    if (allocator->supply->expand.toll.share)
+        ac_caches_raise(allocator, NULL); /* the statistics have the requests */
+    bool owes = ac_toll_look(allocator);
+    bool learned = allocator->supply->expand.toll.share;
+    ac_unlock(&allocator->lock);
+    if (owes)
+        ac_supply_owe(allocator);
+    return learned;
+}
+
 bool ac_allocator_settle_debt(ac_allocator_t *allocator) {
+    bool learned = look_at_toll(allocator);
     if (!atomic_load(&allocator->supply->owes))
-        return true;
+        return !learned;
     if (!ac_give_back_begin(allocator, 0))
         return false;
     atomic_store(&allocator->supply->owes, false);
@@ -88,7 +102,7 @@ bool ac_allocator_settle_debt(ac_allocator_t *allocator) {
     if (epochs)
         shrink_aged(allocator, epochs);
     ac_supply_collect(allocator);
-    return true;
+    return !learned;
 }
 
 /* --- after a free --- */

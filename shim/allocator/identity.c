@@ -51,11 +51,14 @@ ac_status_t ac_block_identify(uint64_t address, uint64_t *serial) {
             continue;
         }
         const ac_lifetime_t *lifetime = ac_lifetime_begin(block);
-        if (lifetime && block->segment->range)
+        bool paged = lifetime && block->segment->range;
+        if (paged)
             ac_range_pin(block);
         if (lifetime)
             *serial = lifetime->serial;
         ac_unlock(&allocator->lock);
+        if (paged)
+            ac_allocator_is_shared(allocator);
         return lifetime ? AC_OK : AC_OOM;
     }
 }
@@ -223,7 +226,7 @@ ac_status_t ac_block_sync(uint64_t address, bool on, ac_sync_set_fn *set, void *
     bool told = change_sync(&change, was, on);
     ac_lock(&allocator->lock);
     allocator->syncing = false;
-    pthread_cond_broadcast(&allocator->settled);
+    ac_cond_broadcast(&allocator->settled);
     ac_unlock(&allocator->lock);
     return told ? AC_OK : AC_FAILED;
 }

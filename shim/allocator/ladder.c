@@ -106,12 +106,12 @@ ac_status_t ac_arena_alloc_on(ac_arena_t *arena, ac_stream_t stream, uint64_t by
 /* No part of a hit: what this takes must not be paid there. */
 __attribute__((noinline)) static ac_status_t miss(ac_cache_t *cache, uint64_t bytes,
                                                   bool cached_only, uint64_t *address) {
-    return ask(cache->arena, cache, cache->module, NULL, 0, bytes, cached_only, address);
+    return ask(cache->arena, cache, ac_cache_asking(cache), NULL, 0, bytes, cached_only, address);
 }
 
 ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
                            uint64_t *address) {
-    ac_take_t taken = ac_cache_take(cache, &cache->module, bytes, address, ac_fence_handout);
+    ac_take_t taken = ac_cache_take(cache, bytes, address, ac_fence_handout);
     if (__builtin_expect(taken == AC_TAKE_DUE, 0))
         ac_cache_raise(cache);
     return taken || ac_cache_take_long(cache, bytes, address)
@@ -121,7 +121,8 @@ ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
 
 bool ac_cache_fetch(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
     return ac_cache_take_long(cache, bytes, address) ||
-           ask(cache->arena, cache, cache->module, NULL, 0, bytes, true, address) == AC_OK;
+           ask(cache->arena, cache, ac_cache_asking(cache), NULL, 0, bytes, true, address) ==
+               AC_OK;
 }
 
 static ac_status_t free_without_record(uint64_t address) {

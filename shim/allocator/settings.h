@@ -30,6 +30,7 @@ typedef struct {
     uint64_t memory;           /* bytes of the device; 0: not known */
     uint64_t page, small_page; /* bytes of a page of expandable segments, by pool */
     bool exact;                /* native segments as small, and blocks as whole, as can be */
+    bool frugal;               /* `exact`, as soon as native segments serve */
 } ac_settings_t;
 
 #endif

@@ -22,7 +22,7 @@ const char *accel_status_string(accel_status_t status) {
     case ACCEL_ERROR_NO_DRIVER:
         return "no CUDA driver or device, or the cache cannot run in this process";
     case ACCEL_ERROR_NOT_OURS:
-        return "the pointer was not handed out by the cache";
+        return "the pointer is of no memory that was handed out";
     case ACCEL_ERROR_CUDA:
         return "a CUDA call failed";
     case ACCEL_ERROR_SETTINGS:
@@ -39,6 +39,10 @@ const char *accel_status_string(accel_status_t status) {
         return "it is in use, and cannot be changed or ended now";
     case ACCEL_ERROR_UNSUPPORTED:
         return "the device, the driver or the allocator in use cannot do it";
+    case ACCEL_ERROR_DOUBLE_FREE:
+        return "the memory at the pointer was freed before";
+    case ACCEL_ERROR_INTERIOR:
+        return "the pointer lies inside a block, not at its beginning";
     }
     return "unknown status";
 }

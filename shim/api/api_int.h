@@ -50,6 +50,9 @@ accel_status_t ac_api_record(void *stream, uint64_t address);
 accel_status_t ac_api_malloc_async(void **pointer, size_t bytes, void *stream,
                                    const void *caller);
 
+/* Why the free of what begins at `address`, or does not, was refused. */
+accel_status_t ac_api_refused(uint64_t address);
+
 /* --- streams.c --- */
 
 /* The calling thread's current stream on the device. */
@@ -81,9 +84,6 @@ bool ac_raw_record(uint64_t address);
 /* A number for the stream behind the handle: another one when the handle comes back for another
  * stream. */
 uint64_t ac_stream_life(void *stream);
-
-/* Call `visit` for every block of the device; a copy, without a lock. */
-void ac_raw_each(void (*visit)(const ac_raw_t *raw, void *arg), void *arg);
 
 /* --- raw.c --- */
 
@@ -122,14 +122,16 @@ typedef struct {
     int device;
 } ac_pool_info_t;
 
-/* Each of these is false where no allocated block of a pool is there; _free wants the address that
- * it begins at. */
+/* Each of these is false where no allocated block of a pool is there. */
 bool ac_pool_find(uint64_t address, ac_pool_info_t *info);
-bool ac_pool_free(uint64_t address);
 bool ac_pool_record_at(uint64_t address);
 
-/* Where the segment of such a block begins. */
-bool ac_pool_segment_of(uint64_t address, uint64_t *segment);
+/* Free the block that begins at `address`: ACCEL_ERROR_NOT_OURS where no pool has a segment, and as
+ * accel_free where none of its blocks begins. */
+accel_status_t ac_pool_free(uint64_t address);
+
+/* Where the segment of a pool that the address lies in begins, and the stream that it is for. */
+bool ac_pool_segment_of(uint64_t address, uint64_t *segment, void **stream);
 
 /* Give idle segments of pools without users back. */
 void ac_pool_trim(void);
@@ -150,6 +152,17 @@ typedef struct {
     bool small;
 } ac_pool_copy_t;
 ac_pool_copy_t *ac_pool_copies(accel_pool_id_t pool, size_t *count);
+
+/* --- items.c --- */
+
+/* Segments and blocks of a device's cache, as ac_allocator_walk shows them. */
+typedef struct {
+    ac_item_t *item; /* the caller's to free() */
+    size_t count, room;
+} ac_items_t;
+
+/* All of them, into `items`, which is empty or was filled before; false: host memory is short. */
+bool ac_items_collect(ac_items_t *items, ac_allocator_t *allocator);
 
 /* --- history.c --- */
 

@@ -119,21 +119,6 @@ bool ac_raw_record(uint64_t address) {
     return find(address, NULL, false, true);
 }
 
-void ac_raw_each(void (*visit)(const ac_raw_t *raw, void *arg), void *arg) {
-    for (int i = 0; i < SHARDS; i++) {
-        ac_lock(&shards[i].lock);
-        size_t count = 0;
-        ac_raw_t *copy = malloc((shards[i].used + 1) * sizeof *copy);
-        for (size_t at = 0; copy && at < shards[i].size; at++)
-            if (shards[i].slot[at].address)
-                copy[count++] = shards[i].slot[at];
-        ac_unlock(&shards[i].lock);
-        for (size_t at = 0; at < count; at++)
-            visit(&copy[at], arg);
-        free(copy);
-    }
-}
-
 /* --- lives of streams ---
  *
  * A handle that was destroyed may come back for another stream, whose order says nothing of work on

@@ -74,9 +74,9 @@ _Static_assert(sizeof(CUipcMemHandle) == sizeof(((accel_ipc_handle_t *)0)->bytes
 
 accel_status_t accel_share_ipc_handle(void *pointer, accel_ipc_handle_t *handle) {
     CUipcMemHandle driver;
-    ac_pool_info_t pooled;
     accel_pointer_info_t info = {.size = sizeof info};
     uint64_t address = (uint64_t)(uintptr_t)pointer;
+    void *stream;
     if (!handle)
         return ACCEL_ERROR_INVALID;
     if (!ac_api_ready())
@@ -85,8 +85,7 @@ accel_status_t accel_share_ipc_handle(void *pointer, accel_ipc_handle_t *handle)
     if (status != ACCEL_OK)
         return status;
     uint64_t base = (uint64_t)(uintptr_t)info.base;
-    if (ac_pool_find(address, &pooled) && !ac_pool_segment_of(address, &base))
-        return ACCEL_ERROR_NOT_OURS;
+    ac_pool_segment_of(address, &base, &stream); /* stays `base` where no pool has it */
     CUresult result = ac_ipc_share(&driver, base);
     if (result != CUDA_SUCCESS)
         return result == CUDA_ERROR_NOT_SUPPORTED || result == CUDA_ERROR_INVALID_VALUE

@@ -54,13 +54,23 @@ accel_status_t accel_malloc(void **pointer, size_t bytes) {
     return status;
 }
 
+accel_status_t ac_api_refused(uint64_t address) {
+    ac_block_info_t block;
+    if (ac_block_find(address, &block) != AC_OK)
+        return ACCEL_ERROR_NOT_OURS;
+    bool inside = block.allocated && block.address != address;
+    return inside ? ACCEL_ERROR_INTERIOR : ACCEL_ERROR_DOUBLE_FREE;
+}
+
 accel_status_t accel_free(void *pointer) {
     CUdeviceptr address = (CUdeviceptr)(uintptr_t)pointer;
     accel_status_t status = ACCEL_OK;
     CUresult first = address ? FIRST_TRY(cuMemFree_v2(address)) : CUDA_SUCCESS;
-    if (!LIKELY_DONE(first) && again(first, &status))
+    if (LIKELY_DONE(first))
+        return ACCEL_OK;
+    if (again(first, &status))
         status = ac_api_status(cuMemFree_v2(address));
-    return status;
+    return status == ACCEL_ERROR_INVALID ? ac_api_refused(address) : status;
 }
 
 accel_status_t ac_api_malloc_async(void **pointer, size_t bytes, void *stream,
@@ -87,5 +97,5 @@ accel_status_t accel_free_async(void *pointer, void *stream) {
     accel_status_t status = ACCEL_OK;
     if (address && again(FIRST_TRY(cuMemFreeAsync(address, stream)), &status))
         status = ac_api_status(cuMemFreeAsync(address, stream));
-    return status;
+    return status == ACCEL_ERROR_INVALID ? ac_api_refused(address) : status;
 }

@@ -91,12 +91,18 @@ static size_t position(uint64_t address) {
     return low;
 }
 
+ac_pool_segment_t *ac_pool_segment_around(uint64_t address) {
+    size_t at = position(address);
+    bool inside = at && address - order[at - 1]->address < order[at - 1]->size;
+    return inside ? order[at - 1] : NULL;
+}
+
 ac_pool_block_t *ac_pool_block_around(uint64_t address) {
     ac_pool_block_t *block = ac_pool_block_at(address);
-    size_t at = block ? 0 : position(address);
-    if (block || !at || address - order[at - 1]->address >= order[at - 1]->size)
+    const ac_pool_segment_t *segment = block ? NULL : ac_pool_segment_around(address);
+    if (!segment)
         return block;
-    for (block = order[at - 1]->first; address - block->address >= block->size;)
+    for (block = segment->first; address - block->address >= block->size;)
         block = block->next;
     return block->state == AC_POOL_USED ? block : NULL;
 }
@@ -183,7 +189,7 @@ ac_pool_block_t *ac_pool_take(ac_pool_line_t *line, uint64_t size, size_t bytes,
         split(block, size);
     block->state = AC_POOL_USED;
     block->bytes = bytes;
-    block->recorded = false;
+    block->recorded = 0;
     block->segment->busy++;
     line->allocated += block->size;
     enter_table(block);
@@ -294,6 +300,89 @@ void ac_pool_drain(ac_pool_line_t *line, const uint64_t reached[2], uint64_t tar
         }
     }
     line->pending_last = last;
+}
+
+/* --- blocks in the place of others --- */
+
+static ac_pool_block_t *append(ac_pool_segment_t *segment, ac_pool_block_t *last,
+                               const ac_pool_place_t *place, ac_pool_state_t state) {
+    ac_pool_block_t *block = calloc(1, sizeof *block);
+    if (!block)
+        return NULL;
+    *block = (ac_pool_block_t){.address = place->address,
+                               .size = place->size,
+                               .bytes = place->bytes,
+                               .segment = segment,
+                               .prev = last,
+                               .state = state};
+    if (last)
+        last->next = block;
+    return block;
+}
+
+void ac_pool_drop_layout(ac_pool_block_t *first) {
+    while (first) {
+        ac_pool_block_t *next = first->next;
+        free(first);
+        first = next;
+    }
+}
+
+ac_pool_block_t *ac_pool_lay_out(ac_pool_segment_t *segment, const ac_pool_place_t *place,
+                                 size_t count) {
+    ac_pool_block_t *first = NULL, *last = NULL;
+    uint64_t at = segment->address, end = segment->address + segment->size;
+    for (size_t i = 0; i <= count; i++) {
+        uint64_t next = i < count ? place[i].address : end;
+        ac_pool_place_t gap = {at, next - at, 0};
+        bool made = next == at || (last = append(segment, last, &gap, AC_POOL_FREE));
+        first = first ? first : last;
+        if (made && i < count) {
+            made = make_room() && (last = append(segment, last, &place[i], AC_POOL_USED));
+            first = first ? first : last;
+            at = next + place[i].size;
+        }
+        if (!made) {
+            ac_pool_drop_layout(first);
+            return NULL;
+        }
+    }
+    return first;
+}
+
+static void leave_pending(ac_pool_block_t *block) {
+    ac_pool_line_t *line = block->segment->line;
+    ac_pool_block_t **at = &line->pending, *before = NULL;
+    while (*at != block) {
+        before = *at;
+        at = &before->bin_next;
+    }
+    *at = block->bin_next;
+    if (line->pending_last == block)
+        line->pending_last = before;
+}
+
+void ac_pool_replace(ac_pool_segment_t *segment, ac_pool_block_t *first) {
+    for (ac_pool_block_t *block = segment->first; block; block = block->next) {
+        if (block->state == AC_POOL_USED)
+            no_longer_used(block);
+        else if (block->state == AC_POOL_FREE)
+            leave_bin(block);
+        else
+            leave_pending(block);
+    }
+    ac_pool_drop_layout(segment->first);
+    segment->first = first;
+    segment->busy = 0;
+    for (ac_pool_block_t *block = first; block; block = block->next) {
+        if (block->state == AC_POOL_FREE) {
+            enter_bin(block);
+            continue;
+        }
+        enter_table(block);
+        segment->busy++;
+        segment->line->allocated += block->size;
+    }
 }
 
 ac_pool_segment_t *ac_pool_cut(ac_pool_line_t *line) {

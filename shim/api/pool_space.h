@@ -28,8 +28,9 @@ typedef struct ac_pool_block {
     struct ac_pool_block *bin_prev, *bin_next; /* free: a bin; pending: the line's list */
     struct ac_pool_block *chain;               /* used: of the table */
     ac_pool_state_t state;
-    bool recorded;   /* used: other streams than the line's work with it */
-    bool all;        /* pending: of all contexts */
+    uint64_t
+        recorded; /* ac_pools_used_elsewhere, when streams but the line's had work with it; or 0 */
+    bool all;     /* pending: of all contexts */
     uint64_t target; /* pending: free when this was reached (fence.h); 0: not known yet ... */
 } ac_pool_block_t;
 
@@ -78,6 +79,20 @@ void ac_pool_defer(ac_pool_block_t *block, uint64_t target, bool all);
 void ac_pool_ask(ac_pool_line_t *line);
 void ac_pool_drain(ac_pool_line_t *line, const uint64_t reached[2], uint64_t target, bool all);
 
+/* Used blocks that a segment is to have, in the order of addresses. */
+typedef struct {
+    uint64_t address, size;
+    size_t bytes; /* asked for */
+} ac_pool_place_t;
+
+/* Records of them, and of the free memory between them; NULL: host memory is short. */
+ac_pool_block_t *ac_pool_lay_out(ac_pool_segment_t *segment, const ac_pool_place_t *place,
+                                 size_t count);
+void ac_pool_drop_layout(ac_pool_block_t *first);
+
+/* The segment has those blocks from now on, and none of those before, whatever they waited for. */
+void ac_pool_replace(ac_pool_segment_t *segment, ac_pool_block_t *first);
+
 /* A segment without a block that is not free leaves its line, by its record, which is the caller's to
  * free(). NULL: there is none. */
 ac_pool_segment_t *ac_pool_cut(ac_pool_line_t *line);
@@ -85,5 +100,8 @@ ac_pool_segment_t *ac_pool_cut(ac_pool_line_t *line);
 /* The used block that begins at the address, and the one that the address lies in. */
 ac_pool_block_t *ac_pool_block_at(uint64_t address);
 ac_pool_block_t *ac_pool_block_around(uint64_t address);
+
+/* The segment of whichever pool that the address lies in. */
+ac_pool_segment_t *ac_pool_segment_around(uint64_t address);
 
 #endif

@@ -3,16 +3,13 @@
  *
  * One lock guards all pools.  Segments are asked for and given back without it, so that two threads may
  * both ask for one. */
-#include "api/pool_space.h"
+#include "api/pools_int.h"
 
 #include <stdlib.h>
 
 #include "device/driver.h"
 #include "intercept/context.h"
 #include "lock.h"
-
-/* How long freed memory that other streams used is waited for. */
-enum { LIMIT_NS = 1000000000 };
 
 /* Requests of a device for streams go to a pool. */
 typedef struct ac_pool_way {
@@ -26,29 +23,19 @@ typedef struct ac_pool_way {
     bool ended;
 } way_t;
 
-struct ac_pool {
-    ac_pool_t *next;
-    accel_pool_id_t id;
-    const accel_allocator_t *allocator; /* where segments come from; NULL: what raw memory does */
-    unsigned flags;
-    int users;
-    unsigned ways;  /* that are not ended */
-    unsigned calls; /* requests under way: the record stays */
-    ac_pool_line_t *lines;
-};
-
-static ac_mutex_t lock = AC_MUTEX(LEAF);
-static ac_pool_t *pools;
+ac_mutex_t ac_pools_lock = AC_MUTEX(LEAF);
+ac_pool_t *ac_pools;
 static way_t *ways;      /* newest first */
 static uint64_t last_id; /* of accel_pool_create */
+uint64_t ac_pools_used_elsewhere;
 static _Atomic bool any; /* there was a pool */
 static _Atomic bool ways_open;
 static _Atomic size_t pending; /* blocks that wait for a fence */
 
 static const accel_pool_id_t none = {0, 0};
 
-static ac_pool_t *find_pool(accel_pool_id_t id) {
-    ac_pool_t *pool = pools;
+ac_pool_t *ac_pool_named(accel_pool_id_t id) {
+    ac_pool_t *pool = ac_pools;
     while (pool && (!ac_pool_is(pool->id, id) || !pool->users))
         pool = pool->next;
     return pool;
@@ -61,7 +48,7 @@ static void sweep_pool(ac_pool_t *pool) {
     for (ac_pool_line_t *line = pool->lines; line; line = line->next)
         if (line->segments)
             return;
-    ac_pool_t **at = &pools;
+    ac_pool_t **at = &ac_pools;
     while (*at != pool)
         at = &(*at)->next;
     *at = pool->next;
@@ -78,8 +65,8 @@ static ac_pool_t *make_pool(accel_pool_id_t id, unsigned flags,
     ac_pool_t *pool = calloc(1, sizeof *pool);
     if (!pool)
         return NULL;
-    *pool = (ac_pool_t){.next = pools, .id = id, .allocator = allocator, .flags = flags};
-    pools = pool;
+    *pool = (ac_pool_t){.next = ac_pools, .id = id, .allocator = allocator, .flags = flags};
+    ac_pools = pool;
     atomic_store(&any, true);
     return pool;
 }
@@ -128,7 +115,7 @@ static void cut_pool(const ac_pool_t *pool, ac_pool_segment_t **list) {
 
 /* Idle segments of pools without users join *list.  Under the lock. */
 static void cut_unused(ac_pool_segment_t **list) {
-    for (ac_pool_t *pool = pools, *next; pool; pool = next) {
+    for (ac_pool_t *pool = ac_pools, *next; pool; pool = next) {
         next = pool->next;
         if (!pool->users) {
             cut_pool(pool, list);
@@ -159,7 +146,7 @@ static accel_status_t ask_for_segment(const accel_allocator_t *source, uint64_t 
 
 /* --- freed memory that waits for a fence --- */
 
-static ac_timeline_t *timeline_of(int device) {
+ac_timeline_t *ac_pool_timeline(int device) {
     ac_context_t *context = ac_context_primary(device);
     return context ? context->timeline : NULL;
 }
@@ -167,7 +154,7 @@ static ac_timeline_t *timeline_of(int device) {
 /* Call `act` for every line of the device with blocks that wait; how many lines there are. */
 static size_t each_waiting(int device, void (*act)(ac_pool_line_t *line, void *arg), void *arg) {
     size_t waiting = 0;
-    for (ac_pool_t *pool = pools; pool; pool = pool->next)
+    for (ac_pool_t *pool = ac_pools; pool; pool = pool->next)
         for (ac_pool_line_t *line = pool->lines; line; line = line->next) {
             if (line->pending && line->device == device)
                 act(line, arg);
@@ -209,14 +196,14 @@ static void drain(int device, uint64_t limit_ns) {
     static atomic_bool asking;
     if (!atomic_load_explicit(&pending, memory_order_acquire) || ac_cuda_is_capturing())
         return;
-    ac_timeline_t *timeline = timeline_of(device);
+    ac_timeline_t *timeline = ac_pool_timeline(device);
     if (!timeline)
         return;
     bool asks = !atomic_exchange(&asking, true);
     if (asks) {
-        ac_lock(&lock);
+        ac_lock(&ac_pools_lock);
         each_waiting(device, ask_line, NULL);
-        ac_unlock(&lock);
+        ac_unlock(&ac_pools_lock);
     }
     news_t news;
     uint64_t target = ac_fence_target(timeline, &news.all);
@@ -225,10 +212,10 @@ static void drain(int device, uint64_t limit_ns) {
     news.reached[false] = ac_fence_reached(timeline, false);
     news.reached[true] = ac_fence_reached(timeline, true);
     ac_pool_segment_t *cut = NULL;
-    ac_lock(&lock);
+    ac_lock(&ac_pools_lock);
     atomic_store(&pending, each_waiting(device, drain_line, &news));
     cut_unused(&cut);
-    ac_unlock(&lock);
+    ac_unlock(&ac_pools_lock);
     give_segments(cut);
     if (asks)
         atomic_store(&asking, false);
@@ -237,7 +224,7 @@ static void drain(int device, uint64_t limit_ns) {
 /* The same on all devices, with a wait. */
 static void drain_all(void) {
     for (int device = 0; atomic_load(&pending) && device < accel_device_count(); device++)
-        drain(device, LIMIT_NS);
+        drain(device, AC_POOL_WAIT_NS);
 }
 
 void ac_pool_trim(void) {
@@ -245,44 +232,53 @@ void ac_pool_trim(void) {
     if (!atomic_load(&any))
         return;
     drain_all();
-    ac_lock(&lock);
+    ac_lock(&ac_pools_lock);
     cut_unused(&cut);
-    ac_unlock(&lock);
+    ac_unlock(&ac_pools_lock);
     give_segments(cut);
 }
 
-bool ac_pool_free(uint64_t address) {
+/* Why the program cannot free what begins at `address`.  Under the lock. */
+static accel_status_t refused(uint64_t address) {
+    if (!ac_pool_segment_around(address))
+        return ACCEL_ERROR_NOT_OURS;
+    return ac_pool_block_around(address) ? ACCEL_ERROR_INTERIOR : ACCEL_ERROR_DOUBLE_FREE;
+}
+
+accel_status_t ac_pool_free(uint64_t address) {
     ac_pool_segment_t *cut = NULL;
     bool all = false, record = false;
     uint64_t target = 0;
     int device = -1;
     if (!atomic_load_explicit(&any, memory_order_acquire))
-        return false;
-    ac_lock(&lock);
+        return ACCEL_ERROR_NOT_OURS;
+    ac_lock(&ac_pools_lock);
     ac_pool_block_t *block = ac_pool_block_at(address);
     if (block) {
         device = block->segment->line->device;
         record = block->recorded ||
                  block->segment->line->life != ac_stream_life(block->segment->line->stream);
     }
-    ac_unlock(&lock);
+    accel_status_t status = block ? ACCEL_OK : refused(address);
+    ac_unlock(&ac_pools_lock);
     if (!block)
-        return false;
+        return status;
     if (record) {
-        ac_timeline_t *timeline = timeline_of(device);
+        ac_timeline_t *timeline = ac_pool_timeline(device);
         if (timeline && !ac_cuda_is_capturing()) {
             ac_fence_submitted(timeline); /* by ways that no hook sees, maybe */
             target = ac_fence_target(timeline, &all);
             ac_fence_want(timeline, all, AC_FENCE_BATCH_WEIGHT);
         }
     }
-    ac_lock(&lock);
+    ac_lock(&ac_pools_lock);
     block = ac_pool_block_at(address); /* another thread may have freed it as well */
     if (block) {
         ac_pool_line_t *line = block->segment->line;
         ac_pool_t *pool = line->pool;
         ac_pool_info_t was = {.bytes = block->bytes, .stream = line->stream, .pool = pool->id};
         if (record || block->recorded) {
+            block->recorded = ++ac_pools_used_elsewhere;
             ac_pool_defer(block, target, all);
             atomic_store(&pending, atomic_load(&pending) + 1);
         } else {
@@ -291,32 +287,32 @@ bool ac_pool_free(uint64_t address) {
         if (!pool->users || line->life != ac_stream_life(line->stream))
             cut_idle(line, &cut);
         sweep_pool(pool);
-        ac_unlock(&lock);
+        ac_unlock(&ac_pools_lock);
         ac_history(ACCEL_TRACE_FREE_REQUESTED, device, address, was.bytes, was.stream, was.pool);
         ac_history(ACCEL_TRACE_FREE_COMPLETED, device, address, was.bytes, was.stream, was.pool);
     } else {
-        ac_unlock(&lock);
-        return false;
+        ac_unlock(&ac_pools_lock);
+        return ACCEL_ERROR_DOUBLE_FREE;
     }
     give_segments(cut);
-    return true;
+    return ACCEL_OK;
 }
 
 bool ac_pool_record_at(uint64_t address) {
     if (!atomic_load_explicit(&any, memory_order_acquire))
         return false;
-    ac_lock(&lock);
+    ac_lock(&ac_pools_lock);
     ac_pool_block_t *block = ac_pool_block_around(address);
     if (block)
-        block->recorded = true;
-    ac_unlock(&lock);
+        block->recorded = ++ac_pools_used_elsewhere;
+    ac_unlock(&ac_pools_lock);
     return block;
 }
 
 bool ac_pool_find(uint64_t address, ac_pool_info_t *info) {
     if (!atomic_load_explicit(&any, memory_order_acquire))
         return false;
-    ac_lock(&lock);
+    ac_lock(&ac_pools_lock);
     const ac_pool_block_t *block = ac_pool_block_around(address);
     if (block) {
         const ac_pool_line_t *line = block->segment->line;
@@ -327,17 +323,21 @@ bool ac_pool_find(uint64_t address, ac_pool_info_t *info) {
                                  .pool = line->pool->id,
                                  .device = line->device};
     }
-    ac_unlock(&lock);
+    ac_unlock(&ac_pools_lock);
     return block;
 }
 
-bool ac_pool_segment_of(uint64_t address, uint64_t *segment) {
-    ac_lock(&lock);
-    const ac_pool_block_t *block = ac_pool_block_around(address);
-    if (block)
-        *segment = block->segment->address;
-    ac_unlock(&lock);
-    return block;
+bool ac_pool_segment_of(uint64_t address, uint64_t *segment, void **stream) {
+    if (!atomic_load_explicit(&any, memory_order_acquire))
+        return false;
+    ac_lock(&ac_pools_lock);
+    const ac_pool_segment_t *found = ac_pool_segment_around(address);
+    if (found) {
+        *segment = found->address;
+        *stream = found->line->stream;
+    }
+    ac_unlock(&ac_pools_lock);
+    return found;
 }
 
 /* --- requests --- */
@@ -381,10 +381,10 @@ static bool take(const ask_t *ask, ac_pool_line_t *line, void **pointer) {
 }
 
 static bool look(const ask_t *ask, void **pointer) {
-    ac_lock(&lock);
+    ac_lock(&ac_pools_lock);
     ac_pool_line_t *line = line_of(ask->pool, ask->device, ask->stream, ask->life);
     bool found = take(ask, line, pointer);
-    ac_unlock(&lock);
+    ac_unlock(&ac_pools_lock);
     return found;
 }
 
@@ -397,11 +397,11 @@ static accel_status_t grow(const ask_t *ask, void **pointer) {
     accel_status_t status = ask_for_segment(source, size, ask->device, ask->stream, &memory);
     if (status != ACCEL_OK)
         return status;
-    ac_lock(&lock);
+    ac_lock(&ac_pools_lock);
     ac_pool_line_t *line = line_of(ask->pool, ask->device, ask->stream, ask->life);
     bool added = line && ac_pool_add(line, (uint64_t)(uintptr_t)memory, size, source);
     bool taken = added && take(ask, line, pointer);
-    ac_unlock(&lock);
+    ac_unlock(&ac_pools_lock);
     if (!added) {
         if (source)
             source->free_fn(memory, size, ask->device, ask->stream);
@@ -417,10 +417,10 @@ static accel_status_t grow(const ask_t *ask, void **pointer) {
 /* Idle segments of other streams' lines of the pool, and of pools without users, go back. */
 static void give_way(const ask_t *ask) {
     ac_pool_segment_t *cut = NULL;
-    ac_lock(&lock);
+    ac_lock(&ac_pools_lock);
     cut_pool(ask->pool, &cut);
     cut_unused(&cut);
-    ac_unlock(&lock);
+    ac_unlock(&ac_pools_lock);
     give_segments(cut);
 }
 
@@ -434,7 +434,7 @@ accel_status_t ac_pool_alloc(ac_pool_t *pool, void **pointer, size_t bytes, int 
     if (!look(&ask, pointer))
         status = grow(&ask, pointer);
     if (status == ACCEL_ERROR_DEVICE_MEMORY) {
-        drain(device, LIMIT_NS);
+        drain(device, AC_POOL_WAIT_NS);
         status = ACCEL_OK;
         if (!look(&ask, pointer)) {
             give_way(&ask);
@@ -453,15 +453,15 @@ bool ac_pool_rescue(void **pointer, size_t bytes, int device, void *stream) {
     if (!size || !atomic_load_explicit(&any, memory_order_acquire))
         return false;
     drain(device, 0);
-    ac_lock(&lock);
-    for (ac_pool_t *pool = pools; pool && !block; pool = pool->next)
+    ac_lock(&ac_pools_lock);
+    for (ac_pool_t *pool = ac_pools; pool && !block; pool = pool->next)
         for (ac_pool_line_t *line = pool->lines; line && !block; line = line->next)
             if (pool->flags & ACCEL_POOL_USE_ON_OOM && line->device == device &&
                 line->stream == stream && line->life == life)
                 block = ac_pool_take(line, size, bytes, pool->flags & ACCEL_POOL_NO_SPLIT);
     if (block)
         *pointer = (void *)(uintptr_t)block->address;
-    ac_unlock(&lock);
+    ac_unlock(&ac_pools_lock);
     return block;
 }
 
@@ -489,7 +489,7 @@ ac_pool_t *ac_pool_route(int device, void *stream) {
     ac_pool_t *found = NULL;
     if (!atomic_load_explicit(&ways_open, memory_order_acquire))
         return NULL;
-    ac_lock(&lock);
+    ac_lock(&ac_pools_lock);
     way_t *way = ways;
     while (way && !found) {
         if (way->device != device || way->ended) {
@@ -497,9 +497,9 @@ ac_pool_t *ac_pool_route(int device, void *stream) {
             continue;
         }
         way->calls++;
-        ac_unlock(&lock);
+        ac_unlock(&ac_pools_lock);
         bool takes = !way->filter || way->filter(stream, way->arg);
-        ac_lock(&lock);
+        ac_lock(&ac_pools_lock);
         way->calls--;
         way_t *next = way->next;
         if (takes && !way->ended) {
@@ -509,21 +509,21 @@ ac_pool_t *ac_pool_route(int device, void *stream) {
         way_t *over = unlink_way(way);
         way = next;
         if (over) { /* what follows may change meanwhile: begin anew */
-            ac_unlock(&lock);
+            ac_unlock(&ac_pools_lock);
             drop_way(over);
-            ac_lock(&lock);
+            ac_lock(&ac_pools_lock);
             way = ways;
         }
     }
-    ac_unlock(&lock);
+    ac_unlock(&ac_pools_lock);
     return found;
 }
 
 void ac_pool_unroute(ac_pool_t *pool) {
-    ac_lock(&lock);
+    ac_lock(&ac_pools_lock);
     pool->calls--;
     sweep_pool(pool);
-    ac_unlock(&lock);
+    ac_unlock(&ac_pools_lock);
 }
 
 accel_status_t ac_pool_begin(int device, accel_pool_id_t id, accel_stream_filter_t filter,
@@ -534,8 +534,8 @@ accel_status_t ac_pool_begin(int device, accel_pool_id_t id, accel_stream_filter
     way_t *way = status == ACCEL_OK ? calloc(1, sizeof *way) : NULL;
     if (!way)
         return status == ACCEL_OK ? ACCEL_ERROR_OUT_OF_MEMORY : status;
-    ac_lock(&lock);
-    ac_pool_t *pool = find_pool(id);
+    ac_lock(&ac_pools_lock);
+    ac_pool_t *pool = ac_pool_named(id);
     for (way_t *other = ways; other && status == ACCEL_OK; other = other->next)
         if (!other->ended && other->device == device && ac_pool_is(other->pool->id, id))
             status = ACCEL_ERROR_BUSY;
@@ -548,7 +548,7 @@ accel_status_t ac_pool_begin(int device, accel_pool_id_t id, accel_stream_filter
         pool->ways++;
         atomic_store(&ways_open, true);
     }
-    ac_unlock(&lock);
+    ac_unlock(&ac_pools_lock);
     if (status != ACCEL_OK)
         free(way);
     return status;
@@ -569,7 +569,7 @@ accel_status_t accel_end_allocate_to_pool(int device, accel_pool_id_t pool) {
         set->end_allocate_to_pool_fn(device, pool);
         return ACCEL_OK;
     }
-    ac_lock(&lock);
+    ac_lock(&ac_pools_lock);
     way_t *way = ways;
     while (way && (way->ended || way->device != device || !ac_pool_is(way->pool->id, pool)))
         way = way->next;
@@ -580,7 +580,7 @@ accel_status_t accel_end_allocate_to_pool(int device, accel_pool_id_t pool) {
         sweep_pool(way->pool);
         way = unlink_way(way);
     }
-    ac_unlock(&lock);
+    ac_unlock(&ac_pools_lock);
     drop_way(way);
     return status;
 }
@@ -597,9 +597,9 @@ accel_status_t accel_pool_create(unsigned flags, const accel_allocator_t *alloca
         return ACCEL_ERROR_NO_DRIVER;
     if (allocator && !(copy = ac_allocator_copy(allocator, &status)))
         return status;
-    ac_lock(&lock);
+    ac_lock(&ac_pools_lock);
     accel_pool_id_t id = {0, last_id + 1};
-    while (find_pool(id))
+    while (ac_pool_named(id))
         id.second++;
     ac_pool_t *made = make_pool(id, flags, copy);
     if (made) {
@@ -607,7 +607,7 @@ accel_status_t accel_pool_create(unsigned flags, const accel_allocator_t *alloca
         last_id = id.second;
         *pool = id;
     }
-    ac_unlock(&lock);
+    ac_unlock(&ac_pools_lock);
     return made ? ACCEL_OK : ACCEL_ERROR_OUT_OF_MEMORY;
 }
 
@@ -616,20 +616,20 @@ accel_status_t accel_pool_retain(accel_pool_id_t id) {
         return ACCEL_ERROR_INVALID;
     if (!ac_api_ready())
         return ACCEL_ERROR_NO_DRIVER;
-    ac_lock(&lock);
-    ac_pool_t *pool = find_pool(id);
+    ac_lock(&ac_pools_lock);
+    ac_pool_t *pool = ac_pool_named(id);
     if (!pool)
         pool = make_pool(id, 0, NULL);
     if (pool)
         pool->users++;
-    ac_unlock(&lock);
+    ac_unlock(&ac_pools_lock);
     return pool ? ACCEL_OK : ACCEL_ERROR_OUT_OF_MEMORY;
 }
 
 accel_status_t accel_pool_release(accel_pool_id_t id) {
     ac_pool_segment_t *cut = NULL;
-    ac_lock(&lock);
-    ac_pool_t *pool = find_pool(id);
+    ac_lock(&ac_pools_lock);
+    ac_pool_t *pool = ac_pool_named(id);
     accel_status_t status = !pool                            ? ACCEL_ERROR_INVALID
                             : pool->users == 1 && pool->ways ? ACCEL_ERROR_BUSY
                                                              : ACCEL_OK;
@@ -637,27 +637,27 @@ accel_status_t accel_pool_release(accel_pool_id_t id) {
         cut_pool(pool, &cut);
         sweep_pool(pool);
     }
-    ac_unlock(&lock);
+    ac_unlock(&ac_pools_lock);
     give_segments(cut);
     return status;
 }
 
 int accel_pool_use_count(accel_pool_id_t id) {
-    ac_lock(&lock);
-    const ac_pool_t *pool = find_pool(id);
+    ac_lock(&ac_pools_lock);
+    const ac_pool_t *pool = ac_pool_named(id);
     int users = pool ? pool->users : 0;
-    ac_unlock(&lock);
+    ac_unlock(&ac_pools_lock);
     return users;
 }
 
 accel_status_t accel_pool_set_flags(accel_pool_id_t id, unsigned flags) {
     if (flags & ~(unsigned)(ACCEL_POOL_USE_ON_OOM | ACCEL_POOL_NO_SPLIT))
         return ACCEL_ERROR_INVALID;
-    ac_lock(&lock);
-    ac_pool_t *pool = find_pool(id);
+    ac_lock(&ac_pools_lock);
+    ac_pool_t *pool = ac_pool_named(id);
     if (pool)
         pool->flags = flags;
-    ac_unlock(&lock);
+    ac_unlock(&ac_pools_lock);
     return pool ? ACCEL_OK : ACCEL_ERROR_INVALID;
 }
 
@@ -668,90 +668,11 @@ accel_status_t accel_pool_empty(accel_pool_id_t id) {
     if (!ac_api_ready())
         return ACCEL_ERROR_NO_DRIVER;
     drain_all();
-    ac_lock(&lock);
-    ac_pool_t *pool = find_pool(id);
+    ac_lock(&ac_pools_lock);
+    ac_pool_t *pool = ac_pool_named(id);
     if (pool)
         cut_pool(pool, &cut);
-    ac_unlock(&lock);
+    ac_unlock(&ac_pools_lock);
     give_segments(cut);
     return pool ? ACCEL_OK : ACCEL_ERROR_INVALID;
-}
-
-/* --- what is in them --- */
-
-accel_status_t accel_pool_bytes(accel_pool_id_t id, int device, size_t *reserved,
-                                size_t *allocated) {
-    size_t of_segments = 0, of_blocks = 0;
-    ac_lock(&lock);
-    const ac_pool_t *pool = find_pool(id);
-    for (ac_pool_line_t *line = pool ? pool->lines : NULL; line; line = line->next) {
-        of_segments += line->device == device ? line->reserved : 0;
-        of_blocks += line->device == device ? line->allocated : 0;
-    }
-    ac_unlock(&lock);
-    if (!pool || device < 0)
-        return ACCEL_ERROR_INVALID;
-    if (reserved)
-        *reserved = of_segments;
-    if (allocated)
-        *allocated = of_blocks;
-    return ACCEL_OK;
-}
-
-accel_status_t accel_pool_check_live(accel_pool_id_t id, int device, void *const *blocks,
-                                     size_t count) {
-    size_t live = 0, known = 0;
-    if (count && !blocks)
-        return ACCEL_ERROR_INVALID;
-    ac_lock(&lock);
-    const ac_pool_t *pool = find_pool(id);
-    for (ac_pool_line_t *line = pool ? pool->lines : NULL; line; line = line->next)
-        for (ac_pool_segment_t *segment = line->segments; segment; segment = segment->next)
-            for (ac_pool_block_t *block = segment->first; block; block = block->next)
-                live += line->device == device && block->state == AC_POOL_USED;
-    for (size_t i = 0; i < count; i++) {
-        const ac_pool_block_t *block = ac_pool_block_at((uint64_t)(uintptr_t)blocks[i]);
-        known +=
-            block && block->segment->line->pool == pool && block->segment->line->device == device;
-    }
-    ac_unlock(&lock);
-    return pool && live == count && known == count ? ACCEL_OK : ACCEL_ERROR_INVALID;
-}
-
-static int by_address(const void *a, const void *b) {
-    const ac_pool_copy_t *first = a, *second = b;
-    return first->address < second->address ? -1 : first->address > second->address;
-}
-
-ac_pool_copy_t *ac_pool_copies(accel_pool_id_t id, size_t *count) {
-    ac_pool_copy_t *copies = NULL;
-    size_t room = 0;
-    *count = 0;
-    ac_lock(&lock);
-    for (int pass = 0; pass < 2; pass++) {
-        room = *count;
-        *count = 0;
-        if (pass && room && !(copies = malloc(room * sizeof *copies))) {
-            *count = room;
-            break;
-        }
-        for (ac_pool_t *pool = pools; pool; pool = pool->next)
-            for (ac_pool_line_t *line = pool->lines; line; line = line->next)
-                for (ac_pool_segment_t *segment = line->segments; segment;
-                     segment = segment->next)
-                    for (ac_pool_block_t *block = segment->first; block; block = block->next) {
-                        if (!ac_pool_is(id, none) && !ac_pool_is(id, pool->id))
-                            continue;
-                        if (pass)
-                            copies[*count] = (ac_pool_copy_t){
-                                block->address, block->size,   segment->address, segment->size,
-                                block->bytes,   line->stream,  pool->id,         line->device,
-                                block->state,   segment->small};
-                        ++*count;
-                    }
-    }
-    ac_unlock(&lock);
-    if (copies)
-        qsort(copies, *count, sizeof *copies, by_address);
-    return copies;
 }

@@ -203,8 +203,10 @@ accel_status_t accel_raw_delete(void *pointer) {
     uint64_t address = (uint64_t)(uintptr_t)pointer;
     if (!pointer)
         return ACCEL_OK;
-    if (!ac_raw_take(address, &raw))
-        return ac_pool_free(address) ? ACCEL_OK : accel_free(pointer);
+    if (!ac_raw_take(address, &raw)) {
+        status = ac_pool_free(address);
+        return status == ACCEL_ERROR_NOT_OURS ? accel_free(pointer) : status;
+    }
     const accel_pool_id_t none = {0, 0};
     ac_history(ACCEL_TRACE_FREE_REQUESTED, raw.device, address, raw.bytes, raw.stream, none);
     if (raw.allocator)

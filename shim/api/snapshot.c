@@ -5,36 +5,6 @@
 
 #include "observe/json.h"
 
-/* Of the cache: segments and their blocks. */
-typedef struct {
-    ac_item_t *item;
-    size_t count, room;
-} items_t;
-
-static void count_item(const ac_item_t *item, void *arg) {
-    items_t *items = arg;
-    if (items->count < items->room)
-        items->item[items->count] = *item;
-    items->count++;
-}
-
-/* All items of the device; false: host memory is short. */
-static bool collect(items_t *items, ac_allocator_t *allocator) {
-    for (;;) {
-        items->count = 0;
-        ac_allocator_walk(allocator, count_item, items);
-        if (items->count <= items->room)
-            return true;
-        free(items->item);
-        items->room = items->count + items->count / 8 + 16;
-        items->item = malloc(items->room * sizeof *items->item);
-        if (!items->item) {
-            items->room = 0;
-            return false;
-        }
-    }
-}
-
 static const char *state_of(ac_block_state_t state) {
     return state == AC_BLOCK_ALLOCATED ? "active_allocated"
            : state == AC_BLOCK_RETIRED ? "active_pending_free"
@@ -119,7 +89,7 @@ static void put_block(writer_t *to, uint64_t address, uint64_t size, uint64_t re
 /* --- what there is --- */
 
 /* Where the blocks that follow each other from this one on end. */
-static uint64_t end_of_run(const items_t *items, size_t at) {
+static uint64_t end_of_run(const ac_items_t *items, size_t at) {
     uint64_t end = items->item[at].address;
     while (at < items->count && !items->item[at].segment && items->item[at].address == end)
         end += items->item[at++].size;
@@ -128,8 +98,8 @@ static uint64_t end_of_run(const items_t *items, size_t at) {
 
 static void write_cache(CUdevice device, ac_allocator_t *allocator, void *arg) {
     writer_t *to = arg;
-    items_t items = {.item = NULL};
-    if (!collect(&items, allocator))
+    ac_items_t items = {.item = NULL};
+    if (!ac_items_collect(&items, allocator))
         to->failed = true;
     segment_t segment = {.device = device};
     for (size_t i = 0; i < items.count && !to->failed; i++) {

@@ -350,10 +350,10 @@ static void warn_of_pages(parser_t *p) {
     bool pages = p->config.expandable_segments;
     for (unsigned i = 0; !pages && i < sizeof of_pages / sizeof *of_pages; i++)
         if (p->value_at[of_pages[i]])
-            warn(p, "%s has no effect without expandable_segments:true",
+            warn(p, "%s has no effect without expandable_segments:true or auto",
                  text_of(rows[of_pages[i]].key));
     if (pages && p->value_at[ROW_max_split_size_mb] && p->config.max_split_size != UINT64_MAX)
-        warn(p, "max_split_size_mb has no effect with expandable_segments:true");
+        warn(p, "max_split_size_mb has no effect with expandable_segments:true or auto");
     if (p->config.low_memory && p->value_at[ROW_page_size_mb])
         warn(p, "page_size_mb has no effect with low_memory:true");
 }

@@ -20,6 +20,8 @@ typedef enum { AC_DUMP_JSON, AC_DUMP_PROMETHEUS } ac_dump_format_t;
 
 /* AC_LEAKS_DUMP: in the dump alone, for who reads that. */
 typedef enum { AC_LEAKS_OFF, AC_LEAKS_SAY, AC_LEAKS_DUMP } ac_leak_report_t;
+/* AC_PAGES_AUTO: until others know memory of the process by its address. */
+typedef enum { AC_PAGES_OFF, AC_PAGES_ON, AC_PAGES_AUTO } ac_pages_mode_t;
 typedef enum { AC_IPC_AUTO, AC_IPC_OWN_SEGMENTS, AC_IPC_OFF } ac_ipc_mode_t;
 
 /* The traits of config.def. */
@@ -39,6 +41,7 @@ typedef enum { AC_TRAIT_PLAIN, AC_TRAIT_FIXED, AC_TRAIT_TUNED } ac_config_trait_
 #define AC_FIELD_DEEPBIND(field)          ac_deepbind_t field
 #define AC_FIELD_IPC(field)               ac_ipc_mode_t field
 #define AC_FIELD_DUMP_FORMAT(field)       ac_dump_format_t field
+#define AC_FIELD_PAGES(field)             ac_pages_mode_t field
 #define AC_FIELD_LEAK_REPORT(field)       ac_leak_report_t field
 #define AC_FIELD_FILL(field)              uint64_t field             /* none: 0 */
 #define AC_FIELD_SAMPLE(field)            uint64_t field             /* 1/N: N; off: 0 */

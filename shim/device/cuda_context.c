@@ -28,7 +28,7 @@ static _Atomic uint64_t beginnings;
 /* Synchronisations of ours against captures that begin: see ac_cuda_sync_begin. */
 enum { GRACE_S = 1 };
 static ac_mutex_t sync_lock = AC_MUTEX(LEAF);
-static pthread_cond_t sync_over = PTHREAD_COND_INITIALIZER;
+static ac_cond_t sync_over;
 static int syncing, beginning;     /* threads */
 static struct timespec sync_began; /* the last of them */
 
@@ -45,9 +45,9 @@ void ac_cuda_context_init(ac_cuda_context_t *context, CUcontext handle, unsigned
     context->device = device;
     atomic_store(&context->mode, mode);
     ac_mutex_init(&context->lock, AC_RANK_DEVICE);
-    pthread_cond_init(&context->named, NULL);
-    pthread_cond_init(&context->returned, NULL);
-    pthread_cond_init(&context->sync_over, NULL);
+    context->named = (ac_cond_t){0, 0};
+    context->returned = (ac_cond_t){0, 0};
+    context->sync_over = (ac_cond_t){0, 0};
     atomic_store(&context->clock, 1);
 }
 
@@ -233,7 +233,7 @@ bool ac_cuda_sync_begin(void) {
 void ac_cuda_sync_end(void) {
     ac_lock(&sync_lock);
     if (--syncing == 0)
-        pthread_cond_broadcast(&sync_over);
+        ac_cond_broadcast(&sync_over);
     ac_unlock(&sync_lock);
 }
 

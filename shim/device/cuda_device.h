@@ -77,14 +77,14 @@ typedef struct ac_cuda_context {
     unsigned stream_count;
     uint64_t marks;           /* of submissions so far */
     unsigned naming;          /* calls of ours that go through a copy of the streams */
-    pthread_cond_t named;     /* none any more */
+    ac_cond_t named;          /* none any more */
     unsigned awaiting;        /* fences that wait for a call of another thread to return */
-    pthread_cond_t returned;  /* one has */
+    ac_cond_t returned;       /* one has */
     ac_cuda_stream_t *stream; /* AC_CUDA_STREAMS entries, made at first need */
     bool syncing;             /* a thread of ours is in the driver's synchronisation */
     uint64_t syncs;           /* of them, those that have ended ... */
     ac_status_t sync_status;  /* ... with this, the last one */
-    pthread_cond_t sync_over; /* one has ended */
+    ac_cond_t sync_over;      /* one has ended */
 } ac_cuda_context_t;
 
 extern const ac_device_ops_t ac_cuda_ops;

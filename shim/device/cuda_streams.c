@@ -218,7 +218,7 @@ void ac_cuda_stream_end(ac_cuda_context_t *context, CUstream stream, bool marked
             entry->inside--;
     }
     if (context->awaiting)
-        pthread_cond_broadcast(&context->returned);
+        ac_cond_broadcast(&context->returned);
     ac_unlock(&context->lock);
 }
 
@@ -289,7 +289,7 @@ static void forget_work(ac_cuda_context_t *context, ac_cuda_stream_t *entry) {
 static void unmark(ac_cuda_context_t *context, const ac_cuda_stream_t *joined, unsigned n) {
     ac_lock(&context->lock);
     if (--context->naming == 0)
-        pthread_cond_broadcast(&context->named);
+        ac_cond_broadcast(&context->named);
     for (unsigned i = 0; i < n; i++) {
         ac_cuda_stream_t *entry = entry_of(context, joined[i].handle, joined[i].thread);
         if (entry && entry->used == joined[i].used)

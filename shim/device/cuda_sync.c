@@ -67,7 +67,7 @@ static void end_sync(ac_cuda_context_t *context, ac_status_t status) {
     context->syncing = false;
     context->syncs++;
     context->sync_status = status;
-    pthread_cond_broadcast(&context->sync_over);
+    ac_cond_broadcast(&context->sync_over);
 }
 
 static void *synchronizer(void *arg) {

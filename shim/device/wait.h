@@ -10,15 +10,13 @@
 #include <stddef.h>
 #include <time.h>
 
-/* As pthread_cond_clockwait by CLOCK_MONOTONIC, with NULL for no limit, but no thread is
- * cancelled.  The time of day may be set meanwhile: no limit is measured by it. */
-static inline int ac_wait_until(pthread_cond_t *cond, ac_mutex_t *lock,
-                                const struct timespec *limit) {
+/* As ac_cond_sleep, but no thread is cancelled.  The time of day may be set meanwhile: no limit is
+ * measured by it. */
+static inline int ac_wait_until(ac_cond_t *cond, ac_mutex_t *lock, const struct timespec *limit) {
     int state;
     ac_rank_check_alone(lock->rank);
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
-    int result = limit ? pthread_cond_clockwait(cond, &lock->mutex, CLOCK_MONOTONIC, limit)
-                       : pthread_cond_wait(cond, &lock->mutex);
+    int result = ac_cond_sleep(cond, lock, limit);
     pthread_setcancelstate(state, NULL);
     return result;
 }
@@ -31,7 +29,7 @@ static inline void ac_nap(long ns) {
     pthread_setcancelstate(state, NULL);
 }
 
-static inline void ac_wait(pthread_cond_t *cond, ac_mutex_t *lock) {
+static inline void ac_wait(ac_cond_t *cond, ac_mutex_t *lock) {
     ac_wait_until(cond, lock, NULL);
 }
 

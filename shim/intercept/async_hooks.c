@@ -94,13 +94,14 @@ static ac_cache_t *known_cache(ac_thread_t *thread) {
     return known ? ac_thread_cache(thread, thread->known) : NULL;
 }
 
-static bool take_from_lane(ac_thread_t *thread, uint8_t module, const ask_t *ask,
+static bool take_from_lane(ac_thread_t *thread, unsigned module, const ask_t *ask,
                            uint64_t *address) {
     ac_cache_t *cache = ask->named ? NULL : known_cache(thread);
-    ac_take_t taken = cache
-                          ? ac_lane_take(cache, ac_stream_resolved(ask->stream, ask->per_thread),
-                                         &module, ask->bytes, address)
-                          : AC_TAKE_NONE;
+    if (!cache)
+        return false;
+    ac_thread_ask_for(thread, cache, module);
+    ac_take_t taken = ac_lane_take(cache, ac_stream_resolved(ask->stream, ask->per_thread),
+                                   ask->bytes, address);
     if (taken)
         thread->last_alloc = thread->known;
     return taken == AC_TAKE_DUE ? ac_cache_raise(cache) : taken;
@@ -119,7 +120,7 @@ static bool take_from_lane_long(ac_thread_t *thread, const ac_context_t *context
     ac_lane_ask_t lane;
     ac_cache_t *cache = lane_of(thread, context, ask->stream, ask->per_thread, &lane);
     if (cache) {
-        ac_cache_ask_for(cache, module);
+        ac_thread_ask_for(thread, cache, module);
         return lane.mempool == ask->mempool &&
                ac_lane_take_long(cache, &lane, ask->bytes, address);
     }

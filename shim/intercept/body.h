@@ -23,9 +23,9 @@
             return CUDA_ERROR_NOT_FOUND;                                                         \
     } while (0)
 
-/* Bytes of the device that a driver's call takes: what it is out of may be something else, which
- * no wait for the device brings back.  For memory of the host it is the tables that map that,
- * 8 bytes a page of 4 KiB. */
+/* Bytes of the device that a driver's call takes.  The driver may be out of something else, which no
+ * wait for the device brings back: then the call is not worth a wait.  For memory of the host it is
+ * the tables that map it, 8 bytes for a page of 4 KiB. */
 #define AC_NEED_UNKNOWN     ((uint64_t)0)
 #define AC_NEED_LITTLE      ((uint64_t)2 << 20)
 #define AC_NEED(bytes)      ((bytes) > 0 ? (uint64_t)(bytes) : AC_NEED_LITTLE)
@@ -173,15 +173,15 @@ static inline CUdevice ac_block_device(const ac_block_info_t *info) {
     return context->device;
 }
 
-/* A stream-ordered request that can be served without a call of the driver, in a context that is
- * current; and a free of our memory that is plain sailing.  async_hooks.c, for the runtime's
- * names. */
+/* For the runtime's names: a stream-ordered request, in a context that is current, where no call of
+ * the driver is needed; and a free of our memory on a stream of `context`, while nothing captures.
+ * False: the caller has to go through the driver's hook.  async_hooks.c */
 bool ac_async_hit(ac_thread_t *thread, ac_context_t *context, unsigned module, size_t bytes,
                   CUstream stream, bool per_thread, uint64_t *address);
 bool ac_async_free(ac_thread_t *thread, ac_context_t *context, uint64_t address, CUstream stream,
                    bool per_thread);
 
-/* A submission in the making: see submit_hooks.c. */
+/* A submission under way: see submit_hooks.c. */
 typedef struct {
     ac_context_t *context; /* NULL: not known, the work may go to any (ac_fence_stray_begin) */
     CUstream stream;

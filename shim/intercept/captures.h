@@ -1,9 +1,9 @@
 /* The captures that the program began and that have not ended: on which stream, into which graph.
  *
  * While there is one, no call of ours records, queries, synchronises or gives back (the gate in
- * device/cuda_device.h), and frees are held (graphs.h).  A capture that we would miss the end of
- * would keep it so for good; it ends with cuStreamEndCapture, with its stream, with its context,
- * or, on a per-thread stream, with its thread.
+ * device/cuda_device.h), and frees are held (graphs.h).  If the end of a capture were missed, this
+ * would last for ever.  A capture ends with cuStreamEndCapture, with its stream, with its context, or,
+ * on a per-thread stream, with its thread.
  *
  * All functions are thread-safe. */
 #ifndef AC_CAPTURES_H

@@ -284,7 +284,8 @@ static ac_context_t *add(CUcontext handle, unsigned long long id, CUdevice devic
     ac_unlock(&lock);
     if (shared)
         ac_fence_share(); /* another thread made the first one meanwhile */
-    if (context && ac_process_config()->expandable_segments && !ac_expand_able(context->arena))
+    if (context && ac_process_config()->expandable_segments == AC_PAGES_ON &&
+        !ac_expand_able(context->arena))
         ac_log_once(AC_LOG_WARNING,
                     "expandable_segments:true has no effect: device %d has no virtual memory "
                     "management; native segments serve",

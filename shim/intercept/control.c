@@ -16,6 +16,7 @@
 #include "intercept/process.h"
 #include "intercept/writer.h"
 #include "observe/dump.h"
+#include "observe/live_file.h"
 #include "observe/log.h"
 #include "share/control.h"
 
@@ -154,7 +155,7 @@ void ac_control_start(void) {
     if (!ac_process_config()->control)
         return;
     ac_control_serve(take);
-    int error = ac_ipc_serve_start();
+    int error = ac_live_file.name[0] ? ac_ipc_serve_start() : ENOENT; /* beside the live page */
     if (error)
         ac_log_once(AC_LOG_WARNING, "no socket for `accelcache ctl`: %s", strerror(error));
 }

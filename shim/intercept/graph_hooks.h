@@ -1,4 +1,4 @@
-/* graph_hooks.c and graphs.c belong together from activation on. */
+/* Hooks of graphs (graph_hooks.c): what they start with. */
 #ifndef AC_GRAPH_HOOKS_H
 #define AC_GRAPH_HOOKS_H
 

@@ -205,13 +205,15 @@ static CUresult share(ac_thread_t *thread, cuIpcGetMemHandle_fn *real, CUipcMemH
         return real(handle, AC_UNOWNED);
     if (!handle)
         return real(handle, info.segment_address);
+    if (info.paged) /* whether it gets a handle or not */
+        ac_allocator_is_shared(ac_arena_allocator(info.arena));
     bool whole = !info.paged && info.size == info.segment_size;
     if (!whole && ac_process_config()->ipc == AC_IPC_OFF)
         return refuse(thread, handle, "the memory does not fill its segment",
                       "without ACCEL_ALLOC_CONF=ipc:off it would be given");
     if (info.paged && !ac_cuda_pages_exportable(ac_block_device(&info)))
         return refuse(thread, handle, "pages of this device cannot be shared",
-                      "run without ACCEL_ALLOC_CONF=expandable_segments:true where memory is "
+                      "set ACCEL_ALLOC_CONF=expandable_segments:false where memory is "
                       "shared so");
     if (!info.exported && !complete(&info))
         return refuse(thread, handle, "what the memory was used for before does not end",

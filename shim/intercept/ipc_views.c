@@ -46,7 +46,7 @@ typedef struct {
 } view_t;
 
 static ac_mutex_t lock = AC_MUTEX(IPC);
-static pthread_cond_t returned = PTHREAD_COND_INITIALIZER; /* a call of the driver */
+static ac_cond_t returned; /* a call of the driver */
 static ac_ipc_mapping_t *mappings, *spare;
 static ac_ipc_mapping_t *left; /* on pages, lost or postponed: to be taken away */
 static view_t *views;          /* by address */
@@ -241,7 +241,7 @@ void ac_ipc_opened(ac_ipc_mapping_t *mapping, uint64_t base) {
         drop(native);
     if (!base)
         drop(mapping);
-    pthread_cond_broadcast(&returned);
+    ac_cond_broadcast(&returned);
     ac_unlock(&lock);
 }
 
@@ -315,7 +315,7 @@ void ac_ipc_closed(ac_ipc_mapping_t *mapping, bool failed) {
     mapping->on_pages &= failed || mapping->postponed;
     if (!failed)
         drop(mapping);
-    pthread_cond_broadcast(&returned);
+    ac_cond_broadcast(&returned);
     ac_unlock(&lock);
 }
 
@@ -386,7 +386,7 @@ void ac_ipc_context_gone(const void *context) {
         if (mapping->inside == 0 && (mapping->state == OPEN || mapping->state == NATIVE))
             drop(mapping);
     }
-    pthread_cond_broadcast(&returned);
+    ac_cond_broadcast(&returned);
     ac_unlock(&lock);
 }
 
@@ -449,7 +449,7 @@ bool ac_ipc_next_of(int owner, const void **context, uint64_t *base, uint64_t *b
 
 void ac_ipc_fork_child(void) {
     lock = (ac_mutex_t)AC_MUTEX(IPC);
-    pthread_cond_init(&returned, NULL);
+    returned = (ac_cond_t){0, 0};
     mappings = left = NULL;
     view_count = 0;
     atomic_store(&ac_ipc_mappings, 0);

@@ -85,10 +85,9 @@ alloc_fast(ac_thread_t *thread, CUdeviceptr *pointer, size_t bytes, const void *
     const ac_fast_t *fast = &thread->fast[AC_FAST_DRIVER_MALLOC];
     uint64_t address;
     ac_count_row(&thread->row->counter[AC_COUNT_HOOKS + AC_HOOK_cuMemAlloc_v2]);
-    ac_take_t taken =
-        __builtin_expect(!pointer, 0)
-            ? AC_TAKE_NONE
-            : ac_cache_take(fast->cache, &fast->module, bytes, &address, ac_fence_handout_alone);
+    ac_take_t taken = __builtin_expect(!pointer, 0)
+                          ? AC_TAKE_NONE
+                          : ac_cache_take(fast->cache, bytes, &address, ac_fence_handout_alone);
     if (__builtin_expect(!taken, 0))
         return alloc_missed(thread, pointer, bytes, caller);
     thread->last_alloc = thread->known;

@@ -30,10 +30,11 @@ typedef struct {
 } record_t;
 
 static ac_mutex_t lock = AC_MUTEX(LEAF);
-static pthread_cond_t unpinned = PTHREAD_COND_INITIALIZER;
+static ac_cond_t unpinned;
 static record_t records[AC_MEMPOOLS];
 static _Atomic unsigned end = AC_MEMPOOL_FIRST; /* no record from here on was ever taken */
 static _Atomic bool full;                       /* a pool found no record */
+static ac_passed_t all_left;                    /* why every pool is the driver's; under the lock */
 
 /* --- finding --- */
 
@@ -68,6 +69,16 @@ void ac_mempool_leave(unsigned number, ac_passed_t reason) {
     ac_passed_t ours = AC_POOL_OURS;
     if (number && atomic_compare_exchange_strong(&records[number].reason, &ours, reason))
         ac_generation_grow(); /* lanes of threads serve it without a look */
+}
+
+void ac_mempools_leave(ac_passed_t reason) {
+    ac_lock(&lock);
+    if (all_left == AC_POOL_OURS)
+        all_left = reason;
+    ac_unlock(&lock);
+    unsigned last = atomic_load(&end); /* later ones see all_left */
+    for (unsigned i = AC_MEMPOOL_FIRST; i < last; i++)
+        ac_mempool_leave(i, reason);
 }
 
 /* --- taking and leaving records --- */
@@ -153,7 +164,7 @@ static unsigned open_record(CUmemoryPool handle, const traits_t *traits, bool ke
     record->counts = allocator != NULL;
     record->limit = traits->limit;
     record->made = traits->made;
-    atomic_store(&record->reason, reason);
+    atomic_store(&record->reason, reason == AC_POOL_OURS ? all_left : reason);
     atomic_store(&record->passed, false);
     atomic_store_explicit(&record->handle, handle, memory_order_release);
     ac_unlock(&lock);
@@ -346,7 +357,7 @@ static CUmemoryPool pin(unsigned number) {
 static void unpin(unsigned number) {
     ac_lock(&lock);
     if (!--records[number].pins)
-        pthread_cond_broadcast(&unpinned);
+        ac_cond_broadcast(&unpinned);
     ac_unlock(&lock);
 }
 

@@ -55,6 +55,9 @@ ac_allocator_t *ac_mempool_allocator(unsigned number);
 /* The pool's requests are the driver's from now on.  The first reason stays. */
 void ac_mempool_leave(unsigned number, ac_passed_t reason);
 
+/* The same of all pools, those to come too. */
+void ac_mempools_leave(ac_passed_t reason);
+
 /* Before a request of `bytes`; false: it would exceed the pool's limit.  Else it counts until it is
  * served here, or _cancel.  _passed: the driver has served it.  While it counts the number means no
  * other pool; it may mean one since it was found, so that it has to be found once more. */

@@ -1,14 +1,49 @@
 /* Memory of several devices behind one address. */
 #include "intercept/body.h"
+#include "intercept/mempools.h"
+#include "observe/log.h"
 
-/* Memory of cuMemAlloc cannot be bound, that of a pool only if it was made to be shared.  Pages of
- * ours could be: their blocks would be written from other devices when they are long another owner's,
- * and they would have to stay where they are. */
+/* An object takes memory of cuMemCreate and of cudaMallocAsync; one that other processes may have, only
+ * memory that they may have too, which is never ours.  For any other one the pools are the driver's
+ * from now on.  A program asks for the granularity before it allocates what it will bind. */
+static void leave_pools(const CUmulticastObjectProp *prop) {
+    if (!prop->handleTypes)
+        ac_mempools_leave(AC_PASSED(kind));
+}
+
+CUresult cuMulticastGetGranularity(size_t *granularity, const CUmulticastObjectProp *prop,
+                                   CUmulticastGranularity_flags option) {
+    AC_ENTER_OR_RETURN(cuMulticastGetGranularity);
+    CUresult result = real(granularity, prop, option);
+    if (result == CUDA_SUCCESS)
+        leave_pools(prop);
+    return result;
+}
+
+CUresult cuMulticastCreate(CUmemGenericAllocationHandle *object,
+                           const CUmulticastObjectProp *prop) {
+    AC_ENTER_OR_RETURN(cuMulticastCreate);
+    CUresult result;
+    AC_RETRY(result, AC_NEED_UNKNOWN, real(object, prop));
+    if (result == CUDA_SUCCESS)
+        leave_pools(prop);
+    return result;
+}
+
+/* Memory of cuMemAlloc cannot be bound.  Pages of ours could be: their blocks would be written from
+ * other devices when they are long another owner's, and they would have to stay where they are. */
 CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle object, size_t offset,
                              CUdeviceptr address, size_t size, unsigned long long flags) {
     AC_ENTER_OR_RETURN(cuMulticastBindAddr);
     CUresult result;
-    CUdeviceptr asked = ac_owned(address) ? AC_UNOWNED : address;
-    AC_RETRY(result, AC_NEED_UNKNOWN, real(object, offset, asked, size, flags));
+    ac_block_info_t info;
+    bool ours = ac_owned(address);
+    AC_RETRY(result, AC_NEED_UNKNOWN,
+             real(object, offset, ours ? AC_UNOWNED : address, size, flags));
+    if (ours && ac_block_find(address, &info) == AC_OK && ac_block_is_pooled(&info))
+        ac_log_once(AC_LOG_WARNING,
+                    "memory of cudaMallocAsync was not bound to a multicast object: accelcache "
+                    "served it before it could know; ask cuMulticastGetGranularity for such an "
+                    "object before it is allocated");
     return result;
 }

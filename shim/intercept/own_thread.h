@@ -1,7 +1,7 @@
 /* Threads of the library's own: the writer (writer.c), and the one that answers importers
- * (ipc_serve.c).  They take none of the program's signals, and keep no process alive: one whose main
- * thread has called pthread_exit ends with its last thread, so that from then on they look whether
- * others than they are left. */
+ * (ipc_serve.c).  They take none of the program's signals, and keep no process alive: a process whose
+ * main thread has called pthread_exit ends with its last thread.  So from then on the library's threads
+ * look whether any other thread is left, and end where none is. */
 #ifndef AC_OWN_THREAD_H
 #define AC_OWN_THREAD_H
 

@@ -12,7 +12,7 @@
 enum { PAIRS = 1024, PATIENCE_S = 1 };
 
 static ac_mutex_t lock = AC_MUTEX(LEAF);
-static pthread_cond_t taken = PTHREAD_COND_INITIALIZER;
+static ac_cond_t taken;
 static struct { const ac_context_t *from, *to; } pair[PAIRS];
 static unsigned pairs;
 static uint64_t held[AC_LIVE_DEVICES]; /* bits of devices that keep their right, see peers.h */
@@ -49,7 +49,7 @@ static void take_back(CUdevice device, ac_allocator_t *allocator) {
     ac_lock(&lock);
     ac_cuda_peers_taken(device);
     telling[device].taking = false;
-    pthread_cond_broadcast(&taken);
+    ac_cond_broadcast(&taken);
     ac_unlock(&lock);
 }
 

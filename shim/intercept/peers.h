@@ -1,9 +1,9 @@
 /* Which contexts may reach the memory of which others, as far as the program said so by enabling
- * peer access.  The driver keeps that for memory of cuMemAlloc; each page has a list of its own of
- * the devices that may use it, which is kept right here.
+ * peer access.  For memory of cuMemAlloc the driver keeps track of that itself.  A page has a list of
+ * the devices that may use it: the functions below change that list.
  *
- * Any thread, without locks.  Who takes a right back waits for no other thread; who gives one waits
- * a second at the most for a thread that takes some back. */
+ * Any thread, without locks.  A thread that takes a right back waits for no other one.  A thread that
+ * gives a right waits, a second at the most, for one that takes some back. */
 #ifndef AC_PEERS_H
 #define AC_PEERS_H
 

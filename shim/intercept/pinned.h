@@ -48,8 +48,10 @@ uint64_t ac_pinned_trim(bool wait);
 void ac_pinned_decay(const ac_config_t *config);
 
 /* The context is about to go: wait until no work of others may use what was freed of it, as
- * ac_arena_quiesce does.  It has gone. */
+ * ac_arena_quiesce does. */
 void ac_pinned_quiesce(struct ac_context *context, uint64_t limit_ns);
+
+/* The context has gone, and its blocks with it. */
 void ac_pinned_context_gone(const struct ac_context *context);
 
 /* As ac_allocator_holds and ac_allocator_release. */

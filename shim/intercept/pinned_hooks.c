@@ -25,11 +25,15 @@ static CUresult ask(void **out, size_t bytes, uint32_t kind) {
 
 /* The context that a request is kept account of in.  The driver may say that memory of a green
  * context belongs to that: there none is. */
+static bool is_kept_in(const ac_context_t *context) {
+    return ac_is_enabled() && ac_process_config()->pinned_cache &&
+           !atomic_load(&context->cuda.green);
+}
+
 static ac_context_t *pinned_context(ac_thread_t *thread) {
-    if (!ac_process_config()->pinned_cache)
-        return NULL;
-    ac_context_t *context = ac_context_serving(thread);
-    return context && !atomic_load(&context->cuda.green) ? context : NULL;
+    ac_context_t *context =
+        ac_process_config()->pinned_cache ? ac_context_serving(thread) : NULL;
+    return context && is_kept_in(context) ? context : NULL;
 }
 
 static bool take(const ac_host_key_t *key, uint64_t size, uint64_t bytes, void **out) {
@@ -72,22 +76,38 @@ static CUresult obtain(ac_thread_t *thread, ac_context_t *context, const ac_host
     return result;
 }
 
+static bool serve(ac_thread_t *thread, const ac_host_key_t *key, uint64_t size, size_t bytes,
+                  void **out) {
+    uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
+    bool served = hit(key, size, bytes, out);
+    ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
+    if (served)
+        ac_count(thread, AC_COUNT_pinned_cached_allocs);
+    return served;
+}
+
+bool ac_pinned_hit(ac_thread_t *thread, ac_context_t *context, uint32_t kind, size_t bytes,
+                   void **out) {
+    uint64_t size = is_kept_in(context) ? ac_host_size(bytes) : 0;
+    const ac_host_key_t key = {context, kind, ac_host_memory_node()};
+    return size && serve(thread, &key, size, bytes, out);
+}
+
 static CUresult alloc(ac_thread_t *thread, void **out, size_t bytes, uint32_t kind) {
     CUresult result;
     bool plain = out && bytes && (kind == PLAIN || kind <= FLAGS);
     ac_context_t *context = plain ? pinned_context(thread) : NULL;
     uint64_t size = context ? ac_host_size(bytes) : 0;
+    if (context) {
+        thread->pinned_seen.context = context;
+        thread->pinned_seen.kind = kind;
+    }
     if (!size) {
         AC_RETRY(result, AC_NEED_HOST(bytes), ask(out, bytes, kind));
     } else {
-        uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
         ac_host_key_t key = {context, kind, ac_host_memory_node()};
-        bool served = hit(&key, size, bytes, out);
-        ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
-        if (served) {
-            ac_count(thread, AC_COUNT_pinned_cached_allocs);
+        if (serve(thread, &key, size, bytes, out))
             return CUDA_SUCCESS;
-        }
         result = obtain(thread, context, &key, size, bytes, out);
     }
     ac_context_note_current(thread, result);
@@ -157,6 +177,13 @@ CUresult cuMemFreeHost(void *memory) {
     CUresult result = real(memory);
     ac_context_note_current(thread, result);
     return result;
+}
+
+bool ac_pinned_free_hit(ac_thread_t *thread, void *memory) {
+    ac_host_info_t info;
+    uint64_t address = (uintptr_t)memory;
+    return ac_pinned_find(address, &info) && info.allocated && info.address == address &&
+           free_ours(thread, AC_REAL(cuMemFreeHost), memory) == CUDA_SUCCESS;
 }
 
 CUresult ac_pinned_plain_free(cuMemFree_v2_fn *real, CUdeviceptr pointer) {

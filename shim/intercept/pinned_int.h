@@ -19,4 +19,13 @@ uint64_t ac_pinned_give_back(uint64_t before, uint64_t limit);
  * waiting for pending work, where the host would have room then.  False: nothing went back. */
 bool ac_pinned_make_room(ac_context_t *context, uint64_t size, bool wait);
 
+/* A request of that kind (ac_host_key_t) in the context, which is the thread's current one, from what
+ * is kept.  False: it has to be asked of the driver, or of the runtime. */
+bool ac_pinned_hit(ac_thread_t *thread, ac_context_t *context, uint32_t kind, size_t bytes,
+                   void **out);
+
+/* The program's free of a block, where that is kept or goes to the driver without a question.
+ * False: it is none that may be freed, and nothing has changed. */
+bool ac_pinned_free_hit(ac_thread_t *thread, void *memory);
+
 #endif

@@ -52,11 +52,11 @@ static server_t server_for(ac_thread_t *thread, ac_fast_use_t use, const void *c
     return (server_t){context, cache};
 }
 
-static ac_status_t alloc_for(const server_t *server, unsigned module, size_t bytes,
-                             uint64_t *address) {
+static ac_status_t alloc_for(ac_thread_t *thread, const server_t *server, unsigned module,
+                             size_t bytes, uint64_t *address) {
     if (!server->cache)
         return ac_arena_alloc_for(server->context->arena, module, bytes, true, address);
-    ac_cache_ask_for(server->cache, module);
+    ac_thread_ask_for(thread, server->cache, module);
     return ac_cache_alloc(server->cache, bytes, true, address);
 }
 
@@ -68,7 +68,7 @@ malloc_slow(ac_thread_t *thread, void **pointer, size_t bytes, const void *calle
     if (server.context && pointer && bytes && !ac_guard_next(thread)) {
         uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
         ac_status_t status =
-            alloc_for(&server, ac_module_asking(thread, caller), bytes, &address);
+            alloc_for(thread, &server, ac_module_asking(thread, caller), bytes, &address);
         ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
         if (status == AC_OK) {
             ac_guard_passed(thread);
@@ -96,7 +96,6 @@ static __attribute__((noinline)) ac_runtime_error_t
 malloc_missed(ac_thread_t *thread, void **pointer, size_t bytes, const void *caller) {
     const ac_fast_t *fast = &thread->fast[AC_FAST_MALLOC];
     uint64_t address;
-    ac_cache_ask_for(fast->cache, fast->module);
     if (!pointer || !ac_cache_fetch(fast->cache, bytes, &address))
         return malloc_slow(thread, pointer, bytes, caller);
     *pointer = (void *)(uintptr_t)address;
@@ -114,10 +113,9 @@ malloc_fast(ac_thread_t *thread, void **pointer, size_t bytes, const void *calle
     const ac_fast_t *fast = &thread->fast[AC_FAST_MALLOC];
     uint64_t address;
     ac_count_row(&thread->row->counter[AC_COUNT_HOOKS + AC_HOOK_cudaMalloc]);
-    ac_take_t taken =
-        __builtin_expect(!pointer, 0)
-            ? AC_TAKE_NONE
-            : ac_cache_take(fast->cache, &fast->module, bytes, &address, ac_fence_handout_alone);
+    ac_take_t taken = __builtin_expect(!pointer, 0)
+                          ? AC_TAKE_NONE
+                          : ac_cache_take(fast->cache, bytes, &address, ac_fence_handout_alone);
     if (__builtin_expect(!taken, 0))
         return malloc_missed(thread, pointer, bytes, caller);
     *pointer = (void *)(uintptr_t)address;
@@ -315,8 +313,7 @@ static inline ac_runtime_error_t malloc_async(ac_hook_t hook, const void *caller
     if (pointer && is_fast(thread, AC_FAST_MALLOC, caller)) {
         ac_count_row(&thread->row->counter[AC_COUNT_HOOKS + hook]);
         taken = ac_lane_take(thread->fast[AC_FAST_MALLOC].cache,
-                             ac_stream_resolved(stream, per_thread),
-                             &thread->fast[AC_FAST_MALLOC].module, bytes, &address);
+                             ac_stream_resolved(stream, per_thread), bytes, &address);
     } else {
         ac_count(thread, AC_COUNT_HOOKS + hook);
     }

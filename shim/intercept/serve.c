@@ -20,15 +20,15 @@ static void say_refused(ac_context_t *context) {
                                              : "addresses for it");
 }
 
-static ac_status_t alloc(ac_context_t *context, ac_cache_t *cache, unsigned module,
-                         const ac_from_t *from, uint64_t bytes, bool cached_only,
+static ac_status_t alloc(ac_thread_t *thread, ac_context_t *context, ac_cache_t *cache,
+                         unsigned module, const ac_from_t *from, uint64_t bytes, bool cached_only,
                          uint64_t *address) {
     if (from)
         return ac_arena_alloc_from(context->arena, module, from->mempool, from->stream, bytes,
                                    cached_only, address);
     if (!cache)
         return ac_arena_alloc_for(context->arena, module, bytes, cached_only, address);
-    ac_cache_ask_for(cache, module);
+    ac_thread_ask_for(thread, cache, module);
     return ac_cache_alloc(cache, bytes, cached_only, address);
 }
 
@@ -49,18 +49,18 @@ ac_served_t ac_serve(ac_thread_t *thread, ac_context_t *context, unsigned module
     if (cache && thread->known == context && thread->generation == generation &&
         ac_process_config()->ipc != AC_IPC_OWN_SEGMENTS && ac_hits_are_simple())
         ac_thread_set_fast(thread, AC_FAST_DRIVER, AC_FAST_DRIVER_CODE, generation, cache);
-    ac_status_t status = alloc(context, cache, module, from, bytes, true, address);
+    ac_status_t status = alloc(thread, context, cache, module, from, bytes, true, address);
     ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
     if (status != AC_OK && ac_observed(AC_OBSERVE_FREE) &&
         ac_observe_shortage(context->cuda.device)) {
         thread->last_alloc = context; /* not one of what the program did meanwhile */
-        status = alloc(context, cache, module, from, bytes, true, address);
+        status = alloc(thread, context, cache, module, from, bytes, true, address);
     }
     if (status != AC_OK) {
-        status = alloc(context, cache, module, from, bytes, false, address);
+        status = alloc(thread, context, cache, module, from, bytes, false, address);
         if (status == AC_OOM && ac_mempools_yield(context->cuda.device))
-            status = alloc(context, cache, module, from, bytes, false, address);
-        if (ac_process_config()->expandable_segments)
+            status = alloc(thread, context, cache, module, from, bytes, false, address);
+        if (ac_process_config()->expandable_segments == AC_PAGES_ON)
             say_refused(context);
     }
     if (status == AC_OK)

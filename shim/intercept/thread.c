@@ -89,6 +89,8 @@ void ac_thread_forget(void) {
     ac_thread_t *thread = ac_thread_tls;
     if (thread) {
         thread->known = thread->runtime = NULL;
+        if (!AC_FAILPOINT(pinned_path_kept))
+            thread->pinned.context = NULL;
         ac_thread_clear_fast(thread);
     }
 }
@@ -97,13 +99,32 @@ static ac_fast_t *page_of(ac_thread_t *thread, const void *caller) {
     return &thread->page[((uintptr_t)caller >> AC_CODE_PAGE_BITS) % AC_FAST_PAGES];
 }
 
+static bool asks(ac_fast_use_t use) {
+    return use == AC_FAST_MALLOC || use == AC_FAST_DRIVER_MALLOC;
+}
+
+void ac_thread_ask_for(ac_thread_t *thread, ac_cache_t *cache, unsigned module) {
+    if (ac_cache_asking(cache) == module)
+        return;
+    for (ac_fast_use_t use = 0; use < AC_FAST_USES; use++)
+        if (asks(use) && thread->fast[use].cache == cache)
+            thread->fast[use].key = 0;
+    ac_cache_ask_for(cache, module);
+}
+
+static void set_use(ac_thread_t *thread, ac_fast_use_t use, ac_fast_t fast) {
+    if (asks(use))
+        ac_thread_ask_for(thread, fast.cache, fast.module);
+    thread->fast[use] = fast;
+}
+
 void ac_thread_set_fast(ac_thread_t *thread, ac_fast_use_t use, const void *caller,
                         uint64_t generation, ac_cache_t *cache) {
     uint64_t key = ac_fast_key(caller, generation);
     if ((uintptr_t)caller >> AC_CODE_PAGE_BITS >> AC_GENERATION_SHIFT != 0)
         return; /* the sum would not say both */
     uint8_t module = use == AC_FAST_DRIVER ? 0 : (uint8_t)ac_module_of(caller);
-    thread->fast[use] = (ac_fast_t){ac_thread_counts(thread) ? ~key : key, cache, module};
+    set_use(thread, use, (ac_fast_t){ac_thread_counts(thread) ? ~key : key, cache, module});
 }
 
 void ac_thread_set_page(ac_thread_t *thread, ac_fast_use_t use, const void *caller,
@@ -118,8 +139,9 @@ bool ac_thread_name_caller(ac_thread_t *thread, const void *caller) {
     if (thread->asks_for || ac_is_guarding() ||
         (uintptr_t)caller >> AC_CODE_PAGE_BITS >> AC_GENERATION_SHIFT != 0)
         return false;
-    thread->fast[AC_FAST_DRIVER_MALLOC] = (ac_fast_t){
-        ac_fast_key(caller, generation), driver->cache, (uint8_t)ac_module_of(caller)};
+    set_use(thread, AC_FAST_DRIVER_MALLOC,
+            (ac_fast_t){ac_fast_key(caller, generation), driver->cache,
+                        (uint8_t)ac_module_of(caller)});
     return true;
 }
 
@@ -128,7 +150,7 @@ bool ac_thread_recall_fast(ac_thread_t *thread, ac_fast_use_t use, const void *c
     const ac_fast_t *page = page_of(thread, caller);
     if (page->key != key && page->key != ~key)
         return false;
-    thread->fast[use] = *page;
+    set_use(thread, use, *page);
     return true;
 }
 

@@ -16,7 +16,10 @@ struct ac_context;
 struct ac_trace_lane;
 
 /* What a hit needs to know: code of this page asks for memory of the cache's context.  `key` is the
- * page's number and the ac_generation that this was found out in; 0: not known. */
+ * page's number and the ac_generation that this was found out in; 0: not known.
+ *
+ * Where it is known of a use that asks, the cache asks for that module: a hit does not look
+ * (ac_thread_ask_for). */
 typedef struct {
     uint64_t key;
     struct ac_cache *cache;
@@ -45,6 +48,16 @@ typedef struct {
     uint64_t clock; /* while it shows this, there is nothing to do but the call (fence.h) */
 } ac_submit_path_t;
 
+/* What requests for pinned memory of the thread come to, by function of the runtime and flags
+ * (pinned_runtime.c). */
+enum { AC_PINNED_PLAIN, AC_PINNED_FLAGGED, AC_PINNED_FUNCTIONS, AC_PINNED_FLAGS = 8 };
+typedef struct {
+    struct ac_context *context; /* NULL: nothing is known */
+    const struct ac_runtime *runtime;
+    uint64_t generation;
+    uint32_t kind[AC_PINNED_FUNCTIONS][AC_PINNED_FLAGS]; /* of ac_host_key_t, plus 1; 0: not seen */
+} ac_pinned_path_t;
+
 enum { AC_SUBMIT_PATH_BITS = 6, AC_SUBMIT_PATHS = 1 << AC_SUBMIT_PATH_BITS };
 
 typedef struct ac_thread {
@@ -68,15 +81,19 @@ typedef struct ac_thread {
     bool late;               /* the thread is ending: it gets no cache any more */
     uint64_t module_key;     /* as ac_fast_t: code of this page ... */
     uint8_t module;          /* ... belongs to this module (modules.h) */
-    uint8_t asks_for;      /* the module that called the runtime, where the thread is; 0: none */
-    bool observing;        /* it runs an observer (observers.h) */
-    const void *frees_for; /* the code that called the runtime to free, where the thread is */
-    uint32_t calls;        /* of the timed hooks: one in AC_SAMPLE is timed */
-    uint32_t
-        guard_left; /* the request after so many less one is guarded (guard.h); 0: not known */
-    uint64_t guard_seed;           /* 0: none yet */
-    uint64_t given_back;           /* ac_given_back before the call that may be tried again */
-    struct ac_thread *next;        /* spare records */
+    uint8_t asks_for;       /* the module that called the runtime, where the thread is; 0: none */
+    bool observing;         /* it runs an observer (observers.h) */
+    const void *frees_for;  /* the code that called the runtime to free, where the thread is */
+    uint32_t calls;         /* of the timed hooks: one in AC_SAMPLE is timed */
+    uint32_t guard_left;    /* the request after so many less one is guarded; 0: not known */
+    uint64_t guard_seed;    /* 0: none yet */
+    uint64_t given_back;    /* ac_given_back before the call that may be tried again */
+    struct ac_thread *next; /* spare records */
+    ac_pinned_path_t pinned;
+    struct {
+        struct ac_context *context; /* NULL: none came */
+        uint32_t kind;
+    } pinned_seen;                 /* the newest request that came by a driver hook */
     ac_fast_t page[AC_FAST_PAGES]; /* of code that called before, by its number */
     ac_submit_path_t path[AC_SUBMIT_PATHS];
     ac_submitter_t submitter; /* last: outlives the thread, with the record */
@@ -140,6 +157,10 @@ void ac_thread_set_page(ac_thread_t *thread, ac_fast_use_t use, const void *call
 
 /* Whether the page is remembered: the use has it again. */
 bool ac_thread_recall_fast(ac_thread_t *thread, ac_fast_use_t use, const void *caller);
+
+/* What the thread asks of its cache from now on is for that module: what was known of code of other
+ * ones is to be recalled. */
+void ac_thread_ask_for(ac_thread_t *thread, struct ac_cache *cache, unsigned module);
 
 /* None of it holds any more. */
 void ac_thread_clear_fast(ac_thread_t *thread);

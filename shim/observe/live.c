@@ -225,7 +225,7 @@ void ac_live_modules(const ac_live_t *page, unsigned device, ac_modules_t *modul
         for (int k = 0; k < AC_LIVE_CACHES && ac_live_has_row(page, i); k++) {
             const ac_cache_tally_t *tally = &page->row[i].cache[k];
             if (__atomic_load_n(&tally->device, __ATOMIC_RELAXED) == device + 1)
-                ac_modules_add(modules, &tally->modules);
+                ac_cache_tally_modules(tally, modules);
         }
 }
 

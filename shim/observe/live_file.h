@@ -57,6 +57,10 @@ _Static_assert(AC_LIVE_BYTES <= AC_LIVE_ROOM, "the live page has outgrown its ro
 /* Rows that a shared page has memory for from the start: the common one, and one thread's. */
 enum { AC_LIVE_ROWS_READY = 2 };
 
+/* Find or make the user's folder at `path`: 0 or an errno value; EEXIST where something else has the
+ * name. */
+int ac_live_home_make(const char *path);
+
 /* The page's file while it is mapped; an empty name otherwise. */
 typedef struct {
     char home[480]; /* the folder of the user */

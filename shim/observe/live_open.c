@@ -162,18 +162,23 @@ static int make_stray_home(ac_live_file_t *file) {
     return 0;
 }
 
-/* Find or make the folder of this user. */
-static int enter_home(ac_live_file_t *file) {
-    int fd = open_home(file->home);
+int ac_live_home_make(const char *path) {
+    int fd = open_home(path);
     if (fd < 0 && errno == ENOENT) {
-        if (mkdir(file->home, 0700) != 0 && errno != EEXIST)
+        if (mkdir(path, 0700) != 0 && errno != EEXIST)
             return errno;
-        fd = open_home(file->home);
+        fd = open_home(path);
     }
     if (fd < 0)
-        return errno == EEXIST ? make_stray_home(file) : errno;
+        return errno;
     close(fd);
     return 0;
+}
+
+/* Find or make the folder of this user. */
+static int enter_home(ac_live_file_t *file) {
+    int failure = ac_live_home_make(file->home);
+    return failure == EEXIST ? make_stray_home(file) : failure;
 }
 
 /* A file of this name that is in the way belongs to a process that is gone: this pid was

@@ -2,6 +2,8 @@
  * that guards them. */
 #include "observe/stats.h"
 
+#include "failpoint.h"
+
 /* The growth of a figure that its thread may be adding to at this moment.  *now: what it is. */
 static uint64_t grown(const uint64_t *figure, uint64_t *absorbed, bool absorb, uint64_t *now) {
     *now = __atomic_load_n(figure, __ATOMIC_ACQUIRE);
@@ -53,13 +55,59 @@ void ac_cache_tally_add(ac_cache_tally_t *tally, bool absorb, ac_cache_sum_t *su
     sum->async_given += grown(&tally->async_given, &tally->async_given_absorbed, absorb, &now);
 }
 
-void ac_modules_add(ac_modules_t *to, const ac_modules_t *from) {
+/* Add the figures of all modules, which make up no more than both flows, and what these have
+ * beyond them to that of `module`. */
+static void add_modules(uint64_t to[AC_MODULES], const uint64_t of[AC_MODULES], uint64_t module,
+                        const uint64_t *small, const uint64_t *large) {
+    uint64_t sum = 0;
     for (int i = 0; i < AC_MODULES; i++) {
-        /* Frees first: a thread that goes on meanwhile never seems to have freed more. */
-        to->free_bytes[i] += __atomic_load_n(&from->free_bytes[i], __ATOMIC_ACQUIRE);
-        to->allocs[i] += __atomic_load_n(&from->allocs[i], __ATOMIC_ACQUIRE);
-        to->alloc_bytes[i] += __atomic_load_n(&from->alloc_bytes[i], __ATOMIC_RELAXED);
+        uint64_t n = __atomic_load_n(&of[i], __ATOMIC_ACQUIRE);
+        to[i] += n;
+        sum += n;
     }
+    uint64_t all =
+        __atomic_load_n(small, __ATOMIC_ACQUIRE) + __atomic_load_n(large, __ATOMIC_ACQUIRE);
+    to[module < AC_MODULES ? module : AC_MODULE_UNKNOWN] +=
+        all - sum; /* the page may be damaged */
+}
+
+/* Who asks and frees is looked at first, and so is what the thread adds for the former one before
+ * another takes its place: so no more can be counted for a wrong one than what the thread does
+ * meanwhile.  Frees first: it never seems to have freed more. */
+void ac_cache_tally_modules(const ac_cache_tally_t *tally, ac_modules_t *to) {
+    const ac_cache_flow_t *small = &tally->side[0].flow, *large = &tally->side[1].flow;
+    uint64_t frees = __atomic_load_n(&tally->frees, __ATOMIC_ACQUIRE);
+    uint64_t asks = __atomic_load_n(&tally->asks, __ATOMIC_ACQUIRE);
+    add_modules(to->free_bytes, tally->modules.free_bytes, frees, &small->given_bytes,
+                &large->given_bytes);
+    add_modules(to->allocs, tally->modules.allocs, asks, &small->taken, &large->taken);
+    add_modules(to->alloc_bytes, tally->modules.alloc_bytes, asks, &small->taken_bytes,
+                &large->taken_bytes);
+}
+
+/* What came beyond *named is the module's; *named follows. */
+static void name(uint64_t *figure, uint64_t *named, uint64_t now) {
+    ac_tally_add(figure, now - *named);
+    *named = now;
+}
+
+void ac_cache_tally_ask_for(ac_cache_tally_t *tally, ac_modules_named_t *named, unsigned module) {
+    const ac_cache_flow_t *small = &tally->side[0].flow, *large = &tally->side[1].flow;
+    uint64_t asks = tally->asks;
+    if (AC_FAILPOINT(asked_before_named))
+        __atomic_store_n(&tally->asks, module, __ATOMIC_RELEASE);
+    AC_WINDOW(module_changes);
+    name(&tally->modules.allocs[asks], &named->allocs, small->taken + large->taken);
+    name(&tally->modules.alloc_bytes[asks], &named->alloc_bytes,
+         small->taken_bytes + large->taken_bytes);
+    __atomic_store_n(&tally->asks, module, __ATOMIC_RELEASE);
+}
+
+void ac_cache_tally_free_for(ac_cache_tally_t *tally, ac_modules_named_t *named,
+                             unsigned module) {
+    name(&tally->modules.free_bytes[tally->frees], &named->free_bytes,
+         tally->side[0].flow.given_bytes + tally->side[1].flow.given_bytes);
+    __atomic_store_n(&tally->frees, module, __ATOMIC_RELEASE);
 }
 
 int64_t ac_modules_bytes(const ac_modules_t *modules) {

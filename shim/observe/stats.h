@@ -144,7 +144,10 @@ typedef struct {
     uint64_t ordered_absorbed, fenced_absorbed, async_taken_absorbed, async_given_absorbed;
     /* Put in without a free, less what was taken out. */
     uint64_t moved_blocks[AC_FLOWS], moved_bytes[AC_FLOWS];
-    ac_modules_t modules; /* by the thread alone */
+    /* By the thread alone.  What was taken beyond these sums is that of the module `asks`, what was
+     * given beyond them that of the module `frees`: a hit counts nothing for a module. */
+    ac_modules_t modules;
+    uint64_t asks, frees;
 } ac_cache_tally_t;
 
 /* Blocks of one pool in the cache, with those that wait. */
@@ -209,8 +212,16 @@ static inline void ac_modules_give(ac_modules_t *modules, unsigned module, uint6
     ac_tally_add(&modules->free_bytes[module], bytes);
 }
 
-/* Add all of `from`, which may be changing. */
-void ac_modules_add(ac_modules_t *to, const ac_modules_t *from);
+/* What the tally's thread takes, or gives, from now on is that module's: what passed since the last
+ * time is named.  *named: sums of what was, zero at first.  By the thread. */
+typedef struct {
+    uint64_t allocs, alloc_bytes, free_bytes;
+} ac_modules_named_t;
+void ac_cache_tally_ask_for(ac_cache_tally_t *tally, ac_modules_named_t *named, unsigned module);
+void ac_cache_tally_free_for(ac_cache_tally_t *tally, ac_modules_named_t *named, unsigned module);
+
+/* Add what the tally, whose thread may be adding to it, has of modules. */
+void ac_cache_tally_modules(const ac_cache_tally_t *tally, ac_modules_t *to);
 
 /* What all modules hold, in bytes. */
 int64_t ac_modules_bytes(const ac_modules_t *modules);

@@ -15,6 +15,7 @@
 #include "observe/write.h"
 #include "share/control.h"
 #include "share/ipc_fds.h"
+#include "share/ipc_home.h"
 
 #define ASK_MAGIC     ((uint64_t)0x4b53415049434143) /* "CACIPASK" */
 #define PAGES_MAGIC   ((uint64_t)0x4745504950434143) /* "CACPIPEG" */
@@ -254,10 +255,12 @@ static bool is_stale(uint64_t space) {
 static int make_name(int fd) {
     struct stat st;
     uint64_t space = ac_live_space();
-    int n = snprintf(file.name, sizeof file.name, "%s/%u-%d.sock", ac_live_file.home,
-                     (unsigned)space, (int)getpid());
-    if (!ac_live_file.name[0])
-        return ENOENT; /* the live page has no file either */
+    const char *home;
+    int none = ac_ipc_home(&home);
+    if (none)
+        return none;
+    int n = snprintf(file.name, sizeof file.name, "%s/%u-%d.sock", home, (unsigned)space,
+                     (int)getpid());
     if (n < 0 || (size_t)n >= sizeof file.name)
         return ENAMETOOLONG;
     fchmod(fd, 0600); /* what bind makes has the rights of the socket, as far as umask lets it */

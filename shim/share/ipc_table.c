@@ -15,6 +15,7 @@
 #include "observe/live_file.h"
 #include "observe/raw.h"
 #include "observe/write.h"
+#include "share/ipc_home.h"
 
 /* Empty slots, and which were never used.  Nothing is read back from the file, which others may
  * write to. */
@@ -54,10 +55,12 @@ static int remove_stale(const char *name, uint64_t space) {
 }
 
 static int create(uint64_t space, int *fd) {
-    int n = snprintf(table.name, sizeof table.name, "%s/%u-%d.ipc", ac_live_file.home,
-                     (unsigned)space, (int)getpid());
-    if (!ac_live_file.name[0])
-        return ENOENT; /* the live page has no file either */
+    const char *home;
+    int none = ac_ipc_home(&home);
+    if (none)
+        return none;
+    int n = snprintf(table.name, sizeof table.name, "%s/%u-%d.ipc", home, (unsigned)space,
+                     (int)getpid());
     if (n < 0 || (size_t)n >= sizeof table.name)
         return ENAMETOOLONG;
     for (int attempt = 0;; attempt++) {
@@ -248,4 +251,5 @@ void ac_ipc_table_fork_child(void) {
     }
     first_empty = fresh = end = 0;
     atomic_store(&table.nonce, 0);
+    ac_ipc_home_fork_child();
 }

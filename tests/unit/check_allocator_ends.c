@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #include "allocator/supply/supply.h"
 #include "allocator_frame.h"
@@ -252,8 +253,14 @@ static void full_meanwhile(void *arg, fake_kind_t kind) {
     if (kind != FAKE_SEGMENT_FREE || atomic_exchange(&second.started, true))
         return;
     ck_assert_int_eq(pthread_create(&second.thread, NULL, driver_is_full, NULL), 0);
-    for (int i = 0; i < 1000 && !atomic_load(&second.done); i++)
+    /* By the clock: the second thread waits half a second for this one. */
+    struct timespec begin, now;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    do {
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while (!atomic_load(&second.done) &&
+             (now.tv_sec - begin.tv_sec) * 1000 + (now.tv_nsec - begin.tv_nsec) / 1000000 < 100);
 }
 
 /* A call of the driver that lacks memory is made again when another thread gave some back. */

@@ -229,10 +229,10 @@ START_TEST(nothing_is_taken_back_without_a_barrier) {
         ck_assert_int_eq(ac_cache_free(cache, address), AC_OK);
     }
     ck_assert(!ac_caches_recall(allocator, NULL));
-    ck_assert(ac_cache_take(cache, &cache->module, MIB, &address, ac_fence_handout));
+    ck_assert(ac_cache_take(cache, MIB, &address, ac_fence_handout));
     ck_assert_int_eq(ac_cache_free(cache, address), AC_OK);
     ck_assert(ac_caches_recall(allocator, cache)); /* its owner needs none */
-    ck_assert(!ac_cache_take(cache, &cache->module, MIB, &address, ac_fence_handout));
+    ck_assert(!ac_cache_take(cache, MIB, &address, ac_fence_handout));
     ac_cache_close(cache);
 }
 END_TEST

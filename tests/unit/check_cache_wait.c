@@ -43,7 +43,7 @@ static void put(uint64_t address) {
 
 /* Served by the cache alone. */
 static bool hit(uint64_t bytes, uint64_t *address) {
-    return ac_cache_take(cache, &cache->module, bytes, address, ac_fence_handout) ||
+    return ac_cache_take(cache, bytes, address, ac_fence_handout) ||
            ac_cache_take_long(cache, bytes, address);
 }
 
@@ -542,6 +542,37 @@ START_TEST(loose_blocks_go_with_the_next_request) {
 }
 END_TEST
 
+/* So are those that wait for work, and the arena has them then. */
+START_TEST(what_waits_may_be_loose) {
+    uint64_t block[2], address;
+    habit(7 * MIB);
+    for (int i = 0; i < 2; i++)
+        block[i] = take((5 + (uint64_t)i) * MIB);
+    submit(0);
+    ac_lock(&allocator->lock);
+    for (int i = 0; i < 2; i++)
+        put(block[i]);
+    ac_unlock(&allocator->lock);
+    ck_assert_uint_eq(cache->loose_count, 2);
+    ck_assert_uint_eq(waiting(), 2);
+    ck_assert_uint_eq(counted().fenced_frees, 2);
+    ck_assert_int_eq(now().active[AC_POOL_LARGE].current, 2);
+    ck_assert_int_eq(now().allocation[AC_POOL_LARGE].current, 0);
+    ck_assert_ptr_null(arena->retired->fence[0].first);
+    end();
+    ck_assert(!hit(5 * MIB, &address));
+    take(6000);
+    ck_assert_uint_eq(cache->loose_count, 0);
+    ck_assert_uint_eq(waiting(), 0);
+    ck_assert_uint_eq(arena->retired->fence[0].first->address, block[0]);
+    ck_assert_int_eq(now().active[AC_POOL_LARGE].current, 2);
+    end();
+    finish_work();
+    ck_assert_uint_eq(take(11 * MIB), block[0]); /* both of them, in one piece */
+    ck_assert_int_eq(now().active[AC_POOL_LARGE].current, 1);
+}
+END_TEST
+
 START_TEST(few_blocks_are_loose) {
     uint64_t block[AC_CACHE_LOOSE + 1];
     for (unsigned i = 0; i <= AC_CACHE_LOOSE; i++)
@@ -764,6 +795,7 @@ int main(void) {
     tcase_add_test(all, not_of_a_shared_segment);
     tcase_add_loop_test(all, such_a_free_leans_on_the_stream, 0, 4);
     tcase_add_test(all, loose_blocks_go_with_the_next_request);
+    tcase_add_test(all, what_waits_may_be_loose);
     tcase_add_test(all, few_blocks_are_loose);
     tcase_add_test(all, loose_blocks_are_taken_back);
     tcase_add_test(all, a_free_of_another_device_leaves_them);

@@ -141,7 +141,7 @@ START_TEST(threads_keep_no_known_block) {
     serial_of(known);
     put(known);
     put(beside);
-    ck_assert(ac_cache_take(cache, &cache->module, MIB, &address, ac_fence_handout) ||
+    ck_assert(ac_cache_take(cache, MIB, &address, ac_fence_handout) ||
               ac_cache_take_long(cache, MIB, &address));
     ck_assert_uint_eq(address, beside);
     put(beside);

@@ -1,5 +1,6 @@
 /* Handles of ours for IPC (share/ipc_token.h), the exporter's table, and how others read it. */
 #include "live_frame.h"
+#include "observe/live_file.h"
 
 #include "share/ipc_lookup.h"
 #include "run_suite.h"
@@ -240,7 +241,11 @@ END_TEST
 
 START_TEST(no_room_is_an_error) {
     uint32_t slot;
-    ck_assert_int_eq(ac_ipc_table_reserve(&slot), ENOENT); /* no live page */
+    char folder[256];
+    snprintf(folder, sizeof folder, "%s", getenv("ACCEL_LIVE_DIR"));
+    unsetenv("ACCEL_LIVE_DIR");
+    ck_assert_int_eq(ac_ipc_table_reserve(&slot), ENOENT); /* no live page in the default folder */
+    setenv("ACCEL_LIVE_DIR", folder, 1);
     open_page();
     struct rlimit limit = {AC_IPC_CHUNK, AC_IPC_CHUNK}; /* which a signal would tell of as well */
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
@@ -252,6 +257,21 @@ START_TEST(no_room_is_an_error) {
     ck_assert_int_eq(ac_ipc_table_reserve(&slot), 0);
     ck_assert_uint_eq(slot, 7);
     ac_ipc_table_close();
+}
+END_TEST
+
+/* Without a live page in the folder that is named, the default one serves. */
+START_TEST(another_home_serves) {
+    ac_ipc_entry_t entry;
+    uint32_t slot;
+    char name[128];
+    snprintf(name, sizeof name, "%s/accelcache-%u/%llu-%d.ipc", AC_LIVE_DIR, (unsigned)geteuid(),
+             (unsigned long long)ac_live_space(), (int)getpid());
+    ac_ipc_token_t token = exported(512, 1, &slot);
+    ck_assert_int_eq(access(name, R_OK), 0);
+    ck_assert_int_eq(look(&token, &entry), AC_IPC_FOUND);
+    ac_ipc_table_close();
+    ck_assert_int_ne(access(name, R_OK), 0);
 }
 END_TEST
 
@@ -422,6 +442,7 @@ int main(void) {
     tcase_add_loop_test(table, stale_file_is_replaced, 0, 3);
     tcase_add_test(table, spoilt_table_is_an_error);
     tcase_add_test(table, no_room_is_an_error);
+    tcase_add_test(table, another_home_serves);
     tcase_add_test(table, fork_child_has_none);
     tcase_add_test(table, table_of_the_dead_goes);
     tcase_add_test(table, table_of_the_living_stays);

@@ -44,8 +44,7 @@ static ac_lane_ask_t asking(ac_stream_t stream) {
 
 /* Without the lock, which another thread may have. */
 static bool hit(int i, ac_stream_t stream, uint64_t bytes, uint64_t *address) {
-    ac_take_t taken =
-        ac_lane_take(cache[i], handle_of(stream), &cache[i]->module, bytes, address);
+    ac_take_t taken = ac_lane_take(cache[i], handle_of(stream), bytes, address);
     return taken == AC_TAKE_DUE ? ac_cache_raise(cache[i]) : taken;
 }
 
@@ -93,8 +92,7 @@ START_TEST(pairs_take_no_lock) {
     ac_lock(&allocator->lock);
     for (int i = 0; i < 100; i++) {
         uint64_t address;
-        ck_assert(ac_lane_take(cache[0], handle_of(S), &cache[0]->module, MIB, &address) ==
-                  AC_TAKE_SERVED);
+        ck_assert(ac_lane_take(cache[0], handle_of(S), MIB, &address) == AC_TAKE_SERVED);
         submit(0);
         ck_assert(ac_lane_give(cache[0], handle_of(S), address));
     }

@@ -1,16 +1,18 @@
-/* The order of locks (lock.h): what a thread may take and wait for is let through, what it may not
+/* Locks and conditions, and the order of locks (lock.h): what a thread may take and wait for is let through, what it may not
  * ends the process. */
 #include "device/wait.h"
 #include "run_suite.h"
 
 #include <check.h>
+#include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 
 static ac_mutex_t graphs = AC_MUTEX(GRAPHS), recall = AC_MUTEX(RECALL), leaf = AC_MUTEX(LEAF),
                   other_leaf = AC_MUTEX(LEAF);
 static ac_rwlock_t gate = AC_RWLOCK(GATE);
-static pthread_cond_t never = PTHREAD_COND_INITIALIZER;
+static ac_cond_t never;
 
 START_TEST(ascending_ranks_are_let_through) {
     ac_lock_shared(&gate);
@@ -51,6 +53,97 @@ START_TEST(wait_with_the_gate_only) {
     ck_assert_int_ne(ac_wait_until(&never, &leaf, &now), 0);
     ac_unlock(&leaf);
     ac_release(&gate);
+}
+END_TEST
+
+/* --- threads that meet --- */
+
+enum { THREADS = 4, ROUNDS = 20000 };
+static long counted;
+static bool open;
+
+static void *count(void *arg) {
+    for (int i = 0; i < ROUNDS; i++) {
+        ac_lock(&leaf);
+        counted++;
+        ac_unlock(&leaf);
+    }
+    return arg;
+}
+
+static void in_threads(pthread_t thread[THREADS], void *body(void *)) {
+    for (int i = 0; i < THREADS; i++)
+        ck_assert_int_eq(pthread_create(&thread[i], NULL, body, NULL), 0);
+}
+
+static void join(pthread_t thread[THREADS]) {
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(thread[i], NULL);
+}
+
+START_TEST(one_thread_has_the_lock) {
+    pthread_t thread[THREADS];
+    counted = 0;
+    in_threads(thread, count);
+    join(thread);
+    ck_assert_int_eq(counted, THREADS * ROUNDS);
+    ck_assert(ac_try_lock(&leaf));
+    ac_unlock(&leaf);
+}
+END_TEST
+
+static void *try_for_a_moment(void *arg) {
+    struct timespec soon;
+    clock_gettime(CLOCK_REALTIME, &soon);
+    soon.tv_nsec += 20000000;
+    soon.tv_sec += soon.tv_nsec / 1000000000;
+    soon.tv_nsec %= 1000000000;
+    errno = ENOENT;
+    bool had = ac_try_lock(&leaf) || ac_lock_until(&leaf, &soon);
+    ck_assert_int_eq(errno, ENOENT);
+    soon.tv_nsec = -1;
+    had |= ac_lock_until(&leaf, &soon); /* no time */
+    *(bool *)arg = had;
+    return NULL;
+}
+
+START_TEST(a_lock_is_waited_for_until_the_deadline) {
+    pthread_t other;
+    bool had = true;
+    ac_lock(&leaf);
+    ck_assert_int_eq(pthread_create(&other, NULL, try_for_a_moment, &had), 0);
+    pthread_join(other, NULL);
+    ck_assert(!had);
+    ac_unlock(&leaf);
+    ck_assert(ac_try_lock(&leaf));
+    ac_unlock(&leaf);
+}
+END_TEST
+
+static void *wait_until_open(void *arg) {
+    ac_lock(&leaf);
+    counted++;
+    while (!open)
+        ac_wait(&never, &leaf);
+    ac_unlock(&leaf);
+    return arg;
+}
+
+START_TEST(all_that_wait_look_again) {
+    pthread_t thread[THREADS];
+    bool all = false;
+    counted = 0;
+    open = false;
+    in_threads(thread, wait_until_open);
+    while (!all) {
+        ac_lock(&leaf);
+        all = counted == THREADS; /* and have released the lock since */
+        open = all;
+        ac_unlock(&leaf);
+        sched_yield();
+    }
+    ac_cond_broadcast(&never);
+    join(thread);
 }
 END_TEST
 
@@ -111,6 +204,9 @@ int main(void) {
     tcase_add_test(order, ascending_ranks_are_let_through);
     tcase_add_test(order, ranks_of_other_threads_do_not_count);
     tcase_add_test(order, wait_with_the_gate_only);
+    tcase_add_test(order, one_thread_has_the_lock);
+    tcase_add_test(order, a_lock_is_waited_for_until_the_deadline);
+    tcase_add_test(order, all_that_wait_look_again);
     tcase_add_loop_test_raise_signal(order, broken_order_ends_the_process, SIGILL, 0, BROKEN);
     suite_add_tcase(suite, order);
     return run_suite(suite);

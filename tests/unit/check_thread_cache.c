@@ -48,7 +48,7 @@ static void habit(uint64_t bytes) {
 
 /* Served by the cache alone. */
 static bool hit(uint64_t bytes, uint64_t *address) {
-    return ac_cache_take(cache, &cache->module, bytes, address, ac_fence_handout) ||
+    return ac_cache_take(cache, bytes, address, ac_fence_handout) ||
            ac_cache_take_long(cache, bytes, address);
 }
 
@@ -505,7 +505,7 @@ START_TEST(sizes_are_rounded_as_elsewhere) {
     ck_assert_int_eq(ac_block_find(a, &info), AC_OK);
     ck_assert_uint_eq(info.size, 1280 << 10);
     put(a);
-    ck_assert(!ac_cache_take(cache, &cache->module, 1280 << 10, &address, ac_fence_handout));
+    ck_assert(!ac_cache_take(cache, 1280 << 10, &address, ac_fence_handout));
     ck_assert(ac_cache_take_long(cache, 1200 << 10, &address));
     ck_assert_uint_eq(address, a);
     ck_assert(ac_cache_give(cache, ac_slab_look(a), a));

@@ -21,6 +21,7 @@ enum { MOST_CANDIDATES = 16, ROUNDS = 2 };
 
 /* By the types of value.h; the default joins in front. */
 static const char *const candidates_BOOL[] = {"true", "false", NULL};
+static const char *const candidates_PAGES[] = {"auto", NULL}; /* a trace shares nothing */
 static const char *const candidates_MEGABYTES[] = {"2",   "4",   "8",   "16",   "32", "64",
                                                    "128", "256", "512", "1024", NULL};
 static const char *const candidates_MEGABYTES_OR_NONE[] = {"none", "32",  "64",   "128",

@@ -131,12 +131,13 @@ EXPORT unsigned long long simcuda_pending_work(void) {
 /* Kernels call this, under whatever lock state; records may only be read with the lock, so
  * the answer rests on the address alone where the space is ours. */
 EXPORT void *simcuda_host(CUdeviceptr address) {
-    if (sim_space_holds(address))
+    bool ours = sim_space_holds(address);
+    if (ours && !sim_multicast_mapped)
         return sim_bytes(address);
     if (!usable())
         return NULL;
     sim_lock();
-    bool known = sim_alloc_around(address);
+    bool known = ours ? !sim_multicast_at(address) : sim_alloc_around(address) != NULL;
     sim_unlock();
     return known ? sim_bytes(address) : NULL;
 }

@@ -19,14 +19,19 @@ typedef struct {
     uint64_t from, to;
     size_t width, rows, planes;
     size_t from_pitch, from_plane, to_pitch, to_plane;
-    void *staged; /* packed copy of a pageable source */
+    void *staged;   /* packed copy of a pageable source */
+    bool multicast; /* the target is; runs with the lock */
 } copy_payload_t;
 
 static CUresult run_copy(sim_work_t *work) {
     const copy_payload_t *p = SIM_PAYLOAD(work, copy_payload_t);
     const char *from = p->staged ? p->staged : sim_bytes(p->from);
     char *to = sim_bytes(p->to);
-    for (size_t z = 0; z < p->planes; z++)
+    for (size_t z = 0; p->multicast && z < p->planes; z++)
+        for (size_t y = 0; y < p->rows; y++)
+            sim_multicast_store(p->to + z * p->to_plane + y * p->to_pitch,
+                                from + z * p->from_plane + y * p->from_pitch, p->width);
+    for (size_t z = 0; !p->multicast && z < p->planes; z++)
         for (size_t y = 0; y < p->rows; y++)
             memmove(to + z * p->to_plane + y * p->to_pitch,
                     from + z * p->from_plane + y * p->from_pitch, p->width);
@@ -84,6 +89,10 @@ static CUresult place_array(const sim_copy_side_t *side, const sim_copy_t *copy,
     return CUDA_SUCCESS;
 }
 
+static bool joins_up(const sim_alloc_t *record) {
+    return record->kind == SIM_MEM_VMM || record->kind == SIM_MEM_MULTICAST;
+}
+
 static CUresult place(const sim_copy_side_t *side, const sim_copy_t *copy, place_t *out) {
     if (side->type == CU_MEMORYTYPE_ARRAY)
         return place_array(side, copy, out);
@@ -112,7 +121,7 @@ static CUresult place(const sim_copy_side_t *side, const sim_copy_t *copy, place
                 : record->host                  ? SIDE_PINNED
                                                 : SIDE_DEVICE;
     /* Records of VMM memory join up; any other copy must stay within its allocation. */
-    if (out->kind == SIDE_DEVICE && record->kind != SIM_MEM_VMM &&
+    if (out->kind == SIDE_DEVICE && !joins_up(record) &&
         extent > record->base + record->size - out->first)
         return CUDA_ERROR_INVALID_VALUE;
     if (out->kind == SIDE_DEVICE && side->type == CU_MEMORYTYPE_HOST)
@@ -170,8 +179,9 @@ CUresult sim_copy_build(CUcontext ctx, const sim_copy_t *copy, bool stage, sim_w
     if (result)
         return result;
     size_t bytes = copy->width * copy->rows * copy->planes;
-    sim_work_t *work = sim_work_new(bytes >= UNLOCKED_BYTES ? &big_copy_ops : &copy_ops, ctx,
-                                    sizeof(copy_payload_t));
+    bool multicast = sim_multicast_at(to.first);
+    const sim_work_ops_t *ops = bytes >= UNLOCKED_BYTES && !multicast ? &big_copy_ops : &copy_ops;
+    sim_work_t *work = sim_work_new(ops, ctx, sizeof(copy_payload_t));
     if (!work)
         return CUDA_ERROR_OUT_OF_MEMORY;
     copy_payload_t *p = SIM_PAYLOAD(work, copy_payload_t);
@@ -183,7 +193,8 @@ CUresult sim_copy_build(CUcontext ctx, const sim_copy_t *copy, bool stage, sim_w
                           .from_pitch = from.pitch,
                           .from_plane = from.plane,
                           .to_pitch = to.pitch,
-                          .to_plane = to.plane};
+                          .to_plane = to.plane,
+                          .multicast = multicast};
     bool good = touches(work, &from, copy, false) && touches(work, &to, copy, true);
     if (good && stage && from.kind == SIDE_PAGEABLE && to.kind != SIDE_PAGEABLE)
         good = work->staged = stage_source(p);
@@ -231,6 +242,21 @@ typedef struct {
     unsigned value, element;   /* element in bytes */
 } fill_payload_t;
 
+/* With the lock. */
+static CUresult run_fill_multicast(sim_work_t *work) {
+    enum { CHUNK = 4096 };
+    const fill_payload_t *p = SIM_PAYLOAD(work, fill_payload_t);
+    char chunk[CHUNK];
+    for (size_t at = 0; at < CHUNK; at += p->element)
+        memcpy(chunk + at, &p->value, p->element);
+    size_t bytes = p->width * p->element;
+    for (size_t y = 0; y < p->rows; y++)
+        for (size_t at = 0; at < bytes; at += CHUNK)
+            sim_multicast_store(p->address + y * p->pitch + at, chunk,
+                                bytes - at < CHUNK ? bytes - at : CHUNK);
+    return CUDA_SUCCESS;
+}
+
 static CUresult run_fill(sim_work_t *work) {
     const fill_payload_t *p = SIM_PAYLOAD(work, fill_payload_t);
     for (size_t y = 0; y < p->rows; y++) {
@@ -247,6 +273,8 @@ static CUresult run_fill(sim_work_t *work) {
 
 static const sim_work_ops_t fill_ops = {
     .name = "fill", .type = SIM_WORK_FILL, .flags = SIM_RUN_UNLOCKED, .run = run_fill};
+static const sim_work_ops_t fill_multicast_ops = {
+    .name = "fill", .type = SIM_WORK_FILL, .run = run_fill_multicast};
 
 CUresult sim_fill_work(CUcontext ctx, uint64_t address, size_t pitch, unsigned value,
                        unsigned element, size_t width, size_t rows, sim_work_t **out) {
@@ -261,9 +289,10 @@ CUresult sim_fill_work(CUcontext ctx, uint64_t address, size_t pitch, unsigned v
     if (address % element || pitch % element || pitch < row_bytes ||
         (!record && extent > sim_graph_mem_left(address)))
         return CUDA_ERROR_INVALID_VALUE;
-    if (record && record->kind != SIM_MEM_VMM && extent > record->base + record->size - address)
+    if (record && !joins_up(record) && extent > record->base + record->size - address)
         return CUDA_ERROR_INVALID_VALUE;
-    sim_work_t *work = sim_work_new(&fill_ops, ctx, sizeof(fill_payload_t));
+    sim_work_t *work = sim_work_new(sim_multicast_at(address) ? &fill_multicast_ops : &fill_ops,
+                                    ctx, sizeof(fill_payload_t));
     bool good = work;
     if (pitch == row_bytes || rows > ROWS_LISTED)
         good = good && sim_work_touches(work, address, extent, true);

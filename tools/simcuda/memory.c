@@ -111,6 +111,7 @@ static bool reaches(CUcontext ctx, const sim_alloc_t *record, bool write) {
     case SIM_MEM_GLOBAL:
         return record->device == ctx->device || sim_peer_enabled(ctx, record->ctx_id);
     case SIM_MEM_VMM:
+    case SIM_MEM_MULTICAST:
         return sim_vmm_allows(record, ctx->device, write);
     case SIM_MEM_POOL:
         return sim_pool_allows(record, ctx->device, write);

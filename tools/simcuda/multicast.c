@@ -1,63 +1,51 @@
-/* Multicast objects as far as programs make, share and bind them: teams of devices, and the memory
- * that each device brings in.  Global lock.
+/* Multicast objects: teams of devices, and the memory that each device brings in.  Mapping them:
+ * multicast_map.c.  Global lock.
  *
- * Which devices are in a team stands in a small memory file, which is what processes pass on: each
- * adds its own devices, and all see when the team is whole.  What is bound is known where it was.
+ * Which devices are in a team, and what is bound, stands in a small memory file, which is what
+ * processes pass on: each adds its own devices, all see when the team is whole, and a store reaches
+ * the memory that other processes bound.
  *
- * Lacking, and said so: mapping an object (a store through it would have to reach the memory of all
- * devices).
- *
- * Guesses (public documentation is silent):
- *   a device twice, or more than the object has place for    INVALID_VALUE
- *   binding before all devices were added                    ILLEGAL_STATE
- *   binding where the device has something bound already     INVALID_VALUE
- *   binding memory of cuMemAlloc or of a pool by address     INVALID_VALUE
- *   unbinding what is not bound so                           INVALID_VALUE
- *   an object imported by its own process                    a handle of its own
+ * As documented, binding and mapping wait without a limit until all devices were added, an object
+ * that other processes may have takes only memory that they may have too, and memory comes from
+ * cuMemCreate or from a pool.  Other guesses than those of guesses.def:
+ *   unbinding what another process bound             INVALID_VALUE
+ *   the last handle and mapping of a process go      what it bound is unbound
+ *   a process ends                                   what it bound is unbound
+ *   an object imported by its own process            a handle of its own
  */
 #include <fcntl.h>
-#include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-#include "sim.h"
+#include "multicast.h"
+#include "race.h"
 #include "state.h"
 
 #define GRAIN (2ull << 20)
-
-enum { BINDINGS = 256 }; /* of an object */
-
-typedef struct {
-    CUmemGenericAllocationHandle memory;
-    int device;
-    uint64_t offset, size; /* in the object */
-} binding_t;
-
-/* The file. */
-typedef struct {
-    uint64_t magic;
-    CUmulticastObjectProp prop;
-    _Atomic uint64_t members; /* bits of the machine's devices */
-} shared_t;
-#define MAGIC 0x6d61657461647563ull
+#define MAGIC 0x6e61657461647563ull
 _Static_assert(SIM_MAX_DEVICES <= 64, "a bit for each");
 
-typedef struct {
-    sim_object_t object;
-    CUmulticastObjectProp prop;
-    shared_t *shared;
-    int file;
-    unsigned bindings;
-    binding_t binding[BINDINGS];
-} team_t;
+enum { WAIT_NS = 1000000 };
 
-static sim_slab_t teams = SIM_SLAB(team_t, 1 << 12);
+static sim_slab_t teams = SIM_SLAB(sim_team_t, 1 << 12);
 
-static team_t *team_of(CUmemGenericAllocationHandle handle) {
-    team_t *team = (team_t *)(uintptr_t)handle;
+sim_team_t *sim_team_any(CUmemGenericAllocationHandle handle) {
+    sim_team_t *team = (sim_team_t *)(uintptr_t)handle;
     return sim_slab_has(&teams, team) ? team : NULL;
+}
+
+sim_team_t *sim_team_get(CUmemGenericAllocationHandle handle) {
+    sim_team_t *team = sim_team_any(handle);
+    return team && team->refs ? team : NULL;
+}
+
+void sim_team_wait(void) {
+    sim_unlock();
+    nanosleep(&(struct timespec){0, WAIT_NS}, NULL);
+    sim_lock();
 }
 
 static CUresult check_prop(const CUmulticastObjectProp *prop) {
@@ -80,19 +68,19 @@ SIM_API(cuMulticastGetGranularity)
 }
 
 /* The team that the file is of, which it takes over. */
-static CUresult team_new(CUmemGenericAllocationHandle *out, int file,
-                         const CUmulticastObjectProp *prop) {
-    void *shared = mmap(NULL, sizeof(shared_t), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    team_t *team = shared == MAP_FAILED ? NULL : sim_slab_take(&teams);
+static CUresult team_new(CUmemGenericAllocationHandle *out, int file, bool imported) {
+    void *shared = mmap(NULL, sizeof(sim_team_file_t), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    sim_team_t *team = shared == MAP_FAILED ? NULL : sim_slab_take(&teams);
     if (!team) {
         if (shared != MAP_FAILED)
-            munmap(shared, sizeof(shared_t));
+            munmap(shared, sizeof(sim_team_file_t));
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    team->prop = *prop;
     team->shared = shared;
+    team->prop = team->shared->prop;
     team->file = file;
-    team->bindings = 0;
+    team->imported = imported;
+    team->refs = 1;
     *out = (uintptr_t)team;
     return CUDA_SUCCESS;
 }
@@ -106,10 +94,15 @@ SIM_API(cuMulticastCreate)
         return result;
     if (!prop->size || prop->size % GRAIN)
         return CUDA_ERROR_INVALID_VALUE;
-    shared_t content = {.magic = MAGIC, .prop = *prop};
+    struct {
+        uint64_t magic;
+        CUmulticastObjectProp prop;
+    } head = {MAGIC, *prop};
+    _Static_assert(offsetof(sim_team_file_t, prop) == 8, "as the file begins");
     int file = memfd_create("simcuda-multicast", MFD_CLOEXEC);
-    bool written = file >= 0 && write(file, &content, sizeof content) == sizeof content;
-    result = written ? team_new(out, file, prop) : CUDA_ERROR_OUT_OF_MEMORY;
+    bool written = file >= 0 && !ftruncate(file, sizeof(sim_team_file_t)) &&
+                   pwrite(file, &head, sizeof head, 0) == sizeof head;
+    result = written ? team_new(out, file, false) : CUDA_ERROR_OUT_OF_MEMORY;
     if (result && file >= 0)
         close(file);
     return result;
@@ -119,7 +112,7 @@ SIM_API(cuMulticastCreate)
 
 CUresult sim_multicast_export(int *out, CUmemGenericAllocationHandle handle,
                               CUmemAllocationHandleType type) {
-    const team_t *team = team_of(handle);
+    const sim_team_t *team = sim_team_get(handle);
     if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !(team->prop.handleTypes & type))
         return CUDA_ERROR_INVALID_VALUE;
     *out = fcntl(team->file, F_DUPFD_CLOEXEC, 3);
@@ -127,34 +120,35 @@ CUresult sim_multicast_export(int *out, CUmemGenericAllocationHandle handle,
 }
 
 bool sim_multicast_import(CUmemGenericAllocationHandle *out, int from, CUresult *result) {
-    shared_t content;
+    uint64_t magic;
     struct stat st;
-    if (fstat(from, &st) || st.st_size != sizeof content ||
-        pread(from, &content, sizeof content, 0) != sizeof content || content.magic != MAGIC)
+    if (fstat(from, &st) || st.st_size != sizeof(sim_team_file_t) ||
+        pread(from, &magic, sizeof magic, 0) != sizeof magic || magic != MAGIC)
         return false;
-    int file = fcntl(from, F_DUPFD_CLOEXEC, 3);
-    *result = check_prop(&content.prop);
-    if (!*result)
-        *result = file < 0 ? CUDA_ERROR_OUT_OF_MEMORY : team_new(out, file, &content.prop);
+    int file = sim_config.multicast ? fcntl(from, F_DUPFD_CLOEXEC, 3) : -1;
+    *result = !sim_config.multicast ? CUDA_ERROR_NOT_SUPPORTED
+              : file < 0            ? CUDA_ERROR_OUT_OF_MEMORY
+                                    : team_new(out, file, true);
     if (*result && file >= 0)
         close(file);
     return true;
 }
 
-/* ---- devices and memory ---- */
+/* ---- devices ---- */
 
-static unsigned members_of(const team_t *team) {
-    return (unsigned)__builtin_popcountll(atomic_load(&team->shared->members));
+bool sim_team_whole(const sim_team_t *team) {
+    return (unsigned)__builtin_popcountll(atomic_load(&team->shared->members)) >=
+           team->prop.numDevices;
 }
 
-static bool is_member(const team_t *team, int device) {
+bool sim_team_has(const sim_team_t *team, int device) {
     return atomic_load(&team->shared->members) >> sim_devices[device].physical & 1;
 }
 
 /* False: it is one, or there is no place. */
-static bool add_member(team_t *team, int device) {
-    uint64_t bit = (uint64_t)1 << sim_devices[device].physical;
-    uint64_t old = atomic_load(&team->shared->members);
+static bool add_member(sim_team_t *team, int device) {
+    unsigned long long bit = 1ull << sim_devices[device].physical;
+    unsigned long long old = atomic_load(&team->shared->members);
     do {
         if (old & bit || (unsigned)__builtin_popcountll(old) >= team->prop.numDevices)
             return false;
@@ -163,7 +157,7 @@ static bool add_member(team_t *team, int device) {
 }
 
 SIM_API(cuMulticastAddDevice)(CUmemGenericAllocationHandle handle, CUdevice device) {
-    team_t *team = team_of(handle);
+    sim_team_t *team = sim_team_get(handle);
     CUresult result = sim_device_check(device);
     if (!team)
         return CUDA_ERROR_INVALID_VALUE;
@@ -172,71 +166,189 @@ SIM_API(cuMulticastAddDevice)(CUmemGenericAllocationHandle handle, CUdevice devi
     return add_member(team, device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* `memory` is the program's handle; the binding takes one of its own. */
-static CUresult bind(team_t *team, uint64_t offset, CUmemGenericAllocationHandle memory,
-                     int device, uint64_t size) {
-    if (members_of(team) < team->prop.numDevices)
-        return CUDA_ERROR_ILLEGAL_STATE;
-    if (!is_member(team, device) || !size || offset % GRAIN || size % GRAIN ||
-        offset > team->prop.size || size > team->prop.size - offset)
-        return CUDA_ERROR_INVALID_VALUE;
-    for (unsigned i = 0; i < team->bindings; i++) {
-        const binding_t *b = &team->binding[i];
-        if (b->device == device && b->offset < offset + size && offset < b->offset + b->size)
-            return CUDA_ERROR_INVALID_VALUE;
+/* ---- bindings ---- */
+
+uint64_t sim_binding_number(const sim_team_t *team, unsigned slot) {
+    uint64_t state = atomic_load(&team->shared->binding[slot].state);
+    return state & 1 ? 0 : state;
+}
+
+/* What an ended process had bound is bound no more. */
+static bool is_bound(sim_team_t *team, unsigned slot) {
+    unsigned long long state = atomic_load(&team->shared->binding[slot].state);
+    const sim_binding_t *b = &team->shared->binding[slot];
+    if (!state || state & 1 || team->mine[slot].number == state || !b->maker.magic ||
+        sim_process_runs(b->maker.pid))
+        return state && !(state & 1);
+    atomic_compare_exchange_strong(&team->shared->binding[slot].state, &state, 0);
+    return false;
+}
+
+static bool is_free(sim_team_t *team, int device, uint64_t offset, uint64_t size) {
+    int32_t physical = sim_devices[device].physical;
+    for (unsigned i = 0; i < SIM_BINDINGS; i++) {
+        const sim_binding_t *b = &team->shared->binding[i];
+        if (b->device == physical && b->offset < offset + size && offset < b->offset + b->size &&
+            is_bound(team, i))
+            return false;
     }
-    if (team->bindings == BINDINGS)
+    return true;
+}
+
+static CUresult check_binding(sim_team_t *team, uint64_t offset, const sim_memory_t *memory,
+                              uint64_t size) {
+    if (!size || offset % GRAIN || size % GRAIN || memory->place % GRAIN ||
+        offset > team->prop.size || size > team->prop.size - offset || size > memory->size ||
+        ((team->prop.handleTypes || team->imported) && !memory->handle_types))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!sim_team_whole(team))
+        return CUDA_SUCCESS;
+    return sim_team_has(team, memory->device) && is_free(team, memory->device, offset, size)
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_VALUE;
+}
+
+static unsigned take_slot(sim_team_t *team, unsigned long long *number) {
+    *number = 2 * (atomic_fetch_add(&team->shared->last, 1) + 1);
+    for (unsigned i = 0; i < SIM_BINDINGS; i++) {
+        unsigned long long none = 0;
+        if (!is_bound(team, i) &&
+            atomic_compare_exchange_strong(&team->shared->binding[i].state, &none, *number - 1))
+            return i;
+    }
+    return SIM_BINDINGS;
+}
+
+static CUresult bind(sim_team_t *team, uint64_t offset, const sim_memory_t *memory,
+                     uint64_t size) {
+    unsigned long long number;
+    uint64_t shown = 0, bytes;
+    bool shared = team->prop.handleTypes || team->imported;
+    if (shared && !sim_share_start())
         return CUDA_ERROR_OUT_OF_MEMORY;
-    sim_vmm_hold(memory);
-    team->binding[team->bindings++] = (binding_t){memory, device, offset, size};
+    unsigned slot = take_slot(team, &number);
+    if (slot == SIM_BINDINGS)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    team->mine[slot].number = number;
+    team->mine[slot].memory = *memory;
+    team->mine[slot].memory.size = size;
+    if (memory->handle) {
+        sim_vmm_hold(memory->handle);
+        shown = sim_vmm_shown(memory->handle, memory->from, &bytes);
+    }
+    sim_binding_t *b = &team->shared->binding[slot];
+    b->device = sim_devices[memory->device].physical;
+    b->file = memory->file;
+    b->offset = offset;
+    b->place = memory->place;
+    b->size = size;
+    b->at = shown ? shown - sim_space_base() : UINT64_MAX;
+    memset(&b->maker, 0, sizeof b->maker);
+    if (shared)
+        sim_token_seal(&b->maker, MAGIC);
+    atomic_store(&b->state, number);
     return CUDA_SUCCESS;
 }
 
 SIM_API(cuMulticastBindMem)
 (CUmemGenericAllocationHandle handle, size_t offset, CUmemGenericAllocationHandle memory,
  size_t from, size_t size, unsigned long long flags) {
-    team_t *team = team_of(handle);
-    int device;
-    uint64_t bytes;
-    if (!team || flags || !sim_vmm_physical(memory, &device, &bytes) || from % GRAIN ||
-        from > bytes || size > bytes - from)
-        return CUDA_ERROR_INVALID_VALUE;
-    return bind(team, offset, memory, device, size);
+    for (;;) {
+        sim_team_t *team = sim_team_get(handle);
+        sim_memory_t bound;
+        if (!team || flags || !sim_vmm_physical(memory, &bound) || from > bound.size)
+            return CUDA_ERROR_INVALID_VALUE;
+        bound.from += from;
+        bound.place += from;
+        bound.size -= from;
+        CUresult result = check_binding(team, offset, &bound, size);
+        if (result || sim_team_whole(team))
+            return result ? result : bind(team, offset, &bound, size);
+        sim_team_wait();
+    }
+}
+
+/* Memory that lies in a file of the process. */
+static bool memory_at(CUdeviceptr address, sim_memory_t *out) {
+    const sim_alloc_t *record = sim_alloc_around(address);
+    if (record && record->kind == SIM_MEM_VMM) {
+        sim_vmm_behind(record, address, out);
+        uint64_t left = record->base + record->size - address;
+        out->size = left < out->size ? left : out->size;
+        return true;
+    }
+    if (!record || record->kind != SIM_MEM_POOL || record->host || sim_mirror_fd < 0)
+        return false;
+    *out = (sim_memory_t){.address = address,
+                          .device = record->device,
+                          .file = sim_mirror_fd,
+                          .place = address - sim_space_base(),
+                          .size = record->base + record->size - address,
+                          .handle_types = record->handle_types};
+    return true;
 }
 
 SIM_API(cuMulticastBindAddr)
 (CUmemGenericAllocationHandle handle, size_t offset, CUdeviceptr address, size_t size,
  unsigned long long flags) {
-    team_t *team = team_of(handle);
-    const sim_alloc_t *record = sim_alloc_around(address);
-    if (!team || flags || !record || record->kind != SIM_MEM_VMM || address % GRAIN ||
-        size > record->base + record->size - address)
-        return CUDA_ERROR_INVALID_VALUE;
-    return bind(team, offset, sim_vmm_memory(record), record->device, size);
+    for (;;) {
+        sim_team_t *team = sim_team_get(handle);
+        sim_memory_t bound;
+        if (!team || flags || address % GRAIN || !memory_at(address, &bound))
+            return CUDA_ERROR_INVALID_VALUE;
+        CUresult result = check_binding(team, offset, &bound, size);
+        if (result || sim_team_whole(team))
+            return result ? result : bind(team, offset, &bound, size);
+        sim_team_wait();
+    }
+}
+
+static void unbind(sim_team_t *team, unsigned slot) {
+    sim_memory_t memory = team->mine[slot].memory;
+    atomic_store(&team->shared->binding[slot].state, 0);
+    team->mine[slot].number = 0;
+    if (memory.handle)
+        sim_vmm_let_go(memory.handle);
 }
 
 SIM_API(cuMulticastUnbind)
 (CUmemGenericAllocationHandle handle, CUdevice device, size_t offset, size_t size) {
-    team_t *team = team_of(handle);
-    for (unsigned i = 0; team && i < team->bindings; i++) {
-        binding_t b = team->binding[i];
-        if (b.device != device || b.offset != offset || b.size != size)
+    sim_team_t *team = sim_team_get(handle);
+    for (unsigned i = 0; team && i < SIM_BINDINGS; i++) {
+        const sim_binding_t *b = &team->shared->binding[i];
+        if (!team->mine[i].number || team->mine[i].memory.device != device ||
+            b->offset != offset || b->size != size)
             continue;
-        team->binding[i] = team->binding[--team->bindings];
-        sim_vmm_let_go(b.memory);
+        unbind(team, i);
         return CUDA_SUCCESS;
     }
     return CUDA_ERROR_INVALID_VALUE;
 }
 
+/* ---- the end ---- */
+
 bool sim_multicast_has(CUmemGenericAllocationHandle handle) {
-    return team_of(handle);
+    return sim_team_get(handle);
+}
+
+void sim_multicast_retain(CUmemGenericAllocationHandle handle) {
+    sim_team_any(handle)->refs++;
 }
 
 void sim_multicast_release(CUmemGenericAllocationHandle handle) {
-    team_t *team = team_of(handle);
-    while (team->bindings)
-        sim_vmm_let_go(team->binding[--team->bindings].memory);
+    sim_team_t *team = sim_team_get(handle);
+    team->refs--;
+    sim_team_settle(team);
+}
+
+void sim_team_settle(sim_team_t *team) {
+    if (team->refs || team->maps)
+        return;
+    for (unsigned i = 0; i < SIM_BINDINGS; i++) {
+        if (team->mine[i].number)
+            unbind(team, i);
+        sim_binding_forget(team, i);
+    }
     munmap(team->shared, sizeof *team->shared);
     close(team->file);
     sim_slab_give(&teams, team);

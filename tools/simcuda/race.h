@@ -47,6 +47,7 @@ typedef enum {
     SIM_USE_GUESS, /* an argument that looks like a pointer */
     SIM_USE_ALLOC, /* stream-ordered allocation: after the frees of the same memory */
     SIM_USE_FREE,
+    SIM_USE_REACHED, /* memory behind a multicast object, whatever is mapped at its address */
 } sim_use_kind_t;
 
 /* A use that the scheduler need not check. */

@@ -191,6 +191,8 @@ static void judge_use(sim_op_t *op, const sim_use_t *use) {
         sim_party_t by = party("by", &now);
         sim_race_report(SIM_FOUND_freed, use->address, use->length, &by, NULL);
     }
+    if (sim_multicast_mapped)
+        sim_multicast_publish(op, use->address, use->length, use->write);
     for (place_t p = place_of(use->address, use->address + use->length); place_next(&p);)
         for (uint64_t at = p.key; at < p.key_end && sim_race_on;) {
             segment_t *segment = segment_first(at);
@@ -288,7 +290,7 @@ void sim_uses_given(const sim_owner_t *owner) {
 
 /* The address of a use says by which of several mappings it was made. */
 static bool by_address(const entry_t *entry, const sim_owner_t *record) {
-    return entry->address < record->base + record->size &&
+    return entry->kind != SIM_USE_REACHED && entry->address < record->base + record->size &&
            record->base < entry->address + entry->length;
 }
 

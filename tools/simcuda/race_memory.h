@@ -37,7 +37,21 @@ void sim_uses_given(const sim_owner_t *owner);
 /* The driver takes the range back: reports what is not known to be over, forgets the rest. */
 void sim_uses_release(const sim_owner_t *record);
 
+/* ---- multicast_map.c ---- */
+
+/* The memory that a store to [address, address + length) of one multicast mapping reaches, where this
+ * process has it mapped: the next piece behind number *slot (0 at first).  False: no more. */
+bool sim_multicast_here(uint64_t address, uint64_t length, unsigned *slot, uint64_t *at,
+                        uint64_t *bytes);
+/* The store is a use of what other processes bound there. */
+void sim_multicast_publish(sim_op_t *op, uint64_t address, uint64_t length, bool write);
+
 /* ---- race_shared.c ---- */
+
+struct sim_peer;
+/* A use of memory of another process, at this place of its device addresses. */
+void sim_shared_reach(sim_op_t *op, struct sim_peer *peer, uint64_t offset, uint64_t length,
+                      bool write);
 
 /* Uses that were published for other processes; uses of this one's memory by others, not over. */
 extern size_t sim_shared_published, sim_shared_foreign;

@@ -120,6 +120,8 @@ void sim_race_touch(sim_work_t *work, uint64_t address, uint64_t length, bool wr
         sim_op_add_use(op, &(sim_use_t){address, length, write, kind, NULL});
 }
 
+static void add_reached(sim_op_t *op, uint64_t address, uint64_t length, bool write);
+
 /* Cuts the range into pieces of one owner each. */
 static void add_pieces(sim_op_t *op, const sim_use_t *use) {
     uint64_t at = use->address, end = use->address + use->length;
@@ -134,8 +136,18 @@ static void add_pieces(sim_op_t *op, const sim_use_t *use) {
         if (stop > end)
             stop = end;
         sim_op_add_use(op, &(sim_use_t){at, stop - at, use->write, use->kind, owner});
+        if (sim_multicast_at(at))
+            add_reached(op, at, stop - at, use->write);
         at = stop;
     }
+}
+
+/* The memory behind a multicast mapping; there is no further one behind that. */
+static void add_reached(sim_op_t *op, uint64_t address, uint64_t length, bool write) {
+    unsigned slot = 0;
+    uint64_t at, bytes;
+    while (sim_multicast_here(address, length, &slot, &at, &bytes))
+        add_pieces(op, &(sim_use_t){at, bytes, write, SIM_USE_REACHED, NULL});
 }
 
 void sim_race_resolve(sim_work_t *work) {

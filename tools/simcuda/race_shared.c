@@ -172,6 +172,13 @@ bool sim_shared_use(sim_op_t *op, const sim_use_t *use) {
     return true;
 }
 
+void sim_shared_reach(sim_op_t *op, sim_peer_t *peer, uint64_t offset, uint64_t length,
+                      bool write) {
+    uint64_t lifetime = lifetime_at(peer->share, offset, offset + length);
+    if (lifetime && sim_share_start())
+        publish(op, &(sim_use_t){.length = length, .write = write}, peer, offset, lifetime);
+}
+
 void sim_shared_known(void) {
     for (size_t i = 0; i < sim_shared_published;) {
         published_t *one = &published[i];

@@ -145,6 +145,7 @@ typedef enum {
     SIM_MEM_REGISTERED,
     SIM_MEM_POOL,  /* mempool.c */
     SIM_MEM_VMM,   /* vmm.c: one record per mapping */
+    SIM_MEM_MULTICAST, /* multicast_map.c: one per mapping of an object; has no contents itself */
     SIM_MEM_IPC,   /* ipc.c: memory of another process */
     SIM_MEM_ARRAY, /* array.c: storage of an array */
 } sim_mem_kind_t;
@@ -200,19 +201,46 @@ extern size_t sim_vmm_mapped;
 uint64_t sim_vmm_place(const sim_alloc_t *record);
 sim_alloc_t *sim_vmm_alias(const sim_alloc_t *record, const sim_alloc_t *before);
 bool sim_vmm_rdma(const sim_alloc_t *record); /* network cards may use it */
-/* For multicast.c: what the program's handle names (false: nothing), the memory behind a mapping,
- * and a use of that by which it stays.  And whether a handle is a multicast object's. */
-bool sim_vmm_physical(CUmemGenericAllocationHandle handle, int *device, uint64_t *size);
-CUmemGenericAllocationHandle sim_vmm_memory(const sim_alloc_t *record);
+/* Memory that can be bound to a multicast object: bytes from `place` on of a file of this process. */
+typedef struct {
+    CUmemGenericAllocationHandle handle; /* of physical memory; 0: a pool's, at `address` */
+    CUdeviceptr address;
+    int device, file;
+    uint64_t place, size;
+    uint64_t from; /* of the memory behind the handle: its first byte */
+    unsigned handle_types;
+} sim_memory_t;
+
+/* For multicast.c: what the program's handle names (false: nothing), or what is behind an address of
+ * a mapping; a use of physical memory, by which it stays; the address at which its byte number `from`
+ * is mapped, with *bytes from there on, 0: none. */
+bool sim_vmm_physical(CUmemGenericAllocationHandle handle, sim_memory_t *out);
+void sim_vmm_behind(const sim_alloc_t *record, uint64_t address, sim_memory_t *out);
 void sim_vmm_hold(CUmemGenericAllocationHandle memory);
 void sim_vmm_let_go(CUmemGenericAllocationHandle memory);
+uint64_t sim_vmm_shown(CUmemGenericAllocationHandle memory, uint64_t from, uint64_t *bytes);
+
+/* Multicast objects (multicast.c): whether a handle names one; one handle more, one less. */
 bool sim_multicast_has(CUmemGenericAllocationHandle handle);
+void sim_multicast_retain(CUmemGenericAllocationHandle handle);
 void sim_multicast_release(CUmemGenericAllocationHandle handle);
 /* Passed to other processes: a descriptor of an object; an object by one, with *result, false where
  * it is of something else. */
 CUresult sim_multicast_export(int *out, CUmemGenericAllocationHandle handle,
                               CUmemAllocationHandleType type);
 bool sim_multicast_import(CUmemGenericAllocationHandle *out, int from, CUresult *result);
+
+/* Mapped objects (multicast_map.c): how many mappings there are.  Mapping waits until the team is
+ * whole.  _member: whether the device is in the team that is mapped. */
+extern size_t sim_multicast_mapped;
+CUresult sim_multicast_map(uint64_t address, uint64_t size, CUmemGenericAllocationHandle handle);
+void sim_multicast_unmapped(CUmemGenericAllocationHandle handle);
+bool sim_multicast_member(const sim_alloc_t *record, int device);
+/* False: in the range there is a byte of an object to which not all devices have bound memory. */
+bool sim_multicast_ready(uint64_t address, uint64_t length);
+/* Whether the address is one of an object; store there, which reaches the memory of all devices. */
+bool sim_multicast_at(uint64_t address);
+void sim_multicast_store(uint64_t address, const void *bytes, uint64_t length);
 
 /* True if every byte is mapped and may be touched so; marks written records as touched. */
 bool sim_range_ok(uint64_t address, uint64_t length, bool write);

@@ -94,6 +94,11 @@ unsigned long long simcuda_pending_work(void);
 /* Host address of device memory; NULL where nothing is mapped.  Contents are settled only
  * as far as the work writing them has completed. */
 void *simcuda_host(CUdeviceptr address);
+/* Host address of memory number `at` (0, 1, ...) behind an address of a mapped multicast object: of
+ * each device of the team, in any order, memory of other processes too; NULL behind the last one, and
+ * for other addresses.  simcuda_host is NULL for an address of such an object, which has no memory of
+ * its own.  Kernels do with these what multimem.st, .red and .ld_reduce do. */
+void *simcuda_multimem(CUdeviceptr address, unsigned at);
 
 /* ---- what this driver has beyond the public API: nothing, unless a test brings it ---- */
 

@@ -1,11 +1,7 @@
-/* Virtual memory management: reservations, physical allocations, mappings, access, sharing by
- * file descriptor, and the stand-in for dma-buf handles.  Global lock.
+/* Virtual memory management: reservations, physical allocations, mappings, access.  Global lock.
  *
  * Physical memory is a piece of one memory file of the process; a mapping lays that piece
- * over the mirror (see sim.h), so that two mappings of it show the same bytes.  A shared
- * handle is a descriptor of that file whose position is a header page that says which piece
- * it means: descriptors cost one per exported handle and nothing has to move at export.  A
- * piece that was exported is never used again, another process may still map it.
+ * over the mirror (see sim.h), so that two mappings of it show the same bytes.
  *
  * Approximation: access is kept per device but enforced for the device that has most, as an
  * address check knows no device.
@@ -17,8 +13,6 @@
  *   freeing a reservation with mappings in it         INVALID_VALUE
  *   host memory, fabric handles, Windows handles      NOT_SUPPORTED, logged
  *   cuMemGetAccess of memory that is not mapped here  INVALID_VALUE
- *   physical memory imported from another process     not charged to this one's device
- *   dma-buf of pool memory                            INVALID_VALUE
  *   gpuDirectRDMACapable where the device is not      NOT_SUPPORTED
  */
 #include <fcntl.h>
@@ -30,69 +24,30 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "ipc_share.h"
 #include "kernel_fault.h"
 #include "race.h"
-
-#define GRAIN (2ull << 20)
-#define PAGE  4096ull
-
-/* What the handle of cuMemCreate points to. */
-typedef struct {
-    sim_object_t object;
-    unsigned refs;        /* handles the program holds; 0: only what follows keeps it */
-    unsigned uses;        /* by multicast objects */
-    struct mapping *maps; /* newest first */
-    uint64_t size;
-    uint64_t place; /* see sim_vmm_place */
-    CUmemAllocationProp prop;
-    int file;         /* descriptor of another process's file, or -1: ours */
-    uint64_t offset;  /* piece of the file */
-    uint64_t header;  /* offset of the header page, 0: not exported */
-    sim_peer_t *peer; /* race detector: the process that it was imported from; NULL */
-    uint64_t peer_at; /* where that one had it, in its device addresses */
-    bool charged;
-} sim_physical_t;
+#include "vmm.h"
 
 typedef struct {
     sim_node_t node; /* key: first address; must be first */
     uint64_t size, taken;
 } reservation_t;
 
-typedef struct mapping {
-    sim_physical_t *physical;
-    sim_alloc_t *record;
-    struct mapping *next;
-    unsigned char access[SIM_MAX_DEVICES]; /* CUmemAccess_flags */
-} mapping_t;
-
-typedef struct {
-    uint64_t magic, size, offset;
-    CUmemAllocationProp prop;
-    sim_token_t maker; /* race detector: its magic is 0 where that is off */
-    uint64_t at;       /* where its maker had it mapped when it exported it last */
-} header_t;
-#define MAGIC 0x6d6d764164756353ull
-
-static sim_slab_t physicals = SIM_SLAB(sim_physical_t, 1 << 20);
+sim_slab_t sim_physicals = SIM_SLAB(sim_physical_t, 1 << 20);
 static sim_node_t *reservations;
 
 /* The memory file: pieces that are free again, and where untouched file begins. */
-static int file = -1;
+int sim_vmm_file = -1;
 static uint64_t file_end;
 static struct { uint64_t offset, size; } * holes;
 static size_t hole_count, hole_room;
 
 size_t sim_vmm_mapped, sim_vmm_imports;
 
-static uint64_t round_up(uint64_t size, uint64_t align) {
-    return (size + align - 1) & ~(align - 1);
-}
-
 /* ---- pieces of the memory file ---- */
 
 /* Growing past the limit on file sizes would be a signal, not an error. */
-static bool grow_file(int fd, uint64_t size) {
+bool sim_grow_file(int fd, uint64_t size) {
     struct rlimit limit;
     if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur < size) {
         sim_log("the limit on file sizes (ulimit -f) leaves no room for physical memory");
@@ -101,7 +56,7 @@ static bool grow_file(int fd, uint64_t size) {
     return !ftruncate(fd, (off_t)size);
 }
 
-static bool piece_take(uint64_t size, uint64_t *offset) {
+bool sim_piece_take(uint64_t size, uint64_t *offset) {
     for (size_t i = 0; i < hole_count; i++)
         if (holes[i].size >= size) {
             *offset = holes[i].offset;
@@ -111,17 +66,17 @@ static bool piece_take(uint64_t size, uint64_t *offset) {
                 holes[i] = holes[--hole_count];
             return true;
         }
-    if (file < 0)
-        file = memfd_create("simcuda-physical", MFD_CLOEXEC);
-    if (file < 0 || !grow_file(file, file_end + size))
+    if (sim_vmm_file < 0)
+        sim_vmm_file = memfd_create("simcuda-physical", MFD_CLOEXEC);
+    if (sim_vmm_file < 0 || !sim_grow_file(sim_vmm_file, file_end + size))
         return false;
     *offset = file_end;
     file_end += size;
     return true;
 }
 
-static void piece_give(uint64_t offset, uint64_t size) {
-    fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)size);
+void sim_piece_give(uint64_t offset, uint64_t size) {
+    fallocate(sim_vmm_file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)size);
     for (size_t i = 0; i < hole_count; i++) {
         if (holes[i].offset + holes[i].size == offset) {
             holes[i].size += size;
@@ -149,10 +104,10 @@ static void piece_give(uint64_t offset, uint64_t size) {
 
 static sim_physical_t *physical_any(CUmemGenericAllocationHandle handle) {
     sim_physical_t *physical = (sim_physical_t *)(uintptr_t)handle;
-    return sim_slab_has(&physicals, physical) ? physical : NULL;
+    return sim_slab_has(&sim_physicals, physical) ? physical : NULL;
 }
 
-static sim_physical_t *physical_get(CUmemGenericAllocationHandle handle) {
+sim_physical_t *sim_physical_get(CUmemGenericAllocationHandle handle) {
     sim_physical_t *physical = physical_any(handle);
     return physical && physical->refs ? physical : NULL;
 }
@@ -170,11 +125,11 @@ static void physical_settle(sim_physical_t *physical) {
         close(physical->file);
         sim_vmm_imports--;
     } else if (!physical->header)
-        piece_give(physical->offset, physical->size);
-    sim_slab_give(&physicals, physical);
+        sim_piece_give(physical->offset, physical->size);
+    sim_slab_give(&sim_physicals, physical);
 }
 
-static CUresult check_prop(const CUmemAllocationProp *prop) {
+CUresult sim_physical_check(const CUmemAllocationProp *prop) {
     if (!sim_config.vmm)
         return CUDA_ERROR_NOT_SUPPORTED;
     if (prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
@@ -195,12 +150,12 @@ static CUresult check_prop(const CUmemAllocationProp *prop) {
     return sim_device_check(prop->location.id);
 }
 
-static CUresult physical_new(const CUmemAllocationProp *prop, uint64_t size, bool charge,
+CUresult sim_physical_new(const CUmemAllocationProp *prop, uint64_t size, bool charge,
                              sim_physical_t **out) {
     CUresult result = charge ? sim_device_charge_all(prop->location.id, size) : CUDA_SUCCESS;
     if (result)
         return result;
-    sim_physical_t *physical = sim_slab_take(&physicals);
+    sim_physical_t *physical = sim_slab_take(&sim_physicals);
     if (!physical) {
         if (charge)
             sim_device_uncharge(prop->location.id, size);
@@ -220,21 +175,31 @@ static CUresult physical_new(const CUmemAllocationProp *prop, uint64_t size, boo
     return CUDA_SUCCESS;
 }
 
+static sim_memory_t memory_of(sim_physical_t *physical, uint64_t from) {
+    return (sim_memory_t){.handle = (uintptr_t)physical,
+                          .device = physical->prop.location.id,
+                          .file = physical->file >= 0 ? physical->file : sim_vmm_file,
+                          .place = physical->offset + from,
+                          .from = from,
+                          .size = physical->size - from,
+                          .handle_types = physical->prop.requestedHandleTypes};
+}
+
 SIM_API(cuMemCreate)
 (CUmemGenericAllocationHandle *out, size_t size, const CUmemAllocationProp *prop,
  unsigned long long flags) {
     if (!out || !prop || flags || !size || size % GRAIN)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = check_prop(prop);
+    CUresult result = sim_physical_check(prop);
     if (result)
         return result;
     sim_physical_t *physical;
-    result = physical_new(prop, size, true, &physical);
+    result = sim_physical_new(prop, size, true, &physical);
     if (result)
         return result;
-    if (!piece_take(size, &physical->offset)) {
+    if (!sim_piece_take(size, &physical->offset)) {
         sim_device_uncharge(prop->location.id, size);
-        sim_slab_give(&physicals, physical);
+        sim_slab_give(&sim_physicals, physical);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     sim_call_bytes(SIM_FN_cuMemCreate, size);
@@ -242,17 +207,34 @@ SIM_API(cuMemCreate)
     return CUDA_SUCCESS;
 }
 
-bool sim_vmm_physical(CUmemGenericAllocationHandle handle, int *device, uint64_t *size) {
-    const sim_physical_t *physical = physical_get(handle);
-    if (physical) {
-        *device = physical->prop.location.id;
-        *size = physical->size;
-    }
+bool sim_vmm_physical(CUmemGenericAllocationHandle handle, sim_memory_t *out) {
+    sim_physical_t *physical = sim_physical_get(handle);
+    if (physical)
+        *out = memory_of(physical, 0);
     return physical;
 }
 
+void sim_vmm_behind(const sim_alloc_t *record, uint64_t address, sim_memory_t *out) {
+    sim_mapping_t *mapping = record->owner;
+    *out = memory_of(mapping->physical, address - record->base);
+}
+
+uint64_t sim_vmm_shown(CUmemGenericAllocationHandle memory, uint64_t from, uint64_t *bytes) {
+    const sim_mapping_t *mapping = physical_any(memory)->maps;
+    while (mapping && mapping->record->size <= from)
+        mapping = mapping->next;
+    if (!mapping)
+        return 0;
+    *bytes = mapping->record->size - from;
+    return mapping->record->base + from;
+}
+
 void sim_vmm_hold(CUmemGenericAllocationHandle memory) {
-    physical_any(memory)->uses++;
+    sim_physical_t *physical = physical_any(memory);
+    physical->uses++;
+    for (const sim_mapping_t *mapping = physical->maps; sim_race_on && mapping;
+         mapping = mapping->next)
+        sim_race_exported(mapping->record);
 }
 
 void sim_vmm_let_go(CUmemGenericAllocationHandle memory) {
@@ -262,7 +244,7 @@ void sim_vmm_let_go(CUmemGenericAllocationHandle memory) {
 }
 
 SIM_API(cuMemRelease)(CUmemGenericAllocationHandle handle) {
-    sim_physical_t *physical = physical_get(handle);
+    sim_physical_t *physical = sim_physical_get(handle);
     if (sim_multicast_has(handle)) {
         sim_multicast_release(handle);
         return CUDA_SUCCESS;
@@ -279,7 +261,7 @@ SIM_API(cuMemGetAllocationGranularity)
 (size_t *out, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags option) {
     if (!out || !prop || option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = check_prop(prop);
+    CUresult result = sim_physical_check(prop);
     if (!result)
         *out = GRAIN;
     return result;
@@ -287,7 +269,7 @@ SIM_API(cuMemGetAllocationGranularity)
 
 SIM_API(cuMemGetAllocationPropertiesFromHandle)
 (CUmemAllocationProp *out, CUmemGenericAllocationHandle handle) {
-    const sim_physical_t *physical = physical_get(handle);
+    const sim_physical_t *physical = sim_physical_get(handle);
     if (!out || !physical)
         return CUDA_ERROR_INVALID_VALUE;
     *out = physical->prop;
@@ -353,13 +335,17 @@ SIM_API(cuMemAddressFree)(CUdeviceptr address, size_t size) {
 
 /* ---- mappings ---- */
 
+static bool is_mapping(const sim_alloc_t *record) {
+    return record->kind == SIM_MEM_VMM || record->kind == SIM_MEM_MULTICAST;
+}
+
 /* The range must consist of whole mappings without gaps. */
 static bool whole_mappings(uint64_t address, uint64_t size) {
     if (!size || address + size < address)
         return false;
     for (uint64_t at = address; at < address + size;) {
         const sim_alloc_t *record = sim_alloc_at(at);
-        if (!record || record->kind != SIM_MEM_VMM || record->size > address + size - at)
+        if (!record || !is_mapping(record) || record->size > address + size - at)
             return false;
         at += record->size;
     }
@@ -367,12 +353,19 @@ static bool whole_mappings(uint64_t address, uint64_t size) {
 }
 
 static void unmap_one(sim_alloc_t *record) {
-    mapping_t *mapping = record->owner;
+    sim_mapping_t *mapping = record->owner;
     sim_physical_t *physical = mapping->physical;
-    sim_mirror_restore(record->base, record->size);
+    CUmemGenericAllocationHandle team = mapping->team;
+    if (physical)
+        sim_mirror_restore(record->base, record->size);
     sim_mirror_bar(record->base, record->size, true);
     sim_alloc_delete(record);
-    mapping_t **link = &physical->maps;
+    if (!physical) {
+        free(mapping);
+        sim_multicast_unmapped(team);
+        return;
+    }
+    sim_mapping_t **link = &physical->maps;
     while (*link != mapping)
         link = &(*link)->next;
     *link = mapping->next;
@@ -382,43 +375,51 @@ static void unmap_one(sim_alloc_t *record) {
 }
 
 bool sim_vmm_rdma(const sim_alloc_t *record) {
-    const mapping_t *mapping = record->owner;
+    const sim_mapping_t *mapping = record->owner;
     return mapping->physical->prop.allocFlags.gpuDirectRDMACapable;
 }
 
 uint64_t sim_vmm_place(const sim_alloc_t *record) {
-    const mapping_t *mapping = record->owner;
+    const sim_mapping_t *mapping = record->owner;
     return mapping->physical->place;
 }
 
 sim_alloc_t *sim_vmm_alias(const sim_alloc_t *record, const sim_alloc_t *before) {
-    const mapping_t *mine = record->owner;
-    const mapping_t *at =
-        before ? ((const mapping_t *)before->owner)->next : mine->physical->maps;
+    const sim_mapping_t *mine = record->owner;
+    const sim_mapping_t *at =
+        before ? ((const sim_mapping_t *)before->owner)->next : mine->physical->maps;
     if (at == mine)
         at = at->next;
     return at ? at->record : NULL;
 }
 
-/* The record of a mapping that is not laid over the mirror yet. */
-static sim_alloc_t *mapping_new(sim_physical_t *physical, uint64_t address, uint64_t size) {
-    mapping_t *mapping = calloc(1, sizeof *mapping);
-    sim_alloc_t *record =
-        mapping ? sim_alloc_new(SIM_MEM_VMM, address, size, physical->prop.location.id, NULL)
-                : NULL;
+sim_alloc_t *sim_mapping_new(sim_mem_kind_t kind, uint64_t address, uint64_t size, int device) {
+    sim_mapping_t *mapping = calloc(1, sizeof *mapping);
+    sim_alloc_t *record = mapping ? sim_alloc_new(kind, address, size, device, NULL) : NULL;
     if (!record) {
         free(mapping);
         return NULL;
     }
-    *mapping = (mapping_t){.physical = physical, .record = record, .next = physical->maps};
-    physical->maps = mapping;
-    sim_vmm_mapped++;
+    mapping->record = record;
     record->owner = mapping;
     record->no_access = true;
+    return record;
+}
+
+/* The record of a mapping that is not laid over the mirror yet. */
+static sim_alloc_t *map_physical(sim_physical_t *physical, uint64_t address, uint64_t size) {
+    sim_alloc_t *record = sim_mapping_new(SIM_MEM_VMM, address, size, physical->prop.location.id);
+    if (!record)
+        return NULL;
+    sim_mapping_t *mapping = record->owner;
+    mapping->physical = physical;
+    mapping->next = physical->maps;
+    physical->maps = mapping;
+    sim_vmm_mapped++;
     record->handle_types = physical->prop.requestedHandleTypes;
     if (sim_race_on)
         sim_race_mapped(record);
-    if (sim_race_on && physical->header && physical->file < 0)
+    if (sim_race_on && (physical->header || physical->uses) && physical->file < 0)
         sim_race_exported(record);
     if (sim_race_on && physical->peer)
         sim_race_imported(record);
@@ -426,24 +427,27 @@ static sim_alloc_t *mapping_new(sim_physical_t *physical, uint64_t address, uint
 }
 
 sim_peer_t *sim_vmm_peer(const sim_alloc_t *record, uint64_t *offset) {
-    const sim_physical_t *physical = ((const mapping_t *)record->owner)->physical;
+    const sim_physical_t *physical = ((const sim_mapping_t *)record->owner)->physical;
     *offset = physical->peer_at;
     return physical->peer;
+}
+
+bool sim_range_mappable(uint64_t address, uint64_t size) {
+    return size && size % GRAIN == 0 && address % GRAIN == 0 &&
+           reservation_around(address, size) && !first_in(address, size);
 }
 
 SIM_API(cuMemMap)
 (CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
  unsigned long long flags) {
-    sim_physical_t *physical = physical_get(handle);
-    if (sim_multicast_has(handle)) {
-        sim_log("mapping a multicast object (cuMemMap) is not simulated");
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    if (!physical || flags || offset || !size || size % GRAIN || address % GRAIN ||
-        size > physical->size || !reservation_around(address, size) || first_in(address, size))
+    sim_physical_t *physical = sim_physical_get(handle);
+    if (!flags && !offset && sim_multicast_has(handle))
+        return sim_multicast_map(address, size, handle);
+    if (!physical || flags || offset || size > physical->size ||
+        !sim_range_mappable(address, size))
         return CUDA_ERROR_INVALID_VALUE;
-    sim_alloc_t *record = mapping_new(physical, address, size);
-    int from = physical->file >= 0 ? physical->file : file;
+    sim_alloc_t *record = map_physical(physical, address, size);
+    int from = physical->file >= 0 ? physical->file : sim_vmm_file;
     if (!record)
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (mmap(sim_bytes(address), size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, from,
@@ -464,7 +468,12 @@ SIM_API(cuMemUnmap)(CUdeviceptr address, size_t size) {
         sim_race_unmapping(record);
         at += record->size;
     }
-    sim_wait_device(sim_alloc_at(address)->device);
+    int first = sim_alloc_at(address)->device;
+    if (sim_alloc_at(address)->kind == SIM_MEM_MULTICAST) /* all of the team's */
+        for (int device = 0; !sim_device_check(device); device++)
+            sim_wait_device(device);
+    else
+        sim_wait_device(first);
     if (!whole_mappings(address, size)) /* the wait dropped the lock */
         return CUDA_ERROR_INVALID_VALUE;
     sim_call_bytes(SIM_FN_cuMemUnmap, size);
@@ -494,11 +503,13 @@ static CUresult check_access(const CUmemAccessDesc *desc) {
 }
 
 static CUresult check_reach(uint64_t address, uint64_t size, const CUmemAccessDesc *desc) {
-    if (desc->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE || sim_config.peer)
+    if (desc->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE)
         return CUDA_SUCCESS;
     for (uint64_t at = address; at < address + size;) {
         const sim_alloc_t *record = sim_alloc_at(at);
-        if (record->device != desc->location.id)
+        if (record->kind == SIM_MEM_MULTICAST
+                ? !sim_multicast_member(record, desc->location.id)
+                : !sim_config.peer && record->device != desc->location.id)
             return CUDA_ERROR_INVALID_DEVICE;
         at += record->size;
     }
@@ -506,7 +517,7 @@ static CUresult check_reach(uint64_t address, uint64_t size, const CUmemAccessDe
 }
 
 static void apply_access(sim_alloc_t *record, const CUmemAccessDesc *desc, size_t count) {
-    mapping_t *mapping = record->owner;
+    sim_mapping_t *mapping = record->owner;
     for (size_t i = 0; i < count; i++)
         mapping->access[desc[i].location.id] = (unsigned char)desc[i].flags;
     unsigned most = CU_MEM_ACCESS_FLAGS_PROT_NONE;
@@ -538,19 +549,15 @@ SIM_API(cuMemSetAccess)
     return CUDA_SUCCESS;
 }
 
-CUmemGenericAllocationHandle sim_vmm_memory(const sim_alloc_t *record) {
-    return (uintptr_t)((const mapping_t *)record->owner)->physical;
-}
-
 bool sim_vmm_allows(const sim_alloc_t *record, int device, bool write) {
-    unsigned flags = ((const mapping_t *)record->owner)->access[device];
+    unsigned flags = ((const sim_mapping_t *)record->owner)->access[device];
     return write ? flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE
                  : flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
 }
 
 static sim_alloc_t *mapping_around(uint64_t address) {
     sim_alloc_t *record = sim_alloc_around(address);
-    return record && record->kind == SIM_MEM_VMM ? record : NULL;
+    return record && is_mapping(record) ? record : NULL;
 }
 
 SIM_API(cuMemGetAccess)
@@ -560,7 +567,7 @@ SIM_API(cuMemGetAccess)
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = sim_device_check(location->id);
     if (!result)
-        *flags = ((const mapping_t *)record->owner)->access[location->id];
+        *flags = ((const sim_mapping_t *)record->owner)->access[location->id];
     return result;
 }
 
@@ -568,183 +575,12 @@ SIM_API(cuMemRetainAllocationHandle)(CUmemGenericAllocationHandle *out, void *ad
     const sim_alloc_t *record = mapping_around((uintptr_t)address);
     if (!out || !record)
         return CUDA_ERROR_INVALID_VALUE;
-    sim_physical_t *physical = ((const mapping_t *)record->owner)->physical;
-    physical->refs++;
-    *out = (uintptr_t)physical;
-    return CUDA_SUCCESS;
-}
-
-/* ---- sharing ---- */
-
-/* What the race detector of an importer needs to know; and what is in there, from now on. */
-static void tell_maker(const sim_physical_t *physical, header_t *header) {
-    if (!physical->maps || !sim_share_start())
-        return;
-    sim_token_seal(&header->maker, MAGIC);
-    header->at = physical->maps->record->base - sim_space_base();
-    for (const mapping_t *mapping = physical->maps; mapping; mapping = mapping->next)
-        sim_race_exported(mapping->record);
-}
-
-static CUresult header_page(uint64_t *at) {
-    if (!piece_take(GRAIN, at))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    if (!*at) { /* offset 0 means "none"; leave it unused */
-        if (!piece_take(GRAIN, at))
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        piece_give(0, GRAIN);
-    }
-    return CUDA_SUCCESS;
-}
-
-static CUresult export_header(sim_physical_t *physical) {
-    uint64_t at = physical->header;
-    header_t header;
-    memset(&header, 0, sizeof header);
-    header.magic = MAGIC;
-    header.size = physical->size;
-    header.offset = physical->offset;
-    header.prop = physical->prop;
-    if (at && !sim_race_on)
-        return CUDA_SUCCESS;
-    CUresult result = at ? CUDA_SUCCESS : header_page(&at);
-    if (result)
-        return result;
-    physical->header = at;
-    if (sim_race_on)
-        tell_maker(physical, &header);
-    bool written = pwrite(file, &header, sizeof header, (off_t)at) == sizeof header;
-    return written ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-SIM_API(cuMemExportToShareableHandle)
-(void *out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
- unsigned long long flags) {
-    sim_physical_t *physical = physical_get(handle);
-    if (out && !flags && sim_multicast_has(handle))
-        return sim_multicast_export(out, handle, type);
-    if (!out || !physical || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-        !(physical->prop.requestedHandleTypes & type))
-        return CUDA_ERROR_INVALID_VALUE;
-    if (physical->file >= 0) { /* imported: pass on what we were given */
-        int copy = fcntl(physical->file, F_DUPFD_CLOEXEC, 3);
-        if (copy < 0)
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        *(int *)out = copy;
-        return CUDA_SUCCESS;
-    }
-    CUresult result = export_header(physical);
-    if (result)
-        return result;
-    char path[64]; /* "self" has none where its main thread has ended */
-    snprintf(path, sizeof path, "/proc/thread-self/fd/%d", file);
-    int fresh = open(path, O_RDWR | O_CLOEXEC); /* dup would share our position */
-    if (fresh < 0)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    if (lseek(fresh, (off_t)physical->header, SEEK_SET) < 0) {
-        close(fresh);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    *(int *)out = fresh;
-    return CUDA_SUCCESS;
-}
-
-static bool read_header(int from, header_t *header, bool *ours) {
-    struct stat theirs, mine;
-    off_t at = lseek(from, 0, SEEK_CUR);
-    if (at < 0 || fstat(from, &theirs) || !S_ISREG(theirs.st_mode) ||
-        pread(from, header, sizeof *header, at) != sizeof *header || header->magic != MAGIC ||
-        header->offset + header->size > (uint64_t)theirs.st_size)
-        return false;
-    *ours = file >= 0 && !fstat(file, &mine) && mine.st_dev == theirs.st_dev &&
-            mine.st_ino == theirs.st_ino;
-    return true;
-}
-
-SIM_API(cuMemImportFromShareableHandle)
-(CUmemGenericAllocationHandle *out, void *os_handle, CUmemAllocationHandleType type) {
-    int from = (int)(intptr_t)os_handle;
-    header_t header;
-    bool ours;
-    CUresult result;
-    if (!out || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (sim_multicast_import(out, from, &result))
-        return result;
-    if (!read_header(from, &header, &ours))
-        return CUDA_ERROR_INVALID_VALUE;
-    result = check_prop(&header.prop);
-    if (result)
-        return result;
-    sim_physical_t *physical;
-    if (ours)
-        for (size_t at = 0; (physical = sim_slab_next(&physicals, &at));)
-            if (physical->file < 0 && physical->offset == header.offset) {
-                physical->refs++;
-                *out = (uintptr_t)physical;
-                return CUDA_SUCCESS;
-            }
-    result = physical_new(&header.prop, header.size, ours, &physical);
-    if (result)
-        return result;
-    physical->offset = header.offset;
-    physical->header = (uint64_t)lseek(from, 0, SEEK_CUR);
-    physical->file = ours ? -1 : fcntl(from, F_DUPFD_CLOEXEC, 3);
-    if (!ours && physical->file < 0) {
-        sim_slab_give(&physicals, physical);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    sim_vmm_imports += !ours;
-    if (!ours && sim_race_on && header.maker.magic == MAGIC &&
-        !sim_peer_open(&header.maker, &physical->peer))
-        physical->peer_at = header.at;
-    *out = (uintptr_t)physical;
-    return CUDA_SUCCESS;
-}
-
-enum { LEAST = 512 }; /* allocations are aligned to */
-
-/* One plain allocation, or a range that mappings of one device cover. */
-static bool dma_buf_range(uint64_t address, uint64_t size) {
-    const sim_alloc_t *first = NULL;
-    if (address + size < address)
-        return false;
-    /* One that covers all but parts of the first and last host page. */
-    for (uint64_t at = address; at < address + PAGE; at += LEAST) {
-        const sim_alloc_t *record = sim_alloc_around(at);
-        if (record && record->kind == SIM_MEM_DEVICE &&
-            record->base + record->size > address + size - PAGE)
-            return address + size <= round_up(record->base + record->size, PAGE);
-        if (record && !first)
-            first = record;
-    }
-    if (!first)
-        return false;
-    for (uint64_t at = address; at < address + size;) {
-        const sim_alloc_t *record = sim_alloc_around(at);
-        if (!record || record->kind != SIM_MEM_VMM || record->device != first->device)
-            return false;
-        at = record->base + record->size;
-    }
-    return true;
-}
-
-/* The descriptor is a memory file of the right size, not the memory itself: no device here
- * could import it. */
-SIM_API(cuMemGetHandleForAddressRange)
-(void *out, CUdeviceptr address, size_t size, CUmemRangeHandleType type,
- unsigned long long flags) {
-    if (!out || !size || address % PAGE || size % PAGE ||
-        type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || flags > 1 || !dma_buf_range(address, size))
-        return CUDA_ERROR_INVALID_VALUE;
-    int fd = memfd_create("simcuda-dmabuf", MFD_CLOEXEC);
-    if (fd < 0)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    if (!grow_file(fd, size)) {
-        close(fd);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    *(int *)out = fd;
+    const sim_mapping_t *mapping = record->owner;
+    *out = mapping->physical ? (uintptr_t)mapping->physical : mapping->team;
+    if (mapping->physical)
+        mapping->physical->refs++;
+    else
+        sim_multicast_retain(mapping->team);
     return CUDA_SUCCESS;
 }
 
@@ -761,15 +597,15 @@ SIM_LIVE_COUNT(reservations) {
 SIM_LIVE_COUNT(handles) {
     uint64_t count = 0;
     size_t at = 0;
-    for (sim_physical_t *physical; (physical = sim_slab_next(&physicals, &at));)
+    for (sim_physical_t *physical; (physical = sim_slab_next(&sim_physicals, &at));)
         count += physical->refs > 0;
     return count;
 }
 
 SIM_LIVE_COUNT(physical) {
-    return physicals.live;
+    return sim_physicals.live;
 }
 
 SIM_LIVE_COUNT(mappings) {
-    return sim_vmm_mapped;
+    return sim_vmm_mapped + sim_multicast_mapped;
 }

@@ -282,6 +282,13 @@ static bool context_gone(const sim_work_t *work) {
     return ctx && (ctx->object.id != work->ctx_id || !ctx->active || ctx->sticky);
 }
 
+/* A multicast object cannot be read but by kernels, which reduce what they read. */
+static bool reaches_all(const sim_work_t *work, const sim_access_t *access) {
+    bool reads = !access->write && work->ops->type != SIM_WORK_KERNEL;
+    return !(reads && sim_multicast_at(access->address)) &&
+           sim_multicast_ready(access->address, access->length);
+}
+
 /* What is wrong with the item at the moment it takes effect. */
 static CUresult judge(sim_work_t *work) {
     if (context_gone(work)) {
@@ -293,6 +300,11 @@ static CUresult judge(sim_work_t *work) {
     for (size_t i = 0; i < work->access_count; i++) {
         const sim_access_t *access = &work->accesses[i];
         if (!sim_range_ok(access->address, access->length, access->write)) {
+            if (sim_race_on)
+                sim_race_fault(work, access->address, access->length);
+            return CUDA_ERROR_ILLEGAL_ADDRESS;
+        }
+        if (sim_multicast_mapped && !reaches_all(work, access)) {
             if (sim_race_on)
                 sim_race_fault(work, access->address, access->length);
             return CUDA_ERROR_ILLEGAL_ADDRESS;

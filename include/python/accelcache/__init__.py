@@ -4,17 +4,18 @@ Works with the library that the process was started under (LD_PRELOAD, `accelcac
 loads it: the file that ACCELCACHE_LIBRARY names, the one beside this package, or the system's.  Sizes
 are bytes, devices CUDA ordinals; a call that fails raises Error.
 """
-import contextlib
 import ctypes
 import glob
 import json
 import os
 
-__all__ = ["Error", "MemPool", "current_device", "device_count", "dump", "empty_cache",
-           "get_memory_fraction", "initialized", "largest_block", "library", "library_path", "memory_info",
-           "pluggable_allocator", "record_history", "reset_accumulated_stats", "reset_peak_stats",
-           "set_device", "set_memory_fraction", "set_settings", "snapshot", "stats", "stats_document",
-           "synchronize", "use_in_torch", "use_mem_pool", "version"]
+__all__ = ["Error", "MemPool", "check", "cuda_core_resource", "current_device", "device_count", "dump",
+           "empty_cache", "enable", "get_memory_fraction", "initialized", "is_enabled", "largest_block",
+           "library", "library_path", "memory_info", "numba_manager", "pluggable_allocator",
+           "record_history", "reset_accumulated_stats", "reset_peak_stats", "rmm_resource", "set_device",
+           "set_memory_fraction", "set_settings", "snapshot", "stats", "stats_document", "synchronize",
+           "use_in_cuda_core", "use_in_cupy", "use_in_numba", "use_in_rmm", "use_in_torch",
+           "use_mem_pool", "version"]
 
 _OUT_OF_MEMORY = (6, 9)
 
@@ -35,23 +36,16 @@ _FUNCTIONS = {
     "accel_set_memory_fraction": (None, (ctypes.c_double, ctypes.c_int)),
     "accel_get_memory_fraction": (None, (ctypes.POINTER(ctypes.c_double), ctypes.c_int)),
     "accel_record_history": (None, (ctypes.c_size_t,)),
+    "accel_enable": (None, (ctypes.c_int,)),
+    "accel_is_enabled": (ctypes.c_int, ()),
+    "accel_malloc": (None, (ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t)),
+    "accel_malloc_async": (None, (ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t, ctypes.c_void_p)),
+    "accel_free": (None, (ctypes.c_void_p,)),
+    "accel_free_async": (None, (ctypes.c_void_p, ctypes.c_void_p)),
+    "accel_check": (None, (ctypes.c_char_p, ctypes.c_size_t)),
     "accel_dump": (None, (ctypes.c_char_p,)),
     "accel_stats_json": (None, (ctypes.POINTER(ctypes.c_void_p),)),
 }
-
-# PyTorch's setters, and what they are given; older versions lack some.
-_SETTERS = {
-    "set_init_fn": "accel_torch_init",
-    "set_reset_fn": "accel_torch_reset",
-    "set_memory_fraction_fn": "accel_torch_memory_fraction",
-    "set_base_alloc_fn": "accel_torch_base_alloc",
-    "set_record_stream_fn": "accel_torch_record_stream",
-    "set_begin_allocate_to_pool": "accel_torch_begin_allocate_to_pool",
-    "set_end_allocate_to_pool_fn": "accel_torch_end_allocate_to_pool",
-    "set_release_pool": "accel_torch_release_pool",
-}
-# Without this one memory could serve again while another stream works with it.
-_NEEDED = {"set_record_stream_fn"}
 
 
 class Error(RuntimeError):
@@ -266,53 +260,28 @@ def snapshot(pool=(0, 0)):
     return _taken(text)
 
 
+def enable(enabled=True):
+    """Serve from the cache, or leave all requests to the driver; what is held stays valid."""
+    _call("accel_enable", bool(enabled))
+
+
+def is_enabled():
+    """Whether requests are served from the cache."""
+    return bool(_call("accel_is_enabled"))
+
+
+def check():
+    """Compare the records of the cache with its figures; what is wrong raises Error."""
+    message = ctypes.create_string_buffer(256)
+    status = _lib().accel_check(message, len(message))
+    _check(status, message.value.decode() or None)
+
+
 def dump(path=None):
     """Write the statistics to a file; without a path to where `dump` of the settings says."""
     _call("accel_dump", None if path is None else os.fsencode(path))
 
 
-# --- PyTorch ---
-
-def pluggable_allocator(throws=False):
-    """A torch.cuda.memory.CUDAPluggableAllocator that serves from the cache.  `throws`: where there is no
-    memory PyTorch raises; else it is told, and only its pools look at that."""
-    import torch
-    lib = _lib()
-    malloc = "accel_torch_malloc_or_throw" if throws else "accel_torch_malloc"
-    allocator = torch.cuda.memory.CUDAPluggableAllocator(library_path(), malloc,
-                                                         "accel_torch_free")
-    inner = allocator.allocator()
-    for setter, symbol in _SETTERS.items():
-        set_function = getattr(inner, setter, None)
-        if set_function is not None:
-            set_function(ctypes.cast(getattr(lib, symbol), ctypes.c_void_p).value)
-        elif setter in _NEEDED:
-            raise Error(11, f"this version of PyTorch has no {setter}")
-    return allocator
-
-
-def use_in_torch():
-    """PyTorch takes all its device memory from the cache.  Call it before PyTorch uses CUDA, as
-    torch.cuda.memory.change_current_allocator demands."""
-    import torch
-    allocator = pluggable_allocator(throws=True)
-    torch.cuda.memory.change_current_allocator(allocator)
-    return allocator
-
-
-def MemPool(**options):
-    """A torch.cuda.MemPool whose memory is the cache's; PyTorch caches above it."""
-    import torch
-    allocator = pluggable_allocator()
-    pool = torch.cuda.MemPool(allocator.allocator(), **options)
-    pool.accelcache_allocator = allocator  # which has to stay as long as the pool
-    return pool
-
-
-@contextlib.contextmanager
-def use_mem_pool(pool=None):
-    """PyTorch's requests of this thread go to such a pool meanwhile."""
-    import torch
-    pool = MemPool() if pool is None else pool
-    with torch.cuda.use_mem_pool(pool):
-        yield pool
+from .frameworks import (MemPool, cuda_core_resource, numba_manager,  # noqa: E402 (it needs what is above)
+                         pluggable_allocator, rmm_resource, use_in_cuda_core, use_in_cupy, use_in_numba,
+                         use_in_rmm, use_in_torch, use_mem_pool)

@@ -89,6 +89,10 @@ static inline ac_block_t **ac_cache_wait(ac_cache_t *cache, const ac_entry_t *en
  * keeps out. */
 bool ac_cache_gather(ac_cache_t *cache, ac_entry_t *entry);
 
+/* The block, which waits and is in no list of the cache any more, is one of the arena's pending ones
+ * from now on, or free memory if it is ready: `reached` is ac_fence_reached. */
+void ac_cache_leave_waiting(ac_cache_t *cache, ac_block_t *block, uint64_t reached);
+
 /* Blocks of the entry that wait and are ready go to the free memory, and with `all` the others are
  * the arena's pending ones from now on.  True if there were any. */
 bool ac_cache_unpark(ac_cache_t *cache, ac_entry_t *entry, bool all);

@@ -33,7 +33,8 @@ static bool may_have(const ac_entry_t *entry) {
 }
 
 /* Of one bucket. */
-static void change_places(ac_cache_t *cache, ac_entry_t *one, ac_entry_t *other) {
+__attribute__((noinline)) static void change_places(ac_cache_t *cache, ac_entry_t *one,
+                                                    ac_entry_t *other) {
     ac_block_t **a = ac_cache_wait(cache, one), **b = ac_cache_wait(cache, other), *wait = *a;
     ac_entry_t entry = *one;
     set_bit(cache, one, false);
@@ -46,12 +47,24 @@ static void change_places(ac_cache_t *cache, ac_entry_t *one, ac_entry_t *other)
     set_bit(cache, other, may_have(other));
 }
 
+/* Written out: most sizes that are looked for here have no entry. */
+static inline ac_entry_t *in_bucket(ac_entry_t *bucket, uint64_t size) {
+    _Static_assert(AC_CACHE_WAYS == 4, "all entries of a bucket are looked at");
+    if (ac_entry_size(&bucket[0]) == size)
+        return &bucket[0];
+    if (ac_entry_size(&bucket[1]) == size)
+        return &bucket[1];
+    if (ac_entry_size(&bucket[2]) == size)
+        return &bucket[2];
+    return ac_entry_size(&bucket[3]) == size ? &bucket[3] : NULL;
+}
+
 ac_entry_t *ac_cache_find(ac_cache_t *cache, uint64_t size) {
-    ac_entry_t *own = ac_cache_entry(cache, size), *entry = ac_cache_bucket(cache, own);
+    ac_entry_t *own = ac_cache_entry(cache, size);
     if (ac_entry_size(own) != size) {
-        for (int i = 0; ac_entry_size(entry) != size; entry++)
-            if (++i == AC_CACHE_WAYS)
-                return NULL;
+        ac_entry_t *entry = in_bucket(ac_cache_bucket(cache, own), size);
+        if (!entry)
+            return NULL;
         change_places(cache, entry, own);
     }
     if (own->size & (AC_ENTRY_ASLEEP | AC_ENTRY_EMPTY)) {

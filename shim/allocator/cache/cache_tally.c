@@ -108,12 +108,9 @@ static inline bool obtain_figure(const ac_stat_t stat[AC_POOL_KINDS], int64_t ba
     return true;
 }
 
-/* Room for a request on that side.  False: there is none left.  The cache is awake. */
-static bool obtain(ac_cache_t *cache, int flow, ac_cache_room_t want) {
-    const ac_cache_room_t *room = &cache->tally->side[flow].room;
-    if (room->blocks >= want.blocks && room->bytes >= want.bytes &&
-        room->requested >= want.requested)
-        return true;
+/* Room for a request on that side, of each figure by itself.  False: there is none left. */
+__attribute__((noinline)) static bool obtain_apart(ac_cache_t *cache, int flow,
+                                                   ac_cache_room_t want) {
     const ac_device_stats_t *stats = cache->arena->allocator->stats;
     ac_bars_t *bars = &cache->arena->allocator->bars;
     const rooms_t need = {.allocation = want.blocks,
@@ -131,6 +128,75 @@ static bool obtain(ac_cache_t *cache, int flow, ac_cache_room_t want) {
     set_rooms(cache, flow, &mine);
     set_rooms(cache, !flow, &other);
     return all;
+}
+
+static inline int64_t left_of(const ac_stat_t stat[AC_POOL_KINDS],
+                              const int64_t bar[AC_POOL_KINDS], int pool) {
+    return bar[pool] - stat[pool].current;
+}
+
+/* So much goes from one bar of each of the two figures, which may be one, into the room. */
+static inline void move_room(int64_t n, int64_t *room, int64_t bar[AC_POOL_KINDS],
+                             int64_t bar_of_other[AC_POOL_KINDS], int pool) {
+    *room += n;
+    bar[pool] -= n;
+    if (bar_of_other != bar)
+        bar_of_other[pool] -= n;
+}
+
+/* As obtain_figure for two figures at a time, allocated and active, where both have the room that
+ * is lacking: they change alike, and `lead` stays.  Half of what the other side has over stays
+ * there, whose turn is next.  False: something else is to be done. */
+__attribute__((always_inline)) static inline bool
+obtain_alike(const ac_stat_t stat[AC_POOL_KINDS], int64_t bar[AC_POOL_KINDS],
+             const ac_stat_t stat2[AC_POOL_KINDS], int64_t bar2[AC_POOL_KINDS], int flow,
+             int64_t need, int64_t *room, int64_t *other) {
+    int64_t lacking = need - *room;
+    if (lacking <= 0)
+        return true;
+    int pool = AC_POOL_SMALL + flow;
+    int64_t left = least(left_of(stat, bar, pool), left_of(stat2, bar2, pool));
+    int64_t over = least(*other, left);
+    if (over >= lacking) {
+        over -= (over - lacking) / 2;
+        move_room(-over, other, bar, bar2, AC_POOL_SMALL + !flow);
+        move_room(over, room, bar, bar2, pool);
+        return true;
+    }
+    left = least(left, least(left_of(stat, bar, AC_POOL_ALL), left_of(stat2, bar2, AC_POOL_ALL)));
+    if (left < lacking)
+        return false;
+    lacking = most(left / 2, lacking);
+    move_room(lacking, room, bar, bar2, pool);
+    bar[AC_POOL_ALL] -= lacking;
+    if (bar2 != bar)
+        bar2[AC_POOL_ALL] -= lacking;
+    return true;
+}
+
+/* Room for a request on that side, which lacks some. */
+__attribute__((noinline)) static bool obtain_some(ac_cache_t *cache, int flow,
+                                                  ac_cache_room_t want) {
+    const ac_device_stats_t *s = cache->arena->allocator->stats;
+    ac_bars_t *bars = &cache->arena->allocator->bars;
+    ac_cache_room_t *room = &cache->tally->side[flow].room;
+    ac_cache_room_t *other = &cache->tally->side[!flow].room;
+    return (obtain_alike(s->allocation, bars->allocation, s->active, bars->active, flow,
+                         want.blocks, &room->blocks, &other->blocks) &&
+            obtain_alike(s->allocated_bytes, bars->allocated_bytes, s->active_bytes,
+                         bars->active_bytes, flow, want.bytes, &room->bytes, &other->bytes) &&
+            obtain_alike(s->requested_bytes, bars->requested_bytes, s->requested_bytes,
+                         bars->requested_bytes, flow, want.requested, &room->requested,
+                         &other->requested)) ||
+           obtain_apart(cache, flow, want);
+}
+
+/* Room for a request on that side.  False: there is none left.  The cache is awake. */
+static inline bool obtain(ac_cache_t *cache, int flow, ac_cache_room_t want) {
+    const ac_cache_room_t *room = &cache->tally->side[flow].room;
+    return (room->blocks >= want.blocks && room->bytes >= want.bytes &&
+            room->requested >= want.requested) ||
+           obtain_some(cache, flow, want);
 }
 
 /* No room is left. */
@@ -163,15 +229,23 @@ static bool is_in_hit(const ac_cache_t *cache) {
            !ac_cache_tally_absorbed(cache->tally);
 }
 
+/* It grows with the high-water mark, or a program that grew would take a fence for every few frees. */
+static void set_share(ac_cache_t *cache) {
+    const ac_allocator_t *allocator = cache->arena->allocator;
+    cache->share = ac_budget_fence(&allocator->settings, allocator->high_water);
+}
+
 /* The device statistics have the tallies: peaks follow.  Who was put to rest just now is looked at
  * once more by the next raise, for a hit that did not show yet. */
-static void raise_peaks(ac_allocator_t *allocator, const ac_cache_t *own) {
+static void raise_peaks(ac_allocator_t *allocator, ac_cache_t *own) {
     ac_caches_t *caches = allocator->caches;
     ac_stats_raise(allocator->stats);
     uint64_t live = (uint64_t)allocator->stats->allocated_bytes[AC_POOL_ALL].current;
     if (live > allocator->high_water)
         allocator->high_water = live;
     set_bars(allocator);
+    if (own)
+        set_share(own);
     if (caches->mempool)
         ac_mempool_raise(&allocator->store, caches->mempool);
     for (ac_cache_t **at = &caches->awake, *cache; (cache = *at);)
@@ -215,7 +289,7 @@ void ac_caches_modules(const ac_allocator_t *allocator, ac_modules_t *modules) {
     const ac_cache_t *lists[] = {allocator->caches->first, allocator->caches->gone};
     for (int i = 0; i < 2; i++)
         for (const ac_cache_t *cache = lists[i]; cache; cache = cache->next)
-            ac_modules_add(modules, &cache->tally->modules);
+            ac_cache_tally_modules(cache->tally, modules);
 }
 
 void ac_caches_reset_peak(ac_allocator_t *allocator) {
@@ -230,7 +304,7 @@ void ac_cache_wake(ac_cache_t *cache) {
     if (is_awake(cache) || ac_cache_is_gone(cache))
         return;
     clear_rooms(cache);
-    cache->share = ac_budget_fence(&allocator->settings, allocator->high_water);
+    set_share(cache);
     if (!cache->listed) {
         cache->awake_next = allocator->caches->awake;
         allocator->caches->awake = cache;
@@ -262,7 +336,6 @@ void ac_cache_count_waiting(ac_cache_t *cache, const ac_block_t *block) {
     int flow = ac_cache_flow(size);
     ac_cache_side_t *side = &cache->tally->side[flow];
     uint64_t requested = atomic_load_explicit(&block->requested, memory_order_relaxed);
-    ac_cache_count_module(cache, block, size);
     ac_tally_add(&side->flow.given, 1);
     ac_tally_add(&side->flow.given_bytes, size);
     ac_tally_add(&side->flow.given_requested, requested);

@@ -12,12 +12,18 @@ static bool may_wait(const ac_cache_t *cache, uint64_t size) {
     return side->waiting.bytes + size <= cache->may_wait[ac_cache_flow(size)];
 }
 
-static void park(ac_cache_t *cache, ac_block_t **wait, ac_block_t *block, uint64_t target) {
+/* The block, which was freed, waits in the cache from now on: in an entry, or loose. */
+static void await(ac_cache_t *cache, ac_block_t *block, uint64_t target) {
     ac_cache_count_waiting(cache, block);
     AC_BLOCK_SET(block, ticket.epoch, target);
     block->ticket.key = AC_KEY_OWN;
     block->ticket.all = false;
     ac_block_set_state(block, AC_BLOCK_CACHED);
+    ac_fence_want(cache->timeline, false, ac_fence_weight(cache->share, block->size));
+}
+
+static void park(ac_cache_t *cache, ac_block_t **wait, ac_block_t *block, uint64_t target) {
+    await(cache, block, target);
     if (*wait) {
         block->list_next = (*wait)->list_next;
         (*wait)->list_next = block;
@@ -25,7 +31,6 @@ static void park(ac_cache_t *cache, ac_block_t **wait, ac_block_t *block, uint64
         block->list_next = block;
     }
     *wait = block;
-    ac_fence_want(cache->timeline, false, ac_fence_weight(cache->share, block->size));
 }
 
 /* Whether a block of a size that is not kept may be loose. */
@@ -34,15 +39,20 @@ static bool may_be_loose(const ac_cache_t *cache, uint64_t size) {
            cache->loose_bytes + size <= cache->may_wait[1];
 }
 
+/* The block, which is the cache's, is of a size that is not kept: there is room for it. */
+static void put_loose(ac_cache_t *cache, ac_block_t *block) {
+    ac_page_map_touch(block->address + block->size); /* it is looked at next */
+    cache->loose[cache->loose_count++] = block;
+    cache->loose_bytes += block->size;
+}
+
 /* Keep the block, which is ready; there is room for it. */
 static void put_in(ac_cache_t *cache, ac_block_t *block, bool ordered) {
     uint64_t size = block->size;
     if (ac_cache_push(cache, block, ordered))
         return;
     ac_cache_take_in(cache, &cache->tally->side[ac_cache_flow(size)], block, ordered);
-    ac_page_map_touch(block->address + size); /* it is looked at next */
-    cache->loose[cache->loose_count++] = block;
-    cache->loose_bytes += size;
+    put_loose(cache, block);
 }
 
 /* --- blocks that another cache handed out (inbox.h) --- */
@@ -120,18 +130,24 @@ static bool keep(ac_cache_t *cache, ac_block_t *block) {
     AC_WINDOW(free_owned);
     uint64_t size = block->size;
     ac_ticket_t ticket;
+    ac_cache_free_for(cache, block->module);
     const ac_entry_t *own = ac_cache_keeps(cache, size);
     bool elsewhere = !own && may_post(cache, block);
     bool room = own ? cache->room >= 0 : elsewhere || may_be_loose(cache, size);
     if ((!room && (!own || may_rely(cache))) || ac_order_capturing())
         return false;
-    ac_free_t how = ac_order_retire(cache->timeline, &block->ticket, own ? &ticket : NULL);
+    ac_free_t how = ac_order_retire(cache->timeline, &block->ticket, elsewhere ? NULL : &ticket);
     if (!elsewhere)
         block->home = cache;
     if (how == AC_FREE_WAITS) {
-        if (!own || ticket.key != AC_KEY_OWN || !may_wait(cache, size))
+        if (elsewhere || ticket.key != AC_KEY_OWN || !may_wait(cache, size))
             return false;
-        park(cache, ac_cache_wait(cache, own), block, ticket.epoch);
+        if (own) {
+            park(cache, ac_cache_wait(cache, own), block, ticket.epoch);
+        } else {
+            await(cache, block, ticket.epoch);
+            put_loose(cache, block);
+        }
         return true;
     }
     if (elsewhere)
@@ -180,7 +196,7 @@ bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t bytes, uint64_t *address)
     ac_entry_t *entry = ac_cache_find(cache, size);
     ac_take_t taken = AC_TAKE_NONE;
     if (entry && (entry->top || ac_cache_gather(cache, entry)))
-        taken = ac_cache_pop(cache, &cache->module, size, bytes, address, ac_fence_handout);
+        taken = ac_cache_pop(cache, size, bytes, address, ac_fence_handout);
     ac_cache_leave(cache);
     return taken == AC_TAKE_DUE ? ac_cache_raise(cache) : taken;
 }
@@ -230,6 +246,15 @@ static void count_unparked(ac_cache_t *cache, const ac_block_t *block) {
     ac_cache_count_moved(cache, -1, block->size);
 }
 
+void ac_cache_leave_waiting(ac_cache_t *cache, ac_block_t *block, uint64_t reached) {
+    count_unparked(cache, block);
+    ac_block_uncache(block);
+    if (block->ticket.epoch <= reached)
+        ac_segment_finish(block);
+    else
+        ac_retired_append(block, &block->ticket);
+}
+
 bool ac_cache_unpark(ac_cache_t *cache, ac_entry_t *entry, bool all) {
     ac_block_t **wait = ac_cache_wait(cache, entry), *last = *wait, *block;
     bool any = false;
@@ -242,12 +267,7 @@ bool ac_cache_unpark(ac_cache_t *cache, ac_entry_t *entry, bool all) {
         if (block == last)
             *wait = last = NULL;
         any = true;
-        count_unparked(cache, block);
-        ac_block_uncache(block);
-        if (block->ticket.epoch <= reached)
-            ac_segment_finish(block);
-        else
-            ac_retired_append(block, &block->ticket);
+        ac_cache_leave_waiting(cache, block, reached);
     }
     return any;
 }

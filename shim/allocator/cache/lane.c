@@ -249,7 +249,7 @@ bool ac_lane_take_long(ac_cache_t *cache, const ac_lane_ask_t *ask, uint64_t byt
     if (!open_lane(cache, ask) || !ac_cache_enter_long(cache))
         return false;
     ac_lane_t *lane = ac_lane_of(cache->lanes, ask->handle);
-    ac_take_t taken = ac_lane_pop(cache, ask->handle, &cache->module, bytes, address);
+    ac_take_t taken = ac_lane_pop(cache, ask->handle, bytes, address);
     bool gives_way = !taken && expect(lane, size);
     bool others = !taken && others_have(cache, lane, size);
     ac_cache_leave(cache);
@@ -273,6 +273,7 @@ bool ac_lane_give_long(ac_cache_t *cache, const ac_lane_ask_t *ask, uint64_t add
     for (bool full = block && open_lane(cache, ask), kept = false; full && !kept;) {
         if (!ac_cache_enter_long(cache))
             return false;
+        ac_cache_free_for(cache, block->module);
         kept = ac_lane_push(cache, block, ask->handle, address);
         full = cache->room < 0;
         ac_cache_leave(cache);

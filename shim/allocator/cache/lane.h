@@ -113,9 +113,14 @@ static inline uint64_t ac_lane_epoch(ac_timeline_t *timeline) {
     return AC_FAILPOINT(lane_handed_out_new) ? ac_fence_handout(timeline) : 0;
 }
 
-/* Inside: serve `bytes` on the stream, for *module. */
-static inline ac_take_t ac_lane_pop(ac_cache_t *cache, const void *stream, const uint8_t *module,
-                                    uint64_t bytes, uint64_t *address) {
+/* Of blocks in lanes, from that of others. */
+static inline uint32_t ac_lane_label(uint32_t label) {
+    return label | (uint32_t)AC_OWNER_STREAM << 16;
+}
+
+/* Inside: serve `bytes` on the stream. */
+static inline ac_take_t ac_lane_pop(ac_cache_t *cache, const void *stream, uint64_t bytes,
+                                    uint64_t *address) {
     ac_lanes_t *lanes = cache->lanes;
     ac_lane_t *lane = ac_lane_of(lanes, stream);
     uint64_t size = (bytes + AC_GRANULE - 1) & ~(AC_GRANULE - 1);
@@ -127,7 +132,7 @@ static inline ac_take_t ac_lane_pop(ac_cache_t *cache, const void *stream, const
     ac_cache_side_t *side = &cache->tally->side[ac_cache_flow(size)];
     entry->top = block->list_next;
     cache->room += (int64_t)size;
-    ac_cache_hand_out(cache, side, block, module, size, bytes, ac_lane_epoch);
+    ac_cache_hand_out(cache, side, block, ac_lane_label(cache->asks), size, bytes, ac_lane_epoch);
     ac_tally_add(&cache->tally->async_taken, 1);
     ac_tally_add(&lanes->net, size);
     *address = ac_block_address(block);
@@ -144,15 +149,15 @@ static inline bool ac_lane_comes_after(const ac_lane_t *lane, const ac_block_t *
                : block->ticket.key == AC_KEY_NONE || AC_FAILPOINT(lane_takes_any);
 }
 
-/* Inside: keep the block that is allocated at `address`, and freed on the stream. */
+/* Inside: keep the block that is allocated at `address`, and freed on the stream.  After
+ * ac_cache_free_for, or it is not kept. */
 static inline bool ac_lane_push(ac_cache_t *cache, ac_block_t *block, const void *stream,
                                 uint64_t address) {
     ac_lanes_t *lanes = cache->lanes;
     ac_lane_t *lane = ac_lane_of(lanes, stream);
     if (atomic_load_explicit(&block->address, memory_order_acquire) != address ||
-        atomic_load_explicit(&block->state, memory_order_relaxed) != AC_BLOCK_ALLOCATED ||
-        atomic_load_explicit(&block->owner_arena, memory_order_relaxed) !=
-            (cache->owner_arena | AC_OWNER_STREAM) ||
+        atomic_load_explicit(&block->label, memory_order_relaxed) !=
+            ac_lane_label(cache->frees) ||
         !ac_lane_serves(lane, stream))
         return false;
     uint64_t size = block->size;
@@ -176,11 +181,11 @@ static inline bool ac_lane_push(ac_cache_t *cache, ac_block_t *block, const void
 
 /* Serve `bytes` on the stream from its lane, as ac_cache_take does; keep the block that was freed on
  * it, which the owner was handed.  The context is known to be current. */
-static inline ac_take_t ac_lane_take(ac_cache_t *cache, const void *stream, const uint8_t *module,
-                                     uint64_t bytes, uint64_t *address) {
+static inline ac_take_t ac_lane_take(ac_cache_t *cache, const void *stream, uint64_t bytes,
+                                     uint64_t *address) {
     if (__builtin_expect(!cache->lanes || !ac_cache_enter(cache), 0))
         return AC_TAKE_NONE;
-    ac_take_t taken = ac_lane_pop(cache, stream, module, bytes, address);
+    ac_take_t taken = ac_lane_pop(cache, stream, bytes, address);
     ac_cache_leave(cache);
     return taken;
 }
@@ -193,7 +198,7 @@ static inline bool ac_lane_give(ac_cache_t *cache, const void *stream, uint64_t 
     return kept;
 }
 
-/* The same where that fails, for the module of ac_cache_ask_for: the lane is made, or looked at
+/* The same where that fails: the lane is made, or looked at
  * anew, and the cache may be entered by way of the lock.  False: only the lists of the stream may
  * serve, or take the block. */
 bool ac_lane_take_long(ac_cache_t *cache, const ac_lane_ask_t *ask, uint64_t bytes,

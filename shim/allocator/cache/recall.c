@@ -59,6 +59,13 @@ static bool tidy(ac_cache_t *cache) {
     for (unsigned i = 0; i < n; i++) /* not before: who is beside it changes under the lock */
         ac_block_touch_neighbours(cache->loose[i]);
     for (unsigned i = 0; i < n; i++) {
+        if (ac_block_waits_cached(cache->loose[i])) {
+            ac_cache_leave_waiting(cache, cache->loose[i],
+                                   AC_FAILPOINT(loose_not_awaited)
+                                       ? UINT64_MAX
+                                       : ac_fence_reached(cache->timeline, false));
+            continue;
+        }
         ac_cache_count_moved(cache, -1, cache->loose[i]->size);
         leave_block(cache->loose[i], quiet);
     }
@@ -145,11 +152,10 @@ bool ac_cache_serve(ac_cache_t *cache, ac_block_t *block, uint64_t size, uint64_
     ac_cache_side_t *side = &cache->tally->side[block->segment->pool - AC_POOL_SMALL];
     if (block->size != size || !cache->owner_arena || !ac_block_is_plain(block))
         return false;
-    AC_BLOCK_SET(block, owner_arena, cache->owner_arena);
     block->home = cache;
     block->segment->allocated++;
     ac_cache_count_moved(cache, 1, size);
-    ac_cache_hand_out(cache, side, block, &cache->module, size, bytes, ac_fence_handout);
+    ac_cache_hand_out(cache, side, block, cache->asks, size, bytes, ac_fence_handout);
     ac_cache_spend(&side->room, size, bytes); /* there is so much (ac_cache_affords) */
     return true;
 }
@@ -171,6 +177,7 @@ bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block, bool by_order) {
         return false;
     ac_cache_wake(cache);
     ac_entry_t *entry = ac_cache_make_room(cache, size);
+    ac_cache_free_for(cache, block->module);
     ac_cache_take_in(cache, &cache->tally->side[flow], block, by_order);
     if (entry) {
         ac_cache_put(cache, entry, block);
@@ -237,7 +244,7 @@ void ac_cache_close(ac_cache_t *cache) {
     } else {
         forget_gone(cache);
     }
-    ac_modules_add(&allocator->stats->modules, &cache->tally->modules);
+    ac_cache_tally_modules(cache->tally, &allocator->stats->modules);
     *cache->tally = (ac_cache_tally_t){.device = 0};
     cache->next = allocator->caches->spare;
     allocator->caches->spare = cache;
@@ -456,7 +463,8 @@ ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_tally_t *tally) {
         cache->arena = arena;
         cache->timeline = &arena->timeline;
         cache->tally = tally;
-        ac_cache_ask_for(cache, AC_MODULE_UNKNOWN);
+        cache->asks = cache->frees =
+            ac_block_label(AC_MODULE_UNKNOWN, AC_BLOCK_ALLOCATED, arena->number);
         atomic_store(&cache->gate, AC_GATE_RESTS);
         for (size_t i = 0; i < sizeof cache->handed / sizeof *cache->handed; i++)
             cache->handed[i] = &no_block;

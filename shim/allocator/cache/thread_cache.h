@@ -43,8 +43,8 @@
  *
  * Requests and frees that name a stream have *lanes* beside the table (lane.h).
  *
- * Free blocks of other sizes stay *loose* for a moment: until the owner takes the lock for its
- * next request, or there are AC_CACHE_LOOSE of them.  Those that another thread was handed go
+ * Free blocks of other sizes, ready or not, stay *loose* for a moment: until the owner takes the lock
+ * for its next request, or there are AC_CACHE_LOOSE of them.  Those that another thread was handed go
  * back to its cache (inbox.h). */
 #ifndef AC_THREAD_CACHE_H
 #define AC_THREAD_CACHE_H
@@ -132,8 +132,10 @@ enum {
 struct ac_cache {
     _Atomic uint32_t busy;
     _Atomic uint32_t gate; /* AC_GATE_ bits; they change under the allocator's lock */
-    uint16_t owner_arena;  /* the arena's number */
-    uint8_t module;        /* ac_cache_ask_for */
+    /* Labels of blocks that are allocated: what the owner asks for has the first, and what a hit
+     * takes back is of the same module as the last one, or ac_cache_free_for is told. */
+    uint32_t asks, frees;
+    uint16_t owner_arena; /* the arena's number */
     ac_arena_t *arena;
     ac_timeline_t *timeline;
     ac_cache_tally_t *tally;
@@ -152,8 +154,8 @@ struct ac_cache {
     uint32_t divisions[AC_DIVISION_SLOTS];   /* of the settings */
     ac_cache_t *next, *awake_next;           /* the allocator's lists, under its lock */
     ac_cache_t *sibling;                     /* the owner's next cache */
-    /* Blocks of sizes that are not kept, given without the lock: they go to the free memory
-     * as soon as the owner has it again. */
+    /* Blocks of sizes that are not kept, given without the lock: they go to the free memory, or the
+     * arena's lists if they wait, as soon as the owner has it again. */
     ac_block_t *loose[AC_CACHE_LOOSE];
     unsigned loose_count;
     /* Blocks that the owner freed and another cache handed out, until they are posted there; and
@@ -164,6 +166,7 @@ struct ac_cache {
     ac_lanes_t *lanes;             /* lane.h; NULL: none yet */
     bool listed, had_room;         /* cache_tally.c, under the lock */
     uint64_t loose_bytes, largest; /* largest: of what may be kept */
+    ac_modules_named_t named;      /* of the tally, by the owner */
     /* What follows is large and mostly unused: pages of it that are never touched take no memory. */
     ac_entry_t entry[AC_CACHE_ENTRIES];
     /* Of each entry the blocks that wait: the newest one, whose list_next is the oldest, and so
@@ -192,9 +195,24 @@ static inline bool ac_cache_is_gone(const ac_cache_t *cache) {
 /* By the owner: what the cache holds goes back, its tally is absorbed and zero again. */
 void ac_cache_close(ac_cache_t *cache);
 
-/* By the owner: what it asks for next, but by ac_cache_take, is for that module (stats.h). */
+/* By the owner: what it asks for from now on is for that module (stats.h); what it gives is that
+ * module's.  A hit does not count for modules: what passed is named when another one's turn is. */
+static inline unsigned ac_cache_asking(const ac_cache_t *cache) {
+    return (uint8_t)cache->asks;
+}
+
 static inline void ac_cache_ask_for(ac_cache_t *cache, unsigned module) {
-    cache->module = (uint8_t)module;
+    if (__builtin_expect(ac_cache_asking(cache) == module, 1))
+        return;
+    ac_cache_tally_ask_for(cache->tally, &cache->named, module);
+    cache->asks = ac_block_label(module, AC_BLOCK_ALLOCATED, cache->owner_arena);
+}
+
+static inline void ac_cache_free_for(ac_cache_t *cache, unsigned module) {
+    if (__builtin_expect((uint8_t)cache->frees == module, 1))
+        return;
+    ac_cache_tally_free_for(cache->tally, &cache->named, module);
+    cache->frees = ac_block_label(module, AC_BLOCK_ALLOCATED, cache->owner_arena);
 }
 
 /* --- hits --- */
@@ -285,37 +303,27 @@ AC_CACHE_HOT bool ac_cache_spend(ac_cache_room_t *room, uint64_t size, uint64_t 
     return __builtin_expect(--room->blocks < 0, 0);
 }
 
-/* The block, which is the cache's, is the program's from now on; `clock` is ac_fence_handout or
- * its sibling.  The room for that is yet to be spent. */
+/* The block, which is the cache's, is the program's from now on, with that label; `clock` is
+ * ac_fence_handout or its sibling.  The room for that is yet to be spent. */
 AC_CACHE_HOT void ac_cache_hand_out(ac_cache_t *cache, ac_cache_side_t *side, ac_block_t *block,
-                                    const uint8_t *module, uint64_t size, uint64_t bytes,
+                                    uint32_t label, uint64_t size, uint64_t bytes,
                                     uint64_t clock(ac_timeline_t *)) {
+    ac_block_set_label(block, label); /* first: to hold it would take one more register */
     atomic_store_explicit(&block->requested, bytes, memory_order_relaxed);
     atomic_store_explicit(&block->ticket.epoch, clock(cache->timeline), memory_order_relaxed);
-    ac_block_set_state(block, AC_BLOCK_ALLOCATED);
     *ac_cache_handed(cache, ac_block_address(block)) = block;
-    unsigned asks = *module;
-    AC_BLOCK_SET(block, module, (uint8_t)asks);
-    ac_modules_take(&cache->tally->modules, asks, size);
     ac_tally_add(&side->flow.taken, 1);
     ac_tally_add(&side->flow.taken_bytes, size);
     ac_tally_add(&side->flow.taken_requested, bytes);
 }
 
-/* The module that asked for the block gave it back. */
-AC_CACHE_HOT void ac_cache_count_module(ac_cache_t *cache, const ac_block_t *block,
-                                        uint64_t size) {
-    unsigned module = atomic_load_explicit(&block->module, memory_order_relaxed);
-    ac_modules_give(&cache->tally->modules, module, size);
-}
-
-/* The block is the cache's again; `ordered`: ready by its stream alone. */
+/* The block is the cache's again; `ordered`: ready by its stream alone.  After
+ * ac_cache_free_for. */
 AC_CACHE_HOT void ac_cache_take_in(ac_cache_t *cache, ac_cache_side_t *side, ac_block_t *block,
                                    bool ordered) {
     uint64_t size = block->size;
     uint64_t requested = atomic_load_explicit(&block->requested, memory_order_relaxed);
     ac_block_set_state(block, AC_BLOCK_CACHED);
-    ac_cache_count_module(cache, block, size);
     ac_tally_add(&side->flow.given, 1);
     ac_tally_add(&side->flow.given_bytes, size);
     ac_tally_add(&side->flow.given_requested, requested);
@@ -327,9 +335,8 @@ AC_CACHE_HOT void ac_cache_take_in(ac_cache_t *cache, ac_cache_side_t *side, ac_
 }
 
 /* The first block for a request of `bytes`, which are served with `size`.  Inside. */
-AC_CACHE_HOT ac_take_t ac_cache_pop(ac_cache_t *cache, const uint8_t *module, uint64_t size,
-                                    uint64_t bytes, uint64_t *address,
-                                    uint64_t clock(ac_timeline_t *)) {
+AC_CACHE_HOT ac_take_t ac_cache_pop(ac_cache_t *cache, uint64_t size, uint64_t bytes,
+                                    uint64_t *address, uint64_t clock(ac_timeline_t *)) {
     ac_entry_t *entry = ac_cache_entry(cache, size);
     ac_block_t *block = entry->top;
     if (__builtin_expect(entry->size != size || !block, 0))
@@ -337,20 +344,19 @@ AC_CACHE_HOT ac_take_t ac_cache_pop(ac_cache_t *cache, const uint8_t *module, ui
     ac_cache_side_t *side = entry->side;
     entry->top = block->list_next;
     cache->room += (int64_t)size;
-    ac_cache_hand_out(cache, side, block, module, size, bytes, clock);
+    ac_cache_hand_out(cache, side, block, cache->asks, size, bytes, clock);
     *address = ac_block_address(block);
     return __builtin_expect(ac_cache_spend(&side->room, size, bytes), 0) ? AC_TAKE_DUE
                                                                          : AC_TAKE_SERVED;
 }
 
-/* Serve `bytes` from the cache, for *module (stats.h), which is read late: to hold it would take
- * one more register.  AC_TAKE_NONE: it has none, or it takes longer. */
-AC_CACHE_HOT ac_take_t ac_cache_take(ac_cache_t *cache, const uint8_t *module, uint64_t bytes,
-                                     uint64_t *address, uint64_t clock(ac_timeline_t *)) {
+/* Serve `bytes` from the cache.  AC_TAKE_NONE: it has none, or it takes longer. */
+AC_CACHE_HOT ac_take_t ac_cache_take(ac_cache_t *cache, uint64_t bytes, uint64_t *address,
+                                     uint64_t clock(ac_timeline_t *)) {
     if (__builtin_expect(!ac_cache_enter(cache), 0))
         return AC_TAKE_NONE;
     uint64_t size = (bytes + AC_GRANULE - 1) & ~(AC_GRANULE - 1);
-    ac_take_t taken = ac_cache_pop(cache, module, size, bytes, address, clock);
+    ac_take_t taken = ac_cache_pop(cache, size, bytes, address, clock);
     ac_cache_leave(cache);
     return taken;
 }
@@ -389,7 +395,8 @@ static inline bool ac_cache_take_long(ac_cache_t *cache, uint64_t bytes, uint64_
            ac_cache_take_waiting(cache, bytes, address);
 }
 
-/* Keep the block, which is ready, `ordered` by its stream alone.  False: there is no room. */
+/* Keep the block, which is ready, `ordered` by its stream alone.  After ac_cache_free_for.  False:
+ * there is no room. */
 AC_CACHE_HOT bool ac_cache_push(ac_cache_t *cache, ac_block_t *block, bool ordered) {
     uint64_t size = block->size;
     ac_entry_t *entry = ac_cache_entry(cache, size);
@@ -433,7 +440,8 @@ AC_CACHE_HOT bool ac_cache_give_handed(ac_cache_t *cache, uint64_t address) {
     if (__builtin_expect(!ac_cache_enter(cache), 0))
         return false;
     bool kept =
-        ac_cache_owns(cache, block, address) &&
+        atomic_load_explicit(&block->address, memory_order_acquire) == address &&
+        atomic_load_explicit(&block->label, memory_order_relaxed) == cache->frees &&
         ac_fence_untouched_alone(
             cache->timeline, atomic_load_explicit(&block->ticket.epoch, memory_order_relaxed)) &&
         ac_cache_push(cache, block, false);

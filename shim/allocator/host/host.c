@@ -53,13 +53,15 @@ static void drop(ac_host_list_t *list, ac_host_block_t *block) {
 }
 
 static ac_host_block_t **bucket_of(ac_host_t *host, const ac_host_key_t *key, uint64_t size) {
-    uint64_t hash = size ^ (uintptr_t)key->owner ^ (uint64_t)key->node << 32;
+    uintptr_t owner = AC_FAILPOINT(pinned_owner_forgotten) ? 0 : (uintptr_t)key->owner;
+    uint64_t hash = size ^ owner ^ (uint64_t)key->node << 32;
     return &host->bucket[hash * 0x9e3779b97f4a7c15u >> 55];
 }
 _Static_assert(AC_HOST_BUCKETS == 1 << (64 - 55), "the hash is an index of the table");
 
 static bool matches(const ac_host_block_t *block, const ac_host_key_t *key, uint64_t size) {
-    return block->size == size && block->key.owner == key->owner &&
+    return block->size == size &&
+           (block->key.owner == key->owner || AC_FAILPOINT(pinned_owner_forgotten)) &&
            (block->key.kind == key->kind || AC_FAILPOINT(pinned_flags_forgotten)) &&
            block->key.node == key->node;
 }
@@ -142,7 +144,8 @@ static void drain(ac_host_t *host, uint64_t now) {
 
 /* Work that was submitted up to now may touch it. */
 static void wait_for_all(ac_host_t *host, ac_host_block_t *block, uint64_t now) {
-    block->place = ac_fence_target_all();
+    block->place =
+        AC_FAILPOINT(pinned_handout_awaited) ? block->handout : ac_fence_target_all();
     step(host, block, AC_HOST_WAITING, now);
     drain(host, now);
     if (block->state == AC_HOST_WAITING) /* page-locking costs more than an event */

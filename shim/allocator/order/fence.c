@@ -98,7 +98,7 @@ bool ac_timeline_open(ac_timeline_t *timeline, const ac_device_ops_t *ops, void 
         } else {
             ac_barrier_setup();
             ac_mutex_init(&timeline->lock, AC_RANK_TIMELINE);
-            pthread_cond_init(&timeline->single.named, NULL);
+            timeline->single.named = (ac_cond_t){0, 0};
         }
         give_credit(timeline, AC_FENCE_FIRST * AC_FENCE_BATCH_WEIGHT);
         timeline->ops = ops;

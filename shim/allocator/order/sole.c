@@ -155,7 +155,7 @@ static void synchronize(ac_timeline_t *timeline) {
 /* Under the lock. */
 static void named(ac_timeline_t *timeline) {
     if (atomic_fetch_sub(&timeline->single.naming, 1) == 1 && timeline->single.awaiting)
-        pthread_cond_broadcast(&timeline->single.named);
+        ac_cond_broadcast(&timeline->single.named);
 }
 
 /* Record a join event of the sole stream.  A thread that destroys that stream waits in the

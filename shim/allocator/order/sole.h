@@ -99,10 +99,11 @@
 #ifndef AC_SOLE_H
 #define AC_SOLE_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "lock.h"
 
 typedef struct ac_timeline ac_timeline_t;
 
@@ -134,7 +135,7 @@ typedef struct {
     bool waited;   /* a stream would have run beside this sole stream */
     _Atomic unsigned naming; /* threads that record a join event: they name the sole stream */
     unsigned awaiting;       /* threads that wait for them; under the lock */
-    pthread_cond_t named;    /* none any more */
+    ac_cond_t named;         /* none any more */
 } ac_sole_t;
 
 /* What a thread remembers of the streams that it made wait.  Forgetting costs one more wait. */

@@ -69,7 +69,7 @@ void ac_ordered_close(ac_arena_t *arena) {
     arena->ordered = NULL;
     ac_retired_close(arena);
     ac_record_memory_return(ordered, sizeof *ordered);
-    pthread_cond_broadcast(&arena->allocator->settled); /* for ac_arena_stream_gone */
+    ac_cond_broadcast(&arena->allocator->settled); /* for ac_arena_stream_gone */
 }
 
 static void pin(ac_ordered_t *ordered, unsigned slot) {
@@ -82,7 +82,7 @@ static void unpin(ac_allocator_t *allocator, ac_ordered_t *ordered, unsigned slo
     if (--ordered->pins[slot])
         return;
     ordered->pinned &= ~((uint64_t)1 << slot);
-    pthread_cond_broadcast(&allocator->settled);
+    ac_cond_broadcast(&allocator->settled);
 }
 
 static bool protects(const ac_arena_t *arena) {
@@ -100,8 +100,8 @@ ac_order_t *ac_ordered_order(const ac_arena_t *arena) {
 
 unsigned ac_ordered_slot_for(const ac_block_t *block, ac_stream_t stream) {
     ac_arena_t *arena = block->segment->arena;
-    if ((!arena->ordered && !ordered_of(arena)) || !protects(arena) ||
-        block->segment->tainted || ac_slab_is_slot(block))
+    if ((!arena->ordered && !ordered_of(arena)) || !protects(arena) || block->segment->tainted ||
+        ac_slab_is_slot(block))
         return AC_ORDER_NONE;
     unsigned slot = ac_ordered_slot(arena, stream);
     int pool = block->segment->pool;
@@ -119,8 +119,7 @@ void ac_ordered_handed_out(ac_block_t *block, unsigned mempool) {
     /* It is counted, and freed in an order: a cache that knows the stream may take it. */
     bool may = mempool == block->segment->arena->retired->mempool && ac_block_is_plain(block) &&
                !(block->segment->space->number & AC_OWNER_STREAM);
-    AC_BLOCK_SET(block, owner_arena,
-                 may ? block->segment->space->number | AC_OWNER_STREAM : 0);
+    AC_BLOCK_SET(block, owner_arena, may ? block->segment->space->number | AC_OWNER_STREAM : 0);
     allocator->counters->async_allocs++;
 }
 
@@ -219,8 +218,7 @@ bool ac_ordered_lane(ac_arena_t *arena, ac_stream_t stream, ac_ordered_lane_t *l
         .slot = slot,
         .base = ordered->order.base[slot],
         .position = &ordered->order.pos[slot],
-        .others = independent ? &nothing
-                              : &arena->retired->submitted[stream != AC_STREAM_LEGACY],
+        .others = independent ? &nothing : &arena->retired->submitted[stream != AC_STREAM_LEGACY],
         .item = independent ? 0 : ordered->order.item[slot] - 1};
     ordered->lanes[slot]++;
     ordered->laned |= bit;

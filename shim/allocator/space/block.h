@@ -71,11 +71,16 @@ struct ac_block {
     ac_block_t *prev, *next;               /* neighbours in the segment */
     ac_block_t *bin_prev, *bin_next;       /* see above */
     ac_segment_t *segment;
-    _Atomic ac_block_state_t state; /* a byte */
-    _Atomic uint8_t module;         /* allocated: number of the module that asked (stats.h) */
-    _Atomic uint16_t
-        owner_arena; /* number of the arena whose caches may take it when it is freed, with
-                        AC_OWNER_STREAM when it is freed in the order of a stream; 0: none */
+    union {
+        struct {
+            _Atomic uint8_t module;         /* allocated: of the module that asked (stats.h) */
+            _Atomic ac_block_state_t state; /* a byte */
+            _Atomic uint16_t
+                owner_arena; /* number of the arena whose caches may take it when it is freed, with
+                                AC_OWNER_STREAM when it is freed in the order of a stream; 0: none */
+        };
+        _Atomic uint32_t label; /* all three: a hit writes and compares them at once */
+    };
     uint8_t mempool; /* allocated: of the request that named a stream (mempool.h); 0: none did */
     bool oversize;   /* counted in oversize_allocations: the limit may change meanwhile */
     union {
@@ -95,6 +100,12 @@ struct ac_block {
 };
 _Static_assert(offsetof(ac_block_t, requested) == 64, "the first line holds what it is said to");
 _Static_assert(sizeof(ac_block_t) == 128, "two lines");
+
+static inline uint32_t ac_block_label(unsigned module, ac_block_state_t state,
+                                      uint16_t owner_arena) {
+    return module | (uint32_t)state << 8 | (uint32_t)owner_arena << 16;
+}
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "a label's parts lie in that order");
 
 /* Arenas with larger numbers keep no blocks in the order of a stream. */
 enum { AC_OWNER_STREAM = 0x8000 };
@@ -132,6 +143,15 @@ static inline void ac_block_set_state(ac_block_t *block, ac_block_state_t to) {
     ac_block_check_step(atomic_load_explicit(&block->state, memory_order_relaxed), to);
 #endif
     AC_BLOCK_SET(block, state, to);
+}
+
+/* The same with what else is in the label. */
+static inline void ac_block_set_label(ac_block_t *block, uint32_t label) {
+#ifdef AC_CHECKED
+    ac_block_check_step(atomic_load_explicit(&block->state, memory_order_relaxed),
+                        (ac_block_state_t)(label >> 8 & 0xff));
+#endif
+    AC_BLOCK_SET(block, label, label);
 }
 
 /* The caller, which holds the lock, takes the block out of the list that it is in. */
@@ -208,10 +228,9 @@ struct ac_segment {
     uint32_t held;      /* of them: held */
     uint32_t synced;    /* native: blocks that ask for SYNC_MEMOPS */
     uint8_t pool;       /* AC_POOL_SMALL or AC_POOL_LARGE */
-    uint8_t index; /* of the arena's: where its free blocks are; its pool, or AC_INDEX_MEDIUM */
-    bool oversize; /* counted in oversize_segments */
-    bool
-        tainted; /* shared outside, or guarded (guard_place.h): serves no other request, goes back when idle */
+    uint8_t index;   /* of the arena's: where its free blocks are; its pool, or AC_INDEX_... */
+    bool oversize;   /* counted in oversize_segments */
+    bool tainted;    /* shared outside, or guarded: serves no other request, goes back when idle */
     bool sealed;     /* native: its free memory serves no request (segment.c) */
     uint32_t taints; /* why: reasons that ac_block_taint was given and that still hold */
     /* The allocator's epoch when it became idle (give_back.c). */

@@ -1,15 +1,19 @@
 /* Free blocks by size: finding one (free_index.h). */
 #include "allocator/space/free_index.h"
 
-static ac_block_t *scan(ac_block_t *block, const ac_fit_t *fit, unsigned limit) {
+/* The smallest of the first `limit` blocks of a bin that have `from` bytes and less than `span`
+ * more. */
+static inline ac_block_t *scan(ac_block_t *block, uint64_t from, uint64_t span, uint64_t until,
+                               unsigned limit) {
     ac_block_t *best = NULL;
+    uint64_t least = span; /* beyond `from` */
     for (; block && limit; block = block->bin_next, limit--) {
-        if (block->size < fit->size || block->size < fit->least || block->size >= fit->below ||
-            (fit->until && block->ticket.place > fit->until))
+        uint64_t over = block->size - from; /* huge where it is smaller */
+        if (over >= least || (until && block->ticket.place > until))
             continue;
-        if (!best || block->size < best->size)
-            best = block;
-        if (best->size == fit->size)
+        best = block;
+        least = over;
+        if (!over)
             break;
     }
     return best;
@@ -31,14 +35,15 @@ static unsigned next_bin(const ac_free_index_t *index, unsigned bin) {
 ac_block_t *ac_free_index_find(const ac_free_index_t *index, const ac_fit_t *fit,
                                bool exhaustive) {
     uint64_t from = fit->size > fit->least ? fit->size : fit->least;
+    uint64_t span = fit->below > from ? fit->below - from : 0, until = fit->until;
     unsigned own = ac_free_index_bin(from);
     /* Bins above the own one fit by size; only `below`, `until` and the last bin, which holds
      * sizes without bound, can reject there. */
     for (unsigned bin = next_bin(index, own); bin < AC_BINS; bin = next_bin(index, bin + 1)) {
         unsigned limit = exhaustive || bin == AC_BINS - 1 ? UINT32_MAX
-                         : fit->until                     ? AC_BIN_SCAN_ORDERED
+                         : until                          ? AC_BIN_SCAN_ORDERED
                                                           : AC_BIN_SCAN;
-        ac_block_t *best = scan(index->bin[bin], fit, limit);
+        ac_block_t *best = scan(index->bin[bin], from, span, until, limit);
         if (best)
             return best;
     }

@@ -293,8 +293,10 @@ void ac_page_map_clear(uint64_t address) {
     uint64_t lines = load(&page->lines);
     line_t *line = first_in(lines) + line_of(key, log_in(lines));
     for (int i = 0; i < LINE_WORDS; i++)
-        if (has_key(load(&line->word[i]), key))
+        if (has_key(load(&line->word[i]), key)) {
             put(&line->word[i], 0);
+            break;
+        }
     put(&page->lines, lines - ((uint64_t)1 << POINTER_BITS));
 }
 

@@ -4,44 +4,13 @@
 #include "allocator/space/place.h"
 #include "allocator/supply/expand.h"
 #include "allocator/supply/medium.h"
+#include "allocator/supply/toll.h"
 #include "failpoint.h"
 
 enum { ROUNDS = 4 };
 
-/* What moving is taken to cost, in nanoseconds, against creating: published figures of one device
- * (see the simulated device's table). */
-enum {
-    UNMAP_NS = 26000,
-    UNMAP_PAGE_NS = 1000,
-    MAP_PAGE_NS = 1500,
-    ALLOW_NS = 36000,
-    ALLOW_PAGE_NS = 2000,
-    CREATE_LEAST_NS = 193000,
-    CREATE_NS = 100000,
-    CREATE_MIB_NS = 15000
-};
-
 static uint64_t round_up(uint64_t value, uint64_t unit) {
     return (value + unit - 1) / unit * unit;
-}
-
-/* Where pages are moved rather than created beyond it: as moving costs less than what it saves,
- * at most the share; and no more than the device was seen to have, nor than the limit. */
-static uint64_t budget(const ac_growth_t *growth) {
-    const ac_allocator_t *allocator = growth->ask->arena->allocator;
-    const ac_settings_t *settings = &allocator->settings;
-    uint64_t live = ac_supply_live(allocator, growth->ask->size);
-    uint64_t most = ac_budget(settings, AC_BUDGET_PAGES, live);
-    if (settings->page_budget == 0) {
-        uint64_t create_ns = CREATE_NS + CREATE_MIB_NS * (growth->page >> 20);
-        create_ns = create_ns > CREATE_LEAST_NS ? create_ns : CREATE_LEAST_NS;
-        uint64_t earned =
-            live + allocator->supply->expand.remap_ns / create_ns * growth->page / 4;
-        uint64_t floor = ac_budget_floor(settings, AC_BUDGET_PAGES);
-        earned = earned > floor ? earned : floor;
-        most = earned < most ? earned : most;
-    }
-    return ac_supply_bound(allocator, most);
 }
 
 /* --- ranges --- */
@@ -199,6 +168,30 @@ ac_block_t *ac_expand_oldest_hole(ac_arena_t *arena, const ac_hole_pick_t *pick,
     return oldest;
 }
 
+/* The hole that pages come out of for a request: the smallest that has so many, so that larger ones
+ * stay in one piece; where none has, the one that has the most. */
+static ac_block_t *best_hole(ac_arena_t *arena, const ac_hole_pick_t *pick, uint64_t pages,
+                             bool *starved) {
+    uint64_t wanted = pages * pick->span, most = 0, first, count;
+    ac_block_t *best = NULL;
+    if (atomic_load(&arena->timeline.broken))
+        return NULL;
+    for (ac_block_t *hole = arena->holes.last; hole; hole = hole->list_prev) {
+        uint64_t units = hole->size >> AC_PAGE_BITS;
+        if (best && (most == wanted ? hole->size >= best->size || units < wanted : units <= most))
+            continue;
+        if (!ac_range_tail(hole, pick->span, pick->pinned, pages, &first, &count))
+            continue;
+        if (hole->ticket.epoch > pick->reached) {
+            *starved = true;
+        } else if (!best || count > most || (count == most && hole->size < best->size)) {
+            best = hole;
+            most = count;
+        }
+    }
+    return best;
+}
+
 bool ac_expand_claim_run(ac_run_t *run, ac_block_t *hole, const ac_hole_pick_t *pick,
                          uint64_t most, ac_spares_t *spares) {
     *run = (ac_run_t){.range = hole->segment->range};
@@ -229,7 +222,9 @@ static uint64_t collect(ac_growth_t *growth, uint64_t pages) {
     }
     while (found < pages && growth->runs < AC_EXPAND_RUNS &&
            ac_spares_fill(&arena->allocator->store, &growth->spares, spares)) {
-        ac_block_t *hole = ac_expand_oldest_hole(arena, &pick, &starved);
+        ac_block_t *hole = ac_toll_is_costly(arena->allocator)
+                               ? best_hole(arena, &pick, pages - found, &starved)
+                               : ac_expand_oldest_hole(arena, &pick, &starved);
         if (!hole)
             break;
         ac_run_t *run = &growth->run[growth->runs];
@@ -344,7 +339,8 @@ static ac_status_t plan(ac_growth_t *growth) {
             return give_up(growth, AC_FAILED);
 
     uint64_t moved = 0, reserved = ac_supply_taken(allocator);
-    if (!ask->guard && (growth->force || reserved + place.missing > budget(growth)))
+    if (!ask->guard && (growth->force || reserved + place.missing >
+                                             ac_toll_budget(allocator, ask->size, growth->page)))
         moved = collect(growth, place.missing / growth->page) * growth->page;
     growth->partial = growth->runs == AC_EXPAND_RUNS && moved < place.missing;
     growth->create = growth->partial ? 0 : place.missing - moved;
@@ -531,17 +527,10 @@ static void account_all(ac_growth_t *growth) {
     counters->pages_moved += growth->pages_moved;
 }
 
-static void charge_remap(ac_growth_t *growth) {
-    if (growth->pages_moved)
-        growth->ask->arena->allocator->supply->expand.remap_ns +=
-            growth->runs * (uint64_t)UNMAP_NS + ALLOW_NS +
-            growth->pages_moved * (UNMAP_PAGE_NS + MAP_PAGE_NS + ALLOW_PAGE_NS);
-}
-
 /* What the device may be asked for was announced; it is now recorded or was not to be had. */
 static void finish(ac_growth_t *growth, uint64_t announced, ac_status_t status) {
     ac_allocator_t *allocator = growth->ask->arena->allocator;
-    charge_remap(growth);
+    ac_toll_charge(allocator, growth->runs, growth->pages_moved);
     if (status == AC_OOM)
         allocator->supply->ceiling = ac_supply_taken(allocator) - announced;
     else if (growth->created)
@@ -642,10 +631,12 @@ static ac_status_t grow(ac_growth_ask_t *ask) {
             status = give_up(&growth, AC_BUSY);
         else if (claimed)
             status = step(&growth);
-        bool dead = arena->dead;
+        bool dead = arena->dead, learned = allocator->supply->expand.toll.share;
         ac_unlock(&allocator->lock);
         if (dead)
             ac_expand_bury(arena);
+        if (learned)
+            ac_supply_watch();
         if (status == AC_NOT_OURS) {
             status = reserve_range(&growth);
             if (status != AC_OK)

@@ -2,15 +2,15 @@
  * place in its range that lacks the fewest pages gets them (range.h, place.c).
  *
  * Pages come, in this order,
- *   1. from the device, as long as what is reserved stays within the budget: least(1.10 H,
- *      H + w / 4), with H the high-water mark of allocated bytes and w the bytes that the device
- *      would have created in the time that moving pages has cost so far; or a fixed share of H;
- *   2. out of holes, the one freed first before the others: whole pages side by side from its
- * high end, with one unmapping.  Only where all work that was submitted before the last free in
- *      the hole has completed: taking a page away is no work of a stream, so no stream's order
- *      protects it.  Never pages that are pinned;
+ *   1. from the device, as long as what is reserved stays within the budget (toll.h), or a fixed
+ *      share of the high-water mark of allocated bytes;
+ *   2. out of holes: whole pages side by side from the high end of one, with one unmapping; of the
+ *      hole freed first, or, where pages move all the time, of the smallest that has enough.  Only
+ *      where all work that was submitted before the last free in the hole has completed: taking a
+ *      page away is no work of a stream, so no stream's order protects it.  Never pages that are
+ *      pinned;
  *   3. from the device beyond the budget; beyond the waiting limit (`wait_budget`) only after
- * waiting for holes that are not complete yet, where waiting cannot last for ever.
+ *      waiting for holes that are not complete yet, where waiting cannot last for ever.
  *
  * A step plans and claims under the lock, which leaves what it works on in no index and no list
  * that others look at; it asks the device without the lock; and it settles under the lock again,

@@ -2,6 +2,8 @@
  * stay (expand.h). */
 #include "allocator/supply/expand.h"
 
+#include "allocator/space/segment.h"
+
 /* --- giving back --- */
 
 /* Up to AC_EXPAND_RUNS runs of whole pages, as far as `bytes` go. */
@@ -113,6 +115,40 @@ uint64_t ac_expand_shrink(ac_arena_t *arena, const ac_shrink_t *shrink) {
         ac_unlock(&allocator->lock);
     }
     return ac_expand_give_back(arena, &pick, bytes, NULL);
+}
+
+/* --- leaving pages for native segments --- */
+
+_Atomic bool ac_expand_shared;
+
+/* Its free blocks are no longer where requests look. */
+static void set_aside(ac_segment_t *segment) {
+    uint8_t index = segment->index;
+    for (ac_block_t *block = segment->first; block; block = block->next) {
+        if (block->state != AC_BLOCK_FREE)
+            continue;
+        segment->index = index;
+        ac_segment_unlist(block);
+        segment->index = AC_INDEX_LEFT;
+        ac_segment_enlist(block);
+    }
+    segment->index = AC_INDEX_LEFT;
+}
+
+bool ac_expand_leave(ac_allocator_t *allocator) {
+    ac_settings_t *settings = &allocator->settings;
+    bool leaves =
+        settings->expandable_segments == AC_PAGES_AUTO && atomic_load(&ac_expand_shared);
+    if (!leaves)
+        return false;
+    settings->expandable_segments = AC_PAGES_OFF;
+    settings->exact = settings->frugal;
+    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
+        for (ac_segment_t *s = arena->segments; s; s = s->next)
+            if (s->range && !s->range->guard)
+                set_aside(s);
+    allocator->counters->left_pages++;
+    return true;
 }
 
 /* --- the end of a context --- */

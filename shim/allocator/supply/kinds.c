@@ -3,11 +3,14 @@
 
 #include "allocator/budget.h"
 #include "allocator/supply/guard.h"
+#include "allocator/supply/toll.h"
 
 uint64_t ac_supply_excess(ac_allocator_t *allocator) {
     ac_lock(&allocator->lock);
     uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;
     uint64_t budget = ac_budget(&allocator->settings, AC_BUDGET_IDLE, allocator->high_water);
+    uint64_t learned = ac_toll_kept(allocator, allocator->high_water);
+    budget = learned > budget ? learned : budget;
     ac_unlock(&allocator->lock);
     return reserved > budget ? reserved - budget : 0;
 }
@@ -64,10 +67,13 @@ static bool is_refused(const ac_growth_ask_t *ask, ac_status_t status) {
 ac_status_t ac_supply_grow(ac_growth_ask_t *ask) {
     ac_allocator_t *allocator = ask->arena->allocator;
     ac_lock(&allocator->lock);
+    bool left = ac_expand_leave(allocator);
     bool expandable = allocator->settings.expandable_segments;
     const ac_shrink_t pick = {.bytes = garbage(allocator, ac_supply_least(ask->pool, ask->size)),
                               .large = true};
     ac_unlock(&allocator->lock);
+    if (left)
+        ac_supply_owe(allocator);
     if (pick.bytes && ac_supply_may_shrink(allocator, ask->target))
         ac_supply_shrink(allocator, &pick);
     if (!expandable)

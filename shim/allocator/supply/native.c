@@ -141,13 +141,22 @@ ac_status_t ac_supply_adopt(ac_growth_ask_t *ask) {
     return status;
 }
 
+/* First pages that no request finds any more (ac_expand_leave). */
+static void shrink_by(ac_arena_t *arena, uint64_t bytes, bool left) {
+    uint64_t freed =
+        left ? ac_supply_pages.shrink(arena, &(ac_shrink_t){.bytes = bytes}) : 0;
+    if (freed < bytes)
+        ac_supply_native.shrink(arena, &(ac_shrink_t){.bytes = bytes - freed});
+}
+
 /* Beyond the budget, idle segments that are too small go first, where that waits for nothing; beyond
  * the waiting limit the work that keeps them is waited for, once.  The lock is given up meanwhile.
  * True: it was waited. */
 static bool make_room(const ac_growth_ask_t *ask, uint64_t excess, bool patient) {
     ac_arena_t *arena = ask->arena;
     ac_allocator_t *allocator = arena->allocator;
-    bool any = arena->idle.first, waited = false;
+    bool left = allocator->counters->left_pages && arena->holes.first;
+    bool any = arena->idle.first || left, waited = false;
     ac_unlock(&allocator->lock);
     bool may = ac_supply_may_shrink(allocator, ask->target);
     if (!may && any && patient) {
@@ -155,7 +164,7 @@ static bool make_room(const ac_growth_ask_t *ask, uint64_t excess, bool patient)
         may = waited && ac_supply_may_shrink(allocator, ask->target);
     }
     if (may)
-        ac_supply_native.shrink(arena, &(ac_shrink_t){.bytes = excess});
+        shrink_by(arena, excess, left);
     ac_lock(&allocator->lock);
     return waited;
 }

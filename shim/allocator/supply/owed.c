@@ -6,7 +6,7 @@
 void ac_supply_end_call(ac_allocator_t *allocator, bool changed) {
     allocator->calls--;
     allocator->changes += changed;
-    pthread_cond_broadcast(&allocator->settled);
+    ac_cond_broadcast(&allocator->settled);
 }
 
 uint64_t ac_supply_reached(ac_arena_t *arena) {
@@ -34,6 +34,11 @@ bool ac_supply_wait(const ac_growth_ask_t *ask) {
 _Atomic bool ac_trim_owed;
 void (*ac_trim_notify)(void);
 _Atomic uint64_t ac_given_back;
+
+void ac_supply_watch(void) {
+    if (!atomic_exchange(&ac_trim_owed, true) && ac_trim_notify)
+        ac_trim_notify();
+}
 
 void ac_supply_owe(ac_allocator_t *allocator) {
     if (atomic_exchange(&allocator->supply->owes, true))

@@ -13,6 +13,16 @@ bool ac_expand_able(ac_arena_t *arena);
 typedef enum { AC_REFUSED_NOTHING, AC_REFUSED_ADDRESSES, AC_REFUSED_PAGES } ac_refused_t;
 ac_refused_t ac_expand_refused(ac_allocator_t *allocator);
 
+/* Others get to know memory of the process by its address.  With expandable_segments:auto native
+ * segments serve from then on, for all devices: each allocator leaves its pages at its next growth,
+ * or by ac_expand_leave. */
+extern AC_HIDDEN _Atomic bool ac_expand_shared;
+
+/* Under the lock: if so, leave the pages.  What is free on them serves only requests that would fail
+ * else, and goes back to the device.  True: it did so just now; what threads keep is not of the
+ * settings then, and the free pages are owed. */
+bool ac_expand_leave(ac_allocator_t *allocator);
+
 /* The context of the arena, which was dropped, has gone: give back what is left of its ranges. */
 void ac_expand_bury(ac_arena_t *arena);
 

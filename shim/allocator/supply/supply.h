@@ -15,11 +15,19 @@
 #include "allocator/core_int.h"
 #include "allocator/supply/pages.h"
 
+/* What moving pages costs (toll.h). */
+typedef struct {
+    uint64_t spent_ns;          /* that it is taken to have cost so far */
+    uint64_t requests, seen_ns; /* of the program, and `spent_ns`, at the last look */
+    unsigned share;             /* percent of the high-water mark that were learned; 0: none */
+    unsigned costly, quiet;       /* windows in a row with many moves, and with hardly any */
+} ac_toll_t;
+
 /* Of an allocator whose arenas grow by pages (expand.h). */
 typedef struct {
     enum { AC_EXPAND_UNKNOWN, AC_EXPAND_ABLE, AC_EXPAND_UNABLE } able; /* what the device is */
     ac_range_support_t support;
-    uint64_t remap_ns; /* that moving pages is taken to have cost so far */
+    ac_toll_t toll;
     bool medium;       /* medium blocks have pages of their own */
     uint64_t looked;   /* reserved bytes at which it is looked next whether they need them */
     uint64_t peerings; /* how often ac_expand_allow was called */
@@ -108,6 +116,10 @@ uint64_t ac_supply_excess(ac_allocator_t *allocator);
 
 /* Memory is to go back as soon as that waits for nothing.  Takes no lock. */
 void ac_supply_owe(ac_allocator_t *allocator);
+
+/* Memory may be owed from now on without a call of ours: it is looked at again and again
+ * (ac_allocator_settle_debt).  Takes no lock. */
+void ac_supply_watch(void);
 
 /* Under the lock: one of `calls` ended; `changed`: others may find more now. */
 void ac_supply_end_call(ac_allocator_t *allocator, bool changed);

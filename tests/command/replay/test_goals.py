@@ -40,6 +40,23 @@ class Goals(frame.TraceTest):
         self.assert_most(figures, "ratio_second", 1.1, 1.13)
         self.assert_most(figures, "min_capacity_ratio", 1.07, 1.09)
 
+    def test_random_sizes(self):
+        """Sizes that never repeat: moves become rare, for some memory."""
+        figures = self.figures("rmm", PAGES, "--ops", "20000", work=("--repeat", "3"))
+        self.assert_most(figures, "ratio_second", 1.28, 1.31)
+        for figure in figures:
+            figure["steady"] = figure["driver_ms_per_1000_ops"]["steady"]
+        self.assert_most(figures, "steady", 2.3, 3)
+
+    def test_auto(self):
+        """A trace shares nothing: pages serve as with true."""
+        for kind in ("lora", "islands"):
+            path = self.generate(kind, "--ops", "20000")
+            figures = [self.replay(path, "--conf", "expandable_segments:" + mode)
+                       for mode in ("true", "auto")]
+            for key in ("peak_reserved", "ratio_second", "driver_calls", "driver_calls_steady"):
+                self.assertEqual(figures[0][key], figures[1][key], (kind, key))
+
     # ------------------------------------------------------------ work under way
 
     def test_frees_that_wait(self):

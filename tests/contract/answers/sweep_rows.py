@@ -34,6 +34,7 @@ KINDS = {
     "const CUmemAllocationProp *": "IN_PROP", "const CUmemAccessDesc *": "IN_ACCESS",
     "const CUmemPoolProps *": "IN_POOL",
     "CUmemPool_attribute": "NUMBER", "CUmemAllocationType": "NUMBER",
+    "CUmulticastGranularity_flags": "NUMBER",
     "CUkernelNodeAttrID": "NUMBER", "CUmemAccess_flags *": "OUT_INT",
     "CUmemPoolPtrExportData *": "OUT_BYTES", "CUipcEventHandle *": "OUT_BYTES",
     "CUipcEventHandle": "VALUE_IPC",

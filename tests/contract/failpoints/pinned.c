@@ -1,6 +1,8 @@
 /* Faults in keeping pinned memory. */
 #include "failpoints.h"
 
+#include <dlfcn.h>
+
 enum { BYTES = 1 << 20 };
 
 static CUdeviceptr take(unsigned flags) {
@@ -41,6 +43,53 @@ void failpoint_pinned_flags_forgotten(failpoint_run_t *t) {
     if (flags & CU_MEMHOSTALLOC_WRITECOMBINED)
         test_stop(TEST_WRONG, "memory with other flags");
     failpoint_new(t, t->stream[0]);
+}
+
+void failpoint_pinned_owner_forgotten(failpoint_run_t *t) {
+    int device = 0;
+    give(take(CU_MEMHOSTALLOC_PORTABLE));
+    failpoint_second_device(t);
+    t->memory = take(CU_MEMHOSTALLOC_PORTABLE);
+    MUST(cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, t->memory));
+    if (device != 1)
+        test_stop(TEST_WRONG, "memory of another context than the current one");
+    failpoint_new(t, t->stream[1]);
+}
+
+void failpoint_pinned_handout_awaited(failpoint_run_t *t) {
+    t->memory = take(CU_MEMHOSTALLOC_PORTABLE);
+    MUST(cuMemsetD8Async(t->memory, 0, BYTES, t->stream[0]));
+    MUST(cuCtxSynchronize()); /* what was submitted up to now is known to be over */
+    failpoint_old(t, t->stream[0]);
+    give(t->memory);
+    seek(t);
+    failpoint_new(t, t->stream[1]);
+}
+
+/* By the runtime's names, which the thread is served by without the runtime. */
+void failpoint_pinned_path_kept(failpoint_run_t *t) {
+    int (*host_alloc)(void **, size_t, unsigned), (*free_host)(void *), device = 0;
+    CUcontext first, second;
+    void *runtime = dlopen("libcudart.so", RTLD_NOW | RTLD_GLOBAL), *memory;
+    NEED(runtime);
+    *(void **)&host_alloc = dlsym(RTLD_DEFAULT, "cudaHostAlloc");
+    *(void **)&free_host = dlsym(RTLD_DEFAULT, "cudaFreeHost");
+    NEED(host_alloc && free_host);
+    MUST(cuCtxGetCurrent(&first));
+    failpoint_second_device(t);
+    MUST(cuCtxGetCurrent(&second));
+    MUST(cuCtxSetCurrent(first));
+    for (int i = 0; i < 2; i++) {
+        NEED(host_alloc(&memory, BYTES, CU_MEMHOSTALLOC_PORTABLE) == 0);
+        NEED(free_host(memory) == 0);
+    }
+    MUST(cuCtxSetCurrent(second));
+    NEED(host_alloc(&memory, BYTES, CU_MEMHOSTALLOC_PORTABLE) == 0);
+    t->memory = (CUdeviceptr)(uintptr_t)memory;
+    MUST(cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, t->memory));
+    if (device != 1)
+        test_stop(TEST_WRONG, "memory of another context than the current one");
+    failpoint_new(t, t->stream[1]);
 }
 
 void failpoint_pinned_capture_forgotten(failpoint_run_t *t) {

@@ -106,7 +106,10 @@ int main(int argc, char **argv) {
         const case_t *cases;
         const size_t *count;
     } tables[] = {
-        {serving, &serving_count}, {reasons, &reasons_count}, {sharing, &sharing_count}};
+        {serving, &serving_count},
+        {reasons, &reasons_count},
+        {sharing, &sharing_count},
+        {multicast, &multicast_count}};
     static const unsigned short sizes[] = {8};
     static const simcuda_access_t access = {0, -1, 64, 1};
     accel_status_t (*stats)(char **);

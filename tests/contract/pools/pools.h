@@ -19,8 +19,8 @@ typedef struct {
     void (*run)(void);
 } case_t;
 
-extern const case_t serving[], reasons[], sharing[];
-extern const size_t serving_count, reasons_count, sharing_count;
+extern const case_t serving[], reasons[], sharing[], multicast[];
+extern const size_t serving_count, reasons_count, sharing_count, multicast_count;
 
 extern bool served; /* the library is here */
 extern CUcontext context;

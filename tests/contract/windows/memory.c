@@ -161,6 +161,35 @@ void window_room_kept(void) {
     end_cached();
 }
 
+/* Of modules, as another process reads them. */
+static ac_modules_t before_change;
+
+static void read_modules(void) {
+    ac_cache_tally_modules(&tally, &before_change);
+}
+
+void window_asked_before_named(void) {
+    enum { FIRST = 1, SECOND = 2, BLOCKS = 3 };
+    uint64_t taken[BLOCKS];
+    begin_cached();
+    ac_cache_ask_for(cache, FIRST);
+    read_modules();
+    for (int i = 0; i < BLOCKS; i++)
+        taken[i] = take();
+    const ac_cache_flow_t *flow = &tally.side[0].flow;
+    uint64_t hits = flow->taken - before_change.allocs[AC_MODULE_UNKNOWN];
+    ck_assert_uint_gt(hits, 0);
+    before_change = (ac_modules_t){.allocs = {0}};
+    at_window("module_changes", read_modules);
+    ac_cache_ask_for(cache, SECOND);
+    ck_assert_uint_eq(before_change.allocs[FIRST], hits);
+    ck_assert_uint_eq(before_change.alloc_bytes[FIRST], hits * BYTES);
+    ck_assert_uint_eq(before_change.allocs[SECOND], 0);
+    for (int i = 0; i < BLOCKS; i++)
+        ck_assert_int_eq(ac_cache_free(cache, taken[i]), AC_OK);
+    end_cached();
+}
+
 static uint64_t block;
 
 static void another_thread_frees(void) {

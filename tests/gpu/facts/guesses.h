@@ -8,6 +8,7 @@
  * guess_work.c     launches, host functions, modules
  * guess_graph.c    captures, graphs with memory, virtual memory management
  * guess_ipc.c      memory and events shared between processes
+ * guess_multicast.c  multicast objects
  *
  * A probe says its answer in the words that the table uses; the same answer is always the same
  * text, without addresses and times. */

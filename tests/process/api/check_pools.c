@@ -103,7 +103,7 @@ START_TEST(a_pool) {
     ck_assert(is_of(a, pool));
     ck_assert_int_eq(accel_raw_delete(a), ACCEL_OK);
     ck_assert_int_eq(accel_raw_delete(e), ACCEL_OK);
-    ck_assert_int_eq(accel_raw_delete(e), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_raw_delete(e), ACCEL_ERROR_DOUBLE_FREE);
     ck_assert_int_eq(accel_raw_delete(c), ACCEL_OK);
     ck_assert_int_eq(accel_raw_delete(d), ACCEL_OK);
     ck_assert_int_eq(accel_raw_delete(f), ACCEL_OK);

@@ -9,6 +9,7 @@
 
 cuMemAlloc_v2_fn cuMemAlloc_v2;
 cuMemsetD32_v2_fn cuMemsetD32_v2;
+cuStreamSynchronize_fn cuStreamSynchronize;
 cuStreamWaitValue32_v2_fn cuStreamWaitValue32_v2;
 cuStreamWriteValue32_v2_fn cuStreamWriteValue32_v2;
 
@@ -18,6 +19,7 @@ static void hold(CUstream stream) {
     if (!flag)
         ck_assert_int_eq(cuMemAlloc_v2(&flag, 512), CUDA_SUCCESS);
     ck_assert_int_eq(cuMemsetD32_v2(flag, 0, 1), CUDA_SUCCESS);
+    ck_assert_int_eq(cuStreamSynchronize(NULL), CUDA_SUCCESS); /* before the stream looks */
     ck_assert_int_eq(cuStreamWaitValue32_v2(stream, flag, 1, 0), CUDA_SUCCESS);
 }
 static void let_go(CUstream stream) {

@@ -129,6 +129,70 @@ def as_torch(accelcache, changed):
     raises(accelcache.Error, accelcache.use_in_torch, "a PyTorch without set_record_stream_fn")
 
 
+# ---- stand-ins of the other frameworks, as far as the package calls them
+
+class Stream:
+    """CUDA's protocol for streams: the legacy default one."""
+
+    def __cuda_stream__(self):
+        return 0, 0
+
+
+def held(accelcache):
+    stats = accelcache.stats(0)  # {}: the device was not used
+    return stats["allocation"]["all"]["current"] if stats else 0
+
+
+def as_cupy(accelcache):
+    cupy, chosen = types.ModuleType("cupy"), []
+    cupy.cuda = types.SimpleNamespace(
+        UnownedMemory=lambda pointer, size, owner, device: (pointer, size, owner, device),
+        MemoryPointer=lambda memory, offset: memory, set_allocator=chosen.append)
+    sys.modules["cupy"] = cupy
+    accelcache.use_in_cupy()
+    before = held(accelcache)
+    pointer, size, owner, device = chosen[0](5000)
+    expect(pointer == owner.pointer and size == 5000 and device == 0, "CuPy's memory")
+    expect(held(accelcache) == before + 1, "CuPy is served")
+    del owner
+    expect(held(accelcache) == before, "CuPy's memory is freed with its owner")
+    expect(chosen[0](0)[0] == 0, "CuPy asks for nothing")
+    raises(MemoryError, lambda: chosen[0](1 << 40), "CuPy asks for too much")
+
+
+def as_rmm(accelcache):
+    rmm, chosen = types.ModuleType("rmm"), []
+    rmm.mr = types.SimpleNamespace(CallbackMemoryResource=lambda *functions: functions,
+                                   set_current_device_resource=chosen.append)
+    sys.modules["rmm"] = rmm
+    allocate, deallocate = accelcache.use_in_rmm()
+    expect(chosen == [(allocate, deallocate)], "RMM's resource")
+    before = held(accelcache)
+    pointer = allocate(5000, Stream())
+    expect(pointer and held(accelcache) == before + 1, "RMM is served")
+    deallocate(pointer, 5000, Stream())
+    expect(held(accelcache) == before, "RMM frees")
+    raises(MemoryError, lambda: allocate(1 << 40, Stream()), "RMM asks for too much")
+
+
+def as_cuda_core(accelcache):
+    core = types.ModuleType("cuda.core")
+    core.MemoryResource = object
+    core.Buffer = types.SimpleNamespace(from_handle=lambda *arguments, **named: (arguments, named))
+    core.Device = lambda number: device
+    device = types.SimpleNamespace(memory_resource=None)
+    sys.modules["cuda"], sys.modules["cuda.core"] = types.ModuleType("cuda"), core
+    resource, stream = accelcache.use_in_cuda_core(), Stream()
+    expect(device.memory_resource is resource and resource.device_id == 0, "cuda.core's resource")
+    before = held(accelcache)
+    (pointer, size, whose), named = resource.allocate(5000, stream=stream)
+    expect(whose is resource and size == 5000 and named == {"stream": stream}, "cuda.core's buffer")
+    expect(held(accelcache) == before + 1, "cuda.core is served")
+    resource.deallocate(pointer, size, stream=stream)
+    expect(held(accelcache) == before, "cuda.core frees")
+    raises(MemoryError, lambda: resource.allocate(1 << 40, stream=stream), "too much for cuda.core")
+
+
 def main(library, packages):
     if "AC_PACKAGE_CHILD" not in os.environ:
         environment = dict(os.environ, AC_PACKAGE_CHILD="1", PYTHONDONTWRITEBYTECODE="1")
@@ -147,6 +211,15 @@ def main(library, packages):
     expect(os.path.samefile(accelcache.library_path(), library), "library_path")
     plain(accelcache)
     as_torch(accelcache, stand_in())
+    accelcache.set_device(0)
+    accelcache.enable(False)
+    expect(not accelcache.is_enabled(), "disabled")
+    accelcache.enable()
+    expect(accelcache.is_enabled(), "enabled")
+    as_cupy(accelcache)
+    as_rmm(accelcache)
+    as_cuda_core(accelcache)
+    accelcache.check()
     return failed
 
 

@@ -193,7 +193,9 @@ static void give_back(void) {
             MUST(cuGraphExecDestroy(run.graph[i].exec));
     for (unsigned i = 0; i < BLOCKS; i++)
         if (run.memory[i].live)
-            MUST(cuMemFree_v2(run.memory[i].at));
+            MUST(run.model->block[i].pinned
+                     ? cuMemFreeHost((void *)(uintptr_t)run.memory[i].at)
+                     : cuMemFree_v2(run.memory[i].at));
     for (unsigned i = 0; i < POOLS; i++)
         if (run.model->pool[i].live)
             MUST(cuMemPoolDestroy(run.pool[i]));

@@ -186,7 +186,7 @@ static void take(gen_t *g) {
     } else {
         if (g->model->current[g->thread] != ctx && gen_chance(g, 30))
             gen_op(g, g->thread, OP_USE, (uint32_t)ctx, 0, 0, 0);
-        if (!gen_op(g, g->thread, OP_ALLOC, at, bytes, 0, 0))
+        if (!gen_op(g, g->thread, g->pins && at % 4 == 0 ? OP_PIN : OP_ALLOC, at, bytes, 0, 0))
             return;
         on = gen_stream(g, g->thread, g->model->block[at].ctx);
     }
@@ -230,7 +230,8 @@ static void give(gen_t *g) {
     if (at < 0)
         return;
     const block_t *b = &g->model->block[at];
-    if (gen_chance(g, b->async ? 85 : 10)) {
+    unsigned code = b->pinned ? OP_UNPIN : OP_FREE;
+    if (gen_chance(g, b->async ? 85 : 10) && !b->pinned) {
         int on = stream_for(g, (uint32_t)at, &thread);
         if (on < 0 || gen_op(g, thread, OP_FREEASYNC, (uint32_t)at, (uint32_t)on, 0, 0))
             return;
@@ -238,10 +239,10 @@ static void give(gen_t *g) {
         gen_op(g, thread, OP_FREEASYNC, (uint32_t)at, (uint32_t)on, 0, 0);
         return;
     }
-    if (gen_op(g, thread, OP_FREE, (uint32_t)at, 0, 0, 0))
+    if (gen_op(g, thread, code, (uint32_t)at, 0, 0, 0))
         return;
     gen_order_host(g, (uint32_t)at);
-    gen_op(g, thread, OP_FREE, (uint32_t)at, 0, 0, 0);
+    gen_op(g, thread, code, (uint32_t)at, 0, 0, 0);
 }
 
 static void kernel(gen_t *g) {

@@ -34,6 +34,7 @@ typedef struct {
     unsigned threads_stay; /* operations of a thread in a row, about */
     unsigned blocks_most, streams_most;
     unsigned async_percent, special_percent, programmatic_percent, order_percent, slow_percent;
+    bool pins; /* every fourth block is of pinned memory */
     bool pools_touched, finds; /* finds: no other way leads across contexts */
     unsigned sizes;
     uint32_t size[SIZES];

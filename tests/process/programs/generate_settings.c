@@ -19,9 +19,16 @@ __attribute__((format(printf, 2, 3))) static void add(char *text, const char *fo
 static void add_pages(const gen_t *g) {
     unsigned long seed = g->program->seed;
     if (seed % 3 == 2)
-        add(g->program->conf, "expandable_segments:true,page_size_mb:%u", seed % 2 ? 2 : 8);
+        add(g->program->conf, "expandable_segments:%s,page_size_mb:%u",
+            seed % 9 == 2 ? "auto" : "true", seed % 2 ? 2 : 8);
     if (seed % 12 == 2)
         add(g->program->conf, "page_budget:0.02");
+}
+
+static void add_pins(gen_t *g) {
+    g->pins = g->program->seed % 4 == 1;
+    if (g->pins)
+        add(g->program->conf, "pinned_cache:%s", g->program->seed % 3 ? "true" : "1M");
 }
 
 static bool draw_settings(gen_t *g) {
@@ -58,6 +65,7 @@ static bool draw_settings(gen_t *g) {
     if (gen_chance(g, 20))
         add(sim, "costs:published");
     add_pages(g);
+    add_pins(g);
     return limit || small;
 }
 

@@ -277,18 +277,42 @@ APPLY(ALLOC) {
     return true;
 }
 
+/* A capture is not beside it: the driver refuses such requests then. */
+APPLY(PIN) {
+    if (m->block[op->at[0]].live || !op->at[1] || capturing(m) || model_unsafe(m, op->thread))
+        return false;
+    block_t *b = block_begin(m, op->at[0], m->current[op->thread], op->at[1]);
+    b->pinned = b->plain = true;
+    return true;
+}
+
 static bool waited_for(const model_t *m, const block_t *b, point_t point) {
     return (m->loose && !b->plain) || m->chain[point.chain].device == m->context[b->ctx].device ||
            past_has(&m->host, point);
 }
 
+/* The driver's free waits for what still uses the block, but not on other devices. */
+static bool may_be_freed(const model_t *m, const op_t *op) {
+    const block_t *b = &m->block[op->at[0]];
+    bool may = b->live && b->local < 0 && !model_unsafe(m, op->thread) &&
+               waited_for(m, b, b->write);
+    for (unsigned i = 0; may && i < b->readers; i++)
+        may = waited_for(m, b, b->read[i]);
+    return may;
+}
+
+APPLY(UNPIN) {
+    block_t *b = &m->block[op->at[0]];
+    if (!b->pinned || !may_be_freed(m, op))
+        return false;
+    b->live = false;
+    return true;
+}
+
 APPLY(FREE) {
     block_t *b = &m->block[op->at[0]];
-    if (!b->live || b->local >= 0 || model_unsafe(m, op->thread) || !waited_for(m, b, b->write))
+    if (b->pinned || !may_be_freed(m, op))
         return false;
-    for (unsigned i = 0; i < b->readers; i++)
-        if (!waited_for(m, b, b->read[i]))
-            return false;
     if (b->async) {
         past_set(&m->item, &m->host);
         if (!use_ordered(m, (use_t){op->at[0], true}))
@@ -340,7 +364,7 @@ APPLY(FREEASYNC) {
     block_t *b = &m->block[op->at[0]];
     int lane = model_lane(m, op->thread, op->at[1]);
     use_t last = {op->at[0], true};
-    if (lane < 0 || !b->live ||
+    if (lane < 0 || !b->live || b->pinned ||
         (b->async ? !of_device(m, b, m->context[m->lane[lane].ctx].device)
                   : b->ctx != m->lane[lane].ctx) ||
         b->local != m->lane[lane].capture || !work(m, lane, ITEM_SILENT, &last, 1))
@@ -512,7 +536,7 @@ APPLY(COPYNOW) {
 
 static bool outside(const model_t *m, const op_t *op) {
     const block_t *b = &m->block[op->at[0]];
-    return b->live && b->local < 0 && !model_unsafe(m, op->thread);
+    return b->live && b->local < 0 && !b->pinned && !model_unsafe(m, op->thread);
 }
 
 APPLY(RANGE) {

@@ -73,6 +73,7 @@ typedef struct {
 
 typedef struct {
     bool live, async, plain; /* plain: taken during a capture, so perhaps the driver's own */
+    bool pinned;             /* memory of the host */
     int ctx, local;          /* local: the capture that it lives in, else -1 */
     int pool;                /* -1: none, or it is gone */
     unsigned devices;        /* of memory of a pool: a bit for each that reaches it */

@@ -11,9 +11,10 @@ static void began(const call_t *c, uint32_t at, CUdeviceptr address, uint32_t by
     memory->sync = 0;
     memory->id = 0;
     memory->pool = run.model->block[at].pool;
-    if (!run.first)
+    if (!run.first && !run.model->block[at].pinned)
         run.first = address;
-    run_note(address - run.first);
+    if (!run.model->block[at].pinned)
+        run_note(address - run.first);
     change(c, CHANGE_VALUE, at, at, 0);
 }
 
@@ -23,6 +24,20 @@ RUN(ALLOC) {
     if (!result)
         began(c, c->op->at[0], address, c->op->at[1]);
     return result;
+}
+
+/* Where host memory lies is another place in each process: its address is not noted. */
+RUN(PIN) {
+    void *memory;
+    CUresult result = cuMemHostAlloc(&memory, c->op->at[1], CU_MEMHOSTALLOC_PORTABLE);
+    if (!result)
+        began(c, c->op->at[0], (CUdeviceptr)(uintptr_t)memory, c->op->at[1]);
+    return result;
+}
+
+RUN(UNPIN) {
+    run.memory[c->op->at[0]].live = false;
+    return cuMemFreeHost((void *)(uintptr_t)run.memory[c->op->at[0]].at);
 }
 
 RUN(ALLOCASYNC) {

@@ -24,7 +24,7 @@ const char *op_operands(unsigned code) {
 }
 
 bool op_allocates(unsigned code) {
-    return code == OP_ALLOC || code == OP_ALLOCASYNC || code == OP_ALLOCFROM;
+    return code == OP_ALLOC || code == OP_ALLOCASYNC || code == OP_ALLOCFROM || code == OP_PIN;
 }
 
 void program_init(program_t *program) {

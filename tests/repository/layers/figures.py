@@ -43,7 +43,7 @@ ROW = re.compile(r'^\s*[A-Z][A-Z_0-9]*\(\s*"?(\w+)', re.M)
 STATE = re.compile(r"\bAC_BLOCK_(?:FREE|ALLOCATED|CACHED|RETIRED|UNUSED|TRANSIT|SLAB|UNMAPPED"
                    r"|MOVING)\b")
 LOCK = re.compile(r"\bpthread_(?:mutex|rwlock|spin)\w*|\bmtx_\w+")
-LOCKS = {"lock.h", "wait.h"}  # a rank goes with each; a condition's wait names the mutex
+LOCKS = {"lock.h"}  # a rank goes with each
 
 
 def read(root, tops):

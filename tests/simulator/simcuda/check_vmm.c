@@ -373,102 +373,9 @@ START_TEST(dma_buf_stand_in) {
 }
 END_TEST
 
-/* Teams of devices, as far as they are simulated: the order of the calls, and what stays alive. */
-START_TEST(multicast) {
-    CUmulticastObjectProp prop = {.numDevices = 2, .size = 4 * GRAIN, .handleTypes = 1};
-    CUmemGenericAllocationHandle object, memory = create(2 * GRAIN), again;
-    size_t granularity = 0;
-    int fd;
-    OK(cuMulticastGetGranularity(&granularity, &prop, 0));
-    ck_assert_uint_eq(granularity, GRAIN);
-    prop.size = GRAIN + 4096;
-    GIVES(cuMulticastCreate(&object, &prop), CUDA_ERROR_INVALID_VALUE);
-    prop.size = 4 * GRAIN;
-    OK(cuMulticastCreate(&object, &prop));
-    OK(cuMulticastAddDevice(object, 0));
-    GIVES(cuMulticastAddDevice(object, 0), CUDA_ERROR_INVALID_VALUE);
-    GIVES(cuMulticastAddDevice(object, 9), CUDA_ERROR_INVALID_DEVICE);
-    GIVES(cuMulticastBindMem(object, 0, memory, 0, GRAIN, 0), CUDA_ERROR_ILLEGAL_STATE);
-    OK(cuMulticastAddDevice(object, 1));
-    GIVES(cuMulticastBindMem(object, 4 * GRAIN, memory, 0, GRAIN, 0), CUDA_ERROR_INVALID_VALUE);
-    GIVES(cuMulticastBindMem(object, 0, memory, GRAIN, 2 * GRAIN, 0), CUDA_ERROR_INVALID_VALUE);
-    GIVES(cuMulticastBindMem(object, 0, memory, 0, 4096, 0), CUDA_ERROR_INVALID_VALUE);
-    OK(cuMulticastBindMem(object, 0, memory, 0, 2 * GRAIN, 0));
-    GIVES(cuMulticastBindMem(object, GRAIN, memory, 0, GRAIN, 0), CUDA_ERROR_INVALID_VALUE);
-    OK(cuMemRelease(memory)); /* the object keeps it */
-    ck_assert_uint_eq(simcuda_used_memory(0), 2 * GRAIN);
-    GIVES(cuMulticastUnbind(object, 1, 0, 2 * GRAIN), CUDA_ERROR_INVALID_VALUE);
-    GIVES(cuMulticastUnbind(object, 0, 0, GRAIN), CUDA_ERROR_INVALID_VALUE);
-    OK(cuMulticastUnbind(object, 0, 0, 2 * GRAIN));
-    ck_assert_uint_eq(simcuda_used_memory(0), 0);
-
-    CUdeviceptr plain, p = mapped(again = create(GRAIN), GRAIN);
-    OK(cuMemAlloc_v2(&plain, 4 * GRAIN));
-    GIVES(cuMulticastBindAddr(object, 0, plain, GRAIN, 0), CUDA_ERROR_INVALID_VALUE);
-    GIVES(cuMulticastBindAddr(object, 0, p, 2 * GRAIN, 0), CUDA_ERROR_INVALID_VALUE);
-    OK(cuMulticastBindAddr(object, 3 * GRAIN, p, GRAIN, 0));
-    OK(cuMemUnmap(p, GRAIN));
-    OK(cuMemRelease(again));
-    ck_assert_uint_eq(simcuda_live("physical"), 1);
-    GIVES(cuMemMap(p, GRAIN, 0, object, 0), CUDA_ERROR_NOT_SUPPORTED);
-    GIVES(cuMemExportToShareableHandle(&fd, object, 2, 0), CUDA_ERROR_INVALID_VALUE);
-    GIVES(cuMemExportToShareableHandle(&fd, object, 1, 1), CUDA_ERROR_INVALID_VALUE);
-    OK(cuMemRelease(object));
-    ck_assert_uint_eq(simcuda_live("physical"), 0);
-    ck_assert_uint_eq(simcuda_live("multicasts"), 0);
-    GIVES(cuMulticastAddDevice(object, 1), CUDA_ERROR_INVALID_VALUE);
-}
-END_TEST
-
-/* The other process brings the second device. */
-START_TEST(team_side) {
-    CUmemGenericAllocationHandle object, memory = create(2 * GRAIN);
-    int fd;
-    OK(cuMemImportFromShareableHandle(&object, (void *)(intptr_t)PASSED_FD,
-                                      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
-    GIVES(cuMulticastAddDevice(object, 0), CUDA_ERROR_INVALID_VALUE);
-    GIVES(cuMulticastBindMem(object, 0, memory, 0, GRAIN, 0), CUDA_ERROR_ILLEGAL_STATE);
-    OK(cuMulticastAddDevice(object, 1));
-    GIVES(cuMulticastBindMem(object, 4 * GRAIN, memory, 0, GRAIN, 0), CUDA_ERROR_INVALID_VALUE);
-    OK(cuMulticastBindMem(object, 0, memory, 0, GRAIN, 0));
-    OK(cuMemExportToShareableHandle(&fd, object, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-    close(fd);
-    OK(cuMemRelease(object));
-    ck_assert_uint_eq(simcuda_live("multicasts"), 0);
-}
-END_TEST
-
-START_TEST(multicast_between_processes) {
-    CUmulticastObjectProp prop = {.numDevices = 2, .size = 4 * GRAIN, .handleTypes = 1}, plain;
-    CUmemGenericAllocationHandle object, closed, memory = create(GRAIN);
-    int fd, status = -1;
-    pid_t child;
-    char *arguments[] = {(char[]){"check_vmm"}, (char[]){"team"}, NULL};
-    OK(cuMulticastCreate(&object, &prop));
-    OK(cuMulticastAddDevice(object, 0));
-    OK(cuMemExportToShareableHandle(&fd, object, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-    ck_assert_int_eq(dup2(fd, PASSED_FD), PASSED_FD);
-    GIVES(cuMulticastBindMem(object, 0, memory, 0, GRAIN, 0), CUDA_ERROR_ILLEGAL_STATE);
-    ck_assert_int_eq(posix_spawn(&child, "/proc/self/exe", NULL, NULL, arguments, environ), 0);
-    ck_assert_int_eq(waitpid(child, &status, 0), child);
-    ck_assert_int_eq(status, 0);
-    GIVES(cuMulticastAddDevice(object, 1), CUDA_ERROR_INVALID_VALUE); /* the other's */
-    OK(cuMulticastBindMem(object, 0, memory, 0, GRAIN, 0));
-    OK(cuMemRelease(object));
-    plain = prop;
-    plain.handleTypes = 0;
-    OK(cuMulticastCreate(&closed, &plain));
-    GIVES(cuMemExportToShareableHandle(&fd, closed, 1, 0), CUDA_ERROR_INVALID_VALUE);
-    OK(cuMemRelease(closed));
-    ck_assert_uint_eq(simcuda_live("multicasts"), 0);
-}
-END_TEST
-
 int main(int argc, char **argv) {
     if (argc > 1 && !strcmp(argv[1], "import"))
         return extra_part(import_side);
-    if (argc > 1 && !strcmp(argv[1], "team"))
-        return extra_part(team_side);
     TCase *t;
     Suite *suite = extra_suite("virtual memory", &t);
     tcase_add_test(t, life_of_memory);
@@ -485,7 +392,5 @@ int main(int argc, char **argv) {
     tcase_add_test(t, sharing_in_one_process);
     tcase_add_test(t, sharing_between_processes);
     tcase_add_test(t, dma_buf_stand_in);
-    tcase_add_test(t, multicast);
-    tcase_add_test(t, multicast_between_processes);
     return run_suite(suite);
 }

@@ -140,7 +140,7 @@ static ac_cache_t *cache; /* NULL: none */
 
 static ac_status_t take(ac_arena_t *arena, uint64_t bytes, uint64_t *address) {
     if (cache)
-        return ac_cache_take(cache, &cache->module, bytes, address, ac_fence_handout_alone)
+        return ac_cache_take(cache, bytes, address, ac_fence_handout_alone)
                    ? AC_OK
                    : ac_cache_alloc(cache, bytes, false, address);
     return ac_arena_alloc(arena, bytes, false, address);

@@ -1,0 +1,92 @@
+/* The price of moving pages (toll.h). */
+#include "allocator/supply/toll.h"
+
+#include "allocator/budget.h"
+
+/* What moving is taken to cost, in nanoseconds, against creating: published figures of one device
+ * (see the simulated device's table). */
+enum {
+    UNMAP_NS = 26000,
+    UNMAP_PAGE_NS = 1000,
+    MAP_PAGE_NS = 1500,
+    ALLOW_NS = 36000,
+    ALLOW_PAGE_NS = 2000,
+    CREATE_LEAST_NS = 193000,
+    CREATE_NS = 100000,
+    CREATE_MIB_NS = 15000
+};
+
+/* A window in requests; what moving may cost for each of them, in nanoseconds, before that is much,
+ * and what is next to nothing; after how many costly windows in a row the budget rises with each of
+ * them, by how many percent of the high-water mark, and after how many quiet ones it falls by one.
+ * A program that begins, or changes, is costly for a while only.  A step down is small and late, so
+ * that the first moves after it stop the fall. */
+enum { WINDOW = 512, MUCH_NS = 4000, LITTLE_NS = 400, COSTLY = 8, RISE = 2, QUIET = 8 };
+
+static uint64_t percent(uint64_t bytes, unsigned share) {
+    return bytes / 100 * share;
+}
+
+static void look(ac_allocator_t *allocator) {
+    ac_toll_t *toll = &allocator->supply->expand.toll;
+    uint64_t requests = (uint64_t)allocator->stats->allocation[AC_POOL_ALL].allocated;
+    uint64_t count = requests - toll->requests;
+    if (requests < toll->requests) /* the program reset the statistics */
+        count = WINDOW;
+    else if (count < WINDOW)
+        return;
+    uint64_t cost = (toll->spent_ns - toll->seen_ns) / count;
+    unsigned windows = count / WINDOW > AC_TOLL_MOST * QUIET ? AC_TOLL_MOST * QUIET
+                                                             : (unsigned)(count / WINDOW);
+    toll->requests = requests;
+    toll->seen_ns = toll->spent_ns;
+    toll->quiet = cost < LITTLE_NS ? toll->quiet + windows : 0;
+    toll->costly = cost > MUCH_NS ? toll->costly + windows : 0;
+    if (toll->costly >= COSTLY) {
+        unsigned least = (unsigned)(100 * AC_SHARE_PAGES);
+        toll->share = (toll->share > least ? toll->share : least) + RISE;
+        toll->share = toll->share < AC_TOLL_MOST ? toll->share : AC_TOLL_MOST;
+    }
+    for (; toll->share && toll->quiet >= QUIET; toll->quiet -= QUIET)
+        toll->share--;
+}
+
+unsigned ac_toll_look(ac_allocator_t *allocator) {
+    const ac_toll_t *toll = &allocator->supply->expand.toll;
+    unsigned before = toll->share;
+    if (before)
+        look(allocator);
+    return before > toll->share ? before - toll->share : 0;
+}
+
+uint64_t ac_toll_kept(const ac_allocator_t *allocator, uint64_t live) {
+    unsigned share = allocator->supply->expand.toll.share;
+    return share ? live + percent(live, share) : 0;
+}
+
+/* Moving costs no more than what it saves, and at most the share. */
+uint64_t ac_toll_budget(ac_allocator_t *allocator, uint64_t size, uint64_t page) {
+    const ac_settings_t *settings = &allocator->settings;
+    const ac_toll_t *toll = &allocator->supply->expand.toll;
+    uint64_t live = ac_supply_live(allocator, size);
+    uint64_t most = ac_budget(settings, AC_BUDGET_PAGES, live);
+    if (settings->page_budget == 0) {
+        uint64_t create_ns = CREATE_NS + CREATE_MIB_NS * (page >> 20);
+        create_ns = create_ns > CREATE_LEAST_NS ? create_ns : CREATE_LEAST_NS;
+        uint64_t earned = live + toll->spent_ns / create_ns * page / 4;
+        uint64_t floor = ac_budget_floor(settings, AC_BUDGET_PAGES);
+        earned = earned > floor ? earned : floor;
+        most = earned < most ? earned : most;
+        look(allocator);
+        uint64_t learned = ac_toll_kept(allocator, live);
+        most = learned > most ? learned : most;
+    }
+    return ac_supply_bound(allocator, most);
+}
+
+void ac_toll_charge(ac_allocator_t *allocator, uint64_t runs, uint64_t pages) {
+    if (pages)
+        allocator->supply->expand.toll.spent_ns +=
+            runs * (uint64_t)UNMAP_NS + ALLOW_NS +
+            pages * (UNMAP_PAGE_NS + MAP_PAGE_NS + ALLOW_PAGE_NS);
+}

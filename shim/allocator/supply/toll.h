@@ -1,0 +1,38 @@
+/* What moving pages costs, and how much memory that is worth: the budget beyond which pages are
+ * moved rather than created (`page_budget`).
+ *
+ * By itself it is least(1.10 H, H + w / 4), with H the high-water mark of allocated bytes and w the
+ * bytes that the device would have created in the time that moving has cost so far.  A program
+ * whose sizes never repeat moves pages within it for ever.  So what moving costs for each request
+ * is looked at over windows of requests: where it is much, again and again, the budget rises by a
+ * share of H, up to AC_TOLL_MOST; where it is next to nothing for many windows it falls again, and
+ * what is beyond it goes back.  Between the two it stays as it is.
+ *
+ * All under the allocator's lock. */
+#ifndef AC_TOLL_H
+#define AC_TOLL_H
+
+#include "allocator/supply/supply.h"
+
+/* In percent of H. */
+enum { AC_TOLL_MOST = 30 };
+
+/* Bytes beyond which a request of `size` moves pages of `page` bytes. */
+uint64_t ac_toll_budget(ac_allocator_t *allocator, uint64_t size, uint64_t page);
+
+/* So many pages were moved, out of `runs` places. */
+void ac_toll_charge(ac_allocator_t *allocator, uint64_t runs, uint64_t pages);
+
+/* The program moves pages all the time, or has done: holes are worth keeping in one piece. */
+static inline bool ac_toll_is_costly(const ac_allocator_t *allocator) {
+    return allocator->supply->expand.toll.costly || allocator->supply->expand.toll.share;
+}
+
+/* Bytes that may stay reserved for so many `live` ones; 0: as much as for any program. */
+uint64_t ac_toll_kept(const ac_allocator_t *allocator, uint64_t live);
+
+/* Look at the requests since the last look, as far as the statistics have them.  Returns by how much
+ * less of the high-water mark may stay reserved, in percent: memory is owed, then. */
+unsigned ac_toll_look(ac_allocator_t *allocator);
+
+#endif

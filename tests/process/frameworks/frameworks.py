@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""Frameworks under the library, on the simulated device, with their own caches and with ours.
+
+usage: frameworks.py NAME...      of FRAMEWORKS; exit status 77 where one is not installed (`install`)
+       frameworks.py --table      what each was served, as Markdown
+
+The environment names what was built: AC_LIBRARY, AC_SIM_DIR, AC_STANDINS (the folder of what PyTorch wants
+beside these), AC_FRAMEWORKS (the folder of `install`), PYTHONPATH (the package).
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+FOLDER = os.environ["AC_FRAMEWORKS"]
+SKIPPED = 77
+LIMIT = 240  # seconds
+
+
+class Case:
+    """One way to use a framework.  want: what its figures have to be, by name."""
+
+    def __init__(self, name, title, want, environment=None):
+        self.name, self.title, self.want = name, title, want
+        self.environment = environment or {}
+
+
+def exactly(row):
+    """All is served, rounded at most, and nothing stays."""
+    return row["served"] == row["asked"] <= row["counted"] < row["asked"] + 4 * 4096 and \
+        not row["unseen"] and not row["left"]
+
+
+def in_segments(row):
+    """The framework caches above: it asks for more than it was asked for, in segments."""
+    return row["asked"] <= row["served"] and row["asked"] <= row["counted"] and not row["unseen"]
+
+
+def given_back(row):
+    return in_segments(row) and not row["left"]
+
+
+def unseen(row):
+    return not row["served"] and not row["counted"] and row["unseen"] >= row["asked"]
+
+
+TORCH = [
+    Case("torch", "PyTorch's cache", given_back),
+    Case("torch", "PyTorch, `backend:cudaMallocAsync`", given_back,
+         {"PYTORCH_ALLOC_CONF": "backend:cudaMallocAsync"}),
+    Case("torch", "PyTorch, `PYTORCH_NO_CUDA_MEMORY_CACHING=1`", exactly,
+         {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}),
+    Case("torch", "PyTorch, `expandable_segments:True`", unseen,
+         {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}),
+    Case("torch-adapter", "PyTorch, `use_in_torch`", exactly),
+    Case("torch-pool", "PyTorch, `use_mem_pool`", in_segments),
+]
+# name: (what is to be installed, in which environment, cases)
+FRAMEWORKS = {
+    "torch": ("torch", "torch", TORCH),
+    "cupy": ("cupy", "", [Case("cupy-adapter", "CuPy, `use_in_cupy`", exactly)]),
+    "rmm": ("rmm", "", [Case("rmm-adapter", "RMM, `use_in_rmm`", exactly)]),
+    "numba": ("numba_cuda", "", [Case("numba", "numba-cuda", exactly),
+                                 Case("numba-adapter", "numba-cuda, `use_in_numba`", exactly)]),
+    "cuda-core": ("cuda.core", "", [
+        Case("cuda-core", "cuda.core's device resource", exactly),
+        Case("cuda-core-virtual", "cuda.core's `VirtualMemoryResource`", unseen),
+        Case("cuda-core-adapter", "cuda.core, `use_in_cuda_core`", exactly)]),
+}
+
+
+def python(folder):
+    return os.path.join(FOLDER, folder, "bin", "python")
+
+
+def missing(module, folder):
+    """Whether the framework is not there, without importing it."""
+    if not os.path.exists(python(folder)):
+        return True
+    ask = f"import importlib.util as u, sys; sys.exit(u.find_spec({module!r}) is None)"
+    return subprocess.run([python(folder), "-c", ask], check=False).returncode != 0
+
+
+def run(case, folder):
+    """The figures of a case, or a text that says what is wrong."""
+    sim = os.environ["AC_SIM_DIR"]
+    preload = [os.environ["AC_LIBRARY"]]
+    if folder == "torch":  # its libraries have the runtime beside them, and would find NVIDIA's
+        preload += [os.path.join(sim, "libcudart.so.13"),
+                    os.path.join(os.environ["AC_STANDINS"], "libcudart_more.so")]
+    with tempfile.TemporaryDirectory(prefix="accelcache-framework-") as live:
+        environment = {name: value for name, value in os.environ.items()
+                       if not name.startswith(("ACCEL_", "LD_", "CUDA_", "PYTORCH_", "NUMBA_"))}
+        environment.update(LD_PRELOAD=":".join(preload), ACCEL_LIVE_DIR=live,
+                           LD_LIBRARY_PATH=":".join([sim, os.environ["AC_STANDINS"]]),
+                           ACCEL_ALLOC_CONF="dump:none", ACCEL_SIM="log:none",
+                           PYTHONDONTWRITEBYTECODE="1", **case.environment)
+        try:
+            done = subprocess.run([python(folder), os.path.join(HERE, "use.py"), case.name],
+                                  env=environment, cwd=live, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True, timeout=LIMIT, check=False)
+        except subprocess.TimeoutExpired:
+            return "hung"
+    if done.returncode == SKIPPED:
+        print(f"skipped: {done.stdout.strip()}")
+        sys.exit(SKIPPED)
+    if done.returncode:
+        return f"status {done.returncode}\n{done.stderr}"
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def check(name):
+    module, folder, cases = FRAMEWORKS[name]
+    if missing(module, folder):
+        print(f"skipped: {module} is not installed (tests/process/frameworks/install)")
+        sys.exit(SKIPPED)
+    faults = []
+    for case in cases:
+        row = run(case, folder)
+        print(f"{case.title}: {row}")
+        if isinstance(row, str) or not case.want(row):
+            faults.append(f"{case.title}: not as by {case.want.__name__}: {row}")
+    return faults
+
+
+def table():
+    print("| framework | served | counted | unseen |\n|---|---|---|---|")
+    for module, folder, cases in FRAMEWORKS.values():
+        for case in cases:
+            row = "not installed" if missing(module, folder) else run(case, folder)
+            if isinstance(row, str):
+                print(f"| {case.title} | {row} | | |")
+                continue
+            print(f"| {case.title} | " + " | ".join(
+                f"{row[name]:,}" for name in ("served", "counted", "unseen")) + " |")
+    return 0
+
+
+def main(arguments):
+    if arguments == ["--table"]:
+        return table()
+    faults = [fault for name in arguments for fault in check(name)]
+    print("\n".join(faults))
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

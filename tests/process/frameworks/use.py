@@ -1,0 +1,222 @@
+"""Arrays of one framework, in a process under the library: what it was asked for, and what it saw.
+
+usage: use.py CASE      a name of CASES; prints a line of JSON:
+    asked     bytes that the program asked the framework for
+    served    bytes that the framework asked the library for
+    counted   bytes that the library counts as held, after rounding
+    unseen    bytes that the device has less, and the library does not count
+    left      bytes that are counted when all arrays have gone
+"""
+import gc
+import json
+import sys
+
+import accelcache
+
+SIZES = (1000, 100_000, 3 << 20, 50 << 20)
+
+
+class Skip(Exception):
+    """What the framework needs is not here."""
+
+
+def figures():
+    accelcache.empty_cache()  # else what is free includes idle segments
+    stats = accelcache.stats(0)
+    free, total = accelcache.memory_info(0)
+    return {"served": stats["requested_bytes"]["all"]["allocated"],
+            "counted": stats["allocated_bytes"]["all"]["current"],
+            "unseen": total - free - stats["reserved_bytes"]["all"]["current"]}
+
+
+def expect(condition, what):
+    if not condition:
+        sys.exit(f"wrong: {what}")
+
+
+def raises(kind, call, what):
+    try:
+        call()
+    except kind:
+        return
+    sys.exit(f"no error: {what}")
+
+
+def measure(make, finish=lambda: None):
+    """make(size): an object that holds so many bytes of the device."""
+    first = make(512)  # what is loaded and taken with the first use counts nowhere
+    accelcache.synchronize(0)
+    before = figures()
+    held = [make(size) for size in SIZES]
+    accelcache.synchronize(0)
+    there = figures()
+    del held
+    gc.collect()
+    finish()
+    accelcache.synchronize(0)
+    print(json.dumps({"asked": sum(SIZES),
+                      **{name: there[name] - before[name] for name in there},
+                      "left": figures()["counted"] - before["counted"]}))
+    del first
+    accelcache.check()
+
+
+# ---- PyTorch
+
+def torch_module():
+    try:
+        import torch
+    except ImportError as error:  # a version that wants more than the stand-in of the runtime has
+        raise Skip(str(error)) from error
+    return torch
+
+
+def torch_arrays():
+    torch = torch_module()
+    measure(lambda size: torch.empty(size, dtype=torch.uint8, device="cuda"),
+            torch.cuda.empty_cache)
+
+
+def torch_adapter():
+    torch = torch_module()
+    accelcache.use_in_torch()
+    torch_arrays()
+
+    def empty(size):
+        return torch.empty(size, dtype=torch.uint8, device="cuda")
+    raises(RuntimeError, lambda: empty(1 << 45), "more than the device has")
+    data = torch.arange(5000)
+    there = empty(40000)
+    there.view(torch.int64).copy_(data)
+    expect(torch.equal(there.view(torch.int64).cpu(), data), "bytes")
+    # Named by PyTorch for a stream that works with it: it serves the next request once that is done.
+    stream = torch.cuda.Stream()
+    there.record_stream(stream)
+    del there
+    torch.cuda.empty_cache()
+    # A graph's memory is a pool's: PyTorch's filter says which streams' requests go there.
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kept = empty(3 << 20)
+        kept.zero_()
+    pools = {tuple(segment["segment_pool_id"]) for segment in accelcache.snapshot()["segments"]}
+    expect(len(pools) == 2 and (0, 0) in pools, f"pools {pools}")
+    other = empty(3 << 20)
+    graph.replay()
+    torch.cuda.synchronize()
+    del kept, other, graph
+    gc.collect()
+    accelcache.check()
+
+
+def torch_pool():
+    torch = torch_module()
+    pool = accelcache.MemPool()
+
+    def make(size):
+        with accelcache.use_mem_pool(pool):
+            return torch.empty(size, dtype=torch.uint8, device="cuda")
+    measure(make)
+
+
+# ---- the others
+
+def cupy_adapter():
+    import cupy
+    accelcache.use_in_cupy()
+    measure(lambda size: cupy.ndarray((size,), dtype=cupy.uint8))
+    raises(MemoryError, lambda: cupy.ndarray((1 << 45,), dtype=cupy.uint8), "too much")
+    expect(cupy.ndarray((0,), dtype=cupy.uint8).nbytes == 0, "nothing")
+
+
+def rmm_module():
+    """RMM asks its own copy of the CUDA runtime which device is current; the simulated one does not load
+    it, so that the answer is given here."""
+    import rmm
+    from rmm._cuda import gpu
+
+    class Runtime:
+        def __getattr__(self, name):
+            return getattr(real, name)
+
+        def cudaGetDevice(self):
+            return real.cudaError_t.cudaSuccess, 0
+    real, gpu.runtime = gpu.runtime, Runtime()
+    accelcache.set_device(0)
+    return rmm
+
+
+def rmm_adapter():
+    rmm = rmm_module()
+    accelcache.use_in_rmm()
+    measure(lambda size: rmm.DeviceBuffer(size=size))
+    raises(MemoryError, lambda: rmm.DeviceBuffer(size=1 << 45), "too much")
+
+
+def numba_arrays():
+    import numpy
+    from numba import cuda
+    measure(lambda size: cuda.device_array(size, dtype=numpy.uint8),
+            lambda: cuda.current_context().memory_manager.deallocations.clear())
+
+
+def numba_adapter():
+    import numpy
+    from numba import cuda
+    accelcache.use_in_numba()
+    numba_arrays()
+    data = numpy.arange(1000)
+    there = cuda.to_device(data)
+    expect((there.copy_to_host() == data).all(), "bytes")
+    expect(cuda.current_context().get_memory_info() == accelcache.memory_info(0), "memory_info")
+    handle = there.get_ipc_handle()
+    expect(handle._ipc_handle.size == data.nbytes and handle._ipc_handle.offset == 0, "handle")
+    raises(MemoryError, lambda: cuda.device_array(1 << 45, dtype=numpy.uint8), "too much")
+    del there, handle
+    cuda.close()  # gives up what the context holds
+
+
+def cuda_core_buffers(resource):
+    from cuda.core import Device
+    device = Device(0)
+    device.set_current()
+    stream = device.create_stream()
+    if isinstance(resource, type):
+        resource = resource(device)
+    resource = resource or device.memory_resource
+    measure(lambda size: resource.allocate(size, stream=stream))
+
+
+def cuda_core_adapter():
+    from cuda.core import Device
+    Device(0).set_current()
+    resource = accelcache.use_in_cuda_core()
+    expect(Device(0).memory_resource is resource, "the device's resource")
+    cuda_core_buffers(None)
+    stream = Device(0).create_stream()
+    raises(MemoryError, lambda: resource.allocate(1 << 45, stream=stream), "too much")
+    buffer = resource.allocate(5000, stream=stream)
+    expect(buffer.size == 5000 and buffer.device_id == 0 and not buffer.is_host_accessible, "buffer")
+    other = resource.allocate(5000, stream=stream)
+    buffer.copy_to(other, stream=stream)
+    buffer.close(stream)
+    other.close()
+
+
+def cuda_core_virtual():
+    from cuda.core import VirtualMemoryResource
+    cuda_core_buffers(VirtualMemoryResource)
+
+
+CASES = {"torch": torch_arrays, "torch-adapter": torch_adapter, "torch-pool": torch_pool,
+         "cupy-adapter": cupy_adapter, "rmm-adapter": rmm_adapter,
+         "numba": numba_arrays, "numba-adapter": numba_adapter,
+         "cuda-core": lambda: cuda_core_buffers(None), "cuda-core-adapter": cuda_core_adapter,
+         "cuda-core-virtual": cuda_core_virtual}
+
+if __name__ == "__main__":
+    try:
+        CASES[sys.argv[1]]()
+    except Skip as reason:
+        print(reason)
+        sys.exit(77)

@@ -1,0 +1,146 @@
+/* expandable_segments:auto on the fake device: pages until others know memory by its address, native
+ * segments from then on. */
+#include "allocator/core_int.h"
+#include "allocator/supply/pages.h"
+#include "allocator_frame.h"
+#include "run_suite.h"
+
+static void begin_auto(void) {
+    begin((uint64_t)1 << 30);
+    atomic_store(&ac_expand_shared, false);
+    settings.expandable_segments = AC_PAGES_AUTO;
+    settings.page = 8 * MIB;
+    settings.small_page = AC_SEGMENT_ALIGN;
+    ac_allocator_configure(allocator, &settings);
+}
+
+static bool on_pages(uint64_t address) {
+    ac_block_info_t info;
+    ck_assert_int_eq(ac_block_find(address, &info), AC_OK);
+    return info.paged;
+}
+
+/* What a program that shares memory does first. */
+static void share(uint64_t address) {
+    ck_assert_int_eq(ac_block_pin(address), AC_OK);
+}
+
+START_TEST(pages_until_shared) {
+    uint64_t first = alloc(16 * MIB), small = alloc(4096);
+    ck_assert(on_pages(first) && on_pages(small));
+    give(alloc(16 * MIB));
+    ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], 0);
+    ck_assert_int_eq(counters.left_pages, 0);
+    share(first);
+    ck_assert_int_eq(counters.left_pages, 1);
+    uint64_t large = alloc(16 * MIB); /* though pages are free */
+    ck_assert(!on_pages(large) && !on_pages(alloc(32 << 10)));
+    ck_assert(on_pages(first));
+    give(first); /* where it was no request goes any more */
+    ck_assert(!on_pages(alloc(16 * MIB)));
+    uint64_t address;
+    ck_assert_int_eq(try_alloc(other, 16 * MIB, &address), AC_OK);
+    ck_assert(!on_pages(address));
+    share(large);
+    share(small);
+    ck_assert_int_eq(counters.left_pages, 1);
+}
+END_TEST
+
+static bool set_sync(void *arg, uint64_t address, bool on) {
+    (void)arg, (void)address, (void)on;
+    return true;
+}
+
+/* Each question and each setting by which others get to know a block. */
+START_TEST(what_counts_as_shared) {
+    uint64_t block = alloc(16 * MIB), serial;
+    if (_i == 0)
+        ck_assert_int_eq(ac_block_identify(block, &serial), AC_OK);
+    else if (_i == 1)
+        ck_assert_int_eq(ac_block_sync(block, true, set_sync, NULL), AC_OK);
+    else
+        ac_allocator_is_shared(allocator); /* it got no handle, but others are meant to have it */
+    ck_assert_int_eq(counters.left_pages, 1);
+    ck_assert(!on_pages(alloc(16 * MIB)));
+}
+END_TEST
+
+START_TEST(settings_stay_left) {
+    share(alloc(16 * MIB));
+    ac_allocator_configure(allocator, &settings);
+    ck_assert(!on_pages(alloc(16 * MIB)));
+    settings.expandable_segments = AC_PAGES_ON;
+    ac_allocator_configure(allocator, &settings);
+    uint64_t paged = alloc(16 * MIB);
+    ck_assert(on_pages(paged));
+    share(paged);
+    ck_assert(on_pages(alloc(16 * MIB))); /* as the program asks for */
+}
+END_TEST
+
+/* Free pages go back before the budget is exceeded, and serve before a request fails. */
+START_TEST(free_pages) {
+    uint64_t keep = alloc(64 * MIB), gone = alloc(448 * MIB);
+    give(gone);
+    share(keep);
+    uint64_t segment = alloc(440 * MIB);
+    ck_assert(!on_pages(segment));
+    ck_assert_uint_le(reserved(), 512 * MIB + 512 * MIB / 10);
+    give(segment);
+    ac_allocator_settle_debt(allocator);
+    alloc(512 * MIB);
+    give(alloc(64 * MIB));
+    settings.limit = reserved();
+    ac_allocator_configure(allocator, &settings);
+    give(keep);
+    while (reserved() <= settings.limit) {
+        uint64_t address;
+        if (try_alloc(arena, 8 * MIB, &address) != AC_OK)
+            break;
+    }
+    ck_assert_uint_ge((uint64_t)stats.allocated_bytes[AC_POOL_ALL].current,
+                      settings.limit - 8 * MIB);
+}
+END_TEST
+
+/* An allocator whose memory was not shared itself follows with its next growth. */
+START_TEST(others_follow) {
+    give(alloc(16 * MIB));
+    atomic_store(&ac_expand_shared, true);
+    ck_assert(on_pages(alloc(8 * MIB)));
+    ck_assert(!on_pages(alloc(64 * MIB)));
+    ck_assert_int_eq(counters.left_pages, 1);
+    ck_assert(!on_pages(alloc(8 * MIB)));
+}
+END_TEST
+
+START_TEST(no_pages) {
+    ac_device_ops_t without = fake_ops;
+    without.range_support = NULL;
+    ac_allocator_t *plain = ac_allocator_create(&settings, &stats, &counters);
+    ac_arena_t *native = ac_arena_create(plain, &without, &context[0]);
+    uint64_t address;
+    ck_assert_int_eq(ac_arena_alloc(native, MIB, false, &address), AC_OK);
+    ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], 1);
+    share(address);
+    ck_assert_int_eq(counters.left_pages, 0);
+    give(address);
+    ac_allocator_trim(plain, true);
+    ac_arena_drop(native);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("leave");
+    TCase *tests = tcase_create("leave");
+    tcase_add_checked_fixture(tests, begin_auto, end);
+    tcase_add_test(tests, pages_until_shared);
+    tcase_add_loop_test(tests, what_counts_as_shared, 0, 3);
+    tcase_add_test(tests, settings_stay_left);
+    tcase_add_test(tests, free_pages);
+    tcase_add_test(tests, others_follow);
+    tcase_add_test(tests, no_pages);
+    suite_add_tcase(suite, tests);
+    return run_suite(suite);
+}

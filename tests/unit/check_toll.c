@@ -1,0 +1,98 @@
+/* The budget of pages of a program that moves them all the time (supply/toll.h). */
+#include "allocator/core_int.h"
+#include "allocator/supply/pages.h"
+#include "allocator_frame.h"
+#include "run_suite.h"
+
+static void begin_paged(void) {
+    begin((uint64_t)4 << 30);
+    settings.expandable_segments = true;
+    settings.page = settings.small_page = 2 * MIB;
+    ac_allocator_configure(allocator, &settings);
+    atomic_store(&ac_trim_owed, false);
+}
+
+/* So many requests of sizes that never repeat, up to 64 MiB, with 512 MiB of them live. */
+static void churn(unsigned requests) {
+    enum { LIVE = 256 };
+    static uint64_t random = 1;
+    uint64_t block[LIVE], size[LIVE], live = 0;
+    unsigned count = 0;
+    for (unsigned i = 0; i < requests; i++) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        uint64_t bytes = (random >> 33) % (64 * MIB) + 1;
+        while (live + bytes > 512 * MIB || count == LIVE) {
+            unsigned chosen = (unsigned)((random >> 20) % count);
+            give(block[chosen]);
+            live -= size[chosen];
+            block[chosen] = block[--count];
+            size[chosen] = size[count];
+        }
+        block[count] = alloc(bytes);
+        size[count++] = bytes;
+        live += bytes;
+    }
+    while (count)
+        give(block[--count]);
+}
+
+static double share_reserved(void) {
+    return (double)reserved() / (double)allocator->high_water - 1;
+}
+
+static void be_calm(unsigned requests) {
+    for (unsigned i = 0; i < requests; i++)
+        give(alloc(8 * MIB));
+}
+
+/* Where pages move with every few requests more memory is taken, and given back when they no longer
+ * do. */
+START_TEST(budget_learns) {
+    churn(2000);
+    ck_assert(share_reserved() < 0.11);
+    ck_assert(!atomic_load(&ac_trim_owed));
+    uint64_t before = counters.pages_moved;
+    churn(18000);
+    uint64_t then = counters.pages_moved;
+    churn(2000);
+    ck_assert_uint_lt(counters.pages_moved - then, before / 3);
+    double learned = share_reserved();
+    ck_assert(learned > 0.13 && learned < 0.32);
+    ck_assert(atomic_load(&ac_trim_owed) && !ac_allocator_settle_debt(allocator));
+    be_calm(3000);
+    ck_assert(!ac_allocator_settle_debt(allocator));
+    ck_assert(share_reserved() == learned);
+    be_calm(20000);
+    ck_assert(!ac_allocator_settle_debt(allocator));
+    ck_assert(share_reserved() < learned && share_reserved() > 0.1);
+    be_calm(120000);
+    ck_assert(ac_allocator_settle_debt(allocator));
+    ck_assert(share_reserved() < 0.11);
+}
+END_TEST
+
+/* A program that only begins with moves gets no more than any other; nor does one whose budget is
+ * set. */
+START_TEST(budget_does_not_learn) {
+    for (int round = 0; round < 8; round++) {
+        churn(2000);
+        be_calm(20000);
+    }
+    ck_assert(share_reserved() < 0.11);
+    settings.page_budget = 0.05;
+    ac_allocator_configure(allocator, &settings);
+    ac_allocator_trim(allocator, false);
+    churn(20000);
+    ck_assert(share_reserved() < 0.06);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("toll");
+    TCase *tests = tcase_create("toll");
+    tcase_add_checked_fixture(tests, begin_paged, end);
+    tcase_add_test(tests, budget_learns);
+    tcase_add_test(tests, budget_does_not_learn);
+    suite_add_tcase(suite, tests);
+    return run_suite(suite);
+}
