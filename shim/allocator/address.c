@@ -265,9 +265,11 @@ bool ac_allocator_lay_out(ac_allocator_t *allocator, const struct timespec *dead
     layout->segments = layout->blocks = 0;
     if (!ac_lock_until(&allocator->lock, deadline))
         return false;
-    for (ac_arena_t *arena = atomic_load(&allocator->arenas); arena; arena = arena->next)
+    for (ac_arena_t *arena = atomic_load(&allocator->arenas); arena; arena = arena->next) {
+        layout->now_ns = arena->ops->now_ns();
         if (!arena->dead)
             ac_space_lay_out(&arena->space, stream_of, layout);
+    }
     ac_unlock(&allocator->lock);
     return layout->segments <= layout->segment_room && layout->blocks <= layout->block_room;
 }

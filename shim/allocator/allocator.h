@@ -93,6 +93,14 @@ ac_status_t ac_arena_alloc_from(ac_arena_t *arena, unsigned module, unsigned mem
 ac_status_t ac_arena_alloc_on(ac_arena_t *arena, ac_stream_t stream, uint64_t bytes,
                               bool cached_only, uint64_t *address);
 
+/* The same on pages of its own (space/guard_place.h), for a stream or, where `stream` is NULL, a plain request.
+ * AC_UNSUPPORTED: the device has no pages; any other answer but AC_OK: not now.  Calls the device. */
+ac_status_t ac_arena_alloc_guarded(ac_arena_t *arena, unsigned module, unsigned mempool,
+                                   const ac_stream_t *stream, uint64_t bytes, uint64_t *address);
+
+/* The block at `address` is about to be freed by that module, which matters to guarded ones. */
+void ac_guard_freeing(uint64_t address, unsigned module);
+
 /* The same by the cache's owner, hit or not (cache/thread_cache.h), for the module of
  * ac_cache_ask_for. */
 ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
@@ -211,8 +219,8 @@ typedef struct {
     bool paged, small;
     ac_block_state_t state; /* of a block: FREE, ALLOCATED, RETIRED or CACHED */
 } ac_item_t;
-void ac_allocator_walk(ac_allocator_t *allocator,
-                       void (*visit)(const ac_item_t *item, void *arg), void *arg);
+void ac_allocator_walk(ac_allocator_t *allocator, void (*visit)(const ac_item_t *item, void *arg),
+                       void *arg);
 
 /* Make every later free of the block wait for a fence, as if work on it had been seen. */
 ac_status_t ac_block_mark_used(uint64_t address);

@@ -20,7 +20,9 @@
  * was seen before may have changed.  A search is made only if something was added since the last
  * one (find.c). */
 #include "allocator/give_back.h"
+#include "allocator/guarded.h"
 #include "allocator/request.h"
+#include "allocator/space/guard_place.h"
 #include "allocator/supply/supply.h"
 
 /* From step 2 on: no free memory serves. */
@@ -148,6 +150,9 @@ static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t add
         return AC_OK;
     }
     ac_caches_settle_pool(allocator, block->mempool);
+    bool guarded = ac_segment_is_guarded(block->segment);
+    if (guarded)
+        ac_guard_note_freed(block);
     ac_segment_release(block);
     allocator->counters->cached_frees++;
     bool leaves = false;
@@ -166,7 +171,9 @@ static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t add
     ac_unlock(&allocator->lock);
     if (leaving)
         ac_give_back_leaving(arena);
-    if (leaves)
+    if (guarded)
+        ac_guard_freed(arena, true);
+    else if (leaves)
         ac_supply_owe(allocator);
     return AC_OK;
 }
@@ -201,6 +208,9 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
     ac_caches_settle_pool(allocator, block->mempool);
     allocator->counters->cached_frees++;
     allocator->counters->async_frees++;
+    bool guarded = ac_segment_is_guarded(block->segment);
+    if (guarded)
+        ac_guard_note_freed(block);
     unsigned slot = owner == arena ? ac_ordered_slot_for(block, stream) : AC_ORDER_NONE;
     ac_order_retire_on(&owner->timeline, &arena->timeline, ac_ordered_order(owner), slot, &used,
                        &ticket);
@@ -208,7 +218,9 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
     bool leaves = ac_retired_add(block, &ticket);
     ac_caches_check_bars(allocator, NULL); /* what was free beside the block may wait with it */
     ac_unlock(&allocator->lock);
-    if (leaves)
+    if (guarded)
+        ac_guard_freed(owner, false);
+    else if (leaves)
         ac_supply_owe(allocator);
     return AC_OK;
 }

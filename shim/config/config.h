@@ -16,6 +16,8 @@ typedef enum { AC_DEEPBIND_STRIP, AC_DEEPBIND_KEEP } ac_deepbind_t;
 /* `fill`: this bit, with the pattern of four bytes below it. */
 #define AC_FILL_SET ((uint64_t)1 << 32)
 
+typedef enum { AC_DUMP_JSON, AC_DUMP_PROMETHEUS } ac_dump_format_t;
+
 /* AC_LEAKS_DUMP: in the dump alone, for who reads that. */
 typedef enum { AC_LEAKS_OFF, AC_LEAKS_SAY, AC_LEAKS_DUMP } ac_leak_report_t;
 typedef enum { AC_STACKS_NONE, AC_STACKS_SAMPLED, AC_STACKS_ALL } ac_stacks_t;
@@ -39,10 +41,12 @@ typedef enum { AC_TRAIT_PLAIN, AC_TRAIT_FIXED, AC_TRAIT_TUNED } ac_config_trait_
 #define AC_FIELD_FENCE(field)             ac_fence_mode_t field
 #define AC_FIELD_DEEPBIND(field)          ac_deepbind_t field
 #define AC_FIELD_IPC(field)               ac_ipc_mode_t field
+#define AC_FIELD_DUMP_FORMAT(field)       ac_dump_format_t field
 #define AC_FIELD_PAGES(field)             ac_pages_mode_t field
 #define AC_FIELD_LEAK_REPORT(field)       ac_leak_report_t field
 #define AC_FIELD_STACKS(field)            ac_stacks_t field
 #define AC_FIELD_FILL(field)              uint64_t field             /* none: 0 */
+#define AC_FIELD_SAMPLE(field)            uint64_t field             /* 1/N: N; off: 0 */
 #define AC_FIELD_PATTERN(field)           char field[AC_CONFIG_PATH] /* "none": off */
 #define AC_FIELD_SIGNAL(field)            int field                  /* 0: none */
 #define AC_FIELD_LOG_LEVEL(field)         int field                  /* ac_log_level_t */

@@ -14,6 +14,8 @@
 #define TYPE_NAME_SECONDS           "seconds"
 #define TYPE_NAME_FENCE             "word"
 #define TYPE_NAME_FILL              "pattern"
+#define TYPE_NAME_SAMPLE            "share"
+#define TYPE_NAME_DUMP_FORMAT       "word"
 #define TYPE_NAME_LEAK_REPORT       "word"
 #define TYPE_NAME_STACKS            "word"
 #define TYPE_NAME_DEEPBIND          "word"

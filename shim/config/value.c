@@ -333,7 +333,7 @@ static int write_decimal(const void *field, char *text, size_t size) {
 /* ---- words: stored as int or as an enumeration of int's size ---- */
 
 typedef struct {
-    char word[8]; /* empty: the end */
+    char word[12]; /* empty: the end */
     int value;
 } word_t;
 
@@ -346,6 +346,8 @@ static const word_t deepbind_words[] = {
     {"strip", AC_DEEPBIND_STRIP}, {"keep", AC_DEEPBIND_KEEP}, {"", 0}};
 static const word_t ipc_words[] = {
     {"auto", AC_IPC_AUTO}, {"native", AC_IPC_OWN_SEGMENTS}, {"off", AC_IPC_OFF}, {"", 0}};
+static const word_t dump_format_words[] = {
+    {"json", AC_DUMP_JSON}, {"prometheus", AC_DUMP_PROMETHEUS}, {"", 0}};
 static const word_t pages_words[] = {{"false", AC_PAGES_OFF}, {"true", AC_PAGES_ON},
                                      {"auto", AC_PAGES_AUTO}, {"False", AC_PAGES_OFF},
                                      {"True", AC_PAGES_ON},   {"", 0}};
@@ -362,7 +364,8 @@ static const word_t log_level_words[] = {{"none", 0}, {"error", 1}, {"warning", 
 _Static_assert(sizeof(ac_fence_mode_t) == sizeof(int) && sizeof(ac_deepbind_t) == sizeof(int) &&
                    sizeof(ac_ipc_mode_t) == sizeof(int) &&
                    sizeof(ac_pages_mode_t) == sizeof(int) && sizeof(ac_stacks_t) == sizeof(int) &&
-                   sizeof(ac_leak_report_t) == sizeof(int),
+                   sizeof(ac_leak_report_t) == sizeof(int) &&
+                   sizeof(ac_dump_format_t) == sizeof(int),
                "words are stored through an int");
 
 AC_START static bool read_word(const word_t *words, ac_token_t token, void *field) {
@@ -397,6 +400,7 @@ static int write_word(const word_t *words, const void *field, char *text, size_t
 WORD_TYPE(fence)
 WORD_TYPE(deepbind)
 WORD_TYPE(ipc)
+WORD_TYPE(dump_format)
 WORD_TYPE(pages)
 WORD_TYPE(leak_report)
 WORD_TYPE(stacks)
@@ -477,6 +481,26 @@ static int write_fill(const void *field, char *text, size_t size) {
     return snprintf(text, size, "0x%08" PRIx32, (uint32_t)fill);
 }
 
+/* ---- one in so many ---- */
+
+AC_START static bool read_sample(ac_token_t token, ac_bounds_t bounds, void *field,
+                                 ac_refusal_t *refusal) {
+    uint64_t n = 0;
+    bool share = token.length > 2 && token.at[0] == '1' && token.at[1] == '/';
+    if (!share && !ac_token_is(token, "off"))
+        return refuse(refusal, token.at, NULL);
+    if (share && (!read_integer((ac_token_t){token.at + 2, token.length - 2}, &n) ||
+                  (double)n < bounds.low || (double)n > bounds.high))
+        return refuse(refusal, token.at + 2, NULL);
+    *(uint64_t *)field = n;
+    return true;
+}
+
+static int write_sample(const void *field, char *text, size_t size) {
+    uint64_t n = *(const uint64_t *)field;
+    return n ? snprintf(text, size, "1/%" PRIu64, n) : snprintf(text, size, "off");
+}
+
 /* ---- file name patterns ---- */
 
 AC_START static bool read_pattern(ac_token_t token, ac_bounds_t bounds, void *field,
@@ -513,10 +537,12 @@ const ac_value_type_t ac_value_types[AC_VALUE_TYPES] = {
     [AC_VALUE_FENCE] = {read_fence, write_fence},
     [AC_VALUE_DEEPBIND] = {read_deepbind, write_deepbind},
     [AC_VALUE_IPC] = {read_ipc, write_ipc},
+    [AC_VALUE_DUMP_FORMAT] = {read_dump_format, write_dump_format},
     [AC_VALUE_PAGES] = {read_pages, write_pages},
     [AC_VALUE_LEAK_REPORT] = {read_leak_report, write_leak_report},
     [AC_VALUE_STACKS] = {read_stacks, write_stacks},
     [AC_VALUE_FILL] = {read_fill, write_fill},
+    [AC_VALUE_SAMPLE] = {read_sample, write_sample},
     [AC_VALUE_PATTERN] = {read_pattern, write_pattern},
     [AC_VALUE_SIGNAL] = {read_signal, write_signal},
     [AC_VALUE_LOG_LEVEL] = {read_log_level, write_log_level},

@@ -2,6 +2,7 @@
 #include <sched.h>
 #include <time.h>
 
+#include "device/cuda_fill.h"
 #include "device/cuda_int.h"
 #include "device/driver.h"
 #include "device/wait.h"
@@ -336,5 +337,7 @@ const ac_device_ops_t ac_cuda_ops = {
     .page_map = ac_cuda_page_map,
     .pages_allow = ac_cuda_pages_allow,
     .pages_unmap = ac_cuda_pages_unmap,
+    .memory_fill = ac_cuda_memory_fill,
+    .memory_differs = ac_cuda_memory_differs,
     .now_ns = now_ns,
 };

@@ -21,16 +21,66 @@ static CUstream filler_of(ac_cuda_context_t *context) {
     return filler;
 }
 
-void ac_cuda_fill(ac_cuda_context_t *context, uint64_t address, uint64_t bytes, uint32_t word) {
+/* By the filler: `what` puts something into it, which is waited for. */
+typedef CUresult piece_fn(void *arg, CUstream filler);
+static ac_status_t by_filler(ac_cuda_context_t *context, piece_fn *what, void *arg) {
     ac_cuda_scope_t scope;
-    if (!ac_driver.cuMemsetD32Async || atomic_load(&ac_cuda_quiet) || !ac_cuda_sync_begin())
-        return;
+    ac_status_t status = AC_FAILED;
+    if (atomic_load(&ac_cuda_quiet) || !ac_cuda_sync_begin())
+        return AC_BUSY;
     if (ac_cuda_enter(context, &scope)) {
         CUstream filler = filler_of(context);
-        if (filler &&
-            ac_driver.cuMemsetD32Async(address, word, (bytes + 3) / 4, filler) == CUDA_SUCCESS)
-            ac_driver.cuStreamSynchronize(filler); /* an error of the context shows again */
+        CUresult result = filler ? what(arg, filler) : CUDA_ERROR_OUT_OF_MEMORY;
+        if (result == CUDA_SUCCESS)
+            result = ac_driver.cuStreamSynchronize(filler);
+        status = ac_cuda_status_of(result);
         ac_cuda_leave(&scope);
     }
     ac_cuda_sync_end();
+    return status;
+}
+
+typedef struct {
+    uint64_t address, bytes;
+    uint8_t byte, *host;
+    uint32_t word;
+} piece_t;
+
+static CUresult put(void *arg, CUstream filler) {
+    const piece_t *piece = arg;
+    return ac_driver.cuMemsetD8Async(piece->address, piece->byte, piece->bytes, filler);
+}
+
+static CUresult get(void *arg, CUstream filler) {
+    const piece_t *piece = arg;
+    return ac_driver.cuMemcpyDtoHAsync_v2(piece->host, piece->address, piece->bytes, filler);
+}
+
+ac_status_t ac_cuda_memory_fill(void *context, uint64_t address, uint64_t bytes, uint8_t byte) {
+    piece_t piece = {.address = address, .bytes = bytes, .byte = byte};
+    return ac_driver.cuMemsetD8Async ? by_filler(context, put, &piece) : AC_FAILED;
+}
+
+ac_status_t ac_cuda_memory_differs(void *context, uint64_t address, uint64_t bytes, uint8_t byte,
+                                   uint64_t *first) {
+    uint8_t copy[4096];
+    piece_t piece = {.address = address, .bytes = bytes, .host = copy};
+    ac_status_t status = ac_driver.cuMemcpyDtoHAsync_v2 && bytes <= sizeof copy
+                             ? by_filler(context, get, &piece)
+                             : AC_FAILED;
+    for (*first = 0; status == AC_OK && *first < bytes && copy[*first] == byte;)
+        ++*first;
+    return status;
+}
+
+static CUresult put_words(void *arg, CUstream filler) {
+    const piece_t *piece = arg;
+    return ac_driver.cuMemsetD32Async(piece->address, piece->word, (piece->bytes + 3) / 4,
+                                      filler);
+}
+
+void ac_cuda_fill(ac_cuda_context_t *context, uint64_t address, uint64_t bytes, uint32_t word) {
+    piece_t piece = {.address = address, .bytes = bytes, .word = word};
+    if (ac_driver.cuMemsetD32Async)
+        by_filler(context, put_words, &piece); /* an error of the context shows again */
 }

@@ -1,4 +1,4 @@
-/* Patterns in device memory, for the key `fill`. */
+/* Patterns in device memory, for the keys `fill` and `guard`. */
 #ifndef AC_CUDA_FILL_H
 #define AC_CUDA_FILL_H
 
@@ -8,5 +8,10 @@
  * there; for nothing else, so no work may use the memory.  Nothing is written while a stream
  * captures, after exit began, and where the driver refuses. */
 void ac_cuda_fill(ac_cuda_context_t *context, uint64_t address, uint64_t bytes, uint32_t word);
+
+/* As device.h says of memory_fill and memory_differs. */
+ac_status_t ac_cuda_memory_fill(void *context, uint64_t address, uint64_t bytes, uint8_t byte);
+ac_status_t ac_cuda_memory_differs(void *context, uint64_t address, uint64_t bytes, uint8_t byte,
+                                   uint64_t *first);
 
 #endif

@@ -140,6 +140,18 @@ typedef struct {
      * all are still there. */
     ac_status_t (*pages_unmap)(void *context, uint64_t address, uint64_t bytes);
 
+    /* --- contents, for guarded blocks (allocator/space/guard_place.h); NULL: the device does not know
+     * these --- */
+
+    /* Write `byte` over memory that no work uses, and wait until it is there, for nothing else. AC_OK;
+     * AC_BUSY while anything captures; AC_FAILED. */
+    ac_status_t (*memory_fill)(void *context, uint64_t address, uint64_t bytes, uint8_t byte);
+
+    /* Where in at most 4 KiB of memory that no work uses the first other byte is: AC_OK sets *first to
+     * its offset, `bytes`: there is none.  Answers as above. */
+    ac_status_t (*memory_differs)(void *context, uint64_t address, uint64_t bytes, uint8_t byte,
+                                  uint64_t *first);
+
     /* Monotonic time in nanoseconds, as CLOCK_MONOTONIC has it: waits end by it. */
     uint64_t (*now_ns)(void);
 } ac_device_ops_t;

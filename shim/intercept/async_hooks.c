@@ -7,6 +7,7 @@
 #include "allocator/cache/lane.h"
 #include "device/driver.h"
 #include "intercept/fill.h"
+#include "intercept/guard.h"
 #include "intercept/mempools.h"
 #include "intercept/modules.h"
 #include "intercept/pool_access.h"
@@ -172,12 +173,15 @@ static ac_served_t serve(ac_thread_t *thread, ask_t *ask) {
     if (!thread || !ask->pointer || !ask->bytes)
         return AC_SERVED_BY_DRIVER;
     unsigned module = ac_module_asking(thread, ask->caller);
-    if (take_from_lane(thread, (uint8_t)module, ask, &address)) {
+    bool guarded = ac_guard_next(thread);
+    if (!guarded && take_from_lane(thread, (uint8_t)module, ask, &address)) {
+        ac_guard_passed(thread);
         *ask->pointer = address;
         return AC_SERVED;
     }
     ac_context_t *context = serving(thread, ask);
-    if (context && take_from_lane_long(thread, context, module, ask, &address)) {
+    if (context && !guarded && take_from_lane_long(thread, context, module, ask, &address)) {
+        ac_guard_passed(thread);
         thread->last_alloc = context;
         *ask->pointer = address;
         return AC_SERVED;
@@ -386,6 +390,7 @@ bool ac_async_free(ac_thread_t *thread, ac_context_t *context, uint64_t address,
                             __builtin_return_address(0));                                        \
         if (ac_owned(pointer)) {                                                                 \
             uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);                        \
+            ac_guard_freed_by(thread, pointer, __builtin_return_address(0));                     \
             result = free_on_stream(thread, real, pointer, stream, per_thread,                   \
                                     __builtin_return_address(0));                                \
             ac_sample_end(thread, begin, ac_cuda_ops.now_ns);                                    \

@@ -45,11 +45,12 @@ static void name_blocks(ac_layout_t *layout, const struct timespec *deadline) {
 typedef struct {
     ac_layouts_t *all;
     struct timespec deadline;
+    bool guarded;
 } taking_t;
 
 static void take(CUdevice device, ac_allocator_t *allocator, void *arg) {
     taking_t *taking = arg;
-    ac_layout_t layout = {.ordinal = (int)device};
+    ac_layout_t layout = {.ordinal = (int)device, .guarded = taking->guarded};
     bool done = false;
     for (int i = 0; i < TRIES && !done; i++) {
         done = ac_allocator_lay_out(allocator, &taking->deadline, &layout);
@@ -64,12 +65,20 @@ static void take(CUdevice device, ac_allocator_t *allocator, void *arg) {
         release(&layout);
 }
 
-ac_layouts_t *ac_layouts_take(void) {
-    taking_t taking = {calloc(1, sizeof *taking.all), ac_raw_time(CLOCK_REALTIME)};
+static ac_layouts_t *take_all(bool guarded) {
+    taking_t taking = {calloc(1, sizeof *taking.all), ac_raw_time(CLOCK_REALTIME), guarded};
     taking.deadline.tv_sec++;
     if (taking.all)
         ac_device_each(take, &taking);
     return taking.all;
+}
+
+ac_layouts_t *ac_layouts_take(void) {
+    return take_all(false);
+}
+
+ac_layouts_t *ac_layouts_take_guarded(void) {
+    return take_all(true);
 }
 
 void ac_layouts_free(ac_layouts_t *layouts) {

@@ -14,6 +14,7 @@ typedef struct {
  * memory has no room for, is left out.  malloc'd; NULL when memory is short.  Takes allocators'
  * locks one after the other.  Any thread; no device call. */
 ac_layouts_t *ac_layouts_take(void);
+ac_layouts_t *ac_layouts_take_guarded(void); /* only segments of guarded blocks */
 void ac_layouts_free(ac_layouts_t *layouts);
 
 #endif

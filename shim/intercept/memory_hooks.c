@@ -1,6 +1,7 @@
 /* Allocation, free, and what is free: the hooks that the cache is for. */
 #include "intercept/body.h"
 #include "intercept/fill.h"
+#include "intercept/guard.h"
 #include "intercept/modules.h"
 #include "intercept/pinned.h"
 #include "intercept/tracing.h"
@@ -210,6 +211,7 @@ static CUresult free_any(ac_thread_t *thread, cuMemFree_v2_fn *real, CUdeviceptr
     ac_trace_freeing(pointer, caller);
     if (ac_owned(pointer)) {
         uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
+        ac_guard_freed_by(thread, pointer, caller);
         CUresult result = free_ours(thread, pointer, caller);
         ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
         ac_trace_freed(pointer, result != CUDA_SUCCESS);

@@ -21,6 +21,7 @@
 #include "intercept/control.h"
 #include "intercept/decay.h"
 #include "intercept/graph_hooks.h"
+#include "intercept/guard.h"
 #include "intercept/ipc.h"
 #include "intercept/ipc_serve.h"
 #include "intercept/layouts.h"
@@ -45,7 +46,7 @@
 #include "lock.h"
 
 AC_START_DATA _Atomic int ac_state = AC_STATE_ASLEEP;
-AC_START_DATA _Atomic bool ac_fast_path, ac_enabled, ac_free_sync, ac_filling;
+AC_START_DATA _Atomic bool ac_fast_path, ac_enabled, ac_free_sync, ac_filling, ac_guarding;
 
 /* --- the environment --- */
 
@@ -107,8 +108,23 @@ static const char filtered[] =
     "the program has put its system calls behind a seccomp filter: no dump is written any more, "
     "the figures are those of its live page";
 
+/* Where the configured dump goes: with metrics the default has another end. */
+static const char *configured_dump(void) {
+    const ac_config_t *config = ac_process_config();
+    bool usual = !strcmp(config->dump, "accelcache-%p.json");
+    return config->dump_format == AC_DUMP_PROMETHEUS && usual ? "accelcache-%p.prom"
+                                                              : config->dump;
+}
+
 typedef int dump_write_fn(const char *pattern, const char *reason, const ac_dump_more_t *more,
                           char *path, size_t size);
+
+static int write_metrics(const char *pattern, const char *reason, const ac_dump_more_t *more,
+                         char *path, size_t size) {
+    (void)reason;
+    (void)more;
+    return ac_dump_write_metrics(pattern, path, size);
+}
 
 static int write_dump(dump_write_fn *write, const char *pattern, const char *reason,
                       const ac_dump_more_t *more, char *path, size_t size) {
@@ -136,19 +152,26 @@ int ac_process_dump_with(const char *pattern, const char *reason, const ac_dump_
     return write_dump(ac_dump_write_from_start, pattern, reason, more, path, size);
 }
 
-/* Events go with all blocks of their end, which viewers begin at. */
+/* The blocks that a dump says: all, where the history is on, whose events viewers begin at their end;
+ * in the configured dump else those that are guarded, where an address that faulted is looked for. */
 int ac_process_dump(const char *given, const char *reason, char *path, size_t size) {
+    if (!given && ac_process_config()->dump_format == AC_DUMP_PROMETHEUS)
+        return write_dump(write_metrics, configured_dump(), reason, NULL, path, size);
     dump_write_fn *write = given ? ac_dump_write : ac_dump_write_from_start;
-    const char *pattern = given ? given : ac_process_config()->dump;
     bool active = atomic_load(&ac_state) != AC_STATE_INERT;
-    ac_layouts_t *layouts = active && ac_history_is_on() ? ac_layouts_take() : NULL;
-    ac_dump_more_t more = {.oom = NULL};
+    bool all = active && ac_history_is_on();
+    ac_layouts_t *layouts = all                                     ? ac_layouts_take()
+                            : active && !given && ac_is_guarding() ? ac_layouts_take_guarded()
+                                                                    : NULL;
+    ac_dump_more_t more = {.partial = !all};
     if (layouts) {
-        ac_record_snapshot();
+        if (all)
+            ac_record_snapshot();
         more.layout = layouts->layout;
         more.layouts = layouts->count;
     }
-    int error = write_dump(write, pattern, reason, layouts ? &more : NULL, path, size);
+    int error = write_dump(write, given ? given : configured_dump(), reason,
+                           all || more.layouts ? &more : NULL, path, size);
     ac_layouts_free(layouts);
     return error;
 }
@@ -284,6 +307,7 @@ static void apply(void) {
     atomic_store(&ac_enabled, enabled);
     atomic_store(&ac_filling, config->fill != 0);
     atomic_store(&ac_free_sync, config->free_sync || config->fill);
+    atomic_store(&ac_guarding, enabled && config->guard);
     if (atomic_load(&ac_state) != AC_STATE_INERT) /* a fork child: its parent's locks are taken */
         ac_context_configure();
     atomic_store(&ac_fast_path, enabled && !profiled);
@@ -390,7 +414,13 @@ AC_START static void last_dump(void) {
         if (ac_process_config()->leak_report == AC_LEAKS_SAY)
             ac_leaks_say();
     }
-    if (ac_process_dump_configured("exit") || !may_leave_page())
+    /* Metrics that were written again and again are those of a process that runs. */
+    const ac_config_t *config = ac_process_config();
+    bool going = config->dump_format == AC_DUMP_PROMETHEUS && config->dump_interval > 0 &&
+                 strcmp(config->dump, "none") != 0;
+    if (going)
+        ac_dump_remove(configured_dump());
+    if (going || ac_process_dump_configured("exit") || !may_leave_page())
         ac_live_close();
 }
 
@@ -563,6 +593,7 @@ static void set_up(void) {
     ac_pinned_start();
     ac_graph_hooks_setup();
     ac_ipc_setup();
+    ac_guard_setup();
     ac_thread_setup();
     ac_barrier_setup();
     atexit(exit_began);

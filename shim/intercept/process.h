@@ -18,7 +18,7 @@ typedef enum {
 extern _Atomic int ac_state;
 
 /* Settings that hooks ask for at each call; the others: ac_process_config. */
-extern _Atomic bool ac_enabled, ac_free_sync, ac_filling;
+extern _Atomic bool ac_enabled, ac_free_sync, ac_filling, ac_guarding;
 
 static inline bool ac_is_enabled(void) {
     return atomic_load_explicit(&ac_enabled, memory_order_relaxed);
@@ -30,6 +30,10 @@ static inline bool ac_frees_synchronize(void) {
 
 static inline bool ac_is_filling(void) {
     return atomic_load_explicit(&ac_filling, memory_order_relaxed);
+}
+
+static inline bool ac_is_guarding(void) {
+    return atomic_load_explicit(&ac_guarding, memory_order_relaxed);
 }
 
 /* Whether the cache serves; wakes the shim at the process's first CUDA use (reads the

@@ -4,6 +4,7 @@
 #include "allocator/cache/lane.h"
 #include "intercept/body.h"
 #include "intercept/fill.h"
+#include "intercept/guard.h"
 #include "intercept/modules.h"
 #include "intercept/runtimes.h"
 #include "intercept/tracing.h"
@@ -64,12 +65,13 @@ static __attribute__((noinline)) ac_runtime_error_t
 malloc_slow(ac_thread_t *thread, void **pointer, size_t bytes, const void *caller) {
     server_t server = server_for(thread, AC_FAST_MALLOC, caller);
     uint64_t address;
-    if (server.context && pointer && bytes) {
+    if (server.context && pointer && bytes && !ac_guard_next(thread)) {
         uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
         ac_status_t status =
             alloc_for(thread, &server, ac_module_asking(thread, caller), bytes, &address);
         ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
         if (status == AC_OK) {
+            ac_guard_passed(thread);
             ac_fill_served(server.context, address, bytes);
             ac_trace_hit(thread, server.context, NULL, address, bytes, caller);
             *pointer = (void *)(uintptr_t)address;
@@ -168,6 +170,7 @@ free_slow(ac_thread_t *thread, void *pointer, const void *caller, const ac_cache
         uint64_t address = (uint64_t)(uintptr_t)pointer;
         uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
         ac_trace_freeing(address, caller);
+        ac_guard_freed_by(thread, address, caller);
         ac_status_t status = free_of(server.cache, address, missed);
         ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
         if (status == AC_OK)
@@ -241,12 +244,13 @@ malloc_async_slow(ac_hook_t hook, const void *caller, void **pointer, size_t byt
     ac_thread_t *thread = ac_thread_tls;
     ac_context_t *context = server_for(thread, AC_FAST_MALLOC, caller).context;
     uint64_t address;
-    if (context && pointer && bytes) {
+    if (context && pointer && bytes && !ac_guard_next(thread)) {
         uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
         bool hit = ac_async_hit(thread, context, ac_module_asking(thread, caller), bytes, stream,
                                 per_thread, &address);
         ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
         if (hit) {
+            ac_guard_passed(thread);
             ac_fill_served_on(address, bytes, stream, per_thread);
             ac_trace_hit(thread, context, ac_stream_resolved(stream, per_thread), address, bytes,
                          caller);
@@ -276,6 +280,7 @@ free_async_slow(ac_hook_t hook, const void *caller, void *pointer, CUstream stre
         uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
         ac_trace_freeing_on((uint64_t)(uintptr_t)pointer, ac_stream_resolved(stream, per_thread),
                             caller);
+        ac_guard_freed_by(thread, (uint64_t)(uintptr_t)pointer, caller);
         bool done =
             ac_async_free(thread, context, (uint64_t)(uintptr_t)pointer, stream, per_thread);
         ac_sample_end(thread, begin, ac_cuda_ops.now_ns);

@@ -2,6 +2,7 @@
 #include "intercept/body.h"
 
 #include "allocator/cache/thread_cache.h"
+#include "intercept/guard.h"
 #include "intercept/mempools.h"
 #include "intercept/observers.h"
 #include "intercept/oom_report.h"
@@ -41,6 +42,8 @@ ac_served_t ac_serve(ac_thread_t *thread, ac_context_t *context, unsigned module
     if (!from && bytes < AC_SEGMENT_ALIGN && ac_process_config()->ipc == AC_IPC_OWN_SEGMENTS)
         return AC_SERVED_BY_DRIVER; /* whose handle it has then */
     thread->last_alloc = context;
+    if (ac_guard_serve(thread, context, module, from, bytes, address))
+        return AC_SERVED;
     uint64_t generation =
         ac_generation_now(); /* before what is remembered with it is looked at */
     uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);

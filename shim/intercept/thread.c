@@ -136,7 +136,8 @@ void ac_thread_set_page(ac_thread_t *thread, ac_fast_use_t use, const void *call
 bool ac_thread_name_caller(ac_thread_t *thread, const void *caller) {
     const ac_fast_t *driver = &thread->fast[AC_FAST_DRIVER];
     uint64_t generation = driver->key - ac_fast_key(AC_FAST_DRIVER_CODE, 0);
-    if (thread->asks_for || (uintptr_t)caller >> AC_CODE_PAGE_BITS >> AC_GENERATION_SHIFT != 0)
+    if (thread->asks_for || ac_is_guarding() ||
+        (uintptr_t)caller >> AC_CODE_PAGE_BITS >> AC_GENERATION_SHIFT != 0)
         return false;
     set_use(thread, AC_FAST_DRIVER_MALLOC,
             (ac_fast_t){ac_fast_key(caller, generation), driver->cache,

@@ -9,6 +9,7 @@
 
 #include "allocator/order/fence.h"
 #include "allocator/order/generation.h"
+#include "intercept/process.h"
 #include "observe/holding.h"
 #include "observe/live.h"
 
@@ -99,6 +100,8 @@ typedef struct ac_thread {
     void **unwinding; /* where the unwinder's abort() goes to; NULL: none is at work (unwind.h) */
     ac_recorder_t recorder;
     uint32_t calls;         /* of the timed hooks: one in AC_SAMPLE is timed */
+    uint32_t guard_left;    /* the request after so many less one is guarded; 0: not known */
+    uint64_t guard_seed;    /* 0: none yet */
     uint64_t given_back;    /* ac_given_back before the call that may be tried again */
     struct ac_thread *next; /* spare records */
     ac_pinned_path_t pinned;
@@ -147,14 +150,16 @@ static inline bool ac_thread_is_fast(const ac_thread_t *thread, ac_fast_use_t us
     return thread && thread->fast[use].key == ac_fast_key(caller, ac_generation_now());
 }
 
-/* Whether the thread's calls are recorded, by a trace or in the history (recording.h). */
+/* Whether the thread's calls are recorded, by a trace or in the history (recording.h), or one request
+ * in so many is guarded (guard.h). */
 extern AC_HIDDEN _Atomic bool ac_recording;
 static inline bool ac_thread_records(const ac_thread_t *thread) {
-    return thread->trace || atomic_load_explicit(&ac_recording, memory_order_relaxed);
+    return thread->trace || atomic_load_explicit(&ac_recording, memory_order_relaxed) ||
+           ac_is_guarding();
 }
 
-/* The same for a thread that records: it keeps the complement of the key, so that the way above,
- * which records nothing, is never its. */
+/* The same for a thread that does: it keeps the complement of the key, so that the way above, which
+ * does neither, is never its. */
 static inline bool ac_thread_is_recorded(const ac_thread_t *thread, ac_fast_use_t use,
                                          const void *caller) {
     return thread && thread->fast[use].key == ~ac_fast_key(caller, ac_generation_now());

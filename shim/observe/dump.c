@@ -203,6 +203,14 @@ static json_t *modules_json(const ac_live_t *page, const ac_modules_t *of, bool 
  * much of waiting, however many devices there are. */
 enum { MOST_SECONDS = 1 };
 
+void ac_dump_device(const ac_live_t *page, unsigned device, const struct timespec *deadline,
+                    ac_device_stats_t *stats, ac_device_counters_t *counters) {
+    figures_t figures;
+    get_figures(page, device, deadline, &figures);
+    *stats = figures.stats;
+    *counters = figures.counters;
+}
+
 static void put_devices(json_t *root, const ac_live_t *page, const struct timespec *deadline,
                         bool *failed) {
     figures_t figures;
@@ -240,8 +248,8 @@ static void put_devices(json_t *root, const ac_live_t *page, const struct timesp
 }
 
 /* As those of the devices. */
-static void put_pinned(json_t *root, const ac_live_t *page, const struct timespec *deadline,
-                       bool *failed) {
+void ac_dump_host(const ac_live_t *page, const struct timespec *deadline,
+                  ac_host_stats_t *stats) {
     ac_dump_pinned_fn *copy = page == ac_live ? atomic_load(&ac_dump_pinned) : NULL;
     union {
         ac_host_stats_t stats;
@@ -249,11 +257,18 @@ static void put_pinned(json_t *root, const ac_live_t *page, const struct timespe
     } host;
     if (!copy || !copy(deadline, &host.stats))
         copy_words(host.words, (const uint64_t *)(const void *)&page->pinned, sizeof host);
+    *stats = host.stats;
+}
+
+static void put_pinned(json_t *root, const ac_live_t *page, const struct timespec *deadline,
+                       bool *failed) {
+    ac_host_stats_t stats;
+    ac_dump_host(page, deadline, &stats);
     json_t *pinned = ac_json_put_object(root, "pinned", failed);
     json_t *json = ac_json_put_object(pinned, "stats", failed);
 #define HOST_STAT(name, unit, doc)                                                               \
-    ac_json_put(json, #name, stat_json(&host.stats.name, failed), failed);
-#define HOST_COUNT(name, doc) ac_json_put_integer(json, #name, host.stats.name, failed);
+    ac_json_put(json, #name, stat_json(&stats.name, failed), failed);
+#define HOST_COUNT(name, doc) ac_json_put_integer(json, #name, stats.name, failed);
 #include "observe/host_stats.def"
 }
 
@@ -423,6 +438,8 @@ char *ac_dump_text_with(const ac_live_t *page, const char *reason, const ac_dump
         put_module_names(root, page, &failed);
     if (more && more->oom)
         put_oom(root, more->oom, &failed);
+    if (more && more->partial)
+        ac_json_put(root, "layout_partial", json_true(), &failed);
     char *text = failed ? NULL : ac_json_dump(root, length);
     ac_json_free(root);
     if (text && more)

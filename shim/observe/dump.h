@@ -56,9 +56,19 @@ typedef struct ac_dump_more {
     const ac_dump_oom_t *oom; /* NULL: nothing */
     const ac_layout_t *layout;
     unsigned layouts; /* how many */
+    bool partial;     /* they have only segments of guarded blocks */
 } ac_dump_more_t;
 char *ac_dump_text_with(const ac_live_t *page, const char *reason, const ac_dump_more_t *more,
                         size_t *length);
+
+/* The same figures of this process as metrics in the text format of Prometheus; no time, no reason. */
+char *ac_dump_metrics(size_t *length);
+
+/* The figures of a device, or of pinned memory, in one piece where that can be had until the deadline
+ * (CLOCK_REALTIME). */
+void ac_dump_device(const ac_live_t *page, unsigned device, const struct timespec *deadline,
+                    ac_device_stats_t *stats, ac_device_counters_t *counters);
+void ac_dump_host(const ac_live_t *page, const struct timespec *deadline, ac_host_stats_t *stats);
 
 /* Expand %p pid, %h host, %r rank (0 when unknown), %e program name, %% in `pattern`.  Returns 0
  * or ENAMETOOLONG. */
@@ -73,7 +83,10 @@ int ac_dump_write(const char *pattern, const char *reason, const ac_dump_more_t 
                   size_t size);
 
 /* The same for a pattern of the configuration: a relative name is one of the folder that the
- * program was started in. */
+ * program was started in.  _metrics: with ac_dump_metrics.  _remove: the file goes, where it is one
+ * that was written so. */
+int ac_dump_write_metrics(const char *pattern, char *path, size_t size);
+void ac_dump_remove(const char *pattern);
 int ac_dump_write_from_start(const char *pattern, const char *reason, const ac_dump_more_t *more,
                              char *path, size_t size);
 

@@ -104,11 +104,10 @@ static bool is_strange(const struct stat *st) {
     return !S_ISCHR(st->st_mode) && st->st_uid != 0 && st->st_uid != ac_raw_geteuid();
 }
 
-static int write_to(const char *path, const char *reason, const ac_dump_more_t *more) {
+/* Takes the text over. */
+static int write_to(const char *path, char *text, size_t length) {
     struct stat st;
-    size_t length;
     int failure;
-    char *text = ac_dump_text_with(ac_live, reason, more, &length);
     if (!text)
         return ENOMEM;
     if (ac_raw_lstat(path, &st) == 0 && !S_ISREG(st.st_mode))
@@ -124,16 +123,46 @@ static int write_to(const char *path, const char *reason, const ac_dump_more_t *
 int ac_dump_write(const char *pattern, const char *reason, const ac_dump_more_t *more, char *path,
                   size_t size) {
     int failure = ac_dump_path(pattern, ac_live, path, size);
-    return failure ? failure : write_to(path, reason, more);
+    if (failure)
+        return failure;
+    size_t length;
+    char *text = ac_dump_text_with(ac_live, reason, more, &length);
+    return write_to(path, text, length);
 }
 
-int ac_dump_write_from_start(const char *pattern, const char *reason, const ac_dump_more_t *more,
-                             char *path, size_t size) {
+static int resolve(const char *pattern, char *path, size_t size) {
     char name[AC_FOLDER_PATH];
     int failure = ac_dump_path(pattern, ac_live, name, sizeof name);
     if (failure == 0)
         failure = ac_folder_resolve(name, false, path, size);
     if (failure)
         snprintf(path, size, "%s", name);
-    return failure ? failure : write_to(path, reason, more);
+    return failure;
+}
+
+int ac_dump_write_from_start(const char *pattern, const char *reason, const ac_dump_more_t *more,
+                             char *path, size_t size) {
+    int failure = resolve(pattern, path, size);
+    if (failure)
+        return failure;
+    size_t length;
+    char *text = ac_dump_text_with(ac_live, reason, more, &length);
+    return write_to(path, text, length);
+}
+
+int ac_dump_write_metrics(const char *pattern, char *path, size_t size) {
+    int failure = resolve(pattern, path, size);
+    if (failure)
+        return failure;
+    size_t length;
+    char *text = ac_dump_metrics(&length);
+    return write_to(path, text, length);
+}
+
+void ac_dump_remove(const char *pattern) {
+    char path[AC_FOLDER_PATH];
+    struct stat st;
+    if (resolve(pattern, path, sizeof path) == 0 && ac_raw_lstat(path, &st) == 0 &&
+        S_ISREG(st.st_mode) && !is_strange(&st))
+        ac_raw_unlink(path);
 }

@@ -14,8 +14,9 @@ const char *const ac_laid_words[AC_LAID_STATES] = {
 
 /* ---- near an address ---- */
 
+/* What an address may have run off from. */
 static bool is_held(const ac_laid_block_t *block) {
-    return block->state == AC_LAID_ALLOCATED;
+    return block->state == AC_LAID_ALLOCATED || block->state == AC_LAID_UNMAPPED;
 }
 
 /* Blocks [from, to) of the segment and none else go into the next one of `near`. */
@@ -34,8 +35,8 @@ static void keep_block(ac_near_t *near, const ac_laid_block_t *block) {
     near->segment[to->segments - 1].count++;
 }
 
-/* The block around the address, the last one before it that the program holds, and the first
- * behind. */
+/* The block around the address, the last one before it that the program holds, or that was
+ * guarded, and the first behind. */
 static void keep_around(const ac_layout_t *of, const ac_laid_segment_t *segment, uint64_t address,
                         ac_near_t *near) {
     const ac_laid_block_t *before = NULL, *around = NULL, *behind = NULL;
@@ -86,6 +87,11 @@ static void add_block(ac_text_t *text, const ac_laid_block_t *block) {
                     block->module);
     if (block->async)
         ac_text_add(text, ", \"async\": true");
+    if (block->asked_ns)
+        ac_text_add(text, ", \"asked_ago_ms\": %" PRIu64, block->asked_ns / 1000000);
+    if (block->freed_ns)
+        ac_text_add(text, ", \"freed_ago_ms\": %" PRIu64 ", \"freed_by\": %u",
+                    block->freed_ns / 1000000, block->freed_by);
     if (block->stream)
         ac_text_add(text, ", \"stream\": %" PRIu64, block->stream);
     if (block->stack)
@@ -99,10 +105,11 @@ static void add_segment(ac_text_t *text, const ac_layout_t *layout,
                         const ac_laid_segment_t *segment, size_t *left) {
     ac_text_add(text,
                 "{\"device\": %d, \"address\": %" PRIu64 ", \"size\": %" PRIu64
-                ", \"pool\": \"%s\", \"expandable\": %s, \"exported\": %s, \"blocks\": ",
+                ", \"pool\": \"%s\", \"expandable\": %s, \"exported\": %s%s, \"blocks\": ",
                 layout->ordinal, segment->address, segment->size,
                 segment->small ? "small" : "large", segment->paged ? "true" : "false",
-                segment->exported ? "true" : "false");
+                segment->exported ? "true" : "false",
+                segment->guarded ? ", \"guarded\": true" : "");
     if (segment->count > *left) {
         ac_text_add(text, "null}");
         return;

@@ -14,7 +14,8 @@
     X(ALLOCATED, "allocated") /* the program holds it */                                         \
     X(CACHED, "cached")       /* freed; a thread keeps it for its next request */                \
     X(PENDING, "pending")     /* freed; work submitted before the free may still touch it */     \
-    X(HELD, "held")           /* freed; a captured graph may use it */
+    X(HELD, "held")           /* freed; a captured graph may use it */                           \
+    X(UNMAPPED, "unmapped")   /* freed; guarded, so that its addresses have no memory now */
 
 typedef enum {
 #define X(name, word) AC_LAID_##name,
@@ -29,25 +30,31 @@ typedef struct {
     uint64_t address, size; /* bytes */
     uint64_t requested;     /* bytes that were asked for; 0: not known, or free */
     uint64_t stream;        /* PENDING: key of the stream in whose order it was freed; 0: none */
-    int64_t since_ns;       /* ALLOCATED: when, CLOCK_REALTIME; 0: not recorded */
-    uint32_t stack;         /* ALLOCATED: that asked (sites.h); 0: not recorded */
-    uint8_t state;          /* ac_laid_state_t */
-    uint8_t module;         /* but FREE: number of the module that asked (stats.h) */
-    bool async;             /* ALLOCATED: by a request that named a stream */
+    /* Of a guarded block: ns before the layout was taken; freed_ns: where it was freed.  0: not known. */
+    uint64_t asked_ns, freed_ns;
+    int64_t since_ns; /* ALLOCATED: when, CLOCK_REALTIME; 0: not recorded */
+    uint32_t stack;   /* ALLOCATED: that asked (sites.h); 0: not recorded */
+    uint8_t state;    /* ac_laid_state_t */
+    uint8_t module;   /* but FREE: number of the module that asked (stats.h) */
+    uint8_t freed_by; /* where freed_ns is known: likewise, that freed it */
+    bool async;       /* ALLOCATED: by a request that named a stream */
 } ac_laid_block_t;
 
-/* Blocks of a segment lie in address order, without those parts of it that have no memory; free
- * ones side by side are one. */
+/* Blocks of a segment lie in address order, without those parts of it that have no memory, but for
+ * guarded blocks that were there; free ones side by side are one. */
 typedef struct {
     uint64_t address, size; /* bytes; with `paged`: of the addresses */
     size_t first, count;    /* its blocks */
     bool small;             /* of the small pool */
     bool paged;             /* an expandable segment */
     bool exported;          /* known outside, serves no other request */
+    bool guarded;           /* each block on pages of its own */
 } ac_laid_segment_t;
 
 typedef struct {
-    int ordinal; /* of the device */
+    int ordinal;     /* of the device */
+    bool guarded;    /* only segments of guarded blocks are taken */
+    uint64_t now_ns; /* when it is taken, by the clock of guarded blocks */
     ac_laid_segment_t *segment;
     ac_laid_block_t *block;
     size_t segments, blocks; /* how many there are; may be more than there is room for */

@@ -48,7 +48,7 @@ PROGRAM = """
 """
 
 
-@unittest.skipUnless(base.LIBRARY and base.SIM_DIR and not base.SANITIZER,
+@unittest.skipUnless(base.LIBRARY and base.SIM_DIR,
                      "needs the library and the simulated device")
 class LiveTest(base.CommandTest):
     def setUp(self):

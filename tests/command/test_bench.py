@@ -56,6 +56,24 @@ class Bench(base.CommandTest):
         self.assertIs(whole["simulated"], True)
         return whole
 
+    def test_observe(self):
+        """Every way of observing, against everything off; only where it is asked for."""
+        whole = self.bench("--only", "observe")
+        rows = whole["observe"]
+        self.assertEqual(list(rows)[0], "off")
+        self.assertLessEqual({"control", "dump_interval", "prometheus", "trace", "guard_1000", "guard_1",
+                              "fill"}, set(rows))
+        for name, row in rows.items():
+            for loop in ("hit", "miss"):
+                self.assertGreater(row[f"{loop}_ns"], 0, name)
+                if name != "off":
+                    self.assertAlmostEqual(row[f"{loop}_added_ns"],
+                                           row[f"{loop}_ns"] - rows["off"][f"{loop}_ns"], delta=0.01)
+        self.assertEqual([name for name in whole["skipped"] if name.startswith("observe")], [])
+        self.assertNotIn("observe", self.bench("--only", "hot"))
+        out = self.expect(0, "bench", *FEW, "--only", "observe").stdout
+        self.assertIn("guard: one request in 1,000", out)
+
     def present(self, whole, part):
         """The peers that belong into a part; the others have a reason."""
         peers = [peer for peer in PEERS

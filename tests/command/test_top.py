@@ -4,6 +4,8 @@ import glob
 import json
 import os
 import re
+import signal
+import time
 import unittest
 
 import base
@@ -132,6 +134,21 @@ class Top(live.LiveTest):
             process.kill()
             process.wait()
             self.shows(window, "no process runs under accelcache")
+            stopped = self.start()
+            self.row_of(window, stopped)
+            stopped.send_signal(signal.SIGSTOP)
+            window.press("t")
+            self.shows(window, f"process {stopped.pid} is stopped")
+            stopped.send_signal(signal.SIGCONT)
+            dying = self.start()
+            stopped.kill()
+            stopped.wait()
+            self.row_of(window, dying)
+            self.end(dying, b"x")  # its exit takes five seconds
+            time.sleep(0.3)
+            window.press("t")
+            self.shows(window, f"process {dying.pid}")
+            self.assertIsNone(dying.poll())
             window.press("C-c")
             self.assertEqual(window.wait(), 130)
 

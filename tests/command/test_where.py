@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -145,6 +146,20 @@ class Where(holder.HolderTest):
         self.refusal(pid, "is stopped")
         process.send_signal(signal.SIGCONT)
 
+    def test_dying(self):
+        """Exit has begun and takes its time: an answer or a refusal, and soon."""
+        pid, process, (first,) = self.start("take", 1000, "linger")
+        process.stdin.write("q")
+        process.stdin.flush()
+        time.sleep(0.3)
+        begin = time.monotonic()
+        done = self.command("where", hex(first), pid)
+        self.assertLess(time.monotonic() - begin, 2.5)
+        self.assertIn(done.returncode, (0, 1))
+        self.assertEqual((done.stdout + done.stderr).count("0 of a block that the program holds") +
+                         done.stderr.count(f"process {pid}"), 1, done.stdout + done.stderr)
+        self.assertIsNone(process.poll())
+
     def test_killed(self):
         pid, process, _ = self.start("take", 1000)
         process.kill()
@@ -203,6 +218,80 @@ class Files(base.CommandTest):
         self.assertIn("none.json: No such file", self.expect(1, "where", "1", "none.json").stderr)
         shown = json.loads(self.expect(1, "where", "--json", "1", "none.json").stdout)
         self.assertIn("No such file", shown["error"])
+
+
+def frames(*places):
+    return [{"name": name, "filename": file, "line": line} for name, file, line in places]
+
+
+SNAPSHOT = {
+    "segments": [{
+        "device": 0, "address": 0x7f0000000000, "total_size": 2 << 20, "segment_type": "small",
+        "is_expandable": False, "stream": 0, "allocated_size": 1000,
+        "blocks": [
+            {"size": 1024, "requested_size": 1000, "state": "active_allocated",
+             "frames": frames(("forward", "model.py", 12), ("main", "main.py", 3))},
+            {"size": 512, "requested_size": 300, "state": "active_pending_free",
+             "frames": frames(("lost", "", 0))},
+            {"size": (2 << 20) - 1536, "requested_size": 0, "state": "inactive", "frames": []}]}],
+    "device_traces": [[
+        {"action": "alloc", "addr": 0x7f0000000600, "size": 700, "stream": 0, "time_us": 1,
+         "frames": frames(("backward", "model.py", 40))},
+        {"action": "free_requested", "addr": 0x7f0000000600, "size": 700, "stream": 0, "time_us": 2,
+         "frames": frames(("step", "optim.py", 9))},
+        {"action": "free_completed", "addr": 0x7f0000000600, "size": 700, "stream": 0, "time_us": 3,
+         "frames": frames(("step", "optim.py", 9))}]],
+}
+
+
+class Snapshots(base.CommandTest):
+    """PyTorch's, in every form; what `accelcache export` makes of them is read as well."""
+
+    def setUp(self):
+        super().setUp()
+        self.files = [self.write("s.json", json.dumps(SNAPSHOT))]
+        for protocol in (2, 4, 5):
+            self.files.append(self.write(f"s{protocol}.pickle", pickle.dumps(SNAPSHOT, protocol)))
+        self.files.append(self.path("exported.pickle"))
+        self.expect(0, "export", "-f", "torch-snapshot", self.files[0], "-o", self.files[-1])
+
+    def test_held(self):
+        for file in self.files:
+            out = self.expect(0, "where", hex(0x7f0000000000 + 1010), file).stdout
+            self.assertIn("is 10 bytes past the end of what was asked for, in a block that the program "
+                          "holds", out)
+            out = self.expect(0, "where", hex(0x7f0000000000 + 1024), file).stdout
+            self.assertIn("is byte 0 of a block that was freed, and that work from before may still "
+                          "use", out)
+            if file != self.files[-1]:
+                self.assertIn("300 bytes asked for by lost", out)
+                out = self.expect(0, "where", "0x7f0000000001", file).stdout
+                self.assertIn("1,000 bytes asked for by forward (model.py:12)", out)
+
+    def test_freed(self):
+        for file in self.files[:-1]:
+            out = self.expect(0, "where", "0x7f0000000700", file).stdout
+            self.assertRegex(out, r"newest there +0x7f0000000600 +700 B asked for by backward "
+                                  r"\(model.py:40\), freed by\s+step \(optim.py:9\)")
+            shown = json.loads(self.expect(0, "where", "--json", "0x7f0000000700", file).stdout)
+            self.assertEqual(shown["newest"]["freed_by"], "step (optim.py:9)")
+            self.assertEqual(shown["block"]["state"], "free")
+
+    def test_damaged(self):
+        """Nothing is run, and every cut is an error."""
+        whole = pickle.dumps(SNAPSHOT, 4)
+        for length in (*range(2, 60), *range(60, len(whole), 97), len(whole) - 1):
+            file = self.write("cut.pickle", whole[:length])
+            self.assertIn("no pickle that is read here",
+                          self.expect(1, "where", "1", file).stderr)
+        file = self.write("code.pickle", pickle.dumps(os.system))
+        self.assertIn("it has objects other than", self.expect(1, "where", "1", file).stderr)
+        file = self.write("other.pickle", pickle.dumps({"a": [1, -5, 2.5, True, None, (1, 2)]}))
+        self.assertIn("no memory snapshot", self.expect(1, "where", "1", file).stderr)
+
+    def test_readers_of_histories(self):
+        out = [self.expect(0, "export", "-f", "csv", file).stdout for file in self.files[:2]]
+        self.assertEqual(out[0], out[1])
 
 
 if __name__ == "__main__":

@@ -98,6 +98,10 @@ class HostTest(unittest.TestCase):
             dump = json.load(file)
         self.assertLessEqual(PARTS, set(dump))
         self.assertEqual(dump["reason"], reason)
+        for device in dump["devices"]:
+            self.assertEqual(sum(m["allocated_bytes"]["current"] for m in device["modules"]),
+                             device["stats"]["allocated_bytes"]["all"]["current"],
+                             "modules do not add up")
         return dump
 
     def the_dump(self, pid, reason="exit"):

@@ -299,5 +299,7 @@ const ac_device_ops_t fake_ops = {
     .page_map = fake_page_map,
     .pages_allow = fake_pages_allow,
     .pages_unmap = fake_pages_unmap,
+    .memory_fill = fake_memory_fill,
+    .memory_differs = fake_memory_differs,
     .now_ns = now_ns,
 };

@@ -28,10 +28,12 @@ typedef enum {
     FAKE_PAGE_MAP,
     FAKE_PAGES_ALLOW,
     FAKE_PAGES_UNMAP,
+    FAKE_FILL,
+    FAKE_DIFFERS,
     FAKE_KINDS
 } fake_kind_t;
 
-enum { FAKE_RANGES = 4096 };
+enum { FAKE_RANGES = 4096, FAKE_FILLS = 256 };
 #define FAKE_BASE ((uint64_t)0x200000000000)
 
 /* Range i is reserved at FAKE_RESERVED_BASE + i * 2^FAKE_RESERVED_BITS. */
@@ -70,11 +72,11 @@ typedef struct {
     unsigned count;
     fake_range_t range[FAKE_RANGES]; /* in address order */
     unsigned calls[FAKE_KINDS], total_calls;
-    unsigned fail_at;                  /* the total_calls at which a call fails; 0: none */
-    ac_status_t fail_with[FAKE_KINDS]; /* AC_OK: that kind never fails */
-    unsigned failed;                   /* how many calls did fail on plan */
+    unsigned fail_at;                   /* the total_calls at which a call fails; 0: none */
+    ac_status_t fail_with[FAKE_KINDS];  /* AC_OK: that kind never fails */
+    unsigned failed;                    /* how many calls did fail on plan */
     void (*sync_off)(uint64_t address); /* SYNC_MEMOPS is set back there */
-    bool no_fences;                    /* recording answers AC_UNSUPPORTED */
+    bool no_fences;                     /* recording answers AC_UNSUPPORTED */
     bool endless; /* waits that have a limit reach it; they last where it is short */
     unsigned live_fences;
     const char *wrong;                           /* the first misuse that was seen */
@@ -91,6 +93,12 @@ typedef struct {
     fake_page_t *page;
     uint32_t pages, page_room, live_pages, live_mappings;
     unsigned peers; /* devices that may reach its pages, if they were allowed since */
+    /* Contents: pieces that were filled, newest last, until their pages go.  A test changes `byte`. */
+    unsigned fills;
+    struct {
+        uint64_t address, bytes;
+        uint8_t byte;
+    } fill[FAKE_FILLS]; /* [fills] */
 } fake_device_t;
 
 struct fake_context {

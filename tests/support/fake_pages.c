@@ -215,6 +215,14 @@ ac_status_t fake_pages_allow(void *arg, uint64_t address, uint64_t bytes) {
     return fake_leave(context, AC_OK);
 }
 
+static void forget_fills(fake_device_t *device, uint64_t address, uint64_t bytes) {
+    unsigned kept = 0;
+    for (unsigned i = 0; i < device->fills; i++)
+        if (device->fill[i].address < address || device->fill[i].address >= address + bytes)
+            device->fill[kept++] = device->fill[i];
+    device->fills = kept;
+}
+
 ac_status_t fake_pages_unmap(void *arg, uint64_t address, uint64_t bytes) {
     fake_context_t *context = arg;
     fake_device_t *device = context->device;
@@ -226,6 +234,7 @@ ac_status_t fake_pages_unmap(void *arg, uint64_t address, uint64_t bytes) {
         return fake_leave(context, AC_FAILED);
     if (device->freeing && !atomic_load(&context->dead))
         device->freeing(device->arg, address, bytes);
+    forget_fills(device, address, bytes);
     for (uint64_t i = 0; i < units_of(bytes); i++) {
         fake_page_t *page = &device->page[unit[i].page - 1];
         if (unit[i].first) {
@@ -236,6 +245,34 @@ ac_status_t fake_pages_unmap(void *arg, uint64_t address, uint64_t bytes) {
         unit[i] = (fake_unit_t){0};
     }
     return fake_leave(context, AC_OK);
+}
+
+ac_status_t fake_memory_fill(void *arg, uint64_t address, uint64_t bytes, uint8_t byte) {
+    fake_context_t *context = arg;
+    fake_device_t *device = context->device;
+    ac_status_t status = fake_enter(context, FAKE_FILL);
+    if (status == AC_OK && !fake_usable(device, address, bytes))
+        fake_misuse(device, "memory filled that is not there");
+    if (status == AC_OK && device->fills < FAKE_FILLS) {
+        device->fill[device->fills].address = address;
+        device->fill[device->fills].bytes = bytes;
+        device->fill[device->fills++].byte = byte;
+    }
+    return fake_leave(context, status);
+}
+
+ac_status_t fake_memory_differs(void *arg, uint64_t address, uint64_t bytes, uint8_t byte,
+                                uint64_t *first) {
+    fake_context_t *context = arg;
+    fake_device_t *device = context->device;
+    ac_status_t status = fake_enter(context, FAKE_DIFFERS);
+    if (status == AC_OK && !fake_usable(device, address, bytes))
+        fake_misuse(device, "memory read that is not there");
+    *first = bytes;
+    for (unsigned i = 0; i < device->fills; i++)
+        if (device->fill[i].address == address && device->fill[i].byte != byte)
+            *first = 0;
+    return fake_leave(context, status);
 }
 
 bool fake_usable(const fake_device_t *device, uint64_t address, uint64_t size) {

@@ -101,7 +101,12 @@ laid.update(reason="out of memory", module_names=[None, "app"], out_of_memory={
              "exported": False, "blocks": [
                  {"address": 4096, "size": 512, "state": "allocated", "requested": 5, "module": 1,
                   "stack": 1, "since_ns": 1},
-                 {"address": 4608, "size": 512, "state": "free"}]}])
+                 {"address": 4608, "size": 512, "state": "free"}]},
+            {"device": 0, "address": 8192, "size": 2048, "pool": "large", "expandable": True,
+             "exported": False, "guarded": True, "blocks": [
+                 {"address": 8192, "size": 512, "state": "unmapped", "requested": 5, "module": 1,
+                  "asked_ago_ms": 9, "freed_ago_ms": 7, "freed_by": 0}]}],
+    layout_partial=True)
 for document in (plain, tuned, wrong, laid):
     errors = [f"{list(e.path)}: {e.message}" for e in validator.iter_errors(document)]
     assert not errors, errors

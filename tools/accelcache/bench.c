@@ -20,6 +20,8 @@ static const char help_head[] =
     "  --quick         fewer and shorter passes: some two minutes\n"
     "  --only PART...  these parts or rows alone (also with commas between them)\n"
     "  --instructions  count the instructions of the rows as well, by valgrind\n"
+    "  --observe       what traces, dumps, guard and other ways of observing cost, each against\n"
+    "                  everything off, as --only observe --instructions\n"
     "  --without PEER  leave these out, by their names in JSON, with commas between them\n"
     "  --sim           no GPU's driver, though one is there\n"
     "  --conf STRING   ACCEL_ALLOC_CONF for the library, instead of the environment's\n"
@@ -58,6 +60,10 @@ static const char help_tail[] =
     "  pinned          {bytes: {bare_ns, accelcache_ns}}: pinned host memory, pinned_cache:true\n"
     "  multistream     {way: {PEER_us, PEER_ratio: to buffers kept on the bare driver}}\n"
     "  instructions    {bytes: {peer: instructions per pair}}\n"
+    "  observe         {row: {hit_ns, hit_added_ns: to the row \"off\", hit_instructions, and "
+    "the "
+    "same\n"
+    "                  of miss: 200 sizes in turn}}\n"
     "  startup         {program: {bare_ms, accelcache_ms, added_ms, ..._cpu_ms: CPU time of the\n"
     "                  same}}; cuda_dump is with statistics written at the end\n"
     "  memory          {small_cuda: {PEER_kib: resident, added_kib}, blocks_BYTES:\n"
@@ -78,7 +84,8 @@ enum {
     OPT_PAIRS,
     OPT_MARKDOWN,
     OPT_SPREAD,
-    OPT_INSTRUCTIONS
+    OPT_INSTRUCTIONS,
+    OPT_OBSERVE
 };
 
 static const struct option options[] = {{"quick", no_argument, NULL, OPT_QUICK},
@@ -93,6 +100,7 @@ static const struct option options[] = {{"quick", no_argument, NULL, OPT_QUICK},
                                         {"markdown", no_argument, NULL, OPT_MARKDOWN},
                                         {"spread", no_argument, NULL, OPT_SPREAD},
                                         {"instructions", no_argument, NULL, OPT_INSTRUCTIONS},
+                                        {"observe", no_argument, NULL, OPT_OBSERVE},
                                         {"json", no_argument, NULL, 'j'},
                                         {"help", no_argument, NULL, 'h'},
                                         {NULL, 0, NULL, 0}};
@@ -101,6 +109,9 @@ static void print_help(void) {
     fputs(help_head, stdout);
     for (int i = 0; i < bench_part_count; i++)
         printf("  %-15s %s\n", bench_parts[i].name, bench_parts[i].what);
+    puts("\nRows of the part \"observe\":");
+    for (int i = 0; i < BENCH_OBSERVE_COUNT; i++)
+        printf("  %-19s %s\n", bench_observe[i].id, bench_observe[i].what);
     puts("\nRows, ns of a pair:");
     for (int i = 0; i < BENCH_ROW_COUNT; i++)
         printf("  %-19s %s\n", bench_rows[i].id, bench_rows[i].what);
@@ -195,6 +206,10 @@ static int read_options(bench_t *b, int argc, char **argv) {
         case OPT_INSTRUCTIONS:
             b->instructions = true;
             break;
+        case OPT_OBSERVE:
+            add_part(b, "observe", strlen("observe"));
+            b->instructions = true;
+            break;
         case OPT_MARKDOWN:
             b->markdown = true;
             b->spread = true;
@@ -235,7 +250,9 @@ static int set_conf(bench_t *b) {
 
 /* Rows that are named stand for the part they belong to, which is the first. */
 static bool is_asked_for(const bench_t *b, int part) {
-    return !(b->only || b->only_rows) || b->only & 1u << part || (b->only_rows && !part);
+    if (!(b->only || b->only_rows))
+        return !bench_parts[part].apart;
+    return b->only & 1u << part || (b->only_rows && !part);
 }
 
 void bench_progress(const bench_t *b, long round, const char *what) {

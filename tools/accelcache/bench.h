@@ -4,6 +4,7 @@
  * bench_child.c  starting the programs of tools/bench and reading what they print
  * bench_parts.c  what is measured: the parts, and which peers are there
  * bench_rows.c   the part "rows": one thing each, ours beside the peers (bench_rows.def)
+ * bench_observe.c  the part "observe": what each way of observing costs (bench_observe.def)
  * bench_count.c  instructions by valgrind
  * bench_machine.c  the machine, its noise
  * bench_figure.c samples, medians and what follows from them
@@ -88,6 +89,18 @@ typedef struct {
 } bench_row_t;
 extern const bench_row_t bench_rows[BENCH_ROW_COUNT];
 
+/* The rows of the part "observe" (bench_observe.def). */
+enum {
+#define BENCH_OBSERVE(id, conf, what) BENCH_OBSERVE_##id,
+#include "bench_observe.def"
+#undef BENCH_OBSERVE
+    BENCH_OBSERVE_COUNT
+};
+typedef struct {
+    const char *id, *conf, *what;
+} bench_observe_t;
+extern const bench_observe_t bench_observe[BENCH_OBSERVE_COUNT];
+
 /* A loop that is the same each time, in ns: how far its times differ is the machine's doing. */
 typedef struct {
     double least, greatest, cpu, wall; /* of one; sums of all */
@@ -143,6 +156,7 @@ typedef struct {
     const char *name;
     bench_part_fn *run;
     const char *what;
+    bool apart; /* only where it is named */
 } bench_part_t;
 extern const bench_part_t bench_parts[];
 extern const int bench_part_count;
@@ -156,6 +170,9 @@ int bench_probe(bench_t *b);
 
 /* ---- bench_rows.c ---- */
 bench_part_fn bench_run_rows;
+
+/* ---- bench_observe.c ---- */
+bench_part_fn bench_run_observe;
 
 /* ---- bench_count.c ---- */
 /* Whether valgrind can count here; if not, the reason is noted under `name`. */

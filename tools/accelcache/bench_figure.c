@@ -136,6 +136,16 @@ static void derive(bench_t *b, const struct derived *row) {
     set_path(b->figures, row->result, json_real(rounded(value)));
 }
 
+/* What observing adds to the same with everything off. */
+static void derive_observed(bench_t *b, const char *row, const char *loop) {
+    char *path[3] = {cmd_format("observe/%s/%s_added_ns", row, loop),
+                     cmd_format("observe/%s/%s_ns", row, loop),
+                     cmd_format("observe/%s/%s_ns", bench_observe[0].id, loop)};
+    derive(b, &(struct derived){path[0], path[1], path[2], NULL, LESS});
+    for (int i = 0; i < 3; i++)
+        free(path[i]);
+}
+
 void bench_finish(bench_t *b) {
     const char *path;
     json_t *samples;
@@ -144,6 +154,10 @@ void bench_finish(bench_t *b) {
     }
     for (unsigned i = 0; i < sizeof derived / sizeof *derived; i++)
         derive(b, &derived[i]);
+    for (int i = 1; i < BENCH_OBSERVE_COUNT; i++) {
+        derive_observed(b, bench_observe[i].id, "hit");
+        derive_observed(b, bench_observe[i].id, "miss");
+    }
     /* Present though empty, whatever was asked for: readers of the JSON count on them. */
     static const char *const always[] = {"hot_pair", "replace_ns", "threads", "blocks"};
     for (unsigned i = 0; i < sizeof always / sizeof *always; i++)

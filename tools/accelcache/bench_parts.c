@@ -405,20 +405,23 @@ static void run_memory(bench_t *b, long round) {
 }
 
 const bench_part_t bench_parts[] = {
-    {"rows", bench_run_rows, "one thing each, beside other allocators: the rows below"},
-    {"hot_pair", run_hot_pair, "one block allocated and freed again and again, by size"},
-    {"replace", run_replace, "1,000 live blocks of 512 B to 64 MiB, a random one replaced"},
-    {"threads", run_threads, "64 KiB pairs by 1 to 16 threads: CPU time per pair"},
-    {"blocks", run_blocks, "10^3 to 10^5 live blocks: 64 KiB pairs, and random replacement"},
-    {"cross", run_cross, "one thread allocates, another frees: CPU time of both per pair"},
-    {"tail", run_tail, "16 threads and 32 streams: every call timed by itself"},
-    {"launch", run_launch, "a kernel launch between malloc and free, on 1 and 4 streams"},
-    {"hooks", run_hooks, "what the library adds to calls that submit work"},
-    {"multistream", run_multistream, "temporary buffers on several streams"},
-    {"instructions", run_instructions, "instructions per pair, counted by valgrind"},
-    {"pinned", run_pinned, "pinned host memory: the driver's, and kept by pinned_cache"},
-    {"startup", run_startup, "what the library adds to starting a program"},
-    {"memory", run_memory, "the library's own host memory"},
+    {"rows", bench_run_rows, "one thing each, beside other allocators: the rows below", false},
+    {"hot_pair", run_hot_pair, "one block allocated and freed again and again, by size", false},
+    {"replace", run_replace, "1,000 live blocks of 512 B to 64 MiB, a random one replaced",
+     false},
+    {"threads", run_threads, "64 KiB pairs by 1 to 16 threads: CPU time per pair", false},
+    {"blocks", run_blocks, "10^3 to 10^5 live blocks: 64 KiB pairs, and random replacement",
+     false},
+    {"cross", run_cross, "one thread allocates, another frees: CPU time of both per pair", false},
+    {"tail", run_tail, "16 threads and 32 streams: every call timed by itself", false},
+    {"launch", run_launch, "a kernel launch between malloc and free, on 1 and 4 streams", false},
+    {"hooks", run_hooks, "what the library adds to calls that submit work", false},
+    {"multistream", run_multistream, "temporary buffers on several streams", false},
+    {"instructions", run_instructions, "instructions per pair, counted by valgrind", false},
+    {"pinned", run_pinned, "pinned host memory: the driver's, and kept by pinned_cache", false},
+    {"startup", run_startup, "what the library adds to starting a program", false},
+    {"memory", run_memory, "the library's own host memory", false},
+    {"observe", bench_run_observe, "what each way of observing costs (--observe)", true},
 };
 const int bench_part_count = sizeof bench_parts / sizeof *bench_parts;
 

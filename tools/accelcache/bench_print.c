@@ -30,6 +30,11 @@ static const struct table {
      "several streams; times per iteration, ratios to the bare driver with buffers kept",
      "buffers", false, 3},
     {"pinned", "pinned host memory, with pinned_cache, ns per pair", "bytes", false, 1},
+    {"observe",
+     "an allocation and its free while observed: 64 KiB from the thread's cache (hit), 200 sizes "
+     "in "
+     "turn (miss)",
+     "", false, 1},
     {"startup", "start to end of a program, ms", "program", false, 3},
     {"memory", "the library's own host memory", "what", false, 2},
 };
@@ -53,6 +58,9 @@ static char *name_of(const struct table *t, const char *key) {
     for (int i = 0; !strncmp(t->key, "row", strlen("row")) && i < BENCH_ROW_COUNT; i++)
         if (!strcmp(key, bench_rows[i].id))
             return cmd_format("%s", bench_rows[i].what);
+    for (int i = 0; !strcmp(t->key, "observe") && i < BENCH_OBSERVE_COUNT; i++)
+        if (!strcmp(key, bench_observe[i].id))
+            return cmd_format("%s", bench_observe[i].what);
     return label_of(key);
 }
 

@@ -38,7 +38,7 @@ static void print_help(void) {
     fputs(
         "Usage: accelcache export --format FORMAT FILE [-o OUT]\n"
         "Writes a dump (or the figures of the process PID), a trace, or a snapshot in PyTorch's\n"
-        "layout as JSON in the format of another tool.\n\n"
+        "layout, as pickle or JSON, in the format of another tool.\n\n"
         "Formats:\n",
         stdout);
     for (int i = 0; i < FORMATS; i++) {

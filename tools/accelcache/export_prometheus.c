@@ -4,7 +4,8 @@
 #include "document.h"
 #include "export.h"
 #include "labels.h"
-#include "prometheus.h"
+
+#include "observe/prometheus.h"
 
 #include <stdlib.h>
 
@@ -42,17 +43,18 @@ bool cmd_export_prometheus(const cmd_history_t *history, FILE *out, char **error
     const json_t *host = json_object_get(history->document, "pinned");
     size_t count = json_array_size(devices);
     device_t *filled = cmd_alloc((count + 1) * sizeof *filled);
-    cmd_prometheus_device_t *device = cmd_alloc((count + 1) * sizeof *device);
-    cmd_label_t label[CMD_LABELS + 1] = {{NULL, NULL}};
+    ac_prometheus_device_t *device = cmd_alloc((count + 1) * sizeof *device);
+    ac_label_t label[AC_LABELS + 1] = {{NULL, NULL}};
+    ac_labels_t labels;
     uint64_t counter[AC_COUNT_HOOKS] = {0};
     ac_host_stats_t pinned = {0};
-    cmd_labels_t labels = cmd_labels(history);
-    for (unsigned i = 0; i < CMD_LABELS; i++)
-        label[i] = (cmd_label_t){cmd_label_name[i], labels.value[i]};
+    cmd_labels(history, &labels);
+    for (unsigned i = 0; i < AC_LABELS; i++)
+        label[i] = (ac_label_t){ac_label_name[i], labels.value[i]};
     for (size_t i = 0; i < count; i++) {
         const json_t *from = json_array_get(devices, i);
         fill_device(&filled[i], from);
-        device[i] = (cmd_prometheus_device_t){
+        device[i] = (ac_prometheus_device_t){
             .ordinal = json_integer_value(json_object_get(from, "ordinal")),
             .total_memory = (uint64_t)json_integer_value(json_object_get(from, "total_memory")),
             .stats = &filled[i].stats,
@@ -64,13 +66,12 @@ bool cmd_export_prometheus(const cmd_history_t *history, FILE *out, char **error
 #define PROCESS_COUNTER(name, unit, doc)                                                         \
     counter[AC_COUNT_##name] = (uint64_t)cmd_document_counter(history->document, #name);
 #include "observe/counters.def"
-    cmd_prometheus_text(&(cmd_prometheus_t){.label = label,
-                                            .device = device,
-                                            .devices = (unsigned)count,
-                                            .pinned = &pinned,
-                                            .counter = counter},
-                        out);
-    cmd_labels_free(&labels);
+    ac_prometheus_text(&(ac_prometheus_t){.label = label,
+                                          .device = device,
+                                          .devices = (unsigned)count,
+                                          .pinned = &pinned,
+                                          .counter = counter},
+                       out);
     free(device);
     free(filled);
     return true;

@@ -1,5 +1,6 @@
 /* See history.h: which reader a file needs, and what is derived from events. */
 #include "history.h"
+#include "snapshot.h"
 #include "command.h"
 #include "document.h"
 #include "ops.h"
@@ -98,14 +99,18 @@ static void take_dump(cmd_history_t *history, json_t *document) {
 
 static bool read_json(cmd_history_t *history, const char *path, char **error) {
     json_error_t at;
-    json_t *document = json_load_file(path, 0, &at);
+    json_t *document = cmd_snapshot_load(path, error);
+    if (*error)
+        return false;
+    if (!document)
+        document = json_load_file(path, 0, &at);
     if (!document) {
         bool cut = json_error_code(&at) == json_error_premature_end_of_input;
         *error = cmd_format("%s at line %d, column %d (%s): %s",
                             cut ? "the JSON ends too early" : "not valid JSON", at.line,
                             at.column, at.text,
                             cut ? "the copy is incomplete; copy it again or run the program again"
-                                : "is it a dump, or a snapshot as JSON?");
+                                : "is it a dump, or a snapshot?");
         return false;
     }
     if (json_object_get(document, "segments") || json_object_get(document, "device_traces")) {
@@ -176,16 +181,10 @@ static bool read_any(cmd_history_t *history, const char *path, char **error) {
     int first = first_character(path, error);
     if (first < 0)
         return false;
-    if (first == 0x80) {
-        *error = cmd_format("a pickle, and the snapshot is read as JSON: convert it, python3 -c "
-                            "\"import pickle,json,sys; json.dump(pickle.load(open(sys.argv[1],"
-                            "'rb')),sys.stdout)\" FILE");
-        return false;
-    }
     if (cmd_trace_is(path))
         return cmd_history_trace(history, path, error);
-    return first == '{' || first == '[' ? read_json(history, path, error)
-                                        : read_operations(history, path, error);
+    return first == 0x80 || first == '{' || first == '[' ? read_json(history, path, error)
+                                                         : read_operations(history, path, error);
 }
 
 cmd_history_t *cmd_history_read(const char *path, char **error) {

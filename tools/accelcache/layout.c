@@ -19,8 +19,19 @@ static bool read_state(const json_t *object, uint8_t *state) {
     return false;
 }
 
+static uint8_t read_module(const json_t *object, const char *key) {
+    uint64_t module;
+    return read_figure(object, key, &module) && module < UINT8_MAX ? (uint8_t)module : 0;
+}
+
+/* ns, not 0; 0: not known. */
+static uint64_t read_ago(const json_t *object, const char *key) {
+    uint64_t ms;
+    return read_figure(object, key, &ms) && ms < UINT64_MAX / 1000000 ? ms * 1000000 + 1 : 0;
+}
+
 static bool read_block(const json_t *object, ac_laid_block_t *block) {
-    uint64_t module, since, stack;
+    uint64_t since, stack;
     *block = (ac_laid_block_t){0};
     if (!read_figure(object, "address", &block->address) ||
         !read_figure(object, "size", &block->size) || !block->size ||
@@ -32,8 +43,10 @@ static bool read_block(const json_t *object, ac_laid_block_t *block) {
     read_figure(object, "stack", &stack);
     block->since_ns = (int64_t)since;
     block->stack = stack <= UINT32_MAX ? (uint32_t)stack : 0;
-    block->module =
-        read_figure(object, "module", &module) && module < UINT8_MAX ? (uint8_t)module : 0;
+    block->module = read_module(object, "module");
+    block->freed_by = read_module(object, "freed_by");
+    block->asked_ns = read_ago(object, "asked_ago_ms");
+    block->freed_ns = read_ago(object, "freed_ago_ms");
     block->async = json_is_true(json_object_get(object, "async"));
     return true;
 }
@@ -78,7 +91,8 @@ static bool read_segment(cmd_layouts_t *layouts, const json_t *object) {
                             .count = json_array_size(blocks),
                             .small = !strcmp(pool, "small"),
                             .paged = json_is_true(json_object_get(object, "expandable")),
-                            .exported = json_is_true(json_object_get(object, "exported"))};
+                            .exported = json_is_true(json_object_get(object, "exported")),
+                            .guarded = json_is_true(json_object_get(object, "guarded"))};
     layouts->unlisted += json_is_null(blocks);
     size_t index;
     const json_t *block;

@@ -61,6 +61,8 @@ static void count_segment(oom_t *oom, const ac_laid_segment_t *segment) {
     for (size_t i = 0; i < segment->count; i++) {
         const ac_laid_block_t *block = &oom->layout->block[segment->first + i];
         bool is_free = block->state == AC_LAID_FREE || block->state == AC_LAID_CACHED;
+        if (block->state == AC_LAID_UNMAPPED)
+            continue;
         oom->state[block->state].bytes += (int64_t)block->size;
         oom->state[block->state].blocks++;
         if (block->state == AC_LAID_ALLOCATED)

@@ -40,6 +40,8 @@ static void add_segment(state_t *state, const ac_layout_t *layout,
     for (size_t i = 0; i < segment->count; i++) {
         const ac_laid_block_t *block = &layout->block[segment->first + i];
         bool idle = is_idle(block);
+        if (block->state == AC_LAID_UNMAPPED)
+            continue; /* no memory */
         if (idle && joined && !segment->small && block->size <= SMALL) {
             state->ops.op[state->ops.count - 1].bytes += block->size;
             continue;

@@ -223,15 +223,9 @@ static const char *skip_blanks(const char *data) {
     return data + strspn(data, " \t\r\n");
 }
 
-static cmd_ops_reader_fn *reader_of(const char *data, const char **format, char **error) {
+static cmd_ops_reader_fn *reader_of(const char *data, const char **format) {
     *format = "text";
-    if ((unsigned char)data[0] == 0x80) {
-        *error = cmd_format("this is a Python pickle; make JSON of it first: python3 -c 'import "
-                            "json,pickle,sys; json.dump(pickle.load(open(sys.argv[1],\"rb\")), "
-                            "open(sys.argv[2],\"w\"))' FILE FILE.json");
-        return NULL;
-    }
-    if (*skip_blanks(data) == '{') {
+    if ((unsigned char)data[0] == 0x80 || *skip_blanks(data) == '{') {
         *format = "PyTorch snapshot";
         return cmd_ops_read_torch;
     }
@@ -249,7 +243,7 @@ static bool read_data(cmd_reading_t *reading, const char *path, char **error) {
         *error = cmd_format("%s", strerror(errno));
         return false;
     }
-    cmd_ops_reader_fn *reader = length ? reader_of(data, &reading->format, error) : NULL;
+    cmd_ops_reader_fn *reader = length ? reader_of(data, &reading->format) : NULL;
     if (!length)
         *error = cmd_format("the file is empty: there is nothing to replay");
     bool good = reader && reader(reading, data, length, error);

@@ -1,10 +1,11 @@
-/* `device_traces` of a PyTorch memory snapshot, as JSON (ops.h).
+/* `device_traces` of a PyTorch memory snapshot, as pickle or JSON (ops.h).
  *
  * PyTorch keeps the newest events only.  What was allocated before them is found out: by the
  * frees of addresses that no event allocated, and by the snapshot's `segments`, which tell what
  * is live at its end. */
 #include "command.h"
 #include "ops.h"
+#include "pickle.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -105,8 +106,10 @@ static bool take_traces(state_t *s, const json_t *traces) {
 
 bool cmd_ops_read_torch(cmd_reading_t *reading, const char *data, size_t length, char **error) {
     json_error_t at;
-    json_t *document = json_loadb(data, length, 0, &at);
-    if (!document) {
+    bool pickle = cmd_pickle_is(data, length);
+    json_t *document =
+        pickle ? cmd_pickle_read(data, length, error) : json_loadb(data, length, 0, &at);
+    if (!document && !pickle) {
         bool cut = json_error_code(&at) == json_error_premature_end_of_input;
         *error = cmd_format("%s at line %d, column %d (%s): %s",
                             cut ? "the JSON ends too early" : "not valid JSON", at.line,
@@ -115,6 +118,8 @@ bool cmd_ops_read_torch(cmd_reading_t *reading, const char *data, size_t length,
                                 : "is it a snapshot of PyTorch's, converted to JSON?");
         return false;
     }
+    if (!document)
+        return false;
     const json_t *traces = json_object_get(document, "device_traces");
     state_t s = {.reading = reading};
     bool good = json_is_array(traces) && take_traces(&s, traces);

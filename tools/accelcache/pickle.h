@@ -26,6 +26,13 @@ void cmd_pickle_list_next(FILE *out, size_t count);
 /* A pair as a tuple of two numbers. */
 void cmd_pickle_pair(FILE *out, int64_t first, int64_t second);
 
+/* What Python's pickle wrote, of any protocol, as JSON: tuples are arrays, keys text.  Nothing in it is
+ * executed.  NULL: *error is one line, malloc'd. */
+json_t *cmd_pickle_read(const char *data, size_t length, char **error);
+static inline bool cmd_pickle_is(const char *data, size_t length) {
+    return length > 1 && (unsigned char)data[0] == 0x80;
+}
+
 /* Any JSON value.  Arrays under the key "segment_pool_id" become pairs. */
 void cmd_pickle_json(FILE *out, const json_t *value);
 

@@ -16,7 +16,7 @@ static void print_help(void) {
     printf(
         "Usage: accelcache report FILE [-o OUT]\n"
         "Makes a page of a dump (or the figures of the process PID), a trace, or a snapshot in\n"
-        "PyTorch's layout as JSON: memory over time, sizes and lifetimes, segments, the largest\n"
+        "PyTorch's layout: memory over time, sizes and lifetimes, segments, the largest\n"
         "blocks, advice.  The page is one file and needs no network.\n\n"
         "  -o FILE            write to FILE, which appears when it is whole (report.html); - is\n"
         "                     the standard output\n"

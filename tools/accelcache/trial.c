@@ -156,7 +156,8 @@ static int read_dumps(cmd_trial_t *trial) {
 int cmd_trial_run(cmd_trial_t *trial, const char *program, char **command, const char *conf,
                   const char *input, int *stopped) {
     char *pattern = cmd_format("%s/%%h-%%p.json", trial->folder);
-    char *with_dump = cmd_place_conf(conf, "dump", pattern);
+    char *readable = cmd_place_conf(conf, "dump_format", "json");
+    char *with_dump = cmd_place_conf(readable, "dump", pattern);
     char *whole = trial->as_it_is
                       ? cmd_format("%s", with_dump)
                       : cmd_place_conf(with_dump, "enabled", trial->cached ? "true" : "false");
@@ -171,6 +172,7 @@ int cmd_trial_run(cmd_trial_t *trial, const char *program, char **command, const
     if (!failed && !stop_signal)
         failed = read_dumps(trial);
     free(whole);
+    free(readable);
     free(with_dump);
     free(pattern);
     return failed;

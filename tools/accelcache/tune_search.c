@@ -37,6 +37,8 @@ static const char *const none[] = {NULL};
 #define candidates_SECONDS       none
 #define candidates_FENCE         none
 #define candidates_FILL          none
+#define candidates_SAMPLE        none
+#define candidates_DUMP_FORMAT   none
 #define candidates_LEAK_REPORT   none
 #define candidates_STACKS        none
 #define candidates_DEEPBIND      none

@@ -6,6 +6,7 @@
 #include "observe/dump.h"
 #include "option.h"
 #include "processes.h"
+#include "snapshot.h"
 #include "where_recorded.h"
 
 #include <inttypes.h>
@@ -19,7 +20,11 @@ static const char help[] =
     "past its end, which module asked for it, and whether it is held, freed, or never was "
     "ours.\n\n"
     "  PID   a process of the same user, started with control:true in ACCEL_ALLOC_CONF\n"
-    "  FILE  a dump with blocks: of accelcache ctl PID snapshot FILE, or of the key oom_dump\n\n"
+    "  FILE  a dump with blocks: of accelcache ctl PID snapshot FILE, of the key oom_dump, or at "
+    "the\n"
+    "        exit of a program with the key guard; or a memory snapshot of PyTorch's, as pickle "
+    "or\n"
+    "        JSON\n\n"
     "Without either it is the one process of the user that runs under the library.  ADDRESS is\n"
     "hexadecimal with 0x in front, or decimal.\n\n"
     "  --json  the answer as JSON\n\n"
@@ -30,10 +35,11 @@ static const char help[] =
 
 typedef struct {
     uint64_t address;
-    int ordinal;                            /* of the device */
-    const ac_laid_segment_t *segment;       /* around it; NULL: none */
-    const ac_laid_block_t *block;           /* around it; NULL: none */
-    const ac_laid_block_t *before, *behind; /* nearest ones that the program holds */
+    int ordinal;                      /* of the device */
+    const ac_laid_segment_t *segment; /* around it; NULL: none */
+    const ac_laid_block_t *block;     /* around it; NULL: none */
+    const ac_laid_block_t *before,
+        *behind; /* nearest ones that the program holds or are unmapped */
     const ac_laid_segment_t *below, *above; /* where it is in none */
 } spot_t;
 
@@ -47,7 +53,7 @@ static void look_around(spot_t *spot, const ac_layout_t *layout,
         const ac_laid_block_t *block = &layout->block[segment->first + i];
         if (spot->address >= block->address && spot->address - block->address < block->size)
             spot->block = block;
-        else if (block->state != AC_LAID_ALLOCATED)
+        else if (block->state != AC_LAID_ALLOCATED && block->state != AC_LAID_UNMAPPED)
             continue;
         else if (block->address <= spot->address)
             spot->before = block;
@@ -92,7 +98,8 @@ static const char *const state_text[AC_LAID_STATES] = {
     [AC_LAID_ALLOCATED] = "a block that the program holds",
     [AC_LAID_CACHED] = "a block that was freed, and that a thread keeps for its next request",
     [AC_LAID_PENDING] = "a block that was freed, and that work from before may still use",
-    [AC_LAID_HELD] = "a block that was freed, and that a captured graph may use"};
+    [AC_LAID_HELD] = "a block that was freed, and that a captured graph may use",
+    [AC_LAID_UNMAPPED] = "a guarded block that was freed, whose addresses have no memory now"};
 
 static char *bytes_past(uint64_t bytes) {
     char text[CMD_FIGURE];
@@ -101,37 +108,61 @@ static char *bytes_past(uint64_t bytes) {
                  : cmd_format("right behind the end of");
 }
 
+/* When the guarded block was freed and by whom, as the end of a sentence. */
+static char *freed(const ac_laid_block_t *block, const json_t *document) {
+    char text[CMD_FIGURE];
+    if (!block->freed_ns)
+        return cmd_format("%s", "");
+    return cmd_format(", freed %s ago by %s", cmd_text_ns(text, (int64_t)block->freed_ns),
+                      cmd_layout_module(document, block->freed_by));
+}
+
+/* Behind the end of a block that may have been run past: how far. */
+static char *past_block(const spot_t *spot, const char *what, const json_t *document) {
+    const ac_laid_block_t *block = spot->before;
+    char *past = bytes_past(spot->address - end_of(block)), *when = freed(block, document);
+    char *all = cmd_format("0x%" PRIx64 " is %s %s%s, in %s", spot->address, past,
+                           block->state == AC_LAID_UNMAPPED ? "a guarded block"
+                                                            : "a block that the program holds",
+                           when, what);
+    free(past);
+    free(when);
+    return all;
+}
+
 /* In whose block, or past which one's end, in one sentence. */
-static char *sentence(const spot_t *spot) {
+static char *sentence(const spot_t *spot, const json_t *document) {
     enum { NEAR = 1 << 20 };
     char text[CMD_FIGURE];
-    char *past;
     const ac_laid_block_t *block = spot->block;
+    if (!spot->segment && json_is_true(json_object_get(document, "layout_partial")))
+        return cmd_format("0x%" PRIx64 " is near no guarded block, and the file lists no others",
+                          spot->address);
     if (!spot->segment)
         return cmd_format("0x%" PRIx64
                           " is in no segment of the library: it was never its memory, "
                           "or went back to the driver",
                           spot->address);
-    if (block && block->state == AC_LAID_ALLOCATED && spot->address >= end_of(block)) {
-        past = bytes_past(spot->address - end_of(block));
-        char *all = cmd_format("0x%" PRIx64 " is %s what was asked for, in %s", spot->address,
-                               past, state_text[block->state]);
-        free(past);
+    if (block && block->state != AC_LAID_FREE) {
+        bool beyond = spot->address >= end_of(block) &&
+                      (block->state == AC_LAID_ALLOCATED || block->state == AC_LAID_UNMAPPED);
+        char *place =
+            beyond ? bytes_past(spot->address - end_of(block))
+                   : cmd_format("byte %s of",
+                                cmd_text_count(text, (int64_t)(spot->address - block->address)));
+        char *when = freed(block, document);
+        char *all =
+            cmd_format("0x%" PRIx64 " is %s %s%s%s", spot->address, place,
+                       beyond ? "what was asked for, in " : "", state_text[block->state], when);
+        free(place);
+        free(when);
         return all;
     }
-    if (block && block->state != AC_LAID_FREE)
-        return cmd_format("0x%" PRIx64 " is byte %s of %s", spot->address,
-                          cmd_text_count(text, (int64_t)(spot->address - block->address)),
-                          state_text[block->state]);
     const char *what =
         block ? state_text[AC_LAID_FREE] : "addresses of the library without memory";
     if (!spot->before || spot->address - end_of(spot->before) > NEAR)
         return cmd_format("0x%" PRIx64 " is in %s", spot->address, what);
-    past = bytes_past(spot->address - end_of(spot->before));
-    char *all = cmd_format("0x%" PRIx64 " is %s a block that the program holds, in %s",
-                           spot->address, past, what);
-    free(past);
-    return all;
+    return past_block(spot, what, document);
 }
 
 static void add_block(cmd_table_t *table, const char *title, const ac_laid_block_t *block,
@@ -147,12 +178,18 @@ static void add_block(cmd_table_t *table, const char *title, const ac_laid_block
     char *stream = block->stream
                        ? cmd_format(", freed in the order of stream 0x%" PRIx64, block->stream)
                        : cmd_format("%s", block->async ? ", asked for on a stream" : "");
-    char *text = cmd_format("%s, %s%s%s", cmd_text_bytes(size, (int64_t)block->size),
-                            ac_laid_words[block->state], known, stream);
+    char *when = freed(block, document);
+    char *since = block->asked_ns
+                      ? cmd_format(" %s ago", cmd_text_ns(asked, (int64_t)block->asked_ns))
+                      : cmd_format("%s", "");
+    char *text = cmd_format("%s, %s%s%s%s%s", cmd_text_bytes(size, (int64_t)block->size),
+                            ac_laid_words[block->state], known, since, stream, when);
     cmd_table_row(table, title, place, text, NULL);
     free(place);
     free(known);
     free(stream);
+    free(when);
+    free(since);
     free(text);
 }
 
@@ -162,7 +199,10 @@ static void add_segment(cmd_table_t *table, const char *title, const ac_laid_seg
     char *place = cmd_format("0x%" PRIx64, segment->address);
     char *text =
         cmd_format("%s of the %s pool%s%s%s", cmd_text_bytes(size, (int64_t)segment->size),
-                   segment->small ? "small" : "large", segment->paged ? ", expandable" : "",
+                   segment->small ? "small" : "large",
+                   segment->guarded ? ", of guarded blocks"
+                   : segment->paged ? ", expandable"
+                                    : "",
                    segment->exported ? ", known to other processes" : "", more);
     cmd_table_row(table, title, place, text, NULL);
     free(place);
@@ -180,8 +220,39 @@ static void add_near(cmd_table_t *table, const spot_t *spot, const ac_laid_segme
     free(more);
 }
 
+/* Of a snapshot's traces: the newest block there. */
+static void add_life(cmd_table_t *table, cmd_snapshot_life_t *life) {
+    char size[CMD_FIGURE];
+    char *place = cmd_format("0x%" PRIx64, life->address);
+    char *text = cmd_format("%s asked for by %s%s%s", cmd_text_bytes(size, (int64_t)life->bytes),
+                            life->asked_by ? life->asked_by : "code of no file",
+                            life->freed ? ", freed by " : "",
+                            !life->freed     ? ""
+                            : life->freed_by ? life->freed_by
+                                             : "code of no file");
+    cmd_table_row(table, "newest there", place, text, NULL);
+    free(place);
+    free(text);
+    free(life->asked_by);
+    free(life->freed_by);
+}
+
+static json_t *life_json(const json_t *document, uint64_t address) {
+    cmd_snapshot_life_t life;
+    if (!cmd_snapshot_life(document, address, &life))
+        return json_null();
+    json_t *json =
+        json_pack("{s:I, s:I, s:o, s:b, s:o}", "address", (json_int_t)life.address, "size",
+                  (json_int_t)life.bytes, "asked_by",
+                  life.asked_by ? cmd_json_text(life.asked_by) : json_null(), "freed", life.freed,
+                  "freed_by", life.freed_by ? cmd_json_text(life.freed_by) : json_null());
+    free(life.asked_by);
+    free(life.freed_by);
+    return json;
+}
+
 static void print(const spot_t *spot, const json_t *document) {
-    char *line = sentence(spot);
+    char *line = sentence(spot, document);
     cmd_print_safe(line);
     putchar('\n');
     free(line);
@@ -194,9 +265,11 @@ static void print(const spot_t *spot, const json_t *document) {
         free(more);
     }
     if (spot->before)
-        add_block(table, "held before it", spot->before, document);
+        add_block(table, spot->before->freed_ns ? "freed before it" : "held before it",
+                  spot->before, document);
     if (spot->behind)
-        add_block(table, "held behind it", spot->behind, document);
+        add_block(table, spot->behind->freed_ns ? "freed behind it" : "held behind it",
+                  spot->behind, document);
     json_t *recorded = cmd_where_recorded(document, spot->block, spot->address);
     int64_t now_ns = json_integer_value(json_object_get(recorded, "time_ns"));
     cmd_where_rows(table, "asked for", json_object_get(recorded, "alloc"), now_ns);
@@ -206,43 +279,55 @@ static void print(const spot_t *spot, const json_t *document) {
         add_near(table, spot, spot->below, "before the address");
         add_near(table, spot, spot->above, "behind the address");
     }
+    cmd_snapshot_life_t life;
+    if (cmd_snapshot_life(document, spot->address, &life))
+        add_life(table, &life);
     cmd_table_print(table, 2);
 }
 
 /* ------------------------------------------------------------------ for machines */
 
+static json_t *ago_json(uint64_t ns) {
+    return ns ? json_integer((json_int_t)(ns / 1000000)) : json_null();
+}
+
 static json_t *block_json(const ac_laid_block_t *block, const json_t *document) {
     if (!block)
         return json_null();
     return json_pack(
-        "{s:I, s:I, s:s, s:I, s:o, s:o, s:b}", "address", (json_int_t)block->address, "size",
-        (json_int_t)block->size, "state", ac_laid_words[block->state], "requested",
-        (json_int_t)block->requested, "module",
+        "{s:I, s:I, s:s, s:I, s:o, s:o, s:b, s:o, s:o, s:o}", "address",
+        (json_int_t)block->address, "size", (json_int_t)block->size, "state",
+        ac_laid_words[block->state], "requested", (json_int_t)block->requested, "module",
         block->state == AC_LAID_FREE ? json_null()
                                      : cmd_json_text(cmd_layout_module(document, block->module)),
         "stream", block->stream ? json_integer((json_int_t)block->stream) : json_null(), "async",
-        block->async);
+        block->async, "asked_ago_ms", ago_json(block->asked_ns), "freed_ago_ms",
+        ago_json(block->freed_ns), "freed_by",
+        block->freed_ns ? cmd_json_text(cmd_layout_module(document, block->freed_by))
+                        : json_null());
 }
 
 static json_t *segment_json(const ac_laid_segment_t *segment) {
     if (!segment)
         return json_null();
-    return json_pack("{s:I, s:I, s:s, s:b, s:b}", "address", (json_int_t)segment->address, "size",
-                     (json_int_t)segment->size, "pool", segment->small ? "small" : "large",
-                     "expandable", segment->paged, "exported", segment->exported);
+    return json_pack("{s:I, s:I, s:s, s:b, s:b, s:b}", "address", (json_int_t)segment->address,
+                     "size", (json_int_t)segment->size, "pool",
+                     segment->small ? "small" : "large", "expandable", segment->paged, "exported",
+                     segment->exported, "guarded", segment->guarded);
 }
 
 /* How far the address lies past the end of what was asked for; null: it does not. */
 static json_t *past_json(const spot_t *spot) {
     bool in_one = spot->block && spot->block->state != AC_LAID_FREE;
     const ac_laid_block_t *block = in_one ? spot->block : spot->before;
-    return block && block->state == AC_LAID_ALLOCATED && spot->address >= end_of(block)
+    bool whole = block && (block->state == AC_LAID_ALLOCATED || block->state == AC_LAID_UNMAPPED);
+    return whole && spot->address >= end_of(block)
                ? json_integer((json_int_t)(spot->address - end_of(block)))
                : json_null();
 }
 
 static void print_json(const spot_t *spot, const json_t *document) {
-    char *line = sentence(spot);
+    char *line = sentence(spot, document);
     json_t *recorded = cmd_where_recorded(document, spot->block, spot->address);
     json_t *whole = json_pack(
         "{s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "address",
@@ -257,6 +342,7 @@ static void print_json(const spot_t *spot, const json_t *document) {
         "alloc", cmd_where_named(json_object_get(recorded, "alloc")), "free",
         cmd_where_named(json_object_get(recorded, "free")));
     json_decref(recorded);
+    json_object_set_new(whole, "newest", life_json(document, spot->address));
     free(line);
     cmd_print_json(whole, 0);
 }
@@ -331,7 +417,11 @@ static json_t *document_of(const char *source, uint64_t address, char **error) {
     if (!source)
         return only_process(&name, error) ? ask(&name, address, error) : NULL;
     if (!cmd_process_read(source, &pid, &space)) {
-        json_t *document = cmd_document_load(source, error);
+        json_t *document = cmd_snapshot_load(source, error);
+        if (document)
+            document = cmd_snapshot_as_dump(document, error);
+        else if (!*error)
+            document = cmd_document_load(source, error);
         if (!document) {
             char *whole = cmd_format("%s: %s", source, *error);
             free(*error);

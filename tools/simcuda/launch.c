@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernel_fault.h"
 #include "module.h"
 #include "race.h"
 #include "state.h"
@@ -80,8 +81,7 @@ static CUresult run_kernel(sim_work_t *work) {
     launch.params = params;
     launch.stream_id = work->stream_id;
     launch.context_id = work->ctx_id;
-    payload->fn(&launch);
-    return CUDA_SUCCESS;
+    return sim_kernel_call(payload->fn, &launch);
 }
 
 static void release_kernel(void *payload) {

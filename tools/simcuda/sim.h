@@ -132,6 +132,8 @@ void sim_range_give(uint64_t address, uint64_t size); /* size as given to take *
 /* Drops the contents and puts the memory file back under [address, address + size). */
 void sim_mirror_restore(uint64_t address, uint64_t size);
 void sim_mirror_discard(uint64_t address, uint64_t size); /* contents only */
+/* Whether the contents can be reached: not where addresses are reserved and nothing is mapped. */
+void sim_mirror_bar(uint64_t address, uint64_t size, bool barred);
 
 /* ---- allocation records (memory.c; global lock) ---- */
 

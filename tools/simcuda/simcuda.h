@@ -129,6 +129,9 @@ size_t simcuda_owner_end(CUdeviceptr address);
  * else the kernel is a timed no-op.  Registered functions run on whatever thread completes
  * the work and must not call the driver.  0 or -1. */
 int simcuda_register_kernel(const simcuda_kernel_t *kernel);
+/* The device address that a kernel with a function faulted at last; 0: none did.  Such kernels fault
+ * where addresses are reserved and nothing is mapped, which a line of `log` says as well. */
+unsigned long long simcuda_fault_address(void);
 /* Duration of kernels without one of their own. */
 void simcuda_set_kernel_ns(unsigned long long ns);
 

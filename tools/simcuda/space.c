@@ -216,6 +216,11 @@ void sim_mirror_restore(uint64_t address, uint64_t size) {
     sim_mirror_discard(address, size);
 }
 
+void sim_mirror_bar(uint64_t address, uint64_t size, bool barred) {
+    mprotect((char *)(uintptr_t)(address + (uint64_t)sim_mirror_delta), size,
+             barred ? PROT_NONE : PROT_READ | PROT_WRITE);
+}
+
 /* A memory file lets other processes map the same bytes; where file sizes are limited, an
  * anonymous mirror does all but that. */
 static void *map_mirror(uint64_t size) {

@@ -24,6 +24,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "kernel_fault.h"
 #include "race.h"
 #include "vmm.h"
 
@@ -303,6 +304,8 @@ SIM_API(cuMemAddressReserve)
     reservation->size = size;
     reservation->taken = taken;
     sim_tree_insert(&reservations, &reservation->node);
+    sim_mirror_bar(base, size, true);
+    sim_kernel_faults_start();
     sim_call_bytes(SIM_FN_cuMemAddressReserve, size);
     *out = base;
     return CUDA_SUCCESS;
@@ -324,6 +327,7 @@ SIM_API(cuMemAddressFree)(CUdeviceptr address, size_t size) {
         return CUDA_ERROR_INVALID_VALUE;
     sim_call_bytes(SIM_FN_cuMemAddressFree, size);
     sim_tree_remove(&reservations, &reservation->node);
+    sim_mirror_bar(address, size, false);
     sim_range_give(address, reservation->taken);
     free(reservation);
     return CUDA_SUCCESS;
@@ -354,6 +358,7 @@ static void unmap_one(sim_alloc_t *record) {
     CUmemGenericAllocationHandle team = mapping->team;
     if (physical)
         sim_mirror_restore(record->base, record->size);
+    sim_mirror_bar(record->base, record->size, true);
     sim_alloc_delete(record);
     if (!physical) {
         free(mapping);

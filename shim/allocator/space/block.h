@@ -230,7 +230,7 @@ struct ac_segment {
     uint8_t pool;       /* AC_POOL_SMALL or AC_POOL_LARGE */
     uint8_t index;   /* of the arena's: where its free blocks are; its pool, or AC_INDEX_... */
     bool oversize;   /* counted in oversize_segments */
-    bool tainted;    /* shared outside: serves no other request, goes back when idle */
+    bool tainted;    /* shared outside, or guarded: serves no other request, goes back when idle */
     bool sealed;     /* native: its free memory serves no request (segment.c) */
     uint32_t taints; /* why: reasons that ac_block_taint was given and that still hold */
     /* The allocator's epoch when it became idle (give_back.c). */

@@ -1,6 +1,7 @@
 /* Copying segments and blocks (lay_out.h). */
 #include "allocator/space/lay_out.h"
 
+#include "allocator/space/guard_place.h"
 #include "allocator/space/segment.h"
 
 typedef struct {
@@ -22,6 +23,21 @@ static ac_laid_state_t state_of(ac_block_state_t state, const ac_block_t *block)
     default:
         return AC_LAID_FREE;
     }
+}
+
+static void add(ac_layout_t *layout, const ac_laid_block_t *laid) {
+    if (layout->blocks < layout->block_room)
+        layout->block[layout->blocks] = *laid;
+    layout->blocks++;
+}
+
+/* When the guarded block was asked for and freed, and who did that. */
+static void date(const ac_layout_t *layout, const ac_guarded_t *record, ac_laid_block_t *laid) {
+    laid->asked_ns = layout->now_ns - record->asked_ns;
+    if (!record->freed_ns)
+        return;
+    laid->freed_ns = layout->now_ns - record->freed_ns;
+    laid->freed_by = record->freed_by;
 }
 
 /* Free slots of slabs lie side by side, and are many. */
@@ -52,18 +68,52 @@ static void visit(ac_block_t *block, void *arg) {
     laid.async = state == AC_LAID_ALLOCATED && block->mempool;
     if (state == AC_LAID_PENDING && ac_key_is_stream(block->ticket.key))
         laid.stream = walk->stream_of(block);
-    if (layout->blocks < layout->block_room)
-        layout->block[layout->blocks] = laid;
-    layout->blocks++;
+    if (!is_free && ac_segment_is_guarded(block->segment))
+        date(layout, ac_guard_record(block), &laid);
+    add(layout, &laid);
     walk->end = address + block->size;
     walk->free_last = is_free;
 }
 
+/* Guarded blocks that lay where there is no memory now. */
+static void visit_gone(const ac_block_t *unmapped, walk_t *walk) {
+    const ac_range_t *range = unmapped->segment->range;
+    uint64_t at = ac_range_unit(range, unmapped->address);
+    uint64_t end = ac_range_unit(range, unmapped->address + unmapped->size);
+    for (end = end < range->high ? end : range->high; at < end; at++) {
+        const ac_guarded_t *record = &range->guard->record[at];
+        ac_laid_block_t laid = {.address = record->address,
+                                .size = (record->requested + AC_GRANULE - 1) & ~(AC_GRANULE - 1),
+                                .requested = record->requested,
+                                .state = AC_LAID_UNMAPPED,
+                                .module = record->asked_by};
+        if (!record->address)
+            continue;
+        date(walk->layout, record, &laid);
+        add(walk->layout, &laid);
+    }
+    walk->free_last = false;
+}
+
+static void lay_out_guarded(const ac_segment_t *segment, walk_t *walk) {
+    for (ac_block_t *block = segment->first; block; block = block->next)
+        if (ac_block_has_memory(block))
+            visit(block, walk);
+        else if (!ac_block_is_moving(block))
+            visit_gone(block, walk);
+}
+
 static void lay_out(const ac_segment_t *segment, walk_t *walk) {
     ac_layout_t *layout = walk->layout;
+    bool guarded = ac_segment_is_guarded(segment);
     walk->first = layout->blocks;
     walk->free_last = false;
-    ac_segment_each(segment, visit, walk);
+    if (guarded)
+        lay_out_guarded(segment, walk);
+    else if (!layout->guarded)
+        ac_segment_each(segment, visit, walk);
+    else
+        return;
     if (layout->segments < layout->segment_room)
         layout->segment[layout->segments] =
             (ac_laid_segment_t){.address = segment->address,
@@ -72,7 +122,8 @@ static void lay_out(const ac_segment_t *segment, walk_t *walk) {
                                 .count = layout->blocks - walk->first,
                                 .small = segment->pool == AC_POOL_SMALL,
                                 .paged = segment->range != NULL,
-                                .exported = segment->tainted};
+                                .exported = segment->tainted && !guarded,
+                                .guarded = guarded};
     layout->segments++;
 }
 

@@ -47,6 +47,10 @@ ac_range_t *ac_range_add(ac_space_t *space, int pool, int index, uint64_t addres
 }
 
 void ac_range_forget(ac_range_t *range) {
+    if (range->guard) {
+        ac_record_memory_return(range->guard->record, ac_guard_record_bytes(range->size));
+        ac_record_memory_return(range->guard, sizeof *range->guard);
+    }
     ac_record_memory_return(range->unit, units_bytes(range->size));
     ac_record_memory_return(range, sizeof *range);
 }

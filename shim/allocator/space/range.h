@@ -43,6 +43,24 @@ typedef struct {
 } ac_unit_t;
 _Static_assert(sizeof(ac_unit_t) == 16, "one for each 2 MiB of reserved addresses");
 
+/* A guarded block (guard_place.h), held or freed; kept at the first unit of its pages until another one is laid
+ * there. */
+typedef struct {
+    uint64_t address, requested; /* bytes; 0: there was none */
+    uint64_t asked_ns, freed_ns; /* of the device's clock; freed_ns 0: the program holds it */
+    uint32_t units;              /* of its pages */
+    uint8_t asked_by, freed_by;  /* modules (stats.h) */
+    bool marked;                 /* what is around the block has the pattern */
+    bool gone;                   /* freed, and its pages as well */
+} ac_guarded_t;
+
+typedef struct {
+    uint64_t cursor;      /* unit: the next place is looked for from here on */
+    uint64_t held;        /* bytes of blocks that the program holds */
+    uint64_t waiting;     /* blocks that were freed and have their pages yet */
+    ac_guarded_t *record; /* by unit */
+} ac_guard_t;
+
 struct ac_range {
     uint64_t address, size; /* bytes, multiples of AC_SEGMENT_ALIGN */
     ac_arena_t *arena;
@@ -52,8 +70,14 @@ struct ac_range {
     unsigned calls;        /* threads that work on units of it without the lock */
     uint64_t mapped;       /* bytes of pages, as the statistics know them */
     uint64_t high;         /* no unit from here on ever had a page */
+    ac_guard_t *guard;     /* its blocks are guarded ones (guard_place.h); NULL: they are not */
     ac_unit_t *unit;       /* one per AC_SEGMENT_ALIGN */
 };
+
+/* Of the records of a range of `size` bytes. */
+static inline size_t ac_guard_record_bytes(uint64_t size) {
+    return (size_t)(size >> AC_PAGE_BITS) * sizeof(ac_guarded_t);
+}
 
 static inline uint64_t ac_range_unit(const ac_range_t *range, uint64_t address) {
     return (address - range->address) >> AC_PAGE_BITS;

@@ -35,6 +35,9 @@ enum { AC_MEMPOOLS = 256, AC_MEMPOOL_FIRST = 1 };
  * (ac_expand_leave). */
 enum { AC_INDEX_MEDIUM = AC_POOL_ALL, AC_INDEX_LEFT = AC_POOL_KINDS, AC_INDICES };
 
+/* Of segments whose free memory is in none of them (guard_place.h). */
+enum { AC_INDEX_GUARD = AC_INDICES };
+
 /* The two high-water marks of a pool. */
 typedef enum { AC_MARK_RESERVED, AC_MARK_USED, AC_MARKS } ac_mark_t;
 

@@ -1,5 +1,6 @@
 /* Growing by pages (expand.h). */
 #include "allocator/budget.h"
+#include "allocator/space/guard_place.h"
 #include "allocator/space/place.h"
 #include "allocator/supply/expand.h"
 #include "allocator/supply/medium.h"
@@ -43,6 +44,8 @@ static uint64_t page_size(const ac_growth_t *growth) {
     uint64_t least = allocator->supply->expand.support.granularity;
     bool small = growth->ask->pool == AC_POOL_SMALL || growth->ask->medium;
     uint64_t page = small ? allocator->settings.small_page : allocator->settings.page;
+    if (growth->ask->guard)
+        return round_up(growth->ask->size, least); /* none is shared with other blocks */
     return growth->ask->shrink || page < least ? least : round_up(page, least);
 }
 
@@ -59,22 +62,23 @@ ac_refused_t ac_expand_refused(ac_allocator_t *allocator) {
     return what;
 }
 
-/* AC_OK; AC_OOM: host memory is short, for the records of so many pages; AC_FAILED: the context
- * has gone. */
 /* The free index of the ranges that may serve. */
 static int index_of(const ac_growth_ask_t *ask) {
-    return ask->medium ? AC_INDEX_MEDIUM : ask->pool;
+    return ask->guard ? AC_INDEX_GUARD : ask->medium ? AC_INDEX_MEDIUM : ask->pool;
 }
 
-static ac_status_t add_range(ac_growth_t *growth, uint64_t address, uint64_t bytes) {
-    ac_arena_t *arena = growth->ask->arena;
+/* AC_OK; AC_OOM: host memory is short, for the records of so many pages; AC_FAILED: the context
+ * has gone. */
+static ac_status_t add_range(const ac_growth_t *growth, uint64_t address, uint64_t bytes) {
+    const ac_growth_ask_t *ask = growth->ask;
+    ac_arena_t *arena = ask->arena;
     ac_status_t status = AC_FAILED;
     ac_lock(&arena->allocator->lock);
-    if (!arena->dead)
-        status =
-            ac_range_add(&arena->space, growth->ask->pool, index_of(growth->ask), address, bytes)
-                ? AC_OK
-                : AC_OOM;
+    if (!arena->dead && ask->guard)
+        status = ac_guard_add(&arena->space, address, bytes) ? AC_OK : AC_OOM;
+    else if (!arena->dead)
+        status = ac_range_add(&arena->space, ask->pool, index_of(ask), address, bytes) ? AC_OK
+                                                                                       : AC_OOM;
     ac_unlock(&arena->allocator->lock);
     return status;
 }
@@ -90,10 +94,13 @@ static ac_status_t reserve_range(ac_growth_t *growth) {
     uint64_t address = 0;
     ac_status_t status;
     bool scarce = false;
+    bool guard = growth->ask->guard;
     if (growth->ask->pool == AC_POOL_LARGE && !growth->ask->medium)
         bytes *= 4;
+    if (guard)
+        least = AC_GUARD_LEAST * (least + 2 * AC_SEGMENT_ALIGN);
     bytes = bytes < least ? least : bytes;
-    if (ac_expand_refused(allocator) == AC_REFUSED_ADDRESSES)
+    if (!guard && ac_expand_refused(allocator) == AC_REFUSED_ADDRESSES)
         bytes = least; /* more were refused */
     for (;;) {
         status = arena->ops->range_reserve(arena->context, bytes, &address);
@@ -115,7 +122,8 @@ static ac_status_t reserve_range(ac_growth_t *growth) {
         bytes = round_up(bytes / 2, growth->page);
         bytes = bytes < least ? least : bytes;
     }
-    ac_expand_refuse(allocator, AC_REFUSED_ADDRESSES);
+    if (!guard)
+        ac_expand_refuse(allocator, AC_REFUSED_ADDRESSES);
     return AC_UNSUPPORTED;
 }
 
@@ -124,6 +132,12 @@ static ac_status_t reserve_range(ac_growth_t *growth) {
 static bool find_place(ac_growth_t *growth, ac_place_t *best) {
     const ac_growth_ask_t *ask = growth->ask;
     *best = (ac_place_t){0};
+    if (ask->guard) {
+        const ac_range_t *range = ac_guard_range(&ask->arena->space);
+        return range && ac_guard_place(range, ask->size,
+                                       ask->arena->allocator->supply->expand.support.granularity,
+                                       ask->arena->ops->now_ns(), best);
+    }
     for (ac_segment_t *s = ask->arena->segments; s; s = s->next) {
         ac_place_t place;
         if (!s->range || s->index != index_of(ask) ||
@@ -141,7 +155,8 @@ ac_block_t *ac_expand_oldest_hole(ac_arena_t *arena, const ac_hole_pick_t *pick,
     if (atomic_load(&arena->timeline.broken))
         return NULL; /* what its work does is not told any more: its end will */
     for (ac_block_t *hole = arena->holes.last; hole; hole = hole->list_prev) {
-        if ((pick->pool != AC_POOL_ALL && hole->segment->pool != pick->pool) ||
+        if (pick->guarded != ac_segment_is_guarded(hole->segment) ||
+            (pick->pool != AC_POOL_ALL && hole->segment->pool != pick->pool) ||
             (oldest && ac_range_hole_age(hole) > ac_range_hole_age(oldest)) ||
             (pick->epochs && ac_range_hole_epochs(hole) <= pick->epochs) ||
             !ac_range_tail(hole, pick->span, pick->pinned, 1, &first, &count))
@@ -302,7 +317,7 @@ static ac_status_t plan(ac_growth_t *growth) {
     growth->starved = growth->partial = false;
     growth->barred = growth->barred_end = 0;
     if (!find_place(growth, &place))
-        return AC_NOT_OURS;
+        return ask->guard && ac_guard_range(&ask->arena->space) ? AC_OOM : AC_NOT_OURS;
     if (!ac_spares_fill(&allocator->store, &growth->spares, 8)) {
         ac_spares_return(&allocator->store, &growth->spares);
         return AC_FAILED;
@@ -325,13 +340,14 @@ static ac_status_t plan(ac_growth_t *growth) {
             return give_up(growth, AC_FAILED);
 
     uint64_t moved = 0, reserved = ac_supply_taken(allocator);
-    if (growth->force || reserved + place.missing > ac_toll_budget(allocator, ask->size, growth->page))
+    if (!ask->guard && (growth->force || reserved + place.missing >
+                                             ac_toll_budget(allocator, ask->size, growth->page)))
         moved = collect(growth, place.missing / growth->page) * growth->page;
     growth->partial = growth->runs == AC_EXPAND_RUNS && moved < place.missing;
     growth->create = growth->partial ? 0 : place.missing - moved;
     if (growth->create == 0)
         return AC_OK;
-    if (growth->calm) /* else it is pages that may not move yet */
+    if (growth->calm && !ask->guard) /* else it is pages that may not move yet */
         ac_medium_look(ask->arena, reserved + growth->create,
                        ac_supply_live(allocator, ask->size));
     uint64_t limit = allocator->settings.limit;

@@ -76,6 +76,7 @@ typedef struct {
     int pool;         /* AC_POOL_ALL: both */
     unsigned span;    /* units of a page; 0: any */
     bool pinned;      /* pinned ones as well */
+    bool guarded;     /* of guarded blocks (space/guard_place.h), and no others */
     uint32_t epochs;  /* holes that were free for so many whole ones; 0: all */
     uint64_t reached; /* up to which target work is over: ac_supply_reached */
 } ac_hole_pick_t;
@@ -93,6 +94,11 @@ void ac_expand_catch_up(ac_growth_t *growth);
 
 /* As ac_supply_kind_t says: whole pages of complete holes. */
 uint64_t ac_expand_shrink(ac_arena_t *arena, const ac_shrink_t *shrink);
+
+/* Give back up to `bytes` of the picked ones, AC_UNLIMITED: all.  `leaving` is called without the lock
+ * for those that are about to; NULL.  Returns bytes. */
+uint64_t ac_expand_give_back(ac_arena_t *arena, ac_hole_pick_t *pick, uint64_t bytes,
+                             void (*leaving)(const ac_growth_t *batch));
 
 /* The range has `bytes` more pages, or less. */
 void ac_expand_account(ac_range_t *range, int64_t bytes);

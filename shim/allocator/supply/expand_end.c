@@ -43,28 +43,31 @@ static void give_back(ac_growth_t *batch) {
     }
 }
 
-uint64_t ac_expand_shrink(ac_arena_t *arena, const ac_shrink_t *shrink) {
+static uint64_t page_of(const ac_allocator_t *allocator) {
+    return allocator->settings.page ? allocator->settings.page : AC_SEGMENT_ALIGN;
+}
+
+uint64_t ac_expand_give_back(ac_arena_t *arena, ac_hole_pick_t *pick, uint64_t bytes,
+                             void (*leaving)(const ac_growth_t *batch)) {
     ac_allocator_t *allocator = arena->allocator;
-    ac_hole_pick_t pick = {.pool = AC_POOL_ALL, .pinned = true, .epochs = shrink->epochs};
-    ac_growth_ask_t ask = {.arena = arena, .pool = pick.pool};
-    uint64_t bytes = shrink->bytes;
+    ac_growth_ask_t ask = {.arena = arena, .pool = pick->pool};
     ac_growth_t batch;
     uint64_t total = 0, done = 1;
     if (arena->ops->capturing(arena->context))
         return 0;
     ac_growth_init(&batch, &ask);
     ac_lock(&allocator->lock);
-    batch.page = allocator->settings.page ? allocator->settings.page : AC_SEGMENT_ALIGN;
-    if (shrink->within && bytes != AC_UNLIMITED)
-        bytes -= bytes % batch.page;
+    batch.page = page_of(allocator);
     while (done && total < bytes && arena->holes.first) {
-        claim_idle(&batch, &pick, bytes == AC_UNLIMITED ? bytes : bytes - total);
+        claim_idle(&batch, pick, bytes == AC_UNLIMITED ? bytes : bytes - total);
         if (!batch.runs)
             break;
         batch.released = batch.pages_released = 0;
         batch.peerings = allocator->supply->expand.peerings;
         allocator->calls++;
         ac_unlock(&allocator->lock);
+        if (leaving)
+            leaving(&batch);
         uint64_t begin = arena->ops->now_ns();
         give_back(&batch);
         uint64_t spent = arena->ops->now_ns() - begin;
@@ -102,6 +105,18 @@ uint64_t ac_expand_shrink(ac_arena_t *arena, const ac_shrink_t *shrink) {
     return total;
 }
 
+uint64_t ac_expand_shrink(ac_arena_t *arena, const ac_shrink_t *shrink) {
+    ac_allocator_t *allocator = arena->allocator;
+    ac_hole_pick_t pick = {.pool = AC_POOL_ALL, .pinned = true, .epochs = shrink->epochs};
+    uint64_t bytes = shrink->bytes;
+    if (shrink->within && bytes != AC_UNLIMITED) {
+        ac_lock(&allocator->lock);
+        bytes -= bytes % page_of(allocator);
+        ac_unlock(&allocator->lock);
+    }
+    return ac_expand_give_back(arena, &pick, bytes, NULL);
+}
+
 /* --- leaving pages for native segments --- */
 
 _Atomic bool ac_expand_shared;
@@ -130,7 +145,7 @@ bool ac_expand_leave(ac_allocator_t *allocator) {
     settings->exact = settings->frugal;
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
         for (ac_segment_t *s = arena->segments; s; s = s->next)
-            if (s->range)
+            if (s->range && !s->range->guard)
                 set_aside(s);
     allocator->counters->left_pages++;
     return true;

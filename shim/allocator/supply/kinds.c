@@ -2,6 +2,7 @@
 #include "allocator/supply/supply.h"
 
 #include "allocator/budget.h"
+#include "allocator/supply/guard.h"
 #include "allocator/supply/toll.h"
 
 uint64_t ac_supply_excess(ac_allocator_t *allocator) {
@@ -22,6 +23,7 @@ uint64_t ac_supply_shrink(ac_allocator_t *allocator, const ac_shrink_t *pick) {
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next) {
         if (pick->leaving)
             freed += ac_supply_shrink_leaving(arena);
+        freed += ac_guard_collect(arena);
         for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds && freed < pick->bytes;
              kind++) {
             ac_shrink_t rest = *pick;

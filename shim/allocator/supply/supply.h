@@ -58,6 +58,7 @@ typedef struct {
     int pool;
     uint64_t size; /* bytes, a multiple of AC_GRANULE */
     bool medium;   /* on pages for such blocks (medium.h), where the arena grows by pages */
+    bool guard;    /* on pages of its own (guard.h) */
     bool aside;    /* captures are let pass, and other threads not waited for: of a stream */
     bool spares;   /* free memory was passed over, to which growing must not be worse */
     bool shrink;   /* pages of the least size, whatever it costs: before the request fails */

@@ -33,7 +33,7 @@ class Errors(ExportTest):
         self.export("not valid JSON at line 1", self.write("bad", "{nonsense"))
         self.export("the JSON ends too early", self.write("cut", '{"a": 1'))
         self.export("no accelcache dump", self.write("other", "{}"))
-        self.export("a pickle", self.write("pickle", b"\x80\x02}."))
+        self.export("a pickle without segments", self.write("pickle", b"\x80\x02}."))
         self.export("a trace of version 2", self.write("new", small_trace(version=2).data()))
         self.export("segments[0]", self.write("odd", '{"segments": [{"device": 0}]}'))
         self.export("device_traces[0][0]", self.write("odd2", '{"device_traces": [[{}]]}'))

@@ -138,7 +138,18 @@ class Readers(frame.TraceTest):
                      "device_traces[0][0]", "addr or size")
         self.refused(json.dumps({"device_traces": [[{"addr": 1}]]}), "no action")
         self.refused(json.dumps({"device_traces": []}), "no operation")
-        self.refused(pickle.dumps({"device_traces": []}), "pickle", "json.dump")
+        self.refused(pickle.dumps({"device_traces": []}), "no operation")
+        self.refused(pickle.dumps({"device_traces": []})[:-1], "no pickle that is read here")
+
+    def test_torch_pickle(self):
+        trace = [event("alloc", 4096, 1000), event("free", 4096, 1000), event("alloc", 1 << 45, 600)]
+        path = self.path("snapshot.pickle")
+        for protocol in (2, 4, 5):
+            with open(path, "wb") as file:
+                pickle.dump({"segments": [], "device_traces": [trace]}, file, protocol)
+            figures = self.replay(path)
+            self.assertEqual((figures["format"], figures["ops"], figures["peak_live"]),
+                             ("PyTorch snapshot", 3, 1000))
 
     # ------------------------------------------------------------ recorded
 

@@ -115,6 +115,59 @@ START_TEST(unmapped_reservation_faults) {
 }
 END_TEST
 
+/* What a kernel does whose accesses are not declared: as many bytes as it is told. */
+static void sweep(const simcuda_launch_t *launch) {
+    CUdeviceptr address;
+    unsigned bytes;
+    memcpy(&address, launch->params[0], sizeof address);
+    memcpy(&bytes, launch->params[1], sizeof bytes);
+    memset(simcuda_host(address), 7, bytes);
+}
+
+static CUresult launch_sweep(CUdeviceptr address, unsigned bytes) {
+    static const unsigned short sizes[] = {8, 4};
+    const simcuda_kernel_t kernel = {.name = "sweep",
+                                     .fn = sweep,
+                                     .duration_ns = 1000,
+                                     .param_count = 2,
+                                     .param_bytes = sizes};
+    CUmodule module;
+    CUfunction function;
+    ck_assert_int_eq(simcuda_register_kernel(&kernel), 0);
+    OK(cuModuleLoadData(&module, "stand-in"));
+    OK(cuModuleGetFunction(&function, module, "sweep"));
+    void *params[] = {&address, &bytes};
+    OK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
+    return cuCtxSynchronize();
+}
+
+START_TEST(kernels_that_compute_fault) {
+    CUdeviceptr p = reserve(4 * GRAIN);
+    CUmemGenericAllocationHandle handle = create(GRAIN);
+    OK(cuMemMap(p + GRAIN, GRAIN, 0, handle, 0));
+    OK(allow(p + GRAIN, GRAIN, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+    OK(launch_sweep(p + GRAIN, GRAIN));
+    ck_assert_uint_eq(simcuda_fault_address(), 0);
+    GIVES(launch_sweep(p + GRAIN + 5, GRAIN - 4), CUDA_ERROR_ILLEGAL_ADDRESS);
+    ck_assert_uint_eq(simcuda_fault_address(), p + 2 * GRAIN);
+    GIVES(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS); /* it stays */
+}
+END_TEST
+
+START_TEST(kernels_fault_after_an_unmapping) {
+    CUdeviceptr p = mapped(create(GRAIN), GRAIN), q;
+    OK(cuMemUnmap(p, GRAIN));
+    OK(cuMemAddressFree(p, GRAIN)); /* no border is left behind */
+    OK(cuMemAlloc_v2(&q, GRAIN));
+    OK(launch_sweep(q, GRAIN));
+    p = mapped(create(GRAIN), GRAIN);
+    OK(launch_sweep(p, GRAIN));
+    OK(cuMemUnmap(p, GRAIN));
+    GIVES(launch_sweep(p + 40, 1), CUDA_ERROR_ILLEGAL_ADDRESS);
+    ck_assert_uint_eq(simcuda_fault_address(), p + 40);
+}
+END_TEST
+
 /* Contents belong to the physical memory: they move with it and show wherever it is mapped. */
 START_TEST(remapping_keeps_contents) {
     CUmemGenericAllocationHandle handle = create(GRAIN);
@@ -329,6 +382,8 @@ int main(int argc, char **argv) {
     tcase_add_test(t, no_access_faults);
     tcase_add_test(t, read_only_faults_on_writes);
     tcase_add_test(t, unmapped_reservation_faults);
+    tcase_add_test(t, kernels_that_compute_fault);
+    tcase_add_test(t, kernels_fault_after_an_unmapping);
     tcase_add_test(t, remapping_keeps_contents);
     tcase_add_test(t, neighbours_are_one_range);
     tcase_add_test(t, wrong_arguments);

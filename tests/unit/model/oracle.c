@@ -535,6 +535,57 @@ static void check_stat(const ac_stat_t *stat) {
            oracle.step);
 }
 
+/* What a snapshot adds up to is what the statistics say, and what the modules have. */
+static void check_layout(const ac_device_stats_t *stats) {
+    static ac_laid_segment_t segment[4096];
+    static ac_laid_block_t block[1 << 16];
+    ac_layout_t layout = {.segment = segment,
+                          .block = block,
+                          .segment_room = sizeof segment / sizeof *segment,
+                          .block_room = sizeof block / sizeof *block};
+    uint64_t blocks[AC_LAID_STATES] = {0}, bytes[AC_LAID_STATES] = {0}, module[AC_MODULES] = {0};
+    uint64_t requested = 0, native = 0;
+    expect(
+        ac_allocator_lay_out(oracle.allocator, &(struct timespec){.tv_sec = INT32_MAX}, &layout),
+        "a snapshot", oracle.step);
+    for (size_t i = 0; i < layout.segments; i++)
+        native += !segment[i].paged;
+    for (size_t i = 0; i < layout.blocks; i++) {
+        blocks[block[i].state]++;
+        bytes[block[i].state] += block[i].size;
+        if (block[i].state != AC_LAID_ALLOCATED)
+            continue;
+        module[block[i].module] += block[i].size;
+        requested += block[i].requested;
+    }
+    const uint64_t active =
+        bytes[AC_LAID_ALLOCATED] + bytes[AC_LAID_PENDING] + bytes[AC_LAID_HELD];
+    const uint64_t said = (uint64_t)stats->active_bytes[AC_POOL_ALL].current;
+    uint64_t all = 0;
+    for (int i = 0; i < AC_LAID_STATES; i++)
+        all += i == AC_LAID_UNMAPPED ? 0 : bytes[i];
+    expect((uint64_t)stats->allocation[AC_POOL_ALL].current == blocks[AC_LAID_ALLOCATED],
+           "allocation is not what the snapshot has", oracle.step);
+    expect((uint64_t)stats->allocated_bytes[AC_POOL_ALL].current == bytes[AC_LAID_ALLOCATED],
+           "allocated_bytes is not what the snapshot has", oracle.step);
+    expect((uint64_t)stats->requested_bytes[AC_POOL_ALL].current >= requested,
+           "requested_bytes is less than the snapshot has", oracle.step);
+    /* What threads keep counts as active only while it waits. */
+    expect(active <= said && said <= active + bytes[AC_LAID_CACHED],
+           "active_bytes is not what the snapshot has", oracle.step);
+    /* Pages that a failure left in the hands of none are no blocks. */
+    const uint64_t reserved = (uint64_t)stats->reserved_bytes[AC_POOL_ALL].current;
+    expect(oracle.device.failed ? reserved >= all : reserved == all,
+           "reserved_bytes is not what the snapshot has", oracle.step);
+    expect((uint64_t)stats->segment[AC_POOL_ALL].current == native,
+           "segment is not what the snapshot has", oracle.step);
+    ac_modules_t modules = stats->modules;
+    ac_caches_modules(oracle.allocator, &modules);
+    for (unsigned i = 0; i < AC_MODULES; i++)
+        expect(modules.alloc_bytes[i] - modules.free_bytes[i] == module[i],
+               "a module does not have what the snapshot says", oracle.step);
+}
+
 void oracle_check(void) {
     const char *why = NULL;
     ac_device_stats_t stats;
@@ -556,5 +607,6 @@ void oracle_check(void) {
                "reserved differs from the device's own count", oracle.step);
     expect(stats.allocation[AC_POOL_ALL].current == (int64_t)oracle.lives, "live blocks",
            oracle.step);
+    check_layout(&stats);
     oracle_peaks_check(&stats);
 }

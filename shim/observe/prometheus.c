@@ -1,6 +1,6 @@
 /* See prometheus.h.  Families come from stats.def, host_stats.def and counters.def.  Names follow
  * Prometheus' rules: counters end in _total, times are in seconds. */
-#include "prometheus.h"
+#include "observe/prometheus.h"
 
 #include <inttypes.h>
 #include <stdbool.h>
@@ -74,12 +74,12 @@ static void put_head(FILE *out, const char *room, const family_t *family) {
 }
 
 /* `ordinal` -1: no device; `pool` NULL: none. */
-static void put_sample(FILE *out, const cmd_prometheus_t *in, const char *room,
+static void put_sample(FILE *out, const ac_prometheus_t *in, const char *room,
                        const family_t *family, int64_t ordinal, const char *pool, int64_t value) {
     bool first = true;
     char device[24];
     put_name(out, room, family);
-    for (const cmd_label_t *label = in->label; label->name; label++)
+    for (const ac_label_t *label = in->label; label->name; label++)
         if (label->value && *label->value)
             put_label(out, &first, label->name, label->value);
     if (ordinal >= 0) {
@@ -103,7 +103,7 @@ static int64_t field_of(const ac_stat_t *stat, unsigned field) {
 }
 
 /* `stat` of each device lies `offset` behind the beginning of its statistics. */
-static void put_stats(FILE *out, const cmd_prometheus_t *in, const char *name, const char *unit,
+static void put_stats(FILE *out, const ac_prometheus_t *in, const char *name, const char *unit,
                       const char *doc, size_t offset, unsigned pools) {
     static const char *const pool[AC_POOL_KINDS] = {"all", "small", "large"};
     for (unsigned field = 0; field < 4; field++) {
@@ -119,7 +119,7 @@ static void put_stats(FILE *out, const cmd_prometheus_t *in, const char *name, c
     }
 }
 
-static void put_devices(const cmd_prometheus_t *in, FILE *out) {
+static void put_devices(const ac_prometheus_t *in, FILE *out) {
     family_t memory = {"memory_bytes", "bytes", "memory of the device", "", true};
     put_head(out, "device_", &memory);
     for (unsigned i = 0; i < in->devices; i++)
@@ -151,7 +151,7 @@ static void put_devices(const cmd_prometheus_t *in, FILE *out) {
 #include "observe/counters.def"
 }
 
-static void put_pinned(const cmd_prometheus_t *in, FILE *out) {
+static void put_pinned(const ac_prometheus_t *in, FILE *out) {
 #define HOST_STAT(name, unit, doc)                                                               \
     for (unsigned field = 0; field < 4; field++) {                                               \
         family_t family = {#name, #unit, doc, fields[field], field < 2};                         \
@@ -167,7 +167,7 @@ static void put_pinned(const cmd_prometheus_t *in, FILE *out) {
 #include "observe/host_stats.def"
 }
 
-void cmd_prometheus_text(const cmd_prometheus_t *in, FILE *out) {
+void ac_prometheus_text(const ac_prometheus_t *in, FILE *out) {
     put_devices(in, out);
     put_pinned(in, out);
 #define PROCESS_COUNTER(name, unit, doc)                                                         \

@@ -1,6 +1,6 @@
 /* Statistics in the text format of Prometheus. */
-#ifndef CMD_PROMETHEUS_H
-#define CMD_PROMETHEUS_H
+#ifndef AC_PROMETHEUS_H
+#define AC_PROMETHEUS_H
 
 #include <stdint.h>
 #include <stdio.h>
@@ -10,24 +10,24 @@
 
 typedef struct {
     const char *name, *value; /* UTF-8, no line breaks; without a value it is left out */
-} cmd_label_t;
+} ac_label_t;
 
 typedef struct {
     int64_t ordinal;
     uint64_t total_memory; /* bytes */
     const ac_device_stats_t *stats;
     const ac_device_counters_t *counters;
-} cmd_prometheus_device_t;
+} ac_prometheus_device_t;
 
 typedef struct {
-    const cmd_label_t *label; /* of every sample; ends with a NULL name */
-    const cmd_prometheus_device_t *device;
+    const ac_label_t *label; /* of every sample; ends with a NULL name */
+    const ac_prometheus_device_t *device;
     unsigned devices;
     const ac_host_stats_t *pinned;
     const uint64_t *counter; /* of the process, by AC_COUNT_* */
-} cmd_prometheus_t;
+} ac_prometheus_t;
 
 /* `out`'s errors are its owner's to look at. */
-void cmd_prometheus_text(const cmd_prometheus_t *in, FILE *out);
+void ac_prometheus_text(const ac_prometheus_t *in, FILE *out);
 
 #endif

@@ -1,0 +1,87 @@
+/* Guarded blocks, as requests and frees see them (space/guard_place.h, supply/guard.h). */
+#include "allocator/guarded.h"
+
+#include "allocator/allocator_int.h"
+#include "allocator/space/guard_place.h"
+#include "allocator/supply/guard.h"
+#include "allocator/supply/supply.h"
+
+enum { LIMIT_NS = 1000000000 };
+
+typedef struct {
+    ac_arena_t *arena;
+    const ac_stream_t *stream; /* NULL: a plain request */
+    unsigned module, mempool;
+    uint64_t requested;
+} request_t;
+
+static void serve(void *arg, ac_block_t *block) {
+    const request_t *request = arg;
+    ac_allocator_t *allocator = request->arena->allocator;
+    ac_segment_reuse(block, request->module, request->requested);
+    AC_BLOCK_SET(block, ticket.epoch, ac_fence_handout(&request->arena->timeline));
+    if (request->stream)
+        ac_ordered_handed_out(block, request->mempool);
+    allocator->counters->guarded_allocs++;
+    ac_caches_check_bars(allocator, NULL);
+}
+
+/* Returns whether none is left that was freed and has its pages yet. */
+static bool collect(ac_arena_t *arena) {
+    ac_lock(&arena->allocator->lock);
+    if (!arena->dead)
+        ac_pending_drain(arena);
+    ac_unlock(&arena->allocator->lock);
+    ac_guard_collect(arena);
+    return !ac_guard_waits(arena);
+}
+
+ac_status_t ac_arena_alloc_guarded(ac_arena_t *arena, unsigned module, unsigned mempool,
+                                   const ac_stream_t *stream, uint64_t bytes, uint64_t *address) {
+    ac_allocator_t *allocator = arena->allocator;
+    request_t request = {arena, stream, module, mempool, bytes};
+    ac_guard_ask_t ask = {.arena = arena,
+                          .requested = bytes,
+                          .aside = stream != NULL,
+                          .serve = serve,
+                          .arg = &request};
+    if (bytes == 0 || bytes >= (uint64_t)1 << 48)
+        return AC_OOM;
+    ask.size = ac_size_up(bytes, AC_GRANULE);
+    collect(arena);
+    ac_status_t status = ac_guard_grow(&ask);
+    ac_lock(&allocator->lock);
+    allocator->counters->guard_refusals += status != AC_OK;
+    ac_unlock(&allocator->lock);
+    if (status == AC_OK)
+        *address = ask.address;
+    return status;
+}
+
+void ac_guard_freeing(uint64_t address, unsigned module) {
+    ac_block_t *block;
+    ac_allocator_t *allocator;
+    if (ac_allocator_lock_block(address, &block, &allocator) != AC_OK)
+        return;
+    if (ac_segment_is_guarded(block->segment))
+        ac_guard_record(block)->freed_by = (uint8_t)module;
+    ac_unlock(&allocator->lock);
+}
+
+void ac_guard_note_freed(const ac_block_t *block) {
+    ac_guard_record(block)->freed_ns = block->segment->arena->ops->now_ns();
+    ac_guard_count(block, true);
+}
+
+void ac_guard_freed(ac_arena_t *arena, bool wait) {
+    if (collect(arena))
+        return;
+    if (wait && !arena->ops->capturing(arena->context)) {
+        bool all;
+        uint64_t target = ac_fence_target(&arena->timeline, &all);
+        ac_fence_wait(&arena->timeline, all, target, LIMIT_NS);
+        if (collect(arena))
+            return;
+    }
+    ac_supply_owe(arena->allocator);
+}

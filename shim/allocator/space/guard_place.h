@@ -1,0 +1,49 @@
+/* Guarded blocks, where they lie: each on pages of its own, its end at the end of the pages, with
+ * addresses that have no memory on both sides.  What runs past the end of the pages faults; up to
+ * AC_GRANULE - 1 bytes lie between the end of what was asked for and there, because addresses are
+ * multiples of AC_GRANULE.
+ *
+ * All of them lie in one range of the arena, whose segment is tainted from the beginning: its free
+ * memory serves no request, and no thread keeps a block of it.  A block that is freed gives its pages
+ * back as soon as the device is done with it (supply/guard.h), and its addresses stay without
+ * memory: places are taken one behind the other.  They are taken again AC_GUARD_KEEP_NS after the
+ * free, or when the range has been gone through.
+ *
+ * All under the allocator's lock, but for the records of a place that a thread moves pages of: those
+ * are its own, as the units are (range.h). */
+#ifndef AC_GUARD_PLACE_H
+#define AC_GUARD_PLACE_H
+
+#include "allocator/space/place.h"
+
+#define AC_GUARD_KEEP_NS ((uint64_t)300 * 1000000000)
+
+/* The least range has room for so many blocks like the first. */
+enum { AC_GUARD_LEAST = 64 };
+
+/* The range of guarded blocks in a segment of its own; NULL: host memory is short. */
+ac_range_t *ac_guard_add(ac_space_t *space, uint64_t address, uint64_t size);
+
+/* That range of the arena; NULL: it has none. */
+ac_range_t *ac_guard_range(const ac_space_t *space);
+
+static inline bool ac_segment_is_guarded(const ac_segment_t *segment) {
+    return segment->range && segment->range->guard;
+}
+
+/* A place for a block of `size` bytes on pages that are multiples of `page`, at the time `now`.
+ * False: there is none. */
+bool ac_guard_place(const ac_range_t *range, uint64_t size, uint64_t page, uint64_t now,
+                    ac_place_t *place);
+
+/* The free block has pages of its own: `size` bytes at its end are in transit, and the rest is
+ * free. */
+ac_block_t *ac_guard_carve(ac_block_t *block, uint64_t size);
+
+/* The record of a block in a guarded segment, which is not free. */
+ac_guarded_t *ac_guard_record(const ac_block_t *block);
+
+/* The program frees the block, or gets it, which its record says by now. */
+void ac_guard_count(const ac_block_t *block, bool freed);
+
+#endif

@@ -1,0 +1,93 @@
+/* The key `guard` (guard.h). */
+#include "intercept/guard.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "allocator/supply/guard.h"
+#include "intercept/modules.h"
+#include "observe/log.h"
+#include "observe/module_name.h"
+#include "observe/raw.h"
+
+/* --- which request --- */
+
+/* A number from 1 to 2 N - 1, of which the mean is N. */
+static uint32_t next_gap(ac_thread_t *thread, uint32_t n) {
+    if (!thread->guard_seed)
+        thread->guard_seed = ((uint64_t)ac_raw_ns(CLOCK_MONOTONIC) ^ thread->number << 32 ^
+                              (uint64_t)ac_raw_getpid()) |
+                             1;
+    thread->guard_seed ^= thread->guard_seed << 13;
+    thread->guard_seed ^= thread->guard_seed >> 7;
+    thread->guard_seed ^= thread->guard_seed << 17;
+    return 1 + (uint32_t)(thread->guard_seed >> 32) % (2 * n - 1);
+}
+
+static bool is_due(ac_thread_t *thread) {
+    uint32_t n = (uint32_t)ac_process_config()->guard;
+    if (!n)
+        return false;
+    if (!thread->guard_left)
+        thread->guard_left = next_gap(thread, n);
+    if (--thread->guard_left)
+        return false;
+    thread->guard_left = next_gap(thread, n);
+    return true;
+}
+
+bool ac_guard_serve_this(ac_thread_t *thread, const ac_context_t *context, unsigned module,
+                         const ac_from_t *from, uint64_t bytes, uint64_t *address) {
+    if (!is_due(thread))
+        return false;
+    ac_status_t status = ac_arena_alloc_guarded(context->arena, module, from ? from->mempool : 0,
+                                                from ? &from->stream : NULL, bytes, address);
+    if (status == AC_UNSUPPORTED)
+        ac_log_once(AC_LOG_WARNING,
+                    "guard has no effect on memory of device %d: it has no pages (virtual memory "
+                    "management), or their size is odd",
+                    (int)context->cuda.device);
+    else if (status == AC_OOM)
+        ac_log_once(
+            AC_LOG_WARNING,
+            "guard leaves out a request of %" PRIu64
+            " bytes: guarded blocks would take more than a quarter of the device, or of "
+            "the limit, beside their own bytes. It is counted (guard_refusals); guard:1/N "
+            "with a larger N takes less",
+            bytes);
+    return status == AC_OK;
+}
+
+/* --- who frees --- */
+
+void ac_guard_freeing_this(const ac_thread_t *thread, uint64_t address, const void *caller) {
+    ac_guard_freeing(address,
+                     ac_module_of(thread && thread->frees_for ? thread->frees_for : caller));
+}
+
+/* --- what is found --- */
+
+static void say(const ac_guard_damage_t *damage) {
+    enum { MOST = 8 };
+    static _Atomic unsigned said;
+    char asked[AC_MODULE_LABEL], freed[AC_MODULE_LABEL], where[64];
+    unsigned before = atomic_fetch_add(&said, 1);
+    if (before >= MOST)
+        return;
+    if (damage->at < 0)
+        snprintf(where, sizeof where, "%" PRId64 " bytes before it", -damage->at);
+    else
+        snprintf(where, sizeof where, "byte %" PRIu64 " past its end",
+                 (uint64_t)damage->at - damage->requested + 1);
+    ac_log(AC_LOG_WARNING,
+           "guard: a block of %" PRIu64 " bytes at 0x%" PRIx64
+           " that %s asked for was overrun: %s was written to, as its free by %s shows%s",
+           damage->requested, damage->address,
+           ac_module_label(asked, damage->asked_by, "code of no known module"), where,
+           ac_module_label(freed, damage->freed_by, "code of no known module"),
+           before + 1 == MOST ? ". Later ones are counted (guard_damages)" : "");
+}
+
+void ac_guard_setup(void) {
+    ac_guard_damaged = say;
+}

@@ -1,0 +1,86 @@
+"""dump_format:prometheus: the figures as metrics, written again and again, with the names of
+`accelcache export`."""
+
+import re
+import shutil
+import time
+
+from host import *
+
+LABELS = {"SLURM_JOB_ID": "77", "POD_NAME": "pod-1", "CONTAINER_NAME": "main", "OMPI_COMM_WORLD_RANK": "3"}
+
+
+def names(text):
+    return re.findall(r"^# TYPE (\w+) (\w+)$", text, re.M)
+
+
+class Metrics(HostTest):
+    def hold(self, conf):
+        child = self.start(program("guard"), "hold", "1000000", env=self.environment(conf, **LABELS))
+        child.stdout.readline()
+        return child
+
+    def text(self, name):
+        for _ in range(LIMIT * 100):
+            if os.path.exists(os.path.join(self.work, name)):
+                break
+            time.sleep(0.01)
+        with open(os.path.join(self.work, name), encoding="utf-8") as file:
+            return file.read()
+
+    def sample(self, text, name):
+        return float(re.search(rf"^{name}{{.*}} (.*)$", text, re.M)[1])
+
+    def test_interval(self):
+        child = self.hold("dump_format:prometheus,dump_interval:0.1,control:true")
+        text = self.text(f"accelcache-{child.pid}.prom")
+        env = self.environment(LD_PRELOAD=None)
+        done = subprocess.run([COMMAND, "export", "-f", "prometheus", str(child.pid)], env=env,
+                              text=True, capture_output=True, timeout=LIMIT, check=True)
+        self.assertEqual(names(text), names(done.stdout))
+        self.assertEqual(re.findall(r"^# HELP .*", text, re.M),
+                         re.findall(r"^# HELP .*", done.stdout, re.M))
+        labels = f'{{pid="{child.pid}",host="[^"]+",program="guard",rank="3",job="77",pod="pod-1",' \
+                 'container="main",device="0",pool="all"}'
+        for source in (text, done.stdout):
+            self.assertRegex(source, f"accelcache_allocated_bytes{labels} 1000448\\n")
+        if shutil.which("promtool"):
+            checked = subprocess.run(["promtool", "check", "metrics"], input=text, text=True,
+                                     capture_output=True, timeout=LIMIT, check=False)
+            self.assertEqual((checked.returncode, checked.stdout), (0, ""))
+        before = os.stat(os.path.join(self.work, f"accelcache-{child.pid}.prom")).st_ino
+        for _ in range(LIMIT * 100):
+            if os.stat(os.path.join(self.work, f"accelcache-{child.pid}.prom")).st_ino != before:
+                break
+            time.sleep(0.01)
+        else:
+            self.fail("it was written once only")
+        self.finish(child, stdin="q")
+        self.assertEqual(self.dumps(), [])
+
+    def test_at_exit(self):
+        child = self.hold("dump_format:prometheus,dump:%e.prom")
+        self.assertEqual(self.dumps(), [])
+        self.finish(child, stdin="q")
+        self.assertEqual(self.dumps(), ["guard.prom"])
+        text = self.text("guard.prom")
+        self.assertEqual(self.sample(text, "accelcache_cached_frees_total"), 1)
+
+    def test_json_is_the_usual_one(self):
+        child = self.hold(None)
+        self.finish(child, stdin="q")
+        self.the_dump(child.pid)
+
+    def test_odd_labels(self):
+        odd = {"POD_NAME": 'a"b\\c\nd\xff'.encode("latin-1"), "JOB_NAME": b"x" * 300}
+        child = self.start(program("guard"), "hold", "1000",
+                           env=self.environment("dump_format:prometheus,dump:odd.prom", **odd))
+        child.stdout.readline()
+        self.finish(child, stdin="q")
+        text = self.text("odd.prom")
+        self.assertIn(r'pod="a\"b\\c\\x0ad\\xff"', text)
+        self.assertIn(f'job="{"x" * 251}"', text)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,14 @@
+/* Calls of kernels that are host functions (kernel_fault.c). */
+#ifndef SIM_KERNEL_FAULT_H
+#define SIM_KERNEL_FAULT_H
+
+#include "simcuda.h"
+
+/* From now on there are addresses that are reserved; any lock state. */
+void sim_kernel_faults_start(void);
+
+/* Run the function.  CUDA_ERROR_ILLEGAL_ADDRESS: it was left where it used such an address. Lock not
+ * held. */
+CUresult sim_kernel_call(simcuda_kernel_fn *fn, const simcuda_launch_t *launch);
+
+#endif
