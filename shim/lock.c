@@ -85,7 +85,12 @@ void ac_rank_check_alone(ac_rank_t rank) {
         broken("waits with a lock of", rank);
 }
 
+/* Of a test that counts locks (tests/process/fork_locks.c), else NULL. */
+extern void ac_test_locked(void) __attribute__((weak));
+
 void ac_rank_held(ac_rank_t rank, bool held) {
+    if (held && ac_test_locked)
+        ac_test_locked();
     uint32_t bit = UINT32_C(1) << rank;
     if (held == ((ac_ranks_held & bit) != 0))
         broken(held ? "has twice a lock of" : "releases without holding it a lock of", rank);

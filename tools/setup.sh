@@ -122,6 +122,22 @@ setup_fuzzer() {
         echo "No clang with libFuzzer to be had: the allocator is not fuzzed"
 }
 
+# What a build for aarch64 needs, and qemu to run it; ends the script where it is not to be had.
+setup_aarch64() {
+    local packages=(g++-aarch64-linux-gnu qemu-user-static libjansson-dev:arm64 zlib1g-dev:arm64
+                    libncurses-dev:arm64 check:arm64)
+    local as_root=()
+    [ "$(id -u)" -eq 0 ] || as_root=(sudo)
+    dpkg-query -W "${packages[@]}" >/dev/null 2>&1 && return 0
+    echo "Installing what a build for aarch64 needs: ${packages[*]}"
+    if ! { "${as_root[@]}" dpkg --add-architecture arm64 && "${as_root[@]}" apt-get -q update &&
+           "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+               apt-get install -y --no-install-recommends "${packages[@]}"; }; then
+        echo "apt-get failed: Debian has packages of arm64 beside others, Ubuntu on ports.ubuntu.com" >&2
+        exit 1
+    fi
+}
+
 # Configures and builds one preset; its output is shown only where it fails, then 1 comes back.
 setup_build() { # preset, target, cmake arguments...
     # shellcheck disable=SC2154 # root: see above

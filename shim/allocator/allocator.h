@@ -41,6 +41,10 @@ ac_settings_t ac_settings_from(const ac_config_t *config, uint64_t total_memory)
 ac_allocator_t *ac_allocator_create(const ac_settings_t *settings, ac_device_stats_t *stats,
                                     ac_device_counters_t *counters);
 
+/* Events of its memory are noted there from now on (observe/history.h). */
+struct ac_history;
+void ac_allocator_record(ac_allocator_t *allocator, struct ac_history *history);
+
 void ac_allocator_configure(ac_allocator_t *allocator, const ac_settings_t *settings);
 
 /* What threads keep goes back.  What they took without the lock before shows in all figures. */

@@ -5,6 +5,7 @@
 #include "allocator/allocator_int.h"
 #include "allocator/carve.h"
 #include "allocator/supply/supply.h"
+#include "observe/history.h"
 
 /* A record, and the parts of the rooms. */
 typedef struct {
@@ -64,6 +65,12 @@ ac_allocator_t *ac_allocator_create(const ac_settings_t *settings, ac_device_sta
     allocator->counters = counters;
     ac_allocator_configure(allocator, settings);
     return allocator;
+}
+
+void ac_allocator_record(ac_allocator_t *allocator, ac_history_t *history) {
+    ac_lock(&allocator->lock);
+    allocator->history = history;
+    ac_unlock(&allocator->lock);
 }
 
 void ac_allocator_configure(ac_allocator_t *allocator, const ac_settings_t *settings) {

@@ -9,10 +9,13 @@ typedef struct {
 /* Owners of caches change these fields without the lock: each is read once. */
 static void visit_block(ac_block_t *block, void *arg) {
     const walk_t *walk = arg;
-    if (atomic_load_explicit(&block->state, memory_order_relaxed) == AC_BLOCK_ALLOCATED)
-        walk->visit(atomic_load_explicit(&block->module, memory_order_relaxed),
-                    atomic_load_explicit(&block->requested, memory_order_relaxed), block->size,
-                    walk->arg);
+    if (atomic_load_explicit(&block->state, memory_order_relaxed) != AC_BLOCK_ALLOCATED)
+        return;
+    ac_held_t held = {.address = ac_block_address(block),
+                      .size = block->size,
+                      .requested = atomic_load_explicit(&block->requested, memory_order_relaxed),
+                      .module = atomic_load_explicit(&block->module, memory_order_relaxed)};
+    walk->visit(&held, walk->arg);
 }
 
 bool ac_allocator_held(ac_allocator_t *allocator, const struct timespec *deadline,

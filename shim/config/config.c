@@ -8,7 +8,10 @@
  *
  * White space around tokens is ignored.  One comma may follow the last entry, because scripts
  * build the string by appending "key:value,"; an empty entry anywhere else is an error, and so
- * is a key given twice. */
+ * is a key given twice.
+ *
+ * A file of defaults (defaults.h) has the same entries: there the end of a line ends one as a comma
+ * does, and lines that begin with # are comments. */
 #include "config/config.h"
 
 #include <stdarg.h>
@@ -99,6 +102,7 @@ static const struct {
 
 typedef struct {
     const char *text; /* the whole string */
+    bool lines;       /* of a file */
     ac_config_t config;
     ac_config_error_t *error;
     const char *value_at[ROWS]; /* NULL: not given */
@@ -121,12 +125,22 @@ static const char *printable(ac_token_t token, char *text, size_t size) {
     return text;
 }
 
+/* "position 7", in a file "line 2". */
+static const char *place(const parser_t *p, const char *at, char text[32]) {
+    size_t line = 1;
+    for (const char *before = p->text; before < at; before++)
+        line += *before == '\n';
+    snprintf(text, 32, "%s %zu", p->lines ? "line" : "position",
+             p->lines ? line : (size_t)(at - p->text));
+    return text;
+}
+
 __attribute__((format(printf, 3, 4))) static int fail(parser_t *p, const char *at,
                                                       const char *format, ...) {
     va_list args;
-    size_t position = (size_t)(at - p->text);
-    p->error->position = position;
-    int n = snprintf(p->error->text, sizeof p->error->text, "position %zu: ", position);
+    char where[32];
+    p->error->position = (size_t)(at - p->text);
+    int n = snprintf(p->error->text, sizeof p->error->text, "%s: ", place(p, at, where));
     va_start(args, format);
     vsnprintf(p->error->text + n, sizeof p->error->text - (size_t)n, format, args);
     va_end(args);
@@ -223,9 +237,26 @@ AC_START static const char *skip_space(const char *at) {
     return at;
 }
 
+/* Inside an entry. */
+AC_START static const char *skip_inside(const parser_t *p, const char *at) {
+    while (ac_is_space(*at) && !(p->lines && *at == '\n'))
+        at++;
+    return at;
+}
+
+/* To the next entry. */
+AC_START static const char *skip_blank(const parser_t *p, const char *at) {
+    at = skip_space(at);
+    while (p->lines && *at == '#')
+        at = skip_space(at + until(at, "\n"));
+    return at;
+}
+
 static const char *found(const char *at, char text[16]) {
     if (*at == '\0')
         return "the end";
+    if (*at == '\n')
+        return "the end of the line";
     char shown[2];
     snprintf(text, 16, "\"%s\"", printable((ac_token_t){at, 1}, shown, sizeof shown));
     return text;
@@ -237,7 +268,7 @@ AC_START static const char *take_value(parser_t *p, const row_t *row, const char
     char what[16];
     const char *end;
     if (!row->harmless && row->type == AC_VALUE_PATTERN) {
-        end = at + until(at, ",");
+        end = at + until(at, p->lines ? ",\n" : ",");
     } else if (*at == '[') {
         end = at + 1 + until(at + 1, "[]");
         if (*end != ']') {
@@ -247,7 +278,7 @@ AC_START static const char *take_value(parser_t *p, const row_t *row, const char
         }
         end++;
     } else {
-        end = at + until(at, ",:[]");
+        end = at + until(at, p->lines ? ",:[]\n" : ",:[]");
     }
     *value = ac_token_trim((ac_token_t){at, (size_t)(end - at)});
     if (value->length == 0) {
@@ -317,25 +348,28 @@ AC_START static const char *take_entry(parser_t *p, const char *at) {
         return NULL;
     }
     if (p->value_at[i]) {
-        fail(p, at, "key \"%s\": given twice (first at position %zu)", text_of(rows[i].key),
-             (size_t)(p->value_at[i] - p->text));
+        char first[32];
+        fail(p, at, "key \"%s\": given twice (first at %s)", text_of(rows[i].key),
+             place(p, p->value_at[i], first));
         return NULL;
     }
-    at = skip_space(at + length);
+    at = skip_inside(p, at + length);
     if (*at != ':') {
         fail(p, at, "key \"%s\": expected : after the key, found %s", text_of(rows[i].key),
              found(at, what));
         return NULL;
     }
     ac_token_t value;
-    const char *end = take_value(p, &rows[i], skip_space(at + 1), &value);
+    const char *end = take_value(p, &rows[i], skip_inside(p, at + 1), &value);
     if (!end || apply(p, &rows[i], value) != 0)
         return NULL;
     p->value_at[i] = value.at;
     if (old)
         warn(p, "%s is called %s now: the old name goes with the next version", old,
              text_of(rows[i].key));
-    end = skip_space(end);
+    end = skip_inside(p, end);
+    if (p->lines && *end == '\n')
+        return end;
     if (*end != ',' && *end != '\0') {
         fail(p, end, "key \"%s\": expected , after the value, found %s", text_of(rows[i].key),
              found(end, what));
@@ -409,28 +443,80 @@ AC_START void ac_config_default(ac_config_t *config) {
     }
 }
 
+/* The whole text; 0, or -1 after fail. */
+AC_START static int parse(parser_t *p) {
+    p->error->position = 0;
+    p->error->text[0] = '\0';
+    ac_config_default(&p->config);
+    const char *at = skip_blank(p, p->text);
+    while (*at) {
+        at = take_entry(p, at);
+        if (!at)
+            return -1;
+        if (p->lines && p->value_at[ROW_deepbind])
+            return fail(p, p->value_at[ROW_deepbind],
+                        "key \"deepbind\": a file is read too late for it; set it in "
+                        "ACCEL_ALLOC_CONF");
+        at = skip_blank(p, at + (*at == ','));
+    }
+    return check_combination(p);
+}
+
 AC_START int ac_config_parse(const char *text, ac_config_t *config, ac_config_error_t *error,
                              ac_config_warnings_t *warnings) {
     parser_t p = {.text = text ? text : "", .error = error};
-    error->position = 0;
-    error->text[0] = '\0';
     if (warnings)
         warnings->count = 0;
-    ac_config_default(&p.config);
-    const char *at = skip_space(p.text);
-    while (*at) {
-        at = take_entry(&p, at);
-        if (!at)
-            return -1;
-        if (*at == ',')
-            at = skip_space(at + 1);
-    }
-    if (check_combination(&p) != 0)
+    if (parse(&p) != 0)
         return -1;
     *config = p.config;
     if (warnings)
         *warnings = p.warnings;
     return 0;
+}
+
+int ac_config_merge(const char *file, const char *text, char *whole, size_t size,
+                    ac_config_error_t *error) {
+    bool given[ROWS] = {false};
+    ac_config_error_t unused;
+    {
+        parser_t p = {.text = text ? text : "", .error = &unused};
+        if (parse(&p) == 0)
+            for (unsigned i = 0; i < ROWS; i++)
+                given[i] = p.value_at[i];
+    }
+    parser_t p = {.text = file, .lines = true, .error = error};
+    if (parse(&p) != 0)
+        return -1;
+    size_t used = 0;
+    for (unsigned i = 0; i < ROWS && used < size; i++) {
+        if (!p.value_at[i] || given[i] || rows[i].harmless)
+            continue;
+        used += (size_t)snprintf(whole + used, size - used, "%s:", text_of(rows[i].key));
+        if (used + 1 < size)
+            used += (size_t)ac_value_types[rows[i].type].write(
+                (const char *)&p.config + rows[i].offset, whole + used, size - used - 1);
+        if (used + 1 < size) {
+            whole[used++] = ',';
+            whole[used] = '\0';
+        }
+    }
+    if (used < size)
+        used += (size_t)snprintf(whole + used, size - used, "%s", text ? text : "");
+    if (used < size)
+        return 0;
+    snprintf(error->text, sizeof error->text,
+             "together with ACCEL_ALLOC_CONF it is too long "
+             "(%zu bytes at most)",
+             size - 1);
+    return -1;
+}
+
+void ac_config_take_fixed(ac_config_t *config, const ac_config_t *now) {
+    for (unsigned i = 0; i < ROWS; i++)
+        if (rows[i].trait == AC_TRAIT_FIXED)
+            memcpy((char *)config + rows[i].offset, (const char *)now + rows[i].offset,
+                   rows[i].size);
 }
 
 bool ac_config_keep_fixed(ac_config_t *wanted, const ac_config_t *now, ac_config_error_t *error) {

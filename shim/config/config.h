@@ -18,6 +18,7 @@ typedef enum { AC_DEEPBIND_STRIP, AC_DEEPBIND_KEEP } ac_deepbind_t;
 
 /* AC_LEAKS_DUMP: in the dump alone, for who reads that. */
 typedef enum { AC_LEAKS_OFF, AC_LEAKS_SAY, AC_LEAKS_DUMP } ac_leak_report_t;
+typedef enum { AC_STACKS_NONE, AC_STACKS_SAMPLED, AC_STACKS_ALL } ac_stacks_t;
 /* AC_PAGES_AUTO: until others know memory of the process by its address. */
 typedef enum { AC_PAGES_OFF, AC_PAGES_ON, AC_PAGES_AUTO } ac_pages_mode_t;
 typedef enum { AC_IPC_AUTO, AC_IPC_OWN_SEGMENTS, AC_IPC_OFF } ac_ipc_mode_t;
@@ -40,6 +41,7 @@ typedef enum { AC_TRAIT_PLAIN, AC_TRAIT_FIXED, AC_TRAIT_TUNED } ac_config_trait_
 #define AC_FIELD_IPC(field)               ac_ipc_mode_t field
 #define AC_FIELD_PAGES(field)             ac_pages_mode_t field
 #define AC_FIELD_LEAK_REPORT(field)       ac_leak_report_t field
+#define AC_FIELD_STACKS(field)            ac_stacks_t field
 #define AC_FIELD_FILL(field)              uint64_t field             /* none: 0 */
 #define AC_FIELD_PATTERN(field)           char field[AC_CONFIG_PATH] /* "none": off */
 #define AC_FIELD_SIGNAL(field)            int field                  /* 0: none */
@@ -69,6 +71,16 @@ void ac_config_default(ac_config_t *config);
  * keys without effect and old names of keys.  Thread-safe. */
 int ac_config_parse(const char *text, ac_config_t *config, ac_config_error_t *error,
                     ac_config_warnings_t *warnings);
+
+/* The configuration that a file of defaults and a string make together, as one string for
+ * ac_config_parse: the file's entries whose keys `text` (NULL: empty) does not give, then `text`.
+ * A `text` that is wrong counts as giving nothing.  Returns 0; or -1 where the file is wrong or it
+ * gets too long, with *error, whose text begins with "line N: ". */
+int ac_config_merge(const char *file, const char *text, char *whole, size_t size,
+                    ac_config_error_t *error);
+
+/* The FIXED keys of *now, whatever they are. */
+void ac_config_take_fixed(ac_config_t *config, const ac_config_t *now);
 
 /* Prepare *wanted to take the place of *now once the cache is active: FIXED keys keep their value
  * where *wanted has their default, as it does for a key that was not given.  False, and *error

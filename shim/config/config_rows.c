@@ -15,6 +15,7 @@
 #define TYPE_NAME_FENCE             "word"
 #define TYPE_NAME_FILL              "pattern"
 #define TYPE_NAME_LEAK_REPORT       "word"
+#define TYPE_NAME_STACKS            "word"
 #define TYPE_NAME_DEEPBIND          "word"
 #define TYPE_NAME_IPC               "word"
 #define TYPE_NAME_PAGES             "word"

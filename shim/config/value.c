@@ -351,6 +351,8 @@ static const word_t pages_words[] = {{"false", AC_PAGES_OFF}, {"true", AC_PAGES_
                                      {"True", AC_PAGES_ON},   {"", 0}};
 static const word_t leak_report_words[] = {
     {"false", AC_LEAKS_OFF}, {"true", AC_LEAKS_SAY}, {"dump", AC_LEAKS_DUMP}, {"", 0}};
+static const word_t stacks_words[] = {
+    {"none", AC_STACKS_NONE}, {"sampled", AC_STACKS_SAMPLED}, {"all", AC_STACKS_ALL}, {"", 0}};
 static const word_t signal_words[] = {
     {"none", 0}, {"HUP", SIGHUP}, {"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"", 0}};
 /* The order of ac_log_level_t. */
@@ -359,7 +361,7 @@ static const word_t log_level_words[] = {{"none", 0}, {"error", 1}, {"warning", 
 
 _Static_assert(sizeof(ac_fence_mode_t) == sizeof(int) && sizeof(ac_deepbind_t) == sizeof(int) &&
                    sizeof(ac_ipc_mode_t) == sizeof(int) &&
-                   sizeof(ac_pages_mode_t) == sizeof(int) &&
+                   sizeof(ac_pages_mode_t) == sizeof(int) && sizeof(ac_stacks_t) == sizeof(int) &&
                    sizeof(ac_leak_report_t) == sizeof(int),
                "words are stored through an int");
 
@@ -397,6 +399,7 @@ WORD_TYPE(deepbind)
 WORD_TYPE(ipc)
 WORD_TYPE(pages)
 WORD_TYPE(leak_report)
+WORD_TYPE(stacks)
 WORD_TYPE(log_level)
 
 /* A number may name any signal but those that cannot be caught, that tell of a fault at the
@@ -512,6 +515,7 @@ const ac_value_type_t ac_value_types[AC_VALUE_TYPES] = {
     [AC_VALUE_IPC] = {read_ipc, write_ipc},
     [AC_VALUE_PAGES] = {read_pages, write_pages},
     [AC_VALUE_LEAK_REPORT] = {read_leak_report, write_leak_report},
+    [AC_VALUE_STACKS] = {read_stacks, write_stacks},
     [AC_VALUE_FILL] = {read_fill, write_fill},
     [AC_VALUE_PATTERN] = {read_pattern, write_pattern},
     [AC_VALUE_SIGNAL] = {read_signal, write_signal},

@@ -5,6 +5,7 @@
 #include "device/cuda_int.h"
 #include "device/driver.h"
 #include "device/wait.h"
+#include "observe/host_memory.h"
 #include "observe/raw.h"
 #include "failpoint.h"
 
@@ -89,6 +90,19 @@ ac_status_t ac_cuda_host_free(ac_cuda_context_t *context, uint64_t address) {
     return ac_cuda_status_of(result);
 }
 
+bool ac_cuda_integrated(CUdevice device) {
+    enum { UNKNOWN, NO, YES, DEVICES = 64 };
+    static _Atomic char known[DEVICES];
+    int value = 0;
+    if (device < 0 || device >= DEVICES || !ac_driver.cuDeviceGetAttribute)
+        return false;
+    if (atomic_load(&known[device]) == UNKNOWN &&
+        ac_driver.cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_INTEGRATED, device) ==
+            CUDA_SUCCESS)
+        atomic_store(&known[device], value ? YES : NO);
+    return atomic_load(&known[device]) == YES;
+}
+
 static ac_status_t memory_free(void *arg, uint64_t *bytes) {
     ac_cuda_scope_t scope;
     size_t available, total;
@@ -97,6 +111,11 @@ static ac_status_t memory_free(void *arg, uint64_t *bytes) {
     CUresult result = ac_driver.cuMemGetInfo_v2(&available, &total);
     ac_cuda_leave(&scope);
     *bytes = available;
+    if (ac_cuda_integrated(((ac_cuda_context_t *)arg)->device)) {
+        uint64_t left = ac_host_memory_left();
+        if (left && left < available)
+            *bytes = left;
+    }
     return ac_cuda_status_of(result);
 }
 

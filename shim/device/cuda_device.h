@@ -105,6 +105,10 @@ extern _Atomic bool ac_cuda_pages_exported;
 /* Whether the pages of the device are. */
 bool ac_cuda_pages_exportable(CUdevice device);
 
+/* Whether the device's memory is the host's (Jetson, GB10): what of it is free is bounded by what the
+ * host and the control group have left.  Asks the driver once for each device. */
+bool ac_cuda_integrated(CUdevice device);
+
 void ac_cuda_context_init(ac_cuda_context_t *context, CUcontext handle, unsigned long long id,
                           CUdevice device, ac_record_mode_t mode);
 

@@ -109,7 +109,7 @@ static bool take_from_lane(ac_thread_t *thread, unsigned module, const ask_t *as
 static bool give_to_lane(ac_thread_t *thread, CUdeviceptr pointer, CUstream stream,
                          bool per_thread) {
     ac_cache_t *cache = known_cache(thread);
-    return cache && !thread->trace &&
+    return cache && !thread->records &&
            ac_lane_give(cache, ac_stream_resolved(stream, per_thread), pointer);
 }
 
@@ -187,7 +187,8 @@ static ac_served_t serve(ac_thread_t *thread, ask_t *ask) {
     if (!context || !ask->mempool)
         return AC_SERVED_BY_DRIVER;
     ac_from_t from = {ac_stream_named(ask->stream, ask->per_thread), ask->mempool};
-    ac_served_t served = ac_serve(thread, context, module, &from, ask->bytes, &address);
+    ac_served_t served =
+        ac_serve(thread, context, module, ask->caller, &from, ask->bytes, &address);
     if (served == AC_SERVED) {
         ac_fill_served_on(address, ask->bytes, ask->stream, ask->per_thread);
         *ask->pointer = address;
@@ -264,7 +265,7 @@ static CUresult driver_free(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUdevi
             passed(thread, &ask, result);                                                        \
         }                                                                                        \
         return ac_trace_allocated(AC_TRACE_ALLOC, result, pointer, bytes,                        \
-                                  ac_stream_resolved(stream, by_thread));                        \
+                                  ac_stream_resolved(stream, by_thread), ask.caller);            \
     }
 #define ALLOC_ASYNC(symbol, by_thread)                                                           \
     ALLOC(symbol, by_thread, false, NULL,                                                        \
@@ -381,7 +382,8 @@ bool ac_async_free(ac_thread_t *thread, ac_context_t *context, uint64_t address,
             return CUDA_SUCCESS;                                                                 \
         if (ac_owned(pointer) && ac_is_guest(thread))                                            \
             return real(AC_UNOWNED, stream);                                                     \
-        ac_trace_freeing_on(pointer, ac_stream_resolved(stream, per_thread));                    \
+        ac_trace_freeing_on(pointer, ac_stream_resolved(stream, per_thread),                     \
+                            __builtin_return_address(0));                                        \
         if (ac_owned(pointer)) {                                                                 \
             uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);                        \
             result = free_on_stream(thread, real, pointer, stream, per_thread,                   \

@@ -137,9 +137,10 @@ typedef struct {
 } ac_from_t;
 
 /* Serve `bytes` (> 0) from the cache of the context (from NULL: a plain request), for a module
- * (modules.h).  serve.c */
+ * (modules.h); `caller`: the code that called the hook.  serve.c */
 ac_served_t ac_serve(ac_thread_t *thread, ac_context_t *context, unsigned module,
-                     const ac_from_t *from, uint64_t bytes, uint64_t *address);
+                     const void *caller, const ac_from_t *from, uint64_t bytes,
+                     uint64_t *address);
 
 /* Around a driver call that the program's allocation or free was left to: its time is counted
  * (passed_ns), with enabled:false as well, so that the gain can be told. */

@@ -3,7 +3,7 @@
 
 #include <stdatomic.h>
 
-enum { OPENED_BITS = 22, PAGE_BITS = 12 };
+enum { OPENED_BITS = 18, PAGE_BITS = 12 };
 
 static _Atomic uint32_t opened = 1;
 
@@ -11,9 +11,13 @@ AC_EARLY void ac_callers_forget(void) {
     atomic_fetch_add_explicit(&opened, 1, memory_order_acq_rel);
 }
 
+AC_EARLY uint32_t ac_callers_now(void) {
+    return atomic_load_explicit(&opened, memory_order_acquire);
+}
+
 /* 0: the address is too high for a word. */
 AC_EARLY uint64_t ac_callers_word(const void *caller) {
-    uint32_t generation = atomic_load_explicit(&opened, memory_order_acquire);
+    uint32_t generation = ac_callers_now();
     uint64_t page = (uint64_t)(uintptr_t)caller >> PAGE_BITS;
     if (page >> (64 - AC_CALLERS_BITS - OPENED_BITS))
         return 0;

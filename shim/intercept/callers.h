@@ -12,7 +12,7 @@
 #include "intercept/objects.h"
 
 /* A number that is remembered is less than 1 << AC_CALLERS_BITS. */
-enum { AC_CALLERS_SETS = 64, AC_CALLERS_WAYS = 8, AC_CALLERS_BITS = 6 };
+enum { AC_CALLERS_SETS = 64, AC_CALLERS_WAYS = 8, AC_CALLERS_BITS = 10 };
 
 /* A set-associative cache of words: page of the code, how often dlopen was called, the number.  A
  * word is read and written whole, so it is never torn; an entry that gets lost is looked up again.
@@ -30,6 +30,9 @@ AC_EARLY bool ac_callers_find(ac_callers_t *callers, uint64_t word, unsigned *nu
 
 /* Remember it; nothing for a word of an address that is too high for one. */
 AC_EARLY void ac_callers_remember(ac_callers_t *callers, uint64_t word, unsigned number);
+
+/* How often dlopen was called. */
+AC_EARLY uint32_t ac_callers_now(void);
 
 /* All that is remembered anywhere is outdated: from the dlopen hook, before the object is
  * loaded. */

@@ -18,6 +18,7 @@
 #include "intercept/pool_access.h"
 #include "intercept/process.h"
 #include "intercept/tracing.h"
+#include "observe/history.h"
 #include "observe/log.h"
 #include "observe/start.h"
 #include "lock.h"
@@ -83,6 +84,7 @@ static ac_allocator_t *make_allocator(CUdevice device) {
         live->ordinal = device;
         allocator = ac_allocator_create(&settings, &live->stats, &live->counters);
         if (allocator) {
+            ac_allocator_record(allocator, ac_history_of((unsigned)device));
             ac_live_device_publish((unsigned)device);
             atomic_store(&allocators[device], allocator);
             atomic_store(&any_allocator, true);
@@ -620,6 +622,7 @@ ac_context_t *ac_context_current(ac_thread_t *thread) {
         return NULL;
     thread->known = ac_context_of(handle);
     thread->generation = generation; /* read before: a change meanwhile is seen next time */
+    thread->records = ac_thread_records(thread);
     return thread->known;
 }
 

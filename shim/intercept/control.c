@@ -14,6 +14,8 @@
 #include "intercept/layouts.h"
 #include "intercept/pinned.h"
 #include "intercept/process.h"
+#include "intercept/recorded_of.h"
+#include "intercept/recording.h"
 #include "intercept/writer.h"
 #include "observe/dump.h"
 #include "observe/live_file.h"
@@ -72,6 +74,7 @@ static int snapshot(const char *file, ac_control_answer_t *answer) {
     ac_layouts_t *layouts = ac_layouts_take();
     if (!layouts)
         return ENOMEM;
+    ac_record_snapshot();
     const ac_dump_more_t more = {.layout = layouts->layout, .layouts = layouts->count};
     int error = ac_process_dump_with(file, "request", &more, answer->text, sizeof answer->text);
     ac_layouts_free(layouts);
@@ -103,6 +106,20 @@ static int where(const char *text, ac_control_answer_t *answer) {
     return 0;
 }
 
+static int history(const char *text, ac_control_answer_t *answer) {
+    bool on = !strcmp(text, "on");
+    if (!on && strcmp(text, "off") != 0) {
+        snprintf(answer->text, sizeof answer->text, "the history is switched on or off");
+        return EINVAL;
+    }
+    ac_recording_history(on);
+    return 0;
+}
+
+static int recorded(const char *text, ac_control_answer_t *answer) {
+    return ac_recorded_tell(strtoull(text, NULL, 10), answer->text, sizeof answer->text);
+}
+
 static int act(const ac_control_ask_t *ask, ac_control_answer_t *answer) {
     switch (ask->verb) {
     case AC_CONTROL_DUMP:
@@ -118,6 +135,10 @@ static int act(const ac_control_ask_t *ask, ac_control_answer_t *answer) {
         return snapshot(ask->text, answer);
     case AC_CONTROL_WHERE:
         return where(ask->text, answer);
+    case AC_CONTROL_HISTORY:
+        return history(ask->text, answer);
+    case AC_CONTROL_RECORDED:
+        return recorded(ask->text, answer);
     default:
         return ENOSYS; /* of a later version */
     }

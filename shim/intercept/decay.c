@@ -5,19 +5,36 @@
 #include "intercept/context.h"
 #include "intercept/pinned.h"
 #include "intercept/process.h"
+#include "observe/host_memory.h"
 #include "observe/raw.h"
 
 /* Steps in idle_trim_ms: memory goes back after that and up to a quarter more. */
 enum { STEPS = 4, LOOK_NS = 250000000 };
-#define PINNED_LOOK_NS ((int64_t)2000000000)
+#define PINNED_LOOK_NS   ((int64_t)2000000000)
+#define PRESSURE_LOOK_NS ((int64_t)1000000000)
 
-/* 0 only where no key asks for it. */
+/* Whether memory of a device is that of the host. */
+static _Atomic bool any_integrated;
+
+void ac_decay_start(void) {
+    int count = 0;
+    if (ac_driver.cuDeviceGetCount(&count) != CUDA_SUCCESS)
+        return;
+    for (int i = 0; i < count; i++)
+        if (ac_cuda_integrated(i))
+            atomic_store(&any_integrated, true);
+}
+
+/* 0 only where nothing asks for it. */
 static int64_t interval_of(const ac_config_t *config) {
     int64_t idle = (int64_t)config->idle_trim_ms * (1000000 / STEPS);
     if (config->keep_free && (!idle || idle > LOOK_NS))
         return LOOK_NS;
-    bool pinned = config->pinned_cache && config->background_trim;
-    return pinned && (!idle || idle > PINNED_LOOK_NS) ? PINNED_LOOK_NS : idle;
+    int64_t look = !config->background_trim       ? 0
+                   : atomic_load(&any_integrated) ? PRESSURE_LOOK_NS
+                   : config->pinned_cache         ? PINNED_LOOK_NS
+                                                  : 0;
+    return look && (!idle || idle > look) ? look : idle;
 }
 
 int64_t ac_decay_interval(const ac_config_t *config) {
@@ -37,12 +54,17 @@ static bool is_short(ac_allocator_t *allocator, uint64_t least) {
     return ac_allocator_available(allocator, &available) && available < least;
 }
 
+typedef struct {
+    const ac_config_t *config;
+    bool pressed; /* the host's memory got short */
+} ac_step_t;
+
 static void step_device(CUdevice device, ac_allocator_t *allocator, void *arg) {
-    const ac_config_t *config = arg;
-    (void)device;
+    const ac_step_t *step = arg;
+    const ac_config_t *config = step->config;
     if (config->idle_trim_ms) /* also what is left of a cache that was switched off */
         ac_allocator_decay(allocator, epochs_of(config));
-    if (is_short(allocator, config->keep_free))
+    if (is_short(allocator, config->keep_free) || (step->pressed && ac_cuda_integrated(device)))
         ac_allocator_trim(allocator, false);
 }
 
@@ -82,6 +104,8 @@ void ac_decay_step(void) {
     ac_config_t config = *ac_process_config();
     if (ac_cuda_is_capturing())
         return;
-    ac_device_each(step_device, &config);
+    ac_step_t step = {&config, atomic_load(&any_integrated) && config.background_trim &&
+                                   ac_host_memory_pressed()};
+    ac_device_each(step_device, &step);
     ac_pinned_decay(&config);
 }

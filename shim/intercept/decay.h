@@ -1,4 +1,5 @@
-/* Idle memory goes back to the driver by itself: idle_trim_ms and keep_free.  The thread that
+/* Idle memory goes back to the driver by itself: idle_trim_ms, keep_free, and on
+ * devices that share it with the host when its memory gets short.  The thread that
  * writes dumps (writer.c) is there for this as well, and calls. */
 #ifndef AC_DECAY_H
 #define AC_DECAY_H
@@ -7,6 +8,10 @@
 #include <stdint.h>
 
 #include "config/config.h"
+
+/* Look for devices whose memory is the host's: idle memory of these goes back when the host's gets
+ * short.  At the first use of CUDA, before ac_decay_interval counts.  Calls the driver. */
+void ac_decay_start(void);
 
 /* Nanoseconds from one ac_decay_step to the next; 0: nothing is to be done. */
 int64_t ac_decay_interval(const ac_config_t *config);

@@ -6,6 +6,7 @@
 
 #include "allocator/allocator.h"
 #include "intercept/context.h"
+#include "observe/holding.h"
 #include "observe/raw.h"
 
 enum { TRIES = 5 };
@@ -27,6 +28,20 @@ static bool make_room(ac_layout_t *layout) {
     return layout->segment && layout->block;
 }
 
+/* Which stack asked for the blocks that the program holds, where that is recorded: without a lock of
+ * the device. */
+static void name_blocks(ac_layout_t *layout, const struct timespec *deadline) {
+    for (size_t i = 0; i < layout->blocks; i++) {
+        ac_laid_block_t *block = &layout->block[i];
+        ac_holding_t holding;
+        if (block->state != AC_LAID_ALLOCATED ||
+            !ac_holding_get(block->address, deadline, &holding))
+            continue;
+        block->stack = holding.stack;
+        block->since_ns = holding.time_ns;
+    }
+}
+
 typedef struct {
     ac_layouts_t *all;
     struct timespec deadline;
@@ -41,6 +56,8 @@ static void take(CUdevice device, ac_allocator_t *allocator, void *arg) {
         if (!done && ((!layout.segments && !layout.blocks) || !make_room(&layout)))
             break;
     }
+    if (done && atomic_load_explicit(&ac_recording, memory_order_relaxed))
+        name_blocks(&layout, &taking->deadline);
     if (done)
         taking->all->layout[taking->all->count++] = layout;
     else

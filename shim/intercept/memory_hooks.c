@@ -23,8 +23,8 @@ static ac_served_t serve(ac_thread_t *thread, const void *caller, uint64_t bytes
     uint64_t address;
     if (!context)
         return AC_SERVED_BY_DRIVER;
-    ac_served_t served =
-        ac_serve(thread, context, ac_module_asking(thread, caller), NULL, bytes, &address);
+    ac_served_t served = ac_serve(thread, context, ac_module_asking(thread, caller), caller, NULL,
+                                  bytes, &address);
     if (served == AC_SERVED) {
         ac_fill_served(context, address, bytes);
         *pointer = address;
@@ -60,7 +60,7 @@ static CUresult answer(ac_thread_t *thread, const void *caller, cuMemAlloc_v2_fn
 static CUresult answer_traced(ac_thread_t *thread, const void *caller, cuMemAlloc_v2_fn *real,
                               CUdeviceptr *pointer, size_t bytes) {
     return ac_trace_allocated(AC_TRACE_ALLOC, answer(thread, caller, real, pointer, bytes),
-                              pointer, bytes, NULL);
+                              pointer, bytes, NULL, caller);
 }
 
 static __attribute__((noinline)) CUresult alloc_missed(ac_thread_t *thread, CUdeviceptr *pointer,
@@ -126,6 +126,7 @@ static CUresult driver_alloc_pitch(ac_thread_t *thread, CUdeviceptr *pointer, si
 CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height,
                             unsigned element_size) {
     AC_ENTER_OR_RETURN(cuMemAllocPitch_v2);
+    const void *caller = __builtin_return_address(0);
     CUresult result;
     ac_served_t served = AC_SERVED_BY_DRIVER;
     bool plain = pointer && pitch && width && height &&
@@ -133,12 +134,13 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, s
                  width <= SIZE_MAX - AC_GRANULE;
     size_t row_bytes = (width + AC_GRANULE - 1) / AC_GRANULE * AC_GRANULE;
     if (thread && plain && height <= SIZE_MAX / row_bytes) {
-        served = serve(thread, __builtin_return_address(0), row_bytes * height, pointer);
+        served = serve(thread, caller, row_bytes * height, pointer);
         if (served == AC_SERVED)
             *pitch = row_bytes;
         result = served == AC_SERVED ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
         if (served == AC_SERVED || served == AC_SERVED_LIMIT)
-            return ac_trace_allocated(AC_TRACE_ALLOC, result, pointer, row_bytes * height, NULL);
+            return ac_trace_allocated(AC_TRACE_ALLOC, result, pointer, row_bytes * height, NULL,
+                                      caller);
     }
     AC_ASK_DRIVER(served, result, row_bytes * height,
                   driver_alloc_pitch(thread, pointer, pitch, width, height, element_size));
@@ -147,7 +149,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, s
     ac_context_note_current(thread, result);
     return ac_trace_allocated(AC_TRACE_ALLOC, result, pointer,
                               (pitch && result == CUDA_SUCCESS ? *pitch : row_bytes) * height,
-                              NULL);
+                              NULL, caller);
 }
 
 /* Left to the driver: it moves between host and device. */
@@ -155,7 +157,8 @@ CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned flags) {
     AC_ENTER_OR_RETURN(cuMemAllocManaged);
     CUresult result;
     AC_RETRY(result, AC_NEED(bytes), real(pointer, bytes, flags));
-    return ac_trace_allocated(AC_TRACE_MANAGED, result, pointer, bytes, NULL);
+    return ac_trace_allocated(AC_TRACE_MANAGED, result, pointer, bytes, NULL,
+                              __builtin_return_address(0));
 }
 
 CUresult ac_context_await(ac_context_t *context) {
@@ -204,7 +207,7 @@ static CUresult free_any(ac_thread_t *thread, cuMemFree_v2_fn *real, CUdeviceptr
                          const void *caller) {
     if (ac_owned(pointer) && ac_is_guest(thread))
         return real(AC_UNOWNED);
-    ac_trace_freeing(pointer);
+    ac_trace_freeing(pointer, caller);
     if (ac_owned(pointer)) {
         uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
         CUresult result = free_ours(thread, pointer, caller);

@@ -5,6 +5,7 @@
 #include "intercept/callers.h"
 #include "intercept/objects.h"
 #include "intercept/process.h"
+#include "intercept/recording.h"
 
 static ac_callers_t callers;
 _Static_assert(AC_MODULES <= 1 << AC_CALLERS_BITS, "callers have no room for a module's number");
@@ -24,8 +25,13 @@ unsigned ac_module_of(const void *caller) {
 }
 
 void ac_asking_end(const ac_asking_t *asking, const void *pointer) {
-    if (asking->thread)
+    uint64_t address = (uint64_t)(uintptr_t)pointer;
+    if (asking->thread) {
         asking->thread->asks_for = asking->before;
-    else if (pointer && atomic_load(&ac_state) == AC_STATE_ACTIVE)
-        ac_block_attribute((uint64_t)(uintptr_t)pointer, ac_module_of(asking->caller));
+        asking->thread->asks_from = asking->from_before;
+    } else if (pointer && atomic_load(&ac_state) == AC_STATE_ACTIVE) {
+        ac_block_attribute(address, ac_module_of(asking->caller));
+        if (atomic_load_explicit(&ac_recording, memory_order_relaxed))
+            ac_record_asked(address, asking->caller);
+    }
 }

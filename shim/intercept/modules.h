@@ -38,15 +38,19 @@ static inline unsigned ac_module_asking(ac_thread_t *thread, const void *caller)
  * where the thread has no record yet: then the block is told afterwards. */
 typedef struct {
     ac_thread_t *thread;
-    const void *caller;
+    const void *caller, *from_before;
     uint8_t before;
 } ac_asking_t;
 
 static inline ac_asking_t ac_asking_begin(ac_thread_t *thread, const void *caller) {
-    ac_asking_t asking = {thread, caller, thread ? thread->asks_for : 0};
-    if (thread &&
-        atomic_load(&ac_state) == AC_STATE_ACTIVE) { /* no lock of the loader in a fork child */
+    ac_asking_t asking = {.thread = thread, .caller = caller};
+    if (!thread)
+        return asking;
+    asking.before = thread->asks_for;
+    asking.from_before = thread->asks_from;
+    if (atomic_load(&ac_state) == AC_STATE_ACTIVE) { /* no lock of the loader in a fork child */
         thread->asks_for = (uint8_t)ac_module_asking(thread, caller);
+        thread->asks_from = thread->asks_from ? thread->asks_from : caller;
         thread->fast[AC_FAST_DRIVER_MALLOC].key = 0; /* the runtime's own code is not who asks */
     }
     return asking;

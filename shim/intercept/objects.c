@@ -218,6 +218,12 @@ AC_EARLY ac_object_t ac_object_by_soname(const char *prefix) {
     return walk.found;
 }
 
+AC_EARLY ac_object_t ac_object_defining(const char *symbol) {
+    walk_t walk = {.symbol = symbol, .passed = true};
+    dl_iterate_phdr(walk_step, &walk);
+    return walk.found;
+}
+
 AC_EARLY ac_object_t ac_object_after(const void *address, const char *symbol) {
     walk_t walk = {.address = (uintptr_t)address, .symbol = symbol};
     dl_iterate_phdr(walk_step, &walk);

@@ -75,6 +75,9 @@ AC_EARLY ac_object_t ac_object_of(const void *address);
 /* The first object, in load order, whose DT_SONAME starts with `prefix`. */
 AC_EARLY ac_object_t ac_object_by_soname(const char *prefix);
 
+/* The first object, in load order, that defines `symbol`. */
+AC_EARLY ac_object_t ac_object_defining(const char *symbol);
+
 /* The first object loaded after the one of `address` that defines `symbol`. */
 AC_EARLY ac_object_t ac_object_after(const void *address, const char *symbol);
 

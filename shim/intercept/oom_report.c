@@ -9,6 +9,7 @@
 
 #include "intercept/layouts.h"
 #include "intercept/process.h"
+#include "intercept/recording.h"
 #include "observe/dump.h"
 #include "observe/filter.h"
 #include "observe/folder.h"
@@ -87,6 +88,7 @@ static bool may_write(void) {
 
 static int write_document(ac_dump_oom_t *oom, char *path, size_t size) {
     ac_layouts_t *layouts = ac_layouts_take();
+    ac_record_snapshot();
     const ac_dump_more_t more = {.oom = oom,
                                  .layout = layouts ? layouts->layout : NULL,
                                  .layouts = layouts ? layouts->count : 0};
@@ -137,14 +139,18 @@ static void write_down(report_t *report) {
                  report->path);
 }
 
-void ac_oom_report(ac_context_t *context, unsigned module, bool async, uint64_t bytes,
-                   bool at_limit) {
+void ac_oom_report(ac_thread_t *thread, ac_context_t *context, unsigned module,
+                   const void *caller, bool async, uint64_t bytes, bool at_limit) {
     static const char hint[] = ". oom_dump:oom-%p.json there writes down who holds it";
     static _Atomic int said;
     ac_allocator_t *allocator = ac_arena_allocator(context->arena);
     bool wanted = strcmp(ac_process_config()->oom_dump, "none") != 0;
     bool writes = wanted && !ac_filter_now() && may_write();
     bool first = !atomic_exchange(&said, 1);
+    uint64_t available;
+    if (!ac_allocator_available(allocator, &available))
+        available = UINT64_MAX;
+    uint32_t stack = ac_record_oom(thread, context->cuda.device, bytes, available, caller);
     report_t *report = writes || first ? calloc(1, sizeof *report) : NULL;
     if (!report)
         return;
@@ -155,8 +161,8 @@ void ac_oom_report(ac_context_t *context, unsigned module, bool async, uint64_t 
     report->oom.bytes = bytes;
     report->oom.limit = ac_allocator_limit(allocator);
     report->oom.thread = gettid();
-    if (!ac_allocator_available(allocator, &report->oom.available))
-        report->oom.available = UINT64_MAX;
+    report->oom.available = available;
+    report->oom.stack = stack;
     if (writes)
         write_down(report);
     else if (!wanted)

@@ -15,20 +15,25 @@
 
 #include "allocator/order/barrier.h"
 #include "allocator/carve.h"
+#include "config/defaults.h"
 #include "device/driver.h"
 #include "intercept/body.h"
 #include "intercept/control.h"
+#include "intercept/decay.h"
 #include "intercept/graph_hooks.h"
 #include "intercept/ipc.h"
 #include "intercept/ipc_serve.h"
+#include "intercept/layouts.h"
 #include "intercept/objects.h"
 #include "intercept/own_thread.h"
 #include "intercept/pinned.h"
+#include "intercept/recording.h"
 #include "intercept/resolve.h"
 #include "intercept/writer.h"
 #include "observe/dump.h"
 #include "observe/filter.h"
 #include "observe/folder.h"
+#include "observe/history.h"
 #include "observe/leaks.h"
 #include "observe/live_file.h"
 #include "observe/log.h"
@@ -102,9 +107,11 @@ static const char filtered[] =
     "the program has put its system calls behind a seccomp filter: no dump is written any more, "
     "the figures are those of its live page";
 
-int ac_process_dump_with(const char *given, const char *reason, const ac_dump_more_t *more,
-                         char *path, size_t size) {
-    const char *pattern = given ? given : ac_process_config()->dump;
+typedef int dump_write_fn(const char *pattern, const char *reason, const ac_dump_more_t *more,
+                          char *path, size_t size);
+
+static int write_dump(dump_write_fn *write, const char *pattern, const char *reason,
+                      const ac_dump_more_t *more, char *path, size_t size) {
     int state = atomic_load(&ac_state);
     snprintf(path, size, "%s", pattern);
     if (state == AC_STATE_INERT)
@@ -119,14 +126,31 @@ int ac_process_dump_with(const char *given, const char *reason, const ac_dump_mo
     if (!ac_lock_until(&dump_lock, &limit))
         return ETIMEDOUT;
     ac_live_gather();
-    int error = given && !more ? ac_dump_write(given, reason, path, size)
-                               : ac_dump_write_from_start(pattern, reason, more, path, size);
+    int error = write(pattern, reason, more, path, size);
     ac_unlock(&dump_lock);
     return error;
 }
 
+int ac_process_dump_with(const char *pattern, const char *reason, const ac_dump_more_t *more,
+                         char *path, size_t size) {
+    return write_dump(ac_dump_write_from_start, pattern, reason, more, path, size);
+}
+
+/* Events go with all blocks of their end, which viewers begin at. */
 int ac_process_dump(const char *given, const char *reason, char *path, size_t size) {
-    return ac_process_dump_with(given, reason, NULL, path, size);
+    dump_write_fn *write = given ? ac_dump_write : ac_dump_write_from_start;
+    const char *pattern = given ? given : ac_process_config()->dump;
+    bool active = atomic_load(&ac_state) != AC_STATE_INERT;
+    ac_layouts_t *layouts = active && ac_history_is_on() ? ac_layouts_take() : NULL;
+    ac_dump_more_t more = {.oom = NULL};
+    if (layouts) {
+        ac_record_snapshot();
+        more.layout = layouts->layout;
+        more.layouts = layouts->count;
+    }
+    int error = write_dump(write, pattern, reason, layouts ? &more : NULL, path, size);
+    ac_layouts_free(layouts);
+    return error;
 }
 
 /* What the user can do about a failure to write; `elsewhere`: how to name another place. */
@@ -186,6 +210,65 @@ static const ac_config_t *keep(const ac_config_t *config) {
     return &kept->config;
 }
 
+/* The machine's defaults as they stand in their file, once CUDA was used and where there are any.
+ * Changes under the lock. */
+static char defaults[AC_DEFAULTS_TEXT];
+static bool has_defaults;
+
+/* Put `text` (NULL: empty) into force, over the machine's defaults.  `now`: FIXED keys stay as they
+ * are there (NULL: all are free).  Under the lock. */
+static bool put_in_force(const char *text, const ac_config_t *now, const bool *enabled,
+                         ac_config_error_t *error) {
+    static char whole[AC_LIVE_CONF];
+    ac_config_t wanted;
+    if (ac_config_merge(has_defaults ? defaults : "", text, whole, sizeof whole, error) != 0 ||
+        ac_config_parse(whole, &wanted, error, NULL) != 0)
+        return false;
+    if (now)
+        ac_config_take_fixed(&wanted, now);
+    if (enabled)
+        wanted.enabled = *enabled;
+    const ac_config_t *kept = keep(&wanted);
+    if (!kept) {
+        snprintf(error->text, sizeof error->text, "host memory is short");
+        return false;
+    }
+    atomic_store(&in_force, kept);
+    ac_live_set_conf(whole);
+    return true;
+}
+
+/* The machine's defaults, at the first use of CUDA.  What the environment gives counts more, and so
+ * does what the program set through the C API before. */
+static void read_defaults(void) {
+    char why[AC_DEFAULTS_WHY], text[AC_LIVE_CONF];
+    ac_config_error_t error;
+    const char *path = ac_defaults_path();
+    if (!path || conf_bad)
+        return;
+    bool good = ac_defaults_read(path, defaults, sizeof defaults, why);
+    ac_lock(&config_lock);
+    const ac_config_t *now = ac_process_config();
+    ac_config_t plain;
+    has_defaults = good && *defaults;
+    if (has_defaults) {
+        if (now == &from_environment)
+            snprintf(text, sizeof text, "%s", conf_text ? conf_text : "");
+        else
+            ac_live_conf(ac_live, text);
+        /* accel_enable leaves no text. */
+        bool by_call =
+            ac_config_parse(text, &plain, &error, NULL) == 0 && plain.enabled != now->enabled;
+        good = put_in_force(text, NULL, by_call ? &now->enabled : NULL, &error);
+        has_defaults = good;
+        if (!good)
+            snprintf(why, sizeof why, "%s", error.text);
+    }
+    ac_unlock(&config_lock);
+    if (!good)
+        ac_log(AC_LOG_ERROR, "%s was not applied: %s (`accelcache config` shows it)", path, why);
+}
+
 static _Atomic bool given_up; /* for good: see ac_process_give_up */
 
 static void switch_off(void) {
@@ -226,26 +309,20 @@ bool ac_process_gave_up(void) {
 
 bool ac_process_configure(const char *text, ac_config_error_t *error) {
     ac_config_t wanted;
-    const ac_config_t *kept = NULL;
     ac_process_config(); /* the environment comes before any call */
     if (ac_config_parse(text, &wanted, error, NULL) != 0)
         return false;
     ac_lock(&config_lock);
     const ac_config_t *now = ac_process_config();
     bool running = atomic_load(&ac_state) == AC_STATE_ACTIVE;
-    if (!running || ac_config_keep_fixed(&wanted, now, error)) {
-        kept = keep(&wanted);
-        if (!kept)
-            snprintf(error->text, sizeof error->text, "host memory is short");
-    }
-    if (kept) {
-        atomic_store(&in_force, kept);
-        ac_live_set_conf(text);
+    bool done = (!running || ac_config_keep_fixed(&wanted, now, error)) &&
+                put_in_force(text, running ? now : NULL, NULL, error);
+    if (done) {
         apply();
         ac_generation_grow();
     }
     ac_unlock(&config_lock);
-    return kept;
+    return done;
 }
 
 bool ac_process_enable(bool enabled) {
@@ -284,6 +361,7 @@ static void forked_child(void) {
     ac_own_thread_fork_child();
     ac_writer_fork_child();
     ac_trace_fork_child();
+    ac_recording_fork_child();
 }
 
 /* From here on: no CUDA of our own.  Later exit handlers may still free memory. */
@@ -443,6 +521,7 @@ static void find_clock(void) {
 static void set_up(void) {
     int version = 0;
     find_clock();
+    read_defaults();
     report_configuration();
     ac_filter_start();
     pthread_atfork(ac_fds_fork_prepare, ac_fds_fork_parent,
@@ -474,6 +553,7 @@ static void set_up(void) {
     if (ac_driver.cuDriverGetVersion(&version) == CUDA_SUCCESS)
         ac_live->driver_version = (uint32_t)version;
     open_trace();
+    ac_recording_start();
     ac_cuda_count = count_cuda;
     ac_cuda_thread = number_of_thread;
     atomic_store(&ac_dump_figures, ac_device_figures);
@@ -487,6 +567,7 @@ static void set_up(void) {
     ac_barrier_setup();
     atexit(exit_began);
     at_quick_exit(exit_began);
+    ac_decay_start();
     ac_writer_start();
     ac_control_start();
 }

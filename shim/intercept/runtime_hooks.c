@@ -71,7 +71,7 @@ malloc_slow(ac_thread_t *thread, void **pointer, size_t bytes, const void *calle
         ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
         if (status == AC_OK) {
             ac_fill_served(server.context, address, bytes);
-            ac_trace_hit(thread, server.context, NULL, address, bytes);
+            ac_trace_hit(thread, server.context, NULL, address, bytes, caller);
             *pointer = (void *)(uintptr_t)address;
             return CUDA_SUCCESS;
         }
@@ -122,7 +122,8 @@ malloc_fast(ac_thread_t *thread, void **pointer, size_t bytes, const void *calle
 
 static __attribute__((noinline)) ac_runtime_error_t
 malloc_unknown(ac_thread_t *thread, void **pointer, size_t bytes, const void *caller) {
-    if (thread && ac_thread_recall_fast(thread, AC_FAST_MALLOC, caller) && !thread->trace)
+    if (thread && ac_thread_recall_fast(thread, AC_FAST_MALLOC, caller) &&
+        !ac_thread_records(thread))
         return malloc_fast(thread, pointer, bytes, caller);
     ac_count(thread, AC_COUNT_HOOKS + AC_HOOK_cudaMalloc);
     return malloc_slow(thread, pointer, bytes, caller);
@@ -166,7 +167,7 @@ free_slow(ac_thread_t *thread, void *pointer, const void *caller, const ac_cache
         !atomic_load(&ac_contexts_ending)) {
         uint64_t address = (uint64_t)(uintptr_t)pointer;
         uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
-        ac_trace_hit_freeing(thread, address);
+        ac_trace_freeing(address, caller);
         ac_status_t status = free_of(server.cache, address, missed);
         ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
         if (status == AC_OK)
@@ -206,7 +207,8 @@ free_fast(ac_thread_t *thread, void *pointer, const void *caller) {
 
 static __attribute__((noinline)) ac_runtime_error_t
 free_unknown(ac_thread_t *thread, void *pointer, const void *caller) {
-    if (thread && ac_thread_recall_fast(thread, AC_FAST_FREE, caller) && !thread->trace)
+    if (thread && ac_thread_recall_fast(thread, AC_FAST_FREE, caller) &&
+        !ac_thread_records(thread))
         return free_fast(thread, pointer, caller);
     ac_count(thread, AC_COUNT_HOOKS + AC_HOOK_cudaFree);
     return free_slow(thread, pointer, caller, NULL);
@@ -246,7 +248,8 @@ malloc_async_slow(ac_hook_t hook, const void *caller, void **pointer, size_t byt
         ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
         if (hit) {
             ac_fill_served_on(address, bytes, stream, per_thread);
-            ac_trace_hit(thread, context, ac_stream_resolved(stream, per_thread), address, bytes);
+            ac_trace_hit(thread, context, ac_stream_resolved(stream, per_thread), address, bytes,
+                         caller);
             *pointer = (void *)(uintptr_t)address;
             return CUDA_SUCCESS;
         }
@@ -271,7 +274,8 @@ free_async_slow(ac_hook_t hook, const void *caller, void *pointer, CUstream stre
     ac_context_t *context = server_for(thread, AC_FAST_FREE, caller).context;
     if (context && pointer) {
         uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
-        ac_trace_freeing_on((uint64_t)(uintptr_t)pointer, ac_stream_resolved(stream, per_thread));
+        ac_trace_freeing_on((uint64_t)(uintptr_t)pointer, ac_stream_resolved(stream, per_thread),
+                            caller);
         bool done =
             ac_async_free(thread, context, (uint64_t)(uintptr_t)pointer, stream, per_thread);
         ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
@@ -295,7 +299,7 @@ free_async_slow(ac_hook_t hook, const void *caller, void *pointer, CUstream stre
 /* Whether the thread's cache serves such calls of the code. */
 static inline bool is_fast(ac_thread_t *thread, ac_fast_use_t use, const void *caller) {
     return __builtin_expect(ac_thread_is_fast(thread, use, caller), 1) ||
-           (thread && ac_thread_recall_fast(thread, use, caller) && !thread->trace);
+           (thread && ac_thread_recall_fast(thread, use, caller) && !ac_thread_records(thread));
 }
 
 static inline ac_runtime_error_t malloc_async(ac_hook_t hook, const void *caller, void **pointer,

@@ -5,6 +5,7 @@
 #include "intercept/mempools.h"
 #include "intercept/observers.h"
 #include "intercept/oom_report.h"
+#include "intercept/recording.h"
 #include "observe/log.h"
 
 static void say_refused(ac_context_t *context) {
@@ -32,7 +33,8 @@ static ac_status_t alloc(ac_thread_t *thread, ac_context_t *context, ac_cache_t 
 }
 
 ac_served_t ac_serve(ac_thread_t *thread, ac_context_t *context, unsigned module,
-                     const ac_from_t *from, uint64_t bytes, uint64_t *address) {
+                     const void *caller, const ac_from_t *from, uint64_t bytes,
+                     uint64_t *address) {
     uint64_t total = ac_live->total_memory[context->cuda.device];
     if (total && bytes > total)
         return AC_SERVED_BY_NOTHING;
@@ -54,6 +56,7 @@ ac_served_t ac_serve(ac_thread_t *thread, ac_context_t *context, unsigned module
         status = alloc(thread, context, cache, module, from, bytes, true, address);
     }
     if (status != AC_OK) {
+        ac_record_missed(thread);
         status = alloc(thread, context, cache, module, from, bytes, false, address);
         if (status == AC_OOM && ac_mempools_yield(context->cuda.device))
             status = alloc(thread, context, cache, module, from, bytes, false, address);
@@ -67,7 +70,8 @@ ac_served_t ac_serve(ac_thread_t *thread, ac_context_t *context, unsigned module
     if (status != AC_OOM)
         return AC_SERVED_BY_DRIVER; /* AC_BUSY: a capture, where it knows whether it may */
     ac_allocator_t *allocator = ac_arena_allocator(context->arena);
-    ac_oom_report(context, module, from != NULL, bytes, ac_allocator_room(allocator) < bytes);
+    ac_oom_report(thread, context, module, caller, from != NULL, bytes,
+                  ac_allocator_room(allocator) < bytes);
     if (ac_observed(AC_OBSERVE_OOM))
         ac_observe_oom(context->cuda.device, allocator, bytes);
     return ac_allocator_room(allocator) < bytes ? AC_SERVED_LIMIT : AC_SERVED_BY_NOTHING;

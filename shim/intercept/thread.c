@@ -124,7 +124,7 @@ void ac_thread_set_fast(ac_thread_t *thread, ac_fast_use_t use, const void *call
     if ((uintptr_t)caller >> AC_CODE_PAGE_BITS >> AC_GENERATION_SHIFT != 0)
         return; /* the sum would not say both */
     uint8_t module = use == AC_FAST_DRIVER ? 0 : (uint8_t)ac_module_of(caller);
-    set_use(thread, use, (ac_fast_t){thread->trace ? ~key : key, cache, module});
+    set_use(thread, use, (ac_fast_t){ac_thread_records(thread) ? ~key : key, cache, module});
 }
 
 void ac_thread_set_page(ac_thread_t *thread, ac_fast_use_t use, const void *caller,

@@ -9,6 +9,7 @@
 
 #include "allocator/order/fence.h"
 #include "allocator/order/generation.h"
+#include "observe/holding.h"
 #include "observe/live.h"
 
 struct ac_context;
@@ -54,10 +55,20 @@ typedef struct {
     struct ac_context *context; /* NULL: nothing is known */
     const struct ac_runtime *runtime;
     uint64_t generation;
-    uint32_t kind[AC_PINNED_FUNCTIONS][AC_PINNED_FLAGS]; /* of ac_host_key_t, plus 1; 0: not seen */
+    uint32_t kind[AC_PINNED_FUNCTIONS]
+                 [AC_PINNED_FLAGS]; /* of ac_host_key_t, plus 1; 0: not seen */
 } ac_pinned_path_t;
 
 enum { AC_SUBMIT_PATH_BITS = 6, AC_SUBMIT_PATHS = 1 << AC_SUBMIT_PATH_BITS };
+
+/* Of recording.h. */
+typedef struct {
+    ac_holding_t freeing; /* of the block that a free is about; address 0: it was not known */
+    int64_t until_sample; /* bytes of requests */
+    uint64_t seed;        /* 0: not begun */
+    bool missed;          /* the request that is under way */
+    uint32_t tid;         /* kernel id; 0: not asked for yet */
+} ac_recorder_t;
 
 typedef struct ac_thread {
     ac_fast_t fast[AC_FAST_USES];
@@ -71,7 +82,7 @@ typedef struct ac_thread {
     uint64_t stream_generation;
     struct ac_context *stream_context;
     ac_joins_t joins;            /* streams that wait for the turn (sole.h) */
-    struct ac_trace_lane *trace; /* where allocations are recorded; NULL: nothing is */
+    struct ac_trace_lane *trace; /* the trace's lane; NULL: none is written */
     ac_live_row_t *row;          /* counters; shared: additions must be atomic */
     bool shared;
     uint64_t number;         /* unique for the life of the process */
@@ -80,9 +91,13 @@ typedef struct ac_thread {
     bool late;               /* the thread is ending: it gets no cache any more */
     uint64_t module_key;     /* as ac_fast_t: code of this page ... */
     uint8_t module;          /* ... belongs to this module (modules.h) */
-    uint8_t asks_for;       /* the module that called the runtime, where the thread is; 0: none */
-    bool observing;         /* it runs an observer (observers.h) */
-    const void *frees_for;  /* the code that called the runtime to free, where the thread is */
+    uint8_t asks_for;      /* the module that called the runtime, where the thread is; 0: none */
+    bool observing;        /* it runs an observer (observers.h) */
+    bool records;          /* with `generation`: its calls are recorded (recording.h) */
+    const void *asks_from; /* the code that called the runtime to allocate, where the thread is */
+    const void *frees_for; /* the same to free */
+    void **unwinding; /* where the unwinder's abort() goes to; NULL: none is at work (unwind.h) */
+    ac_recorder_t recorder;
     uint32_t calls;         /* of the timed hooks: one in AC_SAMPLE is timed */
     uint64_t given_back;    /* ac_given_back before the call that may be tried again */
     struct ac_thread *next; /* spare records */
@@ -130,6 +145,12 @@ static inline uint64_t ac_fast_key(const void *caller, uint64_t generation) {
 static inline bool ac_thread_is_fast(const ac_thread_t *thread, ac_fast_use_t use,
                                      const void *caller) {
     return thread && thread->fast[use].key == ac_fast_key(caller, ac_generation_now());
+}
+
+/* Whether the thread's calls are recorded, by a trace or in the history (recording.h). */
+extern AC_HIDDEN _Atomic bool ac_recording;
+static inline bool ac_thread_records(const ac_thread_t *thread) {
+    return thread->trace || atomic_load_explicit(&ac_recording, memory_order_relaxed);
 }
 
 /* The same for a thread that records: it keeps the complement of the key, so that the way above,

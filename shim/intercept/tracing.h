@@ -1,10 +1,11 @@
-/* What hooks tell the recorder (observe/trace.h).  With nothing to record each of these is one
- * comparison.  They look at the calling thread's own record, which it keeps while the shim is
+/* What hooks tell the recorders: of the trace (observe/trace.h), of the history and of who asked for
+ * what (recording.h).  With nothing to record each of these is one comparison or two.  They look at the calling thread's own record, which it keeps while the shim is
  * inert or the process exits: frees of exit handlers belong to the trace. */
 #ifndef AC_TRACING_H
 #define AC_TRACING_H
 
 #include "intercept/context.h"
+#include "intercept/recording.h"
 #include "observe/trace.h"
 
 /* What is called from hot paths only while something is recorded. */
@@ -25,47 +26,50 @@ static inline ac_trace_lane_t *ac_trace_lane(void) {
     return thread ? thread->trace : NULL;
 }
 
-/* Streams as ac_stream_resolved gives them; NULL: the call names none. */
+/* Whether the calling thread's calls are recorded. */
+static inline bool ac_is_recorded(void) {
+    ac_thread_t *thread = ac_thread_tls;
+    return thread && __builtin_expect(ac_thread_records(thread), 0);
+}
+
+/* Streams as ac_stream_resolved gives them; NULL: the call names none.  `caller`: the code that called
+ * the hook. */
 
 /* A hit of a hook that knows thread and context. */
-AC_TRACING void ac_trace_this_hit(const ac_thread_t *thread, const ac_context_t *context,
-                                  CUstream stream, uint64_t address, uint64_t bytes);
-static inline void ac_trace_hit(const ac_thread_t *thread, const ac_context_t *context,
-                                CUstream stream, uint64_t address, uint64_t bytes) {
-    if (__builtin_expect(thread->trace != NULL, 0))
-        ac_trace_this_hit(thread, context, stream, address, bytes);
+AC_TRACING void ac_trace_this_hit(ac_thread_t *thread, const ac_context_t *context,
+                                  CUstream stream, uint64_t address, uint64_t bytes,
+                                  const void *caller);
+static inline void ac_trace_hit(ac_thread_t *thread, const ac_context_t *context, CUstream stream,
+                                uint64_t address, uint64_t bytes, const void *caller) {
+    if (__builtin_expect(ac_thread_records(thread), 0))
+        ac_trace_this_hit(thread, context, stream, address, bytes, caller);
 }
 
 /* A hook is about to answer `result` to a request for `bytes` (`kind`: AC_TRACE_ALLOC or
  * _MANAGED); *pointer is set on success.  Returns `result`. */
 AC_TRACING CUresult ac_trace_answer(unsigned kind, CUresult result, const CUdeviceptr *pointer,
-                                    uint64_t bytes, CUstream stream);
+                                    uint64_t bytes, CUstream stream, const void *caller);
 static inline CUresult ac_trace_allocated(unsigned kind, CUresult result,
                                           const CUdeviceptr *pointer, uint64_t bytes,
-                                          CUstream stream) {
-    return __builtin_expect(ac_trace_lane() != NULL, 0)
-               ? ac_trace_answer(kind, result, pointer, bytes, stream)
-               : result;
+                                          CUstream stream, const void *caller) {
+    return ac_is_recorded() ? ac_trace_answer(kind, result, pointer, bytes, stream, caller)
+                            : result;
 }
 
 /* Before a free, and after one that was refused: nothing of this thread comes in between. */
-AC_TRACING void ac_trace_this_free(uint64_t address);
-AC_TRACING void ac_trace_this_free_on(uint64_t address, CUstream stream);
+AC_TRACING void ac_trace_this_free(uint64_t address, const void *caller);
+AC_TRACING void ac_trace_this_free_on(uint64_t address, CUstream stream, const void *caller);
 AC_TRACING void ac_trace_this_unfree(uint64_t address);
-static inline void ac_trace_hit_freeing(const ac_thread_t *thread, uint64_t address) {
-    if (__builtin_expect(thread->trace != NULL, 0))
-        ac_trace_this_free(address);
+static inline void ac_trace_freeing(uint64_t address, const void *caller) {
+    if (ac_is_recorded())
+        ac_trace_this_free(address, caller);
 }
-static inline void ac_trace_freeing(uint64_t address) {
-    if (__builtin_expect(ac_trace_lane() != NULL, 0))
-        ac_trace_this_free(address);
-}
-static inline void ac_trace_freeing_on(uint64_t address, CUstream stream) {
-    if (__builtin_expect(ac_trace_lane() != NULL, 0))
-        ac_trace_this_free_on(address, stream);
+static inline void ac_trace_freeing_on(uint64_t address, CUstream stream, const void *caller) {
+    if (ac_is_recorded())
+        ac_trace_this_free_on(address, stream, caller);
 }
 static inline void ac_trace_freed(uint64_t address, bool refused) {
-    if (__builtin_expect(refused, 0) && ac_trace_lane())
+    if (__builtin_expect(refused, 0) && ac_is_recorded())
         ac_trace_this_unfree(address);
 }
 

@@ -14,6 +14,7 @@
 #include "observe/leaks.h"
 #include "observe/module_name.h"
 #include "observe/raw.h"
+#include "observe/recorded.h"
 #include "observe/start.h"
 
 enum { DUMP_VERSION = 1 };
@@ -321,6 +322,8 @@ static void put_oom(json_t *root, const ac_dump_oom_t *oom, bool *failed) {
     ac_json_put_integer(json, "bytes", (int64_t)oom->bytes, failed);
     ac_json_put_integer(json, "module", oom->module, failed);
     ac_json_put_integer(json, "thread", oom->thread, failed);
+    if (oom->stack)
+        ac_json_put_integer(json, "stack", oom->stack, failed);
     ac_json_put(json, "async", oom->async ? json_true() : json_false(), failed);
     ac_json_put(json, "at_limit", oom->at_limit ? json_true() : json_false(), failed);
     ac_json_put(json, "limit", known_bytes(oom->limit), failed);
@@ -345,28 +348,49 @@ static void put_oom(json_t *root, const ac_dump_oom_t *oom, bool *failed) {
 /* More blocks than these are not written: some 25 MiB of text. */
 enum { MOST_BLOCKS = 1 << 18 };
 
-/* The segments in front of the document's last brace.  Takes the text over. */
-static char *add_segments(char *text, const ac_dump_more_t *more, size_t *length) {
-    static const char key[] = ",\n  \"layout\": ", end[] = "\n}\n";
-    size_t size;
-    char *segments = ac_layout_text(more->layout, more->layouts, MOST_BLOCKS, &size);
-    char *brace = strrchr(text, '}'), *whole = NULL;
-    size_t front = (size_t)(brace - text);
+/* A part that is text already goes in front of the document's last brace.  Takes both over; NULL:
+ * memory is short. */
+static char *add_part(char *text, const char *name, char *part, size_t size, size_t *length) {
+    static const char before[] = ",\n  \"", between[] = "\": ", end[] = "\n}\n";
+    char *brace = text ? strrchr(text, '}') : NULL, *whole = NULL;
+    size_t front = brace ? (size_t)(brace - text) : 0, key = strlen(name);
     while (front && text[front - 1] == '\n')
         front--;
-    if (segments)
-        whole = realloc(text, front + sizeof key + size + sizeof end);
+    if (part && brace)
+        whole = realloc(text, front + sizeof before + key + sizeof between + size + sizeof end);
     if (!whole) {
-        free(segments);
+        free(part);
         free(text);
         return NULL;
     }
-    memcpy(whole + front, key, sizeof key - 1);
-    memcpy(whole + front + sizeof key - 1, segments, size);
-    memcpy(whole + front + sizeof key - 1 + size, end, sizeof end);
-    *length = front + sizeof key - 1 + size + sizeof end - 1;
-    free(segments);
+    const struct {
+        const char *text;
+        size_t length;
+    } parts[] = {{before, sizeof before - 1},
+                 {name, key},
+                 {between, sizeof between - 1},
+                 {part, size},
+                 {end, sizeof end - 1}};
+    *length = front;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        memcpy(whole + *length, parts[i].text, parts[i].length);
+        *length += parts[i].length;
+    }
+    whole[*length] = '\0';
+    free(part);
     return whole;
+}
+
+static char *add_segments(char *text, const ac_dump_more_t *more, size_t *length) {
+    size_t size = 0;
+    char *segments = ac_layout_text(more->layout, more->layouts, MOST_BLOCKS, &size);
+    return add_part(text, "layout", segments, size, length);
+}
+
+static char *add_history(char *text, size_t *length) {
+    size_t size = 0;
+    char *history = text ? ac_recorded_history(&size) : NULL;
+    return history ? add_part(text, "history", history, size, length) : text;
 }
 
 char *ac_dump_text_with(const ac_live_t *page, const char *reason, const ac_dump_more_t *more,
@@ -390,6 +414,8 @@ char *ac_dump_text_with(const ac_live_t *page, const char *reason, const ac_dump
     put_devices(root, page, &deadline, &failed);
     if (page == ac_live)
         ac_leaks_put(root, &failed);
+    if (page == ac_live)
+        ac_recorded_put(root, &failed);
     put_pinned(root, page, &deadline, &failed);
     put_counters(root, page, &failed);
     put_warnings(root, page, &failed);
@@ -399,7 +425,9 @@ char *ac_dump_text_with(const ac_live_t *page, const char *reason, const ac_dump
         put_oom(root, more->oom, &failed);
     char *text = failed ? NULL : ac_json_dump(root, length);
     ac_json_free(root);
-    return text && more ? add_segments(text, more, length) : text;
+    if (text && more)
+        text = add_segments(text, more, length);
+    return page == ac_live ? add_history(text, length) : text;
 }
 
 char *ac_dump_text(const ac_live_t *page, const char *reason, size_t *length) {

@@ -40,6 +40,7 @@ typedef struct {
     uint64_t limit;     /* bytes that may be reserved; UINT64_MAX: no limit */
     uint64_t available; /* bytes that the device says are free; UINT64_MAX: it does not tell */
     int thread;         /* id of the one that asked */
+    uint32_t stack;     /* of it (sites.h); 0: not recorded */
     unsigned others;    /* other processes under the library that hold memory of the device; more
                          * than the array has room for are counted, largest or not */
     struct {
@@ -67,11 +68,12 @@ int ac_dump_path(const char *pattern, const ac_live_t *page, char *path, size_t 
  * fsync not needed, rename); a target that exists and is no regular file (a pipe, /dev/stderr,
  * a link) gets the text appended instead, unless another user owns it (EPERM).  On failure the
  * temporary file is removed and an errno value is returned; `path` (of `size` bytes) has the
- * expanded name in any case. */
-int ac_dump_write(const char *pattern, const char *reason, char *path, size_t size);
+ * expanded name in any case.  `more` may be NULL. */
+int ac_dump_write(const char *pattern, const char *reason, const ac_dump_more_t *more, char *path,
+                  size_t size);
 
 /* The same for a pattern of the configuration: a relative name is one of the folder that the
- * program was started in.  `more` may be NULL. */
+ * program was started in. */
 int ac_dump_write_from_start(const char *pattern, const char *reason, const ac_dump_more_t *more,
                              char *path, size_t size);
 

@@ -121,9 +121,10 @@ static int write_to(const char *path, const char *reason, const ac_dump_more_t *
     return failure;
 }
 
-int ac_dump_write(const char *pattern, const char *reason, char *path, size_t size) {
+int ac_dump_write(const char *pattern, const char *reason, const ac_dump_more_t *more, char *path,
+                  size_t size) {
     int failure = ac_dump_path(pattern, ac_live, path, size);
-    return failure ? failure : write_to(path, reason, NULL);
+    return failure ? failure : write_to(path, reason, more);
 }
 
 int ac_dump_write_from_start(const char *pattern, const char *reason, const ac_dump_more_t *more,

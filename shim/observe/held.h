@@ -6,9 +6,14 @@
 #include <stdint.h>
 #include <time.h>
 
-/* A block of `size` bytes, of which `requested` were asked for, by a module (stats.h).  Called
- * under the device's lock: it takes no lock and allocates nothing. */
-typedef void ac_held_visit_fn(unsigned module, uint64_t requested, uint64_t size, void *arg);
+typedef struct {
+    uint64_t address;
+    uint64_t size, requested; /* bytes; as asked for */
+    unsigned module;          /* that asked (stats.h) */
+} ac_held_t;
+
+/* Called under the device's lock: it takes no lock and allocates nothing. */
+typedef void ac_held_visit_fn(const ac_held_t *block, void *arg);
 
 /* Call `visit` for each block of device entry `device` that the program holds.  False: the lock
  * was not to be had before `deadline` (CLOCK_REALTIME), or the entry has no owner. */

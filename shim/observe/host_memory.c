@@ -66,6 +66,15 @@ static uint64_t lower(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
+/* From the folder of a group to that of the one above it; false: there is none. */
+static bool go_up(char *folder, const char *mount) {
+    char *slash = strrchr(folder, '/');
+    if (!slash || slash < folder + strlen(mount))
+        return false;
+    *slash = '\0';
+    return true;
+}
+
 /* The group and those above it: a limit of any holds. */
 static uint64_t left_in_groups(const char *root, const char *mount, const char *group,
                                const char *limit, const char *usage) {
@@ -74,13 +83,10 @@ static uint64_t left_in_groups(const char *root, const char *mount, const char *
     int length = snprintf(folder, sizeof folder, "%s%s", mount, group);
     if (length < 0 || length >= PATH)
         return unlimited;
-    for (;;) {
+    do
         left = lower(left, left_in(root, folder, limit, usage));
-        char *slash = strrchr(folder, '/');
-        if (!slash || slash < folder + strlen(mount))
-            return left;
-        *slash = '\0';
-    }
+    while (go_up(folder, mount));
+    return left;
 }
 
 uint64_t ac_host_memory_below(const char *root) {
@@ -120,6 +126,57 @@ uint64_t ac_host_memory_left(void) {
         atomic_compare_exchange_strong(&asked, &before, now) && !ac_filter_now())
         atomic_store(&known, ac_host_memory_below(""));
     return atomic_load(&known);
+}
+
+/* --- pressure --- */
+
+/* How often the group and those above it came to their limits, version 2. */
+static uint64_t events_in_groups(const char *root) {
+    static const char mount[] = "/sys/fs/cgroup", own[] = "0::";
+    char text[TEXT], folder[PATH];
+    uint64_t events = 0, number;
+    const char *line = read_text(root, "/proc", "/self/cgroup", text) ? text : NULL;
+    while (line && strncmp(line, own, strlen(own)) != 0) {
+        line = strchr(line, '\n');
+        line = line ? line + 1 : NULL;
+    }
+    if (!line)
+        return 0;
+    line += strlen(own);
+    int length = snprintf(folder, sizeof folder, "%s%.*s", mount, (int)strcspn(line, "\n"), line);
+    if (length < 0 || length >= PATH)
+        return 0;
+    do {
+        if (!read_text(root, folder, "/memory.events", text))
+            continue;
+        if (number_of(text, "high ", &number))
+            events += number;
+        if (number_of(text, "max ", &number))
+            events += number;
+    } while (go_up(folder, mount));
+    return events;
+}
+
+bool ac_host_pressure_below(const char *root, int64_t now_ns, ac_host_pressure_t *last) {
+    enum { SHARE = 20 }; /* of the time, in which some task waited for memory */
+    char text[TEXT];
+    ac_host_pressure_t now = {.asked_ns = now_ns, .events = events_in_groups(root)};
+    if (read_text(root, "/proc", "/pressure/memory", text)) { /* "some" comes first */
+        const char *total = strstr(text, "total=");
+        if (total)
+            number_of(total, "total=", &now.stalled_us);
+    }
+    uint64_t passed_us = (uint64_t)(now_ns - last->asked_ns) / 1000;
+    bool pressed = last->asked_ns && (now.events > last->events ||
+                                      (now.stalled_us > last->stalled_us &&
+                                       now.stalled_us - last->stalled_us >= passed_us / SHARE));
+    *last = now;
+    return pressed;
+}
+
+bool ac_host_memory_pressed(void) {
+    static ac_host_pressure_t last;
+    return !ac_filter_now() && ac_host_pressure_below("", ac_raw_ns(CLOCK_MONOTONIC), &last);
 }
 
 /* --- nodes --- */

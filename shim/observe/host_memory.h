@@ -1,10 +1,11 @@
-/* What the machine has of memory for pinned allocations, and where a thread's comes from.
+/* What the machine has of memory, for pinned allocations and devices that share it, and where a thread's comes from.
  *
  * Files are read by system calls of our own, and only where no seccomp filter of the program's may
  * kill it for that (filter.h): what was last read holds then.  Any thread; no lock. */
 #ifndef AC_HOST_MEMORY_H
 #define AC_HOST_MEMORY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Bytes that could be had without taking any from others: the least of MemAvailable and of what
@@ -14,6 +15,21 @@ uint64_t ac_host_memory_left(void);
 
 /* The same of the files below `root`, read now; for tests. */
 uint64_t ac_host_memory_below(const char *root);
+
+/* What was seen of memory pressure; zeroed before the first look. */
+typedef struct {
+    int64_t asked_ns;    /* CLOCK_MONOTONIC; 0: never */
+    uint64_t stalled_us; /* in which some task of the machine waited for memory */
+    uint64_t events;     /* the control groups of the process came to memory.high or memory.max */
+} ac_host_pressure_t;
+
+/* Whether memory got short since the last look: tasks waited for it in a twentieth of the time
+ * (PSI), or a control group of the process came to a limit.  False at the first look, and where the
+ * kernel tells neither.  By one thread, the library's own. */
+bool ac_host_memory_pressed(void);
+
+/* The same of the files below `root`; for tests. */
+bool ac_host_pressure_below(const char *root, int64_t now_ns, ac_host_pressure_t *last);
 
 /* A number that is the same for two moments of a thread, or two threads, only where the kernel takes
  * memory for them from the same NUMA node, or by the same policy; 0 on machines with one node. */

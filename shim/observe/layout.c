@@ -4,11 +4,8 @@
 #include "observe/layout.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
+#include "observe/text.h"
 const char *const ac_laid_words[AC_LAID_STATES] = {
 #define X(name, word) word,
     AC_LAID_WORDS(X)
@@ -81,79 +78,53 @@ void ac_layout_near(const ac_layout_t *layout, uint64_t address, ac_near_t *near
 
 /* ---- text ---- */
 
-typedef struct {
-    char *data;
-    size_t length, size;
-    bool failed;
-} text_t;
-
-__attribute__((format(printf, 2, 3))) static void add(text_t *text, const char *format, ...) {
-    enum { MOST = 512 }; /* of what one call adds */
-    va_list args;
-    if (text->failed)
-        return;
-    if (text->size - text->length < MOST) {
-        size_t size = 2 * text->size + 8192;
-        char *grown = realloc(text->data, size);
-        if (!grown) {
-            text->failed = true;
-            return;
-        }
-        text->data = grown;
-        text->size = size;
-    }
-    va_start(args, format);
-    text->length += (size_t)vsnprintf(text->data + text->length, MOST, format, args);
-    va_end(args);
-}
-
-static void add_block(text_t *text, const ac_laid_block_t *block) {
-    add(text, "{\"address\": %" PRIu64 ", \"size\": %" PRIu64 ", \"state\": \"%s\"",
-        block->address, block->size, ac_laid_words[block->state]);
+static void add_block(ac_text_t *text, const ac_laid_block_t *block) {
+    ac_text_add(text, "{\"address\": %" PRIu64 ", \"size\": %" PRIu64 ", \"state\": \"%s\"",
+                block->address, block->size, ac_laid_words[block->state]);
     if (block->state != AC_LAID_FREE)
-        add(text, ", \"requested\": %" PRIu64 ", \"module\": %u", block->requested,
-            block->module);
+        ac_text_add(text, ", \"requested\": %" PRIu64 ", \"module\": %u", block->requested,
+                    block->module);
     if (block->async)
-        add(text, ", \"async\": true");
+        ac_text_add(text, ", \"async\": true");
     if (block->stream)
-        add(text, ", \"stream\": %" PRIu64, block->stream);
-    add(text, "}");
+        ac_text_add(text, ", \"stream\": %" PRIu64, block->stream);
+    if (block->stack)
+        ac_text_add(text, ", \"stack\": %" PRIu32, block->stack);
+    if (block->since_ns)
+        ac_text_add(text, ", \"since_ns\": %" PRId64, block->since_ns);
+    ac_text_add(text, "}");
 }
 
-static void add_segment(text_t *text, const ac_layout_t *layout, const ac_laid_segment_t *segment,
-                        size_t *left) {
-    add(text,
-        "{\"device\": %d, \"address\": %" PRIu64 ", \"size\": %" PRIu64
-        ", \"pool\": \"%s\", \"expandable\": %s, \"exported\": %s, \"blocks\": ",
-        layout->ordinal, segment->address, segment->size, segment->small ? "small" : "large",
-        segment->paged ? "true" : "false", segment->exported ? "true" : "false");
+static void add_segment(ac_text_t *text, const ac_layout_t *layout,
+                        const ac_laid_segment_t *segment, size_t *left) {
+    ac_text_add(text,
+                "{\"device\": %d, \"address\": %" PRIu64 ", \"size\": %" PRIu64
+                ", \"pool\": \"%s\", \"expandable\": %s, \"exported\": %s, \"blocks\": ",
+                layout->ordinal, segment->address, segment->size,
+                segment->small ? "small" : "large", segment->paged ? "true" : "false",
+                segment->exported ? "true" : "false");
     if (segment->count > *left) {
-        add(text, "null}");
+        ac_text_add(text, "null}");
         return;
     }
     *left -= segment->count;
-    add(text, "[");
+    ac_text_add(text, "[");
     for (size_t i = 0; i < segment->count; i++) {
-        add(text, i ? ",\n      " : "\n      ");
+        ac_text_add(text, i ? ",\n      " : "\n      ");
         add_block(text, &layout->block[segment->first + i]);
     }
-    add(text, "]}");
+    ac_text_add(text, "]}");
 }
 
 char *ac_layout_text(const ac_layout_t *layout, unsigned count, size_t most, size_t *length) {
-    text_t text = {NULL, 0, 0, false};
+    ac_text_t text = {NULL, 0, 0, false};
     bool any = false;
-    add(&text, "[");
+    ac_text_add(&text, "[");
     for (unsigned i = 0; i < count; i++)
         for (size_t k = 0; k < layout[i].segments; k++, any = true) {
-            add(&text, any ? ",\n    " : "\n    ");
+            ac_text_add(&text, any ? ",\n    " : "\n    ");
             add_segment(&text, &layout[i], &layout[i].segment[k], &most);
         }
-    add(&text, "]");
-    if (text.failed) {
-        free(text.data);
-        return NULL;
-    }
-    *length = text.length;
-    return text.data;
+    ac_text_add(&text, "]");
+    return ac_text_take(&text, length);
 }

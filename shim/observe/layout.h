@@ -29,6 +29,8 @@ typedef struct {
     uint64_t address, size; /* bytes */
     uint64_t requested;     /* bytes that were asked for; 0: not known, or free */
     uint64_t stream;        /* PENDING: key of the stream in whose order it was freed; 0: none */
+    int64_t since_ns;       /* ALLOCATED: when, CLOCK_REALTIME; 0: not recorded */
+    uint32_t stack;         /* ALLOCATED: that asked (sites.h); 0: not recorded */
     uint8_t state;          /* ac_laid_state_t */
     uint8_t module;         /* but FREE: number of the module that asked (stats.h) */
     bool async;             /* ALLOCATED: by a request that named a stream */

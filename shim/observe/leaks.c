@@ -8,6 +8,7 @@
 #include "observe/log.h"
 #include "observe/module_name.h"
 #include "observe/raw.h"
+#include "observe/recorded.h"
 
 /* Blocks of one size that one module asked for; while they are gathered, a single block. */
 typedef struct {
@@ -41,18 +42,17 @@ typedef struct {
     kind_t *kind;
 } gather_t;
 
-static void count_block(unsigned module, uint64_t requested, uint64_t size, void *arg) {
+static void count_block(const ac_held_t *block, void *arg) {
     gather_t *gather = arg;
-    (void)module;
-    (void)requested;
-    (void)size;
+    (void)block;
     gather->room++;
 }
 
-static void gather_block(unsigned module, uint64_t requested, uint64_t size, void *arg) {
+static void gather_block(const ac_held_t *block, void *arg) {
     gather_t *gather = arg;
     if (gather->count < gather->room) /* else: taken since they were counted */
-        gather->kind[gather->count++] = (kind_t){gather->device, module, requested, 1, size};
+        gather->kind[gather->count++] =
+            (kind_t){gather->device, block->module, block->requested, 1, block->size};
 }
 
 /* Under the lock memory for the list could not be had: the blocks are counted first. */
@@ -165,7 +165,8 @@ static size_t add_holder(char *text, size_t used, size_t size, const holder_t *h
 }
 
 void ac_leaks_say(void) {
-    char text[640] = "", more[48] = "";
+    char text[640] = "", more[48] = "", label[AC_SITE_LABEL], site[AC_SITE_LABEL + 96] = "";
+    ac_recorded_site_t largest;
     size_t used = 0, said = found.holders < MOST_SAID ? found.holders : MOST_SAID;
     if (!found.blocks)
         return;
@@ -173,10 +174,15 @@ void ac_leaks_say(void) {
         used = add_holder(text, used, sizeof text, &found.holder[i]);
     if (found.holders > said)
         snprintf(more, sizeof more, ", and %zu more", found.holders - said);
+    if (ac_recorded_largest(&largest))
+        snprintf(site, sizeof site,
+                 "; the largest site is %s (%" PRIu64 " block%s, %" PRIu64 " bytes)",
+                 ac_site_label(label, largest.stack), largest.blocks,
+                 largest.blocks == 1 ? "" : "s", largest.bytes);
     ac_log(AC_LOG_WARNING,
            "leak: %" PRIu64 " block%s of device memory, %" PRIu64
-           " bytes, not freed at exit, asked for by %s%s",
-           found.blocks, found.blocks == 1 ? "" : "s", found.bytes, text, more);
+           " bytes, not freed at exit, asked for by %s%s%s",
+           found.blocks, found.blocks == 1 ? "" : "s", found.bytes, text, more, site);
 }
 
 static void put_sizes(json_t *json, const holder_t *holder, bool *failed) {

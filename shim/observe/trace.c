@@ -26,6 +26,7 @@
 #include "observe/log.h"
 #include "observe/raw.h"
 #include "observe/trace_file.h"
+#include "observe/trace_int.h"
 #include "lock.h"
 
 /* Most words that one call writes: THREAD, BASE, PLACE, the event itself, and the 0 behind it. */
@@ -53,6 +54,7 @@ struct ac_trace_lane {
     struct ac_trace_lane *next;     /* spare ones */
     unsigned char turn[PLACE_ROWS]; /* of the next way to be overwritten */
     place_t places[AC_TRACE_PLACES];
+    ac_trace_known_t known;
 };
 
 static _Atomic bool recording;
@@ -347,6 +349,28 @@ void ac_trace_write_event_sync(ac_trace_lane_t *lane, uint64_t event) {
     stamp_t stamp = begin_event(lane);
     if (stamp.good)
         put2(lane, ac_trace_word(AC_TRACE_SYNC_EVENT, event), stamp.stamp);
+}
+
+/* --- for definitions (trace_sites.c) --- */
+
+bool ac_trace_has_room(ac_trace_lane_t *lane) {
+    if (!atomic_load_explicit(&recording, memory_order_relaxed))
+        return false;
+    return (lane->at && lane->at <= lane->full) ||
+           next_chunk(lane, atomic_load_explicit(&sequence.next, memory_order_relaxed),
+                      ac_trace_ticks());
+}
+
+void ac_trace_put2(ac_trace_lane_t *lane, uint64_t word, uint64_t second) {
+    put2(lane, word, second);
+}
+
+void ac_trace_put3(ac_trace_lane_t *lane, uint64_t word, uint64_t second, uint64_t third) {
+    put3(lane, word, second, third);
+}
+
+ac_trace_known_t *ac_trace_known(ac_trace_lane_t *lane) {
+    return &lane->known;
 }
 
 /* --- the end --- */

@@ -51,6 +51,8 @@ void ac_trace_fork_child(void);
 /* `kind`: AC_TRACE_ALLOC or _MANAGED with an address, or _FAILED with the error in its place. */
 void ac_trace_write_alloc(ac_trace_lane_t *lane, unsigned kind, uint64_t address, uint64_t bytes,
                           ac_trace_place_t place);
+/* Before an allocation: which stack asked (sites.h). */
+void ac_trace_write_site(ac_trace_lane_t *lane, uint32_t stack);
 void ac_trace_write_free(ac_trace_lane_t *lane, uint64_t address);
 void ac_trace_write_free_on(ac_trace_lane_t *lane, uint64_t address, ac_trace_place_t place);
 /* The free just written failed. */

@@ -32,6 +32,7 @@
 #ifndef AC_TRACE_FORMAT_H
 #define AC_TRACE_FORMAT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define AC_TRACE_MAGIC      0x0a45434152544341ull /* "ACTRACE\n" where the low byte is first */
@@ -59,7 +60,10 @@ enum {
     KIND(GONE, 10, 2, "a context and all its memory are gone; word 0: a place in it")            \
     KIND(PLACE, 11, 2, "defines a place: see ac_trace_place_word; word 1: its stream")           \
     KIND(THREAD, 12, 2, "from here on another thread's events; word 0: tid, word 1: number")     \
-    KIND(BASE, 13, 3, "a new base; word 1: sequence number, word 2: ticks")
+    KIND(BASE, 13, 3, "a new base; word 1: sequence number, word 2: ticks")                      \
+    KIND(SITE, 14, 2, "the lane's next allocation was asked for by the stack in word 0")         \
+    KIND(FRAME, 15, 2, "a frame of a stack: see ac_trace_frame_word; word 1: sites.h")           \
+    KIND(PIECE, 16, 3, "16 bytes of a name: see ac_trace_piece_word; words 1 and 2")
 
 enum {
 #define KIND(name, value, words, doc) AC_TRACE_##name = value,
@@ -102,6 +106,18 @@ enum { AC_TRACE_NOWHERE = 0xffff };
 static inline uint64_t ac_trace_place_word(unsigned number, unsigned device, unsigned context) {
     return ac_trace_word(AC_TRACE_PLACE,
                          (uint64_t)number << 32 | (uint64_t)device << 16 | context);
+}
+
+/* Stacks, with the key `stacks`: a lane defines each before its first use there, frame by frame, and names
+ * of files and texts before those.  Numbers are those of sites.h, the same in all lanes.
+ *
+ * Word 0 of a FRAME: stack, place of the frame (0: innermost), how many there are.  Of a PIECE: whether
+ * it is of a text, number, place of the piece; the last one has a 0 byte. */
+static inline uint64_t ac_trace_frame_word(uint32_t stack, unsigned place, unsigned count) {
+    return ac_trace_word(AC_TRACE_FRAME, (uint64_t)stack << 16 | (uint64_t)place << 8 | count);
+}
+static inline uint64_t ac_trace_piece_word(bool text, uint32_t number, unsigned place) {
+    return ac_trace_word(AC_TRACE_PIECE, (uint64_t)text << 48 | (uint64_t)number << 16 | place);
 }
 
 typedef enum {

@@ -12,7 +12,9 @@ typedef enum {
     AC_CONTROL_RESET_PEAKS, /* peak = current, on every device */
     AC_CONTROL_SET,         /* `text` takes the place of the configuration string */
     AC_CONTROL_SNAPSHOT,    /* write a dump with all blocks to the file `text` */
-    AC_CONTROL_WHERE        /* what is near the address `text` (decimal) */
+    AC_CONTROL_WHERE,       /* what is near the address `text` (decimal) */
+    AC_CONTROL_HISTORY,     /* switch the history: `text` is "on" or "off" */
+    AC_CONTROL_RECORDED     /* what was recorded of the block at the address `text` (decimal) */
 } ac_control_verb_t;
 
 enum { AC_CONTROL_TEXT = 4096 };

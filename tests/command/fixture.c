@@ -78,7 +78,7 @@ static int be_program(const char *word) {
         return 1;
     }
     bool leaves = !strcmp(word, "leave") || !strcmp(word, "term");
-    if (leaves && ac_dump_write(config.dump, "interval", path, sizeof path))
+    if (leaves && ac_dump_write(config.dump, "interval", NULL, path, sizeof path))
         return 1;
     ac_device_counters_t *counters = &ac_live->device[1].counters;
     counters->cached_allocs = config.enabled ? 990 : 0;
@@ -96,7 +96,7 @@ static int be_program(const char *word) {
             raise(SIGTERM);
         _exit(0);
     }
-    if (ac_dump_write(config.dump, "exit", path, sizeof path))
+    if (ac_dump_write(config.dump, "exit", NULL, path, sizeof path))
         return 1;
     ac_live_close();
     return strcmp(word, "fail") ? 0 : 3;

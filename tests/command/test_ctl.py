@@ -160,7 +160,7 @@ class Requests(live.LiveTest):
 class Usage(base.CommandTest):
     def test_usage(self):
         for arguments, said in (((), "PID is missing"), (("x", "trim"), "no process id"),
-                                (("12",), "trim, reset-peaks or set"),
+                                (("12",), "trim, reset-peaks, set or history"),
                                 (("12", "tirm"), 'did you mean "trim"?'),
                                 (("12", "trim", "now"), "takes nothing behind it"),
                                 (("12", "set"), "set takes KEY:VALUE")):

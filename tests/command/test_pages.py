@@ -135,7 +135,7 @@ class Shells(base.CommandTest):
             self.assertIn("pprof", self.complete("export", option, ""))
         self.assertEqual(self.complete("config", "memory"), {"memory_limit"})
         self.assertEqual(self.complete("ctl", "4711", ""),
-                         {"dump", "snapshot", "trim", "reset-peaks", "set"})
+                         {"dump", "snapshot", "trim", "reset-peaks", "set", "history"})
         self.assertEqual(self.complete("nothing", ""), set())
 
     def test_bash_behind_a_program(self):

@@ -76,7 +76,7 @@ static int fork_bare(void) {
     snprintf(name, sizeof name, "accelcache-%d.json", (int)getpid());
     program_device();
     program_use(5);
-    pid_t child = (pid_t)syscall(SYS_fork);
+    pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
     if (!child)
         exit(0);
     wait_well(child);

@@ -58,7 +58,9 @@ class Forks(HostTest):
 
     @unittest.skipIf(SANITIZED, "the sanitizer takes locks as well")
     def test_children_take_no_lock(self):
-        env = self.environment(preload=[program("libfork_locks.so")])
+        # The library that tells of its locks.
+        libraries = program("../libaccelcache_failpoints.so"), program("libfork_locks.so")
+        env = self.environment(LD_PRELOAD=":".join(libraries))
         _, _, err = self.run_program(program("forks"), "locks", env=env)
         self.assertEqual(err, "")
 

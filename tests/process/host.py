@@ -46,7 +46,7 @@ class HostTest(unittest.TestCase):
                if not k.startswith(("ACCEL_", "LD_", "CUDA_"))}
         first = [SANITIZER] if SANITIZER else []
         env.update(LD_LIBRARY_PATH=SIM_DIR, LD_PRELOAD=":".join(first + [LIBRARY, *preload]),
-                   ACCEL_LIVE_DIR=self.live, ACCEL_SIM="clock:virtual",
+                   ACCEL_LIVE_DIR=self.live, ACCEL_SIM="clock:virtual", ACCEL_CONF_FILE="none",
                    ASAN_OPTIONS="detect_leaks=0", TSAN_OPTIONS="report_thread_leaks=0")
         if conf:
             env["ACCEL_ALLOC_CONF"] = conf

@@ -9,17 +9,18 @@ USE = """
 import ctypes, sys, os, multiprocessing
 
 def use(pairs):
-    \"\"\"The driver's first answer that is no success, or 0.\"\"\"
+    \"\"\"The driver's first answer that is no success, or 0; all calls are made.\"\"\"
     cuda = ctypes.CDLL("libcuda.so.1")
     context, block = ctypes.c_void_p(), ctypes.c_uint64()
     steps = [lambda: cuda.cuInit(0),
              lambda: cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0),
              lambda: cuda.cuCtxSetCurrent(context)]
+    first = 0
     for step in steps + pairs * [lambda: cuda.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(4096)),
                                  lambda: cuda.cuMemFree_v2(block)]:
-        if answer := step():
-            return answer
-    return 0
+        answer = step()
+        first = first or answer
+    return first
 
 def work(pairs):
     return use(pairs), os.getpid()

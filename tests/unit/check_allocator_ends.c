@@ -8,6 +8,7 @@
 #include "allocator/supply/supply.h"
 #include "allocator_frame.h"
 #include "run_suite.h"
+#include "short_memory.h"
 
 /* --- contexts that end --- */
 
@@ -292,9 +293,8 @@ END_TEST
 /* --- host memory --- */
 
 START_TEST(host_memory_runs_short) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    return; /* the sanitizer itself needs the address space */
-#endif
+    if (!memory_can_be_short())
+        return;
     enum { MANY = 40000 };
     uint64_t *address = calloc(MANY, sizeof *address);
     struct rlimit all, none;
@@ -338,9 +338,8 @@ static void use_up_records(void *arg, fake_kind_t kind) {
 
 /* The device does not take a segment back: it is ours again, however short memory is. */
 START_TEST(a_refused_segment_needs_no_memory) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    return; /* the sanitizer itself needs the address space */
-#endif
+    if (!memory_can_be_short())
+        return;
     uint64_t a = alloc(60 * MIB);
     alloc(100 * 1024);
     give(a);

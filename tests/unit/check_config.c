@@ -311,6 +311,9 @@ static const char *const valid[] = {
     "memory_limit:3000001",
     "memory_limit:3000K",
     "idle_trim_ms:10000",
+    "history:1000",
+    "stacks:all",
+    "stacks:sampled",
     "pinned_cache:true",
     "pinned_cache:64M",
     "keep_free:1G",
@@ -441,6 +444,60 @@ START_TEST(a_running_cache_keeps_fixed_keys) {
 }
 END_TEST
 
+static char whole[512];
+
+static const char *merged(const char *file, const char *text) {
+    ac_config_error_t error;
+    ck_assert_msg(ac_config_merge(file, text, whole, sizeof whole, &error) == 0, "%s",
+                  error.text);
+    return whole;
+}
+
+/* A file of defaults below a string. */
+START_TEST(files_fill_in_what_a_string_does_not_give) {
+    ac_config_error_t error;
+    ck_assert_str_eq(merged("", NULL), "");
+    ck_assert_str_eq(merged("# nothing\n\n #\n", "fence:ctx"), "fence:ctx");
+    ck_assert_str_eq(merged("fence:sync\nidle_trim_ms :\t10\n", NULL),
+                     "idle_trim_ms:10,fence:sync,");
+    ck_assert_str_eq(merged("fence:sync,idle_trim_ms:10,\n", "fence:auto"),
+                     "idle_trim_ms:10,fence:auto");
+    /* one that is wrong gives nothing, and stays */
+    ck_assert_str_eq(merged("fence:sync", "fence:auto,x"), "fence:sync,fence:auto,x");
+    ck_assert_str_eq(merged("dump:/a b\n#\ntrace:/c", NULL), "dump:/a b,trace:/c,");
+    ck_assert_str_eq(merged("roundup_power2_divisions:[256:1,\n>:8]\nbackend:native", NULL),
+                     "roundup_power2_divisions:[256:1,>:8],");
+    static const struct {
+        const char *file, *error;
+    } wrong[] = {
+        {"\n#\nfenze:sync", "line 3: unknown key \"fenze\""},
+        {"fence:sync fill:nan", "line 1: key \"fence\": expected auto"},
+        {"fence:sync # no", "line 1: key \"fence\""},
+        {"fence:\nsync",
+         "line 1: key \"fence\": expected auto, ctx, streams or sync, found the end of the line"},
+        {"fence:sync\n,fill:nan", "line 2: expected a key"},
+        {"fence:sync\nfence:sync", "line 2: key \"fence\": given twice (first at line 1)"},
+        {"\ndeepbind:keep", "line 2: key \"deepbind\": a file is read too late"},
+        {"max_split_size_mb:2", "line 1: key \"max_split_size_mb\""},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        ck_assert_int_eq(ac_config_merge(wrong[i].file, "", whole, sizeof whole, &error), -1);
+        ck_assert_msg(strstr(error.text, wrong[i].error) == error.text, "%s", error.text);
+    }
+    /* every size: whole, or an error */
+    static const char file[] = "fence:sync\ntrace:/a", text[] = "fill:nan";
+    size_t length = strlen(merged(file, text));
+    for (size_t size = 1; size <= length + 1; size++) {
+        memset(whole, 'x', sizeof whole);
+        int result = ac_config_merge(file, text, whole, size, &error);
+        ck_assert_int_eq(result, size > length ? 0 : -1);
+        ck_assert_int_eq(whole[size], 'x');
+        if (result)
+            ck_assert_ptr_nonnull(strstr(error.text, "too long"));
+    }
+}
+END_TEST
+
 START_TEST(rows_are_documented) {
     for (unsigned i = 0; i < ac_config_row_count; i++) {
         const ac_config_row_t *row = &ac_config_rows[i];
@@ -523,6 +580,7 @@ int main(void) {
     tcase_add_test(cases, foreign_keys_warn_and_never_fail);
     tcase_add_test(cases, values_round_trip);
     tcase_add_test(cases, a_running_cache_keeps_fixed_keys);
+    tcase_add_test(cases, files_fill_in_what_a_string_does_not_give);
     tcase_add_test(cases, rows_are_documented);
     tcase_add_loop_test(cases, mutations, 0, 3);
     suite_add_tcase(suite, cases);

@@ -74,7 +74,7 @@ END_TEST
 
 START_TEST(replaces_atomically) {
     ac_live_open("", hooks, sizeof hooks, 1);
-    ck_assert_int_eq(ac_dump_write("d.json", "signal", path, sizeof path), 0);
+    ck_assert_int_eq(ac_dump_write("d.json", "signal", NULL, path, sizeof path), 0);
     ck_assert_str_eq(path, "d.json");
     int old = open("d.json", O_RDONLY);
     struct stat before, after;
@@ -83,7 +83,7 @@ START_TEST(replaces_atomically) {
     char leftover[64];
     snprintf(leftover, sizeof leftover, "d.json.%d-1.tmp", (int)getpid());
     fclose(fopen(leftover, "w"));
-    ck_assert_int_eq(ac_dump_write("d.json", "exit", path, sizeof path), 0);
+    ck_assert_int_eq(ac_dump_write("d.json", "exit", NULL, path, sizeof path), 0);
     ck_assert_int_eq(stat("d.json", &after), 0);
     ck_assert_msg(before.st_ino != after.st_ino, "written in place: a reader sees half a dump");
     ck_assert_int_eq(files_here(), 2);
@@ -96,26 +96,26 @@ START_TEST(replaces_atomically) {
 END_TEST
 
 START_TEST(failures_leave_nothing) {
-    ck_assert_int_eq(ac_dump_write("missing/%%p.json", "exit", path, sizeof path), ENOENT);
+    ck_assert_int_eq(ac_dump_write("missing/%%p.json", "exit", NULL, path, sizeof path), ENOENT);
     ck_assert_str_eq(path, "missing/%p.json");
     fclose(fopen("file", "w"));
-    ck_assert_int_eq(ac_dump_write("file/d.json", "exit", path, sizeof path), ENOTDIR);
+    ck_assert_int_eq(ac_dump_write("file/d.json", "exit", NULL, path, sizeof path), ENOTDIR);
     ck_assert_int_eq(mkdir("folder", 0700), 0);
-    ck_assert_int_eq(ac_dump_write("folder", "exit", path, sizeof path), EISDIR);
+    ck_assert_int_eq(ac_dump_write("folder", "exit", NULL, path, sizeof path), EISDIR);
     char longest[300];
     memset(longest, 'n', sizeof longest - 1);
     longest[sizeof longest - 1] = '\0';
-    ck_assert_int_eq(ac_dump_write(longest, "exit", path, sizeof path), ENAMETOOLONG);
+    ck_assert_int_eq(ac_dump_write(longest, "exit", NULL, path, sizeof path), ENAMETOOLONG);
     if (geteuid() != 0) { /* root may write everywhere */
         ck_assert_int_eq(chmod("folder", 0500), 0);
-        ck_assert_int_eq(ac_dump_write("folder/d.json", "exit", path, sizeof path), EACCES);
+        ck_assert_int_eq(ac_dump_write("folder/d.json", "exit", NULL, path, sizeof path), EACCES);
     }
     ck_assert_int_eq(files_here(), 2);
     /* a full disk, and a dump that exists stays whole */
-    ck_assert_int_eq(ac_dump_write("d.json", "exit", path, sizeof path), 0);
+    ck_assert_int_eq(ac_dump_write("d.json", "exit", NULL, path, sizeof path), 0);
     struct rlimit limit = {1000, 1000};
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    ck_assert_int_eq(ac_dump_write("d.json", "exit", path, sizeof path), EFBIG);
+    ck_assert_int_eq(ac_dump_write("d.json", "exit", NULL, path, sizeof path), EFBIG);
     ck_assert_int_eq(files_here(), 3);
     json_decref(load("d.json"));
 }
@@ -125,9 +125,9 @@ START_TEST(devices_and_pipes_are_not_replaced) {
     struct stat st;
     char text[65536];
     ck_assert_int_eq(mkfifo("pipe", 0600), 0);
-    ck_assert_int_eq(ac_dump_write("pipe", "exit", path, sizeof path), ENXIO);
+    ck_assert_int_eq(ac_dump_write("pipe", "exit", NULL, path, sizeof path), ENXIO);
     int reader = open("pipe", O_RDONLY | O_NONBLOCK);
-    ck_assert_int_eq(ac_dump_write("pipe", "exit", path, sizeof path), 0);
+    ck_assert_int_eq(ac_dump_write("pipe", "exit", NULL, path, sizeof path), 0);
     ssize_t n = read(reader, text, sizeof text - 1);
     ck_assert_int_gt(n, 1000);
     ck_assert_int_eq(text[n - 1], '\n');
@@ -135,13 +135,13 @@ START_TEST(devices_and_pipes_are_not_replaced) {
     close(reader);
     /* a link keeps pointing, its file gets the text */
     ck_assert_int_eq(symlink("target", "link"), 0);
-    ck_assert_int_eq(ac_dump_write("link", "exit", path, sizeof path), ENOENT);
+    ck_assert_int_eq(ac_dump_write("link", "exit", NULL, path, sizeof path), ENOENT);
     fclose(fopen("target", "w"));
-    ck_assert_int_eq(ac_dump_write("link", "exit", path, sizeof path), 0);
+    ck_assert_int_eq(ac_dump_write("link", "exit", NULL, path, sizeof path), 0);
     ck_assert(lstat("link", &st) == 0 && S_ISLNK(st.st_mode));
     json_decref(load("target"));
     /* a full device says so */
-    ck_assert_int_eq(ac_dump_write("/dev/full", "exit", path, sizeof path), ENOSPC);
+    ck_assert_int_eq(ac_dump_write("/dev/full", "exit", NULL, path, sizeof path), ENOSPC);
     ck_assert(stat("/dev/full", &st) == 0 && S_ISCHR(st.st_mode));
     ck_assert_int_eq(files_here(), 3);
 }
@@ -151,7 +151,7 @@ static void *write_often(void *arg) {
     char name[256];
     intptr_t failures = 0;
     for (int i = 0; i < 20; i++)
-        failures += ac_dump_write(arg, "interval", name, sizeof name) != 0;
+        failures += ac_dump_write(arg, "interval", NULL, name, sizeof name) != 0;
     return (void *)failures;
 }
 

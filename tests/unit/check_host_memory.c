@@ -70,6 +70,34 @@ START_TEST(version_one) {
 }
 END_TEST
 
+/* What grew since the last look. */
+START_TEST(pressure) {
+    const int64_t second = 1000000000;
+    ac_host_pressure_t last = {0};
+    ck_assert(!ac_host_pressure_below(root, second, &last)); /* the kernel tells nothing */
+    ck_assert(!ac_host_pressure_below(root, 2 * second, &last));
+    put("/proc/pressure/memory", "some avg10=9.00 avg60=9.00 avg300=9.00 total=7000000\n"
+                                 "full avg10=0.00 avg60=0.00 avg300=0.00 total=1\n");
+    put("/proc/self/cgroup", "1:name=systemd:/y\n0::/a/b\n");
+    put("/sys/fs/cgroup/a/b/memory.events", "low 3\nhigh 0\nmax 2\noom 0\n");
+    put("/sys/fs/cgroup/a/memory.events", "low 3\nhigh 5\nmax 2\noom 0\n");
+    last = (ac_host_pressure_t){0};
+    ck_assert(!ac_host_pressure_below(root, 3 * second, &last)); /* of before */
+    ck_assert(!ac_host_pressure_below(root, 4 * second, &last));
+    put("/proc/pressure/memory", "some avg10=9.00 avg60=9.00 avg300=9.00 total=7049999\n");
+    ck_assert(!ac_host_pressure_below(root, 5 * second, &last)); /* less than a twentieth */
+    put("/proc/pressure/memory", "some avg10=9.00 avg60=9.00 avg300=9.00 total=7099999\n");
+    ck_assert(ac_host_pressure_below(root, 6 * second, &last));
+    ck_assert(!ac_host_pressure_below(root, 7 * second, &last));
+    put("/sys/fs/cgroup/a/memory.events", "low 3\nhigh 6\nmax 2\noom 0\n"); /* the group above */
+    ck_assert(ac_host_pressure_below(root, 8 * second, &last));
+    put("/sys/fs/cgroup/a/b/memory.events", "low 3\nhigh 0\nmax 3\noom 0\n");
+    ck_assert(ac_host_pressure_below(root, 9 * second, &last));
+    put("/sys/fs/cgroup/a/b/memory.events", "low 4\nhigh 0\nmax 3\noom 0\n"); /* no limit */
+    ck_assert(!ac_host_pressure_below(root, 10 * second, &last));
+}
+END_TEST
+
 START_TEST(nodes) {
     uint32_t node = ac_host_memory_node();
     for (int i = 0; i < 100; i++) /* the thread may move, but not on most machines */
@@ -85,6 +113,7 @@ int main(void) {
     tcase_add_test(tests, the_machine);
     tcase_add_test(tests, version_two);
     tcase_add_test(tests, version_one);
+    tcase_add_test(tests, pressure);
     tcase_add_test(tests, nodes);
     suite_add_tcase(suite, tests);
     return run_suite(suite);

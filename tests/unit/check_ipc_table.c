@@ -1,7 +1,7 @@
 /* Handles of ours for IPC (share/ipc_token.h), the exporter's table, and how others read it. */
 #include "live_frame.h"
-#include "observe/live_file.h"
 
+#include "observe/live_file.h"
 #include "share/ipc_lookup.h"
 #include "run_suite.h"
 

@@ -1,6 +1,7 @@
 /* The folder of live pages: what lies there and is none, what is cut short or stale, and no
  * failure of it that hurts the process. */
 #include "live_frame.h"
+#include "observe/live_file.h"
 #include "run_suite.h"
 
 START_TEST(stale_files_are_replaced) {
@@ -32,7 +33,7 @@ static void copy_page(void (*change)(ac_live_t *page)) {
     change(&page);
     fd = open(page_name(getppid()), O_WRONLY | O_CREAT | O_TRUNC, 0600);
     ck_assert_int_eq(write(fd, &page, sizeof page), sizeof page);
-    ck_assert_int_eq(ftruncate(fd, (sizeof page + 4095) / 4096 * 4096), 0);
+    ck_assert_int_eq(ftruncate(fd, AC_LIVE_BYTES), 0);
     close(fd);
 }
 
@@ -165,8 +166,8 @@ END_TEST
 START_TEST(root_sees_all_users) {
     char name[512];
     int sum = 0;
-    if (geteuid() != 0)
-        return;
+    if (geteuid() != 0 || chown(dir, 12345, 12345) || chown(dir, 0, 0))
+        return; /* or root of a namespace without other users */
     ck_assert_int_eq(ac_live_open("", hooks, sizeof hooks, HOOKS), 0);
     copy_page(of_parent);
     strcpy(name, page_name(getppid()));
@@ -351,8 +352,8 @@ static void fill_folder(void) {
  * here nor in a reader. */
 START_TEST(file_system_that_fills_later) {
     bool shared;
-    if (!mount_small("size=1m"))
-        return;
+    if (getenv("AC_EMULATED") || !mount_small("size=1m"))
+        return; /* qemu answers 0 to MADV_POPULATE_WRITE, and does nothing */
     ck_assert_int_eq(ac_live_open("", hooks, sizeof hooks, HOOKS), 0);
     fill_folder();
     ac_live_row_t *row = ac_live_row_take(&shared);

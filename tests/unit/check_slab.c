@@ -4,6 +4,7 @@
 #include "allocator/space/records.h"
 #include "allocator_frame.h"
 #include "run_suite.h"
+#include "short_memory.h"
 
 enum { KIB = 1024 };
 
@@ -284,9 +285,8 @@ static void host_memory_is_back(void) {
 }
 
 START_TEST(a_free_needs_no_record) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    return; /* the sanitizer itself needs the address space */
-#endif
+    if (!memory_can_be_short())
+        return;
     uint64_t a = alloc(512), b = alloc(512), c = alloc(512), d = alloc(512);
     alloc(512);
     settle();
@@ -319,9 +319,8 @@ END_TEST
 
 /* It waits in the queue by the record of a block that can do without. */
 START_TEST(a_free_takes_the_record_of_another) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    return;
-#endif
+    if (!memory_can_be_short())
+        return;
     uint64_t a = alloc(512);
     settle();
     alloc(512);
@@ -339,9 +338,8 @@ END_TEST
 
 /* What others know of a block decides where it may go. */
 START_TEST(a_taint_needs_no_record) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    return;
-#endif
+    if (!memory_can_be_short())
+        return;
     bool fresh = false;
     uint64_t a = alloc(512);
     settle();
@@ -450,9 +448,8 @@ END_TEST
 
 /* It is all or nothing for each slab, however far the records go. */
 START_TEST(as_far_as_records_go) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    return;
-#endif
+    if (!memory_can_be_short())
+        return;
     static uint64_t a[5000];
     unsigned n = crowd(a, 1536), spare = 0;
     uint64_t b = 0;

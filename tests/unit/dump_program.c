@@ -38,7 +38,7 @@ int main(int argc, char **argv) {
         snprintf(text, sizeof text, "warning %d", i);
         ac_live_warn(text);
     }
-    int failure = ac_dump_write(argv[1], "request", path, sizeof path);
+    int failure = ac_dump_write(argv[1], "request", NULL, path, sizeof path);
     ac_live_close();
     if (failure) {
         fprintf(stderr, "%s: %s\n", path, strerror(failure));

@@ -89,9 +89,18 @@ laid.update(reason="out of memory", module_names=[None, "app"], out_of_memory={
     "device": 0, "bytes": 5, "module": 1, "thread": 9, "async": False, "at_limit": False,
     "limit": None, "device_free": 7, "other_processes": 1,
     "others": [{"pid": 1, "same_namespace": True, "program": "app", "reserved": 3}]},
+    recorded={
+        "stacks": "sampled", "sample_bytes": 524288, "history": 16, "time_ns": 1, "lost_blocks": 0,
+        "lost_stacks": 0, "files": ["/a.so"], "texts": [["train", "train.py"]],
+        "sites": [{"device": 0, "stack": 1, "blocks": 1, "bytes": 512, "requested": 5,
+                   "estimated": 524288}],
+        "stack": [{"frames": [1, 4096, -1, 12], "requests": 2, "bytes": 10}]},
+    history=[{"device": 0, "events": 2, "dropped": 0,
+              "event": [["alloc", 1, 4096, 5, 0, 1, 99], ["snapshot", 2, 0, 0, 0, 0, 99]]}],
     layout=[{"device": 0, "address": 4096, "size": 1024, "pool": "small", "expandable": False,
              "exported": False, "blocks": [
-                 {"address": 4096, "size": 512, "state": "allocated", "requested": 5, "module": 1},
+                 {"address": 4096, "size": 512, "state": "allocated", "requested": 5, "module": 1,
+                  "stack": 1, "since_ns": 1},
                  {"address": 4608, "size": 512, "state": "free"}]}])
 for document in (plain, tuned, wrong, laid):
     errors = [f"{list(e.path)}: {e.message}" for e in validator.iter_errors(document)]

@@ -4,14 +4,17 @@
 #include "config/config.h"
 
 #include "option.h"
+#include "settings.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const char help[] =
     "Usage: accelcache config [OPTION...] [STRING|KEY]\n"
-    "Says whether STRING (default: the environment's ACCEL_ALLOC_CONF) is good, which keys it\n"
-    "changes, or what is wrong with it.  With the name of a key it shows that one, without any\n"
+    "Says whether STRING (default: the environment's ACCEL_ALLOC_CONF, over the machine's "
+    "defaults\n"
+    "in /etc/accelcache.conf) is good, which keys it changes, or what is wrong with it.  With "
+    "the name of a key it shows that one, without any\n"
     "string every key, with its range, its default and what it does.\n\n"
     "  --all         every key, with its value in STRING\n"
     "  --json        every key and what is wrong with STRING as JSON\n"
@@ -26,8 +29,10 @@ static const char fixed[] = "Cannot change once the cache is active.";
 
 /* ------------------------------------------------------------------ human */
 
-/* The key with its value; with `described` what it accepts and does. */
-static void print_key(const ac_config_row_t *row, const ac_config_t *config, bool described) {
+/* The key with its value; with `described` what it accepts and does, and with `settings` that have
+ * a file where the value comes from. */
+static void print_key(const ac_config_row_t *row, const ac_config_t *config, bool described,
+                      const cmd_settings_t *settings) {
     ac_config_t defaults;
     char value[AC_CONFIG_PATH] = "", usual[AC_CONFIG_PATH] = "";
     ac_config_default(&defaults);
@@ -38,8 +43,12 @@ static void print_key(const ac_config_row_t *row, const ac_config_t *config, boo
         return;
     printf("%s%-28s%s ", cmd_bold(), row->key, cmd_plain());
     cmd_print_safe(value);
-    printf("%s%s%s\n", changed ? "   (default " : "", changed ? row->default_text : "",
-           changed ? ")" : "");
+    const char *source =
+        settings && settings->file ? cmd_settings_source(settings, row->key) : NULL;
+    if (changed || source)
+        printf("   (default %s%s%s)", row->default_text, source ? ", from " : "",
+               source ? source : "");
+    putchar('\n');
     if (!described)
         return;
     char *accepts = cmd_format("accepts %s", row->range);
@@ -51,7 +60,8 @@ static void print_key(const ac_config_row_t *row, const ac_config_t *config, boo
 }
 
 /* That the string is good, and what it changes. */
-static void print_good(const char *source, const ac_config_t *config) {
+static void print_good(const char *source, const ac_config_t *config,
+                       const cmd_settings_t *settings) {
     ac_config_t defaults;
     unsigned changed = 0;
     ac_config_default(&defaults);
@@ -70,7 +80,7 @@ static void print_good(const char *source, const ac_config_t *config) {
         printf("ok: %s is good, and every key has its default\n", source);
     for (unsigned i = 0; i < ac_config_row_count; i++)
         if (!ac_config_rows[i].foreign)
-            print_key(&ac_config_rows[i], config, false);
+            print_key(&ac_config_rows[i], config, false, settings);
     puts("accelcache config KEY says what a key does, --all shows them all");
 }
 
@@ -81,18 +91,19 @@ static const ac_config_row_t *row_of(const char *key) {
     return NULL;
 }
 
-static int print_one(const ac_config_row_t *row, const ac_config_t *config) {
+static int print_one(const ac_config_row_t *row, const ac_config_t *config,
+                     const cmd_settings_t *settings) {
     if (row->foreign)
         printf("%s is PyTorch's and has no effect: %s\n", row->key, row->doc);
     else
-        print_key(row, config, true);
+        print_key(row, config, true, settings);
     return CMD_OK;
 }
 
-static void print_keys(const ac_config_t *config) {
+static void print_keys(const ac_config_t *config, const cmd_settings_t *settings) {
     for (unsigned i = 0; i < ac_config_row_count; i++)
         if (!ac_config_rows[i].foreign)
-            print_key(&ac_config_rows[i], config, true);
+            print_key(&ac_config_rows[i], config, true, settings);
     printf("\n%sKeys of PyTorch's without effect here%s (warned about, never an error)\n",
            cmd_bold(), cmd_plain());
     cmd_table_t *table = cmd_table_new("ll");
@@ -119,16 +130,20 @@ static json_t *old_names_json(const ac_config_renamed_t *row) {
 }
 
 static int print_json(const char *string, const ac_config_t *config,
-                      const ac_config_error_t *error, const ac_config_warnings_t *warnings) {
+                      const ac_config_error_t *error, const ac_config_warnings_t *warnings,
+                      const cmd_settings_t *settings) {
     json_t *keys = json_array();
     for (unsigned i = 0; i < ac_config_row_count; i++) {
         const ac_config_row_t *row = &ac_config_rows[i];
         char value[AC_CONFIG_PATH] = "";
+        const char *source =
+            settings && !row->foreign ? cmd_settings_source(settings, row->key) : NULL;
         bool known = !row->foreign && ac_config_value(config, row->key, value, sizeof value) >= 0;
         json_array_append_new(
-            keys, json_pack("{s:s, s:s, s:s, s:s, s:o, s:s, s:b, s:b}", "key", row->key, "type",
-                            row->type, "range", row->range, "default", row->default_text, "value",
-                            known ? cmd_json_text(value) : json_null(), "doc", row->doc,
+            keys, json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:s, s:b, s:b}", "key", row->key,
+                            "type", row->type, "range", row->range, "default", row->default_text,
+                            "value", known ? cmd_json_text(value) : json_null(), "source",
+                            source ? cmd_json_text(source) : json_null(), "doc", row->doc,
                             "foreign", row->foreign, "fixed", row->trait == AC_TRAIT_FIXED));
     }
     json_t *said = json_array();
@@ -141,7 +156,12 @@ static int print_json(const char *string, const ac_config_t *config,
         json_pack("{s:o, s:o, s:o, s:o, s:o}", "string",
                   string ? cmd_json_text(string) : json_null(), "error", wrong, "warnings", said,
                   "keys", keys, "renamed", old_names_json(ac_config_renamed));
-    return cmd_print_json(whole, 0) || error ? CMD_FAILED : CMD_OK;
+    json_object_set_new(whole, "file",
+                        settings && settings->file ? cmd_json_text(settings->file) : json_null());
+    bool refused = settings && settings->refused;
+    json_object_set_new(whole, "file_error",
+                        refused ? cmd_json_text(settings->why) : json_null());
+    return cmd_print_json(whole, 0) || error || refused ? CMD_FAILED : CMD_OK;
 }
 
 static void put_row(json_t *whole, const char *group, const char *name, const char *kind,
@@ -295,26 +315,46 @@ int cmd_config(int argc, char **argv) {
     const char *outside = getenv("ACCEL_ALLOC_CONF");
     const ac_config_row_t *row = optind < argc && !json ? row_of(argv[optind]) : NULL;
     const char *string = optind < argc && !row ? argv[optind] : outside;
+    /* A string that was given is judged by itself. */
+    cmd_settings_t *here = string == outside ? malloc(sizeof *here) : NULL;
     ac_config_t config;
     ac_config_error_t error;
     ac_config_warnings_t warnings = {0};
     ac_config_default(&config);
     bool wrong = ac_config_parse(string, &config, &error, &warnings) != 0;
-    if (json)
-        return print_json(string, &config, wrong ? &error : NULL, &warnings);
+    if (here) {
+        cmd_settings_read(here);
+        config = here->config;
+    }
+    int status = here && here->refused ? CMD_FAILED : CMD_OK;
+    if (json) {
+        status = print_json(string, &config, wrong ? &error : NULL, &warnings, here);
+        free(here);
+        return status;
+    }
+    if (status)
+        cmd_say("%s is not applied: %s", here->refused, here->why);
     const char *source = string != outside ? "the string" : "ACCEL_ALLOC_CONF";
     if (wrong) {
         cmd_say("%s: %s", source, error.text);
         cmd_say_position(string, error.position);
+        free(here);
         return CMD_FAILED;
     }
     for (unsigned i = 0; i < warnings.count; i++)
         cmd_say("%s: %s", source, warnings.text[i]);
+    bool given = (string && *string) || (here && here->file);
     if (row)
-        return print_one(row, &config);
-    if (string && *string)
-        print_good(source, &config);
-    if (all || !string || !*string)
-        print_keys(&config);
-    return CMD_OK;
+        print_one(row, &config, here);
+    else {
+        if (given)
+            print_good(!here || !here->file ? source
+                       : string && *string  ? "ACCEL_ALLOC_CONF over the machine's file"
+                                            : here->file,
+                       &config, here);
+        if (all || !given)
+            print_keys(&config, here);
+    }
+    free(here);
+    return status;
 }

@@ -14,6 +14,7 @@ static const char help[] =
     "Usage: accelcache ctl [--json] PID dump|trim|reset-peaks\n"
     "       accelcache ctl [--json] PID snapshot FILE\n"
     "       accelcache ctl [--json] PID set KEY:VALUE[,KEY:VALUE...]\n"
+    "       accelcache ctl [--json] PID history on|off\n"
     "Asks a process of the same user, started with control:true in ACCEL_ALLOC_CONF.  It answers "
     "by\n"
     "a thread of the library: its own threads do not wait.\n\n"
@@ -23,7 +24,10 @@ static const char help[] =
     "  reset-peaks  begin peaks anew at what is held now, on every device\n"
     "  set          change settings; the others stay.  Keys that cannot change once the cache "
     "is\n"
-    "               active are refused (accelcache config KEY)\n\n"
+    "               active are refused (accelcache config KEY)\n"
+    "  history      record events, as many as the key history says or 65,536 of each device, "
+    "or\n"
+    "               stop it: dumps and snapshots have them\n\n"
     "  --json       the answer as JSON\n\n"
     "PID may be PID@NAMESPACE, as accelcache ps names processes of containers.\n\n"
     "Exit status: 0 done; 1 refused, or not answered within a second: the reason is on stderr;\n"
@@ -38,6 +42,7 @@ static const struct verb {
              {"trim", AC_CONTROL_TRIM, NULL},
              {"reset-peaks", AC_CONTROL_RESET_PEAKS, NULL},
              {"set", AC_CONTROL_SET, "KEY:VALUE, without blanks or quoted"},
+             {"history", AC_CONTROL_HISTORY, "on or off"},
              {NULL, 0, NULL}};
 
 static const struct verb *find_verb(const char *name) {
@@ -78,7 +83,11 @@ static int print_done(const struct verb *verb, int pid, const ac_control_answer_
     case AC_CONTROL_SET:
         printf("process %d: the settings are changed\n", pid);
         break;
+    case AC_CONTROL_HISTORY:
+        printf("process %d: the history is switched\n", pid);
+        break;
     case AC_CONTROL_WHERE: /* asked for by accelcache where */
+    case AC_CONTROL_RECORDED:
         break;
     }
     return CMD_OK;
@@ -89,7 +98,7 @@ static char *prepare(const struct verb *verb, const ac_live_name_t *name, const 
                      char **error) {
     if (verb->verb == AC_CONTROL_SET)
         return cmd_control_settings(name, given, error);
-    if (*given == '/')
+    if (*given == '/' || verb->verb == AC_CONTROL_HISTORY)
         return cmd_format("%s", given);
     char *folder = getcwd(NULL, 0); /* the process may be in another one */
     char *path = folder ? cmd_format("%s/%s", folder, given) : NULL;
@@ -135,7 +144,7 @@ int cmd_ctl(int argc, char **argv) {
         return cmd_usage(count < 1 ? "PID is missing" : "\"%s\" is no process id", argument[0]);
     if (count < 2)
         return cmd_usage(
-            "what is asked for is missing: dump, snapshot, trim, reset-peaks or set");
+            "what is asked for is missing: dump, snapshot, trim, reset-peaks, set or history");
     const struct verb *verb = find_verb(argument[1]);
     if (!verb) {
         const char *near = cmd_nearest(argument[1], &verbs[0].name, sizeof *verbs);

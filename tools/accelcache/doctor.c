@@ -1,11 +1,11 @@
 /* `accelcache doctor`: can the library work here, with this program, in that process. */
 #include "doctor.h"
 #include "command.h"
-#include "config/config.h"
 #include "elf.h"
 #include "observe/live.h"
 #include "place.h"
 #include "program.h"
+#include "settings.h"
 
 #include <errno.h>
 #include "option.h"
@@ -80,24 +80,32 @@ static void check_library(cmd_findings_t *findings, const char *given) {
 }
 
 static void check_config(cmd_findings_t *findings) {
-    const char *string = getenv("ACCEL_ALLOC_CONF");
-    ac_config_t config;
-    ac_config_error_t error;
-    ac_config_warnings_t warnings = {0};
-    if (ac_config_parse(string, &config, &error, &warnings)) {
+    static cmd_settings_t here;
+    cmd_settings_read(&here);
+    if (here.refused)
+        cmd_finding(findings, CMD_FINDING_PROBLEM, "config", "%s would not be applied: %s",
+                    here.refused, here.why);
+    if (here.error.text[0]) {
         cmd_finding(findings, CMD_FINDING_PROBLEM, "config",
-                    "ACCEL_ALLOC_CONF is wrong, and none of it would be applied: %s", error.text);
+                    "ACCEL_ALLOC_CONF is wrong, and none of it would be applied: %s",
+                    here.error.text);
         return;
     }
-    for (unsigned i = 0; i < warnings.count; i++)
-        cmd_finding(findings, CMD_FINDING_NOTE, "config", "%s", warnings.text[i]);
-    if (!config.enabled)
+    for (unsigned i = 0; i < here.warnings.count; i++)
+        cmd_finding(findings, CMD_FINDING_NOTE, "config", "%s", here.warnings.text[i]);
+    const char *enabled = cmd_settings_source(&here, "enabled");
+    bool set = here.string && *here.string;
+    if (!here.config.enabled)
         cmd_finding(findings, CMD_FINDING_PROBLEM, "config",
-                    "ACCEL_ALLOC_CONF has enabled:false: nothing is cached");
+                    "%s has enabled:false: nothing is cached", enabled);
+    else if (here.file)
+        cmd_finding(findings, CMD_FINDING_OK, "config", "%s is applied%s%s", here.file,
+                    set ? ", and ACCEL_ALLOC_CONF over it; of the file are left: " : ": ",
+                    *here.from_file ? here.from_file : "nothing");
     else
         cmd_finding(findings, CMD_FINDING_OK, "config",
-                    string && *string ? "ACCEL_ALLOC_CONF is applied as it stands"
-                                      : "ACCEL_ALLOC_CONF is not set: defaults");
+                    set ? "ACCEL_ALLOC_CONF is applied as it stands"
+                        : "ACCEL_ALLOC_CONF is not set: defaults");
 }
 
 static void check_environment(cmd_findings_t *findings) {

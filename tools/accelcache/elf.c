@@ -161,31 +161,69 @@ static const Elf64_Shdr *elf_sections(const cmd_elf_t *elf, unsigned *count) {
     return elf_at(elf, header->e_shoff, *count, sizeof(Elf64_Shdr));
 }
 
+/* The symbols of a table; NULL: the section is none, or the file does not hold it. */
+static const Elf64_Sym *elf_symbols(const cmd_elf_t *elf, const Elf64_Shdr *section,
+                                    unsigned sections, unsigned i, uint64_t *count) {
+    if ((section[i].sh_type != SHT_SYMTAB && section[i].sh_type != SHT_DYNSYM) ||
+        section[i].sh_link >= sections)
+        return NULL;
+    const Elf64_Shdr *strings = &section[section[i].sh_link];
+    *count = section[i].sh_size / sizeof(Elf64_Sym);
+    const Elf64_Sym *symbol = elf_at(elf, section[i].sh_offset, *count, sizeof *symbol);
+    return elf_at(elf, strings->sh_offset, strings->sh_size, 1) ? symbol : NULL;
+}
+
+static const char *elf_symbol_name(const cmd_elf_t *elf, const Elf64_Shdr *strings,
+                                   const Elf64_Sym *symbol) {
+    return symbol->st_name < strings->sh_size
+               ? elf_string(elf, strings->sh_offset + symbol->st_name,
+                            strings->sh_size - symbol->st_name)
+               : NULL;
+}
+
 bool cmd_elf_has_symbol(const cmd_elf_t *elf, const char *name, bool defined) {
     unsigned count;
     const Elf64_Shdr *section = elf_sections(elf, &count);
     size_t length = strlen(name);
     bool prefix = length > 0 && name[length - 1] == '*';
     for (unsigned i = 0; section && i < count; i++) {
-        if ((section[i].sh_type != SHT_SYMTAB && section[i].sh_type != SHT_DYNSYM) ||
-            section[i].sh_link >= count)
-            continue;
-        const Elf64_Shdr *strings = &section[section[i].sh_link];
-        uint64_t symbols = section[i].sh_size / sizeof(Elf64_Sym);
-        const Elf64_Sym *symbol = elf_at(elf, section[i].sh_offset, symbols, sizeof *symbol);
-        if (!symbol || !elf_at(elf, strings->sh_offset, strings->sh_size, 1))
-            continue;
-        for (uint64_t s = 0; s < symbols; s++) {
-            if ((symbol[s].st_shndx != SHN_UNDEF) != defined ||
-                symbol[s].st_name >= strings->sh_size)
+        uint64_t symbols;
+        const Elf64_Sym *symbol = elf_symbols(elf, section, count, i, &symbols);
+        for (uint64_t s = 0; symbol && s < symbols; s++) {
+            if ((symbol[s].st_shndx != SHN_UNDEF) != defined)
                 continue;
-            const char *text = elf_string(elf, strings->sh_offset + symbol[s].st_name,
-                                          strings->sh_size - symbol[s].st_name);
+            const char *text = elf_symbol_name(elf, &section[section[i].sh_link], &symbol[s]);
             if (text && (prefix ? !strncmp(text, name, length - 1) : !strcmp(text, name)))
                 return true;
         }
     }
     return false;
+}
+
+cmd_elf_function_t *cmd_elf_functions(const cmd_elf_t *elf, size_t *count) {
+    unsigned sections;
+    const Elf64_Shdr *section = elf_sections(elf, &sections);
+    cmd_elf_function_t *function = NULL;
+    *count = 0;
+    for (int full = 1; full >= 0 && !*count; full--)
+        for (unsigned i = 0; section && i < sections; i++) {
+            uint64_t symbols;
+            const Elf64_Sym *symbol = elf_symbols(elf, section, sections, i, &symbols);
+            if (!symbol || section[i].sh_type != (full ? SHT_SYMTAB : SHT_DYNSYM))
+                continue;
+            function = cmd_resize(function, (*count + symbols + 1) * sizeof *function);
+            for (uint64_t s = 0; s < symbols; s++) {
+                unsigned type = ELF64_ST_TYPE(symbol[s].st_info);
+                const char *name =
+                    symbol[s].st_shndx != SHN_UNDEF && (type == STT_FUNC || type == STT_GNU_IFUNC)
+                        ? elf_symbol_name(elf, &section[section[i].sh_link], &symbol[s])
+                        : NULL;
+                if (name && *name)
+                    function[(*count)++] =
+                        (cmd_elf_function_t){symbol[s].st_value, symbol[s].st_size, name};
+            }
+        }
+    return function;
 }
 
 bool cmd_elf_has_text(const cmd_elf_t *elf, const char *text) {

@@ -33,6 +33,14 @@ void cmd_elf_close(cmd_elf_t *elf);
  * the end: of any name that begins so.  Symbol tables that were stripped answer no. */
 bool cmd_elf_has_symbol(const cmd_elf_t *elf, const char *name, bool defined);
 
+/* The functions that the file defines, by its full symbol table or, where it was stripped of that, by those
+ * for the loader.  malloc'd; the names are the file's. */
+typedef struct {
+    uint64_t address, size;
+    const char *name;
+} cmd_elf_function_t;
+cmd_elf_function_t *cmd_elf_functions(const cmd_elf_t *elf, size_t *count);
+
 /* Does `text` occur in the file's constants (its first 256 MiB)? */
 bool cmd_elf_has_text(const cmd_elf_t *elf, const char *text);
 

@@ -1,4 +1,4 @@
-/* Growth of modules (growth.h).
+/* Growth of modules and of call sites (growth.h).
  *
  * What a program takes and gives back in each round of a loop goes up and down; what it forgets to
  * give back raises the least that is held in a round.  So the looks are divided into thirds by their
@@ -6,6 +6,7 @@
 #include "growth.h"
 #include "command.h"
 #include "document.h"
+#include "recorded.h"
 #include "terminal.h"
 
 #include <stdlib.h>
@@ -20,7 +21,7 @@ typedef struct {
     int64_t *held;     /* bytes, by look */
     int64_t low[MOST_PARTS];
     double per_second;
-    bool rises;
+    bool rises, is_site; /* site: a call site, by its name alone */
 } module_t;
 
 typedef struct {
@@ -37,16 +38,20 @@ static const char *text_of(const json_t *object, const char *key) {
     return text ? text : "";
 }
 
-static module_t *module_of(growth_t *growth, int64_t device, const json_t *json) {
-    const char *path = text_of(json, "path");
-    for (unsigned i = 0; i < growth->modules; i++)
-        if (growth->module[i].device == device && !strcmp(growth->module[i].path, path))
-            return &growth->module[i];
+static module_t *holder_of(growth_t *growth, int64_t device, const char *name, const char *path,
+                           bool is_site) {
+    for (unsigned i = 0; i < growth->modules; i++) {
+        module_t *module = &growth->module[i];
+        if (module->device == device && module->is_site == is_site &&
+            !strcmp(is_site ? module->name : module->path, is_site ? name : path))
+            return module;
+    }
     growth->module = cmd_resize(growth->module, (growth->modules + 1) * sizeof *growth->module);
     module_t *module = &growth->module[growth->modules++];
     *module = (module_t){.device = device,
-                         .name = cmd_format("%s", text_of(json, "name")),
+                         .name = cmd_format("%s", name),
                          .path = cmd_format("%s", path),
+                         .is_site = is_site,
                          .held = cmd_alloc((growth->looks + 1) * sizeof(int64_t))};
     memset(module->held, 0, (growth->looks + 1) * sizeof(int64_t)); /* before it asked first */
     return module;
@@ -69,10 +74,16 @@ static void add_look(growth_t *growth, const json_t *document) {
         for (size_t k = 0; k < json_array_size(modules); k++) {
             const json_t *json = json_array_get(modules, k);
             const json_t *bytes = json_object_get(json, "allocated_bytes");
-            module_of(growth, ordinal, json)->held[growth->looks] =
-                json_integer_value(json_object_get(bytes, "current"));
+            holder_of(growth, ordinal, text_of(json, "name"), text_of(json, "path"), false)
+                ->held[growth->looks] = json_integer_value(json_object_get(bytes, "current"));
         }
     }
+    size_t sites;
+    cmd_site_t *site = cmd_recorded_sites(document, -1, &sites);
+    for (size_t i = 0; i < sites; i++)
+        holder_of(growth, site[i].device, site[i].name, "", true)->held[growth->looks] =
+            site[i].bytes;
+    free(site);
     growth->looks++;
 }
 
@@ -132,12 +143,21 @@ static double seconds(const growth_t *growth) {
     return growth->at[growth->looks - 1] - growth->at[0];
 }
 
-static void print_table(const growth_t *growth) {
+static unsigned count_rising(const growth_t *growth, bool sites) {
+    unsigned rising = 0;
+    for (unsigned i = 0; i < growth->modules; i++)
+        rising += growth->module[i].rises && growth->module[i].is_site == sites;
+    return rising;
+}
+
+static void print_table(const growth_t *growth, bool sites) {
     cmd_table_t *table = cmd_table_new("lrrrr");
-    cmd_table_row(table, "module that asked", "device", "least at first", "least at last",
-                  "a second");
+    cmd_table_row(table, sites ? "call site" : "module that asked", "device", "least at first",
+                  "least at last", "a second");
     for (unsigned i = 0; i < growth->modules && growth->module[i].rises; i++) {
         const module_t *module = &growth->module[i];
+        if (module->is_site != sites)
+            continue;
         char device[CMD_FIGURE], low[2][CMD_FIGURE], rate[CMD_FIGURE] = "-";
         if (module->per_second > 0)
             cmd_text_bytes(rate, (int64_t)(module->per_second + 0.5));
@@ -150,40 +170,43 @@ static void print_table(const growth_t *growth) {
 }
 
 static void print_text(const growth_t *growth) {
-    unsigned rising = 0;
-    for (unsigned i = 0; i < growth->modules; i++)
-        rising += growth->module[i].rises;
+    unsigned rising = count_rising(growth, false);
     printf("%u looks over %.1f s: ", growth->looks, seconds(growth));
     if (!rising) {
         puts("no module's memory rises");
         return;
     }
     printf("memory of %u module%s rises\n\n", rising, rising == 1 ? "" : "s");
-    print_table(growth);
+    print_table(growth, false);
+    if (count_rising(growth, true)) {
+        putchar('\n');
+        print_table(growth, true);
+    }
     if (growth->looks < 2 * MOST_PARTS)
         cmd_print_paragraph(
             "Few looks: a program that is still taking what it needs looks the same.", 0);
 }
 
 static json_t *to_json(const growth_t *growth) {
-    json_t *modules = json_array();
+    json_t *modules = json_array(), *sites = json_array();
     for (unsigned i = 0; i < growth->modules; i++) {
         const module_t *module = &growth->module[i];
         json_t *low = json_array();
         for (unsigned k = 0; k < growth->parts; k++)
             json_array_append_new(low, json_integer(module->low[k]));
         json_array_append_new(
-            modules, json_pack("{s:I, s:o, s:o, s:b, s:I, s:I, s:o, s:f}", "device",
-                               (json_int_t)module->device, "name",
-                               *module->name ? cmd_json_text(module->name) : json_null(), "path",
-                               *module->path ? cmd_json_text(module->path) : json_null(), "rises",
-                               module->rises, "first", (json_int_t)module->held[0], "last",
-                               (json_int_t)module->held[growth->looks - 1], "least", low,
-                               "bytes_per_second", module->per_second));
+            module->is_site ? sites : modules,
+            json_pack("{s:I, s:o, s:o, s:b, s:I, s:I, s:o, s:f}", "device",
+                      (json_int_t)module->device, "name",
+                      *module->name ? cmd_json_text(module->name) : json_null(), "path",
+                      *module->path ? cmd_json_text(module->path) : json_null(), "rises",
+                      module->rises, "first", (json_int_t)module->held[0], "last",
+                      (json_int_t)module->held[growth->looks - 1], "least", low,
+                      "bytes_per_second", module->per_second));
     }
-    return json_pack("{s:s, s:i, s:I, s:f, s:o}", "schema", "accelcache-growth", "version", 1,
-                     "looks", (json_int_t)growth->looks, "seconds", seconds(growth), "modules",
-                     modules);
+    return json_pack("{s:s, s:i, s:I, s:f, s:o, s:o}", "schema", "accelcache-growth", "version",
+                     1, "looks", (json_int_t)growth->looks, "seconds", seconds(growth), "modules",
+                     modules, "sites", sites);
 }
 
 static int report(growth_t *growth, bool json) {

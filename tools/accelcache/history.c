@@ -116,9 +116,15 @@ static bool read_json(cmd_history_t *history, const char *path, char **error) {
     }
     json_decref(document);
     document = cmd_document_load(path, error); /* with its checks, and its old names */
-    if (document)
-        take_dump(history, document);
-    return document != NULL;
+    if (!document)
+        return false;
+    take_dump(history, document);
+    if (!cmd_history_recorded(document))
+        return true;
+    history->source = CMD_SOURCE_SNAPSHOT;
+    history->document = cmd_history_as_snapshot(document);
+    json_decref(document);
+    return cmd_history_snapshot(history, error);
 }
 
 /* 0, or the process that the whole of `text` names. */

@@ -1,7 +1,8 @@
 /* What a file tells of a program's memory, whatever its form, for `export` and `report`: the
  * figures of a dump, or events in their order with the segments and blocks of one moment.
  *
- *   dump       JSON statistics of the library, or the live page of a process: figures alone
+ *   dump       JSON statistics of the library, or the live page of a process: figures alone.  With
+ *              events (the key history) it counts as a snapshot
  *   trace      what the key `trace` records, `accelcache gen` writes or RMM logs: events.  They tell
  *              of no segments: see cmd_history_segments
  *   snapshot   segments and device_traces in PyTorch's layout, as JSON */
@@ -12,6 +13,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "recorded.h"
 
 typedef enum {
     CMD_SOURCE_DUMP = 1,
@@ -36,7 +39,8 @@ typedef struct {
     uint64_t address; /* 0: not known */
     uint64_t bytes;   /* as the program asked */
     uint64_t stream;
-    uint32_t partner; /* ALLOC: the event of its free, FREE: that of its request; or none */
+    const json_t *frames; /* of who called, innermost first; NULL: none known */
+    uint32_t partner;     /* ALLOC: the event of its free, FREE: that of its request; or none */
     uint32_t thread;
     int16_t device; /* -1: not known */
     uint8_t kind;
@@ -67,7 +71,7 @@ enum { CMD_HISTORY_DEVICES = 64 };
 typedef struct {
     cmd_source_t source;
     const char *format; /* for people */
-    json_t *document;   /* DUMP, SNAPSHOT */
+    json_t *document;   /* DUMP, SNAPSHOT; of a TRACE what frames live in */
     cmd_event_t *event;
     size_t events;
     cmd_segments_t now;                         /* SNAPSHOT: segments of its moment */
@@ -108,5 +112,12 @@ void cmd_history_add(cmd_history_t *history, size_t *room, const cmd_event_t *ev
 /* Each false with *error as above, without the file's name. */
 bool cmd_history_trace(cmd_history_t *history, const char *path, char **error);
 bool cmd_history_snapshot(cmd_history_t *history, char **error); /* of `document` */
+
+/* Whether the dump has events, and may be taken for a snapshot, which is made of it (the caller's). */
+bool cmd_history_recorded(const json_t *document);
+json_t *cmd_history_as_snapshot(const json_t *document);
+
+/* Frames as snapshots have them, innermost first. */
+json_t *cmd_history_frames(const cmd_frame_t *frame, size_t count);
 
 #endif

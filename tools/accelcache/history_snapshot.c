@@ -126,6 +126,7 @@ static bool take_event(reading_t *r, const json_t *from, unsigned device) {
     event.kind = (uint8_t)actions[i].kind;
     get_address(from, "addr", &event.address);
     get_address(from, "stream", &event.stream);
+    event.frames = json_object_get(from, "frames");
     json_int_t us = json_integer_value(json_object_get(from, "time_us"));
     us = us > 0 && us < INT64_MAX / 1000 ? us : 0;
     r->first_us = r->first_us ? r->first_us : us;

@@ -50,6 +50,22 @@ static uint8_t kind_of(cmd_trace_kind_t kind) {
     }
 }
 
+/* Frames of stacks, by number, which live as long as the history. */
+static const json_t *frames_of(cmd_history_t *history, const cmd_trace_t *trace, uint32_t stack) {
+    char key[16];
+    cmd_frame_t *frame;
+    size_t count;
+    if (!history->document)
+        history->document = json_object();
+    snprintf(key, sizeof key, "%u", stack);
+    const json_t *known = json_object_get(history->document, key);
+    if (known || !cmd_trace_stack(trace, stack, &frame, &count))
+        return known;
+    json_object_set_new(history->document, key, cmd_history_frames(frame, count));
+    free(frame);
+    return json_object_get(history->document, key);
+}
+
 bool cmd_history_trace(cmd_history_t *history, const char *path, char **error) {
     cmd_trace_t *trace = cmd_trace_open(path, error);
     if (!trace)
@@ -82,6 +98,7 @@ bool cmd_history_trace(cmd_history_t *history, const char *path, char **error) {
             event.partner = request[from.id];
             history->event[event.partner].partner = at;
         }
+        event.frames = from.stack ? frames_of(history, trace, from.stack) : NULL;
         cmd_history_add(history, &room, &event);
     }
     free(request);

@@ -20,7 +20,7 @@ static bool read_state(const json_t *object, uint8_t *state) {
 }
 
 static bool read_block(const json_t *object, ac_laid_block_t *block) {
-    uint64_t module;
+    uint64_t module, since, stack;
     *block = (ac_laid_block_t){0};
     if (!read_figure(object, "address", &block->address) ||
         !read_figure(object, "size", &block->size) || !block->size ||
@@ -28,6 +28,10 @@ static bool read_block(const json_t *object, ac_laid_block_t *block) {
         return false;
     read_figure(object, "requested", &block->requested);
     read_figure(object, "stream", &block->stream);
+    read_figure(object, "since_ns", &since);
+    read_figure(object, "stack", &stack);
+    block->since_ns = (int64_t)since;
+    block->stack = stack <= UINT32_MAX ? (uint32_t)stack : 0;
     block->module =
         read_figure(object, "module", &module) && module < UINT8_MAX ? (uint8_t)module : 0;
     block->async = json_is_true(json_object_get(object, "async"));

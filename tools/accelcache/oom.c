@@ -4,6 +4,7 @@
 #include "document.h"
 #include "layout.h"
 #include "option.h"
+#include "recorded.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,8 @@ static const char help[] =
     "Exit status: 0 shown; 1 the file cannot be read, or is of no such request; 2 wrong usage.\n";
 
 /* ------------------------------------------------------------------ figures */
+
+enum { MOST_SITES = 8 };
 
 typedef struct {
     const json_t *document, *failure, *device;
@@ -159,9 +162,11 @@ static const char *asker(const oom_t *oom) {
 static void say_what(const oom_t *oom) {
     char asked[CMD_FIGURE], limit[CMD_FIGURE];
     bool async = json_is_true(json_object_get(oom->failure, "async"));
+    int64_t stack = figure(oom->failure, "stack");
+    const char *site = stack > 0 ? cmd_recorded_site(oom->document, stack) : "";
     char *line = cmd_format(
-        "Device %lld: %s asked for %s%s, and %s.", (long long)oom->ordinal, asker(oom),
-        cmd_text_bytes(asked, oom->bytes), async ? " on a stream" : "",
+        "Device %lld: %s asked for %s%s%s%s, and %s.", (long long)oom->ordinal, asker(oom),
+        cmd_text_bytes(asked, oom->bytes), async ? " on a stream" : "", *site ? " in " : "", site,
         oom->is_at_limit ? "the configured limit refused it" : "the device had no room for it");
     cmd_print_hanging(line, 0, 2);
     free(line);
@@ -307,6 +312,7 @@ static void print(const oom_t *oom) {
     cmd_table_print(table, 2);
     free(elsewhere);
     print_modules(oom);
+    cmd_recorded_print(oom->document, oom->ordinal, "Largest call sites", MOST_SITES);
     say_what_helps(oom);
 }
 
@@ -319,6 +325,7 @@ static json_t *known(int64_t value) {
 static int print_json(const oom_t *oom) {
     json_t *states = json_object(), *replays = json_array();
     const cmd_oom_candidate_t *best = helper(oom, true);
+    int64_t stack = figure(oom->failure, "stack");
     for (int i = 0; i < AC_LAID_STATES; i++)
         json_object_set_new(states, ac_laid_words[i],
                             json_pack("{s:I, s:I}", "bytes", (json_int_t)oom->state[i].bytes,
@@ -330,18 +337,20 @@ static int print_json(const oom_t *oom) {
                                             "served", oom->candidate[i].served, "sure",
                                             oom->candidate[i].sure));
     return cmd_print_json(
-        json_pack("{s:I, s:o, s:I, s:b, s:o, s:o, s:I, s:O, s:I, s:o, s:I, s:o, s:I, s:I, s:O, "
-                  "s:o, s:o}",
-                  "device", (json_int_t)oom->ordinal, "module", cmd_json_text(asker(oom)),
-                  "bytes", (json_int_t)oom->bytes, "at_limit", oom->is_at_limit, "limit",
-                  known(oom->limit), "device_free", known(oom->available), "device_total",
-                  (json_int_t)oom->total, "others", json_object_get(oom->failure, "others"),
-                  "others_reserved", (json_int_t)oom->others, "unexplained",
-                  known(oom->unexplained), "reserved", (json_int_t)oom->reserved, "blocks",
-                  states, "idle_segments", (json_int_t)oom->idle, "largest_free",
-                  (json_int_t)oom->largest, "modules", json_object_get(oom->device, "modules"),
-                  "replays", replays, "would_serve",
-                  best ? json_string(best->name) : json_null()),
+        json_pack(
+            "{s:I, s:o, s:I, s:b, s:o, s:o, s:I, s:O, s:I, s:o, s:I, s:o, s:I, s:I, s:O, "
+            "s:o, s:o, s:o, s:o}",
+            "device", (json_int_t)oom->ordinal, "module", cmd_json_text(asker(oom)), "bytes",
+            (json_int_t)oom->bytes, "at_limit", oom->is_at_limit, "limit", known(oom->limit),
+            "device_free", known(oom->available), "device_total", (json_int_t)oom->total,
+            "others", json_object_get(oom->failure, "others"), "others_reserved",
+            (json_int_t)oom->others, "unexplained", known(oom->unexplained), "reserved",
+            (json_int_t)oom->reserved, "blocks", states, "idle_segments", (json_int_t)oom->idle,
+            "largest_free", (json_int_t)oom->largest, "modules",
+            json_object_get(oom->device, "modules"), "replays", replays, "would_serve",
+            best ? json_string(best->name) : json_null(), "site",
+            stack > 0 ? cmd_json_text(cmd_recorded_site(oom->document, stack)) : json_null(),
+            "sites", cmd_recorded_json(oom->document, oom->ordinal)),
         0);
 }
 

@@ -4,6 +4,7 @@
 #include "document.h"
 #include "headline.h"
 #include "passed.h"
+#include "recorded.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -230,6 +231,15 @@ static void render_leaks(const json_t *leaks) {
     cmd_table_print(table, 2);
 }
 
+/* With the keys stacks or history. */
+static void render_sites(const json_t *document) {
+    enum { MOST = 12 };
+    const char *reason = text_of(document, "reason");
+    cmd_recorded_print(
+        document, -1,
+        strcmp(reason, "exit") ? "held, by call site" : "live at exit, by call site", MOST);
+}
+
 /* Where pinned_cache kept any. */
 static void render_pinned(const json_t *pinned) {
     if (!cmd_document_stat(pinned, "num_host_alloc", NULL, NULL))
@@ -328,6 +338,7 @@ void cmd_render(const json_t *document, const char *source, cmd_render_t how) {
     if (!json_array_size(devices))
         puts("\nno device was used");
     render_leaks(json_object_get(document, "leaks"));
+    render_sites(document);
     render_pinned(json_object_get(document, "pinned"));
     printf("\n%sprocess%s\n", cmd_bold(), cmd_plain());
     cmd_table_t *table = cmd_table_new("lrl");

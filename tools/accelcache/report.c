@@ -67,6 +67,7 @@ static json_t *data_of(const cmd_history_t *history, const char *path) {
     json_object_set_new(data, "lives", cmd_report_lives(history));
     json_object_set_new(data, "map", cmd_report_map(history, &list));
     json_object_set_new(data, "blocks", cmd_report_blocks(history, at));
+    json_object_set_new(data, "stacks", cmd_report_stacks(history));
     json_object_set_new(data, "tables", cmd_report_tables(history));
     json_object_set_new(data, "advice", cmd_report_advice(history, &list));
     cmd_segments_free(&list);

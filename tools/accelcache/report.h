@@ -20,6 +20,8 @@ json_t *cmd_report_lives(const cmd_history_t *history);
  * moment. */
 json_t *cmd_report_map(const cmd_history_t *history, const cmd_segments_t *list);
 json_t *cmd_report_blocks(const cmd_history_t *history, size_t at);
+/* [frames from the outermost on, apart by line breaks; bytes in use at the end]: the most bytes first. */
+json_t *cmd_report_stacks(const cmd_history_t *history);
 /* [{level, text}]: what the figures ask for. */
 json_t *cmd_report_advice(const cmd_history_t *history, const cmd_segments_t *list);
 /* [{title, rows}] of a dump: its figures that are not 0, and its modules. */

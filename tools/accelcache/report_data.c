@@ -3,6 +3,7 @@
 #include "document.h"
 #include "terminal.h"
 #include "report.h"
+#include "stacks.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -323,13 +324,13 @@ static json_t *modules_of(const json_t *device) {
     size_t index;
     const json_t *module;
     json_array_foreach(json_object_get(device, "modules"), index, module) {
-        char bytes[CMD_FIGURE], blocks[CMD_FIGURE];
+        char bytes[CMD_FIGURE];
         const char *name = json_string_value(json_object_get(module, "name"));
         char *safe = cmd_safe(name ? name : "not known");
-        cmd_text_bytes(bytes, json_integer_value(json_object_get(module, "allocated_bytes")));
-        cmd_text_count(blocks, json_integer_value(json_object_get(module, "allocations")));
+        const json_t *held = json_object_get(module, "allocated_bytes");
+        cmd_text_bytes(bytes, json_integer_value(json_object_get(held, "current")));
         char *told =
-            cmd_format("in %s blocks; %lld requests so far", blocks,
+            cmd_format("%lld requests so far",
                        (long long)json_integer_value(json_object_get(module, "num_allocs")));
         json_array_append_new(rows, json_pack("[oss]", cmd_json_text(safe), bytes, told));
         free(told);
@@ -379,4 +380,24 @@ json_t *cmd_report_tables(const cmd_history_t *history) {
 #include "observe/counters.def"
     put_table(tables, "Process", rows);
     return tables;
+}
+
+/* ------------------------------------------------------------------ stacks */
+
+static int by_stack_bytes(const void *a, const void *b) {
+    const cmd_stack_t *x = a, *y = b;
+    return (x->bytes < y->bytes) - (x->bytes > y->bytes);
+}
+
+json_t *cmd_report_stacks(const cmd_history_t *history) {
+    enum { MOST_STACKS = 2000 };
+    cmd_stacks_t stacks = cmd_stacks(history);
+    json_t *list = json_array();
+    if (stacks.count)
+        qsort(stacks.stack, stacks.count, sizeof *stacks.stack, by_stack_bytes);
+    for (size_t i = 0; i < stacks.count && i < MOST_STACKS && stacks.stack[i].bytes > 0; i++)
+        json_array_append_new(list, json_pack("[o, I]", cmd_json_text(stacks.stack[i].frames),
+                                              (json_int_t)stacks.stack[i].bytes));
+    cmd_stacks_free(&stacks);
+    return list;
 }

@@ -2,6 +2,7 @@
 #include "stacks.h"
 #include "command.h"
 #include "document.h"
+#include "recorded.h"
 #include "terminal.h"
 
 #include <stdlib.h>
@@ -64,11 +65,83 @@ static void take_module(adding_t *adding, int64_t ordinal, const json_t *module)
     const char *name = json_string_value(json_object_get(module, "name"));
     char *safe = frame_text(name ? name : "unknown module");
     add(adding, cmd_format("device %lld\n%s", (long long)ordinal, safe),
-        &(cmd_stack_t){.blocks = integer_of(module, "allocations"),
-                       .bytes = integer_of(module, "allocated_bytes"),
+        &(cmd_stack_t){.bytes = integer_of(json_object_get(module, "allocated_bytes"), "current"),
                        .all_blocks = integer_of(module, "num_allocs"),
-                       .all_bytes = integer_of(module, "num_alloc_bytes")});
+                       .all_bytes =
+                           integer_of(json_object_get(module, "allocated_bytes"), "allocated")});
     free(safe);
+}
+
+/* ------------------------------------------------------------------ frames */
+
+/* "name (file:line)" of a frame. */
+static char *frame_name(const json_t *frame) {
+    const char *name = json_string_value(json_object_get(frame, "name"));
+    const char *file = json_string_value(json_object_get(frame, "filename"));
+    int64_t line = integer_of(frame, "line");
+    char *text = file && *file && line
+                     ? cmd_format("%s (%s:%lld)", name ? name : "?", file, (long long)line)
+                 : file && *file ? cmd_format("%s (%s)", name ? name : "?", file)
+                                 : cmd_format("%s", name ? name : "?");
+    char *safe = frame_text(text);
+    free(text);
+    return safe;
+}
+
+/* Of the device and the frames, which are innermost first. */
+static char *stack_text(int64_t device, const json_t *frames) {
+    char *stack = cmd_format("device %lld", (long long)device);
+    for (size_t i = json_array_size(frames); i-- > 0;) {
+        char *name = frame_name(json_array_get(frames, i));
+        char *longer = cmd_format("%s\n%s", stack, name);
+        free(name);
+        free(stack);
+        stack = longer;
+    }
+    return stack;
+}
+
+/* ------------------------------------------------------------------ of recorded stacks */
+
+static char *recorded_text(const json_t *document, int64_t device, int64_t stack) {
+    cmd_frame_t *frame;
+    size_t count;
+    if (!cmd_recorded_frames(document, stack, &frame, &count))
+        return cmd_format("device %lld\nnot recorded", (long long)device);
+    json_t *frames = cmd_history_frames(frame, count);
+    char *text = stack_text(device, frames);
+    json_decref(frames);
+    free(frame);
+    return text;
+}
+
+/* What stacks hold; of samples what these stand for.  False: none are recorded. */
+static bool take_recorded(adding_t *adding, const json_t *document) {
+    const json_t *recorded = json_object_get(document, "recorded"), *from;
+    const json_t *sites = json_object_get(recorded, "sites");
+    const json_t *stacks = json_object_get(recorded, "stack");
+    bool sampled = integer_of(recorded, "sample_bytes") > 0;
+    bool one_device = json_array_size(json_object_get(document, "devices")) == 1;
+    size_t index;
+    if (!json_array_size(sites) && !json_array_size(stacks))
+        return false;
+    adding->stacks->has_all = !sampled && one_device;
+    json_array_foreach((json_t *)(uintptr_t)sites, index, from) {
+        int64_t device = integer_of(from, "device"), stack = integer_of(from, "stack");
+        cmd_stack_t figures = {.blocks = integer_of(from, "blocks"),
+                               .bytes = integer_of(from, sampled ? "estimated" : "bytes")};
+        if (figures.bytes > 0)
+            add(adding, recorded_text(document, device, stack), &figures);
+    }
+    json_array_foreach((json_t *)(uintptr_t)stacks, index, from) {
+        int64_t device =
+            integer_of(json_array_get(json_object_get(document, "devices"), 0), "ordinal");
+        cmd_stack_t figures = {.all_blocks = integer_of(from, "requests"),
+                               .all_bytes = integer_of(from, "bytes")};
+        if (adding->stacks->has_all && figures.all_blocks > 0)
+            add(adding, recorded_text(document, device, (int64_t)index + 1), &figures);
+    }
+    return true;
 }
 
 static void take_pool(adding_t *adding, const json_t *device, const char *pool) {
@@ -83,6 +156,8 @@ static void take_pool(adding_t *adding, const json_t *device, const char *pool) 
 static void take_dump(adding_t *adding, const json_t *document) {
     size_t index, number;
     const json_t *device, *module;
+    if (take_recorded(adding, document))
+        return;
     json_array_foreach(json_object_get(document, "devices"), index, device) {
         const json_t *modules = json_object_get(device, "modules");
         json_array_foreach((json_t *)(uintptr_t)modules, number, module)
@@ -112,14 +187,54 @@ static char *class_text(unsigned class) {
                       class < 62 ? cmd_text_bytes(to, (int64_t)1 << (class + 1)) : "");
 }
 
+/* Requests of one stack, or where none is known of one stream and class of sizes. */
 typedef struct {
+    const json_t *frames;
     uint64_t stream;
     unsigned class;
     int device;
     cmd_stack_t figures;
 } group_t;
 
+typedef struct {
+    group_t *group; /* [1 << bits] by their hash; a group without requests is none */
+    unsigned bits;
+    size_t used;
+} groups_t;
+
+static bool same_group(const group_t *a, const group_t *b) {
+    return a->frames == b->frames && a->stream == b->stream && a->class == b->class &&
+           a->device == b->device;
+}
+
+static group_t *place_of(const groups_t *groups, const group_t *of) {
+    uint64_t hash = ((uint64_t)(uintptr_t)of->frames + of->stream * 31 + of->class * 1021 +
+                     (uint64_t)of->device * 65537) *
+                    0x9e3779b97f4a7c15u;
+    size_t mask = ((size_t)1 << groups->bits) - 1, at = (size_t)(hash >> 20);
+    while (groups->group[at & mask].figures.all_blocks &&
+           !same_group(&groups->group[at & mask], of))
+        at++;
+    return &groups->group[at & mask];
+}
+
+static void grow_groups(groups_t *groups) {
+    groups_t larger = {.bits = groups->group ? groups->bits + 1 : 8, .used = groups->used};
+    size_t bytes = sizeof *larger.group << larger.bits;
+    larger.group = cmd_alloc(bytes);
+    memset(larger.group, 0, bytes);
+    for (size_t i = 0; groups->group && i < (size_t)1 << groups->bits; i++)
+        if (groups->group[i].figures.all_blocks)
+            *place_of(&larger, &groups->group[i]) = groups->group[i];
+    free(groups->group);
+    *groups = larger;
+}
+
 static void put_group(adding_t *adding, const group_t *group) {
+    if (json_array_size(group->frames)) {
+        add(adding, stack_text(group->device, group->frames), &group->figures);
+        return;
+    }
     char *class = class_text(group->class);
     char *stream = group->stream ? cmd_format("stream %llu", (unsigned long long)group->stream)
                                  : cmd_format("no stream named");
@@ -128,67 +243,44 @@ static void put_group(adding_t *adding, const group_t *group) {
     free(class);
 }
 
-/* Few at a time: a program has some streams and sizes of some powers. */
 static void take_events(adding_t *adding, const cmd_history_t *history) {
-    group_t *group = NULL;
-    size_t groups = 0, room = 0, last = 0;
+    groups_t groups = {NULL, 0, 0};
     for (size_t i = 0; i < history->events; i++) {
         const cmd_event_t *event = &history->event[i];
+        group_t of = {.device = event->device};
         cmd_bar_step("events", i, history->events);
         if (event->kind != CMD_EVENT_ALLOC)
             continue;
-        unsigned class = class_of(event->bytes);
-        for (size_t k = 0; k < groups; k++, last = (last + 1) % groups)
-            if (group[last].class == class && group[last].stream == event->stream &&
-                group[last].device == event->device)
-                break;
-        if (!groups || group[last].class != class || group[last].stream != event->stream ||
-            group[last].device != event->device) {
-            if (groups == room) {
-                room = room ? room * 2 : 64;
-                group = cmd_resize(group, room * sizeof *group);
-            }
-            last = groups++;
-            group[last] =
-                (group_t){.stream = event->stream, .class = class, .device = event->device};
+        if (json_array_size(event->frames)) {
+            of.frames = event->frames;
+        } else {
+            of.stream = event->stream;
+            of.class = class_of(event->bytes);
         }
-        cmd_stack_t *figures = &group[last].figures;
+        if (!groups.group || groups.used >= (size_t)1 << groups.bits >> 1)
+            grow_groups(&groups);
+        group_t *group = place_of(&groups, &of);
+        if (!group->figures.all_blocks) {
+            *group = of;
+            groups.used++;
+        }
         bool lives = event->partner == CMD_NO_PARTNER;
-        figures->blocks += lives;
-        figures->bytes += lives ? (int64_t)event->bytes : 0;
-        figures->all_blocks++;
-        figures->all_bytes += (int64_t)event->bytes;
+        group->figures.blocks += lives;
+        group->figures.bytes += lives ? (int64_t)event->bytes : 0;
+        group->figures.all_blocks++;
+        group->figures.all_bytes += (int64_t)event->bytes;
     }
-    for (size_t i = 0; i < groups; i++)
-        put_group(adding, &group[i]);
-    free(group);
+    for (size_t i = 0; groups.group && i < (size_t)1 << groups.bits; i++)
+        if (groups.group[i].figures.all_blocks)
+            put_group(adding, &groups.group[i]);
+    free(groups.group);
 }
 
 /* ------------------------------------------------------------------ of a snapshot */
 
-/* "name (file:line)" of a frame. */
-static char *frame_name(const json_t *frame) {
-    const char *name = json_string_value(json_object_get(frame, "name"));
-    const char *file = json_string_value(json_object_get(frame, "filename"));
-    char *text = file && *file ? cmd_format("%s (%s:%lld)", name ? name : "?", file,
-                                            (long long)integer_of(frame, "line"))
-                               : cmd_format("%s", name ? name : "?");
-    char *safe = frame_text(text);
-    free(text);
-    return safe;
-}
-
 static void take_block(adding_t *adding, const cmd_segment_t *segment, const cmd_block_t *block) {
-    char *stack = cmd_format("device %d", segment->device);
-    size_t frames = json_array_size(block->frames);
-    for (size_t i = frames; i-- > 0;) {
-        char *name = frame_name(json_array_get(block->frames, i));
-        char *longer = cmd_format("%s\n%s", stack, name);
-        free(name);
-        free(stack);
-        stack = longer;
-    }
-    if (!frames) {
+    char *stack = stack_text(segment->device, block->frames);
+    if (!json_array_size(block->frames)) {
         char *class = class_text(class_of(block->requested));
         char *longer =
             cmd_format("%s\nstream %llu\n%s", stack, (unsigned long long)segment->stream, class);

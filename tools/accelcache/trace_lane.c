@@ -135,6 +135,13 @@ static step_t step(cmd_trace_lane_t *lane, cmd_trace_raw_t *raw, unsigned *numbe
         return DEFINED;
     case AC_TRACE_PLACE:
         return define_place(lane, about, word[1]) ? DEFINED : DAMAGED;
+    case AC_TRACE_SITE:
+        lane->site = (uint32_t)about;
+        return DEFINED;
+    case AC_TRACE_FRAME:
+        return cmd_trace_sites_frame(lane->sites, about, word[1]) ? DEFINED : DAMAGED;
+    case AC_TRACE_PIECE:
+        return cmd_trace_sites_piece(lane->sites, about, word + 1) ? DEFINED : DAMAGED;
     default:
         break;
     }
@@ -147,7 +154,10 @@ static step_t step(cmd_trace_lane_t *lane, cmd_trace_raw_t *raw, unsigned *numbe
                              .sequence = lane->sequence + (uint32_t)word[1],
                              .ticks = lane->ticks + ((word[1] >> 32) << lane->time_shift),
                              .bytes = ac_trace_size_bytes(third),
+                             .stack = kind == AC_TRACE_ALLOC ? lane->site : 0,
                              .thread = lane->thread};
+    if (kind == AC_TRACE_ALLOC)
+        lane->site = 0;
     return EVENT;
 }
 

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "observe/trace_format.h"
+#include "trace_sites.h"
 
 typedef struct {
     uint64_t stream;
@@ -20,6 +21,7 @@ typedef struct {
 typedef struct {
     unsigned kind; /* AC_TRACE_..: one with a stamp; never UNFREE, nor what that takes back */
     uint64_t about, sequence, ticks, bytes, thread;
+    uint32_t stack;           /* ALLOC: that asked; 0: not known */
     cmd_trace_place_t *place; /* NULL: the kind has none; good until the next event */
 } cmd_trace_raw_t;
 
@@ -41,6 +43,8 @@ typedef struct {
     cmd_trace_raw_t ahead;
     unsigned ahead_number;
     uint64_t refused;
+    uint32_t site;            /* of the next allocation */
+    cmd_trace_sites_t *sites; /* of the file */
     cmd_trace_place_t *places;
 } cmd_trace_lane_t;
 

@@ -41,6 +41,7 @@ struct cmd_trace {
     cmd_trace_event_t *queue;
     size_t queued, delivered;
     cmd_trace_counts_t counts;
+    cmd_trace_sites_t *sites;
 };
 
 /* --- the file --- */
@@ -135,6 +136,7 @@ static void find_chunks(cmd_trace_t *trace) {
     for (size_t i = 0; i < trace->lanes; i++) {
         trace->lane[i].fd = trace->fd;
         trace->lane[i].time_shift = trace->header.time_shift;
+        trace->lane[i].sites = trace->sites;
         cmd_trace_lane_begin(&trace->lane[i]);
     }
 }
@@ -152,6 +154,7 @@ cmd_trace_t *cmd_trace_open(const char *path, char **error) {
     cmd_trace_t *trace = cmd_alloc(sizeof *trace);
     memset(trace, 0, sizeof *trace);
     trace->fd = fd;
+    trace->sites = cmd_trace_sites_new();
     if (!S_ISREG(st.st_mode) || !read_at(fd, &trace->header, sizeof trace->header, 0))
         *error = cmd_format("%s: no recorded trace (trace:FILE writes them)", path);
     else
@@ -160,6 +163,7 @@ cmd_trace_t *cmd_trace_open(const char *path, char **error) {
         cmd_trace_close(trace);
         return NULL;
     }
+    trace->header.exe[sizeof trace->header.exe - 1] = '\0';
     find_chunks(trace);
     trace->head = cmd_alloc((trace->lanes + 1) * sizeof *trace->head);
     trace->heap = cmd_alloc((trace->lanes + 1) * sizeof *trace->heap);
@@ -177,12 +181,18 @@ void cmd_trace_close(cmd_trace_t *trace) {
     free(trace->context);
     free(trace->stream);
     free(trace->queue);
+    cmd_trace_sites_free(trace->sites);
     close(trace->fd);
     free(trace);
 }
 
 const ac_trace_header_t *cmd_trace_header(const cmd_trace_t *trace) {
     return &trace->header;
+}
+
+bool cmd_trace_stack(const cmd_trace_t *trace, uint32_t stack, cmd_frame_t **frames,
+                     size_t *count) {
+    return cmd_trace_sites_get(trace->sites, stack, trace->header.exe, frames, count);
 }
 
 cmd_trace_counts_t cmd_trace_counts(const cmd_trace_t *trace) {
@@ -355,6 +365,7 @@ static void take(cmd_trace_t *trace, const cmd_trace_raw_t *raw) {
         event.kind = CMD_TRACE_ALLOC;
         event.managed = raw->kind == AC_TRACE_MANAGED;
         event.bytes = raw->bytes;
+        event.stack = raw->stack;
         take_alloc(trace, event);
         break;
     case AC_TRACE_FREE:

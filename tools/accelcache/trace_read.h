@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "observe/trace_format.h"
+#include "recorded.h"
 
 typedef struct cmd_trace cmd_trace_t;
 
@@ -34,6 +35,7 @@ typedef struct {
     uint64_t address;
     uint64_t bytes;    /* FREE: of the block */
     uint64_t sequence; /* rises; the file's */
+    uint32_t stack;    /* ALLOC: that asked (cmd_trace_stack); 0: not known */
     int64_t time_ns;   /* since the start; may fall back a little between threads */
 } cmd_trace_event_t;
 
@@ -53,6 +55,10 @@ cmd_trace_t *cmd_trace_open(const char *path, char **error);
 const ac_trace_header_t *cmd_trace_header(const cmd_trace_t *trace);
 /* The next event; false: there are no more. */
 bool cmd_trace_next(cmd_trace_t *trace, cmd_trace_event_t *event);
+/* The frames of a stack that an event named, innermost first; the caller frees them, their names live with
+ * the trace.  False: it is not known. */
+bool cmd_trace_stack(const cmd_trace_t *trace, uint32_t stack, cmd_frame_t **frames,
+                     size_t *count);
 cmd_trace_counts_t cmd_trace_counts(const cmd_trace_t *trace);
 void cmd_trace_close(cmd_trace_t *trace);
 

@@ -38,6 +38,7 @@ static const char *const none[] = {NULL};
 #define candidates_FENCE         none
 #define candidates_FILL          none
 #define candidates_LEAK_REPORT   none
+#define candidates_STACKS        none
 #define candidates_DEEPBIND      none
 #define candidates_IPC           none
 #define candidates_PATTERN       none

@@ -6,6 +6,7 @@
 #include "observe/dump.h"
 #include "option.h"
 #include "processes.h"
+#include "where_recorded.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -196,6 +197,11 @@ static void print(const spot_t *spot, const json_t *document) {
         add_block(table, "held before it", spot->before, document);
     if (spot->behind)
         add_block(table, "held behind it", spot->behind, document);
+    json_t *recorded = cmd_where_recorded(document, spot->block, spot->address);
+    int64_t now_ns = json_integer_value(json_object_get(recorded, "time_ns"));
+    cmd_where_rows(table, "asked for", json_object_get(recorded, "alloc"), now_ns);
+    cmd_where_rows(table, "freed", json_object_get(recorded, "free"), now_ns);
+    json_decref(recorded);
     if (!spot->segment) {
         add_near(table, spot, spot->below, "before the address");
         add_near(table, spot, spot->above, "behind the address");
@@ -237,8 +243,9 @@ static json_t *past_json(const spot_t *spot) {
 
 static void print_json(const spot_t *spot, const json_t *document) {
     char *line = sentence(spot);
+    json_t *recorded = cmd_where_recorded(document, spot->block, spot->address);
     json_t *whole = json_pack(
-        "{s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "address",
+        "{s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "address",
         (json_int_t)spot->address, "text", cmd_json_text(line), "device",
         spot->segment ? json_integer(spot->ordinal) : json_null(), "block",
         block_json(spot->block, document), "offset",
@@ -246,12 +253,26 @@ static void print_json(const spot_t *spot, const json_t *document) {
                     : json_null(),
         "past_end", past_json(spot), "segment", segment_json(spot->segment), "before",
         block_json(spot->before, document), "behind", block_json(spot->behind, document),
-        "nearest", json_pack("[o, o]", segment_json(spot->below), segment_json(spot->above)));
+        "nearest", json_pack("[o, o]", segment_json(spot->below), segment_json(spot->above)),
+        "alloc", cmd_where_named(json_object_get(recorded, "alloc")), "free",
+        cmd_where_named(json_object_get(recorded, "free")));
+    json_decref(recorded);
     free(line);
     cmd_print_json(whole, 0);
 }
 
 /* ------------------------------------------------------------------ where from */
+
+/* An empty object where the process tells nothing, as one of an older version. */
+static json_t *ask_recorded(const ac_live_name_t *name, const char *question) {
+    ac_control_answer_t answer;
+    char *error = NULL;
+    json_t *recorded = NULL;
+    if (cmd_control(name, AC_CONTROL_RECORDED, question, &answer, &error))
+        recorded = json_loads(answer.text, 0, NULL);
+    free(error);
+    return recorded ? recorded : json_object();
+}
 
 /* The document of a page, with what its process says is near the address.  NULL: *error. */
 static json_t *ask(const ac_live_name_t *name, uint64_t address, char **error) {
@@ -260,6 +281,8 @@ static json_t *ask(const ac_live_name_t *name, uint64_t address, char **error) {
     bool alive;
     char *question = cmd_format("%" PRIu64, address);
     bool done = cmd_control(name, AC_CONTROL_WHERE, question, &answer, error);
+    json_t *near = done ? json_loads(answer.text, 0, NULL) : NULL;
+    json_t *asked = done ? ask_recorded(name, question) : NULL;
     free(question);
     if (!done)
         return NULL;
@@ -267,18 +290,19 @@ static json_t *ask(const ac_live_name_t *name, uint64_t address, char **error) {
     const ac_dump_more_t nothing = {0};
     size_t length;
     char *text = page ? ac_dump_text_with(page, "running", &nothing, &length) : NULL;
-    json_t *near = json_loads(answer.text, 0, NULL);
     json_t *document = text ? json_loadb(text, length, 0, NULL) : NULL;
     if (page)
         ac_live_free(page);
     free(text);
     if (document && near) {
         json_object_set_new(document, "layout", near);
+        json_object_set_new(document, "asked", asked);
         return document;
     }
     *error = page ? cmd_format("process %d answered what this version does not read", name->pid)
                   : cmd_format("%s", why);
     json_decref(near);
+    json_decref(asked);
     json_decref(document);
     return NULL;
 }

@@ -237,14 +237,18 @@ static void *map_mirror(uint64_t size) {
     return mirror;
 }
 
-/* Address space is plentiful but not everywhere (ulimit -v, valgrind): take what there is. */
+/* Address space is plentiful but not everywhere (ulimit -v, valgrind): take what there is.
+ * SIMCUDA_SPACE_GB is the most: emulators of other machines pay for every page of it. */
 bool sim_space_start(void) {
     if (space_base)
         return true;
     uint64_t wanted = 32 * sim_config.devices * sim_config.memory; /* programs reserve some */
     uint64_t size = 256ull << 30;
+    const char *most = getenv("SIMCUDA_SPACE_GB");
     while (size < wanted && size < 16ull << 40)
         size *= 2;
+    if (most && atoll(most) > 0 && atoll(most) < (long long)(size >> 30))
+        size = (uint64_t)atoll(most) << 30;
     for (; size >= 64ull << 20; size /= 2) {
         char *reserved = sim_reserve(size + SIM_LARGE_ALIGN, PROT_NONE,
                                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);

@@ -229,10 +229,8 @@ static bool is_in_hit(const ac_cache_t *cache) {
            !ac_cache_tally_absorbed(cache->tally);
 }
 
-/* It grows with the high-water mark, or a program that grew would take a fence for every few frees. */
-static void set_share(ac_cache_t *cache) {
-    const ac_allocator_t *allocator = cache->arena->allocator;
-    cache->share = ac_budget_fence(&allocator->settings, allocator->high_water);
+static uint64_t share_of(const ac_allocator_t *allocator) {
+    return ac_budget_fence(&allocator->settings, allocator->high_water);
 }
 
 /* The device statistics have the tallies: peaks follow.  Who was put to rest just now is looked at
@@ -245,7 +243,7 @@ static void raise_peaks(ac_allocator_t *allocator, ac_cache_t *own) {
         allocator->high_water = live;
     set_bars(allocator);
     if (own)
-        set_share(own);
+        own->live_share = share_of(allocator);
     if (caches->mempool)
         ac_mempool_raise(&allocator->store, caches->mempool);
     for (ac_cache_t **at = &caches->awake, *cache; (cache = *at);)
@@ -304,7 +302,7 @@ void ac_cache_wake(ac_cache_t *cache) {
     if (is_awake(cache) || ac_cache_is_gone(cache))
         return;
     clear_rooms(cache);
-    set_share(cache);
+    cache->share = cache->live_share = share_of(cache->arena->allocator);
     if (!cache->listed) {
         cache->awake_next = allocator->caches->awake;
         allocator->caches->awake = cache;

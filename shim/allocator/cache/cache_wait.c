@@ -3,6 +3,7 @@
 #include "allocator/retired/retired.h"
 #include "allocator/space/segment.h"
 #include "allocator/space/size.h"
+#include "observe/history.h"
 
 /* --- the owner gives and takes --- */
 
@@ -13,17 +14,17 @@ static bool may_wait(const ac_cache_t *cache, uint64_t size) {
 }
 
 /* The block, which was freed, waits in the cache from now on: in an entry, or loose. */
-static void await(ac_cache_t *cache, ac_block_t *block, uint64_t target) {
+static void await(ac_cache_t *cache, ac_block_t *block, uint64_t target, uint64_t share) {
     ac_cache_count_waiting(cache, block);
     AC_BLOCK_SET(block, ticket.epoch, target);
     block->ticket.key = AC_KEY_OWN;
     block->ticket.all = false;
     ac_block_set_state(block, AC_BLOCK_CACHED);
-    ac_fence_want(cache->timeline, false, ac_fence_weight(cache->share, block->size));
+    ac_fence_want(cache->timeline, false, ac_fence_weight(share, block->size));
 }
 
 static void park(ac_cache_t *cache, ac_block_t **wait, ac_block_t *block, uint64_t target) {
-    await(cache, block, target);
+    await(cache, block, target, cache->share);
     if (*wait) {
         block->list_next = (*wait)->list_next;
         (*wait)->list_next = block;
@@ -145,7 +146,7 @@ static bool keep(ac_cache_t *cache, ac_block_t *block) {
         if (own) {
             park(cache, ac_cache_wait(cache, own), block, ticket.epoch);
         } else {
-            await(cache, block, ticket.epoch);
+            await(cache, block, ticket.epoch, cache->live_share);
             put_loose(cache, block);
         }
         return true;
@@ -215,6 +216,10 @@ bool ac_cache_gather(ac_cache_t *cache, ac_entry_t *entry) {
     while (end != last && block->ticket.epoch <= reached && (!end || cache->room >= 0)) {
         cache->room -= (int64_t)size;
         block->ticket.key = AC_KEY_NONE;
+        ac_history_add(cache->arena->allocator->history,
+                       &(ac_event_t){.kind = AC_EVENT_READY,
+                                     .address = ac_block_address(block),
+                                     .bytes = size});
         ready.blocks++;
         ready.requested += block->requested;
         end = block;

@@ -8,9 +8,15 @@
 #include "allocator/space/records.h"
 #include "allocator/space/size.h"
 #include "allocator/space/slab.h"
+#include "observe/history.h"
 
 #define RISE(store, name, pool, n)                                                               \
     ac_stat_pools_rise((store)->stats->name, (store)->bars.name, pool, n, &(store)->bars.over)
+
+static void note(const ac_store_t *store, ac_event_kind_t kind, uint64_t address, uint64_t size) {
+    ac_history_add(store->history,
+                   &(ac_event_t){.kind = (uint8_t)kind, .address = address, .bytes = size});
+}
 
 static bool beside_others(const ac_block_t *block) {
     return block->prev || block->next;
@@ -126,6 +132,7 @@ ac_segment_t *ac_segment_add(ac_space_t *space, int pool, uint64_t address, uint
     ac_stat_pools_up(s->reserved_bytes, pool, (int64_t)size);
     if (segment->oversize)
         ac_stat_up(&s->oversize_segments, 1);
+    note(store, AC_EVENT_SEGMENT_ALLOC, address, size);
     return segment;
 }
 
@@ -218,6 +225,7 @@ void ac_segment_remove(ac_segment_t *segment, bool lost) {
     if (!segment->range) {
         ac_stat_pools_down(s->segment, segment->pool, 1);
         ac_stat_pools_down(s->reserved_bytes, segment->pool, (int64_t)segment->size);
+        note(store, AC_EVENT_SEGMENT_FREE, segment->address, segment->size);
     }
     if (segment->oversize)
         ac_stat_down(&s->oversize_segments, 1);
@@ -413,6 +421,7 @@ void ac_segment_put_back(ac_block_t *block) {
 }
 
 void ac_segment_finish(ac_block_t *block) {
+    note(block->segment->space->store, AC_EVENT_READY, ac_block_address(block), block->size);
     ac_segment_count_finished(block);
     ac_segment_coalesce(block, block->ticket.epoch);
 }

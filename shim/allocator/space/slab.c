@@ -318,10 +318,18 @@ ac_status_t ac_slab_get(uint64_t address, ac_block_t **found) {
 
 ac_block_t *ac_slab_look(uint64_t address) {
     const ac_slab_t *slab = ac_page_map_slab(address);
-    if (!slab)
-        return ac_page_map_get(address);
-    unsigned i = slot_at(slab, address);
-    return i < slab->slots ? record_in(word_of(slab, i)) : NULL;
+    ac_block_t *block = NULL;
+    if (!slab) {
+        block = ac_page_map_get(address);
+    } else {
+        unsigned i = slot_at(slab, address);
+        if (i < slab->slots)
+            block = record_in(word_of(slab, i));
+    }
+    /* Its second line as well: else that is missed only once the first one was there. */
+    if (block)
+        __builtin_prefetch(&block->requested);
+    return block;
 }
 
 /* The slot's record, or what one would say. */

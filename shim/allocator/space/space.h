@@ -64,7 +64,8 @@ typedef struct {
     unsigned fresh_left, next_chunk;                                                             \
     ac_segment_t *spare_segments;                                                                \
     ac_lifetime_t *spare_lifetimes;                                                              \
-    ac_slots_t slots;
+    ac_slots_t slots;                                                                            \
+    struct ac_history *history; /* where events are noted (observe/history.h); NULL: nowhere */
 
 #define AC_SPACE_FIELDS                                                                          \
     uint16_t number; /* no other arena of the process has it; 0: they ran out */                 \

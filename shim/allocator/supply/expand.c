@@ -4,6 +4,7 @@
 #include "allocator/supply/expand.h"
 #include "allocator/supply/medium.h"
 #include "allocator/supply/toll.h"
+#include "observe/history.h"
 #include "failpoint.h"
 
 enum { ROUNDS = 4 };
@@ -353,6 +354,12 @@ static void lay(ac_range_t *range, uint64_t first, uint64_t count, uint64_t page
     unit->span = (uint16_t)count;
 }
 
+static void note(const ac_arena_t *arena, ac_event_kind_t kind, uint64_t address,
+                 uint64_t bytes) {
+    ac_history_add(arena->allocator->history,
+                   &(ac_event_t){.kind = (uint8_t)kind, .address = address, .bytes = bytes});
+}
+
 /* Nothing is mapped at these units; where a page began it is still known. */
 static void lift(ac_range_t *range, uint64_t first, uint64_t count) {
     for (uint64_t at = first; at < first + count; at++)
@@ -363,11 +370,13 @@ void ac_expand_take_away(ac_growth_t *growth) {
     ac_arena_t *arena = growth->ask->arena;
     for (unsigned i = 0; i < growth->runs; i++) {
         ac_run_t *run = &growth->run[i];
-        run->taken =
-            arena->ops->pages_unmap(arena->context, ac_range_address(run->range, run->first),
-                                    run->count << AC_PAGE_BITS) == AC_OK;
-        if (run->taken)
-            lift(run->range, run->first, run->count);
+        uint64_t address = ac_range_address(run->range, run->first);
+        uint64_t bytes = run->count << AC_PAGE_BITS;
+        run->taken = arena->ops->pages_unmap(arena->context, address, bytes) == AC_OK;
+        if (!run->taken)
+            continue;
+        lift(run->range, run->first, run->count);
+        note(arena, AC_EVENT_SEGMENT_UNMAP, address, bytes);
     }
 }
 
@@ -457,6 +466,7 @@ static ac_status_t fill(ac_growth_t *growth, uint64_t first, uint64_t end) {
     ac_status_t allowed = arena->ops->pages_allow(arena->context, address, bytes);
     if (allowed == AC_OK) {
         growth->laid += bytes;
+        note(arena, AC_EVENT_SEGMENT_MAP, address, bytes);
         return status;
     }
     if (arena->ops->pages_unmap(arena->context, address, bytes) == AC_OK) {

@@ -77,7 +77,8 @@ uint64_t ac_toll_budget(ac_allocator_t *allocator, uint64_t size, uint64_t page)
         uint64_t floor = ac_budget_floor(settings, AC_BUDGET_PAGES);
         earned = earned > floor ? earned : floor;
         most = earned < most ? earned : most;
-        look(allocator);
+        if (!settings->frugal)
+            look(allocator);
         uint64_t learned = ac_toll_kept(allocator, live);
         most = learned > most ? learned : most;
     }

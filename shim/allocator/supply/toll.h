@@ -6,7 +6,7 @@
  * whose sizes never repeat moves pages within it for ever.  So what moving costs for each request
  * is looked at over windows of requests: where it is much, again and again, the budget rises by a
  * share of H, up to AC_TOLL_MOST; where it is next to nothing for many windows it falls again, and
- * what is beyond it goes back.  Between the two it stays as it is.
+ * what is beyond it goes back.  Between the two it stays as it is.  Not with low_memory.
  *
  * All under the allocator's lock. */
 #ifndef AC_TOLL_H

@@ -231,13 +231,13 @@ class Pprof(ExportTest):
         with open(self.dump, encoding="utf-8") as file:
             document = json.load(file)
         document["devices"][0]["modules"] = [
-            {"name": "libfoo.so", "allocated_bytes": 100, "allocations": 2, "num_allocs": 5,
-             "num_alloc_bytes": 700},
-            {"name": None, "allocated_bytes": 1, "allocations": 1, "num_allocs": 1,
-             "num_alloc_bytes": 1}]
+            {"name": "libfoo.so", "path": "/a/libfoo.so", "num_allocs": 5,
+             "allocated_bytes": {"current": 100, "allocated": 700, "freed": 600}},
+            {"name": None, "path": None, "num_allocs": 1,
+             "allocated_bytes": {"current": 1, "allocated": 1, "freed": 0}}]
         _, stacks = self.samples(self.write("modules.json", json.dumps(document)))
-        self.assertEqual(stacks, {("device 1", "libfoo.so"): [5, 700, 2, 100],
-                                  ("device 1", "unknown module"): [1, 1, 1, 1]})
+        self.assertEqual(stacks, {("device 1", "libfoo.so"): [5, 700, 0, 100],
+                                  ("device 1", "unknown module"): [1, 1, 0, 1]})
 
     @unittest.skipUnless(shutil.which("go"), "no go with its pprof here")
     def test_tool(self):

@@ -81,14 +81,15 @@ class Data(ReportTest):
         with open(self.dump, encoding="utf-8") as file:
             document = json.load(file)
         document["devices"][0]["stats"]["num_ooms"] = 3
-        document["devices"][0]["modules"] = [{"name": "libfoo.so", "allocated_bytes": 1 << 20,
-                                              "allocations": 2, "num_allocs": 5}]
+        document["devices"][0]["modules"] = [
+            {"name": "libfoo.so", "path": "/a/libfoo.so", "num_allocs": 5,
+             "allocated_bytes": {"current": 1 << 20, "allocated": 1 << 21, "freed": 1 << 20}}]
         data = self.data(self.write("dump2.json", json.dumps(document)))
         tables = {table["title"]: table["rows"] for table in data["tables"]}
         self.assertIn(["reserved_bytes, peak", "12.0 MiB", "in segments obtained from the driver"],
                       tables["Device 1: Fixture device"])
         self.assertEqual(tables["Who holds memory of device 1"],
-                         [["libfoo.so", "1.00 MiB", "in 2 blocks; 5 requests so far"]])
+                         [["libfoo.so", "1.00 MiB", "5 requests so far"]])
         texts = [a["text"] for a in data["advice"]]
         self.assertTrue(texts[0].startswith("Device 1: 3 requests failed for lack of memory."))
         self.assertIn("Warning: a warning of the fixture", texts)
@@ -181,7 +182,10 @@ class Shown(ReportTest):
         self.assertEqual(self.text("h2"), [
             "What the figures say", "Memory of device 0 over time", "Memory of device 1 over time",
             "Sizes of requests", "Lifetimes", "Map: ranges of addresses at the peak",
-            "The largest blocks at the peak"])
+            "The largest blocks at the peak",
+            "Who holds the memory at the end"])
+        self.assertEqual(self.text(".frame"), ["all", "device 1", "stream 1",
+                                               "2.00 MiB to 4.00 MiB"])
         self.assertEqual(self.text("td")[:6],
                          ["1", hex(BASE + (1 << 32)), "2.00 MiB", "2,097,152", "1", "4.0 us"])
 

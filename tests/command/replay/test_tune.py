@@ -113,6 +113,7 @@ class Tune(frame.TraceTest):
         self.assertFalse(found["default"]["completed"])
         self.assertTrue(found["recommended"]["completed"])
         self.assertIn("completes where the default runs out", found["expectation"])
+        self.assertIn("expandable_segments:auto", found["conf"])  # safe for who shares memory
         self.replay(path, "--capacity", "1.05x", "--conf", found["conf"])
 
     def test_nothing_completes(self):

@@ -51,6 +51,7 @@ typedef struct {
     uint64_t seed;
     atomic_uint kills[MOST], taken[MOST];
     atomic_bool done[MOST];
+    atomic_bool over; /* all are done, and none will be killed any more */
     mail_t mail[MOST];
 } board_t;
 
@@ -300,7 +301,7 @@ static int member(void) {
     right_open();
     scratch = right_alloc(LARGEST * sizeof(uint32_t));
     unsigned next = (me + 1) % board->members;
-    while (!all_done() || atomic_load(&board->mail[me].state)) {
+    while (!atomic_load(&board->over) || atomic_load(&board->mail[me].state)) {
         bool more = atomic_load(&board->taken[next]) < board->exchanges;
         bool moved = give(more);
         moved |= take();
@@ -349,7 +350,8 @@ static unsigned progress(void) {
     return sum;
 }
 
-/* One that has been counted as done is left alone: it may be on its way out. */
+/* One that is done is left alone.  It may become that while it is killed: its neighbours stay until all
+ * of this is over, so that they can serve it once more. */
 static bool kill_one(int fd, unsigned seconds) {
     unsigned which = below(board->members);
     if (atomic_load(&board->taken[which]) >= board->exchanges)
@@ -372,7 +374,9 @@ static int ring(unsigned kills, int fd, unsigned seconds) {
         processes[i] = start(i, fd, seconds);
     while (ended < board->members) {
         int status = 0;
-        if (killed < kills && progress() > (total / (kills + 1)) * (killed + 1) &&
+        if (all_done())
+            atomic_store(&board->over, true);
+        else if (killed < kills && progress() > (total / (kills + 1)) * (killed + 1) &&
             (kill_one(fd, seconds) || progress() >= total - board->members))
             killed++;
         pid_t process = waitpid(-1, &status, WNOHANG);

@@ -90,7 +90,7 @@ int main() {
     block = base.allocate(1000, first);
     accel_pointer_info_t info = {};
     info.size = sizeof info;
-    EXPECT(accel_pointer_info(block, &info) == ACCEL_OK && info.bytes == 1024);
+    EXPECT(accel_pointer_info(block, &info) == ACCEL_OK && info.bytes >= 1000);
     base.deallocate(block, 1000, second);
     EXPECT(allocated() == 0);
     EXPECT(throws<rmm::out_of_memory>([&] { base.allocate(MIB << 20, first); }));

@@ -2,6 +2,7 @@
 as without the library, and nothing lost."""
 
 import ctypes
+import re
 import shutil
 
 from host import *
@@ -99,6 +100,116 @@ class BadInput(HostTest):
     def test_quiet_where_asked(self):
         self.compare(WORK, conf="log_level:none,backend:cudaMallocAsync,dump:/nonexistent/x",
                      lines=0)
+
+    # ---- the machine's defaults
+
+    def defaults(self, text, mode=0o644):
+        path = os.path.join(self.root, "defaults.conf")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(path, mode)
+        return path
+
+    def effective(self, file, conf=None, lines=0):
+        """The configuration of a run under these defaults, and the library's lines."""
+        pid, ours = self.compare(WORK, conf=conf, lines=lines, ACCEL_CONF_FILE=file)
+        return self.read_dump(f"accelcache-{pid}.json")["config"], ours
+
+    def test_defaults_hold_where_the_environment_gives_nothing(self):
+        path = self.defaults("# of this cluster\n\n  idle_trim_ms : 10000\nfence:sync, control:true\n"
+                             "dump:accelcache-%p.json\n")
+        config, _ = self.effective(path)
+        effective = config["effective"]
+        self.assertEqual((effective["idle_trim_ms"], effective["fence"], effective["control"]),
+                         ("10000", "sync", "true"))
+        config, _ = self.effective(path, conf="fence:streams,thread_cache_mb:3")
+        effective = config["effective"]
+        self.assertEqual((effective["idle_trim_ms"], effective["fence"],
+                          effective["thread_cache_mb"]), ("10000", "streams", "3"))
+        self.assertEqual(config["string"].count("fence:"), 1)
+        config, _ = self.effective("none")
+        self.assertEqual(config["effective"]["idle_trim_ms"], "0")
+
+    def test_malformed_defaults(self):
+        table = [("idle_trim_ms:10000\nfenze:sync\n", "line 2", "fence"),
+                 ("idle_trim_ms:1\n", "line 1", "from 10"),
+                 ("fence\n", "line 1", "expected :"),
+                 ("#\nfence:\n", "line 2", "found the end of the line"),
+                 ("fence:sync\nfence:ctx\n", "line 2", "first at line 1"),
+                 ("deepbind:keep\n", "line 1", "too late", "ACCEL_ALLOC_CONF"),
+                 ("# \0", "no text"),
+                 ("#" * 20000, "longer than"),
+                 ("dump:/" + "x" * 1000 + "\noom_dump:/" + "y" * 1000, "too long", "ACCEL_ALLOC_CONF")]
+        for text, *words in table:
+            with self.subTest(text[:40]):
+
+                conf = None if "too long" not in words else "log_level:error," + " " * 2200
+                path = self.defaults(text)
+                config, (line,) = self.effective(path, conf=conf, lines=1)
+                self.assert_says(line, path, "was not applied", *words)
+                self.assertEqual(config["effective"]["fence"], "auto")
+
+    def test_defaults_that_do_not_go_with_the_environment(self):
+        path = self.defaults("large_segment_size_mb:100\n")
+        config, (line,) = self.effective(path, conf="max_split_size_mb:50", lines=1)
+        self.assert_says(line, path, "large_segment_size_mb")
+        self.assertEqual(config["effective"]["max_split_size_mb"], "50")
+
+    def test_wrong_environment_leaves_the_defaults_out(self):
+        """Applied as a whole or not at all."""
+        path = self.defaults("idle_trim_ms:10000\n")
+        config, (line,) = self.effective(path, conf="enabld:true", lines=1)
+        self.assert_says(line, "ACCEL_ALLOC_CONF")
+        self.assertEqual(config["effective"]["idle_trim_ms"], "0")
+
+    def test_what_is_no_file_of_defaults(self):
+        pipe = os.path.join(self.root, "pipe")
+        os.mkfifo(pipe)
+        loop = os.path.join(self.root, "loop")
+        os.symlink(loop, loop)
+        for path, word in ((pipe, "no regular file"), (self.root, "no regular file"),
+                           ("/dev/zero", "no regular file"), (loop, "cannot be opened"),
+                           (self.root + "/none", "No such file"),
+                           (self.defaults("fence:sync\n", 0o666), "chmod go-w")):
+            with self.subTest(path):
+                config, (line,) = self.effective(path, lines=1)
+                self.assert_says(line, path, word)
+                self.assertEqual(config["effective"]["fence"], "auto")
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root gives files away")
+    def test_defaults_of_another_user(self):
+        path = self.defaults("fence:sync\n")
+        os.chown(path, 65534, -1)
+        config, (line,) = self.effective(path, lines=1)
+        self.assert_says(line, path, "another user (65534)")
+        self.assertEqual(config["effective"]["fence"], "auto")
+
+    def test_defaults_are_not_read_without_cuda(self):
+        self.compare("sh", "-c", "echo x", lines=0, ACCEL_CONF_FILE=self.defaults("fenze:sync\n"))
+
+    def test_command_says_where_settings_come_from(self):
+        path = self.defaults("idle_trim_ms:10000\nfence:sync\n")
+        env = self.environment(conf="fence:streams", ACCEL_CONF_FILE=path, LD_PRELOAD=None)
+        shown = subprocess.run([COMMAND, "config"], env=env, text=True, capture_output=True,
+                               check=True).stdout
+        self.assertRegex(shown, r"idle_trim_ms +10000 .*" + re.escape(path))
+        self.assertRegex(shown, r"fence +streams .*ACCEL_ALLOC_CONF")
+        rows = json.loads(subprocess.run([COMMAND, "config", "--json"], env=env, text=True,
+                                         capture_output=True, check=True).stdout)["keys"]
+        source = {row["key"]: row["source"] for row in rows}
+        self.assertEqual((source["idle_trim_ms"], source["fence"], source["dump"]),
+                         (path, "ACCEL_ALLOC_CONF", None))
+        doctor = subprocess.run([COMMAND, "doctor"], env=env, text=True, capture_output=True,
+                                check=False).stdout
+        self.assertIn(path, doctor)
+        self.defaults("fenze:sync\n")
+        for word in ("config", "doctor"):
+            done = subprocess.run([COMMAND, word], env=env, text=True, capture_output=True,
+                                  check=False)
+            self.assertIn("line 1: unknown key", (done.stdout + done.stderr).replace("\n", " "))
+            self.assertEqual(done.returncode, 1)
+
+    # ----
 
     def test_no_word_without_cuda(self):
         self.compare("/bin/sh", "-c", "echo fine; exit 3", conf="enabled:maybe", lines=0)

@@ -3,12 +3,16 @@
 
 usage: recipes.py BUILD SOURCE     run in an empty folder of the test's own"""
 import glob
+import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
+import types
 import unittest
 
 BUILD, SOURCE = sys.argv[1:3]
@@ -106,6 +110,97 @@ class Recipes(unittest.TestCase):
         self.assertEqual(lines["export LD_PRELOAD"], os.path.join(os.path.realpath(BUILD),
                                                                   "lib/libaccelcache.so"))
         self.assertEqual(lines["export ACCEL_ALLOC_CONF"], "dump:/a b/accelcache-%h-%r-%p.json")
+
+    @unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"), "needs root and setpriv")
+    def test_epilog(self):
+        """A task that was killed; the job's user is root here."""
+        os.chmod(self.folder, 0o755)
+        task = subprocess.Popen([os.path.join(BUILD, "bin/accelcache"), "run", "--", DEMO,
+                                 "--iterations", "100000000"], env=self.environment,
+                                cwd=self.folder, stdout=subprocess.DEVNULL)
+        pages = os.path.join(self.folder, "accelcache-0", "*")
+        deadline = time.monotonic() + 60
+        while not glob.glob(pages) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        task.kill()
+        task.wait()
+        self.run_recipe("slurm-epilog.sh", SLURM_JOB_UID="0", SLURM_JOB_ID="17",
+                        ACCELCACHE_EPILOG_DIR=os.path.join(self.folder, "log"))
+        file, = glob.glob(os.path.join(self.folder, "log", "job-17-*.json"))
+        with open(file, encoding="utf-8") as text:
+            documents = json.load(text)
+        self.assertEqual([document["pid"] for document in documents], [task.pid])
+        self.run_recipe("slurm-epilog.sh")  # by hand, without a job
+        self.run_recipe("slurm-epilog.sh", SLURM_JOB_UID="12345")  # who used no CUDA
+
+    def test_defaults(self):
+        out = subprocess.run([os.path.join(self.bin, "accelcache"), "config", "--json"], text=True,
+                             stdout=subprocess.PIPE, check=True, env={
+                                 **self.environment,
+                                 "ACCEL_CONF_FILE": os.path.join(RECIPES, "accelcache.conf")}).stdout
+        sources = {row["key"] for row in json.loads(out)["keys"] if row["source"]}
+        self.assertEqual(sources, {"idle_trim_ms", "dump"})
+
+    # cmake as the recipes of packages call it: configuring is tried with their options (in an empty
+    # folder), building is not repeated, and what is installed is what was built.
+    CMAKE = """#!/bin/sh
+printf '%%s\\n' "$*" >>"%s"
+case $1 in
+-S) exec "%s" "$@" ;;
+--build) exit 0 ;;
+--install) exec "%s" --install "%s" --prefix "$PREFIX" ;;
+esac
+exit 93
+"""
+
+    def test_conda(self):
+        calls, prefix = os.path.join(self.folder, "calls"), os.path.join(self.folder, "prefix")
+        cmake = shutil.which("cmake")
+        self.stand_in("cmake", self.CMAKE % (calls, cmake, cmake, BUILD))
+        self.run_recipe("conda/build.sh", SRC_DIR=SOURCE, PREFIX=prefix)
+        with open(calls, encoding="utf-8") as file:
+            self.assertIn("--target product", file.read())
+        # What meta.yaml says of the result.
+        with open(os.path.join(RECIPES, "conda/meta.yaml"), encoding="utf-8") as file:
+            recipe = file.read()
+        with open(os.path.join(BUILD, "CMakeCache.txt"), encoding="utf-8") as file:
+            version = re.search(r"CMAKE_PROJECT_VERSION:STATIC=(.*)", file.read()).group(1)
+        self.assertIn(f'version: "{version}"', recipe)
+        commands = re.findall(r"(?m)^    - (accelcache .*)$", recipe)
+        self.assertEqual(len(commands), 2)
+        for command in commands:
+            subprocess.run(["sh", "-c", command], check=True, stdout=subprocess.DEVNULL,
+                           cwd=self.folder, timeout=300,
+                           env={"PATH": prefix + "/bin:/usr/bin:/bin", "ACCEL_LIVE_DIR": self.folder})
+
+    def test_spack(self):
+        """With stand-ins of Spack's names; its options are ones that CMake knows here."""
+        given, told = {}, {}
+        def note(name):
+            return lambda *words, **more: told.setdefault(name, []).append(words)
+        class CMakePackage:
+            prefix = types.SimpleNamespace(lib=types.SimpleNamespace(
+                join=lambda name: "/prefix/lib/" + name))
+            @staticmethod
+            def define(name, value):
+                given[name] = value
+                return f"-D{name}={'ON' if value else 'OFF'}"
+        spack = types.ModuleType("spack.package")
+        spack.CMakePackage = CMakePackage
+        for name in ("license", "version", "depends_on", "conflicts"):
+            setattr(spack, name, note(name))
+        sys.modules["spack"], sys.modules["spack.package"] = types.ModuleType("spack"), spack
+        names = runpy.run_path(os.path.join(RECIPES, "spack/packages/accelcache/package.py"))
+        package = names["Accelcache"]()
+        options = package.cmake_args()
+        package.setup_run_environment(types.SimpleNamespace(set=note("env")))
+        self.assertEqual(told["env"], [("ACCELCACHE_LIBRARY", "/prefix/lib/libaccelcache.so")])
+        done = subprocess.run(["cmake", "-S", SOURCE, "-B", os.path.join(self.folder, "spack"),
+                               *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, check=False, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertNotIn("not used by the project", done.stdout)
+        self.assertEqual(set(given), {"BUILD_TESTING", "AC_SHARED_DEPENDENCIES"})
 
     def test_kubernetes(self):
         try:

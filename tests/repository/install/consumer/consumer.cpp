@@ -1,9 +1,10 @@
 // The same from C++: the header declares what the library exports, without its names mangled.
-#include <accelcache.h>
+#include <accelcache.hpp>
 #include <iostream>
 
 int main() {
-    int initialized = accel_initialized();
+    accel::allocator<double> allocator; // starts nothing
+    int initialized = accel_initialized() || allocator != accel::allocator<char>();
     std::cout << "initialized: " << (initialized != 0) << '\n';
     return initialized != 0;
 }

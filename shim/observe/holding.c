@@ -1,0 +1,128 @@
+/* Holdings by address (holding.h): tables with a lock of their own each, so that threads seldom meet. */
+#include "observe/holding.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <sys/mman.h>
+
+#include "lock.h"
+
+enum { SHARD_BITS = 6, SHARDS = 1 << SHARD_BITS, FIRST_BITS = 7 };
+
+/* Open addressing: an entry lies at its hash or behind it, without a gap. */
+typedef struct {
+    _Alignas(64) ac_mutex_t lock;
+    ac_holding_t *entry; /* [1 << bits]; NULL: none yet */
+    unsigned bits;
+    size_t used;
+} shard_t;
+
+#define ONE                                                                                      \
+    { .lock = AC_MUTEX(LEAF) }
+#define FOUR ONE, ONE, ONE, ONE
+#define MANY FOUR, FOUR, FOUR, FOUR
+static shard_t shards[SHARDS] = {MANY, MANY, MANY, MANY};
+static _Atomic uint64_t lost;
+
+static uint64_t hash_of(uint64_t address) {
+    return (address >> 9) * 0x9e3779b97f4a7c15u;
+}
+
+static shard_t *shard_of(uint64_t address) {
+    return &shards[hash_of(address) >> (64 - SHARD_BITS)];
+}
+
+/* Where an entry of the address belongs first. */
+static size_t home_of(const shard_t *shard, uint64_t address) {
+    return (size_t)(hash_of(address) << SHARD_BITS >> (64 - shard->bits));
+}
+
+/* Where the entry is, or the free place for it. */
+static size_t place_of(const shard_t *shard, uint64_t address) {
+    size_t mask = ((size_t)1 << shard->bits) - 1, at = home_of(shard, address);
+    while (shard->entry[at].address && shard->entry[at].address != address)
+        at = (at + 1) & mask;
+    return at;
+}
+
+/* Twice as large, or the first one. */
+static bool grow(shard_t *shard) {
+    int saved = errno;
+    shard_t larger = {.bits = shard->entry ? shard->bits + 1 : FIRST_BITS};
+    size_t bytes = sizeof(ac_holding_t) << larger.bits;
+    larger.entry = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (larger.entry != MAP_FAILED) {
+        for (size_t i = 0; shard->entry && i < (size_t)1 << shard->bits; i++)
+            if (shard->entry[i].address)
+                larger.entry[place_of(&larger, shard->entry[i].address)] = shard->entry[i];
+        if (shard->entry)
+            munmap(shard->entry, sizeof(ac_holding_t) << shard->bits);
+        shard->entry = larger.entry;
+        shard->bits = larger.bits;
+    }
+    errno = saved;
+    return larger.entry != MAP_FAILED;
+}
+
+void ac_holding_put(const ac_holding_t *holding) {
+    shard_t *shard = shard_of(holding->address);
+    ac_lock(&shard->lock);
+    bool room = shard->entry && shard->used < (size_t)3 << shard->bits >> 2;
+    room = room || grow(shard) || (shard->entry && shard->used + 1 < (size_t)1 << shard->bits);
+    if (room) {
+        ac_holding_t *entry = &shard->entry[place_of(shard, holding->address)];
+        shard->used += !entry->address;
+        *entry = *holding;
+    }
+    ac_unlock(&shard->lock);
+    if (!room)
+        atomic_fetch_add_explicit(&lost, 1, memory_order_relaxed);
+}
+
+/* What follows without a gap moves up where its home lies no further on. */
+static void take_out(shard_t *shard, size_t hole) {
+    size_t mask = ((size_t)1 << shard->bits) - 1;
+    for (size_t at = (hole + 1) & mask; shard->entry[at].address; at = (at + 1) & mask) {
+        size_t home = home_of(shard, shard->entry[at].address);
+        if (((at - home) & mask) < ((at - hole) & mask))
+            continue;
+        shard->entry[hole] = shard->entry[at];
+        hole = at;
+    }
+    shard->entry[hole].address = 0;
+    shard->used--;
+}
+
+static bool look(const shard_t *shard, uint64_t address, ac_holding_t *holding, size_t *at) {
+    if (!shard->entry)
+        return false;
+    *at = place_of(shard, address);
+    *holding = shard->entry[*at];
+    return holding->address;
+}
+
+bool ac_holding_take(uint64_t address, ac_holding_t *holding) {
+    shard_t *shard = shard_of(address);
+    size_t at;
+    ac_lock(&shard->lock);
+    bool found = look(shard, address, holding, &at);
+    if (found)
+        take_out(shard, at);
+    ac_unlock(&shard->lock);
+    return found;
+}
+
+bool ac_holding_get(uint64_t address, const struct timespec *deadline, ac_holding_t *holding) {
+    shard_t *shard = shard_of(address);
+    size_t at;
+    if (!ac_lock_until(&shard->lock, deadline))
+        return false;
+    bool found = look(shard, address, holding, &at);
+    ac_unlock(&shard->lock);
+    return found;
+}
+
+uint64_t ac_holdings_lost(void) {
+    return atomic_load_explicit(&lost, memory_order_relaxed);
+}

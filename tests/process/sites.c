@@ -1,0 +1,223 @@
+/* Requests and frees from call sites that are known by name.  Compiled without tail calls, which would
+ * hide who calls.
+ *
+ * usage: sites PLUGIN STEP...
+ *   keep N BYTES      keep_buffers takes N blocks
+ *   lose N BYTES      so does lose_buffers
+ *   plugin BYTES      the plug-in takes one (model::Layer<float>::grow)
+ *   drop INDEX        drop_buffer frees the block that was taken as number INDEX, from 0 on
+ *   again INDEX       free_again frees that one
+ *   inside INDEX      free_inside frees what lies 512 bytes behind its begin
+ *   close             the plug-in is unloaded
+ *   small             a thread with the least stack takes a block (in_small_stack)
+ *   threads N         N threads take and free blocks at once (churn)
+ *   fork              a child takes a block and ends
+ *   signal            a signal handler takes a block (on_signal)
+ *   broken            code whose unwind table makes no sense takes a block
+ *   blind             code without an unwind table does
+ *   full              fill_device takes blocks of 64 MiB until there are no more
+ *   pause             says "paused" and waits for a line of input
+ *   wait              says "ready" and where the blocks lie, until the input ends */
+#include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "program.h"
+
+enum { BLOCKS = 4096 };
+static CUdeviceptr block[BLOCKS];
+static unsigned blocks;
+static CUdeviceptr (*plugin_take)(size_t bytes);
+
+#if defined(__clang__)
+#define SITE __attribute__((noinline))
+#else
+#define SITE __attribute__((noinline, noclone))
+#endif
+#define STAY __asm__ volatile("" : : : "memory") /* what came before is no tail call */
+
+SITE static void keep_buffers(int count, size_t bytes) {
+    for (int i = 0; i < count; i++)
+        MUST(cuMemAlloc_v2(&block[blocks++], bytes));
+    STAY;
+}
+
+SITE static void lose_buffers(int count, size_t bytes) {
+    for (int i = 0; i < count; i++)
+        MUST(cuMemAlloc_v2(&block[blocks++], bytes));
+    STAY;
+}
+
+SITE static void drop_buffer(CUdeviceptr pointer) {
+    MUST(cuMemFree_v2(pointer));
+    STAY;
+}
+
+SITE static void free_again(CUdeviceptr pointer) {
+    NEED(cuMemFree_v2(pointer) != 0);
+    STAY;
+}
+
+SITE static void free_inside(CUdeviceptr pointer) {
+    NEED(cuMemFree_v2(pointer + 512) != 0);
+    STAY;
+}
+
+SITE static void fill_device(void) {
+    CUdeviceptr pointer;
+    while (cuMemAlloc_v2(&pointer, (size_t)64 << 20) == 0)
+        continue;
+    STAY;
+}
+
+SITE static void *in_small_stack(void *unused) {
+    test_device(0);
+    MUST(cuMemAlloc_v2(&block[blocks++], 3000));
+    STAY;
+    return unused;
+}
+
+static void take_in_small_stack(void) {
+    pthread_attr_t attributes;
+    pthread_t thread;
+    MUST(pthread_attr_init(&attributes));
+    MUST(pthread_attr_setstacksize(&attributes, (size_t)PTHREAD_STACK_MIN + 32768));
+    MUST(pthread_create(&thread, &attributes, in_small_stack, NULL));
+    MUST(pthread_join(thread, NULL));
+}
+
+SITE static void *churn(void *unused) {
+    test_device(0);
+    for (int i = 0; i < 3000; i++) {
+        CUdeviceptr pointer[3];
+        for (int k = 0; k < 3; k++)
+            MUST(cuMemAlloc_v2(&pointer[k], (size_t)1 << (9 + 5 * k)));
+        for (int k = 0; k < 3; k++)
+            MUST(cuMemFree_v2(pointer[k]));
+    }
+    return unused;
+}
+
+static void churn_in_threads(int count) {
+    pthread_t thread[64];
+    NEED(count <= 64);
+    for (int i = 0; i < count; i++)
+        MUST(pthread_create(&thread[i], NULL, churn, NULL));
+    for (int i = 0; i < count; i++)
+        MUST(pthread_join(thread[i], NULL));
+}
+
+static void take_in_child(void) {
+    CUdeviceptr pointer;
+    pid_t child = fork();
+    if (child == 0) {
+        cuMemAlloc_v2(&pointer, 4096); /* no child may use CUDA */
+        _exit(0);
+    }
+    NEED(child > 0 && waitpid(child, NULL, 0) == child);
+}
+
+SITE static void on_signal(int number) {
+    (void)number;
+    MUST(cuMemAlloc_v2(&block[blocks++], 5000));
+    STAY;
+}
+
+#if defined(__x86_64__)
+/* A call of cuMemAlloc_v2 by a frame whose unwind table has an operation that does not exist; and one
+ * that has no table at all. */
+int broken_frame(CUdeviceptr *pointer, size_t bytes);
+int blind_frame(CUdeviceptr *pointer, size_t bytes);
+__asm__(".text\n"
+        "broken_frame:\n"
+        ".cfi_startproc\n"
+        "sub $8, %rsp\n"
+        ".cfi_escape 0x0f, 0x01, 0xff\n"
+        "call cuMemAlloc_v2@PLT\n"
+        "add $8, %rsp\n"
+        "ret\n"
+        ".cfi_endproc\n"
+        ".type broken_frame, @function\n"
+        ".size broken_frame, .-broken_frame\n"
+        "blind_frame:\n"
+        "sub $8, %rsp\n"
+        "call cuMemAlloc_v2@PLT\n"
+        "add $8, %rsp\n"
+        "ret\n"
+        ".type blind_frame, @function\n"
+        ".size blind_frame, .-blind_frame\n");
+#else
+#define broken_frame cuMemAlloc_v2
+#define blind_frame  cuMemAlloc_v2
+#endif
+
+static void wait_for_end(void) {
+    puts("ready");
+    for (unsigned i = 0; i < blocks; i++)
+        printf("%llu\n", (unsigned long long)block[i]);
+    puts("");
+    fflush(stdout);
+    while (getchar() != EOF)
+        continue;
+}
+
+static void take_by_plugin(size_t bytes) {
+    block[blocks++] = plugin_take(bytes);
+    NEED(block[blocks - 1]);
+}
+
+int main(int argc, char **argv) {
+    NEED(argc > 1);
+    void *plugin = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
+    NEED(plugin);
+    *(void **)&plugin_take = dlsym(plugin, "plugin_take");
+    NEED(plugin_take);
+    test_device(0);
+    for (int i = 2; i < argc; i++) {
+        const char *step = argv[i];
+        if (!strcmp(step, "keep")) {
+            keep_buffers(atoi(argv[i + 1]), strtoull(argv[i + 2], NULL, 10));
+            i += 2;
+        } else if (!strcmp(step, "lose")) {
+            lose_buffers(atoi(argv[i + 1]), strtoull(argv[i + 2], NULL, 10));
+            i += 2;
+        } else if (!strcmp(step, "plugin")) {
+            take_by_plugin(strtoull(argv[++i], NULL, 10));
+        } else if (!strcmp(step, "drop")) {
+            drop_buffer(block[atoi(argv[++i])]);
+        } else if (!strcmp(step, "again")) {
+            free_again(block[atoi(argv[++i])]);
+        } else if (!strcmp(step, "inside")) {
+            free_inside(block[atoi(argv[++i])]);
+        } else if (!strcmp(step, "close")) {
+            MUST(dlclose(plugin));
+        } else if (!strcmp(step, "small")) {
+            take_in_small_stack();
+        } else if (!strcmp(step, "threads")) {
+            churn_in_threads(atoi(argv[++i]));
+        } else if (!strcmp(step, "fork")) {
+            take_in_child();
+        } else if (!strcmp(step, "signal")) {
+            signal(SIGUSR1, on_signal);
+            raise(SIGUSR1);
+        } else if (!strcmp(step, "broken")) {
+            MUST(broken_frame(&block[blocks++], 7000));
+        } else if (!strcmp(step, "blind")) {
+            MUST(blind_frame(&block[blocks++], 9000));
+        } else if (!strcmp(step, "full")) {
+            fill_device();
+        } else if (!strcmp(step, "pause")) {
+            puts("paused");
+            fflush(stdout);
+            while (getchar() != '\n')
+                continue;
+        } else if (!strcmp(step, "wait")) {
+            wait_for_end();
+        } else {
+            return TEST_USAGE;
+        }
+    }
+    return 0;
+}

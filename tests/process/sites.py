@@ -1,0 +1,382 @@
+"""Call sites of requests and frees, by name: history, stacks, and what shows them (sites.c)."""
+
+
+import re
+import sys
+
+from host import *
+
+PLUGIN = program("libsites_plugin.so")
+MIB = 1 << 20
+LEAF = r"(\S+(?: \S+)*?) \(\S+\+0x[0-9a-f]+\)"
+GROW = "model::Layer<float>::grow(unsigned long)"
+
+
+class SitesTest(HostTest):
+    def run_sites(self, *steps, conf="stacks:all", **env):
+        pid, out, err = self.run_program(program("sites"), PLUGIN, *(str(s) for s in steps),
+                                         env=self.environment(conf, **env))
+        return pid, out, err
+
+    def command(self, *arguments, status=0):
+        env = self.environment(LD_PRELOAD=None)
+        done = subprocess.run([COMMAND, *arguments], env=env, cwd=self.work, text=True,
+                              capture_output=True, timeout=LIMIT, check=False)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        return done.stdout
+
+    def dump_of(self, pid):
+        return self.read_dump(f"accelcache-{pid}.json")
+
+    def sites(self, text, heading):
+        """{name: (bytes, blocks)} of a table of call sites."""
+        rows = {}
+        for line in text[text.index(heading):].split("\n")[1:]:
+            if not line.strip():
+                break
+            size, blocks, name = re.match(
+                rf"\s*([\d.,]+ \w+)\s+([\d,]+) blocks?\s+(.*)$", line).groups()
+            rows[re.sub(r" \(\S+\+0x[0-9a-f]+\)$", "", name)] = (size, int(blocks))
+        return rows
+
+    def held(self, dump):
+        """What sites hold; it adds up to what the statistics say."""
+        for device in dump["devices"]:
+            mine = [s for s in dump["recorded"]["sites"] if s["device"] == device["ordinal"]]
+            for field, name in (("bytes", "allocated_bytes"), ("blocks", "allocation")):
+                self.assertEqual(sum(s[field] for s in mine),
+                                 device["stats"][name]["all"]["current"], mine)
+        return dump["recorded"]["sites"]
+
+
+class Stacks(SitesTest):
+    def test_names_and_sums(self):
+        """C, C++ of a plug-in, a signal handler, a thread with the least stack; and what the loader
+        took away before anything was written."""
+        pid, _, err = self.run_sites("keep", 3, 100000, "lose", 2, 300000, "plugin", 50000, "drop",
+                                     0, "small", "signal", "close")
+        self.assertEqual(err, "")
+        self.assertEqual(len(self.held(self.dump_of(pid))), 5)
+        shown = self.sites(self.command("stat", f"accelcache-{pid}.json"),
+                           "live at exit, by call site")
+        self.assertEqual(shown, {"lose_buffers": ("586 KiB", 2), "keep_buffers": ("196 KiB", 2),
+                                 GROW: ("49.0 KiB", 1), "on_signal": ("5.00 KiB", 1),
+                                 "in_small_stack": ("3.00 KiB", 1)})
+
+    def test_whole_stacks(self):
+        pid, _, _ = self.run_sites("keep", 2, 100000, "plugin", 40000)
+        folded = self.command("export", "-f", "folded", f"accelcache-{pid}.json")
+        stacks = {tuple(re.sub(r" \(.*?\)$", "", f) for f in line.rsplit(" ", 1)[0].split(";")):
+                  int(line.rsplit(" ", 1)[1]) for line in folded.splitlines()}
+        stacks = {stack[stack.index("main"):]: n for stack, n in stacks.items()}
+        self.assertEqual(stacks, {("main", "keep_buffers"): 200704,
+                                  ("main", "plugin_take", "model::build(unsigned long)", GROW):
+                                  40448})
+
+    def test_code_that_cannot_be_unwound(self):
+        """The stack ends there, and nothing else does."""
+        pid, _, err = self.run_sites("broken", "blind", "keep", 1, 4096)
+        self.assertEqual(err, "")
+        dump = self.dump_of(pid)
+        self.assertEqual(sum(s["blocks"] for s in self.held(dump)), 3)
+        short = sorted(len(s["frames"]) // 2 for s in dump["recorded"]["stack"])
+        self.assertEqual(short[0], 1, dump["recorded"]["stack"])
+
+    def test_one_frame(self):
+        """With the history alone a site is the innermost frame."""
+        pid, _, _ = self.run_sites("keep", 2, 4096, "plugin", 8192, conf="history:100")
+        dump = self.dump_of(pid)
+        self.held(dump)
+        self.assertEqual({len(s["frames"]) for s in dump["recorded"]["stack"]}, {2})
+        shown = self.sites(self.command("stat", f"accelcache-{pid}.json"),
+                           "live at exit, by call site")
+        self.assertEqual(set(shown), {"keep_buffers", GROW})
+
+    def test_samples(self):
+        """Misses are samples, and of the others bytes stand for what they were drawn from."""
+        count = 2000
+        pid, _, _ = self.run_sites("keep", count, 65536, conf="stacks:sampled")
+        dump = self.dump_of(pid)
+        sites = self.held(dump)
+        estimated, true = sum(s["estimated"] for s in sites), count * 65536
+        self.assertEqual(dump["recorded"]["sample_bytes"], 512 << 10)
+        self.assertLess(abs(estimated - true), true * 0.15, sites)
+        whole = [s for s in dump["recorded"]["stack"] if len(s["frames"]) > 2]
+        self.assertTrue(whole)
+        self.assertLess(sum(s["requests"] for s in whole), count // 2)
+
+    def test_off(self):
+        pid, _, _ = self.run_sites("keep", 2, 4096, conf=None)
+        dump = self.dump_of(pid)
+        self.assertEqual({"recorded", "history"} & set(dump), set())
+
+    def test_threads(self):
+        pid, _, err = self.run_sites("keep", 5, 1000, "threads", 4,
+                                     conf="stacks:all,history:1000000")
+        dump = self.dump_of(pid)
+        self.assertEqual(err, "")
+        self.assertEqual(sum(s["blocks"] for s in self.held(dump)), 5)
+        recorded, (history,) = dump["recorded"], dump["history"]
+        self.assertEqual((recorded["lost_blocks"], recorded["lost_stacks"]), (0, 0))
+        kinds = [e[0] for e in history["event"]]
+        self.assertEqual((kinds.count("alloc"), kinds.count("free"), history["dropped"]),
+                         (36005, 36000, 0))
+        live = {}
+        for kind, _, address, size, *_ in history["event"]:
+            if kind == "alloc":
+                self.assertNotIn(address, live, "handed out twice")
+                live[address] = size
+            elif kind == "free":
+                self.assertEqual(live.pop(address), size)
+        self.assertEqual(sorted(live.values()), [1000] * 5)
+
+    def test_a_fork_child(self):
+        pid, _, err = self.run_sites("keep", 2, 1000, "fork", "keep", 1, 1000)
+        self.assertEqual((err, self.dumps()), ("", [f"accelcache-{pid}.json"]))
+        self.assertEqual(sum(s["blocks"] for s in self.held(self.dump_of(pid))), 3)
+
+    def test_expandable_segments(self):
+        pid, _, _ = self.run_sites("keep", 3, 3 * MIB, "drop", 1, conf="expandable_segments:true,"
+                                   "stacks:all,history:100")
+        dump = self.dump_of(pid)
+        self.assertEqual(sum(s["bytes"] for s in self.held(dump)), 6 * MIB)
+        self.assertIn("segment_map", [e[0] for e in dump["history"][0]["event"]])
+
+
+class Python(SitesTest):
+    """Frames of an interpreter are there where it holds its lock."""
+
+    SOURCE = """
+import ctypes, sys
+library = getattr(ctypes, sys.argv[1])("libcuda.so.1")
+def prepare():
+    context = ctypes.c_void_p()
+    assert not library.cuInit(0)
+    assert not library.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+    assert not library.cuCtxSetCurrent(context)
+def innermost(pointer):
+    return library.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(12345))
+def outer():
+    pointer = ctypes.c_ulonglong()
+    assert not innermost(pointer)
+prepare()
+outer()
+"""
+
+    def run_python(self, kind):
+        script = os.path.join(self.work, "train.py")
+        with open(script, "w", encoding="utf-8") as file:
+            file.write(self.SOURCE)
+        child = self.start(sys.executable, script, kind, env=self.environment(
+            "stacks:all,dump:python.json", PYTHONDONTWRITEBYTECODE="1"))
+        self.finish(child)
+        folded = self.command("export", "-f", "folded", "python.json")
+        return [re.sub(r"/\S*/", "", line) for line in folded.splitlines()]
+
+    @unittest.skipIf(SANITIZED, "the interpreter is not built for it")
+    def test_with_its_lock(self):
+        (line,) = self.run_python("PyDLL")
+        names = [f.split(" ")[0] for f in line.split(";")[1:]]
+        self.assertEqual(names[:3], ["<module>", "outer", "innermost"], line)
+        self.assertIn("innermost (train.py:10)", line)
+
+    @unittest.skipIf(SANITIZED, "the interpreter is not built for it")
+    def test_without(self):
+        (line,) = self.run_python("CDLL")
+        self.assertNotIn("train.py", line)
+
+
+class Leaks(SitesTest):
+    def test_frees_say_both_places(self):
+        pid, _, err = self.run_sites("keep", 1, 100000, "lose", 1, 100000, "drop", 0, "again", 0,
+                                     "inside", 1, conf="history:100")
+        err = re.sub(r"\+0x[0-9a-f]+", "+OFFSET", re.sub(r"freed 0x[0-9a-f]+", "freed ADDRESS", err))
+        at = "sites+OFFSET"
+        self.assertEqual(err.splitlines(), [
+            f"accelcache: double free: sites freed ADDRESS at {at}, which is free already: it was "
+            f"freed at {at}; sites had asked for it at {at}. The call returned an error. Later ones "
+            "are counted (double_frees)",
+            f"accelcache: interior free: sites freed ADDRESS at {at}, which is 512 bytes into a block "
+            f"of 100000 bytes that sites asked for at {at}; the call returned an error, the block "
+            "stays. Later ones are counted (interior_frees)"])
+
+    def test_these_places_are_right(self):
+        _, _, err = self.run_sites("keep", 1, 100000, "drop", 0, "again", 0, conf="history:100")
+        offsets = [int(o, 16) for o in re.findall(r"sites\+0x([0-9a-f]+)", err)]
+        table = subprocess.run(["nm", "-S", program("sites")], check=True, capture_output=True,
+                               text=True).stdout
+        places = []
+        for offset in offsets:
+            for address, size, name in re.findall(r"^(\w+) (\w+) [tT] (\w+)$", table, re.M):
+                if int(address, 16) <= offset < int(address, 16) + int(size, 16):
+                    places.append(name)
+        self.assertEqual(places, ["free_again", "drop_buffer", "keep_buffers"])
+
+    def test_leak_report(self):
+        _, _, err = self.run_sites("keep", 2, 1000, "lose", 3, 2000,
+                                   conf="leak_report:true,stacks:all")
+        self.assertRegex(err, r"^accelcache: leak: 5 blocks .*; the largest site is "
+                              r"sites\+0x[0-9a-f]+ \(3 blocks, 6144 bytes\)\n$")
+
+
+class Growth(SitesTest):
+    def test_the_site_that_forgets(self):
+        """keep_buffers gives back what it takes, lose_buffers does not."""
+        steps = []
+        for i in range(6):
+            steps += ["keep", 1, 3 * MIB, "lose", 1, 100000, "pause", "drop", 2 * i]
+        child = self.start(program("sites"), PLUGIN, *(str(s) for s in steps),
+                           env=self.environment("control:true,stacks:all"))
+        files = []
+        for i in range(6):
+            self.assertEqual(child.stdout.readline(), "paused\n")
+            files.append(f"look{i}.json")
+            self.command("ctl", str(child.pid), "snapshot", files[-1])
+            child.stdin.write("\n")
+            child.stdin.flush()
+        self.finish(child)
+        growth = json.loads(self.command("stat", "--growth", "--json", *files))
+        rising = [s["name"].split(" (")[0] for s in growth["sites"] if s["rises"]]
+        self.assertEqual(rising, ["lose_buffers"])
+        self.assertEqual(len(growth["sites"]), 2)
+        self.assertRegex(self.command("stat", "--growth", *files),
+                         r"(?m)^  call site +device .*\n  lose_buffers \(sites\+0x")
+
+
+class Trace(SitesTest):
+    def folded(self, *arguments):
+        stacks = {}
+        for line in self.command("export", "-f", "folded", *arguments).splitlines():
+            stack, size = line.rsplit(" ", 1)
+            names = [re.sub(r" \(.*?\)$", "", f) for f in stack.split(";")]
+            stacks[tuple(names[names.index("main"):])] = int(size)
+        return stacks
+
+    def test_traces_have_the_stacks(self):
+        self.run_sites("keep", 2, 100000, "plugin", 40000, "lose", 1, 300000, "drop", 0, "small",
+                       conf="stacks:all,trace:t.trace,dump:none")
+        self.assertEqual(self.command("export", "-f", "folded", "t.trace").count("in_small_stack"), 1)
+        self.run_sites("keep", 2, 100000, "plugin", 40000, "lose", 1, 300000, "drop", 0,
+                       conf="stacks:all,trace:u.trace,dump:none")
+        self.assertEqual(self.folded("u.trace"), {
+            ("main", "keep_buffers"): 100000, ("main", "lose_buffers"): 300000,
+            ("main", "plugin_take", "model::build(unsigned long)", GROW): 40000})
+        for name in ("dygraph.min.js", "dygraph.min.css"):
+            with open(os.path.join(self.work, name), "w", encoding="utf-8") as file:
+                file.write("/* the library */")
+        self.command("report", "u.trace", "-o", "u.html", "--library", self.work)
+        with open(os.path.join(self.work, "u.html"), encoding="utf-8") as file:
+            self.assertIn("lose_buffers", file.read())
+
+    def test_many_stacks_in_small_chunks(self):
+        """Definitions go on in the next chunk; every thread's lane has its own."""
+        self.run_sites("threads", 3, "keep", 1500, 512,
+                       conf="stacks:all,trace:t.trace,dump:none")
+        self.assertEqual(self.folded("t.trace"), {("main", "keep_buffers"): 1500 * 512})
+
+    def test_a_killed_program(self):
+        child = self.start(program("sites"), PLUGIN, "keep", "3", "5000", "wait",
+                           env=self.environment("stacks:all,trace:t.trace,dump:none"))
+        while child.stdout.readline() != "ready\n":
+            continue
+        child.kill()
+        child.wait()
+        self.assertEqual(self.folded("t.trace"), {("main", "keep_buffers"): 15000})
+
+    def test_one_frame_with_the_history(self):
+        self.run_sites("keep", 2, 4096, conf="history:100,trace:t.trace,dump:none")
+        text = self.command("export", "-f", "folded", "t.trace")
+        self.assertRegex(text, r"^device 0;keep_buffers \(\S*sites\+0x[0-9a-f]+\) 8192\n$")
+
+
+class History(SitesTest):
+    def where(self, address, source):
+        return json.loads(self.command("where", "--json", str(address), source))
+
+    def start_waiting(self, *steps, conf="control:true,history:1000,stacks:all", **env):
+        child = self.start(program("sites"), PLUGIN, *(str(s) for s in steps), "wait",
+                           env=self.environment(conf, **env))
+        while child.stdout.readline() != "ready\n":
+            continue
+        addresses = []
+        while (line := child.stdout.readline().strip()):
+            addresses.append(int(line))
+        return child, addresses
+
+    def leaf(self, event):
+        return re.sub(r" \(.*", "", event["frames"][0])
+
+    def test_where(self):
+        child, (kept, lost) = self.start_waiting("keep", 1, 100000, "lose", 1, 3 * MIB, "drop", 0)
+        self.command("ctl", str(child.pid), "snapshot", "now.json")
+        for source in (str(child.pid), "now.json"):
+            with self.subTest(source=source):
+                shown = self.where(lost + 5, source)
+                self.assertEqual((self.leaf(shown["alloc"]), shown["free"]), ("lose_buffers", None))
+                shown = self.where(kept + 5, source)
+                self.assertEqual((self.leaf(shown["alloc"]), self.leaf(shown["free"])),
+                                 ("keep_buffers", "drop_buffer"))
+                text = self.command("where", hex(kept), source)
+                self.assertRegex(text, r"(?m)^  asked for +[\d.]+ \S+ ago +keep_buffers "
+                                       r"\(sites\+0x[0-9a-f]+\), by thread \d+$")
+                self.assertRegex(text, r"(?m)^  freed +[\d.]+ \S+ ago +drop_buffer "
+                                       r"\(sites\+0x[0-9a-f]+\), by thread \d+$")
+        self.finish(child)
+
+    def test_switched_while_it_runs(self):
+        child, _ = self.start_waiting("keep", 1, 1000, conf="control:true")
+        for word, kept in (("on", 1 << 16), ("off", 0)):
+            self.assertIn("switched", self.command("ctl", str(child.pid), "history", word))
+            self.command("ctl", str(child.pid), "snapshot", f"{word}.json")
+            with open(os.path.join(self.work, f"{word}.json"), encoding="utf-8") as file:
+                document = json.load(file)
+            self.assertEqual(document["recorded"]["history"], kept)
+            self.assertEqual([e[0] for e in document["history"][0]["event"]], ["snapshot"])
+        self.command("ctl", str(child.pid), "history", "maybe", status=1)
+        self.finish(child)
+
+    def test_the_ring_keeps_the_newest(self):
+        pid, _, _ = self.run_sites("keep", 40, 1000, conf="history:16")
+        (history,) = self.dump_of(pid)["history"]
+        self.assertEqual(len(history["event"]), 16)
+        self.assertEqual([e[0] for e in history["event"]], ["alloc"] * 15 + ["snapshot"])
+        self.assertEqual(history["events"], 42)
+
+    def test_torch_snapshot(self):
+        """PyTorch's shape: events by device, frames, both ends of a free, blocks in their segments."""
+        pid, _, _ = self.run_sites("keep", 3, 3 * MIB, "drop", 1, "again", 1, "plugin", 4096,
+                                   conf="history:1000,stacks:all")
+        self.command("export", "-f", "torch-snapshot", f"accelcache-{pid}.json", "-o", "s.pickle")
+        import pickle
+        with open(os.path.join(self.work, "s.pickle"), "rb") as file:
+            snapshot = pickle.load(file)
+        (trace,) = snapshot["device_traces"]
+        actions = [e["action"] for e in trace]
+        self.assertEqual(actions.count("alloc"), 4)
+        self.assertEqual(actions.count("free_requested"), 1, "the refused one is none")
+        at = actions.index("free_requested")
+        self.assertEqual(actions[at + 1], "free_completed")
+        self.assertEqual(trace[at]["addr"], trace[at + 1]["addr"])
+        self.assertEqual(trace[at]["frames"][0]["name"], "drop_buffer")
+        self.assertEqual(actions[-1], "snapshot")
+        blocks = [b for s in snapshot["segments"] for b in s["blocks"]]
+        held = [b for b in blocks if b["state"] == "active_allocated"]
+        self.assertEqual(sorted(b["frames"][0]["name"] for b in held),
+                         ["keep_buffers", "keep_buffers", GROW])
+        for segment in snapshot["segments"]:
+            self.assertEqual(sum(b["size"] for b in segment["blocks"]), segment["total_size"])
+
+    def test_out_of_memory(self):
+        self.run_sites("keep", 1, 20 * MIB, "full", ACCEL_SIM="clock:virtual,memory:512M",
+                       conf="oom_dump:oom.json,stacks:all,history:100")
+        text = self.command("oom", "oom.json")
+        self.assertRegex(text, r"asked for 64\.0 MiB in fill_device \(sites\+0x[0-9a-f]+\)")
+        shown = self.sites(text, "Largest call sites")
+        self.assertEqual(list(shown), ["fill_device", "keep_buffers"])
+        self.assertEqual(shown["keep_buffers"], ("20.0 MiB", 1))
+        with open(os.path.join(self.work, "oom.json"), encoding="utf-8") as file:
+            self.assertIn("oom", [e[0] for e in json.load(file)["history"][0]["event"]])
+
+
+if __name__ == "__main__":
+    unittest.main()

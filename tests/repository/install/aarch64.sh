@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# The library and the simulated device, built for aarch64, serve a program under qemu: with pages of
+# 4 KiB and of 64 KiB.  All the rest is `tests/run --aarch64`.
+# usage: aarch64.sh CMAKE SOURCE      in a folder of the test's own; 77: no cross toolchain, no qemu
+set -eu
+cmake=$1 source=$2
+for need in aarch64-linux-gnu-gcc qemu-aarch64-static; do
+    command -v $need >/dev/null || { echo "$need is missing: tests/run --aarch64 installs it"; exit 77; }
+done
+[ -e /usr/lib/aarch64-linux-gnu/pkgconfig/jansson.pc ] ||
+    { echo "libjansson-dev:arm64 is missing: tests/run --aarch64 installs it"; exit 77; }
+command -v ccache >/dev/null && export CMAKE_C_COMPILER_LAUNCHER=ccache
+"$cmake" -S "$source" -B build -DCMAKE_TOOLCHAIN_FILE="$source/tools/package/aarch64.cmake" \
+         -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE=-O1 -DBUILD_TESTING=OFF >log
+"$cmake" --build build --target accelcache simcuda demo accelcache_command --parallel 2 >>log
+for page in 4096 65536; do
+    for conf in expandable_segments:false expandable_segments:true; do
+        rm -f dump.json
+        out=$(QEMU_PAGESIZE=$page SIMCUDA_SPACE_GB=8 LD_LIBRARY_PATH=$PWD/build/sim \
+              ACCEL_LIVE_DIR=$PWD ACCEL_CONF_FILE=none ACCEL_ALLOC_CONF="dump:$PWD/dump.json,$conf" \
+              qemu-aarch64-static -E LD_PRELOAD="$PWD/build/lib/libaccelcache.so" \
+              build/bin/demo --iterations 20 2>messages) || { cat messages; exit 1; }
+        grep -q "^wrong results  *0$" <<<"$out" || { echo "$page, $conf: $out"; exit 1; }
+        [ ! -s messages ] || { echo "$page, $conf:"; cat messages; exit 1; }
+        qemu-aarch64-static build/bin/accelcache stat dump.json >shown
+        grep -q "from cache *[1-9]" shown || { echo "$page, $conf:"; cat shown; exit 1; }
+    done
+done

@@ -1,0 +1,78 @@
+/* See symbols.h. */
+#include "symbols.h"
+#include "command.h"
+#include "elf.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct file {
+    char *path;
+    cmd_elf_t elf;
+    cmd_elf_function_t *function; /* by address */
+    size_t functions;
+    struct file *next;
+} file_t;
+
+static int by_address(const void *a, const void *b) {
+    const cmd_elf_function_t *x = a, *y = b;
+    return (x->address > y->address) - (x->address < y->address);
+}
+
+static const file_t *file_of(const char *path) {
+    static file_t *files;
+    for (file_t *file = files; file; file = file->next)
+        if (!strcmp(file->path, path))
+            return file;
+    file_t *file = cmd_alloc(sizeof *file);
+    *file = (file_t){.path = cmd_format("%s", path), .next = files};
+    if (*path == '/' && cmd_elf_open(&file->elf, path) == 0) {
+        file->function = cmd_elf_functions(&file->elf, &file->functions);
+        if (file->functions)
+            qsort(file->function, file->functions, sizeof *file->function, by_address);
+    }
+    files = file;
+    return file;
+}
+
+/* By the C++ library, where there is one: the command does without. */
+typedef char *demangle_fn(const char *name, char *buffer, size_t *length, int *status);
+
+static char *demangled(const char *name) {
+    static demangle_fn *demangle;
+    static int looked;
+    if (!looked++) {
+        void *library = dlopen("libstdc++.so.6", RTLD_NOW | RTLD_LOCAL);
+        void *found = library ? dlsym(library, "__cxa_demangle") : NULL;
+        if (!found && (library = dlopen("libc++abi.so.1", RTLD_NOW | RTLD_LOCAL)))
+            found = dlsym(library, "__cxa_demangle");
+        memcpy(&demangle, &found, sizeof demangle);
+    }
+    int status = -1;
+    char *plain =
+        demangle && !strncmp(name, "_Z", 2) ? demangle(name, NULL, NULL, &status) : NULL;
+    char *clone = plain ? strstr(plain, " [clone ") : NULL; /* the compiler's own copy of it */
+    if (clone)
+        *clone = '\0';
+    return plain ? plain : cmd_format("%s", name);
+}
+
+char *cmd_symbol_at(const char *path, uint64_t offset) {
+    const file_t *file = file_of(path);
+    size_t low = 0, high = file->functions;
+    while (low < high) { /* the last one that begins at the offset or before */
+        size_t middle = low + (high - low) / 2;
+        if (file->function[middle].address <= offset)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (!low)
+        return NULL;
+    const cmd_elf_function_t *function = &file->function[low - 1];
+    /* Hand-written code gives no size. */
+    bool inside = function->size ? offset - function->address < function->size
+                                 : low == file->functions || offset - function->address < 4096;
+    return inside ? demangled(function->name) : NULL;
+}

@@ -1,0 +1,20 @@
+/* Who asked for a block and who freed it, for `accelcache where`. */
+#ifndef CMD_WHERE_RECORDED_H
+#define CMD_WHERE_RECORDED_H
+
+#include "command.h"
+#include "observe/layout.h"
+
+/* {"time_ns", "alloc", "free"}: what the process said ("asked" of the document), or what the file's history
+ * has of the address; `block`: around it, NULL: none.  The caller decrefs. */
+json_t *cmd_where_recorded(const json_t *document, const ac_laid_block_t *block,
+                           uint64_t address);
+
+/* Rows for one of both, with its frames; nothing where it is not known. */
+void cmd_where_rows(cmd_table_t *table, const char *title, const json_t *recorded,
+                    int64_t now_ns);
+
+/* The same for machines, with names of frames; null where it is not known. */
+json_t *cmd_where_named(const json_t *recorded);
+
+#endif
