@@ -18,7 +18,7 @@ static _Atomic bool any_integrated;
 
 void ac_decay_start(void) {
     int count = 0;
-    if (ac_driver.cuDeviceGetCount(&count) != CUDA_SUCCESS)
+    if (!ac_is_enabled() || ac_driver.cuDeviceGetCount(&count) != CUDA_SUCCESS)
         return;
     for (int i = 0; i < count; i++)
         if (ac_cuda_integrated(i))
