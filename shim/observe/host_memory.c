@@ -51,19 +51,33 @@ static bool number_of(const char *text, const char *name, uint64_t *number) {
     return true;
 }
 
-/* What is left of a limit; `unlimited` where there is none. */
-static uint64_t left_in(const char *root, const char *folder, const char *limit,
-                        const char *usage) {
-    char text[TEXT];
-    uint64_t most, used;
-    if (!read_text(root, folder, limit, text) || !number_of(text, "", &most) ||
-        !read_text(root, folder, usage, text) || !number_of(text, "", &used))
-        return unlimited; /* also where version 2 says "max" */
-    return most > used ? most - used : 0;
-}
-
 static uint64_t lower(uint64_t a, uint64_t b) {
     return a < b ? a : b;
+}
+
+/* Where a version of control groups has its figures, and how memory.stat calls the files' pages that
+ * were not used of late. */
+typedef struct {
+    const char *mount, *limit, *usage, *reclaimable;
+} ac_groups_t;
+
+static const ac_groups_t version_1 = {"/sys/fs/cgroup/memory", "/memory.limit_in_bytes",
+                                      "/memory.usage_in_bytes", "total_inactive_file "};
+static const ac_groups_t version_2 = {"/sys/fs/cgroup", "/memory.max", "/memory.current",
+                                      "inactive_file "};
+
+/* What is left of a limit; `unlimited` where there is none.  The usage counts pages of files, which
+ * the kernel takes back before the limit refuses anything. */
+static uint64_t left_in(const char *root, const char *folder, const ac_groups_t *groups) {
+    char text[TEXT];
+    uint64_t most, used, files;
+    if (!read_text(root, folder, groups->limit, text) || !number_of(text, "", &most) ||
+        !read_text(root, folder, groups->usage, text) || !number_of(text, "", &used))
+        return unlimited; /* also where version 2 says "max" */
+    if (read_text(root, folder, "/memory.stat", text) &&
+        number_of(text, groups->reclaimable, &files))
+        used -= lower(used, files);
+    return most > used ? most - used : 0;
 }
 
 /* From the folder of a group to that of the one above it; false: there is none. */
@@ -76,16 +90,15 @@ static bool go_up(char *folder, const char *mount) {
 }
 
 /* The group and those above it: a limit of any holds. */
-static uint64_t left_in_groups(const char *root, const char *mount, const char *group,
-                               const char *limit, const char *usage) {
+static uint64_t left_in_groups(const char *root, const ac_groups_t *groups, const char *group) {
     char folder[PATH];
     uint64_t left = unlimited;
-    int length = snprintf(folder, sizeof folder, "%s%s", mount, group);
+    int length = snprintf(folder, sizeof folder, "%s%s", groups->mount, group);
     if (length < 0 || length >= PATH)
         return unlimited;
     do
-        left = lower(left, left_in(root, folder, limit, usage));
-    while (go_up(folder, mount));
+        left = lower(left, left_in(root, folder, groups));
+    while (go_up(folder, groups->mount));
     return left;
 }
 
@@ -107,12 +120,9 @@ uint64_t ac_host_memory_below(const char *root) {
             continue;
         *group++ = '\0';
         if (controllers[1] == '\0')
-            left = lower(left, left_in_groups(root, "/sys/fs/cgroup", group, "/memory.max",
-                                              "/memory.current"));
+            left = lower(left, left_in_groups(root, &version_2, group));
         else if (strstr(controllers + 1, "memory"))
-            left =
-                lower(left, left_in_groups(root, "/sys/fs/cgroup/memory", group,
-                                           "/memory.limit_in_bytes", "/memory.usage_in_bytes"));
+            left = lower(left, left_in_groups(root, &version_1, group));
     }
     return left;
 }

@@ -9,8 +9,8 @@
 #include <stdint.h>
 
 /* Bytes that could be had without taking any from others: the least of MemAvailable and of what
- * the control groups of the process have left, version 1 or 2.  At most as old as a tenth of a
- * second.  0: that cannot be told. */
+ * the control groups of the process have left, version 1 or 2, pages of files that were not used of
+ * late counted as free.  At most as old as a tenth of a second.  0: that cannot be told. */
 uint64_t ac_host_memory_left(void);
 
 /* The same of the files below `root`, read now; for tests. */

@@ -53,6 +53,10 @@ START_TEST(version_two) {
     put("/sys/fs/cgroup/a/memory.max", "1000000\n");
     put("/sys/fs/cgroup/a/memory.current", "400000\n");
     ck_assert_uint_eq(ac_host_memory_below(root), 600000);
+    put("/sys/fs/cgroup/a/memory.stat", "anon 7\nactive_file 50000\ninactive_file 300000\n");
+    ck_assert_uint_eq(ac_host_memory_below(root), 900000);
+    put("/sys/fs/cgroup/a/memory.stat", "inactive_file 500000\n"); /* read later than the usage */
+    ck_assert_uint_eq(ac_host_memory_below(root), 1000000);
     put("/sys/fs/cgroup/memory.max", "100\n"); /* as a container sees its own */
     put("/sys/fs/cgroup/memory.current", "400000\n");
     ck_assert_uint_eq(ac_host_memory_below(root), 0);
@@ -67,6 +71,8 @@ START_TEST(version_one) {
     put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "1000\n");
     put("/sys/fs/cgroup/memory/memory.usage_in_bytes", "300\n");
     ck_assert_uint_eq(ac_host_memory_below(root), 700);
+    put("/sys/fs/cgroup/memory/memory.stat", "inactive_file 1\ntotal_inactive_file 200\n");
+    ck_assert_uint_eq(ac_host_memory_below(root), 900);
 }
 END_TEST
 
