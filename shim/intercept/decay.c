@@ -47,11 +47,12 @@ static uint32_t epochs_of(const ac_config_t *config) {
     return interval ? (uint32_t)((idle + interval - 1) / interval) : 1;
 }
 
-static bool is_short(ac_allocator_t *allocator, uint64_t least) {
+static bool is_short(CUdevice device, ac_allocator_t *allocator, uint64_t least) {
     uint64_t available;
     if (!least || !ac_allocator_idle_bytes(allocator))
         return false;
-    return ac_allocator_available(allocator, &available) && available < least;
+    return ac_cuda_host_left(device) < least ||
+           (ac_allocator_available(allocator, &available) && available < least);
 }
 
 typedef struct {
@@ -64,7 +65,7 @@ static void step_device(CUdevice device, ac_allocator_t *allocator, void *arg) {
     const ac_config_t *config = step->config;
     if (config->idle_trim_ms) /* also what is left of a cache that was switched off */
         ac_allocator_decay(allocator, epochs_of(config));
-    if (is_short(allocator, config->keep_free) || (step->pressed && ac_cuda_integrated(device)))
+    if (is_short(device, allocator, config->keep_free) || (step->pressed && ac_cuda_integrated(device)))
         ac_allocator_trim(allocator, false);
 }
 
