@@ -140,48 +140,68 @@ uint64_t ac_host_memory_left(void) {
 
 /* --- pressure --- */
 
-/* How often the group and those above it came to their limits, version 2. */
-static uint64_t events_in_groups(const char *root) {
-    static const char mount[] = "/sys/fs/cgroup", own[] = "0::";
+enum { SHARE = 20 }; /* of the time, in which some task waited for memory */
+
+/* Whether that was much since the last look at this file.  One that cannot be read now leaves what is
+ * known of it as it is. */
+static bool is_stalled(const char *root, const char *folder, const char *name, int64_t now_ns,
+                       ac_host_stall_t *last) {
+    char text[TEXT];
+    const char *total = read_text(root, folder, name, text) ? strstr(text, "total=") : NULL;
+    ac_host_stall_t now = {.asked_ns = now_ns}, before = *last; /* "some" comes first */
+    if (!total || !number_of(total, "total=", &now.us))
+        return false;
+    *last = now;
+    return before.asked_ns && now.us > before.us &&
+           now.us - before.us >= (uint64_t)(now_ns - before.asked_ns) / 1000 / SHARE;
+}
+
+/* Whether the group came to memory.high or memory.max since the last look. */
+static bool came_to_limit(const char *root, const char *folder, ac_host_group_t *last) {
+    char text[TEXT];
+    uint64_t high, max, before = last->events;
+    if (!read_text(root, folder, "/memory.events", text) || !number_of(text, "high ", &high) ||
+        !number_of(text, "max ", &max))
+        return false;
+    bool known = last->known;
+    last->events = high + max;
+    last->known = true;
+    return known && last->events > before;
+}
+
+/* The group and those above it, version 2.  A group comes to its limit whenever the kernel takes back
+ * pages of files for it, too: memory is short only where its tasks wait for that. */
+static bool groups_are_short(const char *root, int64_t now_ns, ac_host_pressure_t *last) {
+    static const char own[] = "0::";
     char text[TEXT], folder[PATH];
-    uint64_t events = 0, number;
     const char *line = read_text(root, "/proc", "/self/cgroup", text) ? text : NULL;
     while (line && strncmp(line, own, strlen(own)) != 0) {
         line = strchr(line, '\n');
         line = line ? line + 1 : NULL;
     }
     if (!line)
-        return 0;
+        return false;
     line += strlen(own);
-    int length = snprintf(folder, sizeof folder, "%s%.*s", mount, (int)strcspn(line, "\n"), line);
+    int length = snprintf(folder, sizeof folder, "%s%.*s", version_2.mount,
+                          (int)strcspn(line, "\n"), line);
+    bool any = false;
     if (length < 0 || length >= PATH)
-        return 0;
-    do {
-        if (!read_text(root, folder, "/memory.events", text))
-            continue;
-        if (number_of(text, "high ", &number))
-            events += number;
-        if (number_of(text, "max ", &number))
-            events += number;
-    } while (go_up(folder, mount));
-    return events;
+        return false;
+    for (int i = 0; i < AC_HOST_GROUPS; i++) {
+        ac_host_group_t *group = &last->group[i];
+        bool limited = came_to_limit(root, folder, group);
+        bool stalled = is_stalled(root, folder, "/memory.pressure", now_ns, &group->stall);
+        any |= limited && stalled;
+        if (!go_up(folder, version_2.mount))
+            break;
+    }
+    return any;
 }
 
 bool ac_host_pressure_below(const char *root, int64_t now_ns, ac_host_pressure_t *last) {
-    enum { SHARE = 20 }; /* of the time, in which some task waited for memory */
-    char text[TEXT];
-    ac_host_pressure_t now = {.asked_ns = now_ns, .events = events_in_groups(root)};
-    if (read_text(root, "/proc", "/pressure/memory", text)) { /* "some" comes first */
-        const char *total = strstr(text, "total=");
-        if (total)
-            number_of(total, "total=", &now.stalled_us);
-    }
-    uint64_t passed_us = (uint64_t)(now_ns - last->asked_ns) / 1000;
-    bool pressed = last->asked_ns && (now.events > last->events ||
-                                      (now.stalled_us > last->stalled_us &&
-                                       now.stalled_us - last->stalled_us >= passed_us / SHARE));
-    *last = now;
-    return pressed;
+    bool groups = groups_are_short(root, now_ns, last);
+    bool machine = is_stalled(root, "/proc", "/pressure/memory", now_ns, &last->machine);
+    return groups || machine;
 }
 
 bool ac_host_memory_pressed(void) {
