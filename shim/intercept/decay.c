@@ -1,6 +1,7 @@
 /* See decay.h. */
 #include "intercept/decay.h"
 
+#include "allocator/supply/supply.h"
 #include "device/driver.h"
 #include "intercept/context.h"
 #include "intercept/pinned.h"
@@ -82,7 +83,7 @@ bool ac_decay_settle(void) {
     atomic_store(&ac_trim_owed, false); /* first: what is owed meanwhile says so itself */
     ac_device_each(settle_device, &settled);
     if (!settled)
-        atomic_store(&ac_trim_owed, true);
+        ac_supply_watch(); /* the writer may have looked meanwhile, and stopped its timer */
     return settled;
 }
 

@@ -24,6 +24,8 @@
 
 static sem_t wake;
 AC_START_DATA static _Atomic bool started, starting, dump_wanted, owed, asked;
+/* `debt` runs: who owes memory, or owes it again, need not wake the thread. */
+static _Atomic bool collecting;
 static int signal_taken;
 
 static void on_signal(int number) {
@@ -95,11 +97,23 @@ static const struct timespec *first_timer(void) {
     return first;
 }
 
+static void begin_to_collect(void) {
+    if (!atomic_exchange(&owed, false) || debt.interval)
+        return;
+    atomic_store(&collecting, true);
+    timer_start(&debt, DEBT_FIRST_NS);
+}
+
 static void collect_debt(void) {
     int64_t interval = debt.interval * 2 < DEBT_LAST_NS ? debt.interval * 2 : DEBT_LAST_NS;
-    if (!atomic_load(&ac_trim_owed) || ac_decay_settle())
+    if (!atomic_load(&ac_trim_owed) || ac_decay_settle()) {
+        atomic_store(&collecting, false);
+        if (atomic_load(&ac_trim_owed)) /* by a thread that took it for running */
+            atomic_store(&owed, true);
         interval = 0;
+    }
     timer_start(&debt, interval);
+    begin_to_collect();
 }
 
 static void *writer(void *arg) {
@@ -127,8 +141,7 @@ static void *writer(void *arg) {
             ac_process_dump_configured("interval");
         if (timer_is_due(&decay))
             ac_decay_step();
-        if (atomic_exchange(&owed, false) && !debt.interval)
-            timer_start(&debt, DEBT_FIRST_NS);
+        begin_to_collect();
         if (timer_is_due(&debt))
             collect_debt();
     }
@@ -166,7 +179,8 @@ static int start(void) {
  * not behind a filter that may kill who makes a thread.  Without it the program's next
  * synchronisation does. */
 static void memory_owed(void) {
-    if (atomic_load(&ac_state) != AC_STATE_ACTIVE || !ac_process_config()->background_trim)
+    if (atomic_load(&ac_state) != AC_STATE_ACTIVE || !ac_process_config()->background_trim ||
+        atomic_load(&collecting))
         return;
     if (!atomic_load(&started) && (ac_filter_now() || start() != 0 || !atomic_load(&started)))
         return;
