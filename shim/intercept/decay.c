@@ -26,8 +26,7 @@ void ac_decay_start(void) {
             atomic_store(&any_integrated, true);
 }
 
-/* 0 only where nothing asks for it. */
-static int64_t interval_of(const ac_config_t *config) {
+int64_t ac_decay_interval(const ac_config_t *config) {
     int64_t idle = (int64_t)config->idle_trim_ms * (1000000 / STEPS);
     if (config->keep_free && (!idle || idle > LOOK_NS))
         return LOOK_NS;
@@ -38,13 +37,9 @@ static int64_t interval_of(const ac_config_t *config) {
     return look && (!idle || idle > look) ? look : idle;
 }
 
-int64_t ac_decay_interval(const ac_config_t *config) {
-    return config->enabled ? interval_of(config) : 0;
-}
-
 /* Whole intervals that memory has to be idle for. */
 static uint32_t epochs_of(const ac_config_t *config) {
-    int64_t interval = interval_of(config), idle = (int64_t)config->idle_trim_ms * 1000000;
+    int64_t interval = ac_decay_interval(config), idle = (int64_t)config->idle_trim_ms * 1000000;
     return interval ? (uint32_t)((idle + interval - 1) / interval) : 1;
 }
 

@@ -2,6 +2,7 @@
  * the process around them is stood in for. */
 #include <pthread.h>
 #include <sched.h>
+#include <time.h>
 
 #include "allocator/supply/supply.h"
 #include "allocator_frame.h"
@@ -21,10 +22,11 @@ ac_driver_t ac_driver;
 _Atomic int ac_state;
 _Atomic bool ac_enabled = true;
 static ac_config_t config;
+static const ac_config_t *_Atomic in_force;
 static _Atomic unsigned steps; /* of the decay */
 
 const ac_config_t *ac_process_config(void) {
-    return &config;
+    return atomic_load(&in_force);
 }
 
 bool ac_process_dump_configured(const char *why) {
@@ -89,6 +91,7 @@ bool ac_own_thread_main_has_ended(void) {
 static void begin_process(void) {
     begin((uint64_t)1 << 30);
     config = (ac_config_t){.enabled = true, .background_trim = true, .dump = "none"};
+    atomic_store(&in_force, &config);
     atomic_store(&ac_state, AC_STATE_ACTIVE);
 }
 
@@ -142,12 +145,51 @@ START_TEST(what_is_owed_goes_back) {
 }
 END_TEST
 
+/* --- settings that change --- */
+
+static void change(const ac_config_t *to) {
+    atomic_store(&in_force, to);
+    ac_writer_configured();
+}
+
+static void wait_for_steps(void) {
+    unsigned before = atomic_load(&steps);
+    while (atomic_load(&steps) - before < 3)
+        sched_yield();
+}
+
+/* From never to every few milliseconds, and no more; with the thread there, for another reason, and
+ * without. */
+START_TEST(timer_follows_the_settings) {
+    ac_config_t fast = config, slow = config;
+    fast.idle_trim_ms = 20;
+    ac_config_t off = fast;
+    off.enabled = false;
+    slow.idle_trim_ms = 86400000;
+    config.control = _i == 0;
+    ac_writer_start();
+    ck_assert(has_thread == (_i == 0));
+    change(&slow);
+    ck_assert(has_thread);
+    change(&fast);
+    wait_for_steps();
+    change(&off); /* what is left goes as well */
+    wait_for_steps();
+    change(&slow);
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    unsigned before = atomic_load(&steps);
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    ck_assert_uint_eq(atomic_load(&steps), before);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("writer");
     TCase *tests = tcase_create("writer");
     tcase_add_checked_fixture(tests, begin_process, end_process);
     tcase_add_test(tests, what_is_owed_still_is_told);
     tcase_add_test(tests, what_is_owed_goes_back);
+    tcase_add_loop_test(tests, timer_follows_the_settings, 0, 2);
     suite_add_tcase(suite, tests);
     return run_suite(suite);
 }
