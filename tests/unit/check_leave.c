@@ -121,6 +121,9 @@ START_TEST(holes_within_pages_are_not_waited_for) {
     give(elsewhere); /* it waits for the work, and the request does not wait for it */
     ck_assert(!on_pages(alloc(100 * MIB)));
     ck_assert_int_eq(device.calls[FAKE_WAIT] > 0, _i);
+    complete(0); /* for the fence that is under way */
+    complete(1);
+    ac_fence_poll(ac_arena_timeline(arena), true);
 }
 END_TEST
 
