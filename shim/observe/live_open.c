@@ -272,6 +272,7 @@ static void carry_over(ac_live_t *to, const ac_live_t *from) {
         if (ac_live_has_row(to, i))
             to->row[i] = from->row[i];
     }
+    to->rows_beside = __atomic_load_n(&from->rows_beside, __ATOMIC_RELAXED);
     memcpy(to->total_memory, from->total_memory, sizeof to->total_memory);
     to->devices = __atomic_load_n(&from->devices, __ATOMIC_ACQUIRE);
     for (unsigned i = 0; i < AC_LIVE_DEVICES; i++)

@@ -127,7 +127,7 @@ class Bench(base.CommandTest):
 
     def test_all_rows(self):
         listed = self.expect(0, "bench", "--help").stdout
-        rows = re.findall(r"^  (\w+) +\S", listed[listed.index("Rows"):].split("\n\n")[0], re.M)
+        rows = re.findall(r"^  (\w+) +\S", listed[listed.index("Rows, "):].split("\n\n")[0], re.M)
         self.assertLess(set(ROWS), set(rows))
         out = self.expect(0, "bench", *FEW, "--without", "cub,rmm_pool", "--only", "rows").stdout
         table = out[out.index("ns of an allocation"):].split("Left out:")[0]
