@@ -3,6 +3,7 @@ the line of progress."""
 
 import json
 import os
+import re
 import unittest
 
 import base
@@ -76,6 +77,36 @@ class Screens(base.CommandTest):
             self.assertIn("Memory against driver time", lines[0])  # no line of progress is left
             self.assertIn("export ACCEL_ALLOC_CONF=", self.words(shown[-4:]))
 
+    def test_replay(self):
+        self.expect(0, "gen", "lora", "--ops", "20000", "-o", "b.trace")
+        for _, status, lines in self.each("replay", "b.trace", "--min-capacity"):
+            self.assertEqual(status, 0)
+            self.assertIn("ms later", self.words(lines))
+        for _, status, lines in self.each("replay", "b.trace", "--capacity", "1G", "--conf", "",
+                                          "--conf", "expandable_segments:true"):
+            self.assertEqual(status, 1)
+            self.assertIn("impossible: b.trace itself holds", self.words(lines))
+            self.assertIn("out of memory at operation", self.words(lines))
+
+    def progress(self, pattern, *arguments):
+        """The line of a command that works for a while, on a terminal of the usual size; nothing of
+        it is left behind, and nothing appears where stderr is none."""
+        with terminal.Terminal(80, 24, [base.COMMAND, *arguments], self.environment,
+                               self.folder) as window:
+            line = window.until(lambda: next(
+                (line for line in window.lines() if re.search(pattern, line)), None), 40)
+            self.assertLess(len(line), 80)
+            self.assertEqual([other for other in window.lines() if other], [line])
+            self.assertEqual(window.wait(), 0)
+            self.assertNotRegex("\n".join(window.lines()), pattern)
+
+    def test_replay_shows_progress(self):
+        self.expect(0, "gen", "lora", "--ops", "200000", "-o", "b.trace")
+        self.progress(r"^\[ +\] replay 1 of 1, \d+ s so far$", "replay", "b.trace", "--repeat",
+                      "150")
+        quick = self.expect(0, "replay", "b.trace")
+        self.assertEqual(quick.stderr, "")
+
     def test_tune_shows_progress(self):
         self.expect(0, "gen", "lora", "--ops", "200000", "-o", "b.trace")
         with terminal.Terminal(80, 24, [base.COMMAND, "tune", "b.trace", "--seconds", "30"],
@@ -102,6 +133,9 @@ class Screens(base.CommandTest):
             self.assertEqual(status, 0)
             self.assertIn("peak allocated", self.words(lines))
             self.assertIn("times faster", self.words(lines))  # calls cost what publications say
+        same = self.expect(0, "run", "--sim", "--compare", "--strict", "--", demo, "--iterations",
+                           "5").stdout  # its times are not on stdout
+        self.assertIn("stdout  byte-identical", same)
         for _, status, lines in self.each("run", "--sim=costs:none", "--compare", "--", demo,
                                           "--json", "--iterations", "20"):
             self.assertIn("driver calls cost nothing here: times say nothing", self.words(lines))
