@@ -4,6 +4,7 @@ the line of progress."""
 import json
 import os
 import re
+import subprocess
 import unittest
 
 import base
@@ -151,6 +152,39 @@ class Screens(base.CommandTest):
                 out = self.expect(0, "help", name).stdout
                 self.assertEqual(out, self.expect(0, name, "--help").stdout)
                 self.assertLessEqual(max(map(len, out.splitlines())), 99)
+
+
+@unittest.skipUnless(terminal.PRESENT, "tmux is missing")
+class Build(base.CommandTest):
+    """The build of tools/quickstart and tests/run, with a stand-in for cmake."""
+
+    def build(self, after):
+        setup = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools/setup.sh")
+        os.makedirs(self.path("bin"), exist_ok=True)
+        self.write("bin/cmake", f'#!/bin/sh\n[ "$1" = --build ] || exit 0\n'
+                                f'echo "[7/9] Building x.c"\n{after}\n', 0o755)
+        return ["bash", "-c", f"PATH={self.path('bin')}:$PATH; root={self.folder}; . {setup}; "
+                              "setup_build release product"]
+
+    def test_progress(self):
+        go = self.path("go")
+        wait = f"until [ -e {go} ]; do sleep 0.05; done"
+        with terminal.Terminal(80, 24, self.build(wait), self.environment,
+                               self.folder) as window:
+            window.until(lambda: "[7/9]" in window.lines())
+            self.write("go", "")
+            self.assertEqual(window.wait(), 0)
+            self.assertNotIn("[7/9]", "".join(window.lines()))
+        with open(self.path("build/release.log"), encoding="ascii") as log:
+            self.assertEqual(log.read(), "[7/9] Building x.c\n")
+
+    def test_failure(self):
+        done = subprocess.run(self.build("echo broken >&2; exit 3"), text=True, timeout=50,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False,
+                              env=self.environment)
+        self.assertEqual(done.returncode, 1)
+        self.assertTrue(done.stderr.startswith("[7/9] Building x.c\nbroken\nThe build failed"),
+                        done.stderr)
 
 
 class Mistakes(base.CommandTest):

@@ -101,7 +101,8 @@ static void show_progress(double spent, size_t tried) {
 }
 
 static void show_checks(size_t done, void *count) {
-    cmd_bar(1, "%zu of %zu checks of what was found", done, *(size_t *)count);
+    double all = (double)*(size_t *)count;
+    cmd_bar((double)done / all, "%zu of %.0f checks of what was found", done, all);
 }
 
 /* ------------------------------------------------------------------ checking */
@@ -137,6 +138,7 @@ static void run_checks(tuning_t *t) {
     for (size_t i = 0; i < count; i++)
         job[i] = (cmd_replay_job_t){.trace = t->check[i % t->checks].trace,
                                     .plan = &point_of(t, i / t->checks)->plan};
+    cmd_bar_begin();
     cmd_replay_jobs(job, count, false, show_checks, &count);
     for (size_t i = 0; i < count; i++)
         t->figures[i] = job[i].figures;
