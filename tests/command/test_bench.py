@@ -385,8 +385,9 @@ class Bench(base.CommandTest):
         listed = out[out.index("Parts:"):].split("\n\n")[0]
         parts = re.findall(r"^  (\w+) +\S", listed, re.M)
         self.assertIn("hot_pair", parts)
-        listed = out[out.index("Rows, "):].split("\n\n")[0]
-        parts += re.findall(r"^  (\w+) +\S", listed, re.M)
+        for rows in ("Rows of the part", "Rows, "):
+            listed = out[out.index(rows):].split("\n\n")[0]
+            parts += re.findall(r"^  (\w+) +\S", listed, re.M)
         for key in ("hot_pair", "replace_ns", "threads", "blocks", "skipped", "passes"):
             self.assertRegex(out, rf"\b{key}\b")
         self.assertEqual(self.complete("bench", "--"),
