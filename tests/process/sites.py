@@ -2,6 +2,7 @@
 
 
 import re
+import resource
 import sys
 
 from host import *
@@ -199,6 +200,15 @@ class Leaks(SitesTest):
             f"accelcache: interior free: sites freed ADDRESS at {at}, which is 512 bytes into a block "
             f"of 100000 bytes that sites asked for at {at}; the call returned an error, the block "
             "stays. Later ones are counted (interior_frees)"])
+
+    def test_the_search_is_made_once(self):
+        """Of 144,000 events, for what is said once."""
+        def seconds(times):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+            self.run_sites("keep", 1, 40 * MIB, "drop", 0, "threads", 8, *("again", 0) * times,
+                           conf="history:200000,dump:none")
+            return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+        self.assertLess(seconds(1000), 2 * seconds(1) + 0.3)
 
     def test_these_places_are_right(self):
         _, _, err = self.run_sites("keep", 1, 100000, "drop", 0, "again", 0, conf="history:100")
