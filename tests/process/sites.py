@@ -376,6 +376,14 @@ class History(SitesTest):
         for segment in snapshot["segments"]:
             self.assertEqual(sum(b["size"] for b in segment["blocks"]), segment["total_size"])
 
+    def test_the_device_is_asked_for_a_reader(self):
+        """How much is free is a driver call.  The allocator makes one; a second one only what is recorded
+        needs, where the message was given."""
+        for conf, calls in (("dump:none", "1"), ("dump:none,history:100", "2")):
+            _, out, _ = self.run_sites("full", "refused", conf=conf,
+                                       ACCEL_SIM="clock:virtual,memory:512M")
+            self.assertEqual(out.split(), [calls], conf)
+
     def test_out_of_memory(self):
         self.run_sites("keep", 1, 20 * MIB, "full", ACCEL_SIM="clock:virtual,memory:512M",
                        conf="oom_dump:oom.json,stacks:all,history:100")
