@@ -29,9 +29,16 @@ void ac_recording_start(void) {
 
 /* Threads that have looked before the generation grows look again. */
 void ac_recording_history(bool on) {
+    bool records = on || stacks() != AC_STACKS_NONE;
+    /* Frees are not seen in between: the addresses may belong to other blocks by now.  A thread may put
+     * a holding after the end, but none of a block that was freed after it began again. */
+    if (records && !atomic_load(&ac_recording))
+        ac_holdings_clear();
     atomic_store(&ac_history_on, on);
-    atomic_store(&ac_recording, on || stacks() != AC_STACKS_NONE);
+    atomic_store(&ac_recording, records);
     ac_generation_grow();
+    if (!records)
+        ac_holdings_clear();
 }
 
 void ac_recording_fork_child(void) {

@@ -345,6 +345,25 @@ class History(SitesTest):
         self.command("ctl", str(child.pid), "history", "maybe", status=1)
         self.finish(child)
 
+    def test_addresses_used_again_while_it_is_off(self):
+        child = self.start(program("sites"), PLUGIN, "pause", "keep", "1", "100000", "pause", "drop", "0",
+                           "lose", "1", "100000", "pause", "wait", env=self.environment("control:true"))
+        for word in ("on", "off"):
+            self.assertEqual(child.stdout.readline(), "paused\n")
+            self.command("ctl", str(child.pid), "history", word)
+            child.stdin.write("\n")
+            child.stdin.flush()
+        self.assertEqual(child.stdout.readline(), "paused\n")
+        for word in ("off", "on"):
+            self.command("ctl", str(child.pid), "history", word)
+            self.command("ctl", str(child.pid), "snapshot", f"{word}.json")
+            with open(os.path.join(self.work, f"{word}.json"), encoding="utf-8") as file:
+                document = json.load(file)
+            (site,) = self.held(document)
+            self.assertEqual((site["blocks"], site["stack"]), (1, 0), word)
+        child.stdin.write("\n")
+        self.finish(child)
+
     def test_the_ring_keeps_the_newest(self):
         pid, _, _ = self.run_sites("keep", 40, 1000, conf="history:16")
         (history,) = self.dump_of(pid)["history"]
