@@ -164,15 +164,18 @@ prepare()
 outer()
 """
 
-    def run_python(self, kind):
+    def run_script(self, kind, source):
         script = os.path.join(self.work, "train.py")
         with open(script, "w", encoding="utf-8") as file:
-            file.write(self.SOURCE)
+            file.write(source)
         child = self.start(sys.executable, script, kind, env=self.environment(
             "stacks:all,dump:python.json", PYTHONDONTWRITEBYTECODE="1"))
-        self.finish(child)
+        out, _ = self.finish(child)
         folded = self.command("export", "-f", "folded", "python.json")
-        return [re.sub(r"/\S*/", "", line) for line in folded.splitlines()]
+        return [re.sub(r"/\S*/", "", line) for line in folded.splitlines()], out
+
+    def run_python(self, kind):
+        return self.run_script(kind, self.SOURCE)[0]
 
     @unittest.skipIf(SANITIZED, "the interpreter is not built for it")
     def test_with_its_lock(self):
@@ -180,6 +183,33 @@ outer()
         names = [f.split(" ")[0] for f in line.split(";")[1:]]
         self.assertEqual(names[:3], ["<module>", "outer", "innermost"], line)
         self.assertIn("innermost (train.py:10)", line)
+
+    @unittest.skipIf(SANITIZED, "the interpreter is not built for it")
+    def test_no_collection_inside_a_request(self):
+        """Where frames become objects, a threshold of 5 would make their walk collect again and again."""
+        end = """
+import gc
+seen = []
+def deep(n):
+    if n:
+        return deep(n - 1)
+    pointer = ctypes.c_ulonglong()
+    take, reference, size = library.cuMemAlloc_v2, ctypes.byref(pointer), ctypes.c_size_t(54321)
+    gc.callbacks.append(lambda phase, info: seen.append(phase))
+    gc.set_threshold(5)
+    assert not take(reference, size)
+    gc.set_threshold(0)
+    gc.callbacks.clear()
+deep(50)
+print(len(seen), gc.isenabled())
+gc.disable()
+deep(5)
+print(gc.isenabled())
+"""
+        _, out = self.run_script("PyDLL", self.SOURCE + end)
+        count, *enabled = out.split()
+        self.assertLessEqual(int(count), 2)
+        self.assertEqual(enabled, ["True", "False"])
 
     @unittest.skipIf(SANITIZED, "the interpreter is not built for it")
     def test_without(self):
