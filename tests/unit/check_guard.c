@@ -39,7 +39,8 @@ static void end_guarded(void) {
 
 static uint64_t guarded(uint64_t bytes) {
     uint64_t address = 0;
-    ck_assert_int_eq(ac_arena_alloc_guarded(arena, 3, 0, NULL, bytes, &address), AC_OK);
+    ck_assert_int_eq(ac_arena_alloc_guarded(arena, 3, 0, NULL, bytes, &address),
+                     AC_GUARD_SERVED);
     check_world();
     return address;
 }
@@ -116,7 +117,7 @@ START_TEST(a_free_on_a_stream_does_not_wait) {
     uint64_t address = 0;
     const ac_stream_t stream = 0x1000;
     ck_assert_int_eq(ac_arena_alloc_guarded(arena, 3, AC_MEMPOOL_FIRST, &stream, MIB, &address),
-                     AC_OK);
+                     AC_GUARD_SERVED);
     submit(0);
     unsigned waits = device.calls[FAKE_WAIT];
     ck_assert_int_eq(ac_block_free_on(arena, stream, address), AC_OK);
@@ -188,7 +189,8 @@ START_TEST(failures_leave_nothing) {
         device.fail_with[kinds[i]] = AC_FAILED;
         for (unsigned call = 1; call <= 4; call++) {
             device.fail_at = device.total_calls + call;
-            if (ac_arena_alloc_guarded(arena, 3, 0, NULL, 3 * MIB, &address) == AC_OK)
+            if (ac_arena_alloc_guarded(arena, 3, 0, NULL, 3 * MIB, &address) ==
+                AC_GUARD_SERVED)
                 give(address);
             device.fail_at = 0;
             check_world();
@@ -203,10 +205,10 @@ END_TEST
 START_TEST(takes_no_more_than_a_quarter) {
     uint64_t address = 0;
     unsigned count = 0;
-    while (ac_arena_alloc_guarded(arena, 3, 0, NULL, 1000, &address) == AC_OK)
+    while (ac_arena_alloc_guarded(arena, 3, 0, NULL, 1000, &address) == AC_GUARD_SERVED)
         count++;
     ck_assert_uint_eq(count, GIB / 4 / AC_SEGMENT_ALIGN);
-    ck_assert_int_eq(ac_arena_alloc_guarded(arena, 3, 0, NULL, 1000, &address), AC_OOM);
+    ck_assert_int_eq(ac_arena_alloc_guarded(arena, 3, 0, NULL, 1000, &address), AC_GUARD_SHARE);
     /* A block that fills its pages takes nothing beside them. */
     guarded(64 * MIB);
     alloc(1000);
@@ -214,11 +216,29 @@ START_TEST(takes_no_more_than_a_quarter) {
 }
 END_TEST
 
+/* That the device is full is neither the bound nor a device without pages. */
+START_TEST(answers_tell_why) {
+    uint64_t address = 0;
+    guarded(2 * MIB);
+    alloc(GIB - 64 * MIB);
+    ck_assert_int_eq(ac_arena_alloc_guarded(arena, 3, 0, NULL, 64 * MIB, &address),
+                     AC_GUARD_FULL);
+    /* Its range is of four times the device's memory. */
+    ck_assert_int_eq(ac_arena_alloc_guarded(arena, 3, 0, NULL, 5 * GIB, &address),
+                     AC_GUARD_ADDRESSES);
+    ck_assert_int_eq(ac_arena_alloc_guarded(arena, 3, 0, NULL, 64 * MIB + 1, &address),
+                     AC_GUARD_FULL);
+    ck_assert_uint_eq(counters.guard_refusals, 3);
+    guarded(2 * MIB);
+}
+END_TEST
+
 START_TEST(not_during_a_capture) {
     uint64_t address = guarded(1000);
     atomic_store(&context[0].capturing, true);
     uint64_t other_address = 0;
-    ck_assert_int_eq(ac_arena_alloc_guarded(arena, 3, 0, NULL, 1000, &other_address), AC_BUSY);
+    ck_assert_int_eq(ac_arena_alloc_guarded(arena, 3, 0, NULL, 1000, &other_address),
+                     AC_GUARD_NOT_NOW);
     submit(0);
     give(address);
     ck_assert_uint_eq(device.used, 2 * MIB);
@@ -298,6 +318,7 @@ int main(void) {
     tcase_add_test(cases, a_change_beside_the_block_is_found);
     tcase_add_test(cases, failures_leave_nothing);
     tcase_add_test(cases, takes_no_more_than_a_quarter);
+    tcase_add_test(cases, answers_tell_why);
     tcase_add_test(cases, not_during_a_capture);
     tcase_add_test(cases, layouts_tell_of_freed_ones);
     tcase_add_test(cases, with_expandable_segments);

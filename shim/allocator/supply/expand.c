@@ -305,7 +305,8 @@ static bool next_gap(const ac_growth_t *growth, unsigned *at, uint64_t *first, u
     return true;
 }
 
-/* AC_OK: claimed.  AC_NOT_OURS: no range has room.  AC_BUSY: wait first.  AC_OOM: the limit. */
+/* AC_OK: claimed.  AC_NOT_OURS: no range has room; AC_UNSUPPORTED: nor does that of guarded blocks,
+ * of which there is one.  AC_BUSY: wait first.  AC_OOM: the limit. */
 static ac_status_t plan(ac_growth_t *growth) {
     const ac_growth_ask_t *ask = growth->ask;
     ac_allocator_t *allocator = ask->arena->allocator;
@@ -317,7 +318,7 @@ static ac_status_t plan(ac_growth_t *growth) {
     growth->starved = growth->partial = false;
     growth->barred = growth->barred_end = 0;
     if (!find_place(growth, &place))
-        return ask->guard && ac_guard_range(&ask->arena->space) ? AC_OOM : AC_NOT_OURS;
+        return ask->guard && ac_guard_range(&ask->arena->space) ? AC_UNSUPPORTED : AC_NOT_OURS;
     if (!ac_spares_fill(&allocator->store, &growth->spares, 8)) {
         ac_spares_return(&allocator->store, &growth->spares);
         return AC_FAILED;

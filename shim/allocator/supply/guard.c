@@ -109,7 +109,13 @@ static bool affords(ac_arena_t *arena, uint64_t size) {
     return more <= most / SHARE;
 }
 
-ac_status_t ac_guard_grow(ac_guard_ask_t *ask) {
+static ac_guard_answer_t answer_of(ac_status_t status) {
+    if (status == AC_OOM)
+        return AC_GUARD_FULL;
+    return status == AC_UNSUPPORTED ? AC_GUARD_ADDRESSES : AC_GUARD_NOT_NOW;
+}
+
+ac_guard_answer_t ac_guard_grow(ac_guard_ask_t *ask) {
     ac_arena_t *arena = ask->arena;
     ac_allocator_t *allocator = arena->allocator;
     ac_growth_ask_t growth = {.arena = arena,
@@ -121,17 +127,17 @@ ac_status_t ac_guard_grow(ac_guard_ask_t *ask) {
                               .serve = serve,
                               .arg = ask};
     if (arena->ops->capturing(arena->context))
-        return AC_BUSY;
+        return AC_GUARD_NOT_NOW;
     if (!ac_expand_able(arena))
-        return AC_UNSUPPORTED;
+        return AC_GUARD_NO_PAGES;
     if (!affords(arena, ask->size))
-        return AC_OOM;
+        return AC_GUARD_SHARE;
     ask->address = 0;
     ac_status_t status = ac_supply_pages.grow(&growth);
-    if (status == AC_OK && !ask->address)
-        return AC_FAILED;
     if (status != AC_OK)
-        return status;
+        return answer_of(status);
+    if (!ask->address)
+        return AC_GUARD_NOT_NOW;
     const ac_guarded_t record = {.address = ask->address, .requested = ask->requested};
     bool marked = mark(arena, &record, ask->before);
     ac_lock(&allocator->lock);
@@ -139,7 +145,7 @@ ac_status_t ac_guard_grow(ac_guard_ask_t *ask) {
     if (block)
         ac_guard_record(block)->marked = marked;
     ac_unlock(&allocator->lock);
-    return AC_OK;
+    return AC_GUARD_SERVED;
 }
 
 /* --- after the free --- */
