@@ -40,6 +40,7 @@ static bool is_due(ac_thread_t *thread) {
 static const char *const reasons[AC_GUARD_ANSWERS] = {
     [AC_GUARD_NO_PAGES] = "the device has no pages (virtual memory management), or their size is "
                           "odd. guard has no effect there",
+    [AC_GUARD_TOO_LARGE] = "a guarded block is one page, of just under 128 GiB at the most",
     [AC_GUARD_SHARE] = "guarded blocks would take more than a quarter of the device, or of the "
                        "limit, beside their own bytes. guard:1/N with a larger N takes less",
     [AC_GUARD_FULL] = "the device, or the limit, has no room for its pages. guard:1/N with a "

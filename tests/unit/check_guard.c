@@ -17,10 +17,18 @@ static void note(const ac_guard_damage_t *damage) {
     times_found++;
 }
 
-static void begin_guarded(void) {
-    begin(GIB);
+static void begin_with(uint64_t capacity) {
+    begin(capacity);
     ac_guard_damaged = note;
     times_found = 0;
+}
+
+static void begin_guarded(void) {
+    begin_with(GIB);
+}
+
+static void begin_huge(void) {
+    begin_with(1024 * GIB);
 }
 
 /* The contexts go; nothing may be left of what they had. */
@@ -216,6 +224,25 @@ START_TEST(takes_no_more_than_a_quarter) {
 }
 END_TEST
 
+/* A page counts its units in 16 bits: 128 GiB would count as none, and be walked over for ever. */
+START_TEST(no_more_than_a_page_can_count) {
+    const uint64_t most = (uint64_t)AC_UNIT_MOST * AC_SEGMENT_ALIGN;
+    uint64_t address = 0;
+    for (unsigned i = 0; i < 3; i++) {
+        unsigned calls = device.total_calls;
+        ck_assert_int_eq(
+            ac_arena_alloc_guarded(arena, 3, 0, NULL, most + 1 + i * most, &address),
+            AC_GUARD_TOO_LARGE);
+        ck_assert_uint_le(device.total_calls, calls + 1); /* pages, once */
+    }
+    ck_assert_uint_eq(counters.guard_refusals, 3);
+    address = guarded(most);
+    ck_assert(fake_usable(&device, address, most));
+    give(address);
+    ck_assert_uint_eq(device.used, 0);
+}
+END_TEST
+
 /* That the device is full is neither the bound nor a device without pages. */
 START_TEST(answers_tell_why) {
     uint64_t address = 0;
@@ -323,5 +350,9 @@ int main(void) {
     tcase_add_test(cases, layouts_tell_of_freed_ones);
     tcase_add_test(cases, with_expandable_segments);
     suite_add_tcase(suite, cases);
+    TCase *huge = tcase_create("huge");
+    tcase_add_checked_fixture(huge, begin_huge, end_guarded);
+    tcase_add_test(huge, no_more_than_a_page_can_count);
+    suite_add_tcase(suite, huge);
     return run_suite(suite);
 }

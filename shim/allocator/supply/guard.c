@@ -93,16 +93,24 @@ static void serve(void *arg, ac_block_t *free) {
     ac_guard_count(block, false);
 }
 
+/* Bytes of the one page that holds `size` of them; the device's pages are known. */
+static uint64_t page_of(const ac_arena_t *arena, uint64_t size) {
+    ac_lock(&arena->allocator->lock);
+    uint64_t least = arena->allocator->supply->expand.support.granularity;
+    ac_unlock(&arena->allocator->lock);
+    return (size + least - 1) / least * least;
+}
+
 /* Whether guarded blocks may take so much more than what they hold. */
 static bool affords(ac_arena_t *arena, uint64_t size) {
     ac_allocator_t *allocator = arena->allocator;
+    uint64_t more = page_of(arena, size) - size;
     ac_lock(&allocator->lock);
     const ac_range_support_t *support = &allocator->supply->expand.support;
     const ac_range_t *range = ac_guard_range(&arena->space);
-    uint64_t most = support->memory, page = support->granularity;
+    uint64_t most = support->memory;
     if (allocator->settings.limit < most)
         most = allocator->settings.limit;
-    uint64_t more = (size + page - 1) / page * page - size;
     if (range)
         more += range->mapped - range->guard->held;
     ac_unlock(&allocator->lock);
@@ -130,6 +138,8 @@ ac_guard_answer_t ac_guard_grow(ac_guard_ask_t *ask) {
         return AC_GUARD_NOT_NOW;
     if (!ac_expand_able(arena))
         return AC_GUARD_NO_PAGES;
+    if (page_of(arena, ask->size) >> AC_PAGE_BITS > AC_UNIT_MOST)
+        return AC_GUARD_TOO_LARGE;
     if (!affords(arena, ask->size))
         return AC_GUARD_SHARE;
     ask->address = 0;

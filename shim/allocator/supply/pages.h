@@ -43,6 +43,7 @@ typedef enum {
     AC_GUARD_SERVED = 0,
     AC_GUARD_NOT_NOW,   /* a stream captures, the context goes, or a call failed */
     AC_GUARD_NO_PAGES,  /* the device has none, or their size is odd */
+    AC_GUARD_TOO_LARGE, /* for one page: AC_UNIT_MOST units (space/range.h) */
     AC_GUARD_SHARE,     /* beyond their own bytes they would take more than a share of the memory */
     AC_GUARD_FULL,      /* the device, or the limit, has no room for the pages */
     AC_GUARD_ADDRESSES, /* no addresses are left to lay it at, or host memory to record them */
