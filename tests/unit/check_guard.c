@@ -332,6 +332,30 @@ START_TEST(with_expandable_segments) {
 }
 END_TEST
 
+/* Pages of guarded blocks leave by way of the look at what lies beside them, and by no other: not even
+ * where pages move all the time, which looks for the best hole. */
+START_TEST(pages_serve_no_other_block) {
+    settings.expandable_segments = true;
+    settings.page = settings.small_page = AC_SEGMENT_ALIGN;
+    ac_allocator_configure(allocator, &settings);
+    uint64_t address = 0;
+    const ac_stream_t stream = 0x1000;
+    ck_assert_int_eq(ac_arena_alloc_guarded(arena, 3, AC_MEMPOOL_FIRST, &stream, 1000, &address),
+                     AC_GUARD_SERVED);
+    device.fill[1].byte = 0;
+    submit(0);
+    ck_assert_int_eq(ac_block_free_on(arena, stream, address), AC_OK);
+    complete(0);
+    ck_assert(ac_fence_calm());
+    allocator->supply->expand.toll.costly = 1;
+    alloc(GIB - 64 * MIB); /* beyond every budget */
+    ck_assert_uint_eq(counters.pages_moved, 0);
+    ck_assert(ac_allocator_settle_debt(allocator));
+    ck_assert_uint_eq(times_found, 1);
+    ck_assert(!fake_usable(&device, address, 1));
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("guard");
     TCase *cases = tcase_create("guard");
@@ -349,6 +373,7 @@ int main(void) {
     tcase_add_test(cases, not_during_a_capture);
     tcase_add_test(cases, layouts_tell_of_freed_ones);
     tcase_add_test(cases, with_expandable_segments);
+    tcase_add_test(cases, pages_serve_no_other_block);
     suite_add_tcase(suite, cases);
     TCase *huge = tcase_create("huge");
     tcase_add_checked_fixture(huge, begin_huge, end_guarded);

@@ -181,7 +181,8 @@ static ac_block_t *best_hole(ac_arena_t *arena, const ac_hole_pick_t *pick, uint
         uint64_t units = hole->size >> AC_PAGE_BITS;
         if (best && (most == wanted ? hole->size >= best->size || units < wanted : units <= most))
             continue;
-        if (!ac_range_tail(hole, pick->span, pick->pinned, pages, &first, &count))
+        if (pick->guarded != ac_segment_is_guarded(hole->segment) ||
+            !ac_range_tail(hole, pick->span, pick->pinned, pages, &first, &count))
             continue;
         if (hole->ticket.epoch > pick->reached) {
             *starved = true;
