@@ -75,12 +75,18 @@ ac_status_t ac_cuda_memory_differs(void *context, uint64_t address, uint64_t byt
 
 static CUresult put_words(void *arg, CUstream filler) {
     const piece_t *piece = arg;
-    return ac_driver.cuMemsetD32Async(piece->address, piece->word, (piece->bytes + 3) / 4,
-                                      filler);
+    uint64_t words = piece->bytes / 4;
+    CUresult result = CUDA_SUCCESS;
+    if (words)
+        result = ac_driver.cuMemsetD32Async(piece->address, piece->word, words, filler);
+    for (uint64_t at = 4 * words; at < piece->bytes && result == CUDA_SUCCESS; at++)
+        result = ac_driver.cuMemsetD8Async(piece->address + at, ac_fill_byte(piece->word, at), 1,
+                                           filler);
+    return result;
 }
 
 void ac_cuda_fill(ac_cuda_context_t *context, uint64_t address, uint64_t bytes, uint32_t word) {
     piece_t piece = {.address = address, .bytes = bytes, .word = word};
-    if (ac_driver.cuMemsetD32Async)
+    if (ac_driver.cuMemsetD32Async && ac_driver.cuMemsetD8Async)
         by_filler(context, put_words, &piece); /* an error of the context shows again */
 }

@@ -80,6 +80,17 @@ class Guard(HostTest):
             (_, result, _), _, _ = self.guard("after", "plain", 1000, conf=conf)
             self.assertEqual(result, 0)
 
+    def test_with_fill(self):
+        """The pattern of `fill` ends with what was asked for."""
+        for way in WAYS:
+            for size in (1, 1001, 1002, 1003, 4093):
+                for fill in ("nan", "0x12345678"):
+                    with self.subTest(way=way, size=size, fill=fill):
+                        _, err, counters = self.guard("pairs", way, size, 3,
+                                                      conf=f"guard:1/1,fill:{fill}")
+                        self.assertEqual((err, counters["guard_damages"]), ("", 0))
+                        self.assertEqual(counters["guarded_allocs"], 3)
+
     def test_share(self):
         """About one in N, of hits as well."""
         for way in ("plain", "async"):
