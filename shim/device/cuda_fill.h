@@ -15,7 +15,8 @@ static inline uint8_t ac_fill_byte(uint32_t word, uint64_t at) {
  * captures, after exit began, and where the driver refuses. */
 void ac_cuda_fill(ac_cuda_context_t *context, uint64_t address, uint64_t bytes, uint32_t word);
 
-/* As device.h says of memory_fill and memory_differs. */
+/* As device.h says of fills_over, memory_fill and memory_differs. */
+bool ac_cuda_fills_over(void *context);
 ac_status_t ac_cuda_memory_fill(void *context, uint64_t address, uint64_t bytes, uint8_t byte);
 ac_status_t ac_cuda_memory_differs(void *context, uint64_t address, uint64_t bytes, uint8_t byte,
                                    uint64_t *first);

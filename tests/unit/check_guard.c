@@ -332,6 +332,22 @@ START_TEST(with_expandable_segments) {
 }
 END_TEST
 
+/* A pattern that is late may be written when it has long been given up: not to pages that went. */
+START_TEST(pages_outlast_a_late_pattern) {
+    device.fill_late = true;
+    uint64_t address = guarded(1000);
+    give(address);
+    ck_assert(fake_usable(&device, address, 1));
+    ck_assert_uint_eq(counters.guarded_allocs, 1);
+    ac_allocator_settle_debt(allocator);
+    ck_assert(fake_usable(&device, address, 1));
+    device.fill_late = false; /* it is owed still */
+    ac_allocator_settle_debt(allocator);
+    ck_assert(!fake_usable(&device, address, 1));
+    ck_assert_uint_eq(device.calls[FAKE_DIFFERS], 0); /* it was not marked */
+}
+END_TEST
+
 /* Pages of guarded blocks leave by way of the look at what lies beside them, and by no other: not even
  * where pages move all the time, which looks for the best hole. */
 START_TEST(pages_serve_no_other_block) {
@@ -373,6 +389,7 @@ int main(void) {
     tcase_add_test(cases, not_during_a_capture);
     tcase_add_test(cases, layouts_tell_of_freed_ones);
     tcase_add_test(cases, with_expandable_segments);
+    tcase_add_test(cases, pages_outlast_a_late_pattern);
     tcase_add_test(cases, pages_serve_no_other_block);
     suite_add_tcase(suite, cases);
     TCase *huge = tcase_create("huge");

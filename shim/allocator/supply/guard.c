@@ -191,5 +191,12 @@ bool ac_guard_waits(ac_arena_t *arena) {
 
 uint64_t ac_guard_collect(ac_arena_t *arena) {
     ac_hole_pick_t pick = {.pool = AC_POOL_ALL, .pinned = true, .guarded = true};
-    return ac_guard_waits(arena) ? ac_expand_give_back(arena, &pick, AC_UNLIMITED, leaving) : 0;
+    if (!ac_guard_waits(arena))
+        return 0;
+    /* A pattern that is late must not find its pages gone. */
+    if (arena->ops->fills_over && !arena->ops->fills_over(arena->context)) {
+        ac_supply_owe(arena->allocator);
+        return 0;
+    }
+    return ac_expand_give_back(arena, &pick, AC_UNLIMITED, leaving);
 }
