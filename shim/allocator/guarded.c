@@ -26,8 +26,13 @@ static void serve(void *arg, ac_block_t *block) {
     ac_caches_check_bars(allocator, NULL);
 }
 
-/* Returns whether none is left that was freed and has its pages yet. */
+/* Returns whether none is left that was freed and has its pages yet.  Only where the device is known
+ * to be idle: it may not let pages go while it works, nor let them be looked at. */
 static bool collect(ac_arena_t *arena) {
+    if (!ac_guard_waits(arena))
+        return true;
+    if (!ac_fence_calm())
+        return false;
     ac_lock(&arena->allocator->lock);
     if (!arena->dead)
         ac_pending_drain(arena);

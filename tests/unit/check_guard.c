@@ -332,6 +332,35 @@ START_TEST(with_expandable_segments) {
 }
 END_TEST
 
+/* Unmapping, and the look before it, may wait for whatever the device does: neither a request nor a free
+ * calls for them while it works. */
+START_TEST(nothing_goes_while_the_device_works) {
+    const ac_stream_t stream = 0x1000;
+    uint64_t first = 0, second = 0;
+    ck_assert_int_eq(ac_arena_alloc_guarded(arena, 3, AC_MEMPOOL_FIRST, &stream, 1000, &first),
+                     AC_GUARD_SERVED);
+    ck_assert_int_eq(ac_arena_alloc_guarded(arena, 3, AC_MEMPOOL_FIRST, &stream, 1000, &second),
+                     AC_GUARD_SERVED);
+    submit(0);
+    ck_assert_int_eq(ac_block_free_on(arena, stream, first), AC_OK);
+    complete(0);
+    ck_assert(ac_fence_calm());
+    submit(_i); /* behind it, in this context or another one */
+    device.endless = true;
+    uint64_t third = guarded(1000);
+    ck_assert_int_eq(ac_block_free_on(arena, stream, second), AC_OK);
+    give(third);
+    ck_assert_uint_eq(device.calls[FAKE_PAGES_UNMAP], 0);
+    ck_assert_uint_eq(device.calls[FAKE_DIFFERS], 0);
+    check_world();
+    device.endless = false;
+    complete(_i);
+    ck_assert(ac_allocator_settle_debt(allocator));
+    ck_assert_uint_eq(device.used, 0);
+    ck_assert_uint_gt(device.calls[FAKE_DIFFERS], 0);
+}
+END_TEST
+
 /* A pattern that is late may be written when it has long been given up: not to pages that went. */
 START_TEST(pages_outlast_a_late_pattern) {
     device.fill_late = true;
@@ -389,6 +418,7 @@ int main(void) {
     tcase_add_test(cases, not_during_a_capture);
     tcase_add_test(cases, layouts_tell_of_freed_ones);
     tcase_add_test(cases, with_expandable_segments);
+    tcase_add_loop_test(cases, nothing_goes_while_the_device_works, 0, 2);
     tcase_add_test(cases, pages_outlast_a_late_pattern);
     tcase_add_test(cases, pages_serve_no_other_block);
     suite_add_tcase(suite, cases);
