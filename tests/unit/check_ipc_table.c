@@ -429,6 +429,26 @@ START_TEST(stray_folder_is_found) {
 }
 END_TEST
 
+/* Where that folder has no room for the page, the token is of the other home and names none. */
+START_TEST(stray_folder_without_page) {
+    struct rlimit limit, small;
+    ac_ipc_entry_t entry;
+    uint32_t slot;
+    close(open(home, O_CREAT | O_WRONLY, 0600));
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    small = (struct rlimit){4096, limit.rlim_max};
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &small), 0);
+    ck_assert_int_eq(ac_live_open(NULL, hooks, sizeof hooks, HOOKS), EFBIG);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    ck_assert(!ac_live_strayed);
+    ck_assert(remove(home) == 0 && rmdir(dir) == 0 && mkdir(dir, 0700) == 0); /* it has gone */
+    ac_ipc_token_t token = exported(512, 1, &slot);
+    ck_assert_uint_eq(strlen(token.stray), 0);
+    ck_assert_int_eq(look(&token, &entry), AC_IPC_FOUND);
+    ac_ipc_table_close();
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("ipc_table");
     TCase *tokens = tcase_create("tokens"), *table = tcase_create("table");
@@ -449,6 +469,7 @@ int main(void) {
     tcase_add_test(table, page_replaces_table_too);
     tcase_add_test(table, folder_of_a_container_is_found);
     tcase_add_test(table, stray_folder_is_found);
+    tcase_add_test(table, stray_folder_without_page);
     suite_add_tcase(suite, table);
     return run_suite(suite);
 }
