@@ -240,7 +240,8 @@ const char *ac_live_dir(void);
 /* What ACCEL_LIVE_DIR names and is no folder; NULL. */
 const char *ac_live_dir_missing(void);
 
-/* Whether ac_live_open found the user's folder name held by another user. */
+/* Whether the page that ac_live_open made lies in a folder of its own, for another user holds the
+ * name of this user's. */
 extern bool ac_live_strayed;
 
 /* Files in the folder where this process has its page, but at most `most` + 1. */

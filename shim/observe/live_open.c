@@ -307,6 +307,14 @@ static int share(int fd) {
     return atomic_load(&ac_live_used) ? share_used(fd) : share_fresh(fd);
 }
 
+/* There is no page, and no folder of its own for it. */
+static int give_up(const ac_live_file_t *file, int failure) {
+    if (ac_live_strayed)
+        rmdir(file->home);
+    ac_live_strayed = false;
+    return failure;
+}
+
 static int open_page(uint64_t space) {
     struct stat st;
     ac_live_file_t file;
@@ -318,18 +326,17 @@ static int open_page(uint64_t space) {
                      (unsigned)geteuid());
     if (n < 0 || (size_t)n >= sizeof file.home)
         return ENAMETOOLONG;
+    ac_live_strayed = false;
     failure = create_exclusively(&file, space, &fd);
     if (failure)
-        return failure;
+        return give_up(&file, failure);
     failure = fstat(fd, &st) == 0 ? share(fd) : errno;
     if (!failure && !(st.st_mode & 0400))
         fchmod(fd, 0400);
     close(fd);
     if (failure) {
         unlink(file.name);
-        if (ac_live_strayed)
-            rmdir(file.home);
-        return failure;
+        return give_up(&file, failure);
     }
     file.device = st.st_dev;
     file.inode = st.st_ino;
