@@ -253,8 +253,10 @@ uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait);
 
 /* The same with a wait, for a call of the driver that answered "out of memory" and takes `need`
  * bytes of the device (0: not known): nothing where these would not be what it lacks, or where
- * idle memory would not make room for them.  What other threads are giving back is waited for. */
-uint64_t ac_allocator_trim_for(ac_allocator_t *allocator, uint64_t need);
+ * idle memory would not make room for them.  It may lack them, too, where the host has no more than
+ * `host_left` for the device (ac_cuda_host_left); AC_UNLIMITED.  What other threads are giving back is
+ * waited for. */
+uint64_t ac_allocator_trim_for(ac_allocator_t *allocator, uint64_t need, uint64_t host_left);
 
 /* To be called once in each interval of the caller's: give back the segments that were idle for
  * `epochs` whole intervals, and the whole pages of free memory that nothing was freed in for as

@@ -5,6 +5,7 @@
 #include "allocator/allocator_int.h"
 #include "allocator/carve.h"
 #include "allocator/supply/supply.h"
+#include "allocator/supply/toll.h"
 #include "observe/history.h"
 
 /* A record, and the parts of the rooms. */
@@ -212,6 +213,7 @@ void ac_allocator_reset_accumulated(ac_allocator_t *allocator) {
     ac_cache_sum_t sum;
     ac_lock(&allocator->lock);
     ac_caches_absorb(allocator, &sum);
+    ac_toll_reset(allocator);
     ac_stats_reset_accumulated(allocator->stats);
     ac_unlock(&allocator->lock);
 }

@@ -52,20 +52,21 @@ static void await_others(const ac_oom_t *oom) {
 /* Whether what comes back after a wait could be why the call succeeds then: it lacks memory of
  * this device, and idle memory is enough.  The last sixteenth counts as used up: drivers round,
  * and keep some to themselves. */
-static bool may_help(const ac_arena_t *arena, uint64_t need) {
+static bool may_help(const ac_arena_t *arena, uint64_t need, uint64_t host_left) {
     uint64_t available;
     if (!need || arena->ops->memory_free(arena->context, &available) != AC_OK)
         return true;
-    return need > available - available / 16 &&
+    uint64_t least = host_left < available ? host_left : available;
+    return need > least - least / 16 &&
            need <= available + ac_allocator_idle_bytes(arena->allocator);
 }
 
-uint64_t ac_allocator_trim_for(ac_allocator_t *allocator, uint64_t need) {
+uint64_t ac_allocator_trim_for(ac_allocator_t *allocator, uint64_t need, uint64_t host_left) {
     ac_arena_t *arena = any_arena(allocator);
     ac_oom_t oom;
     if (!arena)
         return 0;
     ac_oom_begin(&oom, arena, 0);
     await_others(&oom);
-    return may_help(arena, need) ? trim(&oom, true) : 0;
+    return may_help(arena, need, host_left) ? trim(&oom, true) : 0;
 }

@@ -104,6 +104,11 @@ bool ac_cuda_integrated(CUdevice device) {
     return atomic_load(&known[device]) == YES;
 }
 
+uint64_t ac_cuda_host_left(CUdevice device) {
+    uint64_t left = ac_cuda_integrated(device) ? ac_host_memory_left() : 0;
+    return left ? left : UINT64_MAX;
+}
+
 static ac_status_t memory_free(void *arg, uint64_t *bytes) {
     ac_cuda_scope_t scope;
     size_t available, total;
@@ -112,11 +117,6 @@ static ac_status_t memory_free(void *arg, uint64_t *bytes) {
     CUresult result = ac_driver.cuMemGetInfo_v2(&available, &total);
     ac_cuda_leave(&scope);
     *bytes = available;
-    if (ac_cuda_integrated(((ac_cuda_context_t *)arg)->device)) {
-        uint64_t left = ac_host_memory_left();
-        if (left && left < available)
-            *bytes = left;
-    }
     return ac_cuda_status_of(result);
 }
 

@@ -106,9 +106,13 @@ extern _Atomic bool ac_cuda_pages_exported;
 /* Whether the pages of the device are. */
 bool ac_cuda_pages_exportable(CUdevice device);
 
-/* Whether the device's memory is the host's (Jetson, GB10): what of it is free is bounded by what the
- * host and the control group have left.  Asks the driver once for each device. */
+/* Whether the device's memory is the host's (Jetson, GB10).  Asks the driver once for each device. */
 bool ac_cuda_integrated(CUdevice device);
+
+/* Bytes that the host and the control groups have left for such a device (ac_host_memory_left);
+ * UINT64_MAX: its memory is its own, or that cannot be told.  A bound for what the program wants free,
+ * and never a reason to refuse a request: the kernel may have more by the time it is asked. */
+uint64_t ac_cuda_host_left(CUdevice device);
 
 void ac_cuda_context_init(ac_cuda_context_t *context, CUcontext handle, unsigned long long id,
                           CUdevice device, ac_record_mode_t mode);

@@ -1,6 +1,7 @@
 /* See decay.h. */
 #include "intercept/decay.h"
 
+#include "allocator/supply/supply.h"
 #include "device/driver.h"
 #include "intercept/context.h"
 #include "intercept/pinned.h"
@@ -25,8 +26,7 @@ void ac_decay_start(void) {
             atomic_store(&any_integrated, true);
 }
 
-/* 0 only where nothing asks for it. */
-static int64_t interval_of(const ac_config_t *config) {
+int64_t ac_decay_interval(const ac_config_t *config) {
     int64_t idle = (int64_t)config->idle_trim_ms * (1000000 / STEPS);
     if (config->keep_free && (!idle || idle > LOOK_NS))
         return LOOK_NS;
@@ -37,21 +37,18 @@ static int64_t interval_of(const ac_config_t *config) {
     return look && (!idle || idle > look) ? look : idle;
 }
 
-int64_t ac_decay_interval(const ac_config_t *config) {
-    return config->enabled ? interval_of(config) : 0;
-}
-
 /* Whole intervals that memory has to be idle for. */
 static uint32_t epochs_of(const ac_config_t *config) {
-    int64_t interval = interval_of(config), idle = (int64_t)config->idle_trim_ms * 1000000;
+    int64_t interval = ac_decay_interval(config), idle = (int64_t)config->idle_trim_ms * 1000000;
     return interval ? (uint32_t)((idle + interval - 1) / interval) : 1;
 }
 
-static bool is_short(ac_allocator_t *allocator, uint64_t least) {
+static bool is_short(CUdevice device, ac_allocator_t *allocator, uint64_t least) {
     uint64_t available;
     if (!least || !ac_allocator_idle_bytes(allocator))
         return false;
-    return ac_allocator_available(allocator, &available) && available < least;
+    return ac_cuda_host_left(device) < least ||
+           (ac_allocator_available(allocator, &available) && available < least);
 }
 
 typedef struct {
@@ -64,7 +61,7 @@ static void step_device(CUdevice device, ac_allocator_t *allocator, void *arg) {
     const ac_config_t *config = step->config;
     if (config->idle_trim_ms) /* also what is left of a cache that was switched off */
         ac_allocator_decay(allocator, epochs_of(config));
-    if (is_short(allocator, config->keep_free) || (step->pressed && ac_cuda_integrated(device)))
+    if (is_short(device, allocator, config->keep_free) || (step->pressed && ac_cuda_integrated(device)))
         ac_allocator_trim(allocator, false);
 }
 
@@ -81,7 +78,7 @@ bool ac_decay_settle(void) {
     atomic_store(&ac_trim_owed, false); /* first: what is owed meanwhile says so itself */
     ac_device_each(settle_device, &settled);
     if (!settled)
-        atomic_store(&ac_trim_owed, true);
+        ac_supply_watch(); /* the writer may have looked meanwhile, and stopped its timer */
     return settled;
 }
 

@@ -13,7 +13,8 @@
  * short.  At the first use of CUDA, before ac_decay_interval counts.  Calls the driver. */
 void ac_decay_start(void);
 
-/* Nanoseconds from one ac_decay_step to the next; 0: nothing is to be done. */
+/* Nanoseconds from one ac_decay_step to the next; 0: nothing is to be done.  The same where the cache
+ * is off: what is left of one that was switched off goes as well. */
 int64_t ac_decay_interval(const ac_config_t *config);
 
 /* What is owed (ac_allocator_settle_debt) goes back if that waits for nothing, and if nothing

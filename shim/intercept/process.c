@@ -373,6 +373,8 @@ bool ac_process_configure(const char *text, ac_config_error_t *error) {
         ac_generation_grow();
     }
     ac_unlock(&config_lock);
+    if (done)
+        ac_writer_configured();
     return done;
 }
 
@@ -387,6 +389,8 @@ bool ac_process_enable(bool enabled) {
         ac_generation_grow();
     }
     ac_unlock(&config_lock);
+    if (kept)
+        ac_writer_configured();
     return kept;
 }
 

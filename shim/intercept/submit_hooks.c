@@ -14,9 +14,9 @@ typedef struct {
 
 static void trim_device(CUdevice device, ac_allocator_t *allocator, void *arg) {
     ac_trim_t *trim = arg;
-    (void)device;
-    trim->freed += trim->wait ? ac_allocator_trim_for(allocator, trim->need)
-                              : ac_allocator_trim(allocator, false);
+    trim->freed +=
+        trim->wait ? ac_allocator_trim_for(allocator, trim->need, ac_cuda_host_left(device))
+                   : ac_allocator_trim(allocator, false);
 }
 
 bool ac_trim_for_driver(ac_thread_t *thread, bool wait, uint64_t need) {

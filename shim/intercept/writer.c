@@ -1,6 +1,6 @@
 /* The thread that writes dumps on request (writer.h), lets idle memory decay, and gives back what
  * is owed (decay.h).  Started at activation, where one of the first two is configured, else when
- * memory is first owed; the signal's handler only wakes it. */
+ * memory is first owed or other settings ask for it; the signal's handler only wakes it. */
 #include "intercept/writer.h"
 
 #include <errno.h>
@@ -24,6 +24,8 @@
 
 static sem_t wake;
 AC_START_DATA static _Atomic bool started, starting, dump_wanted, owed, asked;
+/* `debt` runs: who owes memory, or owes it again, need not wake the thread. */
+static _Atomic bool collecting;
 static int signal_taken;
 
 static void on_signal(int number) {
@@ -95,11 +97,31 @@ static const struct timespec *first_timer(void) {
     return first;
 }
 
+static void begin_to_collect(void) {
+    if (!atomic_exchange(&owed, false) || debt.interval)
+        return;
+    atomic_store(&collecting, true);
+    timer_start(&debt, DEBT_FIRST_NS);
+}
+
 static void collect_debt(void) {
     int64_t interval = debt.interval * 2 < DEBT_LAST_NS ? debt.interval * 2 : DEBT_LAST_NS;
-    if (!atomic_load(&ac_trim_owed) || ac_decay_settle())
+    if (!atomic_load(&ac_trim_owed) || ac_decay_settle()) {
+        atomic_store(&collecting, false);
+        if (atomic_load(&ac_trim_owed)) /* by a thread that took it for running */
+            atomic_store(&owed, true);
         interval = 0;
+    }
     timer_start(&debt, interval);
+    begin_to_collect();
+}
+
+/* The interval of the settings in force, by which a step counts epochs. */
+static void follow_settings(void) {
+    const ac_config_t *config = ac_process_config();
+    int64_t interval = ac_decay_interval(config);
+    if (interval != decay.interval && (config->enabled || decay.interval))
+        timer_start(&decay, interval);
 }
 
 static void *writer(void *arg) {
@@ -125,10 +147,10 @@ static void *writer(void *arg) {
             ac_control_run();
         if (timer_is_due(&dump))
             ac_process_dump_configured("interval");
+        follow_settings();
         if (timer_is_due(&decay))
             ac_decay_step();
-        if (atomic_exchange(&owed, false) && !debt.interval)
-            timer_start(&debt, DEBT_FIRST_NS);
+        begin_to_collect();
         if (timer_is_due(&debt))
             collect_debt();
     }
@@ -162,13 +184,19 @@ static int start(void) {
     return error;
 }
 
-/* Memory is owed: the thread is to give it back, and starts where it was not needed so far, but
- * not behind a filter that may kill who makes a thread.  Without it the program's next
- * synchronisation does. */
+/* The thread is there, or starts where it was not needed so far, but not behind a filter that may kill
+ * who makes a thread. */
+static bool is_there(void) {
+    return atomic_load(&started) || (!ac_filter_now() && start() == 0 && atomic_load(&started));
+}
+
+/* Memory is owed: the thread is to give it back.  Without it the program's next synchronisation
+ * does. */
 static void memory_owed(void) {
-    if (atomic_load(&ac_state) != AC_STATE_ACTIVE || !ac_process_config()->background_trim)
+    if (atomic_load(&ac_state) != AC_STATE_ACTIVE || !ac_process_config()->background_trim ||
+        atomic_load(&collecting))
         return;
-    if (!atomic_load(&started) && (ac_filter_now() || start() != 0 || !atomic_load(&started)))
+    if (!is_there())
         return;
     atomic_store(&owed, true);
     sem_post(&wake);
@@ -179,10 +207,11 @@ void ac_writer_start(void) {
     bool dumps =
         strcmp(config->dump, "none") != 0 && (config->dump_signal || config->dump_interval > 0);
     ac_trim_notify = memory_owed;
-    if (!dumps && !ac_decay_interval(config) && !config->control)
+    int64_t interval = config->enabled ? ac_decay_interval(config) : 0;
+    if (!dumps && !interval && !config->control)
         return;
     timer_start(&dump, dumps ? (int64_t)(config->dump_interval * 1e9) : 0);
-    timer_start(&decay, ac_decay_interval(config));
+    timer_start(&decay, interval);
     int error = start();
     if (error) {
         ac_log_once(
@@ -190,12 +219,21 @@ void ac_writer_start(void) {
             "no thread for dumps on request%s: %s; raise the limit on memory or processes "
             "(ulimit -v, -u). Exit writes the dump as usual, and `accelcache stat PID` shows "
             "the figures at any time",
-            ac_decay_interval(config) ? ", nor for idle_trim_ms and keep_free" : "",
+            interval ? ", nor for idle_trim_ms and keep_free" : "",
             strerror(error));
         return;
     }
     if (strcmp(config->dump, "none") != 0)
         take_signal();
+}
+
+void ac_writer_configured(void) {
+    const ac_config_t *config = ac_process_config();
+    if (atomic_load(&ac_state) != AC_STATE_ACTIVE)
+        return;
+    bool wanted = config->enabled && ac_decay_interval(config);
+    if (wanted ? is_there() : atomic_load(&started))
+        sem_post(&wake);
 }
 
 bool ac_writer_ask(void) {

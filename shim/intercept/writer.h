@@ -7,6 +7,10 @@
 /* Start the thread that writes and take the signal, as far as configured; from activation. */
 void ac_writer_start(void);
 
+/* Other settings are in force: the thread follows, and starts where they ask for it first.  Any thread;
+ * no lock is held. */
+void ac_writer_configured(void);
+
 /* Have the thread call ac_control_run.  False: there is none.  Any thread. */
 bool ac_writer_ask(void);
 

@@ -51,19 +51,33 @@ static bool number_of(const char *text, const char *name, uint64_t *number) {
     return true;
 }
 
-/* What is left of a limit; `unlimited` where there is none. */
-static uint64_t left_in(const char *root, const char *folder, const char *limit,
-                        const char *usage) {
-    char text[TEXT];
-    uint64_t most, used;
-    if (!read_text(root, folder, limit, text) || !number_of(text, "", &most) ||
-        !read_text(root, folder, usage, text) || !number_of(text, "", &used))
-        return unlimited; /* also where version 2 says "max" */
-    return most > used ? most - used : 0;
-}
-
 static uint64_t lower(uint64_t a, uint64_t b) {
     return a < b ? a : b;
+}
+
+/* Where a version of control groups has its figures, and how memory.stat calls the files' pages that
+ * were not used of late. */
+typedef struct {
+    const char *mount, *limit, *usage, *reclaimable;
+} ac_groups_t;
+
+static const ac_groups_t version_1 = {"/sys/fs/cgroup/memory", "/memory.limit_in_bytes",
+                                      "/memory.usage_in_bytes", "total_inactive_file "};
+static const ac_groups_t version_2 = {"/sys/fs/cgroup", "/memory.max", "/memory.current",
+                                      "inactive_file "};
+
+/* What is left of a limit; `unlimited` where there is none.  The usage counts pages of files, which
+ * the kernel takes back before the limit refuses anything. */
+static uint64_t left_in(const char *root, const char *folder, const ac_groups_t *groups) {
+    char text[TEXT];
+    uint64_t most, used, files;
+    if (!read_text(root, folder, groups->limit, text) || !number_of(text, "", &most) ||
+        !read_text(root, folder, groups->usage, text) || !number_of(text, "", &used))
+        return unlimited; /* also where version 2 says "max" */
+    if (read_text(root, folder, "/memory.stat", text) &&
+        number_of(text, groups->reclaimable, &files))
+        used -= lower(used, files);
+    return most > used ? most - used : 0;
 }
 
 /* From the folder of a group to that of the one above it; false: there is none. */
@@ -76,16 +90,15 @@ static bool go_up(char *folder, const char *mount) {
 }
 
 /* The group and those above it: a limit of any holds. */
-static uint64_t left_in_groups(const char *root, const char *mount, const char *group,
-                               const char *limit, const char *usage) {
+static uint64_t left_in_groups(const char *root, const ac_groups_t *groups, const char *group) {
     char folder[PATH];
     uint64_t left = unlimited;
-    int length = snprintf(folder, sizeof folder, "%s%s", mount, group);
+    int length = snprintf(folder, sizeof folder, "%s%s", groups->mount, group);
     if (length < 0 || length >= PATH)
         return unlimited;
     do
-        left = lower(left, left_in(root, folder, limit, usage));
-    while (go_up(folder, mount));
+        left = lower(left, left_in(root, folder, groups));
+    while (go_up(folder, groups->mount));
     return left;
 }
 
@@ -107,12 +120,9 @@ uint64_t ac_host_memory_below(const char *root) {
             continue;
         *group++ = '\0';
         if (controllers[1] == '\0')
-            left = lower(left, left_in_groups(root, "/sys/fs/cgroup", group, "/memory.max",
-                                              "/memory.current"));
+            left = lower(left, left_in_groups(root, &version_2, group));
         else if (strstr(controllers + 1, "memory"))
-            left =
-                lower(left, left_in_groups(root, "/sys/fs/cgroup/memory", group,
-                                           "/memory.limit_in_bytes", "/memory.usage_in_bytes"));
+            left = lower(left, left_in_groups(root, &version_1, group));
     }
     return left;
 }
@@ -130,48 +140,68 @@ uint64_t ac_host_memory_left(void) {
 
 /* --- pressure --- */
 
-/* How often the group and those above it came to their limits, version 2. */
-static uint64_t events_in_groups(const char *root) {
-    static const char mount[] = "/sys/fs/cgroup", own[] = "0::";
+enum { SHARE = 20 }; /* of the time, in which some task waited for memory */
+
+/* Whether that was much since the last look at this file.  One that cannot be read now leaves what is
+ * known of it as it is. */
+static bool is_stalled(const char *root, const char *folder, const char *name, int64_t now_ns,
+                       ac_host_stall_t *last) {
+    char text[TEXT];
+    const char *total = read_text(root, folder, name, text) ? strstr(text, "total=") : NULL;
+    ac_host_stall_t now = {.asked_ns = now_ns}, before = *last; /* "some" comes first */
+    if (!total || !number_of(total, "total=", &now.us))
+        return false;
+    *last = now;
+    return before.asked_ns && now.us > before.us &&
+           now.us - before.us >= (uint64_t)(now_ns - before.asked_ns) / 1000 / SHARE;
+}
+
+/* Whether the group came to memory.high or memory.max since the last look. */
+static bool came_to_limit(const char *root, const char *folder, ac_host_group_t *last) {
+    char text[TEXT];
+    uint64_t high, max, before = last->events;
+    if (!read_text(root, folder, "/memory.events", text) || !number_of(text, "high ", &high) ||
+        !number_of(text, "max ", &max))
+        return false;
+    bool known = last->known;
+    last->events = high + max;
+    last->known = true;
+    return known && last->events > before;
+}
+
+/* The group and those above it, version 2.  A group comes to its limit whenever the kernel takes back
+ * pages of files for it, too: memory is short only where its tasks wait for that. */
+static bool groups_are_short(const char *root, int64_t now_ns, ac_host_pressure_t *last) {
+    static const char own[] = "0::";
     char text[TEXT], folder[PATH];
-    uint64_t events = 0, number;
     const char *line = read_text(root, "/proc", "/self/cgroup", text) ? text : NULL;
     while (line && strncmp(line, own, strlen(own)) != 0) {
         line = strchr(line, '\n');
         line = line ? line + 1 : NULL;
     }
     if (!line)
-        return 0;
+        return false;
     line += strlen(own);
-    int length = snprintf(folder, sizeof folder, "%s%.*s", mount, (int)strcspn(line, "\n"), line);
+    int length = snprintf(folder, sizeof folder, "%s%.*s", version_2.mount,
+                          (int)strcspn(line, "\n"), line);
+    bool any = false;
     if (length < 0 || length >= PATH)
-        return 0;
-    do {
-        if (!read_text(root, folder, "/memory.events", text))
-            continue;
-        if (number_of(text, "high ", &number))
-            events += number;
-        if (number_of(text, "max ", &number))
-            events += number;
-    } while (go_up(folder, mount));
-    return events;
+        return false;
+    for (int i = 0; i < AC_HOST_GROUPS; i++) {
+        ac_host_group_t *group = &last->group[i];
+        bool limited = came_to_limit(root, folder, group);
+        bool stalled = is_stalled(root, folder, "/memory.pressure", now_ns, &group->stall);
+        any |= limited && stalled;
+        if (!go_up(folder, version_2.mount))
+            break;
+    }
+    return any;
 }
 
 bool ac_host_pressure_below(const char *root, int64_t now_ns, ac_host_pressure_t *last) {
-    enum { SHARE = 20 }; /* of the time, in which some task waited for memory */
-    char text[TEXT];
-    ac_host_pressure_t now = {.asked_ns = now_ns, .events = events_in_groups(root)};
-    if (read_text(root, "/proc", "/pressure/memory", text)) { /* "some" comes first */
-        const char *total = strstr(text, "total=");
-        if (total)
-            number_of(total, "total=", &now.stalled_us);
-    }
-    uint64_t passed_us = (uint64_t)(now_ns - last->asked_ns) / 1000;
-    bool pressed = last->asked_ns && (now.events > last->events ||
-                                      (now.stalled_us > last->stalled_us &&
-                                       now.stalled_us - last->stalled_us >= passed_us / SHARE));
-    *last = now;
-    return pressed;
+    bool groups = groups_are_short(root, now_ns, last);
+    bool machine = is_stalled(root, "/proc", "/pressure/memory", now_ns, &last->machine);
+    return groups || machine;
 }
 
 bool ac_host_memory_pressed(void) {

@@ -242,7 +242,7 @@ START_TEST(memory_on_its_way_back_is_waited_for) {
 END_TEST
 
 static void *driver_is_full(void *unused) {
-    ac_allocator_trim_for(allocator, 0);
+    ac_allocator_trim_for(allocator, 0, AC_UNLIMITED);
     second.bytes = atomic_load(&ac_given_back) - second.bytes;
     atomic_store(&second.done, true);
     return unused;
@@ -272,6 +272,21 @@ START_TEST(memory_on_its_way_back_counts_for_the_driver) {
     ac_allocator_trim(allocator, false);
     pthread_join(second.thread, NULL);
     ck_assert_uint_eq(second.bytes, 60 * MIB);
+}
+END_TEST
+
+/* Idle memory goes back for a call of the driver only where that lacks memory: the device's, or the
+ * host's where that is the same.  What the host has left does not say that idle memory is too little. */
+START_TEST(what_a_call_of_the_driver_lacks) {
+    give(alloc(60 * MIB));
+    uint64_t most = device.capacity - device.used;
+    ck_assert_uint_eq(ac_allocator_trim_for(allocator, most / 2, AC_UNLIMITED), 0);
+    ck_assert_uint_eq(ac_allocator_trim_for(allocator, most + 61 * MIB, MIB), 0);
+    ck_assert_uint_eq(ac_allocator_trim_for(allocator, most / 2, MIB), 60 * MIB);
+    give(alloc(60 * MIB));
+    ck_assert_uint_eq(ac_allocator_trim_for(allocator, most + 60 * MIB, MIB), 60 * MIB);
+    give(alloc(60 * MIB));
+    ck_assert_uint_eq(ac_allocator_trim_for(allocator, most, AC_UNLIMITED), 60 * MIB);
 }
 END_TEST
 
@@ -386,6 +401,7 @@ int main(void) {
     tcase_add_test(tight, a_record_rests_while_a_call_is_inside);
     tcase_add_test(tight, memory_on_its_way_back_is_waited_for);
     tcase_add_test(tight, memory_on_its_way_back_counts_for_the_driver);
+    tcase_add_test(tight, what_a_call_of_the_driver_lacks);
     tcase_add_test(tight, the_limit_holds_for_two);
     tcase_add_test(tight, an_arena_needs_a_line);
     suite_add_tcase(suite, large);

@@ -764,12 +764,40 @@ START_TEST(no_thread_is_cancelled_in_the_driver) {
 }
 END_TEST
 
+/* --- memory that is the host's --- */
+
+static CUresult is_integrated(int *value, CUdevice_attribute attribute, CUdevice device) {
+    (void)device;
+    *value = attribute == CU_DEVICE_ATTRIBUTE_INTEGRATED;
+    return CUDA_SUCCESS;
+}
+
+static const size_t more_than_any_host = (size_t)1 << 60;
+
+static CUresult much_is_free(size_t *available, size_t *total) {
+    *available = *total = more_than_any_host;
+    return CUDA_SUCCESS;
+}
+
+/* The kernel takes memory back for a request from what a control group counts as used. */
+START_TEST(host_does_not_bound_what_the_driver_has) {
+    uint64_t available = 0;
+    ac_driver.cuDeviceGetAttribute = is_integrated;
+    ac_driver.cuMemGetInfo_v2 = much_is_free;
+    ck_assert(ac_cuda_integrated(0));
+    ck_assert_uint_lt(ac_cuda_host_left(0), more_than_any_host);
+    ck_assert_int_eq(ac_cuda_ops.memory_free(&context, &available), AC_OK);
+    ck_assert_uint_eq(available, more_than_any_host);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("cuda_device");
     TCase *tests = tcase_create("cuda_device");
     tcase_add_checked_fixture(tests, begin, NULL);
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, a_fence_covers_work_whose_call_has_not_returned);
+    tcase_add_test(tests, host_does_not_bound_what_the_driver_has);
     tcase_add_test(tests, the_mark_of_a_call_outlives_a_fence_before_it);
     tcase_add_test(tests, no_fence_names_a_stream_that_is_gone);
     tcase_add_test(tests, work_that_came_after_a_fence_looked_is_not_taken_for_what_it_saw);

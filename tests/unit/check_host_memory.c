@@ -53,6 +53,10 @@ START_TEST(version_two) {
     put("/sys/fs/cgroup/a/memory.max", "1000000\n");
     put("/sys/fs/cgroup/a/memory.current", "400000\n");
     ck_assert_uint_eq(ac_host_memory_below(root), 600000);
+    put("/sys/fs/cgroup/a/memory.stat", "anon 7\nactive_file 50000\ninactive_file 300000\n");
+    ck_assert_uint_eq(ac_host_memory_below(root), 900000);
+    put("/sys/fs/cgroup/a/memory.stat", "inactive_file 500000\n"); /* read later than the usage */
+    ck_assert_uint_eq(ac_host_memory_below(root), 1000000);
     put("/sys/fs/cgroup/memory.max", "100\n"); /* as a container sees its own */
     put("/sys/fs/cgroup/memory.current", "400000\n");
     ck_assert_uint_eq(ac_host_memory_below(root), 0);
@@ -67,6 +71,8 @@ START_TEST(version_one) {
     put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "1000\n");
     put("/sys/fs/cgroup/memory/memory.usage_in_bytes", "300\n");
     ck_assert_uint_eq(ac_host_memory_below(root), 700);
+    put("/sys/fs/cgroup/memory/memory.stat", "inactive_file 1\ntotal_inactive_file 200\n");
+    ck_assert_uint_eq(ac_host_memory_below(root), 900);
 }
 END_TEST
 
@@ -78,9 +84,6 @@ START_TEST(pressure) {
     ck_assert(!ac_host_pressure_below(root, 2 * second, &last));
     put("/proc/pressure/memory", "some avg10=9.00 avg60=9.00 avg300=9.00 total=7000000\n"
                                  "full avg10=0.00 avg60=0.00 avg300=0.00 total=1\n");
-    put("/proc/self/cgroup", "1:name=systemd:/y\n0::/a/b\n");
-    put("/sys/fs/cgroup/a/b/memory.events", "low 3\nhigh 0\nmax 2\noom 0\n");
-    put("/sys/fs/cgroup/a/memory.events", "low 3\nhigh 5\nmax 2\noom 0\n");
     last = (ac_host_pressure_t){0};
     ck_assert(!ac_host_pressure_below(root, 3 * second, &last)); /* of before */
     ck_assert(!ac_host_pressure_below(root, 4 * second, &last));
@@ -89,12 +92,81 @@ START_TEST(pressure) {
     put("/proc/pressure/memory", "some avg10=9.00 avg60=9.00 avg300=9.00 total=7099999\n");
     ck_assert(ac_host_pressure_below(root, 6 * second, &last));
     ck_assert(!ac_host_pressure_below(root, 7 * second, &last));
-    put("/sys/fs/cgroup/a/memory.events", "low 3\nhigh 6\nmax 2\noom 0\n"); /* the group above */
-    ck_assert(ac_host_pressure_below(root, 8 * second, &last));
-    put("/sys/fs/cgroup/a/b/memory.events", "low 3\nhigh 0\nmax 3\noom 0\n");
-    ck_assert(ac_host_pressure_below(root, 9 * second, &last));
-    put("/sys/fs/cgroup/a/b/memory.events", "low 4\nhigh 0\nmax 3\noom 0\n"); /* no limit */
-    ck_assert(!ac_host_pressure_below(root, 10 * second, &last));
+}
+END_TEST
+
+static void put_stall(const char *path, unsigned us) {
+    char text[128];
+    snprintf(text, sizeof text, "some avg10=0.00 avg60=0.00 avg300=0.00 total=%u\n", us);
+    put(path, text);
+}
+
+static void put_events(const char *path, unsigned high, unsigned max) {
+    char text[128];
+    snprintf(text, sizeof text, "low 3\nhigh %u\nmax %u\noom 0\n", high, max);
+    put(path, text);
+}
+
+/* A group comes to its limit with every page of a file that it gives up: its tasks have to wait. */
+START_TEST(pressure_of_groups) {
+    static const char own[] = "/sys/fs/cgroup/a/b/memory.events";
+    static const char above[] = "/sys/fs/cgroup/a/memory.events";
+    static const char stall[] = "/sys/fs/cgroup/a/memory.pressure";
+    static const char own_stall[] = "/sys/fs/cgroup/a/b/memory.pressure";
+    const int64_t second = 1000000000;
+    ac_host_pressure_t last = {0};
+    put("/proc/self/cgroup", "1:name=systemd:/y\n0::/a/b\n");
+    put_events(own, 0, 2);
+    put_events(above, 5, 2);
+    put_stall(stall, 1000);
+    ck_assert(!ac_host_pressure_below(root, second, &last));
+    put_events(above, 6, 2);
+    put_stall(stall, 2000);
+    ck_assert(!ac_host_pressure_below(root, 2 * second, &last)); /* hardly a wait */
+    put_stall(stall, 102000);
+    ck_assert(!ac_host_pressure_below(root, 3 * second, &last)); /* not for its limit */
+    put_events(above, 6, 3);
+    put_stall(stall, 202000);
+    ck_assert(ac_host_pressure_below(root, 4 * second, &last));
+    put_events(own, 1, 2);
+    put_stall(stall, 302000);
+    ck_assert(!ac_host_pressure_below(root, 5 * second, &last)); /* others wait */
+    put_stall(own_stall, 7);
+    ck_assert(!ac_host_pressure_below(root, 6 * second, &last));
+    put_events(own, 2, 2);
+    put_stall(own_stall, 100007);
+    ck_assert(ac_host_pressure_below(root, 7 * second, &last));
+}
+END_TEST
+
+/* What cannot be read for a while is not taken for none. */
+START_TEST(pressure_unread) {
+    static const char machine[] = "/proc/pressure/memory", groups[] = "/proc/self/cgroup";
+    static const char events[] = "/sys/fs/cgroup/a/memory.events";
+    static const char stall[] = "/sys/fs/cgroup/a/memory.pressure";
+    const char *const file[] = {machine, groups, events, stall};
+    const int64_t second = 1000000000;
+    ac_host_pressure_t last = {0};
+    char from[128], to[140];
+    put(groups, "0::/a\n");
+    put_events(events, 5, 2);
+    put_stall(machine, 7000000);
+    put_stall(stall, 5000000);
+    ck_assert(!ac_host_pressure_below(root, second, &last));
+    snprintf(from, sizeof from, "%s%s", root, file[_i]);
+    snprintf(to, sizeof to, "%s.away", from);
+    ck_assert_int_eq(rename(from, to), 0);
+    ck_assert(!ac_host_pressure_below(root, 2 * second, &last));
+    ck_assert_int_eq(rename(to, from), 0);
+    if (file[_i] == machine)
+        put_stall(machine, 7060000); /* since it was read, two seconds ago */
+    else if (file[_i] == stall)
+        put_events(events, 6, 2);
+    put_stall(stall, file[_i] == stall ? 5060000 : 5200000);
+    ck_assert(!ac_host_pressure_below(root, 3 * second, &last));
+    put_events(events, 7, 2);
+    put_stall(stall, 5300000);
+    ck_assert(ac_host_pressure_below(root, 4 * second, &last));
 }
 END_TEST
 
@@ -114,6 +186,8 @@ int main(void) {
     tcase_add_test(tests, version_two);
     tcase_add_test(tests, version_one);
     tcase_add_test(tests, pressure);
+    tcase_add_test(tests, pressure_of_groups);
+    tcase_add_loop_test(tests, pressure_unread, 0, 4);
     tcase_add_test(tests, nodes);
     suite_add_tcase(suite, tests);
     return run_suite(suite);

@@ -104,6 +104,26 @@ START_TEST(free_pages) {
 }
 END_TEST
 
+/* Work is waited for rather than grow far beyond the budget only where whole pages can go back then. */
+START_TEST(holes_within_pages_are_not_waited_for) {
+    enum { BLOCKS = 64 };
+    uint64_t block[BLOCKS], elsewhere;
+    ck_assert_int_eq(try_alloc(other, 4 * MIB, &elsewhere), AC_OK);
+    for (int i = 0; i < BLOCKS; i++)
+        block[i] = alloc(4 * MIB); /* two on each page */
+    for (int i = 1; i < BLOCKS; i += 2)
+        give(block[i]);
+    if (_i)
+        give(block[2]);
+    share(block[0]);
+    submit(0);
+    submit(1);
+    give(elsewhere); /* it waits for the work, and the request does not wait for it */
+    ck_assert(!on_pages(alloc(100 * MIB)));
+    ck_assert_int_eq(device.calls[FAKE_WAIT] > 0, _i);
+}
+END_TEST
+
 /* An allocator whose memory was not shared itself follows with its next growth. */
 START_TEST(others_follow) {
     give(alloc(16 * MIB));
@@ -139,6 +159,7 @@ int main(void) {
     tcase_add_loop_test(tests, what_counts_as_shared, 0, 3);
     tcase_add_test(tests, settings_stay_left);
     tcase_add_test(tests, free_pages);
+    tcase_add_loop_test(tests, holes_within_pages_are_not_waited_for, 0, 2);
     tcase_add_test(tests, others_follow);
     tcase_add_test(tests, no_pages);
     suite_add_tcase(suite, tests);

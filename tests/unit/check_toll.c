@@ -1,6 +1,6 @@
 /* The budget of pages of a program that moves them all the time (supply/toll.h). */
 #include "allocator/core_int.h"
-#include "allocator/supply/pages.h"
+#include "allocator/supply/supply.h"
 #include "allocator_frame.h"
 #include "run_suite.h"
 
@@ -93,6 +93,59 @@ START_TEST(budget_does_not_learn) {
 }
 END_TEST
 
+static void learn(void) {
+    churn(13000);
+    ck_assert(share_reserved() > 0.13);
+    ck_assert(!ac_allocator_settle_debt(allocator));
+}
+
+static void pass(uint64_t seconds) {
+    ac_toll_t *toll = &allocator->supply->expand.toll;
+    ck_assert_uint_ne(toll->calm_ns, 0);
+    toll->calm_ns -= seconds * 1000000000;
+}
+
+/* A program that makes no requests any more does not keep what was learned. */
+START_TEST(budget_falls_with_time) {
+    learn();
+    double learned = share_reserved();
+    pass(6);
+    ck_assert(!ac_allocator_settle_debt(allocator));
+    ck_assert(share_reserved() == learned);
+    churn(200); /* moves: the seconds before do not count to the end */
+    unsigned share = allocator->supply->expand.toll.share;
+    ck_assert(!ac_allocator_settle_debt(allocator));
+    pass(1);
+    ck_assert(!ac_allocator_settle_debt(allocator));
+    ck_assert_uint_ge(allocator->supply->expand.toll.share, share - 1);
+    pass(3600);
+    ck_assert(ac_allocator_settle_debt(allocator));
+    ck_assert(share_reserved() < 0.11);
+}
+END_TEST
+
+/* What was learned is forgotten with low_memory, and where the budget is set. */
+START_TEST(budget_is_forgotten) {
+    learn();
+    settings.frugal = _i == 0;
+    settings.page_budget = _i == 0 ? 0 : 0.05;
+    ac_allocator_configure(allocator, &settings);
+    ck_assert(ac_allocator_settle_debt(allocator));
+    ck_assert(share_reserved() < 0.11);
+}
+END_TEST
+
+/* However often the program resets the statistics. */
+START_TEST(budget_learns_beside_resets) {
+    for (int i = 0; i < 130; i++) {
+        churn(100);
+        ac_allocator_reset_accumulated(allocator);
+    }
+    ck_assert(share_reserved() > 0.13);
+    ck_assert(allocator->supply->expand.toll.share);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("toll");
     TCase *tests = tcase_create("toll");
@@ -100,6 +153,9 @@ int main(void) {
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, budget_learns);
     tcase_add_test(tests, budget_does_not_learn);
+    tcase_add_test(tests, budget_falls_with_time);
+    tcase_add_loop_test(tests, budget_is_forgotten, 0, 2);
+    tcase_add_test(tests, budget_learns_beside_resets);
     suite_add_tcase(suite, tests);
     return run_suite(suite);
 }

@@ -4,7 +4,7 @@
 #include "allocator/space/records.h"
 #include "allocator/space/segment.h"
 #include "allocator/space/size.h"
-#include "allocator/supply/supply.h"
+#include "allocator/supply/expand.h"
 #include "device/wait.h"
 #include "failpoint.h"
 
@@ -141,6 +141,14 @@ ac_status_t ac_supply_adopt(ac_growth_ask_t *ask) {
     return status;
 }
 
+/* Whether there are whole pages that no request finds any more; smaller holes cannot go back.  Under the
+ * lock. */
+static bool has_left_pages(ac_arena_t *arena) {
+    const ac_hole_pick_t any = {.pool = AC_POOL_ALL, .pinned = true, .reached = UINT64_MAX};
+    bool starved;
+    return arena->allocator->counters->left_pages && ac_expand_oldest_hole(arena, &any, &starved);
+}
+
 /* First pages that no request finds any more (ac_expand_leave). */
 static void shrink_by(ac_arena_t *arena, uint64_t bytes, bool left) {
     uint64_t freed =
@@ -155,7 +163,7 @@ static void shrink_by(ac_arena_t *arena, uint64_t bytes, bool left) {
 static bool make_room(const ac_growth_ask_t *ask, uint64_t excess, bool patient) {
     ac_arena_t *arena = ask->arena;
     ac_allocator_t *allocator = arena->allocator;
-    bool left = allocator->counters->left_pages && arena->holes.first;
+    bool left = has_left_pages(arena);
     bool any = arena->idle.first || left, waited = false;
     ac_unlock(&allocator->lock);
     bool may = ac_supply_may_shrink(allocator, ask->target);

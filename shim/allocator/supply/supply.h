@@ -19,6 +19,7 @@
 typedef struct {
     uint64_t spent_ns;          /* that it is taken to have cost so far */
     uint64_t requests, seen_ns; /* of the program, and `spent_ns`, at the last look */
+    uint64_t calm_ns, still_ns; /* since when nothing has moved, and `spent_ns` then */
     unsigned share;             /* percent of the high-water mark that were learned; 0: none */
     unsigned costly, quiet;       /* windows in a row with many moves, and with hardly any */
 } ac_toll_t;

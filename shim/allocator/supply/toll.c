@@ -22,18 +22,26 @@ enum {
  * A program that begins, or changes, is costly for a while only.  A step down is small and late, so
  * that the first moves after it stop the fall. */
 enum { WINDOW = 512, MUCH_NS = 4000, LITTLE_NS = 400, COSTLY = 8, RISE = 2, QUIET = 8 };
+static const uint64_t calm_window_ns = 1000000000;
+
+static bool learns(const ac_settings_t *settings) {
+    return !settings->frugal && settings->page_budget == 0;
+}
 
 static uint64_t percent(uint64_t bytes, unsigned share) {
     return bytes / 100 * share;
+}
+
+static void fall(ac_toll_t *toll) {
+    for (; toll->share && toll->quiet >= QUIET; toll->quiet -= QUIET)
+        toll->share--;
 }
 
 static void look(ac_allocator_t *allocator) {
     ac_toll_t *toll = &allocator->supply->expand.toll;
     uint64_t requests = (uint64_t)allocator->stats->allocation[AC_POOL_ALL].allocated;
     uint64_t count = requests - toll->requests;
-    if (requests < toll->requests) /* the program reset the statistics */
-        count = WINDOW;
-    else if (count < WINDOW)
+    if (count < WINDOW)
         return;
     uint64_t cost = (toll->spent_ns - toll->seen_ns) / count;
     unsigned windows = count / WINDOW > AC_TOLL_MOST * QUIET ? AC_TOLL_MOST * QUIET
@@ -47,20 +55,41 @@ static void look(ac_allocator_t *allocator) {
         toll->share = (toll->share > least ? toll->share : least) + RISE;
         toll->share = toll->share < AC_TOLL_MOST ? toll->share : AC_TOLL_MOST;
     }
-    for (; toll->share && toll->quiet >= QUIET; toll->quiet -= QUIET)
-        toll->share--;
+    fall(toll);
+}
+
+/* Seconds without a move are quiet windows. */
+static void look_at_time(ac_toll_t *toll, uint64_t now_ns) {
+    if (!toll->calm_ns || toll->still_ns != toll->spent_ns) {
+        toll->calm_ns = now_ns;
+        toll->still_ns = toll->spent_ns;
+    }
+    uint64_t windows = (now_ns - toll->calm_ns) / calm_window_ns;
+    toll->calm_ns += windows * calm_window_ns;
+    toll->quiet += (unsigned)(windows < AC_TOLL_MOST * QUIET ? windows : AC_TOLL_MOST * QUIET);
+}
+
+void ac_toll_reset(ac_allocator_t *allocator) {
+    allocator->supply->expand.toll.requests -=
+        (uint64_t)allocator->stats->allocation[AC_POOL_ALL].allocated;
 }
 
 unsigned ac_toll_look(ac_allocator_t *allocator) {
-    const ac_toll_t *toll = &allocator->supply->expand.toll;
+    ac_toll_t *toll = &allocator->supply->expand.toll;
     unsigned before = toll->share;
-    if (before)
-        look(allocator);
+    if (!before)
+        return 0;
+    look(allocator);
+    if (allocator->arenas)
+        look_at_time(toll, allocator->arenas->ops->now_ns());
+    fall(toll);
+    if (!learns(&allocator->settings))
+        toll->share = toll->costly = 0;
     return before > toll->share ? before - toll->share : 0;
 }
 
 uint64_t ac_toll_kept(const ac_allocator_t *allocator, uint64_t live) {
-    unsigned share = allocator->supply->expand.toll.share;
+    unsigned share = learns(&allocator->settings) ? allocator->supply->expand.toll.share : 0;
     return share ? live + percent(live, share) : 0;
 }
 
@@ -77,7 +106,7 @@ uint64_t ac_toll_budget(ac_allocator_t *allocator, uint64_t size, uint64_t page)
         uint64_t floor = ac_budget_floor(settings, AC_BUDGET_PAGES);
         earned = earned > floor ? earned : floor;
         most = earned < most ? earned : most;
-        if (!settings->frugal)
+        if (learns(settings))
             look(allocator);
         uint64_t learned = ac_toll_kept(allocator, live);
         most = learned > most ? learned : most;

@@ -6,7 +6,9 @@
  * whose sizes never repeat moves pages within it for ever.  So what moving costs for each request
  * is looked at over windows of requests: where it is much, again and again, the budget rises by a
  * share of H, up to AC_TOLL_MOST; where it is next to nothing for many windows it falls again, and
- * what is beyond it goes back.  Between the two it stays as it is.  Not with low_memory.
+ * what is beyond it goes back.  Between the two it stays as it is.  A second without a move counts as
+ * such a window, too: a program may make no requests any more.  Not with low_memory, nor where
+ * `page_budget` is set: what was learned is forgotten.
  *
  * All under the allocator's lock. */
 #ifndef AC_TOLL_H
@@ -30,6 +32,9 @@ static inline bool ac_toll_is_costly(const ac_allocator_t *allocator) {
 
 /* Bytes that may stay reserved for so many `live` ones; 0: as much as for any program. */
 uint64_t ac_toll_kept(const ac_allocator_t *allocator, uint64_t live);
+
+/* The program is about to reset the statistics: its requests are counted on. */
+void ac_toll_reset(ac_allocator_t *allocator);
 
 /* Look at the requests since the last look, as far as the statistics have them.  Returns by how much
  * less of the high-water mark may stay reserved, in percent: memory is owed, then. */

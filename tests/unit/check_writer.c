@@ -1,0 +1,195 @@
+/* The library's thread (intercept/writer.h) and what is owed (intercept/decay.h), on the fake device:
+ * the process around them is stood in for. */
+#include <pthread.h>
+#include <sched.h>
+#include <time.h>
+
+#include "allocator/supply/supply.h"
+#include "allocator_frame.h"
+#include "device/driver.h"
+#include "intercept/context.h"
+#include "intercept/control.h"
+#include "intercept/decay.h"
+#include "intercept/own_thread.h"
+#include "intercept/pinned.h"
+#include "intercept/process.h"
+#include "intercept/writer.h"
+#include "run_suite.h"
+
+/* --- the process --- */
+
+ac_driver_t ac_driver;
+_Atomic int ac_state;
+_Atomic bool ac_enabled = true;
+static ac_config_t config;
+static const ac_config_t *_Atomic in_force;
+static _Atomic unsigned steps; /* of the decay */
+
+const ac_config_t *ac_process_config(void) {
+    return atomic_load(&in_force);
+}
+
+bool ac_process_dump_configured(const char *why) {
+    (void)why;
+    return false;
+}
+
+void ac_control_run(void) {
+}
+
+void ac_pinned_decay(const ac_config_t *now) {
+    (void)now;
+    atomic_fetch_add(&steps, 1);
+}
+
+bool ac_cuda_is_capturing(void) {
+    return false;
+}
+
+bool ac_cuda_integrated(CUdevice of) {
+    (void)of;
+    return false;
+}
+
+uint64_t ac_cuda_host_left(CUdevice of) {
+    (void)of;
+    return UINT64_MAX;
+}
+
+void ac_device_each(void (*visit)(CUdevice of, ac_allocator_t *allocator, void *arg), void *arg) {
+    visit(0, allocator, arg);
+}
+
+static pthread_t thread;
+static bool has_thread;
+
+int ac_own_thread_start(void *(*run)(void *)) {
+    has_thread = true;
+    return pthread_create(&thread, NULL, run, NULL);
+}
+
+int64_t ac_own_thread_look_ns(int64_t last, bool quiet) {
+    (void)last, (void)quiet;
+    return 0;
+}
+
+bool ac_own_thread_alone(void) {
+    return false;
+}
+
+void *ac_own_thread_end(void) {
+    return NULL;
+}
+
+void ac_own_thread_main_ended(void) {
+}
+
+bool ac_own_thread_main_has_ended(void) {
+    return false;
+}
+
+static void begin_process(void) {
+    begin((uint64_t)1 << 30);
+    config = (ac_config_t){.enabled = true, .background_trim = true, .dump = "none"};
+    atomic_store(&in_force, &config);
+    atomic_store(&ac_state, AC_STATE_ACTIVE);
+}
+
+static void end_process(void) {
+    atomic_store(&ac_state, AC_STATE_EXITING);
+    if (has_thread && ac_writer_ask())
+        pthread_join(thread, NULL);
+    end();
+}
+
+/* --- what is owed --- */
+
+static unsigned told;
+
+static void count(void) {
+    told++;
+}
+
+static void owe(void) {
+    uint64_t block = alloc(40 * MIB);
+    submit(0);
+    give(block);
+    ac_supply_owe(allocator);
+}
+
+/* While a thread of the program settles nothing counts as owed: the writer may stop its timer then. */
+START_TEST(what_is_owed_still_is_told) {
+    owe();
+    ac_trim_notify = count;
+    ac_decay_synced(true);
+    ck_assert(atomic_load(&ac_trim_owed));
+    ck_assert_uint_eq(told, 1);
+    fake_complete(&context[0], context[0].submitted);
+    ac_decay_synced(true);
+    ck_assert(!atomic_load(&ac_trim_owed));
+    ck_assert_uint_eq(told, 1);
+}
+END_TEST
+
+/* The test's limit ends it where memory never goes back. */
+START_TEST(what_is_owed_goes_back) {
+    ac_writer_start();
+    for (int round = 0; round < 20; round++) {
+        owe();
+        ac_decay_synced(true);
+        fake_complete(&context[0], context[0].submitted);
+        while (atomic_load(&ac_trim_owed))
+            sched_yield();
+    }
+    ck_assert(has_thread);
+}
+END_TEST
+
+/* --- settings that change --- */
+
+static void change(const ac_config_t *to) {
+    atomic_store(&in_force, to);
+    ac_writer_configured();
+}
+
+static void wait_for_steps(void) {
+    unsigned before = atomic_load(&steps);
+    while (atomic_load(&steps) - before < 3)
+        sched_yield();
+}
+
+/* From never to every few milliseconds, and no more; with the thread there, for another reason, and
+ * without. */
+START_TEST(timer_follows_the_settings) {
+    ac_config_t fast = config, slow = config;
+    fast.idle_trim_ms = 20;
+    ac_config_t off = fast;
+    off.enabled = false;
+    slow.idle_trim_ms = 86400000;
+    config.control = _i == 0;
+    ac_writer_start();
+    ck_assert(has_thread == (_i == 0));
+    change(&slow);
+    ck_assert(has_thread);
+    change(&fast);
+    wait_for_steps();
+    change(&off); /* what is left goes as well */
+    wait_for_steps();
+    change(&slow);
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    unsigned before = atomic_load(&steps);
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    ck_assert_uint_eq(atomic_load(&steps), before);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("writer");
+    TCase *tests = tcase_create("writer");
+    tcase_add_checked_fixture(tests, begin_process, end_process);
+    tcase_add_test(tests, what_is_owed_still_is_told);
+    tcase_add_test(tests, what_is_owed_goes_back);
+    tcase_add_loop_test(tests, timer_follows_the_settings, 0, 2);
+    suite_add_tcase(suite, tests);
+    return run_suite(suite);
+}
