@@ -154,7 +154,7 @@ accel_status_t accel_empty_cache(void);
  * done: neither call waits for it unless memory is short.  NULL may be freed.
  * ACCEL_ERROR_DEVICE_MEMORY.  Of a free that is refused, and changed nothing: ACCEL_ERROR_DOUBLE_FREE,
  * as long as the memory is the cache's, ACCEL_ERROR_NOT_OURS from then on and for foreign pointers;
- * ACCEL_ERROR_INTERIOR. */
+ * ACCEL_ERROR_INTERIOR; ACCEL_ERROR_INVALID where the stream is at fault. */
 accel_status_t accel_malloc(void **pointer, size_t bytes);
 accel_status_t accel_free(void *pointer);
 

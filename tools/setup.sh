@@ -138,6 +138,18 @@ setup_aarch64() {
     fi
 }
 
+# Passes the output of a build on; its "[12/494]" appears on one line where stderr is a terminal.
+setup_progress() {
+    local line
+    while IFS= read -r line || [ -n "$line" ]; do
+        printf '%s\n' "$line"
+        if [ -t 2 ] && [[ $line == "["*"]"* ]]; then
+            printf '\r\033[K%s]' "${line%%]*}" >&2
+        fi
+    done
+    if [ -t 2 ]; then printf '\r\033[K' >&2; fi
+}
+
 # Configures and builds one preset; its output is shown only where it fails, then 1 comes back.
 setup_build() { # preset, target, cmake arguments...
     # shellcheck disable=SC2154 # root: see above
@@ -148,9 +160,10 @@ setup_build() { # preset, target, cmake arguments...
         export CMAKE_GENERATOR=Ninja
     fi
     echo "Building $preset in build/$preset ..."
-    if ! (cd "$root" && cmake --preset "$preset" "$@" &&
-          cmake --build "build/$preset" --target "$target" --parallel "$(nproc)") \
-         >"$log" 2>&1; then
+    if ! (set -o pipefail
+          (cd "$root" && cmake --preset "$preset" "$@" &&
+           cmake --build "build/$preset" --target "$target" --parallel "$(nproc)") 2>&1 |
+              setup_progress >"$log"); then
         tail -n 40 "$log" >&2
         echo "The build failed; all of its output is in $log" >&2
         return 1

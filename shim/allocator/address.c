@@ -141,6 +141,23 @@ ac_status_t ac_block_mark_used(uint64_t address) {
     return AC_OK;
 }
 
+/* What caches keep of tainted segments leaves them, and what their owners hand out meanwhile is no
+ * longer theirs: they would go on taking it back and handing it out. */
+static void take_from_caches(ac_arena_t *arena) {
+    ac_allocator_t *allocator = arena->allocator;
+    AC_WINDOW(tainted);
+    bool out = ac_caches_freeze(allocator);
+    if (out) {
+        ac_caches_empty(arena);
+        if (!AC_FAILPOINT(tainted_beside_hit))
+            ac_segments_disown(&arena->space);
+        ac_caches_check_bars(allocator, NULL);
+    }
+    ac_caches_thaw(allocator);
+    if (!out)
+        ac_caches_recall(allocator, NULL);
+}
+
 /* Under the lock, which is left. */
 static void taint(ac_segment_t *segment, bool *fresh) {
     ac_arena_t *arena = segment->arena;
@@ -154,7 +171,7 @@ static void taint(ac_segment_t *segment, bool *fresh) {
     }
     ac_unlock(&arena->allocator->lock);
     if (*fresh)
-        ac_caches_recall(arena->allocator, NULL);
+        take_from_caches(arena);
     if (*fresh && idle)
         ac_give_back_leaving(arena);
 }

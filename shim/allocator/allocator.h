@@ -94,9 +94,10 @@ ac_status_t ac_arena_alloc_on(ac_arena_t *arena, ac_stream_t stream, uint64_t by
                               bool cached_only, uint64_t *address);
 
 /* The same on pages of its own (space/guard_place.h), for a stream or, where `stream` is NULL, a plain request.
- * AC_UNSUPPORTED: the device has no pages; any other answer but AC_OK: not now.  Calls the device. */
-ac_status_t ac_arena_alloc_guarded(ac_arena_t *arena, unsigned module, unsigned mempool,
-                                   const ac_stream_t *stream, uint64_t bytes, uint64_t *address);
+ * Where it is not AC_GUARD_SERVED, *address is unset and any other request may serve.  Calls the device. */
+ac_guard_answer_t ac_arena_alloc_guarded(ac_arena_t *arena, unsigned module, unsigned mempool,
+                                         const ac_stream_t *stream, uint64_t bytes,
+                                         uint64_t *address);
 
 /* The block at `address` is about to be freed by that module, which matters to guarded ones. */
 void ac_guard_freeing(uint64_t address, unsigned module);

@@ -26,8 +26,13 @@ static void serve(void *arg, ac_block_t *block) {
     ac_caches_check_bars(allocator, NULL);
 }
 
-/* Returns whether none is left that was freed and has its pages yet. */
+/* Returns whether none is left that was freed and has its pages yet.  Only where the device is known
+ * to be idle: it may not let pages go while it works, nor let them be looked at. */
 static bool collect(ac_arena_t *arena) {
+    if (!ac_guard_waits(arena))
+        return true;
+    if (!ac_fence_calm())
+        return false;
     ac_lock(&arena->allocator->lock);
     if (!arena->dead)
         ac_pending_drain(arena);
@@ -36,8 +41,9 @@ static bool collect(ac_arena_t *arena) {
     return !ac_guard_waits(arena);
 }
 
-ac_status_t ac_arena_alloc_guarded(ac_arena_t *arena, unsigned module, unsigned mempool,
-                                   const ac_stream_t *stream, uint64_t bytes, uint64_t *address) {
+ac_guard_answer_t ac_arena_alloc_guarded(ac_arena_t *arena, unsigned module, unsigned mempool,
+                                         const ac_stream_t *stream, uint64_t bytes,
+                                         uint64_t *address) {
     ac_allocator_t *allocator = arena->allocator;
     request_t request = {arena, stream, module, mempool, bytes};
     ac_guard_ask_t ask = {.arena = arena,
@@ -46,16 +52,16 @@ ac_status_t ac_arena_alloc_guarded(ac_arena_t *arena, unsigned module, unsigned 
                           .serve = serve,
                           .arg = &request};
     if (bytes == 0 || bytes >= (uint64_t)1 << 48)
-        return AC_OOM;
+        return AC_GUARD_NOT_NOW; /* no device has so much: the request fails as any other */
     ask.size = ac_size_up(bytes, AC_GRANULE);
     collect(arena);
-    ac_status_t status = ac_guard_grow(&ask);
+    ac_guard_answer_t answer = ac_guard_grow(&ask);
     ac_lock(&allocator->lock);
-    allocator->counters->guard_refusals += status != AC_OK;
+    allocator->counters->guard_refusals += answer != AC_GUARD_SERVED;
     ac_unlock(&allocator->lock);
-    if (status == AC_OK)
+    if (answer == AC_GUARD_SERVED)
         *address = ask.address;
-    return status;
+    return answer;
 }
 
 void ac_guard_freeing(uint64_t address, unsigned module) {

@@ -50,7 +50,8 @@ accel_status_t ac_api_record(void *stream, uint64_t address);
 accel_status_t ac_api_malloc_async(void **pointer, size_t bytes, void *stream,
                                    const void *caller);
 
-/* Why the free of what begins at `address`, or does not, was refused. */
+/* Why the free of what begins at `address`, or does not, was refused. ACCEL_ERROR_INVALID: a block
+ * begins there that is still allocated; the fault is not the pointer's but the stream's. */
 accel_status_t ac_api_refused(uint64_t address);
 
 /* --- streams.c --- */

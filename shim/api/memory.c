@@ -82,8 +82,9 @@ accel_status_t ac_api_refused(uint64_t address) {
     ac_block_info_t block;
     if (ac_block_find(address, &block) != AC_OK)
         return ACCEL_ERROR_NOT_OURS;
-    bool inside = block.allocated && block.address != address;
-    return inside ? ACCEL_ERROR_INTERIOR : ACCEL_ERROR_DOUBLE_FREE;
+    if (!block.allocated)
+        return ACCEL_ERROR_DOUBLE_FREE;
+    return block.address == address ? ACCEL_ERROR_INVALID : ACCEL_ERROR_INTERIOR;
 }
 
 static __attribute__((noinline)) accel_status_t free_hooked(void *pointer) {

@@ -197,6 +197,13 @@ static accel_status_t free_to_cache(const ac_raw_t *raw, void *pointer) {
     return status;
 }
 
+/* The free failed.  Memory that the program still holds keeps its record, for the next try. */
+static void put_back(const ac_raw_t *raw, accel_status_t status) {
+    if (status != ACCEL_ERROR_DOUBLE_FREE && status != ACCEL_ERROR_NOT_OURS &&
+        status != ACCEL_ERROR_INTERIOR)
+        ac_raw_add(raw);
+}
+
 accel_status_t accel_raw_delete(void *pointer) {
     ac_raw_t raw;
     accel_status_t status = ACCEL_OK;
@@ -215,6 +222,8 @@ accel_status_t accel_raw_delete(void *pointer) {
         status = free_to_cache(&raw, pointer);
     if (status == ACCEL_OK)
         ac_history(ACCEL_TRACE_FREE_COMPLETED, raw.device, address, raw.bytes, raw.stream, none);
+    else
+        put_back(&raw, status);
     return status;
 }
 

@@ -90,6 +90,7 @@ void ac_cuda_context_kill(ac_cuda_context_t *context) {
     context->stream_count = 0;
     context->keeper = context->filler = NULL;
     ac_unlock(&context->lock);
+    atomic_store(&context->filler_late, 0);
     ac_cuda_fence_drop(context);
 }
 
@@ -112,6 +113,7 @@ void ac_cuda_context_again(ac_cuda_context_t *context, CUcontext handle, unsigne
     context->stream_count = 0;
     context->keeper = context->filler = NULL;
     ac_unlock(&context->lock);
+    atomic_store(&context->filler_late, 0);
     atomic_store(&context->mode, mode);
     atomic_store(&context->green, false);
     atomic_store(&context->lost, 0);

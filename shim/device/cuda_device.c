@@ -338,6 +338,7 @@ const ac_device_ops_t ac_cuda_ops = {
     .pages_allow = ac_cuda_pages_allow,
     .pages_unmap = ac_cuda_pages_unmap,
     .memory_fill = ac_cuda_memory_fill,
+    .fills_over = ac_cuda_fills_over,
     .memory_differs = ac_cuda_memory_differs,
     .now_ns = now_ns,
 };

@@ -67,6 +67,7 @@ typedef struct ac_cuda_context {
     _Atomic uint64_t lost;      /* when work last escaped the events, 0: never */
     _Atomic uint64_t recovered; /* what came no later has been synchronised */
     _Atomic bool asked;         /* a fence needed the per-thread stream of another thread */
+    _Atomic unsigned filler_late; /* patterns that were not waited for to the end (cuda_fill.c) */
     _Atomic int fences;         /* fence records that name this one, the kept one among them */
     struct ac_cuda_fence *_Atomic kept; /* one that was released, with its event, for the next */
     ac_mutex_t lock;                    /* guards what follows */

@@ -21,20 +21,65 @@ static CUstream filler_of(ac_cuda_context_t *context) {
     return filler;
 }
 
-/* By the filler: `what` puts something into it, which is waited for. */
+/* --- the wait with a limit: an event, because the driver's own wait knows none --- */
+
+enum { LIMIT_NS = 1000000000, MOMENT_NS = 1000000 };
+
+static CUresult record_filler(ac_cuda_context_t *context, CUevent event, uint64_t stream) {
+    (void)context;
+    return ac_driver.cuEventRecord(event, (CUstream)(uintptr_t)stream);
+}
+
+/* Wait for what the filler was given so far.  AC_OK; AC_BUSY: not in time, or no event tells;
+ * AC_FAILED. */
+static ac_status_t await_filler(ac_cuda_context_t *context, CUstream filler, uint64_t limit_ns) {
+    void *fence;
+    ac_status_t status =
+        ac_cuda_record(context, record_filler, (uint64_t)(uintptr_t)filler, &fence);
+    if (status != AC_OK)
+        return status == AC_FAILED ? AC_FAILED : AC_BUSY;
+    status = ac_cuda_fence_poll(fence, limit_ns);
+    ac_cuda_fence_give(fence);
+    return status;
+}
+
+/* A fill that is late keeps others from being begun behind it: each would wait as long. */
+bool ac_cuda_fills_over(void *arg) {
+    ac_cuda_context_t *context = arg;
+    unsigned late = atomic_load(&context->filler_late);
+    if (!late || atomic_load(&context->dead))
+        return true;
+    ac_lock(&context->lock);
+    CUstream filler = context->filler;
+    ac_unlock(&context->lock);
+    if (filler && await_filler(context, filler, MOMENT_NS) != AC_OK)
+        return false;
+    /* Another thread's may have become late meanwhile. */
+    return atomic_compare_exchange_strong(&context->filler_late, &late, 0);
+}
+
+/* By the filler: `what` puts something into it, which is waited for; for ever where there is no
+ * limit. */
 typedef CUresult piece_fn(void *arg, CUstream filler);
-static ac_status_t by_filler(ac_cuda_context_t *context, piece_fn *what, void *arg) {
+static ac_status_t by_filler(ac_cuda_context_t *context, piece_fn *what, void *arg,
+                             uint64_t limit_ns) {
     ac_cuda_scope_t scope;
     ac_status_t status = AC_FAILED;
+    CUstream filler = NULL;
     if (atomic_load(&ac_cuda_quiet) || !ac_cuda_sync_begin())
         return AC_BUSY;
     if (ac_cuda_enter(context, &scope)) {
-        CUstream filler = filler_of(context);
+        filler = filler_of(context);
         CUresult result = filler ? what(arg, filler) : CUDA_ERROR_OUT_OF_MEMORY;
-        if (result == CUDA_SUCCESS)
+        if (result == CUDA_SUCCESS && !limit_ns)
             result = ac_driver.cuStreamSynchronize(filler);
         status = ac_cuda_status_of(result);
         ac_cuda_leave(&scope);
+    }
+    if (limit_ns && status == AC_OK) {
+        status = await_filler(context, filler, limit_ns);
+        if (status == AC_BUSY)
+            atomic_fetch_add(&context->filler_late, 1);
     }
     ac_cuda_sync_end();
     return status;
@@ -58,16 +103,22 @@ static CUresult get(void *arg, CUstream filler) {
 
 ac_status_t ac_cuda_memory_fill(void *context, uint64_t address, uint64_t bytes, uint8_t byte) {
     piece_t piece = {.address = address, .bytes = bytes, .byte = byte};
-    return ac_driver.cuMemsetD8Async ? by_filler(context, put, &piece) : AC_FAILED;
+    if (!ac_driver.cuMemsetD8Async)
+        return AC_FAILED;
+    return ac_cuda_fills_over(context) ? by_filler(context, put, &piece, LIMIT_NS) : AC_BUSY;
 }
 
+/* The copy ends within the driver's call, because the host's memory is not pinned: it waits for copies
+ * that the device was given before. */
 ac_status_t ac_cuda_memory_differs(void *context, uint64_t address, uint64_t bytes, uint8_t byte,
                                    uint64_t *first) {
     uint8_t copy[4096];
     piece_t piece = {.address = address, .bytes = bytes, .host = copy};
-    ac_status_t status = ac_driver.cuMemcpyDtoHAsync_v2 && bytes <= sizeof copy
-                             ? by_filler(context, get, &piece)
-                             : AC_FAILED;
+    ac_status_t status = AC_FAILED;
+    if (!ac_cuda_fills_over(context))
+        status = AC_BUSY;
+    else if (ac_driver.cuMemcpyDtoHAsync_v2 && bytes <= sizeof copy)
+        status = by_filler(context, get, &piece, 0);
     for (*first = 0; status == AC_OK && *first < bytes && copy[*first] == byte;)
         ++*first;
     return status;
@@ -75,12 +126,18 @@ ac_status_t ac_cuda_memory_differs(void *context, uint64_t address, uint64_t byt
 
 static CUresult put_words(void *arg, CUstream filler) {
     const piece_t *piece = arg;
-    return ac_driver.cuMemsetD32Async(piece->address, piece->word, (piece->bytes + 3) / 4,
-                                      filler);
+    uint64_t words = piece->bytes / 4;
+    CUresult result = CUDA_SUCCESS;
+    if (words)
+        result = ac_driver.cuMemsetD32Async(piece->address, piece->word, words, filler);
+    for (uint64_t at = 4 * words; at < piece->bytes && result == CUDA_SUCCESS; at++)
+        result = ac_driver.cuMemsetD8Async(piece->address + at, ac_fill_byte(piece->word, at), 1,
+                                           filler);
+    return result;
 }
 
 void ac_cuda_fill(ac_cuda_context_t *context, uint64_t address, uint64_t bytes, uint32_t word) {
     piece_t piece = {.address = address, .bytes = bytes, .word = word};
-    if (ac_driver.cuMemsetD32Async)
-        by_filler(context, put_words, &piece); /* an error of the context shows again */
+    if (ac_driver.cuMemsetD32Async && ac_driver.cuMemsetD8Async)
+        by_filler(context, put_words, &piece, 0); /* an error of the context shows again */
 }

@@ -4,12 +4,19 @@
 
 #include "device/cuda_device.h"
 
-/* Write `word` over [address, address + bytes), rounded up to whole words, and wait until it is
- * there; for nothing else, so no work may use the memory.  Nothing is written while a stream
+/* Byte `at` of memory that is filled with the word: where it ends within one, single bytes are
+ * written, because what lies behind may have a guard's pattern. */
+static inline uint8_t ac_fill_byte(uint32_t word, uint64_t at) {
+    return (uint8_t)(word >> 8 * (at % 4));
+}
+
+/* Write `word` over [address, address + bytes), and nothing else, and wait until it is there; for
+ * nothing else, so no work may use the memory.  Nothing is written while a stream
  * captures, after exit began, and where the driver refuses. */
 void ac_cuda_fill(ac_cuda_context_t *context, uint64_t address, uint64_t bytes, uint32_t word);
 
-/* As device.h says of memory_fill and memory_differs. */
+/* As device.h says of fills_over, memory_fill and memory_differs. */
+bool ac_cuda_fills_over(void *context);
 ac_status_t ac_cuda_memory_fill(void *context, uint64_t address, uint64_t bytes, uint8_t byte);
 ac_status_t ac_cuda_memory_differs(void *context, uint64_t address, uint64_t bytes, uint8_t byte,
                                    uint64_t *first);

@@ -143,9 +143,13 @@ typedef struct {
     /* --- contents, for guarded blocks (allocator/space/guard_place.h); NULL: the device does not know
      * these --- */
 
-    /* Write `byte` over memory that no work uses, and wait until it is there, for nothing else. AC_OK;
-     * AC_BUSY while anything captures; AC_FAILED. */
+    /* Write `byte` over memory that no work uses, and wait until it is there, for nothing else, a second
+     * at the most.  AC_OK; AC_BUSY while anything captures, or when that has passed: it may yet be
+     * written, and the memory must stay until fills_over; AC_FAILED. */
     ac_status_t (*memory_fill)(void *context, uint64_t address, uint64_t bytes, uint8_t byte);
+
+    /* Whether no fill is under way that was not waited for to the end.  Waits a moment at the most. */
+    bool (*fills_over)(void *context);
 
     /* Where in at most 4 KiB of memory that no work uses the first other byte is: AC_OK sets *first to
      * its offset, `bytes`: there is none.  Answers as above. */

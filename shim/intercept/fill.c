@@ -22,10 +22,16 @@ void ac_fill_this_on(uint64_t address, uint64_t bytes, CUstream stream, bool per
     uint32_t word;
     if (!word_of(&word))
         return;
-    if (per_thread)
-        cuMemsetD32Async_ptsz(address, word, (bytes + 3) / 4, stream);
-    else
-        cuMemsetD32Async(address, word, (bytes + 3) / 4, stream);
+    uint64_t words = bytes / 4;
+    if (words && per_thread)
+        cuMemsetD32Async_ptsz(address, word, words, stream);
+    else if (words)
+        cuMemsetD32Async(address, word, words, stream);
+    for (uint64_t at = 4 * words; at < bytes; at++)
+        if (per_thread)
+            cuMemsetD8Async_ptsz(address + at, ac_fill_byte(word, at), 1, stream);
+        else
+            cuMemsetD8Async(address + at, ac_fill_byte(word, at), 1, stream);
 }
 
 /* Bytes of the block that the program frees; 0: there is none, or it is another context's. */

@@ -36,26 +36,37 @@ static bool is_due(ac_thread_t *thread) {
     return true;
 }
 
+/* Why a request is left out, each said once; NULL: it will pass. */
+static const char *const reasons[AC_GUARD_ANSWERS] = {
+    [AC_GUARD_NO_PAGES] = "the device has no pages (virtual memory management), or their size is "
+                          "odd. guard has no effect there",
+    [AC_GUARD_TOO_LARGE] = "a guarded block is one page, of just under 128 GiB at the most",
+    [AC_GUARD_SHARE] = "guarded blocks would take more than a quarter of the device, or of the "
+                       "limit, beside their own bytes. guard:1/N with a larger N takes less",
+    [AC_GUARD_FULL] = "the device, or the limit, has no room for its pages. guard:1/N with a "
+                      "larger N takes less",
+    [AC_GUARD_ADDRESSES] = "no addresses are left for guarded blocks, or host memory for what is "
+                           "known of them. guard:1/N with a larger N takes fewer"};
+
+static void say_refused(ac_guard_answer_t answer, int device, uint64_t bytes) {
+    static _Atomic bool said[AC_GUARD_ANSWERS];
+    if (reasons[answer] && !atomic_exchange(&said[answer], true))
+        ac_log(AC_LOG_WARNING,
+               "guard leaves out a request of %" PRIu64
+               " bytes on device %d, which is counted (guard_refusals): %s",
+               bytes, device, reasons[answer]);
+}
+
 bool ac_guard_serve_this(ac_thread_t *thread, const ac_context_t *context, unsigned module,
                          const ac_from_t *from, uint64_t bytes, uint64_t *address) {
     if (!is_due(thread))
         return false;
-    ac_status_t status = ac_arena_alloc_guarded(context->arena, module, from ? from->mempool : 0,
-                                                from ? &from->stream : NULL, bytes, address);
-    if (status == AC_UNSUPPORTED)
-        ac_log_once(AC_LOG_WARNING,
-                    "guard has no effect on memory of device %d: it has no pages (virtual memory "
-                    "management), or their size is odd",
-                    (int)context->cuda.device);
-    else if (status == AC_OOM)
-        ac_log_once(
-            AC_LOG_WARNING,
-            "guard leaves out a request of %" PRIu64
-            " bytes: guarded blocks would take more than a quarter of the device, or of "
-            "the limit, beside their own bytes. It is counted (guard_refusals); guard:1/N "
-            "with a larger N takes less",
-            bytes);
-    return status == AC_OK;
+    ac_guard_answer_t answer =
+        ac_arena_alloc_guarded(context->arena, module, from ? from->mempool : 0,
+                               from ? &from->stream : NULL, bytes, address);
+    if (answer != AC_GUARD_SERVED)
+        say_refused(answer, (int)context->cuda.device, bytes);
+    return answer == AC_GUARD_SERVED;
 }
 
 /* --- who frees --- */

@@ -391,14 +391,14 @@ static void *versioned_answer(const char *name, int version, cuuint64_t flags, v
         return substituted(hook, found, caller);
     if (is_listed(name, found))
         return found;
-    if (row >= 0 && version <= ac_function_newest()) {
+    if (row >= 0 && version <= AC_FUNCTIONS_WHOLE) {
         if (likely < 0)
             return found;
         void *none = NULL;
         atomic_compare_exchange_strong(&ac_real_slots[likely], &none, found);
         return substituted(likely, found, caller);
     }
-    return name[0] ? unlisted(name, version <= ac_function_newest(), found, caller) : found;
+    return name[0] ? unlisted(name, version <= AC_FUNCTIONS_WHOLE, found, caller) : found;
 }
 
 /* The same where the runtime chose the version: the address alone decides.  Names that have no

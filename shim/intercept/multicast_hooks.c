@@ -32,18 +32,35 @@ CUresult cuMulticastCreate(CUmemGenericAllocationHandle *object,
 
 /* Memory of cuMemAlloc cannot be bound.  Pages of ours could be: their blocks would be written from
  * other devices when they are long another owner's, and they would have to stay where they are. */
-CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle object, size_t offset,
-                             CUdeviceptr address, size_t size, unsigned long long flags) {
-    AC_ENTER_OR_RETURN(cuMulticastBindAddr);
-    CUresult result;
+static CUdeviceptr bindable(CUdeviceptr address) {
+    return ac_owned(address) ? AC_UNOWNED : address;
+}
+
+static void say_not_bound(CUdeviceptr address) {
     ac_block_info_t info;
-    bool ours = ac_owned(address);
-    AC_RETRY(result, AC_NEED_UNKNOWN,
-             real(object, offset, ours ? AC_UNOWNED : address, size, flags));
-    if (ours && ac_block_find(address, &info) == AC_OK && ac_block_is_pooled(&info))
+    if (ac_owned(address) && ac_block_find(address, &info) == AC_OK && ac_block_is_pooled(&info))
         ac_log_once(AC_LOG_WARNING,
                     "memory of cudaMallocAsync was not bound to a multicast object: accelcache "
                     "served it before it could know; ask cuMulticastGetGranularity for such an "
                     "object before it is allocated");
+}
+
+CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle object, size_t offset,
+                             CUdeviceptr address, size_t size, unsigned long long flags) {
+    AC_ENTER_OR_RETURN(cuMulticastBindAddr);
+    CUresult result;
+    AC_RETRY(result, AC_NEED_UNKNOWN, real(object, offset, bindable(address), size, flags));
+    say_not_bound(address);
+    return result;
+}
+
+CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle object, CUdevice device,
+                                size_t offset, CUdeviceptr address, size_t size,
+                                unsigned long long flags) {
+    AC_ENTER_OR_RETURN(cuMulticastBindAddr_v2);
+    CUresult result;
+    AC_RETRY(result, AC_NEED_UNKNOWN,
+             real(object, device, offset, bindable(address), size, flags));
+    say_not_bound(address);
     return result;
 }

@@ -147,11 +147,13 @@ void ac_oom_report(ac_thread_t *thread, ac_context_t *context, unsigned module,
     bool wanted = strcmp(ac_process_config()->oom_dump, "none") != 0;
     bool writes = wanted && !ac_filter_now() && may_write();
     bool first = !atomic_exchange(&said, 1);
-    uint64_t available;
-    if (!ac_allocator_available(allocator, &available))
+    report_t *report = writes || first ? calloc(1, sizeof *report) : NULL;
+    /* A driver call: programs that try again and again pay it for what is read only. */
+    uint64_t available = UINT64_MAX;
+    bool recorded = atomic_load_explicit(&ac_recording, memory_order_relaxed);
+    if ((report || recorded) && !ac_allocator_available(allocator, &available))
         available = UINT64_MAX;
     uint32_t stack = ac_record_oom(thread, context->cuda.device, bytes, available, caller);
-    report_t *report = writes || first ? calloc(1, sizeof *report) : NULL;
     if (!report)
         return;
     report->oom.ordinal = (int)context->cuda.device;

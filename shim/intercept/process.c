@@ -103,7 +103,8 @@ bool ac_deepbind_strip(void) {
 /* --- the dump --- */
 
 static ac_mutex_t dump_lock = AC_MUTEX(DUMP);
-static bool live_shared; /* whether the live page is one that the command can see */
+static bool metrics_over; /* they were removed at exit; under dump_lock */
+static bool live_shared;  /* whether the live page is one that the command can see */
 static const char filtered[] =
     "the program has put its system calls behind a seccomp filter: no dump is written any more, "
     "the figures are those of its live page";
@@ -123,13 +124,21 @@ static int write_metrics(const char *pattern, const char *reason, const ac_dump_
                          char *path, size_t size) {
     (void)reason;
     (void)more;
-    return ac_dump_write_metrics(pattern, path, size);
+    if (metrics_over)
+        return ECANCELED;
+    return ac_dump_write_metrics(pattern, ac_process_config()->dump_interval > 0, path, size);
 }
 
-static int write_dump(dump_write_fn *write, const char *pattern, const char *reason,
-                      const ac_dump_more_t *more, char *path, size_t size) {
+/* The format may have changed while the process runs. */
+static int write_json(const char *pattern, const char *reason, const ac_dump_more_t *more,
+                      char *path, size_t size) {
+    ac_dump_remove_metrics();
+    return ac_dump_write_from_start(pattern, reason, more, path, size);
+}
+
+/* Take dump_lock where files may be written.  0, or an errno value. */
+static int begin_files(void) {
     int state = atomic_load(&ac_state);
-    snprintf(path, size, "%s", pattern);
     if (state == AC_STATE_INERT)
         return EOPNOTSUPP; /* a fork child: it has counted nothing of its own */
     if (state != AC_STATE_EXITING && ac_filter_now()) {
@@ -139,10 +148,26 @@ static int write_dump(dump_write_fn *write, const char *pattern, const char *rea
     /* At exit another thread may have been stopped while it wrote: do not wait for ever. */
     struct timespec limit = ac_raw_time(CLOCK_REALTIME);
     limit.tv_sec += 5;
-    if (!ac_lock_until(&dump_lock, &limit))
-        return ETIMEDOUT;
+    return ac_lock_until(&dump_lock, &limit) ? 0 : ETIMEDOUT;
+}
+
+/* `last`: at exit.  The thread that writes them may be about to do so once more. */
+static void remove_metrics(bool last) {
+    if (begin_files() != 0)
+        return;
+    ac_dump_remove_metrics();
+    metrics_over |= last;
+    ac_unlock(&dump_lock);
+}
+
+static int write_dump(dump_write_fn *write, const char *pattern, const char *reason,
+                      const ac_dump_more_t *more, char *path, size_t size) {
+    snprintf(path, size, "%s", pattern);
+    int error = begin_files();
+    if (error)
+        return error;
     ac_live_gather();
-    int error = write(pattern, reason, more, path, size);
+    error = write(pattern, reason, more, path, size);
     ac_unlock(&dump_lock);
     return error;
 }
@@ -157,12 +182,12 @@ int ac_process_dump_with(const char *pattern, const char *reason, const ac_dump_
 int ac_process_dump(const char *given, const char *reason, char *path, size_t size) {
     if (!given && ac_process_config()->dump_format == AC_DUMP_PROMETHEUS)
         return write_dump(write_metrics, configured_dump(), reason, NULL, path, size);
-    dump_write_fn *write = given ? ac_dump_write : ac_dump_write_from_start;
+    dump_write_fn *write = given ? ac_dump_write : write_json;
     bool active = atomic_load(&ac_state) != AC_STATE_INERT;
     bool all = active && ac_history_is_on();
-    ac_layouts_t *layouts = all                                     ? ac_layouts_take()
+    ac_layouts_t *layouts = all                                    ? ac_layouts_take()
                             : active && !given && ac_is_guarding() ? ac_layouts_take_guarded()
-                                                                    : NULL;
+                                                                   : NULL;
     ac_dump_more_t more = {.partial = !all};
     if (layouts) {
         if (all)
@@ -193,8 +218,10 @@ static const char *remedy(int error, const char *elsewhere) {
 
 bool ac_process_dump_configured(const char *reason) {
     char path[AC_FOLDER_PATH] = "";
-    if (!strcmp(ac_process_config()->dump, "none"))
+    if (!strcmp(ac_process_config()->dump, "none")) {
+        remove_metrics(false); /* of a name it had before */
         return true;
+    }
     int error = ac_process_dump(NULL, reason, path, sizeof path);
     if (error && error != ECANCELED) /* which was said */
         ac_log_once(AC_LOG_WARNING, "cannot write the statistics to %s: %s; %s%s", path,
@@ -423,7 +450,7 @@ AC_START static void last_dump(void) {
     bool going = config->dump_format == AC_DUMP_PROMETHEUS && config->dump_interval > 0 &&
                  strcmp(config->dump, "none") != 0;
     if (going)
-        ac_dump_remove(configured_dump());
+        remove_metrics(true);
     if (going || ac_process_dump_configured("exit") || !may_leave_page())
         ac_live_close();
 }

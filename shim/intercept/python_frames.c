@@ -34,6 +34,7 @@ typedef struct {
 #define PYTHON(result, name, parameters) result(*name) parameters;
     PYTHON_FUNCTIONS(PYTHON)
 #undef PYTHON
+    int (*PyGC_Disable)(void), (*PyGC_Enable)(void); /* 3.10 and later, else NULL */
     void *(*current)(void); /* PyThreadState_GetUnchecked, or its former name */
     uintptr_t base;
 } python_t;
@@ -56,8 +57,12 @@ static bool find_all(const ac_object_t *object) {
     if (!found)
         found = ac_object_symbol(object, "_PyThreadState_UncheckedGet");
     memcpy(&python.current, &found, sizeof found);
+    found = ac_object_symbol(object, "PyGC_Enable");
+    memcpy(&python.PyGC_Enable, &found, sizeof found);
+    found = found ? ac_object_symbol(object, "PyGC_Disable") : NULL;
+    memcpy(&python.PyGC_Disable, &found, sizeof found);
     python.base = object->base;
-    return all && found;
+    return all && python.current;
 }
 
 /* Looked for once for what is loaded: the interpreter is there from the start, or came by dlopen. */
@@ -110,6 +115,9 @@ unsigned ac_python_frames(uint64_t *frame, unsigned room, uintptr_t *interpreter
     if (!have_python() || !holds_lock())
         return 0;
     *interpreter = python.base;
+    /* Frames become objects here (3.11), and a collection would run the program's destructors inside its
+     * request or free. */
+    bool collects = python.PyGC_Disable && python.PyGC_Disable();
     void *at = python.PyEval_GetFrame();
     if (at)
         python.Py_IncRef(at);
@@ -120,5 +128,7 @@ unsigned ac_python_frames(uint64_t *frame, unsigned room, uintptr_t *interpreter
         python.Py_DecRef(at);
         at = back;
     }
+    if (collects)
+        python.PyGC_Enable();
     return count;
 }

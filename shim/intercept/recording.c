@@ -29,9 +29,16 @@ void ac_recording_start(void) {
 
 /* Threads that have looked before the generation grows look again. */
 void ac_recording_history(bool on) {
+    bool records = on || stacks() != AC_STACKS_NONE;
+    /* Frees are not seen in between: the addresses may belong to other blocks by now.  A thread may put
+     * a holding after the end, but none of a block that was freed after it began again. */
+    if (records && !atomic_load(&ac_recording))
+        ac_holdings_clear();
     atomic_store(&ac_history_on, on);
-    atomic_store(&ac_recording, on || stacks() != AC_STACKS_NONE);
+    atomic_store(&ac_recording, records);
     ac_generation_grow();
+    if (!records)
+        ac_holdings_clear();
 }
 
 void ac_recording_fork_child(void) {
@@ -147,17 +154,21 @@ void ac_record_asked(uint64_t address, const void *caller) {
 
 uint32_t ac_record_free(ac_thread_t *thread, uint64_t address, uint64_t stream,
                         const void *caller) {
-    ac_holding_t *freeing = &thread->recorder.freeing;
+    ac_holding_t freed;
     int device = device_of(address);
-    if (!ac_holding_take(address, freeing))
-        freeing->address = freeing->bytes = 0;
-    if (!ac_history_is_on() || device < 0)
+    bool listed = ac_history_is_on() && device >= 0;
+    if (!ac_holding_take(address, &freed))
+        freed = (ac_holding_t){.address = 0};
+    /* Reading an interpreter's frames may run code that frees on this thread, and comes here. */
+    uint32_t stack = listed ? stack_of(thread, thread->frees_for ? thread->frees_for : caller,
+                                       stacks() == AC_STACKS_ALL)
+                            : 0;
+    thread->recorder.freeing = freed;
+    if (!listed)
         return 0;
-    uint32_t stack = stack_of(thread, thread->frees_for ? thread->frees_for : caller,
-                              stacks() == AC_STACKS_ALL);
     ac_history_add(ac_history_of((unsigned)device), &(ac_event_t){.kind = AC_EVENT_FREE,
                                                                   .address = address,
-                                                                  .bytes = freeing->bytes,
+                                                                  .bytes = freed.bytes,
                                                                   .stream = stream,
                                                                   .stack = stack,
                                                                   .thread = thread_id(thread)});

@@ -250,18 +250,6 @@ AC_EARLY int ac_function_hook(int row) {
     return atomic_load_explicit(&function_hooks[row], memory_order_relaxed);
 }
 
-AC_EARLY int ac_function_newest(void) {
-    static _Atomic int newest;
-    int version = atomic_load_explicit(&newest, memory_order_relaxed);
-    if (!version) {
-        for (unsigned row = 0; row < FUNCTION_COUNT; row++)
-            if (ac_functions[row].since > version)
-                version = ac_functions[row].since;
-        atomic_store_explicit(&newest, version, memory_order_relaxed);
-    }
-    return version;
-}
-
 /* ---------------------------------------------------------------- the loader's functions */
 
 /* dlsym and dlopen of libc (of libdl before glibc 2.34).  dlvsym finds them past any other

@@ -116,8 +116,9 @@ AC_EARLY int ac_function_next(const char *name, int previous);
 /* The row of this exact symbol, -1 if the table has none, and the hook of a row, if any. */
 AC_EARLY int ac_function_by_symbol(const char *symbol);
 AC_EARLY int ac_function_hook(int row);
-/* The greatest version that any row asks for: newer ones may have functions unknown here. */
-AC_EARLY int ac_function_newest(void);
+/* The newest version whose functions are all rows: newer ones may have variants that are unknown
+ * here, although some of them are rows as well. */
+enum { AC_FUNCTIONS_WHOLE = 13000 };
 
 /* The process (by id) whose program asked dlopen for a CUDA driver, found or not; 0: none. */
 extern _Atomic int ac_driver_wanted;

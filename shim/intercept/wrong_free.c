@@ -35,13 +35,13 @@ static void say_inside(const ac_block_info_t *block, uint64_t address, const cha
     ac_recorded_t alloc;
     if (ac_recorded_alloc(block->address, &alloc))
         place_of(place, " at ", alloc.stack);
-    ac_log_once(AC_LOG_WARNING,
-                "interior free: %s freed 0x%" PRIx64 "%s, which is %" PRIu64
-                " bytes into a block of %" PRIu64
-                " bytes that %s asked for%s; the call returned an error, the block stays. Later "
-                "ones are counted (interior_frees)",
-                who, address, here, address - block->address, block->requested,
-                ac_module_label(asked, block->module, "code of no known module"), place);
+    ac_log(AC_LOG_WARNING,
+           "interior free: %s freed 0x%" PRIx64 "%s, which is %" PRIu64
+           " bytes into a block of %" PRIu64
+           " bytes that %s asked for%s; the call returned an error, the block stays. Later "
+           "ones are counted (interior_frees)",
+           who, address, here, address - block->address, block->requested,
+           ac_module_label(asked, block->module, "code of no known module"), place);
 }
 
 /* The record of memory that is free names the module that asked for it last, as long as the memory
@@ -61,15 +61,15 @@ static void say_again(const ac_block_info_t *block, uint64_t address, const char
                  ac_module_label(asked, block->module, ""), asked_at);
     else if (*asked_at)
         snprintf(text, sizeof text, "; it was asked for%s", asked_at);
-    ac_log_once(
-        AC_LOG_WARNING,
-        "double free: %s freed 0x%" PRIx64
-        "%s, which is free already%s%s%s. The call returned an error. Later ones are counted "
-        "(double_frees)",
-        who, address, here, *freed_at ? ": it was freed" : "", freed_at, text);
+    ac_log(AC_LOG_WARNING,
+           "double free: %s freed 0x%" PRIx64
+           "%s, which is free already%s%s%s. The call returned an error. Later ones are counted "
+           "(double_frees)",
+           who, address, here, *freed_at ? ": it was freed" : "", freed_at, text);
 }
 
 void ac_wrong_free(ac_thread_t *thread, uint64_t address, const void *caller) {
+    static _Atomic int said[2]; /* by kind */
     ac_block_info_t block;
     char who[AC_MODULE_LABEL], here[AC_SITE_LABEL + 8] = "";
     ac_count(thread, AC_COUNT_bad_frees);
@@ -77,6 +77,8 @@ void ac_wrong_free(ac_thread_t *thread, uint64_t address, const void *caller) {
         return; /* its segment went meanwhile */
     bool inside = block.allocated && block.address != address;
     ac_count(thread, inside ? AC_COUNT_interior_frees : AC_COUNT_double_frees);
+    if (atomic_exchange(&said[inside], 1))
+        return; /* the search walks over the whole history */
     caller = thread && thread->frees_for ? thread->frees_for : caller;
     label_of(who, caller);
     if (thread && ac_thread_records(thread)) {

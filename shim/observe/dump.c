@@ -157,6 +157,11 @@ typedef struct {
 _Static_assert(sizeof(figures_t) == sizeof(ac_device_stats_t) + sizeof(ac_device_counters_t),
                "figures are 64-bit words and nothing else");
 
+/* Threads of another process whose figures this one cannot see. */
+static uint32_t rows_beside(const ac_live_t *page) {
+    return page == ac_live ? 0 : __atomic_load_n(&page->rows_beside, __ATOMIC_RELAXED);
+}
+
 static void get_figures(const ac_live_t *page, unsigned device, const struct timespec *deadline,
                         figures_t *figures) {
     ac_dump_figures_fn *copy = page == ac_live ? atomic_load(&ac_dump_figures) : NULL;
@@ -171,7 +176,10 @@ static void get_figures(const ac_live_t *page, unsigned device, const struct tim
     ac_live_caches(page, device, &caches);
     ac_stats_absorb(&figures->stats, &figures->counters, &caches);
     ac_stats_raise(&figures->stats);
-    ac_live_modules(page, device, &figures->stats.modules);
+    if (rows_beside(page))
+        memset(&figures->stats.modules, 0, sizeof figures->stats.modules);
+    else
+        ac_live_modules(page, device, &figures->stats.modules);
     figures->counters.thread_cache_blocks = caches.held_blocks;
     figures->counters.thread_cache_bytes = caches.held_bytes;
 }
@@ -305,6 +313,14 @@ static void put_warnings(json_t *root, const ac_live_t *page, bool *failed) {
                    strncmp(page->warning[j], text, AC_LIVE_TEXT) == 0;
         if (!skip)
             ac_json_append(warnings, ac_json_text(text, strnlen(text, AC_LIVE_TEXT)), failed);
+    }
+    if (rows_beside(page) && !*failed) {
+        char text[160];
+        int n = snprintf(text, sizeof text,
+                         "more than %d threads: the figures of %" PRIu32
+                         " are missing here until they end, and those of modules are left out",
+                         AC_LIVE_ROWS - 1, rows_beside(page));
+        ac_json_append(warnings, ac_json_text(text, (size_t)n), failed);
     }
     if (count > AC_LIVE_WARNINGS && !*failed) {
         char text[64];

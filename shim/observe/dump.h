@@ -83,11 +83,14 @@ int ac_dump_write(const char *pattern, const char *reason, const ac_dump_more_t 
                   size_t size);
 
 /* The same for a pattern of the configuration: a relative name is one of the folder that the
- * program was started in.  _metrics: with ac_dump_metrics.  _remove: the file goes, where it is one
- * that was written so. */
-int ac_dump_write_metrics(const char *pattern, char *path, size_t size);
-void ac_dump_remove(const char *pattern);
+ * program was started in. */
 int ac_dump_write_from_start(const char *pattern, const char *reason, const ac_dump_more_t *more,
                              char *path, size_t size);
+
+/* The same with ac_dump_metrics.  A file that is `passing` goes with the next one of another name, or by
+ * _remove_metrics: only the very file that this process wrote, no other that lies there by now.  All
+ * calls of both under one lock of the caller. */
+int ac_dump_write_metrics(const char *pattern, bool passing, char *path, size_t size);
+void ac_dump_remove_metrics(void);
 
 #endif

@@ -72,12 +72,15 @@ static int create_temporary(const char *path, char *name, size_t size, int *fd) 
     return EEXIST;
 }
 
-static int replace_file(const char *path, const char *text, size_t length) {
+/* *placed (where it is wanted): the file that lies at `path` then. */
+static int replace_file(const char *path, const char *text, size_t length, struct stat *placed) {
     char name[AC_FOLDER_PATH];
     int fd, failure = create_temporary(path, name, sizeof name, &fd);
     if (failure)
         return failure;
     failure = ac_write_all(fd, text, length);
+    if (failure == 0 && placed && ac_raw_fstat(fd, placed) != 0)
+        failure = errno;
     if (ac_raw_close(fd) != 0 && failure == 0 && errno != EINTR)
         failure = errno; /* network file systems report a full disk here */
     if (failure == 0 && ac_raw_rename(name, path) != 0)
@@ -105,7 +108,7 @@ static bool is_strange(const struct stat *st) {
 }
 
 /* Takes the text over. */
-static int write_to(const char *path, char *text, size_t length) {
+static int write_to(const char *path, char *text, size_t length, struct stat *placed) {
     struct stat st;
     int failure;
     if (!text)
@@ -115,7 +118,7 @@ static int write_to(const char *path, char *text, size_t length) {
                   : is_strange(&st)   ? EPERM
                                       : append_to(path, text, length);
     else
-        failure = replace_file(path, text, length);
+        failure = replace_file(path, text, length, placed);
     free(text);
     return failure;
 }
@@ -127,7 +130,7 @@ int ac_dump_write(const char *pattern, const char *reason, const ac_dump_more_t 
         return failure;
     size_t length;
     char *text = ac_dump_text_with(ac_live, reason, more, &length);
-    return write_to(path, text, length);
+    return write_to(path, text, length, NULL);
 }
 
 static int resolve(const char *pattern, char *path, size_t size) {
@@ -147,22 +150,42 @@ int ac_dump_write_from_start(const char *pattern, const char *reason, const ac_d
         return failure;
     size_t length;
     char *text = ac_dump_text_with(ac_live, reason, more, &length);
-    return write_to(path, text, length);
+    return write_to(path, text, length, NULL);
 }
 
-int ac_dump_write_metrics(const char *pattern, char *path, size_t size) {
+/* The metrics of this process that are to go, as they were put in place; path "": there are none. */
+static struct {
+    char path[AC_FOLDER_PATH];
+    dev_t device;
+    ino_t inode;
+} passing_file;
+
+int ac_dump_write_metrics(const char *pattern, bool passing, char *path, size_t size) {
+    struct stat placed = {.st_ino = 0};
     int failure = resolve(pattern, path, size);
+    if (failure || strcmp(path, passing_file.path) != 0)
+        ac_dump_remove_metrics();
     if (failure)
         return failure;
     size_t length;
     char *text = ac_dump_metrics(&length);
-    return write_to(path, text, length);
+    failure = write_to(path, text, length, &placed);
+    if (failure)
+        return failure;
+    *passing_file.path = '\0';
+    if (passing && placed.st_ino) { /* else it was appended to */
+        snprintf(passing_file.path, sizeof passing_file.path, "%s", path);
+        passing_file.device = placed.st_dev;
+        passing_file.inode = placed.st_ino;
+    }
+    return 0;
 }
 
-void ac_dump_remove(const char *pattern) {
-    char path[AC_FOLDER_PATH];
+/* Another process, or the user, may have put another file there. */
+void ac_dump_remove_metrics(void) {
     struct stat st;
-    if (resolve(pattern, path, sizeof path) == 0 && ac_raw_lstat(path, &st) == 0 &&
-        S_ISREG(st.st_mode) && !is_strange(&st))
-        ac_raw_unlink(path);
+    if (*passing_file.path && ac_raw_lstat(passing_file.path, &st) == 0 &&
+        st.st_dev == passing_file.device && st.st_ino == passing_file.inode)
+        ac_raw_unlink(passing_file.path);
+    *passing_file.path = '\0';
 }

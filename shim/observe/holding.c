@@ -123,6 +123,21 @@ bool ac_holding_get(uint64_t address, const struct timespec *deadline, ac_holdin
     return found;
 }
 
+void ac_holdings_clear(void) {
+    int saved = errno;
+    for (unsigned i = 0; i < SHARDS; i++) {
+        ac_lock(&shards[i].lock);
+        ac_holding_t *entry = shards[i].entry;
+        size_t bytes = sizeof(ac_holding_t) << shards[i].bits;
+        shards[i].entry = NULL;
+        shards[i].used = 0;
+        ac_unlock(&shards[i].lock);
+        if (entry)
+            munmap(entry, bytes);
+    }
+    errno = saved;
+}
+
 uint64_t ac_holdings_lost(void) {
     return atomic_load_explicit(&lost, memory_order_relaxed);
 }

@@ -31,6 +31,9 @@ bool ac_holding_take(uint64_t address, ac_holding_t *holding);
  * thread may have been stopped for good with it. */
 bool ac_holding_get(uint64_t address, const struct timespec *deadline, ac_holding_t *holding);
 
+/* Forget all. */
+void ac_holdings_clear(void);
+
 uint64_t ac_holdings_lost(void);
 
 #endif

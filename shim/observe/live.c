@@ -183,14 +183,19 @@ static _Atomic(more_rows_t *) more_rows;
 static ac_live_row_t *take_more(void) {
     for (more_rows_t *more = atomic_load(&more_rows); more; more = more->next) {
         uint32_t owner = AC_LIVE_RETURNED;
-        if (atomic_compare_exchange_strong(&more->owner, &owner, AC_LIVE_TAKEN))
+        if (atomic_compare_exchange_strong(&more->owner, &owner, AC_LIVE_TAKEN)) {
+            __atomic_fetch_add(&ac_live->rows_beside, 1, __ATOMIC_RELAXED);
             return &more->row;
+        }
     }
+    int kept = errno;
     more_rows_t *more =
         mmap(NULL, sizeof *more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    errno = kept;
     if (more == MAP_FAILED)
         return NULL;
     atomic_store(&more->owner, AC_LIVE_TAKEN);
+    __atomic_fetch_add(&ac_live->rows_beside, 1, __ATOMIC_RELAXED);
     more->next = atomic_load(&more_rows);
     while (!atomic_compare_exchange_weak(&more_rows, &more->next, more))
         continue;
@@ -246,10 +251,12 @@ ac_live_row_t *ac_live_row_take(bool *shared) {
 /* Another thread may have it. */
 static void give_row(ac_live_row_t *row) {
     ac_live_t *page = ac_live;
-    if (row > page->row && row < page->row + AC_LIVE_ROWS)
+    if (row > page->row && row < page->row + AC_LIVE_ROWS) {
         __atomic_store_n(&page->row_owner[row - page->row], AC_LIVE_RETURNED, __ATOMIC_RELEASE);
-    else
+    } else {
+        __atomic_fetch_sub(&page->rows_beside, 1, __ATOMIC_RELAXED);
         atomic_store(&((more_rows_t *)(void *)row)->owner, AC_LIVE_RETURNED);
+    }
 }
 
 void ac_live_row_return(ac_live_row_t *row) {

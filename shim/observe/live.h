@@ -52,7 +52,7 @@
 #include "observe/stats.h"
 
 #define AC_LIVE_MAGIC  0x45564c4143434143ull
-#define AC_LIVE_LAYOUT 9 /* of ac_live_t but for the rows of the tables */
+#define AC_LIVE_LAYOUT 10 /* of ac_live_t but for the rows of the tables */
 #define AC_LIVE_DIR    "/dev/shm"
 
 enum {
@@ -113,6 +113,7 @@ typedef struct {
     uint32_t driver_version; /* cuDriverGetVersion, 0 when unknown */
     uint32_t warning_count;  /* atomically taken; may exceed AC_LIVE_WARNINGS */
     uint32_t hook_count;
+    uint32_t rows_beside; /* threads whose row is not in the page */
     uint64_t total_memory[AC_LIVE_DEVICES]; /* bytes; by device */
     uint32_t row_owner[AC_LIVE_ROWS]; /* ac_live_owner_t; row 0, which all may use, stays FRESH */
     char rank[32];                    /* from the launcher's environment, empty when unknown */
@@ -176,7 +177,9 @@ void ac_live_fork_child(void);
 
 /* A counter row for the calling thread: an own one, beside the page when all are taken, or row 0
  * when the file system is full (*shared is set: additions must be atomic).  Give it back at thread
- * end: its figures are added to row 0.  Others see what is beside the page from then on. */
+ * end: its figures are added to row 0.  Other processes see what is beside the page from then on, and
+ * never where the process is killed before: while `rows_beside` is not 0 they are told so, and get no
+ * figures of modules, which would not add up. */
 ac_live_row_t *ac_live_row_take(bool *shared);
 void ac_live_row_return(ac_live_row_t *row);
 
@@ -237,7 +240,8 @@ const char *ac_live_dir(void);
 /* What ACCEL_LIVE_DIR names and is no folder; NULL. */
 const char *ac_live_dir_missing(void);
 
-/* Whether ac_live_open found the user's folder name held by another user. */
+/* Whether the page that ac_live_open made lies in a folder of its own, for another user holds the
+ * name of this user's. */
 extern bool ac_live_strayed;
 
 /* Files in the folder where this process has its page, but at most `most` + 1. */

@@ -272,6 +272,7 @@ static void carry_over(ac_live_t *to, const ac_live_t *from) {
         if (ac_live_has_row(to, i))
             to->row[i] = from->row[i];
     }
+    to->rows_beside = __atomic_load_n(&from->rows_beside, __ATOMIC_RELAXED);
     memcpy(to->total_memory, from->total_memory, sizeof to->total_memory);
     to->devices = __atomic_load_n(&from->devices, __ATOMIC_ACQUIRE);
     for (unsigned i = 0; i < AC_LIVE_DEVICES; i++)
@@ -306,6 +307,14 @@ static int share(int fd) {
     return atomic_load(&ac_live_used) ? share_used(fd) : share_fresh(fd);
 }
 
+/* There is no page, and no folder of its own for it. */
+static int give_up(const ac_live_file_t *file, int failure) {
+    if (ac_live_strayed)
+        rmdir(file->home);
+    ac_live_strayed = false;
+    return failure;
+}
+
 static int open_page(uint64_t space) {
     struct stat st;
     ac_live_file_t file;
@@ -317,18 +326,17 @@ static int open_page(uint64_t space) {
                      (unsigned)geteuid());
     if (n < 0 || (size_t)n >= sizeof file.home)
         return ENAMETOOLONG;
+    ac_live_strayed = false;
     failure = create_exclusively(&file, space, &fd);
     if (failure)
-        return failure;
+        return give_up(&file, failure);
     failure = fstat(fd, &st) == 0 ? share(fd) : errno;
     if (!failure && !(st.st_mode & 0400))
         fchmod(fd, 0400);
     close(fd);
     if (failure) {
         unlink(file.name);
-        if (ac_live_strayed)
-            rmdir(file.home);
-        return failure;
+        return give_up(&file, failure);
     }
     file.device = st.st_dev;
     file.inode = st.st_ino;

@@ -67,8 +67,9 @@ static void add_modules(uint64_t to[AC_MODULES], const uint64_t of[AC_MODULES], 
     }
     uint64_t all =
         __atomic_load_n(small, __ATOMIC_ACQUIRE) + __atomic_load_n(large, __ATOMIC_ACQUIRE);
-    to[module < AC_MODULES ? module : AC_MODULE_UNKNOWN] +=
-        all - sum; /* the page may be damaged */
+    /* The page may be damaged; and a cache that closes meanwhile clears its flows first. */
+    if ((int64_t)(all - sum) > 0)
+        to[module < AC_MODULES ? module : AC_MODULE_UNKNOWN] += all - sum;
 }
 
 /* Who asks and frees is looked at first, and so is what the thread adds for the former one before

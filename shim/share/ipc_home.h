@@ -5,7 +5,8 @@
 
 /* The live page's folder; where that page has no file, because ACCEL_LIVE_DIR names a folder that
  * cannot be used, the one of this user in AC_LIVE_DIR, where importers look as well (ipc_lookup.h).
- * It is chosen once, and made where it is not there.  0 or an errno value.  Any thread; a lock of rank
+ * It is chosen once, and made where it is not there; tables and sockets that processes left there which
+ * have gone are removed then.  0 or an errno value.  Any thread; a lock of rank
  * IPC may be held. */
 int ac_ipc_home(const char **home);
 

@@ -212,7 +212,7 @@ void ac_ipc_table_token(int kind, uint32_t slot, uint64_t serial,
                             .slot = slot,
                             .nonce = atomic_load(&table.nonce),
                             .serial = serial};
-    if (ac_live_strayed)
+    if (ac_live_strayed && ac_live_file.name[0])
         memcpy(token.stray, ac_live_file.home + strlen(ac_live_file.home) - AC_IPC_STRAY,
                AC_IPC_STRAY);
     ac_ipc_token_write(&token, bytes);

@@ -127,7 +127,7 @@ class Bench(base.CommandTest):
 
     def test_all_rows(self):
         listed = self.expect(0, "bench", "--help").stdout
-        rows = re.findall(r"^  (\w+) +\S", listed[listed.index("Rows"):].split("\n\n")[0], re.M)
+        rows = re.findall(r"^  (\w+) +\S", listed[listed.index("Rows, "):].split("\n\n")[0], re.M)
         self.assertLess(set(ROWS), set(rows))
         out = self.expect(0, "bench", *FEW, "--without", "cub,rmm_pool", "--only", "rows").stdout
         table = out[out.index("ns of an allocation"):].split("Left out:")[0]
@@ -385,8 +385,9 @@ class Bench(base.CommandTest):
         listed = out[out.index("Parts:"):].split("\n\n")[0]
         parts = re.findall(r"^  (\w+) +\S", listed, re.M)
         self.assertIn("hot_pair", parts)
-        listed = out[out.index("Rows, "):].split("\n\n")[0]
-        parts += re.findall(r"^  (\w+) +\S", listed, re.M)
+        for rows in ("Rows of the part", "Rows, "):
+            listed = out[out.index(rows):].split("\n\n")[0]
+            parts += re.findall(r"^  (\w+) +\S", listed, re.M)
         for key in ("hot_pair", "replace_ns", "threads", "blocks", "skipped", "passes"):
             self.assertRegex(out, rf"\b{key}\b")
         self.assertEqual(self.complete("bench", "--"),

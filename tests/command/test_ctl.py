@@ -116,7 +116,7 @@ class Requests(live.LiveTest):
         process = self.start()
         self.end(process)
         process.wait()
-        self.refusal(process.pid, "has no live page")
+        self.refusal(process.pid, "shows no figures")
 
     def test_dying(self):
         """Exit has begun and takes its time: what is asked may not be done any more."""
@@ -165,7 +165,7 @@ class Usage(base.CommandTest):
                                 (("12", "trim", "now"), "takes nothing behind it"),
                                 (("12", "set"), "set takes KEY:VALUE")):
             self.assertIn(said, self.expect(2, "ctl", *arguments).stderr)
-        self.assertIn("has no live page", self.expect(1, "ctl", str(os.getpid()), "trim").stderr)
+        self.assertIn("shows no figures", self.expect(1, "ctl", str(os.getpid()), "trim").stderr)
 
 
 if __name__ == "__main__":

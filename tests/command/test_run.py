@@ -317,7 +317,7 @@ class Compare(base.CommandTest):
         self.compare(0, "--keep", "kept", fixture, "app", "leave")
         out = self.expect(0, "stat", "kept/on-1/" + [name for name in os.listdir(
             self.path("kept/on-1")) if name.endswith(".json")][0]).stdout
-        self.assertIn("rendered from its live page", out)
+        self.assertIn("figures as it left them", out)
 
     def test_a_process_that_stays(self):
         script = f"{base.FIXTURE} live < fifo > ready & echo $! >> pids; read line < ready"

@@ -169,6 +169,24 @@ class Files(base.CommandTest):
         documents = json.loads(self.expect(0, "stat", "--json", ".").stdout)
         self.assertEqual(documents, 2 * [json.loads(self.good)])
 
+    def test_hosts_and_programs_that_differ(self):
+        for number in (2, 3):
+            document = json.loads(self.good)
+            document["process"].update(host=f"node{number}", exe=f"/opt/app{number}")
+            self.write(f"accelcache-{number}.json", json.dumps(document))
+        lines = self.expect(0, "stat", "accelcache-2.json", "accelcache-3.json",
+                            "accelcache-1.json").stdout.splitlines()
+        self.assertEqual(lines[0].split()[-3:], ["host", "program", "file"])
+        self.assertEqual(lines[1].split()[-3:], ["node2", "app2", "accelcache-2.json"])
+        lines = self.expect(0, "stat", "accelcache-2.json", "accelcache-2.json").stdout
+        self.assertNotIn("node2", lines)
+
+    def test_columns_are_two_blanks_apart(self):
+        """Of columns without cells there is no trace."""
+        self.write("accelcache-2.json", self.good)
+        head = self.expect(0, "stat", ".").stdout.splitlines()[0]
+        self.assertTrue(head.endswith("  OOMs  file"), head)
+
     def ranks(self, peaks):
         """A dump for each rank, in a folder of their own, with such peaks of reserved MiB."""
         os.makedirs(self.path("ranks"), exist_ok=True)
@@ -316,12 +334,14 @@ class Files(base.CommandTest):
         self.assertIn("\\x1b[2J", out)
 
     def test_full_disk(self):
-        with open("/dev/full", "w", encoding="ascii") as full:
-            status = subprocess.run([base.COMMAND, "stat", "accelcache-1.json"], stdout=full,
-                                    stderr=subprocess.PIPE, cwd=self.folder,
-                                    env=self.environment, check=False)
-        self.assertEqual(status.returncode, 1)
-        self.assertIn(b"could not be written: No space left on device\n", status.stderr)
+        for options in ((), ("--json",)):
+            with open("/dev/full", "w", encoding="ascii") as full:
+                status = subprocess.run([base.COMMAND, "stat", *options, "accelcache-1.json"],
+                                        stdout=full, stderr=subprocess.PIPE, cwd=self.folder,
+                                        env=self.environment, check=False)
+            self.assertEqual(status.returncode, 1)
+            self.assertEqual(status.stderr, b"accelcache stat: the output could not be written: "
+                                            b"No space left on device\n")
 
     def test_usage(self):
         self.assertEqual(self.expect(2, "stat", "--nonsense").stderr,
@@ -360,7 +380,7 @@ class Processes(base.CommandTest):
     def test_running(self):
         process = self.start()
         out = self.expect(0, "stat", str(process.pid)).stdout
-        self.assertIn("running: rendered from its live page", out)
+        self.assertIn("running: figures of this moment", out)
         self.assertRegex(out, "reserved_bytes +all +8.00 MiB")
         row = self.expect(0, "stat").stdout.splitlines()[1].split()
         self.assertEqual(row[:7], [str(process.pid), "running", "1", "8.00", "MiB", "3.00", "MiB"])
@@ -405,7 +425,7 @@ class Processes(base.CommandTest):
                                                 str(process.pid)).stdout)["counters"],
                          document["counters"])
         self.assertEqual(os.listdir(self.live), [])
-        self.assertIn("no live page", self.expect(1, "stat", str(process.pid)).stderr)
+        self.assertIn("shows no figures", self.expect(1, "stat", str(process.pid)).stderr)
 
     def test_folder_with_processes_that_wrote_nothing(self):
         """`stat DIR` has those that were to write there, and what they wrote earlier once only."""
@@ -442,18 +462,20 @@ class Processes(base.CommandTest):
             subprocess.run([base.COMMAND, "stat", "--remove", str(process.pid)], stdout=full,
                            stderr=subprocess.DEVNULL, env=self.environment, check=False)
         out = self.expect(0, "stat", str(process.pid)).stdout
-        self.assertIn("killed: rendered from its live page", out)
+        self.assertIn("killed: figures as it left them", out)
 
     def test_all_of_the_killed_are_removed(self):
         living = self.start()
         processes = [self.start() for _ in range(18)]
         for process in processes:
             self.kill(process)
-        with open(self.page(processes[0].pid), "r+b") as page:
-            page.truncate(100)
+        for process in processes[:3]:
+            with open(self.page(process.pid), "r+b") as page:
+                page.truncate(100)
         result = self.expect(0, "stat")
-        self.assertEqual(result.stdout.count("killed"), 17)
-        self.assertIn("cut short", result.stderr)
+        self.assertEqual(result.stdout.count("killed"), 15)
+        self.assertEqual(result.stderr.count("cut short"), 2)  # the others are counted
+        self.assertIn("1 more like it", result.stderr)
         self.assertEqual(len(self.pages()), 19)
         result = self.expect(0, "stat", "--remove")
         self.assertIn("removed what 18 killed processes left", result.stderr)
@@ -471,9 +493,10 @@ class Processes(base.CommandTest):
         os.mkdir(os.path.join(home, "1-72"))
         result = self.expect(0, "stat")
         self.assertEqual(result.stdout.count("running"), 1)
-        self.assertEqual(result.stderr.count("not a file of its folder's user"), 72)
+        self.assertEqual(result.stderr.count("not a file of its folder's user"), 2)
+        self.assertIn("70 more like it", result.stderr)
         self.assertIn("running", self.expect(0, "stat", str(process.pid)).stdout)
-        self.assertIn("no live page", self.expect(1, "stat", "7").stderr)
+        self.assertIn("shows no figures", self.expect(1, "stat", "7").stderr)
 
     def as_user(self, user, *command):
         """A fixture that runs, of another user."""

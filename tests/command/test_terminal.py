@@ -3,6 +3,8 @@ the line of progress."""
 
 import json
 import os
+import re
+import subprocess
 import unittest
 
 import base
@@ -76,6 +78,36 @@ class Screens(base.CommandTest):
             self.assertIn("Memory against driver time", lines[0])  # no line of progress is left
             self.assertIn("export ACCEL_ALLOC_CONF=", self.words(shown[-4:]))
 
+    def test_replay(self):
+        self.expect(0, "gen", "lora", "--ops", "20000", "-o", "b.trace")
+        for _, status, lines in self.each("replay", "b.trace", "--min-capacity"):
+            self.assertEqual(status, 0)
+            self.assertIn("ms later", self.words(lines))
+        for _, status, lines in self.each("replay", "b.trace", "--capacity", "1G", "--conf", "",
+                                          "--conf", "expandable_segments:true"):
+            self.assertEqual(status, 1)
+            self.assertIn("impossible: b.trace itself holds", self.words(lines))
+            self.assertIn("out of memory at operation", self.words(lines))
+
+    def progress(self, pattern, *arguments):
+        """The line of a command that works for a while, on a terminal of the usual size; nothing of
+        it is left behind, and nothing appears where stderr is none."""
+        with terminal.Terminal(80, 24, [base.COMMAND, *arguments], self.environment,
+                               self.folder) as window:
+            line = window.until(lambda: next(
+                (line for line in window.lines() if re.search(pattern, line)), None), 40)
+            self.assertLess(len(line), 80)
+            self.assertEqual([other for other in window.lines() if other], [line])
+            self.assertEqual(window.wait(), 0)
+            self.assertNotRegex("\n".join(window.lines()), pattern)
+
+    def test_replay_shows_progress(self):
+        self.expect(0, "gen", "lora", "--ops", "200000", "-o", "b.trace")
+        self.progress(r"^\[ +\] replay 1 of 1, \d+ s so far$", "replay", "b.trace", "--repeat",
+                      "150")
+        quick = self.expect(0, "replay", "b.trace")
+        self.assertEqual(quick.stderr, "")
+
     def test_tune_shows_progress(self):
         self.expect(0, "gen", "lora", "--ops", "200000", "-o", "b.trace")
         with terminal.Terminal(80, 24, [base.COMMAND, "tune", "b.trace", "--seconds", "30"],
@@ -102,6 +134,9 @@ class Screens(base.CommandTest):
             self.assertEqual(status, 0)
             self.assertIn("peak allocated", self.words(lines))
             self.assertIn("times faster", self.words(lines))  # calls cost what publications say
+        same = self.expect(0, "run", "--sim", "--compare", "--strict", "--", demo, "--iterations",
+                           "5").stdout  # its times are not on stdout
+        self.assertIn("stdout  byte-identical", same)
         for _, status, lines in self.each("run", "--sim=costs:none", "--compare", "--", demo,
                                           "--json", "--iterations", "20"):
             self.assertIn("driver calls cost nothing here: times say nothing", self.words(lines))
@@ -117,6 +152,39 @@ class Screens(base.CommandTest):
                 out = self.expect(0, "help", name).stdout
                 self.assertEqual(out, self.expect(0, name, "--help").stdout)
                 self.assertLessEqual(max(map(len, out.splitlines())), 99)
+
+
+@unittest.skipUnless(terminal.PRESENT, "tmux is missing")
+class Build(base.CommandTest):
+    """The build of tools/quickstart and tests/run, with a stand-in for cmake."""
+
+    def build(self, after):
+        setup = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools/setup.sh")
+        os.makedirs(self.path("bin"), exist_ok=True)
+        self.write("bin/cmake", f'#!/bin/sh\n[ "$1" = --build ] || exit 0\n'
+                                f'echo "[7/9] Building x.c"\n{after}\n', 0o755)
+        return ["bash", "-c", f"PATH={self.path('bin')}:$PATH; root={self.folder}; . {setup}; "
+                              "setup_build release product"]
+
+    def test_progress(self):
+        go = self.path("go")
+        wait = f"until [ -e {go} ]; do sleep 0.05; done"
+        with terminal.Terminal(80, 24, self.build(wait), self.environment,
+                               self.folder) as window:
+            window.until(lambda: "[7/9]" in window.lines())
+            self.write("go", "")
+            self.assertEqual(window.wait(), 0)
+            self.assertNotIn("[7/9]", "".join(window.lines()))
+        with open(self.path("build/release.log"), encoding="ascii") as log:
+            self.assertEqual(log.read(), "[7/9] Building x.c\n")
+
+    def test_failure(self):
+        done = subprocess.run(self.build("echo broken >&2; exit 3"), text=True, timeout=50,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False,
+                              env=self.environment)
+        self.assertEqual(done.returncode, 1)
+        self.assertTrue(done.stderr.startswith("[7/9] Building x.c\nbroken\nThe build failed"),
+                        done.stderr)
 
 
 class Mistakes(base.CommandTest):

@@ -172,7 +172,7 @@ class Where(holder.HolderTest):
         process.stdin.write("q")
         process.stdin.flush()
         process.wait()
-        self.refusal(pid, "has no live page")
+        self.refusal(pid, "shows no figures")
 
     def test_without_the_key(self):
         pid, _, _ = self.start("take", 1000, conf="dump:none")

@@ -100,7 +100,7 @@ class Growth(HostTest):
                           ("--growth", "--looks", "1", "4"), ("--growth", "--interval", "0", "4"),
                           ("--growth", "--looks", "3", "a.json")):
             self.stat(*arguments, status=2)
-        self.assertIn("no live page", self.stat("--growth", "4194305", status=1)[1])
+        self.assertIn("shows no figures", self.stat("--growth", "4194305", status=1)[1])
 
 
 if __name__ == "__main__":

@@ -80,6 +80,17 @@ class Guard(HostTest):
             (_, result, _), _, _ = self.guard("after", "plain", 1000, conf=conf)
             self.assertEqual(result, 0)
 
+    def test_with_fill(self):
+        """The pattern of `fill` ends with what was asked for."""
+        for way in WAYS:
+            for size in (1, 1001, 1002, 1003, 4093):
+                for fill in ("nan", "0x12345678"):
+                    with self.subTest(way=way, size=size, fill=fill):
+                        _, err, counters = self.guard("pairs", way, size, 3,
+                                                      conf=f"guard:1/1,fill:{fill}")
+                        self.assertEqual((err, counters["guard_damages"]), ("", 0))
+                        self.assertEqual(counters["guarded_allocs"], 3)
+
     def test_share(self):
         """About one in N, of hits as well."""
         for way in ("plain", "async"):
@@ -97,12 +108,24 @@ class Guard(HostTest):
         self.assertEqual(counters["guard_refusals"], 400 - 128)
         self.assertEqual(err.count("\n"), 1)
         self.assertIn("guard leaves out a request of 1000 bytes", err)
+        self.assertIn("more than a quarter of the device", err)
+
+    def test_other_reasons(self):
+        for fail, reason in (("cuMemCreate>=1", "the device, or the limit, has no room for its pages"),
+                             ("cuMemAddressReserve>=1=2", "no addresses are left for guarded blocks"),
+                             ("cuMemMap>=1=999", None)):
+            with self.subTest(fail=fail):
+                _, err, counters = self.guard("many", "plain", 1000, 3,
+                                              ACCEL_SIM=f"clock:virtual,fail:{fail}")
+                self.assertEqual((counters["guarded_allocs"], counters["guard_refusals"]), (0, 3))
+                self.assertEqual(err.count("\n"), 1 if reason else 0, err)
+                self.assertIn(reason or "", err)
 
     def test_a_device_without_pages(self):
         _, err, counters = self.guard("many", "plain", 1000, 20, ACCEL_SIM="clock:virtual,vmm:false")
         self.assertEqual(counters["guarded_allocs"], 0)
         self.assertEqual(err.count("\n"), 1)
-        self.assertIn("guard has no effect on memory of device 0: it has no pages", err)
+        self.assertIn("on device 0, which is counted (guard_refusals): the device has no pages", err)
 
     def test_captures(self):
         (_, result, _), err, counters = self.guard("captured")

@@ -20,11 +20,15 @@ class Metrics(HostTest):
         child.stdout.readline()
         return child
 
-    def text(self, name):
+    def await_file(self, name, there=True):
         for _ in range(LIMIT * 100):
-            if os.path.exists(os.path.join(self.work, name)):
-                break
+            if os.path.exists(os.path.join(self.work, name)) == there:
+                return
             time.sleep(0.01)
+        self.fail(f"{name} {'never came' if there else 'stays'}")
+
+    def text(self, name):
+        self.await_file(name)
         with open(os.path.join(self.work, name), encoding="utf-8") as file:
             return file.read()
 
@@ -57,6 +61,31 @@ class Metrics(HostTest):
             self.fail("it was written once only")
         self.finish(child, stdin="q")
         self.assertEqual(self.dumps(), [])
+
+    def test_changes_of_name_and_format(self):
+        conf = "dump_format:prometheus,dump_interval:0.1,dump:now.prom,control:true"
+        for change, left in (("dump:later.prom", []), ("dump:none", []),
+                             ("dump_format:json,dump:now.json", ["now.json"])):
+            with self.subTest(change=change):
+                child = self.hold(conf)
+                self.await_file("now.prom")
+                subprocess.run([COMMAND, "ctl", str(child.pid), "set", change], check=True,
+                               env=self.environment(LD_PRELOAD=None), stdout=subprocess.DEVNULL,
+                               timeout=LIMIT)
+                self.await_file("now.prom", there=False)
+                self.finish(child, stdin="q")
+                self.assertEqual(os.listdir(self.work), left)
+
+    def test_the_file_of_another_stays(self):
+        child = self.hold("dump_format:prometheus,dump_interval:1000,dump:now.prom")
+        child.send_signal(signal.SIGUSR2)
+        self.await_file("now.prom")
+        theirs = os.path.join(self.work, "theirs")
+        with open(theirs, "w", encoding="utf-8") as file:
+            file.write("of another process")
+        os.rename(theirs, os.path.join(self.work, "now.prom"))
+        self.finish(child, stdin="q")
+        self.assertEqual(self.text("now.prom"), "of another process")
 
     def test_at_exit(self):
         child = self.hold("dump_format:prometheus,dump:%e.prom")

@@ -17,6 +17,7 @@
  *   blind             code without an unwind table does
  *   full              fill_device takes blocks of 64 MiB until there are no more
  *   pause             says "paused" and waits for a line of input
+ *   refused           a request that fails; says how often the device was asked how much is free
  *   wait              says "ready" and where the blocks lie, until the input ends */
 #include <dlfcn.h>
 #include <limits.h>
@@ -25,6 +26,8 @@
 #include <sys/wait.h>
 
 #include "program.h"
+
+#include "simcuda.h"
 
 enum { BLOCKS = 4096 };
 static CUdeviceptr block[BLOCKS];
@@ -70,6 +73,13 @@ SITE static void fill_device(void) {
     while (cuMemAlloc_v2(&pointer, (size_t)64 << 20) == 0)
         continue;
     STAY;
+}
+
+static void be_refused(void) {
+    CUdeviceptr pointer;
+    unsigned long long before = simcuda_calls("cuMemGetInfo_v2");
+    NEED(cuMemAlloc_v2(&pointer, (size_t)64 << 20) != 0);
+    printf("%llu\n", simcuda_calls("cuMemGetInfo_v2") - before);
 }
 
 SITE static void *in_small_stack(void *unused) {
@@ -208,6 +218,8 @@ int main(int argc, char **argv) {
             MUST(blind_frame(&block[blocks++], 9000));
         } else if (!strcmp(step, "full")) {
             fill_device();
+        } else if (!strcmp(step, "refused")) {
+            be_refused();
         } else if (!strcmp(step, "pause")) {
             puts("paused");
             fflush(stdout);

@@ -2,6 +2,7 @@
 
 
 import re
+import resource
 import sys
 
 from host import *
@@ -163,15 +164,18 @@ prepare()
 outer()
 """
 
-    def run_python(self, kind):
+    def run_script(self, kind, source):
         script = os.path.join(self.work, "train.py")
         with open(script, "w", encoding="utf-8") as file:
-            file.write(self.SOURCE)
+            file.write(source)
         child = self.start(sys.executable, script, kind, env=self.environment(
             "stacks:all,dump:python.json", PYTHONDONTWRITEBYTECODE="1"))
-        self.finish(child)
+        out, _ = self.finish(child)
         folded = self.command("export", "-f", "folded", "python.json")
-        return [re.sub(r"/\S*/", "", line) for line in folded.splitlines()]
+        return [re.sub(r"/\S*/", "", line) for line in folded.splitlines()], out
+
+    def run_python(self, kind):
+        return self.run_script(kind, self.SOURCE)[0]
 
     @unittest.skipIf(SANITIZED, "the interpreter is not built for it")
     def test_with_its_lock(self):
@@ -179,6 +183,33 @@ outer()
         names = [f.split(" ")[0] for f in line.split(";")[1:]]
         self.assertEqual(names[:3], ["<module>", "outer", "innermost"], line)
         self.assertIn("innermost (train.py:10)", line)
+
+    @unittest.skipIf(SANITIZED, "the interpreter is not built for it")
+    def test_no_collection_inside_a_request(self):
+        """Where frames become objects, a threshold of 5 would make their walk collect again and again."""
+        end = """
+import gc
+seen = []
+def deep(n):
+    if n:
+        return deep(n - 1)
+    pointer = ctypes.c_ulonglong()
+    take, reference, size = library.cuMemAlloc_v2, ctypes.byref(pointer), ctypes.c_size_t(54321)
+    gc.callbacks.append(lambda phase, info: seen.append(phase))
+    gc.set_threshold(5)
+    assert not take(reference, size)
+    gc.set_threshold(0)
+    gc.callbacks.clear()
+deep(50)
+print(len(seen), gc.isenabled())
+gc.disable()
+deep(5)
+print(gc.isenabled())
+"""
+        _, out = self.run_script("PyDLL", self.SOURCE + end)
+        count, *enabled = out.split()
+        self.assertLessEqual(int(count), 2)
+        self.assertEqual(enabled, ["True", "False"])
 
     @unittest.skipIf(SANITIZED, "the interpreter is not built for it")
     def test_without(self):
@@ -199,6 +230,15 @@ class Leaks(SitesTest):
             f"accelcache: interior free: sites freed ADDRESS at {at}, which is 512 bytes into a block "
             f"of 100000 bytes that sites asked for at {at}; the call returned an error, the block "
             "stays. Later ones are counted (interior_frees)"])
+
+    def test_the_search_is_made_once(self):
+        """Of 144,000 events, for what is said once."""
+        def seconds(times):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+            self.run_sites("keep", 1, 40 * MIB, "drop", 0, "threads", 8, *("again", 0) * times,
+                           conf="history:200000,dump:none")
+            return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+        self.assertLess(seconds(1000), 2 * seconds(1) + 0.3)
 
     def test_these_places_are_right(self):
         _, _, err = self.run_sites("keep", 1, 100000, "drop", 0, "again", 0, conf="history:100")
@@ -335,6 +375,25 @@ class History(SitesTest):
         self.command("ctl", str(child.pid), "history", "maybe", status=1)
         self.finish(child)
 
+    def test_addresses_used_again_while_it_is_off(self):
+        child = self.start(program("sites"), PLUGIN, "pause", "keep", "1", "100000", "pause", "drop", "0",
+                           "lose", "1", "100000", "pause", "wait", env=self.environment("control:true"))
+        for word in ("on", "off"):
+            self.assertEqual(child.stdout.readline(), "paused\n")
+            self.command("ctl", str(child.pid), "history", word)
+            child.stdin.write("\n")
+            child.stdin.flush()
+        self.assertEqual(child.stdout.readline(), "paused\n")
+        for word in ("off", "on"):
+            self.command("ctl", str(child.pid), "history", word)
+            self.command("ctl", str(child.pid), "snapshot", f"{word}.json")
+            with open(os.path.join(self.work, f"{word}.json"), encoding="utf-8") as file:
+                document = json.load(file)
+            (site,) = self.held(document)
+            self.assertEqual((site["blocks"], site["stack"]), (1, 0), word)
+        child.stdin.write("\n")
+        self.finish(child)
+
     def test_the_ring_keeps_the_newest(self):
         pid, _, _ = self.run_sites("keep", 40, 1000, conf="history:16")
         (history,) = self.dump_of(pid)["history"]
@@ -365,6 +424,14 @@ class History(SitesTest):
                          ["keep_buffers", "keep_buffers", GROW])
         for segment in snapshot["segments"]:
             self.assertEqual(sum(b["size"] for b in segment["blocks"]), segment["total_size"])
+
+    def test_the_device_is_asked_for_a_reader(self):
+        """How much is free is a driver call.  The allocator makes one; a second one only what is recorded
+        needs, where the message was given."""
+        for conf, calls in (("dump:none", "1"), ("dump:none,history:100", "2")):
+            _, out, _ = self.run_sites("full", "refused", conf=conf,
+                                       ACCEL_SIM="clock:virtual,memory:512M")
+            self.assertEqual(out.split(), [calls], conf)
 
     def test_out_of_memory(self):
         self.run_sites("keep", 1, 20 * MIB, "full", ACCEL_SIM="clock:virtual,memory:512M",

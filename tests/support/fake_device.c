@@ -300,6 +300,7 @@ const ac_device_ops_t fake_ops = {
     .pages_allow = fake_pages_allow,
     .pages_unmap = fake_pages_unmap,
     .memory_fill = fake_memory_fill,
+    .fills_over = fake_fills_over,
     .memory_differs = fake_memory_differs,
     .now_ns = now_ns,
 };

@@ -77,6 +77,7 @@ typedef struct {
     unsigned failed;                    /* how many calls did fail on plan */
     void (*sync_off)(uint64_t address); /* SYNC_MEMOPS is set back there */
     bool no_fences;                     /* recording answers AC_UNSUPPORTED */
+    bool fill_late; /* fills are not waited for to the end: AC_BUSY */
     bool endless; /* waits that have a limit reach it; they last where it is short */
     unsigned live_fences;
     const char *wrong;                           /* the first misuse that was seen */

@@ -21,6 +21,7 @@ ac_status_t fake_page_release(void *context, uint64_t page);
 ac_status_t fake_page_map(void *context, uint64_t address, uint64_t bytes, uint64_t page);
 ac_status_t fake_pages_allow(void *context, uint64_t address, uint64_t bytes);
 ac_status_t fake_pages_unmap(void *context, uint64_t address, uint64_t bytes);
+bool fake_fills_over(void *context);
 ac_status_t fake_memory_fill(void *context, uint64_t address, uint64_t bytes, uint8_t byte);
 ac_status_t fake_memory_differs(void *context, uint64_t address, uint64_t bytes, uint8_t byte,
                                 uint64_t *first);

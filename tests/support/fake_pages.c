@@ -247,10 +247,17 @@ ac_status_t fake_pages_unmap(void *arg, uint64_t address, uint64_t bytes) {
     return fake_leave(context, AC_OK);
 }
 
+bool fake_fills_over(void *arg) {
+    const fake_context_t *context = arg;
+    return !context->device->fill_late;
+}
+
 ac_status_t fake_memory_fill(void *arg, uint64_t address, uint64_t bytes, uint8_t byte) {
     fake_context_t *context = arg;
     fake_device_t *device = context->device;
     ac_status_t status = fake_enter(context, FAKE_FILL);
+    if (status == AC_OK && device->fill_late)
+        status = AC_BUSY;
     if (status == AC_OK && !fake_usable(device, address, bytes))
         fake_misuse(device, "memory filled that is not there");
     if (status == AC_OK && device->fills < FAKE_FILLS) {

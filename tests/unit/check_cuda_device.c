@@ -615,6 +615,43 @@ START_TEST(a_limited_synchronisation_does_not_wait_for_the_driver) {
 }
 END_TEST
 
+static unsigned filled;
+
+static CUresult fill_later(CUdeviceptr address, unsigned char byte, size_t bytes, CUstream stream) {
+    ck_assert(address == 512 && byte == 7 && bytes == 24);
+    ck_assert_ptr_eq(stream, stream_at(OURS));
+    filled++;
+    return CUDA_SUCCESS;
+}
+
+static CUresult no_wait(CUstream stream) {
+    ck_abort_msg("the driver's wait for %p has no limit", (void *)stream);
+    return CUDA_SUCCESS;
+}
+
+/* A fill behind work that does not end is given up, and others are not begun behind it. */
+START_TEST(a_fill_is_not_waited_for_forever) {
+    ac_driver.cuEventQuery = whether_over;
+    ac_driver.cuMemsetD8Async = fill_later;
+    ac_driver.cuStreamSynchronize = no_wait;
+    ck_assert(ac_cuda_ops.fills_over(&context));
+    uint64_t begin_ns = ac_cuda_ops.now_ns();
+    ck_assert_int_eq(ac_cuda_ops.memory_fill(&context, 512, 24, 7), AC_BUSY);
+    ck_assert_uint_ge(ac_cuda_ops.now_ns() - begin_ns, 900000000);
+    for (int i = 0; i < 3; i++) {
+        uint64_t first;
+        ck_assert(!ac_cuda_ops.fills_over(&context));
+        ck_assert_int_eq(ac_cuda_ops.memory_fill(&context, 512, 24, 7), AC_BUSY);
+        ck_assert_int_eq(ac_cuda_ops.memory_differs(&context, 512, 24, 7, &first), AC_BUSY);
+    }
+    ck_assert_uint_eq(filled, 1);
+    over_now = true;
+    ck_assert(ac_cuda_ops.fills_over(&context));
+    ck_assert_int_eq(ac_cuda_ops.memory_fill(&context, 512, 24, 7), AC_OK);
+    ck_assert_uint_eq(filled, 2);
+}
+END_TEST
+
 static unsigned destroyed;
 
 static CUresult event_destroy(CUevent event) {
@@ -784,6 +821,7 @@ int main(void) {
     tcase_add_test(tests, a_limited_wait_keeps_its_limit);
     tcase_add_loop_test(tests, a_limited_synchronisation_keeps_its_limit, 0, 2);
     tcase_add_test(tests, a_limited_synchronisation_does_not_wait_for_the_driver);
+    tcase_add_test(tests, a_fill_is_not_waited_for_forever);
     tcase_add_test(tests, an_event_too_many_is_destroyed_from_inside_the_context);
     tcase_add_loop_test(tests, no_thread_is_cancelled_in_the_driver, 0, 4);
     suite_add_tcase(suite, tests);

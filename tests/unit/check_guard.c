@@ -17,10 +17,18 @@ static void note(const ac_guard_damage_t *damage) {
     times_found++;
 }
 
-static void begin_guarded(void) {
-    begin(GIB);
+static void begin_with(uint64_t capacity) {
+    begin(capacity);
     ac_guard_damaged = note;
     times_found = 0;
+}
+
+static void begin_guarded(void) {
+    begin_with(GIB);
+}
+
+static void begin_huge(void) {
+    begin_with(1024 * GIB);
 }
 
 /* The contexts go; nothing may be left of what they had. */
@@ -39,7 +47,8 @@ static void end_guarded(void) {
 
 static uint64_t guarded(uint64_t bytes) {
     uint64_t address = 0;
-    ck_assert_int_eq(ac_arena_alloc_guarded(arena, 3, 0, NULL, bytes, &address), AC_OK);
+    ck_assert_int_eq(ac_arena_alloc_guarded(arena, 3, 0, NULL, bytes, &address),
+                     AC_GUARD_SERVED);
     check_world();
     return address;
 }
@@ -116,7 +125,7 @@ START_TEST(a_free_on_a_stream_does_not_wait) {
     uint64_t address = 0;
     const ac_stream_t stream = 0x1000;
     ck_assert_int_eq(ac_arena_alloc_guarded(arena, 3, AC_MEMPOOL_FIRST, &stream, MIB, &address),
-                     AC_OK);
+                     AC_GUARD_SERVED);
     submit(0);
     unsigned waits = device.calls[FAKE_WAIT];
     ck_assert_int_eq(ac_block_free_on(arena, stream, address), AC_OK);
@@ -188,7 +197,8 @@ START_TEST(failures_leave_nothing) {
         device.fail_with[kinds[i]] = AC_FAILED;
         for (unsigned call = 1; call <= 4; call++) {
             device.fail_at = device.total_calls + call;
-            if (ac_arena_alloc_guarded(arena, 3, 0, NULL, 3 * MIB, &address) == AC_OK)
+            if (ac_arena_alloc_guarded(arena, 3, 0, NULL, 3 * MIB, &address) ==
+                AC_GUARD_SERVED)
                 give(address);
             device.fail_at = 0;
             check_world();
@@ -203,10 +213,10 @@ END_TEST
 START_TEST(takes_no_more_than_a_quarter) {
     uint64_t address = 0;
     unsigned count = 0;
-    while (ac_arena_alloc_guarded(arena, 3, 0, NULL, 1000, &address) == AC_OK)
+    while (ac_arena_alloc_guarded(arena, 3, 0, NULL, 1000, &address) == AC_GUARD_SERVED)
         count++;
     ck_assert_uint_eq(count, GIB / 4 / AC_SEGMENT_ALIGN);
-    ck_assert_int_eq(ac_arena_alloc_guarded(arena, 3, 0, NULL, 1000, &address), AC_OOM);
+    ck_assert_int_eq(ac_arena_alloc_guarded(arena, 3, 0, NULL, 1000, &address), AC_GUARD_SHARE);
     /* A block that fills its pages takes nothing beside them. */
     guarded(64 * MIB);
     alloc(1000);
@@ -214,11 +224,48 @@ START_TEST(takes_no_more_than_a_quarter) {
 }
 END_TEST
 
+/* A page counts its units in 16 bits: 128 GiB would count as none, and be walked over for ever. */
+START_TEST(no_more_than_a_page_can_count) {
+    const uint64_t most = (uint64_t)AC_UNIT_MOST * AC_SEGMENT_ALIGN;
+    uint64_t address = 0;
+    for (unsigned i = 0; i < 3; i++) {
+        unsigned calls = device.total_calls;
+        ck_assert_int_eq(
+            ac_arena_alloc_guarded(arena, 3, 0, NULL, most + 1 + i * most, &address),
+            AC_GUARD_TOO_LARGE);
+        ck_assert_uint_le(device.total_calls, calls + 1); /* pages, once */
+    }
+    ck_assert_uint_eq(counters.guard_refusals, 3);
+    address = guarded(most);
+    ck_assert(fake_usable(&device, address, most));
+    give(address);
+    ck_assert_uint_eq(device.used, 0);
+}
+END_TEST
+
+/* That the device is full is neither the bound nor a device without pages. */
+START_TEST(answers_tell_why) {
+    uint64_t address = 0;
+    guarded(2 * MIB);
+    alloc(GIB - 64 * MIB);
+    ck_assert_int_eq(ac_arena_alloc_guarded(arena, 3, 0, NULL, 64 * MIB, &address),
+                     AC_GUARD_FULL);
+    /* Its range is of four times the device's memory. */
+    ck_assert_int_eq(ac_arena_alloc_guarded(arena, 3, 0, NULL, 5 * GIB, &address),
+                     AC_GUARD_ADDRESSES);
+    ck_assert_int_eq(ac_arena_alloc_guarded(arena, 3, 0, NULL, 64 * MIB + 1, &address),
+                     AC_GUARD_FULL);
+    ck_assert_uint_eq(counters.guard_refusals, 3);
+    guarded(2 * MIB);
+}
+END_TEST
+
 START_TEST(not_during_a_capture) {
     uint64_t address = guarded(1000);
     atomic_store(&context[0].capturing, true);
     uint64_t other_address = 0;
-    ck_assert_int_eq(ac_arena_alloc_guarded(arena, 3, 0, NULL, 1000, &other_address), AC_BUSY);
+    ck_assert_int_eq(ac_arena_alloc_guarded(arena, 3, 0, NULL, 1000, &other_address),
+                     AC_GUARD_NOT_NOW);
     submit(0);
     give(address);
     ck_assert_uint_eq(device.used, 2 * MIB);
@@ -285,6 +332,75 @@ START_TEST(with_expandable_segments) {
 }
 END_TEST
 
+/* Unmapping, and the look before it, may wait for whatever the device does: neither a request nor a free
+ * calls for them while it works. */
+START_TEST(nothing_goes_while_the_device_works) {
+    const ac_stream_t stream = 0x1000;
+    uint64_t first = 0, second = 0;
+    ck_assert_int_eq(ac_arena_alloc_guarded(arena, 3, AC_MEMPOOL_FIRST, &stream, 1000, &first),
+                     AC_GUARD_SERVED);
+    ck_assert_int_eq(ac_arena_alloc_guarded(arena, 3, AC_MEMPOOL_FIRST, &stream, 1000, &second),
+                     AC_GUARD_SERVED);
+    submit(0);
+    ck_assert_int_eq(ac_block_free_on(arena, stream, first), AC_OK);
+    complete(0);
+    ck_assert(ac_fence_calm());
+    submit(_i); /* behind it, in this context or another one */
+    device.endless = true;
+    uint64_t third = guarded(1000);
+    ck_assert_int_eq(ac_block_free_on(arena, stream, second), AC_OK);
+    give(third);
+    ck_assert_uint_eq(device.calls[FAKE_PAGES_UNMAP], 0);
+    ck_assert_uint_eq(device.calls[FAKE_DIFFERS], 0);
+    check_world();
+    device.endless = false;
+    complete(_i);
+    ck_assert(ac_allocator_settle_debt(allocator));
+    ck_assert_uint_eq(device.used, 0);
+    ck_assert_uint_gt(device.calls[FAKE_DIFFERS], 0);
+}
+END_TEST
+
+/* A pattern that is late may be written when it has long been given up: not to pages that went. */
+START_TEST(pages_outlast_a_late_pattern) {
+    device.fill_late = true;
+    uint64_t address = guarded(1000);
+    give(address);
+    ck_assert(fake_usable(&device, address, 1));
+    ck_assert_uint_eq(counters.guarded_allocs, 1);
+    ac_allocator_settle_debt(allocator);
+    ck_assert(fake_usable(&device, address, 1));
+    device.fill_late = false; /* it is owed still */
+    ac_allocator_settle_debt(allocator);
+    ck_assert(!fake_usable(&device, address, 1));
+    ck_assert_uint_eq(device.calls[FAKE_DIFFERS], 0); /* it was not marked */
+}
+END_TEST
+
+/* Pages of guarded blocks leave by way of the look at what lies beside them, and by no other: not even
+ * where pages move all the time, which looks for the best hole. */
+START_TEST(pages_serve_no_other_block) {
+    settings.expandable_segments = true;
+    settings.page = settings.small_page = AC_SEGMENT_ALIGN;
+    ac_allocator_configure(allocator, &settings);
+    uint64_t address = 0;
+    const ac_stream_t stream = 0x1000;
+    ck_assert_int_eq(ac_arena_alloc_guarded(arena, 3, AC_MEMPOOL_FIRST, &stream, 1000, &address),
+                     AC_GUARD_SERVED);
+    device.fill[1].byte = 0;
+    submit(0);
+    ck_assert_int_eq(ac_block_free_on(arena, stream, address), AC_OK);
+    complete(0);
+    ck_assert(ac_fence_calm());
+    allocator->supply->expand.toll.costly = 1;
+    alloc(GIB - 64 * MIB); /* beyond every budget */
+    ck_assert_uint_eq(counters.pages_moved, 0);
+    ck_assert(ac_allocator_settle_debt(allocator));
+    ck_assert_uint_eq(times_found, 1);
+    ck_assert(!fake_usable(&device, address, 1));
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("guard");
     TCase *cases = tcase_create("guard");
@@ -298,9 +414,17 @@ int main(void) {
     tcase_add_test(cases, a_change_beside_the_block_is_found);
     tcase_add_test(cases, failures_leave_nothing);
     tcase_add_test(cases, takes_no_more_than_a_quarter);
+    tcase_add_test(cases, answers_tell_why);
     tcase_add_test(cases, not_during_a_capture);
     tcase_add_test(cases, layouts_tell_of_freed_ones);
     tcase_add_test(cases, with_expandable_segments);
+    tcase_add_loop_test(cases, nothing_goes_while_the_device_works, 0, 2);
+    tcase_add_test(cases, pages_outlast_a_late_pattern);
+    tcase_add_test(cases, pages_serve_no_other_block);
     suite_add_tcase(suite, cases);
+    TCase *huge = tcase_create("huge");
+    tcase_add_checked_fixture(huge, begin_huge, end_guarded);
+    tcase_add_test(huge, no_more_than_a_page_can_count);
+    suite_add_tcase(suite, huge);
     return run_suite(suite);
 }

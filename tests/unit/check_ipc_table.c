@@ -260,18 +260,56 @@ START_TEST(no_room_is_an_error) {
 }
 END_TEST
 
+static void other_name(char name[128], uint64_t space, int pid, const char *end) {
+    snprintf(name, 128, "%s/accelcache-%u/%llu-%d.%s", AC_LIVE_DIR, (unsigned)geteuid(),
+             (unsigned long long)space, pid, end);
+}
+
 /* Without a live page in the folder that is named, the default one serves. */
 START_TEST(another_home_serves) {
     ac_ipc_entry_t entry;
     uint32_t slot;
     char name[128];
-    snprintf(name, sizeof name, "%s/accelcache-%u/%llu-%d.ipc", AC_LIVE_DIR, (unsigned)geteuid(),
-             (unsigned long long)ac_live_space(), (int)getpid());
+    other_name(name, ac_live_space(), (int)getpid(), "ipc");
     ac_ipc_token_t token = exported(512, 1, &slot);
     ck_assert_int_eq(access(name, R_OK), 0);
     ck_assert_int_eq(look(&token, &entry), AC_IPC_FOUND);
     ac_ipc_table_close();
     ck_assert_int_ne(access(name, R_OK), 0);
+}
+END_TEST
+
+/* What a killed process left there goes with the next one that needs the folder. */
+START_TEST(another_home_is_tidied) {
+    char table[128], socket[128], living[128], elsewhere[128];
+    uint32_t slot;
+    int channel[2];
+    char byte = 0;
+    ck_assert_int_eq(pipe(channel), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        exported(512, 1, &slot);
+        other_name(socket, ac_live_space(), (int)getpid(), "sock");
+        close(open(socket, O_CREAT | O_WRONLY, 0600));
+        if (write(channel[1], &byte, 1) == 1)
+            pause();
+        _exit(1);
+    }
+    ck_assert_int_eq(read(channel[0], &byte, 1), 1);
+    other_name(table, ac_live_space(), (int)child, "ipc");
+    other_name(socket, ac_live_space(), (int)child, "sock");
+    other_name(living, ac_live_space(), (int)getppid(), "sock");
+    other_name(elsewhere, 1, (int)child, "ipc"); /* of a namespace that has gone */
+    close(open(living, O_CREAT | O_WRONLY, 0600));
+    close(open(elsewhere, O_CREAT | O_WRONLY, 0600));
+    kill(child, SIGKILL);
+    wait_for(child);
+    bool left = exists(table) && exists(socket) && exists(elsewhere);
+    exported(512, 1, &slot);
+    bool kept = exists(living);
+    unlink(living);
+    ac_ipc_table_close();
+    ck_assert(left && kept && !exists(table) && !exists(socket) && !exists(elsewhere));
 }
 END_TEST
 
@@ -429,6 +467,26 @@ START_TEST(stray_folder_is_found) {
 }
 END_TEST
 
+/* Where that folder has no room for the page, the token is of the other home and names none. */
+START_TEST(stray_folder_without_page) {
+    struct rlimit limit, small;
+    ac_ipc_entry_t entry;
+    uint32_t slot;
+    close(open(home, O_CREAT | O_WRONLY, 0600));
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    small = (struct rlimit){4096, limit.rlim_max};
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &small), 0);
+    ck_assert_int_eq(ac_live_open(NULL, hooks, sizeof hooks, HOOKS), EFBIG);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    ck_assert(!ac_live_strayed);
+    ck_assert(remove(home) == 0 && rmdir(dir) == 0 && mkdir(dir, 0700) == 0); /* it has gone */
+    ac_ipc_token_t token = exported(512, 1, &slot);
+    ck_assert_uint_eq(strlen(token.stray), 0);
+    ck_assert_int_eq(look(&token, &entry), AC_IPC_FOUND);
+    ac_ipc_table_close();
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("ipc_table");
     TCase *tokens = tcase_create("tokens"), *table = tcase_create("table");
@@ -443,12 +501,14 @@ int main(void) {
     tcase_add_test(table, spoilt_table_is_an_error);
     tcase_add_test(table, no_room_is_an_error);
     tcase_add_test(table, another_home_serves);
+    tcase_add_test(table, another_home_is_tidied);
     tcase_add_test(table, fork_child_has_none);
     tcase_add_test(table, table_of_the_dead_goes);
     tcase_add_test(table, table_of_the_living_stays);
     tcase_add_test(table, page_replaces_table_too);
     tcase_add_test(table, folder_of_a_container_is_found);
     tcase_add_test(table, stray_folder_is_found);
+    tcase_add_test(table, stray_folder_without_page);
     suite_add_tcase(suite, table);
     return run_suite(suite);
 }

@@ -232,11 +232,21 @@ END_TEST
 
 enum { THREADS = AC_LIVE_ROWS + 36, ADDITIONS = 2000 };
 
+static _Atomic uint32_t beside;
+
+static void most_beside(uint32_t n) {
+    uint32_t before = atomic_load(&beside);
+    while (n > before && !atomic_compare_exchange_weak(&beside, &before, n))
+        continue;
+}
+
 static void *count_in_thread(void *arg) {
     pthread_barrier_t *barrier = arg;
     bool shared;
     ac_live_row_t *row = ac_live_row_take(&shared);
     pthread_barrier_wait(barrier); /* more threads than rows hold one at once */
+    most_beside(__atomic_load_n(&ac_live->rows_beside, __ATOMIC_RELAXED));
+    pthread_barrier_wait(barrier);
     for (int i = 0; i < ADDITIONS; i++) {
         if (shared)
             __atomic_fetch_add(&row->counter[AC_COUNT_full_syncs], 1, __ATOMIC_RELAXED);
@@ -262,6 +272,8 @@ START_TEST(rows_of_many_threads) {
         shared += result != NULL;
     }
     ck_assert_int_eq(shared, 0); /* the page has fewer: the others' are beside it */
+    ck_assert_uint_eq(atomic_load(&beside), THREADS - (AC_LIVE_ROWS - 1));
+    ck_assert_uint_eq(ac_live->rows_beside, 0);
     ck_assert_uint_eq(ac_live_sum(ac_live, AC_COUNT_full_syncs), THREADS * ADDITIONS);
     ck_assert_uint_eq(ac_live->row[0].counter[AC_COUNT_full_syncs], THREADS * ADDITIONS);
     for (int i = 0; i < AC_LIVE_ROWS; i++)

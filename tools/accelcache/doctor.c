@@ -204,7 +204,8 @@ static void check_program(cmd_findings_t *findings, const char *name, bool simul
         if (simulated && program.runtime == CMD_RUNTIME_STATIC)
             cmd_finding(findings, CMD_FINDING_PROBLEM, "simulated",
                         "NVIDIA's static runtime does not work on the simulated device: relink "
-                        "with nvcc -cudart shared or the stand-in libcudart_static.a");
+                        "with nvcc -cudart shared or static/libcudart_static.a beside the "
+                        "simulated libcuda.so.1");
         if (simulated && program.pinned)
             cmd_finding(findings, CMD_FINDING_PROBLEM, "simulated",
                         "RPATH finds %s before the stand-in: remove it or relink",

@@ -160,7 +160,7 @@ void cmd_doctor_process(cmd_findings_t *findings, int pid) {
         page = ac_live_read(&name, &alive, why, sizeof why);
     else
         snprintf(why, sizeof why, "%s",
-                 absent ? absent : "its live page is of a process in another container");
+                 absent ? absent : "its figures are of a process in another container");
     free(absent);
     if (page && !alive) {
         cmd_finding(findings, CMD_FINDING_PROBLEM, "process",

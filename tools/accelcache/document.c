@@ -184,7 +184,7 @@ json_t *cmd_document_load(const char *path, char **error) {
 bool cmd_page_find(int pid, uint64_t space, ac_live_name_t *name, char **error) {
     if (ac_live_find(pid, space, name))
         return true;
-    *error = cmd_format("process %d has no live page: it does not run under accelcache, has not "
+    *error = cmd_format("process %d shows no figures: it does not run under accelcache, has not "
                         "used CUDA, is another user's, or has ended and written its dump",
                         pid);
     return false;

@@ -118,7 +118,7 @@ int cmd_export(int argc, char **argv) {
     if (!name)
         return cmd_usage("--format is missing");
     if (find_format(name) < 0)
-        return cmd_usage("there is no format \"%s\"", name);
+        return cmd_usage_names("format", name, &formats[0].name, sizeof *formats, FORMATS);
     if (argc - optind != 1)
         return cmd_usage(optind == argc ? "FILE is missing" : "one FILE at a time");
     return export_as(find_format(name), argv[optind], target);

@@ -134,18 +134,6 @@ static int generate(gen_t *gen, int kind, uint64_t seed, const char *path) {
     return lost ? CMD_FAILED : CMD_OK;
 }
 
-static int unknown_kind(const char *name) {
-    char *list = cmd_format("%s", kinds[0].name);
-    for (int i = 1; i < KINDS; i++) {
-        char *longer = cmd_format("%s, %s", list, kinds[i].name);
-        free(list);
-        list = longer;
-    }
-    int status = cmd_usage("there is no kind \"%s\"; there are %s", name, list);
-    free(list);
-    return status;
-}
-
 int cmd_gen(int argc, char **argv) {
     static const struct option options[] = {{"seed", required_argument, NULL, 's'},
                                             {"ops", required_argument, NULL, 'n'},
@@ -185,7 +173,7 @@ int cmd_gen(int argc, char **argv) {
     while (kind < KINDS && strcmp(argv[optind], kinds[kind].name) != 0)
         kind++;
     if (kind == KINDS)
-        return unknown_kind(argv[optind]);
+        return cmd_usage_names("kind", argv[optind], &kinds[0].name, sizeof *kinds, KINDS);
     if (gen.most_bytes && kinds[kind].function != gen_rmm)
         return cmd_usage("--max goes with rmm alone");
     return generate(&gen, kind, seed, path);

@@ -1,6 +1,7 @@
 /* Recorded traces for history.h. */
 #include "command.h"
 #include "history.h"
+#include "terminal.h"
 #include "trace_read.h"
 
 #include <stdlib.h>
@@ -79,6 +80,7 @@ bool cmd_history_trace(cmd_history_t *history, const char *path, char **error) {
     cmd_trace_event_t from;
     while (history->events < CMD_NO_PARTNER - 1 && cmd_trace_next(trace, &from)) {
         uint32_t at = (uint32_t)history->events;
+        cmd_bar_step("events read", history->events, 0);
         cmd_event_t event = {.time_ns = between(from.time_ns),
                              .address = from.address,
                              .bytes = from.bytes,

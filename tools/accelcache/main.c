@@ -2,7 +2,6 @@
 #include "command.h"
 #include "option.h"
 #include "terminal.h"
-#include "terminal.h"
 
 #include <errno.h>
 #include <stdlib.h>

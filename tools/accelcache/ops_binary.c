@@ -4,6 +4,7 @@
  * stream or event: which work they are behind is not in the trace. */
 #include "command.h"
 #include "ops.h"
+#include "terminal.h"
 #include "trace_read.h"
 
 #define MOST_BYTES ((uint64_t)1 << 47)
@@ -37,8 +38,10 @@ bool cmd_ops_read_binary(cmd_reading_t *reading, const char *path, char **error)
     cmd_trace_event_t event;
     if (!trace)
         return false;
-    while (cmd_trace_next(trace, &event))
+    for (size_t events = 0; cmd_trace_next(trace, &event); events++) {
+        cmd_bar_step("events read", events, 0);
         take_event(reading, &event);
+    }
     if (cmd_trace_header(trace)->state == AC_TRACE_OPEN)
         reading->note = cmd_format("its process was killed or still runs: read up to the last "
                                    "whole event");

@@ -1,6 +1,7 @@
 /* Text traces: `a ID BYTES STREAM`, `f ID`, `s`, and # for comments (ops.h). */
 #include "command.h"
 #include "ops.h"
+#include "terminal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -83,6 +84,7 @@ bool cmd_ops_read_text(cmd_reading_t *reading, const char *data, size_t length, 
     for (const char *at = data; at < end; count++) {
         const char *next = memchr(at, '\n', (size_t)(end - at));
         line_t line = {at, next ? next : end};
+        cmd_bar_step("lines read", count - 1, 0);
         uint64_t block;
         const char *wrong = read_line(reading, line, &block);
         if (wrong) {

@@ -50,6 +50,20 @@ const char *cmd_nearest(const char *text, const char *const *names, size_t size)
     return nearest;
 }
 
+int cmd_usage_names(const char *what, const char *given, const char *const *names, size_t size,
+                    int count) {
+    char *list = cmd_format("%s", *names);
+    for (int i = 1; i < count; i++) {
+        names = (const char *const *)((const char *)names + size);
+        char *longer = cmd_format("%s, %s", list, *names);
+        free(list);
+        list = longer;
+    }
+    int status = cmd_usage("there is no %s \"%s\"; there are %s", what, given, list);
+    free(list);
+    return status;
+}
+
 /* What is wrong with the long option `given`, "--name" or "--name=value". */
 static void say_long(const char *given, const struct option *options) {
     size_t length = strcspn(given + 2, "=");

@@ -17,4 +17,9 @@ bool cmd_option_json(int argc, char **argv, const char *help, bool *json, int *s
 /* Of names `size` bytes apart, up to a NULL, the one that `text` most likely means; NULL: none. */
 const char *cmd_nearest(const char *text, const char *const *names, size_t size);
 
+/* `given` is none of the `count` names, `size` bytes apart: CMD_USAGE after a message that lists
+ * them.  `what` is what they name, "kind". */
+int cmd_usage_names(const char *what, const char *given, const char *const *names, size_t size,
+                    int count);
+
 #endif

@@ -14,13 +14,17 @@ static void add_dead(cmd_processes_t *list, const ac_live_name_t *name) {
     list->dead[list->dead_count++] = *name;
 }
 
+/* Files that cannot be read are named as far as this; another version may have left hundreds. */
+enum { UNREAD_SHOWN = 2 };
+
 static void add(const ac_live_name_t *name, void *arg) {
     cmd_processes_t *list = arg;
     bool alive;
     char *error;
     json_t *document = cmd_document_live(name, &alive, &error);
     if (!document) {
-        cmd_say("%s", error);
+        if (list->unread++ < UNREAD_SHOWN)
+            cmd_say("%s", error);
         free(error);
         list->failed = true;
         add_dead(list, name); /* where it is not, it will not be removed */
@@ -70,6 +74,9 @@ static int by_age(const void *a, const void *b) {
 void cmd_processes_find(cmd_processes_t *processes) {
     *processes = (cmd_processes_t){0};
     ac_live_each(add, processes);
+    if (processes->unread > UNREAD_SHOWN)
+        cmd_say("%u more like it; accelcache stat --remove removes what killed processes left",
+                processes->unread - UNREAD_SHOWN);
     if (processes->count)
         qsort(processes->process, processes->count, sizeof *processes->process, by_age);
 }

@@ -19,7 +19,8 @@ typedef struct {
     unsigned count;
     ac_live_name_t *dead; /* pages of this user that may go, whether they can be shown or not */
     unsigned dead_count;
-    bool failed; /* a page could not be read; a message was given */
+    bool failed;     /* a page could not be read; a message was given */
+    unsigned unread; /* such pages */
 } cmd_processes_t;
 
 void cmd_processes_find(cmd_processes_t *processes);

@@ -31,8 +31,8 @@ static const char *reason_text(const char *reason) {
         {"signal", "written on a signal, the process went on"},
         {"interval", "written at an interval, the process went on"},
         {"request", "written on request of the program"},
-        {"running", "running: rendered from its live page"},
-        {"killed", "killed: rendered from its live page (a signal or _exit ended it)"},
+        {"running", "running: figures of this moment"},
+        {"killed", "killed: figures as it left them (a signal or _exit ended it)"},
     };
     for (unsigned i = 0; i < sizeof texts / sizeof texts[0]; i++)
         if (!strcmp(reason, texts[i][0]))

@@ -2,6 +2,7 @@
 #include "replay.h"
 #include "command.h"
 #include "replay_options.h"
+#include "terminal.h"
 
 #include "option.h"
 #include <jansson.h>
@@ -32,6 +33,12 @@ static const char help[] =
     "  --ordinal N       the operations of this device of the trace, instead of the busiest one\n"
     "  --json            JSON instead of a table; an array of objects for several --conf\n\n"
     "Without --pending and --streams a freed block can be had again at once.\n\n"
+    "Columns of the table, and the same in JSON:\n"
+    "  reserved, /live    peak_reserved, ratio; later: ratio_second\n"
+    "  least, least/live  min_capacity, min_capacity_ratio\n"
+    "  calls              driver_calls, all together\n"
+    "  ms/1000, ms later  driver_ms_per_1000_ops: first, steady\n"
+    "  waits, ns/op       waits, ns_per_op\n\n"
     "JSON:\n"
     "  ops, ns_per_op        operations of one replay; CPU time of each in the fastest one\n"
     "  peak_live             bytes that the program held at most\n"
@@ -57,6 +64,7 @@ typedef struct {
     cmd_replay_job_t *job;
     uint64_t *least; /* 0: not asked for, or there is none */
     bool search, json;
+    unsigned searched; /* configurations whose least capacity is known */
 } replays_t;
 
 static double ratio(uint64_t bytes, const cmd_ops_t *trace) {
@@ -77,13 +85,16 @@ static char *decimal(char text[CMD_FIGURE], double value, int digits) {
 static void print_head(const replays_t *r) {
     char ops[CMD_FIGURE], live[CMD_FIGURE], bound[CMD_FIGURE];
     const cmd_ops_t *trace = r->trace;
+    char *head = cmd_format("%s: %s, %s operations, %u stream%s, peak live %s, bound %s%s",
+                            r->path, trace->format, cmd_text_count(ops, (int64_t)trace->count),
+                            trace->streams, trace->streams == 1 ? "" : "s",
+                            cmd_text_bytes(live, (int64_t)trace->peak_live),
+                            cmd_text_bytes(bound, (int64_t)cmd_replay_bound(trace)),
+                            r->job[0].figures.simulated ? " (simulated)" : "");
     fputs(cmd_bold(), stdout);
-    cmd_print_safe(r->path);
-    printf("%s: %s, %s operations, %u stream%s, peak live %s, bound %s%s\n", cmd_plain(),
-           trace->format, cmd_text_count(ops, (int64_t)trace->count), trace->streams,
-           trace->streams == 1 ? "" : "s", cmd_text_bytes(live, (int64_t)trace->peak_live),
-           cmd_text_bytes(bound, (int64_t)cmd_replay_bound(trace)),
-           r->job[0].figures.simulated ? " (simulated)" : "");
+    cmd_print_hanging(head, 0, 2);
+    fputs(cmd_plain(), stdout);
+    free(head);
     if (trace->devices > 1)
         printf("  the operations of device %d, one of %u\n", trace->device, trace->devices);
 }
@@ -98,9 +109,9 @@ static uint64_t calls_of(const cmd_replay_figures_t *f, unsigned later) {
 static void print_table(const replays_t *r) {
     bool repeated = r->plan->repeat > 1;
     cmd_table_t *table = cmd_table_new("lrrrrrrrrrrl");
-    cmd_table_row(table, "configuration", "reserved", "ratio", repeated ? "second" : "",
-                  r->search ? "least" : "", r->search ? "ratio" : "", "calls", "ms/1000",
-                  repeated ? "steady" : "", "waits", "ns/op", NULL);
+    cmd_table_row(table, "configuration", "reserved", "/live", repeated ? "later" : "",
+                  r->search ? "least" : "", r->search ? "least/live" : "", "calls", "ms/1000",
+                  repeated ? "ms later" : "", "waits", "ns/op", NULL);
     for (unsigned i = 0; i < r->count; i++) {
         char t[10][CMD_FIGURE];
         const cmd_replay_figures_t *f = &r->job[i].figures;
@@ -192,14 +203,30 @@ static int print_json(const replays_t *r) {
 
 /* ------------------------------------------------------------------ running */
 
+static void show_jobs(size_t done, void *arg) {
+    const replays_t *r = arg;
+    double steps = r->count * (r->search ? 2.0 : 1);
+    size_t under_way = done < r->count ? done + 1 : done;
+    cmd_bar((double)done / steps, "replay %zu of %u", under_way, r->count);
+}
+
+static void show_search(size_t done, void *arg) {
+    const replays_t *r = arg;
+    (void)done;
+    cmd_bar(0.5 + 0.5 * r->searched / r->count, "least capacity %u of %u", r->searched + 1,
+            r->count);
+}
+
 static int run_all(replays_t *r) {
     r->job = cmd_alloc(r->count * sizeof *r->job);
     r->least = cmd_alloc(r->count * sizeof *r->least);
     for (unsigned i = 0; i < r->count; i++)
         r->job[i] = (cmd_replay_job_t){.trace = r->trace, .plan = &r->plan[i]};
-    cmd_replay_jobs(r->job, r->count, true, NULL, NULL);
-    for (unsigned i = 0; r->search && i < r->count; i++)
-        r->least[i] = cmd_replay_least(r->trace, &r->plan[i]);
+    cmd_bar_begin();
+    cmd_replay_jobs(r->job, r->count, true, show_jobs, r);
+    for (r->searched = 0; r->search && r->searched < r->count; r->searched++)
+        r->least[r->searched] = cmd_replay_least(r->trace, &r->plan[r->searched], show_search, r);
+    cmd_bar_end();
     int status = CMD_OK;
     if (r->json)
         status = print_json(r);
@@ -237,6 +264,8 @@ static int replay_all(replays_t *r, const options_t *o) {
         else if (o->capacity)
             status = cmd_replay_capacity(o->capacity, r->trace, &plan->capacity);
     }
+    if (status == CMD_OK) /* the replay still tells how far it gets */
+        cmd_replay_fits(r->path, r->trace, r->plan[0].capacity);
     if (status == CMD_OK)
         status = run_all(r);
     cmd_ops_free(r->trace);

@@ -52,14 +52,16 @@ typedef struct {
 } cmd_replay_job_t;
 
 /* Run all jobs, on all cores at once unless they use a real device or are to be timed
- * (`alone`).  `progress` (may be NULL) is called after each. */
+ * (`alone`).  `progress` (may be NULL) is called after each, and some times a second. */
 void cmd_replay_jobs(cmd_replay_job_t *job, size_t count, bool alone,
                      void (*progress)(size_t done, void *arg), void *arg);
 
 /* The least capacity, in whole pages, with which the plan completes; 0: it does not even with
  * CMD_REPLAY_ROOM.  Between the bound and what it takes without one, by bisection: a capacity
- * below the result may happen to suffice as well, since placement is not monotonic. */
-uint64_t cmd_replay_least(const cmd_ops_t *trace, const cmd_replay_plan_t *plan);
+ * below the result may happen to suffice as well, since placement is not monotonic.  `progress`
+ * is called some times a second, `done` means nothing. */
+uint64_t cmd_replay_least(const cmd_ops_t *trace, const cmd_replay_plan_t *plan,
+                          void (*progress)(size_t done, void *arg), void *arg);
 
 /* The least that any allocator could reserve: the peak of live bytes, in whole pages. */
 uint64_t cmd_replay_bound(const cmd_ops_t *trace);

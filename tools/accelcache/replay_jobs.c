@@ -93,8 +93,8 @@ static unsigned worker_count(bool alone) {
     return cores < 1 ? 1 : cores > MOST_WORKERS ? MOST_WORKERS : (unsigned)cores;
 }
 
-/* Wait until a worker has figures. */
-static worker_t *next_done(worker_t *worker, unsigned workers) {
+/* Wait until a worker has figures, `ms` at most (-1: for ever); NULL: none has. */
+static worker_t *next_done(worker_t *worker, unsigned workers, int ms) {
     struct pollfd fds[MOST_WORKERS];
     worker_t *owner[MOST_WORKERS];
     for (;;) {
@@ -105,7 +105,10 @@ static worker_t *next_done(worker_t *worker, unsigned workers) {
             owner[n] = &worker[i];
             fds[n++] = (struct pollfd){.fd = worker[i].out, .events = POLLIN};
         }
-        if (poll(fds, n, -1) < 0)
+        int ready = poll(fds, n, ms);
+        if (ready == 0)
+            return NULL;
+        if (ready < 0)
             continue;
         for (nfds_t i = 0; i < n; i++)
             if (fds[i].revents)
@@ -115,6 +118,7 @@ static worker_t *next_done(worker_t *worker, unsigned workers) {
 
 void cmd_replay_jobs(cmd_replay_job_t *job, size_t count, bool alone,
                      void (*progress)(size_t done, void *arg), void *arg) {
+    enum { PROGRESS_MS = 200 };
     worker_t worker[MOST_WORKERS] = {0};
     unsigned workers = worker_count(alone), running = 0;
     size_t next = 0, done = 0;
@@ -128,9 +132,12 @@ void cmd_replay_jobs(cmd_replay_job_t *job, size_t count, bool alone,
                 done++;
         }
         if (running) {
-            finish(next_done(worker, workers));
-            running--;
-            done++;
+            worker_t *ended = next_done(worker, workers, progress ? PROGRESS_MS : -1);
+            if (ended) {
+                finish(ended);
+                running--;
+                done++;
+            }
         }
         if (progress)
             progress(done, arg);
@@ -143,30 +150,38 @@ uint64_t cmd_replay_bound(const cmd_ops_t *trace) {
     return (trace->peak_live + PAGE - 1) / PAGE * PAGE;
 }
 
-static cmd_replay_end_t try_capacity(const cmd_ops_t *trace, const cmd_replay_plan_t *plan,
-                                     uint64_t capacity, uint64_t *peak) {
-    cmd_replay_plan_t limited = *plan;
+typedef struct {
+    const cmd_ops_t *trace;
+    const cmd_replay_plan_t *plan;
+    void (*progress)(size_t done, void *arg);
+    void *arg;
+} search_t;
+
+static cmd_replay_end_t try_capacity(const search_t *search, uint64_t capacity, uint64_t *peak) {
+    cmd_replay_plan_t limited = *search->plan;
     limited.capacity = capacity;
     limited.repeat = 1;
-    cmd_replay_job_t job = {.trace = trace, .plan = &limited};
-    cmd_replay_jobs(&job, 1, true, NULL, NULL);
+    cmd_replay_job_t job = {.trace = search->trace, .plan = &limited};
+    cmd_replay_jobs(&job, 1, true, search->progress, search->arg);
     *peak = job.figures.peak[0];
     return job.figures.end;
 }
 
-uint64_t cmd_replay_least(const cmd_ops_t *trace, const cmd_replay_plan_t *plan) {
+uint64_t cmd_replay_least(const cmd_ops_t *trace, const cmd_replay_plan_t *plan,
+                          void (*progress)(size_t done, void *arg), void *arg) {
+    const search_t search = {trace, plan, progress, arg};
     uint64_t peak, peak_without, low = cmd_replay_bound(trace);
-    if (try_capacity(trace, plan, CMD_REPLAY_ROOM, &peak_without) != CMD_REPLAY_DONE)
+    if (try_capacity(&search, CMD_REPLAY_ROOM, &peak_without) != CMD_REPLAY_DONE)
         return 0;
-    if (try_capacity(trace, plan, low, &peak) == CMD_REPLAY_DONE)
+    if (try_capacity(&search, low, &peak) == CMD_REPLAY_DONE)
         return low;
     /* As much as it took without a limit suffices, unless settings follow the capacity. */
     uint64_t high = peak_without;
-    while (high < CMD_REPLAY_ROOM && try_capacity(trace, plan, high, &peak) != CMD_REPLAY_DONE)
+    while (high < CMD_REPLAY_ROOM && try_capacity(&search, high, &peak) != CMD_REPLAY_DONE)
         high += (high / 8 + PAGE - 1) / PAGE * PAGE;
     while (high - low > PAGE) { /* `low` fails, `high` completes */
         uint64_t middle = low + (high - low) / 2 / PAGE * PAGE;
-        if (try_capacity(trace, plan, middle, &peak) == CMD_REPLAY_DONE)
+        if (try_capacity(&search, middle, &peak) == CMD_REPLAY_DONE)
             high = middle;
         else
             low = middle;

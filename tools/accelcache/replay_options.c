@@ -2,6 +2,7 @@
 #include "replay_options.h"
 #include "command.h"
 #include "sizes.h"
+#include "terminal.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -42,6 +43,16 @@ int cmd_replay_capacity(const char *value, const cmd_ops_t *trace, uint64_t *byt
     return cmd_usage("--capacity %s: a size like 40G, or 1.05x the trace's peak", value);
 }
 
+bool cmd_replay_fits(const char *path, const cmd_ops_t *trace, uint64_t capacity) {
+    char live[CMD_FIGURE], room[CMD_FIGURE];
+    if (!capacity || capacity >= trace->peak_live)
+        return true;
+    cmd_say("impossible: %s itself holds %s at a time, more than the capacity of %s", path,
+            cmd_text_bytes(live, (int64_t)trace->peak_live),
+            cmd_text_bytes(room, (int64_t)capacity));
+    return false;
+}
+
 bool cmd_replay_costs(cmd_costs_t *costs, const char *path) {
     char *error = NULL;
     cmd_costs_default(costs);
@@ -55,6 +66,7 @@ bool cmd_replay_costs(cmd_costs_t *costs, const char *path) {
 cmd_ops_t *cmd_replay_trace(const char *path, int ordinal) {
     char *error = NULL;
     cmd_ops_t *trace = cmd_ops_read(path, ordinal, &error);
+    cmd_bar_end();
     if (!trace)
         cmd_say("%s", error);
     else if (trace->note)

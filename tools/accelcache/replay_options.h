@@ -14,6 +14,10 @@ int cmd_replay_streams(cmd_replay_plan_t *plan, const char *value);
 /* --capacity.  CMD_OK, or CMD_USAGE after a message. */
 int cmd_replay_capacity(const char *value, const cmd_ops_t *trace, uint64_t *bytes);
 
+/* Whether what the program held at a time fits into `capacity` bytes (0: no limit), without which
+ * no setting completes; false after a message. */
+bool cmd_replay_fits(const char *path, const cmd_ops_t *trace, uint64_t capacity);
+
 /* The table of costs, with what `path` (may be NULL) replaces; false after a message. */
 bool cmd_replay_costs(cmd_costs_t *costs, const char *path);
 

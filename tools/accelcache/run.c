@@ -288,8 +288,8 @@ static void say_simulated(const cmd_program_t *program, const char *folder) {
     case CMD_RUNTIME_STATIC:
         cmd_say(
             "simulated device: %s: its CUDA calls will fail; relink with nvcc -cudart shared, "
-            "or with the stand-in libcudart_static.a",
-            case_text);
+            "or with the stand-in %s/static/libcudart_static.a",
+            case_text, folder);
         break;
     default:
         cmd_say("simulated device: %s; %s", case_text, kernels);

@@ -4,6 +4,7 @@
 #include "command.h"
 #include "observe/json.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -82,7 +83,9 @@ int cmd_print_json(json_t *whole, size_t flags) {
         cmd_say("the result cannot be written as JSON: out of memory");
         return CMD_FAILED;
     }
-    puts(text);
+    bool written = puts(text) >= 0 && !fflush(stdout);
     free(text);
-    return CMD_OK;
+    if (!written)
+        cmd_say("the output could not be written: %s", strerror(errno));
+    return written ? CMD_OK : CMD_FAILED;
 }

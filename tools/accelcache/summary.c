@@ -123,16 +123,30 @@ static summary_t summarise(const cmd_rendered_t *documents, unsigned count) {
 /* ------------------------------------------------------------------ for people */
 
 static void add_row(cmd_table_t *table, const char *pid, const char *rank, const char *reason,
-                    const row_t *row, const char *source) {
+                    const row_t *row, const char *host, const char *program, const char *source) {
     char text[COLUMN_COUNT][CMD_FIGURE];
     for (int i = 0; i < COLUMN_COUNT; i++)
         cmd_text_unit(text[i], columns[i].unit, row->value[i]);
     cmd_table_row(table, pid, rank, reason, text[0], text[1], text[2], text[3], text[4], text[5],
-                  source);
+                  host, program, source);
 }
 
 static const json_t *process_of(const cmd_rendered_t *document, const char *key) {
     return json_object_get(json_object_get(document->document, "process"), key);
+}
+
+/* Of the process, where the documents' processes do not all have the same; else nothing.  Of a
+ * program the name without its folders. */
+static const char *if_differs(const summary_t *s, unsigned document, const char *key) {
+    const json_t *first = process_of(&s->documents[0], key);
+    bool differs = false;
+    for (unsigned i = 1; i < s->count; i++) {
+        const json_t *other = process_of(&s->documents[i], key);
+        differs |= (first || other) && !(first && other && json_equal(first, other));
+    }
+    const char *text = json_string_value(process_of(&s->documents[document], key));
+    const char *name = text ? strrchr(text, '/') : NULL;
+    return !differs || !text ? "" : name ? name + 1 : text;
 }
 
 static void print_outliers(const summary_t *s) {
@@ -154,9 +168,11 @@ static void print_outliers(const summary_t *s) {
 
 void cmd_render_many(const cmd_rendered_t *documents, unsigned count, bool totals_alone) {
     summary_t s = summarise(documents, count);
-    cmd_table_t *table = cmd_table_new("rrlrrrrrrl");
+    cmd_table_t *table = cmd_table_new("rrlrrrrrrlll");
     cmd_table_row(table, "pid", "rank", "reason", columns[0].head, columns[1].head,
-                  columns[2].head, columns[3].head, columns[4].head, columns[5].head, "file");
+                  columns[2].head, columns[3].head, columns[4].head, columns[5].head,
+                  *if_differs(&s, 0, "host") ? "host" : "",
+                  *if_differs(&s, 0, "exe") ? "program" : "", "file");
     for (unsigned i = 0; i < count && !totals_alone; i++) {
         const json_t *rank = process_of(&documents[i], "rank");
         const char *reason = json_string_value(json_object_get(documents[i].document, "reason"));
@@ -165,12 +181,13 @@ void cmd_render_many(const cmd_rendered_t *documents, unsigned count, bool total
                  (long long)json_integer_value(process_of(&documents[i], "pid")));
         if (json_is_integer(rank))
             snprintf(place, sizeof place, "%lld", (long long)json_integer_value(rank));
-        add_row(table, pid, place, reason ? reason : "", &s.row[i], documents[i].source);
+        add_row(table, pid, place, reason ? reason : "", &s.row[i], if_differs(&s, i, "host"),
+                if_differs(&s, i, "exe"), documents[i].source);
     }
     char label[CMD_FIGURE];
     snprintf(label, sizeof label, "%u files", count);
     for (int i = 0; i < (totals_alone ? TOTALS : MEDIAN); i++)
-        add_row(table, total_names[i], "", "", &s.total[i], i == SUM ? label : "");
+        add_row(table, total_names[i], "", "", &s.total[i], "", "", i == SUM ? label : "");
     cmd_table_print(table, 0);
     print_outliers(&s);
     free(s.row);

@@ -101,7 +101,7 @@ static void print_row(const cmd_table_t *table, char *const *cell, const int *wi
             else
                 printf("%s%*s", line, i + 1 < last ? blanks : 0, "");
             if (i + 1 < last)
-                printf("%*s", GAP, "");
+                printf("%*s", width[i] ? GAP : 0, ""); /* a column without cells takes no room */
             more |= *rest[i] != '\0';
             free(line);
         }

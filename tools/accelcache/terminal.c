@@ -108,7 +108,7 @@ void cmd_print_wrapped(FILE *file, const char *text, int width, int indent, int 
 
 /* ------------------------------------------------------------------ progress */
 
-static bool open_line;
+static bool open_line, held_back; /* held_back: nothing is shown in the first second */
 static double began;
 
 static double now(void) {
@@ -120,8 +120,10 @@ static double now(void) {
 static void left_text(char *text, size_t size, double done) {
     enum { FIRST_S = 2 }; /* sooner it would be a guess */
     double spent = now() - began, left = spent / done * (1 - done);
-    if (done <= 0 || spent < FIRST_S)
+    if (spent < FIRST_S)
         *text = '\0';
+    else if (done <= 0)
+        snprintf(text, size, ", %.0f s so far", spent);
     else if (left < 100)
         snprintf(text, size, ", about %.0f s left", left);
     else
@@ -133,9 +135,9 @@ void cmd_bar(double done, const char *format, ...) {
     char bar[BAR + 1], left[40], *what = NULL;
     int columns = cmd_columns(stderr);
     va_list args;
-    if (!columns)
+    if (!columns || (held_back && now() - began < 1))
         return;
-    if (done <= 0)
+    if (done <= 0 && !held_back)
         began = now();
     done = done < 0 ? 0 : done > 1 ? 1 : done;
     for (int i = 0; i < BAR; i++)
@@ -176,8 +178,13 @@ void cmd_bar_step(const char *what, size_t at, size_t of) {
         cmd_bar(0, "%s: %zu", what, at);
 }
 
+void cmd_bar_begin(void) {
+    held_back = true;
+    began = now();
+}
+
 void cmd_bar_end(void) {
     if (open_line)
         fputs("\r\033[K", stderr);
-    open_line = false;
+    open_line = held_back = false;
 }

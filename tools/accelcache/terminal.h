@@ -31,12 +31,17 @@ void cmd_print_wrapped(FILE *file, const char *text, int width, int indent, int 
 
 /* One line on stderr, written over by the next: "[=====     ] WHAT, about 12 s left".  Nothing
  * where stderr is no terminal.  `done` is the part that is over, from 0 to 1; time left is told
- * from the first call with 0 on, once there is something to tell it from. */
+ * from the first call with 0 on, once there is something to tell it from (before that, time gone:
+ * see cmd_bar_begin). */
 void cmd_bar(double done, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The same for step `at` of `of` (0: how many is not known), which are short: the line appears if
  * they take longer than a moment, and is not written more often than ten times a second. */
 void cmd_bar_step(const char *what, size_t at, size_t of);
+
+/* For work that may be short: time left counts from here, and until cmd_bar_end cmd_bar shows
+ * nothing before the work has taken a second. */
+void cmd_bar_begin(void);
 
 /* Remove the line; before anything else is printed. */
 void cmd_bar_end(void);

@@ -171,8 +171,7 @@ static void row_bytes(cmd_table_t *table, const char *name, uint64_t n) {
 static void print_summary(const ac_trace_header_t *header, const figures_t *figures,
                           const cmd_trace_counts_t *counts) {
     char text[CMD_FIGURE], *command = command_text(header);
-    cmd_print_safe(command);
-    putchar('\n');
+    cmd_print_hanging(command, 0, 2);
     free(command);
     printf("process %d; %s\n", (int)header->pid, state_text(header));
     cmd_table_t *table = cmd_table_new("lr");
@@ -254,8 +253,8 @@ int cmd_trace(int argc, char **argv) {
             return cmd_usage_hint();
         }
     }
-    if (optind + 1 != argc)
-        return cmd_usage("expected one file");
+    if (argc - optind != 1)
+        return cmd_usage(optind == argc ? "FILE is missing" : "one FILE at a time");
     if (details && (summary || json))
         return cmd_usage("--long does not go with --summary and --json");
     char *error;

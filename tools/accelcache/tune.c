@@ -100,6 +100,11 @@ static void show_progress(double spent, size_t tried) {
             search_seconds);
 }
 
+static void show_checks(size_t done, void *count) {
+    double all = (double)*(size_t *)count;
+    cmd_bar((double)done / all, "%zu of %.0f checks of what was found", done, all);
+}
+
 /* ------------------------------------------------------------------ checking */
 
 static int by_value(const void *a, const void *b) {
@@ -133,7 +138,8 @@ static void run_checks(tuning_t *t) {
     for (size_t i = 0; i < count; i++)
         job[i] = (cmd_replay_job_t){.trace = t->check[i % t->checks].trace,
                                     .plan = &point_of(t, i / t->checks)->plan};
-    cmd_replay_jobs(job, count, false, NULL, NULL);
+    cmd_bar_begin();
+    cmd_replay_jobs(job, count, false, show_checks, &count);
     for (size_t i = 0; i < count; i++)
         t->figures[i] = job[i].figures;
     free(job);
@@ -408,13 +414,13 @@ static int tune_all(tuning_t *t) {
     t->tune.trace = searched;
     t->tune.progress = show_progress;
     search_seconds = t->tune.seconds;
-    cmd_bar(0, "the default");
+    cmd_bar_begin();
     tune_search(&t->tune);
     find_finalists(t);
     run_checks(t);
-    cmd_bar_end();
     choose(t);
     find_doubt(t);
+    cmd_bar_end();
     int status = CMD_OK;
     if (t->json)
         status = print_json(t);
@@ -514,9 +520,13 @@ static int read_all(tuning_t *t, const options_t *o) {
     if (!cmd_replay_costs(&t->costs, o->costs))
         return CMD_FAILED;
     t->tune.plan.costs = &t->costs;
-    if (o->capacity)
-        return cmd_replay_capacity(o->capacity, t->trace[0], &t->tune.plan.capacity);
-    return CMD_OK;
+    if (!o->capacity)
+        return CMD_OK;
+    uint64_t *capacity = &t->tune.plan.capacity;
+    int status = cmd_replay_capacity(o->capacity, t->trace[0], capacity);
+    if (status == CMD_OK && !cmd_replay_fits(t->path[0], t->trace[0], *capacity))
+        status = CMD_FAILED;
+    return status;
 }
 
 int cmd_tune(int argc, char **argv) {

@@ -24,11 +24,13 @@ typedef struct {
     cmd_replay_plan_t plan; /* what all replays have in common */
     tune_objective_t objective;
     double seconds; /* begin no more replays when so many have passed */
-    void (*progress)(double spent, size_t tried); /* seconds so far, settings */
+    void (*progress)(double spent, size_t tried); /* seconds so far, settings; often */
     tune_point_t *point;                          /* all that were tried; [0]: the default */
     size_t count, room;
     size_t best;
     bool cut_short; /* `seconds` were over before the search was */
+    double began;   /* of the search, for `progress` */
+    size_t measured;
 } tune_t;
 
 /* Fill `point`, malloc'd. */

@@ -159,6 +159,11 @@ static bool add_point(tune_t *tune, const unsigned *key, unsigned keys, unsigned
 
 /* Replay the points from `from` on; the best of all becomes the one to go on from, if it is worth
  * it. */
+static void show_progress(size_t done, void *arg) {
+    tune_t *tune = arg;
+    tune->progress(seconds_now() - tune->began, tune->measured + done);
+}
+
 static void measure(tune_t *tune, size_t from) {
     size_t count = tune->count - from, better = tune->best;
     if (!count)
@@ -166,7 +171,8 @@ static void measure(tune_t *tune, size_t from) {
     cmd_replay_job_t *job = cmd_alloc(count * sizeof *job);
     for (size_t i = 0; i < count; i++)
         job[i] = (cmd_replay_job_t){.trace = tune->trace, .plan = &tune->point[from + i].plan};
-    cmd_replay_jobs(job, count, false, NULL, NULL);
+    tune->measured = from;
+    cmd_replay_jobs(job, count, false, show_progress, tune);
     for (size_t i = 0; i < count; i++) {
         tune_point_t *point = &tune->point[from + i];
         point->figures = job[i].figures;
@@ -225,8 +231,6 @@ static void descend(tune_t *tune, const unsigned *key, unsigned keys, double end
             for (unsigned c = 0; c <= candidate_count(key[i]); c++)
                 add_point(tune, key, keys, i, c);
             measure(tune, from);
-            if (tune->progress)
-                tune->progress(seconds_now() - end + tune->seconds, tune->count);
         }
         if (tune->best == before)
             return;
@@ -241,7 +245,8 @@ static bool has_effect(const tune_point_t *usual, const tune_point_t *point) {
 
 void tune_search(tune_t *tune) {
     unsigned key[TUNE_KEYS], keys = find_keys(key);
-    double end = seconds_now() + tune->seconds;
+    tune->began = seconds_now();
+    double end = tune->began + tune->seconds;
     add_point(tune, key, keys, 0, 0);
     measure(tune, 0);
     for (unsigned i = 0; i < keys; i++) /* switches, beside the default */

@@ -272,9 +272,11 @@ static void report(const demo_t *demo, const options_t *options, double seconds)
         return;
     }
     printf("device                %s, %s%s\n", demo->name, demo_memory_api, mark);
-    printf("iterations/s          %.1f%s\n", options->iterations / seconds, mark);
-    printf("allocating            %.3f s%s\n", demo->alloc_seconds, mark);
-    printf("freeing               %.3f s%s\n", demo->free_seconds, mark);
+    fflush(stdout);
+    /* Times differ from run to run: apart from the results, which are compared. */
+    fprintf(stderr, "iterations/s          %.1f%s\n", options->iterations / seconds, mark);
+    fprintf(stderr, "allocating            %.3f s%s\n", demo->alloc_seconds, mark);
+    fprintf(stderr, "freeing               %.3f s%s\n", demo->free_seconds, mark);
     printf("checksum              %016" PRIx64 "\n", demo->checksum);
     printf("wrong results         %" PRIu64 "\n", demo->wrong);
 }

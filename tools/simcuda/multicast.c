@@ -250,13 +250,20 @@ static CUresult bind(sim_team_t *team, uint64_t offset, const sim_memory_t *memo
     return CUDA_SUCCESS;
 }
 
-SIM_API(cuMulticastBindMem)
-(CUmemGenericAllocationHandle handle, size_t offset, CUmemGenericAllocationHandle memory,
- size_t from, size_t size, unsigned long long flags) {
+enum { ANY_DEVICE = -1 }; /* that the memory is on */
+
+static bool is_on(const sim_memory_t *memory, CUdevice device) {
+    return device == ANY_DEVICE || memory->device == device;
+}
+
+static CUresult bind_memory(CUmemGenericAllocationHandle handle, CUdevice device, size_t offset,
+                            CUmemGenericAllocationHandle memory, size_t from, size_t size,
+                            unsigned long long flags) {
     for (;;) {
         sim_team_t *team = sim_team_get(handle);
         sim_memory_t bound;
-        if (!team || flags || !sim_vmm_physical(memory, &bound) || from > bound.size)
+        if (!team || flags || !sim_vmm_physical(memory, &bound) || from > bound.size ||
+            !is_on(&bound, device))
             return CUDA_ERROR_INVALID_VALUE;
         bound.from += from;
         bound.place += from;
@@ -266,6 +273,19 @@ SIM_API(cuMulticastBindMem)
             return result ? result : bind(team, offset, &bound, size);
         sim_team_wait();
     }
+}
+
+SIM_API(cuMulticastBindMem)
+(CUmemGenericAllocationHandle handle, size_t offset, CUmemGenericAllocationHandle memory,
+ size_t from, size_t size, unsigned long long flags) {
+    return bind_memory(handle, ANY_DEVICE, offset, memory, from, size, flags);
+}
+
+SIM_API(cuMulticastBindMem_v2)
+(CUmemGenericAllocationHandle handle, CUdevice device, size_t offset,
+ CUmemGenericAllocationHandle memory, size_t from, size_t size, unsigned long long flags) {
+    CUresult result = sim_device_check(device);
+    return result ? result : bind_memory(handle, device, offset, memory, from, size, flags);
 }
 
 /* Memory that lies in a file of the process. */
@@ -288,19 +308,32 @@ static bool memory_at(CUdeviceptr address, sim_memory_t *out) {
     return true;
 }
 
-SIM_API(cuMulticastBindAddr)
-(CUmemGenericAllocationHandle handle, size_t offset, CUdeviceptr address, size_t size,
- unsigned long long flags) {
+static CUresult bind_address(CUmemGenericAllocationHandle handle, CUdevice device, size_t offset,
+                             CUdeviceptr address, size_t size, unsigned long long flags) {
     for (;;) {
         sim_team_t *team = sim_team_get(handle);
         sim_memory_t bound;
-        if (!team || flags || address % GRAIN || !memory_at(address, &bound))
+        if (!team || flags || address % GRAIN || !memory_at(address, &bound) ||
+            !is_on(&bound, device))
             return CUDA_ERROR_INVALID_VALUE;
         CUresult result = check_binding(team, offset, &bound, size);
         if (result || sim_team_whole(team))
             return result ? result : bind(team, offset, &bound, size);
         sim_team_wait();
     }
+}
+
+SIM_API(cuMulticastBindAddr)
+(CUmemGenericAllocationHandle handle, size_t offset, CUdeviceptr address, size_t size,
+ unsigned long long flags) {
+    return bind_address(handle, ANY_DEVICE, offset, address, size, flags);
+}
+
+SIM_API(cuMulticastBindAddr_v2)
+(CUmemGenericAllocationHandle handle, CUdevice device, size_t offset, CUdeviceptr address,
+ size_t size, unsigned long long flags) {
+    CUresult result = sim_device_check(device);
+    return result ? result : bind_address(handle, device, offset, address, size, flags);
 }
 
 static void unbind(sim_team_t *team, unsigned slot) {

@@ -41,6 +41,9 @@ typedef struct {
     uint32_t flags : 8;
     uint32_t synced : 24; /* where `span` is not 0: blocks on the page that ask for SYNC_MEMOPS */
 } ac_unit_t;
+
+/* Units of the largest page: `span` and `back` count no further. */
+enum { AC_UNIT_MOST = UINT16_MAX };
 _Static_assert(sizeof(ac_unit_t) == 16, "one for each 2 MiB of reserved addresses");
 
 /* A guarded block (guard_place.h), held or freed; kept at the first unit of its pages until another one is laid

@@ -443,9 +443,24 @@ void ac_segment_count_cut(const ac_segment_t *segment) {
     RISE(segment->space->store, active, segment->pool, 1);
 }
 
-void ac_segment_taint(ac_segment_t *segment) {
+/* No cache owns a block of the segment any more. */
+static void disown(ac_segment_t *segment) {
     for (ac_block_t *block = segment->first; block; block = block->next) {
         AC_BLOCK_SET(block, owner_arena, 0);
+        if (block->state == AC_BLOCK_SLAB)
+            ac_slab_disown(block);
+    }
+}
+
+void ac_segments_disown(ac_space_t *space) {
+    for (ac_segment_t *s = space->segments; s; s = s->next)
+        if (s->tainted)
+            disown(s);
+}
+
+void ac_segment_taint(ac_segment_t *segment) {
+    disown(segment);
+    for (ac_block_t *block = segment->first; block; block = block->next) {
         if (block->state == AC_BLOCK_FREE)
             index_leave(block);
         else if (block->state == AC_BLOCK_SLAB)

@@ -72,8 +72,10 @@ void ac_segment_reuse(ac_block_t *block, unsigned module, uint64_t requested);
 void ac_segment_attribute(ac_block_t *block, unsigned module);
 
 /* Take a segment out of service, none of whose blocks waits in the order of a stream
- * (ac_arena_taint). */
+ * (ac_arena_taint).  A hit of another thread may meanwhile make a block that its cache keeps its own
+ * again: ac_segments_disown for all such segments, with all owners kept out and nothing in caches. */
 void ac_segment_taint(ac_segment_t *segment);
+void ac_segments_disown(ac_space_t *space);
 
 /* SYNC_MEMOPS is an attribute of what the driver knows as an allocation: a segment, or each page.
  * The block, which has a record, asks for it, or does no more; the driver is the caller's to

@@ -441,6 +441,10 @@ void ac_slab_taint(ac_block_t *block) {
     ac_slab_t *slab = slab_of(block);
     if (!slab->aside)
         list_leave(slab);
+}
+
+void ac_slab_disown(const ac_block_t *block) {
+    const ac_slab_t *slab = slab_of(block);
     for (unsigned i = 0; i < slab->slots; i++) {
         ac_block_t *record = record_in(word_of(slab, i));
         if (record)

@@ -96,6 +96,9 @@ bool ac_slabs_dissolve(ac_space_t *space);
 /* The segment serves no more. */
 void ac_slab_taint(ac_block_t *block);
 
+/* No cache owns a slot of it any more. */
+void ac_slab_disown(const ac_block_t *block);
+
 /* The segment is lost: call `visit` as ac_slab_each does, and forget the slots.  The block
  * remains. */
 void ac_slab_lose(ac_block_t *block, ac_block_visit_fn *visit, void *arg);

@@ -181,7 +181,8 @@ static ac_block_t *best_hole(ac_arena_t *arena, const ac_hole_pick_t *pick, uint
         uint64_t units = hole->size >> AC_PAGE_BITS;
         if (best && (most == wanted ? hole->size >= best->size || units < wanted : units <= most))
             continue;
-        if (!ac_range_tail(hole, pick->span, pick->pinned, pages, &first, &count))
+        if (pick->guarded != ac_segment_is_guarded(hole->segment) ||
+            !ac_range_tail(hole, pick->span, pick->pinned, pages, &first, &count))
             continue;
         if (hole->ticket.epoch > pick->reached) {
             *starved = true;
@@ -305,7 +306,8 @@ static bool next_gap(const ac_growth_t *growth, unsigned *at, uint64_t *first, u
     return true;
 }
 
-/* AC_OK: claimed.  AC_NOT_OURS: no range has room.  AC_BUSY: wait first.  AC_OOM: the limit. */
+/* AC_OK: claimed.  AC_NOT_OURS: no range has room; AC_UNSUPPORTED: nor does that of guarded blocks,
+ * of which there is one.  AC_BUSY: wait first.  AC_OOM: the limit. */
 static ac_status_t plan(ac_growth_t *growth) {
     const ac_growth_ask_t *ask = growth->ask;
     ac_allocator_t *allocator = ask->arena->allocator;
@@ -317,7 +319,7 @@ static ac_status_t plan(ac_growth_t *growth) {
     growth->starved = growth->partial = false;
     growth->barred = growth->barred_end = 0;
     if (!find_place(growth, &place))
-        return ask->guard && ac_guard_range(&ask->arena->space) ? AC_OOM : AC_NOT_OURS;
+        return ask->guard && ac_guard_range(&ask->arena->space) ? AC_UNSUPPORTED : AC_NOT_OURS;
     if (!ac_spares_fill(&allocator->store, &growth->spares, 8)) {
         ac_spares_return(&allocator->store, &growth->spares);
         return AC_FAILED;

@@ -93,23 +93,37 @@ static void serve(void *arg, ac_block_t *free) {
     ac_guard_count(block, false);
 }
 
+/* Bytes of the one page that holds `size` of them; the device's pages are known. */
+static uint64_t page_of(const ac_arena_t *arena, uint64_t size) {
+    ac_lock(&arena->allocator->lock);
+    uint64_t least = arena->allocator->supply->expand.support.granularity;
+    ac_unlock(&arena->allocator->lock);
+    return (size + least - 1) / least * least;
+}
+
 /* Whether guarded blocks may take so much more than what they hold. */
 static bool affords(ac_arena_t *arena, uint64_t size) {
     ac_allocator_t *allocator = arena->allocator;
+    uint64_t more = page_of(arena, size) - size;
     ac_lock(&allocator->lock);
     const ac_range_support_t *support = &allocator->supply->expand.support;
     const ac_range_t *range = ac_guard_range(&arena->space);
-    uint64_t most = support->memory, page = support->granularity;
+    uint64_t most = support->memory;
     if (allocator->settings.limit < most)
         most = allocator->settings.limit;
-    uint64_t more = (size + page - 1) / page * page - size;
     if (range)
         more += range->mapped - range->guard->held;
     ac_unlock(&allocator->lock);
     return more <= most / SHARE;
 }
 
-ac_status_t ac_guard_grow(ac_guard_ask_t *ask) {
+static ac_guard_answer_t answer_of(ac_status_t status) {
+    if (status == AC_OOM)
+        return AC_GUARD_FULL;
+    return status == AC_UNSUPPORTED ? AC_GUARD_ADDRESSES : AC_GUARD_NOT_NOW;
+}
+
+ac_guard_answer_t ac_guard_grow(ac_guard_ask_t *ask) {
     ac_arena_t *arena = ask->arena;
     ac_allocator_t *allocator = arena->allocator;
     ac_growth_ask_t growth = {.arena = arena,
@@ -121,17 +135,19 @@ ac_status_t ac_guard_grow(ac_guard_ask_t *ask) {
                               .serve = serve,
                               .arg = ask};
     if (arena->ops->capturing(arena->context))
-        return AC_BUSY;
+        return AC_GUARD_NOT_NOW;
     if (!ac_expand_able(arena))
-        return AC_UNSUPPORTED;
+        return AC_GUARD_NO_PAGES;
+    if (page_of(arena, ask->size) >> AC_PAGE_BITS > AC_UNIT_MOST)
+        return AC_GUARD_TOO_LARGE;
     if (!affords(arena, ask->size))
-        return AC_OOM;
+        return AC_GUARD_SHARE;
     ask->address = 0;
     ac_status_t status = ac_supply_pages.grow(&growth);
-    if (status == AC_OK && !ask->address)
-        return AC_FAILED;
     if (status != AC_OK)
-        return status;
+        return answer_of(status);
+    if (!ask->address)
+        return AC_GUARD_NOT_NOW;
     const ac_guarded_t record = {.address = ask->address, .requested = ask->requested};
     bool marked = mark(arena, &record, ask->before);
     ac_lock(&allocator->lock);
@@ -139,7 +155,7 @@ ac_status_t ac_guard_grow(ac_guard_ask_t *ask) {
     if (block)
         ac_guard_record(block)->marked = marked;
     ac_unlock(&allocator->lock);
-    return AC_OK;
+    return AC_GUARD_SERVED;
 }
 
 /* --- after the free --- */
@@ -175,5 +191,12 @@ bool ac_guard_waits(ac_arena_t *arena) {
 
 uint64_t ac_guard_collect(ac_arena_t *arena) {
     ac_hole_pick_t pick = {.pool = AC_POOL_ALL, .pinned = true, .guarded = true};
-    return ac_guard_waits(arena) ? ac_expand_give_back(arena, &pick, AC_UNLIMITED, leaving) : 0;
+    if (!ac_guard_waits(arena))
+        return 0;
+    /* A pattern that is late must not find its pages gone. */
+    if (arena->ops->fills_over && !arena->ops->fills_over(arena->context)) {
+        ac_supply_owe(arena->allocator);
+        return 0;
+    }
+    return ac_expand_give_back(arena, &pick, AC_UNLIMITED, leaving);
 }

@@ -7,13 +7,13 @@
 #define AC_GUARD_H
 
 #include "allocator/core_int.h"
+#include "allocator/supply/pages.h"
 
 enum { AC_GUARD_BYTE = 0xa5 };
 
 /* Add memory for a request of `requested` bytes, of `size` with rounding; `serve` is called under the
- * lock with the block, in transit.  Answers as ac_supply_grow; AC_UNSUPPORTED: the device has no
- * pages.  AC_OOM also where guarded blocks would take more than a quarter of the device, or of the
- * limit, beyond their own bytes. */
+ * lock with the block, in transit.  AC_GUARD_SHARE where guarded blocks would take more than a quarter
+ * of the device, or of the limit, beyond their own bytes. */
 typedef struct {
     ac_arena_t *arena;
     uint64_t requested, size; /* bytes */
@@ -23,7 +23,7 @@ typedef struct {
     uint64_t address; /* of the block */
     uint64_t before;  /* bytes in front of it on its pages */
 } ac_guard_ask_t;
-ac_status_t ac_guard_grow(ac_guard_ask_t *ask);
+ac_guard_answer_t ac_guard_grow(ac_guard_ask_t *ask);
 
 /* Pages of blocks that are free go, where the device is done with them.  Returns bytes.  Waits for
  * nothing. */

@@ -38,4 +38,16 @@ extern AC_HIDDEN void (*ac_trim_notify)(void);
 /* Bytes that went back to the driver so far, of all devices and of pinned memory, by any thread. */
 extern AC_HIDDEN _Atomic uint64_t ac_given_back;
 
+/* What became of a request for a guarded block (supply/guard.h). */
+typedef enum {
+    AC_GUARD_SERVED = 0,
+    AC_GUARD_NOT_NOW,   /* a stream captures, the context goes, or a call failed */
+    AC_GUARD_NO_PAGES,  /* the device has none, or their size is odd */
+    AC_GUARD_TOO_LARGE, /* for one page: AC_UNIT_MOST units (space/range.h) */
+    AC_GUARD_SHARE,     /* beyond their own bytes they would take more than a share of the memory */
+    AC_GUARD_FULL,      /* the device, or the limit, has no room for the pages */
+    AC_GUARD_ADDRESSES, /* no addresses are left to lay it at, or host memory to record them */
+    AC_GUARD_ANSWERS
+} ac_guard_answer_t;
+
 #endif

@@ -44,7 +44,7 @@ class Errors(ExportTest):
         self.export("do not match", self.write("odd4", json.dumps(odd)))
         odd["segments"][0]["total_size"] = 0
         self.export("do not match", self.write("odd5", json.dumps(odd)))
-        self.export("process 999999999 has no live page", "999999999")
+        self.export("process 999999999 shows no figures", "999999999")
         with open(self.trace, "rb") as file:
             data = bytearray(file.read())
         data[65536 + 64 + 7] = 99  # the kind of the first event
@@ -63,7 +63,7 @@ class Errors(ExportTest):
 
     def test_usage(self):
         self.fails("--format is missing", "export", self.trace, status=2)
-        self.fails('no format "xml"', "export", "-f", "xml", self.trace, status=2)
+        self.fails('no format "xml"; there are torch-snapshot, perfetto, pprof, ', "export", "-f", "xml", self.trace, status=2)
         self.fails("FILE is missing", "export", "-f", "csv", status=2)
         self.fails("one FILE", "export", "-f", "csv", self.trace, self.dump, status=2)
         for format_name in FORMATS:

@@ -54,8 +54,11 @@ class Replay(frame.TraceTest):
         figures = self.replay(path, "--conf", SMALL, "--capacity", "12M", status=1)
         self.assertEqual((figures["completed"], figures["failed_at"], figures["error"]),
                          (False, 2, "out of memory"))
-        self.assertIn("out of memory at operation 2",
-                      self.expect(1, "replay", path, "--capacity", "12M").stdout)
+        result = self.expect(1, "replay", path, "--capacity", "12M")
+        self.assertIn("out of memory at operation 2", result.stdout)
+        self.assertIn(f"impossible: {path} itself holds 16.0 MiB at a time, more than the "
+                      "capacity of 12.0 MiB", result.stderr)
+        self.assertEqual(self.expect(0, "replay", path, "--capacity", "16M").stderr, "")
         for size in ("16M", "16MiB", "16384K", "16777216", "1x", "1.0x"):
             self.assertTrue(self.replay(path, "--conf", SMALL, "--capacity", size)["completed"])
         self.replay(path, "--conf", SMALL, "--capacity", "0.99x", status=1)

@@ -117,10 +117,18 @@ class Tune(frame.TraceTest):
         self.replay(path, "--capacity", "1.05x", "--conf", found["conf"])
 
     def test_nothing_completes(self):
-        path = self.steps(20)
-        found = self.tune(path, "--capacity", "50M", status=1)
+        path = self.generate("lora", "--ops", "24000")
+        found = self.tune(path, "--capacity", "1.001x", "--seconds", "3", status=1)
         self.assertFalse(found["recommended"]["completed"])
         self.assertIn("nothing completes", found["expectation"])
+
+    def test_impossible(self):
+        """What is known beforehand is not searched for."""
+        path = self.steps(20)
+        result = self.expect(1, "tune", path, "--capacity", "50M")
+        self.assertEqual(result.stdout, "")
+        self.assertIn("itself holds 80.0 MiB at a time, more than the capacity of 50.0 MiB",
+                      result.stderr)
 
     def test_never_worse(self):
         """Judged by replays of the whole trace, for each objective."""

@@ -273,8 +273,8 @@ class Command(TraceTest):
         for arguments, words in ((("run", "--trace", "a,b", "--", "true"), "--trace: "),
                                  (("run", "--compare", "--trace", "x", "--", "true"),
                                   "--trace does not go with --compare"),
-                                 (("trace", ), "expected one file"),
-                                 (("trace", "a", "b"), "expected one file"),
+                                 (("trace", ), "FILE is missing"),
+                                 (("trace", "a", "b"), "one FILE at a time"),
                                  (("trace", "--long", "--json", "a"), "--long does not go"),
                                  (("trace", "--what", "a"), "unknown option --what\n")):
             _, err = self.accelcache(*arguments, status=2)

@@ -95,6 +95,7 @@ static void multicast(void) {
     MUST(cuMemCreate(&memory, 2 * MIB, &own, 0));
     MUST(cuMemAddressReserve(&mapped, 2 * MIB, 0, 0, 0));
     MUST(cuMemMap(mapped, 2 * MIB, 0, memory, 0));
+    GIVES(cuMulticastBindAddr_v2(object, 0, 0, p, 2 * MIB, 0), CUDA_ERROR_INVALID_VALUE);
     GIVES(cuMulticastBindAddr(object, 0, mapped, 2 * MIB, 0), CUDA_SUCCESS);
     MUST(cuMulticastUnbind(object, 0, 0, 2 * MIB));
     MUST(cuMemRelease(object));

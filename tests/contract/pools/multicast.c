@@ -1,5 +1,6 @@
 /* Multicast objects under the library: what can be bound, with the mapping in use; and that no
  * thread waits for one that waits for its team. */
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
@@ -51,22 +52,27 @@ static void multicast_blocks(void) {
     CUmemGenericAllocationHandle object = team(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 2);
     CUstream stream = test_stream();
     CUdeviceptr block, small, shown[2], next;
+    void *bind_address;
+    MUST(cuGetProcAddress_v2("cuMulticastBindAddr", &bind_address, 13010, 0, NULL));
+    EXPECT(bind_address == dlsym(RTLD_DEFAULT, "cuMulticastBindAddr_v2"));
     MUST(cuMemAlloc_v2(&block, 8 * GRAIN));
     MUST(cuMemAlloc_v2(&small, 4096));
     CUdeviceptr even = (block + GRAIN - 1) & ~(GRAIN - 1);
     GIVES(cuMulticastBindAddr(object, 0, even, GRAIN, 0), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuMulticastBindAddr_v2(object, 0, 0, even, GRAIN, 0), CUDA_ERROR_INVALID_VALUE);
     for (int device = 0; device < 2; device++) {
         CUmemGenericAllocationHandle memory = pages(device);
         shown[device] = map(memory, 4 * GRAIN);
         if (device)
-            MUST(cuMulticastBindMem(object, 0, memory, 0, 4 * GRAIN, 0));
+            MUST(cuMulticastBindMem_v2(object, 1, 0, memory, 0, 4 * GRAIN, 0));
         else
-            MUST(cuMulticastBindAddr(object, 0, shown[0], 4 * GRAIN, 0));
+            MUST(cuMulticastBindAddr_v2(object, 0, 0, shown[0], 4 * GRAIN, 0));
         MUST(cuMemRelease(memory));
     }
     CUdeviceptr p = map(object, 4 * GRAIN);
     for (unsigned char round = 1; round < 20; round++) {
         GIVES(cuMulticastBindAddr(object, 0, even, GRAIN, 0), CUDA_ERROR_INVALID_VALUE);
+        GIVES(cuMulticastBindAddr_v2(object, 0, 0, even, GRAIN, 0), CUDA_ERROR_INVALID_VALUE);
         MUST(cuMemsetD8Async(block, round, 4 * GRAIN, stream));
         MUST(cuMemcpyDtoDAsync_v2(p, block, 4 * GRAIN, stream));
         MUST(cuMemFree_v2(block));

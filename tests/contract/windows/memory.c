@@ -105,6 +105,28 @@ void window_identified_in_reach(void) {
     end_cached();
 }
 
+static uint64_t hit;
+
+static void take_hit(void) {
+    hit = take();
+}
+
+/* Of a segment that leaves service a hit gets a block once more at most. */
+void window_tainted_beside_hit(void) {
+    bool fresh;
+    begin_cached();
+    uint64_t shown = take(), free_again = take();
+    ck_assert_int_eq(ac_cache_free(cache, free_again), AC_OK);
+    at_window("tainted", take_hit);
+    ck_assert_int_eq(ac_block_taint(shown, &fresh), AC_OK);
+    ck_assert(fresh);
+    ck_assert_uint_eq(hit, free_again);
+    ck_assert_int_eq(ac_cache_free(cache, hit), AC_OK);
+    ck_assert_uint_ne(take(), hit);
+    ck_assert_int_eq(ac_block_free(shown), AC_OK);
+    end_cached();
+}
+
 /* What the processor of the owner had kept to itself shows: it had found the gate open. */
 static void owner_shows(void) {
     atomic_store(&cache->busy, 1);

@@ -16,8 +16,10 @@ cuCtxGetCurrent_fn cuCtxGetCurrent;
 cuCtxCreate_v2_fn cuCtxCreate_v2;
 cuMemsetD8Async_fn cuMemsetD8Async;
 cuMemcpyDtoH_v2_fn cuMemcpyDtoH_v2;
+cuStreamBeginCapture_v2_fn cuStreamBeginCapture_v2;
 cuStreamCreate_fn cuStreamCreate;
 cuStreamDestroy_v2_fn cuStreamDestroy_v2;
+cuStreamEndCapture_fn cuStreamEndCapture;
 
 enum { MIB = 1 << 20 };
 
@@ -220,6 +222,29 @@ START_TEST(destroyed_streams) {
 }
 END_TEST
 
+/* A free that fails for the sake of its stream leaves the block what it was. */
+START_TEST(refused_streams) {
+    CUstream stream = new_stream(0), gone = new_stream(0);
+    CUgraph graph;
+    void *a, *b;
+    ck_assert_int_eq(accel_malloc_async(&a, MIB, gone), ACCEL_OK);
+    ck_assert_int_eq(cuStreamDestroy_v2(gone), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_free_async(a, gone), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_free_async((char *)a + 512, gone), ACCEL_ERROR_INTERIOR);
+    ck_assert_int_eq(accel_free_async(a, stream), ACCEL_OK);
+    ck_assert_int_eq(accel_free_async(a, stream), ACCEL_ERROR_DOUBLE_FREE);
+
+    ck_assert_int_eq(accel_raw_alloc_with_stream(&b, 2 * MIB, stream), ACCEL_OK);
+    ck_assert_int_eq(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED),
+                     CUDA_SUCCESS);
+    ck_assert_int_eq(accel_raw_delete(b), ACCEL_ERROR_INVALID);
+    cuStreamEndCapture(stream, &graph);
+    ck_assert_ptr_eq(info_of(b).stream, stream);
+    ck_assert_int_eq(accel_raw_delete(b), ACCEL_OK);
+    ck_assert_int_eq(accel_raw_delete(b), ACCEL_ERROR_DOUBLE_FREE);
+}
+END_TEST
+
 /* --- an allocator of the program --- */
 
 static struct {
@@ -398,6 +423,7 @@ int main(void) {
     tcase_add_test(all, raw_memory);
     tcase_add_test(all, recorded_streams);
     tcase_add_test(all, destroyed_streams);
+    tcase_add_test(all, refused_streams);
     tcase_add_test(all, own_allocator);
     tcase_add_test(all, copies);
     tcase_add_test(all, sharing);

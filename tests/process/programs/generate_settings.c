@@ -26,7 +26,7 @@ static void add_pages(const gen_t *g) {
 }
 
 static void add_pins(gen_t *g) {
-    g->pins = g->program->seed % 4 == 1;
+    g->pins = g->program->seed % 4 == 3;
     if (g->pins)
         add(g->program->conf, "pinned_cache:%s", g->program->seed % 3 ? "true" : "1M");
 }

@@ -152,7 +152,9 @@ START_TEST(order_of_calls) {
         GIVES(cuMulticastBindMem(object, wrong[i].offset, memory, wrong[i].from, wrong[i].size, 0),
               CUDA_ERROR_INVALID_VALUE);
     GIVES(cuMulticastBindMem(object, 0, memory, 0, GRAIN, 1), CUDA_ERROR_INVALID_VALUE);
-    OK(cuMulticastBindMem(object, 0, memory, 0, 2 * GRAIN, 0));
+    GIVES(cuMulticastBindMem_v2(object, 1, 0, memory, 0, GRAIN, 0), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuMulticastBindMem_v2(object, 9, 0, memory, 0, GRAIN, 0), CUDA_ERROR_INVALID_DEVICE);
+    OK(cuMulticastBindMem_v2(object, 0, 0, memory, 0, 2 * GRAIN, 0));
     GIVES(cuMulticastBindMem(object, GRAIN, memory, 0, GRAIN, 0), CUDA_ERROR_INVALID_VALUE);
     OK(cuMemRelease(memory)); /* the object keeps it */
     ck_assert_uint_eq(simcuda_used_memory(0), 2 * GRAIN);
@@ -188,7 +190,10 @@ START_TEST(by_address) {
     GIVES(cuMulticastBindMem(object, 0, unshared, 0, GRAIN, 0), CUDA_ERROR_INVALID_VALUE);
     GIVES(cuMulticastBindAddr(object, 0, p, 4 * GRAIN, 0), CUDA_ERROR_INVALID_VALUE);
     GIVES(cuMulticastBindAddr(object, 0, p + 4096, GRAIN, 0), CUDA_ERROR_INVALID_VALUE);
-    OK(cuMulticastBindAddr(object, 3 * GRAIN, p + GRAIN, GRAIN, 0));
+    GIVES(cuMulticastBindAddr_v2(object, 1, 0, p, GRAIN, 0), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuMulticastBindAddr_v2(object, 9, 0, p, GRAIN, 0), CUDA_ERROR_INVALID_DEVICE);
+    GIVES(cuMulticastBindAddr_v2(object, 0, 0, plain, GRAIN, 0), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMulticastBindAddr_v2(object, 0, 3 * GRAIN, p + GRAIN, GRAIN, 0));
     OK(cuMulticastBindMem(own, 0, unshared, 0, GRAIN, 0));
     OK(cuMulticastBindAddr(own, GRAIN, even, GRAIN, 0));
     GIVES(cuMemExportToShareableHandle(&fd, own, FD, 0), CUDA_ERROR_INVALID_VALUE);
