@@ -21,7 +21,8 @@ for page in 4096 65536; do
               qemu-aarch64-static -E LD_PRELOAD="$PWD/build/lib/libaccelcache.so" \
               build/bin/demo --iterations 20 2>messages) || { cat messages; exit 1; }
         grep -q "^wrong results  *0$" <<<"$out" || { echo "$page, $conf: $out"; exit 1; }
-        [ ! -s messages ] || { echo "$page, $conf:"; cat messages; exit 1; }
+        # The demo says there how long it took, the library only what is wrong.
+        ! grep "^accelcache" messages || { echo "$page, $conf"; exit 1; }
         qemu-aarch64-static build/bin/accelcache stat dump.json >shown
         grep -q "from cache *[1-9]" shown || { echo "$page, $conf:"; cat shown; exit 1; }
     done
