@@ -67,10 +67,12 @@ static void put(_Atomic uint64_t *word, uint64_t value) {
 
 void ac_history_write(ac_history_t *history, const ac_event_t *event) {
     slot_t *slots = history ? atomic_load_explicit(&history->slot, memory_order_acquire) : NULL;
-    if (history && !slots)
-        slots = make(history);
-    if (!slots)
+    if (!history)
         return;
+    if (!slots && !(slots = make(history))) {
+        atomic_fetch_add_explicit(&history->dropped, 1, memory_order_relaxed);
+        return;
+    }
     uint64_t number = atomic_fetch_add_explicit(&history->next, 1, memory_order_relaxed);
     slot_t *slot = &slots[number % atomic_load_explicit(&room, memory_order_relaxed)];
     uint64_t was = atomic_load_explicit(&slot->state, memory_order_relaxed);
