@@ -337,6 +337,32 @@ class Trace(SitesTest):
         with open(os.path.join(self.work, "u.html"), encoding="utf-8") as file:
             self.assertIn("lose_buffers", file.read())
 
+    def tracks(self, source):
+        """{name: bytes after each change} of the call sites of device 0."""
+        events = json.loads(self.command("export", "-f", "perfetto", source))["traceEvents"]
+        tracks = {}
+        for event in events:
+            if event["ph"] == "C" and (name := event["name"].removeprefix("device 0 ")) not in (
+                    "allocated", "blocks", "reserved"):
+                self.assertEqual(list(event["args"]), ["bytes"])
+                tracks.setdefault(name, []).append(event["args"]["bytes"])
+        return tracks
+
+    def test_tracks_by_site(self):
+        steps = ("keep", 2, 100000, "plugin", 40000, "lose", 1, 300000, "drop", 0)
+        expected = {"keep_buffers": [0, 100000, 200000, 100000], GROW: [0, 40000],
+                    "lose_buffers": [0, 300000]}
+        self.run_sites(*steps, conf="stacks:all,trace:t.trace,dump:none")
+        self.assertEqual(self.tracks("t.trace"), expected)
+        pid, _, _ = self.run_sites(*steps, conf="stacks:all,history:100")
+        self.assertEqual(self.tracks(f"accelcache-{pid}.json"), expected)
+
+    def test_tracks_of_the_largest(self):
+        """24 at the most, those that ever held the most; a site that held much and gave it back too."""
+        self.run_sites("lose", 1, 9 * MIB, "drop", 0, "keep", 1, 5000,
+                       conf="stacks:all,trace:t.trace,dump:none")
+        self.assertEqual(self.tracks("t.trace"), {"lose_buffers": [0, 9 * MIB, 0], "keep_buffers": [0, 5000]})
+
     def test_many_stacks_in_small_chunks(self):
         """Definitions go on in the next chunk; every thread's lane has its own."""
         self.run_sites("threads", 3, "keep", 1500, 512,
