@@ -28,14 +28,17 @@ static bool find_event(ac_event_kind_t kind, uint64_t address, bool skip, ac_rec
     ac_arena_t *arena = ac_block_arena(address);
     const ac_cuda_context_t *context = arena ? ac_arena_context(arena) : NULL;
     uint64_t dropped, room = ac_history_room();
-    if (!context)
+    if (!context || !ac_history_is_on()) /* off: what it has may be of former owners */
         return false;
     const ac_history_t *history = ac_history_of((unsigned)context->device);
     uint64_t count = ac_history_count(history, &dropped);
     uint32_t refused = 0; /* of this thread the event before it */
     for (uint64_t i = 1; i <= count && i <= room; i++) {
         ac_event_t event;
-        if (!ac_history_get(history, count - i, &event) || address < event.address ||
+        bool there = ac_history_get(history, count - i, &event);
+        if (there && event.kind == AC_EVENT_BEGIN)
+            return false;
+        if (!there || address < event.address ||
             (address != event.address && address - event.address >= event.bytes))
             continue;
         if (event.kind == AC_EVENT_REFUSED && event.address == address)

@@ -63,7 +63,7 @@ static load_t load_at(uintptr_t at) {
     if (object.dynamic)
         load = (load_t){ac_site_file(object.path ? object.path : ""), object.base};
     number = load.file ? load_of(load.file, load.base) : 0;
-    if (number || !load.file)
+    if (number || !object.dynamic) /* what found no room is looked at again */
         ac_callers_remember(&callers, word, number);
     return load;
 }

@@ -30,6 +30,18 @@ class SitesTest(HostTest):
     def dump_of(self, pid):
         return self.read_dump(f"accelcache-{pid}.json")
 
+    def site_of(self, dump, stack):
+        """The function of the innermost frame; None: not recorded."""
+        if not stack:
+            return None
+        file, offset = dump["recorded"]["stack"][stack - 1]["frames"][:2]
+        path = dump["recorded"]["files"][file - 1]
+        table = subprocess.run(["nm", "-S", path], check=True, capture_output=True, text=True).stdout
+        for address, size, name in re.findall(r"^(\w+) (\w+) [tT] (\w+)$", table, re.M):
+            if int(address, 16) <= offset < int(address, 16) + int(size, 16):
+                return name
+        return "?"
+
     def sites(self, text, heading):
         """{name: (bytes, blocks)} of a table of call sites."""
         rows = {}
@@ -426,7 +438,7 @@ class History(SitesTest):
             with open(os.path.join(self.work, f"{word}.json"), encoding="utf-8") as file:
                 document = json.load(file)
             self.assertEqual(document["recorded"]["history"], kept)
-            self.assertEqual([e[0] for e in document["history"][0]["event"]], ["snapshot"])
+            self.assertEqual([e[0] for e in document["history"][0]["event"]], ["begin", "snapshot"])
         self.command("ctl", str(child.pid), "history", "maybe", status=1)
         self.finish(child)
 
@@ -446,8 +458,61 @@ class History(SitesTest):
                 document = json.load(file)
             (site,) = self.held(document)
             self.assertEqual((site["blocks"], site["stack"]), (1, 0), word)
+        self.assertEqual(self.command("ctl", str(child.pid), "history", "off")[:7], "process")
+        self.command("ctl", str(child.pid), "snapshot", "again.json")
         child.stdin.write("\n")
+        child.stdin.flush()
+        self.assertEqual(child.stdout.readline(), "ready\n")
+        lost = (child.stdout.readline(), int(child.stdout.readline()))[1]
+        self.assertEqual(child.stdout.readline(), "\n")
+        for source in (str(child.pid), "off.json", "on.json", "again.json"):
+            shown = self.where(lost, source)
+            self.assertEqual((shown["alloc"], shown["free"]), (None, None), source)
         self.finish(child)
+
+    def test_memory_that_is_not_the_cache_s(self):
+        """Pinned host memory, physical memory, arrays, managed memory: events of their own, with who asked."""
+        pid, _, _ = self.run_sites("pinned", 70000, "physical", 4 * MIB, "array", 65536, "managed", 90000,
+                                   "keep", 1, 1000, conf="history:100")
+        dump = self.dump_of(pid)
+        events = [(e[0], e[3], self.site_of(dump, e[5])) for e in dump["history"][0]["event"]
+                  if e[0].split("_")[0] in ("pinned", "physical", "array", "passed")]
+        self.assertEqual(events, [
+            ("pinned_alloc", 70000, "pin_memory"), ("pinned_free", 0, "pin_memory"),
+            ("physical", 4 * MIB, "take_physical"), ("array", 65536, "make_array"),
+            ("passed_alloc", 90000, "take_managed"), ("passed_free", 0, "take_managed")])
+        pinned = [e for e in dump["history"][0]["event"] if e[0].startswith("pinned")]
+        self.assertEqual(pinned[0][2], pinned[1][2])
+        self.held(dump)
+        self.command("export", "-f", "torch-snapshot", f"accelcache-{pid}.json", "-o", "s.pickle")
+        import pickle
+        with open(os.path.join(self.work, "s.pickle"), "rb") as file:
+            (trace,) = pickle.load(file)["device_traces"]
+        self.assertLessEqual({e["action"] for e in trace},
+                             {"alloc", "segment_alloc", "snapshot"}, "PyTorch knows no others")
+
+    @unittest.skipIf(SANITIZED, "its shadow needs address space")
+    def test_out_of_host_memory(self):
+        """One line says it; figures stay right, requests are served, and later ones have names again."""
+        child = self.start(program("sites"), PLUGIN, "keep", "1", "1000000", "drop", "0", "pause", "starve",
+                           "keep", "3", "1000", "feed", "lose", "2", "2000", "wait",
+                           env=self.environment("control:true"))
+        self.assertEqual(child.stdout.readline(), "paused\n")
+        self.command("ctl", str(child.pid), "history", "on")
+        child.stdin.write("\n")
+        child.stdin.flush()
+        self.assertEqual(child.stdout.readline(), "ready\n")
+        self.command("ctl", str(child.pid), "snapshot", "short.json")
+        dump = self.read_dump("short.json", "request")
+        sites = {self.site_of(dump, s["stack"]): s["blocks"] for s in self.held(dump)}
+        self.assertEqual(sites, {None: 3, "lose_buffers": 2})
+        self.assertGreater(dump["recorded"]["lost_stacks"], 0)
+        kinds = [e[0] for e in dump["history"][0]["event"]]
+        self.assertEqual(kinds.count("alloc"), 5)
+        _, err = self.finish(child)
+        self.assertEqual(err, "accelcache: host memory is short, or there are more than 65,536 stacks: who "
+                              "asked for some blocks is not recorded (lost_blocks, lost_stacks of the dump); "
+                              "all figures stay right\n")
 
     def test_the_ring_keeps_the_newest(self):
         pid, _, _ = self.run_sites("keep", 40, 1000, conf="history:16")
