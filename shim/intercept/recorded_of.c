@@ -77,7 +77,7 @@ bool ac_recorded_free(uint64_t address, bool skip_latest, ac_recorded_t *freed) 
 
 /* ------------------------------------------------------------------ for another process */
 
-/* [file, offset] or [function, file, line]. */
+/* [file, offset], [file, offset, null, build ID] or [function, file, line]. */
 static json_t *frame_json(uint64_t frame, const char *exe, bool *failed) {
     json_t *json = json_array();
     if (frame & AC_FRAME_TEXT) {
@@ -93,6 +93,11 @@ static json_t *frame_json(uint64_t frame, const char *exe, bool *failed) {
     path = path && !*path ? exe : path;
     ac_json_append(json, path ? ac_json_text(path, strlen(path)) : json_null(), failed);
     ac_json_append(json, json_integer((json_int_t)ac_frame_offset(frame)), failed);
+    const char *id = ac_site_file_id(ac_frame_file(frame));
+    if (*id) {
+        ac_json_append(json, json_null(), failed); /* so that it is none of three */
+        ac_json_append(json, ac_json_text(id, strlen(id)), failed);
+    }
     return json;
 }
 

@@ -60,8 +60,11 @@ static load_t load_at(uintptr_t at) {
         return loads[number];
     ac_object_t object = ac_object_of((const void *)at);
     load_t load = {0, 0};
-    if (object.dynamic)
-        load = (load_t){ac_site_file(object.path ? object.path : ""), object.base};
+    if (object.dynamic) {
+        char id[AC_BUILD_ID];
+        ac_object_build_id(&object, id);
+        load = (load_t){ac_site_file(object.path ? object.path : "", id), object.base};
+    }
     number = load.file ? load_of(load.file, load.base) : 0;
     if (number || !object.dynamic) /* what found no room is looked at again */
         ac_callers_remember(&callers, word, number);

@@ -3,6 +3,7 @@
 
 import re
 import resource
+import shutil
 import sys
 import time
 
@@ -95,6 +96,35 @@ class Stacks(SitesTest):
         self.assertEqual(sum(s["blocks"] for s in self.held(dump)), 3)
         short = sorted(len(s["frames"]) // 2 for s in dump["recorded"]["stack"])
         self.assertEqual(short[0], 1, dump["recorded"]["stack"])
+
+    def test_a_file_that_was_built_anew(self):
+        """Its functions are not taken for those that ran; what is still the same has its names."""
+        copy = os.path.join(self.work, "libcopy.so")
+        for conf, name in (("stacks:all,dump:d.json", "d.json"), ("stacks:all,trace:t.trace,dump:none", "t.trace")):
+            shutil.copy(PLUGIN, copy)
+            self.run_program(program("sites"), copy, "plugin", "50000", "keep", "1", "1000",
+                             env=self.environment(conf))
+            with open(os.path.join(self.work, name), "rb") as file:
+                if name == "d.json":
+                    recorded = json.load(file)["recorded"]
+                    ids = dict(zip(recorded["files"], recorded["build_ids"]))
+                    if not ids[copy]:
+                        self.skipTest("this compiler gives no build IDs")
+                    notes = subprocess.run(["readelf", "-n", PLUGIN], check=True, capture_output=True,
+                                           text=True).stdout
+                    self.assertIn(f"Build ID: {ids[copy]}\n", notes)
+            before = self.command("export", "-f", "folded", name)
+            self.assertIn(f";{GROW} (", before)
+            os.remove(copy)
+            shutil.copy(program("libmodules_driver.so"), copy)
+            env = self.environment(LD_PRELOAD=None)
+            done = subprocess.run([COMMAND, "export", "-f", "folded", name], env=env, cwd=self.work, text=True,
+                                  capture_output=True, timeout=LIMIT, check=True)
+            self.assertRegex(done.stderr, r"^accelcache export: \S+/libcopy\.so was built anew since \(build ID "
+                                          r"[0-9a-f]{12}\.\. then, [0-9a-f]{12}\.\. now\): its functions stay "
+                                          r"without names; put the old file back to see them\n$")
+            self.assertRegex(done.stdout, r"(?m);\S*libcopy\.so\+0x[0-9a-f]+ 5\d+$")
+            self.assertIn(";keep_buffers (", done.stdout)
 
     def test_one_frame(self):
         """With the history alone a site is the innermost frame."""
@@ -375,6 +405,22 @@ class Trace(SitesTest):
                        conf="stacks:all,trace:t.trace,dump:none")
         self.assertEqual(self.tracks("t.trace"), {"lose_buffers": [0, 9 * MIB, 0], "keep_buffers": [0, 5000]})
 
+    def test_versions(self):
+        """Readers older than the stacks take their events for damage: such a file has another version."""
+        def version(name):
+            with open(os.path.join(self.work, name), "rb") as file:
+                return int.from_bytes(file.read(12)[8:], sys.byteorder)
+        self.run_sites("keep", 1, 100000, conf="trace:plain.trace,dump:none")
+        self.run_sites("keep", 1, 100000, conf="stacks:all,trace:sites.trace,dump:none")
+        self.assertEqual((version("plain.trace"), version("sites.trace")), (1, 2))
+        self.assertEqual(self.folded("sites.trace"), {("main", "keep_buffers"): 100000})
+        with open(os.path.join(self.work, "sites.trace"), "r+b") as file:
+            for number, status in ((3, 1), (0, 1), (1, 0)): # 1: as it was written before there was another
+                file.seek(8)
+                file.write(number.to_bytes(4, sys.byteorder))
+                file.flush()
+                self.command("export", "-f", "folded", "sites.trace", status=status)
+
     def test_many_stacks_in_small_chunks(self):
         """Definitions go on in the next chunk; every thread's lane has its own."""
         self.run_sites("threads", 3, "keep", 1500, 512,
@@ -566,4 +612,7 @@ class History(SitesTest):
 
 
 if __name__ == "__main__":
+    if not os.path.exists(PLUGIN):
+        print("the plug-in was not built: there is no C++ compiler")
+        sys.exit(77)
     unittest.main()

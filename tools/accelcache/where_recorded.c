@@ -42,7 +42,8 @@ static json_t *frames_json(const json_t *document, int64_t stack) {
             list,
             frame[i].text
                 ? json_pack("[s, s?, I]", frame[i].text, frame[i].path, (json_int_t)frame[i].line)
-                : json_pack("[s?, I]", frame[i].path, (json_int_t)frame[i].offset));
+                : json_pack("[s?, I, n, s?]", frame[i].path, (json_int_t)frame[i].offset,
+                            frame[i].id));
     free(frame);
     return list;
 }
