@@ -280,6 +280,13 @@ START_TEST(out_of_memory) {
     ck_assert_uint_eq(seen.bytes, 300 * MIB);
     ck_assert_uint_eq(seen.limit, 256 * MIB);
     ck_assert_uint_gt(seen.available, 900 * MIB);
+    /* More than the device has is told and counted as well. */
+    ck_assert_int_eq(accel_malloc(&pointer, (size_t)1 << 42), ACCEL_ERROR_DEVICE_MEMORY);
+    ck_assert_int_eq(seen.calls, 2);
+    ck_assert_uint_eq(seen.bytes, (size_t)1 << 42);
+    /* Once for the request and once for the observer's own. */
+    ck_assert_int_eq(stats_of(0).num_ooms, 4);
+    seen.calls = 1;
     /* Other settings leave it. */
     ck_assert_int_eq(accel_set_allocator_settings("dump:none", NULL, 0), ACCEL_OK);
     ck_assert_int_eq(accel_malloc(&pointer, 300 * MIB), ACCEL_ERROR_DEVICE_MEMORY);
