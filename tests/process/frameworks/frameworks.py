@@ -64,8 +64,8 @@ TORCH = [
 ]
 
 
-def jax(title, want, **options):
-    return Case("jax", "JAX" + title, want, {
+def jax(title, want, name="jax", **options):
+    return Case(name, "JAX" + title, want, {
         **{f"XLA_PYTHON_CLIENT_{name}": value for name, value in options.items()}, "JAX_PLATFORMS": "cuda",
         "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1", "TF_CPP_MIN_LOG_LEVEL": "3"})
 
@@ -75,7 +75,7 @@ PATTERNS = "patterns"  # in place of a module: a program that was built
 FRAMEWORKS = {
     "torch": ("torch", "torch", TORCH),
     "jax": ("jax", "jax", [
-        jax("", unseen),
+        jax("", unseen, name="jax-preallocates"),
         jax(", `XLA_PYTHON_CLIENT_PREALLOCATE=false`", unseen, PREALLOCATE="false"),
         jax(", `XLA_PYTHON_CLIENT_ALLOCATOR=platform`", unseen, ALLOCATOR="platform"),
         jax(", `..._ALLOCATOR=vmm`", unseen, ALLOCATOR="vmm"),

@@ -123,12 +123,11 @@ def torch_pool():
 
 # ---- JAX
 
-def jax_arrays():
+def jax_arrays(preallocates=False):
     import numpy
     from jax._src import hardware_utils
     hardware_utils.has_visible_nvidia_gpu = lambda: True  # it looks for device files
-    accelcache.set_device(0)
-    before = figures()  # what is taken at the start is what there is to see
+    before = figures() if preallocates else None  # what it takes at the start is what there is to see
     import jax
     device = jax.devices("cuda")[0]
     measure(lambda size: jax.device_put(numpy.zeros(size, "uint8"), device).block_until_ready(),
@@ -256,7 +255,7 @@ def cuda_core_virtual():
     cuda_core_buffers(VirtualMemoryResource)
 
 
-CASES = {"jax": jax_arrays, "nccl": nccl_buffers, "torch": torch_arrays, "torch-adapter": torch_adapter, "torch-pool": torch_pool,
+CASES = {"jax": jax_arrays, "jax-preallocates": lambda: jax_arrays(True), "nccl": nccl_buffers, "torch": torch_arrays, "torch-adapter": torch_adapter, "torch-pool": torch_pool,
          "cupy-adapter": cupy_adapter, "rmm-adapter": rmm_adapter,
          "numba": numba_arrays, "numba-adapter": numba_adapter,
          "cuda-core": lambda: cuda_core_buffers(None), "cuda-core-adapter": cuda_core_adapter,
