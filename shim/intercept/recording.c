@@ -104,7 +104,7 @@ static uint32_t stack_of(ac_thread_t *thread, const void *caller, bool whole) {
 /* A system call the first time only. */
 static uint32_t thread_id(ac_thread_t *thread) {
     if (!thread->recorder.tid)
-        thread->recorder.tid = (uint32_t)gettid();
+        thread->recorder.tid = (uint32_t)ac_raw_gettid();
     return thread->recorder.tid;
 }
 
