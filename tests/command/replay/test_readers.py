@@ -188,7 +188,11 @@ class Readers(frame.TraceTest):
             self.assertLess(operations, figures["ops"])
             seen.add(operations)
             shorter = self.write("shorter", data[:length])
-            self.assertEqual(self.replay(shorter)["ops"], operations)
+            result = self.expect(0, "replay", "--json", shorter)
+            self.assertEqual(json.loads(result.stdout)["ops"], operations)
+            self.assertIn("damaged or cut short", result.stderr)
+            self.assertIn("damaged", self.expect(1, "trace", "-s", shorter).stderr)
+            self.assertIn("cut short", self.expect(1, "export", "-f", "csv", shorter).stderr)
         self.assertEqual(len(seen), 3)
         self.refused(data[:1000], name="header")
 
