@@ -120,7 +120,7 @@ static void tell_what_is_lost(void) {
 /* A system call the first time only. */
 static uint32_t thread_id(ac_thread_t *thread) {
     if (!thread->recorder.tid)
-        thread->recorder.tid = (uint32_t)gettid();
+        thread->recorder.tid = (uint32_t)ac_raw_gettid();
     return thread->recorder.tid;
 }
 

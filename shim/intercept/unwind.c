@@ -58,8 +58,11 @@ static unsigned load_of(unsigned file, uintptr_t base) {
 static load_t load_at(uintptr_t at) {
     uint64_t word = ac_callers_word((const void *)at);
     unsigned number;
-    if (ac_callers_find(&callers, word, &number))
+    if (ac_callers_find(&callers, word, &number)) {
+        /* ThreadSanitizer does not see that of `callers`, which runs early: here it sees the order. */
+        atomic_load_explicit(&load_count, memory_order_acquire);
         return loads[number];
+    }
     ac_object_t object = ac_object_of((const void *)at);
     load_t load = {0, 0};
     if (object.dynamic) {

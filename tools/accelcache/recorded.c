@@ -67,7 +67,7 @@ static const json_t *array_of(const json_t *document, const char *key) {
 static cmd_frame_t frame_of(const json_t *document, int64_t first, int64_t second) {
     cmd_frame_t frame = {.path = NULL};
     if (first < 0) {
-        const json_t *text = json_array_get(array_of(document, "texts"), (size_t)(-first - 1));
+        const json_t *text = json_array_get(array_of(document, "texts"), (size_t)-(first + 1));
         const char *name = json_string_value(json_array_get(text, 0));
         frame.text = name ? name : "?";
         frame.path = json_string_value(json_array_get(text, 1));
