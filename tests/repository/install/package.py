@@ -12,6 +12,8 @@ import subprocess
 import sys
 import unittest
 
+import needs
+
 BUILD, SOURCE, CXX = sys.argv[1:4]
 KINDS = "DEB;TXZ" if shutil.which("dpkg-deb") else "TXZ"
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -81,10 +83,15 @@ class Package:
             # What a package asks of the system: libc, and what it brings itself.
             for line in run("readelf", "-dW", path).splitlines():
                 if "(NEEDED)" in line:
-                    self.assertRegex(line, r"\[(libc\.so\.6|libm\.so\.6|ld-linux.*|libaccelcache"
+                    self.assertRegex(line, r"\[(libc\.so\.6|libpthread\.so\.0|libdl\.so\.2|libm\.so\.6|ld-linux.*|libaccelcache"
                                            r"\.so\.\d+|libcuda\.so\.1|libcudart\.so\.13)\]", path)
             self.assertNotRegex(path, "bench_(cudart|cub|rmm|mimalloc)$")
         self.assertGreater(count, 8)
+
+    def test_glibc(self):
+        of = {path: needs.glibc_of(path) for path in needs.elves(self.top)}
+        self.assertGreater(len(of), 8)
+        self.assertFalse({path: need for path, need in of.items() if need > (2, 28)})
 
     def test_modes(self):
         for path in files(self.top):
