@@ -20,6 +20,7 @@
 #include "observe/log.h"
 #include "observe/raw.h"
 #include "observe/start.h"
+#include "failpoint.h"
 
 /* What the thread sleeps for; it changes without a lock, in the signal's handler as well. */
 static ac_cond_t wake;
@@ -100,8 +101,10 @@ static void begin_to_collect(void) {
 static void collect_debt(void) {
     int64_t interval = debt.interval * 2 < DEBT_LAST_NS ? debt.interval * 2 : DEBT_LAST_NS;
     if (!atomic_load(&ac_trim_owed) || ac_decay_settle()) {
+        AC_WINDOW(debt_settled);
         atomic_store(&collecting, false);
-        if (atomic_load(&ac_trim_owed)) /* by a thread that took it for running */
+        if (atomic_load(&ac_trim_owed) &&
+            !AC_FAILPOINT(owed_looked_at_once)) /* by a thread that took it for running */
             atomic_store(&owed, true);
         interval = 0;
     }
