@@ -14,8 +14,8 @@ __all__ = ["Error", "MemPool", "check", "cuda_core_resource", "current_device", 
            "library", "library_path", "memory_info", "numba_manager", "pluggable_allocator",
            "record_history", "reset_accumulated_stats", "reset_peak_stats", "rmm_resource", "set_device",
            "set_memory_fraction", "set_settings", "snapshot", "stats", "stats_document", "synchronize",
-           "use_in_cuda_core", "use_in_cupy", "use_in_numba", "use_in_rmm", "use_in_torch",
-           "use_mem_pool", "version"]
+           "use_in_cuda_core", "use_in_cupy", "use_in_jax", "use_in_numba", "use_in_rmm",
+           "use_in_torch", "use_mem_pool", "version"]
 
 _OUT_OF_MEMORY = (6, 9)
 
@@ -283,5 +283,5 @@ def dump(path=None):
 
 
 from .frameworks import (MemPool, cuda_core_resource, numba_manager,  # noqa: E402 (it needs what is above)
-                         pluggable_allocator, rmm_resource, use_in_cuda_core, use_in_cupy, use_in_numba,
-                         use_in_rmm, use_in_torch, use_mem_pool)
+                         pluggable_allocator, rmm_resource, use_in_cuda_core, use_in_cupy, use_in_jax,
+                         use_in_numba, use_in_rmm, use_in_torch, use_mem_pool)
