@@ -76,13 +76,15 @@ def library():
 
 
 def _open():
+    """The library, and whether it was there when the process began to load others: calls of the CUDA
+    driver come to it only then."""
     present = ctypes.CDLL(None)
     if hasattr(present, "accel_version"):
-        return present
+        return present, True
     failures = []
     for path in _candidates():
         try:
-            return ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+            return ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL), False
         except OSError as error:
             failures.append(str(error))
     raise ImportError("libaccelcache.so was not found; start the program by `accelcache run`, or name "
@@ -90,12 +92,13 @@ def _open():
 
 
 _library = None
+_from_the_start = False
 
 
 def _lib():
-    global _library
+    global _library, _from_the_start
     if _library is None:
-        library = _open()
+        library, _from_the_start = _open()
         for name, (result, arguments) in _FUNCTIONS.items():
             function = getattr(library, name)
             function.restype = result or ctypes.c_int
@@ -131,6 +134,12 @@ def _taken(pointer):
         free = ctypes.CDLL(None).free
         free.argtypes, free.restype = (ctypes.c_void_p,), None
         free(pointer)
+
+
+def _serves_all():
+    """Whether requests of others in this process are served, too."""
+    _lib()
+    return _from_the_start
 
 
 def library_path():

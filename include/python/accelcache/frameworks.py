@@ -10,7 +10,8 @@ import ctypes
 import os
 import sys
 
-from . import (Error, _call, _check, _lib, current_device, library_path, memory_info, set_device)
+from . import (Error, _call, _check, _lib, _serves_all, current_device, library_path, memory_info,
+               set_device)
 
 __all__ = ["MemPool", "cuda_core_resource", "numba_manager", "pluggable_allocator", "rmm_resource",
            "use_in_cuda_core", "use_in_cupy", "use_in_jax", "use_in_numba", "use_in_rmm",
@@ -126,7 +127,7 @@ def use_in_jax():
     """JAX asks the driver for memory in the order of its streams, which the cache serves, in place of a part
     of the device at its start.  Call it before JAX uses a device, in a program that was started under the
     library."""
-    if not hasattr(ctypes.CDLL(None), "accel_version"):
+    if not _serves_all():
         raise Error(2, "the library has to be there from the start: accelcache run -- python ...")
     bridge = sys.modules.get("jax._src.xla_bridge")
     if bridge is not None and getattr(bridge, "_backends", None):
