@@ -56,7 +56,7 @@ AC_START_DATA static bool conf_bad, conf_warned, profiled, sanitized;
 AC_START_DATA static ac_config_t from_environment;
 AC_START_DATA static const ac_config_t *_Atomic in_force = &from_environment;
 static ac_config_error_t conf_error;
-static ac_config_warnings_t conf_warnings;
+static ac_config_warnings_t conf_warnings, defaults_warnings;
 AC_START_DATA static pthread_once_t environment_once = PTHREAD_ONCE_INIT;
 
 /* Reads the environment and nothing else: it may run in any process, at any time. */
@@ -137,7 +137,8 @@ static bool put_in_force(const char *text, const ac_config_t *now, const bool *e
                          ac_config_error_t *error) {
     static char whole[AC_LIVE_CONF];
     ac_config_t wanted;
-    if (ac_config_merge(has_defaults ? defaults : "", text, whole, sizeof whole, error) != 0 ||
+    if (ac_config_merge(has_defaults ? defaults : "", text, whole, sizeof whole, error,
+                        &defaults_warnings) != 0 ||
         ac_config_parse(whole, &wanted, error, NULL) != 0)
         return false;
     if (now)
@@ -154,13 +155,13 @@ static bool put_in_force(const char *text, const ac_config_t *now, const bool *e
     return true;
 }
 
-/* The machine's defaults, at the first use of CUDA.  What the environment gives counts more, and so
- * does what the program set through the C API before. */
+/* The machine's defaults, at the first use of CUDA.  What the environment gives counts more, if it is
+ * good, and so does what the program set through the C API before. */
 static void read_defaults(void) {
     char why[AC_DEFAULTS_WHY], text[AC_LIVE_CONF];
     ac_config_error_t error;
     const char *path = ac_defaults_path();
-    if (!path || conf_bad)
+    if (!path)
         return;
     bool good = ac_defaults_read(path, defaults, sizeof defaults, why);
     ac_lock(&config_lock);
@@ -169,7 +170,7 @@ static void read_defaults(void) {
     has_defaults = good && *defaults;
     if (has_defaults) {
         if (now == &from_environment)
-            snprintf(text, sizeof text, "%s", conf_text ? conf_text : "");
+            snprintf(text, sizeof text, "%s", conf_text && !conf_bad ? conf_text : "");
         else
             ac_live_conf(ac_live, text);
         /* accel_enable leaves no text. */
@@ -394,6 +395,8 @@ static void report_configuration(void) {
                conf_error.text);
     for (unsigned i = 0; conf_warned && i < conf_warnings.count; i++)
         ac_log(AC_LOG_WARNING, "ACCEL_ALLOC_CONF: %s", conf_warnings.text[i]);
+    for (unsigned i = 0; has_defaults && i < defaults_warnings.count; i++)
+        ac_log(AC_LOG_WARNING, "%s: %s", ac_defaults_path(), defaults_warnings.text[i]);
     if (sanitized && config->enabled)
         ac_log(AC_LOG_WARNING, "compute-sanitizer is attached: the cache is off");
     if (config->fence == AC_FENCE_CTX && !ac_driver.cuCtxRecordEvent)
