@@ -460,7 +460,7 @@ char *ac_dump_text_with(const ac_live_t *page, const char *reason, const ac_dump
     ac_json_free(root);
     if (text && more)
         text = add_segments(text, more, length);
-    return page == ac_live ? add_history(text, length) : text;
+    return page == ac_live && !(more && more->eventless) ? add_history(text, length) : text;
 }
 
 char *ac_dump_text(const ac_live_t *page, const char *reason, size_t *length) {

@@ -91,6 +91,7 @@ class Growth(HostTest):
             feeder.join()
         self.assertEqual((growth["looks"], self.rising(growth)), (6, [DRIVER]))
         self.assertGreater(growth["seconds"], 0.9)
+        self.assertIn("start it with control:true", growth["sites_unknown"])
         child.kill()
         child.wait()
         self.assertIn("there is 1", self.stat("--growth", str(child.pid), status=1)[1])

@@ -70,9 +70,9 @@ static char *check_header(const char *path, const ac_trace_header_t *header) {
         return cmd_format("%s: recorded on a machine of another byte order", path);
     if (header->magic != AC_TRACE_MAGIC)
         return cmd_format("%s: no recorded trace (trace:FILE writes them)", path);
-    if (header->version != AC_TRACE_VERSION)
-        return cmd_format("%s: a trace of version %u, and this command reads version %d", path,
-                          header->version, AC_TRACE_VERSION);
+    if (header->version < AC_TRACE_VERSION || header->version > AC_TRACE_VERSION_SITES)
+        return cmd_format("%s: a trace of version %u, and this command reads versions %d to %d", path,
+                          header->version, AC_TRACE_VERSION, AC_TRACE_VERSION_SITES);
     if (header->byte_order != AC_TRACE_BYTE_ORDER || header->header_size != sizeof *header ||
         header->unit != AC_TRACE_UNIT || header->time_shift > 31)
         return cmd_format("%s: the header of this trace is damaged", path);
