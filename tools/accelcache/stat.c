@@ -50,8 +50,9 @@ static const char help[] =
     "  --remove\n"
     "         remove what killed processes left, once it was shown (whole, on a terminal too): "
     "that\n"
-    "         of each PID named, with none that of all of this user's.  What is not removed stays until there are more\n"
-    "         than 64 files of one user: then the oldest go when a program starts\n\n"
+    "         of each PID named, with none that of all of this user's.  What is not removed stays\n"
+    "         until there are more than 64 files of one user: then the oldest go when a program\n"
+    "         starts\n\n"
     "fenced_frees and ordered_frees count the frees that found work pending: where both are 0,\n"
     "free_sync:true changes nothing.  accelcache doctor --dump FILE says what figures advise.\n\n"
     "Exit status: 0, 1 when something could not be read (the rest is shown), 2 wrong usage.\n";
