@@ -169,7 +169,8 @@ static uint64_t check_index(ac_check_t *check, const ac_free_index_t *index) {
         expect(check, marked == (index->bin[bin] != NULL), "bin mark");
         for (const ac_block_t *block = index->bin[bin]; block; block = block->bin_next) {
             expect(check, block->state == AC_BLOCK_FREE, "indexed block is not free");
-            expect(check, ac_free_index_bin(block->size) == bin, "block in a wrong bin");
+            expect(check, ac_free_index_bin(block->size) == bin && block->bin == bin,
+                   "block in a wrong bin");
             expect(check, !block->segment->tainted, "tainted block indexed");
             blocks++;
         }
@@ -378,6 +379,8 @@ static uint64_t check_queue(ac_check_t *check, const ac_block_queue_t *queue, un
 
 static bool is_indexed(const ac_free_index_t *index, const ac_block_t *block) {
     unsigned bin = ac_free_index_bin(block->size);
+    if (block->bin != bin)
+        return false;
     while (block->bin_prev)
         block = block->bin_prev;
     return index && index->bin[bin] == block && index->nonempty[bin / 64] >> (bin % 64) & 1;

@@ -12,7 +12,7 @@
 typedef struct {
     cmd_history_t *history;
     size_t room;
-    int64_t first_us;
+    int64_t first_ns;
     char *wrong;
 } reading_t;
 
@@ -128,9 +128,11 @@ static bool take_event(reading_t *r, const json_t *from, unsigned device) {
     get_address(from, "stream", &event.stream);
     event.frames = json_object_get(from, "frames");
     json_int_t us = json_integer_value(json_object_get(from, "time_us"));
+    json_int_t ns = json_integer_value(json_object_get(from, "time_ns")); /* of our own: finer */
     us = us > 0 && us < INT64_MAX / 1000 ? us : 0;
-    r->first_us = r->first_us ? r->first_us : us;
-    event.time_ns = us > r->first_us ? (us - r->first_us) * 1000 : 0;
+    ns = ns > 0 ? ns : us * 1000;
+    r->first_ns = r->first_ns ? r->first_ns : ns;
+    event.time_ns = ns > r->first_ns ? ns - r->first_ns : 0;
     if (!get_bytes(from, "size", &event.bytes))
         return false;
     cmd_history_add(r->history, &r->room, &event);
@@ -234,7 +236,7 @@ bool cmd_history_snapshot(cmd_history_t *history, char **error) {
         free(r.wrong);
         return false;
     }
-    history->start_ns = r.first_us * 1000;
+    history->start_ns = r.first_ns;
     history->timed = history->addressed = true;
     if (history->events < CMD_NO_PARTNER) {
         sort_events(history);

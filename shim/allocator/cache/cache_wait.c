@@ -49,10 +49,10 @@ static void put_loose(ac_cache_t *cache, ac_block_t *block) {
     cache->loose_bytes += block->size;
 }
 
-/* Keep the block, which is ready; there is room for it. */
-static void put_in(ac_cache_t *cache, ac_block_t *block, bool ordered) {
+/* Keep the block, which is ready; there is room for it, in its entry if it has one. */
+static void put_in(ac_cache_t *cache, const ac_entry_t *own, ac_block_t *block, bool ordered) {
     uint64_t size = block->size;
-    if (ac_cache_push(cache, block, ordered))
+    if (own && ac_cache_push(cache, block, ordered))
         return;
     ac_cache_take_in(cache, &cache->tally->side[ac_cache_flow(size)], block, ordered);
     put_loose(cache, block);
@@ -175,7 +175,7 @@ static bool keep(ac_cache_t *cache, ac_block_t *block) {
     if (elsewhere)
         give_home(cache, block, how == AC_FREE_BY_ORDER);
     else if (room)
-        put_in(cache, block, how == AC_FREE_BY_ORDER);
+        put_in(cache, own, block, how == AC_FREE_BY_ORDER);
     return room;
 }
 
@@ -209,10 +209,15 @@ bool ac_cache_give(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
 }
 
 bool ac_cache_give_away(ac_cache_t *cache, uint64_t address) {
+<<<<<<< HEAD
     ac_block_t *block = *ac_cache_handed(cache, address);
     if (__builtin_expect(ac_block_address(block) != address, 0))
         block = ac_slab_look(address);
     return block && give(cache, block, address);
+=======
+    ac_block_t *block = ac_cache_record(cache, address); /* whose it is, is looked at inside */
+    return block && ac_cache_give(cache, block, address);
+>>>>>>> main
 }
 
 bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {

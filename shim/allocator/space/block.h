@@ -54,7 +54,7 @@ typedef enum __attribute__((packed)) {
  * Which list the two pairs of pointers belong to says the state:
  *
  *              bin_prev, bin_next               list_prev, list_next
- *   UNUSED     -                                spare records (list_next)
+ *   UNUSED     spare records (bin_next)         -
  *   FREE       a bin of its pool's index        holes of ranges, newest first
  *   RETIRED    a bin of its stream's index      the list of its key
  *   CACHED     -                                its entry, ring or chain (list_next)
@@ -64,13 +64,13 @@ typedef enum __attribute__((packed)) {
  * Slots of slabs are in no index: there the first pair lists all records of slots. */
 struct ac_block {
     /* In lines of the processor's cache of its own: neighbours may belong to other threads, which
-     * write to them with every hit.  What is looked at in a block because it is beside another
-     * one, or in its bin, is in the first of the two. */
+     * write to them with every hit.  What is looked at, or written to, in a block because it is
+     * beside another one, in its bin or a spare, is in the first of the two: a split and a merge
+     * reach three of these, and would miss as many lines again. */
     _Alignas(64) _Atomic uint64_t address; /* a multiple of AC_GRANULE, but in spare records */
     uint64_t size;                         /* bytes, a multiple of AC_GRANULE */
     ac_block_t *prev, *next;               /* neighbours in the segment */
     ac_block_t *bin_prev, *bin_next;       /* see above */
-    ac_segment_t *segment;
     union {
         struct {
             _Atomic uint8_t module;         /* allocated: of the module that asked (stats.h) */
@@ -81,15 +81,18 @@ struct ac_block {
         };
         _Atomic uint32_t label; /* all three: a hit writes and compares them at once */
     };
+    uint16_t bin;    /* of the index that it is in: where it was put by its size then */
     uint8_t mempool; /* allocated: of the request that named a stream (mempool.h); 0: none did */
     bool oversize;   /* counted in oversize_allocations: the limit may change meanwhile */
+    /* Allocated: what ac_order_retire asks for as `used`.  Freed, and not free: what it waits
+     * for. Free: no key, and the device is done with it when `epoch` was reached.  `epoch` is in
+     * the first line. */
+    ac_ticket_t ticket;
+    ac_segment_t *segment;
     union {
         _Atomic uint64_t requested; /* bytes asked for, until the block is free or cached */
         _Atomic uint64_t age;       /* FREE, of a range: ac_range_hole_age */
     };
-    /* Allocated: what ac_order_retire asks for as `used`.  Freed, and not free: what it waits
-     * for. Free: no key, and the device is done with it when `epoch` was reached. */
-    ac_ticket_t ticket;
     struct ac_slab *_Atomic slab; /* that it is divided into, or lies in; NULL */
     union {
         ac_block_t *list_prev; /* see above */
@@ -98,7 +101,7 @@ struct ac_block {
     ac_block_t *list_next;   /* see above */
     ac_lifetime_t *lifetime; /* ALLOCATED: what others were told of it; NULL: nothing */
 };
-_Static_assert(offsetof(ac_block_t, requested) == 64, "the first line holds what it is said to");
+_Static_assert(offsetof(ac_block_t, ticket.epoch) == 56, "the first line holds what it is said to");
 _Static_assert(sizeof(ac_block_t) == 128, "two lines");
 
 static inline uint32_t ac_block_label(unsigned module, ac_block_state_t state,
@@ -115,7 +118,6 @@ typedef AC_QUEUE_TYPE(ac_segment_t) ac_segment_queue_t;
 
 typedef void ac_block_visit_fn(ac_block_t *block, void *arg);
 
-AC_LIST(ac_tiles, ac_block_t, ) /* of a segment, in address order */
 AC_LIST(ac_blocks, ac_block_t, list_)
 AC_LIST(ac_bin, ac_block_t, bin_)
 AC_QUEUE(ac_block_queue, ac_block_queue_t, ac_block_t, list_)
@@ -175,9 +177,10 @@ static inline void ac_block_blank(ac_block_t *block) {
     AC_BLOCK_SET(block, state, AC_BLOCK_UNUSED);
 }
 
-/* An unused record becomes that of a block, in no list and without neighbours yet. */
-static inline void ac_block_init(ac_block_t *block, uint64_t address, uint64_t size,
-                                 ac_segment_t *segment) {
+/* An unused record becomes that of a block, in no list, between these. */
+static inline void ac_block_init_between(ac_block_t *block, uint64_t address, uint64_t size,
+                                         ac_segment_t *segment, ac_block_t *prev,
+                                         ac_block_t *next) {
 #ifdef AC_CHECKED
     if (block->state != AC_BLOCK_UNUSED)
         ac_block_bad_step(block->state, AC_BLOCK_UNUSED);
@@ -185,16 +188,21 @@ static inline void ac_block_init(ac_block_t *block, uint64_t address, uint64_t s
     AC_BLOCK_SET(block, address, address);
     block->size = size;
     block->segment = segment;
-    block->prev = block->next = NULL;
+    block->prev = prev;
+    block->next = next;
     AC_BLOCK_SET(block, slab, NULL);
     block->lifetime = NULL;
     block->ticket.place = 0;
     block->ticket.key = AC_KEY_NONE;
     block->ticket.all = block->oversize = false;
     block->mempool = 0;
-    AC_BLOCK_SET(block, module, AC_MODULE_UNKNOWN);
-    ac_block_set_state(block, AC_BLOCK_TRANSIT);
-    AC_BLOCK_SET(block, owner_arena, 0);
+    ac_block_set_label(block, ac_block_label(AC_MODULE_UNKNOWN, AC_BLOCK_TRANSIT, 0));
+}
+
+/* The same without neighbours yet. */
+static inline void ac_block_init(ac_block_t *block, uint64_t address, uint64_t size,
+                                 ac_segment_t *segment) {
+    ac_block_init_between(block, address, size, segment, NULL, NULL);
 }
 
 /* Whether there is memory under the block, and no thread is about to take it away or bring it. */
@@ -230,8 +238,13 @@ struct ac_segment {
     uint8_t pool;       /* AC_POOL_SMALL or AC_POOL_LARGE */
     uint8_t index;   /* of the arena's: where its free blocks are; its pool, or AC_INDEX_... */
     bool oversize;   /* counted in oversize_segments */
-    bool tainted;    /* shared outside, or guarded: serves no other request, goes back when idle */
-    bool sealed;     /* native: its free memory serves no request (segment.c) */
+    union {
+        struct {
+            bool tainted; /* shared outside, or guarded: serves no other request, goes back when idle */
+            bool sealed; /* native: its free memory serves no request (segment.c) */
+        };
+        uint16_t barred; /* both: it is one or the other */
+    };
     uint32_t taints; /* why: reasons that ac_block_taint was given and that still hold */
     /* The allocator's epoch when it became idle (give_back.c). */
     uint32_t idle_epoch;
@@ -243,7 +256,7 @@ struct ac_segment {
 
 /* Whether its free blocks are in the free index. */
 static inline bool ac_segment_serves(const ac_segment_t *segment) {
-    return !segment->tainted && !segment->sealed;
+    return !segment->barred;
 }
 
 /* The same as ac_block_take_out, out of a thread's cache: its segment counts it no more. */
@@ -258,17 +271,23 @@ AC_QUEUE(ac_idle_queue, ac_segment_queue_t, ac_segment_t, idle_)
 /* The block keeps `size` bytes; what follows becomes `rest`, an unused record before: in transit,
  * and in age and clock as the whole was.  Lists, the page map and statistics are the caller's. */
 static inline void ac_block_split(ac_block_t *block, uint64_t size, ac_block_t *rest) {
-    ac_block_init(rest, block->address + size, block->size - size, block->segment);
+    ac_block_t *next = block->next;
+    ac_block_init_between(rest, ac_block_address(block) + size, block->size - size, block->segment,
+                          block, next);
     AC_BLOCK_SET(rest, requested, block->requested);
     AC_BLOCK_SET(rest, ticket.epoch, block->ticket.epoch);
-    ac_tiles_put_after(&block->segment->first, block, rest);
+    block->next = rest;
+    if (next)
+        next->prev = rest;
     block->size = size;
 }
 
 /* The block takes in its right neighbour, whose record is returned: in no list any more. */
 static inline ac_block_t *ac_block_merge(ac_block_t *block) {
-    ac_block_t *gone = block->next;
-    ac_tiles_remove(&block->segment->first, gone);
+    ac_block_t *gone = block->next, *next = gone->next;
+    block->next = next;
+    if (next)
+        next->prev = block;
     block->size += gone->size;
     return gone;
 }

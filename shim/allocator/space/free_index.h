@@ -9,7 +9,7 @@
 enum {
     AC_BIN_BITS = 6,
     AC_BIN_WORDS = 40,
-    AC_BINS = AC_BIN_WORDS * 64,
+    AC_BINS = AC_BIN_WORDS * 64, /* a block has its number in 16 bits */
     AC_BIN_SCAN = 4,
     AC_BIN_SCAN_ORDERED = 16 /* where positions matter */
 };
@@ -32,15 +32,35 @@ static inline unsigned ac_free_index_bin(uint64_t size) {
 
 static inline void ac_free_index_insert(ac_free_index_t *index, ac_block_t *block) {
     unsigned bin = ac_free_index_bin(block->size);
+    block->bin = (uint16_t)bin;
     index->nonempty[bin / 64] |= (uint64_t)1 << (bin % 64);
     ac_bin_push(&index->bin[bin], block);
 }
 
 static inline void ac_free_index_remove(ac_free_index_t *index, ac_block_t *block) {
-    unsigned bin = ac_free_index_bin(block->size);
-    if (!block->bin_prev && !block->bin_next)
-        index->nonempty[bin / 64] &= ~((uint64_t)1 << (bin % 64));
+    unsigned bin = block->bin;
     ac_bin_remove(&index->bin[bin], block);
+    if (!index->bin[bin])
+        index->nonempty[bin / 64] &= ~((uint64_t)1 << (bin % 64));
+}
+
+/* As _remove of the one and _insert of the other, which is not in the index.  A small piece of a
+ * large block leaves a rest that mostly belongs where the block was. */
+static inline void ac_free_index_replace(ac_free_index_t *index, ac_block_t *block,
+                                         ac_block_t *rest) {
+    unsigned bin = ac_free_index_bin(rest->size);
+    ac_block_t *next = block->bin_next;
+    if (bin == block->bin && !block->bin_prev) {
+        rest->bin = (uint16_t)bin;
+        rest->bin_prev = NULL;
+        rest->bin_next = next;
+        if (next)
+            next->bin_prev = rest;
+        index->bin[bin] = rest;
+        return;
+    }
+    ac_free_index_remove(index, block);
+    ac_free_index_insert(index, rest);
 }
 
 /* What a request accepts; see ac_free_index_find. */
@@ -56,5 +76,9 @@ typedef struct {
  * end first.  NULL if none was found. */
 ac_block_t *ac_free_index_find(const ac_free_index_t *index, const ac_fit_t *fit,
                                bool exhaustive);
+
+/* The same of `size` bytes or more, but less than `below`, whatever their positions; not
+ * exhaustive. */
+ac_block_t *ac_free_index_first(const ac_free_index_t *index, uint64_t size, uint64_t below);
 
 #endif

@@ -38,16 +38,16 @@ _Static_assert(sizeof(line_t) == 1 << ALIGN_BITS, "a line is not a cache line");
  * of their number.  `slabs` is made with the page's first slab, and stays. */
 enum { NEAR_WORDS = 5 };
 typedef struct ac_slab *_Atomic slab_place_t;
-typedef struct {
+struct ac_page {
     _Alignas(64) struct ac_arena *_Atomic owner;
     _Atomic uint64_t word[NEAR_WORDS];
     _Atomic uint64_t lines;
     slab_place_t *_Atomic slabs;
-} page_t;
-_Static_assert(sizeof(page_t) == 64, "a page is not a cache line");
+};
+_Static_assert(sizeof(ac_page_t) == 64, "a page is not a cache line");
 
 typedef struct {
-    page_t page[NODE_SIZE];
+    ac_page_t page[NODE_SIZE];
 } node_t;
 
 static node_t *_Atomic root[ROOT_SIZE];
@@ -101,7 +101,7 @@ static unsigned line_of(uint64_t key, unsigned log) {
 
 /* --- the way down --- */
 
-static page_t *page_of(uint64_t address) {
+static ac_page_t *page_of(uint64_t address) {
     if (address >= ADDRESS_LIMIT)
         return NULL;
     node_t *node =
@@ -109,12 +109,12 @@ static page_t *page_of(uint64_t address) {
     return node ? &node->page[(address >> AC_PAGE_BITS) & (NODE_SIZE - 1)] : NULL;
 }
 
-static struct ac_arena *owner_in(const page_t *page) {
+static struct ac_arena *owner_in(const ac_page_t *page) {
     return atomic_load_explicit(&page->owner, memory_order_acquire);
 }
 
 /* What starts there; `address` is a multiple of the granule. */
-static struct ac_block *start_in(const page_t *page, uint64_t address) {
+static struct ac_block *start_in(const ac_page_t *page, uint64_t address) {
     uint64_t key = key_of(address), word;
     for (int i = 0; i < NEAR_WORDS; i++) {
         word = load(&page->word[i]);
@@ -134,17 +134,17 @@ static struct ac_block *start_in(const page_t *page, uint64_t address) {
 }
 
 struct ac_block *ac_page_map_get(uint64_t address) {
-    const page_t *page = address % AC_GRANULE ? NULL : page_of(address);
+    const ac_page_t *page = address % AC_GRANULE ? NULL : page_of(address);
     return page ? start_in(page, address) : NULL;
 }
 
 struct ac_block *ac_page_map_look(uint64_t address, const struct ac_arena *owner) {
-    const page_t *page = address % AC_GRANULE ? NULL : page_of(address);
+    const ac_page_t *page = address % AC_GRANULE ? NULL : page_of(address);
     return page && owner_in(page) == owner ? start_in(page, address) : NULL;
 }
 
 struct ac_arena *ac_page_map_owner(uint64_t address) {
-    const page_t *page = page_of(address);
+    const ac_page_t *page = page_of(address);
     return page ? owner_in(page) : NULL;
 }
 
@@ -171,14 +171,14 @@ static uint64_t node_end(uint64_t address) {
 }
 
 /* Where so many bytes of pages end in a node; NULL like `first` where there is no node. */
-static page_t *pages_behind(page_t *first, uint64_t bytes) {
+static ac_page_t *pages_behind(ac_page_t *first, uint64_t bytes) {
     return first ? first + (bytes >> AC_PAGE_BITS) : NULL;
 }
 
 static void set_owner(uint64_t from, uint64_t to, struct ac_arena *owner) {
     while (from < to) {
         uint64_t end = node_end(from) < to ? node_end(from) : to;
-        page_t *page = page_of(from), *last = pages_behind(page, end - from);
+        ac_page_t *page = page_of(from), *last = pages_behind(page, end - from);
         for (; page != last; page++)
             atomic_store_explicit(&page->owner, owner, memory_order_release);
         from = end;
@@ -198,7 +198,7 @@ bool ac_page_map_cover(uint64_t address, uint64_t bytes, struct ac_arena *owner)
 bool ac_page_map_is_owned(uint64_t address, uint64_t bytes) {
     for (uint64_t from = address; from < address + bytes; from = node_end(from)) {
         uint64_t end = node_end(from) < address + bytes ? node_end(from) : address + bytes;
-        page_t *page = page_of(from), *last = pages_behind(page, end - from);
+        ac_page_t *page = page_of(from), *last = pages_behind(page, end - from);
         for (; page != last; page++)
             if (owner_in(page))
                 return true;
@@ -239,7 +239,7 @@ static bool fits(uint64_t old, uint64_t key, unsigned log) {
 
 /* More lines with the starts of the page's, which stay as they are: readers may be in them.  0
  * when host memory is short. */
-static uint64_t more_lines(page_t *page, uint64_t key) {
+static uint64_t more_lines(ac_page_t *page, uint64_t key) {
     uint64_t old = load(&page->lines);
     unsigned log = old ? log_in(old) + LINES_STEP : 0;
     while (log < LINES_LOG && !fits(old, key, log))
@@ -259,18 +259,18 @@ static uint64_t more_lines(page_t *page, uint64_t key) {
     return more;
 }
 
-void ac_page_map_touch(uint64_t address) {
-    __builtin_prefetch(page_of(address), 1);
+ac_page_t *ac_page_map_touch(uint64_t address) {
+    ac_page_t *page = page_of(address);
+    __builtin_prefetch(page, 1);
+    return page;
 }
 
 bool ac_page_map_set(uint64_t address, struct ac_block *block) {
-    page_t *page = page_of(address);
-    uint64_t key = key_of(address), word = word_of(block) | key;
-    for (int i = 0; i < NEAR_WORDS; i++)
-        if (!load(&page->word[i])) {
-            put(&page->word[i], word);
-            return true;
-        }
+    return ac_page_map_set_on(page_of(address), address, block);
+}
+
+/* Apart: it would save registers before the page itself is looked at. */
+__attribute__((noinline)) static bool set_in_lines(ac_page_t *page, uint64_t key, uint64_t word) {
     uint64_t lines = load(&page->lines);
     if (!lines || !put_in(first_in(lines) + line_of(key, log_in(lines)), word)) {
         lines = more_lines(page, key);
@@ -282,8 +282,18 @@ bool ac_page_map_set(uint64_t address, struct ac_block *block) {
     return true;
 }
 
+bool ac_page_map_set_on(ac_page_t *page, uint64_t address, struct ac_block *block) {
+    uint64_t key = key_of(address), word = word_of(block) | key;
+    for (int i = 0; i < NEAR_WORDS; i++)
+        if (!load(&page->word[i])) {
+            put(&page->word[i], word);
+            return true;
+        }
+    return set_in_lines(page, key, word);
+}
+
 void ac_page_map_clear(uint64_t address) {
-    page_t *page = page_of(address);
+    ac_page_t *page = page_of(address);
     uint64_t key = key_of(address);
     for (int i = 0; i < NEAR_WORDS; i++)
         if (has_key(load(&page->word[i]), key)) {
@@ -307,7 +317,7 @@ static unsigned slab_place(uint64_t address) {
 }
 
 bool ac_page_map_set_slab(uint64_t address, struct ac_slab *slab) {
-    page_t *page = page_of(address);
+    ac_page_t *page = page_of(address);
     slab_place_t *slabs = atomic_load_explicit(&page->slabs, memory_order_acquire);
     if (!slabs) {
         slabs = ac_carve(AC_SLAB_PLACES * sizeof *slabs);
@@ -320,7 +330,7 @@ bool ac_page_map_set_slab(uint64_t address, struct ac_slab *slab) {
 }
 
 struct ac_slab *ac_page_map_slab(uint64_t address) {
-    const page_t *page = page_of(address);
+    const ac_page_t *page = page_of(address);
     const slab_place_t *slabs =
         page ? atomic_load_explicit(&page->slabs, memory_order_acquire) : NULL;
     return slabs ? atomic_load_explicit(&slabs[slab_place(address)], memory_order_acquire) : NULL;
@@ -336,7 +346,7 @@ static uint64_t later(uint64_t word, uint64_t best, uint64_t key) {
 }
 
 /* The last start of the page up to `key`. */
-static struct ac_block *last_of(const page_t *page, uint64_t key) {
+static struct ac_block *last_of(const ac_page_t *page, uint64_t key) {
     uint64_t best = 0;
     for (int i = 0; i < NEAR_WORDS; i++)
         best = later(load(&page->word[i]), best, key);
@@ -348,7 +358,7 @@ static struct ac_block *last_of(const page_t *page, uint64_t key) {
 }
 
 /* Where blocks are small, their starts are near. */
-static struct ac_block *near(const page_t *page, uint64_t address) {
+static struct ac_block *near(const ac_page_t *page, uint64_t address) {
     for (int i = 0; i < NEAR; i++, address -= AC_GRANULE) {
         struct ac_block *block = start_in(page, address);
         if (block || address % AC_SEGMENT_ALIGN == 0)
@@ -358,7 +368,7 @@ static struct ac_block *near(const page_t *page, uint64_t address) {
 }
 
 struct ac_block *ac_page_map_find(uint64_t address) {
-    const page_t *page = page_of(address);
+    const ac_page_t *page = page_of(address);
     struct ac_arena *owner = page ? owner_in(page) : NULL;
     if (!owner)
         return NULL;

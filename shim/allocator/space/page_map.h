@@ -49,11 +49,13 @@ void ac_page_map_uncover(uint64_t address, uint64_t bytes);
 
 /* What starts at `address`, inside a covered page, is about to be looked up or changed: the
  * processor may fetch it meanwhile. */
-void ac_page_map_touch(uint64_t address);
+typedef struct ac_page ac_page_t; /* of the map */
+ac_page_t *ac_page_map_touch(uint64_t address);
 
 /* `block` starts at `address`, inside a covered page, where none did.  False when host memory is
  * short: nothing has changed. */
 bool ac_page_map_set(uint64_t address, struct ac_block *block);
+bool ac_page_map_set_on(ac_page_t *page, uint64_t address, struct ac_block *block); /* of _touch */
 
 /* No block starts at `address` any more. */
 void ac_page_map_clear(uint64_t address);

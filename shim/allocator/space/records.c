@@ -32,19 +32,14 @@ static bool have_fresh(ac_store_t *store) {
     return true;
 }
 
-ac_block_t *ac_record_block(ac_store_t *store) {
-    ac_block_t *block = store->spare_blocks;
-    if (block) {
-        store->spare_blocks = block->list_next;
-        return block;
-    }
+ac_block_t *ac_record_fresh(ac_store_t *store) {
     return have_fresh(store) ? &store->fresh_blocks[--store->fresh_left] : NULL;
 }
 
 void ac_record_block_return(ac_store_t *store, ac_block_t *block) {
     ac_block_set_state(block, AC_BLOCK_UNUSED);
     AC_BLOCK_SET(block, address, ac_block_address(block) | 1);
-    block->list_next = store->spare_blocks;
+    block->bin_next = store->spare_blocks;
     store->spare_blocks = block;
 }
 

@@ -24,7 +24,7 @@ static bool beside_others(const ac_block_t *block) {
 
 /* One change of the free blocks beside others; PyTorch applies the net of a merge once, so that
  * the peak never shows a state that did not exist. */
-static void count_inactive(ac_segment_t *segment, int64_t blocks, int64_t bytes) {
+static inline void count_inactive(ac_segment_t *segment, int64_t blocks, int64_t bytes) {
     if (segment->range)
         return; /* as PyTorch does: any part of a range can serve others */
     ac_device_stats_t *s = segment->space->store->stats;
@@ -38,35 +38,38 @@ static void count_inactive(ac_segment_t *segment, int64_t blocks, int64_t bytes)
         ac_stat_pools_down(s->inactive_split_bytes, segment->pool, -bytes);
 }
 
-static void index_insert(ac_block_t *block, bool fresh) {
-    ac_segment_t *segment = block->segment;
+static inline ac_free_index_t *index_of(const ac_segment_t *segment) {
+    return &segment->space->index[segment->index];
+}
+
+/* `segment` is the block's: it is known, and would be one more line to look at. */
+static inline void index_insert(ac_segment_t *segment, ac_block_t *block, bool fresh) {
     ac_block_set_state(block, AC_BLOCK_FREE);
     block->ticket.key = AC_KEY_NONE;
     if (ac_segment_serves(segment))
-        ac_free_index_insert(&segment->space->index[segment->index], block);
+        ac_free_index_insert(index_of(segment), block);
     if (segment->range)
         ac_range_hole_enter(block, fresh);
 }
 
-static void index_leave(ac_block_t *block) {
-    ac_segment_t *segment = block->segment;
+static inline void index_leave(ac_segment_t *segment, ac_block_t *block) {
     if (segment->range)
         ac_range_hole_leave(block);
     if (ac_segment_serves(segment))
-        ac_free_index_remove(&segment->space->index[segment->index], block);
+        ac_free_index_remove(index_of(segment), block);
 }
 
-static void index_remove(ac_block_t *block) {
-    index_leave(block);
+static inline void index_remove(ac_segment_t *segment, ac_block_t *block) {
+    index_leave(segment, block);
     ac_block_set_state(block, AC_BLOCK_TRANSIT);
 }
 
 void ac_segment_unlist(ac_block_t *block) {
-    index_remove(block);
+    index_remove(block->segment, block);
 }
 
 void ac_segment_enlist(ac_block_t *block) {
-    index_insert(block, false);
+    index_insert(block->segment, block, false);
 }
 
 static void idle_enter(ac_segment_t *segment) {
@@ -123,7 +126,7 @@ ac_segment_t *ac_segment_add(ac_space_t *space, int pool, uint64_t address, uint
     ac_segments_push(&space->segments, segment);
     space->added++;
     AC_BLOCK_SET(block, ticket.epoch, 0);
-    index_insert(block, true);
+    index_insert(segment, block, true);
     idle_enter(segment);
 
     ac_device_stats_t *s = store->stats;
@@ -212,7 +215,7 @@ void ac_segment_remove(ac_segment_t *segment, bool lost) {
         if (lost)
             count_lost(block, NULL);
         if (block->state == AC_BLOCK_FREE)
-            index_remove(block);
+            index_remove(segment, block);
         if (!segment->range)
             ac_page_map_clear(block->address);
         ac_record_block_return(store, block);
@@ -244,7 +247,7 @@ static void unseal(ac_segment_t *segment) {
     segment->sealed = false;
     for (ac_block_t *block = segment->first; block; block = block->next)
         if (block->state == AC_BLOCK_FREE)
-            ac_free_index_insert(&segment->space->index[segment->index], block);
+            ac_free_index_insert(index_of(segment), block);
 }
 
 void ac_segments_unseal(ac_space_t *space) {
@@ -253,16 +256,39 @@ void ac_segments_unseal(ac_space_t *space) {
             unseal(s);
 }
 
-/* Cut the free block, which is out of the index, after `size` bytes. */
-static bool split(ac_block_t *block, uint64_t size) {
-    ac_block_t *rest = ac_record_piece(block, size);
+/* Whether what is left behind `size` bytes of the free block is to serve no request. */
+static inline bool seals(const ac_segment_t *segment, const ac_block_t *block, uint64_t size) {
+    return !beside_others(block) && !segment->range && !segment->tainted &&
+           ac_size_fills(size, block->size, segment->space->store->high_water);
+}
+
+/* Cut the free block after `size` bytes: it is in transit then, and the rest is in its place.
+ * False: host memory is short, and nothing has changed. */
+static inline bool split(ac_segment_t *segment, ac_block_t *block, uint64_t size) {
+    ac_page_t *page = ac_page_map_touch(ac_block_address(block) + size);
+    if (block->next)
+        __builtin_prefetch(block->next);
+    ac_block_t *rest = ac_record_block(segment->space->store);
     if (!rest)
         return false;
-    ac_segment_t *segment = block->segment;
-    segment->sealed = !segment->range && !segment->tainted && !beside_others(block) &&
-                      ac_size_fills(size, block->size, segment->space->store->high_water);
+    if (!ac_page_map_set_on(page, ac_block_address(block) + size, rest)) {
+        ac_record_block_return(segment->space->store, rest);
+        return false;
+    }
+    if (segment->range)
+        ac_range_hole_leave(block);
+    bool served = ac_segment_serves(segment), sealed = seals(segment, block, size);
     ac_block_split(block, size, rest); /* in a range it is as old as the whole was */
-    index_insert(rest, false);
+    ac_block_set_state(block, AC_BLOCK_TRANSIT);
+    ac_block_set_state(rest, AC_BLOCK_FREE);
+    if (served && !sealed)
+        ac_free_index_replace(index_of(segment), block, rest);
+    else if (served)
+        ac_free_index_remove(index_of(segment), block);
+    if (sealed)
+        segment->sealed = true;
+    if (segment->range)
+        ac_range_hole_enter(rest, false);
     return true;
 }
 
@@ -293,19 +319,15 @@ static void count_taken(ac_block_t *block, unsigned module, uint64_t requested) 
 void ac_segment_carve(ac_block_t *block, uint64_t size) {
     ac_segment_t *segment = block->segment;
     bool was_inactive = beside_others(block);
-    int64_t whole = (int64_t)block->size;
-
-    ac_block_touch_neighbours(block);
-    if (block->size > size)
-        ac_page_map_touch(block->address + size);
-    index_remove(block);
-    bool cut = block->size > size &&
-               block->size < segment->space->store->settings.max_split_size && split(block, size);
-    int64_t taken = (int64_t)block->size;
+    uint64_t whole = block->size;
+    bool cut = whole > size && whole < segment->space->store->settings.max_split_size &&
+               split(segment, block, size);
+    if (!cut)
+        index_remove(segment, block);
     if (was_inactive)
-        count_inactive(segment, cut ? 0 : -1, -taken);
+        count_inactive(segment, cut ? 0 : -1, -(int64_t)(cut ? size : whole));
     else if (cut)
-        count_inactive(segment, 1, whole - taken);
+        count_inactive(segment, 1, (int64_t)(whole - size));
     if (segment->busy++ == 0)
         idle_leave(segment);
     block->mempool = 0; /* of its life before */
@@ -354,10 +376,14 @@ void ac_segment_release(ac_block_t *block) {
         ac_stat_down(&s->oversize_allocations, 1);
 }
 
-void ac_segment_absorb_next(ac_block_t *block) {
+static inline void absorb_next(ac_store_t *store, ac_block_t *block) {
     ac_block_t *gone = ac_block_merge(block);
-    ac_page_map_clear(gone->address);
-    ac_record_block_return(block->segment->space->store, gone);
+    ac_page_map_clear(ac_block_address(gone));
+    ac_record_block_return(store, gone);
+}
+
+void ac_segment_absorb_next(ac_block_t *block) {
+    absorb_next(block->segment->space->store, block);
 }
 
 void ac_segment_count_finished(const ac_block_t *block) {
@@ -382,26 +408,28 @@ void ac_segment_coalesce(ac_block_t *block, uint64_t quiet) {
         ac_slab_coalesce(block);
         return;
     }
+    ac_store_t *store = segment->space->store;
+    ac_block_t *next = block->next, *prev = block->prev;
     int64_t blocks = 0, bytes = 0;
     uint64_t age = UINT64_MAX, freed = block->size;
-    if (block->next && block->next->state == AC_BLOCK_FREE) {
+    if (next && next->state == AC_BLOCK_FREE) {
         blocks--;
-        bytes -= (int64_t)block->next->size;
+        bytes -= (int64_t)next->size;
         if (segment->range)
-            age = ac_range_hole_keeps(block->next, freed);
-        quiet = later(quiet, block->next->ticket.epoch);
-        index_remove(block->next);
-        ac_segment_absorb_next(block);
+            age = ac_range_hole_keeps(next, freed);
+        quiet = later(quiet, next->ticket.epoch);
+        index_remove(segment, next);
+        absorb_next(store, block);
     }
-    if (block->prev && block->prev->state == AC_BLOCK_FREE) {
+    if (prev && prev->state == AC_BLOCK_FREE) {
         blocks--;
-        bytes -= (int64_t)block->prev->size;
-        block = block->prev;
-        quiet = later(quiet, block->ticket.epoch);
-        if (segment->range && ac_range_hole_keeps(block, freed) < age)
-            age = ac_range_hole_keeps(block, freed);
-        index_remove(block);
-        ac_segment_absorb_next(block);
+        bytes -= (int64_t)prev->size;
+        quiet = later(quiet, prev->ticket.epoch);
+        if (segment->range && ac_range_hole_keeps(prev, freed) < age)
+            age = ac_range_hole_keeps(prev, freed);
+        index_remove(segment, prev);
+        absorb_next(store, prev);
+        block = prev;
     }
     if (beside_others(block)) {
         blocks++;
@@ -409,7 +437,7 @@ void ac_segment_coalesce(ac_block_t *block, uint64_t quiet) {
     }
     count_inactive(segment, blocks, bytes);
     AC_BLOCK_SET(block, ticket.epoch, quiet);
-    index_insert(block, true);
+    index_insert(segment, block, true);
     if (age != UINT64_MAX)
         ac_range_hole_set_age(block, age);
     if (--segment->busy == 0)
@@ -429,7 +457,7 @@ void ac_segment_finish(ac_block_t *block) {
 void ac_segment_withdraw(ac_block_t *block) {
     ac_segment_t *segment = block->segment;
     ac_store_t *store = segment->space->store;
-    index_remove(block);
+    index_remove(segment, block);
     if (beside_others(block))
         count_inactive(segment, -1, -(int64_t)block->size);
     if (segment->busy++ == 0)
@@ -462,7 +490,7 @@ void ac_segment_taint(ac_segment_t *segment) {
     disown(segment);
     for (ac_block_t *block = segment->first; block; block = block->next) {
         if (block->state == AC_BLOCK_FREE)
-            index_leave(block);
+            index_leave(segment, block);
         else if (block->state == AC_BLOCK_SLAB)
             ac_slab_taint(block);
     }
