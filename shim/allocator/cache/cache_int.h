@@ -81,6 +81,11 @@ bool ac_lanes_grant(ac_cache_t *cache);
 
 /* --- cache_wait.c --- */
 
+/* By the owner from inside, or while it keeps out. */
+static inline void ac_cache_set_unplaced(ac_cache_t *cache, ac_block_t *block) {
+    atomic_store_explicit(&cache->unplaced, block, memory_order_relaxed);
+}
+
 /* By the owner, where ac_cache_enter fails.  False: the cache is not to be entered. */
 bool ac_cache_enter_long(ac_cache_t *cache);
 

@@ -93,7 +93,7 @@ static void post(ac_cache_t *cache) {
     for (int flow = 0; flow < AC_FLOWS; flow++)
         ac_cache_count_chain(cache, flow, (int64_t)out.blocks[flow], out.bytes[flow]);
     out.last->list_next = cache->unplaced;
-    cache->unplaced = out.first;
+    ac_cache_set_unplaced(cache, out.first);
 }
 
 /* The block is ready, `ordered` by its stream alone. */
@@ -123,7 +123,7 @@ static void collect(ac_cache_t *cache) {
             ac_cache_put(cache, entry, block);
         } else {
             block->list_next = cache->unplaced;
-            cache->unplaced = block;
+            ac_cache_set_unplaced(cache, block);
         }
     }
     for (int flow = 0; flow < AC_FLOWS; flow++)
@@ -134,7 +134,7 @@ static void collect(ac_cache_t *cache) {
 static void refill(ac_cache_t *cache, ac_entry_t *entry) {
     for (ac_block_t *block;
          cache->room >= 0 && (block = cache->unplaced) && block->size == entry->size;) {
-        cache->unplaced = block->list_next;
+        ac_cache_set_unplaced(cache, block->list_next);
         ac_cache_put(cache, entry, block);
     }
 }
@@ -209,15 +209,8 @@ bool ac_cache_give(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
 }
 
 bool ac_cache_give_away(ac_cache_t *cache, uint64_t address) {
-<<<<<<< HEAD
-    ac_block_t *block = *ac_cache_handed(cache, address);
-    if (__builtin_expect(ac_block_address(block) != address, 0))
-        block = ac_slab_look(address);
-    return block && give(cache, block, address);
-=======
     ac_block_t *block = ac_cache_record(cache, address); /* whose it is, is looked at inside */
-    return block && ac_cache_give(cache, block, address);
->>>>>>> main
+    return block && give(cache, block, address);
 }
 
 bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {

@@ -37,7 +37,7 @@ static void leave_block(ac_block_t *block, uint64_t quiet) {
 __attribute__((noinline)) static void place(ac_cache_t *cache) {
     ac_block_t *block = cache->unplaced;
     uint64_t quiet = ac_fence_quiet(cache->timeline);
-    cache->unplaced = NULL;
+    ac_cache_set_unplaced(cache, NULL);
     for (ac_block_t *next; block; block = next) {
         next = block->list_next;
         ac_entry_t *entry = ac_cache_make_room(cache, block->size);
@@ -111,7 +111,7 @@ void ac_cache_tidy(ac_cache_t *cache, bool request) {
 /* What is nowhere in the table. */
 static bool leave_chains(ac_cache_t *cache) {
     ac_block_t *unplaced = cache->unplaced;
-    cache->unplaced = NULL;
+    ac_cache_set_unplaced(cache, NULL);
     bool any = leave_chain(cache, unplaced, true);
     any |= call_off(cache);
     any |= leave_chain(cache, ac_inbox_take(&cache->inbox, cache->owner_arena), false);
@@ -429,7 +429,7 @@ static bool lose(ac_cache_t *cache) {
     ac_lanes_close(cache);
     cache->loose_count = 0;
     cache->loose_bytes = 0;
-    cache->unplaced = NULL;
+    ac_cache_set_unplaced(cache, NULL);
     cache->out = (ac_chain_t){.first = NULL};
     ac_inbox_take(&cache->inbox, 0);
     for (int i = 0; i < AC_FLOWS; i++) {

@@ -173,7 +173,7 @@ struct ac_cache {
      * what was posted here and found no room without the lock. */
     ac_chain_t out;
     ac_cache_t *out_home;
-    ac_block_t *unplaced;          /* by list_next */
+    ac_block_t *_Atomic unplaced; /* by list_next; a look from outside it is a hint */
     ac_lanes_t *lanes;             /* lane.h; NULL: none yet */
     bool listed, had_room;         /* cache_tally.c, under the lock */
     uint64_t loose_bytes, largest; /* largest: of what may be kept */
@@ -416,19 +416,13 @@ static inline bool ac_cache_is_apart(ac_cache_t *cache, const ac_entry_t *entry,
 /* What ac_cache_take does not, but for what only the lock can: from what waited, and from beside
  * the own place. */
 bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t bytes, uint64_t *address);
-<<<<<<< HEAD
-static inline bool ac_cache_take_long(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
-    return (ac_cache_is_apart(cache, bytes) || ac_cache_waits(cache) ||
-            ac_inbox_has_any(&cache->inbox) || cache->unplaced || atomic_load(&cache->gate)) &&
-=======
 
 /* The same where `entry` is what ac_cache_peek says of the size, with which such a request is served
  * unless sizes are rounded up further. */
 static inline bool ac_cache_take_beside(ac_cache_t *cache, const ac_entry_t *entry, uint64_t size,
                                         uint64_t bytes, uint64_t *address) {
     return (ac_cache_is_apart(cache, entry, size) || ac_cache_waits(cache) ||
-            ac_inbox_has_any(&cache->inbox) || atomic_load(&cache->gate)) &&
->>>>>>> main
+            ac_inbox_has_any(&cache->inbox) || cache->unplaced || atomic_load(&cache->gate)) &&
            ac_cache_take_waiting(cache, bytes, address);
 }
 
