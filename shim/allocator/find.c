@@ -194,18 +194,25 @@ static bool search(ac_request_t *request) {
 }
 
 /* None of what the request's own cache keeps has its size, but put together with what lies beside
- * it may do.  True: there was something. */
-static bool flush(const ac_request_t *request) {
+ * it may do: as much as it takes. */
+static bool flush(const ac_request_t *request, bool all) {
     return !request->cache_stays && ac_cache_usable(request->cache) &&
-           ac_cache_flush(request->cache, request->size <= AC_SMALL_LIMIT);
+           ac_cache_flush(request->cache, request->size, all);
+}
+
+static bool search_flushed(ac_request_t *request, bool all) {
+    bool found = false;
+    while (!found && flush(request, all))
+        found = search_free(request);
+    return found;
 }
 
 /* Whether growing is better than that (caches.h). */
-static bool may_grow(const ac_request_t *request) {
+static bool may_grow(const ac_request_t *request, bool waits) {
     const ac_allocator_t *allocator = request->arena->allocator;
     uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;
     return request->cache && reserved + ac_supply_least(request->pool, request->size) <=
-                                 ac_caches_allowance(allocator);
+                                 ac_caches_allowance(allocator, waits);
 }
 
 static void leave(ac_allocator_t *allocator) {
@@ -231,8 +238,9 @@ static bool find_first(ac_request_t *request) {
         ac_cache_clear_way(request->cache, request->size);
     bool found = search(request);
     if (!found) {
-        request->cache_stays = may_grow(request);
-        found = flush(request) && search(request);
+        bool waits = any_waits(request); /* then the device is asked first (ready.c) */
+        request->cache_stays = may_grow(request, waits);
+        found = search_flushed(request, !waits);
     }
     leave(allocator);
     return found;
@@ -324,9 +332,18 @@ bool ac_find_again(ac_request_t *request) {
         ac_caches_recall_lock(allocator, request->cache);
     else
         ac_lock(&allocator->lock);
-    flush(request);
+    flush(request, false);
     bool found = search(request);
     ac_unlock(&allocator->lock);
+    return found;
+}
+
+bool ac_find_kept(ac_request_t *request) {
+    if (!request->cache || !ac_cache_weighs(request->cache))
+        return false; /* it went before the device was asked */
+    ac_lock(&request->arena->allocator->lock);
+    bool found = search_flushed(request, true);
+    ac_unlock(&request->arena->allocator->lock);
     return found;
 }
 

@@ -38,6 +38,9 @@ static ac_status_t serve(ac_request_t *request) {
     /* 3. One whose work is over: the device is asked, and not waited for. */
     if (ac_ready_ask(request))
         return AC_OK;
+    /* What the request's own cache keeps, where it was spared so far. */
+    if (ac_find_kept(request))
+        return AC_OK;
     /* What it spared so as to wait, where it does not. */
     if (request->spared && !ac_ready_waits(request) && ac_find_spared(request, AC_SPARE_TO_WAIT))
         return AC_OK;
