@@ -54,6 +54,14 @@ int ac_cond_sleep(ac_cond_t *cond, ac_mutex_t *mutex, const struct timespec *lim
     return late ? ETIMEDOUT : 0;
 }
 
+bool ac_cond_await(ac_cond_t *cond, uint32_t *seen, const struct timespec *limit) {
+    atomic_fetch_add(&cond->waiting, 1);
+    bool late = sleep_while(&cond->changes, *seen, limit, 0);
+    atomic_fetch_sub(&cond->waiting, 1);
+    *seen = atomic_load(&cond->changes);
+    return late;
+}
+
 void ac_cond_broadcast(ac_cond_t *cond) {
     atomic_fetch_add(&cond->changes, 1);
     if (atomic_load(&cond->waiting))

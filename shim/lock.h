@@ -91,7 +91,13 @@ void ac_lock_wake(ac_mutex_t *mutex);
  * `limit` (CLOCK_MONOTONIC; NULL: none): 0, or ETIMEDOUT.  0 does not say that anything changed. */
 int ac_cond_sleep(ac_cond_t *cond, ac_mutex_t *mutex, const struct timespec *limit);
 
-/* What threads wait for may have come true: all of them look again. */
+/* Without a lock: the thread sleeps until `cond` has changed since the changes that are `*seen`, which
+ * are all of them when it returns: what it then looks at may change afterwards, and the next call
+ * does not sleep.  True: `limit` has passed. */
+bool ac_cond_await(ac_cond_t *cond, uint32_t *seen, const struct timespec *limit);
+
+/* What threads wait for may have come true: all of them look again.  Signal handlers may call it;
+ * errno stays as it is. */
 void ac_cond_broadcast(ac_cond_t *cond);
 
 static inline void ac_mutex_init(ac_mutex_t *mutex, ac_rank_t rank) {

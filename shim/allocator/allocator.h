@@ -270,6 +270,9 @@ bool ac_allocator_settle_debt(ac_allocator_t *allocator);
 /* Bytes in segments without an allocated or held block: what a trim could give back. */
 uint64_t ac_allocator_idle_bytes(ac_allocator_t *allocator);
 
+/* Count a request that failed without being made: it is for more than the device has. */
+void ac_allocator_count_oom(ac_allocator_t *allocator);
+
 /* Bytes that may still be reserved below the limit; AC_UNLIMITED without one. */
 uint64_t ac_allocator_room(ac_allocator_t *allocator);
 

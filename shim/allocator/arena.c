@@ -193,6 +193,12 @@ uint64_t ac_allocator_limit(ac_allocator_t *allocator) {
     return limit;
 }
 
+void ac_allocator_count_oom(ac_allocator_t *allocator) {
+    ac_lock(&allocator->lock);
+    allocator->stats->num_ooms++;
+    ac_unlock(&allocator->lock);
+}
+
 uint64_t ac_allocator_room(ac_allocator_t *allocator) {
     ac_lock(&allocator->lock);
     uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;

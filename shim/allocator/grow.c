@@ -132,15 +132,11 @@ static ac_status_t last_resort(ac_request_t *request) {
 }
 
 ac_status_t ac_full(ac_request_t *request) {
-    ac_allocator_t *allocator = request->arena->allocator;
     request->scarce = true;
     if (ac_ready_in_order(request, AC_OTHER_STREAMS) == AC_OK)
         return AC_OK;
     ac_status_t status = last_resort(request);
-    if (status == AC_OOM) {
-        ac_lock(&allocator->lock);
-        allocator->stats->num_ooms++;
-        ac_unlock(&allocator->lock);
-    }
+    if (status == AC_OOM)
+        ac_allocator_count_oom(request->arena->allocator);
     return status;
 }

@@ -107,7 +107,7 @@ typedef struct {
     ac_config_error_t *error;
     const char *value_at[ROWS]; /* NULL: not given */
     ac_config_warnings_t warnings;
-    unsigned warnings_dropped;
+    unsigned warnings_dropped, warnings_of_keys; /* those came first: of one key by itself */
 } parser_t;
 
 /* ---- messages ---- */
@@ -459,6 +459,7 @@ AC_START static int parse(parser_t *p) {
                         "ACCEL_ALLOC_CONF");
         at = skip_blank(p, at + (*at == ','));
     }
+    p->warnings_of_keys = p->warnings.count;
     return check_combination(p);
 }
 
@@ -475,8 +476,26 @@ AC_START int ac_config_parse(const char *text, ac_config_t *config, ac_config_er
     return 0;
 }
 
+/* Of what the file has by itself: what is wrong with a key, and what does not go together still
+ * does not in `whole`. */
+static void warnings_of_file(const parser_t *file, const char *whole, ac_config_warnings_t *warnings) {
+    ac_config_t config;
+    ac_config_error_t error;
+    ac_config_warnings_t together;
+    warnings->count = 0;
+    if (ac_config_parse(whole, &config, &error, &together) != 0)
+        return;
+    for (unsigned i = 0; i < file->warnings.count; i++) {
+        bool holds = i < file->warnings_of_keys;
+        for (unsigned j = 0; !holds && j < together.count; j++)
+            holds = strcmp(file->warnings.text[i], together.text[j]) == 0;
+        if (holds)
+            strcpy(warnings->text[warnings->count++], file->warnings.text[i]);
+    }
+}
+
 int ac_config_merge(const char *file, const char *text, char *whole, size_t size,
-                    ac_config_error_t *error) {
+                    ac_config_error_t *error, ac_config_warnings_t *warnings) {
     bool given[ROWS] = {false};
     ac_config_error_t unused;
     {
@@ -503,8 +522,11 @@ int ac_config_merge(const char *file, const char *text, char *whole, size_t size
     }
     if (used < size)
         used += (size_t)snprintf(whole + used, size - used, "%s", text ? text : "");
-    if (used < size)
+    if (used < size) {
+        if (warnings)
+            warnings_of_file(&p, whole, warnings);
         return 0;
+    }
     snprintf(error->text, sizeof error->text,
              "together with ACCEL_ALLOC_CONF it is too long "
              "(%zu bytes at most)",

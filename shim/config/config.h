@@ -79,9 +79,10 @@ int ac_config_parse(const char *text, ac_config_t *config, ac_config_error_t *er
 /* The configuration that a file of defaults and a string make together, as one string for
  * ac_config_parse: the file's entries whose keys `text` (NULL: empty) does not give, then `text`.
  * A `text` that is wrong counts as giving nothing.  Returns 0; or -1 where the file is wrong or it
- * gets too long, with *error, whose text begins with "line N: ". */
+ * gets too long, with *error, whose text begins with "line N: ".  `warnings` (may be NULL) gets those of
+ * the file that `text` does not settle. */
 int ac_config_merge(const char *file, const char *text, char *whole, size_t size,
-                    ac_config_error_t *error);
+                    ac_config_error_t *error, ac_config_warnings_t *warnings);
 
 /* The FIXED keys of *now, whatever they are. */
 void ac_config_take_fixed(ac_config_t *config, const ac_config_t *now);

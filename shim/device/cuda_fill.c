@@ -89,6 +89,7 @@ typedef struct {
     uint64_t address, bytes;
     uint8_t byte, *host;
     uint32_t word;
+    CUstream begun; /* the filler, once it was given words */
 } piece_t;
 
 static CUresult put(void *arg, CUstream filler) {
@@ -125,9 +126,10 @@ ac_status_t ac_cuda_memory_differs(void *context, uint64_t address, uint64_t byt
 }
 
 static CUresult put_words(void *arg, CUstream filler) {
-    const piece_t *piece = arg;
+    piece_t *piece = arg;
     uint64_t words = piece->bytes / 4;
     CUresult result = CUDA_SUCCESS;
+    piece->begun = filler;
     if (words)
         result = ac_driver.cuMemsetD32Async(piece->address, piece->word, words, filler);
     for (uint64_t at = 4 * words; at < piece->bytes && result == CUDA_SUCCESS; at++)
@@ -136,8 +138,16 @@ static CUresult put_words(void *arg, CUstream filler) {
     return result;
 }
 
-void ac_cuda_fill(ac_cuda_context_t *context, uint64_t address, uint64_t bytes, uint32_t word) {
+ac_status_t ac_cuda_fill(ac_cuda_context_t *context, uint64_t address, uint64_t bytes,
+                         uint32_t word) {
     piece_t piece = {.address = address, .bytes = bytes, .word = word};
-    if (ac_driver.cuMemsetD32Async && ac_driver.cuMemsetD8Async)
-        by_filler(context, put_words, &piece, 0); /* an error of the context shows again */
+    if (!ac_driver.cuMemsetD32Async || !ac_driver.cuMemsetD8Async ||
+        !ac_cuda_fills_over(context))
+        return AC_UNSUPPORTED;
+    if (by_filler(context, put_words, &piece, LIMIT_NS) == AC_OK)
+        return AC_OK; /* not where a part was refused: the others may still be written */
+    if (!piece.begun)
+        return AC_UNSUPPORTED;
+    ac_cuda_stream_used(context, piece.begun);
+    return AC_BUSY;
 }

@@ -30,6 +30,24 @@
 #define AC_NEED_LITTLE      ((uint64_t)2 << 20)
 #define AC_NEED(bytes)      ((bytes) > 0 ? (uint64_t)(bytes) : AC_NEED_LITTLE)
 #define AC_NEED_HOST(bytes) (AC_NEED_LITTLE + (uint64_t)(bytes) / 512)
+#define AC_NEED_PLANE(b)    ((b) ? ac_array_bytes((b)->Width, (b)->Height, 0, (b)->Format, (b)->NumChannels) : 0)
+#define AC_NEED_SPACE(b)                                                                         \
+    ((b) ? ac_array_bytes((b)->Width, (b)->Height, (b)->Depth, (b)->Format, (b)->NumChannels) : 0)
+
+/* Without levels and padding; 0, which is AC_NEED_UNKNOWN, for formats of several planes or compressed. */
+static inline uint64_t ac_array_bytes(size_t width, size_t height, size_t depth,
+                                      CUarray_format format, unsigned channels) {
+    unsigned element = format == CU_AD_FORMAT_UNSIGNED_INT8 || format == CU_AD_FORMAT_SIGNED_INT8
+                           ? 1
+                       : format == CU_AD_FORMAT_UNSIGNED_INT16 ||
+                               format == CU_AD_FORMAT_SIGNED_INT16 || format == CU_AD_FORMAT_HALF
+                           ? 2
+                       : format == CU_AD_FORMAT_UNSIGNED_INT32 ||
+                               format == CU_AD_FORMAT_SIGNED_INT32 || format == CU_AD_FORMAT_FLOAT
+                           ? 4
+                           : 0;
+    return (uint64_t)width * (height ? height : 1) * (depth ? depth : 1) * channels * element;
+}
 
 /* The real call; when it was out of memory, tried again after what is idle was given back, where
  * that waits for nothing, and once more after pending work was waited for, as a request for

@@ -65,12 +65,23 @@ static int dump(ac_control_answer_t *answer) {
     return EINVAL;
 }
 
+static bool is_absolute(const char *file, ac_control_answer_t *answer) {
+    if (*file != '/')
+        snprintf(answer->text, sizeof answer->text, "the file needs an absolute name");
+    return *file == '/';
+}
+
+static int figures(const char *file, ac_control_answer_t *answer) {
+    const ac_dump_more_t more = {.eventless = true};
+    if (!is_absolute(file, answer))
+        return EINVAL;
+    return ac_process_dump_with(file, "request", &more, answer->text, sizeof answer->text);
+}
+
 /* All blocks are written with what they look like at one moment of each device. */
 static int snapshot(const char *file, ac_control_answer_t *answer) {
-    if (*file != '/') {
-        snprintf(answer->text, sizeof answer->text, "the file needs an absolute name");
+    if (!is_absolute(file, answer))
         return EINVAL;
-    }
     ac_layouts_t *layouts = ac_layouts_take();
     if (!layouts)
         return ENOMEM;
@@ -139,6 +150,8 @@ static int act(const ac_control_ask_t *ask, ac_control_answer_t *answer) {
         return history(ask->text, answer);
     case AC_CONTROL_RECORDED:
         return recorded(ask->text, answer);
+    case AC_CONTROL_FIGURES:
+        return figures(ask->text, answer);
     default:
         return ENOSYS; /* of a later version */
     }

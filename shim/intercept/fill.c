@@ -3,6 +3,7 @@
 
 #include "device/cuda_fill.h"
 #include "intercept/hooks.h"
+#include "observe/log.h"
 
 /* The pattern that is set; without one memory stays as it is. */
 static bool word_of(uint32_t *word) {
@@ -11,10 +12,26 @@ static bool word_of(uint32_t *word) {
     return fill & AC_FILL_SET && !ac_cuda_is_capturing();
 }
 
-void ac_fill_this(ac_context_t *context, uint64_t address, uint64_t bytes) {
+/* False: the pattern may come later, as work of the context. */
+static bool fill(ac_context_t *context, uint64_t address, uint64_t bytes) {
     uint32_t word;
-    if (word_of(&word))
-        ac_cuda_fill(&context->cuda, address, bytes, word);
+    ac_status_t status =
+        word_of(&word) ? ac_cuda_fill(&context->cuda, address, bytes, word) : AC_OK;
+    if (status != AC_OK)
+        ac_count(ac_thread_get(), AC_COUNT_unfilled);
+    if (status != AC_BUSY)
+        return true;
+    ac_fence_submitted(context->timeline);
+    ac_log_once(AC_LOG_WARNING, "fill: the device did not write the pattern within a second; until it has, "
+                                "memory is handed out and freed without one");
+    return false;
+}
+
+bool ac_fill_this(ac_context_t *context, uint64_t address, uint64_t bytes) {
+    if (fill(context, address, bytes))
+        return true;
+    ac_block_free(address); /* it waits for a fence, which the pattern comes before */
+    return false;
 }
 
 /* By the hook: it is work of the stream like any other. */
@@ -49,7 +66,7 @@ CUresult ac_fill_this_free(ac_context_t *context, uint64_t address) {
     uint64_t target = ac_fence_target(context->timeline, &all);
     CUresult result = ac_context_await(context);
     if (bytes && result == CUDA_SUCCESS && ac_fence_reached(context->timeline, all) >= target)
-        ac_fill_this(context, address, bytes);
+        fill(context, address, bytes);
     return result;
 }
 

@@ -24,12 +24,12 @@ static ac_served_t serve(ac_thread_t *thread, const void *caller, uint64_t bytes
     uint64_t address;
     if (!context)
         return AC_SERVED_BY_DRIVER;
-    ac_served_t served = ac_serve(thread, context, ac_module_asking(thread, caller), caller, NULL,
-                                  bytes, &address);
-    if (served == AC_SERVED) {
-        ac_fill_served(context, address, bytes);
+    unsigned module = ac_module_asking(thread, caller);
+    ac_served_t served = ac_serve(thread, context, module, caller, NULL, bytes, &address);
+    if (served == AC_SERVED && !ac_fill_served(context, address, bytes))
+        served = ac_serve(thread, context, module, caller, NULL, bytes, &address);
+    if (served == AC_SERVED)
         *pointer = address;
-    }
     return served;
 }
 

@@ -1,6 +1,8 @@
 /* The loader's objects and their symbol tables: see objects.h. */
 #include "intercept/objects.h"
 
+#include <string.h>
+
 AC_EARLY bool ac_text_same(const char *a, const char *b) {
     while (*a && *a == *b) {
         a++;
@@ -253,4 +255,58 @@ AC_EARLY unsigned ac_object_survey(const void *address, ac_object_t *holder,
     *holder = (ac_object_t){.dynamic = NULL};
     dl_iterate_phdr(survey_step, &survey);
     return survey.count;
+}
+
+/* ---------------------------------------------------------------- build IDs */
+
+typedef struct {
+    const ElfW(Dyn) * dynamic; /* of the object */
+    char *id;
+} build_id_t;
+
+/* The note of that kind in [at, at + size). */
+static bool find_note(const char *at, size_t size, size_t align, char *id) {
+    static const char digits[] = "0123456789abcdef";
+    ElfW(Nhdr) note;
+    for (; size >= sizeof note; at += note.n_descsz, size -= note.n_descsz) {
+        memcpy(&note, at, sizeof note);
+        size_t name = sizeof note + ((note.n_namesz + align - 1) & ~(align - 1));
+        size_t length = note.n_descsz;
+        note.n_descsz = (ElfW(Word))((length + align - 1) & ~(align - 1));
+        if (name > size || size - name < length)
+            return false;
+        const unsigned char *byte = (const void *)(at + name);
+        bool found = note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && !memcmp(at + sizeof note, "GNU", 4);
+        for (size_t i = 0; found && i < length && 2 * i + 2 < AC_BUILD_ID; i++) {
+            id[2 * i] = digits[byte[i] >> 4];
+            id[2 * i + 1] = digits[byte[i] & 15];
+            id[2 * i + 2] = '\0';
+        }
+        if (found || note.n_descsz > size - name)
+            return found;
+        at += name;
+        size -= name;
+    }
+    return false;
+}
+
+static int build_id_step(struct dl_phdr_info *info, size_t size, void *argument) {
+    const build_id_t *wanted = argument;
+    (void)size;
+    if (object_from(info).dynamic != wanted->dynamic)
+        return 0;
+    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *header = &info->dlpi_phdr[i];
+        if (header->p_type == PT_NOTE &&
+            find_note((const char *)(info->dlpi_addr + header->p_vaddr), header->p_memsz,
+                      header->p_align == 8 ? 8 : 4, wanted->id))
+            break;
+    }
+    return 1;
+}
+
+void ac_object_build_id(const ac_object_t *object, char id[AC_BUILD_ID]) {
+    build_id_t wanted = {object->dynamic, id};
+    *id = '\0';
+    dl_iterate_phdr(build_id_step, &wanted);
 }

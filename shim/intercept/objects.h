@@ -69,6 +69,10 @@ AC_EARLY const char *ac_object_needed(const ac_object_t *object, unsigned index)
 /* Whether it is a CUDA runtime, also under the name that a wheel's repair gave it. */
 AC_EARLY bool ac_object_is_cudart(const ac_object_t *object);
 
+/* Its build ID in hexadecimal digits, the first of one that is too long; "": it has none. */
+enum { AC_BUILD_ID = 41 };
+void ac_object_build_id(const ac_object_t *object, char id[AC_BUILD_ID]);
+
 /* The object that `address` lies in. */
 AC_EARLY ac_object_t ac_object_of(const void *address);
 

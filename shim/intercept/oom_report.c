@@ -15,6 +15,7 @@
 #include "observe/folder.h"
 #include "observe/log.h"
 #include "observe/module_name.h"
+#include "observe/raw.h"
 
 enum { SIZE_TEXT = 32 };
 
@@ -162,7 +163,7 @@ void ac_oom_report(ac_thread_t *thread, ac_context_t *context, unsigned module,
     report->oom.at_limit = at_limit;
     report->oom.bytes = bytes;
     report->oom.limit = ac_allocator_limit(allocator);
-    report->oom.thread = gettid();
+    report->oom.thread = ac_raw_gettid();
     report->oom.available = available;
     report->oom.stack = stack;
     if (writes)

@@ -114,14 +114,24 @@ static CUresult alloc(ac_thread_t *thread, void **out, size_t bytes, uint32_t ki
     return result;
 }
 
+static CUresult recorded(ac_thread_t *thread, CUresult result, void **out, size_t bytes,
+                         const void *caller) {
+    if (result == CUDA_SUCCESS && out)
+        ac_record_beside(thread, AC_EVENT_PINNED_ALLOC, (uintptr_t)*out, bytes, caller);
+    return result;
+}
+
 CUresult cuMemHostAlloc(void **out, size_t bytes, unsigned flags) {
     AC_ENTER_OR_RETURN(cuMemHostAlloc);
-    return flags < PLAIN ? alloc(thread, out, bytes, flags) : real(out, bytes, flags);
+    return recorded(thread,
+                    flags < PLAIN ? alloc(thread, out, bytes, flags) : real(out, bytes, flags),
+                    out, bytes, __builtin_return_address(0));
 }
 
 CUresult cuMemAllocHost_v2(void **out, size_t bytes) {
     AC_ENTER_OR_RETURN(cuMemAllocHost_v2);
-    return alloc(thread, out, bytes, PLAIN);
+    return recorded(thread, alloc(thread, out, bytes, PLAIN), out, bytes,
+                    __builtin_return_address(0));
 }
 
 /* --- frees --- */
@@ -172,6 +182,9 @@ static CUresult free_ours(ac_thread_t *thread, cuMemFreeHost_fn *real, void *mem
 CUresult cuMemFreeHost(void *memory) {
     AC_ENTER_OR_RETURN(cuMemFreeHost);
     ac_host_info_t info;
+    if (memory)
+        ac_record_beside(thread, AC_EVENT_PINNED_FREE, (uintptr_t)memory, 0,
+                         __builtin_return_address(0));
     if (thread && memory && ac_pinned_find((uintptr_t)memory, &info))
         return free_ours(thread, real, memory);
     CUresult result = real(memory);
@@ -179,11 +192,13 @@ CUresult cuMemFreeHost(void *memory) {
     return result;
 }
 
-bool ac_pinned_free_hit(ac_thread_t *thread, void *memory) {
+bool ac_pinned_free_hit(ac_thread_t *thread, void *memory, const void *caller) {
     ac_host_info_t info;
     uint64_t address = (uintptr_t)memory;
-    return ac_pinned_find(address, &info) && info.allocated && info.address == address &&
-           free_ours(thread, AC_REAL(cuMemFreeHost), memory) == CUDA_SUCCESS;
+    if (!ac_pinned_find(address, &info) || !info.allocated || info.address != address)
+        return false;
+    ac_record_beside(thread, AC_EVENT_PINNED_FREE, address, 0, caller);
+    return free_ours(thread, AC_REAL(cuMemFreeHost), memory) == CUDA_SUCCESS;
 }
 
 CUresult ac_pinned_plain_free(cuMemFree_v2_fn *real, CUdeviceptr pointer) {

@@ -4,6 +4,7 @@
 
 #include "intercept/body.h"
 #include "intercept/pinned.h"
+#include "intercept/recording.h"
 
 /* The one pool of the process; its figures are those of the live page. */
 extern AC_HIDDEN ac_host_t ac_pinned;
@@ -26,6 +27,6 @@ bool ac_pinned_hit(ac_thread_t *thread, ac_context_t *context, uint32_t kind, si
 
 /* The program's free of a block, where that is kept or goes to the driver without a question.
  * False: it is none that may be freed, and nothing has changed. */
-bool ac_pinned_free_hit(ac_thread_t *thread, void *memory);
+bool ac_pinned_free_hit(ac_thread_t *thread, void *memory, const void *caller);
 
 #endif

@@ -25,15 +25,20 @@ static bool hit(const void *caller, unsigned function, unsigned flags, size_t by
         return false;
     const ac_pinned_path_t *path = path_of(thread, ac_runtime_of(caller));
     uint32_t kind = path ? path->kind[function][flags] : 0;
-    return kind && ac_pinned_hit(thread, path->context, kind - 1, bytes, out);
+    if (!kind || !ac_pinned_hit(thread, path->context, kind - 1, bytes, out))
+        return false;
+    ac_record_beside(thread, AC_EVENT_PINNED_ALLOC, (uintptr_t)*out, bytes, caller);
+    return true;
 }
 
-/* Before the runtime is asked. */
-static uint64_t ask_begin(void) {
+/* Before the runtime is asked, for the code at `caller`. */
+static uint64_t ask_begin(const void *caller) {
     ac_thread_t *thread = ac_thread_tls;
     ac_count(thread, AC_COUNT_runtime_forwarded);
-    if (thread)
+    if (thread) {
         thread->pinned_seen.context = NULL;
+        thread->asks_from = caller;
+    }
     return ac_generation_now();
 }
 
@@ -41,6 +46,8 @@ static uint64_t ask_begin(void) {
 static void ask_end(const void *caller, unsigned function, unsigned flags, uint64_t generation,
                     ac_runtime_error_t result) {
     ac_thread_t *thread = ac_thread_tls;
+    if (thread)
+        thread->asks_from = NULL;
     if (!thread || result != CUDA_SUCCESS || !thread->pinned_seen.context ||
         flags >= AC_PINNED_FLAGS || thread->pinned_seen.context != thread->known ||
         thread->generation != generation || !atomic_load(&ac_fast_path))
@@ -62,7 +69,7 @@ ac_runtime_error_t cudaMallocHost(void **pointer, size_t bytes) {
     cudaMallocHost_fn *real = AC_REAL_RUNTIME(ac_runtime_of(caller), cudaMallocHost);
     if (!real)
         return AC_RUNTIME_MISSING;
-    uint64_t generation = ask_begin();
+    uint64_t generation = ask_begin(caller);
     ac_runtime_error_t result = real(pointer, bytes);
     ask_end(caller, AC_PINNED_PLAIN, 0, generation, result);
     return result;
@@ -76,7 +83,7 @@ ac_runtime_error_t cudaHostAlloc(void **pointer, size_t bytes, unsigned flags) {
     cudaHostAlloc_fn *real = AC_REAL_RUNTIME(ac_runtime_of(caller), cudaHostAlloc);
     if (!real)
         return AC_RUNTIME_MISSING;
-    uint64_t generation = ask_begin();
+    uint64_t generation = ask_begin(caller);
     ac_runtime_error_t result = real(pointer, bytes, flags);
     ask_end(caller, AC_PINNED_FLAGGED, flags, generation, result);
     return result;
@@ -88,9 +95,16 @@ ac_runtime_error_t cudaFreeHost(void *pointer) {
     ac_count(thread, AC_COUNT_HOOKS + AC_HOOK_cudaFreeHost);
     if (pointer && thread && thread->pinned.context && path_of(thread, ac_runtime_of(caller)) &&
         !ac_frees_synchronize() && !atomic_load(&ac_contexts_ending) &&
-        ac_pinned_free_hit(thread, pointer))
+        ac_pinned_free_hit(thread, pointer, caller))
         return CUDA_SUCCESS;
     cudaFreeHost_fn *real = AC_REAL_RUNTIME(ac_runtime_of(caller), cudaFreeHost);
     ac_count(thread, AC_COUNT_runtime_forwarded);
-    return real ? real(pointer) : AC_RUNTIME_MISSING;
+    if (!real)
+        return AC_RUNTIME_MISSING;
+    if (!thread)
+        return real(pointer);
+    thread->asks_from = caller;
+    ac_runtime_error_t result = real(pointer);
+    thread->asks_from = NULL;
+    return result;
 }

@@ -3,7 +3,7 @@
  * Waking takes no lock: one thread wins the right to set things up, and the others' calls go to
  * the driver until it is done.  So a thread that holds the loader's lock (a library constructor
  * that uses CUDA) never waits for one that needs it. */
-#include "intercept/process.h"
+#include "intercept/process_dump.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -24,7 +24,6 @@
 #include "intercept/guard.h"
 #include "intercept/ipc.h"
 #include "intercept/ipc_serve.h"
-#include "intercept/layouts.h"
 #include "intercept/objects.h"
 #include "intercept/own_thread.h"
 #include "intercept/pinned.h"
@@ -34,7 +33,6 @@
 #include "observe/dump.h"
 #include "observe/filter.h"
 #include "observe/folder.h"
-#include "observe/history.h"
 #include "observe/leaks.h"
 #include "observe/live_file.h"
 #include "observe/log.h"
@@ -58,7 +56,7 @@ AC_START_DATA static bool conf_bad, conf_warned, profiled, sanitized;
 AC_START_DATA static ac_config_t from_environment;
 AC_START_DATA static const ac_config_t *_Atomic in_force = &from_environment;
 static ac_config_error_t conf_error;
-static ac_config_warnings_t conf_warnings;
+static ac_config_warnings_t conf_warnings, defaults_warnings;
 AC_START_DATA static pthread_once_t environment_once = PTHREAD_ONCE_INIT;
 
 /* Reads the environment and nothing else: it may run in any process, at any time. */
@@ -100,138 +98,6 @@ bool ac_deepbind_strip(void) {
     return ac_process_config()->deepbind == AC_DEEPBIND_STRIP;
 }
 
-/* --- the dump --- */
-
-static ac_mutex_t dump_lock = AC_MUTEX(DUMP);
-static bool metrics_over; /* they were removed at exit; under dump_lock */
-static bool live_shared;  /* whether the live page is one that the command can see */
-static const char filtered[] =
-    "the program has put its system calls behind a seccomp filter: no dump is written any more, "
-    "the figures are those of its live page";
-
-/* Where the configured dump goes: with metrics the default has another end. */
-static const char *configured_dump(void) {
-    const ac_config_t *config = ac_process_config();
-    bool usual = !strcmp(config->dump, "accelcache-%p.json");
-    return config->dump_format == AC_DUMP_PROMETHEUS && usual ? "accelcache-%p.prom"
-                                                              : config->dump;
-}
-
-typedef int dump_write_fn(const char *pattern, const char *reason, const ac_dump_more_t *more,
-                          char *path, size_t size);
-
-static int write_metrics(const char *pattern, const char *reason, const ac_dump_more_t *more,
-                         char *path, size_t size) {
-    (void)reason;
-    (void)more;
-    if (metrics_over)
-        return ECANCELED;
-    return ac_dump_write_metrics(pattern, ac_process_config()->dump_interval > 0, path, size);
-}
-
-/* The format may have changed while the process runs. */
-static int write_json(const char *pattern, const char *reason, const ac_dump_more_t *more,
-                      char *path, size_t size) {
-    ac_dump_remove_metrics();
-    return ac_dump_write_from_start(pattern, reason, more, path, size);
-}
-
-/* Take dump_lock where files may be written.  0, or an errno value. */
-static int begin_files(void) {
-    int state = atomic_load(&ac_state);
-    if (state == AC_STATE_INERT)
-        return EOPNOTSUPP; /* a fork child: it has counted nothing of its own */
-    if (state != AC_STATE_EXITING && ac_filter_now()) {
-        ac_live_warn(filtered);
-        return ECANCELED;
-    }
-    /* At exit another thread may have been stopped while it wrote: do not wait for ever. */
-    struct timespec limit = ac_raw_time(CLOCK_REALTIME);
-    limit.tv_sec += 5;
-    return ac_lock_until(&dump_lock, &limit) ? 0 : ETIMEDOUT;
-}
-
-/* `last`: at exit.  The thread that writes them may be about to do so once more. */
-static void remove_metrics(bool last) {
-    if (begin_files() != 0)
-        return;
-    ac_dump_remove_metrics();
-    metrics_over |= last;
-    ac_unlock(&dump_lock);
-}
-
-static int write_dump(dump_write_fn *write, const char *pattern, const char *reason,
-                      const ac_dump_more_t *more, char *path, size_t size) {
-    snprintf(path, size, "%s", pattern);
-    int error = begin_files();
-    if (error)
-        return error;
-    ac_live_gather();
-    error = write(pattern, reason, more, path, size);
-    ac_unlock(&dump_lock);
-    return error;
-}
-
-int ac_process_dump_with(const char *pattern, const char *reason, const ac_dump_more_t *more,
-                         char *path, size_t size) {
-    return write_dump(ac_dump_write_from_start, pattern, reason, more, path, size);
-}
-
-/* The blocks that a dump says: all, where the history is on, whose events viewers begin at their end;
- * in the configured dump else those that are guarded, where an address that faulted is looked for. */
-int ac_process_dump(const char *given, const char *reason, char *path, size_t size) {
-    if (!given && ac_process_config()->dump_format == AC_DUMP_PROMETHEUS)
-        return write_dump(write_metrics, configured_dump(), reason, NULL, path, size);
-    dump_write_fn *write = given ? ac_dump_write : write_json;
-    bool active = atomic_load(&ac_state) != AC_STATE_INERT;
-    bool all = active && ac_history_is_on();
-    ac_layouts_t *layouts = all                                    ? ac_layouts_take()
-                            : active && !given && ac_is_guarding() ? ac_layouts_take_guarded()
-                                                                   : NULL;
-    ac_dump_more_t more = {.partial = !all};
-    if (layouts) {
-        if (all)
-            ac_record_snapshot();
-        more.layout = layouts->layout;
-        more.layouts = layouts->count;
-    }
-    int error = write_dump(write, given ? given : configured_dump(), reason,
-                           all || more.layouts ? &more : NULL, path, size);
-    ac_layouts_free(layouts);
-    return error;
-}
-
-/* What the user can do about a failure to write; `elsewhere`: how to name another place. */
-static const char *remedy(int error, const char *elsewhere) {
-    switch (error) {
-    case EMFILE:
-    case ENFILE:
-        return "raise the limit on open files (ulimit -n)";
-    case EFBIG:
-        return "raise the limit on file sizes (ulimit -f)";
-    case ENOMEM:
-        return "raise the limit on memory (ulimit -v)";
-    default:
-        return elsewhere;
-    }
-}
-
-bool ac_process_dump_configured(const char *reason) {
-    char path[AC_FOLDER_PATH] = "";
-    if (!strcmp(ac_process_config()->dump, "none")) {
-        remove_metrics(false); /* of a name it had before */
-        return true;
-    }
-    int error = ac_process_dump(NULL, reason, path, sizeof path);
-    if (error && error != ECANCELED) /* which was said */
-        ac_log_once(AC_LOG_WARNING, "cannot write the statistics to %s: %s; %s%s", path,
-                    strerror(error),
-                    remedy(error, "free space there, or name another place with "
-                                  "ACCEL_ALLOC_CONF=dump:PATH (dump:none for no file)"),
-                    live_shared ? "; `accelcache stat PID` shows them" : "");
-    return !error;
-}
-
 /* --- changes while running --- */
 
 /* Guards changes of the configuration, and what is derived from it. */
@@ -271,7 +137,8 @@ static bool put_in_force(const char *text, const ac_config_t *now, const bool *e
                          ac_config_error_t *error) {
     static char whole[AC_LIVE_CONF];
     ac_config_t wanted;
-    if (ac_config_merge(has_defaults ? defaults : "", text, whole, sizeof whole, error) != 0 ||
+    if (ac_config_merge(has_defaults ? defaults : "", text, whole, sizeof whole, error,
+                        &defaults_warnings) != 0 ||
         ac_config_parse(whole, &wanted, error, NULL) != 0)
         return false;
     if (now)
@@ -288,13 +155,13 @@ static bool put_in_force(const char *text, const ac_config_t *now, const bool *e
     return true;
 }
 
-/* The machine's defaults, at the first use of CUDA.  What the environment gives counts more, and so
- * does what the program set through the C API before. */
+/* The machine's defaults, at the first use of CUDA.  What the environment gives counts more, if it is
+ * good, and so does what the program set through the C API before. */
 static void read_defaults(void) {
     char why[AC_DEFAULTS_WHY], text[AC_LIVE_CONF];
     ac_config_error_t error;
     const char *path = ac_defaults_path();
-    if (!path || conf_bad)
+    if (!path)
         return;
     bool good = ac_defaults_read(path, defaults, sizeof defaults, why);
     ac_lock(&config_lock);
@@ -303,7 +170,7 @@ static void read_defaults(void) {
     has_defaults = good && *defaults;
     if (has_defaults) {
         if (now == &from_environment)
-            snprintf(text, sizeof text, "%s", conf_text ? conf_text : "");
+            snprintf(text, sizeof text, "%s", conf_text && !conf_bad ? conf_text : "");
         else
             ac_live_conf(ac_live, text);
         /* accel_enable leaves no text. */
@@ -336,7 +203,7 @@ static void apply(void) {
     atomic_store(&ac_free_sync, config->free_sync || config->fill);
     atomic_store(&ac_guarding, enabled && config->guard);
     if (atomic_load(&ac_state) != AC_STATE_INERT) /* a fork child: its parent's locks are taken */
-        ac_context_configure();
+        ac_device_configure();
     atomic_store(&ac_fast_path, enabled && !profiled);
     if (atomic_load(&given_up)) /* just now */
         switch_off();
@@ -450,7 +317,7 @@ AC_START static void last_dump(void) {
     bool going = config->dump_format == AC_DUMP_PROMETHEUS && config->dump_interval > 0 &&
                  strcmp(config->dump, "none") != 0;
     if (going)
-        remove_metrics(true);
+        ac_process_end_metrics();
     if (going || ac_process_dump_configured("exit") || !may_leave_page())
         ac_live_close();
 }
@@ -471,7 +338,7 @@ AC_START static void process_over(void *unused) {
          * kill the process, and change its exit status: the page stays as that of a killed
          * process. */
         if (ac_filter_at_exit()) {
-            ac_live_warn(filtered);
+            ac_live_warn(ac_process_filtered);
             return;
         }
         ac_ipc_socket_close(); /* before the folder goes */
@@ -528,6 +395,8 @@ static void report_configuration(void) {
                conf_error.text);
     for (unsigned i = 0; conf_warned && i < conf_warnings.count; i++)
         ac_log(AC_LOG_WARNING, "ACCEL_ALLOC_CONF: %s", conf_warnings.text[i]);
+    for (unsigned i = 0; has_defaults && i < defaults_warnings.count; i++)
+        ac_log(AC_LOG_WARNING, "%s: %s", ac_defaults_path(), defaults_warnings.text[i]);
     if (sanitized && config->enabled)
         ac_log(AC_LOG_WARNING, "compute-sanitizer is attached: the cache is off");
     if (config->fence == AC_FENCE_CTX && !ac_driver.cuCtxRecordEvent)
@@ -555,7 +424,7 @@ static void open_trace(void) {
     int other, error = ac_trace_open(ac_process_config()->trace, path, sizeof path, &other);
     if (error)
         ac_log(AC_LOG_WARNING, "cannot record allocations to %s: %s; %s", path, strerror(error),
-               remedy(error, "free space there, or name another file with "
+               ac_process_remedy(error, "free space there, or name another file with "
                              "ACCEL_ALLOC_CONF=trace:PATH"));
     else if (other)
         ac_log(
@@ -588,7 +457,7 @@ static void set_up(void) {
     pthread_atfork(ac_fds_fork_prepare, ac_fds_fork_parent,
                    forked_child); /* before there is a page to share */
     int error = open_page();
-    live_shared = !error;
+    ac_process_page_shared = !error;
     if (error)
         ac_log(AC_LOG_WARNING,
                "no shared page for live statistics in %s: %s; %s. Until then `accelcache stat "
@@ -596,7 +465,7 @@ static void set_up(void) {
                "leaves no figures",
                ac_live_dir(), strerror(error),
                error == EEXIST ? "remove what lies there under this program's name"
-                               : remedy(error, "free space there, or name a writable folder "
+                               : ac_process_remedy(error, "free space there, or name a writable folder "
                                                "with ACCEL_LIVE_DIR"));
     else
         ac_live_tidy();

@@ -28,14 +28,17 @@ static bool find_event(ac_event_kind_t kind, uint64_t address, bool skip, ac_rec
     ac_arena_t *arena = ac_block_arena(address);
     const ac_cuda_context_t *context = arena ? ac_arena_context(arena) : NULL;
     uint64_t dropped, room = ac_history_room();
-    if (!context)
+    if (!context || !ac_history_is_on()) /* off: what it has may be of former owners */
         return false;
     const ac_history_t *history = ac_history_of((unsigned)context->device);
     uint64_t count = ac_history_count(history, &dropped);
     uint32_t refused = 0; /* of this thread the event before it */
     for (uint64_t i = 1; i <= count && i <= room; i++) {
         ac_event_t event;
-        if (!ac_history_get(history, count - i, &event) || address < event.address ||
+        bool there = ac_history_get(history, count - i, &event);
+        if (there && event.kind == AC_EVENT_BEGIN)
+            return false;
+        if (!there || address < event.address ||
             (address != event.address && address - event.address >= event.bytes))
             continue;
         if (event.kind == AC_EVENT_REFUSED && event.address == address)
@@ -74,7 +77,7 @@ bool ac_recorded_free(uint64_t address, bool skip_latest, ac_recorded_t *freed) 
 
 /* ------------------------------------------------------------------ for another process */
 
-/* [file, offset] or [function, file, line]. */
+/* [file, offset], [file, offset, null, build ID] or [function, file, line]. */
 static json_t *frame_json(uint64_t frame, const char *exe, bool *failed) {
     json_t *json = json_array();
     if (frame & AC_FRAME_TEXT) {
@@ -90,6 +93,11 @@ static json_t *frame_json(uint64_t frame, const char *exe, bool *failed) {
     path = path && !*path ? exe : path;
     ac_json_append(json, path ? ac_json_text(path, strlen(path)) : json_null(), failed);
     ac_json_append(json, json_integer((json_int_t)ac_frame_offset(frame)), failed);
+    const char *id = ac_site_file_id(ac_frame_file(frame));
+    if (*id) {
+        ac_json_append(json, json_null(), failed); /* so that it is none of three */
+        ac_json_append(json, ac_json_text(id, strlen(id)), failed);
+    }
     return json;
 }
 

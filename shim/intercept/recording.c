@@ -6,7 +6,7 @@
 #include "allocator/allocator.h"
 #include "intercept/process.h"
 #include "intercept/unwind.h"
-#include "observe/history.h"
+#include "observe/log.h"
 #include "observe/raw.h"
 #include "observe/recorded.h"
 #include "observe/sites.h"
@@ -27,9 +27,15 @@ void ac_recording_start(void) {
     atomic_store(&ac_recording, config->history || config->stacks != AC_STACKS_NONE);
 }
 
+static void note_begin(CUdevice device, ac_allocator_t *allocator, void *arg) {
+    (void)allocator;
+    (void)arg;
+    ac_history_add(ac_history_of((unsigned)device), &(ac_event_t){.kind = AC_EVENT_BEGIN});
+}
+
 /* Threads that have looked before the generation grows look again. */
 void ac_recording_history(bool on) {
-    bool records = on || stacks() != AC_STACKS_NONE;
+    bool records = on || stacks() != AC_STACKS_NONE, begins = on && !ac_history_is_on();
     /* Frees are not seen in between: the addresses may belong to other blocks by now.  A thread may put
      * a holding after the end, but none of a block that was freed after it began again. */
     if (records && !atomic_load(&ac_recording))
@@ -37,6 +43,8 @@ void ac_recording_history(bool on) {
     atomic_store(&ac_history_on, on);
     atomic_store(&ac_recording, records);
     ac_generation_grow();
+    if (begins)
+        ac_device_each(note_begin, NULL);
     if (!records)
         ac_holdings_clear();
 }
@@ -101,10 +109,18 @@ static uint32_t stack_of(ac_thread_t *thread, const void *caller, bool whole) {
     return whole || caller ? ac_site_of(frame, count) : 0;
 }
 
+/* Out of host memory, or of numbers, what is recorded is less; requests and figures stay what they are. */
+static void tell_what_is_lost(void) {
+    if (__builtin_expect(ac_holdings_lost() || ac_sites_lost(), 0))
+        ac_log_once(AC_LOG_WARNING,
+                    "host memory is short, or there are more than 65,536 stacks: who asked for some blocks "
+                    "is not recorded (lost_blocks, lost_stacks of the dump); all figures stay right");
+}
+
 /* A system call the first time only. */
 static uint32_t thread_id(ac_thread_t *thread) {
     if (!thread->recorder.tid)
-        thread->recorder.tid = (uint32_t)gettid();
+        thread->recorder.tid = (uint32_t)ac_raw_gettid();
     return thread->recorder.tid;
 }
 
@@ -115,14 +131,40 @@ static int device_of(uint64_t address) {
     return context ? context->device : -1;
 }
 
+/* ------------------------------------------------------------------ memory of others */
+
+/* The device of the thread's context; -1: it has none, or may not ask now. */
+static int current_device(ac_thread_t *thread) {
+    ac_context_t *context = atomic_load_explicit(&ac_state, memory_order_acquire) == AC_STATE_ACTIVE
+                                ? ac_context_of_stream(thread, NULL)
+                                : NULL;
+    return context ? context->cuda.device : -1;
+}
+
+void ac_record_event(ac_thread_t *thread, ac_event_kind_t kind, uint64_t address, uint64_t bytes,
+                     const void *caller) {
+    int device = current_device(thread);
+    if (device < 0)
+        return;
+    caller = thread->asks_from ? thread->asks_from : caller;
+    ac_history_add(ac_history_of((unsigned)device),
+                   &(ac_event_t){.kind = (uint8_t)kind,
+                                 .address = address,
+                                 .bytes = bytes,
+                                 .stack = stack_of(thread, caller, stacks() == AC_STACKS_ALL),
+                                 .thread = thread_id(thread)});
+}
+
 /* ------------------------------------------------------------------ requests and frees */
 
 uint32_t ac_record_alloc(ac_thread_t *thread, uint64_t address, uint64_t bytes, uint64_t stream,
                          const void *caller) {
     int device = device_of(address);
     uint64_t estimate = sample(&thread->recorder, bytes);
-    if (device < 0)
+    if (device < 0) {
+        ac_record_beside(thread, AC_EVENT_PASSED_ALLOC, address, bytes, caller);
         return 0;
+    }
     ac_holding_t holding = {.address = address,
                             .bytes = bytes,
                             .time_ns = ac_raw_ns(CLOCK_REALTIME),
@@ -133,6 +175,7 @@ uint32_t ac_record_alloc(ac_thread_t *thread, uint64_t address, uint64_t bytes, 
                              stacks() == AC_STACKS_ALL || holding.estimate);
     ac_site_count(holding.stack, bytes);
     ac_holding_put(&holding);
+    tell_what_is_lost();
     ac_history_add(ac_history_of((unsigned)device), &(ac_event_t){.kind = AC_EVENT_ALLOC,
                                                                   .time_ns = holding.time_ns,
                                                                   .address = address,
@@ -164,6 +207,9 @@ uint32_t ac_record_free(ac_thread_t *thread, uint64_t address, uint64_t stream,
                                        stacks() == AC_STACKS_ALL)
                             : 0;
     thread->recorder.freeing = freed;
+    if (device < 0)
+        ac_record_beside(thread, AC_EVENT_PASSED_FREE, address, 0,
+                         thread->frees_for ? thread->frees_for : caller);
     if (!listed)
         return 0;
     ac_history_add(ac_history_of((unsigned)device), &(ac_event_t){.kind = AC_EVENT_FREE,

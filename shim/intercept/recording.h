@@ -10,6 +10,7 @@
 
 #include "intercept/context.h"
 #include "intercept/thread.h"
+#include "observe/history.h"
 #include "observe/holding.h"
 
 /* By the configuration.  At activation. */
@@ -36,6 +37,16 @@ void ac_record_asked(uint64_t address, const void *caller);
 uint32_t ac_record_free(ac_thread_t *thread, uint64_t address, uint64_t stream,
                         const void *caller);
 void ac_record_refused(ac_thread_t *thread, uint64_t address);
+
+/* Memory that is not the cache's: `kind` is one of those that the history has for it, and for it alone.
+ * `caller`: the code that called the hook, where that was not the runtime. */
+void ac_record_event(ac_thread_t *thread, ac_event_kind_t kind, uint64_t address, uint64_t bytes,
+                     const void *caller);
+static inline void ac_record_beside(ac_thread_t *thread, ac_event_kind_t kind, uint64_t address,
+                                    uint64_t bytes, const void *caller) {
+    if (ac_history_is_on() && thread)
+        ac_record_event(thread, kind, address, bytes, caller);
+}
 
 /* A request failed; `available`: bytes of the device, UINT64_MAX: not known.  The number of the stack;
  * 0 where nothing is recorded. */

@@ -70,9 +70,8 @@ malloc_slow(ac_thread_t *thread, void **pointer, size_t bytes, const void *calle
         ac_status_t status =
             alloc_for(thread, &server, ac_module_asking(thread, caller), bytes, &address);
         ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
-        if (status == AC_OK) {
+        if (status == AC_OK && ac_fill_served(server.context, address, bytes)) {
             ac_guard_passed(thread);
-            ac_fill_served(server.context, address, bytes);
             ac_trace_hit(thread, server.context, NULL, address, bytes, caller);
             *pointer = (void *)(uintptr_t)address;
             return CUDA_SUCCESS;

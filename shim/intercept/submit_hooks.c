@@ -5,6 +5,7 @@
 #include "intercept/attributes.h"
 #include "intercept/graphs.h"
 #include "intercept/pinned.h"
+#include "intercept/recording.h"
 #include "failpoint.h"
 
 typedef struct {
@@ -421,12 +422,27 @@ INLINE bool reaches_no_other(void) {
         return result;                                                                           \
     }                                                                                            \
     SUBMISSION(symbol, params, args, stream_of, MODE_##mode, SHORT_##reach)
+/* What the history is told of a call by its need; the call's first parameter is `a`. */
+#define TOLD_AC_NEED(bytes)                                                                      \
+    ac_record_beside(thread, AC_EVENT_PHYSICAL, *a, (bytes), __builtin_return_address(0))
+#define TOLD_AC_NEED_PLANE(b)                                                                    \
+    ac_record_beside(thread, AC_EVENT_ARRAY, (uintptr_t)*a, AC_NEED_PLANE(b),                    \
+                     __builtin_return_address(0))
+#define TOLD_AC_NEED_SPACE(b)                                                                    \
+    ac_record_beside(thread, AC_EVENT_ARRAY, (uintptr_t)*a, AC_NEED_SPACE(b),                    \
+                     __builtin_return_address(0))
+#define TOLD_AC_NEED_HOST(bytes) (void)0
+#define TOLD_AC_NEED_LITTLE      (void)0
+#define TOLD_AC_NEED_UNKNOWN     (void)0
+
 #define CU_RETRY(symbol, name, since, mode, params, args, need)                                  \
     CUresult symbol params {                                                                     \
         AC_ENTER_OR_RETURN(symbol);                                                              \
         CUresult result;                                                                         \
         RETRIED(symbol, result, need, real args);                                                \
         ac_context_note_current(thread, HEARD(symbol, result));                                  \
+        if (result == CUDA_SUCCESS)                                                              \
+            TOLD_##need;                                                                         \
         return result;                                                                           \
     }
 #include "device/cuda_functions.def"

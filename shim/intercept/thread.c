@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <stddef.h>
 #include <string.h>
-#include <sys/single_threaded.h>
 #include <unistd.h>
 
 #include "allocator/cache/thread_cache.h"
@@ -16,6 +15,7 @@
 #include "intercept/process.h"
 #include "intercept/own_thread.h"
 #include "intercept/writer.h"
+#include "observe/raw.h"
 #include "observe/start.h"
 #include "observe/trace.h"
 #include "lock.h"
@@ -227,7 +227,7 @@ static void thread_ended(void *arg) {
         ac_unlock(&lock);
     }
     if (arg != &late_mark)
-        ac_writer_thread_ended(gettid() == getpid());
+        ac_writer_thread_ended(ac_raw_gettid() == getpid());
 }
 
 /* In the constructor; at activation where that failed for lack of keys. */
@@ -236,10 +236,13 @@ AC_START static void make_key(void) {
         atomic_store(&key_made, true);
 }
 
+/* Not before glibc 2.32. */
+extern char __libc_single_threaded __attribute__((weak));
+
 AC_START void ac_thread_watch_main(void) {
     make_key();
     /* While there is one thread only it is the main one; mostly that spares asking the kernel. */
-    bool is_main = __libc_single_threaded || gettid() == getpid();
+    bool is_main = (&__libc_single_threaded && __libc_single_threaded) || ac_raw_gettid() == getpid();
     if (atomic_load(&key_made) && is_main && !pthread_setspecific(key, &main_mark))
         ac_own_thread_main_watched();
 }

@@ -9,7 +9,9 @@
 #include <unwind.h>
 
 #include "intercept/callers.h"
+#include "intercept/frame_rules.h"
 #include "intercept/objects.h"
+#include "observe/log.h"
 #include "observe/raw.h"
 #include "lock.h"
 
@@ -56,14 +58,20 @@ static unsigned load_of(unsigned file, uintptr_t base) {
 static load_t load_at(uintptr_t at) {
     uint64_t word = ac_callers_word((const void *)at);
     unsigned number;
-    if (ac_callers_find(&callers, word, &number))
+    if (ac_callers_find(&callers, word, &number)) {
+        /* ThreadSanitizer does not see that of `callers`, which runs early: here it sees the order. */
+        atomic_load_explicit(&load_count, memory_order_acquire);
         return loads[number];
+    }
     ac_object_t object = ac_object_of((const void *)at);
     load_t load = {0, 0};
-    if (object.dynamic)
-        load = (load_t){ac_site_file(object.path ? object.path : ""), object.base};
+    if (object.dynamic) {
+        char id[AC_BUILD_ID];
+        ac_object_build_id(&object, id);
+        load = (load_t){ac_site_file(object.path ? object.path : "", id), object.base};
+    }
     number = load.file ? load_of(load.file, load.base) : 0;
-    if (number || !load.file)
+    if (number || !object.dynamic) /* what found no room is looked at again */
         ac_callers_remember(&callers, word, number);
     return load;
 }
@@ -181,13 +189,38 @@ static __attribute__((noinline)) void walk(ac_thread_t *thread, pcs_t *stack) {
     thread->unwinding = NULL;
 }
 
+/* In builds that check themselves: the short way finds what the unwinder does, outside the library. */
+static void check_walk(ac_thread_t *thread, const pcs_t *stack) {
+#ifdef AC_CHECKED
+    pcs_t whole;
+    whole.count = 0;
+    walk(thread, &whole);
+    unsigned a = stack->count, b = whole.count;
+    while (a && b && stack->pc[a - 1] == whole.pc[b - 1]) {
+        a--;
+        b--;
+    }
+    bool same = whole.count == sizeof whole.pc / sizeof *whole.pc; /* both have but the inner ones */
+    if (!same && (b && !is_ours(whole.pc[b - 1])))
+        ac_log(AC_LOG_ERROR, "unwinding by rules differs: %u of %u frames, %u of %u", a, stack->count, b, whole.count);
+#else
+    (void)thread;
+    (void)stack;
+#endif
+}
+
 unsigned ac_unwind(ac_thread_t *thread, const void *caller, uint64_t frame[AC_SITE_FRAMES]) {
     pcs_t stack;
     uint64_t python[AC_SITE_FRAMES];
     uintptr_t interpreter = 0;
     unsigned first = 0, count = 0;
+    enum { ROOM = sizeof stack.pc / sizeof *stack.pc };
     stack.count = 0;
-    walk(thread, &stack);
+    if (!ac_frame_walk(stack.pc, ROOM, &stack.count)) {
+        stack.count = 0;
+        walk(thread, &stack);
+    }
+    check_walk(thread, &stack);
     /* A runtime that serves the program's call calls a hook again: the outermost one is it. */
     for (unsigned i = 0; i < stack.count; i++)
         if (is_ours(stack.pc[i]))

@@ -3,10 +3,8 @@
  * memory is first owed or other settings ask for it; the signal's handler only wakes it. */
 #include "intercept/writer.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -17,23 +15,24 @@
 #include "intercept/decay.h"
 #include "intercept/own_thread.h"
 #include "intercept/process.h"
+#include "lock.h"
 #include "observe/filter.h"
 #include "observe/log.h"
 #include "observe/raw.h"
 #include "observe/start.h"
+#include "failpoint.h"
 
-static sem_t wake;
+/* What the thread sleeps for; it changes without a lock, in the signal's handler as well. */
+static ac_cond_t wake;
 AC_START_DATA static _Atomic bool started, starting, dump_wanted, owed, asked;
 /* `debt` runs: who owes memory, or owes it again, need not wake the thread. */
 static _Atomic bool collecting;
 static int signal_taken;
 
 static void on_signal(int number) {
-    int saved = errno;
     (void)number;
     atomic_store(&dump_wanted, true);
-    sem_post(&wake);
-    errno = saved;
+    ac_cond_broadcast(&wake);
 }
 
 static void add_ns(struct timespec *time, int64_t ns) {
@@ -48,17 +47,12 @@ static bool before(const struct timespec *a, const struct timespec *b) {
 
 /* Sleep until something is to be done, at `due` at the latest (NULL: no time); the next look at
  * the other threads comes `look_ns` from now (0: there is no need).  True when it was that time
- * that ran out. */
-static bool sleep_until(const struct timespec *due, int64_t look_ns) {
+ * that ran out.  `seen`: changes of `wake` that the thread has seen to. */
+static bool sleep_until(const struct timespec *due, int64_t look_ns, uint32_t *seen) {
     struct timespec until = ac_raw_time(CLOCK_MONOTONIC);
     add_ns(&until, look_ns);
     bool look = look_ns && (!due || before(&until, due));
-    if (!look && !due) {
-        sem_wait(&wake);
-        return false;
-    }
-    return sem_clockwait(&wake, CLOCK_MONOTONIC, look ? &until : due) != 0 &&
-           errno == ETIMEDOUT && look;
+    return ac_cond_await(&wake, seen, look ? &until : due) && look;
 }
 
 /* What comes again and again. */
@@ -107,8 +101,10 @@ static void begin_to_collect(void) {
 static void collect_debt(void) {
     int64_t interval = debt.interval * 2 < DEBT_LAST_NS ? debt.interval * 2 : DEBT_LAST_NS;
     if (!atomic_load(&ac_trim_owed) || ac_decay_settle()) {
+        AC_WINDOW(debt_settled);
         atomic_store(&collecting, false);
-        if (atomic_load(&ac_trim_owed)) /* by a thread that took it for running */
+        if (atomic_load(&ac_trim_owed) &&
+            !AC_FAILPOINT(owed_looked_at_once)) /* by a thread that took it for running */
             atomic_store(&owed, true);
         interval = 0;
     }
@@ -126,16 +122,17 @@ static void follow_settings(void) {
 
 static void *writer(void *arg) {
     int64_t look_ns = 0;
+    uint32_t seen = 0;
     bool quiet = false;
     (void)arg;
     for (;;) {
         look_ns = ac_own_thread_look_ns(look_ns, quiet);
-        quiet = sleep_until(first_timer(), look_ns);
+        quiet = sleep_until(first_timer(), look_ns, &seen);
         int state = atomic_load(&ac_state);
         if (state == AC_STATE_EXITING || state == AC_STATE_INERT)
             return NULL;
         if (state != AC_STATE_ACTIVE) { /* the thread that started this one is about to say so */
-            sem_post(&wake);
+            ac_cond_broadcast(&wake);
             sched_yield();
             continue;
         }
@@ -177,7 +174,6 @@ static void take_signal(void) {
 static int start(void) {
     if (atomic_exchange(&starting, true))
         return 0;
-    sem_init(&wake, 0, 0);
     int error = ac_own_thread_start(writer);
     if (!error)
         atomic_store(&started, true);
@@ -199,7 +195,7 @@ static void memory_owed(void) {
     if (!is_there())
         return;
     atomic_store(&owed, true);
-    sem_post(&wake);
+    ac_cond_broadcast(&wake);
 }
 
 void ac_writer_start(void) {
@@ -233,14 +229,14 @@ void ac_writer_configured(void) {
         return;
     bool wanted = config->enabled && ac_decay_interval(config);
     if (wanted ? is_there() : atomic_load(&started))
-        sem_post(&wake);
+        ac_cond_broadcast(&wake);
 }
 
 bool ac_writer_ask(void) {
     if (!atomic_load(&started))
         return false;
     atomic_store(&asked, true);
-    sem_post(&wake);
+    ac_cond_broadcast(&wake);
     return true;
 }
 
@@ -248,7 +244,7 @@ void ac_writer_thread_ended(bool is_main) {
     if (is_main)
         ac_own_thread_main_ended();
     if (ac_own_thread_main_has_ended() && atomic_load(&started))
-        sem_post(&wake);
+        ac_cond_broadcast(&wake);
 }
 
 void ac_writer_fork_child(void) {

@@ -319,7 +319,7 @@ static void put_warnings(json_t *root, const ac_live_t *page, bool *failed) {
         int n = snprintf(text, sizeof text,
                          "more than %d threads: the figures of %" PRIu32
                          " are missing here until they end, and those of modules are left out",
-                         AC_LIVE_ROWS - 1, rows_beside(page));
+                         AC_LIVE_ROWS - 1 + (int)page->rows_more, rows_beside(page));
         ac_json_append(warnings, ac_json_text(text, (size_t)n), failed);
     }
     if (count > AC_LIVE_WARNINGS && !*failed) {
@@ -460,7 +460,7 @@ char *ac_dump_text_with(const ac_live_t *page, const char *reason, const ac_dump
     ac_json_free(root);
     if (text && more)
         text = add_segments(text, more, length);
-    return page == ac_live ? add_history(text, length) : text;
+    return page == ac_live && !(more && more->eventless) ? add_history(text, length) : text;
 }
 
 char *ac_dump_text(const ac_live_t *page, const char *reason, size_t *length) {

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <sys/mman.h>
 
+#include "failpoint.h"
 #include "observe/live.h"
 #include "observe/raw.h"
 
@@ -67,14 +68,16 @@ static void put(_Atomic uint64_t *word, uint64_t value) {
 
 void ac_history_write(ac_history_t *history, const ac_event_t *event) {
     slot_t *slots = history ? atomic_load_explicit(&history->slot, memory_order_acquire) : NULL;
-    if (history && !slots)
-        slots = make(history);
-    if (!slots)
+    if (!history)
         return;
+    if (!slots && !(slots = make(history))) {
+        atomic_fetch_add_explicit(&history->dropped, 1, memory_order_relaxed);
+        return;
+    }
     uint64_t number = atomic_fetch_add_explicit(&history->next, 1, memory_order_relaxed);
     slot_t *slot = &slots[number % atomic_load_explicit(&room, memory_order_relaxed)];
     uint64_t was = atomic_load_explicit(&slot->state, memory_order_relaxed);
-    if (was & 1 || was / 2 > number ||
+    if ((was & 1 && !AC_FAILPOINT(event_written_by_two)) || was / 2 > number ||
         !atomic_compare_exchange_strong_explicit(&slot->state, &was, 2 * (number + 1) + 1,
                                                  memory_order_acquire, memory_order_relaxed)) {
         atomic_fetch_add_explicit(&history->dropped, 1, memory_order_relaxed);
@@ -83,6 +86,7 @@ void ac_history_write(ac_history_t *history, const ac_event_t *event) {
     atomic_thread_fence(memory_order_release); /* what follows comes after the odd number */
     put(&slot->time_ns, (uint64_t)(event->time_ns ? event->time_ns : ac_raw_ns(CLOCK_REALTIME)));
     put(&slot->address, event->address);
+    AC_WINDOW(event_half_written);
     put(&slot->bytes, event->bytes);
     put(&slot->stream, event->stream);
     put(&slot->stack_thread, (uint64_t)event->stack << 32 | event->thread);
@@ -115,6 +119,7 @@ bool ac_history_get(const ac_history_t *history, uint64_t number, ac_event_t *ev
                           .stack = (uint32_t)(both >> 32),
                           .thread = (uint32_t)both,
                           .kind = (uint8_t)get(&slot->kind)};
+    AC_WINDOW(event_read);
     atomic_thread_fence(memory_order_acquire);
-    return get(&slot->state) == before;
+    return get(&slot->state) == before || AC_FAILPOINT(event_read_once);
 }

@@ -24,7 +24,14 @@
     EVENT(SEGMENT_MAP, "segment_map", "pages of an expandable segment came")                     \
     EVENT(SEGMENT_UNMAP, "segment_unmap", "they went")                                           \
     EVENT(OOM, "oom", "a request failed; address: bytes that the device says are free")          \
-    EVENT(SNAPSHOT, "snapshot", "all blocks were written down")
+    EVENT(SNAPSHOT, "snapshot", "all blocks were written down")                                  \
+    EVENT(BEGIN, "begin", "recording went on: blocks may have changed hands unseen before")      \
+    EVENT(PINNED_ALLOC, "pinned_alloc", "pinned host memory was handed out")                     \
+    EVENT(PINNED_FREE, "pinned_free", "the program frees it")                                    \
+    EVENT(PASSED_ALLOC, "passed_alloc", "memory that the driver's own pools, or managed memory, gave") \
+    EVENT(PASSED_FREE, "passed_free", "the program frees it")                                    \
+    EVENT(PHYSICAL, "physical", "cuMemCreate; address: the handle.  Its end is not seen")        \
+    EVENT(ARRAY, "array", "an array was made; address: the handle.  Its end is not seen")
 
 typedef enum {
 #define EVENT(name, word, doc) AC_EVENT_##name,

@@ -66,6 +66,11 @@ static inline pid_t ac_raw_getpid(void) {
     return (pid_t)ac_raw_call(SYS_getpid, 0, 0, 0, 0);
 }
 
+/* Its function of the C library is newer than glibc 2.28. */
+static inline pid_t ac_raw_gettid(void) {
+    return (pid_t)ac_raw_call(SYS_gettid, 0, 0, 0, 0);
+}
+
 static inline uid_t ac_raw_geteuid(void) {
     return (uid_t)ac_raw_call(SYS_geteuid, 0, 0, 0, 0);
 }

@@ -231,13 +231,17 @@ static void put_stacks(json_t *json, bool *failed) {
     const char *text;
     ac_site_t site;
     json_t *files = json_array(), *texts = json_array(), *stacks = json_array();
+    json_t *ids = json_array();
     ac_json_put(json, "files", files, failed);
+    ac_json_put(json, "build_ids", ids, failed);
     ac_json_put(json, "texts", texts, failed);
     ac_json_put(json, "stack", stacks, failed);
     ac_live_exe(ac_live, exe);
     for (unsigned i = 1; !*failed && (text = ac_site_file_path(i)); i++) {
         text = *text ? text : exe;
         ac_json_append(files, ac_json_text(text, strlen(text)), failed);
+        text = ac_site_file_id(i);
+        ac_json_append(ids, *text ? ac_json_text(text, strlen(text)) : json_null(), failed);
     }
     for (uint32_t i = 1; !*failed && (text = ac_site_text_of(i)); i++)
         ac_json_append(texts, text_json(text, failed), failed);

@@ -27,7 +27,7 @@ typedef struct {
 
 static ac_mutex_t lock = AC_MUTEX(LEAF); /* of changes */
 static table_t stacks = {.bits = 17, .most = 1 << 16}, texts = {.bits = 15, .most = 1 << 14};
-static const char *_Atomic files[AC_SITE_FILES];
+static const char *_Atomic files[AC_SITE_FILES]; /* path and build ID, each with its 0 byte */
 static char *piece; /* of memory for entries, never given back */
 static size_t left;
 static _Atomic uint64_t lost;
@@ -170,18 +170,25 @@ const char *ac_site_text_of(uint32_t text) {
     return entry ? (const char *)entry->word : NULL;
 }
 
-unsigned ac_site_file(const char *path) {
+/* Behind the 0 byte of the path. */
+static const char *id_of(const char *file) {
+    return file + strlen(file) + 1;
+}
+
+unsigned ac_site_file(const char *path, const char *id) {
     unsigned file = 1;
     const char *known;
     ac_lock(&lock);
     while (file < AC_SITE_FILES && (known = atomic_load(&files[file])) &&
-           strcmp(known, path) != 0)
+           (strcmp(known, path) != 0 || strcmp(id_of(known), id) != 0))
         file++;
     if (file < AC_SITE_FILES && !atomic_load(&files[file])) {
-        size_t length = strlen(path) + 1;
-        char *copy = cut(length);
-        if (copy)
+        size_t length = strlen(path) + 1, more = strlen(id) + 1;
+        char *copy = cut(length + more);
+        if (copy) {
             memcpy(copy, path, length);
+            memcpy(copy + length, id, more);
+        }
         atomic_store(&files[file], copy);
         file = copy ? file : AC_SITE_FILES;
     }
@@ -193,6 +200,11 @@ unsigned ac_site_file(const char *path) {
 
 const char *ac_site_file_path(unsigned file) {
     return file && file < AC_SITE_FILES ? atomic_load(&files[file]) : NULL;
+}
+
+const char *ac_site_file_id(unsigned file) {
+    const char *path = ac_site_file_path(file);
+    return path ? id_of(path) : "";
 }
 
 uint64_t ac_sites_lost(void) {

@@ -37,7 +37,8 @@ static inline uint64_t ac_frame_offset(uint64_t frame) {
 
 /* Numbers, from 1 on; 0: there is no room for one more, or host memory is short (counted), or the
  * stack is empty.  A path "" is the program's. */
-unsigned ac_site_file(const char *path);
+/* `id`: the build ID of what is loaded, in hexadecimal digits; "": it has none. */
+unsigned ac_site_file(const char *path, const char *id);
 uint32_t ac_site_text(const char *text);
 uint32_t ac_site_of(const uint64_t *frame, unsigned count);
 
@@ -47,7 +48,8 @@ void ac_site_count(uint32_t stack, uint64_t bytes);
 /* --- for documents --- */
 
 const char *ac_site_file_path(unsigned file); /* NULL: there is no such number */
-const char *ac_site_text_of(uint32_t text);   /* the same */
+const char *ac_site_file_id(unsigned file);   /* "": it has none, or there is no such number */
+const char *ac_site_text_of(uint32_t text);   /* as _path */
 
 typedef struct {
     const uint64_t *frame;

@@ -104,7 +104,7 @@ ac_trace_lane_t *ac_trace_lane_take(uint64_t thread) {
         lane = memory;
     }
     lane->thread = thread;
-    lane->tid = (uint32_t)gettid();
+    lane->tid = (uint32_t)ac_raw_gettid();
     lane->announce = true;
     return lane;
 }

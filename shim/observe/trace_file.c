@@ -146,7 +146,8 @@ static int recording_process(const char *path) {
     ssize_t n = read(fd, &header, sizeof header);
     ac_raw_close(fd);
     if (n != (ssize_t)sizeof header || header.magic != AC_TRACE_MAGIC ||
-        header.version != AC_TRACE_VERSION || header.state != AC_TRACE_OPEN || header.pid <= 0)
+        header.version < AC_TRACE_VERSION || header.version > AC_TRACE_VERSION_SITES ||
+        header.state != AC_TRACE_OPEN || header.pid <= 0)
         return 0;
     if (strncmp(header.host, ac_live->host, sizeof header.host) != 0)
         return header.pid; /* another machine's processes cannot be looked at */

@@ -40,6 +40,7 @@
 
 enum {
     AC_TRACE_VERSION = 1,
+    AC_TRACE_VERSION_SITES = 2, /* once it has stacks (SITE, FRAME, PIECE): older readers refuse it */
     AC_TRACE_UNIT = 65536, /* at least a page, on any machine */
     AC_TRACE_DEVICES = 64,
     AC_TRACE_PLACES = 1024,
@@ -112,7 +113,8 @@ static inline uint64_t ac_trace_place_word(unsigned number, unsigned device, uns
  * of files and texts before those.  Numbers are those of sites.h, the same in all lanes.
  *
  * Word 0 of a FRAME: stack, place of the frame (0: innermost), how many there are.  Of a PIECE: whether
- * it is of a text, number, place of the piece; the last one has a 0 byte. */
+ * it is of a text, number, place of the piece; the last one has a 0 byte.  Of a file the build ID follows
+ * behind the 0 byte of its name, as sites.h has it, and ends likewise. */
 static inline uint64_t ac_trace_frame_word(uint32_t stack, unsigned place, unsigned count) {
     return ac_trace_word(AC_TRACE_FRAME, (uint64_t)stack << 16 | (uint64_t)place << 8 | count);
 }

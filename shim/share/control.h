@@ -14,7 +14,8 @@ typedef enum {
     AC_CONTROL_SNAPSHOT,    /* write a dump with all blocks to the file `text` */
     AC_CONTROL_WHERE,       /* what is near the address `text` (decimal) */
     AC_CONTROL_HISTORY,     /* switch the history: `text` is "on" or "off" */
-    AC_CONTROL_RECORDED     /* what was recorded of the block at the address `text` (decimal) */
+    AC_CONTROL_RECORDED,    /* what was recorded of the block at the address `text` (decimal) */
+    AC_CONTROL_FIGURES      /* write a dump without blocks and events to the file `text` */
 } ac_control_verb_t;
 
 enum { AC_CONTROL_TEXT = 4096 };
@@ -30,7 +31,7 @@ typedef struct {
     uint64_t magic;
     int32_t error;              /* 0, or an errno value */
     uint64_t bytes;             /* TRIM: that were given back */
-    char text[AC_CONTROL_TEXT]; /* DUMP, SNAPSHOT: the file; WHERE: a JSON array of segments
+    char text[AC_CONTROL_TEXT]; /* DUMP, SNAPSHOT, FIGURES: the file; WHERE: a JSON array of segments
                                  * as dumps have them; with an error what is wrong, or nothing */
 } ac_control_answer_t;
 

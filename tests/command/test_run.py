@@ -44,6 +44,30 @@ class Run(base.CommandTest):
             # for it here: dash crashes at its first fork where ThreadSanitizer is preloaded.
             self.run_with(-number, "sh", "-c", f"kill -{number} $$")
 
+    def test_children_are_ignored(self):
+        """SIGCHLD ignored, as daemons leave it: statuses are known, and the program inherits it."""
+        def run(*arguments):
+            return subprocess.run(
+                [base.COMMAND, *arguments], cwd=self.folder, stdout=subprocess.PIPE,
+                env={**self.environment, "TMPDIR": self.folder}, stderr=subprocess.DEVNULL,
+                preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN), text=True,
+                timeout=50, check=False)
+        seen = "import os, signal; print(signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN)"
+        script = self.write("seen.py", seen + "; os._exit(7)")
+        for check in ((), ("--max-peak", "1G")):
+            result = run("run", "--lib", base.PRELOAD, *check, "--", sys.executable, script)
+            self.assertEqual((result.returncode, result.stdout), (7, "True\n"), check)
+        self.compile("libcuda.so.1", "int cuInit(unsigned f) { return 0; }"
+                     "int cuDeviceGetCount(int *n) { *n = 2; return 0; }", "-shared", "-fPIC")
+        self.environment["LD_LIBRARY_PATH"] = self.folder
+        self.assertRegex(run("doctor", "--lib", base.PRELOAD).stdout, "ok +driver.* 2 devices")
+
+    def test_not_found_at_exec(self):
+        """What the kernel alone finds missing has the same status; stderr is no terminal here."""
+        inner = self.write("inner", "#!/no/such/interpreter\n", 0o755)
+        script = self.write("outer", f"#!{inner}\n", 0o755)
+        self.assertIn("No such file", self.run_with(127, script).stderr)
+
     def test_process_id_is_kept(self):
         process = subprocess.Popen([base.COMMAND, "run", "--lib", base.PRELOAD, "--", "sh", "-c",
                                     "echo $$"], env=self.environment, stdout=subprocess.PIPE)
@@ -315,8 +339,8 @@ class Compare(base.CommandTest):
         self.assertIn("with caching off 1 process ended by a signal or _exit and wrote no", out)
         self.assertNotIn("did not use CUDA", out)
         self.compare(0, "--keep", "kept", fixture, "app", "leave")
-        out = self.expect(0, "stat", "kept/on-1/" + [name for name in os.listdir(
-            self.path("kept/on-1")) if name.endswith(".json")][0]).stdout
+        out = self.expect(0, "stat", "kept/run-1/on-1/" + [name for name in os.listdir(
+            self.path("kept/run-1/on-1")) if name.endswith(".json")][0]).stdout
         self.assertIn("figures as it left them", out)
 
     def test_a_process_that_stays(self):
@@ -388,13 +412,19 @@ class Compare(base.CommandTest):
         self.assertIn("no statistics", self.compare(0, "true").stdout)
 
     def test_keep(self):
-        for _ in range(2):
-            self.compare(0, "--keep", "kept", base.FIXTURE, "app", ACCEL_ALLOC_CONF="fence:sync")
+        """Each run has a new folder there: what is there already is not touched."""
+        os.makedirs(self.path("kept/on-1"))
+        mine = self.write("kept/on-1/mine", "")
+        for number in (1, 2):
+            out = self.compare(0, "--keep", "kept", base.FIXTURE, "app",
+                               ACCEL_ALLOC_CONF="fence:sync").stdout
+            self.assertIn(f"dumps and outputs are in {self.path('kept')}/run-{number}\n", out)
+            self.assertTrue(os.path.exists(mine))
             for way in ("off-1", "on-1"):
-                files = os.listdir(self.path(f"kept/{way}"))
+                files = os.listdir(self.path(f"kept/run-{number}/{way}"))
                 self.assertEqual(len(files), 3)
                 dump = [name for name in files if name.endswith(".json")][0]
-                with open(self.path(f"kept/{way}/{dump}"), encoding="utf-8") as file:
+                with open(self.path(f"kept/run-{number}/{way}/{dump}"), encoding="utf-8") as file:
                     effective = json.load(file)["config"]["effective"]
                 self.assertEqual(effective["fence"], "sync")
                 self.assertEqual(effective["enabled"], "true" if way == "on-1" else "false")
@@ -403,7 +433,7 @@ class Compare(base.CommandTest):
         self.write("input", "from the file\n")
         self.compare(0, "--stdin", "input", "--keep", "kept", "cat")
         for way in ("off-1", "on-1"):
-            with open(self.path(f"kept/{way}/stdout"), encoding="utf-8") as file:
+            with open(self.path(f"kept/run-1/{way}/stdout"), encoding="utf-8") as file:
                 self.assertEqual(file.read(), "from the file\n")
 
     def test_stopped(self):
@@ -449,6 +479,17 @@ class Check(base.CommandTest):
         result = self.check(0, "--fail-on-leak", base.FIXTURE, "app", "leave")
         self.assertIn("1 process did not exit by itself", result.stderr)
         self.assertEqual([files for _, _, files in os.walk(self.live) if files], [])
+
+    def test_keep(self):
+        """Dumps of earlier runs, and other files, are not judged."""
+        os.mkdir(self.path("kept"))
+        self.write("kept/package.json", "{}")
+        keep = ("--keep", "kept", "--fail-on-leak")
+        self.check(119, *keep, base.FIXTURE, "app")
+        result = self.check(0, *keep, base.FIXTURE, "app", "leave")
+        self.assertIn("memory checks passed", result.stderr)
+        self.assertIn(f"dumps are in {self.path('kept')}/run-2\n", result.stderr)
+        self.assertEqual(sorted(os.listdir(self.path("kept"))), ["package.json", "run-1", "run-2"])
 
     def test_the_peak_of_each_process(self):
         """Peaks of processes that follow each other do not add up; each counts, killed ones too."""

@@ -1,11 +1,15 @@
 """accelcache stat: good, damaged and many dumps; running and killed processes."""
 
+import contextlib
+import fcntl
 import json
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import tempfile
+import termios
 import time
 import unittest
 
@@ -205,6 +209,14 @@ class Files(base.CommandTest):
         self.assertRegex(lines[8], r"^ *greatest +4\.00 GiB .* 1,004 ")
         self.assertEqual(lines[9:], ["outlier: rank 3, ranks/accelcache-3.json: peak reserved "
                                      "4.00 GiB, the median is 305 MiB"])
+        document = json.loads(self.good)  # the least that is more than five times nothing
+        for rank in range(5):
+            device = document["devices"][0]
+            document["process"].update(pid=100 + rank, rank=rank)
+            device["stats"]["reserved_bytes"]["all"]["peak"] = 0
+            device["stats"]["num_ooms"] = 4 if rank == 3 else 0
+            self.write(f"ranks/accelcache-{rank}.json", json.dumps(document))
+        self.assertIn("outlier: rank 3", self.expect(0, "stat", "ranks").stdout)
         self.ranks([305, 305, 305, 320, 305])  # the tenth of the median that any run may be off
         self.assertNotIn("outlier", self.expect(0, "stat", "ranks").stdout)
         self.ranks([100, 200, 300, 400, 700])  # not more than five times what is usual
@@ -224,6 +236,18 @@ class Files(base.CommandTest):
                            "source": "ranks/accelcache-3.json", "value": 4096 << 20,
                            "median": (305 << 19) + (310 << 19)}])
         self.expect(2, "stat", "--summary")
+        document = json.loads(self.good)
+        document["devices"][0]["stats"]["num_ooms"] = 1  # the median of equal odd figures is theirs
+        self.write("one.json", json.dumps(document))
+        whole = json.loads(self.expect(0, "stat", "--summary", "--json", "one.json",
+                                       "one.json").stdout)
+        for total in ("least", "greatest", "median"):
+            self.assertEqual(whole[total]["ooms"], 1)
+        document["devices"][0]["stats"]["num_ooms"] = (1 << 63) - 1  # no sum of these is a number
+        self.write("one.json", json.dumps(document))
+        whole = json.loads(self.expect(0, "stat", "--summary", "--json", "one.json",
+                                       "one.json").stdout)
+        self.assertEqual((whole["sum"]["ooms"], whole["median"]["ooms"]), ((1 << 63) - 1,) * 2)
 
     def test_difference(self):
         document = json.loads(self.good)
@@ -463,6 +487,29 @@ class Processes(base.CommandTest):
                            stderr=subprocess.DEVNULL, env=self.environment, check=False)
         out = self.expect(0, "stat", str(process.pid)).stdout
         self.assertIn("killed: figures as it left them", out)
+
+    def test_killed_is_kept_until_it_was_shown(self):
+        process = self.start()
+        self.kill(process)
+        pid = str(process.pid)
+        for options in (("--json", "--diff"), ("--diff",)):
+            result = self.expect(1, "stat", "--remove", *options, pid, "missing.json")
+            self.assertEqual(result.stdout, "")
+            self.assertEqual(len(self.pages()), 1)
+        # A terminal gets all of it: it could not be asked for again.
+        ours, terminal = os.openpty()
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", 10, 80, 0, 0))
+        subprocess.run([base.COMMAND, "stat", "--remove", pid], stdout=terminal, check=True,
+                       env={**self.environment, "TERM": "dumb"}, timeout=50)
+        os.close(terminal)
+        shown = b""
+        with contextlib.suppress(OSError):  # the other end is closed
+            while part := os.read(ours, 65536):
+                shown += part
+        os.close(ours)
+        self.assertNotIn(b"more lines", shown)
+        self.assertIn(b"cached_allocs", shown)
+        self.assertEqual(self.pages(), [])
 
     def test_all_of_the_killed_are_removed(self):
         living = self.start()

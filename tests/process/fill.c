@@ -1,6 +1,8 @@
 /* What memory holds when it is handed out and after it was freed, for the key `fill`.
  *
  * usage: fill CASE, one line each: the first and the last word of what a case looks at. */
+#include <time.h>
+
 #include "program.h"
 
 enum { BYTES = 100002, KIB = 1 << 10 };
@@ -91,6 +93,43 @@ static void refused(void) {
     show("held", block, BYTES);
 }
 
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
+}
+
+/* A device on which patterns are late: requests and frees go on after a second, and no pattern comes over
+ * what was handed out meanwhile. */
+static void late(void) {
+    int (*configure)(const char *);
+    CUdeviceptr block, other;
+    enum { LATE = 2 };
+    NEED(test_find("simcuda_configure", &configure));
+    MUST(cuMemAlloc_v2(&block, BYTES));
+    for (int freed = 0; freed < 2; freed++) {
+        MUST(configure("fill_us:700000")); /* words, and two bytes: three fills */
+        double begin = now();
+        MUST(freed ? cuMemFree_v2(block) : cuMemAlloc_v2(&other, BYTES));
+        EXPECT(now() - begin < LATE - 0.1);
+        MUST(configure("fill_us:0"));
+        if (freed)
+            MUST(cuMemAlloc_v2(&block, BYTES));
+        EXPECT(block != other);
+        MUST(cuMemsetD8_v2(block, 0x77, BYTES));
+        MUST(cuMemsetD8_v2(other, 0x88, BYTES));
+        EXPECT(now() - begin < LATE); /* or nothing is shown */
+        MUST(cuCtxSynchronize());
+        EXPECT(now() - begin >= LATE);
+        show("kept", block, BYTES);
+        show("kept", other, BYTES);
+    }
+    MUST(cuMemFree_v2(block));
+    MUST(cuMemFree_v2(other));
+    MUST(cuMemAlloc_v2(&block, BYTES)); /* the late one is over: there are patterns again */
+    show("plain", block, BYTES);
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
@@ -98,7 +137,8 @@ int main(int argc, char **argv) {
     } cases[] = {{"ways", ways},
                  {"earlier_work", earlier_work},
                  {"captured", captured},
-                 {"refused", refused}};
+                 {"refused", refused},
+                 {"late", late}};
     test_device(0);
     for (unsigned i = 0; argc == 2 && i < sizeof cases / sizeof cases[0]; i++)
         if (!strcmp(argv[1], cases[i].name)) {

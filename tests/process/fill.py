@@ -39,6 +39,18 @@ class Fill(HostTest):
         self.assertEqual(out, "held 66666666\n")
         self.assertIn("interior free", err)
 
+    def test_a_late_pattern(self):
+        for more in ("", ",expandable_segments:true,fence:streams"):
+            with self.subTest(more=more):
+                env = self.environment(f"fill:nan{more}", ACCEL_SIM="clock:real")
+                pid, out, err = self.run_program(program("fill"), "late", env=env)
+                self.assertEqual(out.splitlines(), ["kept 77777777", "kept 88888888"] * 2 + [f"plain {NAN}"])
+                self.assertEqual(err.count("\n"), 1, err)
+                self.assertIn("did not write the pattern within a second", err)
+                dump = self.read_dump(f"accelcache-{pid}.json")
+                # A request, a free, and the request behind the free.
+                self.assertEqual(dump["counters"]["unfilled"], 3)
+
     def test_other_values(self):
         for value in ("0x", "0x1", "0x123", "0x123456", "0x123456789", "12", "0xgg", "NAN", "-0x12"):
             _, _, err = self.run_program(program("fill"), "refused", env=self.environment(f"fill:{value}"))

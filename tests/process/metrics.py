@@ -76,6 +76,7 @@ class Metrics(HostTest):
                 self.finish(child, stdin="q")
                 self.assertEqual(os.listdir(self.work), left)
 
+    @unittest.skipIf(TSAN, "that sanitizer keeps signals back")
     def test_the_file_of_another_stays(self):
         child = self.hold("dump_format:prometheus,dump_interval:1000,dump:now.prom")
         child.send_signal(signal.SIGUSR2)

@@ -18,11 +18,18 @@
  *   full              fill_device takes blocks of 64 MiB until there are no more
  *   pause             says "paused" and waits for a line of input
  *   refused           a request that fails; says how often the device was asked how much is free
+ *   pinned BYTES      pin_memory takes and frees pinned host memory
+ *   physical BYTES    take_physical takes physical memory (cuMemCreate)
+ *   array BYTES       make_array makes an array of so many bytes
+ *   managed BYTES     take_managed takes and frees managed memory
+ *   starve            no more address space from now on than a MiB
+ *   feed              as much as before
  *   wait              says "ready" and where the blocks lie, until the input ends */
 #include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "program.h"
@@ -73,6 +80,46 @@ SITE static void fill_device(void) {
     while (cuMemAlloc_v2(&pointer, (size_t)64 << 20) == 0)
         continue;
     STAY;
+}
+
+SITE static void pin_memory(size_t bytes) {
+    void *memory;
+    MUST(cuMemAllocHost_v2(&memory, bytes));
+    MUST(cuMemFreeHost(memory));
+    STAY;
+}
+
+SITE static void take_physical(size_t bytes) {
+    CUmemGenericAllocationHandle handle;
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+    MUST(cuMemCreate(&handle, bytes, &prop, 0));
+    STAY;
+}
+
+SITE static void make_array(size_t bytes) {
+    CUarray array;
+    CUDA_ARRAY_DESCRIPTOR shape = {bytes / 64, 4, CU_AD_FORMAT_FLOAT, 4};
+    MUST(cuArrayCreate_v2(&array, &shape));
+    STAY;
+}
+
+SITE static void take_managed(size_t bytes) {
+    CUdeviceptr pointer;
+    MUST(cuMemAllocManaged(&pointer, bytes, 1 /* CU_MEM_ATTACH_GLOBAL */));
+    MUST(cuMemFree_v2(pointer));
+    STAY;
+}
+
+static struct rlimit space;
+
+static void starve(void) {
+    unsigned long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+    NEED(file && fscanf(file, "%lu", &pages) == 1);
+    fclose(file);
+    MUST(getrlimit(RLIMIT_AS, &space));
+    MUST(setrlimit(RLIMIT_AS, &(struct rlimit){pages * 4096 + (1 << 20), space.rlim_max}));
 }
 
 static void be_refused(void) {
@@ -220,6 +267,18 @@ int main(int argc, char **argv) {
             fill_device();
         } else if (!strcmp(step, "refused")) {
             be_refused();
+        } else if (!strcmp(step, "pinned")) {
+            pin_memory(strtoull(argv[++i], NULL, 10));
+        } else if (!strcmp(step, "physical")) {
+            take_physical(strtoull(argv[++i], NULL, 10));
+        } else if (!strcmp(step, "array")) {
+            make_array(strtoull(argv[++i], NULL, 10));
+        } else if (!strcmp(step, "managed")) {
+            take_managed(strtoull(argv[++i], NULL, 10));
+        } else if (!strcmp(step, "starve")) {
+            starve();
+        } else if (!strcmp(step, "feed")) {
+            MUST(setrlimit(RLIMIT_AS, &space));
         } else if (!strcmp(step, "pause")) {
             puts("paused");
             fflush(stdout);

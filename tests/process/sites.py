@@ -3,7 +3,9 @@
 
 import re
 import resource
+import shutil
 import sys
+import time
 
 from host import *
 
@@ -28,6 +30,18 @@ class SitesTest(HostTest):
 
     def dump_of(self, pid):
         return self.read_dump(f"accelcache-{pid}.json")
+
+    def site_of(self, dump, stack):
+        """The function of the innermost frame; None: not recorded."""
+        if not stack:
+            return None
+        file, offset = dump["recorded"]["stack"][stack - 1]["frames"][:2]
+        path = dump["recorded"]["files"][file - 1]
+        table = subprocess.run(["nm", "-S", path], check=True, capture_output=True, text=True).stdout
+        for address, size, name in re.findall(r"^(\w+) (\w+) [tT] (\w+)$", table, re.M):
+            if int(address, 16) <= offset < int(address, 16) + int(size, 16):
+                return name
+        return "?"
 
     def sites(self, text, heading):
         """{name: (bytes, blocks)} of a table of call sites."""
@@ -82,6 +96,35 @@ class Stacks(SitesTest):
         self.assertEqual(sum(s["blocks"] for s in self.held(dump)), 3)
         short = sorted(len(s["frames"]) // 2 for s in dump["recorded"]["stack"])
         self.assertEqual(short[0], 1, dump["recorded"]["stack"])
+
+    def test_a_file_that_was_built_anew(self):
+        """Its functions are not taken for those that ran; what is still the same has its names."""
+        copy = os.path.join(self.work, "libcopy.so")
+        for conf, name in (("stacks:all,dump:d.json", "d.json"), ("stacks:all,trace:t.trace,dump:none", "t.trace")):
+            shutil.copy(PLUGIN, copy)
+            self.run_program(program("sites"), copy, "plugin", "50000", "keep", "1", "1000",
+                             env=self.environment(conf))
+            with open(os.path.join(self.work, name), "rb") as file:
+                if name == "d.json":
+                    recorded = json.load(file)["recorded"]
+                    ids = dict(zip(recorded["files"], recorded["build_ids"]))
+                    if not ids[copy]:
+                        self.skipTest("this compiler gives no build IDs")
+                    notes = subprocess.run(["readelf", "-n", PLUGIN], check=True, capture_output=True,
+                                           text=True).stdout
+                    self.assertIn(f"Build ID: {ids[copy]}\n", notes)
+            before = self.command("export", "-f", "folded", name)
+            self.assertIn(f";{GROW} (", before)
+            os.remove(copy)
+            shutil.copy(program("libmodules_driver.so"), copy)
+            env = self.environment(LD_PRELOAD=None)
+            done = subprocess.run([COMMAND, "export", "-f", "folded", name], env=env, cwd=self.work, text=True,
+                                  capture_output=True, timeout=LIMIT, check=True)
+            self.assertRegex(done.stderr, r"^accelcache export: \S+/libcopy\.so was built anew since \(build ID "
+                                          r"[0-9a-f]{12}\.\. then, [0-9a-f]{12}\.\. now\): its functions stay "
+                                          r"without names; put the old file back to see them\n$")
+            self.assertRegex(done.stdout, r"(?m);libcopy\.so\+0x[0-9a-f]+ \(\S+\) 5\d+$")
+            self.assertIn(";keep_buffers (", done.stdout)
 
     def test_one_frame(self):
         """With the history alone a site is the innermost frame."""
@@ -283,6 +326,34 @@ class Growth(SitesTest):
                          r"(?m)^  call site +device .*\n  lose_buffers \(sites\+0x")
 
 
+    def test_a_running_process(self):
+        """It is asked, for its page has no call sites; nothing of that is left behind."""
+        steps = []
+        for i in range(40):
+            steps += ["keep", 1, 3 * MIB, "lose", 1, 100000, "pause", "drop", 2 * i]
+        child = self.start(program("sites"), PLUGIN, *(str(s) for s in steps), "wait",
+                           env=self.environment("control:true,stacks:all,history:100"))
+        self.assertEqual(child.stdout.readline(), "paused\n")
+        env = self.environment(LD_PRELOAD=None, TMPDIR=self.work)
+        before = set(os.listdir(self.work))
+        watch = subprocess.Popen([COMMAND, "stat", "--growth", "--json", "--looks", "6", "--interval",
+                                  "0.2", str(child.pid)], env=env, cwd=self.work, text=True,
+                                 stdout=subprocess.PIPE)
+        for _ in range(39):
+            time.sleep(0.04)
+            child.stdin.write("\n")
+            child.stdin.flush()
+            self.assertEqual(child.stdout.readline(), "paused\n")
+        out, _ = watch.communicate(timeout=LIMIT)
+        growth = json.loads(out)
+        self.assertEqual((watch.returncode, growth["sites_unknown"]), (0, None))
+        rising = [s["name"].split(" (")[0] for s in growth["sites"] if s["rises"]]
+        self.assertEqual(rising, ["lose_buffers"], growth["sites"])
+        self.assertEqual(set(os.listdir(self.work)), before)
+        child.kill()
+        child.wait()
+
+
 class Trace(SitesTest):
     def folded(self, *arguments):
         stacks = {}
@@ -304,9 +375,61 @@ class Trace(SitesTest):
         for name in ("dygraph.min.js", "dygraph.min.css"):
             with open(os.path.join(self.work, name), "w", encoding="utf-8") as file:
                 file.write("/* the library */")
+        self.command("export", "-f", "torch-snapshot", "u.trace", "-o", "u.pickle")
+        import pickle
+        with open(os.path.join(self.work, "u.pickle"), "rb") as file:
+            snapshot = pickle.load(file)
+        (trace,) = snapshot["device_traces"]
+        self.assertEqual([e["frames"][0]["name"] for e in trace if e["action"] == "alloc"],
+                         ["keep_buffers", "keep_buffers", GROW, "lose_buffers"])
+        held = [b for s in snapshot["segments"] for b in s["blocks"] if b["state"] == "active_allocated"]
+        self.assertEqual(sorted(b["frames"][0]["name"] for b in held),
+                         sorted(["keep_buffers", GROW, "lose_buffers"]))
         self.command("report", "u.trace", "-o", "u.html", "--library", self.work)
         with open(os.path.join(self.work, "u.html"), encoding="utf-8") as file:
             self.assertIn("lose_buffers", file.read())
+
+    def tracks(self, source):
+        """{name: bytes after each change} of the call sites of device 0."""
+        events = json.loads(self.command("export", "-f", "perfetto", source))["traceEvents"]
+        tracks = {}
+        for event in events:
+            if event["ph"] == "C" and (name := event["name"].removeprefix("device 0 ")) not in (
+                    "allocated", "blocks", "reserved"):
+                self.assertEqual(list(event["args"]), ["bytes"])
+                tracks.setdefault(name, []).append(event["args"]["bytes"])
+        return tracks
+
+    def test_tracks_by_site(self):
+        steps = ("keep", 2, 100000, "plugin", 40000, "lose", 1, 300000, "drop", 0)
+        expected = {"keep_buffers": [0, 100000, 200000, 100000], GROW: [0, 40000],
+                    "lose_buffers": [0, 300000]}
+        self.run_sites(*steps, conf="stacks:all,trace:t.trace,dump:none")
+        self.assertEqual(self.tracks("t.trace"), expected)
+        pid, _, _ = self.run_sites(*steps, conf="stacks:all,history:100")
+        self.assertEqual(self.tracks(f"accelcache-{pid}.json"), expected)
+
+    def test_tracks_of_the_largest(self):
+        """24 at the most, those that ever held the most; a site that held much and gave it back too."""
+        self.run_sites("lose", 1, 9 * MIB, "drop", 0, "keep", 1, 5000,
+                       conf="stacks:all,trace:t.trace,dump:none")
+        self.assertEqual(self.tracks("t.trace"), {"lose_buffers": [0, 9 * MIB, 0], "keep_buffers": [0, 5000]})
+
+    def test_versions(self):
+        """Readers older than the stacks take their events for damage: such a file has another version."""
+        def version(name):
+            with open(os.path.join(self.work, name), "rb") as file:
+                return int.from_bytes(file.read(12)[8:], sys.byteorder)
+        self.run_sites("keep", 1, 100000, conf="trace:plain.trace,dump:none")
+        self.run_sites("keep", 1, 100000, conf="stacks:all,trace:sites.trace,dump:none")
+        self.assertEqual((version("plain.trace"), version("sites.trace")), (1, 2))
+        self.assertEqual(self.folded("sites.trace"), {("main", "keep_buffers"): 100000})
+        with open(os.path.join(self.work, "sites.trace"), "r+b") as file:
+            for number, status in ((3, 1), (0, 1), (1, 0)): # 1: as it was written before there was another
+                file.seek(8)
+                file.write(number.to_bytes(4, sys.byteorder))
+                file.flush()
+                self.command("export", "-f", "folded", "sites.trace", status=status)
 
     def test_many_stacks_in_small_chunks(self):
         """Definitions go on in the next chunk; every thread's lane has its own."""
@@ -371,7 +494,7 @@ class History(SitesTest):
             with open(os.path.join(self.work, f"{word}.json"), encoding="utf-8") as file:
                 document = json.load(file)
             self.assertEqual(document["recorded"]["history"], kept)
-            self.assertEqual([e[0] for e in document["history"][0]["event"]], ["snapshot"])
+            self.assertEqual([e[0] for e in document["history"][0]["event"]], ["begin", "snapshot"])
         self.command("ctl", str(child.pid), "history", "maybe", status=1)
         self.finish(child)
 
@@ -391,8 +514,61 @@ class History(SitesTest):
                 document = json.load(file)
             (site,) = self.held(document)
             self.assertEqual((site["blocks"], site["stack"]), (1, 0), word)
+        self.assertEqual(self.command("ctl", str(child.pid), "history", "off")[:7], "process")
+        self.command("ctl", str(child.pid), "snapshot", "again.json")
         child.stdin.write("\n")
+        child.stdin.flush()
+        self.assertEqual(child.stdout.readline(), "ready\n")
+        lost = (child.stdout.readline(), int(child.stdout.readline()))[1]
+        self.assertEqual(child.stdout.readline(), "\n")
+        for source in (str(child.pid), "off.json", "on.json", "again.json"):
+            shown = self.where(lost, source)
+            self.assertEqual((shown["alloc"], shown["free"]), (None, None), source)
         self.finish(child)
+
+    def test_memory_that_is_not_the_cache_s(self):
+        """Pinned host memory, physical memory, arrays, managed memory: events of their own, with who asked."""
+        pid, _, _ = self.run_sites("pinned", 70000, "physical", 4 * MIB, "array", 65536, "managed", 90000,
+                                   "keep", 1, 1000, conf="history:100")
+        dump = self.dump_of(pid)
+        events = [(e[0], e[3], self.site_of(dump, e[5])) for e in dump["history"][0]["event"]
+                  if e[0].split("_")[0] in ("pinned", "physical", "array", "passed")]
+        self.assertEqual(events, [
+            ("pinned_alloc", 70000, "pin_memory"), ("pinned_free", 0, "pin_memory"),
+            ("physical", 4 * MIB, "take_physical"), ("array", 65536, "make_array"),
+            ("passed_alloc", 90000, "take_managed"), ("passed_free", 0, "take_managed")])
+        pinned = [e for e in dump["history"][0]["event"] if e[0].startswith("pinned")]
+        self.assertEqual(pinned[0][2], pinned[1][2])
+        self.held(dump)
+        self.command("export", "-f", "torch-snapshot", f"accelcache-{pid}.json", "-o", "s.pickle")
+        import pickle
+        with open(os.path.join(self.work, "s.pickle"), "rb") as file:
+            (trace,) = pickle.load(file)["device_traces"]
+        self.assertLessEqual({e["action"] for e in trace},
+                             {"alloc", "segment_alloc", "snapshot"}, "PyTorch knows no others")
+
+    @unittest.skipIf(SANITIZED, "its shadow needs address space")
+    def test_out_of_host_memory(self):
+        """One line says it; figures stay right, requests are served, and later ones have names again."""
+        child = self.start(program("sites"), PLUGIN, "keep", "1", "1000000", "drop", "0", "pause", "starve",
+                           "keep", "3", "1000", "feed", "lose", "2", "2000", "wait",
+                           env=self.environment("control:true"))
+        self.assertEqual(child.stdout.readline(), "paused\n")
+        self.command("ctl", str(child.pid), "history", "on")
+        child.stdin.write("\n")
+        child.stdin.flush()
+        self.assertEqual(child.stdout.readline(), "ready\n")
+        self.command("ctl", str(child.pid), "snapshot", "short.json")
+        dump = self.read_dump("short.json", "request")
+        sites = {self.site_of(dump, s["stack"]): s["blocks"] for s in self.held(dump)}
+        self.assertEqual(sites, {None: 3, "lose_buffers": 2})
+        self.assertGreater(dump["recorded"]["lost_stacks"], 0)
+        kinds = [e[0] for e in dump["history"][0]["event"]]
+        self.assertEqual(kinds.count("alloc"), 5)
+        _, err = self.finish(child)
+        self.assertEqual(err, "accelcache: host memory is short, or there are more than 65,536 stacks: who "
+                              "asked for some blocks is not recorded (lost_blocks, lost_stacks of the dump); "
+                              "all figures stay right\n")
 
     def test_the_ring_keeps_the_newest(self):
         pid, _, _ = self.run_sites("keep", 40, 1000, conf="history:16")
@@ -411,6 +587,8 @@ class History(SitesTest):
             snapshot = pickle.load(file)
         (trace,) = snapshot["device_traces"]
         actions = [e["action"] for e in trace]
+        figures = self.command("export", "-f", "prometheus", f"accelcache-{pid}.json")
+        self.assertIn("accelcache_reserved_bytes", figures, "it is a dump as well")
         self.assertEqual(actions.count("alloc"), 4)
         self.assertEqual(actions.count("free_requested"), 1, "the refused one is none")
         at = actions.index("free_requested")
@@ -446,4 +624,7 @@ class History(SitesTest):
 
 
 if __name__ == "__main__":
+    if not os.path.exists(PLUGIN):
+        print("the plug-in was not built: there is no C++ compiler")
+        sys.exit(77)
     unittest.main()

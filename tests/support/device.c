@@ -1,5 +1,7 @@
 /* The device of test programs, as harness.h declares it. */
 #include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "harness.h"
@@ -42,4 +44,31 @@ CUstream test_stream(void) {
     CUstream stream;
     MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     return stream;
+}
+
+bool test_library_is_here(void) {
+    return dlsym(RTLD_DEFAULT, "accel_stats_json");
+}
+
+long long test_figure(const char *name) {
+    int (*stats)(char **);
+    char *text, key[64];
+    long long sum = 0;
+    if (!test_find("accel_stats_json", &stats))
+        return 0;
+    NEED(stats(&text) == 0);
+    snprintf(key, sizeof key, "\"%s\":", name);
+    const char *at = strstr(text, key);
+    NEED(at); /* else the name is wrong */
+    for (; at; at = strstr(at + 1, key))
+        sum += strtoll(at + strlen(key), NULL, 10);
+    free(text);
+    return sum;
+}
+
+void test_library_agrees(void) {
+    int (*checker)(char *, size_t);
+    char message[256] = "";
+    if (test_find("accel_check", &checker) && checker(message, sizeof message))
+        test_stop(TEST_WRONG, "%s", message);
 }

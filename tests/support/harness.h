@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "driver.h"
 #include "simcuda.h"
@@ -67,5 +68,16 @@ CUstream test_stream(void);
 /* A function of the preloaded library or of the simulated device; NULL: it is not here.
  * `slot` is a function pointer. */
 bool test_find(const char *name, void *slot);
+static inline CUdeviceptr test_address(const void *memory) {
+    return (CUdeviceptr)(uintptr_t)memory;
+}
+
+/* ---- the library under a program that does not link it (device.c) ---- */
+
+bool test_library_is_here(void);
+/* The sum of all figures of that name in its statistics; 0: it is not here. */
+long long test_figure(const char *name);
+/* Its records agree (accel_check), where it is here. */
+void test_library_agrees(void);
 
 #endif

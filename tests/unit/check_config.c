@@ -448,7 +448,7 @@ static char whole[512];
 
 static const char *merged(const char *file, const char *text) {
     ac_config_error_t error;
-    ck_assert_msg(ac_config_merge(file, text, whole, sizeof whole, &error) == 0, "%s",
+    ck_assert_msg(ac_config_merge(file, text, whole, sizeof whole, &error, NULL) == 0, "%s",
                   error.text);
     return whole;
 }
@@ -481,7 +481,7 @@ START_TEST(files_fill_in_what_a_string_does_not_give) {
         {"max_split_size_mb:2", "line 1: key \"max_split_size_mb\""},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        ck_assert_int_eq(ac_config_merge(wrong[i].file, "", whole, sizeof whole, &error), -1);
+        ck_assert_int_eq(ac_config_merge(wrong[i].file, "", whole, sizeof whole, &error, NULL), -1);
         ck_assert_msg(strstr(error.text, wrong[i].error) == error.text, "%s", error.text);
     }
     /* every size: whole, or an error */
@@ -489,7 +489,7 @@ START_TEST(files_fill_in_what_a_string_does_not_give) {
     size_t length = strlen(merged(file, text));
     for (size_t size = 1; size <= length + 1; size++) {
         memset(whole, 'x', sizeof whole);
-        int result = ac_config_merge(file, text, whole, size, &error);
+        int result = ac_config_merge(file, text, whole, size, &error, NULL);
         ck_assert_int_eq(result, size > length ? 0 : -1);
         ck_assert_int_eq(whole[size], 'x');
         if (result)

@@ -202,43 +202,6 @@ static void no_work_below(void *arg, uint64_t address, uint64_t size) {
 }
 
 /* Free memory that only a stream's order protects stays where it is until the work is over. */
-static unsigned index_at(uint64_t address) {
-    ac_lock(&allocator->lock);
-    unsigned index = ac_page_map_find(address)->segment->index;
-    ac_unlock(&allocator->lock);
-    return index;
-}
-
-/* Pairs of a large block, which goes, and a medium one, which stays on a page of its own. */
-static void keep_pages(uint64_t large, uint64_t medium) {
-    uint64_t address[20];
-    for (int i = 0; i < 20; i++) {
-        address[i] = alloc(large);
-        ck_assert_uint_eq(index_at(alloc(medium)), AC_POOL_LARGE);
-    }
-    for (int i = 0; i < 20; i++)
-        give(address[i]);
-    alloc(100 * MIB); /* has to grow, by more than what is live accounts for */
-}
-
-START_TEST(medium_blocks_get_pages_of_their_own) {
-    keep_pages(8 * MIB, 100 << 10);
-    uint64_t before = reserved(), medium = alloc(100 << 10);
-    ck_assert_uint_eq(index_at(medium), AC_INDEX_MEDIUM);
-    ck_assert_uint_eq(reserved() - before, AC_SEGMENT_ALIGN);
-    ck_assert_uint_eq(index_at(alloc(2 * MIB)), AC_POOL_LARGE);
-    ck_assert_uint_eq(alloc(100 << 10), medium + (100 << 10));
-    give(medium);
-    ck_assert_uint_eq(alloc(100 << 10), medium);
-}
-END_TEST
-
-START_TEST(others_do_not_for_pages_that_large_ones_keep) {
-    keep_pages(8 * MIB, 3 * MIB);
-    ck_assert_uint_eq(index_at(alloc(100 << 10)), AC_POOL_LARGE);
-}
-END_TEST
-
 START_TEST(waits_before_moving) {
     atomic_store(&ac_sole_wanted, true);
     alloc(MIB);
@@ -725,8 +688,6 @@ int main(void) {
     tcase_add_test(tests, fills_many_gaps);
     tcase_add_test(tests, puts_many_gaps_back);
     tcase_add_test(tests, grows_within_the_budget);
-    tcase_add_test(tests, medium_blocks_get_pages_of_their_own);
-    tcase_add_test(tests, others_do_not_for_pages_that_large_ones_keep);
     tcase_add_test(tests, fixed_budget);
     tcase_add_test(tests, waits_before_moving);
     tcase_add_test(tests, grows_rather_than_waits);

@@ -8,7 +8,7 @@
 #include "observe/host_memory.h"
 #include "run_suite.h"
 
-static char root[] = "host_memory.XXXXXX";
+static char root[] = "/tmp/accelcache-host_memory.XXXXXX";
 
 static void put(const char *path, const char *text) {
     char whole[512];

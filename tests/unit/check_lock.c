@@ -200,6 +200,40 @@ enum { TRAP = SIGTRAP };
 enum { TRAP = SIGILL };
 #endif
 
+static ac_cond_t bell;
+static _Atomic int heard;
+
+static void *hear(void *arg) {
+    uint32_t seen = 0;
+    while (atomic_load(&heard) < 2) {
+        ac_cond_await(&bell, &seen, NULL);
+        atomic_fetch_add(&heard, 1);
+    }
+    return arg;
+}
+
+START_TEST(a_change_before_the_wait_is_seen) {
+    uint32_t seen = 0;
+    struct timespec past = {0};
+    ac_cond_broadcast(&bell);
+    ck_assert(!ac_cond_await(&bell, &seen, NULL)); /* at once, or the test runs out of time */
+    ck_assert_uint_eq(seen, 1);
+    errno = ENOENT;
+    ck_assert(ac_cond_await(&bell, &seen, &past)); /* it was the only one */
+    ck_assert_int_eq(errno, ENOENT);
+
+    pthread_t other;
+    ck_assert_int_eq(pthread_create(&other, NULL, hear, NULL), 0);
+    while (atomic_load(&heard) < 1)
+        sched_yield();
+    while (!atomic_load(&bell.waiting))
+        sched_yield();
+    ac_cond_broadcast(&bell);
+    pthread_join(other, NULL);
+    ck_assert_int_eq(heard, 2);
+}
+END_TEST
+
 START_TEST(broken_order_ends_the_process) {
     broken[_i]();
 }
@@ -213,6 +247,7 @@ int main(void) {
     tcase_add_test(order, wait_with_the_gate_only);
     tcase_add_test(order, one_thread_has_the_lock);
     tcase_add_test(order, a_lock_is_waited_for_until_the_deadline);
+    tcase_add_test(order, a_change_before_the_wait_is_seen);
     tcase_add_test(order, all_that_wait_look_again);
     tcase_add_loop_test_raise_signal(order, broken_order_ends_the_process, TRAP, 0, BROKEN);
     suite_add_tcase(suite, order);

@@ -93,6 +93,22 @@ START_TEST(budget_does_not_learn) {
 }
 END_TEST
 
+/* Nor does one that moves a page now and then, however long it runs. */
+START_TEST(moves_now_and_then_earn_nothing) {
+    churn(200);
+    be_calm(20000);
+    ac_allocator_trim(allocator, false);
+    for (int round = 0; round < 40; round++) {
+        churn(40);
+        be_calm(4000);
+    }
+    const ac_toll_t *toll = &allocator->supply->expand.toll;
+    ck_assert_uint_gt(counters.pages_moved, 1000);
+    ck_assert_uint_lt(toll->earned_ns, toll->spent_ns / 4);
+    ck_assert(share_reserved() < 0.08);
+}
+END_TEST
+
 static void learn(void) {
     churn(13000);
     ck_assert(share_reserved() > 0.13);
@@ -153,6 +169,7 @@ int main(void) {
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, budget_learns);
     tcase_add_test(tests, budget_does_not_learn);
+    tcase_add_test(tests, moves_now_and_then_earn_nothing);
     tcase_add_test(tests, budget_falls_with_time);
     tcase_add_loop_test(tests, budget_is_forgotten, 0, 2);
     tcase_add_test(tests, budget_learns_beside_resets);

@@ -91,7 +91,7 @@ laid.update(reason="out of memory", module_names=[None, "app"], out_of_memory={
     "others": [{"pid": 1, "same_namespace": True, "program": "app", "reserved": 3}]},
     recorded={
         "stacks": "sampled", "sample_bytes": 524288, "history": 16, "time_ns": 1, "lost_blocks": 0,
-        "lost_stacks": 0, "files": ["/a.so"], "texts": [["train", "train.py"]],
+        "lost_stacks": 0, "files": ["/a.so"], "build_ids": ["0a1b"], "texts": [["train", "train.py"]],
         "sites": [{"device": 0, "stack": 1, "blocks": 1, "bytes": 512, "requested": 5,
                    "estimated": 524288}],
         "stack": [{"frames": [1, 4096, -1, 12], "requests": 2, "bytes": 10}]},

@@ -1,5 +1,6 @@
 /* `accelcache bench`: starting the programs that measure; see bench.h. */
 #include "bench.h"
+#include "child.h"
 #include "command.h"
 #include "place.h"
 
@@ -48,8 +49,9 @@ static void become(const bench_t *b, const bench_child_t *child, char *const *ar
     if (dup2(out, STDOUT_FILENO) < 0 || dup2(err, STDERR_FILENO) < 0)
         _exit(CMD_CANNOT_RUN);
     execvp(argument[0], argument);
-    dprintf(STDERR_FILENO, "%s: %s\n", argument[0], strerror(errno));
-    _exit(errno == ENOENT ? CMD_NOT_FOUND : CMD_CANNOT_RUN);
+    int error = errno;
+    dprintf(STDERR_FILENO, "%s: %s\n", argument[0], strerror(error));
+    _exit(error == ENOENT ? CMD_NOT_FOUND : CMD_CANNOT_RUN);
 }
 
 static pid_t start(const bench_t *b, const bench_child_t *child, char *const *argument, int out,
@@ -66,9 +68,8 @@ static int finish(pid_t pid, struct rusage *usage) {
     int status;
     if (pid < 0)
         return -1;
-    while (wait4(pid, &status, 0, usage) < 0)
-        if (errno != EINTR)
-            return -1;
+    if (cmd_child_wait(pid, &status, usage))
+        return -1;
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 

@@ -108,6 +108,8 @@ static void say_verdict(const check_t *c) {
     if (!c->peak_fault && !c->leak_fault)
         cmd_say("memory checks passed: at most %s held by a process on a device at a time%s",
                 cmd_text_bytes(peak, c->peak), c->run->fail_on_leak ? ", nothing at exit" : "");
+    if (c->run->keep)
+        cmd_say("dumps are in %s", c->trial.folder);
     if (c->run->fail_on_leak && c->trial.left + c->trial.running)
         cmd_say("%u process%s did not exit by itself (a signal, _exit, or still running): "
                 "what it held is no leak, and was not judged",

@@ -54,6 +54,12 @@ char *cmd_text_count(char text[CMD_FIGURE], int64_t n);     /* 1,234,567 */
 /* By the unit of a stats.def or counters.def row: "bytes", "ns", else a count. */
 char *cmd_text_unit(char text[CMD_FIGURE], const char *unit, int64_t value);
 
+/* Figures of files: any number, so that sums may leave what holds them.  `to` + `times` * `value`, or
+ * the nearest number that there is. */
+int64_t cmd_sum(int64_t to, int64_t value, int64_t times);
+/* 0 of none; halves are rounded down.  Sorts the values. */
+int64_t cmd_median(int64_t *values, size_t count);
+
 /* Text of unknown origin for people (safe.c): control characters, what turns the direction of a
  * line, and bytes that are not UTF-8 appear as \x1b, \u202e, \xff.  cmd_say, cmd_usage and cells
  * of tables do so by themselves.  malloc'd; or to stdout. */

@@ -78,6 +78,7 @@ static bool is_untracked(int figure, int64_t value) {
 
 typedef struct {
     const cmd_run_t *run;
+    const char *folder; /* with those of all runs */
     cmd_trial_t *first; /* those before, uncounted, all off */
     cmd_trial_t *trial; /* off and on of each round */
     int count;          /* of `trial` */
@@ -89,23 +90,15 @@ typedef struct {
 
 /* ------------------------------------------------------------------ figures */
 
-static int by_value(const void *a, const void *b) {
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 static void find_medians(comparison_t *c) {
     int64_t *values = cmd_alloc((size_t)c->count * sizeof *values);
     for (int figure = 0; figure < FIGURE_COUNT; figure++) {
         for (int cached = 0; cached < 2; cached++) {
-            int n = 0;
+            size_t n = 0;
             for (int i = 0; i < c->count; i++)
                 if (c->trial[i].cached == cached)
                     values[n++] = figure_value(&c->trial[i], figure);
-            qsort(values, (size_t)n, sizeof *values, by_value);
-            c->value[cached][figure] = n == 0  ? 0
-                                       : n % 2 ? values[n / 2]
-                                               : values[n / 2 - 1] / 2 + values[n / 2] / 2;
+            c->value[cached][figure] = cmd_median(values, n);
         }
     }
     free(values);
@@ -282,7 +275,7 @@ static void print_comparison(const comparison_t *c) {
         print_unwritten(&c->trial[i]);
     if (c->run->keep) {
         fputs("dumps and outputs are in ", stdout);
-        cmd_print_safe(c->run->keep);
+        cmd_print_safe(c->folder);
         putchar('\n');
     }
     if (cmd_columns(stdout)) /* there it would push the figures out */
@@ -354,7 +347,7 @@ static void show_failure(const cmd_trial_t *trial, const char *which) {
 
 typedef struct {
     const comparison_t *c;
-    const char *folder, *program, *conf;
+    const char *program, *conf;
 } runner_t;
 
 /* One run in `folder`/`name`; `which` is said of it where it fails.  0, or the status to end
@@ -364,10 +357,8 @@ static int run_one(const runner_t *runner, cmd_trial_t *trial, bool cached, char
     const cmd_run_t *run = runner->c->run;
     int stopped = 0;
     trial->cached = cached;
-    trial->folder = cmd_format("%s/%s", runner->folder, name);
+    trial->folder = cmd_format("%s/%s", runner->c->folder, name);
     free(name);
-    /* Dumps of an earlier comparison in the same --keep folder would be counted again. */
-    cmd_folder_remove(trial->folder);
     if (mkdir(trial->folder, 0777)) {
         cmd_say("%s: %s", trial->folder, strerror(errno));
         return CMD_FAILED;
@@ -420,9 +411,10 @@ int cmd_run_compare(const cmd_run_t *run, const char *program, const char *conf)
     char *folder = cmd_trial_folder(run->keep);
     if (!folder)
         return CMD_FAILED;
+    c.folder = folder;
     c.first = cmd_alloc((size_t)run->warm_up * sizeof *c.first);
     c.trial = cmd_alloc((size_t)c.count * sizeof *c.trial);
-    int status = run_trials(&(runner_t){&c, folder, program, conf});
+    int status = run_trials(&(runner_t){&c, program, conf});
     if (!status) {
         find_medians(&c);
         compare_outputs(&c);

@@ -335,6 +335,8 @@ int cmd_config(int argc, char **argv) {
     }
     if (status)
         cmd_say("%s is not applied: %s", here->refused, here->why);
+    for (unsigned i = 0; here && i < here->warnings_of_file.count; i++)
+        cmd_say("%s: %s", here->file, here->warnings_of_file.text[i]);
     const char *source = string != outside ? "the string" : "ACCEL_ALLOC_CONF";
     if (wrong) {
         cmd_say("%s: %s", source, error.text);

@@ -86,8 +86,9 @@ static int print_done(const struct verb *verb, int pid, const ac_control_answer_
     case AC_CONTROL_HISTORY:
         printf("process %d: the history is switched\n", pid);
         break;
-    case AC_CONTROL_WHERE: /* asked for by accelcache where */
+    case AC_CONTROL_WHERE: /* asked for by accelcache where, and by stat --growth */
     case AC_CONTROL_RECORDED:
+    case AC_CONTROL_FIGURES:
         break;
     }
     return CMD_OK;

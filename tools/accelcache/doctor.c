@@ -85,16 +85,18 @@ static void check_config(cmd_findings_t *findings) {
     if (here.refused)
         cmd_finding(findings, CMD_FINDING_PROBLEM, "config", "%s would not be applied: %s",
                     here.refused, here.why);
-    if (here.error.text[0]) {
+    bool wrong = here.error.text[0];
+    if (wrong)
         cmd_finding(findings, CMD_FINDING_PROBLEM, "config",
                     "ACCEL_ALLOC_CONF is wrong, and none of it would be applied: %s",
                     here.error.text);
-        return;
-    }
+    for (unsigned i = 0; i < here.warnings_of_file.count; i++)
+        cmd_finding(findings, CMD_FINDING_NOTE, "config", "%s: %s", here.file,
+                    here.warnings_of_file.text[i]);
     for (unsigned i = 0; i < here.warnings.count; i++)
         cmd_finding(findings, CMD_FINDING_NOTE, "config", "%s", here.warnings.text[i]);
     const char *enabled = cmd_settings_source(&here, "enabled");
-    bool set = here.string && *here.string;
+    bool set = here.string && *here.string && !wrong;
     if (!here.config.enabled)
         cmd_finding(findings, CMD_FINDING_PROBLEM, "config",
                     "%s has enabled:false: nothing is cached", enabled);
@@ -102,7 +104,7 @@ static void check_config(cmd_findings_t *findings) {
         cmd_finding(findings, CMD_FINDING_OK, "config", "%s is applied%s%s", here.file,
                     set ? ", and ACCEL_ALLOC_CONF over it; of the file are left: " : ": ",
                     *here.from_file ? here.from_file : "nothing");
-    else
+    else if (!wrong)
         cmd_finding(findings, CMD_FINDING_OK, "config",
                     set ? "ACCEL_ALLOC_CONF is applied as it stands"
                         : "ACCEL_ALLOC_CONF is not set: defaults");

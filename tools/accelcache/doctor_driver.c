@@ -1,6 +1,7 @@
 /* `accelcache doctor`: is the CUDA driver there.  cuInit may crash, hang or leave state behind,
  * so a child asks; it is this command again, without preloaded libraries, so that the answer is
  * the driver's own and no statistics arise. */
+#include "child.h"
 #include "command.h"
 #include "device/cuda_abi.h"
 #include "doctor.h"
@@ -17,7 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LIMIT_MS = 10000, REPLY = 4096 };
+/* KILLED_MS: until one that was killed is gone.  It is not while it hangs inside the kernel. */
+enum { LIMIT_MS = 10000, KILLED_MS = 2000, REPLY = 4096 };
 
 /* ------------------------------------------------------------------ the child */
 
@@ -88,14 +90,16 @@ static void become_probe(const char *folder, int out) {
     _exit(CMD_CANNOT_RUN);
 }
 
-/* What the child printed, in `reply`; its wait status, or -1 when it had to be ended. */
-static int ask(const char *folder, char reply[REPLY]) {
-    int pipe_fd[2], status = -1;
+/* What the child printed, in `reply`, and its wait status.  0, or an errno: ETIMEDOUT, it had to be
+ * ended. */
+static int ask(const char *folder, char reply[REPLY], int *status) {
+    int pipe_fd[2], error;
     reply[0] = '\0';
     if (pipe(pipe_fd))
-        return -1;
+        return errno;
     fflush(NULL);
     pid_t pid = fork();
+    error = errno;
     if (pid == 0) {
         close(pipe_fd[0]);
         become_probe(folder, pipe_fd[1]);
@@ -123,13 +127,15 @@ static int ask(const char *folder, char reply[REPLY]) {
     reply[used] = '\0';
     close(pipe_fd[0]);
     if (pid < 0)
-        return -1;
+        return error;
     /* The pipe closes when the child ends; one that hangs behind a closed pipe is ended too. */
-    if (!closed)
+    int64_t left = end - now_ms();
+    error = closed ? cmd_child_wait_for(pid, status, left > 0 ? (int)left : 0) : ETIMEDOUT;
+    if (error == ETIMEDOUT) {
         kill(pid, SIGKILL);
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+        cmd_child_wait_for(pid, status, KILLED_MS);
     }
-    return closed ? status : -1;
+    return error;
 }
 
 /* The line of `reply` that begins with `key`, without it; NULL when there is none. */
@@ -161,7 +167,7 @@ static const char *remedy(int error) {
 
 void cmd_doctor_driver(cmd_findings_t *findings, const char *folder) {
     char reply[REPLY];
-    int status = ask(folder, reply);
+    int status, failed = ask(folder, reply, &status);
     char *missing = line_of(reply, "missing"), *path = line_of(reply, "path");
     char *error = line_of(reply, "error"), *devices = line_of(reply, "devices");
     char *version_text = line_of(reply, "version"), *broken = line_of(reply, "broken");
@@ -176,7 +182,11 @@ void cmd_doctor_driver(cmd_findings_t *findings, const char *folder) {
     else if (error)
         cmd_finding(findings, CMD_FINDING_PROBLEM, "driver", "%s answers %s to cuInit: %s",
                     path ? path : "libcuda.so.1", error, remedy(atoi(error)));
-    else if (status == -1)
+    else if (failed && failed != ETIMEDOUT)
+        cmd_finding(findings, CMD_FINDING_PROBLEM, "driver",
+                    "the driver could not be asked: a child process failed: %s",
+                    strerror(failed));
+    else if (failed)
         cmd_finding(findings, CMD_FINDING_PROBLEM, "driver",
                     "%s did not answer cuInit within %d s: is a GPU or another process of the "
                     "driver stuck?",

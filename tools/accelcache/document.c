@@ -272,15 +272,19 @@ void cmd_pages_of_folder(const char *folder, cmd_page_fn *visit, void *arg) {
 
 /* ------------------------------------------------------------------ sums */
 
+static void add(int64_t *sum, int64_t value) {
+    *sum = cmd_sum(*sum, value, 1);
+}
+
 void cmd_figures_add(cmd_figures_t *figures, const json_t *document) {
     const json_t *devices = json_object_get(document, "devices");
     for (size_t i = 0; i < json_array_size(devices); i++) {
         const json_t *device = json_array_get(devices, i);
-        figures->allocated += cmd_document_stat(device, "allocated_bytes", "all", "current");
-        figures->allocated_peak += cmd_document_stat(device, "allocated_bytes", "all", "peak");
-        figures->reserved += cmd_document_stat(device, "reserved_bytes", "all", "current");
-        figures->reserved_peak += cmd_document_stat(device, "reserved_bytes", "all", "peak");
-        figures->ooms += cmd_document_stat(device, "num_ooms", NULL, NULL);
+        add(&figures->allocated, cmd_document_stat(device, "allocated_bytes", "all", "current"));
+        add(&figures->allocated_peak, cmd_document_stat(device, "allocated_bytes", "all", "peak"));
+        add(&figures->reserved, cmd_document_stat(device, "reserved_bytes", "all", "current"));
+        add(&figures->reserved_peak, cmd_document_stat(device, "reserved_bytes", "all", "peak"));
+        add(&figures->ooms, cmd_document_stat(device, "num_ooms", NULL, NULL));
 #define DEVICE_COUNTER(name, unit, doc)                                                          \
     figures->device.name += (uint64_t)cmd_document_counter(device, #name);
 #include "observe/counters.def"

@@ -150,6 +150,41 @@ void cmd_elf_close(cmd_elf_t *elf) {
     memset(elf, 0, sizeof *elf);
 }
 
+/* The note of that kind in [offset, offset + size) of the file. */
+static bool elf_find_build_id(const cmd_elf_t *elf, uint64_t offset, uint64_t size, uint64_t align,
+                              char *id) {
+    for (uint64_t at = 0; at < size;) {
+        const Elf64_Nhdr *note = elf_at(elf, offset + at, sizeof *note, 1);
+        if (!note || (offset + at) % 4 || at + sizeof *note > size)
+            return false;
+        uint64_t name = sizeof *note + ((note->n_namesz + align - 1) & ~(align - 1));
+        uint64_t whole = name + ((note->n_descsz + align - 1) & ~(align - 1));
+        const unsigned char *byte = elf_at(elf, offset + at + name, note->n_descsz, 1);
+        const char *owner = elf_at(elf, offset + at + sizeof *note, note->n_namesz, 1);
+        if (!byte || !owner)
+            return false;
+        if (note->n_type == NT_GNU_BUILD_ID && note->n_namesz == 4 && !memcmp(owner, "GNU", 4)) {
+            for (size_t i = 0; i < note->n_descsz && 2 * i + 2 < CMD_BUILD_ID; i++)
+                snprintf(id + 2 * i, 3, "%02x", byte[i]);
+            return true;
+        }
+        at += whole;
+    }
+    return false;
+}
+
+void cmd_elf_build_id(const cmd_elf_t *elf, char id[CMD_BUILD_ID]) {
+    unsigned count = 0;
+    const Elf64_Phdr *segment =
+        elf->bits64 && elf->little ? elf_segments(elf, &count) : NULL;
+    *id = '\0';
+    for (unsigned i = 0; segment && i < count; i++)
+        if (segment[i].p_type == PT_NOTE &&
+            elf_find_build_id(elf, segment[i].p_offset, segment[i].p_filesz,
+                              segment[i].p_align == 8 ? 8 : 4, id))
+            return;
+}
+
 static const Elf64_Shdr *elf_sections(const cmd_elf_t *elf, unsigned *count) {
     *count = 0;
     if (!elf->bits64 || !elf->little || elf->size < sizeof(Elf64_Ehdr))

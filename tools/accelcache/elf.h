@@ -33,6 +33,10 @@ void cmd_elf_close(cmd_elf_t *elf);
  * the end: of any name that begins so.  Symbol tables that were stripped answer no. */
 bool cmd_elf_has_symbol(const cmd_elf_t *elf, const char *name, bool defined);
 
+/* Its build ID in hexadecimal digits, the first of one that is too long; "": it has none. */
+enum { CMD_BUILD_ID = 41 };
+void cmd_elf_build_id(const cmd_elf_t *elf, char id[CMD_BUILD_ID]);
+
 /* The functions that the file defines, by its full symbol table or, where it was stripped of that, by those
  * for the loader.  malloc'd; the names are the file's. */
 typedef struct {

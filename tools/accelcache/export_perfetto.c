@@ -1,5 +1,6 @@
 /* Chrome's JSON trace format, which Perfetto reads: a counter track for each device and figure, and
- * instants for what the driver was asked for, waits and failures.  Times are in microseconds; where
+ * instants for what the driver was asked for, waits and failures; where who asked is known, a track for
+ * each of the call sites that ever held the most, of what the events tell.  Times are in microseconds; where
  * the trace has none, an operation is one. */
 #include "command.h"
 #include "export.h"
@@ -52,6 +53,102 @@ static void put_holding(FILE *out, const cmd_history_t *history, const cmd_event
     }
 }
 
+/* ------------------------------------------------------------------ call sites */
+
+enum { MOST_SITES = 24 };
+
+typedef struct {
+    char *name; /* of the track, as a JSON text */
+    int64_t bytes, peak;
+    bool shown;
+} site_t;
+
+typedef struct {
+    site_t *site;
+    size_t count;
+    uint32_t *of; /* by event: its site; NO_SITE: not known */
+} sites_t;
+enum { NO_SITE = UINT32_MAX };
+
+/* The site of a request, or of the request that a free ends. */
+static uint32_t find_site(sites_t *sites, json_t *known, const cmd_event_t *event) {
+    const char *name =
+        json_string_value(json_object_get(json_array_get(event->frames, 0), "name"));
+    if (!name || event->device < 0)
+        return NO_SITE;
+    char *key = cmd_format("device %d %s", event->device, name);
+    json_t *number = json_object_get(known, key);
+    uint32_t site = number ? (uint32_t)json_integer_value(number) : (uint32_t)sites->count;
+    if (!number) {
+        sites->site = cmd_resize(sites->site, (sites->count + 1) * sizeof *sites->site);
+        json_t *text = cmd_json_text(key);
+        sites->site[sites->count++] =
+            (site_t){.name = json_dumps(text, JSON_ENCODE_ANY)};
+        json_decref(text);
+        json_object_set_new(known, key, json_integer(site));
+    }
+    free(key);
+    return site;
+}
+
+static int by_peak(const void *a, const void *b) {
+    const site_t *x = *(const site_t *const *)a, *y = *(const site_t *const *)b;
+    return (x->peak < y->peak) - (x->peak > y->peak);
+}
+
+/* What the event changes of its site's bytes; NULL: of none. */
+static site_t *change_site(const sites_t *sites, const cmd_history_t *history, size_t i) {
+    site_t *site = sites->of[i] == NO_SITE ? NULL : &sites->site[sites->of[i]];
+    int64_t bytes = (int64_t)history->event[i].bytes;
+    if (site)
+        site->bytes += history->event[i].kind == CMD_EVENT_ALLOC ? bytes : -bytes;
+    return site;
+}
+
+static sites_t find_sites(const cmd_history_t *history) {
+    sites_t sites = {.of = cmd_alloc((history->events + 1) * sizeof *sites.of)};
+    json_t *known = json_object();
+    for (size_t i = 0; i < history->events; i++) {
+        const cmd_event_t *event = &history->event[i];
+        sites.of[i] = event->kind == CMD_EVENT_ALLOC ? find_site(&sites, known, event)
+                      : event->kind == CMD_EVENT_FREE && event->partner != CMD_NO_PARTNER
+                          ? sites.of[event->partner]
+                          : NO_SITE;
+        site_t *site = change_site(&sites, history, i);
+        if (site && site->bytes > site->peak)
+            site->peak = site->bytes;
+    }
+    json_decref(known);
+    site_t **order = cmd_alloc((sites.count + 1) * sizeof *order);
+    for (size_t i = 0; i < sites.count; i++) {
+        order[i] = &sites.site[i];
+        order[i]->bytes = 0;
+    }
+    if (sites.count)
+        qsort(order, sites.count, sizeof(site_t *), by_peak);
+    for (size_t i = 0; i < sites.count && i < MOST_SITES; i++)
+        order[i]->shown = true;
+    free(order);
+    return sites;
+}
+
+static void free_sites(sites_t *sites) {
+    for (size_t i = 0; i < sites->count; i++)
+        free(sites->site[i].name);
+    free(sites->site);
+    free(sites->of);
+}
+
+static void put_site(FILE *out, const cmd_history_t *history, int64_t time, const site_t *site) {
+    if (!site || !site->shown)
+        return;
+    fprintf(out, ",\n{\"ph\":\"C\",\"pid\":%d,\"name\":%s,\"ts\":", history->pid, site->name);
+    put_time(out, history, time);
+    fprintf(out, ",\"args\":{\"bytes\":%" PRId64 "}}", site->bytes);
+}
+
+/* ------------------------------------------------------------------ the whole */
+
 bool cmd_export_perfetto(const cmd_history_t *history, FILE *out, char **error) {
     static const char *const instants[] = {[CMD_EVENT_FAILED] = "request failed",
                                            [CMD_EVENT_WAIT] = "wait for the device",
@@ -75,6 +172,9 @@ bool cmd_export_perfetto(const cmd_history_t *history, FILE *out, char **error) 
             put_counter(out, history, 0, (int)device, "reserved", "bytes",
                         holding[device].reserved);
     }
+    sites_t sites = find_sites(history);
+    for (size_t i = 0; i < sites.count; i++)
+        put_site(out, history, 0, &sites.site[i]);
     for (size_t i = 0; i < history->events; i++) {
         const cmd_event_t *event = &history->event[i];
         cmd_bar_step("events", i, history->events);
@@ -82,9 +182,11 @@ bool cmd_export_perfetto(const cmd_history_t *history, FILE *out, char **error) 
             cmd_holding_add(&holding[event->device], event);
             put_holding(out, history, event, &holding[event->device]);
         }
+        put_site(out, history, event->time_ns, change_site(&sites, history, i));
         if (instants[event->kind])
             put_instant(out, history, event, instants[event->kind]);
     }
+    free_sites(&sites);
     fputs("\n]}\n", out);
     return true;
 }

@@ -5,6 +5,7 @@
  * number, and a module's memory rises if the least of each third is above that of the one before. */
 #include "growth.h"
 #include "command.h"
+#include "control.h"
 #include "document.h"
 #include "recorded.h"
 #include "terminal.h"
@@ -12,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { MOST_PARTS = 3 };
 
@@ -28,7 +30,8 @@ typedef struct {
     unsigned looks, modules, parts;
     double *at; /* seconds */
     module_t *module;
-    bool named; /* the documents tell of modules */
+    bool named;    /* the documents tell of modules */
+    char *unasked; /* why the process told of no call sites; NULL: it was asked, or there is none */
 } growth_t;
 
 /* ------------------------------------------------------------------ looks */
@@ -95,6 +98,7 @@ static void clear(growth_t *growth) {
     }
     free(growth->module);
     free(growth->at);
+    free(growth->unasked);
 }
 
 /* ------------------------------------------------------------------ what they say */
@@ -169,20 +173,30 @@ static void print_table(const growth_t *growth, bool sites) {
     cmd_table_print(table, 2);
 }
 
+static void print_unasked(const char *why) {
+    char *text = cmd_format("\nCall sites are not known: %s.  They are with "
+                            "ACCEL_ALLOC_CONF=control:true,stacks:sampled.",
+                            why);
+    cmd_print_paragraph(text, 0);
+    free(text);
+}
+
 static void print_text(const growth_t *growth) {
     unsigned rising = count_rising(growth, false);
     printf("%u looks over %.1f s: ", growth->looks, seconds(growth));
     if (!rising) {
         puts("no module's memory rises");
-        return;
+    } else {
+        printf("memory of %u module%s rises\n\n", rising, rising == 1 ? "" : "s");
+        print_table(growth, false);
     }
-    printf("memory of %u module%s rises\n\n", rising, rising == 1 ? "" : "s");
-    print_table(growth, false);
     if (count_rising(growth, true)) {
         putchar('\n');
         print_table(growth, true);
     }
-    if (growth->looks < 2 * MOST_PARTS)
+    if (growth->unasked && rising)
+        print_unasked(growth->unasked);
+    if (rising && growth->looks < 2 * MOST_PARTS)
         cmd_print_paragraph(
             "Few looks: a program that is still taking what it needs looks the same.", 0);
 }
@@ -204,9 +218,10 @@ static json_t *to_json(const growth_t *growth) {
                       (json_int_t)module->held[growth->looks - 1], "least", low,
                       "bytes_per_second", module->per_second));
     }
-    return json_pack("{s:s, s:i, s:I, s:f, s:o, s:o}", "schema", "accelcache-growth", "version",
-                     1, "looks", (json_int_t)growth->looks, "seconds", seconds(growth), "modules",
-                     modules, "sites", sites);
+    return json_pack("{s:s, s:i, s:I, s:f, s:o, s:o, s:o}", "schema", "accelcache-growth",
+                     "version", 1, "looks", (json_int_t)growth->looks, "seconds", seconds(growth),
+                     "modules", modules, "sites", sites, "sites_unknown",
+                     growth->unasked ? cmd_json_text(growth->unasked) : json_null());
 }
 
 static int report(growth_t *growth, bool json) {
@@ -262,11 +277,40 @@ int cmd_growth_of(const cmd_rendered_t *document, unsigned count, bool json) {
     return status;
 }
 
+/* The figures that the process itself writes, with call sites, which its page does not have.  NULL: *error. */
+static json_t *ask_figures(const ac_live_name_t *name, const char *path, char **error) {
+    ac_control_answer_t answer;
+    if (!cmd_control(name, AC_CONTROL_FIGURES, path, &answer, error))
+        return NULL;
+    json_t *document = cmd_document_load(path, error);
+    unlink(path);
+    return document;
+}
+
+/* Of a process that does not answer, or cannot write where we read, what its page has. */
+static json_t *look_at(const ac_live_name_t *name, const char *path, char **why, bool *alive,
+                       char **error) {
+    json_t *document = *why ? NULL : ask_figures(name, path, why);
+    return document ? document : cmd_document_live(name, alive, error);
+}
+
+static char *make_folder(void) {
+    const char *folder = getenv("TMPDIR");
+    char *path = cmd_format("%s/accelcache-XXXXXX", folder && *folder == '/' ? folder : "/tmp");
+    if (mkdtemp(path))
+        return path;
+    free(path);
+    return NULL;
+}
+
 int cmd_growth_watch(int pid, uint64_t space, unsigned looks, double pause_seconds, bool json) {
     growth_t growth = {0};
-    char *error = NULL;
+    char *error = NULL, *why = NULL, *folder = make_folder();
+    char *path = folder ? cmd_format("%s/figures.json", folder) : NULL;
     bool alive = true;
     json_t *first = NULL;
+    if (!path)
+        why = cmd_format("there is no folder for temporary files");
     struct timespec pause = {(time_t)pause_seconds,
                              (long)((pause_seconds - (double)(time_t)pause_seconds) * 1e9)};
     for (unsigned i = 0; i < looks && alive && !error; i++) {
@@ -274,7 +318,7 @@ int cmd_growth_watch(int pid, uint64_t space, unsigned looks, double pause_secon
         if (i)
             nanosleep(&pause, NULL);
         json_t *document = cmd_page_find(pid, space, &name, &error)
-                               ? cmd_document_live(&name, &alive, &error)
+                               ? look_at(&name, path, &why, &alive, &error)
                                : NULL;
         if (document && (!first || same_process(first, document))) {
             add_look(&growth, document);
@@ -287,6 +331,11 @@ int cmd_growth_watch(int pid, uint64_t space, unsigned looks, double pause_secon
     }
     cmd_bar_end();
     json_decref(first);
+    if (folder)
+        rmdir(folder);
+    free(path);
+    free(folder);
+    growth.unasked = why;
     /* A process that ends while one looks has been looked at. */
     int status = CMD_FAILED;
     if (error && growth.looks < 2)

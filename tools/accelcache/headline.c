@@ -27,7 +27,9 @@ void cmd_headline(cmd_headline_t *h, const json_t *document) {
     int64_t blocks = 0;
     cmd_figures_add(&f, document);
     for (size_t i = 0; i < json_array_size(devices); i++)
-        blocks += cmd_document_stat(json_array_get(devices, i), "allocation", "all", "allocated");
+        blocks = cmd_sum(
+            blocks,
+            cmd_document_stat(json_array_get(devices, i), "allocation", "all", "allocated"), 1);
     int64_t passed =
         (int64_t)(f.process[AC_COUNT_passed_allocs] + f.process[AC_COUNT_passed_async]);
     int64_t passed_frees =
@@ -38,21 +40,22 @@ void cmd_headline(cmd_headline_t *h, const json_t *document) {
     int64_t cached_frees = (int64_t)f.device.cached_frees;
     const char *error = json_string_value(json_object_get(config, "error"));
     if (blocks < cached_allocs) /* the program has reset its statistics meanwhile */
-        blocks = cached_allocs + driver_allocs;
-    *h = (cmd_headline_t){.requests = blocks + passed,
+        blocks = cmd_sum(cached_allocs, driver_allocs, 1);
+    *h = (cmd_headline_t){.requests = cmd_sum(blocks, passed, 1),
                           .served = cached_allocs,
-                          .driver_calls = driver_allocs + driver_frees + passed + passed_frees,
+                          .driver_calls = cmd_sum(cmd_sum(driver_allocs, driver_frees, 1),
+                                                  cmd_sum(passed, passed_frees, 1), 1),
                           .driver_ns =
                               (int64_t)(f.device.driver_alloc_ns + f.device.driver_free_ns +
                                         f.process[AC_COUNT_passed_ns]),
-                          .saved_calls = cached_allocs + cached_frees,
+                          .saved_calls = cmd_sum(cached_allocs, cached_frees, 1),
                           .reserved_peak = f.reserved_peak,
                           .allocated_peak = f.allocated_peak,
                           .ooms = f.ooms,
                           .bad_frees = (int64_t)f.process[AC_COUNT_bad_frees],
                           .internal_failures = (int64_t)f.process[AC_COUNT_internal_failures],
                           .not_applied = error && *error ? error : NULL};
-    h->free_driver = h->driver_ns < h->driver_calls * NOTHING_NS;
+    h->free_driver = h->driver_ns < cmd_sum(0, h->driver_calls, NOTHING_NS);
     h->saved_ns = would_take(h->saved_calls, &f.device);
 }
 

@@ -219,11 +219,22 @@ static void add_entry(making_t *m, json_t *trace, const json_t *event, const cha
     bool oom = is(event, "oom");
     json_array_append_new(
         trace,
-        json_pack("{s:s, s:I, s:I, s:I, s:I, s:o}", "action", action,
+        json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:o}", "action", action,
                   oom ? "device_free" : "addr", (json_int_t)part(event, ADDRESS), "size",
                   (json_int_t)part(event, BYTES), "stream", (json_int_t)part(event, STREAM),
-                  "time_us", (json_int_t)(part(event, TIME) / 1000), "frames",
+                  "time_us", (json_int_t)(part(event, TIME) / 1000), "time_ns",
+                  (json_int_t)part(event, TIME), "frames",
                   frames_of(&m->frames, m->document, part(event, STACK))));
+}
+
+/* Events that PyTorch's have no name for. */
+static bool is_own(const json_t *event) {
+    static const char *const own[] = {"begin",       "pinned_alloc", "pinned_free", "passed_alloc",
+                                      "passed_free", "physical",     "array"};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (is(event, own[i]))
+            return true;
+    return false;
 }
 
 /* Those up to the last snapshot. */
@@ -246,7 +257,7 @@ static void add_device(making_t *m, const json_t *device) {
     for (size_t i = 0; trace && i < count; i++) {
         const json_t *event = json_array_get(events, i);
         const char *word = json_string_value(json_array_get(event, WORD));
-        if (fate[i] == LEFT_OUT || !word)
+        if (fate[i] == LEFT_OUT || !word || is_own(event))
             continue;
         if (is(event, "free"))
             add_entry(m, trace, event, "free_requested");

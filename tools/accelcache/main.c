@@ -1,4 +1,5 @@
 /* The command `accelcache`: the table of its subcommands. */
+#include "child.h"
 #include "command.h"
 #include "option.h"
 #include "terminal.h"
@@ -78,6 +79,7 @@ static int unknown(const char *name) {
 
 int main(int argc, char **argv) {
     static char help_option[] = "--help";
+    cmd_child_begin();
     if (argc < 2) {
         print_help(stderr);
         return CMD_USAGE;

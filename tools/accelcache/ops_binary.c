@@ -42,7 +42,9 @@ bool cmd_ops_read_binary(cmd_reading_t *reading, const char *path, char **error)
         cmd_bar_step("events read", events, 0);
         take_event(reading, &event);
     }
-    if (cmd_trace_header(trace)->state == AC_TRACE_OPEN)
+    if (cmd_trace_counts(trace).damaged_lanes)
+        reading->note = cmd_format("damaged or cut short: what could not be read is missing");
+    else if (cmd_trace_header(trace)->state == AC_TRACE_OPEN)
         reading->note = cmd_format("its process was killed or still runs: read up to the last "
                                    "whole event");
     else if (cmd_trace_header(trace)->state == AC_TRACE_STOPPED)

@@ -26,8 +26,9 @@ void cmd_pickle_list_next(FILE *out, size_t count);
 /* A pair as a tuple of two numbers. */
 void cmd_pickle_pair(FILE *out, int64_t first, int64_t second);
 
-/* What Python's pickle wrote, of any protocol, as JSON: tuples are arrays, keys text.  Nothing in it is
- * executed.  NULL: *error is one line, malloc'd. */
+/* What Python's pickle wrote, of protocol 2 or later, as JSON: tuples are arrays, keys text.  Nothing
+ * in it is executed.  Values are nested no deeper than jansson's own, and none lies in itself; one
+ * that is named several times is shared.  NULL: *error is one line, malloc'd. */
 json_t *cmd_pickle_read(const char *data, size_t length, char **error);
 static inline bool cmd_pickle_is(const char *data, size_t length) {
     return length > 1 && (unsigned char)data[0] == 0x80;

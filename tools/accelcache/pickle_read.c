@@ -6,10 +6,32 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What reads and frees values calls itself for each level, and walks what is shared as often as it
+ * is named: a few bytes must not become a deep or an endless value.  The depth is jansson's own. */
+enum { MOST_DEPTH = 2048 };
+#define MOST_VALUES ((uint64_t)1 << 30)
+
+/* A list or dictionary: how deep it is, how many values are in it where each is counted as often as
+ * it is named, and whether it lies in another one.  From then on it must not change: its figures are
+ * part of the other's, and one that lies in itself would have no end.  Python fills each before it
+ * puts it anywhere. */
+typedef struct {
+    uint64_t values;
+    uint32_t depth;
+    bool closed;
+} container_t;
+
+typedef struct {
+    json_t *value;
+    size_t container; /* in reader_t; 0: a number, text, ... */
+} item_t;
+
 typedef struct {
     const unsigned char *at, *end, *begin;
-    json_t **stack, **memo;
+    item_t *stack, *memo;
     size_t depth, stack_room, memos, memo_room;
+    container_t *container;
+    size_t containers, container_room; /* the first is not used */
     size_t *mark, marks, mark_room;
     const char *wrong; /* NULL: nothing */
 } reader_t;
@@ -39,25 +61,50 @@ static uint64_t number(reader_t *r, size_t n) {
     return value;
 }
 
-static void push(reader_t *r, json_t *value) {
-    if (!value) {
-        fail(r, "a text in it is not UTF-8");
-        return;
-    }
+static void push_item(reader_t *r, item_t item) {
     if (r->depth == r->stack_room) {
         r->stack_room = 2 * r->stack_room + 64;
         r->stack = cmd_resize(r->stack, r->stack_room * sizeof *r->stack);
     }
-    r->stack[r->depth++] = value;
+    r->stack[r->depth++] = item;
 }
 
-/* The top of the stack, which is the caller's; NULL: it is empty. */
-static json_t *pop(reader_t *r) {
-    if (!r->depth || (r->marks && r->depth == r->mark[r->marks - 1])) {
-        fail(r, "it is damaged");
-        return NULL;
+static void push(reader_t *r, json_t *value) {
+    if (value)
+        push_item(r, (item_t){.value = value});
+    else
+        fail(r, "a text in it is not UTF-8");
+}
+
+static void push_container(reader_t *r, json_t *value) {
+    if (!value) {
+        fail(r, "memory is short");
+        return;
     }
-    return r->stack[--r->depth];
+    if (r->containers + 1 >= r->container_room) {
+        r->container_room = 2 * r->container_room + 64;
+        r->container = cmd_resize(r->container, r->container_room * sizeof *r->container);
+    }
+    r->container[++r->containers] = (container_t){.values = 1, .depth = 1};
+    push_item(r, (item_t){value, r->containers});
+}
+
+/* Where the values behind the topmost mark begin: what lies below is not there for most opcodes. */
+static size_t bottom(const reader_t *r) {
+    return r->marks ? r->mark[r->marks - 1] : 0;
+}
+
+/* Whether so many values lie there. */
+static bool has(reader_t *r, size_t count) {
+    if (r->depth >= bottom(r) + count)
+        return true;
+    fail(r, "it is damaged");
+    return false;
+}
+
+static void pop(reader_t *r) {
+    if (has(r, 1))
+        json_decref(r->stack[--r->depth].value);
 }
 
 static void push_mark(reader_t *r) {
@@ -77,83 +124,119 @@ static size_t pop_mark(reader_t *r) {
     return r->mark[--r->marks];
 }
 
-/* So many values of the top become a list. */
-static void pack(reader_t *r, size_t first) {
-    json_t *list = json_array();
-    for (size_t i = first; i < r->depth; i++)
-        json_array_append_new(list, r->stack[i]);
-    r->depth = first;
-    push(r, list);
+static const char closed[] =
+    "a list or dictionary in it lies in itself, or is filled where it lies in another";
+
+/* Whether `item` may be put into `into`, which is a container: from now on it is in there. */
+static bool enclose(reader_t *r, const item_t *into, const item_t *item) {
+    container_t *outer = &r->container[into->container], *inner = &r->container[item->container];
+    if (!item->container) {
+        outer->values++;
+        return true;
+    }
+    inner->closed = true;
+    if (outer->closed) { /* it is the same */
+        fail(r, closed);
+        return false;
+    }
+    outer->depth = inner->depth < outer->depth ? outer->depth : inner->depth + 1;
+    outer->values += inner->values;
+    if (outer->depth > MOST_DEPTH)
+        fail(r, "it is nested too deeply");
+    else if (outer->values > MOST_VALUES)
+        fail(r, "it names the same lists and dictionaries too often");
+    return !r->wrong;
 }
 
-static void pack_last(reader_t *r, size_t count) {
-    size_t least = r->marks ? r->mark[r->marks - 1] : 0;
-    if (r->depth - least < count)
-        fail(r, "it is damaged");
-    else
-        pack(r, r->depth - count);
+/* The container below the values from `first` on; NULL: there is none of the type. */
+static const item_t *container_below(reader_t *r, size_t first, json_type type) {
+    const item_t *item = first > bottom(r) && first <= r->depth ? &r->stack[first - 1] : NULL;
+    bool right = item && json_typeof(item->value) == type;
+    if (right && !r->container[item->container].closed)
+        return item;
+    fail(r, right ? closed : "it is damaged");
+    return NULL;
+}
+
+/* The values from `first` on are put into a list, as far as that is possible. */
+static void move(reader_t *r, const item_t *list, size_t first) {
+    size_t count = first;
+    while (count < r->depth && enclose(r, list, &r->stack[count]))
+        json_array_append_new(list->value, r->stack[count++].value);
+    for (size_t i = count; i < r->depth; i++)
+        json_decref(r->stack[i].value);
+    r->depth = first;
 }
 
 static void append(reader_t *r, size_t first) {
-    json_t *list = first && first <= r->depth ? r->stack[first - 1] : NULL;
-    for (size_t i = first; i < r->depth; i++)
-        if (json_is_array(list) && list != r->stack[i])
-            json_array_append_new(list, r->stack[i]);
-        else
-            json_decref(r->stack[i]);
-    if (!json_is_array(list))
-        fail(r, "it is damaged");
-    r->depth = first < r->depth ? first : r->depth;
+    const item_t *list = container_below(r, first, JSON_ARRAY);
+    if (list)
+        move(r, list, first);
+}
+
+/* So many values of the top become a list. */
+static void pack(reader_t *r, size_t first) {
+    push_container(r, json_array());
+    if (r->wrong)
+        return;
+    item_t list = r->stack[--r->depth];
+    move(r, &list, first);
+    push_item(r, list);
+}
+
+static void pack_last(reader_t *r, size_t count) {
+    if (has(r, count))
+        pack(r, r->depth - count);
 }
 
 /* Keys that are no text become one: PyTorch has none of these where it matters. */
-static void set_one(json_t *to, json_t *key, json_t *value) {
+static void set_one(json_t *to, const json_t *key, json_t *value) {
     char text[32];
     const char *name = json_string_value(key);
     if (!name) {
         snprintf(text, sizeof text, "%lld", (long long)json_integer_value(key));
         name = text;
     }
-    if (json_is_object(to) && to != value)
-        json_object_set_new(to, name, value);
-    else
-        json_decref(value);
-    json_decref(key);
+    json_object_set(to, name, value);
 }
 
 static void set(reader_t *r, size_t first) {
-    json_t *to = first && first <= r->depth ? r->stack[first - 1] : NULL;
-    if (!json_is_object(to) || (r->depth - first) % 2) {
-        fail(r, "it is damaged");
+    const item_t *to = container_below(r, first, JSON_OBJECT);
+    if (!to)
         return;
-    }
-    for (size_t i = first; i < r->depth; i += 2)
-        set_one(to, r->stack[i], r->stack[i + 1]);
-    r->depth = first;
+    if ((r->depth - first) % 2)
+        fail(r, "it is damaged");
+    for (size_t i = first; i + 1 < r->depth && enclose(r, to, &r->stack[i + 1]); i += 2)
+        set_one(to->value, r->stack[i].value, r->stack[i + 1].value);
+    while (r->depth > first)
+        json_decref(r->stack[--r->depth].value);
 }
 
+/* Python counts from 0, and names a value of two bytes at least each time. */
 static void memoize(reader_t *r, uint64_t at) {
-    enum { MOST = 1 << 28 };
-    if (!r->depth || at >= MOST) {
+    if (!r->depth || at >= (uint64_t)(r->end - r->begin)) {
         fail(r, "it is damaged");
         return;
     }
     if (at >= r->memo_room) {
-        size_t room = (size_t)at + r->memo_room + 1024;
+        size_t room = at < 2 * r->memo_room ? 2 * r->memo_room : (size_t)at + 64;
         r->memo = cmd_resize(r->memo, room * sizeof *r->memo);
         memset(r->memo + r->memo_room, 0, (room - r->memo_room) * sizeof *r->memo);
         r->memo_room = room;
     }
-    json_decref(r->memo[at]);
-    r->memo[at] = json_incref(r->stack[r->depth - 1]);
+    json_decref(r->memo[at].value);
+    r->memo[at] = r->stack[r->depth - 1];
+    json_incref(r->memo[at].value);
     r->memos = at >= r->memos ? (size_t)at + 1 : r->memos;
 }
 
 static void recall(reader_t *r, uint64_t at) {
-    if (at >= r->memos || !r->memo[at])
+    if (at >= r->memos || !r->memo[at].value) {
         fail(r, "it is damaged");
-    else
-        push(r, json_incref(r->memo[at]));
+        return;
+    }
+    json_incref(r->memo[at].value);
+    push_item(r, r->memo[at]);
 }
 
 static void text(reader_t *r, uint64_t length) {
@@ -197,7 +280,6 @@ static void real(reader_t *r) {
 /* False: the end. */
 static bool step(reader_t *r) {
     const unsigned char *opcode = take(r, 1);
-    json_t *key, *value;
     if (!opcode)
         return false;
     switch (*opcode) {
@@ -213,14 +295,14 @@ static bool step(reader_t *r) {
         push_mark(r);
         break;
     case '0': /* POP */
-        json_decref(pop(r));
+        pop(r);
         break;
     case '}': /* EMPTY_DICT */
-        push(r, json_object());
+        push_container(r, json_object());
         break;
     case ']': /* EMPTY_LIST */
     case ')': /* EMPTY_TUPLE */
-        push(r, json_array());
+        push_container(r, json_array());
         break;
     case 't': /* TUPLE */
         pack(r, pop_mark(r));
@@ -231,18 +313,15 @@ static bool step(reader_t *r) {
         pack_last(r, (size_t)*opcode - 0x84);
         break;
     case 'a': /* APPEND */
-        append(r, r->depth ? r->depth - 1 : 0);
+        if (has(r, 2))
+            append(r, r->depth - 1);
         break;
     case 'e': /* APPENDS */
         append(r, pop_mark(r));
         break;
     case 's': /* SETITEM */
-        value = pop(r);
-        key = pop(r);
-        if (key && value && r->depth)
-            set_one(r->stack[r->depth - 1], key, value);
-        else
-            fail(r, "it is damaged");
+        if (has(r, 3))
+            set(r, r->depth - 2);
         break;
     case 'u': /* SETITEMS */
         set(r, pop_mark(r));
@@ -289,6 +368,10 @@ static bool step(reader_t *r) {
     case 'B': /* BINBYTES */
         bytes(r, number(r, 4));
         break;
+    case 0x8e: /* BINBYTES8 */
+    case 0x96: /* BYTEARRAY8 */
+        bytes(r, number(r, 8));
+        break;
     case 0x94: /* MEMOIZE */
         memoize(r, r->memos);
         break;
@@ -317,14 +400,15 @@ json_t *cmd_pickle_read(const char *data, size_t length, char **error) {
         continue;
     if (!r.wrong && (r.depth != 1 || r.marks))
         fail(&r, "it is damaged");
-    json_t *value = r.wrong ? NULL : json_incref(r.stack[0]);
+    json_t *value = r.wrong ? NULL : json_incref(r.stack[0].value);
     if (r.wrong)
         *error = cmd_format("no pickle that is read here, at byte %zu: %s",
                             (size_t)(r.at - r.begin), r.wrong);
     while (r.depth)
-        json_decref(r.stack[--r.depth]);
+        json_decref(r.stack[--r.depth].value);
     for (size_t i = 0; i < r.memos; i++)
-        json_decref(r.memo[i]);
+        json_decref(r.memo[i].value);
+    free(r.container);
     free(r.stack);
     free(r.memo);
     free(r.mark);

@@ -31,7 +31,7 @@ static char *make_name(const cmd_frame_t *frame) {
                           frame->path ? base_name(frame->path) : "?", frame->line);
     if (!frame->path)
         return cmd_format("code of no file");
-    char *symbol = cmd_symbol_at(frame->path, frame->offset);
+    char *symbol = cmd_symbol_at(frame->path, frame->id, frame->offset);
     char *name = symbol ? cmd_format("%s (%s+0x%" PRIx64 ")", symbol, base_name(frame->path),
                                      frame->offset)
                         : cmd_format("%s+0x%" PRIx64, base_name(frame->path), frame->offset);
@@ -46,11 +46,13 @@ const char *cmd_frame_name(const cmd_frame_t *frame) {
     name_t **at = &list[hash >> 52];
     for (name_t *name = *at; name; name = name->next)
         if (name->frame.offset == frame->offset && name->frame.line == frame->line &&
-            same_text(name->frame.path, frame->path) && same_text(name->frame.text, frame->text))
+            same_text(name->frame.path, frame->path) && same_text(name->frame.id, frame->id) &&
+            same_text(name->frame.text, frame->text))
             return name->text;
     name_t *name = cmd_alloc(sizeof *name);
     *name = (name_t){*frame, make_name(frame), *at};
     name->frame.path = frame->path ? cmd_format("%s", frame->path) : NULL;
+    name->frame.id = frame->id ? cmd_format("%s", frame->id) : NULL;
     name->frame.text = frame->text ? cmd_format("%s", frame->text) : NULL;
     *at = name;
     return name->text;
@@ -65,16 +67,18 @@ static const json_t *array_of(const json_t *document, const char *key) {
 static cmd_frame_t frame_of(const json_t *document, int64_t first, int64_t second) {
     cmd_frame_t frame = {.path = NULL};
     if (first < 0) {
-        const json_t *text = json_array_get(array_of(document, "texts"), (size_t)(-first - 1));
+        const json_t *text = json_array_get(array_of(document, "texts"), (size_t)-(first + 1));
         const char *name = json_string_value(json_array_get(text, 0));
         frame.text = name ? name : "?";
         frame.path = json_string_value(json_array_get(text, 1));
         frame.line = (uint64_t)second;
         return frame;
     }
-    if (first > 0)
-        frame.path =
-            json_string_value(json_array_get(array_of(document, "files"), (size_t)first - 1));
+    if (first > 0) {
+        size_t file = (size_t)first - 1;
+        frame.path = json_string_value(json_array_get(array_of(document, "files"), file));
+        frame.id = json_string_value(json_array_get(array_of(document, "build_ids"), file));
+    }
     frame.offset = (uint64_t)second;
     return frame;
 }
@@ -112,6 +116,7 @@ cmd_frame_t cmd_recorded_frame(const json_t *json) {
                              .path = json_string_value(json_array_get(json, 1)),
                              .line = (uint64_t)json_integer_value(json_array_get(json, 2))};
     return (cmd_frame_t){.path = first,
+                         .id = json_string_value(json_array_get(json, 3)),
                          .offset = (uint64_t)json_integer_value(json_array_get(json, 1))};
 }
 

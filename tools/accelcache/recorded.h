@@ -1,6 +1,7 @@
 /* What a document tells of recorded call sites (`recorded` and `history` of dump.schema.json): stacks with
  * names for their frames, which the symbol tables of the files give, as far as they are here and are
- * what they were.  C++ names are demangled where a C++ library is at hand. */
+ * what they were: of a file with another build ID by now no name is given, and that is said once on
+ * stderr.  C++ names are demangled where a C++ library is at hand. */
 #ifndef CMD_RECORDED_H
 #define CMD_RECORDED_H
 
@@ -12,6 +13,7 @@
 /* A frame of a document: of code, or of an interpreter's function. */
 typedef struct {
     const char *path; /* of the file that it lies in; NULL: not known */
+    const char *id;   /* build ID of the file when it was loaded; NULL: not known */
     uint64_t offset;  /* of code */
     const char *text; /* function of an interpreter; NULL: it is code */
     uint64_t line;    /* of a text */
@@ -28,7 +30,7 @@ bool cmd_recorded_frames(const json_t *document, int64_t stack, cmd_frame_t **fr
 /* The name of the innermost frame; "not recorded" for none. */
 const char *cmd_recorded_site(const json_t *document, int64_t stack);
 
-/* Of an answer of a process: [path, offset] or [function, file, line]. */
+/* Of an answer of a process: [path, offset], [path, offset, null, build ID] or [function, file, line]. */
 cmd_frame_t cmd_recorded_frame(const json_t *json);
 
 /* What call sites hold: by the names of their innermost frames, the most bytes first. */

@@ -1,4 +1,5 @@
 /* `accelcache run`: start a program under libaccelcache.so. */
+#include "child.h"
 #include "command.h"
 #include "config/config.h"
 #include "place.h"
@@ -31,7 +32,7 @@ static const char help[] =
     "                  (bytes after rounding; K, M, G, T)\n"
     "  --fail-on-leak  end with status 119 where a process held memory when it exited\n"
     "  --junit FILE    with one of these: the result as JUnit's XML, for CI\n"
-    "  --keep DIR      leave dumps (--compare: and outputs) in DIR\n"
+    "  --keep DIR      leave dumps (--compare: and outputs) in a new folder in DIR: run-1, ..\n"
     "  --stdin FILE    --compare: every run reads FILE (default: nothing)\n"
     "  --json          --compare: the result as JSON; --max-peak and --fail-on-leak: the same,\n"
     "                  behind what the program prints\n\n"
@@ -372,9 +373,11 @@ static int start(const cmd_run_t *run, const cmd_program_t *program) {
             else
                 unsetenv("ACCEL_ALLOC_CONF");
             fflush(stdout);
+            cmd_child_restore();
             execvp(program->path, run->command);
-            cmd_say("%s: %s", program->path, strerror(errno));
-            status = errno == ENOENT ? CMD_NOT_FOUND : CMD_CANNOT_RUN;
+            int failed = errno; /* the message changes it */
+            cmd_say("%s: %s", program->path, strerror(failed));
+            status = failed == ENOENT ? CMD_NOT_FOUND : CMD_CANNOT_RUN;
         }
     }
     free(library);

@@ -19,16 +19,18 @@ void cmd_settings_read(cmd_settings_t *settings) {
     bool read = ac_defaults_read(path, text, sizeof text, s->why);
     if (read && !*text)
         return;
-    /* A string that is wrong leaves the file out as well; what is wrong in that is told all the same. */
+    /* A string that is wrong gives nothing. */
+    const char *given = good && s->string ? s->string : "";
     char *whole = s->from_file;
     if (read &&
-        ac_config_merge(text, good ? s->string : NULL, whole, sizeof s->from_file, &error) == 0 &&
-        ac_config_parse(whole, good ? &s->config : &(ac_config_t){0}, &error, NULL) == 0) {
-        s->file = good ? path : NULL;
-        whole[good ? strlen(whole) - (s->string ? strlen(s->string) : 0) : 0] = '\0';
+        ac_config_merge(text, given, whole, sizeof s->from_file, &error, &s->warnings_of_file) == 0 &&
+        ac_config_parse(whole, &s->config, &error, NULL) == 0) {
+        s->file = path;
+        whole[strlen(whole) - strlen(given)] = '\0';
         return;
     }
     *whole = '\0';
+    s->warnings_of_file.count = 0;
     s->refused = path;
     if (read)
         snprintf(s->why, sizeof s->why, "%s", error.text);

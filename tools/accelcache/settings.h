@@ -15,6 +15,7 @@ typedef struct {
     ac_config_t config;            /* in force */
     ac_config_error_t error;       /* of the string: text is empty where it is good */
     ac_config_warnings_t warnings; /* of the string */
+    ac_config_warnings_t warnings_of_file;
     char from_file[AC_LIVE_CONF];  /* "key:value," of what the file gives */
 } cmd_settings_t;
 

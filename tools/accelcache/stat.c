@@ -43,14 +43,13 @@ static const char help[] =
     "  --summary\n"
     "         no line for each, but sum, least, greatest and median; with --json as an object\n"
     "  --growth\n"
-    "         modules whose memory rises: in several dumps of one process, or in a running PID "
-    "that\n"
-    "         is looked at --looks times (10), --interval seconds apart (1); with --json as an\n"
-    "         object\n"
+    "         modules and call sites whose memory rises: in several dumps of one process, or in a\n"
+    "         running PID that is looked at --looks times (10), --interval seconds apart (1); with\n"
+    "         --json as an object.  Call sites of a PID take control:true,stacks:sampled there\n"
     "  --remove\n"
-    "         remove what killed processes left, once it was shown: that of each PID named, "
-    "with\n"
-    "         none that of all of this user's.  What is not removed stays until there are more\n"
+    "         remove what killed processes left, once it was shown (whole, on a terminal too): "
+    "that\n"
+    "         of each PID named, with none that of all of this user's.  What is not removed stays until there are more\n"
     "         than 64 files of one user: then the oldest go when a program starts\n\n"
     "fenced_frees and ordered_frees count the frees that found work pending: where both are 0,\n"
     "free_sync:true changes nothing.  accelcache doctor --dump FILE says what figures advise.\n\n"
@@ -295,31 +294,34 @@ static void print_brief(const shown_t *shown) {
     }
 }
 
-static void print_one(const cmd_rendered_t *document, bool all) {
-    if (!all)
+static void print_one(const cmd_rendered_t *document, const wanted_t *wanted) {
+    if (!wanted->all && !wanted->remove) /* what is cut off could not be asked for again */
         cmd_page_begin();
-    cmd_render(document->document, document->source, all ? CMD_RENDER_ALL : CMD_RENDER_USUAL);
+    cmd_render(document->document, document->source, wanted->all ? CMD_RENDER_ALL : CMD_RENDER_USUAL);
     cmd_page_end("accelcache stat --all shows everything");
 }
 
-/* `two`: two documents were named. */
-static void print_text(const shown_t *shown, const wanted_t *wanted, bool two) {
+/* `two`: two documents were named.  CMD_FAILED: there was nothing to show. */
+static int print_text(const shown_t *shown, const wanted_t *wanted, bool two) {
     bool compared = two && shown->count == 2 && !wanted->summary;
     if (wanted->brief) {
         print_brief(shown);
-        return;
+        return CMD_OK;
     }
-    if (compared && !wanted->all && !wanted->difference)
+    if (!shown->count || (wanted->difference && !compared))
+        return CMD_FAILED;
+    if (compared && !wanted->all && !wanted->difference && !wanted->remove)
         cmd_page_begin();
     if (wanted->summary && shown->count)
         cmd_render_many(shown->document, shown->count, true);
     else if (shown->count == 1 && !wanted->difference)
-        print_one(&shown->document[0], wanted->all);
+        print_one(&shown->document[0], wanted);
     else if (shown->count > 1 && !wanted->difference)
         cmd_render_many(shown->document, shown->count, false);
     if (compared)
         cmd_render_difference(&shown->document[0], &shown->document[1]);
     cmd_page_end("accelcache stat --all shows everything");
+    return CMD_OK;
 }
 
 static int show(char **argument, int count, const wanted_t *wanted) {
@@ -337,14 +339,13 @@ static int show(char **argument, int count, const wanted_t *wanted) {
             take_file(&shown, argument[i]);
         two &= !folder;
     }
-    int status = shown.failed ? CMD_FAILED : CMD_OK;
-    if (!wanted->json)
-        print_text(&shown, wanted, two);
-    else if (print_json(&shown, wanted, count == 1 && !is_folder(argument[0])))
-        status = CMD_FAILED;
+    int printed = wanted->json
+                      ? print_json(&shown, wanted, count == 1 && !is_folder(argument[0]))
+                      : print_text(&shown, wanted, two);
+    int status = shown.failed || printed ? CMD_FAILED : CMD_OK;
     /* What was not printed must not be lost. */
     bool failed = false;
-    if (wanted->remove && fflush(stdout) == 0 && !ferror(stdout))
+    if (wanted->remove && !printed && fflush(stdout) == 0 && !ferror(stdout))
         remove_all(shown.killed, shown.killed_count, &failed);
     shown_clear(&shown);
     return failed ? CMD_FAILED : status;

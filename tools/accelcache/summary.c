@@ -72,27 +72,16 @@ typedef struct {
 
 enum { LEAST_FOR_OUTLIERS = 4, USUAL_DISTANCES = 5, SHARE_OF_MEDIAN = 10 };
 
-static int by_value(const void *a, const void *b) {
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
-/* Sorts `values`. */
-static int64_t median_of(int64_t *values, unsigned count) {
-    qsort(values, count, sizeof *values, by_value);
-    return count % 2 ? values[count / 2] : values[count / 2 - 1] / 2 + values[count / 2] / 2;
-}
-
 static int64_t distance(int64_t a, int64_t b) {
-    return a < b ? b - a : a - b;
+    return cmd_sum(a < b ? b : a, a < b ? a : b, -1);
 }
 
 static void find_column(summary_t *s, int column, int64_t *values) {
     for (unsigned i = 0; i < s->count; i++) {
         values[i] = s->row[i].value[column];
-        s->total[SUM].value[column] += values[i];
+        s->total[SUM].value[column] = cmd_sum(s->total[SUM].value[column], values[i], 1);
     }
-    int64_t median = median_of(values, s->count);
+    int64_t median = cmd_median(values, s->count);
     s->total[MEDIAN].value[column] = median;
     s->total[LEAST].value[column] = values[0];
     s->total[GREATEST].value[column] = values[s->count - 1];
@@ -102,10 +91,11 @@ static void find_column(summary_t *s, int column, int64_t *values) {
         if (values[i] > values[furthest])
             furthest = i;
     }
-    int64_t most = values[furthest], usual = median_of(values, s->count);
+    int64_t most = values[furthest], usual = cmd_median(values, s->count);
     s->outlier[column].document = furthest;
     s->outlier[column].found = s->count >= LEAST_FOR_OUTLIERS &&
-                               most > median / SHARE_OF_MEDIAN && most / USUAL_DISTANCES > usual;
+                               most > median / SHARE_OF_MEDIAN &&
+                               most > cmd_sum(0, usual, USUAL_DISTANCES);
 }
 
 static summary_t summarise(const cmd_rendered_t *documents, unsigned count) {

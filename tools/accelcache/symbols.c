@@ -12,6 +12,8 @@ typedef struct file {
     cmd_elf_t elf;
     cmd_elf_function_t *function; /* by address */
     size_t functions;
+    char id[CMD_BUILD_ID]; /* "": none */
+    bool told;             /* that it is another one */
     struct file *next;
 } file_t;
 
@@ -20,7 +22,7 @@ static int by_address(const void *a, const void *b) {
     return (x->address > y->address) - (x->address < y->address);
 }
 
-static const file_t *file_of(const char *path) {
+static file_t *file_of(const char *path) {
     static file_t *files;
     for (file_t *file = files; file; file = file->next)
         if (!strcmp(file->path, path))
@@ -28,6 +30,7 @@ static const file_t *file_of(const char *path) {
     file_t *file = cmd_alloc(sizeof *file);
     *file = (file_t){.path = cmd_format("%s", path), .next = files};
     if (*path == '/' && cmd_elf_open(&file->elf, path) == 0) {
+        cmd_elf_build_id(&file->elf, file->id);
         file->function = cmd_elf_functions(&file->elf, &file->functions);
         if (file->functions)
             qsort(file->function, file->functions, sizeof *file->function, by_address);
@@ -58,8 +61,20 @@ static char *demangled(const char *name) {
     return plain ? plain : cmd_format("%s", name);
 }
 
-char *cmd_symbol_at(const char *path, uint64_t offset) {
-    const file_t *file = file_of(path);
+/* Whether the file is what it was when its code ran, as far as that is known. */
+static bool is_the_same(file_t *file, const char *id) {
+    bool same = !id || !file->elf.bytes || !strcmp(id, file->id);
+    if (!same && !file->told) {
+        file->told = true;
+        cmd_say("%s was built anew since (build ID %.12s.. then, %.12s%s now): its functions stay "
+                "without names; put the old file back to see them",
+                file->path, id, *file->id ? file->id : "none", *file->id ? ".." : "");
+    }
+    return same;
+}
+
+char *cmd_symbol_at(const char *path, const char *id, uint64_t offset) {
+    file_t *file = file_of(path);
     size_t low = 0, high = file->functions;
     while (low < high) { /* the last one that begins at the offset or before */
         size_t middle = low + (high - low) / 2;
@@ -68,7 +83,7 @@ char *cmd_symbol_at(const char *path, uint64_t offset) {
         else
             high = middle;
     }
-    if (!low)
+    if (!is_the_same(file, id) || !low)
         return NULL;
     const cmd_elf_function_t *function = &file->function[low - 1];
     /* Hand-written code gives no size. */

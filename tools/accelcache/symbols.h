@@ -5,7 +5,8 @@
 #include <stdint.h>
 
 /* The function at the offset (an address of the file, as in its symbol tables), malloc'd, demangled where
- * it is a C++ name; NULL: the file is not here, was stripped, or has none there.  Files stay open. */
-char *cmd_symbol_at(const char *path, uint64_t offset);
+ * it is a C++ name; NULL: the file is not here, was stripped, has none there, or has another build ID than
+ * `id` (NULL: not known), which is said once of a file.  Files stay open. */
+char *cmd_symbol_at(const char *path, const char *id, uint64_t offset);
 
 #endif

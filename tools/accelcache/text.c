@@ -124,6 +124,28 @@ char *cmd_text_count(char text[CMD_FIGURE], int64_t n) {
     return text;
 }
 
+int64_t cmd_sum(int64_t to, int64_t value, int64_t times) {
+    int64_t result;
+    bool falls = (value < 0) != (times < 0);
+    if (__builtin_mul_overflow(value, times, &result) ||
+        __builtin_add_overflow(to, result, &result))
+        return falls ? INT64_MIN : INT64_MAX;
+    return result;
+}
+
+static int by_value(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+int64_t cmd_median(int64_t *values, size_t count) {
+    if (!count)
+        return 0;
+    qsort(values, count, sizeof *values, by_value);
+    int64_t low = values[(count - 1) / 2], high = values[count / 2];
+    return low + (int64_t)(((uint64_t)high - (uint64_t)low) / 2);
+}
+
 /* Three significant digits of `value` in the largest unit that keeps it at least 1. */
 static char *scaled(char text[CMD_FIGURE], double value, double step, const char *const *units,
                     int count) {

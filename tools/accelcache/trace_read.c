@@ -70,9 +70,9 @@ static char *check_header(const char *path, const ac_trace_header_t *header) {
         return cmd_format("%s: recorded on a machine of another byte order", path);
     if (header->magic != AC_TRACE_MAGIC)
         return cmd_format("%s: no recorded trace (trace:FILE writes them)", path);
-    if (header->version != AC_TRACE_VERSION)
-        return cmd_format("%s: a trace of version %u, and this command reads version %d", path,
-                          header->version, AC_TRACE_VERSION);
+    if (header->version < AC_TRACE_VERSION || header->version > AC_TRACE_VERSION_SITES)
+        return cmd_format("%s: a trace of version %u, and this command reads versions %d to %d", path,
+                          header->version, AC_TRACE_VERSION, AC_TRACE_VERSION_SITES);
     if (header->byte_order != AC_TRACE_BYTE_ORDER || header->header_size != sizeof *header ||
         header->unit != AC_TRACE_UNIT || header->time_shift > 31)
         return cmd_format("%s: the header of this trace is damaged", path);
@@ -82,18 +82,23 @@ static char *check_header(const char *path, const ac_trace_header_t *header) {
 /* The lane writes to its front meanwhile, where its process runs: what was read is one chunk if
  * its ordinal is the same afterwards.  The copy of a chunk that is gone by then was made before,
  * and stands behind what has been looked at.  NULL: there is none to be had. */
-static uint64_t *read_front(const cmd_trace_t *trace, uint64_t offset, uint64_t *ordinal) {
+static uint64_t *read_front(const cmd_trace_t *trace, uint64_t offset, uint64_t *ordinal,
+                            bool *cut) {
     enum { TRIES = 100 };
     uint64_t *front = cmd_alloc(AC_TRACE_UNIT);
     for (int i = 0; i < TRIES; i++) {
         ac_trace_chunk_t before, after;
+        ssize_t n;
+        memset(front, 0, AC_TRACE_UNIT);
         if (!read_at(trace->fd, &before, sizeof before, offset) ||
             /* Of a file that was cut short, what is there. */
-            pread(trace->fd, front, AC_TRACE_UNIT, (off_t)offset) < (ssize_t)sizeof before ||
+            (n = pread(trace->fd, front, AC_TRACE_UNIT, (off_t)offset)) <
+                (ssize_t)sizeof before ||
             !read_at(trace->fd, &after, sizeof after, offset))
             break;
         if (before.ordinal == after.ordinal) {
             *ordinal = before.ordinal;
+            *cut = n < AC_TRACE_UNIT;
             return front;
         }
     }
@@ -115,10 +120,13 @@ static void take_chunk(cmd_trace_t *trace, uint64_t offset, const ac_trace_chunk
         memset(trace->lane + trace->lanes, 0, (lanes - trace->lanes) * sizeof *trace->lane);
         trace->lanes = lanes;
     }
+    cmd_trace_lane_t *lane = &trace->lane[chunk->lane];
+    bool cut = false;
     if (chunk->magic == AC_TRACE_FRONT &&
-        !(span.front = read_front(trace, offset, &span.ordinal)))
+        !(span.front = read_front(trace, offset, &span.ordinal, &cut)))
         return;
-    cmd_trace_lane_add(&trace->lane[chunk->lane], &span);
+    lane->damaged |= cut;
+    cmd_trace_lane_add(lane, &span);
 }
 
 /* Fronts first: the copies they leave meanwhile are found behind them. */

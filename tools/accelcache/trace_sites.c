@@ -80,6 +80,8 @@ static cmd_frame_t frame_of(const cmd_trace_sites_t *sites, uint64_t word, const
     }
     unsigned file = ac_frame_file(word);
     frame.path = file <= STACKS ? sites->name[0][file] : NULL;
+    const char *id = frame.path ? frame.path + strlen(frame.path) + 1 : "";
+    frame.id = *id ? id : NULL;
     frame.path = frame.path && !*frame.path ? program : frame.path;
     frame.offset = ac_frame_offset(word);
     return frame;

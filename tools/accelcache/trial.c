@@ -1,5 +1,6 @@
 /* See trial.h. */
 #include "trial.h"
+#include "child.h"
 #include "command.h"
 #include "place.h"
 
@@ -48,9 +49,11 @@ static void become(const char *program, char **command, const char *conf, const 
         if (fd[i] >= 0 && dup2(fd[i], i) < 0)
             _exit(CMD_CANNOT_RUN);
     setenv("ACCEL_ALLOC_CONF", conf, 1);
+    cmd_child_restore();
     execvp(program, command);
-    dprintf(STDERR_FILENO, "accelcache run: %s: %s\n", program, strerror(errno));
-    _exit(errno == ENOENT ? CMD_NOT_FOUND : CMD_CANNOT_RUN);
+    int error = errno;
+    dprintf(STDERR_FILENO, "accelcache run: %s: %s\n", program, strerror(error));
+    _exit(error == ENOENT ? CMD_NOT_FOUND : CMD_CANNOT_RUN);
 }
 
 static int open_files(const cmd_trial_t *trial, const char *input, int fd[3]) {
@@ -89,10 +92,12 @@ static int run_child(cmd_trial_t *trial, const char *program, char **command, co
     child = pid;
     if (stop_signal)
         kill(pid, stop_signal);
-    int status;
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-    }
+    int status, error = cmd_child_wait(pid, &status, NULL);
     child = 0;
+    if (error) {
+        cmd_say("process %d: %s", (int)pid, strerror(error));
+        return -1;
+    }
     trial->wall = now_ns() - start;
     trial->status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     return 0;
@@ -178,19 +183,36 @@ int cmd_trial_run(cmd_trial_t *trial, const char *program, char **command, const
     return failed;
 }
 
+/* Nothing of an earlier run is in it, nor of anyone else. */
+static char *new_folder(const char *all) {
+    for (unsigned n = 1;; n++) {
+        char *folder = cmd_format("%s/run-%u", all, n);
+        if (!mkdir(folder, 0777))
+            return folder;
+        int error = errno;
+        if (error != EEXIST)
+            cmd_say("%s: %s", folder, strerror(error));
+        free(folder);
+        if (error != EEXIST)
+            return NULL;
+    }
+}
+
 char *cmd_trial_folder(const char *keep) {
     if (keep) {
         if (mkdir(keep, 0777) && errno != EEXIST) {
             cmd_say("--keep %s: %s", keep, strerror(errno));
             return NULL;
         }
-        char *folder = realpath(keep, NULL);
-        if (folder && !strpbrk(folder, ",%"))
-            return folder;
-        cmd_say("--keep %s: %s", keep,
-                folder ? "the path may hold no comma and no percent sign" : strerror(errno));
-        free(folder);
-        return NULL;
+        char *all = realpath(keep, NULL), *folder = NULL;
+        if (!all)
+            cmd_say("--keep %s: %s", keep, strerror(errno));
+        else if (strpbrk(all, ",%"))
+            cmd_say("--keep %s: the path may hold no comma and no percent sign", keep);
+        else
+            folder = new_folder(all);
+        free(all);
+        return folder;
     }
     const char *base = getenv("TMPDIR");
     if (!base || base[0] != '/' || strpbrk(base, ",%"))

@@ -22,8 +22,8 @@ typedef struct {
     cmd_figures_t figures;
 } cmd_trial_t;
 
-/* A folder for the files of runs: `keep`, or where that is NULL a temporary one.  malloc'd; NULL
- * after a message. */
+/* A new folder for the files of runs: run-N in `keep`, with the first number that is free, or where
+ * that is NULL a temporary one.  malloc'd; NULL after a message. */
 char *cmd_trial_folder(const char *keep);
 
 /* Run `program` with `command` as its arguments and `conf` as ACCEL_ALLOC_CONF; `input` is its

@@ -42,7 +42,8 @@ static json_t *frames_json(const json_t *document, int64_t stack) {
             list,
             frame[i].text
                 ? json_pack("[s, s?, I]", frame[i].text, frame[i].path, (json_int_t)frame[i].line)
-                : json_pack("[s?, I]", frame[i].path, (json_int_t)frame[i].offset));
+                : json_pack("[s?, I, n, s?]", frame[i].path, (json_int_t)frame[i].offset,
+                            frame[i].id));
     free(frame);
     return list;
 }
@@ -60,7 +61,9 @@ static json_t *event_json(const json_t *document, const json_t *event) {
 /* The newest event of that kind whose block has the address; a free that was refused is none. */
 static const json_t *find_event(const json_t *document, const char *kind, uint64_t address) {
     size_t index;
-    const json_t *device;
+    const json_t *device, *recorded = json_object_get(document, "recorded");
+    if (!json_integer_value(json_object_get(recorded, "history")))
+        return NULL; /* it was off: what it has may be of former owners */
     json_array_foreach(json_object_get(document, "history"), index, device) {
         const json_t *events = json_object_get(device, "event");
         json_int_t refused = 0; /* by this thread */
@@ -70,6 +73,8 @@ static const json_t *find_event(const json_t *document, const char *kind, uint64
             uint64_t begin = (uint64_t)json_integer_value(json_array_get(event, 2));
             uint64_t bytes = (uint64_t)json_integer_value(json_array_get(event, 3));
             json_int_t thread = json_integer_value(json_array_get(event, 6));
+            if (word && !strcmp(word, "begin"))
+                break;
             if (!word || address < begin || (address != begin && address - begin >= bytes))
                 continue;
             if (!strcmp(word, "refused") && begin == address)

@@ -13,7 +13,7 @@ set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64-static)
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 set(ENV{PKG_CONFIG_LIBDIR} /usr/lib/aarch64-linux-gnu/pkgconfig:/usr/share/pkgconfig)
 set(CPACK_DEBIAN_PACKAGE_ARCHITECTURE arm64)
-# A toolkit found here is for this machine, and so is valgrind.
-foreach(name AC_CUDA_INCLUDE_DIR AC_NVCC AC_PTXAS AC_VALGRIND AC_CUDART_STATIC CUDART_ORIGINAL)
+# A toolkit found here is for this machine, and so are valgrind and a compiler of Fortran.
+foreach(name CMAKE_Fortran_COMPILER AC_CUDA_INCLUDE_DIR AC_NVCC AC_PTXAS AC_VALGRIND AC_CUDART_STATIC CUDART_ORIGINAL)
     set(${name} "" CACHE STRING "none for aarch64")
 endforeach()

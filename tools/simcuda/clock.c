@@ -48,13 +48,23 @@ void sim_clock_start(void) {
     pthread_condattr_destroy(&attributes);
 }
 
+/* The program may cancel its thread in a wait: that would end with the lock held, and as the stepper. */
 static void wait_until(pthread_cond_t *condition, uint64_t until) {
-    if (until == UINT64_MAX) {
-        pthread_cond_wait(condition, sim_lock_mutex());
-        return;
-    }
+    int cancel;
     struct timespec deadline = {(time_t)(until / 1000000000u), (long)(until % 1000000000u)};
-    pthread_cond_timedwait(condition, sim_lock_mutex(), &deadline);
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+    if (until == UINT64_MAX)
+        pthread_cond_wait(condition, sim_lock_mutex());
+    else
+        pthread_cond_timedwait(condition, sim_lock_mutex(), &deadline);
+    pthread_setcancelstate(cancel, NULL);
+}
+
+static void nap(long ns) {
+    int cancel;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+    nanosleep(&(struct timespec){0, ns}, NULL);
+    pthread_setcancelstate(cancel, NULL);
 }
 
 static bool start_thread(void *(*body)(void *)) {
@@ -167,7 +177,7 @@ static void step_virtual(void) {
     } else {
         /* Only another thread, or the host's memory, can release what we wait for. */
         sim_unlock();
-        nanosleep(&(struct timespec){0, GATED_POLL_NS}, NULL);
+        nap(GATED_POLL_NS);
         sim_lock();
         atomic_fetch_add(&virtual_now, GATED_POLL_NS);
         sim_pump(atomic_load(&virtual_now));
@@ -267,10 +277,12 @@ void sim_spend(uint64_t ns) {
         return;
     }
     uint64_t until = sim_wall_ns() + ns;
-    if (ns > 1000000)
+    if (ns > 1000000) {
+        uint64_t asleep = ns - 500000;
         nanosleep(
-            &(struct timespec){(time_t)(ns / 1000000000u), (long)(ns % 1000000000u - 500000)},
+            &(struct timespec){(time_t)(asleep / 1000000000u), (long)(asleep % 1000000000u)},
             NULL);
+    }
     while (sim_wall_ns() < until)
         ;
 }

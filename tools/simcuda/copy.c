@@ -305,7 +305,7 @@ CUresult sim_fill_work(CUcontext ctx, uint64_t address, size_t pitch, unsigned v
     }
     *SIM_PAYLOAD(work, fill_payload_t) =
         (fill_payload_t){address, pitch, width, rows, value, element};
-    work->duration = sim_copy_ns(row_bytes * rows, false);
+    work->duration = sim_copy_ns(row_bytes * rows, false) + sim_config.fill_us * 1000;
     if (sim_race_on)
         sim_race_resolve(work);
     *out = work;

@@ -12,6 +12,7 @@
 
 #include "sim.h"
 #include "kernel_fault.h"
+#include "tsan.h"
 
 typedef struct {
     sigjmp_buf back;
@@ -53,6 +54,7 @@ CUresult sim_kernel_call(simcuda_kernel_fn *fn, const simcuda_launch_t *launch) 
     inside_t mine;
     if (sigsetjmp(mine.back, 0)) {
         inside = NULL;
+        SIM_DEVICE_LEFT;
         atomic_store(&last, mine.address);
         sim_log("kernel %s used address 0x%llx, where nothing is mapped", launch->name,
                 (unsigned long long)mine.address);

@@ -47,7 +47,7 @@ void *sim_reserve(uint64_t size, int protection, int flags, int file_or_none) {
     uint64_t wanted = next;
     next += (size + (1ull << 30) - 1) >> 30 << 30;
     void *at = MAP_FAILED;
-    if (sim_config.virtual_clock)
+    if (sim_config.virtual_clock && next <= SIM_LAST_ADDRESS)
         at = mmap((void *)(uintptr_t)wanted, size, protection, flags | MAP_FIXED_NOREPLACE,
                   file_or_none, 0);
     return at == MAP_FAILED ? mmap(NULL, size, protection, flags, file_or_none, 0) : at;

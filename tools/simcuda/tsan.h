@@ -24,13 +24,18 @@ void AnnotateIgnoreWritesEnd(const char *file, int line);
     (AnnotateIgnoreReadsBegin(__FILE__, __LINE__), AnnotateIgnoreWritesBegin(__FILE__, __LINE__))
 #define SIM_DEVICE_ENDS                                                                          \
     (AnnotateIgnoreWritesEnd(__FILE__, __LINE__), AnnotateIgnoreReadsEnd(__FILE__, __LINE__))
-/* Lowest address that it allows where mappings go. */
+/* A signal's handler has left the work, and with that what it had begun. */
+#define SIM_DEVICE_LEFT SIM_DEVICE_BEGINS
+/* Where it allows mappings, and nothing lies yet. */
 #define SIM_FIRST_ADDRESS 0x7e8000000000ull
+#define SIM_LAST_ADDRESS  0x7f8000000000ull
 #else
 #define SIM_DEVICE_BEGINS ((void)0)
 #define SIM_DEVICE_ENDS   ((void)0)
+#define SIM_DEVICE_LEFT   ((void)0)
 /* Between what programs and libraries are loaded at. */
 #define SIM_FIRST_ADDRESS (64ull << 40)
+#define SIM_LAST_ADDRESS  (96ull << 40)
 #endif
 
 #endif

@@ -110,28 +110,27 @@ void ac_range_hole_leave(ac_block_t *block) {
         ac_block_queue_remove(&block->segment->space->holes, block);
 }
 
-bool ac_range_tail(const ac_block_t *hole, unsigned span, bool pinned, uint64_t most,
+bool ac_range_tail(const ac_block_t *hole, uint64_t span, bool pinned, uint64_t most,
                    uint64_t *first, uint64_t *count) {
     const ac_range_t *range = hole->segment->range;
     uint64_t low = unit_ceil(range, hole->address);
     uint64_t at = unit_floor(range, hole->address + hole->size);
-    uint64_t pages = 0;
     *count = 0;
-    while (at > low && pages < most) {
+    while (at > low && *count < most) {
         uint64_t begin = ac_range_page_begin(range, at - 1);
         const ac_unit_t *unit = &range->unit[begin];
         bool whole = begin >= low && begin + unit->span == at;
         unsigned barred = pinned ? AC_UNIT_LENT : AC_UNIT_LENT | AC_UNIT_PINNED;
-        if (whole && (!span || unit->span == span) && !(unit->flags & barred)) {
+        bool fits = !*count || *count + unit->span <= most;
+        if (whole && fits && (!span || unit->span <= span) && !(unit->flags & barred)) {
             *first = begin;
             *count += unit->span;
-            pages++;
-        } else if (pages) {
+        } else if (*count) {
             break;
         }
         at = begin; /* past a page that the hole has only a part of, as well */
     }
-    return pages > 0;
+    return *count;
 }
 
 /* --- moving --- */

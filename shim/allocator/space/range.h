@@ -186,10 +186,10 @@ void ac_range_settle(ac_block_t *moving, uint64_t barred, uint64_t end, uint64_t
 /* The same where all of it is mapped now, or nothing. */
 void ac_range_settle_whole(ac_block_t *moving, bool mapped, uint64_t quiet, ac_spares_t *spares);
 
-/* The last whole pages of the hole that lie side by side, at most `most`, each of `span` units
- * (0: any), none that is lent, pinned ones only where `pinned`: units [*first, *first +
- * *count).  False: it has none. */
-bool ac_range_tail(const ac_block_t *hole, unsigned span, bool pinned, uint64_t most,
+/* The last whole pages of the hole that lie side by side, each of at most `span` units (0: any),
+ * none that is lent, pinned ones only where `pinned`: units [*first, *first + *count), at most
+ * `most` but for the first page.  False: it has none. */
+bool ac_range_tail(const ac_block_t *hole, uint64_t span, bool pinned, uint64_t most,
                    uint64_t *first, uint64_t *count);
 
 /* What others know of the block's memory must stay true. */

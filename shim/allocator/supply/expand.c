@@ -43,7 +43,8 @@ static uint64_t page_size(const ac_growth_t *growth) {
     const ac_allocator_t *allocator = growth->ask->arena->allocator;
     uint64_t least = allocator->supply->expand.support.granularity;
     bool small = growth->ask->pool == AC_POOL_SMALL || growth->ask->medium;
-    uint64_t page = small ? allocator->settings.small_page : allocator->settings.page;
+    uint64_t page =
+        small && !growth->whole ? allocator->settings.small_page : allocator->settings.page;
     if (growth->ask->guard)
         return round_up(growth->ask->size, least); /* none is shared with other blocks */
     return growth->ask->shrink || page < least ? least : round_up(page, least);
@@ -169,11 +170,11 @@ ac_block_t *ac_expand_oldest_hole(ac_arena_t *arena, const ac_hole_pick_t *pick,
     return oldest;
 }
 
-/* The hole that pages come out of for a request: the smallest that has so many, so that larger ones
+/* The hole that pages come out of for a request: the smallest that has so many units, so that larger ones
  * stay in one piece; where none has, the one that has the most. */
-static ac_block_t *best_hole(ac_arena_t *arena, const ac_hole_pick_t *pick, uint64_t pages,
+static ac_block_t *best_hole(ac_arena_t *arena, const ac_hole_pick_t *pick, uint64_t wanted,
                              bool *starved) {
-    uint64_t wanted = pages * pick->span, most = 0, first, count;
+    uint64_t most = 0, first, count;
     ac_block_t *best = NULL;
     if (atomic_load(&arena->timeline.broken))
         return NULL;
@@ -182,7 +183,7 @@ static ac_block_t *best_hole(ac_arena_t *arena, const ac_hole_pick_t *pick, uint
         if (best && (most == wanted ? hole->size >= best->size || units < wanted : units <= most))
             continue;
         if (pick->guarded != ac_segment_is_guarded(hole->segment) ||
-            !ac_range_tail(hole, pick->span, pick->pinned, pages, &first, &count))
+            !ac_range_tail(hole, pick->span, pick->pinned, wanted, &first, &count))
             continue;
         if (hole->ticket.epoch > pick->reached) {
             *starved = true;
@@ -202,73 +203,6 @@ bool ac_expand_claim_run(ac_run_t *run, ac_block_t *hole, const ac_hole_pick_t *
     run->block = ac_range_claim(hole, from, from + (run->count << AC_PAGE_BITS), spares);
     run->range->calls += run->block != NULL;
     return run->block;
-}
-
-/* Find up to `pages` in holes.  The spares that the place left are its own: should the device
- * fail, it falls into as many parts as it was made of, and a few more. */
-static uint64_t collect(ac_growth_t *growth, uint64_t pages) {
-    ac_arena_t *arena = growth->ask->arena;
-    const unsigned spares = growth->spares.count + AC_CLAIM_SPARES;
-    const ac_hole_pick_t pick = {.pool = AC_POOL_ALL,
-                                 .span = (unsigned)(growth->page >> AC_PAGE_BITS),
-                                 .reached = ac_supply_reached(arena)};
-    uint64_t found = 0;
-    bool starved = false;
-    if (arena->ops->capturing(arena->context))
-        return 0;
-    if (!growth->calm) {
-        ac_hole_pick_t any = pick;
-        any.reached = UINT64_MAX;
-        growth->starved = pages && ac_expand_oldest_hole(arena, &any, &starved);
-        return 0;
-    }
-    while (found < pages && growth->runs < AC_EXPAND_RUNS &&
-           ac_spares_fill(&arena->allocator->store, &growth->spares, spares)) {
-        ac_block_t *hole = ac_toll_is_costly(arena->allocator)
-                               ? best_hole(arena, &pick, pages - found, &starved)
-                               : ac_expand_oldest_hole(arena, &pick, &starved);
-        if (!hole)
-            break;
-        ac_run_t *run = &growth->run[growth->runs];
-        if (!ac_expand_claim_run(run, hole, &pick, pages - found, &growth->spares))
-            break;
-        growth->runs++;
-        found += run->count / pick.span;
-    }
-    growth->starved = starved && found < pages;
-    return found;
-}
-
-/* Put everything back that was claimed; `filled`: all of the place has pages. */
-static void settle(ac_growth_t *growth, bool filled) {
-    uint64_t quiet = ac_fence_quiet(&growth->ask->arena->timeline);
-    if (filled)
-        ac_range_settle_whole(growth->block, true, quiet, &growth->spares);
-    else
-        ac_range_settle(growth->block, growth->barred, growth->barred_end, quiet,
-                        &growth->spares);
-    for (unsigned i = 0; i < growth->runs; i++)
-        ac_range_settle_whole(growth->run[i].block, !growth->run[i].taken, quiet,
-                              &growth->spares);
-}
-
-static void end_calls(ac_growth_t *growth) {
-    growth->range->calls--;
-    for (unsigned i = 0; i < growth->runs; i++)
-        growth->run[i].range->calls--;
-    ac_spares_return(&growth->ask->arena->allocator->store, &growth->spares);
-}
-
-static ac_status_t give_up(ac_growth_t *growth, ac_status_t status) {
-    settle(growth, false);
-    end_calls(growth);
-    growth->runs = 0;
-    return status;
-}
-
-/* Waiting may make more holes complete, and nothing keeps it from ending. */
-static bool may_wait(const ac_growth_t *growth) {
-    return growth->starved && !growth->patient;
 }
 
 /* Note which units of the place lack pages: its blocks say so until it is claimed. */
@@ -306,9 +240,111 @@ static bool next_gap(const ac_growth_t *growth, unsigned *at, uint64_t *first, u
     return true;
 }
 
+/* Find pages in holes for the gaps of the place, which lack `missing` bytes, and note whether there
+ * may be more than one step takes.  Returns bytes that the device is to be asked for.  The spares that
+ * the place left are its own: should the device fail, it falls into as many parts as it was made of,
+ * and a few more. */
+static uint64_t collect(ac_growth_t *growth, uint64_t missing) {
+    ac_arena_t *arena = growth->ask->arena;
+    const unsigned spares = growth->spares.count + AC_CLAIM_SPARES;
+    ac_hole_pick_t pick = {.pool = AC_POOL_ALL, .reached = ac_supply_reached(arena)};
+    uint64_t rest = 0, end = 0, first; /* units */
+    uint64_t without = 0;              /* bytes that no page in a hole fits */
+    unsigned gap = 0;
+    bool starved = false;
+    if (arena->ops->capturing(arena->context))
+        return missing;
+    if (!growth->calm) {
+        ac_hole_pick_t any = pick;
+        any.reached = UINT64_MAX;
+        any.span = missing >> AC_PAGE_BITS;
+        growth->starved = missing && ac_expand_oldest_hole(arena, &any, &starved);
+        return missing;
+    }
+    while (growth->runs < AC_EXPAND_RUNS &&
+           ac_spares_fill(&arena->allocator->store, &growth->spares, spares)) {
+        if (!rest && !next_gap(growth, &gap, &first, &end))
+            break;
+        rest = rest ? rest : end - first;
+        pick.span = rest;
+        ac_block_t *hole = ac_toll_is_costly(arena->allocator)
+                               ? best_hole(arena, &pick, rest, &starved)
+                               : ac_expand_oldest_hole(arena, &pick, &starved);
+        ac_run_t *run = &growth->run[growth->runs];
+        if (!hole) {
+            without += rest << AC_PAGE_BITS;
+            rest = 0;
+            continue;
+        }
+        if (!ac_expand_claim_run(run, hole, &pick, rest, &growth->spares))
+            break;
+        growth->runs++;
+        rest -= run->count;
+        missing -= run->count << AC_PAGE_BITS;
+    }
+    growth->starved = starved && missing;
+    growth->partial = growth->runs == AC_EXPAND_RUNS && missing > without;
+    return growth->partial ? without : missing;
+}
+
+/* Claim pages in holes that did not fit, of up to `bytes` or a little more.  Returns bytes. */
+static uint64_t trade(ac_growth_t *growth, uint64_t bytes) {
+    ac_arena_t *arena = growth->ask->arena;
+    const unsigned spares = growth->spares.count + AC_CLAIM_SPARES;
+    const ac_hole_pick_t pick = {.pool = AC_POOL_ALL, .reached = ac_supply_reached(arena)};
+    uint64_t found = 0;
+    bool starved = false;
+    if (arena->ops->capturing(arena->context) || !growth->calm)
+        return 0;
+    while (found < bytes && growth->runs < AC_EXPAND_RUNS &&
+           ac_spares_fill(&arena->allocator->store, &growth->spares, spares)) {
+        uint64_t most = (bytes - found + AC_SEGMENT_ALIGN - 1) >> AC_PAGE_BITS;
+        ac_block_t *hole = ac_expand_oldest_hole(arena, &pick, &starved);
+        ac_run_t *run = &growth->run[growth->runs];
+        if (!hole || !ac_expand_claim_run(run, hole, &pick, most, &growth->spares))
+            break;
+        run->traded = true;
+        growth->runs++;
+        found += run->count << AC_PAGE_BITS;
+    }
+    return found;
+}
+
+/* Put everything back that was claimed; `filled`: all of the place has pages. */
+static void settle(ac_growth_t *growth, bool filled) {
+    uint64_t quiet = ac_fence_quiet(&growth->ask->arena->timeline);
+    if (filled)
+        ac_range_settle_whole(growth->block, true, quiet, &growth->spares);
+    else
+        ac_range_settle(growth->block, growth->barred, growth->barred_end, quiet,
+                        &growth->spares);
+    for (unsigned i = 0; i < growth->runs; i++)
+        ac_range_settle_whole(growth->run[i].block, !growth->run[i].taken, quiet,
+                              &growth->spares);
+}
+
+static void end_calls(ac_growth_t *growth) {
+    growth->range->calls--;
+    for (unsigned i = 0; i < growth->runs; i++)
+        growth->run[i].range->calls--;
+    ac_spares_return(&growth->ask->arena->allocator->store, &growth->spares);
+}
+
+static ac_status_t give_up(ac_growth_t *growth, ac_status_t status) {
+    settle(growth, false);
+    end_calls(growth);
+    growth->runs = 0;
+    return status;
+}
+
+/* Waiting may make more holes complete, and nothing keeps it from ending. */
+static bool may_wait(const ac_growth_t *growth) {
+    return growth->starved && !growth->patient;
+}
+
 /* AC_OK: claimed.  AC_NOT_OURS: no range has room; AC_UNSUPPORTED: nor does that of guarded blocks,
  * of which there is one.  AC_BUSY: wait first.  AC_OOM: the limit. */
-static ac_status_t plan(ac_growth_t *growth) {
+static ac_status_t plan_pages(ac_growth_t *growth) {
     const ac_growth_ask_t *ask = growth->ask;
     ac_allocator_t *allocator = ask->arena->allocator;
     ac_place_t place;
@@ -316,6 +352,7 @@ static ac_status_t plan(ac_growth_t *growth) {
         return AC_FAILED;
     growth->page = page_size(growth);
     growth->runs = 0;
+    growth->traded = 0;
     growth->starved = growth->partial = false;
     growth->barred = growth->barred_end = 0;
     if (!find_place(growth, &place))
@@ -341,14 +378,16 @@ static ac_status_t plan(ac_growth_t *growth) {
         if (!ac_range_cover(growth->range, first, end))
             return give_up(growth, AC_FAILED);
 
-    uint64_t moved = 0, reserved = ac_supply_taken(allocator);
-    if (!ask->guard && (growth->force || reserved + place.missing >
-                                             ac_toll_budget(allocator, ask->size, growth->page)))
-        moved = collect(growth, place.missing / growth->page) * growth->page;
-    growth->partial = growth->runs == AC_EXPAND_RUNS && moved < place.missing;
-    growth->create = growth->partial ? 0 : place.missing - moved;
+    uint64_t reserved = ac_supply_taken(allocator);
+    bool over = !ask->guard &&
+                (growth->force ||
+                 reserved + place.missing > ac_toll_budget(allocator, ask->size, growth->page));
+    growth->create = over ? collect(growth, place.missing) : place.missing;
     if (growth->create == 0)
         return AC_OK;
+    if (over)
+        growth->traded = trade(growth, growth->create);
+    reserved -= growth->traded;
     if (growth->calm && !ask->guard) /* else it is pages that may not move yet */
         ac_medium_look(ask->arena, reserved + growth->create,
                        ac_supply_live(allocator, ask->size));
@@ -359,6 +398,25 @@ static ac_status_t plan(ac_growth_t *growth) {
     if (may_wait(growth) && (full || growth->force || reserved + growth->create > patience))
         return give_up(growth, AC_BUSY);
     return full ? give_up(growth, AC_OOM) : AC_OK;
+}
+
+/* The same.  A block of small pages takes a page of large blocks, where it would be beyond the budget
+ * else and one can move: that costs less than to give it back and make a small one. */
+static ac_status_t plan(ac_growth_t *growth) {
+    const ac_growth_ask_t *ask = growth->ask;
+    ac_allocator_t *allocator = ask->arena->allocator;
+    growth->whole = false;
+    growth->whole = !ask->guard && !ask->shrink && page_size(growth) < allocator->settings.page &&
+                    ac_supply_taken(allocator) + page_size(growth) >
+                        ac_toll_budget(allocator, ask->size, page_size(growth)) &&
+                    ac_expand_has_idle(ask->arena);
+    ac_status_t status = plan_pages(growth);
+    if (!growth->whole || (status == AC_OK && !growth->create))
+        return status;
+    growth->whole = false;
+    if (status == AC_OK)
+        give_up(growth, AC_OK);
+    return plan_pages(growth);
 }
 
 /* --- the device's part, without the lock --- */
@@ -398,22 +456,21 @@ void ac_expand_take_away(ac_growth_t *growth) {
     }
 }
 
-/* The next page that was taken away; 0: there is none. */
-static uint64_t next_moved(ac_growth_t *growth) {
+/* The unit of the next page that was taken away and has at most so many units; NULL: there is none. */
+static ac_unit_t *next_moved(ac_growth_t *growth, uint64_t most) {
     while (growth->at_run < growth->runs) {
         ac_run_t *run = &growth->run[growth->at_run];
-        if (run->taken && growth->at_unit < run->count) {
+        if (run->taken && !run->traded && growth->at_unit < run->count) {
             ac_unit_t *unit = ac_expand_unit(run->range, run->first + growth->at_unit);
-            uint64_t page = unit->page;
+            if (unit->span > most)
+                return NULL;
             growth->at_unit += unit->span;
-            unit->page = 0;
-            unit->span = 0;
-            return page;
+            return unit;
         }
         growth->at_run++;
         growth->at_unit = 0;
     }
-    return 0;
+    return NULL;
 }
 
 void ac_expand_release(ac_growth_t *growth, uint64_t page, uint64_t bytes) {
@@ -423,16 +480,33 @@ void ac_expand_release(ac_growth_t *growth, uint64_t page, uint64_t bytes) {
     growth->pages_released++;
 }
 
-/* A page for `count` units: a moved one where the size is right, else a new one. */
-static ac_status_t get_page(ac_growth_t *growth, uint64_t count, uint64_t *page) {
+void ac_expand_release_run(ac_growth_t *growth, const ac_run_t *run) {
+    for (uint64_t at = run->first; at < run->first + run->count;) {
+        ac_unit_t *unit = ac_expand_unit(run->range, at);
+        uint64_t span = unit->span;
+        ac_expand_release(growth, unit->page, span << AC_PAGE_BITS);
+        unit->page = 0;
+        unit->span = 0;
+        at += span;
+    }
+}
+
+/* A page for up to `rest` units: a moved one where one fits, else a new one.  *count: units. */
+static ac_status_t get_page(ac_growth_t *growth, uint64_t rest, uint64_t *count, uint64_t *page) {
     ac_arena_t *arena = growth->ask->arena;
-    uint64_t bytes = count << AC_PAGE_BITS;
-    *page = bytes == growth->page ? next_moved(growth) : 0;
-    if (*page) {
-        growth->moved += bytes;
+    ac_unit_t *unit = next_moved(growth, rest);
+    if (unit) {
+        *page = unit->page;
+        *count = unit->span;
+        unit->page = 0;
+        unit->span = 0;
+        growth->moved += *count << AC_PAGE_BITS;
         growth->pages_moved++;
         return AC_OK;
     }
+    uint64_t most = growth->page >> AC_PAGE_BITS;
+    *count = rest < most ? rest : most;
+    uint64_t bytes = *count << AC_PAGE_BITS;
     if (growth->created + bytes > growth->create)
         return AC_BUSY; /* pages that were counted on could not be taken away */
     ac_status_t status = arena->ops->page_create(arena->context, bytes, page);
@@ -460,13 +534,11 @@ static void drop_pages(ac_growth_t *growth, uint64_t first, uint64_t end) {
 static ac_status_t fill(ac_growth_t *growth, uint64_t first, uint64_t end) {
     ac_arena_t *arena = growth->ask->arena;
     ac_range_t *range = growth->range;
-    uint64_t span = growth->page >> AC_PAGE_BITS, at = first;
+    uint64_t at = first;
     ac_status_t status = AC_OK;
     while (at < end && status == AC_OK) {
-        uint64_t next = (at / span + 1) * span;
-        uint64_t count = (next < end ? next : end) - at;
-        uint64_t page;
-        status = get_page(growth, count, &page);
+        uint64_t count, page;
+        status = get_page(growth, end - at, &count, &page);
         if (status != AC_OK)
             break;
         status = arena->ops->page_map(arena->context, ac_range_address(range, at),
@@ -503,11 +575,16 @@ static ac_status_t carry_out(ac_growth_t *growth) {
     growth->at_run = 0;
     growth->at_unit = 0;
     ac_expand_take_away(growth);
+    for (unsigned i = 0; i < growth->runs; i++)
+        if (growth->run[i].traded && growth->run[i].taken)
+            ac_expand_release_run(growth, &growth->run[i]);
     for (uint64_t first, end; status == AC_OK && next_gap(growth, &gap, &first, &end);)
         status = fill(growth, first, end);
-    uint64_t page;
-    while ((page = next_moved(growth)))
-        ac_expand_release(growth, page, growth->page);
+    for (ac_unit_t *unit; (unit = next_moved(growth, UINT64_MAX));) {
+        ac_expand_release(growth, unit->page, (uint64_t)unit->span << AC_PAGE_BITS);
+        unit->page = 0;
+        unit->span = 0;
+    }
     return status;
 }
 
@@ -542,7 +619,8 @@ static void account_all(ac_growth_t *growth) {
 /* What the device may be asked for was announced; it is now recorded or was not to be had. */
 static void finish(ac_growth_t *growth, uint64_t announced, ac_status_t status) {
     ac_allocator_t *allocator = growth->ask->arena->allocator;
-    ac_toll_charge(allocator, growth->runs, growth->pages_moved);
+    uint64_t traded = growth->traded < growth->created ? growth->traded : growth->created;
+    ac_toll_charge(allocator, growth->runs, growth->pages_moved, traded, growth->page);
     if (status == AC_OOM)
         allocator->supply->ceiling = ac_supply_taken(allocator) - announced;
     else if (growth->created)

@@ -4,12 +4,15 @@
  * Pages come, in this order,
  *   1. from the device, as long as what is reserved stays within the budget (toll.h), or a fixed
  *      share of the high-water mark of allocated bytes;
- *   2. out of holes: whole pages side by side from the high end of one, with one unmapping; of the
- *      hole freed first, or, where pages move all the time, of the smallest that has enough.  Only
+ *   2. out of holes: whole pages side by side from the high end of one, with one unmapping, whatever
+ *      their sizes as long as they fit; of the hole freed first, or, where pages move all the time, of
+ *      the smallest that has enough.  Only
  *      where all work that was submitted before the last free in the hole has completed: taking a
  *      page away is no work of a stream, so no stream's order protects it.  Never pages that are
  *      pinned;
- *   3. from the device beyond the budget; beyond the waiting limit (`wait_budget`) only after
+ *   3. from the device, for whole pages in holes that did not fit, and go back to it: blocks of
+ *      2 MiB pages do not take more memory for as long as those of large pages have some to spare;
+ *   4. from the device beyond the budget; beyond the waiting limit (`wait_budget`) only after
  *      waiting for holes that are not complete yet, where waiting cannot last for ever.
  *
  * A step plans and claims under the lock, which leaves what it works on in no index and no list
@@ -30,6 +33,7 @@ typedef struct {
     ac_block_t *block; /* MOVING; the lock is needed to look at it */
     ac_range_t *range;
     uint64_t first, count; /* units */
+    bool traded;           /* its pages did not fit: they go, and new ones come instead */
     bool taken;            /* unmapped */
 } ac_run_t;
 
@@ -38,11 +42,13 @@ typedef struct {
     ac_range_t *range;
     ac_block_t *block;                       /* MOVING: where the request goes */
     uint64_t first, end;                     /* units that the block touches */
-    uint64_t page;                           /* bytes */
+    uint64_t page;                           /* bytes of one that is made for it */
     uint64_t create;                         /* bytes that the device may be asked for */
+    uint64_t traded;                         /* bytes of pages that go for some of them */
     uint64_t laid, created, released, moved; /* bytes, as the device did */
     uint64_t pages_created, pages_moved, pages_released;
     uint64_t barred, barred_end; /* addresses: pages that stay unused and do not go */
+    bool whole;                  /* pages as large blocks have, for one that has smaller ones */
     bool force;                  /* the device has no more: moving comes first */
     bool starved;                /* holes were passed over that are not complete */
     bool partial;                /* more runs are needed than one step takes */
@@ -74,8 +80,9 @@ static inline ac_unit_t *ac_expand_unit(const ac_range_t *range, uint64_t unit) 
 /* Which holes, and which of their pages. */
 typedef struct {
     int pool;         /* AC_POOL_ALL: both */
-    unsigned span;    /* units of a page; 0: any */
+    uint64_t span;    /* units of the largest page; 0: any */
     bool pinned;      /* pinned ones as well */
+    bool within;      /* never more bytes than were asked for */
     bool guarded;     /* of guarded blocks (space/guard_place.h), and no others */
     uint32_t epochs;  /* holes that were free for so many whole ones; 0: all */
     uint64_t reached; /* up to which target work is over: ac_supply_reached */
@@ -84,7 +91,15 @@ typedef struct {
 /* The hole freed first that has such pages.  *starved: one was passed over for its work. */
 ac_block_t *ac_expand_oldest_hole(ac_arena_t *arena, const ac_hole_pick_t *pick, bool *starved);
 
-/* Take up to `most` such pages of the hole: a run.  False: host memory is short. */
+/* Whether any hole has a whole page, which could go back; smaller holes cannot. */
+static inline bool ac_expand_has_idle(ac_arena_t *arena) {
+    const ac_hole_pick_t any = {.pool = AC_POOL_ALL, .pinned = true, .reached = UINT64_MAX};
+    bool starved;
+    return arena->holes.first && ac_expand_oldest_hole(arena, &any, &starved);
+}
+
+/* Take such pages of the hole, of up to `most` units but for the first one: a run.  False: host memory
+ * is short. */
 bool ac_expand_claim_run(ac_run_t *run, ac_block_t *hole, const ac_hole_pick_t *pick,
                          uint64_t most, ac_spares_t *spares);
 
@@ -110,5 +125,8 @@ void ac_expand_take_away(ac_growth_t *growth);
 
 /* Give one page back. */
 void ac_expand_release(ac_growth_t *growth, uint64_t page, uint64_t bytes);
+
+/* Give those of a run back that was taken. */
+void ac_expand_release_run(ac_growth_t *growth, const ac_run_t *run);
 
 #endif

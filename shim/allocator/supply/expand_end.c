@@ -6,6 +6,10 @@
 
 /* --- giving back --- */
 
+static uint64_t units(uint64_t bytes, bool up) {
+    return (bytes >> AC_PAGE_BITS) + (up && bytes % AC_SEGMENT_ALIGN);
+}
+
 /* Up to AC_EXPAND_RUNS runs of whole pages, as far as `bytes` go. */
 static void claim_idle(ac_growth_t *batch, ac_hole_pick_t *pick, uint64_t bytes) {
     ac_arena_t *arena = batch->ask->arena;
@@ -14,13 +18,14 @@ static void claim_idle(ac_growth_t *batch, ac_hole_pick_t *pick, uint64_t bytes)
     batch->runs = 0;
     while (!arena->dead && found < bytes && batch->runs < AC_EXPAND_RUNS &&
            ac_spares_fill(&arena->allocator->store, &batch->spares, 4)) {
+        uint64_t most = units(bytes - found, !pick->within);
+        if (!most)
+            break;
+        pick->span = pick->within ? most : 0;
         ac_block_t *hole = ac_expand_oldest_hole(arena, pick, &batch->starved);
         if (!hole)
             break;
         ac_run_t *run = &batch->run[batch->runs];
-        uint64_t most = UINT64_MAX;
-        if (bytes != AC_UNLIMITED)
-            most = (bytes - found + batch->page - 1) / batch->page;
         if (!ac_expand_claim_run(run, hole, pick, most, &batch->spares))
             break;
         batch->runs++;
@@ -30,21 +35,9 @@ static void claim_idle(ac_growth_t *batch, ac_hole_pick_t *pick, uint64_t bytes)
 
 static void give_back(ac_growth_t *batch) {
     ac_expand_take_away(batch);
-    for (unsigned i = 0; i < batch->runs; i++) {
-        ac_run_t *run = &batch->run[i];
-        for (uint64_t at = run->first; run->taken && at < run->first + run->count;) {
-            ac_unit_t *unit = ac_expand_unit(run->range, at);
-            uint64_t span = unit->span;
-            ac_expand_release(batch, unit->page, span << AC_PAGE_BITS);
-            unit->page = 0;
-            unit->span = 0;
-            at += span;
-        }
-    }
-}
-
-static uint64_t page_of(const ac_allocator_t *allocator) {
-    return allocator->settings.page ? allocator->settings.page : AC_SEGMENT_ALIGN;
+    for (unsigned i = 0; i < batch->runs; i++)
+        if (batch->run[i].taken)
+            ac_expand_release_run(batch, &batch->run[i]);
 }
 
 uint64_t ac_expand_give_back(ac_arena_t *arena, ac_hole_pick_t *pick, uint64_t bytes,
@@ -57,7 +50,6 @@ uint64_t ac_expand_give_back(ac_arena_t *arena, ac_hole_pick_t *pick, uint64_t b
         return 0;
     ac_growth_init(&batch, &ask);
     ac_lock(&allocator->lock);
-    batch.page = page_of(allocator);
     while (done && total < bytes && arena->holes.first) {
         claim_idle(&batch, pick, bytes == AC_UNLIMITED ? bytes : bytes - total);
         if (!batch.runs)
@@ -106,15 +98,9 @@ uint64_t ac_expand_give_back(ac_arena_t *arena, ac_hole_pick_t *pick, uint64_t b
 }
 
 uint64_t ac_expand_shrink(ac_arena_t *arena, const ac_shrink_t *shrink) {
-    ac_allocator_t *allocator = arena->allocator;
-    ac_hole_pick_t pick = {.pool = AC_POOL_ALL, .pinned = true, .epochs = shrink->epochs};
-    uint64_t bytes = shrink->bytes;
-    if (shrink->within && bytes != AC_UNLIMITED) {
-        ac_lock(&allocator->lock);
-        bytes -= bytes % page_of(allocator);
-        ac_unlock(&allocator->lock);
-    }
-    return ac_expand_give_back(arena, &pick, bytes, NULL);
+    ac_hole_pick_t pick = {
+        .pool = AC_POOL_ALL, .pinned = true, .within = shrink->within, .epochs = shrink->epochs};
+    return ac_expand_give_back(arena, &pick, shrink->bytes, NULL);
 }
 
 /* --- leaving pages for native segments --- */

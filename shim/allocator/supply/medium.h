@@ -1,20 +1,23 @@
 /* Medium blocks of arenas that grow by pages: those of the large pool of up to AC_MEDIUM.  One of
- * them keeps a whole page in its place when the large blocks around it have gone; so where such
- * pages have become many, new ones get a range of their own, with the pages of small blocks.  Not
- * before: in ranges of their own they share nothing with large blocks, which costs programs whose
- * blocks are medium for the most part up to 5 %, as replays show. */
+ * them keeps a whole page in its place when the large blocks around it have gone.  So they get a range
+ * of their own, with the pages of small blocks: those of up to AC_MEDIUM_ALWAYS at any time, the
+ * others once pages that only they keep have become many.  Not before: apart from large blocks they
+ * share nothing with them, which costs programs whose blocks are medium for the most part up to 1 %, as
+ * replays show. */
 #ifndef AC_MEDIUM_H
 #define AC_MEDIUM_H
 
 #include "allocator/supply/supply.h"
 
-#define AC_MEDIUM ((uint64_t)1 << 20)
+#define AC_MEDIUM        ((uint64_t)1 << 20)
+#define AC_MEDIUM_ALWAYS ((uint64_t)256 << 10)
 
 /* Whether a request of the large pool is one for such pages.  Under the lock. */
 static inline bool ac_medium_serves(const ac_allocator_t *allocator, uint64_t size) {
     const ac_expand_t *expand = &allocator->supply->expand;
-    return expand->medium && size <= AC_MEDIUM && allocator->settings.expandable_segments &&
-           expand->refused == AC_REFUSED_NOTHING;
+    return size <= (expand->medium ? AC_MEDIUM : AC_MEDIUM_ALWAYS) &&
+           allocator->settings.page > allocator->settings.small_page &&
+           allocator->settings.expandable_segments && expand->refused == AC_REFUSED_NOTHING;
 }
 
 /* The arena is about to have so many bytes `reserved`, for `live` ones at most: look whether medium

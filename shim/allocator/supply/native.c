@@ -141,18 +141,14 @@ ac_status_t ac_supply_adopt(ac_growth_ask_t *ask) {
     return status;
 }
 
-/* Whether there are whole pages that no request finds any more; smaller holes cannot go back.  Under the
- * lock. */
+/* Whether there are whole pages that no request finds any more.  Under the lock. */
 static bool has_left_pages(ac_arena_t *arena) {
-    const ac_hole_pick_t any = {.pool = AC_POOL_ALL, .pinned = true, .reached = UINT64_MAX};
-    bool starved;
-    return arena->allocator->counters->left_pages && ac_expand_oldest_hole(arena, &any, &starved);
+    return arena->allocator->counters->left_pages && ac_expand_has_idle(arena);
 }
 
 /* First pages that no request finds any more (ac_expand_leave). */
 static void shrink_by(ac_arena_t *arena, uint64_t bytes, bool left) {
-    uint64_t freed =
-        left ? ac_supply_pages.shrink(arena, &(ac_shrink_t){.bytes = bytes}) : 0;
+    uint64_t freed = left ? ac_supply_pages.shrink(arena, &(ac_shrink_t){.bytes = bytes}) : 0;
     if (freed < bytes)
         ac_supply_native.shrink(arena, &(ac_shrink_t){.bytes = bytes - freed});
 }

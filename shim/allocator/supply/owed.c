@@ -1,6 +1,6 @@
 /* What the kinds of memory have in common: whether memory may leave the device now, and what is
  * owed to it otherwise (supply.h). */
-#include "allocator/supply/supply.h"
+#include "allocator/supply/expand.h"
 #include "failpoint.h"
 
 void ac_supply_end_call(ac_allocator_t *allocator, bool changed) {
@@ -51,8 +51,8 @@ void ac_supply_owe(ac_allocator_t *allocator) {
 static bool has_idle(ac_allocator_t *allocator) {
     bool any = false;
     ac_lock(&allocator->lock);
-    for (const ac_arena_t *arena = allocator->arenas; arena && !any; arena = arena->next)
-        any = arena->idle.first || arena->holes.first;
+    for (ac_arena_t *arena = allocator->arenas; arena && !any; arena = arena->next)
+        any = arena->idle.first || ac_expand_has_idle(arena);
     ac_unlock(&allocator->lock);
     return any;
 }

@@ -18,10 +18,11 @@
 /* What moving pages costs (toll.h). */
 typedef struct {
     uint64_t spent_ns;          /* that it is taken to have cost so far */
+    uint64_t earned_ns;         /* of moving alone, beyond next to nothing for each request */
     uint64_t requests, seen_ns; /* of the program, and `spent_ns`, at the last look */
     uint64_t calm_ns, still_ns; /* since when nothing has moved, and `spent_ns` then */
     unsigned share;             /* percent of the high-water mark that were learned; 0: none */
-    unsigned costly, quiet;       /* windows in a row with many moves, and with hardly any */
+    unsigned costly, quiet;     /* windows in a row with many moves, and with hardly any */
 } ac_toll_t;
 
 /* Of an allocator whose arenas grow by pages (expand.h). */

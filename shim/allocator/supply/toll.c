@@ -18,10 +18,10 @@ enum {
 
 /* A window in requests; what moving may cost for each of them, in nanoseconds, before that is much,
  * and what is next to nothing; after how many costly windows in a row the budget rises with each of
- * them, by how many percent of the high-water mark, and after how many quiet ones it falls by one.
+ * them, and after how many quiet ones it falls by a percent of the high-water mark.
  * A program that begins, or changes, is costly for a while only.  A step down is small and late, so
  * that the first moves after it stop the fall. */
-enum { WINDOW = 512, MUCH_NS = 4000, LITTLE_NS = 400, COSTLY = 8, RISE = 2, QUIET = 8 };
+enum { WINDOW = 512, MUCH_NS = 4000, LITTLE_NS = 400, COSTLY = 8, QUIET = 8 };
 static const uint64_t calm_window_ns = 1000000000;
 
 static bool learns(const ac_settings_t *settings) {
@@ -30,6 +30,18 @@ static bool learns(const ac_settings_t *settings) {
 
 static uint64_t percent(uint64_t bytes, unsigned share) {
     return bytes / 100 * share;
+}
+
+/* Of one page. */
+static uint64_t create_ns(uint64_t page) {
+    uint64_t ns = CREATE_NS + CREATE_MIB_NS * (page >> 20);
+    return ns > CREATE_LEAST_NS ? ns : CREATE_LEAST_NS;
+}
+
+/* By how many percent the budget rises: far from what it has to be by more, so that the program is
+ * not costly for long, and near by no more than needed. */
+static unsigned rise(uint64_t cost) {
+    return cost > 3 * MUCH_NS ? 6 : cost > 2 * MUCH_NS ? 3 : 1;
 }
 
 static void fall(ac_toll_t *toll) {
@@ -44,15 +56,19 @@ static void look(ac_allocator_t *allocator) {
     if (count < WINDOW)
         return;
     uint64_t cost = (toll->spent_ns - toll->seen_ns) / count;
-    unsigned windows = count / WINDOW > AC_TOLL_MOST * QUIET ? AC_TOLL_MOST * QUIET
-                                                             : (unsigned)(count / WINDOW);
+    unsigned windows =
+        count / WINDOW > AC_TOLL_MOST * QUIET ? AC_TOLL_MOST * QUIET : (unsigned)(count / WINDOW);
     toll->requests = requests;
     toll->seen_ns = toll->spent_ns;
+    uint64_t little = count * LITTLE_NS;
+    toll->earned_ns -= little < toll->earned_ns ? little : toll->earned_ns;
+    if (!learns(&allocator->settings))
+        return;
     toll->quiet = cost < LITTLE_NS ? toll->quiet + windows : 0;
     toll->costly = cost > MUCH_NS ? toll->costly + windows : 0;
     if (toll->costly >= COSTLY) {
         unsigned least = (unsigned)(100 * AC_SHARE_PAGES);
-        toll->share = (toll->share > least ? toll->share : least) + RISE;
+        toll->share = (toll->share > least ? toll->share : least) + rise(cost);
         toll->share = toll->share < AC_TOLL_MOST ? toll->share : AC_TOLL_MOST;
     }
     fall(toll);
@@ -100,23 +116,25 @@ uint64_t ac_toll_budget(ac_allocator_t *allocator, uint64_t size, uint64_t page)
     uint64_t live = ac_supply_live(allocator, size);
     uint64_t most = ac_budget(settings, AC_BUDGET_PAGES, live);
     if (settings->page_budget == 0) {
-        uint64_t create_ns = CREATE_NS + CREATE_MIB_NS * (page >> 20);
-        create_ns = create_ns > CREATE_LEAST_NS ? create_ns : CREATE_LEAST_NS;
-        uint64_t earned = live + toll->spent_ns / create_ns * page / 4;
+        look(allocator);
+        uint64_t earned = live + toll->earned_ns / create_ns(page) * page / 4;
         uint64_t floor = ac_budget_floor(settings, AC_BUDGET_PAGES);
         earned = earned > floor ? earned : floor;
         most = earned < most ? earned : most;
-        if (learns(settings))
-            look(allocator);
         uint64_t learned = ac_toll_kept(allocator, live);
         most = learned > most ? learned : most;
     }
     return ac_supply_bound(allocator, most);
 }
 
-void ac_toll_charge(ac_allocator_t *allocator, uint64_t runs, uint64_t pages) {
-    if (pages)
-        allocator->supply->expand.toll.spent_ns +=
-            runs * (uint64_t)UNMAP_NS + ALLOW_NS +
-            pages * (UNMAP_PAGE_NS + MAP_PAGE_NS + ALLOW_PAGE_NS);
+void ac_toll_charge(ac_allocator_t *allocator, uint64_t runs, uint64_t pages, uint64_t traded,
+                    uint64_t page) {
+    ac_toll_t *toll = &allocator->supply->expand.toll;
+    if (!pages && !traded)
+        return;
+    uint64_t moved_ns = runs * (uint64_t)UNMAP_NS + ALLOW_NS +
+                        pages * (UNMAP_PAGE_NS + MAP_PAGE_NS + ALLOW_PAGE_NS);
+    toll->earned_ns += pages ? moved_ns : 0;
+    toll->spent_ns +=
+        moved_ns + traded / page * create_ns(page) / 2; /* the rest it would cost anyway */
 }

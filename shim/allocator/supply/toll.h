@@ -2,7 +2,10 @@
  * moved rather than created (`page_budget`).
  *
  * By itself it is least(1.10 H, H + w / 4), with H the high-water mark of allocated bytes and w the
- * bytes that the device would have created in the time that moving has cost so far.  A program
+ * bytes that the device would have created in the time that moving has cost so far, beyond next to
+ * nothing for each request: a program that moves a page now and then does not take more and more
+ * memory for it.  Pages that are made for others of another size that go (expand.h) earn nothing: as
+ * many would have been made beyond the budget.  A program
  * whose sizes never repeat moves pages within it for ever.  So what moving costs for each request
  * is looked at over windows of requests: where it is much, again and again, the budget rises by a
  * share of H, up to AC_TOLL_MOST; where it is next to nothing for many windows it falls again, and
@@ -22,8 +25,10 @@ enum { AC_TOLL_MOST = 30 };
 /* Bytes beyond which a request of `size` moves pages of `page` bytes. */
 uint64_t ac_toll_budget(ac_allocator_t *allocator, uint64_t size, uint64_t page);
 
-/* So many pages were moved, out of `runs` places. */
-void ac_toll_charge(ac_allocator_t *allocator, uint64_t runs, uint64_t pages);
+/* So many pages were moved, out of `runs` places, and `traded` bytes were made as pages of `page`
+ * bytes for others that went. */
+void ac_toll_charge(ac_allocator_t *allocator, uint64_t runs, uint64_t pages, uint64_t traded,
+                    uint64_t page);
 
 /* The program moves pages all the time, or has done: holes are worth keeping in one piece. */
 static inline bool ac_toll_is_costly(const ac_allocator_t *allocator) {

@@ -145,11 +145,28 @@ class Readers(frame.TraceTest):
         trace = [event("alloc", 4096, 1000), event("free", 4096, 1000), event("alloc", 1 << 45, 600)]
         path = self.path("snapshot.pickle")
         for protocol in (2, 4, 5):
+            if protocol == 5:  # earlier ones name code for these
+                trace[0]["frames"] = trace[2]["frames"] = [bytes(300), bytearray(9)]
             with open(path, "wb") as file:
                 pickle.dump({"segments": [], "device_traces": [trace]}, file, protocol)
             figures = self.replay(path)
             self.assertEqual((figures["format"], figures["ops"], figures["peak_live"]),
                              ("PyTorch snapshot", 3, 1000))
+
+    def test_pickle_damage(self):
+        """Pickles that no Python writes: below a mark, without an end, of any size when expanded."""
+        shared = b"]q\0" + b"".join(b"](" + b"h%c" % i * 10 + b"eq%c" % (i + 1) for i in range(40))
+        for content, expected in ((b"]](a\x87.", "damaged"), (b"]](at.", "damaged"),
+                                  (b"](e\x87.", "damaged"), (b"}(Ns.", "damaged"),
+                                  (b")" + b"\x85" * 100000 + b".", "nested too deeply"),
+                                  (b"]q\0h\0a.", "lies in itself"),
+                                  (b"]q\0h\0\x85a.", "lies in itself"),
+                                  (b"]q\0]q\1h\0ah\1a.", "lies in itself"),
+                                  (b"}q\0Kxh\0s.", "lies in itself"),
+                                  (shared + b".", "too often"),
+                                  (b"]r\xff\xff\xff\x0f.", "damaged")):
+            with self.subTest(content[:40]):
+                self.refused(b"\x80\x02" + content, "no pickle that is read here", expected)
 
     # ------------------------------------------------------------ recorded
 
@@ -171,7 +188,11 @@ class Readers(frame.TraceTest):
             self.assertLess(operations, figures["ops"])
             seen.add(operations)
             shorter = self.write("shorter", data[:length])
-            self.assertEqual(self.replay(shorter)["ops"], operations)
+            result = self.expect(0, "replay", "--json", shorter)
+            self.assertEqual(json.loads(result.stdout)["ops"], operations)
+            self.assertIn("damaged or cut short", result.stderr)
+            self.assertIn("damaged", self.expect(1, "trace", "-s", shorter).stderr)
+            self.assertIn("cut short", self.expect(1, "export", "-f", "csv", shorter).stderr)
         self.assertEqual(len(seen), 3)
         self.refused(data[:1000], name="header")
 

@@ -19,7 +19,20 @@ enum { POISON = 0xa5 };
  * or failed.  0: it ended with status 0. */
 int in_child(const char *name, void (*body)(const void *), const void *arg);
 
+/* A case of a program; `title` is the name of the running one. */
+typedef struct {
+    const char *name;
+    void (*run)(void);
+} answers_case_t;
+extern const char *title;
+
+/* Every case in a child of its own; nonzero: one did not end with status 0. */
+int in_children(const answers_case_t *cases, size_t count);
+
 /* "ok" or the number of the error. */
 const char *code(CUresult result);
+
+/* A line with the case, the call and its result, which is returned. */
+CUresult say_answer(const char *what, CUresult result);
 
 #endif

@@ -48,3 +48,24 @@ int in_child(const char *name, void (*body)(const void *), const void *arg) {
         printf("%s: FAILED status %d\n", name, WEXITSTATUS(status));
     return status;
 }
+
+const char *title;
+
+static void run_case(const void *arg) {
+    const answers_case_t *it = arg;
+    title = it->name;
+    it->run();
+}
+
+int in_children(const answers_case_t *cases, size_t count) {
+    int failed = 0;
+    for (size_t i = 0; i < count; i++)
+        failed |= in_child(cases[i].name, run_case, &cases[i]);
+    return failed;
+}
+
+CUresult say_answer(const char *what, CUresult result) {
+    printf("%s: %s => %s\n", title, what, code(result));
+    fflush(stdout);
+    return result;
+}

@@ -10,15 +10,7 @@
 
 #include "answers.h"
 
-static const char *title;
-
-#define SAY(call) say(#call, call)
-
-static CUresult say(const char *what, CUresult result) {
-    printf("%s: %s => %s\n", title, what, code(result));
-    fflush(stdout);
-    return result;
-}
+#define SAY(call) say_answer(#call, call)
 
 static CUcontext primary(CUdevice device) {
     CUcontext context;
@@ -634,37 +626,26 @@ static void host_functions(void) {
     SAY(cuMemFree_v2(kept));
 }
 
-static const struct {
-    const char *name;
-    void (*run)(void);
-} cases[] = {{"sizes", sizes},
-             {"pitches", pitches},
-             {"contexts", contexts},
-             {"reset", reset},
-             {"release", release},
-             {"devices", devices},
-             {"threads", threads},
-             {"attributes", attributes},
-             {"sharing", sharing},
-             {"pools", pools},
-             {"pool identity", pool_identity},
-             {"sticky", sticky},
-             {"sticky seen", sticky_seen},
-             {"capture", capture},
-             {"uninitialised", uninitialised},
-             {"green", green},
-             {"wide capture", wide_capture},
-             {"host functions", host_functions}};
-
-static void run(const void *arg) {
-    title = *(const char *const *)arg;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        if (cases[i].name == title)
-            cases[i].run();
-}
+static const answers_case_t cases[] = {{"sizes", sizes},
+                                       {"pitches", pitches},
+                                       {"contexts", contexts},
+                                       {"reset", reset},
+                                       {"release", release},
+                                       {"devices", devices},
+                                       {"threads", threads},
+                                       {"attributes", attributes},
+                                       {"sharing", sharing},
+                                       {"pools", pools},
+                                       {"pool identity", pool_identity},
+                                       {"sticky", sticky},
+                                       {"sticky seen", sticky_seen},
+                                       {"capture", capture},
+                                       {"uninitialised", uninitialised},
+                                       {"green", green},
+                                       {"wide capture", wide_capture},
+                                       {"host functions", host_functions}};
 
 int main(void) {
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        in_child(cases[i].name, run, &cases[i].name);
-    return 0;
+    in_children(cases, sizeof cases / sizeof *cases);
+    return 0; /* what a child ended with stands among its lines */
 }

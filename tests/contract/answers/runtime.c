@@ -12,8 +12,6 @@
 
 #include "answers.h"
 
-static const char *title;
-
 /* The result, what cudaPeekAtLastError says, and what cudaGetLastError says when asked twice: a
  * success in between must not clear it. */
 static int say(const char *what, int result) {
@@ -305,32 +303,20 @@ static void host_functions(void) {
     SAY(cudaFree(kept));
 }
 
-static const struct {
-    const char *name;
-    void (*body)(void);
-} cases[] = {{"first calls", first_calls},
-             {"sizes", sizes},
-             {"remembered errors", remembered_errors},
-             {"wrong pointers", wrong_pointers},
-             {"stream ordered", stream_ordered},
-             {"pitched", pitched},
-             {"attributes", attributes},
-             {"memory info", memory_info},
-             {"devices", devices},
-             {"reset", reset},
-             {"sticky", sticky},
-             {"threads", threads},
-             {"host functions", host_functions}};
-
-static void run(const void *arg) {
-    const int *i = arg;
-    title = cases[*i].name;
-    cases[*i].body();
-}
+static const answers_case_t cases[] = {{"first calls", first_calls},
+                                       {"sizes", sizes},
+                                       {"remembered errors", remembered_errors},
+                                       {"wrong pointers", wrong_pointers},
+                                       {"stream ordered", stream_ordered},
+                                       {"pitched", pitched},
+                                       {"attributes", attributes},
+                                       {"memory info", memory_info},
+                                       {"devices", devices},
+                                       {"reset", reset},
+                                       {"sticky", sticky},
+                                       {"threads", threads},
+                                       {"host functions", host_functions}};
 
 int main(void) {
-    int failed = 0;
-    for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++)
-        failed |= in_child(cases[i].name, run, &i);
-    return failed;
+    return in_children(cases, sizeof cases / sizeof *cases);
 }

@@ -7,19 +7,7 @@
 
 #include "answers.h"
 
-static const char *title;
-
-#define SAY(call) say(#call, call)
-
-static CUresult say(const char *what, CUresult result) {
-    printf("%s: %s => %s\n", title, what, code(result));
-    fflush(stdout);
-    return result;
-}
-
-static CUdeviceptr address_of(const void *memory) {
-    return (CUdeviceptr)(uintptr_t)memory;
-}
+#define SAY(call) say_answer(#call, call)
 
 static void say_flags(void *memory) {
     unsigned flags = 99;
@@ -31,7 +19,7 @@ static void say_device_pointer(void *memory, size_t at) {
     CUdeviceptr device = POISONED;
     SAY(cuMemHostGetDevicePointer_v2(&device, (char *)memory + at, 0));
     printf("%s: at %zu => %d\n", title, at,
-           device == POISONED ? -1 : (int)(device == address_of(memory) + at));
+           device == POISONED ? -1 : (int)(device == test_address(memory) + at));
 }
 
 /* All attributes that do not depend on the address space; of an address inside. */
@@ -54,29 +42,30 @@ static void say_attributes(const char *what, const void *memory, size_t at) {
     cuCtxGetCurrent(&current);
     for (int i = 0; i < COUNT; i++) {
         uint64_t one = 0;
-        CUresult result = cuPointerGetAttribute(&one, names[i], address_of(memory) + at);
+        CUresult result = cuPointerGetAttribute(&one, names[i], test_address(memory) + at);
         bool host = names[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER;
         if (names[i] == CU_POINTER_ATTRIBUTE_CONTEXT && !result)
             one = one == (uintptr_t)current;
         else if ((host || names[i] == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) && !result)
-            one = one == address_of(memory) + (host ? at : 0);
+            one = one == test_address(memory) + (host ? at : 0);
         printf("%s: %s %zu, attribute %d => %s %llu\n", title, what, at, (int)names[i],
                code(result), (unsigned long long)one);
         data[i] = &value[i];
     }
-    SAY(cuPointerGetAttributes(8, list, data, address_of(memory) + at));
+    SAY(cuPointerGetAttributes(8, list, data, test_address(memory) + at));
     for (int i = 0; i < 8; i++)
         printf("%s: %s %zu, all %d => %llu\n", title, what, at, i, (unsigned long long)value[i]);
-    SAY(cuMemGetAddressRange_v2(&base, &size, address_of(memory) + at));
+    SAY(cuMemGetAddressRange_v2(&base, &size, test_address(memory) + at));
     printf("%s: %s %zu, range => %d %zu\n", title, what, at,
-           base == POISONED ? -1 : (int)(base == address_of(memory)), size);
+           base == POISONED ? -1 : (int)(base == test_address(memory)), size);
 }
 
 static uint64_t id_of(const void *memory) {
     uint64_t id = 0, again = 0, block = 0;
-    SAY(cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, address_of(memory)));
-    SAY(cuPointerGetAttribute(&again, CU_POINTER_ATTRIBUTE_BUFFER_ID, address_of(memory)));
-    SAY(cuPointerGetAttribute(&block, CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, address_of(memory)));
+    SAY(cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, test_address(memory)));
+    SAY(cuPointerGetAttribute(&again, CU_POINTER_ATTRIBUTE_BUFFER_ID, test_address(memory)));
+    SAY(cuPointerGetAttribute(&block, CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID,
+                              test_address(memory)));
     printf("%s: id => %d %d\n", title, id != 0 && id == again, block == id);
     return id;
 }
@@ -152,15 +141,15 @@ static void wrong(void) {
     for (int round = 0; round < 3; round++) {
         memory = get(MIB, 0);
         SAY(cuMemFreeHost((char *)memory + 512));
-        SAY(cuMemFree_v2(address_of(memory)));
-        SAY(cuMemFree_v2(address_of(memory) + 4096));
-        SAY(cuMemFreeAsync(address_of(memory), stream));
+        SAY(cuMemFree_v2(test_address(memory)));
+        SAY(cuMemFree_v2(test_address(memory) + 4096));
+        SAY(cuMemFreeAsync(test_address(memory), stream));
         SAY(cuMemHostUnregister(memory));
         SAY(cuMemHostRegister_v2(memory, 4096, 0));
         SAY(cuMemFreeHost(memory));
         SAY(cuMemFreeHost((char *)memory + 512));
-        SAY(cuMemFree_v2(address_of(memory)));
-        SAY(cuMemFreeAsync(address_of(memory), stream));
+        SAY(cuMemFree_v2(test_address(memory)));
+        SAY(cuMemFreeAsync(test_address(memory), stream));
         SAY(cuMemHostUnregister(memory));
     }
     MUST(cuMemHostRegister_v2(pageable, sizeof pageable, 0));
@@ -193,16 +182,18 @@ static void sync_memops(void) {
     test_device(0);
     for (int round = 0; round < 3; round++) {
         void *memory = get(MIB, 0);
-        SAY(cuPointerGetAttribute(&value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address_of(memory)));
+        SAY(cuPointerGetAttribute(&value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
+                                  test_address(memory)));
         printf("%s: at first => %u\n", title, value);
-        SAY(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address_of(memory)));
-        SAY(cuPointerGetAttribute(&value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address_of(memory)));
+        SAY(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, test_address(memory)));
+        SAY(cuPointerGetAttribute(&value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
+                                  test_address(memory)));
         printf("%s: set => %u\n", title, value);
         if (round == 1)
             SAY(cuPointerSetAttribute(&off, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
-                                      address_of(memory)));
+                                      test_address(memory)));
         SAY(cuMemFreeHost(memory));
-        SAY(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address_of(memory)));
+        SAY(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, test_address(memory)));
     }
 }
 
@@ -254,24 +245,13 @@ static void capture(void) {
     }
 }
 
-static const struct {
-    const char *name;
-    void (*run)(void);
-} cases[] = {{"kinds", kinds},
-             {"wrong", wrong},
-             {"sync memops", sync_memops},
-             {"contexts", contexts},
-             {"capture", capture}};
-
-static void run(const void *arg) {
-    title = *(const char *const *)arg;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        if (cases[i].name == title)
-            cases[i].run();
-}
+static const answers_case_t cases[] = {{"kinds", kinds},
+                                       {"wrong", wrong},
+                                       {"sync memops", sync_memops},
+                                       {"contexts", contexts},
+                                       {"capture", capture}};
 
 int main(void) {
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        in_child(cases[i].name, run, &cases[i].name);
-    return 0;
+    in_children(cases, sizeof cases / sizeof *cases);
+    return 0; /* what a child ended with stands among its lines */
 }

@@ -35,10 +35,6 @@ static void give(void *memory) {
     MUST(cuMemFreeHost(memory));
 }
 
-static CUdeviceptr address_of(const void *memory) {
-    return (CUdeviceptr)(uintptr_t)memory;
-}
-
 static unsigned long long asked(void) {
     return simcuda_calls("cuMemHostAlloc") + simcuda_calls("cuMemAllocHost_v2");
 }
@@ -47,26 +43,8 @@ static unsigned long long freed(void) {
     return simcuda_calls("cuMemFreeHost");
 }
 
-/* The sum of all figures of that name in the statistics. */
-static long long figure(const char *name) {
-    int (*stats)(char **);
-    char *text, key[64];
-    if (!test_find("accel_stats_json", &stats))
-        return 0;
-    NEED(stats(&text) == 0);
-    snprintf(key, sizeof key, "\"%s\":", name);
-    const char *at = strstr(text, key);
-    NEED(at);
-    long long value = strtoll(at + strlen(key), NULL, 10);
-    free(text);
-    return value;
-}
-
 static void check(void) {
-    int (*checker)(char *, size_t);
-    char message[256] = "";
-    if (test_find("accel_check", &checker) && checker(message, sizeof message))
-        test_stop(TEST_WRONG, "%s", message);
+    test_library_agrees();
     /* A graph that names freed memory is the program's own doing. */
     if (simcuda_race_reports() != simcuda_race_found("freed"))
         test_stop(TEST_WRONG, "the race detector reports");
@@ -79,7 +57,7 @@ static CUdeviceptr device_memory(size_t bytes) {
 }
 
 static void write_late(void *memory, CUstream on) {
-    CUdeviceptr at = address_of(memory);
+    CUdeviceptr at = test_address(memory);
     unsigned value = VALUE;
     void *params[] = {&at, &value};
     MUST(cuLaunchKernel(late, 1, 1, 1, 1, 1, 1, 0, on, params, NULL));
@@ -111,8 +89,8 @@ static void reuse(void) {
         give(again);
     }
     EXPECT(!kept || (asked() == allocs && freed() == frees));
-    EXPECT(figure("pinned_cached_allocs") == 100 * kept);
-    EXPECT(figure("num_host_alloc") == kept && figure("num_host_free") == 0);
+    EXPECT(test_figure("pinned_cached_allocs") == 100 * kept);
+    EXPECT(test_figure("num_host_alloc") == kept && test_figure("num_host_free") == 0);
 }
 
 /* The kernel keeps the copy waiting, which reads the buffer long after that was freed. */
@@ -138,7 +116,7 @@ static void pending(void) {
     EXPECT(back[0] == 0x11 && back[1] == 0x11);
     for (int i = 0; i < 2 * MIB; i++)
         EXPECT(result[i] == 0x22);
-    EXPECT(!kept || figure("pinned_fenced_frees") == 2);
+    EXPECT(!kept || test_figure("pinned_fenced_frees") == 2);
     MUST(cuCtxSynchronize());
     EXPECT(!kept || serves(memory, MIB, CU_MEMHOSTALLOC_PORTABLE));
 }
@@ -201,7 +179,7 @@ static void rounded(void) {
         size_t size = 0;
         void *memory = get(bytes);
         memset(memory, 3, bytes);
-        MUST(cuMemGetAddressRange_v2(NULL, &size, address_of(memory)));
+        MUST(cuMemGetAddressRange_v2(NULL, &size, test_address(memory)));
         EXPECT(size == bytes);
         give(memory);
         EXPECT(!kept || serves(memory, bytes, CU_MEMHOSTALLOC_PORTABLE));
@@ -223,7 +201,7 @@ static void limit(void) {
     for (int i = 0; i < 8; i++)
         give(memory[i]);
     EXPECT(!kept || freed() == frees + 4);
-    EXPECT(!kept || figure("pinned_trimmed_bytes") == 4 * MIB);
+    EXPECT(!kept || test_figure("pinned_trimmed_bytes") == 4 * MIB);
     EXPECT(!kept || serves(memory[7], MIB, CU_MEMHOSTALLOC_PORTABLE)); /* the newest stay */
 }
 
@@ -290,14 +268,14 @@ static void context_ends(void) {
         write_late(busy, there);
         give(busy);
         unsigned long long frees = freed();
-        simcuda_owner_end(address_of(held));
+        simcuda_owner_end(test_address(held));
         MUST(cuCtxDestroy_v2(made));
         EXPECT(!kept || freed() == frees);
         MUST(cuCtxSetCurrent(context));
         EXPECT(cuMemFreeHost(held) == CUDA_ERROR_INVALID_VALUE);
         check();
     }
-    EXPECT(!kept || figure("allocations") == 0);
+    EXPECT(!kept || test_figure("allocations") == 0);
     if (!kept)
         return; /* no driver's free waits for another device */
     /* Work of this context still reads memory of the one that ends. */
@@ -322,7 +300,7 @@ static void reset(void) {
         void *idle = get(MIB), *held = get((size_t)2 * MIB);
         memset(held, 1, MIB);
         give(idle);
-        simcuda_owner_end(address_of(held));
+        simcuda_owner_end(test_address(held));
         MUST(cuDevicePrimaryCtxReset_v2(0));
         context = test_device(0);
         EXPECT(cuMemFreeHost(held) == CUDA_ERROR_INVALID_VALUE);
@@ -341,7 +319,7 @@ static void idle(void) {
         usleep(10000);
     }
     EXPECT(freed() == frees + 1);
-    EXPECT(!kept || figure("pinned_trimmed_bytes") == MIB);
+    EXPECT(!kept || test_figure("pinned_trimmed_bytes") == MIB);
 }
 
 static void empty(void) {
@@ -355,7 +333,7 @@ static void empty(void) {
     give(busy);
     MUST(empty_cache());
     EXPECT(freed() == frees + 2);
-    EXPECT(figure("num_host_free") == 2);
+    EXPECT(test_figure("num_host_free") == 2);
 }
 
 /* What the driver remembers of a block goes with it. */
@@ -363,16 +341,16 @@ static void tainted(void) {
     const unsigned on = 1;
     void *memory = get(MIB);
     unsigned long long frees = freed();
-    MUST(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address_of(memory)));
+    MUST(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, test_address(memory)));
     give(memory);
     EXPECT(freed() == frees + 1);
 }
 
 static void plain_free(void) {
     void *memory = get(MIB);
-    EXPECT(cuMemFree_v2(address_of(memory)) == CUDA_ERROR_INVALID_VALUE);
+    EXPECT(cuMemFree_v2(test_address(memory)) == CUDA_ERROR_INVALID_VALUE);
     give(memory);
-    EXPECT(cuMemFree_v2(address_of(memory)) == CUDA_ERROR_INVALID_VALUE);
+    EXPECT(cuMemFree_v2(test_address(memory)) == CUDA_ERROR_INVALID_VALUE);
     EXPECT(cuMemFreeHost(memory) == CUDA_ERROR_INVALID_VALUE);
     EXPECT(!kept || serves(memory, MIB, CU_MEMHOSTALLOC_PORTABLE));
 }
@@ -388,7 +366,7 @@ static void captured(void) {
     write_late(memory, stream);
     give(memory);
     MUST(cuStreamEndCapture(stream, &graph));
-    EXPECT(figure("pinned_deferred_frees") == 1);
+    EXPECT(test_figure("pinned_deferred_frees") == 1);
     MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
     MUST(cuGraphDestroy(graph));
     other = get(MIB);
@@ -540,13 +518,12 @@ static const struct {
              {"leaving", leaving}};
 
 int main(int argc, char **argv) {
-    int (*stats)(char **);
     test_title = argc > 1 ? argv[1] : "";
     NEED(atexit(at_exit) == 0);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (strcmp(test_title, cases[i].name) != 0)
             continue;
-        kept = test_find("accel_stats_json", &stats);
+        kept = test_library_is_here();
         context = test_device(0);
         stream = test_stream();
         find_kernel();

@@ -19,21 +19,6 @@ static void right(cudaError_t error) {
     NEED(error == cudaSuccess);
 }
 
-/* The sum of all figures of that name in the statistics. */
-static long long figure(const char *name) {
-    int (*stats)(char **);
-    char *text, key[64];
-    if (!test_find("accel_stats_json", &stats))
-        return 0;
-    NEED(stats(&text) == 0);
-    snprintf(key, sizeof key, "\"%s\":", name);
-    const char *at = strstr(text, key);
-    NEED(at);
-    long long value = strtoll(at + strlen(key), NULL, 10);
-    free(text);
-    return value;
-}
-
 static unsigned flags_of(void *memory) {
     unsigned flags = 99;
     MUST(cuMemHostGetFlags(&flags, memory));
@@ -43,7 +28,7 @@ static unsigned flags_of(void *memory) {
 static int device_of(const void *memory) {
     int device = -1;
     MUST(cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-                               (CUdeviceptr)(uintptr_t)memory));
+                               test_address(memory)));
     return device;
 }
 
@@ -68,7 +53,8 @@ static void direct(void) {
         flags[how] = flags_of(memory);
         give(memory);
     }
-    long long forwarded = figure("runtime_forwarded"), hits = figure("pinned_cached_allocs");
+    long long forwarded = test_figure("runtime_forwarded"),
+              hits = test_figure("pinned_cached_allocs");
     for (int round = 0; round < 10; round++)
         for (unsigned how = 0; how < WAYS; how++) {
             void *memory = get(how, MIB);
@@ -78,8 +64,8 @@ static void direct(void) {
         }
     if (!kept)
         return;
-    EXPECT(figure("runtime_forwarded") == forwarded);
-    EXPECT(figure("pinned_cached_allocs") == hits + 10 * WAYS);
+    EXPECT(test_figure("runtime_forwarded") == forwarded);
+    EXPECT(test_figure("pinned_cached_allocs") == hits + 10 * WAYS);
 }
 
 /* Another device, by the runtime and by the driver: memory of the context that is current. */
@@ -186,7 +172,7 @@ static void leaving(void) {
             give(block[i]);
     }
     if (kept)
-        EXPECT(figure("pinned_cached_allocs") > 0);
+        EXPECT(test_figure("pinned_cached_allocs") > 0);
 }
 
 static const struct {
@@ -196,18 +182,14 @@ static const struct {
              {"pending", pending}, {"threads", threads}, {"leaving", leaving}};
 
 int main(int argc, char **argv) {
-    int (*checker)(char *, size_t);
-    char message[256] = "";
     const char *conf = getenv("ACCEL_ALLOC_CONF");
-    bool here = test_find("accel_check", &checker);
-    kept = here && conf && strstr(conf, "pinned_cache:");
+    kept = test_library_is_here() && conf && strstr(conf, "pinned_cache:");
     for (size_t i = 0; argc == 2 && i < sizeof cases / sizeof *cases; i++)
         if (!strcmp(argv[1], cases[i].name)) {
             right(cudaSetDevice(0));
             right(cudaFree(NULL));
             cases[i].run();
-            if (here && checker(message, sizeof message))
-                test_stop(TEST_WRONG, "%s", message);
+            test_library_agrees();
             EXPECT(simcuda_race_reports() == 0);
             return 0;
         }

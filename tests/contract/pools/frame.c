@@ -5,29 +5,14 @@ bool served;
 CUcontext context;
 static CUfunction kernel;
 
-/* The sum of all figures of that name in the statistics. */
-static long long sum_of(const char *name) {
-    accel_status_t (*stats)(char **);
-    char *text, key[64];
-    long long sum = 0;
-    if (!test_find("accel_stats_json", &stats))
-        return 0;
-    NEED(stats(&text) == 0);
-    snprintf(key, sizeof key, "\"%s\":", name);
-    for (const char *at = strstr(text, key); at; at = strstr(at + 1, key))
-        sum += strtoll(at + strlen(key), NULL, 10);
-    free(text);
-    return sum;
-}
-
 long long passed(const char *reason) {
     char name[64];
     snprintf(name, sizeof name, reason ? "passed_async_%s" : "passed_async", reason);
-    return sum_of(name);
+    return test_figure(name);
 }
 
 long long taken(void) {
-    return sum_of("async_allocs");
+    return test_figure("async_allocs");
 }
 
 void passed_only(const char *reason, long long count, int line) {
@@ -105,18 +90,16 @@ int main(int argc, char **argv) {
     static const struct {
         const case_t *cases;
         const size_t *count;
-    } tables[] = {
-        {serving, &serving_count},
-        {reasons, &reasons_count},
-        {sharing, &sharing_count},
-        {multicast, &multicast_count}};
+    } tables[] = {{serving, &serving_count},
+                  {reasons, &reasons_count},
+                  {sharing, &sharing_count},
+                  {multicast, &multicast_count}};
     static const unsigned short sizes[] = {8};
     static const simcuda_access_t access = {0, -1, 64, 1};
-    accel_status_t (*stats)(char **);
     unsigned long long (*reports)(void);
     if (!test_find("simcuda_race_reports", &reports))
         return TEST_SKIPPED;
-    served = test_find("accel_stats_json", &stats);
+    served = test_library_is_here();
     test_title = argc > 1 ? argv[1] : "";
     for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
         for (size_t i = 0; i < *tables[t].count; i++) {

@@ -7,6 +7,7 @@
 #include "allocator/supply/supply.h"
 #include "allocator_frame.h"
 #include "device_window.h"
+#include "observe/history.h"
 #include "observe/live.h"
 #include "windows.h"
 
@@ -236,6 +237,48 @@ void window_row_returned_early(void) {
     begin_thread();
     ck_assert_ptr_eq(beginning, ending);
     ck_assert_uint_eq(beginning->counter[0], 0);
+}
+
+/* --- the history --- */
+
+static void add_event(uint64_t n) {
+    ac_history_add(ac_history_of(0), &(ac_event_t){.time_ns = (int64_t)n, .address = n, .bytes = n});
+}
+
+static void another_thread_writes(void) {
+    add_event(2);
+}
+
+static void begin_history(void) {
+    ac_history_size(1);
+    atomic_store(&ac_history_on, true);
+}
+
+static bool read_event(uint64_t number, ac_event_t *event) {
+    return ac_history_get(ac_history_of(0), number, event);
+}
+
+void window_event_read_once(void) {
+    ac_event_t event;
+    begin_history();
+    add_event(1);
+    at_window("event_read", another_thread_writes);
+    ck_assert(!read_event(0, &event));
+    ck_assert(read_event(1, &event) && event.address == 2 && event.bytes == 2);
+}
+
+/* The later event has no place, and the earlier one is whole. */
+void window_event_written_by_two(void) {
+    uint64_t dropped;
+    ac_event_t event;
+    begin_history();
+    at_window("event_half_written", another_thread_writes);
+    add_event(1);
+    ck_assert(read_event(0, &event));
+    ck_assert_uint_eq(event.address, event.bytes);
+    ck_assert(!read_event(1, &event));
+    ck_assert_uint_eq(ac_history_count(ac_history_of(0), &dropped), 2);
+    ck_assert_uint_eq(dropped, 1);
 }
 
 static uint64_t block;

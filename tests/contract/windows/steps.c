@@ -2,8 +2,12 @@
  * one, on the simulated device.  The library of the tests calls back (shim/failpoint.h).
  * Exit status 0: as it should be. */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "../../../tools/simcuda/cudart/cuda_runtime_min.h"
 
@@ -29,7 +33,12 @@ static void wait_for_part(void) {
     NEED(pthread_join(thread, NULL) == 0);
 }
 
+static void (*_Atomic at_exit)(const char *name); /* in whatever thread it is, every time */
+
 void ac_test_window(const char *name) {
+    void (*exits)(const char *) = atomic_load(&at_exit);
+    if (exits)
+        exits(name);
     if (!at || strcmp(name, at) != 0)
         return;
     at = NULL;
@@ -268,6 +277,52 @@ static void reader_beside_hit(void) {
     EXPECT(simcuda_calls("cuCtxEnablePeerAccess") > 0);
 }
 
+/* --- metrics go at exit, beside the thread that writes them --- */
+
+static const char *writer_stops_at, *metrics_file;
+static _Atomic bool writer_stopped, writer_done, removed;
+
+static void nap(void) {
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+/* The writer stays there until they are removed, or where it holds the lock, for a while; what it then
+ * writes must not stay. */
+static void remove_beside_writer(const char *name) {
+    enum { PATIENCE = 300 };
+    if (!strcmp(name, writer_stops_at) && !atomic_exchange(&writer_stopped, true)) {
+        for (int i = 0; i < PATIENCE && !atomic_load(&removed); i++)
+            nap();
+    } else if (!strcmp(name, "dump_ended")) {
+        atomic_store(&writer_done, atomic_load(&writer_stopped));
+    } else if (!strcmp(name, "metrics_removed")) {
+        atomic_store(&removed, true);
+        while (!atomic_load(&writer_done)) /* or the test's limit ends it */
+            nap();
+        EXPECT(access(metrics_file, F_OK) != 0);
+    }
+}
+
+static void exit_beside_writer(const char *window) {
+    metrics_file = strrchr(getenv("ACCEL_ALLOC_CONF"), ':') + 1;
+    unlink(metrics_file);
+    taken(MIB);
+    while (access(metrics_file, F_OK) != 0)
+        nap();
+    writer_stops_at = window;
+    atomic_store(&at_exit, remove_beside_writer);
+    while (!atomic_load(&writer_stopped))
+        nap();
+}
+
+static void removed_before_metrics(void) {
+    exit_beside_writer("dump_begins");
+}
+
+static void removed_beside_metrics(void) {
+    exit_beside_writer("metrics_wanted");
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -282,6 +337,8 @@ static const struct {
     {"pool_destroyed_when_claimed", pool_destroyed_when_claimed},
     {"named_while_destroyed", named_while_destroyed},
     {"reader_beside_hit", reader_beside_hit},
+    {"removed_before_metrics", removed_before_metrics},
+    {"removed_beside_metrics", removed_beside_metrics},
 };
 
 int main(int argc, char **argv) {

@@ -1,8 +1,5 @@
 // The allocators of accelcache.hpp that need no toolkit; with AC_TOOLKIT also those for Thrust and CUB, and
 // the resource of accelcache_rmm.hpp as libcu++ asks for it, with NVIDIA's own headers.
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <limits>
 
 #ifdef AC_TOOLKIT
@@ -16,37 +13,7 @@
 #include "accelcache_rmm.hpp"
 #endif
 #include "accelcache.hpp"
-
-#define EXPECT(condition)                                                                        \
-    do {                                                                                         \
-        if (!(condition)) {                                                                      \
-            std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                 \
-            std::exit(1);                                                                        \
-        }                                                                                        \
-    } while (0)
-
-typedef struct CUstream_st *stream_t;
-extern "C" int cuStreamCreate(stream_t *stream, unsigned flags);
-extern "C" int cuMemsetD8Async(std::uint64_t pointer, unsigned char value, std::size_t bytes,
-                               stream_t stream);
-
-static constexpr std::size_t MIB = 1 << 20;
-
-static long long allocated() {
-    accel_device_stats_t stats = {};
-    stats.size = sizeof stats;
-    EXPECT(accel_get_device_stats(0, &stats) == ACCEL_OK);
-    return stats.allocation.all.current;
-}
-
-template <class Call> static bool throws(Call call) {
-    try {
-        call();
-    } catch (const std::bad_alloc &) {
-        return true;
-    }
-    return false;
-}
+#include "api.hh"
 
 static void plain(stream_t stream) {
     accel::allocator<char> any;
@@ -55,7 +22,7 @@ static void plain(stream_t stream) {
     EXPECT(ordered == accel::allocator<char>(ordered));
     double *a = same.allocate(1000), *b = ordered.allocate(MIB);
     EXPECT(allocated() == 2 && reinterpret_cast<std::uintptr_t>(a) % 512 == 0);
-    EXPECT(cuMemsetD8Async(reinterpret_cast<std::uint64_t>(b), 1, MIB, stream) == 0);
+    EXPECT(cuMemsetD8Async(address_of(b), 1, MIB, stream) == 0);
     ordered.deallocate(b, MIB);
     EXPECT(ordered.allocate(MIB) == b); // its work is before that of the next one
     ordered.deallocate(b, MIB);
@@ -91,9 +58,7 @@ static void thrust_and_cub(stream_t stream) {
         vector_t vector, other;
         vector.reserve(1000);
         EXPECT(allocated() == 1);
-        accel_pointer_info_t info = {};
-        info.size = sizeof info;
-        EXPECT(accel_pointer_info(vector.data().get(), &info) == ACCEL_OK && info.bytes == 4000);
+        EXPECT(info_of(vector.data().get()).bytes == 4000);
         other.reserve(5);
         EXPECT(allocated() == 2 && vector.get_allocator() == other.get_allocator());
         other.reserve(500000);
@@ -105,7 +70,7 @@ static void thrust_and_cub(stream_t stream) {
     accel::cub_allocator cub;
     void *a = nullptr, *b = nullptr;
     EXPECT(cub.DeviceAllocate(&a, MIB, stream) == cudaSuccess && allocated() == 1);
-    EXPECT(cuMemsetD8Async(reinterpret_cast<std::uint64_t>(a), 1, MIB, stream) == 0);
+    EXPECT(cuMemsetD8Async(address_of(a), 1, MIB, stream) == 0);
     EXPECT(cub.DeviceFree(a) == cudaSuccess);
     EXPECT(cub.DeviceAllocate(0, &b, MIB, stream) == cudaSuccess && b == a);
     EXPECT(cub.DeviceFree(0, b) == cudaSuccess && cub.DeviceFree(b) == cudaErrorInvalidValue);
@@ -145,7 +110,6 @@ int main() {
     thrust_and_cub(stream);
     libcu(stream);
 #endif
-    char message[160];
-    EXPECT(accel_check(message, sizeof message) == ACCEL_OK);
+    check();
     return 0;
 }

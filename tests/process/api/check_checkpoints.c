@@ -1,5 +1,4 @@
 /* Former states of private pools, what frees that are refused answer, expandable segments by stream. */
-#include <check.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -7,40 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "accelcache.h"
-#include "device/cuda_abi.h"
-#include "hold.h"
-#include "run_suite.h"
-
-cuMemcpyDtoH_v2_fn cuMemcpyDtoH_v2;
-cuMemcpyHtoD_v2_fn cuMemcpyHtoD_v2;
-cuStreamBeginCapture_v2_fn cuStreamBeginCapture_v2;
-cuStreamEndCapture_fn cuStreamEndCapture;
-cuStreamCreate_fn cuStreamCreate;
-cuStreamDestroy_v2_fn cuStreamDestroy_v2;
-
-enum { MIB = 1 << 20 };
-
-static CUstream new_stream(int device) {
-    CUstream stream;
-    ck_assert_int_eq(accel_set_device(device), ACCEL_OK);
-    ck_assert_int_eq(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    return stream;
-}
-
-/* A pool that all raw requests of the device go to. */
-static accel_pool_id_t open_pool(int device) {
-    accel_pool_id_t pool;
-    ck_assert_int_eq(accel_pool_create(0, NULL, &pool), ACCEL_OK);
-    ck_assert_int_eq(accel_begin_allocate_to_pool(device, pool, NULL, NULL), ACCEL_OK);
-    return pool;
-}
-
-static void *alloc(size_t bytes, void *stream) {
-    void *pointer = NULL;
-    ck_assert_int_eq(accel_raw_alloc_with_stream(&pointer, bytes, stream), ACCEL_OK);
-    return pointer;
-}
+#include "api.h"
 
 static accel_checkpoint_t *checkpoint_of(accel_pool_id_t pool) {
     accel_checkpoint_t *checkpoint = NULL;
@@ -71,8 +37,7 @@ static void restore(const accel_checkpoint_t *checkpoint, void *const *freed,
 }
 
 static size_t bytes_of(const void *pointer) {
-    accel_pointer_info_t info = {.size = sizeof info};
-    ck_assert_int_eq(accel_pointer_info(pointer, &info), ACCEL_OK);
+    accel_pointer_info_t info = info_of(pointer);
     ck_assert_ptr_eq(info.base, pointer);
     return info.bytes;
 }
@@ -83,7 +48,7 @@ START_TEST(blocks_come_back) {
     accel_checkpoint_t *empty = checkpoint_of(pool);
     void *a = alloc(1000, stream), *b = alloc(3000, stream), *c = alloc(3 * MIB, stream);
     int value = 4711, read = 0;
-    ck_assert_int_eq(cuMemcpyHtoD_v2((CUdeviceptr)(uintptr_t)b, &value, sizeof value), 0);
+    ck_assert_int_eq(cuMemcpyHtoD_v2(address_of(b), &value, sizeof value), 0);
     accel_checkpoint_t *three = checkpoint_of(pool);
     /* What came since goes, what went since comes back, at its old place and as it was. */
     ck_assert_int_eq(accel_raw_delete(b), ACCEL_OK);
@@ -94,7 +59,7 @@ START_TEST(blocks_come_back) {
     ck_assert_int_eq(accel_pool_check_live(pool, 0, (void *[]){a, b, c}, 3), ACCEL_OK);
     ck_assert_int_eq(accel_raw_delete(d), ACCEL_ERROR_INTERIOR);
     ck_assert_int_eq(accel_raw_delete(e), ACCEL_ERROR_DOUBLE_FREE);
-    ck_assert_int_eq(cuMemcpyDtoH_v2(&read, (CUdeviceptr)(uintptr_t)b, sizeof read), 0);
+    ck_assert_int_eq(cuMemcpyDtoH_v2(&read, address_of(b), sizeof read), 0);
     ck_assert_int_eq(read, 4711);
     size_t reserved, allocated;
     ck_assert_int_eq(accel_pool_bytes(pool, 0, &reserved, &allocated), ACCEL_OK);
@@ -161,9 +126,7 @@ START_TEST(what_cannot_come_back) {
     ck_assert_uint_eq(told[ACCEL_TRACE_FREE_REQUESTED], 2);
     ck_assert_uint_eq(told[ACCEL_TRACE_FREE_COMPLETED], 2);
     ck_assert_uint_eq(told[ACCEL_TRACE_ALLOC], 2);
-    ck_assert_int_eq(accel_end_allocate_to_pool(0, pool), ACCEL_OK);
-    for (int i = 0; i < 2; i++)
-        ck_assert_int_eq(accel_pool_release(pool), ACCEL_OK);
+    end_and_release(pool);
     ck_assert_int_eq(accel_set_checkpoint_pool_state(held, NULL), ACCEL_ERROR_INVALID);
     accel_release_checkpoint_state(held);
 }
@@ -172,7 +135,7 @@ END_TEST
 START_TEST(devices_and_streams_apart) {
     CUstream there = new_stream(1), here = new_stream(0), second = new_stream(0);
     accel_pool_id_t pool = open_pool(0);
-    ck_assert_int_eq(accel_begin_allocate_to_pool(1, pool, NULL, NULL), ACCEL_OK);
+    begin(pool, 1);
     void *a = alloc(1000, here), *b = alloc(1000, second);
     ck_assert_int_eq(accel_set_device(1), ACCEL_OK);
     void *c = alloc(1000, there);
@@ -227,14 +190,13 @@ END_TEST
 
 /* --- threads: blocks come and go while former states come back --- */
 
-enum { WORKERS = 3, ROUNDS = 200 };
-static _Atomic bool over;
+enum { ROUNDS = 200 };
 
 static void *work(void *arg) {
     size_t random = (size_t)(uintptr_t)arg;
     CUstream stream = new_stream(0);
     while (!atomic_load(&over)) {
-        random = random * 6364136223846793005u + 1442695040888963407u;
+        next_random(&random);
         void *block = NULL;
         accel_status_t status =
             accel_raw_alloc_with_stream(&block, (size_t)512 << (random >> 40) % 14, stream);
@@ -253,14 +215,11 @@ static void *work(void *arg) {
 }
 
 START_TEST(threads) {
-    pthread_t workers[WORKERS];
-    char message[160] = "";
     ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
     accel_pool_id_t pool = open_pool(0);
     accel_checkpoint_t *empty = checkpoint_of(pool);
     int done = 0;
-    for (size_t i = 0; i < WORKERS; i++)
-        ck_assert_int_eq(pthread_create(&workers[i], NULL, work, (void *)(uintptr_t)(i + 1)), 0);
+    start(work);
     for (int i = 0; i < ROUNDS; i++) {
         accel_checkpoint_t *now = checkpoint_of(pool);
         accel_checkpoint_delta_t delta = {.size = sizeof delta};
@@ -273,21 +232,12 @@ START_TEST(threads) {
         }
         accel_release_checkpoint_state(now);
     }
-    atomic_store(&over, true);
-    for (int i = 0; i < WORKERS; i++)
-        pthread_join(workers[i], NULL);
+    stop();
     ck_assert_int_gt(done, 0);
     ck_assert_int_eq(accel_set_checkpoint_pool_state(empty, NULL), ACCEL_OK);
-    ck_assert_int_eq(accel_end_allocate_to_pool(0, pool), ACCEL_OK);
-    for (int i = 0; i < 2; i++)
-        ck_assert_int_eq(accel_pool_release(pool), ACCEL_OK);
+    end_and_release(pool);
     accel_release_checkpoint_state(empty);
-    ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
-    ck_assert_int_eq(accel_empty_cache(), ACCEL_OK);
-    ck_assert_msg(accel_check(message, sizeof message) == ACCEL_OK, "%s", message);
-    accel_device_stats_t stats = {.size = sizeof stats};
-    ck_assert_int_eq(accel_get_device_stats(0, &stats), ACCEL_OK);
-    ck_assert_int_eq(stats.allocation.all.current, 0);
+    nothing_left();
 }
 END_TEST
 
@@ -323,9 +273,7 @@ START_TEST(refused_frees) {
     ck_assert_int_eq(accel_raw_delete((char *)first + MIB), ACCEL_ERROR_DOUBLE_FREE);
     ck_assert_int_eq(accel_pool_bytes(pool, 0, &reserved, NULL), ACCEL_OK);
     ck_assert_uint_eq(reserved, 2 * MIB);
-    accel_device_stats_t stats = {.size = sizeof stats};
-    ck_assert_int_eq(accel_get_device_stats(0, &stats), ACCEL_OK);
-    ck_assert_int_eq(stats.allocation.all.current, 1); /* the segment */
+    ck_assert_int_eq(stats_of(0).allocation.all.current, 1); /* the segment */
     ck_assert_ptr_eq(alloc(1000, stream), first);
     for (int status = ACCEL_ERROR_DOUBLE_FREE; status <= ACCEL_ERROR_INTERIOR; status++)
         ck_assert_str_ne(accel_status_string((accel_status_t)status), "unknown status");
@@ -356,8 +304,7 @@ START_TEST(expandable_segments) {
     ck_assert_uint_eq(bytes_for(sizes, count, first), 4 * MIB);
     ck_assert_uint_eq(bytes_for(sizes, count, second), 2 * MIB); /* the pool's segment */
     ck_assert_uint_ge(bytes_for(sizes, count, NULL), 6 * MIB);
-    accel_device_stats_t stats = {.size = sizeof stats};
-    ck_assert_int_eq(accel_get_device_stats(0, &stats), ACCEL_OK);
+    accel_device_stats_t stats = stats_of(0);
     size_t sum = 0;
     for (size_t i = 0; i < count; i++)
         sum += sizes[i].bytes;
@@ -376,15 +323,8 @@ START_TEST(expandable_segments) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("checkpoints");
-    TCase *all = tcase_create("checkpoints");
-    tcase_add_test(all, blocks_come_back);
-    tcase_add_test(all, what_cannot_come_back);
-    tcase_add_test(all, devices_and_streams_apart);
-    tcase_add_test(all, work_elsewhere);
-    tcase_add_test(all, threads);
-    tcase_add_test(all, refused_frees);
-    tcase_add_test(all, expandable_segments);
-    suite_add_tcase(suite, all);
-    return run_suite(suite);
+    const TTest *const tests[] = {
+        blocks_come_back, what_cannot_come_back, devices_and_streams_apart, work_elsewhere,
+        threads,          refused_frees,         expandable_segments,       NULL};
+    return run_tests("checkpoints", tests);
 }

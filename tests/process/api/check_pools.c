@@ -1,5 +1,4 @@
 /* Private pools, observers, the history and snapshots. */
-#include <check.h>
 #include <jansson.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -7,41 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "accelcache.h"
-#include "device/cuda_abi.h"
-#include "hold.h"
-#include "run_suite.h"
+#include "api.h"
 
-cuMemFree_v2_fn cuMemFree_v2;
-cuMemsetD8Async_fn cuMemsetD8Async;
-cuStreamCreate_fn cuStreamCreate;
-cuStreamDestroy_v2_fn cuStreamDestroy_v2;
-
-enum { MIB = 1 << 20 };
 static const accel_pool_id_t none = {0, 0};
 
-static CUstream new_stream(void) {
-    CUstream stream;
-    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
-    ck_assert_int_eq(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    return stream;
-}
-
-static accel_pool_id_t new_pool(unsigned flags) {
-    accel_pool_id_t pool;
-    ck_assert_int_eq(accel_pool_create(flags, NULL, &pool), ACCEL_OK);
-    return pool;
-}
-
-static void *alloc(size_t bytes, void *stream) {
-    void *pointer = NULL;
-    ck_assert_int_eq(accel_raw_alloc_with_stream(&pointer, bytes, stream), ACCEL_OK);
-    return pointer;
-}
-
 static bool is_of(const void *pointer, accel_pool_id_t pool) {
-    accel_pointer_info_t info = {.size = sizeof info};
-    ck_assert_int_eq(accel_pointer_info(pointer, &info), ACCEL_OK);
+    accel_pointer_info_t info = info_of(pointer);
     return info.pool.first == pool.first && info.pool.second == pool.second;
 }
 
@@ -56,7 +26,7 @@ static int only(void *stream, void *arg) {
 }
 
 START_TEST(a_pool) {
-    CUstream mine = new_stream(), other = new_stream();
+    CUstream mine = new_stream(0), other = new_stream(0);
     accel_pool_id_t pool = new_pool(0), second = new_pool(0);
     size_t allocated;
     ck_assert(pool.first == 0 && pool.second && second.second != pool.second);
@@ -84,11 +54,11 @@ START_TEST(a_pool) {
     ck_assert(is_of(d, none));
     ck_assert((char *)d < (char *)b || (char *)d >= (char *)b + 20 * MIB);
     /* The pool finds it again. */
-    ck_assert_int_eq(accel_begin_allocate_to_pool(0, pool, NULL, NULL), ACCEL_OK);
+    begin(pool, 0);
     void *e = alloc(3 * MIB, mine);
     ck_assert_ptr_eq(e, b);
     /* The newest takes what both would. */
-    ck_assert_int_eq(accel_begin_allocate_to_pool(0, second, NULL, NULL), ACCEL_OK);
+    begin(second, 0);
     void *f = alloc(100, mine);
     ck_assert(is_of(f, second));
     ck_assert_int_eq(accel_end_allocate_to_pool(0, second), ACCEL_OK);
@@ -111,9 +81,7 @@ START_TEST(a_pool) {
     ck_assert_int_eq(accel_pool_release(second), ACCEL_OK);
     ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
     ck_assert_int_eq(accel_empty_cache(), ACCEL_OK);
-    accel_device_stats_t stats = {.size = sizeof stats};
-    ck_assert_int_eq(accel_get_device_stats(0, &stats), ACCEL_OK);
-    ck_assert_int_eq(stats.reserved_bytes.all.current, 0);
+    ck_assert_int_eq(stats_of(0).reserved_bytes.all.current, 0);
 }
 END_TEST
 
@@ -123,7 +91,7 @@ START_TEST(lives_of_pools) {
     ck_assert_int_eq(accel_pool_retain(graph), ACCEL_OK);
     ck_assert_int_eq(accel_pool_use_count(graph), 2);
     ck_assert_int_eq(accel_pool_release(graph), ACCEL_OK);
-    ck_assert_int_eq(accel_begin_allocate_to_pool(0, graph, NULL, NULL), ACCEL_OK);
+    begin(graph, 0);
     ck_assert_int_eq(accel_pool_release(graph), ACCEL_OK);
     ck_assert_int_eq(accel_pool_release(graph), ACCEL_ERROR_BUSY);
     ck_assert_int_eq(accel_end_allocate_to_pool(0, graph), ACCEL_OK);
@@ -140,12 +108,12 @@ END_TEST
 /* Same stream: at once.  Another stream that was recorded: when its work is over.  A stream that has
  * gone: its idle segments go back. */
 START_TEST(order_in_pools) {
-    CUstream mine = new_stream(), other = new_stream();
+    CUstream mine = new_stream(0), other = new_stream(0);
     accel_pool_id_t pool = new_pool(0);
-    ck_assert_int_eq(accel_begin_allocate_to_pool(0, pool, NULL, NULL), ACCEL_OK);
+    begin(pool, 0);
     void *a = alloc(MIB, mine);
     hold(other);
-    ck_assert_int_eq(cuMemsetD8Async((CUdeviceptr)(uintptr_t)a, 1, MIB, other), CUDA_SUCCESS);
+    use(a, MIB, other);
     ck_assert_int_eq(accel_record_stream((char *)a + 77, other), ACCEL_OK);
     ck_assert_int_eq(accel_raw_delete(a), ACCEL_OK);
     void *b = alloc(MIB, mine);
@@ -175,10 +143,10 @@ END_TEST
 
 /* Free neighbours become one block, whichever was freed first. */
 START_TEST(neighbours_in_pools) {
-    CUstream stream = new_stream();
+    CUstream stream = new_stream(0);
     accel_pool_id_t pool = new_pool(0);
     static const int order[][3] = {{0, 1, 2}, {2, 1, 0}, {0, 2, 1}, {1, 0, 2}};
-    ck_assert_int_eq(accel_begin_allocate_to_pool(0, pool, NULL, NULL), ACCEL_OK);
+    begin(pool, 0);
     for (int i = 0; i < 4; i++) {
         void *part[3];
         for (int j = 0; j < 3; j++)
@@ -194,10 +162,38 @@ START_TEST(neighbours_in_pools) {
 }
 END_TEST
 
+/* Segments are as large as PyTorch's would be, for the sizes at which that changes. */
+START_TEST(sizes_of_segments) {
+    static const struct {
+        size_t bytes, segment;
+    } row[] = {{1, 2 * MIB},
+               {512, 2 * MIB},
+               {MIB, 2 * MIB},
+               {MIB + 512, 20 * MIB},
+               {10 * MIB - 512, 20 * MIB},
+               {10 * MIB, 10 * MIB},
+               {10 * MIB + 512, 12 * MIB}};
+    CUstream stream = new_stream(0);
+    accel_pool_id_t pool = open_pool(0);
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        size_t allocated;
+        void *block = alloc(row[i].bytes, stream);
+        ck_assert_uint_eq(reserved(pool), row[i].segment);
+        ck_assert_int_eq(accel_pool_bytes(pool, 0, NULL, &allocated), ACCEL_OK);
+        ck_assert_uint_eq(allocated, (row[i].bytes + 511) / 512 * 512);
+        ck_assert_int_eq(accel_raw_delete(block), ACCEL_OK);
+        ck_assert_int_eq(accel_pool_bytes(pool, 0, NULL, &allocated), ACCEL_OK);
+        ck_assert_uint_eq(allocated, 0);
+        ck_assert_int_eq(accel_pool_empty(pool), ACCEL_OK);
+        ck_assert_uint_eq(reserved(pool), 0);
+    }
+}
+END_TEST
+
 START_TEST(kinds_of_pools) {
-    CUstream stream = new_stream();
+    CUstream stream = new_stream(0);
     accel_pool_id_t whole = new_pool(ACCEL_POOL_NO_SPLIT), rescue = new_pool(0);
-    ck_assert_int_eq(accel_begin_allocate_to_pool(0, whole, NULL, NULL), ACCEL_OK);
+    begin(whole, 0);
     void *a = alloc(512, stream), *b = alloc(512, stream);
     ck_assert_uint_eq(reserved(whole), 4 * MIB);
     ck_assert_int_eq(accel_raw_delete(a), ACCEL_OK);
@@ -206,7 +202,7 @@ START_TEST(kinds_of_pools) {
     ck_assert_int_eq(accel_end_allocate_to_pool(0, whole), ACCEL_OK);
 
     /* 600 MiB of 1 GiB are the pool's and free: a request for 500 fails without, and not with. */
-    ck_assert_int_eq(accel_begin_allocate_to_pool(0, rescue, NULL, NULL), ACCEL_OK);
+    begin(rescue, 0);
     void *c = alloc((size_t)600 * MIB, stream), *d = NULL;
     ck_assert_int_eq(accel_raw_delete(c), ACCEL_OK);
     ck_assert_int_eq(accel_end_allocate_to_pool(0, rescue), ACCEL_OK);
@@ -245,16 +241,16 @@ static void source_free(void *pointer, size_t bytes, int device, void *stream) {
     ck_assert(bytes == source.bytes && device == 0);
     (void)stream;
     source.frees++;
-    cuMemFree_v2((CUdeviceptr)(uintptr_t)pointer);
+    cuMemFree_v2(address_of(pointer));
 }
 
 START_TEST(pool_with_an_allocator) {
-    CUstream stream = new_stream();
+    CUstream stream = new_stream(0);
     accel_allocator_t functions = {
         .size = sizeof functions, .alloc_fn = source_alloc, .free_fn = source_free};
     accel_pool_id_t pool;
     ck_assert_int_eq(accel_pool_create(0, &functions, &pool), ACCEL_OK);
-    ck_assert_int_eq(accel_begin_allocate_to_pool(0, pool, NULL, NULL), ACCEL_OK);
+    begin(pool, 0);
     void *a = alloc(25 * MIB + 1, stream);
     ck_assert_uint_eq(source.bytes, 26 * MIB);
     ck_assert_int_eq(source.allocs, 1);
@@ -269,9 +265,7 @@ START_TEST(pool_with_an_allocator) {
     ck_assert_int_eq(accel_raw_alloc_with_stream(&b, 20 * MIB, stream), ACCEL_OK);
     ck_assert_int_eq(source.allocs, 1); /* of the free 26 */
     ck_assert_int_eq(accel_raw_delete(b), ACCEL_OK);
-    ck_assert_int_eq(accel_end_allocate_to_pool(0, pool), ACCEL_OK);
-    ck_assert_int_eq(accel_pool_release(pool), ACCEL_OK);
-    ck_assert_int_eq(accel_pool_release(pool), ACCEL_OK);
+    end_and_release(pool);
     ck_assert_int_eq(source.frees, 1);
 }
 END_TEST
@@ -314,6 +308,13 @@ START_TEST(out_of_memory) {
     ck_assert_uint_eq(seen.bytes, 300 * MIB);
     ck_assert_uint_eq(seen.limit, 256 * MIB);
     ck_assert_uint_gt(seen.available, 900 * MIB);
+    /* More than the device has is told and counted as well. */
+    ck_assert_int_eq(accel_malloc(&pointer, (size_t)1 << 42), ACCEL_ERROR_DEVICE_MEMORY);
+    ck_assert_int_eq(seen.calls, 2);
+    ck_assert_uint_eq(seen.bytes, (size_t)1 << 42);
+    /* Once for the request and once for the observer's own. */
+    ck_assert_int_eq(stats_of(0).num_ooms, 4);
+    seen.calls = 1;
     /* Other settings leave it. */
     ck_assert_int_eq(accel_set_allocator_settings("dump:none", NULL, 0), ACCEL_OK);
     ck_assert_int_eq(accel_malloc(&pointer, 300 * MIB), ACCEL_ERROR_DEVICE_MEMORY);
@@ -325,6 +326,25 @@ START_TEST(out_of_memory) {
     ck_assert_int_eq(accel_set_memory_fraction(1, 0), ACCEL_OK);
     ck_assert_int_eq(accel_malloc(&pointer, 300 * MIB), ACCEL_OK);
     ck_assert_int_eq(accel_free(pointer), ACCEL_OK);
+}
+END_TEST
+
+/* Half of the device is held, another half does not fit; once the first one is freed it does, from the
+ * cache, and what failed before hurts no work. */
+START_TEST(out_of_memory_and_again) {
+    void *half, *other;
+    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
+    ck_assert_int_eq(accel_malloc(&half, 600 * MIB), ACCEL_OK);
+    int64_t asked = stats_of(0).num_device_alloc;
+    ck_assert_int_eq(accel_malloc(&other, 600 * MIB), ACCEL_ERROR_DEVICE_MEMORY);
+    use(half, 600 * MIB, NULL);
+    ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
+    ck_assert_int_eq(accel_free(half), ACCEL_OK);
+    ck_assert_int_eq(accel_malloc(&other, 600 * MIB), ACCEL_OK);
+    ck_assert_ptr_eq(other, half);
+    ck_assert_int_eq(stats_of(0).num_device_alloc, asked);
+    ck_assert_int_eq(accel_free(other), ACCEL_OK);
+    nothing_left();
 }
 END_TEST
 
@@ -407,9 +427,8 @@ static json_int_t judge(const json_t *segments) {
 }
 
 START_TEST(history_and_snapshot) {
-    CUstream stream = new_stream();
+    CUstream stream = new_stream(0);
     accel_pool_id_t pool = new_pool(0);
-    accel_device_stats_t stats = {.size = sizeof stats};
     size_t largest;
     ck_assert_int_eq(accel_is_history_enabled(), 0);
     ck_assert_int_eq(accel_record_history(5), ACCEL_OK);
@@ -421,7 +440,7 @@ START_TEST(history_and_snapshot) {
         ck_assert_int_eq(accel_malloc(&plain[i], 512u << i % 14), ACCEL_OK);
     for (int i = 0; i < 40; i += 2)
         ck_assert_int_eq(accel_free(plain[i]), ACCEL_OK);
-    ck_assert_int_eq(accel_begin_allocate_to_pool(0, pool, NULL, NULL), ACCEL_OK);
+    begin(pool, 0);
     void *b = alloc(2000, stream), *c = alloc(5000, stream);
     ck_assert_int_eq(accel_raw_delete(b), ACCEL_OK);
     void *d = NULL;
@@ -437,7 +456,7 @@ START_TEST(history_and_snapshot) {
     json_t *all = snapshot(none), *one = snapshot(pool);
     ck_assert_uint_eq(seen.actions[ACCEL_TRACE_SNAPSHOT], 0);
     /* Of the cache as the statistics have it: a pool's segment is one of its blocks. */
-    ck_assert_int_eq(accel_get_device_stats(0, &stats), ACCEL_OK);
+    accel_device_stats_t stats = stats_of(0);
     json_int_t of_pool = judge(json_object_get(one, "segments"));
     ck_assert_int_eq(of_pool, 5120);
     ck_assert_int_eq(judge(json_object_get(all, "segments")),
@@ -480,33 +499,29 @@ END_TEST
 
 START_TEST(on_and_off) {
     void *pointer;
-    accel_device_stats_t stats = {.size = sizeof stats};
     ck_assert_int_eq(accel_is_enabled(), 1);
     ck_assert_int_eq(accel_enable(0), ACCEL_OK);
     ck_assert_int_eq(accel_is_enabled(), 0);
     ck_assert_int_eq(accel_malloc(&pointer, MIB), ACCEL_OK);
-    ck_assert_int_eq(accel_get_device_stats(0, &stats), ACCEL_OK);
-    ck_assert_int_eq(stats.reserved_bytes.all.current, 0);
+    ck_assert_int_eq(stats_of(0).reserved_bytes.all.current, 0);
     ck_assert_int_eq(accel_free(pointer), ACCEL_OK);
     ck_assert_int_eq(accel_enable(1), ACCEL_OK);
     ck_assert_int_eq(accel_malloc(&pointer, MIB), ACCEL_OK);
-    ck_assert_int_eq(accel_get_device_stats(0, &stats), ACCEL_OK);
-    ck_assert_int_gt(stats.reserved_bytes.all.current, 0);
+    ck_assert_int_gt(stats_of(0).reserved_bytes.all.current, 0);
     ck_assert_int_eq(accel_free(pointer), ACCEL_OK);
 }
 END_TEST
 
 /* --- threads: pools and history come and go while others ask for memory --- */
 
-enum { WORKERS = 3, ROUNDS = 400 };
-static _Atomic bool over;
+enum { ROUNDS = 400 };
 
 static void *work(void *arg) {
     size_t random = (size_t)(uintptr_t)arg;
     void *block[8] = {NULL};
-    CUstream stream = new_stream();
+    CUstream stream = new_stream(0);
     while (!atomic_load(&over)) {
-        random = random * 6364136223846793005u + 1442695040888963407u;
+        next_random(&random);
         void **at = &block[random >> 33 & 7];
         if (*at && random >> 50 & 1)
             accel_record_stream(*at, NULL);
@@ -520,47 +535,34 @@ static void *work(void *arg) {
 }
 
 START_TEST(threads) {
-    pthread_t workers[WORKERS];
-    char message[160] = "";
-    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
-    for (size_t i = 0; i < WORKERS; i++)
-        ck_assert_int_eq(pthread_create(&workers[i], NULL, work, (void *)(uintptr_t)(i + 1)), 0);
+    start(work);
     for (int i = 0; i < ROUNDS; i++) {
         accel_pool_id_t pool = new_pool(i % 4);
-        ck_assert_int_eq(accel_begin_allocate_to_pool(0, pool, NULL, NULL), ACCEL_OK);
+        begin(pool, 0);
         ck_assert_int_eq(accel_record_history(i % 3 ? 100 : 0), ACCEL_OK);
         if (i % 50 == 0)
             json_decref(snapshot(i % 100 ? none : pool));
-        ck_assert_int_eq(accel_end_allocate_to_pool(0, pool), ACCEL_OK);
-        ck_assert_int_eq(accel_pool_release(pool), ACCEL_OK);
-        ck_assert_int_eq(accel_pool_release(pool), ACCEL_OK);
+        end_and_release(pool);
     }
-    atomic_store(&over, true);
-    for (int i = 0; i < WORKERS; i++)
-        pthread_join(workers[i], NULL);
-    ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
-    ck_assert_int_eq(accel_empty_cache(), ACCEL_OK);
-    ck_assert_msg(accel_check(message, sizeof message) == ACCEL_OK, "%s", message);
-    accel_device_stats_t stats = {.size = sizeof stats};
-    ck_assert_int_eq(accel_get_device_stats(0, &stats), ACCEL_OK);
-    ck_assert_int_eq(stats.allocation.all.current, 0);
+    stop();
+    nothing_left();
 }
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("pools");
-    TCase *all = tcase_create("pools");
-    tcase_add_test(all, a_pool);
-    tcase_add_test(all, lives_of_pools);
-    tcase_add_test(all, order_in_pools);
-    tcase_add_test(all, neighbours_in_pools);
-    tcase_add_test(all, kinds_of_pools);
-    tcase_add_test(all, pool_with_an_allocator);
-    tcase_add_test(all, out_of_memory);
-    tcase_add_test(all, free_callbacks);
-    tcase_add_test(all, history_and_snapshot);
-    tcase_add_test(all, on_and_off);
-    tcase_add_test(all, threads);
-    suite_add_tcase(suite, all);
-    return run_suite(suite);
+    const TTest *const tests[] = {a_pool,
+                                  lives_of_pools,
+                                  order_in_pools,
+                                  neighbours_in_pools,
+                                  sizes_of_segments,
+                                  kinds_of_pools,
+                                  pool_with_an_allocator,
+                                  out_of_memory,
+                                  out_of_memory_and_again,
+                                  free_callbacks,
+                                  history_and_snapshot,
+                                  on_and_off,
+                                  threads,
+                                  NULL};
+    return run_tests("pools", tests);
 }

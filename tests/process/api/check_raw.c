@@ -1,34 +1,12 @@
 /* Streams of threads, guards, raw memory and the program's own allocator, in a program that links the
  * library and uses the simulated device. */
-#include <check.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "accelcache.h"
-#include "device/cuda_abi.h"
-#include "hold.h"
-#include "run_suite.h"
-
-cuCtxGetCurrent_fn cuCtxGetCurrent;
-cuCtxCreate_v2_fn cuCtxCreate_v2;
-cuMemsetD8Async_fn cuMemsetD8Async;
-cuMemcpyDtoH_v2_fn cuMemcpyDtoH_v2;
-cuStreamBeginCapture_v2_fn cuStreamBeginCapture_v2;
-cuStreamCreate_fn cuStreamCreate;
-cuStreamDestroy_v2_fn cuStreamDestroy_v2;
-cuStreamEndCapture_fn cuStreamEndCapture;
-
-enum { MIB = 1 << 20 };
-
-static CUstream new_stream(int device) {
-    CUstream stream;
-    ck_assert_int_eq(accel_set_device(device), ACCEL_OK);
-    ck_assert_int_eq(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    return stream;
-}
+#include "api.h"
 
 static void *stream_of(int device) {
     accel_stream_t stream;
@@ -36,16 +14,8 @@ static void *stream_of(int device) {
     return stream.stream;
 }
 
-static accel_pointer_info_t info_of(const void *pointer) {
-    accel_pointer_info_t info = {.size = sizeof info};
-    ck_assert_int_eq(accel_pointer_info(pointer, &info), ACCEL_OK);
-    return info;
-}
-
 static int64_t active(void) {
-    accel_device_stats_t stats = {.size = sizeof stats};
-    ck_assert_int_eq(accel_get_device_stats(0, &stats), ACCEL_OK);
-    return stats.active.all.current;
+    return stats_of(0).active.all.current;
 }
 
 START_TEST(what_it_is) {
@@ -143,7 +113,7 @@ START_TEST(raw_memory) {
 
     /* In the order of its stream, from whichever device. */
     ck_assert_int_eq(accel_raw_alloc_with_stream(&b, MIB, stream), ACCEL_OK);
-    ck_assert_int_eq(cuMemsetD8Async((CUdeviceptr)(uintptr_t)b, 1, MIB, stream), CUDA_SUCCESS);
+    use(b, MIB, stream);
     ck_assert_int_eq(accel_set_device(1), ACCEL_OK);
     accel_raw_deleter()(b);
     ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
@@ -192,7 +162,7 @@ START_TEST(recorded_streams) {
     void *a, *b, *c;
     ck_assert_int_eq(accel_raw_alloc_with_stream(&a, MIB, own), ACCEL_OK);
     hold(other);
-    ck_assert_int_eq(cuMemsetD8Async((CUdeviceptr)(uintptr_t)a, 1, MIB, other), CUDA_SUCCESS);
+    use(a, MIB, other);
     ck_assert_int_eq(accel_record_stream((char *)a + 12345, other), ACCEL_OK);
     ck_assert_int_eq(accel_raw_delete(a), ACCEL_OK);
     ck_assert_int_eq(accel_raw_alloc_with_stream(&b, MIB, own), ACCEL_OK);
@@ -211,7 +181,7 @@ START_TEST(destroyed_streams) {
     void *a, *b;
     ck_assert_int_eq(accel_raw_alloc_with_stream(&a, MIB, gone), ACCEL_OK);
     hold(gone);
-    ck_assert_int_eq(cuMemsetD8Async((CUdeviceptr)(uintptr_t)a, 1, MIB, gone), CUDA_SUCCESS);
+    use(a, MIB, gone);
     ck_assert_int_eq(cuStreamDestroy_v2(gone), CUDA_SUCCESS);
     ck_assert_int_eq(cuStreamCreate(&next, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
     ck_assert_int_eq(accel_raw_delete(a), ACCEL_OK);
@@ -415,18 +385,16 @@ START_TEST(sharing) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("raw");
-    TCase *all = tcase_create("raw");
-    tcase_add_test(all, what_it_is);
-    tcase_add_test(all, streams);
-    tcase_add_test(all, guards);
-    tcase_add_test(all, raw_memory);
-    tcase_add_test(all, recorded_streams);
-    tcase_add_test(all, destroyed_streams);
-    tcase_add_test(all, refused_streams);
-    tcase_add_test(all, own_allocator);
-    tcase_add_test(all, copies);
-    tcase_add_test(all, sharing);
-    suite_add_tcase(suite, all);
-    return run_suite(suite);
+    const TTest *const tests[] = {what_it_is,
+                                  streams,
+                                  guards,
+                                  raw_memory,
+                                  recorded_streams,
+                                  destroyed_streams,
+                                  refused_streams,
+                                  own_allocator,
+                                  copies,
+                                  sharing,
+                                  NULL};
+    return run_tests("raw", tests);
 }

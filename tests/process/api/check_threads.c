@@ -1,6 +1,5 @@
 /* What threads see while others work: documents whose figures match, settings that change under
  * the feet of requests.  A ThreadSanitizer build finds the races that a lucky run hides. */
-#include <check.h>
 #include <jansson.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -8,18 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "accelcache.h"
-#include "device/cuda_abi.h"
-#include "run_suite.h"
+#include "api.h"
 
-cuMemAlloc_v2_fn cuMemAlloc_v2;
-cuMemFree_v2_fn cuMemFree_v2;
-cuMemAllocAsync_fn cuMemAllocAsync;
-cuMemFreeAsync_fn cuMemFreeAsync;
+enum { BLOCKS = 8, DOCUMENTS = 150, CHANGES = 600 };
 
-enum { WORKERS = 3, BLOCKS = 8, DOCUMENTS = 150, CHANGES = 600 };
-
-static _Atomic bool over;
 static _Atomic unsigned long rounds;
 
 /* Requests and frees of both pools, plain and in the order of the default stream. */
@@ -28,7 +19,7 @@ static void *work(void *arg) {
     size_t random = (size_t)(uintptr_t)arg;
     ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
     while (!atomic_load(&over)) {
-        random = random * 6364136223846793005u + 1442695040888963407u;
+        next_random(&random);
         CUdeviceptr *at = &block[(random >> 33) % BLOCKS];
         size_t bytes = (size_t)512 << ((random >> 40) % 10);
         bool ordered = random >> 50 & 1;
@@ -46,20 +37,10 @@ static void *work(void *arg) {
     return NULL;
 }
 
-static pthread_t workers[WORKERS];
-
-static void start(void) {
-    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
-    for (size_t i = 0; i < WORKERS; i++)
-        ck_assert_int_eq(pthread_create(&workers[i], NULL, work, (void *)(uintptr_t)(i + 1)), 0);
+static void start_all(void) {
+    start(work);
     while (atomic_load(&rounds) < 100)
         sched_yield();
-}
-
-static void stop(void) {
-    atomic_store(&over, true);
-    for (int i = 0; i < WORKERS; i++)
-        pthread_join(workers[i], NULL);
 }
 
 static json_t *document(void) {
@@ -105,7 +86,7 @@ static void judge(const json_t *device) {
 
 START_TEST(figures_match) {
     json_int_t freed = 0;
-    start();
+    start_all();
     for (int i = 0; i < DOCUMENTS; i++) {
         json_t *json = document();
         const json_t *device = json_array_get(json_object_get(json, "devices"), 0);
@@ -146,7 +127,7 @@ START_TEST(settings_change) {
     pthread_t reader;
     char message[256] = "";
     ck_assert_int_eq(accel_set_allocator_settings(settings[0], NULL, 0), ACCEL_OK);
-    start();
+    start_all();
     ck_assert_int_eq(pthread_create(&reader, NULL, read_documents, NULL), 0);
     for (int i = 0; i < CHANGES; i++) {
         int status =
@@ -173,11 +154,6 @@ START_TEST(settings_come_first) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("threads");
-    TCase *all = tcase_create("threads");
-    tcase_add_test(all, figures_match);
-    tcase_add_test(all, settings_change);
-    tcase_add_test(all, settings_come_first);
-    suite_add_tcase(suite, all);
-    return run_suite(suite);
+    const TTest *const tests[] = {figures_match, settings_change, settings_come_first, NULL};
+    return run_tests("threads", tests);
 }

@@ -1,9 +1,7 @@
 /* PyTorch is loaded as Python's extensions are: libstdc++ is in no scope that all can see. */
-#include <check.h>
 #include <dlfcn.h>
 
-#include "accelcache.h"
-#include "run_suite.h"
+#include "api.h"
 
 typedef int ask_fn(void *(*ask)(size_t bytes, int device, void *stream));
 
@@ -23,9 +21,6 @@ START_TEST(out_of_memory_throws) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("throws");
-    TCase *all = tcase_create("throws");
-    tcase_add_test(all, out_of_memory_throws);
-    suite_add_tcase(suite, all);
-    return run_suite(suite);
+    const TTest *const tests[] = {out_of_memory_throws, NULL};
+    return run_tests("throws", tests);
 }

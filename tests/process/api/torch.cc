@@ -1,26 +1,14 @@
 // Stands in for PyTorch's CUDAPluggableAllocator: finds the functions by name, and calls them with the
 // very types that PyTorch does.
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <dlfcn.h>
 #include <functional>
 #include <memory>
-#include <new>
 #include <utility>
 
-#include "accelcache.h"
+#include "api.hh"
 
-typedef struct stream *cudaStream_t;
+typedef stream_t cudaStream_t;
 typedef std::pair<unsigned long long, unsigned long long> MempoolId_t;
-
-#define EXPECT(condition)                                                                        \
-    do {                                                                                         \
-        if (!(condition)) {                                                                      \
-            std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                 \
-            std::exit(1);                                                                        \
-        }                                                                                        \
-    } while (0)
 
 template <typename Function> static std::function<Function> find(const char *name) {
     void *address = dlsym(RTLD_DEFAULT, name);
@@ -28,21 +16,9 @@ template <typename Function> static std::function<Function> find(const char *nam
     return reinterpret_cast<Function *>(address);
 }
 
-static accel_pointer_info_t info_of(void *pointer) {
-    accel_pointer_info_t info = {};
-    info.size = sizeof info;
-    EXPECT(accel_pointer_info(pointer, &info) == ACCEL_OK);
-    return info;
-}
-
 static long long active() {
-    accel_device_stats_t stats = {};
-    stats.size = sizeof stats;
-    EXPECT(accel_get_device_stats(1, &stats) == ACCEL_OK);
-    return stats.active.all.current;
+    return stats_of(1).active.all.current;
 }
-
-extern "C" int cuStreamCreate(cudaStream_t *stream, unsigned flags);
 
 int main() {
     auto alloc = find<void *(size_t, int, cudaStream_t)>("accel_torch_malloc");
@@ -81,13 +57,7 @@ int main() {
 
     fraction(0.125, 1); // of 1 GiB
     EXPECT(alloc(size_t(200) << 20, 1, first) == nullptr);
-    bool thrown = false;
-    try {
-        alloc_or_throw(size_t(200) << 20, 1, first);
-    } catch (const std::bad_alloc &) {
-        thrown = true;
-    }
-    EXPECT(thrown);
+    EXPECT(throws([&] { alloc_or_throw(size_t(200) << 20, 1, first); }));
     block = alloc_or_throw(100, 1, first);
     EXPECT(block);
     give(block, 100, 1, first);
@@ -127,7 +97,6 @@ int main() {
     EXPECT(accel_synchronize_device(1) == ACCEL_OK);
     reset();
     EXPECT(active() == 0);
-    char message[160];
-    EXPECT(accel_check(message, sizeof message) == ACCEL_OK);
+    check();
     return 0;
 }

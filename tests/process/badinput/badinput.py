@@ -155,12 +155,32 @@ class BadInput(HostTest):
         self.assert_says(line, path, "large_segment_size_mb")
         self.assertEqual(config["effective"]["max_split_size_mb"], "50")
 
-    def test_wrong_environment_leaves_the_defaults_out(self):
-        """Applied as a whole or not at all."""
+    def test_defaults_hold_where_the_environment_is_wrong(self):
+        """Each is applied as a whole or not at all."""
         path = self.defaults("idle_trim_ms:10000\n")
-        config, (line,) = self.effective(path, conf="enabld:true", lines=1)
-        self.assert_says(line, "ACCEL_ALLOC_CONF")
-        self.assertEqual(config["effective"]["idle_trim_ms"], "0")
+        for conf in ("fence:sync,enabld:true", "x" * 5000):
+            with self.subTest(conf[:20]):
+                config, (line,) = self.effective(path, conf=conf, lines=1)
+                self.assert_says(line, "ACCEL_ALLOC_CONF")
+                self.assertEqual(config["effective"]["idle_trim_ms"], "10000")
+                self.assertEqual(config["effective"]["fence"], "auto")
+
+    def test_warnings_of_defaults(self):
+        """As those of the variable: keys that mean nothing here, and what does not go together, but
+        not where the variable settles it."""
+        path = self.defaults("backend:cudaMallocAsync\nfence:sync\nfree_sync:true\n")
+        _, lines = self.effective(path, lines=2)
+        self.assert_says(lines[0], path, "backend", "no effect")
+        self.assert_says(lines[1], path, "fence has no effect with free_sync:true")
+        _, (line,) = self.effective(path, conf="free_sync:false", lines=1)
+        self.assert_says(line, path, "backend", "no effect")
+        self.effective(path, conf="log_level:none", lines=0)
+        env = self.environment(ACCEL_CONF_FILE=path, LD_PRELOAD=None)
+        for word in ("config", "doctor"):
+            done = subprocess.run([COMMAND, word], env=env, text=True, capture_output=True,
+                                  check=False)
+            self.assert_says(" ".join((done.stdout + done.stderr).split()), path, "backend",
+                             "fence has no effect with free_sync:true")
 
     def test_what_is_no_file_of_defaults(self):
         pipe = os.path.join(self.root, "pipe")

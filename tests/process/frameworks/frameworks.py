@@ -5,7 +5,8 @@ usage: frameworks.py NAME...      of FRAMEWORKS; exit status 77 where one is not
        frameworks.py --table      what each was served, as Markdown
 
 The environment names what was built: AC_LIBRARY, AC_SIM_DIR, AC_STANDINS (the folder of what PyTorch wants
-beside these), AC_FRAMEWORKS (the folder of `install`), PYTHONPATH (the package).
+beside these), AC_FRAMEWORKS (the folder of `install`), PYTHONPATH (the package), AC_PATTERNS and AC_RMM_POOL
+(programs; the second one may be empty).
 """
 import json
 import os
@@ -17,6 +18,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 FOLDER = os.environ["AC_FRAMEWORKS"]
 SKIPPED = 77
 LIMIT = 240  # seconds
+
+
+class Skipped(Exception):
+    """The framework is there, and stops before it takes memory; why."""
 
 
 class Case:
@@ -57,9 +62,25 @@ TORCH = [
     Case("torch-adapter", "PyTorch, `use_in_torch`", exactly),
     Case("torch-pool", "PyTorch, `use_mem_pool`", in_segments),
 ]
+
+
+def jax(title, want, name="jax", **options):
+    return Case(name, "JAX" + title, want, {
+        **{f"XLA_PYTHON_CLIENT_{name}": value for name, value in options.items()}, "JAX_PLATFORMS": "cuda",
+        "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1", "TF_CPP_MIN_LOG_LEVEL": "3"})
+
+
+PATTERNS = "patterns"  # in place of a module: a program that was built
 # name: (what is to be installed, in which environment, cases)
 FRAMEWORKS = {
     "torch": ("torch", "torch", TORCH),
+    "jax": ("jax", "jax", [
+        jax("", unseen, name="jax-preallocates"),
+        jax(", `XLA_PYTHON_CLIENT_PREALLOCATE=false`", unseen, PREALLOCATE="false"),
+        jax(", `XLA_PYTHON_CLIENT_ALLOCATOR=platform`", unseen, ALLOCATOR="platform"),
+        jax(", `..._ALLOCATOR=vmm`", unseen, ALLOCATOR="vmm"),
+        jax(", `..._ALLOCATOR=cuda_async`", exactly, ALLOCATOR="cuda_async"),
+        jax(", `use_in_jax`", exactly, name="jax-adapter")]),
     "cupy": ("cupy", "", [Case("cupy-adapter", "CuPy, `use_in_cupy`", exactly)]),
     "rmm": ("rmm", "", [Case("rmm-adapter", "RMM, `use_in_rmm`", exactly)]),
     "numba": ("numba_cuda", "", [Case("numba", "numba-cuda", exactly),
@@ -68,6 +89,16 @@ FRAMEWORKS = {
         Case("cuda-core", "cuda.core's device resource", exactly),
         Case("cuda-core-virtual", "cuda.core's `VirtualMemoryResource`", unseen),
         Case("cuda-core-adapter", "cuda.core, `use_in_cuda_core`", exactly)]),
+    "nccl": ("nvidia.nccl", "", [Case("nccl", "NCCL, `ncclMemAlloc`", unseen)]),
+    "patterns": (PATTERNS, "AC_PATTERNS", [
+        Case("nccl-cumem", "NCCL's buffers *", unseen),
+        Case("plain", "NCCL's buffers, `NCCL_CUMEM_ENABLE=0` *", exactly),
+        Case("vllm", "vLLM's sleep mode *", unseen),
+        Case("llama-vmm", "llama.cpp's pool *", unseen),
+        Case("llama-leg", "llama.cpp's pool, `GGML_CUDA_NO_VMM` *", given_back),
+        Case("cupy-pool", "CuPy's own pool *", given_back),
+        Case("plain", "RMM's `CudaMemoryResource` *", exactly)]),
+    "rmm-pool": (PATTERNS, "AC_RMM_POOL", [Case("", "RMM's own pool, in C++", given_back)]),
 }
 
 
@@ -77,14 +108,19 @@ def python(folder):
 
 def missing(module, folder):
     """Whether the framework is not there, without importing it."""
+    if module == PATTERNS:
+        return not os.environ[folder]
     if not os.path.exists(python(folder)):
         return True
     ask = f"import importlib.util as u, sys; sys.exit(u.find_spec({module!r}) is None)"
-    return subprocess.run([python(folder), "-c", ask], check=False).returncode != 0
+    return subprocess.run([python(folder), "-c", ask], check=False,
+                          stderr=subprocess.DEVNULL).returncode != 0
 
 
-def run(case, folder):
+def run(case, module, folder):
     """The figures of a case, or a text that says what is wrong."""
+    command = [os.environ[folder]] if module == PATTERNS else [python(folder),
+                                                               os.path.join(HERE, "use.py")]
     sim = os.environ["AC_SIM_DIR"]
     preload = [os.environ["AC_LIBRARY"]]
     if folder == "torch":  # its libraries have the runtime beside them, and would find NVIDIA's
@@ -92,20 +128,19 @@ def run(case, folder):
                     os.path.join(os.environ["AC_STANDINS"], "libcudart_more.so")]
     with tempfile.TemporaryDirectory(prefix="accelcache-framework-") as live:
         environment = {name: value for name, value in os.environ.items()
-                       if not name.startswith(("ACCEL_", "LD_", "CUDA_", "PYTORCH_", "NUMBA_"))}
+                       if not name.startswith(("ACCEL_", "LD_", "CUDA_", "PYTORCH_", "NUMBA_", "XLA_", "JAX_",
+                                                "NCCL_"))}
         environment.update(LD_PRELOAD=":".join(preload), ACCEL_LIVE_DIR=live,
                            LD_LIBRARY_PATH=":".join([sim, os.environ["AC_STANDINS"]]),
                            ACCEL_ALLOC_CONF="dump:none", ACCEL_SIM="log:none",
                            PYTHONDONTWRITEBYTECODE="1", **case.environment)
         try:
-            done = subprocess.run([python(folder), os.path.join(HERE, "use.py"), case.name],
-                                  env=environment, cwd=live, stdout=subprocess.PIPE,
+            done = subprocess.run([*command, case.name], env=environment, cwd=live, stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE, text=True, timeout=LIMIT, check=False)
         except subprocess.TimeoutExpired:
             return "hung"
     if done.returncode == SKIPPED:
-        print(f"skipped: {done.stdout.strip()}")
-        sys.exit(SKIPPED)
+        raise Skipped(done.stdout.strip())
     if done.returncode:
         return f"status {done.returncode}\n{done.stderr}"
     return json.loads(done.stdout.splitlines()[-1])
@@ -118,7 +153,7 @@ def check(name):
         sys.exit(SKIPPED)
     faults = []
     for case in cases:
-        row = run(case, folder)
+        row = run(case, module, folder)
         print(f"{case.title}: {row}")
         if isinstance(row, str) or not case.want(row):
             faults.append(f"{case.title}: not as by {case.want.__name__}: {row}")
@@ -129,7 +164,10 @@ def table():
     print("| framework | served | counted | unseen |\n|---|---|---|---|")
     for module, folder, cases in FRAMEWORKS.values():
         for case in cases:
-            row = "not installed" if missing(module, folder) else run(case, folder)
+            try:
+                row = "not installed" if missing(module, folder) else run(case, module, folder)
+            except Skipped as reason:
+                row = str(reason)
             if isinstance(row, str):
                 print(f"| {case.title} | {row} | | |")
                 continue
@@ -141,7 +179,11 @@ def table():
 def main(arguments):
     if arguments == ["--table"]:
         return table()
-    faults = [fault for name in arguments for fault in check(name)]
+    try:
+        faults = [fault for name in arguments for fault in check(name)]
+    except Skipped as reason:
+        print(f"skipped: {reason}")
+        return SKIPPED
     print("\n".join(faults))
     return 1 if faults else 0
 

@@ -24,6 +24,8 @@ def figures():
     accelcache.empty_cache()  # else what is free includes idle segments
     stats = accelcache.stats(0)
     free, total = accelcache.memory_info(0)
+    if not stats:  # the device was not used
+        return {"served": 0, "counted": 0, "unseen": total - free}
     return {"served": stats["requested_bytes"]["all"]["allocated"],
             "counted": stats["allocated_bytes"]["all"]["current"],
             "unseen": total - free - stats["reserved_bytes"]["all"]["current"]}
@@ -42,11 +44,11 @@ def raises(kind, call, what):
     sys.exit(f"no error: {what}")
 
 
-def measure(make, finish=lambda: None):
+def measure(make, finish=lambda: None, before=None):
     """make(size): an object that holds so many bytes of the device."""
-    first = make(512)  # what is loaded and taken with the first use counts nowhere
+    first = make(512)  # what is loaded and taken with the first use counts nowhere, without `before`
     accelcache.synchronize(0)
-    before = figures()
+    before = before or figures()
     held = [make(size) for size in SIZES]
     accelcache.synchronize(0)
     there = figures()
@@ -117,6 +119,58 @@ def torch_pool():
         with accelcache.use_mem_pool(pool):
             return torch.empty(size, dtype=torch.uint8, device="cuda")
     measure(make)
+
+
+# ---- JAX
+
+def jax_arrays(preallocates=False):
+    import numpy
+    from jax._src import hardware_utils
+    hardware_utils.has_visible_nvidia_gpu = lambda: True  # it looks for device files
+    before = figures() if preallocates else None  # what it takes at the start is what there is to see
+    import jax
+    device = jax.devices("cuda")[0]
+    measure(lambda size: jax.device_put(numpy.zeros(size, "uint8"), device).block_until_ready(),
+            before=before)
+
+
+def jax_adapter():
+    import jax
+    accelcache.use_in_jax()
+    jax_arrays()
+    raises(accelcache.Error, accelcache.use_in_jax, "JAX has its device")
+
+
+# ---- NCCL
+
+def nccl_buffers():
+    """Where NCCL's own copy of the CUDA runtime starts: not on the simulated device, which lacks private
+    tables of NVIDIA's driver."""
+    import ctypes
+    import glob
+    import os
+    import nvidia.nccl
+    path, = glob.glob(os.path.join(list(nvidia.nccl.__path__)[0], "lib/libnccl.so.2"))
+    nccl = ctypes.CDLL(path)
+    accelcache.set_device(0)
+    version, pointer = ctypes.c_int(), ctypes.c_void_p()
+    expect(nccl.ncclGetVersion(ctypes.byref(version)) == 0, "ncclGetVersion")
+    nccl.ncclMemAlloc.argtypes = (ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t)
+    nccl.ncclMemFree.argtypes = (ctypes.c_void_p,)
+    status = nccl.ncclMemAlloc(ctypes.byref(pointer), 512)
+    if status == 1:  # ncclUnhandledCudaError
+        raise Skip(f"NCCL {version.value} stops in its CUDA runtime's first call")
+    expect(status == 0, f"ncclMemAlloc => {status}")
+
+    class Buffer:
+        def __init__(self, size):
+            self.pointer = ctypes.c_void_p()
+            expect(nccl.ncclMemAlloc(ctypes.byref(self.pointer), size) == 0, "ncclMemAlloc")
+
+        def __del__(self):
+            nccl.ncclMemFree(self.pointer)
+    measure(Buffer)
+    nccl.ncclMemFree(pointer)
 
 
 # ---- the others
@@ -209,7 +263,8 @@ def cuda_core_virtual():
 
 
 CASES = {"torch": torch_arrays, "torch-adapter": torch_adapter, "torch-pool": torch_pool,
-         "cupy-adapter": cupy_adapter, "rmm-adapter": rmm_adapter,
+         "jax": jax_arrays, "jax-preallocates": lambda: jax_arrays(True), "jax-adapter": jax_adapter,
+         "nccl": nccl_buffers, "cupy-adapter": cupy_adapter, "rmm-adapter": rmm_adapter,
          "numba": numba_arrays, "numba-adapter": numba_adapter,
          "cuda-core": lambda: cuda_core_buffers(None), "cuda-core-adapter": cuda_core_adapter,
          "cuda-core-virtual": cuda_core_virtual}

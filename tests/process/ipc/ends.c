@@ -52,12 +52,13 @@ static int64_t milliseconds(void) {
 }
 
 /* Nothing is asked of the exporting process, but for pages; these are asked for until a second has
- * passed, and can be had when it goes on. */
+ * passed, and can be had when it goes on.  A part of a segment, and a whole one. */
 void case_exporter_stopped(void) {
     actor_t *exporter = actor_start(AS_CASE), *importer = actor_start(AS_CASE);
     memory_of(exporter, 16 * KIB, 1);
     handle_t handle = handle_of(exporter, memory_of(exporter, 16 * KIB, 2));
-    uint64_t view;
+    handle_t whole = handle_of(exporter, memory_of(exporter, 64 * MIB, 3));
+    uint64_t view, other;
     int status;
     NEED(!kill(exporter->pid, SIGSTOP));
     NEED(waitpid(exporter->pid, &status, WUNTRACED) == exporter->pid && WIFSTOPPED(status));
@@ -69,9 +70,13 @@ void case_exporter_stopped(void) {
         EXPECT(count_of(importer, "imports") + count_of(importer, "reservations") == 0);
         NEED(!kill(exporter->pid, SIGCONT));
     }
+    int64_t begin = milliseconds();
     view = open_of(importer, handle);
-    EXPECT(reads(importer, view, 16 * KIB, 2));
+    other = open_of(importer, whole);
+    EXPECT(on_pages || milliseconds() - begin < 900);
+    EXPECT(reads(importer, view, 16 * KIB, 2) && reads(importer, other, 64 * MIB, 3));
     GIVES(RESULT(importer, DO_CLOSE, view), CUDA_SUCCESS);
+    GIVES(RESULT(importer, DO_CLOSE, other), CUDA_SUCCESS);
     NEED(!kill(exporter->pid, SIGCONT));
     actor_end(exporter);
     actor_end(importer);

@@ -31,20 +31,6 @@ CUdeviceptr opened(peer_t *peer, CUipcMemHandle handle) {
     return address;
 }
 
-/* A counter of this process. */
-long long figure(const char *name) {
-    __typeof__(&accel_stats_json) read;
-    char key[64], *json;
-    NEED(test_find("accel_stats_json", &read));
-    NEED(read(&json) == 0);
-    snprintf(key, sizeof key, "\"%s\":", name);
-    const char *at = strstr(json, key);
-    NEED(at != NULL);
-    long long value = strtoll(at + strlen(key), NULL, 10);
-    free(json);
-    return value;
-}
-
 CUipcMemHandle exported_there(peer_t *peer, CUdeviceptr *address) {
     peer_answer_t answer =
         peer_ask(peer, (peer_ask_t){.what = PEER_ALLOC, .size = 4 * KIB, .word = 11});

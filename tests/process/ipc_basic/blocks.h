@@ -12,8 +12,6 @@ CUipcMemHandle handle_of(CUdeviceptr address);
 bool same(CUipcMemHandle a, CUipcMemHandle b);
 /* Where the peer has it open now. */
 CUdeviceptr opened(peer_t *peer, CUipcMemHandle handle);
-/* A counter of this process. */
-long long figure(const char *name);
 /* 4 KiB of the word 11, there. */
 CUipcMemHandle exported_there(peer_t *peer, CUdeviceptr *address);
 unsigned word_at(CUdeviceptr address);

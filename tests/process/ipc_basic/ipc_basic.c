@@ -196,7 +196,7 @@ static void meanwhile(void) {
         CUipcMemHandle handle = exported_there(&peer, &to_free);
         exporter = &peer;
         GIVES(cuIpcOpenMemHandle_v2(&there, handle, LAZY), CUDA_ERROR_INVALID_HANDLE);
-        EXPECT(there == 5 && !exporter && figure("ipc_imported") == 0);
+        EXPECT(there == 5 && !exporter && test_figure("ipc_imported") == 0);
     }
     CUipcMemHandle handle = exported_there(&peer, &other);
     GIVES(cuIpcOpenMemHandle_v2(&there, handle, LAZY), CUDA_SUCCESS);
@@ -319,7 +319,7 @@ static void filled(void) {
     enum { SIZE = 64 * MIB };
     CUdeviceptr block = taken(SIZE, 21);
     CUipcMemHandle handle = handle_of(block);
-    EXPECT(figure("ipc_exported") == 0);
+    EXPECT(test_figure("ipc_exported") == 0);
     CUdeviceptr there = opened(&peer, handle), again = opened(&other, handle);
     EXPECT(peer_reads(&peer, there, SIZE, 21) && peer_reads(&other, again, SIZE, 21));
     GIVES(peer_close(&peer, there), CUDA_SUCCESS);
@@ -343,7 +343,7 @@ static void exported_by_bare(void) {
     EXPECT(word_at(there) == 11);
     GIVES(cuIpcCloseMemHandle(there), CUDA_SUCCESS);
     GIVES(cuIpcCloseMemHandle(there), CUDA_ERROR_INVALID_VALUE);
-    EXPECT(figure("ipc_imported") == 0);
+    EXPECT(test_figure("ipc_imported") == 0);
     peer_stop(&peer);
 }
 
@@ -365,7 +365,7 @@ static void peers(void) {
         MUST(cuMemsetD8Async(beside, 0, KIB, stream)); /* nothing says that it is over */
         MUST(cuCtxSetCurrent(first));
         freed(block);
-        EXPECT((figure("fenced_frees") > 0) == turn);
+        EXPECT((test_figure("fenced_frees") > 0) == turn);
         MUST(cuCtxSetCurrent(second));
         MUST(cuStreamSynchronize(stream));
         GIVES(cuIpcOpenMemHandle_v2(&there, handle, LAZY), CUDA_SUCCESS);
@@ -416,7 +416,7 @@ static void crowded(void) {
     for (int i = 0; i < FOLLOWED + MORE; i++)
         MUST(cuCtxCreate_v2(&context[i], 0, 0));
     GIVES(cuIpcOpenMemHandle_v2(&there, handle, LAZY), CUDA_ERROR_OUT_OF_MEMORY);
-    EXPECT(figure("ipc_unresolved") == 1);
+    EXPECT(test_figure("ipc_unresolved") == 1);
     MUST(cuCtxSetCurrent(context[0]));
     GIVES(cuIpcOpenMemHandle_v2(&there, handle, LAZY), CUDA_SUCCESS);
     EXPECT(word_at(there) == 11);
@@ -482,11 +482,11 @@ static void cost(void) {
         MUST(cuMemAlloc_v2(&block[i], 4 * KIB));
         handle_of(block[i]);
     }
-    EXPECT(figure("ipc_exported") == EXPORTS);
+    EXPECT(test_figure("ipc_exported") == EXPORTS);
     EXPECT(reserved(true) <= EXPORTS * 4 * KIB * 11 / 10 + 2 * MIB);
     for (int i = 0; i < EXPORTS; i++)
         freed(block[i]);
-    EXPECT(figure("ipc_exported_bytes") == 0);
+    EXPECT(test_figure("ipc_exported_bytes") == 0);
     for (int i = 0; i < EXPORTS; i++)
         MUST(cuMemAlloc_v2(&block[i], 4 * KIB));
     EXPECT(reserved(true) <= EXPORTS * 4 * KIB * 11 / 10 + 2 * MIB);
@@ -512,7 +512,7 @@ static void churn(uint64_t random, bool exporting, int channel) {
             handle_of(block[i]);
     }
     long long bytes = reserved(true);
-    EXPECT(!exporting || figure("ipc_exported") > 500);
+    EXPECT(!exporting || test_figure("ipc_exported") > 500);
     NEED(write(channel, &bytes, sizeof bytes) == sizeof bytes);
 }
 
@@ -543,18 +543,19 @@ static void figures(void) {
     CUipcMemHandle handle = handle_of(a);
     handle_of(b);
     handle_of(a);
-    EXPECT(figure("ipc_exported") == 2 && figure("ipc_exported_bytes") == 4 * KIB + 3072);
+    EXPECT(test_figure("ipc_exported") == 2 &&
+           test_figure("ipc_exported_bytes") == 4 * KIB + 3072);
     freed(b);
-    EXPECT(figure("ipc_exported") == 2 && figure("ipc_exported_bytes") == 4 * KIB);
+    EXPECT(test_figure("ipc_exported") == 2 && test_figure("ipc_exported_bytes") == 4 * KIB);
     GIVES(peer_open(&peer, handle, &there), CUDA_SUCCESS);
     CUdeviceptr theirs;
     CUipcMemHandle from = exported_there(&peer, &theirs);
     GIVES(cuIpcOpenMemHandle_v2(&there, from, LAZY), CUDA_SUCCESS);
     GIVES(cuIpcCloseMemHandle(there), CUDA_SUCCESS);
-    EXPECT(figure("ipc_imported") == 1 && figure("ipc_unresolved") == 0);
+    EXPECT(test_figure("ipc_imported") == 1 && test_figure("ipc_unresolved") == 0);
     peer_stop(&peer);
     GIVES(cuIpcOpenMemHandle_v2(&there, from, LAZY), CUDA_ERROR_INVALID_HANDLE);
-    EXPECT(figure("ipc_imported") == 1);
+    EXPECT(test_figure("ipc_imported") == 1);
 }
 
 /* Another kind of file where a table is looked for; a table that was cut short. */
@@ -579,7 +580,7 @@ static void table(void) {
     GIVES(cuIpcOpenMemHandle_v2(&there, handle, LAZY), CUDA_ERROR_INVALID_VALUE);
     NEED(unlink(path) == 0 && mkdir(path, 0700) == 0);
     GIVES(cuIpcOpenMemHandle_v2(&there, handle, LAZY), CUDA_ERROR_INVALID_VALUE);
-    EXPECT(figure("ipc_unresolved") == 3);
+    EXPECT(test_figure("ipc_unresolved") == 3);
     NEED(rmdir(path) == 0 && rename(aside, path) == 0);
     GIVES(cuIpcOpenMemHandle_v2(&there, handle, LAZY), CUDA_SUCCESS);
     EXPECT(word_at(there) == 11);
@@ -606,7 +607,7 @@ static void native(void) {
             if (i % 2)
                 freed(block);
         }
-    EXPECT(figure("ipc_exported") == 0 && figure("ipc_refused") == 0);
+    EXPECT(test_figure("ipc_exported") == 0 && test_figure("ipc_refused") == 0);
     peer_stop(&peer);
 }
 
@@ -626,7 +627,7 @@ static void async_memory(bool shareable) {
     }
     if (!shareable) {
         GIVES(cuIpcGetMemHandle(&handle, block), CUDA_ERROR_INVALID_VALUE);
-        EXPECT(figure("ipc_refused") == 0); /* the driver gives none either */
+        EXPECT(test_figure("ipc_refused") == 0); /* the driver gives none either */
     } else {
         GIVES(cuIpcGetMemHandle(&handle, block), CUDA_SUCCESS);
         EXPECT(cuStreamQuery(stream) == CUDA_SUCCESS);
@@ -653,7 +654,7 @@ static void async_ipc(void) {
 static void off(void) {
     CUipcMemHandle handle;
     GIVES(cuIpcGetMemHandle(&handle, taken(4 * KIB, 1)), CUDA_ERROR_INVALID_VALUE);
-    EXPECT(figure("ipc_refused") == 1 && figure("ipc_exported") == 0);
+    EXPECT(test_figure("ipc_refused") == 1 && test_figure("ipc_exported") == 0);
     handle_of(taken(64 * MIB, 2));
 }
 
@@ -669,7 +670,7 @@ static void roomless(void) {
     NEED(setrlimit(RLIMIT_FSIZE, &none) == 0);
     for (int i = 1; i < 3; i++) {
         GIVES(cuIpcGetMemHandle(&handle, block), CUDA_ERROR_INVALID_VALUE);
-        EXPECT(figure("ipc_refused") == i && figure("ipc_exported_bytes") == 0);
+        EXPECT(test_figure("ipc_refused") == i && test_figure("ipc_exported_bytes") == 0);
     }
     handle_of(taken(64 * MIB, 2));
     NEED(setrlimit(RLIMIT_FSIZE, &before) == 0);

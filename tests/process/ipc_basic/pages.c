@@ -278,7 +278,7 @@ static void stopped(void) {
     stop(peer.pid);
     int64_t spent = refused(handle);
     EXPECT(spent >= 900 && spent < 2500);
-    EXPECT(figure("ipc_unresolved") == 1);
+    EXPECT(test_figure("ipc_unresolved") == 1);
     NEED(!kill(peer.pid, SIGCONT));
     opens(handle, SIZE);
     peer_kill(&peer);
@@ -481,7 +481,7 @@ static void refused_all(void) {
     for (int i = 1; i < 3; i++) {
         CUipcMemHandle handle;
         GIVES(cuIpcGetMemHandle(&handle, block), CUDA_ERROR_INVALID_VALUE);
-        EXPECT(figure("ipc_refused") == i && figure("ipc_exported") == 0);
+        EXPECT(test_figure("ipc_refused") == i && test_figure("ipc_exported") == 0);
     }
     MUST(cuPointerGetAttribute(&legacy, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, block));
     EXPECT(legacy == 0 && sockets() == 0);

@@ -535,6 +535,35 @@ static void check_stat(const ac_stat_t *stat) {
            oracle.step);
 }
 
+/* Blocks that count as active: the program's, and those that were freed and are not ready, in a list
+ * or in the cache of a thread. */
+typedef struct {
+    uint64_t blocks, bytes, requested;
+} active_t;
+
+static void add_active(ac_block_t *block, void *arg) {
+    active_t *active = arg;
+    if (block->state != AC_BLOCK_ALLOCATED && block->state != AC_BLOCK_RETIRED &&
+        !ac_block_waits_cached(block))
+        return;
+    active->blocks++;
+    active->bytes += block->size;
+    active->requested += block->requested;
+}
+
+static void check_active(const ac_device_stats_t *stats) {
+    active_t active = {0, 0, 0};
+    for (const ac_arena_t *arena = oracle.allocator->arenas; arena; arena = arena->next)
+        for (const ac_segment_t *s = arena->segments; s; s = s->next)
+            ac_segment_each(s, add_active, &active);
+    expect((uint64_t)stats->active[AC_POOL_ALL].current == active.blocks,
+           "active is not what the blocks add up to", oracle.step);
+    expect((uint64_t)stats->active_bytes[AC_POOL_ALL].current == active.bytes,
+           "active_bytes is not what the blocks add up to", oracle.step);
+    expect((uint64_t)stats->requested_bytes[AC_POOL_ALL].current == active.requested,
+           "requested_bytes is not what the blocks add up to", oracle.step);
+}
+
 /* What a snapshot adds up to is what the statistics say, and what the modules have. */
 static void check_layout(const ac_device_stats_t *stats) {
     static ac_laid_segment_t segment[4096];
@@ -608,5 +637,6 @@ void oracle_check(void) {
     expect(stats.allocation[AC_POOL_ALL].current == (int64_t)oracle.lives, "live blocks",
            oracle.step);
     check_layout(&stats);
+    check_active(&stats);
     oracle_peaks_check(&stats);
 }

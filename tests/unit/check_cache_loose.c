@@ -1,0 +1,143 @@
+/* Blocks in a thread's cache of sizes that it does not keep, on a fake device. */
+#include "cache_frame.h"
+#include "run_suite.h"
+
+/* The free does not take the lock, and the block leaves with the next request that can have
+ * it. */
+START_TEST(loose_blocks_go_with_the_next_request) {
+    uint64_t block[3], address;
+    for (unsigned i = 0; i < 3; i++)
+        block[i] = alloc((5 + i) * MIB);
+    take(700);
+    ac_caches_recall(allocator, cache); /* it knows by now that others raise figures */
+    ac_lock(&allocator->lock);
+    for (int i = 0; i < 3; i++)
+        put(block[i]);
+    ac_unlock(&allocator->lock);
+    ck_assert_uint_eq(counted().thread_cache_blocks, 3);
+    ck_assert_uint_eq(counted().thread_cache_bytes, 18 * MIB);
+    ck_assert_int_eq(now().active[AC_POOL_LARGE].current, 0);
+    end();
+    ck_assert(!hit(5 * MIB, &address));
+    take(6000); /* of the other pool */
+    ck_assert_uint_eq(cache->loose_count, 0);
+    ck_assert_uint_eq(take(19 * MIB), block[0]);
+    ck_assert_uint_eq(counted().thread_cache_blocks, 0);
+    ck_assert_int_eq(ac_cache_free(cache, block[1]), AC_BAD_ADDRESS);
+}
+END_TEST
+
+/* So are those that wait for work, and the arena has them then. */
+START_TEST(what_waits_may_be_loose) {
+    uint64_t block[2], address;
+    habit(7 * MIB);
+    for (int i = 0; i < 2; i++)
+        block[i] = take((5 + (uint64_t)i) * MIB);
+    submit(0);
+    ac_lock(&allocator->lock);
+    for (int i = 0; i < 2; i++)
+        put(block[i]);
+    ac_unlock(&allocator->lock);
+    ck_assert_uint_eq(cache->loose_count, 2);
+    ck_assert_uint_eq(waiting(), 2);
+    ck_assert_uint_eq(counted().fenced_frees, 2);
+    ck_assert_int_eq(now().active[AC_POOL_LARGE].current, 2);
+    ck_assert_int_eq(now().allocation[AC_POOL_LARGE].current, 0);
+    ck_assert_ptr_null(arena->retired->fence[0].first);
+    end();
+    ck_assert(!hit(5 * MIB, &address));
+    take(6000);
+    ck_assert_uint_eq(cache->loose_count, 0);
+    ck_assert_uint_eq(waiting(), 0);
+    ck_assert_uint_eq(arena->retired->fence[0].first->address, block[0]);
+    ck_assert_int_eq(now().active[AC_POOL_LARGE].current, 2);
+    end();
+    finish_work();
+    ck_assert_uint_eq(take(11 * MIB), block[0]); /* both of them, in one piece */
+    ck_assert_int_eq(now().active[AC_POOL_LARGE].current, 1);
+}
+END_TEST
+
+START_TEST(few_blocks_are_loose) {
+    uint64_t block[AC_CACHE_LOOSE + 1];
+    for (unsigned i = 0; i <= AC_CACHE_LOOSE; i++)
+        block[i] = alloc((200 + i) << 10);
+    for (unsigned i = 0; i < AC_CACHE_LOOSE; i++)
+        put(block[i]);
+    ck_assert_uint_eq(counted().thread_cache_blocks, AC_CACHE_LOOSE);
+    put(block[AC_CACHE_LOOSE]);
+    ck_assert_uint_eq(counted().thread_cache_blocks, 0);
+    put(alloc(LIMIT + MIB)); /* nor do they have many bytes */
+    ck_assert_uint_eq(counted().thread_cache_blocks, 0);
+}
+END_TEST
+
+START_TEST(loose_blocks_are_taken_back) {
+    uint64_t block[2] = {alloc(5 * MIB), alloc(7 * MIB)};
+    put(block[0]);
+    ck_assert(ac_caches_recall(allocator, NULL));
+    ck_assert_uint_eq(counted().thread_cache_blocks, 0);
+    put(block[1]);
+    ck_assert_uint_eq(cache->loose_count, 1);
+    fake_context_kill(&context[0]);
+    ac_arena_drop(arena);
+    ck_assert_uint_eq(cache->loose_count, 0);
+    ck_assert_uint_eq(counted().thread_cache_blocks, 0);
+    ck_assert_uint_eq(device.used, 0);
+}
+END_TEST
+
+/* Whose lock is another one. */
+START_TEST(a_free_of_another_device_leaves_them) {
+    static fake_device_t far_device;
+    static fake_context_t far_context;
+    static ac_device_stats_t far_stats;
+    static ac_device_counters_t far_counters;
+    uint64_t address;
+    fake_device_init(&far_device, 64 * MIB);
+    far_device.bump = true;
+    far_device.next += (uint64_t)1 << 40;
+    fake_context_init(&far_context, &far_device);
+    ac_allocator_t *far = ac_allocator_create(&settings, &far_stats, &far_counters);
+    ac_arena_t *far_arena = ac_arena_create(far, &fake_ops, &far_context);
+    ck_assert_int_eq(try_alloc(far_arena, MIB, &address), AC_OK);
+    put(alloc(5 * MIB));
+    put(address);
+    ck_assert_uint_eq(cache->loose_count, 1);
+    ck_assert_uint_eq(far_counters.cached_frees, 1);
+    ac_arena_drop(far_arena);
+}
+END_TEST
+
+/* Pages of larger ones may go elsewhere. */
+START_TEST(large_blocks_on_pages_are_not_loose) {
+    settings.expandable_segments = true;
+    settings.page = settings.small_page = 2 * MIB;
+    ac_allocator_configure(allocator, &settings);
+    put(alloc(AC_RANGE_KEEP + AC_GRANULE));
+    ck_assert_uint_eq(cache->loose_count, 0);
+}
+END_TEST
+
+START_TEST(a_closed_cache_has_no_loose_blocks) {
+    put(alloc(5 * MIB));
+    ac_cache_close(cache);
+    cache = NULL;
+    ck_assert_uint_eq(ac_allocator_trim(allocator, false), 20 * MIB);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("cache_loose");
+    TCase *all = tcase_create("all");
+    tcase_add_checked_fixture(all, begin_cached, end_cached);
+    tcase_add_test(all, loose_blocks_go_with_the_next_request);
+    tcase_add_test(all, what_waits_may_be_loose);
+    tcase_add_test(all, few_blocks_are_loose);
+    tcase_add_test(all, loose_blocks_are_taken_back);
+    tcase_add_test(all, a_free_of_another_device_leaves_them);
+    tcase_add_test(all, large_blocks_on_pages_are_not_loose);
+    tcase_add_test(all, a_closed_cache_has_no_loose_blocks);
+    suite_add_tcase(suite, all);
+    return run_suite(suite);
+}

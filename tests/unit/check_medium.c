@@ -1,0 +1,171 @@
+/* Pages of several sizes in one arena, on the fake device: which blocks get the smaller ones, how
+ * memory comes from one size to the other, and what of them can go back. */
+#include "allocator/supply/expand.h"
+#include "allocator_frame.h"
+#include "run_suite.h"
+
+static void begin_paged(void) {
+    begin((uint64_t)1 << 30);
+    settings.expandable_segments = true;
+    settings.page = 8 * MIB;
+    settings.small_page = AC_SEGMENT_ALIGN;
+    ac_allocator_configure(allocator, &settings);
+}
+
+static unsigned index_at(uint64_t address) {
+    ac_lock(&allocator->lock);
+    unsigned index = ac_page_map_find(address)->segment->index;
+    ac_unlock(&allocator->lock);
+    return index;
+}
+
+/* --- medium blocks --- */
+
+/* Pairs of a large block, which goes, and a medium one, which stays on a page of its own. */
+static void keep_pages(uint64_t large, uint64_t medium) {
+    uint64_t address[20];
+    for (int i = 0; i < 20; i++) {
+        address[i] = alloc(large);
+        ck_assert_uint_eq(index_at(alloc(medium)), AC_POOL_LARGE);
+    }
+    for (int i = 0; i < 20; i++)
+        give(address[i]);
+    alloc(100 * MIB); /* has to grow, by more than what is live accounts for */
+}
+
+START_TEST(medium_blocks_get_pages_of_their_own) {
+    keep_pages(8 * MIB, 500 << 10);
+    uint64_t medium = alloc(500 << 10);
+    ck_assert_uint_eq(index_at(medium), AC_INDEX_MEDIUM);
+    ck_assert_uint_eq(index_at(alloc(2 * MIB)), AC_POOL_LARGE);
+    ck_assert_uint_eq(alloc(500 << 10), medium + (500 << 10));
+    give(medium);
+    ck_assert_uint_eq(alloc(500 << 10), medium);
+}
+END_TEST
+
+START_TEST(others_do_not_for_pages_that_large_ones_keep) {
+    keep_pages(8 * MIB, 3 * MIB);
+    ck_assert_uint_eq(index_at(alloc(500 << 10)), AC_POOL_LARGE);
+}
+END_TEST
+
+/* The smaller ones need not have kept any; with pages of one size there is nothing to gain. */
+START_TEST(small_medium_blocks_get_them_at_once) {
+    uint64_t large = alloc(2 * MIB), before = reserved();
+    ck_assert_uint_eq(index_at(alloc(257 << 10)), AC_POOL_LARGE);
+    ck_assert_uint_eq(reserved(), before);
+    ck_assert_uint_eq(index_at(alloc(256 << 10)), AC_INDEX_MEDIUM);
+    ck_assert_uint_eq(reserved(), before + AC_SEGMENT_ALIGN);
+    settings.page = settings.small_page;
+    ac_allocator_configure(allocator, &settings);
+    ck_assert_uint_eq(index_at(alloc(256 << 10)), AC_POOL_LARGE);
+    give(large);
+}
+END_TEST
+
+/* --- pages of several sizes --- */
+
+/* A hole of 64 MiB between two blocks of 1 MiB, with 3 whole pages of 16 MiB. */
+static void make_hole(void) {
+    settings.page = 16 * MIB;
+    ac_allocator_configure(allocator, &settings);
+    alloc(MIB);
+    uint64_t hole = alloc(64 * MIB);
+    alloc(MIB);
+    give(hole);
+    ck_assert_uint_eq(reserved(), 80 * MIB);
+}
+
+/* Rather than grow beyond the budget medium blocks take a page of large ones. */
+START_TEST(whole_pages_move_to_medium_blocks) {
+    make_hole();
+    for (int i = 0; i < 80; i++)
+        ck_assert_uint_eq(index_at(alloc(200 << 10)), AC_INDEX_MEDIUM);
+    ck_assert_uint_eq(reserved(), 80 * MIB);
+    ck_assert_uint_eq(counters.pages_moved, 1);
+    ck_assert_uint_eq(counters.driver_frees, 0);
+}
+END_TEST
+
+/* One that is too large goes back, and one that fits is made for it. */
+START_TEST(pages_that_do_not_fit_go) {
+    make_hole();
+    settings.page = 8 * MIB;
+    ac_allocator_configure(allocator, &settings);
+    alloc(200 << 10);
+    ck_assert_uint_eq(reserved(), 66 * MIB);
+    ck_assert_uint_eq(counters.driver_frees, 1);
+    ck_assert_uint_eq(counters.pages_moved, 0);
+}
+END_TEST
+
+/* Whichever call of the device fails meanwhile, the records are right, and the next request is served. */
+START_TEST(a_call_fails_meanwhile) {
+    make_hole();
+    settings.page = 8 * MIB;
+    ac_allocator_configure(allocator, &settings);
+    uint64_t before = device.total_calls, address;
+    for (int k = 0; k < FAKE_KINDS; k++)
+        device.fail_with[k] = fake_may_answer((fake_kind_t)k, AC_FAILED) ? AC_FAILED : AC_OK;
+    device.fail_at = device.total_calls + (unsigned)_i;
+    ac_status_t status = try_alloc(arena, 200 << 10, &address);
+    ck_assert(status == AC_OK || device.failed == 1); /* some are made again */
+    ck_assert_uint_gt(device.total_calls, before);
+    device.fail_at = 0;
+    alloc(200 << 10);
+}
+END_TEST
+
+/* Smaller pages move like any other; the device is asked for the rest alone. */
+START_TEST(smaller_pages_move) {
+    enum { BLOCKS = 16 };
+    uint64_t block[BLOCKS];
+    alloc(40 * MIB);
+    for (int i = 0; i < BLOCKS; i++)
+        block[i] = alloc(256 << 10);
+    for (int i = 0; i < BLOCKS; i++)
+        give(block[i]);
+    ck_assert_uint_eq(reserved(), 44 * MIB);
+    uint64_t large = alloc(7 * MIB);
+    ck_assert(fake_usable(&device, large, 7 * MIB));
+    ck_assert_uint_eq(counters.pages_moved, 2);
+    ck_assert_uint_eq(device.calls[FAKE_PAGES_UNMAP], 1);
+    ck_assert_uint_eq(reserved(), 48 * MIB);
+    give(large);
+    uint64_t larger = alloc(15 * MIB); /* in its place */
+    ck_assert(fake_usable(&device, larger, 15 * MIB));
+    ck_assert_uint_eq(larger, large);
+}
+END_TEST
+
+/* --- what can go --- */
+
+/* What could go back is owed while the device works; a hole within a page cannot. */
+START_TEST(holes_within_pages_are_not_owed) {
+    uint64_t a = alloc(4 * MIB), b = alloc(4 * MIB);
+    give(b);
+    if (_i)
+        give(a);
+    submit(0);
+    ck_assert(!ac_supply_may_shrink(allocator, 0));
+    ck_assert_int_eq(atomic_load(&allocator->supply->owes), _i);
+    complete(0);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("medium");
+    TCase *tests = tcase_create("medium");
+    tcase_add_checked_fixture(tests, begin_paged, end);
+    tcase_add_test(tests, medium_blocks_get_pages_of_their_own);
+    tcase_add_test(tests, others_do_not_for_pages_that_large_ones_keep);
+    tcase_add_test(tests, small_medium_blocks_get_them_at_once);
+    tcase_add_test(tests, whole_pages_move_to_medium_blocks);
+    tcase_add_test(tests, pages_that_do_not_fit_go);
+    tcase_add_loop_test(tests, a_call_fails_meanwhile, 1, 8);
+    tcase_add_test(tests, smaller_pages_move);
+    tcase_add_loop_test(tests, holes_within_pages_are_not_owed, 0, 2);
+    suite_add_tcase(suite, tests);
+    return run_suite(suite);
+}

@@ -1,0 +1,19 @@
+/* Programs that the command starts and waits for. */
+#ifndef CMD_CHILD_H
+#define CMD_CHILD_H
+
+#include <sys/resource.h>
+#include <sys/types.h>
+
+/* Before anything is started: where SIGCHLD came to us ignored, as many daemons leave it, the kernel
+ * would keep no child's status. */
+void cmd_child_begin(void);
+/* Before another program takes this process's place: it gets SIGCHLD as it came to us. */
+void cmd_child_restore(void);
+
+/* Waits for `pid` to end; `usage` may be NULL.  0, or an errno, and *status is then not set. */
+int cmd_child_wait(pid_t pid, int *status, struct rusage *usage);
+/* The same for so many ms at most: ETIMEDOUT, it has not ended. */
+int cmd_child_wait_for(pid_t pid, int *status, int ms);
+
+#endif
