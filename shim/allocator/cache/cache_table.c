@@ -296,7 +296,8 @@ ac_entry_t *ac_cache_make_room(ac_cache_t *cache, uint64_t size) {
 }
 
 void ac_cache_expect_again(ac_cache_t *cache, int pool, uint64_t size, bool known) {
-    ac_entry_t *entry = known ? ac_cache_find(cache, size) : NULL;
+    ac_entry_t *own = ac_cache_entry(cache, size);
+    ac_entry_t *entry = !known ? NULL : own->size == size ? own : ac_cache_find(cache, size);
     if (!entry) {
         if (known && !ac_cache_was_seen(cache, size))
             return;

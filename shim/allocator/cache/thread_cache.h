@@ -68,7 +68,7 @@ enum {
     AC_CACHE_WAYS = 4, /* entries of a bucket */
     AC_CACHE_WORDS = AC_CACHE_ENTRIES / 64,
     AC_CACHE_SEEN_BITS = 8,
-    AC_CACHE_HANDED_BITS = 10,
+    AC_CACHE_HANDED_BITS = 11,
     AC_CACHE_LOOSE = 16,
     AC_CACHE_CLASSES = 12 /* of sizes: small ones, and each power of two above */
 };
