@@ -81,6 +81,20 @@ class Reports(holder.HolderTest):
         self.assertEqual(shown["reserved"] + shown["device_free"] + shown["unexplained"],
                          shown["device_total"])
 
+    def test_what_is_not_known(self):
+        self.fails(*FULL)
+        with open(self.path("oom.json"), encoding="utf-8") as file:
+            document = json.load(file)
+        document["devices"][0]["total_memory"] = 0
+        for key in ("others", "modules"):
+            document["out_of_memory"].pop(key, None)
+            document["devices"][0].pop(key, None)
+        self.write("oom.json", json.dumps(document))
+        shown = self.shown()
+        self.assertIsNone(shown["unexplained"])
+        self.assertEqual((shown["others"], shown["modules"]), (None, None))
+        self.assertRegex(self.expect(0, "oom", "oom.json").stdout, "not explained +not known")
+
     def test_who_asked(self):
         done = self.hold("take", 1000, "plugin", "./libplugin.so", 5000, "take", 3 * MIB,
                          "fill", 16 * MIB, 15, "try", 64 * MIB, conf=DUMP)
@@ -180,8 +194,8 @@ Device 0: holder asked for 2.73 GiB, and the device had no room for it.
   the device                      4.00 GiB
 
 Held by
-  libplugin.so  3.00 MiB
   holder         792 MiB
+  libplugin.so  3.00 MiB
 
 expandable_segments:true,page_size_mb:2 would have served it: replayed with the blocks as they \
 lay, the request is served, and wherever else they could have come to lie there is room.
