@@ -519,12 +519,14 @@ class Processes(base.CommandTest):
         for process in processes[:3]:
             with open(self.page(process.pid), "r+b") as page:
                 page.truncate(100)
-        result = self.expect(0, "stat")
+        result = self.expect(1, "stat")
         self.assertEqual(result.stdout.count("killed"), 15)
         self.assertEqual(result.stderr.count("cut short"), 2)  # the others are counted
         self.assertIn("1 more like it", result.stderr)
         self.assertEqual(len(self.pages()), 19)
-        result = self.expect(0, "stat", "--remove")
+        self.assertEqual(self.expect(1, "top", "--json", "--interval", "0.1").stderr, result.stderr
+                         .replace("accelcache stat:", "accelcache top:"))
+        result = self.expect(1, "stat", "--remove")
         self.assertIn("removed what 18 killed processes left", result.stderr)
         self.assertEqual(self.pages(), [self.page(living.pid)])
         self.expect(0, "stat", str(living.pid))
@@ -538,7 +540,7 @@ class Processes(base.CommandTest):
             os.mkfifo(os.path.join(self.live, f"accelcache-{os.geteuid()}.{i:06}"))
         os.symlink("/dev/zero", os.path.join(home, "1-71"))
         os.mkdir(os.path.join(home, "1-72"))
-        result = self.expect(0, "stat")
+        result = self.expect(1, "stat")
         self.assertEqual(result.stdout.count("running"), 1)
         self.assertEqual(result.stderr.count("not a file of its folder's user"), 2)
         self.assertIn("70 more like it", result.stderr)

@@ -114,14 +114,16 @@ bool cmd_control(const ac_live_name_t *name, ac_control_verb_t verb, const char 
     return !answer->error;
 }
 
-/* The first "KEY:VALUE" of `text` into *key and *value, malloc'd; where the next one begins. */
+/* The first "KEY:VALUE" of `text`, which has a colon, into *key and *value, malloc'd; where the next
+ * one begins.  Behind the last one there may be blanks. */
 static const char *take_entry(const char *text, char **key, char **value) {
     size_t colon = strcspn(text, ":"), end = colon, depth = 0;
     for (; text[end] && (text[end] != ',' || depth); end++)
         depth += (text[end] == '[') - (text[end] == ']' && depth);
     *key = cmd_format("%.*s", (int)colon, text);
     *value = cmd_format("%.*s", (int)(end - colon - 1), text + colon + 1);
-    return text + end + (text[end] == ',');
+    text += end + (text[end] == ',');
+    return text + strspn(text, " \t");
 }
 
 char *cmd_control_settings(const ac_live_name_t *name, const char *change, char **error) {
