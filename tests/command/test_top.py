@@ -107,13 +107,13 @@ class Top(live.LiveTest):
                                    env={**self.environment, "TERM": "xterm"})
         os.close(screen)
         os.read(ours, 1)
-        time.sleep(1.5)
+        time.sleep(2)
         process.terminate()
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         os.close(ours)
         self.assertEqual(process.returncode, 128 + signal.SIGTERM)
-        self.assertLess(usage.ru_utime + usage.ru_stime, 0.5)
+        self.assertLess(usage.ru_utime + usage.ru_stime, 0.25)
 
     @unittest.skipUnless(terminal.PRESENT, "tmux is missing")
     def test_keys(self):
