@@ -122,6 +122,17 @@ setup_fuzzer() {
         echo "No clang with libFuzzer to be had: the allocator is not fuzzed"
 }
 
+# What a build for aarch64 and roots with an older C library need, as far as it is to be had: their tests
+# are left out without it.  On Debian alone: elsewhere another architecture needs other mirrors.
+setup_more() {
+    local as_root=()
+    [ "$(id -u)" -eq 0 ] || as_root=(sudo -n)
+    # shellcheck source=/dev/null
+    (. /etc/os-release && [ "$ID" = debian ]) && command -v apt-get >/dev/null || return 0
+    (setup_aarch64 && { command -v mmdebstrap || "${as_root[@]}" apt-get install -y --no-install-recommends mmdebstrap; }) \
+        >/dev/null 2>&1 || echo "No cross compiler for aarch64 or no mmdebstrap to be had: their tests are left out"
+}
+
 # What a build for aarch64 needs, and qemu to run it; ends the script where it is not to be had.
 setup_aarch64() {
     local packages=(g++-aarch64-linux-gnu qemu-user-static libjansson-dev:arm64 zlib1g-dev:arm64

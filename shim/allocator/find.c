@@ -21,16 +21,17 @@ static void handed_out(ac_request_t *request, ac_block_t *block) {
 static inline __attribute__((always_inline)) void conclude(const ac_request_t *request) {
     ac_caches_check_bars(request->arena->allocator, request->cache);
     if (request->cache && !request->stream)
-        ac_cache_expect(request->cache, request->pool, request->size);
+        ac_cache_expect(request->cache, request->pool, request->size, true);
 }
 
 /* Where the tally of the request's cache has room for the block, it is counted as a hit. */
-static bool serve_as_hit(ac_request_t *request, ac_block_t *block) {
+__attribute__((noinline)) static bool serve_as_hit(ac_request_t *request, ac_block_t *block) {
     ac_cache_t *cache = request->cache;
-    if (request->stream ||
-        !ac_cache_affords(cache, request->pool, request->size, request->requested) ||
-        !ac_cache_serve(cache, block, request->size, request->requested))
+    if (request->stream || block->size != request->size || !ac_block_is_plain(block) ||
+        !cache || !cache->owner_arena ||
+        !ac_cache_affords(cache, request->pool, request->size, request->requested))
         return false;
+    ac_cache_serve_cut(cache, block, request->pool, request->size, request->requested);
     request->address = block->address;
     return true;
 }
@@ -207,10 +208,17 @@ static bool may_grow(const ac_request_t *request) {
                                  ac_caches_allowance(allocator);
 }
 
-bool ac_find_first(ac_request_t *request) {
+static void leave(ac_allocator_t *allocator) {
+    bool crowded = ac_slabs_crowded(&allocator->slots);
+    ac_unlock(&allocator->lock);
+    if (crowded)
+        ac_allocator_drop_records(allocator);
+}
+
+/* Leaves the lock, which the caller took. */
+static bool find_first(ac_request_t *request) {
     ac_allocator_t *allocator = request->arena->allocator;
     const ac_settings_t *settings = &allocator->settings;
-    ac_lock(&allocator->lock);
     if (request->cache && ac_cache_is_untidy(request->cache, true))
         ac_cache_tidy(request->cache, true);
     request->size = ac_size_round(settings->divisions, request->requested);
@@ -226,11 +234,88 @@ bool ac_find_first(ac_request_t *request) {
         request->cache_stays = may_grow(request);
         found = flush(request) && search(request);
     }
-    bool crowded = ac_slabs_crowded(&allocator->slots);
-    ac_unlock(&allocator->lock);
-    if (crowded)
-        ac_allocator_drop_records(allocator);
+    leave(allocator);
     return found;
+}
+
+bool ac_find_first(ac_request_t *request) {
+    ac_lock(&request->arena->allocator->lock);
+    return find_first(request);
+}
+
+/* --- the same without a request's record, which is most of what a search takes --- */
+
+__attribute__((noinline)) static bool find_rest(ac_cache_t *cache, uint64_t bytes,
+                                                uint64_t *address) {
+    ac_request_t request = {.arena = cache->arena,
+                            .cache = cache,
+                            .module = ac_cache_asking(cache),
+                            .requested = bytes,
+                            .cached_only = true};
+    bool found = find_first(&request);
+    *address = request.address;
+    return found;
+}
+
+/* The block, which was cut, does not count as a hit. */
+__attribute__((noinline)) static void serve_rest(ac_cache_t *cache, int pool, uint64_t size,
+                                                 uint64_t bytes, ac_block_t *block) {
+    ac_request_t request = {.arena = cache->arena,
+                            .cache = cache,
+                            .module = ac_cache_asking(cache),
+                            .pool = pool,
+                            .size = size,
+                            .requested = bytes};
+    ac_segment_reuse(block, request.module, bytes);
+    handed_out(&request, block);
+    cache->arena->allocator->counters->cached_allocs++;
+    conclude(&request);
+}
+
+/* The block that search_free would cut out, which is not so large that it may be spared; NULL. */
+static inline ac_block_t *cut_at_once(ac_arena_t *arena, int pool, uint64_t size) {
+    const ac_allocator_t *allocator = arena->allocator;
+    const ac_settings_t *settings = &allocator->settings;
+    ac_block_t *block;
+    AC_WINDOW(searched);
+    if (pool == AC_POOL_SMALL && ac_slab_serves(size) &&
+        (block = ac_slab_carve(&arena->space, size)))
+        return block;
+    uint64_t below = ac_size_below(settings, size, ac_size_below_last(settings, size));
+    bool medium = pool == AC_POOL_LARGE && ac_medium_serves(allocator, size);
+    block = ac_free_index_first(&arena->index[medium ? AC_INDEX_MEDIUM : pool], size, below);
+    if (!block || (block->size >= AC_LARGE && !block->segment->range))
+        return NULL;
+    ac_segment_carve(block, size);
+    return block;
+}
+
+bool ac_find_free(ac_cache_t *cache, uint64_t bytes, bool known, uint64_t *address) {
+    ac_arena_t *arena = cache->arena;
+    ac_allocator_t *allocator = arena->allocator;
+    const ac_settings_t *settings = &allocator->settings;
+    ac_lock(&allocator->lock);
+    uint64_t size = ac_size_round(settings->divisions, bytes);
+    int pool = size <= settings->small_limit ? AC_POOL_SMALL : AC_POOL_LARGE;
+    /* What waits is looked at first, as is whether the block would be the cache's to have. */
+    if (arena->dead || ac_pending_any(arena) || pool != ac_pool_kept(size) ||
+        size >= settings->max_split_size || !ac_cache_owns_any(cache))
+        return find_rest(cache, bytes, address);
+    if (ac_cache_is_untidy(cache, true))
+        ac_cache_tidy(cache, true);
+    ac_cache_clear_way(cache, size);
+    ac_block_t *block = cut_at_once(arena, pool, size);
+    if (!block)
+        return find_rest(cache, bytes, address);
+    *address = ac_block_address(block);
+    if (block->size == size && ac_cache_affords(cache, pool, size, bytes)) {
+        ac_cache_serve_cut(cache, block, pool, size, bytes);
+        ac_cache_expect(cache, pool, size, known || size != ac_size_up(bytes, AC_GRANULE));
+    } else {
+        serve_rest(cache, pool, size, bytes, block);
+    }
+    leave(allocator);
+    return true;
 }
 
 bool ac_find_again(ac_request_t *request) {

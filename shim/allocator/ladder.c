@@ -25,6 +25,9 @@
 #include "allocator/space/guard_place.h"
 #include "allocator/supply/supply.h"
 
+/* No device has so many bytes. */
+#define REQUEST_MOST ((uint64_t)1 << 48)
+
 /* From step 2 on: no free memory serves. */
 static ac_status_t serve(ac_request_t *request) {
     ac_arena_t *arena = request->arena;
@@ -70,7 +73,7 @@ static inline ac_status_t ask(ac_arena_t *arena, ac_cache_t *cache, unsigned mod
                             .mempool = mempool,
                             .requested = bytes,
                             .cached_only = cached_only};
-    if (bytes == 0 || bytes >= (uint64_t)1 << 48)
+    if (bytes == 0 || bytes >= REQUEST_MOST)
         return AC_OOM;
     /* 1. A free block, also one that became free meanwhile. */
     ac_status_t status = AC_OK;
@@ -120,9 +123,10 @@ ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
 }
 
 bool ac_cache_fetch(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
-    return ac_cache_take_long(cache, bytes, address) ||
-           ask(cache->arena, cache, ac_cache_asking(cache), NULL, 0, bytes, true, address) ==
-               AC_OK;
+    uint64_t size = (bytes + AC_GRANULE - 1) & ~(AC_GRANULE - 1);
+    const ac_entry_t *entry = ac_cache_peek(cache, size);
+    return ac_cache_take_beside(cache, entry, size, bytes, address) ||
+           (bytes && bytes < REQUEST_MOST && ac_find_free(cache, bytes, entry, address));
 }
 
 static ac_status_t free_without_record(uint64_t address) {

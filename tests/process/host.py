@@ -20,7 +20,9 @@ PROGRAMS = os.environ["AC_PROGRAMS"]
 SANITIZER = os.environ.get("AC_SANITIZER_RUNTIME", "")
 SANITIZED = bool(os.environ.get("AC_SANITIZERS"))
 TSAN = "thread" in os.environ.get("AC_SANITIZERS", "")
-LIMIT = int(os.environ.get("AC_TEST_LIMIT", "60"))  # seconds until a program that hangs is ended
+EMULATED = bool(os.environ.get("AC_EMULATED"))  # by qemu, slowly, in a process of qemu's
+# Seconds until a program that hangs is ended.
+LIMIT = int(os.environ.get("AC_TEST_LIMIT", "600" if EMULATED else "60"))
 
 PARTS = {"schema", "version", "process", "reason", "time", "config", "devices", "counters",
          "hooks", "warnings"}

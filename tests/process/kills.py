@@ -5,7 +5,7 @@ import time
 
 from host import *
 
-KILLS, TOGETHER = (20 if SANITIZED else 200), 4
+KILLS, TOGETHER = (20 if SANITIZED or EMULATED else 200), 4
 CONFS = ("dump:none", "dump:none,expandable_segments:true", "dump:none,guard:1/50,control:true",
          "dump:none,trace:kills-%p.trace")
 

@@ -251,18 +251,32 @@ static char *taken_elsewhere(const oom_t *oom) {
     return list;
 }
 
+static int64_t held_by(const json_t *module) {
+    return figure(json_object_get(module, "allocated_bytes"), "current");
+}
+
+static int by_held(const void *a, const void *b) {
+    int64_t x = held_by(*(const json_t *const *)a), y = held_by(*(const json_t *const *)b);
+    return (x < y) - (x > y);
+}
+
+/* The one that holds most comes first. */
 static void print_modules(const oom_t *oom) {
     char text[CMD_FIGURE];
-    size_t index;
-    const json_t *module;
+    const json_t *modules = json_object_get(oom->device, "modules");
+    size_t count = json_array_size(modules);
+    const json_t **module = cmd_alloc((count + 1) * sizeof *module);
     cmd_table_t *table = cmd_table_new("lr");
-    json_array_foreach(json_object_get(oom->device, "modules"), index, module) {
-        const char *name = json_string_value(json_object_get(module, "name"));
-        int64_t bytes = figure(json_object_get(module, "allocated_bytes"), "current");
-        if (bytes > 0)
-            cmd_table_row(table, name ? name : "code of no file", cmd_text_bytes(text, bytes),
-                          NULL);
+    for (size_t i = 0; i < count; i++)
+        module[i] = json_array_get(modules, i);
+    if (count)
+        qsort(module, count, sizeof *module, by_held);
+    for (size_t i = 0; i < count && held_by(module[i]) > 0; i++) {
+        const char *name = json_string_value(json_object_get(module[i], "name"));
+        cmd_table_row(table, name ? name : "code of no file",
+                      cmd_text_bytes(text, held_by(module[i])), NULL);
     }
+    free(module);
     if (oom->state[AC_LAID_ALLOCATED].blocks || !oom->is_whole)
         printf("\nHeld by\n");
     cmd_table_print(table, 2);

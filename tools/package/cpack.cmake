@@ -2,8 +2,8 @@
 # installed into the package and makes its times the same in every build.
 set(CPACK_PACKAGE_NAME accelcache)
 set(CPACK_PACKAGE_VENDOR accelcache)
-set(CPACK_PACKAGE_CONTACT "accelcache maintainers <maintainers@accelcache.example>"
-    CACHE STRING "Maintainer that packages name")
+set(CPACK_PACKAGE_CONTACT "accelcache packagers <accelcache@example.org>"
+    CACHE STRING "Maintainer that packages and their changelog name")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "stream-aware caching allocator for CUDA programs")
 set(CPACK_PACKAGE_DESCRIPTION
 "Preloaded into an unmodified CUDA program, the library serves cudaMalloc,
@@ -36,10 +36,13 @@ file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/shlibs @ONLY
 set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA ${CMAKE_CURRENT_SOURCE_DIR}/debian/triggers
     ${CMAKE_CURRENT_BINARY_DIR}/shlibs)
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libjs-dygraphs, python3, valgrind")
-# What libraries and which of their versions are needed is read from the symbols.  The drivers and
-# runtimes that programs of the package load come with it.
+# What libraries and which of their versions are needed is read from the symbols, but where it is known
+# better: dpkg-shlibdeps would say 2.34 for what moved between glibc's own libraries then.  The drivers
+# and runtimes that programs of the package load come with it.
 find_program(AC_SHLIBDEPS dpkg-shlibdeps)
-if(AC_SHLIBDEPS)
+if(AC_GLIBC_LINK)
+    set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= ${AC_GLIBC})")
+elseif(AC_SHLIBDEPS)
     set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
     set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${AC_SIM_DIR} ${CMAKE_BINARY_DIR}/lib
         ${CMAKE_BINARY_DIR}/libexec/accelcache/free)

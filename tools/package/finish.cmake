@@ -41,7 +41,10 @@ if(CPACK_GENERATOR STREQUAL "DEB")
     set(doc ${top}/usr/share/doc/accelcache)
     file(REMOVE ${doc}/LICENSE) # the copyright file refers to Debian's copy
     configure_file(${CPACK_AC_DEBIAN}/copyright ${doc}/copyright COPYONLY)
-    configure_file(${CPACK_AC_DEBIAN}/changelog ${doc}/changelog.Debian COPYONLY)
+    file(READ ${CPACK_AC_DEBIAN}/changelog changes)
+    string(REPLACE "accelcache packagers <accelcache@example.org>" "${CPACK_PACKAGE_CONTACT}" changes
+           "${changes}")
+    file(WRITE ${doc}/changelog.Debian "${changes}")
     file(RENAME ${doc}/CHANGELOG.md ${doc}/changelog)
     configure_file(${CPACK_AC_DEBIAN}/lintian-overrides
                    ${top}/usr/share/lintian/overrides/accelcache COPYONLY)

@@ -47,22 +47,10 @@ __attribute__((noinline)) static void change_places(ac_cache_t *cache, ac_entry_
     set_bit(cache, other, may_have(other));
 }
 
-/* Written out: most sizes that are looked for here have no entry. */
-static inline ac_entry_t *in_bucket(ac_entry_t *bucket, uint64_t size) {
-    _Static_assert(AC_CACHE_WAYS == 4, "all entries of a bucket are looked at");
-    if (ac_entry_size(&bucket[0]) == size)
-        return &bucket[0];
-    if (ac_entry_size(&bucket[1]) == size)
-        return &bucket[1];
-    if (ac_entry_size(&bucket[2]) == size)
-        return &bucket[2];
-    return ac_entry_size(&bucket[3]) == size ? &bucket[3] : NULL;
-}
-
 ac_entry_t *ac_cache_find(ac_cache_t *cache, uint64_t size) {
     ac_entry_t *own = ac_cache_entry(cache, size);
     if (ac_entry_size(own) != size) {
-        ac_entry_t *entry = in_bucket(ac_cache_bucket(cache, own), size);
+        ac_entry_t *entry = ac_cache_peek(cache, size);
         if (!entry)
             return NULL;
         change_places(cache, entry, own);
@@ -145,19 +133,6 @@ static int worth(ac_cache_t *cache, const ac_entry_t *entry) {
     bool holds = entry->top || *ac_cache_wait(cache, entry);
     bool awake = !(entry->size & AC_ENTRY_ASLEEP);
     return !entry->size ? WORTH_NOTHING : WORTH_LEAST + 2 * holds + awake;
-}
-
-/* Whether the size, which has no entry, was asked for lately.  From now on it was.  A word has the
- * tags of four sizes, the newest in its lowest bits: they leave by age. */
-static bool was_seen(ac_cache_t *cache, uint64_t size) {
-    const uint64_t each = 0x0001000100010001u, hash = size * 0x9e3779b97f4a7c15u;
-    uint64_t *word = &cache->seen[hash >> (64 - AC_CACHE_SEEN_BITS)];
-    uint64_t tag = (hash >> 32 & 0xffff) | 1; /* 0: none */
-    uint64_t differs = *word ^ tag * each;    /* has 0 in the place of the tag */
-    if ((differs - each) & ~differs & each << 15)
-        return true;
-    *word = *word << 16 | tag;
-    return false;
 }
 
 /* An entry for the size, which has none.  Nothing where all of its bucket are in use: those that
@@ -289,12 +264,10 @@ ac_entry_t *ac_cache_make_room(ac_cache_t *cache, uint64_t size) {
     return entry;
 }
 
-void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size) {
-    if (!ac_cache_usable(cache) || size > cache->largest || !cache->budget)
-        return;
-    ac_entry_t *entry = ac_cache_find(cache, size);
+void ac_cache_expect_again(ac_cache_t *cache, int pool, uint64_t size, bool known) {
+    ac_entry_t *entry = known ? ac_cache_find(cache, size) : NULL;
     if (!entry) {
-        if (!was_seen(cache, size))
+        if (known && !ac_cache_was_seen(cache, size))
             return;
         make_entry(cache, size);
         if (!(entry = ac_cache_find(cache, size)))

@@ -174,6 +174,26 @@ obtain_alike(const ac_stat_t stat[AC_POOL_KINDS], int64_t bar[AC_POOL_KINDS],
     return true;
 }
 
+/* The one block that lacks, which the other side has over: where the program replaces blocks the
+ * number of all stays at its peak, and the pools take turns.  False: something else is to be done. */
+static inline bool obtain_block(ac_cache_t *cache, int flow) {
+    const ac_device_stats_t *s = cache->arena->allocator->stats;
+    ac_bars_t *bars = &cache->arena->allocator->bars;
+    ac_cache_side_t *side = cache->tally->side;
+    int pool = AC_POOL_SMALL + flow, other_pool = AC_POOL_SMALL + !flow;
+    if (side[flow].room.blocks || side[!flow].room.blocks != 1 ||
+        left_of(s->allocation, bars->allocation, pool) < 1 ||
+        left_of(s->active, bars->active, pool) < 1)
+        return false;
+    side[!flow].room.blocks = 0;
+    side[flow].room.blocks = 1;
+    bars->allocation[other_pool]++;
+    bars->active[other_pool]++;
+    bars->allocation[pool]--;
+    bars->active[pool]--;
+    return true;
+}
+
 /* Room for a request on that side, which lacks some. */
 __attribute__((noinline)) static bool obtain_some(ac_cache_t *cache, int flow,
                                                   ac_cache_room_t want) {
@@ -355,13 +375,17 @@ void ac_cache_count_ready(ac_cache_t *cache, int flow, const ac_cache_wait_t *re
     side->room.requested += (int64_t)ready->requested;
 }
 
-bool ac_cache_affords(ac_cache_t *cache, int pool, uint64_t size, uint64_t bytes) {
+bool ac_cache_obtain(ac_cache_t *cache, int pool, uint64_t size, uint64_t bytes) {
     if (!ac_cache_usable(cache))
         return false;
     if (!is_awake(cache))
         ac_cache_wake(cache);
-    return obtain(cache, pool - AC_POOL_SMALL,
-                  (ac_cache_room_t){1, (int64_t)size, (int64_t)bytes});
+    int flow = pool - AC_POOL_SMALL;
+    const ac_cache_room_t *room = &cache->tally->side[flow].room;
+    if (room->bytes >= (int64_t)size && room->requested >= (int64_t)bytes &&
+        (room->blocks >= 1 || obtain_block(cache, flow)))
+        return true;
+    return obtain(cache, flow, (ac_cache_room_t){1, (int64_t)size, (int64_t)bytes});
 }
 
 bool ac_cache_raise(ac_cache_t *cache) {

@@ -47,10 +47,10 @@ static void put_loose(ac_cache_t *cache, ac_block_t *block) {
     cache->loose_bytes += block->size;
 }
 
-/* Keep the block, which is ready; there is room for it. */
-static void put_in(ac_cache_t *cache, ac_block_t *block, bool ordered) {
+/* Keep the block, which is ready; there is room for it, in its entry if it has one. */
+static void put_in(ac_cache_t *cache, const ac_entry_t *own, ac_block_t *block, bool ordered) {
     uint64_t size = block->size;
-    if (ac_cache_push(cache, block, ordered))
+    if (own && ac_cache_push(cache, block, ordered))
         return;
     ac_cache_take_in(cache, &cache->tally->side[ac_cache_flow(size)], block, ordered);
     put_loose(cache, block);
@@ -154,7 +154,7 @@ static bool keep(ac_cache_t *cache, ac_block_t *block) {
     if (elsewhere)
         give_home(cache, block, how == AC_FREE_BY_ORDER);
     else if (room)
-        put_in(cache, block, how == AC_FREE_BY_ORDER);
+        put_in(cache, own, block, how == AC_FREE_BY_ORDER);
     return room;
 }
 
@@ -184,7 +184,7 @@ bool ac_cache_give(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
 }
 
 bool ac_cache_give_away(ac_cache_t *cache, uint64_t address) {
-    ac_block_t *block = ac_cache_block(cache, address);
+    ac_block_t *block = ac_cache_record(cache, address); /* whose it is, is looked at inside */
     return block && ac_cache_give(cache, block, address);
 }
 

@@ -49,16 +49,60 @@ void ac_caches_reset_peak(ac_allocator_t *allocator);
 /* The block, which was released and counted finished, stays in the cache.  False: no room. */
 bool ac_cache_keep(ac_cache_t *cache, ac_block_t *block);
 
-/* A block of the size was served from the pool: there may be more such requests, and frees. */
-void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size);
+/* Whether the size, which has no entry, was asked for lately.  From now on it was.  A word has the
+ * tags of four sizes, the newest in its lowest bits: they leave by age. */
+AC_CACHE_HOT bool ac_cache_was_seen(ac_cache_t *cache, uint64_t size) {
+    const uint64_t each = 0x0001000100010001u, hash = size * 0x9e3779b97f4a7c15u;
+    uint64_t *word = &cache->seen[hash >> (64 - AC_CACHE_SEEN_BITS)];
+    uint64_t tag = (hash >> 32 & 0xffff) | 1; /* 0: none */
+    uint64_t differs = *word ^ tag * each;    /* has 0 in the place of the tag */
+    if ((differs - each) & ~differs & each << 15)
+        return true;
+    *word = *word << 16 | tag;
+    return false;
+}
+
+/* A block of the size was served from the pool: there may be more such requests, and frees.  Not
+ * `known`: the owner looked, and the size has no entry. */
+void ac_cache_expect_again(ac_cache_t *cache, int pool, uint64_t size, bool known);
+AC_CACHE_HOT void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size, bool known) {
+    if (ac_cache_usable(cache) && size <= cache->largest && cache->budget &&
+        (known || ac_cache_was_seen(cache, size)))
+        ac_cache_expect_again(cache, pool, size, known);
+}
 
 /* Whether the tally has room for a request of the owner, served with `size` bytes of the pool, or
  * is granted it: no peak rises. */
-bool ac_cache_affords(ac_cache_t *cache, int pool, uint64_t size, uint64_t bytes);
+bool ac_cache_obtain(ac_cache_t *cache, int pool, uint64_t size, uint64_t bytes);
+AC_CACHE_HOT bool ac_cache_affords(ac_cache_t *cache, int pool, uint64_t size, uint64_t bytes) {
+    const uint32_t never = AC_GATE_RECALLED | AC_GATE_GONE | AC_GATE_RESTS;
+    const ac_cache_room_t *room = &cache->tally->side[pool - AC_POOL_SMALL].room;
+    return (!(atomic_load_explicit(&cache->gate, memory_order_acquire) & never) &&
+            room->blocks >= 1 && room->bytes >= (int64_t)size &&
+            room->requested >= (int64_t)bytes) ||
+           ac_cache_obtain(cache, pool, size, bytes);
+}
 
-/* Then: the block, which was cut (ac_segment_carve), serves it as a hit would.  False: not this
- * one; the caller keeps the block. */
-bool ac_cache_serve(ac_cache_t *cache, ac_block_t *block, uint64_t size, uint64_t bytes);
+/* Whether the owner may be served with blocks as a hit would, and keep them. */
+static inline bool ac_cache_owns_any(const ac_cache_t *cache) {
+    return ac_cache_usable(cache) && cache->owner_arena;
+}
+
+/* Then: the block, which was cut (ac_segment_carve), is of that size and plain, serves it as a hit
+ * would. */
+AC_CACHE_HOT void ac_cache_serve_cut(ac_cache_t *cache, ac_block_t *block, int pool,
+                                     uint64_t size, uint64_t bytes) {
+    int flow = pool - AC_POOL_SMALL;
+    ac_cache_side_t *side = &cache->tally->side[flow];
+    block->home = cache;
+    block->segment->allocated++;
+    ac_cache_hand_out(cache, side, block, cache->asks, size, bytes, ac_fence_handout);
+    ac_tally_add(&cache->tally->moved_blocks[flow], 1);
+    ac_tally_add(&cache->tally->moved_bytes[flow], size);
+    side->room.blocks--; /* there is so much (ac_cache_affords) */
+    side->room.bytes -= (int64_t)size;
+    side->room.requested -= (int64_t)bytes;
+}
 
 /* Free the block, which is allocated and ready, `by_order` by its stream alone, as a hit would where
  * only the lock can.  False: it is not the cache's to take. */

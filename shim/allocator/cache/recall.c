@@ -34,9 +34,9 @@ static void leave_block(ac_block_t *block, uint64_t quiet) {
 }
 
 /* What was posted to the cache, and there was no room for without the lock. */
-static void place(ac_cache_t *cache) {
+__attribute__((noinline)) static void place(ac_cache_t *cache) {
     ac_block_t *block = cache->unplaced;
-    uint64_t quiet = block ? ac_fence_quiet(cache->timeline) : 0;
+    uint64_t quiet = ac_fence_quiet(cache->timeline);
     cache->unplaced = NULL;
     for (ac_block_t *next; block; block = next) {
         next = block->list_next;
@@ -52,10 +52,13 @@ static void place(ac_cache_t *cache) {
 
 static bool tidy(ac_cache_t *cache) {
     unsigned n = cache->loose_count;
-    uint64_t quiet = n ? ac_fence_quiet(cache->timeline) : 0;
+    if (cache->unplaced)
+        place(cache);
+    if (!n)
+        return false;
+    uint64_t quiet = ac_fence_quiet(cache->timeline);
     cache->loose_count = 0;
     cache->loose_bytes = 0;
-    place(cache);
     for (unsigned i = 0; i < n; i++) /* not before: who is beside it changes under the lock */
         ac_block_touch_neighbours(cache->loose[i]);
     for (unsigned i = 0; i < n; i++) {
@@ -72,22 +75,28 @@ static bool tidy(ac_cache_t *cache) {
     return n;
 }
 
-/* Of a chain, that the cache holds or not (inbox.h). */
-static bool leave_chain(ac_cache_t *cache, ac_block_t *block, bool held) {
-    bool any = block;
-    uint64_t quiet = any ? ac_fence_quiet(cache->timeline) : 0;
+__attribute__((noinline)) static void leave_all_of(ac_cache_t *cache, ac_block_t *block,
+                                                   bool held) {
+    uint64_t quiet = ac_fence_quiet(cache->timeline);
     for (ac_block_t *next; block; block = next) {
         next = block->list_next;
         if (held)
             ac_cache_count_moved(cache, -1, block->size);
         leave_block(block, quiet);
     }
-    return any;
+}
+
+/* Of a chain, that the cache holds or not (inbox.h): mostly there is none. */
+static inline bool leave_chain(ac_cache_t *cache, ac_block_t *block, bool held) {
+    if (block)
+        leave_all_of(cache, block, held);
+    return block;
 }
 
 static bool call_off(ac_cache_t *cache) {
     ac_block_t *out = cache->out.first;
-    cache->out = (ac_chain_t){.first = NULL};
+    if (out)
+        cache->out = (ac_chain_t){.first = NULL};
     return leave_chain(cache, out, true);
 }
 
@@ -145,18 +154,6 @@ bool ac_cache_keep(ac_cache_t *cache, ac_block_t *block) {
     ac_cache_count_moved(cache, 1, block->size);
     ac_block_set_state(block, AC_BLOCK_CACHED);
     ac_cache_put(cache, entry, block);
-    return true;
-}
-
-bool ac_cache_serve(ac_cache_t *cache, ac_block_t *block, uint64_t size, uint64_t bytes) {
-    ac_cache_side_t *side = &cache->tally->side[block->segment->pool - AC_POOL_SMALL];
-    if (block->size != size || !cache->owner_arena || !ac_block_is_plain(block))
-        return false;
-    block->home = cache;
-    block->segment->allocated++;
-    ac_cache_count_moved(cache, 1, size);
-    ac_cache_hand_out(cache, side, block, cache->asks, size, bytes, ac_fence_handout);
-    ac_cache_spend(&side->room, size, bytes); /* there is so much (ac_cache_affords) */
     return true;
 }
 

@@ -376,26 +376,43 @@ static inline bool ac_cache_waits(const ac_cache_t *cache) {
            __atomic_load_n(&side[1].waiting.blocks, __ATOMIC_RELAXED);
 }
 
-/* Whether an entry may serve that is asleep, or not in its own place.  By the owner: sizes are
- * written by no other thread. */
-static inline bool ac_cache_is_apart(ac_cache_t *cache, uint64_t bytes) {
-    uint64_t size = (bytes + AC_GRANULE - 1) & ~(AC_GRANULE - 1);
-    const ac_entry_t *own = ac_cache_entry(cache, size), *entry = ac_cache_bucket(cache, own);
-    if (own->size == size)
-        return false;
-    for (int i = 0; i < AC_CACHE_WAYS; i++)
-        if ((entry[i].size & ~(uint64_t)AC_ENTRY_ASLEEP) == size)
-            return true;
-    return false;
+/* The entry of the size, wherever it is in its bucket and whatever its flags; NULL: there is none.
+ * Written out: most sizes that are looked for here have none.  By the owner: sizes are written by no
+ * other thread. */
+static inline ac_entry_t *ac_cache_peek(ac_cache_t *cache, uint64_t size) {
+    _Static_assert(AC_CACHE_WAYS == 4, "all entries of a bucket are looked at");
+    ac_entry_t *bucket = ac_cache_bucket(cache, ac_cache_entry(cache, size));
+    if (ac_entry_size(&bucket[0]) == size)
+        return &bucket[0];
+    if (ac_entry_size(&bucket[1]) == size)
+        return &bucket[1];
+    if (ac_entry_size(&bucket[2]) == size)
+        return &bucket[2];
+    return ac_entry_size(&bucket[3]) == size ? &bucket[3] : NULL;
+}
+
+/* Whether the entry, of that size if there is one, may serve, and is asleep, or not in its own place. */
+static inline bool ac_cache_is_apart(ac_cache_t *cache, const ac_entry_t *entry, uint64_t size) {
+    return entry && (entry->size & ~(uint64_t)AC_ENTRY_ASLEEP) == size &&
+           (entry->size != size || entry != ac_cache_entry(cache, size));
 }
 
 /* What ac_cache_take does not, but for what only the lock can: from what waited, and from beside
  * the own place. */
 bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t bytes, uint64_t *address);
-static inline bool ac_cache_take_long(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
-    return (ac_cache_is_apart(cache, bytes) || ac_cache_waits(cache) ||
+
+/* The same where `entry` is what ac_cache_peek says of the size, with which such a request is served
+ * unless sizes are rounded up further. */
+static inline bool ac_cache_take_beside(ac_cache_t *cache, const ac_entry_t *entry, uint64_t size,
+                                        uint64_t bytes, uint64_t *address) {
+    return (ac_cache_is_apart(cache, entry, size) || ac_cache_waits(cache) ||
             ac_inbox_has_any(&cache->inbox) || atomic_load(&cache->gate)) &&
            ac_cache_take_waiting(cache, bytes, address);
+}
+
+static inline bool ac_cache_take_long(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
+    uint64_t size = (bytes + AC_GRANULE - 1) & ~(AC_GRANULE - 1);
+    return ac_cache_take_beside(cache, ac_cache_peek(cache, size), size, bytes, address);
 }
 
 /* Keep the block, which is ready, `ordered` by its stream alone.  After ac_cache_free_for.  False:
@@ -426,12 +443,17 @@ static inline bool ac_cache_owns(const ac_cache_t *cache, const ac_block_t *bloc
            ac_cache_may_have(cache, block);
 }
 
+/* The record of what starts at `address`, at worst outdated; NULL. */
+static inline ac_block_t *ac_cache_record(ac_cache_t *cache, uint64_t address) {
+    ac_block_t *block = *ac_cache_handed(cache, address);
+    return __builtin_expect(ac_block_address(block) == address, 1) ? block
+                                                                   : ac_slab_look(address);
+}
+
 /* The block that is allocated at `address`, if the cache may have it.  NULL: ac_cache_free knows.
  */
 static inline ac_block_t *ac_cache_block(ac_cache_t *cache, uint64_t address) {
-    ac_block_t *block = *ac_cache_handed(cache, address);
-    if (__builtin_expect(ac_block_address(block) != address, 0))
-        block = ac_slab_look(address);
+    ac_block_t *block = ac_cache_record(cache, address);
     return block && ac_cache_owns(cache, block, address) ? block : NULL;
 }
 

@@ -8,11 +8,16 @@
 
 /* Move what has become ready from the lists into the free memory.  True if there was any. */
 bool ac_pending_drain_some(ac_arena_t *arena);
-static inline bool ac_pending_drain(ac_arena_t *arena) {
+
+/* Whether there is anything to look at. */
+static inline bool ac_pending_any(const ac_arena_t *arena) {
     const ac_retired_t *retired = arena->retired;
-    bool waiting = retired->filled || retired->fence[0].first || retired->fence[1].first ||
-                   arena->slabs.aside;
-    return waiting && ac_pending_drain_some(arena);
+    return retired->filled || retired->fence[0].first || retired->fence[1].first ||
+           arena->slabs.aside;
+}
+
+static inline bool ac_pending_drain(ac_arena_t *arena) {
+    return ac_pending_any(arena) && ac_pending_drain_some(arena);
 }
 
 /* The same for all arenas. */

@@ -32,10 +32,10 @@ static unsigned next_bin(const ac_free_index_t *index, unsigned bin) {
     return word * 64 + (unsigned)__builtin_ctzll(bits);
 }
 
-ac_block_t *ac_free_index_find(const ac_free_index_t *index, const ac_fit_t *fit,
-                               bool exhaustive) {
-    uint64_t from = fit->size > fit->least ? fit->size : fit->least;
-    uint64_t span = fit->below > from ? fit->below - from : 0, until = fit->until;
+__attribute__((always_inline)) static inline ac_block_t *
+find(const ac_free_index_t *index, uint64_t from, uint64_t below, uint64_t until,
+     bool exhaustive) {
+    uint64_t span = below > from ? below - from : 0;
     unsigned own = ac_free_index_bin(from);
     /* Bins above the own one fit by size; only `below`, `until` and the last bin, which holds
      * sizes without bound, can reject there. */
@@ -48,4 +48,14 @@ ac_block_t *ac_free_index_find(const ac_free_index_t *index, const ac_fit_t *fit
             return best;
     }
     return NULL;
+}
+
+ac_block_t *ac_free_index_find(const ac_free_index_t *index, const ac_fit_t *fit,
+                               bool exhaustive) {
+    uint64_t from = fit->size > fit->least ? fit->size : fit->least;
+    return find(index, from, fit->below, fit->until, exhaustive);
+}
+
+ac_block_t *ac_free_index_first(const ac_free_index_t *index, uint64_t size, uint64_t below) {
+    return find(index, size, below, 0, false);
 }

@@ -269,13 +269,8 @@ bool ac_page_map_set(uint64_t address, struct ac_block *block) {
     return ac_page_map_set_on(page_of(address), address, block);
 }
 
-bool ac_page_map_set_on(ac_page_t *page, uint64_t address, struct ac_block *block) {
-    uint64_t key = key_of(address), word = word_of(block) | key;
-    for (int i = 0; i < NEAR_WORDS; i++)
-        if (!load(&page->word[i])) {
-            put(&page->word[i], word);
-            return true;
-        }
+/* Apart: it would save registers before the page itself is looked at. */
+__attribute__((noinline)) static bool set_in_lines(ac_page_t *page, uint64_t key, uint64_t word) {
     uint64_t lines = load(&page->lines);
     if (!lines || !put_in(first_in(lines) + line_of(key, log_in(lines)), word)) {
         lines = more_lines(page, key);
@@ -285,6 +280,16 @@ bool ac_page_map_set_on(ac_page_t *page, uint64_t address, struct ac_block *bloc
     }
     put(&page->lines, lines + ((uint64_t)1 << POINTER_BITS));
     return true;
+}
+
+bool ac_page_map_set_on(ac_page_t *page, uint64_t address, struct ac_block *block) {
+    uint64_t key = key_of(address), word = word_of(block) | key;
+    for (int i = 0; i < NEAR_WORDS; i++)
+        if (!load(&page->word[i])) {
+            put(&page->word[i], word);
+            return true;
+        }
+    return set_in_lines(page, key, word);
 }
 
 void ac_page_map_clear(uint64_t address) {

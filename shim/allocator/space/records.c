@@ -32,12 +32,7 @@ static bool have_fresh(ac_store_t *store) {
     return true;
 }
 
-ac_block_t *ac_record_block(ac_store_t *store) {
-    ac_block_t *block = store->spare_blocks;
-    if (block) {
-        store->spare_blocks = block->bin_next;
-        return block;
-    }
+ac_block_t *ac_record_fresh(ac_store_t *store) {
     return have_fresh(store) ? &store->fresh_blocks[--store->fresh_left] : NULL;
 }
 

@@ -31,11 +31,14 @@ static inline uint64_t ac_size_round(const uint32_t in[AC_DIVISION_SLOTS], uint6
 
 /* What may serve a request that would fail otherwise.  One below max_split_size accepts no block
  * that must stay whole, but for one no larger than the segment it would get otherwise. */
-static inline ac_fit_t ac_size_fit_last(const ac_settings_t *settings, uint64_t size) {
+static inline uint64_t ac_size_below_last(const ac_settings_t *settings, uint64_t size) {
     uint64_t whole = ac_size_up(size, AC_SEGMENT_ALIGN) + 1;
+    return whole > settings->max_split_size ? whole : settings->max_split_size;
+}
+
+static inline ac_fit_t ac_size_fit_last(const ac_settings_t *settings, uint64_t size) {
     if (size < settings->max_split_size)
-        return (ac_fit_t){size, 0,
-                          whole > settings->max_split_size ? whole : settings->max_split_size, 0};
+        return (ac_fit_t){size, 0, ac_size_below_last(settings, size), 0};
     uint64_t slack = settings->large_segment_size;
     return (ac_fit_t){size, settings->max_split_size,
                       size > UINT64_MAX - slack ? UINT64_MAX : size + slack, 0};
@@ -47,13 +50,17 @@ static inline bool ac_size_fills(uint64_t size, uint64_t segment, uint64_t live)
     return size >= AC_LARGE && size >= live / 8 && segment - size < AC_SEGMENT_ALIGN;
 }
 
-/* What may serve any other.  Large free blocks are kept for requests that nearly fill them, where
- * memory is short. */
+/* What may serve any other: so much of that.  Large free blocks are kept for requests that nearly
+ * fill them, where memory is short. */
+static inline uint64_t ac_size_below(const ac_settings_t *settings, uint64_t size,
+                                     uint64_t last) {
+    uint64_t below = size <= AC_LARGE / 2 ? AC_LARGE : 2 * size + 1;
+    return settings->exact && below < last ? below : last;
+}
+
 static inline ac_fit_t ac_size_fit(const ac_settings_t *settings, uint64_t size) {
     ac_fit_t fit = ac_size_fit_last(settings, size);
-    uint64_t below = size <= AC_LARGE / 2 ? AC_LARGE : 2 * size + 1;
-    if (settings->exact && below < fit.below)
-        fit.below = below;
+    fit.below = ac_size_below(settings, size, fit.below);
     return fit;
 }
 

@@ -34,7 +34,8 @@ class Errors(ExportTest):
         self.export("the JSON ends too early", self.write("cut", '{"a": 1'))
         self.export("no accelcache dump", self.write("other", "{}"))
         self.export("a pickle without segments", self.write("pickle", b"\x80\x02}."))
-        self.export("a trace of version 3", self.write("new", small_trace(version=3).data()))
+        self.export("a trace of version 3, and this command reads versions 1 to 2",
+                    self.write("new", small_trace(version=3).data()))
         self.export("segments[0]", self.write("odd", '{"segments": [{"device": 0}]}'))
         self.export("device_traces[0][0]", self.write("odd2", '{"device_traces": [[{}]]}'))
         odd = snapshot()

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The library and the simulated device, built for aarch64, serve a program under qemu: with pages of
-# 4 KiB and of 64 KiB.  All the rest is `tests/run --aarch64`.
+# 4 KiB and of 64 KiB, and with an older glibc.  All the rest is `tests/run --aarch64`.
 # usage: aarch64.sh CMAKE SOURCE      in a folder of the test's own; 77: no cross toolchain, no qemu
 set -eu
 cmake=$1 source=$2
@@ -13,10 +13,16 @@ command -v ccache >/dev/null && export CMAKE_C_COMPILER_LAUNCHER=ccache
 "$cmake" -S "$source" -B build -DCMAKE_TOOLCHAIN_FILE="$source/tools/package/aarch64.cmake" \
          -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE=-O1 -DBUILD_TESTING=OFF >log
 "$cmake" --build build --target accelcache simcuda demo accelcache_command --parallel 2 >>log
-for page in 4096 65536; do
+here=$(cd "$(dirname "$0")" && pwd)
+python3 "$here/needs.py" readelf 2.28 build/lib/libaccelcache.so.0 build/sim build/bin/demo build/bin/accelcache
+pages=(4096 65536)
+"$here/older_root" arm64 older && pages+=(older)
+for page in "${pages[@]}"; do
+    root=/usr/aarch64-linux-gnu
+    if [ "$page" = older ]; then root=$PWD/older page=4096; fi
     for conf in expandable_segments:false expandable_segments:true; do
         rm -f dump.json
-        out=$(QEMU_PAGESIZE=$page SIMCUDA_SPACE_GB=8 LD_LIBRARY_PATH=$PWD/build/sim \
+        out=$(QEMU_LD_PREFIX=$root QEMU_PAGESIZE=$page SIMCUDA_SPACE_GB=8 LD_LIBRARY_PATH=$PWD/build/sim \
               ACCEL_LIVE_DIR=$PWD ACCEL_CONF_FILE=none ACCEL_ALLOC_CONF="dump:$PWD/dump.json,$conf" \
               qemu-aarch64-static -E LD_PRELOAD="$PWD/build/lib/libaccelcache.so" \
               build/bin/demo --iterations 20 2>messages) || { cat messages; exit 1; }

@@ -5,6 +5,7 @@ usage: figures.py ROOT     prints them; exits 1 where one is not what FIGURES sa
 
 A figure that fell is written down here; one that rose is a reason to change the code.
 """
+import functools
 import itertools
 import os
 import re
@@ -58,15 +59,23 @@ def read(root, tops):
 
 def up(arrows):
     """How few arrows break all circles; each is small enough for trying all orders."""
-    fewest = 0
-    for circle in rooms.circles(arrows):
-        fewest += min(sum(b in arrows[a] for i, a in enumerate(order) for b in order[:i])
-                      for order in itertools.permutations(circle))
-    return fewest
+    return sum(up_in(circle, frozenset((a, b) for a in circle for b in arrows[a] if b in circle))
+               for circle in rooms.circles(arrows))
+
+
+@functools.lru_cache(maxsize=None)
+def up_in(circle, arrows):
+    return min(sum((a, b) in arrows for i, a in enumerate(order) for b in order[:i])
+               for order in itertools.permutations(circle))
+
+
+@functools.lru_cache(maxsize=None)
+def words_of(text):
+    return frozenset(re.findall(r"\w+", text))
 
 
 def second_lists(root):
-    texts = {path: set(re.findall(r"\w+", text))
+    texts = {path: words_of(text)
              for path, text in read(root, ("shim", "tools", "include"))}
     for table in TABLES:
         with open(os.path.join(root, table), encoding="utf-8") as file:
@@ -87,10 +96,10 @@ def count(root):
         between[room[name]] |= {room[to] for to in calls[name] | includes[name]} - {room[name]}
     states = {state for path, text in texts.items()
               if rooms.room_of(path) != "space" and path not in rooms.STATES_ELSEWHERE
-              for state in STATE.findall(rooms.NOISE.sub(" ", text))}
+              for state in STATE.findall(rooms.code_of(text))}
     lists = [pair for pair in second_lists(root) if pair not in NO_LISTS]
     locks = [path for path, text in read(root, ("shim",)) if path.endswith((".c", ".h"))
-             and os.path.basename(path) not in LOCKS and LOCK.search(rooms.NOISE.sub(" ", text))]
+             and os.path.basename(path) not in LOCKS and LOCK.search(rooms.code_of(text))]
     what = {"rooms in a cycle": rooms.cycle(between),
             "circles inside rooms": both,
             "files in them": sorted(name for circle in both for name in circle),

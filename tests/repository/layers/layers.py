@@ -4,6 +4,7 @@
 Prints one line per violation and exits 1 if there is any.  The self-test copies the tree, breaks
 each rule once and requires that the rule is named.
 """
+import functools
 import os
 import re
 import shutil
@@ -63,7 +64,7 @@ def foreign_headers(root):
     """(file, header) where an internal header lies in a folder that is not above the file."""
     for path in (path for top in ("shim", "tools") for path in sources(root, top)):
         with open(os.path.join(root, path), encoding="utf-8") as file:
-            names = [name for quote, name in INCLUDE.findall(file.read()) if quote == '"']
+            names = [name for quote, name in rooms.found(INCLUDE, file.read()) if quote == '"']
         for name in (name for name in names if name.endswith("_int.h")):
             for base in (os.path.dirname(path), "shim"):
                 target = os.path.normpath(os.path.join(base, name))
@@ -81,6 +82,11 @@ def check_internal(root):
         yield f"rooms.py: {path} needs no exception for {name} any more"
 
 
+@functools.lru_cache(maxsize=None)
+def code_of(text):
+    return NOISE.sub(lambda m: '""' if m.group()[0] == '"' else " ", text)
+
+
 def check_file(root, path):
     with open(os.path.join(root, path), encoding="utf-8") as file:
         text = file.read()
@@ -90,8 +96,8 @@ def check_file(root, path):
         return
     parts = path.split(os.sep)
     layer = parts[1] if parts[0] == "shim" and len(parts) > 2 else None
-    code = NOISE.sub(lambda m: '""' if m.group()[0] == '"' else " ", text)
-    for quote, name in INCLUDE.findall(text):
+    code = code_of(text)
+    for quote, name in rooms.found(INCLUDE, text):
         target = included_layer(root, path, name) if quote == '"' else None
         if layer and target and target != layer and target not in MAY_INCLUDE[layer]:
             yield f"{path}: {layer} includes {name}"

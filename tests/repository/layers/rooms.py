@@ -15,6 +15,7 @@ by name below, each with its reason; there are none, and one without a use is re
 Inside a room a file is a module with its header.  Calls and includes between them make no circle
 but those of CIRCLES.
 """
+import functools
 import os
 import re
 
@@ -60,6 +61,22 @@ NOISE = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"(allocator/[^"]+)"', re.M)
 DEFINED = re.compile(r"^\w[\w \t*]*?\b(ac_\w+)\([^;{}]*\)\s*\{", re.M)
 DECLARED = re.compile(r"^\w[\w \t*]*?\bac_\w+\([^;{}]*\);", re.M)
+
+
+# The self-test reads the same texts again and again.
+@functools.lru_cache(maxsize=None)
+def found(pattern, text):
+    return tuple(pattern.findall(text))
+
+
+@functools.lru_cache(maxsize=None)
+def code_of(text):
+    return NOISE.sub(" ", text)
+
+
+@functools.lru_cache(maxsize=None)
+def calls_of(code):
+    return DECLARED.sub(" ", code)
 NAME = re.compile(r"\bac_\w+")
 
 
@@ -110,16 +127,16 @@ def circles(arrows):
 
 def modules(texts):
     """(calls, includes): for each module those that it calls, and whose headers it includes."""
-    codes = {path: NOISE.sub(" ", text) for path, text in texts.items()}
-    where = {name: module(path) for path, code in codes.items() for name in DEFINED.findall(code)}
+    codes = {path: code_of(text) for path, text in texts.items()}
+    where = {name: module(path) for path, code in codes.items() for name in found(DEFINED, code)}
     calls = {module(path): set() for path in texts}
     includes = {name: set() for name in calls}
     for path, text in texts.items():
         own = {module(path)}
-        calls[module(path)] |= {where[name] for name in NAME.findall(DECLARED.sub(" ", codes[path]))
+        calls[module(path)] |= {where[name] for name in found(NAME, calls_of(codes[path]))
                                 if name in where} - own
         includes[module(path)] |= {module(os.path.relpath(name, "allocator"))
-                                   for name in INCLUDE.findall(text)
+                                   for name in found(INCLUDE, text)
                                    if name.endswith(".h")} & includes.keys() - own
     return calls, includes
 
@@ -138,9 +155,9 @@ def check_circles(texts):
 
 def check_rooms(root):
     texts = dict(read_all(root))
-    codes = {path: NOISE.sub(" ", text) for path, text in texts.items()}
+    codes = {path: code_of(text) for path, text in texts.items()}
     home = {name: room_of(path) for path, code in codes.items()
-            for name in DEFINED.findall(code)}
+            for name in found(DEFINED, code)}
     used = set()
 
     def judge(room, to, what, path, verb, excused):
@@ -156,10 +173,10 @@ def check_rooms(root):
         if room not in MAY_USE:
             yield f"{os.path.join(FOLDER, path)}: {room} is no room"
             continue
-        for name in INCLUDE.findall(text):
+        for name in found(INCLUDE, text):
             yield judge(room, room_of(os.path.relpath(name, "allocator")), name, path, "includes",
                         INCLUDES_UP)
-        for name in sorted(set(NAME.findall(DECLARED.sub(" ", codes[path])))):
+        for name in sorted(set(found(NAME, calls_of(codes[path])))):
             if name in home:
                 yield judge(room, home[name], name, path, "calls", CALLS_UP)
     seen = {path: PRIVATE_STATES.search(code) for path, code in codes.items()

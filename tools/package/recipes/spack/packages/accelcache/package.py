@@ -9,7 +9,7 @@ from spack.package import *
 class Accelcache(CMakePackage):
     """A stream-aware caching allocator under any unmodified CUDA program, by LD_PRELOAD."""
 
-    homepage = "https://accelcache.example"
+    homepage = "https://example.org/accelcache"
     license("Apache-2.0")
 
     version("main")  # the tree that `spack develop` names
