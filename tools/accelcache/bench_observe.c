@@ -28,8 +28,7 @@ static char *conf_of(const bench_t *b, const bench_observe_t *row, const char *s
     const char *place = strstr(row->conf, "%s");
     if (!place)
         return cmd_place_confs(b->conf, row->conf);
-    char *own =
-        cmd_format("%.*s%s%s", (int)(place - row->conf), row->conf, stem, place + 2);
+    char *own = cmd_format("%.*s%s%s", (int)(place - row->conf), row->conf, stem, place + 2);
     char *whole = cmd_place_confs(b->conf, own);
     free(own);
     return whole;

@@ -156,7 +156,9 @@ static const char *unfit(int fd, size_t most) {
         return "a folder, and a file is wanted";
     if (!S_ISREG(status.st_mode))
         return "not a regular file; a pipe can be read as /dev/stdin";
-    return most && (size_t)status.st_size > most ? "larger than 256 MiB: accelcache did not write this" : NULL;
+    return most && (size_t)status.st_size > most
+               ? "larger than 256 MiB: accelcache did not write this"
+               : NULL;
 }
 
 char *cmd_document_text(const char *path, size_t most, size_t *length, char **error) {
@@ -286,7 +288,8 @@ void cmd_figures_add(cmd_figures_t *figures, const json_t *document) {
     for (size_t i = 0; i < json_array_size(devices); i++) {
         const json_t *device = json_array_get(devices, i);
         add(&figures->allocated, cmd_document_stat(device, "allocated_bytes", "all", "current"));
-        add(&figures->allocated_peak, cmd_document_stat(device, "allocated_bytes", "all", "peak"));
+        add(&figures->allocated_peak,
+            cmd_document_stat(device, "allocated_bytes", "all", "peak"));
         add(&figures->reserved, cmd_document_stat(device, "reserved_bytes", "all", "current"));
         add(&figures->reserved_peak, cmd_document_stat(device, "reserved_bytes", "all", "peak"));
         add(&figures->ooms, cmd_document_stat(device, "num_ooms", NULL, NULL));

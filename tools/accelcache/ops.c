@@ -269,9 +269,8 @@ cmd_ops_t *cmd_ops_read(const char *path, int device, char **error) {
     char *why = NULL;
     bool standard = !strcmp(path, "-");
     bool binary = !standard && cmd_trace_is(path);
-    bool good = binary
-                    ? cmd_ops_read_binary(&reading, path, &why)
-                    : read_data(&reading, standard ? "/dev/stdin" : path, &why);
+    bool good = binary ? cmd_ops_read_binary(&reading, path, &why)
+                       : read_data(&reading, standard ? "/dev/stdin" : path, &why);
     if (good)
         trace = choose_device(&reading, device, &why);
     for (int i = 0; i < CMD_OPS_DEVICES; i++)

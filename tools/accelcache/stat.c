@@ -299,7 +299,8 @@ static void print_brief(const shown_t *shown) {
 static void print_one(const cmd_rendered_t *document, const wanted_t *wanted) {
     if (!wanted->all && !wanted->remove) /* what is cut off could not be asked for again */
         cmd_page_begin();
-    cmd_render(document->document, document->source, wanted->all ? CMD_RENDER_ALL : CMD_RENDER_USUAL);
+    cmd_render(document->document, document->source,
+               wanted->all ? CMD_RENDER_ALL : CMD_RENDER_USUAL);
     cmd_page_end("accelcache stat --all shows everything");
 }
 
