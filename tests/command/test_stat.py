@@ -249,6 +249,21 @@ class Files(base.CommandTest):
                                        "one.json").stdout)
         self.assertEqual((whole["sum"]["ooms"], whole["median"]["ooms"]), ((1 << 63) - 1,) * 2)
 
+    def test_growth_of_what_has_no_path(self):
+        """Modules without a path count as one."""
+        document = json.loads(self.good)
+        for look in (1, 2, 3):
+            document["time"] = f"2026-01-31T12:00:0{look}.000Z"
+            document["devices"][0]["modules"] = [
+                {"name": name, "path": "", "num_allocs": 1,
+                 "allocated_bytes": {"current": look * held, "allocated": 0, "freed": 0}}
+                for name, held in (("x", 2 << 20), ("y", 1 << 20))]
+            self.write(f"{look}.json", json.dumps(document))
+        whole = json.loads(self.expect(0, "stat", "--growth", "--json", "1.json", "2.json",
+                                       "3.json").stdout)
+        module, = whole["modules"]
+        self.assertEqual((module["first"], module["last"]), (3 << 20, 9 << 20))
+
     def test_difference(self):
         document = json.loads(self.good)
         document["devices"][0]["stats"]["reserved_bytes"]["all"]["current"] += 3 << 20
