@@ -133,6 +133,13 @@ class Bench(base.CommandTest):
         table = out[out.index("ns of an allocation"):].split("Left out:")[0]
         self.assertEqual(len(re.findall(r"^  .* +\d+\.\d$", table, re.M)), len(rows), out)
 
+    def test_left_out_everywhere(self):
+        """A peer that is left out is left out of every part."""
+        whole = self.bench("--without", "bare", "--only", "multistream", "startup")
+        for row in (*whole["multistream"].values(), *whole["startup"].values()):
+            self.assertGreater(len([key for key in row if key.startswith("accelcache")]), 0)
+            self.assertEqual([key for key in row if key.startswith("bare")], [])
+
     def test_machine(self):
         machine = self.bench("--only", "hot")["machine"]
         self.assertGreaterEqual(machine["cpus"], 1)

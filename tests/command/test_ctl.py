@@ -60,6 +60,7 @@ class Requests(live.LiveTest):
         string = self.figures(process)[0]["config"]["string"]
         self.assertEqual(string, "control:true,memory_limit:2G,roundup_power2_divisions:[1:4,>:8],"
                                  "free_sync:true")
+        self.expect(0, "ctl", pid, "set", "memory_limit:2G, ")
         self.expect(0, "ctl", pid, "set", "memory_limit:1G")
         string = self.figures(process)[0]["config"]["string"]
         self.assertIn("memory_limit:1G", string)
@@ -69,6 +70,7 @@ class Requests(live.LiveTest):
             self.assertIn(said, self.expect(1, "ctl", pid, "set", wrong).stderr)
         self.assertEqual(self.figures(process)[0]["config"]["string"], string)
         failed = self.expect(1, "ctl", "--json", pid, "set", "fence:sync")
+        self.assertIn("refuses", failed.stderr)
         self.assertFalse(json.loads(failed.stdout)["done"])
 
     def test_many_at_a_time(self):

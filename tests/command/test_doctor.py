@@ -114,6 +114,7 @@ class Doctor(base.CommandTest):
         self.assertIn("Usage:", self.expect(0, "doctor", "--help").stdout)
         self.expect(2, "doctor", "--nonsense")
         self.expect(2, "doctor", "123", "456")
+        self.assertIn("in its container", self.expect(2, "doctor", "123@4026531000").stderr)
 
 
 class Main(base.CommandTest):

@@ -80,6 +80,9 @@ class Env(base.CommandTest):
         self.assertIn(f"LD_LIBRARY_PATH='{sim}:/other'\n", again)
         back = self.expect(0, "env", "--unset", LD_LIBRARY_PATH=f"{sim}:/other").stdout
         self.assertIn("LD_LIBRARY_PATH='/other'\n", back)
+        blank = "/my dir/lib:/other"  # only : and ; stand between folders
+        again = self.expect(0, "env", "--sim", LD_LIBRARY_PATH=blank).stdout
+        self.assertIn(f"LD_LIBRARY_PATH='{sim}:{blank}'\n", again)
 
     def test_wrong(self):
         for arguments in (("x",), ("--format", "dos"), ("--conf", "nothing:1"), ("--bogus",),

@@ -249,6 +249,21 @@ class Files(base.CommandTest):
                                        "one.json").stdout)
         self.assertEqual((whole["sum"]["ooms"], whole["median"]["ooms"]), ((1 << 63) - 1,) * 2)
 
+    def test_growth_of_what_has_no_path(self):
+        """Modules without a path count as one."""
+        document = json.loads(self.good)
+        for look in (1, 2, 3):
+            document["time"] = f"2026-01-31T12:00:0{look}.000Z"
+            document["devices"][0]["modules"] = [
+                {"name": name, "path": "", "num_allocs": 1,
+                 "allocated_bytes": {"current": look * held, "allocated": 0, "freed": 0}}
+                for name, held in (("x", 2 << 20), ("y", 1 << 20))]
+            self.write(f"{look}.json", json.dumps(document))
+        whole = json.loads(self.expect(0, "stat", "--growth", "--json", "1.json", "2.json",
+                                       "3.json").stdout)
+        module, = whole["modules"]
+        self.assertEqual((module["first"], module["last"]), (3 << 20, 9 << 20))
+
     def test_difference(self):
         document = json.loads(self.good)
         document["devices"][0]["stats"]["reserved_bytes"]["all"]["current"] += 3 << 20
@@ -519,12 +534,14 @@ class Processes(base.CommandTest):
         for process in processes[:3]:
             with open(self.page(process.pid), "r+b") as page:
                 page.truncate(100)
-        result = self.expect(0, "stat")
+        result = self.expect(1, "stat")
         self.assertEqual(result.stdout.count("killed"), 15)
         self.assertEqual(result.stderr.count("cut short"), 2)  # the others are counted
         self.assertIn("1 more like it", result.stderr)
         self.assertEqual(len(self.pages()), 19)
-        result = self.expect(0, "stat", "--remove")
+        self.assertEqual(self.expect(1, "top", "--json", "--interval", "0.1").stderr, result.stderr
+                         .replace("accelcache stat:", "accelcache top:"))
+        result = self.expect(1, "stat", "--remove")
         self.assertIn("removed what 18 killed processes left", result.stderr)
         self.assertEqual(self.pages(), [self.page(living.pid)])
         self.expect(0, "stat", str(living.pid))
@@ -538,7 +555,7 @@ class Processes(base.CommandTest):
             os.mkfifo(os.path.join(self.live, f"accelcache-{os.geteuid()}.{i:06}"))
         os.symlink("/dev/zero", os.path.join(home, "1-71"))
         os.mkdir(os.path.join(home, "1-72"))
-        result = self.expect(0, "stat")
+        result = self.expect(1, "stat")
         self.assertEqual(result.stdout.count("running"), 1)
         self.assertEqual(result.stderr.count("not a file of its folder's user"), 2)
         self.assertIn("70 more like it", result.stderr)

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import time
 import unittest
 
@@ -84,6 +85,35 @@ class Top(live.LiveTest):
                 self.assertEqual(window.wait(), 0)
                 self.assertEqual(window.scrolled(), 0)
         self.assertIsNone(idle.poll())
+
+    @unittest.skipUnless(terminal.PRESENT, "tmux is missing")
+    def test_unread(self):
+        """A page that cannot be read has its place on the screen, and no line over it."""
+        live.LiveTest.start(self)
+        home = os.path.dirname(glob.glob(self.path("live/accelcache-*/*"))[0])
+        self.write(os.path.join(home, f"{os.stat('/proc/self/ns/pid').st_ino}-1"), "short")
+        with self.window(80, 24, "--interval", "0.1") as window:
+            self.shows(window, r"^accelcache top .*; 1 cannot be read")
+            time.sleep(0.5)
+            lines = window.lines()
+            self.assertEqual([line for line in lines[1:] if "accelcache" in line], [])
+            window.press("q")
+            window.wait()
+
+    def test_without_a_keyboard(self):
+        """It waits for the next look where nothing can be read from stdin."""
+        ours, screen = os.openpty()
+        process = subprocess.Popen([base.COMMAND, "top"], stdin=subprocess.DEVNULL, stdout=screen,
+                                   env={**self.environment, "TERM": "xterm"})
+        os.close(screen)
+        os.read(ours, 1)
+        time.sleep(2)
+        process.terminate()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        os.close(ours)
+        self.assertEqual(process.returncode, 128 + signal.SIGTERM)
+        self.assertLess(usage.ru_utime + usage.ru_stime, 0.25)
 
     @unittest.skipUnless(terminal.PRESENT, "tmux is missing")
     def test_keys(self):

@@ -38,6 +38,23 @@ class Where(holder.HolderTest):
     def figures(self, address, source, status=0):
         return json.loads(self.expect(status, "where", "--json", str(address), source).stdout)
 
+    def test_what_keeps_its_reader_waiting(self):
+        os.mkfifo(self.path("fifo"))
+        for source in ("fifo", "/dev/zero", self.folder):
+            for json_ in ((), ("--json",)):
+                self.assertIn(" file", self.expect(1, "where", *json_, "16", source).stderr)
+
+    def test_pipe(self):
+        """What a pipe brings is read once, whether it is a dump or a snapshot."""
+        _, process, (first,) = self.start("take", 1000000)
+        self.snapshot(str(process.pid))
+        with open(self.path("now.json"), encoding="utf-8") as file:
+            text = file.read()
+        done = subprocess.run([base.COMMAND, "where", hex(first), "/dev/stdin"], input=text,
+                              env=self.environment, text=True, stdout=subprocess.PIPE,
+                              timeout=50, check=True)
+        self.assertIn("is byte 0 of a block that the program holds", done.stdout)
+
     def test_held(self):
         pid, _, (first, second) = self.start("take", 1000000, "plugin", "./libplugin.so", 5000000)
         self.assertEqual(self.both(first, pid), "byte 0 of a block that the program holds")

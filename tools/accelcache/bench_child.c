@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -83,6 +84,8 @@ static char *read_memory(int fd) {
 /* The last line that a program left, or its status. */
 static char *last_line(const char *text, const char *program, int status) {
     size_t length = strlen(text);
+    if (status == 128 + SIGALRM)
+        return cmd_format("%s took more than %d s", program, MAX_SECONDS);
     while (length && text[length - 1] == '\n')
         length--;
     size_t begin = length;

@@ -1,6 +1,8 @@
 /* `accelcache bench`: what observing costs; see bench.h and bench_observe.def. */
 #include "bench.h"
 #include "command.h"
+#include "place.h"
+#include "trial.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,14 +26,12 @@ static const char *const endings[] = {".json", ".prom", ".trace"};
 /* The row's settings, with names below `stem`; malloc'd. */
 static char *conf_of(const bench_t *b, const bench_observe_t *row, const char *stem) {
     const char *place = strstr(row->conf, "%s");
-    if (!*row->conf)
-        return cmd_format("%s", b->conf);
     if (!place)
-        return cmd_format("%s,%s", b->conf, row->conf);
-    /* A key that is given twice is an error: the run's own dump goes. */
-    const char *own = strstr(row->conf, "dump:") ? "" : b->conf;
-    return cmd_format("%s%s%.*s%s%s", own, *own ? "," : "", (int)(place - row->conf), row->conf,
-                      stem, place + 2);
+        return cmd_place_confs(b->conf, row->conf);
+    char *own = cmd_format("%.*s%s%s", (int)(place - row->conf), row->conf, stem, place + 2);
+    char *whole = cmd_place_confs(b->conf, own);
+    free(own);
+    return whole;
 }
 
 static void forget_files(const char *stem) {
@@ -74,9 +74,13 @@ static void run_loop(bench_t *b, const bench_observe_t *row, int loop, const ben
  * is enough. */
 void bench_run_observe(bench_t *b, long round) {
     bool counts = b->instructions && round == 0 && bench_can_count(b, "observe_instructions");
-    const char *folder = getenv("TMPDIR");
-    char *stem =
-        cmd_format("%s/accelcache-bench-%d", folder && *folder ? folder : "/tmp", (int)getpid());
+    char *folder = cmd_trial_folder(NULL);
+    if (!folder) {
+        bench_skip(b, "observe", "there is no folder for its files");
+        b->failed = true;
+        return;
+    }
+    char *stem = cmd_format("%s/file", folder);
     for (int i = 0; i < BENCH_OBSERVE_COUNT; i++) {
         const bench_observe_t *row = &bench_observe[i];
         char *conf = conf_of(b, row, stem);
@@ -89,4 +93,6 @@ void bench_run_observe(bench_t *b, long round) {
         free(conf);
     }
     free(stem);
+    cmd_folder_remove(folder);
+    free(folder);
 }

@@ -63,7 +63,7 @@ static void count_row(bench_t *b, const bench_row_t *row, bench_peer_id_t peer,
 
 /* The counts do not vary: once is enough. */
 static void run_row(bench_t *b, const bench_row_t *row, bool counts) {
-    char *conf = *row->conf ? cmd_format("%s,%s", b->conf, row->conf) : NULL;
+    char *conf = *row->conf ? cmd_place_confs(b->conf, row->conf) : NULL;
     for (bench_peer_id_t peer = 0; peer < BENCH_PEER_COUNT; peer++) {
         bool ours = peer == BENCH_accelcache;
         bench_child_t child = {.program = ours ? row->ours : bench_peers[peer].program,

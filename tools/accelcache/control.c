@@ -114,16 +114,6 @@ bool cmd_control(const ac_live_name_t *name, ac_control_verb_t verb, const char 
     return !answer->error;
 }
 
-/* The first "KEY:VALUE" of `text` into *key and *value, malloc'd; where the next one begins. */
-static const char *take_entry(const char *text, char **key, char **value) {
-    size_t colon = strcspn(text, ":"), end = colon, depth = 0;
-    for (; text[end] && (text[end] != ',' || depth); end++)
-        depth += (text[end] == '[') - (text[end] == ']' && depth);
-    *key = cmd_format("%.*s", (int)colon, text);
-    *value = cmd_format("%.*s", (int)(end - colon - 1), text + colon + 1);
-    return text + end + (text[end] == ',');
-}
-
 char *cmd_control_settings(const ac_live_name_t *name, const char *change, char **error) {
     ac_config_t config;
     ac_config_error_t wrong;
@@ -137,15 +127,5 @@ char *cmd_control_settings(const ac_live_name_t *name, const char *change, char 
         return NULL;
     ac_live_conf(page, conf);
     ac_live_free(page);
-    char *whole = cmd_format("%s", conf);
-    while (*change) {
-        char *key, *value;
-        change = take_entry(change + strspn(change, " \t\n"), &key, &value);
-        char *longer = cmd_place_conf(whole, key, value);
-        free(whole);
-        free(key);
-        free(value);
-        whole = longer;
-    }
-    return whole;
+    return cmd_place_confs(conf, change);
 }

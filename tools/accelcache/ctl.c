@@ -126,7 +126,7 @@ static int ask(const struct verb *verb, int pid, uint64_t space, const char *giv
         cmd_print_json(json_pack("{s:i, s:s, s:b, s:o}", "pid", pid, "request", verb->name,
                                  "done", 0, "error", cmd_json_text(error)),
                        0);
-    else
+    if (!done)
         cmd_say("%s", error);
     free(text);
     free(error);

@@ -4,13 +4,13 @@
 #include "elf.h"
 #include "observe/live.h"
 #include "place.h"
+#include "processes.h"
 #include "program.h"
 #include "settings.h"
 
 #include <errno.h>
 #include "option.h"
 #include <jansson.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -246,12 +246,6 @@ static int print_findings(cmd_findings_t *findings, bool json) {
     return failed || findings->problems ? CMD_FAILED : CMD_OK;
 }
 
-static int read_pid(const char *text) {
-    char *end;
-    long pid = strtol(text, &end, 10);
-    return *text >= '1' && *text <= '9' && !*end && pid <= INT_MAX ? (int)pid : 0;
-}
-
 int cmd_doctor(int argc, char **argv) {
     static const struct option options[] = {{"lib", required_argument, NULL, 'l'},
                                             {"sim", no_argument, NULL, 's'},
@@ -281,7 +275,15 @@ int cmd_doctor(int argc, char **argv) {
             return cmd_usage_hint();
     }
     bool divided = optind > 1 && !strcmp(argv[optind - 1], "--");
-    int pid = optind < argc && !divided ? read_pid(argv[optind]) : 0;
+    int pid = 0;
+    uint64_t space = 0;
+    if (optind >= argc || divided || !cmd_process_read(argv[optind], &pid, &space))
+        pid = 0;
+    space = pid ? space : 0;
+    if (space)
+        return cmd_usage("%s: /proc shows processes of this pid namespace alone; run accelcache "
+                         "doctor %d in its container",
+                         argv[optind], pid);
     if (pid && optind + 1 < argc)
         return cmd_usage("one PID at a time");
     if (dump && optind < argc)

@@ -105,7 +105,7 @@ static void take_old_names(json_t *figures) {
     }
 }
 
-static json_t *document_parse(const char *text, size_t length, char **error) {
+json_t *cmd_document_parse(const char *text, size_t length, char **error) {
     json_error_t at;
     if (length == 0) {
         *error = cmd_format("the file is empty: it was not written by accelcache, or lost in a "
@@ -148,8 +148,7 @@ static bool is_stream(const char *path) {
 
 /* NULL, or why it is not read: what is no regular file may keep its reader waiting, and a file of
  * any size can be made in no time. */
-static const char *unfit(int fd) {
-    enum { MOST = 256 << 20 };
+static const char *unfit(int fd, size_t most) {
     struct stat status;
     if (fstat(fd, &status) != 0)
         return "cannot be looked at";
@@ -157,26 +156,34 @@ static const char *unfit(int fd) {
         return "a folder, and a file is wanted";
     if (!S_ISREG(status.st_mode))
         return "not a regular file; a pipe can be read as /dev/stdin";
-    return status.st_size > MOST ? "larger than 256 MiB: accelcache did not write this" : NULL;
+    return most && (size_t)status.st_size > most
+               ? "larger than 256 MiB: accelcache did not write this"
+               : NULL;
 }
 
-json_t *cmd_document_load(const char *path, char **error) {
-    size_t length;
+char *cmd_document_text(const char *path, size_t most, size_t *length, char **error) {
     bool stream = is_stream(path);
     int fd =
         open(path, stream ? O_RDONLY | O_CLOEXEC : O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    const char *fault = fd < 0 || stream ? NULL : unfit(fd);
+    const char *fault = fd < 0 || stream ? NULL : unfit(fd, most);
     if (fault) {
         *error = cmd_format("%s", fault);
         close(fd);
         return NULL;
     }
-    char *text = fd < 0 ? NULL : cmd_file_take(fd, &length);
-    if (!text) {
+    char *text = fd < 0 ? NULL : cmd_file_take(fd, length);
+    if (!text)
         *error = cmd_format("%s", strerror(errno));
+    return text;
+}
+
+json_t *cmd_document_load(const char *path, char **error) {
+    enum { MOST = 256 << 20 };
+    size_t length;
+    char *text = cmd_document_text(path, MOST, &length, error);
+    if (!text)
         return NULL;
-    }
-    json_t *document = document_parse(text, length, error);
+    json_t *document = cmd_document_parse(text, length, error);
     free(text);
     return document;
 }
@@ -199,7 +206,7 @@ static json_t *document_of_page(const ac_live_t *page, bool alive, char **error)
         *error = cmd_format("out of memory");
         return NULL;
     }
-    json_t *document = document_parse(text, length, error);
+    json_t *document = cmd_document_parse(text, length, error);
     free(text);
     return document;
 }
@@ -281,7 +288,8 @@ void cmd_figures_add(cmd_figures_t *figures, const json_t *document) {
     for (size_t i = 0; i < json_array_size(devices); i++) {
         const json_t *device = json_array_get(devices, i);
         add(&figures->allocated, cmd_document_stat(device, "allocated_bytes", "all", "current"));
-        add(&figures->allocated_peak, cmd_document_stat(device, "allocated_bytes", "all", "peak"));
+        add(&figures->allocated_peak,
+            cmd_document_stat(device, "allocated_bytes", "all", "peak"));
         add(&figures->reserved, cmd_document_stat(device, "reserved_bytes", "all", "current"));
         add(&figures->reserved_peak, cmd_document_stat(device, "reserved_bytes", "all", "peak"));
         add(&figures->ooms, cmd_document_stat(device, "num_ooms", NULL, NULL));

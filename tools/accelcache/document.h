@@ -18,6 +18,10 @@ extern const ac_config_renamed_t cmd_renamed_figures[];
  * NULL: *error is one line with cause and remedy, malloc'd.  Named pipes and devices are not
  * waited for, but refused; /dev/stdin and what a shell makes of <(...) are read. */
 json_t *cmd_document_load(const char *path, char **error);
+/* Its two halves.  The text of a file of at most `most` bytes (0: of any size), or of a pipe where
+ * the user means one; malloc'd.  Then what it says. */
+char *cmd_document_text(const char *path, size_t most, size_t *length, char **error);
+json_t *cmd_document_parse(const char *text, size_t length, char **error);
 
 /* That of a process, from its live page; *alive says whether it still runs. */
 json_t *cmd_document_live(const ac_live_name_t *name, bool *alive, char **error);

@@ -61,11 +61,15 @@ static void print_set(const struct format *format, const char *name, const char 
     fputs(format->end, stdout);
 }
 
+/* What stands between entries, for the loader.  A folder's name may have a blank in it. */
+#define PRELOADS ": \t"
+#define FOLDERS  ":;"
+
 /* The entries of `list` but `gone`; malloc'd. */
-static char *without(const char *list, const char *gone) {
+static char *without(const char *list, const char *gone, const char *between) {
     char *rest = cmd_format("%s", "");
     while (list && *list) {
-        size_t length = strcspn(list, ": \t");
+        size_t length = strcspn(list, between);
         if (length && (length != strlen(gone) || strncmp(list, gone, length) != 0)) {
             char *longer = cmd_format("%s%s%.*s", rest, *rest ? ":" : "", (int)length, list);
             free(rest);
@@ -77,11 +81,12 @@ static char *without(const char *list, const char *gone) {
 }
 
 /* A variable without one of its entries, or none at all where nothing is left of it. */
-static void print_without(const struct format *format, const char *name, const char *gone) {
+static void print_without(const struct format *format, const char *name, const char *gone,
+                          const char *between) {
     const char *list = getenv(name);
     if (!list)
         return;
-    char *rest = without(list, gone);
+    char *rest = without(list, gone, between);
     if (*rest)
         print_set(format, name, rest);
     else
@@ -119,14 +124,14 @@ static int print_lines(const settings_t *s) {
         return print_failed(error);
     }
     if (s->unset) {
-        print_without(s->format, "LD_PRELOAD", library);
+        print_without(s->format, "LD_PRELOAD", library, PRELOADS);
         if (simulator)
-            print_without(s->format, "LD_LIBRARY_PATH", simulator);
+            print_without(s->format, "LD_LIBRARY_PATH", simulator, FOLDERS);
         print_name(s->format->unset, "ACCEL_ALLOC_CONF");
         print_name(s->format->unset, "ACCEL_SIM");
     } else {
         /* Twice in a shell is as once. */
-        char *paths = simulator ? without(getenv("LD_LIBRARY_PATH"), simulator) : NULL;
+        char *paths = simulator ? without(getenv("LD_LIBRARY_PATH"), simulator, FOLDERS) : NULL;
         char *path = simulator ? cmd_place_prepend(simulator, paths) : NULL;
         char *preload = cmd_place_preload(library, getenv("LD_PRELOAD"));
         print_set(s->format, "LD_PRELOAD", preload);

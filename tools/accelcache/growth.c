@@ -77,8 +77,11 @@ static void add_look(growth_t *growth, const json_t *document) {
         for (size_t k = 0; k < json_array_size(modules); k++) {
             const json_t *json = json_array_get(modules, k);
             const json_t *bytes = json_object_get(json, "allocated_bytes");
-            holder_of(growth, ordinal, text_of(json, "name"), text_of(json, "path"), false)
-                ->held[growth->looks] = json_integer_value(json_object_get(bytes, "current"));
+            /* Several have no path: they count as one. */
+            int64_t *held = &holder_of(growth, ordinal, text_of(json, "name"),
+                                       text_of(json, "path"), false)
+                                 ->held[growth->looks];
+            *held = cmd_sum(*held, json_integer_value(json_object_get(bytes, "current")), 1);
         }
     }
     size_t sites;

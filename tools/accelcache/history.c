@@ -98,39 +98,54 @@ static void take_dump(cmd_history_t *history, json_t *document) {
     history->command = command;
 }
 
-static bool read_json(cmd_history_t *history, const char *path, char **error) {
+/* Takes over `document`. */
+static bool take_snapshot(cmd_history_t *history, json_t *document, char **error) {
+    history->source = CMD_SOURCE_SNAPSHOT;
+    history->document = document;
+    return cmd_history_snapshot(history, error);
+}
+
+static char *json_fault(const json_error_t *at) {
+    bool cut = json_error_code(at) == json_error_premature_end_of_input;
+    return cmd_format("%s at line %d, column %d (%s): %s",
+                      cut ? "the JSON ends too early" : "not valid JSON", at->line, at->column,
+                      at->text,
+                      cut ? "the copy is incomplete; copy it again or run the program again"
+                          : "is it a dump, or a snapshot?");
+}
+
+static bool take_text(cmd_history_t *history, const char *text, size_t length, char **error) {
     json_error_t at;
-    json_t *document = cmd_snapshot_load(path, error);
+    json_t *document = cmd_snapshot_parse(text, length, error);
     if (*error)
         return false;
-    if (!document)
-        document = json_load_file(path, 0, &at);
+    if (document) {
+        history->format = "snapshot";
+        return take_snapshot(history, document, error);
+    }
+    document = json_loadb(text, length, 0, &at);
     if (!document) {
-        bool cut = json_error_code(&at) == json_error_premature_end_of_input;
-        *error = cmd_format("%s at line %d, column %d (%s): %s",
-                            cut ? "the JSON ends too early" : "not valid JSON", at.line,
-                            at.column, at.text,
-                            cut ? "the copy is incomplete; copy it again or run the program again"
-                                : "is it a dump, or a snapshot?");
+        *error = json_fault(&at);
         return false;
     }
-    if (json_object_get(document, "segments") || json_object_get(document, "device_traces")) {
-        history->source = CMD_SOURCE_SNAPSHOT;
-        history->format = "snapshot";
-        history->document = document;
-        return cmd_history_snapshot(history, error);
-    }
     json_decref(document);
-    document = cmd_document_load(path, error); /* with its checks, and its old names */
+    document = cmd_document_parse(text, length, error); /* with its checks, and its old names */
     if (!document)
         return false;
     take_dump(history, document);
     if (!cmd_history_recorded(document))
         return true;
-    history->source = CMD_SOURCE_SNAPSHOT;
-    history->document = cmd_history_as_snapshot(document);
+    bool good = take_snapshot(history, cmd_history_as_snapshot(document), error);
     json_decref(document);
-    return cmd_history_snapshot(history, error);
+    return good;
+}
+
+static bool read_json(cmd_history_t *history, const char *path, char **error) {
+    size_t length;
+    char *text = cmd_document_text(path, 0, &length, error);
+    bool good = text && take_text(history, text, length, error);
+    free(text);
+    return good;
 }
 
 /* 0, or the process that the whole of `text` names. */

@@ -268,16 +268,18 @@ cmd_ops_t *cmd_ops_read(const char *path, int device, char **error) {
     cmd_ops_t *trace = NULL;
     char *why = NULL;
     bool standard = !strcmp(path, "-");
-    bool good = !standard && cmd_trace_is(path)
-                    ? cmd_ops_read_binary(&reading, path, &why)
-                    : read_data(&reading, standard ? "/dev/stdin" : path, &why);
+    bool binary = !standard && cmd_trace_is(path);
+    bool good = binary ? cmd_ops_read_binary(&reading, path, &why)
+                       : read_data(&reading, standard ? "/dev/stdin" : path, &why);
     if (good)
         trace = choose_device(&reading, device, &why);
     for (int i = 0; i < CMD_OPS_DEVICES; i++)
         builder_free(reading.device[i]);
     if (!trace) {
         free(reading.note);
-        *error = cmd_format("%s: %s", standard ? "standard input" : path, why);
+        bool named = binary && !good; /* that reader does */
+        *error = named ? cmd_format("%s", why)
+                       : cmd_format("%s: %s", standard ? "standard input" : path, why);
         free(why);
     }
     return trace;

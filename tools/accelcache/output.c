@@ -4,10 +4,29 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* Of the one output whose file has not got its name yet: a signal must not leave it behind. */
+static char *volatile unfinished;
+static const int ending[] = {SIGINT, SIGTERM, SIGHUP};
+
+static void on_end(int number) {
+    if (unfinished)
+        unlink(unfinished);
+    raise(number); /* whose action is the usual one again */
+}
+
+static void watch_signals(void) {
+    struct sigaction action = {.sa_handler = on_end, .sa_flags = (int)SA_RESETHAND}, now;
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < sizeof ending / sizeof *ending; i++)
+        if (!sigaction(ending[i], NULL, &now) && now.sa_handler == SIG_DFL)
+            sigaction(ending[i], &action, NULL);
+}
 
 /* A file of ours beside the one that is wanted, so that the rename stays on one file system. */
 static int create_temporary(cmd_output_t *output) {
@@ -20,13 +39,17 @@ static int create_temporary(cmd_output_t *output) {
         if (fd < 0 && errno != EEXIST)
             break;
     }
+    if (fd >= 0) {
+        unfinished = output->temporary;
+        watch_signals();
+    }
     return fd;
 }
 
 bool cmd_output_open(cmd_output_t *output, const char *path, bool binary) {
     struct stat status;
-    *output = (cmd_output_t){.path = path && strcmp(path, "-") != 0 ? path : NULL};
-    if (!output->path) {
+    *output = (cmd_output_t){.path = NULL};
+    if (!path || !strcmp(path, "-")) {
         output->file = stdout;
         if (binary && isatty(STDOUT_FILENO))
             cmd_say(
@@ -34,13 +57,19 @@ bool cmd_output_open(cmd_output_t *output, const char *path, bool binary) {
         return !binary || !isatty(STDOUT_FILENO);
     }
     bool there = stat(path, &status) == 0;
+    char *real = there ? realpath(path, NULL) : NULL;
+    output->path = real ? real : cmd_format("%s", path);
     int fd = there && S_ISDIR(status.st_mode)    ? (errno = EISDIR, -1)
              : there && !S_ISREG(status.st_mode) ? open(path, O_WRONLY | O_NOCTTY | O_CLOEXEC)
                                                  : create_temporary(output);
+    if (fd >= 0 && output->temporary && there && fchmod(fd, status.st_mode & 0777))
+        errno = 0; /* a file system without modes */
     output->file = fd >= 0 ? fdopen(fd, "w") : NULL;
     if (!output->file) {
         cmd_say("%s: cannot be written: %s; name another file with -o", path, strerror(errno));
+        unfinished = NULL;
         free(output->temporary);
+        free(output->path);
     }
     return output->file != NULL;
 }
@@ -58,8 +87,10 @@ int cmd_output_close(cmd_output_t *output, bool keep) {
         failure = errno;
     if (output->temporary && (!keep || failure))
         unlink(output->temporary);
+    unfinished = NULL;
     free(output->temporary);
     if (keep && failure)
         cmd_say("%s: not written: %s; nothing of it was kept", output->path, strerror(failure));
+    free(output->path);
     return keep && !failure ? CMD_OK : CMD_FAILED;
 }

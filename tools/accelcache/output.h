@@ -9,8 +9,8 @@
 
 typedef struct {
     FILE *file;
-    const char *path; /* NULL: the standard output */
-    char *temporary;
+    char *path;      /* NULL: the standard output; malloc'd, where a link leads */
+    char *temporary; /* NULL: none */
 } cmd_output_t;
 
 /* `path` NULL or "-" is the standard output; what exists and is no regular file (a pipe, /dev/null)

@@ -140,3 +140,30 @@ char *cmd_place_conf(const char *conf, const char *key, const char *value) {
     free(result);
     return whole;
 }
+
+/* The first "KEY:VALUE" of `text`, which has a colon, into *key and *value, malloc'd; where the next
+ * one begins.  Behind the last one there may be blanks. */
+static const char *take_entry(const char *text, char **key, char **value) {
+    size_t colon = strcspn(text, ":"), end = colon, depth = 0;
+    for (; text[end] && (text[end] != ',' || depth); end++)
+        depth += (text[end] == '[') - (text[end] == ']' && depth);
+    *key = cmd_format("%.*s", (int)colon, text);
+    *value = cmd_format("%.*s", (int)(end - colon - 1), text + colon + 1);
+    text += end + (text[end] == ',');
+    return text + strspn(text, " \t\n");
+}
+
+char *cmd_place_confs(const char *conf, const char *changes) {
+    char *whole = cmd_format("%s", conf);
+    changes += strspn(changes, " \t\n");
+    while (*changes) {
+        char *key, *value;
+        changes = take_entry(changes, &key, &value);
+        char *longer = cmd_place_conf(whole, key, value);
+        free(whole);
+        free(key);
+        free(value);
+        whole = longer;
+    }
+    return whole;
+}

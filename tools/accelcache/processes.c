@@ -2,6 +2,7 @@
 #include "processes.h"
 #include "command.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,16 +18,27 @@ static void add_dead(cmd_processes_t *list, const ac_live_name_t *name) {
 /* Files that cannot be read are named as far as this; another version may have left hundreds. */
 enum { UNREAD_SHOWN = 2 };
 
+/* Its process has ended since the folder was listed, and wrote its dump. */
+static bool is_gone(const ac_live_name_t *name) {
+    char *path = cmd_format("%s/%s/%s", ac_live_dir(), name->home, name->file);
+    bool gone = access(path, F_OK) != 0 && errno == ENOENT;
+    free(path);
+    return gone;
+}
+
 static void add(const ac_live_name_t *name, void *arg) {
     cmd_processes_t *list = arg;
     bool alive;
     char *error;
     json_t *document = cmd_document_live(name, &alive, &error);
+    if (!document && is_gone(name)) {
+        free(error);
+        return;
+    }
     if (!document) {
-        if (list->unread++ < UNREAD_SHOWN)
+        if (list->unread++ < UNREAD_SHOWN && !list->quiet)
             cmd_say("%s", error);
         free(error);
-        list->failed = true;
         add_dead(list, name); /* where it is not, it will not be removed */
         return;
     }
@@ -72,9 +84,9 @@ static int by_age(const void *a, const void *b) {
 }
 
 void cmd_processes_find(cmd_processes_t *processes) {
-    *processes = (cmd_processes_t){0};
+    *processes = (cmd_processes_t){.quiet = processes->quiet};
     ac_live_each(add, processes);
-    if (processes->unread > UNREAD_SHOWN)
+    if (processes->unread > UNREAD_SHOWN && !processes->quiet)
         cmd_say("%u more like it; accelcache stat --remove removes what killed processes left",
                 processes->unread - UNREAD_SHOWN);
     if (processes->count)

@@ -19,10 +19,11 @@ typedef struct {
     unsigned count;
     ac_live_name_t *dead; /* pages of this user that may go, whether they can be shown or not */
     unsigned dead_count;
-    bool failed;     /* a page could not be read; a message was given */
-    unsigned unread; /* such pages */
+    bool quiet;      /* before cmd_processes_find: no message of pages that could not be read */
+    unsigned unread; /* such pages; of each there was a message, or of all that there are more */
 } cmd_processes_t;
 
+/* All but `quiet` is filled in. */
 void cmd_processes_find(cmd_processes_t *processes);
 void cmd_processes_clear(cmd_processes_t *processes);
 

@@ -61,9 +61,9 @@ int cmd_ps(int argc, char **argv) {
     if (optind < argc)
         return cmd_usage("%s: takes no argument; accelcache stat PID shows one process",
                          argv[optind]);
-    cmd_processes_t list;
+    cmd_processes_t list = {.quiet = false};
     cmd_processes_find(&list);
-    int status = list.failed ? CMD_FAILED : CMD_OK;
+    int status = list.unread ? CMD_FAILED : CMD_OK;
     if (json) {
         if (cmd_print_json(cmd_processes_json(&list, running), 0))
             status = CMD_FAILED;

@@ -13,19 +13,14 @@ static bool is_snapshot(const json_t *document) {
     return json_object_get(document, "segments") || json_object_get(document, "device_traces");
 }
 
-json_t *cmd_snapshot_load(const char *path, char **error) {
-    size_t length;
-    char *data = cmd_file_read(path, &length);
+json_t *cmd_snapshot_parse(const char *data, size_t length, char **error) {
     json_t *document = NULL;
     *error = NULL;
-    if (!data)
-        return NULL; /* who reads dumps says why */
     bool pickle = cmd_pickle_is(data, length);
     if (pickle)
         document = cmd_pickle_read(data, length, error);
     else
         document = json_loadb(data, length, 0, NULL);
-    free(data);
     if (document && !is_snapshot(document)) {
         json_decref(document);
         document = NULL;

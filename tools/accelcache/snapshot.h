@@ -6,8 +6,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The document of a file.  NULL with *error NULL: it is no snapshot; else one line, malloc'd. */
-json_t *cmd_snapshot_load(const char *path, char **error);
+/* The document of a file's text.  NULL with *error NULL: it is no snapshot; else one line,
+ * malloc'd. */
+json_t *cmd_snapshot_parse(const char *data, size_t length, char **error);
 
 /* The same as a document that has what dumps have: "layout", and "module_names", where the frame that
  * asked stands for a module.  Takes it over.  NULL: *error is one line, malloc'd. */

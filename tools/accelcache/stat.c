@@ -299,7 +299,8 @@ static void print_brief(const shown_t *shown) {
 static void print_one(const cmd_rendered_t *document, const wanted_t *wanted) {
     if (!wanted->all && !wanted->remove) /* what is cut off could not be asked for again */
         cmd_page_begin();
-    cmd_render(document->document, document->source, wanted->all ? CMD_RENDER_ALL : CMD_RENDER_USUAL);
+    cmd_render(document->document, document->source,
+               wanted->all ? CMD_RENDER_ALL : CMD_RENDER_USUAL);
     cmd_page_end("accelcache stat --all shows everything");
 }
 
@@ -385,13 +386,13 @@ static void print_list(const cmd_processes_t *list) {
 }
 
 static int show_list(bool json, bool remove) {
-    cmd_processes_t list;
-    int status = CMD_OK;
+    cmd_processes_t list = {.quiet = false};
     cmd_processes_find(&list);
-    if (json)
-        status = cmd_print_json(cmd_processes_json(&list, false), 0);
-    else
+    int status = list.unread ? CMD_FAILED : CMD_OK;
+    if (!json)
         print_list(&list);
+    else if (cmd_print_json(cmd_processes_json(&list, false), 0))
+        status = CMD_FAILED;
     if (remove && fflush(stdout) == 0 && !ferror(stdout)) {
         bool failed = false;
         unsigned removed = remove_all(list.dead, list.dead_count, &failed);

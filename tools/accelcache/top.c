@@ -29,7 +29,8 @@ static const char help[] =
     "back idle memory, r begin its peaks anew (as accelcache ctl does, with control:true); "
     "space\n"
     "looks at once; q ends.\n\n"
-    "Exit status: 0 done, 1 there is no terminal that can be drawn on, 2 wrong usage.\n";
+    "Exit status: 0 done, 1 there is no terminal that can be drawn on, or the figures of a\n"
+    "process cannot be read (the others are shown), 2 wrong usage, 128 + number for a signal.\n";
 
 static bool find_sort(const char *name, top_sort_t *by) {
     for (int i = 0; i < TOP_SORTS; i++)
@@ -77,9 +78,9 @@ static int print_once(double seconds, top_sort_t by, bool json) {
     top_sample_t before, sample;
     struct timespec pause = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
     int status = CMD_OK;
-    top_look(&before, NULL);
+    top_look(&before, NULL, true); /* the second one says it */
     nanosleep(&pause, NULL);
-    top_look(&sample, &before);
+    top_look(&sample, &before, false);
     top_sort(&sample, by);
     if (json)
         status = cmd_print_json(top_json(&sample), JSON_REAL_PRECISION(6));
@@ -87,6 +88,8 @@ static int print_once(double seconds, top_sort_t by, bool json) {
         print_tables(&sample);
     else
         puts("no process runs under accelcache");
+    if (sample.unread)
+        status = CMD_FAILED;
     top_clear(&before);
     top_clear(&sample);
     return status;

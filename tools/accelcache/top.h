@@ -13,7 +13,7 @@
 typedef struct {
     ac_live_name_t name;
     char id[CMD_PROCESS_ID];
-    char *program;                     /* malloc'd, of the file without its folder */
+    char *program; /* malloc'd, of the file without its folder, as it is: for terminals cmd_safe */
     int64_t reserved, allocated, peak; /* bytes; the peak is that of allocated */
     int64_t split;                     /* free bytes in segments that are in use */
     int64_t requests, served;          /* since the process began */
@@ -32,7 +32,8 @@ typedef struct {
     top_process_t *process;
     top_device_t *device;
     unsigned count, devices;
-    double at; /* seconds, of a clock that only goes on */
+    unsigned unread; /* pages that could not be read */
+    double at;       /* seconds, of a clock that only goes on */
 } top_sample_t;
 
 /* Columns that processes are sorted by. */
@@ -48,8 +49,8 @@ typedef enum {
 extern const char *const top_sort_names[TOP_SORTS];
 
 /* Look at all processes that run; `before` (may be NULL) is the look that rates are counted from.
- * The caller clears it. */
-void top_look(top_sample_t *sample, const top_sample_t *before);
+ * `quiet`: no message of what cannot be read.  The caller clears it. */
+void top_look(top_sample_t *sample, const top_sample_t *before, bool quiet);
 void top_clear(top_sample_t *sample);
 void top_sort(top_sample_t *sample, top_sort_t by);
 json_t *top_json(const top_sample_t *sample);

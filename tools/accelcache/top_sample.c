@@ -42,7 +42,7 @@ static top_device_t *device_of(top_sample_t *sample, const json_t *device) {
     top_device_t *added = &sample->device[sample->devices++];
     *added = (top_device_t){.ordinal = ordinal,
                             .total = integer_of(device, "total_memory"),
-                            .name = cmd_safe(name),
+                            .name = cmd_format("%s", name),
                             .uuid = cmd_format("%s", uuid)};
     return added;
 }
@@ -86,10 +86,11 @@ static void find_rates(top_process_t *process, const top_process_t *before, doub
     process->fragmentation = percent(process->split, process->reserved);
 }
 
-void top_look(top_sample_t *sample, const top_sample_t *before) {
-    cmd_processes_t list;
+void top_look(top_sample_t *sample, const top_sample_t *before, bool quiet) {
+    cmd_processes_t list = {.quiet = quiet};
     *sample = (top_sample_t){.at = now_s()};
     cmd_processes_find(&list);
+    sample->unread = list.unread;
     for (unsigned i = 0; i < list.count; i++) {
         const cmd_process_t *from = &list.process[i];
         if (!from->alive)
@@ -103,7 +104,7 @@ void top_look(top_sample_t *sample, const top_sample_t *before) {
         cmd_figures_add(&f, from->document);
         cmd_headline(&headline, from->document);
         *process = (top_process_t){.name = from->name,
-                                   .program = cmd_safe(base ? base + 1 : exe),
+                                   .program = cmd_format("%s", base ? base + 1 : exe),
                                    .reserved = f.reserved,
                                    .allocated = f.allocated,
                                    .peak = f.allocated_peak,

@@ -18,6 +18,7 @@ int top_run(double seconds, top_sort_t by) {
 
 #include <locale.h>
 #include <ncurses.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +42,9 @@ static void put_line(int y, attr_t attributes, const char *text) {
     move(y, 0);
     clrtoeol();
     attrset(attributes);
-    mvprintw(y, 0, "%-*.*s", attributes & A_REVERSE ? COLS : 0, COLS, text);
+    char *safe = cmd_safe(text);
+    mvprintw(y, 0, "%-*.*s", attributes & A_REVERSE ? COLS : 0, COLS, safe);
+    free(safe);
     attrset(A_NORMAL);
 }
 
@@ -76,6 +79,12 @@ static void put_head(const screen_t *s, double seconds) {
     char *line = cmd_format("accelcache top  %s  %u process%s on %u device%s, every %g s", clock,
                             s->sample.count, s->sample.count == 1 ? "" : "es", s->sample.devices,
                             s->sample.devices == 1 ? "" : "s", seconds);
+    if (s->sample.unread) {
+        char *longer = cmd_format("%s; %u cannot be read (accelcache ps says why)", line,
+                                  s->sample.unread);
+        free(line);
+        line = longer;
+    }
     put_line(0, A_BOLD, line);
     free(line);
 }
@@ -125,7 +134,7 @@ static void draw(screen_t *s, double seconds) {
 
 static void look(screen_t *s) {
     top_sample_t next;
-    top_look(&next, s->sample.at > 0 ? &s->sample : NULL);
+    top_look(&next, s->sample.at > 0 ? &s->sample : NULL, true);
     top_clear(&s->sample);
     s->sample = next;
     top_sort(&s->sample, s->by);
@@ -208,6 +217,16 @@ static int milliseconds_left(const screen_t *s, double seconds) {
     return left <= 0 ? 0 : (int)(left * 1000) + 1;
 }
 
+/* ERR: none came so far.  Where stdin is no terminal there is nothing to read, at once. */
+static int key_of(int ms) {
+    if (!isatty(STDIN_FILENO)) {
+        poll(NULL, 0, ms);
+        return ERR;
+    }
+    timeout(ms);
+    return getch();
+}
+
 int top_run(double seconds, top_sort_t by) {
     screen_t s = {.by = by};
     const struct sigaction action = {.sa_handler = on_signal};
@@ -230,8 +249,7 @@ int top_run(double seconds, top_sort_t by) {
     for (bool going = true; going && !stopped;) {
         bool again = false;
         draw(&s, seconds);
-        timeout(milliseconds_left(&s, seconds));
-        int key = getch();
+        int key = key_of(milliseconds_left(&s, seconds));
         if (key != ERR)
             going = press(&s, key, &again);
         if (going && (again || !milliseconds_left(&s, seconds)))

@@ -35,7 +35,6 @@ typedef struct {
     uint64_t live, live_bytes, peak_live, most_live, largest;
     uint64_t threads, streams, contexts;
     int64_t last_ns;
-    bool device[AC_TRACE_DEVICES];
 } figures_t;
 
 static uint64_t greater(uint64_t a, uint64_t b) {

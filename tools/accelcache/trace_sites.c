@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STACKS = 1 << 16, TEXTS = 1 << 14, PIECE = 16, PIECES = AC_SITE_TEXT / PIECE, NAME = AC_SITE_TEXT + 2 * PIECE };
+enum { STACKS = 1 << 16, PIECE = 16, PIECES = AC_SITE_TEXT / PIECE, NAME = AC_SITE_TEXT + 2 * PIECE };
 
 typedef struct {
     uint64_t *frame;

@@ -395,7 +395,7 @@ static json_t *ask(const ac_live_name_t *name, uint64_t address, char **error) {
 
 /* The one process that runs. */
 static bool only_process(ac_live_name_t *name, char **error) {
-    cmd_processes_t processes;
+    cmd_processes_t processes = {.quiet = false};
     unsigned running = 0;
     cmd_processes_find(&processes);
     for (unsigned i = 0; i < processes.count; i++)
@@ -417,11 +417,14 @@ static json_t *document_of(const char *source, uint64_t address, char **error) {
     if (!source)
         return only_process(&name, error) ? ask(&name, address, error) : NULL;
     if (!cmd_process_read(source, &pid, &space)) {
-        json_t *document = cmd_snapshot_load(source, error);
+        size_t length;
+        char *text = cmd_document_text(source, 0, &length, error);
+        json_t *document = text ? cmd_snapshot_parse(text, length, error) : NULL;
         if (document)
             document = cmd_snapshot_as_dump(document, error);
-        else if (!*error)
-            document = cmd_document_load(source, error);
+        else if (text && !*error)
+            document = cmd_document_parse(text, length, error);
+        free(text);
         if (!document) {
             char *whole = cmd_format("%s: %s", source, *error);
             free(*error);
@@ -451,9 +454,9 @@ static int where(uint64_t address, const char *source, bool json) {
         cmd_print_json(json_pack("{s:I, s:o}", "address", (json_int_t)address, "error",
                                  cmd_json_text(error)),
                        0);
-    } else {
-        cmd_say("%s", error);
     }
+    if (!done)
+        cmd_say("%s", error);
     free(error);
     cmd_layouts_free(&layouts);
     json_decref(document);

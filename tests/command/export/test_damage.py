@@ -86,6 +86,27 @@ class Errors(ExportTest):
         with open(target, encoding="utf-8") as file:
             self.assertEqual(file.read(), "old")
 
+    def test_links_and_modes(self):
+        """A link stays, and what it leads to keeps its mode."""
+        target = self.write("real", "old", mode=0o600)
+        os.symlink("real", self.path("link"))
+        self.expect(0, "export", "-f", "folded", self.dump, "-o", self.path("link"))
+        self.assertTrue(os.path.islink(self.path("link")))
+        self.assertEqual(os.stat(target).st_mode & 0o777, 0o600)
+        with open(target, encoding="utf-8") as file:
+            self.assertEqual(file.read(), f"device 1;large_pool {3 << 20}\n")
+
+    def test_stopped(self):
+        source = self.write("long", "".join(f"a {i} 512 0\nf {i}\n" for i in range(300000)))
+        before = sorted(os.listdir(self.folder))
+        process = subprocess.Popen([COMMAND, "export", "-f", "perfetto", source, "-o",
+                                    self.path("out")], env=self.environment)
+        while not [name for name in os.listdir(self.folder) if name.endswith(".tmp")]:
+            self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(50), -signal.SIGINT)
+        self.assertEqual(sorted(os.listdir(self.folder)), before)
+
     def test_replaces(self):
         target = self.write("out", "old")
         self.expect(0, "export", "-f", "folded", self.dump, "-o", target)

@@ -195,6 +195,8 @@ class Readers(frame.TraceTest):
             self.assertIn("cut short", self.expect(1, "export", "-f", "csv", shorter).stderr)
         self.assertEqual(len(seen), 3)
         self.refused(data[:1000], name="header")
+        newer = self.write("newer", data[:8] + b"\xff" + data[9:])
+        self.assertEqual(self.expect(1, "replay", newer).stderr.count(newer), 1)
 
 
 if __name__ == "__main__":
