@@ -1,4 +1,4 @@
-/* Private pools: which requests go there, and the device's part: segments, and when freed memory that
+/* Private pools: their lives, requests and frees, and the device's part: segments, and when freed memory that
  * other streams used serves again.
  *
  * One lock guards all pools.  Segments are asked for and given back without it, so that two threads may
@@ -11,28 +11,14 @@
 #include "intercept/context.h"
 #include "lock.h"
 
-/* Requests of a device for streams go to a pool. */
-typedef struct ac_pool_way {
-    struct ac_pool_way *next;
-    ac_pool_t *pool;
-    int device;
-    accel_stream_filter_t filter;
-    void *arg;
-    void (*drop)(void *arg);
-    unsigned calls; /* of the filter, under way */
-    bool ended;
-} way_t;
-
 ac_mutex_t ac_pools_lock = AC_MUTEX(LEAF);
 ac_pool_t *ac_pools;
-static way_t *ways;      /* newest first */
 static uint64_t last_id; /* of accel_pool_create */
 uint64_t ac_pools_used_elsewhere;
 static _Atomic bool any; /* there was a pool */
-static _Atomic bool ways_open;
 static _Atomic size_t pending; /* blocks that wait for a fence */
 
-static const accel_pool_id_t none = {0, 0};
+static const accel_pool_id_t none = AC_POOL_NONE;
 
 ac_pool_t *ac_pool_named(accel_pool_id_t id) {
     ac_pool_t *pool = ac_pools;
@@ -41,8 +27,7 @@ ac_pool_t *ac_pool_named(accel_pool_id_t id) {
     return pool;
 }
 
-/* The record of a pool that no call can get at any more goes with its last segment. */
-static void sweep_pool(ac_pool_t *pool) {
+void ac_pool_sweep(ac_pool_t *pool) {
     if (pool->users || pool->calls || pool->ways)
         return;
     for (ac_pool_line_t *line = pool->lines; line; line = line->next)
@@ -60,8 +45,8 @@ static void sweep_pool(ac_pool_t *pool) {
     free(pool);
 }
 
-static ac_pool_t *make_pool(accel_pool_id_t id, unsigned flags,
-                            const accel_allocator_t *allocator) {
+ac_pool_t *ac_pool_make(accel_pool_id_t id, unsigned flags,
+                        const accel_allocator_t *allocator) {
     ac_pool_t *pool = calloc(1, sizeof *pool);
     if (!pool)
         return NULL;
@@ -119,7 +104,7 @@ static void cut_unused(ac_pool_segment_t **list) {
         next = pool->next;
         if (!pool->users) {
             cut_pool(pool, list);
-            sweep_pool(pool);
+            ac_pool_sweep(pool);
         }
     }
 }
@@ -286,7 +271,7 @@ accel_status_t ac_pool_free(uint64_t address) {
         }
         if (!pool->users || line->life != ac_stream_life(line->stream))
             cut_idle(line, &cut);
-        sweep_pool(pool);
+        ac_pool_sweep(pool);
         ac_unlock(&ac_pools_lock);
         ac_history(ACCEL_TRACE_FREE_REQUESTED, device, address, was.bytes, was.stream, was.pool);
         ac_history(ACCEL_TRACE_FREE_COMPLETED, device, address, was.bytes, was.stream, was.pool);
@@ -465,126 +450,6 @@ bool ac_pool_rescue(void **pointer, size_t bytes, int device, void *stream) {
     return block;
 }
 
-/* --- which requests --- */
-
-/* Out of the list, where it is not needed any more; the caller drops it without the lock. */
-static way_t *unlink_way(way_t *way) {
-    if (!way->ended || way->calls)
-        return NULL;
-    way_t **at = &ways;
-    while (*at != way)
-        at = &(*at)->next;
-    *at = way->next;
-    atomic_store(&ways_open, ways != NULL);
-    return way;
-}
-
-static void drop_way(way_t *way) {
-    if (way && way->drop)
-        way->drop(way->arg);
-    free(way);
-}
-
-ac_pool_t *ac_pool_route(int device, void *stream) {
-    ac_pool_t *found = NULL;
-    if (!atomic_load_explicit(&ways_open, memory_order_acquire))
-        return NULL;
-    ac_lock(&ac_pools_lock);
-    way_t *way = ways;
-    while (way && !found) {
-        if (way->device != device || way->ended) {
-            way = way->next;
-            continue;
-        }
-        way->calls++;
-        ac_unlock(&ac_pools_lock);
-        bool takes = !way->filter || way->filter(stream, way->arg);
-        ac_lock(&ac_pools_lock);
-        way->calls--;
-        way_t *next = way->next;
-        if (takes && !way->ended) {
-            found = way->pool;
-            found->calls++;
-        }
-        way_t *over = unlink_way(way);
-        way = next;
-        if (over) { /* what follows may change meanwhile: begin anew */
-            ac_unlock(&ac_pools_lock);
-            drop_way(over);
-            ac_lock(&ac_pools_lock);
-            way = ways;
-        }
-    }
-    ac_unlock(&ac_pools_lock);
-    return found;
-}
-
-void ac_pool_unroute(ac_pool_t *pool) {
-    ac_lock(&ac_pools_lock);
-    pool->calls--;
-    sweep_pool(pool);
-    ac_unlock(&ac_pools_lock);
-}
-
-accel_status_t ac_pool_begin(int device, accel_pool_id_t id, accel_stream_filter_t filter,
-                             void *arg, void (*drop)(void *arg)) {
-    accel_status_t status = ac_api_need(device);
-    if (status == ACCEL_OK && ac_pool_is(id, none))
-        status = ACCEL_ERROR_INVALID;
-    way_t *way = status == ACCEL_OK ? calloc(1, sizeof *way) : NULL;
-    if (!way)
-        return status == ACCEL_OK ? ACCEL_ERROR_OUT_OF_MEMORY : status;
-    ac_lock(&ac_pools_lock);
-    ac_pool_t *pool = ac_pool_named(id);
-    for (way_t *other = ways; other && status == ACCEL_OK; other = other->next)
-        if (!other->ended && other->device == device && ac_pool_is(other->pool->id, id))
-            status = ACCEL_ERROR_BUSY;
-    if (status == ACCEL_OK && !pool && !(pool = make_pool(id, 0, NULL)))
-        status = ACCEL_ERROR_OUT_OF_MEMORY;
-    if (status == ACCEL_OK) {
-        *way = (way_t){ways, pool, device, filter, arg, drop, 0, false};
-        ways = way;
-        pool->users++;
-        pool->ways++;
-        atomic_store(&ways_open, true);
-    }
-    ac_unlock(&ac_pools_lock);
-    if (status != ACCEL_OK)
-        free(way);
-    return status;
-}
-
-accel_status_t accel_begin_allocate_to_pool(int device, accel_pool_id_t pool,
-                                            accel_stream_filter_t filter, void *arg) {
-    const accel_allocator_t *set = ac_raw_allocator();
-    if (!set || !set->begin_allocate_to_pool_fn)
-        return ac_pool_begin(device, pool, filter, arg, NULL);
-    set->begin_allocate_to_pool_fn(device, pool, filter, arg);
-    return ACCEL_OK;
-}
-
-accel_status_t accel_end_allocate_to_pool(int device, accel_pool_id_t pool) {
-    const accel_allocator_t *set = ac_raw_allocator();
-    if (set && set->end_allocate_to_pool_fn) {
-        set->end_allocate_to_pool_fn(device, pool);
-        return ACCEL_OK;
-    }
-    ac_lock(&ac_pools_lock);
-    way_t *way = ways;
-    while (way && (way->ended || way->device != device || !ac_pool_is(way->pool->id, pool)))
-        way = way->next;
-    accel_status_t status = way ? ACCEL_OK : ACCEL_ERROR_INVALID;
-    if (way) {
-        way->ended = true;
-        way->pool->ways--;
-        sweep_pool(way->pool);
-        way = unlink_way(way);
-    }
-    ac_unlock(&ac_pools_lock);
-    drop_way(way);
-    return status;
-}
-
 /* --- the life of pools --- */
 
 accel_status_t accel_pool_create(unsigned flags, const accel_allocator_t *allocator,
@@ -601,7 +466,7 @@ accel_status_t accel_pool_create(unsigned flags, const accel_allocator_t *alloca
     accel_pool_id_t id = {0, last_id + 1};
     while (ac_pool_named(id))
         id.second++;
-    ac_pool_t *made = make_pool(id, flags, copy);
+    ac_pool_t *made = ac_pool_make(id, flags, copy);
     if (made) {
         made->users = 1;
         last_id = id.second;
@@ -619,7 +484,7 @@ accel_status_t accel_pool_retain(accel_pool_id_t id) {
     ac_lock(&ac_pools_lock);
     ac_pool_t *pool = ac_pool_named(id);
     if (!pool)
-        pool = make_pool(id, 0, NULL);
+        pool = ac_pool_make(id, 0, NULL);
     if (pool)
         pool->users++;
     ac_unlock(&ac_pools_lock);
@@ -635,7 +500,7 @@ accel_status_t accel_pool_release(accel_pool_id_t id) {
                                                              : ACCEL_OK;
     if (status == ACCEL_OK && --pool->users == 0) {
         cut_pool(pool, &cut);
-        sweep_pool(pool);
+        ac_pool_sweep(pool);
     }
     ac_unlock(&ac_pools_lock);
     give_segments(cut);

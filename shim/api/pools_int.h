@@ -1,4 +1,4 @@
-/* What the files on private pools share: pools.c serves requests and frees, pool_report.c says what is in
+/* What the files on private pools share: pools.c serves requests and frees, pool_ways.c says which ones, pool_report.c says what is in
  * the pools, checkpoints.c brings a former state of one back. */
 #ifndef AC_POOLS_INT_H
 #define AC_POOLS_INT_H
@@ -31,6 +31,14 @@ extern uint64_t ac_pools_used_elsewhere;
 
 /* Under the lock: the pool that has users; NULL: there is none. */
 ac_pool_t *ac_pool_named(accel_pool_id_t id);
+
+/* No pool. */
+#define AC_POOL_NONE {0, 0}
+
+/* Under the lock.  _make: a pool of the id, without users; NULL: host memory is short.  _sweep: the record of
+ * a pool that no call can get at any more goes with its last segment. */
+ac_pool_t *ac_pool_make(accel_pool_id_t id, unsigned flags, const accel_allocator_t *allocator);
+void ac_pool_sweep(ac_pool_t *pool);
 
 /* Fences of the device's primary context; NULL: it is not in use. */
 ac_timeline_t *ac_pool_timeline(int device);

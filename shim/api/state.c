@@ -71,7 +71,7 @@ accel_status_t accel_set_memory_fraction(double fraction, int device) {
     if (missing > 0 && !total)
         return ACCEL_ERROR_UNSUPPORTED;
     uint64_t cap = (uint64_t)((double)total * fraction);
-    ac_context_set_cap(device, missing > 0 ? cap ? cap : 1 : 0);
+    ac_device_set_cap(device, missing > 0 ? cap ? cap : 1 : 0);
     atomic_store(&fractions[device], bits);
     if (set && set->memory_fraction_fn)
         set->memory_fraction_fn(fraction, device);

@@ -12,8 +12,8 @@
 #include "allocator/allocator.h"
 #include "allocator/retired/streams.h"
 #include "device/cuda_device.h"
+#include "intercept/devices.h"
 #include "intercept/thread.h"
-#include "observe/held.h"
 
 typedef struct ac_context {
     ac_cuda_context_t cuda;
@@ -31,24 +31,6 @@ static inline ac_context_t *ac_context_of_timeline(const ac_timeline_t *timeline
     char *cuda = ac_fence_context(timeline);
     return (ac_context_t *)(void *)(cuda - offsetof(ac_context_t, cuda));
 }
-
-/* One allocator per device ordinal; NULL if it could not be made. */
-ac_allocator_t *ac_device_allocator(CUdevice device);
-
-/* The most bytes to reserve on the device, beside what the settings say; 0: no limit. */
-void ac_context_set_cap(CUdevice device, uint64_t bytes);
-
-/* Call `visit` for every device that has an allocator. */
-void ac_device_each(void (*visit)(CUdevice device, ac_allocator_t *allocator, void *arg),
-                    void *arg);
-
-/* The figures of a device, of one moment (dump.h). */
-bool ac_device_figures(unsigned device, const struct timespec *deadline, ac_device_stats_t *stats,
-                       ac_device_counters_t *counters);
-
-/* What the program holds of a device, block by block (held.h). */
-bool ac_device_held(unsigned device, const struct timespec *deadline, ac_held_visit_fn *visit,
-                    void *arg);
 
 /* The calling thread's current context; NULL: none, or it cannot be served. */
 ac_context_t *ac_context_current(ac_thread_t *thread);
@@ -123,12 +105,5 @@ static inline unsigned ac_context_count(void) {
 
 /* Another context may reach the memory: see ac_fence_shared. */
 void ac_context_cross(void);
-
-/* Whether any allocator has memory, or may get some.  With enabled:false mostly none ever had: then
- * nothing waits for work, and nothing is to be recorded. */
-bool ac_context_has_memory(void);
-
-/* Settings of the allocators from the configuration (at activation and when it changes). */
-void ac_context_configure(void);
 
 #endif

@@ -203,7 +203,7 @@ static void apply(void) {
     atomic_store(&ac_free_sync, config->free_sync || config->fill);
     atomic_store(&ac_guarding, enabled && config->guard);
     if (atomic_load(&ac_state) != AC_STATE_INERT) /* a fork child: its parent's locks are taken */
-        ac_context_configure();
+        ac_device_configure();
     atomic_store(&ac_fast_path, enabled && !profiled);
     if (atomic_load(&given_up)) /* just now */
         switch_off();

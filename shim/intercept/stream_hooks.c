@@ -28,7 +28,7 @@ STREAM_CREATE(cuGreenCtxStreamCreate,
 static void leave_stream(ac_context_t *context, void *stream) {
     if (!AC_FAILPOINT(stream_handle_reused))
         ac_sole_stream_gone(context->timeline, ac_cuda_stream_key(stream));
-    bool pending = ac_context_has_memory() && !ac_timeline_idle(context->timeline);
+    bool pending = ac_device_any_memory() && !ac_timeline_idle(context->timeline);
     ac_cuda_stream_retire(&context->cuda, stream, pending);
     ac_stream_gone(context, stream);
 }

@@ -319,7 +319,7 @@ static void put_warnings(json_t *root, const ac_live_t *page, bool *failed) {
         int n = snprintf(text, sizeof text,
                          "more than %d threads: the figures of %" PRIu32
                          " are missing here until they end, and those of modules are left out",
-                         AC_LIVE_ROWS - 1, rows_beside(page));
+                         AC_LIVE_ROWS - 1 + (int)page->rows_more, rows_beside(page));
         ac_json_append(warnings, ac_json_text(text, (size_t)n), failed);
     }
     if (count > AC_LIVE_WARNINGS && !*failed) {

@@ -22,6 +22,7 @@
 #include "failpoint.h"
 #include "observe/filter.h"
 #include "observe/live_file.h"
+#include "observe/live_rows.h"
 #include "observe/raw.h"
 #include "observe/start.h"
 #include "observe/write.h"
@@ -134,15 +135,14 @@ void ac_live_close(void) {
     if (ac_raw_lstat(ac_live_file.name, &st) == 0 && st.st_dev == ac_live_file.device &&
         st.st_ino == ac_live_file.inode)
         ac_raw_unlink(ac_live_file.name);
+    ac_live_more_close();
     if (ac_live_strayed) /* the next process makes another one */
         ac_raw_rmdir(ac_live_file.home);
     ac_live_file.name[0] = '\0';
 }
 
-static void forget_more_rows(void);
-
 void ac_live_fork_child(void) {
-    forget_more_rows();
+    ac_live_more_fork_child();
     /* The thread that called fork goes on to use its row, so the rows' owners are kept; those of
      * the threads that do not exist here are lost, and row 0 serves in their place. */
     uint32_t owner[AC_LIVE_ROWS];
@@ -172,56 +172,25 @@ static bool row_is_there(ac_live_t *page, int i, uint32_t owner) {
            ac_live_back(&page->row[i], sizeof page->row[i]);
 }
 
-/* Rows of the threads that the page has none for.  They are never unmapped. */
-typedef struct more_rows {
-    ac_live_row_t row;
-    _Atomic uint32_t owner; /* ac_live_owner_t */
-    struct more_rows *next;
-} more_rows_t;
-static _Atomic(more_rows_t *) more_rows;
-
-static ac_live_row_t *take_more(void) {
-    for (more_rows_t *more = atomic_load(&more_rows); more; more = more->next) {
-        uint32_t owner = AC_LIVE_RETURNED;
-        if (atomic_compare_exchange_strong(&more->owner, &owner, AC_LIVE_TAKEN)) {
-            __atomic_fetch_add(&ac_live->rows_beside, 1, __ATOMIC_RELAXED);
-            return &more->row;
-        }
-    }
-    int kept = errno;
-    more_rows_t *more =
-        mmap(NULL, sizeof *more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    errno = kept;
-    if (more == MAP_FAILED)
-        return NULL;
-    atomic_store(&more->owner, AC_LIVE_TAKEN);
-    __atomic_fetch_add(&ac_live->rows_beside, 1, __ATOMIC_RELAXED);
-    more->next = atomic_load(&more_rows);
-    while (!atomic_compare_exchange_weak(&more_rows, &more->next, more))
-        continue;
-    return &more->row;
+/* Of a copy, the rows behind it (ac_live_read). */
+static const ac_live_row_t *copied_after(const ac_live_t *page, const ac_live_row_t *row) {
+    const ac_live_row_t *behind = (const ac_live_row_t *)(const void *)(page + 1);
+    size_t next = row ? (size_t)(row - behind) + 1 : 0;
+    return next < page->rows_more ? &behind[next] : NULL;
 }
 
-static void forget_more_rows(void) {
-    for (more_rows_t *more = atomic_load(&more_rows); more; more = more->next)
-        memset(&more->row, 0, sizeof more->row);
-}
-
-/* The next row after `row` (NULL: the first one) that may be looked at; of this process's page those
- * beside it as well.  NULL: no more. */
+/* The next row after `row` (NULL: the first one) that may be looked at; those beside the page as
+ * well.  NULL: no more. */
 static const ac_live_row_t *next_row(const ac_live_t *page, const ac_live_row_t *row) {
     const ac_live_row_t *end = page->row + AC_LIVE_ROWS;
     bool inside = !row || (row >= page->row && row < end);
-    const more_rows_t *more = NULL;
     if (inside) {
         for (row = row ? row + 1 : page->row; row < end; row++)
             if (ac_live_has_row(page, (int)(row - page->row)))
                 return row;
-        more = page == ac_live ? atomic_load(&more_rows) : NULL;
-    } else {
-        more = ((const more_rows_t *)(const void *)row)->next; /* `row` is its first member */
+        row = NULL;
     }
-    return more ? &more->row : NULL;
+    return page == ac_live ? ac_live_more_next(row) : copied_after(page, row);
 }
 
 ac_live_row_t *ac_live_row_take(bool *shared) {
@@ -243,7 +212,7 @@ ac_live_row_t *ac_live_row_take(bool *shared) {
             return &page->row[i];
         }
     }
-    more = full ? NULL : take_more();
+    more = full ? NULL : ac_live_more_take();
     *shared = !more;
     return more ? more : &page->row[0];
 }
@@ -251,12 +220,10 @@ ac_live_row_t *ac_live_row_take(bool *shared) {
 /* Another thread may have it. */
 static void give_row(ac_live_row_t *row) {
     ac_live_t *page = ac_live;
-    if (row > page->row && row < page->row + AC_LIVE_ROWS) {
+    if (row > page->row && row < page->row + AC_LIVE_ROWS)
         __atomic_store_n(&page->row_owner[row - page->row], AC_LIVE_RETURNED, __ATOMIC_RELEASE);
-    } else {
-        __atomic_fetch_sub(&page->rows_beside, 1, __ATOMIC_RELAXED);
-        atomic_store(&((more_rows_t *)(void *)row)->owner, AC_LIVE_RETURNED);
-    }
+    else
+        ac_live_more_return(row);
 }
 
 void ac_live_row_return(ac_live_row_t *row) {

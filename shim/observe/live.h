@@ -52,12 +52,13 @@
 #include "observe/stats.h"
 
 #define AC_LIVE_MAGIC  0x45564c4143434143ull
-#define AC_LIVE_LAYOUT 10 /* of ac_live_t but for the rows of the tables */
+#define AC_LIVE_LAYOUT 11 /* of ac_live_t but for the rows of the tables */
 #define AC_LIVE_DIR    "/dev/shm"
 
 enum {
     AC_LIVE_DEVICES = 64,  /* devices with a higher ordinal share the last entry */
     AC_LIVE_ROWS = 256,    /* counter rows; row 0 is shared */
+    AC_LIVE_MORE = 3840,   /* in the file beside it (live_rows.c) */
     AC_LIVE_HOOKS = 400,   /* upper bound of hook table rows */
     AC_LIVE_WARNINGS = 16, /* distinct warnings kept */
     AC_LIVE_TEXT = 192,    /* bytes of one warning, NUL included */
@@ -113,7 +114,8 @@ typedef struct {
     uint32_t driver_version; /* cuDriverGetVersion, 0 when unknown */
     uint32_t warning_count;  /* atomically taken; may exceed AC_LIVE_WARNINGS */
     uint32_t hook_count;
-    uint32_t rows_beside; /* threads whose row is not in the page */
+    uint32_t rows_more;   /* rows of the file beside it that were ever used */
+    uint32_t rows_beside; /* threads whose row is in neither */
     uint64_t total_memory[AC_LIVE_DEVICES]; /* bytes; by device */
     uint32_t row_owner[AC_LIVE_ROWS]; /* ac_live_owner_t; row 0, which all may use, stays FRESH */
     char rank[32];                    /* from the launcher's environment, empty when unknown */
@@ -175,11 +177,11 @@ void ac_live_close(void);
  * cannot write into its parent's figures.  Async-signal-safe. */
 void ac_live_fork_child(void);
 
-/* A counter row for the calling thread: an own one, beside the page when all are taken, or row 0
- * when the file system is full (*shared is set: additions must be atomic).  Give it back at thread
- * end: its figures are added to row 0.  Other processes see what is beside the page from then on, and
- * never where the process is killed before: while `rows_beside` is not 0 they are told so, and get no
- * figures of modules, which would not add up. */
+/* A counter row for the calling thread: an own one, in the file beside the page when all are taken, or row
+ * 0 when the file system is full (*shared is set: additions must be atomic).  Give it back at thread
+ * end: its figures are added to row 0.  Where that file cannot be had, or is full, the row is private:
+ * other processes see what it has from then on, and never where the process is killed before.  While
+ * `rows_beside` is not 0 they are told so, and get no figures of modules, which would not add up. */
 ac_live_row_t *ac_live_row_take(bool *shared);
 void ac_live_row_return(ac_live_row_t *row);
 
@@ -271,7 +273,7 @@ int ac_live_each(void (*visit)(const ac_live_name_t *name, void *arg), void *arg
  * owner who owns the process, the newest.  False: there is none. */
 bool ac_live_find(int pid, uint64_t space, ac_live_name_t *name);
 
-/* A copy of the page; ac_live_free releases it.  NULL and a message in `error` when there is none
+/* A copy of the page, with `rows_more` rows behind it; ac_live_free releases it.  NULL and a message in `error` when there is none
  * or it is not ours.  Sets *alive to whether its process still runs.  Texts of the copy end with
  * a NUL, and its `exe` is the program's real file where that is known.  64-bit figures are copied
  * by the kernel, which does not promise to copy each at once. */

@@ -28,7 +28,7 @@ int ac_live_home_open(const char *home, unsigned user);
  * Never waits and follows no link. */
 int ac_live_file_open(int home, const char *file, unsigned user, struct stat *st);
 
-/* Remove a page's file, and the table and the socket of what its process exported
+/* Remove a page's file, its rows (live_rows.c), and the table and the socket of what its process exported
  * (share/ipc_table.h, ipc_socket.h).  False and errno: the page stays. */
 bool ac_live_file_remove(int home, const char *file);
 

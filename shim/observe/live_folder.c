@@ -257,7 +257,7 @@ static void see_page(pages_t *pages, int home, const char *file) {
 }
 
 bool ac_live_file_remove(int home, const char *file) {
-    static const char *const beside[] = {"ipc", "sock"};
+    static const char *const beside[] = {"ipc", "sock", "rows"};
     char name[sizeof ac_live_file.name + sizeof ".sock"];
     for (unsigned i = 0; i < sizeof beside / sizeof *beside; i++) {
         int n = snprintf(name, sizeof name, "%s.%s", file, beside[i]);

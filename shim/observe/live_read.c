@@ -206,6 +206,32 @@ static void end_texts(ac_live_t *page) {
         page->warning[i][AC_LIVE_TEXT - 1] = '\0';
 }
 
+/* The page with the rows of the file beside it, which was read before: what is missing of them is said to
+ * be in neither.  The page where memory is short. */
+static ac_live_t *add_rows(const ac_live_name_t *name, ac_live_t *page) {
+    struct stat st;
+    char file[sizeof name->file + sizeof ".rows"];
+    uint32_t count = page->rows_more < AC_LIVE_MORE ? page->rows_more : AC_LIVE_MORE;
+    if (!count)
+        return page;
+    page->rows_more = 0;
+    page->rows_beside += count;
+    ac_live_t *whole = realloc(page, sizeof *page + count * sizeof(ac_live_row_t));
+    int home = ac_live_home_open(name->home, name->user);
+    snprintf(file, sizeof file, "%s.rows", name->file);
+    int fd = home < 0 ? -1 : ac_live_file_open(home, file, name->user, &st);
+    if (whole && fd >= 0 &&
+        read_at(fd, whole + 1, count * sizeof(ac_live_row_t), 0) == count * sizeof(ac_live_row_t)) {
+        whole->rows_more = count;
+        whole->rows_beside -= count;
+    }
+    if (fd >= 0)
+        close(fd);
+    if (home >= 0)
+        close(home);
+    return whole ? whole : page;
+}
+
 static void find_exe(const ac_live_name_t *name, ac_live_t *page) {
     char link[32], exe[AC_LIVE_EXE];
     if (!name->here || page->state != AC_LIVE_RUNNING || !owns_process(name->user, name->pid))
@@ -243,6 +269,7 @@ const ac_live_t *ac_live_read(const ac_live_name_t *name, bool *alive, char *err
         free(page);
         page = NULL;
     } else {
+        page = add_rows(name, page);
         read_conf(fd, page);
         end_texts(page);
         *alive = !ac_live_gone(fd, name->here, name->pid, page->opened_ns);

@@ -1,6 +1,7 @@
 """Each block counts for the module that asked for it, whichever way, and modules add up."""
 
 import re
+import shutil
 import time
 
 from host import *
@@ -143,6 +144,25 @@ class Modules(HostTest):
         self.expect({DRIVER: 3 * PAGE, SELF: PAGE}, ("take", DRIVER, "cuMemAlloc", 3 * PAGE),
                     ("take", "self", "cuMemAlloc", PAGE), names=(DRIVER,),
                     conf="expandable_segments:true")
+
+    def test_libraries_in_a_report(self):
+        """Memory that libraries hold which the program only calls: a workspace, buffers of a communicator."""
+        steps = []
+        for name, way, size in (("libcublasLt.so.12", "cuMemAlloc", 8 << 20), ("libnccl.so.2", "cuMemAllocAsync",
+                                                                             20 << 20)):
+            shutil.copy(program(DRIVER), os.path.join(self.work, name))
+            steps += ["open", name, os.path.join(self.work, name), "take", name, way, str(size)]
+        steps += ["take", "self", "cuMemAlloc", str(16 << 20), "take", "self", "cuMemAlloc", str(64 << 20)]
+        environment = self.environment("oom_dump:oom.json,dump:none", MODULES_DRIVER="1",
+                                       ACCEL_SIM="clock:virtual,memory:64M")
+        _, _, err = self.run_program(program("modules"), *steps, env=environment, status=1)
+        self.assertIn("accelcache: out of memory on device 0: modules asked for 64 MiB", err)
+        shown = subprocess.run([COMMAND, "oom", "oom.json"], env=self.environment(LD_PRELOAD=None), text=True,
+                               cwd=self.work, capture_output=True, check=True, timeout=LIMIT).stdout
+        self.assertIn("\nHeld by\n"
+                      "  libnccl.so.2       20.0 MiB\n"
+                      "  modules            16.0 MiB\n"
+                      "  libcublasLt.so.12  8.00 MiB\n", shown)
 
     def test_running_and_killed(self):
         child = self.start(*self.command(("take", DRIVER, "cuMemAlloc", PAGE),

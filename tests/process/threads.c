@@ -198,6 +198,54 @@ static int runtime_unloaded(void) {
     return 0;
 }
 
+static void free_held(void *held) {
+    if (*(CUdeviceptr *)held)
+        program_free(*(CUdeviceptr *)held);
+}
+
+/* Holds at most one block, which it frees when it is cancelled: in a call of CUDA, or between. */
+static void *until_cancelled(void *seed) {
+    enum { LEAST = 512, MOST = 3 << 20 };
+    unsigned *const state = seed;
+    CUdeviceptr held = 0, block;
+    program_device();
+    pthread_cleanup_push(free_held, &held);
+    for (;;) {
+        *state = *state * 1664525 + 1013904223;
+        MUST(cuMemAlloc_v2(&block, LEAST + (*state >> 8) % MOST));
+        held = block;
+        pthread_testcancel();
+        MUST(cuMemsetD8Async(held, 1, LEAST, NULL));
+        if (*state >> 29 == 0)
+            MUST(cuStreamSynchronize(NULL));
+        held = 0;
+        MUST(cuMemFree_v2(block));
+    }
+    pthread_cleanup_pop(0);
+    return NULL;
+}
+
+static int cancelled(void) {
+    enum { ROUNDS = 60, BESIDE = 4 };
+    program_device();
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        pthread_t threads[BESIDE];
+        unsigned seeds[BESIDE];
+        void *result;
+        for (unsigned i = 0; i < BESIDE; i++) {
+            seeds[i] = round * BESIDE + i;
+            NEED(!pthread_create(&threads[i], NULL, until_cancelled, &seeds[i]));
+        }
+        usleep(round * 37 % 900);
+        for (int i = 0; i < BESIDE; i++)
+            NEED(!pthread_cancel(threads[i]));
+        for (int i = 0; i < BESIDE; i++)
+            NEED(!pthread_join(threads[i], &result) && result == PTHREAD_CANCELED);
+    }
+    program_use(10);
+    return 0;
+}
+
 int main(int argc, char **argv) {
     static const program_case_t cases[] = {
         {"many", many},
@@ -210,6 +258,7 @@ int main(int argc, char **argv) {
         {"full_caches", full_caches},
         {"unloaded", unloaded},
         {"runtime_unloaded", runtime_unloaded},
+        {"cancelled", cancelled},
     };
     return program_main(argc, argv, cases, sizeof cases / sizeof cases[0]);
 }

@@ -28,6 +28,17 @@ class Threads(HostTest):
     def test_destructors_of_keys(self):
         self.exact("destructors", 800)
 
+    @unittest.skipIf(SANITIZED, "sanitizers do not know the frames that a cancelled thread leaves")
+    def test_cancelled(self):
+        """Wherever they are: nothing stays held, and no thread waits for one that has gone."""
+        for conf in ("", "expandable_segments:true", "fence:streams,thread_cache_mb:0"):
+            with self.subTest(conf=conf):
+                pid, _, err = self.run_program(program("threads"), "cancelled", env=self.environment(conf))
+                self.assertEqual(err, "")
+                blocks = self.read_dump(f"accelcache-{pid}.json")["devices"][0]["stats"]["allocation"]["all"]
+                self.assertGreater(blocks["allocated"], 100)
+                self.assertEqual(blocks["current"], 0)
+
     def test_caches_of_threads_that_ended(self):
         env = self.environment(ACCEL_SIM="clock:virtual,memory:128M")
         pid, out, err = self.run_program(program("threads"), "full_caches", env=env)

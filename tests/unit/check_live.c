@@ -281,6 +281,78 @@ START_TEST(rows_of_many_threads) {
 }
 END_TEST
 
+enum { MANY = AC_LIVE_ROWS + 300 };
+
+static bool take_many(ac_live_row_t *row[MANY]) {
+    bool shared = false;
+    for (int i = 0; i < MANY && !shared; i++) {
+        row[i] = ac_live_row_take(&shared);
+        count(row[i], AC_COUNT_submissions, (uint64_t)i);
+        row[i]->cache[0].device = 1;
+        row[i]->cache[0].fenced = 1;
+    }
+    return !shared;
+}
+
+/* What threads beyond the page's rows counted outlives them and a kill. */
+START_TEST(more_rows_survive_sigkill) {
+    ac_cache_sum_t sum;
+    pid_t child = fork();
+    if (child == 0) {
+        ac_live_row_t *row[MANY];
+        if (ac_live_open(NULL, hooks, sizeof hooks, HOOKS) != 0 || !take_many(row))
+            _exit(1);
+        ac_live_row_return(row[MANY - 1]);
+        ac_live_row_return(row[3]);
+        raise(SIGKILL);
+    }
+    ck_assert(WIFSIGNALED(wait_for(child)));
+    const ac_live_t *page = copy_of(child);
+    ck_assert_msg(page && !alive, "%s", error);
+    ck_assert_uint_eq(page->rows_beside, 0);
+    ck_assert_uint_eq(ac_live_sum(page, AC_COUNT_submissions), (uint64_t)MANY * (MANY - 1) / 2);
+    ac_live_caches(page, 0, &sum);
+    ck_assert_uint_eq(sum.fenced, MANY);
+    ac_live_free(page);
+    char rows[300];
+    snprintf(rows, sizeof rows, "%s.rows", page_name(child));
+    ck_assert(exists(rows));
+    /* Without that file the page is read all the same, and says what is missing. */
+    ck_assert_int_eq(truncate(rows, 4096), 0);
+    page = copy_of(child);
+    ck_assert_msg(page, "%s", error);
+    ck_assert_uint_eq(page->rows_beside, MANY - (AC_LIVE_ROWS - 1));
+    ac_live_free(page);
+    ck_assert_int_eq(remove_page(child), 0);
+    ck_assert(!exists(rows));
+}
+END_TEST
+
+/* A fork child's are its own; the file goes with the page. */
+START_TEST(more_rows_of_a_fork_child) {
+    ac_live_row_t *row[MANY];
+    char rows[300];
+    ck_assert_int_eq(ac_live_open(NULL, hooks, sizeof hooks, HOOKS), 0);
+    ck_assert(take_many(row));
+    uint64_t before = ac_live_sum(ac_live, AC_COUNT_submissions);
+    pid_t child = fork();
+    if (child == 0) {
+        ac_live_fork_child();
+        if (ac_live_sum(ac_live, AC_COUNT_submissions) != 0)
+            _exit(1);
+        count(row[MANY - 1], AC_COUNT_submissions, 7);
+        ac_live_close();
+        _exit(0);
+    }
+    ck_assert_int_eq(wait_for(child), 0);
+    ck_assert_uint_eq(ac_live_sum(ac_live, AC_COUNT_submissions), before);
+    snprintf(rows, sizeof rows, "%s.rows", page_name(getpid()));
+    ck_assert(exists(rows));
+    ac_live_close();
+    ck_assert(!exists(rows));
+}
+END_TEST
+
 START_TEST(warnings_are_kept_once) {
     char text[2 * AC_LIVE_TEXT];
     memset(text, 'w', sizeof text - 1);
@@ -432,6 +504,8 @@ int main(void) {
     tcase_add_test(cases, arguments_where_the_kernel_put_them);
     tcase_add_test(cases, long_texts_are_cut);
     tcase_add_test(cases, survives_sigkill);
+    tcase_add_test(cases, more_rows_survive_sigkill);
+    tcase_add_test(cases, more_rows_of_a_fork_child);
     tcase_add_test(cases, a_process_outlives_its_main_thread);
     tcase_add_test(cases, fork_child_is_apart);
     tcase_add_test(cases, fork_child_of_a_private_page);

@@ -66,22 +66,54 @@ END_TEST
 
 /* --- pages of several sizes --- */
 
-/* A page that is too large goes back, and one that fits is made for it, rather than grow beyond the
- * budget. */
-START_TEST(pages_that_do_not_fit_go) {
+/* A hole of 64 MiB between two blocks of 1 MiB, with 3 whole pages of 16 MiB. */
+static void make_hole(void) {
+    settings.page = 16 * MIB;
+    ac_allocator_configure(allocator, &settings);
     alloc(MIB);
-    uint64_t hole = alloc(32 * MIB);
+    uint64_t hole = alloc(64 * MIB);
     alloc(MIB);
     give(hole);
-    ck_assert_uint_eq(reserved(), 40 * MIB);
+    ck_assert_uint_eq(reserved(), 80 * MIB);
+}
+
+/* Rather than grow beyond the budget medium blocks take a page of large ones. */
+START_TEST(whole_pages_move_to_medium_blocks) {
+    make_hole();
+    for (int i = 0; i < 80; i++)
+        ck_assert_uint_eq(index_at(alloc(200 << 10)), AC_INDEX_MEDIUM);
+    ck_assert_uint_eq(reserved(), 80 * MIB);
+    ck_assert_uint_eq(counters.pages_moved, 1);
+    ck_assert_uint_eq(counters.driver_frees, 0);
+}
+END_TEST
+
+/* One that is too large goes back, and one that fits is made for it. */
+START_TEST(pages_that_do_not_fit_go) {
+    make_hole();
+    settings.page = 8 * MIB;
+    ac_allocator_configure(allocator, &settings);
     alloc(200 << 10);
-    ck_assert_uint_eq(reserved(), 34 * MIB);
+    ck_assert_uint_eq(reserved(), 66 * MIB);
     ck_assert_uint_eq(counters.driver_frees, 1);
     ck_assert_uint_eq(counters.pages_moved, 0);
-    for (int i = 1; i < 21; i++)
-        alloc(200 << 10);
-    ck_assert_uint_eq(reserved(), 30 * MIB); /* one more for the second page, none for the third */
-    ck_assert_uint_eq(counters.driver_frees, 2);
+}
+END_TEST
+
+/* Whichever call of the device fails meanwhile, the records are right, and the next request is served. */
+START_TEST(a_call_fails_meanwhile) {
+    make_hole();
+    settings.page = 8 * MIB;
+    ac_allocator_configure(allocator, &settings);
+    uint64_t before = device.total_calls, address;
+    for (int k = 0; k < FAKE_KINDS; k++)
+        device.fail_with[k] = fake_may_answer((fake_kind_t)k, AC_FAILED) ? AC_FAILED : AC_OK;
+    device.fail_at = device.total_calls + (unsigned)_i;
+    ac_status_t status = try_alloc(arena, 200 << 10, &address);
+    ck_assert(status == AC_OK || device.failed == 1); /* some are made again */
+    ck_assert_uint_gt(device.total_calls, before);
+    device.fail_at = 0;
+    alloc(200 << 10);
 }
 END_TEST
 
@@ -129,7 +161,9 @@ int main(void) {
     tcase_add_test(tests, medium_blocks_get_pages_of_their_own);
     tcase_add_test(tests, others_do_not_for_pages_that_large_ones_keep);
     tcase_add_test(tests, small_medium_blocks_get_them_at_once);
+    tcase_add_test(tests, whole_pages_move_to_medium_blocks);
     tcase_add_test(tests, pages_that_do_not_fit_go);
+    tcase_add_loop_test(tests, a_call_fails_meanwhile, 1, 8);
     tcase_add_test(tests, smaller_pages_move);
     tcase_add_loop_test(tests, holes_within_pages_are_not_owed, 0, 2);
     suite_add_tcase(suite, tests);

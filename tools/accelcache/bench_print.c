@@ -200,11 +200,11 @@ static void print_machine(const json_t *machine) {
 }
 
 void bench_print(const bench_t *b) {
-    char *text = cmd_format("%s; %ld rounds, passes of %ld us; median%s of the passes",
+    char *text = cmd_format("%s; %ld round%s, passes of %ld us; median%s of the passes",
                             b->simulated ? "A driver whose calls cost nothing: the host's side "
                                            "alone"
                                          : "CUDA device",
-                            b->rounds, b->pass_us, b->spread ? " (least..greatest)" : "");
+                            b->rounds, b->rounds == 1 ? "" : "s", b->pass_us, b->spread ? " (least..greatest)" : "");
     cmd_print_paragraph(text, 0);
     free(text);
     print_machine(b->machine);

@@ -219,10 +219,11 @@ static void add_entry(making_t *m, json_t *trace, const json_t *event, const cha
     bool oom = is(event, "oom");
     json_array_append_new(
         trace,
-        json_pack("{s:s, s:I, s:I, s:I, s:I, s:o}", "action", action,
+        json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:o}", "action", action,
                   oom ? "device_free" : "addr", (json_int_t)part(event, ADDRESS), "size",
                   (json_int_t)part(event, BYTES), "stream", (json_int_t)part(event, STREAM),
-                  "time_us", (json_int_t)(part(event, TIME) / 1000), "frames",
+                  "time_us", (json_int_t)(part(event, TIME) / 1000), "time_ns",
+                  (json_int_t)part(event, TIME), "frames",
                   frames_of(&m->frames, m->document, part(event, STACK))));
 }
 

@@ -81,13 +81,15 @@ static void count(oom_t *oom) {
         count_segment(oom, &oom->layout->segment[i]);
     size_t index;
     const json_t *other;
-    json_array_foreach(json_object_get(oom->failure, "others"), index, other) oom->others +=
-        figure(other, "reserved");
+    json_array_foreach(json_object_get(oom->failure, "others"), index, other)
+        oom->others = cmd_sum(oom->others, figure(other, "reserved"), 1);
     oom->unexplained = -1;
-    if (oom->available >= 0 && oom->total > 0)
-        oom->unexplained = oom->total - oom->available - oom->reserved - oom->others;
-    if (oom->unexplained < 0 && oom->available >= 0)
-        oom->unexplained = 0; /* figures of other processes are of a moment later */
+    if (oom->available >= 0 && oom->total > 0) {
+        int64_t taken = cmd_sum(oom->reserved, oom->others, 1);
+        oom->unexplained = cmd_sum(oom->total - oom->available, taken, -1);
+        if (oom->unexplained < 0)
+            oom->unexplained = 0; /* figures of other processes are of a moment later */
+    }
 }
 
 static bool read(oom_t *oom, const json_t *document, char **error) {
@@ -249,18 +251,32 @@ static char *taken_elsewhere(const oom_t *oom) {
     return list;
 }
 
+static int64_t held_by(const json_t *module) {
+    return figure(json_object_get(module, "allocated_bytes"), "current");
+}
+
+static int by_held(const void *a, const void *b) {
+    int64_t x = held_by(*(const json_t *const *)a), y = held_by(*(const json_t *const *)b);
+    return (x < y) - (x > y);
+}
+
+/* The one that holds most comes first. */
 static void print_modules(const oom_t *oom) {
     char text[CMD_FIGURE];
-    size_t index;
-    const json_t *module;
+    const json_t *modules = json_object_get(oom->device, "modules");
+    size_t count = json_array_size(modules);
+    const json_t **module = cmd_alloc((count + 1) * sizeof *module);
     cmd_table_t *table = cmd_table_new("lr");
-    json_array_foreach(json_object_get(oom->device, "modules"), index, module) {
-        const char *name = json_string_value(json_object_get(module, "name"));
-        int64_t bytes = figure(json_object_get(module, "allocated_bytes"), "current");
-        if (bytes > 0)
-            cmd_table_row(table, name ? name : "code of no file", cmd_text_bytes(text, bytes),
-                          NULL);
+    for (size_t i = 0; i < count; i++)
+        module[i] = json_array_get(modules, i);
+    if (count)
+        qsort(module, count, sizeof *module, by_held);
+    for (size_t i = 0; i < count && held_by(module[i]) > 0; i++) {
+        const char *name = json_string_value(json_object_get(module[i], "name"));
+        cmd_table_row(table, name ? name : "code of no file",
+                      cmd_text_bytes(text, held_by(module[i])), NULL);
     }
+    free(module);
     if (oom->state[AC_LAID_ALLOCATED].blocks || !oom->is_whole)
         printf("\nHeld by\n");
     cmd_table_print(table, 2);
@@ -340,7 +356,7 @@ static int print_json(const oom_t *oom) {
                                             oom->candidate[i].sure));
     return cmd_print_json(
         json_pack(
-            "{s:I, s:o, s:I, s:b, s:o, s:o, s:I, s:O, s:I, s:o, s:I, s:o, s:I, s:I, s:O, "
+            "{s:I, s:o, s:I, s:b, s:o, s:o, s:I, s:O?, s:I, s:o, s:I, s:o, s:I, s:I, s:O?, "
             "s:o, s:o, s:o, s:o}",
             "device", (json_int_t)oom->ordinal, "module", cmd_json_text(asker(oom)), "bytes",
             (json_int_t)oom->bytes, "at_limit", oom->is_at_limit, "limit", known(oom->limit),

@@ -14,8 +14,8 @@ __all__ = ["Error", "MemPool", "check", "cuda_core_resource", "current_device", 
            "library", "library_path", "memory_info", "numba_manager", "pluggable_allocator",
            "record_history", "reset_accumulated_stats", "reset_peak_stats", "rmm_resource", "set_device",
            "set_memory_fraction", "set_settings", "snapshot", "stats", "stats_document", "synchronize",
-           "use_in_cuda_core", "use_in_cupy", "use_in_numba", "use_in_rmm", "use_in_torch",
-           "use_mem_pool", "version"]
+           "use_in_cuda_core", "use_in_cupy", "use_in_jax", "use_in_numba", "use_in_rmm",
+           "use_in_torch", "use_mem_pool", "version"]
 
 _OUT_OF_MEMORY = (6, 9)
 
@@ -76,13 +76,15 @@ def library():
 
 
 def _open():
+    """The library, and whether it was there when the process began to load others: calls of the CUDA
+    driver come to it only then."""
     present = ctypes.CDLL(None)
     if hasattr(present, "accel_version"):
-        return present
+        return present, True
     failures = []
     for path in _candidates():
         try:
-            return ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+            return ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL), False
         except OSError as error:
             failures.append(str(error))
     raise ImportError("libaccelcache.so was not found; start the program by `accelcache run`, or name "
@@ -90,12 +92,13 @@ def _open():
 
 
 _library = None
+_from_the_start = False
 
 
 def _lib():
-    global _library
+    global _library, _from_the_start
     if _library is None:
-        library = _open()
+        library, _from_the_start = _open()
         for name, (result, arguments) in _FUNCTIONS.items():
             function = getattr(library, name)
             function.restype = result or ctypes.c_int
@@ -131,6 +134,12 @@ def _taken(pointer):
         free = ctypes.CDLL(None).free
         free.argtypes, free.restype = (ctypes.c_void_p,), None
         free(pointer)
+
+
+def _serves_all():
+    """Whether requests of others in this process are served, too."""
+    _lib()
+    return _from_the_start
 
 
 def library_path():
@@ -283,5 +292,5 @@ def dump(path=None):
 
 
 from .frameworks import (MemPool, cuda_core_resource, numba_manager,  # noqa: E402 (it needs what is above)
-                         pluggable_allocator, rmm_resource, use_in_cuda_core, use_in_cupy, use_in_numba,
-                         use_in_rmm, use_in_torch, use_mem_pool)
+                         pluggable_allocator, rmm_resource, use_in_cuda_core, use_in_cupy, use_in_jax,
+                         use_in_numba, use_in_rmm, use_in_torch, use_mem_pool)

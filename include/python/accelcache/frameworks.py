@@ -7,12 +7,15 @@ was submitted before is waited for, on the device, before the memory serves agai
 """
 import contextlib
 import ctypes
+import os
+import sys
 
-from . import (Error, _call, _check, _lib, current_device, library_path, memory_info, set_device)
+from . import (Error, _call, _check, _lib, _serves_all, current_device, library_path, memory_info,
+               set_device)
 
 __all__ = ["MemPool", "cuda_core_resource", "numba_manager", "pluggable_allocator", "rmm_resource",
-           "use_in_cuda_core", "use_in_cupy", "use_in_numba", "use_in_rmm", "use_in_torch",
-           "use_mem_pool"]
+           "use_in_cuda_core", "use_in_cupy", "use_in_jax", "use_in_numba", "use_in_rmm",
+           "use_in_torch", "use_mem_pool"]
 
 
 def _malloc(size):
@@ -112,6 +115,24 @@ def use_mem_pool(pool=None):
     pool = MemPool() if pool is None else pool
     with torch.cuda.use_mem_pool(pool):
         yield pool
+
+
+# --- JAX ---
+
+# It has no place for functions of ours, but a choice of where XLA takes memory from.
+_JAX = {"XLA_PYTHON_CLIENT_ALLOCATOR": "cuda_async", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+
+
+def use_in_jax():
+    """JAX asks the driver for memory in the order of its streams, which the cache serves, in place of a part
+    of the device at its start.  Call it before JAX uses a device, in a program that was started under the
+    library."""
+    if not _serves_all():
+        raise Error(2, "the library has to be there from the start: accelcache run -- python ...")
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    if bridge is not None and getattr(bridge, "_backends", None):
+        raise Error(10, "JAX has its device already: call use_in_jax() before")
+    os.environ.update(_JAX)
 
 
 # --- CuPy ---

@@ -43,7 +43,8 @@ static uint64_t page_size(const ac_growth_t *growth) {
     const ac_allocator_t *allocator = growth->ask->arena->allocator;
     uint64_t least = allocator->supply->expand.support.granularity;
     bool small = growth->ask->pool == AC_POOL_SMALL || growth->ask->medium;
-    uint64_t page = small ? allocator->settings.small_page : allocator->settings.page;
+    uint64_t page =
+        small && !growth->whole ? allocator->settings.small_page : allocator->settings.page;
     if (growth->ask->guard)
         return round_up(growth->ask->size, least); /* none is shared with other blocks */
     return growth->ask->shrink || page < least ? least : round_up(page, least);
@@ -343,7 +344,7 @@ static bool may_wait(const ac_growth_t *growth) {
 
 /* AC_OK: claimed.  AC_NOT_OURS: no range has room; AC_UNSUPPORTED: nor does that of guarded blocks,
  * of which there is one.  AC_BUSY: wait first.  AC_OOM: the limit. */
-static ac_status_t plan(ac_growth_t *growth) {
+static ac_status_t plan_pages(ac_growth_t *growth) {
     const ac_growth_ask_t *ask = growth->ask;
     ac_allocator_t *allocator = ask->arena->allocator;
     ac_place_t place;
@@ -397,6 +398,25 @@ static ac_status_t plan(ac_growth_t *growth) {
     if (may_wait(growth) && (full || growth->force || reserved + growth->create > patience))
         return give_up(growth, AC_BUSY);
     return full ? give_up(growth, AC_OOM) : AC_OK;
+}
+
+/* The same.  A block of small pages takes a page of large blocks, where it would be beyond the budget
+ * else and one can move: that costs less than to give it back and make a small one. */
+static ac_status_t plan(ac_growth_t *growth) {
+    const ac_growth_ask_t *ask = growth->ask;
+    ac_allocator_t *allocator = ask->arena->allocator;
+    growth->whole = false;
+    growth->whole = !ask->guard && !ask->shrink && page_size(growth) < allocator->settings.page &&
+                    ac_supply_taken(allocator) + page_size(growth) >
+                        ac_toll_budget(allocator, ask->size, page_size(growth)) &&
+                    ac_expand_has_idle(ask->arena);
+    ac_status_t status = plan_pages(growth);
+    if (!growth->whole || (status == AC_OK && !growth->create))
+        return status;
+    growth->whole = false;
+    if (status == AC_OK)
+        give_up(growth, AC_OK);
+    return plan_pages(growth);
 }
 
 /* --- the device's part, without the lock --- */

@@ -48,6 +48,7 @@ typedef struct {
     uint64_t laid, created, released, moved; /* bytes, as the device did */
     uint64_t pages_created, pages_moved, pages_released;
     uint64_t barred, barred_end; /* addresses: pages that stay unused and do not go */
+    bool whole;                  /* pages as large blocks have, for one that has smaller ones */
     bool force;                  /* the device has no more: moving comes first */
     bool starved;                /* holes were passed over that are not complete */
     bool partial;                /* more runs are needed than one step takes */

@@ -585,7 +585,7 @@ static bool passes(void (*run)(void), size_t bytes) {
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
-        alarm(20);
+        alarm(SAFETY_CASE_S);
         block_bytes = bytes;
         start();
         run();

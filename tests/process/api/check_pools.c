@@ -162,6 +162,34 @@ START_TEST(neighbours_in_pools) {
 }
 END_TEST
 
+/* Segments are as large as PyTorch's would be, for the sizes at which that changes. */
+START_TEST(sizes_of_segments) {
+    static const struct {
+        size_t bytes, segment;
+    } row[] = {{1, 2 * MIB},
+               {512, 2 * MIB},
+               {MIB, 2 * MIB},
+               {MIB + 512, 20 * MIB},
+               {10 * MIB - 512, 20 * MIB},
+               {10 * MIB, 10 * MIB},
+               {10 * MIB + 512, 12 * MIB}};
+    CUstream stream = new_stream(0);
+    accel_pool_id_t pool = open_pool(0);
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        size_t allocated;
+        void *block = alloc(row[i].bytes, stream);
+        ck_assert_uint_eq(reserved(pool), row[i].segment);
+        ck_assert_int_eq(accel_pool_bytes(pool, 0, NULL, &allocated), ACCEL_OK);
+        ck_assert_uint_eq(allocated, (row[i].bytes + 511) / 512 * 512);
+        ck_assert_int_eq(accel_raw_delete(block), ACCEL_OK);
+        ck_assert_int_eq(accel_pool_bytes(pool, 0, NULL, &allocated), ACCEL_OK);
+        ck_assert_uint_eq(allocated, 0);
+        ck_assert_int_eq(accel_pool_empty(pool), ACCEL_OK);
+        ck_assert_uint_eq(reserved(pool), 0);
+    }
+}
+END_TEST
+
 START_TEST(kinds_of_pools) {
     CUstream stream = new_stream(0);
     accel_pool_id_t whole = new_pool(ACCEL_POOL_NO_SPLIT), rescue = new_pool(0);
@@ -298,6 +326,25 @@ START_TEST(out_of_memory) {
     ck_assert_int_eq(accel_set_memory_fraction(1, 0), ACCEL_OK);
     ck_assert_int_eq(accel_malloc(&pointer, 300 * MIB), ACCEL_OK);
     ck_assert_int_eq(accel_free(pointer), ACCEL_OK);
+}
+END_TEST
+
+/* Half of the device is held, another half does not fit; once the first one is freed it does, from the
+ * cache, and what failed before hurts no work. */
+START_TEST(out_of_memory_and_again) {
+    void *half, *other;
+    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
+    ck_assert_int_eq(accel_malloc(&half, 600 * MIB), ACCEL_OK);
+    int64_t asked = stats_of(0).num_device_alloc;
+    ck_assert_int_eq(accel_malloc(&other, 600 * MIB), ACCEL_ERROR_DEVICE_MEMORY);
+    use(half, 600 * MIB, NULL);
+    ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
+    ck_assert_int_eq(accel_free(half), ACCEL_OK);
+    ck_assert_int_eq(accel_malloc(&other, 600 * MIB), ACCEL_OK);
+    ck_assert_ptr_eq(other, half);
+    ck_assert_int_eq(stats_of(0).num_device_alloc, asked);
+    ck_assert_int_eq(accel_free(other), ACCEL_OK);
+    nothing_left();
 }
 END_TEST
 
@@ -507,9 +554,11 @@ int main(void) {
                                   lives_of_pools,
                                   order_in_pools,
                                   neighbours_in_pools,
+                                  sizes_of_segments,
                                   kinds_of_pools,
                                   pool_with_an_allocator,
                                   out_of_memory,
+                                  out_of_memory_and_again,
                                   free_callbacks,
                                   history_and_snapshot,
                                   on_and_off,

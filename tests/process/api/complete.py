@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Every function of the C API is called by one program, which finds each answer right.
+"""Every function of the C API is called by one program, which finds each answer right, and stands in
+include/README.md.
 
-usage: complete.py LIBRARY PROGRAM      prints the functions that it does not call, and exits 1
+usage: complete.py LIBRARY PROGRAM PAGE      prints the functions that are not, and exits 1
 
 The program is linked so that a function is bound when it is first called; the loader writes down which
 ones are.
@@ -36,13 +37,18 @@ def called(program):
     return set(re.findall(row, text))
 
 
-def main(library, program):
+def main(library, program, page):
     names = exported(library)
+    with open(page, encoding="utf-8") as file:
+        listed = set(re.findall(r"`(\w+)`", file.read()))
+    unlisted = sorted(name for name in names if name[len("accel_"):] not in listed)
+    for name in unlisted:
+        print(f"{os.path.basename(page)} does not list {name}")
     missing = sorted(names - called(program))
     for name in missing:
         print(f"{os.path.basename(program)} does not call {name}")
     print(f"{len(names) - len(missing)} of {len(names)} functions are called")
-    return 1 if missing or len(names) < 60 else 0
+    return 1 if missing or unlisted or len(names) < 60 else 0
 
 
 if __name__ == "__main__":

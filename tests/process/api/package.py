@@ -143,6 +143,20 @@ def held(accelcache):
     return stats["allocation"]["all"]["current"] if stats else 0
 
 
+def as_jax(accelcache, preloaded):
+    """It is told by its environment, as long as it has no device, and not where nothing would be served."""
+    bridge = types.ModuleType("jax._src.xla_bridge")
+    bridge._backends = {}
+    sys.modules["jax._src.xla_bridge"] = bridge
+    if not preloaded:
+        raises(accelcache.Error, accelcache.use_in_jax, "JAX in a process that is not under the library")
+        return
+    accelcache.use_in_jax()
+    expect(os.environ["XLA_PYTHON_CLIENT_ALLOCATOR"] == "cuda_async", "JAX is told")
+    bridge._backends["cuda"] = None
+    raises(accelcache.Error, accelcache.use_in_jax, "JAX has its device")
+
+
 def as_cupy(accelcache):
     cupy, chosen = types.ModuleType("cupy"), []
     cupy.cuda = types.SimpleNamespace(
@@ -216,6 +230,7 @@ def main(library, packages):
     expect(not accelcache.is_enabled(), "disabled")
     accelcache.enable()
     expect(accelcache.is_enabled(), "enabled")
+    as_jax(accelcache, "accelcache" in os.environ.get("LD_PRELOAD", ""))
     as_cupy(accelcache)
     as_rmm(accelcache)
     as_cuda_core(accelcache)

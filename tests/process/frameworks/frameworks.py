@@ -79,8 +79,16 @@ FRAMEWORKS = {
         jax(", `XLA_PYTHON_CLIENT_PREALLOCATE=false`", unseen, PREALLOCATE="false"),
         jax(", `XLA_PYTHON_CLIENT_ALLOCATOR=platform`", unseen, ALLOCATOR="platform"),
         jax(", `..._ALLOCATOR=vmm`", unseen, ALLOCATOR="vmm"),
-        jax(", `..._ALLOCATOR=cuda_async`, `..._PREALLOCATE=false`", exactly, ALLOCATOR="cuda_async",
-            PREALLOCATE="false")]),
+        jax(", `..._ALLOCATOR=cuda_async`", exactly, ALLOCATOR="cuda_async"),
+        jax(", `use_in_jax`", exactly, name="jax-adapter")]),
+    "cupy": ("cupy", "", [Case("cupy-adapter", "CuPy, `use_in_cupy`", exactly)]),
+    "rmm": ("rmm", "", [Case("rmm-adapter", "RMM, `use_in_rmm`", exactly)]),
+    "numba": ("numba_cuda", "", [Case("numba", "numba-cuda", exactly),
+                                 Case("numba-adapter", "numba-cuda, `use_in_numba`", exactly)]),
+    "cuda-core": ("cuda.core", "", [
+        Case("cuda-core", "cuda.core's device resource", exactly),
+        Case("cuda-core-virtual", "cuda.core's `VirtualMemoryResource`", unseen),
+        Case("cuda-core-adapter", "cuda.core, `use_in_cuda_core`", exactly)]),
     "nccl": ("nvidia.nccl", "", [Case("nccl", "NCCL, `ncclMemAlloc`", unseen)]),
     "patterns": (PATTERNS, "AC_PATTERNS", [
         Case("nccl-cumem", "NCCL's buffers *", unseen),
@@ -91,14 +99,6 @@ FRAMEWORKS = {
         Case("cupy-pool", "CuPy's own pool *", given_back),
         Case("plain", "RMM's `CudaMemoryResource` *", exactly)]),
     "rmm-pool": (PATTERNS, "AC_RMM_POOL", [Case("", "RMM's own pool, in C++", given_back)]),
-    "cupy": ("cupy", "", [Case("cupy-adapter", "CuPy, `use_in_cupy`", exactly)]),
-    "rmm": ("rmm", "", [Case("rmm-adapter", "RMM, `use_in_rmm`", exactly)]),
-    "numba": ("numba_cuda", "", [Case("numba", "numba-cuda", exactly),
-                                 Case("numba-adapter", "numba-cuda, `use_in_numba`", exactly)]),
-    "cuda-core": ("cuda.core", "", [
-        Case("cuda-core", "cuda.core's device resource", exactly),
-        Case("cuda-core-virtual", "cuda.core's `VirtualMemoryResource`", unseen),
-        Case("cuda-core-adapter", "cuda.core, `use_in_cuda_core`", exactly)]),
 }
 
 

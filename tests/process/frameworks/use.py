@@ -134,6 +134,13 @@ def jax_arrays(preallocates=False):
             before=before)
 
 
+def jax_adapter():
+    import jax
+    accelcache.use_in_jax()
+    jax_arrays()
+    raises(accelcache.Error, accelcache.use_in_jax, "JAX has its device")
+
+
 # ---- NCCL
 
 def nccl_buffers():
@@ -255,8 +262,9 @@ def cuda_core_virtual():
     cuda_core_buffers(VirtualMemoryResource)
 
 
-CASES = {"jax": jax_arrays, "jax-preallocates": lambda: jax_arrays(True), "nccl": nccl_buffers, "torch": torch_arrays, "torch-adapter": torch_adapter, "torch-pool": torch_pool,
-         "cupy-adapter": cupy_adapter, "rmm-adapter": rmm_adapter,
+CASES = {"torch": torch_arrays, "torch-adapter": torch_adapter, "torch-pool": torch_pool,
+         "jax": jax_arrays, "jax-preallocates": lambda: jax_arrays(True), "jax-adapter": jax_adapter,
+         "nccl": nccl_buffers, "cupy-adapter": cupy_adapter, "rmm-adapter": rmm_adapter,
          "numba": numba_arrays, "numba-adapter": numba_adapter,
          "cuda-core": lambda: cuda_core_buffers(None), "cuda-core-adapter": cuda_core_adapter,
          "cuda-core-virtual": cuda_core_virtual}

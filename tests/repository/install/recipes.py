@@ -49,6 +49,31 @@ for rank in "01":
 """
 
 
+
+
+def is_open_mpi():
+    if not shutil.which("mpirun"):
+        return False
+    return "Open MPI" in subprocess.run(["mpirun", "--version"], text=True, stdout=subprocess.PIPE,
+                                        stderr=subprocess.STDOUT, check=False).stdout
+
+
+OPEN_MPI = is_open_mpi()
+LMOD = "/usr/share/lmod/lmod/init/bash"
+
+
+def without(given, got):
+    """What `given` has and `got` lacks, or has otherwise."""
+    if isinstance(given, dict):
+        return [f"{key}.{rest}" for key, value in given.items()
+                for rest in (without(value, got[key]) if isinstance(got, dict) and key in got else ["absent"])]
+    if isinstance(given, list):
+        if not isinstance(got, list) or len(got) != len(given):
+            return ["another list"]
+        return [f"{i}.{rest}" for i, value in enumerate(given) for rest in without(value, got[i])]
+    return [] if str(given) == str(got) else [f"{given!r} is {got!r}"]
+
+
 class Recipes(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.mkdtemp(dir=os.getcwd())
@@ -87,6 +112,15 @@ class Recipes(unittest.TestCase):
                                       ACCEL_ALLOC_CONF="memory_limit:8G")
                 self.assertEqual(self.ranks(option[1:]), ["0", "1"])
                 self.assertIn("accelcache-", out)
+
+    @unittest.skipUnless(OPEN_MPI, "needs Open MPI")
+    def test_open_mpi(self):
+        """The launcher itself, which is not under the library."""
+        root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+        out = self.run_recipe("mpirun.sh", "2", DEMO, "--iterations", "20", **root)
+        self.assertEqual(self.ranks("accelcache-dumps"), ["0", "1"])
+        self.assertEqual(out.count("wrong results         0"), 2)
 
     def test_slurm(self):
         self.stand_in("srun", SRUN)
@@ -225,6 +259,45 @@ exit 93
         self.assertIn(os.path.dirname(env["LD_PRELOAD"]),
                       {mount["mountPath"] for mount in program["volumeMounts"]})
         self.check_conf(env["ACCEL_ALLOC_CONF"])
+        if not shutil.which("kubectl"):
+            return
+        # Read into Kubernetes' own types, nothing of the pod is dropped.
+        out = subprocess.run(["kubectl", "set", "image", "--local", "--dry-run=client", "-o", "yaml", "-f",
+                              os.path.join(RECIPES, "kubernetes.yaml"),
+                              "program=another"], text=True, check=True, timeout=60,
+                             stdout=subprocess.PIPE, env={"PATH": os.environ["PATH"],
+                                                          "HOME": self.folder}).stdout
+        program["image"] = "another"
+        self.assertEqual(without(pod, yaml.safe_load(out)), [])
+
+    def test_paths(self):
+        """What containers and services name in /usr is where a package of this tree puts it."""
+        there = {"DESTDIR": self.folder, **self.environment}
+        subprocess.run(["cmake", "--install", BUILD, "--prefix", "/usr"], check=True, env=there,
+                       stdout=subprocess.DEVNULL, timeout=300)
+        for recipe in ("Dockerfile", "kubernetes.yaml", "systemd.conf"):
+            with open(os.path.join(RECIPES, recipe), encoding="utf-8") as file:
+                named = re.findall(r"/usr/[\w./-]+\.so[.\d]*", file.read())
+            self.assertTrue(named, recipe)
+            for path in named:
+                self.assertTrue(os.path.exists(self.folder + path), (recipe, path))
+
+    def test_dockerfile(self):
+        """Its commands, by a reader of our own: what it copies is an argument, what it runs a shell can
+        read, and what it starts is there and knows its argument."""
+        with open(os.path.join(RECIPES, "Dockerfile"), encoding="utf-8") as file:
+            text = re.sub(r"(?m)^#.*\n", "", file.read()).replace("\\\n", "")
+        steps = [line.split(None, 1) for line in text.splitlines() if line]
+        self.assertEqual([word for word, _ in steps],
+                         ["ARG", "FROM", "ARG", "COPY", "RUN", "ENTRYPOINT", "CMD"])
+        told = dict(steps)
+        self.assertEqual(told["FROM"], "${BASE}")
+        source, target = told["COPY"].split()
+        self.assertEqual(source, "${" + told["ARG"] + "}")
+        self.assertIn(target, told["RUN"])
+        subprocess.run(["sh", "-n", "-c", told["RUN"]], check=True)
+        command = json.loads(told["ENTRYPOINT"]) + json.loads(told["CMD"])
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=self.environment)
 
     def check_conf(self, conf):
         subprocess.run([os.path.join(self.bin, "accelcache"), "config", conf], check=True,
@@ -252,9 +325,7 @@ exit 93
     @unittest.skipUnless(shutil.which("lua5.4") or shutil.which("lua"), "needs lua")
     def test_lmod(self):
         """With stand-ins of Lmod's functions; what it sets is there in an installation."""
-        prefix = os.path.join(self.folder, "prefix")
-        subprocess.run(["cmake", "--install", BUILD, "--prefix", prefix], check=True,
-                       stdout=subprocess.DEVNULL, timeout=300)
+        prefix = self.installed()
         words = "\n".join(f"function {name}(a, b) print('{name}', a, b) end"
                           for name in ("help", "whatis", "prepend_path", "setenv"))
         words += "\nfunction pathJoin(a, b) return a .. '/' .. b end\n"
@@ -267,6 +338,29 @@ exit 93
         self.assertGreater(len(rows), 4)
         for _, name, path in rows:
             self.assertTrue(os.path.exists(path), (name, path))
+
+    @unittest.skipUnless(os.path.exists(LMOD), "needs Lmod")
+    def test_lmod_itself(self):
+        prefix = self.installed()
+        os.makedirs(os.path.join(self.folder, "modules/accelcache"))
+        shutil.copy(os.path.join(RECIPES, "lmod.lua"),
+                    os.path.join(self.folder, "modules/accelcache/0.1.0.lua"))
+        words = f""". {LMOD}
+            module load accelcache && command -v accelcache && echo "$ACCELCACHE_LIBRARY"
+            module unload accelcache && echo "${{ACCELCACHE_LIBRARY-unset}}" """
+        out = subprocess.run(["bash", "-c", words], text=True, check=True, timeout=60,
+                             stdout=subprocess.PIPE, env={
+                                 "PATH": "/usr/bin:/bin", "HOME": self.folder, "ACCELCACHE_PREFIX": prefix,
+                                 "MODULEPATH": os.path.join(self.folder, "modules")}).stdout
+        self.assertEqual(out.splitlines(), [prefix + "/bin/accelcache",
+                                            prefix + "/lib/libaccelcache.so", "unset"])
+
+    def installed(self):
+        """A prefix with what was built."""
+        prefix = os.path.join(self.folder, "prefix")
+        subprocess.run(["cmake", "--install", BUILD, "--prefix", prefix], check=True,
+                       stdout=subprocess.DEVNULL, timeout=300)
+        return prefix
 
     @unittest.skipUnless(shutil.which("shellcheck"), "needs shellcheck")
     def test_shellcheck(self):

@@ -1,0 +1,172 @@
+/* Counter rows of threads that the page has none for (live.h): in a file beside the page, FILE.rows, which
+ * is made when the first such thread comes; where that cannot be had, in private memory.
+ *
+ * The file has holes, as the page has, and is mapped whole for the life of the process: a row gets memory
+ * before its first use.  Who has which row is not in the file: readers add up all that were ever used. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "observe/filter.h"
+#include "observe/live_file.h"
+#include "observe/live_rows.h"
+#include "observe/raw.h"
+#include "observe/start.h"
+#include "observe/write.h"
+
+enum { FILE_BYTES = AC_LIVE_MORE * sizeof(ac_live_row_t) };
+
+static _Atomic(ac_live_row_t *) rows; /* the file's; NULL: there is none */
+static _Atomic uint32_t owners[AC_LIVE_MORE]; /* ac_live_owner_t */
+static char rows_name[sizeof ac_live_file.name + sizeof ".rows"];
+static _Atomic bool begun; /* a thread makes the file, or has tried to */
+
+/* Rows in private memory.  They are never unmapped. */
+typedef struct more_rows {
+    ac_live_row_t row;
+    _Atomic uint32_t owner; /* ac_live_owner_t */
+    struct more_rows *next;
+} more_rows_t;
+static _Atomic(more_rows_t *) private_rows;
+
+/* ------------------------------------------------------------------ the file */
+
+static ac_live_row_t *map_file(void) {
+    void *memory = MAP_FAILED;
+    int fd = ac_open_above(rows_name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0400);
+    if (fd < 0)
+        return NULL;
+    if (ftruncate(fd, FILE_BYTES) == 0)
+        memory = mmap(NULL, FILE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (memory != MAP_FAILED)
+        return memory;
+    ac_raw_unlink(rows_name);
+    return NULL;
+}
+
+/* Once.  A file size limit answers the growth of a file with a signal as well as with an error. */
+static void make_file(void) {
+    ac_signal_hold_t hold;
+    int saved = errno;
+    if (!ac_live_file.name[0] || !atomic_load(&ac_live_whole) || ac_filter_now() ||
+        atomic_exchange(&begun, true))
+        return;
+    snprintf(rows_name, sizeof rows_name, "%s.rows", ac_live_file.name);
+    ac_signals_hold(&hold);
+    ac_live_row_t *made = map_file();
+    ac_signals_release(&hold);
+    atomic_store(&rows, made);
+    errno = saved;
+}
+
+/* Memory for a row that no thread ever had; two threads may give it some. */
+static bool back(ac_live_row_t *row) {
+    int saved = errno;
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t first = (uintptr_t)row & ~(page - 1), end = (uintptr_t)(row + 1);
+    bool done = !ac_filter_now() &&
+                madvise((void *)first, (end - first + page - 1) & ~(page - 1),
+                        MADV_POPULATE_WRITE) == 0;
+    errno = saved;
+    return done;
+}
+
+static void note_used(uint32_t count) {
+    uint32_t *most = &ac_live->rows_more, was = __atomic_load_n(most, __ATOMIC_RELAXED);
+    while (was < count && !__atomic_compare_exchange_n(most, &was, count, false, __ATOMIC_RELEASE,
+                                                       __ATOMIC_RELAXED))
+        continue;
+}
+
+static ac_live_row_t *take_of_file(void) {
+    if (!atomic_load(&begun))
+        make_file();
+    ac_live_row_t *file = atomic_load(&rows);
+    for (uint32_t i = 0; file && i < AC_LIVE_MORE; i++) {
+        uint32_t owner = atomic_load_explicit(&owners[i], memory_order_relaxed);
+        if (owner == AC_LIVE_TAKEN)
+            continue;
+        if (owner == AC_LIVE_FRESH && !back(&file[i]))
+            return NULL;
+        if (atomic_compare_exchange_strong(&owners[i], &owner, AC_LIVE_TAKEN)) {
+            note_used(i + 1);
+            return &file[i];
+        }
+    }
+    return NULL;
+}
+
+/* ------------------------------------------------------------------ for live.c */
+
+ac_live_row_t *ac_live_more_take(void) {
+    ac_live_row_t *row = take_of_file();
+    if (row)
+        return row;
+    for (more_rows_t *more = atomic_load(&private_rows); more; more = more->next) {
+        uint32_t owner = AC_LIVE_RETURNED;
+        if (atomic_compare_exchange_strong(&more->owner, &owner, AC_LIVE_TAKEN)) {
+            __atomic_fetch_add(&ac_live->rows_beside, 1, __ATOMIC_RELAXED);
+            return &more->row;
+        }
+    }
+    int kept = errno;
+    more_rows_t *more =
+        mmap(NULL, sizeof *more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    errno = kept;
+    if (more == MAP_FAILED)
+        return NULL;
+    atomic_store(&more->owner, AC_LIVE_TAKEN);
+    __atomic_fetch_add(&ac_live->rows_beside, 1, __ATOMIC_RELAXED);
+    more->next = atomic_load(&private_rows);
+    while (!atomic_compare_exchange_weak(&private_rows, &more->next, more))
+        continue;
+    return &more->row;
+}
+
+static bool is_of_file(const ac_live_row_t *row, const ac_live_row_t *file) {
+    return file && row >= file && row < file + AC_LIVE_MORE;
+}
+
+void ac_live_more_return(ac_live_row_t *row) {
+    const ac_live_row_t *file = atomic_load(&rows);
+    if (is_of_file(row, file)) {
+        atomic_store_explicit(&owners[row - file], AC_LIVE_RETURNED, memory_order_release);
+        return;
+    }
+    __atomic_fetch_sub(&ac_live->rows_beside, 1, __ATOMIC_RELAXED);
+    atomic_store(&((more_rows_t *)(void *)row)->owner, AC_LIVE_RETURNED);
+}
+
+const ac_live_row_t *ac_live_more_next(const ac_live_row_t *row) {
+    const ac_live_row_t *file = atomic_load(&rows);
+    const more_rows_t *more = NULL;
+    if (!row || is_of_file(row, file)) {
+        size_t used = __atomic_load_n(&ac_live->rows_more, __ATOMIC_ACQUIRE);
+        size_t next = row ? (size_t)(row - file) + 1 : 0;
+        if (file && next < used)
+            return &file[next];
+        more = atomic_load(&private_rows);
+    } else {
+        more = ((const more_rows_t *)(const void *)row)->next; /* `row` is its first member */
+    }
+    return more ? &more->row : NULL;
+}
+
+void ac_live_more_close(void) {
+    if (atomic_load(&rows))
+        ac_raw_unlink(rows_name);
+}
+
+/* A thread of the child may have one of these: they become private, and begin anew. */
+void ac_live_more_fork_child(void) {
+    ac_live_row_t *file = atomic_load(&rows);
+    for (more_rows_t *more = atomic_load(&private_rows); more; more = more->next)
+        memset(&more->row, 0, sizeof more->row);
+    if (file)
+        mmap(file, FILE_BYTES, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+}
