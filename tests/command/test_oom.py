@@ -194,8 +194,8 @@ Device 0: holder asked for 2.73 GiB, and the device had no room for it.
   the device                      4.00 GiB
 
 Held by
-  libplugin.so  3.00 MiB
   holder         792 MiB
+  libplugin.so  3.00 MiB
 
 expandable_segments:true,page_size_mb:2 would have served it: replayed with the blocks as they \
 lay, the request is served, and wherever else they could have come to lie there is room.

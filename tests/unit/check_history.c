@@ -143,7 +143,7 @@ static void *write_some(void *arg) {
     return NULL;
 }
 
-/* Each event that is there is whole, whoever is writing. */
+/* Each event that is there is whole, while others write. */
 static void *read_all(void *seen) {
     while (!atomic_load(&over)) {
         uint64_t dropped, n, count = ac_history_count(ac_history_of(0), &dropped);
