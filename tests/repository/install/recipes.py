@@ -196,13 +196,13 @@ exit 93
         self.run_recipe("conda/build.sh", SRC_DIR=SOURCE, PREFIX=prefix)
         with open(calls, encoding="utf-8") as file:
             self.assertIn("--target product", file.read())
-        # What meta.yaml says of the result.
-        with open(os.path.join(RECIPES, "conda/meta.yaml"), encoding="utf-8") as file:
+        # What recipe.yaml says of the result.
+        with open(os.path.join(RECIPES, "conda/recipe.yaml"), encoding="utf-8") as file:
             recipe = file.read()
         with open(os.path.join(BUILD, "CMakeCache.txt"), encoding="utf-8") as file:
             version = re.search(r"CMAKE_PROJECT_VERSION:STATIC=(.*)", file.read()).group(1)
         self.assertIn(f'version: "{version}"', recipe)
-        commands = re.findall(r"(?m)^    - (accelcache .*)$", recipe)
+        commands = re.findall(r"(?m)^ +- (accelcache .*)$", recipe)
         self.assertEqual(len(commands), 2)
         for command in commands:
             subprocess.run(["sh", "-c", command], check=True, stdout=subprocess.DEVNULL,
