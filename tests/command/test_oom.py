@@ -81,6 +81,20 @@ class Reports(holder.HolderTest):
         self.assertEqual(shown["reserved"] + shown["device_free"] + shown["unexplained"],
                          shown["device_total"])
 
+    def test_what_is_not_known(self):
+        self.fails(*FULL)
+        with open(self.path("oom.json"), encoding="utf-8") as file:
+            document = json.load(file)
+        document["devices"][0]["total_memory"] = 0
+        for key in ("others", "modules"):
+            document["out_of_memory"].pop(key, None)
+            document["devices"][0].pop(key, None)
+        self.write("oom.json", json.dumps(document))
+        shown = self.shown()
+        self.assertIsNone(shown["unexplained"])
+        self.assertEqual((shown["others"], shown["modules"]), (None, None))
+        self.assertRegex(self.expect(0, "oom", "oom.json").stdout, "not explained +not known")
+
     def test_who_asked(self):
         done = self.hold("take", 1000, "plugin", "./libplugin.so", 5000, "take", 3 * MIB,
                          "fill", 16 * MIB, 15, "try", 64 * MIB, conf=DUMP)

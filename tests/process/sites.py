@@ -375,6 +375,16 @@ class Trace(SitesTest):
         for name in ("dygraph.min.js", "dygraph.min.css"):
             with open(os.path.join(self.work, name), "w", encoding="utf-8") as file:
                 file.write("/* the library */")
+        self.command("export", "-f", "torch-snapshot", "u.trace", "-o", "u.pickle")
+        import pickle
+        with open(os.path.join(self.work, "u.pickle"), "rb") as file:
+            snapshot = pickle.load(file)
+        (trace,) = snapshot["device_traces"]
+        self.assertEqual([e["frames"][0]["name"] for e in trace if e["action"] == "alloc"],
+                         ["keep_buffers", "keep_buffers", GROW, "lose_buffers"])
+        held = [b for s in snapshot["segments"] for b in s["blocks"] if b["state"] == "active_allocated"]
+        self.assertEqual(sorted(b["frames"][0]["name"] for b in held),
+                         sorted(["keep_buffers", GROW, "lose_buffers"]))
         self.command("report", "u.trace", "-o", "u.html", "--library", self.work)
         with open(os.path.join(self.work, "u.html"), encoding="utf-8") as file:
             self.assertIn("lose_buffers", file.read())
@@ -577,6 +587,8 @@ class History(SitesTest):
             snapshot = pickle.load(file)
         (trace,) = snapshot["device_traces"]
         actions = [e["action"] for e in trace]
+        figures = self.command("export", "-f", "prometheus", f"accelcache-{pid}.json")
+        self.assertIn("accelcache_reserved_bytes", figures, "it is a dump as well")
         self.assertEqual(actions.count("alloc"), 4)
         self.assertEqual(actions.count("free_requested"), 1, "the refused one is none")
         at = actions.index("free_requested")

@@ -74,7 +74,8 @@ static int export_as(int format, const char *path, const char *target) {
         return CMD_FAILED;
     }
     int status = CMD_FAILED;
-    if (!(formats[format].sources & history->source)) {
+    unsigned sources = history->source | (history->figures ? DUMP : 0);
+    if (!(formats[format].sources & sources)) {
         cmd_say("%s: a %s has %s for the format %s: give %s", path, history->format,
                 history->source == CMD_SOURCE_DUMP ? "no blocks and no time line" : "no counters",
                 formats[format].name,

@@ -39,8 +39,8 @@ static void fill_device(device_t *to, const json_t *device) {
 
 bool cmd_export_prometheus(const cmd_history_t *history, FILE *out, char **error) {
     (void)error;
-    const json_t *devices = json_object_get(history->document, "devices");
-    const json_t *host = json_object_get(history->document, "pinned");
+    const json_t *devices = json_object_get(history->figures, "devices");
+    const json_t *host = json_object_get(history->figures, "pinned");
     size_t count = json_array_size(devices);
     device_t *filled = cmd_alloc((count + 1) * sizeof *filled);
     ac_prometheus_device_t *device = cmd_alloc((count + 1) * sizeof *device);
@@ -64,7 +64,7 @@ bool cmd_export_prometheus(const cmd_history_t *history, FILE *out, char **error
 #define HOST_COUNT(name, doc)      pinned.name = cmd_document_stat(host, #name, NULL, NULL);
 #include "observe/host_stats.def"
 #define PROCESS_COUNTER(name, unit, doc)                                                         \
-    counter[AC_COUNT_##name] = (uint64_t)cmd_document_counter(history->document, #name);
+    counter[AC_COUNT_##name] = (uint64_t)cmd_document_counter(history->figures, #name);
 #include "observe/counters.def"
     ac_prometheus_text(&(ac_prometheus_t){.label = label,
                                           .device = device,

@@ -19,8 +19,12 @@ static void put_number(FILE *out, const char *key, uint64_t number) {
     cmd_pickle_integer(out, (int64_t)number);
 }
 
-static void put_no_frames(FILE *out) {
+static void put_frames(FILE *out, const json_t *frames) {
     cmd_pickle_text(out, "frames");
+    if (frames) {
+        cmd_pickle_json(out, frames);
+        return;
+    }
     cmd_pickle_list(out);
     cmd_pickle_list_close(out);
 }
@@ -31,7 +35,7 @@ static void put_block(FILE *out, const cmd_block_t *block) {
     put_number(out, "size", block->bytes);
     put_number(out, "requested_size", block->requested);
     put_text(out, "state", block->allocated ? "active_allocated" : "inactive");
-    put_no_frames(out);
+    put_frames(out, block->frames);
     cmd_pickle_dictionary_close(out);
 }
 
@@ -55,7 +59,7 @@ static void put_segment(FILE *out, const cmd_segments_t *list, const cmd_segment
     cmd_pickle_pair(out, 0, 0);
     cmd_pickle_text(out, "is_expandable");
     cmd_pickle_truth(out, segment->expandable);
-    put_no_frames(out);
+    put_frames(out, NULL);
     cmd_pickle_text(out, "blocks");
     cmd_pickle_list(out);
     for (size_t i = 0; i < segment->blocks; i++) {
@@ -75,7 +79,7 @@ static void put_event(FILE *out, const cmd_history_t *history, const cmd_event_t
     put_number(out, "size", event->bytes);
     put_number(out, "stream", event->stream);
     put_number(out, "time_us", (uint64_t)((history->start_ns + event->time_ns) / 1000));
-    put_no_frames(out);
+    put_frames(out, event->frames);
     cmd_pickle_dictionary_close(out);
 }
 

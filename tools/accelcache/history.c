@@ -82,6 +82,7 @@ static void take_dump(cmd_history_t *history, json_t *document) {
     history->source = CMD_SOURCE_DUMP;
     history->format = "dump";
     history->document = document;
+    history->figures = json_incref(document);
     history->pid = (int)json_integer_value(json_object_get(process, "pid"));
     history->host = cmd_format("%s", host ? host : "");
     note_devices(history);
@@ -209,6 +210,7 @@ void cmd_segments_free(cmd_segments_t *segments) {
 
 void cmd_history_free(cmd_history_t *history) {
     json_decref(history->document);
+    json_decref(history->figures);
     cmd_segments_free(&history->now);
     free(history->event);
     free(history->command);
@@ -292,6 +294,7 @@ enum { ROUND = 512 };
 /* A block that was ever there. */
 typedef struct {
     uint64_t address, end, requested, stream;
+    const json_t *frames;
     int device;
     bool lives;
 } place_t;
@@ -321,6 +324,7 @@ static size_t find_places(const cmd_history_t *history, size_t at, place_t **pla
             .end = event->address + (bytes + ROUND - 1) / ROUND * ROUND,
             .requested = event->bytes,
             .stream = event->stream,
+            .frames = event->frames,
             .device = event->device,
             .lives = i < at && (event->partner == CMD_NO_PARTNER || event->partner >= at)};
     }
@@ -356,6 +360,7 @@ static void add_range(cmd_segments_t *list, const place_t *place, size_t from, s
                   &(cmd_block_t){.address = place[i].address,
                                  .bytes = place[i].end - place[i].address,
                                  .requested = place[i].requested,
+                                 .frames = place[i].frames,
                                  .allocated = true});
         at = place[i].end;
     }

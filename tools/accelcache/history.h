@@ -2,7 +2,7 @@
  * figures of a dump, or events in their order with the segments and blocks of one moment.
  *
  *   dump       JSON statistics of the library, or the live page of a process: figures alone.  With
- *              events (the key history) it counts as a snapshot
+ *              events (the key history) it counts as a snapshot, which has figures as well
  *   trace      what the key `trace` records, `accelcache gen` writes or RMM logs: events.  They tell
  *              of no segments: see cmd_history_segments
  *   snapshot   segments and device_traces in PyTorch's layout, as JSON */
@@ -72,6 +72,7 @@ typedef struct {
     cmd_source_t source;
     const char *format; /* for people */
     json_t *document;   /* DUMP, SNAPSHOT; of a TRACE what frames live in */
+    json_t *figures;    /* of a DUMP, or of one that counts as a SNAPSHOT: the dump; else NULL */
     cmd_event_t *event;
     size_t events;
     cmd_segments_t now;                         /* SNAPSHOT: segments of its moment */

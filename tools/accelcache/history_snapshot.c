@@ -113,6 +113,15 @@ static const struct {
     {"oom", CMD_EVENT_FAILED},
 };
 
+/* Nanoseconds; 0: not known. Our own snapshots have time_ns beside PyTorch's time_us. */
+static json_int_t time_of(const json_t *event) {
+    json_int_t us = json_integer_value(json_object_get(event, "time_us"));
+    json_int_t ns = json_integer_value(json_object_get(event, "time_ns"));
+    if (ns > 0)
+        return ns;
+    return us > 0 && us < INT64_MAX / 1000 ? us * 1000 : 0;
+}
+
 static bool take_event(reading_t *r, const json_t *from, unsigned device) {
     const char *action = json_string_value(json_object_get(from, "action"));
     cmd_event_t event = {.partner = CMD_NO_PARTNER, .device = (int16_t)device};
@@ -127,11 +136,7 @@ static bool take_event(reading_t *r, const json_t *from, unsigned device) {
     get_address(from, "addr", &event.address);
     get_address(from, "stream", &event.stream);
     event.frames = json_object_get(from, "frames");
-    json_int_t us = json_integer_value(json_object_get(from, "time_us"));
-    json_int_t ns = json_integer_value(json_object_get(from, "time_ns")); /* of our own: finer */
-    us = us > 0 && us < INT64_MAX / 1000 ? us : 0;
-    ns = ns > 0 ? ns : us * 1000;
-    r->first_ns = r->first_ns ? r->first_ns : ns;
+    json_int_t ns = time_of(from);
     event.time_ns = ns > r->first_ns ? ns - r->first_ns : 0;
     if (!get_bytes(from, "size", &event.bytes))
         return false;
@@ -142,6 +147,14 @@ static bool take_event(reading_t *r, const json_t *from, unsigned device) {
 static bool take_traces(reading_t *r, const json_t *traces) {
     size_t device, index;
     const json_t *trace, *event;
+    /* A device's ring may begin earlier than that of one before it. */
+    json_array_foreach((json_t *)(uintptr_t)traces, device, trace) {
+        json_array_foreach((json_t *)(uintptr_t)trace, index, event) {
+            json_int_t ns = time_of(event);
+            if (ns && (!r->first_ns || ns < r->first_ns))
+                r->first_ns = ns;
+        }
+    }
     json_array_foreach((json_t *)(uintptr_t)traces, device, trace) {
         json_array_foreach((json_t *)(uintptr_t)trace, index, event) {
             if (device >= CMD_HISTORY_DEVICES || !take_event(r, event, (unsigned)device)) {

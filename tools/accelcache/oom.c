@@ -81,13 +81,15 @@ static void count(oom_t *oom) {
         count_segment(oom, &oom->layout->segment[i]);
     size_t index;
     const json_t *other;
-    json_array_foreach(json_object_get(oom->failure, "others"), index, other) oom->others +=
-        figure(other, "reserved");
+    json_array_foreach(json_object_get(oom->failure, "others"), index, other)
+        oom->others = cmd_sum(oom->others, figure(other, "reserved"), 1);
     oom->unexplained = -1;
-    if (oom->available >= 0 && oom->total > 0)
-        oom->unexplained = oom->total - oom->available - oom->reserved - oom->others;
-    if (oom->unexplained < 0 && oom->available >= 0)
-        oom->unexplained = 0; /* figures of other processes are of a moment later */
+    if (oom->available >= 0 && oom->total > 0) {
+        int64_t taken = cmd_sum(oom->reserved, oom->others, 1);
+        oom->unexplained = cmd_sum(oom->total - oom->available, taken, -1);
+        if (oom->unexplained < 0)
+            oom->unexplained = 0; /* figures of other processes are of a moment later */
+    }
 }
 
 static bool read(oom_t *oom, const json_t *document, char **error) {
@@ -354,7 +356,7 @@ static int print_json(const oom_t *oom) {
                                             oom->candidate[i].sure));
     return cmd_print_json(
         json_pack(
-            "{s:I, s:o, s:I, s:b, s:o, s:o, s:I, s:O, s:I, s:o, s:I, s:o, s:I, s:I, s:O, "
+            "{s:I, s:o, s:I, s:b, s:o, s:o, s:I, s:O?, s:I, s:o, s:I, s:o, s:I, s:I, s:O?, "
             "s:o, s:o, s:o, s:o}",
             "device", (json_int_t)oom->ordinal, "module", cmd_json_text(asker(oom)), "bytes",
             (json_int_t)oom->bytes, "at_limit", oom->is_at_limit, "limit", known(oom->limit),

@@ -162,7 +162,8 @@ static void take_figures(replay_t *r, cmd_model_figures_t *figures) {
     cmd_model_reset(r->model);
 }
 
-static void add_figures(replay_t *r, cmd_replay_figures_t *figures, unsigned round) {
+/* `done`: operations of the round, fewer than all where one failed. */
+static void add_figures(replay_t *r, cmd_replay_figures_t *figures, unsigned round, double done) {
     unsigned later = round > 0;
     unsigned rounds = later ? r->plan->repeat - 1 : 1;
     cmd_model_figures_t m;
@@ -171,7 +172,7 @@ static void add_figures(replay_t *r, cmd_replay_figures_t *figures, unsigned rou
         figures->peak[later] = m.peak;
     for (unsigned i = 0; i < CMD_CALLS; i++)
         figures->call[later][i] += m.call[i];
-    figures->driver_ms[later] += m.ns / 1e6 * 1000 / (double)r->trace->count / rounds;
+    figures->driver_ms[later] += m.ns / 1e6 * 1000 / done / rounds;
     figures->waits[later] += m.waits;
     figures->stream_waits[later] += m.stream_waits;
 }
@@ -182,10 +183,11 @@ static void replay(replay_t *r, cmd_replay_figures_t *figures) {
         take_figures(r, &before); /* what freeing the rest took belongs to no replay */
         double begin = cpu_ns();
         ac_status_t status = loop_once(r);
-        double ns = (cpu_ns() - begin) / (double)r->trace->count;
+        double done = (double)(status == AC_OK ? r->trace->count : r->failed_at);
+        double ns = (cpu_ns() - begin) / done;
         if (round == 0 || ns < figures->ns)
             figures->ns = ns;
-        add_figures(r, figures, round);
+        add_figures(r, figures, round, done);
         if (status != AC_OK) {
             figures->end = status == AC_OOM ? CMD_REPLAY_OOM : CMD_REPLAY_FAILED;
             figures->failed_at = r->failed_at;

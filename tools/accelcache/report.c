@@ -45,10 +45,10 @@ static json_t *facts_of(const cmd_history_t *history, const char *path) {
     put_fact(facts, "Host", history->host);
     put_fact(facts, "File", path);
     put_fact(facts, "Form", history->format);
-    put_fact(facts, "Written", json_string_value(json_object_get(history->document, "time")));
+    put_fact(facts, "Written", json_string_value(json_object_get(history->figures, "time")));
     put_fact(facts, "Settings",
              json_string_value(
-                 json_object_get(json_object_get(history->document, "config"), "string")));
+                 json_object_get(json_object_get(history->figures, "config"), "string")));
     put_fact(facts, "Note", history->note);
     free(process);
     return facts;

@@ -2,6 +2,7 @@
  * says it with the figures that it rests on and what can be done. */
 #include "command.h"
 #include "document.h"
+#include "headline.h"
 #include "passed.h"
 #include "report.h"
 
@@ -39,8 +40,6 @@ static void advise_device(json_t *advice, const json_t *device) {
     char a[CMD_FIGURE], b[CMD_FIGURE];
     long long ordinal = json_integer_value(json_object_get(device, "ordinal"));
     int64_t ooms = cmd_document_stat(device, "num_ooms", NULL, NULL);
-    int64_t hits = cmd_document_counter(device, "cached_allocs");
-    int64_t misses = cmd_document_counter(device, "driver_allocs");
     int64_t reserved = cmd_document_stat(device, "reserved_bytes", "all", "current");
     int64_t split = cmd_document_stat(device, "inactive_split_bytes", "all", "current");
     int64_t most_reserved = cmd_document_stat(device, "reserved_bytes", "all", "peak");
@@ -51,10 +50,6 @@ static void advise_device(json_t *advice, const json_t *device) {
             "accelcache tune --capacity say which settings complete; expandable_segments:true "
             "helps where enough is free, but in pieces.",
             ordinal, cmd_text_count(a, ooms), plural(ooms));
-    if (hits + misses >= MANY)
-        say(advice, percent(hits, hits + misses) >= 90 ? "good" : "note",
-            "Device %lld: %.1f %% of the requests were served without a driver call.", ordinal,
-            percent(hits, hits + misses));
     if (reserved >= MUCH && percent(split, reserved) > 30)
         say(advice, "note",
             "Device %lld: %s of %s reserved are free, but beside used blocks. "
@@ -78,6 +73,12 @@ static void advise_dump(json_t *advice, const json_t *document) {
         say(advice, "problem", "ACCEL_ALLOC_CONF was not applied: %s", fault);
     json_array_foreach(json_object_get(document, "devices"), index, device)
         advise_device(advice, device);
+    cmd_headline_t headline; /* what accelcache stat says first */
+    cmd_headline(&headline, document);
+    if (headline.requests >= MANY)
+        say(advice, cmd_headline_percent(&headline) >= 90 ? "good" : "note",
+            "%.1f %% of %s requests were served without a driver call.",
+            cmd_headline_percent(&headline), cmd_text_count(count, headline.requests));
     cmd_figures_add(&figures, document);
     if (cmd_passed_text(passed, &figures))
         say(advice, "note", "%s", passed);
@@ -171,9 +172,9 @@ static void advise_segments(json_t *advice, const cmd_history_t *history,
 
 json_t *cmd_report_advice(const cmd_history_t *history, const cmd_segments_t *list) {
     json_t *advice = json_array();
-    if (history->source == CMD_SOURCE_DUMP)
-        advise_dump(advice, history->document);
-    else if (history->events)
+    if (history->figures)
+        advise_dump(advice, history->figures);
+    if (history->events)
         advise_events(advice, history);
     advise_segments(advice, history, list);
     return advice;

@@ -367,8 +367,8 @@ static void put_device(json_t *tables, const json_t *device) {
 
 json_t *cmd_report_tables(const cmd_history_t *history) {
     json_t *tables = json_array();
-    const json_t *document = history->document;
-    if (history->source != CMD_SOURCE_DUMP)
+    const json_t *document = history->figures;
+    if (!document)
         return tables;
     size_t index;
     const json_t *device;

@@ -159,15 +159,18 @@ static bool rescues(const tuning_t *t, size_t finalist) {
 /* How a finalist compares with the default over all checks; less than 1 is better, and anything
  * worse in a single check counts as no solution, unless the default is none. */
 static double compare(const tuning_t *t, size_t finalist) {
-    double sum = 0;
+    double sum = 0, compared = 0;
     bool only = rescues(t, finalist);
     for (unsigned i = 0; i < t->checks; i++) {
         double value = value_of(t, finalist, i), usual = value_of(t, 0, i);
         if (value > usual && !only)
             return 2;
+        if (usual <= 0)
+            continue; /* nothing but waits in it: it says nothing */
         sum += value / usual;
+        compared++;
     }
-    return sum / t->checks;
+    return compared > 0 ? sum / compared : 1;
 }
 
 /* Whether a setting is what a capacity asks for is a fact; by how much one is better otherwise is

@@ -277,10 +277,12 @@ void sim_spend(uint64_t ns) {
         return;
     }
     uint64_t until = sim_wall_ns() + ns;
-    if (ns > 1000000)
+    if (ns > 1000000) {
+        uint64_t asleep = ns - 500000;
         nanosleep(
-            &(struct timespec){(time_t)(ns / 1000000000u), (long)(ns % 1000000000u - 500000)},
+            &(struct timespec){(time_t)(asleep / 1000000000u), (long)(asleep % 1000000000u)},
             NULL);
+    }
     while (sim_wall_ns() < until)
         ;
 }

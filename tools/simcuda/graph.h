@@ -137,6 +137,8 @@ CUresult sim_graph_add_alloc(sim_graph_t *graph, const CUgraphNode *before, size
                              const CUDA_MEM_ALLOC_NODE_PARAMS *params, sim_graph_node_t **out);
 CUresult sim_graph_add_free(sim_graph_t *graph, const CUgraphNode *before, size_t count,
                             uint64_t address, sim_graph_node_t **out);
+/* Before such a node is freed, as if it had never been added. */
+void sim_graph_undo_free(sim_graph_node_t *node);
 
 /* ---- capture.c ---- */
 

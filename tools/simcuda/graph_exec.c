@@ -384,8 +384,10 @@ static CUresult launch_stream(CUgraphExec handle, CUstream stream_handle, bool p
     CUresult result = sim_stream_get(stream_handle, per_thread, &stream);
     if (result)
         return result;
-    if (upload)
-        return sim_enqueue(stream, mark(&(launch_t){.stream = stream}), NULL);
+    if (upload) {
+        sim_work_t *work = mark(&(launch_t){.stream = stream});
+        return work ? sim_enqueue(stream, work, NULL) : CUDA_ERROR_OUT_OF_MEMORY;
+    }
     if (stream->capture) {
         sim_graph_t *child;
         if (exec->image->has_memory)

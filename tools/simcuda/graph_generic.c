@@ -142,6 +142,8 @@ SIM_API(cuGraphAddNode_v2)
     CUresult result = types[params->type].add(&node, &at, params->payload);
     for (size_t i = 0; !result && edges && i < count; i++) {
         result = sim_do_cuGraphAddDependencies_v2(graph, &before[i], &node, &edges[i], 1);
+        if (result && node->type == CU_GRAPH_NODE_TYPE_MEM_FREE)
+            sim_graph_undo_free(node);
         if (result)
             sim_graph_node_free(node);
     }

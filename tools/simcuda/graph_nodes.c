@@ -268,9 +268,17 @@ CUresult sim_graph_add_free(sim_graph_t *graph, const CUgraphNode *before, size_
         return result;
     (*out)->params.mem = sim_graph_mem_ref(mem);
     mem->freed_in_graph |= own;
-    mem->freed_elsewhere |= !own;
+    mem->freed_elsewhere += !own;
     graph->has_memory = true;
     return CUDA_SUCCESS;
+}
+
+void sim_graph_undo_free(sim_graph_node_t *node) {
+    sim_graph_mem_t *mem = node->params.mem;
+    if (mem->graph_id == node->graph->object.id)
+        mem->freed_in_graph = false;
+    else
+        mem->freed_elsewhere--;
 }
 
 SIM_API(cuGraphAddMemAllocNode)

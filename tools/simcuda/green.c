@@ -200,6 +200,8 @@ SIM_API(cuDevSmResourceSplitByCount)
     memcpy(&whole, from, sizeof whole);
     if (whole.type != PROCESSORS || !whole.count)
         return CUDA_ERROR_INVALID_RESOURCE_TYPE;
+    if (least > whole.count)
+        return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
     unsigned each = (least + PROCESSOR_GRAIN - 1) / PROCESSOR_GRAIN * PROCESSOR_GRAIN;
     if (!each)
         each = PROCESSOR_GRAIN;

@@ -93,8 +93,8 @@ static CUresult host_register(void *host, size_t size, unsigned flags) {
     if (!host || !size || base + size < base || flags & ~(unsigned)REGISTER_FLAGS)
         return CUDA_ERROR_INVALID_VALUE;
     const sim_alloc_t *at = sim_alloc_around(base);
-    const sim_alloc_t *next = at ? at : sim_alloc_around(base + size - 1);
-    if (next)
+    const sim_alloc_t *next = at ? at : sim_alloc_from(base);
+    if (next && next->base < base + size)
         return next->kind == SIM_MEM_HOST || next->kind == SIM_MEM_REGISTERED
                    ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
                    : CUDA_ERROR_INVALID_VALUE;

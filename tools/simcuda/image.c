@@ -1,6 +1,7 @@
 /* Reading PTX text for entry and variable names.  Not an assembler: declarations at module
  * level are recognised, bodies are skipped.  Global lock (interned names). */
 #include <ctype.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,22 +97,31 @@ typedef struct {
     bool managed;
 } declaration_t;
 
+/* Too much for anything where the product is too large to be one. */
+static size_t times(size_t a, size_t b) {
+    return __builtin_mul_overflow(a, b, &a) ? SIZE_MAX : a;
+}
+
 /* One declaration up to `,`, `)`, `;` or `=`: attributes, type, name, dimensions. */
 static bool declaration(scanner_t *s, declaration_t *out) {
     memset(out, 0, sizeof *out);
     size_t element = 0, count = 1;
+    bool pointer = false; /* behind .ptr stands the alignment of what it points to */
     while (next(s)) {
         if (is(s, ",") || is(s, ")") || is(s, ";") || is(s, "="))
             break;
         if (is(s, ".align")) {
             if (!next(s))
                 return false;
-            out->align = strtoul(s->token, NULL, 10);
+            if (!pointer)
+                out->align = strtoul(s->token, NULL, 10);
+        } else if (is(s, ".ptr")) {
+            pointer = true;
         } else if (is(s, "[")) {
             if (!next(s))
                 return false;
             if (!is(s, "]")) {
-                count *= strtoul(s->token, NULL, 0);
+                count = times(count, strtoul(s->token, NULL, 0));
                 if (!next(s))
                     return false;
             }
@@ -123,19 +133,24 @@ static bool declaration(scanner_t *s, declaration_t *out) {
             if (bytes)
                 element = bytes;
             else if (is(s, ".v2") || is(s, ".v4"))
-                count *= (size_t)(s->token[2] - '0');
+                count = times(count, (size_t)(s->token[2] - '0'));
         } else if (word(*s->token) && !isdigit((unsigned char)*s->token)) {
             out->name = s->token;
             out->name_length = s->length;
         }
     }
-    out->bytes = element * count;
+    out->bytes = times(element, count);
     if (!out->align)
         out->align = element ? element : 1;
     return out->name && out->bytes;
 }
 
-static bool add_param(sim_image_kernel_t *kernel, const declaration_t *param, size_t *end) {
+static bool fits(const declaration_t *param, size_t start) {
+    return param->align <= SIM_PARAM_BYTES && param->bytes <= SIM_PARAM_BYTES &&
+           start <= SIM_PARAM_BYTES - param->bytes;
+}
+
+static bool add_param(sim_image_kernel_t *kernel, const declaration_t *param, size_t start) {
     size_t count = kernel->param_count + 1;
     unsigned short *bytes = realloc(kernel->param_bytes, count * sizeof *bytes);
     if (bytes)
@@ -145,10 +160,8 @@ static bool add_param(sim_image_kernel_t *kernel, const declaration_t *param, si
         kernel->param_offset = offset;
     if (!bytes || !offset)
         return false;
-    *end = (*end + param->align - 1) / param->align * param->align;
     bytes[count - 1] = (unsigned short)param->bytes;
-    offset[count - 1] = (unsigned short)*end;
-    *end += param->bytes;
+    offset[count - 1] = (unsigned short)start;
     kernel->param_count++;
     return true;
 }
@@ -172,9 +185,14 @@ static bool entry(scanner_t *s, sim_image_t *image) {
         return true;
     next(s);
     size_t end = 0;
-    for (declaration_t param; !is(s, ")") && declaration(s, &param);)
-        if (!add_param(kernel, &param, &end))
+    for (declaration_t param; !is(s, ")") && declaration(s, &param);) {
+        size_t start = (end + param.align - 1) / param.align * param.align;
+        if (!fits(&param, start))
+            image->refused = true;
+        else if (!add_param(kernel, &param, start))
             return false;
+        end = image->refused ? end : start + param.bytes;
+    }
     return true;
 }
 

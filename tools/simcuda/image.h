@@ -20,12 +20,16 @@ typedef struct {
 
 typedef struct {
     unsigned refs;
-    bool known; /* was PTX text */
+    bool known;   /* was PTX text */
+    bool refused; /* the driver would not take it */
     sim_image_kernel_t *kernels;
     unsigned kernel_count;
     sim_image_variable_t *variables;
     unsigned variable_count;
 } sim_image_t;
+
+/* Of all parameters of a kernel together, as of CUDA 12.1. */
+enum { SIM_PARAM_BYTES = 32764 };
 
 /* Size of variables of images that are not PTX text. */
 enum { SIM_UNKNOWN_VARIABLE_BYTES = 64 << 10 };

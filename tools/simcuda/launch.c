@@ -157,7 +157,7 @@ static CUresult copy_arguments(kernel_payload_t *payload, const layout_t *layout
         payload->offsets[i] = (unsigned short)end;
         end += size;
     }
-    if (end > 32764 || (buffer && buffer_bytes < end))
+    if (end > SIM_PARAM_BYTES || (buffer && buffer_bytes < end))
         return CUDA_ERROR_INVALID_VALUE;
     payload->bytes = calloc(1, end);
     if (!payload->bytes)
@@ -199,11 +199,11 @@ static bool declare(sim_work_t *work, const kernel_payload_t *payload, const lay
     return true;
 }
 
-static bool bad_shape(const sim_launch_args_t *args) {
+static bool bad_shape(const sim_launch_args_t *args, const sim_function_t *function) {
     const unsigned *g = args->grid, *b = args->block;
     return !g[0] || !g[1] || !g[2] || !b[0] || !b[1] || !b[2] || g[0] > 2147483647u ||
            g[1] > 65535 || g[2] > 65535 || b[0] > 1024 || b[1] > 1024 || b[2] > 64 ||
-           b[0] * b[1] * b[2] > 1024 || args->shared_bytes > 232448;
+           b[0] * b[1] * b[2] > 1024 || args->shared_bytes > sim_function_shared(function);
 }
 
 CUresult sim_kernel_work(CUcontext ctx, const sim_launch_args_t *args, sim_work_t **out) {
@@ -213,7 +213,7 @@ CUresult sim_kernel_work(CUcontext ctx, const sim_launch_args_t *args, sim_work_
         return result;
     if (function->module->ctx != ctx)
         return CUDA_ERROR_INVALID_HANDLE;
-    if (bad_shape(args) || (args->params && args->extra))
+    if (bad_shape(args, function) || (args->params && args->extra))
         return CUDA_ERROR_INVALID_VALUE;
     const simcuda_kernel_t *known = registered(function->name);
     simcuda_kernel_fn *fn = known && known->fn ? known->fn : function->symbol;

@@ -9,6 +9,10 @@ sim_slab_t sim_libraries = SIM_SLAB(sim_library_t, 1 << 16);
 sim_slab_t sim_kernels = SIM_SLAB(sim_kernel_t, 1 << 18);
 
 static CUresult load(CUlibrary *out, sim_image_t *image) {
+    if (image && image->refused) {
+        sim_image_unref(image);
+        return CUDA_ERROR_INVALID_PTX;
+    }
     CUlibrary library = image ? sim_slab_take(&sim_libraries) : NULL;
     if (!library) {
         sim_image_unref(image);

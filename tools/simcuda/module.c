@@ -121,6 +121,8 @@ void sim_modules_ctx_gone(CUcontext ctx) {
 static CUresult load(CUmodule *out, sim_image_t *image) {
     CUcontext ctx;
     CUresult result = image ? sim_ctx_current(&ctx) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (!result && image->refused)
+        result = CUDA_ERROR_INVALID_PTX;
     if (!result)
         result = sim_module_make(sim_ctx_home(ctx), image, NULL, out);
     sim_image_unref(image);
@@ -282,6 +284,11 @@ SIM_API(cuModuleEnumerateFunctions)(CUfunction *out, unsigned count, CUmodule mo
 
 /* ---- properties of functions ---- */
 
+unsigned sim_function_shared(const sim_function_t *function) {
+    enum { WITHOUT_ASKING = 49152 };
+    return function->max_dynamic_shared ? (unsigned)function->max_dynamic_shared : WITHOUT_ASKING;
+}
+
 CUresult sim_function_attribute(CUfunction_attribute which, const sim_function_t *function,
                                 int *out) {
     switch (which) {
@@ -296,7 +303,7 @@ CUresult sim_function_attribute(CUfunction_attribute which, const sim_function_t
         *out = 90;
         return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
-        *out = function->max_dynamic_shared ? function->max_dynamic_shared : 49152;
+        *out = (int)sim_function_shared(function);
         return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
         *out = function->carveout;

@@ -54,6 +54,8 @@ void sim_module_drop(CUmodule module);
 CUresult sim_module_function(CUmodule module, const char *name, simcuda_kernel_fn *symbol,
                              CUfunction *out);
 CUresult sim_module_variable(CUmodule module, const char *name, CUdeviceptr *base, size_t *bytes);
+/* The most dynamic shared memory that a launch of it may ask for. */
+unsigned sim_function_shared(const sim_function_t *function);
 /* The library's module in the context, made on demand. */
 CUresult sim_library_module(CUlibrary library, CUcontext home, CUmodule *out);
 /* Drops the lock (the loader has locks of its own): recheck handles afterwards. */

@@ -97,6 +97,8 @@ static size_t attribute_bytes(CUpointer_attribute which) {
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
         return 8;
+    case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
+        return 16;
     default:
         return 4;
     }

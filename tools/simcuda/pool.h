@@ -65,11 +65,11 @@ typedef struct sim_graph_mem {
     CUmemPoolProps props;
     CUmemAccessDesc *access;
     size_t access_count;
-    uint64_t graph_id;    /* of the graph with the allocation node */
-    bool freed_in_graph;  /* that graph has a free node for it */
-    bool freed_elsewhere; /* another graph has one */
-    bool live;            /* host view: a launch allocated it and nothing freed it */
-    size_t submitted;     /* allocations submitted whose free has not run */
+    uint64_t graph_id;        /* of the graph with the allocation node */
+    bool freed_in_graph;      /* that graph has a free node for it */
+    unsigned freed_elsewhere; /* so many other graphs have one */
+    bool live;                /* host view: a launch allocated it and nothing freed it */
+    size_t submitted;         /* allocations submitted whose free has not run */
     sim_alloc_t *record;
 } sim_graph_mem_t;
 

@@ -77,16 +77,15 @@ bool sim_piece_take(uint64_t size, uint64_t *offset) {
 
 void sim_piece_give(uint64_t offset, uint64_t size) {
     fallocate(sim_vmm_file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)size);
-    for (size_t i = 0; i < hole_count; i++) {
-        if (holes[i].offset + holes[i].size == offset) {
-            holes[i].size += size;
-            return;
+    for (size_t i = 0; i < hole_count;) {
+        bool before = holes[i].offset + holes[i].size == offset;
+        if (!before && offset + size != holes[i].offset) {
+            i++;
+            continue;
         }
-        if (offset + size == holes[i].offset) {
-            holes[i].offset = offset;
-            holes[i].size += size;
-            return;
-        }
+        offset = before ? holes[i].offset : offset;
+        size += holes[i].size;
+        holes[i] = holes[--hole_count]; /* and its neighbour on the other side, if it is free */
     }
     if (hole_count == hole_room) {
         size_t room = hole_room ? 2 * hole_room : 16;

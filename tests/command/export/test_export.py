@@ -141,6 +141,18 @@ class Perfetto(ExportTest):
                          [("wait for the device", 5, 1, {"device": 0, "bytes": 0}),
                           ("request failed", 7, 1, {"device": 0, "bytes": 5000})])
 
+    def test_devices_of_a_snapshot(self):
+        """Time begins with the first event of all devices, not with that of the first one."""
+        def event(action, time_us):
+            return {"action": action, "addr": BASE, "size": 700, "stream": 0, "time_us": time_us}
+        source = self.write("two.json", json.dumps({"segments": [], "device_traces": [
+            [event("alloc", 1000), event("free_requested", 1100)],
+            [event("alloc", 100), event("free_requested", 400)]]}))
+        events = self.events(source)
+        self.assertEqual(self.track(events, "device 0 allocated")[-2:], [(900, 700), (1000, 0)])
+        self.assertEqual(self.track(events, "device 1 allocated")[-2:],
+                         [(0, 700), (300, 0)])
+
     def test_snapshot(self):
         events = self.events(self.snapshot)
         self.assertEqual(self.track(events, "device 0 allocated"),

@@ -94,6 +94,19 @@ class Data(ReportTest):
         self.assertTrue(texts[0].startswith("Device 1: 3 requests failed for lack of memory."))
         self.assertIn("Warning: a warning of the fixture", texts)
 
+    def test_share_of_hits(self):
+        """That of `stat`: what was passed to the driver is no hit."""
+        with open(self.dump, encoding="utf-8") as file:
+            document = json.load(file)
+        document["devices"][0]["counters"].update(cached_allocs=1000, driver_allocs=0)
+        document["devices"][0]["stats"]["allocation"]["all"]["allocated"] = 1000
+        document["counters"]["passed_allocs"] = 99000
+        source = self.write("dump2.json", json.dumps(document))
+        advice = {a["text"]: a["level"] for a in self.data(source)["advice"]}
+        share = "1.0 % of 100,000 requests were served without a driver call."
+        self.assertEqual(advice.get(share), "note", advice)
+        self.assertIn("(1.0 %)", self.expect(0, "stat", "--brief", source).stdout)
+
     def test_thinned_out(self):
         """The one moment of the peak stays, whatever else is left out."""
         lines = ["a 0 1000 0"]

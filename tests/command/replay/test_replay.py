@@ -63,6 +63,15 @@ class Replay(frame.TraceTest):
             self.assertTrue(self.replay(path, "--conf", SMALL, "--capacity", size)["completed"])
         self.replay(path, "--conf", SMALL, "--capacity", "0.99x", status=1)
 
+    def test_figures_of_the_operations_that_were_done(self):
+        """What an operation takes is not divided by those behind the one that failed."""
+        few = [a(1, 8), a(2, 8)]
+        rest = [line for i in range(3, 2000) for line in (a(i, 1), f"f {i}")]
+        ms = [self.replay(self.trace(*lines), "--conf", SMALL, "--capacity", "12M", status=1)
+              ["driver_ms_per_1000_ops"]["first"] for lines in (few, few + rest)]
+        self.assertEqual(ms[0], ms[1])
+        self.assertGreater(ms[0], 0)
+
     def test_least_capacity(self):
         """Idle segments go back for one of another size: no more than the bound is needed."""
         path = self.trace(a(1, 8), a(2, 8), "f 1", a(3, 10))

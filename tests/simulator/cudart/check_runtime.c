@@ -404,6 +404,32 @@ static void set_from_callback(cudaStream_t stream, cudaError_t status, void *pla
     *(int *)place = stream != NULL && status == cudaSuccess;
 }
 
+typedef int wait_value_fn(cudaStream_t, CUdeviceptr, unsigned, unsigned);
+
+/* A program that polls and then launches must not find an error of that launch. */
+START_TEST(what_is_not_ready_is_no_error) {
+    cudaStream_t stream = NULL;
+    cudaEvent_t event = NULL;
+    void *gate = NULL;
+    DRIVER(wait_value_fn, wait, "cuStreamWaitValue32_v2");
+    OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    OK(cudaEventCreate(&event));
+    OK(cudaMalloc(&gate, 4));
+    OK(cudaMemset(gate, 0, 4));
+    ck_assert_int_eq(wait(stream, (CUdeviceptr)(uintptr_t)gate, 1, 0), 0);
+    OK(cudaEventRecord(event, stream));
+    ck_assert_int_eq(cudaStreamQuery(stream), cudaErrorNotReady);
+    ck_assert_int_eq(cudaPeekAtLastError(), cudaSuccess);
+    ck_assert_int_eq(cudaEventQuery(event), cudaErrorNotReady);
+    ck_assert_int_eq(cudaGetLastError(), cudaSuccess);
+    OK(cudaMemset(gate, 1, 4));
+    OK(cudaStreamSynchronize(stream));
+    OK(cudaFree(gate));
+    OK(cudaEventDestroy(event));
+    OK(cudaStreamDestroy(stream));
+}
+END_TEST
+
 START_TEST(streams_events_and_host_functions) {
     cudaStream_t a = NULL, b = NULL;
     cudaEvent_t start = NULL, end = NULL;
@@ -717,6 +743,7 @@ int main(void) {
     tcase_add_test(tests, copies_of_rectangles_and_boxes);
     tcase_add_test(tests, peers_copy);
     tcase_add_test(tests, stream_ordered_memory_and_pools);
+    tcase_add_test(tests, what_is_not_ready_is_no_error);
     tcase_add_test(tests, streams_events_and_host_functions);
     tcase_add_test(tests, a_captured_graph_runs);
     tcase_add_test(tests, memory_is_opened_by_another_process);

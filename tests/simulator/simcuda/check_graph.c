@@ -172,6 +172,8 @@ START_TEST(every_kind_by_one_call) {
     memcpy(&given, with_alloc.payload, sizeof given);
     ck_assert_uint_ne(given.dptr, 0);
     CUgraphNodeParams with_free = GENERIC(MEM_FREE, given.dptr);
+    GIVES(cuGraphAddNode_v2(&release, graph, &alloc, &odd, 1, &with_free),
+          CUDA_ERROR_INVALID_VALUE); /* and the memory can still be freed */
     OK(cuGraphAddNode(&release, graph, &alloc, 1, &with_free));
     size_t count = 0;
     OK(cuGraphGetNodes(graph, NULL, &count));

@@ -2,6 +2,8 @@
  * kernels, launch arguments. */
 #include "sim_test.h"
 
+#include <stdio.h>
+
 static const char ptx[] = "// made by hand\n"
                           ".version 7.8\n.target sm_80\n.address_size 64\n"
                           ".visible .global .align 8 .b8 table[1000];\n"
@@ -66,6 +68,65 @@ START_TEST(names_come_from_ptx_text) {
     ck_assert_uint_eq(simcuda_live_allocations(NULL), 0);
     GIVES(cuModuleUnload(module), CUDA_ERROR_INVALID_HANDLE);
     GIVES(run(function, NULL), CUDA_ERROR_INVALID_HANDLE);
+}
+END_TEST
+
+/* Behind .ptr stands the alignment of what the pointer points to. */
+START_TEST(pointers_are_aligned_as_pointers) {
+    static const char text[] = ".version 7.8\n.target sm_80\n.address_size 64\n"
+                               ".visible .entry k(.param .u32 n,\n"
+                               " .param .u64 .ptr .global .align 1 p,\n"
+                               " .param .u64 .ptr .align 16 q,\n"
+                               " .param .align 16 .b8 r[3])\n{ ret; }\n";
+    static const size_t offsets[] = {0, 8, 16, 32}, sizes[] = {4, 8, 8, 3};
+    CUmodule module;
+    CUfunction function;
+    start();
+    OK(cuModuleLoadData(&module, text));
+    OK(cuModuleGetFunction(&function, module, "k"));
+    for (size_t i = 0; i < 4; i++) {
+        size_t offset, size;
+        OK(cuFuncGetParamInfo(function, i, &offset, &size));
+        ck_assert_uint_eq(offset, offsets[i]);
+        ck_assert_uint_eq(size, sizes[i]);
+    }
+}
+END_TEST
+
+START_TEST(parameters_have_a_limit) {
+    static const char *const lists[] = {
+        ".param .b8 a[65530], .param .u64 b", ".param .b8 a[32760], .param .u64 b",
+        ".param .b8 a[18446744073709551615]", ".param .align 1099511627776 .b8 a[1]",
+        ".param .b8 a[4294967296][4294967296], .param .u64 b"};
+    char text[200];
+    CUmodule module;
+    CUlibrary library;
+    CUfunction function;
+    start();
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        snprintf(text, sizeof text, ".version 7.8\n.entry k(%s) { ret; }\n", lists[i]);
+        GIVES(cuModuleLoadData(&module, text), CUDA_ERROR_INVALID_PTX);
+        GIVES(cuLibraryLoadData(&library, text, NULL, NULL, 0, NULL, NULL, 0),
+              CUDA_ERROR_INVALID_PTX);
+    }
+    OK(cuModuleLoadData(&module, ".version 7.8\n.entry k(.param .b8 a[32764]) { ret; }\n"));
+    OK(cuModuleGetFunction(&function, module, "k"));
+    char whole[32764] = {0};
+    OK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, (void *[]){whole}, NULL));
+}
+END_TEST
+
+START_TEST(dynamic_shared_memory_is_asked_for) {
+    CUfunction function;
+    start();
+    OK(cuModuleGetFunction(&function, load(), "empty"));
+    OK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 49152, NULL, NULL, NULL));
+    GIVES(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 49153, NULL, NULL, NULL),
+          CUDA_ERROR_INVALID_VALUE);
+    OK(cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 100000));
+    OK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 100000, NULL, NULL, NULL));
+    GIVES(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 100001, NULL, NULL, NULL),
+          CUDA_ERROR_INVALID_VALUE);
 }
 END_TEST
 
@@ -248,6 +309,7 @@ START_TEST(launches_of_old) {
 }
 END_TEST
 
-SUITE_MAIN("kernels", names_come_from_ptx_text, other_images_have_every_name,
+SUITE_MAIN("kernels", names_come_from_ptx_text, pointers_are_aligned_as_pointers,
+           parameters_have_a_limit, dynamic_shared_memory_is_asked_for, other_images_have_every_name,
            kernels_of_the_program_compute, libraries_make_functions_per_context,
            registrations_come_first, launch_shapes_are_checked, launches_of_old)

@@ -218,6 +218,11 @@ START_TEST(host_memory_calls) {
     GIVES(cuMemHostRegister_v2(page, 4096, 0), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
     OK(cuMemHostGetDevicePointer_v2(&device, page, 0));
     OK(cuMemHostUnregister(page));
+    OK(cuMemHostRegister_v2((char *)page + 4096, 100, 0)); /* what encloses one holds it as well */
+    GIVES(cuMemHostRegister_v2(page, 8192, 0), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+    OK(cuMemHostRegister_v2(page, 4096, 0));
+    OK(cuMemHostUnregister((char *)page + 4096));
+    OK(cuMemHostUnregister(page));
     GIVES(cuMemHostGetDevicePointer_v2(&device, page, 0), CUDA_ERROR_INVALID_VALUE);
     free(page);
     int *managed;
@@ -265,6 +270,10 @@ START_TEST(pointer_attributes) {
     ck_assert_ptr_null(owner);
     ck_assert_int_eq(ordinal, -2);
     GIVES(cuPointerGetAttributes(0, which, outs, a), CUDA_ERROR_INVALID_VALUE);
+    unsigned long long tokens[2] = {1, 1};
+    OK(cuPointerGetAttributes(1, (CUpointer_attribute[]){CU_POINTER_ATTRIBUTE_P2P_TOKENS},
+                              (void *[]){tokens}, (CUdeviceptr)(uintptr_t)&ordinal));
+    ck_assert(!tokens[0] && !tokens[1]);
 }
 END_TEST
 

@@ -175,6 +175,9 @@ static CUstream green_stream(CUgreenCtx *green) {
                                    (CUdevResource *)(void *)&whole, NULL, 0, 30));
     ck_assert_uint_eq(count, 2);
     ck_assert_uint_eq(groups[1].type, 1);
+    GIVES(cuDevSmResourceSplitByCount((CUdevResource *)(void *)groups, &count,
+                                      (CUdevResource *)(void *)&whole, NULL, 0, ~0u),
+          CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
     OK(cuDevResourceGenerateDesc(&desc, (CUdevResource *)(void *)groups, 1));
     OK(cuGreenCtxCreate(green, desc, 0, 1));
     OK(cuGreenCtxStreamCreate(&stream, *green, CU_STREAM_NON_BLOCKING, 0));

@@ -4,12 +4,11 @@
 
 _Thread_local struct simrt_thread simrt_thread;
 
-/* Only failures are recorded; a success never wipes an earlier failure out.
- *
- * cudaErrorNotReady counts as a failure here.  That is inferred, not measured: programs that
- * poll (cudaEventQuery, cudaStreamQuery) customarily call cudaGetLastError to drop it. */
+/* Only failures are recorded; a success never wipes an earlier failure out.  cudaErrorNotReady is
+ * none, and is not reported later (CUDA C++ Programming Guide, "Error Checking"). */
 cudaError_t simrt_fail(cudaError_t error) {
-    simrt_thread.last_error = error;
+    if (error != cudaErrorNotReady)
+        simrt_thread.last_error = error;
     return error;
 }
 
