@@ -20,7 +20,8 @@ static void handed_out(ac_request_t *request, ac_block_t *block) {
 /* There may be more such requests. */
 static inline __attribute__((always_inline)) void conclude(const ac_request_t *request) {
     ac_caches_check_bars(request->arena->allocator, request->cache);
-    if (request->cache && !request->stream)
+    if (request->cache && !request->stream &&
+        ac_cache_may_expect(request->cache, request->size, true))
         ac_cache_expect(request->cache, request->pool, request->size, true);
 }
 
@@ -333,7 +334,9 @@ bool ac_find_free(ac_cache_t *cache, uint64_t bytes, bool known, uint64_t *addre
     *address = ac_block_address(block);
     if (block->size == size && ac_cache_affords(cache, pool, size, bytes)) {
         ac_cache_serve_cut(cache, block, pool, size, bytes);
-        ac_cache_expect(cache, pool, size, known || size != ac_size_up(bytes, AC_GRANULE));
+        known = known || size != ac_size_up(bytes, AC_GRANULE);
+        if (ac_cache_may_expect(cache, size, known))
+            ac_cache_expect(cache, pool, size, known);
     } else {
         serve_rest(cache, pool, size, bytes, block);
     }
