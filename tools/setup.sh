@@ -136,7 +136,7 @@ setup_more() {
 # What a build for aarch64 needs, and qemu to run it; ends the script where it is not to be had.
 setup_aarch64() {
     local packages=(g++-aarch64-linux-gnu qemu-user-static libjansson-dev:arm64 zlib1g-dev:arm64
-                    libncurses-dev:arm64 check:arm64)
+                    libncurses-dev:arm64 check:arm64 libstdc++6:arm64)
     local as_root=()
     [ "$(id -u)" -eq 0 ] || as_root=(sudo)
     dpkg-query -W "${packages[@]}" >/dev/null 2>&1 && return 0

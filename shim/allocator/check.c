@@ -226,12 +226,12 @@ static void check_waiting(ac_check_t *check, const ac_cache_t *cache, int i,
 static void check_place(ac_check_t *check, ac_cache_t *cache, int i) {
     const ac_entry_t *entry = &cache->entry[i];
     uint64_t size = ac_entry_size(entry), bit = (uint64_t)1 << (i % 64);
-    int flow = ac_cache_flow(size);
+    int class = ac_cache_class(size);
     bool may = size && !(entry->size & AC_ENTRY_EMPTY);
     int bucket = (int)(ac_cache_entry(cache, size) - cache->entry) / AC_CACHE_WAYS;
-    expect(check,
-           !(cache->kept[flow][i / 64] & bit) == !may && !(cache->kept[!flow][i / 64] & bit),
-           "bits of entries that may have blocks");
+    for (int k = 0; k < AC_CACHE_CLASSES; k++)
+        expect(check, !(cache->kept[k][i / 64] & bit) == !(may && k == class),
+               "bits of entries that may have blocks");
     expect(check, (may && !(entry->size & AC_ENTRY_REFUSED)) || !entry->top,
            "an entry that keeps nothing has blocks");
     expect(check, may || !cache->wait[i], "blocks wait where none are kept");
@@ -295,7 +295,7 @@ static uint64_t check_caches(ac_check_t *check, const ac_arena_t *arena, uint64_
         for (int i = 0; i < AC_CACHE_ENTRIES; i++) {
             const ac_entry_t *entry = &cache->entry[i];
             if (!entry->size && !entry->top && !cache->wait[i]) {
-                for (int k = 0; k < AC_FLOWS; k++)
+                for (int k = 0; k < AC_CACHE_CLASSES; k++)
                     expect(check, !(cache->kept[k][i / 64] >> (i % 64) & 1), "bit of no entry");
                 continue;
             }

@@ -27,8 +27,8 @@ static inline __attribute__((always_inline)) void conclude(const ac_request_t *r
 /* Where the tally of the request's cache has room for the block, it is counted as a hit. */
 __attribute__((noinline)) static bool serve_as_hit(ac_request_t *request, ac_block_t *block) {
     ac_cache_t *cache = request->cache;
-    if (request->stream || block->size != request->size || !ac_block_is_plain(block) ||
-        !cache || !cache->owner_arena ||
+    if (request->stream || block->size != request->size || !ac_block_is_plain(block) || !cache ||
+        !cache->owner_arena ||
         !ac_cache_affords(cache, request->pool, request->size, request->requested))
         return false;
     ac_cache_serve_cut(cache, block, request->pool, request->size, request->requested);
@@ -109,18 +109,31 @@ static bool is_worth_waiting(const ac_request_t *request, const ac_block_t *bloc
            any_waits(request);
 }
 
-/* The block weighs heavily among what is live, and is 64 times as large: it is for buffers of its
- * kind, which would have to grow past a small block that lives long.  As many as 64 of these fit
+/* The block weighs heavily among what is live, and is 64 times as large. */
+static bool is_large_among(const ac_allocator_t *allocator, const ac_block_t *block,
+                           uint64_t size) {
+    return block->size / 64 >= size && block->size >= allocator->high_water / 8;
+}
+
+/* Such a block is for buffers of its kind, which would have to grow past a small block that lives long.  As many as 64 of these fit
  * into what is asked for instead.  Only where that is within the budget, and the device is not
  * known to refuse it. */
 static bool is_worth_growing(const ac_request_t *request, const ac_block_t *block) {
     const ac_allocator_t *allocator = request->arena->allocator;
     const ac_settings_t *settings = &allocator->settings;
-    if (block->size / 64 < request->size || block->size < allocator->high_water / 8)
+    if (!is_large_among(allocator, block, request->size))
         return false;
     uint64_t most = ac_budget(settings, AC_BUDGET_IDLE, allocator->high_water);
     uint64_t growth = ac_size_up(settings->large_segment_size, AC_SEGMENT_ALIGN);
     return ac_supply_taken(allocator) + growth <= ac_supply_bound(allocator, most);
+}
+
+/* Whether spare() has to be asked about a block for a plain request of `size`. */
+static inline bool may_be_spared(const ac_cache_t *cache, const ac_block_t *block,
+                                 uint64_t size) {
+    return block->size >= AC_LARGE && !block->segment->range &&
+           (is_large_among(cache->arena->allocator, block, size) ||
+            ac_pending_any(cache->arena) || ac_cache_waits(cache));
 }
 
 /* Note why the block is spared.  False: it is not. */
@@ -194,18 +207,25 @@ static bool search(ac_request_t *request) {
 }
 
 /* None of what the request's own cache keeps has its size, but put together with what lies beside
- * it may do.  True: there was something. */
-static bool flush(const ac_request_t *request) {
+ * it may do: as much as it takes. */
+static bool flush(const ac_request_t *request, bool all) {
     return !request->cache_stays && ac_cache_usable(request->cache) &&
-           ac_cache_flush(request->cache, request->size <= AC_SMALL_LIMIT);
+           ac_cache_flush(request->cache, request->size, all);
+}
+
+static bool search_flushed(ac_request_t *request, bool all) {
+    bool found = false;
+    while (!found && flush(request, all))
+        found = search_free(request);
+    return found;
 }
 
 /* Whether growing is better than that (caches.h). */
-static bool may_grow(const ac_request_t *request) {
+static bool may_grow(const ac_request_t *request, bool waits) {
     const ac_allocator_t *allocator = request->arena->allocator;
     uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;
     return request->cache && reserved + ac_supply_least(request->pool, request->size) <=
-                                 ac_caches_allowance(allocator);
+                                 ac_caches_allowance(allocator, waits);
 }
 
 static void leave(ac_allocator_t *allocator) {
@@ -231,8 +251,9 @@ static bool find_first(ac_request_t *request) {
         ac_cache_clear_way(request->cache, request->size);
     bool found = search(request);
     if (!found) {
-        request->cache_stays = may_grow(request);
-        found = flush(request) && search(request);
+        bool waits = any_waits(request); /* then the device is asked first (ready.c) */
+        request->cache_stays = may_grow(request, waits);
+        found = search_flushed(request, !waits);
     }
     leave(allocator);
     return found;
@@ -272,8 +293,9 @@ __attribute__((noinline)) static void serve_rest(ac_cache_t *cache, int pool, ui
     conclude(&request);
 }
 
-/* The block that search_free would cut out, which is not so large that it may be spared; NULL. */
-static inline ac_block_t *cut_at_once(ac_arena_t *arena, int pool, uint64_t size) {
+/* The block that search_free would cut out, unless it may be spared; NULL. */
+static inline ac_block_t *cut_at_once(const ac_cache_t *cache, int pool, uint64_t size) {
+    ac_arena_t *arena = cache->arena;
     const ac_allocator_t *allocator = arena->allocator;
     const ac_settings_t *settings = &allocator->settings;
     ac_block_t *block;
@@ -284,7 +306,7 @@ static inline ac_block_t *cut_at_once(ac_arena_t *arena, int pool, uint64_t size
     uint64_t below = ac_size_below(settings, size, ac_size_below_last(settings, size));
     bool medium = pool == AC_POOL_LARGE && ac_medium_serves(allocator, size);
     block = ac_free_index_first(&arena->index[medium ? AC_INDEX_MEDIUM : pool], size, below);
-    if (!block || (block->size >= AC_LARGE && !block->segment->range))
+    if (!block || may_be_spared(cache, block, size))
         return NULL;
     ac_segment_carve(block, size);
     return block;
@@ -297,14 +319,15 @@ bool ac_find_free(ac_cache_t *cache, uint64_t bytes, bool known, uint64_t *addre
     ac_lock(&allocator->lock);
     uint64_t size = ac_size_round(settings->divisions, bytes);
     int pool = size <= settings->small_limit ? AC_POOL_SMALL : AC_POOL_LARGE;
-    /* What waits is looked at first, as is whether the block would be the cache's to have. */
-    if (arena->dead || ac_pending_any(arena) || pool != ac_pool_kept(size) ||
-        size >= settings->max_split_size || !ac_cache_owns_any(cache))
+    /* Whether the block would be the cache's to have. */
+    if (arena->dead || pool != ac_pool_kept(size) || size >= settings->max_split_size ||
+        !ac_cache_owns_any(cache))
         return find_rest(cache, bytes, address);
     if (ac_cache_is_untidy(cache, true))
         ac_cache_tidy(cache, true);
     ac_cache_clear_way(cache, size);
-    ac_block_t *block = cut_at_once(arena, pool, size);
+    ac_pending_drain(arena);
+    ac_block_t *block = cut_at_once(cache, pool, size);
     if (!block)
         return find_rest(cache, bytes, address);
     *address = ac_block_address(block);
@@ -324,9 +347,18 @@ bool ac_find_again(ac_request_t *request) {
         ac_caches_recall_lock(allocator, request->cache);
     else
         ac_lock(&allocator->lock);
-    flush(request);
+    flush(request, false);
     bool found = search(request);
     ac_unlock(&allocator->lock);
+    return found;
+}
+
+bool ac_find_kept(ac_request_t *request) {
+    if (!request->cache || !ac_cache_weighs(request->cache))
+        return false; /* it went before the device was asked */
+    ac_lock(&request->arena->allocator->lock);
+    bool found = search_flushed(request, true);
+    ac_unlock(&request->arena->allocator->lock);
     return found;
 }
 

@@ -3,15 +3,12 @@
  * A hit never comes here: cudaMalloc and cudaFree are one function each, with the cache's part
  * inline (thread_cache.h).  What a miss passes that free memory serves, from ac_cache_fetch on, each
  * once; in brackets what is inline in a Release build, which links these files as one:
- *   ac_cache_fetch                                           the request
- *   ac_find_first (lock)                                     its size and pool
- *   (ac_cache_clear_way)                                     what is kept whole and in the way
- *   search, ac_free_index_find                               the block
- *   ac_segment_carve (ac_page_map_touch), index_leave, count_inactive     out of the free memory
- *   ac_record_piece, ac_page_map_set, index_insert           what is left of it
- *   (ac_cache_affords, obtain)                               whether it counts as a hit
- *   (ac_cache_serve, ac_cache_count_moved)                   the program's
- *   ac_cache_expect, ac_cache_find (unlock)                  whether the size is kept from now on
+ *   ac_cache_fetch (ac_find_free: lock)                      the request, its size and pool
+ *   ac_cache_clear_way                                       what is kept whole and in the way
+ *   (cut_at_once, ac_free_index_first)                       the block
+ *   ac_segment_carve, ac_page_map_set_on                     out of the free memory
+ *   (ac_cache_affords, ac_cache_serve_cut)                   whether it counts as a hit
+ *   (ac_cache_expect: unlock)                                whether the size is kept from now on
  * Each block that the cache gives back on the way is a free of its own.  (Counted with callgrind
  * in a Release build by the test bench_walk: functions of one file that the compiler put into
  * others are not seen.)
@@ -37,6 +34,9 @@ static ac_status_t serve(ac_request_t *request) {
         return AC_OK;
     /* 3. One whose work is over: the device is asked, and not waited for. */
     if (ac_ready_ask(request))
+        return AC_OK;
+    /* What the request's own cache keeps, where it was spared so far. */
+    if (ac_find_kept(request))
         return AC_OK;
     /* What it spared so as to wait, where it does not. */
     if (request->spared && !ac_ready_waits(request) && ac_find_spared(request, AC_SPARE_TO_WAIT))

@@ -47,6 +47,9 @@ bool ac_find_free(ac_cache_t *cache, uint64_t bytes, bool known, uint64_t *addre
  * between.  Takes the lock. */
 bool ac_find_again(ac_request_t *request);
 
+/* The same in what the request's own cache keeps ready, as far as it takes. */
+bool ac_find_kept(ac_request_t *request);
+
 /* The same once the request waited, or growing failed: no block is spared for that any more. */
 bool ac_find_spared(ac_request_t *request, ac_spare_t rule);
 

@@ -141,8 +141,7 @@ static CUresult put_words(void *arg, CUstream filler) {
 ac_status_t ac_cuda_fill(ac_cuda_context_t *context, uint64_t address, uint64_t bytes,
                          uint32_t word) {
     piece_t piece = {.address = address, .bytes = bytes, .word = word};
-    if (!ac_driver.cuMemsetD32Async || !ac_driver.cuMemsetD8Async ||
-        !ac_cuda_fills_over(context))
+    if (!ac_driver.cuMemsetD32Async || !ac_driver.cuMemsetD8Async || !ac_cuda_fills_over(context))
         return AC_UNSUPPORTED;
     if (by_filler(context, put_words, &piece, LIMIT_NS) == AC_OK)
         return AC_OK; /* not where a part was refused: the others may still be written */

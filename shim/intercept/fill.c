@@ -22,8 +22,9 @@ static bool fill(ac_context_t *context, uint64_t address, uint64_t bytes) {
     if (status != AC_BUSY)
         return true;
     ac_fence_submitted(context->timeline);
-    ac_log_once(AC_LOG_WARNING, "fill: the device did not write the pattern within a second; until it has, "
-                                "memory is handed out and freed without one");
+    ac_log_once(AC_LOG_WARNING,
+                "fill: the device did not write the pattern within a second; until it has, "
+                "memory is handed out and freed without one");
     return false;
 }
 

@@ -3,11 +3,11 @@
  *
  * A plain request is filled before it returns, by a stream of ours: memory is then handed out only
  * once no work uses it (no single-stream rule), and a plain free waits for the device as with
- * free_sync.  A device that is full of kernels may not get to it: after a second the block is freed, behind the
- * pattern, and the request is served with another one, without a pattern until the late one has been
- * written.  What names a stream is filled in its order, without a wait.  While a stream captures
- * nothing is filled.  With the key set hits go the long ways (ac_hits_are_simple), so that these
- * are the only places to fill from. */
+ * free_sync.  A device that is full of kernels may not get to it: after a second the block is freed,
+ * behind the pattern, and another one serves, without a pattern until the late one has been written.
+ * What names a stream is filled in its order, without a wait.  While a stream captures nothing is
+ * filled.  With the key set hits go the long ways (ac_hits_are_simple), so that these are the only
+ * places to fill from. */
 #ifndef AC_FILL_H
 #define AC_FILL_H
 

@@ -215,8 +215,7 @@ void ac_writer_start(void) {
             "no thread for dumps on request%s: %s; raise the limit on memory or processes "
             "(ulimit -v, -u). Exit writes the dump as usual, and `accelcache stat PID` shows "
             "the figures at any time",
-            interval ? ", nor for idle_trim_ms and keep_free" : "",
-            strerror(error));
+            interval ? ", nor for idle_trim_ms and keep_free" : "", strerror(error));
         return;
     }
     if (strcmp(config->dump, "none") != 0)

@@ -131,5 +131,5 @@ class HostTest(unittest.TestCase):
         return done.stdout, done.stderr
 
 
-__all__ = ["HostTest", "LIBRARY", "SIM_DIR", "COMMAND", "LIMIT", "SANITIZED", "TSAN", "json", "os",
-           "program", "signal", "subprocess", "unittest"]
+__all__ = ["HostTest", "LIBRARY", "SIM_DIR", "COMMAND", "LIMIT", "EMULATED", "SANITIZED", "TSAN", "json",
+           "os", "program", "signal", "subprocess", "unittest"]

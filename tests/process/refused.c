@@ -22,19 +22,58 @@ static const struct {
     long number;
     const char *name;
 } calls[] = {
-    CALL(accept4),       CALL(bind),          CALL(clock_gettime), CALL(clock_nanosleep),
-    CALL(clone3),        CALL(close),         CALL(connect),       CALL(dup),
-    CALL(faccessat),     CALL(fallocate),     CALL(fchmod),        CALL(fcntl),
-    CALL(flock),         CALL(fstat),         CALL(ftruncate),     CALL(getcwd),
-    CALL(getdents64),    CALL(geteuid),       CALL(getpid),        CALL(getrandom),
-    CALL(gettid),        CALL(linkat),        CALL(listen),        CALL(lseek),
-    CALL(madvise),       CALL(membarrier),    CALL(memfd_create),  CALL(mkdirat),
-    CALL(mprotect),      CALL(munmap),        CALL(newfstatat),    CALL(openat),
-    CALL(ppoll),         CALL(prctl),         CALL(pread64),       CALL(readlinkat),
-    CALL(recvmsg),       CALL(renameat2),     CALL(rt_sigaction),  CALL(rt_sigprocmask),
-    CALL(sched_getaffinity), CALL(sched_yield), CALL(sendmsg),     CALL(socket),
-    CALL(statfs),        CALL(statx),         CALL(sysinfo),       CALL(tgkill),
-    CALL(umask),         CALL(uname),         CALL(unlinkat),      CALL(write),
+    CALL(accept4),
+    CALL(bind),
+    CALL(clock_gettime),
+    CALL(clock_nanosleep),
+    CALL(clone3),
+    CALL(close),
+    CALL(connect),
+    CALL(dup),
+    CALL(faccessat),
+    CALL(fallocate),
+    CALL(fchmod),
+    CALL(fcntl),
+    CALL(flock),
+    CALL(fstat),
+    CALL(ftruncate),
+    CALL(getcwd),
+    CALL(getdents64),
+    CALL(geteuid),
+    CALL(getpid),
+    CALL(getrandom),
+    CALL(gettid),
+    CALL(linkat),
+    CALL(listen),
+    CALL(lseek),
+    CALL(madvise),
+    CALL(membarrier),
+    CALL(memfd_create),
+    CALL(mkdirat),
+    CALL(mprotect),
+    CALL(munmap),
+    CALL(newfstatat),
+    CALL(openat),
+    CALL(ppoll),
+    CALL(prctl),
+    CALL(pread64),
+    CALL(readlinkat),
+    CALL(recvmsg),
+    CALL(renameat2),
+    CALL(rt_sigaction),
+    CALL(rt_sigprocmask),
+    CALL(sched_getaffinity),
+    CALL(sched_yield),
+    CALL(sendmsg),
+    CALL(socket),
+    CALL(statfs),
+    CALL(statx),
+    CALL(sysinfo),
+    CALL(tgkill),
+    CALL(umask),
+    CALL(uname),
+    CALL(unlinkat),
+    CALL(write),
 };
 
 static void refuse(long number, int error) {
@@ -92,7 +131,8 @@ static int answer(void) {
     CUdeviceptr block;
     pthread_t thread;
     ask();
-    if (!pthread_create(&thread, NULL, ask_beside, NULL)) /* the C library's clone3 may be refused */
+    if (!pthread_create(&thread, NULL, ask_beside,
+                        NULL)) /* the C library's clone3 may be refused */
         pthread_join(thread, NULL);
     bool much = cuMemAlloc_v2(&block, (size_t)1 << 40) == CUDA_ERROR_OUT_OF_MEMORY;
     return (refusals < MOST ? refusals : MOST) + (much ? TOO_MUCH : 0);

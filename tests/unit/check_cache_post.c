@@ -119,21 +119,57 @@ START_TEST(a_recall_finds_what_is_under_way) {
 }
 END_TEST
 
-/* An idle taker: its inbox is bounded, and the rest is free memory for all. */
+/* An idle taker: its inbox is bounded, the more the more threads there are, and the rest is free
+ * memory for all. */
 START_TEST(an_inbox_is_bounded) {
-    enum { EACH = 1 << 20 };
+    enum { EACH = 1 << 20, MANY = 14 };
+    ac_cache_tally_t tallies[MANY];
+    ac_cache_t *others[MANY];
+    memset(tallies, 0, sizeof tallies);
+    settings.thread_cache = 32 * MIB;
+    ac_allocator_configure(allocator, &settings);
+    for (int i = 0; i < MANY; i++)
+        if (_i) {
+            others[i] = ac_cache_open(arena, &tallies[i]);
+            ck_assert_ptr_nonnull(others[i]);
+        }
     warm_up(EACH);
     take_all(EACH);
     give_all(giver);
-    ck_assert_uint_gt(atomic_load(&taker->inbox.bytes), 0);
-    ck_assert_uint_le(atomic_load(&taker->inbox.bytes), 16 * MIB);
+    ck_assert_uint_gt(atomic_load(&taker->inbox.bytes), (_i ? 8 : 16) * MIB);
+    ck_assert_uint_le(atomic_load(&taker->inbox.bytes), (_i ? 16 : 32) * MIB);
     end();
     uint64_t before = reserved();
-    for (int i = 0; i < 12; i++)
+    for (int i = 0; i < 6; i++)
         ck_assert_int_eq(ac_arena_alloc(arena, 2 * MIB, true, &block[i]), AC_OK);
     ck_assert_uint_eq(reserved(), before);
-    for (int i = 0; i < 12; i++)
+    for (int i = 0; i < 6; i++)
         give(block[i]);
+    for (int i = 0; _i && i < MANY; i++)
+        ac_cache_close(others[i]);
+    close_both();
+    end_both();
+}
+END_TEST
+
+/* More than the taker may keep ready: it has them again all the same, as it asks for them. */
+START_TEST(it_takes_more_than_its_budget) {
+    enum { EACH = 1 << 20 };
+    uint64_t given[BLOCKS], added;
+    warm_up(EACH);
+    for (int round = 0; round < 3; round++) {
+        take_all(EACH);
+        memcpy(given, block, sizeof given);
+        give_all(giver);
+        end();
+        added = arena->added;
+        take_all(EACH);
+        for (int i = 0; i < BLOCKS; i++)
+            ck_assert(was_given(block[i], given));
+        ck_assert_uint_eq(arena->added, added); /* none went by the free memory */
+        end();
+        give_all(giver);
+    }
     close_both();
     end_both();
 }
@@ -257,7 +293,8 @@ int main(void) {
     tcase_add_test(all, what_is_freed_elsewhere_comes_home);
     tcase_add_test(all, mixed_sizes);
     tcase_add_test(all, a_recall_finds_what_is_under_way);
-    tcase_add_test(all, an_inbox_is_bounded);
+    tcase_add_loop_test(all, an_inbox_is_bounded, 0, 2);
+    tcase_add_test(all, it_takes_more_than_its_budget);
     tcase_add_test(all, a_taker_that_is_gone);
     tcase_add_test(all, a_context_that_is_gone);
     tcase_add_test(all, threads_that_hand_over);

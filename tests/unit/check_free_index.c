@@ -112,6 +112,65 @@ START_TEST(the_scan_is_bounded) {
 }
 END_TEST
 
+/* The same blocks by remove and insert, in an index of their own. */
+static ac_block_t *plain_bins[AC_BINS];
+static ac_free_index_t plain = {.bin = plain_bins};
+static ac_block_t plain_block[BLOCKS];
+
+static void same_order(unsigned bin) {
+    const ac_block_t *one = bins[bin], *other = plain_bins[bin];
+    for (; one && other; one = one->bin_next, other = other->bin_next) {
+        ck_assert_int_eq(one - block, other - plain_block);
+        ck_assert_uint_eq(one->bin, bin);
+        ck_assert(one->bin_next == NULL || one->bin_next->bin_prev == one);
+    }
+    ck_assert(!one && !other);
+    ck_assert_uint_eq(free_blocks.nonempty[bin / 64] >> bin % 64 & 1, bins[bin] != NULL);
+}
+
+/* What is left of a block lies where it would if the block had left and the rest had come: the
+ * order in a bin decides what is found. */
+START_TEST(a_rest_takes_the_place_of_the_whole) {
+    enum { WHOLE = BLOCKS / 2 };
+    unsigned in_place = 0;
+    for (int i = 0; i < WHOLE; i++) {
+        block[i].size = plain_block[i].size =
+            (1 + draw((uint64_t)1 << (1 + draw(14)))) * AC_GRANULE;
+        ac_free_index_insert(&free_blocks, &block[i]);
+        ac_free_index_insert(&plain, &plain_block[i]);
+    }
+    for (unsigned step = 0; step < 20000; step++) {
+        int from = (int)draw(BLOCKS), to = (int)draw(BLOCKS);
+        if (!plain_block[from].size || plain_block[to].size) /* 0: not in the index */
+            continue;
+        uint64_t size = block[from].size,
+                 rest = size - draw(size / AC_GRANULE / 16 + 1) * AC_GRANULE;
+        unsigned old = block[from].bin, new = ac_free_index_bin(rest);
+        in_place += old == new && !block[from].bin_prev;
+        block[to].size = plain_block[to].size = rest;
+        ac_free_index_replace(&free_blocks, &block[from], &block[to]);
+        ac_free_index_remove(&plain, &plain_block[from]);
+        ac_free_index_insert(&plain, &plain_block[to]);
+        plain_block[from].size = 0;
+        if (rest < 64 * AC_GRANULE) { /* else all of them end there */
+            ac_free_index_remove(&free_blocks, &block[to]);
+            ac_free_index_remove(&plain, &plain_block[to]);
+            block[to].size = plain_block[to].size = (1 + draw(1 << 14)) * AC_GRANULE;
+            ac_free_index_insert(&free_blocks, &block[to]);
+            ac_free_index_insert(&plain, &plain_block[to]);
+        }
+        same_order(old);
+        same_order(new);
+        ac_fit_t fit = {(1 + draw(1 << 14)) * AC_GRANULE, 0, UINT64_MAX, 0};
+        ck_assert_ptr_eq(ac_free_index_first(&free_blocks, fit.size, fit.below),
+                         ac_free_index_find(&free_blocks, &fit, false));
+    }
+    for (unsigned bin = 0; bin < AC_BINS; bin++)
+        same_order(bin);
+    ck_assert_uint_gt(in_place, 200);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("free_index");
     TCase *tests = tcase_create("free_index");
@@ -119,6 +178,7 @@ int main(void) {
     tcase_add_test(tests, finds_what_fits);
     tcase_add_test(tests, an_exact_fit_wins);
     tcase_add_test(tests, the_scan_is_bounded);
+    tcase_add_test(tests, a_rest_takes_the_place_of_the_whole);
     suite_add_tcase(suite, tests);
     return run_suite(suite);
 }

@@ -105,7 +105,6 @@ START_TEST(moves_now_and_then_earn_nothing) {
     const ac_toll_t *toll = &allocator->supply->expand.toll;
     ck_assert_uint_gt(counters.pages_moved, 1000);
     ck_assert_uint_lt(toll->earned_ns, toll->spent_ns / 4);
-    ck_assert(share_reserved() < 0.08);
 }
 END_TEST
 

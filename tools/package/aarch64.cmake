@@ -1,7 +1,7 @@
 # Cross build for aarch64 on Debian: `cmake --preset aarch64`, or all of it by `tests/aarch64`.
 #   dpkg --add-architecture arm64 && apt-get update
 #   apt-get install g++-aarch64-linux-gnu qemu-user-static libjansson-dev:arm64 zlib1g-dev:arm64
-#       libncurses-dev:arm64 check:arm64
+#       libncurses-dev:arm64 check:arm64 libstdc++6:arm64
 # Programs run by qemu: unit tests, and the command whose help texts become manual pages.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)

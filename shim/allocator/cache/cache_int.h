@@ -46,7 +46,11 @@ bool ac_cache_shrink(ac_cache_t *cache, ac_entry_t *entry, int64_t room);
 /* By the owner: what is ready in the entry goes to the free memory.  True: any. */
 bool ac_cache_empty(ac_cache_t *cache, ac_entry_t *entry);
 
-/* Do the same to all entries of small or of large sizes that may have blocks; true if it said so of
+/* By the owner: ready blocks of large sizes go to the free memory, the largest first, until so many
+ * bytes have, which the last block may exceed.  True: any. */
+bool ac_cache_give_way(ac_cache_t *cache, uint64_t bytes);
+
+/* Do `act` to all entries of small or of large sizes that may have blocks; true if it said so of
  * any. */
 bool ac_cache_each(ac_cache_t *cache, int flow, bool act(ac_cache_t *, ac_entry_t *));
 
@@ -55,8 +59,8 @@ bool ac_cache_each(ac_cache_t *cache, int flow, bool act(ac_cache_t *, ac_entry_
 /* The budget begins anew, with nothing in the cache: what was leased is given back. */
 void ac_cache_set_budget(ac_cache_t *cache);
 
-/* Room without giving anything back; false: there is none. */
-bool ac_cache_lease(ac_cache_t *cache);
+/* Room without giving anything back; false: there is none, or with `some` not enough. */
+bool ac_cache_lease(ac_cache_t *cache, bool some);
 
 /* --- lane.c --- */
 
@@ -77,12 +81,27 @@ bool ac_lanes_grant(ac_cache_t *cache);
 
 /* --- cache_wait.c --- */
 
+/* By the owner from inside, or while it keeps out. */
+static inline void ac_cache_set_unplaced(ac_cache_t *cache, ac_block_t *block) {
+    atomic_store_explicit(&cache->unplaced, block, memory_order_relaxed);
+}
+
 /* By the owner, where ac_cache_enter fails.  False: the cache is not to be entered. */
 bool ac_cache_enter_long(ac_cache_t *cache);
 
 static inline ac_block_t **ac_cache_wait(ac_cache_t *cache, const ac_entry_t *entry) {
     return &cache->wait[entry - cache->entry];
 }
+
+/* Blocks wait in the entry. */
+static inline void ac_cache_note_parked(ac_cache_t *cache, const ac_entry_t *entry) {
+    size_t i = (size_t)(entry - cache->entry);
+    cache->parked[i / 64] |= (uint64_t)1 << i % 64;
+}
+
+/* What waits in entries and is ready by now joins the others there, whatever room there is.  As
+ * ac_cache_gather. */
+void ac_cache_ripen(ac_cache_t *cache);
 
 /* Blocks of the entry that wait, and are ready by now, join the others there: one at least, and
  * more as far as there is room.  True if there were any.  By the owner from inside, or while it

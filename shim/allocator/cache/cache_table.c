@@ -16,35 +16,50 @@ enum { REFUSALS = 4096 };
 /* A request of such a size finds the large blocks of its cache in its way, and those beside them
  * are the better place for it.  Not so in a small program, where most requests may be such. */
 #define CLEAR_SIZE ((uint64_t)8 << 20)
-#define CLEAR_LIVE ((uint64_t)1 << 30)
 
 /* --- entries --- */
 
 /* Its bit says whether it may have blocks. */
 static void set_bit(ac_cache_t *cache, const ac_entry_t *entry, bool set) {
     size_t i = (size_t)(entry - cache->entry);
-    uint64_t *word = &cache->kept[ac_cache_flow(ac_entry_size(entry))][i / 64];
-    uint64_t bit = (uint64_t)1 << i % 64;
-    *word = set ? *word | bit : *word & ~bit;
+    int class = ac_cache_class(ac_entry_size(entry));
+    uint64_t *word = &cache->kept[class][i / 64], bit = (uint64_t)1 << i % 64;
+    if (set) {
+        *word |= bit;
+        cache->words[class] |= (uint8_t)(1 << i / 64);
+    } else if ((*word &= ~bit) == 0) {
+        cache->words[class] &= (uint8_t) ~(1 << i / 64);
+    }
 }
+
+/* For the number of each entry of the class that may have blocks, which may lose them meanwhile. */
+#define EACH_KEPT(cache, class, i)                                                               \
+    for (unsigned words = (cache)->words[class]; words; words &= words - 1)                      \
+        for (uint64_t left = (cache)->kept[class][__builtin_ctz(words)];                         \
+             left && ((i) = __builtin_ctz(words) * 64 + __builtin_ctzll(left), true);            \
+             left &= left - 1)
 
 static bool may_have(const ac_entry_t *entry) {
     return entry->size && !(entry->size & AC_ENTRY_EMPTY);
 }
 
-/* Of one bucket. */
+/* Of one bucket, so that both have their bits in one word. */
 __attribute__((noinline)) static void change_places(ac_cache_t *cache, ac_entry_t *one,
                                                     ac_entry_t *other) {
     ac_block_t **a = ac_cache_wait(cache, one), **b = ac_cache_wait(cache, other), *wait = *a;
+    size_t i = (size_t)(one - cache->entry), k = (size_t)(other - cache->entry);
+    uint64_t both = (uint64_t)1 << i % 64 | (uint64_t)1 << k % 64;
     ac_entry_t entry = *one;
-    set_bit(cache, one, false);
-    set_bit(cache, other, false);
+    if (may_have(one))
+        cache->kept[ac_cache_class(ac_entry_size(one))][i / 64] ^= both;
+    if (may_have(other))
+        cache->kept[ac_cache_class(ac_entry_size(other))][i / 64] ^= both;
     *one = *other;
     *other = entry;
     *a = *b;
     *b = wait;
-    set_bit(cache, one, may_have(one));
-    set_bit(cache, other, may_have(other));
+    if (*a || *b)
+        cache->parked[i / 64] |= both;
 }
 
 ac_entry_t *ac_cache_find(ac_cache_t *cache, uint64_t size) {
@@ -89,8 +104,8 @@ void ac_cache_clear_way(ac_cache_t *cache, uint64_t size) {
         return;
     if (cache->guest)
         turn_out(cache);
-    if (size > CLEAR_SIZE && cache->arena->allocator->high_water > CLEAR_LIVE)
-        ac_cache_flush(cache, false);
+    if (size > CLEAR_SIZE && !ac_cache_weighs(cache))
+        ac_cache_flush(cache, size, true);
 }
 
 static uint64_t frees(const ac_cache_t *cache) {
@@ -121,9 +136,10 @@ static void let_in(ac_cache_t *cache, ac_entry_t *entry) {
 
 bool ac_cache_each(ac_cache_t *cache, int flow, bool act(ac_cache_t *, ac_entry_t *)) {
     bool any = false;
-    for (int word = 0; word < AC_CACHE_WORDS; word++)
-        for (uint64_t left = cache->kept[flow][word]; left; left &= left - 1)
-            any |= act(cache, &cache->entry[word * 64 + __builtin_ctzll(left)]);
+    int i;
+    for (int class = flow; class < (flow ? AC_CACHE_CLASSES : 1); class++)
+        EACH_KEPT(cache, class, i)
+            any |= act(cache, &cache->entry[i]);
     return any;
 }
 
@@ -220,9 +236,10 @@ static bool forget(ac_cache_t *cache, ac_entry_t *entry) {
 /* The largest size that there are ready blocks of; 0. */
 static uint64_t largest_kept(const ac_cache_t *cache, int flow) {
     uint64_t largest = 0;
-    for (int word = 0; word < AC_CACHE_WORDS; word++)
-        for (uint64_t left = cache->kept[flow][word]; left; left &= left - 1) {
-            const ac_entry_t *entry = &cache->entry[word * 64 + __builtin_ctzll(left)];
+    int i;
+    for (int class = flow ? AC_CACHE_CLASSES - 1 : 0; class >= flow && !largest; class--)
+        EACH_KEPT(cache, class, i) {
+            const ac_entry_t *entry = &cache->entry[i];
             if (entry->top && ac_entry_size(entry) > largest)
                 largest = ac_entry_size(entry);
         }
@@ -243,9 +260,11 @@ static void sweep(ac_cache_t *cache) {
             flow--;
             continue;
         }
-        for (int word = 0; word < AC_CACHE_WORDS; word++)
-            for (uint64_t left = cache->kept[flow][word]; left; left &= left - 1) {
-                ac_entry_t *entry = &cache->entry[word * 64 + __builtin_ctzll(left)];
+        int i;
+        for (int class = ac_cache_class(largest / 4 * 3); class <= ac_cache_class(largest);
+             class++)
+            EACH_KEPT(cache, class, i) {
+                ac_entry_t *entry = &cache->entry[i];
                 if (ac_entry_size(entry) > largest / 4 * 3 &&
                     ac_cache_shrink(cache, entry, wanted) && !entry->top)
                     entry->size |= AC_ENTRY_REFUSED;
@@ -253,11 +272,23 @@ static void sweep(ac_cache_t *cache) {
     }
 }
 
+bool ac_cache_give_way(ac_cache_t *cache, uint64_t bytes) {
+    int64_t before = cache->room, wanted = before + (int64_t)bytes;
+    int i;
+    for (int class = AC_CACHE_CLASSES - 1; class > 0; class--)
+        EACH_KEPT(cache, class, i) {
+            if (cache->room >= wanted)
+                return true;
+            ac_cache_shrink(cache, &cache->entry[i], wanted);
+        }
+    return cache->room > before;
+}
+
 ac_entry_t *ac_cache_make_room(ac_cache_t *cache, uint64_t size) {
     if (size > cache->largest || !cache->budget)
         return NULL;
     ac_entry_t *entry = ac_cache_keeps(cache, size);
-    if (entry && cache->room < 0 && !ac_cache_lease(cache)) {
+    if (entry && cache->room < 0 && !ac_cache_lease(cache, false)) {
         sweep(cache);
         entry->size = size; /* the sweep may have refused it: this one it did not mean */
     }
@@ -265,7 +296,8 @@ ac_entry_t *ac_cache_make_room(ac_cache_t *cache, uint64_t size) {
 }
 
 void ac_cache_expect_again(ac_cache_t *cache, int pool, uint64_t size, bool known) {
-    ac_entry_t *entry = known ? ac_cache_find(cache, size) : NULL;
+    ac_entry_t *own = ac_cache_entry(cache, size);
+    ac_entry_t *entry = !known ? NULL : own->size == size ? own : ac_cache_find(cache, size);
     if (!entry) {
         if (known && !ac_cache_was_seen(cache, size))
             return;

@@ -23,8 +23,10 @@ static void await(ac_cache_t *cache, ac_block_t *block, uint64_t target, uint64_
     ac_fence_want(cache->timeline, false, ac_fence_weight(share, block->size));
 }
 
-static void park(ac_cache_t *cache, ac_block_t **wait, ac_block_t *block, uint64_t target) {
+static void park(ac_cache_t *cache, const ac_entry_t *entry, ac_block_t *block, uint64_t target) {
+    ac_block_t **wait = ac_cache_wait(cache, entry);
     await(cache, block, target, cache->share);
+    ac_cache_note_parked(cache, entry);
     if (*wait) {
         block->list_next = (*wait)->list_next;
         (*wait)->list_next = block;
@@ -58,16 +60,24 @@ static void put_in(ac_cache_t *cache, const ac_entry_t *own, ac_block_t *block, 
 
 /* --- blocks that another cache handed out (inbox.h) --- */
 
-/* A chain has so much at most, and what an inbox has is bounded: its owner may be idle. */
+/* A chain has so much at most, and what an inbox has is bounded: its owner may be idle.  All inboxes
+ * of a device may have INBOXES_BYTES, and each of many threads INBOX_BYTES. */
 enum { POST_MOST = 16 };
-#define POST_BYTES  ((uint64_t)4 << 20)
-#define INBOX_BYTES ((uint64_t)16 << 20)
+#define POST_BYTES    ((uint64_t)4 << 20)
+#define INBOX_BYTES   ((uint64_t)16 << 20)
+#define INBOXES_BYTES ((uint64_t)256 << 20)
+
+static bool has_room(const ac_cache_t *cache, const ac_inbox_t *inbox, uint64_t size) {
+    uint64_t bytes = atomic_load_explicit(&inbox->bytes, memory_order_relaxed) + size;
+    unsigned count =
+        atomic_load_explicit(&cache->arena->allocator->caches->count, memory_order_relaxed);
+    return bytes <= INBOX_BYTES ||
+           (bytes <= cache->may_wait[1] && bytes * count <= INBOXES_BYTES);
+}
 
 static bool may_post(const ac_cache_t *cache, const ac_block_t *block) {
     const ac_cache_t *home = block->home;
-    return home && home != cache &&
-           atomic_load_explicit(&home->inbox.bytes, memory_order_relaxed) + block->size <=
-               INBOX_BYTES;
+    return home && home != cache && has_room(cache, &home->inbox, block->size);
 }
 
 /* What the chain is for may have ended: then it is placed here. */
@@ -83,7 +93,7 @@ static void post(ac_cache_t *cache) {
     for (int flow = 0; flow < AC_FLOWS; flow++)
         ac_cache_count_chain(cache, flow, (int64_t)out.blocks[flow], out.bytes[flow]);
     out.last->list_next = cache->unplaced;
-    cache->unplaced = out.first;
+    ac_cache_set_unplaced(cache, out.first);
 }
 
 /* The block is ready, `ordered` by its stream alone. */
@@ -113,11 +123,20 @@ static void collect(ac_cache_t *cache) {
             ac_cache_put(cache, entry, block);
         } else {
             block->list_next = cache->unplaced;
-            cache->unplaced = block;
+            ac_cache_set_unplaced(cache, block);
         }
     }
     for (int flow = 0; flow < AC_FLOWS; flow++)
         ac_cache_count_chain(cache, flow, blocks[flow], bytes[flow]);
+}
+
+/* What is yet to be placed, of a size that is out, as far as there is room. */
+static void refill(ac_cache_t *cache, ac_entry_t *entry) {
+    for (ac_block_t *block;
+         cache->room >= 0 && (block = cache->unplaced) && block->size == entry->size;) {
+        ac_cache_set_unplaced(cache, block->list_next);
+        ac_cache_put(cache, entry, block);
+    }
 }
 
 /* Whether a stream's order may protect what is freed now.  ac_order_retire is asked only where
@@ -132,7 +151,9 @@ static bool keep(ac_cache_t *cache, ac_block_t *block) {
     uint64_t size = block->size;
     ac_ticket_t ticket;
     ac_cache_free_for(cache, block->module);
-    const ac_entry_t *own = ac_cache_keeps(cache, size);
+    const ac_entry_t *own = ac_cache_entry(cache, size);
+    if (own->size != size)
+        own = ac_cache_keeps(cache, size);
     bool elsewhere = !own && may_post(cache, block);
     bool room = own ? cache->room >= 0 : elsewhere || may_be_loose(cache, size);
     if ((!room && (!own || may_rely(cache))) || ac_order_capturing())
@@ -144,7 +165,7 @@ static bool keep(ac_cache_t *cache, ac_block_t *block) {
         if (elsewhere || ticket.key != AC_KEY_OWN || !may_wait(cache, size))
             return false;
         if (own) {
-            park(cache, ac_cache_wait(cache, own), block, ticket.epoch);
+            park(cache, own, block, ticket.epoch);
         } else {
             await(cache, block, ticket.epoch, cache->live_share);
             put_loose(cache, block);
@@ -175,7 +196,7 @@ bool ac_cache_enter_long(ac_cache_t *cache) {
     }
 }
 
-bool ac_cache_give(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
+static inline bool give(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
     if (!ac_cache_enter(cache) && !ac_cache_enter_long(cache))
         return false;
     bool kept = ac_cache_owns(cache, block, address) && keep(cache, block);
@@ -183,9 +204,13 @@ bool ac_cache_give(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
     return kept;
 }
 
+bool ac_cache_give(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
+    return give(cache, block, address);
+}
+
 bool ac_cache_give_away(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block = ac_cache_record(cache, address); /* whose it is, is looked at inside */
-    return block && ac_cache_give(cache, block, address);
+    return block && give(cache, block, address);
 }
 
 bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
@@ -196,6 +221,8 @@ bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t bytes, uint64_t *address)
         collect(cache);
     ac_entry_t *entry = ac_cache_find(cache, size);
     ac_take_t taken = AC_TAKE_NONE;
+    if (entry && !entry->top)
+        refill(cache, entry);
     if (entry && (entry->top || ac_cache_gather(cache, entry)))
         taken = ac_cache_pop(cache, size, bytes, address, ac_fence_handout);
     ac_cache_leave(cache);
@@ -236,6 +263,20 @@ bool ac_cache_gather(ac_cache_t *cache, ac_entry_t *entry) {
     ready.bytes = ready.blocks * size;
     ac_cache_count_ready(cache, ac_cache_flow(size), &ready);
     return true;
+}
+
+void ac_cache_ripen(ac_cache_t *cache) {
+    uint64_t reached = ac_fence_reached(cache->timeline, false);
+    for (int word = 0; word < AC_CACHE_WORDS; word++)
+        for (uint64_t left = cache->parked[word]; left; left &= left - 1) {
+            ac_entry_t *entry = &cache->entry[word * 64 + __builtin_ctzll(left)];
+            ac_block_t *const *wait = ac_cache_wait(cache, entry);
+            while (*wait && (*wait)->list_next->ticket.epoch <= reached &&
+                   ac_cache_gather(cache, entry))
+                continue;
+            if (!*wait)
+                cache->parked[word] &= ~(left & -left);
+        }
 }
 
 /* The block has left the cache: in the account nothing changes but whose it is. */

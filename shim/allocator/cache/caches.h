@@ -117,11 +117,20 @@ void ac_cache_clear_way(ac_cache_t *cache, uint64_t size);
 
 /* Bytes: as long as the device holds no more it may grow rather than a request take from its own
  * cache what has another size.  The most that the program held, and twice what threads may keep of
- * it: kept in pieces, it is in the way of as much again. */
-uint64_t ac_caches_allowance(const ac_allocator_t *allocator);
+ * it: kept in pieces, it is in the way of as much again.  Where some `waits`, what a program may
+ * hold before it waits itself. */
+uint64_t ac_caches_allowance(const ac_allocator_t *allocator, bool waits);
 
-/* Give back what is ready of the pool's sizes, small or not.  True if there was any. */
-bool ac_cache_flush(ac_cache_t *cache, bool small);
+/* Whether what threads keep is much beside what the program holds. */
+static inline bool ac_cache_weighs(const ac_cache_t *cache) {
+    return cache->arena->allocator->high_water <= 32 * AC_CACHE_KEPT;
+}
+
+/* The owner's request of the size found no free memory: ready blocks go back, small ones or large
+ * ones as the size is.  Where the cache weighs (cache_int.h) what is ready beyond its budget, and
+ * with `all` so many bytes of the rest; else all that are ready.  True if there was any: it may be
+ * called again. */
+bool ac_cache_flush(ac_cache_t *cache, uint64_t size, bool all);
 
 /* Blocks that the owner gave away without the lock go to the free memory now: where there are any
  * (ac_cache_is_untidy).  With `request` so do those that are to go back to another cache and were not

@@ -261,7 +261,7 @@ bool ac_lane_take_long(ac_cache_t *cache, const ac_lane_ask_t *ask, uint64_t byt
 static bool lease(ac_cache_t *cache) {
     ac_allocator_t *allocator = cache->arena->allocator;
     ac_lock(&allocator->lock);
-    bool leased = ac_cache_usable(cache) && (cache->room >= 0 || ac_cache_lease(cache));
+    bool leased = ac_cache_usable(cache) && (cache->room >= 0 || ac_cache_lease(cache, false));
     ac_unlock(&allocator->lock);
     return leased;
 }

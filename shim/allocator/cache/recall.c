@@ -37,7 +37,7 @@ static void leave_block(ac_block_t *block, uint64_t quiet) {
 __attribute__((noinline)) static void place(ac_cache_t *cache) {
     ac_block_t *block = cache->unplaced;
     uint64_t quiet = ac_fence_quiet(cache->timeline);
-    cache->unplaced = NULL;
+    ac_cache_set_unplaced(cache, NULL);
     for (ac_block_t *next; block; block = next) {
         next = block->list_next;
         ac_entry_t *entry = ac_cache_make_room(cache, block->size);
@@ -111,23 +111,42 @@ void ac_cache_tidy(ac_cache_t *cache, bool request) {
 /* What is nowhere in the table. */
 static bool leave_chains(ac_cache_t *cache) {
     ac_block_t *unplaced = cache->unplaced;
-    cache->unplaced = NULL;
+    ac_cache_set_unplaced(cache, NULL);
     bool any = leave_chain(cache, unplaced, true);
     any |= call_off(cache);
     any |= leave_chain(cache, ac_inbox_take(&cache->inbox, cache->owner_arena), false);
     return tidy(cache) || any;
 }
 
-bool ac_cache_flush(ac_cache_t *cache, bool small) {
-    bool any = leave_chains(cache);
-    int flow = !small;
+/* Of what is ready the budget is kept, in small sizes: a large block makes room for many requests,
+ * and its own is one.  `all`: and then as much goes as the request takes. */
+static bool flush_some(ac_cache_t *cache, uint64_t size, bool all) {
+    uint64_t reached = ac_fence_reached(cache->timeline, false);
+    if (reached != cache->flushed[1] && ac_cache_waits(cache)) {
+        cache->flushed[1] = reached;
+        ac_cache_ripen(cache);
+        if (cache->room < 0 && !ac_cache_lease(cache, true) && ac_cache_give_way(cache, (uint64_t)-cache->room))
+            return true;
+    }
+    return all && ac_cache_give_way(cache, size);
+}
+
+static bool flush_all(ac_cache_t *cache, int flow) {
     uint64_t held = ac_cache_tally_held(cache->tally, flow);
     uint64_t reached = ac_fence_reached(cache->timeline, false);
     /* What waits is looked at once for each fence. */
     if (held == cache->tally->side[flow].waiting.blocks && reached == cache->flushed[flow])
-        return any;
+        return false;
     cache->flushed[flow] = reached;
-    return (held && ac_cache_each(cache, flow, ac_cache_empty)) || any;
+    return held && ac_cache_each(cache, flow, ac_cache_empty);
+}
+
+bool ac_cache_flush(ac_cache_t *cache, uint64_t size, bool all) {
+    int flow = ac_cache_flow(size);
+    bool any = leave_chains(cache);
+    if (!flow || !ac_cache_weighs(cache))
+        return flush_all(cache, flow) || any;
+    return any || flush_some(cache, size, all);
 }
 
 bool ac_cache_leave_all(ac_cache_t *cache) {
@@ -410,7 +429,7 @@ static bool lose(ac_cache_t *cache) {
     ac_lanes_close(cache);
     cache->loose_count = 0;
     cache->loose_bytes = 0;
-    cache->unplaced = NULL;
+    ac_cache_set_unplaced(cache, NULL);
     cache->out = (ac_chain_t){.first = NULL};
     ac_inbox_take(&cache->inbox, 0);
     for (int i = 0; i < AC_FLOWS; i++) {

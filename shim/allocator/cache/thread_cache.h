@@ -9,6 +9,11 @@
  * wait, and before every trim, each thread's cache is *recalled*.  So what caches hold is free
  * memory wherever it matters.
  *
+ * In a program that holds little (ac_cache_weighs) a request that finds no free memory takes from
+ * its cache no more than it needs, of the largest sizes first: these are few, and the small ones that
+ * stay are most of the program's requests.  What waited and is ready by then is kept as far as the
+ * budget goes, and while more waits the device is asked before anything else goes.
+ *
  * The table.  A size has a place of its own by its hash, and a bucket of AC_CACHE_WAYS entries
  * around it.  A hit looks at the own place alone; an entry that is found elsewhere in its bucket
  * changes places with the one there.  The first request of a size only leaves a tag, the second
@@ -63,8 +68,9 @@ enum {
     AC_CACHE_WAYS = 4, /* entries of a bucket */
     AC_CACHE_WORDS = AC_CACHE_ENTRIES / 64,
     AC_CACHE_SEEN_BITS = 8,
-    AC_CACHE_HANDED_BITS = 10,
-    AC_CACHE_LOOSE = 16
+    AC_CACHE_HANDED_BITS = 11,
+    AC_CACHE_LOOSE = 16,
+    AC_CACHE_CLASSES = 12 /* of sizes: small ones, and each power of two above */
 };
 
 /* With several caches a peak may lack so many bytes, and one block for each granule of them, or
@@ -153,7 +159,9 @@ struct ac_cache {
      * granted room: what waits in an entry serves its size alone, and fences that come early for it
      * save programs with much work under way 2 % of their memory.  What is loose serves all. */
     uint64_t share, live_share;
-    uint64_t kept[AC_FLOWS][AC_CACHE_WORDS]; /* bit per entry that may have blocks */
+    uint64_t kept[AC_CACHE_CLASSES][AC_CACHE_WORDS]; /* bit per entry that may have blocks */
+    uint8_t words[AC_CACHE_CLASSES];         /* bit per word of these that is not 0 */
+    uint64_t parked[AC_CACHE_WORDS];         /* bit per entry that may have blocks that wait */
     uint32_t divisions[AC_DIVISION_SLOTS];   /* of the settings */
     ac_cache_t *next, *awake_next;           /* the allocator's lists, under its lock */
     ac_cache_t *sibling;                     /* the owner's next cache */
@@ -165,7 +173,7 @@ struct ac_cache {
      * what was posted here and found no room without the lock. */
     ac_chain_t out;
     ac_cache_t *out_home;
-    ac_block_t *unplaced;          /* by list_next */
+    ac_block_t *_Atomic unplaced; /* by list_next; a look from outside it is a hint */
     ac_lanes_t *lanes;             /* lane.h; NULL: none yet */
     bool listed, had_room;         /* cache_tally.c, under the lock */
     uint64_t loose_bytes, largest; /* largest: of what may be kept */
@@ -257,6 +265,14 @@ static inline ac_block_t **ac_cache_handed(ac_cache_t *cache, uint64_t address) 
 
 static inline int ac_cache_flow(uint64_t size) {
     return size > AC_SMALL_LIMIT;
+}
+
+/* Entries of larger sizes have a higher class: 0 is that of the small ones. */
+static inline int ac_cache_class(uint64_t size) {
+    if (size <= AC_SMALL_LIMIT)
+        return 0;
+    int class = 64 - __builtin_clzll((size - 1) / AC_SMALL_LIMIT);
+    return class < AC_CACHE_CLASSES ? class : AC_CACHE_CLASSES - 1;
 }
 
 /* The cache may be used by its owner, which this thread is. NULL may not. */
@@ -406,7 +422,7 @@ bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t bytes, uint64_t *address)
 static inline bool ac_cache_take_beside(ac_cache_t *cache, const ac_entry_t *entry, uint64_t size,
                                         uint64_t bytes, uint64_t *address) {
     return (ac_cache_is_apart(cache, entry, size) || ac_cache_waits(cache) ||
-            ac_inbox_has_any(&cache->inbox) || atomic_load(&cache->gate)) &&
+            ac_inbox_has_any(&cache->inbox) || cache->unplaced || atomic_load(&cache->gate)) &&
            ac_cache_take_waiting(cache, bytes, address);
 }
 

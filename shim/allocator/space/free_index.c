@@ -32,9 +32,9 @@ static unsigned next_bin(const ac_free_index_t *index, unsigned bin) {
     return word * 64 + (unsigned)__builtin_ctzll(bits);
 }
 
-__attribute__((always_inline)) static inline ac_block_t *
-find(const ac_free_index_t *index, uint64_t from, uint64_t below, uint64_t until,
-     bool exhaustive) {
+__attribute__((always_inline)) static inline ac_block_t *find(const ac_free_index_t *index,
+                                                              uint64_t from, uint64_t below,
+                                                              uint64_t until, bool exhaustive) {
     uint64_t span = below > from ? below - from : 0;
     unsigned own = ac_free_index_bin(from);
     /* Bins above the own one fit by size; only `below`, `until` and the last bin, which holds

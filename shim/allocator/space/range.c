@@ -133,6 +133,15 @@ bool ac_range_tail(const ac_block_t *hole, uint64_t span, bool pinned, uint64_t 
     return *count;
 }
 
+bool ac_range_any_whole(const ac_space_t *space, bool guarded) {
+    uint64_t first, count;
+    for (const ac_block_t *hole = space->holes.first; hole; hole = hole->list_next)
+        if ((guarded || !hole->segment->range->guard) &&
+            ac_range_tail(hole, 0, true, 1, &first, &count))
+            return true;
+    return false;
+}
+
 /* --- moving --- */
 
 bool ac_spares_fill(ac_store_t *store, ac_spares_t *spares, unsigned count) {

@@ -192,6 +192,10 @@ void ac_range_settle_whole(ac_block_t *moving, bool mapped, uint64_t quiet, ac_s
 bool ac_range_tail(const ac_block_t *hole, uint64_t span, bool pinned, uint64_t most,
                    uint64_t *first, uint64_t *count);
 
+/* Whether any hole has a whole page, which could go back; smaller holes cannot.  `guarded`: those of
+ * guarded blocks count, too. */
+bool ac_range_any_whole(const ac_space_t *space, bool guarded);
+
 /* What others know of the block's memory must stay true. */
 void ac_range_pin(const ac_block_t *block);
 

@@ -409,7 +409,7 @@ static ac_status_t plan(ac_growth_t *growth) {
     growth->whole = !ask->guard && !ask->shrink && page_size(growth) < allocator->settings.page &&
                     ac_supply_taken(allocator) + page_size(growth) >
                         ac_toll_budget(allocator, ask->size, page_size(growth)) &&
-                    ac_expand_has_idle(ask->arena);
+                    ac_range_any_whole(&ask->arena->space, false);
     ac_status_t status = plan_pages(growth);
     if (!growth->whole || (status == AC_OK && !growth->create))
         return status;

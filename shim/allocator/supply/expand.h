@@ -91,13 +91,6 @@ typedef struct {
 /* The hole freed first that has such pages.  *starved: one was passed over for its work. */
 ac_block_t *ac_expand_oldest_hole(ac_arena_t *arena, const ac_hole_pick_t *pick, bool *starved);
 
-/* Whether any hole has a whole page, which could go back; smaller holes cannot. */
-static inline bool ac_expand_has_idle(ac_arena_t *arena) {
-    const ac_hole_pick_t any = {.pool = AC_POOL_ALL, .pinned = true, .reached = UINT64_MAX};
-    bool starved;
-    return arena->holes.first && ac_expand_oldest_hole(arena, &any, &starved);
-}
-
 /* Take such pages of the hole, of up to `most` units but for the first one: a run.  False: host memory
  * is short. */
 bool ac_expand_claim_run(ac_run_t *run, ac_block_t *hole, const ac_hole_pick_t *pick,

@@ -143,7 +143,8 @@ ac_status_t ac_supply_adopt(ac_growth_ask_t *ask) {
 
 /* Whether there are whole pages that no request finds any more.  Under the lock. */
 static bool has_left_pages(ac_arena_t *arena) {
-    return arena->allocator->counters->left_pages && ac_expand_has_idle(arena);
+    return arena->allocator->counters->left_pages && !atomic_load(&arena->timeline.broken) &&
+           ac_range_any_whole(&arena->space, false);
 }
 
 /* First pages that no request finds any more (ac_expand_leave). */

@@ -1,6 +1,8 @@
 /* What the kinds of memory have in common: whether memory may leave the device now, and what is
  * owed to it otherwise (supply.h). */
-#include "allocator/supply/expand.h"
+#include "allocator/supply/supply.h"
+
+#include "allocator/space/range.h"
 #include "failpoint.h"
 
 void ac_supply_end_call(ac_allocator_t *allocator, bool changed) {
@@ -51,8 +53,8 @@ void ac_supply_owe(ac_allocator_t *allocator) {
 static bool has_idle(ac_allocator_t *allocator) {
     bool any = false;
     ac_lock(&allocator->lock);
-    for (ac_arena_t *arena = allocator->arenas; arena && !any; arena = arena->next)
-        any = arena->idle.first || ac_expand_has_idle(arena);
+    for (const ac_arena_t *arena = allocator->arenas; arena && !any; arena = arena->next)
+        any = arena->idle.first || ac_range_any_whole(&arena->space, true);
     ac_unlock(&allocator->lock);
     return any;
 }

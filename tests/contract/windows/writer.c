@@ -81,7 +81,7 @@ static void owe_again(void) {
 
 /* Just after the thread found that nothing is owed any more. */
 void window_owed_looked_at_once(void) {
-    enum { NAP_NS = 1000000, NAPS = 3000 };
+    enum { NAP_NS = 1000000, NAPS = 1500 };
     begin_large();
     ac_writer_start();
     at_window("debt_settled", owe_again);

@@ -6,19 +6,19 @@ usage: module.py HEADER MODULE
 import re
 import sys
 
-import complete
-
 
 def main(header, module):
     with open(header, encoding="utf-8") as file:
-        statuses = re.findall(r"^\s*(ACCEL_(?:OK|ERROR_\w+)) = (\d+)", file.read(), re.M)
+        declared = re.sub(r"/\*.*?\*/", " ", file.read(), flags=re.S)
+    statuses = re.findall(r"^\s*(ACCEL_(?:OK|ERROR_\w+)) = (\d+)", declared, re.M)
+    functions = set(re.findall(r"^(?!typedef)\w[\w\s*]*?\b(accel_\w+)\(", declared, re.M))
     with open(module, encoding="utf-8") as file:
         text = file.read()
     wrong = [f"{name} = {value} is not there" for name, value in statuses
              if not re.search(rf"enumerator :: {name} = {value}$", text, re.M)]
     bound = re.findall(r"^\s*function (accel_\w+)\(", text, re.M)
     wrong += [f"the header has no {name}" for name in bound
-              if name not in complete.functions(header)]
+              if name not in functions]
     if len(statuses) < 10 or len(bound) < 20:
         wrong.append(f"only {len(statuses)} statuses and {len(bound)} functions were found")
     print("\n".join(wrong))

@@ -75,6 +75,8 @@ def without(given, got):
 
 
 class Recipes(unittest.TestCase):
+    root = None
+
     def setUp(self):
         self.folder = tempfile.mkdtemp(dir=os.getcwd())
         self.addCleanup(shutil.rmtree, self.folder)
@@ -194,13 +196,13 @@ exit 93
         self.run_recipe("conda/build.sh", SRC_DIR=SOURCE, PREFIX=prefix)
         with open(calls, encoding="utf-8") as file:
             self.assertIn("--target product", file.read())
-        # What meta.yaml says of the result.
-        with open(os.path.join(RECIPES, "conda/meta.yaml"), encoding="utf-8") as file:
+        # What recipe.yaml says of the result.
+        with open(os.path.join(RECIPES, "conda/recipe.yaml"), encoding="utf-8") as file:
             recipe = file.read()
         with open(os.path.join(BUILD, "CMakeCache.txt"), encoding="utf-8") as file:
             version = re.search(r"CMAKE_PROJECT_VERSION:STATIC=(.*)", file.read()).group(1)
         self.assertIn(f'version: "{version}"', recipe)
-        commands = re.findall(r"(?m)^    - (accelcache .*)$", recipe)
+        commands = re.findall(r"(?m)^ +- (accelcache .*)$", recipe)
         self.assertEqual(len(commands), 2)
         for command in commands:
             subprocess.run(["sh", "-c", command], check=True, stdout=subprocess.DEVNULL,
@@ -272,15 +274,13 @@ exit 93
 
     def test_paths(self):
         """What containers and services name in /usr is where a package of this tree puts it."""
-        there = {"DESTDIR": self.folder, **self.environment}
-        subprocess.run(["cmake", "--install", BUILD, "--prefix", "/usr"], check=True, env=there,
-                       stdout=subprocess.DEVNULL, timeout=300)
+        root = self.installed()
         for recipe in ("Dockerfile", "kubernetes.yaml", "systemd.conf"):
             with open(os.path.join(RECIPES, recipe), encoding="utf-8") as file:
                 named = re.findall(r"/usr/[\w./-]+\.so[.\d]*", file.read())
             self.assertTrue(named, recipe)
             for path in named:
-                self.assertTrue(os.path.exists(self.folder + path), (recipe, path))
+                self.assertTrue(os.path.exists(root + path), (recipe, path))
 
     def test_dockerfile(self):
         """Its commands, by a reader of our own: what it copies is an argument, what it runs a shell can
@@ -325,7 +325,7 @@ exit 93
     @unittest.skipUnless(shutil.which("lua5.4") or shutil.which("lua"), "needs lua")
     def test_lmod(self):
         """With stand-ins of Lmod's functions; what it sets is there in an installation."""
-        prefix = self.installed()
+        prefix = os.path.join(self.installed(), "usr")
         words = "\n".join(f"function {name}(a, b) print('{name}', a, b) end"
                           for name in ("help", "whatis", "prepend_path", "setenv"))
         words += "\nfunction pathJoin(a, b) return a .. '/' .. b end\n"
@@ -341,7 +341,7 @@ exit 93
 
     @unittest.skipUnless(os.path.exists(LMOD), "needs Lmod")
     def test_lmod_itself(self):
-        prefix = self.installed()
+        prefix = os.path.join(self.installed(), "usr")
         os.makedirs(os.path.join(self.folder, "modules/accelcache"))
         shutil.copy(os.path.join(RECIPES, "lmod.lua"),
                     os.path.join(self.folder, "modules/accelcache/0.1.0.lua"))
@@ -355,12 +355,15 @@ exit 93
         self.assertEqual(out.splitlines(), [prefix + "/bin/accelcache",
                                             prefix + "/lib/libaccelcache.so", "unset"])
 
-    def installed(self):
-        """A prefix with what was built."""
-        prefix = os.path.join(self.folder, "prefix")
-        subprocess.run(["cmake", "--install", BUILD, "--prefix", prefix], check=True,
-                       stdout=subprocess.DEVNULL, timeout=300)
-        return prefix
+    @classmethod
+    def installed(cls):
+        """A folder with what was built in usr/, for all tests."""
+        if not cls.root:
+            cls.root = tempfile.mkdtemp(dir=os.getcwd())
+            cls.addClassCleanup(shutil.rmtree, cls.root)
+            subprocess.run(["cmake", "--install", BUILD, "--prefix", "/usr"], check=True, timeout=300,
+                           env={**os.environ, "DESTDIR": cls.root}, stdout=subprocess.DEVNULL)
+        return cls.root
 
     @unittest.skipUnless(shutil.which("shellcheck"), "needs shellcheck")
     def test_shellcheck(self):

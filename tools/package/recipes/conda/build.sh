@@ -1,5 +1,5 @@
 #!/bin/sh
-# By conda build, which sets SRC_DIR, PREFIX, CPU_COUNT and CMAKE_ARGS: conda has jansson, zlib and
+# By rattler-build, which sets SRC_DIR, PREFIX, CPU_COUNT and CMAKE_ARGS: conda has jansson, zlib and
 # ncurses as shared libraries.
 set -eu
 # shellcheck disable=SC2086
