@@ -25,7 +25,7 @@ static void become_actor(int socket, under_t under) {
     char number[16], conf[256];
     bool preload = under == AS_CASE ? under_library : under == WITH_LIBRARY;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    alarm(LIMIT_S); /* stays over the exec */
+    alarm(getenv("AC_EMULATED") ? 10 * LIMIT_S : LIMIT_S); /* stays over the exec */
     if (preload)
         setenv("LD_PRELOAD", getenv("IPC_LIBRARY"), 1);
     else
