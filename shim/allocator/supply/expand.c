@@ -255,9 +255,8 @@ static uint64_t collect(ac_growth_t *growth, uint64_t missing) {
     if (arena->ops->capturing(arena->context))
         return missing;
     if (!growth->calm) {
-        ac_hole_pick_t any = pick;
+        ac_hole_pick_t any = pick; /* of any size: a page that does not fit can be traded */
         any.reached = UINT64_MAX;
-        any.span = missing >> AC_PAGE_BITS;
         growth->starved = missing && ac_expand_oldest_hole(arena, &any, &starved);
         return missing;
     }
