@@ -243,6 +243,26 @@ START_TEST(then_the_cache_gives_way) {
 }
 END_TEST
 
+/* The context has gone, and the cache is about to be told. */
+START_TEST(a_dead_context_serves_nothing) {
+    uint64_t address;
+    use_up();
+    finish_work();
+    take(MIB);
+    take(MIB); /* what waited: nothing does now */
+    ac_lock(&allocator->lock);
+    arena->dead = true;
+    ac_unlock(&allocator->lock);
+    ck_assert(!ac_cache_fetch(cache, WANTED, &address));
+    ck_assert(keeps(9 * MIB));
+    ac_lock(&allocator->lock);
+    arena->dead = false;
+    ac_unlock(&allocator->lock);
+    ck_assert(ac_cache_fetch(cache, WANTED, &address));
+    ck_assert_uint_eq(address, large);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("cache_flush");
     TCase *all = tcase_create("flush");
@@ -255,6 +275,7 @@ int main(void) {
     tcase_add_test(all, only_what_is_over_becomes_ready);
     tcase_add_test(all, the_device_is_asked_first);
     tcase_add_test(all, then_the_cache_gives_way);
+    tcase_add_test(all, a_dead_context_serves_nothing);
     suite_add_tcase(suite, all);
     return run_suite(suite);
 }
