@@ -351,7 +351,7 @@ static ac_status_t plan_pages(ac_growth_t *growth) {
         return AC_FAILED;
     growth->page = page_size(growth);
     growth->runs = 0;
-    growth->traded = 0;
+    growth->traded = growth->owed = 0;
     growth->starved = growth->partial = false;
     growth->barred = growth->barred_end = 0;
     if (!find_place(growth, &place))
@@ -394,6 +394,8 @@ static ac_status_t plan_pages(ac_growth_t *growth) {
     uint64_t patience =
         ac_budget(&allocator->settings, AC_BUDGET_HOLES, ac_supply_live(allocator, ask->size));
     bool full = growth->create > limit || reserved > limit - growth->create;
+    if (!full && growth->traded > limit - growth->create - reserved)
+        growth->owed = growth->traded - (limit - growth->create - reserved);
     if (may_wait(growth) && (full || growth->force || reserved + growth->create > patience))
         return give_up(growth, AC_BUSY);
     return full ? give_up(growth, AC_OOM) : AC_OK;
@@ -568,15 +570,26 @@ static ac_status_t fill(ac_growth_t *growth, uint64_t first, uint64_t end) {
     return allowed;
 }
 
+/* The pages that are traded go; where some could not be taken away the limit has no room for as many. */
+static void release_traded(ac_growth_t *growth) {
+    for (unsigned i = 0; i < growth->runs; i++) {
+        const ac_run_t *run = &growth->run[i];
+        if (run->traded && run->taken)
+            ac_expand_release_run(growth, run);
+        else if (run->traded)
+            growth->traded -= run->count << AC_PAGE_BITS;
+    }
+    uint64_t over = growth->traded < growth->owed ? growth->owed - growth->traded : 0;
+    growth->create -= over < growth->create ? over : growth->create;
+}
+
 static ac_status_t carry_out(ac_growth_t *growth) {
     ac_status_t status = AC_OK;
     unsigned gap = 0;
     growth->at_run = 0;
     growth->at_unit = 0;
     ac_expand_take_away(growth);
-    for (unsigned i = 0; i < growth->runs; i++)
-        if (growth->run[i].traded && growth->run[i].taken)
-            ac_expand_release_run(growth, &growth->run[i]);
+    release_traded(growth);
     for (uint64_t first, end; status == AC_OK && next_gap(growth, &gap, &first, &end);)
         status = fill(growth, first, end);
     for (ac_unit_t *unit; (unit = next_moved(growth, UINT64_MAX));) {
