@@ -250,6 +250,7 @@ static uint64_t collect(ac_growth_t *growth, uint64_t missing) {
     ac_hole_pick_t pick = {.pool = AC_POOL_ALL, .reached = ac_supply_reached(arena)};
     uint64_t rest = 0, end = 0, first; /* units */
     uint64_t without = 0;              /* bytes that no page in a hole fits */
+    uint64_t none = 0;                 /* units: so few fit no page in a hole, which was looked for */
     unsigned gap = 0;
     bool starved = false;
     if (arena->ops->capturing(arena->context))
@@ -266,12 +267,14 @@ static uint64_t collect(ac_growth_t *growth, uint64_t missing) {
             break;
         rest = rest ? rest : end - first;
         pick.span = rest;
-        ac_block_t *hole = ac_toll_is_costly(arena->allocator)
+        ac_block_t *hole = rest <= none ? NULL
+                           : ac_toll_is_costly(arena->allocator)
                                ? best_hole(arena, &pick, rest, &starved)
                                : ac_expand_oldest_hole(arena, &pick, &starved);
         ac_run_t *run = &growth->run[growth->runs];
         if (!hole) {
             without += rest << AC_PAGE_BITS;
+            none = rest > none ? rest : none;
             rest = 0;
             continue;
         }
