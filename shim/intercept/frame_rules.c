@@ -1,9 +1,11 @@
 /* Rules by return address (frame_rules.h). */
 #include "intercept/frame_rules.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/auxv.h>
 
 #include "intercept/callers.h"
 
@@ -394,6 +396,22 @@ static uintptr_t word_at(uintptr_t address) {
     return *(const uintptr_t *)address;
 }
 
+/* No frame of a stack that has one at `sp` ends beyond: the C library keeps a thread's record above its
+ * stack, and the kernel the program's name above the first thread's.  A rule that is outdated by a load
+ * which no hook saw ends there, before memory that may not be mapped. */
+static uintptr_t stack_limit(uintptr_t sp) {
+    static _Atomic uintptr_t first;
+    uintptr_t thread = (uintptr_t)pthread_self(), end;
+    if (sp < thread)
+        return thread;
+    end = atomic_load_explicit(&first, memory_order_relaxed);
+    if (!end) {
+        end = getauxval(AT_EXECFN);
+        atomic_store_explicit(&first, end, memory_order_relaxed);
+    }
+    return sp < end ? end : UINTPTR_MAX;
+}
+
 /* It reads the stacks of frames that are not its own. */
 #if defined(__clang__)
 __attribute__((noinline, no_sanitize("address", "thread", "undefined")))
@@ -406,16 +424,17 @@ bool ac_frame_walk(ac_thread_t *thread, uintptr_t *pc, unsigned room, unsigned *
     uint32_t dlopens = ac_callers_now();
     *count = 0;
     HERE(at, sp, fp);
+    uintptr_t limit = stack_limit(sp);
     while (*count < room) {
         rule_t rule = rule_of(thread, at, dlopens);
         if (rule.kind == OUTERMOST)
             return true;
-        if (rule.kind == NO_RULE || (rule.kind != BY_SP && (fp < sp || fp - sp > LARGEST || fp % 8)))
+        if (rule.kind == NO_RULE || (rule.kind != BY_SP && (fp < sp || fp - sp > LARGEST || fp > limit || fp % 8)))
             return false;
         uintptr_t end = (rule.kind == BY_SP ? sp : fp) + (uintptr_t)(intptr_t)rule.end;
         if (rule.kind == AT_FP)
             end = word_at(end);
-        if (end <= sp || end - sp > LARGEST || end % 8)
+        if (end <= sp || end - sp > LARGEST || end > limit || end % 8)
             return false;
         uintptr_t caller = word_at(end + (uintptr_t)(intptr_t)rule.ra);
         if (rule.fp_kind != FP_SAME)
