@@ -41,6 +41,7 @@ if __name__ == "__main__":
 
 
 @unittest.skipIf(SANITIZED, "a sanitizer's runtime under Python is another story")
+@unittest.skipIf(EMULATED, "the machine's Python is of another architecture")
 class Multiprocess(HostTest):
     def children(self, way, used_before):
         script = os.path.join(self.root, "program.py")
