@@ -170,8 +170,9 @@ bool cmd_export_perfetto(const cmd_history_t *history, FILE *out, char **error) 
                                            [CMD_EVENT_PHYSICAL] = "physical memory (cuMemCreate)",
                                            [CMD_EVENT_ARRAY] = "array"};
     cmd_holding_t holding[CMD_HISTORY_DEVICES];
-    char *name = json_dumps(cmd_json_text(history->command ? history->command : history->format),
-                            JSON_ENCODE_ANY);
+    json_t *title = cmd_json_text(history->command ? history->command : history->format);
+    char *name = json_dumps(title, JSON_ENCODE_ANY);
+    json_decref(title);
     (void)error;
     fprintf(out,
             "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n{\"ph\":\"M\",\"pid\":%d,"

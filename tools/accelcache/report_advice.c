@@ -149,10 +149,9 @@ static void advise_events(json_t *advice, const cmd_history_t *history) {
             cmd_text_count(a, kept), plural(kept), cmd_text_bytes(b, kept_bytes));
     if (unended)
         say(advice, "note",
-            "%s array%s and piece%s of physical memory (cuMemCreate) with %s in all were made. When they "
-            "go is not recorded: the chart does not show them.",
-            cmd_text_count(a, unended), plural(unended), plural(unended),
-            cmd_text_bytes(b, unended_bytes));
+            "%s request%s for arrays and physical memory (cuMemCreate), %s in all. When they go is not "
+            "recorded: the chart does not show them.",
+            cmd_text_count(a, unended), plural(unended), cmd_text_bytes(b, unended_bytes));
     if (requests >= MANY && history->source == CMD_SOURCE_TRACE)
         say(advice, "note", "accelcache tune FILE says which settings suit these requests.");
 }

@@ -155,8 +155,8 @@ class Data(ReportTest):
                          [[0, 0, 0, 0], [700, 0, 0, 0], [700, 0, 5000, 0], [700, 0, 5000, 0],
                           [700, 0, 5000, 90], [700, 0, 5000, 0], [700, 0, 5000, 0], [700, 0, 5000, 0],
                           [700, 0, 0, 0], [0, 0, 0, 0]])
-        self.assertIn("2 arrays and pieces of physical memory (cuMemCreate) with 3.00 MiB in all were made. "
-                      "When they go is not recorded: the chart does not show them.",
+        self.assertIn("2 requests for arrays and physical memory (cuMemCreate), 3.00 MiB in all. When they go "
+                      "is not recorded: the chart does not show them.",
                       [a["text"] for a in data["advice"]])
 
     def test_peak_of_a_ring_that_wrapped(self):
@@ -258,6 +258,7 @@ class Shown(ReportTest):
                             ("most pinned host memory, in the events kept", "4.88 KiB"),
                             ("most in use so far, rounded up", "129 MiB")):
             self.assertEqual(tiles.get(f"device 0: {name}"), value, tiles)
+        self.assertEqual(tiles.get("requests, in the events kept"), "1", tiles)
 
     def test_hover_and_zoom(self):
         self.show(self.longer())
