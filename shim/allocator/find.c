@@ -208,10 +208,12 @@ static bool search(ac_request_t *request) {
 }
 
 /* None of what the request's own cache keeps has its size, but put together with what lies beside
- * it may do: as much as it takes. */
+ * it may do: as much as it takes, of medium blocks alone for one of these. */
 static bool flush(const ac_request_t *request, bool all) {
+    uint64_t largest =
+        request->medium ? ac_medium_most(request->arena->allocator) : AC_CACHE_LARGEST;
     return !request->cache_stays && !request->arena->dead && ac_cache_usable(request->cache) &&
-           ac_cache_flush(request->cache, request->size, all);
+           ac_cache_flush(request->cache, request->size, largest, all);
 }
 
 static bool search_flushed(ac_request_t *request, bool all) {

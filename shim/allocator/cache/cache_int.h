@@ -46,9 +46,9 @@ bool ac_cache_shrink(ac_cache_t *cache, ac_entry_t *entry, int64_t room);
 /* By the owner: what is ready in the entry goes to the free memory.  True: any. */
 bool ac_cache_empty(ac_cache_t *cache, ac_entry_t *entry);
 
-/* By the owner: ready blocks of large sizes go to the free memory, the largest first, until so many
- * bytes have, which the last block may exceed.  True: any. */
-bool ac_cache_give_way(ac_cache_t *cache, uint64_t bytes);
+/* By the owner: ready blocks of large sizes of up to `largest`, in powers of two, go to the free
+ * memory, the largest first, until so many bytes have, which the last block may exceed.  True: any. */
+bool ac_cache_give_way(ac_cache_t *cache, uint64_t largest, uint64_t bytes);
 
 /* Do `act` to all entries of small or of large sizes that may have blocks; true if it said so of
  * any. */

@@ -105,7 +105,7 @@ void ac_cache_clear_way(ac_cache_t *cache, uint64_t size) {
     if (cache->guest)
         turn_out(cache);
     if (size > CLEAR_SIZE && !ac_cache_weighs(cache))
-        ac_cache_flush(cache, size, true);
+        ac_cache_flush(cache, size, AC_CACHE_LARGEST, true);
 }
 
 static uint64_t frees(const ac_cache_t *cache) {
@@ -272,10 +272,10 @@ static void sweep(ac_cache_t *cache) {
     }
 }
 
-bool ac_cache_give_way(ac_cache_t *cache, uint64_t bytes) {
+bool ac_cache_give_way(ac_cache_t *cache, uint64_t largest, uint64_t bytes) {
     int64_t before = cache->room, wanted = before + (int64_t)bytes;
     int i;
-    for (int class = AC_CACHE_CLASSES - 1; class > 0; class--)
+    for (int class = ac_cache_class(largest); class > 0; class--)
         EACH_KEPT(cache, class, i) {
             if (cache->room >= wanted)
                 return true;

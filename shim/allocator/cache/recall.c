@@ -124,13 +124,13 @@ static bool fit(ac_cache_t *cache, ac_entry_t *entry) {
 
 /* What is ready goes until it is within the budget: of large sizes first. */
 static bool fit_budget(ac_cache_t *cache) {
-    bool any = ac_cache_give_way(cache, (uint64_t)-cache->room);
+    bool any = ac_cache_give_way(cache, AC_CACHE_LARGEST, (uint64_t)-cache->room);
     return (cache->room < 0 && ac_cache_each(cache, 0, fit)) || any;
 }
 
 /* Of what is ready the budget is kept, in small sizes: a large block makes room for many requests,
  * and its own is one.  `all`: and then as much goes as the request takes. */
-static bool flush_some(ac_cache_t *cache, uint64_t size, bool all) {
+static bool flush_some(ac_cache_t *cache, uint64_t size, uint64_t largest, bool all) {
     uint64_t reached = ac_fence_reached(cache->timeline, false);
     if (reached != cache->flushed[1] && ac_cache_waits(cache)) {
         cache->flushed[1] = reached;
@@ -138,7 +138,7 @@ static bool flush_some(ac_cache_t *cache, uint64_t size, bool all) {
         if (cache->room < 0 && !ac_cache_lease(cache, true) && fit_budget(cache))
             return true;
     }
-    return all && ac_cache_give_way(cache, size);
+    return all && ac_cache_give_way(cache, largest, size);
 }
 
 static bool flush_all(ac_cache_t *cache, int flow) {
@@ -151,12 +151,12 @@ static bool flush_all(ac_cache_t *cache, int flow) {
     return held && ac_cache_each(cache, flow, ac_cache_empty);
 }
 
-bool ac_cache_flush(ac_cache_t *cache, uint64_t size, bool all) {
+bool ac_cache_flush(ac_cache_t *cache, uint64_t size, uint64_t largest, bool all) {
     int flow = ac_cache_flow(size);
     bool any = leave_chains(cache);
     if (!flow || !ac_cache_weighs(cache))
         return flush_all(cache, flow) || any;
-    return any || flush_some(cache, size, all);
+    return any || flush_some(cache, size, largest, all);
 }
 
 bool ac_cache_leave_all(ac_cache_t *cache) {

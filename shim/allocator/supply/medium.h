@@ -12,10 +12,15 @@
 #define AC_MEDIUM        ((uint64_t)1 << 20)
 #define AC_MEDIUM_ALWAYS ((uint64_t)256 << 10)
 
+/* The largest of them.  Under the lock. */
+static inline uint64_t ac_medium_most(const ac_allocator_t *allocator) {
+    return allocator->supply->expand.medium ? AC_MEDIUM : AC_MEDIUM_ALWAYS;
+}
+
 /* Whether a request of the large pool is one for such pages.  Under the lock. */
 static inline bool ac_medium_serves(const ac_allocator_t *allocator, uint64_t size) {
     const ac_expand_t *expand = &allocator->supply->expand;
-    return size <= (expand->medium ? AC_MEDIUM : AC_MEDIUM_ALWAYS) &&
+    return size <= ac_medium_most(allocator) &&
            allocator->settings.page > allocator->settings.small_page &&
            allocator->settings.expandable_segments && expand->refused == AC_REFUSED_NOTHING;
 }
