@@ -210,7 +210,7 @@ static bool search(ac_request_t *request) {
 /* None of what the request's own cache keeps has its size, but put together with what lies beside
  * it may do: as much as it takes. */
 static bool flush(const ac_request_t *request, bool all) {
-    return !request->cache_stays && ac_cache_usable(request->cache) &&
+    return !request->cache_stays && !request->arena->dead && ac_cache_usable(request->cache) &&
            ac_cache_flush(request->cache, request->size, all);
 }
 
@@ -357,10 +357,11 @@ bool ac_find_again(ac_request_t *request) {
 }
 
 bool ac_find_kept(ac_request_t *request) {
-    if (!request->cache || !ac_cache_weighs(request->cache))
-        return false; /* it went before the device was asked */
+    if (!request->cache)
+        return false;
     ac_lock(&request->arena->allocator->lock);
-    bool found = search_flushed(request, true);
+    /* Else it went before the device was asked. */
+    bool found = ac_cache_weighs(request->cache) && search_flushed(request, true);
     ac_unlock(&request->arena->allocator->lock);
     return found;
 }

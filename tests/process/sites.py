@@ -572,6 +572,12 @@ class History(SitesTest):
             (trace,) = pickle.load(file)["device_traces"]
         self.assertLessEqual({e["action"] for e in trace},
                              {"alloc", "segment_alloc", "snapshot"}, "PyTorch knows no others")
+        tracks = json.loads(self.command("export", "-f", "perfetto", f"accelcache-{pid}.json"))["traceEvents"]
+        for figure, size in (("pinned", 70000), ("passed", 90000)):
+            self.assertEqual([e["args"]["bytes"] for e in tracks if e["name"] == f"device 0 {figure}"],
+                             [size, 0])
+        self.assertEqual([(e["name"], e["args"]["bytes"]) for e in tracks if e["ph"] == "i"][:2],
+                         [("physical memory (cuMemCreate)", 4 * MIB), ("array", 65536)])
 
     @unittest.skipIf(SANITIZED, "its shadow needs address space")
     def test_out_of_host_memory(self):
