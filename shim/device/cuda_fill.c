@@ -89,7 +89,8 @@ typedef struct {
     uint64_t address, bytes;
     uint8_t byte, *host;
     uint32_t word;
-    CUstream begun; /* the filler, once it was given words */
+    CUstream begun; /* the filler, once it took a part */
+    bool parted;    /* and refused a later one */
 } piece_t;
 
 static CUresult put(void *arg, CUstream filler) {
@@ -129,12 +130,17 @@ static CUresult put_words(void *arg, CUstream filler) {
     piece_t *piece = arg;
     uint64_t words = piece->bytes / 4;
     CUresult result = CUDA_SUCCESS;
-    piece->begun = filler;
     if (words)
         result = ac_driver.cuMemsetD32Async(piece->address, piece->word, words, filler);
-    for (uint64_t at = 4 * words; at < piece->bytes && result == CUDA_SUCCESS; at++)
+    if (words && result == CUDA_SUCCESS)
+        piece->begun = filler;
+    for (uint64_t at = 4 * words; at < piece->bytes && result == CUDA_SUCCESS; at++) {
         result = ac_driver.cuMemsetD8Async(piece->address + at, ac_fill_byte(piece->word, at), 1,
                                            filler);
+        if (result == CUDA_SUCCESS)
+            piece->begun = filler;
+    }
+    piece->parted = piece->begun && result != CUDA_SUCCESS;
     return result;
 }
 
@@ -143,10 +149,11 @@ ac_status_t ac_cuda_fill(ac_cuda_context_t *context, uint64_t address, uint64_t 
     piece_t piece = {.address = address, .bytes = bytes, .word = word};
     if (!ac_driver.cuMemsetD32Async || !ac_driver.cuMemsetD8Async || !ac_cuda_fills_over(context))
         return AC_UNSUPPORTED;
-    if (by_filler(context, put_words, &piece, LIMIT_NS) == AC_OK)
-        return AC_OK; /* not where a part was refused: the others may still be written */
-    if (!piece.begun)
-        return AC_UNSUPPORTED;
+    ac_status_t status = by_filler(context, put_words, &piece, LIMIT_NS);
+    if (status == AC_OK)
+        return AC_OK;
+    if (!piece.begun || (status != AC_BUSY && !piece.parted))
+        return AC_UNSUPPORTED; /* what failed as a whole is not written later */
     ac_cuda_stream_used(context, piece.begun);
     return AC_BUSY;
 }

@@ -270,7 +270,7 @@ static bool find_note(const char *at, size_t size, size_t align, char *id) {
     ElfW(Nhdr) note;
     for (; size >= sizeof note; at += note.n_descsz, size -= note.n_descsz) {
         memcpy(&note, at, sizeof note);
-        size_t name = sizeof note + ((note.n_namesz + align - 1) & ~(align - 1));
+        size_t name = (sizeof note + (size_t)note.n_namesz + align - 1) & ~(align - 1);
         size_t length = note.n_descsz;
         note.n_descsz = (ElfW(Word))((length + align - 1) & ~(align - 1));
         if (name > size || size - name < length)
@@ -290,6 +290,18 @@ static bool find_note(const char *at, size_t size, size_t align, char *id) {
     return false;
 }
 
+/* Whether one loaded segment has it all: linker scripts leave notes outside. */
+static bool is_loaded(const struct dl_phdr_info *info, const ElfW(Phdr) * part) {
+    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *header = &info->dlpi_phdr[i];
+        ElfW(Addr) offset = part->p_vaddr - header->p_vaddr;
+        if (header->p_type == PT_LOAD && header->p_flags & PF_R && part->p_memsz <= header->p_memsz &&
+            offset <= header->p_memsz - part->p_memsz)
+            return true;
+    }
+    return false;
+}
+
 static int build_id_step(struct dl_phdr_info *info, size_t size, void *argument) {
     const build_id_t *wanted = argument;
     (void)size;
@@ -297,7 +309,7 @@ static int build_id_step(struct dl_phdr_info *info, size_t size, void *argument)
         return 0;
     for (unsigned i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *header = &info->dlpi_phdr[i];
-        if (header->p_type == PT_NOTE &&
+        if (header->p_type == PT_NOTE && is_loaded(info, header) &&
             find_note((const char *)(info->dlpi_addr + header->p_vaddr), header->p_memsz,
                       header->p_align == 8 ? 8 : 4, wanted->id))
             break;

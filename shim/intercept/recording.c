@@ -206,10 +206,10 @@ uint32_t ac_record_free(ac_thread_t *thread, uint64_t address, uint64_t stream,
     uint32_t stack = listed ? stack_of(thread, thread->frees_for ? thread->frees_for : caller,
                                        stacks() == AC_STACKS_ALL)
                             : 0;
-    thread->recorder.freeing = freed;
     if (device < 0)
         ac_record_beside(thread, AC_EVENT_PASSED_FREE, address, 0,
                          thread->frees_for ? thread->frees_for : caller);
+    thread->recorder.freeing = freed;
     if (!listed)
         return 0;
     ac_history_add(ac_history_of((unsigned)device), &(ac_event_t){.kind = AC_EVENT_FREE,

@@ -130,15 +130,19 @@ void ac_live_close(void) {
     struct stat st;
     if (!ac_live_file.name[0] || ac_live->pid != (int32_t)ac_raw_getpid())
         return;
+    char name[sizeof ac_live_file.name];
+    memcpy(name, ac_live_file.name, sizeof name);
     ac_live->state = AC_LIVE_EXITED;
+    __atomic_store_n(&ac_live_file.name[0], '\0', __ATOMIC_SEQ_CST);
     /* Where the pid namespace is unknown, the same name may be another process's by now. */
-    if (ac_raw_lstat(ac_live_file.name, &st) == 0 && st.st_dev == ac_live_file.device &&
-        st.st_ino == ac_live_file.inode)
-        ac_raw_unlink(ac_live_file.name);
-    ac_live_more_close();
+    bool there = ac_raw_lstat(name, &st) == 0;
+    bool other = there && (st.st_dev != ac_live_file.device || st.st_ino != ac_live_file.inode);
+    if (there && !other)
+        ac_raw_unlink(name);
+    if (!other)
+        ac_live_more_close(name);
     if (ac_live_strayed) /* the next process makes another one */
         ac_raw_rmdir(ac_live_file.home);
-    ac_live_file.name[0] = '\0';
 }
 
 void ac_live_fork_child(void) {

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "observe/filter.h"
@@ -22,7 +24,8 @@ enum { FILE_BYTES = AC_LIVE_MORE * sizeof(ac_live_row_t) };
 static _Atomic(ac_live_row_t *) rows; /* the file's; NULL: there is none */
 static _Atomic uint32_t owners[AC_LIVE_MORE]; /* ac_live_owner_t */
 static char rows_name[sizeof ac_live_file.name + sizeof ".rows"];
-static _Atomic bool begun; /* a thread makes the file, or has tried to */
+static _Atomic unsigned stage; /* of the file */
+enum { NOT_BEGUN, BEGUN, DONE }; /* a thread makes it; it is there, or cannot be had */
 
 /* Rows in private memory.  They are never unmapped. */
 typedef struct more_rows {
@@ -34,31 +37,47 @@ static _Atomic(more_rows_t *) private_rows;
 
 /* ------------------------------------------------------------------ the file */
 
+/* Whether the page is, and is not closed. */
+static bool is_shared(void) {
+    return __atomic_load_n(&ac_live_file.name[0], __ATOMIC_SEQ_CST);
+}
+
 static ac_live_row_t *map_file(void) {
     void *memory = MAP_FAILED;
     int fd = ac_open_above(rows_name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0400);
     if (fd < 0)
         return NULL;
-    if (ftruncate(fd, FILE_BYTES) == 0)
+    if (ftruncate(fd, FILE_BYTES) == 0 && fchmod(fd, 0400) == 0) /* whatever the umask is */
         memory = mmap(NULL, FILE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
-    if (memory != MAP_FAILED)
+    if (memory != MAP_FAILED && is_shared())
         return memory;
-    ac_raw_unlink(rows_name);
+    ac_raw_unlink(rows_name); /* also where the page was closed before there was a file to remove */
+    if (memory != MAP_FAILED)
+        munmap(memory, FILE_BYTES);
     return NULL;
 }
 
-/* Once.  A file size limit answers the growth of a file with a signal as well as with an error. */
+/* Once.  A file size limit answers the growth of a file with a signal as well as with an error.  Threads that
+ * come meanwhile wait for it a little, as pools start many at once. */
 static void make_file(void) {
+    enum { SPINS = 100, PAUSE_NS = 100000 }; /* 10 ms at most */
     ac_signal_hold_t hold;
+    unsigned seen = NOT_BEGUN;
     int saved = errno;
-    if (!ac_live_file.name[0] || ac_filter_now() || atomic_exchange(&begun, true))
+    if (!is_shared() || ac_filter_now())
         return;
-    snprintf(rows_name, sizeof rows_name, "%s.rows", ac_live_file.name);
-    ac_signals_hold(&hold);
-    ac_live_row_t *made = map_file();
-    ac_signals_release(&hold);
-    atomic_store(&rows, made);
+    if (atomic_compare_exchange_strong(&stage, &seen, BEGUN)) {
+        snprintf(rows_name, sizeof rows_name, "%s.rows", ac_live_file.name);
+        if (rows_name[0] != '.') { /* closed meanwhile */
+            ac_signals_hold(&hold);
+            atomic_store(&rows, map_file());
+            ac_signals_release(&hold);
+        }
+        atomic_store(&stage, DONE);
+    }
+    for (int spins = 0; atomic_load(&stage) == BEGUN && spins < SPINS; spins++)
+        nanosleep(&(struct timespec){0, PAUSE_NS}, NULL);
     errno = saved;
 }
 
@@ -82,7 +101,7 @@ static void note_used(uint32_t count) {
 }
 
 static ac_live_row_t *take_of_file(void) {
-    if (!atomic_load(&begun))
+    if (atomic_load(&stage) != DONE)
         make_file();
     ac_live_row_t *file = atomic_load(&rows);
     for (uint32_t i = 0; file && i < AC_LIVE_MORE; i++) {
@@ -155,17 +174,25 @@ const ac_live_row_t *ac_live_more_next(const ac_live_row_t *row) {
     return more ? &more->row : NULL;
 }
 
-void ac_live_more_close(void) {
-    if (atomic_load(&rows))
-        ac_raw_unlink(rows_name);
+void ac_live_more_close(const char *page) {
+    char name[sizeof rows_name];
+    snprintf(name, sizeof name, "%s.rows", page);
+    if (atomic_load(&stage) != NOT_BEGUN)
+        ac_raw_unlink(name);
 }
 
-/* A thread of the child may have one of these: they become private, and begin anew. */
+/* A thread of the child may have one of these: they become private, and begin anew.  Those that no thread had
+ * yet are no more: the child's further threads have rows of private memory. */
 void ac_live_more_fork_child(void) {
     ac_live_row_t *file = atomic_load(&rows);
     for (more_rows_t *more = atomic_load(&private_rows); more; more = more->next)
         memset(&more->row, 0, sizeof more->row);
-    if (file)
-        mmap(file, FILE_BYTES, PROT_READ | PROT_WRITE,
-             MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (!file)
+        return;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t used = (ac_live->rows_more * sizeof *file + page - 1) & ~(page - 1);
+    if (used)
+        mmap(file, used, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS, -1, 0);
+    if (used < FILE_BYTES) /* takes no memory: where that is counted strictly, so much may not be had */
+        mmap((char *)file + used, FILE_BYTES - used, PROT_NONE, MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS, -1, 0);
 }

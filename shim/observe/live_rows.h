@@ -13,8 +13,9 @@ void ac_live_more_return(ac_live_row_t *row);
 /* Each of this process after `row` (NULL: the first one) that was ever used; NULL: no more. */
 const ac_live_row_t *ac_live_more_next(const ac_live_row_t *row);
 
-/* Remove the file, with that of the page. */
-void ac_live_more_close(void);
+/* Remove the file, with that of the page at `page`, whose name in ac_live_file is gone: from then on no thread
+ * leaves a file. */
+void ac_live_more_close(const char *page);
 void ac_live_more_fork_child(void);
 
 #endif

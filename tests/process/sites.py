@@ -4,6 +4,7 @@
 import re
 import resource
 import shutil
+import struct
 import sys
 import time
 
@@ -125,6 +126,31 @@ class Stacks(SitesTest):
                                           r"without names; put the old file back to see them\n$")
             self.assertRegex(done.stdout, r"(?m);libcopy\.so\+0x[0-9a-f]+ \(\S+\) 5\d+$")
             self.assertIn(";keep_buffers (", done.stdout)
+
+    def test_notes_of_other_linkers(self):
+        """A segment of notes that is not loaded is not read; one with alignment 8 has the same ID."""
+        notes = subprocess.run(["readelf", "-n", PLUGIN], check=True, capture_output=True, text=True).stdout
+        found = re.search(r"Build ID: ([0-9a-f]+)", notes)
+        if not found:
+            self.skipTest("this compiler gives no build IDs")
+        copy = os.path.join(self.work, "libnotes.so")
+        for field, value, build_id in ((16, 1 << 44, None), (48, 8, found[1])): # p_vaddr, p_align
+            with open(PLUGIN, "rb") as file:
+                elf = bytearray(file.read())
+            begin, = struct.unpack_from("<Q", elf, 32)
+            size, count = struct.unpack_from("<HH", elf, 54)
+            for at in range(begin, begin + size * count, size):
+                if struct.unpack_from("<I", elf, at)[0] == 4 and struct.unpack_from("<Q", elf, at + 48)[0] == 4:
+                    struct.pack_into("<Q", elf, at + field, value)
+            with open(copy, "wb") as file:
+                file.write(elf)
+            self.run_program(program("sites"), copy, "plugin", "50000", env=self.environment("stacks:all,dump:d.json"))
+            with open(os.path.join(self.work, "d.json"), encoding="utf-8") as file:
+                recorded = json.load(file)["recorded"]
+            self.assertEqual(dict(zip(recorded["files"], recorded["build_ids"]))[copy], build_id)
+            self.assertIn(f";{GROW} (", self.command("export", "-f", "folded", "d.json"))
+            os.remove(os.path.join(self.work, "d.json"))
+            os.remove(copy)
 
     def test_one_frame(self):
         """With the history alone a site is the innermost frame."""

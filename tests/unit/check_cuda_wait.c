@@ -157,6 +157,31 @@ START_TEST(a_fence_covers_a_late_fill) {
 }
 END_TEST
 
+static CUresult refuse_words(CUdeviceptr address, unsigned word, size_t count, CUstream stream) {
+    (void)address, (void)word, (void)count, (void)stream;
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult refuse_byte(CUdeviceptr address, unsigned char byte, size_t bytes, CUstream stream) {
+    (void)address, (void)byte, (void)bytes, (void)stream;
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+/* What is refused as a whole is not late; where a part was given, it may be. */
+START_TEST(a_fill_that_is_refused) {
+    over_now = true;
+    ac_driver.cuEventQuery = whether_over;
+    ac_driver.cuMemsetD32Async = refuse_words;
+    ac_driver.cuMemsetD8Async = refuse_byte;
+    ac_driver.cuStreamSynchronize = no_wait;
+    ck_assert_int_eq(ac_cuda_fill(&context, 512, 24, 7), AC_UNSUPPORTED);
+    ck_assert_int_eq(ac_cuda_fill(&context, 512, 3, 7), AC_UNSUPPORTED);
+    ac_driver.cuMemsetD32Async = fill_words;
+    ck_assert_int_eq(ac_cuda_fill(&context, 512, 26, 7), AC_BUSY);
+    ck_assert_uint_eq(filled, 1);
+}
+END_TEST
+
 /* --- a thread that the program cancels while it is in the driver --- */
 
 static pthread_t other;
@@ -257,6 +282,7 @@ int main(void) {
     tcase_add_test(tests, a_limited_synchronisation_does_not_wait_for_the_driver);
     tcase_add_test(tests, a_fill_is_not_waited_for_forever);
     tcase_add_test(tests, a_fence_covers_a_late_fill);
+    tcase_add_test(tests, a_fill_that_is_refused);
     tcase_add_loop_test(tests, no_thread_is_cancelled_in_the_driver, 0, 4);
     suite_add_tcase(suite, tests);
     return run_suite(suite);

@@ -331,6 +331,42 @@ START_TEST(more_rows_survive_sigkill) {
 }
 END_TEST
 
+static void *take_at_once(void *barrier) {
+    bool shared;
+    pthread_barrier_wait(barrier);
+    return ac_live_row_take(&shared);
+}
+
+/* Of threads that come while one makes the file each has a row of it; it can be read, whatever the umask is. */
+START_TEST(more_rows_at_once) {
+    enum { POOL = 16 };
+    pthread_t thread[POOL];
+    pthread_barrier_t barrier;
+    struct stat st;
+    bool shared;
+    char rows[300];
+    ck_assert_int_eq(ac_live_open(NULL, hooks, sizeof hooks, HOOKS), 0);
+    for (int i = 0; i < AC_LIVE_ROWS - 1; i++)
+        ac_live_row_take(&shared);
+    snprintf(rows, sizeof rows, "%s.rows", page_name(getpid()));
+    ck_assert(!exists(rows));
+    umask(0777);
+    pthread_barrier_init(&barrier, NULL, POOL);
+    for (int i = 0; i < POOL; i++)
+        ck_assert_int_eq(pthread_create(&thread[i], NULL, take_at_once, &barrier), 0);
+    for (int i = 0; i < POOL; i++)
+        ck_assert_int_eq(pthread_join(thread[i], NULL), 0);
+    ck_assert_uint_eq(ac_live->rows_beside, 0);
+    ck_assert_uint_eq(ac_live->rows_more, POOL);
+    ck_assert_int_eq(stat(rows, &st), 0);
+    ck_assert_uint_eq(st.st_mode & 0777, 0400);
+    ac_live_close();
+    ck_assert(!exists(rows));
+    ac_live_row_take(&shared); /* leaves no file */
+    ck_assert(!exists(rows));
+}
+END_TEST
+
 /* A fork child's are its own; the file goes with the page. */
 START_TEST(more_rows_of_a_fork_child) {
     ac_live_row_t *row[MANY];
@@ -509,6 +545,7 @@ int main(void) {
     tcase_add_test(cases, survives_sigkill);
     tcase_add_loop_test(cases, more_rows_survive_sigkill, 0, 2);
     tcase_add_test(cases, more_rows_of_a_fork_child);
+    tcase_add_test(cases, more_rows_at_once);
     tcase_add_test(cases, a_process_outlives_its_main_thread);
     tcase_add_test(cases, fork_child_is_apart);
     tcase_add_test(cases, fork_child_of_a_private_page);

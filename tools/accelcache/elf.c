@@ -157,7 +157,7 @@ static bool elf_find_build_id(const cmd_elf_t *elf, uint64_t offset, uint64_t si
         const Elf64_Nhdr *note = elf_at(elf, offset + at, sizeof *note, 1);
         if (!note || (offset + at) % 4 || at + sizeof *note > size)
             return false;
-        uint64_t name = sizeof *note + ((note->n_namesz + align - 1) & ~(align - 1));
+        uint64_t name = (sizeof *note + (uint64_t)note->n_namesz + align - 1) & ~(align - 1);
         uint64_t whole = name + ((note->n_descsz + align - 1) & ~(align - 1));
         const unsigned char *byte = elf_at(elf, offset + at + name, note->n_descsz, 1);
         const char *owner = elf_at(elf, offset + at + sizeof *note, note->n_namesz, 1);
