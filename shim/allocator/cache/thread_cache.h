@@ -70,7 +70,7 @@ enum {
     AC_CACHE_SEEN_BITS = 8,
     AC_CACHE_HANDED_BITS = 11,
     AC_CACHE_LOOSE = 16,
-    AC_CACHE_OTHERS = 256, /* frees of other modules' blocks, before another one takes its turn */
+    AC_CACHE_OTHERS = 1024, /* frees of other modules' blocks, before another one takes its turn */
     AC_CACHE_CLASSES = 12 /* of sizes: small ones, and each power of two above */
 };
 
@@ -142,7 +142,7 @@ struct ac_cache {
     /* Labels of blocks that are allocated: what the owner asks for has the first, and what a hit
      * takes back mostly the second, or it counts by itself for the block's module.  After so many of
      * these, `others`, or where a hit does not do, ac_cache_free_for is told. */
-    uint32_t asks, frees;
+    uint32_t asks, frees, least; /* least: that of module 0 */
     int32_t others;
     uint16_t owner_arena; /* the arena's number */
     ac_arena_t *arena;
@@ -483,10 +483,11 @@ AC_CACHE_HOT bool ac_cache_untouched(const ac_cache_t *cache, const ac_block_t *
         cache->timeline, atomic_load_explicit(&block->ticket.epoch, memory_order_relaxed));
 }
 
-/* Whether the label, which is not `frees`, differs in the module alone, and this may go on.  The sum
- * of all modules stays that of what was given: the caller counts the block for its own. */
-AC_CACHE_HOT bool ac_cache_is_of_other(ac_cache_t *cache, uint32_t label) {
-    return (label ^ cache->frees) <= UINT8_MAX && --cache->others >= 0;
+/* Whether the label is that of an allocated block of a module, number `module`, and this may go on: the
+ * caller counts for that one, so that the sum of all stays what was given. */
+AC_CACHE_HOT bool ac_cache_is_of_other(ac_cache_t *cache, uint32_t label, uint32_t *module) {
+    *module = label - cache->least;
+    return *module < AC_MODULES && --cache->others >= 0;
 }
 
 /* Keep the block at `address` if the cache's owner was handed it and nothing was
@@ -499,14 +500,14 @@ AC_CACHE_HOT bool ac_cache_give_handed(ac_cache_t *cache, uint64_t address) {
     bool kept = false;
     if (__builtin_expect(
             atomic_load_explicit(&block->address, memory_order_acquire) == address, 1)) {
-        uint32_t label = atomic_load_explicit(&block->label, memory_order_relaxed);
+        uint32_t label = atomic_load_explicit(&block->label, memory_order_relaxed), module;
         if (__builtin_expect(label == cache->frees, 1)) {
             kept = ac_cache_untouched(cache, block) && ac_cache_push(cache, block, false);
-        } else if (ac_cache_is_of_other(cache, label) && ac_cache_untouched(cache, block)) {
+        } else if (ac_cache_is_of_other(cache, label, &module) && ac_cache_untouched(cache, block)) {
             uint64_t size = block->size; /* read here, once: ac_cache_push writes */
             kept = ac_cache_push(cache, block, false);
             if (kept)
-                ac_cache_tally_free_of(cache->tally, &cache->named, (uint8_t)label, size);
+                ac_cache_tally_free_of(cache->tally, &cache->named, module, size);
         }
     }
     ac_cache_leave(cache);
