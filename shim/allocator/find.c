@@ -20,7 +20,8 @@ static void handed_out(ac_request_t *request, ac_block_t *block) {
 /* There may be more such requests. */
 static inline __attribute__((always_inline)) void conclude(const ac_request_t *request) {
     ac_caches_check_bars(request->arena->allocator, request->cache);
-    if (request->cache && !request->stream)
+    if (request->cache && !request->stream &&
+        ac_cache_may_expect(request->cache, request->size, true))
         ac_cache_expect(request->cache, request->pool, request->size, true);
 }
 
@@ -209,7 +210,7 @@ static bool search(ac_request_t *request) {
 /* None of what the request's own cache keeps has its size, but put together with what lies beside
  * it may do: as much as it takes. */
 static bool flush(const ac_request_t *request, bool all) {
-    return !request->cache_stays && ac_cache_usable(request->cache) &&
+    return !request->cache_stays && !request->arena->dead && ac_cache_usable(request->cache) &&
            ac_cache_flush(request->cache, request->size, all);
 }
 
@@ -333,7 +334,9 @@ bool ac_find_free(ac_cache_t *cache, uint64_t bytes, bool known, uint64_t *addre
     *address = ac_block_address(block);
     if (block->size == size && ac_cache_affords(cache, pool, size, bytes)) {
         ac_cache_serve_cut(cache, block, pool, size, bytes);
-        ac_cache_expect(cache, pool, size, known || size != ac_size_up(bytes, AC_GRANULE));
+        known = known || size != ac_size_up(bytes, AC_GRANULE);
+        if (ac_cache_may_expect(cache, size, known))
+            ac_cache_expect(cache, pool, size, known);
     } else {
         serve_rest(cache, pool, size, bytes, block);
     }
@@ -354,10 +357,11 @@ bool ac_find_again(ac_request_t *request) {
 }
 
 bool ac_find_kept(ac_request_t *request) {
-    if (!request->cache || !ac_cache_weighs(request->cache))
-        return false; /* it went before the device was asked */
+    if (!request->cache)
+        return false;
     ac_lock(&request->arena->allocator->lock);
-    bool found = search_flushed(request, true);
+    /* Else it went before the device was asked. */
+    bool found = ac_cache_weighs(request->cache) && search_flushed(request, true);
     ac_unlock(&request->arena->allocator->lock);
     return found;
 }

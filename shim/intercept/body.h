@@ -30,13 +30,16 @@
 #define AC_NEED_LITTLE      ((uint64_t)2 << 20)
 #define AC_NEED(bytes)      ((bytes) > 0 ? (uint64_t)(bytes) : AC_NEED_LITTLE)
 #define AC_NEED_HOST(bytes) (AC_NEED_LITTLE + (uint64_t)(bytes) / 512)
-#define AC_NEED_PLANE(b)    ((b) ? ac_array_bytes((b)->Width, (b)->Height, 0, (b)->Format, (b)->NumChannels) : 0)
-#define AC_NEED_SPACE(b)                                                                         \
-    ((b) ? ac_array_bytes((b)->Width, (b)->Height, (b)->Depth, (b)->Format, (b)->NumChannels) : 0)
+/* An array: what padding and levels add is not known, nor whether it takes memory of its own. */
+#define AC_NEED_PLANE(b)    AC_NEED_UNKNOWN
+#define AC_NEED_SPACE(b)    AC_NEED_UNKNOWN
 
-/* Without levels and padding; 0, which is AC_NEED_UNKNOWN, for formats of several planes or compressed. */
+/* What the history says of an array.  Without levels and padding; 0 for formats of several planes or
+ * compressed, and for arrays that memory is mapped into later. */
 static inline uint64_t ac_array_bytes(size_t width, size_t height, size_t depth,
-                                      CUarray_format format, unsigned channels) {
+                                      CUarray_format format, unsigned channels, unsigned flags) {
+    if (flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING))
+        return 0;
     unsigned element = format == CU_AD_FORMAT_UNSIGNED_INT8 || format == CU_AD_FORMAT_SIGNED_INT8
                            ? 1
                        : format == CU_AD_FORMAT_UNSIGNED_INT16 ||

@@ -1,9 +1,11 @@
 /* Rules by return address (frame_rules.h). */
 #include "intercept/frame_rules.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/auxv.h>
 
 #include "intercept/callers.h"
 
@@ -315,10 +317,27 @@ struct dwarf_eh_bases {
 };
 extern const uint32_t *_Unwind_Find_FDE(void *pc, struct dwarf_eh_bases *bases);
 
-static rule_t make_rule(uintptr_t at) {
-    const rule_t none = {.kind = NO_RULE};
+typedef struct {
+    const uint32_t *entry; /* NULL: none, or the search ended in abort() */
     struct dwarf_eh_bases bases;
-    const uint32_t *entry = _Unwind_Find_FDE((void *)at, &bases);
+} found_entry_t;
+
+/* Apart, as walk() of unwind.c: tables that make no sense end the search in the unwinder's abort(). */
+static __attribute__((noinline)) void find_entry(ac_thread_t *thread, uintptr_t at, found_entry_t *found) {
+    void *back[5];
+    found->entry = NULL;
+    if (!__builtin_setjmp(back)) {
+        thread->unwinding = back;
+        found->entry = _Unwind_Find_FDE((void *)at, &found->bases);
+    }
+    thread->unwinding = NULL;
+}
+
+static rule_t make_rule(ac_thread_t *thread, uintptr_t at) {
+    const rule_t none = {.kind = NO_RULE};
+    found_entry_t found;
+    find_entry(thread, at, &found);
+    const uint32_t *entry = found.entry;
     if (!entry || *entry == UINT32_MAX)
         return none;
     const uint32_t *head = (const void *)((const char *)(entry + 1) - (int32_t)entry[1]);
@@ -329,7 +348,7 @@ static rule_t make_rule(uintptr_t at) {
     if (!read_head(head, &m, &encoding, &sized, &rows) || !encoded_size(encoding) || !run(&m, &rows))
         return none;
     m.first = m.now;
-    m.at = (uintptr_t)bases.func;
+    m.at = (uintptr_t)found.bases.func;
     m.wanted = at;
     rows = (reader_t){(const unsigned char *)(entry + 2) + 2 * (size_t)encoded_size(encoding),
                       (const unsigned char *)(entry + 1) + *entry, false};
@@ -340,21 +359,22 @@ static rule_t make_rule(uintptr_t at) {
 
 /* ------------------------------------------------------------------ what is remembered */
 
-/* `check`: key ^ rule, so that of two writers' words no rule is made. */
-enum { PLACES = 1 << 12, DLOPEN_BITS = 17 };
+/* `check`: key ^ rule, so that of two writers' words no rule is made.  A key has an address of 48 bits,
+ * all that Linux gives to aarch64 programs that do not ask for more. */
+enum { PLACES = 1 << 12, DLOPEN_BITS = 16 };
 static struct {
     _Atomic uint64_t check, rule;
 } known[PLACES];
 
-static rule_t rule_of(uintptr_t at, uint32_t dlopens) {
+static rule_t rule_of(ac_thread_t *thread, uintptr_t at, uint32_t dlopens) {
+    if (at >> (64 - DLOPEN_BITS))
+        return make_rule(thread, at);
     uint64_t key = (uint64_t)at << DLOPEN_BITS | (dlopens & ((1u << DLOPEN_BITS) - 1));
     size_t place = (size_t)((uint64_t)at * 0x9e3779b97f4a7c15u >> 52) % PLACES;
     uint64_t word = atomic_load_explicit(&known[place].rule, memory_order_relaxed);
     if ((atomic_load_explicit(&known[place].check, memory_order_relaxed) ^ word) == key)
         return unpack(word);
-    rule_t rule = make_rule(at);
-    if (at >> (64 - DLOPEN_BITS))
-        return rule;
+    rule_t rule = make_rule(thread, at);
     word = pack(&rule);
     atomic_store_explicit(&known[place].rule, word, memory_order_relaxed);
     atomic_store_explicit(&known[place].check, key ^ word, memory_order_relaxed);
@@ -376,28 +396,45 @@ static uintptr_t word_at(uintptr_t address) {
     return *(const uintptr_t *)address;
 }
 
+/* No frame of a stack that has one at `sp` ends beyond: the C library keeps a thread's record above its
+ * stack, and the kernel the program's name above the first thread's.  A rule that is outdated by a load
+ * which no hook saw ends there, before memory that may not be mapped. */
+static uintptr_t stack_limit(uintptr_t sp) {
+    static _Atomic uintptr_t first;
+    uintptr_t thread = (uintptr_t)pthread_self(), end;
+    if (sp < thread)
+        return thread;
+    end = atomic_load_explicit(&first, memory_order_relaxed);
+    if (!end) {
+        end = getauxval(AT_EXECFN);
+        atomic_store_explicit(&first, end, memory_order_relaxed);
+    }
+    return sp < end ? end : UINTPTR_MAX;
+}
+
 /* It reads the stacks of frames that are not its own. */
 #if defined(__clang__)
 __attribute__((noinline, no_sanitize("address", "thread", "undefined")))
 #else
 __attribute__((noinline, no_sanitize_address, no_sanitize_thread, no_sanitize_undefined))
 #endif
-bool ac_frame_walk(uintptr_t *pc, unsigned room, unsigned *count) {
+bool ac_frame_walk(ac_thread_t *thread, uintptr_t *pc, unsigned room, unsigned *count) {
     enum { LARGEST = 64 << 20 }; /* a frame beyond is none */
     uintptr_t at, sp, fp;
     uint32_t dlopens = ac_callers_now();
     *count = 0;
     HERE(at, sp, fp);
+    uintptr_t limit = stack_limit(sp);
     while (*count < room) {
-        rule_t rule = rule_of(at, dlopens);
+        rule_t rule = rule_of(thread, at, dlopens);
         if (rule.kind == OUTERMOST)
             return true;
-        if (rule.kind == NO_RULE || (rule.kind != BY_SP && (fp < sp || fp - sp > LARGEST || fp % 8)))
+        if (rule.kind == NO_RULE || (rule.kind != BY_SP && (fp < sp || fp - sp > LARGEST || fp > limit || fp % 8)))
             return false;
         uintptr_t end = (rule.kind == BY_SP ? sp : fp) + (uintptr_t)(intptr_t)rule.end;
         if (rule.kind == AT_FP)
             end = word_at(end);
-        if (end <= sp || end - sp > LARGEST || end % 8)
+        if (end <= sp || end - sp > LARGEST || end > limit || end % 8)
             return false;
         uintptr_t caller = word_at(end + (uintptr_t)(intptr_t)rule.ra);
         if (rule.fp_kind != FP_SAME)
@@ -413,7 +450,8 @@ bool ac_frame_walk(uintptr_t *pc, unsigned room, unsigned *count) {
 
 #else
 
-bool ac_frame_walk(uintptr_t *pc, unsigned room, unsigned *count) {
+bool ac_frame_walk(ac_thread_t *thread, uintptr_t *pc, unsigned room, unsigned *count) {
+    (void)thread;
     (void)pc;
     (void)room;
     *count = 0;

@@ -14,8 +14,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Return addresses of the calling thread, less one, innermost first, from the caller's own on; at most
+#include "intercept/thread.h"
+
+/* Return addresses of `thread`, the calling one, less one, innermost first, from the caller's own on; at most
  * `room`.  False: a frame has no rule, and what was found is worth nothing. */
-bool ac_frame_walk(uintptr_t *pc, unsigned room, unsigned *count);
+bool ac_frame_walk(ac_thread_t *thread, uintptr_t *pc, unsigned room, unsigned *count);
 
 #endif

@@ -425,12 +425,12 @@ INLINE bool reaches_no_other(void) {
 /* What the history is told of a call by its need; the call's first parameter is `a`. */
 #define TOLD_AC_NEED(bytes)                                                                      \
     ac_record_beside(thread, AC_EVENT_PHYSICAL, *a, (bytes), __builtin_return_address(0))
+#define TOLD_ARRAY(bytes)                                                                        \
+    ac_record_beside(thread, AC_EVENT_ARRAY, (uintptr_t)*a, (bytes), __builtin_return_address(0))
 #define TOLD_AC_NEED_PLANE(b)                                                                    \
-    ac_record_beside(thread, AC_EVENT_ARRAY, (uintptr_t)*a, AC_NEED_PLANE(b),                    \
-                     __builtin_return_address(0))
+    TOLD_ARRAY(ac_array_bytes((b)->Width, (b)->Height, 0, (b)->Format, (b)->NumChannels, 0))
 #define TOLD_AC_NEED_SPACE(b)                                                                    \
-    ac_record_beside(thread, AC_EVENT_ARRAY, (uintptr_t)*a, AC_NEED_SPACE(b),                    \
-                     __builtin_return_address(0))
+    TOLD_ARRAY(ac_array_bytes((b)->Width, (b)->Height, (b)->Depth, (b)->Format, (b)->NumChannels, (b)->Flags))
 #define TOLD_AC_NEED_HOST(bytes) (void)0
 #define TOLD_AC_NEED_LITTLE      (void)0
 #define TOLD_AC_NEED_UNKNOWN     (void)0

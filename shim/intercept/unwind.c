@@ -216,7 +216,7 @@ unsigned ac_unwind(ac_thread_t *thread, const void *caller, uint64_t frame[AC_SI
     unsigned first = 0, count = 0;
     enum { ROOM = sizeof stack.pc / sizeof *stack.pc };
     stack.count = 0;
-    if (!ac_frame_walk(stack.pc, ROOM, &stack.count)) {
+    if (!ac_frame_walk(thread, stack.pc, ROOM, &stack.count)) {
         stack.count = 0;
         walk(thread, &stack);
     }

@@ -52,8 +52,7 @@ static ac_live_row_t *map_file(void) {
 static void make_file(void) {
     ac_signal_hold_t hold;
     int saved = errno;
-    if (!ac_live_file.name[0] || !atomic_load(&ac_live_whole) || ac_filter_now() ||
-        atomic_exchange(&begun, true))
+    if (!ac_live_file.name[0] || ac_filter_now() || atomic_exchange(&begun, true))
         return;
     snprintf(rows_name, sizeof rows_name, "%s.rows", ac_live_file.name);
     ac_signals_hold(&hold);

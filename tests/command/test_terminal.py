@@ -77,6 +77,10 @@ class Screens(base.CommandTest):
             shown = [line for line in lines if line]
             self.assertIn("Memory against driver time", lines[0])  # no line of progress is left
             self.assertIn("export ACCEL_ALLOC_CONF=", self.words(shown[-4:]))
+            # Figures of a half and of the whole stand beside each other.
+            self.assertIn("in the first half of the first trace", self.words(lines))
+            self.assertIn("Checked, reserved (reserved/live), driver ms/1000 operations", lines)
+            self.assertNotIn("0.000 ms", self.words(shown[-4:]))
 
     def test_replay(self):
         self.expect(0, "gen", "lora", "--ops", "20000", "-o", "b.trace")

@@ -33,7 +33,9 @@ static void *work(void *arg) {
 
 int main(void) {
     pthread_t thread;
+    CUdeviceptr first; /* before it is ready: the device has figures */
     context = test_device(0);
+    MUST(cuMemAlloc_v2(&first, 512));
     for (uintptr_t i = 0; i < THREADS; i++)
         NEED(pthread_create(&thread, NULL, work, (void *)i) == 0);
     puts("ready");

@@ -14,6 +14,7 @@
  *   fork              a child takes a block and ends
  *   signal            a signal handler takes a block (on_signal)
  *   broken            code whose unwind table makes no sense takes a block
+ *   senseless         code whose table's addresses are encoded in a way that does not exist does (spoil)
  *   blind             code without an unwind table does
  *   full              fill_device takes blocks of 64 MiB until there are no more
  *   pause             says "paused" and waits for a line of input
@@ -29,6 +30,8 @@
 #include <limits.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdint.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -183,8 +186,10 @@ SITE static void on_signal(int number) {
 }
 
 #if defined(__x86_64__)
-/* A call of cuMemAlloc_v2 by a frame whose unwind table has an operation that does not exist; and one
- * that has no table at all. */
+/* A call of cuMemAlloc_v2 by a frame whose unwind table has an operation that does not exist; by one whose
+ * table spoil() makes senseless, which it can, as no other frame is said to be a signal's; and by one that
+ * has no table at all. */
+int senseless_frame(CUdeviceptr *pointer, size_t bytes);
 int broken_frame(CUdeviceptr *pointer, size_t bytes);
 int blind_frame(CUdeviceptr *pointer, size_t bytes);
 __asm__(".text\n"
@@ -198,6 +203,17 @@ __asm__(".text\n"
         ".cfi_endproc\n"
         ".type broken_frame, @function\n"
         ".size broken_frame, .-broken_frame\n"
+        "senseless_frame:\n"
+        ".cfi_startproc\n"
+        ".cfi_signal_frame\n"
+        "sub $8, %rsp\n"
+        ".cfi_adjust_cfa_offset 8\n"
+        "call cuMemAlloc_v2@PLT\n"
+        "add $8, %rsp\n"
+        "ret\n"
+        ".cfi_endproc\n"
+        ".type senseless_frame, @function\n"
+        ".size senseless_frame, .-senseless_frame\n"
         "blind_frame:\n"
         "sub $8, %rsp\n"
         "call cuMemAlloc_v2@PLT\n"
@@ -205,7 +221,27 @@ __asm__(".text\n"
         "ret\n"
         ".type blind_frame, @function\n"
         ".size blind_frame, .-blind_frame\n");
+
+extern const unsigned *_Unwind_Find_FDE(void *pc, void *bases[3]);
+
+/* An encoding of addresses on which the unwinder calls abort(), already where it looks for the frame's
+ * table: no linker passes it on, so it is written here. */
+static void spoil(void) {
+    void *bases[3];
+    const unsigned *entry = _Unwind_Find_FDE((void *)((uintptr_t)senseless_frame + 4), bases);
+    NEED(entry);
+    char *head = (char *)(entry + 1) - entry[1];
+    NEED(!strcmp(head + 9, "zRS"));
+    char *encoding = head + 9 + sizeof "zRS" + 4; /* alignments, register, length: one byte each */
+    NEED(*encoding == 0x1b);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *begin = (char *)((size_t)encoding & ~(page - 1));
+    NEED(!mprotect(begin, page, PROT_READ | PROT_WRITE));
+    *encoding = 0x01;
+}
 #else
+#define spoil()
+#define senseless_frame cuMemAlloc_v2
 #define broken_frame cuMemAlloc_v2
 #define blind_frame  cuMemAlloc_v2
 #endif
@@ -261,6 +297,9 @@ int main(int argc, char **argv) {
             raise(SIGUSR1);
         } else if (!strcmp(step, "broken")) {
             MUST(broken_frame(&block[blocks++], 7000));
+        } else if (!strcmp(step, "senseless")) {
+            spoil();
+            MUST(senseless_frame(&block[blocks++], 8000));
         } else if (!strcmp(step, "blind")) {
             MUST(blind_frame(&block[blocks++], 9000));
         } else if (!strcmp(step, "full")) {

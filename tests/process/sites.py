@@ -90,10 +90,10 @@ class Stacks(SitesTest):
 
     def test_code_that_cannot_be_unwound(self):
         """The stack ends there, and nothing else does."""
-        pid, _, err = self.run_sites("broken", "blind", "keep", 1, 4096)
+        pid, _, err = self.run_sites("broken", "senseless", "blind", "keep", 1, 4096)
         self.assertEqual(err, "")
         dump = self.dump_of(pid)
-        self.assertEqual(sum(s["blocks"] for s in self.held(dump)), 3)
+        self.assertEqual(sum(s["blocks"] for s in self.held(dump)), 4)
         short = sorted(len(s["frames"]) // 2 for s in dump["recorded"]["stack"])
         self.assertEqual(short[0], 1, dump["recorded"]["stack"])
 
@@ -546,6 +546,12 @@ class History(SitesTest):
             (trace,) = pickle.load(file)["device_traces"]
         self.assertLessEqual({e["action"] for e in trace},
                              {"alloc", "segment_alloc", "snapshot"}, "PyTorch knows no others")
+        tracks = json.loads(self.command("export", "-f", "perfetto", f"accelcache-{pid}.json"))["traceEvents"]
+        for figure, size in (("pinned", 70000), ("passed", 90000)):
+            self.assertEqual([e["args"]["bytes"] for e in tracks if e["name"] == f"device 0 {figure}"],
+                             [size, 0])
+        self.assertEqual([(e["name"], e["args"]["bytes"]) for e in tracks if e["ph"] == "i"][:2],
+                         [("physical memory (cuMemCreate)", 4 * MIB), ("array", 65536)])
 
     @unittest.skipIf(SANITIZED, "its shadow needs address space")
     def test_out_of_host_memory(self):

@@ -128,6 +128,32 @@ START_TEST(what_becomes_ready_beyond_the_budget_goes) {
 }
 END_TEST
 
+/* Small blocks, too, where there are no large ones to give and nothing to lease. */
+START_TEST(small_ones_that_become_ready_are_within_the_budget) {
+    enum { SIZE = 4096, EACH = MIB / SIZE };
+    uint64_t ready[EACH], waits[EACH];
+    settings.thread_cache = MIB;
+    ac_allocator_configure(allocator, &settings);
+    habit(SIZE);
+    for (int i = 0; i < EACH; i++) {
+        ready[i] = take(SIZE);
+        waits[i] = take(SIZE);
+    }
+    ac_caches_recall(allocator, cache);
+    for (int i = 0; i < EACH; i++)
+        put(ready[i]);
+    submit(0);
+    for (int i = 0; i < EACH; i++)
+        put(waits[i]);
+    ck_assert_uint_eq(tally.side[0].waiting.blocks, EACH);
+    finish_work();
+    ck_assert(flush(MIB, false)); /* what is over is free memory, which is looked through again */
+    ck_assert_uint_eq(tally.side[0].waiting.blocks, 0);
+    ck_assert_uint_eq(ac_cache_tally_held(&tally, 0), EACH);
+    ck_assert(!flush(MIB, false));
+}
+END_TEST
+
 /* Of one size, of which each block waits for more than the one before. */
 START_TEST(only_what_is_over_becomes_ready) {
     uint64_t held[3], then = 0;
@@ -217,6 +243,26 @@ START_TEST(then_the_cache_gives_way) {
 }
 END_TEST
 
+/* The context has gone, and the cache is about to be told. */
+START_TEST(a_dead_context_serves_nothing) {
+    uint64_t address;
+    use_up();
+    finish_work();
+    take(MIB);
+    take(MIB); /* what waited: nothing does now */
+    ac_lock(&allocator->lock);
+    arena->dead = true;
+    ac_unlock(&allocator->lock);
+    ck_assert(!ac_cache_fetch(cache, WANTED, &address));
+    ck_assert(keeps(9 * MIB));
+    ac_lock(&allocator->lock);
+    arena->dead = false;
+    ac_unlock(&allocator->lock);
+    ck_assert(ac_cache_fetch(cache, WANTED, &address));
+    ck_assert_uint_eq(address, large);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("cache_flush");
     TCase *all = tcase_create("flush");
@@ -225,9 +271,11 @@ int main(void) {
     tcase_add_test(all, a_program_that_holds_much_gets_all);
     tcase_add_test(all, small_ones_stay_with_small_ones);
     tcase_add_test(all, what_becomes_ready_beyond_the_budget_goes);
+    tcase_add_test(all, small_ones_that_become_ready_are_within_the_budget);
     tcase_add_test(all, only_what_is_over_becomes_ready);
     tcase_add_test(all, the_device_is_asked_first);
     tcase_add_test(all, then_the_cache_gives_way);
+    tcase_add_test(all, a_dead_context_serves_nothing);
     suite_add_tcase(suite, all);
     return run_suite(suite);
 }

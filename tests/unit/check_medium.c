@@ -100,6 +100,20 @@ START_TEST(pages_that_do_not_fit_go) {
 }
 END_TEST
 
+/* The device is done with what was submitted, but was not asked: it is, before a request grows. */
+START_TEST(the_device_is_asked_before_growing) {
+    make_hole();
+    settings.page = (_i ? 8 : 16) * MIB;
+    ac_allocator_configure(allocator, &settings);
+    submit(0);
+    complete(0);
+    alloc(200 << 10);
+    ck_assert_uint_le(reserved(), 80 * MIB);
+    ck_assert_uint_eq(counters.pages_moved, !_i);
+    ck_assert_uint_eq(device.calls[FAKE_WAIT], 0);
+}
+END_TEST
+
 /* Whichever call of the device fails meanwhile, the records are right, and the next request is served. */
 START_TEST(a_call_fails_meanwhile) {
     make_hole();
@@ -114,6 +128,31 @@ START_TEST(a_call_fails_meanwhile) {
     ck_assert_uint_gt(device.total_calls, before);
     device.fail_at = 0;
     alloc(200 << 10);
+}
+END_TEST
+
+static void refuse_unmapping(void *unused, fake_kind_t kind) {
+    (void)unused;
+    if (kind == FAKE_PAGES_UNMAP)
+        device.fail_at = device.total_calls + 1;
+}
+
+/* At the limit, pages that should have gone and did not leave no room for others. */
+START_TEST(pages_that_stay_count_for_the_limit) {
+    uint64_t address;
+    make_hole();
+    settings.page = 8 * MIB;
+    settings.limit = 80 * MIB;
+    ac_allocator_configure(allocator, &settings);
+    device.fail_with[FAKE_PAGES_UNMAP] = AC_FAILED;
+    device.before = refuse_unmapping;
+    ck_assert_int_ne(try_alloc(arena, 200 << 10, &address), AC_OK);
+    ck_assert_uint_gt(device.failed, 0);
+    ck_assert_uint_eq(reserved(), 80 * MIB);
+    device.before = NULL;
+    device.fail_at = 0;
+    alloc(200 << 10);
+    ck_assert_uint_eq(reserved(), 66 * MIB);
 }
 END_TEST
 
@@ -164,7 +203,9 @@ int main(void) {
     tcase_add_test(tests, small_medium_blocks_get_them_at_once);
     tcase_add_test(tests, whole_pages_move_to_medium_blocks);
     tcase_add_test(tests, pages_that_do_not_fit_go);
+    tcase_add_loop_test(tests, the_device_is_asked_before_growing, 0, 2);
     tcase_add_loop_test(tests, a_call_fails_meanwhile, 1, 8);
+    tcase_add_test(tests, pages_that_stay_count_for_the_limit);
     tcase_add_test(tests, smaller_pages_move);
     tcase_add_loop_test(tests, holes_within_pages_are_not_owed, 0, 2);
     suite_add_tcase(suite, tests);

@@ -64,7 +64,7 @@ static void put_trace(FILE *out, const cmd_history_t *history) {
     static const char *const names[] = {
         [CMD_EVENT_ALLOC] = "alloc",     [CMD_EVENT_FREE] = "free",
         [CMD_EVENT_FAILED] = "failed",   [CMD_EVENT_WAIT] = "wait",
-        [CMD_EVENT_SEGMENT] = "segment", [CMD_EVENT_SEGMENT_GONE] = "segment_gone"};
+        [CMD_EVENT_SEGMENT] = "segment", [CMD_EVENT_SEGMENT_GONE] = "segment_gone"}; /* all of a trace */
     fprintf(out, "%s,event,device,thread,stream,address,bytes,allocated\n",
             history->timed ? "time_ns" : "operation");
     cmd_holding_t holding[CMD_HISTORY_DEVICES] = {{0}};

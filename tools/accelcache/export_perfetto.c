@@ -1,5 +1,6 @@
 /* Chrome's JSON trace format, which Perfetto reads: a counter track for each device and figure, and
- * instants for what the driver was asked for, waits and failures; where who asked is known, a track for
+ * instants for what the driver was asked for, waits and failures; of a dump's history also pinned memory
+ * and what was left to the driver, of what its events tell; where who asked is known, a track for
  * each of the call sites that ever held the most, of what the events tell.  Times are in microseconds; where
  * the trace has none, an operation is one. */
 #include "command.h"
@@ -47,8 +48,20 @@ static void put_holding(FILE *out, const cmd_history_t *history, const cmd_event
         put_counter(out, history, event->time_ns, event->device, "reserved", "bytes",
                     holding->reserved);
         break;
+    case CMD_EVENT_PINNED:
+    case CMD_EVENT_PINNED_GONE:
+        put_counter(out, history, event->time_ns, event->device, "pinned", "bytes",
+                    holding->pinned);
+        break;
+    case CMD_EVENT_PASSED:
+    case CMD_EVENT_PASSED_GONE:
+        put_counter(out, history, event->time_ns, event->device, "passed", "bytes",
+                    holding->passed);
+        break;
     case CMD_EVENT_FAILED:
     case CMD_EVENT_WAIT:
+    case CMD_EVENT_PHYSICAL:
+    case CMD_EVENT_ARRAY:
         break;
     }
 }
@@ -153,7 +166,9 @@ bool cmd_export_perfetto(const cmd_history_t *history, FILE *out, char **error) 
     static const char *const instants[] = {[CMD_EVENT_FAILED] = "request failed",
                                            [CMD_EVENT_WAIT] = "wait for the device",
                                            [CMD_EVENT_SEGMENT] = "memory from the driver",
-                                           [CMD_EVENT_SEGMENT_GONE] = "memory to the driver"};
+                                           [CMD_EVENT_SEGMENT_GONE] = "memory to the driver",
+                                           [CMD_EVENT_PHYSICAL] = "physical memory (cuMemCreate)",
+                                           [CMD_EVENT_ARRAY] = "array"};
     cmd_holding_t holding[CMD_HISTORY_DEVICES];
     char *name = json_dumps(cmd_json_text(history->command ? history->command : history->format),
                             JSON_ENCODE_ANY);

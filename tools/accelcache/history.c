@@ -135,7 +135,7 @@ static bool take_text(cmd_history_t *history, const char *text, size_t length, c
     take_dump(history, document);
     if (!cmd_history_recorded(document))
         return true;
-    bool good = take_snapshot(history, cmd_history_as_snapshot(document), error);
+    bool good = take_snapshot(history, cmd_history_as_snapshot(document, &history->beside), error);
     json_decref(document);
     return good;
 }
@@ -226,6 +226,7 @@ void cmd_segments_free(cmd_segments_t *segments) {
 void cmd_history_free(cmd_history_t *history) {
     json_decref(history->document);
     json_decref(history->figures);
+    json_decref(history->beside);
     cmd_segments_free(&history->now);
     free(history->event);
     free(history->command);
@@ -272,8 +273,22 @@ void cmd_holding_add(cmd_holding_t *holding, const cmd_event_t *event) {
     case CMD_EVENT_SEGMENT_GONE:
         holding->reserved -= bytes;
         break;
+    case CMD_EVENT_PINNED:
+        holding->pinned += bytes;
+        break;
+    case CMD_EVENT_PINNED_GONE:
+        holding->pinned -= bytes;
+        break;
+    case CMD_EVENT_PASSED:
+        holding->passed += bytes;
+        break;
+    case CMD_EVENT_PASSED_GONE:
+        holding->passed -= bytes;
+        break;
     case CMD_EVENT_FAILED:
     case CMD_EVENT_WAIT:
+    case CMD_EVENT_PHYSICAL:
+    case CMD_EVENT_ARRAY:
         break;
     }
 }
@@ -300,6 +315,21 @@ cmd_holding_t cmd_history_before(const cmd_history_t *history, int device) {
     before.blocks -= change.blocks;
     before.reserved -= change.reserved;
     return before;
+}
+
+bool cmd_history_cut(const cmd_history_t *history, int device) {
+    cmd_holding_t before = cmd_history_before(history, device);
+    size_t index;
+    const json_t *ring;
+    if (history->source != CMD_SOURCE_SNAPSHOT)
+        return false;
+    json_array_foreach(json_object_get(history->figures, "history"), index, ring) {
+        if (json_integer_value(json_object_get(ring, "device")) == device)
+            return before.blocks ||
+                   json_integer_value(json_object_get(ring, "events")) >
+                       (json_int_t)json_array_size(json_object_get(ring, "event"));
+    }
+    return true;
 }
 
 /* ------------------------------------------------------------------ segments of a trace */

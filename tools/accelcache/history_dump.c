@@ -72,7 +72,7 @@ static bool is_pending(const json_t *block) {
 typedef struct {
     const json_t *document;
     frames_t frames;
-    json_t *segments, *traces;
+    json_t *segments, *traces, *beside;
     json_t *segment, *blocks; /* the one in the making */
     int64_t allocated, active, requested;
 } making_t;
@@ -251,14 +251,20 @@ static void add_device(making_t *m, const json_t *device) {
     int64_t ordinal = integer_of(device, "device");
     fate_t *fate = fates(m->document, events, count);
     while (ordinal >= 0 && ordinal < CMD_HISTORY_DEVICES &&
-           json_array_size(m->traces) <= (size_t)ordinal)
+           json_array_size(m->traces) <= (size_t)ordinal) {
         json_array_append_new(m->traces, json_array());
+        json_array_append_new(m->beside, json_array());
+    }
     json_t *trace = json_array_get(m->traces, (size_t)ordinal);
     for (size_t i = 0; trace && i < count; i++) {
         const json_t *event = json_array_get(events, i);
         const char *word = json_string_value(json_array_get(event, WORD));
-        if (fate[i] == LEFT_OUT || !word || is_own(event))
+        if (fate[i] == LEFT_OUT || !word)
             continue;
+        if (is_own(event)) {
+            add_entry(m, json_array_get(m->beside, (size_t)ordinal), event, word);
+            continue;
+        }
         if (is(event, "free"))
             add_entry(m, trace, event, "free_requested");
         if (fate[i] == COMPLETE || is(event, "ready"))
@@ -275,8 +281,9 @@ bool cmd_history_recorded(const json_t *document) {
     return json_object_get(document, "history") && json_object_get(document, "recorded");
 }
 
-json_t *cmd_history_as_snapshot(const json_t *document) {
-    making_t m = {.document = document, .segments = json_array(), .traces = json_array()};
+json_t *cmd_history_as_snapshot(const json_t *document, json_t **beside) {
+    making_t m = {.document = document, .segments = json_array(), .traces = json_array(),
+                  .beside = json_array()};
     size_t index;
     const json_t *from;
     m.frames.count =
@@ -288,5 +295,6 @@ json_t *cmd_history_as_snapshot(const json_t *document) {
     for (size_t i = 0; i < m.frames.count; i++)
         json_decref(m.frames.list[i]);
     free(m.frames.list);
+    *beside = m.beside;
     return json_pack("{s:o, s:o}", "segments", m.segments, "device_traces", m.traces);
 }

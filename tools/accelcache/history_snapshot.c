@@ -111,6 +111,12 @@ static const struct {
     {"segment_free", CMD_EVENT_SEGMENT_GONE},
     {"segment_unmap", CMD_EVENT_SEGMENT_GONE},
     {"oom", CMD_EVENT_FAILED},
+    {"pinned_alloc", CMD_EVENT_PINNED},
+    {"pinned_free", CMD_EVENT_PINNED_GONE},
+    {"passed_alloc", CMD_EVENT_PASSED},
+    {"passed_free", CMD_EVENT_PASSED_GONE},
+    {"physical", CMD_EVENT_PHYSICAL},
+    {"array", CMD_EVENT_ARRAY},
 };
 
 /* Nanoseconds; 0: not known. Our own snapshots have time_ns beside PyTorch's time_us. */
@@ -144,10 +150,10 @@ static bool take_event(reading_t *r, const json_t *from, unsigned device) {
     return true;
 }
 
-static bool take_traces(reading_t *r, const json_t *traces) {
+/* A device's ring may begin earlier than that of one before it. */
+static void find_first(reading_t *r, const json_t *traces) {
     size_t device, index;
     const json_t *trace, *event;
-    /* A device's ring may begin earlier than that of one before it. */
     json_array_foreach((json_t *)(uintptr_t)traces, device, trace) {
         json_array_foreach((json_t *)(uintptr_t)trace, index, event) {
             json_int_t ns = time_of(event);
@@ -155,6 +161,11 @@ static bool take_traces(reading_t *r, const json_t *traces) {
                 r->first_ns = ns;
         }
     }
+}
+
+static bool take_traces(reading_t *r, const json_t *traces) {
+    size_t device, index;
+    const json_t *trace, *event;
     json_array_foreach((json_t *)(uintptr_t)traces, device, trace) {
         json_array_foreach((json_t *)(uintptr_t)trace, index, event) {
             if (device >= CMD_HISTORY_DEVICES || !take_event(r, event, (unsigned)device)) {
@@ -167,7 +178,8 @@ static bool take_traces(reading_t *r, const json_t *traces) {
     return true;
 }
 
-/* Devices come one after the other in the file: one row by time, each device's order kept. */
+/* Devices come one after the other in the file, and what lies beside the cache behind all: one row by
+ * time, the order of each kept. */
 typedef struct {
     cmd_event_t event;
     size_t place;
@@ -182,10 +194,10 @@ static int by_time(const void *a, const void *b) {
 
 static void sort_events(cmd_history_t *history) {
     placed_t *placed = cmd_alloc((history->events + 1) * sizeof *placed);
-    int64_t latest[CMD_HISTORY_DEVICES] = {0};
+    int64_t latest[2][CMD_HISTORY_DEVICES] = {{0}};
     for (size_t i = 0; i < history->events; i++) {
         cmd_event_t *event = &history->event[i];
-        int64_t *last = &latest[event->device];
+        int64_t *last = &latest[event->kind >= CMD_EVENT_PINNED][event->device];
         if (event->time_ns < *last)
             event->time_ns = *last;
         *last = event->time_ns;
@@ -202,10 +214,13 @@ typedef struct {
     uint64_t address;
     uint32_t at;
     int16_t device;
+    uint8_t begins; /* the kind of event that its use began with */
 } use_t;
 
 static int by_use(const void *a, const void *b) {
     const use_t *x = a, *y = b;
+    if (x->begins != y->begins)
+        return x->begins < y->begins ? -1 : 1;
     if (x->device != y->device)
         return x->device < y->device ? -1 : 1;
     if (x->address != y->address)
@@ -214,18 +229,30 @@ static int by_use(const void *a, const void *b) {
 }
 
 static void match(cmd_history_t *history) {
+    static const struct {
+        bool known;
+        uint8_t begins;
+    } kinds[] = {[CMD_EVENT_ALLOC] = {true, CMD_EVENT_ALLOC},
+                 [CMD_EVENT_FREE] = {true, CMD_EVENT_ALLOC},
+                 [CMD_EVENT_PINNED] = {true, CMD_EVENT_PINNED},
+                 [CMD_EVENT_PINNED_GONE] = {true, CMD_EVENT_PINNED},
+                 [CMD_EVENT_PASSED] = {true, CMD_EVENT_PASSED},
+                 [CMD_EVENT_PASSED_GONE] = {true, CMD_EVENT_PASSED},
+                 [CMD_EVENT_ARRAY] = {false, 0}};
     use_t *use = cmd_alloc((history->events + 1) * sizeof *use);
     size_t count = 0;
     for (size_t i = 0; i < history->events; i++) {
         const cmd_event_t *event = &history->event[i];
-        if (event->kind == CMD_EVENT_ALLOC || event->kind == CMD_EVENT_FREE)
-            use[count++] = (use_t){event->address, (uint32_t)i, event->device};
+        if (kinds[event->kind].known)
+            use[count++] = (use_t){event->address, (uint32_t)i, event->device,
+                                   kinds[event->kind].begins};
     }
     qsort(use, count, sizeof *use, by_use);
     for (size_t i = 1; i < count; i++) {
         cmd_event_t *before = &history->event[use[i - 1].at], *event = &history->event[use[i].at];
         if (use[i].device != use[i - 1].device || use[i].address != use[i - 1].address ||
-            before->kind != CMD_EVENT_ALLOC || event->kind != CMD_EVENT_FREE)
+            use[i].begins != use[i - 1].begins || before->kind != use[i].begins ||
+            event->kind == use[i].begins)
             continue;
         before->partner = use[i].at;
         event->partner = use[i - 1].at;
@@ -238,10 +265,12 @@ bool cmd_history_snapshot(cmd_history_t *history, char **error) {
     reading_t r = {.history = history};
     const json_t *segments = json_object_get(history->document, "segments");
     const json_t *traces = json_object_get(history->document, "device_traces");
+    find_first(&r, traces);
+    find_first(&r, history->beside);
     if ((segments && !json_is_array(segments)) || (traces && !json_is_array(traces)))
         r.wrong = cmd_format("segments or device_traces is no list");
     else if (take_segments(&r, segments))
-        take_traces(&r, traces);
+        (void)(take_traces(&r, traces) && take_traces(&r, history->beside));
     if (r.wrong) {
         *error = cmd_format("no snapshot in PyTorch's layout: %s; was it changed after it was "
                             "written?",

@@ -92,5 +92,6 @@ int cmd_output_close(cmd_output_t *output, bool keep) {
     if (keep && failure)
         cmd_say("%s: not written: %s; nothing of it was kept", output->path, strerror(failure));
     free(output->path);
+    *output = (cmd_output_t){.path = NULL};
     return keep && !failure ? CMD_OK : CMD_FAILED;
 }

@@ -135,9 +135,10 @@ static int report(const char *path, const char *target, const char *folder) {
     }
     if (text && cmd_output_open(&output, target, false)) {
         put_page(output.file, style, library, text);
+        bool to_file = output.path != NULL;
         status = cmd_output_close(&output, true);
-        if (status == CMD_OK && output.path)
-            fprintf(stderr, "accelcache report: wrote %s\n", output.path);
+        if (status == CMD_OK && to_file)
+            fprintf(stderr, "accelcache report: wrote %s\n", target);
     }
     if (history)
         cmd_history_free(history);

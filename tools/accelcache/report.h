@@ -9,8 +9,9 @@
 /* The page: HTML in which lines with "@style@", "@library@" and "@data@" alone are replaced. */
 extern const char cmd_report_page[];
 
-/* [{device, labels, points}]: bytes in use and reserved over time, thinned out so that no extreme
- * is lost. */
+/* [{device, figures, points, peak}]: bytes over time, in a column for each word of `figures`, thinned out
+ * so that no extreme is lost.  `peak` where the events do not tell of all that came before them: what
+ * the figures say of the whole run; 0: nothing. */
 json_t *cmd_report_series(const cmd_history_t *history);
 /* [{label, count, bytes}] of requests by the power of two of their size, or by the power of ten of
  * their life. */

@@ -11,7 +11,9 @@
 
 /* ------------------------------------------------------------------ over time */
 
-enum { BUCKETS = 3000, EXTREMES = 6 };
+enum { FIGURES = 4, BUCKETS = 3000, EXTREMES = 2 + 2 * FIGURES };
+
+static const char *const figure_names[FIGURES] = {"allocated", "reserved", "pinned", "passed"};
 
 /* The events of one bucket that are shown: the first, the last, and where a figure is least and
  * greatest. */
@@ -22,28 +24,35 @@ typedef struct {
 } moment_t;
 
 typedef struct {
-    moment_t first, last, least[2], most[2];
+    moment_t first, last, least[FIGURES], most[FIGURES];
     bool used;
 } bucket_t;
 
+typedef struct {
+    const cmd_history_t *history;
+    json_t *points;
+    int device;
+    bool shown[FIGURES];
+} series_t;
+
 static int64_t figure(const moment_t *moment, int which) {
-    return which ? moment->holding.reserved : moment->holding.allocated;
+    const cmd_holding_t *holding = &moment->holding;
+    const int64_t figures[FIGURES] = {holding->allocated, holding->reserved, holding->pinned,
+                                      holding->passed};
+    return figures[which];
 }
 
 static void add_moment(bucket_t *bucket, const moment_t *moment) {
     if (!bucket->used)
-        *bucket = (bucket_t){.first = *moment,
-                             .last = *moment,
-                             .least = {*moment, *moment},
-                             .most = {*moment, *moment},
-                             .used = true};
+        bucket->first = *moment;
     bucket->last = *moment;
-    for (int i = 0; i < 2; i++) {
-        if (figure(moment, i) < figure(&bucket->least[i], i))
+    for (int i = 0; i < FIGURES; i++) {
+        if (!bucket->used || figure(moment, i) < figure(&bucket->least[i], i))
             bucket->least[i] = *moment;
-        if (figure(moment, i) > figure(&bucket->most[i], i))
+        if (!bucket->used || figure(moment, i) > figure(&bucket->most[i], i))
             bucket->most[i] = *moment;
     }
+    bucket->used = true;
 }
 
 static int by_place(const void *a, const void *b) {
@@ -51,62 +60,97 @@ static int by_place(const void *a, const void *b) {
     return (x->at > y->at) - (x->at < y->at);
 }
 
-static void put_moment(json_t *points, const moment_t *moment, bool timed, bool reserved) {
+static void put_moment(const series_t *series, const moment_t *moment) {
     json_t *point = json_array();
-    json_array_append_new(point, timed ? json_real((double)moment->time / 1e9)
-                                       : json_integer(moment->time));
-    json_array_append_new(point, json_integer(moment->holding.allocated));
-    if (reserved)
-        json_array_append_new(point, json_integer(moment->holding.reserved));
-    json_array_append_new(points, point);
+    json_array_append_new(point, series->history->timed ? json_real((double)moment->time / 1e9)
+                                                        : json_integer(moment->time));
+    for (int i = 0; i < FIGURES; i++)
+        if (series->shown[i])
+            json_array_append_new(point, json_integer(figure(moment, i)));
+    json_array_append_new(series->points, point);
 }
 
-static void put_bucket(json_t *points, const bucket_t *bucket, bool timed, bool reserved) {
-    moment_t all[EXTREMES] = {bucket->first,    bucket->least[0], bucket->most[0],
-                              bucket->least[1], bucket->most[1],  bucket->last};
+static void put_bucket(const series_t *series, const bucket_t *bucket) {
+    moment_t all[EXTREMES];
+    int count = 0;
     if (!bucket->used)
         return;
-    qsort(all, EXTREMES, sizeof *all, by_place);
-    for (int i = 0; i < EXTREMES; i++)
+    all[count++] = bucket->first;
+    all[count++] = bucket->last;
+    for (int i = 0; i < FIGURES; i++)
+        if (series->shown[i]) {
+            all[count++] = bucket->least[i];
+            all[count++] = bucket->most[i];
+        }
+    qsort(all, (size_t)count, sizeof *all, by_place);
+    for (int i = 0; i < count; i++)
         if (i == 0 || all[i].at != all[i - 1].at)
-            put_moment(points, &all[i], timed, reserved);
+            put_moment(series, &all[i]);
 }
 
-static json_t *points_of(const cmd_history_t *history, int device, bool reserved) {
-    cmd_holding_t holding = cmd_history_before(history, device);
+static void put_points(const series_t *series) {
+    const cmd_history_t *history = series->history;
+    cmd_holding_t holding = cmd_history_before(history, series->device);
     int64_t last = 1;
     for (size_t i = 0; i < history->events; i++)
         last = history->event[i].time_ns > last ? history->event[i].time_ns : last;
-    json_t *points = json_array();
     bucket_t bucket = {.used = false};
     int64_t number = 0;
-    put_moment(points, &(moment_t){.holding = holding}, history->timed, reserved);
+    put_moment(series, &(moment_t){.holding = holding});
     for (size_t i = 0; i < history->events; i++) {
         const cmd_event_t *event = &history->event[i];
         cmd_bar_step("events", i, history->events);
-        if (event->device != device)
+        if (event->device != series->device)
             continue;
         cmd_holding_add(&holding, event);
         int64_t of = (int64_t)((double)event->time_ns / (double)last * BUCKETS);
         if (of > number) { /* time may fall back a little between threads */
-            put_bucket(points, &bucket, history->timed, reserved);
+            put_bucket(series, &bucket);
             bucket.used = false;
             number = of;
         }
         add_moment(&bucket, &(moment_t){i + 1, event->time_ns, holding});
     }
-    put_bucket(points, &bucket, history->timed, reserved);
-    return points;
+    put_bucket(series, &bucket);
+}
+
+/* What the figures of the dump say of the device's peak; 0: they do not. */
+static int64_t peak_of(const cmd_history_t *history, int ordinal) {
+    size_t index;
+    const json_t *device;
+    json_array_foreach(json_object_get(history->figures, "devices"), index, device) {
+        if (json_integer_value(json_object_get(device, "ordinal")) == ordinal)
+            return cmd_document_stat(device, "allocated_bytes", "all", "peak");
+    }
+    return 0;
+}
+
+static json_t *series_of(const cmd_history_t *history, int device) {
+    series_t series = {history, json_array(), device,
+                       {true, history->source == CMD_SOURCE_SNAPSHOT}};
+    char figures[CMD_FIGURE * FIGURES] = "";
+    for (size_t i = 0; i < history->events; i++) {
+        int kind = history->event[i].device == device ? history->event[i].kind : -1;
+        series.shown[2] |= kind == CMD_EVENT_PINNED;
+        series.shown[3] |= kind == CMD_EVENT_PASSED;
+    }
+    for (int i = 0; i < FIGURES; i++)
+        if (series.shown[i]) {
+            strcat(figures, *figures ? " " : "");
+            strcat(figures, figure_names[i]);
+        }
+    put_points(&series);
+    json_t *json = json_pack("{si ss so}", "device", device, "figures", figures, "points",
+                             series.points);
+    if (cmd_history_cut(history, device))
+        json_object_set_new(json, "peak", json_integer(peak_of(history, device)));
+    return json;
 }
 
 json_t *cmd_report_series(const cmd_history_t *history) {
     json_t *series = json_array();
-    bool reserved = history->source == CMD_SOURCE_SNAPSHOT;
     for (unsigned device = 0; history->events && device < history->devices; device++)
-        json_array_append_new(series,
-                              json_pack("{si ss so}", "device", (int)device, "figures",
-                                        reserved ? "allocated reserved" : "allocated", "points",
-                                        points_of(history, (int)device, reserved)));
+        json_array_append_new(series, series_of(history, (int)device));
     return series;
 }
 

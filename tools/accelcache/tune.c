@@ -6,6 +6,7 @@
 
 #include "option.h"
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -244,6 +245,9 @@ static void print_front(const tuning_t *t) {
     const tune_point_t **front = find_front(&t->tune, &count);
     printf("%sMemory against driver time%s, %zu settings tried%s:\n", cmd_bold(), cmd_plain(),
            t->tune.count, t->tune.cut_short ? ", the search was cut short by --seconds" : "");
+    cmd_print_paragraph("in the first half of the first trace, which the search replays: what is done once "
+                        "weighs twice as much in a half as in the whole",
+                        2);
     cmd_table_t *table = cmd_table_new("rrl");
     cmd_table_row(table, "reserved/live", "driver ms/1000 operations", "configuration");
     size_t most = cmd_columns(stdout) && count > MOST_SHOWN ? MOST_SHOWN : count;
@@ -276,7 +280,8 @@ static void figure_text(const cmd_replay_figures_t *f, const cmd_ops_t *trace, c
 }
 
 static void print_checks(const tuning_t *t) {
-    printf("\n%sChecked%s:\n", cmd_bold(), cmd_plain());
+    printf("\n%sChecked%s, reserved (reserved/live), driver ms/1000 operations:\n", cmd_bold(),
+           cmd_plain());
     cmd_table_t *table = cmd_table_new("lll");
     cmd_table_row(table, "", "default", t->chosen ? point_of(t, t->chosen)->conf : NULL);
     for (unsigned i = 0; i < t->checks; i++) {
@@ -321,13 +326,18 @@ static char *expectation(const tuning_t *t) {
     if (usual->end != CMD_REPLAY_DONE)
         return cmd_format("completes where the default runs out of memory; reserves %s",
                           cmd_text_bytes(whole, (int64_t)most_reserved(ours)));
-    return cmd_format("%s %s of %s reserved (%.1f %%), %s %.3f ms of driver time per 1000 "
-                      "operations",
+    char *time = fabs(ms) < 0.0005
+                     ? cmd_format("leaves driver time as it is")
+                     : cmd_format("%s %.3f ms of driver time per 1000 operations",
+                                  ms < 0 ? "costs" : "saves", fabs(ms));
+    char *text = cmd_format("%s %s of %s reserved (%.1f %%), %s",
                       less < 0 ? "takes" : "saves",
                       cmd_text_bytes(saved, less < 0 ? -less : less),
                       cmd_text_bytes(whole, (int64_t)most_reserved(usual)),
                       100 * (double)(less < 0 ? -less : less) / (double)most_reserved(usual),
-                      ms < 0 ? "costs" : "saves", ms < 0 ? -ms : ms);
+                      time);
+    free(time);
+    return text;
 }
 
 static void print_text(const tuning_t *t) {

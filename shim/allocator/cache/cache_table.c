@@ -295,7 +295,7 @@ ac_entry_t *ac_cache_make_room(ac_cache_t *cache, uint64_t size) {
     return entry;
 }
 
-void ac_cache_expect_again(ac_cache_t *cache, int pool, uint64_t size, bool known) {
+void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size, bool known) {
     ac_entry_t *own = ac_cache_entry(cache, size);
     ac_entry_t *entry = !known ? NULL : own->size == size ? own : ac_cache_find(cache, size);
     if (!entry) {

@@ -61,18 +61,19 @@ static void put_in(ac_cache_t *cache, const ac_entry_t *own, ac_block_t *block, 
 /* --- blocks that another cache handed out (inbox.h) --- */
 
 /* A chain has so much at most, and what an inbox has is bounded: its owner may be idle.  All inboxes
- * of a device may have INBOXES_BYTES, and each of many threads INBOX_BYTES. */
+ * of a device may have the weight INBOXES_MOST, and each of many threads INBOX_MOST. */
 enum { POST_MOST = 16 };
-#define POST_BYTES    ((uint64_t)4 << 20)
-#define INBOX_BYTES   ((uint64_t)16 << 20)
-#define INBOXES_BYTES ((uint64_t)256 << 20)
+#define POST_BYTES   ((uint64_t)4 << 20)
+#define INBOX_MOST   ((uint64_t)16 << 20)
+#define INBOXES_MOST ((uint64_t)256 << 20)
 
 static bool has_room(const ac_cache_t *cache, const ac_inbox_t *inbox, uint64_t size) {
-    uint64_t bytes = atomic_load_explicit(&inbox->bytes, memory_order_relaxed) + size;
+    uint64_t weight = atomic_load_explicit(&inbox->weight, memory_order_relaxed) +
+                      ac_inbox_weight(1, size);
     unsigned count =
         atomic_load_explicit(&cache->arena->allocator->caches->count, memory_order_relaxed);
-    return bytes <= INBOX_BYTES ||
-           (bytes <= cache->may_wait[1] && bytes * count <= INBOXES_BYTES);
+    return weight <= INBOX_MOST ||
+           (weight <= cache->may_wait[1] && weight * count <= INBOXES_MOST);
 }
 
 static bool may_post(const ac_cache_t *cache, const ac_block_t *block) {

@@ -62,14 +62,16 @@ AC_CACHE_HOT bool ac_cache_was_seen(ac_cache_t *cache, uint64_t size) {
     return false;
 }
 
-/* A block of the size was served from the pool: there may be more such requests, and frees.  Not
- * `known`: the owner looked, and the size has no entry. */
-void ac_cache_expect_again(ac_cache_t *cache, int pool, uint64_t size, bool known);
-AC_CACHE_HOT void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size, bool known) {
-    if (ac_cache_usable(cache) && size <= cache->largest && cache->budget &&
-        (known || ac_cache_was_seen(cache, size)))
-        ac_cache_expect_again(cache, pool, size, known);
+/* Whether the cache may keep the size from now on.  Not `known`: the owner looked, and the size has
+ * no entry. */
+AC_CACHE_HOT bool ac_cache_may_expect(ac_cache_t *cache, uint64_t size, bool known) {
+    return ac_cache_usable(cache) && size <= cache->largest && cache->budget &&
+           (known || ac_cache_was_seen(cache, size));
 }
+
+/* After it: a block of the size was served from the pool, so there may be more such requests, and
+ * frees. */
+void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size, bool known);
 
 /* Whether the tally has room for a request of the owner, served with `size` bytes of the pool, or
  * is granted it: no peak rises. */

@@ -27,10 +27,11 @@ void ac_inbox_open(ac_inbox_t *inbox, uint16_t arena) {
 
 bool ac_inbox_post(ac_inbox_t *inbox, uint16_t arena, const ac_chain_t *chain) {
     uint64_t word = atomic_load_explicit(&inbox->word, memory_order_relaxed);
-    atomic_fetch_add_explicit(&inbox->bytes, ac_chain_bytes(chain), memory_order_relaxed);
+    uint64_t weight = ac_inbox_weight(ac_chain_blocks(chain), ac_chain_bytes(chain));
+    atomic_fetch_add_explicit(&inbox->weight, weight, memory_order_relaxed);
     do {
         if (word >> ARENA_SHIFT != arena) {
-            atomic_fetch_sub_explicit(&inbox->bytes, ac_chain_bytes(chain), memory_order_relaxed);
+            atomic_fetch_sub_explicit(&inbox->weight, weight, memory_order_relaxed);
             return false;
         }
         chain->last->list_next = block_in(word);
@@ -43,11 +44,11 @@ bool ac_inbox_post(ac_inbox_t *inbox, uint16_t arena, const ac_chain_t *chain) {
 ac_block_t *ac_inbox_take(ac_inbox_t *inbox, uint16_t arena) {
     ac_block_t *first = block_in(
         atomic_exchange_explicit(&inbox->word, word_of(arena, NULL), memory_order_acquire));
-    uint64_t bytes = 0;
+    uint64_t weight = 0;
     for (const ac_block_t *block = first; block; block = block->list_next)
-        bytes += block->size;
-    if (bytes)
-        atomic_fetch_sub_explicit(&inbox->bytes, bytes, memory_order_relaxed);
+        weight += ac_inbox_weight(1, block->size);
+    if (weight)
+        atomic_fetch_sub_explicit(&inbox->weight, weight, memory_order_relaxed);
     return first;
 }
 

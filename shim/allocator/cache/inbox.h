@@ -35,10 +35,18 @@ static inline uint64_t ac_chain_bytes(const ac_chain_t *chain) {
     return chain->bytes[0] + chain->bytes[1];
 }
 
-/* `bytes` of what is in it: before it is there, and until it is taken. */
+/* What blocks weigh in an inbox: their bytes, and that for each.  Who takes them walks them all, with the
+ * cache closed to a recall or under the lock, so there may not be too many small ones either. */
+#define AC_INBOX_EACH ((uint64_t)16 << 10)
+
+static inline uint64_t ac_inbox_weight(uint64_t blocks, uint64_t bytes) {
+    return bytes + blocks * AC_INBOX_EACH;
+}
+
+/* `weight` of what is in it: before it is there, and until it is taken. */
 typedef struct {
     _Atomic uint64_t word; /* the arena's number, and the first block by list_next */
-    _Atomic uint64_t bytes;
+    _Atomic uint64_t weight;
 } ac_inbox_t;
 
 /* From now on it gets blocks of the arena. */
@@ -55,7 +63,7 @@ ac_block_t *ac_inbox_take(ac_inbox_t *inbox, uint16_t arena);
 const ac_block_t *ac_inbox_first(const ac_inbox_t *inbox);
 
 static inline bool ac_inbox_has_any(const ac_inbox_t *inbox) {
-    return atomic_load_explicit(&inbox->bytes, memory_order_relaxed);
+    return atomic_load_explicit(&inbox->weight, memory_order_relaxed);
 }
 
 #endif

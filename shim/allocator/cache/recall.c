@@ -118,6 +118,16 @@ static bool leave_chains(ac_cache_t *cache) {
     return tidy(cache) || any;
 }
 
+static bool fit(ac_cache_t *cache, ac_entry_t *entry) {
+    return ac_cache_shrink(cache, entry, 0);
+}
+
+/* What is ready goes until it is within the budget: of large sizes first. */
+static bool fit_budget(ac_cache_t *cache) {
+    bool any = ac_cache_give_way(cache, (uint64_t)-cache->room);
+    return (cache->room < 0 && ac_cache_each(cache, 0, fit)) || any;
+}
+
 /* Of what is ready the budget is kept, in small sizes: a large block makes room for many requests,
  * and its own is one.  `all`: and then as much goes as the request takes. */
 static bool flush_some(ac_cache_t *cache, uint64_t size, bool all) {
@@ -125,7 +135,7 @@ static bool flush_some(ac_cache_t *cache, uint64_t size, bool all) {
     if (reached != cache->flushed[1] && ac_cache_waits(cache)) {
         cache->flushed[1] = reached;
         ac_cache_ripen(cache);
-        if (cache->room < 0 && !ac_cache_lease(cache, true) && ac_cache_give_way(cache, (uint64_t)-cache->room))
+        if (cache->room < 0 && !ac_cache_lease(cache, true) && fit_budget(cache))
             return true;
     }
     return all && ac_cache_give_way(cache, size);

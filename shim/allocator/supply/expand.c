@@ -250,14 +250,14 @@ static uint64_t collect(ac_growth_t *growth, uint64_t missing) {
     ac_hole_pick_t pick = {.pool = AC_POOL_ALL, .reached = ac_supply_reached(arena)};
     uint64_t rest = 0, end = 0, first; /* units */
     uint64_t without = 0;              /* bytes that no page in a hole fits */
+    uint64_t none = 0;                 /* units: so few fit no page in a hole, which was looked for */
     unsigned gap = 0;
     bool starved = false;
     if (arena->ops->capturing(arena->context))
         return missing;
     if (!growth->calm) {
-        ac_hole_pick_t any = pick;
+        ac_hole_pick_t any = pick; /* of any size: a page that does not fit can be traded */
         any.reached = UINT64_MAX;
-        any.span = missing >> AC_PAGE_BITS;
         growth->starved = missing && ac_expand_oldest_hole(arena, &any, &starved);
         return missing;
     }
@@ -267,12 +267,14 @@ static uint64_t collect(ac_growth_t *growth, uint64_t missing) {
             break;
         rest = rest ? rest : end - first;
         pick.span = rest;
-        ac_block_t *hole = ac_toll_is_costly(arena->allocator)
+        ac_block_t *hole = rest <= none ? NULL
+                           : ac_toll_is_costly(arena->allocator)
                                ? best_hole(arena, &pick, rest, &starved)
                                : ac_expand_oldest_hole(arena, &pick, &starved);
         ac_run_t *run = &growth->run[growth->runs];
         if (!hole) {
             without += rest << AC_PAGE_BITS;
+            none = rest > none ? rest : none;
             rest = 0;
             continue;
         }
@@ -352,7 +354,7 @@ static ac_status_t plan_pages(ac_growth_t *growth) {
         return AC_FAILED;
     growth->page = page_size(growth);
     growth->runs = 0;
-    growth->traded = 0;
+    growth->traded = growth->owed = 0;
     growth->starved = growth->partial = false;
     growth->barred = growth->barred_end = 0;
     if (!find_place(growth, &place))
@@ -395,6 +397,8 @@ static ac_status_t plan_pages(ac_growth_t *growth) {
     uint64_t patience =
         ac_budget(&allocator->settings, AC_BUDGET_HOLES, ac_supply_live(allocator, ask->size));
     bool full = growth->create > limit || reserved > limit - growth->create;
+    if (!full && growth->traded > limit - growth->create - reserved)
+        growth->owed = growth->traded - (limit - growth->create - reserved);
     if (may_wait(growth) && (full || growth->force || reserved + growth->create > patience))
         return give_up(growth, AC_BUSY);
     return full ? give_up(growth, AC_OOM) : AC_OK;
@@ -569,15 +573,26 @@ static ac_status_t fill(ac_growth_t *growth, uint64_t first, uint64_t end) {
     return allowed;
 }
 
+/* The pages that are traded go; where some could not be taken away the limit has no room for as many. */
+static void release_traded(ac_growth_t *growth) {
+    for (unsigned i = 0; i < growth->runs; i++) {
+        const ac_run_t *run = &growth->run[i];
+        if (run->traded && run->taken)
+            ac_expand_release_run(growth, run);
+        else if (run->traded)
+            growth->traded -= run->count << AC_PAGE_BITS;
+    }
+    uint64_t over = growth->traded < growth->owed ? growth->owed - growth->traded : 0;
+    growth->create -= over < growth->create ? over : growth->create;
+}
+
 static ac_status_t carry_out(ac_growth_t *growth) {
     ac_status_t status = AC_OK;
     unsigned gap = 0;
     growth->at_run = 0;
     growth->at_unit = 0;
     ac_expand_take_away(growth);
-    for (unsigned i = 0; i < growth->runs; i++)
-        if (growth->run[i].traded && growth->run[i].taken)
-            ac_expand_release_run(growth, &growth->run[i]);
+    release_traded(growth);
     for (uint64_t first, end; status == AC_OK && next_gap(growth, &gap, &first, &end);)
         status = fill(growth, first, end);
     for (ac_unit_t *unit; (unit = next_moved(growth, UINT64_MAX));) {

@@ -45,6 +45,7 @@ typedef struct {
     uint64_t page;                           /* bytes of one that is made for it */
     uint64_t create;                         /* bytes that the device may be asked for */
     uint64_t traded;                         /* bytes of pages that go for some of them */
+    uint64_t owed;                           /* so many of these have to, for the limit */
     uint64_t laid, created, released, moved; /* bytes, as the device did */
     uint64_t pages_created, pages_moved, pages_released;
     uint64_t barred, barred_end; /* addresses: pages that stay unused and do not go */

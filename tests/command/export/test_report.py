@@ -35,6 +35,20 @@ class ReportTest(ExportTest):
         text = self.page(source)
         return json.loads(text.split('id="data">')[1].split("</script>")[0])
 
+    def recorded(self, events, numbered):
+        """A dump with a history of which `numbered` events were, and these are kept."""
+        with open(self.dump, encoding="utf-8") as file:
+            document = json.load(file)
+        document["devices"][0]["ordinal"] = 0
+        document["devices"][0]["stats"]["allocated_bytes"]["all"]["peak"] = 129 << 20
+        rows = [[word, 1000 * (i + 1), address, size, 0, 0, 7]
+                for i, (word, address, size) in enumerate(events)]
+        document.update(
+            recorded={"stacks": "none", "sample_bytes": 0, "history": 16, "time_ns": 1, "lost_blocks": 0,
+                      "lost_stacks": 0, "files": [], "build_ids": [], "texts": [], "sites": [], "stack": []},
+            history=[{"device": 0, "events": numbered, "dropped": 0, "event": rows}], layout=[])
+        return self.write("recorded.json", json.dumps(document))
+
 
 class Data(ReportTest):
     def test_trace(self):
@@ -119,6 +133,39 @@ class Data(ReportTest):
         self.assertEqual(points[-1], [200000, 1000])
         self.assertEqual(data["events"], 200001)
 
+    def test_size_is_bounded(self):
+        """What opens a page quickly is how little it holds, however many events there are."""
+        source = self.path("million")
+        self.expect(0, "gen", "lora", "--ops", "1000000", "-o", source)
+        text = self.page(source).split('id="data">')[1].split("</script>")[0]
+        data = json.loads(text)
+        self.assertGreater(data["events"], 1000000)
+        self.assertLess(len(text), 400_000)
+        self.assertLessEqual(len(data["series"][0]["points"]), 4 * 3000 + 1)
+
+    def test_memory_beside_the_cache(self):
+        data = self.data(self.recorded([
+            ("alloc", BASE, 700), ("pinned_alloc", 4096, 5000), ("pinned_free", 8192, 0),
+            ("passed_alloc", 4096, 90), ("passed_free", 4096, 0), ("physical", 1, 2 << 20),
+            ("array", 2, 1 << 20), ("pinned_free", 4096, 0), ("free", BASE, 700), ("snapshot", 0, 0)], 10))
+        (series,) = data["series"]
+        self.assertEqual(series["figures"], "allocated reserved pinned passed")
+        self.assertNotIn("peak", series, "nothing is missing")
+        self.assertEqual([p[1:] for p in series["points"]],
+                         [[0, 0, 0, 0], [700, 0, 0, 0], [700, 0, 5000, 0], [700, 0, 5000, 0],
+                          [700, 0, 5000, 90], [700, 0, 5000, 0], [700, 0, 5000, 0], [700, 0, 5000, 0],
+                          [700, 0, 0, 0], [0, 0, 0, 0]])
+        self.assertIn("2 arrays and pieces of physical memory (cuMemCreate) with 3.00 MiB in all were made. "
+                      "When they go is not recorded: the chart does not show them.",
+                      [a["text"] for a in data["advice"]])
+
+    def test_peak_of_a_ring_that_wrapped(self):
+        """Of what is not kept the figures of the dump tell."""
+        events = [("alloc", BASE, 121 << 20), ("free", BASE, 121 << 20), ("snapshot", 0, 0)]
+        for numbered, peak in ((3, None), (4, 129 << 20)):
+            (series,) = self.data(self.recorded(events, numbered))["series"]
+            self.assertEqual(series.get("peak"), peak)
+
     def test_alone(self):
         """The page asks nothing of a network, and no text of the file becomes part of it."""
         name = "</script><script>alert(1)</script><!--<script>"
@@ -201,6 +248,16 @@ class Shown(ReportTest):
                                                "2.00 MiB to 4.00 MiB"])
         self.assertEqual(self.text("td")[:6],
                          ["1", hex(BASE + (1 << 32)), "2.00 MiB", "2,097,152", "1", "4.0 us"])
+
+    def test_kept_events(self):
+        source = self.recorded([("pinned_alloc", 4096, 5000), ("alloc", BASE, 121 << 20),
+                                ("free", BASE, 121 << 20), ("snapshot", 0, 0)], 9)
+        self.show(source)
+        tiles = dict(zip(self.text(".tile span"), self.text(".tile b")))
+        for name, value in (("most in use, in the events kept", "121 MiB"),
+                            ("most pinned host memory, in the events kept", "4.88 KiB"),
+                            ("most in use so far, rounded up", "129 MiB")):
+            self.assertEqual(tiles.get(f"device 0: {name}"), value, tiles)
 
     def test_hover_and_zoom(self):
         self.show(self.longer())
