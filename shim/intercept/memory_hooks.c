@@ -66,6 +66,7 @@ static CUresult answer_traced(ac_thread_t *thread, const void *caller, cuMemAllo
 
 static __attribute__((noinline)) CUresult alloc_missed(ac_thread_t *thread, CUdeviceptr *pointer,
                                                        size_t bytes, const void *caller) {
+    ac_guard_missed(thread);
     return answer_traced(thread, caller, AC_REAL(cuMemAlloc_v2), pointer, bytes);
 }
 
@@ -98,7 +99,9 @@ alloc_fast(ac_thread_t *thread, CUdeviceptr *pointer, size_t bytes, const void *
 static __attribute__((noinline)) CUresult alloc_slow(CUdeviceptr *pointer, size_t bytes,
                                                      const void *caller) {
     if (IS_FAST(ac_thread_tls, AC_FAST_DRIVER, AC_FAST_DRIVER_CODE, cuMemAlloc_v2) &&
-        ac_thread_name_caller(ac_thread_tls, caller))
+        (ac_thread_is_apart(ac_thread_tls, AC_FAST_DRIVER_MALLOC, caller) ||
+         ac_thread_name_caller(ac_thread_tls, caller)) &&
+        ac_guard_passes(ac_thread_tls))
         return alloc_fast(ac_thread_tls, pointer, bytes, caller);
     AC_ENTER_OR_RETURN(cuMemAlloc_v2);
     return answer_traced(thread, caller, real, pointer, bytes);

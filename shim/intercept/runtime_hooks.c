@@ -41,7 +41,7 @@ typedef struct {
 
 /* The thread remembers it for the code that asks. */
 static server_t server_for(ac_thread_t *thread, ac_fast_use_t use, const void *caller) {
-    if (ac_thread_is_fast(thread, use, caller) || ac_thread_is_recorded(thread, use, caller))
+    if (ac_thread_is_fast(thread, use, caller) || ac_thread_is_apart(thread, use, caller))
         return (server_t){thread->runtime, thread->fast[use].cache};
     uint64_t generation =
         ac_generation_now(); /* before what is remembered with it is looked at */
@@ -95,8 +95,10 @@ static __attribute__((noinline)) ac_runtime_error_t
 malloc_missed(ac_thread_t *thread, void **pointer, size_t bytes, const void *caller) {
     const ac_fast_t *fast = &thread->fast[AC_FAST_MALLOC];
     uint64_t address;
-    if (!pointer || !ac_cache_fetch(fast->cache, bytes, &address))
+    if (!pointer || !ac_cache_fetch(fast->cache, bytes, &address)) {
+        ac_guard_missed(thread);
         return malloc_slow(thread, pointer, bytes, caller);
+    }
     *pointer = (void *)(uintptr_t)address;
     return CUDA_SUCCESS;
 }
@@ -121,20 +123,33 @@ malloc_fast(ac_thread_t *thread, void **pointer, size_t bytes, const void *calle
     return __builtin_expect(taken == AC_TAKE_DUE, 0) ? malloc_due(thread) : CUDA_SUCCESS;
 }
 
+/* Whether the thread's cache serves a request of the code, which is not fast, all the same. */
+static inline bool may_ask(ac_thread_t *thread, const void *caller) {
+    return thread && ac_thread_recall_fast(thread, AC_FAST_MALLOC, caller) &&
+           ac_guard_passes(thread);
+}
+
 static __attribute__((noinline)) ac_runtime_error_t
 malloc_unknown(ac_thread_t *thread, void **pointer, size_t bytes, const void *caller) {
-    if (thread && ac_thread_recall_fast(thread, AC_FAST_MALLOC, caller) &&
-        !ac_thread_records(thread))
+    if (may_ask(thread, caller))
         return malloc_fast(thread, pointer, bytes, caller);
     ac_count(thread, AC_COUNT_HOOKS + AC_HOOK_cudaMalloc);
     return malloc_slow(thread, pointer, bytes, caller);
+}
+
+/* Apart from what looks further, which would save registers. */
+static __attribute__((noinline)) ac_runtime_error_t
+malloc_not_fast(ac_thread_t *thread, void **pointer, size_t bytes, const void *caller) {
+    if (ac_thread_is_apart(thread, AC_FAST_MALLOC, caller) && ac_guard_counts(thread))
+        return malloc_fast(thread, pointer, bytes, caller);
+    return malloc_unknown(thread, pointer, bytes, caller);
 }
 
 ac_runtime_error_t cudaMalloc(void **pointer, size_t bytes) {
     ac_thread_t *thread = ac_thread_tls;
     const void *caller = __builtin_return_address(0);
     if (__builtin_expect(!ac_thread_is_fast(thread, AC_FAST_MALLOC, caller), 0))
-        return malloc_unknown(thread, pointer, bytes, caller);
+        return malloc_not_fast(thread, pointer, bytes, caller);
     return malloc_fast(thread, pointer, bytes, caller);
 }
 
@@ -207,10 +222,14 @@ free_fast(ac_thread_t *thread, void *pointer, const void *caller) {
                : free_missed(thread, pointer, caller);
 }
 
+static inline bool may_free(ac_thread_t *thread, const void *caller) {
+    return thread && ac_thread_recall_fast(thread, AC_FAST_FREE, caller) &&
+           !ac_thread_records(thread);
+}
+
 static __attribute__((noinline)) ac_runtime_error_t
 free_unknown(ac_thread_t *thread, void *pointer, const void *caller) {
-    if (thread && ac_thread_recall_fast(thread, AC_FAST_FREE, caller) &&
-        !ac_thread_records(thread))
+    if (may_free(thread, caller))
         return free_fast(thread, pointer, caller);
     ac_count(thread, AC_COUNT_HOOKS + AC_HOOK_cudaFree);
     return free_slow(thread, pointer, caller, NULL);
@@ -300,21 +319,20 @@ free_async_slow(ac_hook_t hook, const void *caller, void *pointer, CUstream stre
     return result;
 }
 
-/* Whether the thread's cache serves such calls of the code. */
-static inline bool is_fast(ac_thread_t *thread, ac_fast_use_t use, const void *caller) {
-    return __builtin_expect(ac_thread_is_fast(thread, use, caller), 1) ||
-           (thread && ac_thread_recall_fast(thread, use, caller) && !ac_thread_records(thread));
-}
 
 static inline ac_runtime_error_t malloc_async(ac_hook_t hook, const void *caller, void **pointer,
                                               size_t bytes, CUstream stream, bool per_thread) {
     ac_thread_t *thread = ac_thread_tls;
     ac_take_t taken = AC_TAKE_NONE;
     uint64_t address;
-    if (pointer && is_fast(thread, AC_FAST_MALLOC, caller)) {
+    if (pointer && (__builtin_expect(ac_thread_is_fast(thread, AC_FAST_MALLOC, caller), 1) ||
+                    (ac_thread_is_apart(thread, AC_FAST_MALLOC, caller) && ac_guard_counts(thread)) ||
+                    may_ask(thread, caller))) {
         ac_count_row(&thread->row->counter[AC_COUNT_HOOKS + hook]);
         taken = ac_lane_take(thread->fast[AC_FAST_MALLOC].cache,
                              ac_stream_resolved(stream, per_thread), bytes, &address);
+        if (__builtin_expect(!taken, 0))
+            ac_guard_missed(thread);
     } else {
         ac_count(thread, AC_COUNT_HOOKS + hook);
     }
@@ -327,7 +345,7 @@ static inline ac_runtime_error_t malloc_async(ac_hook_t hook, const void *caller
 static inline ac_runtime_error_t free_async(ac_hook_t hook, const void *caller, void *pointer,
                                             CUstream stream, bool per_thread) {
     ac_thread_t *thread = ac_thread_tls;
-    if (is_fast(thread, AC_FAST_FREE, caller)) {
+    if (__builtin_expect(ac_thread_is_fast(thread, AC_FAST_FREE, caller), 1) || may_free(thread, caller)) {
         ac_count_row(&thread->row->counter[AC_COUNT_HOOKS + hook]);
         if (ac_lane_give(thread->fast[AC_FAST_FREE].cache, ac_stream_resolved(stream, per_thread),
                          (uint64_t)(uintptr_t)pointer))

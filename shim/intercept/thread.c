@@ -115,29 +115,36 @@ void ac_thread_ask_for(ac_thread_t *thread, ac_cache_t *cache, unsigned module) 
 static void set_use(ac_thread_t *thread, ac_fast_use_t use, ac_fast_t fast) {
     if (asks(use))
         ac_thread_ask_for(thread, fast.cache, fast.module);
+    if (ac_thread_records(thread) || (asks(use) && ac_is_guarding()))
+        fast.key = ~fast.key;
     thread->fast[use] = fast;
+}
+
+/* The sum of the two says both. */
+static bool has_key(const void *caller) {
+    return (uintptr_t)caller >> AC_CODE_PAGE_BITS >> AC_GENERATION_SHIFT == 0;
 }
 
 void ac_thread_set_fast(ac_thread_t *thread, ac_fast_use_t use, const void *caller,
                         uint64_t generation, ac_cache_t *cache) {
-    uint64_t key = ac_fast_key(caller, generation);
-    if ((uintptr_t)caller >> AC_CODE_PAGE_BITS >> AC_GENERATION_SHIFT != 0)
-        return; /* the sum would not say both */
     uint8_t module = use == AC_FAST_DRIVER ? 0 : (uint8_t)ac_module_of(caller);
-    set_use(thread, use, (ac_fast_t){ac_thread_records(thread) ? ~key : key, cache, module});
+    if (has_key(caller))
+        set_use(thread, use, (ac_fast_t){ac_fast_key(caller, generation), cache, module});
 }
 
 void ac_thread_set_page(ac_thread_t *thread, ac_fast_use_t use, const void *caller,
                         uint64_t generation, ac_cache_t *cache) {
-    ac_thread_set_fast(thread, use, caller, generation, cache);
-    *page_of(thread, caller) = thread->fast[use];
+    if (!has_key(caller))
+        return;
+    ac_fast_t fast = {ac_fast_key(caller, generation), cache, (uint8_t)ac_module_of(caller)};
+    set_use(thread, use, fast);
+    *page_of(thread, caller) = fast;
 }
 
 bool ac_thread_name_caller(ac_thread_t *thread, const void *caller) {
     const ac_fast_t *driver = &thread->fast[AC_FAST_DRIVER];
     uint64_t generation = driver->key - ac_fast_key(AC_FAST_DRIVER_CODE, 0);
-    if (thread->asks_for || ac_is_guarding() ||
-        (uintptr_t)caller >> AC_CODE_PAGE_BITS >> AC_GENERATION_SHIFT != 0)
+    if (thread->asks_for || !has_key(caller))
         return false;
     set_use(thread, AC_FAST_DRIVER_MALLOC,
             (ac_fast_t){ac_fast_key(caller, generation), driver->cache,
@@ -148,7 +155,7 @@ bool ac_thread_name_caller(ac_thread_t *thread, const void *caller) {
 bool ac_thread_recall_fast(ac_thread_t *thread, ac_fast_use_t use, const void *caller) {
     uint64_t key = ac_fast_key(caller, ac_generation_now());
     const ac_fast_t *page = page_of(thread, caller);
-    if (page->key != key && page->key != ~key)
+    if (page->key != key)
         return false;
     set_use(thread, use, *page);
     return true;

@@ -109,7 +109,7 @@ typedef struct ac_thread {
         struct ac_context *context; /* NULL: none came */
         uint32_t kind;
     } pinned_seen;                 /* the newest request that came by a driver hook */
-    ac_fast_t page[AC_FAST_PAGES]; /* of code that called before, by its number */
+    ac_fast_t page[AC_FAST_PAGES]; /* of code that called before, by its number; keys as they are */
     ac_submit_path_t path[AC_SUBMIT_PATHS];
     ac_submitter_t submitter; /* last: outlives the thread, with the record */
 } ac_thread_t;
@@ -150,17 +150,16 @@ static inline bool ac_thread_is_fast(const ac_thread_t *thread, ac_fast_use_t us
     return thread && thread->fast[use].key == ac_fast_key(caller, ac_generation_now());
 }
 
-/* Whether the thread's calls are recorded, by a trace or in the history (recording.h), or one request
- * in so many is guarded (guard.h). */
+/* Whether the thread's calls are recorded, by a trace or in the history (recording.h). */
 extern AC_HIDDEN _Atomic bool ac_recording;
 static inline bool ac_thread_records(const ac_thread_t *thread) {
-    return thread->trace || atomic_load_explicit(&ac_recording, memory_order_relaxed) ||
-           ac_is_guarding();
+    return thread->trace || atomic_load_explicit(&ac_recording, memory_order_relaxed);
 }
 
-/* The same for a thread that does: it keeps the complement of the key, so that the way above, which
- * does neither, is never its. */
-static inline bool ac_thread_is_recorded(const ac_thread_t *thread, ac_fast_use_t use,
+/* The same for calls that are recorded, and for requests where one in so many is guarded (guard.h): of
+ * these the thread keeps the complement of the key, so that the way above, which does neither, is
+ * never theirs. */
+static inline bool ac_thread_is_apart(const ac_thread_t *thread, ac_fast_use_t use,
                                          const void *caller) {
     return thread && thread->fast[use].key == ~ac_fast_key(caller, ac_generation_now());
 }

@@ -81,7 +81,7 @@ void ac_wrong_free(ac_thread_t *thread, uint64_t address, const void *caller) {
         return; /* the search walks over the whole history */
     caller = thread && thread->frees_for ? thread->frees_for : caller;
     label_of(who, caller);
-    if (thread && ac_thread_records(thread)) {
+    if (thread && (ac_thread_records(thread) || ac_is_guarding())) {
         uint64_t frame = ac_unwind_frame(caller);
         place_of(here, " at ", ac_site_of(&frame, 1));
     }

@@ -220,6 +220,20 @@ typedef struct {
 void ac_cache_tally_ask_for(ac_cache_tally_t *tally, ac_modules_named_t *named, unsigned module);
 void ac_cache_tally_free_for(ac_cache_tally_t *tally, ac_modules_named_t *named, unsigned module);
 
+/* One block of `bytes` that the thread gave, just now, was that module's, whoever's turn it is.  After
+ * it was counted as given: who looks meanwhile sees no more for modules than was given in all. */
+static inline void ac_cache_tally_free_of(ac_cache_tally_t *tally, ac_modules_named_t *named,
+                                          unsigned module, uint64_t bytes) {
+    uint64_t *figure = &tally->modules.free_bytes[module];
+#ifdef AC_TSAN
+    __atomic_store_n(figure, *figure + bytes, __ATOMIC_RELEASE);
+#else
+    __atomic_thread_fence(__ATOMIC_RELEASE); /* no instruction on x86, where a store would take three */
+    *figure += bytes;
+#endif
+    named->free_bytes += bytes;
+}
+
 /* Add what the tally, whose thread may be adding to it, has of modules. */
 void ac_cache_tally_modules(const ac_cache_tally_t *tally, ac_modules_t *to);
 

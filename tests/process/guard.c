@@ -6,12 +6,17 @@
  *   after WAY BYTES        a kernel reads the block's first byte after its free
  *   many WAY BYTES COUNT   COUNT blocks of BYTES are held at once, then freed
  *   pairs WAY BYTES COUNT  COUNT times a block is taken and freed
+ *   sizes WAY BYTES COUNT  the same, of 2,000 sizes up from BYTES in turn
  *   captured               blocks asked for and freed while a stream captures
  *   hold BYTES             one block is held and one was freed until a letter comes
- * WAY: plain, pitch, async, pool.  What it prints is for guard.py. */
+ * WAY: plain, pitch, async, pool, runtime (cudaMalloc).  What it prints is for guard.py. */
 #include "program.h"
 
 #include "simcuda.h"
+
+/* Of the runtime. */
+int cudaMalloc(void **pointer, size_t bytes);
+int cudaFree(void *pointer);
 
 static CUstream stream;
 static CUfunction kernel;
@@ -42,6 +47,10 @@ static CUdeviceptr take(size_t bytes) {
     } else if (way == 'o') {
         MUST(cuDeviceGetDefaultMemPool(&pool, 0));
         MUST(cuMemAllocFromPoolAsync(&block, bytes, pool, stream));
+    } else if (way == 'r') {
+        void *pointer;
+        NEED(cudaMalloc(&pointer, bytes) == 0);
+        block = (CUdeviceptr)(uintptr_t)pointer;
     } else if (way == 'i') {
         MUST(cuMemAllocPitch_v2(&block, &pitch, bytes, 3, 4));
     } else {
@@ -54,6 +63,8 @@ static void give(CUdeviceptr block) {
     if (way == 'a' || way == 'o') {
         MUST(cuMemFreeAsync(block, stream));
         MUST(cuStreamSynchronize(stream));
+    } else if (way == 'r') {
+        NEED(cudaFree((void *)(uintptr_t)block) == 0);
     } else {
         MUST(cuMemFree_v2(block));
     }
@@ -96,6 +107,11 @@ static void many(const char *bytes, const char *count) {
 static void pairs(const char *bytes, const char *count) {
     for (int i = atoi(count); i; i--)
         give(take(number(bytes)));
+}
+
+static void in_turn(const char *bytes, const char *count) {
+    for (int i = atoi(count); i; i--)
+        give(take(number(bytes) + (size_t)i % 2000 * 512));
 }
 
 static void captured(void) {
@@ -144,13 +160,15 @@ int main(int argc, char **argv) {
         return 0;
     }
     NEED(argc > 3);
-    way = argv[2][0] == 'p' ? argv[2][1] : argv[2][0]; /* plain: l, pitch: i, pool: o, async: a */
+    way = argv[2][0] == 'p' ? argv[2][1] : argv[2][0]; /* plain: l, pitch: i, pool: o */
     if (!strcmp(argv[1], "past"))
         past(argv[3], argv[4]);
     else if (!strcmp(argv[1], "after"))
         after(argv[3]);
     else if (!strcmp(argv[1], "many"))
         many(argv[3], argv[4]);
+    else if (!strcmp(argv[1], "sizes"))
+        in_turn(argv[3], argv[4]);
     else
         pairs(argv[3], argv[4]);
     return 0;

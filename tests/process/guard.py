@@ -2,7 +2,7 @@
 
 from host import *
 
-WAYS = ("plain", "pitch", "async", "pool")
+WAYS = ("plain", "pitch", "async", "pool", "runtime")
 KIB, MIB = 1 << 10, 1 << 20
 ILLEGAL_ADDRESS = 700
 
@@ -92,14 +92,16 @@ class Guard(HostTest):
                         self.assertEqual(counters["guarded_allocs"], 3)
 
     def test_share(self):
-        """About one in N, of hits as well."""
-        for way in ("plain", "async"):
-            with self.subTest(way=way):
-                _, err, counters = self.guard("pairs", way, 1000, 20000, conf="guard:1/100")
-                self.assertEqual(err, "")
-                self.assertGreater(counters["guarded_allocs"], 100)
-                self.assertLess(counters["guarded_allocs"], 400)
-                self.assertLess(counters["driver_allocs"], counters["guarded_allocs"] + 20)
+        """One in N on average, of hits and of what misses: each counts once.  Gaps are even from 1 to
+        2 N - 1, so that the sum of 200 of them is right to 4 % two times in three."""
+        for way in ("plain", "async", "runtime"):
+            for case in ("pairs", "sizes"):
+                with self.subTest(way=way, case=case):
+                    _, err, counters = self.guard(case, way, 1000, 20000, conf="guard:1/100")
+                    self.assertEqual(err, "")
+                    self.assertGreater(counters["guarded_allocs"], 150)
+                    self.assertLess(counters["guarded_allocs"], 250)
+                    self.assertLess(counters["driver_allocs"], counters["guarded_allocs"] + 20)
 
     def test_the_share_has_a_bound(self):
         """A quarter of the device; what is left out is counted, and served."""

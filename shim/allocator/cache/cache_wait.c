@@ -162,7 +162,7 @@ static bool keep(ac_cache_t *cache, ac_block_t *block) {
     ac_free_t how = ac_order_retire(cache->timeline, &block->ticket, elsewhere ? NULL : &ticket);
     if (!elsewhere)
         block->home = cache;
-    if (how == AC_FREE_WAITS) {
+    if (how == AC_FREE_WAITS && !(elsewhere && AC_FAILPOINT(posted_not_awaited))) {
         if (elsewhere || ticket.key != AC_KEY_OWN || !may_wait(cache, size))
             return false;
         if (own) {

@@ -491,6 +491,7 @@ ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_tally_t *tally) {
         cache->tally = tally;
         cache->asks = cache->frees =
             ac_block_label(AC_MODULE_UNKNOWN, AC_BLOCK_ALLOCATED, arena->number);
+        cache->least = ac_block_label(0, AC_BLOCK_ALLOCATED, arena->number);
         atomic_store(&cache->gate, AC_GATE_RESTS);
         for (size_t i = 0; i < sizeof cache->handed / sizeof *cache->handed; i++)
             cache->handed[i] = &no_block;

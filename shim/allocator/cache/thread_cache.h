@@ -70,6 +70,7 @@ enum {
     AC_CACHE_SEEN_BITS = 8,
     AC_CACHE_HANDED_BITS = 11,
     AC_CACHE_LOOSE = 16,
+    AC_CACHE_OTHERS = 1024, /* frees of other modules' blocks, before another one takes its turn */
     AC_CACHE_CLASSES = 12 /* of sizes: small ones, and each power of two above */
 };
 
@@ -139,8 +140,10 @@ struct ac_cache {
     _Atomic uint32_t busy;
     _Atomic uint32_t gate; /* AC_GATE_ bits; they change under the allocator's lock */
     /* Labels of blocks that are allocated: what the owner asks for has the first, and what a hit
-     * takes back is of the same module as the last one, or ac_cache_free_for is told. */
-    uint32_t asks, frees;
+     * takes back mostly the second, or it counts by itself for the block's module.  After so many of
+     * these, `others`, or where a hit does not do, ac_cache_free_for is told. */
+    uint32_t asks, frees, least; /* least: that of module 0 */
+    int32_t others;
     uint16_t owner_arena; /* the arena's number */
     ac_arena_t *arena;
     ac_timeline_t *timeline;
@@ -220,6 +223,7 @@ static inline void ac_cache_ask_for(ac_cache_t *cache, unsigned module) {
 }
 
 static inline void ac_cache_free_for(ac_cache_t *cache, unsigned module) {
+    cache->others = AC_CACHE_OTHERS;
     if (__builtin_expect((uint8_t)cache->frees == module, 1))
         return;
     ac_cache_tally_free_for(cache->tally, &cache->named, module);
@@ -473,6 +477,19 @@ static inline ac_block_t *ac_cache_block(ac_cache_t *cache, uint64_t address) {
     return block && ac_cache_owns(cache, block, address) ? block : NULL;
 }
 
+/* Whether nothing was submitted since the block was handed out. */
+AC_CACHE_HOT bool ac_cache_untouched(const ac_cache_t *cache, const ac_block_t *block) {
+    return ac_fence_untouched_alone(
+        cache->timeline, atomic_load_explicit(&block->ticket.epoch, memory_order_relaxed));
+}
+
+/* Whether the label is that of an allocated block of a module, number `module`, and this may go on: the
+ * caller counts for that one, so that the sum of all stays what was given. */
+AC_CACHE_HOT bool ac_cache_is_of_other(ac_cache_t *cache, uint32_t label, uint32_t *module) {
+    *module = label - cache->least;
+    return *module < AC_MODULES && --cache->others >= 0;
+}
+
 /* Keep the block at `address` if the cache's owner was handed it and nothing was
  * submitted beside, while nothing captures, contexts do not reach each other's memory, and all
  * work is seen: the caller has made sure of that (ac_fence_simple). */
@@ -480,12 +497,19 @@ AC_CACHE_HOT bool ac_cache_give_handed(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block = *ac_cache_handed(cache, address);
     if (__builtin_expect(!ac_cache_enter(cache), 0))
         return false;
-    bool kept =
-        atomic_load_explicit(&block->address, memory_order_acquire) == address &&
-        atomic_load_explicit(&block->label, memory_order_relaxed) == cache->frees &&
-        ac_fence_untouched_alone(
-            cache->timeline, atomic_load_explicit(&block->ticket.epoch, memory_order_relaxed)) &&
-        ac_cache_push(cache, block, false);
+    bool kept = false;
+    if (__builtin_expect(
+            atomic_load_explicit(&block->address, memory_order_acquire) == address, 1)) {
+        uint32_t label = atomic_load_explicit(&block->label, memory_order_relaxed), module;
+        if (__builtin_expect(label == cache->frees, 1)) {
+            kept = ac_cache_untouched(cache, block) && ac_cache_push(cache, block, false);
+        } else if (ac_cache_is_of_other(cache, label, &module) && ac_cache_untouched(cache, block)) {
+            uint64_t size = block->size; /* read here, once: ac_cache_push writes */
+            kept = ac_cache_push(cache, block, false);
+            if (kept)
+                ac_cache_tally_free_of(cache->tally, &cache->named, module, size);
+        }
+    }
     ac_cache_leave(cache);
     return kept;
 }

@@ -169,3 +169,27 @@ void failpoint_loose_not_awaited(failpoint_run_t *t) {
     failpoint_hand_over(t);
     failpoint_new(t, t->stream[1]);
 }
+
+static void *give_in_thread(void *argument) {
+    failpoint_run_t *t = argument;
+    MUST(cuCtxSetCurrent(t->ctx[0]));
+    failpoint_give(t);
+    return NULL;
+}
+
+/* Another thread frees what this one keeps the size of: so much is posted at once, and this thread's
+ * next request takes it out of its inbox. */
+void failpoint_posted_not_awaited(failpoint_run_t *t) {
+    pthread_t thread;
+    for (int i = 0; i < 3; i++) {
+        failpoint_take(t, 5 * MIB);
+        failpoint_give(t);
+    }
+    failpoint_take(t, 5 * MIB);
+    failpoint_old(t, t->stream[0]);
+    if (pthread_create(&thread, NULL, give_in_thread, t))
+        test_stop(TEST_WRONG, "no thread");
+    pthread_join(thread, NULL);
+    failpoint_seek(t, FAILPOINT_SOME);
+    failpoint_new(t, t->stream[1]);
+}
