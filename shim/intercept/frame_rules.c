@@ -436,11 +436,14 @@ bool ac_frame_walk(ac_thread_t *thread, uintptr_t *pc, unsigned room, unsigned *
         rule_t rule = rule_of(thread, at, dlopens);
         if (rule.kind == OUTERMOST)
             return true;
-        if (rule.kind == NO_RULE || (rule.kind != BY_SP && (fp < sp || fp > limit || fp % 8)))
+        if (rule.kind == NO_RULE || (rule.kind != BY_SP && (fp < sp || fp % 8)))
             return false;
         uintptr_t end = (rule.kind == BY_SP ? sp : fp) + (uintptr_t)(intptr_t)rule.end;
-        if (rule.kind == AT_FP)
+        if (rule.kind == AT_FP) {
+            if (end > limit)
+                return false;
             end = word_at(end);
+        }
         if (end <= sp || end > limit || end % 8)
             return false;
         uintptr_t caller = word_at(end + (uintptr_t)(intptr_t)rule.ra);
