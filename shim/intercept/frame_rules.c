@@ -333,7 +333,7 @@ static __attribute__((noinline)) void find_entry(ac_thread_t *thread, uintptr_t 
     thread->unwinding = NULL;
 }
 
-static rule_t make_rule(ac_thread_t *thread, uintptr_t at) {
+static __attribute__((noinline)) rule_t make_rule(ac_thread_t *thread, uintptr_t at) {
     const rule_t none = {.kind = NO_RULE};
     found_entry_t found;
     find_entry(thread, at, &found);
@@ -360,16 +360,14 @@ static rule_t make_rule(ac_thread_t *thread, uintptr_t at) {
 /* ------------------------------------------------------------------ what is remembered */
 
 /* `check`: key ^ rule, so that of two writers' words no rule is made.  A key has an address of 48 bits,
- * all that Linux gives to aarch64 programs that do not ask for more. */
+ * all that Linux gives to programs that do not ask for more; a higher one is another generation's at most. */
 enum { PLACES = 1 << 12, DLOPEN_BITS = 16 };
 static struct {
     _Atomic uint64_t check, rule;
 } known[PLACES];
 
 static rule_t rule_of(ac_thread_t *thread, uintptr_t at, uint32_t dlopens) {
-    if (at >> (64 - DLOPEN_BITS))
-        return make_rule(thread, at);
-    uint64_t key = (uint64_t)at << DLOPEN_BITS | (dlopens & ((1u << DLOPEN_BITS) - 1));
+    uint64_t key = ((uint64_t)at << DLOPEN_BITS | (uint64_t)at >> (64 - DLOPEN_BITS)) ^ (dlopens & ((1u << DLOPEN_BITS) - 1));
     size_t place = (size_t)((uint64_t)at * 0x9e3779b97f4a7c15u >> 52) % PLACES;
     uint64_t word = atomic_load_explicit(&known[place].rule, memory_order_relaxed);
     if ((atomic_load_explicit(&known[place].check, memory_order_relaxed) ^ word) == key)
@@ -396,20 +394,30 @@ static uintptr_t word_at(uintptr_t address) {
     return *(const uintptr_t *)address;
 }
 
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_thread_pointer)
+#define THREAD_RECORD ((uintptr_t)__builtin_thread_pointer())
+#endif
+#endif
+#ifndef THREAD_RECORD
+#define THREAD_RECORD ((uintptr_t)pthread_self())
+#endif
+
 /* No frame of a stack that has one at `sp` ends beyond: the C library keeps a thread's record above its
  * stack, and the kernel the program's name above the first thread's.  A rule that is outdated by a load
  * which no hook saw ends there, before memory that may not be mapped. */
 static uintptr_t stack_limit(uintptr_t sp) {
+    enum { LARGEST = 64 << 20 }; /* what is deeper is the unwinder's */
     static _Atomic uintptr_t first;
-    uintptr_t thread = (uintptr_t)pthread_self(), end;
-    if (sp < thread)
+    uintptr_t thread = THREAD_RECORD, end;
+    if (thread - sp < LARGEST)
         return thread;
     end = atomic_load_explicit(&first, memory_order_relaxed);
     if (!end) {
         end = getauxval(AT_EXECFN);
         atomic_store_explicit(&first, end, memory_order_relaxed);
     }
-    return sp < end ? end : UINTPTR_MAX;
+    return end - sp < LARGEST ? end : sp + LARGEST;
 }
 
 /* It reads the stacks of frames that are not its own. */
@@ -419,7 +427,6 @@ __attribute__((noinline, no_sanitize("address", "thread", "undefined")))
 __attribute__((noinline, no_sanitize_address, no_sanitize_thread, no_sanitize_undefined))
 #endif
 bool ac_frame_walk(ac_thread_t *thread, uintptr_t *pc, unsigned room, unsigned *count) {
-    enum { LARGEST = 64 << 20 }; /* a frame beyond is none */
     uintptr_t at, sp, fp;
     uint32_t dlopens = ac_callers_now();
     *count = 0;
@@ -429,12 +436,15 @@ bool ac_frame_walk(ac_thread_t *thread, uintptr_t *pc, unsigned room, unsigned *
         rule_t rule = rule_of(thread, at, dlopens);
         if (rule.kind == OUTERMOST)
             return true;
-        if (rule.kind == NO_RULE || (rule.kind != BY_SP && (fp < sp || fp - sp > LARGEST || fp > limit || fp % 8)))
+        if (rule.kind == NO_RULE || (rule.kind != BY_SP && (fp < sp || fp % 8)))
             return false;
         uintptr_t end = (rule.kind == BY_SP ? sp : fp) + (uintptr_t)(intptr_t)rule.end;
-        if (rule.kind == AT_FP)
+        if (rule.kind == AT_FP) {
+            if (end > limit)
+                return false;
             end = word_at(end);
-        if (end <= sp || end - sp > LARGEST || end > limit || end % 8)
+        }
+        if (end <= sp || end > limit || end % 8)
             return false;
         uintptr_t caller = word_at(end + (uintptr_t)(intptr_t)rule.ra);
         if (rule.fp_kind != FP_SAME)
