@@ -220,8 +220,8 @@ typedef struct {
 void ac_cache_tally_ask_for(ac_cache_tally_t *tally, ac_modules_named_t *named, unsigned module);
 void ac_cache_tally_free_for(ac_cache_tally_t *tally, ac_modules_named_t *named, unsigned module);
 
-/* One block of `bytes` that the thread gave, just now, was that module's, whoever's turn it is.  After
- * it was counted as given: who looks meanwhile sees no more for modules than was given in all. */
+/* One block of `bytes` that the thread gave just now was that module's, whichever one's turn it is.
+ * After it was counted as given: who looks meanwhile sees no more for modules than was given. */
 static inline void ac_cache_tally_free_of(ac_cache_tally_t *tally, ac_modules_named_t *named,
                                           unsigned module, uint64_t bytes) {
     uint64_t *figure = &tally->modules.free_bytes[module];
