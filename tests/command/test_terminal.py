@@ -101,7 +101,8 @@ class Screens(base.CommandTest):
             line = window.until(lambda: next(
                 (line for line in window.lines() if re.search(pattern, line)), None), 40)
             self.assertLess(len(line), 80)
-            self.assertEqual([other for other in window.lines() if other], [line])
+            lines = [other for other in window.lines() if other]  # later than `line`
+            self.assertEqual(len(lines), 1, lines)
             self.assertEqual(window.wait(), 0)
             self.assertNotRegex("\n".join(window.lines()), pattern)
 
@@ -118,9 +119,12 @@ class Screens(base.CommandTest):
                                self.environment, self.folder) as window:
             line = window.until(lambda: next(
                 (line for line in window.lines() if " s of 30 s at most" in line), None), 40)
-            self.assertRegex(line, r"^\[=* *\] \d+ settings tried, \d+ s of 30 s at most")
+            shown = r"^\[=* *\] \d+ settings tried, \d+ s of 30 s at most"
+            self.assertRegex(line, shown)
             self.assertLess(len(line), 80)
-            self.assertEqual([other for other in window.lines() if other], [line])
+            lines = [other for other in window.lines() if other]  # later than `line`
+            self.assertEqual(len(lines), 1, lines)
+            self.assertRegex(lines[0], shown)
 
     @unittest.skipUnless(base.LIBRARY and base.SIM_DIR, "the library is not built")
     def test_bench(self):
