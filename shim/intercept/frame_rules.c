@@ -20,11 +20,11 @@ enum { REG_FP = 29, REG_SP = 31, REG_RA = 30 };
 /* ------------------------------------------------------------------ rules */
 
 typedef enum {
-    NO_RULE,     /* the unwinder has to do it */
-    BY_SP,       /* the frame ends at sp + end */
-    BY_FP,       /* at fp + end */
-    AT_FP,       /* at what lies at fp + end */
-    OUTERMOST    /* there is no caller */
+    NO_RULE,  /* the unwinder has to do it */
+    BY_SP,    /* the frame ends at sp + end */
+    BY_FP,    /* at fp + end */
+    AT_FP,    /* at what lies at fp + end */
+    OUTERMOST /* there is no caller */
 } end_kind_t;
 
 typedef enum { FP_SAME, FP_BY_END, FP_BY_FP } fp_kind_t; /* kept; at end + fp; at fp + fp */
@@ -214,7 +214,8 @@ static void run_long(machine_t *m, reader_t *r, unsigned op) {
     case 0x10: /* expression */
         reg = read_uleb(r);
         block = read_block(r);
-        set_saved(m, reg, is_by_fp(block, false, &offset) ? SAVED_BY_FP : SAVED_OTHERWISE, offset);
+        set_saved(m, reg, is_by_fp(block, false, &offset) ? SAVED_BY_FP : SAVED_OTHERWISE,
+                  offset);
         break;
     case 0x11: /* offset_extended_sf */
         reg = read_uleb(r);
@@ -260,7 +261,8 @@ static bool run(machine_t *m, reader_t *r) {
 /* What the head of a group of entries says.  False: not understood. */
 static bool read_head(const uint32_t *head, machine_t *m, unsigned *encoding, bool *sized,
                       reader_t *rows) {
-    reader_t r = {(const unsigned char *)(head + 2), (const unsigned char *)(head + 1) + *head, false};
+    reader_t r = {(const unsigned char *)(head + 2), (const unsigned char *)(head + 1) + *head,
+                  false};
     unsigned version = (unsigned)read_bytes(&r, 1);
     const char *word = (const char *)r.at;
     while (read_bytes(&r, 1))
@@ -323,7 +325,8 @@ typedef struct {
 } found_entry_t;
 
 /* Apart, as walk() of unwind.c: tables that make no sense end the search in the unwinder's abort(). */
-static __attribute__((noinline)) void find_entry(ac_thread_t *thread, uintptr_t at, found_entry_t *found) {
+static __attribute__((noinline)) void find_entry(ac_thread_t *thread, uintptr_t at,
+                                                 found_entry_t *found) {
     void *back[5];
     found->entry = NULL;
     if (!__builtin_setjmp(back)) {
@@ -345,7 +348,8 @@ static __attribute__((noinline)) rule_t make_rule(ac_thread_t *thread, uintptr_t
     unsigned encoding;
     bool sized;
     reader_t rows;
-    if (!read_head(head, &m, &encoding, &sized, &rows) || !encoded_size(encoding) || !run(&m, &rows))
+    if (!read_head(head, &m, &encoding, &sized, &rows) || !encoded_size(encoding) ||
+        !run(&m, &rows))
         return none;
     m.first = m.now;
     m.at = (uintptr_t)found.bases.func;
@@ -362,12 +366,11 @@ static __attribute__((noinline)) rule_t make_rule(ac_thread_t *thread, uintptr_t
 /* `check`: key ^ rule, so that of two writers' words no rule is made.  A key has an address of 48 bits,
  * all that Linux gives to programs that do not ask for more; a higher one is another generation's at most. */
 enum { PLACES = 1 << 12, DLOPEN_BITS = 16 };
-static struct {
-    _Atomic uint64_t check, rule;
-} known[PLACES];
+static struct { _Atomic uint64_t check, rule; } known[PLACES];
 
 static rule_t rule_of(ac_thread_t *thread, uintptr_t at, uint32_t dlopens) {
-    uint64_t key = ((uint64_t)at << DLOPEN_BITS | (uint64_t)at >> (64 - DLOPEN_BITS)) ^ (dlopens & ((1u << DLOPEN_BITS) - 1));
+    uint64_t key = ((uint64_t)at << DLOPEN_BITS | (uint64_t)at >> (64 - DLOPEN_BITS)) ^
+                   (dlopens & ((1u << DLOPEN_BITS) - 1));
     size_t place = (size_t)((uint64_t)at * 0x9e3779b97f4a7c15u >> 52) % PLACES;
     uint64_t word = atomic_load_explicit(&known[place].rule, memory_order_relaxed);
     if ((atomic_load_explicit(&known[place].check, memory_order_relaxed) ^ word) == key)
@@ -383,7 +386,7 @@ static rule_t rule_of(ac_thread_t *thread, uintptr_t at, uint32_t dlopens) {
 
 #if defined(__x86_64__)
 #define HERE(pc, sp, fp)                                                                         \
-    __asm__ volatile("lea 0f(%%rip), %0\n0:\n\tmov %%rsp, %1\n\tmov %%rbp, %2"                    \
+    __asm__ volatile("lea 0f(%%rip), %0\n0:\n\tmov %%rsp, %1\n\tmov %%rbp, %2"                   \
                      : "=&r"(pc), "=&r"(sp), "=&r"(fp))
 #else
 #define HERE(pc, sp, fp)                                                                         \

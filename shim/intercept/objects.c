@@ -276,7 +276,8 @@ static bool find_note(const char *at, size_t size, size_t align, char *id) {
         if (name > size || size - name < length)
             return false;
         const unsigned char *byte = (const void *)(at + name);
-        bool found = note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && !memcmp(at + sizeof note, "GNU", 4);
+        bool found = note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 &&
+                     !memcmp(at + sizeof note, "GNU", 4);
         for (size_t i = 0; found && i < length && 2 * i + 2 < AC_BUILD_ID; i++) {
             id[2 * i] = digits[byte[i] >> 4];
             id[2 * i + 1] = digits[byte[i] & 15];
@@ -295,8 +296,8 @@ static bool is_loaded(const struct dl_phdr_info *info, const ElfW(Phdr) * part) 
     for (unsigned i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *header = &info->dlpi_phdr[i];
         ElfW(Addr) offset = part->p_vaddr - header->p_vaddr;
-        if (header->p_type == PT_LOAD && header->p_flags & PF_R && part->p_memsz <= header->p_memsz &&
-            offset <= header->p_memsz - part->p_memsz)
+        if (header->p_type == PT_LOAD && header->p_flags & PF_R &&
+            part->p_memsz <= header->p_memsz && offset <= header->p_memsz - part->p_memsz)
             return true;
     }
     return false;

@@ -148,10 +148,10 @@ bool ac_process_dump_configured(const char *reason) {
     }
     int error = ac_process_dump(NULL, reason, path, sizeof path);
     if (error && error != ECANCELED) /* which was said */
-        ac_log_once(AC_LOG_WARNING, "cannot write the statistics to %s: %s; %s%s", path,
-                    strerror(error),
-                    ac_process_remedy(error, "free space there, or name another place with "
-                                  "ACCEL_ALLOC_CONF=dump:PATH (dump:none for no file)"),
-                    ac_process_page_shared ? "; `accelcache stat PID` shows them" : "");
+        ac_log_once(
+            AC_LOG_WARNING, "cannot write the statistics to %s: %s; %s%s", path, strerror(error),
+            ac_process_remedy(error, "free space there, or name another place with "
+                                     "ACCEL_ALLOC_CONF=dump:PATH (dump:none for no file)"),
+            ac_process_page_shared ? "; `accelcache stat PID` shows them" : "");
     return !error;
 }

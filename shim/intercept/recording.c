@@ -112,9 +112,11 @@ static uint32_t stack_of(ac_thread_t *thread, const void *caller, bool whole) {
 /* Out of host memory, or of numbers, what is recorded is less; requests and figures stay what they are. */
 static void tell_what_is_lost(void) {
     if (__builtin_expect(ac_holdings_lost() || ac_sites_lost(), 0))
-        ac_log_once(AC_LOG_WARNING,
-                    "host memory is short, or there are more than 65,536 stacks: who asked for some blocks "
-                    "is not recorded (lost_blocks, lost_stacks of the dump); all figures stay right");
+        ac_log_once(
+            AC_LOG_WARNING,
+            "host memory is short, or there are more than 65,536 stacks: who asked for some "
+            "blocks "
+            "is not recorded (lost_blocks, lost_stacks of the dump); all figures stay right");
 }
 
 /* A system call the first time only. */
@@ -135,9 +137,10 @@ static int device_of(uint64_t address) {
 
 /* The device of the thread's context; -1: it has none, or may not ask now. */
 static int current_device(ac_thread_t *thread) {
-    ac_context_t *context = atomic_load_explicit(&ac_state, memory_order_acquire) == AC_STATE_ACTIVE
-                                ? ac_context_of_stream(thread, NULL)
-                                : NULL;
+    ac_context_t *context =
+        atomic_load_explicit(&ac_state, memory_order_acquire) == AC_STATE_ACTIVE
+            ? ac_context_of_stream(thread, NULL)
+            : NULL;
     return context ? context->cuda.device : -1;
 }
 

@@ -200,9 +200,11 @@ static void check_walk(ac_thread_t *thread, const pcs_t *stack) {
         a--;
         b--;
     }
-    bool same = whole.count == sizeof whole.pc / sizeof *whole.pc; /* both have but the inner ones */
+    bool same =
+        whole.count == sizeof whole.pc / sizeof *whole.pc; /* both have but the inner ones */
     if (!same && (b && !is_ours(whole.pc[b - 1])))
-        ac_log(AC_LOG_ERROR, "unwinding by rules differs: %u of %u frames, %u of %u", a, stack->count, b, whole.count);
+        ac_log(AC_LOG_ERROR, "unwinding by rules differs: %u of %u frames, %u of %u", a,
+               stack->count, b, whole.count);
 #else
     (void)thread;
     (void)stack;

@@ -21,10 +21,10 @@
 
 enum { FILE_BYTES = AC_LIVE_MORE * sizeof(ac_live_row_t) };
 
-static _Atomic(ac_live_row_t *) rows; /* the file's; NULL: there is none */
+static _Atomic(ac_live_row_t *) rows;         /* the file's; NULL: there is none */
 static _Atomic uint32_t owners[AC_LIVE_MORE]; /* ac_live_owner_t */
 static char rows_name[sizeof ac_live_file.name + sizeof ".rows"];
-static _Atomic unsigned stage; /* of the file */
+static _Atomic unsigned stage;   /* of the file */
 enum { NOT_BEGUN, BEGUN, DONE }; /* a thread makes it; it is there, or cannot be had */
 
 /* Rows in private memory.  They are never unmapped. */
@@ -52,7 +52,8 @@ static ac_live_row_t *map_file(void) {
     close(fd);
     if (memory != MAP_FAILED && is_shared())
         return memory;
-    ac_raw_unlink(rows_name); /* also where the page was closed before there was a file to remove */
+    ac_raw_unlink(
+        rows_name); /* also where the page was closed before there was a file to remove */
     if (memory != MAP_FAILED)
         munmap(memory, FILE_BYTES);
     return NULL;
@@ -86,9 +87,8 @@ static bool back(ac_live_row_t *row) {
     int saved = errno;
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t first = (uintptr_t)row & ~(page - 1), end = (uintptr_t)(row + 1);
-    bool done = !ac_filter_now() &&
-                madvise((void *)first, (end - first + page - 1) & ~(page - 1),
-                        MADV_POPULATE_WRITE) == 0;
+    bool done = !ac_filter_now() && madvise((void *)first, (end - first + page - 1) & ~(page - 1),
+                                            MADV_POPULATE_WRITE) == 0;
     errno = saved;
     return done;
 }
@@ -193,6 +193,8 @@ void ac_live_more_fork_child(void) {
     size_t used = (ac_live->rows_more * sizeof *file + page - 1) & ~(page - 1);
     if (used)
         mmap(file, used, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS, -1, 0);
-    if (used < FILE_BYTES) /* takes no memory: where that is counted strictly, so much may not be had */
-        mmap((char *)file + used, FILE_BYTES - used, PROT_NONE, MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS, -1, 0);
+    if (used <
+        FILE_BYTES) /* takes no memory: where that is counted strictly, so much may not be had */
+        mmap((char *)file + used, FILE_BYTES - used, PROT_NONE,
+             MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS, -1, 0);
 }

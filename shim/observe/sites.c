@@ -29,7 +29,7 @@ typedef struct {
 static ac_mutex_t lock = AC_MUTEX(LEAF); /* of changes */
 static table_t stacks = {.bits = 17, .most = 1 << 16}, texts = {.bits = 15, .most = 1 << 14};
 static const char *_Atomic files[AC_SITE_FILES]; /* path and build ID, each with its 0 byte */
-static char *piece; /* of memory for entries, never given back */
+static char *piece;                              /* of memory for entries, never given back */
 static size_t left;
 static _Atomic uint64_t lost;
 

@@ -262,7 +262,8 @@ START_TEST(medium_blocks_go_for_medium_requests) {
         put(medium[i]);
     ck_assert(keeps(whole) && keeps(MEDIUM));
     allocator->high_water = 0;
-    settings.thread_cache = 0; /* so that nothing may be reserved rather than be taken from a cache */
+    settings.thread_cache =
+        0; /* so that nothing may be reserved rather than be taken from a cache */
     allocator->settings.thread_cache = 0;
     uint64_t other_size;
     ck_assert(ac_cache_fetch(cache, 256 << 10, &other_size));

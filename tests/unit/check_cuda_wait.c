@@ -89,7 +89,8 @@ END_TEST
 
 static unsigned filled;
 
-static CUresult fill_later(CUdeviceptr address, unsigned char byte, size_t bytes, CUstream stream) {
+static CUresult fill_later(CUdeviceptr address, unsigned char byte, size_t bytes,
+                           CUstream stream) {
     ck_assert(address == 512 && byte == 7 && bytes == 24);
     ck_assert_ptr_eq(stream, stream_at(OURS));
     filled++;
@@ -162,7 +163,8 @@ static CUresult refuse_words(CUdeviceptr address, unsigned word, size_t count, C
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-static CUresult refuse_byte(CUdeviceptr address, unsigned char byte, size_t bytes, CUstream stream) {
+static CUresult refuse_byte(CUdeviceptr address, unsigned char byte, size_t bytes,
+                            CUstream stream) {
     (void)address, (void)byte, (void)bytes, (void)stream;
     return CUDA_ERROR_INVALID_VALUE;
 }

@@ -25,7 +25,7 @@ static bool is_whole(const ac_event_t *event, uint64_t *n) {
     *n = event->address >> 9;
     return event->kind == *n % AC_EVENT_KINDS && event->time_ns == (int64_t)(*n + 1) &&
            event->bytes == (*n ^ 0x5555555555555555u) && event->stream == ~*n &&
-           event->stack == (uint32_t)*n && event->thread == (uint32_t)~*n;
+           event->stack == (uint32_t)*n && event->thread == (uint32_t) ~*n;
 }
 
 static void begin(size_t events) {

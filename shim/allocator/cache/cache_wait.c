@@ -68,8 +68,8 @@ enum { POST_MOST = 16 };
 #define INBOXES_MOST ((uint64_t)256 << 20)
 
 static bool has_room(const ac_cache_t *cache, const ac_inbox_t *inbox, uint64_t size) {
-    uint64_t weight = atomic_load_explicit(&inbox->weight, memory_order_relaxed) +
-                      ac_inbox_weight(1, size);
+    uint64_t weight =
+        atomic_load_explicit(&inbox->weight, memory_order_relaxed) + ac_inbox_weight(1, size);
     unsigned count =
         atomic_load_explicit(&cache->arena->allocator->caches->count, memory_order_relaxed);
     return weight <= INBOX_MOST ||

@@ -129,7 +129,7 @@ static inline bool ac_cache_weighs(const ac_cache_t *cache) {
 }
 
 /* The owner's request of the size found no free memory: ready blocks go back, small ones or large
- * ones as the size is.  Where the cache weighs (cache_int.h) what is ready beyond its budget, and
+ * ones as the size is.  Where the cache weighs (ac_cache_weighs) what is ready beyond its budget, and
  * with `all` so many bytes of the rest, in sizes of up to `largest`; else all that are ready.  True if
  * there was any: it may be called again. */
 bool ac_cache_flush(ac_cache_t *cache, uint64_t size, uint64_t largest, bool all);

@@ -250,7 +250,7 @@ static uint64_t collect(ac_growth_t *growth, uint64_t missing) {
     ac_hole_pick_t pick = {.pool = AC_POOL_ALL, .reached = ac_supply_reached(arena)};
     uint64_t rest = 0, end = 0, first; /* units */
     uint64_t without = 0;              /* bytes that no page in a hole fits */
-    uint64_t none = 0;                 /* units: so few fit no page in a hole, which was looked for */
+    uint64_t none = 0; /* units: so few fit no page in a hole, which was looked for */
     unsigned gap = 0;
     bool starved = false;
     if (arena->ops->capturing(arena->context))

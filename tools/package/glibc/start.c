@@ -9,8 +9,9 @@ extern constructor_fn *__init_array_start[] __attribute__((visibility("hidden"))
 extern constructor_fn *__init_array_end[] __attribute__((visibility("hidden")));
 void _init(void);
 
-int old_start(main_fn *main, int argc, char **argv, constructor_fn *constructors, void (*destructors)(void),
-              void (*loader_end)(void), void *stack_end) __attribute__((visibility("default")));
+int old_start(main_fn *main, int argc, char **argv, constructor_fn *constructors,
+              void (*destructors)(void), void (*loader_end)(void), void *stack_end)
+    __attribute__((visibility("default")));
 __asm__(".symver old_start," START);
 
 int __libc_start_main(main_fn *main, int argc, char **argv, constructor_fn *constructors,
@@ -26,6 +27,6 @@ static void construct(int argc, char **argv, char **environment) {
  * linker's. */
 int __libc_start_main(main_fn *main, int argc, char **argv, constructor_fn *constructors,
                       void (*destructors)(void), void (*loader_end)(void), void *stack_end) {
-    return old_start(main, argc, argv, constructors ? constructors : construct, destructors, loader_end,
-                     stack_end);
+    return old_start(main, argc, argv, constructors ? constructors : construct, destructors,
+                     loader_end, stack_end);
 }
