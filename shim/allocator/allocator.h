@@ -247,15 +247,16 @@ bool ac_mempool_claim(ac_allocator_t *allocator, unsigned number, uint64_t bytes
 void ac_mempool_unclaim(ac_allocator_t *allocator, unsigned number, uint64_t bytes);
 
 /* Give back idle segments of all arenas, if all work of the process is over; with `wait`, wait
- * for that first, for oom_wait at the most (counted as num_sync_all_streams).  Where it is not
- * over, they are owed.  Returns bytes given back. */
+ * for that first, for oom_wait at the most (counted as num_sync_all_streams), and in the end for
+ * what other threads are giving back, for half a second at the most.  Where work is not over, they
+ * are owed.  Returns bytes that the caller gave back. */
 uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait);
 
 /* The same with a wait, for a call of the driver that answered "out of memory" and takes `need`
  * bytes of the device (0: not known): nothing where these would not be what it lacks, or where
  * idle memory would not make room for them.  It may lack them, too, where the host has no more than
  * `host_left` for the device (ac_cuda_host_left); AC_UNLIMITED.  What other threads are giving back is
- * waited for. */
+ * waited for before that is looked at, too. */
 uint64_t ac_allocator_trim_for(ac_allocator_t *allocator, uint64_t need, uint64_t host_left);
 
 /* To be called once in each interval of the caller's: give back the segments that were idle for

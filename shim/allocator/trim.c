@@ -2,6 +2,7 @@
  * memory. */
 #include "allocator/oom.h"
 #include "device/wait.h"
+#include "failpoint.h"
 
 /* The first arena that lives, NULL: none does. */
 static ac_arena_t *any_arena(ac_allocator_t *allocator) {
@@ -13,6 +14,21 @@ static ac_arena_t *any_arena(ac_allocator_t *allocator) {
     return arena;
 }
 
+/* Memory that other threads have taken out of their lists and not yet given to the driver is in
+ * neither place.  It goes where that waits for nothing: half a second is enough. */
+static void await_others(const ac_arena_t *arena) {
+    ac_allocator_t *allocator = arena->allocator;
+    uint64_t end = arena->ops->now_ns() + AC_PATIENCE_NS;
+    const struct timespec until = {(time_t)(end / 1000000000), (long)(end % 1000000000)};
+    int late = 0;
+    ac_lock(&allocator->lock);
+    while (!late && allocator->calls && !AC_FAILPOINT(trim_not_awaited)) {
+        AC_WINDOW(leaving_awaited);
+        late = ac_wait_until(&allocator->settled, &allocator->lock, &until);
+    }
+    ac_unlock(&allocator->lock);
+}
+
 static uint64_t trim(const ac_oom_t *oom, bool wait) {
     ac_allocator_t *allocator = oom->arena->allocator;
     uint64_t freed = ac_oom_give_back(oom);
@@ -21,6 +37,7 @@ static uint64_t trim(const ac_oom_t *oom, bool wait) {
         freed += ac_oom_is_over(oom) ? ac_oom_give_back(oom) : 0;
     }
     if (wait) {
+        await_others(oom->arena);
         ac_lock(&allocator->lock);
         allocator->stats->num_sync_all_streams++;
         ac_unlock(&allocator->lock);
@@ -35,18 +52,6 @@ uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait) {
         return 0;
     ac_oom_begin(&oom, arena, 0);
     return trim(&oom, wait);
-}
-
-/* Memory that other threads have taken out of their lists and not yet given to the driver is in
- * neither place.  It goes where that waits for nothing: half a second is enough. */
-static void await_others(const ac_oom_t *oom) {
-    ac_allocator_t *allocator = oom->arena->allocator;
-    const struct timespec until = {(time_t)(oom->soon / 1000000000),
-                                   (long)(oom->soon % 1000000000)};
-    ac_lock(&allocator->lock);
-    while (allocator->calls && ac_wait_until(&allocator->settled, &allocator->lock, &until) == 0)
-        continue;
-    ac_unlock(&allocator->lock);
 }
 
 /* Whether what comes back after a wait could be why the call succeeds then: it lacks memory of
@@ -67,6 +72,6 @@ uint64_t ac_allocator_trim_for(ac_allocator_t *allocator, uint64_t need, uint64_
     if (!arena)
         return 0;
     ac_oom_begin(&oom, arena, 0);
-    await_others(&oom);
+    await_others(arena);
     return may_help(arena, need, host_left) ? trim(&oom, true) : 0;
 }

@@ -421,6 +421,19 @@ void window_leaving_not_awaited(void) {
     end();
 }
 
+/* The library's thread gives back what the program wants to go. */
+void window_trim_not_awaited(void) {
+    begin_tight();
+    give(alloc(40 * MIB));
+    at_call(&device, FAKE_SEGMENT_FREE, stay);
+    other_thread(trim_all, is_staying);
+    at_window("leaving_awaited", let_go);
+    ac_allocator_trim(allocator, true);
+    ck_assert_uint_eq(device.used, 0);
+    other_thread_ends();
+    end();
+}
+
 /* Work on the only stream, under whose order memory is handed over early. */
 static void sole_works(void) {
     ac_timeline_t *timeline = ac_arena_timeline(arena);
