@@ -267,19 +267,11 @@ bool ac_find_first(ac_request_t *request) {
     return find_first(request);
 }
 
-/* --- the same without a request's record, which is most of what a search takes --- */
-
-__attribute__((noinline)) static bool find_rest(ac_cache_t *cache, uint64_t bytes,
-                                                uint64_t *address) {
-    ac_request_t request = {.arena = cache->arena,
-                            .cache = cache,
-                            .module = ac_cache_asking(cache),
-                            .requested = bytes,
-                            .cached_only = true};
-    bool found = find_first(&request);
-    *address = request.address;
-    return found;
+bool ac_find_rest(ac_request_t *request) {
+    return find_first(request);
 }
+
+/* --- the same without a request's record, which is most of what a search takes --- */
 
 /* The block, which was cut, does not count as a hit. */
 __attribute__((noinline)) static void serve_rest(ac_cache_t *cache, int pool, uint64_t size,
@@ -325,14 +317,14 @@ bool ac_find_free(ac_cache_t *cache, uint64_t bytes, bool known, uint64_t *addre
     /* Whether the block would be the cache's to have. */
     if (arena->dead || pool != ac_pool_kept(size) || size >= settings->max_split_size ||
         !ac_cache_owns_any(cache))
-        return find_rest(cache, bytes, address);
+        return false;
     if (ac_cache_is_untidy(cache, true))
         ac_cache_tidy(cache, true);
     ac_cache_clear_way(cache, size);
     ac_pending_drain(arena);
     ac_block_t *block = cut_at_once(cache, pool, size);
     if (!block)
-        return find_rest(cache, bytes, address);
+        return false;
     *address = ac_block_address(block);
     if (block->size == size && ac_cache_affords(cache, pool, size, bytes)) {
         ac_cache_serve_cut(cache, block, pool, size, bytes);

@@ -122,11 +122,25 @@ ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
                : miss(cache, bytes, cached_only, address);
 }
 
-bool ac_cache_fetch(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
+/* With the lock, which it leaves. */
+__attribute__((noinline)) static bool fetch_rest(ac_cache_t *cache, uint64_t bytes, bool ask,
+                                                 uint64_t *address) {
+    ac_request_t request = {.arena = cache->arena,
+                            .cache = cache,
+                            .module = ac_cache_asking(cache),
+                            .requested = bytes,
+                            .cached_only = true};
+    bool found = ac_find_rest(&request) || (ask && ac_ready_ask(&request));
+    *address = request.address;
+    return found;
+}
+
+bool ac_cache_fetch(ac_cache_t *cache, uint64_t bytes, bool ask, uint64_t *address) {
     uint64_t size = (bytes + AC_GRANULE - 1) & ~(AC_GRANULE - 1);
     const ac_entry_t *entry = ac_cache_peek(cache, size);
     return ac_cache_take_beside(cache, entry, size, bytes, address) ||
-           (bytes && bytes < REQUEST_MOST && ac_find_free(cache, bytes, entry, address));
+           (bytes && bytes < REQUEST_MOST &&
+            (ac_find_free(cache, bytes, entry, address) || fetch_rest(cache, bytes, ask, address)));
 }
 
 static ac_status_t free_without_record(uint64_t address) {
