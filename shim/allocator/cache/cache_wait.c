@@ -248,30 +248,35 @@ bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t bytes, uint64_t *address)
 
 /* --- what waited --- */
 
+__attribute__((noinline)) static void note_ready(const ac_cache_t *cache, const ac_block_t *block) {
+    ac_history_add(cache->arena->allocator->history,
+                   &(ac_event_t){.kind = AC_EVENT_READY,
+                                 .address = ac_block_address(block),
+                                 .bytes = block->size});
+}
+
 /* Blocks of the entry that wait and are ready join the others there: one, and with `all`, or as far as
  * there is room, more.  *ready counts them. */
-static inline bool gather(ac_cache_t *cache, ac_entry_t *entry, uint64_t reached, bool all,
+AC_CACHE_HOT bool gather(ac_cache_t *cache, ac_entry_t *entry, uint64_t reached, bool all,
                           ac_cache_wait_t *ready) {
-    ac_block_t **wait = ac_cache_wait(cache, entry), *last = *wait, *end = NULL;
+    ac_block_t **wait = ac_cache_wait(cache, entry), *last = *wait, *end;
     uint64_t size = entry->size;
     if (!last || size & AC_ENTRY_FLAGS) /* of a refused size none is kept that is ready */
         return false;
     ac_block_t *first = last->list_next, *block = first;
-    while (end != last && block->ticket.epoch <= reached && (!end || all || cache->room >= 0)) {
+    if (first->ticket.epoch > reached)
+        return false;
+    do {
+        end = block;
         cache->room -= (int64_t)size;
         block->ticket.key = AC_KEY_NONE;
-        ac_history_add(cache->arena->allocator->history,
-                       &(ac_event_t){.kind = AC_EVENT_READY,
-                                     .address = ac_block_address(block),
-                                     .bytes = size});
+        if (ac_history_is_on())
+            note_ready(cache, block);
         ready->blocks++;
         ready->bytes += size;
         ready->requested += block->requested;
-        end = block;
         block = block->list_next;
-    }
-    if (!end)
-        return false;
+    } while (end != last && block->ticket.epoch <= reached && (all || cache->room >= 0));
     if (end == last)
         *wait = NULL;
     else
@@ -299,9 +304,10 @@ void ac_cache_ripen(ac_cache_t *cache) {
     ac_cache_wait_t ready[AC_FLOWS] = {{0, 0, 0}, {0, 0, 0}};
     for (int word = 0; word < AC_CACHE_WORDS; word++)
         for (uint64_t left = cache->parked[word]; left; left &= left - 1) {
-            ac_entry_t *entry = &cache->entry[word * 64 + __builtin_ctzll(left)];
-            gather(cache, entry, reached, true, &ready[ac_cache_flow(ac_entry_size(entry))]);
-            if (!*ac_cache_wait(cache, entry))
+            int i = word * 64 + __builtin_ctzll(left);
+            ac_entry_t *entry = &cache->entry[i];
+            gather(cache, entry, reached, true, &ready[ac_cache_flow(entry->size)]);
+            if (!cache->wait[i])
                 cache->parked[word] &= ~(left & -left);
         }
     for (int flow = 0; flow < AC_FLOWS; flow++)
