@@ -30,14 +30,18 @@ PROGRAM = """
     enum { MOST = 4096 };
     static ptr block[MOST];
     static unsigned blocks;
-    static void linger(void) { sleep(5); }
+    static void linger(void) {
+        puts("lingers");
+        fflush(stdout);
+        sleep(60);
+    }
     static void keep(ptr at) {
         printf("%u at %llu\\n", blocks, at);
         block[blocks++] = at;
     }
     /* take BYTES | fill BYTES COUNT | plugin FILE BYTES | give INDEX | every N (of the filled ones,
      * each that is no N-th one goes back) | async BYTES | drop INDEX (on the stream) |
-     * linger (an exit that takes five seconds) | try BYTES | wait */
+     * linger (an exit that says "lingers" and takes a minute) | try BYTES | wait */
     int main(int argc, char **argv) {
         int device, status;
         void *context, *stream;
