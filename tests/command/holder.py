@@ -124,7 +124,7 @@ class HolderTest(base.CommandTest):
     def hold(self, *steps, conf="dump:none", sim="clock:virtual,memory:256M"):
         """Run to the end; the result has what it printed."""
         done = subprocess.run(self.words(steps, conf, sim), cwd=self.folder, text=True,
-                              env=self.environment, stdin=subprocess.DEVNULL, timeout=50,
+                              env=self.environment, stdin=subprocess.DEVNULL, timeout=200,
                               capture_output=True, check=False)
         self.assertEqual(done.returncode, 0, (done.stdout, done.stderr))
         return done

@@ -81,7 +81,7 @@ class Requests(live.LiveTest):
                  for request in 5 * ("trim", "reset-peaks")]
         done = 0
         for one in asked:
-            out, error = one.communicate(timeout=30)
+            out, error = one.communicate(timeout=120)
             done += one.returncode == 0
             self.assertTrue(out or "another one asked" in error or "not answered" in error, error)
         self.assertGreater(done, 0)
@@ -149,7 +149,7 @@ class Requests(live.LiveTest):
         ours = self.start()
         done = self.soon(lambda: subprocess.run(
             [base.COMMAND, "ctl", str(ours.pid), "trim"], env=self.environment, user=65534, group=65534,
-            extra_groups=[], stderr=subprocess.PIPE, text=True, timeout=30, check=False))
+            extra_groups=[], stderr=subprocess.PIPE, text=True, timeout=120, check=False))
         self.assertEqual(done.returncode, 1)
         self.assertIn("belongs to another user", done.stderr)
 

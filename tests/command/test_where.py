@@ -52,7 +52,7 @@ class Where(holder.HolderTest):
             text = file.read()
         done = subprocess.run([base.COMMAND, "where", hex(first), "/dev/stdin"], input=text,
                               env=self.environment, text=True, stdout=subprocess.PIPE,
-                              timeout=50, check=True)
+                              timeout=200, check=True)
         self.assertIn("is byte 0 of a block that the program holds", done.stdout)
 
     def test_held(self):
@@ -199,7 +199,7 @@ class Where(holder.HolderTest):
         ours, _, _ = self.start("take", 1000)
         done = subprocess.run([base.COMMAND, "where", hex(first), ours], env=self.environment,
                               user=65534, group=65534, extra_groups=[], capture_output=True,
-                              text=True, timeout=30, check=False)
+                              text=True, timeout=120, check=False)
         self.assertEqual(done.returncode, 1)
         self.assertIn("belongs to another user", done.stderr)
 
