@@ -155,9 +155,9 @@ static void grow_on_a_stream(void) {
 
 static void grow_beside_freed_memory(void) {
     CUdeviceptr at = must_have(SOME);
-    MUST(cuMemsetD8Async(at, 1, SOME * MIB, stream));
+    MUST(cuMemsetD8Async(at, 1, MIB, stream));
     launch(endless);
-    MUST(cuMemsetD8Async(at, 1, SOME * MIB, second));
+    MUST(cuMemsetD8Async(at, 1, MIB, second));
     MUST(cuMemFree_v2(at));
     grow();
     grow(); /* the same stuck work is not waited for twice */
@@ -246,7 +246,7 @@ static void a_held_stream_and_idle_memory(void) {
 static void a_held_stream_and_pending_memory(void) {
     CUdeviceptr at = must_have(HALF);
     hold_stream();
-    MUST(cuMemsetD8Async(at, 1, HALF * MIB, stream));
+    MUST(cuMemsetD8Async(at, 1, MIB, stream));
     MUST(cuMemFree_v2(at));
     EXPECT(ask(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT(took(0, SOON));
@@ -377,7 +377,7 @@ static void hand_on(bool behind) {
     if (behind)
         launch(endless);
     MUST(cuMemAllocAsync(&at, SOME * MIB, stream));
-    MUST(cuMemsetD8Async(at, 1, SOME * MIB, stream));
+    MUST(cuMemsetD8Async(at, 1, MIB, stream));
     MUST(cuMemFreeAsync(at, stream));
     MUST(cuMemAllocAsync(&at, SOME * MIB, stream));
     if (!behind)
@@ -410,7 +410,7 @@ static void an_unknown_launch_beside_its_former_owner(void) {
 static void leave_in_use(size_t mib) {
     CUdeviceptr at = must_have(mib);
     launch(lasting);
-    MUST(cuMemsetD8Async(at, 1, mib * MIB, stream));
+    MUST(cuMemsetD8Async(at, 1, MIB, stream));
     MUST(cuMemFree_v2(at));
 }
 
