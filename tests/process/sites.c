@@ -20,8 +20,12 @@
  *   pause             says "paused" and waits for a line of input
  *   refused           a request that fails; says how often the device was asked how much is free
  *   pinned BYTES      pin_memory takes and frees pinned host memory
- *   physical BYTES    take_physical takes physical memory (cuMemCreate)
- *   array BYTES       make_array makes an array of so many bytes
+ *   physical BYTES    take_physical takes physical memory (cuMemCreate), map_physical maps it, and releases
+ *                     its handle, unmap_physical unmaps it; take_physical releases another one that is not mapped
+ *   reset             the device's context ends
+ *   unpin             unpin_again frees pinned memory, and twice more, which is refused
+ *   array BYTES       make_array makes an array of so many bytes and destroys it, does the same by the other call,
+ *                     and makes one that stays
  *   managed BYTES     take_managed takes and frees managed memory
  *   starve            no more address space from now on than a MiB
  *   feed              as much as before
@@ -92,18 +96,55 @@ SITE static void pin_memory(size_t bytes) {
     STAY;
 }
 
+SITE static CUdeviceptr map_physical(CUmemGenericAllocationHandle handle, size_t bytes) {
+    CUdeviceptr address;
+    MUST(cuMemAddressReserve(&address, bytes, 0, 0, 0));
+    MUST(cuMemMap(address, bytes, 0, handle, 0));
+    MUST(cuMemRelease(handle));
+    STAY;
+    return address;
+}
+
+SITE static void unmap_physical(CUdeviceptr address, size_t bytes) {
+    MUST(cuMemUnmap(address, bytes));
+    MUST(cuMemAddressFree(address, bytes));
+    STAY;
+}
+
 SITE static void take_physical(size_t bytes) {
     CUmemGenericAllocationHandle handle;
     CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
     MUST(cuMemCreate(&handle, bytes, &prop, 0));
+    CUdeviceptr address = map_physical(handle, bytes);
+    CUmemGenericAllocationHandle again;
+    MUST(cuMemRetainAllocationHandle(&again, (void *)(uintptr_t)address));
+    unmap_physical(address, bytes);
+    MUST(cuMemRelease(again));
+    MUST(cuMemCreate(&handle, bytes, &prop, 0));
+    address = map_physical(handle, bytes);
+    unmap_physical(address, bytes);
     STAY;
 }
 
 SITE static void make_array(size_t bytes) {
     CUarray array;
     CUDA_ARRAY_DESCRIPTOR shape = {bytes / 64, 4, CU_AD_FORMAT_FLOAT, 4};
+    CUDA_ARRAY3D_DESCRIPTOR deep = {bytes / 64, 4, 0, CU_AD_FORMAT_FLOAT, 4, 0};
     MUST(cuArrayCreate_v2(&array, &shape));
+    MUST(cuArrayDestroy(array));
+    MUST(cuArray3DCreate_v2(&array, &deep));
+    MUST(cuArrayDestroy(array));
+    MUST(cuArrayCreate_v2(&array, &shape)); /* it stays */
+    STAY;
+}
+
+SITE static void unpin_again(void) {
+    void *memory;
+    MUST(cuMemAllocHost_v2(&memory, 5000));
+    MUST(cuMemFreeHost(memory));
+    EXPECT(cuMemFreeHost(memory) != CUDA_SUCCESS);
+    EXPECT(cuMemFree_v2((CUdeviceptr)(uintptr_t)memory) != CUDA_SUCCESS);
     STAY;
 }
 
@@ -312,6 +353,10 @@ int main(int argc, char **argv) {
             take_physical(strtoull(argv[++i], NULL, 10));
         } else if (!strcmp(step, "array")) {
             make_array(strtoull(argv[++i], NULL, 10));
+        } else if (!strcmp(step, "reset")) {
+            MUST(cuDevicePrimaryCtxReset_v2(0));
+        } else if (!strcmp(step, "unpin")) {
+            unpin_again();
         } else if (!strcmp(step, "managed")) {
             take_managed(strtoull(argv[++i], NULL, 10));
         } else if (!strcmp(step, "starve")) {
