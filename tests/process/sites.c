@@ -4,6 +4,7 @@
  * usage: sites PLUGIN STEP...
  *   keep N BYTES      keep_buffers takes N blocks
  *   lose N BYTES      so does lose_buffers
+ *   swap              take_by_swap takes two by libraries of which one takes the other's place
  *   plugin BYTES      the plug-in takes one (model::Layer<float>::grow)
  *   drop INDEX        drop_buffer frees the block that was taken as number INDEX, from 0 on
  *   again INDEX       free_again frees that one
@@ -297,6 +298,36 @@ static void wait_for_end(void) {
         continue;
 }
 
+typedef int swap_take_fn(__typeof__(cuMemAlloc_v2) *take, CUdeviceptr *pointer, size_t bytes);
+
+static swap_take_fn *find_swap(void *library) {
+    swap_take_fn *found;
+    NEED(library);
+    *(void **)&found = dlsym(library, "swap_take");
+    NEED(found);
+    return found;
+}
+
+/* The second library lies where the first one lay; the hook of dlopen sees the first alone. */
+SITE static void take_by_swap(void) {
+    char path[2][4096];
+    for (int i = 0; i < 2; i++)
+        snprintf(path[i], sizeof path[i], "%s/libsites_swap_%d.so", getenv("AC_PROGRAMS"), 1000 + 2000 * i);
+    for (int tries = 0; tries < 50; tries++) {
+        void *library = dlopen(path[0], RTLD_NOW | RTLD_LOCAL);
+        swap_take_fn *first = find_swap(library), *second;
+        MUST(first(cuMemAlloc_v2, &block[blocks++], 1000));
+        MUST(dlclose(library));
+        library = dlmopen(LM_ID_BASE, path[1], RTLD_NOW | RTLD_LOCAL);
+        second = find_swap(library);
+        MUST(second(cuMemAlloc_v2, &block[blocks++], 3000));
+        if (second == first)
+            return; /* it stays */
+        MUST(dlclose(library));
+    }
+    test_stop(TEST_BROKEN, "no library took the place of the other one");
+}
+
 static void take_by_plugin(size_t bytes) {
     block[blocks++] = plugin_take(bytes);
     NEED(block[blocks - 1]);
@@ -317,6 +348,8 @@ int main(int argc, char **argv) {
         } else if (!strcmp(step, "lose")) {
             lose_buffers(atoi(argv[i + 1]), strtoull(argv[i + 2], NULL, 10));
             i += 2;
+        } else if (!strcmp(step, "swap")) {
+            take_by_swap();
         } else if (!strcmp(step, "plugin")) {
             take_by_plugin(strtoull(argv[++i], NULL, 10));
         } else if (!strcmp(step, "drop")) {

@@ -37,7 +37,9 @@ class SitesTest(HostTest):
         if not stack:
             return None
         file, offset = dump["recorded"]["stack"][stack - 1]["frames"][:2]
-        path = dump["recorded"]["files"][file - 1]
+        return self.function(dump["recorded"]["files"][file - 1], offset)
+
+    def function(self, path, offset):
         table = subprocess.run(["nm", "-S", path], check=True, capture_output=True, text=True).stdout
         for address, size, name in re.findall(r"^(\w+) (\w+) [tT] (\w+)$", table, re.M):
             if int(address, 16) <= offset < int(address, 16) + int(size, 16):
@@ -66,6 +68,20 @@ class SitesTest(HostTest):
 
 
 class Stacks(SitesTest):
+    def test_a_load_that_no_hook_sees(self):
+        """Another library's code at the same place, with a larger frame: its callers are still found."""
+        pid, _, err = self.run_sites("swap")
+        self.assertEqual(err, "")
+        dump = self.dump_of(pid)
+        callers, names = [], []
+        for site in self.held(dump):
+            frames = dump["recorded"]["stack"][site["stack"] - 1]["frames"]
+            files = [dump["recorded"]["files"][file - 1] for file in frames[::2] if file]
+            names.append(os.path.basename(files[0]))
+            callers.append([self.function(files[1], frames[3]), self.function(files[2], frames[5])])
+        self.assertEqual(sorted(names)[-1], "libsites_swap_3000.so")
+        self.assertEqual(callers, [["take_by_swap", "main"]] * len(callers))
+
     def test_names_and_sums(self):
         """C, C++ of a plug-in, a signal handler, a thread with the least stack; and what the loader
         took away before anything was written."""
