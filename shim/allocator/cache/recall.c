@@ -148,7 +148,7 @@ static bool flush_all(ac_cache_t *cache, int flow) {
     if (held == cache->tally->side[flow].waiting.blocks && reached == cache->flushed[flow])
         return false;
     cache->flushed[flow] = reached;
-    return held && ac_cache_each(cache, flow, ac_cache_empty);
+    return held && ac_cache_empty(cache, flow);
 }
 
 bool ac_cache_flush(ac_cache_t *cache, uint64_t size, uint64_t largest, bool all) {

@@ -103,6 +103,7 @@ typedef struct {
     ac_block_t *top;       /* ready ones by list_next, last freed first */
     ac_cache_side_t *side; /* in the account */
     uint8_t fetched;       /* how many came at the last miss */
+    uint8_t class;         /* of its size (ac_cache_class) */
 } ac_entry_t;
 enum { AC_ENTRY_BITS = 5 };
 _Static_assert(sizeof(ac_entry_t) == 1 << AC_ENTRY_BITS, "an entry is found by its offset");
