@@ -13,10 +13,6 @@ enum { FETCH_MOST = 16, FETCH_LEAST = 2 };
  * one may be kept. */
 enum { REFUSALS = 4096 };
 
-/* A request of such a size finds the large blocks of its cache in its way, and those beside them
- * are the better place for it.  Not so in a small program, where most requests may be such. */
-#define CLEAR_SIZE ((uint64_t)8 << 20)
-
 /* --- entries --- */
 
 /* Its bit says whether it may have blocks. */
@@ -87,11 +83,11 @@ static void turn_out(ac_cache_t *cache) {
 }
 
 void ac_cache_clear_way(ac_cache_t *cache, uint64_t size) {
-    if (size <= AC_SMALL_LIMIT || !ac_cache_usable(cache))
+    if (!ac_cache_usable(cache))
         return;
     if (cache->guest)
         turn_out(cache);
-    if (size > CLEAR_SIZE && !ac_cache_weighs(cache))
+    if (ac_cache_is_in_way(cache, size))
         ac_cache_flush(cache, size, AC_CACHE_LARGEST, true);
 }
 

@@ -376,12 +376,12 @@ void ac_cache_count_ready(ac_cache_t *cache, int flow, const ac_cache_wait_t *re
     side->room.requested += (int64_t)ready->requested;
 }
 
-bool ac_cache_obtain(ac_cache_t *cache, int pool, uint64_t size, uint64_t bytes) {
+bool ac_cache_obtain(ac_cache_t *cache, uint64_t size, uint64_t bytes) {
     if (!ac_cache_usable(cache))
         return false;
     if (!is_awake(cache))
         ac_cache_wake(cache);
-    return obtain(cache, pool - AC_POOL_SMALL,
+    return obtain(cache, ac_cache_flow(size),
                   (ac_cache_room_t){1, (int64_t)size, (int64_t)bytes});
 }
 

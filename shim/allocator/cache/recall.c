@@ -115,7 +115,7 @@ static bool leave_chains(ac_cache_t *cache) {
     bool any = leave_chain(cache, unplaced, true);
     any |= call_off(cache);
     any |= leave_chain(cache, ac_inbox_take(&cache->inbox, cache->owner_arena), false);
-    return tidy(cache) || any;
+    return (cache->loose_count && tidy(cache)) || any;
 }
 
 static bool fit(ac_cache_t *cache, ac_entry_t *entry) {

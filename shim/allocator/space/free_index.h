@@ -91,8 +91,8 @@ typedef struct {
 ac_block_t *ac_free_index_find(const ac_free_index_t *index, const ac_fit_t *fit,
                                bool exhaustive);
 
-/* The same of `size` bytes or more, but less than `below`, whatever their positions; not
- * exhaustive. */
+/* The same of `size` bytes or more, but less than `below`, which is more, whatever their positions;
+ * not exhaustive.  Some segment could have such a size. */
 ac_block_t *ac_free_index_first(const ac_free_index_t *index, uint64_t size, uint64_t below);
 
 #endif
