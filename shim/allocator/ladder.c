@@ -123,24 +123,24 @@ ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
 }
 
 /* With the lock, which it leaves. */
-__attribute__((noinline)) static bool fetch_rest(ac_cache_t *cache, uint64_t bytes, bool ask,
-                                                 uint64_t *address) {
+__attribute__((noinline)) static uint64_t fetch_rest(ac_cache_t *cache, uint64_t bytes, bool ask) {
     ac_request_t request = {.arena = cache->arena,
                             .cache = cache,
                             .module = ac_cache_asking(cache),
                             .requested = bytes,
                             .cached_only = true};
-    bool found = ac_find_rest(&request) || (ask && ac_ready_ask(&request));
-    *address = request.address;
-    return found;
+    return ac_find_rest(&request) || (ask && ac_ready_ask(&request)) ? request.address : 0;
 }
 
-bool ac_cache_fetch(ac_cache_t *cache, uint64_t bytes, bool ask, uint64_t *address) {
-    uint64_t size = (bytes + AC_GRANULE - 1) & ~(AC_GRANULE - 1);
+uint64_t ac_cache_fetch(ac_cache_t *cache, uint64_t bytes, bool ask) {
+    uint64_t size = (bytes + AC_GRANULE - 1) & ~(AC_GRANULE - 1), address;
     const ac_entry_t *entry = ac_cache_peek(cache, size);
-    return ac_cache_take_beside(cache, entry, size, bytes, address) ||
-           (bytes && bytes < REQUEST_MOST &&
-            (ac_find_free(cache, bytes, entry, address) || fetch_rest(cache, bytes, ask, address)));
+    if (ac_cache_take_beside(cache, entry, size, bytes, &address))
+        return address;
+    if (!bytes || bytes >= REQUEST_MOST)
+        return 0;
+    address = ac_find_free(cache, size, bytes, entry);
+    return __builtin_expect(!address, 0) ? fetch_rest(cache, bytes, ask) : address;
 }
 
 static ac_status_t free_without_record(uint64_t address) {

@@ -98,10 +98,9 @@ malloc_slow(ac_thread_t *thread, void **pointer, size_t bytes, const void *calle
 static __attribute__((noinline)) ac_runtime_error_t
 malloc_missed(ac_thread_t *thread, void **pointer, size_t bytes, const void *caller) {
     ac_cache_t *cache = thread->fast[AC_FAST_MALLOC].cache;
-    uint64_t address;
     /* Who is asked to free some is asked before the device is. */
-    if (!pointer ||
-        !ac_cache_fetch(cache, bytes, !ac_observed(AC_OBSERVE_FREE), &address)) {
+    uint64_t address = pointer ? ac_cache_fetch(cache, bytes, !ac_observed(AC_OBSERVE_FREE)) : 0;
+    if (__builtin_expect(!address, 0)) {
         ac_guard_missed(thread);
         return malloc_slow(thread, pointer, bytes, caller, cache);
     }
