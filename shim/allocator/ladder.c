@@ -4,7 +4,7 @@
  * inline (thread_cache.h).  What a miss passes that free memory serves, from ac_cache_fetch on, each
  * once; in brackets what is inline in a Release build, which links these files as one:
  *   ac_cache_fetch (ac_find_free: lock)                      the request, its size and pool
- *   ac_cache_clear_way                                       what is kept whole and in the way
+ *   (ac_cache_is_in_way)                                     whether large blocks are in the way
  *   (cut_at_once, ac_free_index_first)                       the block
  *   ac_segment_carve, ac_page_map_set_on                     out of the free memory
  *   (ac_cache_affords, ac_cache_serve_cut)                   whether it counts as a hit
