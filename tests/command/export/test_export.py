@@ -301,7 +301,7 @@ class Pprof(ExportTest):
         told = subprocess.run(["go", "tool", "pprof", "-top", "-unit=B",
                                "-nodefraction=0", self.path("out")],
                               env={**os.environ, "HOME": self.folder, "GOFLAGS": "-mod=mod"},
-                              stdout=subprocess.PIPE, text=True, timeout=100, check=True).stdout
+                              stdout=subprocess.PIPE, text=True, timeout=400, check=True).stdout
         self.assertRegex(told, r"Type: inuse_space")
         self.assertRegex(told, r"3000B .* 2\.00 KiB to 4\.00 KiB")
 
@@ -392,7 +392,7 @@ class Prometheus(ExportTest):
     def test_tool(self):
         checked = subprocess.run(["promtool", "check", "metrics"], input=self.text(self.dump),
                                  text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                 timeout=50, check=False)
+                                 timeout=200, check=False)
         self.assertEqual((checked.returncode, checked.stdout), (0, ""))
 
 
@@ -415,7 +415,7 @@ class Prometheus(ExportTest):
     @unittest.skipUnless(shutil.which("promtool"), "no promtool here")
     def test_rules(self):
         subprocess.run(["promtool", "check", "rules", os.path.join(self.FOLDER, "alerts.yml")],
-                       stdout=subprocess.PIPE, timeout=50, check=True)
+                       stdout=subprocess.PIPE, timeout=200, check=True)
 
 
 class Lines(ExportTest):
