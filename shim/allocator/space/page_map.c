@@ -32,6 +32,7 @@ typedef struct {
     _Atomic uint64_t word[LINE_WORDS];
 } line_t;
 _Static_assert(sizeof(line_t) == 1 << ALIGN_BITS, "a line is not a cache line");
+_Static_assert(LINES_LOG == 3 * LINES_STEP, "a page's tables are four: 64 bytes, 512, 4 KiB, 32 KiB");
 
 /* A cache line: for blocks of a megabyte and more, which seldom share a page with many others,
  * this is all.  `lines` is 0, or how many starts lie in lines, their address, and the logarithm
