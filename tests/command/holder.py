@@ -30,14 +30,18 @@ PROGRAM = """
     enum { MOST = 4096 };
     static ptr block[MOST];
     static unsigned blocks;
-    static void linger(void) { sleep(5); }
+    static void linger(void) {
+        puts("lingers");
+        fflush(stdout);
+        sleep(60);
+    }
     static void keep(ptr at) {
         printf("%u at %llu\\n", blocks, at);
         block[blocks++] = at;
     }
     /* take BYTES | fill BYTES COUNT | plugin FILE BYTES | give INDEX | every N (of the filled ones,
      * each that is no N-th one goes back) | async BYTES | drop INDEX (on the stream) |
-     * linger (an exit that takes five seconds) | try BYTES | wait */
+     * linger (an exit that says "lingers" and takes a minute) | try BYTES | wait */
     int main(int argc, char **argv) {
         int device, status;
         void *context, *stream;
@@ -120,7 +124,7 @@ class HolderTest(base.CommandTest):
     def hold(self, *steps, conf="dump:none", sim="clock:virtual,memory:256M"):
         """Run to the end; the result has what it printed."""
         done = subprocess.run(self.words(steps, conf, sim), cwd=self.folder, text=True,
-                              env=self.environment, stdin=subprocess.DEVNULL, timeout=50,
+                              env=self.environment, stdin=subprocess.DEVNULL, timeout=200,
                               capture_output=True, check=False)
         self.assertEqual(done.returncode, 0, (done.stdout, done.stderr))
         return done

@@ -16,12 +16,17 @@ PROGRAM = """
     extern int cuDevicePrimaryCtxRetain(void **, int);
     extern int cuMemAlloc_v2(ptr *, size_t), cuMemFree_v2(ptr);
     static int answer;
-    static void linger(void) { if (answer) sleep(5); }
+    static void linger(void) {
+        if (!answer) return;
+        puts("lingers");
+        fflush(stdout);
+        sleep(60);
+    }
     static void take(size_t mib, ptr *held) {
         if (cuMemAlloc_v2(held, mib << 20)) exit(3);
     }
     /* Holds 4 MiB, has held 68; "busy": goes on allocating and freeing 1 MiB.  A letter ends it,
-     * "x" with an exit that takes five seconds. */
+     * "x" with an exit that says "lingers" and takes a minute. */
     int main(int argc, char **argv) {
         struct pollfd in = {.fd = 0, .events = POLLIN};
         int device, busy = argc > 1 && !strcmp(argv[1], "busy");

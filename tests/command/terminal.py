@@ -22,7 +22,7 @@ class Terminal:
 
     def tmux(self, *arguments):
         return subprocess.run(["tmux", "-S", os.path.join(self.place, "socket"), "-f", "/dev/null",
-                               *arguments], env=self.environment, cwd=self.folder, timeout=30,
+                               *arguments], env=self.environment, cwd=self.folder, timeout=120,
                               stdout=subprocess.PIPE, text=True, check=True).stdout
 
     def __enter__(self):
@@ -37,13 +37,13 @@ class Terminal:
         self.tmux("kill-server")
         shutil.rmtree(self.place)
 
-    def wait(self, seconds=50):
+    def wait(self, seconds=200):
         """Until the command is over; its status."""
         self.until(lambda: os.path.exists(self.over) and os.path.getsize(self.over), seconds)
         with open(self.over, encoding="ascii") as file:
             return int(file.read())
 
-    def until(self, condition, seconds=20):
+    def until(self, condition, seconds=80):
         limit = time.monotonic() + seconds
         while not (result := condition()):
             if time.monotonic() > limit:

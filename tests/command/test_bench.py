@@ -168,7 +168,7 @@ class Bench(base.CommandTest):
         command = [base.COMMAND, "bench", *FEW, "--only", "hot", "--json"]
         with subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE,
                               stderr=terminal, stdin=subprocess.DEVNULL) as running:
-            out = running.communicate(timeout=50)[0]
+            out = running.communicate(timeout=200)[0]
         os.close(terminal)
         said = os.read(ours, 65536).decode()
         os.close(ours)
@@ -254,7 +254,7 @@ class Bench(base.CommandTest):
         return subprocess.run([self.path("bin/accelcache"), "bench", *FEW, *arguments],
                               env=self.environment, text=True, cwd=self.folder,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, timeout=50, check=False)
+                              stderr=subprocess.PIPE, timeout=200, check=False)
 
     def test_missing_peers(self):
         self.installation(leave_out=("bench_cub", "bench_mimalloc", "bench_rmm"))

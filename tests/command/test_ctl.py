@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 import unittest
 
 import base
@@ -82,17 +81,15 @@ class Requests(live.LiveTest):
                  for request in 5 * ("trim", "reset-peaks")]
         done = 0
         for one in asked:
-            out, error = one.communicate(timeout=30)
+            out, error = one.communicate(timeout=120)
             done += one.returncode == 0
             self.assertTrue(out or "another one asked" in error or "not answered" in error, error)
         self.assertGreater(done, 0)
         self.assertIsNone(process.poll())
 
     def refusal(self, pid, said, *request, **more):
-        """Within a second, and the time to start a command."""
-        begin = time.monotonic()
-        error = self.expect(1, "ctl", str(pid), *(request or ("trim",)), **more).stderr
-        self.assertLess(time.monotonic() - begin, 2.5)
+        error = self.soon(lambda: self.expect(1, "ctl", str(pid), *(request or ("trim",)),
+                                              **more).stderr)
         self.assertIn(said, error)
         self.assertEqual(error.count("\n"), 1)
 
@@ -124,7 +121,7 @@ class Requests(live.LiveTest):
         """Exit has begun and takes its time: what is asked may not be done any more."""
         process = self.start()
         self.end(process, b"x")
-        time.sleep(0.3)
+        self.assertEqual(process.stdout.readline(), b"lingers\n")
         self.refusal(process.pid, f"process {process.pid}")
         self.assertIsNone(process.poll())
 
@@ -150,12 +147,10 @@ class Requests(live.LiveTest):
         process = self.start(user=65534, group=65534, extra_groups=[])
         self.refusal(process.pid, "belongs to user 65534")
         ours = self.start()
-        begin = time.monotonic()
-        done = subprocess.run([base.COMMAND, "ctl", str(ours.pid), "trim"], env=self.environment,
-                              user=65534, group=65534, extra_groups=[], stderr=subprocess.PIPE,
-                              text=True, timeout=30, check=False)
+        done = self.soon(lambda: subprocess.run(
+            [base.COMMAND, "ctl", str(ours.pid), "trim"], env=self.environment, user=65534, group=65534,
+            extra_groups=[], stderr=subprocess.PIPE, text=True, timeout=120, check=False))
         self.assertEqual(done.returncode, 1)
-        self.assertLess(time.monotonic() - begin, 2.5)
         self.assertIn("belongs to another user", done.stderr)
 
 

@@ -206,7 +206,7 @@ class Figures(base.CommandTest):
         told = {}
         for setting in ("false", "true"):
             dump = self.path(setting + ".json")
-            subprocess.run([program, "--iterations", "2", "--passes", "1"], check=True, timeout=50,
+            subprocess.run([program, "--iterations", "2", "--passes", "1"], check=True, timeout=200,
                            stdout=subprocess.DEVNULL,
                            env={**self.environment, **variables,
                                 "ACCEL_ALLOC_CONF": f"dump:{dump},free_sync:{setting}"})
@@ -282,7 +282,7 @@ class Shares(base.CommandTest):
         self.assertRegex(out, r"(?m)^  held now +48\.0 KiB ")
         self.assertNotIn("refusals", out)
         process.stdin.close()
-        self.assertEqual(process.wait(timeout=50), 0)
+        self.assertEqual(process.wait(timeout=200), 0)
         text, _ = self.rows("exports", "--dump", "out.json")
         self.assertIn("12 blocks were given an IPC handle", text)
 

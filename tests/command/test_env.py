@@ -18,7 +18,7 @@ class Env(base.CommandTest):
         environment = {**self.environment, **variables}
         environment.pop("LD_PRELOAD", None)
         environment.update(variables)
-        subprocess.run([*shell, script], cwd=self.folder, env=environment, check=True, timeout=50,
+        subprocess.run([*shell, script], cwd=self.folder, env=environment, check=True, timeout=200,
                        stderr=subprocess.DEVNULL)  # the loader finds no library in places made up
         with open(self.path("after"), encoding="utf-8") as file:
             found = dict(row.split("=", 1) for row in file.read().split("\0") if "=" in row)
@@ -72,7 +72,7 @@ class Env(base.CommandTest):
                             f"dump:{self.folder}/d.json").stdout
         script = self.write("lines", f'{lines}"{demo}" --iterations 20 >out.txt\n')
         subprocess.run(["sh", script], cwd=self.folder, env=self.environment, check=True,
-                       timeout=50)
+                       timeout=200)
         with open(self.path("d.json"), encoding="utf-8") as file:
             self.assertTrue(json.load(file)["devices"])
         sim = os.path.realpath(base.SIM_DIR)

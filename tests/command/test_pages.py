@@ -23,7 +23,7 @@ def pages():
 class Pages(base.CommandTest):
     def run_tool(self, *words):
         return subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              timeout=50, check=False,
+                              timeout=200, check=False,
                               env={**self.environment, "LC_ALL": "C.UTF-8", "MANWIDTH": "100"})
 
     def shown(self, name):
@@ -109,7 +109,7 @@ class Shells(base.CommandTest):
     def fish(self, line):
         script = os.path.join(base.SHARE, "completion", "accelcache.fish")
         done = subprocess.run(["fish", "--no-config", "-c", f"source {script}; complete -C {line!r}"],
-                              stdout=subprocess.PIPE, text=True, check=True, timeout=50,
+                              stdout=subprocess.PIPE, text=True, check=True, timeout=200,
                               env={**self.environment, "HOME": self.folder})
         return {row.split("\t")[0] for row in done.stdout.split("\n") if row}
 

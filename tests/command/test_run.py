@@ -51,7 +51,7 @@ class Run(base.CommandTest):
                 [base.COMMAND, *arguments], cwd=self.folder, stdout=subprocess.PIPE,
                 env={**self.environment, "TMPDIR": self.folder}, stderr=subprocess.DEVNULL,
                 preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN), text=True,
-                timeout=50, check=False)
+                timeout=200, check=False)
         seen = "import os, signal; print(signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN)"
         script = self.write("seen.py", seen + "; os._exit(7)")
         for check in ((), ("--max-peak", "1G")):
@@ -71,7 +71,7 @@ class Run(base.CommandTest):
     def test_process_id_is_kept(self):
         process = subprocess.Popen([base.COMMAND, "run", "--lib", base.PRELOAD, "--", "sh", "-c",
                                     "echo $$"], env=self.environment, stdout=subprocess.PIPE)
-        out, _ = process.communicate(timeout=50)
+        out, _ = process.communicate(timeout=200)
         self.assertEqual(int(out), process.pid)
 
     def test_preload(self):
@@ -363,7 +363,7 @@ class Compare(base.CommandTest):
         self.assertEqual(other.stdout.readline(), b"ready\n")
         whole = json.loads(self.compare(0, "--json", base.FIXTURE, "app").stdout)
         self.assertEqual([run["dumps"] for run in whole["runs"]], [1, 1])
-        other.communicate(timeout=50)
+        other.communicate(timeout=200)
 
     def test_first_run(self):
         """One run comes before those that count, and its output tells what any two differ in."""
@@ -448,7 +448,7 @@ class Compare(base.CommandTest):
         while not os.path.exists(self.path("started")):
             self.assertIsNone(process.poll())
         process.terminate()
-        _, said = process.communicate(timeout=50)
+        _, said = process.communicate(timeout=200)
         self.assertEqual(process.returncode, 128 + signal.SIGTERM)
         self.assertIn(b"stopped by signal 15", said)
         self.assertEqual(self.left(), [])
@@ -508,7 +508,7 @@ class Check(base.CommandTest):
         done = subprocess.run([base.COMMAND, "run", "--lib", base.PRELOAD, "--max-peak", "1G", "--",
                                "sh", "-c", f"cat; {base.FIXTURE} app setting"], input=b"given\n",
                               env={**self.environment, "ACCEL_ALLOC_CONF": "enabled:false"},
-                              stdout=subprocess.PIPE, check=True, timeout=50)
+                              stdout=subprocess.PIPE, check=True, timeout=200)
         self.assertEqual(done.stdout, b"given\nline one\ncaching is off\n")
 
     def test_json(self):

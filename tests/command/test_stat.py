@@ -354,7 +354,7 @@ class Files(base.CommandTest):
                       self.expect(1, "doctor", "--dump", "accelcache-2.json").stdout)
         piped = subprocess.run([base.COMMAND, "stat", "--json", "/dev/stdin"], input=self.good,
                                stdout=subprocess.PIPE, env=self.environment, check=True,
-                               timeout=50)
+                               timeout=200)
         self.assertEqual(json.loads(piped.stdout), json.loads(self.good))
 
     def test_every_truncation_is_an_error(self):
@@ -515,7 +515,7 @@ class Processes(base.CommandTest):
         ours, terminal = os.openpty()
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", 10, 80, 0, 0))
         subprocess.run([base.COMMAND, "stat", "--remove", pid], stdout=terminal, check=True,
-                       env={**self.environment, "TERM": "dumb"}, timeout=50)
+                       env={**self.environment, "TERM": "dumb"}, timeout=200)
         os.close(terminal)
         shown = b""
         with contextlib.suppress(OSError):  # the other end is closed
@@ -588,15 +588,15 @@ class Processes(base.CommandTest):
         self.assertRegex(self.command("doctor", str(other.pid)).stdout, r"ok +active +yes")
         command = [base.COMMAND, "stat", "--json"]
         seen = subprocess.run(["setpriv", "--reuid=12345", "--clear-groups", *command],
-                              env=self.environment, capture_output=True, check=True, timeout=50)
+                              env=self.environment, capture_output=True, check=True, timeout=200)
         self.assertEqual([row["pid"] for row in json.loads(seen.stdout)], [other.pid])
         # Who may ask the kernel for no lease on another's file asks /proc.
         command = ["setpriv", "--bounding-set=-lease", *command, str(other.pid)]
-        seen = subprocess.check_output(command, env=self.environment, timeout=50)
+        seen = subprocess.check_output(command, env=self.environment, timeout=200)
         self.assertEqual(json.loads(seen)["reason"], "running")
         os.kill(other.pid, signal.SIGKILL)
         os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
-        seen = subprocess.check_output(command, env=self.environment, timeout=50)
+        seen = subprocess.check_output(command, env=self.environment, timeout=200)
         self.assertEqual(json.loads(seen)["reason"], "killed")
         other.wait()
         self.expect(0, "stat", "--remove")
@@ -662,7 +662,7 @@ class Processes(base.CommandTest):
         """Nothing that /proc tells is needed."""
         done = subprocess.run(["unshare", "-m", "sh", "-c", "umount -l /proc && exec "
                                f"{base.FIXTURE} live"], stdin=subprocess.DEVNULL,
-                              capture_output=True, env=self.environment, check=False, timeout=50)
+                              capture_output=True, env=self.environment, check=False, timeout=200)
         if b"unshare" in done.stderr or b"umount" in done.stderr:
             self.skipTest("/proc cannot be taken away")
         self.assertEqual((done.returncode, done.stdout), (0, b"ready\n"), done.stderr)

@@ -187,7 +187,7 @@ class Build(base.CommandTest):
             self.assertEqual(log.read(), "[7/9] Building x.c\n")
 
     def test_failure(self):
-        done = subprocess.run(self.build("echo broken >&2; exit 3"), text=True, timeout=50,
+        done = subprocess.run(self.build("echo broken >&2; exit 3"), text=True, timeout=200,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False,
                               env=self.environment)
         self.assertEqual(done.returncode, 1)

@@ -174,8 +174,8 @@ class Top(live.LiveTest):
             stopped.kill()
             stopped.wait()
             self.row_of(window, dying)
-            self.end(dying, b"x")  # its exit takes five seconds
-            time.sleep(0.3)
+            self.end(dying, b"x")  # its exit takes a minute
+            self.assertEqual(dying.stdout.readline(), b"lingers\n")
             window.press("t")
             self.shows(window, f"process {dying.pid}")
             self.assertIsNone(dying.poll())

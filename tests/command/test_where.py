@@ -52,7 +52,7 @@ class Where(holder.HolderTest):
             text = file.read()
         done = subprocess.run([base.COMMAND, "where", hex(first), "/dev/stdin"], input=text,
                               env=self.environment, text=True, stdout=subprocess.PIPE,
-                              timeout=50, check=True)
+                              timeout=200, check=True)
         self.assertIn("is byte 0 of a block that the program holds", done.stdout)
 
     def test_held(self):
@@ -148,10 +148,7 @@ class Where(holder.HolderTest):
     # ---- who cannot answer
 
     def refusal(self, pid, said):
-        """Within a second, and the time to start a command."""
-        begin = time.monotonic()
-        error = self.expect(1, "where", "0x400000000000", pid).stderr
-        self.assertLess(time.monotonic() - begin, 2.5)
+        error = self.soon(lambda: self.expect(1, "where", "0x400000000000", pid).stderr)
         self.assertIn(said, error)
         self.assertEqual(error.count("\n"), 1)
 
@@ -168,10 +165,8 @@ class Where(holder.HolderTest):
         pid, process, (first,) = self.start("take", 1000, "linger")
         process.stdin.write("q")
         process.stdin.flush()
-        time.sleep(0.3)
-        begin = time.monotonic()
-        done = self.command("where", hex(first), pid)
-        self.assertLess(time.monotonic() - begin, 2.5)
+        self.assertEqual(process.stdout.readline(), "lingers\n")
+        done = self.soon(lambda: self.command("where", hex(first), pid))
         self.assertIn(done.returncode, (0, 1))
         self.assertEqual((done.stdout + done.stderr).count("0 of a block that the program holds") +
                          done.stderr.count(f"process {pid}"), 1, done.stdout + done.stderr)
@@ -204,7 +199,7 @@ class Where(holder.HolderTest):
         ours, _, _ = self.start("take", 1000)
         done = subprocess.run([base.COMMAND, "where", hex(first), ours], env=self.environment,
                               user=65534, group=65534, extra_groups=[], capture_output=True,
-                              text=True, timeout=30, check=False)
+                              text=True, timeout=120, check=False)
         self.assertEqual(done.returncode, 1)
         self.assertIn("belongs to another user", done.stderr)
 

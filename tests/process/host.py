@@ -22,7 +22,7 @@ SANITIZED = bool(os.environ.get("AC_SANITIZERS"))
 TSAN = "thread" in os.environ.get("AC_SANITIZERS", "")
 EMULATED = bool(os.environ.get("AC_EMULATED"))  # by qemu, slowly, in a process of qemu's
 # Seconds until a program that hangs is ended.
-LIMIT = int(os.environ.get("AC_TEST_LIMIT", "600" if EMULATED else "60"))
+LIMIT = 600 if EMULATED else 240
 
 PARTS = {"schema", "version", "process", "reason", "time", "config", "devices", "counters",
          "hooks", "warnings"}

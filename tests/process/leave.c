@@ -1,5 +1,6 @@
 /* Every way in which a process ends.  Each case makes a known number of calls: leave.py holds the
  * numbers.  The library late.c, linked, frees what it is given when it is finalised. */
+#include <dirent.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -279,8 +280,32 @@ static int by_filtered_opening(void) {
     return 3;
 }
 
+static bool is_asleep(const char *tid) {
+    char path[300], text[64] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%s/stat", tid);
+    FILE *file = fopen(path, "r");
+    NEED(file && fgets(text, sizeof text, file));
+    fclose(file);
+    return strstr(text, ") S ") != NULL;
+}
+
+/* Until all other threads sleep, and still do a moment later. */
+static void wait_for_sleepers(void) {
+    char own[16];
+    snprintf(own, sizeof own, "%d", (int)getpid());
+    for (int seen = 0; seen < 3; seen++) {
+        DIR *tasks = opendir("/proc/self/task");
+        NEED(tasks);
+        for (struct dirent *task; (task = readdir(tasks));)
+            if (task->d_name[0] != '.' && strcmp(task->d_name, own) != 0 && !is_asleep(task->d_name))
+                seen = -1;
+        closedir(tasks);
+        usleep(1000);
+    }
+}
+
 /* Nothing but what the end of a program with open files takes.  The library's thread for dumps on
- * request gets the time to fall asleep: what it calls until then is filtered as well. */
+ * request has to be asleep: what it calls until then would be filtered as well. */
 static int by_narrow_filter(void) {
     struct sock_filter code[] = {CALL_NUMBER,
                                  IS(read, SECCOMP_RET_ALLOW),
@@ -290,7 +315,7 @@ static int by_narrow_filter(void) {
                                  BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS)};
     program_device();
     program_use(5);
-    usleep(100000);
+    wait_for_sleepers();
     printf("kept in a buffer\n");
     FILTER(code);
     return 3;
@@ -322,6 +347,15 @@ static int by_filtered_signal(void) {
     filter_opening();
     raise(SIGUSR2);
     usleep(200000);
+    return 3;
+}
+
+/* dump_interval is two seconds, none of which have passed when the filter comes. */
+static int by_filtered_interval(void) {
+    program_device();
+    program_use(5);
+    filter_opening();
+    usleep(2300000);
     return 3;
 }
 
@@ -394,6 +428,7 @@ int main(int argc, char **argv) {
         {"early_filter", by_early_filter},
         {"filtered_trace", by_filtered_trace},
         {"filtered_signal", by_filtered_signal},
+        {"filtered_interval", by_filtered_interval},
         {"filtered_threads", by_filtered_threads},
         {"filtered_thread", by_filtered_thread},
         {"never", never_used},

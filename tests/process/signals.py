@@ -1,6 +1,7 @@
 """Dumps on request while a program runs, and signals that are not ours to take."""
 
 import platform
+import re
 import time
 
 from host import *
@@ -15,13 +16,17 @@ class Signals(HostTest):
         return child
 
     def wait_for_dump(self, child, reason):
-        """The next dump: the file is new, or another than before."""
-        path = os.path.join(self.work, f"accelcache-{child.pid}.json")
+        """The next dump: the file is new, or another than before.  The one after it may be being written."""
+        name = f"accelcache-{child.pid}.json"
+        path = os.path.join(self.work, name)
         end = time.monotonic() + LIMIT
         while time.monotonic() < end:
             self.assertIsNone(child.poll())
             if os.path.exists(path):
-                dump = self.the_dump(child.pid, reason)
+                dump = self.read_dump(name, reason)
+                self.assertEqual(dump["process"]["pid"], child.pid)
+                self.assertEqual([other for other in self.dumps() if other != name and
+                                  not re.fullmatch(rf"{name}\.{child.pid}-\d+\.tmp", other)], [])
                 os.remove(path)
                 return dump
             time.sleep(0.002)

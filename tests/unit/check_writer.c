@@ -4,37 +4,19 @@
 #include <sched.h>
 #include <time.h>
 
-#include "allocator/supply/supply.h"
-#include "allocator_frame.h"
 #include "device/driver.h"
-#include "intercept/context.h"
-#include "intercept/control.h"
-#include "intercept/decay.h"
-#include "intercept/own_thread.h"
-#include "intercept/pinned.h"
-#include "intercept/process.h"
-#include "intercept/writer.h"
 #include "run_suite.h"
+#include "writer_frame.h"
 
 /* --- the process --- */
 
 ac_driver_t ac_driver;
-_Atomic int ac_state;
-_Atomic bool ac_enabled = true;
 static ac_config_t config;
 static const ac_config_t *_Atomic in_force;
 static _Atomic unsigned steps; /* of the decay */
 
 const ac_config_t *ac_process_config(void) {
     return atomic_load(&in_force);
-}
-
-bool ac_process_dump_configured(const char *why) {
-    (void)why;
-    return false;
-}
-
-void ac_control_run(void) {
 }
 
 void ac_pinned_decay(const ac_config_t *now) {
@@ -56,38 +38,6 @@ uint64_t ac_cuda_host_left(CUdevice of) {
     return UINT64_MAX;
 }
 
-void ac_device_each(void (*visit)(CUdevice of, ac_allocator_t *allocator, void *arg), void *arg) {
-    visit(0, allocator, arg);
-}
-
-static pthread_t thread;
-static bool has_thread;
-
-int ac_own_thread_start(void *(*run)(void *)) {
-    has_thread = true;
-    return pthread_create(&thread, NULL, run, NULL);
-}
-
-int64_t ac_own_thread_look_ns(int64_t last, bool quiet) {
-    (void)last, (void)quiet;
-    return 0;
-}
-
-bool ac_own_thread_alone(void) {
-    return false;
-}
-
-void *ac_own_thread_end(void) {
-    return NULL;
-}
-
-void ac_own_thread_main_ended(void) {
-}
-
-bool ac_own_thread_main_has_ended(void) {
-    return false;
-}
-
 static void begin_process(void) {
     begin((uint64_t)1 << 30);
     config = (ac_config_t){.enabled = true, .background_trim = true, .dump = "none"};
@@ -98,7 +48,7 @@ static void begin_process(void) {
 static void end_process(void) {
     atomic_store(&ac_state, AC_STATE_EXITING);
     if (has_thread && ac_writer_ask())
-        pthread_join(thread, NULL);
+        pthread_join(own_thread, NULL);
     end();
 }
 
@@ -108,13 +58,6 @@ static unsigned told;
 
 static void count(void) {
     told++;
-}
-
-static void owe(void) {
-    uint64_t block = alloc(40 * MIB);
-    submit(0);
-    give(block);
-    ac_supply_owe(allocator);
 }
 
 /* While a thread of the program settles nothing counts as owed: the writer may stop its timer then. */
@@ -176,10 +119,11 @@ START_TEST(timer_follows_the_settings) {
     change(&off); /* what is left goes as well */
     wait_for_steps();
     change(&slow);
-    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
-    unsigned before = atomic_load(&steps);
-    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
-    ck_assert_uint_eq(atomic_load(&steps), before);
+    /* A step may be under way.  The test's limit ends it where they go on. */
+    for (unsigned before = ~0u; atomic_load(&steps) != before;) {
+        before = atomic_load(&steps);
+        nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    }
 }
 END_TEST
 

@@ -183,7 +183,7 @@ static int usage(void) {
 static bool read_key(work_t *w, const char *argument) {
     for (int i = 0; i < KEYS; i++) {
         size_t length = strlen(keys[i].name);
-        if (strncmp(argument, keys[i].name, length) || argument[length] != '=')
+        if (strncmp(argument, keys[i].name, length) != 0 || argument[length] != '=')
             continue;
         char *end;
         long value = strtol(argument + length + 1, &end, 10);

@@ -212,7 +212,7 @@ SIM_API(cuCtxCreate_v4)
 (CUcontext *out, CUctxCreateParams *params, unsigned flags, CUdevice device) {
     if (params) { /* affinity or graphics sharing */
         static const unsigned char none[16];
-        if (memcmp(params, none, sizeof none))
+        if (memcmp(params, none, sizeof none) != 0)
             return CUDA_ERROR_NOT_SUPPORTED;
     }
     return create(out, flags, device);

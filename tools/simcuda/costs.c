@@ -44,7 +44,7 @@ static bool add_row(const char *line) {
     }
     bool known = false;
     for (unsigned i = 0; i < SIM_FN_COUNT; i++) {
-        if (strcmp(sim_fn_name(i), name) && strcmp(sim_fn_symbol(i), name))
+        if (strcmp(sim_fn_name(i), name) != 0 && strcmp(sim_fn_symbol(i), name) != 0)
             continue;
         costs[i].fixed = fixed;
         costs[i].per_mib = per_mib;

@@ -49,7 +49,7 @@ class Browser:
         os.close(self.out)
         os.close(self.input)
 
-    def receive(self, seconds=40):
+    def receive(self, seconds=160):
         end = time.monotonic() + seconds
         while b"\0" not in self.rest:
             if not select.select([self.input], [], [], max(0, end - time.monotonic()))[0]:

@@ -78,7 +78,7 @@ class Errors(ExportTest):
         target = self.write("out", "old")
         before = sorted(os.listdir(self.folder))
         result = subprocess.run([COMMAND, "export", "-f", "csv", self.trace, "-o", target],
-                                env=self.environment, preexec_fn=limit, text=True, timeout=50,
+                                env=self.environment, preexec_fn=limit, text=True, timeout=200,
                                 stderr=subprocess.PIPE, check=False)
         self.assertEqual(result.returncode, 1)
         self.assertIn("not written: File too large", result.stderr)
@@ -123,14 +123,14 @@ class Progress(ExportTest):
         command = [COMMAND, "export", "-f", "perfetto", source, "-o", "/dev/null"]
         ours, terminal = os.openpty()
         subprocess.run(command, env=self.environment, stdin=subprocess.DEVNULL, stderr=terminal,
-                       timeout=50, check=True)
+                       timeout=200, check=True)
         os.close(terminal)
         told = os.read(ours, 65536)
         os.close(ours)
         self.assertRegex(told, rb"\r\x1b\[K\[=* *\] events")
         self.assertTrue(told.endswith(b"\r\x1b[K"))
         self.assertEqual(subprocess.run(command, env=self.environment, stderr=subprocess.PIPE,
-                                        timeout=50, check=True).stderr, b"")
+                                        timeout=200, check=True).stderr, b"")
 
 
 class Fuzz(ExportTest):
@@ -146,7 +146,7 @@ class Fuzz(ExportTest):
         for command in self.commands:
             result = subprocess.run([COMMAND, *command, path], env=self.environment,
                                     stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                    stderr=subprocess.PIPE, timeout=50, check=False)
+                                    stderr=subprocess.PIPE, timeout=200, check=False)
             self.assertIn(result.returncode, (0, 1), (command, result.stderr))
             self.assertNotIn(b"Sanitizer", result.stderr)
             self.assertNotIn(b"runtime error", result.stderr)

@@ -40,7 +40,7 @@ class Readers(frame.TraceTest):
         with open(path, "rb") as file:
             piped = base.subprocess.run([base.COMMAND, "replay", "--json", "-"], stdin=file,
                                         stdout=base.subprocess.PIPE, env=self.environment,
-                                        check=True, timeout=50)
+                                        check=True, timeout=200)
         self.assertEqual(json.loads(piped.stdout)["peak_live"], 128)
 
     def test_text_without_last_newline(self):

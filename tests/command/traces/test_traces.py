@@ -35,14 +35,14 @@ def load_script():
 def record(folder, *arguments, **more):
     env = dict(os.environ, QUALIFY_SIM="1", QUALIFY_SECONDS="50", **more)
     done = subprocess.run([sys.executable, SCRIPT, "record", "--out", folder, "--table", FAKE,
-                           *arguments], env=env, text=True, capture_output=True, timeout=100,
+                           *arguments], env=env, text=True, capture_output=True, timeout=400,
                           check=False)
     return done, [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def accelcache(*arguments):
     done = subprocess.run([COMMAND, *arguments], text=True, capture_output=True, check=False,
-                          timeout=100)
+                          timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout)
 

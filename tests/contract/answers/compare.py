@@ -16,7 +16,7 @@ def run(command, preload):
         runtime = env.get("AC_SANITIZER_RUNTIME")
         env["LD_PRELOAD"] = f"{runtime}:{preload}" if runtime else preload
     env["ACCEL_ALLOC_CONF"] = env.get("ACCEL_ALLOC_CONF", "dump:none,log_level:none")
-    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, timeout=100,
+    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, timeout=400,
                           errors="replace")
     return done.returncode, done.stdout.splitlines()
 

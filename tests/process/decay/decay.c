@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "accelcache.h"
 #include "driver.h"
@@ -28,8 +29,8 @@ static void wait_until_reserved_is(long long bytes) {
 
 /* Enough for a few looks of the library's thread, on most machines. */
 static void pass_some_time(void) {
-    for (int i = 0; i < 20000; i++)
-        sched_yield();
+    for (int i = 0; i < 400; i++)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
 int main(int argc, char **argv) {

@@ -16,7 +16,7 @@ import tempfile
 
 COMMANDS = 1000
 WORKERS = 2
-LIMIT = 60  # seconds until a command that hangs is ended
+LIMIT = 240  # seconds until a command that hangs is ended
 
 # (weight, template).  {n} a small number, {N} a large one, {w} a word, {f} a file of the folder,
 # {s} an exit status.  Nothing that names a process, a time or LD_PRELOAD.

