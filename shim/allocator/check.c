@@ -146,6 +146,7 @@ static void check_segment(ac_check_t *check, const ac_segment_t *segment) {
     expect(check, check->busy + (segment->range != NULL) == segment->busy, "busy count");
     expect(check, check->allocated == segment->allocated, "allocated count");
     expect(check, check->kept == segment->held, "held count");
+    expect(check, segment->frees == &segment->space->index[segment->index], "index of a segment");
     if (segment->range) {
         const char *wrong;
         uint64_t mapped = ac_range_check(segment->range, &wrong);
@@ -167,8 +168,10 @@ static uint64_t check_index(ac_check_t *check, const ac_free_index_t *index) {
     for (unsigned bin = 0; bin < AC_BINS; bin++) {
         bool marked = index->nonempty[bin / 64] >> (bin % 64) & 1;
         expect(check, marked == (index->bin[bin] != NULL), "bin mark");
-        for (const ac_block_t *block = index->bin[bin]; block; block = block->bin_next) {
+        ac_block_t *const *at = &index->bin[bin];
+        for (const ac_block_t *block = *at; block; at = &block->bin_next, block = *at) {
             expect(check, block->state == AC_BLOCK_FREE, "indexed block is not free");
+            expect(check, block->bin_at == at, "block that is elsewhere in its bin");
             expect(check, ac_free_index_bin(block->size) == bin && block->bin == bin,
                    "block in a wrong bin");
             expect(check, !block->segment->tainted, "tainted block indexed");
@@ -236,6 +239,7 @@ static void check_place(ac_check_t *check, ac_cache_t *cache, int i) {
            "an entry that keeps nothing has blocks");
     expect(check, may || !cache->wait[i], "blocks wait where none are kept");
     expect(check, !size || i / AC_CACHE_WAYS == bucket, "an entry lies in a wrong bucket");
+    expect(check, !size || entry->class == class, "an entry of a wrong class");
     for (int k = i + 1; size && k < (bucket + 1) * AC_CACHE_WAYS; k++)
         expect(check, ac_entry_size(&cache->entry[k]) != size, "a size has two entries");
 }
@@ -381,11 +385,12 @@ static uint64_t check_queue(ac_check_t *check, const ac_block_queue_t *queue, un
 
 static bool is_indexed(const ac_free_index_t *index, const ac_block_t *block) {
     unsigned bin = ac_free_index_bin(block->size);
-    if (block->bin != bin)
+    if (!index || block->bin != bin)
         return false;
-    while (block->bin_prev)
-        block = block->bin_prev;
-    return index && index->bin[bin] == block && index->nonempty[bin / 64] >> (bin % 64) & 1;
+    ac_block_t *const *at = &index->bin[bin];
+    while (*at && *at != block)
+        at = &(*at)->bin_next;
+    return *at && block->bin_at == at && index->nonempty[bin / 64] >> (bin % 64) & 1;
 }
 
 /* What waits in the order of a stream. */

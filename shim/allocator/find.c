@@ -30,9 +30,9 @@ __attribute__((noinline)) static bool serve_as_hit(ac_request_t *request, ac_blo
     ac_cache_t *cache = request->cache;
     if (request->stream || block->size != request->size || !ac_block_is_plain(block) || !cache ||
         !cache->owner_arena ||
-        !ac_cache_affords(cache, request->pool, request->size, request->requested))
+        !ac_cache_affords(cache, request->size, request->requested))
         return false;
-    ac_cache_serve_cut(cache, block, request->pool, request->size, request->requested);
+    ac_cache_serve_cut(cache, block, request->size, request->requested);
     request->address = block->address;
     return true;
 }
@@ -250,7 +250,7 @@ static bool find_first(ac_request_t *request) {
         request->pool == AC_POOL_LARGE && ac_medium_serves(allocator, request->size);
     if (request->pool != ac_pool_kept(request->size))
         request->cache = NULL;
-    if (request->cache)
+    if (request->cache && ac_cache_is_in_way(request->cache, request->size))
         ac_cache_clear_way(request->cache, request->size);
     bool found = search(request);
     if (!found) {
@@ -269,16 +269,13 @@ bool ac_find_first(ac_request_t *request) {
 
 /* --- the same without a request's record, which is most of what a search takes --- */
 
-__attribute__((noinline)) static bool find_rest(ac_cache_t *cache, uint64_t bytes,
-                                                uint64_t *address) {
+__attribute__((noinline)) static uint64_t find_rest(ac_cache_t *cache, uint64_t bytes) {
     ac_request_t request = {.arena = cache->arena,
                             .cache = cache,
                             .module = ac_cache_asking(cache),
                             .requested = bytes,
                             .cached_only = true};
-    bool found = find_first(&request);
-    *address = request.address;
-    return found;
+    return find_first(&request) ? request.address : 0;
 }
 
 /* The block, which was cut, does not count as a hit. */
@@ -303,7 +300,7 @@ static inline ac_block_t *cut_at_once(const ac_cache_t *cache, int pool, uint64_
     const ac_settings_t *settings = &allocator->settings;
     ac_block_t *block;
     AC_WINDOW(searched);
-    if (pool == AC_POOL_SMALL && ac_slab_serves(size) &&
+    if (ac_slab_serves(size) && pool == AC_POOL_SMALL &&
         (block = ac_slab_carve(&arena->space, size)))
         return block;
     uint64_t below = ac_size_below(settings, size, ac_size_below_last(settings, size));
@@ -315,35 +312,41 @@ static inline ac_block_t *cut_at_once(const ac_cache_t *cache, int pool, uint64_
     return block;
 }
 
-bool ac_find_free(ac_cache_t *cache, uint64_t bytes, bool known, uint64_t *address) {
+uint64_t ac_find_free(ac_cache_t *cache, uint64_t size, uint64_t bytes, bool known) {
     ac_arena_t *arena = cache->arena;
     ac_allocator_t *allocator = arena->allocator;
     const ac_settings_t *settings = &allocator->settings;
     ac_lock(&allocator->lock);
-    uint64_t size = ac_size_round(settings->divisions, bytes);
-    int pool = size <= settings->small_limit ? AC_POOL_SMALL : AC_POOL_LARGE;
+    uint32_t gate = ac_cache_gate(cache);
+    if (gate & AC_GATE_STEPPED) {
+        size = ac_size_round(settings->divisions, bytes);
+        known = known || size != ac_size_up(bytes, AC_GRANULE);
+    }
+    int pool = ac_pool_kept(size);
     /* Whether the block would be the cache's to have. */
-    if (arena->dead || pool != ac_pool_kept(size) || size >= settings->max_split_size ||
-        !ac_cache_owns_any(cache))
-        return find_rest(cache, bytes, address);
+    if ((gate & (AC_GATE_RECALLED | AC_GATE_GONE)) || !cache->owner_arena || arena->dead ||
+        (settings->small_limit != AC_SMALL_LIMIT &&
+         (size <= settings->small_limit) != (pool == AC_POOL_SMALL)) ||
+        size >= settings->max_split_size)
+        return find_rest(cache, bytes);
     if (ac_cache_is_untidy(cache, true))
         ac_cache_tidy(cache, true);
-    ac_cache_clear_way(cache, size);
+    if (ac_cache_is_in_way(cache, size))
+        ac_cache_clear_way(cache, size);
     ac_pending_drain(arena);
     ac_block_t *block = cut_at_once(cache, pool, size);
     if (!block)
-        return find_rest(cache, bytes, address);
-    *address = ac_block_address(block);
-    if (block->size == size && ac_cache_affords(cache, pool, size, bytes)) {
-        ac_cache_serve_cut(cache, block, pool, size, bytes);
-        known = known || size != ac_size_up(bytes, AC_GRANULE);
-        if (ac_cache_may_expect(cache, size, known))
+        return find_rest(cache, bytes);
+    uint64_t address = ac_block_address(block);
+    if (block->size == size && ac_cache_affords(cache, size, bytes)) {
+        ac_cache_serve_cut(cache, block, size, bytes);
+        if (ac_cache_may_keep(cache, size, known))
             ac_cache_expect(cache, pool, size, known);
     } else {
         serve_rest(cache, pool, size, bytes, block);
     }
     leave(allocator);
-    return true;
+    return address;
 }
 
 bool ac_find_again(ac_request_t *request) {

@@ -122,11 +122,12 @@ ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
                : miss(cache, bytes, cached_only, address);
 }
 
-bool ac_cache_fetch(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
-    uint64_t size = (bytes + AC_GRANULE - 1) & ~(AC_GRANULE - 1);
+uint64_t ac_cache_fetch(ac_cache_t *cache, uint64_t bytes) {
+    uint64_t size = (bytes + AC_GRANULE - 1) & ~(AC_GRANULE - 1), address;
     const ac_entry_t *entry = ac_cache_peek(cache, size);
-    return ac_cache_take_beside(cache, entry, size, bytes, address) ||
-           (bytes && bytes < REQUEST_MOST && ac_find_free(cache, bytes, entry, address));
+    if (ac_cache_take_beside(cache, entry, size, bytes, &address))
+        return address;
+    return bytes && bytes < REQUEST_MOST ? ac_find_free(cache, size, bytes, entry) : 0;
 }
 
 static ac_status_t free_without_record(uint64_t address) {

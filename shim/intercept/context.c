@@ -9,6 +9,7 @@
 #include "allocator/carve.h"
 #include "device/driver.h"
 #include "intercept/captures.h"
+#include "intercept/direct.h"
 #include "intercept/graphs.h"
 #include "intercept/hooks.h"
 #include "intercept/ipc_pages.h"
@@ -328,6 +329,7 @@ void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
     ac_unlock(&lock);
     for (unsigned i = 0; i < ending->count; i++) {
         ac_captures_context_gone(ending->context[i]);
+        ac_direct_context_gone(ending->context[i]);
         ac_expand_bury(ending->context[i]->arena);
         ac_ipc_context_gone(ending->context[i]);
         ac_ipc_pages_bury(false);

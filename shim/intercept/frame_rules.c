@@ -1,6 +1,7 @@
 /* Rules by return address (frame_rules.h). */
 #include "intercept/frame_rules.h"
 
+#include <link.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -8,6 +9,8 @@
 #include <sys/auxv.h>
 
 #include "intercept/callers.h"
+#include "intercept/objects.h"
+#include "intercept/resolve.h"
 
 #if defined(__x86_64__) || defined(__aarch64__)
 
@@ -37,6 +40,8 @@ typedef struct {
 
 enum { END_BITS = 24 };
 
+enum { LOOSE = 8 }; /* bit of a packed rule: of code that may be unloaded */
+
 static uint64_t pack(const rule_t *rule) {
     return (uint64_t)(uint16_t)rule->ra << 48 | (uint64_t)(uint16_t)rule->fp << 32 |
            (uint64_t)((uint32_t)rule->end & ((1u << END_BITS) - 1)) << 8 |
@@ -44,7 +49,7 @@ static uint64_t pack(const rule_t *rule) {
 }
 
 static rule_t unpack(uint64_t word) {
-    return (rule_t){.kind = word & 15,
+    return (rule_t){.kind = word & 7,
                     .fp_kind = word >> 4 & 15,
                     .ra = (int16_t)(word >> 48),
                     .fp = (int16_t)(word >> 32),
@@ -336,6 +341,15 @@ static __attribute__((noinline)) void find_entry(ac_thread_t *thread, uintptr_t 
     thread->unwinding = NULL;
 }
 
+/* Whether the code is loaded for as long as the process runs: the program itself, this library, the C
+ * library. */
+static bool is_bound(uintptr_t at) {
+    ac_object_t object = ac_object_of((const void *)at);
+    return object.dynamic && object.path &&
+           (!*object.path || ac_is_ourselves(&object) ||
+            ac_text_starts(ac_object_soname(&object), "libc.so."));
+}
+
 static __attribute__((noinline)) rule_t make_rule(ac_thread_t *thread, uintptr_t at) {
     const rule_t none = {.kind = NO_RULE};
     found_entry_t found;
@@ -368,18 +382,41 @@ static __attribute__((noinline)) rule_t make_rule(ac_thread_t *thread, uintptr_t
 enum { PLACES = 1 << 12, DLOPEN_BITS = 16 };
 static struct { _Atomic uint64_t check, rule; } known[PLACES];
 
-static rule_t rule_of(ac_thread_t *thread, uintptr_t at, uint32_t dlopens) {
+/* Packed. */
+static uint64_t rule_of(ac_thread_t *thread, uintptr_t at, uint32_t dlopens) {
     uint64_t key = ((uint64_t)at << DLOPEN_BITS | (uint64_t)at >> (64 - DLOPEN_BITS)) ^
                    (dlopens & ((1u << DLOPEN_BITS) - 1));
     size_t place = (size_t)((uint64_t)at * 0x9e3779b97f4a7c15u >> 52) % PLACES;
     uint64_t word = atomic_load_explicit(&known[place].rule, memory_order_relaxed);
     if ((atomic_load_explicit(&known[place].check, memory_order_relaxed) ^ word) == key)
-        return unpack(word);
+        return word;
     rule_t rule = make_rule(thread, at);
-    word = pack(&rule);
+    word = pack(&rule) | (is_bound(at) ? 0 : LOOSE);
     atomic_store_explicit(&known[place].rule, word, memory_order_relaxed);
     atomic_store_explicit(&known[place].check, key ^ word, memory_order_relaxed);
-    return rule;
+    return word;
+}
+
+/* ------------------------------------------------------------------ loads that no hook sees */
+
+static int count_loads(struct dl_phdr_info *info, size_t size, void *arg) {
+    if (size >= offsetof(struct dl_phdr_info, dlpi_subs) + sizeof info->dlpi_subs)
+        *(uint64_t *)arg = info->dlpi_adds + info->dlpi_subs;
+    return 1;
+}
+
+/* Whether anything was loaded or unloaded since rules of `dlopens` were first remembered.  The hook of
+ * dlopen does not see dlmopen, nor calls that are bound past it.  Takes the loader's lock for its list of
+ * objects, under which it runs no code but callbacks of dl_iterate_phdr. */
+static bool outdated(uint32_t dlopens) {
+    static _Atomic uint64_t known_loads;
+    uint64_t loads = 0;
+    dl_iterate_phdr(count_loads, &loads);
+    if (atomic_load(&known_loads) != loads) {
+        ac_callers_forget(); /* first: who sees the new count finds rules of the old one outdated */
+        atomic_store(&known_loads, loads);
+    }
+    return ac_callers_now() != dlopens;
 }
 
 /* ------------------------------------------------------------------ the walk */
@@ -425,18 +462,24 @@ static uintptr_t stack_limit(uintptr_t sp) {
 
 /* It reads the stacks of frames that are not its own. */
 #if defined(__clang__)
-__attribute__((noinline, no_sanitize("address", "thread", "undefined")))
+#define READS_STACKS __attribute__((no_sanitize("address", "thread", "undefined")))
 #else
-__attribute__((noinline, no_sanitize_address, no_sanitize_thread, no_sanitize_undefined))
+#define READS_STACKS                                                                             \
+    __attribute__((no_sanitize_address, no_sanitize_thread, no_sanitize_undefined))
 #endif
-bool ac_frame_walk(ac_thread_t *thread, uintptr_t *pc, unsigned room, unsigned *count) {
+
+READS_STACKS static inline __attribute__((always_inline)) bool
+walk(ac_thread_t *thread, uint32_t dlopens, uintptr_t *pc, unsigned room, unsigned *count,
+     uint64_t *words) {
     uintptr_t at, sp, fp;
-    uint32_t dlopens = ac_callers_now();
     *count = 0;
+    *words = 0;
     HERE(at, sp, fp);
     uintptr_t limit = stack_limit(sp);
     while (*count < room) {
-        rule_t rule = rule_of(thread, at, dlopens);
+        uint64_t word = rule_of(thread, at, dlopens);
+        rule_t rule = unpack(word);
+        *words |= word;
         if (rule.kind == OUTERMOST)
             return true;
         if (rule.kind == NO_RULE || (rule.kind != BY_SP && (fp < sp || fp % 8)))
@@ -459,6 +502,19 @@ bool ac_frame_walk(ac_thread_t *thread, uintptr_t *pc, unsigned room, unsigned *
         pc[(*count)++] = at;
     }
     return true;
+}
+
+READS_STACKS __attribute__((noinline)) bool ac_frame_walk(ac_thread_t *thread, uintptr_t *pc,
+                                                          unsigned room, unsigned *count) {
+    enum { TRIES = 3 };
+    for (int i = 0; i < TRIES; i++) {
+        uint32_t dlopens = ac_callers_now();
+        uint64_t words;
+        bool whole = walk(thread, dlopens, pc, room, count, &words);
+        if (!(words & LOOSE) || !outdated(dlopens))
+            return whole;
+    }
+    return false;
 }
 
 #else

@@ -7,6 +7,7 @@
 
 #include "device/driver.h"
 #include "failpoint.h"
+#include "intercept/direct.h"
 #include "intercept/mempools.h"
 #include "intercept/pinned.h"
 #include "observe/log.h"
@@ -282,8 +283,10 @@ CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t
 /* The program did not map this memory: it has no handle of its own, whatever lies below. */
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address) {
     AC_ENTER_OR_RETURN(cuMemRetainAllocationHandle);
-    (void)thread;
     CUdeviceptr at = (CUdeviceptr)(uintptr_t)address;
-    return real(handle,
-                ac_owned(at) || ac_ipc_covers(at) ? (void *)(uintptr_t)AC_UNOWNED : address);
+    CUresult result = real(
+        handle, ac_owned(at) || ac_ipc_covers(at) ? (void *)(uintptr_t)AC_UNOWNED : address);
+    if (result == CUDA_SUCCESS)
+        ac_direct_retained(thread, *handle);
+    return result;
 }

@@ -179,16 +179,25 @@ static CUresult free_ours(ac_thread_t *thread, cuMemFreeHost_fn *real, void *mem
     return CUDA_SUCCESS;
 }
 
+/* Before the free, since the address may be another block's behind it; taken back where it fails. */
+static CUresult free_recorded(ac_thread_t *thread, cuMemFreeHost_fn *real, void *memory, bool ours,
+                              const void *caller) {
+    uint64_t address = (uintptr_t)memory;
+    if (memory)
+        ac_record_beside(thread, AC_EVENT_PINNED_FREE, address, 0, caller);
+    CUresult result = ours ? free_ours(thread, real, memory) : real(memory);
+    if (memory && result != CUDA_SUCCESS)
+        ac_record_beside(thread, AC_EVENT_REFUSED, address, 0, NULL);
+    return result;
+}
+
 CUresult cuMemFreeHost(void *memory) {
     AC_ENTER_OR_RETURN(cuMemFreeHost);
     ac_host_info_t info;
-    if (memory)
-        ac_record_beside(thread, AC_EVENT_PINNED_FREE, (uintptr_t)memory, 0,
-                         __builtin_return_address(0));
-    if (thread && memory && ac_pinned_find((uintptr_t)memory, &info))
-        return free_ours(thread, real, memory);
-    CUresult result = real(memory);
-    ac_context_note_current(thread, result);
+    bool ours = thread && memory && ac_pinned_find((uintptr_t)memory, &info);
+    CUresult result = free_recorded(thread, real, memory, ours, __builtin_return_address(0));
+    if (!ours)
+        ac_context_note_current(thread, result);
     return result;
 }
 
@@ -197,8 +206,7 @@ bool ac_pinned_free_hit(ac_thread_t *thread, void *memory, const void *caller) {
     uint64_t address = (uintptr_t)memory;
     if (!ac_pinned_find(address, &info) || !info.allocated || info.address != address)
         return false;
-    ac_record_beside(thread, AC_EVENT_PINNED_FREE, address, 0, caller);
-    return free_ours(thread, AC_REAL(cuMemFreeHost), memory) == CUDA_SUCCESS;
+    return free_recorded(thread, AC_REAL(cuMemFreeHost), memory, true, caller) == CUDA_SUCCESS;
 }
 
 CUresult ac_pinned_plain_free(cuMemFree_v2_fn *real, CUdeviceptr pointer) {

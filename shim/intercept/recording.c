@@ -6,6 +6,7 @@
 #include "allocator/allocator.h"
 #include "intercept/process.h"
 #include "intercept/unwind.h"
+#include "observe/beside.h"
 #include "observe/log.h"
 #include "observe/raw.h"
 #include "observe/recorded.h"
@@ -40,6 +41,8 @@ void ac_recording_history(bool on) {
      * a holding after the end, but none of a block that was freed after it began again. */
     if (records && !atomic_load(&ac_recording))
         ac_holdings_clear();
+    if (begins)
+        ac_beside_clear();
     atomic_store(&ac_history_on, on);
     atomic_store(&ac_recording, records);
     ac_generation_grow();
@@ -47,6 +50,8 @@ void ac_recording_history(bool on) {
         ac_device_each(note_begin, NULL);
     if (!records)
         ac_holdings_clear();
+    if (!on)
+        ac_beside_clear();
 }
 
 void ac_recording_fork_child(void) {
@@ -144,9 +149,10 @@ static int current_device(ac_thread_t *thread) {
     return context ? context->cuda.device : -1;
 }
 
-void ac_record_event(ac_thread_t *thread, ac_event_kind_t kind, uint64_t address, uint64_t bytes,
-                     const void *caller) {
-    int device = current_device(thread);
+void ac_record_event(ac_thread_t *thread, ac_event_kind_t kind, int device, uint64_t address,
+                     uint64_t bytes, const void *caller) {
+    if (device == AC_CURRENT_DEVICE)
+        device = current_device(thread);
     if (device < 0)
         return;
     caller = thread->asks_from ? thread->asks_from : caller;
@@ -229,7 +235,9 @@ void ac_record_refused(ac_thread_t *thread, uint64_t address) {
     if (thread->recorder.freeing.address == address)
         ac_holding_put(&thread->recorder.freeing);
     thread->recorder.freeing.address = 0;
-    if (device >= 0)
+    if (device < 0)
+        ac_record_beside(thread, AC_EVENT_REFUSED, address, 0, NULL);
+    else
         ac_history_add(ac_history_of((unsigned)device),
                        &(ac_event_t){.kind = AC_EVENT_REFUSED,
                                      .address = address,

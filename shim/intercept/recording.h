@@ -39,13 +39,15 @@ uint32_t ac_record_free(ac_thread_t *thread, uint64_t address, uint64_t stream,
 void ac_record_refused(ac_thread_t *thread, uint64_t address);
 
 /* Memory that is not the cache's: `kind` is one of those that the history has for it, and for it alone.
- * `caller`: the code that called the hook, where that was not the runtime. */
-void ac_record_event(ac_thread_t *thread, ac_event_kind_t kind, uint64_t address, uint64_t bytes,
-                     const void *caller);
+ * `caller`: the code that called the hook, where that was not the runtime.  `device`: its ordinal;
+ * AC_CURRENT_DEVICE: that of the thread's context, and nothing where there is none. */
+enum { AC_CURRENT_DEVICE = -1 };
+void ac_record_event(ac_thread_t *thread, ac_event_kind_t kind, int device, uint64_t address,
+                     uint64_t bytes, const void *caller);
 static inline void ac_record_beside(ac_thread_t *thread, ac_event_kind_t kind, uint64_t address,
                                     uint64_t bytes, const void *caller) {
     if (ac_history_is_on() && thread)
-        ac_record_event(thread, kind, address, bytes, caller);
+        ac_record_event(thread, kind, AC_CURRENT_DEVICE, address, bytes, caller);
 }
 
 /* A request failed; `available`: bytes of the device, UINT64_MAX: not known.  The number of the stack;

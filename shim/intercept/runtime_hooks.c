@@ -94,8 +94,8 @@ malloc_slow(ac_thread_t *thread, void **pointer, size_t bytes, const void *calle
 static __attribute__((noinline)) ac_runtime_error_t
 malloc_missed(ac_thread_t *thread, void **pointer, size_t bytes, const void *caller) {
     const ac_fast_t *fast = &thread->fast[AC_FAST_MALLOC];
-    uint64_t address;
-    if (!pointer || !ac_cache_fetch(fast->cache, bytes, &address)) {
+    uint64_t address = pointer ? ac_cache_fetch(fast->cache, bytes) : 0;
+    if (__builtin_expect(!address, 0)) {
         ac_guard_missed(thread);
         return malloc_slow(thread, pointer, bytes, caller);
     }

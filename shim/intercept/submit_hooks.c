@@ -4,8 +4,8 @@
 #include "device/driver.h"
 #include "intercept/attributes.h"
 #include "intercept/graphs.h"
+#include "intercept/direct.h"
 #include "intercept/pinned.h"
-#include "intercept/recording.h"
 #include "failpoint.h"
 
 typedef struct {
@@ -423,10 +423,11 @@ INLINE bool reaches_no_other(void) {
     }                                                                                            \
     SUBMISSION(symbol, params, args, stream_of, MODE_##mode, SHORT_##reach)
 /* What the history is told of a call by its need; the call's first parameter is `a`. */
-#define TOLD_AC_NEED(bytes)                                                                      \
-    ac_record_beside(thread, AC_EVENT_PHYSICAL, *a, (bytes), __builtin_return_address(0))
+#define TOLD_AC_NEED_MEMORY(bytes, what)                                                         \
+    ac_direct_physical(thread, *a, (bytes), &(what)->location, __builtin_return_address(0))
+#define TOLD_AC_NEED_MAPPING(address, bytes, memory) ac_direct_mapped(thread, address, bytes, memory)
 #define TOLD_ARRAY(bytes)                                                                        \
-    ac_record_beside(thread, AC_EVENT_ARRAY, (uintptr_t)*a, (bytes), __builtin_return_address(0))
+    ac_direct_array(thread, (uintptr_t)*a, (bytes), __builtin_return_address(0))
 #define TOLD_AC_NEED_PLANE(b)                                                                    \
     TOLD_ARRAY(ac_array_bytes((b)->Width, (b)->Height, 0, (b)->Format, (b)->NumChannels, 0))
 #define TOLD_AC_NEED_SPACE(b)                                                                    \

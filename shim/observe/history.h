@@ -30,8 +30,10 @@
     EVENT(PINNED_FREE, "pinned_free", "the program frees it")                                    \
     EVENT(PASSED_ALLOC, "passed_alloc", "memory that the driver's own pools, or managed memory, gave") \
     EVENT(PASSED_FREE, "passed_free", "the program frees it")                                    \
-    EVENT(PHYSICAL, "physical", "cuMemCreate; address: the handle.  Its end is not seen")        \
-    EVENT(ARRAY, "array", "an array was made; address: the handle.  Its end is not seen")
+    EVENT(PHYSICAL, "physical", "cuMemCreate; address: the handle")                              \
+    EVENT(PHYSICAL_FREE, "physical_free", "neither a handle nor a mapping holds it any more")     \
+    EVENT(ARRAY, "array", "an array was made; address: the handle")                              \
+    EVENT(ARRAY_FREE, "array_free", "it was destroyed, or its context has gone")
 
 typedef enum {
 #define EVENT(name, word, doc) AC_EVENT_##name,

@@ -4,6 +4,7 @@
  * usage: sites PLUGIN STEP...
  *   keep N BYTES      keep_buffers takes N blocks
  *   lose N BYTES      so does lose_buffers
+ *   swap              take_by_swap takes two by libraries of which one takes the other's place
  *   plugin BYTES      the plug-in takes one (model::Layer<float>::grow)
  *   drop INDEX        drop_buffer frees the block that was taken as number INDEX, from 0 on
  *   again INDEX       free_again frees that one
@@ -20,8 +21,12 @@
  *   pause             says "paused" and waits for a line of input
  *   refused           a request that fails; says how often the device was asked how much is free
  *   pinned BYTES      pin_memory takes and frees pinned host memory
- *   physical BYTES    take_physical takes physical memory (cuMemCreate)
- *   array BYTES       make_array makes an array of so many bytes
+ *   physical BYTES    take_physical takes physical memory (cuMemCreate), map_physical maps it, and releases
+ *                     its handle, unmap_physical unmaps it; take_physical releases another one that is not mapped
+ *   reset             the device's context ends
+ *   unpin             unpin_again frees pinned memory, and twice more, which is refused
+ *   array BYTES       make_array makes an array of so many bytes and destroys it, does the same by the other call,
+ *                     and makes one that stays
  *   managed BYTES     take_managed takes and frees managed memory
  *   starve            no more address space from now on than a MiB
  *   feed              as much as before
@@ -92,18 +97,55 @@ SITE static void pin_memory(size_t bytes) {
     STAY;
 }
 
+SITE static CUdeviceptr map_physical(CUmemGenericAllocationHandle handle, size_t bytes) {
+    CUdeviceptr address;
+    MUST(cuMemAddressReserve(&address, bytes, 0, 0, 0));
+    MUST(cuMemMap(address, bytes, 0, handle, 0));
+    MUST(cuMemRelease(handle));
+    STAY;
+    return address;
+}
+
+SITE static void unmap_physical(CUdeviceptr address, size_t bytes) {
+    MUST(cuMemUnmap(address, bytes));
+    MUST(cuMemAddressFree(address, bytes));
+    STAY;
+}
+
 SITE static void take_physical(size_t bytes) {
     CUmemGenericAllocationHandle handle;
     CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
     MUST(cuMemCreate(&handle, bytes, &prop, 0));
+    CUdeviceptr address = map_physical(handle, bytes);
+    CUmemGenericAllocationHandle again;
+    MUST(cuMemRetainAllocationHandle(&again, (void *)(uintptr_t)address));
+    unmap_physical(address, bytes);
+    MUST(cuMemRelease(again));
+    MUST(cuMemCreate(&handle, bytes, &prop, 0));
+    address = map_physical(handle, bytes);
+    unmap_physical(address, bytes);
     STAY;
 }
 
 SITE static void make_array(size_t bytes) {
     CUarray array;
     CUDA_ARRAY_DESCRIPTOR shape = {bytes / 64, 4, CU_AD_FORMAT_FLOAT, 4};
+    CUDA_ARRAY3D_DESCRIPTOR deep = {bytes / 64, 4, 0, CU_AD_FORMAT_FLOAT, 4, 0};
     MUST(cuArrayCreate_v2(&array, &shape));
+    MUST(cuArrayDestroy(array));
+    MUST(cuArray3DCreate_v2(&array, &deep));
+    MUST(cuArrayDestroy(array));
+    MUST(cuArrayCreate_v2(&array, &shape)); /* it stays */
+    STAY;
+}
+
+SITE static void unpin_again(void) {
+    void *memory;
+    MUST(cuMemAllocHost_v2(&memory, 5000));
+    MUST(cuMemFreeHost(memory));
+    EXPECT(cuMemFreeHost(memory) != CUDA_SUCCESS);
+    EXPECT(cuMemFree_v2((CUdeviceptr)(uintptr_t)memory) != CUDA_SUCCESS);
     STAY;
 }
 
@@ -256,6 +298,36 @@ static void wait_for_end(void) {
         continue;
 }
 
+typedef int swap_take_fn(__typeof__(cuMemAlloc_v2) *take, CUdeviceptr *pointer, size_t bytes);
+
+static swap_take_fn *find_swap(void *library) {
+    swap_take_fn *found;
+    NEED(library);
+    *(void **)&found = dlsym(library, "swap_take");
+    NEED(found);
+    return found;
+}
+
+/* The second library lies where the first one lay; the hook of dlopen sees the first alone. */
+SITE static void take_by_swap(void) {
+    char path[2][4096];
+    for (int i = 0; i < 2; i++)
+        snprintf(path[i], sizeof path[i], "%s/libsites_swap_%d.so", getenv("AC_PROGRAMS"), 1000 + 2000 * i);
+    for (int tries = 0; tries < 50; tries++) {
+        void *library = dlopen(path[0], RTLD_NOW | RTLD_LOCAL);
+        swap_take_fn *first = find_swap(library), *second;
+        MUST(first(cuMemAlloc_v2, &block[blocks++], 1000));
+        MUST(dlclose(library));
+        library = dlmopen(LM_ID_BASE, path[1], RTLD_NOW | RTLD_LOCAL);
+        second = find_swap(library);
+        MUST(second(cuMemAlloc_v2, &block[blocks++], 3000));
+        if (second == first)
+            return; /* it stays */
+        MUST(dlclose(library));
+    }
+    test_stop(TEST_BROKEN, "no library took the place of the other one");
+}
+
 static void take_by_plugin(size_t bytes) {
     block[blocks++] = plugin_take(bytes);
     NEED(block[blocks - 1]);
@@ -276,6 +348,8 @@ int main(int argc, char **argv) {
         } else if (!strcmp(step, "lose")) {
             lose_buffers(atoi(argv[i + 1]), strtoull(argv[i + 2], NULL, 10));
             i += 2;
+        } else if (!strcmp(step, "swap")) {
+            take_by_swap();
         } else if (!strcmp(step, "plugin")) {
             take_by_plugin(strtoull(argv[++i], NULL, 10));
         } else if (!strcmp(step, "drop")) {
@@ -312,6 +386,10 @@ int main(int argc, char **argv) {
             take_physical(strtoull(argv[++i], NULL, 10));
         } else if (!strcmp(step, "array")) {
             make_array(strtoull(argv[++i], NULL, 10));
+        } else if (!strcmp(step, "reset")) {
+            MUST(cuDevicePrimaryCtxReset_v2(0));
+        } else if (!strcmp(step, "unpin")) {
+            unpin_again();
         } else if (!strcmp(step, "managed")) {
             take_managed(strtoull(argv[++i], NULL, 10));
         } else if (!strcmp(step, "starve")) {

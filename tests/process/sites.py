@@ -37,7 +37,9 @@ class SitesTest(HostTest):
         if not stack:
             return None
         file, offset = dump["recorded"]["stack"][stack - 1]["frames"][:2]
-        path = dump["recorded"]["files"][file - 1]
+        return self.function(dump["recorded"]["files"][file - 1], offset)
+
+    def function(self, path, offset):
         table = subprocess.run(["nm", "-S", path], check=True, capture_output=True, text=True).stdout
         for address, size, name in re.findall(r"^(\w+) (\w+) [tT] (\w+)$", table, re.M):
             if int(address, 16) <= offset < int(address, 16) + int(size, 16):
@@ -66,6 +68,20 @@ class SitesTest(HostTest):
 
 
 class Stacks(SitesTest):
+    def test_a_load_that_no_hook_sees(self):
+        """Another library's code at the same place, with a larger frame: its callers are still found."""
+        pid, _, err = self.run_sites("swap")
+        self.assertEqual(err, "")
+        dump = self.dump_of(pid)
+        callers, names = [], []
+        for site in self.held(dump):
+            frames = dump["recorded"]["stack"][site["stack"] - 1]["frames"]
+            files = [dump["recorded"]["files"][file - 1] for file in frames[::2] if file]
+            names.append(os.path.basename(files[0]))
+            callers.append([self.function(files[1], frames[3]), self.function(files[2], frames[5])])
+        self.assertEqual(sorted(names)[-1], "libsites_swap_3000.so")
+        self.assertEqual(callers, [["take_by_swap", "main"]] * len(callers))
+
     def test_names_and_sums(self):
         """C, C++ of a plug-in, a signal handler, a thread with the least stack; and what the loader
         took away before anything was written."""
@@ -559,29 +575,42 @@ class History(SitesTest):
     def test_memory_that_is_not_the_cache_s(self):
         """Pinned host memory, physical memory, arrays, managed memory: events of their own, with who asked."""
         pid, _, _ = self.run_sites("pinned", 70000, "physical", 4 * MIB, "array", 65536, "managed", 90000,
-                                   "keep", 1, 1000, conf="history:100")
+                                   "unpin", "keep", 1, 1000, conf="history:100")
         dump = self.dump_of(pid)
-        events = [(e[0], e[3], self.site_of(dump, e[5])) for e in dump["history"][0]["event"]
-                  if e[0].split("_")[0] in ("pinned", "physical", "array", "passed")]
-        self.assertEqual(events, [
+        whole = [e for e in dump["history"][0]["event"]
+                 if e[0].split("_")[0] in ("pinned", "physical", "array", "passed", "refused")]
+        self.assertEqual([(e[0], e[3], self.site_of(dump, e[5])) for e in whole], [
             ("pinned_alloc", 70000, "pin_memory"), ("pinned_free", 0, "pin_memory"),
-            ("physical", 4 * MIB, "take_physical"), ("array", 65536, "make_array"),
-            ("passed_alloc", 90000, "take_managed"), ("passed_free", 0, "take_managed")])
-        pinned = [e for e in dump["history"][0]["event"] if e[0].startswith("pinned")]
-        self.assertEqual(pinned[0][2], pinned[1][2])
+            ("physical", 4 * MIB, "take_physical"), ("physical_free", 4 * MIB, "take_physical"),
+            ("physical", 4 * MIB, "take_physical"), ("physical_free", 4 * MIB, "unmap_physical"),
+            ("array", 65536, "make_array"), ("array_free", 65536, "make_array"),
+            ("array", 65536, "make_array"), ("array_free", 65536, "make_array"),
+            ("array", 65536, "make_array"),
+            ("passed_alloc", 90000, "take_managed"), ("passed_free", 0, "take_managed"),
+            ("pinned_alloc", 5000, "unpin_again"), ("pinned_free", 0, "unpin_again"),
+            ("pinned_free", 0, "unpin_again"), ("refused", 0, None),
+            ("passed_free", 0, "unpin_again"), ("refused", 0, None)])
+        for first, last in ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9), (13, 18)):
+            self.assertEqual(len({e[2] for e in whole[first:last + 1]}), 1, "of one address each")
         self.held(dump)
         self.command("export", "-f", "torch-snapshot", f"accelcache-{pid}.json", "-o", "s.pickle")
         import pickle
         with open(os.path.join(self.work, "s.pickle"), "rb") as file:
             (trace,) = pickle.load(file)["device_traces"]
-        self.assertLessEqual({e["action"] for e in trace},
-                             {"alloc", "segment_alloc", "snapshot"}, "PyTorch knows no others")
+        self.assertEqual([e["action"] for e in trace if "size" in e and e["action"].split("_")[0] in
+                          ("pinned", "physical", "array", "passed", "refused")],
+                         [e[0] for e in whole[:15]], "without the frees that were refused")
         tracks = json.loads(self.command("export", "-f", "perfetto", f"accelcache-{pid}.json"))["traceEvents"]
-        for figure, size in (("pinned", 70000), ("passed", 90000)):
-            self.assertEqual([e["args"]["bytes"] for e in tracks if e["name"] == f"device 0 {figure}"],
-                             [size, 0])
-        self.assertEqual([(e["name"], e["args"]["bytes"]) for e in tracks if e["ph"] == "i"][:2],
-                         [("physical memory (cuMemCreate)", 4 * MIB), ("array", 65536)])
+        for figure, levels in (("pinned", [70000, 0, 5000, 0]),
+                               ("passed", [4 * MIB, 0] * 2 + [65536, 0] * 2 + [65536, 65536 + 90000, 65536])):
+            self.assertEqual([e["args"]["bytes"] for e in tracks if e["name"] == f"device 0 {figure}"], levels)
+        self.assertEqual([(e["name"], e["args"]["bytes"]) for e in tracks if e["ph"] == "i"][:3],
+                         [("physical memory (cuMemCreate)", 4 * MIB)] * 2 + [("array", 65536)])
+
+    def test_arrays_go_with_their_context(self):
+        pid, _, _ = self.run_sites("array", 65536, "reset", conf="history:100")
+        kinds = [e[0] for e in self.dump_of(pid)["history"][0]["event"] if e[0].startswith("array")]
+        self.assertEqual(kinds, ["array", "array_free"] * 3)
 
     @unittest.skipIf(SANITIZED, "its shadow needs address space")
     def test_out_of_host_memory(self):

@@ -122,10 +122,23 @@ static void same_order(unsigned bin) {
     for (; one && other; one = one->bin_next, other = other->bin_next) {
         ck_assert_int_eq(one - block, other - plain_block);
         ck_assert_uint_eq(one->bin, bin);
-        ck_assert(one->bin_next == NULL || one->bin_next->bin_prev == one);
+        ck_assert(one->bin_next == NULL || one->bin_next->bin_at == &one->bin_next);
     }
     ck_assert(!one && !other);
     ck_assert_uint_eq(free_blocks.nonempty[bin / 64] >> bin % 64 & 1, bins[bin] != NULL);
+}
+
+/* The block, if it is in the index, has grown: it lies as if it had left and come again. */
+static void grow(unsigned i) {
+    if (!plain_block[i].size)
+        return;
+    unsigned old = block[i].bin;
+    ac_free_index_remove(&plain, &plain_block[i]);
+    block[i].size = plain_block[i].size += draw(4) * AC_GRANULE;
+    ac_free_index_insert(&plain, &plain_block[i]);
+    ac_free_index_replace(&free_blocks, &block[i], &block[i]);
+    same_order(old);
+    same_order(block[i].bin);
 }
 
 /* What is left of a block lies where it would if the block had left and the rest had come: the
@@ -146,7 +159,7 @@ START_TEST(a_rest_takes_the_place_of_the_whole) {
         uint64_t size = block[from].size,
                  rest = size - draw(size / AC_GRANULE / 16 + 1) * AC_GRANULE;
         unsigned old = block[from].bin, new = ac_free_index_bin(rest);
-        in_place += old == new && !block[from].bin_prev;
+        in_place += old == new && block[from].bin_at == &bins[old];
         block[to].size = plain_block[to].size = rest;
         ac_free_index_replace(&free_blocks, &block[from], &block[to]);
         ac_free_index_remove(&plain, &plain_block[from]);
@@ -161,6 +174,7 @@ START_TEST(a_rest_takes_the_place_of_the_whole) {
         }
         same_order(old);
         same_order(new);
+        grow((unsigned)draw(BLOCKS));
         ac_fit_t fit = {(1 + draw(1 << 14)) * AC_GRANULE, 0, UINT64_MAX, 0};
         ck_assert_ptr_eq(ac_free_index_first(&free_blocks, fit.size, fit.below),
                          ac_free_index_find(&free_blocks, &fit, false));

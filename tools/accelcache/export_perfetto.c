@@ -55,13 +55,16 @@ static void put_holding(FILE *out, const cmd_history_t *history, const cmd_event
         break;
     case CMD_EVENT_PASSED:
     case CMD_EVENT_PASSED_GONE:
+    case CMD_EVENT_PHYSICAL:
+    case CMD_EVENT_PHYSICAL_GONE:
+    case CMD_EVENT_ARRAY:
+    case CMD_EVENT_ARRAY_GONE:
         put_counter(out, history, event->time_ns, event->device, "passed", "bytes",
                     holding->passed);
         break;
     case CMD_EVENT_FAILED:
     case CMD_EVENT_WAIT:
-    case CMD_EVENT_PHYSICAL:
-    case CMD_EVENT_ARRAY:
+    case CMD_EVENT_KINDS:
         break;
     }
 }
@@ -163,7 +166,7 @@ static void put_site(FILE *out, const cmd_history_t *history, int64_t time, cons
 /* ------------------------------------------------------------------ the whole */
 
 bool cmd_export_perfetto(const cmd_history_t *history, FILE *out, char **error) {
-    static const char *const instants[] = {[CMD_EVENT_FAILED] = "request failed",
+    static const char *const instants[CMD_EVENT_KINDS] = {[CMD_EVENT_FAILED] = "request failed",
                                            [CMD_EVENT_WAIT] = "wait for the device",
                                            [CMD_EVENT_SEGMENT] = "memory from the driver",
                                            [CMD_EVENT_SEGMENT_GONE] = "memory to the driver",

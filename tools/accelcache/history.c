@@ -135,7 +135,7 @@ static bool take_text(cmd_history_t *history, const char *text, size_t length, c
     take_dump(history, document);
     if (!cmd_history_recorded(document))
         return true;
-    bool good = take_snapshot(history, cmd_history_as_snapshot(document, &history->beside), error);
+    bool good = take_snapshot(history, cmd_history_as_snapshot(document), error);
     json_decref(document);
     return good;
 }
@@ -226,7 +226,6 @@ void cmd_segments_free(cmd_segments_t *segments) {
 void cmd_history_free(cmd_history_t *history) {
     json_decref(history->document);
     json_decref(history->figures);
-    json_decref(history->beside);
     cmd_segments_free(&history->now);
     free(history->event);
     free(history->command);
@@ -280,15 +279,18 @@ void cmd_holding_add(cmd_holding_t *holding, const cmd_event_t *event) {
         holding->pinned -= bytes;
         break;
     case CMD_EVENT_PASSED:
+    case CMD_EVENT_PHYSICAL:
+    case CMD_EVENT_ARRAY:
         holding->passed += bytes;
         break;
     case CMD_EVENT_PASSED_GONE:
+    case CMD_EVENT_PHYSICAL_GONE:
+    case CMD_EVENT_ARRAY_GONE:
         holding->passed -= bytes;
         break;
     case CMD_EVENT_FAILED:
     case CMD_EVENT_WAIT:
-    case CMD_EVENT_PHYSICAL:
-    case CMD_EVENT_ARRAY:
+    case CMD_EVENT_KINDS:
         break;
     }
 }

@@ -29,13 +29,17 @@ typedef enum {
     CMD_EVENT_WAIT,        /* the program waited for the device, a stream or an event */
     CMD_EVENT_SEGMENT,     /* memory came from the driver */
     CMD_EVENT_SEGMENT_GONE, /* memory went back to it */
-    /* Memory beside the cache: the bytes of a GONE are 0 where its request is not there. */
+    /* Memory beside the cache, each GONE behind its own: the bytes of one are 0 where its request is not
+     * there. */
     CMD_EVENT_PINNED, /* pinned host memory */
     CMD_EVENT_PINNED_GONE,
     CMD_EVENT_PASSED, /* of the driver's own pools, or managed */
     CMD_EVENT_PASSED_GONE,
-    CMD_EVENT_PHYSICAL, /* cuMemCreate; its end is not seen */
-    CMD_EVENT_ARRAY     /* the same of an array */
+    CMD_EVENT_PHYSICAL, /* cuMemCreate; the address is the handle */
+    CMD_EVENT_PHYSICAL_GONE,
+    CMD_EVENT_ARRAY, /* likewise */
+    CMD_EVENT_ARRAY_GONE,
+    CMD_EVENT_KINDS
 } cmd_event_kind_t;
 
 #define CMD_NO_PARTNER UINT32_MAX
@@ -80,7 +84,6 @@ typedef struct {
     const char *format; /* for people */
     json_t *document;   /* DUMP, SNAPSHOT; of a TRACE what frames live in */
     json_t *figures;    /* of a DUMP, or of one that counts as a SNAPSHOT: the dump; else NULL */
-    json_t *beside;     /* as device_traces, what PyTorch has no names for; NULL: not of a dump */
     cmd_event_t *event;
     size_t events;
     cmd_segments_t now;                         /* SNAPSHOT: segments of its moment */
@@ -125,10 +128,9 @@ void cmd_history_add(cmd_history_t *history, size_t *room, const cmd_event_t *ev
 bool cmd_history_trace(cmd_history_t *history, const char *path, char **error);
 bool cmd_history_snapshot(cmd_history_t *history, char **error); /* of `document` */
 
-/* Whether the dump has events, and may be taken for a snapshot, which is made of it (the caller's, as
- * *beside is: see cmd_history_t). */
+/* Whether the dump has events, and may be taken for a snapshot, which is made of it (the caller's). */
 bool cmd_history_recorded(const json_t *document);
-json_t *cmd_history_as_snapshot(const json_t *document, json_t **beside);
+json_t *cmd_history_as_snapshot(const json_t *document);
 
 /* Frames as snapshots have them, innermost first. */
 json_t *cmd_history_frames(const cmd_frame_t *frame, size_t count);

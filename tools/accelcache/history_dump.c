@@ -4,7 +4,8 @@
  * The library notes a free when it is asked for, and when the work that freed memory waited for is over,
  * where it had to wait; what waited for nothing, or was handed out again in the order of its stream, was
  * complete at once.  Events behind the moment of the layout, the last "snapshot", are left out, since a
- * viewer goes back from there. */
+ * viewer goes back from there.  What lies beside the cache keeps the names of its events: PyTorch's viewer lists
+ * what it does not know, and draws nothing for it. */
 #include "command.h"
 #include "history.h"
 #include "layout.h"
@@ -72,7 +73,7 @@ static bool is_pending(const json_t *block) {
 typedef struct {
     const json_t *document;
     frames_t frames;
-    json_t *segments, *traces, *beside;
+    json_t *segments, *traces;
     json_t *segment, *blocks; /* the one in the making */
     int64_t allocated, active, requested;
 } making_t;
@@ -149,6 +150,11 @@ static bool is(const json_t *event, const char *word) {
     return is && !strcmp(is, word);
 }
 
+/* A free that the driver or the library may refuse. */
+static bool is_free(const json_t *event) {
+    return is(event, "free") || is(event, "pinned_free") || is(event, "passed_free");
+}
+
 /* Allocations, frees and their ends by address, in their order. */
 typedef struct {
     int64_t address;
@@ -188,7 +194,7 @@ static fate_t *fates(const json_t *document, const json_t *events, size_t count)
     for (size_t i = 0; i < count; i++) {
         const json_t *event = json_array_get(events, i);
         fate[i] = PLAIN;
-        if (is(event, "alloc") || is(event, "free") || is(event, "ready") || is(event, "refused"))
+        if (is(event, "alloc") || is(event, "ready") || is(event, "refused") || is_free(event))
             use[uses++] = (use_t){part(event, ADDRESS), i};
     }
     if (uses)
@@ -201,10 +207,12 @@ static fate_t *fates(const json_t *document, const json_t *events, size_t count)
             fate[use[i].at] = LEFT_OUT;
         if (is(event, "ready") && fate[use[i].at] != WAITS)
             fate[use[i].at] = LEFT_OUT; /* of a free that is not here */
-        if (!is(event, "free"))
+        if (!is_free(event))
             continue;
         if (next && is(next, "refused")) {
             fate[use[i].at] = LEFT_OUT;
+        } else if (!is(event, "free")) {
+            continue;
         } else if (next && is(next, "ready")) {
             fate[use[i + 1].at] = WAITS;
         } else if (next || !waited(document, use[i].address)) {
@@ -227,16 +235,6 @@ static void add_entry(making_t *m, json_t *trace, const json_t *event, const cha
                   frames_of(&m->frames, m->document, part(event, STACK))));
 }
 
-/* Events that PyTorch's have no name for. */
-static bool is_own(const json_t *event) {
-    static const char *const own[] = {"begin",       "pinned_alloc", "pinned_free", "passed_alloc",
-                                      "passed_free", "physical",     "array"};
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-        if (is(event, own[i]))
-            return true;
-    return false;
-}
-
 /* Those up to the last snapshot. */
 static size_t count_events(const json_t *events) {
     size_t count = json_array_size(events), last = count;
@@ -251,20 +249,14 @@ static void add_device(making_t *m, const json_t *device) {
     int64_t ordinal = integer_of(device, "device");
     fate_t *fate = fates(m->document, events, count);
     while (ordinal >= 0 && ordinal < CMD_HISTORY_DEVICES &&
-           json_array_size(m->traces) <= (size_t)ordinal) {
+           json_array_size(m->traces) <= (size_t)ordinal)
         json_array_append_new(m->traces, json_array());
-        json_array_append_new(m->beside, json_array());
-    }
     json_t *trace = json_array_get(m->traces, (size_t)ordinal);
     for (size_t i = 0; trace && i < count; i++) {
         const json_t *event = json_array_get(events, i);
         const char *word = json_string_value(json_array_get(event, WORD));
-        if (fate[i] == LEFT_OUT || !word)
+        if (fate[i] == LEFT_OUT || !word || is(event, "begin"))
             continue;
-        if (is_own(event)) {
-            add_entry(m, json_array_get(m->beside, (size_t)ordinal), event, word);
-            continue;
-        }
         if (is(event, "free"))
             add_entry(m, trace, event, "free_requested");
         if (fate[i] == COMPLETE || is(event, "ready"))
@@ -281,9 +273,8 @@ bool cmd_history_recorded(const json_t *document) {
     return json_object_get(document, "history") && json_object_get(document, "recorded");
 }
 
-json_t *cmd_history_as_snapshot(const json_t *document, json_t **beside) {
-    making_t m = {.document = document, .segments = json_array(), .traces = json_array(),
-                  .beside = json_array()};
+json_t *cmd_history_as_snapshot(const json_t *document) {
+    making_t m = {.document = document, .segments = json_array(), .traces = json_array()};
     size_t index;
     const json_t *from;
     m.frames.count =
@@ -295,6 +286,5 @@ json_t *cmd_history_as_snapshot(const json_t *document, json_t **beside) {
     for (size_t i = 0; i < m.frames.count; i++)
         json_decref(m.frames.list[i]);
     free(m.frames.list);
-    *beside = m.beside;
     return json_pack("{s:o, s:o}", "segments", m.segments, "device_traces", m.traces);
 }

@@ -116,7 +116,9 @@ static const struct {
     {"passed_alloc", CMD_EVENT_PASSED},
     {"passed_free", CMD_EVENT_PASSED_GONE},
     {"physical", CMD_EVENT_PHYSICAL},
+    {"physical_free", CMD_EVENT_PHYSICAL_GONE},
     {"array", CMD_EVENT_ARRAY},
+    {"array_free", CMD_EVENT_ARRAY_GONE},
 };
 
 /* Nanoseconds; 0: not known. Our own snapshots have time_ns beside PyTorch's time_us. */
@@ -178,8 +180,7 @@ static bool take_traces(reading_t *r, const json_t *traces) {
     return true;
 }
 
-/* Devices come one after the other in the file, and what lies beside the cache behind all: one row by
- * time, the order of each kept. */
+/* Devices come one after the other in the file: one row by time, the order of each kept. */
 typedef struct {
     cmd_event_t event;
     size_t place;
@@ -194,10 +195,10 @@ static int by_time(const void *a, const void *b) {
 
 static void sort_events(cmd_history_t *history) {
     placed_t *placed = cmd_alloc((history->events + 1) * sizeof *placed);
-    int64_t latest[2][CMD_HISTORY_DEVICES] = {{0}};
+    int64_t latest[CMD_HISTORY_DEVICES] = {0};
     for (size_t i = 0; i < history->events; i++) {
         cmd_event_t *event = &history->event[i];
-        int64_t *last = &latest[event->kind >= CMD_EVENT_PINNED][event->device];
+        int64_t *last = &latest[event->device];
         if (event->time_ns < *last)
             event->time_ns = *last;
         *last = event->time_ns;
@@ -214,13 +215,13 @@ typedef struct {
     uint64_t address;
     uint32_t at;
     int16_t device;
-    uint8_t begins; /* the kind of event that its use began with */
+    uint8_t group; /* of kinds whose addresses are of one sort */
 } use_t;
 
 static int by_use(const void *a, const void *b) {
     const use_t *x = a, *y = b;
-    if (x->begins != y->begins)
-        return x->begins < y->begins ? -1 : 1;
+    if (x->group != y->group)
+        return x->group < y->group ? -1 : 1;
     if (x->device != y->device)
         return x->device < y->device ? -1 : 1;
     if (x->address != y->address)
@@ -228,34 +229,38 @@ static int by_use(const void *a, const void *b) {
     return x->at < y->at ? -1 : 1;
 }
 
+static bool ends(const cmd_event_t *event) {
+    return event->kind == CMD_EVENT_FREE || event->kind == CMD_EVENT_PINNED_GONE ||
+           event->kind == CMD_EVENT_PASSED_GONE || event->kind == CMD_EVENT_PHYSICAL_GONE ||
+           event->kind == CMD_EVENT_ARRAY_GONE;
+}
+
+/* cuMemFree takes pinned memory, too: such a free is that of what began. */
 static void match(cmd_history_t *history) {
-    static const struct {
-        bool known;
-        uint8_t begins;
-    } kinds[] = {[CMD_EVENT_ALLOC] = {true, CMD_EVENT_ALLOC},
-                 [CMD_EVENT_FREE] = {true, CMD_EVENT_ALLOC},
-                 [CMD_EVENT_PINNED] = {true, CMD_EVENT_PINNED},
-                 [CMD_EVENT_PINNED_GONE] = {true, CMD_EVENT_PINNED},
-                 [CMD_EVENT_PASSED] = {true, CMD_EVENT_PASSED},
-                 [CMD_EVENT_PASSED_GONE] = {true, CMD_EVENT_PASSED},
-                 [CMD_EVENT_ARRAY] = {false, 0}};
+    enum { NONE, CACHED, BESIDE, MEMORY, ARRAYS };
+    static const uint8_t groups[CMD_EVENT_KINDS] = {
+        [CMD_EVENT_ALLOC] = CACHED,           [CMD_EVENT_FREE] = CACHED,
+        [CMD_EVENT_PINNED] = BESIDE,          [CMD_EVENT_PINNED_GONE] = BESIDE,
+        [CMD_EVENT_PASSED] = BESIDE,          [CMD_EVENT_PASSED_GONE] = BESIDE,
+        [CMD_EVENT_PHYSICAL] = MEMORY,        [CMD_EVENT_PHYSICAL_GONE] = MEMORY,
+        [CMD_EVENT_ARRAY] = ARRAYS,           [CMD_EVENT_ARRAY_GONE] = ARRAYS};
     use_t *use = cmd_alloc((history->events + 1) * sizeof *use);
     size_t count = 0;
     for (size_t i = 0; i < history->events; i++) {
         const cmd_event_t *event = &history->event[i];
-        if (kinds[event->kind].known)
-            use[count++] = (use_t){event->address, (uint32_t)i, event->device,
-                                   kinds[event->kind].begins};
+        if (groups[event->kind])
+            use[count++] =
+                (use_t){event->address, (uint32_t)i, event->device, groups[event->kind]};
     }
     qsort(use, count, sizeof *use, by_use);
     for (size_t i = 1; i < count; i++) {
         cmd_event_t *before = &history->event[use[i - 1].at], *event = &history->event[use[i].at];
         if (use[i].device != use[i - 1].device || use[i].address != use[i - 1].address ||
-            use[i].begins != use[i - 1].begins || before->kind != use[i].begins ||
-            event->kind == use[i].begins)
+            use[i].group != use[i - 1].group || ends(before) || !ends(event))
             continue;
         before->partner = use[i].at;
         event->partner = use[i - 1].at;
+        event->kind = (uint8_t)(before->kind + 1);
         event->bytes = before->bytes;
     }
     free(use);
@@ -266,11 +271,10 @@ bool cmd_history_snapshot(cmd_history_t *history, char **error) {
     const json_t *segments = json_object_get(history->document, "segments");
     const json_t *traces = json_object_get(history->document, "device_traces");
     find_first(&r, traces);
-    find_first(&r, history->beside);
     if ((segments && !json_is_array(segments)) || (traces && !json_is_array(traces)))
         r.wrong = cmd_format("segments or device_traces is no list");
     else if (take_segments(&r, segments))
-        (void)(take_traces(&r, traces) && take_traces(&r, history->beside));
+        (void)take_traces(&r, traces);
     if (r.wrong) {
         *error = cmd_format("no snapshot in PyTorch's layout: %s; was it changed after it was "
                             "written?",

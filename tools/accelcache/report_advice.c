@@ -98,7 +98,6 @@ enum { QUARTERS = 4 };
 static void advise_events(json_t *advice, const cmd_history_t *history) {
     char a[CMD_FIGURE], b[CMD_FIGURE];
     int64_t requests = 0, failed = 0, largest_failed = 0, kept = 0, kept_bytes = 0, brief = 0;
-    int64_t unended = 0, unended_bytes = 0;
     int64_t live = 0, quarter[QUARTERS] = {0};
     for (size_t i = 0; i < history->events; i++) {
         const cmd_event_t *event = &history->event[i];
@@ -111,10 +110,6 @@ static void advise_events(json_t *advice, const cmd_history_t *history) {
         if (event->kind == CMD_EVENT_FAILED) {
             failed++;
             largest_failed = bytes > largest_failed ? bytes : largest_failed;
-        }
-        if (event->kind == CMD_EVENT_PHYSICAL || event->kind == CMD_EVENT_ARRAY) {
-            unended++;
-            unended_bytes += bytes;
         }
         if (event->kind != CMD_EVENT_ALLOC)
             continue;
@@ -147,11 +142,6 @@ static void advise_events(json_t *advice, const cmd_history_t *history) {
     if (kept)
         say(advice, "note", "%s block%s with %s still in use at the end.",
             cmd_text_count(a, kept), plural(kept), cmd_text_bytes(b, kept_bytes));
-    if (unended)
-        say(advice, "note",
-            "%s request%s for arrays and physical memory (cuMemCreate), %s in all. When they go is not "
-            "recorded: the chart does not show them.",
-            cmd_text_count(a, unended), plural(unended), cmd_text_bytes(b, unended_bytes));
     if (requests >= MANY && history->source == CMD_SOURCE_TRACE)
         say(advice, "note", "accelcache tune FILE says which settings suit these requests.");
 }

@@ -132,7 +132,8 @@ static json_t *series_of(const cmd_history_t *history, int device) {
     for (size_t i = 0; i < history->events; i++) {
         int kind = history->event[i].device == device ? history->event[i].kind : -1;
         series.shown[2] |= kind == CMD_EVENT_PINNED;
-        series.shown[3] |= kind == CMD_EVENT_PASSED;
+        series.shown[3] |= kind == CMD_EVENT_PASSED || kind == CMD_EVENT_PHYSICAL ||
+                           kind == CMD_EVENT_ARRAY;
     }
     for (int i = 0; i < FIGURES; i++)
         if (series.shown[i]) {

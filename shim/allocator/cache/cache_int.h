@@ -43,8 +43,9 @@ void ac_cache_put(ac_cache_t *cache, ac_entry_t *entry, ac_block_t *block);
 /* Ready blocks of the entry go to the free memory, until there is so much room.  True: any. */
 bool ac_cache_shrink(ac_cache_t *cache, ac_entry_t *entry, int64_t room);
 
-/* By the owner: what is ready in the entry goes to the free memory.  True: any. */
-bool ac_cache_empty(ac_cache_t *cache, ac_entry_t *entry);
+/* By the owner: what is ready in entries of small or of large sizes goes to the free memory.  True:
+ * any. */
+bool ac_cache_empty(ac_cache_t *cache, int flow);
 
 /* By the owner: ready blocks of large sizes of up to `largest`, in powers of two, go to the free
  * memory, the largest first, until so many bytes have, which the last block may exceed.  True: any. */

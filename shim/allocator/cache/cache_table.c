@@ -13,16 +13,12 @@ enum { FETCH_MOST = 16, FETCH_LEAST = 2 };
  * one may be kept. */
 enum { REFUSALS = 4096 };
 
-/* A request of such a size finds the large blocks of its cache in its way, and those beside them
- * are the better place for it.  Not so in a small program, where most requests may be such. */
-#define CLEAR_SIZE ((uint64_t)8 << 20)
-
 /* --- entries --- */
 
 /* Its bit says whether it may have blocks. */
-static void set_bit(ac_cache_t *cache, const ac_entry_t *entry, bool set) {
+static inline void set_bit(ac_cache_t *cache, const ac_entry_t *entry, bool set) {
     size_t i = (size_t)(entry - cache->entry);
-    int class = ac_cache_class(ac_entry_size(entry));
+    int class = entry->class;
     uint64_t *word = &cache->kept[class][i / 64], bit = (uint64_t)1 << i % 64;
     if (set) {
         *word |= bit;
@@ -51,9 +47,9 @@ __attribute__((noinline)) static void change_places(ac_cache_t *cache, ac_entry_
     uint64_t both = (uint64_t)1 << i % 64 | (uint64_t)1 << k % 64;
     ac_entry_t entry = *one;
     if (may_have(one))
-        cache->kept[ac_cache_class(ac_entry_size(one))][i / 64] ^= both;
+        cache->kept[one->class][i / 64] ^= both;
     if (may_have(other))
-        cache->kept[ac_cache_class(ac_entry_size(other))][i / 64] ^= both;
+        cache->kept[other->class][i / 64] ^= both;
     *one = *other;
     *other = entry;
     *a = *b;
@@ -77,19 +73,6 @@ ac_entry_t *ac_cache_find(ac_cache_t *cache, uint64_t size) {
     return own;
 }
 
-bool ac_cache_empty(ac_cache_t *cache, ac_entry_t *entry) {
-    ac_block_t *const *wait = ac_cache_wait(cache, entry);
-    bool any = entry->top && ac_cache_shrink(cache, entry, INT64_MAX);
-    if (any) /* more than were used came at a time */
-        entry->fetched /= 2;
-    any |= *wait && ac_cache_unpark(cache, entry, false);
-    if (!*wait) {
-        entry->size |= AC_ENTRY_EMPTY;
-        set_bit(cache, entry, false);
-    }
-    return any;
-}
-
 static void turn_out(ac_cache_t *cache) {
     ac_entry_t *entry = cache->guest ? ac_cache_find(cache, cache->guest) : NULL;
     cache->guest = 0;
@@ -100,11 +83,11 @@ static void turn_out(ac_cache_t *cache) {
 }
 
 void ac_cache_clear_way(ac_cache_t *cache, uint64_t size) {
-    if (size <= AC_SMALL_LIMIT || !ac_cache_usable(cache))
+    if (!ac_cache_usable(cache))
         return;
     if (cache->guest)
         turn_out(cache);
-    if (size > CLEAR_SIZE && !ac_cache_weighs(cache))
+    if (ac_cache_is_in_way(cache, size))
         ac_cache_flush(cache, size, AC_CACHE_LARGEST, true);
 }
 
@@ -172,6 +155,7 @@ static void make_entry(ac_cache_t *cache, uint64_t size) {
     ac_cache_unpark(cache, entry, true);
     set_bit(cache, entry, false);
     *entry = (ac_entry_t){.size = size | (size > AC_CACHE_WHOLE ? AC_ENTRY_REFUSED : 0),
+                          .class = (uint8_t)ac_cache_class(size),
                           .side = &cache->tally->side[ac_cache_flow(size)]};
     set_bit(cache, entry, true);
 }
@@ -185,19 +169,60 @@ void ac_cache_put(ac_cache_t *cache, ac_entry_t *entry, ac_block_t *block) {
     entry->top = block;
 }
 
-bool ac_cache_shrink(ac_cache_t *cache, ac_entry_t *entry, int64_t room) {
-    if (!entry->top || cache->room >= room)
-        return false;
-    uint64_t quiet = ac_fence_quiet(cache->timeline);
+/* Ready blocks of the entry go, until there is so much room. */
+static inline void release(ac_cache_t *cache, ac_entry_t *entry, int64_t room, uint64_t quiet) {
+    uint64_t size = ac_entry_size(entry);
+    int64_t blocks = 0;
     while (entry->top && cache->room < room) {
         ac_block_t *block = entry->top;
         entry->top = block->list_next;
-        cache->room += (int64_t)block->size;
-        ac_cache_count_moved(cache, -1, block->size);
+        cache->room += (int64_t)size;
+        blocks++;
         ac_block_uncache(block);
         ac_segment_coalesce(block, quiet);
     }
+    ac_cache_count_moved(cache, -blocks, size);
+}
+
+bool ac_cache_shrink(ac_cache_t *cache, ac_entry_t *entry, int64_t room) {
+    if (!entry->top || cache->room >= room)
+        return false;
+    release(cache, entry, room, ac_fence_quiet(cache->timeline));
     return true;
+}
+
+/* All that is ready goes, and what waited and is ready by now.  True: any. */
+static inline bool empty(ac_cache_t *cache, ac_entry_t *entry, uint64_t quiet) {
+    bool any = entry->top;
+    if (any) {
+        release(cache, entry, INT64_MAX, quiet);
+        entry->fetched /= 2; /* more than were used came at a time */
+    }
+    if (*ac_cache_wait(cache, entry))
+        any |= ac_cache_unpark(cache, entry, false);
+    return any;
+}
+
+bool ac_cache_empty(ac_cache_t *cache, int flow) {
+    uint64_t quiet = ac_fence_quiet(cache->timeline);
+    bool any = false;
+    for (int class = flow; class < (flow ? AC_CACHE_CLASSES : 1); class++)
+        for (unsigned words = cache->words[class]; words; words &= words - 1) {
+            int word = __builtin_ctz(words);
+            uint64_t stays = 0;
+            for (uint64_t left = cache->kept[class][word]; left; left &= left - 1) {
+                ac_entry_t *entry = &cache->entry[word * 64 + __builtin_ctzll(left)];
+                any |= empty(cache, entry, quiet);
+                if (*ac_cache_wait(cache, entry))
+                    stays |= left & -left;
+                else
+                    entry->size |= AC_ENTRY_EMPTY;
+            }
+            cache->kept[class][word] = stays;
+            if (!stays)
+                cache->words[class] &= (uint8_t) ~(1 << word);
+        }
+    return any;
 }
 
 static void fetch(ac_cache_t *cache, ac_entry_t *entry) {

@@ -174,19 +174,20 @@ obtain_alike(const ac_stat_t stat[AC_POOL_KINDS], int64_t bar[AC_POOL_KINDS],
     return true;
 }
 
-/* The one block that lacks, which the other side has over: where the program replaces blocks the
- * number of all stays at its peak, and the pools take turns.  False: something else is to be done. */
-static inline bool obtain_block(ac_cache_t *cache, int flow) {
+/* The one block that lacks of so many, which the other side has over: where the program replaces
+ * blocks the number of all stays at its peak, and the pools take turns.  False: something else is to
+ * be done. */
+static inline bool obtain_block(ac_cache_t *cache, int flow, int64_t want) {
     const ac_device_stats_t *s = cache->arena->allocator->stats;
     ac_bars_t *bars = &cache->arena->allocator->bars;
     ac_cache_side_t *side = cache->tally->side;
     int pool = AC_POOL_SMALL + flow, other_pool = AC_POOL_SMALL + !flow;
-    if (side[flow].room.blocks || side[!flow].room.blocks != 1 ||
+    if (side[flow].room.blocks != want - 1 || side[!flow].room.blocks != 1 ||
         left_of(s->allocation, bars->allocation, pool) < 1 ||
         left_of(s->active, bars->active, pool) < 1)
         return false;
     side[!flow].room.blocks = 0;
-    side[flow].room.blocks = 1;
+    side[flow].room.blocks = want;
     bars->allocation[other_pool]++;
     bars->active[other_pool]++;
     bars->allocation[pool]--;
@@ -214,8 +215,8 @@ __attribute__((noinline)) static bool obtain_some(ac_cache_t *cache, int flow,
 /* Room for a request on that side.  False: there is none left.  The cache is awake. */
 static inline bool obtain(ac_cache_t *cache, int flow, ac_cache_room_t want) {
     const ac_cache_room_t *room = &cache->tally->side[flow].room;
-    return (room->blocks >= want.blocks && room->bytes >= want.bytes &&
-            room->requested >= want.requested) ||
+    return (room->bytes >= want.bytes && room->requested >= want.requested &&
+            (room->blocks >= want.blocks || obtain_block(cache, flow, want.blocks))) ||
            obtain_some(cache, flow, want);
 }
 
@@ -375,17 +376,13 @@ void ac_cache_count_ready(ac_cache_t *cache, int flow, const ac_cache_wait_t *re
     side->room.requested += (int64_t)ready->requested;
 }
 
-bool ac_cache_obtain(ac_cache_t *cache, int pool, uint64_t size, uint64_t bytes) {
+bool ac_cache_obtain(ac_cache_t *cache, uint64_t size, uint64_t bytes) {
     if (!ac_cache_usable(cache))
         return false;
     if (!is_awake(cache))
         ac_cache_wake(cache);
-    int flow = pool - AC_POOL_SMALL;
-    const ac_cache_room_t *room = &cache->tally->side[flow].room;
-    if (room->bytes >= (int64_t)size && room->requested >= (int64_t)bytes &&
-        (room->blocks >= 1 || obtain_block(cache, flow)))
-        return true;
-    return obtain(cache, flow, (ac_cache_room_t){1, (int64_t)size, (int64_t)bytes});
+    return obtain(cache, ac_cache_flow(size),
+                  (ac_cache_room_t){1, (int64_t)size, (int64_t)bytes});
 }
 
 bool ac_cache_raise(ac_cache_t *cache) {

@@ -64,25 +64,28 @@ AC_CACHE_HOT bool ac_cache_was_seen(ac_cache_t *cache, uint64_t size) {
 
 /* Whether the cache may keep the size from now on.  Not `known`: the owner looked, and the size has
  * no entry. */
+AC_CACHE_HOT bool ac_cache_may_keep(ac_cache_t *cache, uint64_t size, bool known) {
+    return size <= cache->largest && cache->budget && (known || ac_cache_was_seen(cache, size));
+}
+
+/* The same for a cache that is NULL or not usable, too. */
 AC_CACHE_HOT bool ac_cache_may_expect(ac_cache_t *cache, uint64_t size, bool known) {
-    return ac_cache_usable(cache) && size <= cache->largest && cache->budget &&
-           (known || ac_cache_was_seen(cache, size));
+    return ac_cache_usable(cache) && ac_cache_may_keep(cache, size, known);
 }
 
 /* After it: a block of the size was served from the pool, so there may be more such requests, and
  * frees. */
 void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size, bool known);
 
-/* Whether the tally has room for a request of the owner, served with `size` bytes of the pool, or
- * is granted it: no peak rises. */
-bool ac_cache_obtain(ac_cache_t *cache, int pool, uint64_t size, uint64_t bytes);
-AC_CACHE_HOT bool ac_cache_affords(ac_cache_t *cache, int pool, uint64_t size, uint64_t bytes) {
+/* Whether the tally has room for a request of the owner, served with `size` bytes of the pool that
+ * is kept for these (ac_pool_kept), or is granted it: no peak rises. */
+bool ac_cache_obtain(ac_cache_t *cache, uint64_t size, uint64_t bytes);
+AC_CACHE_HOT bool ac_cache_affords(ac_cache_t *cache, uint64_t size, uint64_t bytes) {
     const uint32_t never = AC_GATE_RECALLED | AC_GATE_GONE | AC_GATE_RESTS;
-    const ac_cache_room_t *room = &cache->tally->side[pool - AC_POOL_SMALL].room;
-    return (!(atomic_load_explicit(&cache->gate, memory_order_acquire) & never) &&
-            room->blocks >= 1 && room->bytes >= (int64_t)size &&
-            room->requested >= (int64_t)bytes) ||
-           ac_cache_obtain(cache, pool, size, bytes);
+    const ac_cache_room_t *room = &cache->tally->side[ac_cache_flow(size)].room;
+    return (!(ac_cache_gate(cache) & never) && room->blocks >= 1 &&
+            room->bytes >= (int64_t)size && room->requested >= (int64_t)bytes) ||
+           ac_cache_obtain(cache, size, bytes);
 }
 
 /* Whether the owner may be served with blocks as a hit would, and keep them. */
@@ -92,9 +95,9 @@ static inline bool ac_cache_owns_any(const ac_cache_t *cache) {
 
 /* Then: the block, which was cut (ac_segment_carve), is of that size and plain, serves it as a hit
  * would. */
-AC_CACHE_HOT void ac_cache_serve_cut(ac_cache_t *cache, ac_block_t *block, int pool,
-                                     uint64_t size, uint64_t bytes) {
-    int flow = pool - AC_POOL_SMALL;
+AC_CACHE_HOT void ac_cache_serve_cut(ac_cache_t *cache, ac_block_t *block, uint64_t size,
+                                     uint64_t bytes) {
+    size_t flow = (size_t)ac_cache_flow(size);
     ac_cache_side_t *side = &cache->tally->side[flow];
     block->home = cache;
     block->segment->allocated++;
@@ -114,7 +117,8 @@ bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block, bool by_order);
  * is not there any more. */
 bool ac_cache_lock_found(const ac_cache_t *cache, const ac_block_t *block, uint64_t address);
 
-/* The owner's request of the size misses: what it keeps that would make it a worse place goes. */
+/* The owner's request of the size misses: what it keeps that would make it a worse place goes, if
+ * there may be any (ac_cache_is_in_way). */
 void ac_cache_clear_way(ac_cache_t *cache, uint64_t size);
 
 /* Bytes: as long as the device holds no more it may grow rather than a request take from its own
@@ -126,6 +130,15 @@ uint64_t ac_caches_allowance(const ac_allocator_t *allocator, bool waits);
 /* Whether what threads keep is much beside what the program holds. */
 static inline bool ac_cache_weighs(const ac_cache_t *cache) {
     return cache->arena->allocator->high_water <= 32 * AC_CACHE_KEPT;
+}
+
+/* A request of such a size finds the large blocks of its cache in its way, and those beside them
+ * are the better place for it.  Not so in a small program, where most requests may be such. */
+#define AC_CACHE_CLEAR ((uint64_t)8 << 20)
+
+static inline bool ac_cache_is_in_way(const ac_cache_t *cache, uint64_t size) {
+    return size > AC_SMALL_LIMIT &&
+           (cache->guest || (size > AC_CACHE_CLEAR && !ac_cache_weighs(cache)));
 }
 
 /* The owner's request of the size found no free memory: ready blocks go back, small ones or large

@@ -115,7 +115,7 @@ static bool leave_chains(ac_cache_t *cache) {
     bool any = leave_chain(cache, unplaced, true);
     any |= call_off(cache);
     any |= leave_chain(cache, ac_inbox_take(&cache->inbox, cache->owner_arena), false);
-    return tidy(cache) || any;
+    return (cache->loose_count && tidy(cache)) || any;
 }
 
 static bool fit(ac_cache_t *cache, ac_entry_t *entry) {
@@ -148,7 +148,7 @@ static bool flush_all(ac_cache_t *cache, int flow) {
     if (held == cache->tally->side[flow].waiting.blocks && reached == cache->flushed[flow])
         return false;
     cache->flushed[flow] = reached;
-    return held && ac_cache_each(cache, flow, ac_cache_empty);
+    return held && ac_cache_empty(cache, flow);
 }
 
 bool ac_cache_flush(ac_cache_t *cache, uint64_t size, uint64_t largest, bool all) {

@@ -103,6 +103,7 @@ typedef struct {
     ac_block_t *top;       /* ready ones by list_next, last freed first */
     ac_cache_side_t *side; /* in the account */
     uint8_t fetched;       /* how many came at the last miss */
+    uint8_t class;         /* of its size (ac_cache_class) */
 } ac_entry_t;
 enum { AC_ENTRY_BITS = 5 };
 _Static_assert(sizeof(ac_entry_t) == 1 << AC_ENTRY_BITS, "an entry is found by its offset");
@@ -115,6 +116,11 @@ enum { AC_ENTRY_REFUSED = 1, AC_ENTRY_ASLEEP = 2, AC_ENTRY_EMPTY = 4, AC_ENTRY_F
 
 static inline uint64_t ac_entry_size(const ac_entry_t *entry) {
     return entry->size & ~(uint64_t)AC_ENTRY_FLAGS;
+}
+
+/* Whether the entry is of that size, whatever its flags. */
+static inline bool ac_entry_is_of(const ac_entry_t *entry, uint64_t size) {
+    return (entry->size ^ size) <= AC_ENTRY_FLAGS;
 }
 
 /* Why hits take the long way: AC_GATE_RECALLED, _GONE: see above.  AC_GATE_STEPPED: the settings
@@ -280,9 +286,12 @@ static inline int ac_cache_class(uint64_t size) {
 }
 
 /* The cache may be used by its owner, which this thread is. NULL may not. */
+static inline uint32_t ac_cache_gate(const ac_cache_t *cache) {
+    return atomic_load_explicit(&cache->gate, memory_order_acquire);
+}
+
 static inline bool ac_cache_usable(const ac_cache_t *cache) {
-    const uint32_t shut = AC_GATE_RECALLED | AC_GATE_GONE;
-    return cache && !(atomic_load_explicit(&cache->gate, memory_order_acquire) & shut);
+    return cache && !(ac_cache_gate(cache) & (AC_GATE_RECALLED | AC_GATE_GONE));
 }
 
 /* Between the two no other thread touches the table.  False: one does, or it takes more to
@@ -392,7 +401,7 @@ static inline bool ac_cache_is_untidy(const ac_cache_t *cache, bool request) {
 /* Whether blocks wait in the cache. */
 static inline bool ac_cache_waits(const ac_cache_t *cache) {
     const ac_cache_side_t *side = cache->tally->side;
-    return __atomic_load_n(&side[0].waiting.blocks, __ATOMIC_RELAXED) ||
+    return __atomic_load_n(&side[0].waiting.blocks, __ATOMIC_RELAXED) |
            __atomic_load_n(&side[1].waiting.blocks, __ATOMIC_RELAXED);
 }
 
@@ -402,13 +411,13 @@ static inline bool ac_cache_waits(const ac_cache_t *cache) {
 static inline ac_entry_t *ac_cache_peek(ac_cache_t *cache, uint64_t size) {
     _Static_assert(AC_CACHE_WAYS == 4, "all entries of a bucket are looked at");
     ac_entry_t *bucket = ac_cache_bucket(cache, ac_cache_entry(cache, size));
-    if (ac_entry_size(&bucket[0]) == size)
+    if (ac_entry_is_of(&bucket[0], size))
         return &bucket[0];
-    if (ac_entry_size(&bucket[1]) == size)
+    if (ac_entry_is_of(&bucket[1], size))
         return &bucket[1];
-    if (ac_entry_size(&bucket[2]) == size)
+    if (ac_entry_is_of(&bucket[2], size))
         return &bucket[2];
-    return ac_entry_size(&bucket[3]) == size ? &bucket[3] : NULL;
+    return ac_entry_is_of(&bucket[3], size) ? &bucket[3] : NULL;
 }
 
 /* Whether the entry, of that size if there is one, may serve, and is asleep, or not in its own place. */

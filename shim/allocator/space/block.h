@@ -53,7 +53,7 @@ typedef enum __attribute__((packed)) {
  *
  * Which list the two pairs of pointers belong to says the state:
  *
- *              bin_prev, bin_next               list_prev, list_next
+ *              bin_at, bin_next                 list_prev, list_next
  *   UNUSED     spare records (bin_next)         -
  *   FREE       a bin of its pool's index        holes of ranges, newest first
  *   RETIRED    a bin of its stream's index      the list of its key
@@ -70,7 +70,7 @@ struct ac_block {
     _Alignas(64) _Atomic uint64_t address; /* a multiple of AC_GRANULE, but in spare records */
     uint64_t size;                         /* bytes, a multiple of AC_GRANULE */
     ac_block_t *prev, *next;               /* neighbours in the segment */
-    ac_block_t *bin_prev, *bin_next;       /* see above */
+    ac_block_t **bin_at, *bin_next;        /* see above; at: the pointer to this one there */
     union {
         struct {
             _Atomic uint8_t module;         /* allocated: of the module that asked (stats.h) */
@@ -83,7 +83,8 @@ struct ac_block {
     };
     uint16_t bin;    /* of the index that it is in: where it was put by its size then */
     uint8_t mempool; /* allocated: of the request that named a stream (mempool.h); 0: none did */
-    bool oversize;   /* counted in oversize_allocations: the limit may change meanwhile */
+    uint8_t place : 3; /* of its start in the page map, as far as it is known (page_map.h) */
+    bool oversize : 1; /* counted in oversize_allocations: the limit may change meanwhile */
     /* Allocated: what ac_order_retire asks for as `used`.  Freed, and not free: what it waits
      * for. Free: no key, and the device is done with it when `epoch` was reached.  `epoch` is in
      * the first line. */
@@ -119,7 +120,7 @@ typedef AC_QUEUE_TYPE(ac_segment_t) ac_segment_queue_t;
 typedef void ac_block_visit_fn(ac_block_t *block, void *arg);
 
 AC_LIST(ac_blocks, ac_block_t, list_)
-AC_LIST(ac_bin, ac_block_t, bin_)
+AC_CHAIN(ac_bin, ac_block_t, bin_)
 AC_QUEUE(ac_block_queue, ac_block_queue_t, ac_block_t, list_)
 
 /* What threads look at without the lock is written whole; what orders it are the locks. */
@@ -194,8 +195,10 @@ static inline void ac_block_init_between(ac_block_t *block, uint64_t address, ui
     block->lifetime = NULL;
     block->ticket.place = 0;
     block->ticket.key = AC_KEY_NONE;
-    block->ticket.all = block->oversize = false;
+    block->ticket.all = false;
     block->mempool = 0;
+    block->oversize = false;
+    block->place = AC_PLACE_NONE;
     ac_block_set_label(block, ac_block_label(AC_MODULE_UNKNOWN, AC_BLOCK_TRANSIT, 0));
 }
 
@@ -228,6 +231,7 @@ struct ac_segment {
     uint64_t address, size; /* bytes, multiples of AC_SEGMENT_ALIGN */
     ac_arena_t *arena;      /* whose space it is in: the page map names it */
     ac_space_t *space;
+    struct ac_free_index *frees; /* the one of `index` (ac_segment_set_index) */
     ac_block_t *first;
     ac_segment_t *prev, *next;           /* the arena's list */
     ac_segment_t *idle_prev, *idle_next; /* the arena's idle list, while busy is 0 */
@@ -236,7 +240,7 @@ struct ac_segment {
     uint32_t held;      /* of them: held */
     uint32_t synced;    /* native: blocks that ask for SYNC_MEMOPS */
     uint8_t pool;       /* AC_POOL_SMALL or AC_POOL_LARGE */
-    uint8_t index;   /* of the arena's: where its free blocks are; its pool, or AC_INDEX_... */
+    uint8_t index;      /* of the arena's: where its free blocks are; its pool, or AC_INDEX_... */
     bool oversize;   /* counted in oversize_segments */
     union {
         struct {

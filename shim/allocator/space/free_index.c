@@ -32,17 +32,14 @@ static unsigned next_bin(const ac_free_index_t *index, unsigned bin) {
     return word * 64 + (unsigned)__builtin_ctzll(bits);
 }
 
+/* Of so many bytes or more, but less than `span` more. */
 __attribute__((always_inline)) static inline ac_block_t *find(const ac_free_index_t *index,
-                                                              uint64_t from, uint64_t below,
-                                                              uint64_t until, bool exhaustive) {
-    uint64_t span = below > from ? below - from : 0;
-    unsigned own = ac_free_index_bin(from);
-    /* Bins above the own one fit by size; only `below`, `until` and the last bin, which holds
-     * sizes without bound, can reject there. */
+                                                              unsigned own, uint64_t from,
+                                                              uint64_t span, uint64_t until,
+                                                              bool exhaustive) {
+    unsigned limit = exhaustive ? UINT32_MAX : until ? AC_BIN_SCAN_ORDERED : AC_BIN_SCAN;
+    /* Bins above the own one fit by size; only `span` and `until` can reject there. */
     for (unsigned bin = next_bin(index, own); bin < AC_BINS; bin = next_bin(index, bin + 1)) {
-        unsigned limit = exhaustive || bin == AC_BINS - 1 ? UINT32_MAX
-                         : until                          ? AC_BIN_SCAN_ORDERED
-                                                          : AC_BIN_SCAN;
         ac_block_t *best = scan(index->bin[bin], from, span, until, limit);
         if (best)
             return best;
@@ -53,9 +50,10 @@ __attribute__((always_inline)) static inline ac_block_t *find(const ac_free_inde
 ac_block_t *ac_free_index_find(const ac_free_index_t *index, const ac_fit_t *fit,
                                bool exhaustive) {
     uint64_t from = fit->size > fit->least ? fit->size : fit->least;
-    return find(index, from, fit->below, fit->until, exhaustive);
+    uint64_t span = fit->below > from ? fit->below - from : 0;
+    return find(index, ac_free_index_bin(from), from, span, fit->until, exhaustive);
 }
 
 ac_block_t *ac_free_index_first(const ac_free_index_t *index, uint64_t size, uint64_t below) {
-    return find(index, size, below, 0, false);
+    return find(index, ac_free_index_bin_unbounded(size), size, below - size, 0, false);
 }

@@ -15,52 +15,66 @@ enum {
 };
 
 /* Zero, it is empty.  The bins lie apart: most are never used, and take no host memory then. */
-typedef struct {
+typedef struct ac_free_index {
     uint64_t nonempty[AC_BIN_WORDS];
     ac_block_t **bin; /* [AC_BINS] */
 } ac_free_index_t;
 #define AC_BINS_BYTES (AC_BINS * sizeof(ac_block_t *))
 
 /* The bin of a size in bytes (a multiple of AC_GRANULE): one bin per size below 64 granules. */
-static inline unsigned ac_free_index_bin(uint64_t size) {
+static inline unsigned ac_free_index_bin_unbounded(uint64_t size) {
     const unsigned steps = 1 << AC_BIN_BITS;
     uint64_t granules = size >> AC_GRANULE_BITS;
-    unsigned shift = 63 - AC_BIN_BITS - (unsigned)__builtin_clzll(granules | steps);
-    unsigned bin = shift * steps + (unsigned)(granules >> shift);
+    unsigned shift = (63 ^ (unsigned)__builtin_clzll(granules | steps)) - AC_BIN_BITS;
+    return shift * steps + (unsigned)(granules >> shift);
+}
+
+static inline unsigned ac_free_index_bin(uint64_t size) {
+    unsigned bin = ac_free_index_bin_unbounded(size);
     return bin < AC_BINS ? bin : AC_BINS - 1;
 }
 
-static inline void ac_free_index_insert(ac_free_index_t *index, ac_block_t *block) {
-    unsigned bin = ac_free_index_bin(block->size);
+/* The bin of a block: none reaches the last one, for the page map has no room for it. */
+static inline unsigned ac_free_index_bin_of(const ac_block_t *block) {
+    return ac_free_index_bin_unbounded(block->size);
+}
+
+static inline void ac_free_index_insert_in(ac_free_index_t *index, ac_block_t *block,
+                                           unsigned bin) {
     block->bin = (uint16_t)bin;
     index->nonempty[bin / 64] |= (uint64_t)1 << (bin % 64);
     ac_bin_push(&index->bin[bin], block);
 }
 
+static inline void ac_free_index_insert(ac_free_index_t *index, ac_block_t *block) {
+    ac_free_index_insert_in(index, block, ac_free_index_bin_of(block));
+}
+
 static inline void ac_free_index_remove(ac_free_index_t *index, ac_block_t *block) {
     unsigned bin = block->bin;
-    ac_bin_remove(&index->bin[bin], block);
-    if (!index->bin[bin])
+    ac_bin_remove(block);
+    if (!block->bin_next && block->bin_at == &index->bin[bin])
         index->nonempty[bin / 64] &= ~((uint64_t)1 << (bin % 64));
 }
 
-/* As _remove of the one and _insert of the other, which is not in the index.  A small piece of a
- * large block leaves a rest that mostly belongs where the block was. */
+/* As _remove of the one and _insert of the other, which is not in the index, or is the same with
+ * another size than before.  A small piece of a large block leaves a rest that mostly belongs where
+ * the block was, and so does a large block that a small one joins. */
 static inline void ac_free_index_replace(ac_free_index_t *index, ac_block_t *block,
-                                         ac_block_t *rest) {
-    unsigned bin = ac_free_index_bin(rest->size);
-    ac_block_t *next = block->bin_next;
-    if (bin == block->bin && !block->bin_prev) {
-        rest->bin = (uint16_t)bin;
-        rest->bin_prev = NULL;
-        rest->bin_next = next;
+                                         ac_block_t *other) {
+    unsigned bin = ac_free_index_bin_of(other);
+    ac_block_t **first = &index->bin[bin], *next = block->bin_next;
+    if (block->bin_at == first) {
+        other->bin = (uint16_t)bin;
+        other->bin_at = first;
+        other->bin_next = next;
         if (next)
-            next->bin_prev = rest;
-        index->bin[bin] = rest;
+            next->bin_at = &other->bin_next;
+        *first = other;
         return;
     }
     ac_free_index_remove(index, block);
-    ac_free_index_insert(index, rest);
+    ac_free_index_insert_in(index, other, bin);
 }
 
 /* What a request accepts; see ac_free_index_find. */
@@ -77,8 +91,8 @@ typedef struct {
 ac_block_t *ac_free_index_find(const ac_free_index_t *index, const ac_fit_t *fit,
                                bool exhaustive);
 
-/* The same of `size` bytes or more, but less than `below`, whatever their positions; not
- * exhaustive. */
+/* The same of `size` bytes or more, but less than `below`, which is more, whatever their positions;
+ * not exhaustive.  Some segment could have such a size. */
 ac_block_t *ac_free_index_first(const ac_free_index_t *index, uint64_t size, uint64_t below);
 
 #endif

@@ -1,6 +1,9 @@
 /* Doubly linked lists through their items.  AC_LIST(name, type, link) makes the functions of lists
  * that know their first item alone, AC_QUEUE those of lists with both ends.  `link` is what the
  * names of the item's two pointers begin with: with list_ these are list_prev and list_next.
+ * AC_CHAIN makes _push and _remove of lists whose items know not the one before them but the pointer
+ * that leads to them, the list's or that one's: with bin_ bin_at and bin_next.  To take one out is
+ * half the work then, and the one before it is not looked at.
  *
  * An item is in one list of a link at a time; in none its two pointers mean nothing.  The
  * caller holds what guards the list.
@@ -35,6 +38,22 @@
         *(prev ? &prev->link##next : first) = next;                                              \
         if (next)                                                                                \
             next->link##prev = prev;                                                             \
+    }
+
+#define AC_CHAIN(name, type, link)                                                               \
+    AC_LIST_FN name##_push(type **first, type *item) {                                           \
+        type *next = *first;                                                                     \
+        item->link##at = first;                                                                  \
+        item->link##next = next;                                                                 \
+        *first = item;                                                                           \
+        if (next)                                                                                \
+            next->link##at = &item->link##next;                                                  \
+    }                                                                                            \
+    AC_LIST_FN name##_remove(type *item) {                                                       \
+        type **at = item->link##at, *next = item->link##next;                                    \
+        *at = next;                                                                              \
+        if (next)                                                                                \
+            next->link##at = at;                                                                 \
     }
 
 #define AC_QUEUE_TYPE(type)                                                                      \

@@ -113,6 +113,13 @@ static struct ac_arena *owner_in(const ac_page_t *page) {
     return atomic_load_explicit(&page->owner, memory_order_acquire);
 }
 
+/* The same of an address that is covered. */
+static ac_page_t *covered_page_of(uint64_t address) {
+    node_t *node =
+        atomic_load_explicit(&root[address >> (AC_PAGE_BITS + NODE_BITS)], memory_order_acquire);
+    return &node->page[(address >> AC_PAGE_BITS) & (NODE_SIZE - 1)];
+}
+
 /* What starts there; `address` is a multiple of the granule. */
 static struct ac_block *start_in(const ac_page_t *page, uint64_t address) {
     uint64_t key = key_of(address), word;
@@ -259,55 +266,84 @@ static uint64_t more_lines(ac_page_t *page, uint64_t key) {
     return more;
 }
 
-ac_page_t *ac_page_map_touch(uint64_t address) {
-    ac_page_t *page = page_of(address);
+void ac_page_map_touch(uint64_t address) {
+    __builtin_prefetch(page_of(address), 1);
+}
+
+ac_page_t *ac_page_map_touch_covered(uint64_t address) {
+    ac_page_t *page = covered_page_of(address);
     __builtin_prefetch(page, 1);
     return page;
 }
 
 bool ac_page_map_set(uint64_t address, struct ac_block *block) {
-    return ac_page_map_set_on(page_of(address), address, block);
+    return ac_page_map_set_on(covered_page_of(address), address, block) != AC_PLACE_NONE;
 }
 
-/* Apart: it would save registers before the page itself is looked at. */
-__attribute__((noinline)) static bool set_in_lines(ac_page_t *page, uint64_t key, uint64_t word) {
-    uint64_t lines = load(&page->lines);
-    if (!lines || !put_in(first_in(lines) + line_of(key, log_in(lines)), word)) {
-        lines = more_lines(page, key);
-        if (!lines)
-            return false;
-        put_in(first_in(lines) + line_of(key, log_in(lines)), word);
-    }
+/* Apart, as what follows: it would save registers before the page itself is looked at. */
+__attribute__((noinline)) static unsigned set_in_more_lines(ac_page_t *page, uint64_t key,
+                                                            uint64_t word) {
+    uint64_t lines = more_lines(page, key);
+    if (!lines)
+        return AC_PLACE_NONE;
+    put_in(first_in(lines) + line_of(key, log_in(lines)), word);
     put(&page->lines, lines + ((uint64_t)1 << POINTER_BITS));
-    return true;
+    return AC_PLACE_FAR;
 }
 
-bool ac_page_map_set_on(ac_page_t *page, uint64_t address, struct ac_block *block) {
+__attribute__((noinline)) static unsigned set_in_lines(ac_page_t *page, uint64_t key,
+                                                       uint64_t word) {
+    uint64_t lines = load(&page->lines);
+    if (!lines || !put_in(first_in(lines) + line_of(key, log_in(lines)), word))
+        return set_in_more_lines(page, key, word);
+    put(&page->lines, lines + ((uint64_t)1 << POINTER_BITS));
+    return AC_PLACE_FAR;
+}
+
+unsigned ac_page_map_set_on(ac_page_t *page, uint64_t address, struct ac_block *block) {
     uint64_t key = key_of(address), word = word_of(block) | key;
-    for (int i = 0; i < NEAR_WORDS; i++)
+    for (unsigned i = 0; i < NEAR_WORDS; i++)
         if (!load(&page->word[i])) {
             put(&page->word[i], word);
-            return true;
+            return i;
         }
     return set_in_lines(page, key, word);
 }
 
-void ac_page_map_clear(uint64_t address) {
-    ac_page_t *page = page_of(address);
-    uint64_t key = key_of(address);
-    for (int i = 0; i < NEAR_WORDS; i++)
-        if (has_key(load(&page->word[i]), key)) {
-            put(&page->word[i], 0);
-            return;
-        }
+static bool clear_word(_Atomic uint64_t *word, uint64_t key) {
+    bool found = has_key(load(word), key);
+    if (found)
+        put(word, 0);
+    return found;
+}
+
+__attribute__((noinline)) static bool clear_in_lines(ac_page_t *page, uint64_t key) {
     uint64_t lines = load(&page->lines);
     line_t *line = first_in(lines) + line_of(key, log_in(lines));
-    for (int i = 0; i < LINE_WORDS; i++)
-        if (has_key(load(&line->word[i]), key)) {
-            put(&line->word[i], 0);
-            break;
+    for (int i = 0; starts_in(lines) && i < LINE_WORDS; i++)
+        if (clear_word(&line->word[i], key)) {
+            put(&page->lines, lines - ((uint64_t)1 << POINTER_BITS));
+            return true;
         }
-    put(&page->lines, lines - ((uint64_t)1 << POINTER_BITS));
+    return false;
+}
+
+void ac_page_map_clear(uint64_t address) {
+    ac_page_t *page = covered_page_of(address);
+    uint64_t key = key_of(address);
+    for (int i = 0; i < NEAR_WORDS; i++)
+        if (clear_word(&page->word[i], key))
+            return;
+    clear_in_lines(page, key);
+}
+
+void ac_page_map_clear_at(uint64_t address, unsigned place) {
+    ac_page_t *page = covered_page_of(address);
+    uint64_t key = key_of(address);
+    bool cleared = place < NEAR_WORDS       ? clear_word(&page->word[place], key)
+                   : place == AC_PLACE_FAR && clear_in_lines(page, key);
+    if (__builtin_expect(!cleared, 0))
+        ac_page_map_clear(address);
 }
 
 /* --- slabs --- */

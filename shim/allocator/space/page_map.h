@@ -47,18 +47,27 @@ bool ac_page_map_is_owned(uint64_t address, uint64_t bytes);
 /* The segment is gone; all its starts were cleared before.  What was not covered stays so. */
 void ac_page_map_uncover(uint64_t address, uint64_t bytes);
 
-/* What starts at `address`, inside a covered page, is about to be looked up or changed: the
- * processor may fetch it meanwhile. */
+/* What starts at `address` is about to be looked up or changed: the processor may fetch it
+ * meanwhile.  _covered: of a covered page, which it returns. */
 typedef struct ac_page ac_page_t; /* of the map */
-ac_page_t *ac_page_map_touch(uint64_t address);
+void ac_page_map_touch(uint64_t address);
+ac_page_t *ac_page_map_touch_covered(uint64_t address);
 
 /* `block` starts at `address`, inside a covered page, where none did.  False when host memory is
  * short: nothing has changed. */
 bool ac_page_map_set(uint64_t address, struct ac_block *block);
-bool ac_page_map_set_on(ac_page_t *page, uint64_t address, struct ac_block *block); /* of _touch */
+
+/* The same on the page of ac_page_map_touch_covered.  Returns where it was put, for
+ * ac_page_map_clear_at: a small number, AC_PLACE_FAR; AC_PLACE_NONE: host memory is short. */
+enum { AC_PLACE_FAR = 6, AC_PLACE_NONE = 7 };
+unsigned ac_page_map_set_on(ac_page_t *page, uint64_t address, struct ac_block *block);
 
 /* No block starts at `address` any more. */
 void ac_page_map_clear(uint64_t address);
+
+/* The same, looked for at the place that ac_page_map_set_on returned first; any other number costs
+ * time alone. */
+void ac_page_map_clear_at(uint64_t address, unsigned place);
 
 /* The block that starts at `address`, or NULL.  Under the owner's lock. */
 struct ac_block *ac_page_map_get(uint64_t address);

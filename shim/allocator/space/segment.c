@@ -10,6 +10,9 @@
 #include "allocator/space/slab.h"
 #include "observe/history.h"
 
+/* One body for native segments and for those of ranges: what is of the other kind goes. */
+#define INLINE static inline __attribute__((always_inline))
+
 #define RISE(store, name, pool, n)                                                               \
     ac_stat_pools_rise((store)->stats->name, (store)->bars.name, pool, n, &(store)->bars.over)
 
@@ -24,7 +27,7 @@ static bool beside_others(const ac_block_t *block) {
 
 /* One change of the free blocks beside others; PyTorch applies the net of a merge once, so that
  * the peak never shows a state that did not exist. */
-static inline void count_inactive(ac_segment_t *segment, int64_t blocks, int64_t bytes) {
+INLINE void count_inactive(ac_segment_t *segment, int64_t blocks, int64_t bytes) {
     if (segment->range)
         return; /* as PyTorch does: any part of a range can serve others */
     ac_device_stats_t *s = segment->space->store->stats;
@@ -38,16 +41,12 @@ static inline void count_inactive(ac_segment_t *segment, int64_t blocks, int64_t
         ac_stat_pools_down(s->inactive_split_bytes, segment->pool, -bytes);
 }
 
-static inline ac_free_index_t *index_of(const ac_segment_t *segment) {
-    return &segment->space->index[segment->index];
-}
-
 /* `segment` is the block's: it is known, and would be one more line to look at. */
 static inline void index_insert(ac_segment_t *segment, ac_block_t *block, bool fresh) {
     ac_block_set_state(block, AC_BLOCK_FREE);
     block->ticket.key = AC_KEY_NONE;
     if (ac_segment_serves(segment))
-        ac_free_index_insert(index_of(segment), block);
+        ac_free_index_insert(segment->frees, block);
     if (segment->range)
         ac_range_hole_enter(block, fresh);
 }
@@ -56,7 +55,7 @@ static inline void index_leave(ac_segment_t *segment, ac_block_t *block) {
     if (segment->range)
         ac_range_hole_leave(block);
     if (ac_segment_serves(segment))
-        ac_free_index_remove(index_of(segment), block);
+        ac_free_index_remove(segment->frees, block);
 }
 
 static inline void index_remove(ac_segment_t *segment, ac_block_t *block) {
@@ -98,8 +97,8 @@ ac_segment_t *ac_segment_begin(ac_space_t *space, int pool, uint64_t address, ui
                               .space = space,
                               .arena = space->arena,
                               .first = block,
-                              .pool = (uint8_t)pool,
-                              .index = (uint8_t)pool};
+                              .pool = (uint8_t)pool};
+    ac_segment_set_index(segment, (unsigned)pool);
     ac_block_init(block, address, size, segment);
     return segment;
 }
@@ -247,7 +246,7 @@ static void unseal(ac_segment_t *segment) {
     segment->sealed = false;
     for (ac_block_t *block = segment->first; block; block = block->next)
         if (block->state == AC_BLOCK_FREE)
-            ac_free_index_insert(index_of(segment), block);
+            ac_free_index_insert(segment->frees, block);
 }
 
 void ac_segments_unseal(ac_space_t *space) {
@@ -258,36 +257,39 @@ void ac_segments_unseal(ac_space_t *space) {
 
 /* Whether what is left behind `size` bytes of the free block is to serve no request. */
 static inline bool seals(const ac_segment_t *segment, const ac_block_t *block, uint64_t size) {
-    return !beside_others(block) && !segment->range && !segment->tainted &&
+    return size >= AC_LARGE && !beside_others(block) && !segment->range && !segment->tainted &&
            ac_size_fills(size, block->size, segment->space->store->high_water);
 }
 
 /* Cut the free block after `size` bytes: it is in transit then, and the rest is in its place.
  * False: host memory is short, and nothing has changed. */
-static inline bool split(ac_segment_t *segment, ac_block_t *block, uint64_t size) {
-    ac_page_t *page = ac_page_map_touch(ac_block_address(block) + size);
+INLINE bool split(ac_segment_t *segment, ac_block_t *block, uint64_t size, bool ranged) {
+    ac_store_t *store = segment->space->store;
+    ac_page_t *page = ac_page_map_touch_covered(ac_block_address(block) + size);
     if (block->next)
         __builtin_prefetch(block->next);
-    ac_block_t *rest = ac_record_block(segment->space->store);
+    ac_block_t *rest = ac_record_block(store);
     if (!rest)
         return false;
-    if (!ac_page_map_set_on(page, ac_block_address(block) + size, rest)) {
-        ac_record_block_return(segment->space->store, rest);
+    unsigned place = ac_page_map_set_on(page, ac_block_address(block) + size, rest);
+    if (place == AC_PLACE_NONE) {
+        ac_record_block_return(store, rest);
         return false;
     }
-    if (segment->range)
+    if (ranged)
         ac_range_hole_leave(block);
     bool served = ac_segment_serves(segment), sealed = seals(segment, block, size);
     ac_block_split(block, size, rest); /* in a range it is as old as the whole was */
+    rest->place = place & AC_PLACE_NONE;
     ac_block_set_state(block, AC_BLOCK_TRANSIT);
     ac_block_set_state(rest, AC_BLOCK_FREE);
     if (served && !sealed)
-        ac_free_index_replace(index_of(segment), block, rest);
+        ac_free_index_replace(segment->frees, block, rest);
     else if (served)
-        ac_free_index_remove(index_of(segment), block);
+        ac_free_index_remove(segment->frees, block);
     if (sealed)
         segment->sealed = true;
-    if (segment->range)
+    if (ranged)
         ac_range_hole_enter(rest, false);
     return true;
 }
@@ -316,12 +318,12 @@ static void count_taken(ac_block_t *block, unsigned module, uint64_t requested) 
         ac_stat_up(&store->stats->oversize_allocations, 1);
 }
 
-void ac_segment_carve(ac_block_t *block, uint64_t size) {
-    ac_segment_t *segment = block->segment;
+/* `ranged`: whether the segment is a range's, here and below. */
+INLINE void carve(ac_segment_t *segment, ac_block_t *block, uint64_t size, bool ranged) {
     bool was_inactive = beside_others(block);
     uint64_t whole = block->size;
     bool cut = whole > size && whole < segment->space->store->settings.max_split_size &&
-               split(segment, block, size);
+               split(segment, block, size, ranged);
     if (!cut)
         index_remove(segment, block);
     if (was_inactive)
@@ -332,6 +334,19 @@ void ac_segment_carve(ac_block_t *block, uint64_t size) {
         idle_leave(segment);
     block->mempool = 0; /* of its life before */
     block->oversize = false;
+}
+
+__attribute__((noinline)) static void carve_range(ac_segment_t *segment, ac_block_t *block,
+                                                  uint64_t size) {
+    carve(segment, block, size, true);
+}
+
+void ac_segment_carve(ac_block_t *block, uint64_t size) {
+    ac_segment_t *segment = block->segment;
+    if (segment->range)
+        carve_range(segment, block, size);
+    else
+        carve(segment, block, size, false);
 }
 
 ac_block_t *ac_segment_cut(ac_space_t *space, int pool, uint64_t size) {
@@ -376,14 +391,14 @@ void ac_segment_release(ac_block_t *block) {
         ac_stat_down(&s->oversize_allocations, 1);
 }
 
-static inline void absorb_next(ac_store_t *store, ac_block_t *block) {
-    ac_block_t *gone = ac_block_merge(block);
-    ac_page_map_clear(ac_block_address(gone));
-    ac_record_block_return(store, gone);
+/* The record of a block that another one took in. */
+static inline void discard(const ac_segment_t *segment, ac_block_t *block) {
+    ac_page_map_clear_at(ac_block_address(block), block->place);
+    ac_record_block_return(segment->space->store, block);
 }
 
 void ac_segment_absorb_next(ac_block_t *block) {
-    absorb_next(block->segment->space->store, block);
+    discard(block->segment, ac_block_merge(block));
 }
 
 void ac_segment_count_finished(const ac_block_t *block) {
@@ -398,50 +413,87 @@ static uint64_t later(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
+/* The block joins the free memory, and what is free beside it. */
+INLINE void join(ac_segment_t *segment, ac_block_t *block, uint64_t quiet, bool ranged) {
+    ac_free_index_t *index = segment->frees;
+    bool serves = ac_segment_serves(segment);
+    ac_block_t *next = block->next, *prev = block->prev;
+    uint64_t age = UINT64_MAX, freed = block->size;
+    int64_t blocks = 0;
+    if (next && next->state == AC_BLOCK_FREE) {
+        blocks--;
+        quiet = later(quiet, next->ticket.epoch);
+        if (ranged) {
+            age = ac_range_hole_keeps(next, freed);
+            ac_range_hole_leave(next);
+        }
+        ac_block_merge(block);
+    } else {
+        next = NULL;
+    }
+    if (prev && prev->state == AC_BLOCK_FREE) {
+        blocks--;
+        quiet = later(quiet, prev->ticket.epoch);
+        if (ranged) {
+            if (ac_range_hole_keeps(prev, freed) < age)
+                age = ac_range_hole_keeps(prev, freed);
+            ac_range_hole_leave(prev);
+        }
+        ac_block_merge(prev);
+        discard(segment, block);
+        block = prev;
+        if (next && serves)
+            ac_free_index_remove(index, next);
+        if (serves)
+            ac_free_index_replace(index, block, block);
+    } else {
+        ac_block_set_state(block, AC_BLOCK_FREE);
+        block->ticket.key = AC_KEY_NONE;
+        if (next && serves)
+            ac_free_index_replace(index, next, block);
+        else if (serves)
+            ac_free_index_insert(index, block);
+    }
+    if (next) {
+        ac_block_set_state(next, AC_BLOCK_TRANSIT);
+        discard(segment, next);
+    }
+    AC_BLOCK_SET(block, ticket.epoch, quiet);
+    if (beside_others(block))
+        count_inactive(segment, blocks + 1, (int64_t)freed);
+    else
+        count_inactive(segment, blocks, (int64_t)(freed - block->size));
+    if (ranged) {
+        ac_range_hole_enter(block, true);
+        if (age != UINT64_MAX)
+            ac_range_hole_set_age(block, age);
+    }
+    if (--segment->busy == 0)
+        idle_enter(segment);
+}
+
+__attribute__((noinline)) static void join_range(ac_segment_t *segment, ac_block_t *block,
+                                                 uint64_t quiet) {
+    join(segment, block, quiet, true);
+}
+
+__attribute__((noinline)) static void join_native(ac_segment_t *segment, ac_block_t *block,
+                                                  uint64_t quiet) {
+    join(segment, block, quiet, false);
+}
+
 void ac_segment_coalesce(ac_block_t *block, uint64_t quiet) {
     ac_segment_t *segment = block->segment;
     segment->quiet = later(segment->quiet, quiet);
     segment->space->added++;
     if (segment->sealed)
         unseal(segment);
-    if (ac_slab_is_slot(block)) {
+    if (ac_slab_is_slot(block))
         ac_slab_coalesce(block);
-        return;
-    }
-    ac_store_t *store = segment->space->store;
-    ac_block_t *next = block->next, *prev = block->prev;
-    int64_t blocks = 0, bytes = 0;
-    uint64_t age = UINT64_MAX, freed = block->size;
-    if (next && next->state == AC_BLOCK_FREE) {
-        blocks--;
-        bytes -= (int64_t)next->size;
-        if (segment->range)
-            age = ac_range_hole_keeps(next, freed);
-        quiet = later(quiet, next->ticket.epoch);
-        index_remove(segment, next);
-        absorb_next(store, block);
-    }
-    if (prev && prev->state == AC_BLOCK_FREE) {
-        blocks--;
-        bytes -= (int64_t)prev->size;
-        quiet = later(quiet, prev->ticket.epoch);
-        if (segment->range && ac_range_hole_keeps(prev, freed) < age)
-            age = ac_range_hole_keeps(prev, freed);
-        index_remove(segment, prev);
-        absorb_next(store, prev);
-        block = prev;
-    }
-    if (beside_others(block)) {
-        blocks++;
-        bytes += (int64_t)block->size;
-    }
-    count_inactive(segment, blocks, bytes);
-    AC_BLOCK_SET(block, ticket.epoch, quiet);
-    index_insert(segment, block, true);
-    if (age != UINT64_MAX)
-        ac_range_hole_set_age(block, age);
-    if (--segment->busy == 0)
-        idle_enter(segment);
+    else if (segment->range)
+        join_range(segment, block, quiet);
+    else
+        join_native(segment, block, quiet);
 }
 
 void ac_segment_put_back(ac_block_t *block) {

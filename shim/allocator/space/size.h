@@ -54,8 +54,10 @@ static inline bool ac_size_fills(uint64_t size, uint64_t segment, uint64_t live)
  * fill them, where memory is short. */
 static inline uint64_t ac_size_below(const ac_settings_t *settings, uint64_t size,
                                      uint64_t last) {
+    if (__builtin_expect(!settings->exact, 1))
+        return last;
     uint64_t below = size <= AC_LARGE / 2 ? AC_LARGE : 2 * size + 1;
-    return settings->exact && below < last ? below : last;
+    return below < last ? below : last;
 }
 
 static inline ac_fit_t ac_size_fit(const ac_settings_t *settings, uint64_t size) {

@@ -78,7 +78,7 @@ static void records_add(ac_slots_t *slots, ac_block_t *record) {
 }
 
 static void records_remove(ac_slots_t *slots, ac_block_t *record) {
-    ac_bin_remove(&slots->records, record);
+    ac_bin_remove(record);
     slots->count--;
 }
 

@@ -94,6 +94,12 @@ struct ac_space {
     AC_SPACE_FIELDS
 };
 
+/* Where the free blocks of the segment are from now on. */
+static inline void ac_segment_set_index(ac_segment_t *segment, unsigned index) {
+    segment->index = (uint8_t)index;
+    segment->frees = &segment->space->index[index];
+}
+
 /* The pool that threads' caches keep blocks of a size for: a constant on their way, whatever the
  * small limit is.  What another pool serves they leave alone. */
 static inline int ac_pool_kept(uint64_t size) {

@@ -113,12 +113,12 @@ static void set_aside(ac_segment_t *segment) {
     for (ac_block_t *block = segment->first; block; block = block->next) {
         if (block->state != AC_BLOCK_FREE)
             continue;
-        segment->index = index;
+        ac_segment_set_index(segment, index);
         ac_segment_unlist(block);
-        segment->index = AC_INDEX_LEFT;
+        ac_segment_set_index(segment, AC_INDEX_LEFT);
         ac_segment_enlist(block);
     }
-    segment->index = AC_INDEX_LEFT;
+    ac_segment_set_index(segment, AC_INDEX_LEFT);
 }
 
 bool ac_expand_leave(ac_allocator_t *allocator) {

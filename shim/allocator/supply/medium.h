@@ -20,9 +20,9 @@ static inline uint64_t ac_medium_most(const ac_allocator_t *allocator) {
 /* Whether a request of the large pool is one for such pages.  Under the lock. */
 static inline bool ac_medium_serves(const ac_allocator_t *allocator, uint64_t size) {
     const ac_expand_t *expand = &allocator->supply->expand;
-    return size <= ac_medium_most(allocator) &&
+    return allocator->settings.expandable_segments && size <= ac_medium_most(allocator) &&
            allocator->settings.page > allocator->settings.small_page &&
-           allocator->settings.expandable_segments && expand->refused == AC_REFUSED_NOTHING;
+           expand->refused == AC_REFUSED_NOTHING;
 }
 
 /* The arena is about to have so many bytes `reserved`, for `live` ones at most: look whether medium

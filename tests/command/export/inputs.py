@@ -96,6 +96,13 @@ def snapshot():
                                "big": -(1 << 40), "yes": True}}
 
 
+# Events of a history with memory beside the cache: words, addresses, bytes.
+BESIDE = [("alloc", BASE, 700), ("pinned_alloc", 4096, 5000), ("pinned_free", 8192, 0),
+          ("passed_alloc", 8192, 90), ("passed_free", 8192, 0), ("physical", 1, 2 << 20),
+          ("array", 1, 1 << 20), ("physical_free", 1, 2 << 20), ("passed_free", 4096, 0), ("array_free", 1, 0),
+          ("free", BASE, 700), ("pinned_free", BASE, 0), ("refused", BASE, 0), ("snapshot", 0, 0)]
+
+
 class ExportTest(CommandTest):
     def setUp(self):
         super().setUp()
@@ -105,3 +112,17 @@ class ExportTest(CommandTest):
         self.trace = self.write("a.trace", small_trace().data())
         self.snapshot = self.write("snapshot.json", json.dumps(snapshot()))
         self.dump = self.write("dump.json", self.fixture("dump", "exit"))
+
+    def recorded(self, events, numbered):
+        """A dump with a history of which `numbered` events were, and these are kept."""
+        with open(self.dump, encoding="utf-8") as file:
+            document = json.load(file)
+        document["devices"][0]["ordinal"] = 0
+        document["devices"][0]["stats"]["allocated_bytes"]["all"]["peak"] = 129 << 20
+        rows = [[word, 1000 * (i + 1), address, size, 0, 0, 7]
+                for i, (word, address, size) in enumerate(events)]
+        document.update(
+            recorded={"stacks": "none", "sample_bytes": 0, "history": 16, "time_ns": 1, "lost_blocks": 0,
+                      "lost_stacks": 0, "files": [], "build_ids": [], "texts": [], "sites": [], "stack": []},
+            history=[{"device": 0, "events": numbered, "dropped": 0, "event": rows}], layout=[])
+        return self.write("recorded.json", json.dumps(document))

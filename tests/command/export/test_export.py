@@ -12,7 +12,7 @@ import subprocess
 import unittest
 
 from base import main
-from inputs import BASE, START_NS, ExportTest, Trace, block, snapshot
+from inputs import BASE, BESIDE, START_NS, ExportTest, Trace, block, snapshot
 
 def find_memory_viz():
     torch = importlib.util.find_spec("torch")
@@ -90,6 +90,14 @@ class Torch(ExportTest):
                          [BASE + 512 * i for i in range(1300)])
         self.assertEqual([len(s["blocks"]) for s in whole["segments"]], [1300])
 
+    def test_memory_beside_the_cache(self):
+        """Its events keep their names; a free that was refused is none."""
+        (trace,) = self.load(self.recorded(BESIDE, len(BESIDE)))["device_traces"]
+        names = [word for word, _, _ in BESIDE]
+        names[-4:-1] = ["free_requested", "free_completed"]
+        self.assertEqual([e["action"] for e in trace], names)
+        self.assertEqual([(e["addr"], e["size"]) for e in trace[1:10]], [e[1:] for e in BESIDE[1:10]])
+
     def test_no_addresses(self):
         text = self.write("text", "a 1 100 0\nf 1\n")
         result = self.expect(1, "export", "-f", "torch-snapshot", text, "-o", self.path("out"))
@@ -105,7 +113,7 @@ class Torch(ExportTest):
 
         def lines(text, **_):
             return text
-        for source in (self.trace, self.snapshot):
+        for source in (self.trace, self.snapshot, self.recorded(BESIDE, len(BESIDE))):
             whole = self.load(source)
             reserved = sum(s["total_size"] for s in whole["segments"])
             for picture in (viz.segments, viz.memory):
@@ -117,6 +125,8 @@ class Torch(ExportTest):
                           else "entries\n", viz.trace(whole))
             for page in (viz.trace_plot, viz.segment_plot):
                 self.assertIn("<html>", page(whole).lower())
+        for word in ("pinned_alloc", "physical_free"):
+            self.assertIn(f"{{'action': '{word}'", viz.trace(whole))
 
 
 class Perfetto(ExportTest):

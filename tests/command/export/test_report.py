@@ -9,7 +9,7 @@ import unittest
 
 import browser
 from base import main
-from inputs import BASE, ExportTest, Trace, snapshot
+from inputs import BASE, BESIDE, ExportTest, Trace, snapshot
 
 LIBRARY = "/usr/share/javascript/dygraphs/dygraph.min.js"
 
@@ -34,20 +34,6 @@ class ReportTest(ExportTest):
     def data(self, source):
         text = self.page(source)
         return json.loads(text.split('id="data">')[1].split("</script>")[0])
-
-    def recorded(self, events, numbered):
-        """A dump with a history of which `numbered` events were, and these are kept."""
-        with open(self.dump, encoding="utf-8") as file:
-            document = json.load(file)
-        document["devices"][0]["ordinal"] = 0
-        document["devices"][0]["stats"]["allocated_bytes"]["all"]["peak"] = 129 << 20
-        rows = [[word, 1000 * (i + 1), address, size, 0, 0, 7]
-                for i, (word, address, size) in enumerate(events)]
-        document.update(
-            recorded={"stacks": "none", "sample_bytes": 0, "history": 16, "time_ns": 1, "lost_blocks": 0,
-                      "lost_stacks": 0, "files": [], "build_ids": [], "texts": [], "sites": [], "stack": []},
-            history=[{"device": 0, "events": numbered, "dropped": 0, "event": rows}], layout=[])
-        return self.write("recorded.json", json.dumps(document))
 
 
 class Data(ReportTest):
@@ -144,20 +130,15 @@ class Data(ReportTest):
         self.assertLessEqual(len(data["series"][0]["points"]), 4 * 3000 + 1)
 
     def test_memory_beside_the_cache(self):
-        data = self.data(self.recorded([
-            ("alloc", BASE, 700), ("pinned_alloc", 4096, 5000), ("pinned_free", 8192, 0),
-            ("passed_alloc", 4096, 90), ("passed_free", 4096, 0), ("physical", 1, 2 << 20),
-            ("array", 2, 1 << 20), ("pinned_free", 4096, 0), ("free", BASE, 700), ("snapshot", 0, 0)], 10))
+        data = self.data(self.recorded(BESIDE, len(BESIDE)))
         (series,) = data["series"]
         self.assertEqual(series["figures"], "allocated reserved pinned passed")
         self.assertNotIn("peak", series, "nothing is missing")
         self.assertEqual([p[1:] for p in series["points"]],
                          [[0, 0, 0, 0], [700, 0, 0, 0], [700, 0, 5000, 0], [700, 0, 5000, 0],
-                          [700, 0, 5000, 90], [700, 0, 5000, 0], [700, 0, 5000, 0], [700, 0, 5000, 0],
-                          [700, 0, 0, 0], [0, 0, 0, 0]])
-        self.assertIn("2 requests for arrays and physical memory (cuMemCreate), 3.00 MiB in all. When they go "
-                      "is not recorded: the chart does not show them.",
-                      [a["text"] for a in data["advice"]])
+                          [700, 0, 5000, 90], [700, 0, 5000, 0], [700, 0, 5000, 2 << 20],
+                          [700, 0, 5000, 3 << 20], [700, 0, 5000, 1 << 20],
+                          [700, 0, 0, 1 << 20], [700, 0, 0, 0], [0, 0, 0, 0]])
 
     def test_peak_of_a_ring_that_wrapped(self):
         """Of what is not kept the figures of the dump tell."""

@@ -1,0 +1,197 @@
+/* Physical memory, its mappings and arrays (beside.h): one table by kind and handle. */
+#include "observe/beside.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <sys/mman.h>
+
+#include "lock.h"
+
+enum { FIRST_BITS = 8, LEAST_MAPPING = 64 << 10 };
+
+/* Open addressing: an entry lies at its hash or behind it, without a gap. */
+static ac_mutex_t lock = AC_MUTEX(LEAF);
+static ac_beside_t *table; /* [1 << bits]; NULL: none yet */
+static unsigned bits;
+static size_t used, mappings;
+static uint64_t last_serial;
+
+static size_t home_of(uint64_t handle, unsigned kind, unsigned table_bits) {
+    return (size_t)((handle * 4 + kind) * 0x9e3779b97f4a7c15u >> (64 - table_bits));
+}
+
+/* Where the entry is, or the free place for it. */
+static ac_beside_t *place_in(ac_beside_t *entries, unsigned entry_bits, unsigned kind,
+                             uint64_t handle) {
+    size_t mask = ((size_t)1 << entry_bits) - 1, at = home_of(handle, kind, entry_bits);
+    while (entries[at].kind && (entries[at].kind != kind || entries[at].handle != handle))
+        at = (at + 1) & mask;
+    return &entries[at];
+}
+
+/* NULL: there is none. */
+static ac_beside_t *find(unsigned kind, uint64_t handle) {
+    ac_beside_t *entry = table ? place_in(table, bits, kind, handle) : NULL;
+    return entry && entry->kind ? entry : NULL;
+}
+
+/* Twice as large, or the first one. */
+static bool grow(void) {
+    int saved = errno;
+    unsigned larger_bits = table ? bits + 1 : FIRST_BITS;
+    ac_beside_t *larger = mmap(NULL, sizeof *larger << larger_bits, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (larger != MAP_FAILED) {
+        for (size_t i = 0; table && i < (size_t)1 << bits; i++)
+            if (table[i].kind)
+                *place_in(larger, larger_bits, table[i].kind, table[i].handle) = table[i];
+        if (table)
+            munmap(table, sizeof *table << bits);
+        table = larger;
+        bits = larger_bits;
+    }
+    errno = saved;
+    return larger != MAP_FAILED;
+}
+
+/* In place of what has that kind and handle.  False: host memory is short. */
+static bool put(const ac_beside_t *entry) {
+    bool room = table && used < (size_t)3 << bits >> 2;
+    if (!room && !grow())
+        return false;
+    ac_beside_t *place = place_in(table, bits, entry->kind, entry->handle);
+    used += !place->kind;
+    mappings += !place->kind && entry->kind == AC_BESIDE_MAPPING;
+    *place = *entry;
+    return true;
+}
+
+/* What follows without a gap moves up where its home lies no further on. */
+static void take_out(ac_beside_t *entry) {
+    size_t mask = ((size_t)1 << bits) - 1, hole = (size_t)(entry - table);
+    mappings -= entry->kind == AC_BESIDE_MAPPING;
+    for (size_t at = (hole + 1) & mask; table[at].kind; at = (at + 1) & mask) {
+        size_t home = home_of(table[at].handle, table[at].kind, bits);
+        if (((at - home) & mask) < ((at - hole) & mask))
+            continue;
+        table[hole] = table[at];
+        hole = at;
+    }
+    table[hole].kind = 0;
+    used--;
+}
+
+/* Take it out where nothing holds it. */
+static bool end_unheld(ac_beside_t *entry, ac_beside_t *ended) {
+    if (entry->handles || entry->mappings)
+        return false;
+    *ended = *entry;
+    take_out(entry);
+    return true;
+}
+
+bool ac_beside_begin(const ac_beside_t *made, ac_beside_t *ended) {
+    ac_beside_t entry = *made;
+    ac_lock(&lock);
+    ac_beside_t *old = find(made->kind, made->handle);
+    bool again = old;
+    if (again) {
+        *ended = *old;
+        take_out(old);
+    }
+    entry.serial = ++last_serial;
+    entry.handles = 1;
+    entry.mappings = 0;
+    put(&entry);
+    ac_unlock(&lock);
+    return again;
+}
+
+uint64_t ac_beside_serial(ac_beside_kind_t kind, uint64_t handle) {
+    ac_lock(&lock);
+    const ac_beside_t *entry = find(kind, handle);
+    uint64_t serial = entry ? entry->serial : 0;
+    ac_unlock(&lock);
+    return serial;
+}
+
+bool ac_beside_end(ac_beside_kind_t kind, uint64_t handle, uint64_t serial, ac_beside_t *ended) {
+    ac_lock(&lock);
+    ac_beside_t *entry = find(kind, handle);
+    bool gone = false;
+    if (entry && entry->serial == serial) {
+        entry->handles -= entry->handles != 0;
+        gone = end_unheld(entry, ended);
+    }
+    ac_unlock(&lock);
+    return gone;
+}
+
+void ac_beside_retain(uint64_t handle) {
+    ac_lock(&lock);
+    ac_beside_t *entry = find(AC_BESIDE_PHYSICAL, handle);
+    if (entry)
+        entry->handles++;
+    ac_unlock(&lock);
+}
+
+void ac_beside_map(uint64_t address, uint64_t bytes, uint64_t handle) {
+    ac_lock(&lock);
+    ac_beside_t *memory = find(AC_BESIDE_PHYSICAL, handle);
+    if (memory && put(&(ac_beside_t){.kind = AC_BESIDE_MAPPING,
+                                     .handle = address,
+                                     .bytes = bytes,
+                                     .memory = handle,
+                                     .serial = memory->serial}))
+        find(AC_BESIDE_PHYSICAL, handle)->mappings++; /* the table may have moved */
+    ac_unlock(&lock);
+}
+
+bool ac_beside_unmap(uint64_t *at, uint64_t end, ac_beside_t *ended) {
+    bool gone = false;
+    ac_lock(&lock);
+    while (!gone && *at < end && mappings) {
+        ac_beside_t *mapping = find(AC_BESIDE_MAPPING, *at);
+        if (!mapping) { /* not known: look at the next place that one may begin */
+            *at += LEAST_MAPPING;
+            continue;
+        }
+        uint64_t handle = mapping->memory, serial = mapping->serial;
+        *at += mapping->bytes ? mapping->bytes : LEAST_MAPPING;
+        take_out(mapping);
+        ac_beside_t *memory = find(AC_BESIDE_PHYSICAL, handle);
+        if (memory && memory->serial == serial) {
+            memory->mappings--;
+            gone = end_unheld(memory, ended);
+        }
+    }
+    ac_unlock(&lock);
+    return gone;
+}
+
+bool ac_beside_lost(const void *context, ac_beside_t *ended) {
+    bool found = false;
+    ac_lock(&lock);
+    for (size_t i = 0; !found && table && i < (size_t)1 << bits; i++) {
+        if (table[i].kind != AC_BESIDE_ARRAY || table[i].context != context)
+            continue;
+        *ended = table[i];
+        take_out(&table[i]);
+        found = true;
+    }
+    ac_unlock(&lock);
+    return found;
+}
+
+void ac_beside_clear(void) {
+    int saved = errno;
+    ac_lock(&lock);
+    ac_beside_t *old = table;
+    size_t bytes = sizeof *old << bits;
+    table = NULL;
+    used = mappings = 0;
+    ac_unlock(&lock);
+    if (old)
+        munmap(old, bytes);
+    errno = saved;
+}
