@@ -23,6 +23,11 @@ static void take_event(const ac_event_t *event, ac_recorded_t *recorded) {
                                 .thread = event->thread};
 }
 
+static bool is_free(const ac_event_t *event) {
+    return event->kind == AC_EVENT_FREE || event->kind == AC_EVENT_PASSED_FREE ||
+           event->kind == AC_EVENT_PINNED_FREE;
+}
+
 /* The newest event of the kind whose block has the address.  A free that was refused is none. */
 static bool find_event(ac_event_kind_t kind, uint64_t address, bool skip, ac_recorded_t *found) {
     ac_arena_t *arena = ac_block_arena(address);
@@ -32,7 +37,7 @@ static bool find_event(ac_event_kind_t kind, uint64_t address, bool skip, ac_rec
         return false;
     const ac_history_t *history = ac_history_of((unsigned)context->device);
     uint64_t count = ac_history_count(history, &dropped);
-    uint32_t refused = 0; /* of this thread the event before it */
+    uint32_t refused = 0; /* by this thread, the free before it, of whatever memory */
     for (uint64_t i = 1; i <= count && i <= room; i++) {
         ac_event_t event;
         bool there = ac_history_get(history, count - i, &event);
@@ -43,15 +48,14 @@ static bool find_event(ac_event_kind_t kind, uint64_t address, bool skip, ac_rec
             continue;
         if (event.kind == AC_EVENT_REFUSED && event.address == address)
             refused = event.thread;
-        if (event.kind != kind)
-            continue;
-        bool passed = skip || (kind == AC_EVENT_FREE && refused && refused == event.thread);
-        if (!passed) {
+        if (refused && refused == event.thread && event.address == address && is_free(&event)) {
+            refused = 0;
+        } else if (event.kind == kind && skip) {
+            skip = false;
+        } else if (event.kind == kind) {
             take_event(&event, found);
             return true;
         }
-        skip = false;
-        refused = 0;
     }
     return false;
 }

@@ -224,6 +224,29 @@ class Files(base.CommandTest):
                                 (("1", "2", "3"), "one argument too many")):
             self.assertIn(said, self.expect(2, "where", *arguments).stderr)
 
+    def test_a_free_that_was_refused(self):
+        """It is none, also where the address was no longer the library's when it was freed again."""
+        document = json.loads(self.fixture("dump", "exit"))
+        at = 0x7f0000000000
+        def events(*words, thread=7):
+            return [[word, 1000 * (i + 1), at, 0 if word == "refused" else 64 * MIB, 0, 1, thread]
+                    for i, word in enumerate(words)]
+        first = ("segment_alloc", "alloc", "free", "segment_free")
+        for more, time_ns in (((), 3000), (("free", "refused"), 3000), (("passed_free", "refused"), 3000),
+                              (("pinned_free", "refused", "passed_free", "refused"), 3000),
+                              (("segment_alloc", "alloc", "free", "free", "refused"), 7000)):
+            rows = events(*first, *more)
+            document["devices"][0]["ordinal"] = 0
+            document.update(
+                recorded={"stacks": "none", "sample_bytes": 0, "history": 100, "time_ns": 10000, "lost_blocks": 0,
+                          "lost_stacks": 0, "files": ["/bin/app"], "build_ids": [""], "texts": [], "sites": [],
+                          "stack": [{"frames": [1, 16]}]},
+                history=[{"device": 0, "events": len(rows), "dropped": 0, "event": rows}], layout=[])
+            file = self.write("dump.json", json.dumps(document))
+            shown = json.loads(self.command("where", "--json", str(at), file).stdout)
+            self.assertIsNotNone(shown["free"], more)
+            self.assertEqual(shown["free"]["time_ns"], time_ns, more)
+
     def test_other_files(self):
         self.write("dump.json", self.fixture("dump"))
         self.assertIn("it lists no blocks", self.expect(1, "where", "1", "dump.json").stderr)

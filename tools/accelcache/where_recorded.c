@@ -58,6 +58,10 @@ static json_t *event_json(const json_t *document, const json_t *event) {
                      frames_json(document, part[5]));
 }
 
+static bool is_free(const char *word) {
+    return !strcmp(word, "free") || !strcmp(word, "passed_free") || !strcmp(word, "pinned_free");
+}
+
 /* The newest event of that kind whose block has the address; a free that was refused is none. */
 static const json_t *find_event(const json_t *document, const char *kind, uint64_t address) {
     size_t index;
@@ -66,7 +70,7 @@ static const json_t *find_event(const json_t *document, const char *kind, uint64
         return NULL; /* it was off: what it has may be of former owners */
     json_array_foreach(json_object_get(document, "history"), index, device) {
         const json_t *events = json_object_get(device, "event");
-        json_int_t refused = 0; /* by this thread */
+        json_int_t refused = 0; /* by this thread, the free before it, of whatever memory */
         for (size_t i = json_array_size(events); i-- > 0;) {
             const json_t *event = json_array_get(events, i);
             const char *word = json_string_value(json_array_get(event, 0));
@@ -79,11 +83,10 @@ static const json_t *find_event(const json_t *document, const char *kind, uint64
                 continue;
             if (!strcmp(word, "refused") && begin == address)
                 refused = thread;
-            if (strcmp(word, kind) != 0)
-                continue;
-            if (!refused || refused != thread || strcmp(kind, "free") != 0)
+            if (refused && refused == thread && begin == address && is_free(word))
+                refused = 0;
+            else if (!strcmp(word, kind))
                 return event;
-            refused = 0;
         }
     }
     return NULL;
