@@ -247,10 +247,12 @@ static void match(cmd_history_t *history) {
     use_t *use = cmd_alloc((history->events + 1) * sizeof *use);
     size_t count = 0;
     for (size_t i = 0; i < history->events; i++) {
-        const cmd_event_t *event = &history->event[i];
+        cmd_event_t *event = &history->event[i];
         if (groups[event->kind])
             use[count++] =
                 (use_t){event->address, (uint32_t)i, event->device, groups[event->kind]};
+        if (ends(event) && groups[event->kind] != CACHED)
+            event->bytes = 0; /* nothing is taken off for what did not begin here */
     }
     qsort(use, count, sizeof *use, by_use);
     for (size_t i = 1; i < count; i++) {

@@ -100,6 +100,7 @@ def snapshot():
 BESIDE = [("alloc", BASE, 700), ("pinned_alloc", 4096, 5000), ("pinned_free", 8192, 0),
           ("passed_alloc", 8192, 90), ("passed_free", 8192, 0), ("physical", 1, 2 << 20),
           ("array", 1, 1 << 20), ("physical_free", 1, 2 << 20), ("passed_free", 4096, 0), ("array_free", 1, 0),
+          ("physical_free", 9, 4 << 20),  # of what began before
           ("free", BASE, 700), ("pinned_free", BASE, 0), ("refused", BASE, 0), ("snapshot", 0, 0)]
 
 
