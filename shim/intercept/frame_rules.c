@@ -399,9 +399,11 @@ static uint64_t rule_of(ac_thread_t *thread, uintptr_t at, uint32_t dlopens) {
 
 /* ------------------------------------------------------------------ loads that no hook sees */
 
+/* Not their sum: the C library derives dlpi_subs from a count of objects in which those of further namespaces
+ * are counted several times, so it may fall with a load. */
 static int count_loads(struct dl_phdr_info *info, size_t size, void *arg) {
     if (size >= offsetof(struct dl_phdr_info, dlpi_subs) + sizeof info->dlpi_subs)
-        *(uint64_t *)arg = info->dlpi_adds + info->dlpi_subs;
+        *(uint64_t *)arg = info->dlpi_adds << 32 ^ (uint32_t)info->dlpi_subs;
     return 1;
 }
 

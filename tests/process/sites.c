@@ -5,6 +5,7 @@
  *   keep N BYTES      keep_buffers takes N blocks
  *   lose N BYTES      so does lose_buffers
  *   swap              take_by_swap takes two by libraries of which one takes the other's place
+ *   swap_namespace    the same, the other one in a namespace of its own that has a library already
  *   plugin BYTES      the plug-in takes one (model::Layer<float>::grow)
  *   drop INDEX        drop_buffer frees the block that was taken as number INDEX, from 0 on
  *   again INDEX       free_again frees that one
@@ -304,16 +305,22 @@ static swap_take_fn *find_swap(void *library) {
 }
 
 /* The second library lies where the first one lay; the hook of dlopen sees the first alone. */
-SITE static void take_by_swap(void) {
+SITE static void take_by_swap(bool further) {
     char path[2][4096];
     for (int i = 0; i < 2; i++)
         snprintf(path[i], sizeof path[i], "%s/libsites_swap_%d.so", getenv("AC_PROGRAMS"), 1000 + 2000 * i);
+    Lmid_t space = LM_ID_BASE;
+    if (further) {
+        void *held = dlmopen(LM_ID_NEWLM, path[0], RTLD_NOW | RTLD_LOCAL);
+        NEED(held);
+        MUST(dlinfo(held, RTLD_DI_LMID, &space));
+    }
     for (int tries = 0; tries < 50; tries++) {
         void *library = dlopen(path[0], RTLD_NOW | RTLD_LOCAL);
         swap_take_fn *first = find_swap(library), *second;
         MUST(first(cuMemAlloc_v2, &block[blocks++], 1000));
         MUST(dlclose(library));
-        library = dlmopen(LM_ID_BASE, path[1], RTLD_NOW | RTLD_LOCAL);
+        library = dlmopen(space, path[1], RTLD_NOW | RTLD_LOCAL);
         second = find_swap(library);
         MUST(second(cuMemAlloc_v2, &block[blocks++], 3000));
         if (second == first)
@@ -343,8 +350,8 @@ int main(int argc, char **argv) {
         } else if (!strcmp(step, "lose")) {
             lose_buffers(atoi(argv[i + 1]), strtoull(argv[i + 2], NULL, 10));
             i += 2;
-        } else if (!strcmp(step, "swap")) {
-            take_by_swap();
+        } else if (!strcmp(step, "swap") || !strcmp(step, "swap_namespace")) {
+            take_by_swap(strcmp(step, "swap") != 0);
         } else if (!strcmp(step, "plugin")) {
             take_by_plugin(strtoull(argv[++i], NULL, 10));
         } else if (!strcmp(step, "drop")) {
