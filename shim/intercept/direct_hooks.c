@@ -22,7 +22,7 @@ static void begin(ac_thread_t *thread, const ac_beside_t *made, const void *call
 }
 
 void ac_direct_physical(ac_thread_t *thread, CUmemGenericAllocationHandle handle, uint64_t bytes,
-                      const CUmemLocation *location, const void *caller) {
+                        const CUmemLocation *location, const void *caller) {
     if (!ac_history_is_on() || !thread || location->type != CU_MEM_LOCATION_TYPE_DEVICE)
         return;
     begin(thread,
@@ -47,7 +47,7 @@ void ac_direct_array(ac_thread_t *thread, uint64_t handle, uint64_t bytes, const
 }
 
 void ac_direct_mapped(ac_thread_t *thread, CUdeviceptr address, uint64_t bytes,
-                    CUmemGenericAllocationHandle handle) {
+                      CUmemGenericAllocationHandle handle) {
     if (ac_history_is_on() && thread)
         ac_beside_map(address, bytes, handle);
 }
@@ -59,8 +59,16 @@ void ac_direct_retained(ac_thread_t *thread, CUmemGenericAllocationHandle handle
 
 void ac_direct_context_gone(const ac_context_t *context) {
     ac_beside_t ended;
-    while (ac_history_is_on() && ac_thread_tls && ac_beside_lost(context, &ended))
-        tell_end(ac_thread_tls, &ended, NULL);
+    bool again = true;
+    while (again && ac_history_is_on()) {
+        size_t at = 0;
+        again = false;
+        while (ac_beside_lost(context, &at, &ended)) {
+            again = true;
+            if (ac_thread_tls) /* without, they go as well: another context may get this record */
+                tell_end(ac_thread_tls, &ended, NULL);
+        }
+    }
 }
 
 /* The serial is asked for before the driver may give the number again. */

@@ -147,15 +147,29 @@ void ac_beside_map(uint64_t address, uint64_t bytes, uint64_t handle) {
     ac_unlock(&lock);
 }
 
+/* Where the first mapping from `at` on begins; at least `end`: none before it.  Looks at the places where one may
+ * begin, and where the table has fewer, at all mappings. */
+static uint64_t next_mapping(uint64_t at, uint64_t end) {
+    size_t slots = (size_t)1 << bits;
+    uint64_t next = end;
+    for (size_t i = 0; i < slots; i++) {
+        if (at >= end || find(AC_BESIDE_MAPPING, at))
+            return at;
+        if (end - at <= LEAST_MAPPING)
+            return end;
+        at += LEAST_MAPPING;
+    }
+    for (size_t i = 0; i < slots; i++)
+        if (table[i].kind == AC_BESIDE_MAPPING && table[i].handle >= at && table[i].handle < next)
+            next = table[i].handle;
+    return next;
+}
+
 bool ac_beside_unmap(uint64_t *at, uint64_t end, ac_beside_t *ended) {
     bool gone = false;
     ac_lock(&lock);
-    while (!gone && *at < end && mappings) {
+    while (!gone && mappings && (*at = next_mapping(*at, end)) < end) {
         ac_beside_t *mapping = find(AC_BESIDE_MAPPING, *at);
-        if (!mapping) { /* not known: look at the next place that one may begin */
-            *at += LEAST_MAPPING;
-            continue;
-        }
         uint64_t handle = mapping->memory, serial = mapping->serial;
         *at += mapping->bytes ? mapping->bytes : LEAST_MAPPING;
         take_out(mapping);
@@ -169,15 +183,18 @@ bool ac_beside_unmap(uint64_t *at, uint64_t end, ac_beside_t *ended) {
     return gone;
 }
 
-bool ac_beside_lost(const void *context, ac_beside_t *ended) {
+bool ac_beside_lost(const void *context, size_t *at, ac_beside_t *ended) {
     bool found = false;
     ac_lock(&lock);
-    for (size_t i = 0; !found && table && i < (size_t)1 << bits; i++) {
-        if (table[i].kind != AC_BESIDE_ARRAY || table[i].context != context)
-            continue;
-        *ended = table[i];
-        take_out(&table[i]);
-        found = true;
+    while (!found && table && *at < (size_t)1 << bits) {
+        ac_beside_t *entry = &table[*at];
+        found = entry->kind == AC_BESIDE_ARRAY && entry->context == context;
+        if (found) {
+            *ended = *entry;
+            take_out(entry); /* what follows may lie here now: it is looked at next */
+        } else {
+            ++*at;
+        }
     }
     ac_unlock(&lock);
     return found;

@@ -10,6 +10,7 @@
 #define AC_BESIDE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef enum { AC_BESIDE_PHYSICAL = 1, AC_BESIDE_ARRAY, AC_BESIDE_MAPPING } ac_beside_kind_t;
@@ -42,8 +43,9 @@ void ac_beside_map(uint64_t address, uint64_t bytes, uint64_t handle);
  * the new *at. */
 bool ac_beside_unmap(uint64_t *at, uint64_t end, ac_beside_t *ended);
 
-/* The context has gone.  True: so has the array in `ended`, and there may be more. */
-bool ac_beside_lost(const void *context, ac_beside_t *ended);
+/* The context has gone.  True: so has the array in `ended`; go on from the new *at, which begins as 0.  Entries
+ * that other threads move meanwhile may be passed over: repeat from 0 until there is none. */
+bool ac_beside_lost(const void *context, size_t *at, ac_beside_t *ended);
 
 /* Forget all. */
 void ac_beside_clear(void);

@@ -32,6 +32,14 @@ static unsigned unmap(uint64_t at, uint64_t bytes) {
     return count;
 }
 
+static unsigned lose(const void *context) {
+    unsigned count = 0;
+    size_t at = 0;
+    while (ac_beside_lost(context, &at, &ended))
+        count++;
+    return count;
+}
+
 START_TEST(ends_with_its_last_handle) {
     ck_assert(!begin(AC_BESIDE_PHYSICAL, 7, 2 * MIB, NULL));
     ac_beside_retain(7);
@@ -78,10 +86,7 @@ START_TEST(arrays_go_with_their_context) {
     begin(AC_BESIDE_ARRAY, 6, MIB, &two);
     begin(AC_BESIDE_ARRAY, 7, MIB, &one);
     begin(AC_BESIDE_PHYSICAL, 5, 2 * MIB, NULL);
-    unsigned lost = 0;
-    while (ac_beside_lost(&one, &ended))
-        lost++;
-    ck_assert_uint_eq(lost, 2);
+    ck_assert_uint_eq(lose(&one), 2);
     ck_assert_uint_ne(ac_beside_serial(AC_BESIDE_ARRAY, 6), 0);
     ck_assert(release(5));
 }
@@ -102,6 +107,32 @@ START_TEST(many) {
 }
 END_TEST
 
+/* The table is walked once, not once for each array: that would be some 10^10 steps. */
+START_TEST(many_arrays_of_a_context) {
+    enum { COUNT = 200000 };
+    int one = 0, two = 0;
+    for (uint64_t i = 0; i < COUNT; i++)
+        ck_assert(!begin(AC_BESIDE_ARRAY, i, MIB, i % 4 ? &one : &two));
+    ck_assert_uint_eq(lose(&one), COUNT / 4 * 3);
+    ck_assert_uint_eq(lose(&one), 0);
+    ck_assert_uint_eq(lose(&two), COUNT / 4);
+}
+END_TEST
+
+/* Of 64 PiB two mappings are known: nothing looks at each place where one may begin. */
+START_TEST(a_range_of_which_little_is_known) {
+    for (uint64_t i = 1; i <= 2; i++) {
+        begin(AC_BESIDE_PHYSICAL, i, 2 * MIB, NULL);
+        ac_beside_map(AT << (8 * i), 2 * MIB, i);
+        ck_assert(!release(i));
+    }
+    ck_assert_uint_eq(unmap(AT, (AT << 16) - AT), 1);
+    ck_assert_uint_eq(ended.handle, 1);
+    ck_assert_uint_eq(unmap(AT, AT << 16), 1);
+    ck_assert_uint_eq(ended.handle, 2);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("beside");
     TCase *all = tcase_create("all");
@@ -111,6 +142,8 @@ int main(void) {
     tcase_add_test(all, a_number_that_is_given_again);
     tcase_add_test(all, arrays_go_with_their_context);
     tcase_add_test(all, many);
+    tcase_add_test(all, many_arrays_of_a_context);
+    tcase_add_test(all, a_range_of_which_little_is_known);
     suite_add_tcase(suite, all);
     return run_suite(suite);
 }
