@@ -23,7 +23,7 @@ void ac_device_each(void (*visit)(CUdevice device, ac_allocator_t *allocator, vo
 bool ac_device_figures(unsigned device, const struct timespec *deadline, ac_device_stats_t *stats,
                        ac_device_counters_t *counters);
 
-/* What the program holds of a device, block by block (direct.h). */
+/* What the program holds of a device, block by block (held.h). */
 bool ac_device_held(unsigned device, const struct timespec *deadline, ac_held_visit_fn *visit,
                     void *arg);
 

@@ -10,9 +10,9 @@
 
 /* cuMemCreate; memory of the host is none of a device's. */
 void ac_direct_physical(ac_thread_t *thread, CUmemGenericAllocationHandle handle, uint64_t bytes,
-                      const CUmemLocation *location, const void *caller);
+                        const CUmemLocation *location, const void *caller);
 void ac_direct_mapped(ac_thread_t *thread, CUdeviceptr address, uint64_t bytes,
-                    CUmemGenericAllocationHandle handle);
+                      CUmemGenericAllocationHandle handle);
 void ac_direct_retained(ac_thread_t *thread, CUmemGenericAllocationHandle handle);
 
 /* An array or a mipmapped one. */

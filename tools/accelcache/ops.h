@@ -3,7 +3,7 @@
  * Blocks and streams get dense numbers when a trace is read, so that a replay looks nothing up:
  * a block's number is used again after its free, streams are numbered by first appearance.
  *
- *   text     one operation a line: `a ID BYTES STREAM`, `f ID`, `s`; # starts a comment
+ *   text     one operation a line: `a ID BYTES STREAM` (`-`: no stream was named), `f ID`, `s`; # starts a comment
  *   binary   what the key `trace` of ACCEL_ALLOC_CONF writes
  *   RMM      the CSV of its logging adaptor
  *   PyTorch  `device_traces` of a memory snapshot, as JSON */

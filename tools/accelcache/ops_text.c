@@ -1,4 +1,4 @@
-/* Text traces: `a ID BYTES STREAM`, `f ID`, `s`, and # for comments (ops.h). */
+/* Text traces: `a ID BYTES STREAM|-`, `f ID`, `s`, and # for comments (ops.h). */
 #include "command.h"
 #include "ops.h"
 #include "terminal.h"
