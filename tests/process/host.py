@@ -3,7 +3,7 @@ at what they leave behind.
 
 The environment names what was built: AC_LIBRARY, AC_SIM_DIR, AC_COMMAND, AC_PROGRAMS (the folder
 of the test programs), AC_SANITIZER_RUNTIME (to be preloaded first, or empty), AC_SANITIZERS (what
-it was built with, or empty)."""
+it was built with, or empty), AC_BUILD_TYPE (CMake's)."""
 
 import json
 import os
@@ -19,6 +19,7 @@ COMMAND = os.environ["AC_COMMAND"]
 PROGRAMS = os.environ["AC_PROGRAMS"]
 SANITIZER = os.environ.get("AC_SANITIZER_RUNTIME", "")
 SANITIZED = bool(os.environ.get("AC_SANITIZERS"))
+OPTIMISED = os.environ.get("AC_BUILD_TYPE", "") in ("Release", "RelWithDebInfo", "MinSizeRel")
 TSAN = "thread" in os.environ.get("AC_SANITIZERS", "")
 EMULATED = bool(os.environ.get("AC_EMULATED"))  # by qemu, slowly, in a process of qemu's
 # Seconds until a program that hangs is ended.
@@ -131,5 +132,5 @@ class HostTest(unittest.TestCase):
         return done.stdout, done.stderr
 
 
-__all__ = ["HostTest", "LIBRARY", "SIM_DIR", "COMMAND", "LIMIT", "EMULATED", "SANITIZED", "TSAN", "json",
+__all__ = ["HostTest", "LIBRARY", "SIM_DIR", "COMMAND", "LIMIT", "EMULATED", "OPTIMISED", "SANITIZED", "TSAN", "json",
            "os", "program", "signal", "subprocess", "unittest"]

@@ -28,7 +28,7 @@ class Threads(HostTest):
     def test_destructors_of_keys(self):
         self.exact("destructors", 800)
 
-    @unittest.skipIf(SANITIZED, "sanitizers make frames larger")
+    @unittest.skipIf(SANITIZED or not OPTIMISED, "sanitizers and builds without optimisation make frames larger")
     def test_small_stacks(self):
         """Threads may have the least stack that there is, 16 KiB; the simulated device has its part of it."""
         for conf in ("", "fence:streams,expandable_segments:true"):
