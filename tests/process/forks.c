@@ -126,21 +126,22 @@ static void *in_child(void *arg) {
     return NULL;
 }
 
-/* 200 forks while other threads hold whatever locks there are.  A child that hangs is ended by
+/* Many forks while other threads hold whatever locks there are.  A child that hangs is ended by
  * its alarm, which shows in its status. */
 static int fork_storm(void) {
+    bool emulated = getenv("AC_EMULATED"); /* some hundred times as slow */
     pthread_t threads[4];
     program_device();
     CUdeviceptr block = program_alloc();
     for (size_t i = 0; i < 4; i++)
         NEED(!pthread_create(&threads[i], NULL, i < 2 ? churn : start_threads, (void *)(i * 3)));
-    for (int i = 0; i < 200; i++) {
+    for (int i = 0; i < (emulated ? 20 : 200); i++) {
         if (i % 10 == 0)
             kill(getpid(), SIGUSR2); /* the writer has locks too */
         pid_t child = fork();
         if (!child) {
             pthread_t other;
-            alarm(20);
+            alarm(emulated ? 200 : 20);
             use_in_child(block);
             if (i % 4 == 1) {
                 NEED(!pthread_create(&other, NULL, in_child, &block));
@@ -239,14 +240,18 @@ static int fork_leaving(void) {
     wait_well(fork_using(block, true));
     pid_t child = fork();
     if (!child) {
-        char *const command[] = {"/bin/true", NULL};
+        char *const command[] = {"forks", "nothing", NULL};
         use_in_child(block);
-        execve(command[0], command, environ);
+        execve("/proc/self/exe", command, environ);
         _exit(97);
     }
     wait_well(child);
     program_free(block);
     program_use(4);
+    return 0;
+}
+
+static int use_nothing(void) {
     return 0;
 }
 
@@ -303,12 +308,15 @@ static const char *const hooked[] = {
 };
 
 static void take_no_lock(unsigned (*locks)(void)) {
+    /* A handle, which these take by value: on aarch64 that is its address. */
+    static const char handle[64];
     unsigned wrong = 0;
     for (size_t i = 0; i < sizeof hooked / sizeof *hooked; i++) {
         hooked_fn *call;
         NEED(test_find(hooked[i], &call));
+        size_t second = strncmp(hooked[i], "cuIpcOpen", 9) ? 0 : (size_t)handle;
         locks();
-        call(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+        call(0, second, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
         if (locks() == 0)
             continue;
         fprintf(stderr, "program: %s takes a lock in a fork child\n", hooked[i]);
@@ -370,7 +378,7 @@ int main(int argc, char **argv) {
         {"storm", fork_storm},   {"inside", fork_inside},       {"spawns", spawns},
         {"daemon", daemonise},   {"capturing", fork_capturing}, {"leaving", fork_leaving},
         {"exec", fork_exec},     {"seven", use_seven},          {"daemon_after", daemon_after},
-        {"locks", fork_locks},
+        {"locks", fork_locks},   {"nothing", use_nothing},
     };
     return program_main(argc, argv, cases, sizeof cases / sizeof cases[0]);
 }

@@ -129,7 +129,8 @@ class Modules(HostTest):
         self.assertEqual(self.held(dump), {DRIVER: 5 * PAGE, AGAIN: 2 * PAGE})
         places = re.findall("at (.*)", out)
         self.assertEqual(len(places), 3)
-        self.assertEqual(places[0], places[1], "nothing was shown: it lies elsewhere")
+        if not EMULATED:  # qemu never maps where it has just unmapped
+            self.assertEqual(places[0], places[1], "nothing was shown: it lies elsewhere")
 
     def test_a_fork_child_counts_nothing(self):
         self.expect({SELF: PAGE}, ("take", "self", "cuMemAlloc", PAGE), ("fork",), names=())
@@ -171,15 +172,19 @@ class Modules(HostTest):
                            env=self.environment(MODULES_DRIVER="1"))
         while child.stdout.readline() != "ready\n":
             continue
-        wanted = {DRIVER: PAGE, SELF: 2 * PAGE}
+        itself = os.path.basename(os.readlink(f"/proc/{child.pid}/exe"))
+        if not EMULATED:
+            self.assertEqual(itself, SELF)
+        wanted = {DRIVER: PAGE, itself: 2 * PAGE}
         self.assertEqual(self.held(json.loads(self.stat("--json", str(child.pid))[0])), wanted)
         text = self.stat(str(child.pid))[0]
         rows = {line.split()[0]: line.split()[1:] for line in text.splitlines()
-                if line.split()[:1] in ([DRIVER], [SELF])}
+                if line.split()[:1] in ([DRIVER], [itself])}
         self.assertEqual(rows[DRIVER][:3], ["64.0", "KiB", "1"], text)
-        self.assertEqual(rows[SELF][:3], ["128", "KiB", "1"], text)
+        self.assertEqual(rows[itself][:3], ["128", "KiB", "1"], text)
         child.kill()
         child.wait()
+        wanted = {DRIVER: PAGE, SELF: 2 * PAGE}  # as the live page says
         self.assertEqual(self.held(json.loads(self.stat("--json", str(child.pid))[0])), wanted)
 
     @unittest.skipIf(TSAN, "each barrier is one atomic word there: a dump takes half a minute")

@@ -228,42 +228,36 @@ SITE static void on_signal(int number) {
     STAY;
 }
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) || defined(__aarch64__)
 /* A call of cuMemAlloc_v2 by a frame whose unwind table has an operation that does not exist; by one whose
  * table spoil() makes senseless, which it can, as no other frame is said to be a signal's; and by one that
  * has no table at all. */
 int senseless_frame(CUdeviceptr *pointer, size_t bytes);
 int broken_frame(CUdeviceptr *pointer, size_t bytes);
 int blind_frame(CUdeviceptr *pointer, size_t bytes);
+#if defined(__x86_64__)
+#define FRAME_BEGIN "sub $8, %rsp\n"
+#define FRAME_SIZE  "8"
+#define FRAME_CALL  "call cuMemAlloc_v2@PLT\n"
+#define FRAME_END   "add $8, %rsp\nret\n"
+#else
+#define FRAME_BEGIN "stp x29, x30, [sp, -16]!\n"
+#define FRAME_SIZE  "16"
+#define FRAME_CALL  "bl cuMemAlloc_v2\n"
+#define FRAME_END   "ldp x29, x30, [sp], 16\nret\n"
+#endif
+/* Hidden, not local: a local one of assembly is reached by the GOT on aarch64, which loses where it lies. */
+#define FUNCTION_END(name)                                                        \
+    ".globl " #name "\n.hidden " #name "\n.type " #name ", %function\n.size " #name ", .-" #name "\n"
 __asm__(".text\n"
         "broken_frame:\n"
-        ".cfi_startproc\n"
-        "sub $8, %rsp\n"
-        ".cfi_escape 0x0f, 0x01, 0xff\n"
-        "call cuMemAlloc_v2@PLT\n"
-        "add $8, %rsp\n"
-        "ret\n"
-        ".cfi_endproc\n"
-        ".type broken_frame, @function\n"
-        ".size broken_frame, .-broken_frame\n"
+        ".cfi_startproc\n" FRAME_BEGIN ".cfi_escape 0x0f, 0x01, 0xff\n" FRAME_CALL FRAME_END
+        ".cfi_endproc\n" FUNCTION_END(broken_frame)
         "senseless_frame:\n"
         ".cfi_startproc\n"
-        ".cfi_signal_frame\n"
-        "sub $8, %rsp\n"
-        ".cfi_adjust_cfa_offset 8\n"
-        "call cuMemAlloc_v2@PLT\n"
-        "add $8, %rsp\n"
-        "ret\n"
-        ".cfi_endproc\n"
-        ".type senseless_frame, @function\n"
-        ".size senseless_frame, .-senseless_frame\n"
-        "blind_frame:\n"
-        "sub $8, %rsp\n"
-        "call cuMemAlloc_v2@PLT\n"
-        "add $8, %rsp\n"
-        "ret\n"
-        ".type blind_frame, @function\n"
-        ".size blind_frame, .-blind_frame\n");
+        ".cfi_signal_frame\n" FRAME_BEGIN ".cfi_adjust_cfa_offset " FRAME_SIZE "\n" FRAME_CALL FRAME_END
+        ".cfi_endproc\n" FUNCTION_END(senseless_frame)
+        "blind_frame:\n" FRAME_BEGIN FRAME_CALL FRAME_END FUNCTION_END(blind_frame));
 
 extern const unsigned *_Unwind_Find_FDE(void *pc, void *bases[3]);
 

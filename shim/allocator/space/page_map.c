@@ -303,6 +303,7 @@ __attribute__((noinline)) static unsigned set_in_lines(ac_page_t *page, uint64_t
 
 unsigned ac_page_map_set_on(ac_page_t *page, uint64_t address, struct ac_block *block) {
     uint64_t key = key_of(address), word = word_of(block) | key;
+#pragma GCC unroll 5
     for (unsigned i = 0; i < NEAR_WORDS; i++)
         if (!load(&page->word[i])) {
             put(&page->word[i], word);
