@@ -98,6 +98,7 @@ static void check_block(ac_check_t *check, const ac_segment_t *segment, const ac
     }
     expect(check, ac_page_map_get(block->address) == block, "page map slot");
     expect(check, ac_page_map_find(block->address + block->size - 1) == block, "page map search");
+    expect(check, !block->oversize || block->state == AC_BLOCK_ALLOCATED, "oversize, and free");
     if (block->state == AC_BLOCK_FREE) {
         expect(check, !block->next || block->next->state != AC_BLOCK_FREE, "free neighbours");
         if ((block->prev || block->next) && !segment->range) {

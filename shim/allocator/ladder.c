@@ -4,7 +4,7 @@
  * inline (thread_cache.h).  What a miss passes that free memory serves, from ac_cache_fetch on, each
  * once; in brackets what is inline in a Release build, which links these files as one:
  *   ac_cache_fetch (ac_find_free: lock)                      the request, its size and pool
- *   ac_cache_clear_way                                       what is kept whole and in the way
+ *   (ac_cache_is_in_way)                                     whether large blocks are in the way
  *   (cut_at_once, ac_free_index_first)                       the block
  *   ac_segment_carve, ac_page_map_set_on                     out of the free memory
  *   (ac_cache_affords, ac_cache_serve_cut)                   whether it counts as a hit
@@ -122,12 +122,25 @@ ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
                : miss(cache, bytes, cached_only, address);
 }
 
-uint64_t ac_cache_fetch(ac_cache_t *cache, uint64_t bytes) {
+/* With the lock, which it leaves. */
+__attribute__((noinline)) static uint64_t fetch_rest(ac_cache_t *cache, uint64_t bytes, bool ask) {
+    ac_request_t request = {.arena = cache->arena,
+                            .cache = cache,
+                            .module = ac_cache_asking(cache),
+                            .requested = bytes,
+                            .cached_only = true};
+    return ac_find_rest(&request) || (ask && ac_ready_ask(&request)) ? request.address : 0;
+}
+
+uint64_t ac_cache_fetch(ac_cache_t *cache, uint64_t bytes, bool ask) {
     uint64_t size = (bytes + AC_GRANULE - 1) & ~(AC_GRANULE - 1), address;
     const ac_entry_t *entry = ac_cache_peek(cache, size);
     if (ac_cache_take_beside(cache, entry, size, bytes, &address))
         return address;
-    return bytes && bytes < REQUEST_MOST ? ac_find_free(cache, size, bytes, entry) : 0;
+    if (!bytes || bytes >= REQUEST_MOST)
+        return 0;
+    address = ac_find_free(cache, size, bytes, entry);
+    return __builtin_expect(!address, 0) ? fetch_rest(cache, bytes, ask) : address;
 }
 
 static ac_status_t free_without_record(uint64_t address) {

@@ -494,16 +494,19 @@ static void warnings_of_file(const parser_t *file, const char *whole, ac_config_
     }
 }
 
+/* Apart: a parser is kilobytes, and the threads that come first may have small stacks. */
+static __attribute__((noinline)) void find_given(const char *text, bool given[ROWS]) {
+    ac_config_error_t unused;
+    parser_t p = {.text = text ? text : "", .error = &unused};
+    if (parse(&p) == 0)
+        for (unsigned i = 0; i < ROWS; i++)
+            given[i] = p.value_at[i];
+}
+
 int ac_config_merge(const char *file, const char *text, char *whole, size_t size,
                     ac_config_error_t *error, ac_config_warnings_t *warnings) {
     bool given[ROWS] = {false};
-    ac_config_error_t unused;
-    {
-        parser_t p = {.text = text ? text : "", .error = &unused};
-        if (parse(&p) == 0)
-            for (unsigned i = 0; i < ROWS; i++)
-                given[i] = p.value_at[i];
-    }
+    find_given(text, given);
     parser_t p = {.text = file, .lines = true, .error = error};
     if (parse(&p) != 0)
         return -1;

@@ -261,19 +261,44 @@ static void await_others(ac_cuda_context_t *context) {
     context->awaiting--;
 }
 
-/* The streams with work, copied; the marks stay until they are joined.  Ends by unmark. */
+/* The streams with work, copied; the marks stay until they are joined.  Ends by unmark.  Where there are more
+ * than `room`, nothing has begun. */
 static unsigned used_streams(ac_cuda_context_t *context, bool name_others,
-                             ac_cuda_stream_t used[AC_CUDA_STREAMS]) {
+                             ac_cuda_stream_t *used, unsigned room) {
     unsigned n = 0;
     ac_lock(&context->lock);
     if (name_others)
         await_others(context);
-    context->naming++;
-    for (unsigned i = 0; i < context->stream_count; i++)
-        if (context->stream[i].used)
-            used[n++] = context->stream[i];
+    for (unsigned i = 0; i < context->stream_count && n <= room; i++)
+        if (context->stream[i].used && n++ < room)
+            used[n - 1] = context->stream[i];
+    context->naming += n <= room;
     ac_unlock(&context->lock);
     return n;
+}
+
+/* What is done with the streams that have work; it ends by unmark. */
+typedef struct {
+    CUresult (*act)(ac_cuda_context_t *context, CUevent event, bool whole, ac_cuda_stream_t *used,
+                    unsigned n);
+    CUevent event;
+    bool whole, name_others;
+} with_used_t;
+
+static __attribute__((noinline)) CUresult with_many(ac_cuda_context_t *context,
+                                                    const with_used_t *with) {
+    ac_cuda_stream_t used[AC_CUDA_STREAMS];
+    unsigned n = used_streams(context, with->name_others, used, AC_CUDA_STREAMS);
+    return with->act(context, with->event, with->whole, used, n);
+}
+
+/* All that there can be take 16 KiB, as much as the whole stack of some threads. */
+static CUresult with_used(ac_cuda_context_t *context, const with_used_t *with) {
+    enum { FEW = 16 };
+    ac_cuda_stream_t used[FEW];
+    unsigned n = used_streams(context, with->name_others, used, FEW);
+    return n > FEW ? with_many(context, with)
+                   : with->act(context, with->event, with->whole, used, n);
 }
 
 /* All its work is joined or done.  Its thread may be gone: the event serves others. */
@@ -316,13 +341,10 @@ static CUresult join_uncovered(ac_cuda_context_t *context, CUstream keeper) {
     return join(context, keeper, CU_STREAM_LEGACY);
 }
 
-CUresult ac_cuda_streams_record(ac_cuda_context_t *context, CUevent event, bool whole) {
-    ac_cuda_stream_t used[AC_CUDA_STREAMS];
+static CUresult record(ac_cuda_context_t *context, CUevent event, bool whole,
+                       ac_cuda_stream_t *used, unsigned n) {
     bool uncovered = false;
     CUstream keeper = keeper_of(context);
-    if (!keeper)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    unsigned n = used_streams(context, !whole, used);
     CUresult result = whole ? join(context, keeper, NULL) : CUDA_SUCCESS;
     for (unsigned i = 0; i < n && result == CUDA_SUCCESS; i++) {
         if (!is_others(&used[i])) {
@@ -343,10 +365,17 @@ CUresult ac_cuda_streams_record(ac_cuda_context_t *context, CUevent event, bool 
     return result;
 }
 
-CUresult ac_cuda_streams_wait(ac_cuda_context_t *context) {
-    ac_cuda_stream_t used[AC_CUDA_STREAMS];
-    unsigned n = used_streams(context, false, used);
+CUresult ac_cuda_streams_record(ac_cuda_context_t *context, CUevent event, bool whole) {
+    if (!keeper_of(context))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    return with_used(context, &(with_used_t){record, event, whole, !whole});
+}
+
+static CUresult await(ac_cuda_context_t *context, CUevent event, bool whole,
+                      ac_cuda_stream_t *used, unsigned n) {
     CUresult result = CUDA_SUCCESS;
+    (void)event;
+    (void)whole;
     for (unsigned i = 0; i < n && result == CUDA_SUCCESS; i++)
         if (!used[i].thread) /* per-thread streams belong to the context itself */
             result = ac_driver.cuStreamSynchronize(used[i].handle);
@@ -354,9 +383,15 @@ CUresult ac_cuda_streams_wait(ac_cuda_context_t *context) {
     return result;
 }
 
-void ac_cuda_streams_retire(ac_cuda_context_t *context) {
-    ac_cuda_stream_t used[AC_CUDA_STREAMS];
-    unsigned n = used_streams(context, false, used), named = 0;
+CUresult ac_cuda_streams_wait(ac_cuda_context_t *context) {
+    return with_used(context, &(with_used_t){.act = await});
+}
+
+static CUresult retire(ac_cuda_context_t *context, CUevent event, bool whole,
+                       ac_cuda_stream_t *used, unsigned n) {
+    unsigned named = 0;
+    (void)event;
+    (void)whole;
     for (unsigned i = 0; i < n; i++)
         if (!used[i].thread)
             used[named++] = used[i];
@@ -375,6 +410,11 @@ void ac_cuda_streams_retire(ac_cuda_context_t *context) {
     if (named && result != CUDA_SUCCESS)
         ac_cuda_lose(context);
     unmark(context, used, named); /* an event on a stream that is gone would fail for ever */
+    return result;
+}
+
+void ac_cuda_streams_retire(ac_cuda_context_t *context) {
+    with_used(context, &(with_used_t){.act = retire});
 }
 
 void ac_cuda_stream_retire(ac_cuda_context_t *context, CUstream stream, bool pending) {

@@ -201,7 +201,9 @@ static ac_served_t serve(ac_thread_t *thread, ask_t *ask) {
     }
     if (served == AC_SERVED_LIMIT)
         ac_mempool_cancel(ask->mempool, ask->bytes);
-    ask->passed = served == AC_SERVED_BY_NOTHING ? AC_PASSED(limit) : AC_PASSED(unknown);
+    ask->passed = served == AC_SERVED_BY_NOTHING || served == AC_SERVED_TOO_LARGE
+                      ? AC_PASSED(limit)
+                      : AC_PASSED(unknown);
     return served;
 }
 

@@ -150,6 +150,7 @@ typedef enum {
     AC_SERVED,            /* *address is set */
     AC_SERVED_LIMIT,      /* a limit of the user forbids it: out of memory */
     AC_SERVED_BY_NOTHING, /* nothing that we hold could avoid the failure: ask the driver once */
+    AC_SERVED_TOO_LARGE,  /* likewise, and whether it failed is not known before that */
     AC_SERVED_BY_DRIVER   /* ask the driver, with AC_RETRY */
 } ac_served_t;
 
@@ -175,13 +176,18 @@ static inline void ac_passed_end(ac_thread_t *thread, uint64_t begin) {
         ac_count_add(thread, AC_COUNT_passed_ns, ac_cuda_ops.now_ns() - begin);
 }
 
+/* The driver has refused what was AC_SERVED_TOO_LARGE for this thread. */
+void ac_serve_refused(ac_thread_t *thread, uint64_t bytes);
+
 /* The call of the driver for a request of `bytes` that was not served: `result` of `call`. */
 #define AC_ASK_DRIVER(served, result, bytes, call)                                               \
     do {                                                                                         \
-        if ((served) == AC_SERVED_BY_NOTHING)                                                    \
+        if ((served) == AC_SERVED_BY_NOTHING || (served) == AC_SERVED_TOO_LARGE)                 \
             (result) = (call);                                                                   \
         else                                                                                     \
             AC_RETRY(result, AC_NEED(bytes), call);                                              \
+        if ((served) == AC_SERVED_TOO_LARGE && (result) == CUDA_ERROR_OUT_OF_MEMORY)             \
+            ac_serve_refused(thread, bytes);                                                     \
     } while (0)
 
 /* cuMemAlloc_v2 for the code at `caller`.  memory_hooks.c, for the C API. */

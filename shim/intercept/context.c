@@ -82,11 +82,13 @@ static bool device_of(CUcontext handle, CUdevice *device) {
     return known;
 }
 
-/* Two contexts of one device may share its memory in ways we do not see. */
-static bool shares_device(CUdevice device) {
+/* Two contexts of one device may share its memory in ways we do not see.  `handle`: the one that is being
+ * added, which another thread may have done by now. */
+static bool shares_device(CUdevice device, CUcontext handle) {
     for (unsigned i = 0; i < atomic_load(&context_high); i++) {
         ac_context_t *other = atomic_load(&contexts[i]);
-        if (other && !atomic_load(&other->cuda.dead) && other->cuda.device == device)
+        if (other && !atomic_load(&other->cuda.dead) && other->cuda.device == device &&
+            other->cuda.handle != handle)
             return true;
     }
     return false;
@@ -151,7 +153,8 @@ static ac_context_t *make(CUcontext handle, unsigned long long id, CUdevice devi
 static ac_context_t *add(CUcontext handle, unsigned long long id, CUdevice device, bool created,
                          ac_allocator_t *allocator) {
     ac_context_t *context = NULL;
-    bool shared = shares_device(device);
+    AC_WINDOW(context_unknown);
+    bool shared = shares_device(device, handle);
     if (shared)
         ac_fence_share(); /* before any thread can use the new one */
     ac_lock(&lock);
@@ -159,7 +162,7 @@ static ac_context_t *add(CUcontext handle, unsigned long long id, CUdevice devic
     if (other) {
         context = other; /* another thread was faster */
     } else {
-        shared = shares_device(device);
+        shared = shares_device(device, handle);
         if (shared)
             atomic_store(&ac_fence_shared, true); /* before any thread can find it */
         context = make(handle, id, device, created, allocator);

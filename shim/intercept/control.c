@@ -72,7 +72,7 @@ static bool is_absolute(const char *file, ac_control_answer_t *answer) {
 }
 
 static int figures(const char *file, ac_control_answer_t *answer) {
-    const ac_dump_more_t more = {.eventless = true};
+    const ac_dump_more_t more = {.figures = true};
     if (!is_absolute(file, answer))
         return EINVAL;
     return ac_process_dump_with(file, "request", &more, answer->text, sizeof answer->text);

@@ -158,7 +158,8 @@ static bool put_in_force(const char *text, const ac_config_t *now, const bool *e
 /* The machine's defaults, at the first use of CUDA.  What the environment gives counts more, if it is
  * good, and so does what the program set through the C API before. */
 static void read_defaults(void) {
-    char why[AC_DEFAULTS_WHY], text[AC_LIVE_CONF];
+    static char text[AC_LIVE_CONF]; /* under the lock */
+    char why[AC_DEFAULTS_WHY];
     ac_config_error_t error;
     const char *path = ac_defaults_path();
     if (!path)

@@ -6,6 +6,7 @@
 #include "intercept/fill.h"
 #include "intercept/guard.h"
 #include "intercept/modules.h"
+#include "intercept/observers.h"
 #include "intercept/runtimes.h"
 #include "intercept/tracing.h"
 
@@ -60,12 +61,15 @@ static ac_status_t alloc_for(ac_thread_t *thread, const server_t *server, unsign
     return ac_cache_alloc(server->cache, bytes, true, address);
 }
 
-/* Not a hit of the thread's own cache, or not known to be one. */
+/* Not a hit of the thread's own cache, or not known to be one.  `missed`: the cache that has nothing
+ * for the request, and neither has the free memory; NULL: none was asked. */
 static __attribute__((noinline)) ac_runtime_error_t
-malloc_slow(ac_thread_t *thread, void **pointer, size_t bytes, const void *caller) {
+malloc_slow(ac_thread_t *thread, void **pointer, size_t bytes, const void *caller,
+            const ac_cache_t *missed) {
     server_t server = server_for(thread, AC_FAST_MALLOC, caller);
     uint64_t address;
-    if (server.context && pointer && bytes && !ac_guard_next(thread)) {
+    if (server.context && pointer && bytes && !ac_guard_next(thread) &&
+        (!missed || missed != server.cache)) {
         uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
         ac_status_t status =
             alloc_for(thread, &server, ac_module_asking(thread, caller), bytes, &address);
@@ -93,11 +97,12 @@ malloc_slow(ac_thread_t *thread, void **pointer, size_t bytes, const void *calle
 /* Apart, as what follows a free that misses: with a call inside a hit would save registers. */
 static __attribute__((noinline)) ac_runtime_error_t
 malloc_missed(ac_thread_t *thread, void **pointer, size_t bytes, const void *caller) {
-    const ac_fast_t *fast = &thread->fast[AC_FAST_MALLOC];
-    uint64_t address = pointer ? ac_cache_fetch(fast->cache, bytes) : 0;
+    ac_cache_t *cache = thread->fast[AC_FAST_MALLOC].cache;
+    /* Who is asked to free some is asked before the device is. */
+    uint64_t address = pointer ? ac_cache_fetch(cache, bytes, !ac_observed(AC_OBSERVE_FREE)) : 0;
     if (__builtin_expect(!address, 0)) {
         ac_guard_missed(thread);
-        return malloc_slow(thread, pointer, bytes, caller);
+        return malloc_slow(thread, pointer, bytes, caller, cache);
     }
     *pointer = (void *)(uintptr_t)address;
     return CUDA_SUCCESS;
@@ -134,7 +139,7 @@ malloc_unknown(ac_thread_t *thread, void **pointer, size_t bytes, const void *ca
     if (may_ask(thread, caller))
         return malloc_fast(thread, pointer, bytes, caller);
     ac_count(thread, AC_COUNT_HOOKS + AC_HOOK_cudaMalloc);
-    return malloc_slow(thread, pointer, bytes, caller);
+    return malloc_slow(thread, pointer, bytes, caller, NULL);
 }
 
 /* Apart from what looks further, which would save registers. */

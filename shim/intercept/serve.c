@@ -33,9 +33,8 @@ static ac_status_t alloc(ac_thread_t *thread, ac_context_t *context, ac_cache_t 
     return ac_cache_alloc(cache, bytes, cached_only, address);
 }
 
-/* A request for more than the device has: nothing is given back for it, but it counts, and observers see
- * it. */
-static void failed(ac_context_t *context, uint64_t bytes) {
+void ac_serve_refused(ac_thread_t *thread, uint64_t bytes) {
+    ac_context_t *context = thread->asked_too_much;
     ac_allocator_t *allocator = ac_arena_allocator(context->arena);
     ac_allocator_count_oom(allocator);
     if (ac_observed(AC_OBSERVE_OOM))
@@ -46,9 +45,9 @@ ac_served_t ac_serve(ac_thread_t *thread, ac_context_t *context, unsigned module
                      const void *caller, const ac_from_t *from, uint64_t bytes,
                      uint64_t *address) {
     uint64_t total = ac_live->total_memory[context->cuda.device];
-    if (total && bytes > total) {
-        failed(context, bytes);
-        return AC_SERVED_BY_NOTHING;
+    if (total && bytes > total) { /* some drivers serve it from the host's memory */
+        thread->asked_too_much = context;
+        return AC_SERVED_TOO_LARGE;
     }
     if (!from && bytes < AC_SEGMENT_ALIGN && ac_process_config()->ipc == AC_IPC_OWN_SEGMENTS)
         return AC_SERVED_BY_DRIVER; /* whose handle it has then */

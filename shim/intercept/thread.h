@@ -78,6 +78,7 @@ typedef struct ac_thread {
     struct ac_context *runtime;      /* the context that cudaMalloc really used last */
     const struct ac_runtime *prover; /* whose cudaMalloc that was (runtimes.h) */
     struct ac_context *last_alloc;   /* context of the newest cuMemAlloc hook call */
+    struct ac_context *asked_too_much; /* whose request was AC_SERVED_TOO_LARGE last (body.h) */
     struct ac_context *last_free;    /* the same of a free of our memory */
     void *stream;                    /* newest stream handle resolved, and its context */
     uint64_t stream_generation;

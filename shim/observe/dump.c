@@ -458,9 +458,10 @@ char *ac_dump_text_with(const ac_live_t *page, const char *reason, const ac_dump
         ac_json_put(root, "layout_partial", json_true(), &failed);
     char *text = failed ? NULL : ac_json_dump(root, length);
     ac_json_free(root);
-    if (text && more)
+    bool figures = more && more->figures;
+    if (text && more && !figures)
         text = add_segments(text, more, length);
-    return page == ac_live && !(more && more->eventless) ? add_history(text, length) : text;
+    return page == ac_live && !figures ? add_history(text, length) : text;
 }
 
 char *ac_dump_text(const ac_live_t *page, const char *reason, size_t *length) {

@@ -57,7 +57,7 @@ typedef struct ac_dump_more {
     const ac_layout_t *layout;
     unsigned layouts; /* how many */
     bool partial;     /* they have only segments of guarded blocks */
-    bool eventless;   /* the history is left out */
+    bool figures;     /* alone: blocks and the history are left out */
 } ac_dump_more_t;
 char *ac_dump_text_with(const ac_live_t *page, const char *reason, const ac_dump_more_t *more,
                         size_t *length);

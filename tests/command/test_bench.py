@@ -5,7 +5,9 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
+import time
 import unittest
 
 import base
@@ -55,6 +57,22 @@ class Bench(base.CommandTest):
         self.assertEqual((whole["schema"], whole["version"]), ("accelcache-bench", 1))
         self.assertIs(whole["simulated"], True)
         return whole
+
+    def test_a_signal_leaves_no_folder(self):
+        """Its files are removed, as where it ends by itself."""
+        place = self.path("temporary")
+        os.mkdir(place)
+        environment = dict(self.environment, TMPDIR=place)
+        child = subprocess.Popen([base.COMMAND, "bench", "--sim", "--only", "observe"], env=environment,
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(child.kill)
+        deadline = time.monotonic() + 60
+        while not any(files for _, _, files in os.walk(place)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self.assertEqual(len(os.listdir(place)), 1)
+        child.send_signal(signal.SIGINT)
+        self.assertEqual(child.wait(timeout=60), -signal.SIGINT)
+        self.assertEqual(os.listdir(place), [])
 
     def test_observe(self):
         """Every way of observing, against everything off; only where it is asked for."""

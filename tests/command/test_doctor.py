@@ -73,6 +73,19 @@ class Doctor(base.CommandTest):
         self.assertEqual(level, "problem")
         self.assertIn("libcuda.so.1 cannot be loaded", text)
 
+    @unittest.skipUnless(base.SIM_DIR, "the simulated device is not built")
+    def test_the_stand_in_is_found(self):
+        """The simulated device brings the runtime that the program needs."""
+        self.write("empty.c", "")
+        self.write("main.c", "int main(void) { return 0; }")
+        for arguments in (("-shared", "-Wl,-soname,libcudart.so.12", "empty.c", "-o", "libcudart.so"),
+                          ("main.c", "-Wl,--no-as-needed", "libcudart.so", "-o", "needs")):
+            subprocess.run([base.CC, *arguments], cwd=self.folder, check=True, timeout=60)
+        os.remove(self.path("libcudart.so"))
+        for arguments, said in (((), True), (("--sim", ), False)):
+            out = self.command("doctor", *arguments, self.path("needs")).stdout
+            self.assertEqual("found in no folder" in " ".join(out.split()), said, out)
+
     def test_program(self):
         found = self.doctor("--", "true")
         self.assertEqual(found["preload"][0], "ok")

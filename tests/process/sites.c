@@ -23,6 +23,7 @@
  *   pinned BYTES      pin_memory takes and frees pinned host memory
  *   physical BYTES    take_physical takes physical memory (cuMemCreate), map_physical maps it, and releases
  *                     its handle, unmap_physical unmaps it; take_physical releases another one that is not mapped
+ *   huge              a request for more than the device has
  *   reset             the device's context ends
  *   unpin             unpin_again frees pinned memory, and twice more, which is refused
  *   array BYTES       make_array makes an array of so many bytes and destroys it, does the same by the other call,
@@ -380,6 +381,8 @@ int main(int argc, char **argv) {
             take_physical(strtoull(argv[++i], NULL, 10));
         } else if (!strcmp(step, "array")) {
             make_array(strtoull(argv[++i], NULL, 10));
+        } else if (!strcmp(step, "huge")) {
+            EXPECT(cuMemAlloc_v2(&block[blocks], (size_t)1 << 45) == CUDA_ERROR_OUT_OF_MEMORY);
         } else if (!strcmp(step, "reset")) {
             MUST(cuDevicePrimaryCtxReset_v2(0));
         } else if (!strcmp(step, "unpin")) {

@@ -303,6 +303,15 @@ print(gc.isenabled())
         self.assertNotIn("train.py", line)
 
 
+class Failures(SitesTest):
+    def test_more_than_the_device_has(self):
+        """It counts as out of memory where the driver says so; some serve it from the host's memory."""
+        for steps, fault, count in (("huge",), "", 1), (("keep", 1, 1 << 45), ",fail:cuMemAlloc_v2@1=0", 0):
+            pid, _, _ = self.run_sites(*steps, conf=None, ACCEL_SIM="clock:virtual" + fault)
+            (device,) = self.dump_of(pid)["devices"]
+            self.assertEqual(device["stats"]["num_ooms"], count, fault)
+
+
 class Leaks(SitesTest):
     def test_frees_say_both_places(self):
         pid, _, err = self.run_sites("keep", 1, 100000, "lose", 1, 100000, "drop", 0, "again", 0,

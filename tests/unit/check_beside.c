@@ -73,7 +73,7 @@ START_TEST(a_number_that_is_given_again) {
 END_TEST
 
 START_TEST(arrays_go_with_their_context) {
-    int one, two;
+    int one = 0, two = 0;
     begin(AC_BESIDE_ARRAY, 5, MIB, &one);
     begin(AC_BESIDE_ARRAY, 6, MIB, &two);
     begin(AC_BESIDE_ARRAY, 7, MIB, &one);

@@ -251,6 +251,22 @@ START_TEST(figures_come_from_their_owner) {
 }
 END_TEST
 
+/* With no word of blocks: a reader would take an empty list for a process that has none. */
+START_TEST(figures_alone_have_no_blocks) {
+    static const bool figures[] = {false, true};
+    for (unsigned i = 0; i < 2; i++) {
+        size_t length;
+        const ac_dump_more_t more = {.figures = figures[i]};
+        char *text = ac_dump_text_with(ac_live, "test", &more, &length);
+        json_t *json = json_loads(text, 0, NULL);
+        ck_assert_ptr_nonnull(json);
+        ck_assert_int_eq(json_object_get(json, "layout") != NULL, !figures[i]);
+        json_decref(json);
+        free(text);
+    }
+}
+END_TEST
+
 static void text_becomes(const char *text, size_t length, const char *expected) {
     json_t *json = ac_json_text(text, length);
     ck_assert_ptr_nonnull(json);
@@ -288,6 +304,7 @@ int main(void) {
     tcase_add_test(cases, threads_write_at_once);
     tcase_add_test(cases, short_memory);
     tcase_add_test(cases, figures_come_from_their_owner);
+    tcase_add_test(cases, figures_alone_have_no_blocks);
     tcase_add_test(cases, any_bytes_are_text);
     suite_add_tcase(suite, cases);
     return run_suite(suite);

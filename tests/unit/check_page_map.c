@@ -102,6 +102,7 @@ START_TEST(any_mixture_is_found) {
     enum { PAGES = 3, SLOTS = PAGES * (int)(PAGE >> AC_GRANULE_BITS), STEPS = 60000 };
     static bool there[SLOTS];
     static char record[SLOTS];
+    static uint8_t put[SLOTS];      /* where */
     const uint64_t base = bases[2]; /* where two nodes meet */
     uint64_t state = 88172645463325252u;
     ck_assert(ac_page_map_cover(base, PAGES * PAGE, OWNER(a)));
@@ -110,10 +111,14 @@ START_TEST(any_mixture_is_found) {
         /* One page fills up before the others do. */
         int slot = (int)(state >> 33) % (step % 2 ? SLOTS : 700);
         uint64_t at = base + ((uint64_t)slot << AC_GRANULE_BITS);
-        if (there[slot])
+        struct ac_block *block = (struct ac_block *)(void *)&record[slot];
+        if (there[slot] && step % 3)
+            ac_page_map_clear_at(at, step % 3 == 1 ? put[slot] : (unsigned)(step / 3 % 8));
+        else if (there[slot])
             ac_page_map_clear(at);
         else
-            ck_assert(ac_page_map_set(at, (struct ac_block *)(void *)&record[slot]));
+            put[slot] = (uint8_t)ac_page_map_set_on(ac_page_map_touch_covered(at), at, block);
+        ck_assert_uint_ne(put[slot], AC_PLACE_NONE);
         there[slot] = !there[slot];
         int from = (int)(state >> 20 & 0xffff) % SLOTS, want = from;
         void *exact = there[from] ? &record[from] : NULL;

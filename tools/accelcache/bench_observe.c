@@ -1,6 +1,7 @@
 /* `accelcache bench`: what observing costs; see bench.h and bench_observe.def. */
 #include "bench.h"
 #include "command.h"
+#include "output.h"
 #include "place.h"
 #include "trial.h"
 
@@ -80,6 +81,7 @@ void bench_run_observe(bench_t *b, long round) {
         b->failed = true;
         return;
     }
+    cmd_folder_guard(folder);
     char *stem = cmd_format("%s/file", folder);
     for (int i = 0; i < BENCH_OBSERVE_COUNT; i++) {
         const bench_observe_t *row = &bench_observe[i];
@@ -94,5 +96,6 @@ void bench_run_observe(bench_t *b, long round) {
     }
     free(stem);
     cmd_folder_remove(folder);
+    cmd_folder_guard(NULL);
     free(folder);
 }

@@ -240,7 +240,7 @@ static bool read_data(cmd_reading_t *reading, const char *path, char **error) {
     size_t length;
     char *data = cmd_file_read(path, &length);
     if (!data) {
-        *error = cmd_format("%s", strerror(errno));
+        *error = cmd_format("%s%s", strerror(errno), errno == ENOENT ? ": is the name right?" : "");
         return false;
     }
     cmd_ops_reader_fn *reader = length ? reader_of(data, &reading->format) : NULL;

@@ -38,6 +38,16 @@ static bool number(line_t *line, uint64_t *value) {
     return line->at > begin && ended;
 }
 
+/* `-`: the request names none. */
+static bool stream_of(line_t *line, uint64_t *stream) {
+    skip_blanks(line);
+    if (line->at == line->end || *line->at != '-')
+        return number(line, stream);
+    *stream = CMD_PLAIN_STREAM;
+    line->at++;
+    return line->at == line->end || strchr(" \t\r#", *line->at);
+}
+
 /* What is wrong with the line, NULL: nothing. */
 static const char *read_line(cmd_reading_t *reading, line_t line, uint64_t *block) {
     uint64_t bytes, stream;
@@ -48,9 +58,9 @@ static const char *read_line(cmd_reading_t *reading, line_t line, uint64_t *bloc
         return "unknown operation";
     switch (kind) {
     case 'a':
-        if (!number(&line, block) || !number(&line, &bytes) || !number(&line, &stream) ||
+        if (!number(&line, block) || !number(&line, &bytes) || !stream_of(&line, &stream) ||
             !at_end(&line))
-            return "an allocation is written `a ID BYTES STREAM`, three whole numbers";
+            return "an allocation is written `a ID BYTES STREAM`, three whole numbers, or - for no stream";
         if (bytes == 0 || bytes > MOST_BYTES)
             return "the size has to be from 1 byte to 128 TiB";
         return cmd_ops_add(reading, 0, *block, bytes, stream)

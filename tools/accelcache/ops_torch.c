@@ -123,7 +123,11 @@ bool cmd_ops_read_torch(cmd_reading_t *reading, const char *data, size_t length,
     const json_t *traces = json_object_get(document, "device_traces");
     state_t s = {.reading = reading};
     bool good = json_is_array(traces) && take_traces(&s, traces);
-    if (!json_is_array(traces))
+    const char *schema = json_string_value(json_object_get(document, "schema"));
+    if (schema && !strcmp(schema, "accelcache-dump"))
+        *error = cmd_format("a dump has figures and no operations: record the program with "
+                            "accelcache run --trace FILE");
+    else if (!json_is_array(traces))
         *error = cmd_format("it has no list device_traces: take the snapshot after "
                             "torch.cuda.memory._record_memory_history(), or is it a statistics "
                             "dump?");

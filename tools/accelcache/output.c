@@ -8,15 +8,40 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* Of the one output whose file has not got its name yet: a signal must not leave it behind. */
 static char *volatile unfinished;
+static const char *volatile unfinished_folder;
 static const int ending[] = {SIGINT, SIGTERM, SIGHUP};
+
+/* A folder of files, by nothing but system calls. */
+static void remove_in_handler(const char *path) {
+    _Alignas(uint64_t) char room[4096];
+    struct entry {
+        uint64_t inode;
+        int64_t next;
+        uint16_t length;
+        uint8_t type;
+        char name[];
+    };
+    int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    long count;
+    while (folder >= 0 && (count = syscall(SYS_getdents64, folder, room, sizeof room)) > 0)
+        for (long at = 0; at < count;) {
+            const struct entry *entry = (const void *)(room + at);
+            unlinkat(folder, entry->name, 0);
+            at += entry->length;
+        }
+    rmdir(path);
+}
 
 static void on_end(int number) {
     if (unfinished)
         unlink(unfinished);
+    if (unfinished_folder)
+        remove_in_handler(unfinished_folder);
     raise(number); /* whose action is the usual one again */
 }
 
@@ -26,6 +51,12 @@ static void watch_signals(void) {
     for (size_t i = 0; i < sizeof ending / sizeof *ending; i++)
         if (!sigaction(ending[i], NULL, &now) && now.sa_handler == SIG_DFL)
             sigaction(ending[i], &action, NULL);
+}
+
+void cmd_folder_guard(const char *folder) {
+    unfinished_folder = folder;
+    if (folder)
+        watch_signals();
 }
 
 /* A file of ours beside the one that is wanted, so that the rename stays on one file system. */

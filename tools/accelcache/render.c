@@ -105,7 +105,7 @@ static void render_stat(cmd_table_t *table, const json_t *device, const char *na
         hidden++;
         return;
     }
-    cmd_table_row(table, pool && strcmp(pool, "all") ? "" : name, label, text[0], text[1],
+    cmd_table_row(table, pool && strcmp(pool, "all") != 0 ? "" : name, label, text[0], text[1],
                   text[2], text[3]);
 }
 

@@ -13,10 +13,10 @@ static const char help[] =
     "Prints what ACCEL_ALLOC_CONF=trace:FILE, or accelcache run --trace FILE, recorded, also of "
     "a\n"
     "process that was killed or still runs.  One operation a line, in order:\n\n"
-    "  a ID BYTES STREAM   an allocation (STREAM 0: the call names none)\n"
+    "  a ID BYTES STREAM   an allocation (STREAM -: the call names none)\n"
     "  f ID                its free\n"
     "  s                   the program waited for all work of a context\n"
-    "  # ...               a comment: waits for streams and events, failed requests\n\n"
+    "  # ...               a comment: waits for streams and events, failed requests, managed memory\n\n"
     "  -l, --long      behind each operation time, thread, device and address, as a comment\n"
     "  -s, --summary   figures in place of operations\n"
     "  --json          the same figures as JSON\n\n"
@@ -76,13 +76,19 @@ static void add(figures_t *figures, const cmd_trace_event_t *event) {
         figures->last_ns = event->time_ns;
 }
 
+/* Managed memory is the driver's: a comment, so that a replay of the text is one of the trace. */
 static void print_event(const cmd_trace_event_t *event, bool details) {
+    const char *left_out = event->managed ? "# " : "";
     switch (event->kind) {
     case CMD_TRACE_ALLOC:
-        printf("a %" PRIu64 " %" PRIu64 " %" PRIu32, event->id, event->bytes, event->stream);
+        printf("%sa %" PRIu64 " %" PRIu64, left_out, event->id, event->bytes);
+        if (event->stream)
+            printf(" %" PRIu32, event->stream);
+        else
+            fputs(" -", stdout);
         break;
     case CMD_TRACE_FREE:
-        printf("f %" PRIu64, event->id);
+        printf("%sf %" PRIu64, left_out, event->id);
         break;
     case CMD_TRACE_FAILED:
         printf("# failed with error %d: %" PRIu64 " bytes, stream %" PRIu32, event->error,

@@ -45,13 +45,18 @@ static double run_threads(const work_t *w, long count, void *(*body)(void *), wo
 
 /* ---------------------------------------------------------------- pairs */
 
+static void warm_up(size_t bytes) {
+    for (int i = 0; i < WARMING; i++)
+        peer_give(peer_take(bytes, NULL), bytes, NULL);
+}
+
 static void *pair_body(void *argument) {
     worker_t *self = argument;
     size_t bytes = (size_t)self->w->bytes;
     peer_thread();
-    for (int i = 0; i < WARMING; i++) /* what a thread does once is no part of a hit */
-        peer_give(peer_take(bytes, NULL), bytes, NULL);
+    warm_up(bytes); /* what a thread does once is no part of a hit */
     pthread_barrier_wait(&step);
+    warm_up(bytes); /* nor is what it does once more, since the others came meanwhile */
     double begin = work_thread();
     for (long i = 0; i < self->pairs; i++) {
         void *pointer = peer_take(bytes, NULL);

@@ -206,6 +206,25 @@ static bool bad_shape(const sim_launch_args_t *args, const sim_function_t *funct
            b[0] * b[1] * b[2] > 1024 || args->shared_bytes > sim_function_shared(function);
 }
 
+/* As of a kernel that is limited by threads only. */
+static CUresult active_blocks(int *out, int threads) {
+    if (!out || threads <= 0 || threads > 1024)
+        return CUDA_ERROR_INVALID_VALUE;
+    int blocks = 2048 / ((threads + 31) / 32 * 32);
+    *out = blocks < 32 ? blocks : 32;
+    return CUDA_SUCCESS;
+}
+
+enum { PROCESSORS = 132 };
+
+/* Blocks of a cooperative launch wait for each other, so that none may be left for later. */
+static bool fits_at_once(const sim_launch_args_t *args) {
+    const unsigned *g = args->grid, *b = args->block;
+    int blocks = 0;
+    return active_blocks(&blocks, (int)(b[0] * b[1] * b[2])) == CUDA_SUCCESS &&
+           (uint64_t)g[0] * g[1] * g[2] <= (uint64_t)blocks * PROCESSORS;
+}
+
 CUresult sim_kernel_work(CUcontext ctx, const sim_launch_args_t *args, sim_work_t **out) {
     CUfunction function;
     CUresult result = sim_function_get(args->function, ctx, &function);
@@ -215,6 +234,8 @@ CUresult sim_kernel_work(CUcontext ctx, const sim_launch_args_t *args, sim_work_
         return CUDA_ERROR_INVALID_HANDLE;
     if (bad_shape(args, function) || (args->params && args->extra))
         return CUDA_ERROR_INVALID_VALUE;
+    if (args->cooperative && !fits_at_once(args))
+        return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
     const simcuda_kernel_t *known = registered(function->name);
     simcuda_kernel_fn *fn = known && known->fn ? known->fn : function->symbol;
     layout_t layout = {0};
@@ -323,27 +344,34 @@ static CUresult launch(const sim_launch_args_t *args, const events_t *events, CU
     CUfunction a, unsigned b, unsigned c, unsigned d, unsigned e, unsigned f, unsigned g,        \
         unsigned h, CUstream i, void **j
 
-#define LAUNCH(extra, per_thread)                                                                \
-    sim_launch_args_t args = {a, {b, c, d}, {e, f, g}, h, j, extra, false};                      \
+#define LAUNCH(extra, per_thread, cooperative)                                                   \
+    sim_launch_args_t args = {a, {b, c, d}, {e, f, g}, h, j, extra, false, cooperative};         \
     return launch(&args, NULL, i, per_thread)
 
 SIM_API(cuLaunchKernel)(LAUNCH_PARAMS, void **k) {
-    LAUNCH(k, false);
+    LAUNCH(k, false, false);
 }
 SIM_API(cuLaunchKernel_ptsz)(LAUNCH_PARAMS, void **k) {
-    LAUNCH(k, true);
+    LAUNCH(k, true, false);
 }
 SIM_API(cuLaunchCooperativeKernel)(LAUNCH_PARAMS) {
-    LAUNCH(NULL, false);
+    LAUNCH(NULL, false, true);
 }
 SIM_API(cuLaunchCooperativeKernel_ptsz)(LAUNCH_PARAMS) {
-    LAUNCH(NULL, true);
+    LAUNCH(NULL, true, true);
 }
 
 static bool is_programmatic(const CUlaunchConfig *config) {
     for (unsigned i = 0; i < config->numAttrs; i++)
         if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
             return config->attrs[i].value.programmaticStreamSerializationAllowed != 0;
+    return false;
+}
+
+static bool is_cooperative(const CUlaunchConfig *config) {
+    for (unsigned i = 0; i < config->numAttrs; i++)
+        if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE)
+            return config->attrs[i].value.cooperative != 0;
     return false;
 }
 
@@ -360,7 +388,7 @@ static events_t events_of(const CUlaunchConfig *config) {
     return events;
 }
 
-/* Attributes other than events are not acted on: a programmatic launch keeps more order than it
+/* Other attributes are not acted on: a programmatic launch keeps more order than it
  * has to, and only the race detector takes it at its word. */
 static CUresult launch_ex(const CUlaunchConfig *config, CUfunction function, void **params,
                           void **extra, bool per_thread) {
@@ -373,7 +401,8 @@ static CUresult launch_ex(const CUlaunchConfig *config, CUfunction function, voi
                               config->sharedMemBytes,
                               params,
                               extra,
-                              is_programmatic(config)};
+                              is_programmatic(config),
+                              is_cooperative(config)};
     return launch(&args, &events, config->hStream, per_thread);
 }
 
@@ -384,15 +413,7 @@ SIM_API(cuLaunchKernelEx_ptsz)(const CUlaunchConfig *a, CUfunction b, void **c, 
     return launch_ex(a, b, c, d, true);
 }
 
-/* ---- occupancy: as of a kernel that is limited by threads only ---- */
-
-static CUresult active_blocks(int *out, int threads) {
-    if (!out || threads <= 0 || threads > 1024)
-        return CUDA_ERROR_INVALID_VALUE;
-    int blocks = 2048 / ((threads + 31) / 32 * 32);
-    *out = blocks < 32 ? blocks : 32;
-    return CUDA_SUCCESS;
-}
+/* ---- occupancy ---- */
 
 SIM_API(cuOccupancyMaxActiveBlocksPerMultiprocessor)
 (int *out, SIM_UNUSED CUfunction function, int threads, SIM_UNUSED size_t shared) {
@@ -409,7 +430,7 @@ static CUresult potential_size(int *grid, int *block, int limit) {
         return CUDA_ERROR_INVALID_VALUE;
     *block = limit && limit < 1024 ? limit : 1024;
     active_blocks(grid, *block);
-    *grid *= 132;
+    *grid *= PROCESSORS;
     return CUDA_SUCCESS;
 }
 

@@ -37,7 +37,7 @@ static sim_fn_t newest(const char *name, int version, bool per_thread, bool *kno
     sim_fn_t best = SIM_FN_COUNT;
     for (unsigned i = first_row(name); i < SIM_FN_COUNT; i++) {
         sim_fn_t fn = order[i];
-        if (strcmp(sim_fn_name(fn), name))
+        if (strcmp(sim_fn_name(fn), name) != 0)
             break;
         if ((uint64_t)sim_fn_since(fn) > sim_config.driver)
             continue;

@@ -526,6 +526,7 @@ typedef struct {
     unsigned grid[3], block[3], shared_bytes;
     void **params, **extra;
     bool programmatic; /* see sim_work_t */
+    bool cooperative;  /* all blocks have to run at once */
 } sim_launch_args_t;
 
 /* The item of a kernel launch: arguments copied, accesses declared. Errors as cuLaunchKernel. */

@@ -14,7 +14,7 @@ static bool may_wait(const ac_cache_t *cache, uint64_t size) {
 }
 
 /* The block, which was freed, waits in the cache from now on: in an entry, or loose. */
-static void await(ac_cache_t *cache, ac_block_t *block, uint64_t target, uint64_t share) {
+AC_CACHE_HOT void await(ac_cache_t *cache, ac_block_t *block, uint64_t target, uint64_t share) {
     ac_cache_count_waiting(cache, block);
     AC_BLOCK_SET(block, ticket.epoch, target);
     block->ticket.key = AC_KEY_OWN;
@@ -23,7 +23,7 @@ static void await(ac_cache_t *cache, ac_block_t *block, uint64_t target, uint64_
     ac_fence_want(cache->timeline, false, ac_fence_weight(share, block->size));
 }
 
-static void park(ac_cache_t *cache, const ac_entry_t *entry, ac_block_t *block, uint64_t target) {
+AC_CACHE_HOT void park(ac_cache_t *cache, const ac_entry_t *entry, ac_block_t *block, uint64_t target) {
     ac_block_t **wait = ac_cache_wait(cache, entry);
     await(cache, block, target, cache->share);
     ac_cache_note_parked(cache, entry);
@@ -146,9 +146,21 @@ static bool may_rely(const ac_cache_t *cache) {
     return ac_sole_mode(atomic_load(&cache->timeline->single.word)) < AC_SOLE_MANY;
 }
 
+/* Most frees beside work: of a size that is kept, of the module whose turn it is.  Inside. */
+AC_CACHE_HOT bool park_at_once(ac_cache_t *cache, ac_block_t *block) {
+    uint64_t size = block->size, target;
+    const ac_entry_t *own = ac_cache_entry(cache, size);
+    if (atomic_load_explicit(&block->label, memory_order_relaxed) != cache->frees ||
+        own->size != size || !may_wait(cache, size) ||
+        !ac_order_awaits(cache->timeline, &block->ticket, &target))
+        return false;
+    block->home = cache;
+    park(cache, own, block, target);
+    return true;
+}
+
 /* Inside. */
-static bool keep(ac_cache_t *cache, ac_block_t *block) {
-    AC_WINDOW(free_owned);
+__attribute__((noinline)) static bool keep(ac_cache_t *cache, ac_block_t *block) {
     uint64_t size = block->size;
     ac_ticket_t ticket;
     ac_cache_free_for(cache, block->module);
@@ -197,10 +209,14 @@ bool ac_cache_enter_long(ac_cache_t *cache) {
     }
 }
 
-static inline bool give(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
+AC_CACHE_HOT bool give(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
     if (!ac_cache_enter(cache) && !ac_cache_enter_long(cache))
         return false;
-    bool kept = ac_cache_owns(cache, block, address) && keep(cache, block);
+    bool kept = false;
+    if (ac_cache_owns(cache, block, address)) {
+        AC_WINDOW(free_owned);
+        kept = park_at_once(cache, block) || keep(cache, block);
+    }
     ac_cache_leave(cache);
     return kept;
 }
@@ -232,52 +248,70 @@ bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t bytes, uint64_t *address)
 
 /* --- what waited --- */
 
-bool ac_cache_gather(ac_cache_t *cache, ac_entry_t *entry) {
-    ac_block_t **wait = ac_cache_wait(cache, entry), *last = *wait, *end = NULL;
-    uint64_t size = ac_entry_size(entry);
-    if (!last || entry->size != size) /* of a refused size none is kept that is ready */
+__attribute__((noinline)) static void note_ready(const ac_cache_t *cache, const ac_block_t *block) {
+    ac_history_add(cache->arena->allocator->history,
+                   &(ac_event_t){.kind = AC_EVENT_READY,
+                                 .address = ac_block_address(block),
+                                 .bytes = block->size});
+}
+
+/* Blocks of the entry that wait and are ready join the others there: one, and with `all`, or as far as
+ * there is room, more.  *ready counts them. */
+AC_CACHE_HOT bool gather(ac_cache_t *cache, ac_entry_t *entry, uint64_t reached, bool all,
+                          ac_cache_wait_t *ready) {
+    ac_block_t **wait = ac_cache_wait(cache, entry), *last = *wait, *end;
+    uint64_t size = entry->size;
+    if (!last || size & AC_ENTRY_FLAGS) /* of a refused size none is kept that is ready */
         return false;
-    uint64_t reached =
-        AC_FAILPOINT(waiting_served) ? UINT64_MAX : ac_fence_reached(cache->timeline, false);
-    ac_cache_wait_t ready = {0, 0, 0};
     ac_block_t *first = last->list_next, *block = first;
-    while (end != last && block->ticket.epoch <= reached && (!end || cache->room >= 0)) {
+    if (first->ticket.epoch > reached)
+        return false;
+    do {
+        end = block;
         cache->room -= (int64_t)size;
         block->ticket.key = AC_KEY_NONE;
-        ac_history_add(cache->arena->allocator->history,
-                       &(ac_event_t){.kind = AC_EVENT_READY,
-                                     .address = ac_block_address(block),
-                                     .bytes = size});
-        ready.blocks++;
-        ready.requested += block->requested;
-        end = block;
+        if (ac_history_is_on())
+            note_ready(cache, block);
+        ready->blocks++;
+        ready->bytes += size;
+        ready->requested += block->requested;
         block = block->list_next;
-    }
-    if (!end)
-        return false;
+    } while (end != last && block->ticket.epoch <= reached && (all || cache->room >= 0));
     if (end == last)
         *wait = NULL;
     else
         last->list_next = block;
     end->list_next = entry->top;
     entry->top = first;
-    ready.bytes = ready.blocks * size;
-    ac_cache_count_ready(cache, ac_cache_flow(size), &ready);
+    return true;
+}
+
+/* What waits is ready up to this clock. */
+static uint64_t reached_by(const ac_cache_t *cache) {
+    return AC_FAILPOINT(waiting_served) ? UINT64_MAX : ac_fence_reached(cache->timeline, false);
+}
+
+bool ac_cache_gather(ac_cache_t *cache, ac_entry_t *entry) {
+    ac_cache_wait_t ready = {0, 0, 0};
+    if (!*ac_cache_wait(cache, entry) || !gather(cache, entry, reached_by(cache), false, &ready))
+        return false;
+    ac_cache_count_ready(cache, ac_cache_flow(ac_entry_size(entry)), &ready);
     return true;
 }
 
 void ac_cache_ripen(ac_cache_t *cache) {
-    uint64_t reached = ac_fence_reached(cache->timeline, false);
+    uint64_t reached = reached_by(cache);
+    ac_cache_wait_t ready[AC_FLOWS] = {{0, 0, 0}, {0, 0, 0}};
     for (int word = 0; word < AC_CACHE_WORDS; word++)
         for (uint64_t left = cache->parked[word]; left; left &= left - 1) {
-            ac_entry_t *entry = &cache->entry[word * 64 + __builtin_ctzll(left)];
-            ac_block_t *const *wait = ac_cache_wait(cache, entry);
-            while (*wait && (*wait)->list_next->ticket.epoch <= reached &&
-                   ac_cache_gather(cache, entry))
-                continue;
-            if (!*wait)
+            int i = word * 64 + __builtin_ctzll(left);
+            ac_entry_t *entry = &cache->entry[i];
+            gather(cache, entry, reached, true, &ready[ac_cache_flow(entry->size)]);
+            if (!cache->wait[i])
                 cache->parked[word] &= ~(left & -left);
         }
+    for (int flow = 0; flow < AC_FLOWS; flow++)
+        ac_cache_count_ready(cache, flow, &ready[flow]);
 }
 
 /* The block has left the cache: in the account nothing changes but whose it is. */

@@ -307,19 +307,27 @@ static bool any_busy(ac_allocator_t *allocator) {
     return busy;
 }
 
-/* Keep the owners of all caches but `own` (of one arena; NULL: of all) out of them.  False: that
- * cannot be done, and they may be in them.  With the recall lock alone. */
-static bool shut(ac_allocator_t *allocator, const ac_cache_t *own, const ac_arena_t *arena) {
-    const ac_device_ops_t *ops = NULL; /* of any that is shut */
+/* Let no owner of all caches but `own` (of one arena; NULL: of all) into them any more: who is in one
+ * shows.  *ops: of any that is shut; NULL: none is.  False: that cannot be done.  With the recall lock
+ * alone. */
+static bool close_gates(ac_allocator_t *allocator, const ac_cache_t *own, const ac_arena_t *arena,
+                        const ac_device_ops_t **ops) {
+    *ops = NULL;
     ac_lock(&allocator->lock);
     for (ac_cache_t *cache = allocator->caches->first; cache; cache = cache->next) {
         if (cache == own || (arena && cache->arena != arena))
             continue;
         atomic_fetch_or(&cache->gate, AC_GATE_RECALLED);
-        ops = cache->arena->ops;
+        *ops = cache->arena->ops;
     }
     ac_unlock(&allocator->lock);
-    if (ops && !AC_FAILPOINT(recall_without_barrier) && !ac_barrier_heavy())
+    return !*ops || AC_FAILPOINT(recall_without_barrier) || ac_barrier_heavy();
+}
+
+/* The same, and they come out.  False: they may be in them. */
+static bool shut(ac_allocator_t *allocator, const ac_cache_t *own, const ac_arena_t *arena) {
+    const ac_device_ops_t *ops;
+    if (!close_gates(allocator, own, arena, &ops))
         return false;
     if (!ops || !any_busy(allocator))
         return true;
@@ -331,14 +339,22 @@ static bool shut(ac_allocator_t *allocator, const ac_cache_t *own, const ac_aren
 }
 
 /* Let the owners in again, or with AC_GATE_GONE as `then` never; before that `visit` (NULL:
- * none) sees each cache whose owner is out of it.  True if it said so of any.  With both locks.
+ * none) sees each cache whose owner is out of it.  True if it said so of any.  `left`: those whose
+ * owner is not out stay shut, and it says whether there are any; NULL: none does.  With both locks.
  */
-static bool reopen(ac_allocator_t *allocator, bool (*visit)(ac_cache_t *), uint32_t then) {
+static bool reopen(ac_allocator_t *allocator, bool (*visit)(ac_cache_t *), uint32_t then,
+                   bool *left) {
     bool any = false;
+    if (left)
+        *left = false;
     for (ac_cache_t *cache = allocator->caches->first, *next; cache; cache = next) {
         next = cache->next;
         if (!is_shut(cache))
             continue;
+        if (left && is_busy(cache)) {
+            *left = true;
+            continue;
+        }
         if (visit && (!is_busy(cache) || AC_FAILPOINT(recall_beside_owner))) {
             AC_WINDOW(cache_visited);
             any |= visit(cache);
@@ -362,7 +378,7 @@ bool ac_caches_freeze(ac_allocator_t *allocator) {
 }
 
 void ac_caches_thaw(ac_allocator_t *allocator) {
-    reopen(allocator, NULL, 0);
+    reopen(allocator, NULL, 0, NULL);
     ac_unlock(&allocator->lock);
     ac_unlock(&allocator->caches->recall_lock);
 }
@@ -381,6 +397,23 @@ static bool give_back(ac_cache_t *cache) {
     return any;
 }
 
+/* One owner that does not come out, since its thread is kept from running, keeps no other one out of
+ * its cache. */
+static bool recall_others(ac_allocator_t *allocator, const ac_cache_t *own) {
+    const ac_device_ops_t *ops;
+    bool out = close_gates(allocator, own, NULL, &ops), any = false, left = false;
+    uint64_t end = ops ? ops->now_ns() + RECALL_NS : 0;
+    for (int i = 0;; i++) {
+        bool last = !out || i == RECALL_TRIES || (i && ops->now_ns() >= end);
+        ac_lock(&allocator->lock);
+        any |= reopen(allocator, out ? give_back : NULL, 0, last ? NULL : &left);
+        ac_unlock(&allocator->lock);
+        if (last || !left)
+            return any;
+        sched_yield();
+    }
+}
+
 /* `always`: also where there is nothing to be had. */
 static bool recall(ac_allocator_t *allocator, ac_cache_t *own, bool always) {
     bool any = false;
@@ -394,9 +427,8 @@ static bool recall(ac_allocator_t *allocator, ac_cache_t *own, bool always) {
     bool others = always || others_hold(allocator, own);
     ac_unlock(&allocator->lock);
     if (others) {
-        bool out = shut(allocator, own, NULL);
+        any |= recall_others(allocator, own);
         ac_lock(&allocator->lock);
-        any |= reopen(allocator, out ? give_back : NULL, 0);
         ac_caches_check_bars(allocator, own);
         ac_unlock(&allocator->lock);
     }
@@ -413,7 +445,7 @@ void ac_caches_recall_lock(ac_allocator_t *allocator, ac_cache_t *own) {
         ac_unlock(&allocator->lock);
         bool out = shut(allocator, own, NULL);
         ac_lock(&allocator->lock);
-        reopen(allocator, out ? give_back : NULL, 0);
+        reopen(allocator, out ? give_back : NULL, 0, NULL);
     }
     ac_caches_check_bars(allocator, own);
     ac_unlock(&allocator->caches->recall_lock);
@@ -462,7 +494,7 @@ void ac_caches_drop(ac_arena_t *arena) {
     shut(allocator, NULL, arena);
     ac_lock(&allocator->lock);
     ac_caches_absorb(allocator, &sum);
-    reopen(allocator, lose, AC_GATE_GONE);
+    reopen(allocator, lose, AC_GATE_GONE, NULL);
     ac_unlock(&allocator->lock);
     ac_unlock(&allocator->caches->recall_lock);
 }

@@ -4,6 +4,7 @@
 #ifndef AC_RETIRE_H
 #define AC_RETIRE_H
 
+#include "allocator/order/capture.h"
 #include "allocator/order/fence.h"
 #include "allocator/order/order.h"
 #include "allocator/ticket.h"
@@ -27,6 +28,21 @@ static inline ac_free_t ac_order_retire(ac_timeline_t *timeline, const ac_ticket
     return ac_fence_untouched(timeline, handout)
                ? AC_FREE_READY
                : ac_order_retire_touched(timeline, handout, ticket);
+}
+
+/* The same where one look tells that the memory waits for a fence of its own context, which has to reach
+ * *target: more than one stream is in use, the last submission comes after the handout, is not known to
+ * be complete, and was in the present epoch, so that one that is under way needs no mark (fence.h, (2)).
+ * False: ac_order_retire has the answer. */
+static inline bool ac_order_awaits(const ac_timeline_t *timeline, const ac_ticket_t *used,
+                                   uint64_t *target) {
+    if (ac_order_capturing() || !ac_fence_simple() || atomic_load(&ac_fence_strays) ||
+        ac_sole_mode(atomic_load(&timeline->single.word)) < AC_SOLE_MANY)
+        return false;
+    *target = atomic_load_explicit(&timeline->last_submit, memory_order_acquire);
+    return *target >= atomic_load_explicit(&used->epoch, memory_order_relaxed) &&
+           *target > atomic_load_explicit(&timeline->done, memory_order_relaxed) &&
+           (*target == ac_fence_now() || AC_FAILPOINT(awaited_by_old_mark));
 }
 
 /* The same for a free in the order of a stream of the context of `from`: it always waits.  The

@@ -83,8 +83,13 @@ struct ac_block {
     };
     uint16_t bin;    /* of the index that it is in: where it was put by its size then */
     uint8_t mempool; /* allocated: of the request that named a stream (mempool.h); 0: none did */
-    uint8_t place : 3; /* of its start in the page map, as far as it is known (page_map.h) */
-    bool oversize : 1; /* counted in oversize_allocations: the limit may change meanwhile */
+    union {
+        struct {
+            uint8_t place : 7; /* of its start in the page map, as far as it is known (page_map.h) */
+            bool oversize : 1; /* allocated: counted in oversize_allocations, whose limit may change */
+        };
+        uint8_t place_alone; /* both, and it is not */
+    };
     /* Allocated: what ac_order_retire asks for as `used`.  Freed, and not free: what it waits
      * for. Free: no key, and the device is done with it when `epoch` was reached.  `epoch` is in
      * the first line. */
@@ -197,8 +202,7 @@ static inline void ac_block_init_between(ac_block_t *block, uint64_t address, ui
     block->ticket.key = AC_KEY_NONE;
     block->ticket.all = false;
     block->mempool = 0;
-    block->oversize = false;
-    block->place = AC_PLACE_NONE;
+    block->place_alone = AC_PLACE_NONE;
     ac_block_set_label(block, ac_block_label(AC_MODULE_UNKNOWN, AC_BLOCK_TRANSIT, 0));
 }
 

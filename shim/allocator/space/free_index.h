@@ -51,7 +51,7 @@ static inline void ac_free_index_insert(ac_free_index_t *index, ac_block_t *bloc
 }
 
 static inline void ac_free_index_remove(ac_free_index_t *index, ac_block_t *block) {
-    unsigned bin = block->bin;
+    size_t bin = block->bin;
     ac_bin_remove(block);
     if (!block->bin_next && block->bin_at == &index->bin[bin])
         index->nonempty[bin / 64] &= ~((uint64_t)1 << (bin % 64));

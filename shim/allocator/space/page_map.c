@@ -32,6 +32,7 @@ typedef struct {
     _Atomic uint64_t word[LINE_WORDS];
 } line_t;
 _Static_assert(sizeof(line_t) == 1 << ALIGN_BITS, "a line is not a cache line");
+_Static_assert(LINES_LOG == 3 * LINES_STEP, "a page's tables are four: 64 bytes, 512, 4 KiB, 32 KiB");
 
 /* A cache line: for blocks of a megabyte and more, which seldom share a page with many others,
  * this is all.  `lines` is 0, or how many starts lie in lines, their address, and the logarithm
@@ -302,6 +303,7 @@ __attribute__((noinline)) static unsigned set_in_lines(ac_page_t *page, uint64_t
 
 unsigned ac_page_map_set_on(ac_page_t *page, uint64_t address, struct ac_block *block) {
     uint64_t key = key_of(address), word = word_of(block) | key;
+#pragma GCC unroll 5
     for (unsigned i = 0; i < NEAR_WORDS; i++)
         if (!load(&page->word[i])) {
             put(&page->word[i], word);

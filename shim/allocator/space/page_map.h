@@ -4,7 +4,9 @@
  * page names its owner and up to five starts itself: memory in large blocks needs no more.
  * Further starts lie in a hash table of the page: cache lines of eight, one to be looked at per
  * lookup.  Where a line is full the table grows, at the most to a line per eight granules, where
- * all places have room.
+ * all places have room.  The tables of a page stay with its addresses, for the blocks that lie there next:
+ * 64 bytes, 512, 4 KiB and 32 KiB, so 37,440 bytes for 2 MiB at the most.  A program whose small blocks come to
+ * lie in ever new pages sees the library's host memory rise slowly, up to that.
  *
  * Lookups take no lock: nothing is ever given back, and arena records stay for ever, so the
  * answer is at worst outdated: a caller that needs the truth locks the owner's allocator and asks

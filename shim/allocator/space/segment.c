@@ -26,19 +26,26 @@ static bool beside_others(const ac_block_t *block) {
 }
 
 /* One change of the free blocks beside others; PyTorch applies the net of a merge once, so that
- * the peak never shows a state that did not exist. */
-INLINE void count_inactive(ac_segment_t *segment, int64_t blocks, int64_t bytes) {
-    if (segment->range)
-        return; /* as PyTorch does: any part of a range can serve others */
+ * the peak never shows a state that did not exist.  Of native segments: as PyTorch does, for any part
+ * of a range can serve others. */
+INLINE void inactive_up(const ac_segment_t *segment, int64_t blocks, uint64_t bytes) {
     ac_device_stats_t *s = segment->space->store->stats;
-    if (blocks > 0)
+    if (blocks)
         ac_stat_pools_up(s->inactive_split, segment->pool, blocks);
-    else if (blocks < 0)
-        ac_stat_pools_down(s->inactive_split, segment->pool, -blocks);
-    if (bytes > 0)
-        ac_stat_pools_up(s->inactive_split_bytes, segment->pool, bytes);
-    else if (bytes < 0)
-        ac_stat_pools_down(s->inactive_split_bytes, segment->pool, -bytes);
+    ac_stat_pools_up(s->inactive_split_bytes, segment->pool, (int64_t)bytes);
+}
+
+INLINE void inactive_down(const ac_segment_t *segment, int64_t blocks, uint64_t bytes) {
+    ac_device_stats_t *s = segment->space->store->stats;
+    if (blocks)
+        ac_stat_pools_down(s->inactive_split, segment->pool, blocks);
+    ac_stat_pools_down(s->inactive_split_bytes, segment->pool, (int64_t)bytes);
+}
+
+/* The block between two of these has become one of them, with them. */
+INLINE void inactive_between(const ac_segment_t *segment, uint64_t bytes) {
+    ac_stat_pools_down(segment->space->store->stats->inactive_split, segment->pool, 1);
+    inactive_up(segment, 0, bytes);
 }
 
 /* `segment` is the block's: it is known, and would be one more line to look at. */
@@ -171,8 +178,8 @@ static void count_lost(ac_block_t *block, void *unused) {
         block->state == AC_BLOCK_MOVING)
         return;
     if (block->state == AC_BLOCK_FREE) {
-        if (beside_others(block))
-            count_inactive(block->segment, -1, -(int64_t)block->size);
+        if (beside_others(block) && !block->segment->range)
+            inactive_down(block->segment, 1, block->size);
         return;
     }
     if (block->state == AC_BLOCK_ALLOCATED) {
@@ -280,7 +287,7 @@ INLINE bool split(ac_segment_t *segment, ac_block_t *block, uint64_t size, bool 
         ac_range_hole_leave(block);
     bool served = ac_segment_serves(segment), sealed = seals(segment, block, size);
     ac_block_split(block, size, rest); /* in a range it is as old as the whole was */
-    rest->place = place & AC_PLACE_NONE;
+    rest->place_alone = (uint8_t)place;
     ac_block_set_state(block, AC_BLOCK_TRANSIT);
     ac_block_set_state(rest, AC_BLOCK_FREE);
     if (served && !sealed)
@@ -326,14 +333,15 @@ INLINE void carve(ac_segment_t *segment, ac_block_t *block, uint64_t size, bool 
                split(segment, block, size, ranged);
     if (!cut)
         index_remove(segment, block);
-    if (was_inactive)
-        count_inactive(segment, cut ? 0 : -1, -(int64_t)(cut ? size : whole));
-    else if (cut)
-        count_inactive(segment, 1, (int64_t)(whole - size));
+    if (!ranged && was_inactive && cut)
+        inactive_down(segment, 0, size);
+    else if (!ranged && was_inactive)
+        inactive_down(segment, 1, whole);
+    else if (!ranged && cut)
+        inactive_up(segment, 1, whole - size);
     if (segment->busy++ == 0)
         idle_leave(segment);
     block->mempool = 0; /* of its life before */
-    block->oversize = false;
 }
 
 __attribute__((noinline)) static void carve_range(ac_segment_t *segment, ac_block_t *block,
@@ -389,6 +397,7 @@ void ac_segment_release(ac_block_t *block) {
     ac_modules_give(&s->modules, block->module, block->size);
     if (block->oversize)
         ac_stat_down(&s->oversize_allocations, 1);
+    block->oversize = false;
 }
 
 /* The record of a block that another one took in. */
@@ -419,9 +428,9 @@ INLINE void join(ac_segment_t *segment, ac_block_t *block, uint64_t quiet, bool 
     bool serves = ac_segment_serves(segment);
     ac_block_t *next = block->next, *prev = block->prev;
     uint64_t age = UINT64_MAX, freed = block->size;
-    int64_t blocks = 0;
+    int joined = 0;
     if (next && next->state == AC_BLOCK_FREE) {
-        blocks--;
+        joined++;
         quiet = later(quiet, next->ticket.epoch);
         if (ranged) {
             age = ac_range_hole_keeps(next, freed);
@@ -432,7 +441,7 @@ INLINE void join(ac_segment_t *segment, ac_block_t *block, uint64_t quiet, bool 
         next = NULL;
     }
     if (prev && prev->state == AC_BLOCK_FREE) {
-        blocks--;
+        joined++;
         quiet = later(quiet, prev->ticket.epoch);
         if (ranged) {
             if (ac_range_hole_keeps(prev, freed) < age)
@@ -459,10 +468,12 @@ INLINE void join(ac_segment_t *segment, ac_block_t *block, uint64_t quiet, bool 
         discard(segment, next);
     }
     AC_BLOCK_SET(block, ticket.epoch, quiet);
-    if (beside_others(block))
-        count_inactive(segment, blocks + 1, (int64_t)freed);
-    else
-        count_inactive(segment, blocks, (int64_t)(freed - block->size));
+    if (!ranged && beside_others(block) && joined <= 1)
+        inactive_up(segment, 1 - joined, freed);
+    else if (!ranged && beside_others(block))
+        inactive_between(segment, freed);
+    else if (!ranged && joined)
+        inactive_down(segment, joined, block->size - freed);
     if (ranged) {
         ac_range_hole_enter(block, true);
         if (age != UINT64_MAX)
@@ -510,8 +521,8 @@ void ac_segment_withdraw(ac_block_t *block) {
     ac_segment_t *segment = block->segment;
     ac_store_t *store = segment->space->store;
     index_remove(segment, block);
-    if (beside_others(block))
-        count_inactive(segment, -1, -(int64_t)block->size);
+    if (beside_others(block) && !segment->range)
+        inactive_down(segment, 1, block->size);
     if (segment->busy++ == 0)
         idle_leave(segment);
     AC_BLOCK_SET(block, requested, 0);

@@ -7,7 +7,7 @@ import struct
 from base import CommandTest
 
 UNIT = 65536
-ALLOC, FAILED, FREE, SYNC, PLACE = 1, 3, 4, 7, 11
+ALLOC, MANAGED, FAILED, FREE, SYNC, PLACE = 1, 2, 3, 4, 7, 11
 BASE = 0x7f0000000000
 START_NS = 1_700_000_000_000_000_000
 

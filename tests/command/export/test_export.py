@@ -12,7 +12,7 @@ import subprocess
 import unittest
 
 from base import main
-from inputs import BASE, BESIDE, START_NS, ExportTest, Trace, block, snapshot
+from inputs import BASE, BESIDE, MANAGED, START_NS, ExportTest, Trace, block, snapshot
 
 def find_memory_viz():
     torch = importlib.util.find_spec("torch")
@@ -127,6 +127,40 @@ class Torch(ExportTest):
                 self.assertIn("<html>", page(whole).lower())
         for word in ("pinned_alloc", "physical_free"):
             self.assertIn(f"{{'action': '{word}'", viz.trace(whole))
+
+
+class Text(ExportTest):
+    def test_it_is_read_again(self):
+        """What `trace` prints is the trace: requests that name no stream stay such, the driver's are none."""
+        trace = Trace()
+        trace.place(0, 0, 0)
+        trace.place(1, 0, 0x5550)
+        for i in range(8):
+            trace.alloc(10 * i, i % 2, BASE + (i << 21), 1 << 20)
+            trace.alloc(10 * i + 1, 0, BASE + (1 << 30) + (i << 21), 1 << 20, MANAGED)
+            trace.free(10 * i + 2, BASE + (1 << 30) + (i << 21))
+            trace.free(10 * i + 3, BASE + (i << 21))
+        binary = self.write("two.trace", trace.data())
+        printed = self.expect(0, "trace", binary).stdout
+        self.assertEqual(printed.splitlines()[2:7],
+                         ["a 0 1048576 -", "# a 1 1048576 -", "# f 1", "f 0", "a 2 1048576 1"])
+        text = self.write("text", printed)
+        figures = [json.loads(self.expect(0, "replay", "--json", "--streams", "real", source).stdout)
+                   for source in (binary, text)]
+        for name in ("operations", "allocations", "streams"):
+            self.assertEqual(*(self.find(figure, name) for figure in figures), name)
+
+    def find(self, document, name):
+        """The first value of that name, however deep."""
+        if isinstance(document, dict):
+            if name in document:
+                return document[name]
+            document = list(document.values())
+        for part in document if isinstance(document, list) else ():
+            found = self.find(part, name)
+            if found is not None:
+                return found
+        return None
 
 
 class Perfetto(ExportTest):

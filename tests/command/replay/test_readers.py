@@ -63,7 +63,8 @@ class Readers(frame.TraceTest):
         self.refused("a 1 64 0\n\033[31mx\n", "line 2", "\\x1b[31mx")
 
     def test_missing(self):
-        self.assertIn("No such file", self.expect(1, "replay", self.path("nothing")).stderr)
+        self.assertIn("No such file or directory: is the name right?",
+                      self.expect(1, "replay", self.path("nothing")).stderr)
         self.expect(1, "replay", self.folder)
 
     # ------------------------------------------------------------ RMM
@@ -133,6 +134,7 @@ class Readers(frame.TraceTest):
     def test_torch_damage(self):
         self.refused('{"device_traces": [[{"action": "alloc", ', "ends too early", "line 1")
         self.refused('{"device_traces": [[}', "not valid JSON", "column")
+        self.refused('{"schema": "accelcache-dump"}', "no operations", "accelcache run --trace")
         self.refused('{"schema": 1}', "no list device_traces")
         self.refused(json.dumps({"device_traces": [[{"action": "alloc", "addr": 1}]]}),
                      "device_traces[0][0]", "addr or size")

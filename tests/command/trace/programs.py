@@ -15,7 +15,7 @@ PROGRAM = program("recorded")
 CONF = "dump:none,trace:t-%p.trace"
 UNIT = 65536
 OPERATION = re.compile(
-    r"(?:a (?P<id>\d+) (?P<bytes>\d+) (?P<stream>\d+)|f (?P<freed>\d+)|(?P<sync>s)|# waited for "
+    r"(?:(?:# )?a (?P<id>\d+) (?P<bytes>\d+) (?P<stream>\d+|-)|(?:# )?f (?P<freed>\d+)|(?P<sync>s)|# waited for "
     r"stream (?P<waited>\d+)|# waited for event 0x(?P<event>[0-9a-f]+)|# failed with error "
     r"(?P<error>\d+): (?P<refused>\d+) bytes, stream \d+)"
     r" # (?P<time>[0-9.]+) us, thread (?P<thread>\d+)(?:, device (?P<device>\d+), context "
@@ -61,7 +61,7 @@ class TraceTest(HostTest):
             if m["id"]:
                 ids[m["id"]] = m["address"]
                 lines.append((("m" if m["managed"] else "a"), m["address"], int(m["bytes"]),
-                              int(m["stream"])))
+                              int(m["stream"].replace("-", "0"))))
             elif m["freed"]:
                 self.assertEqual(ids.pop(m["freed"]), m["address"])
                 lines.append(("gone", ) if m["implied"] else ("f", m["address"]))
@@ -138,7 +138,7 @@ class Content(TraceTest):
         self.record("driver_calls")
         out, _ = self.accelcache("trace", self.traces()[0])
         for line in out.splitlines():
-            self.assertRegex(line, r"^(a \d+ \d+ \d+|f \d+|s|#.*)$")
+            self.assertRegex(line, r"^(a \d+ \d+ (\d+|-)|f \d+|s|#.*)$")
 
 
 class Ends(TraceTest):

@@ -17,7 +17,7 @@ KINDS = {
     "CUfunction": "FUNCTION", "CUgraph": "GRAPH", "CUgraphExec": "GRAPH_EXEC",
     "CUgraphNode": "HANDLE",
     "CUmemoryPool": "POOL", "CUmodule": "HANDLE", "CUgreenCtx": "HANDLE",
-    "CUdevResourceDesc": "HANDLE", "CUexternalMemory": "HANDLE",
+    "CUdevResourceDesc": "HANDLE", "CUexternalMemory": "HANDLE", "CUmipmappedArray": "HANDLE",
     "CUmemGenericAllocationHandle": "HANDLE64",
     "CUstreamCallback": "CALLBACK", "CUhostFn": "HOST_FN",
     "CUpointer_attribute": "ATTRIBUTE", "CUlimit": "NUMBER", "CUstreamCaptureMode": "NUMBER",

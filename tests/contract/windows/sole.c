@@ -1,5 +1,6 @@
 /* Windows of the single-stream rule (sole.c) and of fences (fence.c), on a device whose oracle
  * knows the order of its work. */
+#include "allocator/order/retire.h"
 #include "line_device.h"
 #include "windows.h"
 
@@ -393,6 +394,25 @@ void window_target_without_mark(void) {
     d.submitted[0]++;
     uint64_t target = ac_fence_target(&timeline, &all);
     ck_assert_uint_gt(target, ac_fence_reached(&timeline, all));
+    ac_fence_leave_as(&timeline, &other);
+    end();
+}
+
+/* The mark is of an epoch that is over, and the call that made it may be in the driver still. */
+void window_awaited_by_old_mark(void) {
+    uint64_t target;
+    begin();
+    ac_fence_list(&other);
+    ac_ticket_t used = {.epoch = ac_fence_handout(&timeline)};
+    submit(0);
+    submit(1);
+    ck_assert(ac_fence_enter_as(&timeline, &other));
+    ac_sole_enter(&timeline, FIRST_KEY, NULL);
+    ck_assert(ac_order_awaits(&timeline, &used, &target));
+    uint64_t stamp = ac_fence_stamp(); /* of a fence that does not cover the call */
+    d.submitted[0]++;
+    if (ac_order_awaits(&timeline, &used, &target))
+        ck_assert_uint_gt(target, stamp);
     ac_fence_leave_as(&timeline, &other);
     end();
 }

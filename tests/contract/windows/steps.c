@@ -76,6 +76,26 @@ static void given_back_by_another(void) {
     MUST(cuMemRelease(handle));
 }
 
+/* --- two threads find the program's only context at once: there is no other one for it to share with --- */
+
+static void take_first(void) {
+    MUST(cuMemFree_v2(taken(MIB)));
+}
+
+static void first_by_two(void) {
+    const simcuda_kernel_t kernel = {.name = "waits", .duration_ns = 1000000};
+    CUfunction function = test_kernel(&kernel);
+    CUstream stream = test_stream();
+    at_window("context_unknown", take_first);
+    take_first();
+    NEED(!at);
+    CUdeviceptr used = taken(MIB);
+    MUST(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
+    long long before = test_figure("ordered_frees");
+    MUST(cuMemFree_v2(used));
+    NEED(test_figure("ordered_frees") == before + 1); /* its only stream protects it */
+}
+
 /* What went back before the call was made could not have helped it, in this thread or another. */
 static void *ask_once(void *unused) {
     CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -329,6 +349,7 @@ static const struct {
 } cases[] = {
     {"given_back_by_another", given_back_by_another},
     {"given_back_before", given_back_before},
+    {"first_by_two", first_by_two},
     {"freed_during_export", freed_during_export},
     {"export_refused", export_refused},
     {"freed_during_setting", freed_during_setting},

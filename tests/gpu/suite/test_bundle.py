@@ -98,7 +98,23 @@ class Bundle(unittest.TestCase):
         probe = subprocess.run([*inside, "test", "!", "-e", os.path.join(BUILD, "lib")],
                                env=BARE, check=False, capture_output=True, cwd="/")
         return subprocess.run([*(inside if probe.returncode == 0 else ()), *command], env=BARE,
-                              cwd="/", capture_output=True, text=True, check=False, timeout=200)
+                              cwd="/", capture_output=True, text=True, check=False, timeout=900)
+
+    def passed(self, out, *command):
+        """How many lines of a run passed; none failed but for want of time."""
+        done = self.away(*command)
+        self.assertIn("SIMULATED.md", done.stdout, done)
+        with open(os.path.join(out, "simulated.json"), encoding="utf-8") as file:
+            result = json.load(file)
+        self.assertTrue(result["complete"])
+        passed = 0
+        for part in result["parts"]:
+            for check in part["checks"]:
+                for line in check["lines"]:
+                    passed += line["result"] in ("pass", "fact")
+                    self.assertTrue(line["result"] != "fail" or "time: " in line["reason"],
+                                    (check, line))
+        return passed, result
 
     def test_runs(self):
         out = os.path.join(self.folder.name, "results")
@@ -111,19 +127,11 @@ class Bundle(unittest.TestCase):
         only = [name for name in names if not name.startswith(("stress_", "litmus_")) or
                 name.endswith("_auto")]
         self.assertGreater(len(only), 20)
-        done = self.away(*command, "--sim", "--out", out, "--seconds", "45",
-                         *(word for name in only for word in ("--only", name)))
-        self.assertIn("SIMULATED.md", done.stdout, done)
-        with open(os.path.join(out, "simulated.json"), encoding="utf-8") as file:
-            result = json.load(file)
-        self.assertTrue(result["complete"])
-        passed = 0
-        for part in result["parts"]:
-            for check in part["checks"]:
-                for line in check["lines"]:
-                    passed += line["result"] in ("pass", "fact")
-                    self.assertTrue(line["result"] != "fail" or "time: " in line["reason"],
-                                    (check, line))
+        for seconds in 45, 180, 720:  # a busy machine starts less in the first
+            passed, result = self.passed(out, *command, "--sim", "--out", out, "--seconds", str(seconds),
+                                         *(word for name in only for word in ("--only", name)))
+            if passed > 20:
+                break
         self.assertGreater(passed, 20)
         with open(os.path.join(self.out, "SOURCE"), encoding="utf-8") as file:
             self.assertEqual(result["versions"]["source"], file.read().strip())

@@ -82,7 +82,7 @@ def qualify(*arguments, **variables):
            if key not in ("LD_PRELOAD", "ACCEL_SIM", "LD_LIBRARY_PATH")}
     env.update(variables)
     return subprocess.run([QUALIFY, "--build", BUILD, *arguments], capture_output=True, text=True,
-                          check=False, env=env, timeout=300)
+                          check=False, env=env, timeout=1200)
 
 
 class Folder(unittest.TestCase):
@@ -155,8 +155,8 @@ class Misbehaviour(Folder):
 
     def test_hang(self):
         begin = time.monotonic()
-        found = self.expect("hang", ["early", "late"], "fail", "time: still running after 1.5 s",
-                            more="limit=1.5", line="late")
+        found = self.expect("hang", ["early", "late"], "fail", "time: still running after 8.0 s",
+                            more="limit=8", line="late")
         self.assertEqual(found["early"]["value"], "yes")
         self.assertLess(time.monotonic() - begin, 200)
         left = subprocess.run(["pgrep", "-f", "import time; time.sleep.600."], check=False,
@@ -245,16 +245,16 @@ class Budgets(Folder):
         self.assertTrue(result["complete"])
 
     def test_scaled(self):
-        rows = [self.row("slow", PROGRAMS["slow"], ["slow"], "limit=40")]
-        result, found, _ = self.suite(rows, "--seconds", "5", parts={1: ("One", 60)})
-        self.assertIn("after 3.3 s", found["slow"]["reason"])
+        rows = [self.row("slow", PROGRAMS["slow"], ["slow"], "limit=7")]
+        result, found, _ = self.suite(rows, "--seconds", "30", parts={1: ("One", 60)})
+        self.assertIn("after 3.5 s", found["slow"]["reason"])
 
     def test_what_is_left(self):
         """A part has what those before it left; the seconds given are for the parts that run."""
         rows = [self.row("good", PROGRAMS["good"], ["good"]),
                 self.row("next", PROGRAMS["good"].replace("good", "next"), ["next"],
                          "limit=4").replace("part=1", "part=2")]
-        for arguments, least in ((), 2), (("--parts", "2", "--seconds", "10"), 8):
+        for arguments, least in ((), 2), (("--parts", "2", "--seconds", "100"), 70):
             result, _, _ = self.suite(rows, *arguments, parts={1: ("One", 20), 2: ("Two", 2)})
             self.assertGreater(result["parts"][-1]["checks"][0]["limit"], least)
 

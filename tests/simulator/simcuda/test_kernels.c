@@ -273,6 +273,25 @@ START_TEST(launch_shapes_are_checked) {
 }
 END_TEST
 
+START_TEST(cooperative_launches_run_at_once) {
+    CUfunction function;
+    int blocks;
+    start();
+    OK(cuModuleGetFunction(&function, load(), "empty"));
+    OK(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, 256, 0));
+    unsigned most = (unsigned)blocks * 132;
+    CUlaunchAttribute cooperative = {.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE, .value.cooperative = 1};
+    for (unsigned more = 0; more < 2; more++) {
+        CUresult wanted = more ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE : CUDA_SUCCESS;
+        GIVES(cuLaunchCooperativeKernel(function, most + more, 1, 1, 256, 1, 1, 0, NULL, NULL), wanted);
+        CUlaunchConfig config = {most + more, 1, 1, 256, 1, 1, 0, NULL, &cooperative, 1};
+        GIVES(cuLaunchKernelEx(&config, function, NULL, NULL), wanted);
+    }
+    OK(cuLaunchKernel(function, most + 1, 1, 1, 256, 1, 1, 0, NULL, NULL, NULL));
+    OK(cuCtxSynchronize());
+}
+END_TEST
+
 /* Block shape and parameters are kept with the function, as pycuda still sets them. */
 START_TEST(launches_of_old) {
     CUfunction function;
@@ -312,4 +331,5 @@ END_TEST
 SUITE_MAIN("kernels", names_come_from_ptx_text, pointers_are_aligned_as_pointers,
            parameters_have_a_limit, dynamic_shared_memory_is_asked_for, other_images_have_every_name,
            kernels_of_the_program_compute, libraries_make_functions_per_context,
-           registrations_come_first, launch_shapes_are_checked, launches_of_old)
+           registrations_come_first, launch_shapes_are_checked, cooperative_launches_run_at_once,
+           launches_of_old)
