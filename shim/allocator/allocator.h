@@ -107,9 +107,11 @@ void ac_guard_freeing(uint64_t address, unsigned module);
 ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
                            uint64_t *address);
 
-/* The same where ac_cache_take failed, from free memory alone, and with `ask` from what the device is
- * done with: it is asked for that, and not waited for.  Returns the address; 0: there is none. */
-uint64_t ac_cache_fetch(ac_cache_t *cache, uint64_t bytes, bool ask);
+/* The same where ac_cache_take failed, from free memory alone.  Returns the address; 0: there is
+ * none.  _ready: where that found none, from what the device is done with, too: it is asked for that,
+ * and not waited for. */
+uint64_t ac_cache_fetch(ac_cache_t *cache, uint64_t bytes);
+uint64_t ac_cache_fetch_ready(ac_cache_t *cache, uint64_t bytes);
 
 /* Free the block at `address`, of whichever allocator.  AC_OK; AC_NOT_OURS; AC_BAD_ADDRESS
  * (inside our segments, but no allocated block starts there); AC_FAILED: host memory is short, and its

@@ -267,11 +267,16 @@ bool ac_find_first(ac_request_t *request) {
     return find_first(request);
 }
 
-bool ac_find_rest(ac_request_t *request) {
-    return find_first(request);
-}
-
 /* --- the same without a request's record, which is most of what a search takes --- */
+
+__attribute__((noinline)) static uint64_t find_rest(ac_cache_t *cache, uint64_t bytes) {
+    ac_request_t request = {.arena = cache->arena,
+                            .cache = cache,
+                            .module = ac_cache_asking(cache),
+                            .requested = bytes,
+                            .cached_only = true};
+    return find_first(&request) ? request.address : 0;
+}
 
 /* The block, which was cut, does not count as a hit. */
 __attribute__((noinline)) static void serve_rest(ac_cache_t *cache, int pool, uint64_t size,
@@ -323,7 +328,7 @@ uint64_t ac_find_free(ac_cache_t *cache, uint64_t size, uint64_t bytes, bool kno
         (settings->small_limit != AC_SMALL_LIMIT &&
          (size <= settings->small_limit) != (pool == AC_POOL_SMALL)) ||
         size >= settings->max_split_size)
-        return 0;
+        return find_rest(cache, bytes);
     if (ac_cache_is_untidy(cache, true))
         ac_cache_tidy(cache, true);
     if (ac_cache_is_in_way(cache, size))
@@ -331,7 +336,7 @@ uint64_t ac_find_free(ac_cache_t *cache, uint64_t size, uint64_t bytes, bool kno
     ac_pending_drain(arena);
     ac_block_t *block = cut_at_once(cache, pool, size);
     if (!block)
-        return 0;
+        return find_rest(cache, bytes);
     uint64_t address = ac_block_address(block);
     if (block->size == size && ac_cache_affords(cache, size, bytes)) {
         ac_cache_serve_cut(cache, block, size, bytes);

@@ -122,25 +122,23 @@ ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
                : miss(cache, bytes, cached_only, address);
 }
 
-/* With the lock, which it leaves. */
-__attribute__((noinline)) static uint64_t fetch_rest(ac_cache_t *cache, uint64_t bytes, bool ask) {
+uint64_t ac_cache_fetch(ac_cache_t *cache, uint64_t bytes) {
+    uint64_t size = (bytes + AC_GRANULE - 1) & ~(AC_GRANULE - 1), address;
+    const ac_entry_t *entry = ac_cache_peek(cache, size);
+    if (ac_cache_take_beside(cache, entry, size, bytes, &address))
+        return address;
+    return bytes && bytes < REQUEST_MOST ? ac_find_free(cache, size, bytes, entry) : 0;
+}
+
+uint64_t ac_cache_fetch_ready(ac_cache_t *cache, uint64_t bytes) {
     ac_request_t request = {.arena = cache->arena,
                             .cache = cache,
                             .module = ac_cache_asking(cache),
                             .requested = bytes,
                             .cached_only = true};
-    return ac_find_rest(&request) || (ask && ac_ready_ask(&request)) ? request.address : 0;
-}
-
-uint64_t ac_cache_fetch(ac_cache_t *cache, uint64_t bytes, bool ask) {
-    uint64_t size = (bytes + AC_GRANULE - 1) & ~(AC_GRANULE - 1), address;
-    const ac_entry_t *entry = ac_cache_peek(cache, size);
-    if (ac_cache_take_beside(cache, entry, size, bytes, &address))
-        return address;
-    if (!bytes || bytes >= REQUEST_MOST)
+    if (bytes == 0 || bytes >= REQUEST_MOST)
         return 0;
-    address = ac_find_free(cache, size, bytes, entry);
-    return __builtin_expect(!address, 0) ? fetch_rest(cache, bytes, ask) : address;
+    return ac_find_first(&request) || ac_ready_ask(&request) ? request.address : 0;
 }
 
 static ac_status_t free_without_record(uint64_t address) {

@@ -38,11 +38,10 @@ typedef struct {
  * and pool.  Takes the lock. */
 bool ac_find_first(ac_request_t *request);
 
-/* The same for a request of the cache's owner, where it takes no record of the request.  `size`: `bytes`
- * in whole granules.  Not `known`: that size has no entry in the cache.  Returns the address; 0: the
- * lock is held, and ac_find_rest goes on, which is ac_find_first by who has it. */
+/* The same for a request of the cache's owner, from free memory alone.  `size`: `bytes` in whole
+ * granules.  Not `known`: that size has no entry in the cache.  Returns the address; 0: there is
+ * none. */
 uint64_t ac_find_free(ac_cache_t *cache, uint64_t size, uint64_t bytes, bool known);
-bool ac_find_rest(ac_request_t *request);
 
 /* The same later: the free memory is searched only if something was added to it since.  With
  * `scarce` every thread's cache is taken and searched in one, or its owner would have it back in

@@ -98,8 +98,10 @@ malloc_slow(ac_thread_t *thread, void **pointer, size_t bytes, const void *calle
 static __attribute__((noinline)) ac_runtime_error_t
 malloc_missed(ac_thread_t *thread, void **pointer, size_t bytes, const void *caller) {
     ac_cache_t *cache = thread->fast[AC_FAST_MALLOC].cache;
+    uint64_t address = pointer ? ac_cache_fetch(cache, bytes) : 0;
     /* Who is asked to free some is asked before the device is. */
-    uint64_t address = pointer ? ac_cache_fetch(cache, bytes, !ac_observed(AC_OBSERVE_FREE)) : 0;
+    if (__builtin_expect(!address, 0) && pointer && !ac_observed(AC_OBSERVE_FREE))
+        address = ac_cache_fetch_ready(cache, bytes);
     if (__builtin_expect(!address, 0)) {
         ac_guard_missed(thread);
         return malloc_slow(thread, pointer, bytes, caller, cache);

@@ -199,7 +199,7 @@ static void use_up(void) {
     awaited = take(MIB);
     for (count = 0; count < 24; count++)
         held[count] = take(WANTED);
-    while ((held[count] = ac_cache_fetch(cache, WANTED, false)))
+    while ((held[count] = ac_cache_fetch(cache, WANTED)))
         count++;
     put(large);
     put(take(MIB)); /* leases room for both */
@@ -218,12 +218,12 @@ static void free_held(void) {
 START_TEST(the_device_is_asked_first) {
     uint64_t address;
     use_up();
-    ck_assert_uint_eq(ac_cache_fetch(cache, WANTED, false), 0);
+    ck_assert_uint_eq(ac_cache_fetch(cache, WANTED), 0);
     ck_assert(keeps(9 * MIB));
     finish_work();
     uint64_t ready = take(MIB);
     ck_assert_uint_eq(take(MIB), awaited);
-    address = ac_cache_fetch(cache, WANTED, false);
+    address = ac_cache_fetch(cache, WANTED);
     ck_assert_uint_ne(address, 0); /* nothing waits */
     ck_assert_uint_eq(address, large);
     put(address);
@@ -236,12 +236,12 @@ END_TEST
 /* A miss may ask it by itself: what is over by then is no reason to keep the rest any more. */
 START_TEST(a_miss_asks_the_device) {
     use_up();
-    ck_assert_uint_eq(ac_cache_fetch(cache, WANTED, true), 0);
+    ck_assert_uint_eq(ac_cache_fetch_ready(cache, WANTED), 0);
     ck_assert(keeps(9 * MIB));
     finish_work();
-    ck_assert_uint_eq(ac_cache_fetch(cache, WANTED, false), 0);
+    ck_assert_uint_eq(ac_cache_fetch(cache, WANTED), 0);
     int64_t reserved = stats.reserved_bytes[AC_POOL_ALL].current;
-    ck_assert_uint_eq(ac_cache_fetch(cache, WANTED, true), large);
+    ck_assert_uint_eq(ac_cache_fetch_ready(cache, WANTED), large);
     ck_assert_int_eq(stats.reserved_bytes[AC_POOL_ALL].current, reserved);
     put(large);
     free_held();
@@ -282,7 +282,7 @@ START_TEST(medium_blocks_go_for_medium_requests) {
         0; /* so that nothing may be reserved rather than be taken from a cache */
     allocator->settings.thread_cache = 0;
     uint64_t other_size;
-    other_size = ac_cache_fetch(cache, 256 << 10, false);
+    other_size = ac_cache_fetch(cache, 256 << 10);
     ck_assert_uint_ne(other_size, 0);
     ck_assert(keeps(whole));
     put(other_size);
@@ -299,12 +299,12 @@ START_TEST(a_dead_context_serves_nothing) {
     ac_lock(&allocator->lock);
     arena->dead = true;
     ac_unlock(&allocator->lock);
-    ck_assert_uint_eq(ac_cache_fetch(cache, WANTED, false), 0);
+    ck_assert_uint_eq(ac_cache_fetch(cache, WANTED), 0);
     ck_assert(keeps(9 * MIB));
     ac_lock(&allocator->lock);
     arena->dead = false;
     ac_unlock(&allocator->lock);
-    address = ac_cache_fetch(cache, WANTED, false);
+    address = ac_cache_fetch(cache, WANTED);
     ck_assert_uint_ne(address, 0);
     ck_assert_uint_eq(address, large);
 }

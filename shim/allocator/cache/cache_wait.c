@@ -148,11 +148,13 @@ static bool may_rely(const ac_cache_t *cache) {
 
 /* Most frees beside work: of a size that is kept, of the module whose turn it is.  Inside. */
 AC_CACHE_HOT bool park_at_once(ac_cache_t *cache, ac_block_t *block) {
-    uint64_t size = block->size, target;
+    uint64_t target;
+    if (!ac_order_awaits(cache->timeline, &block->ticket, &target))
+        return false;
+    uint64_t size = block->size;
     const ac_entry_t *own = ac_cache_entry(cache, size);
     if (atomic_load_explicit(&block->label, memory_order_relaxed) != cache->frees ||
-        own->size != size || !may_wait(cache, size) ||
-        !ac_order_awaits(cache->timeline, &block->ticket, &target))
+        own->size != size || !may_wait(cache, size))
         return false;
     block->home = cache;
     park(cache, own, block, target);

@@ -397,9 +397,17 @@ static bool give_back(ac_cache_t *cache) {
     return any;
 }
 
+/* What was posted to caches that had been seen, by an owner that had not come out of its own. */
+static bool leave_inboxes(ac_allocator_t *allocator) {
+    bool any = false;
+    for (ac_cache_t *cache = allocator->caches->first; cache; cache = cache->next)
+        any |= leave_chain(cache, ac_inbox_take(&cache->inbox, cache->owner_arena), false);
+    return any;
+}
+
 /* One owner that does not come out, since its thread is kept from running, keeps no other one out of
  * its cache. */
-static bool recall_others(ac_allocator_t *allocator, const ac_cache_t *own) {
+static bool recall_others(ac_allocator_t *allocator, ac_cache_t *own) {
     const ac_device_ops_t *ops;
     bool out = close_gates(allocator, own, NULL, &ops), any = false, left = false;
     uint64_t end = ops ? ops->now_ns() + RECALL_NS : 0;
@@ -407,8 +415,12 @@ static bool recall_others(ac_allocator_t *allocator, const ac_cache_t *own) {
         bool last = !out || i == RECALL_TRIES || (i && ops->now_ns() >= end);
         ac_lock(&allocator->lock);
         any |= reopen(allocator, out ? give_back : NULL, 0, last ? NULL : &left);
+        last |= !left;
+        if (last && i && !AC_FAILPOINT(inbox_seen_early))
+            any |= leave_inboxes(allocator);
+        ac_caches_check_bars(allocator, own);
         ac_unlock(&allocator->lock);
-        if (last || !left)
+        if (last)
             return any;
         sched_yield();
     }
@@ -426,12 +438,8 @@ static bool recall(ac_allocator_t *allocator, ac_cache_t *own, bool always) {
     ac_caches_check_bars(allocator, own);
     bool others = always || others_hold(allocator, own);
     ac_unlock(&allocator->lock);
-    if (others) {
+    if (others)
         any |= recall_others(allocator, own);
-        ac_lock(&allocator->lock);
-        ac_caches_check_bars(allocator, own);
-        ac_unlock(&allocator->lock);
-    }
     ac_unlock(&allocator->caches->recall_lock);
     return any;
 }

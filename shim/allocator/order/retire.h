@@ -36,12 +36,14 @@ static inline ac_free_t ac_order_retire(ac_timeline_t *timeline, const ac_ticket
  * False: ac_order_retire has the answer. */
 static inline bool ac_order_awaits(const ac_timeline_t *timeline, const ac_ticket_t *used,
                                    uint64_t *target) {
-    if (ac_order_capturing() || !ac_fence_simple() || atomic_load(&ac_fence_strays) ||
+    /* First, for those that are ready: a mark from before the other looks would do no harm, since it is
+     * compared with the clock after them. */
+    *target = atomic_load_explicit(&timeline->last_submit, memory_order_acquire);
+    if (*target < atomic_load_explicit(&used->epoch, memory_order_relaxed) || ac_order_capturing() ||
+        !ac_fence_simple() || atomic_load(&ac_fence_strays) ||
         ac_sole_mode(atomic_load(&timeline->single.word)) < AC_SOLE_MANY)
         return false;
-    *target = atomic_load_explicit(&timeline->last_submit, memory_order_acquire);
-    return *target >= atomic_load_explicit(&used->epoch, memory_order_relaxed) &&
-           *target > atomic_load_explicit(&timeline->done, memory_order_relaxed) &&
+    return *target > atomic_load_explicit(&timeline->done, memory_order_relaxed) &&
            (*target == ac_fence_now() || AC_FAILPOINT(awaited_by_old_mark));
 }
 

@@ -15,7 +15,7 @@ KINDS = {
     "CUdevice": "DEVICE", "CUdeviceptr": "ADDRESS", "CUdeviceptr_v1": "ADDRESS32",
     "CUstream": "STREAM", "CUcontext": "CONTEXT", "CUevent": "EVENT", "CUarray": "ARRAY",
     "CUfunction": "FUNCTION", "CUgraph": "GRAPH", "CUgraphExec": "GRAPH_EXEC",
-    "CUgraphNode": "HANDLE",
+    "CUgraphNode": "HANDLE", "CUmipmappedArray": "HANDLE",
     "CUmemoryPool": "POOL", "CUmodule": "HANDLE", "CUgreenCtx": "HANDLE",
     "CUdevResourceDesc": "HANDLE", "CUexternalMemory": "HANDLE", "CUmipmappedArray": "HANDLE",
     "CUmemGenericAllocationHandle": "HANDLE64",

@@ -83,8 +83,12 @@ static void name_block(void) {
     ac_block_identify(named, &named_serial); /* it may be free by then */
 }
 
+static bool is_shut(const ac_cache_t *it) {
+    return atomic_load(&it->gate) & AC_GATE_RECALLED;
+}
+
 static bool is_recalled(void) {
-    return atomic_load(&cache->gate) & AC_GATE_RECALLED;
+    return is_shut(cache);
 }
 
 static void name_elsewhere(void) {
@@ -182,6 +186,45 @@ void window_room_kept(void) {
     ac_allocator_stats(allocator, &now);
     ck_assert_int_ge(now.allocated_bytes[AC_POOL_ALL].peak, 108 * (int64_t)MIB - AC_CACHE_MISSED);
     ac_cache_close(second);
+    end_cached();
+}
+
+static ac_cache_t *giver;
+
+static bool only_giver_is_shut(void) {
+    ac_lock(&allocator->lock);
+    bool only = is_shut(giver) && !is_shut(cache);
+    ac_unlock(&allocator->lock);
+    return only;
+}
+
+static void recall_beside_giver(void) {
+    other_thread(recall, only_giver_is_shut);
+}
+
+/* The last free of a chain, which goes to the cache that handed the blocks out, is under way while
+ * that one is recalled. */
+void window_inbox_seen_early(void) {
+    enum { CHAIN = 16, MEDIUM = 65536 };
+    static ac_cache_tally_t giver_tally;
+    uint64_t taken[CHAIN];
+    begin_cached();
+    giver = ac_cache_open(arena, &giver_tally);
+    for (int round = 0; round < 3; round++) { /* not on the way to a new peak, in the end */
+        for (int i = 0; i < CHAIN; i++)
+            ck_assert_int_eq(ac_cache_alloc(cache, MEDIUM, false, &taken[i]), AC_OK);
+        for (int i = 0; i < CHAIN && round < 2; i++)
+            ck_assert_int_eq(ac_cache_free(cache, taken[i]), AC_OK);
+    }
+    for (int i = 0; i < CHAIN; i++) {
+        ck_assert(!ac_inbox_first(&cache->inbox));
+        if (i == CHAIN - 1)
+            at_window("free_owned", recall_beside_giver);
+        ck_assert_int_eq(ac_cache_free(giver, taken[i]), AC_OK);
+    }
+    other_thread_ends();
+    ck_assert_msg(!ac_inbox_first(&cache->inbox), "a recall left what was freed before it");
+    ac_cache_close(giver);
     end_cached();
 }
 

@@ -1,9 +1,12 @@
 # Licence: Apache-2.0.
 #
 # From a checkout:  spack develop --path CHECKOUT accelcache@main && spack install
-# Spack 1.0 and later keeps the classes elsewhere: from spack_repo.builtin.build_systems.cmake
-# import CMakePackage.
 from spack.package import *
+
+try:  # Spack 1.0 and later keeps the class there
+    from spack_repo.builtin.build_systems.cmake import CMakePackage
+except ImportError:
+    pass
 
 
 class Accelcache(CMakePackage):
