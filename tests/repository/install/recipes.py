@@ -147,6 +147,17 @@ class Recipes(unittest.TestCase):
                                                                   "lib/libaccelcache.so"))
         self.assertEqual(lines["export ACCEL_ALLOC_CONF"], "dump:/a b/accelcache-%h-%r-%p.json")
 
+    def await_device(self, pid):
+        """Its file is there earlier: who is killed then has used nothing."""
+        deadline = time.monotonic() + 60
+        devices = 0
+        while not devices:
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.05)
+            lines = subprocess.run([os.path.join(self.bin, "accelcache"), "ps", "--no-header"], text=True,
+                                   env=self.environment, stdout=subprocess.PIPE, check=False).stdout
+            devices = sum(int(line.split()[3]) for line in lines.splitlines() if line.split()[0] == str(pid))
+
     @unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"), "needs root and setpriv")
     def test_epilog(self):
         """A task that was killed; the job's user is root here."""
@@ -154,12 +165,11 @@ class Recipes(unittest.TestCase):
         task = subprocess.Popen([os.path.join(BUILD, "bin/accelcache"), "run", "--", DEMO,
                                  "--iterations", "100000000"], env=self.environment,
                                 cwd=self.folder, stdout=subprocess.DEVNULL)
-        pages = os.path.join(self.folder, "accelcache-0", "*")
-        deadline = time.monotonic() + 60
-        while not glob.glob(pages) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        task.kill()
-        task.wait()
+        try:
+            self.await_device(task.pid)
+        finally:
+            task.kill()
+            task.wait()
         self.run_recipe("slurm-epilog.sh", SLURM_JOB_UID="0", SLURM_JOB_ID="17",
                         ACCELCACHE_EPILOG_DIR=os.path.join(self.folder, "log"))
         file, = glob.glob(os.path.join(self.folder, "log", "job-17-*.json"))
