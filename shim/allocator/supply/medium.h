@@ -1,9 +1,14 @@
-/* Medium blocks of arenas that grow by pages: those of the large pool of up to AC_MEDIUM.  One of
- * them keeps a whole page in its place when the large blocks around it have gone.  So they get a range
- * of their own, with the pages of small blocks: those of up to AC_MEDIUM_ALWAYS at any time, the
- * others once pages that only they keep have become many.  Not before: apart from large blocks they
- * share nothing with them, which costs programs whose blocks are medium for the most part up to 1 %, as
- * replays show. */
+/* Medium blocks: those of the large pool of up to AC_MEDIUM.  One of them keeps a whole page, or a
+ * native segment, in its place when the large blocks around it have gone.  So they are kept apart.
+ *
+ * On pages they get a range of their own, with the pages of small blocks: those of up to
+ * AC_MEDIUM_ALWAYS at any time, the others once pages that only they keep have become many.  Not
+ * before: apart from large blocks they share nothing with them, which costs programs whose blocks are
+ * medium for the most part up to 1 %, as replays show.
+ *
+ * Native memory does not move: what a medium block cut up stays so while it lives.  So they get native
+ * segments of their own, of `large_segment_size`, once part of one left unused is next to nothing
+ * beside what the program holds: a share of AC_MEDIUM_SHARE of that at most. */
 #ifndef AC_MEDIUM_H
 #define AC_MEDIUM_H
 
@@ -11,18 +16,21 @@
 
 #define AC_MEDIUM        ((uint64_t)1 << 20)
 #define AC_MEDIUM_ALWAYS ((uint64_t)256 << 10)
+#define AC_MEDIUM_SHARE  64
 
 /* The largest of them.  Under the lock. */
 static inline uint64_t ac_medium_most(const ac_allocator_t *allocator) {
-    return allocator->supply->expand.medium ? AC_MEDIUM : AC_MEDIUM_ALWAYS;
+    return !allocator->settings.expandable_segments || allocator->supply->expand.medium ? AC_MEDIUM : AC_MEDIUM_ALWAYS;
 }
 
-/* Whether a request of the large pool is one for such pages.  Under the lock. */
+/* Whether a request of the large pool is one for such memory.  Under the lock. */
 static inline bool ac_medium_serves(const ac_allocator_t *allocator, uint64_t size) {
-    const ac_expand_t *expand = &allocator->supply->expand;
-    return allocator->settings.expandable_segments && size <= ac_medium_most(allocator) &&
-           allocator->settings.page > allocator->settings.small_page &&
-           expand->refused == AC_REFUSED_NOTHING;
+    const ac_settings_t *settings = &allocator->settings;
+    if (!settings->expandable_segments)
+        return size <= AC_MEDIUM &&
+               allocator->high_water / AC_MEDIUM_SHARE >= settings->large_segment_size;
+    return size <= ac_medium_most(allocator) && settings->page > settings->small_page &&
+           allocator->supply->expand.refused == AC_REFUSED_NOTHING;
 }
 
 /* The arena is about to have so many bytes `reserved`, for `live` ones at most: look whether medium

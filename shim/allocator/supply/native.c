@@ -5,18 +5,26 @@
 #include "allocator/space/segment.h"
 #include "allocator/space/size.h"
 #include "allocator/supply/expand.h"
+#include "allocator/supply/medium.h"
 #include "device/wait.h"
 #include "failpoint.h"
 
 /* --- growing: all under the lock, which is given up around calls and waits --- */
 
+/* For a medium block, and where such segments serve: not in the place of pages, which the device
+ * refused. */
+static bool is_medium(const ac_growth_ask_t *ask) {
+    return ask->medium && !ask->arena->allocator->settings.expandable_segments;
+}
+
 static uint64_t segment_size(const ac_growth_ask_t *ask, ac_snug_t snug) {
     const ac_allocator_t *allocator = ask->arena->allocator;
-    return ask->pool == AC_POOL_SMALL
-               ? AC_SMALL_SEGMENT
-               : ac_size_segment(&allocator->settings, ask->size,
-                                 (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current,
-                                 snug);
+    if (ask->pool == AC_POOL_SMALL || (is_medium(ask) && snug == AC_SNUG_EXACT))
+        return AC_SMALL_SEGMENT;
+    if (is_medium(ask))
+        return ac_size_up(allocator->settings.large_segment_size, AC_SEGMENT_ALIGN);
+    return ac_size_segment(&allocator->settings, ask->size,
+                           (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current, snug);
 }
 
 /* What others may have of a segment that is asked for. */
@@ -78,6 +86,18 @@ static bool share_growth(const ac_growth_ask_t *ask) {
     return found;
 }
 
+/* NULL: as ac_segment_add. */
+static ac_segment_t *add(ac_arena_t *arena, int pool, bool medium, uint64_t address,
+                         uint64_t size) {
+    ac_segment_t *segment = ac_segment_add(&arena->space, pool, address, size);
+    if (segment && medium) {
+        ac_segment_unlist(segment->first);
+        segment->index = AC_INDEX_MEDIUM;
+        ac_segment_enlist(segment->first);
+    }
+    return segment;
+}
+
 /* What the device gave becomes a segment, and the request is served with it: the end of the call
  * that was announced.  Where pages are a segment's so far that waits for ac_supply_adopt, unless
  * this is it: `last`. */
@@ -87,7 +107,7 @@ static ac_status_t adopt(ac_growth_ask_t *ask, uint64_t address, uint64_t size, 
     ac_segment_t *segment = NULL;
     bool may = !arena->dead || AC_FAILPOINT(grown_into_dead);
     if (may)
-        segment = ac_segment_add(&arena->space, ask->pool, address, size);
+        segment = add(arena, ask->pool, is_medium(ask), address, size);
     if (segment) {
         allocator->supply->ceiling = 0;
         ask->serve(ask->arg, segment->first);
@@ -190,7 +210,8 @@ static ac_status_t grow_snug(ac_growth_ask_t *ask, bool shares) {
     if (ask->spares && ac_supply_taken(allocator) + size > cap && first >= ask->size)
         size = few = ac_size_up(first, AC_SEGMENT_ALIGN);
     uint64_t wanted = ac_supply_taken(allocator) + size;
-    if (wanted > cap) {
+    /* For so little no large segments go: the next large request gives back what is too much. */
+    if (wanted > cap && !is_medium(ask)) {
         uint64_t most =
             ac_budget(&allocator->settings, AC_BUDGET_WAIT, ac_supply_live(allocator, ask->size));
         bool patient = shares && wanted - size + exact > most;
@@ -236,7 +257,7 @@ enum { BATCH = 32 };
 typedef struct {
     uint64_t address, size;
     int pool;
-    bool tainted, refused;
+    bool tainted, refused, medium;
     ac_segment_t *segment;
     ac_block_t *block;
 } ac_leaving_t;
@@ -267,8 +288,11 @@ static unsigned take(ac_arena_t *arena, const ac_pick_t *pick, ac_leaving_t leav
         next = s->idle_next;
         if (!picked(s, pick, *taken))
             continue;
-        leaving[n++] = (ac_leaving_t){
-            .address = s->address, .size = s->size, .pool = s->pool, .tainted = s->tainted};
+        leaving[n++] = (ac_leaving_t){.address = s->address,
+                                      .size = s->size,
+                                      .pool = s->pool,
+                                      .tainted = s->tainted,
+                                      .medium = s->index == AC_INDEX_MEDIUM};
         *taken += s->size;
         ac_segment_remove(s, false);
         leaving[n - 1].segment =
@@ -290,7 +314,7 @@ static void put_back(ac_arena_t *arena, const ac_leaving_t *leaving) {
     ac_segment_t *segment =
         arena->dead && !AC_FAILPOINT(put_back_into_dead)
             ? NULL
-            : ac_segment_add(&arena->space, leaving->pool, leaving->address, leaving->size);
+            : add(arena, leaving->pool, leaving->medium, leaving->address, leaving->size);
     if (!segment)
         return;
     stats->num_device_alloc--;
