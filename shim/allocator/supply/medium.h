@@ -20,7 +20,9 @@
 
 /* The largest of them.  Under the lock. */
 static inline uint64_t ac_medium_most(const ac_allocator_t *allocator) {
-    return !allocator->settings.expandable_segments || allocator->supply->expand.medium ? AC_MEDIUM : AC_MEDIUM_ALWAYS;
+    return !allocator->settings.expandable_segments || allocator->supply->expand.medium
+               ? AC_MEDIUM
+               : AC_MEDIUM_ALWAYS;
 }
 
 /* Whether a request of the large pool is one for such memory.  Under the lock. */

@@ -92,7 +92,7 @@ static ac_segment_t *add(ac_arena_t *arena, int pool, bool medium, uint64_t addr
     ac_segment_t *segment = ac_segment_add(&arena->space, pool, address, size);
     if (segment && medium) {
         ac_segment_unlist(segment->first);
-        segment->index = AC_INDEX_MEDIUM;
+        ac_segment_set_index(segment, AC_INDEX_MEDIUM);
         ac_segment_enlist(segment->first);
     }
     return segment;
