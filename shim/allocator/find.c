@@ -147,6 +147,8 @@ static bool spare(ac_request_t *request, const ac_block_t *block) {
         why |= AC_SPARE_TO_WAIT;
     if (!(request->settled & AC_SPARE_TO_GROW) && is_worth_growing(request, block))
         why |= AC_SPARE_TO_GROW;
+    if (why & AC_SPARE_TO_GROW)
+        ac_medium_note_spared(arena->allocator, request->size);
     if (!why || arena->ops->capturing(arena->context))
         return false;
     request->spared |= why;

@@ -1,9 +1,12 @@
-/* Which blocks keep pages (medium.h). */
+/* Which memory medium blocks keep from large ones (medium.h). */
 #include "allocator/supply/medium.h"
 
 #include "allocator/budget.h"
 #include "allocator/space/range.h"
+#include "allocator/space/size.h"
 #include "allocator/space/slab.h"
+
+/* --- pages --- */
 
 /* A page, and what medium blocks hold of it; 0 units: none is looked at. */
 typedef struct {
@@ -48,17 +51,102 @@ static uint64_t idle_beside_medium(const ac_range_t *range) {
 
 void ac_medium_look(ac_arena_t *arena, uint64_t reserved, uint64_t live) {
     const ac_settings_t *settings = &arena->allocator->settings;
-    ac_expand_t *expand = &arena->allocator->supply->expand;
+    ac_medium_t *medium = &arena->allocator->supply->medium;
     uint64_t much = live / 50 > ac_budget_floor(settings, AC_BUDGET_PAGES)
                         ? live / 50
                         : ac_budget_floor(settings, AC_BUDGET_PAGES);
-    if (expand->medium || settings->page <= settings->small_page || reserved < live + much ||
-        reserved < expand->looked)
+    if (medium->apart || settings->page <= settings->small_page || reserved < live + much ||
+        reserved < medium->looked)
         return;
-    expand->looked = reserved + reserved / 64;
+    medium->looked = reserved + reserved / 64;
     uint64_t idle = 0;
     for (const ac_segment_t *s = arena->segments; s; s = s->next)
         if (s->range && s->index == AC_POOL_LARGE)
             idle += idle_beside_medium(s->range);
-    expand->medium = idle > much;
+    medium->apart = idle > much;
+}
+
+/* --- native segments --- */
+
+/* Of the bytes that were `live`: medium blocks are much of them, what they kept from large requests
+ * is, and a medium segment is at most. */
+enum { SHARE_MEDIUM = 4, SHARE_GROWN = 100, SHARE_SEGMENT = 64 };
+
+/* In segments of large_segment_size: a program that has hardly begun is not looked at. */
+enum { FLOOR_LIVE = 8 };
+
+/* So many blocks are looked at in one go, under the lock. */
+enum { LOOK_MOST = 1 << 14 };
+
+/* A stretch between two large blocks: its bytes, those in use by medium ones, and the largest free
+ * block. */
+typedef struct {
+    uint64_t bytes, used, largest;
+} stretch_t;
+
+typedef struct {
+    uint64_t size; /* what is asked for */
+    uint64_t used; /* bytes of medium blocks */
+    unsigned left; /* blocks that may still be looked at */
+    bool kept;     /* it would fit, did medium blocks not take a small part */
+} look_t;
+
+static void stretch_end(look_t *look, stretch_t *at) {
+    look->used += at->used;
+    look->kept |= at->bytes >= look->size && at->largest < look->size && 2 * at->used < at->bytes;
+    *at = (stretch_t){0};
+}
+
+static void look_at(look_t *look, const ac_segment_t *segment) {
+    stretch_t at = {0};
+    for (const ac_block_t *block = segment->first; block && look->left; block = block->next) {
+        look->left--;
+        bool used = ac_block_in_use(block);
+        if (used && block->size > AC_MEDIUM) {
+            stretch_end(look, &at);
+            continue;
+        }
+        at.bytes += block->size;
+        if (used)
+            at.used += block->size;
+        else if (block->size > at.largest)
+            at.largest = block->size;
+    }
+    stretch_end(look, &at);
+}
+
+static bool may_come_apart(const ac_allocator_t *allocator, uint64_t live) {
+    return !allocator->settings.expandable_segments && !allocator->supply->medium.apart &&
+           live / FLOOR_LIVE >= allocator->settings.large_segment_size;
+}
+
+void ac_medium_look_native(ac_arena_t *arena, uint64_t size, uint64_t live) {
+    const ac_allocator_t *allocator = arena->allocator;
+    const ac_device_stats_t *stats = allocator->stats;
+    ac_medium_t *medium = &allocator->supply->medium;
+    uint64_t free = (uint64_t)(stats->reserved_bytes[AC_POOL_LARGE].current -
+                               stats->allocated_bytes[AC_POOL_LARGE].current);
+    if (!may_come_apart(allocator, live) || free < size)
+        return;
+    look_t look = {.size = size, .left = LOOK_MOST};
+    for (const ac_segment_t *s = arena->segments; s && look.left; s = s->next)
+        if (!s->range && s->index == AC_POOL_LARGE)
+            look_at(&look, s);
+    if (look.kept && look.used <= live / SHARE_MEDIUM)
+        medium->grown += size;
+    medium->apart = medium->grown > live / SHARE_GROWN;
+}
+
+void ac_medium_note_spared(ac_allocator_t *allocator, uint64_t size) {
+    if (size <= AC_MEDIUM && size > allocator->settings.small_limit &&
+        may_come_apart(allocator, allocator->high_water))
+        allocator->supply->medium.apart = true;
+}
+
+uint64_t ac_medium_segment(const ac_allocator_t *allocator) {
+    const ac_settings_t *settings = &allocator->settings;
+    uint64_t most = ac_size_up(settings->large_segment_size, AC_SEGMENT_ALIGN);
+    uint64_t size = allocator->high_water / SHARE_SEGMENT / AC_SEGMENT_ALIGN * AC_SEGMENT_ALIGN;
+    size = size < most ? size : most;
+    return size > AC_SMALL_SEGMENT && size < settings->max_split_size ? size : AC_SMALL_SEGMENT;
 }

@@ -7,8 +7,9 @@
  * medium for the most part up to 1 %, as replays show.
  *
  * Native memory does not move: what a medium block cut up stays so while it lives.  So they get native
- * segments of their own, of `large_segment_size`, once part of one left unused is next to nothing
- * beside what the program holds: a share of AC_MEDIUM_SHARE of that at most. */
+ * segments of their own once large requests were seen to grow for no other reason than medium blocks
+ * in free memory, or a medium one met a large free block that was to be spared.  Not before, and not
+ * where they are much of what the program holds: what such segments leave free serves no large block. */
 #ifndef AC_MEDIUM_H
 #define AC_MEDIUM_H
 
@@ -16,21 +17,17 @@
 
 #define AC_MEDIUM        ((uint64_t)1 << 20)
 #define AC_MEDIUM_ALWAYS ((uint64_t)256 << 10)
-#define AC_MEDIUM_SHARE  64
 
-/* The largest of them.  Under the lock. */
+/* The largest of them, where such memory serves.  Under the lock. */
 static inline uint64_t ac_medium_most(const ac_allocator_t *allocator) {
-    return !allocator->settings.expandable_segments || allocator->supply->expand.medium
-               ? AC_MEDIUM
-               : AC_MEDIUM_ALWAYS;
+    return allocator->supply->medium.apart ? AC_MEDIUM : AC_MEDIUM_ALWAYS;
 }
 
 /* Whether a request of the large pool is one for such memory.  Under the lock. */
 static inline bool ac_medium_serves(const ac_allocator_t *allocator, uint64_t size) {
     const ac_settings_t *settings = &allocator->settings;
     if (!settings->expandable_segments)
-        return size <= AC_MEDIUM &&
-               allocator->high_water / AC_MEDIUM_SHARE >= settings->large_segment_size;
+        return size <= AC_MEDIUM && allocator->supply->medium.apart;
     return size <= ac_medium_most(allocator) && settings->page > settings->small_page &&
            allocator->supply->expand.refused == AC_REFUSED_NOTHING;
 }
@@ -38,5 +35,16 @@ static inline bool ac_medium_serves(const ac_allocator_t *allocator, uint64_t si
 /* The arena is about to have so many bytes `reserved`, for `live` ones at most: look whether medium
  * blocks are the reason, if that was not done lately.  Under the lock. */
 void ac_medium_look(ac_arena_t *arena, uint64_t reserved, uint64_t live);
+
+/* The arena is about to grow by a native segment for a request of `size` bytes, with `live` ones at
+ * most: look whether it would not have to, were it not for medium blocks.  Under the lock. */
+void ac_medium_look_native(ac_arena_t *arena, uint64_t size, uint64_t live);
+
+/* A request of `size` bytes would have to break up a large native block that is to be spared.  Under
+ * the lock. */
+void ac_medium_note_spared(ac_allocator_t *allocator, uint64_t size);
+
+/* Bytes of a native segment for such blocks.  Under the lock. */
+uint64_t ac_medium_segment(const ac_allocator_t *allocator);
 
 #endif

@@ -17,12 +17,16 @@ static bool is_medium(const ac_growth_ask_t *ask) {
     return ask->medium && !ask->arena->allocator->settings.expandable_segments;
 }
 
+static unsigned index_for(const ac_growth_ask_t *ask) {
+    return is_medium(ask) ? AC_INDEX_MEDIUM : (unsigned)ask->pool;
+}
+
 static uint64_t segment_size(const ac_growth_ask_t *ask, ac_snug_t snug) {
     const ac_allocator_t *allocator = ask->arena->allocator;
     if (ask->pool == AC_POOL_SMALL || (is_medium(ask) && snug == AC_SNUG_EXACT))
         return AC_SMALL_SEGMENT;
     if (is_medium(ask))
-        return ac_size_up(allocator->settings.large_segment_size, AC_SEGMENT_ALIGN);
+        return ac_medium_segment(allocator);
     return ac_size_segment(&allocator->settings, ask->size,
                            (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current, snug);
 }
@@ -42,8 +46,8 @@ static bool reserve(const ac_growth_ask_t *ask, uint64_t size) {
         return false;
     allocator->supply->growing += size;
     allocator->calls++;
-    arena->growths->calls[ask->pool]++;
-    arena->growths->coming[ask->pool] += left_over(ask, size);
+    arena->growths->calls[index_for(ask)]++;
+    arena->growths->coming[index_for(ask)] += left_over(ask, size);
     return true;
 }
 
@@ -52,10 +56,10 @@ static void unreserve(ac_growth_ask_t *ask, uint64_t size, bool changed) {
     ac_arena_t *arena = ask->arena;
     ac_allocator_t *allocator = arena->allocator;
     /* Less where others have laid claim to it; the settings may have changed as well. */
-    uint64_t *coming = &arena->growths->coming[ask->pool], left = left_over(ask, size);
+    uint64_t *coming = &arena->growths->coming[index_for(ask)], left = left_over(ask, size);
     allocator->supply->growing -= size;
     *coming -= *coming < left ? *coming : left;
-    if (--arena->growths->calls[ask->pool] == 0)
+    if (--arena->growths->calls[index_for(ask)] == 0)
         *coming = 0;
     ask->changes += changed;
     ac_supply_end_call(allocator, changed);
@@ -69,7 +73,7 @@ static bool share_growth(const ac_growth_ask_t *ask) {
     enum { PATIENCE_NS = 100000000 };
     ac_arena_t *arena = ask->arena;
     ac_allocator_t *allocator = arena->allocator;
-    uint64_t *coming = &arena->growths->coming[ask->pool];
+    uint64_t *coming = &arena->growths->coming[index_for(ask)];
     bool found = false;
     int late = 0;
     if (*coming < ask->size)
@@ -77,7 +81,7 @@ static bool share_growth(const ac_growth_ask_t *ask) {
     *coming -= ask->size;
     uint64_t end = arena->ops->now_ns() + PATIENCE_NS;
     const struct timespec until = {(time_t)(end / 1000000000), (long)(end % 1000000000)};
-    while (!found && !late && !arena->dead && arena->growths->calls[ask->pool]) {
+    while (!found && !late && !arena->dead && arena->growths->calls[index_for(ask)]) {
         late = ac_wait_until(&allocator->settled, &allocator->lock, &until);
         found = !arena->dead && ask->look(ask->arg);
     }
@@ -86,13 +90,13 @@ static bool share_growth(const ac_growth_ask_t *ask) {
     return found;
 }
 
-/* NULL: as ac_segment_add. */
-static ac_segment_t *add(ac_arena_t *arena, int pool, bool medium, uint64_t address,
+/* As ac_segment_add, with its free blocks in that index. */
+static ac_segment_t *add(ac_arena_t *arena, int pool, unsigned index, uint64_t address,
                          uint64_t size) {
     ac_segment_t *segment = ac_segment_add(&arena->space, pool, address, size);
-    if (segment && medium) {
+    if (segment && index != segment->index) {
         ac_segment_unlist(segment->first);
-        ac_segment_set_index(segment, AC_INDEX_MEDIUM);
+        ac_segment_set_index(segment, index);
         ac_segment_enlist(segment->first);
     }
     return segment;
@@ -107,7 +111,7 @@ static ac_status_t adopt(ac_growth_ask_t *ask, uint64_t address, uint64_t size, 
     ac_segment_t *segment = NULL;
     bool may = !arena->dead || AC_FAILPOINT(grown_into_dead);
     if (may)
-        segment = add(arena, ask->pool, is_medium(ask), address, size);
+        segment = add(arena, ask->pool, index_for(ask), address, size);
     if (segment) {
         allocator->supply->ceiling = 0;
         ask->serve(ask->arg, segment->first);
@@ -207,9 +211,12 @@ static ac_status_t grow_snug(ac_growth_ask_t *ask, bool shares) {
     uint64_t exact = segment_size(ask, AC_SNUG_EXACT);
     uint64_t first = allocator->settings.large_segment_size;
     /* What it spares must not go for it. */
-    if (ask->spares && ac_supply_taken(allocator) + size > cap && first >= ask->size)
+    if (ask->spares && ac_supply_taken(allocator) + size > cap && first >= ask->size &&
+        !is_medium(ask))
         size = few = ac_size_up(first, AC_SEGMENT_ALIGN);
     uint64_t wanted = ac_supply_taken(allocator) + size;
+    if (ask->pool == AC_POOL_LARGE && ask->size > AC_MEDIUM)
+        ac_medium_look_native(ask->arena, ask->size, ac_supply_live(allocator, ask->size));
     /* For so little no large segments go: the next large request gives back what is too much. */
     if (wanted > cap && !is_medium(ask)) {
         uint64_t most =
@@ -257,7 +264,8 @@ enum { BATCH = 32 };
 typedef struct {
     uint64_t address, size;
     int pool;
-    bool tainted, refused, medium;
+    unsigned index;
+    bool tainted, refused;
     ac_segment_t *segment;
     ac_block_t *block;
 } ac_leaving_t;
@@ -291,8 +299,8 @@ static unsigned take(ac_arena_t *arena, const ac_pick_t *pick, ac_leaving_t leav
         leaving[n++] = (ac_leaving_t){.address = s->address,
                                       .size = s->size,
                                       .pool = s->pool,
-                                      .tainted = s->tainted,
-                                      .medium = s->index == AC_INDEX_MEDIUM};
+                                      .index = s->index,
+                                      .tainted = s->tainted};
         *taken += s->size;
         ac_segment_remove(s, false);
         leaving[n - 1].segment =
@@ -314,7 +322,7 @@ static void put_back(ac_arena_t *arena, const ac_leaving_t *leaving) {
     ac_segment_t *segment =
         arena->dead && !AC_FAILPOINT(put_back_into_dead)
             ? NULL
-            : add(arena, leaving->pool, leaving->medium, leaving->address, leaving->size);
+            : add(arena, leaving->pool, leaving->index, leaving->address, leaving->size);
     if (!segment)
         return;
     stats->num_device_alloc--;

@@ -30,11 +30,16 @@ typedef struct {
     enum { AC_EXPAND_UNKNOWN, AC_EXPAND_ABLE, AC_EXPAND_UNABLE } able; /* what the device is */
     ac_range_support_t support;
     ac_toll_t toll;
-    bool medium;       /* medium blocks have pages of their own */
-    uint64_t looked;   /* reserved bytes at which it is looked next whether they need them */
     uint64_t peerings; /* how often ac_expand_allow was called */
     ac_refused_t refused;
 } ac_expand_t;
+
+/* What was learned of medium blocks (medium.h). */
+typedef struct {
+    bool apart;      /* they have memory of their own */
+    uint64_t looked; /* reserved bytes at which it is looked next whether they need pages */
+    uint64_t grown;  /* native bytes of requests that medium blocks were seen to keep from free memory */
+} ac_medium_t;
 
 /* Of an allocator. */
 struct ac_supply {
@@ -43,10 +48,11 @@ struct ac_supply {
     uint64_t growing;     /* bytes that the device is being asked for */
     uint64_t ceiling;     /* reserved bytes at which the device had no more; 0: not known */
     ac_expand_t expand;
+    ac_medium_t medium;
 };
 
 /* Of an arena: calls under way that ask the device for a segment, and bytes of those that no
- * request has a claim to; 0: none. */
+ * request has a claim to, by the index that the segment will have; 0: none. */
 struct ac_growths {
     unsigned calls[AC_POOL_KINDS];
     uint64_t coming[AC_POOL_KINDS];
@@ -59,7 +65,7 @@ typedef struct {
     ac_arena_t *arena;
     int pool;
     uint64_t size; /* bytes, a multiple of AC_GRANULE */
-    bool medium;   /* on pages for such blocks (medium.h), where the arena grows by pages */
+    bool medium;   /* in memory for such blocks (medium.h) */
     bool guard;    /* on pages of its own (guard.h) */
     bool aside;    /* captures are let pass, and other threads not waited for: of a stream */
     bool spares;   /* free memory was passed over, to which growing must not be worse */
