@@ -116,6 +116,25 @@ START_TEST(what_would_not_do_for_it_is_not_waited_for) {
 }
 END_TEST
 
+/* What a segment for medium blocks leaves over is for these alone. */
+START_TEST(large_requests_do_not_wait_for_medium_segments) {
+    asker_t grower, other_one;
+    wait_for_long();
+    uint64_t large = alloc(1000 * MIB);
+    give(large);
+    alloc(MIB); /* to be spared; from now on medium blocks are apart */
+    ck_assert_uint_eq(alloc(1000 * MIB), large);
+    alloc(19 * MIB); /* the rest beside that one */
+    start_growing(&grower, MIB);
+    start(&other_one, 2 * MIB, 0);
+    join(&other_one);
+    ck_assert_int_eq(other_one.status, AC_OK);
+    atomic_store(&let_go, true);
+    join(&grower);
+    ck_assert_int_eq(grower.status, AC_OK);
+}
+END_TEST
+
 START_TEST(who_shared_a_failure_asks_by_itself) {
     asker_t grower, sharer[SHARERS];
     wait_for_long();
@@ -329,6 +348,7 @@ int main(void) {
     tcase_add_checked_fixture(tests, begin_large, end);
     tcase_add_test(tests, threads_that_miss_together_share_one_segment);
     tcase_add_test(tests, what_would_not_do_for_it_is_not_waited_for);
+    tcase_add_test(tests, large_requests_do_not_wait_for_medium_segments);
     tcase_add_test(tests, who_shared_a_failure_asks_by_itself);
     tcase_add_test(tests, a_call_that_waits_for_the_program_holds_up_no_thread);
     tcase_add_test(tests, beside_a_capture_each_thread_gets_its_own_answer);

@@ -1,5 +1,6 @@
-/* Pages of several sizes in one arena, on the fake device: which blocks get the smaller ones, how
- * memory comes from one size to the other, and what of them can go back. */
+/* Medium blocks on the fake device.  Pages of several sizes in one arena: which blocks get the smaller
+ * ones, how memory comes from one size to the other, and what of them can go back.  Native segments:
+ * when medium blocks get some of their own. */
 #include "allocator/supply/expand.h"
 #include "allocator_frame.h"
 #include "run_suite.h"
@@ -194,6 +195,106 @@ START_TEST(holes_within_pages_are_not_owed) {
 }
 END_TEST
 
+/* --- native segments --- */
+
+/* 400 MiB in segments of 40 MiB, each free but for a block of `between` bytes in its middle. */
+static void cut_segments(uint64_t between) {
+    enum { SEGMENTS = 10 };
+    uint64_t segment[SEGMENTS], end[SEGMENTS];
+    for (int i = 0; i < SEGMENTS; i++)
+        segment[i] = alloc(40 * MIB);
+    for (int i = 0; i < SEGMENTS; i++) {
+        give(segment[i]);
+        ck_assert_uint_eq(alloc(20 * MIB), segment[i]);
+        alloc(between);
+        end[i] = alloc(20 * MIB - between);
+    }
+    for (int i = 0; i < SEGMENTS; i++) {
+        give(segment[i]);
+        give(end[i]);
+    }
+    ck_assert_uint_eq(reserved(), 400 * MIB);
+}
+
+/* A large request that would have fitted grows; the next medium ones stay out of its like's way, and
+ * share a segment. */
+START_TEST(medium_blocks_get_native_segments_of_their_own) {
+    cut_segments(500 << 10);
+    ck_assert_uint_eq(index_at(alloc(500 << 10)), AC_POOL_LARGE);
+    alloc(39 * MIB);
+    uint64_t before = reserved(), medium = alloc(500 << 10);
+    ck_assert_uint_eq(index_at(medium), AC_INDEX_MEDIUM);
+    ck_assert_uint_eq(reserved(), before + 6 * MIB); /* a 64th of what is live */
+    ck_assert_uint_eq(alloc(MIB), medium + (500 << 10));
+    ck_assert_uint_eq(index_at(alloc(MIB + 512)), AC_POOL_LARGE);
+    give(medium);
+    ck_assert_uint_eq(alloc(500 << 10), medium);
+}
+END_TEST
+
+/* Large blocks did it, or it is medium ones that the program holds for the most part, or it holds
+ * little. */
+START_TEST(others_do_not_for_what_keeps_large_requests_out) {
+    if (_i == 0) {
+        cut_segments(2 * MIB);
+    } else if (_i == 1) {
+        cut_segments(500 << 10);
+        for (int i = 0; i < 120; i++)
+            alloc(MIB);
+    } else {
+        settings.large_segment_size = 60 * MIB;
+        ac_allocator_configure(allocator, &settings);
+        cut_segments(500 << 10);
+    }
+    alloc(39 * MIB);
+    ck_assert_uint_eq(index_at(alloc(500 << 10)), AC_POOL_LARGE);
+}
+END_TEST
+
+/* What is to be spared for large ones is met once. */
+START_TEST(medium_blocks_go_apart_from_what_is_spared) {
+    uint64_t large = alloc(1000 * MIB);
+    give(large);
+    ck_assert_uint_eq(index_at(alloc(500 << 10)), AC_POOL_LARGE);
+    ck_assert_uint_eq(index_at(alloc(500 << 10)), AC_INDEX_MEDIUM);
+    give(alloc(100 * MIB)); /* whatever becomes of it */
+    ck_assert_uint_eq(alloc(1000 * MIB), large);
+}
+END_TEST
+
+/* An idle one that the device would not have back is one for medium blocks as before. */
+START_TEST(refused_segments_stay_what_they_are) {
+    cut_segments(500 << 10);
+    alloc(39 * MIB);
+    uint64_t medium = alloc(500 << 10), before = reserved();
+    ck_assert_uint_eq(index_at(medium), AC_INDEX_MEDIUM);
+    give(medium);
+    device.fail_with[FAKE_SEGMENT_FREE] = AC_BUSY;
+    device.fail_at = device.total_calls + 1;
+    ac_allocator_trim(allocator, false);
+    device.fail_at = 0;
+    ck_assert_uint_gt(device.failed, 0);
+    ck_assert_uint_eq(reserved(), before);
+    ck_assert_uint_eq(alloc(500 << 10), medium);
+    ck_assert_uint_eq(index_at(medium), AC_INDEX_MEDIUM);
+}
+END_TEST
+
+/* Before a request fails it has what is free in either. */
+START_TEST(either_serves_before_a_request_fails) {
+    cut_segments(500 << 10);
+    alloc(39 * MIB);
+    uint64_t medium = alloc(500 << 10), large;
+    ck_assert_uint_eq(index_at(medium), AC_INDEX_MEDIUM);
+    device.capacity = reserved();
+    while (try_alloc(arena, 5 * MIB, &large) == AC_OK && index_at(large) == AC_POOL_LARGE)
+        ;
+    ck_assert_uint_eq(index_at(large), AC_INDEX_MEDIUM);
+    ck_assert_uint_eq(index_at(alloc(500 << 10)), AC_INDEX_MEDIUM);
+    ck_assert_uint_eq(index_at(alloc(500 << 10)), AC_POOL_LARGE);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("medium");
     TCase *tests = tcase_create("medium");
@@ -209,5 +310,13 @@ int main(void) {
     tcase_add_test(tests, smaller_pages_move);
     tcase_add_loop_test(tests, holes_within_pages_are_not_owed, 0, 2);
     suite_add_tcase(suite, tests);
+    TCase *native = tcase_create("native");
+    tcase_add_checked_fixture(native, begin_large, end);
+    tcase_add_test(native, medium_blocks_get_native_segments_of_their_own);
+    tcase_add_loop_test(native, others_do_not_for_what_keeps_large_requests_out, 0, 3);
+    tcase_add_test(native, medium_blocks_go_apart_from_what_is_spared);
+    tcase_add_test(native, refused_segments_stay_what_they_are);
+    tcase_add_test(native, either_serves_before_a_request_fails);
+    suite_add_tcase(suite, native);
     return run_suite(suite);
 }
