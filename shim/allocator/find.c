@@ -165,6 +165,26 @@ bool ac_find_spared(ac_request_t *request, ac_spare_t rule) {
 
 /* --- the block of a request --- */
 
+/* Whether there is no new memory to be had for now: beside a capture, or at the limit, where pages
+ * may still move. */
+static bool is_held_up(const ac_request_t *request) {
+    const ac_arena_t *arena = request->arena;
+    const ac_allocator_t *allocator = arena->allocator;
+    uint64_t least = ac_supply_least(request->pool, request->size);
+    return arena->ops->capturing(arena->context) ||
+           (!allocator->settings.expandable_segments &&
+            ac_supply_taken(allocator) + least > ac_supply_bound(allocator, AC_UNLIMITED));
+}
+
+/* Medium blocks are kept apart from large ones, unless new memory is what that takes. */
+static ac_block_t *find_beside(const ac_request_t *request, const ac_fit_t *fit) {
+    const ac_arena_t *arena = request->arena;
+    if (request->pool != AC_POOL_LARGE || !is_held_up(request))
+        return NULL;
+    return ac_free_index_find(
+        &arena->index[request->medium ? AC_POOL_LARGE : AC_INDEX_MEDIUM], fit, false);
+}
+
 /* With `scarce`: in the other pool, too, and in what slabs and sealed segments keep. */
 static ac_block_t *find_block(ac_request_t *request) {
     ac_arena_t *arena = request->arena;
@@ -175,6 +195,8 @@ static ac_block_t *find_block(ac_request_t *request) {
     ac_block_t *block = ac_free_index_find(&arena->index[index], &fit, request->scarce);
     if (block && !request->scarce && spare(request, block))
         return NULL;
+    if (!block && !request->scarce)
+        block = find_beside(request, &fit);
     if (block || !request->scarce)
         return block;
     for (int i = 0; i < AC_INDICES && !block; i++)

@@ -65,6 +65,24 @@ START_TEST(small_medium_blocks_get_them_at_once) {
 }
 END_TEST
 
+/* Beside a capture, when new memory is not to be had, what is free serves, be it among large or medium
+ * blocks. */
+START_TEST(blocks_lie_together_beside_a_capture) {
+    uint64_t large = alloc(3 * MIB), medium = alloc(200 << 10);
+    for (int i = 1; i < 10; i++)
+        alloc(200 << 10);
+    ck_assert_uint_eq(index_at(medium), AC_INDEX_MEDIUM);
+    ck_assert_uint_eq(index_at(large), AC_POOL_LARGE);
+    atomic_store(&context[0].capturing, true);
+    uint64_t calls = device.total_calls, beside = alloc(200 << 10);
+    ck_assert_uint_eq(index_at(beside), AC_POOL_LARGE);
+    give(medium);
+    ck_assert_uint_eq(alloc(180 << 10), medium);
+    ck_assert_uint_eq(device.total_calls, calls);
+    atomic_store(&context[0].capturing, false);
+}
+END_TEST
+
 /* --- pages of several sizes --- */
 
 /* A hole of 64 MiB between two blocks of 1 MiB, with 3 whole pages of 16 MiB. */
@@ -295,6 +313,25 @@ START_TEST(either_serves_before_a_request_fails) {
 }
 END_TEST
 
+/* And at once where there can be no more: the device is asked for nothing. */
+START_TEST(either_serves_at_the_limit) {
+    cut_segments(500 << 10);
+    alloc(39 * MIB);
+    uint64_t first = alloc(500 << 10), medium = first, last;
+    settings.limit = reserved();
+    ac_allocator_configure(allocator, &settings);
+    submit(0);
+    uint64_t calls = device.total_calls;
+    do {
+        last = medium;
+        medium = alloc(500 << 10);
+    } while (index_at(medium) == AC_INDEX_MEDIUM);
+    ck_assert_uint_ne(last, first);
+    ck_assert_uint_eq(index_at(medium), AC_POOL_LARGE);
+    ck_assert_uint_eq(device.total_calls, calls);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("medium");
     TCase *tests = tcase_create("medium");
@@ -302,6 +339,7 @@ int main(void) {
     tcase_add_test(tests, medium_blocks_get_pages_of_their_own);
     tcase_add_test(tests, others_do_not_for_pages_that_large_ones_keep);
     tcase_add_test(tests, small_medium_blocks_get_them_at_once);
+    tcase_add_test(tests, blocks_lie_together_beside_a_capture);
     tcase_add_test(tests, whole_pages_move_to_medium_blocks);
     tcase_add_test(tests, pages_that_do_not_fit_go);
     tcase_add_loop_test(tests, the_device_is_asked_before_growing, 0, 2);
@@ -317,6 +355,7 @@ int main(void) {
     tcase_add_test(native, medium_blocks_go_apart_from_what_is_spared);
     tcase_add_test(native, refused_segments_stay_what_they_are);
     tcase_add_test(native, either_serves_before_a_request_fails);
+    tcase_add_test(native, either_serves_at_the_limit);
     suite_add_tcase(suite, native);
     return run_suite(suite);
 }
