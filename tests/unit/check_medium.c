@@ -119,6 +119,28 @@ START_TEST(pages_that_do_not_fit_go) {
 }
 END_TEST
 
+/* Pages that were looked at for a larger one, and do not make it up, are as idle as before. */
+START_TEST(what_is_given_up_stays_as_old) {
+    enum { PAGES = 3, BLOCKS = PAGES * 8, EPOCHS = 5 };
+    uint64_t block[BLOCKS];
+    settings.page_budget = 0.001;
+    ac_allocator_configure(allocator, &settings);
+    alloc(40 * MIB);
+    for (int i = 0; i < BLOCKS; i++)
+        block[i] = alloc(256 << 10);
+    for (int i = 0; i < BLOCKS; i++)
+        give(block[i]);
+    for (int i = 0; i < EPOCHS; i++)
+        ac_allocator_decay(allocator, EPOCHS);
+    ck_assert_uint_eq(reserved(), 46 * MIB);
+    alloc(4096);
+    ck_assert_uint_eq(counters.pages_moved, 1);
+    ck_assert_uint_eq(reserved(), 46 * MIB);
+    ac_allocator_decay(allocator, EPOCHS);
+    ck_assert_uint_eq(reserved(), 42 * MIB);
+}
+END_TEST
+
 /* The device is done with what was submitted, but was not asked: it is, before a request grows. */
 START_TEST(the_device_is_asked_before_growing) {
     make_hole();
@@ -342,6 +364,7 @@ int main(void) {
     tcase_add_test(tests, blocks_lie_together_beside_a_capture);
     tcase_add_test(tests, whole_pages_move_to_medium_blocks);
     tcase_add_test(tests, pages_that_do_not_fit_go);
+    tcase_add_test(tests, what_is_given_up_stays_as_old);
     tcase_add_loop_test(tests, the_device_is_asked_before_growing, 0, 2);
     tcase_add_loop_test(tests, a_call_fails_meanwhile, 1, 8);
     tcase_add_test(tests, pages_that_stay_count_for_the_limit);

@@ -321,6 +321,21 @@ void ac_range_settle_whole(ac_block_t *moving, bool mapped, uint64_t quiet, ac_s
      * context goes. */
 }
 
+static bool is_free(const ac_block_t *block) {
+    return block && block->state == AC_BLOCK_FREE;
+}
+
+void ac_range_put_back(ac_block_t *moving, uint64_t age, uint64_t quiet, ac_spares_t *spares) {
+    ac_block_t *hole = is_free(moving->prev) ? moving->prev : moving;
+    if (is_free(moving->prev) && ac_range_hole_age(moving->prev) > age)
+        age = ac_range_hole_age(moving->prev);
+    if (is_free(moving->next) && ac_range_hole_age(moving->next) > age)
+        age = ac_range_hole_age(moving->next);
+    ac_range_settle_whole(moving, true, quiet, spares);
+    if (is_free(hole))
+        ac_range_hole_set_age(hole, age);
+}
+
 void ac_range_settle(ac_block_t *moving, uint64_t barred, uint64_t end, uint64_t quiet,
                      ac_spares_t *spares) {
     ac_segment_t *segment = moving->segment;

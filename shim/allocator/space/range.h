@@ -186,6 +186,10 @@ void ac_range_settle(ac_block_t *moving, uint64_t barred, uint64_t end, uint64_t
 /* The same where all of it is mapped now, or nothing. */
 void ac_range_settle_whole(ac_block_t *moving, bool mapped, uint64_t quiet, ac_spares_t *spares);
 
+/* All of it is mapped, and was free memory of that age when it was claimed; the hole that it joins is
+ * no older than what else lies in it. */
+void ac_range_put_back(ac_block_t *moving, uint64_t age, uint64_t quiet, ac_spares_t *spares);
+
 /* The last whole pages of the hole that lie side by side, each of at most `span` units (0: any),
  * none that is lent, pinned ones only where `pinned`: units [*first, *first + *count), at most
  * `most` but for the first page.  False: it has none. */

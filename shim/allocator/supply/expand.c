@@ -197,12 +197,21 @@ static ac_block_t *best_hole(ac_arena_t *arena, const ac_hole_pick_t *pick, uint
 
 bool ac_expand_claim_run(ac_run_t *run, ac_block_t *hole, const ac_hole_pick_t *pick,
                          uint64_t most, ac_spares_t *spares) {
-    *run = (ac_run_t){.range = hole->segment->range};
+    *run = (ac_run_t){.range = hole->segment->range,
+                      .age = ac_range_hole_age(hole),
+                      .quiet = hole->ticket.epoch};
     ac_range_tail(hole, pick->span, pick->pinned, most, &run->first, &run->count);
     uint64_t from = ac_range_address(run->range, run->first);
     run->block = ac_range_claim(hole, from, from + (run->count << AC_PAGE_BITS), spares);
     run->range->calls += run->block != NULL;
     return run->block;
+}
+
+void ac_expand_settle_run(const ac_run_t *run, ac_spares_t *spares) {
+    if (run->taken)
+        ac_range_settle_whole(run->block, false, 0, spares);
+    else
+        ac_range_put_back(run->block, run->age, run->quiet, spares);
 }
 
 /* Note which units of the place lack pages: its blocks say so until it is claimed. */
@@ -321,8 +330,7 @@ static void settle(ac_growth_t *growth, bool filled) {
         ac_range_settle(growth->block, growth->barred, growth->barred_end, quiet,
                         &growth->spares);
     for (unsigned i = 0; i < growth->runs; i++)
-        ac_range_settle_whole(growth->run[i].block, !growth->run[i].taken, quiet,
-                              &growth->spares);
+        ac_expand_settle_run(&growth->run[i], &growth->spares);
 }
 
 static void end_calls(ac_growth_t *growth) {

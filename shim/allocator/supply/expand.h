@@ -33,6 +33,7 @@ typedef struct {
     ac_block_t *block; /* MOVING; the lock is needed to look at it */
     ac_range_t *range;
     uint64_t first, count; /* units */
+    uint64_t age, quiet;   /* of the hole, if it stays there: nothing was freed in it */
     bool traded;           /* its pages did not fit: they go, and new ones come instead */
     bool taken;            /* unmapped */
 } ac_run_t;
@@ -96,6 +97,10 @@ ac_block_t *ac_expand_oldest_hole(ac_arena_t *arena, const ac_hole_pick_t *pick,
  * is short. */
 bool ac_expand_claim_run(ac_run_t *run, ac_block_t *hole, const ac_hole_pick_t *pick,
                          uint64_t most, ac_spares_t *spares);
+
+/* Put back what is left of the run.  Pages that stay are as old as the hole was, and the device is done
+ * with them as soon: a growth that is given up makes no hole younger. */
+void ac_expand_settle_run(const ac_run_t *run, ac_spares_t *spares);
 
 /* Before it is settled: peers that came meanwhile may reach the pages that were claimed, too.  The
  * lock may be dropped meanwhile. */

@@ -74,8 +74,7 @@ uint64_t ac_expand_give_back(ac_arena_t *arena, ac_hole_pick_t *pick, uint64_t b
                 ac_expand_account(run->range, -(int64_t)(run->count << AC_PAGE_BITS));
                 allocator->stats->num_device_free++;
             }
-            ac_range_settle_whole(run->block, !run->taken, ac_fence_quiet(&arena->timeline),
-                                  &batch.spares);
+            ac_expand_settle_run(run, &batch.spares);
         }
         done = batch.released;
         total += done;
