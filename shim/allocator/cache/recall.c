@@ -9,12 +9,14 @@
 #include "allocator/carve.h"
 #include "allocator/space/range.h"
 #include "allocator/space/segment.h"
+#include "device/wait.h"
 #include "failpoint.h"
 
 #define SMALL_WAIT ((uint64_t)8 << 20) /* of all small blocks that wait */
 
 /* How long an owner is waited for: yields, and ns beside many other programs. */
 enum { RECALL_TRIES = 10000, RECALL_NS = 100000000 };
+enum { FREEZE_PATIENCE_NS = 500000000, FREEZE_NAP_NS = 10000000 };
 
 /* In place of a block. */
 static ac_block_t no_block = {.address = 1};
@@ -375,6 +377,19 @@ bool ac_caches_freeze(ac_allocator_t *allocator) {
     bool out = shut(allocator, NULL, NULL) && !any_busy(allocator);
     ac_lock(&allocator->lock);
     return out;
+}
+
+bool ac_caches_freeze_patiently(ac_allocator_t *allocator) {
+    for (uint64_t end = 0;;) {
+        if (ac_caches_freeze(allocator))
+            return true;
+        uint64_t now = allocator->caches->first->arena->ops->now_ns();
+        if (end && now >= end)
+            return false;
+        end = end ? end : now + FREEZE_PATIENCE_NS;
+        ac_caches_thaw(allocator);
+        ac_nap(FREEZE_NAP_NS);
+    }
 }
 
 void ac_caches_thaw(ac_allocator_t *allocator) {
