@@ -15,6 +15,7 @@ struct ac_caches {
     ac_cache_t *awake; /* of the list, by awake_next: those with room, and who had some lately */
     _Atomic unsigned count; /* of the list */
     unsigned mempool;       /* of lanes; 0: there were none so far */
+    bool frozen;            /* between _freeze and _thaw: a cache that opens is shut */
     ac_mutex_t recall_lock; /* one recall at a time; rank: before the allocator's */
 };
 

@@ -374,6 +374,9 @@ static bool reopen(ac_allocator_t *allocator, bool (*visit)(ac_cache_t *), uint3
 
 bool ac_caches_freeze(ac_allocator_t *allocator) {
     ac_lock(&allocator->caches->recall_lock);
+    ac_lock(&allocator->lock);
+    allocator->caches->frozen = true; /* or a thread would be inside one that opens meanwhile */
+    ac_unlock(&allocator->lock);
     bool out = shut(allocator, NULL, NULL) && !any_busy(allocator);
     ac_lock(&allocator->lock);
     return out;
@@ -393,6 +396,7 @@ bool ac_caches_freeze_patiently(ac_allocator_t *allocator) {
 }
 
 void ac_caches_thaw(ac_allocator_t *allocator) {
+    allocator->caches->frozen = false;
     reopen(allocator, NULL, 0, NULL);
     ac_unlock(&allocator->lock);
     ac_unlock(&allocator->caches->recall_lock);
@@ -552,6 +556,8 @@ ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_tally_t *tally) {
             cache->handed[i] = &no_block;
         ac_inbox_open(&cache->inbox, arena->number);
         ac_lock(&allocator->lock);
+        if (allocator->caches->frozen)
+            atomic_fetch_or(&cache->gate, AC_GATE_RECALLED);
         configure(cache);
         cache->next = allocator->caches->first;
         allocator->caches->first = cache;
