@@ -24,13 +24,17 @@ bool ac_api_ready(void);
 /* What a call about one device begins with: ACCEL_OK, ACCEL_ERROR_NO_DRIVER or _INVALID. */
 accel_status_t ac_api_need(int device);
 
-/* The device's primary context, retained once per process; NULL: it cannot be had. */
+/* The device's primary context, retained once until it is reset; NULL: it cannot be had. */
 CUcontext ac_api_primary(int device);
+
+/* Whether that is the device's primary context; makes none. */
+bool ac_api_is_primary(CUcontext context, int device);
 
 /* Around calls of the driver for a device: a context of it is current, its primary one if there was
  * none, or with _push in any case.  False: that cannot be done, and there is nothing to leave. */
 typedef struct {
     bool pushed;
+    CUcontext context; /* the one that is current */
 } ac_api_scope_t;
 bool ac_api_enter(ac_api_scope_t *scope, int device);
 bool ac_api_push(ac_api_scope_t *scope, int device);
@@ -66,6 +70,7 @@ typedef struct {
     size_t bytes; /* asked for */
     void *stream;
     uint64_t life;                      /* of the stream: ac_stream_life */
+    CUcontext context;                  /* that was current: a default stream is its own */
     const accel_allocator_t *allocator; /* NULL: the cache */
     int device;
     bool ordered;  /* of the cache: allocated in the order of `stream` */
@@ -79,14 +84,22 @@ bool ac_raw_add(const ac_raw_t *raw);
 bool ac_raw_find(uint64_t address, ac_raw_t *raw);
 bool ac_raw_take(uint64_t address, ac_raw_t *raw);
 
+/* Whether there is no raw memory. */
+bool ac_raw_none(void);
+
 /* Other streams use the block. False: there is none at `address`. */
 bool ac_raw_record(uint64_t address);
 
 /* A number for the stream behind the handle: another one when the handle comes back for another
- * stream. */
+ * stream.  Each thread has one for its per-thread default stream.  _is_gone: the stream that had the
+ * number was destroyed. */
 uint64_t ac_stream_life(void *stream);
+bool ac_stream_is_gone(void *stream, uint64_t life);
 
 /* --- raw.c --- */
+
+/* The block around the address, of raw memory that the driver served itself. */
+bool ac_raw_of_driver(uint64_t address, ac_raw_t *raw);
 
 /* Raw memory of a device; `bytes` > 0. */
 accel_status_t ac_raw_alloc(void **pointer, size_t bytes, int device, void *stream,
@@ -102,9 +115,10 @@ const accel_allocator_t *ac_allocator_copy(const accel_allocator_t *functions,
 
 /* --- pools.c: private pools --- */
 
-/* The pool whose requests these are, NULL: none; it stays until _unroute. */
+/* The pool whose requests these are, made with that context current, NULL: none; it stays until
+ * _unroute.  Pools have memory of primary contexts alone. */
 typedef struct ac_pool ac_pool_t;
-ac_pool_t *ac_pool_route(int device, void *stream);
+ac_pool_t *ac_pool_route(int device, CUcontext context, void *stream);
 void ac_pool_unroute(ac_pool_t *pool);
 
 /* In a context of the device that is current. */
@@ -136,6 +150,9 @@ bool ac_pool_segment_of(uint64_t address, uint64_t *segment, void **stream);
 
 /* Give idle segments of pools without users back. */
 void ac_pool_trim(void);
+
+/* The device's primary context has ended, and what pools had of its memory. */
+void ac_pool_device_gone(int device);
 
 /* accel_begin_allocate_to_pool; `drop` (may be NULL) is called with `arg` when no call of the filter is
  * to come any more, and not where this fails. */

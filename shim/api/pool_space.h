@@ -96,6 +96,9 @@ void ac_pool_replace(ac_pool_segment_t *segment, ac_pool_block_t *first);
  * free(). NULL: there is none. */
 ac_pool_segment_t *ac_pool_cut(ac_pool_line_t *line);
 
+/* All memory of the line has gone, with its blocks. */
+void ac_pool_lose(ac_pool_line_t *line);
+
 /* The used block that begins at the address, and the one that the address lies in. */
 ac_pool_block_t *ac_pool_block_at(uint64_t address);
 ac_pool_block_t *ac_pool_block_around(uint64_t address);

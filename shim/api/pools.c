@@ -223,6 +223,18 @@ void ac_pool_trim(void) {
     give_segments(cut);
 }
 
+void ac_pool_device_gone(int device) {
+    ac_lock(&ac_pools_lock);
+    for (ac_pool_t *pool = ac_pools, *next; pool; pool = next) {
+        next = pool->next;
+        for (ac_pool_line_t *line = pool->lines; line; line = line->next)
+            if (line->device == device)
+                ac_pool_lose(line);
+        ac_pool_sweep(pool);
+    }
+    ac_unlock(&ac_pools_lock);
+}
+
 /* Why the program cannot free what begins at `address`.  Under the lock. */
 static accel_status_t refused(uint64_t address) {
     if (!ac_pool_segment_around(address))
@@ -242,7 +254,7 @@ accel_status_t ac_pool_free(uint64_t address) {
     if (block) {
         device = block->segment->line->device;
         record = block->recorded ||
-                 block->segment->line->life != ac_stream_life(block->segment->line->stream);
+                 ac_stream_is_gone(block->segment->line->stream, block->segment->line->life);
     }
     accel_status_t status = block ? ACCEL_OK : refused(address);
     ac_unlock(&ac_pools_lock);
@@ -269,7 +281,7 @@ accel_status_t ac_pool_free(uint64_t address) {
         } else {
             ac_pool_give(block);
         }
-        if (!pool->users || line->life != ac_stream_life(line->stream))
+        if (!pool->users || ac_stream_is_gone(line->stream, line->life))
             cut_idle(line, &cut);
         ac_pool_sweep(pool);
         ac_unlock(&ac_pools_lock);

@@ -82,6 +82,7 @@ static accel_status_t from_cache(ac_raw_t *raw, void **pointer, const void *call
     accel_status_t status = ac_api_malloc_async(pointer, raw->bytes, raw->stream, caller);
     raw->ordered = status == ACCEL_OK;
     if (status == ACCEL_ERROR_DEVICE_MEMORY &&
+        ac_api_is_primary(raw->context, raw->device) &&
         ac_pool_rescue(pointer, raw->bytes, raw->device, raw->stream)) {
         raw->address = 0; /* the pool's */
         return ACCEL_OK;
@@ -134,7 +135,7 @@ accel_status_t ac_raw_alloc(void **pointer, size_t bytes, int device, void *stre
     begin_use();
     if (!ac_api_enter(&scope, device))
         return ACCEL_ERROR_CUDA;
-    ac_pool_t *pool = ac_pool_route(device, stream);
+    ac_pool_t *pool = ac_pool_route(device, scope.context, stream);
     if (pool) {
         status = ac_pool_alloc(pool, &memory, bytes, device, stream);
         ac_pool_unroute(pool);
@@ -143,6 +144,7 @@ accel_status_t ac_raw_alloc(void **pointer, size_t bytes, int device, void *stre
                         .device = device,
                         .stream = stream,
                         .life = ac_stream_life(stream),
+                        .context = scope.context,
                         .allocator = ac_raw_allocator()};
         status = alloc(&raw, &memory, caller);
     }
@@ -179,22 +181,42 @@ accel_status_t accel_raw_alloc_with_stream(void **pointer, size_t bytes, void *s
 /* --- frees --- */
 
 /* Work in flight may use the memory that its stream's order says nothing of: on streams that were
- * named, or on one that has gone and whose handle may stand for another. */
+ * named, or on one that has gone and whose handle may stand for another, as that of a default stream
+ * does in another thread or context. */
 static bool order_is_not_enough(const ac_raw_t *raw) {
     return !raw->ordered || raw->recorded || raw->life != ac_stream_life(raw->stream);
 }
 
+static bool is_another(const ac_raw_t *raw, CUcontext context) {
+    return raw->context != context && (CUstream)raw->stream <= CU_STREAM_PER_THREAD;
+}
+
+/* What was left to the driver is free for it once cuMemFree is called, whatever work there is. */
+static bool wait_for(CUcontext context) {
+    if (ac_driver.cuCtxPushCurrent_v2(context) != CUDA_SUCCESS)
+        return false;
+    ac_thread_forget();
+    bool done = cuCtxSynchronize() == CUDA_SUCCESS;
+    ac_driver_pop();
+    ac_thread_forget();
+    return done;
+}
+
 static accel_status_t free_to_cache(const ac_raw_t *raw, void *pointer) {
     ac_api_scope_t scope;
-    if (order_is_not_enough(raw)) {
-        ac_block_mark_used(raw->address);
-        return accel_free(pointer);
+    if (!order_is_not_enough(raw)) {
+        if (!ac_api_enter(&scope, raw->device))
+            return ACCEL_ERROR_CUDA;
+        bool other = is_another(raw, scope.context);
+        accel_status_t status = other ? ACCEL_OK : accel_free_async(pointer, raw->stream);
+        ac_api_leave(&scope);
+        if (!other)
+            return status;
     }
-    if (!ac_api_enter(&scope, raw->device))
+    if (!ac_owned(raw->address) && !wait_for(raw->context))
         return ACCEL_ERROR_CUDA;
-    accel_status_t status = accel_free_async(pointer, raw->stream);
-    ac_api_leave(&scope);
-    return status;
+    ac_block_mark_used(raw->address);
+    return accel_free(pointer);
 }
 
 /* The free failed.  Memory that the program still holds keeps its record, for the next try. */
@@ -267,6 +289,29 @@ static bool find_in_pools(uint64_t address, accel_pointer_info_t *info) {
     return true;
 }
 
+bool ac_raw_of_driver(uint64_t address, ac_raw_t *raw) {
+    CUdeviceptr base;
+    size_t size;
+    if (ac_raw_none() || ac_owned(address))
+        return false;
+    if (ac_raw_find(address, raw))
+        return !raw->allocator;
+    return cuMemGetAddressRange_v2(&base, &size, address) == CUDA_SUCCESS &&
+           ac_raw_find(base, raw) && !raw->allocator;
+}
+
+static bool find_of_driver(uint64_t address, accel_pointer_info_t *info) {
+    ac_raw_t raw;
+    if (!ac_raw_of_driver(address, &raw) || address - raw.address >= raw.bytes)
+        return false;
+    info->base = (void *)(uintptr_t)raw.address;
+    info->bytes = info->allocated = raw.bytes;
+    info->device = raw.device;
+    info->ordered = raw.ordered;
+    info->stream = raw.stream;
+    return true;
+}
+
 /* Of the program's allocator, which alone knows where a block begins. */
 static bool find_of_program(const void *pointer, accel_pointer_info_t *info) {
     const accel_allocator_t *set = ac_raw_allocator();
@@ -294,7 +339,7 @@ accel_status_t accel_pointer_info(const void *pointer, accel_pointer_info_t *inf
     uint64_t address = (uint64_t)(uintptr_t)pointer;
     accel_pointer_info_t out = {.size = info->size};
     if (!find_in_pools(address, &out) && !find_of_program(pointer, &out) &&
-        !find_in_cache(address, &out))
+        !find_in_cache(address, &out) && !find_of_driver(address, &out))
         return ACCEL_ERROR_NOT_OURS;
     memcpy(info, &out, info->size < sizeof out ? info->size : sizeof out);
     return ACCEL_OK;

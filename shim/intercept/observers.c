@@ -7,6 +7,7 @@
 #include "lock.h"
 
 void (*_Atomic ac_stream_gone_observer)(CUstream);
+void (*_Atomic ac_primary_gone_observer)(CUdevice);
 _Atomic unsigned ac_observers[AC_OBSERVE_KINDS];
 
 typedef struct {

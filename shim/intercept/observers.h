@@ -14,6 +14,9 @@
 /* A stream is about to be destroyed; NULL: there is no observer. */
 extern AC_HIDDEN void (*_Atomic ac_stream_gone_observer)(CUstream stream);
 
+/* The primary context of a device has ended, and its memory with it; NULL: there is no observer. */
+extern AC_HIDDEN void (*_Atomic ac_primary_gone_observer)(CUdevice device);
+
 /* Functions of the program, each with its argument: so many of a kind at the most. */
 enum { AC_OBSERVERS = 8 };
 typedef enum { AC_OBSERVE_OOM, AC_OBSERVE_FREE, AC_OBSERVE_TRACE, AC_OBSERVE_KINDS } ac_observe_t;
