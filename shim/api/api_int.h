@@ -54,6 +54,9 @@ accel_status_t ac_api_record(void *stream, uint64_t address);
 accel_status_t ac_api_malloc_async(void **pointer, size_t bytes, void *stream,
                                    const void *caller);
 
+/* accel_free_async of memory without a record (ac_raw_t). */
+accel_status_t ac_api_free_async(void *pointer, void *stream);
+
 /* Why the free of what begins at `address`, or does not, was refused. ACCEL_ERROR_INVALID: a block
  * begins there that is still allocated; the fault is not the pointer's but the stream's. */
 accel_status_t ac_api_refused(uint64_t address);
@@ -83,6 +86,9 @@ bool ac_raw_add(const ac_raw_t *raw);
 /* The block that begins at `address`; _take removes it, so that one of two threads has it. */
 bool ac_raw_find(uint64_t address, ac_raw_t *raw);
 bool ac_raw_take(uint64_t address, ac_raw_t *raw);
+
+/* A free came to this.  Memory that the program still holds keeps its record, for the next try. */
+void ac_raw_put_back(const ac_raw_t *raw, accel_status_t status);
 
 /* Whether there is no raw memory. */
 bool ac_raw_none(void);

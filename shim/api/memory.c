@@ -122,14 +122,29 @@ accel_status_t ac_api_malloc_async(void **pointer, size_t bytes, void *stream,
     return status;
 }
 
+/* A block that another call had freed may have a record of what it was. */
 accel_status_t accel_malloc_async(void **pointer, size_t bytes, void *stream) {
-    return ac_api_malloc_async(pointer, bytes, stream, __builtin_return_address(0));
+    accel_status_t status =
+        ac_api_malloc_async(pointer, bytes, stream, __builtin_return_address(0));
+    if (status == ACCEL_OK)
+        ac_raw_take((uint64_t)(uintptr_t)*pointer, NULL);
+    return status;
 }
 
-accel_status_t accel_free_async(void *pointer, void *stream) {
+accel_status_t ac_api_free_async(void *pointer, void *stream) {
     CUdeviceptr address = (CUdeviceptr)(uintptr_t)pointer;
     accel_status_t status = ACCEL_OK;
     if (address && again(FIRST_TRY(cuMemFreeAsync(address, stream)), &status))
         status = ac_api_status(cuMemFreeAsync(address, stream));
     return status == ACCEL_ERROR_INVALID ? ac_api_refused(address) : status;
+}
+
+/* The record goes first: once the block is free, it is another thread's. */
+accel_status_t accel_free_async(void *pointer, void *stream) {
+    ac_raw_t raw;
+    bool noted = ac_raw_take((uint64_t)(uintptr_t)pointer, &raw);
+    accel_status_t status = ac_api_free_async(pointer, stream);
+    if (noted)
+        ac_raw_put_back(&raw, status);
+    return status;
 }

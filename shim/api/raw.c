@@ -106,7 +106,7 @@ static void give(const ac_raw_t *raw, void *pointer) {
     if (raw->allocator)
         raw->allocator->free_fn(pointer, raw->bytes, raw->device, raw->stream);
     else if (raw->ordered)
-        accel_free_async(pointer, raw->stream);
+        ac_api_free_async(pointer, raw->stream);
     else
         accel_free(pointer);
 }
@@ -178,6 +178,16 @@ accel_status_t accel_raw_alloc_with_stream(void **pointer, size_t bytes, void *s
     return request(pointer, bytes, stream, true, __builtin_return_address(0));
 }
 
+/* Whether another call has freed the block, which has come back for a request that is not of raw
+ * memory: then it tells nothing of the stream.  accel_malloc_async removes the record itself. */
+static bool is_stale(const ac_raw_t *raw) {
+    ac_block_info_t block;
+    return !raw->allocator && ac_owned(raw->address) &&
+           ac_block_find(raw->address, &block) == AC_OK && block.allocated &&
+           (block.address != raw->address || block.requested != raw->bytes ||
+            block.async != raw->ordered);
+}
+
 /* --- frees --- */
 
 /* Work in flight may use the memory that its stream's order says nothing of: on streams that were
@@ -208,7 +218,7 @@ static accel_status_t free_to_cache(const ac_raw_t *raw, void *pointer) {
         if (!ac_api_enter(&scope, raw->device))
             return ACCEL_ERROR_CUDA;
         bool other = is_another(raw, scope.context);
-        accel_status_t status = other ? ACCEL_OK : accel_free_async(pointer, raw->stream);
+        accel_status_t status = other ? ACCEL_OK : ac_api_free_async(pointer, raw->stream);
         ac_api_leave(&scope);
         if (!other)
             return status;
@@ -219,10 +229,9 @@ static accel_status_t free_to_cache(const ac_raw_t *raw, void *pointer) {
     return accel_free(pointer);
 }
 
-/* The free failed.  Memory that the program still holds keeps its record, for the next try. */
-static void put_back(const ac_raw_t *raw, accel_status_t status) {
-    if (status != ACCEL_ERROR_DOUBLE_FREE && status != ACCEL_ERROR_NOT_OURS &&
-        status != ACCEL_ERROR_INTERIOR)
+void ac_raw_put_back(const ac_raw_t *raw, accel_status_t status) {
+    if (status != ACCEL_OK && status != ACCEL_ERROR_DOUBLE_FREE &&
+        status != ACCEL_ERROR_NOT_OURS && status != ACCEL_ERROR_INTERIOR)
         ac_raw_add(raw);
 }
 
@@ -232,7 +241,7 @@ accel_status_t accel_raw_delete(void *pointer) {
     uint64_t address = (uint64_t)(uintptr_t)pointer;
     if (!pointer)
         return ACCEL_OK;
-    if (!ac_raw_take(address, &raw)) {
+    if (!ac_raw_take(address, &raw) || is_stale(&raw)) {
         status = ac_pool_free(address);
         return status == ACCEL_ERROR_NOT_OURS ? accel_free(pointer) : status;
     }
@@ -245,7 +254,7 @@ accel_status_t accel_raw_delete(void *pointer) {
     if (status == ACCEL_OK)
         ac_history(ACCEL_TRACE_FREE_COMPLETED, raw.device, address, raw.bytes, raw.stream, none);
     else
-        put_back(&raw, status);
+        ac_raw_put_back(&raw, status);
     return status;
 }
 
@@ -270,7 +279,7 @@ static bool find_in_cache(uint64_t address, accel_pointer_info_t *info) {
     info->allocated = block.size;
     info->device = ac_block_device(&block);
     info->ordered = block.async;
-    if (ac_raw_find(block.address, &raw) && !raw.allocator)
+    if (ac_raw_find(block.address, &raw) && !raw.allocator && !is_stale(&raw))
         info->stream = raw.stream;
     return true;
 }

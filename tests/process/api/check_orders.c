@@ -163,9 +163,41 @@ START_TEST(memory_of_the_driver) {
 }
 END_TEST
 
+/* Raw memory is freed by other calls as well.  What comes after it at its address is not of its stream. */
+START_TEST(freed_by_other_calls) {
+    CUstream own = new_stream(0), other = new_stream(0);
+    for (int way = 0; way < 4; way++) {
+        void *raw = alloc(MIB, own), *next;
+        if (way == 0)
+            ck_assert_int_eq(accel_free(raw), ACCEL_OK);
+        else if (way == 1)
+            ck_assert_int_eq(cuMemFree_v2(address_of(raw)), CUDA_SUCCESS);
+        else
+            ck_assert_int_eq(accel_free_async(raw, own), ACCEL_OK);
+        ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
+        ck_assert_int_eq(accel_empty_cache(), ACCEL_OK); /* so that the next one begins there, too */
+        bool ordered = way >= 3;
+        if (ordered)
+            ck_assert_int_eq(accel_malloc_async(&next, MIB, other), ACCEL_OK);
+        else
+            ck_assert_int_eq(accel_malloc(&next, MIB), ACCEL_OK);
+        ck_assert_ptr_eq(next, raw);
+        ck_assert(info_of(next).ordered == ordered && !info_of(next).stream);
+        hold(other);
+        use(next, MIB, other);
+        ck_assert_int_eq(accel_raw_delete(next), ACCEL_OK);
+        raw = alloc(MIB, own);
+        ck_assert_ptr_ne(raw, next);
+        let_go_for_good(own);
+        ck_assert_int_eq(accel_raw_delete(raw), ACCEL_OK);
+        nothing_left();
+    }
+}
+END_TEST
+
 int main(void) {
     const TTest *const tests[] = {per_thread_in_pools, per_thread_in_the_cache,
                                   contexts_of_a_device, resets,
-                                  memory_of_the_driver, NULL};
+                                  memory_of_the_driver, freed_by_other_calls, NULL};
     return run_tests("orders", tests);
 }
