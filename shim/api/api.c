@@ -267,6 +267,8 @@ accel_status_t accel_record_stream(void *pointer, void *stream) {
     ac_block_info_t info;
     uint64_t address = (uint64_t)(uintptr_t)pointer;
     ac_raw_t raw;
+    if (!pointer)
+        return ACCEL_OK;
     if (ac_raw_find(address, &raw) && raw.allocator) {
         if (!raw.allocator->record_stream_fn)
             return ACCEL_ERROR_UNSUPPORTED;

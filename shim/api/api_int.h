@@ -107,6 +107,10 @@ bool ac_stream_is_gone(void *stream, uint64_t life);
 /* The block around the address, of raw memory that the driver served itself. */
 bool ac_raw_of_driver(uint64_t address, ac_raw_t *raw);
 
+/* Requests of this thread that fail for want of memory do not count and are not told of: another way is
+ * tried after them. */
+void ac_api_quiet(bool quiet);
+
 /* Raw memory of a device; `bytes` > 0. */
 accel_status_t ac_raw_alloc(void **pointer, size_t bytes, int device, void *stream,
                             const void *caller);
@@ -131,7 +135,11 @@ void ac_pool_unroute(ac_pool_t *pool);
 accel_status_t ac_pool_alloc(ac_pool_t *pool, void **pointer, size_t bytes, int device,
                              void *stream);
 
-/* Free memory of pools that serve others before these fail. */
+/* Its number, and where its segments come from; NULL: the cache. */
+void ac_pool_told(const ac_pool_t *pool, accel_pool_id_t *id, const accel_allocator_t **source);
+
+/* Free memory of pools that serve others before these fail; whether there is such a pool, maybe. */
+bool ac_pool_may_rescue(int device);
 bool ac_pool_rescue(void **pointer, size_t bytes, int device, void *stream);
 
 /* What a pool knows of the block around an address. */

@@ -28,6 +28,7 @@ typedef struct ac_pool_block {
     struct ac_pool_block *bin_prev, *bin_next; /* free: a bin; pending: the line's list */
     struct ac_pool_block *chain;               /* used: of the table */
     ac_pool_state_t state;
+    uint64_t named;    /* the last accel_pool_check_live that was given it */
     uint64_t recorded; /* ac_pools_used_elsewhere, when other streams had work with it; or 0 */
     bool all;          /* pending: of all contexts */
     uint64_t target;   /* pending: free when this was reached (fence.h); 0: not known yet ... */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "device/driver.h"
+#include "intercept/observers.h"
 #include "lock.h"
 
 /* --- the allocator in use --- */
@@ -78,17 +79,34 @@ static void begin_use(void) {
 /* --- requests --- */
 
 /* Memory of the cache; where the driver knows no order of streams, plain. */
-static accel_status_t from_cache(ac_raw_t *raw, void **pointer, const void *caller) {
+static accel_status_t ask_cache(ac_raw_t *raw, void **pointer, const void *caller) {
     accel_status_t status = ac_api_malloc_async(pointer, raw->bytes, raw->stream, caller);
     raw->ordered = status == ACCEL_OK;
-    if (status == ACCEL_ERROR_DEVICE_MEMORY &&
-        ac_api_is_primary(raw->context, raw->device) &&
-        ac_pool_rescue(pointer, raw->bytes, raw->device, raw->stream)) {
-        raw->address = 0; /* the pool's */
-        return ACCEL_OK;
+    return status == ACCEL_ERROR_CUDA ? accel_malloc(pointer, raw->bytes) : status;
+}
+
+void ac_api_quiet(bool quiet) {
+    ac_thread_t *thread = ac_is_active() ? ac_thread_get() : NULL;
+    if (thread)
+        thread->quiet = quiet;
+}
+
+/* A pool that serves others is asked before the request counts as one that failed. */
+static accel_status_t from_cache(ac_raw_t *raw, void **pointer, const void *caller) {
+    bool rescues =
+        ac_pool_may_rescue(raw->device) && ac_api_is_primary(raw->context, raw->device);
+    if (rescues)
+        ac_api_quiet(true);
+    accel_status_t status = ask_cache(raw, pointer, caller);
+    if (rescues)
+        ac_api_quiet(false);
+    if (rescues && status == ACCEL_ERROR_DEVICE_MEMORY) {
+        if (ac_pool_rescue(pointer, raw->bytes, raw->device, raw->stream)) {
+            raw->address = 0; /* the pool's */
+            return ACCEL_OK;
+        }
+        status = ask_cache(raw, pointer, caller);
     }
-    if (status == ACCEL_ERROR_CUDA)
-        status = accel_malloc(pointer, raw->bytes);
     raw->address = status == ACCEL_OK ? (uint64_t)(uintptr_t)*pointer : 0;
     return status;
 }
@@ -125,6 +143,18 @@ static accel_status_t alloc(ac_raw_t *raw, void **pointer, const void *caller) {
     return ACCEL_OK;
 }
 
+/* In a context of the device.  Failures of the cache were told to the observers by it. */
+static void tell_failure(int device, size_t bytes, void *stream, accel_pool_id_t pool,
+                         const accel_allocator_t *source) {
+    size_t available = 0, total;
+    if (source && ac_observed(AC_OBSERVE_OOM) && ac_device_allocator(device))
+        ac_observe_oom(device, ac_device_allocator(device), bytes);
+    if (!atomic_load_explicit(&ac_history_wanted, memory_order_acquire))
+        return;
+    ac_driver.cuMemGetInfo_v2(&available, &total);
+    ac_history(ACCEL_TRACE_OOM, device, available, bytes, stream, pool);
+}
+
 accel_status_t ac_raw_alloc(void **pointer, size_t bytes, int device, void *stream,
                             const void *caller) {
     ac_api_scope_t scope;
@@ -135,9 +165,12 @@ accel_status_t ac_raw_alloc(void **pointer, size_t bytes, int device, void *stre
     begin_use();
     if (!ac_api_enter(&scope, device))
         return ACCEL_ERROR_CUDA;
+    const accel_allocator_t *source = ac_raw_allocator();
+    accel_pool_id_t id = {0, 0};
     ac_pool_t *pool = ac_pool_route(device, scope.context, stream);
     if (pool) {
         status = ac_pool_alloc(pool, &memory, bytes, device, stream);
+        ac_pool_told(pool, &id, &source);
         ac_pool_unroute(pool);
     } else {
         ac_raw_t raw = {.bytes = bytes,
@@ -145,14 +178,14 @@ accel_status_t ac_raw_alloc(void **pointer, size_t bytes, int device, void *stre
                         .stream = stream,
                         .life = ac_stream_life(stream),
                         .context = scope.context,
-                        .allocator = ac_raw_allocator()};
+                        .allocator = source};
         status = alloc(&raw, &memory, caller);
     }
+    if (status == ACCEL_ERROR_DEVICE_MEMORY)
+        tell_failure(device, bytes, stream, id, source);
     ac_api_leave(&scope);
     if (status == ACCEL_OK)
         *pointer = memory;
-    else if (status == ACCEL_ERROR_DEVICE_MEMORY)
-        ac_history(ACCEL_TRACE_OOM, device, 0, bytes, stream, (accel_pool_id_t){0, 0});
     return status;
 }
 

@@ -195,9 +195,39 @@ START_TEST(freed_by_other_calls) {
 }
 END_TEST
 
+/* Memory of pools: accel_free and accel_free_async free it as accel_raw_delete does, CUDA's calls do not. */
+START_TEST(pools_freed_by_other_calls) {
+    CUstream own = new_stream(0), other = new_stream(0);
+    accel_pool_id_t pool = open_pool(0);
+    void *first = alloc(MIB, own), *inner = alloc(512, own), *next;
+    ck_assert_int_eq(cuMemFree_v2(address_of(first)), CUDA_ERROR_INVALID_VALUE);
+    ck_assert_int_eq(cuMemFree_v2(address_of(inner)), CUDA_ERROR_INVALID_VALUE);
+    ck_assert_int_eq(cuMemFreeAsync(address_of(first), own), CUDA_ERROR_INVALID_VALUE);
+    ck_assert_int_eq(accel_malloc(&next, 2 * MIB), ACCEL_OK);
+    ck_assert_ptr_ne(next, first);
+    ck_assert_int_eq(accel_free(next), ACCEL_OK);
+    ck_assert_int_eq(accel_free((char *)inner + 1), ACCEL_ERROR_INTERIOR);
+    ck_assert_int_eq(accel_free(inner), ACCEL_OK);
+    ck_assert_int_eq(accel_free(inner), ACCEL_ERROR_DOUBLE_FREE);
+    ck_assert_int_eq(accel_free(first), ACCEL_OK);
+    ck_assert_int_eq(accel_raw_delete(first), ACCEL_ERROR_DOUBLE_FREE);
+    ck_assert_ptr_eq(alloc(MIB, own), first); /* the pool's, as before */
+    hold(other);
+    use(first, MIB, other);
+    ck_assert_int_eq(accel_free_async(first, other), ACCEL_OK);
+    next = alloc(MIB, own);
+    ck_assert_ptr_ne(next, first);
+    let_go_for_good(own);
+    ck_assert_int_eq(accel_raw_delete(next), ACCEL_OK);
+    end_and_release(pool);
+    nothing_left();
+}
+END_TEST
+
 int main(void) {
     const TTest *const tests[] = {per_thread_in_pools, per_thread_in_the_cache,
                                   contexts_of_a_device, resets,
-                                  memory_of_the_driver, freed_by_other_calls, NULL};
+                                  memory_of_the_driver, freed_by_other_calls,
+                                  pools_freed_by_other_calls, NULL};
     return run_tests("orders", tests);
 }
