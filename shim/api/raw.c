@@ -1,10 +1,12 @@
 /* Raw memory: of a private pool, of the allocator that the program set, or of the cache. */
 #include "api/api_int.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "device/driver.h"
+#include "device/wait.h"
 #include "intercept/observers.h"
 #include "lock.h"
 
@@ -12,8 +14,8 @@
 
 static ac_mutex_t lock = AC_MUTEX(LEAF);
 static const accel_allocator_t *_Atomic allocator; /* NULL: the cache */
-static _Atomic bool in_use;                        /* raw memory was asked for */
-static bool initialised;
+static enum { USE_NOT, USE_BEGINS, USE_BEGUN } _Atomic use; /* of raw memory */
+static pthread_t beginner; /* while it begins: who calls init_fn */
 
 const accel_allocator_t *ac_allocator_copy(const accel_allocator_t *functions,
                                            accel_status_t *status) {
@@ -41,7 +43,7 @@ accel_status_t accel_set_allocator(const accel_allocator_t *functions) {
     if (functions && !(copy = ac_allocator_copy(functions, &status)))
         return status;
     ac_lock(&lock);
-    status = atomic_load(&in_use) ? ACCEL_ERROR_BUSY : ACCEL_OK;
+    status = atomic_load(&use) != USE_NOT ? ACCEL_ERROR_BUSY : ACCEL_OK;
     if (status == ACCEL_OK)
         atomic_store(&allocator, copy); /* another thread may still read the one before */
     ac_unlock(&lock);
@@ -62,18 +64,30 @@ accel_status_t accel_get_allocator(accel_allocator_t *functions) {
     return ACCEL_OK;
 }
 
-/* The first request: the allocator stays what it is, and learns how many devices there are. */
+/* How long others wait for the program's init_fn, which may do anything. */
+enum { INIT_NAPS = 10000, INIT_NAP_NS = 1000000 };
+
+/* The first request: the allocator stays what it is, and learns how many devices there are, before other
+ * threads ask it for memory; init_fn itself may ask. */
 static void begin_use(void) {
-    if (atomic_load_explicit(&in_use, memory_order_acquire))
+    if (atomic_load_explicit(&use, memory_order_acquire) == USE_BEGUN)
         return;
     ac_lock(&lock);
     const accel_allocator_t *set = atomic_load(&allocator);
-    bool first = !initialised;
-    initialised = true;
-    atomic_store(&in_use, true);
+    bool first = atomic_load(&use) == USE_NOT;
+    if (first) {
+        beginner = pthread_self();
+        atomic_store(&use, USE_BEGINS);
+    }
+    bool inside = pthread_equal(beginner, pthread_self());
     ac_unlock(&lock);
-    if (first && set && set->init_fn)
-        set->init_fn(accel_device_count());
+    if (first) {
+        if (set && set->init_fn)
+            set->init_fn(accel_device_count());
+        atomic_store(&use, USE_BEGUN);
+    }
+    for (int i = 0; !inside && i < INIT_NAPS && atomic_load(&use) == USE_BEGINS; i++)
+        ac_nap(INIT_NAP_NS);
 }
 
 /* --- requests --- */
