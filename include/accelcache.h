@@ -68,8 +68,8 @@ int accel_device_count(void);
 /* Device of the calling thread's current context; -1 when it has none. */
 int accel_current_device(void);
 
-/* Make the device's primary context current in the calling thread (it is retained once per
- * process and kept until the process ends).  A negative `device` changes nothing. */
+/* Make the device's primary context current in the calling thread (it is retained once, and kept
+ * until the process ends or resets the device, after which the next call retains it anew).  A negative `device` changes nothing. */
 accel_status_t accel_set_device(int device);
 
 /* The same, and return the device that was current before (-1: none); -2 on an error. */
@@ -165,8 +165,8 @@ accel_status_t accel_malloc_async(void **pointer, size_t bytes, void *stream);
 accel_status_t accel_free_async(void *pointer, void *stream);
 
 /* Tell that work on `stream` (a CUstream or cudaStream_t) uses the block at `pointer`, for work
- * that the library cannot see.  A later free waits for it.  ACCEL_ERROR_NOT_OURS for foreign
- * pointers; ACCEL_ERROR_NO_DRIVER where the stream's context is beyond the 256 at a time that the
+ * that the library cannot see.  A later free waits for it.  NULL may be recorded.
+ * ACCEL_ERROR_NOT_OURS for foreign pointers; ACCEL_ERROR_NO_DRIVER where the stream's context is beyond the 256 at a time that the
  * library keeps account of: then synchronise before the free. */
 accel_status_t accel_record_stream(void *pointer, void *stream);
 
@@ -240,7 +240,8 @@ void accel_guard_leave(accel_guard_t *guard);
  * free it.  It comes from a private pool where one takes the stream's requests, else from the
  * allocator that was set by accel_set_allocator, else from the cache, in the order of the stream:
  * what is freed serves later requests of its stream at once, and those of others when the work
- * before the free is done. */
+ * before the free is done.  A default stream is that of the thread and context that asked: when others
+ * free such memory, it serves again once all work that the device has by then is done. */
 
 /* A private pool; {0, 0} is what is served without one. */
 typedef struct {
@@ -272,7 +273,7 @@ typedef struct {
     size_t allocated; /* that the block takes; `bytes` where that is not known */
     int device;
     int ordered;          /* whether it was allocated in the order of `stream` */
-    void *stream;         /* NULL: the default stream, or a request that named none */
+    void *stream;         /* of raw memory; NULL: the default stream, or not raw memory */
     accel_pool_id_t pool; /* {0, 0}: none */
 } accel_pointer_info_t;
 
@@ -342,14 +343,17 @@ int accel_is_enabled(void);
  * Memory of its own for the raw requests of some streams: what is freed there serves no request
  * from elsewhere.  A pool takes whole segments from the cache (2 MiB, 20 MiB, or the request in units
  * of 2 MiB), divides them, and keeps them until it is released or emptied.  Each device has its own
- * part of a pool.  Memory of a pool is freed by accel_raw_delete alone. */
+ * part of a pool, which ends with a reset of the device.  Requests from a context that cuCtxCreate made
+ * go to no pool.  Memory of a pool is freed by accel_raw_delete, accel_free or accel_free_async; CUDA's
+ * own calls refuse it. */
 typedef enum {
     ACCEL_POOL_USE_ON_OOM =
         1,                  /* its free memory serves others before a request of theirs fails */
     ACCEL_POOL_NO_SPLIT = 2 /* each block is a whole segment */
 } accel_pool_flag_t;
 
-/* A new pool, of a number that no other pool of the process ever had; it is used once.  The flags are a sum
+/* A new pool, of a number that no other pool of the process ever had (numbers of the program's own, in
+ * accel_pool_retain, count up to INT64_MAX); it has one user.  The flags are a sum
  * of accel_pool_flag_t.  `allocator` (may be NULL: the cache) is where segments come from. */
 accel_status_t accel_pool_create(unsigned flags, const accel_allocator_t *allocator,
                                  accel_pool_id_t *pool);
@@ -420,7 +424,8 @@ accel_status_t accel_set_checkpoint_pool_state(const accel_checkpoint_t *checkpo
  *
  * Called by the thread that made the request, without a lock of the library, and not while that
  * thread is in an observer already.  Up to 8 of each kind; `arg` is handed through.  They stay until
- * the process ends, but for those that can be removed. */
+ * the process ends, but for those that can be removed: no call of one begins after that, but one may
+ * still be under way in another thread.  They return as functions do, by no exception or longjmp. */
 
 /* A request of so many bytes on the device failed for lack of memory: `limit` is what the process may
  * have there, `available` what the driver has free. */

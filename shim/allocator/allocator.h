@@ -74,24 +74,27 @@ ac_timeline_t *ac_arena_timeline(ac_arena_t *arena);
 ac_allocator_t *ac_arena_allocator(ac_arena_t *arena);
 void *ac_arena_context(ac_arena_t *arena); /* what it was created with */
 
+/* How far a request goes: to the end; to free memory and no further, without a call of the device
+ * (AC_BUSY where that does not serve), as `true` says; or to the end, but AC_OOM is none that counts. */
+typedef enum { AC_ASK_ALL, AC_ASK_CACHED, AC_ASK_QUIETLY } ac_ask_t;
+
 /* Serve `bytes` (> 0).  AC_OK sets *address (a multiple of AC_GRANULE).  AC_OOM: not even after
- * giving back and waiting; AC_BUSY: the context captures and nothing fits; AC_FAILED. With
- * `cached_only` nothing but free memory is looked at: no device call is made (AC_BUSY). */
-ac_status_t ac_arena_alloc(ac_arena_t *arena, uint64_t bytes, bool cached_only,
+ * giving back and waiting; AC_BUSY: the context captures and nothing fits; AC_FAILED. */
+ac_status_t ac_arena_alloc(ac_arena_t *arena, uint64_t bytes, ac_ask_t how,
                            uint64_t *address);
 
 /* The same for the module of that number (stats.h); the other one: for one that is not known. */
 ac_status_t ac_arena_alloc_for(ac_arena_t *arena, unsigned module, uint64_t bytes,
-                               bool cached_only, uint64_t *address);
+                               ac_ask_t how, uint64_t *address);
 
 /* The same for a stream, of the memory pool with that number (space/mempool.h).  The caller has seen
  * that the stream is the arena's context's, and claimed the bytes where the pool has a limit.
  * _alloc_on: of the first pool, for a module that is not known. */
 ac_status_t ac_arena_alloc_from(ac_arena_t *arena, unsigned module, unsigned mempool,
-                                ac_stream_t stream, uint64_t bytes, bool cached_only,
+                                ac_stream_t stream, uint64_t bytes, ac_ask_t how,
                                 uint64_t *address);
 ac_status_t ac_arena_alloc_on(ac_arena_t *arena, ac_stream_t stream, uint64_t bytes,
-                              bool cached_only, uint64_t *address);
+                              ac_ask_t how, uint64_t *address);
 
 /* The same on pages of its own (space/guard_place.h), for a stream or, where `stream` is NULL, a plain request.
  * Where it is not AC_GUARD_SERVED, *address is unset and any other request may serve.  Calls the device. */
@@ -104,7 +107,7 @@ void ac_guard_freeing(uint64_t address, unsigned module);
 
 /* The same by the cache's owner, hit or not (cache/thread_cache.h), for the module of
  * ac_cache_ask_for. */
-ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
+ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, ac_ask_t how,
                            uint64_t *address);
 
 /* The same where ac_cache_take failed, from free memory alone.  Returns the address; 0: there is

@@ -136,7 +136,7 @@ ac_status_t ac_full(ac_request_t *request) {
     if (ac_ready_in_order(request, AC_OTHER_STREAMS) == AC_OK)
         return AC_OK;
     ac_status_t status = last_resort(request);
-    if (status == AC_OOM)
+    if (status == AC_OOM && !request->quiet)
         ac_allocator_count_oom(request->arena->allocator);
     return status;
 }

@@ -65,61 +65,62 @@ static ac_status_t serve(ac_request_t *request) {
 
 static inline ac_status_t ask(ac_arena_t *arena, ac_cache_t *cache, unsigned module,
                               const ac_stream_t *stream, unsigned mempool, uint64_t bytes,
-                              bool cached_only, uint64_t *address) {
+                              ac_ask_t how, uint64_t *address) {
     ac_request_t request = {.arena = arena,
                             .cache = cache,
                             .module = module,
                             .stream = stream,
                             .mempool = mempool,
                             .requested = bytes,
-                            .cached_only = cached_only};
+                            .cached_only = how == AC_ASK_CACHED,
+                            .quiet = how == AC_ASK_QUIETLY};
     if (bytes == 0 || bytes >= REQUEST_MOST)
         return AC_OOM;
     /* 1. A free block, also one that became free meanwhile. */
     ac_status_t status = AC_OK;
     if (!ac_find_first(&request))
-        status = cached_only ? AC_BUSY : serve(&request);
+        status = request.cached_only ? AC_BUSY : serve(&request);
     if (status == AC_OK)
         *address = request.address;
     return status;
 }
 
-ac_status_t ac_arena_alloc(ac_arena_t *arena, uint64_t bytes, bool cached_only,
+ac_status_t ac_arena_alloc(ac_arena_t *arena, uint64_t bytes, ac_ask_t how,
                            uint64_t *address) {
-    return ac_arena_alloc_for(arena, AC_MODULE_UNKNOWN, bytes, cached_only, address);
+    return ac_arena_alloc_for(arena, AC_MODULE_UNKNOWN, bytes, how, address);
 }
 
 ac_status_t ac_arena_alloc_for(ac_arena_t *arena, unsigned module, uint64_t bytes,
-                               bool cached_only, uint64_t *address) {
-    return ask(arena, NULL, module, NULL, 0, bytes, cached_only, address);
+                               ac_ask_t how, uint64_t *address) {
+    return ask(arena, NULL, module, NULL, 0, bytes, how, address);
 }
 
 ac_status_t ac_arena_alloc_from(ac_arena_t *arena, unsigned module, unsigned mempool,
-                                ac_stream_t stream, uint64_t bytes, bool cached_only,
+                                ac_stream_t stream, uint64_t bytes, ac_ask_t how,
                                 uint64_t *address) {
-    return ask(arena, NULL, module, &stream, mempool, bytes, cached_only, address);
+    return ask(arena, NULL, module, &stream, mempool, bytes, how, address);
 }
 
 ac_status_t ac_arena_alloc_on(ac_arena_t *arena, ac_stream_t stream, uint64_t bytes,
-                              bool cached_only, uint64_t *address) {
+                              ac_ask_t how, uint64_t *address) {
     return ac_arena_alloc_from(arena, AC_MODULE_UNKNOWN, AC_MEMPOOL_FIRST, stream, bytes,
-                               cached_only, address);
+                               how, address);
 }
 
 /* No part of a hit: what this takes must not be paid there. */
 __attribute__((noinline)) static ac_status_t miss(ac_cache_t *cache, uint64_t bytes,
-                                                  bool cached_only, uint64_t *address) {
-    return ask(cache->arena, cache, ac_cache_asking(cache), NULL, 0, bytes, cached_only, address);
+                                                  ac_ask_t how, uint64_t *address) {
+    return ask(cache->arena, cache, ac_cache_asking(cache), NULL, 0, bytes, how, address);
 }
 
-ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
+ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, ac_ask_t how,
                            uint64_t *address) {
     ac_take_t taken = ac_cache_take(cache, bytes, address, ac_fence_handout);
     if (__builtin_expect(taken == AC_TAKE_DUE, 0))
         ac_cache_raise(cache);
     return taken || ac_cache_take_long(cache, bytes, address)
                ? AC_OK
-               : miss(cache, bytes, cached_only, address);
+               : miss(cache, bytes, how, address);
 }
 
 uint64_t ac_cache_fetch(ac_cache_t *cache, uint64_t bytes) {

@@ -17,6 +17,7 @@ typedef struct {
     const ac_stream_t *stream; /* NULL: a plain request */
     ac_cache_t *cache;         /* of the calling thread, where it may keep such blocks; NULL */
     bool cached_only;          /* free memory or nothing: no call of the device */
+    bool quiet;                /* its failure does not count */
     bool cache_stays;          /* what the cache keeps stays there: the device may grow */
     bool medium;               /* it goes to pages of their own (supply/medium.h) */
     bool scarce;               /* the device has no more: any block that fits is right */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "device/driver.h"
+#include "intercept/observers.h"
 #include "intercept/pinned.h"
 #include "lock.h"
 #include "observe/dump.h"
@@ -85,30 +86,51 @@ int accel_current_device(void) {
     return device;
 }
 
+static _Atomic(CUcontext) retained[AC_LIVE_DEVICES];
+
+/* A context that was reset has to be retained anew before it serves again. */
+static void primary_gone(CUdevice device) {
+    if (device >= 0 && device < AC_LIVE_DEVICES)
+        atomic_store(&retained[device], NULL);
+    ac_pool_device_gone(device);
+}
+
 CUcontext ac_api_primary(int device) {
-    static ac_mutex_t lock = AC_MUTEX(LEAF);
-    static CUcontext retained[AC_LIVE_DEVICES];
-    CUcontext context = NULL;
     if (device >= AC_LIVE_DEVICES)
         return NULL;
-    ac_lock(&lock);
-    context = retained[device];
-    ac_unlock(&lock);
-    if (context || ac_driver.cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS)
+    CUcontext context = atomic_load(&retained[device]);
+    if (context)
         return context;
-    ac_lock(&lock);
-    retained[device] = context;
-    ac_unlock(&lock);
+    atomic_store(&ac_primary_gone_observer, primary_gone);
+    if (ac_driver.cuDevicePrimaryCtxRetain(&context, device) == CUDA_SUCCESS)
+        atomic_store(&retained[device], context);
     return context;
 }
 
+bool ac_api_is_primary(CUcontext context, int device) {
+    unsigned flags;
+    int active = 0;
+    if (!context || device >= AC_LIVE_DEVICES)
+        return false;
+    CUcontext known = atomic_load(&retained[device]);
+    if (!known &&
+        ac_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active)
+        known = ac_api_primary(device);
+    return context == known;
+}
+
 bool ac_api_enter(ac_api_scope_t *scope, int device) {
+    CUdevice current;
     scope->pushed = false;
-    return accel_current_device() == device || ac_api_push(scope, device);
+    scope->context = NULL;
+    if (ac_driver.cuCtxGetCurrent(&scope->context) == CUDA_SUCCESS && scope->context &&
+        ac_driver.cuCtxGetDevice(&current) == CUDA_SUCCESS && current == device)
+        return true;
+    return ac_api_push(scope, device);
 }
 
 bool ac_api_push(ac_api_scope_t *scope, int device) {
-    CUcontext context = ac_api_primary(device);
+    CUcontext context = scope->context = ac_api_primary(device);
     scope->pushed = context && ac_driver.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS;
     if (scope->pushed)
         ac_thread_forget();
@@ -245,6 +267,8 @@ accel_status_t accel_record_stream(void *pointer, void *stream) {
     ac_block_info_t info;
     uint64_t address = (uint64_t)(uintptr_t)pointer;
     ac_raw_t raw;
+    if (!pointer)
+        return ACCEL_OK;
     if (ac_raw_find(address, &raw) && raw.allocator) {
         if (!raw.allocator->record_stream_fn)
             return ACCEL_ERROR_UNSUPPORTED;
@@ -253,6 +277,8 @@ accel_status_t accel_record_stream(void *pointer, void *stream) {
     }
     if (ac_pool_record_at(address))
         return ac_api_record(stream, address);
+    if (ac_raw_of_driver(address, &raw))
+        return ac_raw_record(raw.address) ? ACCEL_OK : ACCEL_ERROR_NOT_OURS;
     if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK || !info.allocated)
         return ACCEL_ERROR_NOT_OURS;
     ac_raw_record(info.address);

@@ -24,13 +24,17 @@ bool ac_api_ready(void);
 /* What a call about one device begins with: ACCEL_OK, ACCEL_ERROR_NO_DRIVER or _INVALID. */
 accel_status_t ac_api_need(int device);
 
-/* The device's primary context, retained once per process; NULL: it cannot be had. */
+/* The device's primary context, retained once until it is reset; NULL: it cannot be had. */
 CUcontext ac_api_primary(int device);
+
+/* Whether that is the device's primary context; makes none. */
+bool ac_api_is_primary(CUcontext context, int device);
 
 /* Around calls of the driver for a device: a context of it is current, its primary one if there was
  * none, or with _push in any case.  False: that cannot be done, and there is nothing to leave. */
 typedef struct {
     bool pushed;
+    CUcontext context; /* the one that is current */
 } ac_api_scope_t;
 bool ac_api_enter(ac_api_scope_t *scope, int device);
 bool ac_api_push(ac_api_scope_t *scope, int device);
@@ -50,6 +54,9 @@ accel_status_t ac_api_record(void *stream, uint64_t address);
 accel_status_t ac_api_malloc_async(void **pointer, size_t bytes, void *stream,
                                    const void *caller);
 
+/* accel_free_async of memory without a record (ac_raw_t). */
+accel_status_t ac_api_free_async(void *pointer, void *stream);
+
 /* Why the free of what begins at `address`, or does not, was refused. ACCEL_ERROR_INVALID: a block
  * begins there that is still allocated; the fault is not the pointer's but the stream's. */
 accel_status_t ac_api_refused(uint64_t address);
@@ -66,6 +73,7 @@ typedef struct {
     size_t bytes; /* asked for */
     void *stream;
     uint64_t life;                      /* of the stream: ac_stream_life */
+    CUcontext context;                  /* that was current: a default stream is its own */
     const accel_allocator_t *allocator; /* NULL: the cache */
     int device;
     bool ordered;  /* of the cache: allocated in the order of `stream` */
@@ -79,14 +87,29 @@ bool ac_raw_add(const ac_raw_t *raw);
 bool ac_raw_find(uint64_t address, ac_raw_t *raw);
 bool ac_raw_take(uint64_t address, ac_raw_t *raw);
 
+/* A free came to this.  Memory that the program still holds keeps its record, for the next try. */
+void ac_raw_put_back(const ac_raw_t *raw, accel_status_t status);
+
+/* Whether there is no raw memory. */
+bool ac_raw_none(void);
+
 /* Other streams use the block. False: there is none at `address`. */
 bool ac_raw_record(uint64_t address);
 
 /* A number for the stream behind the handle: another one when the handle comes back for another
- * stream. */
+ * stream.  Each thread has one for its per-thread default stream.  _is_gone: the stream that had the
+ * number was destroyed. */
 uint64_t ac_stream_life(void *stream);
+bool ac_stream_is_gone(void *stream, uint64_t life);
 
 /* --- raw.c --- */
+
+/* The block around the address, of raw memory that the driver served itself. */
+bool ac_raw_of_driver(uint64_t address, ac_raw_t *raw);
+
+/* Requests of this thread that fail for want of memory do not count and are not told of: another way is
+ * tried after them. */
+void ac_api_quiet(bool quiet);
 
 /* Raw memory of a device; `bytes` > 0. */
 accel_status_t ac_raw_alloc(void **pointer, size_t bytes, int device, void *stream,
@@ -102,16 +125,21 @@ const accel_allocator_t *ac_allocator_copy(const accel_allocator_t *functions,
 
 /* --- pools.c: private pools --- */
 
-/* The pool whose requests these are, NULL: none; it stays until _unroute. */
+/* The pool whose requests these are, made with that context current, NULL: none; it stays until
+ * _unroute.  Pools have memory of primary contexts alone. */
 typedef struct ac_pool ac_pool_t;
-ac_pool_t *ac_pool_route(int device, void *stream);
+ac_pool_t *ac_pool_route(int device, CUcontext context, void *stream);
 void ac_pool_unroute(ac_pool_t *pool);
 
 /* In a context of the device that is current. */
 accel_status_t ac_pool_alloc(ac_pool_t *pool, void **pointer, size_t bytes, int device,
                              void *stream);
 
-/* Free memory of pools that serve others before these fail. */
+/* Its number, and where its segments come from; NULL: the cache. */
+void ac_pool_told(const ac_pool_t *pool, accel_pool_id_t *id, const accel_allocator_t **source);
+
+/* Free memory of pools that serve others before these fail; whether there is such a pool, maybe. */
+bool ac_pool_may_rescue(int device);
 bool ac_pool_rescue(void **pointer, size_t bytes, int device, void *stream);
 
 /* What a pool knows of the block around an address. */
@@ -136,6 +164,9 @@ bool ac_pool_segment_of(uint64_t address, uint64_t *segment, void **stream);
 
 /* Give idle segments of pools without users back. */
 void ac_pool_trim(void);
+
+/* The device's primary context has ended, and what pools had of its memory. */
+void ac_pool_device_gone(int device);
 
 /* accel_begin_allocate_to_pool; `drop` (may be NULL) is called with `arg` when no call of the filter is
  * to come any more, and not where this fails. */

@@ -87,8 +87,12 @@ static void close_gap(shard_t *shard, size_t hole) {
     shard->slot[hole].address = 0;
 }
 
+bool ac_raw_none(void) {
+    return !atomic_load_explicit(&total, memory_order_acquire);
+}
+
 static bool find(uint64_t address, ac_raw_t *raw, bool take, bool record) {
-    if (!address || !atomic_load_explicit(&total, memory_order_acquire))
+    if (!address || ac_raw_none())
         return false;
     shard_t *shard = shard_of(address);
     ac_lock(&shard->lock);
@@ -137,8 +141,21 @@ static void stream_gone(CUstream stream) {
     atomic_fetch_add(life_of(stream), 1);
 }
 
+/* Without a record a thread has no number: no two of its requests are of one stream then. */
+static uint64_t life_per_thread(void) {
+    static _Atomic uint64_t strangers;
+    const ac_thread_t *thread = ac_is_active() ? ac_thread_get() : NULL;
+    return thread ? thread->number : UINT64_MAX - atomic_fetch_add(&strangers, 1);
+}
+
 uint64_t ac_stream_life(void *stream) {
+    if (stream == CU_STREAM_PER_THREAD)
+        return life_per_thread();
     if (!atomic_load_explicit(&ac_stream_gone_observer, memory_order_relaxed))
         atomic_store(&ac_stream_gone_observer, stream_gone);
     return atomic_load(life_of(stream));
+}
+
+bool ac_stream_is_gone(void *stream, uint64_t life) {
+    return stream != CU_STREAM_PER_THREAD && life != ac_stream_life(stream);
 }

@@ -117,6 +117,8 @@ accel_status_t accel_close_ipc_ptr(void *pointer) {
     size_t size;
     if (!ac_api_ready())
         return ACCEL_ERROR_NO_DRIVER;
+    if (!pointer)
+        return ACCEL_ERROR_INVALID;
     CUresult result = cuMemGetAddressRange_v2(&base, &size, address_of(pointer));
     return ac_api_status(result == CUDA_SUCCESS ? cuIpcCloseMemHandle(base) : result);
 }

@@ -89,7 +89,9 @@ accel_status_t ac_api_refused(uint64_t address) {
 
 static __attribute__((noinline)) accel_status_t free_hooked(void *pointer) {
     CUdeviceptr address = (CUdeviceptr)(uintptr_t)pointer;
-    accel_status_t status = ACCEL_OK;
+    accel_status_t status = ac_pool_free(address);
+    if (status != ACCEL_ERROR_NOT_OURS)
+        return status;
     CUresult first = address ? FIRST_TRY(cuMemFree_v2(address)) : CUDA_SUCCESS;
     if (LIKELY_DONE(first))
         return ACCEL_OK;
@@ -122,14 +124,36 @@ accel_status_t ac_api_malloc_async(void **pointer, size_t bytes, void *stream,
     return status;
 }
 
+/* A block that another call had freed may have a record of what it was. */
 accel_status_t accel_malloc_async(void **pointer, size_t bytes, void *stream) {
-    return ac_api_malloc_async(pointer, bytes, stream, __builtin_return_address(0));
+    accel_status_t status =
+        ac_api_malloc_async(pointer, bytes, stream, __builtin_return_address(0));
+    if (status == ACCEL_OK)
+        ac_raw_take((uint64_t)(uintptr_t)*pointer, NULL);
+    return status;
 }
 
-accel_status_t accel_free_async(void *pointer, void *stream) {
+accel_status_t ac_api_free_async(void *pointer, void *stream) {
     CUdeviceptr address = (CUdeviceptr)(uintptr_t)pointer;
     accel_status_t status = ACCEL_OK;
     if (address && again(FIRST_TRY(cuMemFreeAsync(address, stream)), &status))
         status = ac_api_status(cuMemFreeAsync(address, stream));
     return status == ACCEL_ERROR_INVALID ? ac_api_refused(address) : status;
+}
+
+/* The record goes first: once the block is free, it is another thread's.  A pool frees in the order of the
+ * block's own stream, and after work of the one that is named. */
+accel_status_t accel_free_async(void *pointer, void *stream) {
+    ac_raw_t raw;
+    uint64_t address = (uint64_t)(uintptr_t)pointer;
+    if (ac_pool_record_at(address) && ac_api_record(stream, address) != ACCEL_OK)
+        return ACCEL_ERROR_CUDA;
+    accel_status_t pooled = ac_pool_free(address);
+    if (pooled != ACCEL_ERROR_NOT_OURS)
+        return pooled;
+    bool noted = ac_raw_take((uint64_t)(uintptr_t)pointer, &raw);
+    accel_status_t status = ac_api_free_async(pointer, stream);
+    if (noted)
+        ac_raw_put_back(&raw, status);
+    return status;
 }

@@ -15,7 +15,7 @@ accel_status_t accel_pool_bytes(accel_pool_id_t id, int device, size_t *reserved
         of_blocks += line->device == device ? line->allocated : 0;
     }
     ac_unlock(&ac_pools_lock);
-    if (!pool || device < 0)
+    if (!pool || ac_api_need(device) != ACCEL_OK)
         return ACCEL_ERROR_INVALID;
     if (reserved)
         *reserved = of_segments;
@@ -26,19 +26,24 @@ accel_status_t accel_pool_bytes(accel_pool_id_t id, int device, size_t *reserved
 
 accel_status_t accel_pool_check_live(accel_pool_id_t id, int device, void *const *blocks,
                                      size_t count) {
+    static uint64_t round; /* under the lock */
     size_t live = 0, known = 0;
-    if (count && !blocks)
+    if ((count && !blocks) || ac_api_need(device) != ACCEL_OK)
         return ACCEL_ERROR_INVALID;
     ac_lock(&ac_pools_lock);
+    round++;
     const ac_pool_t *pool = ac_pool_named(id);
     for (ac_pool_line_t *line = pool ? pool->lines : NULL; line; line = line->next)
         for (ac_pool_segment_t *segment = line->segments; segment; segment = segment->next)
             for (ac_pool_block_t *block = segment->first; block; block = block->next)
                 live += line->device == device && block->state == AC_POOL_USED;
     for (size_t i = 0; i < count; i++) {
-        const ac_pool_block_t *block = ac_pool_block_at((uint64_t)(uintptr_t)blocks[i]);
-        known +=
-            block && block->segment->line->pool == pool && block->segment->line->device == device;
+        ac_pool_block_t *block = ac_pool_block_at((uint64_t)(uintptr_t)blocks[i]);
+        if (!block || block->named == round || block->segment->line->pool != pool ||
+            block->segment->line->device != device)
+            continue;
+        block->named = round; /* the same one twice is one */
+        known++;
     }
     ac_unlock(&ac_pools_lock);
     return pool && live == count && known == count ? ACCEL_OK : ACCEL_ERROR_INVALID;

@@ -385,6 +385,12 @@ void ac_pool_replace(ac_pool_segment_t *segment, ac_pool_block_t *first) {
     }
 }
 
+static void leave_order(const ac_pool_segment_t *segment) {
+    size_t place = position(segment->address);
+    memmove(&order[place - 1], &order[place], (segments - place) * sizeof(*order));
+    segments--;
+}
+
 ac_pool_segment_t *ac_pool_cut(ac_pool_line_t *line) {
     ac_pool_segment_t **at = &line->segments, *segment;
     while (*at && (*at)->busy)
@@ -396,8 +402,23 @@ ac_pool_segment_t *ac_pool_cut(ac_pool_line_t *line) {
     leave_bin(segment->first);
     free(segment->first);
     line->reserved -= segment->size;
-    size_t place = position(segment->address);
-    memmove(&order[place - 1], &order[place], (segments - place) * sizeof(*order));
-    segments--;
+    leave_order(segment);
     return segment;
+}
+
+void ac_pool_lose(ac_pool_line_t *line) {
+    for (ac_pool_segment_t *segment = line->segments, *next; segment; segment = next) {
+        next = segment->next;
+        for (ac_pool_block_t *block = segment->first; block; block = block->next)
+            if (block->state == AC_POOL_USED)
+                leave_table(block);
+        ac_pool_drop_layout(segment->first);
+        leave_order(segment);
+        free(segment);
+    }
+    line->segments = NULL;
+    line->pending = line->pending_last = NULL;
+    memset(line->filled, 0, sizeof line->filled);
+    memset(line->bin, 0, sizeof line->bin);
+    line->reserved = line->allocated = 0;
 }

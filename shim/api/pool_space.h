@@ -28,6 +28,7 @@ typedef struct ac_pool_block {
     struct ac_pool_block *bin_prev, *bin_next; /* free: a bin; pending: the line's list */
     struct ac_pool_block *chain;               /* used: of the table */
     ac_pool_state_t state;
+    uint64_t named;    /* the last accel_pool_check_live that was given it */
     uint64_t recorded; /* ac_pools_used_elsewhere, when other streams had work with it; or 0 */
     bool all;          /* pending: of all contexts */
     uint64_t target;   /* pending: free when this was reached (fence.h); 0: not known yet ... */
@@ -95,6 +96,9 @@ void ac_pool_replace(ac_pool_segment_t *segment, ac_pool_block_t *first);
 /* A segment without a block that is not free leaves its line, by its record, which is the caller's to
  * free(). NULL: there is none. */
 ac_pool_segment_t *ac_pool_cut(ac_pool_line_t *line);
+
+/* All memory of the line has gone, with its blocks. */
+void ac_pool_lose(ac_pool_line_t *line);
 
 /* The used block that begins at the address, and the one that the address lies in. */
 ac_pool_block_t *ac_pool_block_at(uint64_t address);

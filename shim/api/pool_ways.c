@@ -36,9 +36,10 @@ static void drop_way(way_t *way) {
     free(way);
 }
 
-ac_pool_t *ac_pool_route(int device, void *stream) {
+ac_pool_t *ac_pool_route(int device, CUcontext context, void *stream) {
     ac_pool_t *found = NULL;
-    if (!atomic_load_explicit(&ways_open, memory_order_acquire))
+    if (!atomic_load_explicit(&ways_open, memory_order_acquire) ||
+        !ac_api_is_primary(context, device))
         return NULL;
     ac_lock(&ac_pools_lock);
     way_t *way = ways;

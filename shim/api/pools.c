@@ -9,6 +9,7 @@
 
 #include "device/driver.h"
 #include "intercept/context.h"
+#include "intercept/observers.h"
 #include "lock.h"
 
 ac_mutex_t ac_pools_lock = AC_MUTEX(LEAF);
@@ -45,6 +46,19 @@ void ac_pool_sweep(ac_pool_t *pool) {
     free(pool);
 }
 
+static bool is_private(uint64_t address) {
+    ac_lock(&ac_pools_lock);
+    bool found = ac_pool_segment_around(address);
+    ac_unlock(&ac_pools_lock);
+    return found;
+}
+
+/* Numbers beyond the first half are the program's alone: the next one of accel_pool_create exists. */
+static void note_number(accel_pool_id_t id) {
+    if (!id.first && id.second > last_id && id.second <= INT64_MAX)
+        last_id = id.second;
+}
+
 ac_pool_t *ac_pool_make(accel_pool_id_t id, unsigned flags,
                         const accel_allocator_t *allocator) {
     ac_pool_t *pool = calloc(1, sizeof *pool);
@@ -52,7 +66,9 @@ ac_pool_t *ac_pool_make(accel_pool_id_t id, unsigned flags,
         return NULL;
     *pool = (ac_pool_t){.next = ac_pools, .id = id, .allocator = allocator, .flags = flags};
     ac_pools = pool;
+    note_number(id);
     atomic_store(&any, true);
+    atomic_store(&ac_private_observer, is_private);
     return pool;
 }
 
@@ -111,20 +127,28 @@ static void cut_unused(ac_pool_segment_t **list) {
 
 /* A call that allocates is none that a capture of this thread forbids: the memory is not the
  * graph's. */
-static accel_status_t ask_cache(void **memory, uint64_t size) {
+static accel_status_t ask_cache(void **memory, uint64_t size, bool quiet) {
+    CUdeviceptr address;
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     bool relaxed = ac_driver.cuThreadExchangeStreamCaptureMode &&
                    ac_driver.cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS;
-    accel_status_t status = accel_malloc(memory, size);
+    if (quiet)
+        ac_api_quiet(true);
+    accel_status_t status =
+        ac_api_status(ac_mem_alloc_apart(&address, size, __builtin_return_address(0)));
+    if (quiet)
+        ac_api_quiet(false);
+    if (status == ACCEL_OK)
+        *memory = (void *)(uintptr_t)address;
     if (relaxed)
         ac_driver.cuThreadExchangeStreamCaptureMode(&mode);
     return status;
 }
 
 static accel_status_t ask_for_segment(const accel_allocator_t *source, uint64_t size, int device,
-                                      void *stream, void **memory) {
+                                      void *stream, bool quiet, void **memory) {
     if (!source)
-        return ask_cache(memory, size);
+        return ask_cache(memory, size, quiet);
     *memory = source->alloc_fn(size, device, stream);
     return *memory ? ACCEL_OK : ACCEL_ERROR_DEVICE_MEMORY;
 }
@@ -223,6 +247,18 @@ void ac_pool_trim(void) {
     give_segments(cut);
 }
 
+void ac_pool_device_gone(int device) {
+    ac_lock(&ac_pools_lock);
+    for (ac_pool_t *pool = ac_pools, *next; pool; pool = next) {
+        next = pool->next;
+        for (ac_pool_line_t *line = pool->lines; line; line = line->next)
+            if (line->device == device)
+                ac_pool_lose(line);
+        ac_pool_sweep(pool);
+    }
+    ac_unlock(&ac_pools_lock);
+}
+
 /* Why the program cannot free what begins at `address`.  Under the lock. */
 static accel_status_t refused(uint64_t address) {
     if (!ac_pool_segment_around(address))
@@ -242,7 +278,7 @@ accel_status_t ac_pool_free(uint64_t address) {
     if (block) {
         device = block->segment->line->device;
         record = block->recorded ||
-                 block->segment->line->life != ac_stream_life(block->segment->line->stream);
+                 ac_stream_is_gone(block->segment->line->stream, block->segment->line->life);
     }
     accel_status_t status = block ? ACCEL_OK : refused(address);
     ac_unlock(&ac_pools_lock);
@@ -269,7 +305,7 @@ accel_status_t ac_pool_free(uint64_t address) {
         } else {
             ac_pool_give(block);
         }
-        if (!pool->users || line->life != ac_stream_life(line->stream))
+        if (!pool->users || ac_stream_is_gone(line->stream, line->life))
             cut_idle(line, &cut);
         ac_pool_sweep(pool);
         ac_unlock(&ac_pools_lock);
@@ -373,13 +409,18 @@ static bool look(const ask_t *ask, void **pointer) {
     return found;
 }
 
-/* A new segment, and the block out of it: before another thread finds the segment idle. */
-static accel_status_t grow(const ask_t *ask, void **pointer) {
+static const accel_allocator_t *source_of(const ac_pool_t *pool) {
+    return pool->allocator ? pool->allocator : ac_raw_allocator();
+}
+
+/* A new segment, and the block out of it: before another thread finds the segment idle.  `quiet`: there
+ * will be another try. */
+static accel_status_t grow(const ask_t *ask, bool quiet, void **pointer) {
     void *memory;
     uint64_t size = ac_pool_segment_size(ask->size);
-    const accel_allocator_t *source =
-        ask->pool->allocator ? ask->pool->allocator : ac_raw_allocator();
-    accel_status_t status = ask_for_segment(source, size, ask->device, ask->stream, &memory);
+    const accel_allocator_t *source = source_of(ask->pool);
+    accel_status_t status =
+        ask_for_segment(source, size, ask->device, ask->stream, quiet, &memory);
     if (status != ACCEL_OK)
         return status;
     ac_lock(&ac_pools_lock);
@@ -412,18 +453,18 @@ static void give_way(const ask_t *ask) {
 accel_status_t ac_pool_alloc(ac_pool_t *pool, void **pointer, size_t bytes, int device,
                              void *stream) {
     ask_t ask = {pool, bytes, ac_pool_round(bytes), device, stream, ac_stream_life(stream)};
-    if (!ask.size)
-        return ACCEL_ERROR_DEVICE_MEMORY;
+    if (!ask.size) /* the cache says so, and counts it */
+        return ask_for_segment(source_of(pool), bytes, device, stream, false, pointer);
     drain(device, 0);
     accel_status_t status = ACCEL_OK;
     if (!look(&ask, pointer))
-        status = grow(&ask, pointer);
+        status = grow(&ask, true, pointer);
     if (status == ACCEL_ERROR_DEVICE_MEMORY) {
         drain(device, AC_POOL_WAIT_NS);
         status = ACCEL_OK;
         if (!look(&ask, pointer)) {
             give_way(&ask);
-            status = grow(&ask, pointer);
+            status = grow(&ask, false, pointer);
         }
     }
     if (status != ACCEL_OK)
@@ -432,9 +473,27 @@ accel_status_t ac_pool_alloc(ac_pool_t *pool, void **pointer, size_t bytes, int 
     return ACCEL_OK;
 }
 
+void ac_pool_told(const ac_pool_t *pool, accel_pool_id_t *id, const accel_allocator_t **source) {
+    *id = pool->id;
+    *source = source_of(pool);
+}
+
+bool ac_pool_may_rescue(int device) {
+    bool may = false;
+    if (!atomic_load_explicit(&any, memory_order_acquire))
+        return false;
+    ac_lock(&ac_pools_lock);
+    for (ac_pool_t *pool = ac_pools; pool && !may; pool = pool->next)
+        for (ac_pool_line_t *line = pool->lines; line && !may; line = line->next)
+            may = pool->flags & ACCEL_POOL_USE_ON_OOM && line->device == device;
+    ac_unlock(&ac_pools_lock);
+    return may;
+}
+
 bool ac_pool_rescue(void **pointer, size_t bytes, int device, void *stream) {
     uint64_t size = ac_pool_round(bytes), life = ac_stream_life(stream);
     ac_pool_block_t *block = NULL;
+    accel_pool_id_t id = none;
     if (!size || !atomic_load_explicit(&any, memory_order_acquire))
         return false;
     drain(device, 0);
@@ -444,9 +503,13 @@ bool ac_pool_rescue(void **pointer, size_t bytes, int device, void *stream) {
             if (pool->flags & ACCEL_POOL_USE_ON_OOM && line->device == device &&
                 line->stream == stream && line->life == life)
                 block = ac_pool_take(line, size, bytes, pool->flags & ACCEL_POOL_NO_SPLIT);
-    if (block)
+    if (block) {
         *pointer = (void *)(uintptr_t)block->address;
+        id = block->segment->line->pool->id;
+    }
     ac_unlock(&ac_pools_lock);
+    if (block)
+        ac_history(ACCEL_TRACE_ALLOC, device, (uint64_t)(uintptr_t)*pointer, bytes, stream, id);
     return block;
 }
 
@@ -462,14 +525,13 @@ accel_status_t accel_pool_create(unsigned flags, const accel_allocator_t *alloca
         return ACCEL_ERROR_NO_DRIVER;
     if (allocator && !(copy = ac_allocator_copy(allocator, &status)))
         return status;
+    if (copy && copy->init_fn)
+        copy->init_fn(accel_device_count());
     ac_lock(&ac_pools_lock);
     accel_pool_id_t id = {0, last_id + 1};
-    while (ac_pool_named(id))
-        id.second++;
     ac_pool_t *made = ac_pool_make(id, flags, copy);
     if (made) {
         made->users = 1;
-        last_id = id.second;
         *pool = id;
     }
     ac_unlock(&ac_pools_lock);

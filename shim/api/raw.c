@@ -1,18 +1,21 @@
 /* Raw memory: of a private pool, of the allocator that the program set, or of the cache. */
 #include "api/api_int.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "device/driver.h"
+#include "device/wait.h"
+#include "intercept/observers.h"
 #include "lock.h"
 
 /* --- the allocator in use --- */
 
 static ac_mutex_t lock = AC_MUTEX(LEAF);
 static const accel_allocator_t *_Atomic allocator; /* NULL: the cache */
-static _Atomic bool in_use;                        /* raw memory was asked for */
-static bool initialised;
+static enum { USE_NOT, USE_BEGINS, USE_BEGUN } _Atomic use; /* of raw memory */
+static pthread_t beginner; /* while it begins: who calls init_fn */
 
 const accel_allocator_t *ac_allocator_copy(const accel_allocator_t *functions,
                                            accel_status_t *status) {
@@ -40,7 +43,7 @@ accel_status_t accel_set_allocator(const accel_allocator_t *functions) {
     if (functions && !(copy = ac_allocator_copy(functions, &status)))
         return status;
     ac_lock(&lock);
-    status = atomic_load(&in_use) ? ACCEL_ERROR_BUSY : ACCEL_OK;
+    status = atomic_load(&use) != USE_NOT ? ACCEL_ERROR_BUSY : ACCEL_OK;
     if (status == ACCEL_OK)
         atomic_store(&allocator, copy); /* another thread may still read the one before */
     ac_unlock(&lock);
@@ -61,33 +64,63 @@ accel_status_t accel_get_allocator(accel_allocator_t *functions) {
     return ACCEL_OK;
 }
 
-/* The first request: the allocator stays what it is, and learns how many devices there are. */
+/* How long others wait for the program's init_fn, which may do anything. */
+enum { INIT_NAPS = 10000, INIT_NAP_NS = 1000000 };
+
+/* The first request: the allocator stays what it is, and learns how many devices there are, before other
+ * threads ask it for memory; init_fn itself may ask. */
 static void begin_use(void) {
-    if (atomic_load_explicit(&in_use, memory_order_acquire))
+    if (atomic_load_explicit(&use, memory_order_acquire) == USE_BEGUN)
         return;
     ac_lock(&lock);
     const accel_allocator_t *set = atomic_load(&allocator);
-    bool first = !initialised;
-    initialised = true;
-    atomic_store(&in_use, true);
+    bool first = atomic_load(&use) == USE_NOT;
+    if (first) {
+        beginner = pthread_self();
+        atomic_store(&use, USE_BEGINS);
+    }
+    bool inside = pthread_equal(beginner, pthread_self());
     ac_unlock(&lock);
-    if (first && set && set->init_fn)
-        set->init_fn(accel_device_count());
+    if (first) {
+        if (set && set->init_fn)
+            set->init_fn(accel_device_count());
+        atomic_store(&use, USE_BEGUN);
+    }
+    for (int i = 0; !inside && i < INIT_NAPS && atomic_load(&use) == USE_BEGINS; i++)
+        ac_nap(INIT_NAP_NS);
 }
 
 /* --- requests --- */
 
 /* Memory of the cache; where the driver knows no order of streams, plain. */
-static accel_status_t from_cache(ac_raw_t *raw, void **pointer, const void *caller) {
+static accel_status_t ask_cache(ac_raw_t *raw, void **pointer, const void *caller) {
     accel_status_t status = ac_api_malloc_async(pointer, raw->bytes, raw->stream, caller);
     raw->ordered = status == ACCEL_OK;
-    if (status == ACCEL_ERROR_DEVICE_MEMORY &&
-        ac_pool_rescue(pointer, raw->bytes, raw->device, raw->stream)) {
-        raw->address = 0; /* the pool's */
-        return ACCEL_OK;
+    return status == ACCEL_ERROR_CUDA ? accel_malloc(pointer, raw->bytes) : status;
+}
+
+void ac_api_quiet(bool quiet) {
+    ac_thread_t *thread = ac_is_active() ? ac_thread_get() : NULL;
+    if (thread)
+        thread->quiet = quiet;
+}
+
+/* A pool that serves others is asked before the request counts as one that failed. */
+static accel_status_t from_cache(ac_raw_t *raw, void **pointer, const void *caller) {
+    bool rescues =
+        ac_pool_may_rescue(raw->device) && ac_api_is_primary(raw->context, raw->device);
+    if (rescues)
+        ac_api_quiet(true);
+    accel_status_t status = ask_cache(raw, pointer, caller);
+    if (rescues)
+        ac_api_quiet(false);
+    if (rescues && status == ACCEL_ERROR_DEVICE_MEMORY) {
+        if (ac_pool_rescue(pointer, raw->bytes, raw->device, raw->stream)) {
+            raw->address = 0; /* the pool's */
+            return ACCEL_OK;
+        }
+        status = ask_cache(raw, pointer, caller);
     }
-    if (status == ACCEL_ERROR_CUDA)
-        status = accel_malloc(pointer, raw->bytes);
     raw->address = status == ACCEL_OK ? (uint64_t)(uintptr_t)*pointer : 0;
     return status;
 }
@@ -105,7 +138,7 @@ static void give(const ac_raw_t *raw, void *pointer) {
     if (raw->allocator)
         raw->allocator->free_fn(pointer, raw->bytes, raw->device, raw->stream);
     else if (raw->ordered)
-        accel_free_async(pointer, raw->stream);
+        ac_api_free_async(pointer, raw->stream);
     else
         accel_free(pointer);
 }
@@ -124,6 +157,18 @@ static accel_status_t alloc(ac_raw_t *raw, void **pointer, const void *caller) {
     return ACCEL_OK;
 }
 
+/* In a context of the device.  Failures of the cache were told to the observers by it. */
+static void tell_failure(int device, size_t bytes, void *stream, accel_pool_id_t pool,
+                         const accel_allocator_t *source) {
+    size_t available = 0, total;
+    if (source && ac_observed(AC_OBSERVE_OOM) && ac_device_allocator(device))
+        ac_observe_oom(device, ac_device_allocator(device), bytes);
+    if (!atomic_load_explicit(&ac_history_wanted, memory_order_acquire))
+        return;
+    ac_driver.cuMemGetInfo_v2(&available, &total);
+    ac_history(ACCEL_TRACE_OOM, device, available, bytes, stream, pool);
+}
+
 accel_status_t ac_raw_alloc(void **pointer, size_t bytes, int device, void *stream,
                             const void *caller) {
     ac_api_scope_t scope;
@@ -134,23 +179,27 @@ accel_status_t ac_raw_alloc(void **pointer, size_t bytes, int device, void *stre
     begin_use();
     if (!ac_api_enter(&scope, device))
         return ACCEL_ERROR_CUDA;
-    ac_pool_t *pool = ac_pool_route(device, stream);
+    const accel_allocator_t *source = ac_raw_allocator();
+    accel_pool_id_t id = {0, 0};
+    ac_pool_t *pool = ac_pool_route(device, scope.context, stream);
     if (pool) {
         status = ac_pool_alloc(pool, &memory, bytes, device, stream);
+        ac_pool_told(pool, &id, &source);
         ac_pool_unroute(pool);
     } else {
         ac_raw_t raw = {.bytes = bytes,
                         .device = device,
                         .stream = stream,
                         .life = ac_stream_life(stream),
-                        .allocator = ac_raw_allocator()};
+                        .context = scope.context,
+                        .allocator = source};
         status = alloc(&raw, &memory, caller);
     }
+    if (status == ACCEL_ERROR_DEVICE_MEMORY)
+        tell_failure(device, bytes, stream, id, source);
     ac_api_leave(&scope);
     if (status == ACCEL_OK)
         *pointer = memory;
-    else if (status == ACCEL_ERROR_DEVICE_MEMORY)
-        ac_history(ACCEL_TRACE_OOM, device, 0, bytes, stream, (accel_pool_id_t){0, 0});
     return status;
 }
 
@@ -176,31 +225,60 @@ accel_status_t accel_raw_alloc_with_stream(void **pointer, size_t bytes, void *s
     return request(pointer, bytes, stream, true, __builtin_return_address(0));
 }
 
+/* Whether another call has freed the block, which has come back for a request that is not of raw
+ * memory: then it tells nothing of the stream.  accel_malloc_async removes the record itself. */
+static bool is_stale(const ac_raw_t *raw) {
+    ac_block_info_t block;
+    return !raw->allocator && ac_owned(raw->address) &&
+           ac_block_find(raw->address, &block) == AC_OK && block.allocated &&
+           (block.address != raw->address || block.requested != raw->bytes ||
+            block.async != raw->ordered);
+}
+
 /* --- frees --- */
 
 /* Work in flight may use the memory that its stream's order says nothing of: on streams that were
- * named, or on one that has gone and whose handle may stand for another. */
+ * named, or on one that has gone and whose handle may stand for another, as that of a default stream
+ * does in another thread or context. */
 static bool order_is_not_enough(const ac_raw_t *raw) {
     return !raw->ordered || raw->recorded || raw->life != ac_stream_life(raw->stream);
 }
 
-static accel_status_t free_to_cache(const ac_raw_t *raw, void *pointer) {
-    ac_api_scope_t scope;
-    if (order_is_not_enough(raw)) {
-        ac_block_mark_used(raw->address);
-        return accel_free(pointer);
-    }
-    if (!ac_api_enter(&scope, raw->device))
-        return ACCEL_ERROR_CUDA;
-    accel_status_t status = accel_free_async(pointer, raw->stream);
-    ac_api_leave(&scope);
-    return status;
+static bool is_another(const ac_raw_t *raw, CUcontext context) {
+    return raw->context != context && (CUstream)raw->stream <= CU_STREAM_PER_THREAD;
 }
 
-/* The free failed.  Memory that the program still holds keeps its record, for the next try. */
-static void put_back(const ac_raw_t *raw, accel_status_t status) {
-    if (status != ACCEL_ERROR_DOUBLE_FREE && status != ACCEL_ERROR_NOT_OURS &&
-        status != ACCEL_ERROR_INTERIOR)
+/* What was left to the driver is free for it once cuMemFree is called, whatever work there is. */
+static bool wait_for(CUcontext context) {
+    if (ac_driver.cuCtxPushCurrent_v2(context) != CUDA_SUCCESS)
+        return false;
+    ac_thread_forget();
+    bool done = cuCtxSynchronize() == CUDA_SUCCESS;
+    ac_driver_pop();
+    ac_thread_forget();
+    return done;
+}
+
+static accel_status_t free_to_cache(const ac_raw_t *raw, void *pointer) {
+    ac_api_scope_t scope;
+    if (!order_is_not_enough(raw)) {
+        if (!ac_api_enter(&scope, raw->device))
+            return ACCEL_ERROR_CUDA;
+        bool other = is_another(raw, scope.context);
+        accel_status_t status = other ? ACCEL_OK : ac_api_free_async(pointer, raw->stream);
+        ac_api_leave(&scope);
+        if (!other)
+            return status;
+    }
+    if (!ac_owned(raw->address) && !wait_for(raw->context))
+        return ACCEL_ERROR_CUDA;
+    ac_block_mark_used(raw->address);
+    return accel_free(pointer);
+}
+
+void ac_raw_put_back(const ac_raw_t *raw, accel_status_t status) {
+    if (status != ACCEL_OK && status != ACCEL_ERROR_DOUBLE_FREE &&
+        status != ACCEL_ERROR_NOT_OURS && status != ACCEL_ERROR_INTERIOR)
         ac_raw_add(raw);
 }
 
@@ -210,7 +288,7 @@ accel_status_t accel_raw_delete(void *pointer) {
     uint64_t address = (uint64_t)(uintptr_t)pointer;
     if (!pointer)
         return ACCEL_OK;
-    if (!ac_raw_take(address, &raw)) {
+    if (!ac_raw_take(address, &raw) || is_stale(&raw)) {
         status = ac_pool_free(address);
         return status == ACCEL_ERROR_NOT_OURS ? accel_free(pointer) : status;
     }
@@ -223,7 +301,7 @@ accel_status_t accel_raw_delete(void *pointer) {
     if (status == ACCEL_OK)
         ac_history(ACCEL_TRACE_FREE_COMPLETED, raw.device, address, raw.bytes, raw.stream, none);
     else
-        put_back(&raw, status);
+        ac_raw_put_back(&raw, status);
     return status;
 }
 
@@ -248,7 +326,7 @@ static bool find_in_cache(uint64_t address, accel_pointer_info_t *info) {
     info->allocated = block.size;
     info->device = ac_block_device(&block);
     info->ordered = block.async;
-    if (ac_raw_find(block.address, &raw) && !raw.allocator)
+    if (ac_raw_find(block.address, &raw) && !raw.allocator && !is_stale(&raw))
         info->stream = raw.stream;
     return true;
 }
@@ -264,6 +342,29 @@ static bool find_in_pools(uint64_t address, accel_pointer_info_t *info) {
     info->ordered = true;
     info->stream = block.stream;
     info->pool = block.pool;
+    return true;
+}
+
+bool ac_raw_of_driver(uint64_t address, ac_raw_t *raw) {
+    CUdeviceptr base;
+    size_t size;
+    if (ac_raw_none() || ac_owned(address))
+        return false;
+    if (ac_raw_find(address, raw))
+        return !raw->allocator;
+    return cuMemGetAddressRange_v2(&base, &size, address) == CUDA_SUCCESS &&
+           ac_raw_find(base, raw) && !raw->allocator;
+}
+
+static bool find_of_driver(uint64_t address, accel_pointer_info_t *info) {
+    ac_raw_t raw;
+    if (!ac_raw_of_driver(address, &raw) || address - raw.address >= raw.bytes)
+        return false;
+    info->base = (void *)(uintptr_t)raw.address;
+    info->bytes = info->allocated = raw.bytes;
+    info->device = raw.device;
+    info->ordered = raw.ordered;
+    info->stream = raw.stream;
     return true;
 }
 
@@ -294,7 +395,7 @@ accel_status_t accel_pointer_info(const void *pointer, accel_pointer_info_t *inf
     uint64_t address = (uint64_t)(uintptr_t)pointer;
     accel_pointer_info_t out = {.size = info->size};
     if (!find_in_pools(address, &out) && !find_of_program(pointer, &out) &&
-        !find_in_cache(address, &out))
+        !find_in_cache(address, &out) && !find_of_driver(address, &out))
         return ACCEL_ERROR_NOT_OURS;
     memcpy(info, &out, info->size < sizeof out ? info->size : sizeof out);
     return ACCEL_OK;

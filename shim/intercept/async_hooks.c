@@ -10,6 +10,7 @@
 #include "intercept/guard.h"
 #include "intercept/mempools.h"
 #include "intercept/modules.h"
+#include "intercept/observers.h"
 #include "intercept/pool_access.h"
 #include "intercept/tracing.h"
 #include "intercept/wrong_free.h"
@@ -363,6 +364,10 @@ static CUresult free_on_stream(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUd
                 result = ac_cuda_probe_legacy(&context->cuda);
             if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
                 return result;
+        }
+        if (ac_is_private(pointer)) {
+            ac_wrong_free_private(thread, pointer);
+            return CUDA_ERROR_INVALID_VALUE;
         }
         freed = free_in_order(thread, context, pointer, stream, per_thread);
     } else {

@@ -190,8 +190,10 @@ void ac_serve_refused(ac_thread_t *thread, uint64_t bytes);
             ac_serve_refused(thread, bytes);                                                     \
     } while (0)
 
-/* cuMemAlloc_v2 for the code at `caller`.  memory_hooks.c, for the C API. */
+/* cuMemAlloc_v2 for the code at `caller`.  memory_hooks.c, for the C API.  _apart: of memory that no
+ * thread's cache takes when it is freed. */
 CUresult ac_mem_alloc(CUdeviceptr *pointer, size_t bytes, const void *caller);
+CUresult ac_mem_alloc_apart(CUdeviceptr *pointer, size_t bytes, const void *caller);
 
 /* Whether the block answers as memory of its pool: it serves a stream-ordered request, and not of
  * the device's own pool with async_ipc.  identity_hooks.c */

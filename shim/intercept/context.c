@@ -316,6 +316,12 @@ static void let_go(const ac_ending_t *ending) {
     ac_unlock(&lock);
 }
 
+static void tell_primary_gone(const ac_context_t *context) {
+    void (*observer)(CUdevice) = atomic_load(&ac_primary_gone_observer);
+    if (observer && !context->created)
+        observer(context->cuda.device);
+}
+
 void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
     if (!destroyed) {
         for (unsigned i = 0; i < ending->count; i++)
@@ -339,6 +345,7 @@ void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
         ac_peers_context_gone(ending->context[i]);
         ac_pinned_context_gone(ending->context[i]);
         ac_pool_reach_gone(ending->context[i]);
+        tell_primary_gone(ending->context[i]);
         ac_cuda_context_spare(&ending->context[i]->cuda);
     }
     let_go(ending); /* last: now they may serve again */

@@ -3,6 +3,7 @@
 #include "intercept/fill.h"
 #include "intercept/guard.h"
 #include "intercept/modules.h"
+#include "intercept/observers.h"
 #include "intercept/pinned.h"
 #include "intercept/tracing.h"
 #include "intercept/wrong_free.h"
@@ -114,6 +115,16 @@ CUresult ac_mem_alloc(CUdeviceptr *pointer, size_t bytes, const void *caller) {
     return alloc_fast(thread, pointer, bytes, caller);
 }
 
+CUresult ac_mem_alloc_apart(CUdeviceptr *pointer, size_t bytes, const void *caller) {
+    AC_ENTER_OR_RETURN(cuMemAlloc_v2);
+    if (thread)
+        thread->apart = true;
+    CUresult result = answer_traced(thread, caller, real, pointer, bytes);
+    if (thread)
+        thread->apart = false;
+    return result;
+}
+
 CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) {
     return ac_mem_alloc(pointer, bytes, __builtin_return_address(0));
 }
@@ -196,6 +207,10 @@ static CUresult free_ours(ac_thread_t *thread, CUdeviceptr pointer, const void *
             if (result != CUDA_SUCCESS && ac_driver_sticky(result))
                 return result;
         }
+    }
+    if (ac_is_private(pointer)) {
+        ac_wrong_free_private(thread, pointer);
+        return CUDA_ERROR_INVALID_VALUE;
     }
     ac_cache_t *cache = context ? ac_thread_cache(thread, context) : NULL;
     if ((cache ? ac_cache_free(cache, pointer) : ac_block_free(pointer)) == AC_OK) {

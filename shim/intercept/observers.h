@@ -14,6 +14,17 @@
 /* A stream is about to be destroyed; NULL: there is no observer. */
 extern AC_HIDDEN void (*_Atomic ac_stream_gone_observer)(CUstream stream);
 
+/* Whether the address is of a private pool, whose memory no call of the driver's frees; NULL: there is
+ * none.  Asked where a free misses the thread's cache, which such memory does not belong to. */
+extern AC_HIDDEN bool (*_Atomic ac_private_observer)(uint64_t address);
+static inline bool ac_is_private(uint64_t address) {
+    bool (*observer)(uint64_t) = atomic_load_explicit(&ac_private_observer, memory_order_acquire);
+    return __builtin_expect(observer != NULL, 0) && observer(address);
+}
+
+/* The primary context of a device has ended, and its memory with it; NULL: there is no observer. */
+extern AC_HIDDEN void (*_Atomic ac_primary_gone_observer)(CUdevice device);
+
 /* Functions of the program, each with its argument: so many of a kind at the most. */
 enum { AC_OBSERVERS = 8 };
 typedef enum { AC_OBSERVE_OOM, AC_OBSERVE_FREE, AC_OBSERVE_TRACE, AC_OBSERVE_KINDS } ac_observe_t;

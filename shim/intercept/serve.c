@@ -22,19 +22,21 @@ static void say_refused(ac_context_t *context) {
 }
 
 static ac_status_t alloc(ac_thread_t *thread, ac_context_t *context, ac_cache_t *cache,
-                         unsigned module, const ac_from_t *from, uint64_t bytes, bool cached_only,
+                         unsigned module, const ac_from_t *from, uint64_t bytes, ac_ask_t how,
                          uint64_t *address) {
     if (from)
         return ac_arena_alloc_from(context->arena, module, from->mempool, from->stream, bytes,
-                                   cached_only, address);
+                                   how, address);
     if (!cache)
-        return ac_arena_alloc_for(context->arena, module, bytes, cached_only, address);
+        return ac_arena_alloc_for(context->arena, module, bytes, how, address);
     ac_thread_ask_for(thread, cache, module);
-    return ac_cache_alloc(cache, bytes, cached_only, address);
+    return ac_cache_alloc(cache, bytes, how, address);
 }
 
 void ac_serve_refused(ac_thread_t *thread, uint64_t bytes) {
     ac_context_t *context = thread->asked_too_much;
+    if (thread->quiet)
+        return;
     ac_allocator_t *allocator = ac_arena_allocator(context->arena);
     ac_allocator_count_oom(allocator);
     if (ac_observed(AC_OBSERVE_OOM))
@@ -57,22 +59,23 @@ ac_served_t ac_serve(ac_thread_t *thread, ac_context_t *context, unsigned module
     uint64_t generation =
         ac_generation_now(); /* before what is remembered with it is looked at */
     uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
-    ac_cache_t *cache = from ? NULL : ac_thread_cache(thread, context);
+    ac_cache_t *cache = from || thread->apart ? NULL : ac_thread_cache(thread, context);
     if (cache && thread->known == context && thread->generation == generation &&
         ac_process_config()->ipc != AC_IPC_OWN_SEGMENTS && ac_hits_are_simple())
         ac_thread_set_fast(thread, AC_FAST_DRIVER, AC_FAST_DRIVER_CODE, generation, cache);
-    ac_status_t status = alloc(thread, context, cache, module, from, bytes, true, address);
+    ac_status_t status = alloc(thread, context, cache, module, from, bytes, AC_ASK_CACHED, address);
     ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
     if (status != AC_OK && ac_observed(AC_OBSERVE_FREE) &&
         ac_observe_shortage(context->cuda.device)) {
         thread->last_alloc = context; /* not one of what the program did meanwhile */
-        status = alloc(thread, context, cache, module, from, bytes, true, address);
+        status = alloc(thread, context, cache, module, from, bytes, AC_ASK_CACHED, address);
     }
     if (status != AC_OK) {
+        ac_ask_t how = thread->quiet ? AC_ASK_QUIETLY : AC_ASK_ALL;
         ac_record_missed(thread);
-        status = alloc(thread, context, cache, module, from, bytes, false, address);
+        status = alloc(thread, context, cache, module, from, bytes, how, address);
         if (status == AC_OOM && ac_mempools_yield(context->cuda.device))
-            status = alloc(thread, context, cache, module, from, bytes, false, address);
+            status = alloc(thread, context, cache, module, from, bytes, how, address);
         if (ac_process_config()->expandable_segments == AC_PAGES_ON)
             say_refused(context);
     }
@@ -83,9 +86,10 @@ ac_served_t ac_serve(ac_thread_t *thread, ac_context_t *context, unsigned module
     if (status != AC_OOM)
         return AC_SERVED_BY_DRIVER; /* AC_BUSY: a capture, where it knows whether it may */
     ac_allocator_t *allocator = ac_arena_allocator(context->arena);
-    ac_oom_report(thread, context, module, caller, from != NULL, bytes,
-                  ac_allocator_room(allocator) < bytes);
-    if (ac_observed(AC_OBSERVE_OOM))
+    if (!thread->quiet)
+        ac_oom_report(thread, context, module, caller, from != NULL, bytes,
+                      ac_allocator_room(allocator) < bytes);
+    if (!thread->quiet && ac_observed(AC_OBSERVE_OOM))
         ac_observe_oom(context->cuda.device, allocator, bytes);
     return ac_allocator_room(allocator) < bytes ? AC_SERVED_LIMIT : AC_SERVED_BY_NOTHING;
 }

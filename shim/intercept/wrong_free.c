@@ -90,3 +90,14 @@ void ac_wrong_free(ac_thread_t *thread, uint64_t address, const void *caller) {
     else
         say_again(&block, address, who, here);
 }
+
+void ac_wrong_free_private(ac_thread_t *thread, uint64_t address) {
+    static _Atomic int said;
+    ac_count(thread, AC_COUNT_bad_frees);
+    if (!atomic_exchange(&said, 1))
+        ac_log(AC_LOG_WARNING,
+               "0x%" PRIx64 " is memory of a private pool, which calls of CUDA do not free: use "
+               "accel_raw_delete. The call returned an error, the block stays. Later ones are "
+               "counted (bad_frees)",
+               address);
+}

@@ -10,4 +10,7 @@
  * driver's hook, where the thread is in no call of the runtime (frees_for). */
 void ac_wrong_free(ac_thread_t *thread, uint64_t address, const void *caller);
 
+/* The same of memory of a private pool (accelcache.h). */
+void ac_wrong_free_private(ac_thread_t *thread, uint64_t address);
+
 #endif

@@ -165,6 +165,8 @@ START_TEST(record_stream) {
     ck_assert_int_eq(stats_of(0).active.all.current, 1);
     ck_assert_int_eq(cuMemAlloc_v2(&second, MIB), CUDA_SUCCESS);
     ck_assert_int_eq(accel_record_stream((void *)(uintptr_t)0x1000, NULL), ACCEL_ERROR_NOT_OURS);
+    ck_assert_int_eq(accel_record_stream(NULL, NULL), ACCEL_OK); /* what no bytes were asked for */
+    ck_assert_int_eq(accel_close_ipc_ptr(NULL), ACCEL_ERROR_INVALID);
     ck_assert_int_eq(cuMemFree_v2(second), CUDA_SUCCESS);
     ck_assert_int_eq(accel_record_stream((void *)(uintptr_t)(second + MIB), NULL),
                      ACCEL_ERROR_NOT_OURS);

@@ -43,6 +43,10 @@ START_TEST(a_pool) {
     void *live[] = {b, a};
     ck_assert_int_eq(accel_pool_check_live(pool, 0, live, 2), ACCEL_OK);
     ck_assert_int_eq(accel_pool_check_live(pool, 0, live, 1), ACCEL_ERROR_INVALID);
+    void *twice[] = {a, a};
+    ck_assert_int_eq(accel_pool_check_live(pool, 0, twice, 2), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_pool_check_live(pool, 2, NULL, 0), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_pool_bytes(pool, 2, NULL, NULL), ACCEL_ERROR_INVALID);
     live[0] = c;
     ck_assert_int_eq(accel_pool_check_live(pool, 0, live, 2), ACCEL_ERROR_INVALID);
 
@@ -97,6 +101,13 @@ START_TEST(lives_of_pools) {
     ck_assert_int_eq(accel_end_allocate_to_pool(0, graph), ACCEL_OK);
     ck_assert_int_eq(accel_pool_release(graph), ACCEL_OK);
     ck_assert_int_eq(accel_pool_retain(none), ACCEL_ERROR_INVALID);
+    /* A number that the program took once is no other pool's. */
+    const accel_pool_id_t mine = {0, 4711}, last = {0, UINT64_MAX};
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(accel_pool_retain(i ? last : mine), ACCEL_OK);
+        ck_assert_int_eq(accel_pool_release(i ? last : mine), ACCEL_OK);
+    }
+    ck_assert_uint_eq(new_pool(0).second, 4712);
     ck_assert_int_eq(accel_pool_create(8, NULL, &pool), ACCEL_ERROR_INVALID);
     ck_assert_int_eq(accel_pool_create(0, NULL, NULL), ACCEL_ERROR_INVALID);
     ck_assert_int_eq(accel_pool_empty(graph), ACCEL_ERROR_INVALID);
@@ -289,6 +300,87 @@ static void on_oom(int device, size_t bytes, size_t limit, size_t available, voi
     void *pointer; /* one may ask for memory here; a failure is not told again */
     ck_assert_int_ne(accel_malloc(&pointer, bytes), ACCEL_OK);
 }
+
+static int failures;
+static void on_failure(int device, size_t bytes, size_t limit, size_t available, void *arg) {
+    (void)bytes;
+    (void)arg;
+    failures += device == 0 && limit && available;
+}
+
+static struct {
+    int calls;
+    accel_trace_entry_t last;
+} traced;
+
+static void on_entry(const accel_trace_entry_t *entry, void *arg) {
+    (void)arg;
+    traced.calls += entry->action == ACCEL_TRACE_OOM;
+    traced.last = *entry;
+}
+
+static void *give_nothing(size_t bytes, int device, void *stream) {
+    (void)bytes;
+    (void)device;
+    (void)stream;
+    return NULL;
+}
+static void take_nothing(void *pointer, size_t bytes, int device, void *stream) {
+    (void)bytes;
+    (void)device;
+    (void)stream;
+    ck_assert_ptr_null(pointer);
+}
+static int inits;
+static void on_init(int devices) {
+    inits += devices;
+}
+
+/* A request that fails is told of once, with what the device has free; one that a pool saves is not. */
+START_TEST(failures_are_told_once) {
+    const accel_allocator_t nothing = {
+        .size = sizeof nothing, .alloc_fn = give_nothing, .free_fn = take_nothing, .init_fn = on_init};
+    size_t available, total;
+    accel_pool_id_t empty;
+    void *pointer;
+    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
+    accel_pool_id_t pool = new_pool(ACCEL_POOL_USE_ON_OOM);
+    begin(pool, 0);
+    void *block = alloc(600 * MIB, NULL);
+    ck_assert_int_eq(accel_raw_delete(block), ACCEL_OK);
+    ck_assert_int_eq(accel_attach_oom_observer(on_failure, NULL), ACCEL_OK);
+    ck_assert_int_eq(accel_attach_trace_tracker(on_entry, NULL), ACCEL_OK);
+    ck_assert_int_eq(accel_raw_alloc(&pointer, 2048 * (size_t)MIB), ACCEL_ERROR_DEVICE_MEMORY);
+    ck_assert(failures == 1 && traced.calls == 1);
+    ck_assert_uint_eq(traced.last.pool.second, pool.second);
+    ck_assert_int_eq(cuMemGetInfo_v2(&available, &total), CUDA_SUCCESS);
+    ck_assert_uint_gt(traced.last.address, 0);
+    ck_assert_uint_le(traced.last.address, available);
+    ck_assert_int_eq(accel_raw_alloc(&pointer, (size_t)1 << 60), ACCEL_ERROR_DEVICE_MEMORY);
+    ck_assert(failures == 2 && traced.calls == 2);
+    ck_assert_int_eq(stats_of(0).num_ooms, 2);
+    block = alloc(600 * MIB, NULL);
+    ck_assert_int_eq(accel_raw_delete(block), ACCEL_OK);
+    ck_assert_int_eq(accel_end_allocate_to_pool(0, pool), ACCEL_OK);
+
+    void *saved = alloc(600 * MIB, NULL);
+    ck_assert_ptr_eq(saved, block);
+    ck_assert(failures == 2 && traced.calls == 2 && stats_of(0).num_ooms == 2);
+    ck_assert_int_eq(traced.last.action, ACCEL_TRACE_ALLOC);
+    ck_assert_int_eq(accel_raw_alloc(&pointer, 600 * MIB), ACCEL_ERROR_DEVICE_MEMORY);
+    ck_assert(failures == 3 && traced.calls == 3 && stats_of(0).num_ooms == 3);
+    ck_assert_int_eq(accel_raw_delete(saved), ACCEL_OK);
+
+    /* Memory of the program's own functions. */
+    ck_assert_int_eq(accel_pool_create(0, &nothing, &empty), ACCEL_OK);
+    ck_assert_int_eq(inits, 2);
+    begin(empty, 0);
+    ck_assert_int_eq(accel_raw_alloc(&pointer, 100), ACCEL_ERROR_DEVICE_MEMORY);
+    ck_assert(failures == 4 && traced.calls == 4);
+    ck_assert_uint_eq(traced.last.pool.second, empty.second);
+    end_and_release(empty);
+}
+END_TEST
 
 START_TEST(out_of_memory) {
     void *pointer;
@@ -557,6 +649,7 @@ int main(void) {
                                   sizes_of_segments,
                                   kinds_of_pools,
                                   pool_with_an_allocator,
+                                  failures_are_told_once,
                                   out_of_memory,
                                   out_of_memory_and_again,
                                   free_callbacks,

@@ -1,6 +1,7 @@
 /* Streams of threads, guards, raw memory and the program's own allocator, in a program that links the
  * library and uses the simulated device. */
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -304,6 +305,47 @@ START_TEST(own_allocator) {
 }
 END_TEST
 
+static _Atomic int begun, asking, ready;
+
+static void slow_init(int devices) {
+    (void)devices;
+    atomic_store(&begun, 1);
+    while (!atomic_load(&asking))
+        sched_yield();
+    usleep(20000); /* the other thread is about to come here */
+    atomic_store(&ready, 1);
+}
+
+static void *ready_alloc(size_t bytes, int device, void *stream) {
+    ck_assert(atomic_load(&ready));
+    return own_alloc(bytes, device, stream);
+}
+
+static void *ask_beside(void *arg) {
+    (void)arg;
+    while (!atomic_load(&begun))
+        sched_yield();
+    atomic_store(&asking, 1);
+    alloc(100, NULL);
+    return NULL;
+}
+
+/* No thread asks the program's functions for memory before their init_fn is done. */
+START_TEST(init_comes_first) {
+    const accel_allocator_t functions = {.size = sizeof functions,
+                                         .alloc_fn = ready_alloc,
+                                         .free_fn = own_free,
+                                         .init_fn = slow_init};
+    pthread_t thread;
+    ck_assert_int_eq(accel_set_allocator(&functions), ACCEL_OK);
+    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
+    ck_assert_int_eq(pthread_create(&thread, NULL, ask_beside, NULL), 0);
+    alloc(100, NULL);
+    pthread_join(thread, NULL);
+    ck_assert_int_eq(own.out, 2);
+}
+END_TEST
+
 /* --- copies, peers, other processes --- */
 
 START_TEST(copies) {
@@ -393,6 +435,7 @@ int main(void) {
                                   destroyed_streams,
                                   refused_streams,
                                   own_allocator,
+                                  init_comes_first,
                                   copies,
                                   sharing,
                                   NULL};

@@ -1,0 +1,233 @@
+/* Which stream memory is freed in the order of, where handles do not tell: the default streams of threads and
+ * contexts; memory whose context has ended; memory of one call that another one frees. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "api.h"
+
+#define PER_THREAD CU_STREAM_PER_THREAD
+
+/* A thread with the primary context of device 0 current, to its end. */
+static void in_thread(void *(*body)(void *), void *arg) {
+    pthread_t thread;
+    ck_assert_int_eq(pthread_create(&thread, NULL, body, arg), 0);
+    pthread_join(thread, NULL);
+}
+
+static void let_go_for_good(CUstream stream) {
+    let_go(stream);
+    ck_assert_int_eq(cuMemFree_v2(flag), CUDA_SUCCESS);
+    flag = 0;
+}
+
+static void *ask_per_thread(void *out) {
+    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
+    *(void **)out = alloc(MIB, PER_THREAD);
+    return NULL;
+}
+
+/* Frees what it is given, and asks for as much. */
+static void *free_and_ask(void *block) {
+    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
+    use(*(void **)block, 512, PER_THREAD); /* its own, which has nothing to do */
+    ck_assert_int_eq(accel_raw_delete(*(void **)block), ACCEL_OK);
+    for (int i = 0; i < 100; i++)
+        ck_assert_ptr_ne(alloc(MIB, PER_THREAD), *(void **)block);
+    return NULL;
+}
+
+/* Handle 2 stands for another stream in each thread. */
+START_TEST(per_thread_in_pools) {
+    CUstream other = new_stream(0);
+    accel_pool_id_t pool = open_pool(0);
+    void *mine = alloc(MIB, PER_THREAD), *theirs, *again;
+    hold(PER_THREAD);
+    use(mine, MIB, PER_THREAD);
+    ck_assert_int_eq(accel_raw_delete(mine), ACCEL_OK);
+    in_thread(ask_per_thread, &theirs);
+    ck_assert_ptr_ne(theirs, mine);
+    again = alloc(MIB, PER_THREAD); /* in its own order it serves at once */
+    ck_assert_ptr_eq(again, mine);
+    let_go_for_good(other);
+    ck_assert_int_eq(accel_raw_delete(again), ACCEL_OK);
+    ck_assert_int_eq(accel_raw_delete(theirs), ACCEL_OK);
+    end_and_release(pool);
+    nothing_left();
+}
+END_TEST
+
+START_TEST(per_thread_in_the_cache) {
+    CUstream other = new_stream(0);
+    void *mine = alloc(MIB, PER_THREAD);
+    hold(PER_THREAD);
+    use(mine, MIB, PER_THREAD);
+    in_thread(free_and_ask, &mine);
+    let_go(other);
+}
+END_TEST
+
+/* The default stream of one context says nothing of that of another one.  Pools are of the primary one. */
+START_TEST(contexts_of_a_device) {
+    CUstream other = new_stream(0);
+    CUcontext primary, second;
+    ck_assert_int_eq(cuCtxGetCurrent(&primary), CUDA_SUCCESS);
+    ck_assert_int_eq(cuCtxCreate_v2(&second, 0, 0), CUDA_SUCCESS);
+    ck_assert_int_eq(cuCtxSetCurrent(primary), CUDA_SUCCESS);
+    accel_pool_id_t pool = open_pool(0);
+    void *pooled = alloc(MIB, NULL);
+    ck_assert_uint_eq(info_of(pooled).pool.second, pool.second);
+    hold(NULL);
+    use(pooled, MIB, NULL);
+    ck_assert_int_eq(accel_raw_delete(pooled), ACCEL_OK);
+    ck_assert_int_eq(cuCtxSetCurrent(second), CUDA_SUCCESS);
+    void *outside = alloc(MIB, NULL);
+    ck_assert_ptr_ne(outside, pooled);
+    ck_assert_uint_eq(info_of(outside).pool.second, 0);
+    ck_assert_int_eq(cuCtxSetCurrent(primary), CUDA_SUCCESS);
+    let_go(other);
+    ck_assert_int_eq(accel_raw_delete(outside), ACCEL_OK);
+    end_and_release(pool);
+
+    void *plain = alloc(MIB, NULL), *next;
+    hold(NULL);
+    use(plain, MIB, NULL);
+    ck_assert_int_eq(cuCtxSetCurrent(second), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_raw_delete(plain), ACCEL_OK);
+    ck_assert_int_eq(accel_malloc(&next, MIB), ACCEL_OK);
+    ck_assert_ptr_ne(next, plain);
+    ck_assert_int_eq(accel_free(next), ACCEL_OK);
+    ck_assert_int_eq(cuCtxSetCurrent(primary), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_raw_alloc(&next, MIB), ACCEL_OK);
+    ck_assert_ptr_ne(next, plain);
+    let_go_for_good(other);
+    ck_assert_int_eq(accel_raw_delete(next), ACCEL_OK);
+    ck_assert_int_eq(cuCtxDestroy_v2(second), CUDA_SUCCESS);
+    nothing_left();
+}
+END_TEST
+
+/* cudaDeviceReset: all that there was has gone, and the API goes on. */
+START_TEST(resets) {
+    new_stream(0);
+    accel_pool_id_t pool = open_pool(0);
+    accel_checkpoint_t *checkpoint;
+    size_t reserved, allocated;
+    void *held = alloc(MIB, NULL), *freed = alloc(MIB, NULL), *next;
+    ck_assert_int_eq(accel_get_checkpoint_state(0, pool, &checkpoint), ACCEL_OK);
+    ck_assert_int_eq(accel_raw_delete(freed), ACCEL_OK);
+    ck_assert_int_eq(cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_pool_bytes(pool, 0, &reserved, &allocated), ACCEL_OK);
+    ck_assert_uint_eq(reserved + allocated, 0);
+    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
+    ck_assert_int_eq(accel_raw_delete(held), ACCEL_ERROR_NOT_OURS);
+    ck_assert_int_eq(accel_set_checkpoint_pool_state(checkpoint, NULL), ACCEL_ERROR_INVALID);
+    accel_release_checkpoint_state(checkpoint);
+    for (int i = 0; i < 2; i++) {
+        next = alloc(MIB, NULL);
+        ck_assert_int_eq(cuMemsetD8_v2(address_of(next), 1, MIB), CUDA_SUCCESS);
+        ck_assert_int_eq(accel_raw_delete(next), ACCEL_OK);
+    }
+    end_and_release(pool);
+    nothing_left();
+}
+END_TEST
+
+/* What the driver serves itself: the cache is off, or the context is one of cuCtxCreate. */
+static void left_to_the_driver(void) {
+    CUstream own, other;
+    ck_assert_int_eq(cuStreamCreate(&own, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    ck_assert_int_eq(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    unsigned char byte = 0, *block = alloc(3000, own);
+    accel_pointer_info_t info = info_of(block + 2999);
+    ck_assert_ptr_eq(info.base, block);
+    ck_assert_uint_eq(info.bytes, 3000);
+    ck_assert(info.ordered && info.stream == own);
+    ck_assert_int_eq(accel_pointer_info(block + 3000, &info), ACCEL_ERROR_NOT_OURS);
+    ck_assert_int_eq(cuMemsetD8Async(address_of(block), 7, 3000, other), CUDA_SUCCESS);
+    ck_assert_int_eq(cuMemcpyDtoHAsync_v2(&byte, address_of(block), 1, other), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_record_stream(block + 100, other), ACCEL_OK);
+    ck_assert_int_eq(accel_raw_delete(block), ACCEL_OK);
+    ck_assert_int_eq(cuStreamQuery(other), CUDA_SUCCESS); /* it was waited for */
+    ck_assert_int_eq(byte, 7);
+    ck_assert_int_eq(accel_raw_delete(block), ACCEL_ERROR_NOT_OURS);
+}
+
+START_TEST(memory_of_the_driver) {
+    CUcontext second;
+    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
+    ck_assert_int_eq(accel_enable(0), ACCEL_OK);
+    left_to_the_driver();
+    ck_assert_int_eq(accel_enable(1), ACCEL_OK);
+    ck_assert_int_eq(cuCtxCreate_v2(&second, 0, 0), CUDA_SUCCESS);
+    left_to_the_driver();
+}
+END_TEST
+
+/* Raw memory is freed by other calls as well.  What comes after it at its address is not of its stream. */
+START_TEST(freed_by_other_calls) {
+    CUstream own = new_stream(0), other = new_stream(0);
+    for (int way = 0; way < 4; way++) {
+        void *raw = alloc(MIB, own), *next;
+        if (way == 0)
+            ck_assert_int_eq(accel_free(raw), ACCEL_OK);
+        else if (way == 1)
+            ck_assert_int_eq(cuMemFree_v2(address_of(raw)), CUDA_SUCCESS);
+        else
+            ck_assert_int_eq(accel_free_async(raw, own), ACCEL_OK);
+        ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
+        ck_assert_int_eq(accel_empty_cache(), ACCEL_OK); /* so that the next one begins there, too */
+        bool ordered = way >= 3;
+        if (ordered)
+            ck_assert_int_eq(accel_malloc_async(&next, MIB, other), ACCEL_OK);
+        else
+            ck_assert_int_eq(accel_malloc(&next, MIB), ACCEL_OK);
+        ck_assert_ptr_eq(next, raw);
+        ck_assert(info_of(next).ordered == ordered && !info_of(next).stream);
+        hold(other);
+        use(next, MIB, other);
+        ck_assert_int_eq(accel_raw_delete(next), ACCEL_OK);
+        raw = alloc(MIB, own);
+        ck_assert_ptr_ne(raw, next);
+        let_go_for_good(own);
+        ck_assert_int_eq(accel_raw_delete(raw), ACCEL_OK);
+        nothing_left();
+    }
+}
+END_TEST
+
+/* Memory of pools: accel_free and accel_free_async free it as accel_raw_delete does, CUDA's calls do not. */
+START_TEST(pools_freed_by_other_calls) {
+    CUstream own = new_stream(0), other = new_stream(0);
+    accel_pool_id_t pool = open_pool(0);
+    void *first = alloc(MIB, own), *inner = alloc(512, own), *next;
+    ck_assert_int_eq(cuMemFree_v2(address_of(first)), CUDA_ERROR_INVALID_VALUE);
+    ck_assert_int_eq(cuMemFree_v2(address_of(inner)), CUDA_ERROR_INVALID_VALUE);
+    ck_assert_int_eq(cuMemFreeAsync(address_of(first), own), CUDA_ERROR_INVALID_VALUE);
+    ck_assert_int_eq(accel_malloc(&next, 2 * MIB), ACCEL_OK);
+    ck_assert_ptr_ne(next, first);
+    ck_assert_int_eq(accel_free(next), ACCEL_OK);
+    ck_assert_int_eq(accel_free((char *)inner + 1), ACCEL_ERROR_INTERIOR);
+    ck_assert_int_eq(accel_free(inner), ACCEL_OK);
+    ck_assert_int_eq(accel_free(inner), ACCEL_ERROR_DOUBLE_FREE);
+    ck_assert_int_eq(accel_free(first), ACCEL_OK);
+    ck_assert_int_eq(accel_raw_delete(first), ACCEL_ERROR_DOUBLE_FREE);
+    ck_assert_ptr_eq(alloc(MIB, own), first); /* the pool's, as before */
+    hold(other);
+    use(first, MIB, other);
+    ck_assert_int_eq(accel_free_async(first, other), ACCEL_OK);
+    next = alloc(MIB, own);
+    ck_assert_ptr_ne(next, first);
+    let_go_for_good(own);
+    ck_assert_int_eq(accel_raw_delete(next), ACCEL_OK);
+    end_and_release(pool);
+    nothing_left();
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {per_thread_in_pools, per_thread_in_the_cache,
+                                  contexts_of_a_device, resets,
+                                  memory_of_the_driver, freed_by_other_calls,
+                                  pools_freed_by_other_calls, NULL};
+    return run_tests("orders", tests);
+}
