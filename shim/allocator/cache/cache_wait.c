@@ -146,22 +146,36 @@ static bool may_rely(const ac_cache_t *cache) {
     return ac_sole_mode(atomic_load(&cache->timeline->single.word)) < AC_SOLE_MANY;
 }
 
-/* Most frees beside work: of a size that is kept, of the module whose turn it is.  Inside. */
-AC_CACHE_HOT bool park_at_once(ac_cache_t *cache, ac_block_t *block) {
-    uint64_t target;
-    if (!ac_order_awaits(cache->timeline, &block->ticket, &target))
-        return false;
+/* The block waits for `target`, a fence of its own context: in its entry if it has one, `own`.  What is
+ * another cache's to have is ready when it is posted, so it does not wait here.  Inside. */
+AC_CACHE_HOT bool keep_waiting(ac_cache_t *cache, ac_block_t *block, const ac_entry_t *own,
+                               uint64_t target) {
     uint64_t size = block->size;
-    const ac_entry_t *own = ac_cache_entry(cache, size);
-    if (atomic_load_explicit(&block->label, memory_order_relaxed) != cache->frees ||
-        own->size != size || !may_wait(cache, size))
+    if (!own && AC_FAILPOINT(posted_not_awaited) && may_post(cache, block)) {
+        give_home(cache, block, false);
+        return true;
+    }
+    if (!may_wait(cache, size) ||
+        (!own && (may_post(cache, block) || !may_be_loose(cache, size))))
         return false;
     block->home = cache;
-    park(cache, own, block, target);
+    if (own) {
+        park(cache, own, block, target);
+    } else {
+        await(cache, block, target, cache->live_share);
+        put_loose(cache, block);
+    }
     return true;
 }
 
-/* Inside. */
+/* Frees beside work.  Inside. */
+__attribute__((noinline)) static bool keep_awaited(ac_cache_t *cache, ac_block_t *block,
+                                                   uint64_t target) {
+    ac_cache_free_for(cache, block->module);
+    return keep_waiting(cache, block, ac_cache_keeps(cache, block->size), target);
+}
+
+/* Those that are not, or of which one look does not tell.  Inside. */
 __attribute__((noinline)) static bool keep(ac_cache_t *cache, ac_block_t *block) {
     uint64_t size = block->size;
     ac_ticket_t ticket;
@@ -174,23 +188,17 @@ __attribute__((noinline)) static bool keep(ac_cache_t *cache, ac_block_t *block)
     if ((!room && (!own || may_rely(cache))) || ac_order_capturing())
         return false;
     ac_free_t how = ac_order_retire(cache->timeline, &block->ticket, elsewhere ? NULL : &ticket);
-    if (!elsewhere)
-        block->home = cache;
-    if (how == AC_FREE_WAITS && !(elsewhere && AC_FAILPOINT(posted_not_awaited))) {
-        if (elsewhere || ticket.key != AC_KEY_OWN || !may_wait(cache, size))
-            return false;
-        if (own) {
-            park(cache, own, block, ticket.epoch);
-        } else {
-            await(cache, block, ticket.epoch, cache->live_share);
-            put_loose(cache, block);
-        }
-        return true;
-    }
-    if (elsewhere)
+    if (how == AC_FREE_WAITS && !elsewhere)
+        return ticket.key == AC_KEY_OWN && keep_waiting(cache, block, own, ticket.epoch);
+    if (how == AC_FREE_WAITS && !AC_FAILPOINT(posted_not_awaited))
+        return false;
+    if (elsewhere) {
         give_home(cache, block, how == AC_FREE_BY_ORDER);
-    else if (room)
-        put_in(cache, own, block, how == AC_FREE_BY_ORDER);
+    } else {
+        block->home = cache;
+        if (room)
+            put_in(cache, own, block, how == AC_FREE_BY_ORDER);
+    }
     return room;
 }
 
@@ -211,13 +219,25 @@ bool ac_cache_enter_long(ac_cache_t *cache) {
     }
 }
 
+/* Most frees beside work: of a size that is kept, of the module whose turn it is.  Inside. */
+AC_CACHE_HOT bool give_owned(ac_cache_t *cache, ac_block_t *block) {
+    uint64_t target;
+    if (!ac_order_awaits(cache->timeline, &block->ticket, &target))
+        return keep(cache, block);
+    const ac_entry_t *own = ac_cache_entry(cache, block->size);
+    if (atomic_load_explicit(&block->label, memory_order_relaxed) != cache->frees ||
+        own->size != block->size)
+        return keep_awaited(cache, block, target);
+    return keep_waiting(cache, block, own, target);
+}
+
 AC_CACHE_HOT bool give(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
     if (!ac_cache_enter(cache) && !ac_cache_enter_long(cache))
         return false;
     bool kept = false;
     if (ac_cache_owns(cache, block, address)) {
         AC_WINDOW(free_owned);
-        kept = park_at_once(cache, block) || keep(cache, block);
+        kept = give_owned(cache, block);
     }
     ac_cache_leave(cache);
     return kept;
@@ -232,15 +252,20 @@ bool ac_cache_give_away(ac_cache_t *cache, uint64_t address) {
     return block && give(cache, block, address);
 }
 
-bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
-    if (!ac_cache_enter_long(cache))
-        return false;
-    uint64_t size = ac_size_round(cache->divisions, bytes);
+bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t size, bool known, uint64_t bytes,
+                           uint64_t *address) {
+    if (!ac_cache_enter(cache)) {
+        if (!ac_cache_enter_long(cache))
+            return false;
+        size = ac_size_round(cache->divisions, bytes);
+        known = ac_cache_peek(cache, size);
+    }
     if (ac_inbox_has_any(&cache->inbox))
         collect(cache);
-    ac_entry_t *entry = ac_cache_find(cache, size);
+    ac_entry_t *own = ac_cache_entry(cache, size);
+    ac_entry_t *entry = !known ? NULL : own->size == size ? own : ac_cache_find(cache, size);
     ac_take_t taken = AC_TAKE_NONE;
-    if (entry && !entry->top)
+    if (entry && !entry->top && cache->unplaced)
         refill(cache, entry);
     if (entry && (entry->top || ac_cache_gather(cache, entry)))
         taken = ac_cache_pop(cache, size, bytes, address, ac_fence_handout);

@@ -427,16 +427,20 @@ static inline bool ac_cache_is_apart(ac_cache_t *cache, const ac_entry_t *entry,
 }
 
 /* What ac_cache_take does not, but for what only the lock can: from what waited, and from beside
- * the own place. */
-bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t bytes, uint64_t *address);
+ * the own place.  `size`: what such a request is served with unless sizes are rounded up further;
+ * `known`: ac_cache_peek finds an entry of it. */
+bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t size, bool known, uint64_t bytes,
+                           uint64_t *address);
 
-/* The same where `entry` is what ac_cache_peek says of the size, with which such a request is served
- * unless sizes are rounded up further. */
+/* The same where there may be any; `entry` is what ac_cache_peek says of the size.  Without an entry
+ * that serves, nothing is kept in the table, and what was posted is all that there is to place. */
 static inline bool ac_cache_take_beside(ac_cache_t *cache, const ac_entry_t *entry, uint64_t size,
                                         uint64_t bytes, uint64_t *address) {
-    return (ac_cache_is_apart(cache, entry, size) || ac_cache_waits(cache) ||
-            ac_inbox_has_any(&cache->inbox) || cache->unplaced || atomic_load(&cache->gate)) &&
-           ac_cache_take_waiting(cache, bytes, address);
+    bool serves = entry && !(entry->size & AC_ENTRY_REFUSED);
+    return ((serves && (ac_cache_is_apart(cache, entry, size) || ac_cache_waits(cache) ||
+                        cache->unplaced)) ||
+            ac_inbox_has_any(&cache->inbox) || atomic_load(&cache->gate)) &&
+           ac_cache_take_waiting(cache, size, serves, bytes, address);
 }
 
 static inline bool ac_cache_take_long(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
