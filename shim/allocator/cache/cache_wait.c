@@ -20,7 +20,7 @@ AC_CACHE_HOT void await(ac_cache_t *cache, ac_block_t *block, uint64_t target, u
     block->ticket.key = AC_KEY_OWN;
     block->ticket.all = false;
     ac_block_set_state(block, AC_BLOCK_CACHED);
-    ac_fence_want(cache->timeline, false, ac_fence_weight(share, block->size));
+    ac_fence_want_own(cache->timeline, ac_fence_weight(share, block->size));
 }
 
 AC_CACHE_HOT void park(ac_cache_t *cache, const ac_entry_t *entry, ac_block_t *block, uint64_t target) {
