@@ -247,6 +247,13 @@ bool ac_cache_give(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
     return give(cache, block, address);
 }
 
+bool ac_cache_give_rest(ac_cache_t *cache, ac_block_t *block) {
+    AC_WINDOW(free_owned);
+    bool kept = give_owned(cache, block);
+    ac_cache_leave(cache);
+    return kept;
+}
+
 bool ac_cache_give_away(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block = ac_cache_record(cache, address); /* whose it is, is looked at inside */
     return block && give(cache, block, address);

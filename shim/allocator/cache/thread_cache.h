@@ -503,19 +503,28 @@ AC_CACHE_HOT bool ac_cache_is_of_other(ac_cache_t *cache, uint32_t label, uint32
     return *module < AC_MODULES && --cache->others >= 0;
 }
 
+/* What became of a free.  AC_GIVE_REST: the block is still to be given, by ac_cache_give_rest, and the
+ * owner is inside its cache until then. */
+typedef enum { AC_GIVE_NONE, AC_GIVE_KEPT, AC_GIVE_REST } ac_give_t;
+
 /* Keep the block at `address` if the cache's owner was handed it and nothing was
  * submitted beside, while nothing captures, contexts do not reach each other's memory, and all
  * work is seen: the caller has made sure of that (ac_fence_simple). */
-AC_CACHE_HOT bool ac_cache_give_handed(ac_cache_t *cache, uint64_t address) {
+AC_CACHE_HOT ac_give_t ac_cache_give_handed_or_rest(ac_cache_t *cache, uint64_t address,
+                                                    ac_block_t **rest) {
     ac_block_t *block = *ac_cache_handed(cache, address);
     if (__builtin_expect(!ac_cache_enter(cache), 0))
-        return false;
+        return AC_GIVE_NONE;
     bool kept = false;
     if (__builtin_expect(
             atomic_load_explicit(&block->address, memory_order_acquire) == address, 1)) {
         uint32_t label = atomic_load_explicit(&block->label, memory_order_relaxed), module;
         if (__builtin_expect(label == cache->frees, 1)) {
             kept = ac_cache_untouched(cache, block) && ac_cache_push(cache, block, false);
+            if (__builtin_expect(!kept, 0)) {
+                *rest = block;
+                return AC_GIVE_REST;
+            }
         } else if (ac_cache_is_of_other(cache, label, &module) && ac_cache_untouched(cache, block)) {
             uint64_t size = block->size; /* read here, once: ac_cache_push writes */
             kept = ac_cache_push(cache, block, false);
@@ -524,7 +533,18 @@ AC_CACHE_HOT bool ac_cache_give_handed(ac_cache_t *cache, uint64_t address) {
         }
     }
     ac_cache_leave(cache);
-    return kept;
+    return kept ? AC_GIVE_KEPT : AC_GIVE_NONE;
+}
+
+/* The same long way for what is left of it: as ac_cache_give, and the owner is inside no more. */
+bool ac_cache_give_rest(ac_cache_t *cache, ac_block_t *block);
+
+AC_CACHE_HOT bool ac_cache_give_handed(ac_cache_t *cache, uint64_t address) {
+    ac_block_t *block;
+    ac_give_t given = ac_cache_give_handed_or_rest(cache, address, &block);
+    if (__builtin_expect(given == AC_GIVE_REST, 0))
+        ac_cache_leave(cache);
+    return given == AC_GIVE_KEPT;
 }
 
 #endif
