@@ -282,19 +282,27 @@ bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t size, bool known, uint64_
 
 /* --- what waited --- */
 
-__attribute__((noinline)) static void note_ready(const ac_cache_t *cache, const ac_block_t *block) {
-    ac_history_add(cache->arena->allocator->history,
-                   &(ac_event_t){.kind = AC_EVENT_READY,
-                                 .address = ac_block_address(block),
-                                 .bytes = block->size});
+/* From the first to the last of a chain. */
+__attribute__((cold, noinline)) static void note_ready(const ac_cache_t *cache,
+                                                       const ac_block_t *first,
+                                                       const ac_block_t *last) {
+    for (const ac_block_t *block = first;; block = block->list_next) {
+        ac_history_add(cache->arena->allocator->history,
+                       &(ac_event_t){.kind = AC_EVENT_READY,
+                                     .address = ac_block_address(block),
+                                     .bytes = block->size});
+        if (block == last)
+            return;
+    }
 }
 
 /* Blocks of the entry that wait and are ready join the others there: one, and with `all`, or as far as
  * there is room, more.  *ready counts them. */
-AC_CACHE_HOT bool gather(ac_cache_t *cache, ac_entry_t *entry, uint64_t reached, bool all,
-                          ac_cache_wait_t *ready) {
-    ac_block_t **wait = ac_cache_wait(cache, entry), *last = *wait, *end;
-    uint64_t size = entry->size;
+AC_CACHE_HOT bool gather(ac_cache_t *cache, ac_entry_t *entry, ac_block_t **wait, uint64_t reached,
+                         bool all, ac_cache_wait_t *ready) {
+    ac_block_t *last = *wait, *end;
+    uint64_t size = entry->size, requested = 0;
+    int64_t blocks = 0, room = cache->room;
     if (!last || size & AC_ENTRY_FLAGS) /* of a refused size none is kept that is ready */
         return false;
     ac_block_t *first = last->list_next, *block = first;
@@ -302,15 +310,18 @@ AC_CACHE_HOT bool gather(ac_cache_t *cache, ac_entry_t *entry, uint64_t reached,
         return false;
     do {
         end = block;
-        cache->room -= (int64_t)size;
+        room -= (int64_t)size;
+        blocks++;
         block->ticket.key = AC_KEY_NONE;
-        if (ac_history_is_on())
-            note_ready(cache, block);
-        ready->blocks++;
-        ready->bytes += size;
-        ready->requested += block->requested;
+        requested += block->requested;
         block = block->list_next;
-    } while (end != last && block->ticket.epoch <= reached && (all || cache->room >= 0));
+    } while (end != last && block->ticket.epoch <= reached && (all || room >= 0));
+    cache->room = room;
+    ready->blocks += (uint64_t)blocks;
+    ready->bytes += (uint64_t)blocks * size;
+    ready->requested += requested;
+    if (__builtin_expect(ac_history_is_on(), 0))
+        note_ready(cache, first, end);
     if (end == last)
         *wait = NULL;
     else
@@ -327,7 +338,8 @@ static uint64_t reached_by(const ac_cache_t *cache) {
 
 bool ac_cache_gather(ac_cache_t *cache, ac_entry_t *entry) {
     ac_cache_wait_t ready = {0, 0, 0};
-    if (!*ac_cache_wait(cache, entry) || !gather(cache, entry, reached_by(cache), false, &ready))
+    ac_block_t **wait = ac_cache_wait(cache, entry);
+    if (!*wait || !gather(cache, entry, wait, reached_by(cache), false, &ready))
         return false;
     ac_cache_count_ready(cache, ac_cache_flow(ac_entry_size(entry)), &ready);
     return true;
@@ -336,14 +348,17 @@ bool ac_cache_gather(ac_cache_t *cache, ac_entry_t *entry) {
 void ac_cache_ripen(ac_cache_t *cache) {
     uint64_t reached = reached_by(cache);
     ac_cache_wait_t ready[AC_FLOWS] = {{0, 0, 0}, {0, 0, 0}};
-    for (int word = 0; word < AC_CACHE_WORDS; word++)
+    for (int word = 0; word < AC_CACHE_WORDS; word++) {
+        uint64_t stays = 0;
         for (uint64_t left = cache->parked[word]; left; left &= left - 1) {
-            int i = word * 64 + __builtin_ctzll(left);
+            size_t i = (size_t)word * 64 + (unsigned)__builtin_ctzll(left);
             ac_entry_t *entry = &cache->entry[i];
-            gather(cache, entry, reached, true, &ready[ac_cache_flow(entry->size)]);
-            if (!cache->wait[i])
-                cache->parked[word] &= ~(left & -left);
+            gather(cache, entry, &cache->wait[i], reached, true, &ready[ac_cache_flow(entry->size)]);
+            if (cache->wait[i])
+                stays |= left & -left;
         }
+        cache->parked[word] = stays;
+    }
     for (int flow = 0; flow < AC_FLOWS; flow++)
         ac_cache_count_ready(cache, flow, &ready[flow]);
 }
