@@ -333,7 +333,7 @@ AC_CACHE_HOT bool gather(ac_cache_t *cache, ac_entry_t *entry, ac_block_t **wait
 
 /* What waits is ready up to this clock. */
 static uint64_t reached_by(const ac_cache_t *cache) {
-    return AC_FAILPOINT(waiting_served) ? UINT64_MAX : ac_fence_reached(cache->timeline, false);
+    return AC_FAILPOINT(waiting_served) ? UINT64_MAX : ac_fence_reached_own(cache->timeline);
 }
 
 bool ac_cache_gather(ac_cache_t *cache, ac_entry_t *entry) {
@@ -382,14 +382,14 @@ void ac_cache_leave_waiting(ac_cache_t *cache, ac_block_t *block, uint64_t reach
     if (block->ticket.epoch <= reached)
         ac_segment_finish(block);
     else
-        ac_retired_append(block, &block->ticket);
+        ac_retired_append_own(block);
 }
 
 bool ac_cache_unpark(ac_cache_t *cache, ac_entry_t *entry, bool all) {
     ac_block_t **wait = ac_cache_wait(cache, entry), *last = *wait, *block;
     bool any = false;
     uint64_t reached = AC_FAILPOINT(waiting_flushed) ? UINT64_MAX
-                       : last                        ? ac_fence_reached(cache->timeline, false)
+                       : last                        ? ac_fence_reached_own(cache->timeline)
                                                      : 0;
     while (last && (all || last->list_next->ticket.epoch <= reached)) {
         block = last->list_next;

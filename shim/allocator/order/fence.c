@@ -364,7 +364,7 @@ uint64_t ac_fence_target(ac_timeline_t *timeline, bool *all) {
 
 uint64_t ac_fence_reached(const ac_timeline_t *timeline, bool all) {
     if (!all)
-        return atomic_load_explicit(&timeline->done, memory_order_acquire);
+        return ac_fence_reached_own(timeline);
     uint64_t reached = UINT64_MAX;
     unsigned high = atomic_load(&ac_timeline_high);
     for (unsigned i = 0; i < high; i++) {

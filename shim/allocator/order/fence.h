@@ -342,8 +342,11 @@ static inline uint64_t ac_fence_quiet(ac_timeline_t *timeline) {
     return AC_FAILPOINT(idle_without_stamp) ? 0 : target;
 }
 
-/* Frees with a target <= the result are ready. */
+/* Frees with a target <= the result are ready.  _own: those that wait for the timeline's own context. */
 uint64_t ac_fence_reached(const ac_timeline_t *timeline, bool all);
+static inline uint64_t ac_fence_reached_own(const ac_timeline_t *timeline) {
+    return atomic_load_explicit(&timeline->done, memory_order_acquire);
+}
 
 /* The clock that all work which any context was given so far reaches when it is complete, and
  * whether it is known to have. */
