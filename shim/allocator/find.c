@@ -267,11 +267,14 @@ static bool find_first(ac_request_t *request) {
     return found;
 }
 
-void ac_find_failed(ac_request_t *request) {
+bool ac_find_waiting(ac_request_t *request) {
     ac_lock(&request->arena->allocator->lock);
     set_out(request);
-    request->cache_stays = may_grow(request, any_waits(request));
+    if (!any_waits(request))
+        return find_first(request);
+    request->cache_stays = may_grow(request, true);
     ac_unlock(&request->arena->allocator->lock);
+    return false;
 }
 
 bool ac_find_first(ac_request_t *request) {
