@@ -168,11 +168,16 @@ AC_CACHE_HOT bool keep_waiting(ac_cache_t *cache, ac_block_t *block, const ac_en
     return true;
 }
 
+/* As ac_cache_keeps: of most sizes that have no entry in their own place there is none. */
+static inline const ac_entry_t *keeps(ac_cache_t *cache, uint64_t size) {
+    return ac_cache_peek(cache, size) ? ac_cache_keeps(cache, size) : NULL;
+}
+
 /* Frees beside work.  Inside. */
 __attribute__((noinline)) static bool keep_awaited(ac_cache_t *cache, ac_block_t *block,
                                                    uint64_t target) {
     ac_cache_free_for(cache, block->module);
-    return keep_waiting(cache, block, ac_cache_keeps(cache, block->size), target);
+    return keep_waiting(cache, block, keeps(cache, block->size), target);
 }
 
 /* Those that are not, or of which one look does not tell.  Inside. */
@@ -182,7 +187,7 @@ __attribute__((noinline)) static bool keep(ac_cache_t *cache, ac_block_t *block)
     ac_cache_free_for(cache, block->module);
     const ac_entry_t *own = ac_cache_entry(cache, size);
     if (own->size != size)
-        own = ac_cache_keeps(cache, size);
+        own = keeps(cache, size);
     bool elsewhere = !own && may_post(cache, block);
     bool room = own ? cache->room >= 0 : elsewhere || may_be_loose(cache, size);
     if ((!room && (!own || may_rely(cache))) || ac_order_capturing())
