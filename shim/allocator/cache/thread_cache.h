@@ -522,6 +522,8 @@ AC_CACHE_HOT ac_give_t ac_cache_give_handed_or_rest(ac_cache_t *cache, uint64_t 
         if (__builtin_expect(label == cache->frees, 1)) {
             kept = ac_cache_untouched(cache, block) && ac_cache_push(cache, block, false);
             if (__builtin_expect(!kept, 0)) {
+                if (AC_FAILPOINT(rest_given_outside))
+                    ac_cache_leave(cache);
                 *rest = block;
                 return AC_GIVE_REST;
             }
