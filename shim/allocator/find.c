@@ -262,18 +262,23 @@ static void leave(ac_allocator_t *allocator) {
         ac_allocator_drop_records(allocator);
 }
 
-/* Leaves the lock, which the caller took. */
-static bool find_first(ac_request_t *request) {
-    ac_allocator_t *allocator = request->arena->allocator;
+/* What a request is served with, and from where. */
+static inline void set_out(ac_request_t *request) {
+    const ac_allocator_t *allocator = request->arena->allocator;
     const ac_settings_t *settings = &allocator->settings;
-    if (request->cache && ac_cache_is_untidy(request->cache, true))
-        ac_cache_tidy(request->cache, true);
     request->size = ac_size_round(settings->divisions, request->requested);
     request->pool = request->size <= settings->small_limit ? AC_POOL_SMALL : AC_POOL_LARGE;
     request->medium =
         request->pool == AC_POOL_LARGE && ac_medium_serves(allocator, request->size);
     if (request->pool != ac_pool_kept(request->size))
         request->cache = NULL;
+}
+
+/* Leaves the lock, which the caller took. */
+static bool find_first(ac_request_t *request) {
+    if (request->cache && ac_cache_is_untidy(request->cache, true))
+        ac_cache_tidy(request->cache, true);
+    set_out(request);
     if (request->cache && ac_cache_is_in_way(request->cache, request->size))
         ac_cache_clear_way(request->cache, request->size);
     bool found = search(request);
@@ -282,8 +287,18 @@ static bool find_first(ac_request_t *request) {
         request->cache_stays = may_grow(request, waits);
         found = search_flushed(request, !waits);
     }
-    leave(allocator);
+    leave(request->arena->allocator);
     return found;
+}
+
+bool ac_find_waiting(ac_request_t *request) {
+    ac_lock(&request->arena->allocator->lock);
+    set_out(request);
+    if (!any_waits(request))
+        return find_first(request);
+    request->cache_stays = may_grow(request, true);
+    ac_unlock(&request->arena->allocator->lock);
+    return false;
 }
 
 bool ac_find_first(ac_request_t *request) {

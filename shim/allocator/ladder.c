@@ -139,7 +139,7 @@ uint64_t ac_cache_fetch_ready(ac_cache_t *cache, uint64_t bytes) {
                             .cached_only = true};
     if (bytes == 0 || bytes >= REQUEST_MOST)
         return 0;
-    return ac_find_first(&request) || ac_ready_ask(&request) ? request.address : 0;
+    return ac_find_waiting(&request) || ac_ready_ask(&request) ? request.address : 0;
 }
 
 static ac_status_t free_without_record(uint64_t address) {

@@ -44,6 +44,10 @@ bool ac_find_first(ac_request_t *request);
  * none. */
 uint64_t ac_find_free(ac_cache_t *cache, uint64_t size, uint64_t bytes, bool known);
 
+/* The same behind ac_find_free that found nothing: it searches only where nothing waits any more, so that
+ * what the cache keeps may go.  Takes the lock. */
+bool ac_find_waiting(ac_request_t *request);
+
 /* The same later: the free memory is searched only if something was added to it since.  With
  * `scarce` every thread's cache is taken and searched in one, or its owner would have it back in
  * between.  Takes the lock. */

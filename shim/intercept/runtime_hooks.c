@@ -221,12 +221,24 @@ free_missed(ac_thread_t *thread, void *pointer, const void *caller) {
     return free_slow(thread, pointer, caller, cache);
 }
 
+/* What the thread's cache was handed, beside work. */
+static __attribute__((noinline)) ac_runtime_error_t
+free_rest(ac_thread_t *thread, void *pointer, const void *caller, ac_block_t *block) {
+    ac_cache_t *cache = thread->fast[AC_FAST_FREE].cache;
+    if (ac_cache_give_rest(cache, block))
+        return CUDA_SUCCESS;
+    return free_slow(thread, pointer, caller, cache);
+}
+
 static inline __attribute__((always_inline)) ac_runtime_error_t
 free_fast(ac_thread_t *thread, void *pointer, const void *caller) {
+    ac_block_t *block;
     ac_count_row(&thread->row->counter[AC_COUNT_HOOKS + AC_HOOK_cudaFree]);
-    return ac_cache_give_handed(thread->fast[AC_FAST_FREE].cache, (uint64_t)(uintptr_t)pointer)
-               ? CUDA_SUCCESS
-               : free_missed(thread, pointer, caller);
+    ac_give_t given = ac_cache_give_handed_or_rest(thread->fast[AC_FAST_FREE].cache,
+                                                   (uint64_t)(uintptr_t)pointer, &block);
+    if (__builtin_expect(given == AC_GIVE_REST, 0))
+        return free_rest(thread, pointer, caller, block);
+    return given == AC_GIVE_KEPT ? CUDA_SUCCESS : free_missed(thread, pointer, caller);
 }
 
 static inline bool may_free(ac_thread_t *thread, const void *caller) {

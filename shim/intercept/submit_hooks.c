@@ -140,8 +140,9 @@ NOINLINE static bool refresh(ac_thread_t *thread, ac_submit_path_t *path, CUstre
     uint64_t clock = ac_fence_now(); /* first: whatever changes from now on moves it */
     if (LIKELY(path->stream == (void *)stream && is_of_now(path)) &&
         ((uintptr_t)stream > 2 || is_current(thread, timeline)) && !ac_fence_full(timeline)) {
-        uint64_t key = ac_cuda_stream_key(stream);
-        if (LIKELY(ac_sole_passes(&timeline->single, key))) {
+        bool many = ac_sole_mode(atomic_load(&timeline->single.word)) >= AC_SOLE_MANY;
+        uint64_t key = many ? 0 : ac_cuda_stream_key(stream); /* asked for only if it counts */
+        if (LIKELY(many || ac_sole_passes(&timeline->single, key))) {
             AC_WINDOW(lane_passes);
             if (AC_FAILPOINT(path_clock_late))
                 clock = ac_fence_now();

@@ -103,12 +103,17 @@ static bool asks(ac_fast_use_t use) {
     return use == AC_FAST_MALLOC || use == AC_FAST_DRIVER_MALLOC;
 }
 
+static void forget_use(ac_fast_t *fast, const ac_cache_t *cache) {
+    if (fast->cache == cache)
+        fast->key = 0;
+}
+
+/* Modules may take turns: the uses that ask (above) one by one, without a walk over all. */
 void ac_thread_ask_for(ac_thread_t *thread, ac_cache_t *cache, unsigned module) {
     if (ac_cache_asking(cache) == module)
         return;
-    for (ac_fast_use_t use = 0; use < AC_FAST_USES; use++)
-        if (asks(use) && thread->fast[use].cache == cache)
-            thread->fast[use].key = 0;
+    forget_use(&thread->fast[AC_FAST_MALLOC], cache);
+    forget_use(&thread->fast[AC_FAST_DRIVER_MALLOC], cache);
     ac_cache_ask_for(cache, module);
 }
 

@@ -1,7 +1,8 @@
-/* turns OTHER own|other COUNT: frees of blocks that hits take back, for callgrind; see turns.py.
+/* turns OTHER own|other plain|async COUNT: frees of blocks that hits take back, for callgrind; see turns.py.
  *
  *   own     all blocks are the program's
- *   other   each second one is another module's: the library OTHER, made of this file, too */
+ *   other   each second one is another module's: the library OTHER, made of this file, too
+ *   async   by cudaMallocAsync and cudaFreeAsync */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,12 +11,14 @@
 /* Of the runtime. */
 int cudaMalloc(void **pointer, size_t bytes);
 int cudaFree(void *pointer);
+int cudaMallocAsync(void **pointer, size_t bytes, void *stream);
+int cudaFreeAsync(void *pointer, void *stream);
 
-int other_take(void **pointer, size_t bytes);
+int other_take(void **pointer, size_t bytes, int async);
 
 #ifdef TURNS_OTHER
-int other_take(void **pointer, size_t bytes) {
-    int result = cudaMalloc(pointer, bytes);
+int other_take(void **pointer, size_t bytes, int async) {
+    int result = async ? cudaMallocAsync(pointer, bytes, NULL) : cudaMalloc(pointer, bytes);
     __asm__ volatile("" : : : "memory"); /* no jump: its caller is this library */
     return result;
 }
@@ -23,26 +26,26 @@ int other_take(void **pointer, size_t bytes) {
 enum { BLOCKS = 8, BYTES = 4096 };
 
 /* By name, for callgrind. */
-void turns_free(void *block[BLOCKS]);
-__attribute__((noinline, noclone)) void turns_free(void *block[BLOCKS]) {
+void turns_free(void *block[BLOCKS], int async);
+__attribute__((noinline, noclone)) void turns_free(void *block[BLOCKS], int async) {
     for (int i = 0; i < BLOCKS; i++)
-        if (cudaFree(block[i]) != 0)
+        if ((async ? cudaFreeAsync(block[i], NULL) : cudaFree(block[i])) != 0)
             abort();
 }
 
-static int own_take(void **pointer, size_t bytes) {
-    int result = cudaMalloc(pointer, bytes);
+static int own_take(void **pointer, size_t bytes, int async) {
+    int result = async ? cudaMallocAsync(pointer, bytes, NULL) : cudaMalloc(pointer, bytes);
     __asm__ volatile("" : : : "memory");
     return result;
 }
 
 int main(int argc, char **argv) {
-    if (argc != 4)
+    if (argc != 5)
         return 64;
     void *library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL), *found = NULL, *block[BLOCKS];
     if (library)
         found = dlsym(library, "other_take");
-    int (*take)(void **, size_t);
+    int (*take)(void **, size_t, int), async = !strcmp(argv[3], "async");
     memcpy(&take, &found, sizeof take);
     if (!take) {
         fprintf(stderr, "turns: no other_take in %s\n", argv[1]);
@@ -50,11 +53,11 @@ int main(int argc, char **argv) {
     }
     if (!strcmp(argv[2], "own"))
         take = own_take;
-    for (int left = atoi(argv[3]); left; left--) {
+    for (int left = atoi(argv[4]); left; left--) {
         for (int i = 0; i < BLOCKS; i++)
-            if ((i % 2 ? take : own_take)(&block[i], BYTES) != 0)
+            if ((i % 2 ? take : own_take)(&block[i], BYTES, async) != 0)
                 return 1;
-        turns_free(block);
+        turns_free(block, async);
     }
     return 0;
 }

@@ -2,7 +2,7 @@
 """A free of a block that another module asked for takes at most MOST instructions more than one of the
 module whose turn it is; valgrind counts them.  And the figures of both modules add up.
 
-  turns.py TURNS OTHER LIBRARY MOST
+  turns.py TURNS OTHER LIBRARY plain|async MOST
 """
 import glob
 import json
@@ -15,14 +15,14 @@ import tempfile
 FEW, MANY, BLOCKS = 100, 1100, 8
 
 
-def counted(program, other, library, case, rounds):
+def counted(program, other, library, case, way, rounds):
     """Instructions inside of all frees."""
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "out")
         subprocess.run(["env", "LD_PRELOAD=" + library, f"ACCEL_ALLOC_CONF=dump:{folder}/dump.json",
                         "ACCEL_SIM=clock:virtual,log:none", "ACCEL_LIVE_DIR=" + folder,
                         "valgrind", "--tool=callgrind", "--callgrind-out-file=" + out,
-                        "--toggle-collect=turns_free", program, other, case, str(rounds)],
+                        "--toggle-collect=turns_free", program, other, case, way, str(rounds)],
                        check=True, stderr=subprocess.DEVNULL)
         with open(glob.glob(f"{folder}/dump*.json")[0], encoding="utf-8") as file:
             device = json.load(file)["devices"][0]
@@ -38,12 +38,13 @@ def counted(program, other, library, case, rounds):
 
 
 def main():
-    program, other, library, most = sys.argv[1:]
+    program, other, library, way, most = sys.argv[1:]
     frees = (MANY - FEW) * BLOCKS
-    own, both = ((counted(program, other, library, case, MANY) -
-                  counted(program, other, library, case, FEW)) / frees for case in ("own", "other"))
+    own, both = ((counted(program, other, library, case, way, MANY) -
+                  counted(program, other, library, case, way, FEW)) / frees
+                 for case in ("own", "other"))
     more = 2 * (both - own)
-    print(f"{own:.1f} instructions a free; {more:.1f} more of another module's block, {most} at most")
+    print(f"{way}: {own:.1f} instructions a free; {more:.1f} more of another module's block, {most} at most")
     return not (own > 0 and more <= float(most))
 
 

@@ -10,8 +10,32 @@
 /* The cache, whose owner has the lock, may be granted room again, if it rests. */
 void ac_cache_wake(ac_cache_t *cache);
 
+/* A room is that of two figures, allocated and active: of the one that has less of it.  `lead`:
+ * how much more active has, as far as that is known.  A block that waits is freed, and active as
+ * before. */
+AC_CACHE_HOT void ac_room_freed(int64_t *room, int64_t *lead, int64_t n) {
+    int64_t ahead = *lead;
+    *lead = ahead - n;
+    if (ahead > 0)
+        *room += ahead < n ? ahead : n;
+}
+
 /* The figures of what waits follow; by the owner from inside, or while it keeps out. */
-void ac_cache_count_waiting(ac_cache_t *cache, const ac_block_t *block);
+AC_CACHE_HOT void ac_cache_count_waiting(ac_cache_t *cache, const ac_block_t *block) {
+    uint64_t size = block->size;
+    int flow = ac_cache_flow(size);
+    ac_cache_side_t *side = &cache->tally->side[flow];
+    uint64_t requested = atomic_load_explicit(&block->requested, memory_order_relaxed);
+    ac_tally_add(&side->flow.given, 1);
+    ac_tally_add(&side->flow.given_bytes, size);
+    ac_tally_add(&side->flow.given_requested, requested);
+    ac_tally_add(&side->waiting.blocks, 1);
+    ac_tally_add(&side->waiting.bytes, size);
+    ac_tally_add(&side->waiting.requested, requested);
+    ac_tally_add(&cache->tally->fenced, 1);
+    ac_room_freed(&side->room.blocks, &cache->lead[flow].blocks, 1);
+    ac_room_freed(&side->room.bytes, &cache->lead[flow].bytes, (int64_t)size);
+}
 void ac_cache_count_ready(ac_cache_t *cache, int flow, const ac_cache_wait_t *ready);
 
 /* --- cache_table.c: the owner's cache, or one whose owner keeps out --- */

@@ -54,29 +54,19 @@ static void set_bars(ac_allocator_t *allocator) {
 
 /* --- rooms --- */
 
-/* Those of a side, one for each figure that has bars.  In the tally are the least of allocated and
- * active, which a hit changes together, and in `lead` how much more active has. */
+/* Those of a side, of two figures: allocated, and active.  In the tally is the least of the two, which a
+ * hit changes together, and in `lead` how much more active has. */
 typedef struct {
-#define ROOM(figure) int64_t figure;
-    AC_BARRED(ROOM)
-#undef ROOM
-} rooms_t;
+    int64_t allocated, active;
+} pair_t;
 
-static rooms_t rooms_of(const ac_cache_t *cache, int flow) {
-    const ac_cache_room_t *room = &cache->tally->side[flow].room, *lead = &cache->lead[flow];
-    return (rooms_t){.allocation = room->blocks - least(lead->blocks, 0),
-                     .active = room->blocks + most(lead->blocks, 0),
-                     .allocated_bytes = room->bytes - least(lead->bytes, 0),
-                     .active_bytes = room->bytes + most(lead->bytes, 0),
-                     .requested_bytes = room->requested};
+static inline pair_t pair_of(int64_t room, int64_t lead) {
+    return (pair_t){room - least(lead, 0), room + most(lead, 0)};
 }
 
-static void set_rooms(ac_cache_t *cache, int flow, const rooms_t *rooms) {
-    cache->tally->side[flow].room = (ac_cache_room_t){
-        least(rooms->allocation, rooms->active),
-        least(rooms->allocated_bytes, rooms->active_bytes), rooms->requested_bytes};
-    cache->lead[flow] = (ac_cache_room_t){rooms->active - rooms->allocation,
-                                          rooms->active_bytes - rooms->allocated_bytes, 0};
+static inline void set_pair(pair_t pair, int64_t *room, int64_t *lead) {
+    *room = least(pair.allocated, pair.active);
+    *lead = pair.active - pair.allocated;
 }
 
 /* Room for `need` of a figure: what the other side of the cache has over, as far as the pool's own
@@ -106,28 +96,6 @@ static inline bool obtain_figure(const ac_stat_t stat[AC_POOL_KINDS], int64_t ba
         *room += lacking;
     }
     return true;
-}
-
-/* Room for a request on that side, of each figure by itself.  False: there is none left. */
-__attribute__((noinline)) static bool obtain_apart(ac_cache_t *cache, int flow,
-                                                   ac_cache_room_t want) {
-    const ac_device_stats_t *stats = cache->arena->allocator->stats;
-    ac_bars_t *bars = &cache->arena->allocator->bars;
-    const rooms_t need = {.allocation = want.blocks,
-                          .active = want.blocks,
-                          .allocated_bytes = want.bytes,
-                          .active_bytes = want.bytes,
-                          .requested_bytes = want.requested};
-    rooms_t mine = rooms_of(cache, flow), other = rooms_of(cache, !flow);
-    bool all = true;
-#define OBTAIN(figure)                                                                           \
-    all = all && obtain_figure(stats->figure, bars->figure, AC_POOL_SMALL + flow,                \
-                               AC_POOL_SMALL + !flow, need.figure, &mine.figure, &other.figure);
-    AC_BARRED(OBTAIN)
-#undef OBTAIN
-    set_rooms(cache, flow, &mine);
-    set_rooms(cache, !flow, &other);
-    return all;
 }
 
 static inline int64_t left_of(const ac_stat_t stat[AC_POOL_KINDS],
@@ -195,21 +163,42 @@ static inline bool obtain_block(ac_cache_t *cache, int flow, int64_t want) {
     return true;
 }
 
+/* Room for `need` of two figures, allocated and active, as obtain_alike, or else each by itself. */
+__attribute__((always_inline)) static inline bool
+obtain_both(const ac_stat_t stat[AC_POOL_KINDS], int64_t bar[AC_POOL_KINDS],
+            const ac_stat_t stat2[AC_POOL_KINDS], int64_t bar2[AC_POOL_KINDS], int flow,
+            int64_t need, int64_t *room, int64_t *lead, int64_t *other, int64_t *other_lead) {
+    if (*room >= need ||
+        obtain_alike(stat, bar, stat2, bar2, flow, need, room, other))
+        return true;
+    int pool = AC_POOL_SMALL + flow, other_pool = AC_POOL_SMALL + !flow;
+    pair_t mine = pair_of(*room, *lead), theirs = pair_of(*other, *other_lead);
+    bool all = obtain_figure(stat, bar, pool, other_pool, need, &mine.allocated,
+                             &theirs.allocated) &&
+               obtain_figure(stat2, bar2, pool, other_pool, need, &mine.active, &theirs.active);
+    set_pair(mine, room, lead);
+    set_pair(theirs, other, other_lead);
+    return all;
+}
+
 /* Room for a request on that side, which lacks some. */
 __attribute__((noinline)) static bool obtain_some(ac_cache_t *cache, int flow,
                                                   ac_cache_room_t want) {
     const ac_device_stats_t *s = cache->arena->allocator->stats;
     ac_bars_t *bars = &cache->arena->allocator->bars;
-    ac_cache_room_t *room = &cache->tally->side[flow].room;
-    ac_cache_room_t *other = &cache->tally->side[!flow].room;
-    return (obtain_alike(s->allocation, bars->allocation, s->active, bars->active, flow,
-                         want.blocks, &room->blocks, &other->blocks) &&
-            obtain_alike(s->allocated_bytes, bars->allocated_bytes, s->active_bytes,
-                         bars->active_bytes, flow, want.bytes, &room->bytes, &other->bytes) &&
-            obtain_alike(s->requested_bytes, bars->requested_bytes, s->requested_bytes,
+    ac_cache_room_t *room = &cache->tally->side[flow].room, *lead = &cache->lead[flow];
+    ac_cache_room_t *other = &cache->tally->side[!flow].room, *other_lead = &cache->lead[!flow];
+    return obtain_both(s->allocation, bars->allocation, s->active, bars->active, flow, want.blocks,
+                       &room->blocks, &lead->blocks, &other->blocks, &other_lead->blocks) &&
+           obtain_both(s->allocated_bytes, bars->allocated_bytes, s->active_bytes,
+                       bars->active_bytes, flow, want.bytes, &room->bytes, &lead->bytes,
+                       &other->bytes, &other_lead->bytes) &&
+           (obtain_alike(s->requested_bytes, bars->requested_bytes, s->requested_bytes,
                          bars->requested_bytes, flow, want.requested, &room->requested,
-                         &other->requested)) ||
-           obtain_apart(cache, flow, want);
+                         &other->requested) ||
+            obtain_figure(s->requested_bytes, bars->requested_bytes, AC_POOL_SMALL + flow,
+                          AC_POOL_SMALL + !flow, want.requested, &room->requested,
+                          &other->requested));
 }
 
 /* Room for a request on that side.  False: there is none left.  The cache is awake. */
@@ -336,34 +325,10 @@ void ac_cache_wake(ac_cache_t *cache) {
 
 /* --- what waits --- */
 
-/* A room is that of two figures, allocated and active: of the one that has less of it.  `lead`:
- * how much more active has, as far as that is known.  A block that waits is freed, and active as
- * before. */
-static void allocated_falls(int64_t *room, int64_t *lead, int64_t n) {
-    *room += *lead < 0 ? 0 : least(*lead, n);
-    *lead -= n;
-}
-
-/* Then it is ready. */
+/* A block that waited is ready: as ac_room_freed. */
 static void active_falls(int64_t *room, int64_t *lead, int64_t n) {
     *room += *lead > 0 ? 0 : least(-*lead, n);
     *lead += n;
-}
-
-void ac_cache_count_waiting(ac_cache_t *cache, const ac_block_t *block) {
-    uint64_t size = block->size;
-    int flow = ac_cache_flow(size);
-    ac_cache_side_t *side = &cache->tally->side[flow];
-    uint64_t requested = atomic_load_explicit(&block->requested, memory_order_relaxed);
-    ac_tally_add(&side->flow.given, 1);
-    ac_tally_add(&side->flow.given_bytes, size);
-    ac_tally_add(&side->flow.given_requested, requested);
-    ac_tally_add(&side->waiting.blocks, 1);
-    ac_tally_add(&side->waiting.bytes, size);
-    ac_tally_add(&side->waiting.requested, requested);
-    ac_tally_add(&cache->tally->fenced, 1);
-    allocated_falls(&side->room.blocks, &cache->lead[flow].blocks, 1);
-    allocated_falls(&side->room.bytes, &cache->lead[flow].bytes, (int64_t)size);
 }
 
 void ac_cache_count_ready(ac_cache_t *cache, int flow, const ac_cache_wait_t *ready) {

@@ -20,7 +20,7 @@ AC_CACHE_HOT void await(ac_cache_t *cache, ac_block_t *block, uint64_t target, u
     block->ticket.key = AC_KEY_OWN;
     block->ticket.all = false;
     ac_block_set_state(block, AC_BLOCK_CACHED);
-    ac_fence_want(cache->timeline, false, ac_fence_weight(share, block->size));
+    ac_fence_want_own(cache->timeline, ac_fence_weight(share, block->size));
 }
 
 AC_CACHE_HOT void park(ac_cache_t *cache, const ac_entry_t *entry, ac_block_t *block, uint64_t target) {
@@ -146,51 +146,64 @@ static bool may_rely(const ac_cache_t *cache) {
     return ac_sole_mode(atomic_load(&cache->timeline->single.word)) < AC_SOLE_MANY;
 }
 
-/* Most frees beside work: of a size that is kept, of the module whose turn it is.  Inside. */
-AC_CACHE_HOT bool park_at_once(ac_cache_t *cache, ac_block_t *block) {
-    uint64_t target;
-    if (!ac_order_awaits(cache->timeline, &block->ticket, &target))
-        return false;
+/* The block waits for `target`, a fence of its own context: in its entry if it has one, `own`.  What is
+ * another cache's to have is ready when it is posted, so it does not wait here.  Inside. */
+AC_CACHE_HOT bool keep_waiting(ac_cache_t *cache, ac_block_t *block, const ac_entry_t *own,
+                               uint64_t target) {
     uint64_t size = block->size;
-    const ac_entry_t *own = ac_cache_entry(cache, size);
-    if (atomic_load_explicit(&block->label, memory_order_relaxed) != cache->frees ||
-        own->size != size || !may_wait(cache, size))
+    if (!own && AC_FAILPOINT(posted_not_awaited) && may_post(cache, block)) {
+        give_home(cache, block, false);
+        return true;
+    }
+    if (!may_wait(cache, size) ||
+        (!own && (may_post(cache, block) || !may_be_loose(cache, size))))
         return false;
     block->home = cache;
-    park(cache, own, block, target);
+    if (own) {
+        park(cache, own, block, target);
+    } else {
+        await(cache, block, target, cache->live_share);
+        put_loose(cache, block);
+    }
     return true;
 }
 
-/* Inside. */
+/* As ac_cache_keeps: of most sizes that have no entry in their own place there is none. */
+static inline const ac_entry_t *keeps(ac_cache_t *cache, uint64_t size) {
+    return ac_cache_peek(cache, size) ? ac_cache_keeps(cache, size) : NULL;
+}
+
+/* Frees beside work.  Inside. */
+__attribute__((noinline)) static bool keep_awaited(ac_cache_t *cache, ac_block_t *block,
+                                                   uint64_t target) {
+    ac_cache_free_for(cache, block->module);
+    return keep_waiting(cache, block, keeps(cache, block->size), target);
+}
+
+/* Those that are not, or of which one look does not tell.  Inside. */
 __attribute__((noinline)) static bool keep(ac_cache_t *cache, ac_block_t *block) {
     uint64_t size = block->size;
     ac_ticket_t ticket;
     ac_cache_free_for(cache, block->module);
     const ac_entry_t *own = ac_cache_entry(cache, size);
     if (own->size != size)
-        own = ac_cache_keeps(cache, size);
+        own = keeps(cache, size);
     bool elsewhere = !own && may_post(cache, block);
     bool room = own ? cache->room >= 0 : elsewhere || may_be_loose(cache, size);
     if ((!room && (!own || may_rely(cache))) || ac_order_capturing())
         return false;
     ac_free_t how = ac_order_retire(cache->timeline, &block->ticket, elsewhere ? NULL : &ticket);
-    if (!elsewhere)
-        block->home = cache;
-    if (how == AC_FREE_WAITS && !(elsewhere && AC_FAILPOINT(posted_not_awaited))) {
-        if (elsewhere || ticket.key != AC_KEY_OWN || !may_wait(cache, size))
-            return false;
-        if (own) {
-            park(cache, own, block, ticket.epoch);
-        } else {
-            await(cache, block, ticket.epoch, cache->live_share);
-            put_loose(cache, block);
-        }
-        return true;
-    }
-    if (elsewhere)
+    if (how == AC_FREE_WAITS && !elsewhere)
+        return ticket.key == AC_KEY_OWN && keep_waiting(cache, block, own, ticket.epoch);
+    if (how == AC_FREE_WAITS && !AC_FAILPOINT(posted_not_awaited))
+        return false;
+    if (elsewhere) {
         give_home(cache, block, how == AC_FREE_BY_ORDER);
-    else if (room)
-        put_in(cache, own, block, how == AC_FREE_BY_ORDER);
+    } else {
+        block->home = cache;
+        if (room)
+            put_in(cache, own, block, how == AC_FREE_BY_ORDER);
+    }
     return room;
 }
 
@@ -211,13 +224,25 @@ bool ac_cache_enter_long(ac_cache_t *cache) {
     }
 }
 
+/* Most frees beside work: of a size that is kept, of the module whose turn it is.  Inside. */
+AC_CACHE_HOT bool give_owned(ac_cache_t *cache, ac_block_t *block) {
+    uint64_t target;
+    if (!ac_order_awaits(cache->timeline, &block->ticket, &target))
+        return keep(cache, block);
+    const ac_entry_t *own = ac_cache_entry(cache, block->size);
+    if (atomic_load_explicit(&block->label, memory_order_relaxed) != cache->frees ||
+        own->size != block->size)
+        return keep_awaited(cache, block, target);
+    return keep_waiting(cache, block, own, target);
+}
+
 AC_CACHE_HOT bool give(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
     if (!ac_cache_enter(cache) && !ac_cache_enter_long(cache))
         return false;
     bool kept = false;
     if (ac_cache_owns(cache, block, address)) {
         AC_WINDOW(free_owned);
-        kept = park_at_once(cache, block) || keep(cache, block);
+        kept = give_owned(cache, block);
     }
     ac_cache_leave(cache);
     return kept;
@@ -227,20 +252,32 @@ bool ac_cache_give(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
     return give(cache, block, address);
 }
 
+bool ac_cache_give_rest(ac_cache_t *cache, ac_block_t *block) {
+    AC_WINDOW(free_owned);
+    bool kept = give_owned(cache, block);
+    ac_cache_leave(cache);
+    return kept;
+}
+
 bool ac_cache_give_away(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block = ac_cache_record(cache, address); /* whose it is, is looked at inside */
     return block && give(cache, block, address);
 }
 
-bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
-    if (!ac_cache_enter_long(cache))
-        return false;
-    uint64_t size = ac_size_round(cache->divisions, bytes);
+bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t size, bool known, uint64_t bytes,
+                           uint64_t *address) {
+    if (!ac_cache_enter(cache)) {
+        if (!ac_cache_enter_long(cache))
+            return false;
+        size = ac_size_round(cache->divisions, bytes);
+        known = ac_cache_peek(cache, size);
+    }
     if (ac_inbox_has_any(&cache->inbox))
         collect(cache);
-    ac_entry_t *entry = ac_cache_find(cache, size);
+    ac_entry_t *own = ac_cache_entry(cache, size);
+    ac_entry_t *entry = !known ? NULL : own->size == size ? own : ac_cache_find(cache, size);
     ac_take_t taken = AC_TAKE_NONE;
-    if (entry && !entry->top)
+    if (entry && !entry->top && cache->unplaced)
         refill(cache, entry);
     if (entry && (entry->top || ac_cache_gather(cache, entry)))
         taken = ac_cache_pop(cache, size, bytes, address, ac_fence_handout);
@@ -250,19 +287,27 @@ bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t bytes, uint64_t *address)
 
 /* --- what waited --- */
 
-__attribute__((noinline)) static void note_ready(const ac_cache_t *cache, const ac_block_t *block) {
-    ac_history_add(cache->arena->allocator->history,
-                   &(ac_event_t){.kind = AC_EVENT_READY,
-                                 .address = ac_block_address(block),
-                                 .bytes = block->size});
+/* From the first to the last of a chain. */
+__attribute__((cold, noinline)) static void note_ready(const ac_cache_t *cache,
+                                                       const ac_block_t *first,
+                                                       const ac_block_t *last) {
+    for (const ac_block_t *block = first;; block = block->list_next) {
+        ac_history_add(cache->arena->allocator->history,
+                       &(ac_event_t){.kind = AC_EVENT_READY,
+                                     .address = ac_block_address(block),
+                                     .bytes = block->size});
+        if (block == last)
+            return;
+    }
 }
 
 /* Blocks of the entry that wait and are ready join the others there: one, and with `all`, or as far as
  * there is room, more.  *ready counts them. */
-AC_CACHE_HOT bool gather(ac_cache_t *cache, ac_entry_t *entry, uint64_t reached, bool all,
-                          ac_cache_wait_t *ready) {
-    ac_block_t **wait = ac_cache_wait(cache, entry), *last = *wait, *end;
-    uint64_t size = entry->size;
+AC_CACHE_HOT bool gather(ac_cache_t *cache, ac_entry_t *entry, ac_block_t **wait, uint64_t reached,
+                         bool all, ac_cache_wait_t *ready) {
+    ac_block_t *last = *wait, *end;
+    uint64_t size = entry->size, requested = 0;
+    int64_t blocks = 0, room = cache->room;
     if (!last || size & AC_ENTRY_FLAGS) /* of a refused size none is kept that is ready */
         return false;
     ac_block_t *first = last->list_next, *block = first;
@@ -270,15 +315,18 @@ AC_CACHE_HOT bool gather(ac_cache_t *cache, ac_entry_t *entry, uint64_t reached,
         return false;
     do {
         end = block;
-        cache->room -= (int64_t)size;
+        room -= (int64_t)size;
+        blocks++;
         block->ticket.key = AC_KEY_NONE;
-        if (ac_history_is_on())
-            note_ready(cache, block);
-        ready->blocks++;
-        ready->bytes += size;
-        ready->requested += block->requested;
+        requested += block->requested;
         block = block->list_next;
-    } while (end != last && block->ticket.epoch <= reached && (all || cache->room >= 0));
+    } while (end != last && block->ticket.epoch <= reached && (all || room >= 0));
+    cache->room = room;
+    ready->blocks += (uint64_t)blocks;
+    ready->bytes += (uint64_t)blocks * size;
+    ready->requested += requested;
+    if (__builtin_expect(ac_history_is_on(), 0))
+        note_ready(cache, first, end);
     if (end == last)
         *wait = NULL;
     else
@@ -290,12 +338,13 @@ AC_CACHE_HOT bool gather(ac_cache_t *cache, ac_entry_t *entry, uint64_t reached,
 
 /* What waits is ready up to this clock. */
 static uint64_t reached_by(const ac_cache_t *cache) {
-    return AC_FAILPOINT(waiting_served) ? UINT64_MAX : ac_fence_reached(cache->timeline, false);
+    return AC_FAILPOINT(waiting_served) ? UINT64_MAX : ac_fence_reached_own(cache->timeline);
 }
 
 bool ac_cache_gather(ac_cache_t *cache, ac_entry_t *entry) {
     ac_cache_wait_t ready = {0, 0, 0};
-    if (!*ac_cache_wait(cache, entry) || !gather(cache, entry, reached_by(cache), false, &ready))
+    ac_block_t **wait = ac_cache_wait(cache, entry);
+    if (!*wait || !gather(cache, entry, wait, reached_by(cache), false, &ready))
         return false;
     ac_cache_count_ready(cache, ac_cache_flow(ac_entry_size(entry)), &ready);
     return true;
@@ -304,14 +353,17 @@ bool ac_cache_gather(ac_cache_t *cache, ac_entry_t *entry) {
 void ac_cache_ripen(ac_cache_t *cache) {
     uint64_t reached = reached_by(cache);
     ac_cache_wait_t ready[AC_FLOWS] = {{0, 0, 0}, {0, 0, 0}};
-    for (int word = 0; word < AC_CACHE_WORDS; word++)
+    for (int word = 0; word < AC_CACHE_WORDS; word++) {
+        uint64_t stays = 0;
         for (uint64_t left = cache->parked[word]; left; left &= left - 1) {
-            int i = word * 64 + __builtin_ctzll(left);
+            size_t i = (size_t)word * 64 + (unsigned)__builtin_ctzll(left);
             ac_entry_t *entry = &cache->entry[i];
-            gather(cache, entry, reached, true, &ready[ac_cache_flow(entry->size)]);
-            if (!cache->wait[i])
-                cache->parked[word] &= ~(left & -left);
+            gather(cache, entry, &cache->wait[i], reached, true, &ready[ac_cache_flow(entry->size)]);
+            if (cache->wait[i])
+                stays |= left & -left;
         }
+        cache->parked[word] = stays;
+    }
     for (int flow = 0; flow < AC_FLOWS; flow++)
         ac_cache_count_ready(cache, flow, &ready[flow]);
 }
@@ -335,14 +387,14 @@ void ac_cache_leave_waiting(ac_cache_t *cache, ac_block_t *block, uint64_t reach
     if (block->ticket.epoch <= reached)
         ac_segment_finish(block);
     else
-        ac_retired_append(block, &block->ticket);
+        ac_retired_append_own(block);
 }
 
 bool ac_cache_unpark(ac_cache_t *cache, ac_entry_t *entry, bool all) {
     ac_block_t **wait = ac_cache_wait(cache, entry), *last = *wait, *block;
     bool any = false;
     uint64_t reached = AC_FAILPOINT(waiting_flushed) ? UINT64_MAX
-                       : last                        ? ac_fence_reached(cache->timeline, false)
+                       : last                        ? ac_fence_reached_own(cache->timeline)
                                                      : 0;
     while (last && (all || last->list_next->ticket.epoch <= reached)) {
         block = last->list_next;

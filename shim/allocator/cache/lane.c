@@ -202,6 +202,20 @@ static bool open_lane(ac_cache_t *cache, const ac_lane_ask_t *ask) {
 
 /* --- the long way --- */
 
+/* For this one block it is that module's turn. */
+bool ac_lane_push_other(ac_cache_t *cache, ac_block_t *block, const void *stream, uint64_t address) {
+    uint32_t module, turn = cache->frees, label = block->label - ac_lane_label(0);
+    uint64_t size = block->size;
+    if (!ac_cache_is_of_other(cache, label, &module))
+        return false;
+    cache->frees = label;
+    bool kept = ac_lane_push(cache, block, stream, address);
+    cache->frees = turn;
+    if (kept)
+        ac_cache_tally_free_of(cache->tally, &cache->named, module, size);
+    return kept;
+}
+
 /* There was a request of the size, which none was kept for.  True: the entry is another's, and is to
  * give way.  Inside. */
 static bool expect(ac_lane_t *lane, uint64_t size) {

@@ -149,16 +149,22 @@ static inline bool ac_lane_comes_after(const ac_lane_t *lane, const ac_block_t *
                : block->ticket.key == AC_KEY_NONE || AC_FAILPOINT(lane_takes_any);
 }
 
-/* Inside: keep the block that is allocated at `address`, and freed on the stream.  After
- * ac_cache_free_for, or it is not kept. */
+/* The same as ac_lane_push where the block has another label: that of another module, or of no block
+ * that a lane may have (lane.c). */
+bool ac_lane_push_other(ac_cache_t *cache, ac_block_t *block, const void *stream, uint64_t address);
+
+/* Inside: keep the block that is allocated at `address`, and freed on the stream, of whichever module:
+ * as ac_cache_give_handed. */
 static inline bool ac_lane_push(ac_cache_t *cache, ac_block_t *block, const void *stream,
                                 uint64_t address) {
     ac_lanes_t *lanes = cache->lanes;
     ac_lane_t *lane = ac_lane_of(lanes, stream);
-    if (atomic_load_explicit(&block->address, memory_order_acquire) != address ||
-        atomic_load_explicit(&block->label, memory_order_relaxed) !=
-            ac_lane_label(cache->frees) ||
-        !ac_lane_serves(lane, stream))
+    if (atomic_load_explicit(&block->address, memory_order_acquire) != address)
+        return false;
+    if (__builtin_expect(atomic_load_explicit(&block->label, memory_order_relaxed) !=
+                             ac_lane_label(cache->frees), 0))
+        return ac_lane_push_other(cache, block, stream, address);
+    if (!ac_lane_serves(lane, stream))
         return false;
     uint64_t size = block->size;
     ac_lane_entry_t *entry = ac_lane_entry(lane, size);

@@ -63,12 +63,11 @@ static bool tidy(ac_cache_t *cache) {
     cache->loose_bytes = 0;
     for (unsigned i = 0; i < n; i++) /* not before: who is beside it changes under the lock */
         ac_block_touch_neighbours(cache->loose[i]);
+    uint64_t reached = AC_FAILPOINT(loose_not_awaited) ? UINT64_MAX
+                                                       : ac_fence_reached_own(cache->timeline);
     for (unsigned i = 0; i < n; i++) {
         if (ac_block_waits_cached(cache->loose[i])) {
-            ac_cache_leave_waiting(cache, cache->loose[i],
-                                   AC_FAILPOINT(loose_not_awaited)
-                                       ? UINT64_MAX
-                                       : ac_fence_reached(cache->timeline, false));
+            ac_cache_leave_waiting(cache, cache->loose[i], reached);
             continue;
         }
         ac_cache_count_moved(cache, -1, cache->loose[i]->size);
@@ -133,7 +132,7 @@ static bool fit_budget(ac_cache_t *cache) {
 /* Of what is ready the budget is kept, in small sizes: a large block makes room for many requests,
  * and its own is one.  `all`: and then as much goes as the request takes. */
 static bool flush_some(ac_cache_t *cache, uint64_t size, uint64_t largest, bool all) {
-    uint64_t reached = ac_fence_reached(cache->timeline, false);
+    uint64_t reached = ac_fence_reached_own(cache->timeline);
     if (reached != cache->flushed[1] && ac_cache_waits(cache)) {
         cache->flushed[1] = reached;
         ac_cache_ripen(cache);
@@ -145,7 +144,7 @@ static bool flush_some(ac_cache_t *cache, uint64_t size, uint64_t largest, bool 
 
 static bool flush_all(ac_cache_t *cache, int flow) {
     uint64_t held = ac_cache_tally_held(cache->tally, flow);
-    uint64_t reached = ac_fence_reached(cache->timeline, false);
+    uint64_t reached = ac_fence_reached_own(cache->timeline);
     /* What waits is looked at once for each fence. */
     if (held == cache->tally->side[flow].waiting.blocks && reached == cache->flushed[flow])
         return false;

@@ -427,16 +427,20 @@ static inline bool ac_cache_is_apart(ac_cache_t *cache, const ac_entry_t *entry,
 }
 
 /* What ac_cache_take does not, but for what only the lock can: from what waited, and from beside
- * the own place. */
-bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t bytes, uint64_t *address);
+ * the own place.  `size`: what such a request is served with unless sizes are rounded up further;
+ * `known`: ac_cache_peek finds an entry of it. */
+bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t size, bool known, uint64_t bytes,
+                           uint64_t *address);
 
-/* The same where `entry` is what ac_cache_peek says of the size, with which such a request is served
- * unless sizes are rounded up further. */
+/* The same where there may be any; `entry` is what ac_cache_peek says of the size.  Without an entry
+ * that serves, nothing is kept in the table, and what was posted is all that there is to place. */
 static inline bool ac_cache_take_beside(ac_cache_t *cache, const ac_entry_t *entry, uint64_t size,
                                         uint64_t bytes, uint64_t *address) {
-    return (ac_cache_is_apart(cache, entry, size) || ac_cache_waits(cache) ||
-            ac_inbox_has_any(&cache->inbox) || cache->unplaced || atomic_load(&cache->gate)) &&
-           ac_cache_take_waiting(cache, bytes, address);
+    bool serves = entry && !(entry->size & AC_ENTRY_REFUSED);
+    return ((serves && (ac_cache_is_apart(cache, entry, size) || ac_cache_waits(cache) ||
+                        cache->unplaced)) ||
+            ac_inbox_has_any(&cache->inbox) || atomic_load(&cache->gate)) &&
+           ac_cache_take_waiting(cache, size, serves, bytes, address);
 }
 
 static inline bool ac_cache_take_long(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
@@ -499,19 +503,30 @@ AC_CACHE_HOT bool ac_cache_is_of_other(ac_cache_t *cache, uint32_t label, uint32
     return *module < AC_MODULES && --cache->others >= 0;
 }
 
+/* What became of a free.  AC_GIVE_REST: the block is still to be given, by ac_cache_give_rest, and the
+ * owner is inside its cache until then. */
+typedef enum { AC_GIVE_NONE, AC_GIVE_KEPT, AC_GIVE_REST } ac_give_t;
+
 /* Keep the block at `address` if the cache's owner was handed it and nothing was
  * submitted beside, while nothing captures, contexts do not reach each other's memory, and all
  * work is seen: the caller has made sure of that (ac_fence_simple). */
-AC_CACHE_HOT bool ac_cache_give_handed(ac_cache_t *cache, uint64_t address) {
+AC_CACHE_HOT ac_give_t ac_cache_give_handed_or_rest(ac_cache_t *cache, uint64_t address,
+                                                    ac_block_t **rest) {
     ac_block_t *block = *ac_cache_handed(cache, address);
     if (__builtin_expect(!ac_cache_enter(cache), 0))
-        return false;
+        return AC_GIVE_NONE;
     bool kept = false;
     if (__builtin_expect(
             atomic_load_explicit(&block->address, memory_order_acquire) == address, 1)) {
         uint32_t label = atomic_load_explicit(&block->label, memory_order_relaxed), module;
         if (__builtin_expect(label == cache->frees, 1)) {
             kept = ac_cache_untouched(cache, block) && ac_cache_push(cache, block, false);
+            if (__builtin_expect(!kept, 0)) {
+                if (AC_FAILPOINT(rest_given_outside))
+                    ac_cache_leave(cache);
+                *rest = block;
+                return AC_GIVE_REST;
+            }
         } else if (ac_cache_is_of_other(cache, label, &module) && ac_cache_untouched(cache, block)) {
             uint64_t size = block->size; /* read here, once: ac_cache_push writes */
             kept = ac_cache_push(cache, block, false);
@@ -520,7 +535,18 @@ AC_CACHE_HOT bool ac_cache_give_handed(ac_cache_t *cache, uint64_t address) {
         }
     }
     ac_cache_leave(cache);
-    return kept;
+    return kept ? AC_GIVE_KEPT : AC_GIVE_NONE;
+}
+
+/* The same long way for what is left of it: as ac_cache_give, and the owner is inside no more. */
+bool ac_cache_give_rest(ac_cache_t *cache, ac_block_t *block);
+
+AC_CACHE_HOT bool ac_cache_give_handed(ac_cache_t *cache, uint64_t address) {
+    ac_block_t *block;
+    ac_give_t given = ac_cache_give_handed_or_rest(cache, address, &block);
+    if (__builtin_expect(given == AC_GIVE_REST, 0))
+        ac_cache_leave(cache);
+    return given == AC_GIVE_KEPT;
 }
 
 #endif

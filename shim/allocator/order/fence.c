@@ -38,14 +38,6 @@ static ac_timeline_t *working_line_at(unsigned i) {
     return timeline && !atomic_load(&timeline->broken) ? timeline : NULL;
 }
 
-/* Within its bounds, and not to the last one. */
-static void give_credit(ac_timeline_t *timeline, int weight) {
-    int most = AC_FENCE_FIRST * AC_FENCE_BATCH_WEIGHT;
-    int credit = (int)atomic_load_explicit(&timeline->credit, memory_order_relaxed) + weight;
-    credit = credit < 0 ? 0 : credit > most ? most : credit;
-    atomic_store_explicit(&timeline->credit, (uint32_t)credit, memory_order_relaxed);
-}
-
 /* Take out of the ring what `done` has overtaken, or all of it once the context has gone; what is
  * in use stays for its last user.  Releasing is a device call: after the lock. */
 static void sweep(ac_timeline_t *timeline) {
@@ -100,7 +92,7 @@ bool ac_timeline_open(ac_timeline_t *timeline, const ac_device_ops_t *ops, void 
             ac_mutex_init(&timeline->lock, AC_RANK_TIMELINE);
             timeline->single.named = (ac_cond_t){0, 0};
         }
-        give_credit(timeline, AC_FENCE_FIRST * AC_FENCE_BATCH_WEIGHT);
+        ac_fence_credit_give(timeline, AC_FENCE_FIRST * AC_FENCE_BATCH_WEIGHT);
         timeline->ops = ops;
         timeline->context = context;
         atomic_flag_clear(&timeline->polled);
@@ -372,7 +364,7 @@ uint64_t ac_fence_target(ac_timeline_t *timeline, bool *all) {
 
 uint64_t ac_fence_reached(const ac_timeline_t *timeline, bool all) {
     if (!all)
-        return atomic_load_explicit(&timeline->done, memory_order_acquire);
+        return ac_fence_reached_own(timeline);
     uint64_t reached = UINT64_MAX;
     unsigned high = atomic_load(&ac_timeline_high);
     for (unsigned i = 0; i < high; i++) {
@@ -464,13 +456,6 @@ static void push(ac_timeline_t *timeline, ac_fence_t fence) {
     ac_fence_let_go(timeline, spare);
 }
 
-static void want(ac_timeline_t *timeline, uint32_t weight) {
-    give_credit(timeline, (int)weight);
-    uint32_t before = atomic_fetch_add(&timeline->open, weight);
-    if (before < AC_FENCE_BATCH_WEIGHT && before + weight >= AC_FENCE_BATCH_WEIGHT)
-        ac_fence_stamp(); /* the next submission looks */
-}
-
 static ac_status_t close_line(ac_timeline_t *timeline) {
     if (!atomic_load(&timeline->live))
         return AC_OK;
@@ -507,11 +492,11 @@ static ac_status_t close_line(ac_timeline_t *timeline) {
         fence.clock = ac_fence_stamp();
     if (AC_FAILPOINT(fence_dropped_at_oom) && status == AC_UNSUPPORTED)
         ac_fence_raise(&timeline->done, fence.clock);
-    give_credit(timeline, -AC_FENCE_BATCH_WEIGHT);
+    ac_fence_credit_give(timeline, -AC_FENCE_BATCH_WEIGHT);
     if (status == AC_OK)
         push(timeline, fence);
     else if (status == AC_BUSY)
-        want(timeline, AC_FENCE_BATCH_WEIGHT); /* try again at the next submission */
+        ac_fence_want_own(timeline, AC_FENCE_BATCH_WEIGHT); /* try again at the next submission */
     else if (status == AC_FAILED)
         ac_fence_break(timeline);
     return status;
@@ -521,20 +506,16 @@ ac_status_t ac_fence_close(ac_timeline_t *timeline, bool all) {
     return for_lines(timeline, all, close_line);
 }
 
-void ac_fence_earn(ac_timeline_t *timeline, uint32_t weight) {
-    give_credit(timeline, (int)weight);
-}
-
 void ac_fence_want(ac_timeline_t *timeline, bool all, uint32_t weight) {
     if (!all) {
-        want(timeline, weight);
+        ac_fence_want_own(timeline, weight);
         return;
     }
     unsigned high = atomic_load(&ac_timeline_high);
     for (unsigned i = 0; i < high; i++) {
         ac_timeline_t *other = working_line_at(i);
         if (other)
-            want(other, weight);
+            ac_fence_want_own(other, weight);
     }
 }
 

@@ -342,8 +342,11 @@ static inline uint64_t ac_fence_quiet(ac_timeline_t *timeline) {
     return AC_FAILPOINT(idle_without_stamp) ? 0 : target;
 }
 
-/* Frees with a target <= the result are ready. */
+/* Frees with a target <= the result are ready.  _own: those that wait for the timeline's own context. */
 uint64_t ac_fence_reached(const ac_timeline_t *timeline, bool all);
+static inline uint64_t ac_fence_reached_own(const ac_timeline_t *timeline) {
+    return atomic_load_explicit(&timeline->done, memory_order_acquire);
+}
 
 /* The clock that all work which any context was given so far reaches when it is complete, and
  * whether it is known to have. */
@@ -378,11 +381,26 @@ void ac_fence_is_awaited(ac_timeline_t *timeline, uint64_t clock);
 /* Whether a fence is recorded for frees and not known complete, of one timeline or of any. */
 bool ac_fence_under_way(ac_timeline_t *timeline, bool all);
 
+/* Frees that wait have a weight: AC_FENCE_BATCH_WEIGHT of it is worth a fence.  A timeline's credit is
+ * the weight that no fence was taken for, within its bounds, and not to the last one. */
+enum { AC_FENCE_BATCH_WEIGHT = 64, AC_FENCE_FIRST = 16 };
+AC_FENCE_HOT void ac_fence_credit_give(ac_timeline_t *timeline, int weight) {
+    const int most = AC_FENCE_FIRST * AC_FENCE_BATCH_WEIGHT;
+    int credit = (int)atomic_load_explicit(&timeline->credit, memory_order_relaxed) + weight;
+    credit = credit < 0 ? 0 : credit > most ? most : credit;
+    atomic_store_explicit(&timeline->credit, (uint32_t)credit, memory_order_relaxed);
+}
+
 /* Frees of this weight wait that no fence covers yet.  Where they add up to
  * AC_FENCE_BATCH_WEIGHT, the next submission to any of the timelines closes: frees share a fence, and
- * later work delays them little. */
-enum { AC_FENCE_BATCH_WEIGHT = 64 };
+ * later work delays them little.  _own: of this timeline alone. */
 void ac_fence_want(ac_timeline_t *timeline, bool all, uint32_t weight);
+AC_FENCE_HOT void ac_fence_want_own(ac_timeline_t *timeline, uint32_t weight) {
+    ac_fence_credit_give(timeline, (int)weight);
+    uint32_t before = atomic_fetch_add(&timeline->open, weight);
+    if (before < AC_FENCE_BATCH_WEIGHT && before + weight >= AC_FENCE_BATCH_WEIGHT)
+        ac_fence_stamp(); /* the next submission looks */
+}
 
 /* The weight of a free of `bytes` where frees of `share` bytes are worth a fence. */
 static inline uint32_t ac_fence_weight(uint64_t share, uint64_t bytes) {
@@ -393,12 +411,13 @@ static inline uint32_t ac_fence_weight(uint64_t share, uint64_t bytes) {
                                                   : AC_FENCE_BATCH_WEIGHT;
 }
 
-/* The same for a free that needs none as long as nothing is short. */
-void ac_fence_earn(ac_timeline_t *timeline, uint32_t weight);
+/* For a free that needs none as long as nothing is short. */
+static inline void ac_fence_earn(ac_timeline_t *timeline, uint32_t weight) {
+    ac_fence_credit_give(timeline, (int)weight);
+}
 
 /* Whether there were few fences so far: fewer than one for AC_FENCE_BATCH_WEIGHT of weight, and
  * the first AC_FENCE_FIRST.  Then one may be taken for less. */
-enum { AC_FENCE_FIRST = 16 };
 static inline bool ac_fence_credit(const ac_timeline_t *timeline) {
     return atomic_load_explicit(&timeline->credit, memory_order_relaxed) >= AC_FENCE_BATCH_WEIGHT;
 }

@@ -16,8 +16,13 @@ static inline bool ac_pending_any(const ac_arena_t *arena) {
            arena->slabs.aside;
 }
 
+/* Mostly all of it waits for fences of the arena's own context, and the first comes first. */
 static inline bool ac_pending_drain(ac_arena_t *arena) {
-    return ac_pending_any(arena) && ac_pending_drain_some(arena);
+    const ac_retired_t *retired = arena->retired;
+    const ac_block_t *first = retired->fence[AC_REACH_OWN].first;
+    bool others = retired->filled || retired->fence[AC_REACH_ALL].first || arena->slabs.aside;
+    return (others || (first && first->ticket.epoch <= ac_fence_reached_own(&arena->timeline))) &&
+           ac_pending_drain_some(arena);
 }
 
 /* The same for all arenas. */

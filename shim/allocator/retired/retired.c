@@ -67,6 +67,10 @@ void ac_retired_remove(ac_block_t *block) {
     ac_retired_t *retired = block->segment->arena->retired;
     const unsigned key = block->ticket.key;
     ac_block_take_out(block);
+    if (__builtin_expect(key == AC_KEY_OWN, 1)) {
+        ac_block_queue_remove(&retired->fence[AC_REACH_OWN], block);
+        return;
+    }
     if (ac_key_is_stream(key)) {
         ac_retired_stream_t *stream = stream_of(retired, key);
         ac_block_queue_remove(&stream->list, block);
@@ -80,12 +84,24 @@ void ac_retired_remove(ac_block_t *block) {
         count_held(block, -1);
 }
 
+/* To the end of the list of its key, OWN or ALL. */
+static inline void append(ac_block_t *block, ac_block_queue_t *list) {
+    const ac_block_t *last = list->last;
+    if (last && last->ticket.epoch > block->ticket.epoch)
+        AC_BLOCK_SET(block, ticket.epoch, last->ticket.epoch);
+    ac_block_set_state(block, AC_BLOCK_RETIRED);
+    ac_block_queue_append(list, block);
+}
+
+void ac_retired_append_own(ac_block_t *block) {
+    append(block, &block->segment->arena->retired->fence[AC_REACH_OWN]);
+}
+
 void ac_retired_append(ac_block_t *block, const ac_ticket_t *ticket) {
     block->ticket = *ticket;
-    ac_block_queue_t *list = list_of(block);
-    if (list->last && list->last->ticket.epoch > ticket->epoch)
-        AC_BLOCK_SET(block, ticket.epoch, list->last->ticket.epoch);
-    put_after(list->last, block);
+    append(block, list_of(block));
+    if (block->ticket.key == AC_KEY_CAPTURE)
+        count_held(block, 1);
 }
 
 /* --- neighbours that wait in the order of a stream --- */

@@ -50,6 +50,7 @@ bool ac_retired_add(ac_block_t *block, const ac_ticket_t *ticket);
 /* The same with a ticket of OWN or ALL for a block that waited elsewhere, and wanted its fence
  * there: it may have to wait for a later one, as the last of the list does. */
 void ac_retired_append(ac_block_t *block, const ac_ticket_t *ticket);
+void ac_retired_append_own(ac_block_t *block); /* by its own ticket, of OWN */
 
 /* The same with the block's own ticket, in its place and no other.  `hint`: a block of the list
  * that waits no less long; NULL: the last. */

@@ -121,22 +121,25 @@ static ac_page_t *covered_page_of(uint64_t address) {
     return &node->page[(address >> AC_PAGE_BITS) & (NODE_SIZE - 1)];
 }
 
-/* What starts there; `address` is a multiple of the granule. */
+/* What starts there; `address` is a multiple of the granule.  A word that differs from the key in the
+ * record alone has it, and the difference is the record's. */
 static struct ac_block *start_in(const ac_page_t *page, uint64_t address) {
-    uint64_t key = key_of(address), word;
+    uint64_t key = key_of(address);
+#pragma GCC unroll 5
     for (int i = 0; i < NEAR_WORDS; i++) {
-        word = load(&page->word[i]);
-        if (has_key(word, key))
-            return record_in(word);
+        uint64_t differs = load(&page->word[i]) ^ key;
+        if (!(differs & KEY_MASK))
+            return record_in(differs);
     }
     uint64_t lines = load(&page->lines);
     if (!lines)
         return NULL;
     const line_t *line = first_in(lines) + line_of(key, log_in(lines));
+#pragma GCC unroll 8
     for (int i = 0; i < LINE_WORDS; i++) {
-        word = load(&line->word[i]);
-        if (has_key(word, key))
-            return record_in(word);
+        uint64_t differs = load(&line->word[i]) ^ key;
+        if (!(differs & KEY_MASK))
+            return record_in(differs);
     }
     return NULL;
 }

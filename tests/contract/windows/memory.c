@@ -155,6 +155,20 @@ void window_recall_beside_owner(void) {
     end_cached();
 }
 
+/* The block is the cache's as the hit saw it, until it is given. */
+void window_rest_given_outside(void) {
+    ac_block_t *rest = NULL;
+    begin_cached();
+    uint64_t address = take();
+    submit(0);
+    never_at_window("cache_visited", beside);
+    at_window("free_owned", recall);
+    ck_assert_int_eq(ac_cache_give_handed_or_rest(cache, address, &rest), AC_GIVE_REST);
+    ck_assert(ac_cache_give_rest(cache, rest));
+    complete(0);
+    end_cached();
+}
+
 void window_quarantine_beside_owner(void) {
     begin_cached();
     never_at_window("cache_visited", beside);

@@ -116,6 +116,7 @@ static bool applies(const char *name) {
     return !AC_BARRIER_TSAN &&
            (ac_barrier_is_light() ||
             (strcmp(name, "gate_before_busy") && strcmp(name, "recall_beside_owner") &&
+             strcmp(name, "rest_given_outside") &&
              strcmp(name, "quarantine_beside_owner")));
 }
 
