@@ -40,7 +40,7 @@ static bool may_have(const ac_entry_t *entry) {
 }
 
 /* Of one bucket, so that both have their bits in one word. */
-__attribute__((noinline)) static void change_places(ac_cache_t *cache, ac_entry_t *one,
+static void change_places(ac_cache_t *cache, ac_entry_t *one,
                                                     ac_entry_t *other) {
     ac_block_t **a = ac_cache_wait(cache, one), **b = ac_cache_wait(cache, other), *wait = *a;
     size_t i = (size_t)(one - cache->entry), k = (size_t)(other - cache->entry);
@@ -58,19 +58,27 @@ __attribute__((noinline)) static void change_places(ac_cache_t *cache, ac_entry_
         cache->parked[i / 64] |= both;
 }
 
-ac_entry_t *ac_cache_find(ac_cache_t *cache, uint64_t size) {
-    ac_entry_t *own = ac_cache_entry(cache, size);
-    if (ac_entry_size(own) != size) {
-        ac_entry_t *entry = ac_cache_peek(cache, size);
-        if (!entry)
-            return NULL;
-        change_places(cache, entry, own);
-    }
+static inline ac_entry_t *wake(ac_cache_t *cache, ac_entry_t *own) {
     if (own->size & (AC_ENTRY_ASLEEP | AC_ENTRY_EMPTY)) {
         own->size &= ~(uint64_t)(AC_ENTRY_ASLEEP | AC_ENTRY_EMPTY);
         set_bit(cache, own, may_have(own));
     }
     return own;
+}
+
+/* Apart, so that the others save no registers. */
+__attribute__((noinline)) static ac_entry_t *find_beside(ac_cache_t *cache, ac_entry_t *entry,
+                                                         ac_entry_t *own) {
+    change_places(cache, entry, own);
+    return wake(cache, own);
+}
+
+ac_entry_t *ac_cache_find(ac_cache_t *cache, uint64_t size) {
+    ac_entry_t *own = ac_cache_entry(cache, size);
+    if (ac_entry_size(own) == size)
+        return wake(cache, own);
+    ac_entry_t *entry = ac_cache_peek(cache, size);
+    return entry ? find_beside(cache, entry, own) : NULL;
 }
 
 static void turn_out(ac_cache_t *cache) {

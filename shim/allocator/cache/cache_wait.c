@@ -162,7 +162,7 @@ AC_CACHE_HOT bool park_at_once(ac_cache_t *cache, ac_block_t *block) {
 }
 
 /* Inside. */
-__attribute__((noinline)) static bool keep(ac_cache_t *cache, ac_block_t *block) {
+static inline bool keep(ac_cache_t *cache, ac_block_t *block) {
     uint64_t size = block->size;
     ac_ticket_t ticket;
     ac_cache_free_for(cache, block->module);
@@ -211,7 +211,7 @@ bool ac_cache_enter_long(ac_cache_t *cache) {
     }
 }
 
-AC_CACHE_HOT bool give(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
+bool ac_cache_give(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
     if (!ac_cache_enter(cache) && !ac_cache_enter_long(cache))
         return false;
     bool kept = false;
@@ -221,15 +221,6 @@ AC_CACHE_HOT bool give(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
     }
     ac_cache_leave(cache);
     return kept;
-}
-
-bool ac_cache_give(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
-    return give(cache, block, address);
-}
-
-bool ac_cache_give_away(ac_cache_t *cache, uint64_t address) {
-    ac_block_t *block = ac_cache_record(cache, address); /* whose it is, is looked at inside */
-    return block && give(cache, block, address);
 }
 
 bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {

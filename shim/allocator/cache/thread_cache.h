@@ -245,9 +245,6 @@ static inline void ac_cache_free_for(ac_cache_t *cache, unsigned module) {
  * record is not its any more: only inside the cache that does not change. */
 bool ac_cache_give(ac_cache_t *cache, ac_block_t *block, uint64_t address);
 
-/* The same for what is allocated at `address`. */
-bool ac_cache_give_away(ac_cache_t *cache, uint64_t address);
-
 /* Its highest bits are the index: neighbours are apart, and so are multiples of large powers of
  * two. */
 static inline uint32_t ac_cache_hash(uint64_t n) {
@@ -477,6 +474,12 @@ static inline ac_block_t *ac_cache_record(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block = *ac_cache_handed(cache, address);
     return __builtin_expect(ac_block_address(block) == address, 1) ? block
                                                                    : ac_slab_look(address);
+}
+
+/* ac_cache_give for what is allocated at `address`. */
+static inline bool ac_cache_give_away(ac_cache_t *cache, uint64_t address) {
+    ac_block_t *block = ac_cache_record(cache, address); /* whose it is, is looked at inside */
+    return block && ac_cache_give(cache, block, address);
 }
 
 /* The block that is allocated at `address`, if the cache may have it.  NULL: ac_cache_free knows.
