@@ -15,6 +15,12 @@ enum { REFUSALS = 4096 };
 
 /* --- entries --- */
 
+static void note_empty_word(ac_cache_t *cache, int class, size_t word) {
+    cache->words[class] &= (uint8_t) ~(1 << word);
+    if (!cache->words[class])
+        cache->classes &= (uint16_t) ~(1 << class);
+}
+
 /* Its bit says whether it may have blocks. */
 static inline void set_bit(ac_cache_t *cache, const ac_entry_t *entry, bool set) {
     size_t i = (size_t)(entry - cache->entry);
@@ -23,9 +29,15 @@ static inline void set_bit(ac_cache_t *cache, const ac_entry_t *entry, bool set)
     if (set) {
         *word |= bit;
         cache->words[class] |= (uint8_t)(1 << i / 64);
+        cache->classes |= (uint16_t)(1 << class);
     } else if ((*word &= ~bit) == 0) {
-        cache->words[class] &= (uint8_t) ~(1 << i / 64);
+        note_empty_word(cache, class, i / 64);
     }
+}
+
+/* The classes of small or of large sizes with entries that may have blocks, a bit each. */
+static unsigned classes_of(const ac_cache_t *cache, int flow) {
+    return flow ? cache->classes & ~1u : cache->classes & 1u;
 }
 
 /* For the number of each entry of the class that may have blocks, which may lose them meanwhile. */
@@ -127,10 +139,11 @@ static void let_in(ac_cache_t *cache, ac_entry_t *entry) {
 
 bool ac_cache_each(ac_cache_t *cache, int flow, bool act(ac_cache_t *, ac_entry_t *)) {
     bool any = false;
-    int i;
-    for (int class = flow; class < (flow ? AC_CACHE_CLASSES : 1); class++)
+    for (unsigned left = classes_of(cache, flow); left; left &= left - 1) {
+        int class = __builtin_ctz(left), i;
         EACH_KEPT(cache, class, i)
             any |= act(cache, &cache->entry[i]);
+    }
     return any;
 }
 
@@ -214,7 +227,8 @@ static inline bool empty(ac_cache_t *cache, ac_entry_t *entry, uint64_t quiet) {
 bool ac_cache_empty(ac_cache_t *cache, int flow) {
     uint64_t quiet = ac_fence_quiet(cache->timeline);
     bool any = false;
-    for (int class = flow; class < (flow ? AC_CACHE_CLASSES : 1); class++)
+    for (unsigned classes = classes_of(cache, flow); classes; classes &= classes - 1) {
+        int class = __builtin_ctz(classes);
         for (unsigned words = cache->words[class]; words; words &= words - 1) {
             int word = __builtin_ctz(words);
             uint64_t stays = 0;
@@ -228,8 +242,9 @@ bool ac_cache_empty(ac_cache_t *cache, int flow) {
             }
             cache->kept[class][word] = stays;
             if (!stays)
-                cache->words[class] &= (uint8_t) ~(1 << word);
+                note_empty_word(cache, class, (size_t)word);
         }
+    }
     return any;
 }
 

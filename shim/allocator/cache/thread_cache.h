@@ -170,6 +170,7 @@ struct ac_cache {
     uint64_t share, live_share;
     uint64_t kept[AC_CACHE_CLASSES][AC_CACHE_WORDS]; /* bit per entry that may have blocks */
     uint8_t words[AC_CACHE_CLASSES];         /* bit per word of these that is not 0 */
+    uint16_t classes;                        /* bit per class that has any */
     uint64_t parked[AC_CACHE_WORDS];         /* bit per entry that may have blocks that wait */
     uint32_t divisions[AC_DIVISION_SLOTS];   /* of the settings */
     ac_cache_t *next, *awake_next;           /* the allocator's lists, under its lock */

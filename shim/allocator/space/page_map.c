@@ -121,24 +121,33 @@ static ac_page_t *covered_page_of(uint64_t address) {
     return &node->page[(address >> AC_PAGE_BITS) & (NODE_SIZE - 1)];
 }
 
-/* What starts there; `address` is a multiple of the granule. */
+/* The start among so many words, which is written out; 0: none. */
+__attribute__((always_inline)) static inline uint64_t among(const _Atomic uint64_t *words, int n,
+                                                            uint64_t key) {
+#pragma GCC unroll 8
+    for (int i = 0; i < n; i++) {
+        uint64_t word = load(&words[i]);
+        if (has_key(word, key))
+            return word;
+    }
+    return 0;
+}
+
+static uint64_t in_lines(uint64_t lines, uint64_t key) {
+    return among(first_in(lines)[line_of(key, log_in(lines))].word, LINE_WORDS, key);
+}
+
+/* What starts there; `address` is a multiple of the granule.  Where most starts of the page lie in
+ * lines, these are looked at first. */
 static struct ac_block *start_in(const ac_page_t *page, uint64_t address) {
-    uint64_t key = key_of(address), word;
-    for (int i = 0; i < NEAR_WORDS; i++) {
-        word = load(&page->word[i]);
-        if (has_key(word, key))
-            return record_in(word);
-    }
-    uint64_t lines = load(&page->lines);
-    if (!lines)
-        return NULL;
-    const line_t *line = first_in(lines) + line_of(key, log_in(lines));
-    for (int i = 0; i < LINE_WORDS; i++) {
-        word = load(&line->word[i]);
-        if (has_key(word, key))
-            return record_in(word);
-    }
-    return NULL;
+    uint64_t key = key_of(address), lines = load(&page->lines), word;
+    bool most = starts_in(lines) > NEAR_WORDS;
+    if (most && (word = in_lines(lines, key)))
+        return record_in(word);
+    word = among(page->word, NEAR_WORDS, key);
+    if (!word && !most && lines)
+        word = in_lines(lines, key);
+    return record_in(word);
 }
 
 struct ac_block *ac_page_map_get(uint64_t address) {
@@ -367,11 +376,20 @@ bool ac_page_map_set_slab(uint64_t address, struct ac_slab *slab) {
     return true;
 }
 
+static struct ac_slab *slab_in(const ac_page_t *page, uint64_t address) {
+    const slab_place_t *slabs = atomic_load_explicit(&page->slabs, memory_order_acquire);
+    return slabs ? atomic_load_explicit(&slabs[slab_place(address)], memory_order_acquire) : NULL;
+}
+
 struct ac_slab *ac_page_map_slab(uint64_t address) {
     const ac_page_t *page = page_of(address);
-    const slab_place_t *slabs =
-        page ? atomic_load_explicit(&page->slabs, memory_order_acquire) : NULL;
-    return slabs ? atomic_load_explicit(&slabs[slab_place(address)], memory_order_acquire) : NULL;
+    return page ? slab_in(page, address) : NULL;
+}
+
+struct ac_block *ac_page_map_get_or_slab(uint64_t address, struct ac_slab **slab) {
+    const ac_page_t *page = page_of(address);
+    *slab = page ? slab_in(page, address) : NULL;
+    return page && !*slab && address % AC_GRANULE == 0 ? start_in(page, address) : NULL;
 }
 
 /* --- searching backwards --- */
