@@ -54,29 +54,19 @@ static void set_bars(ac_allocator_t *allocator) {
 
 /* --- rooms --- */
 
-/* Those of a side, one for each figure that has bars.  In the tally are the least of allocated and
- * active, which a hit changes together, and in `lead` how much more active has. */
+/* In the tally is the least of allocated and active, which a hit changes together, and in `lead` how
+ * much more active has.  Of blocks, or of their bytes: */
 typedef struct {
-#define ROOM(figure) int64_t figure;
-    AC_BARRED(ROOM)
-#undef ROOM
+    int64_t allocated, active;
 } rooms_t;
 
-static rooms_t rooms_of(const ac_cache_t *cache, int flow) {
-    const ac_cache_room_t *room = &cache->tally->side[flow].room, *lead = &cache->lead[flow];
-    return (rooms_t){.allocation = room->blocks - least(lead->blocks, 0),
-                     .active = room->blocks + most(lead->blocks, 0),
-                     .allocated_bytes = room->bytes - least(lead->bytes, 0),
-                     .active_bytes = room->bytes + most(lead->bytes, 0),
-                     .requested_bytes = room->requested};
+static rooms_t rooms_of(int64_t room, int64_t lead) {
+    return (rooms_t){room - least(lead, 0), room + most(lead, 0)};
 }
 
-static void set_rooms(ac_cache_t *cache, int flow, const rooms_t *rooms) {
-    cache->tally->side[flow].room = (ac_cache_room_t){
-        least(rooms->allocation, rooms->active),
-        least(rooms->allocated_bytes, rooms->active_bytes), rooms->requested_bytes};
-    cache->lead[flow] = (ac_cache_room_t){rooms->active - rooms->allocation,
-                                          rooms->active_bytes - rooms->allocated_bytes, 0};
+static void set_rooms(rooms_t rooms, int64_t *room, int64_t *lead) {
+    *room = least(rooms.allocated, rooms.active);
+    *lead = rooms.active - rooms.allocated;
 }
 
 /* Room for `need` of a figure: what the other side of the cache has over, as far as the pool's own
@@ -108,26 +98,41 @@ static inline bool obtain_figure(const ac_stat_t stat[AC_POOL_KINDS], int64_t ba
     return true;
 }
 
+/* The same for allocated and active, of blocks or of bytes. */
+#define OBTAIN_BOTH(cache, flow, what, need, of_allocated, of_active)                            \
+    obtain_both((cache)->arena->allocator->stats->of_allocated,                                  \
+                (cache)->arena->allocator->bars.of_allocated,                                    \
+                (cache)->arena->allocator->stats->of_active,                                     \
+                (cache)->arena->allocator->bars.of_active, flow, need,                           \
+                &(cache)->tally->side[flow].room.what, &(cache)->lead[flow].what,                \
+                &(cache)->tally->side[!(flow)].room.what, &(cache)->lead[!(flow)].what)
+static bool obtain_both(const ac_stat_t allocated[AC_POOL_KINDS],
+                        int64_t allocated_bar[AC_POOL_KINDS], const ac_stat_t active[AC_POOL_KINDS],
+                        int64_t active_bar[AC_POOL_KINDS], int flow, int64_t need, int64_t *room,
+                        int64_t *lead, int64_t *other_room, int64_t *other_lead) {
+    if (*room >= need)
+        return true;
+    int pool = AC_POOL_SMALL + flow, other_pool = AC_POOL_SMALL + !flow;
+    rooms_t mine = rooms_of(*room, *lead), other = rooms_of(*other_room, *other_lead);
+    bool all = obtain_figure(allocated, allocated_bar, pool, other_pool, need, &mine.allocated,
+                             &other.allocated) &&
+               obtain_figure(active, active_bar, pool, other_pool, need, &mine.active,
+                             &other.active);
+    set_rooms(mine, room, lead);
+    set_rooms(other, other_room, other_lead);
+    return all;
+}
+
 /* Room for a request on that side, of each figure by itself.  False: there is none left. */
 __attribute__((noinline)) static bool obtain_apart(ac_cache_t *cache, int flow,
                                                    ac_cache_room_t want) {
-    const ac_device_stats_t *stats = cache->arena->allocator->stats;
-    ac_bars_t *bars = &cache->arena->allocator->bars;
-    const rooms_t need = {.allocation = want.blocks,
-                          .active = want.blocks,
-                          .allocated_bytes = want.bytes,
-                          .active_bytes = want.bytes,
-                          .requested_bytes = want.requested};
-    rooms_t mine = rooms_of(cache, flow), other = rooms_of(cache, !flow);
-    bool all = true;
-#define OBTAIN(figure)                                                                           \
-    all = all && obtain_figure(stats->figure, bars->figure, AC_POOL_SMALL + flow,                \
-                               AC_POOL_SMALL + !flow, need.figure, &mine.figure, &other.figure);
-    AC_BARRED(OBTAIN)
-#undef OBTAIN
-    set_rooms(cache, flow, &mine);
-    set_rooms(cache, !flow, &other);
-    return all;
+    ac_allocator_t *allocator = cache->arena->allocator;
+    ac_cache_side_t *side = cache->tally->side;
+    return OBTAIN_BOTH(cache, flow, blocks, want.blocks, allocation, active) &&
+           OBTAIN_BOTH(cache, flow, bytes, want.bytes, allocated_bytes, active_bytes) &&
+           obtain_figure(allocator->stats->requested_bytes, allocator->bars.requested_bytes,
+                         AC_POOL_SMALL + flow, AC_POOL_SMALL + !flow, want.requested,
+                         &side[flow].room.requested, &side[!flow].room.requested);
 }
 
 static inline int64_t left_of(const ac_stat_t stat[AC_POOL_KINDS],
