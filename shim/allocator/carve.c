@@ -20,7 +20,7 @@ _Static_assert(MOST + PAGE <= FIRST, "a piece has no room for the largest table"
 /* Of a program with very many records, which looks at them here and there: on small pages each look
  * would miss the processor's table of pages as well.  Beyond so many bytes records come from pieces
  * of huge pages, where the kernel has these.  Tables do not, most of which is never touched. */
-enum { MANY = 4 << 20, HUGE_PAGE = 2 << 20, HUGE_PIECE = 4 << 20 };
+enum { MANY = 6 << 20, HUGE_PAGE = 2 << 20, HUGE_PIECE = 4 << 20 };
 
 static ac_mutex_t lock = AC_MUTEX(LEAF);
 static char *at; /* of the piece: records come from here on, tables from the end */

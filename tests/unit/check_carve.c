@@ -86,7 +86,7 @@ static bool is_huge(const void *memory, bool *known) {
 START_TEST(many_records_lie_on_huge_pages) {
     bool known;
     void *first = ac_carve(64), *last = first, *table = NULL;
-    for (int i = 0; i < (6 << 20) / MOST; i++) {
+    for (int i = 0; i < (8 << 20) / MOST; i++) {
         last = ac_carve(MOST);
         table = ac_carve_table(MOST);
         ck_assert(last && table);
