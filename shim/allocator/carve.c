@@ -17,9 +17,16 @@
 enum { FIRST = 128 << 10, LAST = 1 << 20, MOST = 64 << 10, AT_ONCE = 20 << 10, PAGE = 4 << 10 };
 _Static_assert(MOST + PAGE <= FIRST, "a piece has no room for the largest table");
 
+/* Of a program with very many records, which looks at them here and there: on small pages each look
+ * would miss the processor's table of pages as well.  Beyond so many bytes records come from pieces
+ * of huge pages, where the kernel has these.  Tables do not, most of which is never touched. */
+enum { MANY = 6 << 20, HUGE_PAGE = 2 << 20, HUGE_PIECE = 4 << 20 };
+
 static ac_mutex_t lock = AC_MUTEX(LEAF);
 static char *at; /* of the piece: records come from here on, tables from the end */
 static size_t left, next = FIRST;
+static char *huge_at; /* of the piece of huge pages */
+static size_t huge_left, cut_so_far;
 
 /* There are `bytes` left. */
 static bool have(size_t bytes) {
@@ -39,13 +46,38 @@ static bool have(size_t bytes) {
     return true;
 }
 
-static void *cut(size_t bytes) {
-    if (!have(bytes))
-        return NULL;
-    void *memory = at;
-    at += bytes;
-    left -= bytes;
+/* As `have`.  What lies before and behind the huge pages is given back. */
+static bool have_huge(size_t bytes) {
+    if (huge_left >= bytes || cut_so_far < MANY)
+        return huge_left >= bytes;
+    char *piece = mmap(NULL, HUGE_PIECE + HUGE_PAGE, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (piece == MAP_FAILED)
+        return false;
+    int kept = errno;
+    size_t before = -(uintptr_t)piece & (HUGE_PAGE - 1);
+    if (before)
+        munmap(piece, before);
+    munmap(piece + before + HUGE_PIECE, HUGE_PAGE - before);
+    huge_at = piece + before;
+    huge_left = HUGE_PIECE;
+    madvise(huge_at, huge_left, MADV_HUGEPAGE);
+    errno = kept; /* kernels may be built without */
+    return true;
+}
+
+static void *cut_from(char **from, size_t *has, size_t bytes) {
+    void *memory = *from;
+    *from += bytes;
+    *has -= bytes;
+    cut_so_far += bytes;
     return memory;
+}
+
+static void *cut(size_t bytes) {
+    if (have_huge(bytes))
+        return cut_from(&huge_at, &huge_left, bytes);
+    return have(bytes) ? cut_from(&at, &left, bytes) : NULL;
 }
 
 static void *cut_table(size_t bytes) {
@@ -75,5 +107,5 @@ void *ac_carve_table(size_t bytes) {
 
 void ac_carve_fork_child(void) {
     lock = (ac_mutex_t)AC_MUTEX(LEAF);
-    left = 0;
+    left = huge_left = 0;
 }

@@ -243,6 +243,18 @@ static void check_place(ac_check_t *check, ac_cache_t *cache, int i) {
         expect(check, ac_entry_size(&cache->entry[k]) != size, "a size has two entries");
 }
 
+/* What leads to the bits of its entries. */
+static void check_classes(ac_check_t *check, const ac_cache_t *cache) {
+    for (int k = 0; k < AC_CACHE_CLASSES; k++) {
+        unsigned words = 0;
+        for (int i = 0; i < AC_CACHE_WORDS; i++)
+            words |= (cache->kept[k][i] != 0) << i;
+        expect(check, cache->words[k] == words, "words of entries that may have blocks");
+        expect(check, (cache->classes >> k & 1) == (words != 0),
+               "classes of entries that may have blocks");
+    }
+}
+
 /* What the lanes of the cache keep; returns bytes. */
 static uint64_t check_lanes(ac_check_t *check, const ac_cache_t *cache, uint64_t *blocks,
                             uint64_t *largest) {
@@ -295,6 +307,7 @@ static uint64_t check_caches(ac_check_t *check, const ac_arena_t *arena, uint64_
             continue;
         bytes = check_lanes(check, cache, &blocks, &largest);
         charged = (int64_t)bytes;
+        check_classes(check, cache);
         for (int i = 0; i < AC_CACHE_ENTRIES; i++) {
             const ac_entry_t *entry = &cache->entry[i];
             if (!entry->size && !entry->top && !cache->wait[i]) {

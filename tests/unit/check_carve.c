@@ -2,7 +2,9 @@
 #include <check.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "allocator/carve.h"
 #include "run_suite.h"
@@ -60,11 +62,51 @@ START_TEST(the_largest_fits) {
 }
 END_TEST
 
+/* Whether the kernel was asked for huge pages under the address (smaps); *known: whether it says. */
+static bool is_huge(const void *memory, bool *known) {
+    FILE *file = fopen("/proc/self/smaps", "r");
+    char line[512];
+    unsigned long begin, end;
+    bool here = false, huge = false;
+    *known = false;
+    while (file && fgets(line, sizeof line, file)) {
+        if (sscanf(line, "%lx-%lx ", &begin, &end) == 2)
+            here = (uintptr_t)memory >= begin && (uintptr_t)memory < end;
+        else if (here && strncmp(line, "VmFlags:", 8) == 0) {
+            *known = true;
+            huge = strstr(line, " hg") != NULL;
+        }
+    }
+    if (file)
+        fclose(file);
+    return huge;
+}
+
+/* Of a small program nothing lies on huge pages, of a large one its records do. */
+START_TEST(many_records_lie_on_huge_pages) {
+    bool known;
+    void *first = ac_carve(64), *last = first, *table = NULL;
+    for (int i = 0; i < (8 << 20) / MOST; i++) {
+        last = ac_carve(MOST);
+        table = ac_carve_table(MOST);
+        ck_assert(last && table);
+    }
+    ck_assert(!is_huge(first, &known));
+    if (!known || access("/sys/kernel/mm/transparent_hugepage", F_OK))
+        return; /* a kernel that has none, or does not tell */
+    ck_assert(is_huge(last, &known));
+    ck_assert(!is_huge(table, &known));
+    ac_carve_fork_child();
+    ck_assert(is_huge(ac_carve(64), &known));
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("carve");
     TCase *tests = tcase_create("carve");
     tcase_add_test(tests, cuts_are_apart);
     tcase_add_test(tests, the_largest_fits);
+    tcase_add_test(tests, many_records_lie_on_huge_pages);
     suite_add_tcase(suite, tests);
     return run_suite(suite);
 }

@@ -15,6 +15,12 @@ enum { REFUSALS = 4096 };
 
 /* --- entries --- */
 
+static void note_empty_word(ac_cache_t *cache, int class, size_t word) {
+    cache->words[class] &= (uint8_t) ~(1 << word);
+    if (!cache->words[class])
+        cache->classes &= (uint16_t) ~(1 << class);
+}
+
 /* Its bit says whether it may have blocks. */
 static inline void set_bit(ac_cache_t *cache, const ac_entry_t *entry, bool set) {
     size_t i = (size_t)(entry - cache->entry);
@@ -23,9 +29,15 @@ static inline void set_bit(ac_cache_t *cache, const ac_entry_t *entry, bool set)
     if (set) {
         *word |= bit;
         cache->words[class] |= (uint8_t)(1 << i / 64);
+        cache->classes |= (uint16_t)(1 << class);
     } else if ((*word &= ~bit) == 0) {
-        cache->words[class] &= (uint8_t) ~(1 << i / 64);
+        note_empty_word(cache, class, i / 64);
     }
+}
+
+/* The classes of small or of large sizes with entries that may have blocks, a bit each. */
+static unsigned classes_of(const ac_cache_t *cache, int flow) {
+    return flow ? cache->classes & ~1u : cache->classes & 1u;
 }
 
 /* For the number of each entry of the class that may have blocks, which may lose them meanwhile. */
@@ -40,7 +52,7 @@ static bool may_have(const ac_entry_t *entry) {
 }
 
 /* Of one bucket, so that both have their bits in one word. */
-__attribute__((noinline)) static void change_places(ac_cache_t *cache, ac_entry_t *one,
+static void change_places(ac_cache_t *cache, ac_entry_t *one,
                                                     ac_entry_t *other) {
     ac_block_t **a = ac_cache_wait(cache, one), **b = ac_cache_wait(cache, other), *wait = *a;
     size_t i = (size_t)(one - cache->entry), k = (size_t)(other - cache->entry);
@@ -58,19 +70,27 @@ __attribute__((noinline)) static void change_places(ac_cache_t *cache, ac_entry_
         cache->parked[i / 64] |= both;
 }
 
-ac_entry_t *ac_cache_find(ac_cache_t *cache, uint64_t size) {
-    ac_entry_t *own = ac_cache_entry(cache, size);
-    if (ac_entry_size(own) != size) {
-        ac_entry_t *entry = ac_cache_peek(cache, size);
-        if (!entry)
-            return NULL;
-        change_places(cache, entry, own);
-    }
+static inline ac_entry_t *wake(ac_cache_t *cache, ac_entry_t *own) {
     if (own->size & (AC_ENTRY_ASLEEP | AC_ENTRY_EMPTY)) {
         own->size &= ~(uint64_t)(AC_ENTRY_ASLEEP | AC_ENTRY_EMPTY);
         set_bit(cache, own, may_have(own));
     }
     return own;
+}
+
+/* Apart, so that the others save no registers. */
+__attribute__((noinline)) static ac_entry_t *find_beside(ac_cache_t *cache, ac_entry_t *entry,
+                                                         ac_entry_t *own) {
+    change_places(cache, entry, own);
+    return wake(cache, own);
+}
+
+ac_entry_t *ac_cache_find(ac_cache_t *cache, uint64_t size) {
+    ac_entry_t *own = ac_cache_entry(cache, size);
+    if (ac_entry_size(own) == size)
+        return wake(cache, own);
+    ac_entry_t *entry = ac_cache_peek(cache, size);
+    return entry ? find_beside(cache, entry, own) : NULL;
 }
 
 static void turn_out(ac_cache_t *cache) {
@@ -119,10 +139,11 @@ static void let_in(ac_cache_t *cache, ac_entry_t *entry) {
 
 bool ac_cache_each(ac_cache_t *cache, int flow, bool act(ac_cache_t *, ac_entry_t *)) {
     bool any = false;
-    int i;
-    for (int class = flow; class < (flow ? AC_CACHE_CLASSES : 1); class++)
+    for (unsigned left = classes_of(cache, flow); left; left &= left - 1) {
+        int class = __builtin_ctz(left), i;
         EACH_KEPT(cache, class, i)
             any |= act(cache, &cache->entry[i]);
+    }
     return any;
 }
 
@@ -206,7 +227,8 @@ static inline bool empty(ac_cache_t *cache, ac_entry_t *entry, uint64_t quiet) {
 bool ac_cache_empty(ac_cache_t *cache, int flow) {
     uint64_t quiet = ac_fence_quiet(cache->timeline);
     bool any = false;
-    for (int class = flow; class < (flow ? AC_CACHE_CLASSES : 1); class++)
+    for (unsigned classes = classes_of(cache, flow); classes; classes &= classes - 1) {
+        int class = __builtin_ctz(classes);
         for (unsigned words = cache->words[class]; words; words &= words - 1) {
             int word = __builtin_ctz(words);
             uint64_t stays = 0;
@@ -220,8 +242,9 @@ bool ac_cache_empty(ac_cache_t *cache, int flow) {
             }
             cache->kept[class][word] = stays;
             if (!stays)
-                cache->words[class] &= (uint8_t) ~(1 << word);
+                note_empty_word(cache, class, (size_t)word);
         }
+    }
     return any;
 }
 

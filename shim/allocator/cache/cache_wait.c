@@ -236,7 +236,7 @@ AC_CACHE_HOT bool give_owned(ac_cache_t *cache, ac_block_t *block) {
     return keep_waiting(cache, block, own, target);
 }
 
-AC_CACHE_HOT bool give(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
+bool ac_cache_give(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
     if (!ac_cache_enter(cache) && !ac_cache_enter_long(cache))
         return false;
     bool kept = false;
@@ -248,20 +248,11 @@ AC_CACHE_HOT bool give(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
     return kept;
 }
 
-bool ac_cache_give(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
-    return give(cache, block, address);
-}
-
 bool ac_cache_give_rest(ac_cache_t *cache, ac_block_t *block) {
     AC_WINDOW(free_owned);
     bool kept = give_owned(cache, block);
     ac_cache_leave(cache);
     return kept;
-}
-
-bool ac_cache_give_away(ac_cache_t *cache, uint64_t address) {
-    ac_block_t *block = ac_cache_record(cache, address); /* whose it is, is looked at inside */
-    return block && give(cache, block, address);
 }
 
 bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t size, bool known, uint64_t bytes,

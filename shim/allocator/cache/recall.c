@@ -52,7 +52,7 @@ __attribute__((noinline)) static void place(ac_cache_t *cache) {
     }
 }
 
-static bool tidy(ac_cache_t *cache) {
+__attribute__((always_inline)) static inline bool tidy(ac_cache_t *cache) {
     unsigned n = cache->loose_count;
     if (cache->unplaced)
         place(cache);

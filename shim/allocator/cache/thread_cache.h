@@ -170,6 +170,7 @@ struct ac_cache {
     uint64_t share, live_share;
     uint64_t kept[AC_CACHE_CLASSES][AC_CACHE_WORDS]; /* bit per entry that may have blocks */
     uint8_t words[AC_CACHE_CLASSES];         /* bit per word of these that is not 0 */
+    uint16_t classes;                        /* bit per class that has any */
     uint64_t parked[AC_CACHE_WORDS];         /* bit per entry that may have blocks that wait */
     uint32_t divisions[AC_DIVISION_SLOTS];   /* of the settings */
     ac_cache_t *next, *awake_next;           /* the allocator's lists, under its lock */
@@ -244,9 +245,6 @@ static inline void ac_cache_free_for(ac_cache_t *cache, unsigned module) {
 /* Keep the block that is allocated at `address`, ready or not.  False: only the lock can, or the
  * record is not its any more: only inside the cache that does not change. */
 bool ac_cache_give(ac_cache_t *cache, ac_block_t *block, uint64_t address);
-
-/* The same for what is allocated at `address`. */
-bool ac_cache_give_away(ac_cache_t *cache, uint64_t address);
 
 /* Its highest bits are the index: neighbours are apart, and so are multiples of large powers of
  * two. */
@@ -481,6 +479,12 @@ static inline ac_block_t *ac_cache_record(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block = *ac_cache_handed(cache, address);
     return __builtin_expect(ac_block_address(block) == address, 1) ? block
                                                                    : ac_slab_look(address);
+}
+
+/* ac_cache_give for what is allocated at `address`. */
+static inline bool ac_cache_give_away(ac_cache_t *cache, uint64_t address) {
+    ac_block_t *block = ac_cache_record(cache, address); /* whose it is, is looked at inside */
+    return block && ac_cache_give(cache, block, address);
 }
 
 /* The block that is allocated at `address`, if the cache may have it.  NULL: ac_cache_free knows.

@@ -121,27 +121,32 @@ static ac_page_t *covered_page_of(uint64_t address) {
     return &node->page[(address >> AC_PAGE_BITS) & (NODE_SIZE - 1)];
 }
 
-/* What starts there; `address` is a multiple of the granule.  A word that differs from the key in the
- * record alone has it, and the difference is the record's. */
-static struct ac_block *start_in(const ac_page_t *page, uint64_t address) {
-    uint64_t key = key_of(address);
-#pragma GCC unroll 5
-    for (int i = 0; i < NEAR_WORDS; i++) {
-        uint64_t differs = load(&page->word[i]) ^ key;
-        if (!(differs & KEY_MASK))
-            return record_in(differs);
-    }
-    uint64_t lines = load(&page->lines);
-    if (!lines)
-        return NULL;
-    const line_t *line = first_in(lines) + line_of(key, log_in(lines));
+/* The record of the start among so many words, which is written out; NULL: none.  A word that differs
+ * from the key in the record alone has it, and the difference is the record's. */
+__attribute__((always_inline)) static inline struct ac_block *
+among(const _Atomic uint64_t *words, int n, uint64_t key) {
 #pragma GCC unroll 8
-    for (int i = 0; i < LINE_WORDS; i++) {
-        uint64_t differs = load(&line->word[i]) ^ key;
+    for (int i = 0; i < n; i++) {
+        uint64_t differs = load(&words[i]) ^ key;
         if (!(differs & KEY_MASK))
             return record_in(differs);
     }
     return NULL;
+}
+
+static struct ac_block *in_lines(uint64_t lines, uint64_t key) {
+    return among(first_in(lines)[line_of(key, log_in(lines))].word, LINE_WORDS, key);
+}
+
+/* What starts there; `address` is a multiple of the granule.  Where most starts of the page lie in
+ * lines, these are looked at first. */
+static struct ac_block *start_in(const ac_page_t *page, uint64_t address) {
+    uint64_t key = key_of(address), lines = load(&page->lines);
+    bool most = starts_in(lines) > NEAR_WORDS;
+    struct ac_block *record = most ? in_lines(lines, key) : NULL;
+    if (!record)
+        record = among(page->word, NEAR_WORDS, key);
+    return record || most || !lines ? record : in_lines(lines, key);
 }
 
 struct ac_block *ac_page_map_get(uint64_t address) {
@@ -370,11 +375,20 @@ bool ac_page_map_set_slab(uint64_t address, struct ac_slab *slab) {
     return true;
 }
 
+static struct ac_slab *slab_in(const ac_page_t *page, uint64_t address) {
+    const slab_place_t *slabs = atomic_load_explicit(&page->slabs, memory_order_acquire);
+    return slabs ? atomic_load_explicit(&slabs[slab_place(address)], memory_order_acquire) : NULL;
+}
+
 struct ac_slab *ac_page_map_slab(uint64_t address) {
     const ac_page_t *page = page_of(address);
-    const slab_place_t *slabs =
-        page ? atomic_load_explicit(&page->slabs, memory_order_acquire) : NULL;
-    return slabs ? atomic_load_explicit(&slabs[slab_place(address)], memory_order_acquire) : NULL;
+    return page ? slab_in(page, address) : NULL;
+}
+
+struct ac_block *ac_page_map_get_or_slab(uint64_t address, struct ac_slab **slab) {
+    const ac_page_t *page = page_of(address);
+    *slab = page ? slab_in(page, address) : NULL;
+    return page && !*slab && address % AC_GRANULE == 0 ? start_in(page, address) : NULL;
 }
 
 /* --- searching backwards --- */

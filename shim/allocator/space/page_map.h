@@ -91,4 +91,7 @@ bool ac_page_map_set_slab(uint64_t address, struct ac_slab *slab);
 /* The slab around `address`, or NULL.  Without a lock it may be outdated: slabs stay readable. */
 struct ac_slab *ac_page_map_slab(uint64_t address);
 
+/* The same in *slab; where there is none it returns what ac_page_map_get does, else NULL. */
+struct ac_block *ac_page_map_get_or_slab(uint64_t address, struct ac_slab **slab);
+
 #endif

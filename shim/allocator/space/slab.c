@@ -317,11 +317,9 @@ ac_status_t ac_slab_get(uint64_t address, ac_block_t **found) {
 }
 
 ac_block_t *ac_slab_look(uint64_t address) {
-    const ac_slab_t *slab = ac_page_map_slab(address);
-    ac_block_t *block = NULL;
-    if (!slab) {
-        block = ac_page_map_get(address);
-    } else {
+    ac_slab_t *slab;
+    ac_block_t *block = ac_page_map_get_or_slab(address, &slab);
+    if (slab) {
         unsigned i = slot_at(slab, address);
         if (i < slab->slots)
             block = record_in(word_of(slab, i));
