@@ -4,8 +4,6 @@
 #include "allocator/allocator_int.h"
 #include "allocator/cache/lane.h"
 
-enum { FREEZE_TRIES = 50 };
-
 typedef struct {
     ac_device_stats_t sum; /* only `current` is meaningful */
     uint64_t mempool_bytes[AC_MEMPOOLS];
@@ -473,10 +471,12 @@ int ac_allocator_check(ac_allocator_t *allocator, const char **why) {
     ac_check_t check;
     ac_cache_sum_t sum;
     memset(&check, 0, sizeof check);
-    /* A thread that is kept from running may be inside for long; one without a barrier for ever.
-     */
-    for (int i = 0; !ac_caches_freeze(allocator) && i < FREEZE_TRIES; i++)
+    if (!ac_caches_freeze_patiently(allocator)) { /* its lists and sums may be half changed */
         ac_caches_thaw(allocator);
+        if (why)
+            *why = "a thread did not come out of its cache";
+        return 0;
+    }
     ac_caches_absorb(allocator, &sum);
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
         check_arena(&check, arena);
