@@ -3,6 +3,7 @@
 
 #include "allocator/allocator_int.h"
 #include "allocator/cache/lane.h"
+#include "observe/scratch.h"
 
 enum { FREEZE_TRIES = 50 };
 
@@ -469,30 +470,37 @@ static void check_modules(ac_check_t *check, const ac_allocator_t *allocator) {
                "bytes of a module");
 }
 
-int ac_allocator_check(ac_allocator_t *allocator, const char **why) {
-    ac_check_t check;
+static const char *check_all(ac_check_t *check, ac_allocator_t *allocator) {
     ac_cache_sum_t sum;
-    memset(&check, 0, sizeof check);
+    memset(check, 0, sizeof *check);
     /* A thread that is kept from running may be inside for long; one without a barrier for ever.
      */
     for (int i = 0; !ac_caches_freeze(allocator) && i < FREEZE_TRIES; i++)
         ac_caches_thaw(allocator);
     ac_caches_absorb(allocator, &sum);
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
-        check_arena(&check, arena);
-    check_leases(&check, allocator);
-    compare(&check, allocator->stats);
-    check_modules(&check, allocator);
+        check_arena(check, arena);
+    check_leases(check, allocator);
+    compare(check, allocator->stats);
+    check_modules(check, allocator);
     for (unsigned i = 0; i < AC_MEMPOOLS; i++)
-        expect(&check, check.mempool_bytes[i] == allocator->mempools[i].now[AC_MARK_USED],
+        expect(check, check->mempool_bytes[i] == allocator->mempools[i].now[AC_MARK_USED],
                "bytes of a memory pool");
-    expect(&check, check.held_blocks == allocator->counters->capture_deferred_blocks,
+    expect(check, check->held_blocks == allocator->counters->capture_deferred_blocks,
            "capture_deferred_blocks");
-    expect(&check, check.held_bytes == allocator->counters->capture_deferred_bytes,
+    expect(check, check->held_bytes == allocator->counters->capture_deferred_bytes,
            "capture_deferred_bytes");
-    expect(&check, check.records == allocator->slots.count, "records of slots");
+    expect(check, check->records == allocator->slots.count, "records of slots");
     ac_caches_thaw(allocator);
+    return check->wrong;
+}
+
+int ac_allocator_check(ac_allocator_t *allocator, const char **why) {
+    ac_check_t *check = ac_scratch_take();
+    _Static_assert(sizeof *check <= AC_SCRATCH, "a check has no room");
+    const char *wrong = check ? check_all(check, allocator) : "not looked at: host memory is short";
+    ac_scratch_give(check);
     if (why)
-        *why = check.wrong;
-    return check.wrong != NULL;
+        *why = wrong;
+    return wrong != NULL;
 }
