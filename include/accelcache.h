@@ -192,7 +192,8 @@ accel_status_t accel_dump(const char *path);
 /* For tests and debugging: walk all that the cache holds, check that its records agree with
  * each other and compare every `current` statistic with what the walk adds up to.  ACCEL_OK, or
  * ACCEL_ERROR_INTERNAL with the first thing that is wrong in `message` (may be NULL,
- * `message_size` bytes).  ACCEL_ERROR_NO_DRIVER before CUDA was used.  Stops allocations while
+ * `message_size` bytes).  ACCEL_ERROR_BUSY: nothing was compared, because a thread is kept from running
+ * inside its cache; ask again.  ACCEL_ERROR_NO_DRIVER before CUDA was used.  Stops allocations while
  * it runs, for a time that grows with the number of blocks. */
 accel_status_t accel_check(char *message, size_t message_size);
 

@@ -146,7 +146,7 @@ ac_status_t ac_block_mark_used(uint64_t address) {
 static void take_from_caches(ac_arena_t *arena) {
     ac_allocator_t *allocator = arena->allocator;
     AC_WINDOW(tainted);
-    bool out = ac_caches_freeze(allocator);
+    bool out = ac_caches_freeze_patiently(allocator);
     if (out) {
         ac_caches_empty(arena);
         if (!AC_FAILPOINT(tainted_beside_hit))

@@ -310,7 +310,7 @@ bool ac_allocator_lay_out(ac_allocator_t *allocator, const struct timespec *dead
                           ac_layout_t *layout);
 
 /* Nonzero if an invariant of block.h does not hold, or a `current` statistic differs from what
- * the blocks say; `why` gets a word. */
+ * the blocks say; `why` gets a word.  So it does where nothing could be looked at, with 0. */
 int ac_allocator_check(ac_allocator_t *allocator, const char **why);
 
 /* No graph of the capture session is left: its blocks wait for a fence like any freed now. */

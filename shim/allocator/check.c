@@ -5,8 +5,6 @@
 #include "allocator/cache/lane.h"
 #include "observe/scratch.h"
 
-enum { FREEZE_TRIES = 50 };
-
 typedef struct {
     ac_device_stats_t sum; /* only `current` is meaningful */
     uint64_t mempool_bytes[AC_MEMPOOLS];
@@ -470,13 +468,15 @@ static void check_modules(ac_check_t *check, const ac_allocator_t *allocator) {
                "bytes of a module");
 }
 
-static const char *check_all(ac_check_t *check, ac_allocator_t *allocator) {
+/* What is wrong; *unseen, with NULL: why nothing could be looked at. */
+static const char *check_all(ac_check_t *check, ac_allocator_t *allocator, const char **unseen) {
     ac_cache_sum_t sum;
     memset(check, 0, sizeof *check);
-    /* A thread that is kept from running may be inside for long; one without a barrier for ever.
-     */
-    for (int i = 0; !ac_caches_freeze(allocator) && i < FREEZE_TRIES; i++)
+    if (!ac_caches_freeze_patiently(allocator)) { /* its lists and sums may be half changed */
         ac_caches_thaw(allocator);
+        *unseen = "a thread did not come out of its cache";
+        return NULL;
+    }
     ac_caches_absorb(allocator, &sum);
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
         check_arena(check, arena);
@@ -498,9 +498,10 @@ static const char *check_all(ac_check_t *check, ac_allocator_t *allocator) {
 int ac_allocator_check(ac_allocator_t *allocator, const char **why) {
     ac_check_t *check = ac_scratch_take();
     _Static_assert(sizeof *check <= AC_SCRATCH, "a check has no room");
-    const char *wrong = check ? check_all(check, allocator) : "not looked at: host memory is short";
+    const char *unseen = check ? NULL : "host memory is short";
+    const char *wrong = check ? check_all(check, allocator, &unseen) : NULL;
     ac_scratch_give(check);
     if (why)
-        *why = wrong;
+        *why = wrong ? wrong : unseen;
     return wrong != NULL;
 }

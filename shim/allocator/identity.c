@@ -5,10 +5,6 @@
 #include "device/wait.h"
 #include "failpoint.h"
 
-/* An owner that does not come out of its cache is kept from running: it is waited for so long, with
- * naps between. */
-enum { OWNER_PATIENCE_NS = 500000000, OWNER_NAP_NS = 10000000 };
-
 /* Blocks that ask for SYNC_MEMOPS again while they are freed are set back so often. */
 enum { TRIES = 4 };
 
@@ -24,7 +20,7 @@ static bool may_be_taken(const ac_block_t *block) {
  * has done so, or not, once all threads were out of their caches.  False: one is not.  Without the
  * lock. */
 static bool keep_for_program(ac_allocator_t *allocator, uint64_t address) {
-    bool out = ac_caches_freeze(allocator);
+    bool out = ac_caches_freeze_patiently(allocator);
     ac_block_t *block = out ? ac_slab_look(address) : NULL;
     if (block && block->address == address && block->state == AC_BLOCK_ALLOCATED &&
         block->segment->arena->allocator == allocator)
@@ -34,21 +30,17 @@ static bool keep_for_program(ac_allocator_t *allocator, uint64_t address) {
 }
 
 ac_status_t ac_block_identify(uint64_t address, uint64_t *serial) {
-    for (uint64_t end = 0;;) {
+    for (int i = 0;; i++) {
         ac_block_t *block;
         ac_allocator_t *allocator;
         ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
         if (status != AC_OK)
             return status;
         if (may_be_taken(block) && !AC_FAILPOINT(identified_in_reach)) {
-            uint64_t now = block->segment->arena->ops->now_ns();
             ac_unlock(&allocator->lock);
-            if (end && now >= end)
+            if (i == TRIES || !keep_for_program(allocator, address))
                 return AC_OOM;
-            end = end ? end : now + OWNER_PATIENCE_NS;
-            if (!keep_for_program(allocator, address))
-                ac_nap(OWNER_NAP_NS);
-            continue;
+            continue; /* it may have been freed and handed out meanwhile */
         }
         const ac_lifetime_t *lifetime = ac_lifetime_begin(block);
         bool paged = lifetime && block->segment->range;

@@ -324,32 +324,31 @@ accel_status_t accel_dump(const char *path) {
 
 typedef struct {
     CUdevice device;
-    const char *wrong; /* the first thing found */
+    const char *word;      /* of the first thing found */
+    accel_status_t status; /* ACCEL_OK: nothing was */
 } ac_found_t;
 
 static void check(CUdevice device, ac_allocator_t *allocator, void *arg) {
     ac_found_t *found = arg;
     const char *why = NULL;
-    if (found->wrong || !ac_allocator_check(allocator, &why))
+    bool wrong = found->status != ACCEL_ERROR_INTERNAL && ac_allocator_check(allocator, &why);
+    if (!why)
         return;
-    found->device = device;
-    found->wrong = why;
+    *found = (ac_found_t){device, why, wrong ? ACCEL_ERROR_INTERNAL : ACCEL_ERROR_BUSY};
 }
 
 accel_status_t accel_check(char *message, size_t message_size) {
-    ac_found_t found = {.wrong = NULL};
+    ac_found_t found = {.status = ACCEL_OK};
     if (!used())
         return ACCEL_ERROR_NO_DRIVER;
     ac_device_each(check, &found);
     const char *pinned;
-    if (!found.wrong && ac_pinned_check(&pinned)) {
+    if (found.status != ACCEL_ERROR_INTERNAL && ac_pinned_check(&pinned)) {
         if (message && message_size)
             snprintf(message, message_size, "pinned memory: %s", pinned);
         return ACCEL_ERROR_INTERNAL;
     }
-    if (!found.wrong)
-        return ACCEL_OK;
-    if (message && message_size)
-        snprintf(message, message_size, "device %d: %s", found.device, found.wrong);
-    return ACCEL_ERROR_INTERNAL;
+    if (found.status != ACCEL_OK && message && message_size)
+        snprintf(message, message_size, "device %d: %s", found.device, found.word);
+    return found.status;
 }

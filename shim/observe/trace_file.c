@@ -260,9 +260,9 @@ static int create_as(names_t *as, const char *pattern, char *path, size_t size, 
     int failure = ac_dump_path(pattern, ac_live, as->name, sizeof as->name);
     if (failure == 0)
         failure = ac_folder_resolve(as->name, true, as->wanted, sizeof as->wanted);
+    snprintf(path, size, "%s", failure ? pattern : as->wanted);
     if (failure)
         return failure;
-    snprintf(path, size, "%s", as->wanted);
     snprintf(as->temporary, sizeof as->temporary, "%s.%d.tmp", as->wanted, (int)ac_raw_getpid());
     ac_signal_hold_t hold;
     ac_signals_hold(&hold);
@@ -278,7 +278,8 @@ static int create_as(names_t *as, const char *pattern, char *path, size_t size, 
 int ac_trace_file_create(const char *pattern, char *path, size_t size, int *other) {
     names_t *as = ac_scratch_take();
     *other = 0;
-    snprintf(path, size, "%s", pattern);
+    if (!as && path != pattern)
+        snprintf(path, size, "%s", pattern);
     int failure = as ? create_as(as, pattern, path, size, other) : ENOMEM;
     ac_scratch_give(as);
     return failure;

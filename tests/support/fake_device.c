@@ -31,7 +31,8 @@ ac_status_t fake_enter(fake_context_t *context, fake_kind_t kind) {
     }
     if (atomic_load(&context->dead))
         return kind == FAKE_SEGMENT_ALLOC || kind == FAKE_RECORD ? AC_FAILED : AC_OK;
-    return atomic_load(&context->capturing) ? AC_BUSY : AC_OK;
+    /* A stream can be made to wait while another one captures. */
+    return atomic_load(&context->capturing) && kind != FAKE_JOIN ? AC_BUSY : AC_OK;
 }
 
 ac_status_t fake_leave(fake_context_t *context, ac_status_t status) {

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "allocator/cache/cache_int.h"
 #include "allocator_frame.h"
 #include "no_membarrier.h"
 #include "run_suite.h"
@@ -217,6 +218,44 @@ START_TEST(a_record_that_comes_back) {
 }
 END_TEST
 
+static _Atomic bool inside; /* a cache that was opened meanwhile */
+static _Atomic bool out, passed;
+
+static void *freeze(void *unused) {
+    atomic_store(&out, ac_caches_freeze(allocator));
+    atomic_store(&passed, atomic_load(&inside));
+    ac_caches_thaw(allocator);
+    return unused;
+}
+
+/* Who waits until all owners are out of their caches waits for those of new ones as well. */
+START_TEST(no_cache_opens_beside_those_that_are_shut) {
+    enum { MOST = 50 };
+    ac_cache_t *first = ac_cache_open(arena, &tally[0]);
+    int round = 0;
+    for (bool seen = false; !seen && round < MOST; round++) {
+        pthread_t thread;
+        bool entered = ac_cache_enter(first) || ac_cache_enter_long(first);
+        atomic_store(&inside, false);
+        ck_assert(entered);
+        ck_assert_int_eq(pthread_create(&thread, NULL, freeze, NULL), 0);
+        while (!(atomic_load(&first->gate) & AC_GATE_RECALLED))
+            ;
+        ac_cache_t *second = ac_cache_open(arena, &tally[1]);
+        atomic_store(&inside, ac_cache_enter(second) || ac_cache_enter_long(second));
+        ac_cache_leave(first);
+        pthread_join(thread, NULL);
+        ck_assert(!atomic_load(&out) || !atomic_load(&passed));
+        seen = atomic_load(&out);
+        if (atomic_load(&inside))
+            ac_cache_leave(second);
+        ac_cache_close(second);
+    }
+    ck_assert_int_lt(round, MOST);
+    ac_cache_close(first);
+}
+END_TEST
+
 /* Without the barrier an owner may be inside unseen: what it keeps stays with it, and it goes on
  * keeping. */
 START_TEST(nothing_is_taken_back_without_a_barrier) {
@@ -245,6 +284,7 @@ int main(void) {
     tcase_add_test(all, owners_and_recalls);
     tcase_add_test(all, peaks_of_many_threads);
     tcase_add_test(all, a_record_that_comes_back);
+    tcase_add_test(all, no_cache_opens_beside_those_that_are_shut);
     tcase_add_test(all, nothing_is_taken_back_without_a_barrier);
     suite_add_tcase(suite, all);
     return run_suite_as(suite, CK_FORK); /* the filter stays with its process */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "allocator/space/lifetime.h"
+#include "device/wait.h"
 #include "allocator_frame.h"
 #include "run_suite.h"
 
@@ -165,6 +166,49 @@ START_TEST(an_owner_that_stays_in_its_cache_is_not_passed) {
     give(address);
 }
 END_TEST
+
+/* Its lists may be half changed. */
+START_TEST(beside_an_owner_in_its_cache_nothing_is_compared) {
+    const char *why = NULL;
+    if (!ac_barrier_is_light())
+        return;
+    put(take(4096));
+    ck_assert(ac_cache_enter(cache));
+    cache->tally->side[0].flow.taken_bytes += 512;
+    ck_assert_int_eq(ac_allocator_check(allocator, &why), 0);
+    ck_assert_ptr_nonnull(why);
+    cache->tally->side[0].flow.taken_bytes -= 512;
+    ac_cache_leave(cache);
+    why = NULL;
+    ck_assert_int_eq(ac_allocator_check(allocator, &why), 0);
+    ck_assert_ptr_null(why);
+}
+END_TEST
+
+static void *come_out_late(void *arg) {
+    ac_nap(300000000);
+    ac_cache_leave(arg);
+    return NULL;
+}
+
+/* What its cache keeps of a segment that others reach goes, however long its thread does not run. */
+START_TEST(an_owner_that_is_late_keeps_nothing_that_others_reach) {
+    uint64_t exported = take(MIB), kept = take(MIB), address;
+    pthread_t owner;
+    bool fresh;
+    if (!ac_barrier_is_light())
+        return;
+    put(kept);
+    ck_assert(ac_cache_enter(cache));
+    ck_assert_int_eq(pthread_create(&owner, NULL, come_out_late, cache), 0);
+    ck_assert_int_eq(ac_block_taint(exported, &fresh), AC_OK);
+    pthread_join(owner, NULL);
+    ck_assert(!ac_cache_take(cache, MIB, &address, ac_fence_handout));
+    ac_block_untaint(exported);
+    put(exported);
+}
+END_TEST
+
 static uint64_t serials[THREADS][ROUNDS];
 
 /* Blocks of a thread of its own, of which every third is known to others. */
@@ -546,6 +590,8 @@ int main(void) {
     tcase_add_test(known, known_blocks_cost_no_segment);
     tcase_add_test(known, threads_keep_no_known_block);
     tcase_add_test(known, an_owner_that_stays_in_its_cache_is_not_passed);
+    tcase_add_test(known, beside_an_owner_in_its_cache_nothing_is_compared);
+    tcase_add_test(known, an_owner_that_is_late_keeps_nothing_that_others_reach);
     tcase_add_test(known, threads_beside_each_other);
     tcase_add_loop_test(shared, an_export_ends_with_its_lifetime, 0, SIZES);
     tcase_add_test(lost, an_export_ends_with_its_context);

@@ -15,6 +15,7 @@ struct ac_caches {
     ac_cache_t *awake; /* of the list, by awake_next: those with room, and who had some lately */
     _Atomic unsigned count; /* of the list */
     unsigned mempool;       /* of lanes; 0: there were none so far */
+    bool frozen;            /* between _freeze and _thaw: a cache that opens is shut */
     ac_mutex_t recall_lock; /* one recall at a time; rank: before the allocator's */
 };
 
@@ -169,6 +170,8 @@ void ac_caches_settle(ac_allocator_t *allocator);
 /* Between the two all owners keep out of their caches, and the lock is held.  False: but for one
  * that was in it and did not come out, or may be. */
 bool ac_caches_freeze(ac_allocator_t *allocator);
+/* The same, and one that is kept from running is waited for, half a second with naps between. */
+bool ac_caches_freeze_patiently(ac_allocator_t *allocator);
 void ac_caches_thaw(ac_allocator_t *allocator);
 
 /* Between them: the caches of the arena hold nothing any more. */

@@ -9,12 +9,14 @@
 #include "allocator/carve.h"
 #include "allocator/space/range.h"
 #include "allocator/space/segment.h"
+#include "device/wait.h"
 #include "failpoint.h"
 
 #define SMALL_WAIT ((uint64_t)8 << 20) /* of all small blocks that wait */
 
 /* How long an owner is waited for: yields, and ns beside many other programs. */
 enum { RECALL_TRIES = 10000, RECALL_NS = 100000000 };
+enum { FREEZE_PATIENCE_NS = 500000000, FREEZE_NAP_NS = 10000000 };
 
 /* In place of a block. */
 static ac_block_t no_block = {.address = 1};
@@ -372,12 +374,29 @@ static bool reopen(ac_allocator_t *allocator, bool (*visit)(ac_cache_t *), uint3
 
 bool ac_caches_freeze(ac_allocator_t *allocator) {
     ac_lock(&allocator->caches->recall_lock);
+    ac_lock(&allocator->lock);
+    allocator->caches->frozen = true; /* or a thread would be inside one that opens meanwhile */
+    ac_unlock(&allocator->lock);
     bool out = shut(allocator, NULL, NULL) && !any_busy(allocator);
     ac_lock(&allocator->lock);
     return out;
 }
 
+bool ac_caches_freeze_patiently(ac_allocator_t *allocator) {
+    for (uint64_t end = 0;;) {
+        if (ac_caches_freeze(allocator))
+            return true;
+        uint64_t now = allocator->caches->first->arena->ops->now_ns();
+        if (end && now >= end)
+            return false;
+        end = end ? end : now + FREEZE_PATIENCE_NS;
+        ac_caches_thaw(allocator);
+        ac_nap(FREEZE_NAP_NS);
+    }
+}
+
 void ac_caches_thaw(ac_allocator_t *allocator) {
+    allocator->caches->frozen = false;
     reopen(allocator, NULL, 0, NULL);
     ac_unlock(&allocator->lock);
     ac_unlock(&allocator->caches->recall_lock);
@@ -537,6 +556,8 @@ ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_tally_t *tally) {
             cache->handed[i] = &no_block;
         ac_inbox_open(&cache->inbox, arena->number);
         ac_lock(&allocator->lock);
+        if (allocator->caches->frozen)
+            atomic_fetch_or(&cache->gate, AC_GATE_RECALLED);
         configure(cache);
         cache->next = allocator->caches->first;
         allocator->caches->first = cache;

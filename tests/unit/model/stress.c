@@ -261,6 +261,7 @@ static void one_round(caches_t *caches, uint64_t *state) {
         atomic_fetch_add(&refused, 1);
         free(held);
         held = NULL;
+        sched_yield();
     } else {
         atomic_fetch_add(&served, 1);
         if (ac_block_find(held->address, &info) != AC_OK || info.address != held->address)
@@ -279,10 +280,29 @@ static void one_round(caches_t *caches, uint64_t *state) {
     free_held(cache_for(caches, held->context, state), held);
 }
 
+/* Whether the run has seen what it is for.  On a busy machine a thread that is kept from running, the
+ * device's or one that captures, makes the others' requests fail meanwhile: then they go on. */
+static bool streams_mattered(void) {
+    pthread_mutex_lock(&device.lock);
+    unsigned joins = context[0].join_events;
+    pthread_mutex_unlock(&device.lock);
+    ac_lock(&allocator->lock);
+    uint64_t fenced = counters.fenced_frees;
+    ac_unlock(&allocator->lock);
+    return (joins || atomic_load(&withdrawn)) && atomic_load(&relied) && fenced;
+}
+
+static bool seen_enough(void) {
+    return atomic_load(&served) >= rounds && (!streams || streams_mattered());
+}
+
 static void *worker(void *arg) {
+    enum { MOST = 100 };
     uint64_t state = 0x9e3779b97f4a7c15u * (uint64_t)(uintptr_t)arg;
     caches_t caches = {.cache = {NULL}};
-    for (unsigned long i = 0; i < rounds && !atomic_load(&errors); i++) {
+    for (unsigned long i = 0; i < MOST * rounds && !atomic_load(&errors); i++) {
+        if (i >= rounds && seen_enough())
+            break;
         pthread_rwlock_rdlock(&in_round);
         one_round(&caches, &state);
         pthread_rwlock_unlock(&in_round);
@@ -416,11 +436,9 @@ int main(int argc, char **argv) {
         wrong(why ? why : device.wrong);
     if (stats.reserved_bytes[AC_POOL_ALL].current || device.used)
         wrong("memory is left over");
-    if (streams && ((!context[0].join_events && !atomic_load(&withdrawn)) ||
-                    !atomic_load(&relied) || !counters.fenced_frees))
+    if (streams && !streams_mattered())
         wrong("the streams did not matter");
-    /* On a busy machine the device's thread is kept from running, and much is refused. */
-    if (atomic_load(&served) < rounds / 4)
+    if (atomic_load(&served) < rounds)
         wrong("hardly anything was served");
     for (int c = 0; c < CONTEXTS; c++) {
         fake_context_kill(&context[c]);
