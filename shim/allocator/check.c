@@ -3,6 +3,7 @@
 
 #include "allocator/allocator_int.h"
 #include "allocator/cache/lane.h"
+#include "observe/scratch.h"
 
 typedef struct {
     ac_device_stats_t sum; /* only `current` is meaningful */
@@ -480,32 +481,40 @@ static void check_modules(ac_check_t *check, const ac_allocator_t *allocator) {
                "bytes of a module");
 }
 
-int ac_allocator_check(ac_allocator_t *allocator, const char **why) {
-    ac_check_t check;
+/* What is wrong; *unseen, with NULL: why nothing could be looked at. */
+static const char *check_all(ac_check_t *check, ac_allocator_t *allocator, const char **unseen) {
     ac_cache_sum_t sum;
-    memset(&check, 0, sizeof check);
+    memset(check, 0, sizeof *check);
     if (!ac_caches_freeze_patiently(allocator)) { /* its lists and sums may be half changed */
         ac_caches_thaw(allocator);
-        if (why)
-            *why = "a thread did not come out of its cache";
-        return 0;
+        *unseen = "a thread did not come out of its cache";
+        return NULL;
     }
     ac_caches_absorb(allocator, &sum);
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
-        check_arena(&check, arena);
-    check_leases(&check, allocator);
-    compare(&check, allocator->stats);
-    check_modules(&check, allocator);
+        check_arena(check, arena);
+    check_leases(check, allocator);
+    compare(check, allocator->stats);
+    check_modules(check, allocator);
     for (unsigned i = 0; i < AC_MEMPOOLS; i++)
-        expect(&check, check.mempool_bytes[i] == allocator->mempools[i].now[AC_MARK_USED],
+        expect(check, check->mempool_bytes[i] == allocator->mempools[i].now[AC_MARK_USED],
                "bytes of a memory pool");
-    expect(&check, check.held_blocks == allocator->counters->capture_deferred_blocks,
+    expect(check, check->held_blocks == allocator->counters->capture_deferred_blocks,
            "capture_deferred_blocks");
-    expect(&check, check.held_bytes == allocator->counters->capture_deferred_bytes,
+    expect(check, check->held_bytes == allocator->counters->capture_deferred_bytes,
            "capture_deferred_bytes");
-    expect(&check, check.records == allocator->slots.count, "records of slots");
+    expect(check, check->records == allocator->slots.count, "records of slots");
     ac_caches_thaw(allocator);
+    return check->wrong;
+}
+
+int ac_allocator_check(ac_allocator_t *allocator, const char **why) {
+    ac_check_t *check = ac_scratch_take();
+    _Static_assert(sizeof *check <= AC_SCRATCH, "a check has no room");
+    const char *unseen = check ? NULL : "host memory is short";
+    const char *wrong = check ? check_all(check, allocator, &unseen) : NULL;
+    ac_scratch_give(check);
     if (why)
-        *why = check.wrong;
-    return check.wrong != NULL;
+        *why = wrong ? wrong : unseen;
+    return wrong != NULL;
 }

@@ -13,6 +13,7 @@
 #include "lock.h"
 #include "observe/dump.h"
 #include "observe/folder.h"
+#include "observe/scratch.h"
 
 const char *accel_status_string(accel_status_t status) {
     switch (status) {
@@ -334,12 +335,13 @@ accel_status_t accel_stats_json(char **json) {
 }
 
 accel_status_t accel_dump(const char *path) {
-    char expanded[AC_FOLDER_PATH];
     if (!strcmp(path ? path : ac_process_config()->dump, "none"))
         return ACCEL_ERROR_INVALID;
     if (!used())
         return ACCEL_ERROR_NO_DRIVER;
-    int error = ac_process_dump(path, "request", expanded, sizeof expanded);
+    char *expanded = ac_scratch_take();
+    int error = expanded ? ac_process_dump(path, "request", expanded, AC_FOLDER_PATH) : ENOMEM;
+    ac_scratch_give(expanded);
     if (!error)
         return ACCEL_OK;
     errno = error;

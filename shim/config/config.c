@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "config/value.h"
+#include "observe/scratch.h"
 #include "observe/start.h"
 
 enum { HOST, CACHE, ALLOCATOR }; /* scopes */
@@ -463,61 +464,76 @@ AC_START static int parse(parser_t *p) {
     return check_combination(p);
 }
 
+/* A parser of the text (NULL: empty): two of them fit into a piece of scratch, and none on a small stack. */
+_Static_assert(2 * sizeof(parser_t) <= AC_SCRATCH, "parsers have no room");
+
+AC_START static parser_t *begin(parser_t *p, const char *text, bool lines, ac_config_error_t *error) {
+    memset(p, 0, sizeof *p);
+    p->text = text ? text : "";
+    p->lines = lines;
+    p->error = error;
+    return p;
+}
+
+AC_START static int no_memory(ac_config_error_t *error) {
+    error->position = 0;
+    strcpy(error->text, "host memory is short");
+    return -1;
+}
+
 AC_START int ac_config_parse(const char *text, ac_config_t *config, ac_config_error_t *error,
                              ac_config_warnings_t *warnings) {
-    parser_t p = {.text = text ? text : "", .error = error};
+    parser_t *p = ac_scratch_take();
     if (warnings)
         warnings->count = 0;
-    if (parse(&p) != 0)
-        return -1;
-    *config = p.config;
-    if (warnings)
-        *warnings = p.warnings;
-    return 0;
+    int result = p ? parse(begin(p, text, false, error)) : no_memory(error);
+    if (result == 0) {
+        *config = p->config;
+        if (warnings)
+            *warnings = p->warnings;
+    }
+    ac_scratch_give(p);
+    return result;
 }
 
 /* Of what the file has by itself: what is wrong with a key, and what does not go together still
- * does not in `whole`. */
-static void warnings_of_file(const parser_t *file, const char *whole, ac_config_warnings_t *warnings) {
-    ac_config_t config;
+ * does not in `whole`, of which `together` is a parser that may be used. */
+static void warnings_of_file(const parser_t *file, const char *whole, parser_t *together,
+                             ac_config_warnings_t *warnings) {
     ac_config_error_t error;
-    ac_config_warnings_t together;
     warnings->count = 0;
-    if (ac_config_parse(whole, &config, &error, &together) != 0)
+    if (parse(begin(together, whole, false, &error)) != 0)
         return;
     for (unsigned i = 0; i < file->warnings.count; i++) {
         bool holds = i < file->warnings_of_keys;
-        for (unsigned j = 0; !holds && j < together.count; j++)
-            holds = strcmp(file->warnings.text[i], together.text[j]) == 0;
+        for (unsigned j = 0; !holds && j < together->warnings.count; j++)
+            holds = strcmp(file->warnings.text[i], together->warnings.text[j]) == 0;
         if (holds)
             strcpy(warnings->text[warnings->count++], file->warnings.text[i]);
     }
 }
 
-/* Apart: a parser is kilobytes, and the threads that come first may have small stacks. */
-static __attribute__((noinline)) void find_given(const char *text, bool given[ROWS]) {
+static void find_given(parser_t *p, const char *text, bool given[ROWS]) {
     ac_config_error_t unused;
-    parser_t p = {.text = text ? text : "", .error = &unused};
-    if (parse(&p) == 0)
+    if (parse(begin(p, text, false, &unused)) == 0)
         for (unsigned i = 0; i < ROWS; i++)
-            given[i] = p.value_at[i];
+            given[i] = p->value_at[i];
 }
 
-int ac_config_merge(const char *file, const char *text, char *whole, size_t size,
-                    ac_config_error_t *error, ac_config_warnings_t *warnings) {
+static int merge(parser_t p[2], const char *file, const char *text, char *whole, size_t size,
+                 ac_config_error_t *error, ac_config_warnings_t *warnings) {
     bool given[ROWS] = {false};
-    find_given(text, given);
-    parser_t p = {.text = file, .lines = true, .error = error};
-    if (parse(&p) != 0)
+    find_given(&p[1], text, given);
+    if (parse(begin(p, file, true, error)) != 0)
         return -1;
     size_t used = 0;
     for (unsigned i = 0; i < ROWS && used < size; i++) {
-        if (!p.value_at[i] || given[i] || rows[i].harmless)
+        if (!p->value_at[i] || given[i] || rows[i].harmless)
             continue;
         used += (size_t)snprintf(whole + used, size - used, "%s:", text_of(rows[i].key));
         if (used + 1 < size)
             used += (size_t)ac_value_types[rows[i].type].write(
-                (const char *)&p.config + rows[i].offset, whole + used, size - used - 1);
+                (const char *)&p->config + rows[i].offset, whole + used, size - used - 1);
         if (used + 1 < size) {
             whole[used++] = ',';
             whole[used] = '\0';
@@ -527,7 +543,7 @@ int ac_config_merge(const char *file, const char *text, char *whole, size_t size
         used += (size_t)snprintf(whole + used, size - used, "%s", text ? text : "");
     if (used < size) {
         if (warnings)
-            warnings_of_file(&p, whole, warnings);
+            warnings_of_file(p, whole, &p[1], warnings);
         return 0;
     }
     snprintf(error->text, sizeof error->text,
@@ -537,6 +553,14 @@ int ac_config_merge(const char *file, const char *text, char *whole, size_t size
     return -1;
 }
 
+int ac_config_merge(const char *file, const char *text, char *whole, size_t size,
+                    ac_config_error_t *error, ac_config_warnings_t *warnings) {
+    parser_t *p = ac_scratch_take();
+    int result = p ? merge(p, file, text, whole, size, error, warnings) : no_memory(error);
+    ac_scratch_give(p);
+    return result;
+}
+
 void ac_config_take_fixed(ac_config_t *config, const ac_config_t *now) {
     for (unsigned i = 0; i < ROWS; i++)
         if (rows[i].trait == AC_TRAIT_FIXED)
@@ -544,16 +568,16 @@ void ac_config_take_fixed(ac_config_t *config, const ac_config_t *now) {
                    rows[i].size);
 }
 
-bool ac_config_keep_fixed(ac_config_t *wanted, const ac_config_t *now, ac_config_error_t *error) {
-    ac_config_t usual;
-    ac_config_default(&usual);
+static bool keep_fixed(ac_config_t *wanted, const ac_config_t *now, ac_config_t *usual,
+                       ac_config_error_t *error) {
+    ac_config_default(usual);
     for (unsigned i = 0; i < ROWS; i++) {
         const row_t *row = &rows[i];
         if (row->trait != AC_TRAIT_FIXED)
             continue;
         char *to = (char *)wanted + row->offset;
         const char *from = (const char *)now + row->offset;
-        if (memcmp(to, (const char *)&usual + row->offset, row->size) != 0 &&
+        if (memcmp(to, (const char *)usual + row->offset, row->size) != 0 &&
             memcmp(to, from, row->size) != 0) {
             snprintf(error->text, sizeof error->text, "%s cannot change once the cache is active",
                      text_of(row->key));
@@ -562,6 +586,13 @@ bool ac_config_keep_fixed(ac_config_t *wanted, const ac_config_t *now, ac_config
         memcpy(to, from, row->size);
     }
     return true;
+}
+
+bool ac_config_keep_fixed(ac_config_t *wanted, const ac_config_t *now, ac_config_error_t *error) {
+    ac_config_t *usual = ac_scratch_take();
+    bool kept = usual ? keep_fixed(wanted, now, usual, error) : no_memory(error) == 0;
+    ac_scratch_give(usual);
+    return kept;
 }
 
 int ac_config_value(const ac_config_t *config, const char *key, char *text, size_t size) {

@@ -3,6 +3,7 @@
 
 #include "device/cuda_int.h"
 #include "device/driver.h"
+#include "observe/scratch.h"
 
 /* A stream of ours that waits for no other, made at first need; the context is current. */
 static CUstream filler_of(ac_cuda_context_t *context) {
@@ -114,15 +115,16 @@ ac_status_t ac_cuda_memory_fill(void *context, uint64_t address, uint64_t bytes,
  * that the device was given before. */
 ac_status_t ac_cuda_memory_differs(void *context, uint64_t address, uint64_t bytes, uint8_t byte,
                                    uint64_t *first) {
-    uint8_t copy[4096];
+    uint8_t *copy = ac_scratch_take();
     piece_t piece = {.address = address, .bytes = bytes, .host = copy};
     ac_status_t status = AC_FAILED;
     if (!ac_cuda_fills_over(context))
         status = AC_BUSY;
-    else if (ac_driver.cuMemcpyDtoHAsync_v2 && bytes <= sizeof copy)
+    else if (copy && ac_driver.cuMemcpyDtoHAsync_v2 && bytes <= AC_SCRATCH)
         status = by_filler(context, get, &piece, 0);
     for (*first = 0; status == AC_OK && *first < bytes && copy[*first] == byte;)
         ++*first;
+    ac_scratch_give(copy);
     return status;
 }
 

@@ -7,6 +7,7 @@
 #include "device/driver.h"
 #include "device/wait.h"
 #include "observe/raw.h"
+#include "observe/scratch.h"
 #include "failpoint.h"
 
 CUevent ac_cuda_event_take(ac_cuda_context_t *context) {
@@ -285,14 +286,17 @@ typedef struct {
     bool whole, name_others;
 } with_used_t;
 
-static __attribute__((noinline)) CUresult with_many(ac_cuda_context_t *context,
-                                                    const with_used_t *with) {
-    ac_cuda_stream_t used[AC_CUDA_STREAMS];
+static CUresult with_many(ac_cuda_context_t *context, const with_used_t *with) {
+    ac_cuda_stream_t *used = ac_scratch_take();
+    _Static_assert(AC_CUDA_STREAMS * sizeof *used <= AC_SCRATCH, "streams have no room");
+    if (!used)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     unsigned n = used_streams(context, with->name_others, used, AC_CUDA_STREAMS);
-    return with->act(context, with->event, with->whole, used, n);
+    CUresult result = with->act(context, with->event, with->whole, used, n);
+    ac_scratch_give(used);
+    return result;
 }
 
-/* All that there can be take 16 KiB, as much as the whole stack of some threads. */
 static CUresult with_used(ac_cuda_context_t *context, const with_used_t *with) {
     enum { FEW = 16 };
     ac_cuda_stream_t used[FEW];

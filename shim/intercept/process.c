@@ -136,7 +136,7 @@ static bool has_defaults;
 static bool put_in_force(const char *text, const ac_config_t *now, const bool *enabled,
                          ac_config_error_t *error) {
     static char whole[AC_LIVE_CONF];
-    ac_config_t wanted;
+    static ac_config_t wanted;
     if (ac_config_merge(has_defaults ? defaults : "", text, whole, sizeof whole, error,
                         &defaults_warnings) != 0 ||
         ac_config_parse(whole, &wanted, error, NULL) != 0)
@@ -159,6 +159,7 @@ static bool put_in_force(const char *text, const ac_config_t *now, const bool *e
  * good, and so does what the program set through the C API before. */
 static void read_defaults(void) {
     static char text[AC_LIVE_CONF]; /* under the lock */
+    static ac_config_t plain;       /* as well */
     char why[AC_DEFAULTS_WHY];
     ac_config_error_t error;
     const char *path = ac_defaults_path();
@@ -167,7 +168,6 @@ static void read_defaults(void) {
     bool good = ac_defaults_read(path, defaults, sizeof defaults, why);
     ac_lock(&config_lock);
     const ac_config_t *now = ac_process_config();
-    ac_config_t plain;
     has_defaults = good && *defaults;
     if (has_defaults) {
         if (now == &from_environment)
@@ -227,14 +227,13 @@ bool ac_process_gave_up(void) {
 }
 
 bool ac_process_configure(const char *text, ac_config_error_t *error) {
-    ac_config_t wanted;
+    static ac_config_t wanted; /* under the lock */
     ac_process_config(); /* the environment comes before any call */
-    if (ac_config_parse(text, &wanted, error, NULL) != 0)
-        return false;
     ac_lock(&config_lock);
     const ac_config_t *now = ac_process_config();
     bool running = atomic_load(&ac_state) == AC_STATE_ACTIVE;
-    bool done = (!running || ac_config_keep_fixed(&wanted, now, error)) &&
+    bool done = ac_config_parse(text, &wanted, error, NULL) == 0 &&
+                (!running || ac_config_keep_fixed(&wanted, now, error)) &&
                 put_in_force(text, running ? now : NULL, NULL, error);
     if (done) {
         apply();
@@ -247,8 +246,9 @@ bool ac_process_configure(const char *text, ac_config_error_t *error) {
 }
 
 bool ac_process_enable(bool enabled) {
+    static ac_config_t wanted; /* under the lock */
     ac_lock(&config_lock);
-    ac_config_t wanted = *ac_process_config();
+    wanted = *ac_process_config();
     wanted.enabled = enabled;
     const ac_config_t *kept = keep(&wanted);
     if (kept) {
@@ -408,7 +408,7 @@ static void report_configuration(void) {
 /* Changes of the configuration wait: what they write to the page would be lost while it is copied
  * to its file. */
 static int open_page(void) {
-    char conf[AC_LIVE_CONF];
+    static char conf[AC_LIVE_CONF]; /* under the lock */
     ac_lock(&config_lock);
     bool changed = ac_process_config() != &from_environment;
     if (changed) /* before CUDA was used */
@@ -420,8 +420,9 @@ static int open_page(void) {
     return error;
 }
 
+/* Once. */
 static void open_trace(void) {
-    char path[AC_FOLDER_PATH] = "";
+    static char path[AC_FOLDER_PATH];
     int other, error = ac_trace_open(ac_process_config()->trace, path, sizeof path, &other);
     if (error)
         ac_log(AC_LOG_WARNING, "cannot record allocations to %s: %s; %s", path, strerror(error),

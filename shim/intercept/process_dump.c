@@ -16,6 +16,7 @@
 #include "observe/live_file.h"
 #include "observe/log.h"
 #include "observe/raw.h"
+#include "observe/scratch.h"
 #include "failpoint.h"
 #include "lock.h"
 
@@ -141,17 +142,19 @@ const char *ac_process_remedy(int error, const char *elsewhere) {
 }
 
 bool ac_process_dump_configured(const char *reason) {
-    char path[AC_FOLDER_PATH] = "";
     if (!strcmp(ac_process_config()->dump, "none")) {
         remove_metrics(false); /* of a name it had before */
         return true;
     }
-    int error = ac_process_dump(NULL, reason, path, sizeof path);
+    char *room = ac_scratch_take();
+    const char *path = room ? room : configured_dump();
+    int error = room ? ac_process_dump(NULL, reason, room, AC_FOLDER_PATH) : ENOMEM;
     if (error && error != ECANCELED) /* which was said */
         ac_log_once(
             AC_LOG_WARNING, "cannot write the statistics to %s: %s; %s%s", path, strerror(error),
             ac_process_remedy(error, "free space there, or name another place with "
                                      "ACCEL_ALLOC_CONF=dump:PATH (dump:none for no file)"),
             ac_process_page_shared ? "; `accelcache stat PID` shows them" : "");
+    ac_scratch_give(room);
     return !error;
 }

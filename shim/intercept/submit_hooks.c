@@ -245,7 +245,7 @@ INLINE void leave_path(ac_thread_t *thread, const ac_submit_path_t *path, CUresu
     atomic_store_explicit(&thread->submitter.inside, NULL, memory_order_release);
 }
 
-enum { ATTRIBUTES = 64 };
+enum { ATTRIBUTES = 32 };
 typedef struct {
     CUlaunchConfig config;
     CUlaunchAttribute attrs[ATTRIBUTES];

@@ -15,6 +15,7 @@
 #include "observe/module_name.h"
 #include "observe/raw.h"
 #include "observe/recorded.h"
+#include "observe/scratch.h"
 #include "observe/start.h"
 
 enum { DUMP_VERSION = 1 };
@@ -74,27 +75,38 @@ static void put_process(json_t *root, const ac_live_t *page, bool *failed) {
     ac_json_put_text(process, "start_time", time_text, failed);
 }
 
-static void put_config(json_t *root, const ac_live_t *page, bool *failed) {
+typedef struct {
     ac_config_t values;
     ac_config_error_t error;
-    char conf[AC_LIVE_CONF];
-    ac_live_conf(page, conf);
-    ac_config_default(&values);
-    bool applied = ac_config_parse(conf, &values, &error, NULL) == 0;
+    char conf[AC_LIVE_CONF], text[AC_CONFIG_PATH + 1];
+} settings_t;
+_Static_assert(sizeof(settings_t) <= AC_SCRATCH, "settings have no room");
+
+static void put_settings(json_t *root, const ac_live_t *page, settings_t *s, bool *failed) {
+    ac_live_conf(page, s->conf);
+    ac_config_default(&s->values);
+    bool applied = ac_config_parse(s->conf, &s->values, &s->error, NULL) == 0;
 
     json_t *config = ac_json_put_object(root, "config", failed);
-    ac_json_put_text(config, "string", conf, failed);
+    ac_json_put_text(config, "string", s->conf, failed);
     ac_json_put(config, "error",
-                applied ? json_null() : ac_json_text(error.text, strlen(error.text)), failed);
+                applied ? json_null() : ac_json_text(s->error.text, strlen(s->error.text)), failed);
     json_t *effective = ac_json_put_object(config, "effective", failed);
     const char *key;
-    for (unsigned i = 0; (key = ac_config_key(i)); i++) {
-        char text[AC_CONFIG_PATH + 1];
-        if (ac_config_value(&values, key, text, sizeof text) >= 0)
-            ac_json_put_text(effective, key, text, failed);
-    }
+    for (unsigned i = 0; (key = ac_config_key(i)); i++)
+        if (ac_config_value(&s->values, key, s->text, sizeof s->text) >= 0)
+            ac_json_put_text(effective, key, s->text, failed);
 #define RENAMED(old, key) ac_json_put_again(effective, #old, #key, failed);
 #include "config/config.def"
+}
+
+static void put_config(json_t *root, const ac_live_t *page, bool *failed) {
+    settings_t *settings = ac_scratch_take();
+    if (settings)
+        put_settings(root, page, settings, failed);
+    else
+        *failed = true;
+    ac_scratch_give(settings);
 }
 
 static json_t *stat_json(const ac_stat_t *stat, bool *failed) {

@@ -9,6 +9,7 @@
 
 #include "observe/folder.h"
 #include "observe/raw.h"
+#include "observe/scratch.h"
 #include "observe/write.h"
 
 /* Without a rank in the environment it is 0: a program without a launcher is alone. */
@@ -73,9 +74,9 @@ static int create_temporary(const char *path, char *name, size_t size, int *fd) 
 }
 
 /* *placed (where it is wanted): the file that lies at `path` then. */
-static int replace_file(const char *path, const char *text, size_t length, struct stat *placed) {
-    char name[AC_FOLDER_PATH];
-    int fd, failure = create_temporary(path, name, sizeof name, &fd);
+static int replace_by(char *name, const char *path, const char *text, size_t length,
+                      struct stat *placed) {
+    int fd, failure = create_temporary(path, name, AC_SCRATCH, &fd);
     if (failure)
         return failure;
     failure = ac_write_all(fd, text, length);
@@ -87,6 +88,13 @@ static int replace_file(const char *path, const char *text, size_t length, struc
         failure = errno;
     if (failure)
         ac_raw_unlink(name);
+    return failure;
+}
+
+static int replace_file(const char *path, const char *text, size_t length, struct stat *placed) {
+    char *name = ac_scratch_take();
+    int failure = name ? replace_by(name, path, text, length, placed) : ENOMEM;
+    ac_scratch_give(name);
     return failure;
 }
 
@@ -134,12 +142,13 @@ int ac_dump_write(const char *pattern, const char *reason, const ac_dump_more_t 
 }
 
 static int resolve(const char *pattern, char *path, size_t size) {
-    char name[AC_FOLDER_PATH];
-    int failure = ac_dump_path(pattern, ac_live, name, sizeof name);
+    char *name = ac_scratch_take();
+    int failure = name ? ac_dump_path(pattern, ac_live, name, AC_FOLDER_PATH) : ENOMEM;
     if (failure == 0)
         failure = ac_folder_resolve(name, false, path, size);
     if (failure)
-        snprintf(path, size, "%s", name);
+        snprintf(path, size, "%s", name ? name : pattern);
+    ac_scratch_give(name);
     return failure;
 }
 

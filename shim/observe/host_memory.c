@@ -10,18 +10,27 @@
 
 #include "observe/filter.h"
 #include "observe/raw.h"
+#include "observe/scratch.h"
 
 enum { TEXT = 8192, PATH = 1024 };
+
+/* Room for one look: a stack may be too small for it. */
+typedef struct {
+    char groups[TEXT]; /* /proc/self/cgroup */
+    char text[TEXT];   /* any other file */
+    char folder[PATH], path[PATH];
+} ac_look_t;
+_Static_assert(sizeof(ac_look_t) <= AC_SCRATCH, "a look has no room");
 
 static const uint64_t unlimited = UINT64_MAX;
 
 /* The file as text; false: it cannot be read. */
-static bool read_text(const char *root, const char *folder, const char *name, char text[TEXT]) {
-    char path[PATH];
-    int length = snprintf(path, sizeof path, "%s%s%s", root, folder, name);
+static bool read_text(ac_look_t *look, const char *root, const char *folder, const char *name,
+                      char text[TEXT]) {
+    int length = snprintf(look->path, sizeof look->path, "%s%s%s", root, folder, name);
     if (length < 0 || length >= PATH)
         return false;
-    int fd = ac_raw_open(path, O_RDONLY | O_CLOEXEC, 0);
+    int fd = ac_raw_open(look->path, O_RDONLY | O_CLOEXEC, 0);
     ssize_t size = fd < 0 ? -1 : ac_raw_read(fd, text, TEXT - 1);
     if (fd >= 0)
         ac_raw_close(fd);
@@ -68,13 +77,13 @@ static const ac_groups_t version_2 = {"/sys/fs/cgroup", "/memory.max", "/memory.
 
 /* What is left of a limit; `unlimited` where there is none.  The usage counts pages of files, which
  * the kernel takes back before the limit refuses anything. */
-static uint64_t left_in(const char *root, const char *folder, const ac_groups_t *groups) {
-    char text[TEXT];
+static uint64_t left_in(ac_look_t *look, const char *root, const ac_groups_t *groups) {
+    char *text = look->text;
     uint64_t most, used, files;
-    if (!read_text(root, folder, groups->limit, text) || !number_of(text, "", &most) ||
-        !read_text(root, folder, groups->usage, text) || !number_of(text, "", &used))
+    if (!read_text(look, root, look->folder, groups->limit, text) || !number_of(text, "", &most) ||
+        !read_text(look, root, look->folder, groups->usage, text) || !number_of(text, "", &used))
         return unlimited; /* also where version 2 says "max" */
-    if (read_text(root, folder, "/memory.stat", text) &&
+    if (read_text(look, root, look->folder, "/memory.stat", text) &&
         number_of(text, groups->reclaimable, &files))
         used -= lower(used, files);
     return most > used ? most - used : 0;
@@ -90,27 +99,27 @@ static bool go_up(char *folder, const char *mount) {
 }
 
 /* The group and those above it: a limit of any holds. */
-static uint64_t left_in_groups(const char *root, const ac_groups_t *groups, const char *group) {
-    char folder[PATH];
+static uint64_t left_in_groups(ac_look_t *look, const char *root, const ac_groups_t *groups,
+                               const char *group) {
     uint64_t left = unlimited;
-    int length = snprintf(folder, sizeof folder, "%s%s", groups->mount, group);
+    int length = snprintf(look->folder, sizeof look->folder, "%s%s", groups->mount, group);
     if (length < 0 || length >= PATH)
         return unlimited;
     do
-        left = lower(left, left_in(root, folder, groups));
-    while (go_up(folder, groups->mount));
+        left = lower(left, left_in(look, root, groups));
+    while (go_up(look->folder, groups->mount));
     return left;
 }
 
-uint64_t ac_host_memory_below(const char *root) {
-    char text[TEXT];
+static uint64_t memory_below(ac_look_t *look, const char *root) {
     uint64_t kib, left;
-    if (!read_text(root, "/proc", "/meminfo", text) || !number_of(text, "MemAvailable:", &kib))
+    if (!read_text(look, root, "/proc", "/meminfo", look->text) ||
+        !number_of(look->text, "MemAvailable:", &kib))
         return 0;
     left = kib * 1024;
-    if (!read_text(root, "/proc", "/self/cgroup", text))
+    if (!read_text(look, root, "/proc", "/self/cgroup", look->groups))
         return left;
-    for (char *line = text, *end; line && *line; line = end) {
+    for (char *line = look->groups, *end; line && *line; line = end) {
         end = strchr(line, '\n');
         if (end)
             *end++ = '\0';
@@ -120,10 +129,17 @@ uint64_t ac_host_memory_below(const char *root) {
             continue;
         *group++ = '\0';
         if (controllers[1] == '\0')
-            left = lower(left, left_in_groups(root, &version_2, group));
+            left = lower(left, left_in_groups(look, root, &version_2, group));
         else if (strstr(controllers + 1, "memory"))
-            left = lower(left, left_in_groups(root, &version_1, group));
+            left = lower(left, left_in_groups(look, root, &version_1, group));
     }
+    return left;
+}
+
+uint64_t ac_host_memory_below(const char *root) {
+    ac_look_t *look = ac_scratch_take();
+    uint64_t left = look ? memory_below(look, root) : 0;
+    ac_scratch_give(look);
     return left;
 }
 
@@ -144,10 +160,10 @@ enum { SHARE = 20 }; /* of the time, in which some task waited for memory */
 
 /* Whether that was much since the last look at this file.  One that cannot be read now leaves what is
  * known of it as it is. */
-static bool is_stalled(const char *root, const char *folder, const char *name, int64_t now_ns,
-                       ac_host_stall_t *last) {
-    char text[TEXT];
-    const char *total = read_text(root, folder, name, text) ? strstr(text, "total=") : NULL;
+static bool is_stalled(ac_look_t *look, const char *root, const char *folder, const char *name,
+                       int64_t now_ns, ac_host_stall_t *last) {
+    char *text = look->text;
+    const char *total = read_text(look, root, folder, name, text) ? strstr(text, "total=") : NULL;
     ac_host_stall_t now = {.asked_ns = now_ns}, before = *last; /* "some" comes first */
     if (!total || !number_of(total, "total=", &now.us))
         return false;
@@ -157,10 +173,11 @@ static bool is_stalled(const char *root, const char *folder, const char *name, i
 }
 
 /* Whether the group came to memory.high or memory.max since the last look. */
-static bool came_to_limit(const char *root, const char *folder, ac_host_group_t *last) {
-    char text[TEXT];
+static bool came_to_limit(ac_look_t *look, const char *root, ac_host_group_t *last) {
+    char *text = look->text;
     uint64_t high, max, before = last->events;
-    if (!read_text(root, folder, "/memory.events", text) || !number_of(text, "high ", &high) ||
+    if (!read_text(look, root, look->folder, "/memory.events", text) ||
+        !number_of(text, "high ", &high) ||
         !number_of(text, "max ", &max))
         return false;
     bool known = last->known;
@@ -171,10 +188,11 @@ static bool came_to_limit(const char *root, const char *folder, ac_host_group_t 
 
 /* The group and those above it, version 2.  A group comes to its limit whenever the kernel takes back
  * pages of files for it, too: memory is short only where its tasks wait for that. */
-static bool groups_are_short(const char *root, int64_t now_ns, ac_host_pressure_t *last) {
+static bool groups_are_short(ac_look_t *look, const char *root, int64_t now_ns,
+                             ac_host_pressure_t *last) {
     static const char own[] = "0::";
-    char text[TEXT], folder[PATH];
-    const char *line = read_text(root, "/proc", "/self/cgroup", text) ? text : NULL;
+    const char *line =
+        read_text(look, root, "/proc", "/self/cgroup", look->groups) ? look->groups : NULL;
     while (line && strncmp(line, own, strlen(own)) != 0) {
         line = strchr(line, '\n');
         line = line ? line + 1 : NULL;
@@ -182,25 +200,29 @@ static bool groups_are_short(const char *root, int64_t now_ns, ac_host_pressure_
     if (!line)
         return false;
     line += strlen(own);
-    int length = snprintf(folder, sizeof folder, "%s%.*s", version_2.mount,
+    int length = snprintf(look->folder, sizeof look->folder, "%s%.*s", version_2.mount,
                           (int)strcspn(line, "\n"), line);
     bool any = false;
     if (length < 0 || length >= PATH)
         return false;
     for (int i = 0; i < AC_HOST_GROUPS; i++) {
         ac_host_group_t *group = &last->group[i];
-        bool limited = came_to_limit(root, folder, group);
-        bool stalled = is_stalled(root, folder, "/memory.pressure", now_ns, &group->stall);
+        bool limited = came_to_limit(look, root, group);
+        bool stalled =
+            is_stalled(look, root, look->folder, "/memory.pressure", now_ns, &group->stall);
         any |= limited && stalled;
-        if (!go_up(folder, version_2.mount))
+        if (!go_up(look->folder, version_2.mount))
             break;
     }
     return any;
 }
 
 bool ac_host_pressure_below(const char *root, int64_t now_ns, ac_host_pressure_t *last) {
-    bool groups = groups_are_short(root, now_ns, last);
-    bool machine = is_stalled(root, "/proc", "/pressure/memory", now_ns, &last->machine);
+    ac_look_t *look = ac_scratch_take();
+    bool groups = look && groups_are_short(look, root, now_ns, last);
+    bool machine =
+        look && is_stalled(look, root, "/proc", "/pressure/memory", now_ns, &last->machine);
+    ac_scratch_give(look);
     return groups || machine;
 }
 
@@ -215,13 +237,17 @@ enum { NODES_UNKNOWN, NODES_ONE, NODES_SEVERAL };
 
 static int count_nodes(void) {
     static _Atomic int nodes;
-    char text[TEXT];
     int known = atomic_load(&nodes);
     if (known != NODES_UNKNOWN || ac_filter_now())
         return known;
-    known = read_text("", "/sys/devices/system/node", "/online", text) && strpbrk(text, "-,")
+    ac_look_t *look = ac_scratch_take();
+    if (!look)
+        return known;
+    known = read_text(look, "", "/sys/devices/system/node", "/online", look->text) &&
+                    strpbrk(look->text, "-,")
                 ? NODES_SEVERAL
                 : NODES_ONE;
+    ac_scratch_give(look);
     atomic_store(&nodes, known);
     return known;
 }

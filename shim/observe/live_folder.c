@@ -186,7 +186,7 @@ static int count_entries(int fd, int most) {
         unsigned char type;
         char name[];
     };
-    _Alignas(struct entry) char entries[4096];
+    _Alignas(struct entry) char entries[2048];
     int count = 0;
     for (long length = 1; length > 0 && count <= most;) {
         const struct entry *entry;

@@ -13,6 +13,7 @@
 #include "observe/folder.h"
 #include "observe/live_file.h"
 #include "observe/raw.h"
+#include "observe/scratch.h"
 #include "observe/start.h"
 #include "observe/write.h"
 
@@ -137,21 +138,29 @@ static void describe_process(ac_trace_header_t *header) {
 
 /* --- names --- */
 
-/* The process that records to the file there: 0 when there is none, or none that lives. */
+static int process_of(const ac_trace_header_t *header) {
+    if (header->magic != AC_TRACE_MAGIC || header->version < AC_TRACE_VERSION ||
+        header->version > AC_TRACE_VERSION_SITES || header->state != AC_TRACE_OPEN ||
+        header->pid <= 0)
+        return 0;
+    if (strncmp(header->host, ac_live->host, sizeof header->host) != 0)
+        return header->pid; /* another machine's processes cannot be looked at */
+    return ac_process_runs(header->pid, header->opened_ns) ? header->pid : 0;
+}
+
+/* The process that records to the file there: 0 when there is none, or none that lives; -1: host memory
+ * is short. */
 static int recording_process(const char *path) {
-    ac_trace_header_t header;
     int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
         return 0;
-    ssize_t n = read(fd, &header, sizeof header);
+    ac_trace_header_t *header = ac_scratch_take();
+    _Static_assert(sizeof *header <= AC_SCRATCH, "a header has no room");
+    ssize_t n = header ? read(fd, header, sizeof *header) : 0;
     ac_raw_close(fd);
-    if (n != (ssize_t)sizeof header || header.magic != AC_TRACE_MAGIC ||
-        header.version < AC_TRACE_VERSION || header.version > AC_TRACE_VERSION_SITES ||
-        header.state != AC_TRACE_OPEN || header.pid <= 0)
-        return 0;
-    if (strncmp(header.host, ac_live->host, sizeof header.host) != 0)
-        return header.pid; /* another machine's processes cannot be looked at */
-    return ac_process_runs(header.pid, header.opened_ns) ? header.pid : 0;
+    int process = !header ? -1 : n == (ssize_t)sizeof *header ? process_of(header) : 0;
+    ac_scratch_give(header);
+    return process;
 }
 
 /* Give the finished file its name.  EEXIST: a living process has it, *other. */
@@ -164,7 +173,11 @@ static int publish(const char *temporary, const char *path, int *other) {
     bool there = lstat(path, &st) == 0;
     if (there && !S_ISREG(st.st_mode))
         return S_ISDIR(st.st_mode) ? EISDIR : ENOTSUP;
-    if (there && (*other = recording_process(path)) != 0)
+    int process = there ? recording_process(path) : 0;
+    if (process < 0)
+        return ENOMEM;
+    *other = process;
+    if (process)
         return EEXIST;
     /* Of an ended process, or on a file system without links: that file keeps its contents for
      * who has it open, and is not cut short. */
@@ -238,24 +251,37 @@ static int create(const char *wanted, const char *temporary, int *other) {
     return 0;
 }
 
-int ac_trace_file_create(const char *pattern, char *path, size_t size, int *other) {
+typedef struct {
     char name[sizeof file.path], wanted[sizeof file.path], temporary[sizeof file.path + 32];
-    *other = 0;
-    int failure = ac_dump_path(pattern, ac_live, name, sizeof name);
+} names_t;
+_Static_assert(sizeof(names_t) <= AC_SCRATCH, "names have no room");
+
+static int create_as(names_t *as, const char *pattern, char *path, size_t size, int *other) {
+    int failure = ac_dump_path(pattern, ac_live, as->name, sizeof as->name);
     if (failure == 0)
-        failure = ac_folder_resolve(name, true, wanted, sizeof wanted);
-    snprintf(path, size, "%s", failure ? pattern : wanted);
+        failure = ac_folder_resolve(as->name, true, as->wanted, sizeof as->wanted);
+    snprintf(path, size, "%s", failure ? pattern : as->wanted);
     if (failure)
         return failure;
-    snprintf(temporary, sizeof temporary, "%s.%d.tmp", wanted, (int)ac_raw_getpid());
+    snprintf(as->temporary, sizeof as->temporary, "%s.%d.tmp", as->wanted, (int)ac_raw_getpid());
     ac_signal_hold_t hold;
     ac_signals_hold(&hold);
-    failure = create(wanted, temporary, other);
-    if (failure == EEXIST && !*other && unlink(temporary) == 0) /* a killed one's of our pid */
-        failure = create(wanted, temporary, other);
+    failure = create(as->wanted, as->temporary, other);
+    if (failure == EEXIST && !*other && unlink(as->temporary) == 0) /* a killed one's of our pid */
+        failure = create(as->wanted, as->temporary, other);
     ac_signals_release(&hold);
     if (failure == 0)
         snprintf(path, size, "%s", file.path);
+    return failure;
+}
+
+int ac_trace_file_create(const char *pattern, char *path, size_t size, int *other) {
+    names_t *as = ac_scratch_take();
+    *other = 0;
+    if (!as && path != pattern)
+        snprintf(path, size, "%s", pattern);
+    int failure = as ? create_as(as, pattern, path, size, other) : ENOMEM;
+    ac_scratch_give(as);
     return failure;
 }
 

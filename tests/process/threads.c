@@ -246,46 +246,6 @@ static int cancelled(void) {
     return 0;
 }
 
-/* Work on several streams, blocks that wait for it, new memory, a synchronisation, an end of a stream. */
-static void *use_streams(void *arg) {
-    enum { STREAMS = 4, BLOCKS = 40 };
-    CUstream stream[STREAMS];
-    CUdeviceptr block[BLOCKS];
-    program_device();
-    for (int i = 0; i < STREAMS; i++)
-        MUST(cuStreamCreate(&stream[i], CU_STREAM_NON_BLOCKING));
-    for (int i = 0; i < BLOCKS; i++) {
-        MUST(cuMemAlloc_v2(&block[i], (size_t)(i + 1) << 20));
-        MUST(cuMemsetD8Async(block[i], 1, 1 << 20, stream[i % STREAMS]));
-        if (i % 2)
-            MUST(cuMemFree_v2(block[i]));
-    }
-    for (int i = 0; i < BLOCKS; i += 2)
-        MUST(cuMemFree_v2(block[i]));
-    MUST(cuCtxSynchronize());
-    for (int i = 0; i < STREAMS; i++)
-        MUST(cuStreamDestroy_v2(stream[i]));
-    return arg;
-}
-
-/* How many bytes of its stack a thread needs for that. */
-static int stack_use(void) {
-    enum { ROOM = 256 << 10, PAINT = 0xa5 };
-    unsigned char *stack = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    pthread_attr_t attributes;
-    pthread_t thread;
-    size_t untouched = 0;
-    NEED(stack != MAP_FAILED);
-    use_streams(NULL); /* the first use of CUDA takes more */
-    memset(stack, PAINT, ROOM);
-    NEED(!pthread_attr_init(&attributes) && !pthread_attr_setstack(&attributes, stack, ROOM));
-    NEED(!pthread_create(&thread, &attributes, use_streams, NULL) && !pthread_join(thread, NULL));
-    while (untouched < ROOM && stack[untouched] == PAINT)
-        untouched++;
-    printf("%zu\n", ROOM - untouched);
-    return 0;
-}
-
 int main(int argc, char **argv) {
     static const program_case_t cases[] = {
         {"many", many},
@@ -299,7 +259,6 @@ int main(int argc, char **argv) {
         {"unloaded", unloaded},
         {"runtime_unloaded", runtime_unloaded},
         {"cancelled", cancelled},
-        {"stack_use", stack_use},
     };
     return program_main(argc, argv, cases, sizeof cases / sizeof cases[0]);
 }

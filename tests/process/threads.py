@@ -28,13 +28,6 @@ class Threads(HostTest):
     def test_destructors_of_keys(self):
         self.exact("destructors", 800)
 
-    @unittest.skipIf(SANITIZED or not OPTIMISED, "sanitizers and builds without optimisation make frames larger")
-    def test_small_stacks(self):
-        """Threads may have the least stack that there is, 16 KiB; the simulated device has its part of it."""
-        for conf in ("", "fence:streams,expandable_segments:true"):
-            _, out, _ = self.run_program(program("threads"), "stack_use", env=self.environment(conf))
-            self.assertLess(int(out), 14000, conf)
-
     @unittest.skipIf(SANITIZED, "sanitizers do not know the frames that a cancelled thread leaves")
     def test_cancelled(self):
         """Wherever they are: nothing stays held, and no thread waits for one that has gone."""

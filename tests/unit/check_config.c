@@ -1,11 +1,14 @@
 /* The configuration parser: every key, every refusal, and a seeded mutation loop. */
 #include <check.h>
+#include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "config/config.h"
+#include "observe/scratch.h"
 #include "run_suite.h"
 
 static ac_config_t config;
@@ -568,6 +571,36 @@ START_TEST(mutations) {
 }
 END_TEST
 
+/* Room for a parser comes from the system: where there is none that is the error, and nothing changes. */
+START_TEST(host_memory_is_short) {
+    struct rlimit space, none;
+    char whole[64];
+    void *spare = ac_scratch_take(); /* the piece that is kept for the next one */
+    ck_assert_ptr_nonnull(spare);
+    accept("fence:sync");
+    void *second = ac_scratch_take();
+    ck_assert(second && second != spare);
+    ac_config_t before = config, wanted = config;
+    ck_assert_int_eq(getrlimit(RLIMIT_AS, &space), 0);
+    none = (struct rlimit){4096, space.rlim_max};
+    ck_assert_int_eq(setrlimit(RLIMIT_AS, &none), 0);
+    errno = 1;
+    int parsed = ac_config_parse("fence:ctx", &config, &error, &warnings), kept = errno;
+    bool said = !strcmp(error.text, "host memory is short");
+    int merged = ac_config_merge("", "fence:ctx", whole, sizeof whole, &error, NULL);
+    bool fixed = ac_config_keep_fixed(&wanted, &config, &error);
+    ck_assert_int_eq(setrlimit(RLIMIT_AS, &space), 0);
+    ck_assert(parsed == -1 && said && merged == -1 && !fixed);
+    ck_assert_int_eq(kept, 1);
+    ck_assert_mem_eq(&before, &config, sizeof config);
+    ac_scratch_give(spare);
+    ac_scratch_give(second);
+    ac_scratch_give(NULL);
+    ck_assert_ptr_eq(ac_scratch_take(), second);
+    accept("fence:ctx");
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("config");
     TCase *cases = tcase_create("config");
@@ -582,6 +615,7 @@ int main(void) {
     tcase_add_test(cases, a_running_cache_keeps_fixed_keys);
     tcase_add_test(cases, files_fill_in_what_a_string_does_not_give);
     tcase_add_test(cases, rows_are_documented);
+    tcase_add_test(cases, host_memory_is_short);
     tcase_add_loop_test(cases, mutations, 0, 3);
     suite_add_tcase(suite, cases);
     return run_suite(suite);

@@ -86,7 +86,7 @@ bool sim_costs_load(const char *which) {
                 which);
         return false;
     }
-    char text[65536];
+    static char text[65536]; /* under cuInit's lock */
     size_t length = fread(text, 1, sizeof text - 1, file);
     fclose(file);
     text[length] = 0;

@@ -73,15 +73,22 @@ typedef struct {
 
 static CUresult run_kernel(sim_work_t *work) {
     kernel_payload_t *payload = SIM_PAYLOAD(work, kernel_payload_t);
-    void *params[1024];
+    enum { FEW = 32 }; /* up to 1,024 would be more than a small stack has */
+    void *few[FEW];
     unsigned count = payload->launch.param_count;
+    void **params = count > FEW ? malloc(count * sizeof *params) : few;
+    if (!params)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     for (unsigned i = 0; i < count; i++)
         params[i] = payload->bytes + payload->offsets[i];
     simcuda_launch_t launch = payload->launch;
     launch.params = params;
     launch.stream_id = work->stream_id;
     launch.context_id = work->ctx_id;
-    return sim_kernel_call(payload->fn, &launch);
+    CUresult result = sim_kernel_call(payload->fn, &launch);
+    if (params != few)
+        free(params);
+    return result;
 }
 
 static void release_kernel(void *payload) {
