@@ -385,6 +385,8 @@ bool ac_caches_freeze_patiently(ac_allocator_t *allocator) {
     for (uint64_t end = 0;;) {
         if (ac_caches_freeze(allocator))
             return true;
+        if (!allocator->caches->first) /* the last owner came out, and its thread has ended */
+            return true;
         uint64_t now = allocator->caches->first->arena->ops->now_ns();
         if (end && now >= end)
             return false;

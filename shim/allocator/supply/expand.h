@@ -26,7 +26,8 @@
 #include "allocator/space/range.h"
 #include "allocator/supply/supply.h"
 
-enum { AC_EXPAND_RUNS = 64, AC_EXPAND_GAPS = 32 };
+/* Of one step: ac_growth_t lies on the stack of a thread of the program. */
+enum { AC_EXPAND_RUNS = 56, AC_EXPAND_GAPS = 32 };
 
 /* Pages side by side that are taken from a hole. */
 typedef struct {
