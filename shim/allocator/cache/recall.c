@@ -298,12 +298,17 @@ static bool is_busy(const ac_cache_t *cache) {
     return atomic_load_explicit(&cache->busy, memory_order_acquire);
 }
 
-/* Whether an owner has not come out of a cache that is shut. */
-static bool any_busy(ac_allocator_t *allocator) {
+/* Whether an owner has not come out of a cache that is shut.  Under the lock. */
+static bool any_inside(const ac_allocator_t *allocator) {
     bool busy = false;
-    ac_lock(&allocator->lock);
     for (const ac_cache_t *cache = allocator->caches->first; cache && !busy; cache = cache->next)
         busy = is_shut(cache) && is_busy(cache);
+    return busy;
+}
+
+static bool any_busy(ac_allocator_t *allocator) {
+    ac_lock(&allocator->lock);
+    bool busy = any_inside(allocator);
     ac_unlock(&allocator->lock);
     return busy;
 }
@@ -388,7 +393,7 @@ bool ac_caches_freeze_patiently(ac_allocator_t *allocator) {
         if (!allocator->caches->first) /* the last owner came out, and its thread has ended */
             return true;
         uint64_t now = allocator->caches->first->arena->ops->now_ns();
-        if (end && now >= end)
+        if (end && (now >= end || !any_inside(allocator))) /* or the barrier fails */
             return false;
         end = end ? end : now + FREEZE_PATIENCE_NS;
         ac_caches_thaw(allocator);
