@@ -105,6 +105,10 @@ ac_guard_answer_t ac_arena_alloc_guarded(ac_arena_t *arena, unsigned module, uns
 /* The block at `address` is about to be freed by that module, which matters to guarded ones. */
 void ac_guard_freeing(uint64_t address, unsigned module);
 
+/* The program synchronised the context: pages of guarded blocks that were freed go, if the device is
+ * idle.  Where another thread is at it, that is waited for, half a second at the most. */
+void ac_guard_settle(ac_arena_t *arena);
+
 /* The same by the cache's owner, hit or not (cache/thread_cache.h), for the module of
  * ac_cache_ask_for. */
 ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, ac_ask_t how,

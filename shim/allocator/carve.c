@@ -50,11 +50,13 @@ static bool have(size_t bytes) {
 static bool have_huge(size_t bytes) {
     if (huge_left >= bytes || cut_so_far < MANY)
         return huge_left >= bytes;
+    int kept = errno;
     char *piece = mmap(NULL, HUGE_PIECE + HUGE_PAGE, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (piece == MAP_FAILED)
+    if (piece == MAP_FAILED) {
+        errno = kept; /* small pages may serve */
         return false;
-    int kept = errno;
+    }
     size_t before = -(uintptr_t)piece & (HUGE_PAGE - 1);
     if (before)
         munmap(piece, before);

@@ -1,6 +1,8 @@
 /* Host memory for small records that live as long as the process: zeroed, aligned to a cache
  * line, never given back, so that a reader without a lock never reads freed memory.
- * From 6 MiB on it is on huge pages where the kernel has them: up to 2 MiB more than is used.
+ * From 6 MiB on it is on huge pages where the kernel has them: up to 2 MiB more than is used.  Who
+ * writes to the first record of such a page waits until the kernel has zeroed 2 MiB, with the
+ * allocator's lock held where the record is a block's.
  * Not malloc: the host program may have replaced it, and hooks run inside of it. */
 #ifndef AC_CARVE_H
 #define AC_CARVE_H

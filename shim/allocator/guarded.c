@@ -5,6 +5,8 @@
 #include "allocator/space/guard_place.h"
 #include "allocator/supply/guard.h"
 #include "allocator/supply/supply.h"
+#include "device/wait.h"
+#include "failpoint.h"
 
 enum { LIMIT_NS = 1000000000 };
 
@@ -79,15 +81,37 @@ void ac_guard_note_freed(const ac_block_t *block) {
     ac_guard_count(block, true);
 }
 
+/* For pages that other threads have claimed, and not yet unmapped. */
+static void await_others(const ac_arena_t *arena) {
+    ac_allocator_t *allocator = arena->allocator;
+    uint64_t end = arena->ops->now_ns() + AC_PATIENCE_NS;
+    const struct timespec until = {(time_t)(end / 1000000000), (long)(end % 1000000000)};
+    const ac_range_t *range;
+    int late = 0;
+    ac_lock(&allocator->lock);
+    while (!late && !arena->dead && (range = ac_guard_range(&arena->space)) &&
+           range->guard->leaving && !AC_FAILPOINT(guard_not_awaited)) {
+        AC_WINDOW(guard_awaited);
+        late = ac_wait_until(&allocator->settled, &allocator->lock, &until);
+    }
+    ac_unlock(&allocator->lock);
+}
+
 void ac_guard_freed(ac_arena_t *arena, bool wait) {
-    if (collect(arena))
-        return;
-    if (wait && !arena->ops->capturing(arena->context)) {
+    bool gone = collect(arena);
+    if (!gone && wait && !arena->ops->capturing(arena->context)) {
         bool all;
         uint64_t target = ac_fence_target(&arena->timeline, &all);
         ac_fence_wait(&arena->timeline, all, target, LIMIT_NS);
-        if (collect(arena))
-            return;
+        gone = collect(arena);
     }
-    ac_supply_owe(arena->allocator);
+    if (wait)
+        await_others(arena);
+    if (!gone)
+        ac_supply_owe(arena->allocator);
+}
+
+void ac_guard_settle(ac_arena_t *arena) {
+    ac_guard_freed(arena, false);
+    await_others(arena);
 }

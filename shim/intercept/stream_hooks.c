@@ -98,6 +98,8 @@ static CUresult sync_end(ac_thread_t *thread, ac_sync_t sync, CUresult result) {
         ac_fence_synced(sync.context->timeline, sync.clock);
         ac_count(thread, AC_COUNT_full_syncs);
         ac_synced(thread, true);
+        if (__builtin_expect(ac_is_guarding(), 0) && thread)
+            ac_guard_settle(sync.context->arena);
     }
     ac_pools_synced(result);
     ac_context_note(sync.context, result);

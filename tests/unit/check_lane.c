@@ -295,6 +295,29 @@ START_TEST(more_streams_than_lanes) {
 }
 END_TEST
 
+/* Two modules ask in turn, and what both have is freed while it is one's turn. */
+START_TEST(a_free_counts_for_the_module_that_asked) {
+    enum { MODULES = 3, PAIRS = 50 };
+    uint64_t held[MODULES], bytes[MODULES] = {0};
+    ac_modules_t sum = {.allocs = {0}};
+    for (int i = 0; i < PAIRS; i++) {
+        for (unsigned m = 1; m < MODULES; m++) {
+            ac_cache_ask_for(cache[0], m);
+            held[m] = take(0, S, m * MIB);
+            bytes[block_at(held[m])->module] += m * MIB; /* 0, where the cache had none */
+        }
+        for (unsigned m = 1; m < MODULES; m++)
+            give(0, S, held[m]);
+    }
+    ac_cache_tally_modules(&tally[0], &sum);
+    for (unsigned m = 0; m < MODULES; m++) {
+        ck_assert_uint_gt(bytes[m], 0);
+        ck_assert_uint_eq(sum.alloc_bytes[m] + stats.modules.alloc_bytes[m], bytes[m]);
+        ck_assert_uint_eq(sum.free_bytes[m] + stats.modules.free_bytes[m], bytes[m]);
+    }
+}
+END_TEST
+
 /* --- the pool's figures, of which nothing is missed --- */
 
 START_TEST(figures_follow_hits) {
@@ -440,6 +463,7 @@ int main(void) {
         tcase_add_test(all, a_second_free_is_refused);
     }
     tcase_add_test(all, every_request_and_free_is_counted);
+    tcase_add_test(all, a_free_counts_for_the_module_that_asked);
     tcase_add_test(all, new_memory_may_be_freed_on_any);
     tcase_add_test(all, of_a_destroyed_stream_it_waits_for_a_fence);
     tcase_add_test(all, an_edge_behind_the_free_serves_another_stream);

@@ -52,8 +52,7 @@ static bool may_have(const ac_entry_t *entry) {
 }
 
 /* Of one bucket, so that both have their bits in one word. */
-static void change_places(ac_cache_t *cache, ac_entry_t *one,
-                                                    ac_entry_t *other) {
+static void change_places(ac_cache_t *cache, ac_entry_t *one, ac_entry_t *other) {
     ac_block_t **a = ac_cache_wait(cache, one), **b = ac_cache_wait(cache, other), *wait = *a;
     size_t i = (size_t)(one - cache->entry), k = (size_t)(other - cache->entry);
     uint64_t both = (uint64_t)1 << i % 64 | (uint64_t)1 << k % 64;

@@ -205,9 +205,9 @@ static bool open_lane(ac_cache_t *cache, const ac_lane_ask_t *ask) {
 /* For this one block it is that module's turn. */
 bool ac_lane_push_other(ac_cache_t *cache, ac_block_t *block, const void *stream, uint64_t address) {
     uint32_t module, turn = cache->frees, label = block->label - ac_lane_label(0);
-    uint64_t size = block->size;
-    if (!ac_cache_is_of_other(cache, label, &module))
+    if (cache->others <= 0 || !ac_cache_is_of_other(cache, label, &module))
         return false;
+    uint64_t size = block->size;
     cache->frees = label;
     bool kept = ac_lane_push(cache, block, stream, address);
     cache->frees = turn;

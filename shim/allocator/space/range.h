@@ -61,6 +61,7 @@ typedef struct {
     uint64_t cursor;      /* unit: the next place is looked for from here on */
     uint64_t held;        /* bytes of blocks that the program holds */
     uint64_t waiting;     /* blocks that were freed and have their pages yet */
+    uint64_t leaving;     /* runs of pages that threads are giving back */
     ac_guarded_t *record; /* by unit */
 } ac_guard_t;
 

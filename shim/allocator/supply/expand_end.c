@@ -29,6 +29,8 @@ static void claim_idle(ac_growth_t *batch, ac_hole_pick_t *pick, uint64_t bytes)
         if (!ac_expand_claim_run(run, hole, pick, most, &batch->spares))
             break;
         batch->runs++;
+        if (run->range->guard)
+            run->range->guard->leaving++;
         found += run->count << AC_PAGE_BITS;
     }
 }
@@ -68,6 +70,8 @@ uint64_t ac_expand_give_back(ac_arena_t *arena, ac_hole_pick_t *pick, uint64_t b
         for (unsigned i = 0; i < batch.runs; i++) {
             ac_run_t *run = &batch.run[i];
             run->range->calls--;
+            if (run->range->guard)
+                run->range->guard->leaving--;
             if (arena->dead)
                 continue;
             if (run->taken) {

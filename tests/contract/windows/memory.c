@@ -3,6 +3,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "allocator/guarded.h"
 #include "allocator/space/page_map.h"
 #include "allocator/supply/supply.h"
 #include "allocator_frame.h"
@@ -486,6 +487,35 @@ void window_trim_not_awaited(void) {
     other_thread(trim_all, is_staying);
     at_window("leaving_awaited", let_go);
     ac_allocator_trim(allocator, true);
+    ck_assert_uint_eq(device.used, 0);
+    other_thread_ends();
+    end();
+}
+
+static void settle_debt(void) {
+    ac_allocator_settle_debt(allocator);
+}
+
+static uint64_t guarded(void) {
+    uint64_t address = 0;
+    ck_assert_int_eq(ac_arena_alloc_guarded(arena, 3, 0, NULL, MIB, &address), AC_GUARD_SERVED);
+    return address;
+}
+
+/* The library's thread takes away what was freed before. */
+void window_guard_not_awaited(void) {
+    const ac_stream_t stream = 0x1000;
+    begin_large();
+    uint64_t before = guarded(), block = guarded();
+    submit(0);
+    ck_assert_int_eq(ac_block_free_on(arena, stream, before), AC_OK);
+    complete(0);
+    ck_assert(fake_usable(&device, before, MIB));
+    at_call(&device, FAKE_PAGES_UNMAP, stay);
+    other_thread(settle_debt, is_staying);
+    at_window("guard_awaited", let_go);
+    give(block);
+    ck_assert_msg(!fake_usable(&device, before, 1), "memory that was freed has its pages");
     ck_assert_uint_eq(device.used, 0);
     other_thread_ends();
     end();
