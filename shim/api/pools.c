@@ -147,10 +147,14 @@ static accel_status_t ask_cache(void **memory, uint64_t size, bool quiet) {
 
 static accel_status_t ask_for_segment(const accel_allocator_t *source, uint64_t size, int device,
                                       void *stream, bool quiet, void **memory) {
+    accel_status_t status = ACCEL_OK;
     if (!source)
-        return ask_cache(memory, size, quiet);
-    *memory = source->alloc_fn(size, device, stream);
-    return *memory ? ACCEL_OK : ACCEL_ERROR_DEVICE_MEMORY;
+        status = ask_cache(memory, size, quiet);
+    else if (!(*memory = source->alloc_fn(size, device, stream)))
+        status = ACCEL_ERROR_DEVICE_MEMORY;
+    if (status == ACCEL_OK) /* else a free of the first block, which begins there, gave it to a cache */
+        ac_block_keep_apart((uint64_t)(uintptr_t)*memory);
+    return status;
 }
 
 /* --- freed memory that waits for a fence --- */
