@@ -270,6 +270,13 @@ static accel_status_t refused(uint64_t address) {
     return ac_pool_block_around(address) ? ACCEL_ERROR_INTERIOR : ACCEL_ERROR_DOUBLE_FREE;
 }
 
+/* Whether the order of the block's stream is not enough for who is served with it next. */
+static bool needs_fence(const ac_pool_block_t *block) {
+    const ac_pool_line_t *line = block->segment->line;
+    return block->recorded || ac_stream_is_gone(line->stream, line->life) ||
+           ((CUstream)line->stream <= CU_STREAM_PER_THREAD && ac_context_any_green());
+}
+
 accel_status_t ac_pool_free(uint64_t address) {
     ac_pool_segment_t *cut = NULL;
     bool all = false, record = false;
@@ -281,8 +288,7 @@ accel_status_t ac_pool_free(uint64_t address) {
     ac_pool_block_t *block = ac_pool_block_at(address);
     if (block) {
         device = block->segment->line->device;
-        record = block->recorded ||
-                 ac_stream_is_gone(block->segment->line->stream, block->segment->line->life);
+        record = needs_fence(block);
     }
     accel_status_t status = block ? ACCEL_OK : refused(address);
     ac_unlock(&ac_pools_lock);
