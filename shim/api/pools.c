@@ -538,7 +538,7 @@ accel_status_t accel_pool_create(unsigned flags, const accel_allocator_t *alloca
     if (copy && copy->init_fn)
         copy->init_fn(accel_device_count());
     ac_lock(&ac_pools_lock);
-    accel_pool_id_t id = {0, last_id + 1};
+    accel_pool_id_t id = {0, ++last_id};
     ac_pool_t *made = ac_pool_make(id, flags, copy);
     if (made) {
         made->users = 1;
