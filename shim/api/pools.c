@@ -535,17 +535,20 @@ accel_status_t accel_pool_create(unsigned flags, const accel_allocator_t *alloca
         return ACCEL_ERROR_NO_DRIVER;
     if (allocator && !(copy = ac_allocator_copy(allocator, &status)))
         return status;
-    if (copy && copy->init_fn)
-        copy->init_fn(accel_device_count());
     ac_lock(&ac_pools_lock);
     accel_pool_id_t id = {0, ++last_id};
     ac_pool_t *made = ac_pool_make(id, flags, copy);
-    if (made) {
+    if (made)
         made->users = 1;
-        *pool = id;
-    }
     ac_unlock(&ac_pools_lock);
-    return made ? ACCEL_OK : ACCEL_ERROR_OUT_OF_MEMORY;
+    if (!made) {
+        free((void *)(uintptr_t)copy);
+        return ACCEL_ERROR_OUT_OF_MEMORY;
+    }
+    if (copy && copy->init_fn)
+        copy->init_fn(accel_device_count());
+    *pool = id;
+    return ACCEL_OK;
 }
 
 accel_status_t accel_pool_retain(accel_pool_id_t id) {

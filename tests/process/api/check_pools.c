@@ -379,6 +379,11 @@ START_TEST(failures_are_told_once) {
     /* Memory of the program's own functions. */
     ck_assert_int_eq(accel_pool_create(0, &nothing, &empty), ACCEL_OK);
     ck_assert_int_eq(inits, 2);
+    ck_assert_int_eq(accel_pool_create(8, &nothing, &pool), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(inits, 2); /* none was made */
+    ck_assert_int_eq(accel_pool_create(0, &nothing, &pool), ACCEL_OK);
+    ck_assert_int_eq(inits, 4); /* each pool's own */
+    ck_assert_int_eq(accel_pool_release(pool), ACCEL_OK);
     begin(empty, 0);
     ck_assert_int_eq(accel_raw_alloc(&pointer, 100), ACCEL_ERROR_DEVICE_MEMORY);
     ck_assert(failures == 4 && traced.calls == 4);
