@@ -293,8 +293,9 @@ typedef struct {
     void *(*alloc_fn)(size_t bytes, int device, void *stream);
     /* With what was given to alloc_fn. */
     void (*free_fn)(void *pointer, size_t bytes, int device, void *stream);
-    void (*init_fn)(int device_count); /* once, before the first alloc_fn */
-    void (*reset_fn)(void);            /* accel_empty_cache */
+    /* Before the first alloc_fn: once for accel_set_allocator, and once in each accel_pool_create. */
+    void (*init_fn)(int device_count);
+    void (*reset_fn)(void); /* accel_empty_cache */
     void (*memory_fraction_fn)(double fraction, int device);
     void *(*base_alloc_fn)(void *pointer, size_t *bytes); /* NULL: a block begins at `pointer` */
     void (*record_stream_fn)(void *pointer, void *stream);
@@ -343,9 +344,9 @@ int accel_is_enabled(void);
  * Memory of its own for the raw requests of some streams: what is freed there serves no request
  * from elsewhere.  A pool takes whole segments from the cache (2 MiB, 20 MiB, or the request in units
  * of 2 MiB), divides them, and keeps them until it is released or emptied.  Each device has its own
- * part of a pool, which ends with a reset of the device.  Requests from a context that cuCtxCreate made
- * go to no pool.  Memory of a pool is freed by accel_raw_delete, accel_free or accel_free_async; CUDA's
- * own calls refuse it. */
+ * part of a pool, which ends with a reset of the device: its segments go with the device's memory, without a
+ * call of free_fn.  Requests from a context that cuCtxCreate made go to no pool.  Memory of a pool is freed by
+ * accel_raw_delete, accel_free or accel_free_async; CUDA's own calls refuse it. */
 typedef enum {
     ACCEL_POOL_USE_ON_OOM =
         1,                  /* its free memory serves others before a request of theirs fails */

@@ -169,6 +169,10 @@ ac_status_t ac_address_taint(uint64_t address, bool *fresh);
  * after the last one it serves again, where the block fills it and was not freed meanwhile. */
 void ac_block_untaint(uint64_t address);
 
+/* No cache takes the block at `address`, if one begins there, when it is freed: its free takes the
+ * allocator's lock.  By its only holder, before it is shown to others. */
+void ac_block_keep_apart(uint64_t address);
+
 /* Others get to know the block at `address`: *serial names its lifetime (space/lifetime.h), now and
  * whenever it is asked for again, and no other one.  Its pages, if it has any, never move from now
  * on.  AC_OK; AC_NOT_OURS, AC_BAD_ADDRESS; AC_OOM: host memory is short, or the thread that may just

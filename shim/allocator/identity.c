@@ -29,6 +29,15 @@ static bool keep_for_program(ac_allocator_t *allocator, uint64_t address) {
     return out;
 }
 
+void ac_block_keep_apart(uint64_t address) {
+    ac_block_t *block;
+    ac_allocator_t *allocator;
+    if (ac_allocator_lock_block(address, &block, &allocator) != AC_OK)
+        return;
+    AC_BLOCK_SET(block, owner_arena, 0);
+    ac_unlock(&allocator->lock);
+}
+
 ac_status_t ac_block_identify(uint64_t address, uint64_t *serial) {
     for (int i = 0;; i++) {
         ac_block_t *block;

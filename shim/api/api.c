@@ -117,7 +117,7 @@ bool ac_api_is_primary(CUcontext context, int device) {
     if (!known &&
         ac_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active)
         known = ac_api_primary(device);
-    return context == known;
+    return context == known || ac_context_is_view(context, known);
 }
 
 bool ac_api_enter(ac_api_scope_t *scope, int device) {

@@ -27,7 +27,7 @@ accel_status_t ac_api_need(int device);
 /* The device's primary context, retained once until it is reset; NULL: it cannot be had. */
 CUcontext ac_api_primary(int device);
 
-/* Whether that is the device's primary context; makes none. */
+/* Whether that is the device's primary context, or a green one's view of it; makes none. */
 bool ac_api_is_primary(CUcontext context, int device);
 
 /* Around calls of the driver for a device: a context of it is current, its primary one if there was

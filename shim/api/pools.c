@@ -147,10 +147,14 @@ static accel_status_t ask_cache(void **memory, uint64_t size, bool quiet) {
 
 static accel_status_t ask_for_segment(const accel_allocator_t *source, uint64_t size, int device,
                                       void *stream, bool quiet, void **memory) {
+    accel_status_t status = ACCEL_OK;
     if (!source)
-        return ask_cache(memory, size, quiet);
-    *memory = source->alloc_fn(size, device, stream);
-    return *memory ? ACCEL_OK : ACCEL_ERROR_DEVICE_MEMORY;
+        status = ask_cache(memory, size, quiet);
+    else if (!(*memory = source->alloc_fn(size, device, stream)))
+        status = ACCEL_ERROR_DEVICE_MEMORY;
+    if (status == ACCEL_OK) /* else a free of the first block, which begins there, gave it to a cache */
+        ac_block_keep_apart((uint64_t)(uintptr_t)*memory);
+    return status;
 }
 
 /* --- freed memory that waits for a fence --- */
@@ -266,6 +270,13 @@ static accel_status_t refused(uint64_t address) {
     return ac_pool_block_around(address) ? ACCEL_ERROR_INTERIOR : ACCEL_ERROR_DOUBLE_FREE;
 }
 
+/* Whether the order of the block's stream is not enough for who is served with it next. */
+static bool needs_fence(const ac_pool_block_t *block) {
+    const ac_pool_line_t *line = block->segment->line;
+    return block->recorded || ac_stream_is_gone(line->stream, line->life) ||
+           ((CUstream)line->stream <= CU_STREAM_PER_THREAD && ac_context_any_green());
+}
+
 accel_status_t ac_pool_free(uint64_t address) {
     ac_pool_segment_t *cut = NULL;
     bool all = false, record = false;
@@ -277,8 +288,7 @@ accel_status_t ac_pool_free(uint64_t address) {
     ac_pool_block_t *block = ac_pool_block_at(address);
     if (block) {
         device = block->segment->line->device;
-        record = block->recorded ||
-                 ac_stream_is_gone(block->segment->line->stream, block->segment->line->life);
+        record = needs_fence(block);
     }
     accel_status_t status = block ? ACCEL_OK : refused(address);
     ac_unlock(&ac_pools_lock);
@@ -525,17 +535,20 @@ accel_status_t accel_pool_create(unsigned flags, const accel_allocator_t *alloca
         return ACCEL_ERROR_NO_DRIVER;
     if (allocator && !(copy = ac_allocator_copy(allocator, &status)))
         return status;
+    ac_lock(&ac_pools_lock);
+    accel_pool_id_t id = {0, ++last_id};
+    ac_pool_t *made = ac_pool_make(id, flags, copy);
+    if (made)
+        made->users = 1;
+    ac_unlock(&ac_pools_lock);
+    if (!made) {
+        free((void *)(uintptr_t)copy);
+        return ACCEL_ERROR_OUT_OF_MEMORY;
+    }
     if (copy && copy->init_fn)
         copy->init_fn(accel_device_count());
-    ac_lock(&ac_pools_lock);
-    accel_pool_id_t id = {0, last_id + 1};
-    ac_pool_t *made = ac_pool_make(id, flags, copy);
-    if (made) {
-        made->users = 1;
-        *pool = id;
-    }
-    ac_unlock(&ac_pools_lock);
-    return made ? ACCEL_OK : ACCEL_ERROR_OUT_OF_MEMORY;
+    *pool = id;
+    return ACCEL_OK;
 }
 
 accel_status_t accel_pool_retain(accel_pool_id_t id) {

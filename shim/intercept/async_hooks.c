@@ -381,7 +381,7 @@ static CUresult free_on_stream(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUd
 bool ac_async_free(ac_thread_t *thread, ac_context_t *context, uint64_t address, CUstream stream,
                    bool per_thread) {
     return ac_owned(address) && ac_context_of_stream(thread, stream) == context &&
-           !ac_cuda_is_capturing() &&
+           !ac_cuda_is_capturing() && !ac_is_private(address) &&
            free_in_order(thread, context, address, stream, per_thread) == AC_OK;
 }
 

@@ -190,8 +190,8 @@ void ac_serve_refused(ac_thread_t *thread, uint64_t bytes);
             ac_serve_refused(thread, bytes);                                                     \
     } while (0)
 
-/* cuMemAlloc_v2 for the code at `caller`.  memory_hooks.c, for the C API.  _apart: of memory that no
- * thread's cache takes when it is freed. */
+/* cuMemAlloc_v2 for the code at `caller`.  memory_hooks.c, for the C API.  _apart: past the
+ * thread's cache. */
 CUresult ac_mem_alloc(CUdeviceptr *pointer, size_t bytes, const void *caller);
 CUresult ac_mem_alloc_apart(CUdeviceptr *pointer, size_t bytes, const void *caller);
 

@@ -433,6 +433,15 @@ void ac_context_green_gone(CUcontext view) {
     ac_generation_grow();
 }
 
+bool ac_context_is_view(CUcontext view, CUcontext primary) {
+    const ac_context_t *of = find_green(view);
+    return of && of->cuda.handle == primary;
+}
+
+bool ac_context_any_green(void) {
+    return atomic_load(&any_green);
+}
+
 /* --- look-ups --- */
 
 static ac_context_t *context_of(CUcontext handle, bool created) {

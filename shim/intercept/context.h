@@ -88,6 +88,11 @@ bool ac_context_green(CUcontext view);
 void ac_context_green_ending(ac_context_t *primary);
 void ac_context_green_gone(CUcontext view);
 
+/* Whether that is a view of `primary`.  _any_green: whether there ever was a view of some context: a
+ * default stream's handle may then stand for several streams of one primary context. */
+bool ac_context_is_view(CUcontext view, CUcontext primary);
+bool ac_context_any_green(void);
+
 /* A stream handle is about to be destroyed: forget what it meant. */
 void ac_context_stream_gone(CUstream stream);
 

@@ -15,7 +15,8 @@
 extern AC_HIDDEN void (*_Atomic ac_stream_gone_observer)(CUstream stream);
 
 /* Whether the address is of a private pool, whose memory no call of the driver's frees; NULL: there is
- * none.  Asked where a free misses the thread's cache, which such memory does not belong to. */
+ * none.  Asked where a free misses the thread's cache, which never takes such memory
+ * (ac_block_keep_apart). */
 extern AC_HIDDEN bool (*_Atomic ac_private_observer)(uint64_t address);
 static inline bool ac_is_private(uint64_t address) {
     bool (*observer)(uint64_t) = atomic_load_explicit(&ac_private_observer, memory_order_acquire);

@@ -224,10 +224,49 @@ START_TEST(pools_freed_by_other_calls) {
 }
 END_TEST
 
+/* A green context shares the memory of the primary one: requests with its view current go to pools, too.
+ * Its default stream is another one than the primary's, of the same handle. */
+START_TEST(pools_in_green_contexts) {
+    CUgreenCtx green;
+    CUcontext view, primary;
+    CUdevResourceDesc desc;
+    unsigned long long processors[64]; /* larger than the ABI has it */
+    size_t reserved;
+    CUstream own = new_stream(0);
+    ck_assert_int_eq(cuCtxGetCurrent(&primary), CUDA_SUCCESS);
+    ck_assert_int_eq(cuDeviceGetDevResource(0, (CUdevResource *)(void *)processors, 1),
+                     CUDA_SUCCESS);
+    ck_assert_int_eq(cuDevResourceGenerateDesc(&desc, (CUdevResource *)(void *)processors, 1),
+                     CUDA_SUCCESS);
+    ck_assert_int_eq(cuGreenCtxCreate(&green, desc, 0, 1), CUDA_SUCCESS);
+    ck_assert_int_eq(cuCtxFromGreenCtx(&view, green), CUDA_SUCCESS);
+    accel_pool_id_t pool = open_pool(0);
+    ck_assert_int_eq(cuCtxSetCurrent(view), CUDA_SUCCESS);
+    void *block = alloc(MIB, NULL);
+    ck_assert_uint_eq(info_of(block).pool.second, pool.second);
+    hold(NULL);
+    use(block, MIB, NULL);
+    ck_assert_int_eq(accel_raw_delete(block), ACCEL_OK);
+    ck_assert_int_eq(cuCtxSetCurrent(primary), CUDA_SUCCESS);
+    void *next = alloc(MIB, NULL);
+    ck_assert_ptr_ne(next, block);
+    ck_assert_int_eq(accel_raw_delete(next), ACCEL_OK);
+    let_go_for_good(own);
+    block = alloc(MIB, NULL), next = alloc(MIB, NULL); /* done: both serve again */
+    ck_assert_int_eq(accel_pool_bytes(pool, 0, &reserved, NULL), ACCEL_OK);
+    ck_assert_uint_eq(reserved, 2 * MIB);
+    ck_assert_int_eq(accel_raw_delete(block), ACCEL_OK);
+    ck_assert_int_eq(accel_raw_delete(next), ACCEL_OK);
+    end_and_release(pool);
+    nothing_left();
+}
+END_TEST
+
 int main(void) {
     const TTest *const tests[] = {per_thread_in_pools, per_thread_in_the_cache,
                                   contexts_of_a_device, resets,
                                   memory_of_the_driver, freed_by_other_calls,
-                                  pools_freed_by_other_calls, NULL};
+                                  pools_freed_by_other_calls,
+                                  pools_in_green_contexts, NULL};
     return run_tests("orders", tests);
 }

@@ -108,6 +108,11 @@ START_TEST(lives_of_pools) {
         ck_assert_int_eq(accel_pool_release(i ? last : mine), ACCEL_OK);
     }
     ck_assert_uint_eq(new_pool(0).second, 4712);
+    /* The last one that the program may take. */
+    const accel_pool_id_t half = {0, INT64_MAX};
+    ck_assert_int_eq(accel_pool_retain(half), ACCEL_OK);
+    for (uint64_t i = 1; i <= 2; i++)
+        ck_assert_uint_eq(new_pool(0).second, (uint64_t)INT64_MAX + i);
     ck_assert_int_eq(accel_pool_create(8, NULL, &pool), ACCEL_ERROR_INVALID);
     ck_assert_int_eq(accel_pool_create(0, NULL, NULL), ACCEL_ERROR_INVALID);
     ck_assert_int_eq(accel_pool_empty(graph), ACCEL_ERROR_INVALID);
@@ -374,6 +379,11 @@ START_TEST(failures_are_told_once) {
     /* Memory of the program's own functions. */
     ck_assert_int_eq(accel_pool_create(0, &nothing, &empty), ACCEL_OK);
     ck_assert_int_eq(inits, 2);
+    ck_assert_int_eq(accel_pool_create(8, &nothing, &pool), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(inits, 2); /* none was made */
+    ck_assert_int_eq(accel_pool_create(0, &nothing, &pool), ACCEL_OK);
+    ck_assert_int_eq(inits, 4); /* each pool's own */
+    ck_assert_int_eq(accel_pool_release(pool), ACCEL_OK);
     begin(empty, 0);
     ck_assert_int_eq(accel_raw_alloc(&pointer, 100), ACCEL_ERROR_DEVICE_MEMORY);
     ck_assert(failures == 4 && traced.calls == 4);
