@@ -473,7 +473,8 @@ int accel_is_history_enabled(void);
 
 /* Segments, blocks and the history, in the layout of PyTorch's memory snapshots, as JSON text: the
  * caller frees *json with free().  {0, 0}: memory of the cache, of all pools and of all devices;
- * else of that pool alone. */
+ * else of that pool alone.  All memory is listed once: a pool's segment has that pool's `segment_pool_id`,
+ * and the segment of the cache that it was taken from is listed in parts, before and behind it. */
 accel_status_t accel_snapshot(accel_pool_id_t pool, char **json);
 
 /* Bytes of pages in expandable segments of the device, by the stream that memory there was asked for on:

@@ -181,7 +181,7 @@ typedef struct {
     void *stream;
     accel_pool_id_t pool;
     int device, state; /* ac_pool_state_t */
-    bool small;
+    bool small, listed; /* the latter false: the caller's */
 } ac_pool_copy_t;
 ac_pool_copy_t *ac_pool_copies(accel_pool_id_t pool, size_t *count);
 

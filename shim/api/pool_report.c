@@ -74,10 +74,11 @@ ac_pool_copy_t *ac_pool_copies(accel_pool_id_t id, size_t *count) {
                         if (!ac_pool_is(id, none) && !ac_pool_is(id, pool->id))
                             continue;
                         if (pass)
-                            copies[*count] = (ac_pool_copy_t){
-                                block->address, block->size,   segment->address, segment->size,
-                                block->bytes,   line->stream,  pool->id,         line->device,
-                                block->state,   segment->small};
+                            copies[*count] =
+                                (ac_pool_copy_t){block->address, block->size,  segment->address,
+                                                 segment->size,  block->bytes, line->stream,
+                                                 pool->id,       line->device, block->state,
+                                                 segment->small, false};
                         ++*count;
                     }
     }

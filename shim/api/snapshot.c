@@ -22,6 +22,9 @@ static const char *pool_state_of(int state) {
 typedef struct {
     json_t *list, *segment, *blocks;
     int64_t allocated, active, requested;
+    uint64_t size;        /* of its blocks */
+    ac_pool_copy_t *copy; /* of blocks of pools, by address */
+    size_t copies;
     bool failed;
 } writer_t;
 
@@ -39,6 +42,7 @@ static void put_pool(json_t *object, const char *key, accel_pool_id_t pool, bool
 static void end_segment(writer_t *to) {
     if (!to->segment)
         return;
+    put_address(to->segment, "total_size", to->size, &to->failed);
     ac_json_put_integer(to->segment, "allocated_size", to->allocated, &to->failed);
     ac_json_put_integer(to->segment, "active_size", to->active, &to->failed);
     ac_json_put_integer(to->segment, "requested_size", to->requested, &to->failed);
@@ -49,7 +53,7 @@ static void end_segment(writer_t *to) {
 
 typedef struct {
     int device;
-    uint64_t address, size;
+    uint64_t address;
     const void *stream;
     bool small, expandable;
     accel_pool_id_t pool;
@@ -60,9 +64,9 @@ static void begin_segment(writer_t *to, const segment_t *of) {
     to->segment = json_object();
     to->blocks = json_array();
     to->allocated = to->active = to->requested = 0;
+    to->size = 0;
     ac_json_put_integer(to->segment, "device", of->device, &to->failed);
     put_address(to->segment, "address", of->address, &to->failed);
-    put_address(to->segment, "total_size", of->size, &to->failed);
     put_address(to->segment, "stream", (uint64_t)(uintptr_t)of->stream, &to->failed);
     ac_json_put_text(to->segment, "segment_type", of->small ? "small" : "large", &to->failed);
     put_pool(to->segment, "segment_pool_id", of->pool, &to->failed);
@@ -81,6 +85,7 @@ static void put_block(writer_t *to, uint64_t address, uint64_t size, uint64_t re
     ac_json_put_text(block, "state", state, &to->failed);
     ac_json_put(block, "frames", json_array(), &to->failed);
     ac_json_append(to->blocks, block, &to->failed);
+    to->size += size;
     to->active += used ? (int64_t)size : 0;
     to->requested += used ? (int64_t)requested : 0;
     to->allocated += allocated ? (int64_t)size : 0;
@@ -88,12 +93,66 @@ static void put_block(writer_t *to, uint64_t address, uint64_t size, uint64_t re
 
 /* --- what there is --- */
 
-/* Where the blocks that follow each other from this one on end. */
-static uint64_t end_of_run(const ac_items_t *items, size_t at) {
-    uint64_t end = items->item[at].address;
-    while (at < items->count && !items->item[at].segment && items->item[at].address == end)
-        end += items->item[at++].size;
-    return end;
+/* The first copy at this address or behind it. */
+static size_t copy_at(const writer_t *to, uint64_t address) {
+    size_t low = 0, high = to->copies;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (to->copy[middle].address < address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The segment of a pool whose copies begin at `at`; behind it. */
+static size_t write_pool_segment(writer_t *to, size_t at) {
+    const ac_pool_copy_t *first = &to->copy[at], *block = first;
+    begin_segment(to, &(segment_t){.device = first->device,
+                                   .address = first->segment,
+                                   .stream = first->stream,
+                                   .small = first->small,
+                                   .pool = first->pool});
+    for (; at < to->copies && block->segment == first->segment; block = &to->copy[++at]) {
+        put_block(to, block->address, block->size, block->bytes, pool_state_of(block->state));
+        to->copy[at].listed = true;
+    }
+    end_segment(to);
+    return at;
+}
+
+/* Memory of the cache from `address` to `end`, behind what is there already, or of a new segment. */
+static void put_cached(writer_t *to, segment_t *segment, const ac_item_t *item, uint64_t address,
+                       uint64_t end) {
+    bool whole = address == item->address && end == address + item->size;
+    if (address == end)
+        return;
+    if (!to->segment || address != segment->address + to->size) {
+        segment->address = address;
+        begin_segment(to, segment);
+    }
+    put_block(to, address, end - address, whole ? item->requested : 0, state_of(item->state));
+}
+
+/* A block of the cache that is a pool's segment is that alone, so that all memory is listed once: the
+ * segment of the cache around it is listed in parts. */
+static void write_block(writer_t *to, segment_t *segment, const ac_item_t *item) {
+    uint64_t address = item->address, end = address + item->size;
+    size_t at = copy_at(to, address);
+    while (at < to->copies && to->copy[at].address < end) {
+        ac_pool_copy_t *copy = &to->copy[at];
+        if (item->state != AC_BLOCK_ALLOCATED || copy->address != copy->segment ||
+            copy->segment_size > end - copy->segment) {
+            copy->listed = true; /* the pool has given it back since it was copied */
+            at++;
+            continue;
+        }
+        put_cached(to, segment, item, address, copy->segment);
+        address = copy->segment + copy->segment_size;
+        at = write_pool_segment(to, at);
+    }
+    put_cached(to, segment, item, address, end);
 }
 
 static void write_cache(CUdevice device, ac_allocator_t *allocator, void *arg) {
@@ -105,44 +164,23 @@ static void write_cache(CUdevice device, ac_allocator_t *allocator, void *arg) {
     for (size_t i = 0; i < items.count && !to->failed; i++) {
         const ac_item_t *item = &items.item[i];
         if (item->segment) {
-            segment.address = item->address;
-            segment.size = item->paged ? 0 : item->size; /* pages: see below */
+            end_segment(to);
             segment.small = item->small;
             segment.expandable = item->paged;
+        } else {
+            write_block(to, &segment, item);
         }
-        if (item->segment && !item->paged)
-            begin_segment(to, &segment);
-        if (item->segment)
-            continue;
-        if (segment.expandable && item->address - segment.address >= segment.size) {
-            segment.address = item->address; /* memory begins anew behind a gap */
-            segment.size = end_of_run(&items, i) - item->address;
-            begin_segment(to, &segment);
-        }
-        put_block(to, item->address, item->size, item->requested, state_of(item->state));
     }
     end_segment(to);
     free(items.item);
 }
 
-static void write_pools(accel_pool_id_t pool, writer_t *to) {
-    size_t count;
-    ac_pool_copy_t *copies = ac_pool_copies(pool, &count);
-    if (count && !copies)
-        to->failed = true;
-    for (size_t i = 0; i < count && !to->failed; i++) {
-        const ac_pool_copy_t *block = &copies[i];
-        if (block->address == block->segment)
-            begin_segment(to, &(segment_t){.device = block->device,
-                                           .address = block->segment,
-                                           .size = block->segment_size,
-                                           .stream = block->stream,
-                                           .small = block->small,
-                                           .pool = block->pool});
-        put_block(to, block->address, block->size, block->bytes, pool_state_of(block->state));
+/* Those of the cache are listed already where the cache is. */
+static void write_pools(writer_t *to) {
+    for (size_t at = 0; at < to->copies && !to->failed;) {
+        const ac_pool_copy_t *copy = &to->copy[at];
+        at = copy->listed || copy->address != copy->segment ? at + 1 : write_pool_segment(to, at);
     }
-    end_segment(to);
-    free(copies);
 }
 
 static const char *const action_names[] = {
@@ -195,9 +233,12 @@ accel_status_t accel_snapshot(accel_pool_id_t pool, char **json) {
         return ACCEL_ERROR_INVALID;
     ac_history(ACCEL_TRACE_SNAPSHOT, ac_api_device(), 0, 0, NULL, pool);
     writer_t to = {.list = json_array()};
+    to.copy = ac_pool_copies(pool, &to.copies); /* first: see write_block */
+    to.failed = to.copies && !to.copy;
     if (ac_pool_is(pool, none))
         ac_device_each(write_cache, &to);
-    write_pools(pool, &to);
+    write_pools(&to);
+    free(to.copy);
     json_t *root = json_object(), *traces = json_array();
     for (int device = 0; device < accel_device_count() && device < AC_LIVE_DEVICES; device++)
         ac_json_append(traces, history_of(device, pool, &to.failed), &to.failed);

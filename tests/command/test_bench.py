@@ -74,6 +74,52 @@ class Bench(base.CommandTest):
         self.assertEqual(child.wait(timeout=60), -signal.SIGINT)
         self.assertEqual(os.listdir(place), [])
 
+    def running(self, word):
+        """Of processes that have the word in their environment, and have not ended."""
+        found = set()
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/environ", "rb") as environment:
+                    if word.encode() in environment.read():
+                        found.add(int(pid))
+            except OSError:  # another user's, or it is gone
+                pass
+        return found
+
+    def wait_until(self, condition):
+        deadline = time.monotonic() + 60
+        while not condition() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self.assertTrue(condition())
+
+    def test_a_signal_ends_what_was_started(self):
+        """No child outlives the command, whichever signal ends that: one that is stopped, so that it cannot
+        end by itself."""
+        def stop(word, bench):
+            for pid in self.running(word) - {bench.pid}:
+                try:
+                    if os.readlink(f"/proc/{pid}/exe") != os.readlink(f"/proc/{bench.pid}/exe"):
+                        os.kill(pid, signal.SIGSTOP)
+                    with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
+                        return stat.read().rpartition(")")[2].split()[0] in "tT"
+                except OSError:  # it has ended
+                    pass
+            return False
+
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+            word = f"{self.path('word')}-{number}"
+            command = (base.COMMAND, "bench", "--sim", "--only", "hot")
+            with subprocess.Popen(command, env=dict(self.environment, WORD=word),
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as bench:
+                try:
+                    self.wait_until(lambda: stop(word, bench))
+                    bench.send_signal(number)
+                    self.assertEqual(bench.wait(timeout=60), -number)
+                    self.wait_until(lambda: not self.running(word))
+                finally:
+                    for pid in self.running(word):
+                        os.kill(pid, signal.SIGKILL)
+
     def test_observe(self):
         """Every way of observing, against everything off; only where it is asked for."""
         whole = self.bench("--only", "observe")

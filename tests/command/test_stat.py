@@ -119,6 +119,8 @@ class Files(base.CommandTest):
                          (3204, 3186, 618600000))
         device["stats"]["num_ooms"] = 2
         document["counters"].update(bad_frees=1, internal_failures=3)
+        document["leaks"] = [{"device": 0, "name": "liba.so", "path": "/liba.so", "blocks": blocks,
+                              "bytes": 2 * blocks << 20, "sizes": []} for blocks in (1, 3)]
         document["config"]["error"] = "unknown key"
         device["counters"].update(driver_alloc_ns=100, driver_free_ns=0)
         document["counters"]["passed_ns"] = 100
@@ -126,9 +128,11 @@ class Files(base.CommandTest):
         lines = self.expect(0, "stat", "b.json").stdout.splitlines()
         self.assertEqual(lines[1], "driver calls  6,186 saved, 19 made, which cost nothing here")
         self.assertEqual(lines[3], "problems      2 requests out of memory, 1 bad free, 3 internal "
-                                   "failures, settings not applied (unknown key)")
+                                   "failures, 4 blocks not freed at exit (8.00 MiB), settings not "
+                                   "applied (unknown key)")
         both = json.loads(self.expect(0, "stat", "--brief", "--json", "a.json", "b.json").stdout)
         self.assertEqual([one["out_of_memory"] for one in both], [0, 2])
+        self.assertEqual([one["leaked_bytes"] for one in both], [0, 8 << 20])
         self.expect(2, "stat", "--brief")
 
     def test_zeros_are_hidden(self):

@@ -58,9 +58,11 @@ static void become(const bench_t *b, const bench_child_t *child, char *const *ar
 static pid_t start(const bench_t *b, const bench_child_t *child, char *const *argument, int out,
                    int err) {
     fflush(NULL);
-    pid_t pid = fork();
-    if (pid == 0)
+    pid_t ours = getpid(), pid = fork();
+    if (pid == 0) {
+        cmd_child_bind(ours);
         become(b, child, argument, out, err);
+    }
     return pid;
 }
 
@@ -69,7 +71,7 @@ static int finish(pid_t pid, struct rusage *usage) {
     int status;
     if (pid < 0)
         return -1;
-    if (cmd_child_wait(pid, &status, usage))
+    if (cmd_child_wait_bound(pid, &status, usage))
         return -1;
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }

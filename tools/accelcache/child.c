@@ -3,10 +3,14 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stddef.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 static struct sigaction inherited;
+static volatile pid_t bound;
 
 void cmd_child_begin(void) {
     struct sigaction usual = {.sa_handler = SIG_DFL};
@@ -23,6 +27,28 @@ int cmd_child_wait(pid_t pid, int *status, struct rusage *usage) {
         if (errno != EINTR)
             return errno;
     return 0;
+}
+
+void cmd_child_bind(pid_t parent) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        raise(SIGKILL); /* it had ended before */
+}
+
+int cmd_child_wait_bound(pid_t pid, int *status, struct rusage *usage) {
+    bound = pid;
+    /* Without reaping it: its number must not be another process's before `bound` is cleared. */
+    while (waitid(P_PID, (id_t)pid, &(siginfo_t){.si_pid = 0}, WEXITED | WNOWAIT) &&
+           errno == EINTR)
+        continue;
+    bound = 0;
+    return cmd_child_wait(pid, status, usage);
+}
+
+void cmd_child_end_bound(void) {
+    pid_t pid = bound;
+    if (pid > 0 && !kill(pid, SIGKILL))
+        waitpid(pid, NULL, 0);
 }
 
 int cmd_child_wait_for(pid_t pid, int *status, int ms) {

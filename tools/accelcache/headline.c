@@ -55,6 +55,14 @@ void cmd_headline(cmd_headline_t *h, const json_t *document) {
                           .bad_frees = (int64_t)f.process[AC_COUNT_bad_frees],
                           .internal_failures = (int64_t)f.process[AC_COUNT_internal_failures],
                           .not_applied = error && *error ? error : NULL};
+    const json_t *leak, *leaks = json_object_get(document, "leaks");
+    size_t at;
+    json_array_foreach(leaks, at, leak) {
+        h->leaked_blocks =
+            cmd_sum(h->leaked_blocks, json_integer_value(json_object_get(leak, "blocks")), 1);
+        h->leaked_bytes =
+            cmd_sum(h->leaked_bytes, json_integer_value(json_object_get(leak, "bytes")), 1);
+    }
     h->free_driver = h->driver_ns < cmd_sum(0, h->driver_calls, NOTHING_NS);
     h->saved_ns = would_take(h->saved_calls, &f.device);
 }
@@ -79,6 +87,13 @@ static char *problems(const cmd_headline_t *h) {
     text = add(text, h->ooms, "request out of memory", "requests out of memory");
     text = add(text, h->bad_frees, "bad free", "bad frees");
     text = add(text, h->internal_failures, "internal failure", "internal failures");
+    if (h->leaked_blocks) {
+        char bytes[CMD_FIGURE];
+        char *longer = add(text, h->leaked_blocks, "block", "blocks");
+        text = cmd_format("%s not freed at exit (%s)", longer,
+                          cmd_text_bytes(bytes, h->leaked_bytes));
+        free(longer);
+    }
     if (h->not_applied) {
         char *longer =
             cmd_format("%s%ssettings not applied (%s)", text, *text ? ", " : "", h->not_applied);
@@ -125,13 +140,15 @@ void cmd_headline_print(const cmd_headline_t *h) {
 
 json_t *cmd_headline_json(const cmd_headline_t *h) {
     return json_pack(
-        "{s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:I, s:I, s:o}", "requests",
-        (json_int_t)h->requests, "served_from_cache", (json_int_t)h->served, "served_percent",
-        cmd_headline_percent(h), "driver_calls", (json_int_t)h->driver_calls, "driver_ns",
-        (json_int_t)h->driver_ns, "driver_calls_saved", (json_int_t)h->saved_calls,
+        "{s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}",
+        "requests", (json_int_t)h->requests, "served_from_cache", (json_int_t)h->served,
+        "served_percent", cmd_headline_percent(h), "driver_calls", (json_int_t)h->driver_calls,
+        "driver_ns", (json_int_t)h->driver_ns, "driver_calls_saved", (json_int_t)h->saved_calls,
         "driver_saved_ns", (json_int_t)h->saved_ns, "driver_costs_nothing", h->free_driver,
         "reserved_peak", (json_int_t)h->reserved_peak, "allocated_peak",
         (json_int_t)h->allocated_peak, "out_of_memory", (json_int_t)h->ooms, "bad_frees",
         (json_int_t)h->bad_frees, "internal_failures", (json_int_t)h->internal_failures,
-        "settings_not_applied", h->not_applied ? cmd_json_text(h->not_applied) : json_null());
+        "leaked_blocks", (json_int_t)h->leaked_blocks, "leaked_bytes",
+        (json_int_t)h->leaked_bytes, "settings_not_applied",
+        h->not_applied ? cmd_json_text(h->not_applied) : json_null());
 }

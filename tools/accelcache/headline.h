@@ -12,6 +12,7 @@ typedef struct {
     int64_t saved_calls, saved_ns;         /* that did not; an estimate of their time */
     int64_t reserved_peak, allocated_peak; /* bytes, summed over devices */
     int64_t ooms, bad_frees, internal_failures;
+    int64_t leaked_blocks, leaked_bytes; /* held at exit; 0 also without the key leak_report */
     bool free_driver; /* calls cost nothing: no GPU, times say nothing */
     const char
         *not_applied; /* why the settings were refused, NULL: they were not; the document's */

@@ -1,5 +1,6 @@
 /* See output.h. */
 #include "output.h"
+#include "child.h"
 #include "command.h"
 
 #include <errno.h>
@@ -38,6 +39,7 @@ static void remove_in_handler(const char *path) {
 }
 
 static void on_end(int number) {
+    cmd_child_end_bound(); /* or it may make another file in the folder */
     if (unfinished)
         unlink(unfinished);
     if (unfinished_folder)

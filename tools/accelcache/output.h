@@ -18,7 +18,7 @@ typedef struct {
  * terminal. */
 bool cmd_output_open(cmd_output_t *output, const char *path, bool binary);
 
-/* A signal that ends the command removes this folder and the files in it, and no folders; NULL: none any more. */
+/* A signal that ends the command ends its bound child (child.h), and removes this folder and the files in it, and no folders; NULL: none any more. */
 void cmd_folder_guard(const char *folder);
 
 /* With `keep` the file gets its name, else nothing stays.  The exit status, with a message where
