@@ -256,7 +256,8 @@ accel_status_t accel_raw_alloc_with_stream(void **pointer, size_t bytes, void *s
 /* Free such memory in the order of its stream, in whichever device is current; work on streams that
  * accel_record_stream named is waited for before the memory serves again, and so is all work where
  * the stream was destroyed.  Memory of accel_malloc and accel_malloc_async may be given as well.  What
- * is refused is answered as by accel_free.  NULL may be freed. */
+ * is refused is answered as by accel_free.  NULL may be freed.  ACCEL_ERROR_BUSY: a stream captures, and
+ * memory that the driver served has such work to wait for; it stays the program's. */
 accel_status_t accel_raw_delete(void *pointer);
 
 /* A function that frees such memory and returns nothing, for code that keeps a deleter beside a

@@ -248,15 +248,20 @@ static bool is_another(const ac_raw_t *raw, CUcontext context) {
     return raw->context != context && (CUstream)raw->stream <= CU_STREAM_PER_THREAD;
 }
 
-/* What was left to the driver is free for it once cuMemFree is called, whatever work there is. */
-static bool wait_for(CUcontext context) {
-    if (ac_driver.cuCtxPushCurrent_v2(context) != CUDA_SUCCESS)
-        return false;
-    ac_thread_forget();
-    bool done = cuCtxSynchronize() == CUDA_SUCCESS;
-    ac_driver_pop();
-    ac_thread_forget();
-    return done;
+/* What was left to the driver is free for it once cuMemFree is called, whatever work there is.
+ * ACCEL_ERROR_BUSY: a stream captures, and a synchronisation would spoil that. */
+static accel_status_t wait_for(CUcontext context) {
+    if (!ac_cuda_sync_begin())
+        return ACCEL_ERROR_BUSY;
+    bool done = false;
+    if (ac_driver.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS) {
+        ac_thread_forget();
+        done = cuCtxSynchronize() == CUDA_SUCCESS;
+        ac_driver_pop();
+        ac_thread_forget();
+    }
+    ac_cuda_sync_end();
+    return done ? ACCEL_OK : ACCEL_ERROR_CUDA;
 }
 
 static accel_status_t free_to_cache(const ac_raw_t *raw, void *pointer) {
@@ -270,8 +275,9 @@ static accel_status_t free_to_cache(const ac_raw_t *raw, void *pointer) {
         if (!other)
             return status;
     }
-    if (!ac_owned(raw->address) && !wait_for(raw->context))
-        return ACCEL_ERROR_CUDA;
+    accel_status_t waited = ac_owned(raw->address) ? ACCEL_OK : wait_for(raw->context);
+    if (waited != ACCEL_OK)
+        return waited;
     ac_block_mark_used(raw->address);
     return accel_free(pointer);
 }

@@ -150,6 +150,17 @@ static void left_to_the_driver(void) {
     ck_assert_int_eq(cuStreamQuery(other), CUDA_SUCCESS); /* it was waited for */
     ck_assert_int_eq(byte, 7);
     ck_assert_int_eq(accel_raw_delete(block), ACCEL_ERROR_NOT_OURS);
+
+    /* A synchronisation would spoil a capture: the block stays until that is over. */
+    CUgraph graph = NULL;
+    block = alloc(3000, own);
+    ck_assert_int_eq(accel_record_stream(block, other), ACCEL_OK);
+    ck_assert_int_eq(cuStreamBeginCapture_v2(other, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_raw_delete(block), ACCEL_ERROR_BUSY);
+    ck_assert_int_eq(cuStreamEndCapture(other, &graph), CUDA_SUCCESS);
+    ck_assert_ptr_eq(info_of(block).stream, own);
+    ck_assert_int_eq(accel_raw_delete(block), ACCEL_OK);
+    ck_assert_int_eq(accel_raw_delete(block), ACCEL_ERROR_NOT_OURS);
 }
 
 START_TEST(memory_of_the_driver) {
