@@ -97,8 +97,10 @@ bool ac_raw_none(void);
 bool ac_raw_record(uint64_t address);
 
 /* A number for the stream behind the handle: another one when the handle comes back for another
- * stream.  Each thread has one for its per-thread default stream.  _is_gone: the stream that had the
- * number was destroyed. */
+ * stream.  Each thread has one for its per-thread default stream, that of its record or, without one, a new
+ * number from AC_STRANGERS on each time.  _is_gone: the stream that had the number was destroyed; of
+ * per-thread default streams it knows nothing. */
+#define AC_STRANGERS ((uint64_t)INT64_MAX)
 uint64_t ac_stream_life(void *stream);
 bool ac_stream_is_gone(void *stream, uint64_t life);
 

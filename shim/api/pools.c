@@ -17,7 +17,7 @@ ac_pool_t *ac_pools;
 static uint64_t last_id; /* of accel_pool_create */
 uint64_t ac_pools_used_elsewhere;
 static _Atomic bool any; /* there was a pool */
-static _Atomic size_t pending; /* blocks that wait for a fence */
+static _Atomic size_t pending; /* 0: no block and no line waits for a fence */
 
 static const accel_pool_id_t none = AC_POOL_NONE;
 
@@ -53,6 +53,25 @@ static bool is_private(uint64_t address) {
     return found;
 }
 
+/* No request is of the line's stream any more. Under the lock. */
+static void is_over(ac_pool_line_t *line) {
+    if (line->gone)
+        return;
+    line->gone = true;
+    line->rested = !line->segments;
+    line->target = 0;
+    atomic_store(&pending, atomic_load(&pending) + 1);
+}
+
+static void thread_gone(uint64_t number) {
+    ac_lock(&ac_pools_lock);
+    for (ac_pool_t *pool = ac_pools; pool; pool = pool->next)
+        for (ac_pool_line_t *line = pool->lines; line; line = line->next)
+            if (line->stream == CU_STREAM_PER_THREAD && line->life == number)
+                is_over(line);
+    ac_unlock(&ac_pools_lock);
+}
+
 /* Numbers beyond the first half are the program's alone: the next one of accel_pool_create exists. */
 static void note_number(accel_pool_id_t id) {
     if (!id.first && id.second > last_id && id.second <= INT64_MAX)
@@ -69,6 +88,7 @@ ac_pool_t *ac_pool_make(accel_pool_id_t id, unsigned flags,
     note_number(id);
     atomic_store(&any, true);
     atomic_store(&ac_private_observer, is_private);
+    atomic_store(&ac_thread_gone_observer, thread_gone);
     return pool;
 }
 
@@ -160,14 +180,18 @@ ac_timeline_t *ac_pool_timeline(int device) {
     return context ? context->timeline : NULL;
 }
 
-/* Call `act` for every line of the device with blocks that wait; how many lines there are. */
+static bool waits(const ac_pool_line_t *line) {
+    return line->pending || (line->gone && !line->rested);
+}
+
+/* Call `act` for every line of the device that waits, or has blocks that do; how many lines wait. */
 static size_t each_waiting(int device, void (*act)(ac_pool_line_t *line, void *arg), void *arg) {
     size_t waiting = 0;
     for (ac_pool_t *pool = ac_pools; pool; pool = pool->next)
         for (ac_pool_line_t *line = pool->lines; line; line = line->next) {
-            if (line->pending && line->device == device)
+            if (waits(line) && line->device == device)
                 act(line, arg);
-            waiting += line->pending != NULL;
+            waiting += waits(line);
         }
     return waiting;
 }
@@ -177,14 +201,25 @@ typedef struct {
     bool all;
 } news_t;
 
+/* *arg: whether a line asks for itself. */
 static void ask_line(ac_pool_line_t *line, void *arg) {
-    (void)arg;
+    bool *ends = arg;
     ac_pool_ask(line);
+    if (line->gone && !line->rested && !line->target) {
+        line->target = AC_POOL_ASKED;
+        *ends = true;
+    }
 }
 
 static void drain_line(ac_pool_line_t *line, void *arg) {
     const news_t *news = arg;
     ac_pool_drain(line, news->reached, news->target, news->all);
+    if (line->gone && line->target == AC_POOL_ASKED && news->target) {
+        line->target = news->target;
+        line->all = news->all;
+    }
+    bool known = line->gone && line->target && line->target != AC_POOL_ASKED;
+    line->rested |= known && line->target <= news->reached[line->all];
 }
 
 /* Whether the device was seen to be done with what was submitted so far. */
@@ -208,12 +243,14 @@ static void drain(int device, uint64_t limit_ns) {
     ac_timeline_t *timeline = ac_pool_timeline(device);
     if (!timeline)
         return;
-    bool asks = !atomic_exchange(&asking, true);
+    bool asks = !atomic_exchange(&asking, true), ends = false;
     if (asks) {
         ac_lock(&ac_pools_lock);
-        each_waiting(device, ask_line, NULL);
+        each_waiting(device, ask_line, &ends);
         ac_unlock(&ac_pools_lock);
     }
+    if (ends)
+        ac_fence_submitted(timeline); /* by ways that no hook sees, maybe */
     news_t news;
     uint64_t target = ac_fence_target(timeline, &news.all);
     learn(timeline, target, news.all, limit_ns);
@@ -277,8 +314,7 @@ accel_status_t ac_pool_free(uint64_t address) {
     ac_pool_block_t *block = ac_pool_block_at(address);
     if (block) {
         device = block->segment->line->device;
-        record = block->recorded ||
-                 ac_stream_is_gone(block->segment->line->stream, block->segment->line->life);
+        record = block->recorded || ac_pool_line_is_gone(block->segment->line);
     }
     accel_status_t status = block ? ACCEL_OK : refused(address);
     ac_unlock(&ac_pools_lock);
@@ -363,22 +399,38 @@ bool ac_pool_segment_of(uint64_t address, uint64_t *segment, void **stream) {
 
 /* --- requests --- */
 
-/* The line of the pool for the stream, made if needed; NULL: host memory is short. */
+/* Whether the line's memory is free in whichever order: then it may become another stream's. */
+static bool is_left(const ac_pool_line_t *line) {
+    return line->gone && line->rested && !line->allocated && !line->pending;
+}
+
+/* The line of the pool for the stream, one that was left or a new one if needed; NULL: host memory is
+ * short. */
 static ac_pool_line_t *line_of(ac_pool_t *pool, int device, void *stream, uint64_t life) {
-    ac_pool_line_t *line = pool->lines;
-    while (line && (line->device != device || line->stream != stream || line->life != life))
+    ac_pool_line_t *line = pool->lines, *left = NULL;
+    while (line && (line->device != device || line->stream != stream || line->life != life)) {
+        if (ac_pool_line_is_gone(line))
+            is_over(line);
+        if (line->device == device && is_left(line))
+            left = line;
         line = line->next;
+    }
     if (line)
         return line;
-    line = calloc(1, sizeof *line);
-    if (line) {
+    line = left ? left : calloc(1, sizeof *line);
+    if (!line)
+        return NULL;
+    if (!left) {
         line->pool = pool;
         line->device = device;
-        line->stream = stream;
-        line->life = life;
         line->next = pool->lines;
         pool->lines = line;
     }
+    line->stream = stream;
+    line->life = life;
+    line->gone = false;
+    if (stream == CU_STREAM_PER_THREAD && life > AC_STRANGERS)
+        is_over(line); /* no request is of this one again */
     return line;
 }
 

@@ -7,6 +7,7 @@
 #include "lock.h"
 
 void (*_Atomic ac_stream_gone_observer)(CUstream);
+void (*_Atomic ac_thread_gone_observer)(uint64_t);
 void (*_Atomic ac_primary_gone_observer)(CUdevice);
 bool (*_Atomic ac_private_observer)(uint64_t);
 _Atomic unsigned ac_observers[AC_OBSERVE_KINDS];
