@@ -416,8 +416,8 @@ typedef struct {
 /* Free every block of the pool on the device that the program holds, and hand out those of the checkpoint
  * again, each at its old place.  May be done with one checkpoint as often as one likes.  `delta` may be
  * NULL.  Streams other than a block's own that accel_record_stream named are waited for, for a second at
- * most.  On an error nothing changes: ACCEL_ERROR_INVALID: the pool has gone, or gave a segment back that
- * is needed; ACCEL_ERROR_BUSY: work of other streams goes on, or a stream captures. */
+ * most.  On an error nothing changes: ACCEL_ERROR_INVALID: the pool has gone, or a segment that is needed
+ * was given back or, after the end of its stream, to another one; ACCEL_ERROR_BUSY: work of other streams goes on, or a stream captures. */
 accel_status_t accel_set_checkpoint_pool_state(const accel_checkpoint_t *checkpoint,
                                                accel_checkpoint_delta_t *delta);
 

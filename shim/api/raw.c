@@ -283,8 +283,9 @@ static accel_status_t free_to_cache(const ac_raw_t *raw, void *pointer) {
 }
 
 void ac_raw_put_back(const ac_raw_t *raw, accel_status_t status) {
-    if (status != ACCEL_OK && status != ACCEL_ERROR_DOUBLE_FREE &&
-        status != ACCEL_ERROR_NOT_OURS && status != ACCEL_ERROR_INTERIOR)
+    bool gone = status == ACCEL_ERROR_DOUBLE_FREE || status == ACCEL_ERROR_NOT_OURS ||
+                status == ACCEL_ERROR_INTERIOR; /* for the cache, which need not know the program's */
+    if (status != ACCEL_OK && (raw->allocator || !gone))
         ac_raw_add(raw);
 }
 
