@@ -140,8 +140,8 @@ accel_status_t ac_pool_alloc(ac_pool_t *pool, void **pointer, size_t bytes, int 
 /* Its number, and where its segments come from; NULL: the cache. */
 void ac_pool_told(const ac_pool_t *pool, accel_pool_id_t *id, const accel_allocator_t **source);
 
-/* Free memory of pools that serve others before these fail; whether there is such a pool, maybe. */
-bool ac_pool_may_rescue(int device);
+/* Free memory of pools that serve others before these fail; whether one has a line for the stream. */
+bool ac_pool_may_rescue(int device, void *stream);
 bool ac_pool_rescue(void **pointer, size_t bytes, int device, void *stream);
 
 /* What a pool knows of the block around an address. */

@@ -17,6 +17,7 @@ ac_pool_t *ac_pools;
 static uint64_t last_id; /* of accel_pool_create */
 uint64_t ac_pools_used_elsewhere;
 static _Atomic bool any; /* there was a pool */
+static _Atomic int rescuers; /* pools with ACCEL_POOL_USE_ON_OOM; changes under the lock */
 static _Atomic size_t pending; /* 0: no block and no line waits for a fence */
 
 static const accel_pool_id_t none = AC_POOL_NONE;
@@ -26,6 +27,12 @@ ac_pool_t *ac_pool_named(accel_pool_id_t id) {
     while (pool && (!ac_pool_is(pool->id, id) || !pool->users))
         pool = pool->next;
     return pool;
+}
+
+static void set_flags(ac_pool_t *pool, unsigned flags) {
+    bool before = pool->flags & ACCEL_POOL_USE_ON_OOM, now = flags & ACCEL_POOL_USE_ON_OOM;
+    atomic_store(&rescuers, atomic_load(&rescuers) + now - before);
+    pool->flags = flags;
 }
 
 void ac_pool_sweep(ac_pool_t *pool) {
@@ -38,6 +45,7 @@ void ac_pool_sweep(ac_pool_t *pool) {
     while (*at != pool)
         at = &(*at)->next;
     *at = pool->next;
+    set_flags(pool, 0);
     while (pool->lines) {
         ac_pool_line_t *line = pool->lines;
         pool->lines = line->next;
@@ -83,7 +91,8 @@ ac_pool_t *ac_pool_make(accel_pool_id_t id, unsigned flags,
     ac_pool_t *pool = calloc(1, sizeof *pool);
     if (!pool)
         return NULL;
-    *pool = (ac_pool_t){.next = ac_pools, .id = id, .allocator = allocator, .flags = flags};
+    *pool = (ac_pool_t){.next = ac_pools, .id = id, .allocator = allocator};
+    set_flags(pool, flags);
     ac_pools = pool;
     note_number(id);
     atomic_store(&any, true);
@@ -530,14 +539,21 @@ void ac_pool_told(const ac_pool_t *pool, accel_pool_id_t *id, const accel_alloca
     *source = source_of(pool);
 }
 
-bool ac_pool_may_rescue(int device) {
+/* Whether the pool may serve a request of the stream that otherwise fails, from this line. */
+static bool rescues(const ac_pool_line_t *line, int device, void *stream, uint64_t life) {
+    return line->pool->flags & ACCEL_POOL_USE_ON_OOM && line->device == device &&
+           line->stream == stream && line->life == life;
+}
+
+bool ac_pool_may_rescue(int device, void *stream) {
     bool may = false;
-    if (!atomic_load_explicit(&any, memory_order_acquire))
+    if (!atomic_load_explicit(&rescuers, memory_order_acquire))
         return false;
+    uint64_t life = ac_stream_life(stream);
     ac_lock(&ac_pools_lock);
     for (ac_pool_t *pool = ac_pools; pool && !may; pool = pool->next)
         for (ac_pool_line_t *line = pool->lines; line && !may; line = line->next)
-            may = pool->flags & ACCEL_POOL_USE_ON_OOM && line->device == device;
+            may = rescues(line, device, stream, life);
     ac_unlock(&ac_pools_lock);
     return may;
 }
@@ -552,8 +568,7 @@ bool ac_pool_rescue(void **pointer, size_t bytes, int device, void *stream) {
     ac_lock(&ac_pools_lock);
     for (ac_pool_t *pool = ac_pools; pool && !block; pool = pool->next)
         for (ac_pool_line_t *line = pool->lines; line && !block; line = line->next)
-            if (pool->flags & ACCEL_POOL_USE_ON_OOM && line->device == device &&
-                line->stream == stream && line->life == life)
+            if (rescues(line, device, stream, life))
                 block = ac_pool_take(line, size, bytes, pool->flags & ACCEL_POOL_NO_SPLIT);
     if (block) {
         *pointer = (void *)(uintptr_t)block->address;
@@ -635,7 +650,7 @@ accel_status_t accel_pool_set_flags(accel_pool_id_t id, unsigned flags) {
     ac_lock(&ac_pools_lock);
     ac_pool_t *pool = ac_pool_named(id);
     if (pool)
-        pool->flags = flags;
+        set_flags(pool, flags);
     ac_unlock(&ac_pools_lock);
     return pool ? ACCEL_OK : ACCEL_ERROR_INVALID;
 }

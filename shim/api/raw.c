@@ -105,10 +105,17 @@ void ac_api_quiet(bool quiet) {
         thread->quiet = quiet;
 }
 
+/* The same request again, which failed quietly: it counts and is told of, and nothing is waited for. */
+static void settle(bool settled) {
+    ac_thread_t *thread = ac_is_active() ? ac_thread_get() : NULL;
+    if (thread)
+        thread->settled = settled;
+}
+
 /* A pool that serves others is asked before the request counts as one that failed. */
 static accel_status_t from_cache(ac_raw_t *raw, void **pointer, const void *caller) {
     bool rescues =
-        ac_pool_may_rescue(raw->device) && ac_api_is_primary(raw->context, raw->device);
+        ac_pool_may_rescue(raw->device, raw->stream) && ac_api_is_primary(raw->context, raw->device);
     if (rescues)
         ac_api_quiet(true);
     accel_status_t status = ask_cache(raw, pointer, caller);
@@ -119,7 +126,9 @@ static accel_status_t from_cache(ac_raw_t *raw, void **pointer, const void *call
             raw->address = 0; /* the pool's */
             return ACCEL_OK;
         }
+        settle(true);
         status = ask_cache(raw, pointer, caller);
+        settle(false);
     }
     raw->address = status == ACCEL_OK ? (uint64_t)(uintptr_t)*pointer : 0;
     return status;
