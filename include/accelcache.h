@@ -256,7 +256,8 @@ accel_status_t accel_raw_alloc_with_stream(void **pointer, size_t bytes, void *s
 /* Free such memory in the order of its stream, in whichever device is current; work on streams that
  * accel_record_stream named is waited for before the memory serves again, and so is all work where
  * the stream was destroyed.  Memory of accel_malloc and accel_malloc_async may be given as well.  What
- * is refused is answered as by accel_free.  NULL may be freed. */
+ * is refused is answered as by accel_free.  NULL may be freed.  ACCEL_ERROR_BUSY: a stream captures, and
+ * memory that the driver served has such work to wait for; it stays the program's. */
 accel_status_t accel_raw_delete(void *pointer);
 
 /* A function that frees such memory and returns nothing, for code that keeps a deleter beside a
@@ -416,8 +417,8 @@ typedef struct {
 /* Free every block of the pool on the device that the program holds, and hand out those of the checkpoint
  * again, each at its old place.  May be done with one checkpoint as often as one likes.  `delta` may be
  * NULL.  Streams other than a block's own that accel_record_stream named are waited for, for a second at
- * most.  On an error nothing changes: ACCEL_ERROR_INVALID: the pool has gone, or gave a segment back that
- * is needed; ACCEL_ERROR_BUSY: work of other streams goes on, or a stream captures. */
+ * most.  On an error nothing changes: ACCEL_ERROR_INVALID: the pool has gone, or a segment that is needed
+ * was given back or, after the end of its stream, to another one; ACCEL_ERROR_BUSY: work of other streams goes on, or a stream captures. */
 accel_status_t accel_set_checkpoint_pool_state(const accel_checkpoint_t *checkpoint,
                                                accel_checkpoint_delta_t *delta);
 

@@ -97,8 +97,10 @@ bool ac_raw_none(void);
 bool ac_raw_record(uint64_t address);
 
 /* A number for the stream behind the handle: another one when the handle comes back for another
- * stream.  Each thread has one for its per-thread default stream.  _is_gone: the stream that had the
- * number was destroyed. */
+ * stream.  Each thread has one for its per-thread default stream, that of its record or, without one, a new
+ * number from AC_STRANGERS on each time.  _is_gone: the stream that had the number was destroyed; of
+ * per-thread default streams it knows nothing. */
+#define AC_STRANGERS ((uint64_t)INT64_MAX)
 uint64_t ac_stream_life(void *stream);
 bool ac_stream_is_gone(void *stream, uint64_t life);
 
@@ -138,8 +140,8 @@ accel_status_t ac_pool_alloc(ac_pool_t *pool, void **pointer, size_t bytes, int 
 /* Its number, and where its segments come from; NULL: the cache. */
 void ac_pool_told(const ac_pool_t *pool, accel_pool_id_t *id, const accel_allocator_t **source);
 
-/* Free memory of pools that serve others before these fail; whether there is such a pool, maybe. */
-bool ac_pool_may_rescue(int device);
+/* Free memory of pools that serve others before these fail; whether one has a line for the stream. */
+bool ac_pool_may_rescue(int device, void *stream);
 bool ac_pool_rescue(void **pointer, size_t bytes, int device, void *stream);
 
 /* What a pool knows of the block around an address. */

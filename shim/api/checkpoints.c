@@ -107,7 +107,7 @@ static bool is_elsewhere(const ac_pool_line_t *line, const ac_pool_block_t *bloc
                          uint64_t since) {
     if (block->state == AC_POOL_FREE)
         return false;
-    return block->recorded > since || (!since && ac_stream_is_gone(line->stream, line->life));
+    return block->recorded > since || (!since && ac_pool_line_is_gone(line));
 }
 
 /* Under the lock. */

@@ -421,4 +421,5 @@ void ac_pool_lose(ac_pool_line_t *line) {
     memset(line->filled, 0, sizeof line->filled);
     memset(line->bin, 0, sizeof line->bin);
     line->reserved = line->allocated = 0;
+    line->rested = line->gone;
 }

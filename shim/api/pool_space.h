@@ -56,6 +56,10 @@ struct ac_pool_line {
     uint64_t filled[2][AC_POOL_BINS / 64];
     ac_pool_block_t *bin[2][AC_POOL_BINS]; /* [1]: of small segments */
     size_t reserved, allocated;            /* bytes */
+    bool gone;       /* no request is of its stream any more (pools.c) ... */
+    bool rested;     /* ... and the device is done with the stream's work, ... */
+    bool all;        /* ... for which it waits as for that of a pending block */
+    uint64_t target;
 };
 
 /* Bytes that a request takes, and the segment that it is served from; 0: no device has as much. */

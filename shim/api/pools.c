@@ -17,7 +17,8 @@ ac_pool_t *ac_pools;
 static uint64_t last_id; /* of accel_pool_create */
 uint64_t ac_pools_used_elsewhere;
 static _Atomic bool any; /* there was a pool */
-static _Atomic size_t pending; /* blocks that wait for a fence */
+static _Atomic int rescuers; /* pools with ACCEL_POOL_USE_ON_OOM; changes under the lock */
+static _Atomic size_t pending; /* 0: no block and no line waits for a fence */
 
 static const accel_pool_id_t none = AC_POOL_NONE;
 
@@ -26,6 +27,12 @@ ac_pool_t *ac_pool_named(accel_pool_id_t id) {
     while (pool && (!ac_pool_is(pool->id, id) || !pool->users))
         pool = pool->next;
     return pool;
+}
+
+static void set_flags(ac_pool_t *pool, unsigned flags) {
+    bool before = pool->flags & ACCEL_POOL_USE_ON_OOM, now = flags & ACCEL_POOL_USE_ON_OOM;
+    atomic_store(&rescuers, atomic_load(&rescuers) + now - before);
+    pool->flags = flags;
 }
 
 void ac_pool_sweep(ac_pool_t *pool) {
@@ -38,6 +45,7 @@ void ac_pool_sweep(ac_pool_t *pool) {
     while (*at != pool)
         at = &(*at)->next;
     *at = pool->next;
+    set_flags(pool, 0);
     while (pool->lines) {
         ac_pool_line_t *line = pool->lines;
         pool->lines = line->next;
@@ -53,6 +61,25 @@ static bool is_private(uint64_t address) {
     return found;
 }
 
+/* No request is of the line's stream any more. Under the lock. */
+static void is_over(ac_pool_line_t *line) {
+    if (line->gone)
+        return;
+    line->gone = true;
+    line->rested = !line->segments;
+    line->target = 0;
+    atomic_store(&pending, atomic_load(&pending) + 1);
+}
+
+static void thread_gone(uint64_t number) {
+    ac_lock(&ac_pools_lock);
+    for (ac_pool_t *pool = ac_pools; pool; pool = pool->next)
+        for (ac_pool_line_t *line = pool->lines; line; line = line->next)
+            if (line->stream == CU_STREAM_PER_THREAD && line->life == number)
+                is_over(line);
+    ac_unlock(&ac_pools_lock);
+}
+
 /* Numbers beyond the first half are the program's alone: the next one of accel_pool_create exists. */
 static void note_number(accel_pool_id_t id) {
     if (!id.first && id.second > last_id && id.second <= INT64_MAX)
@@ -64,11 +91,13 @@ ac_pool_t *ac_pool_make(accel_pool_id_t id, unsigned flags,
     ac_pool_t *pool = calloc(1, sizeof *pool);
     if (!pool)
         return NULL;
-    *pool = (ac_pool_t){.next = ac_pools, .id = id, .allocator = allocator, .flags = flags};
+    *pool = (ac_pool_t){.next = ac_pools, .id = id, .allocator = allocator};
+    set_flags(pool, flags);
     ac_pools = pool;
     note_number(id);
     atomic_store(&any, true);
     atomic_store(&ac_private_observer, is_private);
+    atomic_store(&ac_thread_gone_observer, thread_gone);
     return pool;
 }
 
@@ -164,14 +193,18 @@ ac_timeline_t *ac_pool_timeline(int device) {
     return context ? context->timeline : NULL;
 }
 
-/* Call `act` for every line of the device with blocks that wait; how many lines there are. */
+static bool waits(const ac_pool_line_t *line) {
+    return line->pending || (line->gone && !line->rested);
+}
+
+/* Call `act` for every line of the device that waits, or has blocks that do; how many lines wait. */
 static size_t each_waiting(int device, void (*act)(ac_pool_line_t *line, void *arg), void *arg) {
     size_t waiting = 0;
     for (ac_pool_t *pool = ac_pools; pool; pool = pool->next)
         for (ac_pool_line_t *line = pool->lines; line; line = line->next) {
-            if (line->pending && line->device == device)
+            if (waits(line) && line->device == device)
                 act(line, arg);
-            waiting += line->pending != NULL;
+            waiting += waits(line);
         }
     return waiting;
 }
@@ -181,14 +214,25 @@ typedef struct {
     bool all;
 } news_t;
 
+/* *arg: whether a line asks for itself. */
 static void ask_line(ac_pool_line_t *line, void *arg) {
-    (void)arg;
+    bool *ends = arg;
     ac_pool_ask(line);
+    if (line->gone && !line->rested && !line->target) {
+        line->target = AC_POOL_ASKED;
+        *ends = true;
+    }
 }
 
 static void drain_line(ac_pool_line_t *line, void *arg) {
     const news_t *news = arg;
     ac_pool_drain(line, news->reached, news->target, news->all);
+    if (line->gone && line->target == AC_POOL_ASKED && news->target) {
+        line->target = news->target;
+        line->all = news->all;
+    }
+    bool known = line->gone && line->target && line->target != AC_POOL_ASKED;
+    line->rested |= known && line->target <= news->reached[line->all];
 }
 
 /* Whether the device was seen to be done with what was submitted so far. */
@@ -212,12 +256,14 @@ static void drain(int device, uint64_t limit_ns) {
     ac_timeline_t *timeline = ac_pool_timeline(device);
     if (!timeline)
         return;
-    bool asks = !atomic_exchange(&asking, true);
+    bool asks = !atomic_exchange(&asking, true), ends = false;
     if (asks) {
         ac_lock(&ac_pools_lock);
-        each_waiting(device, ask_line, NULL);
+        each_waiting(device, ask_line, &ends);
         ac_unlock(&ac_pools_lock);
     }
+    if (ends)
+        ac_fence_submitted(timeline); /* by ways that no hook sees, maybe */
     news_t news;
     uint64_t target = ac_fence_target(timeline, &news.all);
     learn(timeline, target, news.all, limit_ns);
@@ -273,7 +319,7 @@ static accel_status_t refused(uint64_t address) {
 /* Whether the order of the block's stream is not enough for who is served with it next. */
 static bool needs_fence(const ac_pool_block_t *block) {
     const ac_pool_line_t *line = block->segment->line;
-    return block->recorded || ac_stream_is_gone(line->stream, line->life) ||
+    return block->recorded || ac_pool_line_is_gone(line) ||
            ((CUstream)line->stream <= CU_STREAM_PER_THREAD && ac_context_any_green());
 }
 
@@ -373,22 +419,38 @@ bool ac_pool_segment_of(uint64_t address, uint64_t *segment, void **stream) {
 
 /* --- requests --- */
 
-/* The line of the pool for the stream, made if needed; NULL: host memory is short. */
+/* Whether the line's memory is free in whichever order: then it may become another stream's. */
+static bool is_left(const ac_pool_line_t *line) {
+    return line->gone && line->rested && !line->allocated && !line->pending;
+}
+
+/* The line of the pool for the stream, one that was left or a new one if needed; NULL: host memory is
+ * short. */
 static ac_pool_line_t *line_of(ac_pool_t *pool, int device, void *stream, uint64_t life) {
-    ac_pool_line_t *line = pool->lines;
-    while (line && (line->device != device || line->stream != stream || line->life != life))
+    ac_pool_line_t *line = pool->lines, *left = NULL;
+    while (line && (line->device != device || line->stream != stream || line->life != life)) {
+        if (ac_pool_line_is_gone(line))
+            is_over(line);
+        if (line->device == device && is_left(line))
+            left = line;
         line = line->next;
+    }
     if (line)
         return line;
-    line = calloc(1, sizeof *line);
-    if (line) {
+    line = left ? left : calloc(1, sizeof *line);
+    if (!line)
+        return NULL;
+    if (!left) {
         line->pool = pool;
         line->device = device;
-        line->stream = stream;
-        line->life = life;
         line->next = pool->lines;
         pool->lines = line;
     }
+    line->stream = stream;
+    line->life = life;
+    line->gone = false;
+    if (stream == CU_STREAM_PER_THREAD && life > AC_STRANGERS)
+        is_over(line); /* no request is of this one again */
     return line;
 }
 
@@ -488,14 +550,21 @@ void ac_pool_told(const ac_pool_t *pool, accel_pool_id_t *id, const accel_alloca
     *source = source_of(pool);
 }
 
-bool ac_pool_may_rescue(int device) {
+/* Whether the pool may serve a request of the stream that otherwise fails, from this line. */
+static bool rescues(const ac_pool_line_t *line, int device, void *stream, uint64_t life) {
+    return line->pool->flags & ACCEL_POOL_USE_ON_OOM && line->device == device &&
+           line->stream == stream && line->life == life;
+}
+
+bool ac_pool_may_rescue(int device, void *stream) {
     bool may = false;
-    if (!atomic_load_explicit(&any, memory_order_acquire))
+    if (!atomic_load_explicit(&rescuers, memory_order_acquire))
         return false;
+    uint64_t life = ac_stream_life(stream);
     ac_lock(&ac_pools_lock);
     for (ac_pool_t *pool = ac_pools; pool && !may; pool = pool->next)
         for (ac_pool_line_t *line = pool->lines; line && !may; line = line->next)
-            may = pool->flags & ACCEL_POOL_USE_ON_OOM && line->device == device;
+            may = rescues(line, device, stream, life);
     ac_unlock(&ac_pools_lock);
     return may;
 }
@@ -510,8 +579,7 @@ bool ac_pool_rescue(void **pointer, size_t bytes, int device, void *stream) {
     ac_lock(&ac_pools_lock);
     for (ac_pool_t *pool = ac_pools; pool && !block; pool = pool->next)
         for (ac_pool_line_t *line = pool->lines; line && !block; line = line->next)
-            if (pool->flags & ACCEL_POOL_USE_ON_OOM && line->device == device &&
-                line->stream == stream && line->life == life)
+            if (rescues(line, device, stream, life))
                 block = ac_pool_take(line, size, bytes, pool->flags & ACCEL_POOL_NO_SPLIT);
     if (block) {
         *pointer = (void *)(uintptr_t)block->address;
@@ -596,7 +664,7 @@ accel_status_t accel_pool_set_flags(accel_pool_id_t id, unsigned flags) {
     ac_lock(&ac_pools_lock);
     ac_pool_t *pool = ac_pool_named(id);
     if (pool)
-        pool->flags = flags;
+        set_flags(pool, flags);
     ac_unlock(&ac_pools_lock);
     return pool ? ACCEL_OK : ACCEL_ERROR_INVALID;
 }

@@ -40,6 +40,11 @@ ac_pool_t *ac_pool_named(accel_pool_id_t id);
 ac_pool_t *ac_pool_make(accel_pool_id_t id, unsigned flags, const accel_allocator_t *allocator);
 void ac_pool_sweep(ac_pool_t *pool);
 
+/* Under the lock: whether the line's stream was destroyed, or its thread has ended. */
+static inline bool ac_pool_line_is_gone(const ac_pool_line_t *line) {
+    return line->gone || ac_stream_is_gone(line->stream, line->life);
+}
+
 /* Fences of the device's primary context; NULL: it is not in use. */
 ac_timeline_t *ac_pool_timeline(int device);
 

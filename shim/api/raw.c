@@ -105,10 +105,17 @@ void ac_api_quiet(bool quiet) {
         thread->quiet = quiet;
 }
 
+/* The same request again, which failed quietly: it counts and is told of, and nothing is waited for. */
+static void settle(bool settled) {
+    ac_thread_t *thread = ac_is_active() ? ac_thread_get() : NULL;
+    if (thread)
+        thread->settled = settled;
+}
+
 /* A pool that serves others is asked before the request counts as one that failed. */
 static accel_status_t from_cache(ac_raw_t *raw, void **pointer, const void *caller) {
     bool rescues =
-        ac_pool_may_rescue(raw->device) && ac_api_is_primary(raw->context, raw->device);
+        ac_pool_may_rescue(raw->device, raw->stream) && ac_api_is_primary(raw->context, raw->device);
     if (rescues)
         ac_api_quiet(true);
     accel_status_t status = ask_cache(raw, pointer, caller);
@@ -119,7 +126,9 @@ static accel_status_t from_cache(ac_raw_t *raw, void **pointer, const void *call
             raw->address = 0; /* the pool's */
             return ACCEL_OK;
         }
+        settle(true);
         status = ask_cache(raw, pointer, caller);
+        settle(false);
     }
     raw->address = status == ACCEL_OK ? (uint64_t)(uintptr_t)*pointer : 0;
     return status;
@@ -248,15 +257,20 @@ static bool is_another(const ac_raw_t *raw, CUcontext context) {
     return raw->context != context && (CUstream)raw->stream <= CU_STREAM_PER_THREAD;
 }
 
-/* What was left to the driver is free for it once cuMemFree is called, whatever work there is. */
-static bool wait_for(CUcontext context) {
-    if (ac_driver.cuCtxPushCurrent_v2(context) != CUDA_SUCCESS)
-        return false;
-    ac_thread_forget();
-    bool done = cuCtxSynchronize() == CUDA_SUCCESS;
-    ac_driver_pop();
-    ac_thread_forget();
-    return done;
+/* What was left to the driver is free for it once cuMemFree is called, whatever work there is.
+ * ACCEL_ERROR_BUSY: a stream captures, and a synchronisation would spoil that. */
+static accel_status_t wait_for(CUcontext context) {
+    if (!ac_cuda_sync_begin())
+        return ACCEL_ERROR_BUSY;
+    bool done = false;
+    if (ac_driver.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS) {
+        ac_thread_forget();
+        done = cuCtxSynchronize() == CUDA_SUCCESS;
+        ac_driver_pop();
+        ac_thread_forget();
+    }
+    ac_cuda_sync_end();
+    return done ? ACCEL_OK : ACCEL_ERROR_CUDA;
 }
 
 static accel_status_t free_to_cache(const ac_raw_t *raw, void *pointer) {
@@ -270,15 +284,17 @@ static accel_status_t free_to_cache(const ac_raw_t *raw, void *pointer) {
         if (!other)
             return status;
     }
-    if (!ac_owned(raw->address) && !wait_for(raw->context))
-        return ACCEL_ERROR_CUDA;
+    accel_status_t waited = ac_owned(raw->address) ? ACCEL_OK : wait_for(raw->context);
+    if (waited != ACCEL_OK)
+        return waited;
     ac_block_mark_used(raw->address);
     return accel_free(pointer);
 }
 
 void ac_raw_put_back(const ac_raw_t *raw, accel_status_t status) {
-    if (status != ACCEL_OK && status != ACCEL_ERROR_DOUBLE_FREE &&
-        status != ACCEL_ERROR_NOT_OURS && status != ACCEL_ERROR_INTERIOR)
+    bool gone = status == ACCEL_ERROR_DOUBLE_FREE || status == ACCEL_ERROR_NOT_OURS ||
+                status == ACCEL_ERROR_INTERIOR; /* for the cache, which need not know the program's */
+    if (status != ACCEL_OK && (raw->allocator || !gone))
         ac_raw_add(raw);
 }
 

@@ -7,6 +7,7 @@
 #include "lock.h"
 
 void (*_Atomic ac_stream_gone_observer)(CUstream);
+void (*_Atomic ac_thread_gone_observer)(uint64_t);
 void (*_Atomic ac_primary_gone_observer)(CUdevice);
 bool (*_Atomic ac_private_observer)(uint64_t);
 _Atomic unsigned ac_observers[AC_OBSERVE_KINDS];
@@ -54,14 +55,15 @@ void ac_observers_call(ac_observe_t kind,
     unsigned count = atomic_load(&ac_observers[kind]);
     memcpy(now, places[kind], sizeof now);
     ac_unlock(&lock);
-    bool quiet = thread->quiet, apart = thread->apart; /* what the program asks for is not meant */
-    thread->quiet = thread->apart = false;
+    bool quiet = thread->quiet, apart = thread->apart, settled = thread->settled;
+    thread->quiet = thread->apart = thread->settled = false; /* not what the program asks for now */
     thread->observing = true;
     for (unsigned i = 0; i < count; i++)
         call(now[i].function, now[i].arg, of);
     thread->observing = false;
     thread->quiet = quiet;
     thread->apart = apart;
+    thread->settled = settled;
 }
 
 /* --- out of memory --- */

@@ -14,6 +14,9 @@
 /* A stream is about to be destroyed; NULL: there is no observer. */
 extern AC_HIDDEN void (*_Atomic ac_stream_gone_observer)(CUstream stream);
 
+/* The thread of that number (ac_thread_t) is ending; NULL: there is no observer. */
+extern AC_HIDDEN void (*_Atomic ac_thread_gone_observer)(uint64_t number);
+
 /* Whether the address is of a private pool, whose memory no call of the driver's frees; NULL: there is
  * none.  Asked where a free misses the thread's cache, which never takes such memory
  * (ac_block_keep_apart). */

@@ -43,6 +43,27 @@ void ac_serve_refused(ac_thread_t *thread, uint64_t bytes) {
         ac_observe_oom(context->cuda.device, allocator, bytes);
 }
 
+/* What no free block at hand serves. */
+static ac_status_t search(ac_thread_t *thread, ac_context_t *context, ac_cache_t *cache,
+                          unsigned module, const ac_from_t *from, uint64_t bytes,
+                          uint64_t *address) {
+    ac_status_t status = AC_BUSY;
+    if (ac_observed(AC_OBSERVE_FREE) && ac_observe_shortage(context->cuda.device)) {
+        thread->last_alloc = context; /* not one of what the program did meanwhile */
+        status = alloc(thread, context, cache, module, from, bytes, AC_ASK_CACHED, address);
+    }
+    if (status == AC_OK)
+        return status;
+    ac_record_missed(thread);
+    ac_ask_t how = thread->quiet ? AC_ASK_QUIETLY : AC_ASK_ALL;
+    status = alloc(thread, context, cache, module, from, bytes, how, address);
+    if (status == AC_OOM && ac_mempools_yield(context->cuda.device))
+        status = alloc(thread, context, cache, module, from, bytes, how, address);
+    if (ac_process_config()->expandable_segments == AC_PAGES_ON)
+        say_refused(context);
+    return status;
+}
+
 ac_served_t ac_serve(ac_thread_t *thread, ac_context_t *context, unsigned module,
                      const void *caller, const ac_from_t *from, uint64_t bytes,
                      uint64_t *address) {
@@ -65,19 +86,11 @@ ac_served_t ac_serve(ac_thread_t *thread, ac_context_t *context, unsigned module
         ac_thread_set_fast(thread, AC_FAST_DRIVER, AC_FAST_DRIVER_CODE, generation, cache);
     ac_status_t status = alloc(thread, context, cache, module, from, bytes, AC_ASK_CACHED, address);
     ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
-    if (status != AC_OK && ac_observed(AC_OBSERVE_FREE) &&
-        ac_observe_shortage(context->cuda.device)) {
-        thread->last_alloc = context; /* not one of what the program did meanwhile */
-        status = alloc(thread, context, cache, module, from, bytes, AC_ASK_CACHED, address);
-    }
-    if (status != AC_OK) {
-        ac_ask_t how = thread->quiet ? AC_ASK_QUIETLY : AC_ASK_ALL;
-        ac_record_missed(thread);
-        status = alloc(thread, context, cache, module, from, bytes, how, address);
-        if (status == AC_OOM && ac_mempools_yield(context->cuda.device))
-            status = alloc(thread, context, cache, module, from, bytes, how, address);
-        if (ac_process_config()->expandable_segments == AC_PAGES_ON)
-            say_refused(context);
+    if (status != AC_OK && thread->settled) {
+        ac_allocator_count_oom(ac_arena_allocator(context->arena));
+        status = AC_OOM;
+    } else if (status != AC_OK) {
+        status = search(thread, context, cache, module, from, bytes, address);
     }
     if (status == AC_OK)
         return AC_SERVED;

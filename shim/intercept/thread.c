@@ -12,6 +12,7 @@
 #include "intercept/captures.h"
 #include "intercept/context.h"
 #include "intercept/modules.h"
+#include "intercept/observers.h"
 #include "intercept/process.h"
 #include "intercept/own_thread.h"
 #include "intercept/writer.h"
@@ -231,6 +232,9 @@ static void thread_ended(void *arg) {
         if (inside) /* it left from within a call, which may have submitted its work */
             ac_fence_leave_as(inside, &thread->submitter);
         ac_captures_thread_gone(thread->number);
+        void (*observer)(uint64_t) = atomic_load(&ac_thread_gone_observer);
+        if (observer)
+            observer(thread->number);
         ac_live_row_return(thread->row);
         ac_trace_lane_return(thread->trace);
         ac_lock(&lock);

@@ -56,6 +56,70 @@ START_TEST(per_thread_in_pools) {
 }
 END_TEST
 
+static size_t reserved(accel_pool_id_t pool) {
+    size_t bytes;
+    ck_assert_int_eq(accel_pool_bytes(pool, 0, &bytes, NULL), ACCEL_OK);
+    return bytes;
+}
+
+static void *ask_and_free(void *out) {
+    *(void **)out = NULL;
+    ask_per_thread(out);
+    ck_assert_int_eq(accel_raw_delete(*(void **)out), ACCEL_OK);
+    return NULL;
+}
+
+static void *ask_hold_and_free(void *out) {
+    ask_per_thread(out);
+    hold(PER_THREAD);
+    use(*(void **)out, MIB, PER_THREAD);
+    ck_assert_int_eq(accel_raw_delete(*(void **)out), ACCEL_OK);
+    return NULL;
+}
+
+/* What a thread or a stream leaves in a pool serves the next one, once the device is done with it. */
+START_TEST(ended_streams_in_pools) {
+    enum { TIMES = 40 };
+    CUstream other = new_stream(0), stream;
+    void *block, *held, *next;
+    accel_pool_id_t pool = open_pool(0);
+    for (int i = 0; i < TIMES; i++) {
+        in_thread(ask_and_free, &block);
+        ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
+    }
+    ck_assert_uint_le(reserved(pool), 6 * MIB);
+    for (int i = 0; i < TIMES; i++) {
+        stream = new_stream(0);
+        block = alloc(MIB, stream);
+        ck_assert_int_eq(accel_raw_delete(block), ACCEL_OK);
+        ck_assert_int_eq(cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+        ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
+    }
+    ck_assert_uint_le(reserved(pool), 6 * MIB);
+
+    in_thread(ask_hold_and_free, &held);
+    for (int i = 0; i < TIMES; i++) {
+        in_thread(ask_and_free, &next);
+        ck_assert_ptr_ne(next, held);
+    }
+    let_go_for_good(other);
+    size_t before = reserved(pool);
+    in_thread(ask_and_free, &next);
+    ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
+    for (int i = 0; i < TIMES; i++) {
+        in_thread(ask_and_free, &next);
+        ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
+    }
+    ck_assert_uint_eq(reserved(pool), before);
+
+    /* A block that outlives its thread: its free waits as well. */
+    in_thread(ask_per_thread, &block);
+    ck_assert_int_eq(accel_raw_delete(block), ACCEL_OK);
+    end_and_release(pool);
+    nothing_left();
+}
+END_TEST
+
 START_TEST(per_thread_in_the_cache) {
     CUstream other = new_stream(0);
     void *mine = alloc(MIB, PER_THREAD);
@@ -149,6 +213,17 @@ static void left_to_the_driver(void) {
     ck_assert_int_eq(accel_raw_delete(block), ACCEL_OK);
     ck_assert_int_eq(cuStreamQuery(other), CUDA_SUCCESS); /* it was waited for */
     ck_assert_int_eq(byte, 7);
+    ck_assert_int_eq(accel_raw_delete(block), ACCEL_ERROR_NOT_OURS);
+
+    /* A synchronisation would spoil a capture: the block stays until that is over. */
+    CUgraph graph = NULL;
+    block = alloc(3000, own);
+    ck_assert_int_eq(accel_record_stream(block, other), ACCEL_OK);
+    ck_assert_int_eq(cuStreamBeginCapture_v2(other, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_raw_delete(block), ACCEL_ERROR_BUSY);
+    ck_assert_int_eq(cuStreamEndCapture(other, &graph), CUDA_SUCCESS);
+    ck_assert_ptr_eq(info_of(block).stream, own);
+    ck_assert_int_eq(accel_raw_delete(block), ACCEL_OK);
     ck_assert_int_eq(accel_raw_delete(block), ACCEL_ERROR_NOT_OURS);
 }
 
@@ -263,7 +338,8 @@ START_TEST(pools_in_green_contexts) {
 END_TEST
 
 int main(void) {
-    const TTest *const tests[] = {per_thread_in_pools, per_thread_in_the_cache,
+    const TTest *const tests[] = {per_thread_in_pools, ended_streams_in_pools,
+                                  per_thread_in_the_cache,
                                   contexts_of_a_device, resets,
                                   memory_of_the_driver, freed_by_other_calls,
                                   pools_freed_by_other_calls,

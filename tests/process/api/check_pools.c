@@ -461,6 +461,26 @@ static int on_shortage(int device, void *arg) {
     return 1;
 }
 
+/* Whether a pool may save the request or not, what there is of memory is looked for once. */
+START_TEST(fails_after_one_search) {
+    CUstream mine = new_stream(0), other = new_stream(0);
+    accel_pool_id_t pool = new_pool(ACCEL_POOL_USE_ON_OOM);
+    void *pointer, *nothing = NULL;
+    begin(pool, 0);
+    ck_assert_int_eq(accel_raw_delete(alloc(MIB, mine)), ACCEL_OK);
+    ck_assert_int_eq(accel_end_allocate_to_pool(0, pool), ACCEL_OK);
+    void *held = alloc(600 * MIB, mine);
+    ck_assert_int_eq(accel_add_free_callback(on_shortage, &nothing), ACCEL_OK);
+    for (int i = 1; i <= 2; i++) {
+        ck_assert_int_eq(accel_raw_alloc_with_stream(&pointer, 600 * MIB, i == 1 ? mine : other),
+                         ACCEL_ERROR_DEVICE_MEMORY);
+        ck_assert_int_eq(seen.calls, i);
+        ck_assert_int_eq(stats_of(0).num_ooms, i);
+    }
+    ck_assert_int_eq(accel_raw_delete(held), ACCEL_OK);
+}
+END_TEST
+
 START_TEST(free_callbacks) {
     void *pointer;
     ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
@@ -683,6 +703,7 @@ int main(void) {
                                   failures_are_told_once,
                                   out_of_memory,
                                   out_of_memory_and_again,
+                                  fails_after_one_search,
                                   free_callbacks,
                                   history_and_snapshot,
                                   on_and_off,

@@ -298,6 +298,9 @@ START_TEST(own_allocator) {
     ck_assert_int_eq(accel_begin_allocate_to_pool(1, pool, NULL, &own), ACCEL_OK);
     ck_assert_int_eq(accel_end_allocate_to_pool(1, pool), ACCEL_OK);
     ck_assert_int_eq(own.begun + own.ended, 2);
+    /* Another call of the API does not free it, and accel_raw_delete still does. */
+    ck_assert_int_eq(accel_free_async(a, NULL), ACCEL_ERROR_NOT_OURS);
+    ck_assert_uint_eq(own.bytes, 0);
     ck_assert_int_eq(accel_raw_delete(a), ACCEL_OK);
     ck_assert_uint_eq(own.bytes, 100);
     ck_assert_int_eq(own.device, 1);
