@@ -23,13 +23,15 @@ static inline uint64_t ac_medium_most(const ac_allocator_t *allocator) {
     return allocator->supply->medium.apart ? AC_MEDIUM : AC_MEDIUM_ALWAYS;
 }
 
-/* Whether a request of the large pool is one for such memory.  Under the lock. */
+/* Whether a request of the large pool is one for such memory: where pages are set and the device gives
+ * none, native segments of the large pool serve instead.  Under the lock. */
 static inline bool ac_medium_serves(const ac_allocator_t *allocator, uint64_t size) {
     const ac_settings_t *settings = &allocator->settings;
+    const ac_expand_t *expand = &allocator->supply->expand;
     if (!settings->expandable_segments)
         return size <= AC_MEDIUM && allocator->supply->medium.apart;
     return size <= ac_medium_most(allocator) && settings->page > settings->small_page &&
-           allocator->supply->expand.refused == AC_REFUSED_NOTHING;
+           expand->able != AC_EXPAND_UNABLE && expand->refused == AC_REFUSED_NOTHING;
 }
 
 /* The arena is about to have so many bytes `reserved`, for `live` ones at most: look whether medium
