@@ -2,6 +2,7 @@
  * ones, how memory comes from one size to the other, and what of them can go back.  Native segments:
  * when medium blocks get some of their own. */
 #include "allocator/supply/expand.h"
+#include "allocator/supply/medium.h"
 #include "allocator_frame.h"
 #include "run_suite.h"
 
@@ -341,6 +342,30 @@ START_TEST(medium_blocks_join_large_ones) {
 }
 END_TEST
 
+static void join_all(void *unused, fake_kind_t kind) {
+    (void)unused;
+    if (kind != FAKE_SEGMENT_ALLOC)
+        return;
+    ac_lock(&allocator->lock);
+    ck_assert(!ac_medium_stays_apart(allocator, (uint64_t)64 << 30, 0));
+    ac_unlock(&allocator->lock);
+}
+
+/* Another thread has that happen while the device is asked: the segment is one like any other, and no call
+ * counts as under way. */
+START_TEST(medium_blocks_join_during_a_call) {
+    come_apart();
+    device.before = join_all;
+    uint64_t medium = alloc(500 << 10);
+    device.before = NULL;
+    ck_assert_uint_eq(index_at(medium), AC_POOL_LARGE);
+    for (int i = 0; i < AC_POOL_KINDS; i++) {
+        ck_assert_uint_eq(arena->growths->calls[i], 0);
+        ck_assert_uint_eq(arena->growths->coming[i], 0);
+    }
+}
+END_TEST
+
 /* An idle one that the device would not have back is one for medium blocks as before. */
 START_TEST(refused_segments_stay_what_they_are) {
     come_apart();
@@ -414,6 +439,7 @@ int main(void) {
     tcase_add_test(native, medium_blocks_go_apart_from_what_is_spared);
     tcase_add_test(native, idle_memory_makes_room_for_medium_blocks);
     tcase_add_test(native, medium_blocks_join_large_ones);
+    tcase_add_test(native, medium_blocks_join_during_a_call);
     tcase_add_test(native, refused_segments_stay_what_they_are);
     tcase_add_test(native, either_serves_before_a_request_fails);
     tcase_add_test(native, either_serves_at_the_limit);
