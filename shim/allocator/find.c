@@ -189,6 +189,7 @@ static ac_block_t *find_beside(const ac_request_t *request, const ac_fit_t *fit)
 static ac_block_t *find_block(ac_request_t *request) {
     ac_arena_t *arena = request->arena;
     ac_fit_t fit = fit_for(request);
+    request->medium = request->medium && ac_medium_serves(arena->allocator, request->size);
     int index = request->medium ? AC_INDEX_MEDIUM : request->pool;
     if (request->scarce)
         ac_segments_unseal(&arena->space);

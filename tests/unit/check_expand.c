@@ -586,6 +586,26 @@ START_TEST(no_pages) {
 }
 END_TEST
 
+/* Requests that would get smaller pages share native segments like any other. */
+START_TEST(medium_blocks_without_pages) {
+    enum { BLOCKS = 500 };
+    ac_device_ops_t without = fake_ops;
+    without.range_support = NULL;
+    settings.page = 8 * MIB;
+    settings.small_page = AC_SEGMENT_ALIGN;
+    ac_allocator_t *plain = ac_allocator_create(&settings, &stats, &counters);
+    ac_arena_t *native = ac_arena_create(plain, &without, &context[0]);
+    uint64_t address[BLOCKS];
+    for (int i = 0; i < BLOCKS; i++)
+        ck_assert_int_eq(ac_arena_alloc(native, 200000, false, &address[i]), AC_OK);
+    ck_assert_uint_le(reserved(), 160 * MIB);
+    for (int i = 0; i < BLOCKS; i++)
+        ck_assert_int_eq(ac_block_free(address[i]), AC_OK);
+    ac_allocator_trim(plain, true);
+    ac_arena_drop(native);
+}
+END_TEST
+
 /* --- failures --- */
 
 static void drop_it(void *arg, fake_kind_t kind) {
@@ -709,6 +729,7 @@ int main(void) {
     tcase_add_test(tests, pages_over_the_limit);
     tcase_add_test(tests, another_range);
     tcase_add_test(tests, no_pages);
+    tcase_add_test(tests, medium_blocks_without_pages);
     tcase_add_loop_test(tests, context_gone_meanwhile, 0, 5);
     tcase_add_test(tests, pages_that_stay_barred);
     tcase_add_loop_test(tests, every_call_fails_once, 0, 3);

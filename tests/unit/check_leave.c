@@ -1,7 +1,7 @@
 /* expandable_segments:auto on the fake device: pages until others know memory by its address, native
  * segments from then on. */
 #include "allocator/core_int.h"
-#include "allocator/supply/pages.h"
+#include "allocator/supply/supply.h"
 #include "allocator_frame.h"
 #include "run_suite.h"
 
@@ -127,6 +127,24 @@ START_TEST(holes_within_pages_are_not_waited_for) {
 }
 END_TEST
 
+/* That medium blocks keep many pages says nothing of native segments. */
+START_TEST(medium_blocks_begin_anew) {
+    enum { PAIRS = 20 };
+    uint64_t large[PAIRS], medium = 0;
+    for (int i = 0; i < PAIRS; i++) {
+        large[i] = alloc(8 * MIB);
+        medium = alloc(500 << 10);
+    }
+    for (int i = 0; i < PAIRS; i++)
+        give(large[i]);
+    alloc(100 * MIB);
+    ck_assert(allocator->supply->medium.apart);
+    share(medium);
+    ck_assert(!allocator->supply->medium.apart);
+    ck_assert(!on_pages(alloc(500 << 10)));
+}
+END_TEST
+
 /* An allocator whose memory was not shared itself follows with its next growth. */
 START_TEST(others_follow) {
     give(alloc(16 * MIB));
@@ -163,6 +181,7 @@ int main(void) {
     tcase_add_test(tests, settings_stay_left);
     tcase_add_test(tests, free_pages);
     tcase_add_loop_test(tests, holes_within_pages_are_not_waited_for, 0, 2);
+    tcase_add_test(tests, medium_blocks_begin_anew);
     tcase_add_test(tests, others_follow);
     tcase_add_test(tests, no_pages);
     suite_add_tcase(suite, tests);

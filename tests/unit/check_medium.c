@@ -2,6 +2,7 @@
  * ones, how memory comes from one size to the other, and what of them can go back.  Native segments:
  * when medium blocks get some of their own. */
 #include "allocator/supply/expand.h"
+#include "allocator/supply/medium.h"
 #include "allocator_frame.h"
 #include "run_suite.h"
 
@@ -302,10 +303,72 @@ START_TEST(medium_blocks_go_apart_from_what_is_spared) {
 }
 END_TEST
 
-/* An idle one that the device would not have back is one for medium blocks as before. */
-START_TEST(refused_segments_stay_what_they_are) {
+/* 400 MiB as above, and medium blocks apart from then on. */
+static void come_apart(void) {
     cut_segments(500 << 10);
     alloc(39 * MIB);
+}
+
+/* Before they get more, idle memory beyond the budget goes. */
+START_TEST(idle_memory_makes_room_for_medium_blocks) {
+    come_apart();
+    uint64_t large = alloc(400 * MIB);
+    give(large);
+    uint64_t before = reserved();
+    alloc(500 << 10);
+    ck_assert_uint_lt(reserved(), before - 300 * MIB);
+}
+END_TEST
+
+/* A quarter of what is live at most lies in segments of their own: beyond that these serve large blocks,
+ * too, and medium ones lie in any. */
+START_TEST(medium_blocks_join_large_ones) {
+    enum { MOST = 400 };
+    uint64_t medium[MOST], large;
+    int count = 0;
+    come_apart();
+    do
+        medium[count] = alloc(500 << 10);
+    while (index_at(medium[count++]) == AC_INDEX_MEDIUM && count < MOST);
+    ck_assert_int_lt(count, MOST);
+    ck_assert_int_gt(count, 100);
+    ck_assert_uint_eq(index_at(medium[0]), AC_POOL_LARGE);
+    for (int i = 0; i < count; i++)
+        give(medium[i]);
+    uint64_t before = reserved();
+    large = alloc(5 * MIB);
+    ck_assert_uint_eq(index_at(large), AC_POOL_LARGE);
+    ck_assert_uint_eq(reserved(), before);
+}
+END_TEST
+
+static void join_all(void *unused, fake_kind_t kind) {
+    (void)unused;
+    if (kind != FAKE_SEGMENT_ALLOC)
+        return;
+    ac_lock(&allocator->lock);
+    ck_assert(!ac_medium_stays_apart(allocator, (uint64_t)64 << 30, 0));
+    ac_unlock(&allocator->lock);
+}
+
+/* Another thread has that happen while the device is asked: the segment is one like any other, and no call
+ * counts as under way. */
+START_TEST(medium_blocks_join_during_a_call) {
+    come_apart();
+    device.before = join_all;
+    uint64_t medium = alloc(500 << 10);
+    device.before = NULL;
+    ck_assert_uint_eq(index_at(medium), AC_POOL_LARGE);
+    for (int i = 0; i < AC_POOL_KINDS; i++) {
+        ck_assert_uint_eq(arena->growths->calls[i], 0);
+        ck_assert_uint_eq(arena->growths->coming[i], 0);
+    }
+}
+END_TEST
+
+/* An idle one that the device would not have back is one for medium blocks as before. */
+START_TEST(refused_segments_stay_what_they_are) {
+    come_apart();
     uint64_t medium = alloc(500 << 10), before = reserved();
     ck_assert_uint_eq(index_at(medium), AC_INDEX_MEDIUM);
     give(medium);
@@ -322,8 +385,7 @@ END_TEST
 
 /* Before a request fails it has what is free in either. */
 START_TEST(either_serves_before_a_request_fails) {
-    cut_segments(500 << 10);
-    alloc(39 * MIB);
+    come_apart();
     uint64_t medium = alloc(500 << 10), large;
     ck_assert_uint_eq(index_at(medium), AC_INDEX_MEDIUM);
     device.capacity = reserved();
@@ -337,8 +399,7 @@ END_TEST
 
 /* And at once where there can be no more: the device is asked for nothing. */
 START_TEST(either_serves_at_the_limit) {
-    cut_segments(500 << 10);
-    alloc(39 * MIB);
+    come_apart();
     uint64_t first = alloc(500 << 10), medium = first, last;
     settings.limit = reserved();
     ac_allocator_configure(allocator, &settings);
@@ -376,6 +437,9 @@ int main(void) {
     tcase_add_test(native, medium_blocks_get_native_segments_of_their_own);
     tcase_add_loop_test(native, others_do_not_for_what_keeps_large_requests_out, 0, 3);
     tcase_add_test(native, medium_blocks_go_apart_from_what_is_spared);
+    tcase_add_test(native, idle_memory_makes_room_for_medium_blocks);
+    tcase_add_test(native, medium_blocks_join_large_ones);
+    tcase_add_test(native, medium_blocks_join_during_a_call);
     tcase_add_test(native, refused_segments_stay_what_they_are);
     tcase_add_test(native, either_serves_before_a_request_fails);
     tcase_add_test(native, either_serves_at_the_limit);

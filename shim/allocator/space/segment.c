@@ -78,6 +78,19 @@ void ac_segment_enlist(ac_block_t *block) {
     index_insert(block->segment, block, false);
 }
 
+void ac_segment_relist(ac_segment_t *segment, unsigned index) {
+    unsigned before = segment->index;
+    for (ac_block_t *block = segment->first; block; block = block->next) {
+        if (block->state != AC_BLOCK_FREE)
+            continue;
+        ac_segment_set_index(segment, before);
+        ac_segment_unlist(block);
+        ac_segment_set_index(segment, index);
+        ac_segment_enlist(block);
+    }
+    ac_segment_set_index(segment, index);
+}
+
 static void idle_enter(ac_segment_t *segment) {
     ac_space_t *space = segment->space;
     ac_idle_queue_append(&space->idle, segment);

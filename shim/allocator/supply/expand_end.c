@@ -110,20 +110,6 @@ uint64_t ac_expand_shrink(ac_arena_t *arena, const ac_shrink_t *shrink) {
 
 _Atomic bool ac_expand_shared;
 
-/* Its free blocks are no longer where requests look. */
-static void set_aside(ac_segment_t *segment) {
-    uint8_t index = segment->index;
-    for (ac_block_t *block = segment->first; block; block = block->next) {
-        if (block->state != AC_BLOCK_FREE)
-            continue;
-        ac_segment_set_index(segment, index);
-        ac_segment_unlist(block);
-        ac_segment_set_index(segment, AC_INDEX_LEFT);
-        ac_segment_enlist(block);
-    }
-    ac_segment_set_index(segment, AC_INDEX_LEFT);
-}
-
 bool ac_expand_leave(ac_allocator_t *allocator) {
     ac_settings_t *settings = &allocator->settings;
     bool leaves =
@@ -132,10 +118,11 @@ bool ac_expand_leave(ac_allocator_t *allocator) {
         return false;
     settings->expandable_segments = AC_PAGES_OFF;
     settings->exact = settings->frugal;
+    allocator->supply->medium = (ac_medium_t){0}; /* what was learned is of pages */
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
         for (ac_segment_t *s = arena->segments; s; s = s->next)
             if (s->range && !s->range->guard)
-                set_aside(s);
+                ac_segment_relist(s, AC_INDEX_LEFT); /* where no request looks */
     allocator->counters->left_pages++;
     return true;
 }

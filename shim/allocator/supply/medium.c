@@ -3,6 +3,7 @@
 
 #include "allocator/budget.h"
 #include "allocator/space/range.h"
+#include "allocator/space/segment.h"
 #include "allocator/space/size.h"
 #include "allocator/space/slab.h"
 
@@ -116,8 +117,9 @@ static void look_at(look_t *look, const ac_segment_t *segment) {
 }
 
 static bool may_come_apart(const ac_allocator_t *allocator, uint64_t live) {
-    return !allocator->settings.expandable_segments && !allocator->supply->medium.apart &&
-           live / FLOOR_LIVE >= allocator->settings.large_segment_size;
+    const ac_medium_t *medium = &allocator->supply->medium;
+    return !allocator->settings.expandable_segments && !medium->apart &&
+           live / FLOOR_LIVE >= allocator->settings.large_segment_size && live / 2 >= medium->together;
 }
 
 void ac_medium_look_native(ac_arena_t *arena, uint64_t size, uint64_t live) {
@@ -141,6 +143,30 @@ void ac_medium_note_spared(ac_allocator_t *allocator, uint64_t size) {
     if (size <= AC_MEDIUM && size > allocator->settings.small_limit &&
         may_come_apart(allocator, allocator->high_water))
         allocator->supply->medium.apart = true;
+}
+
+static bool is_apart(const ac_segment_t *segment) {
+    return !segment->range && segment->index == AC_INDEX_MEDIUM;
+}
+
+bool ac_medium_stays_apart(ac_allocator_t *allocator, uint64_t size, uint64_t live) {
+    ac_medium_t *medium = &allocator->supply->medium;
+    uint64_t bytes = size;
+    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
+        for (const ac_segment_t *s = arena->segments; s; s = s->next)
+            bytes += is_apart(s) ? s->size : 0;
+    if (bytes <= live / SHARE_MEDIUM)
+        return true;
+    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next) {
+        for (ac_segment_t *s = arena->segments; s; s = s->next)
+            if (is_apart(s))
+                ac_segment_relist(s, AC_POOL_LARGE);
+        arena->added++; /* for a medium request there is more to be found now, too */
+    }
+    medium->apart = false;
+    medium->grown = 0;
+    medium->together = live;
+    return false;
 }
 
 uint64_t ac_medium_segment(const ac_allocator_t *allocator) {

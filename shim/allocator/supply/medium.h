@@ -9,7 +9,9 @@
  * Native memory does not move: what a medium block cut up stays so while it lives.  So they get native
  * segments of their own once large requests were seen to grow for no other reason than medium blocks
  * in free memory, or a medium one met a large free block that was to be spared.  Not before, and not
- * where they are much of what the program holds: what such segments leave free serves no large block. */
+ * where they are much of what the program holds: what such segments leave free serves no large block.
+ * Where these would come to more than a quarter of it they are segments like any other again, until the
+ * program has doubled. */
 #ifndef AC_MEDIUM_H
 #define AC_MEDIUM_H
 
@@ -23,13 +25,15 @@ static inline uint64_t ac_medium_most(const ac_allocator_t *allocator) {
     return allocator->supply->medium.apart ? AC_MEDIUM : AC_MEDIUM_ALWAYS;
 }
 
-/* Whether a request of the large pool is one for such memory.  Under the lock. */
+/* Whether a request of the large pool is one for such memory: where pages are set and the device gives
+ * none, native segments of the large pool serve instead.  Under the lock. */
 static inline bool ac_medium_serves(const ac_allocator_t *allocator, uint64_t size) {
     const ac_settings_t *settings = &allocator->settings;
+    const ac_expand_t *expand = &allocator->supply->expand;
     if (!settings->expandable_segments)
         return size <= AC_MEDIUM && allocator->supply->medium.apart;
     return size <= ac_medium_most(allocator) && settings->page > settings->small_page &&
-           allocator->supply->expand.refused == AC_REFUSED_NOTHING;
+           expand->able != AC_EXPAND_UNABLE && expand->refused == AC_REFUSED_NOTHING;
 }
 
 /* The arena is about to have so many bytes `reserved`, for `live` ones at most: look whether medium
@@ -43,6 +47,11 @@ void ac_medium_look_native(ac_arena_t *arena, uint64_t size, uint64_t live);
 /* A request of `size` bytes would have to break up a large native block that is to be spared.  Under
  * the lock. */
 void ac_medium_note_spared(ac_allocator_t *allocator, uint64_t size);
+
+/* The allocator is about to grow by a native segment of `size` bytes for such blocks, with `live` ones at
+ * most.  Where these would then have much of the memory they are no longer kept apart: their segments
+ * serve large blocks as well.  False: so it is.  Under the lock. */
+bool ac_medium_stays_apart(ac_allocator_t *allocator, uint64_t size, uint64_t live);
 
 /* Bytes of a native segment for such blocks.  Under the lock. */
 uint64_t ac_medium_segment(const ac_allocator_t *allocator);

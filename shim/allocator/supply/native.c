@@ -14,7 +14,9 @@
 /* For a medium block, and where such segments serve: not in the place of pages, which the device
  * refused. */
 static bool is_medium(const ac_growth_ask_t *ask) {
-    return ask->medium && !ask->arena->allocator->settings.expandable_segments;
+    const ac_allocator_t *allocator = ask->arena->allocator;
+    return ask->medium && !allocator->settings.expandable_segments &&
+           allocator->supply->medium.apart;
 }
 
 static unsigned index_for(const ac_growth_ask_t *ask) {
@@ -38,7 +40,7 @@ static uint64_t left_over(const ac_growth_ask_t *ask, uint64_t size) {
 }
 
 /* Announce a growth by `size` bytes.  False: the limit does not allow it. */
-static bool reserve(const ac_growth_ask_t *ask, uint64_t size) {
+static bool reserve(ac_growth_ask_t *ask, uint64_t size) {
     ac_arena_t *arena = ask->arena;
     ac_allocator_t *allocator = arena->allocator;
     uint64_t limit = allocator->settings.limit;
@@ -46,8 +48,9 @@ static bool reserve(const ac_growth_ask_t *ask, uint64_t size) {
         return false;
     allocator->supply->growing += size;
     allocator->calls++;
-    arena->growths->calls[index_for(ask)]++;
-    arena->growths->coming[index_for(ask)] += left_over(ask, size);
+    ask->index = index_for(ask);
+    arena->growths->calls[ask->index]++;
+    arena->growths->coming[ask->index] += left_over(ask, size);
     return true;
 }
 
@@ -56,10 +59,10 @@ static void unreserve(ac_growth_ask_t *ask, uint64_t size, bool changed) {
     ac_arena_t *arena = ask->arena;
     ac_allocator_t *allocator = arena->allocator;
     /* Less where others have laid claim to it; the settings may have changed as well. */
-    uint64_t *coming = &arena->growths->coming[index_for(ask)], left = left_over(ask, size);
+    uint64_t *coming = &arena->growths->coming[ask->index], left = left_over(ask, size);
     allocator->supply->growing -= size;
     *coming -= *coming < left ? *coming : left;
-    if (--arena->growths->calls[index_for(ask)] == 0)
+    if (--arena->growths->calls[ask->index] == 0)
         *coming = 0;
     ask->changes += changed;
     ac_supply_end_call(allocator, changed);
@@ -73,7 +76,8 @@ static bool share_growth(const ac_growth_ask_t *ask) {
     enum { PATIENCE_NS = 100000000 };
     ac_arena_t *arena = ask->arena;
     ac_allocator_t *allocator = arena->allocator;
-    uint64_t *coming = &arena->growths->coming[index_for(ask)];
+    const unsigned index = index_for(ask);
+    uint64_t *coming = &arena->growths->coming[index];
     bool found = false;
     int late = 0;
     if (*coming < ask->size)
@@ -81,7 +85,7 @@ static bool share_growth(const ac_growth_ask_t *ask) {
     *coming -= ask->size;
     uint64_t end = arena->ops->now_ns() + PATIENCE_NS;
     const struct timespec until = {(time_t)(end / 1000000000), (long)(end % 1000000000)};
-    while (!found && !late && !arena->dead && arena->growths->calls[index_for(ask)]) {
+    while (!found && !late && !arena->dead && arena->growths->calls[index]) {
         late = ac_wait_until(&allocator->settled, &allocator->lock, &until);
         found = !arena->dead && ask->look(ask->arg);
     }
@@ -90,15 +94,15 @@ static bool share_growth(const ac_growth_ask_t *ask) {
     return found;
 }
 
-/* As ac_segment_add, with its free blocks in that index. */
+/* As ac_segment_add, with its free blocks in that index; in the pool's own where medium blocks are
+ * not kept apart any more. */
 static ac_segment_t *add(ac_arena_t *arena, int pool, unsigned index, uint64_t address,
                          uint64_t size) {
+    if (index == AC_INDEX_MEDIUM && !arena->allocator->supply->medium.apart)
+        index = (unsigned)pool;
     ac_segment_t *segment = ac_segment_add(&arena->space, pool, address, size);
-    if (segment && index != segment->index) {
-        ac_segment_unlist(segment->first);
-        ac_segment_set_index(segment, index);
-        ac_segment_enlist(segment->first);
-    }
+    if (segment && index != segment->index)
+        ac_segment_relist(segment, index);
     return segment;
 }
 
@@ -111,7 +115,7 @@ static ac_status_t adopt(ac_growth_ask_t *ask, uint64_t address, uint64_t size, 
     ac_segment_t *segment = NULL;
     bool may = !arena->dead || AC_FAILPOINT(grown_into_dead);
     if (may)
-        segment = add(arena, ask->pool, index_for(ask), address, size);
+        segment = add(arena, ask->pool, ask->index, address, size);
     if (segment) {
         allocator->supply->ceiling = 0;
         ask->serve(ask->arg, segment->first);
@@ -205,6 +209,11 @@ static ac_status_t grow_snug(ac_growth_ask_t *ask, bool shares) {
     ac_allocator_t *allocator = ask->arena->allocator;
     if (ask->look(ask->arg) || (shares && share_growth(ask)))
         return AC_OK;
+    if (is_medium(ask) &&
+        !ac_medium_stays_apart(allocator, segment_size(ask, AC_SNUG_LARGE),
+                               ac_supply_live(allocator, ask->size)) &&
+        ask->look(ask->arg))
+        return AC_OK;
     uint64_t cap =
         ac_budget(&allocator->settings, AC_BUDGET_IDLE, ac_supply_live(allocator, ask->size));
     uint64_t size = segment_size(ask, AC_SNUG_LARGE), few = segment_size(ask, AC_SNUG_FEW);
@@ -215,10 +224,9 @@ static ac_status_t grow_snug(ac_growth_ask_t *ask, bool shares) {
         !is_medium(ask))
         size = few = ac_size_up(first, AC_SEGMENT_ALIGN);
     uint64_t wanted = ac_supply_taken(allocator) + size;
-    if (ask->pool == AC_POOL_LARGE && ask->size > AC_MEDIUM)
+    if (ask->pool == AC_POOL_LARGE && ask->size > AC_MEDIUM && !ask->target) /* once a request */
         ac_medium_look_native(ask->arena, ask->size, ac_supply_live(allocator, ask->size));
-    /* For so little no large segments go: the next large request gives back what is too much. */
-    if (wanted > cap && !is_medium(ask)) {
+    if (wanted > cap) {
         uint64_t most =
             ac_budget(&allocator->settings, AC_BUDGET_WAIT, ac_supply_live(allocator, ask->size));
         bool patient = shares && wanted - size + exact > most;

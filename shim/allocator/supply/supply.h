@@ -39,6 +39,7 @@ typedef struct {
     bool apart;      /* they have memory of their own */
     uint64_t looked; /* reserved bytes at which it is looked next whether they need pages */
     uint64_t grown;  /* native bytes of requests that medium blocks were seen to keep from free memory */
+    uint64_t together; /* live bytes when native segments of their own came to too much; 0: never */
 } ac_medium_t;
 
 /* Of an allocator. */
@@ -81,6 +82,7 @@ typedef struct {
     void (*serve)(void *arg, ac_block_t *block);
     void *arg;
     uint64_t changes; /* how many of the allocator's `changes` this growth made */
+    unsigned index;   /* under which the call that is under way was announced (native.c) */
     bool refused;     /* it was the device that had no more pages, not the limit */
     /* Memory that the device gave and that cannot be added yet: ac_supply_adopt. */
     uint64_t stale_address, stale_bytes; /* bytes; 0: none */

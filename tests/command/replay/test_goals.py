@@ -24,6 +24,29 @@ class Goals(frame.TraceTest):
         self.assertLessEqual(sum(values) / len(values), mean, (key, values))
         self.assertLessEqual(max(values), worst, (key, values))
 
+    @staticmethod
+    def swap(large, freed, count, size, rounds=1):
+        """Large blocks, in MiB, of which the last ones are freed; then medium ones, in rounds."""
+        lines = [f"a {9000 + i} {mib * MIB} 0" for i, mib in enumerate(large)]
+        lines += [f"f {9000 + i}" for i in range(len(large) - len(freed), len(large))]
+        for _ in range(rounds):
+            lines += [f"a {i} {size} 0" for i in range(count)]
+            lines += [f"f {i}" for i in range(count)]
+        return lines
+
+    @staticmethod
+    def turns(rounds):
+        """Large blocks and medium ones in turn.  1 of 24 of these stays beside the large ones."""
+        lines, stay, count, few = [], range(0, 2048, 24), 2048, 16
+        for _ in range(rounds):
+            lines += [f"a {9000 + i} {128 * MIB} 0" for i in range(few)]
+            lines += [f"f {9000 + i}" for i in range(few)]
+            if len(lines) > 2 * few:
+                lines += [f"f {i}" for i in stay]
+            lines += [f"a {i} {MIB} 0" for i in range(count)]
+            lines += [f"f {i}" for i in range(count) if i not in stay]
+        return lines
+
     def test_growing_buffer(self):
         """Old buffers are not kept by the small blocks that were allocated while they were free."""
         figures = self.figures("grow", "", "--ops", "1000", work=("--min-capacity",))
@@ -45,6 +68,20 @@ class Goals(frame.TraceTest):
             with self.subTest(kind):
                 figures = self.figures(kind, "", "--ops", "60000")
                 self.assert_most(figures, "ratio", mean, worst)
+
+    def test_medium_after_large(self):
+        """Where medium blocks take the place of large ones they take their memory."""
+        traces = {
+            "one large block": (self.swap([2048], [2048], 2048, MIB), 1.08),
+            "one of two": (self.swap([1024, 1024], [1024], 4096, MIB // 4), 1.08),
+            "again and again": (self.swap([512, 2048], [2048], 1600, MIB, rounds=5), 1.08),
+            "some stay": (self.turns(rounds=4), 1.95),
+        }
+        for name, (lines, most) in traces.items():
+            with self.subTest(name):
+                figure = self.replay(self.trace(*lines))
+                self.assertLessEqual(figure["ratio"], most)
+                self.assertLessEqual(figure["ratio_second"], most)
 
     # ------------------------------------------------------------ pages
 
