@@ -8,6 +8,7 @@ import ctypes
 import glob
 import json
 import os
+import time
 
 __all__ = ["Error", "MemPool", "check", "cuda_core_resource", "current_device", "device_count", "dump",
            "empty_cache", "enable", "get_memory_fraction", "initialized", "is_enabled", "largest_block",
@@ -18,6 +19,7 @@ __all__ = ["Error", "MemPool", "check", "cuda_core_resource", "current_device", 
            "use_in_torch", "use_mem_pool", "version"]
 
 _OUT_OF_MEMORY = (6, 9)
+_BUSY = 10
 
 # name: (result, arguments).  A result of None is a status, which is looked at.
 _FUNCTIONS = {
@@ -280,9 +282,16 @@ def is_enabled():
 
 
 def check():
-    """Compare the records of the cache with its figures; what is wrong raises Error."""
+    """Compare the records of the cache with its figures; what is wrong raises Error.
+
+    While a thread is kept from running inside the cache nothing can be compared: it is asked again, for
+    half a minute at most."""
     message = ctypes.create_string_buffer(256)
+    until = time.monotonic() + 30
     status = _lib().accel_check(message, len(message))
+    while status == _BUSY and time.monotonic() < until:
+        time.sleep(0.01)
+        status = _lib().accel_check(message, len(message))
     _check(status, message.value.decode() or None)
 
 
