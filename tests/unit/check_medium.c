@@ -142,6 +142,41 @@ START_TEST(what_is_given_up_stays_as_old) {
 }
 END_TEST
 
+/* Another thread begins to submit, after the device was known to be idle. */
+static bool enter_meanwhile(void *unused) {
+    (void)unused;
+    ac_fence_enter(ac_arena_timeline(arena));
+    return false;
+}
+
+static void leave_it(void *unused, ac_block_t *block) {
+    (void)unused, (void)block;
+}
+
+/* The device is done with them as well: the growth goes on with them at once. */
+START_TEST(what_is_given_up_stays_as_ready) {
+    enum { PAGES = 3, BLOCKS = PAGES * 8 };
+    uint64_t block[BLOCKS];
+    settings.page_budget = 0.001;
+    ac_allocator_configure(allocator, &settings);
+    alloc(40 * MIB);
+    for (int i = 0; i < BLOCKS; i++)
+        block[i] = alloc(256 << 10);
+    for (int i = 0; i < BLOCKS; i++)
+        give(block[i]);
+    ck_assert_uint_eq(reserved(), 46 * MIB);
+    ac_growth_ask_t ask = {.arena = arena,
+                           .pool = AC_POOL_SMALL,
+                           .size = 4096,
+                           .look = enter_meanwhile,
+                           .serve = leave_it};
+    ck_assert_int_eq(ac_supply_grow(&ask), AC_OK);
+    ck_assert_uint_eq(counters.pages_moved, 1);
+    ck_assert_uint_eq(reserved(), 46 * MIB);
+    ac_fence_leave(ac_arena_timeline(arena));
+}
+END_TEST
+
 /* The device is done with what was submitted, but was not asked: it is, before a request grows. */
 START_TEST(the_device_is_asked_before_growing) {
     make_hole();
@@ -426,6 +461,7 @@ int main(void) {
     tcase_add_test(tests, whole_pages_move_to_medium_blocks);
     tcase_add_test(tests, pages_that_do_not_fit_go);
     tcase_add_test(tests, what_is_given_up_stays_as_old);
+    tcase_add_test(tests, what_is_given_up_stays_as_ready);
     tcase_add_loop_test(tests, the_device_is_asked_before_growing, 0, 2);
     tcase_add_loop_test(tests, a_call_fails_meanwhile, 1, 8);
     tcase_add_test(tests, pages_that_stay_count_for_the_limit);
