@@ -87,12 +87,15 @@ int accel_current_device(void) {
     return device;
 }
 
-static _Atomic(CUcontext) retained[AC_LIVE_DEVICES];
+/* Primary contexts: retained here, or only known to be there. */
+static _Atomic(CUcontext) retained[AC_LIVE_DEVICES], seen[AC_LIVE_DEVICES];
 
 /* A context that was reset has to be retained anew before it serves again. */
 static void primary_gone(CUdevice device) {
-    if (device >= 0 && device < AC_LIVE_DEVICES)
+    if (device >= 0 && device < AC_LIVE_DEVICES) {
         atomic_store(&retained[device], NULL);
+        atomic_store(&seen[device], NULL);
+    }
     ac_pool_device_gone(device);
 }
 
@@ -108,15 +111,25 @@ CUcontext ac_api_primary(int device) {
     return context;
 }
 
+/* The program retained it, which is enough as long as it is current. */
+static CUcontext see_primary(int device) {
+    atomic_store(&ac_primary_gone_observer, primary_gone);
+    const ac_context_t *context = ac_context_primary(device);
+    CUcontext handle = context ? context->cuda.handle : NULL;
+    atomic_store(&seen[device], handle);
+    if (context && atomic_load(&context->cuda.dead)) /* told of before it was stored */
+        atomic_store(&seen[device], NULL);
+    return handle;
+}
+
 bool ac_api_is_primary(CUcontext context, int device) {
-    unsigned flags;
-    int active = 0;
     if (!context || device >= AC_LIVE_DEVICES)
         return false;
     CUcontext known = atomic_load(&retained[device]);
-    if (!known &&
-        ac_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active)
-        known = ac_api_primary(device);
+    if (!known)
+        known = atomic_load(&seen[device]);
+    if (!known)
+        known = see_primary(device);
     return context == known || ac_context_is_view(context, known);
 }
 
@@ -246,10 +259,17 @@ accel_status_t accel_empty_cache(void) {
     const accel_allocator_t *set = ac_raw_allocator();
     if (set && set->reset_fn)
         set->reset_fn();
+    ac_late_free();
     ac_pool_trim();
     ac_device_each(empty, NULL);
     ac_pinned_trim(true);
     return ACCEL_OK;
+}
+
+static bool is_stream(CUstream stream) {
+    unsigned flags;
+    return stream <= CU_STREAM_PER_THREAD || !ac_driver.cuStreamGetFlags ||
+           ac_driver.cuStreamGetFlags(stream, &flags) == CUDA_SUCCESS;
 }
 
 accel_status_t ac_api_record(void *stream, uint64_t address) {
@@ -257,6 +277,10 @@ accel_status_t ac_api_record(void *stream, uint64_t address) {
     ac_thread_t *thread = ac_is_active() ? ac_thread_get() : NULL;
     if (!ac_submit_begin(&submit, thread, stream, false))
         return ACCEL_ERROR_CUDA;
+    if (!submit.context && !is_stream(stream)) { /* it has no work, or that counted as untracked */
+        ac_submit_end(&submit, thread, CUDA_ERROR_INVALID_HANDLE);
+        return ACCEL_ERROR_INVALID;
+    }
     ac_submit_reach(&submit, address);
     ac_submit_end(&submit, thread, CUDA_SUCCESS);
     /* Work of a context that has no record: a fence does not cover it. */
