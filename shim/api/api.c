@@ -20,31 +20,36 @@ const char *accel_status_string(accel_status_t status) {
     case ACCEL_OK:
         return "success";
     case ACCEL_ERROR_INVALID:
-        return "an argument is out of range or NULL";
+        return "an argument is NULL, out of range, or names a device, stream or pool that is not there: "
+               "accelcache.h says what each call takes";
     case ACCEL_ERROR_NO_DRIVER:
-        return "no CUDA driver or device, or the cache cannot run in this process";
+        return "no CUDA driver or device, or the cache cannot run in this process: install NVIDIA's "
+               "driver, or try `accelcache run --sim`";
     case ACCEL_ERROR_NOT_OURS:
-        return "the pointer is of no memory that was handed out";
+        return "the pointer is of no memory that was handed out: free it where it came from, and once";
     case ACCEL_ERROR_CUDA:
-        return "a CUDA call failed";
+        return "a CUDA call failed: work that was submitted before may have, which the next "
+               "synchronisation tells";
     case ACCEL_ERROR_SETTINGS:
-        return "a malformed setting, or one that cannot change any more";
+        return "a malformed setting, or one that cannot change any more: `accelcache config` lists them";
     case ACCEL_ERROR_OUT_OF_MEMORY:
-        return "host memory is short";
+        return "host memory is short: free some, or raise the limit of the process";
     case ACCEL_ERROR_IO:
-        return "a file could not be written";
+        return "a file could not be written: errno tells why";
     case ACCEL_ERROR_INTERNAL:
-        return "the cache's own records contradict each other";
+        return "the cache's own records contradict each other: a fault of the library, or memory of the host "
+               "was overwritten; `enabled:false` goes on without the cache";
     case ACCEL_ERROR_DEVICE_MEMORY:
-        return "device memory is short, or a limit forbids more";
+        return "device memory is short, or a limit forbids more: free some, raise memory_limit, or try "
+               "expandable_segments:true";
     case ACCEL_ERROR_BUSY:
-        return "it is in use, and cannot be changed or ended now";
+        return "it is in use, and cannot be changed or ended now: try again when that is over";
     case ACCEL_ERROR_UNSUPPORTED:
-        return "the device, the driver or the allocator in use cannot do it";
+        return "the device, the driver or the allocator in use cannot do it: go on without";
     case ACCEL_ERROR_DOUBLE_FREE:
-        return "the memory at the pointer was freed before";
+        return "the memory at the pointer was freed before: free it once; `history` and `stacks` of the settings tell where that was";
     case ACCEL_ERROR_INTERIOR:
-        return "the pointer lies inside a block, not at its beginning";
+        return "the pointer lies inside a block: free what the request returned";
     }
     return "unknown status";
 }
