@@ -264,8 +264,8 @@ accel_status_t accel_empty_cache(void) {
     const accel_allocator_t *set = ac_raw_allocator();
     if (set && set->reset_fn)
         set->reset_fn();
-    ac_late_free();
     ac_pool_trim();
+    ac_late_free(AC_LATE_WAIT_NS);
     ac_device_each(empty, NULL);
     ac_pinned_trim(true);
     return ACCEL_OK;

@@ -79,6 +79,9 @@ typedef struct {
     bool ordered;  /* of the cache: allocated in the order of `stream` */
     bool recorded; /* other streams use it */
     bool late;     /* the program has freed it: late.c */
+    bool all;      /* late: of all contexts, and ... */
+    uint64_t target; /* ... freed when this was reached (fence.h); 0: not known yet */
+    unsigned long long context_id; /* late: another context of the same handle has another one */
 } ac_raw_t;
 
 /* Note the block, in place of an older one at its address.  False: host memory is short. */
@@ -115,19 +118,29 @@ bool ac_stream_is_gone(void *stream, uint64_t life);
 
 /* --- late.c --- */
 
-/* Free the block now or, where that cannot be yet, as soon as no stream captures: with the next request or
- * free of raw memory, or when idle memory goes back.  An error: there is nothing to free, or host memory is
- * too short to remember it. */
-accel_status_t ac_late_give(const ac_raw_t *raw);
+/* Whether a free that came to this may be done later. */
+bool ac_late_may(accel_status_t status);
 
-/* Free what waits for that, unless a stream captures.  True: the driver has got some. */
-bool ac_late_free(void);
+/* Free the block as soon as no stream captures and the work that may use it is over: with the next request or
+ * free of raw memory, or when idle memory goes back.  _give: now, where that can be.  False: host memory is
+ * short. */
+bool ac_late_add(const ac_raw_t *raw);
+void ac_late_give(ac_raw_t *raw);
+
+/* Free what waits for that, unless a stream captures, with a wait for work of so long at the most.  True: the
+ * driver has got some. */
+enum { AC_LATE_WAIT_NS = 1000000000 };
+bool ac_late_free(uint64_t limit_ns);
+
+/* Whether the device was seen to be done with what was submitted so far: ac_fence_reached tells. */
+void ac_late_look(ac_timeline_t *timeline, uint64_t target, bool all, uint64_t limit_ns);
 
 /* --- raw.c --- */
 
-/* Free the block, which has no record any more; work that its stream's order says nothing of is waited
- * for.  ACCEL_ERROR_BUSY: a stream captures. */
-accel_status_t ac_raw_give(const ac_raw_t *raw);
+/* Free the block, which has no record any more; with `waits` after all work, where its stream's order is not
+ * enough (_waits).  ACCEL_ERROR_BUSY: a stream captures. */
+accel_status_t ac_raw_give(const ac_raw_t *raw, bool waits);
+bool ac_raw_waits(const ac_raw_t *raw);
 
 /* accel_raw_delete for a caller that learns of no failure. */
 void ac_raw_delete_late(void *pointer);

@@ -118,7 +118,7 @@ static void give_segment(const ac_pool_segment_t *cut, const ac_pool_line_t *lin
         return;
     }
     const ac_context_t *context = ac_context_primary(line->device);
-    const ac_raw_t raw = {.address = cut->address,
+    ac_raw_t raw = {.address = cut->address,
                           .bytes = cut->size,
                           .stream = line->stream,
                           .context = context ? context->cuda.handle : NULL,
@@ -262,17 +262,6 @@ static void drain_line(ac_pool_line_t *line, void *arg) {
         cut_idle(line, &news->cut);
 }
 
-/* Whether the device was seen to be done with what was submitted so far. */
-static void learn(ac_timeline_t *timeline, uint64_t target, bool all, uint64_t limit_ns) {
-    if (limit_ns) {
-        ac_fence_wait(timeline, all, target, limit_ns);
-        return;
-    }
-    ac_fence_poll(timeline, all);
-    if (ac_fence_reached(timeline, all) < target && ac_fence_close(timeline, all) == AC_OK)
-        ac_fence_poll(timeline, all);
-}
-
 /* What waits is free where the device is done with it; with `limit_ns` after a wait of at most so
  * long.  While a stream captures nothing is asked: freed memory may be the graph's.  A target that is
  * found here is given to blocks that were freed before: one thread at a time does that. */
@@ -293,7 +282,7 @@ static void drain(int device, uint64_t limit_ns) {
         ac_fence_submitted(timeline); /* by ways that no hook sees, maybe */
     news_t news = {.cut = NULL};
     uint64_t target = ac_fence_target(timeline, &news.all);
-    learn(timeline, target, news.all, limit_ns);
+    ac_late_look(timeline, target, news.all, limit_ns);
     news.target = asks ? target : 0;
     news.reached[false] = ac_fence_reached(timeline, false);
     news.reached[true] = ac_fence_reached(timeline, true);
@@ -309,7 +298,7 @@ static void drain(int device, uint64_t limit_ns) {
 /* The same on all devices, with a wait. */
 static void drain_all(void) {
     for (int device = 0; atomic_load(&pending) && device < accel_device_count(); device++)
-        drain(device, AC_POOL_WAIT_NS);
+        drain(device, AC_LATE_WAIT_NS);
 }
 
 void ac_pool_trim(void) {
@@ -575,6 +564,7 @@ static void give_way(const ask_t *ask) {
     cut_unused(&cut);
     ac_unlock(&ac_pools_lock);
     give_segments(cut);
+    ac_late_free(AC_LATE_WAIT_NS);
 }
 
 accel_status_t ac_pool_alloc(ac_pool_t *pool, void **pointer, size_t bytes, int device,
@@ -588,7 +578,7 @@ accel_status_t ac_pool_alloc(ac_pool_t *pool, void **pointer, size_t bytes, int 
     if (!look(&ask, pointer))
         status = grow(&ask, true, pointer);
     if (status == ACCEL_ERROR_DEVICE_MEMORY) {
-        drain(device, AC_POOL_WAIT_NS);
+        drain(device, AC_LATE_WAIT_NS);
         status = ACCEL_OK;
         if (!look(&ask, pointer)) {
             give_way(&ask);
@@ -739,5 +729,6 @@ accel_status_t accel_pool_empty(accel_pool_id_t id) {
         cut_pool(pool, &cut);
     ac_unlock(&ac_pools_lock);
     give_segments(cut);
+    ac_late_free(AC_LATE_WAIT_NS);
     return pool ? ACCEL_OK : ACCEL_ERROR_INVALID;
 }

@@ -192,7 +192,7 @@ accel_status_t ac_raw_alloc(void **pointer, size_t bytes, int device, void *stre
         return status;
     if (!begin_use())
         return ACCEL_ERROR_BUSY;
-    ac_late_free();
+    ac_late_free(0);
     if (!ac_api_enter(&scope, device))
         return ACCEL_ERROR_CUDA;
     const accel_allocator_t *source = ac_raw_allocator();
@@ -280,12 +280,17 @@ static accel_status_t wait_for(CUcontext context) {
     return done ? ACCEL_OK : ACCEL_ERROR_CUDA;
 }
 
-accel_status_t ac_raw_give(const ac_raw_t *raw) {
+bool ac_raw_waits(const ac_raw_t *raw) {
+    return raw->allocator || (!ac_owned(raw->address) &&
+                              (order_is_not_enough(raw) || (CUstream)raw->stream <= CU_STREAM_PER_THREAD));
+}
+
+accel_status_t ac_raw_give(const ac_raw_t *raw, bool waits) {
     void *pointer = (void *)(uintptr_t)raw->address;
     ac_api_scope_t scope;
     if (raw->late && is_stale(raw))
         return ACCEL_ERROR_DOUBLE_FREE;
-    if (!order_is_not_enough(raw)) {
+    if (waits && !order_is_not_enough(raw)) {
         if (!ac_api_enter(&scope, raw->device))
             return ACCEL_ERROR_CUDA;
         bool other = is_another(raw, scope.context);
@@ -294,7 +299,7 @@ accel_status_t ac_raw_give(const ac_raw_t *raw) {
         if (!other)
             return status;
     }
-    bool waits = raw->allocator || !ac_owned(raw->address);
+    waits &= raw->allocator || !ac_owned(raw->address);
     accel_status_t waited = waits ? wait_for(raw->context) : ACCEL_OK;
     if (waited != ACCEL_OK)
         return waited;
@@ -320,7 +325,7 @@ static accel_status_t raw_delete(void *pointer, bool late) {
     uint64_t address = (uint64_t)(uintptr_t)pointer;
     if (!pointer)
         return ACCEL_OK;
-    ac_late_free();
+    ac_late_free(0);
     if (!ac_raw_take(address, &raw) || is_stale(&raw)) {
         if (ac_raw_is_late(address))
             return ACCEL_ERROR_DOUBLE_FREE;
@@ -332,10 +337,12 @@ static accel_status_t raw_delete(void *pointer, bool late) {
     if (raw.allocator)
         raw.allocator->free_fn(pointer, raw.bytes, raw.device, raw.stream);
     else
-        status = late ? ac_late_give(&raw) : ac_raw_give(&raw);
+        status = ac_raw_give(&raw, true);
+    if (late && ac_late_may(status) && ac_late_add(&raw))
+        return ACCEL_OK;
     if (status != ACCEL_OK)
         ac_raw_put_back(&raw, status);
-    else if (!ac_raw_is_late(address))
+    else
         ac_history(ACCEL_TRACE_FREE_COMPLETED, raw.device, address, raw.bytes, raw.stream, none);
     return status;
 }

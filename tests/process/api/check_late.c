@@ -94,6 +94,31 @@ START_TEST(deleters_in_captures) {
 }
 END_TEST
 
+/* What waits goes with its context, and what the driver serves there next is another's. */
+START_TEST(contexts_that_end) {
+    void *next[4], *block;
+    make_streams();
+    ck_assert_int_eq(accel_enable(0), ACCEL_OK);
+    block = alloc(2 * MIB, own);
+    ck_assert_int_eq(accel_record_stream(block, other), ACCEL_OK);
+    begin_capture(other);
+    accel_raw_deleter()(block);
+    ck_assert_int_eq(late_frees(), 1);
+    end_capture(other);
+    ck_assert_int_eq(cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
+    bool again = false;
+    for (int i = 0; i < 4; i++) {
+        ck_assert_int_eq(accel_malloc(&next[i], 2 * MIB), ACCEL_OK);
+        again |= next[i] == block;
+    }
+    by_trim();
+    for (int i = 0; i < 4; i++)
+        ck_assert(exists(next[i]));
+    ck_assert(again); /* else nothing was shown */
+}
+END_TEST
+
 /* Memory of the cache whose own stream captures: the graph may not free it. */
 START_TEST(deleters_on_capturing_streams) {
     enum { MANY = 300 };
@@ -212,7 +237,7 @@ START_TEST(idle_segments_beside_held_blocks) {
 END_TEST
 
 int main(void) {
-    const TTest *const tests[] = {deleters_on_capturing_streams, segments_of_the_driver, segments_of_streams_that_have_gone,
+    const TTest *const tests[] = {deleters_on_capturing_streams, contexts_that_end, segments_of_the_driver, segments_of_streams_that_have_gone,
                                   idle_segments_beside_held_blocks, NULL};
     Suite *suite = suite_of("late", tests);
     TCase *loops = tcase_create("loops");
