@@ -121,14 +121,17 @@ static inline size_t next_random(size_t *random) {
     return *random = *random * 6364136223846793005u + 1442695040888963407u;
 }
 
-/* main's work: the tests, each in a process of its own. */
-static inline int run_tests(const char *name, const TTest *const *tests) {
+/* The tests, each in a process of its own; _run is main's work. */
+static inline Suite *suite_of(const char *name, const TTest *const *tests) {
     Suite *suite = suite_create(name);
     TCase *all = tcase_create(name);
     for (; *tests; tests++)
         tcase_add_test(all, *tests);
     suite_add_tcase(suite, all);
-    return run_suite(suite);
+    return suite;
+}
+static inline int run_tests(const char *name, const TTest *const *tests) {
+    return run_suite(suite_of(name, tests));
 }
 
 #endif
