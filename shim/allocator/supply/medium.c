@@ -9,7 +9,7 @@
 
 /* --- pages --- */
 
-/* So much of what is live, idle on pages that only medium blocks keep, is much. */
+/* One in so many of the live bytes, idle on pages that only medium blocks keep, is much. */
 enum { MUCH_IDLE = 100 };
 
 /* A page, and what medium blocks hold of it; 0 units: none is looked at. */

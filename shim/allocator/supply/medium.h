@@ -35,7 +35,8 @@ static inline bool ac_medium_serves(const ac_allocator_t *allocator, uint64_t si
     const ac_expand_t *expand = &allocator->supply->expand;
     if (!settings->expandable_segments)
         return size <= AC_MEDIUM && allocator->supply->medium.apart;
-    return size <= ac_medium_most(allocator) && expand->able != AC_EXPAND_UNABLE && expand->refused == AC_REFUSED_NOTHING;
+    return size <= ac_medium_most(allocator) && expand->able != AC_EXPAND_UNABLE &&
+           expand->refused == AC_REFUSED_NOTHING;
 }
 
 /* The arena is about to have so many bytes `reserved`, for `live` ones at most: look whether medium
