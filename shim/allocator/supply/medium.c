@@ -9,6 +9,9 @@
 
 /* --- pages --- */
 
+/* One in so many of the live bytes, idle on pages that only medium blocks keep, is much. */
+enum { MUCH_IDLE = 100 };
+
 /* A page, and what medium blocks hold of it; 0 units: none is looked at. */
 typedef struct {
     uint64_t first, units;
@@ -53,8 +56,8 @@ static uint64_t idle_beside_medium(const ac_range_t *range) {
 void ac_medium_look(ac_arena_t *arena, uint64_t reserved, uint64_t live) {
     const ac_settings_t *settings = &arena->allocator->settings;
     ac_medium_t *medium = &arena->allocator->supply->medium;
-    uint64_t much = live / 50 > ac_budget_floor(settings, AC_BUDGET_PAGES)
-                        ? live / 50
+    uint64_t much = live / MUCH_IDLE > ac_budget_floor(settings, AC_BUDGET_PAGES)
+                        ? live / MUCH_IDLE
                         : ac_budget_floor(settings, AC_BUDGET_PAGES);
     if (medium->apart || settings->page <= settings->small_page || reserved < live + much ||
         reserved < medium->looked)

@@ -3,8 +3,9 @@
  *
  * On pages they get a range of their own, with the pages of small blocks: those of up to
  * AC_MEDIUM_ALWAYS at any time, the others once pages that only they keep have become many.  Not
- * before: apart from large blocks they share nothing with them, which costs programs whose blocks are
- * medium for the most part up to 1 %, as replays show.
+ * before: pages of two sizes do not always serve one another, which costs programs whose blocks are
+ * medium for the most part up to 1 %, as replays show.  Where all pages have one size, all of them at
+ * any time.
  *
  * Native memory does not move: what a medium block cut up stays so while it lives.  So they get native
  * segments of their own once large requests were seen to grow for no other reason than medium blocks
@@ -18,11 +19,13 @@
 #include "allocator/supply/supply.h"
 
 #define AC_MEDIUM        ((uint64_t)1 << 20)
-#define AC_MEDIUM_ALWAYS ((uint64_t)256 << 10)
+#define AC_MEDIUM_ALWAYS ((uint64_t)512 << 10)
 
 /* The largest of them, where such memory serves.  Under the lock. */
 static inline uint64_t ac_medium_most(const ac_allocator_t *allocator) {
-    return allocator->supply->medium.apart ? AC_MEDIUM : AC_MEDIUM_ALWAYS;
+    const ac_settings_t *settings = &allocator->settings;
+    bool all = allocator->supply->medium.apart || settings->page <= settings->small_page;
+    return all ? AC_MEDIUM : AC_MEDIUM_ALWAYS;
 }
 
 /* Whether a request of the large pool is one for such memory: where pages are set and the device gives
@@ -32,8 +35,8 @@ static inline bool ac_medium_serves(const ac_allocator_t *allocator, uint64_t si
     const ac_expand_t *expand = &allocator->supply->expand;
     if (!settings->expandable_segments)
         return size <= AC_MEDIUM && allocator->supply->medium.apart;
-    return size <= ac_medium_most(allocator) && settings->page > settings->small_page &&
-           expand->able != AC_EXPAND_UNABLE && expand->refused == AC_REFUSED_NOTHING;
+    return size <= ac_medium_most(allocator) && expand->able != AC_EXPAND_UNABLE &&
+           expand->refused == AC_REFUSED_NOTHING;
 }
 
 /* The arena is about to have so many bytes `reserved`, for `live` ones at most: look whether medium
