@@ -19,8 +19,12 @@ static bool is_medium(const ac_growth_ask_t *ask) {
            allocator->supply->medium.apart;
 }
 
+static bool is_big(const ac_growth_ask_t *ask) {
+    return ac_big_serves(ask->arena->allocator, ask->pool, ask->size);
+}
+
 static unsigned index_for(const ac_growth_ask_t *ask) {
-    return is_medium(ask) ? AC_INDEX_MEDIUM : (unsigned)ask->pool;
+    return is_medium(ask) ? AC_INDEX_MEDIUM : is_big(ask) ? AC_INDEX_BIG : (unsigned)ask->pool;
 }
 
 static uint64_t segment_size(const ac_growth_ask_t *ask, ac_snug_t snug) {
@@ -29,6 +33,9 @@ static uint64_t segment_size(const ac_growth_ask_t *ask, ac_snug_t snug) {
         return AC_SMALL_SEGMENT;
     if (is_medium(ask))
         return ac_medium_segment(allocator);
+    /* Beside big blocks all large ones have segments of their own, beyond the budget. */
+    if (is_big(ask) || (allocator->supply->big.apart && snug == AC_SNUG_FEW && ask->size >= AC_LARGE))
+        snug = AC_SNUG_EXACT;
     return ac_size_segment(&allocator->settings, ask->size,
                            (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current, snug);
 }
@@ -94,11 +101,13 @@ static bool share_growth(const ac_growth_ask_t *ask) {
     return found;
 }
 
-/* As ac_segment_add, with its free blocks in that index; in the pool's own where medium blocks are
- * not kept apart any more. */
+/* As ac_segment_add, with its free blocks in that index; in the pool's own where such blocks are not
+ * kept apart any more. */
 static ac_segment_t *add(ac_arena_t *arena, int pool, unsigned index, uint64_t address,
                          uint64_t size) {
-    if (index == AC_INDEX_MEDIUM && !arena->allocator->supply->medium.apart)
+    const ac_supply_t *supply = arena->allocator->supply;
+    if ((index == AC_INDEX_MEDIUM && !supply->medium.apart) ||
+        (index == AC_INDEX_BIG && !supply->big.apart))
         index = (unsigned)pool;
     ac_segment_t *segment = ac_segment_add(&arena->space, pool, address, size);
     if (segment && index != segment->index)
@@ -175,11 +184,11 @@ static bool has_left_pages(ac_arena_t *arena) {
            ac_range_any_whole(&arena->space, false);
 }
 
-/* First pages that no request finds any more (ac_expand_leave). */
-static void shrink_by(ac_arena_t *arena, uint64_t bytes, bool left) {
+/* First pages that no request finds any more (ac_expand_leave).  Returns bytes of segments. */
+static uint64_t shrink_by(ac_arena_t *arena, uint64_t bytes, bool left) {
     uint64_t freed = left ? ac_supply_pages.shrink(arena, &(ac_shrink_t){.bytes = bytes}) : 0;
-    if (freed < bytes)
-        ac_supply_native.shrink(arena, &(ac_shrink_t){.bytes = bytes - freed});
+    return freed < bytes ? ac_supply_native.shrink(arena, &(ac_shrink_t){.bytes = bytes - freed})
+                         : 0;
 }
 
 /* Beyond the budget, idle segments that are too small go first, where that waits for nothing; beyond
@@ -196,9 +205,10 @@ static bool make_room(const ac_growth_ask_t *ask, uint64_t excess, bool patient)
         waited = ac_supply_wait(ask);
         may = waited && ac_supply_may_shrink(allocator, ask->target);
     }
-    if (may)
-        shrink_by(arena, excess, left);
+    uint64_t went = may ? shrink_by(arena, excess, left) : 0;
     ac_lock(&allocator->lock);
+    if (went)
+        ac_big_note_trade(allocator);
     return waited;
 }
 
