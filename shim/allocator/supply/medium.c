@@ -150,11 +150,12 @@ static uint64_t least_big(uint64_t live) {
     return live / AC_BIG_SHARE > AC_LARGE ? live / AC_BIG_SHARE : AC_LARGE;
 }
 
+/* Not where medium blocks come to be much of it: they need what big ones leave. */
 static bool may_become_big(const ac_allocator_t *allocator, uint64_t size, uint64_t live) {
     const ac_big_t *big = &allocator->supply->big;
     return !allocator->settings.expandable_segments && !big->apart && size >= least_big(live) &&
            live / FLOOR_LIVE >= allocator->settings.large_segment_size &&
-           live / 2 >= big->together;
+           live / 2 >= big->together && live / 2 >= allocator->supply->medium.together;
 }
 
 /* Whether the segment has room for big blocks alone, and some. */
