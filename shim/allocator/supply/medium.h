@@ -67,7 +67,8 @@ void ac_medium_look_native(ac_arena_t *arena, uint64_t size, uint64_t live);
  * Under the lock. */
 void ac_big_sort(ac_allocator_t *allocator);
 
-/* Native segments went so that the allocator may grow within the budget.  Under the lock. */
+/* The allocator is about to grow beyond the budget: other segments go for that, now or later.
+ * Under the lock. */
 void ac_big_note_trade(ac_allocator_t *allocator);
 
 /* A request of `size` bytes would have to break up a large native block that is to be spared.  Under

@@ -184,11 +184,11 @@ static bool has_left_pages(ac_arena_t *arena) {
            ac_range_any_whole(&arena->space, false);
 }
 
-/* First pages that no request finds any more (ac_expand_leave).  Returns bytes of segments. */
-static uint64_t shrink_by(ac_arena_t *arena, uint64_t bytes, bool left) {
+/* First pages that no request finds any more (ac_expand_leave). */
+static void shrink_by(ac_arena_t *arena, uint64_t bytes, bool left) {
     uint64_t freed = left ? ac_supply_pages.shrink(arena, &(ac_shrink_t){.bytes = bytes}) : 0;
-    return freed < bytes ? ac_supply_native.shrink(arena, &(ac_shrink_t){.bytes = bytes - freed})
-                         : 0;
+    if (freed < bytes)
+        ac_supply_native.shrink(arena, &(ac_shrink_t){.bytes = bytes - freed});
 }
 
 /* Beyond the budget, idle segments that are too small go first, where that waits for nothing; beyond
@@ -205,10 +205,9 @@ static bool make_room(const ac_growth_ask_t *ask, uint64_t excess, bool patient)
         waited = ac_supply_wait(ask);
         may = waited && ac_supply_may_shrink(allocator, ask->target);
     }
-    uint64_t went = may ? shrink_by(arena, excess, left) : 0;
+    if (may)
+        shrink_by(arena, excess, left);
     ac_lock(&allocator->lock);
-    if (went)
-        ac_big_note_trade(allocator);
     return waited;
 }
 
@@ -237,6 +236,7 @@ static ac_status_t grow_snug(ac_growth_ask_t *ask, bool shares) {
     if (ask->pool == AC_POOL_LARGE && ask->size > AC_MEDIUM && !ask->target) /* once a request */
         ac_medium_look_native(ask->arena, ask->size, ac_supply_live(allocator, ask->size));
     if (wanted > cap) {
+        ac_big_note_trade(allocator); /* what goes for it may go later, too */
         uint64_t most =
             ac_budget(&allocator->settings, AC_BUDGET_WAIT, ac_supply_live(allocator, ask->size));
         bool patient = shares && wanted - size + exact > most;
