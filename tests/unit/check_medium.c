@@ -1,6 +1,6 @@
 /* Medium blocks on the fake device.  Pages of several sizes in one arena: which blocks get the smaller
  * ones, how memory comes from one size to the other, and what of them can go back.  Native segments:
- * when medium blocks get some of their own. */
+ * when medium blocks, and big ones, get some of their own. */
 #include "allocator/supply/expand.h"
 #include "allocator/supply/medium.h"
 #include "allocator_frame.h"
@@ -451,6 +451,104 @@ START_TEST(either_serves_at_the_limit) {
 }
 END_TEST
 
+/* --- big blocks --- */
+
+/* As cut_segments by blocks that are not big, until a big request has grown for that. */
+static void big_come_apart(void) {
+    cut_segments(4 * MIB);
+    alloc(39 * MIB);
+    for (int i = 0; i < 100; i++)
+        give(alloc(1000)); /* requests, which pay for looking */
+    alloc(39 * MIB);
+}
+
+/* Smaller ones stay out of their segments, which hold no more than one, and serve the next. */
+START_TEST(big_blocks_get_segments_of_their_own) {
+    big_come_apart();
+    uint64_t before = reserved(), big = alloc(300 * MIB);
+    ck_assert_uint_eq(index_at(big), AC_INDEX_BIG);
+    ck_assert_uint_eq(reserved(), before + 300 * MIB);
+    give(big);
+    uint64_t large = alloc(19 * MIB);
+    ck_assert_uint_eq(index_at(large), AC_POOL_LARGE);
+    ck_assert_uint_eq(alloc(300 * MIB), big);
+}
+END_TEST
+
+/* Small ones that keep no big request out, and programs with pages. */
+START_TEST(big_blocks_lie_together_with_others) {
+    if (_i == 0)
+        cut_segments(30 * MIB / 2);
+    else
+        alloc(100 * MIB);
+    alloc(300 * MIB);
+    alloc(39 * MIB);
+    uint64_t big = alloc(300 * MIB);
+    ck_assert_uint_eq(index_at(big), AC_POOL_LARGE);
+}
+END_TEST
+
+/* Before a request fails it has what is free beside a big block. */
+START_TEST(segments_of_big_blocks_serve_before_a_request_fails) {
+    big_come_apart();
+    uint64_t big = alloc(300 * MIB), small = alloc(100 * MIB), large;
+    give(big);
+    ck_assert_uint_eq(alloc(200 * MIB), big);
+    device.capacity = reserved();
+    while (try_alloc(arena, 19 * MIB, &large) == AC_OK && index_at(large) == AC_POOL_LARGE)
+        ;
+    ck_assert_uint_eq(index_at(large), AC_INDEX_BIG);
+    ck_assert_uint_eq(large, big + 200 * MIB);
+    give(small);
+}
+END_TEST
+
+/* What was big in a small program is not in one that has grown. */
+START_TEST(segments_of_what_is_no_longer_big_serve_all) {
+    big_come_apart();
+    uint64_t big = alloc(40 * MIB);
+    ck_assert_uint_eq(index_at(big), AC_INDEX_BIG);
+    for (int i = 0; i < 3; i++)
+        alloc(1000 * MIB);
+    ck_assert_uint_eq(index_at(alloc(40 * MIB)), AC_POOL_LARGE);
+    ck_assert_uint_eq(index_at(big), AC_POOL_LARGE);
+}
+END_TEST
+
+/* A program whose sizes never repeat trades segments for ever: then all serve all.  A trade now and
+ * then is worth it. */
+START_TEST(big_blocks_join_others_where_that_takes_many_calls) {
+    big_come_apart();
+    uint64_t big = alloc(300 * MIB);
+    for (int i = 0; i < 20 * 512; i++) {
+        give(alloc(1000));
+        if (i % (_i ? 128 : 32) == 0) {
+            ac_lock(&allocator->lock);
+            ac_big_note_trade(allocator);
+            ac_unlock(&allocator->lock);
+        }
+    }
+    ck_assert_int_eq(allocator->supply->big.apart, _i);
+    ck_assert_uint_eq(index_at(big), _i ? AC_INDEX_BIG : AC_POOL_LARGE);
+}
+END_TEST
+
+/* Walks of many blocks under the lock are paid for by requests. */
+START_TEST(large_growth_looks_at_blocks_now_and_then) {
+    enum { BLOCKS = 8000 };
+    static uint64_t block[BLOCKS];
+    for (int i = 0; i < BLOCKS; i++)
+        block[i] = alloc(MIB + 512);
+    for (int i = 0; i < BLOCKS; i += 2)
+        give(block[i]);
+    alloc(600 * MIB);
+    uint64_t owed = allocator->supply->medium.owed;
+    ck_assert_uint_gt(owed, BLOCKS / 4);
+    alloc(600 * MIB);
+    ck_assert_uint_lt(allocator->supply->medium.owed, owed);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("medium");
     TCase *tests = tcase_create("medium");
@@ -480,6 +578,12 @@ int main(void) {
     tcase_add_test(native, refused_segments_stay_what_they_are);
     tcase_add_test(native, either_serves_before_a_request_fails);
     tcase_add_test(native, either_serves_at_the_limit);
+    tcase_add_test(native, big_blocks_get_segments_of_their_own);
+    tcase_add_loop_test(native, big_blocks_lie_together_with_others, 0, 2);
+    tcase_add_test(native, segments_of_big_blocks_serve_before_a_request_fails);
+    tcase_add_test(native, segments_of_what_is_no_longer_big_serve_all);
+    tcase_add_loop_test(native, big_blocks_join_others_where_that_takes_many_calls, 0, 2);
+    tcase_add_test(native, large_growth_looks_at_blocks_now_and_then);
     suite_add_tcase(suite, native);
     return run_suite(suite);
 }
