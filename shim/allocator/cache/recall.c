@@ -262,10 +262,9 @@ void ac_cache_close(ac_cache_t *cache) {
     ac_allocator_t *allocator = cache->arena->allocator;
     ac_lock(&allocator->lock);
     if (!(atomic_load(&cache->gate) & AC_GATE_GONE)) {
-        ac_cache_wake(cache); /* now it shows what it did */
         ac_cache_leave_all(cache);
         leave_chain(cache, ac_inbox_take(&cache->inbox, 0), false);
-        ac_caches_raise(allocator, cache);
+        ac_cache_tally_end(cache);
         ac_lanes_close(cache);
         unlist(cache);
     } else {
