@@ -1,6 +1,8 @@
 /* Inboxes of thread caches (inbox.h). */
 #include "allocator/cache/inbox.h"
 
+#include "failpoint.h"
+
 enum { ARENA_SHIFT = 48 }; /* above all addresses of a process */
 #define BLOCK_MASK (((uint64_t)1 << ARENA_SHIFT) - 1)
 
@@ -31,7 +33,7 @@ bool ac_inbox_post(ac_inbox_t *inbox, uint16_t arena, const ac_chain_t *chain) {
     uint64_t weight = ac_inbox_weight(ac_chain_blocks(chain), ac_chain_bytes(chain));
     atomic_fetch_add_explicit(&inbox->weight, weight, memory_order_relaxed);
     do {
-        if (word >> ARENA_SHIFT != arena) {
+        if (word >> ARENA_SHIFT != arena && !AC_FAILPOINT(posted_to_gone)) {
             atomic_fetch_sub_explicit(&inbox->weight, weight, memory_order_relaxed);
             return false;
         }

@@ -263,7 +263,10 @@ void ac_cache_close(ac_cache_t *cache) {
     ac_lock(&allocator->lock);
     if (!(atomic_load(&cache->gate) & AC_GATE_GONE)) {
         ac_cache_leave_all(cache);
-        leave_chain(cache, ac_inbox_take(&cache->inbox, 0), false);
+        AC_WINDOW(cache_left);
+        ac_block_t *posted = ac_inbox_take(&cache->inbox, 0);
+        if (!AC_FAILPOINT(closed_inbox_left))
+            leave_chain(cache, posted, false);
         ac_cache_tally_end(cache);
         ac_lanes_close(cache);
         unlist(cache);
