@@ -10,6 +10,9 @@
 /* The cache, whose owner has the lock, may be granted room again, if it rests. */
 void ac_cache_wake(ac_cache_t *cache);
 
+/* The cache, whose owner has the lock, does nothing any more: the device statistics have its figures. */
+void ac_cache_tally_end(ac_cache_t *cache);
+
 /* A room is that of two figures, allocated and active: of the one that has less of it.  `lead`:
  * how much more active has, as far as that is known.  A block that waits is freed, and active as
  * before. */

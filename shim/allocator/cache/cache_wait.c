@@ -100,6 +100,8 @@ static void post(ac_cache_t *cache) {
 /* The block is ready, `ordered` by its stream alone. */
 static void give_home(ac_cache_t *cache, ac_block_t *block, bool ordered) {
     int flow = ac_cache_flow(block->size);
+    ac_block_touch(block->list_next); /* they may be the next ones to be freed */
+    ac_block_touch(block->ahead);
     if (cache->out_home != block->home)
         post(cache);
     cache->out_home = block->home;
@@ -112,11 +114,13 @@ static void give_home(ac_cache_t *cache, ac_block_t *block, bool ordered) {
 /* What was posted is the cache's, as far as there is room without the lock; the rest is placed when
  * the owner has it next. */
 static void collect(ac_cache_t *cache) {
+    ac_ahead_t ahead = {.turn = 0};
     int64_t blocks[AC_FLOWS] = {0, 0};
     uint64_t bytes[AC_FLOWS] = {0, 0};
     ac_block_t *block = ac_inbox_take(&cache->inbox, cache->owner_arena);
     for (ac_block_t *next; block; block = next) {
         next = block->list_next;
+        ac_ahead_name(&ahead, block);
         ac_entry_t *entry = cache->room >= 0 ? ac_cache_find(cache, block->size) : NULL;
         blocks[ac_cache_flow(block->size)]++;
         bytes[ac_cache_flow(block->size)] += block->size;
@@ -133,9 +137,11 @@ static void collect(ac_cache_t *cache) {
 
 /* What is yet to be placed, of a size that is out, as far as there is room. */
 static void refill(ac_cache_t *cache, ac_entry_t *entry) {
+    ac_ahead_t ahead = {.turn = 0};
     for (ac_block_t *block;
          cache->room >= 0 && (block = cache->unplaced) && block->size == entry->size;) {
         ac_cache_set_unplaced(cache, block->list_next);
+        ac_ahead_name(&ahead, block);
         ac_cache_put(cache, entry, block);
     }
 }

@@ -15,6 +15,7 @@ static ac_block_t *block_in(uint64_t word) {
 }
 
 void ac_chain_add(ac_chain_t *chain, ac_block_t *block, int flow) {
+    ac_ahead_name(&chain->ahead, block);
     block->list_next = chain->first;
     chain->first = block;
     if (!chain->last)
@@ -47,8 +48,11 @@ ac_block_t *ac_inbox_take(ac_inbox_t *inbox, uint16_t arena) {
     ac_block_t *first = block_in(
         atomic_exchange_explicit(&inbox->word, word_of(arena, NULL), memory_order_acquire));
     uint64_t weight = 0;
-    for (const ac_block_t *block = first; block; block = block->list_next)
+    for (const ac_block_t *block = first; block; block = block->list_next) {
+        ac_block_touch(block->list_next);
+        ac_block_touch(block->ahead);
         weight += ac_inbox_weight(1, block->size);
+    }
     if (weight)
         atomic_fetch_sub_explicit(&inbox->weight, weight, memory_order_relaxed);
     return first;

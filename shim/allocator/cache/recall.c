@@ -262,13 +262,12 @@ void ac_cache_close(ac_cache_t *cache) {
     ac_allocator_t *allocator = cache->arena->allocator;
     ac_lock(&allocator->lock);
     if (!(atomic_load(&cache->gate) & AC_GATE_GONE)) {
-        ac_cache_wake(cache); /* now it shows what it did */
         ac_cache_leave_all(cache);
         AC_WINDOW(cache_left);
         ac_block_t *posted = ac_inbox_take(&cache->inbox, 0);
         if (!AC_FAILPOINT(closed_inbox_left))
             leave_chain(cache, posted, false);
-        ac_caches_raise(allocator, cache);
+        ac_cache_tally_end(cache);
         ac_lanes_close(cache);
         unlist(cache);
     } else {
