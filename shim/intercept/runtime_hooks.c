@@ -2,6 +2,7 @@
  * is known; everything else goes through the real runtime function, which arrives at the driver
  * hooks by itself, so that lazy initialisation and cudaGetLastError stay the runtime's own. */
 #include "allocator/cache/lane.h"
+#include "allocator/cache/park.h"
 #include "intercept/body.h"
 #include "intercept/fill.h"
 #include "intercept/guard.h"
@@ -223,11 +224,19 @@ free_missed(ac_thread_t *thread, void *pointer, const void *caller) {
 
 /* What the thread's cache was handed, beside work. */
 static __attribute__((noinline)) ac_runtime_error_t
-free_rest(ac_thread_t *thread, void *pointer, const void *caller, ac_block_t *block) {
+free_other(ac_thread_t *thread, void *pointer, const void *caller, ac_block_t *block) {
     ac_cache_t *cache = thread->fast[AC_FAST_FREE].cache;
     if (ac_cache_give_rest(cache, block))
         return CUDA_SUCCESS;
     return free_slow(thread, pointer, caller, cache);
+}
+
+/* Mostly it waits there. */
+static __attribute__((noinline)) ac_runtime_error_t
+free_rest(ac_thread_t *thread, void *pointer, const void *caller, ac_block_t *block) {
+    return ac_cache_park_rest(thread->fast[AC_FAST_FREE].cache, block)
+               ? CUDA_SUCCESS
+               : free_other(thread, pointer, caller, block);
 }
 
 static inline __attribute__((always_inline)) ac_runtime_error_t

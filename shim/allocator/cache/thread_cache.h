@@ -155,6 +155,7 @@ struct ac_cache {
     ac_timeline_t *timeline;
     ac_cache_tally_t *tally;
     ac_cache_room_t lead[AC_FLOWS]; /* how much more room active figures have than allocated */
+    bool pledged[AC_FLOWS]; /* room for a block that the other side may have in its place (cache_tally.c) */
     int64_t room;        /* bytes that may be kept beside what is; below 0 by the last block */
     uint64_t budget;     /* of that; 0: nothing is kept */
     uint64_t leased;     /* of the budget */
@@ -168,6 +169,7 @@ struct ac_cache {
      * granted room: what waits in an entry serves its size alone, and fences that come early for it
      * save programs with much work under way 2 % of their memory.  What is loose serves all. */
     uint64_t share, live_share;
+    uint64_t given, fenced; /* frees, and those of them that waited, when a fence was due last */
     uint64_t kept[AC_CACHE_CLASSES][AC_CACHE_WORDS]; /* bit per entry that may have blocks */
     uint8_t words[AC_CACHE_CLASSES];         /* bit per word of these that is not 0 */
     uint16_t classes;                        /* bit per class that has any */
