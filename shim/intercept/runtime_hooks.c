@@ -224,7 +224,7 @@ free_missed(ac_thread_t *thread, void *pointer, const void *caller) {
 
 /* What the thread's cache was handed, beside work. */
 static __attribute__((noinline)) ac_runtime_error_t
-free_other(ac_thread_t *thread, void *pointer, const void *caller, ac_block_t *block) {
+free_rest(ac_thread_t *thread, void *pointer, const void *caller, ac_block_t *block) {
     ac_cache_t *cache = thread->fast[AC_FAST_FREE].cache;
     if (ac_cache_give_rest(cache, block))
         return CUDA_SUCCESS;
@@ -233,10 +233,10 @@ free_other(ac_thread_t *thread, void *pointer, const void *caller, ac_block_t *b
 
 /* Mostly it waits there. */
 static __attribute__((noinline)) ac_runtime_error_t
-free_rest(ac_thread_t *thread, void *pointer, const void *caller, ac_block_t *block) {
+free_touched(ac_thread_t *thread, void *pointer, const void *caller, ac_block_t *block) {
     return ac_cache_park_rest(thread->fast[AC_FAST_FREE].cache, block)
                ? CUDA_SUCCESS
-               : free_other(thread, pointer, caller, block);
+               : free_rest(thread, pointer, caller, block);
 }
 
 static inline __attribute__((always_inline)) ac_runtime_error_t
@@ -245,6 +245,8 @@ free_fast(ac_thread_t *thread, void *pointer, const void *caller) {
     ac_count_row(&thread->row->counter[AC_COUNT_HOOKS + AC_HOOK_cudaFree]);
     ac_give_t given = ac_cache_give_handed_or_rest(thread->fast[AC_FAST_FREE].cache,
                                                    (uint64_t)(uintptr_t)pointer, &block);
+    if (__builtin_expect(given == AC_GIVE_TOUCHED, 0))
+        return free_touched(thread, pointer, caller, block);
     if (__builtin_expect(given == AC_GIVE_REST, 0))
         return free_rest(thread, pointer, caller, block);
     return given == AC_GIVE_KEPT ? CUDA_SUCCESS : free_missed(thread, pointer, caller);

@@ -230,7 +230,8 @@ __attribute__((noinline)) static bool obtain_some(ac_cache_t *cache, int flow,
     ac_bars_t *bars = &cache->arena->allocator->bars;
     ac_cache_room_t *room = &cache->tally->side[flow].room, *lead = &cache->lead[flow];
     ac_cache_room_t *other = &cache->tally->side[!flow].room, *other_lead = &cache->lead[!flow];
-    redeem(cache);
+    if (cache->pledged[0] || cache->pledged[1])
+        redeem(cache);
     return obtain_both(s->allocation, bars->allocation, s->active, bars->active, flow, want.blocks,
                        &room->blocks, &lead->blocks, &other->blocks, &other_lead->blocks) &&
            obtain_both(s->allocated_bytes, bars->allocated_bytes, s->active_bytes,
@@ -394,11 +395,9 @@ bool ac_cache_obtain(ac_cache_t *cache, uint64_t size, uint64_t bytes) {
                   (ac_cache_room_t){1, (int64_t)size, (int64_t)bytes});
 }
 
-bool ac_cache_raise(ac_cache_t *cache) {
+__attribute__((noinline)) static bool raise_with_lock(ac_cache_t *cache) {
     ac_allocator_t *allocator = cache->arena->allocator;
     const ac_cache_room_t none = {0, 0, 0};
-    if (obtain_turn(cache))
-        return true;
     ac_lock(&allocator->lock);
     ac_cache_wake(cache); /* another thread may have raised the peaks just now */
     if (!ac_cache_is_gone(cache) &&
@@ -406,4 +405,9 @@ bool ac_cache_raise(ac_cache_t *cache) {
         ac_caches_raise(allocator, cache);
     ac_unlock(&allocator->lock);
     return true;
+}
+
+/* Apart from the other, so that it saves no registers. */
+bool ac_cache_raise(ac_cache_t *cache) {
+    return obtain_turn(cache) || raise_with_lock(cache);
 }

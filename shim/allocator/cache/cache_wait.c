@@ -13,7 +13,7 @@ void ac_cache_note_due(ac_cache_t *cache) {
     uint64_t frees = given - cache->given, waited = fenced - cache->fenced;
     cache->given = given;
     cache->fenced = fenced;
-    ac_fence_allow_rough(cache->timeline, frees == waited ? frees - frees / 16 - 1 : 0);
+    ac_fence_allow_rough(cache->timeline, waited && frees - waited <= frees / 8 ? waited - waited / 16 - 1 : 0);
 }
 
 /* Whether a block of a size that is not kept may be loose. */

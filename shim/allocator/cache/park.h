@@ -32,8 +32,8 @@ AC_CACHE_HOT void ac_cache_count_waiting(ac_cache_t *cache, ac_cache_side_t *sid
     ac_room_freed(&side->room.bytes, &lead->bytes, (int64_t)size);
 }
 
-/* A fence is due: whether all frees since the last time waited.  Then most of so many handouts need not
- * be told from earlier work. */
+/* A fence is due: whether nearly all frees since the last time waited.  Then most of so many handouts
+ * need not be told from earlier work. */
 void ac_cache_note_due(ac_cache_t *cache);
 
 /* The block, which was freed, waits in the cache from now on: in an entry, or loose. */
@@ -77,14 +77,13 @@ AC_CACHE_HOT bool ac_cache_may_wait(const ac_cache_t *cache, const ac_cache_side
     return side->waiting.bytes + size <= cache->may_wait[ac_cache_flow(size)];
 }
 
-/* The block, which ac_cache_give_handed_or_rest left, waits in its entry, and the owner is inside no
+/* The block, which ac_cache_give_handed_or_rest found touched, waits in its entry, and the owner is inside no
  * more.  False: ac_cache_give_rest knows. */
 AC_CACHE_HOT bool ac_cache_park_rest(ac_cache_t *cache, ac_block_t *block) {
     uint64_t target, size = block->size;
-    if (!ac_order_awaits_alone(cache->timeline, &block->ticket, &target))
-        return false;
     const ac_entry_t *own = ac_cache_entry(cache, size);
-    if (own->size != size || !ac_cache_may_wait(cache, own->side, size))
+    if (own->size != size || !ac_order_awaits_alone(cache->timeline, &block->ticket, &target) ||
+        !ac_cache_may_wait(cache, own->side, size))
         return false;
     AC_WINDOW(free_owned);
     block->home = cache;

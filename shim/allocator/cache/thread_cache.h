@@ -509,9 +509,10 @@ AC_CACHE_HOT bool ac_cache_is_of_other(ac_cache_t *cache, uint32_t label, uint32
     return *module < AC_MODULES && --cache->others >= 0;
 }
 
-/* What became of a free.  AC_GIVE_REST: the block is still to be given, by ac_cache_give_rest, and the
- * owner is inside its cache until then. */
-typedef enum { AC_GIVE_NONE, AC_GIVE_KEPT, AC_GIVE_REST } ac_give_t;
+/* What became of a free.  AC_GIVE_REST, AC_GIVE_TOUCHED: the block is still to be given, by
+ * ac_cache_give_rest, and the owner is inside its cache until then; the latter: something was submitted
+ * since it was handed out (park.h). */
+typedef enum { AC_GIVE_NONE, AC_GIVE_KEPT, AC_GIVE_REST, AC_GIVE_TOUCHED } ac_give_t;
 
 /* Keep the block at `address` if the cache's owner was handed it and nothing was
  * submitted beside, while nothing captures, contexts do not reach each other's memory, and all
@@ -526,12 +527,13 @@ AC_CACHE_HOT ac_give_t ac_cache_give_handed_or_rest(ac_cache_t *cache, uint64_t 
             atomic_load_explicit(&block->address, memory_order_acquire) == address, 1)) {
         uint32_t label = atomic_load_explicit(&block->label, memory_order_relaxed), module;
         if (__builtin_expect(label == cache->frees, 1)) {
-            kept = ac_cache_untouched(cache, block) && ac_cache_push(cache, block, false);
+            bool untouched = ac_cache_untouched(cache, block);
+            kept = untouched && ac_cache_push(cache, block, false);
             if (__builtin_expect(!kept, 0)) {
                 if (AC_FAILPOINT(rest_given_outside))
                     ac_cache_leave(cache);
                 *rest = block;
-                return AC_GIVE_REST;
+                return untouched ? AC_GIVE_REST : AC_GIVE_TOUCHED;
             }
         } else if (ac_cache_is_of_other(cache, label, &module) && ac_cache_untouched(cache, block)) {
             uint64_t size = block->size; /* read here, once: ac_cache_push writes */
@@ -550,7 +552,7 @@ bool ac_cache_give_rest(ac_cache_t *cache, ac_block_t *block);
 AC_CACHE_HOT bool ac_cache_give_handed(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block;
     ac_give_t given = ac_cache_give_handed_or_rest(cache, address, &block);
-    if (__builtin_expect(given == AC_GIVE_REST, 0))
+    if (__builtin_expect(given >= AC_GIVE_REST, 0))
         ac_cache_leave(cache);
     return given == AC_GIVE_KEPT;
 }
