@@ -193,16 +193,27 @@ static inline bool obtain_block(ac_cache_t *cache, int flow, int64_t want) {
     return true;
 }
 
-/* The same without the lock, for what was taken by a hit and is all that is lacking. */
+static inline bool may_turn(const ac_cache_t *cache, int flow) {
+    const ac_cache_room_t *room = &cache->tally->side[flow].room;
+    return cache->pledged[flow] && !cache->pledged[!flow] && is_its_turn(cache, flow, 0) &&
+           room->bytes >= 0 && room->requested >= 0 && !ac_lanes_lack(cache);
+}
+
+/* The same without the lock, for what was taken by a hit and is all that is lacking.  By the owner, who
+ * is not inside. */
 static inline bool obtain_turn(ac_cache_t *cache) {
-    const ac_cache_side_t *side = cache->tally->side;
-    int flow = side[1].room.blocks < 0;
-    if (!cache->pledged[flow] || cache->pledged[!flow] || !is_its_turn(cache, flow, 0) ||
-        side[flow].room.bytes < 0 || side[flow].room.requested < 0 || atomic_load(&cache->gate) ||
-        ac_lanes_lack(cache))
-        return false;
-    take_turn(cache, flow, 0);
-    return true;
+    const uint32_t never = AC_GATE_RECALLED | AC_GATE_GONE | AC_GATE_RESTS;
+    bool turns = false;
+    atomic_store_explicit(&cache->busy, 1, memory_order_relaxed);
+    ac_barrier_light();
+    if (!(atomic_load(&cache->gate) & never)) {
+        int flow = cache->tally->side[1].room.blocks < 0;
+        turns = may_turn(cache, flow);
+        if (turns)
+            take_turn(cache, flow, 0);
+    }
+    ac_cache_leave(cache);
+    return turns;
 }
 
 /* Room for `need` of two figures, allocated and active, as obtain_alike, or else each by itself. */
