@@ -2,7 +2,6 @@
  * is known; everything else goes through the real runtime function, which arrives at the driver
  * hooks by itself, so that lazy initialisation and cudaGetLastError stay the runtime's own. */
 #include "allocator/cache/lane.h"
-#include "allocator/cache/park.h"
 #include "intercept/body.h"
 #include "intercept/fill.h"
 #include "intercept/guard.h"

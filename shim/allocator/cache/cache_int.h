@@ -4,7 +4,6 @@
 #define AC_CACHE_INT_H
 
 #include "allocator/cache/caches.h"
-#include "allocator/cache/park.h"
 
 /* --- cache_tally.c --- */
 
