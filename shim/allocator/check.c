@@ -393,6 +393,8 @@ static void add_granted(granted_t granted[AC_POOL_KINDS], const ac_cache_t *cach
     int64_t blocks = (int64_t)(f->taken - f->given);
     int64_t bytes = (int64_t)(f->taken_bytes - f->given_bytes);
     const int pools[] = {AC_POOL_ALL, AC_POOL_SMALL + flow};
+    granted[AC_POOL_SMALL + flow].allocation += cache->pledged[flow];
+    granted[AC_POOL_SMALL + flow].active += cache->pledged[flow];
     for (int i = 0; i < 2; i++) {
         granted_t *to = &granted[pools[i]];
         to->allocation += room->blocks - (lead->blocks < 0 ? lead->blocks : 0) + blocks;

@@ -230,12 +230,22 @@ free_rest(ac_thread_t *thread, void *pointer, const void *caller, ac_block_t *bl
     return free_slow(thread, pointer, caller, cache);
 }
 
+/* Mostly it waits there. */
+static __attribute__((noinline)) ac_runtime_error_t
+free_touched(ac_thread_t *thread, void *pointer, const void *caller, ac_block_t *block) {
+    return ac_cache_park_rest(thread->fast[AC_FAST_FREE].cache, block)
+               ? CUDA_SUCCESS
+               : free_rest(thread, pointer, caller, block);
+}
+
 static inline __attribute__((always_inline)) ac_runtime_error_t
 free_fast(ac_thread_t *thread, void *pointer, const void *caller) {
     ac_block_t *block;
     ac_count_row(&thread->row->counter[AC_COUNT_HOOKS + AC_HOOK_cudaFree]);
     ac_give_t given = ac_cache_give_handed_or_rest(thread->fast[AC_FAST_FREE].cache,
                                                    (uint64_t)(uintptr_t)pointer, &block);
+    if (__builtin_expect(given == AC_GIVE_TOUCHED, 0))
+        return free_touched(thread, pointer, caller, block);
     if (__builtin_expect(given == AC_GIVE_REST, 0))
         return free_rest(thread, pointer, caller, block);
     return given == AC_GIVE_KEPT ? CUDA_SUCCESS : free_missed(thread, pointer, caller);

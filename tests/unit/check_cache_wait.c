@@ -137,6 +137,74 @@ START_TEST(pairs_beside_work_take_no_lock) {
 }
 END_TEST
 
+/* Work on a block of each pair, or only before it. */
+static void pairs_with_work(int pairs, bool beside) {
+    ac_timeline_t *timeline = ac_arena_timeline(arena);
+    for (int i = 0; i < pairs; i++) {
+        uint64_t address = 0;
+        for (int step = 0; step < 2; step++)
+            if (step == beside) {
+                if (ac_fence_full(timeline))
+                    ac_fence_close(timeline, false);
+                submit(0);
+                fake_complete(&context[0], atomic_load(&context[0].submitted));
+            } else {
+                address = take(MIB);
+            }
+        put(address);
+    }
+}
+
+/* Where all frees wait, handouts need not be told from earlier work; where they do not any more, they are
+ * again. */
+START_TEST(handouts_beside_work_end_few_epochs) {
+    enum { PAIRS = 2048 };
+    ac_sole_settle(ac_arena_timeline(arena), true);
+    habit(MIB);
+    pairs_with_work(PAIRS, true);
+    uint64_t before = ac_fence_now();
+    pairs_with_work(PAIRS, true);
+    ck_assert_uint_le(ac_fence_now() - before, PAIRS / 4);
+    uint64_t waited = counted().fenced_frees;
+    pairs_with_work(PAIRS, false);
+    ck_assert_uint_le(counted().fenced_frees - waited, 2 * AC_FENCE_ROUGH);
+}
+END_TEST
+
+/* Of a stream that frees may rely on the handout is told exactly. */
+START_TEST(handouts_in_the_order_of_a_stream_are_exact) {
+    ac_timeline_t *timeline = ac_arena_timeline(arena);
+    ac_sole_settle(timeline, true);
+    ac_fence_allow_rough(timeline, 2);
+    submit(0);
+    ck_assert(!ac_fence_untouched(timeline, ac_fence_handout(timeline)));
+    uint64_t word = atomic_exchange(&timeline->single.word, AC_SOLE_ONE);
+    ck_assert(ac_fence_untouched(timeline, ac_fence_handout(timeline)));
+    atomic_store(&timeline->single.word, word);
+    submit(0);
+    ck_assert(!ac_fence_untouched(timeline, ac_fence_handout(timeline)));
+    ck_assert(ac_fence_untouched(timeline, ac_fence_handout(timeline)));
+}
+END_TEST
+
+/* A block of either pool, one at a time. */
+START_TEST(pools_take_turns_without_the_lock) {
+    enum { ROUNDS = 64, SMALL = 8192 };
+    put(take(4 * MIB));
+    for (int locked = 0; locked < 2; locked++)
+        for (int i = 0; i < ROUNDS; i++) {
+            if (locked)
+                ac_lock(&allocator->lock);
+            put(take(i % 2 ? MIB : SMALL)); /* for ever, if it takes the lock */
+            if (locked)
+                ac_unlock(&allocator->lock);
+        }
+    ac_device_stats_t figures = now();
+    ck_assert_int_eq(figures.allocation[AC_POOL_ALL].peak, 1);
+    ck_assert_int_eq(figures.active[AC_POOL_ALL].peak, 1);
+}
+END_TEST
+
 /* --- where it is meanwhile --- */
 
 START_TEST(recalled_it_is_pending) {
@@ -440,6 +508,9 @@ int main(void) {
     tcase_add_test(all, work_that_is_known_to_be_done_is_not_waited_for);
     tcase_add_test(all, a_burst_takes_no_lock);
     tcase_add_test(all, pairs_beside_work_take_no_lock);
+    tcase_add_test(all, handouts_beside_work_end_few_epochs);
+    tcase_add_test(all, handouts_in_the_order_of_a_stream_are_exact);
+    tcase_add_test(all, pools_take_turns_without_the_lock);
     tcase_add_test(all, recalled_it_is_pending);
     tcase_add_test(all, recalled_it_may_find_a_queue);
     tcase_add_test(all, what_is_ready_is_recalled_to_the_free_memory);

@@ -13,32 +13,7 @@ void ac_cache_wake(ac_cache_t *cache);
 /* The cache, whose owner has the lock, does nothing any more: the device statistics have its figures. */
 void ac_cache_tally_end(ac_cache_t *cache);
 
-/* A room is that of two figures, allocated and active: of the one that has less of it.  `lead`:
- * how much more active has, as far as that is known.  A block that waits is freed, and active as
- * before. */
-AC_CACHE_HOT void ac_room_freed(int64_t *room, int64_t *lead, int64_t n) {
-    int64_t ahead = *lead;
-    *lead = ahead - n;
-    if (ahead > 0)
-        *room += ahead < n ? ahead : n;
-}
-
-/* The figures of what waits follow; by the owner from inside, or while it keeps out. */
-AC_CACHE_HOT void ac_cache_count_waiting(ac_cache_t *cache, const ac_block_t *block) {
-    uint64_t size = block->size;
-    int flow = ac_cache_flow(size);
-    ac_cache_side_t *side = &cache->tally->side[flow];
-    uint64_t requested = atomic_load_explicit(&block->requested, memory_order_relaxed);
-    ac_tally_add(&side->flow.given, 1);
-    ac_tally_add(&side->flow.given_bytes, size);
-    ac_tally_add(&side->flow.given_requested, requested);
-    ac_tally_add(&side->waiting.blocks, 1);
-    ac_tally_add(&side->waiting.bytes, size);
-    ac_tally_add(&side->waiting.requested, requested);
-    ac_tally_add(&cache->tally->fenced, 1);
-    ac_room_freed(&side->room.blocks, &cache->lead[flow].blocks, 1);
-    ac_room_freed(&side->room.bytes, &cache->lead[flow].bytes, (int64_t)size);
-}
+/* What waited is ready: the figures follow; by the owner from inside, or while it keeps out. */
 void ac_cache_count_ready(ac_cache_t *cache, int flow, const ac_cache_wait_t *ready);
 
 /* --- cache_table.c: the owner's cache, or one whose owner keeps out --- */
@@ -106,6 +81,7 @@ void ac_lanes_close(ac_cache_t *cache);
 void ac_lanes_absorb(ac_cache_t *cache);
 void ac_lanes_clear_room(ac_cache_t *cache);
 bool ac_lanes_grant(ac_cache_t *cache);
+bool ac_lanes_lack(const ac_cache_t *cache); /* by the owner */
 
 /* --- cache_wait.c --- */
 
@@ -116,16 +92,6 @@ static inline void ac_cache_set_unplaced(ac_cache_t *cache, ac_block_t *block) {
 
 /* By the owner, where ac_cache_enter fails.  False: the cache is not to be entered. */
 bool ac_cache_enter_long(ac_cache_t *cache);
-
-static inline ac_block_t **ac_cache_wait(ac_cache_t *cache, const ac_entry_t *entry) {
-    return &cache->wait[entry - cache->entry];
-}
-
-/* Blocks wait in the entry. */
-static inline void ac_cache_note_parked(ac_cache_t *cache, const ac_entry_t *entry) {
-    size_t i = (size_t)(entry - cache->entry);
-    cache->parked[i / 64] |= (uint64_t)1 << i % 64;
-}
 
 /* What waits in entries and is ready by now joins the others there, whatever room there is.  As
  * ac_cache_gather. */

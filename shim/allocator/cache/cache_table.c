@@ -321,12 +321,18 @@ static void sweep(ac_cache_t *cache) {
 
 bool ac_cache_give_way(ac_cache_t *cache, uint64_t largest, uint64_t bytes) {
     int64_t before = cache->room, wanted = before + (int64_t)bytes;
-    int i;
     for (int class = ac_cache_class(largest); class > 0; class--)
-        EACH_KEPT(cache, class, i) {
-            if (cache->room >= wanted)
-                return true;
-            ac_cache_shrink(cache, &cache->entry[i], wanted);
+        for (unsigned words = cache->words[class]; words; words &= words - 1) {
+            unsigned word = (unsigned)__builtin_ctz(words);
+            ac_entry_t *entries = &cache->entry[word * 64];
+            for (uint64_t left = cache->kept[class][word]; left; left &= left - 1) {
+                ac_entry_t *entry = &entries[__builtin_ctzll(left)];
+                if (!entry->top) /* of most sizes this large */
+                    continue;
+                if (cache->room >= wanted)
+                    return true;
+                ac_cache_shrink(cache, entry, wanted);
+            }
         }
     return cache->room > before;
 }

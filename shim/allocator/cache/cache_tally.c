@@ -144,25 +144,78 @@ obtain_alike(const ac_stat_t stat[AC_POOL_KINDS], int64_t bar[AC_POOL_KINDS],
     return true;
 }
 
-/* The one block that lacks of so many, which the other side has over: where the program replaces
- * blocks the number of all stays at its peak, and the pools take turns.  False: something else is to
- * be done. */
+/* --- the pools take turns ---
+ *
+ * Where the program replaces blocks the number of all stays at its peak: a side has the one block that
+ * the other one lacks.  What the other one's own bars lack then stays *pledged*, so that they can have
+ * it back without the lock: bars are a block lower than they need be, and peaks follow earlier. */
+
+/* The side lacks one block of so many, which the other one has over. */
+static inline bool is_its_turn(const ac_cache_t *cache, int flow, int64_t want) {
+    const ac_cache_side_t *side = cache->tally->side;
+    return side[flow].room.blocks == want - 1 && side[!flow].room.blocks == 1;
+}
+
+static inline void take_turn(ac_cache_t *cache, int flow, int64_t want) {
+    cache->pledged[flow] = false;
+    cache->pledged[!flow] = true;
+    cache->tally->side[!flow].room.blocks = 0;
+    cache->tally->side[flow].room.blocks = want;
+}
+
+static inline void move_block(ac_bars_t *bars, int flow, int n) {
+    bars->allocation[AC_POOL_SMALL + flow] += n;
+    bars->active[AC_POOL_SMALL + flow] += n;
+}
+
+/* Before bars are looked at for more. */
+static inline void redeem(ac_cache_t *cache) {
+    for (int flow = 0; flow < AC_FLOWS; flow++) {
+        move_block(&cache->arena->allocator->bars, flow, cache->pledged[flow]);
+        cache->pledged[flow] = false;
+    }
+}
+
+/* False: something else is to be done. */
 static inline bool obtain_block(ac_cache_t *cache, int flow, int64_t want) {
     const ac_device_stats_t *s = cache->arena->allocator->stats;
     ac_bars_t *bars = &cache->arena->allocator->bars;
-    ac_cache_side_t *side = cache->tally->side;
-    int pool = AC_POOL_SMALL + flow, other_pool = AC_POOL_SMALL + !flow;
-    if (side[flow].room.blocks != want - 1 || side[!flow].room.blocks != 1 ||
-        left_of(s->allocation, bars->allocation, pool) < 1 ||
-        left_of(s->active, bars->active, pool) < 1)
+    int pool = AC_POOL_SMALL + flow;
+    if (!is_its_turn(cache, flow, want))
         return false;
-    side[!flow].room.blocks = 0;
-    side[flow].room.blocks = want;
-    bars->allocation[other_pool]++;
-    bars->active[other_pool]++;
-    bars->allocation[pool]--;
-    bars->active[pool]--;
+    if (!cache->pledged[flow]) {
+        if (left_of(s->allocation, bars->allocation, pool) < 1 ||
+            left_of(s->active, bars->active, pool) < 1)
+            return false;
+        move_block(bars, flow, -1);
+    }
+    if (cache->pledged[!flow])
+        move_block(bars, !flow, 1);
+    take_turn(cache, flow, want);
     return true;
+}
+
+static inline bool may_turn(const ac_cache_t *cache, int flow) {
+    const ac_cache_room_t *room = &cache->tally->side[flow].room;
+    return cache->pledged[flow] && !cache->pledged[!flow] && is_its_turn(cache, flow, 0) &&
+           room->bytes >= 0 && room->requested >= 0 && !ac_lanes_lack(cache);
+}
+
+/* The same without the lock, for what was taken by a hit and is all that is lacking.  By the owner, who
+ * is not inside. */
+static inline bool obtain_turn(ac_cache_t *cache) {
+    const uint32_t never = AC_GATE_RECALLED | AC_GATE_GONE | AC_GATE_RESTS;
+    bool turns = false;
+    atomic_store_explicit(&cache->busy, 1, memory_order_relaxed);
+    ac_barrier_light();
+    if (!(atomic_load(&cache->gate) & never)) {
+        int flow = cache->tally->side[1].room.blocks < 0;
+        turns = may_turn(cache, flow);
+        if (turns)
+            take_turn(cache, flow, 0);
+    }
+    ac_cache_leave(cache);
+    return turns;
 }
 
 /* Room for `need` of two figures, allocated and active, as obtain_alike, or else each by itself. */
@@ -190,6 +243,8 @@ __attribute__((noinline)) static bool obtain_some(ac_cache_t *cache, int flow,
     ac_bars_t *bars = &cache->arena->allocator->bars;
     ac_cache_room_t *room = &cache->tally->side[flow].room, *lead = &cache->lead[flow];
     ac_cache_room_t *other = &cache->tally->side[!flow].room, *other_lead = &cache->lead[!flow];
+    if (cache->pledged[0] || cache->pledged[1])
+        redeem(cache);
     return obtain_both(s->allocation, bars->allocation, s->active, bars->active, flow, want.blocks,
                        &room->blocks, &lead->blocks, &other->blocks, &other_lead->blocks) &&
            obtain_both(s->allocated_bytes, bars->allocated_bytes, s->active_bytes,
@@ -216,6 +271,7 @@ static void clear_rooms(ac_cache_t *cache) {
     const ac_cache_room_t none = {0, 0, 0};
     for (int i = 0; i < AC_FLOWS; i++)
         cache->tally->side[i].room = cache->lead[i] = none;
+    cache->pledged[0] = cache->pledged[1] = false;
     ac_lanes_clear_room(cache);
 }
 
@@ -294,6 +350,7 @@ static void raise_bar(int64_t bar[AC_POOL_KINDS], int pool, int64_t n) {
 
 /* The room goes back to what the bars leave. */
 static void return_room(ac_cache_t *cache, ac_bars_t *bars) {
+    redeem(cache);
     for (int i = 0; i < AC_FLOWS; i++) {
         const ac_cache_room_t *room = &cache->tally->side[i].room, *lead = &cache->lead[i];
         pair_t blocks = pair_of(room->blocks, lead->blocks);
@@ -408,7 +465,7 @@ bool ac_cache_obtain(ac_cache_t *cache, uint64_t size, uint64_t bytes) {
                   (ac_cache_room_t){1, (int64_t)size, (int64_t)bytes});
 }
 
-bool ac_cache_raise(ac_cache_t *cache) {
+__attribute__((noinline)) static bool raise_with_lock(ac_cache_t *cache) {
     ac_allocator_t *allocator = cache->arena->allocator;
     const ac_cache_room_t none = {0, 0, 0};
     ac_lock(&allocator->lock);
@@ -418,4 +475,9 @@ bool ac_cache_raise(ac_cache_t *cache) {
         ac_caches_raise(allocator, cache);
     ac_unlock(&allocator->lock);
     return true;
+}
+
+/* Apart from the other, so that it saves no registers. */
+bool ac_cache_raise(ac_cache_t *cache) {
+    return obtain_turn(cache) || raise_with_lock(cache);
 }

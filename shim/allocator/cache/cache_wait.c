@@ -7,33 +7,13 @@
 
 /* --- the owner gives and takes --- */
 
-/* Whether a block that is freed now and not ready may wait here. */
-static bool may_wait(const ac_cache_t *cache, uint64_t size) {
-    const ac_cache_side_t *side = &cache->tally->side[ac_cache_flow(size)];
-    return side->waiting.bytes + size <= cache->may_wait[ac_cache_flow(size)];
-}
-
-/* The block, which was freed, waits in the cache from now on: in an entry, or loose. */
-AC_CACHE_HOT void await(ac_cache_t *cache, ac_block_t *block, uint64_t target, uint64_t share) {
-    ac_cache_count_waiting(cache, block);
-    AC_BLOCK_SET(block, ticket.epoch, target);
-    block->ticket.key = AC_KEY_OWN;
-    block->ticket.all = false;
-    ac_block_set_state(block, AC_BLOCK_CACHED);
-    ac_fence_want_own(cache->timeline, ac_fence_weight(share, block->size));
-}
-
-AC_CACHE_HOT void park(ac_cache_t *cache, const ac_entry_t *entry, ac_block_t *block, uint64_t target) {
-    ac_block_t **wait = ac_cache_wait(cache, entry);
-    await(cache, block, target, cache->share);
-    ac_cache_note_parked(cache, entry);
-    if (*wait) {
-        block->list_next = (*wait)->list_next;
-        (*wait)->list_next = block;
-    } else {
-        block->list_next = block;
-    }
-    *wait = block;
+void ac_cache_note_due(ac_cache_t *cache) {
+    const ac_cache_tally_t *tally = cache->tally;
+    uint64_t given = tally->side[0].flow.given + tally->side[1].flow.given, fenced = tally->fenced;
+    uint64_t frees = given - cache->given, waited = fenced - cache->fenced;
+    cache->given = given;
+    cache->fenced = fenced;
+    ac_fence_allow_rough(cache->timeline, waited && frees - waited <= frees / 8 ? waited - waited / 16 - 1 : 0);
 }
 
 /* Whether a block of a size that is not kept may be loose. */
@@ -157,18 +137,19 @@ static bool may_rely(const ac_cache_t *cache) {
 AC_CACHE_HOT bool keep_waiting(ac_cache_t *cache, ac_block_t *block, const ac_entry_t *own,
                                uint64_t target) {
     uint64_t size = block->size;
+    ac_cache_side_t *side = &cache->tally->side[ac_cache_flow(size)];
     if (!own && AC_FAILPOINT(posted_not_awaited) && may_post(cache, block)) {
         give_home(cache, block, false);
         return true;
     }
-    if (!may_wait(cache, size) ||
+    if (!ac_cache_may_wait(cache, side, size) ||
         (!own && (may_post(cache, block) || !may_be_loose(cache, size))))
         return false;
     block->home = cache;
     if (own) {
-        park(cache, own, block, target);
+        ac_cache_park(cache, own, block, target);
     } else {
-        await(cache, block, target, cache->live_share);
+        ac_cache_await(cache, side, block, target, cache->live_share);
         put_loose(cache, block);
     }
     return true;
@@ -261,14 +242,9 @@ bool ac_cache_give_rest(ac_cache_t *cache, ac_block_t *block) {
     return kept;
 }
 
-bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t size, bool known, uint64_t bytes,
-                           uint64_t *address) {
-    if (!ac_cache_enter(cache)) {
-        if (!ac_cache_enter_long(cache))
-            return false;
-        size = ac_size_round(cache->divisions, bytes);
-        known = ac_cache_peek(cache, size);
-    }
+/* What may serve is there.  Inside; the owner comes out. */
+__attribute__((noinline)) static bool take_inside(ac_cache_t *cache, uint64_t size, bool known,
+                                                  uint64_t bytes, uint64_t *address) {
     if (ac_inbox_has_any(&cache->inbox))
         collect(cache);
     ac_entry_t *own = ac_cache_entry(cache, size);
@@ -280,6 +256,26 @@ bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t size, bool known, uint64_
         taken = ac_cache_pop(cache, size, bytes, address, ac_fence_handout);
     ac_cache_leave(cache);
     return taken == AC_TAKE_DUE ? ac_cache_raise(cache) : taken;
+}
+
+__attribute__((noinline)) static bool take_long(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
+    if (!ac_cache_enter_long(cache))
+        return false;
+    uint64_t size = ac_size_round(cache->divisions, bytes);
+    return take_inside(cache, size, ac_cache_peek(cache, size), bytes, address);
+}
+
+/* Apart from the others, so that it saves no registers: mostly nothing of the size waits. */
+bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t size, bool known, uint64_t bytes,
+                           uint64_t *address) {
+    if (!ac_cache_enter(cache))
+        return take_long(cache, bytes, address);
+    const ac_entry_t *own = ac_cache_entry(cache, size);
+    if (own->size != size || own->top || *ac_cache_wait(cache, own) || cache->unplaced ||
+        ac_inbox_has_any(&cache->inbox))
+        return take_inside(cache, size, known, bytes, address);
+    ac_cache_leave(cache);
+    return false;
 }
 
 /* --- what waited --- */
@@ -347,16 +343,44 @@ bool ac_cache_gather(ac_cache_t *cache, ac_entry_t *entry) {
     return true;
 }
 
+/* gather() of an entry where one block waits, and is ready. */
+AC_CACHE_HOT void gather_one(ac_cache_t *cache, ac_entry_t *entry, ac_block_t **wait,
+                             ac_cache_wait_t *ready) {
+    ac_block_t *block = *wait;
+    *wait = NULL;
+    block->ticket.key = AC_KEY_NONE;
+    ready->blocks++;
+    ready->bytes += entry->size;
+    ready->requested += block->requested;
+    cache->room -= (int64_t)entry->size;
+    block->list_next = entry->top;
+    entry->top = block;
+}
+
 void ac_cache_ripen(ac_cache_t *cache) {
     uint64_t reached = reached_by(cache);
+    bool told = ac_history_is_on();
     ac_cache_wait_t ready[AC_FLOWS] = {{0, 0, 0}, {0, 0, 0}};
     for (int word = 0; word < AC_CACHE_WORDS; word++) {
+        ac_entry_t *entries = &cache->entry[word * 64];
+        ac_block_t **waits = &cache->wait[word * 64];
         uint64_t stays = 0;
         for (uint64_t left = cache->parked[word]; left; left &= left - 1) {
-            size_t i = (size_t)word * 64 + (unsigned)__builtin_ctzll(left);
-            ac_entry_t *entry = &cache->entry[i];
-            gather(cache, entry, &cache->wait[i], reached, true, &ready[ac_cache_flow(entry->size)]);
-            if (cache->wait[i])
+            unsigned i = (unsigned)__builtin_ctzll(left);
+            ac_entry_t *entry = &entries[i];
+            const ac_block_t *last = waits[i];
+            if (!last)
+                continue;
+            ac_cache_wait_t *of_flow = &ready[ac_cache_flow(entry->size)];
+            if (last->list_next == last && !(entry->size & AC_ENTRY_FLAGS) && !told) {
+                if (last->ticket.epoch <= reached) {
+                    gather_one(cache, entry, &waits[i], of_flow);
+                    continue;
+                }
+            } else {
+                gather(cache, entry, &waits[i], reached, true, of_flow);
+            }
+            if (waits[i])
                 stays |= left & -left;
         }
         cache->parked[word] = stays;

@@ -326,9 +326,13 @@ void ac_lanes_clear_room(ac_cache_t *cache) {
         cache->lanes->room = 0;
 }
 
+bool ac_lanes_lack(const ac_cache_t *cache) {
+    return cache->lanes && cache->lanes->room < 0;
+}
+
 bool ac_lanes_grant(ac_cache_t *cache) {
     ac_lanes_t *lanes = cache->lanes;
-    if (!lanes || lanes->room >= 0)
+    if (!ac_lanes_lack(cache))
         return true;
     ac_mempool_t *pool = &cache->arena->allocator->mempools[lanes->mempool];
     int64_t left = pool->bar - (int64_t)pool->now[AC_MARK_USED], lacking = -lanes->room;

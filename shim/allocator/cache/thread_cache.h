@@ -155,6 +155,7 @@ struct ac_cache {
     ac_timeline_t *timeline;
     ac_cache_tally_t *tally;
     ac_cache_room_t lead[AC_FLOWS]; /* how much more room active figures have than allocated */
+    bool pledged[AC_FLOWS]; /* room for a block that the other side may have in its place (cache_tally.c) */
     int64_t room;        /* bytes that may be kept beside what is; below 0 by the last block */
     uint64_t budget;     /* of that; 0: nothing is kept */
     uint64_t leased;     /* of the budget */
@@ -168,6 +169,7 @@ struct ac_cache {
      * granted room: what waits in an entry serves its size alone, and fences that come early for it
      * save programs with much work under way 2 % of their memory.  What is loose serves all. */
     uint64_t share, live_share;
+    uint64_t given, fenced; /* frees, and those of them that waited, when a fence was due last */
     uint64_t kept[AC_CACHE_CLASSES][AC_CACHE_WORDS]; /* bit per entry that may have blocks */
     uint8_t words[AC_CACHE_CLASSES];         /* bit per word of these that is not 0 */
     uint16_t classes;                        /* bit per class that has any */
@@ -507,9 +509,10 @@ AC_CACHE_HOT bool ac_cache_is_of_other(ac_cache_t *cache, uint32_t label, uint32
     return *module < AC_MODULES && --cache->others >= 0;
 }
 
-/* What became of a free.  AC_GIVE_REST: the block is still to be given, by ac_cache_give_rest, and the
- * owner is inside its cache until then. */
-typedef enum { AC_GIVE_NONE, AC_GIVE_KEPT, AC_GIVE_REST } ac_give_t;
+/* What became of a free.  AC_GIVE_REST, AC_GIVE_TOUCHED: the block is still to be given, by
+ * ac_cache_give_rest, and the owner is inside its cache until then; the latter: something was submitted
+ * since it was handed out. */
+typedef enum { AC_GIVE_NONE, AC_GIVE_KEPT, AC_GIVE_REST, AC_GIVE_TOUCHED } ac_give_t;
 
 /* Keep the block at `address` if the cache's owner was handed it and nothing was
  * submitted beside, while nothing captures, contexts do not reach each other's memory, and all
@@ -524,12 +527,13 @@ AC_CACHE_HOT ac_give_t ac_cache_give_handed_or_rest(ac_cache_t *cache, uint64_t 
             atomic_load_explicit(&block->address, memory_order_acquire) == address, 1)) {
         uint32_t label = atomic_load_explicit(&block->label, memory_order_relaxed), module;
         if (__builtin_expect(label == cache->frees, 1)) {
-            kept = ac_cache_untouched(cache, block) && ac_cache_push(cache, block, false);
+            bool untouched = ac_cache_untouched(cache, block);
+            kept = untouched && ac_cache_push(cache, block, false);
             if (__builtin_expect(!kept, 0)) {
                 if (AC_FAILPOINT(rest_given_outside))
                     ac_cache_leave(cache);
                 *rest = block;
-                return AC_GIVE_REST;
+                return untouched ? AC_GIVE_REST : AC_GIVE_TOUCHED;
             }
         } else if (ac_cache_is_of_other(cache, label, &module) && ac_cache_untouched(cache, block)) {
             uint64_t size = block->size; /* read here, once: ac_cache_push writes */
@@ -548,9 +552,98 @@ bool ac_cache_give_rest(ac_cache_t *cache, ac_block_t *block);
 AC_CACHE_HOT bool ac_cache_give_handed(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block;
     ac_give_t given = ac_cache_give_handed_or_rest(cache, address, &block);
-    if (__builtin_expect(given == AC_GIVE_REST, 0))
+    if (__builtin_expect(given >= AC_GIVE_REST, 0))
         ac_cache_leave(cache);
     return given == AC_GIVE_KEPT;
+}
+
+/* --- frees beside work that wait in the entry of their size, as far as one look tells so --- */
+
+/* A room is that of two figures, allocated and active: of the one that has less of it.  `lead`:
+ * how much more active has, as far as that is known.  A block that waits is freed, and active as
+ * before. */
+AC_CACHE_HOT void ac_room_freed(int64_t *room, int64_t *lead, int64_t n) {
+    int64_t ahead = *lead;
+    *lead = ahead - n;
+    if (ahead > 0)
+        *room += ahead < n ? ahead : n;
+}
+
+/* The figures of what waits follow; `side`: of its size. */
+AC_CACHE_HOT void ac_cache_count_waiting(ac_cache_t *cache, ac_cache_side_t *side,
+                                         const ac_block_t *block) {
+    uint64_t size = block->size;
+    ac_cache_room_t *lead = &cache->lead[ac_cache_flow(size)];
+    uint64_t requested = atomic_load_explicit(&block->requested, memory_order_relaxed);
+    ac_tally_add(&side->flow.given, 1);
+    ac_tally_add(&side->flow.given_bytes, size);
+    ac_tally_add(&side->flow.given_requested, requested);
+    ac_tally_add(&side->waiting.blocks, 1);
+    ac_tally_add(&side->waiting.bytes, size);
+    ac_tally_add(&side->waiting.requested, requested);
+    ac_tally_add(&cache->tally->fenced, 1);
+    ac_room_freed(&side->room.blocks, &lead->blocks, 1);
+    ac_room_freed(&side->room.bytes, &lead->bytes, (int64_t)size);
+}
+
+/* A fence is due: whether nearly all frees since the last time waited.  Then most of so many handouts
+ * need not be told from earlier work. */
+void ac_cache_note_due(ac_cache_t *cache);
+
+/* The block, which was freed, waits in the cache from now on: in an entry, or loose. */
+AC_CACHE_HOT void ac_cache_await(ac_cache_t *cache, ac_cache_side_t *side, ac_block_t *block,
+                                 uint64_t target, uint64_t share) {
+    ac_cache_count_waiting(cache, side, block);
+    AC_BLOCK_SET(block, ticket.epoch, target);
+    block->ticket.key = AC_KEY_OWN;
+    block->ticket.all = false;
+    ac_block_set_state(block, AC_BLOCK_CACHED);
+    if (__builtin_expect(ac_fence_want_own(cache->timeline, ac_fence_weight(share, block->size)), 0))
+        ac_cache_note_due(cache);
+}
+
+static inline ac_block_t **ac_cache_wait(ac_cache_t *cache, const ac_entry_t *entry) {
+    return &cache->wait[entry - cache->entry];
+}
+
+/* Blocks wait in the entry. */
+static inline void ac_cache_note_parked(ac_cache_t *cache, const ac_entry_t *entry) {
+    size_t i = (size_t)(entry - cache->entry);
+    cache->parked[i / 64] |= (uint64_t)1 << i % 64;
+}
+
+AC_CACHE_HOT void ac_cache_park(ac_cache_t *cache, const ac_entry_t *entry, ac_block_t *block,
+                                uint64_t target) {
+    ac_block_t **wait = ac_cache_wait(cache, entry), *last = *wait;
+    block->list_next = block;
+    if (__builtin_expect(last != NULL, 0)) {
+        block->list_next = last->list_next;
+        last->list_next = block;
+    }
+    *wait = block;
+    ac_cache_note_parked(cache, entry);
+    ac_cache_await(cache, entry->side, block, target, cache->share);
+}
+
+/* Whether a block that is freed now and not ready may wait here; `side`: of its size. */
+AC_CACHE_HOT bool ac_cache_may_wait(const ac_cache_t *cache, const ac_cache_side_t *side,
+                                    uint64_t size) {
+    return side->waiting.bytes + size <= cache->may_wait[ac_cache_flow(size)];
+}
+
+/* The block, which ac_cache_give_handed_or_rest found touched, waits in its entry, and the owner is inside no
+ * more.  False: ac_cache_give_rest knows. */
+AC_CACHE_HOT bool ac_cache_park_rest(ac_cache_t *cache, ac_block_t *block) {
+    uint64_t target, size = block->size;
+    const ac_entry_t *own = ac_cache_entry(cache, size);
+    if (own->size != size || !ac_order_awaits_alone(cache->timeline, &block->ticket, &target) ||
+        !ac_cache_may_wait(cache, own->side, size))
+        return false;
+    AC_WINDOW(free_owned);
+    block->home = cache;
+    ac_cache_park(cache, own, block, target);
+    ac_cache_leave(cache);
+    return true;
 }
 
 #endif

@@ -461,7 +461,7 @@ static ac_status_t close_line(ac_timeline_t *timeline) {
         return AC_OK;
     if (atomic_load(&timeline->broken))
         return AC_FAILED;
-    atomic_store(&timeline->open, 0);
+    ac_fence_credit_give(timeline, (int)atomic_exchange(&timeline->open, 0));
     uint64_t wanted =
         AC_FAILPOINT(wanted_before_inside) ? atomic_load(&timeline->last_submit) : 0;
     AC_WINDOW(close_begins);

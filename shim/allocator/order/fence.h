@@ -25,6 +25,9 @@
  *       clock: where last_submit is the present epoch, that epoch is ended.  A submission that
  *       may use the block begins later and marks at least that clock before the driver sees it.
  *       So `untouched` is one comparison, whichever threads are inside.
+ *       A block may also get the present mark: then it counts as touched, which is the safe side.
+ *       Where each free of late waited (`rough`), and no order of a stream is relied on (sole.h), most
+ *       do: to end an epoch for each would make each submission look at everything again.
  *
  * The clock also moves when a timeline gets something that its next submission has to look at:
  * frees that are due for a fence, another state of the single-stream rule, streams that are to be
@@ -67,6 +70,7 @@
 #include "allocator/order/sole.h"
 #include "device/device.h"
 #include "lock.h"
+#include "observe/stats.h"
 #include "failpoint.h"
 
 /* Whose work counts: that of the context alone, or of all contexts.  A value for each `all`. */
@@ -98,12 +102,13 @@ struct ac_timeline {
     /* What every submission and most frees look at: one cache line. */
     _Alignas(64) _Atomic uint64_t last_submit;
     _Atomic uint64_t inside; /* submitting calls that have not returned and have no slot */
-    _Atomic uint32_t open;   /* frees wait that no fence covers: their weight */
+    _Atomic uint32_t open;   /* frees wait that no fence covers: their weight; some may be lost */
     _Atomic bool live;       /* the context exists */
     _Atomic bool broken; /* a sticky error was seen: its work is dead, and so is the context */
     atomic_flag polled;  /* a thread queries: others go on without waiting */
+    _Atomic int32_t rough; /* so many handouts may still be taken for older than they are */
     ac_sole_t single;    /* the single-stream rule */
-    _Atomic uint32_t credit; /* weight of frees that no fence was taken for; some may be lost */
+    _Atomic uint32_t credit; /* weight of frees, but `open`, that no fence was taken for */
     _Atomic uint64_t done;
     _Atomic uint64_t held;    /* work that the program may hold has a clock up to this one */
     _Atomic uint64_t overdue; /* a target that was waited for and not reached in time */
@@ -290,14 +295,47 @@ bool ac_fence_holding(const ac_timeline_t *timeline, bool all);
 /* A synchronisation of the whole context that began after the stamp `clock` returned success. */
 void ac_fence_synced(ac_timeline_t *timeline, uint64_t clock);
 
+/* The next `n` handouts, some more or less, may be taken for older than they are: of the last frees, as
+ * many as that and more, each waited.  No more than AC_FENCE_ROUGH, so that others soon tell again
+ * whether it is so. */
+enum { AC_FENCE_ROUGH = 64 };
+AC_FENCE_HOT void ac_fence_allow_rough(ac_timeline_t *timeline, uint64_t n) {
+    atomic_store_explicit(&timeline->rough, (int32_t)(n < AC_FENCE_ROUGH ? n : AC_FENCE_ROUGH),
+                          memory_order_relaxed);
+}
+
+/* Whether this is one of them.  After the block was taken: what is free by then relies on no order.  Of
+ * threads that take one at a time some may count as one. */
+AC_FENCE_HOT bool ac_fence_takes_rough(ac_timeline_t *timeline) {
+    if (ac_sole_mode(atomic_load(&timeline->single.word)) < AC_SOLE_MANY)
+        return false;
+    int32_t left = atomic_load_explicit(&timeline->rough, memory_order_relaxed);
+    if (left <= 0)
+        return false;
+    atomic_store_explicit(&timeline->rough, left - 1, memory_order_relaxed);
+    return true;
+}
+
+/* Whether all marks so far are older.  As a relaxed load that is compared in place: in a register of its
+ * own the mark would make each hit save one. */
+AC_FENCE_HOT bool ac_fence_is_marked_before(const ac_timeline_t *timeline, uint64_t clock) {
+#ifdef AC_TSAN
+    return atomic_load_explicit(&timeline->last_submit, memory_order_relaxed) < clock;
+#else
+    return *(const uint64_t *)&timeline->last_submit < clock;
+#endif
+}
+
 /* The clock for a block that is handed out now; see (3).  _alone: whatever other contexts did. */
 uint64_t ac_fence_handout_shared(void);
 static inline uint64_t ac_fence_handout_alone(ac_timeline_t *timeline) {
     uint64_t clock = ac_fence_now();
-    uint64_t last = atomic_load_explicit(&timeline->last_submit, memory_order_relaxed);
-    if (last < clock)
+    if (ac_fence_is_marked_before(timeline, clock))
         return clock;
     AC_WINDOW(handout);
+    if (ac_fence_takes_rough(timeline))
+        return atomic_load_explicit(&timeline->last_submit, memory_order_relaxed);
+    uint64_t last = atomic_load_explicit(&timeline->last_submit, memory_order_relaxed);
     /* Where this fails another thread has ended the epoch. */
     clock = last;
     if (AC_FAILPOINT(clock_set_back))
@@ -393,13 +431,17 @@ AC_FENCE_HOT void ac_fence_credit_give(ac_timeline_t *timeline, int weight) {
 
 /* Frees of this weight wait that no fence covers yet.  Where they add up to
  * AC_FENCE_BATCH_WEIGHT, the next submission to any of the timelines closes: frees share a fence, and
- * later work delays them little.  _own: of this timeline alone. */
+ * later work delays them little.  _own: of this timeline alone; true: they did.  Without an atomic
+ * addition, which would be most of what such a free takes: of threads that add at a time one may be
+ * lost, and the fence comes that much later, or, where another thread closes meanwhile, earlier. */
 void ac_fence_want(ac_timeline_t *timeline, bool all, uint32_t weight);
-AC_FENCE_HOT void ac_fence_want_own(ac_timeline_t *timeline, uint32_t weight) {
-    ac_fence_credit_give(timeline, (int)weight);
-    uint32_t before = atomic_fetch_add(&timeline->open, weight);
-    if (before < AC_FENCE_BATCH_WEIGHT && before + weight >= AC_FENCE_BATCH_WEIGHT)
-        ac_fence_stamp(); /* the next submission looks */
+AC_FENCE_HOT bool ac_fence_want_own(ac_timeline_t *timeline, uint32_t weight) {
+    uint32_t before = atomic_load_explicit(&timeline->open, memory_order_relaxed);
+    atomic_store_explicit(&timeline->open, before + weight, memory_order_relaxed);
+    if (__builtin_expect(before >= AC_FENCE_BATCH_WEIGHT || before + weight < AC_FENCE_BATCH_WEIGHT, 1))
+        return false;
+    ac_fence_stamp(); /* the next submission looks */
+    return true;
 }
 
 /* The weight of a free of `bytes` where frees of `share` bytes are worth a fence. */
@@ -419,7 +461,9 @@ static inline void ac_fence_earn(ac_timeline_t *timeline, uint32_t weight) {
 /* Whether there were few fences so far: fewer than one for AC_FENCE_BATCH_WEIGHT of weight, and
  * the first AC_FENCE_FIRST.  Then one may be taken for less. */
 static inline bool ac_fence_credit(const ac_timeline_t *timeline) {
-    return atomic_load_explicit(&timeline->credit, memory_order_relaxed) >= AC_FENCE_BATCH_WEIGHT;
+    return atomic_load_explicit(&timeline->credit, memory_order_relaxed) +
+               atomic_load_explicit(&timeline->open, memory_order_relaxed) >=
+           AC_FENCE_BATCH_WEIGHT;
 }
 
 /* Before a submission: close what is full. */

@@ -34,17 +34,28 @@ static inline ac_free_t ac_order_retire(ac_timeline_t *timeline, const ac_ticket
  * *target: more than one stream is in use, the last submission comes after the handout, is not known to
  * be complete, and was in the present epoch, so that one that is under way needs no mark (fence.h, (2)).
  * False: ac_order_retire has the answer. */
-static inline bool ac_order_awaits(const ac_timeline_t *timeline, const ac_ticket_t *used,
-                                   uint64_t *target) {
+__attribute__((always_inline)) static inline bool ac_order_awaits_as(const ac_timeline_t *timeline,
+                                                                      const ac_ticket_t *used,
+                                                                      uint64_t *target, bool simple) {
     /* First, for those that are ready: a mark from before the other looks would do no harm, since it is
      * compared with the clock after them. */
     *target = atomic_load_explicit(&timeline->last_submit, memory_order_acquire);
-    if (*target < atomic_load_explicit(&used->epoch, memory_order_relaxed) || ac_order_capturing() ||
-        !ac_fence_simple() || atomic_load(&ac_fence_strays) ||
+    if (*target < atomic_load_explicit(&used->epoch, memory_order_relaxed) ||
+        (!simple && (ac_order_capturing() || !ac_fence_simple())) || atomic_load(&ac_fence_strays) ||
         ac_sole_mode(atomic_load(&timeline->single.word)) < AC_SOLE_MANY)
         return false;
     return *target > atomic_load_explicit(&timeline->done, memory_order_relaxed) &&
            (*target == ac_fence_now() || AC_FAILPOINT(awaited_by_old_mark));
+}
+static inline bool ac_order_awaits(const ac_timeline_t *timeline, const ac_ticket_t *used,
+                                   uint64_t *target) {
+    return ac_order_awaits_as(timeline, used, target, false);
+}
+
+/* The same while nothing captures, and ac_fence_simple: the caller's generation is of now. */
+static inline bool ac_order_awaits_alone(const ac_timeline_t *timeline, const ac_ticket_t *used,
+                                         uint64_t *target) {
+    return ac_order_awaits_as(timeline, used, target, true);
 }
 
 /* The same for a free in the order of a stream of the context of `from`: it always waits.  The

@@ -164,7 +164,7 @@ void window_rest_given_outside(void) {
     submit(0);
     never_at_window("cache_visited", beside);
     at_window("free_owned", recall);
-    ck_assert_int_eq(ac_cache_give_handed_or_rest(cache, address, &rest), AC_GIVE_REST);
+    ck_assert_int_eq(ac_cache_give_handed_or_rest(cache, address, &rest), AC_GIVE_TOUCHED);
     ck_assert(ac_cache_give_rest(cache, rest));
     complete(0);
     end_cached();
