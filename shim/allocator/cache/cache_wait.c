@@ -13,7 +13,8 @@ void ac_cache_note_due(ac_cache_t *cache) {
     uint64_t frees = given - cache->given, waited = fenced - cache->fenced;
     cache->given = given;
     cache->fenced = fenced;
-    ac_fence_allow_rough(cache->timeline, waited && frees - waited <= frees / 8 ? waited - waited / 16 - 1 : 0);
+    bool most = waited && frees - waited <= frees / 8 && !ac_order_capturing();
+    ac_fence_allow_rough(cache->timeline, most ? waited - waited / 16 - 1 : 0);
 }
 
 /* Whether a block of a size that is not kept may be loose. */
@@ -81,7 +82,7 @@ static void post(ac_cache_t *cache) {
 static void give_home(ac_cache_t *cache, ac_block_t *block, bool ordered) {
     int flow = ac_cache_flow(block->size);
     ac_block_touch(block->list_next); /* they may be the next ones to be freed */
-    ac_block_touch(block->ahead);
+    ac_ahead_touch(block);
     if (cache->out_home != block->home)
         post(cache);
     cache->out_home = block->home;

@@ -50,7 +50,7 @@ ac_block_t *ac_inbox_take(ac_inbox_t *inbox, uint16_t arena) {
     uint64_t weight = 0;
     for (const ac_block_t *block = first; block; block = block->list_next) {
         ac_block_touch(block->list_next);
-        ac_block_touch(block->ahead);
+        ac_ahead_touch(block);
         weight += ac_inbox_weight(1, block->size);
     }
     if (weight)

@@ -42,6 +42,12 @@ static inline void ac_ahead_name(ac_ahead_t *ahead, ac_block_t *block) {
     block->ahead = before ? before : block;
 }
 
+/* The block was put there, or came of it: what it named is about to be looked at. */
+static inline void ac_ahead_touch(const ac_block_t *block) {
+    if (!atomic_load_explicit(&block->slab, memory_order_relaxed))
+        ac_block_touch(block->ahead);
+}
+
 /* Blocks by list_next, and how many there are of small and of large ones.  {0}: none. */
 typedef struct {
     ac_block_t *first, *last;

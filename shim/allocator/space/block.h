@@ -236,7 +236,7 @@ static inline void ac_block_touch_neighbours(const ac_block_t *block) {
 /* All of the record is about to be looked at. */
 static inline void ac_block_touch(const ac_block_t *block) {
     __builtin_prefetch(block);
-    __builtin_prefetch((const char *)block + 64);
+    __builtin_prefetch((const void *)((uintptr_t)block + 64)); /* of NULL, too */
 }
 
 /* Invariants: `busy` counts the blocks that are not free; a segment with
