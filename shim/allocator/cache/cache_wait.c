@@ -11,9 +11,12 @@ void ac_cache_note_due(ac_cache_t *cache) {
     const ac_cache_tally_t *tally = cache->tally;
     uint64_t given = tally->side[0].flow.given + tally->side[1].flow.given, fenced = tally->fenced;
     uint64_t frees = given - cache->given, waited = fenced - cache->fenced;
+    /* A block that was taken for older waits without work beside it as well: its free does not tell. */
+    uint64_t told = frees > cache->allowed ? frees - cache->allowed : 0;
     cache->given = given;
     cache->fenced = fenced;
-    ac_fence_allow_rough(cache->timeline, waited && frees - waited <= frees / 8 ? waited - waited / 16 - 1 : 0);
+    cache->allowed = waited && frees - waited <= (told + 7) / 8 ? waited - waited / 16 - 1 : 0;
+    ac_fence_allow_rough(cache->timeline, cache->allowed);
 }
 
 /* Whether a block of a size that is not kept may be loose. */
