@@ -280,4 +280,29 @@ module accelcache
             integer(c_int) :: status
         end function
     end interface
+
+    interface
+        function length_of(text) bind(c, name="strlen") result(length)
+            import
+            type(c_ptr), value :: text
+            integer(c_size_t) :: length
+        end function
+    end interface
+    private :: length_of
+
+contains
+    ! What accel_status_string says of the status, as text of Fortran's.
+    function status_text(status) result(text)
+        integer(c_int), intent(in) :: status
+        character(:), allocatable :: text
+        character(kind=c_char), pointer :: letters(:)
+        type(c_ptr) :: said
+        integer :: i
+        said = accel_status_string(status)
+        call c_f_pointer(said, letters, [length_of(said)])
+        allocate (character(size(letters)) :: text)
+        do i = 1, size(letters)
+            text(i:i) = letters(i)
+        end do
+    end function
 end module

@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 #ifdef __cplusplus
+#include <new>
 extern "C" {
 #endif
 
@@ -45,7 +46,7 @@ typedef enum {
     ACCEL_ERROR_INTERIOR = 13      /* the pointer lies inside a block, not at its beginning */
 } accel_status_t;
 
-/* A sentence for a status; static storage, never NULL. */
+/* A sentence for a status, its cause and what to do; static storage, never NULL. */
 const char *accel_status_string(accel_status_t status);
 
 /* ACCEL_VERSION of the library, to be compared with that of the header: functions are only added,
@@ -166,8 +167,9 @@ accel_status_t accel_free_async(void *pointer, void *stream);
 
 /* Tell that work on `stream` (a CUstream or cudaStream_t) uses the block at `pointer`, for work
  * that the library cannot see.  A later free waits for it.  NULL may be recorded.
- * ACCEL_ERROR_NOT_OURS for foreign pointers; ACCEL_ERROR_NO_DRIVER where the stream's context is beyond the 256 at a time that the
- * library keeps account of: then synchronise before the free. */
+ * ACCEL_ERROR_NOT_OURS for foreign pointers; ACCEL_ERROR_INVALID: CUDA knows no such stream;
+ * ACCEL_ERROR_NO_DRIVER where the stream's context is beyond the 256 at a time that the library keeps account
+ * of: then synchronise before the free. */
 accel_status_t accel_record_stream(void *pointer, void *stream);
 
 /* Bytes that a request could obtain on the device (free plus idle in the cache), and in total.
@@ -249,7 +251,8 @@ typedef struct {
 } accel_pool_id_t;
 
 /* For the current device (device 0 where there is none) and the thread's current stream there, or
- * for `stream` of that device.  Sets *pointer to NULL for 0 bytes.  ACCEL_ERROR_DEVICE_MEMORY. */
+ * for `stream` of that device.  Sets *pointer to NULL for 0 bytes.  ACCEL_ERROR_DEVICE_MEMORY.
+ * ACCEL_ERROR_BUSY: init_fn of the allocator that was set goes on in another thread for ten seconds. */
 accel_status_t accel_raw_alloc(void **pointer, size_t bytes);
 accel_status_t accel_raw_alloc_with_stream(void **pointer, size_t bytes, void *stream);
 
@@ -261,7 +264,8 @@ accel_status_t accel_raw_alloc_with_stream(void **pointer, size_t bytes, void *s
 accel_status_t accel_raw_delete(void *pointer);
 
 /* A function that frees such memory and returns nothing, for code that keeps a deleter beside a
- * pointer. */
+ * pointer.  What cannot be freed while a stream captures is freed after that, with the next call about raw
+ * memory, accel_empty_cache, or where memory is short. */
 typedef void (*accel_deleter_t)(void *pointer);
 accel_deleter_t accel_raw_deleter(void);
 
@@ -563,6 +567,31 @@ class Guard {
     accel_guard_t guard_;
     accel_status_t status_;
 };
+
+/* What the classes of accelcache.hpp and accelcache_rmm.hpp throw where there is no memory. */
+class bad_alloc : public std::bad_alloc {
+  public:
+    explicit bad_alloc(accel_status_t status, const char *what = NULL)
+        : status_(status), what_(what ? what : accel_status_string(status)) {
+    }
+    const char *what() const noexcept override {
+        return what_;
+    }
+    accel_status_t status() const noexcept {
+        return status_;
+    }
+
+  private:
+    accel_status_t status_;
+    const char *what_; /* static storage */
+};
+
+/* For code that frees and learns of no failure: in the order of the stream or, where that was destroyed or
+ * captures, after all work that was submitted by now. */
+inline accel_status_t give(void *pointer, void *stream) noexcept {
+    accel_status_t const status = accel_free_async(pointer, stream);
+    return status == ACCEL_ERROR_INVALID || status == ACCEL_ERROR_CUDA ? accel_free(pointer) : status;
+}
 } /* namespace accel */
 #endif
 

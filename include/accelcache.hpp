@@ -11,7 +11,8 @@
 // Resources of cuda::mr and RMM are in accelcache_rmm.hpp.  Memory is of the device that is current when
 // it is asked for, which has to be current when it is given back, and aligned to 512 bytes.  The host must
 // not read or write it: containers that construct elements in place need an allocator that does not, as
-// Thrust's.  All of them may be used from any thread; where there is no memory std::bad_alloc is thrown.
+// Thrust's.  All of them may be used from any thread; where there is no memory accel::bad_alloc is thrown, a
+// std::bad_alloc that says why.
 #ifndef ACCELCACHE_HPP
 #define ACCELCACHE_HPP
 
@@ -43,16 +44,16 @@ class source {
     void *take(std::size_t bytes, std::size_t aligned = alignment) const {
         void *pointer = nullptr;
         if (aligned > alignment)
-            throw std::bad_alloc();
+            throw bad_alloc(ACCEL_ERROR_INVALID, "memory is aligned to 512 bytes, and to no more");
         accel_status_t const status = ordered_ ? accel_malloc_async(&pointer, bytes, stream_)
                                                : accel_malloc(&pointer, bytes);
         if (status != ACCEL_OK)
-            throw std::bad_alloc();
+            throw bad_alloc(status);
         return pointer;
     }
     void give(void *pointer) const noexcept {
         if (ordered_)
-            accel_free_async(pointer, stream_);
+            accel::give(pointer, stream_);
         else
             accel_free(pointer);
     }
@@ -78,7 +79,7 @@ template <class T> class allocator {
 
     T *allocate(std::size_t count) {
         if (count > std::numeric_limits<std::size_t>::max() / sizeof(T))
-            throw std::bad_alloc();
+            throw bad_alloc(ACCEL_ERROR_INVALID, "so many elements have no size in bytes");
         return static_cast<T *>(source_.take(count * sizeof(T), alignof(T)));
     }
     void deallocate(T *pointer, std::size_t) noexcept {
@@ -159,8 +160,10 @@ class cub_allocator {
     cudaError_t DeviceAllocate(int device, void **pointer, std::size_t bytes,
                                cudaStream_t stream = nullptr) {
         Guard const guard(device);
+        if (guard.status() == ACCEL_ERROR_INVALID)
+            return cudaErrorInvalidDevice;
         return guard.status() == ACCEL_OK ? DeviceAllocate(pointer, bytes, stream)
-                                          : cudaErrorInvalidDevice;
+                                          : error(guard.status());
     }
     cudaError_t DeviceFree(void *pointer) {
         return error(accel_raw_delete(pointer));

@@ -15,7 +15,6 @@
 #define ACCELCACHE_RMM_HPP
 
 #include <cstddef>
-#include <new>
 #include <type_traits>
 #include <utility>
 
@@ -63,12 +62,14 @@ template <class Stream> using if_stream = std::enable_if_t<!std::is_arithmetic_v
 
 constexpr std::size_t alignment = 512;
 
-// NULL: there is no memory, or none so aligned.
-inline void *take(std::size_t bytes, std::size_t aligned, void *stream) noexcept {
-    void *pointer = nullptr;
-    if (aligned > alignment || accel_malloc_async(&pointer, bytes, stream) != ACCEL_OK)
-        return nullptr;
-    return pointer;
+inline void must(accel_status_t status) {
+    if (status != ACCEL_OK)
+        throw bad_alloc(status);
+}
+
+inline void must_align(std::size_t aligned) {
+    if (aligned > alignment)
+        throw bad_alloc(ACCEL_ERROR_INVALID, "memory is aligned to 512 bytes, and to no more");
 }
 
 } // namespace detail
@@ -77,22 +78,22 @@ class memory_resource {
   public:
     template <class Stream, class = detail::if_stream<Stream>>
     void *allocate(Stream stream, std::size_t bytes, std::size_t aligned = detail::alignment) {
-        void *pointer = detail::take(bytes, aligned, detail::handle_of(stream));
-        if (!pointer && bytes)
-            throw std::bad_alloc();
+        void *pointer = nullptr;
+        detail::must_align(aligned);
+        detail::must(accel_malloc_async(&pointer, bytes, detail::handle_of(stream)));
         return pointer;
     }
 
     template <class Stream, class = detail::if_stream<Stream>>
     void deallocate(Stream stream, void *pointer, std::size_t,
                     std::size_t = detail::alignment) noexcept {
-        accel_free_async(pointer, detail::handle_of(stream));
+        give(pointer, detail::handle_of(stream));
     }
 
     void *allocate_sync(std::size_t bytes, std::size_t aligned = detail::alignment) {
         void *pointer = nullptr;
-        if (aligned > detail::alignment || accel_malloc(&pointer, bytes) != ACCEL_OK)
-            throw std::bad_alloc();
+        detail::must_align(aligned);
+        detail::must(accel_malloc(&pointer, bytes));
         return pointer;
     }
 
@@ -145,7 +146,7 @@ class rmm_memory_resource final : public rmm::mr::device_memory_resource {
 
     void do_deallocate(void *pointer, std::size_t,
                        rmm::cuda_stream_view stream) noexcept override {
-        accel_free_async(pointer, stream.value());
+        give(pointer, stream.value());
     }
 
     bool do_is_equal(rmm::mr::device_memory_resource const &other) const noexcept override {

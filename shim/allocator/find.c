@@ -190,10 +190,13 @@ static ac_block_t *find_block(ac_request_t *request) {
     ac_arena_t *arena = request->arena;
     ac_fit_t fit = fit_for(request);
     request->medium = request->medium && ac_medium_serves(arena->allocator, request->size);
-    int index = request->medium ? AC_INDEX_MEDIUM : request->pool;
+    bool big = ac_big_serves(arena->allocator, request->pool, request->size);
+    int index = request->medium ? AC_INDEX_MEDIUM : big ? AC_INDEX_BIG : request->pool;
     if (request->scarce)
         ac_segments_unseal(&arena->space);
     ac_block_t *block = ac_free_index_find(&arena->index[index], &fit, request->scarce);
+    if (!block && big)
+        block = ac_free_index_find(&arena->index[AC_POOL_LARGE], &fit, request->scarce);
     if (block && !request->scarce && spare(request, block))
         return NULL;
     if (!block && !request->scarce)
@@ -201,7 +204,7 @@ static ac_block_t *find_block(ac_request_t *request) {
     if (block || !request->scarce)
         return block;
     for (int i = 0; i < AC_INDICES && !block; i++)
-        if (i != index)
+        if (i != index && (i != AC_INDEX_BIG || request->last))
             block = ac_free_index_find(&arena->index[i], &fit, true);
     if (!block && request->size < AC_SMALL_SEGMENT && ac_slabs_dissolve(&arena->space))
         block = ac_free_index_find(&arena->index[AC_POOL_SMALL], &fit, true);
@@ -343,6 +346,8 @@ static inline ac_block_t *cut_at_once(const ac_cache_t *cache, int pool, uint64_
     if (ac_slab_serves(size) && pool == AC_POOL_SMALL &&
         (block = ac_slab_carve(&arena->space, size)))
         return block;
+    if (ac_big_serves(allocator, pool, size))
+        return NULL;
     uint64_t below = ac_size_below(settings, size, ac_size_below_last(settings, size));
     bool medium = pool == AC_POOL_LARGE && ac_medium_serves(allocator, size);
     block = ac_free_index_first(&arena->index[medium ? AC_INDEX_MEDIUM : pool], size, below);
@@ -398,6 +403,20 @@ bool ac_find_again(ac_request_t *request) {
     flush(request, false);
     bool found = search(request);
     ac_unlock(&allocator->lock);
+    return found;
+}
+
+bool ac_find_last(ac_request_t *request) {
+    ac_allocator_t *allocator = request->arena->allocator;
+    ac_lock(&allocator->lock);
+    bool any = allocator->supply->big.apart;
+    ac_unlock(&allocator->lock);
+    if (!any)
+        return false;
+    request->last = true;
+    request->seen[1] = 0;
+    bool found = ac_find_again(request);
+    request->last = false;
     return found;
 }
 

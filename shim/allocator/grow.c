@@ -83,12 +83,13 @@ static ac_status_t retry(ac_request_t *request, const ac_oom_t *oom, bool last, 
     if (ac_find_again(request))
         return AC_OK;
     if (!freed && !last)
-        return AC_OOM;
+        return ac_find_last(request) ? AC_OK : AC_OOM;
     ac_lock(&allocator->lock);
     allocator->stats->num_alloc_retries++;
     allocator->stats->num_sync_all_streams += last;
     ac_unlock(&allocator->lock);
-    return ac_grow(request);
+    ac_status_t status = ac_grow(request);
+    return status == AC_OOM && ac_find_last(request) ? AC_OK : status;
 }
 
 static bool helps(const ac_request_t *request, const ac_oom_t *oom) {

@@ -21,6 +21,7 @@ typedef struct {
     bool cache_stays;          /* what the cache keeps stays there: the device may grow */
     bool medium;               /* it goes to pages of their own (supply/medium.h) */
     bool scarce;               /* the device has no more: any block that fits is right */
+    bool last;                 /* and one that is kept for big requests, too */
     /* Free blocks that would have served were spared, to wait or to grow instead; and for what none
      * is any more: bits of ac_spare_t. */
     unsigned spared, settled;
@@ -52,6 +53,9 @@ bool ac_find_waiting(ac_request_t *request);
  * `scarce` every thread's cache is taken and searched in one, or its owner would have it back in
  * between.  Takes the lock. */
 bool ac_find_again(ac_request_t *request);
+
+/* The same in what is kept for big requests as well, before the request waits or fails. */
+bool ac_find_last(ac_request_t *request);
 
 /* The same in what the request's own cache keeps ready, as far as it takes. */
 bool ac_find_kept(ac_request_t *request);

@@ -20,31 +20,36 @@ const char *accel_status_string(accel_status_t status) {
     case ACCEL_OK:
         return "success";
     case ACCEL_ERROR_INVALID:
-        return "an argument is out of range or NULL";
+        return "an argument is NULL, out of range, or names a device, stream or pool that is not there: "
+               "accelcache.h says what each call takes";
     case ACCEL_ERROR_NO_DRIVER:
-        return "no CUDA driver or device, or the cache cannot run in this process";
+        return "no CUDA driver or device, or the cache cannot run in this process: install NVIDIA's "
+               "driver, or try `accelcache run --sim`";
     case ACCEL_ERROR_NOT_OURS:
-        return "the pointer is of no memory that was handed out";
+        return "the pointer is of no memory that was handed out: free it where it came from, and once";
     case ACCEL_ERROR_CUDA:
-        return "a CUDA call failed";
+        return "a CUDA call failed: work that was submitted before may have, which the next "
+               "synchronisation tells";
     case ACCEL_ERROR_SETTINGS:
-        return "a malformed setting, or one that cannot change any more";
+        return "a malformed setting, or one that cannot change any more: `accelcache config` lists them";
     case ACCEL_ERROR_OUT_OF_MEMORY:
-        return "host memory is short";
+        return "host memory is short: free some, or raise the limit of the process";
     case ACCEL_ERROR_IO:
-        return "a file could not be written";
+        return "a file could not be written: errno tells why";
     case ACCEL_ERROR_INTERNAL:
-        return "the cache's own records contradict each other";
+        return "the cache's own records contradict each other: a fault of the library, or memory of the host "
+               "was overwritten; `enabled:false` goes on without the cache";
     case ACCEL_ERROR_DEVICE_MEMORY:
-        return "device memory is short, or a limit forbids more";
+        return "device memory is short, or a limit forbids more: free some, raise memory_limit, or try "
+               "expandable_segments:true";
     case ACCEL_ERROR_BUSY:
-        return "it is in use, and cannot be changed or ended now";
+        return "it is in use, and cannot be changed or ended now: try again when that is over";
     case ACCEL_ERROR_UNSUPPORTED:
-        return "the device, the driver or the allocator in use cannot do it";
+        return "the device, the driver or the allocator in use cannot do it: go on without";
     case ACCEL_ERROR_DOUBLE_FREE:
-        return "the memory at the pointer was freed before";
+        return "the memory at the pointer was freed before: free it once; `history` and `stacks` of the settings tell where that was";
     case ACCEL_ERROR_INTERIOR:
-        return "the pointer lies inside a block, not at its beginning";
+        return "the pointer lies inside a block: free what the request returned";
     }
     return "unknown status";
 }
@@ -87,12 +92,15 @@ int accel_current_device(void) {
     return device;
 }
 
-static _Atomic(CUcontext) retained[AC_LIVE_DEVICES];
+/* Primary contexts: retained here, or only known to be there. */
+static _Atomic(CUcontext) retained[AC_LIVE_DEVICES], seen[AC_LIVE_DEVICES];
 
 /* A context that was reset has to be retained anew before it serves again. */
 static void primary_gone(CUdevice device) {
-    if (device >= 0 && device < AC_LIVE_DEVICES)
+    if (device >= 0 && device < AC_LIVE_DEVICES) {
         atomic_store(&retained[device], NULL);
+        atomic_store(&seen[device], NULL);
+    }
     ac_pool_device_gone(device);
 }
 
@@ -108,15 +116,25 @@ CUcontext ac_api_primary(int device) {
     return context;
 }
 
+/* The program retained it, which is enough as long as it is current. */
+static CUcontext see_primary(int device) {
+    atomic_store(&ac_primary_gone_observer, primary_gone);
+    const ac_context_t *context = ac_context_primary(device);
+    CUcontext handle = context ? context->cuda.handle : NULL;
+    atomic_store(&seen[device], handle);
+    if (context && atomic_load(&context->cuda.dead)) /* told of before it was stored */
+        atomic_store(&seen[device], NULL);
+    return handle;
+}
+
 bool ac_api_is_primary(CUcontext context, int device) {
-    unsigned flags;
-    int active = 0;
     if (!context || device >= AC_LIVE_DEVICES)
         return false;
     CUcontext known = atomic_load(&retained[device]);
-    if (!known &&
-        ac_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active)
-        known = ac_api_primary(device);
+    if (!known)
+        known = atomic_load(&seen[device]);
+    if (!known)
+        known = see_primary(device);
     return context == known || ac_context_is_view(context, known);
 }
 
@@ -247,9 +265,16 @@ accel_status_t accel_empty_cache(void) {
     if (set && set->reset_fn)
         set->reset_fn();
     ac_pool_trim();
+    ac_late_free(AC_LATE_WAIT_NS);
     ac_device_each(empty, NULL);
     ac_pinned_trim(true);
     return ACCEL_OK;
+}
+
+static bool is_stream(CUstream stream) {
+    unsigned flags;
+    return stream <= CU_STREAM_PER_THREAD || !ac_driver.cuStreamGetFlags ||
+           ac_driver.cuStreamGetFlags(stream, &flags) == CUDA_SUCCESS;
 }
 
 accel_status_t ac_api_record(void *stream, uint64_t address) {
@@ -257,6 +282,10 @@ accel_status_t ac_api_record(void *stream, uint64_t address) {
     ac_thread_t *thread = ac_is_active() ? ac_thread_get() : NULL;
     if (!ac_submit_begin(&submit, thread, stream, false))
         return ACCEL_ERROR_CUDA;
+    if (!submit.context && !is_stream(stream)) { /* it has no work, or that counted as untracked */
+        ac_submit_end(&submit, thread, CUDA_ERROR_INVALID_HANDLE);
+        return ACCEL_ERROR_INVALID;
+    }
     ac_submit_reach(&submit, address);
     ac_submit_end(&submit, thread, CUDA_SUCCESS);
     /* Work of a context that has no record: a fence does not cover it. */

@@ -78,14 +78,26 @@ typedef struct {
     int device;
     bool ordered;  /* of the cache: allocated in the order of `stream` */
     bool recorded; /* other streams use it */
+    bool late;     /* the program has freed it: late.c */
+    bool all;      /* late: of all contexts, and ... */
+    uint64_t target; /* ... freed when this was reached (fence.h); 0: not known yet */
+    unsigned long long context_id; /* late: another context of the same handle has another one */
 } ac_raw_t;
 
 /* Note the block, in place of an older one at its address.  False: host memory is short. */
 bool ac_raw_add(const ac_raw_t *raw);
 
-/* The block that begins at `address`; _take removes it, so that one of two threads has it. */
+/* The block that begins at `address`, and that the program has not freed; _take removes it, so that one of
+ * two threads has it.  _is_late: it has freed it.  _drop: what is there was freed by a call that did not know
+ * of it. */
 bool ac_raw_find(uint64_t address, ac_raw_t *raw);
 bool ac_raw_take(uint64_t address, ac_raw_t *raw);
+bool ac_raw_is_late(uint64_t address);
+void ac_raw_drop(uint64_t address);
+
+/* The next block from place *at on that the program has freed, removed; false: there is none.  *at is 0 at
+ * first. */
+bool ac_raw_take_late(ac_raw_t *raw, size_t *at);
 
 /* A free came to this.  Memory that the program still holds keeps its record, for the next try. */
 void ac_raw_put_back(const ac_raw_t *raw, accel_status_t status);
@@ -104,7 +116,34 @@ bool ac_raw_record(uint64_t address);
 uint64_t ac_stream_life(void *stream);
 bool ac_stream_is_gone(void *stream, uint64_t life);
 
+/* --- late.c --- */
+
+/* Whether a free that came to this may be done later. */
+bool ac_late_may(accel_status_t status);
+
+/* Free the block as soon as no stream captures and the work that may use it is over: with the next request or
+ * free of raw memory, or when idle memory goes back.  _give: now, where that can be.  False: host memory is
+ * short. */
+bool ac_late_add(const ac_raw_t *raw);
+void ac_late_give(ac_raw_t *raw);
+
+/* Free what waits for that, unless a stream captures, with a wait for work of so long at the most.  True: the
+ * driver has got some. */
+enum { AC_LATE_WAIT_NS = 1000000000 };
+bool ac_late_free(uint64_t limit_ns);
+
+/* Whether the device was seen to be done with what was submitted so far: ac_fence_reached tells. */
+void ac_late_look(ac_timeline_t *timeline, uint64_t target, bool all, uint64_t limit_ns);
+
 /* --- raw.c --- */
+
+/* Free the block, which has no record any more; with `waits` after all work, where its stream's order is not
+ * enough (_waits).  ACCEL_ERROR_BUSY: a stream captures. */
+accel_status_t ac_raw_give(const ac_raw_t *raw, bool waits);
+bool ac_raw_waits(const ac_raw_t *raw);
+
+/* accel_raw_delete for a caller that learns of no failure. */
+void ac_raw_delete_late(void *pointer);
 
 /* The block around the address, of raw memory that the driver served itself. */
 bool ac_raw_of_driver(uint64_t address, ac_raw_t *raw);
@@ -160,6 +199,9 @@ bool ac_pool_record_at(uint64_t address);
 /* Free the block that begins at `address`: ACCEL_ERROR_NOT_OURS where no pool has a segment, and as
  * accel_free where none of its blocks begins. */
 accel_status_t ac_pool_free(uint64_t address);
+
+/* The same after the work that the stream has by now, as well. */
+accel_status_t ac_pool_free_after(uint64_t address, void *stream);
 
 /* Where the segment of a pool that the address lies in begins, and the stream that it is for. */
 bool ac_pool_segment_of(uint64_t address, uint64_t *segment, void **stream);

@@ -21,8 +21,9 @@ typedef struct {
 #define SHARD_4 SHARD, SHARD, SHARD, SHARD
 static shard_t shards[SHARDS] = {SHARD_4, SHARD_4, SHARD_4, SHARD_4};
 
-/* How many blocks there are: a program without raw memory pays for a look. */
-static _Atomic size_t total;
+/* How many blocks there are: a program without raw memory pays for a look.  Of them: freed by the
+ * program. */
+static _Atomic size_t total, late;
 
 static uint64_t hash_of(uint64_t address) {
     return (address >> 9 | address << 55) * 0x9e3779b97f4a7c15u;
@@ -67,8 +68,12 @@ bool ac_raw_add(const ac_raw_t *raw) {
         if (!slot->address) {
             shard->used++;
             atomic_fetch_add(&total, 1);
+        } else if (slot->late) {
+            atomic_fetch_sub(&late, 1);
         }
         *slot = *raw;
+        if (raw->late)
+            atomic_fetch_add(&late, 1);
     }
     ac_unlock(&shard->lock);
     return room;
@@ -91,36 +96,75 @@ bool ac_raw_none(void) {
     return !atomic_load_explicit(&total, memory_order_acquire);
 }
 
-static bool find(uint64_t address, ac_raw_t *raw, bool take, bool record) {
+/* Under the shard's lock. */
+static void take_out(shard_t *shard, size_t at) {
+    atomic_fetch_sub(&late, shard->slot[at].late);
+    atomic_fetch_sub(&total, 1);
+    shard->used--;
+    close_gap(shard, at);
+}
+
+typedef enum { HELD = 1, LATE = 2, TAKE = 4, RECORD = 8 } find_t;
+
+/* A block of one of the kinds, and what to do with it. */
+static bool find(uint64_t address, ac_raw_t *raw, unsigned how) {
     if (!address || ac_raw_none())
         return false;
     shard_t *shard = shard_of(address);
     ac_lock(&shard->lock);
     size_t at = shard->size ? look(shard, address) : 0;
-    bool found = shard->size && shard->slot[at].address == address;
-    if (found && record)
-        shard->slot[at].recorded = true;
+    ac_raw_t *slot = shard->size ? &shard->slot[at] : NULL;
+    bool found = slot && slot->address == address && how & (slot->late ? LATE : HELD);
+    if (found && how & RECORD)
+        slot->recorded = true;
     if (found && raw)
-        *raw = shard->slot[at];
-    if (found && take) {
-        close_gap(shard, at);
-        shard->used--;
-        atomic_fetch_sub(&total, 1);
-    }
+        *raw = *slot;
+    if (found && how & TAKE)
+        take_out(shard, at);
     ac_unlock(&shard->lock);
     return found;
 }
 
 bool ac_raw_find(uint64_t address, ac_raw_t *raw) {
-    return find(address, raw, false, false);
+    return find(address, raw, HELD);
 }
 
 bool ac_raw_take(uint64_t address, ac_raw_t *raw) {
-    return find(address, raw, true, false);
+    return find(address, raw, HELD | TAKE);
+}
+
+bool ac_raw_is_late(uint64_t address) {
+    return atomic_load_explicit(&late, memory_order_acquire) && find(address, NULL, LATE);
+}
+
+void ac_raw_drop(uint64_t address) {
+    find(address, NULL, HELD | LATE | TAKE);
 }
 
 bool ac_raw_record(uint64_t address) {
-    return find(address, NULL, false, true);
+    return find(address, NULL, HELD | RECORD);
+}
+
+/* What moves into a gap was looked at before, or comes next. */
+bool ac_raw_take_late(ac_raw_t *raw, size_t *at) {
+    enum { BITS = 48 };
+    bool found = false;
+    size_t shard = *at >> BITS, slot = *at & (((size_t)1 << BITS) - 1);
+    for (; shard < SHARDS && !found && atomic_load_explicit(&late, memory_order_acquire);
+         shard += !found, slot = found ? slot : 0) {
+        ac_lock(&shards[shard].lock);
+        while (slot < shards[shard].size &&
+               !(shards[shard].slot[slot].address && shards[shard].slot[slot].late))
+            slot++;
+        found = slot < shards[shard].size;
+        if (found) {
+            *raw = shards[shard].slot[slot];
+            take_out(&shards[shard], slot);
+        }
+        ac_unlock(&shards[shard].lock);
+    }
+    *at = shard << BITS | slot;
+    return found;
 }
 
 /* --- lives of streams ---

@@ -138,7 +138,7 @@ static accel_status_t settle(const accel_checkpoint_t *checkpoint, uint64_t *sin
         return ACCEL_ERROR_BUSY;
     ac_fence_submitted(timeline); /* by ways that no hook sees, maybe */
     uint64_t target = ac_fence_target(timeline, &all);
-    ac_fence_wait(timeline, all, target, AC_POOL_WAIT_NS);
+    ac_fence_wait(timeline, all, target, AC_LATE_WAIT_NS);
     *since = now;
     return ac_fence_reached(timeline, all) >= target ? ACCEL_OK : ACCEL_ERROR_BUSY;
 }

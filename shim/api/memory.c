@@ -129,7 +129,7 @@ accel_status_t accel_malloc_async(void **pointer, size_t bytes, void *stream) {
     accel_status_t status =
         ac_api_malloc_async(pointer, bytes, stream, __builtin_return_address(0));
     if (status == ACCEL_OK)
-        ac_raw_take((uint64_t)(uintptr_t)*pointer, NULL);
+        ac_raw_drop((uint64_t)(uintptr_t)*pointer);
     return status;
 }
 
@@ -141,17 +141,14 @@ accel_status_t ac_api_free_async(void *pointer, void *stream) {
     return status == ACCEL_ERROR_INVALID ? ac_api_refused(address) : status;
 }
 
-/* The record goes first: once the block is free, it is another thread's.  A pool frees in the order of the
- * block's own stream, and after work of the one that is named. */
+/* The record goes first: once the block is free, it is another thread's. */
 accel_status_t accel_free_async(void *pointer, void *stream) {
     ac_raw_t raw;
     uint64_t address = (uint64_t)(uintptr_t)pointer;
-    if (ac_pool_record_at(address) && ac_api_record(stream, address) != ACCEL_OK)
-        return ACCEL_ERROR_CUDA;
-    accel_status_t pooled = ac_pool_free(address);
+    accel_status_t pooled = ac_pool_free_after(address, stream);
     if (pooled != ACCEL_ERROR_NOT_OURS)
         return pooled;
-    bool noted = ac_raw_take((uint64_t)(uintptr_t)pointer, &raw);
+    bool noted = ac_raw_take(address, &raw);
     accel_status_t status = ac_api_free_async(pointer, stream);
     if (noted)
         ac_raw_put_back(&raw, status);

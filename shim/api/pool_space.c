@@ -263,9 +263,8 @@ void ac_pool_give(ac_pool_block_t *block) {
     coalesce(block);
 }
 
-void ac_pool_defer(ac_pool_block_t *block, uint64_t target, bool all) {
+static void wait_for_fence(ac_pool_block_t *block, uint64_t target, bool all) {
     ac_pool_line_t *line = block->segment->line;
-    no_longer_used(block);
     block->state = AC_POOL_PENDING;
     block->target = target;
     block->all = all;
@@ -275,6 +274,22 @@ void ac_pool_defer(ac_pool_block_t *block, uint64_t target, bool all) {
     else
         line->pending = block;
     line->pending_last = block;
+}
+
+void ac_pool_defer(ac_pool_block_t *block, uint64_t target, bool all) {
+    no_longer_used(block);
+    wait_for_fence(block, target, all);
+}
+
+void ac_pool_withhold(ac_pool_line_t *line, uint64_t recorded) {
+    for (ac_pool_segment_t *segment = line->segments; segment; segment = segment->next)
+        for (ac_pool_block_t *block = segment->first; block; block = block->next)
+            if (block->state == AC_POOL_FREE) {
+                leave_bin(block);
+                segment->busy++;
+                block->recorded = recorded;
+                wait_for_fence(block, 0, false);
+            }
 }
 
 void ac_pool_ask(ac_pool_line_t *line) {

@@ -78,6 +78,9 @@ bool ac_pool_add(ac_pool_line_t *line, uint64_t address, uint64_t size,
 void ac_pool_give(ac_pool_block_t *block);
 void ac_pool_defer(ac_pool_block_t *block, uint64_t target, bool all);
 
+/* All free blocks of the line are pending, as if they were freed now; `recorded`: as of a block. */
+void ac_pool_withhold(ac_pool_line_t *line, uint64_t recorded);
+
 /* Pending blocks whose target was reached are free.  Those whose target was not known when _ask was
  * called last wait for `target` of `all` from now on; 0: they go on waiting for one. */
 void ac_pool_ask(ac_pool_line_t *line);

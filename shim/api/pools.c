@@ -103,17 +103,38 @@ ac_pool_t *ac_pool_make(accel_pool_id_t id, unsigned flags,
 
 /* --- segments --- */
 
+/* Work of the line's stream may use what was freed there.  The cache finds out when that is over, and the
+ * program's free_fn is told the stream; else all work is waited for: the driver does neither, and a stream
+ * that has gone says nothing. */
+static void give_segment(const ac_pool_segment_t *cut, const ac_pool_line_t *line) {
+    void *memory = (void *)(uintptr_t)cut->address;
+    bool rested = line->gone && line->rested;
+    if (cut->source && (rested || !ac_pool_line_is_gone(line))) {
+        cut->source->free_fn(memory, cut->size, line->device, line->stream);
+        return;
+    }
+    if (!cut->source && (rested || ac_owned(cut->address))) {
+        accel_free(memory);
+        return;
+    }
+    const ac_context_t *context = ac_context_primary(line->device);
+    ac_raw_t raw = {.address = cut->address,
+                          .bytes = cut->size,
+                          .stream = line->stream,
+                          .context = context ? context->cuda.handle : NULL,
+                          .allocator = cut->source,
+                          .device = line->device,
+                          .recorded = true};
+    ac_late_give(&raw);
+}
+
 static void give_segments(ac_pool_segment_t *cut) {
     while (cut) {
         ac_pool_segment_t *next = cut->next;
-        void *memory = (void *)(uintptr_t)cut->address;
         const ac_pool_line_t *line = cut->line; /* a copy: see cut_idle */
         ac_history(ACCEL_TRACE_SEGMENT_FREE, line->device, cut->address, cut->size, line->stream,
                    none);
-        if (cut->source)
-            cut->source->free_fn(memory, cut->size, line->device, line->stream);
-        else
-            accel_free(memory);
+        give_segment(cut, line);
         free((void *)(uintptr_t)line);
         free(cut);
         cut = next;
@@ -132,6 +153,9 @@ static void cut_idle(ac_pool_line_t *line, ac_pool_segment_t **list) {
         }
         copy->device = line->device;
         copy->stream = line->stream;
+        copy->life = line->life;
+        copy->gone = line->gone;
+        copy->rested = line->rested;
         segment->line = copy;
         segment->next = *list;
         *list = segment;
@@ -212,6 +236,7 @@ static size_t each_waiting(int device, void (*act)(ac_pool_line_t *line, void *a
 typedef struct {
     uint64_t reached[2], target;
     bool all;
+    ac_pool_segment_t *cut; /* segments that go back */
 } news_t;
 
 /* *arg: whether a line asks for itself. */
@@ -225,7 +250,7 @@ static void ask_line(ac_pool_line_t *line, void *arg) {
 }
 
 static void drain_line(ac_pool_line_t *line, void *arg) {
-    const news_t *news = arg;
+    news_t *news = arg;
     ac_pool_drain(line, news->reached, news->target, news->all);
     if (line->gone && line->target == AC_POOL_ASKED && news->target) {
         line->target = news->target;
@@ -233,17 +258,8 @@ static void drain_line(ac_pool_line_t *line, void *arg) {
     }
     bool known = line->gone && line->target && line->target != AC_POOL_ASKED;
     line->rested |= known && line->target <= news->reached[line->all];
-}
-
-/* Whether the device was seen to be done with what was submitted so far. */
-static void learn(ac_timeline_t *timeline, uint64_t target, bool all, uint64_t limit_ns) {
-    if (limit_ns) {
-        ac_fence_wait(timeline, all, target, limit_ns);
-        return;
-    }
-    ac_fence_poll(timeline, all);
-    if (ac_fence_reached(timeline, all) < target && ac_fence_close(timeline, all) == AC_OK)
-        ac_fence_poll(timeline, all);
+    if (line->gone && line->rested && line->allocated) /* it serves no other stream yet (is_left) */
+        cut_idle(line, &news->cut);
 }
 
 /* What waits is free where the device is done with it; with `limit_ns` after a wait of at most so
@@ -264,18 +280,17 @@ static void drain(int device, uint64_t limit_ns) {
     }
     if (ends)
         ac_fence_submitted(timeline); /* by ways that no hook sees, maybe */
-    news_t news;
+    news_t news = {.cut = NULL};
     uint64_t target = ac_fence_target(timeline, &news.all);
-    learn(timeline, target, news.all, limit_ns);
+    ac_late_look(timeline, target, news.all, limit_ns);
     news.target = asks ? target : 0;
     news.reached[false] = ac_fence_reached(timeline, false);
     news.reached[true] = ac_fence_reached(timeline, true);
-    ac_pool_segment_t *cut = NULL;
     ac_lock(&ac_pools_lock);
     atomic_store(&pending, each_waiting(device, drain_line, &news));
-    cut_unused(&cut);
+    cut_unused(&news.cut);
     ac_unlock(&ac_pools_lock);
-    give_segments(cut);
+    give_segments(news.cut);
     if (asks)
         atomic_store(&asking, false);
 }
@@ -283,7 +298,7 @@ static void drain(int device, uint64_t limit_ns) {
 /* The same on all devices, with a wait. */
 static void drain_all(void) {
     for (int device = 0; atomic_load(&pending) && device < accel_device_count(); device++)
-        drain(device, AC_POOL_WAIT_NS);
+        drain(device, AC_LATE_WAIT_NS);
 }
 
 void ac_pool_trim(void) {
@@ -316,6 +331,24 @@ static accel_status_t refused(uint64_t address) {
     return ac_pool_block_around(address) ? ACCEL_ERROR_INTERIOR : ACCEL_ERROR_DOUBLE_FREE;
 }
 
+/* A default stream's handle stands for that of a green context as well, once there is one.  What was freed before
+ * in the order of the primary context's waits for a fence from then on; later frees find out by
+ * themselves. */
+static void heed_views(void) {
+    static _Atomic bool heeded;
+    if (!ac_context_any_green() || atomic_load_explicit(&heeded, memory_order_acquire))
+        return;
+    ac_lock(&ac_pools_lock);
+    for (ac_pool_t *pool = ac_pools; pool && !atomic_load(&heeded); pool = pool->next)
+        for (ac_pool_line_t *line = pool->lines; line; line = line->next)
+            if ((CUstream)line->stream <= CU_STREAM_PER_THREAD) {
+                ac_pool_withhold(line, ++ac_pools_used_elsewhere);
+                atomic_store(&pending, atomic_load(&pending) + 1);
+            }
+    atomic_store(&heeded, true);
+    ac_unlock(&ac_pools_lock);
+}
+
 /* Whether the order of the block's stream is not enough for who is served with it next. */
 static bool needs_fence(const ac_pool_block_t *block) {
     const ac_pool_line_t *line = block->segment->line;
@@ -323,7 +356,8 @@ static bool needs_fence(const ac_pool_block_t *block) {
            ((CUstream)line->stream <= CU_STREAM_PER_THREAD && ac_context_any_green());
 }
 
-accel_status_t ac_pool_free(uint64_t address) {
+/* `after`: a stream whose work so far comes before; NULL: none. */
+static accel_status_t free_block(uint64_t address, void *const *after) {
     ac_pool_segment_t *cut = NULL;
     bool all = false, record = false;
     uint64_t target = 0;
@@ -334,11 +368,13 @@ accel_status_t ac_pool_free(uint64_t address) {
     ac_pool_block_t *block = ac_pool_block_at(address);
     if (block) {
         device = block->segment->line->device;
-        record = needs_fence(block);
+        record = after || needs_fence(block);
     }
     accel_status_t status = block ? ACCEL_OK : refused(address);
     ac_unlock(&ac_pools_lock);
-    if (!block)
+    if (block && after)
+        status = ac_api_record(*after, address);
+    if (status != ACCEL_OK)
         return status;
     if (record) {
         ac_timeline_t *timeline = ac_pool_timeline(device);
@@ -354,7 +390,7 @@ accel_status_t ac_pool_free(uint64_t address) {
         ac_pool_line_t *line = block->segment->line;
         ac_pool_t *pool = line->pool;
         ac_pool_info_t was = {.bytes = block->bytes, .stream = line->stream, .pool = pool->id};
-        if (record || block->recorded) {
+        if (record || block->recorded || needs_fence(block)) { /* a green context may have come */
             block->recorded = ++ac_pools_used_elsewhere;
             ac_pool_defer(block, target, all);
             atomic_store(&pending, atomic_load(&pending) + 1);
@@ -373,6 +409,14 @@ accel_status_t ac_pool_free(uint64_t address) {
     }
     give_segments(cut);
     return ACCEL_OK;
+}
+
+accel_status_t ac_pool_free(uint64_t address) {
+    return free_block(address, NULL);
+}
+
+accel_status_t ac_pool_free_after(uint64_t address, void *stream) {
+    return free_block(address, &stream);
 }
 
 bool ac_pool_record_at(uint64_t address) {
@@ -520,6 +564,7 @@ static void give_way(const ask_t *ask) {
     cut_unused(&cut);
     ac_unlock(&ac_pools_lock);
     give_segments(cut);
+    ac_late_free(AC_LATE_WAIT_NS);
 }
 
 accel_status_t ac_pool_alloc(ac_pool_t *pool, void **pointer, size_t bytes, int device,
@@ -527,12 +572,13 @@ accel_status_t ac_pool_alloc(ac_pool_t *pool, void **pointer, size_t bytes, int 
     ask_t ask = {pool, bytes, ac_pool_round(bytes), device, stream, ac_stream_life(stream)};
     if (!ask.size) /* the cache says so, and counts it */
         return ask_for_segment(source_of(pool), bytes, device, stream, false, pointer);
+    heed_views();
     drain(device, 0);
     accel_status_t status = ACCEL_OK;
     if (!look(&ask, pointer))
         status = grow(&ask, true, pointer);
     if (status == ACCEL_ERROR_DEVICE_MEMORY) {
-        drain(device, AC_POOL_WAIT_NS);
+        drain(device, AC_LATE_WAIT_NS);
         status = ACCEL_OK;
         if (!look(&ask, pointer)) {
             give_way(&ask);
@@ -575,6 +621,7 @@ bool ac_pool_rescue(void **pointer, size_t bytes, int device, void *stream) {
     accel_pool_id_t id = none;
     if (!size || !atomic_load_explicit(&any, memory_order_acquire))
         return false;
+    heed_views();
     drain(device, 0);
     ac_lock(&ac_pools_lock);
     for (ac_pool_t *pool = ac_pools; pool && !block; pool = pool->next)
@@ -682,5 +729,6 @@ accel_status_t accel_pool_empty(accel_pool_id_t id) {
         cut_pool(pool, &cut);
     ac_unlock(&ac_pools_lock);
     give_segments(cut);
+    ac_late_free(AC_LATE_WAIT_NS);
     return pool ? ACCEL_OK : ACCEL_ERROR_INVALID;
 }

@@ -7,9 +7,6 @@
 #include "intercept/context.h"
 #include "lock.h"
 
-/* How long memory that other streams use is waited for. */
-enum { AC_POOL_WAIT_NS = 1000000000 };
-
 struct ac_pool {
     ac_pool_t *next;
     accel_pool_id_t id;

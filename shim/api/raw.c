@@ -14,7 +14,7 @@
 
 static ac_mutex_t lock = AC_MUTEX(LEAF);
 static const accel_allocator_t *_Atomic allocator; /* NULL: the cache */
-static enum { USE_NOT, USE_BEGINS, USE_BEGUN } _Atomic use; /* of raw memory */
+static enum { USE_NOT, USE_BEGINS, USE_OVERDUE, USE_BEGUN } _Atomic use; /* of raw memory */
 static pthread_t beginner; /* while it begins: who calls init_fn */
 
 const accel_allocator_t *ac_allocator_copy(const accel_allocator_t *functions,
@@ -64,14 +64,16 @@ accel_status_t accel_get_allocator(accel_allocator_t *functions) {
     return ACCEL_OK;
 }
 
-/* How long others wait for the program's init_fn, which may do anything. */
+/* How long others wait for the program's init_fn, which may do anything: wait for one of them, or end its
+ * thread.  Once one has waited so long, none waits any more: their requests fail until it is done. */
 enum { INIT_NAPS = 10000, INIT_NAP_NS = 1000000 };
 
 /* The first request: the allocator stays what it is, and learns how many devices there are, before other
- * threads ask it for memory; init_fn itself may ask. */
-static void begin_use(void) {
+ * threads ask it for memory; init_fn itself may ask.  False: it goes on. */
+static bool begin_use(void) {
+    int begins = USE_BEGINS;
     if (atomic_load_explicit(&use, memory_order_acquire) == USE_BEGUN)
-        return;
+        return true;
     ac_lock(&lock);
     const accel_allocator_t *set = atomic_load(&allocator);
     bool first = atomic_load(&use) == USE_NOT;
@@ -88,6 +90,9 @@ static void begin_use(void) {
     }
     for (int i = 0; !inside && i < INIT_NAPS && atomic_load(&use) == USE_BEGINS; i++)
         ac_nap(INIT_NAP_NS);
+    if (!inside)
+        atomic_compare_exchange_strong(&use, &begins, USE_OVERDUE);
+    return inside || atomic_load(&use) == USE_BEGUN;
 }
 
 /* --- requests --- */
@@ -185,7 +190,9 @@ accel_status_t ac_raw_alloc(void **pointer, size_t bytes, int device, void *stre
     void *memory = NULL;
     if (status != ACCEL_OK)
         return status;
-    begin_use();
+    if (!begin_use())
+        return ACCEL_ERROR_BUSY;
+    ac_late_free(0);
     if (!ac_api_enter(&scope, device))
         return ACCEL_ERROR_CUDA;
     const accel_allocator_t *source = ac_raw_allocator();
@@ -273,9 +280,17 @@ static accel_status_t wait_for(CUcontext context) {
     return done ? ACCEL_OK : ACCEL_ERROR_CUDA;
 }
 
-static accel_status_t free_to_cache(const ac_raw_t *raw, void *pointer) {
+bool ac_raw_waits(const ac_raw_t *raw) {
+    return raw->allocator || (!ac_owned(raw->address) &&
+                              (order_is_not_enough(raw) || (CUstream)raw->stream <= CU_STREAM_PER_THREAD));
+}
+
+accel_status_t ac_raw_give(const ac_raw_t *raw, bool waits) {
+    void *pointer = (void *)(uintptr_t)raw->address;
     ac_api_scope_t scope;
-    if (!order_is_not_enough(raw)) {
+    if (raw->late && is_stale(raw))
+        return ACCEL_ERROR_DOUBLE_FREE;
+    if (waits && !order_is_not_enough(raw)) {
         if (!ac_api_enter(&scope, raw->device))
             return ACCEL_ERROR_CUDA;
         bool other = is_another(raw, scope.context);
@@ -284,9 +299,14 @@ static accel_status_t free_to_cache(const ac_raw_t *raw, void *pointer) {
         if (!other)
             return status;
     }
-    accel_status_t waited = ac_owned(raw->address) ? ACCEL_OK : wait_for(raw->context);
+    waits &= raw->allocator || !ac_owned(raw->address);
+    accel_status_t waited = waits ? wait_for(raw->context) : ACCEL_OK;
     if (waited != ACCEL_OK)
         return waited;
+    if (raw->allocator) {
+        raw->allocator->free_fn(pointer, raw->bytes, raw->device, raw->stream);
+        return ACCEL_OK;
+    }
     ac_block_mark_used(raw->address);
     return accel_free(pointer);
 }
@@ -298,13 +318,17 @@ void ac_raw_put_back(const ac_raw_t *raw, accel_status_t status) {
         ac_raw_add(raw);
 }
 
-accel_status_t accel_raw_delete(void *pointer) {
+/* `late`: the caller learns of no failure. */
+static accel_status_t raw_delete(void *pointer, bool late) {
     ac_raw_t raw;
     accel_status_t status = ACCEL_OK;
     uint64_t address = (uint64_t)(uintptr_t)pointer;
     if (!pointer)
         return ACCEL_OK;
+    ac_late_free(0);
     if (!ac_raw_take(address, &raw) || is_stale(&raw)) {
+        if (ac_raw_is_late(address))
+            return ACCEL_ERROR_DOUBLE_FREE;
         status = ac_pool_free(address);
         return status == ACCEL_ERROR_NOT_OURS ? accel_free(pointer) : status;
     }
@@ -313,20 +337,26 @@ accel_status_t accel_raw_delete(void *pointer) {
     if (raw.allocator)
         raw.allocator->free_fn(pointer, raw.bytes, raw.device, raw.stream);
     else
-        status = free_to_cache(&raw, pointer);
-    if (status == ACCEL_OK)
-        ac_history(ACCEL_TRACE_FREE_COMPLETED, raw.device, address, raw.bytes, raw.stream, none);
-    else
+        status = ac_raw_give(&raw, true);
+    if (late && ac_late_may(status) && ac_late_add(&raw))
+        return ACCEL_OK;
+    if (status != ACCEL_OK)
         ac_raw_put_back(&raw, status);
+    else
+        ac_history(ACCEL_TRACE_FREE_COMPLETED, raw.device, address, raw.bytes, raw.stream, none);
     return status;
 }
 
-static void delete (void *pointer) {
-    accel_raw_delete(pointer);
+accel_status_t accel_raw_delete(void *pointer) {
+    return raw_delete(pointer, false);
+}
+
+void ac_raw_delete_late(void *pointer) {
+    raw_delete(pointer, true);
 }
 
 accel_deleter_t accel_raw_deleter(void) {
-    return delete;
+    return ac_raw_delete_late;
 }
 
 /* --- what is known of a pointer --- */

@@ -36,7 +36,7 @@ void accel_torch_free(void *pointer, size_t bytes, int device, void *stream) {
     (void)bytes;
     (void)device;
     (void)stream; /* that of the request, which the block knows */
-    accel_raw_delete(pointer);
+    ac_raw_delete_late(pointer);
 }
 
 void accel_torch_init(int device_count) {

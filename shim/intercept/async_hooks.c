@@ -365,10 +365,8 @@ static CUresult free_on_stream(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUd
             if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
                 return result;
         }
-        if (ac_is_private(pointer)) {
-            ac_wrong_free_private(thread, pointer);
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        if (ac_is_private(pointer))
+            return ac_wrong_free_private(thread, pointer);
         freed = free_in_order(thread, context, pointer, stream, per_thread);
     } else {
         freed = ac_block_mark_used(pointer);
@@ -402,7 +400,8 @@ bool ac_async_free(ac_thread_t *thread, ac_context_t *context, uint64_t address,
                                     __builtin_return_address(0));                                \
             ac_sample_end(thread, begin, ac_cuda_ops.now_ns);                                    \
         } else {                                                                                 \
-            result = driver_free(thread, real, pointer, stream);                                 \
+            result = ac_is_private(pointer) ? ac_wrong_free_private(thread, pointer)             \
+                                            : driver_free(thread, real, pointer, stream);        \
             submitted(thread, stream, per_thread, result);                                       \
         }                                                                                        \
         ac_trace_freed(pointer, result != CUDA_SUCCESS);                                         \

@@ -1,4 +1,5 @@
 /* See control.h. */
+#include "intercept/observers.h"
 #include "intercept/control.h"
 
 #include <errno.h>
@@ -53,6 +54,7 @@ static int trim(ac_control_answer_t *answer) {
                  "a stream captures: try again when it is over");
         return EBUSY;
     }
+    ac_observe_late();
     ac_device_each(trim_device, &answer->bytes);
     ac_pinned_trim(false);
     return 0;

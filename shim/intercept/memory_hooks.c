@@ -208,10 +208,8 @@ static CUresult free_ours(ac_thread_t *thread, CUdeviceptr pointer, const void *
                 return result;
         }
     }
-    if (ac_is_private(pointer)) {
-        ac_wrong_free_private(thread, pointer);
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    if (ac_is_private(pointer))
+        return ac_wrong_free_private(thread, pointer);
     ac_cache_t *cache = context ? ac_thread_cache(thread, context) : NULL;
     if ((cache ? ac_cache_free(cache, pointer) : ac_block_free(pointer)) == AC_OK) {
         if (thread)
@@ -236,7 +234,8 @@ static CUresult free_any(ac_thread_t *thread, cuMemFree_v2_fn *real, CUdeviceptr
         return result;
     }
     uint64_t begin = ac_passed_begin(thread);
-    CUresult result = ac_pinned_plain_free(real, pointer);
+    CUresult result = ac_is_private(pointer) ? ac_wrong_free_private(thread, pointer)
+                                             : ac_pinned_plain_free(real, pointer);
     ac_passed_end(thread, begin);
     ac_trace_freed(pointer, result != CUDA_SUCCESS);
     if (!thread)

@@ -10,6 +10,7 @@ void (*_Atomic ac_stream_gone_observer)(CUstream);
 void (*_Atomic ac_thread_gone_observer)(uint64_t);
 void (*_Atomic ac_primary_gone_observer)(CUdevice);
 bool (*_Atomic ac_private_observer)(uint64_t);
+bool (*_Atomic ac_late_observer)(void);
 _Atomic unsigned ac_observers[AC_OBSERVE_KINDS];
 
 typedef struct {

@@ -29,6 +29,14 @@ static inline bool ac_is_private(uint64_t address) {
 /* The primary context of a device has ended, and its memory with it; NULL: there is no observer. */
 extern AC_HIDDEN void (*_Atomic ac_primary_gone_observer)(CUdevice device);
 
+/* Free what could not be freed when the program did; NULL: there was none.  Called where idle memory goes
+ * back.  True: the driver has got some. */
+extern AC_HIDDEN bool (*_Atomic ac_late_observer)(void);
+static inline bool ac_observe_late(void) {
+    bool (*observer)(void) = atomic_load_explicit(&ac_late_observer, memory_order_acquire);
+    return observer && observer();
+}
+
 /* Functions of the program, each with its argument: so many of a kind at the most. */
 enum { AC_OBSERVERS = 8 };
 typedef enum { AC_OBSERVE_OOM, AC_OBSERVE_FREE, AC_OBSERVE_TRACE, AC_OBSERVE_KINDS } ac_observe_t;

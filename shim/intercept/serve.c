@@ -57,7 +57,7 @@ static ac_status_t search(ac_thread_t *thread, ac_context_t *context, ac_cache_t
     ac_record_missed(thread);
     ac_ask_t how = thread->quiet ? AC_ASK_QUIETLY : AC_ASK_ALL;
     status = alloc(thread, context, cache, module, from, bytes, how, address);
-    if (status == AC_OOM && ac_mempools_yield(context->cuda.device))
+    if (status == AC_OOM && (ac_observe_late() || ac_mempools_yield(context->cuda.device)))
         status = alloc(thread, context, cache, module, from, bytes, how, address);
     if (ac_process_config()->expandable_segments == AC_PAGES_ON)
         say_refused(context);

@@ -5,6 +5,7 @@
 #include "intercept/attributes.h"
 #include "intercept/graphs.h"
 #include "intercept/direct.h"
+#include "intercept/observers.h"
 #include "intercept/pinned.h"
 #include "failpoint.h"
 
@@ -23,6 +24,7 @@ static void trim_device(CUdevice device, ac_allocator_t *allocator, void *arg) {
 bool ac_trim_for_driver(ac_thread_t *thread, bool wait, uint64_t need) {
     ac_trim_t trim = {.wait = wait, .need = need};
     AC_WINDOW(driver_is_full);
+    ac_observe_late();
     ac_device_each(trim_device, &trim);
     trim.freed += ac_pinned_trim(false);
     if (trim.freed)

@@ -91,7 +91,7 @@ void ac_wrong_free(ac_thread_t *thread, uint64_t address, const void *caller) {
         say_again(&block, address, who, here);
 }
 
-void ac_wrong_free_private(ac_thread_t *thread, uint64_t address) {
+CUresult ac_wrong_free_private(ac_thread_t *thread, uint64_t address) {
     static _Atomic int said;
     ac_count(thread, AC_COUNT_bad_frees);
     if (!atomic_exchange(&said, 1))
@@ -100,4 +100,5 @@ void ac_wrong_free_private(ac_thread_t *thread, uint64_t address) {
                "accel_raw_delete. The call returned an error, the block stays. Later ones are "
                "counted (bad_frees)",
                address);
+    return CUDA_ERROR_INVALID_VALUE;
 }

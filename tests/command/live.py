@@ -15,6 +15,7 @@ PROGRAM = """
     extern int cuInit(unsigned), cuDeviceGet(int *, int), cuCtxSetCurrent(void *);
     extern int cuDevicePrimaryCtxRetain(void **, int);
     extern int cuMemAlloc_v2(ptr *, size_t), cuMemFree_v2(ptr);
+    extern int cuMemHostAlloc(void **, size_t, unsigned), cuMemFreeHost(void *);
     static int answer;
     static void linger(void) {
         if (!answer) return;
@@ -25,12 +26,13 @@ PROGRAM = """
     static void take(size_t mib, ptr *held) {
         if (cuMemAlloc_v2(held, mib << 20)) exit(3);
     }
-    /* Holds 4 MiB, has held 68; "busy": goes on allocating and freeing 1 MiB.  A letter ends it,
+    /* Holds 4 MiB, has held 68; "busy": goes on allocating and freeing 1 MiB; "pinned": has freed 2 MiB of
+     * pinned memory.  A letter ends it,
      * "x" with an exit that says "lingers" and takes a minute. */
     int main(int argc, char **argv) {
         struct pollfd in = {.fd = 0, .events = POLLIN};
         int device, busy = argc > 1 && !strcmp(argv[1], "busy");
-        void *context;
+        void *context, *pinned;
         ptr kept, block;
         atexit(linger);
         if (cuInit(0) || cuDeviceGet(&device, 0) || cuDevicePrimaryCtxRetain(&context, device) ||
@@ -39,6 +41,9 @@ PROGRAM = """
         take(4, &kept);
         take(64, &block);
         cuMemFree_v2(block);
+        if (argc > 1 && !strcmp(argv[1], "pinned") &&
+            (cuMemHostAlloc(&pinned, 2 << 20, 0) || cuMemFreeHost(pinned)))
+            return 4;
         puts("ready");
         fflush(stdout);
         while (poll(&in, 1, busy ? 1 : -1) == 0) {

@@ -184,9 +184,9 @@ class Bench(base.CommandTest):
             self.assertLessEqual(passes["least"], figures["accelcache"])
         # Those that can run the loop do, where they were built; what is ours alone has no peer.
         for peer in {"cub", "rmm_pool"} - set(whole["skipped"]):
-            for row in ("hot", "step", "sizes_200_launch", "threads_100"):
+            for row in ("hot", "step", "sizes_200_launch", "async", "threads_100"):
                 self.assert_figures(whole["rows"][row], (peer,))
-        for row in ("hot_64m_expandable", "driver", "async"):
+        for row in ("hot_64m_expandable", "driver", "c_api"):
             self.assertEqual(list(whole["rows"][row]), ["accelcache"])
 
     def test_all_rows(self):

@@ -29,6 +29,16 @@ class Requests(live.LiveTest):
         self.assertEqual(before - after, answer["trimmed_bytes"])
         self.assertIn("gave back 0 B", self.expect(0, "ctl", str(process.pid), "trim").stdout)
 
+    def test_trim_of_pinned_memory(self):
+        process = self.start("pinned", conf="control:true,pinned_cache:true")
+
+        def pinned():
+            return self.figures(process)[0]["pinned"]["stats"]
+        self.assertEqual(pinned()["allocated_bytes"]["current"], 2 * MIB)
+        self.ask(process, "trim")
+        self.assertEqual(pinned()["allocated_bytes"]["current"], 0)
+        self.assertEqual((pinned()["num_host_alloc"], pinned()["num_host_free"]), (1, 1))
+
     def test_reset_peaks(self):
         process = self.start()
         self.assertEqual(self.figures(process)[1]["allocated_bytes"]["all"]["peak"], 68 * MIB)

@@ -8,6 +8,8 @@
  *   pairs WAY BYTES COUNT  COUNT times a block is taken and freed
  *   sizes WAY BYTES COUNT  the same, of 2,000 sizes up from BYTES in turn
  *   captured               blocks asked for and freed while a stream captures
+ *   beside BLOCK           two are freed in stream order; block BLOCK is read after a synchronisation
+ *                          with the context that comes while the library's thread takes their pages away
  *   hold BYTES             one block is held and one was freed until a letter comes
  * WAY: plain, pitch, async, pool, runtime (cudaMalloc).  What it prints is for guard.py. */
 #include "program.h"
@@ -128,6 +130,28 @@ static void captured(void) {
     show(before, use(before, 1));
 }
 
+static void beside(const char *which) {
+    CUdeviceptr block[2], flag;
+    CUstream writer;
+    way = 'a';
+    MUST(cuStreamCreate(&writer, CU_STREAM_NON_BLOCKING));
+    flag = take(4);
+    MUST(cuMemsetD32Async(flag, 0, 1, stream));
+    for (int i = 0; i < 2; i++)
+        MUST(use(block[i] = take(1000), 1));
+    unsigned long long unmapped = simcuda_calls("cuMemUnmap");
+    MUST(cuStreamWaitValue32_v2(stream, flag, 1, 0)); /* no free finds the device idle */
+    for (int i = 0; i < 2; i++)
+        MUST(cuMemFreeAsync(block[i], stream));
+    NEED(simcuda_calls("cuMemUnmap") == unmapped);
+    MUST(cuStreamWriteValue32_v2(writer, flag, 1, 0));
+    while (simcuda_calls("cuMemUnmap") == unmapped)
+        usleep(100);
+    MUST(cuCtxSynchronize());
+    int n = atoi(which);
+    show(block[n], use(block[n], 1));
+}
+
 static void hold(const char *bytes) {
     char letter;
     CUdeviceptr held = take(number(bytes)), freed = take(number(bytes));
@@ -153,6 +177,10 @@ int main(int argc, char **argv) {
     MUST(cuModuleGetFunction(&kernel, module, "sweep"));
     if (!strcmp(argv[1], "captured")) {
         captured();
+        return 0;
+    }
+    if (!strcmp(argv[1], "beside")) {
+        beside(argv[2]);
         return 0;
     }
     if (!strcmp(argv[1], "hold")) {

@@ -71,6 +71,21 @@ class Guard(HostTest):
                                      "block that was freed, whose addresses have no memory now, "
                                      "freed [0-9.]+ [mun]?s ago by guard")
 
+    def test_use_beside_the_thread_that_unmaps(self):
+        """A synchronisation waits for it, half a second at most: that thread may be without a processor for
+        longer, so it is tried again.  Each of its calls lasts long, and none takes both blocks' pages."""
+        costs = os.path.join(self.work, "slow.csv")
+        with open(costs, "w", encoding="ascii") as file:
+            file.write("function,ns_fixed,ns_per_mib,source\ncuMemUnmap,50000000,0,\"slow\"\n")
+        for which in range(2):
+            with self.subTest(block=which):
+                for _ in range(10):
+                    (block, result, fault), _, _ = self.guard("beside", which,
+                                                              ACCEL_SIM=f"clock:real,costs:{costs}")
+                    if result:
+                        break
+                self.assertEqual((result, fault), (ILLEGAL_ADDRESS, block))
+
     def test_off(self):
         """The same goes unnoticed."""
         for conf in (None, "guard:off"):

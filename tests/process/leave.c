@@ -282,26 +282,16 @@ static int by_filtered_opening(void) {
     return 3;
 }
 
-static bool is_asleep(const char *tid) {
-    char path[300], text[64] = "";
-    snprintf(path, sizeof path, "/proc/self/task/%s/stat", tid);
-    FILE *file = fopen(path, "r");
-    NEED(file && fgets(text, sizeof text, file));
-    fclose(file);
-    return strstr(text, ") S ") != NULL;
-}
+enum { WATCHED = 16 };
 
 /* Until all other threads sleep, and still do a moment later. */
 static void wait_for_sleepers(void) {
-    char own[16];
-    snprintf(own, sizeof own, "%d", (int)getpid());
+    test_thread_t threads[WATCHED];
     for (int seen = 0; seen < 3; seen++) {
-        DIR *tasks = opendir("/proc/self/task");
-        NEED(tasks);
-        for (struct dirent *task; (task = readdir(tasks));)
-            if (task->d_name[0] != '.' && strcmp(task->d_name, own) != 0 && !is_asleep(task->d_name))
+        size_t count = test_threads(threads, WATCHED);
+        for (size_t i = 0; i < count; i++)
+            if (threads[i].id != getpid() && !threads[i].asleep)
                 seen = -1;
-        closedir(tasks);
         usleep(1000);
     }
 }
@@ -351,8 +341,6 @@ static int by_filtered_signal(void) {
     usleep(200000);
     return 3;
 }
-
-enum { WATCHED = 16 };
 
 /* How often another thread gave the processor up, by its open /proc file; LONG_MAX: it has ended. */
 static long switches(int file) {

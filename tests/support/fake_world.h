@@ -5,6 +5,7 @@
 #define FAKE_WORLD_H
 
 #include <check.h>
+#include <string.h>
 
 #include "allocator/allocator_int.h"
 #include "fake_device.h"
@@ -20,6 +21,8 @@ static ac_settings_t settings; /* that it was opened with */
 
 static inline void open_world(int contexts, uint64_t capacity, ac_settings_t with) {
     settings = with;
+    memset(&stats, 0, sizeof stats); /* an allocator takes peaks for its own */
+    memset(&counters, 0, sizeof counters);
     fake_device_init(&device, capacity);
     allocator = ac_allocator_create(&settings, &stats, &counters);
     for (int i = 0; i < contexts; i++) {

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "driver.h"
 #include "simcuda.h"
@@ -71,6 +72,17 @@ bool test_find(const char *name, void *slot);
 static inline CUdeviceptr test_address(const void *memory) {
     return (CUdeviceptr)(uintptr_t)memory;
 }
+
+/* ---- the threads of this process (threads.c) ---- */
+
+typedef struct {
+    pid_t id;
+    bool asleep; /* it waits, and for something else than a processor */
+    long sleeps; /* how often it went to sleep */
+} test_thread_t;
+
+/* All of them, and how many there are: more than `room` is TEST_BROKEN. */
+size_t test_threads(test_thread_t *threads, size_t room);
 
 /* ---- the library under a program that does not link it (device.c) ---- */
 

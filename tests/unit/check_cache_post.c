@@ -83,6 +83,27 @@ START_TEST(what_is_freed_elsewhere_comes_home) {
 }
 END_TEST
 
+/* What was posted names blocks that its taker reaches soon, and once it is handed out again one that the
+ * next thread to free them does. */
+START_TEST(records_name_what_comes_soon) {
+    int named = 0;
+    warm_up(MEDIUM);
+    take_all(MEDIUM);
+    give_all(giver);
+    const ac_block_t *first = ac_inbox_first(&taker->inbox), *behind = first;
+    for (int i = 0; i < AC_AHEAD; i++)
+        behind = behind->list_next;
+    ck_assert_ptr_eq(first->ahead, behind);
+    take_all(MEDIUM);
+    for (int i = 0; i < BLOCKS - AC_AHEAD; i++)
+        named += ac_slab_look(block[i])->ahead == ac_slab_look(block[i + AC_AHEAD]);
+    ck_assert_int_ge(named, BLOCKS / 2); /* the others came in another haul */
+    give_all(taker);
+    close_both();
+    end_both();
+}
+END_TEST
+
 /* Large and small ones, slots of slabs among them, in chains that are not full. */
 START_TEST(mixed_sizes) {
     static const uint64_t sizes[] = {512, SMALL, MEDIUM, 3 * MIB};
@@ -313,6 +334,7 @@ int main(void) {
     tcase_add_checked_fixture(all, begin_both, NULL);
     tcase_set_timeout(all, 120);
     tcase_add_test(all, what_is_freed_elsewhere_comes_home);
+    tcase_add_test(all, records_name_what_comes_soon);
     tcase_add_test(all, mixed_sizes);
     tcase_add_test(all, a_recall_finds_what_is_under_way);
     tcase_add_loop_test(all, an_inbox_is_bounded, 0, 2);

@@ -177,6 +177,37 @@ START_TEST(peaks_of_many_threads) {
 }
 END_TEST
 
+/* Pairs of a size that the cache keeps, until it has room for them. */
+static void settle_in(ac_cache_t *cache) {
+    uint64_t block;
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(ac_cache_alloc(cache, 65536, false, &block), AC_OK);
+        ck_assert_int_eq(ac_cache_free(cache, block), AC_OK);
+    }
+}
+
+/* Threads that come and go beside one that goes on take none of its room, and leave all of theirs:
+ * where one of them did not, peaks would be raised, which shows by the other's rest. */
+START_TEST(a_cache_that_ends_leaves_others_their_room) {
+    enum { ENDS = 100 };
+    ac_cache_t *first = ac_cache_open(arena, &tally[0]);
+    uint64_t held[8];
+    for (int i = 0; i < 8; i++) /* no peak is near afterwards */
+        ck_assert_int_eq(ac_cache_alloc(first, 65536, false, &held[i]), AC_OK);
+    for (int i = 0; i < 8; i++)
+        ck_assert_int_eq(ac_cache_free(first, held[i]), AC_OK);
+    for (int i = 0; i < ENDS; i++) {
+        ac_cache_t *second = ac_cache_open(arena, &tally[1]);
+        settle_in(second);
+        settle_in(first);
+        ac_cache_close(second);
+        ck_assert(!(atomic_load(&first->gate) & AC_GATE_RESTS));
+    }
+    end(); /* bars and rooms */
+    ac_cache_close(first);
+}
+END_TEST
+
 static _Atomic bool apart;
 static uint64_t mine;
 
@@ -283,6 +314,7 @@ int main(void) {
     tcase_set_timeout(all, 60);
     tcase_add_test(all, owners_and_recalls);
     tcase_add_test(all, peaks_of_many_threads);
+    tcase_add_test(all, a_cache_that_ends_leaves_others_their_room);
     tcase_add_test(all, a_record_that_comes_back);
     tcase_add_test(all, no_cache_opens_beside_those_that_are_shut);
     tcase_add_test(all, nothing_is_taken_back_without_a_barrier);

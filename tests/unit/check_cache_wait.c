@@ -454,6 +454,25 @@ START_TEST(not_during_a_capture) {
 }
 END_TEST
 
+/* A capture would keep what its work cannot have named. */
+START_TEST(handouts_during_a_capture_are_exact) {
+    ac_timeline_t *timeline = ac_arena_timeline(arena);
+    ac_sole_settle(timeline, true);
+    habit(MIB);
+    ac_fence_allow_rough(timeline, AC_FENCE_ROUGH);
+    ac_fence_capture_begin();
+    ac_order_capture_begin(7);
+    for (int i = 0; i < 8; i++) {
+        submit(0);
+        put(take(MIB));
+    }
+    ck_assert_uint_eq(counters.capture_deferred_frees, 0);
+    ac_fence_capture_began();
+    ac_order_capture_end();
+    ac_allocator_release(allocator, 7);
+}
+END_TEST
+
 START_TEST(not_of_a_shared_segment) {
     bool fresh;
     uint64_t address;
@@ -541,6 +560,7 @@ int main(void) {
     tcase_add_test(all, how_much_waits_is_bounded);
     tcase_add_test(all, not_where_other_contexts_reach_it);
     tcase_add_test(all, not_during_a_capture);
+    tcase_add_test(all, handouts_during_a_capture_are_exact);
     tcase_add_test(all, not_of_a_shared_segment);
     tcase_add_loop_test(all, such_a_free_leans_on_the_stream, 0, 4);
     suite_add_tcase(suite, all);

@@ -574,14 +574,14 @@ END_TEST
 START_TEST(no_pages) {
     ac_device_ops_t without = fake_ops;
     without.range_support = NULL;
-    ac_allocator_t *plain = ac_allocator_create(&settings, &stats, &counters);
-    ac_arena_t *native = ac_arena_create(plain, &without, &context[0]);
+    allocator = ac_allocator_create(&settings, &stats, &counters);
+    ac_arena_t *native = ac_arena_create(allocator, &without, &context[0]);
     uint64_t address;
     ck_assert(!ac_expand_able(native));
     ck_assert_int_eq(ac_arena_alloc(native, MIB, false, &address), AC_OK);
     ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], 1);
     ck_assert_int_eq(ac_block_free(address), AC_OK);
-    ac_allocator_trim(plain, true);
+    ac_allocator_trim(allocator, true);
     ac_arena_drop(native);
 }
 END_TEST
@@ -593,15 +593,15 @@ START_TEST(medium_blocks_without_pages) {
     without.range_support = NULL;
     settings.page = 8 * MIB;
     settings.small_page = AC_SEGMENT_ALIGN;
-    ac_allocator_t *plain = ac_allocator_create(&settings, &stats, &counters);
-    ac_arena_t *native = ac_arena_create(plain, &without, &context[0]);
+    allocator = ac_allocator_create(&settings, &stats, &counters);
+    ac_arena_t *native = ac_arena_create(allocator, &without, &context[0]);
     uint64_t address[BLOCKS];
     for (int i = 0; i < BLOCKS; i++)
         ck_assert_int_eq(ac_arena_alloc(native, 200000, false, &address[i]), AC_OK);
     ck_assert_uint_le(reserved(), 160 * MIB);
     for (int i = 0; i < BLOCKS; i++)
         ck_assert_int_eq(ac_block_free(address[i]), AC_OK);
-    ac_allocator_trim(plain, true);
+    ac_allocator_trim(allocator, true);
     ac_arena_drop(native);
 }
 END_TEST

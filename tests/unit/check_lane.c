@@ -182,6 +182,20 @@ START_TEST(of_a_destroyed_stream_it_waits_for_a_fence) {
 }
 END_TEST
 
+/* Another stream has the handle and the place of the one that it was handed on in the order of. */
+START_TEST(of_the_stream_before_it_is_not_kept) {
+    habit(0, S, MIB);
+    uint64_t address = take(0, S, MIB);
+    submit(0);
+    ac_arena_stream_gone(arena, S);
+    habit(0, S, MIB);
+    ck_assert(!kept(0, S, address));
+    give(0, S, address);
+    ck_assert_int_eq(block_at(address)->state, AC_BLOCK_RETIRED);
+    check_world();
+}
+END_TEST
+
 /* What is proved of a free before the block leaves holds after it; of a later one nothing is. */
 START_TEST(an_edge_behind_the_free_serves_another_stream) {
     ac_edge_t edge;
@@ -466,6 +480,7 @@ int main(void) {
     tcase_add_test(all, a_free_counts_for_the_module_that_asked);
     tcase_add_test(all, new_memory_may_be_freed_on_any);
     tcase_add_test(all, of_a_destroyed_stream_it_waits_for_a_fence);
+    tcase_add_test(all, of_the_stream_before_it_is_not_kept);
     tcase_add_test(all, an_edge_behind_the_free_serves_another_stream);
     tcase_add_test(all, recalled_it_serves_its_stream);
     tcase_add_test(all, no_more_once_order_is_off);

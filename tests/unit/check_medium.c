@@ -1,6 +1,6 @@
 /* Medium blocks on the fake device.  Pages of several sizes in one arena: which blocks get the smaller
  * ones, how memory comes from one size to the other, and what of them can go back.  Native segments:
- * when medium blocks get some of their own. */
+ * when medium blocks, and big ones, get some of their own. */
 #include "allocator/supply/expand.h"
 #include "allocator/supply/medium.h"
 #include "allocator_frame.h"
@@ -36,32 +36,33 @@ static void keep_pages(uint64_t large, uint64_t medium) {
 }
 
 START_TEST(medium_blocks_get_pages_of_their_own) {
-    keep_pages(8 * MIB, 500 << 10);
-    uint64_t medium = alloc(500 << 10);
+    keep_pages(8 * MIB, 600 << 10);
+    uint64_t medium = alloc(600 << 10);
     ck_assert_uint_eq(index_at(medium), AC_INDEX_MEDIUM);
     ck_assert_uint_eq(index_at(alloc(2 * MIB)), AC_POOL_LARGE);
-    ck_assert_uint_eq(alloc(500 << 10), medium + (500 << 10));
+    ck_assert_uint_eq(alloc(600 << 10), medium + (600 << 10));
     give(medium);
-    ck_assert_uint_eq(alloc(500 << 10), medium);
+    ck_assert_uint_eq(alloc(600 << 10), medium);
 }
 END_TEST
 
 START_TEST(others_do_not_for_pages_that_large_ones_keep) {
     keep_pages(8 * MIB, 3 * MIB);
-    ck_assert_uint_eq(index_at(alloc(500 << 10)), AC_POOL_LARGE);
+    ck_assert_uint_eq(index_at(alloc(600 << 10)), AC_POOL_LARGE);
 }
 END_TEST
 
-/* The smaller ones need not have kept any; with pages of one size there is nothing to gain. */
+/* The smaller ones need not have kept any, nor do others where all pages have one size. */
 START_TEST(small_medium_blocks_get_them_at_once) {
     uint64_t large = alloc(2 * MIB), before = reserved();
-    ck_assert_uint_eq(index_at(alloc(257 << 10)), AC_POOL_LARGE);
+    ck_assert_uint_eq(index_at(alloc(513 << 10)), AC_POOL_LARGE);
     ck_assert_uint_eq(reserved(), before);
-    ck_assert_uint_eq(index_at(alloc(256 << 10)), AC_INDEX_MEDIUM);
+    ck_assert_uint_eq(index_at(alloc(512 << 10)), AC_INDEX_MEDIUM);
     ck_assert_uint_eq(reserved(), before + AC_SEGMENT_ALIGN);
     settings.page = settings.small_page;
     ac_allocator_configure(allocator, &settings);
-    ck_assert_uint_eq(index_at(alloc(256 << 10)), AC_POOL_LARGE);
+    ck_assert_uint_eq(index_at(alloc(MIB)), AC_INDEX_MEDIUM);
+    ck_assert_uint_eq(index_at(alloc(MIB + 512)), AC_POOL_LARGE);
     give(large);
 }
 END_TEST
@@ -139,6 +140,41 @@ START_TEST(what_is_given_up_stays_as_old) {
     ck_assert_uint_eq(reserved(), 46 * MIB);
     ac_allocator_decay(allocator, EPOCHS);
     ck_assert_uint_eq(reserved(), 42 * MIB);
+}
+END_TEST
+
+/* Another thread begins to submit, after the device was known to be idle. */
+static bool enter_meanwhile(void *unused) {
+    (void)unused;
+    ac_fence_enter(ac_arena_timeline(arena));
+    return false;
+}
+
+static void leave_it(void *unused, ac_block_t *block) {
+    (void)unused, (void)block;
+}
+
+/* The device is done with them as well: the growth goes on with them at once. */
+START_TEST(what_is_given_up_stays_as_ready) {
+    enum { PAGES = 3, BLOCKS = PAGES * 8 };
+    uint64_t block[BLOCKS];
+    settings.page_budget = 0.001;
+    ac_allocator_configure(allocator, &settings);
+    alloc(40 * MIB);
+    for (int i = 0; i < BLOCKS; i++)
+        block[i] = alloc(256 << 10);
+    for (int i = 0; i < BLOCKS; i++)
+        give(block[i]);
+    ck_assert_uint_eq(reserved(), 46 * MIB);
+    ac_growth_ask_t ask = {.arena = arena,
+                           .pool = AC_POOL_SMALL,
+                           .size = 4096,
+                           .look = enter_meanwhile,
+                           .serve = leave_it};
+    ck_assert_int_eq(ac_supply_grow(&ask), AC_OK);
+    ck_assert_uint_eq(counters.pages_moved, 1);
+    ck_assert_uint_eq(reserved(), 46 * MIB);
+    ac_fence_leave(ac_arena_timeline(arena));
 }
 END_TEST
 
@@ -415,6 +451,104 @@ START_TEST(either_serves_at_the_limit) {
 }
 END_TEST
 
+/* --- big blocks --- */
+
+/* As cut_segments by blocks that are not big, until a big request has grown for that. */
+static void big_come_apart(void) {
+    cut_segments(4 * MIB);
+    alloc(39 * MIB);
+    for (int i = 0; i < 100; i++)
+        give(alloc(1000)); /* requests, which pay for looking */
+    alloc(39 * MIB);
+}
+
+/* Smaller ones stay out of their segments, which hold no more than one, and serve the next. */
+START_TEST(big_blocks_get_segments_of_their_own) {
+    big_come_apart();
+    uint64_t before = reserved(), big = alloc(300 * MIB);
+    ck_assert_uint_eq(index_at(big), AC_INDEX_BIG);
+    ck_assert_uint_eq(reserved(), before + 300 * MIB);
+    give(big);
+    uint64_t large = alloc(19 * MIB);
+    ck_assert_uint_eq(index_at(large), AC_POOL_LARGE);
+    ck_assert_uint_eq(alloc(300 * MIB), big);
+}
+END_TEST
+
+/* Small ones that keep no big request out, and programs with pages. */
+START_TEST(big_blocks_lie_together_with_others) {
+    if (_i == 0)
+        cut_segments(30 * MIB / 2);
+    else
+        alloc(100 * MIB);
+    alloc(300 * MIB);
+    alloc(39 * MIB);
+    uint64_t big = alloc(300 * MIB);
+    ck_assert_uint_eq(index_at(big), AC_POOL_LARGE);
+}
+END_TEST
+
+/* Before a request fails it has what is free beside a big block. */
+START_TEST(segments_of_big_blocks_serve_before_a_request_fails) {
+    big_come_apart();
+    uint64_t big = alloc(300 * MIB), small = alloc(100 * MIB), large;
+    give(big);
+    ck_assert_uint_eq(alloc(200 * MIB), big);
+    device.capacity = reserved();
+    while (try_alloc(arena, 19 * MIB, &large) == AC_OK && index_at(large) == AC_POOL_LARGE)
+        ;
+    ck_assert_uint_eq(index_at(large), AC_INDEX_BIG);
+    ck_assert_uint_eq(large, big + 200 * MIB);
+    give(small);
+}
+END_TEST
+
+/* What was big in a small program is not in one that has grown. */
+START_TEST(segments_of_what_is_no_longer_big_serve_all) {
+    big_come_apart();
+    uint64_t big = alloc(40 * MIB);
+    ck_assert_uint_eq(index_at(big), AC_INDEX_BIG);
+    for (int i = 0; i < 3; i++)
+        alloc(1000 * MIB);
+    ck_assert_uint_eq(index_at(alloc(40 * MIB)), AC_POOL_LARGE);
+    ck_assert_uint_eq(index_at(big), AC_POOL_LARGE);
+}
+END_TEST
+
+/* A program whose sizes never repeat trades segments for ever: then all serve all.  A trade now and
+ * then is worth it. */
+START_TEST(big_blocks_join_others_where_that_takes_many_calls) {
+    big_come_apart();
+    uint64_t big = alloc(300 * MIB);
+    for (int i = 0; i < 20 * 512; i++) {
+        give(alloc(1000));
+        if (i % (_i ? 128 : 32) == 0) {
+            ac_lock(&allocator->lock);
+            ac_big_note_trade(allocator);
+            ac_unlock(&allocator->lock);
+        }
+    }
+    ck_assert_int_eq(allocator->supply->big.apart, _i);
+    ck_assert_uint_eq(index_at(big), _i ? AC_INDEX_BIG : AC_POOL_LARGE);
+}
+END_TEST
+
+/* Walks of many blocks under the lock are paid for by requests. */
+START_TEST(large_growth_looks_at_blocks_now_and_then) {
+    enum { BLOCKS = 8000 };
+    static uint64_t block[BLOCKS];
+    for (int i = 0; i < BLOCKS; i++)
+        block[i] = alloc(MIB + 512);
+    for (int i = 0; i < BLOCKS; i += 2)
+        give(block[i]);
+    alloc(600 * MIB);
+    uint64_t owed = allocator->supply->medium.owed;
+    ck_assert_uint_gt(owed, BLOCKS / 4);
+    alloc(600 * MIB);
+    ck_assert_uint_lt(allocator->supply->medium.owed, owed);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("medium");
     TCase *tests = tcase_create("medium");
@@ -426,6 +560,7 @@ int main(void) {
     tcase_add_test(tests, whole_pages_move_to_medium_blocks);
     tcase_add_test(tests, pages_that_do_not_fit_go);
     tcase_add_test(tests, what_is_given_up_stays_as_old);
+    tcase_add_test(tests, what_is_given_up_stays_as_ready);
     tcase_add_loop_test(tests, the_device_is_asked_before_growing, 0, 2);
     tcase_add_loop_test(tests, a_call_fails_meanwhile, 1, 8);
     tcase_add_test(tests, pages_that_stay_count_for_the_limit);
@@ -443,6 +578,12 @@ int main(void) {
     tcase_add_test(native, refused_segments_stay_what_they_are);
     tcase_add_test(native, either_serves_before_a_request_fails);
     tcase_add_test(native, either_serves_at_the_limit);
+    tcase_add_test(native, big_blocks_get_segments_of_their_own);
+    tcase_add_loop_test(native, big_blocks_lie_together_with_others, 0, 2);
+    tcase_add_test(native, segments_of_big_blocks_serve_before_a_request_fails);
+    tcase_add_test(native, segments_of_what_is_no_longer_big_serve_all);
+    tcase_add_loop_test(native, big_blocks_join_others_where_that_takes_many_calls, 0, 2);
+    tcase_add_test(native, large_growth_looks_at_blocks_now_and_then);
     suite_add_tcase(suite, native);
     return run_suite(suite);
 }

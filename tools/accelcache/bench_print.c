@@ -2,6 +2,7 @@
 #include "bench.h"
 #include "command.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,15 +65,24 @@ static char *name_of(const struct table *t, const char *key) {
     return label_of(key);
 }
 
+/* Whole ones as the rest of the command prints them. */
+static char *number_text(char text[CMD_FIGURE], const json_t *number, int digits) {
+    if (!digits)
+        return cmd_text_count(text, (int64_t)(json_number_value(number) + 0.5));
+    snprintf(text, CMD_FIGURE, "%.*f", digits, json_number_value(number));
+    return text;
+}
+
 static char *figure_text(const json_t *figure, const json_t *pass, int digits, bool spread) {
+    char median[CMD_FIGURE], least[CMD_FIGURE], greatest[CMD_FIGURE];
     if (!figure)
         return cmd_format("-");
-    const json_t *count = json_object_get(pass, "passes");
-    if (!spread || json_integer_value(count) < 2)
-        return cmd_format("%.*f", digits, json_number_value(figure));
-    return cmd_format("%.*f (%.*f..%.*f)", digits, json_number_value(figure), digits,
-                      json_number_value(json_object_get(pass, "least")), digits,
-                      json_number_value(json_object_get(pass, "greatest")));
+    number_text(median, figure, digits);
+    if (!spread || json_integer_value(json_object_get(pass, "passes")) < 2)
+        return cmd_format("%s", median);
+    return cmd_format("%s (%s..%s)", median,
+                      number_text(least, json_object_get(pass, "least"), digits),
+                      number_text(greatest, json_object_get(pass, "greatest"), digits));
 }
 
 /* ---------------------------------------------------------------- rows */

@@ -8,7 +8,7 @@
 
 const bench_row_t bench_rows[BENCH_ROW_COUNT] = {
 #define PEERS BENCH_ROWS
-#define ASYNC BENCH_ASYNC
+#define ASYNC (BENCH_ROWS | BENCH_ASYNC)
 #define ALONE 0
 #define CALLS true
 #define NOT   false

@@ -75,6 +75,7 @@ static bool start_thread(void *(*body)(void *)) {
         return false;
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     sigfillset(&all);
+    sigdelset(&all, SIGSEGV); /* of kernels that run in it (kernel_fault.c); blocked, it ends the process */
     pthread_sigmask(SIG_SETMASK, &all, &old); /* the program's signals are not for us */
     bool started = !pthread_create(&thread, &attributes, body, NULL);
     pthread_sigmask(SIG_SETMASK, &old, NULL);

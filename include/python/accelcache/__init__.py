@@ -2,12 +2,14 @@
 
 Works with the library that the process was started under (LD_PRELOAD, `accelcache run`), and else
 loads it: the file that ACCELCACHE_LIBRARY names, the one beside this package, or the system's.  Sizes
-are bytes, devices CUDA ordinals; a call that fails raises Error.
+are bytes, devices CUDA ordinals; a call that fails raises Error, MemoryError where memory is short, and
+ImportError where there is no library.
 """
 import ctypes
 import glob
 import json
 import os
+import time
 
 __all__ = ["Error", "MemPool", "check", "cuda_core_resource", "current_device", "device_count", "dump",
            "empty_cache", "enable", "get_memory_fraction", "initialized", "is_enabled", "largest_block",
@@ -17,7 +19,7 @@ __all__ = ["Error", "MemPool", "check", "cuda_core_resource", "current_device", 
            "use_in_cuda_core", "use_in_cupy", "use_in_jax", "use_in_numba", "use_in_rmm",
            "use_in_torch", "use_mem_pool", "version"]
 
-_OUT_OF_MEMORY = (6, 9)
+_INVALID, _NO_DRIVER, _CUDA, _OUT_OF_MEMORY, _IO, _DEVICE_MEMORY, _BUSY = 1, 2, 4, 6, 7, 9, 10
 
 # name: (result, arguments).  A result of None is a status, which is looked at.
 _FUNCTIONS = {
@@ -78,13 +80,13 @@ def library():
 def _open():
     """The library, and whether it was there when the process began to load others: calls of the CUDA
     driver come to it only then."""
-    present = ctypes.CDLL(None)
+    present = ctypes.CDLL(None, use_errno=True)
     if hasattr(present, "accel_version"):
         return present, True
     failures = []
     for path in _candidates():
         try:
-            return ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL), False
+            return ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL, use_errno=True), False
         except OSError as error:
             failures.append(str(error))
     raise ImportError("libaccelcache.so was not found; start the program by `accelcache run`, or name "
@@ -100,7 +102,10 @@ def _lib():
     if _library is None:
         library, _from_the_start = _open()
         for name, (result, arguments) in _FUNCTIONS.items():
-            function = getattr(library, name)
+            function = getattr(library, name, None)
+            if function is None:
+                raise ImportError(f"the library has no {name}: it is no libaccelcache.so, or of another "
+                                  "version than this package; name the right one in ACCELCACHE_LIBRARY")
             function.restype = result or ctypes.c_int
             function.argtypes = arguments
         library.accel_set_allocator_settings.argtypes = (ctypes.c_char_p, ctypes.c_char_p,
@@ -112,18 +117,26 @@ def _lib():
     return _library
 
 
-def _check(status, what=None):
+def _check(status, name, what=None):
     if not status:
         return
     said = what or _lib().accel_status_string(status).decode()
-    raise MemoryError(said) if status in _OUT_OF_MEMORY else Error(status, said)
+    if status == _IO and ctypes.get_errno():
+        said = f"{os.strerror(ctypes.get_errno())} ({said})"
+    short = status in (_OUT_OF_MEMORY, _DEVICE_MEMORY)
+    raise MemoryError(f"{name}: {said}") if short else Error(status, f"{name}: {said}")
 
 
 def _call(name, *arguments):
-    result = getattr(_lib(), name)(*arguments)
-    if _FUNCTIONS[name][0] is None:
-        _check(result)
-    return result
+    result, kinds = _FUNCTIONS[name]
+    for kind, value in zip(kinds, arguments):
+        # ctypes would take another number in its place.
+        if kind in (ctypes.c_int, ctypes.c_size_t) and kind(value).value != value:
+            raise Error(_INVALID, f"{name}: {value} is out of range")
+    status = getattr(_lib(), name)(*arguments)
+    if result is None:
+        _check(status, name)
+    return status
 
 
 def _taken(pointer):
@@ -220,8 +233,10 @@ def stats(device=None):
     """Statistics of a device, nested as torch.accelerator.memory_stats has them before it makes them
     flat; {} for one that was not used."""
     device = _device(device)
+    if not device_count():
+        _check(_NO_DRIVER, "accel_device_count")
     if device_count() <= device or device < 0:
-        raise Error(1, f"there is no device {device}")
+        raise Error(_INVALID, f"there is no device {device}: device_count() says how many there are")
     for entry in stats_document()["devices"]:
         if entry["ordinal"] == device:
             return entry["stats"]
@@ -254,7 +269,7 @@ def set_settings(text):
     """Replace the settings by those of `text`, written as ACCEL_ALLOC_CONF."""
     message = ctypes.create_string_buffer(256)
     status = _lib().accel_set_allocator_settings(text.encode(), message, len(message))
-    _check(status, message.value.decode() or None)
+    _check(status, "accel_set_allocator_settings", message.value.decode() or None)
 
 
 def record_history(most=100000):
@@ -265,7 +280,7 @@ def record_history(most=100000):
 def snapshot(pool=(0, 0)):
     """Segments, blocks and the history, in the layout of PyTorch's memory snapshots."""
     text = ctypes.c_void_p()
-    _check(_lib().accel_snapshot(_PoolId(*pool), ctypes.byref(text)))
+    _check(_lib().accel_snapshot(_PoolId(*pool), ctypes.byref(text)), "accel_snapshot")
     return _taken(text)
 
 
@@ -280,10 +295,17 @@ def is_enabled():
 
 
 def check():
-    """Compare the records of the cache with its figures; what is wrong raises Error."""
+    """Compare the records of the cache with its figures; what is wrong raises Error.
+
+    While a thread is kept from running inside the cache nothing can be compared: it is asked again, for
+    half a minute at most."""
     message = ctypes.create_string_buffer(256)
+    until = time.monotonic() + 30
     status = _lib().accel_check(message, len(message))
-    _check(status, message.value.decode() or None)
+    while status == _BUSY and time.monotonic() < until:
+        time.sleep(0.01)
+        status = _lib().accel_check(message, len(message))
+    _check(status, "accel_check", message.value.decode() or None)
 
 
 def dump(path=None):

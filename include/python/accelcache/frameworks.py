@@ -10,8 +10,8 @@ import ctypes
 import os
 import sys
 
-from . import (Error, _call, _check, _lib, _serves_all, current_device, library_path, memory_info,
-               set_device)
+from . import (_CUDA, _INVALID, Error, _call, _check, _lib, _serves_all, current_device, library_path,
+               memory_info, set_device)
 
 __all__ = ["MemPool", "cuda_core_resource", "numba_manager", "pluggable_allocator", "rmm_resource",
            "use_in_cuda_core", "use_in_cupy", "use_in_jax", "use_in_numba", "use_in_rmm",
@@ -35,7 +35,12 @@ def _free(pointer):
 
 
 def _free_async(pointer, stream):
-    _call("accel_free_async", pointer or None, stream or None)
+    """In the order of the stream or, where that was destroyed or captures, after all work that there is."""
+    status = _lib().accel_free_async(pointer or None, stream or None)
+    if status in (_INVALID, _CUDA):
+        _free(pointer)
+    else:
+        _check(status, "accel_free_async")
 
 
 def _handle(stream):
@@ -216,7 +221,7 @@ def _numba_pointer(address):
 def _numba_ipc_handle(base):
     from cuda.bindings.driver import cuIpcGetMemHandle
     status, handle = cuIpcGetMemHandle(base)
-    _check(int(status) and 4, f"cuIpcGetMemHandle: {status.name}")
+    _check(int(status) and _CUDA, "cuIpcGetMemHandle", status.name)
     return handle
 
 

@@ -10,6 +10,9 @@
 /* The cache, whose owner has the lock, may be granted room again, if it rests. */
 void ac_cache_wake(ac_cache_t *cache);
 
+/* The cache, whose owner has the lock, does nothing any more: the device statistics have its figures. */
+void ac_cache_tally_end(ac_cache_t *cache);
+
 /* What waited is ready: the figures follow; by the owner from inside, or while it keeps out. */
 void ac_cache_count_ready(ac_cache_t *cache, int flow, const ac_cache_wait_t *ready);
 

@@ -11,7 +11,9 @@
  * several: so a peak is never above the true one, and below it by no more than E, whatever threads
  * do without the lock.  Raising absorbs all caches that are awake, and puts them to rest but for
  * the caller's: they have no room any more, and ask for some before they do anything.  So what
- * raising costs depends on who did something since, not on how many caches there are.
+ * raising costs depends on who did something since, not on how many caches there are.  A cache that
+ * ends beside others gives its room back and leaves them theirs: where threads come and go, all would
+ * ask for the lock again each time that one goes.
  *
  * A hit that another thread is in while peaks are raised shows when they are raised again, with its
  * thread's next operation, or in the next reading: a peak of just that moment may lack it.  To see
@@ -336,6 +338,63 @@ void ac_caches_raise(ac_allocator_t *allocator, ac_cache_t *own) {
     if (any)
         ac_stats_absorb(allocator->stats, allocator->counters, &sum);
     raise_peaks(allocator, own);
+}
+
+/* --- the end of a cache --- */
+
+/* So much of a figure more may come to its bar. */
+static void raise_bar(int64_t bar[AC_POOL_KINDS], int pool, int64_t n) {
+    bar[AC_POOL_ALL] += n;
+    bar[pool] += n;
+}
+
+/* The room goes back to what the bars leave. */
+static void return_room(ac_cache_t *cache, ac_bars_t *bars) {
+    redeem(cache);
+    for (int i = 0; i < AC_FLOWS; i++) {
+        const ac_cache_room_t *room = &cache->tally->side[i].room, *lead = &cache->lead[i];
+        pair_t blocks = pair_of(room->blocks, lead->blocks);
+        pair_t bytes = pair_of(room->bytes, lead->bytes);
+        int pool = AC_POOL_SMALL + i;
+        raise_bar(bars->allocation, pool, blocks.allocated);
+        raise_bar(bars->active, pool, blocks.active);
+        raise_bar(bars->allocated_bytes, pool, bytes.allocated);
+        raise_bar(bars->active_bytes, pool, bytes.active);
+        raise_bar(bars->requested_bytes, pool, room->requested);
+    }
+    clear_rooms(cache);
+}
+
+/* What the bars leave beyond the figures, in place of the bars; and back. */
+static void set_bars_apart(ac_allocator_t *allocator, int64_t sign) {
+    const ac_device_stats_t *s = allocator->stats;
+    ac_bars_t *bars = &allocator->bars;
+    for (int i = 0; i < AC_POOL_KINDS; i++) {
+#define APART(name) bars->name[i] -= sign * s->name[i].current;
+        AC_BARRED(APART)
+#undef APART
+    }
+}
+
+/* The figures of the cache, which is awake, become the device's while the others keep their room: what
+ * a figure may rise by beyond all of it is what it was, and the cache's room. */
+static void settle(ac_cache_t *cache) {
+    ac_allocator_t *allocator = cache->arena->allocator;
+    ac_cache_sum_t sum = {.ordered = 0};
+    ac_cache_tally_add(cache->tally, true, &sum);
+    set_bars_apart(allocator, 1);
+    ac_stats_absorb(allocator->stats, allocator->counters, &sum);
+    return_room(cache, &allocator->bars);
+    set_bars_apart(allocator, -1);
+}
+
+void ac_cache_tally_end(ac_cache_t *cache) {
+    const ac_cache_t *awake = cache->arena->allocator->caches->awake;
+    ac_cache_wake(cache); /* now it shows what it did */
+    if (cache->lanes || !awake || (awake == cache && !cache->awake_next))
+        ac_caches_raise(cache->arena->allocator, cache);
+    else
+        settle(cache);
 }
 
 void ac_caches_absorb(ac_allocator_t *allocator, ac_cache_sum_t *sum) {

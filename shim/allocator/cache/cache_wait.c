@@ -18,8 +18,8 @@ void ac_cache_note_due(ac_cache_t *cache) {
     cache->fenced = fenced;
     /* A block that was taken for older waits without work beside it as well: its free does not tell. */
     bool look = ++cache->dues % LOOK_EACH == 0;
-    bool all = waited && frees - waited <= frees / 8;
-    ac_fence_allow_rough(cache->timeline, all && !look ? waited - waited / 16 - 1 : 0);
+    bool most = waited && frees - waited <= frees / 8 && !ac_order_capturing();
+    ac_fence_allow_rough(cache->timeline, most && !look ? waited - waited / 16 - 1 : 0);
 }
 
 /* Whether a block of a size that is not kept may be loose. */
@@ -86,6 +86,8 @@ static void post(ac_cache_t *cache) {
 /* The block is ready, `ordered` by its stream alone. */
 static void give_home(ac_cache_t *cache, ac_block_t *block, bool ordered) {
     int flow = ac_cache_flow(block->size);
+    ac_block_touch(block->list_next); /* they may be the next ones to be freed */
+    ac_ahead_touch(block);
     if (cache->out_home != block->home)
         post(cache);
     cache->out_home = block->home;
@@ -98,11 +100,13 @@ static void give_home(ac_cache_t *cache, ac_block_t *block, bool ordered) {
 /* What was posted is the cache's, as far as there is room without the lock; the rest is placed when
  * the owner has it next. */
 static void collect(ac_cache_t *cache) {
+    ac_ahead_t ahead = {.turn = 0};
     int64_t blocks[AC_FLOWS] = {0, 0};
     uint64_t bytes[AC_FLOWS] = {0, 0};
     ac_block_t *block = ac_inbox_take(&cache->inbox, cache->owner_arena);
     for (ac_block_t *next; block; block = next) {
         next = block->list_next;
+        ac_ahead_name(&ahead, block);
         ac_entry_t *entry = cache->room >= 0 ? ac_cache_find(cache, block->size) : NULL;
         blocks[ac_cache_flow(block->size)]++;
         bytes[ac_cache_flow(block->size)] += block->size;
@@ -119,9 +123,11 @@ static void collect(ac_cache_t *cache) {
 
 /* What is yet to be placed, of a size that is out, as far as there is room. */
 static void refill(ac_cache_t *cache, ac_entry_t *entry) {
+    ac_ahead_t ahead = {.turn = 0};
     for (ac_block_t *block;
          cache->room >= 0 && (block = cache->unplaced) && block->size == entry->size;) {
         ac_cache_set_unplaced(cache, block->list_next);
+        ac_ahead_name(&ahead, block);
         ac_cache_put(cache, entry, block);
     }
 }

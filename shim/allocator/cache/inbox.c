@@ -1,6 +1,8 @@
 /* Inboxes of thread caches (inbox.h). */
 #include "allocator/cache/inbox.h"
 
+#include "failpoint.h"
+
 enum { ARENA_SHIFT = 48 }; /* above all addresses of a process */
 #define BLOCK_MASK (((uint64_t)1 << ARENA_SHIFT) - 1)
 
@@ -13,6 +15,7 @@ static ac_block_t *block_in(uint64_t word) {
 }
 
 void ac_chain_add(ac_chain_t *chain, ac_block_t *block, int flow) {
+    ac_ahead_name(&chain->ahead, block);
     block->list_next = chain->first;
     chain->first = block;
     if (!chain->last)
@@ -30,7 +33,7 @@ bool ac_inbox_post(ac_inbox_t *inbox, uint16_t arena, const ac_chain_t *chain) {
     uint64_t weight = ac_inbox_weight(ac_chain_blocks(chain), ac_chain_bytes(chain));
     atomic_fetch_add_explicit(&inbox->weight, weight, memory_order_relaxed);
     do {
-        if (word >> ARENA_SHIFT != arena) {
+        if (word >> ARENA_SHIFT != arena && !AC_FAILPOINT(posted_to_gone)) {
             atomic_fetch_sub_explicit(&inbox->weight, weight, memory_order_relaxed);
             return false;
         }
@@ -45,8 +48,11 @@ ac_block_t *ac_inbox_take(ac_inbox_t *inbox, uint16_t arena) {
     ac_block_t *first = block_in(
         atomic_exchange_explicit(&inbox->word, word_of(arena, NULL), memory_order_acquire));
     uint64_t weight = 0;
-    for (const ac_block_t *block = first; block; block = block->list_next)
+    for (const ac_block_t *block = first; block; block = block->list_next) {
+        ac_block_touch(block->list_next);
+        ac_ahead_touch(block);
         weight += ac_inbox_weight(1, block->size);
+    }
     if (weight)
         atomic_fetch_sub_explicit(&inbox->weight, weight, memory_order_relaxed);
     return first;

@@ -10,6 +10,12 @@
  * closed, or opened again for another arena, gets nothing.  What is posted is ready: the thread that
  * freed it made sure of that, and its release and the owner's acquire order what it wrote.
  *
+ * Records lie in the cache of the processor whose thread wrote to them last, and from there each one may
+ * take longer than all that is done with it.  So each block of a chain names another one some places
+ * behind it, and one that was handed out after that the one that is handed out so much later: both
+ * sides have the processor fetch these meanwhile.  No more is done with what a block names, which may
+ * be anything by now.
+ *
  * In the account a block is held by the cache that freed it until it is posted, by none in the
  * inbox, and by the owner's from when it is taken; `segment->allocated` counts it all the while. */
 #ifndef AC_INBOX_H
@@ -18,9 +24,34 @@
 #include "allocator/space/block.h"
 #include "observe/stats.h"
 
+/* The last blocks that were put on a stack, in turn: who takes them off again needs the first of them
+ * some blocks after the next one. */
+enum { AC_AHEAD = 4 };
+typedef struct {
+    ac_block_t *block[AC_AHEAD];
+    unsigned turn;
+} ac_ahead_t;
+
+/* The block, which is put there now, names what is to be fetched when it is taken off.  A slot of a slab
+ * does not: the place is in use (block.h). */
+static inline void ac_ahead_name(ac_ahead_t *ahead, ac_block_t *block) {
+    if (atomic_load_explicit(&block->slab, memory_order_relaxed))
+        return;
+    ac_block_t **at = &ahead->block[ahead->turn++ % AC_AHEAD], *before = *at;
+    *at = block;
+    block->ahead = before ? before : block;
+}
+
+/* The block was put there, or came of it: what it named is about to be looked at. */
+static inline void ac_ahead_touch(const ac_block_t *block) {
+    if (!atomic_load_explicit(&block->slab, memory_order_relaxed))
+        ac_block_touch(block->ahead);
+}
+
 /* Blocks by list_next, and how many there are of small and of large ones.  {0}: none. */
 typedef struct {
     ac_block_t *first, *last;
+    ac_ahead_t ahead;
     unsigned blocks[AC_FLOWS];
     uint64_t bytes[AC_FLOWS];
 } ac_chain_t;

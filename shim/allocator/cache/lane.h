@@ -145,7 +145,7 @@ static inline ac_take_t ac_lane_pop(ac_cache_t *cache, const void *stream, uint6
  * come after. */
 static inline bool ac_lane_comes_after(const ac_lane_t *lane, const ac_block_t *block) {
     return block->ticket.key == lane->key
-               ? block->ticket.place > lane->order.base
+               ? block->ticket.place > lane->order.base || AC_FAILPOINT(lane_former_stream)
                : block->ticket.key == AC_KEY_NONE || AC_FAILPOINT(lane_takes_any);
 }
 

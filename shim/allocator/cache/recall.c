@@ -262,10 +262,12 @@ void ac_cache_close(ac_cache_t *cache) {
     ac_allocator_t *allocator = cache->arena->allocator;
     ac_lock(&allocator->lock);
     if (!(atomic_load(&cache->gate) & AC_GATE_GONE)) {
-        ac_cache_wake(cache); /* now it shows what it did */
         ac_cache_leave_all(cache);
-        leave_chain(cache, ac_inbox_take(&cache->inbox, 0), false);
-        ac_caches_raise(allocator, cache);
+        AC_WINDOW(cache_left);
+        ac_block_t *posted = ac_inbox_take(&cache->inbox, 0);
+        if (!AC_FAILPOINT(closed_inbox_left))
+            leave_chain(cache, posted, false);
+        ac_cache_tally_end(cache);
         ac_lanes_close(cache);
         unlist(cache);
     } else {
@@ -376,24 +378,30 @@ static bool reopen(ac_allocator_t *allocator, bool (*visit)(ac_cache_t *), uint3
     return any;
 }
 
-bool ac_caches_freeze(ac_allocator_t *allocator) {
+/* All caches are shut, and it has both locks.  False: as close_gates. */
+static bool freeze(ac_allocator_t *allocator) {
     ac_lock(&allocator->caches->recall_lock);
     ac_lock(&allocator->lock);
     allocator->caches->frozen = true; /* or a thread would be inside one that opens meanwhile */
     ac_unlock(&allocator->lock);
-    bool out = shut(allocator, NULL, NULL) && !any_busy(allocator);
+    bool closed = shut(allocator, NULL, NULL);
     ac_lock(&allocator->lock);
-    return out;
+    return closed;
+}
+
+bool ac_caches_freeze(ac_allocator_t *allocator) {
+    return freeze(allocator) && !any_inside(allocator);
 }
 
 bool ac_caches_freeze_patiently(ac_allocator_t *allocator) {
     for (uint64_t end = 0;;) {
-        if (ac_caches_freeze(allocator))
+        bool closed = freeze(allocator);
+        if (closed && !any_inside(allocator))
             return true;
         if (!allocator->caches->first) /* the last owner came out, and its thread has ended */
             return true;
         uint64_t now = allocator->caches->first->arena->ops->now_ns();
-        if (end && (now >= end || !any_inside(allocator))) /* or the barrier fails */
+        if (!closed || (end && now >= end))
             return false;
         end = end ? end : now + FREEZE_PATIENCE_NS;
         ac_caches_thaw(allocator);

@@ -264,8 +264,10 @@ void ac_fence_capture_begin(void) {
     unsigned high = atomic_load(&ac_timeline_high);
     for (unsigned i = 0; i < high; i++) {
         ac_timeline_t *timeline = line_at(i);
-        if (timeline)
-            ac_sole_leave(timeline);
+        if (!timeline)
+            continue;
+        ac_sole_leave(timeline);
+        ac_fence_allow_rough(timeline, 0); /* the capture would hold what it never named */
     }
 }
 

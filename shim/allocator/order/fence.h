@@ -317,7 +317,8 @@ AC_FENCE_HOT bool ac_fence_takes_rough(ac_timeline_t *timeline) {
 }
 
 /* Whether all marks so far are older.  As a relaxed load that is compared in place: in a register of its
- * own the mark would make each hit save one. */
+ * own the mark would make each hit save one.  A mark that is set meanwhile may be seen or not, and a
+ * load of 64 bits is never torn on the machines that we build for. */
 AC_FENCE_HOT bool ac_fence_is_marked_before(const ac_timeline_t *timeline, uint64_t clock) {
 #ifdef AC_TSAN
     return atomic_load_explicit(&timeline->last_submit, memory_order_relaxed) < clock;
@@ -433,7 +434,8 @@ AC_FENCE_HOT void ac_fence_credit_give(ac_timeline_t *timeline, int weight) {
  * AC_FENCE_BATCH_WEIGHT, the next submission to any of the timelines closes: frees share a fence, and
  * later work delays them little.  _own: of this timeline alone; true: they did.  Without an atomic
  * addition, which would be most of what such a free takes: of threads that add at a time one may be
- * lost, and the fence comes that much later, or, where another thread closes meanwhile, earlier. */
+ * lost, a whole BATCH_WEIGHT as well, and the fence comes that much later, or, where another thread
+ * closes meanwhile, earlier: no wait may depend on it. */
 void ac_fence_want(ac_timeline_t *timeline, bool all, uint32_t weight);
 AC_FENCE_HOT bool ac_fence_want_own(ac_timeline_t *timeline, uint32_t weight) {
     uint32_t before = atomic_load_explicit(&timeline->open, memory_order_relaxed);

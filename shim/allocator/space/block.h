@@ -57,7 +57,7 @@ typedef enum __attribute__((packed)) {
  *   UNUSED     spare records (bin_next)         -
  *   FREE       a bin of its pool's index        holes of ranges, newest first
  *   RETIRED    a bin of its stream's index      the list of its key
- *   CACHED     -                                its entry, ring or chain (list_next)
+ *   CACHED     - (ahead)                        its entry, ring or chain (list_next)
  *   ALLOCATED  -                                -
  *   UNMAPPED   -                                those of its range
  *
@@ -70,7 +70,12 @@ struct ac_block {
     _Alignas(64) _Atomic uint64_t address; /* a multiple of AC_GRANULE, but in spare records */
     uint64_t size;                         /* bytes, a multiple of AC_GRANULE */
     ac_block_t *prev, *next;               /* neighbours in the segment */
-    ac_block_t **bin_at, *bin_next;        /* see above; at: the pointer to this one there */
+    union {
+        struct {
+            ac_block_t **bin_at, *bin_next; /* see above; at: the pointer to this one there */
+        };
+        ac_block_t *ahead; /* posted, or handed out after that: one that comes soon (inbox.h) */
+    };
     union {
         struct {
             _Atomic uint8_t module;         /* allocated: of the module that asked (stats.h) */
@@ -226,6 +231,12 @@ static inline bool ac_block_is_moving(const ac_block_t *block) {
 static inline void ac_block_touch_neighbours(const ac_block_t *block) {
     __builtin_prefetch(block->next);
     __builtin_prefetch(block->prev);
+}
+
+/* All of the record is about to be looked at. */
+static inline void ac_block_touch(const ac_block_t *block) {
+    __builtin_prefetch(block);
+    __builtin_prefetch((const void *)((uintptr_t)block + 64)); /* of NULL, too */
 }
 
 /* Invariants: `busy` counts the blocks that are not free; a segment with

@@ -31,9 +31,9 @@ typedef struct {
 enum { AC_MEMPOOLS = 256, AC_MEMPOOL_FIRST = 1 };
 
 /* The free indices of an arena: by pool, that of ranges for medium blocks (supply/medium.h), which
- * count for the large pool, and that of ranges which serve no more than what would fail else
- * (ac_expand_leave). */
-enum { AC_INDEX_MEDIUM = AC_POOL_ALL, AC_INDEX_LEFT = AC_POOL_KINDS, AC_INDICES };
+ * count for the large pool, that of ranges which serve no more than what would fail else
+ * (ac_expand_leave), and that of native segments for big blocks (supply/medium.h). */
+enum { AC_INDEX_MEDIUM = AC_POOL_ALL, AC_INDEX_LEFT = AC_POOL_KINDS, AC_INDEX_BIG, AC_INDICES };
 
 /* Of segments whose free memory is in none of them (guard_place.h). */
 enum { AC_INDEX_GUARD = AC_INDICES };

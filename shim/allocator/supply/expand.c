@@ -276,10 +276,7 @@ static uint64_t collect(ac_growth_t *growth, uint64_t missing) {
             break;
         rest = rest ? rest : end - first;
         pick.span = rest;
-        ac_block_t *hole = rest <= none ? NULL
-                           : ac_toll_is_costly(arena->allocator)
-                               ? best_hole(arena, &pick, rest, &starved)
-                               : ac_expand_oldest_hole(arena, &pick, &starved);
+        ac_block_t *hole = rest <= none ? NULL : best_hole(arena, &pick, rest, &starved);
         ac_run_t *run = &growth->run[growth->runs];
         if (!hole) {
             without += rest << AC_PAGE_BITS;

@@ -5,11 +5,9 @@
  *   1. from the device, as long as what is reserved stays within the budget (toll.h), or a fixed
  *      share of the high-water mark of allocated bytes;
  *   2. out of holes: whole pages side by side from the high end of one, with one unmapping, whatever
- *      their sizes as long as they fit; of the hole freed first, or, where pages move all the time, of
- *      the smallest that has enough.  Only
- *      where all work that was submitted before the last free in the hole has completed: taking a
- *      page away is no work of a stream, so no stream's order protects it.  Never pages that are
- *      pinned;
+ *      their sizes as long as they fit; of the smallest hole that has enough.  Only where all work
+ *      that was submitted before the last free in the hole has completed: taking a page away is no
+ *      work of a stream, so no stream's order protects it.  Never pages that are pinned;
  *   3. from the device, for whole pages in holes that did not fit, and go back to it: blocks of
  *      2 MiB pages do not take more memory for as long as those of large pages have some to spare;
  *   4. from the device beyond the budget; beyond the waiting limit (`wait_budget`) only after

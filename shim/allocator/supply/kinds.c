@@ -3,6 +3,7 @@
 
 #include "allocator/budget.h"
 #include "allocator/supply/guard.h"
+#include "allocator/supply/medium.h"
 #include "allocator/supply/toll.h"
 
 uint64_t ac_supply_excess(ac_allocator_t *allocator) {
@@ -69,6 +70,7 @@ ac_status_t ac_supply_grow(ac_growth_ask_t *ask) {
     ac_lock(&allocator->lock);
     bool left = ac_expand_leave(allocator);
     bool expandable = allocator->settings.expandable_segments;
+    ac_big_sort(allocator);
     const ac_shrink_t pick = {.bytes = garbage(allocator, ac_supply_least(ask->pool, ask->size)),
                               .large = true};
     ac_unlock(&allocator->lock);

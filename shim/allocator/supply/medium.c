@@ -9,6 +9,9 @@
 
 /* --- pages --- */
 
+/* One in so many of the live bytes, idle on pages that only medium blocks keep, is much. */
+enum { MUCH_IDLE = 100 };
+
 /* A page, and what medium blocks hold of it; 0 units: none is looked at. */
 typedef struct {
     uint64_t first, units;
@@ -53,8 +56,8 @@ static uint64_t idle_beside_medium(const ac_range_t *range) {
 void ac_medium_look(ac_arena_t *arena, uint64_t reserved, uint64_t live) {
     const ac_settings_t *settings = &arena->allocator->settings;
     ac_medium_t *medium = &arena->allocator->supply->medium;
-    uint64_t much = live / 50 > ac_budget_floor(settings, AC_BUDGET_PAGES)
-                        ? live / 50
+    uint64_t much = live / MUCH_IDLE > ac_budget_floor(settings, AC_BUDGET_PAGES)
+                        ? live / MUCH_IDLE
                         : ac_budget_floor(settings, AC_BUDGET_PAGES);
     if (medium->apart || settings->page <= settings->small_page || reserved < live + much ||
         reserved < medium->looked)
@@ -79,7 +82,10 @@ enum { FLOOR_LIVE = 8 };
 /* So many blocks are looked at in one go, under the lock. */
 enum { LOOK_MOST = 1 << 14 };
 
-/* A stretch between two large blocks: its bytes, those in use by medium ones, and the largest free
+/* And so many for each request of the program, on average. */
+enum { LOOK_FOR_EACH = 16 };
+
+/* A stretch between two large blocks: its bytes, those in use by smaller ones, and the largest free
  * block. */
 typedef struct {
     uint64_t bytes, used, largest;
@@ -87,9 +93,10 @@ typedef struct {
 
 typedef struct {
     uint64_t size; /* what is asked for */
-    uint64_t used; /* bytes of medium blocks */
+    uint64_t most; /* bytes of a smaller block */
+    uint64_t used; /* of smaller blocks */
     unsigned left; /* blocks that may still be looked at */
-    bool kept;     /* it would fit, did medium blocks not take a small part */
+    bool kept;     /* it would fit, did smaller blocks not take a small part */
 } look_t;
 
 static void stretch_end(look_t *look, stretch_t *at) {
@@ -103,7 +110,7 @@ static void look_at(look_t *look, const ac_segment_t *segment) {
     for (const ac_block_t *block = segment->first; block && look->left; block = block->next) {
         look->left--;
         bool used = ac_block_in_use(block);
-        if (used && block->size > AC_MEDIUM) {
+        if (used && block->size > look->most) {
             stretch_end(look, &at);
             continue;
         }
@@ -116,27 +123,146 @@ static void look_at(look_t *look, const ac_segment_t *segment) {
     stretch_end(look, &at);
 }
 
+/* Whether smaller blocks than `most` keep the request from the arena's free memory. */
+static look_t look_for(const ac_arena_t *arena, uint64_t size, uint64_t most) {
+    look_t look = {.size = size, .most = most, .left = LOOK_MOST};
+    for (const ac_segment_t *s = arena->segments; s && look.left; s = s->next)
+        if (!s->range && s->index == AC_POOL_LARGE)
+            look_at(&look, s);
+    arena->allocator->supply->medium.owed += LOOK_MOST - look.left;
+    return look;
+}
+
 static bool may_come_apart(const ac_allocator_t *allocator, uint64_t live) {
     const ac_medium_t *medium = &allocator->supply->medium;
     return !allocator->settings.expandable_segments && !medium->apart &&
            live / FLOOR_LIVE >= allocator->settings.large_segment_size && live / 2 >= medium->together;
 }
 
+static uint64_t requests_of(const ac_allocator_t *allocator) {
+    return (uint64_t)allocator->stats->allocation[AC_POOL_ALL].allocated;
+}
+
+/* --- big blocks --- */
+
+/* Of what is live: what their requests grew by.  And trades, in a window of requests: so many
+ * requests for each are enough, and after so many windows with more it ends. */
+enum { SHARE_BIG = 10, WINDOW = 512, PER_TRADE = 64, COSTLY = 8 };
+
+static uint64_t least_big(uint64_t live) {
+    return live / AC_BIG_SHARE > AC_LARGE ? live / AC_BIG_SHARE : AC_LARGE;
+}
+
+/* Not where medium blocks come to be much of it: they need what big ones leave. */
+static bool may_become_big(const ac_allocator_t *allocator, uint64_t size, uint64_t live) {
+    const ac_big_t *big = &allocator->supply->big;
+    return !allocator->settings.expandable_segments && !big->apart && size >= least_big(live) &&
+           live / FLOOR_LIVE >= allocator->settings.large_segment_size &&
+           live / 2 >= big->together && live / 2 >= allocator->supply->medium.together;
+}
+
+/* Whether the segment has room for big blocks alone, and some. */
+static bool is_for_big(const ac_segment_t *segment, uint64_t least) {
+    bool room = false;
+    if (segment->range || segment->index != AC_POOL_LARGE)
+        return false;
+    for (const ac_block_t *block = segment->first; block; block = block->next) {
+        room = room || block->size >= least;
+        if (ac_block_in_use(block) && block->size < least)
+            return false;
+    }
+    return room;
+}
+
+static void big_begin(ac_allocator_t *allocator, uint64_t live) {
+    ac_big_t *big = &allocator->supply->big;
+    *big = (ac_big_t){.apart = true,
+                      .least = allocator->high_water,
+                      .together = big->together,
+                      .requests = requests_of(allocator)};
+    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
+        for (ac_segment_t *s = arena->segments; s; s = s->next)
+            if (is_for_big(s, least_big(live)))
+                ac_segment_relist(s, AC_INDEX_BIG);
+}
+
+/* Segments of less than so many bytes serve all sizes. */
+static void big_join(ac_allocator_t *allocator, uint64_t least) {
+    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next) {
+        for (ac_segment_t *s = arena->segments; s; s = s->next)
+            if (s->index == AC_INDEX_BIG && s->size < least)
+                ac_segment_relist(s, AC_POOL_LARGE);
+        arena->added++; /* there is more to be found now */
+    }
+}
+
+static void big_end(ac_allocator_t *allocator, uint64_t together) {
+    allocator->supply->big = (ac_big_t){.together = together};
+    big_join(allocator, UINT64_MAX);
+}
+
+void ac_big_sort(ac_allocator_t *allocator) {
+    ac_big_t *big = &allocator->supply->big;
+    if (!big->apart)
+        return;
+    if (allocator->settings.expandable_segments) {
+        big_end(allocator, big->together);
+    } else if (allocator->high_water / 2 >= big->least) {
+        big->least = allocator->high_water;
+        big_join(allocator, least_big(allocator->high_water));
+    }
+}
+
+void ac_big_note_trade(ac_allocator_t *allocator) {
+    ac_big_t *big = &allocator->supply->big;
+    uint64_t count = requests_of(allocator) - big->requests;
+    if (!big->apart)
+        return;
+    big->trades++;
+    if (count < WINDOW)
+        return;
+    bool much = big->trades > count / PER_TRADE;
+    big->costly = much ? big->costly + (unsigned)(count / WINDOW) : 0;
+    big->trades = 0;
+    big->requests += count;
+    if (big->costly >= COSTLY)
+        big_end(allocator, allocator->high_water);
+}
+
+/* --- what large requests that grow teach --- */
+
+/* Walks of many blocks are paid for by requests. */
+static bool looked_lately(ac_allocator_t *allocator) {
+    ac_medium_t *medium = &allocator->supply->medium;
+    uint64_t requests = requests_of(allocator);
+    uint64_t paid = (requests - medium->requests) * LOOK_FOR_EACH;
+    medium->requests = requests;
+    medium->owed -= paid < medium->owed ? paid : medium->owed;
+    return medium->owed > 0;
+}
+
 void ac_medium_look_native(ac_arena_t *arena, uint64_t size, uint64_t live) {
-    const ac_allocator_t *allocator = arena->allocator;
+    ac_allocator_t *allocator = arena->allocator;
     const ac_device_stats_t *stats = allocator->stats;
     ac_medium_t *medium = &allocator->supply->medium;
+    ac_big_t *big = &allocator->supply->big;
+    bool as_medium = may_come_apart(allocator, live);
+    bool as_big = may_become_big(allocator, size, live);
     uint64_t free = (uint64_t)(stats->reserved_bytes[AC_POOL_LARGE].current -
                                stats->allocated_bytes[AC_POOL_LARGE].current);
-    if (!may_come_apart(allocator, live) || free < size)
+    if ((!as_medium && !as_big) || free < size || looked_lately(allocator))
         return;
-    look_t look = {.size = size, .left = LOOK_MOST};
-    for (const ac_segment_t *s = arena->segments; s && look.left; s = s->next)
-        if (!s->range && s->index == AC_POOL_LARGE)
-            look_at(&look, s);
-    if (look.kept && look.used <= live / SHARE_MEDIUM)
-        medium->grown += size;
-    medium->apart = medium->grown > live / SHARE_GROWN;
+    if (as_medium) {
+        look_t look = look_for(arena, size, AC_MEDIUM);
+        if (look.kept && look.used <= live / SHARE_MEDIUM)
+            medium->grown += size;
+        medium->apart = medium->grown > live / SHARE_GROWN;
+    }
+    if (as_big && look_for(arena, size, least_big(live) - 1).kept) {
+        big->grown += size;
+        if (big->grown > live / SHARE_BIG)
+            big_begin(allocator, live);
+    }
 }
 
 void ac_medium_note_spared(ac_allocator_t *allocator, uint64_t size) {

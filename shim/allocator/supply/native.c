@@ -19,8 +19,12 @@ static bool is_medium(const ac_growth_ask_t *ask) {
            allocator->supply->medium.apart;
 }
 
+static bool is_big(const ac_growth_ask_t *ask) {
+    return ac_big_serves(ask->arena->allocator, ask->pool, ask->size);
+}
+
 static unsigned index_for(const ac_growth_ask_t *ask) {
-    return is_medium(ask) ? AC_INDEX_MEDIUM : (unsigned)ask->pool;
+    return is_medium(ask) ? AC_INDEX_MEDIUM : is_big(ask) ? AC_INDEX_BIG : (unsigned)ask->pool;
 }
 
 static uint64_t segment_size(const ac_growth_ask_t *ask, ac_snug_t snug) {
@@ -29,6 +33,9 @@ static uint64_t segment_size(const ac_growth_ask_t *ask, ac_snug_t snug) {
         return AC_SMALL_SEGMENT;
     if (is_medium(ask))
         return ac_medium_segment(allocator);
+    /* Beside big blocks all large ones have segments of their own, beyond the budget. */
+    if (is_big(ask) || (allocator->supply->big.apart && snug == AC_SNUG_FEW && ask->size >= AC_LARGE))
+        snug = AC_SNUG_EXACT;
     return ac_size_segment(&allocator->settings, ask->size,
                            (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current, snug);
 }
@@ -94,11 +101,13 @@ static bool share_growth(const ac_growth_ask_t *ask) {
     return found;
 }
 
-/* As ac_segment_add, with its free blocks in that index; in the pool's own where medium blocks are
- * not kept apart any more. */
+/* As ac_segment_add, with its free blocks in that index; in the pool's own where such blocks are not
+ * kept apart any more. */
 static ac_segment_t *add(ac_arena_t *arena, int pool, unsigned index, uint64_t address,
                          uint64_t size) {
-    if (index == AC_INDEX_MEDIUM && !arena->allocator->supply->medium.apart)
+    const ac_supply_t *supply = arena->allocator->supply;
+    if ((index == AC_INDEX_MEDIUM && !supply->medium.apart) ||
+        (index == AC_INDEX_BIG && !supply->big.apart))
         index = (unsigned)pool;
     ac_segment_t *segment = ac_segment_add(&arena->space, pool, address, size);
     if (segment && index != segment->index)
@@ -227,6 +236,7 @@ static ac_status_t grow_snug(ac_growth_ask_t *ask, bool shares) {
     if (ask->pool == AC_POOL_LARGE && ask->size > AC_MEDIUM && !ask->target) /* once a request */
         ac_medium_look_native(ask->arena, ask->size, ac_supply_live(allocator, ask->size));
     if (wanted > cap) {
+        ac_big_note_trade(allocator); /* what goes for it may go later, too */
         uint64_t most =
             ac_budget(&allocator->settings, AC_BUDGET_WAIT, ac_supply_live(allocator, ask->size));
         bool patient = shares && wanted - size + exact > most;

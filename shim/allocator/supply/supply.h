@@ -40,7 +40,19 @@ typedef struct {
     uint64_t looked; /* reserved bytes at which it is looked next whether they need pages */
     uint64_t grown;  /* native bytes of requests that medium blocks were seen to keep from free memory */
     uint64_t together; /* live bytes when native segments of their own came to too much; 0: never */
+    /* Blocks that were looked at and not paid for yet, and requests of the program at that time. */
+    uint64_t owed, requests;
 } ac_medium_t;
+
+/* What was learned of big blocks (medium.h). */
+typedef struct {
+    bool apart;     /* they have native segments of their own */
+    uint64_t grown; /* bytes of their requests that smaller blocks were seen to keep from free memory */
+    uint64_t least; /* high-water mark by which their segments were sorted last */
+    uint64_t together; /* live bytes when that took too many calls; 0: never */
+    uint64_t requests; /* of the program, when `trades` began */
+    unsigned trades, costly; /* segments made in the place of others; windows in a row with many */
+} ac_big_t;
 
 /* Of an allocator. */
 struct ac_supply {
@@ -50,13 +62,14 @@ struct ac_supply {
     uint64_t ceiling;     /* reserved bytes at which the device had no more; 0: not known */
     ac_expand_t expand;
     ac_medium_t medium;
+    ac_big_t big;
 };
 
 /* Of an arena: calls under way that ask the device for a segment, and bytes of those that no
  * request has a claim to, by the index that the segment will have; 0: none. */
 struct ac_growths {
-    unsigned calls[AC_POOL_KINDS];
-    uint64_t coming[AC_POOL_KINDS];
+    unsigned calls[AC_INDICES];
+    uint64_t coming[AC_INDICES];
 };
 
 /* --- growing --- */

@@ -30,11 +30,6 @@ uint64_t ac_toll_budget(ac_allocator_t *allocator, uint64_t size, uint64_t page)
 void ac_toll_charge(ac_allocator_t *allocator, uint64_t runs, uint64_t pages, uint64_t traded,
                     uint64_t page);
 
-/* The program moves pages all the time, or has done: holes are worth keeping in one piece. */
-static inline bool ac_toll_is_costly(const ac_allocator_t *allocator) {
-    return allocator->supply->expand.toll.costly || allocator->supply->expand.toll.share;
-}
-
 /* Bytes that may stay reserved for so many `live` ones; 0: as much as for any program. */
 uint64_t ac_toll_kept(const ac_allocator_t *allocator, uint64_t live);
 

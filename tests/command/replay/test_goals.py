@@ -2,6 +2,8 @@
 reached as its bound.  Ratios are of bytes, deterministic, and judged over several seeds: one by
 itself moves by a tenth for nothing."""
 
+import random
+
 import base
 import frame
 from frame import MIB
@@ -17,6 +19,13 @@ class Goals(frame.TraceTest):
         for seed in seeds:
             path = self.generate(kind, "--seed", str(seed), *options)
             figures.append(self.replay(path, "--conf", conf, *work))
+        return figures
+
+    @staticmethod
+    def steady(figures):
+        """Driver time of replays after the first becomes a figure of its own."""
+        for figure in figures:
+            figure["steady"] = figure["driver_ms_per_1000_ops"]["steady"]
         return figures
 
     def assert_most(self, figures, key, mean, worst):
@@ -57,9 +66,52 @@ class Goals(frame.TraceTest):
     def test_islands_in_segments(self):
         """Medium blocks that stay do not keep segments, which cannot move, from large ones."""
         figures = self.figures("islands", "", "--ops", "60000", work=("--min-capacity",))
-        self.assert_most(figures, "ratio", 1.2, 1.23)
-        self.assert_most(figures, "ratio_second", 1.2, 1.23)
-        self.assert_most(figures, "min_capacity_ratio", 1.17, 1.2)
+        self.assert_most(figures, "ratio", 1.165, 1.2)
+        self.assert_most(figures, "ratio_second", 1.175, 1.21)
+        self.assert_most(figures, "min_capacity_ratio", 1.165, 1.2)
+
+    def test_little_room(self):
+        """Big blocks find room on a device that holds little more than what is live."""
+        for kind, mean, worst in (("lora", 1.1, 1.14), ("graph", 1.05, 1.06)):
+            with self.subTest(kind):
+                figures = self.figures(kind, "", "--ops", "60000", work=("--min-capacity",))
+                self.assert_most(figures, "min_capacity_ratio", mean, worst)
+
+    @staticmethod
+    def steps(seed, rounds=40):
+        """Blocks of half a gigabyte that come and go, each a little larger or smaller, and layers of
+        47 MiB or so, of which some stay for the next steps, cut out of what is free."""
+        draw, lines, kept, last = random.Random(seed), [], [], 0
+
+        def take(mib):
+            nonlocal last
+            last += 1
+            lines.append(f"a {last} {int(mib * MIB)} 0")
+            return last
+
+        for _ in range(60):
+            take(32)
+        for _ in range(rounds):
+            size = draw.uniform(0.8, 1)
+            layers = []
+            for _ in range(12):
+                big = take(330)
+                layers.append(take(47 * size))
+                lines.append(f"f {big}")
+            big = [take(730 * size) for _ in range(3)]
+            lines += [f"f {block}" for block in big]
+            kept.append(layers.pop(draw.randrange(len(layers))))
+            if len(kept) > 6:
+                lines.append(f"f {kept.pop(0)}")
+            draw.shuffle(layers)
+            lines += [f"f {block}" for block in layers]
+        return lines
+
+    def test_steps(self):
+        """Big blocks of a new size in each step find the places of those before."""
+        figures = [self.replay(self.trace(*self.steps(seed))) for seed in range(1, 6)]
+        self.assert_most(figures, "ratio", 1.17, 1.23)
+        self.assert_most(figures, "ratio_second", 1.1, 1.13)
 
     def test_no_medium_segments(self):
         """Programs that have no use for them take no more than without them."""
@@ -95,24 +147,48 @@ class Goals(frame.TraceTest):
     def test_patches(self):
         """Medium blocks that come to have pages of their own leave nothing behind on those of others."""
         figures = self.figures("amr", PAGES, "--ops", "60000")
-        self.assert_most(figures, "ratio", 1.06, 1.1)
-        self.assert_most(figures, "ratio_second", 1.08, 1.11)
+        self.assert_most(figures, "ratio", 1.06, 1.08)
+        self.assert_most(figures, "ratio_second", 1.06, 1.08)
 
     def test_again(self):
         """What moved once earns no memory: a program that does the same again takes as much."""
-        for kind in ("varlen", "lora", "serving", "graph", "islands", "grow"):
+        for kind in ("varlen", "lora", "serving", "graph", "islands", "grow", "amr", "fixed"):
             options = ("--ops", "1000" if kind == "grow" else "60000")
             for figure in self.figures(kind, PAGES, *options, seeds=range(1, 6)):
                 with self.subTest((kind, figure["ratio"])):
                     self.assertLessEqual(figure["ratio_second"], figure["ratio"] + 0.015)
 
+    def test_few_moves(self):
+        """Pages come out of the smallest hole that has enough, and what is large stays so."""
+        for kind, ops, mean, worst in (("graph", "60000", 0.15, 0.3), ("grow", "1000", 3, 7),
+                                       ("serving", "60000", 0.1, 0.2), ("varlen", "60000", 0.05, 0.2)):
+            with self.subTest(kind):
+                figures = self.figures(kind, PAGES, "--ops", ops)
+                self.assert_most(self.steady(figures), "steady", mean, worst)
+
+    def test_low_memory(self):
+        """Where all pages are small, medium blocks have some of their own as well."""
+        figures = self.figures("islands", PAGES + ",low_memory:true", "--ops", "60000")
+        self.assert_most(figures, "ratio", 1.06, 1.08)
+        self.assert_most(figures, "ratio_second", 1.07, 1.09)
+
+    def test_random_sizes_on_large_pages(self):
+        """Moves take less time, so that they are worth less memory."""
+        figures = self.figures("rmm", PAGES + ",page_size_mb:64", "--ops", "20000")
+        self.assert_most(figures, "ratio_second", 1.22, 1.24)
+        self.assert_most(self.steady(figures), "steady", 2.3, 3)
+
+    def test_random_sizes_within_a_budget(self):
+        """The same with a budget that does not learn."""
+        figures = self.figures("rmm", PAGES + ",page_budget:0.15", "--ops", "20000", seeds=range(1, 6))
+        self.assert_most(figures, "ratio_second", 1.151, 1.151)
+        self.assert_most(self.steady(figures), "steady", 11.5, 13)
+
     def test_random_sizes(self):
         """Sizes that never repeat: moves become rare, for some memory."""
         figures = self.figures("rmm", PAGES, "--ops", "20000", work=("--repeat", "3"))
         self.assert_most(figures, "ratio_second", 1.28, 1.31)
-        for figure in figures:
-            figure["steady"] = figure["driver_ms_per_1000_ops"]["steady"]
-        self.assert_most(figures, "steady", 2.3, 3)
+        self.assert_most(self.steady(figures), "steady", 2.3, 3)
 
     def test_auto(self):
         """A trace shares nothing: pages serve as with true."""

@@ -10,7 +10,8 @@
  * kernels that did end.  held: that stream waits for a value that the program has not written
  * yet. Each function is called once, from another thread, with valid arguments; requests for
  * memory with every size, questions about it with every attribute, launches with every attribute
- * of theirs.  "hangs": it has not answered within a second.
+ * of theirs.  "hangs": it has not answered for more than a second, and no thread was kept from a
+ * processor meanwhile.
  *
  * With SWEEP_WITHIN set no extent is huge: of pages, only running work notices what goes past
  * their end, and ends the context.
@@ -502,45 +503,64 @@ typedef struct {
     const row_t *row;
     const uint64_t *arg;
     CUresult result;
-    _Atomic pid_t thread;
 } call_t;
 
 static void *make_call(void *arg) {
     call_t *call = arg;
-    call->thread = gettid();
     cuCtxSetCurrent(have.primary);
     call->result = call->row->call(call->arg);
     return NULL;
 }
 
-/* Whether it waits, and for something else than a processor. */
-static bool is_asleep(pid_t thread) {
-    char path[64], text[64] = "";
-    snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)thread);
-    FILE *file = thread ? fopen(path, "r") : NULL;
-    bool asleep = file && fgets(text, sizeof text, file) && strstr(text, ") S ");
-    if (file)
-        fclose(file);
-    return asleep;
+/* Looks at the threads, a moment apart.  A call that is a second old hangs where each thread has had its turn
+ * since and none of them answered it: it went to sleep SLEEPS times, as what polls does, or slept through
+ * LOOKS of these looks.  One that is kept from a processor did neither. */
+enum { LOOK_NS = 100000000, YOUNG = 10, LOOKS = 10, SLEEPS = 30, WATCHED = 32 };
+
+static struct {
+    unsigned looks;
+    struct {
+        test_thread_t last;
+        long since;     /* `sleeps` when the call was a second old */
+        unsigned still; /* looks in a row that it has slept through */
+    } of[WATCHED];
+} watch;
+
+static bool is_stuck(void) {
+    test_thread_t now[WATCHED];
+    size_t count = test_threads(now, WATCHED);
+    bool young = watch.looks++ < YOUNG, stuck = !young;
+    for (size_t i = 0; i < count; i++) {
+        bool known = now[i].id == watch.of[i].last.id;
+        bool slept = known && now[i].asleep && now[i].sleeps == watch.of[i].last.sleeps;
+        if (young || !known)
+            watch.of[i].since = now[i].sleeps;
+        watch.of[i].still = slept ? watch.of[i].still + 1 : 0;
+        watch.of[i].last = now[i];
+        stuck &= now[i].id == gettid() || watch.of[i].still >= LOOKS ||
+                 now[i].sleeps - watch.of[i].since >= SLEEPS;
+    }
+    return stuck;
 }
 
-/* The call from a thread of its own, in a process that ends where it is not answered: it still sleeps
- * after a second. */
+/* The call from a thread of its own, in a process that ends where it is not answered. */
 static CUresult call_in_time(const row_t *row, const uint64_t *arg) {
-    call_t call = {row, arg, CUDA_SUCCESS, 0};
+    call_t call = {row, arg, CUDA_SUCCESS};
     pthread_t thread;
     struct timespec until;
     if (pthread_create(&thread, NULL, make_call, &call))
         _exit(4);
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec++;
-    while (pthread_timedjoin_np(thread, NULL, &until)) {
-        if (is_asleep(call.thread)) {
+    for (int busy = 1; busy;) {
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += LOOK_NS;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        busy = pthread_timedjoin_np(thread, NULL, &until);
+        if (busy && is_stuck()) {
             printf(" => hangs\n");
             fflush(stdout);
             _exit(0);
         }
-        until.tv_sec++;
     }
     return call.result;
 }
@@ -636,8 +656,6 @@ static void run_part(const void *arg) {
     part_t part = *(const part_t *)arg;
     set_up(state_name);
     calls_of(part.row);
-    if (is_endless(state_name))
-        alarm(30); /* what comes first must not hang either */
     if (strcmp(state_name, "inside")) {
         do_part(&part);
         return;

@@ -104,6 +104,28 @@ void failpoint_lane_outlives_stream(failpoint_run_t *t) {
     MUST(cuCtxSynchronize());
 }
 
+/* What is held was handed on in the order of the stream that was destroyed. */
+void failpoint_lane_former_stream(failpoint_run_t *t) {
+    CUstream gone, again;
+    MUST(cuStreamCreate(&gone, CU_STREAM_NON_BLOCKING));
+    habit(t, gone);
+    take_on(t, gone);
+    failpoint_old(t, gone);
+    give_on(t, gone);
+    take_on(t, gone);
+    CUdeviceptr held = t->memory;
+    MUST(cuStreamDestroy_v2(gone));
+    MUST(cuStreamCreate(&again, CU_STREAM_NON_BLOCKING));
+    if (again != gone)
+        test_stop(TEST_WRONG, "the handle did not come back");
+    habit(t, again);
+    t->memory = held;
+    give_on(t, again);
+    take_on(t, again);
+    failpoint_new(t, again);
+    MUST(cuCtxSynchronize());
+}
+
 /* What relied on the order of the only stream is freed on one that did no work yet. */
 void failpoint_lane_overlooked(failpoint_run_t *t) {
     MUST(cuMemAlloc_v2(&t->beside, MIB));

@@ -205,20 +205,45 @@ static void limit(void) {
     EXPECT(!kept || serves(memory[7], MIB, CU_MEMHOSTALLOC_PORTABLE)); /* the newest stay */
 }
 
-/* The driver is out of memory: what is idle goes back, and it is asked once more. */
-static void short_of_memory(void) {
-    void *memory = get(MIB), *other = NULL;
-    unsigned long long frees;
+/* pinned_cache:true, and a size above what the host has: at most an eighth, and at most half, of what it has
+ * left.  Nothing touches these blocks, so that they take no memory. */
+static void share(void) {
+    char line[128];
+    unsigned long long left = 0, frees;
+    FILE *file = fopen("/proc/meminfo", "r");
+    NEED(file != NULL);
+    while (!left && fgets(line, sizeof line, file))
+        if (sscanf(line, "MemAvailable: %llu kB", &left) != 1)
+            left = 0;
+    NEED(fclose(file) == 0 && left > 0);
+    bool half = strstr(getenv("ACCEL_ALLOC_CONF"), "pinned_cache:1024T") != NULL;
+    void *memory = get(MIB), *large;
+    if (cuMemHostAlloc(&large, (size_t)(half ? left * 3 / 4 : left / 4) << 10, 0) != CUDA_SUCCESS)
+        test_stop(TEST_SKIPPED, "the machine gives no address range of that size");
     give(memory);
     frees = freed();
-    NEED(simcuda_fail("cuMemHostAlloc@1=2") == 0);
-    CUresult result = cuMemHostAlloc(&other, (size_t)3 * MIB, CU_MEMHOSTALLOC_PORTABLE);
-    if (kept) {
-        EXPECT(result == CUDA_SUCCESS && freed() == frees + 1);
-        give(other);
-    } else {
-        EXPECT(result == CUDA_ERROR_OUT_OF_MEMORY);
+    give(large);
+    EXPECT(freed() == frees + 1); /* too large to be kept ... */
+    EXPECT(!kept || serves(memory, MIB, CU_MEMHOSTALLOC_PORTABLE)); /* ... and in no other's place */
+}
+
+/* The driver is out of memory: what is idle goes back, and it is asked once more. */
+static void short_of_memory(void) {
+    for (int kind = -1; kind < 2; kind++) {
+        void *memory = get(MIB), *other = NULL;
+        give(memory);
+        unsigned long long frees = freed();
+        NEED(simcuda_fail(kind < 0 ? "cuMemAllocHost_v2@1=2" : "cuMemHostAlloc@1=2") == 0);
+        CUresult result = kind < 0 ? cuMemAllocHost_v2(&other, (size_t)3 * MIB)
+                                   : cuMemHostAlloc(&other, (size_t)3 * MIB, (unsigned)kind);
+        if (kept) {
+            EXPECT(result == CUDA_SUCCESS && freed() >= frees + 1);
+            give(other);
+        } else {
+            EXPECT(result == CUDA_ERROR_OUT_OF_MEMORY);
+        }
     }
+    void *other;
     EXPECT(cuMemHostAlloc(&other, (size_t)1 << 50, 0) == CUDA_ERROR_OUT_OF_MEMORY);
 }
 
@@ -501,6 +526,7 @@ static const struct {
              {"keys", keys},
              {"rounded", rounded},
              {"limit", limit},
+             {"share", share},
              {"short", short_of_memory},
              {"short_pending", short_pending},
              {"other_call", other_call},

@@ -204,11 +204,43 @@ void window_room_kept(void) {
     end_cached();
 }
 
-static ac_cache_t *giver;
+enum { POSTED = 16, POSTED_BYTES = 65536 }; /* a whole chain */
+
+static ac_cache_t *taker, *giver;
+static uint64_t posted[POSTED];
+
+/* All but the last one of a chain were freed by the thread of `giver`, and `taker` handed them out. */
+static void begin_posting(void) {
+    static ac_cache_tally_t tallies[2];
+    begin_large();
+    settings.thread_cache = 8 * MIB;
+    ac_allocator_configure(allocator, &settings);
+    taker = ac_cache_open(arena, &tallies[0]);
+    giver = ac_cache_open(arena, &tallies[1]);
+    for (int round = 0; round < 3; round++) { /* not on the way to a new peak, in the end */
+        for (int i = 0; i < POSTED; i++)
+            ck_assert_int_eq(ac_cache_alloc(taker, POSTED_BYTES, false, &posted[i]), AC_OK);
+        for (int i = 0; i < POSTED && round < 2; i++)
+            ck_assert_int_eq(ac_cache_free(taker, posted[i]), AC_OK);
+    }
+    for (int i = 0; i < POSTED - 1; i++)
+        ck_assert_int_eq(ac_cache_free(giver, posted[i]), AC_OK);
+}
+
+static void post_chain(void) {
+    ck_assert_int_eq(ac_cache_free(giver, posted[POSTED - 1]), AC_OK);
+}
+
+static void end_posting(void) {
+    ac_cache_close(giver);
+    ac_allocator_trim(allocator, false);
+    ck_assert_msg(!device.used, "memory is lost that was posted to a cache whose thread ended");
+    end();
+}
 
 static bool only_giver_is_shut(void) {
     ac_lock(&allocator->lock);
-    bool only = is_shut(giver) && !is_shut(cache);
+    bool only = is_shut(giver) && !is_shut(taker);
     ac_unlock(&allocator->lock);
     return only;
 }
@@ -217,30 +249,32 @@ static void recall_beside_giver(void) {
     other_thread(recall, only_giver_is_shut);
 }
 
-/* The last free of a chain, which goes to the cache that handed the blocks out, is under way while
- * that one is recalled. */
+/* The last free of the chain is under way while the cache that it goes to is recalled. */
 void window_inbox_seen_early(void) {
-    enum { CHAIN = 16, MEDIUM = 65536 };
-    static ac_cache_tally_t giver_tally;
-    uint64_t taken[CHAIN];
-    begin_cached();
-    giver = ac_cache_open(arena, &giver_tally);
-    for (int round = 0; round < 3; round++) { /* not on the way to a new peak, in the end */
-        for (int i = 0; i < CHAIN; i++)
-            ck_assert_int_eq(ac_cache_alloc(cache, MEDIUM, false, &taken[i]), AC_OK);
-        for (int i = 0; i < CHAIN && round < 2; i++)
-            ck_assert_int_eq(ac_cache_free(cache, taken[i]), AC_OK);
-    }
-    for (int i = 0; i < CHAIN; i++) {
-        ck_assert(!ac_inbox_first(&cache->inbox));
-        if (i == CHAIN - 1)
-            at_window("free_owned", recall_beside_giver);
-        ck_assert_int_eq(ac_cache_free(giver, taken[i]), AC_OK);
-    }
+    begin_posting();
+    ck_assert(!ac_inbox_first(&taker->inbox));
+    at_window("free_owned", recall_beside_giver);
+    post_chain();
     other_thread_ends();
-    ck_assert_msg(!ac_inbox_first(&cache->inbox), "a recall left what was freed before it");
-    ac_cache_close(giver);
-    end_cached();
+    ck_assert_msg(!ac_inbox_first(&taker->inbox), "a recall left what was freed before it");
+    ac_cache_close(taker);
+    end_posting();
+}
+
+/* A thread ends, and has given back all that it had when another one posts more to it. */
+void window_closed_inbox_left(void) {
+    begin_posting();
+    at_window("cache_left", post_chain);
+    ac_cache_close(taker);
+    end_posting();
+}
+
+/* A thread has ended when another one posts to its cache. */
+void window_posted_to_gone(void) {
+    begin_posting();
+    ac_cache_close(taker);
+    post_chain();
+    end_posting();
 }
 
 /* Of modules, as another process reads them. */

@@ -301,20 +301,26 @@ END_TEST
 
 /* A green context shares the memory of the primary one: requests with its view current go to pools, too.
  * Its default stream is another one than the primary's, of the same handle. */
-START_TEST(pools_in_green_contexts) {
+static CUcontext green_view(void) {
     CUgreenCtx green;
-    CUcontext view, primary;
+    CUcontext view;
     CUdevResourceDesc desc;
     unsigned long long processors[64]; /* larger than the ABI has it */
-    size_t reserved;
-    CUstream own = new_stream(0);
-    ck_assert_int_eq(cuCtxGetCurrent(&primary), CUDA_SUCCESS);
     ck_assert_int_eq(cuDeviceGetDevResource(0, (CUdevResource *)(void *)processors, 1),
                      CUDA_SUCCESS);
     ck_assert_int_eq(cuDevResourceGenerateDesc(&desc, (CUdevResource *)(void *)processors, 1),
                      CUDA_SUCCESS);
     ck_assert_int_eq(cuGreenCtxCreate(&green, desc, 0, 1), CUDA_SUCCESS);
     ck_assert_int_eq(cuCtxFromGreenCtx(&view, green), CUDA_SUCCESS);
+    return view;
+}
+
+START_TEST(pools_in_green_contexts) {
+    CUcontext primary;
+    size_t reserved;
+    CUstream own = new_stream(0);
+    ck_assert_int_eq(cuCtxGetCurrent(&primary), CUDA_SUCCESS);
+    CUcontext view = green_view();
     accel_pool_id_t pool = open_pool(0);
     ck_assert_int_eq(cuCtxSetCurrent(view), CUDA_SUCCESS);
     void *block = alloc(MIB, NULL);
@@ -337,12 +343,116 @@ START_TEST(pools_in_green_contexts) {
 }
 END_TEST
 
+/* What was freed on the primary context's default stream before there was a green one. */
+START_TEST(pools_before_green_contexts) {
+    CUcontext primary;
+    CUstream own = new_stream(0);
+    ck_assert_int_eq(cuCtxGetCurrent(&primary), CUDA_SUCCESS);
+    accel_pool_id_t pool = open_pool(0), rescue = {0, 0};
+    void *block = alloc(MIB, NULL), *rescuer = NULL, *next;
+    hold(NULL);
+    use(block, MIB, NULL);
+    ck_assert_int_eq(accel_raw_delete(block), ACCEL_OK);
+    if (_i) { /* by the way of ACCEL_POOL_USE_ON_OOM */
+        ck_assert_int_eq(accel_end_allocate_to_pool(0, pool), ACCEL_OK);
+        rescue = new_pool(ACCEL_POOL_USE_ON_OOM);
+        begin(rescue, 0);
+        rescuer = alloc((size_t)600 * MIB, NULL);
+        use(rescuer, MIB, NULL);
+        ck_assert_int_eq(accel_raw_delete(rescuer), ACCEL_OK);
+        ck_assert_int_eq(accel_end_allocate_to_pool(0, rescue), ACCEL_OK);
+    }
+    ck_assert_int_eq(cuCtxSetCurrent(green_view()), CUDA_SUCCESS);
+    if (_i) {
+        ck_assert_int_eq(accel_raw_alloc_with_stream(&next, (size_t)500 * MIB, NULL),
+                         ACCEL_ERROR_DEVICE_MEMORY);
+    } else {
+        next = alloc(MIB, NULL);
+        ck_assert_ptr_ne(next, block);
+        ck_assert_int_eq(accel_raw_delete(next), ACCEL_OK);
+    }
+    let_go_for_good(own);
+    if (_i) {
+        next = alloc((size_t)500 * MIB, NULL);
+        ck_assert_ptr_eq(next, rescuer);
+        ck_assert_int_eq(accel_raw_delete(next), ACCEL_OK);
+        for (int i = 0; i < 2; i++)
+            ck_assert_int_eq(accel_pool_release(rescue), ACCEL_OK);
+        begin(pool, 0);
+        ck_assert_int_eq(accel_pool_release(pool), ACCEL_OK);
+    } else {
+        void *blocks[4];
+        for (int i = 0; i < 4; i++)
+            blocks[i] = alloc(MIB, NULL); /* done: it serves again */
+        ck_assert_uint_eq(reserved(pool), 4 * MIB);
+        for (int i = 0; i < 4; i++)
+            ck_assert_int_eq(accel_raw_delete(blocks[i]), ACCEL_OK);
+    }
+    ck_assert_int_eq(cuCtxSetCurrent(primary), CUDA_SUCCESS);
+    end_and_release(pool);
+    nothing_left();
+}
+END_TEST
+
+/* A stream that CUDA does not know is refused, as by its own calls, the block stays, and nothing else is any
+ * slower for it. */
+START_TEST(pools_and_unknown_streams) {
+    char *json;
+    CUstream own = new_stream(0), gone = new_stream(0);
+    accel_pool_id_t pool = open_pool(0);
+    void *block = alloc(MIB, own), *plain;
+    ck_assert_int_eq(accel_malloc(&plain, MIB), ACCEL_OK);
+    ck_assert_int_eq(cuStreamDestroy_v2(gone), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_free_async(block, gone), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_record_stream(block, gone), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_record_stream(plain, gone), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_free_async((char *)block + 512, own), ACCEL_ERROR_INTERIOR);
+    ck_assert_ptr_eq(info_of(block).stream, own);
+    ck_assert_int_eq(accel_free_async(block, own), ACCEL_OK);
+    ck_assert_int_eq(accel_free_async(block, own), ACCEL_ERROR_DOUBLE_FREE);
+    ck_assert_int_eq(accel_stats_json(&json), ACCEL_OK);
+    ck_assert_msg(strstr(json, "\"untracked_submissions\": 0") ||
+                      strstr(json, "\"untracked_submissions\":0"),
+                  "the stream counts as one with work");
+    free(json);
+    ck_assert_int_eq(accel_free(plain), ACCEL_OK);
+    end_and_release(pool);
+    nothing_left();
+}
+END_TEST
+
+/* The program's own retain of the primary context is the only one. */
+START_TEST(primary_is_not_retained) {
+    CUcontext primary;
+    unsigned flags;
+    int active = 0;
+    ck_assert_int_eq(cuInit(0), CUDA_SUCCESS);
+    for (int i = 0; i < 2; i++) { /* what was known of the first one is forgotten */
+        ck_assert_int_eq(cuDevicePrimaryCtxRetain(&primary, 0), CUDA_SUCCESS);
+        ck_assert_int_eq(cuCtxSetCurrent(primary), CUDA_SUCCESS);
+        accel_pool_id_t pool = open_pool(0);
+        void *block = alloc(MIB, NULL);
+        ck_assert_uint_eq(info_of(block).pool.second, pool.second);
+        ck_assert_int_eq(accel_raw_delete(block), ACCEL_OK);
+        end_and_release(pool);
+        ck_assert_int_eq(cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+        ck_assert_int_eq(cuDevicePrimaryCtxGetState(0, &flags, &active), CUDA_SUCCESS);
+        ck_assert_int_eq(active, 0);
+    }
+}
+END_TEST
+
 int main(void) {
     const TTest *const tests[] = {per_thread_in_pools, ended_streams_in_pools,
                                   per_thread_in_the_cache,
                                   contexts_of_a_device, resets,
                                   memory_of_the_driver, freed_by_other_calls,
                                   pools_freed_by_other_calls,
-                                  pools_in_green_contexts, NULL};
-    return run_tests("orders", tests);
+                                  pools_in_green_contexts,
+                                  pools_and_unknown_streams, primary_is_not_retained, NULL};
+    Suite *suite = suite_of("orders", tests);
+    TCase *greens = tcase_create("greens");
+    tcase_add_loop_test(greens, pools_before_green_contexts, 0, 2);
+    suite_add_tcase(suite, greens);
+    return run_suite(suite);
 }

@@ -37,19 +37,28 @@ static void refuses_all(void *block) {
     refused(block, (int)cuMemFreeAsync(address_of(block), NULL));
 }
 
+/* Who the pool has its segments from: the driver where the cache is off. */
+enum { OF_CACHE, OF_DRIVER, SOURCES };
+
 START_TEST(frees_by_the_runtime) {
     warm_up();
+    ck_assert_int_eq(accel_empty_cache(), ACCEL_OK);
     accel_pool_id_t pool = open_pool(0);
+    ck_assert_int_eq(accel_enable(_i != OF_DRIVER), ACCEL_OK);
     /* Segments of 20 MiB and of SIZE. */
     void *large = alloc(SIZE, NULL), *first = alloc(MIB, NULL), *second = alloc(MIB, NULL);
+    ck_assert_int_eq(stats_of(0).reserved_bytes.all.current > 0, _i == OF_CACHE);
     refuses_all(large);
     refuses_all(first);
     refuses_all(second);
     ck_assert_int_eq(accel_raw_delete(large), ACCEL_OK);
     ck_assert_int_eq(accel_free(first), ACCEL_OK);
     ck_assert_int_eq(accel_free_async(second, NULL), ACCEL_OK);
+    ck_assert_int_eq(cuMemsetD8_v2(address_of(large), 1, SIZE), CUDA_SUCCESS); /* still there */
     end_and_release(pool);
     nothing_left();
+    if (_i != OF_CACHE)
+        ck_assert_int_ne(cuMemsetD8_v2(address_of(large), 1, SIZE), CUDA_SUCCESS);
 }
 END_TEST
 
@@ -90,6 +99,10 @@ START_TEST(frees_of_the_programs_segments) {
 END_TEST
 
 int main(void) {
-    const TTest *const tests[] = {frees_by_the_runtime, frees_of_the_programs_segments, NULL};
-    return run_tests("owners", tests);
+    const TTest *const tests[] = {frees_of_the_programs_segments, NULL};
+    Suite *suite = suite_of("owners", tests);
+    TCase *sources = tcase_create("sources");
+    tcase_add_loop_test(sources, frees_by_the_runtime, 0, SOURCES);
+    suite_add_tcase(suite, sources);
+    return run_suite(suite);
 }

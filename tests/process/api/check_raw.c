@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -349,6 +350,56 @@ START_TEST(init_comes_first) {
 }
 END_TEST
 
+/* The library's waits, which last as long as the test says. */
+static _Atomic int hurried;
+int nanosleep(const struct timespec *time, struct timespec *rest) {
+    return atomic_load(&hurried) ? 0 : clock_nanosleep(CLOCK_REALTIME, 0, time, rest);
+}
+
+static void init_that_waits(int devices) {
+    void *pointer;
+    (void)devices;
+    ck_assert_int_eq(accel_raw_alloc(&pointer, 100), ACCEL_OK); /* its own */
+    atomic_store(&begun, 1);
+    while (!atomic_load(&asking))
+        sched_yield();
+    atomic_store(&ready, 1);
+}
+
+static void *ask_too_early(void *status) {
+    void *pointer = status;
+    while (!atomic_load(&begun))
+        sched_yield();
+    atomic_store(&hurried, 1);
+    for (int i = 0; i < 2; i++) { /* the second one waits for nothing */
+        *(accel_status_t *)status = accel_raw_alloc(&pointer, 100);
+        atomic_store(&hurried, 0);
+        ck_assert_int_eq(*(accel_status_t *)status, ACCEL_ERROR_BUSY);
+        ck_assert_ptr_eq(pointer, status);
+    }
+    atomic_store(&asking, 1);
+    return NULL;
+}
+
+/* An init_fn that waits for a thread which waits for it: that one's request fails after a while. */
+START_TEST(init_that_never_ends) {
+    const accel_allocator_t functions = {.size = sizeof functions,
+                                         .alloc_fn = own_alloc,
+                                         .free_fn = own_free,
+                                         .init_fn = init_that_waits};
+    pthread_t thread;
+    accel_status_t status = ACCEL_OK;
+    ck_assert_int_eq(accel_set_allocator(&functions), ACCEL_OK);
+    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
+    ck_assert_int_eq(pthread_create(&thread, NULL, ask_too_early, &status), 0);
+    alloc(100, NULL);
+    pthread_join(thread, NULL);
+    ck_assert_int_eq(status, ACCEL_ERROR_BUSY);
+    alloc(100, NULL); /* it is done now */
+    ck_assert_int_eq(own.out, 3);
+}
+END_TEST
+
 /* --- copies, peers, other processes --- */
 
 START_TEST(copies) {
@@ -439,6 +490,7 @@ int main(void) {
                                   refused_streams,
                                   own_allocator,
                                   init_comes_first,
+                                  init_that_never_ends,
                                   copies,
                                   sharing,
                                   NULL};

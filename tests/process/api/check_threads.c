@@ -136,7 +136,7 @@ START_TEST(settings_change) {
     }
     stop();
     pthread_join(reader, NULL);
-    ck_assert_msg(accel_check(message, sizeof message) == ACCEL_OK, "%s", message);
+    ck_assert_msg(records_agree(accel_check, message, sizeof message) == ACCEL_OK, "%s", message);
 }
 END_TEST
 

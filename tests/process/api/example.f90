@@ -46,7 +46,7 @@ contains
         integer(c_int), intent(in) :: status
         character(*), intent(in) :: what
         if (status == ACCEL_OK) return
-        print "(a, a, i0)", what, ": status ", status
+        print "(a, a, a)", what, ": ", status_text(status)
         error stop
     end subroutine
 end program

@@ -207,6 +207,18 @@ def as_cuda_core(accelcache):
     raises(MemoryError, lambda: resource.allocate(1 << 40, stream=stream), "too much for cuda.core")
 
 
+def asked_again(accelcache):
+    """A thread that is kept from running inside its cache is no error of the records."""
+    answers = [10, 10, 0, 8]
+    library = types.SimpleNamespace(accel_check=lambda message, size: answers.pop(0),
+                                    accel_status_string=lambda status: b"wrong")
+    ours, accelcache._library = accelcache._library, library
+    accelcache.check()
+    expect(answers == [8], "check() asks again")
+    raises(accelcache.Error, accelcache.check, "records that are wrong")
+    accelcache._library = ours
+
+
 def main(library, packages):
     if "AC_PACKAGE_CHILD" not in os.environ:
         environment = dict(os.environ, AC_PACKAGE_CHILD="1", PYTHONDONTWRITEBYTECODE="1")
@@ -235,6 +247,7 @@ def main(library, packages):
     as_rmm(accelcache)
     as_cuda_core(accelcache)
     accelcache.check()
+    asked_again(accelcache)
     return failed
 
 

@@ -6,6 +6,7 @@
 #include "model.h"
 #include "simcuda.h"
 
+#include "agrees.h"
 #include "harness.h"
 
 enum { HEAD = 64, COPY_MOST = 65536, SLOTS = 512, KERNELS = 3 };
@@ -72,7 +73,7 @@ typedef struct {
     unsigned long long id[IDS]; /* those of all lifetimes */
     unsigned ids;
     CUdeviceptr first;                        /* addresses count from here in the hash */
-    int (*check)(char *message, size_t room); /* accel_check, or NULL */
+    accel_status_t (*check)(char *message, size_t room); /* accel_check, or NULL */
     int (*empty)(void);
 } run_t;
 

@@ -1,0 +1,96 @@
+/* Frees that have to wait: of memory that the driver served and that work may still use, while a synchronisation
+ * would spoil a capture; of memory whose stream is the one that captures; of pools' segments, for work that no
+ * order tells of.  A program that frees by accel_raw_deleter or accel_torch_free learns of no failure and frees
+ * once; a pool that gives a segment back has no one to tell. */
+#include "api/api_int.h"
+
+#include "allocator/supply/pages.h"
+#include "device/driver.h"
+#include "intercept/context.h"
+#include "intercept/observers.h"
+
+bool ac_late_may(accel_status_t status) {
+    return status != ACCEL_OK && status != ACCEL_ERROR_DOUBLE_FREE &&
+           status != ACCEL_ERROR_NOT_OURS && status != ACCEL_ERROR_INTERIOR;
+}
+
+void ac_late_look(ac_timeline_t *timeline, uint64_t target, bool all, uint64_t limit_ns) {
+    if (limit_ns) {
+        ac_fence_wait(timeline, all, target, limit_ns);
+        return;
+    }
+    ac_fence_poll(timeline, all);
+    if (ac_fence_reached(timeline, all) < target && ac_fence_close(timeline, all) == AC_OK)
+        ac_fence_poll(timeline, all);
+}
+
+/* Free the block.  Where all work has to be over, that of the first look outside of a capture is waited for, by
+ * a fence and for so long at the most.  ACCEL_ERROR_BUSY: it goes on, or a stream captures. */
+static accel_status_t give(ac_raw_t *raw, uint64_t limit_ns) {
+    ac_context_t *context = ac_raw_waits(raw) ? ac_context_of(raw->context) : NULL;
+    if (!context)
+        return ac_raw_give(raw, true);
+    if (ac_cuda_is_capturing())
+        return ACCEL_ERROR_BUSY;
+    if (!raw->target) {
+        ac_fence_submitted(context->timeline); /* by ways that no hook sees, maybe */
+        raw->target = ac_fence_target(context->timeline, &raw->all);
+    }
+    ac_late_look(context->timeline, raw->target, raw->all, limit_ns);
+    if (ac_fence_reached(context->timeline, raw->all) < raw->target)
+        return ACCEL_ERROR_BUSY;
+    return ac_raw_give(raw, false);
+}
+
+/* 0: it has no record. */
+static unsigned long long id_of(CUcontext handle) {
+    const ac_context_t *context = handle ? ac_context_of(handle) : NULL;
+    return context ? context->cuda.id : 0;
+}
+
+static bool trim(void) {
+    return ac_late_free(AC_LATE_WAIT_NS);
+}
+
+bool ac_late_add(const ac_raw_t *raw) {
+    ac_raw_t late = *raw;
+    late.late = true;
+    late.context_id = id_of(raw->context);
+    if (!ac_raw_add(&late))
+        return false;
+    atomic_store(&ac_late_observer, trim);
+    ac_count(ac_thread_tls, AC_COUNT_late_frees);
+    return true;
+}
+
+void ac_late_give(ac_raw_t *raw) {
+    if (ac_late_may(give(raw, 0)))
+        ac_late_add(raw);
+}
+
+/* What still fails, other than for work or a capture, will not do better: its context has gone, and the memory
+ * with it. */
+bool ac_late_free(uint64_t limit_ns) {
+    const accel_pool_id_t none = {0, 0};
+    ac_raw_t raw;
+    bool any = false;
+    for (size_t at = 0; !ac_cuda_is_capturing() && ac_raw_take_late(&raw, &at);) {
+        if (id_of(raw.context) != raw.context_id)
+            continue; /* the address may be another one's by now */
+        accel_status_t status = give(&raw, limit_ns);
+        if (status == ACCEL_ERROR_BUSY || (ac_late_may(status) && ac_cuda_is_capturing())) {
+            ac_raw_add(&raw);
+            limit_ns = 0; /* the others are looked at, and not waited for as well */
+            at++;
+            continue;
+        }
+        if (status != ACCEL_OK)
+            continue;
+        if (!ac_owned(raw.address)) {
+            atomic_fetch_add(&ac_given_back, raw.bytes);
+            any = true;
+        }
+        ac_history(ACCEL_TRACE_FREE_COMPLETED, raw.device, raw.address, raw.bytes, raw.stream, none);
+    }
+    return any;
+}

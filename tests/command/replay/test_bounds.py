@@ -1,0 +1,55 @@
+"""accelcache replay: no trace takes more memory than it did.  A table of what was reached, with a margin:
+ratios are of bytes and deterministic, but those of a single seed move by a tenth for nothing."""
+
+import base
+import frame
+
+MARGIN = 0.01
+SEEDS = range(1, 4)
+WAYS = {"native": "", "pages": "expandable_segments:true"}
+OPERATIONS = {"grow": "1000", "rmm": "20000"}
+# Mean of the seeds: memory taken from the device at most, to what the program held; the same of the second
+# replay; the least that completes; the first two where 50 operations are under way behind each free.
+BOUNDS = {
+    ("islands", "native"): (1.182, 1.183, 1.155, 1.200, 1.205),
+    ("islands", "pages"): (1.079, 1.079, 1.065, 1.198, 1.199),
+    ("grow", "native"): (1.004, 1.014, 1.004, 1.002, 1.441),
+    ("grow", "pages"): (1.005, 1.005, 1.005, 1.006, 1.196),
+    ("rmm", "native"): (1.453, 1.458, 1.460, 1.473, 1.468),
+    ("rmm", "pages"): (1.270, 1.270, 1.012, 1.296, 1.300),
+    ("lora", "native"): (1.100, 1.092, 1.121, 1.201, 1.245),
+    ("lora", "pages"): (1.010, 1.017, 1.010, 1.200, 1.200),
+    ("graph", "native"): (1.052, 1.069, 1.045, 1.192, 1.193),
+    ("graph", "pages"): (1.010, 1.008, 1.009, 1.176, 1.176),
+    ("varlen", "native"): (1.062, 1.062, 1.098, 1.193, 1.242),
+    ("varlen", "pages"): (1.009, 1.009, 1.009, 1.193, 1.199),
+    ("serving", "native"): (1.039, 1.039, 1.019, 1.120, 1.126),
+    ("serving", "pages"): (1.006, 1.006, 1.006, 1.122, 1.133),
+    ("amr", "native"): (1.043, 1.052, 1.024, 1.160, 1.185),
+    ("amr", "pages"): (1.050, 1.056, 1.012, 1.158, 1.161),
+    ("fixed", "native"): (1.045, 1.045, 1.033, 1.200, 1.199),
+    ("fixed", "pages"): (1.004, 1.004, 1.004, 1.197, 1.200),
+}
+
+
+class Bounds(frame.TraceTest):
+    def means(self, kind, conf):
+        rows = []
+        for seed in SEEDS:
+            path = self.generate(kind, "--seed", str(seed), "--ops", OPERATIONS.get(kind, "60000"))
+            alone = self.replay(path, "--conf", conf, "--min-capacity")
+            beside = self.replay(path, "--conf", conf, "--pending", "50")
+            rows.append([alone["ratio"], alone["ratio_second"], alone["min_capacity_ratio"],
+                         beside["ratio"], beside["ratio_second"]])
+        return [sum(column) / len(rows) for column in zip(*rows)]
+
+    def test_no_more_than_before(self):
+        for (kind, way), bounds in BOUNDS.items():
+            with self.subTest((kind, way)):
+                means = self.means(kind, WAYS[way])
+                self.assertTrue(all(mean <= bound + MARGIN for mean, bound in zip(means, bounds)),
+                                [f"{mean:.3f}" for mean in means])
+
+
+if __name__ == "__main__":
+    base.main()

@@ -1,0 +1,247 @@
+/* Frees that have to wait until no stream captures, and until the work of streams that have gone is over: memory
+ * that the driver served, and segments of private pools. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "api.h"
+
+static CUstream own, other;
+static CUgraph graph;
+
+static void make_streams(void) {
+    own = new_stream(0);
+    other = new_stream(0);
+}
+
+static void begin_capture(CUstream stream) {
+    ck_assert_int_eq(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+}
+
+static void end_capture(CUstream stream) {
+    ck_assert_int_eq(cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+}
+
+/* Whether the device has memory there. */
+static bool exists(const void *pointer) {
+    CUdeviceptr base;
+    size_t bytes;
+    return cuMemGetAddressRange_v2(&base, &bytes, address_of(pointer)) == CUDA_SUCCESS;
+}
+
+static long late_frees(void) {
+    static const char name[] = "\"late_frees\":";
+    char *json;
+    ck_assert_int_eq(accel_stats_json(&json), ACCEL_OK);
+    const char *at = strstr(json, name);
+    ck_assert_ptr_nonnull(at);
+    long frees = strtol(at + sizeof name - 1, NULL, 10);
+    free(json);
+    return frees;
+}
+
+/* --- what brings late frees about --- */
+
+static void by_request(void) {
+    ck_assert_int_eq(accel_raw_delete(alloc(512, own)), ACCEL_OK);
+}
+static void by_free(void) {
+    accel_raw_deleter()(&graph); /* of nothing that is ours */
+}
+static void by_trim(void) {
+    ck_assert_int_eq(accel_empty_cache(), ACCEL_OK);
+}
+/* A call of the driver that finds no memory: 1 GiB less what waits is too little. */
+static void by_shortage(void) {
+    CUdeviceptr pointer;
+    ck_assert_int_eq(cuMemAlloc_v2(&pointer, (size_t)1000 * MIB), CUDA_SUCCESS);
+    ck_assert_int_eq(cuMemFree_v2(pointer), CUDA_SUCCESS);
+}
+/* The same of a request that the cache serves. */
+static void by_shortage_in_the_cache(void) {
+    ck_assert_int_eq(accel_enable(1), ACCEL_OK);
+    by_shortage();
+}
+static void (*const brings[])(void) = {by_request, by_free, by_trim, by_shortage,
+                                       by_shortage_in_the_cache};
+enum { BRINGS = sizeof brings / sizeof *brings };
+
+/* The deleter learns of no failure: what the driver served, and may be in use, is freed after the capture, and
+ * cannot be freed twice. */
+START_TEST(deleters_in_captures) {
+    accel_pointer_info_t info = {.size = sizeof info};
+    make_streams();
+    ck_assert_int_eq(accel_enable(0), ACCEL_OK);
+    void *block = alloc((size_t)100 * MIB, own), *torch = alloc(2 * MIB, other);
+    ck_assert_int_eq(accel_record_stream(block, other), ACCEL_OK);
+    ck_assert_int_eq(accel_record_stream(torch, own), ACCEL_OK);
+    begin_capture(other);
+    accel_raw_deleter()(block);
+    accel_torch_free(torch, 2 * MIB, 0, other);
+    ck_assert(exists(block) && exists(torch));
+    ck_assert_int_eq(late_frees(), 2);
+    ck_assert_int_eq(accel_pointer_info(block, &info), ACCEL_ERROR_NOT_OURS);
+    ck_assert_int_eq(accel_raw_delete(block), ACCEL_ERROR_DOUBLE_FREE);
+    ck_assert_int_eq(accel_record_stream(block, own), ACCEL_ERROR_NOT_OURS);
+    for (int i = 0; i < 3; i++)
+        brings[i](); /* the capture goes on */
+    ck_assert(exists(block) && exists(torch));
+    end_capture(other);
+    ck_assert(exists(block) && exists(torch));
+    brings[_i]();
+    ck_assert(!exists(block) && !exists(torch));
+    ck_assert_int_eq(late_frees(), 2);
+    ck_assert_int_ne(accel_raw_delete(block), ACCEL_OK);
+}
+END_TEST
+
+/* What waits goes with its context, and what the driver serves there next is another's. */
+START_TEST(contexts_that_end) {
+    void *next[4], *block;
+    make_streams();
+    ck_assert_int_eq(accel_enable(0), ACCEL_OK);
+    block = alloc(2 * MIB, own);
+    ck_assert_int_eq(accel_record_stream(block, other), ACCEL_OK);
+    begin_capture(other);
+    accel_raw_deleter()(block);
+    ck_assert_int_eq(late_frees(), 1);
+    end_capture(other);
+    ck_assert_int_eq(cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
+    bool again = false;
+    for (int i = 0; i < 4; i++) {
+        ck_assert_int_eq(accel_malloc(&next[i], 2 * MIB), ACCEL_OK);
+        again |= next[i] == block;
+    }
+    by_trim();
+    for (int i = 0; i < 4; i++)
+        ck_assert(exists(next[i]));
+    ck_assert(again); /* else nothing was shown */
+}
+END_TEST
+
+/* Memory of the cache whose own stream captures: the graph may not free it. */
+START_TEST(deleters_on_capturing_streams) {
+    enum { MANY = 300 };
+    static void *block[MANY];
+    make_streams();
+    for (int i = 0; i < MANY; i++)
+        block[i] = alloc(MIB, i % 2 ? own : other);
+    begin_capture(own);
+    for (int i = 0; i < MANY; i++)
+        accel_raw_deleter()(block[i]);
+    ck_assert_int_eq(late_frees(), MANY / 2);
+    ck_assert_int_eq(stats_of(0).allocation.all.current, MANY / 2);
+    ck_assert_int_eq(accel_free_async(block[1], other), ACCEL_OK); /* a free too many, by another call ... */
+    end_capture(own);
+    ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
+    ck_assert_int_eq(accel_malloc_async(&block[1], MIB, other), ACCEL_OK); /* ... and its next owner */
+    by_trim();
+    ck_assert_int_eq(stats_of(0).allocation.all.current, 1);
+    ck_assert_int_eq(accel_raw_delete(block[1]), ACCEL_OK);
+    nothing_left();
+}
+END_TEST
+
+/* --- segments of private pools --- */
+
+static void *let_go_soon(void *arg) {
+    (void)arg;
+    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
+    ck_assert_int_eq(cuStreamWriteValue32_v2(other, flag, 1, 0), CUDA_SUCCESS);
+    return NULL;
+}
+
+/* The driver frees at once, whatever uses the memory: that is over before it goes back, and not waited for
+ * while a stream captures. */
+START_TEST(segments_of_the_driver) {
+    pthread_t thread;
+    make_streams();
+    ck_assert_int_eq(accel_enable(0), ACCEL_OK);
+    accel_pool_id_t pool = open_pool(0);
+    void *block = alloc(MIB, own);
+    hold(own);
+    use(block, MIB, own);
+    ck_assert_int_eq(accel_raw_delete(block), ACCEL_OK);
+    begin_capture(other);
+    end_and_release(pool);
+    ck_assert(exists(block));
+    ck_assert_int_eq(late_frees(), 1);
+    end_capture(other);
+    ck_assert_int_eq(pthread_create(&thread, NULL, let_go_soon, NULL), 0);
+    by_trim();
+    ck_assert(!exists(block));
+    ck_assert_int_eq(cuStreamQuery(own), CUDA_SUCCESS);
+    pthread_join(thread, NULL);
+    ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK); /* no error: it was there to the end */
+}
+END_TEST
+
+static int asked, freed;
+static char memory[2][2 * MIB];
+static void *program_alloc(size_t bytes, int device, void *stream) {
+    (void)device;
+    (void)stream;
+    return bytes <= sizeof *memory && asked < 2 ? memory[asked++] : NULL;
+}
+static void program_free(void *pointer, size_t bytes, int device, void *stream) {
+    (void)pointer;
+    (void)bytes;
+    (void)device;
+    (void)stream;
+    freed++;
+}
+
+/* The program's free_fn is told a stream that has gone: the work that it had is over by then. */
+START_TEST(segments_of_streams_that_have_gone) {
+    const accel_allocator_t functions = {
+        .size = sizeof functions, .alloc_fn = program_alloc, .free_fn = program_free};
+    accel_pool_id_t pool;
+    make_streams();
+    ck_assert_int_eq(accel_pool_create(ACCEL_POOL_NO_SPLIT, &functions, &pool), ACCEL_OK);
+    begin(pool, 0);
+    void *block = alloc(MIB, own), *held = alloc(512, own);
+    hold(own);
+    ck_assert_int_eq(accel_raw_delete(block), ACCEL_OK);
+    ck_assert_int_eq(cuStreamDestroy_v2(own), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_raw_delete(held), ACCEL_OK);
+    begin_capture(other);
+    end_and_release(pool);
+    ck_assert_int_eq(accel_empty_cache(), ACCEL_OK);
+    ck_assert_int_eq(freed, 0);
+    end_capture(other);
+    let_go(other);
+    by_trim();
+    ck_assert_int_eq(freed, 2);
+}
+END_TEST
+
+/* What a stream that has gone leaves idle beside blocks that the program holds serves no other stream: it goes
+ * back with the pool's next request. */
+START_TEST(idle_segments_beside_held_blocks) {
+    size_t reserved;
+    make_streams();
+    accel_pool_id_t pool = open_pool(0);
+    void *held = alloc(MIB, own), *idle = alloc(30 * MIB, own), *late = alloc(2 * MIB, own);
+    ck_assert_int_eq(accel_raw_delete(idle), ACCEL_OK);
+    ck_assert_int_eq(cuStreamDestroy_v2(own), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_raw_delete(late), ACCEL_OK);
+    ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(accel_raw_delete(alloc(MIB, other)), ACCEL_OK);
+    ck_assert_int_eq(accel_pool_bytes(pool, 0, &reserved, NULL), ACCEL_OK);
+    ck_assert_uint_eq(reserved, 4 * MIB); /* of the block that is held, and of the other stream */
+    ck_assert_int_eq(accel_raw_delete(held), ACCEL_OK);
+    end_and_release(pool);
+    nothing_left();
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {deleters_on_capturing_streams, contexts_that_end, segments_of_the_driver, segments_of_streams_that_have_gone,
+                                  idle_segments_beside_held_blocks, NULL};
+    Suite *suite = suite_of("late", tests);
+    TCase *loops = tcase_create("loops");
+    tcase_add_loop_test(loops, deleters_in_captures, 0, BRINGS);
+    suite_add_tcase(suite, loops);
+    return run_suite(suite);
+}
