@@ -176,13 +176,15 @@ static bool is_held_up(const ac_request_t *request) {
             ac_supply_taken(allocator) + least > ac_supply_bound(allocator, AC_UNLIMITED));
 }
 
-/* Medium blocks are kept apart from large ones, unless new memory is what that takes. */
+/* Medium blocks are kept apart from large ones, and these from big ones, unless new memory is what that
+ * takes. */
 static ac_block_t *find_beside(const ac_request_t *request, const ac_fit_t *fit) {
     const ac_arena_t *arena = request->arena;
     if (request->pool != AC_POOL_LARGE || !is_held_up(request))
         return NULL;
-    return ac_free_index_find(
+    ac_block_t *block = ac_free_index_find(
         &arena->index[request->medium ? AC_POOL_LARGE : AC_INDEX_MEDIUM], fit, false);
+    return block ? block : ac_free_index_find(&arena->index[AC_INDEX_BIG], fit, false);
 }
 
 /* With `scarce`: in the other pool, too, and in what slabs and sealed segments keep. */

@@ -16,12 +16,16 @@ static void serve(void *arg, ac_block_t *block) {
 }
 
 /* How much may be reserved depends on what is live; what threads freed into their caches would
- * count for live as long as the device statistics do not have it. */
-static void take_tallies(const ac_request_t *request) {
+ * count for live as long as the device statistics do not have it.  Returns whether freed memory waits
+ * for work. */
+static bool take_tallies(const ac_request_t *request) {
     ac_allocator_t *allocator = request->arena->allocator;
     ac_lock(&allocator->lock);
     ac_caches_raise(allocator, request->cache);
+    bool waits = ac_pending_any(request->arena) ||
+                 (request->cache && ac_cache_waits(request->cache));
     ac_unlock(&allocator->lock);
+    return waits;
 }
 
 ac_status_t ac_grow(ac_request_t *request) {
@@ -30,6 +34,7 @@ ac_status_t ac_grow(ac_request_t *request) {
                            .size = request->size,
                            .medium = request->medium,
                            .aside = request->stream != NULL,
+                           .waits = take_tallies(request),
                            .spares = request->spared & AC_SPARE_TO_GROW,
                            .shrink = request->shrink,
                            .until = request->target ? 0 : request->soon,
@@ -37,7 +42,6 @@ ac_status_t ac_grow(ac_request_t *request) {
                            .look = look,
                            .serve = serve,
                            .arg = request};
-    take_tallies(request);
     ac_status_t status = ac_supply_grow(&ask);
     if (ask.stale_bytes) {
         ac_arena_forget_stale(request->arena->allocator, ask.stale_address, ask.stale_bytes);

@@ -503,6 +503,83 @@ START_TEST(segments_of_big_blocks_serve_before_a_request_fails) {
 }
 END_TEST
 
+/* And at once where there can be no more for now, at the limit or beside a capture: the device is asked
+ * for nothing. */
+START_TEST(segments_of_big_blocks_serve_where_nothing_can_be_had) {
+    big_come_apart();
+    uint64_t big = alloc(300 * MIB), large = big;
+    give(big);
+    ck_assert_uint_eq(alloc(200 * MIB), big);
+    if (_i == 0) {
+        settings.limit = reserved();
+        ac_allocator_configure(allocator, &settings);
+        submit(0);
+    } else {
+        atomic_store(&context[0].capturing, true);
+    }
+    uint64_t calls = device.total_calls;
+    for (int i = 0; i < 40 && index_at(large) == (i ? AC_POOL_LARGE : AC_INDEX_BIG); i++)
+        large = alloc(19 * MIB);
+    ck_assert_uint_eq(large, big + 200 * MIB);
+    ck_assert_uint_eq(index_at(large), AC_INDEX_BIG);
+    ck_assert_uint_eq(device.total_calls, calls);
+    atomic_store(&context[0].capturing, false);
+}
+END_TEST
+
+/* Big blocks of 300 MiB have gone, and smaller ones lie in their places. */
+static void leave_beside_big(int count, uint64_t size, uint64_t big[]) {
+    big_come_apart();
+    for (int i = 0; i < count; i++)
+        big[i] = alloc(300 * MIB);
+    for (int i = 0; i < count; i++)
+        give(big[i]);
+    for (int i = 0; i < count; i++)
+        ck_assert_uint_eq(index_at(alloc(size)), AC_INDEX_BIG);
+}
+
+/* Others do not grow beyond the budget while much lies idle beside big blocks; they do for little. */
+START_TEST(big_blocks_join_others_that_grow_beyond_the_budget) {
+    enum { BIG = 5, MOST = 40 };
+    uint64_t big[BIG], before;
+    int count = 0;
+    leave_beside_big(BIG, (_i ? 270 : 160) * MIB, big);
+    before = reserved();
+    while (index_at(big[0]) == AC_INDEX_BIG && count++ < MOST)
+        alloc(19 * MIB);
+    ck_assert_int_eq(count <= MOST, !_i);
+    if (_i == 0)
+        ck_assert_uint_lt(reserved(), before + before / 8);
+    ck_assert_int_eq(allocator->supply->big.apart, _i);
+}
+END_TEST
+
+/* Large blocks beside big ones have segments of their own beyond the budget; not while frees wait, as
+ * the next ones need what is left over. */
+START_TEST(large_blocks_beside_big_ones_have_segments_of_their_own) {
+    enum { BIG = 10, MOST = 20 };
+    uint64_t big[BIG], before, grown = 0;
+    leave_beside_big(BIG, 265 * MIB, big);
+    settings.wait_budget = 1; /* none is waited for */
+    ac_allocator_configure(allocator, &settings);
+    for (int i = 0; i < MOST; i++) {
+        uint64_t waiting = alloc(1000);
+        if (_i) {
+            submit(0);
+            give(waiting);
+        }
+        before = reserved();
+        ck_assert_uint_eq(index_at(alloc(35 * MIB)), AC_POOL_LARGE);
+        grown = reserved() > before ? reserved() - before : grown;
+    }
+    ck_assert(allocator->supply->big.apart);
+    if (_i)
+        ck_assert_uint_eq(grown, 70 * MIB); /* two leave nothing over */
+    else
+        ck_assert_uint_eq(grown, 36 * MIB);
+}
+END_TEST
+
 /* What was big in a small program is not in one that has grown. */
 START_TEST(segments_of_what_is_no_longer_big_serve_all) {
     big_come_apart();
@@ -581,6 +658,9 @@ int main(void) {
     tcase_add_test(native, big_blocks_get_segments_of_their_own);
     tcase_add_loop_test(native, big_blocks_lie_together_with_others, 0, 2);
     tcase_add_test(native, segments_of_big_blocks_serve_before_a_request_fails);
+    tcase_add_loop_test(native, segments_of_big_blocks_serve_where_nothing_can_be_had, 0, 2);
+    tcase_add_loop_test(native, big_blocks_join_others_that_grow_beyond_the_budget, 0, 2);
+    tcase_add_loop_test(native, large_blocks_beside_big_ones_have_segments_of_their_own, 0, 2);
     tcase_add_test(native, segments_of_what_is_no_longer_big_serve_all);
     tcase_add_loop_test(native, big_blocks_join_others_where_that_takes_many_calls, 0, 2);
     tcase_add_test(native, large_growth_looks_at_blocks_now_and_then);

@@ -145,9 +145,10 @@ static uint64_t requests_of(const ac_allocator_t *allocator) {
 
 /* --- big blocks --- */
 
-/* Of what is live: what their requests grew by.  And trades, in a window of requests: so many
- * requests for each are enough, and after so many windows with more it ends. */
-enum { SHARE_BIG = 10, WINDOW = 512, PER_TRADE = 64, COSTLY = 8 };
+/* Of what is live: what their requests grew by, and what may lie idle beside them when others grow
+ * beyond the budget.  And trades, in a window of requests: so many requests for each are enough, and
+ * after so many windows with more it ends. */
+enum { SHARE_BIG = 10, SHARE_BESIDE = 6, WINDOW = 512, PER_TRADE = 64, COSTLY = 8 };
 
 static uint64_t least_big(uint64_t live) {
     return live / AC_BIG_SHARE > AC_LARGE ? live / AC_BIG_SHARE : AC_LARGE;
@@ -227,6 +228,34 @@ void ac_big_note_trade(ac_allocator_t *allocator) {
     big->requests += count;
     if (big->costly >= COSTLY)
         big_end(allocator, allocator->high_water);
+}
+
+/* Bytes that lie idle beside a big block in its segment.  A segment that is idle as a whole goes back
+ * beyond the budget, and does not count. */
+static uint64_t idle_beside_big(const ac_segment_t *segment, unsigned *left) {
+    uint64_t idle = 0;
+    bool used = false;
+    if (segment->index != AC_INDEX_BIG)
+        return 0;
+    for (const ac_block_t *block = segment->first; block && *left; block = block->next, --*left) {
+        used |= ac_block_in_use(block);
+        idle += ac_block_in_use(block) ? 0 : block->size;
+    }
+    return used ? idle : 0;
+}
+
+bool ac_big_stays_apart(ac_allocator_t *allocator, uint64_t live) {
+    uint64_t idle = 0;
+    unsigned left = LOOK_MOST;
+    if (!allocator->supply->big.apart)
+        return true;
+    for (const ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
+        for (const ac_segment_t *s = arena->segments; s && left; s = s->next)
+            idle += idle_beside_big(s, &left);
+    if (idle <= live / SHARE_BESIDE)
+        return true;
+    big_end(allocator, live);
+    return false;
 }
 
 /* --- what large requests that grow teach --- */

@@ -17,9 +17,10 @@
  * Big blocks are the other end: a 64th or more of what the program holds at most.  What is smaller,
  * and lives longer, cuts up the segments that they come from.  Once requests for them were seen to
  * grow for that reason by a tenth of what is live, they get native segments of their own, one each,
- * which serve smaller ones only before these would fail.  Beyond the budget that trades segments
- * for others: where it takes a trade for every 64 requests, again and again, all segments serve all
- * sizes again until the program has doubled. */
+ * which serve smaller ones only where new memory is not to be had.  Beyond the budget that trades
+ * segments for others: where it takes a trade for every 64 requests, again and again, or a smaller one
+ * has to grow while much lies idle beside big blocks that live, all segments serve all sizes again
+ * until the program has doubled. */
 #ifndef AC_MEDIUM_H
 #define AC_MEDIUM_H
 
@@ -73,6 +74,11 @@ void ac_big_sort(ac_allocator_t *allocator);
 /* The allocator is about to grow beyond the budget: other segments go for that, now or later.
  * Under the lock. */
 void ac_big_note_trade(ac_allocator_t *allocator);
+
+/* The allocator is about to grow beyond the budget, with `live` bytes at most, for a large request that
+ * is not big.  Where more than a sixth of that lies idle beside big blocks, their segments serve all
+ * sizes from now on.  False: so it is, and there may be more to be found.  Under the lock. */
+bool ac_big_stays_apart(ac_allocator_t *allocator, uint64_t live);
 
 /* A request of `size` bytes would have to break up a large native block that is to be spared.  Under
  * the lock. */

@@ -33,8 +33,10 @@ static uint64_t segment_size(const ac_growth_ask_t *ask, ac_snug_t snug) {
         return AC_SMALL_SEGMENT;
     if (is_medium(ask))
         return ac_medium_segment(allocator);
-    /* Beside big blocks all large ones have segments of their own, beyond the budget. */
-    if (is_big(ask) || (allocator->supply->big.apart && snug == AC_SNUG_FEW && ask->size >= AC_LARGE))
+    /* Beside big blocks all large ones have segments of their own, beyond the budget.  Where frees wait
+     * for work the next requests come before these are done, and need what is left of a segment. */
+    if (is_big(ask) || (allocator->supply->big.apart && snug == AC_SNUG_FEW &&
+                        ask->size >= AC_LARGE && !ask->waits))
         snug = AC_SNUG_EXACT;
     return ac_size_segment(&allocator->settings, ask->size,
                            (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current, snug);
@@ -243,6 +245,10 @@ static ac_status_t grow_snug(ac_growth_ask_t *ask, bool shares) {
         if (make_room(ask, wanted - cap, patient) && ask->look(ask->arg))
             return AC_OK;
         if (shares && share_growth(ask)) /* others have begun to grow meanwhile */
+            return AC_OK;
+        if (index_for(ask) == AC_POOL_LARGE && ac_supply_taken(allocator) + few > cap &&
+            !ac_big_stays_apart(allocator, ac_supply_live(allocator, ask->size)) &&
+            ask->look(ask->arg))
             return AC_OK;
     }
     if (ac_supply_taken(allocator) + size > cap)

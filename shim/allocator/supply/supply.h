@@ -82,6 +82,7 @@ typedef struct {
     bool medium;   /* in memory for such blocks (medium.h) */
     bool guard;    /* on pages of its own (guard.h) */
     bool aside;    /* captures are let pass, and other threads not waited for: of a stream */
+    bool waits;    /* freed memory waits for work */
     bool spares;   /* free memory was passed over, to which growing must not be worse */
     bool shrink;   /* pages of the least size, whatever it costs: before the request fails */
     /* ns: how long it may wait for holes that the device works on; 0: not at all. */

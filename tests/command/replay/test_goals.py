@@ -78,7 +78,7 @@ class Goals(frame.TraceTest):
                 self.assert_most(figures, "min_capacity_ratio", mean, worst)
 
     @staticmethod
-    def steps(seed, rounds=40):
+    def steps(seed, rounds=40, layer=47):
         """Blocks of half a gigabyte that come and go, each a little larger or smaller, and layers of
         47 MiB or so, of which some stay for the next steps, cut out of what is free."""
         draw, lines, kept, last = random.Random(seed), [], [], 0
@@ -96,7 +96,7 @@ class Goals(frame.TraceTest):
             layers = []
             for _ in range(12):
                 big = take(330)
-                layers.append(take(47 * size))
+                layers.append(take(layer * size))
                 lines.append(f"f {big}")
             big = [take(730 * size) for _ in range(3)]
             lines += [f"f {block}" for block in big]
@@ -112,6 +112,42 @@ class Goals(frame.TraceTest):
         figures = [self.replay(self.trace(*self.steps(seed))) for seed in range(1, 6)]
         self.assert_most(figures, "ratio", 1.17, 1.23)
         self.assert_most(figures, "ratio_second", 1.1, 1.13)
+
+    def beside_survivors(self, small, rounds):
+        """A program as in steps; then big blocks go, of 200 MiB one stays in the place of each, and
+        rounds of smaller ones need what lies idle beside them."""
+        draw, lines, blocks = random.Random(2), self.steps(2, 8, layer=20), 10
+
+        def take(name, count, mib):
+            sizes = [int(mib * draw.uniform(0.8, 1) * MIB) for _ in range(count)]
+            lines.extend(f"a {name + i} {size} 0" for i, size in enumerate(sizes))
+
+        def give(name, places):
+            lines.extend(f"f {name + i}" for i in places)
+
+        lines += [f"a {10000 + i} {1000 * MIB} 0" for i in range(blocks)]
+        give(10000, range(blocks))
+        lines += [f"a {11000 + i} {200 * MIB} 0" for i in range(5 * blocks)]
+        give(11000, (i for i in range(5 * blocks) if i % 5))
+        count = 800 * blocks // small
+        for _ in range(rounds):
+            take(12000, count, small)
+            give(12000, range(count))
+        return lines
+
+    def test_beside_big_blocks(self):
+        """What lies idle beside big blocks serves others, before these take more than they hold."""
+        for small, rounds in ((20, 20), (40, 2)):
+            with self.subTest(small):
+                figure = self.replay(self.trace(*self.beside_survivors(small, rounds)))
+                self.assertLessEqual(figure["ratio"], 1.1)
+                self.assertLessEqual(figure["ratio_second"], 1.1)
+
+    def test_beside_big_blocks_on_a_full_device(self):
+        """And the driver is not asked in each request for what it has not."""
+        figure = self.replay(self.trace(*self.beside_survivors(20, 20)), "--capacity", "1.06x")
+        self.assertTrue(figure["completed"])
+        self.assertEqual(sum(figure["driver_calls_steady"].values()), 0, figure["driver_calls_steady"])
 
     def test_no_medium_segments(self):
         """Programs that have no use for them take no more than without them."""
