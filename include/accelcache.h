@@ -21,7 +21,6 @@
 #include <stdint.h>
 
 #ifdef __cplusplus
-#include <new>
 extern "C" {
 #endif
 
@@ -567,31 +566,6 @@ class Guard {
     accel_guard_t guard_;
     accel_status_t status_;
 };
-
-/* What the classes of accelcache.hpp and accelcache_rmm.hpp throw where there is no memory. */
-class bad_alloc : public std::bad_alloc {
-  public:
-    explicit bad_alloc(accel_status_t status, const char *what = NULL)
-        : status_(status), what_(what ? what : accel_status_string(status)) {
-    }
-    const char *what() const noexcept override {
-        return what_;
-    }
-    accel_status_t status() const noexcept {
-        return status_;
-    }
-
-  private:
-    accel_status_t status_;
-    const char *what_; /* static storage */
-};
-
-/* For code that frees and learns of no failure: in the order of the stream or, where that was destroyed or
- * captures, after all work that was submitted by now. */
-inline accel_status_t give(void *pointer, void *stream) noexcept {
-    accel_status_t const status = accel_free_async(pointer, stream);
-    return status == ACCEL_ERROR_INVALID || status == ACCEL_ERROR_CUDA ? accel_free(pointer) : status;
-}
 } /* namespace accel */
 #endif
 

@@ -29,6 +29,30 @@
 #endif
 
 namespace accel {
+// What the classes here and in accelcache_rmm.hpp throw where there is no memory.
+class bad_alloc : public std::bad_alloc {
+  public:
+    explicit bad_alloc(accel_status_t status, const char *what = nullptr)
+        : status_(status), what_(what ? what : accel_status_string(status)) {
+    }
+    const char *what() const noexcept override {
+        return what_;
+    }
+    accel_status_t status() const noexcept {
+        return status_;
+    }
+
+  private:
+    accel_status_t status_;
+    const char *what_; // static storage
+};
+
+// For code that frees and learns of no failure: in the order of the stream or, where that was destroyed or
+// captures, after all work that was submitted by now.
+inline accel_status_t give(void *pointer, void *stream) noexcept {
+    accel_status_t const status = accel_free_async(pointer, stream);
+    return status == ACCEL_ERROR_INVALID || status == ACCEL_ERROR_CUDA ? accel_free(pointer) : status;
+}
 
 // Where memory comes from and goes: in the order of a stream, or of no stream, where all work that was
 // submitted before the free is waited for before the memory serves again.

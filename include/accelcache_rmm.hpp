@@ -18,7 +18,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "accelcache.h"
+#include "accelcache.hpp"
 
 #if __has_include(<rmm/mr/device_memory_resource.hpp>)
 #include <rmm/mr/device_memory_resource.hpp>

@@ -137,37 +137,53 @@ START_TEST(pairs_beside_work_take_no_lock) {
 }
 END_TEST
 
-/* Work on a block of each pair, or only before it. */
-static void pairs_with_work(int pairs, bool beside) {
+/* A block that is taken and freed, and work on it, or only before it. */
+static void pair_with_work(bool beside) {
     ac_timeline_t *timeline = ac_arena_timeline(arena);
-    for (int i = 0; i < pairs; i++) {
-        uint64_t address = 0;
-        for (int step = 0; step < 2; step++)
-            if (step == beside) {
-                if (ac_fence_full(timeline))
-                    ac_fence_close(timeline, false);
-                submit(0);
-                fake_complete(&context[0], atomic_load(&context[0].submitted));
-            } else {
-                address = take(MIB);
-            }
-        put(address);
-    }
+    uint64_t address = 0;
+    for (int step = 0; step < 2; step++)
+        if (step == beside) {
+            if (ac_fence_full(timeline))
+                ac_fence_close(timeline, false);
+            submit(0);
+            fake_complete(&context[0], atomic_load(&context[0].submitted));
+        } else {
+            address = take(MIB);
+        }
+    put(address);
+}
+
+/* So many, each `other`th without work on its block; 0: all with.  How many frees waited. */
+static uint64_t pairs_with_work(int pairs, int other) {
+    uint64_t before = counted().fenced_frees;
+    for (int i = 1; i <= pairs; i++)
+        pair_with_work(!other || i % other);
+    return counted().fenced_frees - before;
 }
 
 /* Where all frees wait, handouts need not be told from earlier work; where they do not any more, they are
- * again. */
+ * again: as soon as what was allowed is used up, which does not allow more by itself. */
 START_TEST(handouts_beside_work_end_few_epochs) {
     enum { PAIRS = 2048 };
     ac_sole_settle(ac_arena_timeline(arena), true);
     habit(MIB);
-    pairs_with_work(PAIRS, true);
+    pairs_with_work(PAIRS, 0);
     uint64_t before = ac_fence_now();
-    pairs_with_work(PAIRS, true);
+    ck_assert_uint_eq(pairs_with_work(PAIRS, 0), PAIRS);
     ck_assert_uint_le(ac_fence_now() - before, PAIRS / 4);
-    uint64_t waited = counted().fenced_frees;
-    pairs_with_work(PAIRS, false);
-    ck_assert_uint_le(counted().fenced_frees - waited, 2 * AC_FENCE_ROUGH);
+    ck_assert_uint_le(pairs_with_work(PAIRS, 1), 2 * AC_FENCE_ROUGH);
+}
+END_TEST
+
+/* Where a part of the frees waits, the others are soon not taken for such any more. */
+START_TEST(handouts_beside_some_work_are_exact) {
+    enum { PAIRS = 2048 };
+    ac_sole_settle(ac_arena_timeline(arena), true);
+    habit(MIB);
+    pairs_with_work(PAIRS, 0);
+    pairs_with_work(PAIRS, 2);
+    ck_assert_uint_eq(pairs_with_work(PAIRS, 2), PAIRS / 2);
+    ck_assert_uint_eq(pairs_with_work(PAIRS, 4), PAIRS / 4 * 3);
 }
 END_TEST
 
@@ -528,6 +544,7 @@ int main(void) {
     tcase_add_test(all, a_burst_takes_no_lock);
     tcase_add_test(all, pairs_beside_work_take_no_lock);
     tcase_add_test(all, handouts_beside_work_end_few_epochs);
+    tcase_add_test(all, handouts_beside_some_work_are_exact);
     tcase_add_test(all, handouts_in_the_order_of_a_stream_are_exact);
     tcase_add_test(all, pools_take_turns_without_the_lock);
     tcase_add_test(all, recalled_it_is_pending);

@@ -7,14 +7,19 @@
 
 /* --- the owner gives and takes --- */
 
+/* Of so many times that a fence is due, handouts are told from earlier work after one whatever waited. */
+enum { LOOK_EACH = 16 };
+
 void ac_cache_note_due(ac_cache_t *cache) {
     const ac_cache_tally_t *tally = cache->tally;
     uint64_t given = tally->side[0].flow.given + tally->side[1].flow.given, fenced = tally->fenced;
     uint64_t frees = given - cache->given, waited = fenced - cache->fenced;
     cache->given = given;
     cache->fenced = fenced;
+    /* A block that was taken for older waits without work beside it as well: its free does not tell. */
+    bool look = ++cache->dues % LOOK_EACH == 0;
     bool most = waited && frees - waited <= frees / 8 && !ac_order_capturing();
-    ac_fence_allow_rough(cache->timeline, most ? waited - waited / 16 - 1 : 0);
+    ac_fence_allow_rough(cache->timeline, most && !look ? waited - waited / 16 - 1 : 0);
 }
 
 /* Whether a block of a size that is not kept may be loose. */

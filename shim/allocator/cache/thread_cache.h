@@ -170,6 +170,7 @@ struct ac_cache {
      * save programs with much work under way 2 % of their memory.  What is loose serves all. */
     uint64_t share, live_share;
     uint64_t given, fenced; /* frees, and those of them that waited, when a fence was due last */
+    uint32_t dues;          /* fences that were due */
     uint64_t kept[AC_CACHE_CLASSES][AC_CACHE_WORDS]; /* bit per entry that may have blocks */
     uint8_t words[AC_CACHE_CLASSES];         /* bit per word of these that is not 0 */
     uint16_t classes;                        /* bit per class that has any */
@@ -587,7 +588,7 @@ AC_CACHE_HOT void ac_cache_count_waiting(ac_cache_t *cache, ac_cache_side_t *sid
 }
 
 /* A fence is due: whether nearly all frees since the last time waited.  Then most of so many handouts
- * need not be told from earlier work. */
+ * need not be told from earlier work, but now and then. */
 void ac_cache_note_due(ac_cache_t *cache);
 
 /* The block, which was freed, waits in the cache from now on: in an entry, or loose. */
