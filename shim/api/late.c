@@ -48,14 +48,20 @@ static unsigned long long id_of(CUcontext handle) {
     return context ? context->cuda.id : 0;
 }
 
+static bool free_late(bool program, uint64_t limit_ns);
+
+/* From within calls of CUDA and the library's own thread: free_fn may take a lock that the caller, or a thread
+ * which waits for it, holds; and a request waits by its own rules alone. */
 static bool trim(void) {
-    return ac_late_free(AC_LATE_WAIT_NS);
+    return free_late(false, 0);
 }
 
 bool ac_late_add(const ac_raw_t *raw) {
     ac_raw_t late = *raw;
     late.late = true;
     late.context_id = id_of(raw->context);
+    if (!late.context_id && ac_context_of(raw->context))
+        return false; /* contexts have no numbers before CUDA 12: another one may have the address later */
     if (!ac_raw_add(&late))
         return false;
     atomic_store(&ac_late_observer, trim);
@@ -71,13 +77,20 @@ void ac_late_give(ac_raw_t *raw) {
 /* What still fails, other than for work or a capture, will not do better: its context has gone, and the memory
  * with it. */
 bool ac_late_free(uint64_t limit_ns) {
+    return free_late(true, limit_ns);
+}
+
+/* `program`: what free_fn of the program's allocator frees as well. */
+static bool free_late(bool program, uint64_t limit_ns) {
     const accel_pool_id_t none = {0, 0};
     ac_raw_t raw;
     bool any = false;
     for (size_t at = 0; !ac_cuda_is_capturing() && ac_raw_take_late(&raw, &at);) {
         if (id_of(raw.context) != raw.context_id)
             continue; /* the address may be another one's by now */
-        accel_status_t status = give(&raw, limit_ns);
+        bool ours = ac_owned(raw.address);
+        accel_status_t status =
+            raw.allocator && !program ? ACCEL_ERROR_BUSY : give(&raw, limit_ns);
         if (status == ACCEL_ERROR_BUSY || (ac_late_may(status) && ac_cuda_is_capturing())) {
             ac_raw_add(&raw);
             limit_ns = 0; /* the others are looked at, and not waited for as well */
@@ -86,10 +99,9 @@ bool ac_late_free(uint64_t limit_ns) {
         }
         if (status != ACCEL_OK)
             continue;
-        if (!ac_owned(raw.address)) {
+        any = true;
+        if (!ours)
             atomic_fetch_add(&ac_given_back, raw.bytes);
-            any = true;
-        }
         ac_history(ACCEL_TRACE_FREE_COMPLETED, raw.device, raw.address, raw.bytes, raw.stream, none);
     }
     return any;
