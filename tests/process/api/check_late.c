@@ -168,7 +168,8 @@ START_TEST(segments_of_the_driver) {
     ck_assert_int_eq(late_frees(), 1);
     end_capture(other);
     ck_assert_int_eq(pthread_create(&thread, NULL, let_go_soon, NULL), 0);
-    by_trim();
+    for (int i = 0; i < 20 && exists(block); i++)
+        by_trim(); /* each waits for a second at the most, and the thread may be slow to begin */
     ck_assert(!exists(block));
     ck_assert_int_eq(cuStreamQuery(own), CUDA_SUCCESS);
     pthread_join(thread, NULL);
@@ -236,12 +237,80 @@ START_TEST(idle_segments_beside_held_blocks) {
 }
 END_TEST
 
+/* What comes back to the cache serves the request that was short of it. */
+START_TEST(memory_of_the_cache) {
+    make_streams();
+    void *block = alloc((size_t)100 * MIB, own);
+    begin_capture(own);
+    accel_raw_deleter()(block);
+    ck_assert_int_eq(late_frees(), 1);
+    end_capture(own);
+    by_shortage();
+    nothing_left();
+}
+END_TEST
+
+/* An allocator of the program with a lock, under which it asks the driver. */
+static pthread_mutex_t program_lock;
+static void *locked_alloc(size_t bytes, int device, void *stream) {
+    CUdeviceptr pointer;
+    (void)device;
+    (void)stream;
+    ck_assert_int_eq(pthread_mutex_lock(&program_lock), 0);
+    CUresult result = cuMemAlloc_v2(&pointer, bytes);
+    pthread_mutex_unlock(&program_lock);
+    return result == CUDA_SUCCESS ? (void *)(uintptr_t)pointer : NULL;
+}
+static void locked_free(void *pointer, size_t bytes, int device, void *stream) {
+    (void)bytes;
+    (void)device;
+    (void)stream;
+    freed++;
+    ck_assert_int_eq(pthread_mutex_lock(&program_lock), 0); /* not held by this thread: EDEADLK */
+    ck_assert_int_eq(cuMemFree_v2(address_of(pointer)), CUDA_SUCCESS);
+    pthread_mutex_unlock(&program_lock);
+}
+
+/* No driver call of the program calls its free_fn, with the cache (1) or without. */
+START_TEST(locks_of_the_program) {
+    const accel_allocator_t functions = {
+        .size = sizeof functions, .alloc_fn = locked_alloc, .free_fn = locked_free};
+    pthread_mutexattr_t checks;
+    accel_pool_id_t pool;
+    pthread_mutexattr_init(&checks);
+    pthread_mutexattr_settype(&checks, PTHREAD_MUTEX_ERRORCHECK);
+    pthread_mutex_init(&program_lock, &checks);
+    make_streams();
+    ck_assert_int_eq(accel_enable(_i), ACCEL_OK);
+    ck_assert_int_eq(accel_pool_create(ACCEL_POOL_NO_SPLIT, &functions, &pool), ACCEL_OK);
+    begin(pool, 0);
+    void *block = alloc((size_t)100 * MIB, own);
+    hold(own);
+    ck_assert_int_eq(accel_raw_delete(block), ACCEL_OK);
+    ck_assert_int_eq(cuStreamDestroy_v2(own), CUDA_SUCCESS);
+    end_and_release(pool);
+    ck_assert_int_eq(late_frees(), 1);
+    let_go(other);
+    ck_assert_ptr_null(locked_alloc((size_t)1000 * MIB, 0, NULL));
+    ck_assert_int_eq(freed, 0);
+    by_trim();
+    ck_assert_int_eq(freed, 1);
+    by_shortage();
+}
+END_TEST
+
 int main(void) {
-    const TTest *const tests[] = {deleters_on_capturing_streams, contexts_that_end, segments_of_the_driver, segments_of_streams_that_have_gone,
-                                  idle_segments_beside_held_blocks, NULL};
+    const TTest *const tests[] = {deleters_on_capturing_streams,
+                                  contexts_that_end,
+                                  memory_of_the_cache,
+                                  segments_of_the_driver,
+                                  segments_of_streams_that_have_gone,
+                                  idle_segments_beside_held_blocks,
+                                  NULL};
     Suite *suite = suite_of("late", tests);
     TCase *loops = tcase_create("loops");
     tcase_add_loop_test(loops, deleters_in_captures, 0, BRINGS);
+    tcase_add_loop_test(loops, locks_of_the_program, 0, 2);
     suite_add_tcase(suite, loops);
     return run_suite(suite);
 }
