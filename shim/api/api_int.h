@@ -95,9 +95,9 @@ bool ac_raw_take(uint64_t address, ac_raw_t *raw);
 bool ac_raw_is_late(uint64_t address);
 void ac_raw_drop(uint64_t address);
 
-/* The next block from place *at on that the program has freed, removed; false: there is none.  *at is 0 at
- * first. */
-bool ac_raw_take_late(ac_raw_t *raw, size_t *at);
+/* The next block from place *at on that the program has freed, removed; false: there is none among the next
+ * `slots` places, or up to the end, after which *at is 0 as at first. */
+bool ac_raw_take_late(ac_raw_t *raw, size_t *at, size_t slots);
 
 /* A free came to this.  Memory that the program still holds keeps its record, for the next try. */
 void ac_raw_put_back(const ac_raw_t *raw, accel_status_t status);
@@ -131,6 +131,10 @@ void ac_late_give(ac_raw_t *raw);
  * driver has got some. */
 enum { AC_LATE_WAIT_NS = 1000000000 };
 bool ac_late_free(uint64_t limit_ns);
+
+/* The same for a few of them, without a wait, and with the next call for the next ones: a request or free costs
+ * no more where many wait. */
+void ac_late_free_few(void);
 
 /* Whether the device was seen to be done with what was submitted so far: ac_fence_reached tells. */
 void ac_late_look(ac_timeline_t *timeline, uint64_t target, bool all, uint64_t limit_ns);

@@ -146,24 +146,27 @@ bool ac_raw_record(uint64_t address) {
 }
 
 /* What moves into a gap was looked at before, or comes next. */
-bool ac_raw_take_late(ac_raw_t *raw, size_t *at) {
+bool ac_raw_take_late(ac_raw_t *raw, size_t *at, size_t slots) {
     enum { BITS = 48 };
-    bool found = false;
+    bool found = false, more = true;
     size_t shard = *at >> BITS, slot = *at & (((size_t)1 << BITS) - 1);
-    for (; shard < SHARDS && !found && atomic_load_explicit(&late, memory_order_acquire);
-         shard += !found, slot = found ? slot : 0) {
+    while (shard < SHARDS && more && atomic_load_explicit(&late, memory_order_acquire)) {
         ac_lock(&shards[shard].lock);
-        while (slot < shards[shard].size &&
+        while (slots && slot < shards[shard].size &&
                !(shards[shard].slot[slot].address && shards[shard].slot[slot].late))
-            slot++;
-        found = slot < shards[shard].size;
+            slot++, slots--;
+        bool over = slot >= shards[shard].size;
+        found = !over && slots;
         if (found) {
             *raw = shards[shard].slot[slot];
             take_out(&shards[shard], slot);
         }
         ac_unlock(&shards[shard].lock);
+        more = over;
+        shard += over;
+        slot = over ? 0 : slot;
     }
-    *at = shard << BITS | slot;
+    *at = shard < SHARDS && !more ? shard << BITS | slot : 0;
     return found;
 }
 

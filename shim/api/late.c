@@ -8,6 +8,7 @@
 #include "device/driver.h"
 #include "intercept/context.h"
 #include "intercept/observers.h"
+#include "observe/log.h"
 
 bool ac_late_may(accel_status_t status) {
     return status != ACCEL_OK && status != ACCEL_ERROR_DOUBLE_FREE &&
@@ -74,35 +75,55 @@ void ac_late_give(ac_raw_t *raw) {
         ac_late_add(raw);
 }
 
-/* What still fails, other than for work or a capture, will not do better: its context has gone, and the memory
- * with it. */
+/* A block that was taken out.  False: it waits, and is in again.  What fails, other than for work or a capture,
+ * will not do better: mostly its context has gone, and the memory with it. */
+static bool free_one(ac_raw_t *raw, bool program, uint64_t limit_ns, bool *any) {
+    const accel_pool_id_t none = {0, 0};
+    if (id_of(raw->context) != raw->context_id)
+        return true; /* the address may be another one's by now */
+    bool ours = ac_owned(raw->address);
+    accel_status_t status = raw->allocator && !program ? ACCEL_ERROR_BUSY : give(raw, limit_ns);
+    if (status == ACCEL_ERROR_BUSY || (ac_late_may(status) && ac_cuda_is_capturing())) {
+        ac_raw_add(raw);
+        return false;
+    }
+    if (status != ACCEL_OK) {
+        ac_log_once(AC_LOG_WARNING,
+                    "%zu bytes of device %d that were to be freed after other work could not be (%s)", raw->bytes,
+                    raw->device, accel_status_string(status));
+        return true;
+    }
+    *any = true;
+    if (!ours)
+        atomic_fetch_add(&ac_given_back, raw->bytes);
+    ac_history(ACCEL_TRACE_FREE_COMPLETED, raw->device, raw->address, raw->bytes, raw->stream, none);
+    return true;
+}
+
 bool ac_late_free(uint64_t limit_ns) {
     return free_late(true, limit_ns);
 }
 
-/* `program`: what free_fn of the program's allocator frees as well. */
-static bool free_late(bool program, uint64_t limit_ns) {
-    const accel_pool_id_t none = {0, 0};
+void ac_late_free_few(void) {
+    enum { LOOKS = 4, SLOTS = 1024 };
+    static _Atomic size_t next;
     ac_raw_t raw;
     bool any = false;
-    for (size_t at = 0; !ac_cuda_is_capturing() && ac_raw_take_late(&raw, &at);) {
-        if (id_of(raw.context) != raw.context_id)
-            continue; /* the address may be another one's by now */
-        bool ours = ac_owned(raw.address);
-        accel_status_t status =
-            raw.allocator && !program ? ACCEL_ERROR_BUSY : give(&raw, limit_ns);
-        if (status == ACCEL_ERROR_BUSY || (ac_late_may(status) && ac_cuda_is_capturing())) {
-            ac_raw_add(&raw);
+    size_t at = atomic_load_explicit(&next, memory_order_relaxed), begin = at;
+    for (int i = 0; i < LOOKS && !ac_cuda_is_capturing() && ac_raw_take_late(&raw, &at, SLOTS); i++)
+        at += !free_one(&raw, true, 0, &any);
+    if (at != begin)
+        atomic_store_explicit(&next, at, memory_order_relaxed);
+}
+
+/* `program`: what free_fn of the program's allocator frees as well. */
+static bool free_late(bool program, uint64_t limit_ns) {
+    ac_raw_t raw;
+    bool any = false;
+    for (size_t at = 0; !ac_cuda_is_capturing() && ac_raw_take_late(&raw, &at, SIZE_MAX);)
+        if (!free_one(&raw, program, limit_ns, &any)) {
             limit_ns = 0; /* the others are looked at, and not waited for as well */
             at++;
-            continue;
         }
-        if (status != ACCEL_OK)
-            continue;
-        any = true;
-        if (!ours)
-            atomic_fetch_add(&ac_given_back, raw.bytes);
-        ac_history(ACCEL_TRACE_FREE_COMPLETED, raw.device, raw.address, raw.bytes, raw.stream, none);
-    }
     return any;
 }

@@ -192,7 +192,7 @@ accel_status_t ac_raw_alloc(void **pointer, size_t bytes, int device, void *stre
         return status;
     if (!begin_use())
         return ACCEL_ERROR_BUSY;
-    ac_late_free(0);
+    ac_late_free_few();
     if (!ac_api_enter(&scope, device))
         return ACCEL_ERROR_CUDA;
     const accel_allocator_t *source = ac_raw_allocator();
@@ -325,7 +325,7 @@ static accel_status_t raw_delete(void *pointer, bool late) {
     uint64_t address = (uint64_t)(uintptr_t)pointer;
     if (!pointer)
         return ACCEL_OK;
-    ac_late_free(0);
+    ac_late_free_few();
     if (!ac_raw_take(address, &raw) || is_stale(&raw)) {
         if (ac_raw_is_late(address))
             return ACCEL_ERROR_DOUBLE_FREE;

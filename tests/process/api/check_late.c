@@ -250,6 +250,45 @@ START_TEST(memory_of_the_cache) {
 }
 END_TEST
 
+/* Blocks of the driver that wait for work of `own`, which is held. */
+static void make_late(void **block, int count, size_t bytes) {
+    make_streams();
+    ck_assert_int_eq(accel_enable(0), ACCEL_OK);
+    void *held = alloc(512, own);
+    for (int i = 0; i < count; i++) {
+        block[i] = alloc(bytes, own);
+        ck_assert_int_eq(accel_record_stream(block[i], other), ACCEL_OK);
+    }
+    begin_capture(other);
+    for (int i = 0; i < count; i++)
+        accel_raw_deleter()(block[i]);
+    end_capture(other);
+    ck_assert_int_eq(late_frees(), count);
+    hold(own);
+    use(held, 512, own);
+}
+
+/* A request or free looks at a few of them, whatever their number; in turn, so that each one goes. */
+START_TEST(few_at_a_time) {
+    enum { MANY = 400 };
+    static void *block[MANY];
+    make_late(block, MANY, 512);
+    by_free();
+    let_go(other);
+    int before = MANY, calls = 0;
+    for (; before && calls < 4 * MANY; calls++) {
+        int left = 0;
+        by_free();
+        for (int i = 0; i < MANY; i++)
+            left += exists(block[i]);
+        ck_assert_int_le(before - left, 4);
+        before = left;
+    }
+    ck_assert_int_eq(before, 0);
+    ck_assert_int_ge(calls, MANY / 4);
+}
+END_TEST
+
 /* An allocator of the program with a lock, under which it asks the driver. */
 static pthread_mutex_t program_lock;
 static void *locked_alloc(size_t bytes, int device, void *stream) {
@@ -303,6 +342,7 @@ int main(void) {
     const TTest *const tests[] = {deleters_on_capturing_streams,
                                   contexts_that_end,
                                   memory_of_the_cache,
+                                  few_at_a_time,
                                   segments_of_the_driver,
                                   segments_of_streams_that_have_gone,
                                   idle_segments_beside_held_blocks,
