@@ -263,8 +263,9 @@ accel_status_t accel_raw_alloc_with_stream(void **pointer, size_t bytes, void *s
 accel_status_t accel_raw_delete(void *pointer);
 
 /* A function that frees such memory and returns nothing, for code that keeps a deleter beside a
- * pointer.  What cannot be freed while a stream captures is freed after that, with the next call about raw
- * memory, accel_empty_cache, or where memory is short. */
+ * pointer.  What cannot be freed while a stream captures is freed after that, with one of the next calls
+ * about raw memory, accel_empty_cache, or where memory is short; by free_fn of the program's allocator not
+ * from within a call of CUDA. */
 typedef void (*accel_deleter_t)(void *pointer);
 accel_deleter_t accel_raw_deleter(void);
 

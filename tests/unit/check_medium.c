@@ -121,9 +121,9 @@ START_TEST(pages_that_do_not_fit_go) {
 }
 END_TEST
 
-/* Pages that were looked at for a larger one, and do not make it up, are as idle as before. */
-START_TEST(what_is_given_up_stays_as_old) {
-    enum { PAGES = 3, BLOCKS = PAGES * 8, EPOCHS = 5 };
+/* Three pages that medium blocks have left. */
+static void make_idle_pages(void) {
+    enum { BLOCKS = 3 * 8 };
     uint64_t block[BLOCKS];
     settings.page_budget = 0.001;
     ac_allocator_configure(allocator, &settings);
@@ -132,6 +132,12 @@ START_TEST(what_is_given_up_stays_as_old) {
         block[i] = alloc(256 << 10);
     for (int i = 0; i < BLOCKS; i++)
         give(block[i]);
+}
+
+/* Pages that were looked at for a larger one, and do not make it up, are as idle as before. */
+START_TEST(what_is_given_up_stays_as_old) {
+    enum { EPOCHS = 5 };
+    make_idle_pages();
     for (int i = 0; i < EPOCHS; i++)
         ac_allocator_decay(allocator, EPOCHS);
     ck_assert_uint_eq(reserved(), 46 * MIB);
@@ -156,15 +162,7 @@ static void leave_it(void *unused, ac_block_t *block) {
 
 /* The device is done with them as well: the growth goes on with them at once. */
 START_TEST(what_is_given_up_stays_as_ready) {
-    enum { PAGES = 3, BLOCKS = PAGES * 8 };
-    uint64_t block[BLOCKS];
-    settings.page_budget = 0.001;
-    ac_allocator_configure(allocator, &settings);
-    alloc(40 * MIB);
-    for (int i = 0; i < BLOCKS; i++)
-        block[i] = alloc(256 << 10);
-    for (int i = 0; i < BLOCKS; i++)
-        give(block[i]);
+    make_idle_pages();
     ck_assert_uint_eq(reserved(), 46 * MIB);
     ac_growth_ask_t ask = {.arena = arena,
                            .pool = AC_POOL_SMALL,
