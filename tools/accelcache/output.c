@@ -65,6 +65,11 @@ void cmd_folder_guard(const char *folder) {
 static int create_temporary(cmd_output_t *output) {
     enum { TRIES = 100 };
     int fd = -1;
+    sigset_t ends, before;
+    sigemptyset(&ends);
+    for (size_t i = 0; i < sizeof ending / sizeof *ending; i++)
+        sigaddset(&ends, ending[i]);
+    sigprocmask(SIG_BLOCK, &ends, &before); /* between the file and its name in `unfinished` it would stay */
     for (int i = 0; i < TRIES && fd < 0; i++) {
         free(output->temporary);
         output->temporary = cmd_format("%s.%d-%d.tmp", output->path, (int)getpid(), i);
@@ -76,6 +81,9 @@ static int create_temporary(cmd_output_t *output) {
         unfinished = output->temporary;
         watch_signals();
     }
+    int error = errno;
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    errno = error;
     return fd;
 }
 
