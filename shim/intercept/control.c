@@ -165,8 +165,9 @@ void ac_control_run(void) {
         return;
     memset(&answer, 0, sizeof answer);
     answer.error = act(&slot_ask, &answer);
-    ac_control_reply(slot_fd, &answer);
-    atomic_store(&slot, FREE);
+    int fd = slot_fd;
+    atomic_store(&slot, FREE); /* before: who has the answer may ask the next thing at once */
+    ac_control_reply(fd, &answer);
 }
 
 /* On the thread that serves the socket. */
