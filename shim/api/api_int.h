@@ -82,6 +82,7 @@ typedef struct {
     bool all;      /* late: of all contexts, and ... */
     uint64_t target; /* ... freed when this was reached (fence.h); 0: not known yet */
     unsigned long long context_id; /* late: another context of the same handle has another one */
+    uint64_t look; /* late: the number of the look that a thread has at it; 0: none */
 } ac_raw_t;
 
 /* Note the block, in place of an older one at its address.  False: host memory is short. */
@@ -95,9 +96,13 @@ bool ac_raw_take(uint64_t address, ac_raw_t *raw);
 bool ac_raw_is_late(uint64_t address);
 void ac_raw_drop(uint64_t address);
 
-/* The next block from place *at on that the program has freed, removed; false: there is none among the next
- * `slots` places, or up to the end, after which *at is 0 as at first. */
-bool ac_raw_take_late(ac_raw_t *raw, size_t *at, size_t slots);
+/* A look at the next block from place *at on that the program has freed and no other thread looks at; false:
+ * there is none among the next `slots` places, or up to the end, after which *at is 0 as at first.  The record
+ * stays, so that another free is known as one too many, until _take_looked, directly before the block is freed,
+ * or the look ends.  _take_looked is false where another call freed the block meanwhile. */
+bool ac_raw_look_late(ac_raw_t *raw, size_t *at, size_t slots);
+bool ac_raw_take_looked(const ac_raw_t *raw);
+void ac_raw_end_look(const ac_raw_t *raw);
 
 /* A free came to this.  Memory that the program still holds keeps its record, for the next try. */
 void ac_raw_put_back(const ac_raw_t *raw, accel_status_t status);

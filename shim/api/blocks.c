@@ -145,21 +145,25 @@ bool ac_raw_record(uint64_t address) {
     return find(address, NULL, HELD | RECORD);
 }
 
+static bool may_look(const ac_raw_t *slot) {
+    return slot->address && slot->late && !slot->look;
+}
+
 /* What moves into a gap was looked at before, or comes next. */
-bool ac_raw_take_late(ac_raw_t *raw, size_t *at, size_t slots) {
+bool ac_raw_look_late(ac_raw_t *raw, size_t *at, size_t slots) {
     enum { BITS = 48 };
+    static _Atomic uint64_t looks;
     bool found = false, more = true;
     size_t shard = *at >> BITS, slot = *at & (((size_t)1 << BITS) - 1);
     while (shard < SHARDS && more && atomic_load_explicit(&late, memory_order_acquire)) {
         ac_lock(&shards[shard].lock);
-        while (slots && slot < shards[shard].size &&
-               !(shards[shard].slot[slot].address && shards[shard].slot[slot].late))
+        while (slots && slot < shards[shard].size && !may_look(&shards[shard].slot[slot]))
             slot++, slots--;
         bool over = slot >= shards[shard].size;
         found = !over && slots;
         if (found) {
+            shards[shard].slot[slot].look = atomic_fetch_add(&looks, 1) + 1;
             *raw = shards[shard].slot[slot];
-            take_out(&shards[shard], slot);
         }
         ac_unlock(&shards[shard].lock);
         more = over;
@@ -168,6 +172,29 @@ bool ac_raw_take_late(ac_raw_t *raw, size_t *at, size_t slots) {
     }
     *at = shard < SHARDS && !more ? shard << BITS | slot : 0;
     return found;
+}
+
+/* A record that came in its place has another look, or none. */
+static bool end_look(const ac_raw_t *raw, bool take) {
+    shard_t *shard = shard_of(raw->address);
+    ac_lock(&shard->lock);
+    size_t at = look(shard, raw->address);
+    ac_raw_t *slot = &shard->slot[at];
+    bool same = slot->address && slot->look == raw->look;
+    if (same && take)
+        take_out(shard, at);
+    else if (same)
+        *slot = *raw, slot->look = 0;
+    ac_unlock(&shard->lock);
+    return same;
+}
+
+bool ac_raw_take_looked(const ac_raw_t *raw) {
+    return end_look(raw, true);
+}
+
+void ac_raw_end_look(const ac_raw_t *raw) {
+    end_look(raw, false);
 }
 
 /* --- lives of streams ---

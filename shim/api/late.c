@@ -6,6 +6,7 @@
 
 #include "allocator/supply/pages.h"
 #include "device/driver.h"
+#include "failpoint.h"
 #include "intercept/context.h"
 #include "intercept/observers.h"
 #include "observe/log.h"
@@ -25,12 +26,21 @@ void ac_late_look(ac_timeline_t *timeline, uint64_t target, bool all, uint64_t l
         ac_fence_poll(timeline, all);
 }
 
+/* Free the block, whose look ends before: from then on its address may be another one's. */
+static accel_status_t give_now(ac_raw_t *raw, bool waits) {
+    if (raw->look && !ac_raw_take_looked(raw))
+        return ACCEL_ERROR_DOUBLE_FREE;
+    raw->look = 0;
+    return ac_raw_give(raw, waits);
+}
+
 /* Free the block.  Where all work has to be over, that of the first look outside of a capture is waited for, by
  * a fence and for so long at the most.  ACCEL_ERROR_BUSY: it goes on, or a stream captures. */
 static accel_status_t give(ac_raw_t *raw, uint64_t limit_ns) {
     ac_context_t *context = ac_raw_waits(raw) ? ac_context_of(raw->context) : NULL;
+    AC_WINDOW(late_looked_at);
     if (!context)
-        return ac_raw_give(raw, true);
+        return give_now(raw, true);
     if (ac_cuda_is_capturing())
         return ACCEL_ERROR_BUSY;
     if (!raw->target) {
@@ -40,7 +50,7 @@ static accel_status_t give(ac_raw_t *raw, uint64_t limit_ns) {
     ac_late_look(context->timeline, raw->target, raw->all, limit_ns);
     if (ac_fence_reached(context->timeline, raw->all) < raw->target)
         return ACCEL_ERROR_BUSY;
-    return ac_raw_give(raw, false);
+    return give_now(raw, false);
 }
 
 /* 0: it has no record. */
@@ -75,16 +85,21 @@ void ac_late_give(ac_raw_t *raw) {
         ac_late_add(raw);
 }
 
-/* A block that was taken out.  False: it waits, and is in again.  What fails, other than for work or a capture,
- * will not do better: mostly its context has gone, and the memory with it. */
+/* A block that this thread looks at.  False: it waits, and the look is over.  What fails, other than for work or
+ * a capture, will not do better: mostly its context has gone, and the memory with it. */
 static bool free_one(ac_raw_t *raw, bool program, uint64_t limit_ns, bool *any) {
     const accel_pool_id_t none = {0, 0};
-    if (id_of(raw->context) != raw->context_id)
+    if (id_of(raw->context) != raw->context_id) {
+        ac_raw_take_looked(raw);
         return true; /* the address may be another one's by now */
+    }
     bool ours = ac_owned(raw->address);
     accel_status_t status = raw->allocator && !program ? ACCEL_ERROR_BUSY : give(raw, limit_ns);
     if (status == ACCEL_ERROR_BUSY || (ac_late_may(status) && ac_cuda_is_capturing())) {
-        ac_raw_add(raw);
+        if (raw->look)
+            ac_raw_end_look(raw);
+        else
+            ac_raw_add(raw);
         return false;
     }
     if (status != ACCEL_OK) {
@@ -110,7 +125,7 @@ void ac_late_free_few(void) {
     ac_raw_t raw;
     bool any = false;
     size_t at = atomic_load_explicit(&next, memory_order_relaxed), begin = at;
-    for (int i = 0; i < LOOKS && !ac_cuda_is_capturing() && ac_raw_take_late(&raw, &at, SLOTS); i++)
+    for (int i = 0; i < LOOKS && !ac_cuda_is_capturing() && ac_raw_look_late(&raw, &at, SLOTS); i++)
         at += !free_one(&raw, true, 0, &any);
     if (at != begin)
         atomic_store_explicit(&next, at, memory_order_relaxed);
@@ -120,7 +135,7 @@ void ac_late_free_few(void) {
 static bool free_late(bool program, uint64_t limit_ns) {
     ac_raw_t raw;
     bool any = false;
-    for (size_t at = 0; !ac_cuda_is_capturing() && ac_raw_take_late(&raw, &at, SIZE_MAX);)
+    for (size_t at = 0; !ac_cuda_is_capturing() && ac_raw_look_late(&raw, &at, SIZE_MAX);)
         if (!free_one(&raw, program, limit_ns, &any)) {
             limit_ns = 0; /* the others are looked at, and not waited for as well */
             at++;

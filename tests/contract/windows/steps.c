@@ -297,6 +297,35 @@ static void reader_beside_hit(void) {
     EXPECT(simcuda_calls("cuCtxEnablePeerAccess") > 0);
 }
 
+/* --- a block whose free had to wait is freed once more while another thread looks at it --- */
+
+static accel_status_t (*raw_delete)(void *);
+static void *late;
+
+static void free_late_again(void) {
+    GIVES(raw_delete(late), ACCEL_ERROR_DOUBLE_FREE);
+}
+
+static void late_freed_again(void) {
+    accel_status_t (*enable)(int), (*record)(void *, void *);
+    accel_status_t (*alloc)(void **, size_t, void *);
+    accel_deleter_t (*deleter)(void);
+    CUgraph graph;
+    CUstream stream = test_stream(), other = test_stream();
+    NEED(test_find("accel_enable", &enable) && test_find("accel_record_stream", &record) &&
+         test_find("accel_raw_alloc_with_stream", &alloc) && test_find("accel_raw_deleter", &deleter) &&
+         test_find("accel_raw_delete", &raw_delete) && test_find("accel_empty_cache", &empty_cache));
+    NEED(enable(0) == ACCEL_OK && alloc(&late, MIB, stream) == ACCEL_OK && record(late, other) == ACCEL_OK);
+    MUST(cuStreamBeginCapture_v2(other, CU_STREAM_CAPTURE_MODE_RELAXED));
+    deleter()(late);
+    MUST(cuStreamEndCapture(other, &graph));
+    unsigned long long freed = simcuda_calls("cuMemFree_v2");
+    at_window("late_looked_at", free_late_again);
+    give_back();
+    EXPECT(!at && simcuda_calls("cuMemFree_v2") == freed + 1);
+    EXPECT(raw_delete(late) != ACCEL_OK);
+}
+
 /* --- metrics go at exit, beside the thread that writes them --- */
 
 static const char *writer_stops_at, *metrics_file;
@@ -358,6 +387,7 @@ static const struct {
     {"pool_destroyed_when_claimed", pool_destroyed_when_claimed},
     {"named_while_destroyed", named_while_destroyed},
     {"reader_beside_hit", reader_beside_hit},
+    {"late_freed_again", late_freed_again},
     {"removed_before_metrics", removed_before_metrics},
     {"removed_beside_metrics", removed_beside_metrics},
 };

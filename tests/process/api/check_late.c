@@ -1,9 +1,12 @@
 /* Frees that have to wait until no stream captures, and until the work of streams that have gone is over: memory
  * that the driver served, and segments of private pools. */
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "api.h"
+#include "simcuda.h"
 
 static CUstream own, other;
 static CUgraph graph;
@@ -268,6 +271,48 @@ static void make_late(void **block, int count, size_t bytes) {
     use(held, 512, own);
 }
 
+/* A driver without numbers of contexts: another one may have the address by then, so that the free fails, and the
+ * block stays the program's. */
+START_TEST(before_contexts_had_numbers) {
+    make_streams();
+    ck_assert_int_eq(accel_enable(0), ACCEL_OK);
+    void *block = alloc(2 * MIB, own);
+    ck_assert_int_eq(accel_record_stream(block, other), ACCEL_OK);
+    begin_capture(other);
+    accel_raw_deleter()(block);
+    ck_assert_int_eq(late_frees(), 0);
+    end_capture(other);
+    for (int i = 0; i < 3; i++)
+        brings[i]();
+    ck_assert(exists(block));
+    ck_assert_int_eq(accel_raw_delete(block), ACCEL_OK);
+    ck_assert(!exists(block));
+}
+END_TEST
+
+/* The program learns of a late free that fails by a line on stderr, once. */
+START_TEST(late_frees_that_fail) {
+    static const char wanted[] = "2097152 bytes of device 0 that were to be freed after other work could not be (";
+    static char said[4096];
+    void *block[2];
+    make_late(block, 2, 2 * MIB);
+    let_go(other);
+    ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
+    char path[] = "/tmp/late.XXXXXX"; /* as a daemon's log: what is only appended to */
+    int lines = mkstemp(path), end = open(path, O_WRONLY | O_APPEND);
+    unlink(path);
+    ck_assert(end >= 0 && dup2(end, STDERR_FILENO) == STDERR_FILENO);
+    ck_assert_int_eq(simcuda_fail("cuMemFree_v2>=1=999"), 0);
+    by_trim();
+    simcuda_clear_faults();
+    ck_assert_int_ge(read(lines, said, sizeof said - 1), 0);
+    const char *line = strstr(said, wanted);
+    ck_assert_msg(line && !strstr(line + 1, wanted), "said: %s", said);
+    by_trim();
+    ck_assert(exists(block[0]) && exists(block[1])); /* not tried again */
+}
+END_TEST
+
 /* A request or free looks at a few of them, whatever their number; in turn, so that each one goes. */
 START_TEST(few_at_a_time) {
     enum { MANY = 400 };
@@ -338,15 +383,20 @@ START_TEST(locks_of_the_program) {
 }
 END_TEST
 
-int main(void) {
+/* With the argument "old": the driver is one of before CUDA 12. */
+int main(int argc, char **argv) {
+    const TTest *const old[] = {before_contexts_had_numbers, NULL};
     const TTest *const tests[] = {deleters_on_capturing_streams,
                                   contexts_that_end,
                                   memory_of_the_cache,
                                   few_at_a_time,
+                                  late_frees_that_fail,
                                   segments_of_the_driver,
                                   segments_of_streams_that_have_gone,
                                   idle_segments_beside_held_blocks,
                                   NULL};
+    if (argc == 2 && !strcmp(argv[1], "old"))
+        return run_suite(suite_of("late", old));
     Suite *suite = suite_of("late", tests);
     TCase *loops = tcase_create("loops");
     tcase_add_loop_test(loops, deleters_in_captures, 0, BRINGS);
