@@ -556,15 +556,27 @@ static accel_status_t grow(const ask_t *ask, bool quiet, void **pointer) {
     return taken ? ACCEL_OK : ACCEL_ERROR_OUT_OF_MEMORY;
 }
 
+/* Until when (ac_cuda_ops.now_ns) a request that would fail waits for work on freed memory, of pools and of late
+ * frees together, and how long that still is. */
+static uint64_t end_of_patience(void) {
+    double wait = ac_process_config()->oom_wait * 1e9;
+    return ac_cuda_ops.now_ns() + (wait < AC_LATE_WAIT_NS ? (uint64_t)wait : AC_LATE_WAIT_NS);
+}
+
+static uint64_t rest_until(uint64_t end) {
+    uint64_t now = ac_cuda_ops.now_ns();
+    return now < end ? end - now : 0;
+}
+
 /* Idle segments of other streams' lines of the pool, and of pools without users, go back. */
-static void give_way(const ask_t *ask) {
+static void give_way(const ask_t *ask, uint64_t end) {
     ac_pool_segment_t *cut = NULL;
     ac_lock(&ac_pools_lock);
     cut_pool(ask->pool, &cut);
     cut_unused(&cut);
     ac_unlock(&ac_pools_lock);
     give_segments(cut);
-    ac_late_free(AC_LATE_WAIT_NS);
+    ac_late_free(rest_until(end));
 }
 
 accel_status_t ac_pool_alloc(ac_pool_t *pool, void **pointer, size_t bytes, int device,
@@ -578,10 +590,11 @@ accel_status_t ac_pool_alloc(ac_pool_t *pool, void **pointer, size_t bytes, int 
     if (!look(&ask, pointer))
         status = grow(&ask, true, pointer);
     if (status == ACCEL_ERROR_DEVICE_MEMORY) {
-        drain(device, AC_LATE_WAIT_NS);
+        uint64_t end = end_of_patience();
+        drain(device, rest_until(end));
         status = ACCEL_OK;
         if (!look(&ask, pointer)) {
-            give_way(&ask);
+            give_way(&ask, end);
             status = grow(&ask, false, pointer);
         }
     }

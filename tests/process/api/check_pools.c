@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "api.h"
+#include "simcuda.h"
 
 static const accel_pool_id_t none = {0, 0};
 
@@ -450,6 +451,29 @@ START_TEST(out_of_memory_and_again) {
 }
 END_TEST
 
+/* A request of a pool for which there is only memory that work still uses waits as `oom_wait` says: with 0 the
+ * device is asked, again and again it is while one waits. */
+START_TEST(out_of_memory_and_no_wait) {
+    enum { A_FEW = 500 };
+    void *pointer = NULL;
+    CUstream own = new_stream(0), other = new_stream(0);
+    accel_pool_id_t pool = open_pool(0);
+    void *block = alloc(600 * MIB, own);
+    hold(other);
+    use(block, 600 * MIB, other);
+    ck_assert_int_eq(accel_record_stream(block, other), ACCEL_OK);
+    ck_assert_int_eq(accel_raw_delete(block), ACCEL_OK);
+    ck_assert_int_eq(accel_set_allocator_settings("dump:none,oom_wait:0", NULL, 0), ACCEL_OK);
+    simcuda_reset_calls();
+    ck_assert_int_eq(accel_raw_alloc_with_stream(&pointer, 600 * MIB, own), ACCEL_ERROR_DEVICE_MEMORY);
+    ck_assert_uint_le(simcuda_calls_total(), A_FEW);
+    let_go(own);
+    ck_assert_int_eq(accel_raw_alloc_with_stream(&pointer, 600 * MIB, own), ACCEL_OK);
+    ck_assert_int_eq(accel_raw_delete(pointer), ACCEL_OK);
+    end_and_release(pool);
+}
+END_TEST
+
 static int on_shortage(int device, void *arg) {
     void **spare = arg;
     ck_assert_int_eq(device, 0);
@@ -703,6 +727,7 @@ int main(void) {
                                   failures_are_told_once,
                                   out_of_memory,
                                   out_of_memory_and_again,
+                                  out_of_memory_and_no_wait,
                                   fails_after_one_search,
                                   free_callbacks,
                                   history_and_snapshot,
