@@ -1,7 +1,12 @@
 /* Stands in for libaccelcache.so where only its loading matters: says so on stderr when the
- * variable COMMAND_TEST is set, with the environment that the program was given. */
+ * variable COMMAND_TEST is set, with the environment that the program was given.  COMMAND_TEST_BARRIER: ms that
+ * its threads are late for a barrier, as where others have the cores. */
+#include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
 
 int cuMemAlloc_v2(void);
 int cuMemAlloc_v2(void) {
@@ -17,4 +22,15 @@ __attribute__((constructor)) static void loaded(void) {
         const char *value = getenv(names[i]);
         fprintf(stderr, "%s=%s\n", names[i], value ? value : "(unset)");
     }
+}
+
+int pthread_barrier_wait(pthread_barrier_t *barrier) {
+    int (*real)(pthread_barrier_t *);
+    void *found = dlsym(RTLD_NEXT, "pthread_barrier_wait");
+    const char *late = getenv("COMMAND_TEST_BARRIER");
+    memcpy(&real, &found, sizeof real);
+    long ms = late ? strtol(late, NULL, 10) : 0;
+    if (ms)
+        nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
+    return real(barrier);
 }

@@ -246,6 +246,23 @@ class Bench(base.CommandTest):
             self.assertEqual(list(whole[part]), list(BLOCKS))
             self.assert_figures(whole[part], BLOCKS)
 
+    @unittest.skipIf(base.SANITIZER, "its runtime does not come first")
+    def test_busy_machine(self):
+        """Threads that begin late: as many pairs as make a figure, or a line."""
+        def threads(late):
+            return subprocess.run([os.path.join(BUILD, "libexec/accelcache/bench_host"), "threads",
+                                   "bytes=65536", "threads=16", "passes=1", "us=8000", "cpu=1"],
+                                  env=dict(self.environment, LD_PRELOAD=base.PRELOAD,
+                                           COMMAND_TEST_BARRIER=str(late)),
+                                  text=True, capture_output=True, timeout=200, check=False)
+
+        result = threads(200)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertGreater(json.loads(result.stdout)["pairs"], 1000)
+        result = threads(5100)
+        self.assertEqual(result.returncode, 1, result.stdout)
+        self.assertIn("the machine is too busy: 16 pairs", result.stderr)
+
     def test_work_in_between(self):
         whole = self.bench("--only", "tail", "launch", "hooks", "multistream")
         self.assert_figures(whole["tail"]["accelcache"], ("p50_ns", "p999_ns", "quiet_p999_ns"))
@@ -351,6 +368,45 @@ class Bench(base.CommandTest):
         self.assertIn("status 137", whole["skipped"]["replace_ns/glibc"])
         self.assertIn("glibc_ns", whole["hot_pair"]["512"])
         self.assertNotIn("glibc", whole["replace_ns"])
+
+    def stopped(self, helper, action, form="--json"):
+        """What is said, and measured, where the helper does something to the files when it is first asked for
+        pairs."""
+        shutil.rmtree(self.folder)
+        os.makedirs(self.folder)
+        self.installation(leave_out=(helper,))
+        library = self.path("copy.so")
+        shutil.copy(base.LIBRARY, library)
+        real = os.path.join(BUILD, "libexec/accelcache", helper)
+        action = action.format(library=library)
+        self.write("libexec/accelcache/" + helper,
+                   f"#!/bin/sh\n[ $1 != hot ] || {{ {action}; }}\nexec {real} \"$@\"\n", 0o755)
+        result = self.run_installed("--rounds", "3", "--only", "hot_pair", "--lib", library, form)
+        self.assertEqual(result.returncode, 1, result.stdout)
+        if form != "--json":
+            return result.stdout
+        whole = json.loads(result.stdout)
+        self.assertIn(whole["stopped"], result.stderr)
+        self.assertIn("start again", whole["stopped"])
+        return whole
+
+    @unittest.skipIf(base.SANITIZER, "its runtime does not come first in a copy's programs")
+    def test_another_build_meanwhile(self):
+        """What was measured stays, and nothing of the files that came after is beside it."""
+        again = "cp {library} {library}.new; mv {library}.new {library}"
+        whole = self.stopped("bench_host", again)
+        self.assertIn("copy.so was replaced", whole["stopped"])
+        for peer in ("accelcache", "bare", "glibc"):
+            self.assertEqual(whole["passes"]["hot_pair"]["512"][peer + "_ns"]["passes"], 7)
+        whole = self.stopped("bench_runtime", again)
+        self.assertEqual(whole["hot_pair"], {})
+        self.assertIn("Stopped in round 2 of 3:", self.stopped("bench_host", again, "--spread"))
+        whole = self.stopped("bench_host", "rm {library}")
+        self.assertIn("copy.so was removed", whole["stopped"])
+        self.assertEqual(whole["passes"]["hot_pair"]["512"]["accelcache_ns"]["passes"], 7)
+        whole = self.stopped("bench_host", "rm $0")
+        self.assertIn("bench_host was removed", whole["stopped"])
+        self.assertNotIn("glibc_ns", whole["hot_pair"]["512"])
 
     def test_without_the_library(self):
         self.installation(leave_out=("bench_runtime",))

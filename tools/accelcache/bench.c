@@ -69,8 +69,10 @@ static const char help_tail[] =
     "  memory          {small_cuda: {PEER_kib: resident, added_kib}, blocks_BYTES:\n"
     "                  {accelcache_kib, percent: of the device memory in the blocks}}\n"
     "  skipped         {peer, part or part/peer: reason}\n"
-    "  passes          least, greatest and number for each figure, in the same places\n\n"
-    "Exit status: 0 done, 1 the library could not be measured, 2 wrong usage.\n";
+    "  passes          least, greatest and number for each figure, in the same places\n"
+    "  stopped         why nothing more was measured: the library or a program was replaced or\n"
+    "                  removed meanwhile, so that figures of two builds would stand together\n\n"
+    "Exit status: 0 done, 1 the library could not be measured, or not to the end, 2 wrong usage.\n";
 
 enum {
     OPT_QUICK = 256,
@@ -266,10 +268,11 @@ static void run_parts(bench_t *b) {
     for (int part = 0; part < bench_part_count; part++)
         b->part_count += is_asked_for(b, part);
     bench_machine_begin(b);
-    for (long round = 0; round < b->rounds; round++) {
+    for (long round = 0; round < b->rounds && !b->changed; round++) {
         bench_sample_noise(b);
+        b->round = round;
         b->part = 0;
-        for (int part = 0; part < bench_part_count; part++)
+        for (int part = 0; part < bench_part_count && !b->changed; part++)
             if (is_asked_for(b, part)) {
                 bench_progress(b, round, bench_parts[part].name);
                 bench_parts[part].run(b, round);
@@ -315,6 +318,7 @@ int cmd_bench(int argc, char **argv) {
         b.figures = json_object();
         b.passes = json_object();
         b.skipped = json_object();
+        b.files = json_object();
         cmd_bar(0, "looking for a device and other allocators");
         if (bench_probe(&b))
             status = CMD_FAILED;
@@ -322,7 +326,9 @@ int cmd_bench(int argc, char **argv) {
             run_parts(&b);
         if (!status)
             status = print_result(&b);
-        if (!status && b.failed)
+        if (!status && b.changed)
+            cmd_say("%s", b.changed);
+        if (!status && (b.failed || b.changed))
             status = CMD_FAILED;
     }
     free(error);
@@ -331,6 +337,8 @@ int cmd_bench(int argc, char **argv) {
     json_decref(b.passes);
     json_decref(b.skipped);
     json_decref(b.machine);
+    json_decref(b.files);
+    free(b.changed);
     free(b.library);
     free(b.free_driver);
     free(b.simulator);

@@ -2,6 +2,7 @@
  *
  * bench.c        command line, the order of things
  * bench_child.c  starting the programs of tools/bench and reading what they print
+ * bench_files.c  whether they, and the library, stay the same files
  * bench_parts.c  what is measured: the parts, and which peers are there
  * bench_rows.c   the part "rows": one thing each, ours beside the peers (bench_rows.def)
  * bench_observe.c  the part "observe": what each way of observing costs (bench_observe.def)
@@ -112,6 +113,7 @@ typedef struct {
     int part, part_count; /* under way, of those asked for in a round */
     const char *library_given, *conf_given;
     long rounds, pass_us, pairs;       /* 0: by `quick` */
+    long round;                        /* under way */
     unsigned only, only_rows, without; /* bit per part, row, peer */
     /* Found out, before the first part. */
     bool simulated;
@@ -125,6 +127,8 @@ typedef struct {
      * it `figures` (medians) and `passes` (least, greatest, number) are made. */
     json_t *samples, *figures, *passes, *skipped;
     bool failed; /* the library itself could not be measured */
+    json_t *files; /* path: what it was when it was first used */
+    char *changed; /* one of them is no longer that: nothing more is measured; the line that says so */
     json_t *machine;
     bench_noise_t noise;
 } bench_t;
@@ -141,14 +145,19 @@ typedef struct {
 
 /* Start it with `arguments` (separated by blanks), wait, read the JSON objects that it printed
  * into an array.  NULL: *error says why, malloc'd. */
-json_t *bench_child_run(const bench_t *b, bench_child_t *child, const char *arguments,
+json_t *bench_child_run(bench_t *b, bench_child_t *child, const char *arguments,
                         char **error);
 /* Start it, throw its output away; how long until it ended, and the CPU time of it. */
 typedef struct {
     double wall_ns, cpu_ns; /* negative where it failed */
 } bench_time_t;
-bench_time_t bench_child_time(const bench_t *b, const bench_child_t *child,
-                              const char *arguments);
+bench_time_t bench_child_time(bench_t *b, const bench_child_t *child, const char *arguments);
+
+/* ---- bench_files.c ---- */
+/* Whether what the child at the absolute path `program` is made of is what it was when it was first started;
+ * b->changed if not.  _missed: no program of that name is found any more. */
+bool bench_files_same(bench_t *b, const bench_child_t *child, const char *program);
+void bench_files_missed(bench_t *b, const char *program);
 
 /* ---- bench_parts.c ---- */
 typedef void bench_part_fn(bench_t *b, long round);

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_ARGUMENTS = 24, MAX_SECONDS = 300 };
+enum { MAX_ARGUMENTS = 24, MAX_SECONDS = 300, OPTIONS = 5 /* of valgrind, itself among them */ };
 
 typedef struct {
     char *text; /* what the pointers below point into */
@@ -120,13 +120,19 @@ static json_t *parse(const char *text) {
 }
 
 /* Absolute name and arguments; false: *error says what is missing. */
-static bool make_words(words_t *words, const bench_child_t *child, const char *arguments,
+static bool make_words(bench_t *b, words_t *words, const bench_child_t *child, const char *arguments,
                        int counted, char **error) {
     size_t name = strcspn(child->program, " ");
     char *program = cmd_format("%.*s", (int)name, child->program), *path = program;
     if (*program != '/') {
         path = cmd_place_helper(program, error);
+        if (!path)
+            bench_files_missed(b, program);
         free(program);
+    }
+    if (path && !bench_files_same(b, child, path)) {
+        free(path);
+        path = NULL;
     }
     if (!path)
         return false;
@@ -147,13 +153,18 @@ static bool make_words(words_t *words, const bench_child_t *child, const char *a
     return true;
 }
 
+/* Where the program stands among them. */
+static const char *program_of(const words_t *words, const bench_child_t *child) {
+    return words->argument[child->count ? OPTIONS : 0];
+}
+
 static void clear_words(words_t *words, const bench_child_t *child) {
-    for (int i = 0; i <= (child->count ? 5 : 0); i++)
+    for (int i = 0; i <= (child->count ? OPTIONS : 0); i++)
         free(words->argument[i]);
     free(words->text);
 }
 
-json_t *bench_child_run(const bench_t *b, bench_child_t *child, const char *arguments,
+json_t *bench_child_run(bench_t *b, bench_child_t *child, const char *arguments,
                         char **error) {
     json_t *result = NULL;
     words_t words;
@@ -161,10 +172,10 @@ json_t *bench_child_run(const bench_t *b, bench_child_t *child, const char *argu
     int counted = child->count ? memfd_create("counted", 0) : -1;
     if (out < 0 || err < 0 || (child->count && counted < 0)) {
         *error = cmd_format("memfd_create: %s", strerror(errno));
-    } else if (make_words(&words, child, arguments, counted, error)) {
+    } else if (make_words(b, &words, child, arguments, counted, error)) {
         int status = finish(start(b, child, words.argument, out, err), NULL);
         char *printed = read_memory(out), *said = read_memory(err);
-        if (status == 0)
+        if (bench_files_same(b, child, program_of(&words, child)) && status == 0)
             result = parse(printed);
         if (!result)
             *error = last_line(said, words.argument[0], status);
@@ -185,19 +196,18 @@ static double ns_of(struct timeval time) {
     return (double)time.tv_sec * 1e9 + (double)time.tv_usec * 1e3;
 }
 
-bench_time_t bench_child_time(const bench_t *b, const bench_child_t *child,
-                              const char *arguments) {
+bench_time_t bench_child_time(bench_t *b, const bench_child_t *child, const char *arguments) {
     bench_time_t result = {-1, -1};
     struct timespec begin, end;
     struct rusage usage;
     words_t words;
     char *error = NULL;
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    if (null >= 0 && make_words(&words, child, arguments, -1, &error)) {
+    if (null >= 0 && make_words(b, &words, child, arguments, -1, &error)) {
         clock_gettime(CLOCK_MONOTONIC, &begin);
         int status = finish(start(b, child, words.argument, null, null), &usage);
         clock_gettime(CLOCK_MONOTONIC, &end);
-        if (status == 0) {
+        if (bench_files_same(b, child, program_of(&words, child)) && status == 0) {
             result.wall_ns =
                 (double)(end.tv_sec - begin.tv_sec) * 1e9 + (double)(end.tv_nsec - begin.tv_nsec);
             result.cpu_ns = ns_of(usage.ru_utime) + ns_of(usage.ru_stime);

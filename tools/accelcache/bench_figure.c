@@ -25,7 +25,7 @@ void bench_sample(bench_t *b, double value, const char *path, ...) {
 }
 
 void bench_skip(bench_t *b, const char *name, const char *reason) {
-    if (!json_object_get(b->skipped, name)) {
+    if (!b->changed && !json_object_get(b->skipped, name)) { /* else that is why, of everything */
         json_object_set_new(b->skipped, name, cmd_json_text(reason));
     }
 }
@@ -172,6 +172,8 @@ json_t *bench_document(const bench_t *b) {
         (int)b->rounds, "pass_us", (int)b->pass_us, "cpus", (int)sysconf(_SC_NPROCESSORS_ONLN));
     json_object_set(whole, "machine", b->machine);
     json_object_update(whole, b->figures);
+    if (b->changed)
+        json_object_set_new(whole, "stopped", cmd_json_text(b->changed));
     json_object_set(whole, "skipped", b->skipped);
     json_object_set(whole, "passes", b->passes);
     return whole;

@@ -28,6 +28,8 @@ const bench_peer_t bench_peers[BENCH_PEER_COUNT] = {
 /* ---------------------------------------------------------------- starting a workload */
 
 void bench_leave_out(bench_t *b, bench_peer_id_t peer, const char *part, const char *error) {
+    if (b->changed)
+        return;
     char *name = cmd_format("%s/%s", part, bench_peers[peer].id);
     if (bench_peers[peer].preload && !b->failed)
         cmd_say("%s: %s", name, error);
@@ -441,7 +443,7 @@ static bool is_true(const json_t *info, const char *key) {
 }
 
 /* What "info" of a program says, or NULL with *error. */
-static json_t *ask(const bench_t *b, const bench_peer_t *peer, char **error) {
+static json_t *ask(bench_t *b, const bench_peer_t *peer, char **error) {
     bench_child_t child = {.program = peer->program, .preload = peer->preload};
     json_t *all = bench_child_run(b, &child, "info bytes=512", error);
     json_t *info = all ? json_incref(json_array_get(all, 0)) : NULL;
@@ -538,6 +540,10 @@ int bench_probe(bench_t *b) {
     if (b->usable[BENCH_cudart] && b->usable[BENCH_static]) {
         b->usable[BENCH_static] = false;
         bench_skip(b, bench_peers[BENCH_static].id, "NVIDIA's runtime is there: cudart");
+    }
+    if (b->changed) {
+        cmd_say("%s", b->changed);
+        return -1;
     }
     if (!b->usable[BENCH_accelcache]) {
         cmd_say("the library cannot be measured: %s",

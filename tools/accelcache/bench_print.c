@@ -218,6 +218,11 @@ void bench_print(const bench_t *b) {
     cmd_print_paragraph(text, 0);
     free(text);
     print_machine(b->machine);
+    if (b->changed) {
+        text = cmd_format("Stopped in round %ld of %ld: %s", b->round + 1, b->rounds, b->changed);
+        cmd_print_paragraph(text, 0);
+        free(text);
+    }
     for (unsigned i = 0; i < sizeof tables / sizeof *tables; i++)
         print_table(b, &tables[i]);
     print_skipped(b);
