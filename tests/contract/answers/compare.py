@@ -3,11 +3,16 @@
 usage: compare.py PROGRAM LIBRARY ALLOWED[,ALLOWED...] [arguments...]
 
 A line is "what was asked => answer".  Where both runs differ, a row of a file ALLOWED must name the
-difference (see there)."""
+difference (see there).  Both together have nine tenths of ctest's own limit, AC_TEST_LIMIT: a run that does not
+end is told of."""
 import os
 import re
 import subprocess
 import sys
+import time
+
+LIMIT = 0.9 * float(os.environ.get("AC_TEST_LIMIT", 240))
+BEGIN = time.monotonic()
 
 
 def run(command, preload):
@@ -16,9 +21,15 @@ def run(command, preload):
         runtime = env.get("AC_SANITIZER_RUNTIME")
         env["LD_PRELOAD"] = f"{runtime}:{preload}" if runtime else preload
     env["ACCEL_ALLOC_CONF"] = env.get("ACCEL_ALLOC_CONF", "dump:none,log_level:none")
-    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, timeout=400,
-                          errors="replace")
-    return done.returncode, done.stdout.splitlines()
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True, errors="replace") as process:
+        try:
+            out = process.communicate(timeout=max(LIMIT - (time.monotonic() - BEGIN), 0))[0]
+        except subprocess.TimeoutExpired:
+            process.kill()
+            last = (process.communicate()[0].splitlines() or ["nothing"])[-1]
+            sys.exit(f"the run {'with' if preload else 'without'} the library was not over {LIMIT:.0f} s after the "
+                     f"test began; the last that it printed: {last}")
+    return process.returncode, out.splitlines()
 
 
 def read_allowed(path):
