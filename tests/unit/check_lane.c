@@ -353,6 +353,23 @@ START_TEST(figures_follow_hits) {
 }
 END_TEST
 
+/* Where there is room for it below the peaks, a hit after a synchronisation takes that in as well: what was
+ * reserved has gone, and what is taken and given since is reserved anew. */
+START_TEST(a_hit_takes_synchronisations_in) {
+    ac_cache_close(cache[1]); /* with several, figures may lack what lanes had since */
+    habit(0, S, MIB);
+    uint64_t one = take(0, S, MIB), other = take(0, S, MIB);
+    give(0, S, one);
+    give(0, S, other);
+    habit(0, S, MIB); /* the room is there */
+    ac_mempool_synced();
+    give(0, S, take(0, S, MIB));
+    ck_assert_uint_eq(figures().now[AC_MARK_RESERVED], MIB);
+    cache[1] = ac_cache_open(arena, &tally[1]);
+    ck_assert_ptr_nonnull(cache[1]);
+}
+END_TEST
+
 /* Held by two threads at a time, taken without the lock. */
 START_TEST(a_peak_of_two_threads_is_seen) {
     habit(0, S, MIB);
@@ -489,6 +506,7 @@ int main(void) {
     tcase_add_test(all, large_and_rare_sizes_are_not_kept);
     tcase_add_test(all, more_streams_than_lanes);
     tcase_add_test(all, figures_follow_hits);
+    tcase_add_test(all, a_hit_takes_synchronisations_in);
     tcase_add_test(all, a_peak_of_two_threads_is_seen);
     tcase_add_test(all, threads_beside_recalls);
     tcase_add_loop_test(all, figures_are_those_of_a_model, 0, 8);
