@@ -341,13 +341,13 @@ static __attribute__((noinline)) void find_entry(ac_thread_t *thread, uintptr_t 
     thread->unwinding = NULL;
 }
 
-/* Whether the code is loaded for as long as the process runs: the program itself, this library, the C
- * library. */
+/* Whether the code is loaded for as long as the process runs: the program itself, this library, its C
+ * library.  That of another namespace goes with it. */
 static bool is_bound(uintptr_t at) {
     ac_object_t object = ac_object_of((const void *)at);
     return object.dynamic && object.path &&
            (!*object.path || ac_is_ourselves(&object) ||
-            ac_text_starts(ac_object_soname(&object), "libc.so."));
+            object.dynamic == ac_object_of((const void *)(uintptr_t)getauxval).dynamic);
 }
 
 static __attribute__((noinline)) rule_t make_rule(ac_thread_t *thread, uintptr_t at) {
@@ -378,46 +378,61 @@ static __attribute__((noinline)) rule_t make_rule(ac_thread_t *thread, uintptr_t
 /* ------------------------------------------------------------------ what is remembered */
 
 /* `check`: key ^ rule, so that of two writers' words no rule is made.  A key has an address of 48 bits,
- * all that Linux gives to programs that do not ask for more; a higher one is another generation's at most. */
-enum { PLACES = 1 << 12, DLOPEN_BITS = 16 };
+ * all that Linux gives to programs that do not ask for more; a higher one is another generation's at most.
+ * Rules of code that is never unloaded are of all generations: 0 stands for them. */
+enum { PLACES = 1 << 12, DLOPEN_BITS = 16, GENERATION = (1 << DLOPEN_BITS) - 1 };
 static struct { _Atomic uint64_t check, rule; } known[PLACES];
 
 /* Packed. */
 static uint64_t rule_of(ac_thread_t *thread, uintptr_t at, uint32_t dlopens) {
-    uint64_t key = ((uint64_t)at << DLOPEN_BITS | (uint64_t)at >> (64 - DLOPEN_BITS)) ^
-                   (dlopens & ((1u << DLOPEN_BITS) - 1));
+    uint64_t bound = (uint64_t)at << DLOPEN_BITS | (uint64_t)at >> (64 - DLOPEN_BITS);
+    uint64_t key = bound ^ (dlopens & GENERATION);
     size_t place = (size_t)((uint64_t)at * 0x9e3779b97f4a7c15u >> 52) % PLACES;
     uint64_t word = atomic_load_explicit(&known[place].rule, memory_order_relaxed);
-    if ((atomic_load_explicit(&known[place].check, memory_order_relaxed) ^ word) == key)
+    if ((atomic_load_explicit(&known[place].check, memory_order_relaxed) ^ word) ==
+        (word & LOOSE ? key : bound))
         return word;
     rule_t rule = make_rule(thread, at);
     word = pack(&rule) | (is_bound(at) ? 0 : LOOSE);
     atomic_store_explicit(&known[place].rule, word, memory_order_relaxed);
-    atomic_store_explicit(&known[place].check, key ^ word, memory_order_relaxed);
+    atomic_store_explicit(&known[place].check, (word & LOOSE ? key : bound) ^ word, memory_order_relaxed);
     return word;
 }
 
 /* ------------------------------------------------------------------ loads that no hook sees */
 
+/* A generation, and what was loaded before its first rule was made. */
+enum { LOADS_BITS = 16 };
+static _Atomic uint64_t first_loads;
+
 /* Not their sum: the C library derives dlpi_subs from a count of objects in which those of further namespaces
  * are counted several times, so it may fall with a load. */
 static int count_loads(struct dl_phdr_info *info, size_t size, void *arg) {
     if (size >= offsetof(struct dl_phdr_info, dlpi_subs) + sizeof info->dlpi_subs)
-        *(uint64_t *)arg = info->dlpi_adds << 32 ^ (uint32_t)info->dlpi_subs;
+        *(uint64_t *)arg = info->dlpi_adds << LOADS_BITS | (uint16_t)info->dlpi_subs;
     return 1;
 }
 
-/* Whether anything was loaded or unloaded since rules of `dlopens` were first remembered.  The hook of
- * dlopen does not see dlmopen, nor calls that are bound past it.  Takes the loader's lock for its list of
- * objects, under which it runs no code but callbacks of dl_iterate_phdr. */
-static bool outdated(uint32_t dlopens) {
-    static _Atomic uint64_t known_loads;
+/* Takes the loader's lock for its list of objects, under which it runs no code but callbacks of
+ * dl_iterate_phdr. */
+static uint64_t loads_now(uint32_t dlopens) {
     uint64_t loads = 0;
     dl_iterate_phdr(count_loads, &loads);
-    if (atomic_load(&known_loads) != loads) {
-        ac_callers_forget(); /* first: who sees the new count finds rules of the old one outdated */
-        atomic_store(&known_loads, loads);
-    }
+    return loads << 32 | dlopens;
+}
+
+/* Once for each, whoever comes first; never back to an older one, of which a thread may still make rules. */
+static void begin_generation(uint32_t dlopens) {
+    uint64_t before = atomic_load(&first_loads);
+    if ((int32_t)(dlopens - (uint32_t)before) > 0)
+        atomic_compare_exchange_strong(&first_loads, &before, loads_now(dlopens));
+}
+
+/* Whether anything was loaded or unloaded since rules of `dlopens` were first made.  The hook of dlopen does not
+ * see dlmopen, nor calls that are bound past it, and comes before what is loaded. */
+static bool outdated(uint32_t dlopens) {
+    if (ac_callers_now() == dlopens && atomic_load(&first_loads) != loads_now(dlopens))
+        ac_callers_forget();
     return ac_callers_now() != dlopens;
 }
 
@@ -512,6 +527,7 @@ READS_STACKS __attribute__((noinline)) bool ac_frame_walk(ac_thread_t *thread, u
     for (int i = 0; i < TRIES; i++) {
         uint32_t dlopens = ac_callers_now();
         uint64_t words;
+        begin_generation(dlopens);
         bool whole = walk(thread, dlopens, pc, room, count, &words);
         if (!(words & LOOSE) || !outdated(dlopens))
             return whole;

@@ -6,8 +6,9 @@
  * pointer lie.  For all else (signal frames, other registers, longer expressions, code without tables)
  * there is no rule, and the unwinder proper does the whole stack (unwind.c).
  *
- * A rule holds until the next dlopen, as what is remembered of callers does (callers.h).  A stack that passes
- * through code which may be unloaded is trusted only where the loader has loaded nothing else meanwhile.  Any
+ * A rule holds until the next dlopen, as what is remembered of callers does (callers.h), and for ever of code that
+ * is never unloaded.  A stack that passes through other code is trusted only where the loader has loaded nothing
+ * else meanwhile.  Any
  * thread, no lock of ours, no allocation. */
 #ifndef AC_FRAME_RULES_H
 #define AC_FRAME_RULES_H
