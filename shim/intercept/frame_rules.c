@@ -421,7 +421,7 @@ static uint64_t loads_now(uint32_t dlopens) {
     return loads << 32 | dlopens;
 }
 
-/* Once for each, whoever comes first; never back to an older one, of which a thread may still make rules. */
+/* Once for each, by the thread that comes first; never back to an older one, of which a thread may still make rules. */
 static void begin_generation(uint32_t dlopens) {
     uint64_t before = atomic_load(&first_loads);
     if ((int32_t)(dlopens - (uint32_t)before) > 0)
