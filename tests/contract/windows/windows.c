@@ -72,6 +72,7 @@ static void *run_other(void *unused) {
 
 void other_thread(void (*part)(void), bool (*waits)(void)) {
     others_part = part;
+    atomic_store(&other_done, false);
     ck_assert_int_eq(pthread_create(&other, NULL, run_other, NULL), 0);
     while (!atomic_load(&other_done) && !(waits && waits()))
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
