@@ -14,7 +14,8 @@
 
 static ac_mutex_t lock = AC_MUTEX(LEAF);
 static const accel_allocator_t *_Atomic allocator; /* NULL: the cache */
-static enum { USE_NOT, USE_BEGINS, USE_OVERDUE, USE_BEGUN } _Atomic use; /* of raw memory */
+enum { USE_NOT, USE_BEGINS, USE_OVERDUE, USE_BEGUN };
+static _Atomic int use;    /* of raw memory */
 static pthread_t beginner; /* while it begins: who calls init_fn */
 
 const accel_allocator_t *ac_allocator_copy(const accel_allocator_t *functions,

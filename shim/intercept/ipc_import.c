@@ -205,7 +205,7 @@ static CUresult open_pages_token(ac_thread_t *thread, open_fn *real, CUdeviceptr
                                  CUipcMemHandle handle, const import_t *import, unsigned flags) {
     ac_context_t *context = ac_context_current(thread);
     CUresult result = answer_without(real, pointer, handle, flags, true);
-    if (result != CUDA_ERROR_INVALID_HANDLE)
+    if (result != CUDA_ERROR_INVALID_HANDLE || !pointer) /* a driver may look at that last */
         return result;
     if (import->own)
         return CUDA_ERROR_INVALID_CONTEXT; /* as of a handle of its own */

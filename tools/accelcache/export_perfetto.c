@@ -84,7 +84,7 @@ typedef struct {
     size_t count;
     uint32_t *of; /* by event: its site; NO_SITE: not known */
 } sites_t;
-enum { NO_SITE = UINT32_MAX };
+static const uint32_t NO_SITE = UINT32_MAX;
 
 /* The site of a request, or of the request that a free ends. */
 static uint32_t find_site(sites_t *sites, json_t *known, const cmd_event_t *event) {

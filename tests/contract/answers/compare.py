@@ -20,6 +20,8 @@ def run(command, preload):
     if preload:
         runtime = env.get("AC_SANITIZER_RUNTIME")
         env["LD_PRELOAD"] = f"{runtime}:{preload}" if runtime else preload
+    # A process with threads ends a second late otherwise; some programs here start thousands.
+    env.setdefault("TSAN_OPTIONS", "atexit_sleep_ms=0")
     env["ACCEL_ALLOC_CONF"] = env.get("ACCEL_ALLOC_CONF", "dump:none,log_level:none")
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True, errors="replace") as process:
         try:

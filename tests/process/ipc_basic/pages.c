@@ -526,6 +526,17 @@ static void failing(void) {
     peer_stop(&peer);
 }
 
+/* Nowhere to write to, before a driver that finds the handle wrong first. */
+static void nowhere(void) {
+    peer_t peer = peer_start(program, 0, true);
+    CUdeviceptr address;
+    CUipcMemHandle handle = exported_of(&peer, 40 * MIB, &address);
+    NEED(simcuda_configure("fail:cuIpcOpenMemHandle@1=400") == 0);
+    GIVES(cuIpcOpenMemHandle_v2(NULL, handle, LAZY), CUDA_ERROR_INVALID_HANDLE);
+    opens(handle, 40 * MIB);
+    peer_stop(&peer);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -536,6 +547,7 @@ static const struct {
     {"few", few},         {"peers", peers},         {"refused", refused_all},
     {"used", used},       {"unexported", unexported},
     {"failing", failing}, {"captured", captured},   {"slow", slow},
+    {"nowhere", nowhere},
 };
 
 int main(int argc, char **argv) {
