@@ -64,15 +64,20 @@ START_TEST(large_requests_get_whole_pages) {
 }
 END_TEST
 
-/* Where there are few rests; where all pages are small anyway, or so much memory was allowed. */
+/* Where there are few rests; where all pages are small anyway, or large ones were set; where so much memory
+ * was allowed. */
 START_TEST(others_stay_as_they_are) {
     if (_i == 1)
         settings.page = settings.small_page;
+    if (_i == 3)
+        settings.page = 16 * MIB;
     if (_i == 2)
         settings.page_budget = 0.2;
     ac_allocator_configure(allocator, &settings);
     if (_i == 1)
         cut_pages(BLOCKS, 3 * MIB, 4 * MIB);
+    else if (_i == 3)
+        cut_pages(BLOCKS, 40 * MIB, 48 * MIB);
     else
         cut_pages(_i ? BLOCKS : 30, 20 * MIB, 24 * MIB);
     ck_assert(!is_fine());
@@ -137,7 +142,7 @@ int main(void) {
     tcase_add_checked_fixture(tests, begin_paged, end);
     tcase_add_test(tests, pages_become_fine);
     tcase_add_test(tests, large_requests_get_whole_pages);
-    tcase_add_loop_test(tests, others_stay_as_they_are, 0, 3);
+    tcase_add_loop_test(tests, others_stay_as_they_are, 0, 4);
     tcase_add_test(tests, rests_of_medium_blocks_do_not_count);
     tcase_add_test(tests, not_while_the_device_works);
     tcase_add_test(tests, not_where_more_was_taken);

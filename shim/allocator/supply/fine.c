@@ -10,6 +10,9 @@ enum { MUCH = 4, MOST = 10 };
 /* In pages: rests that are little, whatever is live.  A buffer that grows has some, and outgrows them. */
 enum { LITTLE = 8 };
 
+/* Larger pages were set for the sake of few calls. */
+#define LARGEST ((uint64_t)8 << 20)
+
 /* Bytes of the free block on pages that reach beyond it. */
 static uint64_t rests_of(const ac_range_t *range, const ac_block_t *block) {
     uint64_t from = ac_block_address(block), to = from + block->size;
@@ -42,8 +45,8 @@ void ac_fine_look(ac_arena_t *arena, uint64_t reserved, uint64_t live, bool over
             fine->live = rests(arena) > much / 2 ? live : 0; /* they are half as large themselves */
         return;
     }
-    if (!over || settings->page <= settings->small_page || reserved < live + much ||
-        reserved > live + live / 100 * MOST || reserved < fine->looked)
+    if (!over || settings->page <= settings->small_page || settings->page > LARGEST ||
+        reserved < live + much || reserved > live + live / 100 * MOST || reserved < fine->looked)
         return;
     fine->looked = reserved + reserved / 64;
     if (rests(arena) > much)
