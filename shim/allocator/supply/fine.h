@@ -8,7 +8,8 @@
  * blocks are half as large from then on, and less of a budget is enough.  Pages that are there stay as they
  * are, and are traded where they do not fit (expand.h).
  *
- * It ends where moving comes to cost much, or where the program has doubled and its rests have not.
+ * It ends where moving comes to cost much (toll.h; not where `page_budget` is set), or where the program has
+ * doubled and its rests have not.
  * Requests of many pages, whose ends weigh little, get whole ones at any time: they take no more calls. */
 #ifndef AC_FINE_H
 #define AC_FINE_H
