@@ -3,6 +3,7 @@
 #include "allocator/space/guard_place.h"
 #include "allocator/space/place.h"
 #include "allocator/supply/expand.h"
+#include "allocator/supply/fine.h"
 #include "allocator/supply/medium.h"
 #include "allocator/supply/toll.h"
 #include "observe/history.h"
@@ -39,12 +40,16 @@ bool ac_expand_able(ac_arena_t *arena) {
     return able;
 }
 
+static bool is_small(const ac_growth_t *growth) {
+    return growth->ask->pool == AC_POOL_SMALL || growth->ask->medium;
+}
+
 static uint64_t page_size(const ac_growth_t *growth) {
     const ac_allocator_t *allocator = growth->ask->arena->allocator;
     uint64_t least = allocator->supply->expand.support.granularity;
-    bool small = growth->ask->pool == AC_POOL_SMALL || growth->ask->medium;
-    uint64_t page =
-        small && !growth->whole ? allocator->settings.small_page : allocator->settings.page;
+    uint64_t page = is_small(growth) && !growth->whole
+                        ? allocator->settings.small_page
+                        : ac_fine_page(allocator, growth->ask->size);
     if (growth->ask->guard)
         return round_up(growth->ask->size, least); /* none is shared with other blocks */
     return growth->ask->shrink || page < least ? least : round_up(page, least);
@@ -395,9 +400,12 @@ static ac_status_t plan_pages(ac_growth_t *growth) {
     if (over)
         growth->traded = trade(growth, growth->create);
     reserved -= growth->traded;
-    if (growth->calm && !ask->guard) /* else it is pages that may not move yet */
-        ac_medium_look(ask->arena, reserved + growth->create,
-                       ac_supply_live(allocator, ask->size));
+    if (growth->calm && !ask->guard) { /* else it is pages that may not move yet */
+        uint64_t live = ac_supply_live(allocator, ask->size);
+        ac_medium_look(ask->arena, reserved + growth->create, live);
+        if (!is_small(growth))
+            ac_fine_look(ask->arena, reserved + growth->create, live, over);
+    }
     uint64_t limit = allocator->settings.limit;
     uint64_t patience =
         ac_budget(&allocator->settings, AC_BUDGET_HOLES, ac_supply_live(allocator, ask->size));
@@ -415,7 +423,8 @@ static ac_status_t plan(ac_growth_t *growth) {
     const ac_growth_ask_t *ask = growth->ask;
     ac_allocator_t *allocator = ask->arena->allocator;
     growth->whole = false;
-    growth->whole = !ask->guard && !ask->shrink && page_size(growth) < allocator->settings.page &&
+    growth->whole = !ask->guard && !ask->shrink && is_small(growth) &&
+                    page_size(growth) < allocator->settings.page &&
                     ac_supply_taken(allocator) + page_size(growth) >
                         ac_toll_budget(allocator, ask->size, page_size(growth)) &&
                     ac_range_any_whole(&ask->arena->space, false);

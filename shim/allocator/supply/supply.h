@@ -25,11 +25,18 @@ typedef struct {
     unsigned costly, quiet;     /* windows in a row with many moves, and with hardly any */
 } ac_toll_t;
 
+/* Whether pages are half as large (fine.h). */
+typedef struct {
+    uint64_t live;   /* bytes at most, when they were to be; 0: they are not */
+    uint64_t looked; /* reserved bytes at which it is looked next whether they are to be */
+} ac_fine_t;
+
 /* Of an allocator whose arenas grow by pages (expand.h). */
 typedef struct {
     enum { AC_EXPAND_UNKNOWN, AC_EXPAND_ABLE, AC_EXPAND_UNABLE } able; /* what the device is */
     ac_range_support_t support;
     ac_toll_t toll;
+    ac_fine_t fine;
     uint64_t peerings; /* how often ac_expand_allow was called */
     ac_refused_t refused;
 } ac_expand_t;

@@ -2,6 +2,7 @@
 #include "allocator/supply/toll.h"
 
 #include "allocator/budget.h"
+#include "allocator/supply/fine.h"
 
 /* What moving is taken to cost, in nanoseconds, against creating: published figures of one device
  * (see the simulated device's table). */
@@ -23,6 +24,9 @@ enum {
  * that the first moves after it stop the fall. */
 enum { WINDOW = 512, MUCH_NS = 4000, LITTLE_NS = 400, COSTLY = 8, QUIET = 8 };
 static const uint64_t calm_window_ns = 1000000000;
+
+/* In percent of the high-water mark: what moving may earn where all pages are small, or fine. */
+enum { FINE_SHARE = 4 };
 
 static bool learns(const ac_settings_t *settings) {
     return !settings->frugal && settings->page_budget == 0;
@@ -66,7 +70,10 @@ static void look(ac_allocator_t *allocator) {
         return;
     toll->quiet = cost < LITTLE_NS ? toll->quiet + windows : 0;
     toll->costly = cost > MUCH_NS ? toll->costly + windows : 0;
-    if (toll->costly >= COSTLY) {
+    if (toll->costly >= COSTLY && ac_fine_serves(allocator)) {
+        ac_fine_end(allocator);
+        toll->costly = 0;
+    } else if (toll->costly >= COSTLY) {
         unsigned least = (unsigned)(100 * AC_SHARE_PAGES);
         toll->share = (toll->share > least ? toll->share : least) + rise(cost);
         toll->share = toll->share < AC_TOLL_MOST ? toll->share : AC_TOLL_MOST;
@@ -119,8 +126,10 @@ uint64_t ac_toll_budget(ac_allocator_t *allocator, uint64_t size, uint64_t page)
         look(allocator);
         uint64_t earned = live + toll->earned_ns / create_ns(page) * page / 4;
         uint64_t floor = ac_budget_floor(settings, AC_BUDGET_PAGES);
-        earned = earned > floor ? earned : floor;
+        if (settings->frugal || ac_fine_serves(allocator))
+            most = live + percent(live, FINE_SHARE);
         most = earned < most ? earned : most;
+        most = most > floor ? most : floor;
         uint64_t learned = ac_toll_kept(allocator, live);
         most = learned > most ? learned : most;
     }

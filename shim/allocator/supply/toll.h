@@ -5,13 +5,15 @@
  * bytes that the device would have created in the time that moving has cost so far, beyond next to
  * nothing for each request: a program that moves a page now and then does not take more and more
  * memory for it.  Pages that are made for others of another size that go (expand.h) earn nothing: as
- * many would have been made beyond the budget.  A program
- * whose sizes never repeat moves pages within it for ever.  So what moving costs for each request
- * is looked at over windows of requests: where it is much, again and again, the budget rises by a
- * share of H, up to AC_TOLL_MOST; where it is next to nothing for many windows it falls again, and
- * what is beyond it goes back.  Between the two it stays as it is.  A second without a move counts as
- * such a window, too: a program may make no requests any more.  Not with low_memory, nor where
- * `page_budget` is set: what was learned is forgotten.
+ * many would have been made beyond the budget.  With low_memory, or while pages are fine (fine.h), 1.04 H
+ * takes the place of 1.10 H: less of such pages lies idle beside blocks.
+ *
+ * A program whose sizes never repeat moves pages within it for ever.  So what moving costs for each
+ * request is looked at over windows of requests: where it is much, again and again, fine pages end, or
+ * where there are none the budget rises by a share of H, up to AC_TOLL_MOST; where it is next to nothing
+ * for many windows it falls again, and what is beyond it goes back.  Between the two it stays as it is.  A
+ * second without a move counts as such a window, too: a program may make no requests any more.  Not with
+ * low_memory, nor where `page_budget` is set: what was learned is forgotten.
  *
  * All under the allocator's lock. */
 #ifndef AC_TOLL_H
