@@ -111,7 +111,8 @@ static bool is_worth_waiting(const ac_request_t *request, const ac_block_t *bloc
 }
 
 /* So many free bytes, 32 MiB or more, weigh heavily among what is live, and are 64 times `size`. */
-static inline bool is_large_among(const ac_allocator_t *allocator, uint64_t bytes, uint64_t size) {
+static inline bool is_large_among(const ac_allocator_t *allocator, uint64_t bytes,
+                                  uint64_t size) {
     return bytes >= AC_LARGE && bytes / 64 >= size && bytes >= allocator->high_water / 8;
 }
 
@@ -130,7 +131,8 @@ static bool joins(const ac_block_t *beside, uint64_t size, bool *waits) {
 
 /* The block is part of such memory as soon as work is over: what lies beside it waits, and no small block
  * is in the way.  Only for requests that stay out of its like's way from then on. */
-static bool becomes_large(const ac_allocator_t *allocator, const ac_block_t *block, uint64_t size) {
+static bool becomes_large(const ac_allocator_t *allocator, const ac_block_t *block,
+                          uint64_t size) {
     uint64_t bytes = block->size;
     unsigned left = LOOK_BESIDE;
     bool waits = false;
