@@ -110,10 +110,40 @@ static bool is_worth_waiting(const ac_request_t *request, const ac_block_t *bloc
            any_waits(request);
 }
 
-/* The block weighs heavily among what is live, and is 64 times as large. */
-static bool is_large_among(const ac_allocator_t *allocator, const ac_block_t *block,
-                           uint64_t size) {
-    return block->size / 64 >= size && block->size >= allocator->high_water / 8;
+/* So many free bytes, 32 MiB or more, weigh heavily among what is live, and are 64 times `size`. */
+static inline bool is_large_among(const ac_allocator_t *allocator, uint64_t bytes,
+                                  uint64_t size) {
+    return bytes >= AC_LARGE && bytes / 64 >= size && bytes >= allocator->high_water / 8;
+}
+
+/* Of the neighbours so many are looked at. */
+enum { LOOK_BESIDE = 64 };
+
+/* Whether the block will be one with what lies beside: free memory, or large blocks. */
+static bool joins(const ac_block_t *beside, uint64_t size, bool *waits) {
+    if (!beside)
+        return false;
+    *waits |= beside->state == AC_BLOCK_RETIRED;
+    return beside->state == AC_BLOCK_FREE || beside->state == AC_BLOCK_RETIRED ||
+           (beside->state == AC_BLOCK_ALLOCATED && beside->size >= AC_LARGE &&
+            beside->size / 64 >= size);
+}
+
+/* The block is part of such memory as soon as work is over: what lies beside it waits, and no small block
+ * is in the way.  Only for requests that stay out of its like's way from then on. */
+static bool becomes_large(const ac_allocator_t *allocator, const ac_block_t *block,
+                          uint64_t size) {
+    uint64_t bytes = block->size;
+    unsigned left = LOOK_BESIDE;
+    bool waits = false;
+    if (!is_large_among(allocator, block->segment->size, size) ||
+        !ac_medium_may_spare(allocator, size))
+        return false;
+    for (const ac_block_t *b = block->prev; joins(b, size, &waits) && left; b = b->prev, left--)
+        bytes += b->size;
+    for (const ac_block_t *b = block->next; joins(b, size, &waits) && left; b = b->next, left--)
+        bytes += b->size;
+    return waits && is_large_among(allocator, bytes, size);
 }
 
 /* Such a block is for buffers of its kind, which would have to grow past a small block that lives long.  As many as 64 of these fit
@@ -122,7 +152,8 @@ static bool is_large_among(const ac_allocator_t *allocator, const ac_block_t *bl
 static bool is_worth_growing(const ac_request_t *request, const ac_block_t *block) {
     const ac_allocator_t *allocator = request->arena->allocator;
     const ac_settings_t *settings = &allocator->settings;
-    if (!is_large_among(allocator, block, request->size))
+    if (!is_large_among(allocator, block->size, request->size) &&
+        !becomes_large(allocator, block, request->size))
         return false;
     uint64_t most = ac_budget(settings, AC_BUDGET_IDLE, allocator->high_water);
     uint64_t growth = ac_size_up(settings->large_segment_size, AC_SEGMENT_ALIGN);
@@ -132,18 +163,24 @@ static bool is_worth_growing(const ac_request_t *request, const ac_block_t *bloc
 /* Whether spare() has to be asked about a block for a plain request of `size`. */
 static inline bool may_be_spared(const ac_cache_t *cache, const ac_block_t *block,
                                  uint64_t size) {
-    return block->size >= AC_LARGE && !block->segment->range &&
-           (is_large_among(cache->arena->allocator, block, size) ||
-            ac_pending_any(cache->arena) || ac_cache_waits(cache));
+    const ac_allocator_t *allocator = cache->arena->allocator;
+    if (block->segment->range)
+        return false;
+    if (block->size < AC_LARGE)
+        return size <= AC_MEDIUM && is_large_among(allocator, block->segment->size, size) &&
+               ac_pending_any(cache->arena);
+    return is_large_among(allocator, block->size, size) || ac_pending_any(cache->arena) ||
+           ac_cache_waits(cache);
 }
 
 /* Note why the block is spared.  False: it is not. */
 static bool spare(ac_request_t *request, const ac_block_t *block) {
     const ac_arena_t *arena = request->arena;
     unsigned why = 0;
-    if (block->size < AC_LARGE || block->segment->range)
+    if (block->segment->range)
         return false;
-    if (!(request->settled & AC_SPARE_TO_WAIT) && is_worth_waiting(request, block))
+    if (!(request->settled & AC_SPARE_TO_WAIT) && block->size >= AC_LARGE &&
+        is_worth_waiting(request, block))
         why |= AC_SPARE_TO_WAIT;
     if (!(request->settled & AC_SPARE_TO_GROW) && is_worth_growing(request, block))
         why |= AC_SPARE_TO_GROW;

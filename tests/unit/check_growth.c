@@ -270,6 +270,28 @@ START_TEST(a_small_request_grows_rather_than_break_up_a_large_block) {
 }
 END_TEST
 
+/* A rest of 50 MiB of a segment is part of a large free block as soon as work is over: all beside it
+ * waits, or is large and may go as well.  Not where nothing waits, or a small block lies between. */
+START_TEST(what_becomes_a_large_block_is_not_broken_up) {
+    keep_large(1000 * MIB);
+    uint64_t first = alloc(500 * MIB), second = alloc(450 * MIB), rest = second + 450 * MIB;
+    if (_i == 3) {
+        ck_assert_uint_eq(alloc(MIB / 4), rest);
+        rest += MIB / 4;
+    }
+    unsigned calls = asked_for_segments();
+    submit(0);
+    if (_i != 2)
+        give(first);
+    if (_i != 1 && _i != 2)
+        give(second);
+    bool grows = _i < 2;
+    ck_assert_int_eq(alloc(MIB / 4) != rest, grows);
+    ck_assert_uint_eq(asked_for_segments(), calls + grows);
+    end_idle();
+}
+END_TEST
+
 START_TEST(beyond_the_budget_it_breaks_it_up) {
     uint64_t large = keep_large(200 * MIB); /* 220 are more than 1.08 x 200 */
     ck_assert_uint_eq(alloc(MIB / 4), large);
@@ -354,6 +376,7 @@ int main(void) {
     tcase_add_test(tests, beside_a_capture_each_thread_gets_its_own_answer);
     tcase_add_test(tests, a_request_of_a_stream_does_not_wait);
     tcase_add_test(tests, a_small_request_grows_rather_than_break_up_a_large_block);
+    tcase_add_loop_test(tests, what_becomes_a_large_block_is_not_broken_up, 0, 4);
     tcase_add_test(tests, beyond_the_budget_it_breaks_it_up);
     tcase_add_test(tests, a_request_of_some_size_breaks_it_up);
     tcase_add_test(tests, where_the_device_refuses_it_is_broken_up);

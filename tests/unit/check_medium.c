@@ -307,6 +307,21 @@ START_TEST(medium_blocks_get_native_segments_of_their_own) {
 }
 END_TEST
 
+/* They take no more than they need where little is left, or where memory is to be saved. */
+START_TEST(segments_of_medium_blocks_are_small_where_memory_is_short) {
+    cut_segments(500 << 10);
+    alloc(39 * MIB);
+    if (_i == 0)
+        settings.limit = reserved() + 30 * MIB;
+    else
+        settings.exact = true;
+    ac_allocator_configure(allocator, &settings);
+    uint64_t before = reserved(), medium = alloc(500 << 10);
+    ck_assert_uint_eq(index_at(medium), AC_INDEX_MEDIUM);
+    ck_assert_uint_eq(reserved(), before + 2 * MIB);
+}
+END_TEST
+
 /* Large blocks did it, or it is medium ones that the program holds for the most part, or it holds
  * little. */
 START_TEST(others_do_not_for_what_keeps_large_requests_out) {
@@ -525,6 +540,28 @@ START_TEST(segments_of_big_blocks_serve_where_nothing_can_be_had) {
 }
 END_TEST
 
+/* Beyond the budget an idle one serves others rather than go for a new segment: not one that is much
+ * larger than the request and than the least big block. */
+START_TEST(idle_segments_of_big_blocks_serve_others_rather_than_go) {
+    enum { MOST = 20 };
+    big_come_apart();
+    uint64_t big = alloc((_i ? 70 : 60) * MIB), large = 0;
+    ck_assert_uint_eq(index_at(big), AC_INDEX_BIG);
+    give(big);
+    unsigned freed = device.calls[FAKE_SEGMENT_FREE], grown = 0;
+    for (int i = 0; i < MOST && large != big && device.calls[FAKE_SEGMENT_FREE] == freed; i++) {
+        grown = device.calls[FAKE_SEGMENT_ALLOC];
+        large = alloc(25 * MIB);
+    }
+    ck_assert_uint_eq(device.calls[FAKE_SEGMENT_FREE], freed + (unsigned)_i);
+    if (_i == 0) {
+        ck_assert_uint_eq(large, big);
+        ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], grown);
+        ck_assert_uint_eq(alloc(25 * MIB), big + 25 * MIB);
+    }
+}
+END_TEST
+
 /* Big blocks of 300 MiB have gone, and smaller ones lie in their places. */
 static void leave_beside_big(int count, uint64_t size, uint64_t big[]) {
     big_come_apart();
@@ -647,6 +684,7 @@ int main(void) {
     TCase *native = tcase_create("native");
     tcase_add_checked_fixture(native, begin_large, end);
     tcase_add_test(native, medium_blocks_get_native_segments_of_their_own);
+    tcase_add_loop_test(native, segments_of_medium_blocks_are_small_where_memory_is_short, 0, 2);
     tcase_add_loop_test(native, others_do_not_for_what_keeps_large_requests_out, 0, 3);
     tcase_add_test(native, medium_blocks_go_apart_from_what_is_spared);
     tcase_add_test(native, idle_memory_makes_room_for_medium_blocks);
@@ -659,6 +697,7 @@ int main(void) {
     tcase_add_loop_test(native, big_blocks_lie_together_with_others, 0, 2);
     tcase_add_test(native, segments_of_big_blocks_serve_before_a_request_fails);
     tcase_add_loop_test(native, segments_of_big_blocks_serve_where_nothing_can_be_had, 0, 2);
+    tcase_add_loop_test(native, idle_segments_of_big_blocks_serve_others_rather_than_go, 0, 2);
     tcase_add_loop_test(native, big_blocks_join_others_that_grow_beyond_the_budget, 0, 2);
     tcase_add_loop_test(native, large_blocks_beside_big_ones_have_segments_of_their_own, 0, 2);
     tcase_add_test(native, segments_of_what_is_no_longer_big_serve_all);

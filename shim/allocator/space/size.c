@@ -52,9 +52,7 @@ static uint64_t pack_few(uint64_t size, uint64_t most) {
  * has left. */
 uint64_t ac_size_segment(const ac_settings_t *settings, uint64_t size, uint64_t reserved,
                          ac_snug_t snug) {
-    uint64_t whole = settings->memory && settings->memory < settings->limit ? settings->memory
-                                                                            : settings->limit;
-    uint64_t room = whole > reserved ? whole - reserved : 0;
+    uint64_t room = ac_size_room(settings, reserved);
     uint64_t most = reserved / 8;
     if (snug == AC_SNUG_EXACT || settings->exact || size >= settings->max_split_size)
         return ac_size_up(size, AC_SEGMENT_ALIGN);

@@ -66,6 +66,13 @@ static inline ac_fit_t ac_size_fit(const ac_settings_t *settings, uint64_t size)
     return fit;
 }
 
+/* Bytes that the device or the limit has left. */
+static inline uint64_t ac_size_room(const ac_settings_t *settings, uint64_t reserved) {
+    uint64_t whole = settings->memory && settings->memory < settings->limit ? settings->memory
+                                                                            : settings->limit;
+    return whole > reserved ? whole - reserved : 0;
+}
+
 /* Bytes of a native segment for a request of `size` bytes (rounded, not of the small pool) while
  * `reserved` are held: a whole number of such requests, so that equal ones leave nothing over but
  * what the segment is rounded up by. */

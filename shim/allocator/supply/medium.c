@@ -148,7 +148,10 @@ static uint64_t requests_of(const ac_allocator_t *allocator) {
 /* Of what is live: what their requests grew by, and what may lie idle beside them when others grow
  * beyond the budget.  And trades, in a window of requests: so many requests for each are enough, and
  * after so many windows with more it ends. */
-enum { SHARE_BIG = 10, SHARE_BESIDE = 6, WINDOW = 512, PER_TRADE = 64, COSTLY = 8 };
+enum { SHARE_BIG = 10, SHARE_BESIDE = 6, WINDOW = 512, PER_TRADE = 64, COSTLY = 5 };
+
+/* So many idle segments are looked at for one that serves others. */
+enum { YIELD_LOOK = 256 };
 
 static uint64_t least_big(uint64_t live) {
     return live / AC_BIG_SHARE > AC_LARGE ? live / AC_BIG_SHARE : AC_LARGE;
@@ -244,6 +247,23 @@ static uint64_t idle_beside_big(const ac_segment_t *segment, unsigned *left) {
     return used ? idle : 0;
 }
 
+bool ac_big_yield(ac_arena_t *arena, uint64_t size, uint64_t live) {
+    uint64_t most = 2 * (size > least_big(live) ? size : least_big(live));
+    ac_segment_t *least = NULL;
+    unsigned left = YIELD_LOOK;
+    if (!arena->allocator->supply->big.apart)
+        return false;
+    for (ac_segment_t *s = arena->idle.first; s && left; s = s->idle_next, left--)
+        if (s->index == AC_INDEX_BIG && !s->tainted && s->size >= size && s->size <= most &&
+            (!least || s->size < least->size))
+            least = s;
+    if (!least)
+        return false;
+    ac_segment_relist(least, AC_POOL_LARGE);
+    arena->added++;
+    return true;
+}
+
 bool ac_big_stays_apart(ac_allocator_t *allocator, uint64_t live) {
     uint64_t idle = 0;
     unsigned left = LOOK_MOST;
@@ -294,9 +314,14 @@ void ac_medium_look_native(ac_arena_t *arena, uint64_t size, uint64_t live) {
     }
 }
 
+bool ac_medium_may_spare(const ac_allocator_t *allocator, uint64_t size) {
+    return size <= AC_MEDIUM && size > allocator->settings.small_limit &&
+           !allocator->settings.expandable_segments &&
+           (allocator->supply->medium.apart || may_come_apart(allocator, allocator->high_water));
+}
+
 void ac_medium_note_spared(ac_allocator_t *allocator, uint64_t size) {
-    if (size <= AC_MEDIUM && size > allocator->settings.small_limit &&
-        may_come_apart(allocator, allocator->high_water))
+    if (ac_medium_may_spare(allocator, size))
         allocator->supply->medium.apart = true;
 }
 
@@ -326,8 +351,13 @@ bool ac_medium_stays_apart(ac_allocator_t *allocator, uint64_t size, uint64_t li
 
 uint64_t ac_medium_segment(const ac_allocator_t *allocator) {
     const ac_settings_t *settings = &allocator->settings;
+    uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;
     uint64_t most = ac_size_up(settings->large_segment_size, AC_SEGMENT_ALIGN);
-    uint64_t size = allocator->high_water / SHARE_SEGMENT / AC_SEGMENT_ALIGN * AC_SEGMENT_ALIGN;
+    uint64_t room = ac_size_room(settings, reserved) / 16; /* as of any segment (size.h) */
+    uint64_t size = allocator->high_water / SHARE_SEGMENT;
     size = size < most ? size : most;
-    return size > AC_SMALL_SEGMENT && size < settings->max_split_size ? size : AC_SMALL_SEGMENT;
+    size = (size < room ? size : room) / AC_SEGMENT_ALIGN * AC_SEGMENT_ALIGN;
+    return size > AC_SMALL_SEGMENT && size < settings->max_split_size && !settings->exact
+               ? size
+               : AC_SMALL_SEGMENT;
 }

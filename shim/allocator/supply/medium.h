@@ -20,7 +20,8 @@
  * which serve smaller ones only where new memory is not to be had.  Beyond the budget that trades
  * segments for others: where it takes a trade for every 64 requests, again and again, or a smaller one
  * has to grow while much lies idle beside big blocks that live, all segments serve all sizes again
- * until the program has doubled. */
+ * until the program has doubled.  An idle one that is not much larger than a smaller request, or than the
+ * least big block, serves all sizes before it would go for that. */
 #ifndef AC_MEDIUM_H
 #define AC_MEDIUM_H
 
@@ -75,10 +76,20 @@ void ac_big_sort(ac_allocator_t *allocator);
  * Under the lock. */
 void ac_big_note_trade(ac_allocator_t *allocator);
 
+/* The arena is about to grow beyond the budget, with `live` bytes at most, for a large request of `size`
+ * bytes that is not big: an idle segment of big blocks serves all sizes from now on rather than that it goes
+ * for a new one.  The smallest that fits, of no more than twice the request or the least big block: the
+ * larger ones are hard to come by.  False: there is none.  Under the lock. */
+bool ac_big_yield(ac_arena_t *arena, uint64_t size, uint64_t live);
+
 /* The allocator is about to grow beyond the budget, with `live` bytes at most, for a large request that
  * is not big.  Where more than a sixth of that lies idle beside big blocks, their segments serve all
  * sizes from now on.  False: so it is, and there may be more to be found.  Under the lock. */
 bool ac_big_stays_apart(ac_allocator_t *allocator, uint64_t live);
+
+/* Whether requests of `size` bytes have native segments for medium blocks, or do once one of them spares a
+ * large block.  Under the lock. */
+bool ac_medium_may_spare(const ac_allocator_t *allocator, uint64_t size);
 
 /* A request of `size` bytes would have to break up a large native block that is to be spared.  Under
  * the lock. */
@@ -89,7 +100,8 @@ void ac_medium_note_spared(ac_allocator_t *allocator, uint64_t size);
  * serve large blocks as well.  False: so it is.  Under the lock. */
 bool ac_medium_stays_apart(ac_allocator_t *allocator, uint64_t size, uint64_t live);
 
-/* Bytes of a native segment for such blocks.  Under the lock. */
+/* Bytes of a native segment for such blocks: the least where memory is to be saved, or hardly any is left.
+ * Under the lock. */
 uint64_t ac_medium_segment(const ac_allocator_t *allocator);
 
 #endif
