@@ -238,6 +238,14 @@ free_touched(ac_thread_t *thread, void *pointer, const void *caller, ac_block_t 
                : free_rest(thread, pointer, caller, block);
 }
 
+/* Nothing was submitted since it was handed out: mostly it goes to the free memory with the next request. */
+static __attribute__((noinline)) ac_runtime_error_t
+free_untouched(ac_thread_t *thread, void *pointer, const void *caller, ac_block_t *block) {
+    return ac_cache_loosen_rest(thread->fast[AC_FAST_FREE].cache, block)
+               ? CUDA_SUCCESS
+               : free_rest(thread, pointer, caller, block);
+}
+
 static inline __attribute__((always_inline)) ac_runtime_error_t
 free_fast(ac_thread_t *thread, void *pointer, const void *caller) {
     ac_block_t *block;
@@ -247,7 +255,7 @@ free_fast(ac_thread_t *thread, void *pointer, const void *caller) {
     if (__builtin_expect(given == AC_GIVE_TOUCHED, 0))
         return free_touched(thread, pointer, caller, block);
     if (__builtin_expect(given == AC_GIVE_REST, 0))
-        return free_rest(thread, pointer, caller, block);
+        return free_untouched(thread, pointer, caller, block);
     return given == AC_GIVE_KEPT ? CUDA_SUCCESS : free_missed(thread, pointer, caller);
 }
 

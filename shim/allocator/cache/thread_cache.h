@@ -550,6 +550,32 @@ AC_CACHE_HOT ac_give_t ac_cache_give_handed_or_rest(ac_cache_t *cache, uint64_t 
 /* The same long way for what is left of it: as ac_cache_give, and the owner is inside no more. */
 bool ac_cache_give_rest(ac_cache_t *cache, ac_block_t *block);
 
+/* Whether a block of a size that is not kept may be loose. */
+static inline bool ac_cache_may_loosen(const ac_cache_t *cache, uint64_t size) {
+    return cache->loose_count < AC_CACHE_LOOSE && size <= cache->largest &&
+           cache->loose_bytes + size <= cache->may_wait[1];
+}
+
+/* The block, which is the cache's, is of a size that is not kept: there is room for it. */
+static inline void ac_cache_loosen(ac_cache_t *cache, ac_block_t *block) {
+    ac_block_guess_neighbours(block);
+    cache->loose[cache->loose_count++] = block;
+    cache->loose_bytes += block->size;
+}
+
+/* The block, which ac_cache_give_handed_or_rest left and is untouched, is loose, and the owner is inside no
+ * more: most sizes that are not kept have no entry.  False: ac_cache_give_rest knows. */
+AC_CACHE_HOT bool ac_cache_loosen_rest(ac_cache_t *cache, ac_block_t *block) {
+    uint64_t size = block->size;
+    if (block->home != cache || ac_cache_peek(cache, size) || !ac_cache_may_loosen(cache, size))
+        return false;
+    AC_WINDOW(free_owned);
+    ac_cache_take_in(cache, &cache->tally->side[ac_cache_flow(size)], block, false);
+    ac_cache_loosen(cache, block);
+    ac_cache_leave(cache);
+    return true;
+}
+
 AC_CACHE_HOT bool ac_cache_give_handed(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block;
     ac_give_t given = ac_cache_give_handed_or_rest(cache, address, &block);
