@@ -230,12 +230,20 @@ free_touched(ac_thread_t *thread, void *pointer, const void *caller, ac_block_t 
                : free_rest(thread, pointer, caller, block);
 }
 
+static __attribute__((noinline)) ac_runtime_error_t
+free_untouched_rest(ac_thread_t *thread, void *pointer, const void *caller, ac_block_t *block) {
+    ac_cache_t *cache = thread->fast[AC_FAST_FREE].cache;
+    if (ac_cache_give_untouched(cache, block))
+        return CUDA_SUCCESS;
+    return free_slow(thread, pointer, caller, cache);
+}
+
 /* Nothing was submitted since it was handed out: mostly it goes to the free memory with the next request. */
 static __attribute__((noinline)) ac_runtime_error_t
 free_untouched(ac_thread_t *thread, void *pointer, const void *caller, ac_block_t *block) {
     return ac_cache_loosen_rest(thread->fast[AC_FAST_FREE].cache, block)
                ? CUDA_SUCCESS
-               : free_rest(thread, pointer, caller, block);
+               : free_untouched_rest(thread, pointer, caller, block);
 }
 
 /* The cache does not name it among what it was handed any more, or it takes longer. */

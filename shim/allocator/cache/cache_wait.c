@@ -235,6 +235,23 @@ bool ac_cache_give_rest(ac_cache_t *cache, ac_block_t *block) {
     return kept;
 }
 
+/* Without looking at the order again: the caller has (ac_cache_give_or_rest). */
+bool ac_cache_give_untouched(ac_cache_t *cache, ac_block_t *block) {
+    AC_WINDOW(free_owned);
+    uint64_t size = block->size;
+    const ac_entry_t *own = keeps(cache, size);
+    bool elsewhere = !own && may_post(cache, block);
+    bool room = own ? cache->room >= 0 : elsewhere || ac_cache_may_loosen(cache, size);
+    if (elsewhere) {
+        give_home(cache, block, false);
+    } else if (room) {
+        block->home = cache;
+        put_in(cache, own, block, false);
+    }
+    ac_cache_leave(cache);
+    return room;
+}
+
 /* What may serve is there.  Inside; the owner comes out. */
 __attribute__((noinline)) static bool take_inside(ac_cache_t *cache, uint64_t size, bool known,
                                                   uint64_t bytes, uint64_t *address) {

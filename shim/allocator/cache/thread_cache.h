@@ -556,6 +556,7 @@ AC_CACHE_HOT ac_give_t ac_cache_give_handed_or_rest(ac_cache_t *cache, uint64_t 
 
 /* The same long way for what is left of it: as ac_cache_give, and the owner is inside no more. */
 bool ac_cache_give_rest(ac_cache_t *cache, ac_block_t *block);
+bool ac_cache_give_untouched(ac_cache_t *cache, ac_block_t *block); /* of what it found untouched */
 
 /* Whether a block of a size that is not kept may be loose. */
 static inline bool ac_cache_may_loosen(const ac_cache_t *cache, uint64_t size) {
@@ -578,7 +579,7 @@ AC_CACHE_HOT bool ac_cache_loosens(ac_cache_t *cache, const ac_block_t *block) {
 }
 
 /* The block, which ac_cache_give_or_rest found untouched, is loose, and the owner is inside no more.
- * False: ac_cache_give_rest knows. */
+ * False: ac_cache_give_untouched knows. */
 AC_CACHE_HOT bool ac_cache_loosen_rest(ac_cache_t *cache, ac_block_t *block) {
     if (!ac_cache_loosens(cache, block))
         return false;
