@@ -235,7 +235,6 @@ bool ac_cache_give_rest(ac_cache_t *cache, ac_block_t *block) {
     return kept;
 }
 
-/* Without looking at the order again: the caller has (ac_cache_give_or_rest). */
 bool ac_cache_give_untouched(ac_cache_t *cache, ac_block_t *block) {
     AC_WINDOW(free_owned);
     uint64_t size = block->size;

@@ -484,12 +484,6 @@ static inline ac_block_t *ac_cache_record(ac_cache_t *cache, uint64_t address) {
                                                                    : ac_slab_look(address);
 }
 
-/* ac_cache_give for what is allocated at `address`. */
-static inline bool ac_cache_give_away(ac_cache_t *cache, uint64_t address) {
-    ac_block_t *block = ac_cache_record(cache, address); /* whose it is, is looked at inside */
-    return block && ac_cache_give(cache, block, address);
-}
-
 /* The block that is allocated at `address`, if the cache may have it.  NULL: ac_cache_free knows.
  */
 static inline ac_block_t *ac_cache_block(ac_cache_t *cache, uint64_t address) {
@@ -511,8 +505,8 @@ AC_CACHE_HOT bool ac_cache_is_of_other(ac_cache_t *cache, uint32_t label, uint32
 }
 
 /* What became of a free.  AC_GIVE_REST, AC_GIVE_TOUCHED: the block is still to be given, by
- * ac_cache_give_rest, and the owner is inside its cache until then; the latter: something was submitted
- * since it was handed out. */
+ * ac_cache_give_untouched or ac_cache_give_rest, and the owner is inside its cache until then; the latter:
+ * something was submitted since it was handed out. */
 typedef enum { AC_GIVE_NONE, AC_GIVE_KEPT, AC_GIVE_REST, AC_GIVE_TOUCHED } ac_give_t;
 
 /* Keep the block at `address`, if the record is its, it is the cache's to have and nothing was
@@ -554,9 +548,10 @@ AC_CACHE_HOT ac_give_t ac_cache_give_handed_or_rest(ac_cache_t *cache, uint64_t 
     return ac_cache_give_or_rest(cache, block, address, false);
 }
 
-/* The same long way for what is left of it: as ac_cache_give, and the owner is inside no more. */
+/* The same long way for what is left of it: as ac_cache_give, and the owner is inside no more.
+ * _untouched: of what is, whose order is not looked at again. */
 bool ac_cache_give_rest(ac_cache_t *cache, ac_block_t *block);
-bool ac_cache_give_untouched(ac_cache_t *cache, ac_block_t *block); /* of what it found untouched */
+bool ac_cache_give_untouched(ac_cache_t *cache, ac_block_t *block);
 
 /* Whether a block of a size that is not kept may be loose. */
 static inline bool ac_cache_may_loosen(const ac_cache_t *cache, uint64_t size) {
