@@ -233,7 +233,7 @@ static inline void ac_block_touch_neighbours(const ac_block_t *block) {
     __builtin_prefetch(block->prev);
 }
 
-/* The same without the lock, under which these change: what is fetched in vain does no harm. */
+/* The same without the lock, under which these change: a fetch that is of no use does no harm. */
 static inline void ac_block_guess_neighbours(const ac_block_t *block) {
 #ifdef AC_TSAN
     (void)block;
