@@ -129,7 +129,7 @@ ac_status_t ac_block_free(uint64_t address);
  * not matter; the work before it counts as submitted to that context. */
 ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t address);
 
-/* The same by the cache's owner, hit or not; _missed: ac_cache_give_away did not keep it. */
+/* The same by the cache's owner, hit or not; _missed: ac_cache_give did not keep it. */
 ac_status_t ac_cache_free(ac_cache_t *cache, uint64_t address);
 ac_status_t ac_cache_free_missed(ac_cache_t *cache, uint64_t address);
 

@@ -213,14 +213,6 @@ free_slow(ac_thread_t *thread, void *pointer, const void *caller, const ac_cache
     return proved_to_free(caller, generation, result);
 }
 
-static __attribute__((noinline)) ac_runtime_error_t
-free_missed(ac_thread_t *thread, void *pointer, const void *caller) {
-    ac_cache_t *cache = thread->fast[AC_FAST_FREE].cache;
-    if (ac_cache_give_away(cache, (uint64_t)(uintptr_t)pointer))
-        return CUDA_SUCCESS;
-    return free_slow(thread, pointer, caller, cache);
-}
-
 /* What the thread's cache was handed, beside work. */
 static __attribute__((noinline)) ac_runtime_error_t
 free_rest(ac_thread_t *thread, void *pointer, const void *caller, ac_block_t *block) {
@@ -238,6 +230,38 @@ free_touched(ac_thread_t *thread, void *pointer, const void *caller, ac_block_t 
                : free_rest(thread, pointer, caller, block);
 }
 
+static __attribute__((noinline)) ac_runtime_error_t
+free_untouched_rest(ac_thread_t *thread, void *pointer, const void *caller, ac_block_t *block) {
+    ac_cache_t *cache = thread->fast[AC_FAST_FREE].cache;
+    if (ac_cache_give_untouched(cache, block))
+        return CUDA_SUCCESS;
+    return free_slow(thread, pointer, caller, cache);
+}
+
+/* Nothing was submitted since it was handed out: mostly it goes to the free memory with the next request. */
+static __attribute__((noinline)) ac_runtime_error_t
+free_untouched(ac_thread_t *thread, void *pointer, const void *caller, ac_block_t *block) {
+    return ac_cache_loosen_rest(thread->fast[AC_FAST_FREE].cache, block)
+               ? CUDA_SUCCESS
+               : free_untouched_rest(thread, pointer, caller, block);
+}
+
+/* The cache does not name it among what it was handed any more, or it takes longer. */
+static __attribute__((noinline)) ac_runtime_error_t
+free_missed(ac_thread_t *thread, void *pointer, const void *caller) {
+    ac_cache_t *cache = thread->fast[AC_FAST_FREE].cache;
+    uint64_t address = (uint64_t)(uintptr_t)pointer;
+    ac_block_t *block = ac_cache_record(cache, address); /* whose it is, is looked at inside */
+    ac_give_t given = block ? ac_cache_give_or_rest(cache, block, address, true) : AC_GIVE_NONE;
+    if (given == AC_GIVE_TOUCHED)
+        return free_touched(thread, pointer, caller, block);
+    if (given == AC_GIVE_REST)
+        return free_untouched(thread, pointer, caller, block);
+    if (given == AC_GIVE_KEPT || (block && ac_cache_give(cache, block, address)))
+        return CUDA_SUCCESS;
+    return free_slow(thread, pointer, caller, cache);
+}
+
 static inline __attribute__((always_inline)) ac_runtime_error_t
 free_fast(ac_thread_t *thread, void *pointer, const void *caller) {
     ac_block_t *block;
@@ -247,7 +271,7 @@ free_fast(ac_thread_t *thread, void *pointer, const void *caller) {
     if (__builtin_expect(given == AC_GIVE_TOUCHED, 0))
         return free_touched(thread, pointer, caller, block);
     if (__builtin_expect(given == AC_GIVE_REST, 0))
-        return free_rest(thread, pointer, caller, block);
+        return free_untouched(thread, pointer, caller, block);
     return given == AC_GIVE_KEPT ? CUDA_SUCCESS : free_missed(thread, pointer, caller);
 }
 

@@ -119,6 +119,118 @@ START_TEST(large_blocks_on_pages_are_not_loose) {
 }
 END_TEST
 
+/* As cudaFree does, without what is behind the short ways.  False: none of them had the block. */
+static bool put_short(ac_cache_t *by, uint64_t address) {
+    ac_block_t *block = *ac_cache_handed(by, address);
+    bool handed = block->address == address;
+    ac_give_t given = handed ? ac_cache_give_handed_or_rest(by, address, &block) : AC_GIVE_NONE;
+    if (!handed && (block = ac_cache_record(by, address)))
+        given = ac_cache_give_or_rest(by, block, address, true);
+    if (given == AC_GIVE_KEPT ||
+        (given == AC_GIVE_TOUCHED && ac_cache_park_rest(by, block)) ||
+        (given == AC_GIVE_REST && ac_cache_loosen_rest(by, block)))
+        return true;
+    if (given >= AC_GIVE_REST)
+        ac_cache_leave(by);
+    return false;
+}
+
+/* Blocks of the cache's that are not a new peak are handed out by it. */
+static void stay_below_peaks(ac_cache_t *by) {
+    uint64_t block[24];
+    for (unsigned i = 0; i < 24; i++)
+        ck_assert_int_eq(ac_cache_alloc(by, 9 * MIB + i * AC_GRANULE, false, &block[i]), AC_OK);
+    for (unsigned i = 0; i < 24; i++)
+        ck_assert_int_eq(ac_cache_free(by, block[i]), AC_OK);
+    ac_caches_recall(allocator, by);
+}
+
+/* Another block is named in the place of this one. */
+static void forget_handed(uint64_t address) {
+    *ac_cache_handed(cache, address) = *ac_cache_handed(cache, take(4096));
+}
+
+/* Handed out and named, or not named any more; ready, or with work beside it. */
+START_TEST(the_short_ways_are_as_the_long_one) {
+    if (!ac_barrier_is_light()) /* then an owner goes the long way */
+        return;
+    stay_below_peaks(cache);
+    ac_sole_settle(ac_arena_timeline(arena), true);
+    for (int touched = 0; touched < 2; touched++)
+        for (int named = 0; named < 2; named++) {
+            ac_device_stats_t before = now();
+            uint64_t address = 0, block = take((5 + 2 * (uint64_t)touched + (uint64_t)named) * MIB);
+            uint64_t size = ac_cache_record(cache, block)->size;
+            if (!named)
+                forget_handed(block);
+            if (touched)
+                submit(0);
+            ck_assert(put_short(cache, block));
+            ck_assert(!put_short(cache, block)); /* not twice */
+            ck_assert_uint_eq(cache->loose_count, 1);
+            ck_assert_uint_eq(cache->loose_bytes, size);
+            ck_assert_uint_eq(waiting(), touched);
+            ck_assert_int_eq(now().allocation[AC_POOL_LARGE].current,
+                             before.allocation[AC_POOL_LARGE].current);
+            ck_assert_int_eq(now().active[AC_POOL_LARGE].current,
+                             before.active[AC_POOL_LARGE].current + touched);
+            ck_assert_int_eq(ac_cache_free(cache, block), AC_BAD_ADDRESS);
+            end();
+            ck_assert(!hit(size, &address));
+            take(30000 + size / MIB * AC_GRANULE); /* of a size that is new to the cache */
+            ck_assert_uint_eq(cache->loose_count, 0);
+            ck_assert_int_eq(arena->retired->fence[0].first != NULL, touched);
+            finish_work();
+            take(60000 + size / MIB * AC_GRANULE);
+        }
+}
+END_TEST
+
+/* No more than there is room for, and none of a size that has an entry: that is for the long way. */
+START_TEST(the_short_ways_leave_what_is_kept) {
+    uint64_t block[AC_CACHE_LOOSE + 1], address;
+    if (!ac_barrier_is_light())
+        return;
+    stay_below_peaks(cache);
+    for (unsigned i = 0; i <= AC_CACHE_LOOSE; i++)
+        block[i] = take((200 + i) << 10);
+    for (unsigned i = 0; i < AC_CACHE_LOOSE; i++)
+        ck_assert(put_short(cache, block[i]));
+    ck_assert(!put_short(cache, block[AC_CACHE_LOOSE]));
+    put(block[AC_CACHE_LOOSE]);
+    habit(7 * MIB); /* its entry is there, without blocks: not as a hit leaves it */
+    address = take(7 * MIB);
+    ac_cache_find(cache, 7 * MIB)->size |= AC_ENTRY_EMPTY;
+    ck_assert(!put_short(cache, address));
+    ac_block_t *rest;
+    ck_assert_int_eq(ac_cache_give_handed_or_rest(cache, address, &rest), AC_GIVE_REST);
+    ck_assert(ac_cache_give_untouched(cache, rest));
+    ck_assert_uint_eq(take(7 * MIB), address);
+}
+END_TEST
+
+/* Another thread's cache handed it out: there it goes. */
+START_TEST(the_short_ways_leave_what_another_cache_handed_out) {
+    ac_cache_t *other = ac_cache_open(arena, &tally[1]);
+    uint64_t block = 0;
+    stay_below_peaks(other);
+    ck_assert_int_eq(ac_cache_alloc(other, 5 * MIB, false, &block), AC_OK);
+    ck_assert_ptr_eq(ac_cache_record(cache, block)->home, other);
+    ck_assert(!put_short(cache, block));
+    put(block);
+    ck_assert_uint_eq(cache->loose_count, 0);
+    ck_assert(ac_inbox_has_any(&other->inbox));
+    put(take(MIB / 4)); /* where the size is kept, it is this one's from now on */
+    ck_assert_int_eq(ac_cache_alloc(other, MIB / 4, false, &block), AC_OK);
+    put(take(MIB / 4));
+    ck_assert_int_ge(cache->room, 0);
+    ck_assert(!put_short(cache, block));
+    put(block);
+    ck_assert_ptr_eq(ac_cache_record(cache, block)->home, cache);
+    ac_cache_close(other);
+}
+END_TEST
+
 START_TEST(a_closed_cache_has_no_loose_blocks) {
     put(alloc(5 * MIB));
     ac_cache_close(cache);
@@ -137,6 +249,9 @@ int main(void) {
     tcase_add_test(all, loose_blocks_are_taken_back);
     tcase_add_test(all, a_free_of_another_device_leaves_them);
     tcase_add_test(all, large_blocks_on_pages_are_not_loose);
+    tcase_add_test(all, the_short_ways_are_as_the_long_one);
+    tcase_add_test(all, the_short_ways_leave_what_is_kept);
+    tcase_add_test(all, the_short_ways_leave_what_another_cache_handed_out);
     tcase_add_test(all, a_closed_cache_has_no_loose_blocks);
     suite_add_tcase(suite, all);
     return run_suite(suite);

@@ -215,6 +215,34 @@ START_TEST(what_stays_is_found_without_the_lock) {
 }
 END_TEST
 
+/* Few starts at a time never come to lie far away, however often they change, also beside a slab. */
+START_TEST(a_place_that_was_left_serves_again) {
+    uint64_t base = bases[1] + 16 * PAGE, address[5];
+    struct ac_slab *slab = (struct ac_slab *)(void *)&block_z;
+    unsigned place[5] = {0};
+    ck_assert(ac_page_map_cover(base, PAGE, OWNER(a)));
+    ac_page_t *page = ac_page_map_touch_covered(base);
+    for (unsigned i = 0; i < 400; i++) {
+        unsigned k = i % 5;
+        if (i >= 5 && i % 2)
+            ac_page_map_clear_at(address[k], place[k]);
+        else if (i >= 5)
+            ac_page_map_clear(address[k]);
+        if (i == 200)
+            ck_assert(ac_page_map_set_slab(base, slab));
+        address[k] = base + (i * 37 % 4096) * AC_GRANULE;
+        place[k] = ac_page_map_set_on(page, address[k], BLOCK(x));
+        ck_assert_uint_lt(place[k], AC_PLACE_FAR);
+        for (unsigned j = 0; j < 5 && j <= i; j++)
+            ck_assert_ptr_eq(ac_page_map_get(address[j]), BLOCK(x));
+        ck_assert_ptr_eq(ac_page_map_slab(base), i < 200 ? NULL : slab);
+    }
+    uint64_t sixth = base + 4000 * AC_GRANULE + AC_GRANULE;
+    ck_assert_uint_eq(ac_page_map_set_on(page, sixth, BLOCK(y)), AC_PLACE_FAR);
+    ck_assert_ptr_eq(ac_page_map_get(sixth), BLOCK(y));
+}
+END_TEST
+
 START_TEST(addresses_beyond_the_map_are_refused) {
     uint64_t limit = (uint64_t)1 << 49;
     ck_assert(!ac_page_map_cover(limit, PAGE, OWNER(a)));
@@ -241,6 +269,7 @@ int main(void) {
     tcase_add_test(tests, any_mixture_is_found);
     tcase_add_test(tests, a_page_holds_a_start_in_every_granule);
     tcase_add_test(tests, what_stays_is_found_without_the_lock);
+    tcase_add_test(tests, a_place_that_was_left_serves_again);
     tcase_add_test(tests, addresses_beyond_the_map_are_refused);
     suite_add_tcase(suite, tests);
     return run_suite(suite);

@@ -22,26 +22,13 @@ void ac_cache_note_due(ac_cache_t *cache) {
     ac_fence_allow_rough(cache->timeline, most && !look ? waited - waited / 16 - 1 : 0);
 }
 
-/* Whether a block of a size that is not kept may be loose. */
-static bool may_be_loose(const ac_cache_t *cache, uint64_t size) {
-    return cache->loose_count < AC_CACHE_LOOSE && size <= cache->largest &&
-           cache->loose_bytes + size <= cache->may_wait[1];
-}
-
-/* The block, which is the cache's, is of a size that is not kept: there is room for it. */
-static void put_loose(ac_cache_t *cache, ac_block_t *block) {
-    ac_page_map_touch(block->address + block->size); /* it is looked at next */
-    cache->loose[cache->loose_count++] = block;
-    cache->loose_bytes += block->size;
-}
-
 /* Keep the block, which is ready; there is room for it, in its entry if it has one. */
 static void put_in(ac_cache_t *cache, const ac_entry_t *own, ac_block_t *block, bool ordered) {
     uint64_t size = block->size;
     if (own && ac_cache_push(cache, block, ordered))
         return;
     ac_cache_take_in(cache, &cache->tally->side[ac_cache_flow(size)], block, ordered);
-    put_loose(cache, block);
+    ac_cache_loosen(cache, block);
 }
 
 /* --- blocks that another cache handed out (inbox.h) --- */
@@ -149,14 +136,14 @@ AC_CACHE_HOT bool keep_waiting(ac_cache_t *cache, ac_block_t *block, const ac_en
         return true;
     }
     if (!ac_cache_may_wait(cache, side, size) ||
-        (!own && (may_post(cache, block) || !may_be_loose(cache, size))))
+        (!own && (may_post(cache, block) || !ac_cache_may_loosen(cache, size))))
         return false;
     block->home = cache;
     if (own) {
         ac_cache_park(cache, own, block, target);
     } else {
         ac_cache_await(cache, side, block, target, cache->live_share);
-        put_loose(cache, block);
+        ac_cache_loosen(cache, block);
     }
     return true;
 }
@@ -182,7 +169,7 @@ __attribute__((noinline)) static bool keep(ac_cache_t *cache, ac_block_t *block)
     if (own->size != size)
         own = keeps(cache, size);
     bool elsewhere = !own && may_post(cache, block);
-    bool room = own ? cache->room >= 0 : elsewhere || may_be_loose(cache, size);
+    bool room = own ? cache->room >= 0 : elsewhere || ac_cache_may_loosen(cache, size);
     if ((!room && (!own || may_rely(cache))) || ac_order_capturing())
         return false;
     ac_free_t how = ac_order_retire(cache->timeline, &block->ticket, elsewhere ? NULL : &ticket);
@@ -246,6 +233,22 @@ bool ac_cache_give_rest(ac_cache_t *cache, ac_block_t *block) {
     bool kept = give_owned(cache, block);
     ac_cache_leave(cache);
     return kept;
+}
+
+bool ac_cache_give_untouched(ac_cache_t *cache, ac_block_t *block) {
+    AC_WINDOW(free_owned);
+    uint64_t size = block->size;
+    const ac_entry_t *own = keeps(cache, size);
+    bool elsewhere = !own && may_post(cache, block);
+    bool room = own ? cache->room >= 0 : elsewhere || ac_cache_may_loosen(cache, size);
+    if (elsewhere) {
+        give_home(cache, block, false);
+    } else if (room) {
+        block->home = cache;
+        put_in(cache, own, block, false);
+    }
+    ac_cache_leave(cache);
+    return room;
 }
 
 /* What may serve is there.  Inside; the owner comes out. */

@@ -61,8 +61,11 @@ __attribute__((always_inline)) static inline bool tidy(ac_cache_t *cache) {
     uint64_t quiet = ac_fence_quiet(cache->timeline);
     cache->loose_count = 0;
     cache->loose_bytes = 0;
-    for (unsigned i = 0; i < n; i++) /* not before: who is beside it changes under the lock */
-        ac_block_touch_neighbours(cache->loose[i]);
+    for (unsigned i = 0; i < n; i++) { /* not before: who is beside it changes under the lock */
+        const ac_block_t *block = cache->loose[i];
+        ac_block_touch_neighbours(block);
+        ac_page_map_touch(block->address + block->size);
+    }
     uint64_t reached = AC_FAILPOINT(loose_not_awaited) ? UINT64_MAX
                                                        : ac_fence_reached_own(cache->timeline);
     for (unsigned i = 0; i < n; i++) {

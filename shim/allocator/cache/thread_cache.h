@@ -484,12 +484,6 @@ static inline ac_block_t *ac_cache_record(ac_cache_t *cache, uint64_t address) {
                                                                    : ac_slab_look(address);
 }
 
-/* ac_cache_give for what is allocated at `address`. */
-static inline bool ac_cache_give_away(ac_cache_t *cache, uint64_t address) {
-    ac_block_t *block = ac_cache_record(cache, address); /* whose it is, is looked at inside */
-    return block && ac_cache_give(cache, block, address);
-}
-
 /* The block that is allocated at `address`, if the cache may have it.  NULL: ac_cache_free knows.
  */
 static inline ac_block_t *ac_cache_block(ac_cache_t *cache, uint64_t address) {
@@ -511,32 +505,32 @@ AC_CACHE_HOT bool ac_cache_is_of_other(ac_cache_t *cache, uint32_t label, uint32
 }
 
 /* What became of a free.  AC_GIVE_REST, AC_GIVE_TOUCHED: the block is still to be given, by
- * ac_cache_give_rest, and the owner is inside its cache until then; the latter: something was submitted
- * since it was handed out. */
+ * ac_cache_give_untouched or ac_cache_give_rest, and the owner is inside its cache until then; the latter:
+ * something was submitted since it was handed out. */
 typedef enum { AC_GIVE_NONE, AC_GIVE_KEPT, AC_GIVE_REST, AC_GIVE_TOUCHED } ac_give_t;
 
-/* Keep the block at `address` if the cache's owner was handed it and nothing was
+/* Keep the block at `address`, if the record is its, it is the cache's to have and nothing was
  * submitted beside, while nothing captures, contexts do not reach each other's memory, and all
- * work is seen: the caller has made sure of that (ac_fence_simple). */
-AC_CACHE_HOT ac_give_t ac_cache_give_handed_or_rest(ac_cache_t *cache, uint64_t address,
-                                                    ac_block_t **rest) {
-    ac_block_t *block = *ac_cache_handed(cache, address);
+ * work is seen: the caller has made sure of that (ac_fence_simple).  `found`: it is not known to be
+ * one that the cache's owner was handed, and is left alone where it is not. */
+AC_CACHE_HOT ac_give_t ac_cache_give_or_rest(ac_cache_t *cache, ac_block_t *block,
+                                             uint64_t address, bool found) {
     if (__builtin_expect(!ac_cache_enter(cache), 0))
         return AC_GIVE_NONE;
     bool kept = false;
     if (__builtin_expect(
             atomic_load_explicit(&block->address, memory_order_acquire) == address, 1)) {
         uint32_t label = atomic_load_explicit(&block->label, memory_order_relaxed), module;
-        if (__builtin_expect(label == cache->frees, 1)) {
+        if (__builtin_expect(label == cache->frees && (!found || block->home == cache), 1)) {
             bool untouched = ac_cache_untouched(cache, block);
             kept = untouched && ac_cache_push(cache, block, false);
             if (__builtin_expect(!kept, 0)) {
                 if (AC_FAILPOINT(rest_given_outside))
                     ac_cache_leave(cache);
-                *rest = block;
                 return untouched ? AC_GIVE_REST : AC_GIVE_TOUCHED;
             }
-        } else if (ac_cache_is_of_other(cache, label, &module) && ac_cache_untouched(cache, block)) {
+        } else if (!found && ac_cache_is_of_other(cache, label, &module) &&
+                   ac_cache_untouched(cache, block)) {
             uint64_t size = block->size; /* read here, once: ac_cache_push writes */
             kept = ac_cache_push(cache, block, false);
             if (kept)
@@ -547,8 +541,49 @@ AC_CACHE_HOT ac_give_t ac_cache_give_handed_or_rest(ac_cache_t *cache, uint64_t 
     return kept ? AC_GIVE_KEPT : AC_GIVE_NONE;
 }
 
-/* The same long way for what is left of it: as ac_cache_give, and the owner is inside no more. */
+/* The same of what the owner was handed; *rest: the block that is still to be given. */
+AC_CACHE_HOT ac_give_t ac_cache_give_handed_or_rest(ac_cache_t *cache, uint64_t address,
+                                                    ac_block_t **rest) {
+    ac_block_t *block = *rest = *ac_cache_handed(cache, address);
+    return ac_cache_give_or_rest(cache, block, address, false);
+}
+
+/* The same long way for what is left of it: as ac_cache_give, and the owner is inside no more.
+ * _untouched: of what is, whose order is not looked at again. */
 bool ac_cache_give_rest(ac_cache_t *cache, ac_block_t *block);
+bool ac_cache_give_untouched(ac_cache_t *cache, ac_block_t *block);
+
+/* Whether a block of a size that is not kept may be loose. */
+static inline bool ac_cache_may_loosen(const ac_cache_t *cache, uint64_t size) {
+    return cache->loose_count < AC_CACHE_LOOSE && size <= cache->largest &&
+           cache->loose_bytes + size <= cache->may_wait[1];
+}
+
+/* The block, which is the cache's, is of a size that is not kept: there is room for it. */
+static inline void ac_cache_loosen(ac_cache_t *cache, ac_block_t *block) {
+    ac_block_guess_neighbours(block);
+    cache->loose[cache->loose_count++] = block;
+    cache->loose_bytes += block->size;
+}
+
+/* Whether the block, which the owner freed, may be loose without a look further: most sizes that are not
+ * kept have no entry. */
+AC_CACHE_HOT bool ac_cache_loosens(ac_cache_t *cache, const ac_block_t *block) {
+    return block->home == cache && !ac_cache_peek(cache, block->size) &&
+           ac_cache_may_loosen(cache, block->size);
+}
+
+/* The block, which ac_cache_give_or_rest found untouched, is loose, and the owner is inside no more.
+ * False: ac_cache_give_untouched knows. */
+AC_CACHE_HOT bool ac_cache_loosen_rest(ac_cache_t *cache, ac_block_t *block) {
+    if (!ac_cache_loosens(cache, block))
+        return false;
+    AC_WINDOW(free_owned);
+    ac_cache_take_in(cache, &cache->tally->side[ac_cache_flow(block->size)], block, false);
+    ac_cache_loosen(cache, block);
+    ac_cache_leave(cache);
+    return true;
+}
 
 AC_CACHE_HOT bool ac_cache_give_handed(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block;
@@ -632,17 +667,25 @@ AC_CACHE_HOT bool ac_cache_may_wait(const ac_cache_t *cache, const ac_cache_side
     return side->waiting.bytes + size <= cache->may_wait[ac_cache_flow(size)];
 }
 
-/* The block, which ac_cache_give_handed_or_rest found touched, waits in its entry, and the owner is inside no
- * more.  False: ac_cache_give_rest knows. */
+/* The block, which ac_cache_give_or_rest found touched, waits in its entry, or loose where its size has
+ * none, and the owner is inside no more.  False: ac_cache_give_rest knows. */
 AC_CACHE_HOT bool ac_cache_park_rest(ac_cache_t *cache, ac_block_t *block) {
     uint64_t target, size = block->size;
     const ac_entry_t *own = ac_cache_entry(cache, size);
-    if (own->size != size || !ac_order_awaits_alone(cache->timeline, &block->ticket, &target) ||
-        !ac_cache_may_wait(cache, own->side, size))
+    ac_cache_side_t *side = &cache->tally->side[ac_cache_flow(size)];
+    bool kept = own->size == size;
+    if ((!kept && !ac_cache_loosens(cache, block)) ||
+        !ac_order_awaits_alone(cache->timeline, &block->ticket, &target) ||
+        !ac_cache_may_wait(cache, side, size))
         return false;
     AC_WINDOW(free_owned);
     block->home = cache;
-    ac_cache_park(cache, own, block, target);
+    if (kept) {
+        ac_cache_park(cache, own, block, target);
+    } else {
+        ac_cache_await(cache, side, block, target, cache->live_share);
+        ac_cache_loosen(cache, block);
+    }
     ac_cache_leave(cache);
     return true;
 }

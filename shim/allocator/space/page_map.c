@@ -36,15 +36,18 @@ _Static_assert(LINES_LOG == 3 * LINES_STEP, "a page's tables are four: 64 bytes,
 
 /* A cache line: for blocks of a megabyte and more, which seldom share a page with many others,
  * this is all.  `lines` is 0, or how many starts lie in lines, their address, and the logarithm
- * of their number.  `slabs` is made with the page's first slab, and stays. */
-enum { NEAR_WORDS = 5 };
+ * of their number.  `slabs`, which is made with the page's first slab, and stays; in its lowest bits,
+ * for who writes, which words are starts: to look for one that is not would be a branch that no
+ * processor foresees. */
+enum { NEAR_WORDS = 5, NEAR_MASK = (1 << NEAR_WORDS) - 1 };
 typedef struct ac_slab *_Atomic slab_place_t;
 struct ac_page {
     _Alignas(64) struct ac_arena *_Atomic owner;
     _Atomic uint64_t word[NEAR_WORDS];
     _Atomic uint64_t lines;
-    slab_place_t *_Atomic slabs;
+    _Atomic uint64_t slabs;
 };
+_Static_assert(NEAR_MASK < (int)AC_CARVE_ALIGN, "the bits of words are those of an address");
 _Static_assert(sizeof(ac_page_t) == 64, "a page is not a cache line");
 
 typedef struct {
@@ -311,19 +314,21 @@ __attribute__((noinline)) static unsigned set_in_lines(ac_page_t *page, uint64_t
 
 unsigned ac_page_map_set_on(ac_page_t *page, uint64_t address, struct ac_block *block) {
     uint64_t key = key_of(address), word = word_of(block) | key;
-#pragma GCC unroll 5
-    for (unsigned i = 0; i < NEAR_WORDS; i++)
-        if (!load(&page->word[i])) {
-            put(&page->word[i], word);
-            return i;
-        }
-    return set_in_lines(page, key, word);
+    uint64_t slabs = load(&page->slabs), vacant = ~slabs & NEAR_MASK;
+    if (!vacant)
+        return set_in_lines(page, key, word);
+    unsigned i = (unsigned)__builtin_ctzll(vacant);
+    put(&page->word[i], word);
+    put(&page->slabs, slabs | (vacant & -vacant));
+    return i;
 }
 
-static bool clear_word(_Atomic uint64_t *word, uint64_t key) {
-    bool found = has_key(load(word), key);
-    if (found)
-        put(word, 0);
+static bool clear_near(ac_page_t *page, unsigned i, uint64_t key) {
+    bool found = has_key(load(&page->word[i]), key);
+    if (found) {
+        put(&page->word[i], 0);
+        put(&page->slabs, load(&page->slabs) & ~((uint64_t)1 << i));
+    }
     return found;
 }
 
@@ -331,7 +336,8 @@ __attribute__((noinline)) static bool clear_in_lines(ac_page_t *page, uint64_t k
     uint64_t lines = load(&page->lines);
     line_t *line = first_in(lines) + line_of(key, log_in(lines));
     for (int i = 0; starts_in(lines) && i < LINE_WORDS; i++)
-        if (clear_word(&line->word[i], key)) {
+        if (has_key(load(&line->word[i]), key)) {
+            put(&line->word[i], 0);
             put(&page->lines, lines - ((uint64_t)1 << POINTER_BITS));
             return true;
         }
@@ -341,8 +347,8 @@ __attribute__((noinline)) static bool clear_in_lines(ac_page_t *page, uint64_t k
 void ac_page_map_clear(uint64_t address) {
     ac_page_t *page = covered_page_of(address);
     uint64_t key = key_of(address);
-    for (int i = 0; i < NEAR_WORDS; i++)
-        if (clear_word(&page->word[i], key))
+    for (unsigned i = 0; i < NEAR_WORDS; i++)
+        if (clear_near(page, i, key))
             return;
     clear_in_lines(page, key);
 }
@@ -350,7 +356,7 @@ void ac_page_map_clear(uint64_t address) {
 void ac_page_map_clear_at(uint64_t address, unsigned place) {
     ac_page_t *page = covered_page_of(address);
     uint64_t key = key_of(address);
-    bool cleared = place < NEAR_WORDS       ? clear_word(&page->word[place], key)
+    bool cleared = place < NEAR_WORDS       ? clear_near(page, place, key)
                    : place == AC_PLACE_FAR && clear_in_lines(page, key);
     if (__builtin_expect(!cleared, 0))
         ac_page_map_clear(address);
@@ -362,21 +368,26 @@ static unsigned slab_place(uint64_t address) {
     return address >> AC_SLAB_BITS & (AC_SLAB_PLACES - 1);
 }
 
+static slab_place_t *slabs_in(uint64_t word) {
+    return (slab_place_t *)(uintptr_t)(word & ~(uint64_t)NEAR_MASK);
+}
+
 bool ac_page_map_set_slab(uint64_t address, struct ac_slab *slab) {
     ac_page_t *page = page_of(address);
-    slab_place_t *slabs = atomic_load_explicit(&page->slabs, memory_order_acquire);
+    uint64_t word = load(&page->slabs);
+    slab_place_t *slabs = slabs_in(word);
     if (!slabs) {
         slabs = ac_carve(AC_SLAB_PLACES * sizeof *slabs);
         if (!slabs)
             return false;
-        atomic_store_explicit(&page->slabs, slabs, memory_order_release);
+        put(&page->slabs, word | (uint64_t)(uintptr_t)slabs);
     }
     atomic_store_explicit(&slabs[slab_place(address)], slab, memory_order_release);
     return true;
 }
 
 static struct ac_slab *slab_in(const ac_page_t *page, uint64_t address) {
-    const slab_place_t *slabs = atomic_load_explicit(&page->slabs, memory_order_acquire);
+    const slab_place_t *slabs = slabs_in(load(&page->slabs));
     return slabs ? atomic_load_explicit(&slabs[slab_place(address)], memory_order_acquire) : NULL;
 }
 
