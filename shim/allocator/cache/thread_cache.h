@@ -151,6 +151,7 @@ struct ac_cache {
     uint32_t asks, frees, least; /* least: that of module 0 */
     int32_t others;
     uint16_t owner_arena; /* the arena's number */
+    ac_block_t *last; /* that was handed out (ac_cache_lies_at) */
     ac_arena_t *arena;
     ac_timeline_t *timeline;
     ac_cache_tally_t *tally;
@@ -345,6 +346,7 @@ AC_CACHE_HOT void ac_cache_hand_out(ac_cache_t *cache, ac_cache_side_t *side, ac
     atomic_store_explicit(&block->requested, bytes, memory_order_relaxed);
     atomic_store_explicit(&block->ticket.epoch, clock(cache->timeline), memory_order_relaxed);
     *ac_cache_handed(cache, ac_block_address(block)) = block;
+    cache->last = block;
     ac_tally_add(&side->flow.taken, 1);
     ac_tally_add(&side->flow.taken_bytes, size);
     ac_tally_add(&side->flow.taken_requested, bytes);
@@ -515,17 +517,23 @@ AC_CACHE_HOT bool ac_cache_is_of_other(ac_cache_t *cache, uint32_t label, uint32
  * since it was handed out. */
 typedef enum { AC_GIVE_NONE, AC_GIVE_KEPT, AC_GIVE_REST, AC_GIVE_TOUCHED } ac_give_t;
 
+AC_CACHE_HOT bool ac_cache_lies_at(const ac_block_t *block, uint64_t address) {
+    return atomic_load_explicit(&block->address, memory_order_acquire) == address;
+}
+
 /* Keep the block at `address` if the cache's owner was handed it and nothing was
  * submitted beside, while nothing captures, contexts do not reach each other's memory, and all
  * work is seen: the caller has made sure of that (ac_fence_simple). */
 AC_CACHE_HOT ac_give_t ac_cache_give_handed_or_rest(ac_cache_t *cache, uint64_t address,
                                                     ac_block_t **rest) {
-    ac_block_t *block = *ac_cache_handed(cache, address);
+    /* Mostly what was handed out last.  Told by a branch: by its address alone the table would have to wait
+     * for what the request wrote. */
+    ac_block_t *block = cache->last;
     if (__builtin_expect(!ac_cache_enter(cache), 0))
         return AC_GIVE_NONE;
     bool kept = false;
-    if (__builtin_expect(
-            atomic_load_explicit(&block->address, memory_order_acquire) == address, 1)) {
+    if (__builtin_expect(ac_cache_lies_at(block, address), 1) ||
+        ac_cache_lies_at(block = *ac_cache_handed(cache, address), address)) {
         uint32_t label = atomic_load_explicit(&block->label, memory_order_relaxed), module;
         if (__builtin_expect(label == cache->frees, 1)) {
             bool untouched = ac_cache_untouched(cache, block);
