@@ -151,13 +151,14 @@ struct ac_cache {
     uint32_t asks, frees, least; /* least: that of module 0 */
     int32_t others;
     uint16_t owner_arena; /* the arena's number */
-    ac_block_t *last; /* that was handed out (ac_cache_lies_at) */
     ac_arena_t *arena;
     ac_timeline_t *timeline;
     ac_cache_tally_t *tally;
+    ac_block_t *last; /* that was handed out, and the own place of its size */
+    ac_entry_t *last_own;
+    int64_t room; /* bytes that may be kept beside what is; below 0 by the last block */
     ac_cache_room_t lead[AC_FLOWS]; /* how much more room active figures have than allocated */
     bool pledged[AC_FLOWS]; /* room for a block that the other side may have in its place (cache_tally.c) */
-    int64_t room;        /* bytes that may be kept beside what is; below 0 by the last block */
     uint64_t budget;     /* of that; 0: nothing is kept */
     uint64_t leased;     /* of the budget */
     uint64_t guest;      /* size above AC_CACHE_WHOLE that is not refused; 0: none */
@@ -346,10 +347,15 @@ AC_CACHE_HOT void ac_cache_hand_out(ac_cache_t *cache, ac_cache_side_t *side, ac
     atomic_store_explicit(&block->requested, bytes, memory_order_relaxed);
     atomic_store_explicit(&block->ticket.epoch, clock(cache->timeline), memory_order_relaxed);
     *ac_cache_handed(cache, ac_block_address(block)) = block;
-    cache->last = block;
     ac_tally_add(&side->flow.taken, 1);
     ac_tally_add(&side->flow.taken_bytes, size);
     ac_tally_add(&side->flow.taken_requested, bytes);
+}
+
+/* It is what a free asks for first; `own`: the own place of its size. */
+AC_CACHE_HOT void ac_cache_note_last(ac_cache_t *cache, ac_block_t *block, ac_entry_t *own) {
+    cache->last = block;
+    cache->last_own = own;
 }
 
 /* The block is the cache's again; `ordered`: ready by its stream alone.  After
@@ -379,6 +385,7 @@ AC_CACHE_HOT ac_take_t ac_cache_pop(ac_cache_t *cache, uint64_t size, uint64_t b
     ac_cache_side_t *side = entry->side;
     entry->top = block->list_next;
     cache->room += (int64_t)size;
+    ac_cache_note_last(cache, block, entry);
     ac_cache_hand_out(cache, side, block, cache->asks, size, bytes, clock);
     *address = ac_block_address(block);
     return __builtin_expect(ac_cache_spend(&side->room, size, bytes), 0) ? AC_TAKE_DUE
@@ -451,11 +458,11 @@ static inline bool ac_cache_take_long(ac_cache_t *cache, uint64_t bytes, uint64_
     return ac_cache_take_beside(cache, ac_cache_peek(cache, size), size, bytes, address);
 }
 
-/* Keep the block, which is ready, `ordered` by its stream alone.  After ac_cache_free_for.  False:
- * there is no room. */
-AC_CACHE_HOT bool ac_cache_push(ac_cache_t *cache, ac_block_t *block, bool ordered) {
+/* Keep the block, which is ready, `ordered` by its stream alone, in the own place of its size.  After
+ * ac_cache_free_for.  False: there is no room. */
+AC_CACHE_HOT bool ac_cache_push_to(ac_cache_t *cache, ac_entry_t *entry, ac_block_t *block,
+                                   bool ordered) {
     uint64_t size = block->size;
-    ac_entry_t *entry = ac_cache_entry(cache, size);
     if (__builtin_expect(entry->size != size || cache->room < 0, 0))
         return false;
     ac_cache_take_in(cache, entry->side, block, ordered);
@@ -463,6 +470,10 @@ AC_CACHE_HOT bool ac_cache_push(ac_cache_t *cache, ac_block_t *block, bool order
     block->list_next = entry->top;
     entry->top = block;
     return true;
+}
+
+AC_CACHE_HOT bool ac_cache_push(ac_cache_t *cache, ac_block_t *block, bool ordered) {
+    return ac_cache_push_to(cache, ac_cache_entry(cache, block->size), block, ordered);
 }
 
 /* Whether the block is one of the cache's arena that caches may have. */
@@ -517,6 +528,7 @@ AC_CACHE_HOT bool ac_cache_is_of_other(ac_cache_t *cache, uint32_t label, uint32
  * since it was handed out. */
 typedef enum { AC_GIVE_NONE, AC_GIVE_KEPT, AC_GIVE_REST, AC_GIVE_TOUCHED } ac_give_t;
 
+/* Whether the record is that of what starts at `address`. */
 AC_CACHE_HOT bool ac_cache_lies_at(const ac_block_t *block, uint64_t address) {
     return atomic_load_explicit(&block->address, memory_order_acquire) == address;
 }
@@ -526,18 +538,25 @@ AC_CACHE_HOT bool ac_cache_lies_at(const ac_block_t *block, uint64_t address) {
  * work is seen: the caller has made sure of that (ac_fence_simple). */
 AC_CACHE_HOT ac_give_t ac_cache_give_handed_or_rest(ac_cache_t *cache, uint64_t address,
                                                     ac_block_t **rest) {
-    /* Mostly what was handed out last.  Told by a branch: by its address alone the table would have to wait
-     * for what the request wrote. */
+    /* Mostly what was handed out last.  Told by a branch: by its address and size alone the tables would
+     * have to wait for what the request wrote. */
     ac_block_t *block = cache->last;
+    ac_entry_t *own;
     if (__builtin_expect(!ac_cache_enter(cache), 0))
         return AC_GIVE_NONE;
-    bool kept = false;
-    if (__builtin_expect(ac_cache_lies_at(block, address), 1) ||
-        ac_cache_lies_at(block = *ac_cache_handed(cache, address), address)) {
+    bool kept = false, found = true;
+    if (__builtin_expect(ac_cache_lies_at(block, address), 1)) {
+        own = cache->last_own;
+    } else {
+        block = *ac_cache_handed(cache, address);
+        found = ac_cache_lies_at(block, address);
+        own = ac_cache_entry(cache, block->size);
+    }
+    if (__builtin_expect(found, 1)) {
         uint32_t label = atomic_load_explicit(&block->label, memory_order_relaxed), module;
         if (__builtin_expect(label == cache->frees, 1)) {
             bool untouched = ac_cache_untouched(cache, block);
-            kept = untouched && ac_cache_push(cache, block, false);
+            kept = untouched && ac_cache_push_to(cache, own, block, false);
             if (__builtin_expect(!kept, 0)) {
                 if (AC_FAILPOINT(rest_given_outside))
                     ac_cache_leave(cache);
