@@ -154,6 +154,9 @@ START_TEST(what_was_handed_out_last_goes_to_its_size) {
     habit(size);
     habit(rival);
     uint64_t a = take(size), b = take(rival);
+    put(b);
+    ck_assert(hit(rival, &address));
+    ck_assert_uint_eq(address, b);
     ck_assert_uint_eq(ac_cache_entry(cache, rival)->size, rival);
     put(a);
     ck_assert_uint_eq(ac_cache_entry(cache, size)->size, size);
