@@ -564,8 +564,8 @@ AC_CACHE_HOT ac_give_t ac_cache_give_handed_or_rest(ac_cache_t *cache, uint64_t 
                 return untouched ? AC_GIVE_REST : AC_GIVE_TOUCHED;
             }
         } else if (ac_cache_is_of_other(cache, label, &module) && ac_cache_untouched(cache, block)) {
-            uint64_t size = block->size; /* read here, once: ac_cache_push writes */
-            kept = ac_cache_push(cache, block, false);
+            uint64_t size = block->size; /* read here, once: ac_cache_push_to writes */
+            kept = ac_cache_push_to(cache, own, block, false);
             if (kept)
                 ac_cache_tally_free_of(cache->tally, &cache->named, module, size);
         }
