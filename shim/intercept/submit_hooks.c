@@ -180,7 +180,8 @@ INLINE bool enter_path(ac_thread_t *thread, ac_submit_path_t *path, CUstream str
         return false;
     atomic_store_explicit(&self->inside, path->timeline, memory_order_relaxed);
     ac_barrier_light_free(); /* a fast path is remembered where it is */
-    if (LIKELY(path->stream == (void *)stream) && (LIKELY(path->clock == ac_fence_now()) || looked(thread, path)) &&
+    if (LIKELY(path->stream == (void *)stream) &&
+        (LIKELY(path->clock == ac_fence_now()) || looked(thread, path)) &&
         LIKELY(is_of_now(path)) &&
         LIKELY((uintptr_t)stream > 2 || is_current(thread, path->timeline)))
         return true;
