@@ -252,7 +252,7 @@ free_missed(ac_thread_t *thread, void *pointer, const void *caller) {
     ac_cache_t *cache = thread->fast[AC_FAST_FREE].cache;
     uint64_t address = (uint64_t)(uintptr_t)pointer;
     ac_block_t *block = ac_cache_record(cache, address); /* whose it is, is looked at inside */
-    ac_give_t given = block ? ac_cache_give_or_rest(cache, block, address, true) : AC_GIVE_NONE;
+    ac_give_t given = block ? ac_cache_give_found_or_rest(cache, address, block) : AC_GIVE_NONE;
     if (given == AC_GIVE_TOUCHED)
         return free_touched(thread, pointer, caller, block);
     if (given == AC_GIVE_REST)

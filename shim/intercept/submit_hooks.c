@@ -150,6 +150,8 @@ NOINLINE static bool refresh(ac_thread_t *thread, ac_submit_path_t *path, CUstre
                 clock = ac_fence_now();
             bool more = atomic_load_explicit(&ac_streams_tracked, memory_order_acquire);
             path->clock = more ? 0 : clock;
+            if (many && !more)
+                thread->looked = (ac_looked_t){timeline, clock};
         } else {
             path->clock = 0;
             ac_sole_pass(timeline, key, &thread->joins);
@@ -161,6 +163,14 @@ NOINLINE static bool refresh(ac_thread_t *thread, ac_submit_path_t *path, CUstre
     return false;
 }
 
+/* Whether the thread looked since the clock moved, for another stream, and no stream made a difference. */
+INLINE bool looked(const ac_thread_t *thread, ac_submit_path_t *path) {
+    if (thread->looked.clock != ac_fence_now() || thread->looked.timeline != path->timeline)
+        return false;
+    path->clock = thread->looked.clock;
+    return true;
+}
+
 /* Enter the fast path's timeline, if the fast path is that of the stream and all that was found
  * out still holds. The slot is taken first: what a signal handler submits before that may change
  * the fast path, what it submits after that does not. */
@@ -170,7 +180,8 @@ INLINE bool enter_path(ac_thread_t *thread, ac_submit_path_t *path, CUstream str
         return false;
     atomic_store_explicit(&self->inside, path->timeline, memory_order_relaxed);
     ac_barrier_light_free(); /* a fast path is remembered where it is */
-    if (LIKELY(path->stream == (void *)stream) && LIKELY(path->clock == ac_fence_now()) &&
+    if (LIKELY(path->stream == (void *)stream) &&
+        (LIKELY(path->clock == ac_fence_now()) || looked(thread, path)) &&
         LIKELY(is_of_now(path)) &&
         LIKELY((uintptr_t)stream > 2 || is_current(thread, path->timeline)))
         return true;

@@ -49,6 +49,13 @@ typedef struct {
     uint64_t clock; /* while it shows this, there is nothing to do but the call (fence.h) */
 } ac_submit_path_t;
 
+/* While the clock shows this there is nothing to do either for a submission to another stream of the
+ * timeline: more than one is in use, and none is followed. */
+typedef struct {
+    const ac_timeline_t *timeline;
+    uint64_t clock; /* 0: none */
+} ac_looked_t;
+
 /* What requests for pinned memory of the thread come to, by function of the runtime and flags
  * (pinned_runtime.c). */
 enum { AC_PINNED_PLAIN, AC_PINNED_FLAGGED, AC_PINNED_FUNCTIONS, AC_PINNED_FLAGS = 8 };
@@ -115,6 +122,7 @@ typedef struct ac_thread {
     } pinned_seen;                 /* the newest request that came by a driver hook */
     ac_fast_t page[AC_FAST_PAGES]; /* of code that called before, by its number; keys as they are */
     ac_submit_path_t path[AC_SUBMIT_PATHS];
+    ac_looked_t looked;
     ac_submitter_t submitter; /* last: outlives the thread, with the record */
 } ac_thread_t;
 

@@ -125,7 +125,7 @@ static bool put_short(ac_cache_t *by, uint64_t address) {
     bool handed = block->address == address;
     ac_give_t given = handed ? ac_cache_give_handed_or_rest(by, address, &block) : AC_GIVE_NONE;
     if (!handed && (block = ac_cache_record(by, address)))
-        given = ac_cache_give_or_rest(by, block, address, true);
+        given = ac_cache_give_found_or_rest(by, address, block);
     if (given == AC_GIVE_KEPT ||
         (given == AC_GIVE_TOUCHED && ac_cache_park_rest(by, block)) ||
         (given == AC_GIVE_REST && ac_cache_loosen_rest(by, block)))

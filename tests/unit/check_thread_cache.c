@@ -145,6 +145,33 @@ START_TEST(what_is_kept_is_bounded) {
 }
 END_TEST
 
+/* The own place of what was handed out last may be another size's by the time of its free. */
+START_TEST(what_was_handed_out_last_goes_to_its_size) {
+    uint64_t size = MIB, rival = MIB, address;
+    do
+        rival += 512;
+    while (ac_cache_entry(cache, rival) != ac_cache_entry(cache, size));
+    habit(size);
+    habit(rival);
+    uint64_t a = take(size), b = take(rival);
+    put(b);
+    ck_assert(hit(rival, &address));
+    ck_assert_uint_eq(address, b);
+    ck_assert_uint_eq(ac_cache_entry(cache, rival)->size, rival);
+    put(a);
+    ck_assert_uint_eq(ac_cache_entry(cache, size)->size, size);
+    ck_assert(!ac_cache_give_handed(cache, b));
+    put(b);
+    ck_assert(hit(size, &address));
+    ck_assert_uint_eq(address, a);
+    ck_assert(hit(rival, &address));
+    ck_assert_uint_eq(address, b);
+    ck_assert(ac_cache_give_handed(cache, b));
+    ck_assert(!ac_cache_give_handed(cache, b));
+    put(a);
+}
+END_TEST
+
 /* Sizes with one own place: all of a bucket hit, and change places. */
 START_TEST(sizes_of_one_bucket_hit) {
     uint64_t size[AC_CACHE_WAYS], address;
@@ -631,6 +658,7 @@ int main(void) {
     tcase_add_test(all, the_last_freed_is_the_first_to_serve);
     tcase_add_test(all, small_blocks_come_several_at_a_time);
     tcase_add_test(all, what_is_kept_is_bounded);
+    tcase_add_test(all, what_was_handed_out_last_goes_to_its_size);
     tcase_add_test(all, sizes_of_one_bucket_hit);
     tcase_add_test(all, a_miss_leaves_the_others);
     tcase_add_test(all, a_sweep_gives_back_the_largest);

@@ -19,7 +19,7 @@ void ac_cache_note_due(ac_cache_t *cache) {
     /* A block that was taken for older waits without work beside it as well: its free does not tell. */
     bool look = ++cache->dues % LOOK_EACH == 0;
     bool most = waited && frees - waited <= frees / 8 && !ac_order_capturing();
-    ac_fence_allow_rough(cache->timeline, most && !look ? waited - waited / 16 - 1 : 0);
+    ac_fence_allow_rough(cache->timeline, most && !look ? AC_FENCE_ROUGH : 0);
 }
 
 /* Keep the block, which is ready; there is room for it, in its entry if it has one. */

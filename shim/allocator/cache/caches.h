@@ -102,6 +102,7 @@ AC_CACHE_HOT void ac_cache_serve_cut(ac_cache_t *cache, ac_block_t *block, uint6
     ac_cache_side_t *side = &cache->tally->side[flow];
     block->home = cache;
     block->segment->allocated++;
+    ac_cache_note_last(cache, block, ac_cache_entry(cache, size));
     ac_cache_hand_out(cache, side, block, cache->asks, size, bytes, ac_fence_handout);
     ac_tally_add(&cache->tally->moved_blocks[flow], 1);
     ac_tally_add(&cache->tally->moved_bytes[flow], size);

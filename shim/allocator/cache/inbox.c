@@ -45,6 +45,8 @@ bool ac_inbox_post(ac_inbox_t *inbox, uint16_t arena, const ac_chain_t *chain) {
 }
 
 ac_block_t *ac_inbox_take(ac_inbox_t *inbox, uint16_t arena) {
+    if (atomic_load(&inbox->word) == word_of(arena, NULL)) /* mostly: nothing is to be done */
+        return NULL;
     ac_block_t *first = block_in(
         atomic_exchange_explicit(&inbox->word, word_of(arena, NULL), memory_order_acquire));
     uint64_t weight = 0;

@@ -569,6 +569,8 @@ ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_tally_t *tally) {
             ac_block_label(AC_MODULE_UNKNOWN, AC_BLOCK_ALLOCATED, arena->number);
         cache->least = ac_block_label(0, AC_BLOCK_ALLOCATED, arena->number);
         atomic_store(&cache->gate, AC_GATE_RESTS);
+        cache->last = &no_block;
+        cache->last_own = cache->entry;
         for (size_t i = 0; i < sizeof cache->handed / sizeof *cache->handed; i++)
             cache->handed[i] = &no_block;
         ac_inbox_open(&cache->inbox, arena->number);

@@ -154,9 +154,11 @@ struct ac_cache {
     ac_arena_t *arena;
     ac_timeline_t *timeline;
     ac_cache_tally_t *tally;
+    ac_block_t *last; /* that was handed out, and the own place of its size */
+    ac_entry_t *last_own;
+    int64_t room; /* bytes that may be kept beside what is; below 0 by the last block */
     ac_cache_room_t lead[AC_FLOWS]; /* how much more room active figures have than allocated */
     bool pledged[AC_FLOWS]; /* room for a block that the other side may have in its place (cache_tally.c) */
-    int64_t room;        /* bytes that may be kept beside what is; below 0 by the last block */
     uint64_t budget;     /* of that; 0: nothing is kept */
     uint64_t leased;     /* of the budget */
     uint64_t guest;      /* size above AC_CACHE_WHOLE that is not refused; 0: none */
@@ -350,6 +352,12 @@ AC_CACHE_HOT void ac_cache_hand_out(ac_cache_t *cache, ac_cache_side_t *side, ac
     ac_tally_add(&side->flow.taken_requested, bytes);
 }
 
+/* It is what a free asks for first; `own`: the own place of its size. */
+AC_CACHE_HOT void ac_cache_note_last(ac_cache_t *cache, ac_block_t *block, ac_entry_t *own) {
+    cache->last = block;
+    cache->last_own = own;
+}
+
 /* The block is the cache's again; `ordered`: ready by its stream alone.  After
  * ac_cache_free_for. */
 AC_CACHE_HOT void ac_cache_take_in(ac_cache_t *cache, ac_cache_side_t *side, ac_block_t *block,
@@ -377,6 +385,7 @@ AC_CACHE_HOT ac_take_t ac_cache_pop(ac_cache_t *cache, uint64_t size, uint64_t b
     ac_cache_side_t *side = entry->side;
     entry->top = block->list_next;
     cache->room += (int64_t)size;
+    ac_cache_note_last(cache, block, entry);
     ac_cache_hand_out(cache, side, block, cache->asks, size, bytes, clock);
     *address = ac_block_address(block);
     return __builtin_expect(ac_cache_spend(&side->room, size, bytes), 0) ? AC_TAKE_DUE
@@ -449,11 +458,11 @@ static inline bool ac_cache_take_long(ac_cache_t *cache, uint64_t bytes, uint64_
     return ac_cache_take_beside(cache, ac_cache_peek(cache, size), size, bytes, address);
 }
 
-/* Keep the block, which is ready, `ordered` by its stream alone.  After ac_cache_free_for.  False:
- * there is no room. */
-AC_CACHE_HOT bool ac_cache_push(ac_cache_t *cache, ac_block_t *block, bool ordered) {
+/* Keep the block, which is ready, `ordered` by its stream alone, in the own place of its size.  After
+ * ac_cache_free_for.  False: there is no room. */
+AC_CACHE_HOT bool ac_cache_push_to(ac_cache_t *cache, ac_entry_t *entry, ac_block_t *block,
+                                   bool ordered) {
     uint64_t size = block->size;
-    ac_entry_t *entry = ac_cache_entry(cache, size);
     if (__builtin_expect(entry->size != size || cache->room < 0, 0))
         return false;
     ac_cache_take_in(cache, entry->side, block, ordered);
@@ -461,6 +470,10 @@ AC_CACHE_HOT bool ac_cache_push(ac_cache_t *cache, ac_block_t *block, bool order
     block->list_next = entry->top;
     entry->top = block;
     return true;
+}
+
+AC_CACHE_HOT bool ac_cache_push(ac_cache_t *cache, ac_block_t *block, bool ordered) {
+    return ac_cache_push_to(cache, ac_cache_entry(cache, block->size), block, ordered);
 }
 
 /* Whether the block is one of the cache's arena that caches may have. */
@@ -509,43 +522,69 @@ AC_CACHE_HOT bool ac_cache_is_of_other(ac_cache_t *cache, uint32_t label, uint32
  * something was submitted since it was handed out. */
 typedef enum { AC_GIVE_NONE, AC_GIVE_KEPT, AC_GIVE_REST, AC_GIVE_TOUCHED } ac_give_t;
 
-/* Keep the block at `address`, if the record is its, it is the cache's to have and nothing was
- * submitted beside, while nothing captures, contexts do not reach each other's memory, and all
- * work is seen: the caller has made sure of that (ac_fence_simple).  `found`: it is not known to be
- * one that the cache's owner was handed, and is left alone where it is not. */
-AC_CACHE_HOT ac_give_t ac_cache_give_or_rest(ac_cache_t *cache, ac_block_t *block,
-                                             uint64_t address, bool found) {
-    if (__builtin_expect(!ac_cache_enter(cache), 0))
-        return AC_GIVE_NONE;
+/* Whether the record is that of what starts at `address`. */
+AC_CACHE_HOT bool ac_cache_lies_at(const ac_block_t *block, uint64_t address) {
+    return atomic_load_explicit(&block->address, memory_order_acquire) == address;
+}
+
+/* The rest of ac_cache_give_handed_or_rest, of a record that is that of the address; `own`: the own place of
+ * its size.  `found`: it is not known to be one that the owner was handed, and is left alone where it is not. */
+AC_CACHE_HOT ac_give_t ac_cache_give_inside(ac_cache_t *cache, ac_block_t *block, ac_entry_t *own,
+                                            bool found) {
+    uint32_t label = atomic_load_explicit(&block->label, memory_order_relaxed), module;
     bool kept = false;
-    if (__builtin_expect(
-            atomic_load_explicit(&block->address, memory_order_acquire) == address, 1)) {
-        uint32_t label = atomic_load_explicit(&block->label, memory_order_relaxed), module;
-        if (__builtin_expect(label == cache->frees && (!found || block->home == cache), 1)) {
-            bool untouched = ac_cache_untouched(cache, block);
-            kept = untouched && ac_cache_push(cache, block, false);
-            if (__builtin_expect(!kept, 0)) {
-                if (AC_FAILPOINT(rest_given_outside))
-                    ac_cache_leave(cache);
-                return untouched ? AC_GIVE_REST : AC_GIVE_TOUCHED;
-            }
-        } else if (!found && ac_cache_is_of_other(cache, label, &module) &&
-                   ac_cache_untouched(cache, block)) {
-            uint64_t size = block->size; /* read here, once: ac_cache_push writes */
-            kept = ac_cache_push(cache, block, false);
-            if (kept)
-                ac_cache_tally_free_of(cache->tally, &cache->named, module, size);
+    if (__builtin_expect(label == cache->frees && (!found || block->home == cache), 1)) {
+        bool untouched = ac_cache_untouched(cache, block);
+        kept = untouched && ac_cache_push_to(cache, own, block, false);
+        if (__builtin_expect(!kept, 0)) {
+            if (AC_FAILPOINT(rest_given_outside))
+                ac_cache_leave(cache);
+            return untouched ? AC_GIVE_REST : AC_GIVE_TOUCHED;
         }
+    } else if (!found && ac_cache_is_of_other(cache, label, &module) && ac_cache_untouched(cache, block)) {
+        uint64_t size = block->size; /* read here, once: ac_cache_push_to writes */
+        kept = ac_cache_push_to(cache, own, block, false);
+        if (kept)
+            ac_cache_tally_free_of(cache->tally, &cache->named, module, size);
     }
     ac_cache_leave(cache);
     return kept ? AC_GIVE_KEPT : AC_GIVE_NONE;
 }
 
-/* The same of what the owner was handed; *rest: the block that is still to be given. */
+/* Keep the block at `address` if the cache's owner was handed it and nothing was
+ * submitted beside, while nothing captures, contexts do not reach each other's memory, and all
+ * work is seen: the caller has made sure of that (ac_fence_simple).  *rest: the block that is still to be
+ * given. */
 AC_CACHE_HOT ac_give_t ac_cache_give_handed_or_rest(ac_cache_t *cache, uint64_t address,
                                                     ac_block_t **rest) {
-    ac_block_t *block = *rest = *ac_cache_handed(cache, address);
-    return ac_cache_give_or_rest(cache, block, address, false);
+    /* Mostly what was handed out last.  Told by a branch: by its address and size alone the tables would
+     * have to wait for what the request wrote. */
+    ac_block_t *block = cache->last;
+    ac_entry_t *own = cache->last_own;
+    if (__builtin_expect(!ac_cache_enter(cache), 0))
+        return AC_GIVE_NONE;
+    bool lies = ac_cache_lies_at(block, address);
+    if (__builtin_expect(!lies, 0)) {
+        block = *ac_cache_handed(cache, address);
+        lies = ac_cache_lies_at(block, address);
+        own = ac_cache_entry(cache, block->size);
+    }
+    *rest = block;
+    if (__builtin_expect(lies, 1))
+        return ac_cache_give_inside(cache, block, own, false);
+    ac_cache_leave(cache);
+    return AC_GIVE_NONE;
+}
+
+/* The same with a record that was looked up, which may be another owner's. */
+AC_CACHE_HOT ac_give_t ac_cache_give_found_or_rest(ac_cache_t *cache, uint64_t address,
+                                                   ac_block_t *block) {
+    if (!ac_cache_enter(cache))
+        return AC_GIVE_NONE;
+    if (ac_cache_lies_at(block, address))
+        return ac_cache_give_inside(cache, block, ac_cache_entry(cache, block->size), true);
+    ac_cache_leave(cache);
+    return AC_GIVE_NONE;
 }
 
 /* The same long way for what is left of it: as ac_cache_give, and the owner is inside no more.
@@ -573,7 +612,7 @@ AC_CACHE_HOT bool ac_cache_loosens(ac_cache_t *cache, const ac_block_t *block) {
            ac_cache_may_loosen(cache, block->size);
 }
 
-/* The block, which ac_cache_give_or_rest found untouched, is loose, and the owner is inside no more.
+/* The block, which ac_cache_give_inside found untouched, is loose, and the owner is inside no more.
  * False: ac_cache_give_untouched knows. */
 AC_CACHE_HOT bool ac_cache_loosen_rest(ac_cache_t *cache, ac_block_t *block) {
     if (!ac_cache_loosens(cache, block))
@@ -667,7 +706,7 @@ AC_CACHE_HOT bool ac_cache_may_wait(const ac_cache_t *cache, const ac_cache_side
     return side->waiting.bytes + size <= cache->may_wait[ac_cache_flow(size)];
 }
 
-/* The block, which ac_cache_give_or_rest found touched, waits in its entry, or loose where its size has
+/* The block, which ac_cache_give_inside found touched, waits in its entry, or loose where its size has
  * none, and the owner is inside no more.  False: ac_cache_give_rest knows. */
 AC_CACHE_HOT bool ac_cache_park_rest(ac_cache_t *cache, ac_block_t *block) {
     uint64_t target, size = block->size;

@@ -39,11 +39,10 @@ static ac_timeline_t *working_line_at(unsigned i) {
 }
 
 /* Take out of the ring what `done` has overtaken, or all of it once the context has gone; what is
- * in use stays for its last user.  Releasing is a device call: after the lock. */
-static void sweep(ac_timeline_t *timeline) {
-    void *old[AC_FENCE_RING];
+ * in use stays for its last user.  How many; *old: they are to be released without the lock, by a call of
+ * the device.  Under the lock. */
+static unsigned take_out(ac_timeline_t *timeline, void *old[AC_FENCE_RING]) {
     unsigned n = 0, kept = 0, join_events = 0;
-    ac_lock(&timeline->lock);
     bool all = !atomic_load(&timeline->live);
     uint64_t done = atomic_load(&timeline->done);
     for (unsigned i = 0; i < timeline->count; i++)
@@ -56,9 +55,20 @@ static void sweep(ac_timeline_t *timeline) {
         }
     timeline->count = kept;
     timeline->join_events = join_events;
-    ac_unlock(&timeline->lock);
+    return n;
+}
+
+static void release(const ac_timeline_t *timeline, void *const *old, unsigned n) {
     for (unsigned i = 0; i < n; i++)
         timeline->ops->fence_release(timeline->context, old[i]);
+}
+
+static void sweep(ac_timeline_t *timeline) {
+    void *old[AC_FENCE_RING];
+    ac_lock(&timeline->lock);
+    unsigned n = take_out(timeline, old);
+    ac_unlock(&timeline->lock);
+    release(timeline, old, n);
 }
 
 bool ac_timeline_is_over(ac_timeline_t *timeline) {
@@ -463,7 +473,8 @@ static ac_status_t close_line(ac_timeline_t *timeline) {
         return AC_OK;
     if (atomic_load(&timeline->broken))
         return AC_FAILED;
-    ac_fence_credit_give(timeline, (int)atomic_exchange(&timeline->open, 0));
+    ac_fence_credit_give(timeline, (int)atomic_load(&timeline->open));
+    atomic_store_explicit(&timeline->open, 0, memory_order_relaxed); /* what is lost, see ac_fence_want */
     uint64_t wanted =
         AC_FAILPOINT(wanted_before_inside) ? atomic_load(&timeline->last_submit) : 0;
     AC_WINDOW(close_begins);
@@ -484,7 +495,7 @@ static ac_status_t close_line(ac_timeline_t *timeline) {
     }
     if (inside)
         wanted = fence.clock;
-    if (wanted <= atomic_load(&timeline->done) || covered(timeline, wanted))
+    if (wanted <= atomic_load(&timeline->done) || (inside && covered(timeline, wanted)))
         return AC_OK;
     if (AC_FAILPOINT(fence_after_publishing))
         ac_fence_raise(&timeline->done, fence.clock);
@@ -539,45 +550,54 @@ void ac_fence_is_awaited(ac_timeline_t *timeline, uint64_t clock) {
         }
 }
 
-/* The oldest that is not known complete, in use from now on. */
-static void *use_oldest(ac_timeline_t *timeline) {
+/* The oldest that is not known complete, in use from now on; NULL.  Under the lock. */
+static void *oldest(ac_timeline_t *timeline) {
     unsigned i = 0;
-    ac_lock(&timeline->lock);
     uint64_t done = atomic_load(&timeline->done);
     while (i < timeline->count && timeline->ring[i].clock <= done)
         i++;
-    void *fence = i < timeline->count ? ac_fence_use(timeline, timeline->ring[i].clock) : NULL;
+    return i < timeline->count ? ac_fence_use(timeline, timeline->ring[i].clock) : NULL;
+}
+
+static void *use_oldest(ac_timeline_t *timeline) {
+    ac_lock(&timeline->lock);
+    void *fence = oldest(timeline);
     ac_unlock(&timeline->lock);
     return fence;
 }
 
-void ac_fence_unuse(ac_timeline_t *timeline, void *fence, bool over) {
-    unsigned i = 0;
+/* As ac_fence_unuse; with `more` the oldest that is left is in use from now on, NULL: there is none. */
+static void *unuse(ac_timeline_t *timeline, void *fence, bool over, bool more) {
+    void *old[AC_FENCE_RING];
+    unsigned i = 0, n = 0;
     ac_lock(&timeline->lock);
     while (timeline->ring[i].fence != fence)
         i++;
     timeline->ring[i].uses--;
     if (over)
         ac_fence_raise(&timeline->done, timeline->ring[i].clock);
-    bool gone =
-        timeline->ring[0].clock <= atomic_load(&timeline->done) || !atomic_load(&timeline->live);
+    if (timeline->ring[0].clock <= atomic_load(&timeline->done) || !atomic_load(&timeline->live))
+        n = take_out(timeline, old);
+    void *next = more ? oldest(timeline) : NULL;
     ac_unlock(&timeline->lock);
-    if (gone)
-        sweep(timeline);
+    release(timeline, old, n);
+    return next;
+}
+
+void ac_fence_unuse(ac_timeline_t *timeline, void *fence, bool over) {
+    unuse(timeline, fence, over, false);
 }
 
 static ac_status_t poll_line(ac_timeline_t *timeline) {
     ac_status_t moved = AC_BUSY, status = AC_OK;
-    void *fence;
     if (atomic_load(&timeline->broken) || atomic_flag_test_and_set(&timeline->polled))
         return moved;
-    while (status == AC_OK && (fence = use_oldest(timeline))) {
+    for (void *fence = use_oldest(timeline); fence; fence = unuse(timeline, fence, status == AC_OK, status == AC_OK)) {
         status = timeline->ops->fence_query(timeline->context, fence);
         if (status == AC_OK)
             moved = AC_OK;
         if (status == AC_FAILED)
             ac_fence_break(timeline);
-        ac_fence_unuse(timeline, fence, status == AC_OK);
     }
     atomic_flag_clear(&timeline->polled);
     return moved;
