@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "allocator/allocator_int.h"
+#include "allocator/cache/caches.h"
 #include "allocator/cache/lane.h"
 #include "observe/scratch.h"
 
@@ -214,7 +215,7 @@ static void check_waiting(ac_check_t *check, const ac_cache_t *cache, int i,
     if (!last)
         return;
     do {
-        b = b->list_next;
+        b = b->link;
         expect(check, ac_block_waits_cached(b) && b->ticket.key == AC_KEY_OWN,
                "block that waits has no ticket");
         expect(check, b->size == ac_entry_size(entry), "block waits in a wrong entry");
@@ -265,7 +266,7 @@ static uint64_t check_lanes(ac_check_t *check, const ac_cache_t *cache, uint64_t
         const ac_lane_t *lane = &cache->lanes->lane[i];
         count += lane->stream != NULL;
         for (int k = 0; k < AC_LANE_SIZES; k++)
-            for (const ac_block_t *b = lane->entry[k].top; b; b = b->list_next) {
+            for (const ac_block_t *b = lane->entry[k].top; b; b = b->link) {
                 expect(check, b->state == AC_BLOCK_CACHED && b->ticket.key == lane->key,
                        "block in a wrong lane");
                 expect(check, b->ticket.place > lane->order.base, "position of another stream");
@@ -285,7 +286,7 @@ static uint64_t check_lanes(ac_check_t *check, const ac_cache_t *cache, uint64_t
 static uint64_t check_chain(ac_check_t *check, const ac_cache_t *cache, const ac_block_t *block,
                             uint64_t *bytes) {
     uint64_t blocks = 0;
-    for (; block && !check->wrong; block = block->list_next) {
+    for (; block && !check->wrong; block = block->link) {
         expect(check, block->state == AC_BLOCK_CACHED && !ac_block_waits_cached(block),
                "block on its way is not cached, or not ready");
         expect(check, block->segment->arena == cache->arena, "block in a wrong inbox");
@@ -318,7 +319,7 @@ static uint64_t check_caches(ac_check_t *check, const ac_arena_t *arena, uint64_
             }
             check_place(check, cache, i);
             check_waiting(check, cache, i, waiting);
-            for (const ac_block_t *b = entry->top; b; b = b->list_next) {
+            for (const ac_block_t *b = entry->top; b; b = b->link) {
                 expect(check, b->state == AC_BLOCK_CACHED && !ac_block_waits_cached(b),
                        "kept block is not cached, or not ready");
                 expect(check, b->size == ac_entry_size(entry), "block in a wrong entry");
@@ -408,6 +409,26 @@ static void add_granted(granted_t granted[AC_POOL_KINDS], const ac_cache_t *cach
     }
 }
 
+/* And what is in chains brings as much. */
+static void add_brought(granted_t granted[AC_POOL_KINDS], const ac_allocator_t *allocator,
+                        const ac_block_t *block) {
+    ac_cache_brought_t brought = {{{0, 0, 0}}};
+    for (; block; block = block->link)
+        ac_cache_bring(&brought, block, allocator->caches->raised);
+    for (int flow = 0; flow < AC_FLOWS; flow++) {
+        const ac_cache_room_t *room = &brought.side[flow];
+        const int pools[] = {AC_POOL_ALL, AC_POOL_SMALL + flow};
+        for (int i = 0; i < 2; i++) {
+            granted_t *to = &granted[pools[i]];
+            to->allocation += room->blocks;
+            to->allocated_bytes += room->bytes;
+            to->active += room->blocks;
+            to->active_bytes += room->bytes;
+            to->requested_bytes += room->requested;
+        }
+    }
+}
+
 static bool is_left(int64_t beyond, int64_t peak, int64_t least) {
     int64_t share = peak / AC_CACHE_MISSED_SHARE;
     return beyond == 0 || beyond == (share > least ? share : least);
@@ -418,10 +439,13 @@ static void check_bars(ac_check_t *check, const ac_allocator_t *allocator) {
     const ac_device_stats_t *s = allocator->stats;
     const ac_bars_t *bars = &allocator->bars;
     granted_t granted[AC_POOL_KINDS] = {{0, 0, 0, 0, 0}};
-    for (const ac_cache_t *cache = allocator->caches->first; cache; cache = cache->next)
+    for (const ac_cache_t *cache = allocator->caches->first; cache; cache = cache->next) {
         for (int flow = 0; flow < AC_FLOWS; flow++)
             if (!(atomic_load(&cache->gate) & AC_GATE_RESTS))
                 add_granted(granted, cache, flow);
+        add_brought(granted, allocator, cache->out.first);
+        add_brought(granted, allocator, ac_inbox_first(&cache->inbox));
+    }
     for (int i = 0; i < AC_POOL_KINDS; i++) {
 #define LEFT(name, least)                                                                        \
     expect(check, is_left(bars->name[i] + granted[i].name - s->name[i].peak, s->name[i].peak, least), \

@@ -174,7 +174,7 @@ START_TEST(only_what_is_over_becomes_ready) {
     ac_fence_poll(ac_arena_timeline(arena), false);
     ck_assert(!flush(512 * MIB, false));
     ck_assert_uint_eq(tally.side[1].waiting.blocks, 1);
-    ck_assert_uint_eq(ac_cache_find(cache, MIB)->top->list_next->list_next == NULL, 1);
+    ck_assert_uint_eq(ac_cache_find(cache, MIB)->top->link->link == NULL, 1);
     ck_assert(flush(512 * MIB, true));
     ck_assert(!keeps(MIB));
     ck_assert_uint_eq(tally.side[1].waiting.blocks, 1);

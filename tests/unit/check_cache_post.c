@@ -83,22 +83,59 @@ START_TEST(what_is_freed_elsewhere_comes_home) {
 }
 END_TEST
 
-/* What was posted names blocks that its taker reaches soon, and once it is handed out again one that the
- * next thread to free them does. */
+/* What was posted is in the trail of who posted it, the newest one last; and once it is handed out again it
+ * names a block that the next thread to free them reaches soon. */
 START_TEST(records_name_what_comes_soon) {
     int named = 0;
     warm_up(MEDIUM);
     take_all(MEDIUM);
     give_all(giver);
-    const ac_block_t *first = ac_inbox_first(&taker->inbox), *behind = first;
-    for (int i = 0; i < AC_AHEAD; i++)
-        behind = behind->list_next;
-    ck_assert_ptr_eq(first->ahead, behind);
+    const ac_trail_t *trail = atomic_load(&taker->inbox.trail);
+    uint32_t at = atomic_load(&trail->posted);
+    ck_assert_ptr_eq(trail, &giver->trail);
+    for (const ac_block_t *b = ac_inbox_first(&taker->inbox); b; b = b->link)
+        ck_assert_ptr_eq(atomic_load(&trail->block[--at % AC_TRAIL]), b);
     take_all(MEDIUM);
     for (int i = 0; i < BLOCKS - AC_AHEAD; i++)
         named += ac_slab_look(block[i])->ahead == ac_slab_look(block[i + AC_AHEAD]);
     ck_assert_int_ge(named, BLOCKS / 2); /* the others came in another haul */
     give_all(taker);
+    close_both();
+    end_both();
+}
+END_TEST
+
+/* The room of what one thread frees is the other's once it has the block: it raises no peaks. */
+START_TEST(room_comes_with_what_was_posted) {
+    warm_up(MEDIUM);
+    take_all(MEDIUM);
+    give_all(giver);
+    uint64_t raised = allocator->caches->raised;
+    take_all(MEDIUM);
+    ck_assert_uint_eq(allocator->caches->raised, raised);
+    give_all(giver);
+    raised = allocator->caches->raised;
+    ck_assert(ac_caches_recall(allocator, NULL)); /* what is on its way is no room of anyone's then */
+    end();
+    close_both();
+    end_both();
+}
+END_TEST
+
+/* More was posted than the budget has room for: as much is leased, not two blocks at a time. */
+START_TEST(a_haul_is_leased_room_for) {
+    enum { HAUL = 12 };
+    warm_up(MIB);
+    ac_caches_recall(allocator, NULL); /* and with it all leases */
+    for (int i = 0; i < HAUL; i++)
+        ck_assert_int_eq(ac_cache_alloc(taker, MIB, false, &block[i]), AC_OK);
+    for (int i = 0; i < HAUL; i++)
+        ck_assert_int_eq(ac_cache_free(giver, block[i]), AC_OK);
+    ck_assert_uint_eq(taker->leased, 0);
+    ck_assert_int_eq(ac_cache_alloc(taker, MIB, false, &block[0]), AC_OK);
+    ck_assert_uint_ge(taker->leased, (HAUL - 4) * MIB);
+    ck_assert_int_eq(ac_cache_free(giver, block[0]), AC_OK);
+    end();
     close_both();
     end_both();
 }
@@ -186,7 +223,7 @@ START_TEST(small_blocks_in_an_inbox_are_bounded) {
         for (int i = 0; i < MANY; i++)
             ck_assert_int_eq(ac_cache_free(k < 2 ? taker : giver, many[i]), AC_OK);
     }
-    for (const ac_block_t *b = ac_inbox_first(&taker->inbox); b; b = b->list_next)
+    for (const ac_block_t *b = ac_inbox_first(&taker->inbox); b; b = b->link)
         posted++;
     ck_assert_uint_gt(posted, AC_CACHE_BLOCKS / 2);
     ck_assert_uint_le(posted, AC_CACHE_BLOCKS);
@@ -335,6 +372,8 @@ int main(void) {
     tcase_set_timeout(all, 120);
     tcase_add_test(all, what_is_freed_elsewhere_comes_home);
     tcase_add_test(all, records_name_what_comes_soon);
+    tcase_add_test(all, room_comes_with_what_was_posted);
+    tcase_add_test(all, a_haul_is_leased_room_for);
     tcase_add_test(all, mixed_sizes);
     tcase_add_test(all, a_recall_finds_what_is_under_way);
     tcase_add_loop_test(all, an_inbox_is_bounded, 0, 2);

@@ -65,6 +65,9 @@ void ac_cache_set_budget(ac_cache_t *cache);
 /* Room without giving anything back; false: there is none, or with `some` not enough. */
 bool ac_cache_lease(ac_cache_t *cache, bool some);
 
+/* Room for so many bytes, as far as there is any to lease.  True: some. */
+bool ac_cache_lease_for(ac_cache_t *cache, uint64_t bytes);
+
 /* --- lane.c --- */
 
 /* What lanes keep waits in the arena's lists from now on.  True: there was any. */

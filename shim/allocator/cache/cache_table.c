@@ -184,8 +184,9 @@ static void make_entry(ac_cache_t *cache, uint64_t size) {
 
 void ac_cache_put(ac_cache_t *cache, ac_entry_t *entry, ac_block_t *block) {
     cache->room -= (int64_t)block->size;
-    block->home = cache;
-    block->list_next = entry->top;
+    if (block->home != cache) /* what was posted has it, and that line is not to be written (block.h) */
+        block->home = cache;
+    block->link = entry->top;
     entry->top = block;
 }
 
@@ -195,7 +196,7 @@ static inline void release(ac_cache_t *cache, ac_entry_t *entry, int64_t room, u
     int64_t blocks = 0;
     while (entry->top && cache->room < room) {
         ac_block_t *block = entry->top;
-        entry->top = block->list_next;
+        entry->top = block->link;
         cache->room += (int64_t)size;
         blocks++;
         ac_block_uncache(block);

@@ -305,13 +305,17 @@ static uint64_t share_of(const ac_allocator_t *allocator) {
  * once more by the next raise, for a hit that did not show yet. */
 static void raise_peaks(ac_allocator_t *allocator, ac_cache_t *own) {
     ac_caches_t *caches = allocator->caches;
+    /* What is in chains brings no room any more: bars are set as if there were none. */
+    caches->raised = (caches->raised + 1) | 1;
     ac_stats_raise(allocator->stats);
     uint64_t live = (uint64_t)allocator->stats->allocated_bytes[AC_POOL_ALL].current;
     if (live > allocator->high_water)
         allocator->high_water = live;
     set_bars(allocator);
-    if (own)
+    if (own) {
         own->live_share = share_of(allocator);
+        own->raised = allocator->caches->raised;
+    }
     if (caches->mempool)
         ac_mempool_raise(&allocator->store, caches->mempool);
     for (ac_cache_t **at = &caches->awake, *cache; (cache = *at);)
@@ -363,6 +367,19 @@ static void return_room(ac_cache_t *cache, ac_bars_t *bars) {
         raise_bar(bars->requested_bytes, pool, room->requested);
     }
     clear_rooms(cache);
+}
+
+void ac_caches_drop_room(ac_allocator_t *allocator, const ac_cache_brought_t *brought) {
+    ac_bars_t *bars = &allocator->bars;
+    for (int i = 0; i < AC_FLOWS; i++) {
+        const ac_cache_room_t *room = &brought->side[i];
+        int pool = AC_POOL_SMALL + i;
+        raise_bar(bars->allocation, pool, room->blocks);
+        raise_bar(bars->active, pool, room->blocks);
+        raise_bar(bars->allocated_bytes, pool, room->bytes);
+        raise_bar(bars->active_bytes, pool, room->bytes);
+        raise_bar(bars->requested_bytes, pool, room->requested);
+    }
 }
 
 /* What the bars leave beyond the figures, in place of the bars; and back. */
@@ -427,6 +444,7 @@ void ac_cache_wake(ac_cache_t *cache) {
     if (is_awake(cache) || ac_cache_is_gone(cache))
         return;
     clear_rooms(cache);
+    cache->raised = allocator->caches->raised;
     cache->share = cache->live_share = share_of(cache->arena->allocator);
     if (!cache->listed) {
         cache->awake_next = allocator->caches->awake;

@@ -49,9 +49,12 @@ static bool has_room(const ac_cache_t *cache, const ac_inbox_t *inbox, uint64_t 
            (weight <= cache->may_wait[1] && weight * count <= INBOXES_MOST);
 }
 
-static bool may_post(const ac_cache_t *cache, const ac_block_t *block) {
+/* There is room for the whole of a chain that was begun. */
+static inline bool may_post(const ac_cache_t *cache, const ac_block_t *block) {
     const ac_cache_t *home = block->home;
-    return home && home != cache && has_room(cache, &home->inbox, block->size);
+    return home && home != cache &&
+           ((cache->out.first && home == cache->out_home) ||
+            has_room(cache, &home->inbox, block->size));
 }
 
 /* What the chain is for may have ended: then it is placed here. */
@@ -62,24 +65,35 @@ static void post(ac_cache_t *cache) {
         return;
     for (int flow = 0; flow < AC_FLOWS; flow++) /* before: they may be taken at once */
         ac_cache_count_chain(cache, flow, -(int64_t)out.blocks[flow], out.bytes[flow]);
-    if (ac_inbox_post(&cache->out_home->inbox, cache->owner_arena, &out))
+    if (ac_inbox_post(&cache->out_home->inbox, cache->owner_arena, &out, &cache->trail))
         return;
     for (int flow = 0; flow < AC_FLOWS; flow++)
         ac_cache_count_chain(cache, flow, (int64_t)out.blocks[flow], out.bytes[flow]);
-    out.last->list_next = cache->unplaced;
+    ac_cache_brought_t brought = {{{0, 0, 0}}};
+    for (ac_block_t *block = out.first; block; block = block->link) {
+        ac_cache_bring(&brought, block, cache->raised);
+        if (!ac_inbox_is_slot(block))
+            block->raised = 0; /* once */
+    }
+    ac_cache_add_room(cache, &brought);
+    out.last->link = cache->unplaced;
     ac_cache_set_unplaced(cache, out.first);
 }
 
 /* The block is ready, `ordered` by its stream alone. */
 static void give_home(ac_cache_t *cache, ac_block_t *block, bool ordered) {
     int flow = ac_cache_flow(block->size);
-    ac_block_touch(block->list_next); /* they may be the next ones to be freed */
     ac_ahead_touch(block);
     if (cache->out_home != block->home)
         post(cache);
     cache->out_home = block->home;
-    ac_cache_take_in(cache, &cache->tally->side[flow], block, ordered);
-    ac_chain_add(&cache->out, block, flow);
+    if (ac_inbox_is_slot(block)) {
+        ac_cache_take_in(cache, &cache->tally->side[flow], block, ordered);
+    } else {
+        ac_cache_take_in_without(cache, &cache->tally->side[flow], block, ordered);
+        block->raised = cache->raised;
+    }
+    ac_chain_add(&cache->out, &cache->trail, block, flow);
     if (ac_chain_blocks(&cache->out) == POST_MOST || ac_chain_bytes(&cache->out) >= POST_BYTES)
         post(cache);
 }
@@ -90,9 +104,11 @@ static void collect(ac_cache_t *cache) {
     ac_ahead_t ahead = {.turn = 0};
     int64_t blocks[AC_FLOWS] = {0, 0};
     uint64_t bytes[AC_FLOWS] = {0, 0};
+    ac_cache_brought_t brought = {{{0, 0, 0}}};
     ac_block_t *block = ac_inbox_take(&cache->inbox, cache->owner_arena);
     for (ac_block_t *next; block; block = next) {
-        next = block->list_next;
+        next = block->link;
+        ac_cache_bring(&brought, block, cache->raised);
         ac_ahead_name(&ahead, block);
         ac_entry_t *entry = cache->room >= 0 ? ac_cache_find(cache, block->size) : NULL;
         blocks[ac_cache_flow(block->size)]++;
@@ -100,12 +116,26 @@ static void collect(ac_cache_t *cache) {
         if (entry && entry->size == block->size) {
             ac_cache_put(cache, entry, block);
         } else {
-            block->list_next = cache->unplaced;
+            block->link = cache->unplaced;
             ac_cache_set_unplaced(cache, block);
         }
     }
     for (int flow = 0; flow < AC_FLOWS; flow++)
         ac_cache_count_chain(cache, flow, blocks[flow], bytes[flow]);
+    ac_cache_add_room(cache, &brought);
+}
+
+/* What was posted is more than there is room for: as much room is leased, or each few of these blocks
+ * would be looked for again.  By the owner, who is not inside. */
+__attribute__((noinline)) static void widen(ac_cache_t *cache) {
+    ac_lock(&cache->arena->allocator->lock);
+    if (ac_cache_usable(cache)) {
+        uint64_t bytes = 0;
+        for (const ac_block_t *block = cache->unplaced; block; block = block->link)
+            bytes += block->size;
+        cache->narrow = !ac_cache_lease_for(cache, bytes);
+    }
+    ac_unlock(&cache->arena->allocator->lock);
 }
 
 /* What is yet to be placed, of a size that is out, as far as there is room. */
@@ -113,7 +143,7 @@ static void refill(ac_cache_t *cache, ac_entry_t *entry) {
     ac_ahead_t ahead = {.turn = 0};
     for (ac_block_t *block;
          cache->room >= 0 && (block = cache->unplaced) && block->size == entry->size;) {
-        ac_cache_set_unplaced(cache, block->list_next);
+        ac_cache_set_unplaced(cache, block->link);
         ac_ahead_name(&ahead, block);
         ac_cache_put(cache, entry, block);
     }
@@ -263,7 +293,10 @@ __attribute__((noinline)) static bool take_inside(ac_cache_t *cache, uint64_t si
         refill(cache, entry);
     if (entry && (entry->top || ac_cache_gather(cache, entry)))
         taken = ac_cache_pop(cache, size, bytes, address, ac_fence_handout);
+    bool lacks = entry && cache->unplaced && cache->unplaced->size == entry->size;
     ac_cache_leave(cache);
+    if (lacks && !cache->narrow)
+        widen(cache);
     return taken == AC_TAKE_DUE ? ac_cache_raise(cache) : taken;
 }
 
@@ -293,7 +326,7 @@ bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t size, bool known, uint64_
 __attribute__((cold, noinline)) static void note_ready(const ac_cache_t *cache,
                                                        const ac_block_t *first,
                                                        const ac_block_t *last) {
-    for (const ac_block_t *block = first;; block = block->list_next) {
+    for (const ac_block_t *block = first;; block = block->link) {
         ac_history_add(cache->arena->allocator->history,
                        &(ac_event_t){.kind = AC_EVENT_READY,
                                      .address = ac_block_address(block),
@@ -312,7 +345,7 @@ AC_CACHE_HOT bool gather(ac_cache_t *cache, ac_entry_t *entry, ac_block_t **wait
     int64_t blocks = 0, room = cache->room;
     if (!last || size & AC_ENTRY_FLAGS) /* of a refused size none is kept that is ready */
         return false;
-    ac_block_t *first = last->list_next, *block = first;
+    ac_block_t *first = last->link, *block = first;
     if (first->ticket.epoch > reached)
         return false;
     do {
@@ -321,7 +354,7 @@ AC_CACHE_HOT bool gather(ac_cache_t *cache, ac_entry_t *entry, ac_block_t **wait
         blocks++;
         block->ticket.key = AC_KEY_NONE;
         requested += block->requested;
-        block = block->list_next;
+        block = block->link;
     } while (end != last && block->ticket.epoch <= reached && (all || room >= 0));
     cache->room = room;
     ready->blocks += (uint64_t)blocks;
@@ -332,8 +365,8 @@ AC_CACHE_HOT bool gather(ac_cache_t *cache, ac_entry_t *entry, ac_block_t **wait
     if (end == last)
         *wait = NULL;
     else
-        last->list_next = block;
-    end->list_next = entry->top;
+        last->link = block;
+    end->link = entry->top;
     entry->top = first;
     return true;
 }
@@ -362,7 +395,7 @@ AC_CACHE_HOT void gather_one(ac_cache_t *cache, ac_entry_t *entry, ac_block_t **
     ready->bytes += entry->size;
     ready->requested += block->requested;
     cache->room -= (int64_t)entry->size;
-    block->list_next = entry->top;
+    block->link = entry->top;
     entry->top = block;
 }
 
@@ -381,7 +414,7 @@ void ac_cache_ripen(ac_cache_t *cache) {
             if (!last)
                 continue;
             ac_cache_wait_t *of_flow = &ready[ac_cache_flow(entry->size)];
-            if (last->list_next == last && !(entry->size & AC_ENTRY_FLAGS) && !told) {
+            if (last->link == last && !(entry->size & AC_ENTRY_FLAGS) && !told) {
                 if (last->ticket.epoch <= reached) {
                     gather_one(cache, entry, &waits[i], of_flow);
                     continue;
@@ -426,9 +459,9 @@ bool ac_cache_unpark(ac_cache_t *cache, ac_entry_t *entry, bool all) {
     uint64_t reached = AC_FAILPOINT(waiting_flushed) ? UINT64_MAX
                        : last                        ? ac_fence_reached_own(cache->timeline)
                                                      : 0;
-    while (last && (all || last->list_next->ticket.epoch <= reached)) {
-        block = last->list_next;
-        last->list_next = block->list_next;
+    while (last && (all || last->link->ticket.epoch <= reached)) {
+        block = last->link;
+        last->link = block->link;
         if (block == last)
             *wait = last = NULL;
         any = true;

@@ -13,6 +13,7 @@ struct ac_caches {
     ac_cache_t *gone;  /* of dead arenas, until their owners close them */
     uint64_t leased;   /* bytes, of all budgets */
     ac_cache_t *awake; /* of the list, by awake_next: those with room, and who had some lately */
+    uint64_t raised;        /* another one with each raise of peaks; odd but at first: no pointer */
     _Atomic unsigned count; /* of the list */
     unsigned mempool;       /* of lanes; 0: there were none so far */
     bool frozen;            /* between _freeze and _thaw: a cache that opens is shut */
@@ -40,6 +41,9 @@ static inline void ac_caches_settle_pool(ac_allocator_t *allocator, unsigned mem
 /* Absorb the tallies of all caches, as who reads the statistics does; *sum is what they held and
  * did since. */
 void ac_caches_absorb(ac_allocator_t *allocator, ac_cache_sum_t *sum);
+
+/* What blocks brought that are in no chain any more is no cache's. */
+void ac_caches_drop_room(ac_allocator_t *allocator, const ac_cache_brought_t *brought);
 
 /* Add what modules were handed and gave back in all caches; owners may go on. */
 void ac_caches_modules(const ac_allocator_t *allocator, ac_modules_t *modules);

@@ -11,10 +11,15 @@
  * freed it made sure of that, and its release and the owner's acquire order what it wrote.
  *
  * Records lie in the cache of the processor whose thread wrote to them last, and from there each one may
- * take longer than all that is done with it.  So each block of a chain names another one some places
- * behind it, and one that was handed out after that the one that is handed out so much later: both
- * sides have the processor fetch these meanwhile.  No more is done with what a block names, which may
- * be anything by now.
+ * take longer than all that is done with it.  So who posts leaves a trail of the last blocks, and who takes
+ * has the processor fetch all of these at once; a block that was handed out after that names one that is
+ * handed out some places later, which is fetched while it is freed.  No more is done with what is named
+ * so, which may be anything by now.  The links of a chain and all else that both sides write are in the
+ * first line of a record: the second one they only read.
+ *
+ * The room that a free makes (cache_tally.c) goes with the block to who hands it out next, or that one
+ * would have to raise peaks for each so many blocks, which the other one freed.  It counts there if
+ * both were granted theirs since peaks were raised last: `raised` of the block says when.
  *
  * In the account a block is held by the cache that freed it until it is posted, by none in the
  * inbox, and by the owner's from when it is taken; `segment->allocated` counts it all the while. */
@@ -24,6 +29,14 @@
 #include "allocator/space/block.h"
 #include "observe/stats.h"
 
+/* The blocks that a thread put into chains last, in turn, as far as `posted`. */
+enum { AC_TRAIL = 128 };
+typedef struct {
+    _Alignas(64) uint32_t turn;
+    _Atomic uint32_t posted;
+    ac_block_t *_Atomic block[AC_TRAIL];
+} ac_trail_t;
+
 /* The last blocks that were put on a stack, in turn: who takes them off again needs the first of them
  * some blocks after the next one. */
 enum { AC_AHEAD = 4 };
@@ -32,10 +45,15 @@ typedef struct {
     unsigned turn;
 } ac_ahead_t;
 
+/* Whether it is a slot of a slab, whose bin_next is in use (block.h). */
+static inline bool ac_inbox_is_slot(const ac_block_t *block) {
+    return atomic_load_explicit(&block->slab, memory_order_relaxed);
+}
+
 /* The block, which is put there now, names what is to be fetched when it is taken off.  A slot of a slab
  * does not: the place is in use (block.h). */
 static inline void ac_ahead_name(ac_ahead_t *ahead, ac_block_t *block) {
-    if (atomic_load_explicit(&block->slab, memory_order_relaxed))
+    if (ac_inbox_is_slot(block))
         return;
     ac_block_t **at = &ahead->block[ahead->turn++ % AC_AHEAD], *before = *at;
     *at = block;
@@ -44,19 +62,18 @@ static inline void ac_ahead_name(ac_ahead_t *ahead, ac_block_t *block) {
 
 /* The block was put there, or came of it: what it named is about to be looked at. */
 static inline void ac_ahead_touch(const ac_block_t *block) {
-    if (!atomic_load_explicit(&block->slab, memory_order_relaxed))
-        ac_block_touch(block->ahead);
+    if (!ac_inbox_is_slot(block))
+        __builtin_prefetch(block->ahead);
 }
 
-/* Blocks by list_next, and how many there are of small and of large ones.  {0}: none. */
+/* Blocks by link, and how many there are of small and of large ones.  {0}: none. */
 typedef struct {
     ac_block_t *first, *last;
-    ac_ahead_t ahead;
     unsigned blocks[AC_FLOWS];
     uint64_t bytes[AC_FLOWS];
 } ac_chain_t;
 
-void ac_chain_add(ac_chain_t *chain, ac_block_t *block, int flow);
+void ac_chain_add(ac_chain_t *chain, ac_trail_t *trail, ac_block_t *block, int flow);
 
 static inline unsigned ac_chain_blocks(const ac_chain_t *chain) {
     return chain->blocks[0] + chain->blocks[1];
@@ -76,8 +93,9 @@ static inline uint64_t ac_inbox_weight(uint64_t blocks, uint64_t bytes) {
 
 /* `weight` of what is in it: before it is there, and until it is taken. */
 typedef struct {
-    _Atomic uint64_t word; /* the arena's number, and the first block by list_next */
+    _Atomic uint64_t word; /* the arena's number, and the first block by link */
     _Atomic uint64_t weight;
+    ac_trail_t *_Atomic trail; /* of who posted last; NULL */
 } ac_inbox_t;
 
 /* From now on it gets blocks of the arena. */
@@ -85,9 +103,9 @@ void ac_inbox_open(ac_inbox_t *inbox, uint16_t arena);
 
 /* By any thread: the chain, of the arena, is in the inbox, whose record stays readable for ever.
  * False: that is closed, or of another arena. */
-bool ac_inbox_post(ac_inbox_t *inbox, uint16_t arena, const ac_chain_t *chain);
+bool ac_inbox_post(ac_inbox_t *inbox, uint16_t arena, const ac_chain_t *chain, ac_trail_t *trail);
 
-/* All that was posted, by list_next, is the caller's; with `arena` 0 the inbox is closed. */
+/* All that was posted, by link, is the caller's; with `arena` 0 the inbox is closed. */
 ac_block_t *ac_inbox_take(ac_inbox_t *inbox, uint16_t arena);
 
 /* What is in it now. */

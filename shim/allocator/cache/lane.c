@@ -32,7 +32,7 @@ static bool leave_entry(ac_cache_t *cache, const ac_lane_t *lane, ac_lane_entry_
     ac_arena_t *arena = cache->arena;
     bool any = entry->top, holds = any && ac_ordered_lane_holds(arena, &lane->order);
     for (ac_block_t *block; (block = entry->top);) {
-        entry->top = block->list_next;
+        entry->top = block->link;
         cache->room += (int64_t)block->size;
         ac_cache_count_moved(cache, -1, block->size);
         ac_block_uncache(block);

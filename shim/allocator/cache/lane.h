@@ -51,7 +51,7 @@ enum {
 
 typedef struct {
     uint64_t size;    /* bytes, with AC_LANE_ONCE; 0: not in use */
-    ac_block_t *top;  /* by list_next, last freed first */
+    ac_block_t *top;  /* by link, last freed first */
     unsigned refused; /* how often another size found it in use */
 } ac_lane_entry_t;
 
@@ -130,7 +130,7 @@ static inline ac_take_t ac_lane_pop(ac_cache_t *cache, const void *stream, uint6
         __builtin_expect(!ac_lane_serves(lane, stream) || !ac_lanes_are_synced(lanes), 0))
         return AC_TAKE_NONE;
     ac_cache_side_t *side = &cache->tally->side[ac_cache_flow(size)];
-    entry->top = block->list_next;
+    entry->top = block->link;
     cache->room += (int64_t)size;
     ac_cache_hand_out(cache, side, block, ac_lane_label(cache->asks), size, bytes, ac_lane_epoch);
     ac_tally_add(&cache->tally->async_taken, 1);
@@ -180,7 +180,7 @@ static inline bool ac_lane_push(ac_cache_t *cache, ac_block_t *block, const void
     block->ticket.key = (uint8_t)lane->key;
     block->ticket.place = atomic_load_explicit(lane->order.position, memory_order_relaxed) + 1;
     cache->room -= (int64_t)size;
-    block->list_next = entry->top;
+    block->link = entry->top;
     entry->top = block;
     return true;
 }

@@ -20,24 +20,40 @@ void ac_cache_set_budget(ac_cache_t *cache) {
     uint64_t limit = limit_of(allocator);
     allocator->caches->leased -= cache->leased;
     cache->leased = 0;
+    cache->narrow = false;
     cache->budget = limit < AC_CACHE_OWN ? limit : AC_CACHE_OWN;
     cache->room = (int64_t)cache->budget;
 }
 
-bool ac_cache_lease(ac_cache_t *cache, bool some) {
+/* How much more there is to lease. */
+static uint64_t left_for(const ac_cache_t *cache) {
     const ac_allocator_t *allocator = cache->arena->allocator;
-    ac_caches_t *caches = allocator->caches;
     uint64_t limit = limit_of(allocator), own = limit < AC_CACHE_OWN ? limit : AC_CACHE_OWN;
-    uint64_t more = (uint64_t)-cache->room / LEASE * LEASE + LEASE;
-    uint64_t left = caches->leased < limit - own ? limit - own - caches->leased : 0;
+    uint64_t leased = allocator->caches->leased;
     uint64_t held = ac_cache_tally_held(cache->tally, 0) + ac_cache_tally_held(cache->tally, 1);
-    if (more > left && some)
-        more = left / LEASE * LEASE;
-    if (held >= AC_CACHE_BLOCKS || more > left)
-        return false;
-    caches->leased += more;
+    return held < AC_CACHE_BLOCKS && leased < limit - own ? limit - own - leased : 0;
+}
+
+static void lease(ac_cache_t *cache, uint64_t more) {
+    cache->arena->allocator->caches->leased += more;
     cache->leased += more;
     cache->budget += more;
     cache->room += (int64_t)more;
+}
+
+bool ac_cache_lease(ac_cache_t *cache, bool some) {
+    uint64_t more = (uint64_t)-cache->room / LEASE * LEASE + LEASE, left = left_for(cache);
+    if (more > left && some)
+        more = left / LEASE * LEASE;
+    if (!left || more > left)
+        return false;
+    lease(cache, more);
     return cache->room >= 0;
+}
+
+bool ac_cache_lease_for(ac_cache_t *cache, uint64_t bytes) {
+    uint64_t more = (bytes + LEASE - 1) / LEASE * LEASE, left = left_for(cache) / LEASE * LEASE;
+    more = more < left ? more : left;
+    lease(cache, more);
+    return more;
 }

@@ -41,7 +41,7 @@ __attribute__((noinline)) static void place(ac_cache_t *cache) {
     uint64_t quiet = ac_fence_quiet(cache->timeline);
     ac_cache_set_unplaced(cache, NULL);
     for (ac_block_t *next; block; block = next) {
-        next = block->list_next;
+        next = block->link;
         ac_entry_t *entry = ac_cache_make_room(cache, block->size);
         if (entry) {
             ac_cache_put(cache, entry, block);
@@ -82,12 +82,16 @@ __attribute__((always_inline)) static inline bool tidy(ac_cache_t *cache) {
 __attribute__((noinline)) static void leave_all_of(ac_cache_t *cache, ac_block_t *block,
                                                    bool held) {
     uint64_t quiet = ac_fence_quiet(cache->timeline);
+    ac_allocator_t *allocator = cache->arena->allocator;
+    ac_cache_brought_t brought = {{{0, 0, 0}}};
     for (ac_block_t *next; block; block = next) {
-        next = block->list_next;
+        next = block->link;
+        ac_cache_bring(&brought, block, allocator->caches->raised);
         if (held)
             ac_cache_count_moved(cache, -1, block->size);
         leave_block(block, quiet);
     }
+    ac_caches_drop_room(allocator, &brought);
 }
 
 /* Of a chain, that the cache holds or not (inbox.h): mostly there is none. */

@@ -100,7 +100,7 @@ typedef struct ac_lanes ac_lanes_t;
 
 typedef struct {
     uint64_t size;         /* bytes of each of its blocks, with AC_ENTRY_ flags; 0: not in use */
-    ac_block_t *top;       /* ready ones by list_next, last freed first */
+    ac_block_t *top;       /* ready ones by link, last freed first */
     ac_cache_side_t *side; /* in the account */
     uint8_t fetched;       /* how many came at the last miss */
     uint8_t class;         /* of its size (ac_cache_class) */
@@ -158,6 +158,7 @@ struct ac_cache {
     ac_entry_t *last_own;
     int64_t room; /* bytes that may be kept beside what is; below 0 by the last block */
     ac_cache_room_t lead[AC_FLOWS]; /* how much more room active figures have than allocated */
+    uint64_t raised; /* of the device's caches when the rooms were granted (inbox.h) */
     bool pledged[AC_FLOWS]; /* room for a block that the other side may have in its place (cache_tally.c) */
     uint64_t budget;     /* of that; 0: nothing is kept */
     uint64_t leased;     /* of the budget */
@@ -188,14 +189,15 @@ struct ac_cache {
      * what was posted here and found no room without the lock. */
     ac_chain_t out;
     ac_cache_t *out_home;
-    ac_block_t *_Atomic unplaced; /* by list_next; a look from outside it is a hint */
+    ac_block_t *_Atomic unplaced; /* by link; a look from outside it is a hint */
     ac_lanes_t *lanes;             /* lane.h; NULL: none yet */
     bool listed, had_room;         /* cache_tally.c, under the lock */
+    bool narrow;                   /* there was nothing to lease; until a recall */
     uint64_t loose_bytes, largest; /* largest: of what may be kept */
     ac_modules_named_t named;      /* of the tally, by the owner */
     /* What follows is large and mostly unused: pages of it that are never touched take no memory. */
     ac_entry_t entry[AC_CACHE_ENTRIES];
-    /* Of each entry the blocks that wait: the newest one, whose list_next is the oldest, and so
+    /* Of each entry the blocks that wait: the newest one, whose link is the oldest, and so
      * on around; NULL: none. */
     ac_block_t *wait[AC_CACHE_ENTRIES];
     /* Sizes without an entry that were asked for (cache_table.c). */
@@ -207,6 +209,7 @@ struct ac_cache {
     /* Other threads write to it.  Last, and on a line of its own: it stays as it is when the record
      * serves another owner. */
     _Alignas(64) ac_inbox_t inbox;
+    ac_trail_t trail;
 };
 
 /* A cache of the arena for the calling thread; `tally` is borrowed and zero.  NULL when host
@@ -344,7 +347,8 @@ AC_CACHE_HOT void ac_cache_hand_out(ac_cache_t *cache, ac_cache_side_t *side, ac
                                     uint32_t label, uint64_t size, uint64_t bytes,
                                     uint64_t clock(ac_timeline_t *)) {
     ac_block_set_label(block, label); /* first: to hold it would take one more register */
-    atomic_store_explicit(&block->requested, bytes, memory_order_relaxed);
+    if (__builtin_expect(atomic_load_explicit(&block->requested, memory_order_relaxed) != bytes, 0))
+        atomic_store_explicit(&block->requested, bytes, memory_order_relaxed); /* see block.h */
     atomic_store_explicit(&block->ticket.epoch, clock(cache->timeline), memory_order_relaxed);
     *ac_cache_handed(cache, ac_block_address(block)) = block;
     ac_tally_add(&side->flow.taken, 1);
@@ -359,9 +363,9 @@ AC_CACHE_HOT void ac_cache_note_last(ac_cache_t *cache, ac_block_t *block, ac_en
 }
 
 /* The block is the cache's again; `ordered`: ready by its stream alone.  After
- * ac_cache_free_for. */
-AC_CACHE_HOT void ac_cache_take_in(ac_cache_t *cache, ac_cache_side_t *side, ac_block_t *block,
-                                   bool ordered) {
+ * ac_cache_free_for.  _without: the room is yet to come. */
+AC_CACHE_HOT uint64_t ac_cache_take_in_without(ac_cache_t *cache, ac_cache_side_t *side,
+                                               ac_block_t *block, bool ordered) {
     uint64_t size = block->size;
     uint64_t requested = atomic_load_explicit(&block->requested, memory_order_relaxed);
     ac_block_set_state(block, AC_BLOCK_CACHED);
@@ -370,9 +374,43 @@ AC_CACHE_HOT void ac_cache_take_in(ac_cache_t *cache, ac_cache_side_t *side, ac_
     ac_tally_add(&side->flow.given_requested, requested);
     if (ordered)
         ac_tally_add(&cache->tally->ordered, 1);
+    return requested;
+}
+
+AC_CACHE_HOT void ac_cache_take_in(ac_cache_t *cache, ac_cache_side_t *side, ac_block_t *block,
+                                   bool ordered) {
+    uint64_t size = block->size;
+    uint64_t requested = ac_cache_take_in_without(cache, side, block, ordered);
     side->room.blocks += 1;
     side->room.bytes += (int64_t)size;
     side->room.requested += (int64_t)requested;
+}
+
+/* Room that blocks brought with them, by the side; and add that of one that was in a chain, if it has any
+ * that counts for who has `raised` (inbox.h). */
+typedef struct {
+    ac_cache_room_t side[AC_FLOWS];
+} ac_cache_brought_t;
+
+AC_CACHE_HOT void ac_cache_bring(ac_cache_brought_t *brought, const ac_block_t *block,
+                                 uint64_t raised) {
+    if (ac_inbox_is_slot(block) || block->raised != raised)
+        return;
+    ac_cache_room_t *room = &brought->side[ac_cache_flow(block->size)];
+    room->blocks += 1;
+    room->bytes += (int64_t)block->size;
+    room->requested +=
+        (int64_t)atomic_load_explicit(&block->requested, memory_order_relaxed);
+}
+
+/* By the owner: it is the cache's. */
+static inline void ac_cache_add_room(ac_cache_t *cache, const ac_cache_brought_t *brought) {
+    for (int flow = 0; flow < AC_FLOWS; flow++) {
+        ac_cache_room_t *room = &cache->tally->side[flow].room;
+        room->blocks += brought->side[flow].blocks;
+        room->bytes += brought->side[flow].bytes;
+        room->requested += brought->side[flow].requested;
+    }
 }
 
 /* The first block for a request of `bytes`, which are served with `size`.  Inside. */
@@ -383,7 +421,7 @@ AC_CACHE_HOT ac_take_t ac_cache_pop(ac_cache_t *cache, uint64_t size, uint64_t b
     if (__builtin_expect(entry->size != size || !block, 0))
         return AC_TAKE_NONE;
     ac_cache_side_t *side = entry->side;
-    entry->top = block->list_next;
+    entry->top = block->link;
     cache->room += (int64_t)size;
     ac_cache_note_last(cache, block, entry);
     ac_cache_hand_out(cache, side, block, cache->asks, size, bytes, clock);
@@ -467,7 +505,7 @@ AC_CACHE_HOT bool ac_cache_push_to(ac_cache_t *cache, ac_entry_t *entry, ac_bloc
         return false;
     ac_cache_take_in(cache, entry->side, block, ordered);
     cache->room -= (int64_t)size;
-    block->list_next = entry->top;
+    block->link = entry->top;
     entry->top = block;
     return true;
 }
@@ -690,10 +728,10 @@ static inline void ac_cache_note_parked(ac_cache_t *cache, const ac_entry_t *ent
 AC_CACHE_HOT void ac_cache_park(ac_cache_t *cache, const ac_entry_t *entry, ac_block_t *block,
                                 uint64_t target) {
     ac_block_t **wait = ac_cache_wait(cache, entry), *last = *wait;
-    block->list_next = block;
+    block->link = block;
     if (__builtin_expect(last != NULL, 0)) {
-        block->list_next = last->list_next;
-        last->list_next = block;
+        block->link = last->link;
+        last->link = block;
     }
     *wait = block;
     ac_cache_note_parked(cache, entry);

@@ -57,11 +57,11 @@ typedef enum __attribute__((packed)) {
  *   UNUSED     spare records (bin_next)         -
  *   FREE       a bin of its pool's index        holes of ranges, newest first
  *   RETIRED    a bin of its stream's index      the list of its key
- *   CACHED     - (ahead)                        its entry, ring or chain (list_next)
+ *   CACHED     its entry, ring or chain (link)  -
  *   ALLOCATED  -                                -
  *   UNMAPPED   -                                those of its range
  *
- * Slots of slabs are in no index: there the first pair lists all records of slots. */
+ * Slots of slabs are in no index: there bin_next lists all records of slots (slab.h). */
 struct ac_block {
     /* In lines of the processor's cache of its own: neighbours may belong to other threads, which
      * write to them with every hit.  What is looked at, or written to, in a block because it is
@@ -71,10 +71,13 @@ struct ac_block {
     uint64_t size;                         /* bytes, a multiple of AC_GRANULE */
     ac_block_t *prev, *next;               /* neighbours in the segment */
     union {
-        struct {
-            ac_block_t **bin_at, *bin_next; /* see above; at: the pointer to this one there */
-        };
-        ac_block_t *ahead; /* posted, or handed out after that: one that comes soon (inbox.h) */
+        ac_block_t **bin_at; /* see above: the pointer to this one there */
+        ac_block_t *link;    /* CACHED: see above; once it is handed out what it was then */
+    };
+    union {
+        ac_block_t *bin_next; /* see above */
+        ac_block_t *ahead; /* CACHED, ALLOCATED: one that is handed out soon after it (inbox.h) */
+        uint64_t raised; /* CACHED, in a chain: whether its room goes where that does (inbox.h) */
     };
     union {
         struct {
@@ -246,6 +249,16 @@ static inline void ac_block_guess_neighbours(const ac_block_t *block) {
 static inline void ac_block_touch(const ac_block_t *block) {
     __builtin_prefetch(block);
     __builtin_prefetch((const void *)((uintptr_t)block + 64)); /* of NULL, too */
+}
+
+/* Its first line is about to be written to.  Read first, it would come from the processor that wrote to it
+ * last as a copy, and had to be asked for once more. */
+static inline void ac_block_touch_to_write(const ac_block_t *block) {
+#ifdef __x86_64__ /* no instruction to compilers that know of no such processor; every one takes it */
+    __asm__ volatile("prefetchw %0" : : "m"(*(const char *)block));
+#else
+    __builtin_prefetch(block, 1);
+#endif
 }
 
 /* Invariants: `busy` counts the blocks that are not free; a segment with

@@ -72,13 +72,26 @@ static uint64_t requested_in(uint64_t word) {
     return (word & (((uint64_t)1 << MODULE_SHIFT) - 1)) >> 1;
 }
 
+/* Where the list of all records leads to this one. */
+static ac_block_t ***at_of(const ac_block_t *record) {
+    ac_slab_t *slab = slab_of(record);
+    return &slab->slot[slot_at(slab, record->address)].at;
+}
+
+static void records_link(ac_block_t **at, ac_block_t *record) {
+    *at = record;
+    if (record)
+        *at_of(record) = at;
+}
+
 static void records_add(ac_slots_t *slots, ac_block_t *record) {
-    ac_bin_push(&slots->records, record);
+    records_link(&record->bin_next, slots->records);
+    records_link(&slots->records, record);
     slots->count++;
 }
 
-static void records_remove(ac_slots_t *slots, ac_block_t *record) {
-    ac_bin_remove(record);
+static void records_remove(ac_slots_t *slots, const ac_block_t *record) {
+    records_link(*at_of(record), record->bin_next);
     slots->count--;
 }
 
@@ -544,16 +557,17 @@ static bool dissolve(ac_slab_t *slab) {
     list_leave(slab);
     for (unsigned i = 0; i < slab->slots; i++)
         set_word(slab, i, 0);
+    for (unsigned i = 0; i < pieces.n; i++)
+        if (!is_gap(pieces.piece[i]))
+            records_remove(&store->slots, pieces.piece[i]);
     retire(slab);
     ac_record_block_return(store, block);
     for (unsigned i = 0; i < pieces.n; i++) {
         ac_block_t *piece = pieces.piece[i];
-        if (is_gap(piece)) {
+        if (is_gap(piece))
             ac_segment_put_back(piece);
-        } else {
-            records_remove(&store->slots, piece);
-            AC_BLOCK_SET(piece, slab, NULL);
-        }
+        else /* from now on caches may write to bin_next, which was read before */
+            atomic_store_explicit(&piece->slab, NULL, memory_order_release);
     }
     return true;
 }
@@ -576,8 +590,9 @@ void ac_slabs_drop_records(ac_slots_t *slots) {
         if (record->state != AC_BLOCK_ALLOCATED || record->mempool || record->lifetime ||
             record->ticket.key != AC_KEY_NONE)
             continue;
-        slab->slot[i].clock = record->ticket.epoch;
+        uint64_t clock = record->ticket.epoch;
         take_record(slab, i, word_for(record));
+        slab->slot[i].clock = clock;
     }
 }
 

@@ -23,10 +23,14 @@ enum { AC_SLAB_SLOTS = 1 << (AC_SLAB_BITS - AC_GRANULE_BITS) };
 
 /* `word`: 0, free; the record of the block; or, with the lowest bit set, twice the bytes asked
  * for, and from bit 48 on the module that asked, of a block without one, which the program holds
- * and was handed at `clock`. */
+ * and was handed at `clock`.  `at`: of the record the pointer to it among all records of slots, which are
+ * linked by bin_next; bin_at is the caches'. */
 typedef struct {
     _Atomic uint64_t word;
-    uint64_t clock;
+    union {
+        uint64_t clock;
+        ac_block_t **at;
+    };
 } ac_slot_t;
 
 /* Invariants (ac_slab_check): `free` counts the bits of `vacant`, which are the free slots; slabs
