@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <string.h>
 
+#include "allocator/cache/cache_int.h"
 #include "allocator_frame.h"
 #include "run_suite.h"
 
@@ -102,6 +103,37 @@ START_TEST(records_name_what_comes_soon) {
     give_all(taker);
     close_both();
     end_both();
+}
+END_TEST
+
+#ifdef AC_CHECKED
+static void any_step(ac_block_state_t from, ac_block_state_t to) {
+    (void)from;
+    (void)to;
+}
+#endif
+
+/* A thread that is kept from running in a free goes on when the context has gone, and with it the record. */
+START_TEST(a_late_owner_spoils_no_spare_record) {
+    enum { MORE = 400 };
+    uint64_t more[MORE];
+    warm_up(MEDIUM);
+    take_all(MEDIUM);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(ac_cache_free(giver, block[i]), AC_OK);
+    ac_block_t *record = ac_slab_look(block[2]);
+    ck_assert(ac_cache_enter_long(giver));
+    ck_assert(ac_cache_owns(giver, record, block[2]));
+#ifdef AC_CHECKED
+    ac_block_bad_step = any_step;
+#endif
+    ac_arena_drop(arena);
+    ac_cache_give_rest(giver, record);
+    for (int i = 0; i < MORE; i++) {
+        ck_assert_int_eq(ac_arena_alloc(other, MEDIUM + 512, false, &more[i]), AC_OK);
+        for (int j = 0; j < i; j++)
+            ck_assert_uint_ne(more[i], more[j]);
+    }
 }
 END_TEST
 
@@ -372,6 +404,7 @@ int main(void) {
     tcase_set_timeout(all, 120);
     tcase_add_test(all, what_is_freed_elsewhere_comes_home);
     tcase_add_test(all, records_name_what_comes_soon);
+    tcase_add_test(all, a_late_owner_spoils_no_spare_record);
     tcase_add_test(all, room_comes_with_what_was_posted);
     tcase_add_test(all, a_haul_is_leased_room_for);
     tcase_add_test(all, mixed_sizes);

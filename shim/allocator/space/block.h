@@ -54,7 +54,7 @@ typedef enum __attribute__((packed)) {
  * Which list the two pairs of pointers belong to says the state:
  *
  *              bin_at, bin_next                 list_prev, list_next
- *   UNUSED     spare records (bin_next)         -
+ *   UNUSED     spare records (next)             -
  *   FREE       a bin of its pool's index        holes of ranges, newest first
  *   RETIRED    a bin of its stream's index      the list of its key
  *   CACHED     its entry, ring or chain (link)  -

@@ -39,7 +39,7 @@ ac_block_t *ac_record_fresh(ac_store_t *store) {
 void ac_record_block_return(ac_store_t *store, ac_block_t *block) {
     ac_block_set_state(block, AC_BLOCK_UNUSED);
     AC_BLOCK_SET(block, address, ac_block_address(block) | 1);
-    block->bin_next = store->spare_blocks;
+    block->next = store->spare_blocks; /* which no cache writes: an owner may be late (ac_caches_drop) */
     store->spare_blocks = block;
 }
 

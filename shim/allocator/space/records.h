@@ -10,7 +10,7 @@ static inline ac_block_t *ac_record_block(ac_store_t *store) {
     ac_block_t *block = store->spare_blocks;
     if (!block)
         return ac_record_fresh(store); /* never used yet */
-    store->spare_blocks = block->bin_next;
+    store->spare_blocks = block->next;
     return block;
 }
 /* A record, of no content yet, that the page map names as what starts `size` bytes into `block`.

@@ -62,7 +62,7 @@ typedef struct {
     uint32_t epoch;                     /* of ac_allocator_decay */                              \
     uint64_t high_water;                /* most bytes allocated at a time */                     \
     ac_mempool_t mempools[AC_MEMPOOLS]; /* by number */                                          \
-    ac_block_t *spare_blocks;           /* by bin_next */                                        \
+    ac_block_t *spare_blocks;           /* by next */                                            \
     ac_block_t *fresh_blocks;           /* [fresh_left]: never used yet */                       \
     unsigned fresh_left, next_chunk;                                                             \
     ac_segment_t *spare_segments;                                                                \
