@@ -186,6 +186,60 @@ START_TEST(the_short_ways_are_as_the_long_one) {
 }
 END_TEST
 
+/* Two blocks have one place in `handed`: the one that was handed out last is found without it, and the other
+ * one by it. */
+START_TEST(what_is_left_to_give_is_the_block_at_the_address) {
+    bool touched = _i & 1, last = _i & 2;
+    if (!ac_barrier_is_light())
+        return;
+    stay_below_peaks(cache);
+    ac_sole_settle(ac_arena_timeline(arena), true);
+    uint64_t address = take(5 * MIB), beside;
+    ac_block_t *block = *ac_cache_handed(cache, address), *rest = NULL;
+    do
+        beside = take(AC_GRANULE);
+    while (ac_cache_handed(cache, beside) != ac_cache_handed(cache, address));
+    ac_block_t *other_one = *ac_cache_handed(cache, beside);
+    ck_assert_uint_eq(other_one->address, beside);
+    if (last)
+        ac_cache_note_last(cache, block, ac_cache_entry(cache, block->size));
+    else
+        *ac_cache_handed(cache, address) = block;
+    if (touched)
+        submit(0);
+    ck_assert_int_eq(ac_cache_give_handed_or_rest(cache, address, &rest),
+                     touched ? AC_GIVE_TOUCHED : AC_GIVE_REST);
+    ck_assert_ptr_eq(rest, block);
+    ck_assert(touched ? ac_cache_park_rest(cache, rest) : ac_cache_loosen_rest(cache, rest));
+    ck_assert_int_eq(ac_cache_free(cache, address), AC_BAD_ADDRESS);
+    put(beside);
+    finish_work();
+}
+END_TEST
+
+static void *resize(void *record) {
+    ((ac_block_t *)record)->size += AC_GRANULE;
+    return NULL;
+}
+
+/* For the race detector, whose builds have no short ways: the gate is opened, as nothing is recalled here.
+ * The record in the place of the address may be another thread's by now. */
+START_TEST(of_a_record_of_another_address_only_that_is_read) {
+    static ac_block_t record;
+    ac_block_t *rest;
+    pthread_t thread;
+    uint64_t address = take(5 * MIB);
+    forget_handed(address);
+    *ac_cache_handed(cache, address) = &record;
+    uint32_t gate = atomic_exchange(&cache->gate, 0);
+    ck_assert_int_eq(pthread_create(&thread, NULL, resize, &record), 0);
+    ck_assert_int_eq(ac_cache_give_handed_or_rest(cache, address, &rest), AC_GIVE_NONE);
+    pthread_join(thread, NULL);
+    atomic_store(&cache->gate, gate);
+    put(address);
+}
+END_TEST
+
 /* No more than there is room for, and none of a size that has an entry: that is for the long way. */
 START_TEST(the_short_ways_leave_what_is_kept) {
     uint64_t block[AC_CACHE_LOOSE + 1], address;
@@ -250,6 +304,8 @@ int main(void) {
     tcase_add_test(all, a_free_of_another_device_leaves_them);
     tcase_add_test(all, large_blocks_on_pages_are_not_loose);
     tcase_add_test(all, the_short_ways_are_as_the_long_one);
+    tcase_add_loop_test(all, what_is_left_to_give_is_the_block_at_the_address, 0, 4);
+    tcase_add_test(all, of_a_record_of_another_address_only_that_is_read);
     tcase_add_test(all, the_short_ways_leave_what_is_kept);
     tcase_add_test(all, the_short_ways_leave_what_another_cache_handed_out);
     tcase_add_test(all, a_closed_cache_has_no_loose_blocks);

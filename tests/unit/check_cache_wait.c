@@ -138,7 +138,7 @@ START_TEST(pairs_beside_work_take_no_lock) {
 END_TEST
 
 /* A block that is taken and freed, and work on it, or only before it. */
-static void pair_with_work(bool beside) {
+static void pair_with_work(uint64_t bytes, bool beside) {
     ac_timeline_t *timeline = ac_arena_timeline(arena);
     uint64_t address = 0;
     for (int step = 0; step < 2; step++)
@@ -148,17 +148,21 @@ static void pair_with_work(bool beside) {
             submit(0);
             fake_complete(&context[0], atomic_load(&context[0].submitted));
         } else {
-            address = take(MIB);
+            address = take(bytes);
         }
     put(address);
 }
 
 /* So many, each `other`th without work on its block; 0: all with.  How many frees waited. */
-static uint64_t pairs_with_work(int pairs, int other) {
+static uint64_t pairs_of(uint64_t bytes, int pairs, int other) {
     uint64_t before = counted().fenced_frees;
     for (int i = 1; i <= pairs; i++)
-        pair_with_work(!other || i % other);
+        pair_with_work(bytes, !other || i % other);
     return counted().fenced_frees - before;
+}
+
+static uint64_t pairs_with_work(int pairs, int other) {
+    return pairs_of(MIB, pairs, other);
 }
 
 /* Where all frees wait, handouts need not be told from earlier work; where they do not any more, they are
@@ -172,6 +176,15 @@ START_TEST(handouts_beside_work_end_few_epochs) {
     ck_assert_uint_eq(pairs_with_work(PAIRS, 0), PAIRS);
     ck_assert_uint_le(ac_fence_now() - before, PAIRS / 4);
     ck_assert_uint_le(pairs_with_work(PAIRS, 1), 2 * AC_FENCE_ROUGH);
+}
+END_TEST
+
+/* So they are where few frees are worth a fence, each of which waits with many bytes. */
+START_TEST(handouts_of_large_blocks_allow_no_more) {
+    ac_sole_settle(ac_arena_timeline(arena), true);
+    habit(16 * MIB);
+    ck_assert_uint_eq(pairs_of(16 * MIB, 200, 0), 200);
+    ck_assert_uint_le(pairs_of(16 * MIB, 200, 1), 8);
 }
 END_TEST
 
@@ -544,6 +557,7 @@ int main(void) {
     tcase_add_test(all, a_burst_takes_no_lock);
     tcase_add_test(all, pairs_beside_work_take_no_lock);
     tcase_add_test(all, handouts_beside_work_end_few_epochs);
+    tcase_add_test(all, handouts_of_large_blocks_allow_no_more);
     tcase_add_test(all, handouts_beside_some_work_are_exact);
     tcase_add_test(all, handouts_in_the_order_of_a_stream_are_exact);
     tcase_add_test(all, pools_take_turns_without_the_lock);

@@ -148,6 +148,8 @@ END_TEST
 /* The own place of what was handed out last may be another size's by the time of its free. */
 START_TEST(what_was_handed_out_last_goes_to_its_size) {
     uint64_t size = MIB, rival = MIB, address;
+    if (!ac_barrier_is_light()) /* then an owner goes the long way */
+        return;
     do
         rival += 512;
     while (ac_cache_entry(cache, rival) != ac_cache_entry(cache, size));

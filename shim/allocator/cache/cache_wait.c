@@ -19,7 +19,9 @@ void ac_cache_note_due(ac_cache_t *cache) {
     /* A block that was taken for older waits without work beside it as well: its free does not tell. */
     bool look = ++cache->dues % LOOK_EACH == 0;
     bool most = waited && frees - waited <= frees / 8 && !ac_order_capturing();
-    ac_fence_allow_rough(cache->timeline, most && !look ? AC_FENCE_ROUGH : 0);
+    /* Fewer than these were: alone they do not bring the next time, whatever each weighs. */
+    uint64_t rough = waited <= AC_FENCE_ROUGH ? waited - 1 : AC_FENCE_ROUGH;
+    ac_fence_allow_rough(cache->timeline, most && !look ? (int32_t)rough : 0);
 }
 
 /* Keep the block, which is ready; there is room for it, in its entry if it has one. */

@@ -601,17 +601,16 @@ AC_CACHE_HOT ac_give_t ac_cache_give_handed_or_rest(ac_cache_t *cache, uint64_t 
     ac_entry_t *own = cache->last_own;
     if (__builtin_expect(!ac_cache_enter(cache), 0))
         return AC_GIVE_NONE;
-    bool lies = ac_cache_lies_at(block, address);
-    if (__builtin_expect(!lies, 0)) {
+    if (__builtin_expect(!ac_cache_lies_at(block, address), 0)) {
         block = *ac_cache_handed(cache, address);
-        lies = ac_cache_lies_at(block, address);
+        if (__builtin_expect(!ac_cache_lies_at(block, address), 0)) {
+            ac_cache_leave(cache); /* another thread may write to the record: no more is read of it */
+            return AC_GIVE_NONE;
+        }
         own = ac_cache_entry(cache, block->size);
     }
     *rest = block;
-    if (__builtin_expect(lies, 1))
-        return ac_cache_give_inside(cache, block, own, false);
-    ac_cache_leave(cache);
-    return AC_GIVE_NONE;
+    return ac_cache_give_inside(cache, block, own, false);
 }
 
 /* The same with a record that was looked up, which may be another owner's. */

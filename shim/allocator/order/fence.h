@@ -296,9 +296,8 @@ bool ac_fence_holding(const ac_timeline_t *timeline, bool all);
 void ac_fence_synced(ac_timeline_t *timeline, uint64_t clock);
 
 /* The next `n` handouts, some more or less, may be taken for older than they are: of the last frees nearly
- * all waited.  No more than AC_FENCE_ROUGH, so that others soon tell again whether it is so: these are
- * fewer than what is worth a fence where each has the least weight, so that they allow no more by
- * themselves. */
+ * all waited.  No more than AC_FENCE_ROUGH, and fewer than those that were worth a fence, so that they
+ * allow no more by themselves: others soon tell again whether it is so. */
 enum { AC_FENCE_ROUGH = 63 };
 AC_FENCE_HOT void ac_fence_allow_rough(ac_timeline_t *timeline, int32_t n) {
     atomic_store_explicit(&timeline->rough, n, memory_order_relaxed);

@@ -43,6 +43,40 @@ void failpoint_path_context_ignored(failpoint_run_t *t) {
     failpoint_new(t, t->stream[1]);
 }
 
+/* The first device's launch looks at the clock that the second one's memory was handed out with: the
+ * old owner has to look as well.  On another stream where two streams have one fast path. */
+void failpoint_looked_in_another_context(failpoint_run_t *t) {
+    side_t here = side_of(t);
+    CUdeviceptr near, far;
+    failpoint_take(t, MIB);
+    near = t->memory;
+    failpoint_second_device(t);
+    side_t there = side_of(t);
+    failpoint_take(t, MIB);
+    far = t->memory;
+    turn_to(t, 0, &here);
+    t->memory = near;
+    for (int i = 0; i < 6; i++)
+        failpoint_new(t, t->stream[i % 2]);
+    turn_to(t, 1, &there);
+    t->memory = far;
+    for (int i = 0; i < 6; i++)
+        failpoint_new(t, t->stream[i % 3]);
+    for (int i = 0; i < 2; i++) {
+        MUST(cuCtxSynchronize());
+        failpoint_hand_over(t);
+        far = t->memory;
+        turn_to(t, 0, &here);
+        t->memory = near;
+        failpoint_new(t, t->stream[i]);
+        turn_to(t, 1, &there);
+        t->memory = far;
+        failpoint_old(t, t->stream[i]);
+        failpoint_hand_over(t);
+        failpoint_new(t, t->stream[2]);
+    }
+}
+
 /* The copy, work of the first device, reads what the second one's context frees. */
 void failpoint_second_address_ignored(failpoint_run_t *t) {
     side_t here = side_of(t);
