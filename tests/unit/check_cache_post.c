@@ -8,7 +8,7 @@
 #include "allocator_frame.h"
 #include "run_suite.h"
 
-enum { BLOCKS = 64, SMALL = 4096, MEDIUM = 65536 };
+enum { BLOCKS = 64, HAUL = 12, SMALL = 4096, MEDIUM = 65536 };
 
 static ac_cache_tally_t tally[3];
 static ac_cache_t *taker, *giver;
@@ -156,7 +156,6 @@ END_TEST
 
 /* More was posted than the budget has room for: as much is leased, not two blocks at a time. */
 START_TEST(a_haul_is_leased_room_for) {
-    enum { HAUL = 12 };
     warm_up(MIB);
     ac_caches_recall(allocator, NULL); /* and with it all leases */
     for (int i = 0; i < HAUL; i++)
@@ -169,6 +168,42 @@ START_TEST(a_haul_is_leased_room_for) {
     ck_assert_int_eq(ac_cache_free(giver, block[0]), AC_OK);
     end();
     close_both();
+    end_both();
+}
+END_TEST
+
+/* What is more than a chain has goes by the room of the inbox, though a chain for it was begun. */
+START_TEST(a_large_one_behind_a_small_one) {
+    uint64_t large = 0;
+    warm_up(MEDIUM);
+    take_all(MEDIUM);
+    for (int i = 0; i < 3; i++) {
+        if (i)
+            ck_assert_int_eq(ac_cache_free(taker, large), AC_OK);
+        ck_assert_int_eq(ac_cache_alloc(taker, 100 * MIB, false, &large), AC_OK);
+    }
+    ck_assert_ptr_eq(ac_slab_look(large)->home, taker);
+    ck_assert_int_eq(ac_cache_free(giver, block[0]), AC_OK);
+    ck_assert_ptr_nonnull(giver->out.first);
+    ck_assert_int_eq(ac_cache_free(giver, large), AC_OK);
+    ck_assert_uint_le(atomic_load(&taker->inbox.weight), giver->may_wait[1]);
+    for (int i = 1; i < BLOCKS; i++)
+        ck_assert_int_eq(ac_cache_free(taker, block[i]), AC_OK);
+    close_both();
+    end_both();
+}
+END_TEST
+
+/* The taker's thread has ended: the room of what could not be posted is the giver's, once. */
+START_TEST(room_of_what_is_not_posted_counts_once) {
+    warm_up(MEDIUM);
+    take_all(MEDIUM);
+    ac_cache_close(taker);
+    give_all(giver);
+    ck_assert_ptr_nonnull(giver->unplaced);
+    ac_caches_recall(allocator, giver);
+    end();
+    ac_cache_close(giver);
     end_both();
 }
 END_TEST
@@ -373,6 +408,100 @@ static void *hand_over(void *arg) {
     return NULL;
 }
 
+/* Of two steps of two threads the second one knows of the first, but nothing orders them but what the library
+ * does: the thread sanitizer sees what lacks. */
+static _Atomic int step;
+
+static void reach(int next) {
+    atomic_store_explicit(&step, next, memory_order_relaxed);
+}
+
+static void await(int next) {
+    while (atomic_load_explicit(&step, memory_order_relaxed) != next)
+        sched_yield();
+}
+
+static void *take_dissolved(void *arg) {
+    (void)arg;
+    reach(1);
+    await(2);
+    for (int i = 0; i < BLOCKS; i++)
+        ck_assert_int_eq(ac_cache_alloc(taker, SMALL, false, &block[i]), AC_OK);
+    return NULL;
+}
+
+/* Of the first whole chain. */
+static unsigned count_slots(void) {
+    unsigned slots = 0;
+    for (int i = 1; i <= 16; i++)
+        slots += ac_inbox_is_slot(ac_slab_look(block[i]));
+    return slots;
+}
+
+/* What was posted as slots of slabs are ordinary blocks when the owner takes them. */
+START_TEST(a_slab_is_dissolved_under_way) {
+    pthread_t thread;
+    warm_up(SMALL);
+    take_all(SMALL);
+    give(block[0]); /* into its slab, which is not full then */
+    for (int i = 1; i < BLOCKS; i++)
+        ck_assert_int_eq(ac_cache_free(giver, block[i]), AC_OK);
+    ck_assert_uint_eq(count_slots(), 16);
+    ck_assert_int_eq(pthread_create(&thread, NULL, take_dissolved, NULL), 0);
+    await(1);
+    ac_lock(&allocator->lock);
+    bool dissolved = ac_slabs_dissolve(&arena->space);
+    ac_unlock(&allocator->lock);
+    ck_assert(dissolved && count_slots() < 16);
+    reach(2);
+    pthread_join(thread, NULL);
+    give_all(giver);
+    end();
+    close_both();
+    end_both();
+}
+END_TEST
+
+/* As far as a request that had to place more of what was posted. */
+static void *take_haul(void *arg) {
+    const ac_block_t *unplaced = taker->unplaced;
+    int *taken = arg;
+    do
+        ck_assert_int_eq(ac_cache_alloc(taker, MIB, false, &block[(*taken)++]), AC_OK);
+    while (taker->unplaced == unplaced);
+    ck_assert_ptr_nonnull(taker->unplaced);
+    reach(1);
+    await(2);
+    return NULL;
+}
+
+/* There is nothing to lease, and a recall begins right behind a request that knew. */
+START_TEST(a_recall_behind_a_narrow_haul) {
+    pthread_t thread;
+    int taken = 1;
+    settings.thread_cache = AC_CACHE_OWN;
+    ac_allocator_configure(allocator, &settings);
+    warm_up(MIB);
+    ac_caches_recall(allocator, NULL);
+    for (int i = 0; i < HAUL; i++)
+        ck_assert_int_eq(ac_cache_alloc(taker, MIB, false, &block[i]), AC_OK);
+    for (int i = 0; i < HAUL; i++)
+        ck_assert_int_eq(ac_cache_free(giver, block[i]), AC_OK);
+    ck_assert_int_eq(ac_cache_alloc(taker, MIB, false, &block[0]), AC_OK);
+    ck_assert(taker->narrow);
+    ck_assert_int_eq(pthread_create(&thread, NULL, take_haul, &taken), 0);
+    await(1);
+    ck_assert(ac_caches_recall(allocator, NULL));
+    reach(2);
+    pthread_join(thread, NULL);
+    for (int i = 0; i < taken; i++)
+        ck_assert_int_eq(ac_cache_free(giver, block[i]), AC_OK);
+    end();
+    close_both();
+    end_both();
+}
+END_TEST
+
 START_TEST(threads_that_hand_over) {
     pthread_t thread[3];
     close_both();
@@ -407,6 +536,8 @@ int main(void) {
     tcase_add_test(all, a_late_owner_spoils_no_spare_record);
     tcase_add_test(all, room_comes_with_what_was_posted);
     tcase_add_test(all, a_haul_is_leased_room_for);
+    tcase_add_test(all, a_large_one_behind_a_small_one);
+    tcase_add_test(all, room_of_what_is_not_posted_counts_once);
     tcase_add_test(all, mixed_sizes);
     tcase_add_test(all, a_recall_finds_what_is_under_way);
     tcase_add_loop_test(all, an_inbox_is_bounded, 0, 2);
@@ -414,6 +545,8 @@ int main(void) {
     tcase_add_test(all, it_takes_more_than_its_budget);
     tcase_add_test(all, a_taker_that_is_gone);
     tcase_add_test(all, a_context_that_is_gone);
+    tcase_add_test(all, a_slab_is_dissolved_under_way);
+    tcase_add_test(all, a_recall_behind_a_narrow_haul);
     tcase_add_test(all, threads_that_hand_over);
     suite_add_tcase(suite, all);
     return run_suite(suite);

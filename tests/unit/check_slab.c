@@ -179,6 +179,16 @@ START_TEST(work_is_remembered) {
 }
 END_TEST
 
+/* Where its record was listed is no clock. */
+START_TEST(a_free_slot_has_no_clock) {
+    ac_block_t shown;
+    alloc(512);
+    uint64_t a = alloc(512);
+    give(a);
+    ck_assert_uint_eq(ac_slab_at(around(a), a, &shown)->ticket.epoch, 0);
+}
+END_TEST
+
 START_TEST(marked_as_used_without_a_record) {
     uint64_t a = alloc(512);
     settle();
@@ -491,6 +501,7 @@ int main(void) {
     tcase_add_test(all, a_block_without_a_record_is_known);
     tcase_add_test(all, the_end_of_a_slab);
     tcase_add_test(all, work_is_remembered);
+    tcase_add_test(all, a_free_slot_has_no_clock);
     tcase_add_test(all, marked_as_used_without_a_record);
     tcase_add_test(all, a_record_found_before_it_went);
     tcase_add_test(all, records_stay_while_a_thread_is_in_its_cache);

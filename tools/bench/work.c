@@ -44,31 +44,6 @@ void *work_alloc(size_t bytes) {
 
 /* ---------------------------------------------------------------- passes */
 
-/* A first guess by doubling, corrected by proportion.  By what passes report: starting threads is
- * no part of them, and would make short ones of them.  Where others have the cores a pass takes far longer than
- * it reports: a sixteenth is enough then, since the few pairs that a slow start leaves would be a figure of the
- * clock.  Passes that take seconds, and are shorter than that, end it. */
-static long find_pairs(const work_t *w, work_pass_fn *pass) {
-    const double most = 5e9;
-    double target = (double)w->us * 1000, patience = 1e8 + 8 * target;
-    for (long pairs = 16;; pairs *= 2) {
-        double wall = work_now(), took = pass(w, pairs);
-        wall = work_now() - wall;
-        if (took >= target || (took >= target / 16 && wall >= patience))
-            return pairs;
-        if (took >= target / 4)
-            return (long)((double)pairs * target / took) + 1;
-        if (wall >= most) {
-            fflush(stdout);
-            fprintf(stderr,
-                    "bench_" PEER_NAME ": the machine is too busy: %ld pairs were %.3f ms of work and took %.1f s; "
-                    "end what else runs, and start again\n",
-                    pairs, took / 1e6, wall / 1e9);
-            exit(1);
-        }
-    }
-}
-
 /* Never inlined, and visible, so that it is there by name. */
 __attribute__((noinline, visibility("default"))) void bench_mark(void) {
     __asm__ volatile("" : : : "memory");
@@ -89,7 +64,7 @@ void work_measure(const work_t *w, work_pass_fn *pass) {
         count(w, pass);
         return;
     }
-    long pairs = w->pairs ? w->pairs : find_pairs(w, pass);
+    long pairs = w->pairs ? w->pairs : work_fit(w, pass);
     pass(w, pairs);
     printf("\"pairs\": %ld, \"ns\": [", pairs);
     for (long i = 0; i < w->passes; i++)

@@ -48,6 +48,9 @@ typedef struct {
 /* What a pass does, `pairs` times; ns spent in it, all of them. */
 typedef double work_pass_fn(const work_t *w, long pairs);
 
+/* So many pairs last about `us`, by passes that try it. */
+long work_fit(const work_t *w, work_pass_fn *pass); /* work_fit.c */
+
 /* Find out how many pairs fit, warm up by that, run the passes and print their ns per pair as a
  * member "ns" of the JSON object, which the caller opened.
  *

@@ -51,11 +51,12 @@ static bool has_room(const ac_cache_t *cache, const ac_inbox_t *inbox, uint64_t 
            (weight <= cache->may_wait[1] && weight * count <= INBOXES_MOST);
 }
 
-/* There is room for the whole of a chain that was begun. */
+/* There is room for a chain that was begun, up to POST_BYTES. */
 static inline bool may_post(const ac_cache_t *cache, const ac_block_t *block) {
     const ac_cache_t *home = block->home;
     return home && home != cache &&
-           ((cache->out.first && home == cache->out_home) ||
+           ((cache->out.first && home == cache->out_home &&
+             ac_chain_bytes(&cache->out) + block->size <= POST_BYTES) ||
             has_room(cache, &home->inbox, block->size));
 }
 
@@ -295,9 +296,9 @@ __attribute__((noinline)) static bool take_inside(ac_cache_t *cache, uint64_t si
         refill(cache, entry);
     if (entry && (entry->top || ac_cache_gather(cache, entry)))
         taken = ac_cache_pop(cache, size, bytes, address, ac_fence_handout);
-    bool lacks = entry && cache->unplaced && cache->unplaced->size == entry->size;
-    ac_cache_leave(cache);
-    if (lacks && !cache->narrow)
+    bool lacks = entry && cache->unplaced && cache->unplaced->size == entry->size && !cache->narrow;
+    ac_cache_leave(cache); /* from now on a recall may write to all of these */
+    if (lacks)
         widen(cache);
     return taken == AC_TAKE_DUE ? ac_cache_raise(cache) : taken;
 }

@@ -45,9 +45,10 @@ typedef struct {
     unsigned turn;
 } ac_ahead_t;
 
-/* Whether it is a slot of a slab, whose bin_next is in use (block.h). */
+/* Whether it is a slot of a slab, whose bin_next is in use (block.h).  Where a slab was dissolved the last
+ * use of it by who did that, under the lock, comes before the first one here. */
 static inline bool ac_inbox_is_slot(const ac_block_t *block) {
-    return atomic_load_explicit(&block->slab, memory_order_relaxed);
+    return atomic_load_explicit(&block->slab, memory_order_acquire);
 }
 
 /* The block, which is put there now, names what is to be fetched when it is taken off.  A slot of a slab

@@ -116,7 +116,7 @@ static void describe(ac_block_t *record, ac_slab_t *slab, unsigned i) {
     AC_WINDOW(record_described);
     AC_BLOCK_SET(record, requested, requested_in(word));
     AC_BLOCK_SET(record, module, (uint8_t)(word >> MODULE_SHIFT));
-    AC_BLOCK_SET(record, ticket.epoch, slab->slot[i].clock);
+    AC_BLOCK_SET(record, ticket.epoch, word & 1 ? slab->slot[i].clock : 0); /* else a former `at` */
     atomic_store_explicit(&record->address, address, memory_order_release);
 }
 

@@ -287,6 +287,19 @@ void window_posted_to_gone(void) {
     end_posting();
 }
 
+/* Another thread raises the peaks while a chain is in the inbox: bars are set as if it brought no room. */
+void window_posted_room_kept(void) {
+    begin_posting();
+    post_chain();
+    ck_assert_ptr_nonnull(ac_inbox_first(&taker->inbox));
+    ac_lock(&allocator->lock);
+    ac_caches_raise(allocator, NULL);
+    ac_unlock(&allocator->lock);
+    end(); /* what may be taken before a peak moves is no more than is left below it */
+    ac_cache_close(taker);
+    end_posting();
+}
+
 /* Of modules, as another process reads them. */
 static ac_modules_t before_change;
 
