@@ -10,6 +10,7 @@
 
 #include "intercept/callers.h"
 #include "intercept/frame_rules.h"
+#include "intercept/loader_gate.h"
 #include "intercept/objects.h"
 #include "observe/log.h"
 #include "observe/raw.h"
@@ -54,7 +55,7 @@ static unsigned load_of(unsigned file, uintptr_t base) {
     return found;
 }
 
-/* Of the code at `at`; {0, 0}: of no object. */
+/* Of the code at `at`; {0, 0}: of no object, or it is not known and another thread forks. */
 static load_t load_at(uintptr_t at) {
     uint64_t word = ac_callers_word((const void *)at);
     unsigned number;
@@ -63,13 +64,17 @@ static load_t load_at(uintptr_t at) {
         atomic_load_explicit(&load_count, memory_order_acquire);
         return loads[number];
     }
-    ac_object_t object = ac_object_of((const void *)at);
     load_t load = {0, 0};
+    int place = ac_loader_try();
+    if (place < 0)
+        return load;
+    ac_object_t object = ac_object_of((const void *)at);
     if (object.dynamic) {
         char id[AC_BUILD_ID];
         ac_object_build_id(&object, id);
         load = (load_t){ac_site_file(object.path ? object.path : "", id), object.base};
     }
+    ac_loader_leave(place);
     number = load.file ? load_of(load.file, load.base) : 0;
     if (number || !object.dynamic) /* what found no room is looked at again */
         ac_callers_remember(&callers, word, number);
@@ -218,18 +223,22 @@ unsigned ac_unwind(ac_thread_t *thread, const void *caller, uint64_t frame[AC_SI
     unsigned first = 0, count = 0;
     enum { ROOM = sizeof stack.pc / sizeof *stack.pc };
     stack.count = 0;
-    if (!ac_frame_walk(thread, stack.pc, ROOM, &stack.count)) {
-        stack.count = 0;
-        walk(thread, &stack);
+    int place = ac_loader_try();
+    if (place >= 0) {
+        if (!ac_frame_walk(thread, stack.pc, ROOM, &stack.count)) {
+            stack.count = 0;
+            walk(thread, &stack);
+        }
+        check_walk(thread, &stack);
+        ac_loader_leave(place);
     }
-    check_walk(thread, &stack);
     /* A runtime that serves the program's call calls a hook again: the outermost one is it. */
     for (unsigned i = 0; i < stack.count; i++)
         if (is_ours(stack.pc[i]))
             first = i + 1;
     if (first == stack.count && caller) /* nothing is known of its own frame */
         frame[count++] = ac_unwind_frame(caller);
-    unsigned pythons = ac_python_frames(python, AC_SITE_FRAMES, &interpreter);
+    unsigned pythons = place < 0 ? 0 : ac_python_frames(python, AC_SITE_FRAMES, &interpreter);
     for (unsigned i = first; i < stack.count && count < AC_SITE_FRAMES; i++) {
         load_t load = load_at(stack.pc[i]);
         if (pythons && load.base == interpreter)
