@@ -389,7 +389,7 @@ static void start_walks(void) {
     NEED(test_find("fork_walk_is_inside", &walk.is_inside));
     NEED(test_find("fork_walk_forked", &walk.forked));
     program_device();
-    program_use(2);
+    walk.through(program_use, 2);
 }
 
 /* Nothing is known of any code from then on. */
@@ -465,10 +465,9 @@ static void walk_beside_fork(void) {
         usleep(1000);
     NEED(atomic_load(&step) == 3);
     NEED(!walk.is_inside());
-    forget_code();
     walk.hold(); /* the thread that forks may walk */
     walk.forked();
-    program_use(1);
+    walk.through(program_use, 1);
     NEED(walk.is_inside());
 }
 
