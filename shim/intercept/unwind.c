@@ -55,15 +55,8 @@ static unsigned load_of(unsigned file, uintptr_t base) {
     return found;
 }
 
-/* Of the code at `at`; {0, 0}: of no object, or it is not known and another thread forks. */
-static load_t load_at(uintptr_t at) {
-    uint64_t word = ac_callers_word((const void *)at);
-    unsigned number;
-    if (ac_callers_find(&callers, word, &number)) {
-        /* ThreadSanitizer does not see that of `callers`, which runs early: here it sees the order. */
-        atomic_load_explicit(&load_count, memory_order_acquire);
-        return loads[number];
-    }
+/* Of code that is not remembered by that word.  {0, 0}: another thread forks, or it is of no object. */
+static __attribute__((noinline)) load_t look_at(uintptr_t at, uint64_t word) {
     load_t load = {0, 0};
     int place = ac_loader_try();
     if (place < 0)
@@ -75,10 +68,21 @@ static load_t load_at(uintptr_t at) {
         load = (load_t){ac_site_file(object.path ? object.path : "", id), object.base};
     }
     ac_loader_leave(place);
-    number = load.file ? load_of(load.file, load.base) : 0;
+    unsigned number = load.file ? load_of(load.file, load.base) : 0;
     if (number || !object.dynamic) /* what found no room is looked at again */
         ac_callers_remember(&callers, word, number);
     return load;
+}
+
+/* Of the code at `at`; {0, 0}: of no object. */
+static load_t load_at(uintptr_t at) {
+    uint64_t word = ac_callers_word((const void *)at);
+    unsigned number;
+    if (!ac_callers_find(&callers, word, &number))
+        return look_at(at, word);
+    /* ThreadSanitizer does not see that of `callers`, which runs early: here it sees the order. */
+    atomic_load_explicit(&load_count, memory_order_acquire);
+    return loads[number];
 }
 
 /* The call is what comes before the address it returns to. */
