@@ -65,7 +65,7 @@ class Forks(HostTest):
         _, _, err = self.run_program(program("forks"), "locks", env=env)
         self.assertEqual(err, "")
 
-    @unittest.skipIf(TSAN, "that sanitizer takes the lock as well")
+    @unittest.skipIf(SANITIZED, "sanitizers call dl_iterate_phdr before it may be replaced")
     def test_children_load_whatever_the_parent_walks(self):
         """Threads of the parent walk a stack, look where code lies, or would begin a walk while it forks."""
         preload = [program("libfork_walk.so")]
