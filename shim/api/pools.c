@@ -568,6 +568,14 @@ static uint64_t rest_until(uint64_t end) {
     return now < end ? end - now : 0;
 }
 
+/* For late frees, once the wait for pools took all the time: a fence that was recorded just now is reached a
+ * moment later, though no work is under way. */
+static uint64_t rest_for_late(uint64_t end) {
+    enum { LEAST_NS = 5000000 };
+    uint64_t rest = rest_until(end);
+    return rest < LEAST_NS && ac_process_config()->oom_wait > 0 ? LEAST_NS : rest;
+}
+
 /* Idle segments of other streams' lines of the pool, and of pools without users, go back. */
 static void give_way(const ask_t *ask, uint64_t end) {
     ac_pool_segment_t *cut = NULL;
@@ -576,7 +584,7 @@ static void give_way(const ask_t *ask, uint64_t end) {
     cut_unused(&cut);
     ac_unlock(&ac_pools_lock);
     give_segments(cut);
-    ac_late_free(rest_until(end));
+    ac_late_free(rest_for_late(end));
 }
 
 accel_status_t ac_pool_alloc(ac_pool_t *pool, void **pointer, size_t bytes, int device,
@@ -591,6 +599,7 @@ accel_status_t ac_pool_alloc(ac_pool_t *pool, void **pointer, size_t bytes, int 
         status = grow(&ask, true, pointer);
     if (status == ACCEL_ERROR_DEVICE_MEMORY) {
         uint64_t end = end_of_patience();
+        ac_late_free(0); /* their fences are recorded before that wait */
         drain(device, rest_until(end));
         status = ACCEL_OK;
         if (!look(&ask, pointer)) {

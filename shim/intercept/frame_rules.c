@@ -2,13 +2,13 @@
 #include "intercept/frame_rules.h"
 
 #include <link.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/auxv.h>
 
 #include "intercept/callers.h"
+#include "intercept/loader_gate.h"
 #include "intercept/objects.h"
 #include "intercept/resolve.h"
 
@@ -451,22 +451,13 @@ static uintptr_t word_at(uintptr_t address) {
     return *(const uintptr_t *)address;
 }
 
-#if defined(__has_builtin)
-#if __has_builtin(__builtin_thread_pointer)
-#define THREAD_RECORD ((uintptr_t)__builtin_thread_pointer())
-#endif
-#endif
-#ifndef THREAD_RECORD
-#define THREAD_RECORD ((uintptr_t)pthread_self())
-#endif
-
 /* No frame of a stack that has one at `sp` ends beyond: the C library keeps a thread's record above its
  * stack, and the kernel the program's name above the first thread's.  A rule that is outdated by a load
  * which no hook saw ends there, before memory that may not be mapped. */
 static uintptr_t stack_limit(uintptr_t sp) {
     enum { LARGEST = 64 << 20 }; /* what is deeper is the unwinder's */
     static _Atomic uintptr_t first;
-    uintptr_t thread = THREAD_RECORD, end;
+    uintptr_t thread = AC_THREAD_POINTER, end;
     if (thread - sp < LARGEST)
         return thread;
     end = atomic_load_explicit(&first, memory_order_relaxed);

@@ -9,7 +9,7 @@
  * A rule holds until the next dlopen, as what is remembered of callers does (callers.h), and for ever of code that
  * is never unloaded.  A stack that passes through other code is trusted only where the loader has loaded nothing
  * else meanwhile.  Any
- * thread, no lock of ours, no allocation. */
+ * thread, no lock of ours, no allocation; inside the gate of loader_gate.h. */
 #ifndef AC_FRAME_RULES_H
 #define AC_FRAME_RULES_H
 

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "intercept/loader_gate.h"
+
 AC_EARLY bool ac_text_same(const char *a, const char *b) {
     while (*a && *a == *b) {
         a++;
@@ -164,6 +166,12 @@ AC_EARLY bool ac_object_is_cudart(const ac_object_t *object) {
 
 /* ---------------------------------------------------------------- walking the objects */
 
+AC_EARLY static void each_object(int (*step)(struct dl_phdr_info *, size_t, void *), void *argument) {
+    int place = ac_loader_enter();
+    dl_iterate_phdr(step, argument);
+    ac_loader_leave(place);
+}
+
 typedef struct {
     uintptr_t address;  /* wanted: the object that holds it; 0: do not care */
     const char *symbol; /* wanted: an object after that one which defines it */
@@ -210,25 +218,25 @@ AC_EARLY static int walk_step(struct dl_phdr_info *info, size_t size, void *argu
 
 AC_EARLY ac_object_t ac_object_of(const void *address) {
     walk_t walk = {.address = (uintptr_t)address};
-    dl_iterate_phdr(walk_step, &walk);
+    each_object(walk_step, &walk);
     return walk.found;
 }
 
 AC_EARLY ac_object_t ac_object_by_soname(const char *prefix) {
     walk_t walk = {.soname = prefix};
-    dl_iterate_phdr(walk_step, &walk);
+    each_object(walk_step, &walk);
     return walk.found;
 }
 
 AC_EARLY ac_object_t ac_object_defining(const char *symbol) {
     walk_t walk = {.symbol = symbol, .passed = true};
-    dl_iterate_phdr(walk_step, &walk);
+    each_object(walk_step, &walk);
     return walk.found;
 }
 
 AC_EARLY ac_object_t ac_object_after(const void *address, const char *symbol) {
     walk_t walk = {.address = (uintptr_t)address, .symbol = symbol};
-    dl_iterate_phdr(walk_step, &walk);
+    each_object(walk_step, &walk);
     return walk.found;
 }
 
@@ -253,7 +261,7 @@ AC_EARLY unsigned ac_object_survey(const void *address, ac_object_t *holder,
                                    ac_object_t *runtimes, unsigned room) {
     survey_t survey = {(uintptr_t)address, holder, runtimes, room, 0};
     *holder = (ac_object_t){.dynamic = NULL};
-    dl_iterate_phdr(survey_step, &survey);
+    each_object(survey_step, &survey);
     return survey.count;
 }
 
@@ -321,5 +329,5 @@ static int build_id_step(struct dl_phdr_info *info, size_t size, void *argument)
 void ac_object_build_id(const ac_object_t *object, char id[AC_BUILD_ID]) {
     build_id_t wanted = {object->dynamic, id};
     *id = '\0';
-    dl_iterate_phdr(build_id_step, &wanted);
+    each_object(build_id_step, &wanted);
 }

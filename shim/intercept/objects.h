@@ -5,7 +5,8 @@
  * after that one defines this name".  Everything here sees the main namespace only.
  *
  * Any thread, at any time, also before constructors ran.  No lock of ours; dl_iterate_phdr
- * holds the loader's list lock while it runs. */
+ * holds the loader's list lock while it runs, and a fork of another thread is waited for
+ * (loader_gate.h). */
 #ifndef AC_OBJECTS_H
 #define AC_OBJECTS_H
 

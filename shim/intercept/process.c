@@ -24,6 +24,7 @@
 #include "intercept/guard.h"
 #include "intercept/ipc.h"
 #include "intercept/ipc_serve.h"
+#include "intercept/loader_gate.h"
 #include "intercept/objects.h"
 #include "intercept/own_thread.h"
 #include "intercept/pinned.h"
@@ -264,6 +265,16 @@ bool ac_process_enable(bool enabled) {
 
 /* --- fork and exit --- */
 
+static void fork_prepare(void) {
+    ac_fds_fork_prepare();
+    ac_loader_fork_prepare();
+}
+
+static void fork_parent(void) {
+    ac_loader_fork_parent();
+    ac_fds_fork_parent();
+}
+
 /* The child shares no memory and no device with its parent: it must not count into the parent's
  * page, write a dump, or take a lock that another thread held. */
 static void forked_child(void) {
@@ -272,6 +283,7 @@ static void forked_child(void) {
     atomic_store(&ac_state, AC_STATE_INERT);
     ac_generation_grow();
     config_lock = (ac_mutex_t)AC_MUTEX(CONFIG);
+    ac_loader_fork_child();
     ac_fds_fork_child();
     ac_ipc_socket_fork_child();
     ac_ipc_serve_fork_child();
@@ -456,8 +468,8 @@ static void set_up(void) {
     read_defaults();
     report_configuration();
     ac_filter_start();
-    pthread_atfork(ac_fds_fork_prepare, ac_fds_fork_parent,
-                   forked_child); /* before there is a page to share */
+    if (!pthread_atfork(fork_prepare, fork_parent, forked_child)) /* before there is a page to share */
+        ac_loader_start();
     int error = open_page();
     ac_process_page_shared = !error;
     if (error)

@@ -10,6 +10,7 @@
 
 #include "intercept/callers.h"
 #include "intercept/frame_rules.h"
+#include "intercept/loader_gate.h"
 #include "intercept/objects.h"
 #include "observe/log.h"
 #include "observe/raw.h"
@@ -54,26 +55,34 @@ static unsigned load_of(unsigned file, uintptr_t base) {
     return found;
 }
 
-/* Of the code at `at`; {0, 0}: of no object. */
-static load_t load_at(uintptr_t at) {
-    uint64_t word = ac_callers_word((const void *)at);
-    unsigned number;
-    if (ac_callers_find(&callers, word, &number)) {
-        /* ThreadSanitizer does not see that of `callers`, which runs early: here it sees the order. */
-        atomic_load_explicit(&load_count, memory_order_acquire);
-        return loads[number];
-    }
-    ac_object_t object = ac_object_of((const void *)at);
+/* Of code that is not remembered by that word.  {0, 0}: another thread forks, or it is of no object. */
+static __attribute__((noinline)) load_t look_at(uintptr_t at, uint64_t word) {
     load_t load = {0, 0};
+    int place = ac_loader_try();
+    if (place < 0)
+        return load;
+    ac_object_t object = ac_object_of((const void *)at);
     if (object.dynamic) {
         char id[AC_BUILD_ID];
         ac_object_build_id(&object, id);
         load = (load_t){ac_site_file(object.path ? object.path : "", id), object.base};
     }
-    number = load.file ? load_of(load.file, load.base) : 0;
+    ac_loader_leave(place);
+    unsigned number = load.file ? load_of(load.file, load.base) : 0;
     if (number || !object.dynamic) /* what found no room is looked at again */
         ac_callers_remember(&callers, word, number);
     return load;
+}
+
+/* Of the code at `at`; {0, 0}: of no object. */
+static load_t load_at(uintptr_t at) {
+    uint64_t word = ac_callers_word((const void *)at);
+    unsigned number;
+    if (!ac_callers_find(&callers, word, &number))
+        return look_at(at, word);
+    /* ThreadSanitizer does not see that of `callers`, which runs early: here it sees the order. */
+    atomic_load_explicit(&load_count, memory_order_acquire);
+    return loads[number];
 }
 
 /* The call is what comes before the address it returns to. */
@@ -218,18 +227,22 @@ unsigned ac_unwind(ac_thread_t *thread, const void *caller, uint64_t frame[AC_SI
     unsigned first = 0, count = 0;
     enum { ROOM = sizeof stack.pc / sizeof *stack.pc };
     stack.count = 0;
-    if (!ac_frame_walk(thread, stack.pc, ROOM, &stack.count)) {
-        stack.count = 0;
-        walk(thread, &stack);
+    int place = ac_loader_try();
+    if (place >= 0) {
+        if (!ac_frame_walk(thread, stack.pc, ROOM, &stack.count)) {
+            stack.count = 0;
+            walk(thread, &stack);
+        }
+        check_walk(thread, &stack);
+        ac_loader_leave(place);
     }
-    check_walk(thread, &stack);
     /* A runtime that serves the program's call calls a hook again: the outermost one is it. */
     for (unsigned i = 0; i < stack.count; i++)
         if (is_ours(stack.pc[i]))
             first = i + 1;
     if (first == stack.count && caller) /* nothing is known of its own frame */
         frame[count++] = ac_unwind_frame(caller);
-    unsigned pythons = ac_python_frames(python, AC_SITE_FRAMES, &interpreter);
+    unsigned pythons = place < 0 ? 0 : ac_python_frames(python, AC_SITE_FRAMES, &interpreter);
     for (unsigned i = first; i < stack.count && count < AC_SITE_FRAMES; i++) {
         load_t load = load_at(stack.pc[i]);
         if (pythons && load.base == interpreter)

@@ -1,4 +1,5 @@
 /* Forks before, after and while CUDA is used; forks.py holds the numbers that each must show. */
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -372,13 +373,125 @@ static int daemonise(void) {
     return 0;
 }
 
+/* With fork_walk.so preloaded: a thread that asked for it stays inside its next walk of the loader's list, until
+ * it is told that the process forked, or a while passed. */
+static struct {
+    void (*through)(void (*call)(int), int arg);
+    void (*hold)(void);
+    bool (*is_inside)(void);
+    void (*forked)(void);
+} walk;
+static const char *loaded_in_child;
+
+static void start_walks(void) {
+    NEED(test_find("fork_walk_through", &walk.through));
+    NEED(test_find("fork_walk_hold", &walk.hold));
+    NEED(test_find("fork_walk_is_inside", &walk.is_inside));
+    NEED(test_find("fork_walk_forked", &walk.forked));
+    program_device();
+    walk.through(program_use, 2);
+}
+
+/* Nothing is known of any code from then on. */
+static void forget_code(void) {
+    NEED(dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD));
+}
+
+static void *walk_stack(void *arg) {
+    program_device();
+    program_use(1);
+    forget_code();
+    walk.hold();
+    program_use(1);
+    return arg;
+}
+
+static void *look_for_code(void *arg) {
+    forget_code();
+    walk.hold();
+    NEED(dlsym(RTLD_DEFAULT, "cuMemAlloc_v2"));
+    return arg;
+}
+
+static void fork_and_load(void) {
+    pid_t child = fork();
+    if (!child) {
+        alarm(10);
+        NEED(dlopen(loaded_in_child, RTLD_NOW));
+        _exit(0);
+    }
+    walk.forked();
+    wait_well(child);
+}
+
+static int fork_beside(void *(*other)(void *)) {
+    pthread_t thread;
+    start_walks();
+    NEED(!pthread_create(&thread, NULL, other, NULL));
+    for (int i = 0; i < 20000 && !walk.is_inside(); i++)
+        usleep(1000);
+    NEED(walk.is_inside());
+    fork_and_load();
+    pthread_join(thread, NULL);
+    return 0;
+}
+
+static int fork_walking(void) {
+    return fork_beside(walk_stack);
+}
+
+static int fork_looking(void) {
+    return fork_beside(look_for_code);
+}
+
+static _Atomic int step;
+
+static void *walk_late(void *arg) {
+    program_device();
+    walk.through(program_use, 2);
+    atomic_store(&step, 1);
+    while (atomic_load(&step) != 2)
+        usleep(1000);
+    walk.hold();
+    walk.through(program_use, 1);
+    atomic_store(&step, 3);
+    return arg;
+}
+
+/* Of the program, and the last one. */
+static void walk_beside_fork(void) {
+    atomic_store(&step, 2);
+    for (int i = 0; i < 20000 && atomic_load(&step) != 3; i++)
+        usleep(1000);
+    NEED(atomic_load(&step) == 3);
+    NEED(!walk.is_inside());
+    walk.hold(); /* the thread that forks may walk */
+    walk.forked();
+    walk.through(program_use, 1);
+    NEED(walk.is_inside());
+}
+
+static int fork_closed(void) {
+    pthread_t thread;
+    NEED(!pthread_atfork(walk_beside_fork, NULL, NULL));
+    start_walks();
+    NEED(!pthread_create(&thread, NULL, walk_late, NULL));
+    while (atomic_load(&step) != 1)
+        usleep(1000);
+    fork_and_load();
+    pthread_join(thread, NULL);
+    return 0;
+}
+
 int main(int argc, char **argv) {
+    loaded_in_child = argc > 2 ? argv[2] : NULL;
     static const program_case_t cases[] = {
         {"before", fork_before}, {"after", fork_after},         {"bare", fork_bare},
         {"storm", fork_storm},   {"inside", fork_inside},       {"spawns", spawns},
         {"daemon", daemonise},   {"capturing", fork_capturing}, {"leaving", fork_leaving},
         {"exec", fork_exec},     {"seven", use_seven},          {"daemon_after", daemon_after},
         {"locks", fork_locks},   {"nothing", use_nothing},
+        {"walking", fork_walking}, {"looking", fork_looking}, {"closed", fork_closed},
     };
     return program_main(argc, argv, cases, sizeof cases / sizeof cases[0]);
 }

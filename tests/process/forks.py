@@ -65,6 +65,16 @@ class Forks(HostTest):
         _, _, err = self.run_program(program("forks"), "locks", env=env)
         self.assertEqual(err, "")
 
+    @unittest.skipIf(SANITIZED, "sanitizers call dl_iterate_phdr before it may be replaced")
+    def test_children_load_whatever_the_parent_walks(self):
+        """Threads of the parent walk a stack, look where code lies, or would begin a walk while it forks."""
+        preload = [program("libfork_walk.so")]
+        for case in "walking", "looking", "closed":
+            with self.subTest(case):
+                env = self.environment("stacks:all", preload=preload)
+                _, _, err = self.run_program(program("forks"), case, program("libfork_locks.so"), env=env)
+                self.assertEqual(err, "")
+
     def test_daemon_after_use(self):
         self.assertEqual(self.parent_only("daemon_after", 5)[1], "")
 
