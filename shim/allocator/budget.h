@@ -61,4 +61,9 @@ static inline uint64_t ac_budget_fence(const ac_settings_t *settings, uint64_t l
 /* How long a request waits, in all, for work that could save memory. */
 #define AC_PATIENCE_NS ((uint64_t)500000000)
 
+/* Whether what moving pages costs is watched (supply/toll.h). */
+static inline bool ac_budget_learns(const ac_settings_t *settings) {
+    return !settings->frugal && settings->page_budget == 0;
+}
+
 #endif

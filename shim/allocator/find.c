@@ -129,16 +129,20 @@ static bool joins(const ac_block_t *beside, uint64_t size, bool *waits) {
             beside->size / 64 >= size);
 }
 
+/* Only for requests that stay out of its like's way from then on. */
+static bool may_become_large(const ac_allocator_t *allocator, const ac_block_t *block,
+                             uint64_t size) {
+    return is_large_among(allocator, block->segment->size, size) &&
+           ac_medium_may_spare(allocator, size);
+}
+
 /* The block is part of such memory as soon as work is over: what lies beside it waits, and no small block
- * is in the way.  Only for requests that stay out of its like's way from then on. */
+ * is in the way. */
 static bool becomes_large(const ac_allocator_t *allocator, const ac_block_t *block,
                           uint64_t size) {
     uint64_t bytes = block->size;
     unsigned left = LOOK_BESIDE;
     bool waits = false;
-    if (!is_large_among(allocator, block->segment->size, size) ||
-        !ac_medium_may_spare(allocator, size))
-        return false;
     for (const ac_block_t *b = block->prev; joins(b, size, &waits) && left; b = b->prev, left--)
         bytes += b->size;
     for (const ac_block_t *b = block->next; joins(b, size, &waits) && left; b = b->next, left--)
@@ -152,12 +156,14 @@ static bool becomes_large(const ac_allocator_t *allocator, const ac_block_t *blo
 static bool is_worth_growing(const ac_request_t *request, const ac_block_t *block) {
     const ac_allocator_t *allocator = request->arena->allocator;
     const ac_settings_t *settings = &allocator->settings;
-    if (!is_large_among(allocator, block->size, request->size) &&
-        !becomes_large(allocator, block, request->size))
+    bool large = is_large_among(allocator, block->size, request->size);
+    if (!large && !may_become_large(allocator, block, request->size))
         return false;
     uint64_t most = ac_budget(settings, AC_BUDGET_IDLE, allocator->high_water);
     uint64_t growth = ac_size_up(settings->large_segment_size, AC_SEGMENT_ALIGN);
-    return ac_supply_taken(allocator) + growth <= ac_supply_bound(allocator, most);
+    if (ac_supply_taken(allocator) + growth > ac_supply_bound(allocator, most))
+        return false;
+    return large || becomes_large(allocator, block, request->size); /* the walk comes last */
 }
 
 /* Whether spare() has to be asked about a block for a plain request of `size`. */

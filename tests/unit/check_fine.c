@@ -65,7 +65,7 @@ START_TEST(large_requests_get_whole_pages) {
 END_TEST
 
 /* Where there are few rests; where all pages are small anyway, or large ones were set; where so much memory
- * was allowed. */
+ * was allowed, or it could not end by its cost. */
 START_TEST(others_stay_as_they_are) {
     if (_i == 1)
         settings.page = settings.small_page;
@@ -73,6 +73,10 @@ START_TEST(others_stay_as_they_are) {
         settings.page = 16 * MIB;
     if (_i == 2)
         settings.page_budget = 0.2;
+    if (_i == 4)
+        settings.page_budget = 0.05; /* what moving costs is not watched */
+    if (_i == 5)
+        settings.frugal = true;
     ac_allocator_configure(allocator, &settings);
     if (_i == 1)
         cut_pages(BLOCKS, 3 * MIB, 4 * MIB);
@@ -123,16 +127,37 @@ START_TEST(not_where_more_was_taken) {
 }
 END_TEST
 
-/* A program that has doubled is looked at again. */
-START_TEST(it_ends_where_rests_have_become_few) {
-    cut_pages(BLOCKS, 20 * MIB, 24 * MIB);
-    for (int i = 0; i < BLOCKS; i += 2)
-        if (_i)
-            give(block[i]); /* with its rests */
-    for (int i = 0; i < 20; i++)
+/* A program that has doubled is looked at again: whether new blocks leave rests, too.  Old ones are no
+ * reason to begin again. */
+START_TEST(it_ends_where_new_blocks_leave_no_rests) {
+    cut_pages(BLOCKS, 12 * MIB, 16 * MIB);
+    ck_assert(is_fine());
+    if (_i)
+        cut_pages(BLOCKS / 2, 14 * MIB, 0);
+    for (int i = 0; i < 8; i++)
         alloc(128 * MIB);
-    ck_assert_int_eq(is_fine(), !_i);
-    ck_assert_uint_eq(pages_for(24 * MIB), _i ? 3 : 6);
+    ck_assert_int_eq(is_fine(), _i);
+    ck_assert_int_eq(pages_for(120 * MIB) > 20, _i);
+    for (int i = 0; i < 20; i++)
+        alloc(16 * MIB);
+    ck_assert_int_eq(is_fine(), _i);
+}
+END_TEST
+
+/* The page size that was set is that of all new pages; and it ends where it no longer could by its cost. */
+START_TEST(it_ends_with_the_settings) {
+    cut_pages(BLOCKS, 20 * MIB, 24 * MIB);
+    ck_assert(is_fine());
+    if (_i == 1)
+        settings.page = 64 * MIB;
+    if (_i == 2)
+        settings.page_budget = 0.05;
+    if (_i == 3)
+        settings.frugal = true;
+    ac_allocator_configure(allocator, &settings);
+    ck_assert_int_eq(is_fine(), _i == 0);
+    if (_i == 1)
+        ck_assert_uint_eq(pages_for(256 * MIB), 4);
 }
 END_TEST
 
@@ -142,11 +167,12 @@ int main(void) {
     tcase_add_checked_fixture(tests, begin_paged, end);
     tcase_add_test(tests, pages_become_fine);
     tcase_add_test(tests, large_requests_get_whole_pages);
-    tcase_add_loop_test(tests, others_stay_as_they_are, 0, 4);
+    tcase_add_loop_test(tests, others_stay_as_they_are, 0, 6);
     tcase_add_test(tests, rests_of_medium_blocks_do_not_count);
     tcase_add_test(tests, not_while_the_device_works);
     tcase_add_test(tests, not_where_more_was_taken);
-    tcase_add_loop_test(tests, it_ends_where_rests_have_become_few, 0, 2);
+    tcase_add_loop_test(tests, it_ends_where_new_blocks_leave_no_rests, 0, 2);
+    tcase_add_loop_test(tests, it_ends_with_the_settings, 0, 4);
     suite_add_tcase(suite, tests);
     return run_suite(suite);
 }

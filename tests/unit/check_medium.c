@@ -540,23 +540,43 @@ START_TEST(segments_of_big_blocks_serve_where_nothing_can_be_had) {
 }
 END_TEST
 
+/* Requests, and a trade for so many of them. */
+static void trade(int requests, int every) {
+    for (int i = 0; i < requests; i++) {
+        give(alloc(1000));
+        if (i % every == 0) {
+            ac_lock(&allocator->lock);
+            ac_big_note_trade(allocator);
+            ac_unlock(&allocator->lock);
+        }
+    }
+}
+
 /* Beyond the budget an idle one serves others rather than go for a new segment: not one that is much
- * larger than the request and than the least big block. */
+ * larger than the request and than the least big block, nor where trades are few, nor where there is not
+ * much left to be had.  That counts as a trade. */
 START_TEST(idle_segments_of_big_blocks_serve_others_rather_than_go) {
-    enum { MOST = 20 };
+    enum { SERVES, LARGER, FEW_TRADES, LITTLE_LEFT, MOST = 20 };
     big_come_apart();
-    uint64_t big = alloc((_i ? 70 : 60) * MIB), large = 0;
+    trade(2 * 512 + 100, _i == FEW_TRADES ? 128 : 32);
+    uint64_t big = alloc((_i == LARGER ? 70 : 60) * MIB), large = 0;
     ck_assert_uint_eq(index_at(big), AC_INDEX_BIG);
     give(big);
-    unsigned freed = device.calls[FAKE_SEGMENT_FREE], grown = 0;
+    if (_i == LITTLE_LEFT) {
+        settings.limit = reserved() + reserved() / 5;
+        ac_allocator_configure(allocator, &settings);
+    }
+    unsigned freed = device.calls[FAKE_SEGMENT_FREE], grown = 0, trades = 0;
     for (int i = 0; i < MOST && large != big && device.calls[FAKE_SEGMENT_FREE] == freed; i++) {
         grown = device.calls[FAKE_SEGMENT_ALLOC];
+        trades = allocator->supply->big.trades;
         large = alloc(25 * MIB);
     }
-    ck_assert_uint_eq(device.calls[FAKE_SEGMENT_FREE], freed + (unsigned)_i);
-    if (_i == 0) {
+    ck_assert_uint_eq(device.calls[FAKE_SEGMENT_FREE], freed + (_i != SERVES));
+    if (_i == SERVES) {
         ck_assert_uint_eq(large, big);
         ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], grown);
+        ck_assert_uint_eq(allocator->supply->big.trades, trades + 1);
         ck_assert_uint_eq(alloc(25 * MIB), big + 25 * MIB);
     }
 }
@@ -634,14 +654,7 @@ END_TEST
 START_TEST(big_blocks_join_others_where_that_takes_many_calls) {
     big_come_apart();
     uint64_t big = alloc(300 * MIB);
-    for (int i = 0; i < 20 * 512; i++) {
-        give(alloc(1000));
-        if (i % (_i ? 128 : 32) == 0) {
-            ac_lock(&allocator->lock);
-            ac_big_note_trade(allocator);
-            ac_unlock(&allocator->lock);
-        }
-    }
+    trade(20 * 512, _i ? 128 : 32);
     ck_assert_int_eq(allocator->supply->big.apart, _i);
     ck_assert_uint_eq(index_at(big), _i ? AC_INDEX_BIG : AC_POOL_LARGE);
 }
@@ -697,7 +710,7 @@ int main(void) {
     tcase_add_loop_test(native, big_blocks_lie_together_with_others, 0, 2);
     tcase_add_test(native, segments_of_big_blocks_serve_before_a_request_fails);
     tcase_add_loop_test(native, segments_of_big_blocks_serve_where_nothing_can_be_had, 0, 2);
-    tcase_add_loop_test(native, idle_segments_of_big_blocks_serve_others_rather_than_go, 0, 2);
+    tcase_add_loop_test(native, idle_segments_of_big_blocks_serve_others_rather_than_go, 0, 4);
     tcase_add_loop_test(native, big_blocks_join_others_that_grow_beyond_the_budget, 0, 2);
     tcase_add_loop_test(native, large_blocks_beside_big_ones_have_segments_of_their_own, 0, 2);
     tcase_add_test(native, segments_of_what_is_no_longer_big_serve_all);

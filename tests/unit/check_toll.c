@@ -166,7 +166,7 @@ START_TEST(small_and_fine_pages_earn_less) {
     settings.page = settings.small_page;
     settings.frugal = _i == 1;
     ac_allocator_configure(allocator, &settings);
-    allocator->supply->expand.fine.live = _i == 2 ? 512 * MIB : 0;
+    allocator->supply->expand.fine = (ac_fine_t){.live = _i == 2 ? 512 * MIB : 0, .page = settings.page};
     churn(3000);
     if (_i)
         ck_assert(share_reserved() < 0.05);
@@ -177,7 +177,7 @@ END_TEST
 
 /* Where moves cost much fine pages end, before more than any other program gets is reserved. */
 START_TEST(fine_pages_end_where_moves_cost_much) {
-    allocator->supply->expand.fine.live = 512 * MIB;
+    allocator->supply->expand.fine = (ac_fine_t){.live = 512 * MIB, .page = allocator->settings.page};
     for (int i = 0; i < 50 && allocator->supply->expand.fine.live; i++)
         churn(200);
     ck_assert_uint_eq(allocator->supply->expand.fine.live, 0);

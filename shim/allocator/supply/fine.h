@@ -8,12 +8,14 @@
  * blocks are half as large from then on, and less of a budget is enough.  Pages that are there stay as they
  * are, and are traded where they do not fit (expand.h).
  *
- * It ends where moving comes to cost much (toll.h; not where `page_budget` is set), or where the program has
- * doubled and its rests have not.
+ * It ends where moving comes to cost much (toll.h); with settings that do not watch that, or change the page
+ * size; or where the program has doubled and fine pages have hardly any rests: then its new blocks leave none,
+ * and those of old ones are no reason again.
  * Requests of many pages, whose ends weigh little, get whole ones at any time: they take no more calls. */
 #ifndef AC_FINE_H
 #define AC_FINE_H
 
+#include "allocator/budget.h"
 #include "allocator/supply/supply.h"
 
 /* A request of so many pages gets whole ones. */
@@ -22,7 +24,8 @@ enum { AC_FINE_MANY = 16 };
 /* All under the lock. */
 
 static inline bool ac_fine_serves(const ac_allocator_t *allocator) {
-    return allocator->supply->expand.fine.live;
+    const ac_fine_t *fine = &allocator->supply->expand.fine;
+    return fine->live && fine->page == allocator->settings.page && ac_budget_learns(&allocator->settings);
 }
 
 static inline void ac_fine_end(ac_allocator_t *allocator) {

@@ -148,10 +148,11 @@ static uint64_t requests_of(const ac_allocator_t *allocator) {
 /* Of what is live: what their requests grew by, and what may lie idle beside them when others grow
  * beyond the budget.  And trades, in a window of requests: so many requests for each are enough, and
  * after so many windows with more it ends. */
-enum { SHARE_BIG = 10, SHARE_BESIDE = 6, WINDOW = 512, PER_TRADE = 64, COSTLY = 5 };
+enum { SHARE_BIG = 10, SHARE_BESIDE = 6, WINDOW = 512, PER_TRADE = 64, COSTLY = 8 };
 
-/* So many idle segments are looked at for one that serves others. */
-enum { YIELD_LOOK = 256 };
+/* After so many windows with more trades one serves others rather than go; and so many idle ones are
+ * looked at. */
+enum { YIELD_COSTLY = 2, YIELD_LOOK = 256 };
 
 static uint64_t least_big(uint64_t live) {
     return live / AC_BIG_SHARE > AC_LARGE ? live / AC_BIG_SHARE : AC_LARGE;
@@ -248,10 +249,13 @@ static uint64_t idle_beside_big(const ac_segment_t *segment, unsigned *left) {
 }
 
 bool ac_big_yield(ac_arena_t *arena, uint64_t size, uint64_t live) {
+    const ac_allocator_t *allocator = arena->allocator;
+    const ac_big_t *big = &allocator->supply->big;
     uint64_t most = 2 * (size > least_big(live) ? size : least_big(live));
     ac_segment_t *least = NULL;
     unsigned left = YIELD_LOOK;
-    if (!arena->allocator->supply->big.apart)
+    if (!big->apart || big->costly < YIELD_COSTLY ||
+        ac_size_room(&allocator->settings, ac_supply_taken(allocator)) < live / 2)
         return false;
     for (ac_segment_t *s = arena->idle.first; s && left; s = s->idle_next, left--)
         if (s->index == AC_INDEX_BIG && !s->tainted && s->size >= size && s->size <= most &&

@@ -20,8 +20,9 @@
  * which serve smaller ones only where new memory is not to be had.  Beyond the budget that trades
  * segments for others: where it takes a trade for every 64 requests, again and again, or a smaller one
  * has to grow while much lies idle beside big blocks that live, all segments serve all sizes again
- * until the program has doubled.  An idle one that is not much larger than a smaller request, or than the
- * least big block, serves all sizes before it would go for that. */
+ * until the program has doubled.  Before, where trades are that many and the device has room, an idle one
+ * that is not much larger than a smaller request, or than the least big block, serves all sizes rather than
+ * go: that saves a trade, but the next big block may have to grow. */
 #ifndef AC_MEDIUM_H
 #define AC_MEDIUM_H
 
@@ -73,13 +74,14 @@ void ac_medium_look_native(ac_arena_t *arena, uint64_t size, uint64_t live);
 void ac_big_sort(ac_allocator_t *allocator);
 
 /* The allocator is about to grow beyond the budget: other segments go for that, now or later.
- * Under the lock. */
+ * Or an idle one serves others in their place.  Under the lock. */
 void ac_big_note_trade(ac_allocator_t *allocator);
 
 /* The arena is about to grow beyond the budget, with `live` bytes at most, for a large request of `size`
  * bytes that is not big: an idle segment of big blocks serves all sizes from now on rather than that it goes
  * for a new one.  The smallest that fits, of no more than twice the request or the least big block: the
- * larger ones are hard to come by.  False: there is none.  Under the lock. */
+ * larger ones are hard to come by.  Where trades are many, and half as much as is live is left to be had.
+ * False: there is none.  Under the lock. */
 bool ac_big_yield(ac_arena_t *arena, uint64_t size, uint64_t live);
 
 /* The allocator is about to grow beyond the budget, with `live` bytes at most, for a large request that

@@ -238,11 +238,11 @@ static ac_status_t grow_snug(ac_growth_ask_t *ask, bool shares) {
     if (ask->pool == AC_POOL_LARGE && ask->size > AC_MEDIUM && !ask->target) /* once a request */
         ac_medium_look_native(ask->arena, ask->size, ac_supply_live(allocator, ask->size));
     if (wanted > cap) {
-        if (index_for(ask) == AC_POOL_LARGE && !ask->spares &&
-            ac_big_yield(ask->arena, ask->size, ac_supply_live(allocator, ask->size)) &&
-            ask->look(ask->arg))
-            return AC_OK;
+        bool yields = index_for(ask) == AC_POOL_LARGE && !ask->spares &&
+                      ac_big_yield(ask->arena, ask->size, ac_supply_live(allocator, ask->size));
         ac_big_note_trade(allocator); /* what goes for it may go later, too */
+        if (yields && ask->look(ask->arg))
+            return AC_OK;
         uint64_t most =
             ac_budget(&allocator->settings, AC_BUDGET_WAIT, ac_supply_live(allocator, ask->size));
         bool patient = shares && wanted - size + exact > most;

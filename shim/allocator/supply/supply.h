@@ -28,6 +28,8 @@ typedef struct {
 /* Whether pages are half as large (fine.h). */
 typedef struct {
     uint64_t live;   /* bytes at most, when they were to be; 0: they are not */
+    uint64_t page;   /* bytes of those that were set then */
+    uint64_t old;    /* bytes that blocks leave of their pages, when that ended as new ones did not */
     uint64_t looked; /* reserved bytes at which it is looked next whether they are to be */
 } ac_fine_t;
 

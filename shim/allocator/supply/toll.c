@@ -28,10 +28,6 @@ static const uint64_t calm_window_ns = 1000000000;
 /* In percent of the high-water mark: what moving may earn where all pages are small, or fine. */
 enum { FINE_SHARE = 4 };
 
-static bool learns(const ac_settings_t *settings) {
-    return !settings->frugal && settings->page_budget == 0;
-}
-
 static uint64_t percent(uint64_t bytes, unsigned share) {
     return bytes / 100 * share;
 }
@@ -66,7 +62,7 @@ static void look(ac_allocator_t *allocator) {
     toll->seen_ns = toll->spent_ns;
     uint64_t little = count * LITTLE_NS;
     toll->earned_ns -= little < toll->earned_ns ? little : toll->earned_ns;
-    if (!learns(&allocator->settings))
+    if (!ac_budget_learns(&allocator->settings))
         return;
     toll->quiet = cost < LITTLE_NS ? toll->quiet + windows : 0;
     toll->costly = cost > MUCH_NS ? toll->costly + windows : 0;
@@ -106,13 +102,13 @@ unsigned ac_toll_look(ac_allocator_t *allocator) {
     if (allocator->arenas)
         look_at_time(toll, allocator->arenas->ops->now_ns());
     fall(toll);
-    if (!learns(&allocator->settings))
+    if (!ac_budget_learns(&allocator->settings))
         toll->share = toll->costly = 0;
     return before > toll->share ? before - toll->share : 0;
 }
 
 uint64_t ac_toll_kept(const ac_allocator_t *allocator, uint64_t live) {
-    unsigned share = learns(&allocator->settings) ? allocator->supply->expand.toll.share : 0;
+    unsigned share = ac_budget_learns(&allocator->settings) ? allocator->supply->expand.toll.share : 0;
     return share ? live + percent(live, share) : 0;
 }
 
