@@ -444,6 +444,7 @@ static void check_bars(ac_check_t *check, const ac_allocator_t *allocator) {
             if (!(atomic_load(&cache->gate) & AC_GATE_RESTS))
                 add_granted(granted, cache, flow);
         add_brought(granted, allocator, cache->out.first);
+        add_brought(granted, allocator, cache->unplaced);
         add_brought(granted, allocator, ac_inbox_first(&cache->inbox));
     }
     for (int i = 0; i < AC_POOL_KINDS; i++) {

@@ -154,6 +154,45 @@ START_TEST(room_comes_with_what_was_posted) {
 }
 END_TEST
 
+/* Peaks are raised while the taker's thread is inside its cache, and before it looks for what was posted
+ * another one frees with room that it got since. */
+static void take_beside_raise(void) {
+    ac_device_stats_t now;
+    warm_up(MEDIUM);
+    take_all(MEDIUM);
+    ac_allocator_stats(allocator, &now);
+    give_all(giver);
+    ck_assert_uint_lt(taker->raised, allocator->caches->raised);
+    atomic_fetch_and(&taker->gate, ~(uint32_t)AC_GATE_RESTS);
+    ck_assert_int_eq(ac_cache_alloc(taker, MEDIUM, false, &block[0]), AC_OK);
+    atomic_fetch_or(&taker->gate, AC_GATE_RESTS);
+    ck_assert(!ac_inbox_first(&taker->inbox));
+}
+
+START_TEST(room_that_comes_too_early_is_not_lost) {
+    take_beside_raise();
+    end();
+    close_both();
+    give(block[0]);
+    end_both();
+}
+END_TEST
+
+/* It counts with the taker's next request. */
+START_TEST(room_that_came_too_early_counts) {
+    take_beside_raise();
+    uint64_t raised = allocator->caches->raised;
+    for (int i = 1; i < BLOCKS / 2; i++)
+        ck_assert_int_eq(ac_cache_alloc(taker, MEDIUM, false, &block[i]), AC_OK);
+    ck_assert_uint_eq(allocator->caches->raised, raised);
+    end();
+    for (int i = 0; i < BLOCKS / 2; i++)
+        ck_assert_int_eq(ac_cache_free(taker, block[i]), AC_OK);
+    close_both();
+    end_both();
+}
+END_TEST
+
 /* More was posted than the budget has room for: as much is leased, not two blocks at a time. */
 START_TEST(a_haul_is_leased_room_for) {
     warm_up(MIB);
@@ -535,6 +574,8 @@ int main(void) {
     tcase_add_test(all, records_name_what_comes_soon);
     tcase_add_test(all, a_late_owner_spoils_no_spare_record);
     tcase_add_test(all, room_comes_with_what_was_posted);
+    tcase_add_test(all, room_that_comes_too_early_is_not_lost);
+    tcase_add_test(all, room_that_came_too_early_counts);
     tcase_add_test(all, a_haul_is_leased_room_for);
     tcase_add_test(all, a_large_one_behind_a_small_one);
     tcase_add_test(all, room_of_what_is_not_posted_counts_once);

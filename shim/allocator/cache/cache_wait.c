@@ -111,9 +111,11 @@ static void collect(ac_cache_t *cache) {
     ac_block_t *block = ac_inbox_take(&cache->inbox, cache->owner_arena);
     for (ac_block_t *next; block; block = next) {
         next = block->link;
+        bool later = ac_cache_brings_later(block, cache->raised);
         ac_cache_bring(&brought, block, cache->raised);
-        ac_ahead_name(&ahead, block);
-        ac_entry_t *entry = cache->room >= 0 ? ac_cache_find(cache, block->size) : NULL;
+        if (!later)
+            ac_ahead_name(&ahead, block);
+        ac_entry_t *entry = cache->room >= 0 && !later ? ac_cache_find(cache, block->size) : NULL;
         blocks[ac_cache_flow(block->size)]++;
         bytes[ac_cache_flow(block->size)] += block->size;
         if (entry && entry->size == block->size) {
@@ -144,12 +146,16 @@ __attribute__((noinline)) static void widen(ac_cache_t *cache) {
 /* What is yet to be placed, of a size that is out, as far as there is room. */
 static void refill(ac_cache_t *cache, ac_entry_t *entry) {
     ac_ahead_t ahead = {.turn = 0};
+    ac_cache_brought_t brought = {{{0, 0, 0}}};
     for (ac_block_t *block;
-         cache->room >= 0 && (block = cache->unplaced) && block->size == entry->size;) {
+         cache->room >= 0 && (block = cache->unplaced) && block->size == entry->size &&
+         !ac_cache_brings_later(block, cache->raised);) {
         ac_cache_set_unplaced(cache, block->link);
+        ac_cache_bring(&brought, block, cache->raised);
         ac_ahead_name(&ahead, block);
         ac_cache_put(cache, entry, block);
     }
+    ac_cache_add_room(cache, &brought);
 }
 
 /* Whether a stream's order may protect what is freed now.  ac_order_retire is asked only where

@@ -39,9 +39,12 @@ static void leave_block(ac_block_t *block, uint64_t quiet) {
 __attribute__((noinline)) static void place(ac_cache_t *cache) {
     ac_block_t *block = cache->unplaced;
     uint64_t quiet = ac_fence_quiet(cache->timeline);
+    ac_allocator_t *allocator = cache->arena->allocator;
+    ac_cache_brought_t brought = {{{0, 0, 0}}};
     ac_cache_set_unplaced(cache, NULL);
     for (ac_block_t *next; block; block = next) {
         next = block->link;
+        ac_cache_bring(&brought, block, allocator->caches->raised);
         ac_entry_t *entry = ac_cache_make_room(cache, block->size);
         if (entry) {
             ac_cache_put(cache, entry, block);
@@ -50,6 +53,7 @@ __attribute__((noinline)) static void place(ac_cache_t *cache) {
             leave_block(block, quiet);
         }
     }
+    ac_caches_drop_room(allocator, &brought);
 }
 
 __attribute__((always_inline)) static inline bool tidy(ac_cache_t *cache) {

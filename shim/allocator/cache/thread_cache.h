@@ -404,6 +404,12 @@ AC_CACHE_HOT void ac_cache_bring(ac_cache_brought_t *brought, const ac_block_t *
         (int64_t)atomic_load_explicit(&block->requested, memory_order_relaxed);
 }
 
+/* Whether its room is of a raise after the one that the owner, who is inside all the while, has `raised` of:
+ * the cache is at rest by now, and that room is counted when it is awake or with the lock. */
+static inline bool ac_cache_brings_later(const ac_block_t *block, uint64_t raised) {
+    return !ac_inbox_is_slot(block) && (block->raised & 1) && block->raised > raised;
+}
+
 /* By the owner: it is the cache's. */
 static inline void ac_cache_add_room(ac_cache_t *cache, const ac_cache_brought_t *brought) {
     for (int flow = 0; flow < AC_FLOWS; flow++) {
