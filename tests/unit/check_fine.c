@@ -109,7 +109,7 @@ START_TEST(not_while_the_device_works) {
     submit(0);
     grow_by(24 * MIB);
     ck_assert(!is_fine());
-    complete(0);
+    end_idle();
 }
 END_TEST
 
