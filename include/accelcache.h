@@ -13,7 +13,10 @@
  * A process that uses more than 256 contexts at a time is not cached any more: the calls for memory
  * go to the driver then, as the program's own do, and all others answer as before.
  *
- * Semantics follow PyTorch's accelerator interface (DeviceAccelerator) where it has the call. */
+ * Semantics follow PyTorch's accelerator interface (DeviceAccelerator) where it has the call.
+ *
+ * accelcache_pools.h has private pools, checkpoints and trace trackers, accelcache_torch.h the functions
+ * for PyTorch's pluggable allocator. */
 #ifndef ACCELCACHE_H
 #define ACCELCACHE_H
 
@@ -21,8 +24,22 @@
 #include <stdint.h>
 
 #ifdef __cplusplus
+namespace accel {
+template <class T> T sized() {
+    T made = T();
+    made.size = sizeof(T);
+    return made;
+}
+} /* namespace accel */
+#define ACCEL_SIZED(type) accel::sized<type>()
 extern "C" {
+#else
+#define ACCEL_SIZED(type)                                                                        \
+    { .size = sizeof(type) }
 #endif
+
+/* Structures with a member `size` grow with versions of the library.  ACCEL_..._INIT sets `size`, and the
+ * rest to zero:  accel_device_stats_t stats = ACCEL_DEVICE_STATS_INIT; */
 
 #define ACCEL_VERSION_MAJOR 0
 #define ACCEL_VERSION_MINOR 1
@@ -92,8 +109,8 @@ typedef struct {
     accel_stat_t all, small_pool, large_pool;
 } accel_pool_stat_t;
 
-/* Names and meanings are PyTorch's. `size` is sizeof(accel_device_stats_t) of the caller's
- * header: set it before the call; later versions only append. */
+/* Statistics of a device; names and meanings are PyTorch's.  Initialise it with
+ * ACCEL_DEVICE_STATS_INIT; later versions only append members. */
 typedef struct {
     size_t size;
     /* begin:stats: generated from shim/observe/stats.def */
@@ -133,6 +150,7 @@ typedef struct {
     accel_stat_t oversize_segments;
     /* end:stats */
 } accel_device_stats_t;
+#define ACCEL_DEVICE_STATS_INIT ACCEL_SIZED(accel_device_stats_t)
 
 /* Statistics of a device; all zero for one that was not used yet. */
 accel_status_t accel_get_device_stats(int device, accel_device_stats_t *stats);
@@ -223,6 +241,8 @@ typedef struct {
     void *context;
     int entered;
 } accel_guard_t;
+#define ACCEL_GUARD_INIT                                                                         \
+    { {NULL, 0}, NULL, 0 }
 accel_status_t accel_guard_enter(accel_guard_t *guard, int device);
 accel_status_t accel_guard_enter_stream(accel_guard_t *guard, accel_stream_t stream);
 void accel_guard_leave(accel_guard_t *guard);
@@ -231,7 +251,7 @@ void accel_guard_leave(accel_guard_t *guard);
  *     ACCEL_GUARD(guard, 1); */
 #if defined(__GNUC__) && !defined(__cplusplus)
 #define ACCEL_GUARD(name, device)                                                                \
-    __attribute__((cleanup(accel_guard_leave))) accel_guard_t name = {{NULL, 0}, NULL, 0};       \
+    __attribute__((cleanup(accel_guard_leave))) accel_guard_t name = ACCEL_GUARD_INIT;           \
     (void)accel_guard_enter(&name, device)
 #endif
 
@@ -269,8 +289,7 @@ accel_status_t accel_raw_delete(void *pointer);
 typedef void (*accel_deleter_t)(void *pointer);
 accel_deleter_t accel_raw_deleter(void);
 
-/* What is known of the block that `pointer` lies in.  `size` is sizeof(accel_pointer_info_t) of the
- * caller's header. */
+/* What the library knows of a block.  Initialise it with ACCEL_POINTER_INFO_INIT. */
 typedef struct {
     size_t size;
     void *base;       /* where the block begins */
@@ -281,17 +300,20 @@ typedef struct {
     void *stream;         /* of raw memory; NULL: the default stream, or not raw memory */
     accel_pool_id_t pool; /* {0, 0}: none */
 } accel_pointer_info_t;
+#define ACCEL_POINTER_INFO_INIT ACCEL_SIZED(accel_pointer_info_t)
 
-/* ACCEL_ERROR_NOT_OURS for foreign pointers and freed blocks. */
+/* Describes the block that `pointer` lies in.  ACCEL_ERROR_NOT_OURS for foreign pointers and freed blocks. */
 accel_status_t accel_pointer_info(const void *pointer, accel_pointer_info_t *info);
 
 /* The block that the pointer lies in, as an allocation of its own.  `bytes` may be NULL. */
 accel_status_t accel_get_base_allocation(void *pointer, void **base, size_t *bytes);
 
-/* Functions of the allocator that raw memory comes from, instead of the cache.  `size` is
- * sizeof(accel_allocator_t) of the caller's header.  The first two are needed, the others may be
- * NULL.  They are called from any thread, without a lock of the library. */
+/* Returns nonzero for a stream whose requests a private pool takes. */
 typedef int (*accel_stream_filter_t)(void *stream, void *arg);
+
+/* An allocator of the program, which raw memory comes from instead of the cache.  Initialise it with
+ * ACCEL_ALLOCATOR_INIT.  alloc_fn and free_fn are needed, the others may be NULL.  The library calls
+ * them from any thread, without holding a lock. */
 typedef struct {
     size_t size;
     /* NULL: there is no memory. */
@@ -309,6 +331,7 @@ typedef struct {
     void (*end_allocate_to_pool_fn)(int device, accel_pool_id_t pool);
     void (*release_pool_fn)(int device, accel_pool_id_t pool);
 } accel_allocator_t;
+#define ACCEL_ALLOCATOR_INIT ACCEL_SIZED(accel_allocator_t)
 
 /* Raw memory comes from there from now on; NULL: from the cache.  The functions are copied.
  * ACCEL_ERROR_BUSY once raw memory was asked for. */
@@ -344,88 +367,6 @@ accel_status_t accel_get_memory_fraction(double *fraction, int device);
 accel_status_t accel_enable(int enabled);
 int accel_is_enabled(void);
 
-/* --- private pools ---
- *
- * Memory of its own for the raw requests of some streams: what is freed there serves no request
- * from elsewhere.  A pool takes whole segments from the cache (2 MiB, 20 MiB, or the request in units
- * of 2 MiB), divides them, and keeps them until it is released or emptied.  Each device has its own
- * part of a pool, which ends with a reset of the device: its segments go with the device's memory, without a
- * call of free_fn.  Requests from a context that cuCtxCreate made go to no pool.  Memory of a pool is freed by
- * accel_raw_delete, accel_free or accel_free_async; CUDA's own calls refuse it. */
-typedef enum {
-    ACCEL_POOL_USE_ON_OOM =
-        1,                  /* its free memory serves others before a request of theirs fails */
-    ACCEL_POOL_NO_SPLIT = 2 /* each block is a whole segment */
-} accel_pool_flag_t;
-
-/* A new pool, of a number that no other pool of the process ever had (numbers of the program's own, in
- * accel_pool_retain, count up to INT64_MAX); it has one user.  The flags are a sum
- * of accel_pool_flag_t.  `allocator` (may be NULL: the cache) is where segments come from. */
-accel_status_t accel_pool_create(unsigned flags, const accel_allocator_t *allocator,
-                                 accel_pool_id_t *pool);
-
-/* One user more.  A pool that does not exist is made, under that number. */
-accel_status_t accel_pool_retain(accel_pool_id_t pool);
-
-/* One user less.  After the last one idle segments go back, and the others when their last block is
- * freed: blocks stay valid.  ACCEL_ERROR_BUSY: requests still go there, and nothing has changed.
- * ACCEL_ERROR_INVALID: there is no such pool. */
-accel_status_t accel_pool_release(accel_pool_id_t pool);
-
-/* Users; 0: there is no such pool. */
-int accel_pool_use_count(accel_pool_id_t pool);
-
-/* The flags of a pool from now on. */
-accel_status_t accel_pool_set_flags(accel_pool_id_t pool, unsigned flags);
-
-/* Raw requests on the device for streams that `filter` (NULL: all) says nonzero to go to the pool
- * until _end; the newest such pool takes what several would.  The pool gets one user more, which stays
- * when _end was called, and is made where it does not exist.  `filter` is called from any thread, without a lock of the library; no
- * call of it begins after _end returned, but one may still be under way. ACCEL_ERROR_BUSY: the pool
- * takes requests of the device already. */
-accel_status_t accel_begin_allocate_to_pool(int device, accel_pool_id_t pool,
-                                            accel_stream_filter_t filter, void *arg);
-accel_status_t accel_end_allocate_to_pool(int device, accel_pool_id_t pool);
-
-/* Give idle segments of the pool back; {0, 0}: accel_empty_cache. */
-accel_status_t accel_pool_empty(accel_pool_id_t pool);
-
-/* Bytes of the pool on the device: in segments, and in blocks that the program holds.  Outputs may be
- * NULL. */
-accel_status_t accel_pool_bytes(accel_pool_id_t pool, int device, size_t *reserved,
-                                size_t *allocated);
-
-/* ACCEL_OK if the blocks that the program holds of the pool on the device are those `count` ones,
- * and no others; else ACCEL_ERROR_INVALID. */
-accel_status_t accel_pool_check_live(accel_pool_id_t pool, int device, void *const *blocks,
-                                     size_t count);
-
-/* Which blocks of a pool the program holds on a device, to be brought back later: what graphs that were
- * captured into the pool find there.  Contents are not part of it.  *checkpoint is the caller's, until
- * _release, and does not keep the pool.  ACCEL_ERROR_INVALID: there is no such pool. */
-typedef struct accel_checkpoint accel_checkpoint_t;
-accel_status_t accel_get_checkpoint_state(int device, accel_pool_id_t pool,
-                                          accel_checkpoint_t **checkpoint);
-void accel_release_checkpoint_state(accel_checkpoint_t *checkpoint); /* NULL may be released */
-
-/* What a restore did.  Addresses of blocks; those in both lists were held before and are held again.
- * The caller frees both lists with free(). */
-typedef struct {
-    size_t size;  /* sizeof(accel_checkpoint_delta_t) of the caller's header */
-    void **freed; /* that the program held, and does not any more */
-    size_t freed_count;
-    void **allocated; /* that it holds now: all of the checkpoint */
-    size_t allocated_count;
-} accel_checkpoint_delta_t;
-
-/* Free every block of the pool on the device that the program holds, and hand out those of the checkpoint
- * again, each at its old place.  May be done with one checkpoint as often as one likes.  `delta` may be
- * NULL.  Streams other than a block's own that accel_record_stream named are waited for, for a second at
- * most.  On an error nothing changes: ACCEL_ERROR_INVALID: the pool has gone, or a segment that is needed
- * was given back or, after the end of its stream, to another one; ACCEL_ERROR_BUSY: work of other streams goes on, or a stream captures. */
-accel_status_t accel_set_checkpoint_pool_state(const accel_checkpoint_t *checkpoint,
-                                               accel_checkpoint_delta_t *delta);
-
 /* --- observers ---
  *
  * Called by the thread that made the request, without a lock of the library, and not while that
@@ -445,31 +386,6 @@ accel_status_t accel_detach_oom_observer(accel_oom_observer_t observer, void *ar
 typedef int (*accel_free_callback_t)(int device, void *arg);
 accel_status_t accel_add_free_callback(accel_free_callback_t callback, void *arg);
 accel_status_t accel_remove_free_callback(accel_free_callback_t callback, void *arg);
-
-/* What becomes of raw memory. */
-typedef enum {
-    ACCEL_TRACE_ALLOC,          /* a block was handed out */
-    ACCEL_TRACE_FREE_REQUESTED, /* the program freed it */
-    ACCEL_TRACE_FREE_COMPLETED, /* it is the allocator's; work may still be pending */
-    ACCEL_TRACE_SEGMENT_ALLOC,  /* a private pool took a segment ... */
-    ACCEL_TRACE_SEGMENT_FREE,   /* ... and gave it back */
-    ACCEL_TRACE_SNAPSHOT,       /* accel_snapshot was called */
-    ACCEL_TRACE_OOM             /* a request failed; `address` is what the device has free */
-} accel_trace_action_t;
-
-typedef struct {
-    accel_trace_action_t action;
-    int device;
-    uint64_t address;
-    size_t bytes;
-    void *stream;
-    accel_pool_id_t pool;
-    uint64_t time_us; /* since the epoch */
-} accel_trace_entry_t;
-
-typedef void (*accel_trace_tracker_t)(const accel_trace_entry_t *entry, void *arg);
-accel_status_t accel_attach_trace_tracker(accel_trace_tracker_t tracker, void *arg);
-accel_status_t accel_detach_trace_tracker(accel_trace_tracker_t tracker, void *arg);
 
 /* Keep the newest `most` entries of each device (up to 16 Mi), for accel_snapshot; 0: none any more,
  * and those that there are go. */
@@ -511,33 +427,6 @@ accel_status_t accel_share_ipc_handle(void *pointer, accel_ipc_handle_t *handle)
  * Getting what is open already gives the same address. */
 accel_status_t accel_get_ipc_ptr(const accel_ipc_handle_t *handle, void **pointer);
 accel_status_t accel_close_ipc_ptr(void *pointer);
-
-/* --- PyTorch's pluggable allocator ---
- *
- * For torch.cuda.memory.CUDAPluggableAllocator(path, "accel_torch_malloc", "accel_torch_free"), and,
- * by address, for the setters of the object behind it; the Python package `accelcache` does both.
- * A stream is a cudaStream_t; accel_pool_id_t is passed as std::pair of two unsigned 64-bit
- * numbers is, on x86-64 and AArch64. */
-
-/* NULL: there is no memory.  For torch.cuda.MemPool, which gives back what it has and tries again. */
-void *accel_torch_malloc(size_t bytes, int device, void *stream);
-
-/* The same, but std::bad_alloc is thrown, which PyTorch makes an exception of: it does not look for
- * NULL where the allocator was changed. */
-void *accel_torch_malloc_or_throw(size_t bytes, int device, void *stream);
-void accel_torch_free(void *pointer, size_t bytes, int device, void *stream);
-
-/* For set_init_fn, set_reset_fn, set_memory_fraction_fn, set_base_alloc_fn, set_record_stream_fn,
- * set_begin_allocate_to_pool, set_end_allocate_to_pool_fn and set_release_pool.  `filter` is a
- * std::function<bool(cudaStream_t)> of libstdc++. */
-void accel_torch_init(int device_count);
-void accel_torch_reset(void);
-void accel_torch_memory_fraction(double fraction, int device);
-void *accel_torch_base_alloc(void *pointer, size_t *bytes);
-void accel_torch_record_stream(void *pointer, void *stream);
-void accel_torch_begin_allocate_to_pool(int device, accel_pool_id_t pool, void *filter);
-void accel_torch_end_allocate_to_pool(int device, accel_pool_id_t pool);
-void accel_torch_release_pool(int device, accel_pool_id_t pool);
 
 #ifdef __cplusplus
 } /* extern "C" */

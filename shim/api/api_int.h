@@ -14,6 +14,8 @@
 /* What is declared there is exported. */
 #pragma GCC visibility push(default)
 #include "accelcache.h"
+#include "accelcache_pools.h"
+#include "accelcache_torch.h"
 #pragma GCC visibility pop
 
 /* --- api.c --- */

@@ -37,7 +37,7 @@ class Pages(base.CommandTest):
     def test_all_there(self):
         self.assertEqual([os.path.basename(page) for page in pages()],
                          ["accelcache-demo.1", "accelcache.1", "accelcache.h.3",
-                          "libaccelcache.7"])
+                          "accelcache_pools.h.3", "libaccelcache.7"])
 
     @unittest.skipUnless(shutil.which("man"), "needs man")
     def test_no_warnings(self):
@@ -81,16 +81,17 @@ class Pages(base.CommandTest):
 
     @unittest.skipUnless(shutil.which("man"), "needs man")
     def test_header_page(self):
-        shown = self.shown("accelcache.h.3")
-        with open(os.path.join(os.path.dirname(__file__), "../../include/accelcache.h"),
-                  encoding="utf-8") as file:
-            header = re.sub(r"/\*.*?\*/", "", file.read(), flags=re.S)
-        functions = re.findall(r"\baccel_\w+\([^;{]*\);", header)
-        self.assertGreater(len(functions), 10)
-        for function in functions:
-            self.assertIn(" ".join(function.split()), shown)
-        for name in re.findall(r"\bACCEL_ERROR_\w+", header):
-            self.assertIn(name, shown)
+        for name in ("accelcache.h", "accelcache_pools.h"):
+            shown = self.shown(name + ".3")
+            with open(os.path.join(os.path.dirname(__file__), "../../include", name),
+                      encoding="utf-8") as file:
+                header = re.sub(r"/\*.*?\*/", "", file.read(), flags=re.S)
+            functions = re.findall(r"\baccel_\w+\([^;{]*\);", header)
+            self.assertGreater(len(functions), 10)
+            for function in functions:
+                self.assertIn(" ".join(function.split()), shown)
+            for error in re.findall(r"\bACCEL_ERROR_\w+", header):
+                self.assertIn(error, shown)
 
 
 class Shells(base.CommandTest):

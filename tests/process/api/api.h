@@ -9,6 +9,8 @@
 #include <stdbool.h>
 
 #include "accelcache.h"
+#include "accelcache_pools.h"
+#include "accelcache_torch.h"
 #include "agrees.h"
 #include "driver.h"
 #include "run_suite.h"

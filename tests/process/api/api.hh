@@ -8,6 +8,8 @@
 #include <new>
 
 #include "accelcache.h"
+#include "accelcache_pools.h"
+#include "accelcache_torch.h"
 #include "agrees.h"
 
 #define EXPECT(condition)                                                                        \

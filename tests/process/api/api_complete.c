@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #include "accelcache.h"
+#include "accelcache_pools.h"
+#include "accelcache_torch.h"
 #include "agrees.h"
 #include "harness.h"
 

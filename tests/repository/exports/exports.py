@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What libaccelcache.so shows and needs.  usage: exports.py [--self-test] LIBRARY ROOT CC
 
-Its dynamic symbols are the rows of hooks.def and the functions of accelcache.h, unversioned, and
+Its dynamic symbols are the rows of hooks.def and the functions of the C headers, unversioned, and
 nothing else; it needs no library beyond libc; its thread-local storage is one pointer that is
 reached without a call into the dynamic linker; it has no text relocations.
 """
@@ -31,9 +31,9 @@ def declared(root, compiler):
     hooks = re.findall(r"hook_row (\w+);", preprocessed(
         root, compiler, macros + '#include "intercept/hooks.def"\n'))
     api = re.findall(r"\b(accel_\w+)\s*\(", preprocessed(
-        root, compiler, '#include "accelcache.h"\n'))
+        root, compiler, '#include "accelcache_pools.h"\n#include "accelcache_torch.h"\n'))
     if len(hooks) < 5 or not api:
-        sys.exit("exports.py: could not read hooks.def or accelcache.h")
+        sys.exit("exports.py: could not read hooks.def or the C headers")
     return set(hooks) | set(api)
 
 
@@ -45,7 +45,7 @@ def problems(library, names):
     for name in sorted(names - shown.keys()):
         yield f"not exported: {name}"
     for name in sorted(shown.keys() - names):
-        yield f"exported, but neither a hook nor in accelcache.h: {name}"
+        yield f"exported, but neither a hook nor in a C header: {name}"
     for name, symbol in sorted(shown.items()):
         if "@" in symbol:  # a named version would never bind to the program's references
             yield f"exported with a version: {symbol}"
@@ -72,7 +72,7 @@ def self_test(compiler, names):
         output(compiler, "-shared", "-fPIC", "-fno-builtin", "-w", "-o", library, "-x", "c", "-",
                "-Wl,--no-as-needed", "-lm", text=source)
         said = "\n".join(problems(library, names))
-    expected = ("not exported: " + sorted(names)[0], "accelcache.h: cuStray", "needs libm",
+    expected = ("not exported: " + sorted(names)[0], "C header: cuStray", "needs libm",
                 "64 bytes of thread-local", "through the dynamic linker")
     return [f"not noticed: {text}" for text in expected if text not in said]
 

@@ -12,7 +12,7 @@ for file in bin/accelcache include/accelcache.h "$libdir/libaccelcache.so" \
     [ -e "$prefix/$file" ] || { echo "not installed: $file" >&2; exit 1; }
 done
 headers=$(cd "$prefix/include" && find . -type f | LC_ALL=C sort | tr '\n' ' ')
-if [ "$headers" != "./accelcache.f90 ./accelcache.h ./accelcache.hpp ./accelcache_rmm.hpp " ]; then
+if [ "$headers" != "./accelcache.f90 ./accelcache.h ./accelcache.hpp ./accelcache_pools.h ./accelcache_rmm.hpp ./accelcache_torch.h " ]; then
     echo "not the public headers, and these alone: $headers" >&2
     exit 1
 fi

@@ -172,10 +172,10 @@ def chunks(header):
                          if not line.startswith("#")))
 
 
-def header_page(header, date, version):
-    page = Page("accelcache.h", 3, "C API of the caching allocator", date, version)
+def header_page(name, header, date, version):
+    page = Page(name, 3, "C API of the caching allocator", date, version)
     page.section("SYNOPSIS")
-    page.lines += [".nf", "#include <accelcache.h>", ".PP",
+    page.lines += [".nf", f"#include <{name}>", ".PP",
                    "cc program.c $(pkg\\-config \\-\\-cflags \\-\\-libs accelcache)", ".fi"]
     page.section("DESCRIPTION")
     first = COMMENT.match(header)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Write manual pages and completions of what the command and the header say.
+"""Write manual pages and completions of what the command and the headers say.
 
-usage: pages.py OUT HEADER CHANGELOG VERSION DEMO -- COMMAND...
+usage: pages.py OUT HEADER[;HEADER...] CHANGELOG VERSION DEMO -- COMMAND...
 
 OUT/man/man1, man3, man7 and OUT/completion appear; COMMAND starts accelcache, perhaps by an
 emulator.  DEMO is accelcache-demo, started in the same way; empty: there is none."""
@@ -25,7 +25,7 @@ def write(folder, name, text):
 
 def main():
     at = sys.argv.index("--")
-    out, header, changelog, version, demo = sys.argv[1:at]
+    out, headers, changelog, version, demo = sys.argv[1:at]
     start = sys.argv[at + 1:]
     command = helptext.Command(start)
     config = json.loads(command.ask("config", "--json"))
@@ -33,11 +33,11 @@ def main():
     with open(changelog, encoding="utf-8") as file:
         signed = re.search(r"^ -- .*>  (.*)", file.read(), re.M).group(1)
     date = email.utils.parsedate_to_datetime(signed).strftime("%Y-%m-%d")
-    with open(header, encoding="utf-8") as file:
-        text = file.read()
     pages = [man.command_page(command, date, version),
-             man.library_page(config, stats, date, version),
-             man.header_page(text, date, version)]
+             man.library_page(config, stats, date, version)]
+    for header in headers.split(";"):
+        with open(header, encoding="utf-8") as file:
+            pages.append(man.header_page(os.path.basename(header), file.read(), date, version))
     if demo:
         command.start = [*start[:-1], demo]
         pages.append(man.demo_page(helptext.Help("demo", "", command.ask("--help")), date, version))
