@@ -82,20 +82,26 @@ int accel_initialized(void);
 /* Number of devices; 0 without a driver. */
 int accel_device_count(void);
 
-/* Device of the calling thread's current context; -1 when it has none. */
+/* Device of the calling thread: of its current context, or device 0 if it has none.  -1: there is no
+ * driver or no device.  Makes no context. */
 int accel_current_device(void);
 
 /* Make the device's primary context current in the calling thread (it is retained once, and kept
  * until the process ends or resets the device, after which the next call retains it anew).  A negative `device` changes nothing. */
 accel_status_t accel_set_device(int device);
 
-/* The same, and return the device that was current before (-1: none); -2 on an error. */
+/* Makes the device's primary context current, as accel_set_device does, and returns the device that was
+ * current before.  -2 on an error, which a negative `device` is. */
 int accel_exchange_device(int device);
 
-/* Like accel_exchange_device; a negative `device` changes nothing and returns -1. */
+/* Like accel_exchange_device, but makes no context.  If the device has no primary context, the thread keeps
+ * its context; the device is then the thread's current one for accel_current_device, for streams and for raw
+ * memory, until the thread changes its device or its context.  A negative `device` changes nothing and
+ * returns -1; -2 on an error. */
 int accel_maybe_exchange_device(int device);
 
-/* Wait for all work of the device's primary context.  Blocks. */
+/* Waits for all work of the device's primary context.  Returns at once, and makes no context, if that is
+ * not in use, or if the process has not used CUDA. */
 accel_status_t accel_synchronize_device(int device);
 
 /* One statistic: `current` now, `peak` since the last peak reset, `allocated` and `freed` the
@@ -228,8 +234,9 @@ typedef struct {
 /* The calling thread's current stream on the device; a negative `device`: on its current one. */
 accel_status_t accel_get_stream(int device, accel_stream_t *stream);
 
-/* Make the stream the calling thread's current one on its device, and that device current.  A
- * negative device changes nothing. */
+/* Makes the stream the calling thread's current one on its device, and that device current.  A
+ * negative device changes nothing.  ACCEL_ERROR_INVALID: the handle is of no stream of the device's primary
+ * context. */
 accel_status_t accel_set_stream(accel_stream_t stream);
 
 /* What a thread had before it changed device or stream: accel_guard_leave brings it back, the very
@@ -240,9 +247,10 @@ typedef struct {
     accel_stream_t before;
     void *context;
     int entered;
+    int chosen; /* device that accel_maybe_exchange_device had chosen; -1: none */
 } accel_guard_t;
 #define ACCEL_GUARD_INIT                                                                         \
-    { {NULL, 0}, NULL, 0 }
+    { {NULL, -1}, NULL, 0, -1 }
 accel_status_t accel_guard_enter(accel_guard_t *guard, int device);
 accel_status_t accel_guard_enter_stream(accel_guard_t *guard, accel_stream_t stream);
 void accel_guard_leave(accel_guard_t *guard);

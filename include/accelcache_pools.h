@@ -34,9 +34,11 @@ accel_status_t accel_pool_create(unsigned flags, const accel_allocator_t *alloca
 /* One user more.  A pool that does not exist is made, under that number. */
 accel_status_t accel_pool_retain(accel_pool_id_t pool);
 
-/* One user less.  After the last one idle segments go back, and the others when their last block is
- * freed: blocks stay valid.  ACCEL_ERROR_BUSY: requests still go there, and nothing has changed.
- * ACCEL_ERROR_INVALID: there is no such pool. */
+/* Removes a user.  After the last one idle segments go back, and the others when their last block is
+ * freed: blocks stay valid.  Then release_pool_fn of the pool's allocator is called, with the thread's current
+ * device; if accel_set_allocator set begin_allocate_to_pool_fn, pools that the library did not make are that
+ * allocator's, and each call is passed on to its release_pool_fn.  ACCEL_ERROR_BUSY: requests still go to the
+ * pool, and nothing has changed.  ACCEL_ERROR_INVALID: there is no such pool. */
 accel_status_t accel_pool_release(accel_pool_id_t pool);
 
 /* Users; 0: there is no such pool. */

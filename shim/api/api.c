@@ -83,13 +83,22 @@ int accel_device_count(void) {
     return count;
 }
 
-int accel_current_device(void) {
-    CUcontext current = NULL;
+/* Device of the thread's current context; -1 if there is none. */
+static int device_of_context(CUcontext *context) {
     CUdevice device;
-    if (!ac_api_ready() || ac_driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || !current ||
+    *context = NULL;
+    if (ac_driver.cuCtxGetCurrent(context) != CUDA_SUCCESS || !*context ||
         ac_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
         return -1;
     return device;
+}
+
+int accel_current_device(void) {
+    CUcontext context;
+    if (!accel_device_count())
+        return -1;
+    int device = device_of_context(&context), chosen = ac_api_chosen(context);
+    return chosen >= 0 ? chosen : device >= 0 ? device : 0;
 }
 
 /* Primary contexts: retained here, or only known to be there. */
@@ -163,11 +172,6 @@ void ac_api_leave(const ac_api_scope_t *scope) {
     ac_thread_forget();
 }
 
-int ac_api_device(void) {
-    int device = accel_current_device();
-    return device >= 0 ? device : ac_api_ready() ? 0 : -1;
-}
-
 accel_status_t accel_set_device(int device) {
     if (device < 0)
         return ACCEL_OK;
@@ -177,24 +181,53 @@ accel_status_t accel_set_device(int device) {
     CUcontext context = ac_api_primary(device);
     if (!context || ac_driver.cuCtxSetCurrent(context) != CUDA_SUCCESS)
         return ACCEL_ERROR_CUDA;
+    ac_api_choose(-1, NULL);
     ac_thread_forget();
     return ACCEL_OK;
 }
 
+accel_status_t ac_api_have_context(void) {
+    CUcontext context;
+    return device_of_context(&context) >= 0 ? ACCEL_OK : accel_set_device(accel_current_device());
+}
+
 int accel_exchange_device(int device) {
+    CUcontext context;
     int before = accel_current_device();
-    if (before == device && before >= 0)
+    if (device < 0 || before < 0)
+        return -2;
+    if (before == device && device_of_context(&context) == device)
         return before;
     return accel_set_device(device) == ACCEL_OK ? before : -2;
 }
 
+static bool has_primary(int device) {
+    unsigned flags;
+    int active = 0;
+    return ac_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active;
+}
+
 int accel_maybe_exchange_device(int device) {
-    return device < 0 ? -1 : accel_exchange_device(device);
+    CUcontext context;
+    if (device < 0)
+        return -1;
+    if (ac_api_need(device) != ACCEL_OK)
+        return -2;
+    int before = accel_current_device(), now = device_of_context(&context);
+    if (before == device)
+        return before;
+    if (device == now) /* back from a device that was chosen */
+        return ac_api_choose(-1, NULL) ? before : -2;
+    if (has_primary(device))
+        return accel_set_device(device) == ACCEL_OK ? before : -2;
+    return ac_api_choose(device, context) ? before : -2;
 }
 
 accel_status_t accel_synchronize_device(int device) {
+    if (atomic_load(&ac_state) == AC_STATE_ASLEEP) /* CUDA was not used: there is no work */
+        return device < 0 ? ACCEL_ERROR_INVALID : ACCEL_OK;
     accel_status_t status = ac_api_need(device);
-    if (status != ACCEL_OK)
+    if (status != ACCEL_OK || !has_primary(device))
         return status;
     ac_api_scope_t scope;
     if (!ac_api_push(&scope, device))

@@ -44,8 +44,8 @@ void ac_api_leave(const ac_api_scope_t *scope);
 
 accel_status_t ac_api_status(CUresult result);
 
-/* The thread's device, 0 if it has none; -1: there is no driver. */
-int ac_api_device(void);
+/* Makes a context of the thread's current device current if the thread has none. */
+accel_status_t ac_api_have_context(void);
 
 /* Work on the stream may use the memory at `address`, and was submitted by now. */
 accel_status_t ac_api_record(void *stream, uint64_t address);
@@ -67,6 +67,12 @@ accel_status_t ac_api_refused(uint64_t address);
 
 /* The calling thread's current stream on the device. */
 void *ac_api_stream(int device);
+
+/* The device that accel_maybe_exchange_device chose for the calling thread without making a context.
+ * It holds as long as `context` is current, which was current then.  _choose: -1 for none; false if host
+ * memory is short.  _chosen: -1 if there is none. */
+bool ac_api_choose(int device, CUcontext context);
+int ac_api_chosen(CUcontext context);
 
 /* --- blocks.c: raw memory, by address --- */
 
@@ -222,6 +228,9 @@ void ac_pool_trim(void);
 
 /* The device's primary context has ended, and what pools had of its memory. */
 void ac_pool_device_gone(int device);
+
+/* accel_pool_release; `device` is what release_pool_fn is told. */
+accel_status_t ac_pool_release(accel_pool_id_t id, int device);
 
 /* accel_begin_allocate_to_pool; `drop` (may be NULL) is called with `arg` when no call of the filter is
  * to come any more, and not where this fails. */

@@ -21,7 +21,7 @@ accel_status_t accel_memcpy_async(void *to, int to_device, const void *from, int
         return ACCEL_ERROR_INVALID;
     if (!bytes)
         return ACCEL_OK;
-    if (accel_current_device() < 0 && accel_set_device(0) != ACCEL_OK)
+    if (ac_api_have_context() != ACCEL_OK)
         return ACCEL_ERROR_CUDA;
     if (!across || peer_enabled)
         return ac_api_status(cuMemcpyAsync(address_of(to), address_of(from), bytes, stream));
@@ -39,7 +39,7 @@ accel_status_t accel_copy_data(void *to, const void *from, size_t bytes) {
         return ACCEL_ERROR_NO_DRIVER;
     if (!bytes)
         return ACCEL_OK;
-    if (accel_current_device() < 0 && accel_set_device(0) != ACCEL_OK)
+    if (ac_api_have_context() != ACCEL_OK)
         return ACCEL_ERROR_CUDA;
     return ac_api_status(cuMemcpy(address_of(to), address_of(from), bytes));
 }
@@ -103,7 +103,7 @@ accel_status_t accel_get_ipc_ptr(const accel_ipc_handle_t *handle, void **pointe
         return ACCEL_ERROR_INVALID;
     if (!ac_api_ready())
         return ACCEL_ERROR_NO_DRIVER;
-    if (accel_current_device() < 0 && accel_set_device(0) != ACCEL_OK)
+    if (ac_api_have_context() != ACCEL_OK)
         return ACCEL_ERROR_CUDA;
     memcpy(&driver, handle->bytes, sizeof driver);
     CUresult result = cuIpcOpenMemHandle_v2(&base, driver, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);

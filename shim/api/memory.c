@@ -21,11 +21,6 @@ accel_status_t ac_api_status(CUresult result) {
     }
 }
 
-/* A thread that named no device yet uses the first one, as it would with the CUDA runtime. */
-static accel_status_t have_device(void) {
-    return accel_current_device() < 0 ? accel_set_device(0) : ACCEL_OK;
-}
-
 /* The result of a call that is made at once where a context is likely to be current. */
 #define FIRST_TRY(call) (ac_is_active() ? (call) : CUDA_ERROR_NOT_INITIALIZED)
 
@@ -38,7 +33,7 @@ static bool again(CUresult result, accel_status_t *status) {
     *status = ac_api_status(result);
     if (result != CUDA_ERROR_NOT_INITIALIZED && result != CUDA_ERROR_INVALID_CONTEXT)
         return false;
-    *status = have_device();
+    *status = ac_api_have_context();
     return *status == ACCEL_OK;
 }
 

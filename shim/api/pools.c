@@ -703,20 +703,32 @@ accel_status_t accel_pool_retain(accel_pool_id_t id) {
     return pool ? ACCEL_OK : ACCEL_ERROR_OUT_OF_MEMORY;
 }
 
-accel_status_t accel_pool_release(accel_pool_id_t id) {
+accel_status_t ac_pool_release(accel_pool_id_t id, int device) {
     ac_pool_segment_t *cut = NULL;
+    const accel_allocator_t *set = ac_raw_allocator(), *told = NULL;
     ac_lock(&ac_pools_lock);
     ac_pool_t *pool = ac_pool_named(id);
     accel_status_t status = !pool                            ? ACCEL_ERROR_INVALID
                             : pool->users == 1 && pool->ways ? ACCEL_ERROR_BUSY
                                                              : ACCEL_OK;
     if (status == ACCEL_OK && --pool->users == 0) {
+        told = source_of(pool);
         cut_pool(pool, &cut);
         ac_pool_sweep(pool);
     }
     ac_unlock(&ac_pools_lock);
     give_segments(cut);
+    if (!pool && set && set->begin_allocate_to_pool_fn && set->release_pool_fn) {
+        told = set; /* the pool is the program's own */
+        status = ACCEL_OK;
+    }
+    if (told && told->release_pool_fn)
+        told->release_pool_fn(device, id);
     return status;
+}
+
+accel_status_t accel_pool_release(accel_pool_id_t pool) {
+    return ac_pool_release(pool, accel_current_device());
 }
 
 int accel_pool_use_count(accel_pool_id_t id) {

@@ -224,7 +224,7 @@ static accel_status_t request(void **pointer, size_t bytes, void *stream, bool n
                               const void *caller) {
     if (!pointer)
         return ACCEL_ERROR_INVALID;
-    int device = ac_api_device();
+    int device = accel_current_device();
     if (device < 0)
         return ACCEL_ERROR_NO_DRIVER;
     if (!bytes) {

@@ -231,7 +231,7 @@ accel_status_t accel_snapshot(accel_pool_id_t pool, char **json) {
         return ACCEL_ERROR_UNSUPPORTED;
     if (!ac_pool_is(pool, none) && !accel_pool_use_count(pool))
         return ACCEL_ERROR_INVALID;
-    ac_history(ACCEL_TRACE_SNAPSHOT, ac_api_device(), 0, 0, NULL, pool);
+    ac_history(ACCEL_TRACE_SNAPSHOT, accel_current_device(), 0, 0, NULL, pool);
     writer_t to = {.list = json_array()};
     to.copy = ac_pool_copies(pool, &to.copies); /* first: see write_block */
     to.failed = to.copies && !to.copy;

@@ -105,6 +105,5 @@ void accel_torch_end_allocate_to_pool(int device, accel_pool_id_t pool) {
 }
 
 void accel_torch_release_pool(int device, accel_pool_id_t pool) {
-    (void)device;
-    accel_pool_release(pool);
+    ac_pool_release(pool, device);
 }

@@ -185,7 +185,7 @@ def device_count():
 
 
 def current_device():
-    """Device of the thread's current context; -1: it has none."""
+    """The thread's device, 0 if it named none; -1: there is no driver."""
     return _call("accel_current_device")
 
 

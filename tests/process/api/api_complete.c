@@ -42,7 +42,7 @@ static void devices(void) {
     EXPECT(!strcmp(accel_status_string(ACCEL_OK), accel_status_string(0)));
     EXPECT(!accel_initialized()); /* the questions above start nothing, the next one does */
     EXPECT(!strcmp(accel_get_accelerator(), "cuda") && accel_initialized());
-    EXPECT(accel_device_count() == 2 && accel_current_device() == -1);
+    EXPECT(accel_device_count() == 2 && accel_current_device() == 0);
     OK(accel_set_device(0));
     OK(accel_set_device(-1)); /* changes nothing */
     EXPECT(accel_maybe_exchange_device(-1) == -1 && accel_exchange_device(1) == 0);

@@ -9,12 +9,34 @@
 
 #include "api.h"
 
+static bool has_primary(int device) {
+    unsigned flags;
+    int active;
+    ck_assert_int_eq(cuDevicePrimaryCtxGetState(device, &flags, &active), CUDA_SUCCESS);
+    return active;
+}
+
 START_TEST(devices) {
+    CUcontext context;
+    ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK); /* starts nothing */
+    ck_assert_int_eq(accel_synchronize_device(-1), ACCEL_ERROR_INVALID);
     ck_assert_int_eq(accel_initialized(), 0);
     ck_assert_int_eq(accel_device_count(), 2);
     ck_assert_int_eq(accel_initialized(), 1);
-    ck_assert_int_eq(accel_current_device(), -1);
-    ck_assert_int_eq(accel_exchange_device(1), -1);
+    ck_assert_int_eq(accel_current_device(), 0);
+    ck_assert(!has_primary(0));
+    ck_assert_int_eq(accel_exchange_device(0), 0); /* makes its context, though it was current */
+    ck_assert(has_primary(0));
+    ck_assert_int_eq(accel_synchronize_device(1), ACCEL_OK);
+    ck_assert_int_eq(accel_maybe_exchange_device(1), 0);
+    ck_assert_int_eq(accel_current_device(), 1);
+    ck_assert_int_eq(cuCtxGetCurrent(&context), CUDA_SUCCESS);
+    ck_assert(context && !has_primary(1));
+    ck_assert_int_eq(accel_maybe_exchange_device(0), 1);
+    ck_assert_int_eq(accel_current_device(), 0);
+    ck_assert_int_eq(accel_exchange_device(1), 0);
+    ck_assert_int_eq(accel_current_device(), 1);
+    ck_assert_int_eq(accel_exchange_device(-1), -2);
     ck_assert_int_eq(accel_current_device(), 1);
     ck_assert_int_eq(accel_exchange_device(0), 1);
     ck_assert_int_eq(accel_exchange_device(0), 0);
@@ -29,6 +51,29 @@ START_TEST(devices) {
     ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
     ck_assert_int_eq(accel_current_device(), 1);
     ck_assert_int_eq(accel_synchronize_device(2), ACCEL_ERROR_INVALID);
+}
+END_TEST
+
+/* A device that was chosen without a context: raw memory is of it, a guard brings it back, and it ends with
+ * a change of the context. */
+START_TEST(chosen_device) {
+    accel_guard_t guard;
+    accel_pointer_info_t info = ACCEL_POINTER_INFO_INIT;
+    void *pointer;
+    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
+    ck_assert_int_eq(accel_maybe_exchange_device(7), -2);
+    ck_assert_int_eq(accel_maybe_exchange_device(1), 0);
+    ck_assert_int_eq(accel_guard_enter(&guard, 0), ACCEL_OK);
+    ck_assert_int_eq(accel_current_device(), 0);
+    accel_guard_leave(&guard);
+    ck_assert_int_eq(accel_current_device(), 1);
+    ck_assert(!has_primary(1));
+    ck_assert_int_eq(accel_raw_alloc(&pointer, 1000), ACCEL_OK);
+    ck_assert_int_eq(accel_pointer_info(pointer, &info), ACCEL_OK);
+    ck_assert_int_eq(info.device, 1);
+    ck_assert_int_eq(accel_raw_delete(pointer), ACCEL_OK);
+    ck_assert_int_eq(cuCtxSetCurrent(NULL), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_current_device(), 0);
 }
 END_TEST
 
@@ -307,7 +352,7 @@ START_TEST(documents) {
 END_TEST
 
 int main(void) {
-    const TTest *const tests[] = {devices,
+    const TTest *const tests[] = {devices, chosen_device,
                                   statistics,
                                   memory_info,
                                   memory_by_the_api,

@@ -287,6 +287,72 @@ START_TEST(pool_with_an_allocator) {
 }
 END_TEST
 
+static struct {
+    int begun, ended, released, device;
+    accel_pool_id_t pool;
+} told;
+static void begin_fn(int device, accel_pool_id_t pool, accel_stream_filter_t filter, void *arg) {
+    told.begun++;
+    (void)device, (void)pool, (void)filter, (void)arg;
+}
+static void end_fn(int device, accel_pool_id_t pool) {
+    told.ended++;
+    (void)device, (void)pool;
+}
+static void release_fn(int device, accel_pool_id_t pool) {
+    told.released++;
+    told.device = device;
+    told.pool = pool;
+    ck_assert_int_eq(accel_pool_use_count(pool), 0); /* no lock is held */
+}
+
+/* A pool's own allocator learns that the last user has gone, and no sooner. */
+START_TEST(release_is_told) {
+    accel_allocator_t functions = ACCEL_ALLOCATOR_INIT;
+    accel_pool_id_t pool;
+    functions.alloc_fn = source_alloc;
+    functions.free_fn = source_free;
+    functions.release_pool_fn = release_fn;
+    ck_assert_int_eq(accel_pool_create(0, &functions, &pool), ACCEL_OK);
+    ck_assert_int_eq(accel_pool_retain(pool), ACCEL_OK);
+    ck_assert_int_eq(accel_pool_release(pool), ACCEL_OK);
+    ck_assert_int_eq(told.released, 0);
+    ck_assert_int_eq(accel_set_device(1), ACCEL_OK);
+    ck_assert_int_eq(accel_pool_release(pool), ACCEL_OK);
+    ck_assert_int_eq(told.released, 1);
+    ck_assert_int_eq(told.device, 1);
+    ck_assert_uint_eq(told.pool.second, pool.second);
+    ck_assert_int_eq(accel_pool_release(pool), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(told.released, 1);
+}
+END_TEST
+
+/* Pools of the program's allocator: begin, end and release are passed on. */
+START_TEST(program_has_pools) {
+    const accel_pool_id_t theirs = {7, 9};
+    accel_allocator_t functions = ACCEL_ALLOCATOR_INIT;
+    accel_pool_id_t ours;
+    functions.alloc_fn = source_alloc;
+    functions.free_fn = source_free;
+    functions.begin_allocate_to_pool_fn = begin_fn;
+    functions.end_allocate_to_pool_fn = end_fn;
+    ck_assert_int_eq(accel_set_allocator(&functions), ACCEL_OK);
+    ck_assert_int_eq(accel_pool_release(theirs), ACCEL_ERROR_INVALID); /* no function to call */
+    functions.release_pool_fn = release_fn;
+    ck_assert_int_eq(accel_set_allocator(&functions), ACCEL_OK);
+    ck_assert_int_eq(accel_begin_allocate_to_pool(0, theirs, NULL, NULL), ACCEL_OK);
+    ck_assert_int_eq(accel_end_allocate_to_pool(0, theirs), ACCEL_OK);
+    ck_assert_int_eq(accel_pool_release(theirs), ACCEL_OK);
+    ck_assert(told.begun == 1 && told.ended == 1 && told.released == 1 && told.device == 0);
+    accel_torch_release_pool(1, theirs);
+    ck_assert(told.released == 2 && told.device == 1 && told.pool.first == 7);
+    /* A pool that the library made takes segments from that allocator, which learns of its end, too. */
+    ck_assert_int_eq(accel_pool_create(0, NULL, &ours), ACCEL_OK);
+    ck_assert_int_eq(accel_pool_release(ours), ACCEL_OK);
+    ck_assert(told.released == 3 && told.pool.second == ours.second);
+}
+END_TEST
+
 /* --- observers --- */
 
 static struct {
@@ -723,7 +789,7 @@ int main(void) {
                                   neighbours_in_pools,
                                   sizes_of_segments,
                                   kinds_of_pools,
-                                  pool_with_an_allocator,
+                                  pool_with_an_allocator, release_is_told, program_has_pools,
                                   failures_are_told_once,
                                   out_of_memory,
                                   out_of_memory_and_again,

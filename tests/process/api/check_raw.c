@@ -52,6 +52,10 @@ START_TEST(streams) {
     ck_assert_int_eq(accel_get_stream(2, &now), ACCEL_ERROR_INVALID);
     ck_assert_int_eq(accel_get_stream(0, NULL), ACCEL_ERROR_INVALID);
     ck_assert_int_eq(accel_set_stream((accel_stream_t){first, 2}), ACCEL_ERROR_INVALID);
+    /* A stream of another device, and what is none, change nothing. */
+    ck_assert_int_eq(accel_set_stream((accel_stream_t){first, 1}), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_set_stream((accel_stream_t){&now, 1}), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_current_device(), 0);
     /* Each thread has its own. */
     ck_assert_int_eq(pthread_create(&thread, NULL, other_thread, NULL), 0);
     pthread_join(thread, NULL);

@@ -80,7 +80,7 @@ def plain(accelcache):
     expect(accelcache.version() == (0, 1), "version")
     expect(not accelcache.initialized(), "nothing is started")
     expect(accelcache.device_count() == 2, "devices")
-    expect(accelcache.current_device() == -1, "no device is current")
+    expect(accelcache.current_device() == 0, "the first device, without a context")
     accelcache.set_device(1)
     expect(accelcache.current_device() == 1, "device 1")
     accelcache.set_device(-1)
