@@ -297,6 +297,16 @@ accel_status_t accel_raw_delete(void *pointer);
 typedef void (*accel_deleter_t)(void *pointer);
 accel_deleter_t accel_raw_deleter(void);
 
+/* Memory with all that its owner needs.  `deleter` frees `pointer`; it may be called with NULL. */
+typedef struct {
+    void *pointer;
+    accel_deleter_t deleter;
+    int device;
+} accel_data_t;
+
+/* Allocates raw memory as accel_raw_alloc does.  `pointer` is NULL for 0 bytes. */
+accel_status_t accel_allocate(size_t bytes, accel_data_t *data);
+
 /* What the library knows of a block.  Initialise it with ACCEL_POINTER_INFO_INIT. */
 typedef struct {
     size_t size;

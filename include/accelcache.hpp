@@ -7,6 +7,8 @@
 //   accel::thrust_allocator<T>   for thrust::device_vector; include <thrust/device_vector.h> before
 //   accel::cub_allocator         with the calls of cub::CachingDeviceAllocator; include
 //                                <cuda_runtime_api.h> before
+//   accel::allocate              a std::unique_ptr of raw memory, of the thread's current stream
+//   accel::dlpack                such memory as a DLManagedTensor of bytes; include <dlpack/dlpack.h> before
 //
 // Resources of cuda::mr and RMM are in accelcache_rmm.hpp.  Memory is of the device that is current when
 // it is asked for, which has to be current when it is given back, and aligned to 512 bytes.  The host must
@@ -17,7 +19,9 @@
 #define ACCELCACHE_HPP
 
 #include <cstddef>
+#include <cstdint>
 #include <limits>
+#include <memory>
 #include <new>
 
 #include "accelcache.h"
@@ -53,6 +57,56 @@ inline accel_status_t give(void *pointer, void *stream) noexcept {
     accel_status_t const status = accel_free_async(pointer, stream);
     return status == ACCEL_ERROR_INVALID || status == ACCEL_ERROR_CUDA ? accel_free(pointer) : status;
 }
+
+// Owns raw memory, and frees it in the order of its stream.
+class deleter {
+  public:
+    explicit deleter(accel_deleter_t function = nullptr) noexcept : function_(function) {
+    }
+    void operator()(void *pointer) const noexcept {
+        function_(pointer);
+    }
+
+  private:
+    accel_deleter_t function_;
+};
+using unique_ptr = std::unique_ptr<void, deleter>;
+
+// For the current device and the thread's current stream there.  Null for 0 bytes.
+inline unique_ptr allocate(std::size_t bytes) {
+    accel_data_t data;
+    accel_status_t const status = accel_allocate(bytes, &data);
+    if (status != ACCEL_OK)
+        throw bad_alloc(status);
+    return unique_ptr(data.pointer, deleter(data.deleter));
+}
+
+#if defined(DLPACK_VERSION) || defined(DLPACK_MAJOR_VERSION)
+// A vector of bytes on the current device.  Its consumer calls the tensor's deleter once.
+inline DLManagedTensor *dlpack(std::size_t bytes) {
+    struct owned {
+        DLManagedTensor tensor;
+        std::int64_t size;
+        unique_ptr memory;
+    };
+    std::unique_ptr<owned> made(new owned());
+    int const device = accel_current_device();
+    made->memory = allocate(bytes);
+    made->size = static_cast<std::int64_t>(bytes);
+    DLTensor &view = made->tensor.dl_tensor;
+    view.data = made->memory.get();
+    view.device.device_type = kDLCUDA;
+    view.device.device_id = device;
+    view.ndim = 1;
+    view.dtype.code = kDLUInt;
+    view.dtype.bits = 8;
+    view.dtype.lanes = 1;
+    view.shape = &made->size;
+    made->tensor.manager_ctx = made.get();
+    made->tensor.deleter = [](DLManagedTensor *tensor) { delete static_cast<owned *>(tensor->manager_ctx); };
+    return &made.release()->tensor;
+}
+#endif
 
 // Where memory comes from and goes: in the order of a stream, or of no stream, where all work that was
 // submitted before the free is waited for before the memory serves again.

@@ -234,6 +234,16 @@ static accel_status_t request(void **pointer, size_t bytes, void *stream, bool n
     return ac_raw_alloc(pointer, bytes, device, named ? stream : ac_api_stream(device), caller);
 }
 
+accel_status_t accel_allocate(size_t bytes, accel_data_t *data) {
+    accel_data_t made = {NULL, accel_raw_deleter(), accel_current_device()};
+    if (!data)
+        return ACCEL_ERROR_INVALID;
+    accel_status_t status = request(&made.pointer, bytes, NULL, false, __builtin_return_address(0));
+    if (status == ACCEL_OK)
+        *data = made;
+    return status;
+}
+
 accel_status_t accel_raw_alloc(void **pointer, size_t bytes) {
     return request(pointer, bytes, NULL, false, __builtin_return_address(0));
 }

@@ -1,5 +1,6 @@
 // The allocators of accelcache.hpp that need no toolkit; with AC_TOOLKIT also those for Thrust and CUB, and
 // the resource of accelcache_rmm.hpp as libcu++ asks for it, with NVIDIA's own headers.
+#include <dlpack/dlpack.h>
 #include <limits>
 
 #ifdef AC_TOOLKIT
@@ -49,6 +50,32 @@ static void polymorphic(stream_t stream) {
     EXPECT(allocated() == 0);
 }
 #endif
+
+// Memory with its owner: freed at the end of the scope, or by who consumes the tensor.
+static void owned() {
+    accel_data_t data;
+    EXPECT(accel_allocate(1000, &data) == ACCEL_OK && data.device == 0 && allocated() == 1);
+    data.deleter(data.pointer);
+    EXPECT(accel_allocate(0, &data) == ACCEL_OK && !data.pointer);
+    data.deleter(data.pointer);
+    EXPECT(accel_allocate(1000, nullptr) == ACCEL_ERROR_INVALID);
+    EXPECT(accel_allocate(std::size_t(1) << 40, &data) == ACCEL_ERROR_DEVICE_MEMORY && !data.pointer);
+    {
+        accel::unique_ptr memory = accel::allocate(1000), moved(std::move(memory));
+        EXPECT(moved && !memory && allocated() == 1);
+        EXPECT(!accel::allocate(0));
+    }
+    EXPECT(allocated() == 0);
+    EXPECT(throws([] { (void)accel::allocate(std::size_t(1) << 40); }));
+    EXPECT(throws([] { (void)accel::dlpack(std::size_t(1) << 40); }));
+    DLManagedTensor *tensor = accel::dlpack(1000);
+    DLTensor const &view = tensor->dl_tensor;
+    EXPECT(view.device.device_type == kDLCUDA && view.device.device_id == 0 && view.dtype.bits == 8);
+    EXPECT(view.ndim == 1 && view.shape[0] == 1000 && !view.strides && !view.byte_offset);
+    EXPECT(info_of(view.data).bytes == 1000);
+    tensor->deleter(tensor);
+    EXPECT(allocated() == 0);
+}
 
 #ifdef AC_TOOLKIT
 static void thrust_and_cub(stream_t stream) {
@@ -103,6 +130,7 @@ int main() {
     stream_t stream;
     EXPECT(accel_set_device(0) == ACCEL_OK && cuStreamCreate(&stream, 1) == 0);
     plain(stream);
+    owned();
 #if defined(__cpp_lib_memory_resource)
     polymorphic(stream);
 #endif

@@ -92,6 +92,9 @@ static void memory(void) {
     OK(accel_record_stream((char *)raw + 1000, other)); /* inside the block */
     OK(accel_raw_delete(raw));
     accel_raw_deleter()(alloc(512, mine));
+    accel_data_t data;
+    OK(accel_allocate(512, &data));
+    data.deleter(data.pointer);
     OK(accel_free(plain));
     OK(accel_free_async(ordered, mine));
     GIVES(accel_free(plain), ACCEL_ERROR_DOUBLE_FREE);
