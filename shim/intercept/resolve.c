@@ -392,6 +392,11 @@ AC_EARLY struct link_map *ac_driver_find(void) {
     return map;
 }
 
+AC_EARLY bool ac_driver_is_before(void) {
+    const struct link_map *map = ac_driver_find();
+    return map && ac_object_defining("cuInit").dynamic == map->l_ld;
+}
+
 AC_EARLY void *ac_resolve_driver(const char *symbol) {
     struct link_map *map = ac_driver_find();
     if (!map)

@@ -91,6 +91,10 @@ AC_EARLY struct link_map *ac_object_pin(const ac_object_t *object);
 /* The real libcuda, kept loaded from the first time it was seen; NULL while there is none. */
 AC_EARLY struct link_map *ac_driver_find(void);
 
+/* Whether the real libcuda is loaded and stands before this library, so that calls of the program and of other
+ * libraries reach it and not us. */
+AC_EARLY bool ac_driver_is_before(void);
+
 /* Whether the real libcuda has `symbol` as a function. */
 AC_EARLY bool ac_resolve_is_function(const char *symbol);
 
