@@ -30,6 +30,7 @@
 #include "intercept/pinned.h"
 #include "intercept/recording.h"
 #include "intercept/resolve.h"
+#include "intercept/variables.h"
 #include "intercept/writer.h"
 #include "observe/dump.h"
 #include "observe/filter.h"
@@ -381,6 +382,7 @@ __attribute__((constructor)) AC_START static void loaded(int argc, char **argv) 
         atomic_store(&ac_graph_unseen, true);
         ac_streams_unseen();
     }
+    ac_variables_start();
     __cxa_atexit(process_over, NULL, NULL);
     __cxa_at_quick_exit(process_over, NULL);
 }

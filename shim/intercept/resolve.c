@@ -175,11 +175,15 @@ AC_EARLY bool ac_is_ourselves(const ac_object_t *object) {
     return object->dynamic == _DYNAMIC;
 }
 
+AC_EARLY ac_symbols_t ac_own_symbols(void) {
+    ac_object_t self = {.base = (uintptr_t)__ehdr_start, .dynamic = _DYNAMIC};
+    return ac_object_symbols(&self);
+}
+
 /* &symbol would be what the loader bound the name to, which is another preload's function if
  * that comes first; our own symbol table knows better. */
 AC_EARLY static void hook_names_fill(void) {
-    ac_object_t self = {.base = (uintptr_t)__ehdr_start, .dynamic = _DYNAMIC};
-    ac_symbols_t symbols = ac_object_symbols(&self);
+    ac_symbols_t symbols = ac_own_symbols();
     for (int hook = 0; hook < AC_HOOK_COUNT; hook++) {
         if (ac_hook_kinds[hook] == AC_KIND_LOADER)
             continue; /* looked up by name they stay what they are */

@@ -83,6 +83,8 @@ AC_EARLY ac_dlopen_fn *ac_next_dlopen(void);
 AC_EARLY bool ac_is_ours(const void *address);
 /* Whether `object` is this library. */
 AC_EARLY bool ac_is_ourselves(const ac_object_t *object);
+/* This library's exports. */
+AC_EARLY ac_symbols_t ac_own_symbols(void);
 
 /* The loader's handle of a loaded object, counted once more so that it stays; NULL if it cannot
  * be had. */
