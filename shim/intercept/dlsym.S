@@ -2,7 +2,7 @@
  *
  * The loader tells by the return address who asks: RTLD_NEXT and RTLD_DEFAULT search from
  * that object, dlopen uses its RUNPATH and its namespace.  So a wrapper must be gone from the
- * stack when the real function runs.  A compiler may or may not make that a tail call; these
+ * stack when the real function runs; for dlopen where that makes a difference.  A compiler may or may not make that a tail call; these
  * entries always do: they ask a C function in lookup.c what to do and then either return its
  * answer or jump to the real function with the caller's registers and stack.
  *

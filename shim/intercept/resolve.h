@@ -5,6 +5,7 @@
  * dlsym.S    the entries of dlsym and dlopen, which must keep their caller
  * watch.c, watch.S  functions that no table has, noticed when they are called
  * objects.c  what is loaded and what it defines
+ * variables.c  variables of the program that have names of ours, looked at before lookups and after dlopen
  * runtimes.c which of several CUDA runtimes a call is for
  *
  * Principles.  The real lookup comes first, with the caller's handle.  Its answer is replaced

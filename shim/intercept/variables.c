@@ -69,7 +69,7 @@ AC_EARLY static bool same_bytes(uintptr_t a, uintptr_t b, size_t count) {
     return !count;
 }
 
-/* Whether the relocation made a place, which is put into *place. */
+/* Returns true if the relocation made a place, and puts it into *place. */
 AC_EARLY static bool is_place(const search_t *search, const ac_symbols_t *tables,
                               const ElfW(Rela) * entry, place_t *place) {
     unsigned type = ELF64_R_TYPE(entry->r_info);
@@ -93,7 +93,7 @@ AC_EARLY static bool is_place(const search_t *search, const ac_symbols_t *tables
                 : copied && same_bytes(at, address, copied);
 }
 
-/* Those of relative relocations, which come first, have no symbol. */
+/* Relative relocations come first and have no symbol. */
 AC_EARLY static void look_at(search_t *search, const struct dl_phdr_info *info,
                              const ac_object_t *object) {
     ac_symbols_t tables = ac_object_symbols(object);
@@ -151,13 +151,13 @@ AC_EARLY static int data_step(struct dl_phdr_info *info, size_t size, void *argu
     return 0;
 }
 
-/* Whether an object has a variable of one of the names, the last of which is NULL. */
+/* Returns true if a loaded object has a variable with one of the names.  NULL ends them. */
 AC_EARLY static bool have_data(const char *const *names) {
     return ac_object_each(data_step, (void *)(uintptr_t)names);
 }
 
-/* What the loader's search finds behind us: in the global scope, then in what was opened or in the object itself
- * and what that needs. */
+/* Searches as the loader would without us: the global scope first, then the opened object, or the place's own, with
+ * the libraries that it needs. */
 AC_EARLY static void *next_definition(const place_t *place, void *opened) {
     ac_dlsym_fn *real = ac_real_dlsym();
     void *found = real ? real(RTLD_NEXT, place->name) : NULL;
@@ -170,7 +170,7 @@ AC_EARLY static void *next_definition(const place_t *place, void *opened) {
     return found;
 }
 
-/* The variable that the place is for, NULL if it is for none.  *bytes: its size. */
+/* Returns the variable that the place should refer to, and its size in *bytes; NULL: none. */
 AC_EARLY static void *variable_of(const place_t *place, void *opened, size_t *bytes) {
     const char *const names[] = {place->name, NULL};
     if (!have_data(names))
@@ -193,7 +193,8 @@ AC_EARLY static void *variable_of(const place_t *place, void *opened, size_t *by
 
 /* ---------------------------------------------------------------- writing */
 
-/* One thread at a time has a page writable that is not.  A fork may leave it taken in the child. */
+/* Only one thread at a time makes a read-only page writable.  A fork may leave this set in the child, so the wait
+ * for it ends. */
 AC_START_DATA static _Atomic bool writing;
 
 AC_EARLY static void set_place(const place_t *place, const void *variable, size_t bytes) {
@@ -218,7 +219,8 @@ AC_EARLY static void set_place(const place_t *place, const void *variable, size_
         atomic_store(&writing, false);
 }
 
-/* `handle`: what was opened; NULL: nothing that is known. */
+/* Looks at the object of `caller`, or if that is NULL at the objects from number `first` on.  `handle`: the object that
+ * was opened, if known. */
 AC_EARLY static void look(const void *caller, unsigned first, struct link_map *handle) {
     search_t search;
     search.caller = caller;
@@ -262,7 +264,7 @@ AC_EARLY static loaded_t loaded_now(void) {
     return loaded;
 }
 
-/* New objects come last in the list.  Other namespaces count as well, so these may be more than the new ones. */
+/* New objects are last in the list.  Loads count those of other namespaces, too: the answer may be too small. */
 AC_EARLY static unsigned first_since(const loaded_t *now, uint64_t loads) {
     uint64_t count = now->loads - loads;
     return count < now->objects ? now->objects - (unsigned)count : 0;
@@ -304,7 +306,7 @@ AC_EARLY void ac_variables_postpone(void) {
     atomic_compare_exchange_strong(&ac_variables_looked, &none, ac_variables_loads());
 }
 
-/* The real lookup waits for what other threads load: objects that were counted before it are relocated. */
+/* The real lookup waits for the dlopen of other threads, so the objects counted before it are relocated. */
 AC_EARLY void ac_variables_overdue(void *handle, const char *name) {
     loaded_t now = loaded_now();
     uint64_t looked = atomic_load(&ac_variables_looked);

@@ -1,39 +1,42 @@
 /* Variables of the program that have names of ours.
  *
  * Some libraries find the driver's functions at run time and keep them in exported variables of the
- * same names: `CUresult (*cuInit)(unsigned)`.  The loader binds all that uses such a variable to the
- * first definition in its scope, which is this library's function, and the program would write into
- * its code.  So words that hold the address of an export of ours are set to what the loader finds
- * without us, if that is a variable.  A copy that an executable has of such a variable began with the
- * bytes of our function; while it still holds them it is made again.
+ * same names: `CUresult (*cuInit)(unsigned)`.  The loader binds all references to the first definition
+ * in its scope.  That is a function of this library, and the program would write into its code.
  *
- * The words are entries of the global offset table, and words of data: the loader binds both before
- * the object's constructors run.  What a constructor reads of its variable before it calls dlopen,
- * dlsym or cuGetProcAddress is read too early.
+ * This file looks for words that hold the address of one of our exports.  If the loader finds a
+ * variable without us, the word is set to the variable's address.  An executable may have a copy of the
+ * variable, which began with the bytes of our function.  While it still holds them it is copied again.
  *
- * Any thread, at any time, also before constructors ran and while the loader's lock is held.  The
- * loader's lock is taken only where there is such a variable, or where the caller needs it anyway. */
+ * The words are entries of the global offset table, and words of data.  The loader binds both before the
+ * object's constructors run.  A constructor that reads its variable before it calls dlopen, dlsym or
+ * cuGetProcAddress reads too early.
+ *
+ * Any thread, at any time, also before constructors ran.  The loader's lock is taken only if there is a
+ * variable with such a name. */
 #ifndef AC_VARIABLES_H
 #define AC_VARIABLES_H
 
 #include "intercept/objects.h"
 
-/* From the constructor: looks for a few usual names, and at all objects if one has a variable. */
+/* Called by the constructor.  Looks for a few usual names, and at all objects if one has a variable. */
 AC_EARLY void ac_variables_start(void);
 
-/* Before a lookup of the code at `caller` goes on: looks at its object, and at all objects the first
- * time.  Costs a search in a table until the next dlopen. */
+/* Called before a lookup goes on for the code at `caller`.  Looks at the caller's object, the first time at all
+ * objects.  Until the next dlopen a repeated call costs a search in a table. */
 AC_EARLY void ac_variables_before(const void *caller);
 
-/* How many objects were loaded so far.  After a dlopen that began at `loads` and returned `handle`: looks
- * at what it loaded.  Leaves no error for dlerror(). */
+/* Number of objects that the process has loaded. */
 AC_EARLY uint64_t ac_variables_loads(void);
+/* Looks at the objects that a dlopen loaded.  `handle`: its answer; `loads`: the number before it.  Leaves no
+ * error for dlerror(). */
 AC_EARLY void ac_variables_opened(void *handle, uint64_t loads);
 
-/* The same where the hook is not called after a dlopen: `postpone` before it, and from then on `overdue` before
- * each dlsym. */
+/* Called before a dlopen that does not return to the hook: its objects are overdue. */
 AC_EARLY void ac_variables_postpone(void);
+/* Looks at overdue objects, before dlsym(handle, name) and with the loader's lock. */
 AC_EARLY void ac_variables_overdue(void *handle, const char *name);
-extern _Atomic uint64_t ac_variables_looked; /* 0: none is overdue */
+/* The number of loads that were looked at; 0: no dlopen was postponed. */
+extern _Atomic uint64_t ac_variables_looked;
 
 #endif

@@ -105,6 +105,25 @@ class Doctor(base.CommandTest):
         script = self.write("script", "#!/usr/bin/env sh\n", 0o755)
         self.assertIn(f"a script for {shutil.which('sh')}", self.doctor(script)["runtime"][1])
 
+    def test_variables(self):
+        """A library that keeps functions in variables of their names, before it runs and while it does."""
+        library = self.path("libnamed.so")
+        self.assertTrue(self.compile("libnamed.so", "int (*cuInit)(unsigned); int (*cuOwn)(void);",
+                                     "-shared", "-fPIC"))
+        self.assertTrue(self.compile(
+            "named", "#include <stdio.h>\n#include <unistd.h>\nextern int (*cuInit)(unsigned);\n"
+            "int main(void) { puts(cuInit ? \"?\" : \"ready\"); fflush(stdout); return pause(); }",
+            library))
+        found = self.doctor("--", self.path("named"), LD_LIBRARY_PATH=self.folder)
+        self.assertEqual(found["variables"][0], "note")
+        self.assertIn("cuInit in " + library, found["variables"][1])
+        self.assertNotIn("variables", self.doctor("--", "true"))
+        with subprocess.Popen([self.path("named")], stdout=subprocess.PIPE) as program:
+            program.stdout.readline()
+            found = self.doctor(str(program.pid))
+            program.kill()
+        self.assertIn("cuInit in " + library, found["variables"][1])
+
     def test_configuration(self):
         self.assertEqual(self.doctor(ACCEL_ALLOC_CONF="fence:sync")["config"][0], "ok")
         level, text = self.doctor(ACCEL_ALLOC_CONF="fense:sync")["config"]

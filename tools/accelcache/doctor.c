@@ -145,6 +145,16 @@ static void check_environment(cmd_findings_t *findings) {
 
 /* ------------------------------------------------------------------ a program */
 
+void cmd_doctor_variable(cmd_findings_t *findings, char *where) {
+    if (where)
+        cmd_finding(findings, CMD_FINDING_NOTE, "variables",
+                    "%s is a variable with the name of a function of ours: it works, but for "
+                    "constructors that read it before their first dlopen, dlsym or "
+                    "cuGetProcAddress; those find code, not their value",
+                    where);
+    free(where);
+}
+
 /* What has to be preloaded before the library. */
 static void check_sanitizer(cmd_findings_t *findings, const cmd_program_t *program,
                             const char *given) {
@@ -203,6 +213,8 @@ static void check_program(cmd_findings_t *findings, const char *name, bool simul
                         "%s was found in no folder of the loader's: LD_LIBRARY_PATH may be "
                         "missing",
                         program.unresolved);
+        cmd_doctor_variable(findings, program.variable);
+        program.variable = NULL;
         check_sanitizer(findings, &program, library);
         if (simulated && program.runtime == CMD_RUNTIME_STATIC)
             cmd_finding(findings, CMD_FINDING_PROBLEM, "simulated",

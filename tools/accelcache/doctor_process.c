@@ -138,6 +138,28 @@ static void check_cuda(cmd_findings_t *findings, int pid, const char *maps) {
     free(runtime);
 }
 
+/* The first library that is mapped and has such a variable. */
+static void check_variables(cmd_findings_t *findings, const char *maps) {
+    char *last = cmd_format("%s", ""), *variable = NULL;
+    for (const char *line = maps; *line && !variable;
+         line += strcspn(line, "\n"), line += *line == '\n') {
+        size_t length = strcspn(line, "\n");
+        const char *path = memchr(line, '/', length);
+        cmd_elf_t elf;
+        char *file = path ? cmd_format("%.*s", (int)(line + length - path), path) : NULL;
+        if (file && strcmp(file, last) != 0 && strstr(file, ".so") && !cmd_elf_open(&elf, file)) {
+            variable = cmd_program_variable(&elf, file);
+            cmd_elf_close(&elf);
+        }
+        if (file) {
+            free(last);
+            last = file;
+        }
+    }
+    cmd_doctor_variable(findings, variable);
+    free(last);
+}
+
 static void check_figures(cmd_findings_t *findings, const ac_live_name_t *name) {
     bool alive;
     char *error = NULL;
@@ -181,6 +203,7 @@ void cmd_doctor_process(cmd_findings_t *findings, int pid) {
         else
             explain_absence(findings, pid);
         check_cuda(findings, pid, maps);
+        check_variables(findings, maps);
         if (page) {
             cmd_finding(findings, CMD_FINDING_OK, "active",
                         "yes: accelcache stat %d shows its figures now", pid);
