@@ -160,8 +160,7 @@ AC_EARLY const char *ac_object_needed(const ac_object_t *object, unsigned index)
 }
 
 AC_EARLY bool ac_object_is_cudart(const ac_object_t *object) {
-    const char *soname = ac_object_soname(object);
-    return ac_text_starts(soname, "libcudart.so") || ac_text_starts(soname, "libcudart-");
+    return ac_object_symbol(object, "__cudaRegisterFatBinary");
 }
 
 /* ---------------------------------------------------------------- walking the objects */

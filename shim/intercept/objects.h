@@ -70,7 +70,7 @@ AC_EARLY const char *ac_object_soname(const ac_object_t *object);
 /* Its DT_NEEDED entry number `index` as it is written there, NULL past the last one. */
 AC_EARLY const char *ac_object_needed(const ac_object_t *object, unsigned index);
 
-/* Whether it is a CUDA runtime, also under the name that a wheel's repair gave it. */
+/* Whether it is a CUDA runtime.  Its name does not tell: wheels rename it. */
 AC_EARLY bool ac_object_is_cudart(const ac_object_t *object);
 
 /* Its build ID in hexadecimal digits, the first of one that is too long; "": it has none. */

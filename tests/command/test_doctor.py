@@ -124,6 +124,24 @@ class Doctor(base.CommandTest):
             program.kill()
         self.assertIn("cuInit in " + library, found["variables"][1])
 
+    def test_other_preloads(self):
+        """Which of two libraries with the same functions comes first; a runtime is none of them."""
+        saver = self.compile("saver.so", "int cudaMalloc(void **p, long n) { return !p + n < 0; }",
+                             "-shared", "-fPIC")
+        driver = self.compile("driver.so", "int cuInit(unsigned f) { return (int)f; }", "-shared",
+                              "-fPIC")
+        runtime = self.compile("runtime.so", "int cudaMalloc(void **p, long n) { return !p + n < 0; }"
+                               "void __cudaRegisterFatBinary(void) {}", "-shared", "-fPIC")
+        ours = self.compile("libaccelcache.so", "int unused;", "-shared", "-fPIC")
+        for preload, words in ((saver, "cudaMalloc as well, and stands behind"),
+                               (f"{saver}:{ours}", "stands before the library"),
+                               (f"{ours} {saver}", "fast path is off"),
+                               (f"{ours}:{driver}", "calls the driver itself")):
+            level, text = self.doctor(LD_PRELOAD=preload)["preloaded"]
+            self.assertEqual(level, "note")
+            self.assertIn(words, text)
+        self.assertNotIn("preloaded", self.doctor(LD_PRELOAD=f"{ours}:{runtime}"))
+
     def test_configuration(self):
         self.assertEqual(self.doctor(ACCEL_ALLOC_CONF="fence:sync")["config"][0], "ok")
         level, text = self.doctor(ACCEL_ALLOC_CONF="fense:sync")["config"]

@@ -260,11 +260,10 @@ static void note_static_sanitizer(cmd_program_t *program, const cmd_elf_t *elf) 
             program->sanitizer = sanitizers[i].name;
 }
 
-/* ------------------------------------------------------------------ variables with names of ours */
+/* ------------------------------------------------------------------ names of ours elsewhere */
 
 static bool is_hook(const char *name) {
     static const char *const hooks[] = {
-#define HOOK_LOADER(symbol)          #symbol,
 #define HOOK_RUNTIME(symbol, params) #symbol,
 #define HOOK_DRIVER(symbol)          #symbol,
 #include "intercept/hooks.def"
@@ -276,8 +275,14 @@ static bool is_hook(const char *name) {
 }
 
 char *cmd_program_variable(const cmd_elf_t *elf, const char *path) {
-    const char *name = cmd_elf_variable(elf, is_hook);
+    const char *name = cmd_elf_export(elf, STT_OBJECT, is_hook);
     return name ? cmd_format("%s in %s", name, path) : NULL;
+}
+
+const char *cmd_program_namesake(const cmd_elf_t *elf) {
+    if (cmd_elf_has_symbol(elf, "__cudaRegisterFatBinary", true))
+        return NULL;
+    return cmd_elf_export(elf, STT_FUNC, is_hook);
 }
 
 /* ------------------------------------------------------------------ the runtime inside */

@@ -51,6 +51,10 @@ void cmd_program_clear(cmd_program_t *program);
 /* "NAME in PATH" if the library exports a variable with the name of one of our functions, else NULL.  malloc'd. */
 char *cmd_program_variable(const cmd_elf_t *elf, const char *path);
 
+/* A function of the library that has the name of one of ours; NULL: none, or it is the CUDA runtime.  The name is
+ * the file's. */
+const char *cmd_program_namesake(const cmd_elf_t *elf);
+
 /* Is the file, an entry of LD_PRELOAD of `length` bytes, the runtime of a sanitizer? */
 bool cmd_program_is_sanitizer(const char *entry, size_t length);
 
