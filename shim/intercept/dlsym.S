@@ -2,12 +2,13 @@
  *
  * The loader tells by the return address who asks: RTLD_NEXT and RTLD_DEFAULT search from
  * that object, dlopen uses its RUNPATH and its namespace.  So a wrapper must be gone from the
- * stack when the real function runs.  A compiler may or may not make that a tail call; these
+ * stack when the real function runs; for dlopen where that makes a difference.  A compiler may or may not make that a tail call; these
  * entries always do: they ask a C function in lookup.c what to do and then either return its
  * answer or jump to the real function with the caller's registers and stack.
  *
  *   ac_route_t ac_dlsym_route(handle, name, caller)   answer, or a function to jump to
- *   ac_route_t ac_dlopen_route(file, mode)            the mode to use, function to jump to
+ *   ac_route_t ac_dlopen_route(file, mode, caller)    answer, or the mode to use and a function
+ *                                                     to jump to
  *
  * An ac_route_t comes back in two registers. */
 
@@ -58,15 +59,15 @@ dlopen:
     _CET_ENDBR
     pushq %rdi
     .cfi_adjust_cfa_offset 8
+    movq 8(%rsp), %rdx
     call ac_dlopen_route
     popq %rdi
     .cfi_adjust_cfa_offset -8
-    movl %eax, %esi
     testq %rdx, %rdx
     jz 1f
+    movl %eax, %esi
     jmpq *%rdx
-1:  xorl %eax, %eax
-    ret
+1:  ret
     .cfi_endproc
     .size dlopen, . - dlopen
 
@@ -120,17 +121,23 @@ dlopen:
     .cfi_offset x30, -24
     mov x29, sp
     str x0, [sp, #16]
+    mov x2, x30
     bl ac_dlopen_route
     mov x16, x1
+    cbz x16, 1f
     mov x1, x0
     ldr x0, [sp, #16]
+    ldp x29, x30, [sp], #32
+    .cfi_remember_state
+    .cfi_restore x29
+    .cfi_restore x30
+    .cfi_def_cfa_offset 0
+    br x16
+1:  .cfi_restore_state
     ldp x29, x30, [sp], #32
     .cfi_restore x29
     .cfi_restore x30
     .cfi_def_cfa_offset 0
-    cbz x16, 1f
-    br x16
-1:  mov x0, xzr
     ret
     .cfi_endproc
     .size dlopen, . - dlopen

@@ -12,6 +12,7 @@
 #include "intercept/resolve.h"
 #include "intercept/runtimes.h"
 #include "intercept/thread.h"
+#include "intercept/variables.h"
 #include "intercept/watch.h"
 #include "observe/live.h"
 #include "failpoint.h"
@@ -320,7 +321,11 @@ AC_EARLY static int hook_of(const char *name) {
 AC_EARLY __attribute__((visibility("hidden"))) ac_route_t
 ac_dlsym_route(void *handle, const char *name, const void *caller) {
     ac_count_early(AC_COUNT_HOOKS + AC_HOOK_dlsym);
+    if (__builtin_expect(atomic_load_explicit(&ac_variables_looked, memory_order_relaxed) != 0, 0))
+        ac_variables_overdue(handle, name);
     int hook = hook_of(name);
+    if (hook != AC_HOOK_NONE)
+        ac_variables_before(caller);
     if (hook < 0)
         return hook == UNLISTED ? route_unlisted(handle, name, caller) : jump();
     query_t query = {.real = ac_real_dlsym(), .name = name, .hook = hook, .caller = caller};
@@ -335,9 +340,10 @@ ac_dlsym_route(void *handle, const char *name, const void *caller) {
 
 /* ---------------------------------------------------------------- dlopen */
 
-/* RTLD_DEEPBIND would put a plugin's own libraries before us for everything in it. */
-AC_EARLY __attribute__((visibility("hidden"))) ac_route_t ac_dlopen_route(const char *file,
-                                                                          int mode) {
+/* RTLD_DEEPBIND would put a plugin's own libraries before us for everything in it.  The real function runs in
+ * place of ours only where it has to know the caller: else we look at what it loaded. */
+AC_EARLY __attribute__((visibility("hidden"))) ac_route_t
+ac_dlopen_route(const char *file, int mode, const void *caller) {
     ac_count_early(AC_COUNT_HOOKS + AC_HOOK_dlopen);
     if (file && ac_text_starts(ac_text_basename(file), "libcuda.so"))
         atomic_store_explicit(&ac_driver_wanted, (int)getpid(), memory_order_relaxed);
@@ -345,9 +351,20 @@ AC_EARLY __attribute__((visibility("hidden"))) ac_route_t ac_dlopen_route(const 
         mode &= ~RTLD_DEEPBIND;
         ac_count_early(AC_COUNT_deepbind_stripped);
     }
+    ac_variables_before(caller);
     ac_runtime_forget();
     ac_dlopen_fn *next = ac_next_dlopen();
-    return (ac_route_t){.value = (void *)(intptr_t)mode, .jump = __extension__(void *) next};
+    if (!next)
+        return answer(NULL);
+    if (ac_object_searches_alone(caller, file)) {
+        ac_variables_postpone();
+        return (ac_route_t){.value = (void *)(intptr_t)mode, .jump = __extension__(void *) next};
+    }
+    uint64_t loads = ac_variables_loads();
+    void *handle = next(file, mode);
+    if (handle)
+        ac_variables_opened(handle, loads);
+    return answer(handle);
 }
 
 /* ---------------------------------------------------------------- cuGetProcAddress */
@@ -422,6 +439,7 @@ CUresult cuGetProcAddress_v2(const char *name, void **function, int version, cuu
                              CUdriverProcAddressQueryResult *status) {
     ac_count_early(AC_COUNT_HOOKS + AC_HOOK_cuGetProcAddress_v2);
     ac_count_early(AC_COUNT_lookups);
+    ac_variables_before(__builtin_return_address(0));
     cuGetProcAddress_v2_fn *real = AC_REAL(cuGetProcAddress_v2);
     if (!real)
         return CUDA_ERROR_NOT_FOUND;
@@ -435,6 +453,7 @@ CUresult cuGetProcAddress_v2(const char *name, void **function, int version, cuu
 CUresult cuGetProcAddress(const char *name, void **function, int version, cuuint64_t flags) {
     ac_count_early(AC_COUNT_HOOKS + AC_HOOK_cuGetProcAddress);
     ac_count_early(AC_COUNT_lookups);
+    ac_variables_before(__builtin_return_address(0));
     cuGetProcAddress_fn *real = AC_REAL(cuGetProcAddress);
     if (!real)
         return CUDA_ERROR_NOT_FOUND;
@@ -489,6 +508,7 @@ static ac_runtime_error_t entry_point(ac_hook_t hook, const char *name, void **f
                                       unsigned long long flags, unsigned *status,
                                       const void *caller) {
     ac_count_early(AC_COUNT_HOOKS + hook);
+    ac_variables_before(caller);
     cudaGetDriverEntryPoint_fn *real =
         __extension__(cudaGetDriverEntryPoint_fn *) ac_runtime_get(ac_runtime_of(caller), hook);
     if (!real)
@@ -504,6 +524,7 @@ static ac_runtime_error_t entry_point_by_version(ac_hook_t hook, const char *nam
                                                  unsigned long long flags, unsigned *status,
                                                  bool per_thread, const void *caller) {
     ac_count_early(AC_COUNT_HOOKS + hook);
+    ac_variables_before(caller);
     cudaGetDriverEntryPointByVersion_fn *real =
         __extension__(cudaGetDriverEntryPointByVersion_fn *)
             ac_runtime_get(ac_runtime_of(caller), hook);

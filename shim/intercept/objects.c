@@ -122,7 +122,7 @@ AC_EARLY static const ElfW(Sym) * find_by_hash(const ac_symbols_t *tables, const
     return NULL;
 }
 
-AC_EARLY static const ElfW(Sym) * entry_of(const ac_symbols_t *tables, const char *name) {
+AC_EARLY const ElfW(Sym) * ac_symbols_entry(const ac_symbols_t *tables, const char *name) {
     if (!tables->symbols || !tables->strings)
         return NULL;
     if (tables->gnu_hash)
@@ -131,12 +131,12 @@ AC_EARLY static const ElfW(Sym) * entry_of(const ac_symbols_t *tables, const cha
 }
 
 AC_EARLY void *ac_symbols_find(const ac_symbols_t *tables, const char *symbol) {
-    const ElfW(Sym) *entry = entry_of(tables, symbol);
+    const ElfW(Sym) *entry = ac_symbols_entry(tables, symbol);
     return entry ? (void *)(tables->base + entry->st_value) : NULL;
 }
 
 AC_EARLY bool ac_symbols_is_function(const ac_symbols_t *tables, const char *symbol) {
-    const ElfW(Sym) *entry = entry_of(tables, symbol);
+    const ElfW(Sym) *entry = ac_symbols_entry(tables, symbol);
     return entry && ELF64_ST_TYPE(entry->st_info) == STT_FUNC;
 }
 
@@ -160,16 +160,16 @@ AC_EARLY const char *ac_object_needed(const ac_object_t *object, unsigned index)
 }
 
 AC_EARLY bool ac_object_is_cudart(const ac_object_t *object) {
-    const char *soname = ac_object_soname(object);
-    return ac_text_starts(soname, "libcudart.so") || ac_text_starts(soname, "libcudart-");
+    return ac_object_symbol(object, "__cudaRegisterFatBinary");
 }
 
 /* ---------------------------------------------------------------- walking the objects */
 
-AC_EARLY static void each_object(int (*step)(struct dl_phdr_info *, size_t, void *), void *argument) {
+AC_EARLY int ac_object_each(int (*step)(struct dl_phdr_info *, size_t, void *), void *argument) {
     int place = ac_loader_enter();
-    dl_iterate_phdr(step, argument);
+    int answer = dl_iterate_phdr(step, argument);
     ac_loader_leave(place);
+    return answer;
 }
 
 typedef struct {
@@ -180,7 +180,7 @@ typedef struct {
     ac_object_t found;
 } walk_t;
 
-AC_EARLY static bool holds(const struct dl_phdr_info *info, uintptr_t address) {
+AC_EARLY bool ac_object_holds(const struct dl_phdr_info *info, uintptr_t address) {
     for (unsigned i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *header = &info->dlpi_phdr[i];
         if (header->p_type == PT_LOAD &&
@@ -190,7 +190,7 @@ AC_EARLY static bool holds(const struct dl_phdr_info *info, uintptr_t address) {
     return false;
 }
 
-AC_EARLY static ac_object_t object_from(const struct dl_phdr_info *info) {
+AC_EARLY ac_object_t ac_object_from(const struct dl_phdr_info *info) {
     ac_object_t object = {.base = info->dlpi_addr, .path = info->dlpi_name};
     for (unsigned i = 0; i < info->dlpi_phnum; i++)
         if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
@@ -201,12 +201,12 @@ AC_EARLY static ac_object_t object_from(const struct dl_phdr_info *info) {
 AC_EARLY static int walk_step(struct dl_phdr_info *info, size_t size, void *argument) {
     (void)size;
     walk_t *walk = argument;
-    ac_object_t object = object_from(info);
+    ac_object_t object = ac_object_from(info);
     if (walk->soname) {
         if (!ac_text_starts(ac_object_soname(&object), walk->soname))
             return 0;
     } else if (!walk->passed) {
-        walk->passed = holds(info, walk->address);
+        walk->passed = ac_object_holds(info, walk->address);
         if (!walk->passed || walk->symbol)
             return 0;
     } else if (!ac_object_symbol(&object, walk->symbol)) {
@@ -218,25 +218,25 @@ AC_EARLY static int walk_step(struct dl_phdr_info *info, size_t size, void *argu
 
 AC_EARLY ac_object_t ac_object_of(const void *address) {
     walk_t walk = {.address = (uintptr_t)address};
-    each_object(walk_step, &walk);
+    ac_object_each(walk_step, &walk);
     return walk.found;
 }
 
 AC_EARLY ac_object_t ac_object_by_soname(const char *prefix) {
     walk_t walk = {.soname = prefix};
-    each_object(walk_step, &walk);
+    ac_object_each(walk_step, &walk);
     return walk.found;
 }
 
 AC_EARLY ac_object_t ac_object_defining(const char *symbol) {
     walk_t walk = {.symbol = symbol, .passed = true};
-    each_object(walk_step, &walk);
+    ac_object_each(walk_step, &walk);
     return walk.found;
 }
 
 AC_EARLY ac_object_t ac_object_after(const void *address, const char *symbol) {
     walk_t walk = {.address = (uintptr_t)address, .symbol = symbol};
-    each_object(walk_step, &walk);
+    ac_object_each(walk_step, &walk);
     return walk.found;
 }
 
@@ -249,8 +249,8 @@ typedef struct {
 AC_EARLY static int survey_step(struct dl_phdr_info *info, size_t size, void *argument) {
     (void)size;
     survey_t *survey = argument;
-    ac_object_t object = object_from(info);
-    if (holds(info, survey->address))
+    ac_object_t object = ac_object_from(info);
+    if (ac_object_holds(info, survey->address))
         *survey->holder = object;
     if (survey->count < survey->room && ac_object_is_cudart(&object))
         survey->runtimes[survey->count++] = object;
@@ -261,8 +261,43 @@ AC_EARLY unsigned ac_object_survey(const void *address, ac_object_t *holder,
                                    ac_object_t *runtimes, unsigned room) {
     survey_t survey = {(uintptr_t)address, holder, runtimes, room, 0};
     *holder = (ac_object_t){.dynamic = NULL};
-    each_object(survey_step, &survey);
+    ac_object_each(survey_step, &survey);
     return survey.count;
+}
+
+typedef struct {
+    uintptr_t caller;
+    bool plain;  /* a name, which is searched for */
+    bool passed; /* the executable, whose DT_RPATH counts for all */
+    bool held, alone;
+} paths_t;
+
+/* DT_RUNPATH counts for its own object; DT_RPATH without it for all that the object loads, too. */
+AC_EARLY static int paths_step(struct dl_phdr_info *info, size_t size, void *argument) {
+    (void)size;
+    paths_t *paths = argument;
+    ac_object_t object = ac_object_from(info);
+    bool rpath = false, runpath = false;
+    for (const ElfW(Dyn) *entry = object.dynamic; entry && entry->d_tag != DT_NULL; entry++) {
+        rpath |= entry->d_tag == DT_RPATH;
+        runpath |= entry->d_tag == DT_RUNPATH;
+    }
+    bool holder = ac_object_holds(info, paths->caller);
+    paths->held |= holder;
+    paths->alone |= (rpath && !runpath && paths->passed) || (holder && runpath && paths->plain);
+    paths->passed = true;
+    return 0;
+}
+
+AC_EARLY bool ac_object_searches_alone(const void *caller, const char *file) {
+    bool slash = !file, origin = false;
+    for (const char *c = file; c && *c; c++) {
+        slash |= *c == '/';
+        origin |= *c == '$';
+    }
+    paths_t paths = {.caller = (uintptr_t)caller, .plain = !slash};
+    ac_object_each(paths_step, &paths);
+    return paths.alone || origin || !paths.held;
 }
 
 /* ---------------------------------------------------------------- build IDs */
@@ -314,7 +349,7 @@ static bool is_loaded(const struct dl_phdr_info *info, const ElfW(Phdr) * part) 
 static int build_id_step(struct dl_phdr_info *info, size_t size, void *argument) {
     const build_id_t *wanted = argument;
     (void)size;
-    if (object_from(info).dynamic != wanted->dynamic)
+    if (ac_object_from(info).dynamic != wanted->dynamic)
         return 0;
     for (unsigned i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *header = &info->dlpi_phdr[i];
@@ -329,5 +364,5 @@ static int build_id_step(struct dl_phdr_info *info, size_t size, void *argument)
 void ac_object_build_id(const ac_object_t *object, char id[AC_BUILD_ID]) {
     build_id_t wanted = {object->dynamic, id};
     *id = '\0';
-    each_object(build_id_step, &wanted);
+    ac_object_each(build_id_step, &wanted);
 }

@@ -58,6 +58,9 @@ AC_EARLY void *ac_object_symbol(const ac_object_t *object, const char *symbol);
 AC_EARLY ac_symbols_t ac_object_symbols(const ac_object_t *object);
 AC_EARLY void *ac_symbols_find(const ac_symbols_t *symbols, const char *symbol);
 
+/* Its entry in the table; NULL as above. */
+AC_EARLY const ElfW(Sym) * ac_symbols_entry(const ac_symbols_t *symbols, const char *symbol);
+
 /* Whether the object says of it that it is a function. */
 AC_EARLY bool ac_symbols_is_function(const ac_symbols_t *symbols, const char *symbol);
 
@@ -67,12 +70,18 @@ AC_EARLY const char *ac_object_soname(const ac_object_t *object);
 /* Its DT_NEEDED entry number `index` as it is written there, NULL past the last one. */
 AC_EARLY const char *ac_object_needed(const ac_object_t *object, unsigned index);
 
-/* Whether it is a CUDA runtime, also under the name that a wheel's repair gave it. */
+/* Whether it is a CUDA runtime.  Its name does not tell: wheels rename it. */
 AC_EARLY bool ac_object_is_cudart(const ac_object_t *object);
 
 /* Its build ID in hexadecimal digits, the first of one that is too long; "": it has none. */
 enum { AC_BUILD_ID = 41 };
 void ac_object_build_id(const ac_object_t *object, char id[AC_BUILD_ID]);
+
+/* Calls `step` for each object in load order, until it returns other than 0, which is the answer.  What it is told
+ * of an object, and whether the object has an address. */
+AC_EARLY int ac_object_each(int (*step)(struct dl_phdr_info *, size_t, void *), void *argument);
+AC_EARLY ac_object_t ac_object_from(const struct dl_phdr_info *info);
+AC_EARLY bool ac_object_holds(const struct dl_phdr_info *info, uintptr_t address);
 
 /* The object that `address` lies in. */
 AC_EARLY ac_object_t ac_object_of(const void *address);
@@ -85,6 +94,9 @@ AC_EARLY ac_object_t ac_object_defining(const char *symbol);
 
 /* The first object loaded after the one of `address` that defines `symbol`. */
 AC_EARLY ac_object_t ac_object_after(const void *address, const char *symbol);
+
+/* Whether dlopen(file) may find another file when the code at `caller` asks than when this library does. */
+AC_EARLY bool ac_object_searches_alone(const void *caller, const char *file);
 
 /* The object of `address` and the first `room` CUDA runtimes in load order, in one walk; answers
  * how many of those were found. */

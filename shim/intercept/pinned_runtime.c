@@ -54,6 +54,8 @@ static void ask_end(const void *caller, unsigned function, unsigned flags, uint6
         return;
     ac_pinned_path_t *path = &thread->pinned;
     const ac_runtime_t *runtime = ac_runtime_of(caller);
+    if (!ac_runtime_may_be_skipped(runtime))
+        return;
     if (path->context != thread->known || path->runtime != runtime ||
         path->generation != generation)
         *path = (ac_pinned_path_t){

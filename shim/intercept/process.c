@@ -30,6 +30,7 @@
 #include "intercept/pinned.h"
 #include "intercept/recording.h"
 #include "intercept/resolve.h"
+#include "intercept/variables.h"
 #include "intercept/writer.h"
 #include "observe/dump.h"
 #include "observe/filter.h"
@@ -376,7 +377,12 @@ __attribute__((constructor)) AC_START static void loaded(int argc, char **argv) 
     ac_thread_watch_main();
     /* A driver that is there from the start is found now: later the loader's lock may be held by
      * a thread that waits for the one that asks. */
-    ac_resolve_driver("cuInit");
+    if (ac_driver_is_before()) {
+        ac_current_goes_unseen();
+        atomic_store(&ac_graph_unseen, true);
+        ac_streams_unseen();
+    }
+    ac_variables_start();
     __cxa_atexit(process_over, NULL, NULL);
     __cxa_at_quick_exit(process_over, NULL);
 }

@@ -175,11 +175,15 @@ AC_EARLY bool ac_is_ourselves(const ac_object_t *object) {
     return object->dynamic == _DYNAMIC;
 }
 
+AC_EARLY ac_symbols_t ac_own_symbols(void) {
+    ac_object_t self = {.base = (uintptr_t)__ehdr_start, .dynamic = _DYNAMIC};
+    return ac_object_symbols(&self);
+}
+
 /* &symbol would be what the loader bound the name to, which is another preload's function if
  * that comes first; our own symbol table knows better. */
 AC_EARLY static void hook_names_fill(void) {
-    ac_object_t self = {.base = (uintptr_t)__ehdr_start, .dynamic = _DYNAMIC};
-    ac_symbols_t symbols = ac_object_symbols(&self);
+    ac_symbols_t symbols = ac_own_symbols();
     for (int hook = 0; hook < AC_HOOK_COUNT; hook++) {
         if (ac_hook_kinds[hook] == AC_KIND_LOADER)
             continue; /* looked up by name they stay what they are */
@@ -390,6 +394,11 @@ AC_EARLY struct link_map *ac_driver_find(void) {
         return NULL;
     atomic_store_explicit(&driver_map, map, memory_order_release);
     return map;
+}
+
+AC_EARLY bool ac_driver_is_before(void) {
+    const struct link_map *map = ac_driver_find();
+    return map && ac_object_defining("cuInit").dynamic == map->l_ld;
 }
 
 AC_EARLY void *ac_resolve_driver(const char *symbol) {

@@ -5,6 +5,7 @@
  * dlsym.S    the entries of dlsym and dlopen, which must keep their caller
  * watch.c, watch.S  functions that no table has, noticed when they are called
  * objects.c  what is loaded and what it defines
+ * variables.c  variables of the program that have names of ours, looked at before lookups and after dlopen
  * runtimes.c which of several CUDA runtimes a call is for
  *
  * Principles.  The real lookup comes first, with the caller's handle.  Its answer is replaced
@@ -83,6 +84,8 @@ AC_EARLY ac_dlopen_fn *ac_next_dlopen(void);
 AC_EARLY bool ac_is_ours(const void *address);
 /* Whether `object` is this library. */
 AC_EARLY bool ac_is_ourselves(const ac_object_t *object);
+/* This library's exports. */
+AC_EARLY ac_symbols_t ac_own_symbols(void);
 
 /* The loader's handle of a loaded object, counted once more so that it stays; NULL if it cannot
  * be had. */
@@ -90,6 +93,10 @@ AC_EARLY struct link_map *ac_object_pin(const ac_object_t *object);
 
 /* The real libcuda, kept loaded from the first time it was seen; NULL while there is none. */
 AC_EARLY struct link_map *ac_driver_find(void);
+
+/* Whether the real libcuda is loaded and stands before this library, so that calls of the program and of other
+ * libraries reach it and not us. */
+AC_EARLY bool ac_driver_is_before(void);
 
 /* Whether the real libcuda has `symbol` as a function. */
 AC_EARLY bool ac_resolve_is_function(const char *symbol);

@@ -24,7 +24,7 @@ static ac_context_t *fast_context(ac_thread_t *thread, const ac_runtime_t *runti
 static ac_runtime_error_t proved(const ac_runtime_t *runtime, ac_runtime_error_t result) {
     ac_thread_t *thread = ac_thread_tls;
     bool good = thread && result == CUDA_SUCCESS && atomic_load(&ac_fast_path) &&
-                thread->last_alloc == thread->known;
+                ac_runtime_may_be_skipped(runtime) && thread->last_alloc == thread->known;
     if (thread) {
         thread->runtime = good ? thread->known : NULL;
         ac_thread_clear_fast(thread);
@@ -168,7 +168,8 @@ static ac_runtime_error_t proved_to_free(const void *caller, uint64_t generation
     ac_thread_t *thread = ac_thread_tls;
     if (!thread || thread->runtime || result != CUDA_SUCCESS || !thread->last_free ||
         thread->last_free != thread->known || thread->generation != generation ||
-        !atomic_load(&ac_fast_path) || !ac_hits_are_simple())
+        !atomic_load(&ac_fast_path) || !ac_hits_are_simple() ||
+        !ac_runtime_may_be_skipped(ac_runtime_of(caller)))
         return result;
     ac_cache_t *cache = ac_thread_cache(thread, thread->known);
     if (cache)

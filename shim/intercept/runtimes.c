@@ -21,6 +21,7 @@ enum {
 struct ac_runtime {
     _Atomic(struct link_map *) map; /* set first: a thread that sees it may fill the rest */
     _Atomic(void *) functions[FUNCTIONS];
+    _Atomic bool shadowed; /* another library's functions stand before its own */
     _Atomic bool ready;
 };
 
@@ -66,10 +67,14 @@ AC_EARLY static ac_runtime_t *record_of(const ac_object_t *object) {
         if (seen->l_ld != object->dynamic)
             continue;
         if (!atomic_load_explicit(&runtime->ready, memory_order_acquire)) {
-            for (int hook = 0; hook < FUNCTIONS; hook++)
-                atomic_store_explicit(&runtime->functions[hook],
-                                      function_of(object, ac_hook_name(FIRST + hook)),
-                                      memory_order_relaxed);
+            for (int hook = 0; hook < FUNCTIONS; hook++) {
+                const char *name = ac_hook_name(FIRST + hook);
+                void *function = function_of(object, name);
+                atomic_store_explicit(&runtime->functions[hook], function, memory_order_relaxed);
+                if (FIRST + hook < (int)AC_HOOK_cudaSetDevice &&
+                    function != ac_object_symbol(object, name))
+                    atomic_store_explicit(&runtime->shadowed, true, memory_order_relaxed);
+            }
             atomic_store_explicit(&runtime->ready, true, memory_order_release);
         }
         return runtime;
@@ -132,6 +137,10 @@ AC_EARLY ac_runtime_t *ac_runtime_of(const void *caller) {
     if (ac_callers_find(&callers, word, &index))
         return index ? &runtimes[index - 1] : NULL;
     return look_up(caller, word);
+}
+
+AC_EARLY bool ac_runtime_may_be_skipped(const ac_runtime_t *runtime) {
+    return runtime && !atomic_load_explicit(&runtime->shadowed, memory_order_relaxed);
 }
 
 AC_EARLY void *ac_runtime_get(const ac_runtime_t *runtime, ac_hook_t hook) {

@@ -28,6 +28,10 @@ ac_runtime_t *ac_runtime_of(const void *caller);
  * another preload library's where that stands between; NULL: there is none. */
 void *ac_runtime_get(const ac_runtime_t *runtime, ac_hook_t hook);
 
+/* Whether a hit may be served without a call of the runtime.  Not if another preloaded library has functions for
+ * memory behind ours: it has to see each call. */
+bool ac_runtime_may_be_skipped(const ac_runtime_t *runtime);
+
 /* The same with its type. */
 #define AC_REAL_RUNTIME(runtime, symbol)                                                         \
     (__extension__(symbol##_fn *) ac_runtime_get(runtime, AC_HOOK_##symbol))

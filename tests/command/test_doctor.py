@@ -105,6 +105,43 @@ class Doctor(base.CommandTest):
         script = self.write("script", "#!/usr/bin/env sh\n", 0o755)
         self.assertIn(f"a script for {shutil.which('sh')}", self.doctor(script)["runtime"][1])
 
+    def test_variables(self):
+        """A library that keeps functions in variables of their names, before it runs and while it does."""
+        library = self.path("libnamed.so")
+        self.assertTrue(self.compile("libnamed.so", "int (*cuInit)(unsigned); int (*cuOwn)(void);",
+                                     "-shared", "-fPIC"))
+        self.assertTrue(self.compile(
+            "named", "#include <stdio.h>\n#include <unistd.h>\nextern int (*cuInit)(unsigned);\n"
+            "int main(void) { puts(cuInit ? \"?\" : \"ready\"); fflush(stdout); return pause(); }",
+            library))
+        found = self.doctor("--", self.path("named"), LD_LIBRARY_PATH=self.folder)
+        self.assertEqual(found["variables"][0], "note")
+        self.assertIn("cuInit in " + library, found["variables"][1])
+        self.assertNotIn("variables", self.doctor("--", "true"))
+        with subprocess.Popen([self.path("named")], stdout=subprocess.PIPE) as program:
+            program.stdout.readline()
+            found = self.doctor(str(program.pid))
+            program.kill()
+        self.assertIn("cuInit in " + library, found["variables"][1])
+
+    def test_other_preloads(self):
+        """Which of two libraries with the same functions comes first; a runtime is none of them."""
+        saver = self.compile("saver.so", "int cudaMalloc(void **p, long n) { return !p + n < 0; }",
+                             "-shared", "-fPIC")
+        driver = self.compile("driver.so", "int cuInit(unsigned f) { return (int)f; }", "-shared",
+                              "-fPIC")
+        runtime = self.compile("runtime.so", "int cudaMalloc(void **p, long n) { return !p + n < 0; }"
+                               "void __cudaRegisterFatBinary(void) {}", "-shared", "-fPIC")
+        ours = self.compile("libaccelcache.so", "int unused;", "-shared", "-fPIC")
+        for preload, words in ((saver, "cudaMalloc as well, and stands behind"),
+                               (f"{saver}:{ours}", "stands before the library"),
+                               (f"{ours} {saver}", "fast path is off"),
+                               (f"{ours}:{driver}", "calls the driver itself")):
+            level, text = self.doctor(LD_PRELOAD=preload)["preloaded"]
+            self.assertEqual(level, "note")
+            self.assertIn(words, text)
+        self.assertNotIn("preloaded", self.doctor(LD_PRELOAD=f"{ours}:{runtime}"))
+
     def test_configuration(self):
         self.assertEqual(self.doctor(ACCEL_ALLOC_CONF="fence:sync")["config"][0], "ok")
         level, text = self.doctor(ACCEL_ALLOC_CONF="fense:sync")["config"]

@@ -79,7 +79,9 @@ class Run(base.CommandTest):
         preload = os.path.realpath(base.PRELOAD)
         self.assertEqual(self.told("true")["LD_PRELOAD"], ":".join([*first, preload]))
         other = ":".join([*first, "libm.so.6", preload])
-        self.assertEqual(self.told("true", LD_PRELOAD=other)["LD_PRELOAD"],
+        self.assertEqual(self.told("true", LD_PRELOAD=other)["LD_PRELOAD"], other)
+        self.assertEqual(self.told("true", LD_PRELOAD=f"{other}:{preload}")["LD_PRELOAD"], other)
+        self.assertEqual(self.told("true", LD_PRELOAD=":".join([*first, "libm.so.6"]))["LD_PRELOAD"],
                          ":".join([*first, preload, "libm.so.6"]))
 
     def test_sanitizer_runtime_stays_first(self):

@@ -131,6 +131,7 @@ static void check_environment(cmd_findings_t *findings) {
     if (preload && strstr(preload, "libaccelcache.so"))
         cmd_finding(findings, CMD_FINDING_NOTE, "environment",
                     "LD_PRELOAD names the library already: every program started here gets it");
+    cmd_doctor_preloads(findings, preload);
     if (getenv("CUDA_INJECTION64_PATH"))
         cmd_finding(findings, CMD_FINDING_NOTE, "environment",
                     "CUDA_INJECTION64_PATH is set (a profiler): the runtime fast path is off");
@@ -144,6 +145,46 @@ static void check_environment(cmd_findings_t *findings) {
 }
 
 /* ------------------------------------------------------------------ a program */
+
+void cmd_doctor_variable(cmd_findings_t *findings, char *where) {
+    if (where)
+        cmd_finding(findings, CMD_FINDING_NOTE, "variables",
+                    "%s is a variable with the name of a function of ours: it works, but for "
+                    "constructors that read it before their first dlopen, dlsym or "
+                    "cuGetProcAddress; those find code, not their value",
+                    where);
+    free(where);
+}
+
+static const char *place_of(bool before, const char *name) {
+    if (before)
+        return "before the library: it sees the program's calls first, the library what it "
+               "passes on";
+    return !strncmp(name, "cuda", 4)
+               ? "behind the library, which calls it for each request and free: the runtime's "
+                 "fast path is off"
+               : "behind the library, which calls the driver itself: it sees no call of the "
+                 "program; to have it first, name it before libaccelcache.so";
+}
+
+/* Where LD_PRELOAD does not name the library, `accelcache run` puts it in front. */
+void cmd_doctor_preloads(cmd_findings_t *findings, const char *preload) {
+    const char *ours = preload ? strstr(preload, "libaccelcache.so") : NULL;
+    while (preload && *preload) {
+        size_t length = strcspn(preload, ": \t");
+        char *file = cmd_format("%.*s", (int)length, preload);
+        cmd_elf_t elf;
+        if (!strstr(file, "libaccelcache.so") && !cmd_elf_open(&elf, file)) {
+            const char *name = cmd_program_namesake(&elf);
+            if (name)
+                cmd_finding(findings, CMD_FINDING_NOTE, "preloaded", "%s has %s as well, and stands %s",
+                            file, name, place_of(ours && preload < ours, name));
+            cmd_elf_close(&elf);
+        }
+        free(file);
+        preload += length + (preload[length] != '\0');
+    }
+}
 
 /* What has to be preloaded before the library. */
 static void check_sanitizer(cmd_findings_t *findings, const cmd_program_t *program,
@@ -203,6 +244,8 @@ static void check_program(cmd_findings_t *findings, const char *name, bool simul
                         "%s was found in no folder of the loader's: LD_LIBRARY_PATH may be "
                         "missing",
                         program.unresolved);
+        cmd_doctor_variable(findings, program.variable);
+        program.variable = NULL;
         check_sanitizer(findings, &program, library);
         if (simulated && program.runtime == CMD_RUNTIME_STATIC)
             cmd_finding(findings, CMD_FINDING_PROBLEM, "simulated",

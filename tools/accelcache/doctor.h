@@ -32,6 +32,12 @@ void cmd_doctor_figures(cmd_findings_t *findings, const json_t *document);
 /* The same for the document in a file. */
 void cmd_doctor_dump(cmd_findings_t *findings, const char *path);
 
+/* A variable of the program that has the name of a function of ours; `where` is freed. */
+void cmd_doctor_variable(cmd_findings_t *findings, char *where);
+
+/* Preloaded libraries, by LD_PRELOAD, that have functions with names of ours: who stands where. */
+void cmd_doctor_preloads(cmd_findings_t *findings, const char *preload);
+
 /* What a program shares with other processes, and what that costs. */
 void cmd_doctor_shares(cmd_findings_t *findings, const cmd_figures_t *figures);
 /* Which of its blocks a process that runs shares now. */

@@ -95,22 +95,27 @@ static char *mapped(const char *maps, const char *start) {
     return NULL;
 }
 
-/* Why the library is not there. */
-static void explain_absence(cmd_findings_t *findings, int pid) {
-    char *path = cmd_format("/proc/%d/environ", pid);
+/* LD_PRELOAD as the process was started with it; malloc'd, NULL: without. */
+static char *preload_of(int pid) {
+    char *path = cmd_format("/proc/%d/environ", pid), *preload = NULL;
     size_t length = 0;
     char *environment = cmd_file_read(path, &length);
-    bool named = false;
     for (size_t at = 0; environment && at < length; at += strlen(environment + at) + 1)
-        named |= !strncmp(environment + at, "LD_PRELOAD=", 11) &&
-                 strstr(environment + at, "libaccelcache.so");
-    cmd_finding(findings, CMD_FINDING_PROBLEM, "library",
-                named ? "LD_PRELOAD names libaccelcache.so, and the loader did not load it: the "
-                        "file is not readable there, or the program is static or setuid"
-                      : "libaccelcache.so is not in this process: it was started without it "
-                        "(sudo, ssh and mpirun drop LD_PRELOAD); start it with accelcache run");
+        if (!preload && !strncmp(environment + at, "LD_PRELOAD=", 11))
+            preload = cmd_format("%s", environment + at + 11);
     free(environment);
     free(path);
+    return preload;
+}
+
+/* Why the library is not there. */
+static void explain_absence(cmd_findings_t *findings, const char *preload) {
+    cmd_finding(findings, CMD_FINDING_PROBLEM, "library",
+                preload && strstr(preload, "libaccelcache.so")
+                    ? "LD_PRELOAD names libaccelcache.so, and the loader did not load it: the "
+                      "file is not readable there, or the program is static or setuid"
+                    : "libaccelcache.so is not in this process: it was started without it "
+                      "(sudo, ssh and mpirun drop LD_PRELOAD); start it with accelcache run");
 }
 
 static void check_cuda(cmd_findings_t *findings, int pid, const char *maps) {
@@ -136,6 +141,28 @@ static void check_cuda(cmd_findings_t *findings, int pid, const char *maps) {
     free(exe);
     free(driver);
     free(runtime);
+}
+
+/* The first library that is mapped and has such a variable. */
+static void check_variables(cmd_findings_t *findings, const char *maps) {
+    char *last = cmd_format("%s", ""), *variable = NULL;
+    for (const char *line = maps; *line && !variable;
+         line += strcspn(line, "\n"), line += *line == '\n') {
+        size_t length = strcspn(line, "\n");
+        const char *path = memchr(line, '/', length);
+        cmd_elf_t elf;
+        char *file = path ? cmd_format("%.*s", (int)(line + length - path), path) : NULL;
+        if (file && strcmp(file, last) != 0 && strstr(file, ".so") && !cmd_elf_open(&elf, file)) {
+            variable = cmd_program_variable(&elf, file);
+            cmd_elf_close(&elf);
+        }
+        if (file) {
+            free(last);
+            last = file;
+        }
+    }
+    cmd_doctor_variable(findings, variable);
+    free(last);
 }
 
 static void check_figures(cmd_findings_t *findings, const ac_live_name_t *name) {
@@ -175,12 +202,15 @@ void cmd_doctor_process(cmd_findings_t *findings, int pid) {
                     errno == ENOENT ? "there is no such process" : strerror(errno),
                     errno == EACCES || errno == EPERM ? "; ask as its user or as root" : "");
     } else {
-        char *library = mapped(maps, "libaccelcache.so");
+        char *library = mapped(maps, "libaccelcache.so"), *preload = preload_of(pid);
         if (library)
             cmd_finding(findings, CMD_FINDING_OK, "library", "%s is loaded", library);
         else
-            explain_absence(findings, pid);
+            explain_absence(findings, preload);
+        if (library)
+            cmd_doctor_preloads(findings, preload);
         check_cuda(findings, pid, maps);
+        check_variables(findings, maps);
         if (page) {
             cmd_finding(findings, CMD_FINDING_OK, "active",
                         "yes: accelcache stat %d shows its figures now", pid);
@@ -190,6 +220,7 @@ void cmd_doctor_process(cmd_findings_t *findings, int pid) {
         } else if (library) {
             cmd_finding(findings, CMD_FINDING_NOTE, "active", "not yet: %s", why);
         }
+        free(preload);
         free(library);
     }
     if (page)

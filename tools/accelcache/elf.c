@@ -235,6 +235,25 @@ bool cmd_elf_has_symbol(const cmd_elf_t *elf, const char *name, bool defined) {
     return false;
 }
 
+const char *cmd_elf_export(const cmd_elf_t *elf, unsigned type, bool (*wanted)(const char *name)) {
+    unsigned sections;
+    const Elf64_Shdr *section = elf_sections(elf, &sections);
+    for (unsigned i = 0; section && i < sections; i++) {
+        uint64_t symbols;
+        const Elf64_Sym *symbol = elf_symbols(elf, section, sections, i, &symbols);
+        for (uint64_t s = 0; symbol && section[i].sh_type == SHT_DYNSYM && s < symbols; s++) {
+            bool exported = symbol[s].st_shndx != SHN_UNDEF &&
+                            ELF64_ST_TYPE(symbol[s].st_info) == type &&
+                            ELF64_ST_BIND(symbol[s].st_info) != STB_LOCAL;
+            const char *name =
+                exported ? elf_symbol_name(elf, &section[section[i].sh_link], &symbol[s]) : NULL;
+            if (name && wanted(name))
+                return name;
+        }
+    }
+    return NULL;
+}
+
 cmd_elf_function_t *cmd_elf_functions(const cmd_elf_t *elf, size_t *count) {
     unsigned sections;
     const Elf64_Shdr *section = elf_sections(elf, &sections);

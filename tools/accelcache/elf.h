@@ -33,6 +33,9 @@ void cmd_elf_close(cmd_elf_t *elf);
  * the end: of any name that begins so.  Symbol tables that were stripped answer no. */
 bool cmd_elf_has_symbol(const cmd_elf_t *elf, const char *name, bool defined);
 
+/* A symbol of this type (STT_FUNC, STT_OBJECT) that the file exports under a name that is `wanted`; NULL: none. */
+const char *cmd_elf_export(const cmd_elf_t *elf, unsigned type, bool (*wanted)(const char *name));
+
 /* Its build ID in hexadecimal digits, the first of one that is too long; "": it has none. */
 enum { CMD_BUILD_ID = 41 };
 void cmd_elf_build_id(const cmd_elf_t *elf, char id[CMD_BUILD_ID]);

@@ -98,21 +98,22 @@ char *cmd_place_prepend(const char *folder, const char *existing) {
 }
 
 char *cmd_place_preload(const char *library, const char *existing) {
-    char *first = cmd_format("%s", ""), *rest = cmd_format("%s", library);
+    char *first = cmd_format("%s", ""), *rest = cmd_format("%s", "");
+    bool named = false;
     while (existing && *existing) {
         size_t length = strcspn(existing, ": \t");
         bool same = length == strlen(library) && !strncmp(existing, library, length);
-        if (length && !same) {
+        if (length && !(same && named)) {
             char **list = cmd_program_is_sanitizer(existing, length) ? &first : &rest;
-            bool before = list == &first;
-            char *joined = cmd_format("%s%s%.*s%s", *list, before ? "" : ":", (int)length,
-                                      existing, before ? ":" : "");
+            char *joined = cmd_format("%s%.*s:", *list, (int)length, existing);
             free(*list);
             *list = joined;
+            named |= same;
         }
         existing += length + (existing[length] != '\0');
     }
-    char *result = cmd_format("%s%s", first, rest);
+    char *result = cmd_format("%s%s%s%s", first, named ? "" : library, named ? "" : ":", rest);
+    result[strlen(result) - 1] = '\0'; /* the last colon */
     free(first);
     free(rest);
     return result;

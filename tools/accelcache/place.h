@@ -15,8 +15,8 @@ char *cmd_place_simulator(char **error);
 /* A program that only this command starts, by its name, in the same way. */
 char *cmd_place_helper(const char *name, char **error);
 
-/* LD_PRELOAD with `library` in front; runtimes of sanitizers stay before it, and an entry for
- * the same file is not repeated.  malloc'd. */
+/* LD_PRELOAD with `library`.  An order that names the library already is kept; else it comes in front.  Runtimes of
+ * sanitizers come before all.  malloc'd. */
 char *cmd_place_preload(const char *library, const char *existing);
 
 /* Put `folder` in front of the colon-separated `existing` (may be NULL).  malloc'd. */

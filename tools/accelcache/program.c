@@ -260,6 +260,31 @@ static void note_static_sanitizer(cmd_program_t *program, const cmd_elf_t *elf) 
             program->sanitizer = sanitizers[i].name;
 }
 
+/* ------------------------------------------------------------------ names of ours elsewhere */
+
+static bool is_hook(const char *name) {
+    static const char *const hooks[] = {
+#define HOOK_RUNTIME(symbol, params) #symbol,
+#define HOOK_DRIVER(symbol)          #symbol,
+#include "intercept/hooks.def"
+    };
+    for (unsigned i = 0; i < sizeof hooks / sizeof *hooks; i++)
+        if (!strcmp(hooks[i], name))
+            return true;
+    return false;
+}
+
+char *cmd_program_variable(const cmd_elf_t *elf, const char *path) {
+    const char *name = cmd_elf_export(elf, STT_OBJECT, is_hook);
+    return name ? cmd_format("%s in %s", name, path) : NULL;
+}
+
+const char *cmd_program_namesake(const cmd_elf_t *elf) {
+    if (cmd_elf_has_symbol(elf, "__cudaRegisterFatBinary", true))
+        return NULL;
+    return cmd_elf_export(elf, STT_FUNC, is_hook);
+}
+
 /* ------------------------------------------------------------------ the runtime inside */
 
 /* A runtime linked in keeps its error names and the driver's soname even when stripped. */
@@ -327,6 +352,8 @@ static void inspect_libraries(cmd_program_t *program, const char *image) {
             continue;
         if (elf.is_elf && elf.bits64 && elf.little)
             note_runtime(program, &elf, at ? seen.path[at] : NULL);
+        if (elf.is_elf && at && !program->variable)
+            program->variable = cmd_program_variable(&elf, seen.path[at]);
         if (elf.is_elf && at == 0)
             note_static_sanitizer(program, &elf);
         for (unsigned i = 0; i < elf.needed_count && seen.count < MOST; i++) {
@@ -445,7 +472,8 @@ void cmd_program_inspect(cmd_program_t *program, const char *name) {
 void cmd_program_clear(cmd_program_t *program) {
     char *const owned[] = {program->path,         program->interpreter, program->problem_text,
                            program->runtime_name, program->runtime_in,  program->static_in,
-                           program->pinned,       program->unresolved,  program->sanitizer_file};
+                           program->pinned,       program->unresolved,  program->sanitizer_file,
+                           program->variable};
     for (unsigned i = 0; i < sizeof owned / sizeof owned[0]; i++)
         free(owned[i]);
     memset(program, 0, sizeof *program);

@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "elf.h"
+
 /* Why the preload cannot work, worst first found. */
 typedef enum {
     CMD_PROGRAM_FINE,
@@ -36,6 +38,7 @@ typedef struct {
     char *static_in;       /* a library with a static runtime inside, beside `runtime`; or NULL */
     char *pinned;          /* a libcudart that DT_RPATH puts before LD_LIBRARY_PATH; or NULL */
     char *unresolved;      /* a needed CUDA library found in no folder; or NULL */
+    char *variable;        /* "NAME in LIBRARY": a library's variable with the name of a function of ours; or NULL */
     const char *sanitizer; /* "AddressSanitizer" etc., whose runtime is in the program; or NULL */
     char *sanitizer_file;  /* that runtime, where it is a library and has to be the first one: its
                             * path, or its name where it was found in no folder; NULL: linked in */
@@ -44,6 +47,13 @@ typedef struct {
 /* Look at `name` as execvp would find it.  Never fails: what goes wrong is the result. */
 void cmd_program_inspect(cmd_program_t *program, const char *name);
 void cmd_program_clear(cmd_program_t *program);
+
+/* "NAME in PATH" if the library exports a variable with the name of one of our functions, else NULL.  malloc'd. */
+char *cmd_program_variable(const cmd_elf_t *elf, const char *path);
+
+/* A function of the library that has the name of one of ours; NULL: none, or it is the CUDA runtime.  The name is
+ * the file's. */
+const char *cmd_program_namesake(const cmd_elf_t *elf);
 
 /* Is the file, an entry of LD_PRELOAD of `length` bytes, the runtime of a sanitizer? */
 bool cmd_program_is_sanitizer(const char *entry, size_t length);

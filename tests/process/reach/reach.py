@@ -62,6 +62,9 @@ SEVERAL = ("{runtimes} {runtimes_12} {runtimes_13} {runtimes_11} {runtimes_indir
            "{runtimes_gone} {runtimes_come}")
 BOTH = {"cudaMalloc": 36, "cudaFree": 36, "cudaSetDevice": 13, "cudaGetDriverEntryPoint": 7}
 TWO = {"ACCEL_SIM": "devices:2"}
+NAMED_TWICE = {name: 2 * calls for name, calls in USE.items()}
+# The loader says that a copy is of another size than our function.
+RESIZED = r"(\S+: Symbol `cu\w+' has different size in shared object, consider re-linking\n)*"
 PYTHON = ("import ctypes; d = ctypes.CDLL('libcuda.so.1'); p = ctypes.c_uint64(); "
           "c = ctypes.c_void_p(); print(d.cuInit(0), "
           "d.cuDevicePrimaryCtxRetain(ctypes.byref(c), 0), d.cuCtxSetCurrent(c), "
@@ -132,6 +135,18 @@ CASES = {
     "exempt_caller": Case("{host} local {ucm} lookups", None, natural=True,
                           replaced={"host plugin handle cuMemAlloc_v2 -> driver:cuMemAlloc_v2":
                                     "host plugin handle cuMemAlloc_v2 -> shim:cuMemAlloc_v2"}),
+    # variables with the driver's names
+    "named_opened": Case("{named_host} {named} named_use", USE),
+    "named_called_back": Case("{named_host} {named} -", USE),
+    "named_searched": Case("{named_host} libreach_named.so named_use", USE),
+    "named_early": Case("{named_host} {named_early} named_use", USE),
+    "named_two": Case("{named_host} {named} named_use {named_early} named_use", NAMED_TWICE),
+    "named_user": Case("{named_host} {named_user} named_use_elsewhere", USE),
+    "named_linked": Case("{named_linked}", NAMED_TWICE),
+    "named_copied_pie": Case("{named_copied_pie}", NAMED_TWICE, stderr=RESIZED),
+    "named_copied_no_pie": Case("{named_copied_no_pie}", NAMED_TWICE, stderr=RESIZED),
+    "named_disabled": Case("{named_host} {named} named_use", USE, conf="enabled:false"),
+    "named_linked_disabled": Case("{named_linked}", NAMED_TWICE, conf="enabled:false"),
     # scopes: RTLD_DEFAULT, RTLD_NEXT, the program's own handle
     "scopes_linked": Case("{scopes_linked}", None),
     "scopes_probe": Case("{scopes_bare}", None, env=NO_CUDA),

@@ -3,7 +3,8 @@
 
 Its dynamic symbols are the rows of hooks.def and the functions of the C headers, unversioned, and
 nothing else; it needs no library beyond libc; its thread-local storage is one pointer that is
-reached without a call into the dynamic linker; it has no text relocations.
+reached without a call into the dynamic linker; it has no text relocations.  It refers to none of
+these symbols itself: a reference would reach whatever stands before it under that name.
 """
 import os
 import re
@@ -54,6 +55,10 @@ def problems(library, names):
             yield f"needs {needed}"
     if "TEXTREL" in output("readelf", "-dW", library):
         yield "has text relocations"
+    for symbol in re.findall(r"^[0-9a-f]{16} .* [0-9a-f]{16} +(\w+)(?:@\S+)? \+ ",
+                             output("readelf", "-rW", library), re.M):
+        if symbol in shown:
+            yield f"refers to its own export: {symbol}"
     if "__tls_get_addr" in output("nm", "-D", library):
         yield "reaches thread-local storage through the dynamic linker"
     for size in re.findall(r"^\s+TLS\s+\S+\s+\S+\s+\S+\s+\S+\s+(\S+)",
@@ -65,7 +70,7 @@ def problems(library, names):
 def self_test(compiler, names):
     """A library with one fault of each kind must get each reported."""
     source = "".join(f"void {name}(void) {{}}\n" for name in sorted(names)[1:])
-    source += "void cuStray(void) {}\n_Thread_local char big[64];\n"
+    source += "void cuStray(void) {}\nvoid stray_call(void) { cuStray(); }\n_Thread_local char big[64];\n"
     source += "char *stray_tls(void); char *stray_tls(void) { return big; }\n"
     with tempfile.TemporaryDirectory() as folder:
         library = os.path.join(folder, "broken.so")
@@ -73,6 +78,7 @@ def self_test(compiler, names):
                "-Wl,--no-as-needed", "-lm", text=source)
         said = "\n".join(problems(library, names))
     expected = ("not exported: " + sorted(names)[0], "C header: cuStray", "needs libm",
+                "its own export: cuStray",
                 "64 bytes of thread-local", "through the dynamic linker")
     return [f"not noticed: {text}" for text in expected if text not in said]
 
