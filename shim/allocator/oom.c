@@ -26,13 +26,11 @@ void ac_oom_begin(ac_oom_t *oom, ac_arena_t *arena, uint64_t soon) {
  * driver's own free would have waited, whatever holds the work. */
 static bool is_patient(const ac_oom_t *oom) {
     ac_allocator_t *allocator = oom->arena->allocator;
-    uint64_t oldest, newest;
     bool waits = false;
     ac_lock(&allocator->lock);
     for (ac_arena_t *arena = allocator->arenas; arena && !waits; arena = arena->next)
-        waits = ac_pending_targets(arena, AC_REACH_OWN, &oldest, &newest) ||
-                ac_pending_targets(arena, AC_REACH_ALL, &oldest, &newest) ||
-                ac_supply_keeps(arena);
+        waits = !arena->dead && (arena->retired->fence[AC_REACH_OWN].first ||
+                                 arena->retired->fence[AC_REACH_ALL].first || ac_supply_keeps(arena));
     ac_unlock(&allocator->lock);
     return waits;
 }
