@@ -129,8 +129,7 @@ static ac_status_t last_resort(ac_request_t *request) {
         }
         if (status != AC_OOM)
             return status;
-        bool holds = ac_fence_holding(&request->arena->timeline, AC_REACH_ALL);
-        if (!others_changed(request, seen, holds ? oom.soon : oom.end))
+        if (!others_changed(request, seen, ac_oom_ends(&oom)))
             break;
     }
     return AC_OOM;

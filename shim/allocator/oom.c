@@ -5,9 +5,9 @@
 #include "allocator/supply/supply.h"
 #include "failpoint.h"
 
-/* A target, over all allocators, that a wait for memory did not see reached: until it is, no
- * request waits again, or each of many would be kept for as long. */
-static _Atomic uint64_t stuck;
+/* Targets, over all allocators, that a wait for memory did not see reached: until they are, no request
+ * waits again, or each of many would be kept for as long.  By whether the wait was a patient one. */
+static _Atomic uint64_t stuck[2];
 
 void ac_oom_begin(ac_oom_t *oom, ac_arena_t *arena, uint64_t soon) {
     ac_allocator_t *allocator = arena->allocator;
@@ -22,15 +22,68 @@ void ac_oom_begin(ac_oom_t *oom, ac_arena_t *arena, uint64_t soon) {
         oom->soon = oom->end;
 }
 
-uint64_t ac_oom_give_back(const ac_oom_t *oom) {
+/* Whether memory waits that the program freed with cudaFree, and not in the order of a stream.  The
+ * driver's own free would have waited, whatever holds the work. */
+static bool is_patient(const ac_oom_t *oom) {
     ac_allocator_t *allocator = oom->arena->allocator;
-    const ac_shrink_t all = {.bytes = AC_UNLIMITED, .leaving = true};
-    return ac_give_back_begin(allocator, oom->target) ? ac_supply_shrink(allocator, &all) : 0;
+    bool waits = false;
+    ac_lock(&allocator->lock);
+    for (ac_arena_t *arena = allocator->arenas; arena && !waits; arena = arena->next)
+        waits = !arena->dead && (arena->retired->fence[AC_REACH_OWN].first ||
+                                 arena->retired->fence[AC_REACH_ALL].first || ac_supply_keeps(arena));
+    ac_unlock(&allocator->lock);
+    return waits;
 }
 
-static bool is_stuck(ac_timeline_t *timeline) {
-    uint64_t target = atomic_load(&stuck);
+uint64_t ac_oom_ends(const ac_oom_t *oom) {
+    return ac_fence_holding(&oom->arena->timeline, AC_REACH_ALL) && !is_patient(oom) ? oom->soon
+                                                                                      : oom->end;
+}
+
+static bool is_beside(const ac_arena_t *arena) {
+    return arena->ops->beside && arena->ops->capturing(arena->context);
+}
+
+static void ask_fences(void *unused) {
+    (void)unused;
+    ac_fence_poll(NULL, AC_REACH_ALL);
+}
+
+static void give_back(void *allocator) {
+    const ac_shrink_t all = {.bytes = AC_UNLIMITED, .leaving = true};
+    ac_supply_shrink(allocator, &all);
+}
+
+/* Beside a capture no fence tells of work that was submitted since it began, and the driver's free may
+ * wait for that work: in a thread of its own. */
+uint64_t ac_oom_give_back(const ac_oom_t *oom) {
+    const ac_arena_t *arena = oom->arena;
+    uint64_t before = atomic_load(&ac_given_back);
+    bool beside = is_beside(arena);
+    if (beside)
+        arena->ops->beside(arena->context, ask_fences, NULL, 0);
+    bool may = ac_give_back_begin(arena->allocator, oom->target);
+    if (beside)
+        arena->ops->beside(arena->context, give_back, arena->allocator, ac_oom_ends(oom));
+    else if (may)
+        give_back(arena->allocator);
+    return atomic_load(&ac_given_back) - before;
+}
+
+static bool is_stuck(ac_timeline_t *timeline, bool patient) {
+    uint64_t target = atomic_load(&stuck[patient]);
     return !ac_fence_reached_all(target) && !ac_fence_look(timeline, AC_REACH_ALL, target);
+}
+
+typedef struct {
+    ac_timeline_t *timeline;
+    uint64_t target, limit;
+    ac_status_t status;
+} wait_t;
+
+static void wait_for(void *arg) {
+    wait_t *wait = arg;
+    wait->status = ac_fence_wait(wait->timeline, AC_REACH_ALL, wait->target, wait->limit);
 }
 
 bool ac_oom_wait(const ac_oom_t *oom) {
@@ -42,18 +95,25 @@ bool ac_oom_wait(const ac_oom_t *oom) {
         for (ac_arena_t *each = arena->allocator->arenas; each; each = each->next)
             ac_fence_synced(&each->timeline, oom->target);
     ac_fence_poll(timeline, AC_REACH_ALL);
-    if (ac_oom_is_over(oom) || is_stuck(timeline))
+    uint64_t end = ac_oom_ends(oom);
+    bool patient = end == oom->end;
+    if (ac_oom_is_over(oom) || is_stuck(timeline, patient))
         return false;
     uint64_t now = arena->ops->now_ns();
-    uint64_t end = ac_fence_holding(timeline, AC_REACH_ALL) ? oom->soon : oom->end;
     if (now >= end) {
-        ac_fence_raise(&stuck, oom->target);
+        ac_fence_raise(&stuck[0], oom->target);
+        if (patient)
+            ac_fence_raise(&stuck[1], oom->target);
         return false;
     }
-    uint64_t limit = end - now < step_ns ? end - now : step_ns;
-    ac_status_t status = ac_fence_wait(timeline, AC_REACH_ALL, oom->target, limit);
-    /* Busy before the limit: something captures. */
-    return status == AC_OK || (status == AC_BUSY && arena->ops->now_ns() - now >= limit);
+    wait_t wait = {timeline, oom->target, end - now < step_ns ? end - now : step_ns, AC_FAILED};
+    if (is_beside(arena))
+        arena->ops->beside(arena->context, wait_for, &wait, 0);
+    else
+        wait_for(&wait);
+    /* Busy before the limit: something captures, and no fence is left from before it. */
+    return wait.status == AC_OK ||
+           (wait.status == AC_BUSY && arena->ops->now_ns() - now >= wait.limit);
 }
 
 /* Whether free memory side by side, with what comes back, is enough; in a segment that others use

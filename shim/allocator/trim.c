@@ -34,7 +34,8 @@ static uint64_t trim(const ac_oom_t *oom, bool wait) {
     uint64_t freed = ac_oom_give_back(oom);
     for (bool more = wait; more && ac_oom_helps(oom, 0, 0);) {
         more = ac_oom_wait(oom); /* false, too, where the work ended between two steps */
-        freed += ac_oom_is_over(oom) ? ac_oom_give_back(oom) : 0;
+        if (ac_oom_is_over(oom) || oom->arena->ops->capturing(oom->arena->context))
+            freed += ac_oom_give_back(oom);
     }
     if (wait) {
         await_others(oom->arena);

@@ -211,6 +211,14 @@ bool ac_cuda_is_capturing(void) {
     return atomic_load(&captures) > 0;
 }
 
+bool ac_cuda_is_relaxed(const ac_cuda_scope_t *scope) {
+    return scope->relaxed && scope->mode == CU_STREAM_CAPTURE_MODE_RELAXED;
+}
+
+bool ac_cuda_is_barred(const ac_cuda_scope_t *scope) {
+    return ac_cuda_is_capturing() && !ac_cuda_is_relaxed(scope);
+}
+
 uint64_t ac_cuda_capture_mark(void) {
     uint64_t mark = atomic_load(&beginnings) + 1;
     bool any = atomic_load(&at_gate) || atomic_load(&captures) > 0;

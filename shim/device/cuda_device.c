@@ -65,12 +65,14 @@ static ac_status_t segment_free(void *arg, uint64_t address) {
     ac_cuda_scope_t scope;
     if (atomic_load(&context->dead))
         return AC_OK;
-    if (ac_cuda_is_capturing())
-        return AC_BUSY;
     /* Once more: the allocator has forgotten the segment already, it would be lost.  Not where its
      * context goes, and other memory may come to lie there. */
     if (!ac_cuda_enter(context, &scope) && !ac_cuda_enter(context, &scope))
         return AC_FAILED;
+    if (ac_cuda_is_barred(&scope)) {
+        ac_cuda_leave(&scope);
+        return AC_BUSY;
+    }
     CUresult result = ac_driver.cuMemFree_v2(address);
     if (result != CUDA_SUCCESS && !ac_driver_sticky(result) && !atomic_load(&context->dying))
         result = ac_driver.cuMemFree_v2(address);
@@ -206,17 +208,18 @@ static ac_status_t join_record(void *arg, uint64_t stream, void **out) {
     return status;
 }
 
-/* AC_UNSUPPORTED: the driver would not tell, without the context being broken. */
-static ac_status_t fence_ask(ac_cuda_fence_t *fence, cuEventQuery_fn *ask) {
+/* AC_UNSUPPORTED: the driver would not tell, without the context being broken.  *barred: it was not
+ * asked, because of a capture. */
+static ac_status_t fence_ask(ac_cuda_fence_t *fence, cuEventQuery_fn *ask, bool *barred) {
     ac_cuda_context_t *context = fence->context;
     ac_cuda_scope_t scope;
+    *barred = false;
     if (atomic_load(&context->dead))
         return AC_OK; /* its work went with it */
-    if (ac_cuda_is_capturing())
-        return AC_BUSY;
     if (!ac_cuda_enter(context, &scope))
         return atomic_load(&context->dead) ? AC_OK : AC_UNSUPPORTED;
-    CUresult result = ask(fence->event);
+    *barred = ac_cuda_is_barred(&scope);
+    CUresult result = *barred ? CUDA_ERROR_NOT_READY : ask(fence->event);
     ac_cuda_leave(&scope);
     if (result == CUDA_ERROR_CAPTURED_EVENT || result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
         return AC_BUSY;
@@ -231,9 +234,10 @@ static uint64_t now_ns(void) {
 }
 
 static ac_status_t fence_query(void *arg, void *fence) {
+    bool barred;
     (void)arg;
     ac_cuda_count_one(AC_CUDA_FENCE_QUERY);
-    ac_status_t status = fence_ask(fence, ac_driver.cuEventQuery);
+    ac_status_t status = fence_ask(fence, ac_driver.cuEventQuery, &barred);
     return status == AC_UNSUPPORTED ? AC_BUSY : status; /* the next query may succeed */
 }
 
@@ -241,11 +245,12 @@ static ac_status_t fence_query(void *arg, void *fence) {
 ac_status_t ac_cuda_fence_poll(ac_cuda_fence_t *fence, uint64_t limit_ns) {
     enum { EAGER = 1000, NAP_NS = 50000 };
     uint64_t begin = now_ns();
+    bool barred;
     for (unsigned round = 0;; round++) {
-        ac_status_t status = fence_ask(fence, ac_driver.cuEventQuery);
+        ac_status_t status = fence_ask(fence, ac_driver.cuEventQuery, &barred);
         if (status == AC_UNSUPPORTED)
             status = AC_BUSY; /* the next query may succeed */
-        if (status != AC_BUSY || ac_cuda_is_capturing() || now_ns() - begin > limit_ns)
+        if (status != AC_BUSY || barred || now_ns() - begin > limit_ns)
             return status;
         if (round < EAGER)
             sched_yield();
@@ -256,9 +261,10 @@ ac_status_t ac_cuda_fence_poll(ac_cuda_fence_t *fence, uint64_t limit_ns) {
 
 static ac_status_t fence_wait(void *arg, void *fence, uint64_t limit_ns) {
     ac_cuda_fence_t *asked = fence;
+    bool barred;
     (void)arg;
     ac_status_t status = limit_ns ? ac_cuda_fence_poll(asked, limit_ns)
-                                  : fence_ask(asked, ac_driver.cuEventSynchronize);
+                                  : fence_ask(asked, ac_driver.cuEventSynchronize, &barred);
     return status == AC_UNSUPPORTED ? ac_cuda_synchronize(asked->context, 0)
                                     : status; /* no limit either */
 }
@@ -326,6 +332,7 @@ const ac_device_ops_t ac_cuda_ops = {
     .sync_memops_off = sync_memops_off,
     .join_wait = join_wait,
     .capturing = capturing,
+    .beside = ac_cuda_beside,
     .synchronize = ac_cuda_synchronize,
     .stream_order = ac_cuda_stream_order,
     .stream_touch = ac_cuda_stream_touch,

@@ -82,9 +82,11 @@ typedef struct ac_cuda_context {
     unsigned awaiting;        /* fences that wait for a call of another thread to return */
     ac_cond_t returned;       /* one has */
     ac_cuda_stream_t *stream; /* AC_CUDA_STREAMS entries, made at first need */
-    bool syncing;             /* a thread of ours is in the driver's synchronisation */
-    uint64_t syncs;           /* of them, those that have ended ... */
-    ac_status_t sync_status;  /* ... with this, the last one */
+    bool syncing;             /* a thread of ours is in the driver's synchronisation, or in `work` */
+    void (*work)(void *arg);  /* NULL: it synchronises */
+    void *work_arg;
+    uint64_t syncs;           /* of them, those that have ended */
+    ac_status_t sync_status;  /* the last synchronisation ended with it */
     ac_cond_t sync_over;      /* one has ended */
 } ac_cuda_context_t;
 
@@ -209,8 +211,9 @@ void ac_cuda_peers_take_back(CUdevice device);
 void ac_cuda_peers_taken(CUdevice device);
 
 /* The capture gate.  `begin` before the driver's begin-capture call, `began` after it; while any
- * stream of the process captures, nothing is recorded, queried, synchronised or given back by us;
- * segments are asked for as the program would ask. */
+ * stream of the process captures, nothing is recorded or synchronised by us; nothing is queried or
+ * given back but by threads in relaxed mode (`beside` of device.h); segments are asked for as the
+ * program would ask. */
 void ac_cuda_capture_begin(void);
 void ac_cuda_capture_began(bool began);
 void ac_cuda_capture_ended(void);
@@ -257,5 +260,10 @@ bool ac_cuda_enter(ac_cuda_context_t *context, ac_cuda_scope_t *scope);
 /* The same, with `own_mode` in the thread's own capture mode. */
 bool ac_cuda_enter_as(ac_cuda_context_t *context, ac_cuda_scope_t *scope, bool own_mode);
 void ac_cuda_leave(ac_cuda_scope_t *scope);
+
+/* Whether the thread was in relaxed capture mode already: cuda.h then allows it the calls that a
+ * capture may forbid ("potentially unsafe").  _barred: it was not, and a stream captures. */
+bool ac_cuda_is_relaxed(const ac_cuda_scope_t *scope);
+bool ac_cuda_is_barred(const ac_cuda_scope_t *scope);
 
 #endif

@@ -65,6 +65,9 @@ ac_status_t ac_cuda_stream_touch(void *context, uint64_t stream);
 /* What the driver's answer means to the allocator; a sticky one is counted (cuda_device.c). */
 ac_status_t ac_cuda_status_of(CUresult result);
 
+/* beside of device.h (cuda_sync.c). */
+bool ac_cuda_beside(void *context, void (*work)(void *arg), void *arg, uint64_t until);
+
 /* Operations on pages of device.h (vmm.c). */
 ac_status_t ac_cuda_range_support(void *context, ac_range_support_t *support);
 ac_status_t ac_cuda_range_reserve(void *context, uint64_t bytes, uint64_t *address);

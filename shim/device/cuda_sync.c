@@ -1,11 +1,12 @@
-/* Waiting for all work of a context: synchronize of device.h.
+/* Calls that may wait for the device without a limit: synchronize and beside of device.h.
  *
  * The driver's synchronisation has no limit, and no event tells for certain that it will be short:
  * where it is needed, events could not be recorded, or do not cover all work, and other threads
  * submit more meanwhile.  A request that has a limit therefore leaves the call to a thread that is
  * made for it, and waits for that thread as long as it may.  The thread ends with the call.  A
  * context has one at a time: behind a kernel that never ends it stays in the driver, and requests
- * that come later wait for it, each with its limit, instead of making more. */
+ * that come later wait for it, each with its limit, instead of making more.  Memory that goes back
+ * beside a capture is left to such a thread, too. */
 #include <signal.h>
 #include <time.h>
 
@@ -66,13 +67,25 @@ static ac_status_t wait_for_all(ac_cuda_context_t *context) {
 static void end_sync(ac_cuda_context_t *context, ac_status_t status) {
     context->syncing = false;
     context->syncs++;
-    context->sync_status = status;
+    if (!context->work)
+        context->sync_status = status;
     ac_cond_broadcast(&context->sync_over);
+}
+
+/* In relaxed mode.  AC_FAILED: the context has gone. */
+static ac_status_t work_in(ac_cuda_context_t *context, void (*work)(void *arg), void *arg) {
+    ac_cuda_scope_t scope;
+    if (!ac_cuda_enter(context, &scope))
+        return AC_FAILED;
+    work(arg);
+    ac_cuda_leave(&scope);
+    return AC_OK;
 }
 
 static void *synchronizer(void *arg) {
     ac_cuda_context_t *context = arg;
-    ac_status_t status = wait_for_all(context);
+    ac_status_t status = context->work ? work_in(context, context->work, context->work_arg)
+                                       : wait_for_all(context);
     ac_lock(&context->lock);
     end_sync(context, status);
     ac_unlock(&context->lock);
@@ -103,8 +116,9 @@ static struct timespec time_of(uint64_t ns) {
                              .tv_nsec = (long)(ns % 1000000000)};
 }
 
-/* Until `end` on the monotonic clock. */
-static ac_status_t wait_until(ac_cuda_context_t *context, uint64_t end) {
+/* Let a thread synchronise, or do `work`, until `end` on the monotonic clock. */
+static ac_status_t wait_until(ac_cuda_context_t *context, void (*work)(void *arg), void *arg,
+                              uint64_t end) {
     struct timespec until = time_of(end);
     int late = 0;
     ac_status_t status = AC_BUSY;
@@ -114,6 +128,8 @@ static ac_status_t wait_until(ac_cuda_context_t *context, uint64_t end) {
     if (!context->syncing) {
         uint64_t syncs = context->syncs;
         context->syncing = true;
+        context->work = work;
+        context->work_arg = arg;
         ac_unlock(&context->lock);
         bool started = start_synchronizer(context);
         ac_lock(&context->lock);
@@ -121,11 +137,15 @@ static ac_status_t wait_until(ac_cuda_context_t *context, uint64_t end) {
             end_sync(context, AC_BUSY);
         while (context->syncs == syncs && !late)
             late = ac_wait_until(&context->sync_over, &context->lock, &until);
-        if (context->syncs != syncs) /* this one, or one that began after it */
-            status = context->sync_status;
+        if (started && context->syncs != syncs) /* this one, or one that began after it */
+            status = work ? AC_OK : context->sync_status;
     }
     ac_unlock(&context->lock);
     return status;
+}
+
+bool ac_cuda_beside(void *arg, void (*work)(void *arg), void *work_arg, uint64_t until) {
+    return (until ? wait_until(arg, work, work_arg, until) : work_in(arg, work, work_arg)) == AC_OK;
 }
 
 ac_status_t ac_cuda_synchronize(void *arg, uint64_t limit_ns) {
@@ -139,5 +159,5 @@ ac_status_t ac_cuda_synchronize(void *arg, uint64_t limit_ns) {
     if (status == AC_BUSY)
         return AC_BUSY;
     uint64_t least = (uint64_t)ac_raw_ns(CLOCK_MONOTONIC) + THREAD_NS;
-    return wait_until(context, status == AC_OK && end < least ? least : end);
+    return wait_until(context, NULL, NULL, status == AC_OK && end < least ? least : end);
 }

@@ -44,7 +44,8 @@ typedef struct {
     ac_status_t (*segment_alloc_aside)(void *context, uint64_t bytes, uint64_t *address);
 
     /* Give a segment back.  All work on it has completed; the call may block until all other work
-     * of the device has, too.  AC_OK; AC_BUSY while anything captures: it is still there. */
+     * of the device has, too.  AC_OK; AC_BUSY while anything captures, but in `beside`: it is still
+     * there. */
     ac_status_t (*segment_free)(void *context, uint64_t address);
 
     /* Bytes that the device could give now.  AC_OK sets *bytes; AC_UNSUPPORTED, AC_FAILED: it
@@ -57,13 +58,13 @@ typedef struct {
      * tell; AC_FAILED: the context is broken. */
     ac_status_t (*fence_record)(void *context, bool unseen, void **fence);
 
-    /* AC_OK: completed.  AC_BUSY: not yet (or not to be asked: capture).  AC_FAILED: the
-     * context is broken.  The fence stays valid. */
+    /* AC_OK: completed.  AC_BUSY: not yet (or not to be asked: a capture, but in `beside`).
+     * AC_FAILED: the context is broken.  The fence stays valid. */
     ac_status_t (*fence_query)(void *context, void *fence);
 
     /* Block until the fence has completed, for `limit_ns` at the most (0: for ever): AC_OK;
-     * AC_BUSY when that has passed, or while the context captures; AC_FAILED.  The fence stays
-     * valid. */
+     * AC_BUSY when that has passed, or while anything captures, but in `beside`; AC_FAILED.  The
+     * fence stays valid. */
     ac_status_t (*fence_wait)(void *context, void *fence, uint64_t limit_ns);
 
     /* Forget a fence that was recorded; done or not. */
@@ -89,6 +90,12 @@ typedef struct {
 
     /* Whether anything captures: no fence can be recorded.  Cheap; no device call. */
     bool (*capturing)(void *context);
+
+    /* Call `work`.  While it runs, captures do not keep its thread from giving memory back and from
+     * asking about fences.  `until` 0: it runs in this thread.  Else it runs in a thread of its own,
+     * because the device may block it; this call returns when it has ended, or at `until` (now_ns).
+     * False: it did not run, or has not ended and may use `arg` later. */
+    bool (*beside)(void *context, void (*work)(void *arg), void *arg, uint64_t until);
 
     /* Wait for all work of the context, for about `limit_ns` (0: for ever).  AC_OK; AC_BUSY when
      * that has passed, or while anything captures; AC_FAILED.  With a limit work that is
@@ -136,8 +143,8 @@ typedef struct {
     ac_status_t (*pages_allow)(void *context, uint64_t address, uint64_t bytes);
 
     /* Take whole pages side by side away; all work on them has completed, and the call may block
-     * as segment_free does.  The pages stay.  AC_OK; AC_BUSY while anything captures, AC_FAILED:
-     * all are still there. */
+     * as segment_free does.  The pages stay.  AC_OK; AC_BUSY while anything captures, but in `beside`,
+     * AC_FAILED: all are still there. */
     ac_status_t (*pages_unmap)(void *context, uint64_t address, uint64_t bytes);
 
     /* --- contents, for guarded blocks (allocator/space/guard_place.h); NULL: the device does not know

@@ -189,21 +189,24 @@ ac_status_t ac_cuda_pages_allow(void *arg, uint64_t address, uint64_t bytes) {
     return ac_cuda_status_of(result);
 }
 
-/* Taking pages away may wait for the device: a synchronisation of ours. */
+/* Taking pages away may wait for the device: a synchronisation of ours, which captures that begin
+ * wait for, unless the thread's mode leaves them whole. */
 ac_status_t ac_cuda_pages_unmap(void *arg, uint64_t address, uint64_t bytes) {
     ac_cuda_context_t *context = arg;
     visit_t visit;
     bool dead = atomic_load(&context->dead);
-    if (!dead && (atomic_load(&ac_cuda_pages_stay) || !ac_cuda_sync_begin()))
+    if (!dead && atomic_load(&ac_cuda_pages_stay))
         return AC_BUSY;
+    bool syncs = !dead && ac_cuda_sync_begin();
     CUresult result = CUDA_ERROR_DEINITIALIZED;
     if (enter_late(context, &visit)) {
-        result = ac_driver.cuMemUnmap(address, bytes);
-        if (result != CUDA_SUCCESS && (dead || !ac_driver_sticky(result)))
+        bool may = dead || syncs || (visit.entered && ac_cuda_is_relaxed(&visit.scope));
+        result = may ? ac_driver.cuMemUnmap(address, bytes) : CUDA_ERROR_NOT_READY;
+        if (may && result != CUDA_SUCCESS && (dead || !ac_driver_sticky(result)))
             result = ac_driver.cuMemUnmap(address, bytes);
         leave(&visit);
     }
-    if (!dead)
+    if (syncs)
         ac_cuda_sync_end();
     return ac_cuda_status_of(result);
 }

@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 
+#include "allocator/order/fence.h"
 #include "device/cuda_device.h"
 #include "intercept/graphs.h"
 #include "lock.h"
@@ -14,9 +15,11 @@ static ac_capture_t list[CAPTURES];
 static unsigned listed;
 static unsigned unlisted; /* more than the list has room for: known by their number only */
 
+/* Fences of now, for memory that is to go back beside the capture: none is recorded after it began. */
 void ac_capture_begin(void) {
-    ac_cuda_capture_begin();
     ac_graphs_capture_began();
+    ac_fence_close(NULL, true);
+    ac_cuda_capture_begin();
 }
 
 static void enlist(const ac_capture_t *capture) {

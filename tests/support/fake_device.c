@@ -19,6 +19,23 @@ void fake_misuse(fake_device_t *device, const char *what) {
         device->wrong = what;
 }
 
+static _Thread_local bool is_beside;
+
+static bool beside(void *arg, void (*work)(void *), void *work_arg, uint64_t until) {
+    (void)arg;
+    (void)until;
+    is_beside = true;
+    work(work_arg);
+    is_beside = false;
+    return true;
+}
+
+/* What a capture forbids, but in `beside`. */
+static bool may_beside(fake_kind_t kind) {
+    return is_beside && (kind == FAKE_SEGMENT_FREE || kind == FAKE_QUERY || kind == FAKE_WAIT ||
+                         kind == FAKE_PAGES_UNMAP);
+}
+
 ac_status_t fake_enter(fake_context_t *context, fake_kind_t kind) {
     fake_device_t *device = context->device;
     if (device->before)
@@ -32,7 +49,8 @@ ac_status_t fake_enter(fake_context_t *context, fake_kind_t kind) {
     if (atomic_load(&context->dead))
         return kind == FAKE_SEGMENT_ALLOC || kind == FAKE_RECORD ? AC_FAILED : AC_OK;
     /* A stream can be made to wait while another one captures. */
-    return atomic_load(&context->capturing) && kind != FAKE_JOIN ? AC_BUSY : AC_OK;
+    return atomic_load(&context->capturing) && kind != FAKE_JOIN && !may_beside(kind) ? AC_BUSY
+                                                                                      : AC_OK;
 }
 
 ac_status_t fake_leave(fake_context_t *context, ac_status_t status) {
@@ -289,6 +307,7 @@ const ac_device_ops_t fake_ops = {
     .join_record = join_record,
     .join_wait = join_wait,
     .capturing = capturing,
+    .beside = beside,
     .synchronize = synchronize,
     .stream_order = stream_order,
     .stream_touch = stream_touch,

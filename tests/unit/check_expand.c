@@ -347,9 +347,12 @@ START_TEST(captures) {
     ck_assert_int_eq(try_alloc(arena, 48 * MIB, &address), AC_BUSY);
     ck_assert_int_eq(ac_arena_alloc_on(arena, (ac_stream_t)0x1000, 20 * MIB, false, &address),
                      AC_OK); /* such a request does no harm to captures */
+    ck_assert_uint_eq(device.calls[FAKE_PAGES_UNMAP], 0);
+    ck_assert_int_eq(ac_arena_alloc_on(arena, (ac_stream_t)0x1000, 32 * MIB, false, &address),
+                     AC_OK); /* an idle page went back */
+    ck_assert_uint_eq(device.calls[FAKE_PAGES_UNMAP], 1);
     ck_assert_int_ne(ac_arena_alloc_on(arena, (ac_stream_t)0x1000, 48 * MIB, false, &address),
                      AC_OK);
-    ck_assert_uint_eq(device.calls[FAKE_PAGES_UNMAP], 0);
     atomic_store(&context[0].capturing, false);
 }
 END_TEST

@@ -10,10 +10,12 @@ void ac_order_capture_begin(uint64_t session) {
     atomic_store(&open_since, ac_fence_stamp() + 1);
     atomic_store(&ac_order_session, session);
     ac_generation_grow(); /* frees that take the short way do not look */
+    ac_fence_capture_opened();
 }
 
 void ac_order_capture_end(void) {
     atomic_store(&ac_order_session, 0);
+    ac_fence_capture_closed();
 }
 
 /* Nothing older than that may be captured. */

@@ -1,6 +1,8 @@
 /* The timelines of fence.h. */
 #include "allocator/order/fence.h"
 
+#include <sched.h>
+
 #include "allocator/order/generation.h"
 #include "observe/start.h"
 #include "failpoint.h"
@@ -103,6 +105,7 @@ bool ac_timeline_open(ac_timeline_t *timeline, const ac_device_ops_t *ops, void 
             timeline->single.named = (ac_cond_t){0, 0};
         }
         ac_fence_credit_give(timeline, AC_FENCE_FIRST * AC_FENCE_BATCH_WEIGHT);
+        atomic_store(&timeline->before_capture, UINT64_MAX);
         timeline->ops = ops;
         timeline->context = context;
         atomic_flag_clear(&timeline->polled);
@@ -283,6 +286,44 @@ void ac_fence_capture_begin(void) {
 
 void ac_fence_capture_began(void) {
     ac_sole_open();
+}
+
+_Atomic uint64_t ac_fence_before_capture = UINT64_MAX;
+
+/* The newest mark while no call is inside; one that is under way may be given a moment. */
+static uint64_t settled_mark(const ac_timeline_t *timeline) {
+    enum { LOOKS = 100 };
+    for (int i = 0; i < LOOKS; i++) {
+        if (!ac_fence_inside(timeline, 0))
+            return atomic_load(&timeline->last_submit);
+        sched_yield();
+    }
+    return UINT64_MAX;
+}
+
+void ac_fence_capture_opened(void) {
+    uint64_t newest = 0;
+    unsigned high = atomic_load(&ac_timeline_high);
+    if (atomic_load(&ac_fence_untracked))
+        return;
+    for (unsigned i = 0; i < high; i++) {
+        ac_timeline_t *timeline = working_line_at(i);
+        uint64_t mark = timeline ? settled_mark(timeline) : 0;
+        if (timeline)
+            atomic_store(&timeline->before_capture, mark);
+        newest = mark > newest ? mark : newest;
+    }
+    atomic_store(&ac_fence_before_capture, newest);
+}
+
+void ac_fence_capture_closed(void) {
+    unsigned high = atomic_load(&ac_timeline_high);
+    atomic_store(&ac_fence_before_capture, UINT64_MAX);
+    for (unsigned i = 0; i < high; i++) {
+        ac_timeline_t *timeline = line_at(i);
+        if (timeline)
+            atomic_store(&timeline->before_capture, UINT64_MAX);
+    }
 }
 
 /* Whether all that was submitted to the timeline is complete: first who is inside, whose mark may

@@ -112,6 +112,7 @@ struct ac_timeline {
     _Atomic uint64_t done;
     _Atomic uint64_t held;    /* work that the program may hold has a clock up to this one */
     _Atomic uint64_t overdue; /* a target that was waited for and not reached in time */
+    _Atomic uint64_t before_capture; /* as ac_fence_before_capture, of this context */
     const ac_device_ops_t *ops;
     void *context;
     ac_mutex_t lock;      /* rank: after the allocator's lock */
@@ -174,6 +175,15 @@ void ac_fence_stray_end(bool submitted);
  * _began. */
 void ac_fence_capture_begin(void);
 void ac_fence_capture_began(void);
+
+/* Captured work marks timelines and never completes, and no fence is recorded beside it.  So while
+ * captures are open, `last_submit` is no target for memory that nothing was submitted beside since:
+ * free memory, and what is freed untouched.  All contexts were done with that memory when this one is
+ * reached: the newest mark when the first capture was about to begin.  UINT64_MAX: nothing captures,
+ * or a call was under way then, or calls are not counted. */
+extern _Atomic uint64_t ac_fence_before_capture;
+void ac_fence_capture_opened(void);
+void ac_fence_capture_closed(void);
 
 /* Whether the timeline was closed, and no call is inside it or uses a fence of it any more. */
 bool ac_timeline_is_over(ac_timeline_t *timeline);
@@ -372,11 +382,18 @@ bool ac_fence_idle(const ac_timeline_t *timeline);
 /* The clock that a free has to wait for; *all is set when every context counts. */
 uint64_t ac_fence_target(ac_timeline_t *timeline, bool *all);
 
+/* ac_fence_before_capture, of the timeline's context alone or of all. */
+static inline uint64_t ac_fence_target_before_capture(const ac_timeline_t *timeline, bool all) {
+    return atomic_load(all ? &ac_fence_before_capture : &timeline->before_capture);
+}
+
 /* The same as a stamp for memory whose order a stream protects: the device is done with it when
  * the result was reached, and not before, whatever a free may wait for. */
 static inline uint64_t ac_fence_quiet(ac_timeline_t *timeline) {
     bool all;
     uint64_t target = ac_fence_target(timeline, &all);
+    uint64_t before = ac_fence_target_before_capture(timeline, all);
+    target = target < before ? target : before;
     return AC_FAILPOINT(idle_without_stamp) ? 0 : target;
 }
 

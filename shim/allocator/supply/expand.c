@@ -219,14 +219,19 @@ void ac_expand_settle_run(const ac_run_t *run, ac_spares_t *spares) {
         ac_range_put_back(run->block, run->age, run->quiet, spares);
 }
 
-/* Note which units of the place lack pages: its blocks say so until it is claimed. */
+/* Note which units of the place lack pages, and when the device is done with the others: its blocks
+ * say so until it is claimed. */
 static void find_gaps(ac_growth_t *growth, const ac_place_t *place) {
     const ac_range_t *range = growth->range;
     growth->gaps = 0;
+    growth->quiet = 0;
     for (const ac_block_t *block = place->block; block && block->address < place->to;
          block = block->next) {
-        if (ac_block_has_memory(block))
+        if (ac_block_has_memory(block)) {
+            if (block->ticket.epoch > growth->quiet)
+                growth->quiet = block->ticket.epoch;
             continue;
+        }
         uint64_t from = block->address, to = block->address + block->size;
         if (growth->gaps < AC_EXPAND_GAPS) {
             growth->gap[growth->gaps].first =
@@ -325,11 +330,10 @@ static uint64_t trade(ac_growth_t *growth, uint64_t bytes) {
 
 /* Put everything back that was claimed; `filled`: all of the place has pages. */
 static void settle(ac_growth_t *growth, bool filled) {
-    uint64_t quiet = ac_fence_quiet(&growth->ask->arena->timeline);
     if (filled)
-        ac_range_settle_whole(growth->block, true, quiet, &growth->spares);
+        ac_range_settle_whole(growth->block, true, growth->quiet, &growth->spares);
     else
-        ac_range_settle(growth->block, growth->barred, growth->barred_end, quiet,
+        ac_range_settle(growth->block, growth->barred, growth->barred_end, growth->quiet,
                         &growth->spares);
     for (unsigned i = 0; i < growth->runs; i++)
         ac_expand_settle_run(&growth->run[i], &growth->spares);

@@ -42,6 +42,7 @@ typedef struct {
     ac_range_t *range;
     ac_block_t *block;                       /* MOVING: where the request goes */
     uint64_t first, end;                     /* units that the block touches */
+    uint64_t quiet;                          /* the device is done with what was there before */
     uint64_t page;                           /* bytes of one that is made for it */
     uint64_t create;                         /* bytes that the device may be asked for */
     uint64_t traded;                         /* bytes of pages that go for some of them */

@@ -48,8 +48,6 @@ uint64_t ac_expand_give_back(ac_arena_t *arena, ac_hole_pick_t *pick, uint64_t b
     ac_growth_ask_t ask = {.arena = arena, .pool = pick->pool};
     ac_growth_t batch;
     uint64_t total = 0, done = 1;
-    if (arena->ops->capturing(arena->context))
-        return 0;
     ac_growth_init(&batch, &ask);
     ac_lock(&allocator->lock);
     while (done && total < bytes && arena->holes.first) {

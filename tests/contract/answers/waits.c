@@ -253,15 +253,49 @@ static void a_held_stream_and_idle_memory(void) {
     EXPECT(ask(NEARLY_ALL) == CUDA_SUCCESS);
 }
 
+/* The driver's free would have waited, whatever holds the work. */
 static void a_held_stream_and_pending_memory(void) {
     CUdeviceptr at = must_have(HALF);
     hold_stream();
     MUST(cuMemsetD8Async(at, 1, MIB, stream));
     MUST(cuMemFree_v2(at));
     EXPECT(ask(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(took(OOM_WAIT, OVER));
+    EXPECT(ask(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY); /* known by now */
     took_soon();
     release();
     EXPECT(ask(NEARLY_ALL) == CUDA_SUCCESS);
+}
+
+/* A free in the order of the stream would not have waited. */
+static void a_held_stream_and_ordered_memory(void) {
+    CUdeviceptr at, plain = must_have(SOME);
+    MUST(cuMemAllocAsync(&at, HALF * MIB, stream));
+    hold_stream();
+    MUST(cuMemFreeAsync(at, stream));
+    EXPECT(ask(NEARLY_ALL - SOME) == CUDA_ERROR_OUT_OF_MEMORY);
+    took_soon();
+    MUST(cuMemsetD8Async(plain, 1, MIB, stream));
+    MUST(cuMemFree_v2(plain));
+    EXPECT(ask(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(took(OOM_WAIT, OVER)); /* for that one it would have */
+    release();
+    EXPECT(ask(NEARLY_ALL) == CUDA_SUCCESS);
+}
+
+static void last(void *unused) {
+    (void)unused;
+    nanosleep(&(struct timespec){.tv_sec = LASTING / 1000000000, .tv_nsec = LASTING % 1000000000},
+              NULL);
+}
+
+static void fits_after_a_host_function(void) {
+    CUdeviceptr at = must_have(HALF);
+    MUST(cuMemsetD8Async(at, 1, MIB, stream));
+    MUST(cuLaunchHostFunc(stream, last, NULL));
+    MUST(cuMemFree_v2(at));
+    EXPECT(ask(NEARLY_ALL) == CUDA_SUCCESS);
+    EXPECT(took(0, OOM_WAIT));
 }
 
 /* A request gave up the wait for the stream.  Later ones fit once it went on, though the program
@@ -473,6 +507,8 @@ static const struct {
     CASE(a_held_stream_and_no_room),
     CASE(a_held_stream_and_idle_memory),
     CASE(a_held_stream_and_pending_memory),
+    CASE(a_held_stream_and_ordered_memory),
+    CASE(fits_after_a_host_function),
     CASE(a_held_stream_that_went_on),
     CASE(all_requests_alike),
     CASE(other_calls),

@@ -30,16 +30,19 @@ void failpoint_event_on_wrong_stream(failpoint_run_t *t) {
     failpoint_ordered_wait(t);
 }
 
-/* The free waits for a fence, which the first work of the captured stream would be in time for.
- */
+/* Idle memory is to go back, which takes a fence for the work beside the capture. */
 void failpoint_record_during_capture(failpoint_run_t *t) {
     CUgraph graph = NULL;
     CUgraphExec exec;
+    int (*empty_cache)(void);
     failpoint_take(t, 64 * MIB);
     failpoint_old(t, t->stream[0]);
     failpoint_give(t);
     MUST(cuStreamBeginCapture_v2(t->stream[1], CU_STREAM_CAPTURE_MODE_RELAXED));
     bool good = !failpoint_elsewhere(t, t->stream[1]);
+    MUST(failpoint_elsewhere(t, t->stream[0]));
+    if (test_find("accel_empty_cache", &empty_cache))
+        MUST(empty_cache());
     if (cuStreamEndCapture(t->stream[1], &graph) || !good)
         test_stop(TEST_WRONG, "capture invalidated");
     MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));

@@ -46,7 +46,7 @@ static void opens(peer_t *peer, size_t bytes, unsigned word) {
  * exported. */
 static void is_complete(void) {
     CUfunction busy =
-        test_kernel(&(simcuda_kernel_t){.name = "busy", .duration_ns = 200000000ll});
+        test_kernel(&(simcuda_kernel_t){.name = "busy", .duration_ns = 1000000});
     CUdeviceptr block = take(MIB);
     CUipcMemHandle handle;
     MUST(cuLaunchKernel(busy, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
