@@ -5,17 +5,23 @@
 
 #include "intercept/body.h"
 
-bool ac_reach_look(ac_thread_t *thread, uint64_t address, uint64_t bytes) {
+void ac_reach_begin(ac_thread_t *thread) {
+    static const ac_block_t none;
+    for (unsigned i = 0; i < AC_REACHED; i++)
+        thread->reached[i] = &none;
+}
+
+__attribute__((noinline)) static bool look(ac_thread_t *thread, uint64_t address, uint64_t bytes) {
     const ac_block_t *block;
-    if (!bytes || !ac_block_arena(address) || !ac_process_config()->check_ranges)
+    if (!bytes || !ac_process_config()->check_ranges)
         return true;
-    const ac_block_t **own = &thread->reached[address >> AC_PAGE_BITS & (AC_REACHED - 1)];
+    const ac_block_t **own = ac_reach_place(thread, address);
     if (ac_block_starts(address, bytes, &block)) {
         *own = block;
         return true;
     }
     for (unsigned i = 0; i < AC_REACHED; i++)
-        if (thread->reached[i] && ac_block_has(thread->reached[i], address, bytes)) {
+        if (ac_block_has(thread->reached[i], address, bytes)) {
             *own = thread->reached[i];
             return true;
         }
@@ -25,6 +31,10 @@ bool ac_reach_look(ac_thread_t *thread, uint64_t address, uint64_t bytes) {
     if (status == AC_OK && block)
         *own = block;
     return status != AC_BAD_ADDRESS;
+}
+
+bool ac_reach_look(ac_thread_t *thread, uint64_t address, uint64_t bytes) {
+    return !ac_page_map_owner(address) || look(thread, address, bytes);
 }
 
 /* --- shapes --- */
@@ -110,6 +120,8 @@ bool ac_reach_3d_peer(ac_thread_t *thread, const CUDA_MEMCPY3D_PEER *copy) {
 
 /* --- batches --- */
 
+/* A batch is looked at up to an entry that the driver refuses: the count may be wrong. */
+
 /* The entry that is refused: as the driver tells it. */
 static bool refuse(size_t entry, size_t *refused) {
     if (refused)
@@ -119,7 +131,7 @@ static bool refuse(size_t entry, size_t *refused) {
 
 bool ac_reach_batch(ac_thread_t *thread, const CUdeviceptr *to, const CUdeviceptr *from,
                     const size_t *bytes, size_t count, size_t *refused) {
-    for (size_t i = 0; to && from && bytes && i < count; i++)
+    for (size_t i = 0; to && from && bytes && i < count && to[i] && from[i]; i++)
         if (!ac_reach_ok(thread, to[i], bytes[i]) || !ac_reach_ok(thread, from[i], bytes[i]))
             return refuse(i, refused);
     return true;
@@ -136,6 +148,8 @@ bool ac_reach_3d_batch(ac_thread_t *thread, const CUDA_MEMCPY3D_BATCH_OP *copies
                        size_t *refused) {
     for (size_t i = 0; copies && i < count; i++) {
         const CUDA_MEMCPY3D_BATCH_OP *copy = &copies[i];
+        if (!copy->src.type || !copy->dst.type)
+            return true;
         if (copy->src.type != CU_MEMCPY_OPERAND_TYPE_POINTER ||
             copy->dst.type != CU_MEMCPY_OPERAND_TYPE_POINTER)
             continue; /* an array has elements of a size that is not known here */

@@ -20,16 +20,20 @@ static inline uint64_t ac_reach_bytes(uint64_t count, unsigned element) {
     return __builtin_mul_overflow(count, element, &bytes) ? UINT64_MAX : bytes;
 }
 
-static inline bool ac_reach_is_known(const ac_thread_t *thread, uint64_t address, uint64_t bytes) {
-    const ac_block_t *block = thread->reached[address >> AC_PAGE_BITS & (AC_REACHED - 1)];
-    return block && ac_block_has(block, address, bytes);
+/* The place of an address among the thread's last ranges. */
+static inline const ac_block_t **ac_reach_place(ac_thread_t *thread, uint64_t address) {
+    uint32_t hash = (uint32_t)(address >> AC_GRANULE_BITS) * 0x9e3779b1u;
+    return &thread->reached[hash >> (32 - AC_REACHED_BITS)];
 }
+
+/* A new thread has no last ranges. */
+void ac_reach_begin(ac_thread_t *thread);
 
 /* Whether the range may be used, or is not ours to judge.  Takes a lock. */
 bool ac_reach_look(ac_thread_t *thread, uint64_t address, uint64_t bytes);
 
 static inline bool ac_reach_ok(ac_thread_t *thread, uint64_t address, uint64_t bytes) {
-    return __builtin_expect(ac_reach_is_known(thread, address, bytes), 1) ||
+    return __builtin_expect(ac_block_has(*ac_reach_place(thread, address), address, bytes), 1) ||
            ac_reach_look(thread, address, bytes);
 }
 
