@@ -95,6 +95,7 @@ CU_ENUM(CUmemAllocationType)
 CU_ENUM(CUmemLocationType)
 CU_ENUM(CUmemPool_attribute)
 CU_ENUM(CUmemRangeHandleType)
+CU_ENUM(CUmemcpy3DOperandType)
 CU_ENUM(CUmem_advise)
 CU_ENUM(CUmem_range_attribute)
 CU_ENUM(CUmemorytype)
@@ -129,7 +130,6 @@ CU_OPAQUE(CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS)
 CU_OPAQUE(CUDA_EXT_SEM_SIGNAL_NODE_PARAMS)
 CU_OPAQUE(CUDA_EXT_SEM_WAIT_NODE_PARAMS)
 CU_OPAQUE(CUDA_MEMCPY2D_v1)
-CU_OPAQUE(CUDA_MEMCPY3D_BATCH_OP)
 CU_OPAQUE(CUDA_MEMCPY3D_v1)
 CU_OPAQUE(CUDA_RESOURCE_DESC)
 CU_OPAQUE(CUDA_RESOURCE_VIEW_DESC)
@@ -268,6 +268,32 @@ typedef struct {
     size_t dstPitch, dstHeight;
     size_t WidthInBytes, Height, Depth;
 } CUDA_MEMCPY3D_PEER;
+
+typedef struct {
+    CUmemcpy3DOperandType type;
+    union {
+        struct {
+            CUdeviceptr ptr;
+            size_t rowLength, layerHeight; /* elements; 0: as the extent */
+            CUmemLocation locHint;
+        } ptr;
+        struct {
+            CUarray array;
+            size_t offset[3];
+        } array;
+    } op;
+} CUmemcpy3DOperand;
+
+typedef struct {
+    size_t width, height, depth;
+} CUextent3D;
+
+typedef struct {
+    CUmemcpy3DOperand src, dst;
+    CUextent3D extent;
+    int srcAccessOrder;
+    unsigned flags;
+} CUDA_MEMCPY3D_BATCH_OP;
 
 typedef struct {
     size_t Width, Height;

@@ -32,6 +32,7 @@
 #define AC_NEED_HOST(bytes) (AC_NEED_LITTLE + (uint64_t)(bytes) / 512)
 #define AC_NEED_MEMORY(bytes, what)             AC_NEED(bytes)
 #define AC_NEED_MAPPING(address, bytes, memory) AC_NEED_UNKNOWN
+#define AC_NEED_ACCESS(address, bytes)          AC_NEED_UNKNOWN
 /* An array: what padding and levels add is not known, nor whether it takes memory of its own. */
 #define AC_NEED_PLANE(b)    AC_NEED_UNKNOWN
 #define AC_NEED_SPACE(b)    AC_NEED_UNKNOWN

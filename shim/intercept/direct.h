@@ -21,4 +21,8 @@ void ac_direct_array(ac_thread_t *thread, uint64_t handle, uint64_t bytes, const
 /* Its arrays have gone with it. */
 void ac_direct_context_gone(const ac_context_t *context);
 
+/* The address for a call on mapped memory: AC_UNOWNED, which the driver refuses, for memory that the
+ * program did not map. */
+CUdeviceptr ac_direct_address(CUdeviceptr address, uint64_t bytes);
+
 #endif

@@ -1,9 +1,18 @@
 /* Physical memory and arrays of the program (direct.h), and the calls that end them. */
 #include "intercept/direct.h"
 
+#include "allocator/space/page_map.h"
 #include "intercept/body.h"
+#include "intercept/ipc.h"
 #include "intercept/recording.h"
 #include "observe/beside.h"
+
+/* Memory of cuMemAlloc, on pages or not, is no mapping of the program, nor is that of another process. */
+CUdeviceptr ac_direct_address(CUdeviceptr address, uint64_t bytes) {
+    bool countable = bytes <= (uint64_t)1 << 48 && address <= UINT64_MAX - bytes;
+    bool ours = ac_block_arena(address) || (countable && ac_page_map_is_owned(address, bytes));
+    return ours || ac_ipc_covers(address) ? AC_UNOWNED : address;
+}
 
 static void tell_end(ac_thread_t *thread, const ac_beside_t *ended, const void *caller) {
     ac_record_event(thread,
@@ -102,10 +111,23 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
     AC_ENTER_OR_RETURN(cuMemUnmap);
     ac_beside_t ended;
     uint64_t at = address;
-    CUresult result = real(address, size);
+    CUresult result = real(ac_direct_address(address, size), size);
     ac_context_note_current(thread, result);
     while (result == CUDA_SUCCESS && ac_history_is_on() && thread &&
            ac_beside_unmap(&at, address + size, &ended))
         tell_end(thread, &ended, __builtin_return_address(0));
     return result;
+}
+
+CUresult cuMemAddressFree(CUdeviceptr address, size_t size) {
+    AC_ENTER_OR_RETURN(cuMemAddressFree);
+    (void)thread;
+    return real(ac_direct_address(address, size), size);
+}
+
+CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location,
+                        CUdeviceptr address) {
+    AC_ENTER_OR_RETURN(cuMemGetAccess);
+    (void)thread;
+    return real(flags, location, ac_direct_address(address, 1));
 }

@@ -4,6 +4,7 @@
 #include "intercept/body.h"
 
 #include "intercept/attributes.h"
+#include "intercept/reach.h"
 #include "intercept/tracing.h"
 #include "failpoint.h"
 
@@ -244,6 +245,8 @@ void ac_event_node(ac_thread_t *thread, const CUgraphNodeParams *params) {
 
 CUresult cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams *params) {
     AC_ENTER_OR_RETURN(cuGraphNodeSetParams);
+    if (thread && !ac_reach_node(thread, params))
+        return CUDA_ERROR_INVALID_VALUE;
     ac_event_node(thread, params);
     return real(node, params);
 }

@@ -8,6 +8,7 @@
 #include "device/driver.h"
 #include "intercept/graphs.h"
 #include "intercept/pinned.h"
+#include "intercept/reach.h"
 #include "failpoint.h"
 
 /* --- the memory behind a capture session: blocks of all devices, and pinned ones --- */
@@ -175,6 +176,33 @@ CUresult cuUserObjectCreate(CUuserObject *object, void *value, CUhostFn destroy,
     return real(object, value, destroy, references, flags);
 }
 
+/* --- nodes that copy and fill: checked where the driver does (simcuda/guesses.def) --- */
+
+#define REACHING_NODE(symbol, ok, params, args)                                                  \
+    CUresult symbol params {                                                                     \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
+        return !thread || (ok) ? real args : CUDA_ERROR_INVALID_VALUE;                           \
+    }
+REACHING_NODE(cuGraphAddMemcpyNode, ac_reach_3d(thread, copy),
+              (CUgraphNode * node, CUgraph graph, const CUgraphNode *before, size_t count,
+               const CUDA_MEMCPY3D *copy, CUcontext context),
+              (node, graph, before, count, copy, context))
+REACHING_NODE(cuGraphMemcpyNodeSetParams, ac_reach_3d(thread, copy),
+              (CUgraphNode node, const CUDA_MEMCPY3D *copy), (node, copy))
+REACHING_NODE(cuGraphExecMemcpyNodeSetParams, ac_reach_3d(thread, copy),
+              (CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D *copy, CUcontext context),
+              (exec, node, copy, context))
+REACHING_NODE(cuGraphAddMemsetNode, ac_reach_memset(thread, fill),
+              (CUgraphNode * node, CUgraph graph, const CUgraphNode *before, size_t count,
+               const CUDA_MEMSET_NODE_PARAMS *fill, CUcontext context),
+              (node, graph, before, count, fill, context))
+REACHING_NODE(cuGraphMemsetNodeSetParams, ac_reach_memset(thread, fill),
+              (CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *fill), (node, fill))
+REACHING_NODE(cuGraphExecMemsetNodeSetParams, ac_reach_memset(thread, fill),
+              (CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *fill,
+               CUcontext context),
+              (exec, node, fill, context))
+
 static void node_asked(ac_thread_t *thread, const CUgraphNodeParams *params) {
     ac_event_node(thread, params);
     if (thread && params &&
@@ -187,6 +215,8 @@ static void node_asked(ac_thread_t *thread, const CUgraphNodeParams *params) {
 CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *before, size_t count,
                         CUgraphNodeParams *params) {
     AC_ENTER_OR_RETURN(cuGraphAddNode);
+    if (thread && !ac_reach_node(thread, params))
+        return CUDA_ERROR_INVALID_VALUE;
     node_asked(thread, params);
     CUresult result = real(node, graph, before, count, params);
     if (thread && result == CUDA_SUCCESS && params)
@@ -198,6 +228,8 @@ CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *
                            const CUgraphEdgeData *edges, size_t count,
                            CUgraphNodeParams *params) {
     AC_ENTER_OR_RETURN(cuGraphAddNode_v2);
+    if (thread && !ac_reach_node(thread, params))
+        return CUDA_ERROR_INVALID_VALUE;
     node_asked(thread, params);
     CUresult result = real(node, graph, before, edges, count, params);
     if (thread && result == CUDA_SUCCESS && params)
@@ -215,6 +247,8 @@ CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node, 
 
 CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraphNodeParams *params) {
     AC_ENTER_OR_RETURN(cuGraphExecNodeSetParams);
+    if (thread && !ac_reach_node(thread, params))
+        return CUDA_ERROR_INVALID_VALUE;
     ac_event_node(thread, params);
     CUresult result = real(exec, node, params);
     if (thread && result == CUDA_SUCCESS && params && params->type == CU_GRAPH_NODE_TYPE_GRAPH)

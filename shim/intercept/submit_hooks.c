@@ -7,6 +7,7 @@
 #include "intercept/direct.h"
 #include "intercept/observers.h"
 #include "intercept/pinned.h"
+#include "intercept/reach.h"
 #include "failpoint.h"
 
 typedef struct {
@@ -401,6 +402,15 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launches, unsi
 #define REACH_HOLDS      ac_submit_hold(&submit)
 #define REACH_HOLDS_1(p) (REACH_HOLDS, REACH_1(p))
 #define REACH_HOLDS_MANY (REACH_HOLDS, REACH_MANY)
+#define REACH_BYTES(p, count, size)            REACH_1(p)
+#define REACH_COPY(p, q, bytes)                REACH_2(p, q)
+#define REACH_ROWS(p, pitch, width, size, n)   REACH_1(p)
+#define REACH_PEERS(p, q, bytes)               REACH_MANY
+#define REACH_2D(copy)                         REACH_MANY
+#define REACH_3D(copy)                         REACH_MANY
+#define REACH_3D_PEER(copy)                    REACH_MANY
+#define REACH_BATCH(to, from, bytes, n, bad)   REACH_MANY
+#define REACH_3D_BATCH(copies, n, bad)         REACH_MANY
 enum { MODE_LEGACY, MODE_PTDS };
 
 /* Whether `reach` has nothing to do.  A call that may hold its stream takes the long way, and so
@@ -413,6 +423,76 @@ enum { MODE_LEGACY, MODE_PTDS };
 #define SHORT_REACH_HOLDS      false
 #define SHORT_REACH_HOLDS_1(p) false
 #define SHORT_REACH_HOLDS_MANY false
+#define SHORT_REACH_BYTES(...)     (reaches_no_other() && HELD_REACH_BYTES(__VA_ARGS__))
+#define SHORT_REACH_COPY(...)      (reaches_no_other() && HELD_REACH_COPY(__VA_ARGS__))
+#define SHORT_REACH_ROWS(...)      (reaches_no_other() && HELD_REACH_ROWS(__VA_ARGS__))
+#define SHORT_REACH_PEERS(...)     (reaches_no_other() && HELD_REACH_COPY(__VA_ARGS__))
+#define SHORT_REACH_2D(copy)       (reaches_no_other() && ac_reach_2d(thread, copy))
+#define SHORT_REACH_3D(copy)       (reaches_no_other() && ac_reach_3d(thread, copy))
+#define SHORT_REACH_3D_PEER(copy)  (reaches_no_other() && ac_reach_3d_peer(thread, copy))
+#define SHORT_REACH_BATCH(...)     (reaches_no_other() && HELD_REACH_BATCH(__VA_ARGS__))
+#define SHORT_REACH_3D_BATCH(...)  (reaches_no_other() && HELD_REACH_3D_BATCH(__VA_ARGS__))
+
+/* Whether the bytes that the call names may be used (reach.h). */
+#define HELD_REACH_NONE               true
+#define HELD_REACH_1(p)               true
+#define HELD_REACH_2(p, q)            true
+#define HELD_REACH_MANY               true
+#define HELD_REACH_GRAPH(e)           true
+#define HELD_REACH_HOLDS              true
+#define HELD_REACH_HOLDS_1(p)         true
+#define HELD_REACH_HOLDS_MANY         true
+#define HELD_REACH_BYTES(p, count, size) ac_reach_ok(thread, p, ac_reach_bytes(count, size))
+#define HELD_REACH_COPY(p, q, bytes)  (ac_reach_ok(thread, p, bytes) && ac_reach_ok(thread, q, bytes))
+#define HELD_REACH_ROWS(p, pitch, width, size, n) ac_reach_rows(thread, p, pitch, width, size, n)
+#define HELD_REACH_PEERS              HELD_REACH_COPY
+#define HELD_REACH_2D(copy)           ac_reach_2d(thread, copy)
+#define HELD_REACH_3D(copy)           ac_reach_3d(thread, copy)
+#define HELD_REACH_3D_PEER(copy)      ac_reach_3d_peer(thread, copy)
+#define HELD_REACH_BATCH(to, from, bytes, n, bad) ac_reach_batch(thread, to, from, bytes, n, bad)
+#define HELD_REACH_3D_BATCH(copies, n, bad)       ac_reach_3d_batch(thread, copies, n, bad)
+
+/* The call with nothing to copy or to fill: the driver refuses it for all reasons but its memory. */
+#define EMPTY_REACH_NONE               (void)0
+#define EMPTY_REACH_1(p)               (void)0
+#define EMPTY_REACH_2(p, q)            (void)0
+#define EMPTY_REACH_MANY               (void)0
+#define EMPTY_REACH_GRAPH(e)           (void)0
+#define EMPTY_REACH_HOLDS              (void)0
+#define EMPTY_REACH_HOLDS_1(p)         (void)0
+#define EMPTY_REACH_HOLDS_MANY         (void)0
+#define EMPTY_REACH_BYTES(p, count, size) (count) = 0
+#define EMPTY_REACH_COPY(p, q, bytes)     (bytes) = 0
+#define EMPTY_REACH_ROWS(p, pitch, width, size, n) (n) = 0
+#define EMPTY_REACH_PEERS              EMPTY_REACH_COPY
+#define EMPTY_REACH_2D(copy) (copy) = &(CUDA_MEMCPY2D){.Height = 0}
+#define EMPTY_REACH_3D(copy) (copy) = &(CUDA_MEMCPY3D){.Height = 0}
+#define EMPTY_REACH_3D_PEER(copy) (copy) = &(CUDA_MEMCPY3D_PEER){.Height = 0}
+#define EMPTY_REACH_BATCH(to, from, bytes, n, bad) (void)0
+#define EMPTY_REACH_3D_BATCH(copies, n, bad)       (void)0
+
+/* Whether a call for `stream` is refused for the memory that it names alone. */
+static bool refuses(ac_thread_t *thread, CUstream stream) {
+    const ac_context_t *context = ac_context_of_stream(thread, stream);
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    bool captures = ac_cuda_is_capturing() && ac_driver.cuStreamIsCapturing;
+    return context && !ac_fence_broken(context->timeline) &&
+           (!captures || (!ac_driver.cuStreamIsCapturing(stream, &status) &&
+                          status != CU_STREAM_CAPTURE_STATUS_INVALIDATED));
+}
+
+/* The answer to a call whose memory may not be used.  Without a stream the driver is asked for the rest:
+ * in its stead nothing could be queued. */
+#define REFUSE(args, stream_of, synchronous, empty)                                              \
+    do {                                                                                         \
+        if (synchronous) {                                                                       \
+            empty;                                                                               \
+            CUresult result = real args;                                                         \
+            return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : result;                   \
+        }                                                                                        \
+        if (refuses(thread, stream_of))                                                          \
+            return CUDA_ERROR_INVALID_VALUE;                                                     \
+    } while (0)
 
 INLINE bool reaches_no_other(void) {
     return ac_context_count() < 2 || atomic_load_explicit(&ac_fence_shared, memory_order_relaxed);
@@ -423,6 +503,8 @@ INLINE bool reaches_no_other(void) {
 #define CU_SUBMIT(symbol, name, since, mode, params, args, stream_of, reach)                     \
     COLD static CUresult long_##symbol params {                                                  \
         AC_ENTER_OR_RETURN(symbol);                                                              \
+        if (thread && UNLIKELY(!(HELD_##reach)))                                                 \
+            REFUSE(args, stream_of, sizeof #stream_of == sizeof "NULL", EMPTY_##reach);          \
         if (SPOILT_LONG(symbol))                                                                 \
             return real args;                                                                    \
         ac_submit_t submit;                                                                      \
@@ -447,14 +529,26 @@ INLINE bool reaches_no_other(void) {
     TOLD_ARRAY(ac_array_bytes((b)->Width, (b)->Height, 0, (b)->Format, (b)->NumChannels, 0))
 #define TOLD_AC_NEED_SPACE(b)                                                                    \
     TOLD_ARRAY(ac_array_bytes((b)->Width, (b)->Height, (b)->Depth, (b)->Format, (b)->NumChannels, (b)->Flags))
+#define TOLD_AC_NEED_ACCESS(address, bytes) (void)0
 #define TOLD_AC_NEED_HOST(bytes) (void)0
 #define TOLD_AC_NEED_LITTLE      (void)0
 #define TOLD_AC_NEED_UNKNOWN     (void)0
+
+/* What is to be done with a call's arguments before it. */
+#define ASKED_AC_NEED_MEMORY(bytes, what) (void)0
+#define ASKED_AC_NEED_MAPPING(address, bytes, memory) (address) = ac_direct_address(address, bytes)
+#define ASKED_AC_NEED_ACCESS(address, bytes)          (address) = ac_direct_address(address, bytes)
+#define ASKED_AC_NEED_PLANE(b)    (void)0
+#define ASKED_AC_NEED_SPACE(b)    (void)0
+#define ASKED_AC_NEED_HOST(bytes) (void)0
+#define ASKED_AC_NEED_LITTLE      (void)0
+#define ASKED_AC_NEED_UNKNOWN     (void)0
 
 #define CU_RETRY(symbol, name, since, mode, params, args, need)                                  \
     CUresult symbol params {                                                                     \
         AC_ENTER_OR_RETURN(symbol);                                                              \
         CUresult result;                                                                         \
+        ASKED_##need;                                                                            \
         RETRIED(symbol, result, need, real args);                                                \
         ac_context_note_current(thread, HEARD(symbol, result));                                  \
         if (result == CUDA_SUCCESS)                                                              \

@@ -15,6 +15,7 @@
 #include "intercept/observers.h"
 #include "intercept/process.h"
 #include "intercept/own_thread.h"
+#include "intercept/reach.h"
 #include "intercept/writer.h"
 #include "observe/raw.h"
 #include "observe/start.h"
@@ -74,6 +75,7 @@ ac_thread_t *ac_thread_get(void) {
         return NULL;
     }
     memset(thread, 0, offsetof(ac_thread_t, submitter));
+    ac_reach_begin(thread);
     thread->number = atomic_fetch_add(&numbers, 1) + 1;
     thread->given_back = atomic_load(&ac_given_back);
     thread->calls = ac_sample_phase(thread->number);

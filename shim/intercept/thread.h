@@ -78,6 +78,9 @@ typedef struct {
     uint32_t tid;         /* kernel id; 0: not asked for yet */
 } ac_recorder_t;
 
+/* Blocks that the last ranges of copies and fills lay in (reach.h). */
+enum { AC_REACHED_BITS = 5, AC_REACHED = 1 << AC_REACHED_BITS };
+
 typedef struct ac_thread {
     ac_fast_t fast[AC_FAST_USES];
     uint64_t generation;             /* ac_generation when `known` and `runtime` were set */
@@ -123,6 +126,7 @@ typedef struct ac_thread {
     ac_fast_t page[AC_FAST_PAGES]; /* of code that called before, by its number; keys as they are */
     ac_submit_path_t path[AC_SUBMIT_PATHS];
     ac_looked_t looked;
+    const struct ac_block *reached[AC_REACHED];
     ac_submitter_t submitter; /* last: outlives the thread, with the record */
 } ac_thread_t;
 

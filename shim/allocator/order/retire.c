@@ -8,6 +8,7 @@ static void set(ac_ticket_t *ticket, unsigned key, uint64_t epoch, bool all) {
     atomic_store_explicit(&ticket->epoch, epoch, memory_order_relaxed);
     ticket->key = (uint8_t)key;
     ticket->all = all;
+    ticket->ordered = false;
 }
 
 static uint64_t epoch_of(const ac_ticket_t *ticket) {
@@ -71,12 +72,15 @@ ac_free_t ac_order_retire_touched(ac_timeline_t *timeline, uint64_t handout,
 
 void ac_order_retire_on(ac_timeline_t *timeline, ac_timeline_t *from, ac_order_t *order,
                         unsigned slot, const ac_ticket_t *used, ac_ticket_t *ticket) {
-    if (is_captured(timeline, epoch_of(used), ticket))
+    if (is_captured(timeline, epoch_of(used), ticket)) {
+        ticket->ordered = true;
         return;
+    }
     ac_fence_submitted(timeline);
     if (from != timeline)
         ac_fence_submitted(from);
     wait_for_fence(timeline, ticket);
+    ticket->ordered = true;
     /* The owner before may still be at work where this stream does not come after it. */
     bool handed_on = ac_key_is_stream(used->key) && !AC_FAILPOINT(former_owner_forgotten);
     if (slot == AC_ORDER_NONE ||
@@ -90,6 +94,7 @@ void ac_order_retire_late(ac_timeline_t *timeline, ac_order_t *order, unsigned s
                           uint64_t place, ac_ticket_t *ticket) {
     ac_fence_submitted(timeline);
     wait_for_fence(timeline, ticket);
+    ticket->ordered = true;
     if (slot == AC_ORDER_NONE)
         return;
     ticket->key = (uint8_t)ac_key_of(slot);
@@ -102,7 +107,9 @@ ac_free_t ac_order_exchange(ac_timeline_t *timeline, ac_ticket_t *ticket) {
     if (AC_FAILPOINT(stream_gone_with_tickets) && ticket->key != AC_KEY_CAPTURE)
         atomic_store(&ticket->epoch, 0);
     if (ticket->key == AC_KEY_CAPTURE) {
+        bool ordered = ticket->ordered;
         wait_for_fence(timeline, ticket);
+        ticket->ordered = ordered;
         return is_reached(timeline, ticket) || AC_FAILPOINT(graph_gone_with_launches)
                    ? AC_FREE_READY
                    : AC_FREE_WAITS;

@@ -94,6 +94,7 @@ static inline void append(ac_block_t *block, ac_block_queue_t *list) {
 }
 
 void ac_retired_append_own(ac_block_t *block) {
+    block->ticket.ordered = false; /* of its life before */
     append(block, &block->segment->arena->retired->fence[AC_REACH_OWN]);
 }
 

@@ -144,6 +144,23 @@ static inline uint64_t ac_block_address(const ac_block_t *block) {
     return atomic_load_explicit(&block->address, memory_order_relaxed);
 }
 
+/* Whether the range lies in the block, the first `size` bytes of which and the rest of their last
+ * granule the program may use.  Without overflow. */
+static inline bool ac_block_spans(const ac_block_t *block, uint64_t size, uint64_t address,
+                                  uint64_t bytes) {
+    uint64_t whole = (size + AC_GRANULE - 1) & ~(AC_GRANULE - 1);
+    uint64_t left = whole + ac_block_address(block) - address; /* more than the whole: outside */
+    return left <= whole && bytes <= left;
+}
+
+/* The same of what the program asked for, while it holds the block.  Without a lock: of a block that
+ * another thread frees meanwhile any answer may come. */
+static inline bool ac_block_has(const ac_block_t *block, uint64_t address, uint64_t bytes) {
+    return ac_block_spans(block, atomic_load_explicit(&block->requested, memory_order_relaxed),
+                          address, bytes) &&
+           atomic_load_explicit(&block->state, memory_order_relaxed) == AC_BLOCK_ALLOCATED;
+}
+
 /* Debug and sanitizer builds look each step up in state.def: one that is not there is given to
  * ac_block_bad_step, which ends the process unless a test set it.  ac_block_stepped: those that
  * were taken so far. */

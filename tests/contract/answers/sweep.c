@@ -13,8 +13,7 @@
  * of theirs.  "hangs": it has not answered for more than a second, and no thread was kept from a
  * processor meanwhile.
  *
- * With SWEEP_WITHIN set no extent is huge: of pages, only running work notices what goes past
- * their end, and ends the context.
+ * With SWEEP_WITHIN set no extent is huge: sanitizers would notice what a huge count finds.
  *
  * The rows come from cuda_functions.def (sweep_rows.py).  One line a call: result and what became
  * of the arguments that the driver writes to. */
@@ -231,8 +230,8 @@ static uint64_t word(const void *pointer) {
 
 static char out[ARGS][BUFFER];
 static CUlaunchConfig launch;
-static CUDA_MEMCPY2D copy2d;
-static CUDA_MEMCPY3D copy3d;
+static CUDA_MEMCPY2D copy2d, past2d;
+static CUDA_MEMCPY3D copy3d, past3d;
 static CUdeviceptr addresses[64];
 static size_t sizes[64];
 
@@ -400,7 +399,10 @@ static unsigned choices(kind_t kind, unsigned at, choice_t choice[CHOICES]) {
                                  .dstDevice = have.block,
                                  .WidthInBytes = 16,
                                  .Height = 2};
+        past2d = copy2d;
+        past2d.dstDevice = have.block + BLOCK - 16;
         CHOICE("copy", word(&copy2d)), CHOICE("null", 0), CHOICE("zero", word(zero));
+        CHOICE("past", word(&past2d));
         break;
     case ARG_IN_COPY3D:
         copy3d = (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_HOST,
@@ -410,7 +412,10 @@ static unsigned choices(kind_t kind, unsigned at, choice_t choice[CHOICES]) {
                                  .WidthInBytes = 16,
                                  .Height = 2,
                                  .Depth = 1};
+        past3d = copy3d;
+        past3d.dstDevice = have.block + BLOCK - 16;
         CHOICE("copy", word(&copy3d)), CHOICE("null", 0), CHOICE("zero", word(zero));
+        CHOICE("past", word(&past3d));
         break;
     case ARG_IN_LAUNCH:
         launch = (CUlaunchConfig){.gridDimX = 1,

@@ -26,7 +26,7 @@ KINDS = {
     "const char *": "NAME", "const void *": "CONST_BYTES", "void *": "BYTES",
     "void **": "OUT_HANDLE", "size_t *": "OUT_SIZE", "char *": "OUT_BYTES",
     "CUdeviceptr *": "OUT_ADDRESS", "CUmemGenericAllocationHandle *": "OUT_HANDLE",
-    "unsigned *": "OUT_INT", "CUdriverProcAddressQueryResult *": "OUT_INT", "CUgraphExecUpdateResult *": "OUT_INT",
+    "unsigned *": "OUT_INT", "unsigned long long *": "OUT_SIZE", "CUdriverProcAddressQueryResult *": "OUT_INT", "CUgraphExecUpdateResult *": "OUT_INT",
     "CUipcMemHandle *": "OUT_BYTES", "CUgraphNode *": "OUT_HANDLE",
     "CUpointer_attribute *": "IN_ATTRIBUTES", "const CUDA_MEMCPY2D *": "IN_COPY2D",
     "const CUDA_MEMCPY3D *": "IN_COPY3D", "const CUlaunchConfig *": "IN_LAUNCH",
@@ -44,7 +44,7 @@ OUT_HANDLES = {"CUcontext", "CUstream", "CUevent", "CUgraph", "CUgraphExec", "CU
                "CUlibrary", "CUarray", "CUmipmappedArray", "CUmemoryPool", "CUgreenCtx",
                "CUexternalMemory", "CUuserObject"}
 # Structures that are read: zero-filled ones are handed over.
-IN_ZERO = {"CUDA_HOST_NODE_PARAMS", "CUDA_BATCH_MEM_OP_NODE_PARAMS",
+IN_ZERO = {"CUDA_HOST_NODE_PARAMS", "CUDA_MEMSET_NODE_PARAMS", "CUDA_BATCH_MEM_OP_NODE_PARAMS",
            "CUDA_EXT_SEM_WAIT_NODE_PARAMS", "CUjit_option", "CUlibraryOption", "CUgraphNode", "CUgraphEdgeData", "CUgraphNodeParams",
            "CUstreamBatchMemOpParams", "CUDA_MEMCPY3D_BATCH_OP", "CUDA_MEMCPY3D_PEER",
            "CUmemcpyAttributes", "CUmemLocation", "CUgraphicsResource", "CUexternalSemaphore",
