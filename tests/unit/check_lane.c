@@ -354,6 +354,41 @@ START_TEST(a_small_size_that_a_sweep_refused_serves_again) {
 }
 END_TEST
 
+/* The figures of all lanes of a device are one pool's. */
+START_TEST(another_pool_has_no_lanes) {
+    uint64_t address, none;
+    habit(0, S, MIB);
+    ck_assert(hit(0, S, MIB, &address));
+    ac_lane_ask_t ask = asking(T);
+    ask.mempool = POOL + 1;
+    ck_assert(!ac_lane_give_long(cache[0], &ask, address));
+    ck_assert(!ac_lane_take_long(cache[0], &ask, MIB, &none));
+    give(0, S, address);
+}
+END_TEST
+
+/* Not where sizes are rounded up further.  What was before counts in its pool as it was asked for. */
+START_TEST(rounded_sizes_are_not_kept) {
+    const uint64_t bytes = MIB + 4 * KIB, size = 3 * MIB / 2;
+    ac_settings_t plain = settings, rounding = fake_settings("thread_cache_mb:8,roundup_power2_divisions:2");
+    uint64_t none;
+    habit(0, S, size);
+    ac_allocator_configure(allocator, &rounding);
+    ac_generation_grow(); /* as with all settings that change */
+    uint64_t address = take(0, S, bytes), other = take(0, S, bytes);
+    ck_assert_uint_eq(block_at(address)->size, size);
+    ck_assert(!kept(0, S, address));
+    ac_lane_ask_t ask = asking(S);
+    ck_assert(!ac_lane_take_long(cache[0], &ask, size, &none));
+    ac_allocator_configure(allocator, &plain);
+    habit(0, S, size);
+    ck_assert(kept(0, S, other));
+    ck_assert_uint_eq(figures().now[AC_MARK_USED], bytes);
+    give(0, S, address);
+    ck_assert_uint_eq(figures().now[AC_MARK_USED], 0);
+}
+END_TEST
+
 START_TEST(large_and_rare_sizes_are_not_kept) {
     habit(0, S, AC_LANE_LARGEST + 512);
     uint64_t address = take(0, S, AC_LANE_LARGEST + 512);
@@ -598,6 +633,8 @@ int main(void) {
     tcase_add_test(all, a_small_size_that_a_sweep_refused_serves_again);
     tcase_add_test(all, a_lane_that_is_cleared_is_empty);
     tcase_add_test(all, an_answer_is_no_newer_than_its_question);
+    tcase_add_test(all, another_pool_has_no_lanes);
+    tcase_add_test(all, rounded_sizes_are_not_kept);
     tcase_add_test(all, large_and_rare_sizes_are_not_kept);
     tcase_add_test(all, more_streams_than_lanes);
     tcase_add_test(all, figures_follow_hits);
