@@ -372,6 +372,44 @@ static void removed_beside_metrics(void) {
     exit_beside_writer("metrics_wanted");
 }
 
+/* --- a capture begins when it was just found out that none does --- */
+
+enum { IN_ORDER = 4 };
+static CUdeviceptr named_by_graph;
+static CUstream captured;
+static CUgraph graph;
+
+static void capture_use(void) {
+    MUST(cuStreamBeginCapture_v2(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+    MUST(cuMemsetD8Async(named_by_graph, 1, MIB, captured));
+}
+
+/* What the thread found out before says nothing of the frees that follow. */
+static void captured_beside_free(void) {
+    CUstream stream = test_stream();
+    CUdeviceptr block[IN_ORDER];
+    captured = test_stream();
+    for (int round = 0; round < 4; round++) {
+        for (int i = 0; i < IN_ORDER; i++)
+            MUST(cuMemAllocAsync(&block[i], MIB, stream));
+        for (int i = 0; i < IN_ORDER && round < 3; i++)
+            MUST(cuMemFreeAsync(block[i], stream));
+    }
+    named_by_graph = block[IN_ORDER - 1];
+    MUST(cuStreamDestroy_v2(test_stream())); /* threads look again at what they know of streams */
+    at_window("lane_asked", capture_use);
+    MUST(cuMemFreeAsync(block[0], stream));
+    NEED(!at);
+    MUST(cuMemAllocAsync(&block[0], MIB, stream)); /* the thread knows its context again */
+    MUST(cuMemFreeAsync(named_by_graph, stream));
+    for (int i = 0; i < IN_ORDER - 1; i++) {
+        MUST(cuMemAllocAsync(&block[i], MIB, stream));
+        EXPECT(block[i] != named_by_graph);
+    }
+    MUST(cuStreamEndCapture(captured, &graph));
+    MUST(cuGraphDestroy(graph));
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -386,6 +424,7 @@ static const struct {
     {"pool_destroyed_when_found", pool_destroyed_when_found},
     {"pool_destroyed_when_claimed", pool_destroyed_when_claimed},
     {"named_while_destroyed", named_while_destroyed},
+    {"captured_beside_free", captured_beside_free},
     {"reader_beside_hit", reader_beside_hit},
     {"late_freed_again", late_freed_again},
     {"removed_before_metrics", removed_before_metrics},
