@@ -14,6 +14,7 @@ typedef struct {
     uint32_t records; /* of slots */
     /* Of an arena, by state; `listed`: free, and in service. */
     uint64_t listed, retired, cached, waiting;
+    unsigned lanes[AC_ORDER_SLOTS]; /* that name the slot */
     /* Of a segment. */
     uint32_t busy, allocated, kept;
     uint64_t synced; /* with pages: a block counts on each */
@@ -264,7 +265,12 @@ static uint64_t check_lanes(ac_check_t *check, const ac_cache_t *cache, uint64_t
     unsigned count = 0;
     for (int i = 0; cache->lanes && i < AC_LANES; i++) {
         const ac_lane_t *lane = &cache->lanes->lane[i];
-        count += lane->stream != NULL;
+        if (lane->stream) {
+            check->lanes[lane->order.slot]++;
+            count++;
+        }
+        for (int k = 0; lane->stream && k < i; k++)
+            expect(check, cache->lanes->lane[k].stream != lane->stream, "a stream has two lanes");
         for (int k = 0; k < AC_LANE_SIZES; k++)
             for (const ac_block_t *b = lane->entry[k].top; b; b = b->link) {
                 expect(check, b->state == AC_BLOCK_CACHED && b->ticket.key == lane->key,
@@ -434,6 +440,18 @@ static bool is_left(int64_t beyond, int64_t peak, int64_t least) {
     return beyond == 0 || beyond == (share > least ? share : least);
 }
 
+/* The same for the pool of the lanes. */
+static void check_pool_bar(ac_check_t *check, const ac_allocator_t *allocator) {
+    const ac_mempool_t *pool = &allocator->mempools[allocator->caches->mempool];
+    uint64_t used = pool->most[AC_MARK_USED], reserved = pool->now[AC_MARK_RESERVED];
+    int64_t granted = pool->bar;
+    for (const ac_cache_t *cache = allocator->caches->first; cache; cache = cache->next)
+        if (cache->lanes && !(atomic_load(&cache->gate) & AC_GATE_RESTS))
+            granted += cache->lanes->room + (int64_t)(cache->lanes->net - cache->lanes->absorbed);
+    expect(check, !pool->barred || granted == (int64_t)(used < reserved ? used : reserved),
+           "bar of a memory pool");
+}
+
 static void check_bars(ac_check_t *check, const ac_allocator_t *allocator) {
     const int64_t blocks = AC_CACHE_MISSED >> AC_GRANULE_BITS;
     const ac_device_stats_t *s = allocator->stats;
@@ -530,6 +548,7 @@ static uint64_t check_retired(ac_check_t *check, const ac_arena_t *arena) {
 static void check_arena(ac_check_t *check, ac_arena_t *arena) {
     uint64_t wait;
     check->listed = check->retired = check->cached = check->waiting = 0;
+    memset(check->lanes, 0, sizeof check->lanes);
     check_idle(check, arena);
     for (const ac_segment_t *s = arena->segments; s; s = s->next)
         check_segment(check, s);
@@ -542,6 +561,8 @@ static void check_arena(ac_check_t *check, ac_arena_t *arena) {
     expect(check, check->cached == check_caches(check, arena, &wait),
            "cached blocks missing in the caches");
     expect(check, check->waiting == wait, "waiting blocks missing in the caches");
+    for (unsigned slot = 0; slot < AC_ORDER_SLOTS; slot++)
+        expect(check, ac_ordered_lanes(arena, slot) == check->lanes[slot], "lanes of a stream");
     expect(check, arena->dead || ac_fence_check(&arena->timeline) == 0, "timeline");
 }
 
@@ -573,6 +594,7 @@ static const char *check_all(ac_check_t *check, ac_allocator_t *allocator, const
         return NULL;
     }
     check_bars(check, allocator);
+    check_pool_bar(check, allocator);
     ac_caches_absorb(allocator, &sum);
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
         check_arena(check, arena);

@@ -85,6 +85,7 @@ static ac_cache_t *lane_of(ac_thread_t *thread, const ac_context_t *context, CUs
         return NULL;
     ask->handle = handle;
     ask->stream = ac_cuda_stream_key(handle);
+    AC_WINDOW(lane_asked);
     return ac_thread_cache(thread, context);
 }
 

@@ -48,8 +48,10 @@ static server_t server_for(ac_thread_t *thread, ac_fast_use_t use, const void *c
         ac_generation_now(); /* before what is remembered with it is looked at */
     ac_context_t *context = fast_context(thread, ac_runtime_of(caller));
     ac_cache_t *cache = context ? ac_thread_cache(thread, context) : NULL;
-    if (cache && generation == thread->generation && ac_hits_are_simple())
+    if (cache && generation == thread->generation && ac_hits_are_simple()) {
+        AC_WINDOW(server_found);
         ac_thread_set_page(thread, use, caller, generation, cache);
+    }
     return (server_t){context, cache};
 }
 

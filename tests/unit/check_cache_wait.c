@@ -467,6 +467,42 @@ START_TEST(not_during_a_capture) {
 }
 END_TEST
 
+/* Of a size that is kept, ready blocks of which the cache has: what captured work may name serves nobody
+ * before the graph has gone.  It was freed by the owner, by itself or by one look, or with the lock. */
+START_TEST(what_a_graph_may_name_does_not_serve) {
+    enum { KEPT = 3 };
+    uint64_t block[KEPT + 1], got[KEPT + 2];
+    const char *why = NULL;
+    ac_sole_settle(ac_arena_timeline(arena), _i & 1);
+    habit(MIB);
+    for (int i = 0; i <= KEPT; i++)
+        block[i] = take(MIB);
+    for (int i = 0; i < KEPT; i++)
+        put(block[i]);
+    const uint64_t named = block[KEPT];
+    ac_order_capture_begin(7);
+    submit(0);
+    if (_i & 2)
+        ck_assert(!ac_cache_give(cache, ac_page_map_get(named), named));
+    put(named);
+    finish_work();
+    for (int i = 0; i < KEPT + 2; i++) {
+        ck_assert_uint_ne(got[i] = take(MIB), named);
+        if (i == KEPT)
+            ac_order_capture_end();
+    }
+    ck_assert_msg(!ac_allocator_check(allocator, &why), "%s", why);
+    for (int i = 0; i < KEPT + 2; i++)
+        put(got[i]);
+    ac_allocator_release(allocator, 7);
+    finish_work();
+    ac_caches_recall(allocator, cache);
+    for (int i = 0; i < KEPT + 2 && got[0] != named; i++)
+        got[0] = take(MIB);
+    ck_assert_uint_eq(got[0], named);
+}
+END_TEST
+
 /* A capture would keep what its work cannot have named. */
 START_TEST(handouts_during_a_capture_are_exact) {
     ac_timeline_t *timeline = ac_arena_timeline(arena);
@@ -574,6 +610,7 @@ int main(void) {
     tcase_add_test(all, how_much_waits_is_bounded);
     tcase_add_test(all, not_where_other_contexts_reach_it);
     tcase_add_test(all, not_during_a_capture);
+    tcase_add_loop_test(all, what_a_graph_may_name_does_not_serve, 0, 4);
     tcase_add_test(all, handouts_during_a_capture_are_exact);
     tcase_add_test(all, not_of_a_shared_segment);
     tcase_add_loop_test(all, such_a_free_leans_on_the_stream, 0, 4);

@@ -233,6 +233,43 @@ START_TEST(recalled_it_serves_its_stream) {
 }
 END_TEST
 
+/* A request through the lock finds in the stream's list what the lane had. */
+START_TEST(a_lane_that_is_cleared_is_empty) {
+    uint64_t none, again;
+    habit(0, S, MIB);
+    habit(0, T, MIB);
+    uint64_t address = take(0, S, MIB), held = take(0, T, MIB);
+    submit(0);
+    give(0, S, address);
+    give(0, T, held);
+    ac_lane_clear(cache[0], handle_of(S));
+    ck_assert_int_eq(block_at(address)->state, AC_BLOCK_RETIRED);
+    ck_assert(!hit(0, S, MIB, &none));
+    check_world();
+    ck_assert_int_eq(ac_arena_alloc_from(arena, AC_MODULE_UNKNOWN, POOL, S, MIB, true, &again),
+                     AC_OK);
+    ck_assert_uint_eq(again, address);
+    ck_assert_int_eq(block_at(held)->state, AC_BLOCK_CACHED); /* of other streams it stays */
+}
+END_TEST
+
+/* What was found out before something ended says nothing of what came after it. */
+START_TEST(an_answer_is_no_newer_than_its_question) {
+    uint64_t address, none;
+    habit(0, S, MIB);
+    ac_lane_ask_t ask = asking(S);
+    ac_generation_grow();
+    ck_assert(!ac_lane_take_long(cache[0], &ask, MIB, &none));
+    ck_assert(!hit(0, S, MIB, &none));
+    ac_lane_ask_t later = asking(S);
+    ck_assert(ac_lane_take_long(cache[0], &later, MIB, &address));
+    ac_generation_grow();
+    ck_assert(!ac_lane_give_long(cache[0], &later, address));
+    ck_assert(!ac_lane_give(cache[0], handle_of(S), address));
+    give(0, S, address);
+}
+END_TEST
+
 START_TEST(no_more_once_order_is_off) {
     uint64_t none;
     habit(0, S, MIB);
@@ -284,6 +321,71 @@ START_TEST(a_second_free_is_refused) {
     give(0, S, address);
     ck_assert(!kept(0, S, address));
     ck_assert_int_eq(ac_block_free_on(arena, S, address), AC_BAD_ADDRESS);
+}
+END_TEST
+
+/* Lanes use up what the cache may keep, so that a sweep gives back all else, small sizes too. */
+START_TEST(a_small_size_that_a_sweep_refused_serves_again) {
+    enum { LANES = 8, LEFT = 2 };
+    static const uint64_t size[LEFT] = {4 * KIB, 8 * KIB};
+    uint64_t lane[LANES], left[LEFT], address;
+    ac_cache_close(cache[1]);
+    habit(0, S, MIB);
+    for (int i = 0; i < LANES; i++)
+        lane[i] = take(0, S, MIB);
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < LEFT; i++) {
+            ck_assert_int_eq(ac_cache_alloc(cache[0], size[i], false, &left[i]), AC_OK);
+            ck_assert_int_eq(ac_cache_free(cache[0], left[i]), AC_OK);
+        }
+    ck_assert_int_eq(ac_cache_alloc(cache[0], size[0], false, &left[0]), AC_OK);
+    for (int i = 0; i < LANES; i++)
+        ck_assert(kept(0, S, lane[i]));
+    ck_assert_int_eq(ac_cache_free(cache[0], left[0]), AC_OK);
+    ck_assert(ac_cache_find(cache[0], size[1])->size & AC_ENTRY_REFUSED);
+    for (int k = 0; k < 3; k++) {
+        ck_assert_int_eq(ac_cache_alloc(cache[0], size[1], false, &address), AC_OK);
+        check_world();
+        ck_assert_int_eq(ac_cache_free(cache[0], address), AC_OK);
+    }
+    ck_assert(ac_cache_take(cache[0], size[1], &address, ac_fence_handout));
+    ck_assert_int_eq(ac_cache_free(cache[0], address), AC_OK);
+    cache[1] = ac_cache_open(arena, &tally[1]);
+}
+END_TEST
+
+/* The figures of all lanes of a device are one pool's. */
+START_TEST(another_pool_has_no_lanes) {
+    uint64_t address, none;
+    habit(0, S, MIB);
+    ck_assert(hit(0, S, MIB, &address));
+    ac_lane_ask_t ask = asking(T);
+    ask.mempool = POOL + 1;
+    ck_assert(!ac_lane_give_long(cache[0], &ask, address));
+    ck_assert(!ac_lane_take_long(cache[0], &ask, MIB, &none));
+    give(0, S, address);
+}
+END_TEST
+
+/* Not where sizes are rounded up further.  What was before counts in its pool as it was asked for. */
+START_TEST(rounded_sizes_are_not_kept) {
+    const uint64_t bytes = MIB + 4 * KIB, size = 3 * MIB / 2;
+    ac_settings_t plain = settings, rounding = fake_settings("thread_cache_mb:8,roundup_power2_divisions:2");
+    uint64_t none;
+    habit(0, S, size);
+    ac_allocator_configure(allocator, &rounding);
+    ac_generation_grow(); /* as with all settings that change */
+    uint64_t address = take(0, S, bytes), other = take(0, S, bytes);
+    ck_assert_uint_eq(block_at(address)->size, size);
+    ck_assert(!kept(0, S, address));
+    ac_lane_ask_t ask = asking(S);
+    ck_assert(!ac_lane_take_long(cache[0], &ask, size, &none));
+    ac_allocator_configure(allocator, &plain);
+    habit(0, S, size);
+    ck_assert(kept(0, S, other));
+    ck_assert_uint_eq(figures().now[AC_MARK_USED], bytes);
+    give(0, S, address);
+    ck_assert_uint_eq(figures().now[AC_MARK_USED], 0);
 }
 END_TEST
 
@@ -381,6 +483,31 @@ START_TEST(a_peak_of_two_threads_is_seen) {
     give(0, S, one);
     give(1, T, other);
     ck_assert_uint_eq(figures().most[AC_MARK_USED], 2 * MIB);
+}
+END_TEST
+
+/* As much room below a peak as there is may be had by one thread, or by another, but not by both. */
+START_TEST(threads_share_the_room_below_a_peak) {
+    enum { PEAK = 8, EACH = 6 };
+    uint64_t block[CACHES][PEAK], large;
+    ck_assert_int_eq(ac_arena_alloc(arena, 64 * MIB, false, &large), AC_OK); /* peaks of the device are far */
+    ck_assert_int_eq(ac_block_free(large), AC_OK);
+    for (int i = 0; i < CACHES; i++) {
+        const ac_stream_t stream = i ? T : S;
+        habit(i, stream, MIB);
+        for (int k = 0; k < (i ? EACH : PEAK); k++)
+            block[i][k] = take(i, stream, MIB);
+        for (int k = 0; k < (i ? EACH : PEAK); k++)
+            give(i, stream, block[i][k]);
+    }
+    ck_assert_uint_eq(figures().most[AC_MARK_USED], PEAK * MIB);
+    for (int k = 0; k < EACH; k++)
+        for (int i = 0; i < CACHES; i++)
+            block[i][k] = take(i, i ? T : S, MIB);
+    for (int k = 0; k < EACH; k++)
+        for (int i = 0; i < CACHES; i++)
+            give(i, i ? T : S, block[i][k]);
+    ck_assert_uint_eq(figures().most[AC_MARK_USED], CACHES * EACH * MIB);
 }
 END_TEST
 
@@ -503,11 +630,17 @@ int main(void) {
     tcase_add_test(all, no_more_once_order_is_off);
     tcase_add_test(all, what_is_hidden_makes_it_leave);
     tcase_add_test(all, it_goes_with_its_context);
+    tcase_add_test(all, a_small_size_that_a_sweep_refused_serves_again);
+    tcase_add_test(all, a_lane_that_is_cleared_is_empty);
+    tcase_add_test(all, an_answer_is_no_newer_than_its_question);
+    tcase_add_test(all, another_pool_has_no_lanes);
+    tcase_add_test(all, rounded_sizes_are_not_kept);
     tcase_add_test(all, large_and_rare_sizes_are_not_kept);
     tcase_add_test(all, more_streams_than_lanes);
     tcase_add_test(all, figures_follow_hits);
     tcase_add_test(all, a_hit_takes_synchronisations_in);
     tcase_add_test(all, a_peak_of_two_threads_is_seen);
+    tcase_add_test(all, threads_share_the_room_below_a_peak);
     tcase_add_test(all, threads_beside_recalls);
     tcase_add_loop_test(all, figures_are_those_of_a_model, 0, 8);
     suite_add_tcase(suite, all);

@@ -264,6 +264,25 @@ START_TEST(a_refused_size_comes_back) {
 }
 END_TEST
 
+/* Small blocks may use up the budget of no more than so many: a recall of them is to be over soon. */
+START_TEST(how_many_are_kept_is_bounded) {
+    enum { BLOCKS = 3 * AC_CACHE_BLOCKS, BYTES = 512 };
+    static uint64_t block[BLOCKS];
+    uint64_t most = 0;
+    configure(64 * MIB, 0);
+    habit(BYTES);
+    for (int i = 0; i < BLOCKS; i++)
+        block[i] = take(BYTES);
+    for (int i = 0; i < BLOCKS; i++) {
+        put(block[i]);
+        uint64_t held = ac_cache_tally_held(&tally[0], 0);
+        most = held > most ? held : most;
+    }
+    ck_assert_uint_ge(most, AC_CACHE_BLOCKS);
+    ck_assert_uint_le(most, AC_CACHE_BLOCKS + MIB / BYTES + AC_CACHE_LOOSE); /* and what was leased last */
+}
+END_TEST
+
 /* Together threads keep no more than one may, and a recall makes what one had free for others. */
 START_TEST(threads_share_a_budget) {
     uint64_t block[2 * AC_CACHE_KEPT / MIB];
@@ -665,6 +684,7 @@ int main(void) {
     tcase_add_test(all, a_miss_leaves_the_others);
     tcase_add_test(all, a_sweep_gives_back_the_largest);
     tcase_add_loop_test(all, a_refused_size_comes_back, 0, 2);
+    tcase_add_test(all, how_many_are_kept_is_bounded);
     tcase_add_test(all, threads_share_a_budget);
     tcase_add_loop_test(all, a_small_program_grows, 0, 2);
     tcase_add_test(all, huge_sizes_have_no_cache);

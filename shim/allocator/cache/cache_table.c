@@ -366,6 +366,6 @@ void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size, bool known) {
         for (int flow = 0; flow < AC_FLOWS; flow++)
             ac_cache_each(cache, flow, forget);
     }
-    if (pool == AC_POOL_SMALL && size <= AC_SMALL_LIMIT)
+    if (pool == AC_POOL_SMALL && size <= AC_SMALL_LIMIT && !(entry->size & AC_ENTRY_REFUSED))
         fetch(cache, entry);
 }

@@ -209,7 +209,7 @@ __attribute__((noinline)) static bool keep(ac_cache_t *cache, ac_block_t *block)
         own = keeps(cache, size);
     bool elsewhere = !own && may_post(cache, block);
     bool room = own ? cache->room >= 0 : elsewhere || ac_cache_may_loosen(cache, size);
-    if ((!room && (!own || may_rely(cache))) || ac_order_capturing())
+    if (!room && (!own || may_rely(cache)))
         return false;
     ac_free_t how = ac_order_retire(cache->timeline, &block->ticket, elsewhere ? NULL : &ticket);
     if (how == AC_FREE_WAITS && !elsewhere)

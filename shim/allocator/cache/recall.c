@@ -211,7 +211,7 @@ bool ac_cache_lock_found(const ac_cache_t *cache, const ac_block_t *block, uint6
 bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block, bool by_order) {
     uint64_t size = block->size;
     int flow = ac_cache_flow(size);
-    if (!may_keep(cache, block) || ac_order_capturing())
+    if (!may_keep(cache, block))
         return false;
     ac_cache_wake(cache);
     ac_entry_t *entry = ac_cache_make_room(cache, size);

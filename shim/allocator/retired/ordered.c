@@ -232,6 +232,10 @@ void ac_ordered_lane_end(ac_arena_t *arena, unsigned slot) {
         ordered->laned &= ~((uint64_t)1 << slot);
 }
 
+unsigned ac_ordered_lanes(const ac_arena_t *arena, unsigned slot) {
+    return arena->ordered ? arena->ordered->lanes[slot] : 0;
+}
+
 /* The smallest block for the request of all streams that this thread can name. */
 static ac_block_t *choose(const ac_arena_t *arena, ac_order_request_t *request) {
     const ac_ordered_t *ordered = arena->ordered;

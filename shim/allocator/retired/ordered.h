@@ -47,6 +47,9 @@ typedef struct {
 bool ac_ordered_lane(ac_arena_t *arena, ac_stream_t stream, ac_ordered_lane_t *lane);
 void ac_ordered_lane_end(ac_arena_t *arena, unsigned slot);
 
+/* How many lanes keep the slot, for the checker. */
+unsigned ac_ordered_lanes(const ac_arena_t *arena, unsigned slot);
+
 /* Whether the lane's stream still has its slot, and its order protects. */
 bool ac_ordered_lane_holds(const ac_arena_t *arena, const ac_ordered_lane_t *lane);
 

@@ -589,6 +589,20 @@ static void request_of_another_thread(void) {
     EXPECT(cuStreamEndCapture(stream, &graph) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 }
 
+/* While something captures no thread keeps memory of a stream by itself: the stream's next request finds it. */
+static void kept_in_order(void) {
+    CUdeviceptr before = 0, pointer;
+    for (int i = 0; i < 5; i++) { /* the size becomes one that is kept */
+        MUST(cuMemAllocAsync(&before, BYTES, beside));
+        MUST(cuMemFreeAsync(before, beside));
+    }
+    begin();
+    MUST(cuMemAllocAsync(&pointer, BYTES, beside));
+    EXPECT(pointer == before);
+    MUST(cuMemFreeAsync(pointer, beside));
+    MUST(cuGraphDestroy(end()));
+}
+
 /* --- two threads: one captures, the other makes the library want fences --- */
 
 static _Atomic bool stop;
@@ -636,6 +650,7 @@ static const struct {
     {"request_while_relaxed", request_while_relaxed},
     {"request_of_another_thread", request_of_another_thread},
     {"request_while_global", request_while_global},
+    {"kept_in_order", kept_in_order},
     {"inside", inside},
     {"allocated_inside", allocated_inside},
     {"freed_after", freed_after},

@@ -372,6 +372,75 @@ static void removed_beside_metrics(void) {
     exit_beside_writer("metrics_wanted");
 }
 
+/* --- a capture begins when it was just found out that none does --- */
+
+enum { IN_ORDER = 4 };
+static CUdeviceptr named_by_graph;
+static CUstream captured;
+static CUgraph graph;
+
+static void capture_use(void) {
+    MUST(cuStreamBeginCapture_v2(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+    MUST(cuMemsetD8Async(named_by_graph, 1, MIB, captured));
+}
+
+/* What the thread found out before says nothing of the frees that follow. */
+static void captured_beside_free(void) {
+    CUstream stream = test_stream();
+    CUdeviceptr block[IN_ORDER];
+    captured = test_stream();
+    for (int round = 0; round < 4; round++) {
+        for (int i = 0; i < IN_ORDER; i++)
+            MUST(cuMemAllocAsync(&block[i], MIB, stream));
+        for (int i = 0; i < IN_ORDER && round < 3; i++)
+            MUST(cuMemFreeAsync(block[i], stream));
+    }
+    named_by_graph = block[IN_ORDER - 1];
+    MUST(cuStreamDestroy_v2(test_stream())); /* threads look again at what they know of streams */
+    at_window("lane_asked", capture_use);
+    MUST(cuMemFreeAsync(block[0], stream));
+    NEED(!at);
+    MUST(cuMemAllocAsync(&block[0], MIB, stream)); /* the thread knows its context again */
+    MUST(cuMemFreeAsync(named_by_graph, stream));
+    for (int i = 0; i < IN_ORDER - 1; i++) {
+        MUST(cuMemAllocAsync(&block[i], MIB, stream));
+        EXPECT(block[i] != named_by_graph);
+    }
+    MUST(cuStreamEndCapture(captured, &graph));
+    MUST(cuGraphDestroy(graph));
+}
+
+/* The same for frees by the runtime's name, beside work of several streams. */
+static void captured_beside_fast_free(void) {
+    CUstream stream[2] = {test_stream(), test_stream()};
+    void *block[IN_ORDER], *again;
+    captured = test_stream();
+    for (int round = 0; round < 4; round++) {
+        for (int i = 0; i < IN_ORDER; i++)
+            NEED(cudaMalloc(&block[i], MIB) == cudaSuccess);
+        for (int i = 0; i < 2; i++)
+            MUST(cuMemsetD8Async((CUdeviceptr)(uintptr_t)block[i], 1, MIB, stream[i]));
+        for (int i = 0; i < IN_ORDER && round < 3; i++)
+            NEED(cudaFree(block[i]) == cudaSuccess);
+        MUST(cuCtxSynchronize());
+    }
+    named_by_graph = (CUdeviceptr)(uintptr_t)block[IN_ORDER - 1];
+    MUST(cuStreamDestroy_v2(test_stream()));
+    NEED(cudaMalloc(&again, MIB) == cudaSuccess); /* the runtime's context is known again */
+    at_window("server_found", capture_use);
+    NEED(cudaFree(block[0]) == cudaSuccess);
+    NEED(!at);
+    for (int i = 1; i < IN_ORDER; i++) /* the last one is named */
+        NEED(cudaFree(block[i]) == cudaSuccess);
+    MUST(cuStreamEndCapture(captured, &graph));
+    MUST(cuCtxSynchronize());
+    for (int i = 0; i < 2 * IN_ORDER; i++) {
+        NEED(cudaMalloc(&again, MIB) == cudaSuccess);
+        EXPECT((CUdeviceptr)(uintptr_t)again != named_by_graph);
+    }
+    MUST(cuGraphDestroy(graph));
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -386,6 +455,8 @@ static const struct {
     {"pool_destroyed_when_found", pool_destroyed_when_found},
     {"pool_destroyed_when_claimed", pool_destroyed_when_claimed},
     {"named_while_destroyed", named_while_destroyed},
+    {"captured_beside_free", captured_beside_free},
+    {"captured_beside_fast_free", captured_beside_fast_free},
     {"reader_beside_hit", reader_beside_hit},
     {"late_freed_again", late_freed_again},
     {"removed_before_metrics", removed_before_metrics},

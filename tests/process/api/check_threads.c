@@ -9,7 +9,7 @@
 
 #include "api.h"
 
-enum { BLOCKS = 8, DOCUMENTS = 150, CHANGES = 600 };
+enum { BLOCKS = 8, DOCUMENTS = 150, CHANGES = 600, CHECKS = 100 };
 
 static _Atomic unsigned long rounds;
 
@@ -140,6 +140,41 @@ START_TEST(settings_change) {
 }
 END_TEST
 
+/* Threads keep large blocks in the order of the stream, and small ones beside them: more than the budget. */
+static void *fill_budget(void *arg) {
+    enum { ORDERED = 6, PLAIN = 40 };
+    CUdeviceptr ordered[ORDERED], plain[PLAIN];
+    size_t random = (size_t)(uintptr_t)arg;
+    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
+    while (!atomic_load(&over)) {
+        for (int i = 0; i < ORDERED; i++)
+            ck_assert_int_eq(cuMemAllocAsync(&ordered[i], MIB, NULL), CUDA_SUCCESS);
+        for (int i = 0; i < PLAIN; i++) {
+            next_random(&random);
+            ck_assert_int_eq(cuMemAlloc_v2(&plain[i], (size_t)512 << (random >> 40) % 8),
+                             CUDA_SUCCESS);
+        }
+        for (int i = 0; i < ORDERED; i++)
+            ck_assert_int_eq(cuMemFreeAsync(ordered[i], NULL), CUDA_SUCCESS);
+        for (int i = 0; i < PLAIN; i++)
+            ck_assert_int_eq(cuMemFree_v2(plain[i]), CUDA_SUCCESS);
+        atomic_fetch_add(&rounds, 1);
+    }
+    return NULL;
+}
+
+START_TEST(records_agree_beside_requests) {
+    char message[256] = "";
+    ck_assert_int_eq(accel_set_allocator_settings("dump:none,thread_cache_mb:4", NULL, 0), ACCEL_OK);
+    start(fill_budget);
+    while (atomic_load(&rounds) < 100)
+        sched_yield();
+    for (int i = 0; i < CHECKS; i++)
+        ck_assert_msg(records_agree(accel_check, message, sizeof message) == ACCEL_OK, "%s", message);
+    stop();
+}
+END_TEST
+
 /* What is set before CUDA is used holds, and is told, when it is. */
 START_TEST(settings_come_first) {
     CUdeviceptr pointer;
@@ -154,6 +189,7 @@ START_TEST(settings_come_first) {
 END_TEST
 
 int main(void) {
-    const TTest *const tests[] = {figures_match, settings_change, settings_come_first, NULL};
+    const TTest *const tests[] = {figures_match, settings_change, records_agree_beside_requests,
+                                  settings_come_first, NULL};
     return run_tests("threads", tests);
 }
