@@ -308,13 +308,6 @@ AC_START static void exit_began(void) {
     }
 }
 
-/* Figures that could not be written stay where `accelcache stat` finds them, as those of a
- * killed process do; but not without bound. */
-static bool may_leave_page(void) {
-    enum { MOST_LEFT = 16 };
-    return ac_live_count(MOST_LEFT) <= MOST_LEFT;
-}
-
 AC_START static void last_dump(void) {
     static _Atomic bool done;
     /* The page's pid: a child made without fork handlers (_Fork, clone) has our state as well. */
@@ -331,7 +324,11 @@ AC_START static void last_dump(void) {
                  strcmp(config->dump, "none") != 0;
     if (going)
         ac_process_end_metrics();
-    if (going || ac_process_dump_configured("exit") || !may_leave_page())
+    else
+        ac_process_dump_configured("exit");
+    /* After a failure the figures stay where `accelcache stat` finds them, as those of a killed process
+     * do; ac_live_tidy removes the oldest of many. */
+    if (!atomic_load(&ac_process_dump_failed))
         ac_live_close();
 }
 
