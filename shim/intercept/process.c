@@ -337,7 +337,8 @@ AC_START static void tell_missing_driver(void) {
         atomic_load(&ac_driver_wanted) == (int)ac_raw_getpid() && !ac_resolve_driver("cuInit"))
         ac_log_once(AC_LOG_WARNING,
                     "the program asked for a CUDA driver and found none (libcuda.so.1): nothing "
-                    "was cached; install NVIDIA's driver, or try `accelcache run --sim`");
+                    "was cached; install NVIDIA's driver, name its folder in LD_LIBRARY_PATH, or try "
+                    "`accelcache run --sim`");
 }
 
 AC_START static void process_over(void *unused) {
@@ -565,6 +566,7 @@ static void tell_failed_start(CUresult result) {
 
 /* A process that never initialises CUDA never wakes. */
 CUresult cuInit(unsigned flags) {
+    ac_driver_open();
     cuInit_fn *real = AC_REAL(cuInit);
     if (!real)
         return CUDA_ERROR_NOT_FOUND;
