@@ -110,7 +110,7 @@ typedef struct {
     int64_t current, peak, allocated, freed;
 } accel_stat_t;
 
-/* {all pools, blocks of up to 64 KiB, larger ones} */
+/* {all pools, blocks of up to small_limit (64 KiB by default; 1 MiB in PyTorch), larger ones} */
 typedef struct {
     accel_stat_t all, small_pool, large_pool;
 } accel_pool_stat_t;
@@ -158,7 +158,7 @@ typedef struct {
 } accel_device_stats_t;
 #define ACCEL_DEVICE_STATS_INIT ACCEL_SIZED(accel_device_stats_t)
 
-/* Statistics of a device; all zero for one that was not used yet. */
+/* Statistics of a device, pools as in accel_pool_stat_t; all zero for one that was not used yet. */
 accel_status_t accel_get_device_stats(int device, accel_device_stats_t *stats);
 
 /* allocated = freed = 0 everywhere, and the event counts = 0; `current` and `peak` stay. */

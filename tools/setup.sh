@@ -67,6 +67,8 @@ setup_missing() { # product | tests
     setup_has ncursesw curses.h || setup_need libncurses-dev "accelcache top is drawn with it"
     command -v tmux >/dev/null || setup_need tmux "tests read what a terminal shows"
     command -v valgrind >/dev/null || setup_need valgrind "a test runs it under the library"
+    "${CXX:-c++}" -x c++ -fsyntax-only - </dev/null 2>/dev/null || setup_need g++ "tests compile the C++ interface"
+    command -v xz >/dev/null || setup_need xz-utils "tests unpack what CPack packs"
     command -v abidiff >/dev/null || setup_need abigail-tools "a test compares the C API with its description"
 }
 

@@ -10,6 +10,7 @@
 #include "device/driver.h"
 #include "intercept/observers.h"
 #include "intercept/pinned.h"
+#include "intercept/resolve.h"
 #include "lock.h"
 #include "observe/dump.h"
 #include "observe/folder.h"
@@ -59,6 +60,7 @@ bool ac_api_ready(void) {
         return true;
     if (!ac_resolve_driver("cuInit"))
         dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL); /* stays loaded: drivers do not unload */
+    ac_driver_open();
     return ac_resolve_driver("cuInit") && cuInit(0) == CUDA_SUCCESS && ac_is_active();
 }
 

@@ -439,6 +439,7 @@ CUresult cuGetProcAddress_v2(const char *name, void **function, int version, cuu
                              CUdriverProcAddressQueryResult *status) {
     ac_count_early(AC_COUNT_HOOKS + AC_HOOK_cuGetProcAddress_v2);
     ac_count_early(AC_COUNT_lookups);
+    ac_driver_open();
     ac_variables_before(__builtin_return_address(0));
     cuGetProcAddress_v2_fn *real = AC_REAL(cuGetProcAddress_v2);
     if (!real)
@@ -453,6 +454,7 @@ CUresult cuGetProcAddress_v2(const char *name, void **function, int version, cuu
 CUresult cuGetProcAddress(const char *name, void **function, int version, cuuint64_t flags) {
     ac_count_early(AC_COUNT_HOOKS + AC_HOOK_cuGetProcAddress);
     ac_count_early(AC_COUNT_lookups);
+    ac_driver_open();
     ac_variables_before(__builtin_return_address(0));
     cuGetProcAddress_fn *real = AC_REAL(cuGetProcAddress);
     if (!real)

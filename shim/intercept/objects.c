@@ -176,6 +176,8 @@ typedef struct {
     uintptr_t address;  /* wanted: the object that holds it; 0: do not care */
     const char *symbol; /* wanted: an object after that one which defines it */
     const char *soname; /* wanted: an object whose soname starts so */
+    const char *needed; /* wanted: an object that needs one whose name starts so, after `skip` others */
+    unsigned skip;
     bool passed;        /* the object of `address` was seen */
     ac_object_t found;
 } walk_t;
@@ -198,12 +200,23 @@ AC_EARLY ac_object_t ac_object_from(const struct dl_phdr_info *info) {
     return object;
 }
 
+AC_EARLY static bool needs(const ac_object_t *object, const char *prefix) {
+    const char *name;
+    for (unsigned i = 0; (name = ac_object_needed(object, i)); i++)
+        if (ac_text_starts(name, prefix))
+            return true;
+    return false;
+}
+
 AC_EARLY static int walk_step(struct dl_phdr_info *info, size_t size, void *argument) {
     (void)size;
     walk_t *walk = argument;
     ac_object_t object = ac_object_from(info);
     if (walk->soname) {
         if (!ac_text_starts(ac_object_soname(&object), walk->soname))
+            return 0;
+    } else if (walk->needed) {
+        if (!needs(&object, walk->needed) || walk->skip-- > 0)
             return 0;
     } else if (!walk->passed) {
         walk->passed = ac_object_holds(info, walk->address);
@@ -225,6 +238,12 @@ AC_EARLY ac_object_t ac_object_of(const void *address) {
 AC_EARLY ac_object_t ac_object_by_soname(const char *prefix) {
     walk_t walk = {.soname = prefix};
     ac_object_each(walk_step, &walk);
+    return walk.found;
+}
+
+AC_EARLY ac_object_t ac_object_needing(const char *prefix, unsigned index) {
+    walk_t walk = {.needed = prefix, .skip = index};
+    each_object(walk_step, &walk);
     return walk.found;
 }
 

@@ -89,6 +89,10 @@ AC_EARLY ac_object_t ac_object_of(const void *address);
 /* The first object, in load order, whose DT_SONAME starts with `prefix`. */
 AC_EARLY ac_object_t ac_object_by_soname(const char *prefix);
 
+/* Number `index`, in load order, of the objects that were linked against a library whose name starts with
+ * `prefix`. */
+AC_EARLY ac_object_t ac_object_needing(const char *prefix, unsigned index);
+
 /* The first object, in load order, that defines `symbol`. */
 AC_EARLY ac_object_t ac_object_defining(const char *symbol);
 

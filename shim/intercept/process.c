@@ -309,13 +309,6 @@ AC_START static void exit_began(void) {
     }
 }
 
-/* Figures that could not be written stay where `accelcache stat` finds them, as those of a
- * killed process do; but not without bound. */
-static bool may_leave_page(void) {
-    enum { MOST_LEFT = 16 };
-    return ac_live_count(MOST_LEFT) <= MOST_LEFT;
-}
-
 AC_START static void last_dump(void) {
     static _Atomic bool done;
     /* The page's pid: a child made without fork handlers (_Fork, clone) has our state as well. */
@@ -332,7 +325,11 @@ AC_START static void last_dump(void) {
                  strcmp(config->dump, "none") != 0;
     if (going)
         ac_process_end_metrics();
-    if (going || ac_process_dump_configured("exit") || !may_leave_page())
+    else
+        ac_process_dump_configured("exit");
+    /* After a failure the figures stay where `accelcache stat` finds them, as those of a killed process
+     * do; ac_live_tidy removes the oldest of many. */
+    if (!atomic_load(&ac_process_dump_failed))
         ac_live_close();
 }
 
@@ -341,7 +338,8 @@ AC_START static void tell_missing_driver(void) {
         atomic_load(&ac_driver_wanted) == (int)ac_raw_getpid() && !ac_resolve_driver("cuInit"))
         ac_log_once(AC_LOG_WARNING,
                     "the program asked for a CUDA driver and found none (libcuda.so.1): nothing "
-                    "was cached; install NVIDIA's driver, or try `accelcache run --sim`");
+                    "was cached; install NVIDIA's driver, name its folder in LD_LIBRARY_PATH, or try "
+                    "`accelcache run --sim`");
 }
 
 AC_START static void process_over(void *unused) {
@@ -574,6 +572,7 @@ static void tell_failed_start(CUresult result) {
 
 /* A process that never initialises CUDA never wakes. */
 CUresult cuInit(unsigned flags) {
+    ac_driver_open();
     cuInit_fn *real = AC_REAL(cuInit);
     if (!real)
         return CUDA_ERROR_NOT_FOUND;

@@ -79,6 +79,6 @@ int ac_process_dump_with(const char *pattern, const char *reason, const struct a
                          char *path, size_t size);
 
 /* The same to the configured place; a failure is said once. */
-bool ac_process_dump_configured(const char *reason);
+void ac_process_dump_configured(const char *reason);
 
 #endif

@@ -23,6 +23,7 @@
 static ac_mutex_t dump_lock = AC_MUTEX(DUMP);
 static bool metrics_over; /* they were removed at exit; under dump_lock */
 bool ac_process_page_shared;
+_Atomic bool ac_process_dump_failed;
 const char ac_process_filtered[] =
     "the program has put its system calls behind a seccomp filter: no dump is written any more, "
     "the figures are those of its live page";
@@ -141,14 +142,16 @@ const char *ac_process_remedy(int error, const char *elsewhere) {
     }
 }
 
-bool ac_process_dump_configured(const char *reason) {
+void ac_process_dump_configured(const char *reason) {
     if (!strcmp(ac_process_config()->dump, "none")) {
         remove_metrics(false); /* of a name it had before */
-        return true;
+        atomic_store(&ac_process_dump_failed, false);
+        return;
     }
     char *room = ac_scratch_take();
     const char *path = room ? room : configured_dump();
     int error = room ? ac_process_dump(NULL, reason, room, AC_FOLDER_PATH) : ENOMEM;
+    atomic_store(&ac_process_dump_failed, error != 0);
     if (error && error != ECANCELED) /* which was said */
         ac_log_once(
             AC_LOG_WARNING, "cannot write the statistics to %s: %s; %s%s", path, strerror(error),
@@ -156,5 +159,4 @@ bool ac_process_dump_configured(const char *reason) {
                                      "ACCEL_ALLOC_CONF=dump:PATH (dump:none for no file)"),
             ac_process_page_shared ? "; `accelcache stat PID` shows them" : "");
     ac_scratch_give(room);
-    return !error;
 }

@@ -7,6 +7,9 @@
 /* Whether the live page is one that the command can see; set at activation. */
 extern bool ac_process_page_shared;
 
+/* Whether the last dump to the configured place failed: only the live page has the figures then. */
+extern _Atomic bool ac_process_dump_failed;
+
 /* Said where the program has a seccomp filter of its own. */
 extern const char ac_process_filtered[];
 

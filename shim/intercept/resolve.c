@@ -6,10 +6,13 @@
  * same table, and a table is used only after one of them has finished it. */
 #include <dlfcn.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <unistd.h>
 
 #include "intercept/resolve.h"
 #include "intercept/thread.h"
 #include "observe/live.h"
+#include "observe/scratch.h"
 
 /* Tables of names are offsets into one text: pointers would have to be relocated, at the start of
  * every process that the library is loaded into. */
@@ -399,6 +402,35 @@ AC_EARLY struct link_map *ac_driver_find(void) {
 AC_EARLY bool ac_driver_is_before(void) {
     const struct link_map *map = ac_driver_find();
     return map && ac_object_defining("cuInit").dynamic == map->l_ld;
+}
+
+/* The driver in the first of the folders where the loader looks for what `object` needs. */
+static void open_driver_of(const ac_object_t *object, ac_dlopen_fn *open) {
+    enum { PATH = 4096 };
+    struct link_map *map = ac_object_pin(object);
+    char *path = ac_scratch_take();
+    Dl_serinfo *folders = path ? (void *)(path + PATH) : NULL;
+    if (map && folders && dlinfo(map, RTLD_DI_SERINFOSIZE, folders) == 0 &&
+        folders->dls_size <= AC_SCRATCH - PATH && dlinfo(map, RTLD_DI_SERINFO, folders) == 0)
+        for (unsigned i = 0; i < folders->dls_cnt && !ac_driver_find(); i++) {
+            int n = snprintf(path, PATH, "%s/libcuda.so.1", folders->dls_serpath[i].dls_name);
+            if (n < PATH && *path == '/')
+                open(path, RTLD_NOW | RTLD_GLOBAL);
+        }
+    ac_scratch_give(path);
+}
+
+void ac_driver_open(void) {
+    ac_dlopen_fn *open = ac_next_dlopen();
+    for (unsigned i = 0; open && !ac_driver_find(); i++) {
+        ac_object_t object = ac_object_needing("libaccelcache.so", i);
+        if (!object.dynamic)
+            return;
+        atomic_store_explicit(&ac_driver_wanted, (int)getpid(), memory_order_relaxed);
+        if (i == 0)
+            open("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL); /* also where ld.so.cache has it */
+        open_driver_of(&object, open);
+    }
 }
 
 AC_EARLY void *ac_resolve_driver(const char *symbol) {

@@ -98,6 +98,11 @@ AC_EARLY struct link_map *ac_driver_find(void);
  * libraries reach it and not us. */
 AC_EARLY bool ac_driver_is_before(void);
 
+/* Opens the driver if none is loaded and a program or a library was linked against this one: a linker that
+ * is told --as-needed leaves the driver out if this library exports all that they call of it.  Looks where
+ * they look: a dlopen from here would not see their RUNPATH. */
+void ac_driver_open(void);
+
 /* Whether the real libcuda has `symbol` as a function. */
 AC_EARLY bool ac_resolve_is_function(const char *symbol);
 

@@ -71,7 +71,7 @@ void ac_dump_device(const ac_live_t *page, unsigned device, const struct timespe
                     ac_device_stats_t *stats, ac_device_counters_t *counters);
 void ac_dump_host(const ac_live_t *page, const struct timespec *deadline, ac_host_stats_t *stats);
 
-/* Expand %p pid, %h host, %r rank (0 when unknown), %e program name, %% in `pattern`.  Returns 0
+/* Expand %p pid, %h host, %r rank (none when unknown), %e program name, %% in `pattern`.  Returns 0
  * or ENAMETOOLONG. */
 int ac_dump_path(const char *pattern, const ac_live_t *page, char *path, size_t size);
 

@@ -12,7 +12,7 @@
 #include "observe/scratch.h"
 #include "observe/write.h"
 
-/* Without a rank in the environment it is 0: a program without a launcher is alone. */
+/* Without a rank it is none: a launcher that uses CUDA would replace the file of rank 0 else. */
 static const char *expansion(char letter, const ac_live_t *page, char text[AC_LIVE_EXE]) {
     switch (letter) {
     case 'p':
@@ -21,7 +21,7 @@ static const char *expansion(char letter, const ac_live_t *page, char text[AC_LI
     case 'h':
         return *page->host ? page->host : "localhost";
     case 'r':
-        return *page->rank ? page->rank : "0";
+        return *page->rank ? page->rank : "none";
     case 'e': {
         ac_live_exe(page, text);
         const char *slash = strrchr(text, '/');

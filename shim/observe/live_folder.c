@@ -200,8 +200,7 @@ static int count_entries(int fd, int most) {
 }
 
 /* Files in the folder, but not more than `most` + 1; a folder of tmpfs is 20 bytes long for each
- * of its entries, `.` and `..` among them: then it need not be read to see that they are few.
- * It is asked at exit as well (raw.h). */
+ * of its entries, `.` and `..` among them: then it need not be read to see that they are few. */
 int ac_live_count(int most) {
     enum { TMPFS = 0x01021994, ENTRY = 20 };
     struct statfs system;

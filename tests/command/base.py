@@ -5,6 +5,7 @@ AC_CC (a C compiler), AC_SANITIZER_RUNTIME (to be preloaded first, or empty), an
 built AC_LIBRARY (libaccelcache.so) and AC_SIM_DIR (the simulated device)."""
 
 import os
+import pathlib
 import shutil
 import subprocess
 import tempfile
@@ -28,6 +29,7 @@ class CommandTest(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.folder)
         self.live = self.path("live")
         os.mkdir(self.live)
+        self.tool = COMMAND
         self.environment = {k: v for k, v in os.environ.items()
                             if k not in ("LD_PRELOAD", "ACCEL_ALLOC_CONF", "ACCEL_SIM",
                                          "LD_LIBRARY_PATH")}
@@ -38,6 +40,22 @@ class CommandTest(unittest.TestCase):
 
     def path(self, name):
         return os.path.join(self.folder, name)
+
+    def open_to_all(self):
+        """Other users can use the test's folder, and a copy of the command: the build may lie where they
+        cannot enter, and its files may be for their owner alone."""
+        for folder in pathlib.Path(self.folder).parents:
+            if not os.stat(folder).st_mode & 1:
+                self.skipTest(f"other users cannot enter {folder}")
+        for source, name in ((COMMAND, "bin/accelcache"), (LIBRARY, "lib/libaccelcache.so"),
+                             (os.path.join(SIM_DIR, "libcuda.so.1"), "sim/libcuda.so.1")):
+            os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
+            shutil.copy(source, self.path(name))
+        for folder, _, names in os.walk(self.folder):
+            for path in (folder, *(os.path.join(folder, name) for name in names)):
+                os.chmod(path, 0o755)
+        os.chmod(self.live, 0o1777)
+        self.tool = self.path("bin/accelcache")
 
     def write(self, name, content, mode=0o644):
         with open(self.path(name), "wb") as file:

@@ -118,7 +118,7 @@ class HolderTest(base.CommandTest):
         self.assertIsNotNone(self.plugin)
 
     def words(self, steps, conf, sim):
-        return [base.COMMAND, "run", "--sim=" + sim, "--conf", conf, "--", self.program,
+        return [self.tool, "run", "--sim=" + sim, "--conf", conf, "--", self.program,
                 *(str(word) for word in steps)]
 
     def hold(self, *steps, conf="dump:none", sim="clock:virtual,memory:256M"):

@@ -68,7 +68,7 @@ class LiveTest(base.CommandTest):
 
     def start(self, *arguments, conf="control:true", **more):
         process = subprocess.Popen(
-            [base.COMMAND, "run", "--sim", "--conf", conf, "--", self.program, *arguments],
+            [self.tool, "run", "--sim", "--conf", conf, "--", self.program, *arguments],
             cwd=self.folder, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL, **more)
         self.addCleanup(process.wait)

@@ -152,13 +152,12 @@ class Requests(live.LiveTest):
 
     @unittest.skipUnless(os.geteuid() == 0, "needs root to be another user")
     def test_another_user(self):
-        os.chmod(self.folder, 0o755)
-        os.chmod(self.live, 0o1777)
+        self.open_to_all()
         process = self.start(user=65534, group=65534, extra_groups=[])
         self.refusal(process.pid, "belongs to user 65534")
         ours = self.start()
         done = self.soon(lambda: subprocess.run(
-            [base.COMMAND, "ctl", str(ours.pid), "trim"], env=self.environment, user=65534, group=65534,
+            [self.tool, "ctl", str(ours.pid), "trim"], env=self.environment, user=65534, group=65534,
             extra_groups=[], stderr=subprocess.PIPE, text=True, timeout=120, check=False))
         self.assertEqual(done.returncode, 1)
         self.assertIn("belongs to another user", done.stderr)

@@ -52,7 +52,7 @@ class Run(base.CommandTest):
                 env={**self.environment, "TMPDIR": self.folder}, stderr=subprocess.DEVNULL,
                 preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN), text=True,
                 timeout=200, check=False)
-        seen = "import os, signal; print(signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN)"
+        seen = "import os, signal; print(signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN, flush=True)"
         script = self.write("seen.py", seen + "; os._exit(7)")
         for check in ((), ("--max-peak", "1G")):
             result = run("run", "--lib", base.PRELOAD, *check, "--", sys.executable, script)

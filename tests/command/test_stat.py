@@ -416,6 +416,10 @@ class Processes(base.CommandTest):
         process.kill()
         process.wait()
 
+    def cut_short(self, process):
+        os.chmod(self.page(process.pid), 0o600)
+        os.truncate(self.page(process.pid), 100)
+
     def test_none(self):
         self.assertIn("no process of ", self.expect(0, "stat").stdout)
         self.assertEqual(json.loads(self.expect(0, "stat", "--json").stdout), [])
@@ -448,8 +452,7 @@ class Processes(base.CommandTest):
         row, = json.loads(self.expect(0, "ps", "--running", "--json").stdout)
         self.assertEqual((row["pid"], row["devices"], row["allocated_bytes_peak"]),
                          (process.pid, 1, 3 << 20))
-        with open(self.page(killed.pid), "r+b") as page:
-            page.truncate(100)
+        self.cut_short(killed)
         result = self.expect(1, "ps", "--no-header")
         self.assertEqual(result.stdout, lines[0] + "\n")
         self.assertIn("cut short", result.stderr)
@@ -536,8 +539,7 @@ class Processes(base.CommandTest):
         for process in processes:
             self.kill(process)
         for process in processes[:3]:
-            with open(self.page(process.pid), "r+b") as page:
-                page.truncate(100)
+            self.cut_short(process)
         result = self.expect(1, "stat")
         self.assertEqual(result.stdout.count("killed"), 15)
         self.assertEqual(result.stderr.count("cut short"), 2)  # the others are counted

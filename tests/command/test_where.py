@@ -192,12 +192,11 @@ class Where(holder.HolderTest):
 
     @unittest.skipUnless(os.geteuid() == 0, "needs root to be another user")
     def test_another_user(self):
-        os.chmod(self.folder, 0o755)
-        os.chmod(self.live, 0o1777)
+        self.open_to_all()
         pid, _, (first,) = self.start("take", 1000, user=65534, group=65534, extra_groups=[])
         self.refusal(pid, "belongs to user 65534")
         ours, _, _ = self.start("take", 1000)
-        done = subprocess.run([base.COMMAND, "where", hex(first), ours], env=self.environment,
+        done = subprocess.run([self.tool, "where", hex(first), ours], env=self.environment,
                               user=65534, group=65534, extra_groups=[], capture_output=True,
                               text=True, timeout=120, check=False)
         self.assertEqual(done.returncode, 1)

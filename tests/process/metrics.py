@@ -103,6 +103,25 @@ class Metrics(HostTest):
         text = self.text("guard.prom")
         self.assertEqual(self.sample(text, "accelcache_cached_frees_total"), 1)
 
+    def test_figures_that_could_not_be_written(self):
+        """The page stays, as the line says, until a change of the settings lets it go."""
+        for change, left in ((None, 1), ("dump:none", 0), ("dump:now.prom", 0)):
+            with self.subTest(change=change):
+                child = self.hold("dump_format:prometheus,dump_interval:0.1,dump:later/now.prom,control:true")
+                line = child.stderr.readline()
+                self.assertRegex(line, "cannot write the statistics to .*later/now.prom.*`accelcache stat PID` shows them")
+                if change:
+                    subprocess.run([COMMAND, "ctl", str(child.pid), "set", change], check=True,
+                                   env=self.environment(LD_PRELOAD=None), stdout=subprocess.DEVNULL,
+                                   timeout=LIMIT)
+                if change == "dump:now.prom":
+                    self.await_file("now.prom")
+                    os.remove(os.path.join(self.work, "now.prom"))
+                    self.await_file("now.prom") # written again: the first was noted
+                self.finish(child, stdin="q")
+                self.assertEqual(len(self.pages()), left)
+                self.stat("--remove")
+
     def test_json_is_the_usual_one(self):
         child = self.hold(None)
         self.finish(child, stdin="q")

@@ -19,9 +19,8 @@
 _Atomic int ac_state;
 _Atomic bool ac_enabled = true;
 
-bool ac_process_dump_configured(const char *why) {
+void ac_process_dump_configured(const char *why) {
     (void)why;
-    return false;
 }
 
 void ac_control_run(void) {

@@ -58,7 +58,7 @@ START_TEST(names) {
     strcpy(page.host, "node7");
     strcpy(page.exe, "/usr/bin/app.x");
     ck_assert_int_eq(ac_dump_path("a-%p_%h.%r.%e%%%%p", &page, name, sizeof name), 0);
-    ck_assert_str_eq(name, "a-4711_node7.0.app.x%%p");
+    ck_assert_str_eq(name, "a-4711_node7.none.app.x%%p");
     strcpy(page.rank, "12");
     ck_assert_int_eq(ac_dump_path("%r", &page, name, sizeof name), 0);
     ck_assert_str_eq(name, "12");

@@ -173,6 +173,15 @@ CASES = {
     # the library without LD_PRELOAD
     "carried_linked": Case("{carried_linked}", USE, shims="", replacing=False),
     "carried_opened": Case("{carried_opened} {shim}", USE, shims="", replacing=False),
+    "carried_dropped": Case("{carried_dropped}", USE, shims="", env=NO_CUDA, replacing=False),
+    "carried_dropped_api": Case("{carried_dropped} api", {**USE, "cuInit": 2}, shims="", env=NO_CUDA,
+                                replacing=False),
+    "carried_dropped_lookup": Case("{carried_dropped} lookup", {**USE, "cuGetProcAddress_v2": 1}, shims="",
+                                   env=NO_CUDA, replacing=False),
+    "carried_dropped_library": Case("{carried_opened} {user_dropped}", USE, shims="", env=NO_CUDA,
+                                    replacing=False),
+    "carried_nowhere": Case("{carried_nowhere}", None, shims="", env=NO_CUDA, replacing=False, status=1,
+                            stderr="accelcache: .*found none.*LD_LIBRARY_PATH.*\n"),
     # out of reach, and unharmed
     "static": Case("{plain_static}", None),
     # sanitizers and valgrind

@@ -199,7 +199,7 @@ class Tarball(Package, unittest.TestCase):
         cls.top = os.path.abspath("unpacked here")
         shutil.rmtree(cls.top, ignore_errors=True)
         os.mkdir(cls.top)
-        run("tar", "xf", cls.file, "-C", cls.top)
+        run("tar", "xpf", cls.file, "-C", cls.top) # whatever the umask
         one, = os.listdir(cls.top)
         # LD_PRELOAD takes no path with a blank: the command says so.
         done = subprocess.run([os.path.join(cls.top, one, "bin/accelcache"), "run", "--sim", "--",
