@@ -22,10 +22,9 @@ SEEN(cudaFreeHost, (void *pointer), (pointer))
 
 __attribute__((destructor)) static void report(void) {
     char text[128];
-    int length =
-        snprintf(text, sizeof text, "saver: %d %d, in order %d %d, host %d %d\n",
-                 calls_of_cudaMalloc, calls_of_cudaFree, calls_of_cudaMallocAsync,
-                 calls_of_cudaFreeAsync, calls_of_cudaMallocHost, calls_of_cudaFreeHost);
+    int length = snprintf(text, sizeof text, "saver: %d %d, in order %d %d, host %d %d\n",
+                          calls_of_cudaMalloc, calls_of_cudaFree, calls_of_cudaMallocAsync,
+                          calls_of_cudaFreeAsync, calls_of_cudaMallocHost, calls_of_cudaFreeHost);
     if (write(STDERR_FILENO, text, (size_t)length) != length)
         _exit(97);
 }
