@@ -362,8 +362,8 @@ ac_dlopen_route(const char *file, int mode, const void *caller) {
     }
     uint64_t loads = ac_variables_loads();
     void *handle = next(file, mode);
-    if (handle)
-        ac_variables_opened(handle, loads);
+    if (handle) /* one of another library's dlopen may be anything */
+        ac_variables_opened(next == ac_real_dlopen() ? handle : NULL, loads);
     return answer(handle);
 }
 

@@ -137,7 +137,8 @@ AC_EARLY static int search_step(struct dl_phdr_info *info, size_t size, void *ar
 /* ---------------------------------------------------------------- what belongs there */
 
 AC_EARLY static bool is_data(const ElfW(Sym) * symbol) {
-    return symbol && symbol->st_shndx != SHN_UNDEF && ELF64_ST_TYPE(symbol->st_info) == STT_OBJECT;
+    return symbol && symbol->st_shndx != SHN_UNDEF &&
+           ELF64_ST_TYPE(symbol->st_info) == STT_OBJECT;
 }
 
 AC_EARLY static int data_step(struct dl_phdr_info *info, size_t size, void *argument) {
@@ -271,7 +272,8 @@ AC_EARLY static unsigned first_since(const loaded_t *now, uint64_t loads) {
 }
 
 AC_EARLY void ac_variables_start(void) {
-    static const char *const usual[] = {"cuInit", "cuMemAlloc_v2", "cuMemFree_v2", "cudaMalloc", NULL};
+    static const char *const usual[] = {"cuInit", "cuMemAlloc_v2", "cuMemFree_v2", "cudaMalloc",
+                                        NULL};
     if (have_data(usual))
         look(NULL, 0, NULL);
 }

@@ -15,7 +15,8 @@
 
 static const char help[] =
     "Usage: accelcache run [OPTION...] [--] PROGRAM [ARGUMENT...]\n"
-    "Runs PROGRAM with libaccelcache.so preloaded.\n\n"
+    "Runs PROGRAM with libaccelcache.so preloaded, before what LD_PRELOAD names unless that\n"
+    "names it, too.\n\n"
     "  --conf STRING   ACCEL_ALLOC_CONF for the program, instead of the environment's\n"
     "  --dump FILE     where its statistics go (key `dump`), e.g. stats-%p.json; relative to\n"
     "                  this folder, wherever the program goes\n"

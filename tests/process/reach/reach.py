@@ -63,6 +63,7 @@ SEVERAL = ("{runtimes} {runtimes_12} {runtimes_13} {runtimes_11} {runtimes_indir
 BOTH = {"cudaMalloc": 36, "cudaFree": 36, "cudaSetDevice": 13, "cudaGetDriverEntryPoint": 7}
 TWO = {"ACCEL_SIM": "devices:2"}
 NAMED_TWICE = {name: 2 * calls for name, calls in USE.items()}
+SAVER = "saver: 20 20, in order 20 20, host 20 20\n"
 # The loader says that a copy is of another size than our function.
 RESIZED = r"(\S+: Symbol `cu\w+' has different size in shared object, consider re-linking\n)*"
 PYTHON = ("import ctypes; d = ctypes.CDLL('libcuda.so.1'); p = ctypes.c_uint64(); "
@@ -169,7 +170,14 @@ CASES = {
                                  stderr=r"other: \d driver, 2 runtime\n"),
     "other_after_runtime": Case("{runtime_shared}", {**STANDIN, **RUNTIME}, bare="{other}",
                                 shims="{shim}:{other}",
-                                stderr=r"other: \d driver, [12] runtime\n"),
+                                stderr=r"other: \d driver, 2 runtime\n"),
+    # one that has to see each call of the runtime
+    "saver_behind": Case("{saved}", {"cuMemAlloc_v2": 20, "cuMemFree_v2": 20}, bare="{saver}",
+                         shims="{shim}:{saver}", stderr=SAVER, conf="pinned_cache:true",
+                         counters={"fast_hits": 0}),
+    "saver_before": Case("{saved}", {"cudaMalloc": 20, "cudaFree": 20}, bare="{saver}",
+                         shims="{saver}:{shim}", stderr=SAVER, conf="pinned_cache:true",
+                         counters={"fast_hits": 116}),
     # the library without LD_PRELOAD
     "carried_linked": Case("{carried_linked}", USE, shims="", replacing=False),
     "carried_opened": Case("{carried_opened} {shim}", USE, shims="", replacing=False),
@@ -354,6 +362,22 @@ def check_carried_linked(settings, name):
     return failed
 
 
+def check_renamed_runtime(settings, name):
+    """A runtime under another name, as wheels have it, is one all the same: its hits are served."""
+    folder = os.path.abspath("renamed")
+    os.makedirs(folder, exist_ok=True)
+    for path in (settings["runtime_shared"], os.path.join(settings["sim"], "libcudart.so.13")):
+        with open(path, "rb") as file:
+            content = file.read().replace(b"libcudart.so.13", b"libkudart.so.13")
+        copy = os.path.join(folder, os.path.basename(path).replace("libcudart", "libkudart"))
+        with open(copy, "wb") as file:
+            file.write(content)
+        os.chmod(copy, 0o755)
+    case = Case(os.path.join(folder, os.path.basename(settings["runtime_shared"])), RUNTIME,
+                env={"LD_LIBRARY_PATH": "{sim}:" + folder}, counters={"fast_hits": 2})
+    return check_case(case, settings, name)
+
+
 def check_user_libraries(settings, _):
     """A library that needs ours leads to the hooks if it also leads to the driver."""
     failed = 0
@@ -435,7 +459,7 @@ UNSANITIZED = {"setuid", "exports", "plugin_deepbind", "plugin_deepbind_kept", "
                "dlsym_deepbind"}  # and a Python not built for it does not start under TSan
 
 SPECIAL = {"setuid": check_setuid, "exports": check_exports,
-           "user_libraries": check_user_libraries,
+           "user_libraries": check_user_libraries, "renamed_runtime": check_renamed_runtime,
            "carried_opened": check_carried_opened, "carried_linked": check_carried_linked}
 
 
