@@ -105,9 +105,8 @@ void ac_shown_memory(uint64_t address) {
     else if (i == memories)
         memory[memories++] = address;
     if (!atomic_load(&ac_holds_shown)) {
-        atomic_store(&held_since, ac_fence_stamp() + 1);
         atomic_store(&ac_holds_shown, true);
-        ac_generation_grow(); /* the next launch in each stream is seen */
+        atomic_store(&held_since, ac_fence_stamp() + 1); /* the next launch in each stream looks */
     }
     ac_unlock(&lock);
 }
@@ -228,6 +227,8 @@ void ac_shown_joined(ac_context_t *context, CUstream stream, CUevent event) {
 }
 
 void ac_shown_awaited(ac_context_t *context) {
+    if (!atomic_load_explicit(&ac_shows, memory_order_relaxed))
+        return;
     ac_lock(&lock);
     if (is_followed(context, context->shown.life))
         leave(context);

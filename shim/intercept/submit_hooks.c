@@ -38,8 +38,8 @@ bool ac_trim_for_driver(ac_thread_t *thread, bool wait, uint64_t need) {
 /* --- free_sync:auto --- */
 
 static bool kernels_show(void) {
-    return atomic_load_explicit(&ac_shows, memory_order_relaxed) &&
-           atomic_load_explicit(&ac_holds_shown, memory_order_relaxed);
+    return __builtin_expect(atomic_load_explicit(&ac_holds_shown, memory_order_relaxed), 0) &&
+           atomic_load_explicit(&ac_shows, memory_order_relaxed);
 }
 
 /* The call succeeded, and the host can see its result. */
@@ -53,11 +53,16 @@ static void show(const ac_submit_t *submit, ac_show_t what) {
 /* What the host can see of the call of `symbol`. */
 #define SHOWN(symbol)                                                                                (atomic_load_explicit(&ac_shows, memory_order_relaxed) ? AC_SHOWS(LONG_, symbol)                                                                        : AC_SHOW_NOTHING)
 
+/* The host can see what kernels of the stream write, and none was given to it since. */
+static bool is_new(const ac_timeline_t *timeline, CUstream stream) {
+    return kernels_show() && !ac_shown_knows(ac_context_of_timeline(timeline), stream);
+}
+
 /* Remember what was found out, for the short way of the next submission. */
 static void remember(ac_thread_t *thread, const ac_context_t *context, CUstream stream,
                      uint64_t generation) {
-    if (kernels_show() && !ac_shown_knows(context, stream))
-        return; /* the next kernel is the first of the stream that the host sees */
+    if (is_new(context->timeline, stream))
+        return;
     if (thread->shared || ac_cuda_stream_marks(&context->cuda) || !ac_barrier_is_free())
         return;
     *ac_submit_path_of(thread, stream) = (ac_submit_path_t){
@@ -164,7 +169,8 @@ NOINLINE static bool refresh(ac_thread_t *thread, ac_submit_path_t *path, CUstre
     ac_timeline_t *timeline = path->timeline;
     uint64_t clock = ac_fence_now(); /* first: whatever changes from now on moves it */
     if (LIKELY(path->stream == (void *)stream && is_of_now(path)) &&
-        ((uintptr_t)stream > 2 || is_current(thread, timeline)) && !ac_fence_full(timeline)) {
+        ((uintptr_t)stream > 2 || is_current(thread, timeline)) && !ac_fence_full(timeline) &&
+        !is_new(timeline, stream)) {
         bool many = ac_sole_mode(atomic_load(&timeline->single.word)) >= AC_SOLE_MANY;
         uint64_t key = many ? 0 : ac_cuda_stream_key(stream); /* asked for only if it counts */
         if (LIKELY(many || ac_sole_passes(&timeline->single, key))) {
@@ -173,7 +179,7 @@ NOINLINE static bool refresh(ac_thread_t *thread, ac_submit_path_t *path, CUstre
                 clock = ac_fence_now();
             bool more = atomic_load_explicit(&ac_streams_tracked, memory_order_acquire);
             path->clock = more ? 0 : clock;
-            if (many && !more)
+            if (many && !more && !kernels_show())
                 thread->looked = (ac_looked_t){timeline, clock};
         } else {
             path->clock = 0;

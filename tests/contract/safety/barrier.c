@@ -1,11 +1,12 @@
 /* Contracts 2 and 9, free_sync:auto: a program that takes a free for its only barrier reads what the
  * device wrote; a program that has once awaited a result itself is never made to wait.
  *
- * usage: barrier [TIMES]
+ * usage: barrier [ROUNDS]
  *
  * Each case runs in a child process.  A case of the first part writes a new value late, by a kernel
- * or a copy behind one, TIMES times (20), frees some block, and reads the value on the host.  The cases of
- * the second part look whether a free waited; they run under the library alone. */
+ * or a copy behind one, frees some block, and reads the value on the host; in ROUNDS rounds (20).  The
+ * cases of the second part look whether a free waited; they run under the library alone.  With real
+ * time work may be over before it is looked for: then less is looked at. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -27,6 +28,11 @@ static CUstream stream, other;
 static CUfunction store, held;
 static CUdeviceptr memory; /* of the device */
 static volatile unsigned *result;
+
+static bool real_time(void) {
+    const char *sim = getenv("ACCEL_SIM");
+    return sim && strstr(sim, "clock:real");
+}
 
 static void start(void) {
     first = test_device(0);
@@ -303,7 +309,8 @@ static void of_the_same_handle(unsigned value) {
 
 static void not_complete(unsigned value) {
     to_host(value);
-    GIVES(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
+    if (!real_time())
+        GIVES(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
 }
 
 /* --- ways to free --- */
@@ -344,15 +351,34 @@ static void by_the_library(void) {
         NEED(own((void *)(uintptr_t)block()) == ACCEL_OK);
 }
 
+#if BARRIER_RUNTIME
+int cudaMalloc(void **, size_t);
+int cudaFree(void *);
+static void by_the_runtime(void) {
+    void *address;
+    MUST(cudaMalloc(&address, 256 * KIB));
+    MUST(cudaFree(address));
+}
+#else
+#define by_the_runtime barrier
+#endif
+
 static void reads(void (*submit)(unsigned), void (*give)(void), unsigned times) {
     for (unsigned i = 1; i <= times; i++) {
         submit(i);
         give();
-        EXPECT(*result == i);
+        if (*result != i)
+            test_stop(TEST_WRONG, "%u in round %u", *result, i);
     }
 }
 
 /* --- no wait --- */
+
+static void configure(const char *text) {
+    accel_status_t (*set)(const char *, char *, size_t);
+    NEED(test_find("accel_set_allocator_settings", &set));
+    MUST(set(text, NULL, 0));
+}
 
 static bool waits(void) {
     CUstream late = test_stream();
@@ -369,7 +395,8 @@ static void expect_no_wait(void) {
 static void result_waits(void) {
     to_host(1);
     barrier();
-    EXPECT(*result == 1 && test_figure("free_waits") == 1 && test_figure("free_wait_ns") > 0);
+    EXPECT(*result == 1);
+    EXPECT(real_time() || (test_figure("free_waits") == 1 && test_figure("free_wait_ns") > 0));
 }
 
 static void nothing_visible(void) {
@@ -479,17 +506,19 @@ static void another_device(void) {
     MUST(cuStreamSynchronize(there));
     MUST(cuCtxSetCurrent(first));
     result_waits();
+    long long before = test_figure("free_waits");
     MUST(cuCtxSetCurrent(second));
     MUST(cuLaunchKernel(test_kernel(&(simcuda_kernel_t){.name = "held", .duration_ns = HELD_NS}), 1,
                         1, 1, 1, 1, 1, 0, there, NULL, NULL));
     MUST(cuMemcpyDtoHAsync_v2((void *)(result + 1), address, 4, there));
     MUST(cuMemFree_v2(address));
-    EXPECT(test_figure("free_waits") == 1);
+    EXPECT(test_figure("free_waits") == before);
 }
 
 /* The kernel ends when the host says so, and the program frees before that. */
 static void polling_kernel(void) {
     void *flag;
+    configure("dump:none,oom_wait:0.2");
     MUST(cuMemHostAlloc(&flag, 4 * KIB, CU_MEMHOSTALLOC_DEVICEMAP));
     EXPECT(waits());
     barrier(); /* no second time */
@@ -529,17 +558,18 @@ static void beside_capture(void) {
     EXPECT(*result == 7);
 }
 
-/* What is captured is no work yet. */
+/* What is captured is no work yet, and a synchronisation of its stream tells nothing of it. */
 static void captured_only(void) {
     CUgraph graph;
     MUST(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
     to_host(1);
     MUST(cuStreamEndCapture(stream, &graph));
+    barrier();
+    EXPECT(test_figure("free_waits") == 0);
     MUST(cuStreamSynchronize(stream));
-    expect_no_wait();
     launch_graph(graph);
-    MUST(cuLaunchKernel(store, 1, 1, 1, 1, 1, 1, 0, other, (void *[]){&memory, &(unsigned){2}}, NULL));
-    EXPECT(*result == 0);
+    barrier();
+    EXPECT(*result == 1);
 }
 
 static _Atomic unsigned frees_done;
@@ -558,12 +588,10 @@ static void in_host_function(void) {
 }
 
 static void switched_off(void) {
-    accel_status_t (*set)(const char *, char *, size_t);
-    NEED(test_find("accel_set_allocator_settings", &set));
-    MUST(set("dump:none,free_sync:false", NULL, 0));
+    configure("dump:none,free_sync:false");
     to_host(1);
     barrier();
-    EXPECT(*result == 0 && test_figure("free_waits") == 0);
+    EXPECT((*result == 0 || real_time()) && test_figure("free_waits") == 0);
 }
 
 static const struct {
@@ -601,6 +629,8 @@ static const struct {
     READS(to_host, from_another_context),
     READS(to_host, by_the_library),
     READS(managed, by_the_library),
+    READS(to_host, by_the_runtime),
+    READS(mapped, by_the_runtime),
 };
 
 static const struct {
