@@ -1,15 +1,15 @@
-/* Where the result of a submission goes, for free_sync.h: one line for each function whose result
- * the host may see.  The parameters are those of cuda_functions.def.
+/* Destinations of submissions, for free_sync.h: a line for each function that may be visible work.  The
+ * parameters are those of cuda_functions.def.
  *
  *   HOST         memory of the host, or a layout that is not declared here
  *   AT(p)        an address
- *   SHAPE(s)     what the structure says
+ *   SHAPE(s)     the destination of a copy structure
  *   LIST(p, n)   n addresses
- *   KERNEL       wherever the kernel writes
- *   GRAPH        the same for a graph
+ *   KERNEL       any memory that a kernel reaches
+ *   GRAPH        any memory that a graph reaches
  *
- * LONG_... tells whether the host sees the result, while ac_shows; SHORT_... whether the short way
- * (submit_hooks.c) may be taken. */
+ * LONG_... returns the kind of visible work, SHORT_... true if the short way of submit_hooks.c may be
+ * taken. */
 #ifndef AC_COPIES_H
 #define AC_COPIES_H
 
@@ -82,7 +82,7 @@
 #define SHORT_AT(p)      (SHORT_HOST || !ac_address_shows((uint64_t)(p)))
 #define SHORT_SHAPE(s)   SHORT_HOST
 #define SHORT_LIST(p, n) SHORT_HOST
-#define SHORT_KERNEL     true /* a thread takes it where that is known already: `remember` */
+#define SHORT_KERNEL     true /* no thread takes it before the stream is known: `is_new` */
 #define SHORT_GRAPH      true /* never taken */
 
 typedef enum { AC_SHOW_NOTHING, AC_SHOW_COPY, AC_SHOW_KERNEL } ac_show_t;

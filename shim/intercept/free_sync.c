@@ -12,12 +12,12 @@ enum { EVENTS = 256, MEMORIES = 64 };
 
 static ac_mutex_t lock = AC_MUTEX(LEAF);
 
-/* Under the lock.  Live contexts that the program has not awaited, and those of them that were given
- * work whose result the host can see. */
+/* Under the lock.  Number of live contexts that the program has not awaited, and of those among them
+ * with visible work. */
 static unsigned unawaited, shown;
 static uint64_t lives;
 
-/* Events recorded behind such work, each at the place of its hash. */
+/* Events recorded behind visible work, each at the place of its hash. */
 static struct {
     CUevent event;
     ac_context_t *context;
@@ -26,9 +26,9 @@ static struct {
 
 static uint64_t memory[MEMORIES];
 static unsigned memories;
-static bool memory_stays; /* some memory is never known to go */
+static bool memory_stays; /* the end of some memory will not be known */
 
-static _Atomic uint64_t held_since; /* epoch: what was submitted before saw no such memory */
+static _Atomic uint64_t held_since; /* epoch: earlier work saw no visible memory */
 static _Atomic bool graphs_show;
 
 static unsigned place(uint64_t key, unsigned places) {
@@ -187,7 +187,8 @@ void ac_shown_stream_gone(ac_context_t *context, CUstream stream) {
 
 /* --- the program awaits it --- */
 
-/* Under the lock: whether the context is the one that it was, and the program has not awaited it. */
+/* Returns true if the record still serves that context, and the program has not awaited its visible
+ * work.  Under the lock. */
 static bool is_followed(const ac_context_t *context, uint64_t life) {
     return context && context->shown.life == life && atomic_load(&context->shown.shown) &&
            !atomic_load(&context->shown.awaited);
@@ -211,7 +212,7 @@ void ac_shown_recorded(ac_context_t *context, const CUstream *stream, CUevent ev
     ac_unlock(&lock);
 }
 
-/* The context that the event tells of; NULL: none.  Under the lock. */
+/* Returns the context with visible work before the event; NULL: none.  Under the lock. */
 static ac_context_t *context_of_event(CUevent event) {
     unsigned i = place_of_event(event);
     return event && events[i].event == event && is_followed(events[i].context, events[i].life)
@@ -252,7 +253,7 @@ void ac_shown_awaited_event(CUevent event) {
 
 /* --- frees --- */
 
-/* The newest epoch of pending work whose result the host can see; 0: none. */
+/* Returns the newest epoch of pending visible work; 0: none. */
 static uint64_t pending(const ac_context_t *context) {
     const ac_timeline_t *timeline = context->timeline;
     bool unseen = ac_fence_is_unseen();
@@ -289,7 +290,7 @@ void ac_free_await_in(ac_thread_t *thread, ac_context_t *context) {
         ac_fence_raise(&context->shown.missed, target);
 }
 
-/* What the free is refused for is not waited for. */
+/* A free that will be refused does not wait. */
 void ac_free_await(ac_thread_t *thread, uint64_t address) {
     ac_block_info_t block;
     if (!thread || atomic_load(&ac_state) != AC_STATE_ACTIVE ||

@@ -1,19 +1,19 @@
 /* free_sync:auto: which frees wait for the device.
  *
- * A driver's free waits for the device, and some programs use no other synchronisation.  Until the
- * program has awaited a result of a context itself, a free of that context's memory waits if work
- * is pending there whose result the host can see:
+ * A driver's free waits for the device, and some programs use no other synchronisation.  Visible work
+ * is work with results that the host can read:
  *
  *   - an asynchronous copy to an address that is not known as the device's,
  *   - a graph, if any graph contains such a copy,
- *   - a kernel or a graph, while the process holds managed memory, or page-locked memory that was
- *     mapped by a flag or whose device address was asked for,
+ *   - a kernel or a graph, while the process holds visible memory: managed memory, or page-locked
+ *     memory that was mapped by a flag or has a known device address,
  *   - anything, once work goes unseen.
  *
- * The program awaits a result when it synchronises, or sees complete, the context, a stream that
- * was given such work, a stream that waits for an event behind it, or that event.  Then the
- * context's frees never wait again.  If a table below is full, the oldest entry is lost: frees
- * wait longer than they have to. */
+ * A free waits if visible work is pending in the block's context, until the program has awaited
+ * visible work of that context itself.  The program awaits it when it synchronises, or sees
+ * complete, one of these: the context, a stream with visible work, an event behind it, a stream that
+ * waits for that event.  From then on no free of the context's memory waits.  If a table below is
+ * full, its oldest entry is lost: frees may then wait although the program has awaited a result. */
 #ifndef AC_FREE_SYNC_H
 #define AC_FREE_SYNC_H
 
@@ -31,18 +31,18 @@ enum { AC_SHOWN_STREAMS = 64 };
 
 /* Of a context. */
 typedef struct {
-    _Atomic uint64_t stream[AC_SHOWN_STREAMS]; /* keys, each at the place of its hash */
-    _Atomic uint64_t copied; /* epoch of the newest copy or graph that the host can see; 0: none */
+    _Atomic uint64_t stream[AC_SHOWN_STREAMS]; /* keys of streams with visible work, each at the place of its hash */
+    _Atomic uint64_t copied; /* epoch of the newest visible copy or graph; 0: none */
     _Atomic uint64_t missed; /* a wait for work up to this epoch was given up */
     _Atomic bool awaited;    /* or not followed: the context has ended */
-    _Atomic bool shown;      /* it was given such work */
-    uint64_t life;           /* tells contexts apart that a record served; 0: none yet */
+    _Atomic bool shown;      /* it was given visible work */
+    uint64_t life;           /* number of the context that the record serves; 0: none yet */
 } ac_shown_t;
 
 /* With free_sync:auto, and while a context lives that the program has not awaited. */
 extern AC_HIDDEN _Atomic bool ac_shows;
 
-/* The process holds memory that the host sees kernels write to. */
+/* The process holds visible memory. */
 extern AC_HIDDEN _Atomic bool ac_holds_shown;
 
 /* Follows the settings. */
@@ -52,21 +52,20 @@ void ac_free_sync_configure(void);
 void ac_shown_begin(struct ac_context *context);
 void ac_shown_end(struct ac_context *context);
 
-/* Memory that the host sees kernels write to comes, and goes.  `address` 0: it is never known to
- * go. */
+/* Visible memory comes, and goes.  `address` 0: its end will not be known. */
 void ac_shown_memory(uint64_t address);
 void ac_shown_memory_gone(uint64_t address);
 
-/* A graph was given a copy to the host. */
+/* A graph was given a visible copy. */
 void ac_graphs_show(void);
 
-/* Returns true if the host can see what a launch of a graph writes. */
+/* Returns true if the launch of a graph is visible work. */
 bool ac_graph_shows(void);
 
 /* Returns true if the address is not known as the device's. */
 bool ac_address_shows(uint64_t address);
 
-/* The stream was given such a copy or graph, or such a kernel. */
+/* The stream was given a visible copy or graph, or a visible kernel. */
 void ac_shown_copy(struct ac_context *context, CUstream stream);
 void ac_shown_kernel(struct ac_context *context, CUstream stream);
 

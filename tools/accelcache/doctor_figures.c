@@ -30,7 +30,7 @@ static void check_frees(cmd_findings_t *findings, const cmd_figures_t *figures,
         cmd_finding(findings, CMD_FINDING_OK, "free_sync", "nothing was freed so far");
     else if (waits)
         cmd_finding(findings, CMD_FINDING_NOTE, "free_sync",
-                    "%s of %s frees waited, %s in all, for work whose result the host can see: the "
+                    "%s of %s frees waited, %s in all, for work with results that the host can read: the "
                     "program had not awaited a result itself. One that also relies on later frees "
                     "needs free_sync:true, one that relies on none saves the time with "
                     "free_sync:false: accelcache run --compare -- PROGRAM shows whether results "
