@@ -411,7 +411,7 @@ AC_START static int check_combination(parser_t *p) {
         if (c->gc_threshold > 0 && c->memory_limit == 0 && c->per_process_memory_fraction >= 1)
             warn(p, "garbage_collection_threshold has no effect without memory_limit or "
                     "per_process_memory_fraction below 1");
-        if (c->free_sync && p->value_at[ROW_fence])
+        if (c->free_sync == AC_FREE_SYNC_ON && p->value_at[ROW_fence])
             warn(p, "fence has no effect with free_sync:true");
         warn_of_pages(p);
     }

@@ -23,6 +23,8 @@ typedef enum { AC_LEAKS_OFF, AC_LEAKS_SAY, AC_LEAKS_DUMP } ac_leak_report_t;
 typedef enum { AC_STACKS_NONE, AC_STACKS_SAMPLED, AC_STACKS_ALL } ac_stacks_t;
 /* AC_PAGES_AUTO: until others know memory of the process by its address. */
 typedef enum { AC_PAGES_OFF, AC_PAGES_ON, AC_PAGES_AUTO } ac_pages_mode_t;
+/* AC_FREE_SYNC_AUTO: intercept/free_sync.h. */
+typedef enum { AC_FREE_SYNC_OFF, AC_FREE_SYNC_ON, AC_FREE_SYNC_AUTO } ac_free_sync_t;
 typedef enum { AC_IPC_AUTO, AC_IPC_OWN_SEGMENTS, AC_IPC_OFF } ac_ipc_mode_t;
 
 /* The traits of config.def. */
@@ -43,6 +45,7 @@ typedef enum { AC_TRAIT_PLAIN, AC_TRAIT_FIXED, AC_TRAIT_TUNED } ac_config_trait_
 #define AC_FIELD_IPC(field)               ac_ipc_mode_t field
 #define AC_FIELD_DUMP_FORMAT(field)       ac_dump_format_t field
 #define AC_FIELD_PAGES(field)             ac_pages_mode_t field
+#define AC_FIELD_FREE_SYNC(field)         ac_free_sync_t field
 #define AC_FIELD_LEAK_REPORT(field)       ac_leak_report_t field
 #define AC_FIELD_STACKS(field)            ac_stacks_t field
 #define AC_FIELD_FILL(field)              uint64_t field             /* none: 0 */

@@ -21,6 +21,7 @@
 #define TYPE_NAME_DEEPBIND          "word"
 #define TYPE_NAME_IPC               "word"
 #define TYPE_NAME_PAGES             "word"
+#define TYPE_NAME_FREE_SYNC         "word"
 #define TYPE_NAME_PATTERN           "path"
 #define TYPE_NAME_SIGNAL            "signal"
 #define TYPE_NAME_LOG_LEVEL         "word"

@@ -351,6 +351,9 @@ static const word_t dump_format_words[] = {
 static const word_t pages_words[] = {{"false", AC_PAGES_OFF}, {"true", AC_PAGES_ON},
                                      {"auto", AC_PAGES_AUTO}, {"False", AC_PAGES_OFF},
                                      {"True", AC_PAGES_ON},   {"", 0}};
+static const word_t free_sync_words[] = {
+    {"false", AC_FREE_SYNC_OFF}, {"true", AC_FREE_SYNC_ON}, {"auto", AC_FREE_SYNC_AUTO},
+    {"False", AC_FREE_SYNC_OFF}, {"True", AC_FREE_SYNC_ON}, {"", 0}};
 static const word_t leak_report_words[] = {
     {"false", AC_LEAKS_OFF}, {"true", AC_LEAKS_SAY}, {"dump", AC_LEAKS_DUMP}, {"", 0}};
 static const word_t stacks_words[] = {
@@ -363,7 +366,8 @@ static const word_t log_level_words[] = {{"none", 0}, {"error", 1}, {"warning", 
 
 _Static_assert(sizeof(ac_fence_mode_t) == sizeof(int) && sizeof(ac_deepbind_t) == sizeof(int) &&
                    sizeof(ac_ipc_mode_t) == sizeof(int) &&
-                   sizeof(ac_pages_mode_t) == sizeof(int) && sizeof(ac_stacks_t) == sizeof(int) &&
+                   sizeof(ac_pages_mode_t) == sizeof(int) &&
+                   sizeof(ac_free_sync_t) == sizeof(int) && sizeof(ac_stacks_t) == sizeof(int) &&
                    sizeof(ac_leak_report_t) == sizeof(int) &&
                    sizeof(ac_dump_format_t) == sizeof(int),
                "words are stored through an int");
@@ -402,6 +406,7 @@ WORD_TYPE(deepbind)
 WORD_TYPE(ipc)
 WORD_TYPE(dump_format)
 WORD_TYPE(pages)
+WORD_TYPE(free_sync)
 WORD_TYPE(leak_report)
 WORD_TYPE(stacks)
 WORD_TYPE(log_level)
@@ -539,6 +544,7 @@ const ac_value_type_t ac_value_types[AC_VALUE_TYPES] = {
     [AC_VALUE_IPC] = {read_ipc, write_ipc},
     [AC_VALUE_DUMP_FORMAT] = {read_dump_format, write_dump_format},
     [AC_VALUE_PAGES] = {read_pages, write_pages},
+    [AC_VALUE_FREE_SYNC] = {read_free_sync, write_free_sync},
     [AC_VALUE_LEAK_REPORT] = {read_leak_report, write_leak_report},
     [AC_VALUE_STACKS] = {read_stacks, write_stacks},
     [AC_VALUE_FILL] = {read_fill, write_fill},

@@ -30,15 +30,23 @@
 #define AC_NEED_LITTLE      ((uint64_t)2 << 20)
 #define AC_NEED(bytes)      ((bytes) > 0 ? (uint64_t)(bytes) : AC_NEED_LITTLE)
 #define AC_NEED_HOST(bytes) (AC_NEED_LITTLE + (uint64_t)(bytes) / 512)
+#define AC_NEED_REGISTERED(address, bytes, flags) AC_NEED_HOST(bytes)
 #define AC_NEED_MEMORY(bytes, what)             AC_NEED(bytes)
 #define AC_NEED_MAPPING(address, bytes, memory) AC_NEED_UNKNOWN
 #define AC_NEED_ACCESS(address, bytes)          AC_NEED_UNKNOWN
-/* An array: what padding and levels add is not known, nor whether it takes memory of its own. */
-#define AC_NEED_PLANE(b)    AC_NEED_UNKNOWN
-#define AC_NEED_SPACE(b)    AC_NEED_UNKNOWN
+/* At least so many bytes; 0 tells nothing. */
+#define AC_NEED_LEAST       ((uint64_t)1 << 63)
+#define AC_NEED_PLANE(b)                                                                         \
+    ((b) ? AC_NEED_LEAST |                                                                       \
+               ac_array_bytes((b)->Width, (b)->Height, 0, (b)->Format, (b)->NumChannels, 0)      \
+         : AC_NEED_UNKNOWN)
+#define AC_NEED_SPACE(b)                                                                         \
+    ((b) ? AC_NEED_LEAST | ac_array_bytes((b)->Width, (b)->Height, (b)->Depth, (b)->Format,      \
+                                          (b)->NumChannels, (b)->Flags)                          \
+         : AC_NEED_UNKNOWN)
 
-/* What the history says of an array.  Without levels and padding; 0 for formats of several planes or
- * compressed, and for arrays that memory is mapped into later. */
+/* What the history says of an array, at most AC_NEED_LEAST - 1.  Without levels and padding; 0 for
+ * formats of several planes or compressed, and for arrays that memory is mapped into later. */
 static inline uint64_t ac_array_bytes(size_t width, size_t height, size_t depth,
                                       CUarray_format format, unsigned channels, unsigned flags) {
     if (flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING))
@@ -52,7 +60,12 @@ static inline uint64_t ac_array_bytes(size_t width, size_t height, size_t depth,
                                format == CU_AD_FORMAT_SIGNED_INT32 || format == CU_AD_FORMAT_FLOAT
                            ? 4
                            : 0;
-    return (uint64_t)width * (height ? height : 1) * (depth ? depth : 1) * channels * element;
+    uint64_t bytes = (uint64_t)channels * element;
+    if (__builtin_mul_overflow(bytes, width, &bytes) ||
+        __builtin_mul_overflow(bytes, height ? height : 1, &bytes) ||
+        __builtin_mul_overflow(bytes, depth ? depth : 1, &bytes) || bytes >= AC_NEED_LEAST)
+        bytes = AC_NEED_LEAST - 1;
+    return bytes;
 }
 
 /* The real call; when it was out of memory, tried again after what is idle was given back, where
@@ -111,6 +124,13 @@ static inline bool ac_owned(uint64_t address) {
  * order. */
 enum { AC_UNOWNED = 1 };
 
+/* Returns true if a free of `cudaFree`'s kind may have to wait. */
+static inline bool ac_frees_may_wait(void) {
+    return ac_frees_synchronize() ||
+           (__builtin_expect(ac_fence_is_unseen(), 0) &&
+            atomic_load_explicit(&ac_shows, memory_order_relaxed));
+}
+
 /* Whether a hit has nothing to look at but the thread's cache.  When that ends the generation
  * grows. */
 static inline bool ac_hits_are_simple(void) {
@@ -145,6 +165,9 @@ void ac_stream_gone(ac_context_t *context, CUstream stream);
 
 /* Before a node of a graph is made or changed: it may record an event. */
 void ac_event_node(ac_thread_t *thread, const CUgraphNodeParams *params);
+
+/* The same where it is a copy.  graph_hooks.c */
+void ac_memcpy_node(const CUDA_MEMCPY3D *copy);
 
 /* What became of a request for memory. */
 typedef enum {

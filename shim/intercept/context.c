@@ -166,8 +166,10 @@ static ac_context_t *add(CUcontext handle, unsigned long long id, CUdevice devic
         if (shared)
             atomic_store(&ac_fence_shared, true); /* before any thread can find it */
         context = make(handle, id, device, created, allocator);
-        if (context)
+        if (context) {
             atomic_fetch_add(&ac_context_live, 1);
+            ac_shown_begin(context);
+        }
     }
     ac_unlock(&lock);
     if (shared)
@@ -199,6 +201,7 @@ static void gone(ac_context_t *context) {
     ac_cuda_context_kill(&context->cuda);
     ac_arena_drop(context->arena);
     atomic_fetch_sub(&ac_context_live, 1);
+    ac_shown_end(context);
     forget_streams(context);
 }
 

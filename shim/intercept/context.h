@@ -13,12 +13,14 @@
 #include "allocator/retired/streams.h"
 #include "device/cuda_device.h"
 #include "intercept/devices.h"
+#include "intercept/free_sync.h"
 #include "intercept/thread.h"
 
 typedef struct ac_context {
     ac_cuda_context_t cuda;
     ac_arena_t *arena;
     ac_timeline_t *timeline;
+    ac_shown_t shown;
     unsigned slot; /* in the table of contexts */
     bool created;  /* by cuCtxCreate or from a green context: not a primary context */
     /* Both under the table's lock. */

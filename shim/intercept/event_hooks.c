@@ -16,8 +16,14 @@ static uint64_t name_of(CUevent event) {
     return (uint64_t)(uintptr_t)event;
 }
 
+static bool shows(void) {
+    return atomic_load_explicit(&ac_shows, memory_order_relaxed);
+}
+
 /* Others may record the event, at times that are not known here. */
 static void distrust(ac_thread_t *thread, CUevent event) {
+    if (thread && shows())
+        ac_shown_recorded(NULL, NULL, event);
     if (thread && ac_event_distrust(name_of(event)))
         ac_count(thread, AC_COUNT_untracked_events);
 }
@@ -50,11 +56,11 @@ static void record_begin(ac_record_t *record, ac_thread_t *thread, CUevent event
                          bool per_thread) {
     record->followed = follows(thread);
     record->context = thread ? ac_context_of_stream(thread, stream) : NULL;
+    record->stream = stream;
+    record->per_thread = per_thread;
     if (!record->followed)
         return;
     record->edge.arena = NULL;
-    record->stream = stream;
-    record->per_thread = per_thread;
     record->captures = ac_cuda_capture_mark();
     if (record->context)
         ac_edge_record_begin(&record->edge, record->context->arena, name_of(event),
@@ -71,6 +77,10 @@ static void record_end(ac_record_t *record, ac_thread_t *thread, CUevent event, 
         ac_event_forget(name_of(event));
     if (record->followed)
         submitted(record->context, record->stream, record->per_thread, result);
+    if (thread && shows() && result == CUDA_SUCCESS) {
+        CUstream stream = ac_stream_resolved(record->stream, record->per_thread);
+        ac_shown_recorded(record->context, &stream, event);
+    }
     note(thread, record->context, result);
 }
 
@@ -92,8 +102,14 @@ RECORD(cuEventRecordWithFlags, false, flags, (CUevent event, CUstream stream, un
 RECORD(cuEventRecordWithFlags_ptsz, true, flags, (CUevent event, CUstream stream, unsigned flags),
        (event, stream, flags))
 
+/* The record of the handle's context; NULL: the event may stand behind a part of it alone. */
+static ac_context_t *whole_context(ac_thread_t *thread, CUcontext handle) {
+    ac_context_t *context = handle ? ac_context_of(handle) : ac_context_current(thread);
+    return context && !atomic_load(&context->cuda.green) ? context : NULL;
+}
+
 /* A record behind several streams is more than is kept of it: nothing. */
-#define RECORD_ALL(symbol, params, args)                                                         \
+#define RECORD_ALL(symbol, params, args, of)                                                     \
     CUresult symbol params {                                                                     \
         AC_ENTER_OR_RETURN(symbol);                                                              \
         if (follows(thread))                                                                     \
@@ -101,10 +117,13 @@ RECORD(cuEventRecordWithFlags_ptsz, true, flags, (CUevent event, CUstream stream
         CUresult result = real args;                                                             \
         if (follows(thread))                                                                     \
             ac_event_forget(name_of(event));                                                     \
+        if (thread && shows() && result == CUDA_SUCCESS)                                         \
+            ac_shown_recorded(of, NULL, event);                                                  \
         return result;                                                                           \
     }
-RECORD_ALL(cuCtxRecordEvent, (CUcontext context, CUevent event), (context, event))
-RECORD_ALL(cuGreenCtxRecordEvent, (CUgreenCtx context, CUevent event), (context, event))
+RECORD_ALL(cuCtxRecordEvent, (CUcontext context, CUevent event), (context, event),
+           whole_context(thread, context))
+RECORD_ALL(cuGreenCtxRecordEvent, (CUgreenCtx context, CUevent event), (context, event), NULL)
 
 /* --- waits of a stream --- */
 
@@ -123,6 +142,8 @@ RECORD_ALL(cuGreenCtxRecordEvent, (CUgreenCtx context, CUevent event), (context,
             ac_edge_joined(&edge, ac_stream_named(stream, per_thread));                          \
         if (followed)                                                                            \
             submitted(context, stream, per_thread, result);                                      \
+        if (context && shows() && result == CUDA_SUCCESS)                                        \
+            ac_shown_joined(context, ac_stream_resolved(stream, per_thread), event);             \
         note(thread, context, result);                                                           \
         return result;                                                                           \
     }
@@ -141,6 +162,8 @@ WAIT(cuStreamWaitEvent_ptsz, true)
         CUresult result = real(event);                                                           \
         if (followed && result == CUDA_SUCCESS)                                                  \
             ac_edge_completed(&edge);                                                            \
+        if (thread && shows() && result == CUDA_SUCCESS)                                         \
+            ac_shown_awaited_event(event);                                                       \
         ac_context_note_current(thread, result); /* an event does not tell whose it is */        \
         if (waits)                                                                               \
             ac_pools_synced(result);                                                             \
@@ -168,6 +191,8 @@ static uint64_t alone_until(const ac_context_t *context, CUstream stream, bool p
         CUresult result = real(stream);                                                          \
         if (followed && result == CUDA_SUCCESS)                                                  \
             ac_edge_completed(&edge);                                                            \
+        if (context && shows() && result == CUDA_SUCCESS)                                        \
+            ac_shown_awaited_stream(context, ac_stream_resolved(stream, per_thread));            \
         if (alone && result == CUDA_SUCCESS)                                                     \
             ac_fence_synced(context->timeline, alone);                                           \
         if (waits && result == CUDA_SUCCESS)                                                     \
@@ -192,6 +217,8 @@ STREAM_DONE(cuStreamQuery_ptsz, true, false)
         AC_ENTER_OR_RETURN(symbol);                                                              \
         if (!AC_FAILPOINT(event_reused_early) && follows(thread))                                \
             ac_event_forget(name_of(event));                                                     \
+        if (thread && shows())                                                                   \
+            ac_shown_recorded(NULL, NULL, event);                                                \
         bool distrusted = thread && ac_event_trust(name_of(event));                              \
         CUresult result = real(event);                                                           \
         if (distrusted && result != CUDA_SUCCESS)                                                \
@@ -238,9 +265,14 @@ RECORDED_BY_GRAPH(cuGraphEventRecordNodeSetEvent, (CUgraphNode node, CUevent eve
 RECORDED_BY_GRAPH(cuGraphExecEventRecordNodeSetEvent,
                   (CUgraphExec exec, CUgraphNode node, CUevent event), (exec, node, event))
 
+/* The words of CUgraphNodeParams.payload before the copy of a node of that kind: flags, and the context. */
+enum { NODE_COPY = 2 };
+
 void ac_event_node(ac_thread_t *thread, const CUgraphNodeParams *params) {
     if (params && params->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD)
         distrust(thread, (CUevent)(uintptr_t)params->payload[0]);
+    if (thread && params && params->type == CU_GRAPH_NODE_TYPE_MEMCPY)
+        ac_memcpy_node((const CUDA_MEMCPY3D *)(const void *)&params->payload[NODE_COPY]);
 }
 
 CUresult cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams *params) {

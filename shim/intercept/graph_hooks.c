@@ -1,6 +1,7 @@
 /* Graphs: what comes of what, so that memory held for a capture goes when its last graph does
  * (graphs.h). Launches are rows of submit_hooks.c. */
 #include "intercept/body.h"
+#include "intercept/copies.h"
 #include "intercept/graph_hooks.h"
 
 #include "allocator/order/capture.h"
@@ -153,6 +154,28 @@ static void node_added(CUgraph graph, const CUgraphNodeParams *params) {
             ac_graphs_inside(AC_GRAPH(body[i]), AC_GRAPH(graph));
     }
 }
+
+void ac_memcpy_node(const CUDA_MEMCPY3D *copy) {
+    if (LONG_SHAPE(copy))
+        ac_graphs_show();
+}
+
+#define COPYING_NODE(symbol, params, args)                                                       \
+    CUresult symbol params {                                                                     \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
+        if (thread)                                                                              \
+            ac_memcpy_node(copy);                                                                \
+        return real args;                                                                        \
+    }
+COPYING_NODE(cuGraphAddMemcpyNode,
+             (CUgraphNode * node, CUgraph graph, const CUgraphNode *before, size_t count,
+              const CUDA_MEMCPY3D *copy, CUcontext context),
+             (node, graph, before, count, copy, context))
+COPYING_NODE(cuGraphMemcpyNodeSetParams, (CUgraphNode node, const CUDA_MEMCPY3D *copy),
+             (node, copy))
+COPYING_NODE(cuGraphExecMemcpyNodeSetParams,
+             (CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D *copy, CUcontext context),
+             (exec, node, copy, context))
 
 /* Work that may hold its graph until the program does something else. */
 #define HOLDING_NODE(symbol, type)                                                               \

@@ -172,6 +172,8 @@ CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned flags) {
     AC_ENTER_OR_RETURN(cuMemAllocManaged);
     CUresult result;
     AC_RETRY(result, AC_NEED(bytes), real(pointer, bytes, flags));
+    if (result == CUDA_SUCCESS && thread)
+        ac_shown_memory(*pointer);
     return ac_trace_allocated(AC_TRACE_MANAGED, result, pointer, bytes, NULL,
                               __builtin_return_address(0));
 }
@@ -202,7 +204,7 @@ static CUresult free_ours(ac_thread_t *thread, CUdeviceptr pointer, const void *
             return CUDA_ERROR_INVALID_CONTEXT;
         if (!context) {
             /* One that we failed to learn about: the block is free all the same. */
-        } else if (ac_frees_synchronize() || ac_fence_broken(context->timeline)) {
+        } else if (ac_frees_wait() || ac_fence_broken(context->timeline)) {
             CUresult result = ac_fill_await(context, pointer);
             if (result != CUDA_SUCCESS && ac_driver_sticky(result))
                 return result;
@@ -226,6 +228,8 @@ static CUresult free_any(ac_thread_t *thread, cuMemFree_v2_fn *real, CUdeviceptr
         return real(AC_UNOWNED);
     ac_trace_freeing(pointer, caller);
     if (ac_owned(pointer)) {
+        if (ac_frees_may_wait())
+            ac_free_await(thread, pointer);
         uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
         ac_guard_freed_by(thread, pointer, caller);
         CUresult result = free_ours(thread, pointer, caller);
@@ -237,6 +241,8 @@ static CUresult free_any(ac_thread_t *thread, cuMemFree_v2_fn *real, CUdeviceptr
     CUresult result = ac_is_private(pointer) ? ac_wrong_free_private(thread, pointer)
                                              : ac_pinned_plain_free(real, pointer);
     ac_passed_end(thread, begin);
+    if (result == CUDA_SUCCESS && thread)
+        ac_shown_memory_gone(pointer);
     ac_trace_freed(pointer, result != CUDA_SUCCESS);
     if (!thread)
         return result;

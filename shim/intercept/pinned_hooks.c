@@ -83,6 +83,8 @@ static bool serve(ac_thread_t *thread, const ac_host_key_t *key, uint64_t size, 
     ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
     if (served)
         ac_count(thread, AC_COUNT_pinned_cached_allocs);
+    if (served && key->kind != PLAIN && (key->kind & CU_MEMHOSTALLOC_DEVICEMAP))
+        ac_shown_memory((uintptr_t)*out);
     return served;
 }
 
@@ -115,7 +117,9 @@ static CUresult alloc(ac_thread_t *thread, void **out, size_t bytes, uint32_t ki
 }
 
 static CUresult recorded(ac_thread_t *thread, CUresult result, void **out, size_t bytes,
-                         const void *caller) {
+                         unsigned flags, const void *caller) {
+    if (result == CUDA_SUCCESS && thread && out && (flags & CU_MEMHOSTALLOC_DEVICEMAP))
+        ac_shown_memory((uintptr_t)*out);
     if (result == CUDA_SUCCESS && out)
         ac_record_beside(thread, AC_EVENT_PINNED_ALLOC, (uintptr_t)*out, bytes, caller);
     return result;
@@ -125,12 +129,12 @@ CUresult cuMemHostAlloc(void **out, size_t bytes, unsigned flags) {
     AC_ENTER_OR_RETURN(cuMemHostAlloc);
     return recorded(thread,
                     flags < PLAIN ? alloc(thread, out, bytes, flags) : real(out, bytes, flags),
-                    out, bytes, __builtin_return_address(0));
+                    out, bytes, flags, __builtin_return_address(0));
 }
 
 CUresult cuMemAllocHost_v2(void **out, size_t bytes) {
     AC_ENTER_OR_RETURN(cuMemAllocHost_v2);
-    return recorded(thread, alloc(thread, out, bytes, PLAIN), out, bytes,
+    return recorded(thread, alloc(thread, out, bytes, PLAIN), out, bytes, 0,
                     __builtin_return_address(0));
 }
 
@@ -147,7 +151,9 @@ static CUresult driver_free(ac_thread_t *thread, cuMemFreeHost_fn *real, void *m
 static CUresult free_ours(ac_thread_t *thread, cuMemFreeHost_fn *real, void *memory) {
     ac_host_block_t *block;
     ac_context_t *context = ac_context_serving(thread);
-    if (context && ac_frees_synchronize()) {
+    if (context && !ac_frees_wait() && ac_frees_may_wait())
+        ac_free_await_in(thread, context);
+    if (context && ac_frees_wait()) {
         CUresult result = ac_context_await(context);
         if (result != CUDA_SUCCESS && ac_driver_sticky(result))
             return result;
@@ -186,6 +192,8 @@ static CUresult free_recorded(ac_thread_t *thread, cuMemFreeHost_fn *real, void 
     if (memory)
         ac_record_beside(thread, AC_EVENT_PINNED_FREE, address, 0, caller);
     CUresult result = ours ? free_ours(thread, real, memory) : real(memory);
+    if (result == CUDA_SUCCESS && thread)
+        ac_shown_memory_gone(address);
     if (memory && result != CUDA_SUCCESS)
         ac_record_beside(thread, AC_EVENT_REFUSED, address, 0, NULL);
     return result;
@@ -296,8 +304,18 @@ static void *seen_host(void *memory) {
 
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *out, void *memory, unsigned flags) {
     AC_ENTER_OR_RETURN(cuMemHostGetDevicePointer_v2);
-    (void)thread;
-    return real(out, seen_host(memory), flags);
+    CUresult result = real(out, seen_host(memory), flags);
+    if (result == CUDA_SUCCESS && thread)
+        ac_shown_memory((uintptr_t)memory);
+    return result;
+}
+
+CUresult cuMemHostUnregister(void *memory) {
+    AC_ENTER_OR_RETURN(cuMemHostUnregister);
+    CUresult result = real(memory);
+    if (result == CUDA_SUCCESS && thread)
+        ac_shown_memory_gone((uintptr_t)memory);
+    return result;
 }
 
 CUresult cuMemHostGetFlags(unsigned *out, void *memory) {

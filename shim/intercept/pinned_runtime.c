@@ -96,7 +96,7 @@ ac_runtime_error_t cudaFreeHost(void *pointer) {
     ac_thread_t *thread = ac_thread_tls;
     ac_count(thread, AC_COUNT_HOOKS + AC_HOOK_cudaFreeHost);
     if (pointer && thread && thread->pinned.context && path_of(thread, ac_runtime_of(caller)) &&
-        !ac_frees_synchronize() && !atomic_load(&ac_contexts_ending) &&
+        !ac_frees_may_wait() && !atomic_load(&ac_contexts_ending) &&
         ac_pinned_free_hit(thread, pointer, caller))
         return CUDA_SUCCESS;
     cudaFreeHost_fn *real = AC_REAL_RUNTIME(ac_runtime_of(caller), cudaFreeHost);

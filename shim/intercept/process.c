@@ -46,7 +46,8 @@
 #include "lock.h"
 
 AC_START_DATA _Atomic int ac_state = AC_STATE_ASLEEP;
-AC_START_DATA _Atomic bool ac_fast_path, ac_enabled, ac_free_sync, ac_filling, ac_guarding;
+AC_START_DATA _Atomic bool ac_fast_path, ac_enabled, ac_filling, ac_guarding;
+AC_START_DATA _Atomic int ac_free_sync;
 
 /* --- the environment --- */
 
@@ -203,10 +204,11 @@ static void apply(void) {
     atomic_store(&ac_log_level, config->log_level);
     atomic_store(&ac_enabled, enabled);
     atomic_store(&ac_filling, config->fill != 0);
-    atomic_store(&ac_free_sync, config->free_sync || config->fill);
     atomic_store(&ac_guarding, enabled && config->guard);
-    if (atomic_load(&ac_state) != AC_STATE_INERT) /* a fork child: its parent's locks are taken */
+    if (atomic_load(&ac_state) != AC_STATE_INERT) { /* a fork child: its parent's locks are taken */
+        ac_free_sync_configure();
         ac_device_configure();
+    }
     atomic_store(&ac_fast_path, enabled && !profiled);
     if (atomic_load(&given_up)) /* just now */
         switch_off();

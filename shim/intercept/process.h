@@ -18,14 +18,23 @@ typedef enum {
 extern _Atomic int ac_state;
 
 /* Settings that hooks ask for at each call; the others: ac_process_config. */
-extern _Atomic bool ac_enabled, ac_free_sync, ac_filling, ac_guarding;
+extern _Atomic bool ac_enabled, ac_filling, ac_guarding;
+
+/* What frees do now: nothing more, look whether they have to wait (free_sync.h), or wait. */
+enum { AC_FREES_GO_ON, AC_FREES_LOOK, AC_FREES_WAIT };
+extern _Atomic int ac_free_sync;
 
 static inline bool ac_is_enabled(void) {
     return atomic_load_explicit(&ac_enabled, memory_order_relaxed);
 }
 
+static inline bool ac_frees_wait(void) {
+    return atomic_load_explicit(&ac_free_sync, memory_order_relaxed) == AC_FREES_WAIT;
+}
+
+/* Returns true if a free may have to wait. */
 static inline bool ac_frees_synchronize(void) {
-    return atomic_load_explicit(&ac_free_sync, memory_order_relaxed);
+    return atomic_load_explicit(&ac_free_sync, memory_order_relaxed) != AC_FREES_GO_ON;
 }
 
 static inline bool ac_is_filling(void) {

@@ -190,7 +190,7 @@ static __attribute__((noinline)) ac_runtime_error_t
 free_slow(ac_thread_t *thread, void *pointer, const void *caller, const ac_cache_t *missed) {
     server_t server = server_for(thread, AC_FAST_FREE, caller);
     uint64_t address = (uint64_t)(uintptr_t)pointer;
-    if ((server.context || server.cache) && pointer && !ac_frees_synchronize() &&
+    if ((server.context || server.cache) && pointer && !ac_frees_may_wait() &&
         !atomic_load(&ac_contexts_ending) && !ac_is_private(address)) {
         uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
         ac_trace_freeing(address, caller);

@@ -30,6 +30,7 @@ static void leave_stream(ac_context_t *context, void *stream) {
         ac_sole_stream_gone(context->timeline, ac_cuda_stream_key(stream));
     bool pending = ac_device_any_memory() && !ac_timeline_idle(context->timeline);
     ac_cuda_stream_retire(&context->cuda, stream, pending);
+    ac_shown_stream_gone(context, stream);
     ac_stream_gone(context, stream);
 }
 
@@ -96,6 +97,7 @@ static CUresult sync_end(ac_thread_t *thread, ac_sync_t sync, CUresult result) {
     if (sync.context && result == CUDA_SUCCESS) {
         ac_cuda_synced(&sync.context->cuda, sync.lost);
         ac_fence_synced(sync.context->timeline, sync.clock);
+        ac_shown_awaited(sync.context);
         ac_count(thread, AC_COUNT_full_syncs);
         ac_synced(thread, true);
         if (__builtin_expect(ac_is_guarding(), 0) && thread)

@@ -3,6 +3,7 @@
 
 #include "device/driver.h"
 #include "intercept/attributes.h"
+#include "intercept/copies.h"
 #include "intercept/graphs.h"
 #include "intercept/direct.h"
 #include "intercept/observers.h"
@@ -17,9 +18,11 @@ typedef struct {
 
 static void trim_device(CUdevice device, ac_allocator_t *allocator, void *arg) {
     ac_trim_t *trim = arg;
-    trim->freed +=
-        trim->wait ? ac_allocator_trim_for(allocator, trim->need, ac_cuda_host_left(device))
-                   : ac_allocator_trim(allocator, false);
+    /* Of a least need it is not known either how much would be enough. */
+    uint64_t enough = trim->need & AC_NEED_LEAST ? 0 : ac_cuda_host_left(device);
+    trim->freed += trim->wait
+                       ? ac_allocator_trim_for(allocator, trim->need & ~AC_NEED_LEAST, enough)
+                       : ac_allocator_trim(allocator, false);
 }
 
 bool ac_trim_for_driver(ac_thread_t *thread, bool wait, uint64_t need) {
@@ -33,9 +36,34 @@ bool ac_trim_for_driver(ac_thread_t *thread, bool wait, uint64_t need) {
     return ac_thread_given_back(thread);
 }
 
+/* --- free_sync:auto --- */
+
+static bool kernels_show(void) {
+    return __builtin_expect(atomic_load_explicit(&ac_holds_shown, memory_order_relaxed), 0) &&
+           atomic_load_explicit(&ac_shows, memory_order_relaxed);
+}
+
+/* The call succeeded, and the host can see its result. */
+static void show(const ac_submit_t *submit, ac_show_t what) {
+    if (what == AC_SHOW_COPY)
+        ac_shown_copy(submit->context, submit->stream);
+    else if (what == AC_SHOW_KERNEL)
+        ac_shown_kernel(submit->context, submit->stream);
+}
+
+/* What the host can see of the call of `symbol`. */
+#define SHOWN(symbol)                                                                                (atomic_load_explicit(&ac_shows, memory_order_relaxed) ? AC_SHOWS(LONG_, symbol)                                                                        : AC_SHOW_NOTHING)
+
+/* The host can see what kernels of the stream write, and none was given to it since. */
+static bool is_new(const ac_timeline_t *timeline, CUstream stream) {
+    return kernels_show() && !ac_shown_knows(ac_context_of_timeline(timeline), stream);
+}
+
 /* Remember what was found out, for the short way of the next submission. */
 static void remember(ac_thread_t *thread, const ac_context_t *context, CUstream stream,
                      uint64_t generation) {
+    if (is_new(context->timeline, stream))
+        return;
     if (thread->shared || ac_cuda_stream_marks(&context->cuda) || !ac_barrier_is_free())
         return;
     *ac_submit_path_of(thread, stream) = (ac_submit_path_t){
@@ -142,7 +170,8 @@ NOINLINE static bool refresh(ac_thread_t *thread, ac_submit_path_t *path, CUstre
     ac_timeline_t *timeline = path->timeline;
     uint64_t clock = ac_fence_now(); /* first: whatever changes from now on moves it */
     if (LIKELY(path->stream == (void *)stream && is_of_now(path)) &&
-        ((uintptr_t)stream > 2 || is_current(thread, timeline)) && !ac_fence_full(timeline)) {
+        ((uintptr_t)stream > 2 || is_current(thread, timeline)) && !ac_fence_full(timeline) &&
+        !is_new(timeline, stream)) {
         bool many = ac_sole_mode(atomic_load(&timeline->single.word)) >= AC_SOLE_MANY;
         uint64_t key = many ? 0 : ac_cuda_stream_key(stream); /* asked for only if it counts */
         if (LIKELY(many || ac_sole_passes(&timeline->single, key))) {
@@ -151,7 +180,7 @@ NOINLINE static bool refresh(ac_thread_t *thread, ac_submit_path_t *path, CUstre
                 clock = ac_fence_now();
             bool more = atomic_load_explicit(&ac_streams_tracked, memory_order_acquire);
             path->clock = more ? 0 : clock;
-            if (many && !more)
+            if (many && !more && !kernels_show())
                 thread->looked = (ac_looked_t){timeline, clock};
         } else {
             path->clock = 0;
@@ -334,6 +363,8 @@ static bool is_plain(const CUlaunchConfig *config) {
         RETRIED(symbol, result, AC_NEED_UNKNOWN, real(config, function, params, extra));         \
         if (kept)                                                                                \
             ac_submit_end(&submit, thread, HEARD(symbol, result));                               \
+        if (kept && kernels_show() && result == CUDA_SUCCESS)                                    \
+            show(&submit, AC_SHOW_KERNEL);                                                       \
         return result;                                                                           \
     }                                                                                            \
     SUBMISSION(symbol,                                                                           \
@@ -390,6 +421,9 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launches, unsi
         if (kept[i])
             ac_submit_end(&submit[i], thread,
                           HEARD(cuLaunchCooperativeKernelMultiDevice, result));
+    for (unsigned i = 0; result == CUDA_SUCCESS && kernels_show() && i < count && i < MOST; i++)
+        if (kept[i])
+            show(&submit[i], AC_SHOW_KERNEL);
     return result;
 }
 
@@ -412,6 +446,15 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launches, unsi
 #define REACH_BATCH(to, from, bytes, n, bad)   REACH_MANY
 #define REACH_3D_BATCH(copies, n, bad)         REACH_MANY
 enum { MODE_LEGACY, MODE_PTDS };
+
+/* Returns true if nothing that goes to the stream has to be looked at. */
+INLINE bool shows_nothing(ac_thread_t *thread, CUstream stream) {
+    if (LIKELY(!atomic_load_explicit(&ac_shows, memory_order_relaxed)))
+        return true;
+    const ac_submit_path_t *path = ac_submit_path_of(thread, stream);
+    return path->stream == (void *)stream && path->timeline &&
+           atomic_load(&ac_context_of_timeline(path->timeline)->shown.awaited);
+}
 
 /* Whether `reach` has nothing to do.  A call that may hold its stream takes the long way, and so
  * does one that names memory which may belong to a context that no fence covers. */
@@ -512,13 +555,17 @@ INLINE bool reaches_no_other(void) {
                                     MODE_##mode);                                                \
         if (kept && !AC_ROW_FAILPOINT(symbol, blind))                                            \
             reach;                                                                               \
+        ac_show_t shown = kept ? SHOWN(symbol) : AC_SHOW_NOTHING;                                \
         CUresult result;                                                                         \
         RETRIED(symbol, result, AC_NEED_UNKNOWN, real args);                                     \
         if (kept)                                                                                \
             ac_submit_end(&submit, thread, HEARD(symbol, result));                               \
+        if (shown && result == CUDA_SUCCESS)                                                     \
+            show(&submit, shown);                                                                \
         return result;                                                                           \
     }                                                                                            \
-    SUBMISSION(symbol, params, args, stream_of, MODE_##mode, SHORT_##reach)
+    SUBMISSION(symbol, params, args, stream_of, MODE_##mode,                                     \
+               SHORT_##reach && AC_SHOWS(SHORT_, symbol))
 /* What the history is told of a call by its need; the call's first parameter is `a`. */
 #define TOLD_AC_NEED_MEMORY(bytes, what)                                                         \
     ac_direct_physical(thread, *a, (bytes), &(what)->location, __builtin_return_address(0))
@@ -530,6 +577,9 @@ INLINE bool reaches_no_other(void) {
 #define TOLD_AC_NEED_SPACE(b)                                                                    \
     TOLD_ARRAY(ac_array_bytes((b)->Width, (b)->Height, (b)->Depth, (b)->Format, (b)->NumChannels, (b)->Flags))
 #define TOLD_AC_NEED_ACCESS(address, bytes) (void)0
+#define TOLD_AC_NEED_REGISTERED(address, bytes, flags)                                           \
+    if (thread && ((flags)&CU_MEMHOSTREGISTER_DEVICEMAP))                                        \
+    ac_shown_memory((uintptr_t)(address))
 #define TOLD_AC_NEED_HOST(bytes) (void)0
 #define TOLD_AC_NEED_LITTLE      (void)0
 #define TOLD_AC_NEED_UNKNOWN     (void)0

@@ -1,6 +1,7 @@
 /* See host_memory.h. */
 #include "observe/host_memory.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -24,16 +25,18 @@ _Static_assert(sizeof(ac_look_t) <= AC_SCRATCH, "a look has no room");
 
 static const uint64_t unlimited = UINT64_MAX;
 
-/* The file as text; false: it cannot be read. */
+/* The file as text; false: it cannot be read.  errno stays. */
 static bool read_text(ac_look_t *look, const char *root, const char *folder, const char *name,
                       char text[TEXT]) {
     int length = snprintf(look->path, sizeof look->path, "%s%s%s", root, folder, name);
     if (length < 0 || length >= PATH)
         return false;
+    int saved = errno;
     int fd = ac_raw_open(look->path, O_RDONLY | O_CLOEXEC, 0);
     ssize_t size = fd < 0 ? -1 : ac_raw_read(fd, text, TEXT - 1);
     if (fd >= 0)
         ac_raw_close(fd);
+    errno = saved;
     if (size < 0)
         return false;
     text[size] = '\0';
@@ -143,14 +146,20 @@ uint64_t ac_host_memory_below(const char *root) {
     return left;
 }
 
+/* One thread looks again, others use the last figure meanwhile.  While there is none, each looks. */
 uint64_t ac_host_memory_left(void) {
     enum { FRESH_NS = 100000000 };
-    static _Atomic int64_t asked;
+    static _Atomic int64_t asked; /* 0: never */
     static _Atomic uint64_t known;
     int64_t now = ac_raw_ns(CLOCK_MONOTONIC), before = atomic_load(&asked);
-    if ((!before || now - before > FRESH_NS) &&
-        atomic_compare_exchange_strong(&asked, &before, now) && !ac_filter_now())
-        atomic_store(&known, ac_host_memory_below(""));
+    bool looks = !before || (now - before > FRESH_NS &&
+                             atomic_compare_exchange_strong(&asked, &before, now));
+    ac_look_t *look = looks && !ac_filter_now() ? ac_scratch_take() : NULL;
+    if (look) {
+        atomic_store(&known, memory_below(look, ""));
+        atomic_store(&asked, now); /* last: a thread that finds it set uses the figure */
+    }
+    ac_scratch_give(look);
     return atomic_load(&known);
 }
 
@@ -260,11 +269,13 @@ uint32_t ac_host_memory_node(void) {
     int policy = DEFAULT;
     if (count_nodes() == NODES_ONE || ac_filter_now())
         return 0;
+    int saved = errno;
     syscall(SYS_get_mempolicy, &policy, mask, sizeof mask * 8, NULL, 0);
-    if (policy == DEFAULT) {
+    if (policy == DEFAULT)
         syscall(SYS_getcpu, &cpu, &node, NULL);
+    errno = saved;
+    if (policy == DEFAULT)
         return node;
-    }
     uint64_t hash = (uint64_t)policy;
     for (int i = 0; i < MASK_WORDS; i++)
         hash = (hash ^ mask[i]) * 0x9e3779b97f4a7c15u;

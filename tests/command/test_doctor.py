@@ -211,6 +211,13 @@ class Figures(base.CommandTest):
         self.assertEqual(level, "note")
         self.assertIn("234 of 1,234 frees found work pending", text)
         self.assertIn("free_sync:true", text)
+        level, _, text = self.free_sync(free_sync="auto", ready_frees=1, fenced_frees=2)
+        self.assertIn("2 of 3 frees found work pending", text)
+        self.assertIn("and awaits other results itself, needs free_sync:true", text)
+        level, _, text = self.free_sync(free_sync="auto", ready_frees=1, fenced_frees=2,
+                                        free_waits=2, free_wait_ns=3210000)
+        self.assertEqual(level, "note")
+        self.assertIn("2 of 3 frees waited, 3.21 ms in all", text)
         level, _, text = self.free_sync(free_sync="true", ready_frees=5)
         self.assertEqual(level, "note")
         self.assertIn("on: each of the 5 frees waited", text)

@@ -40,7 +40,7 @@ START_TEST(defaults) {
     for (size_t i = 0; i < sizeof empty / sizeof *empty; i++) {
         memset(&config, 0x5a, sizeof config);
         ck_assert_int_eq(ac_config_parse(empty[i], &config, &error, NULL), 0);
-        ck_assert(config.enabled && !config.free_sync);
+        ck_assert(config.enabled && config.free_sync == AC_FREE_SYNC_AUTO);
         ck_assert(config.max_split_size == UINT64_MAX);
         ck_assert(config.large_segment_size == (uint64_t)20 << 20);
         for (int slot = 0; slot < AC_CONFIG_DIVISIONS; slot++)
@@ -68,7 +68,7 @@ START_TEST(every_key) {
            "per_process_memory_fraction:0.5,memory_limit:3G,free_sync:True,fence:streams,"
            "deepbind:keep,dump:/tmp/a:b [%p].json ,dump_signal:HUP,dump_interval:2.5,"
            "log_level:debug,");
-    ck_assert(!config.enabled && config.free_sync);
+    ck_assert(!config.enabled && config.free_sync == AC_FREE_SYNC_ON);
     ck_assert(config.max_split_size == (uint64_t)128 << 20);
     ck_assert(config.large_segment_size == (uint64_t)64 << 20);
     ck_assert_uint_eq(config.divisions[0], 8);
@@ -169,9 +169,9 @@ START_TEST(refusals) {
         {"dump_interval:0.05", 14, "from 0.1"},
         {"dump_interval:604801", 14, "got"},
         /* words */
-        {"free_sync:yes", 10, "true or false"},
-        {"free_sync:TRUE", 10, "true or false"},
-        {"free_sync:1", 10, "true or false"},
+        {"free_sync:yes", 10, "auto, true or false"},
+        {"free_sync:TRUE", 10, "auto, true or false"},
+        {"free_sync:1", 10, "auto, true or false"},
         {"fence:Auto", 6, "auto, ctx, streams or sync"},
         {"deepbind:true", 9, "strip or keep"},
         {"log_level:3", 10, "none, error, warning, info or debug"},

@@ -504,6 +504,19 @@ START_TEST(few_addresses) {
 }
 END_TEST
 
+/* Ranges that hold nothing give theirs back, those of another context too. */
+START_TEST(addresses_come_back) {
+    uint64_t address;
+    device.most_addresses = 700 * MIB;
+    raise_high_water(300 * MIB);
+    raise_high_water(500 * MIB);
+    ck_assert_int_eq(try_alloc(other, 600 * MIB, &address), AC_OK);
+    ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], 0);
+    ck_assert_int_eq(ac_expand_refused(allocator), AC_REFUSED_NOTHING);
+    give(address);
+}
+END_TEST
+
 static void refuse_pages(void *unused, fake_kind_t kind) {
     (void)unused;
     if (kind == FAKE_PAGE_CREATE)
@@ -727,6 +740,7 @@ int main(void) {
     tcase_add_test(tests, out_of_memory);
     tcase_add_test(tests, peers_reach_all_pages);
     tcase_add_test(tests, few_addresses);
+    tcase_add_test(tests, addresses_come_back);
     tcase_add_test(tests, pages_refused);
     tcase_add_test(tests, pages_refused_for_a_moment);
     tcase_add_test(tests, pages_over_the_limit);

@@ -1,9 +1,14 @@
 /* What the host has left for pinned memory, read from folders of the test's own. */
 #include <check.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "observe/host_memory.h"
 #include "run_suite.h"
@@ -41,6 +46,44 @@ START_TEST(the_machine) {
     ck_assert_uint_eq(ac_host_memory_below(root), 0);
     ck_assert_uint_eq(ac_host_memory_below("/nowhere"), 0);
     ck_assert_uint_gt(ac_host_memory_left(), 0); /* of this machine */
+}
+END_TEST
+
+enum { PROCESSES = 200, THREADS = 8 };
+
+static void *look(void *begin) {
+    pthread_barrier_wait(begin);
+    errno = EXDEV;
+    uint64_t left = ac_host_memory_left();
+    ac_host_memory_node();
+    return (void *)(uintptr_t)(left == 0 || errno != EXDEV);
+}
+
+/* The first look of a process, by several threads at a time. */
+static bool look_first(void) {
+    pthread_barrier_t begin;
+    pthread_t thread[THREADS];
+    bool wrong = pthread_barrier_init(&begin, NULL, THREADS) != 0;
+    for (int i = 0; i < THREADS; i++)
+        if (pthread_create(&thread[i], NULL, look, &begin) != 0)
+            _exit(2);
+    for (int i = 0; i < THREADS; i++) {
+        void *result;
+        pthread_join(thread[i], &result);
+        wrong |= result != NULL;
+    }
+    return !wrong;
+}
+
+START_TEST(first_looks) {
+    for (int i = 0; i < PROCESSES; i++) {
+        int status = -1;
+        pid_t child = fork();
+        if (child == 0)
+            _exit(!look_first());
+        ck_assert_int_eq(waitpid(child, &status, 0), child);
+        ck_assert_int_eq(status, 0);
+    }
 }
 END_TEST
 
@@ -183,6 +226,7 @@ int main(void) {
     TCase *tests = tcase_create("host_memory");
     tcase_add_checked_fixture(tests, begin, end);
     tcase_add_test(tests, the_machine);
+    tcase_add_test(tests, first_looks);
     tcase_add_test(tests, version_two);
     tcase_add_test(tests, version_one);
     tcase_add_test(tests, pressure);

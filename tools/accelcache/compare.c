@@ -16,7 +16,7 @@
     FIGURE(wall_ns, ns, "wall time", t->wall, "from the start of the program to its end")        \
     FIGURE(allocation_ns, ns, "in allocation calls",                                             \
            PROCESS(passed_ns) + DEVICE(driver_alloc_ns) + DEVICE(driver_free_ns) +               \
-               DEVICE(fence_wait_ns) + PROCESS(shim_ns),                                         \
+               WAITS + PROCESS(shim_ns),                                                         \
            "host time of requests for memory and of frees: the four rows below; threads at "     \
            "work at the same time add up")                                                       \
     FIGURE(passed_ns, ns, "  driver, for the program", PROCESS(passed_ns),                       \
@@ -25,8 +25,9 @@
     FIGURE(segment_ns, ns, "  driver, for segments",                                             \
            DEVICE(driver_alloc_ns) + DEVICE(driver_free_ns),                                     \
            "in the driver, for the memory that the library serves requests from")                \
-    FIGURE(fence_wait_ns, ns, "  waiting for fences", DEVICE(fence_wait_ns),                     \
-           "requests that waited for the device to finish with freed memory")                    \
+    FIGURE(fence_wait_ns, ns, "  waiting for fences", WAITS,                                     \
+           "requests that waited for the device to finish with freed memory, and frees that "    \
+           "waited for results (free_sync)")                                                     \
     FIGURE(shim_ns, ns, "  in the library", PROCESS(shim_ns),                                    \
            "the library's own work, estimated from one call in 128, and so rough below some "    \
            "thousand calls; what a thread serves from "                                          \
@@ -42,6 +43,7 @@
            "has none")                                                                           \
     FIGURE(allocated_peak, bytes, "peak allocated", t->figures.allocated_peak,                   \
            "most memory that the program held of it at a time")
+#define WAITS         DEVICE(fence_wait_ns) + PROCESS(free_wait_ns)
 #define DEVICE(name)  (int64_t) t->figures.device.name
 #define PROCESS(name) (int64_t) t->figures.process[AC_COUNT_##name]
 

@@ -8,15 +8,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A driver's cuMemFree waits for the work that is pending; ours does not, unless free_sync says
- * so.  Only a program that frees with work pending can tell the difference. */
-static void check_frees(cmd_findings_t *findings, const cmd_figures_t *figures, bool free_sync) {
+/* A driver's cuMemFree waits for the work that is pending; ours does so as `free_sync` says.  Only a
+ * program that frees with work pending can tell the difference. */
+static void check_frees(cmd_findings_t *findings, const cmd_figures_t *figures,
+                        const char *free_sync) {
     uint64_t pending = figures->device.fenced_frees + figures->device.ordered_frees;
     uint64_t total = pending + figures->device.ready_frees;
-    char some[CMD_FIGURE], all[CMD_FIGURE];
+    uint64_t waits = figures->process[AC_COUNT_free_waits];
+    char some[CMD_FIGURE], all[CMD_FIGURE], waited[CMD_FIGURE], time[CMD_FIGURE];
     cmd_text_count(some, (int64_t)pending);
     cmd_text_count(all, (int64_t)total);
-    if (free_sync)
+    cmd_text_count(waited, (int64_t)waits);
+    cmd_text_ns(time, (int64_t)figures->process[AC_COUNT_free_wait_ns]);
+    if (!strcmp(free_sync, "true"))
         cmd_finding(findings, CMD_FINDING_NOTE, "free_sync",
                     "on: each of the %s frees waited for the context's work first. It is right "
                     "for a program that reads on the host, without a synchronisation of its own, "
@@ -24,6 +28,14 @@ static void check_frees(cmd_findings_t *findings, const cmd_figures_t *figures, 
                     all);
     else if (!total)
         cmd_finding(findings, CMD_FINDING_OK, "free_sync", "nothing was freed so far");
+    else if (waits)
+        cmd_finding(findings, CMD_FINDING_NOTE, "free_sync",
+                    "%s of %s frees waited, %s in all, for work with results that the host can read: the "
+                    "program had not awaited a result itself. One that also relies on later frees "
+                    "needs free_sync:true, one that relies on none saves the time with "
+                    "free_sync:false: accelcache run --compare -- PROGRAM shows whether results "
+                    "differ",
+                    waited, all, time);
     else if (!pending)
         cmd_finding(findings, CMD_FINDING_OK, "free_sync",
                     "not needed: none of the %s frees found work pending", all);
@@ -31,9 +43,10 @@ static void check_frees(cmd_findings_t *findings, const cmd_figures_t *figures, 
         cmd_finding(findings, CMD_FINDING_NOTE, "free_sync",
                     "%s of %s frees found work pending, and did not wait for it as the driver "
                     "would have. That is safe for device memory. Only a program that takes "
-                    "cudaFree for a synchronisation needs free_sync:true: accelcache run "
+                    "cudaFree for a synchronisation, %sneeds free_sync:true: accelcache run "
                     "--compare -- PROGRAM shows whether results differ",
-                    some, all);
+                    some, all,
+                    !strcmp(free_sync, "auto") ? "and awaits other results itself, " : "");
 }
 
 /* Counters that should be 0, in the order of their weight. */
@@ -79,7 +92,7 @@ void cmd_doctor_figures(cmd_findings_t *findings, const json_t *document) {
     const char *free_sync =
         json_string_value(json_object_get(json_object_get(config, "effective"), "free_sync"));
     cmd_figures_add(&figures, document);
-    check_frees(findings, &figures, free_sync && !strcmp(free_sync, "true"));
+    check_frees(findings, &figures, free_sync ? free_sync : "");
     check_counters(findings, &figures);
     cmd_passed_advise(findings, &figures);
     cmd_doctor_shares(findings, &figures);

@@ -54,7 +54,8 @@ static const char help[] =
     "         until there are more than 64 files of one user: then the oldest go when a program\n"
     "         starts\n\n"
     "fenced_frees and ordered_frees count the frees that found work pending: where both are 0,\n"
-    "free_sync:true changes nothing.  accelcache doctor --dump FILE says what figures advise.\n\n"
+    "free_sync changes nothing.  free_waits counts those that waited.  accelcache doctor --dump FILE\n"
+    "says what figures advise.\n\n"
     "Exit status: 0, 1 when something could not be read (the rest is shown), 2 wrong usage.\n";
 
 typedef struct {

@@ -39,6 +39,7 @@ static const char *const none[] = {NULL};
 #define candidates_FILL          none
 #define candidates_SAMPLE        none
 #define candidates_DUMP_FORMAT   none
+#define candidates_FREE_SYNC     none
 #define candidates_LEAK_REPORT   none
 #define candidates_STACKS        none
 #define candidates_DEEPBIND      none

@@ -89,6 +89,15 @@ static ac_status_t add_range(const ac_growth_t *growth, uint64_t address, uint64
     return status;
 }
 
+/* Have the ranges that hold nothing give their addresses back, in all contexts.  Returns bytes. */
+static uint64_t give_addresses(ac_allocator_t *allocator) {
+    uint64_t bytes = 0;
+    for (ac_arena_t *arena = atomic_load(&allocator->arenas); arena; arena = arena->next)
+        if (!arena->ops->capturing(arena->context))
+            bytes += ac_expand_give_addresses(arena);
+    return bytes;
+}
+
 /* One more range: small blocks never need more addresses than the device has memory, large ones
  * want room to find a place in one piece.  Where addresses are short, at most half of what is to
  * be had: others need some, the driver's own allocations among them. */
@@ -99,7 +108,7 @@ static ac_status_t reserve_range(ac_growth_t *growth) {
     uint64_t bytes = round_up(allocator->supply->expand.support.memory, growth->page);
     uint64_t address = 0;
     ac_status_t status;
-    bool scarce = false;
+    bool scarce = false, given = false;
     bool guard = growth->ask->guard;
     if (growth->ask->pool == AC_POOL_LARGE && !growth->ask->medium)
         bytes *= 4;
@@ -122,6 +131,11 @@ static ac_status_t reserve_range(ac_growth_t *growth) {
                 return AC_FAILED;
         } else if (status == AC_OOM) {
             scarce = true;
+        }
+        if (bytes == least && status == AC_OOM && !given) {
+            given = true;
+            if (give_addresses(allocator))
+                continue;
         }
         if (bytes == least || (status != AC_OK && status != AC_OOM))
             break;

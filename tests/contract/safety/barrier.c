@@ -1,0 +1,685 @@
+/* Contracts 2 and 9, free_sync:auto: a program that takes a free for its only barrier reads what the
+ * device wrote; a program that has once awaited a result itself is never made to wait.
+ *
+ * usage: barrier [ROUNDS]
+ *
+ * Each case runs in a child process.  A case of the first part writes a new value late, by a kernel
+ * or a copy behind one, frees some block, and reads the value on the host; in ROUNDS rounds (20).  The
+ * cases of the second part look whether a free waited; they run under the library alone.  With real
+ * time work may be over before it is looked for: then less is looked at. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "accelcache.h"
+#include "harness.h"
+
+#define KIB ((size_t)1024)
+enum { LATE_NS = 2000000 };
+#define HELD_NS 1000000000000ll
+
+static CUcontext first;
+static CUstream stream, other;
+static CUfunction store, held;
+static CUdeviceptr memory; /* of the device */
+static volatile unsigned *result;
+
+static bool real_time(void) {
+    const char *sim = getenv("ACCEL_SIM");
+    return sim && strstr(sim, "clock:real");
+}
+
+static void start(void) {
+    first = test_device(0);
+    stream = test_stream();
+    other = test_stream();
+    static const unsigned short sizes[] = {8, 4};
+    store = test_kernel(&(simcuda_kernel_t){.name = "store",
+                                            .fn = test_store,
+                                            .duration_ns = LATE_NS,
+                                            .param_count = 2,
+                                            .param_bytes = sizes});
+    held = test_kernel(&(simcuda_kernel_t){.name = "held", .duration_ns = HELD_NS});
+    MUST(cuMemAlloc_v2(&memory, 4 * KIB));
+    void *host;
+    MUST(cuMemHostAlloc(&host, 4 * KIB, 0)); /* copies to pageable memory are not asynchronous */
+    result = memset(host, 0, 4 * KIB);
+}
+
+static void write_to(CUdeviceptr address, unsigned value, CUstream on) {
+    void *params[] = {&address, &value};
+    MUST(cuLaunchKernel(store, 1, 1, 1, 1, 1, 1, 0, on, params, NULL));
+}
+
+static CUdeviceptr block(void) {
+    CUdeviceptr address;
+    MUST(cuMemAlloc_v2(&address, 256 * KIB));
+    return address;
+}
+
+static void barrier(void) {
+    CUdeviceptr address = block(); /* nothing was given to it */
+    MUST(cuMemFree_v2(address));
+}
+
+/* --- what the program takes a free for a barrier of --- */
+
+static void to_host(unsigned value) {
+    write_to(memory, value, stream);
+    MUST(cuMemcpyDtoHAsync_v2((void *)result, memory, 4, stream));
+}
+
+static void to_host_unified(unsigned value) {
+    write_to(memory, value, stream);
+    MUST(cuMemcpyAsync(test_address((void *)result), memory, 4, stream));
+}
+
+static void to_host_legacy(unsigned value) {
+    write_to(memory, value, NULL);
+    MUST(cuMemcpyDtoHAsync_v2((void *)result, memory, 4, NULL));
+}
+
+static void to_host_per_thread(unsigned value) {
+    write_to(memory, value, CU_STREAM_PER_THREAD);
+    MUST(cuMemcpyDtoHAsync_v2_ptsz((void *)result, memory, 4, NULL));
+}
+
+static void rows(unsigned value) {
+    CUDA_MEMCPY2D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .srcDevice = memory,
+                          .srcPitch = 4,
+                          .dstMemoryType = CU_MEMORYTYPE_HOST,
+                          .dstHost = (void *)result,
+                          .dstPitch = 4,
+                          .WidthInBytes = 4,
+                          .Height = 1};
+    write_to(memory, value, stream);
+    MUST(cuMemcpy2DAsync_v2(&copy, stream));
+}
+
+static CUDA_MEMCPY3D box(void) {
+    return (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                           .srcDevice = memory,
+                           .srcPitch = 4,
+                           .srcHeight = 1,
+                           .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+                           .dstDevice = test_address((void *)result),
+                           .dstPitch = 4,
+                           .dstHeight = 1,
+                           .WidthInBytes = 4,
+                           .Height = 1,
+                           .Depth = 1};
+}
+
+static void boxes(unsigned value) {
+    CUDA_MEMCPY3D copy = box();
+    write_to(memory, value, stream);
+    MUST(cuMemcpy3DAsync_v2(&copy, stream));
+}
+
+static void batch(unsigned value) {
+    CUdeviceptr to[] = {memory + KIB, test_address((void *)result)}, from[] = {memory, memory};
+    size_t bytes[] = {4, 4}, at = 0, failed;
+    _Alignas(8) int order[16] = {1}; /* CUmemcpyAttributes: in stream order */
+    CUmemcpyAttributes *attributes = (CUmemcpyAttributes *)(void *)order;
+    write_to(memory, value, stream);
+    CUresult answer = cuMemcpyBatchAsync(to, from, bytes, 2, attributes, &at, 1, &failed, stream);
+    if (answer == CUDA_ERROR_NOT_SUPPORTED)
+        exit(TEST_SKIPPED);
+    MUST(answer);
+}
+
+static void of_an_array(unsigned value) {
+    static CUarray array;
+    CUDA_ARRAY_DESCRIPTOR shape = {4, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1};
+    if (!array)
+        MUST(cuArrayCreate_v2(&array, &shape));
+    write_to(memory, value, NULL);
+    MUST(cuMemcpyDtoA_v2(array, 0, memory, 4));
+    write_to(memory, 0, NULL);
+    MUST(cuMemcpyAtoHAsync_v2((void *)result, array, 0, 4, NULL));
+}
+
+static void launch_graph(CUgraph graph) {
+    CUgraphExec exec;
+    MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    MUST(cuGraphLaunch(exec, other));
+}
+
+static void captured(unsigned value) {
+    CUgraph graph;
+    MUST(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    to_host(value);
+    MUST(cuStreamEndCapture(stream, &graph));
+    launch_graph(graph);
+}
+
+static CUgraphNode late_node(CUgraph graph, unsigned value) {
+    CUgraphNode node;
+    void *params[] = {&memory, &value};
+    CUDA_KERNEL_NODE_PARAMS kernel = {.func = store,
+                                      .gridDimX = 1,
+                                      .gridDimY = 1,
+                                      .gridDimZ = 1,
+                                      .blockDimX = 1,
+                                      .blockDimY = 1,
+                                      .blockDimZ = 1,
+                                      .kernelParams = params};
+    MUST(cuGraphAddKernelNode_v2(&node, graph, NULL, 0, &kernel));
+    return node;
+}
+
+static void copy_node(unsigned value) {
+    CUgraph graph;
+    CUDA_MEMCPY3D copy = box();
+    MUST(cuGraphCreate(&graph, 0));
+    CUgraphNode before = late_node(graph, value), node;
+    MUST(cuGraphAddMemcpyNode(&node, graph, &before, 1, &copy, first));
+    launch_graph(graph);
+}
+
+static void generic_node(unsigned value) {
+    CUgraph graph;
+    CUDA_MEMCPY3D copy = box();
+    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEMCPY};
+    params.payload[1] = (long long)(uintptr_t)first;
+    memcpy(&params.payload[2], &copy, sizeof copy);
+    MUST(cuGraphCreate(&graph, 0));
+    CUgraphNode before = late_node(graph, value), node;
+    MUST(cuGraphAddNode(&node, graph, &before, 1, &params));
+    launch_graph(graph);
+}
+
+/* The node copied elsewhere when it was made. */
+static void redirected_node(unsigned value) {
+    CUgraph graph;
+    CUgraphExec exec;
+    CUDA_MEMCPY3D copy = box();
+    copy.dstDevice = memory + KIB;
+    MUST(cuGraphCreate(&graph, 0));
+    CUgraphNode before = late_node(graph, value), node;
+    MUST(cuGraphAddMemcpyNode(&node, graph, &before, 1, &copy, first));
+    MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    copy = box();
+    MUST(cuGraphExecMemcpyNodeSetParams(exec, node, &copy, first));
+    MUST(cuGraphLaunch(exec, other));
+}
+
+static void managed(unsigned value) {
+    static CUdeviceptr address;
+    if (!address)
+        MUST(cuMemAllocManaged(&address, 4 * KIB, CU_MEM_ATTACH_GLOBAL));
+    result = (volatile unsigned *)(uintptr_t)address;
+    write_to(address, value, stream);
+}
+
+/* The stream was in use before, by the same thread and others. */
+static void managed_later(unsigned value) {
+    write_to(memory, value, stream);
+    MUST(cuMemsetD8Async(memory + KIB, 1, 4, stream));
+    write_to(memory, value, stream);
+    managed(value);
+}
+
+static void managed_by_attributes(unsigned value) {
+    static CUdeviceptr address;
+    if (!address)
+        MUST(cuMemAllocManaged(&address, 4 * KIB, CU_MEM_ATTACH_GLOBAL));
+    result = (volatile unsigned *)(uintptr_t)address;
+    void *params[] = {&address, &value};
+    CUlaunchConfig config = {1, 1, 1, 1, 1, 1, 0, stream, NULL, 0};
+    MUST(cuLaunchKernelEx(&config, store, params, NULL));
+}
+
+static void managed_by_graph(unsigned value) {
+    CUgraph graph;
+    static CUdeviceptr address;
+    if (!address)
+        MUST(cuMemAllocManaged(&address, 4 * KIB, CU_MEM_ATTACH_GLOBAL));
+    result = (volatile unsigned *)(uintptr_t)address;
+    MUST(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    write_to(address, value, stream);
+    MUST(cuStreamEndCapture(stream, &graph));
+    launch_graph(graph);
+}
+
+static void mapped(unsigned value) {
+    static void *host;
+    if (!host)
+        MUST(cuMemHostAlloc(&host, 4 * KIB, CU_MEMHOSTALLOC_DEVICEMAP));
+    result = host;
+    write_to(test_address(host), value, stream);
+}
+
+static void registered(unsigned value) {
+    static void *host;
+    if (!host) {
+        NEED(posix_memalign(&host, 4 * KIB, 4 * KIB) == 0);
+        MUST(cuMemHostRegister_v2(host, 4 * KIB, CU_MEMHOSTREGISTER_DEVICEMAP));
+    }
+    result = host;
+    write_to(test_address(host), value, stream);
+}
+
+static void asked_for(unsigned value) {
+    static void *host;
+    static CUdeviceptr address;
+    if (!host) {
+        MUST(cuMemHostAlloc(&host, 4 * KIB, 0));
+        MUST(cuMemHostGetDevicePointer_v2(&address, host, 0));
+    }
+    result = host;
+    write_to(address, value, stream);
+}
+
+/* --- synchronisations that tell nothing of the result --- */
+
+static void before_the_work(unsigned value) {
+    if (value == 1) {
+        write_to(memory, value, stream);
+        MUST(cuStreamSynchronize(stream));
+        MUST(cuCtxSynchronize());
+    }
+    to_host(value);
+}
+
+static void of_another_stream(unsigned value) {
+    CUevent event;
+    MUST(cuEventCreate(&event, 0));
+    write_to(memory + KIB, value, other);
+    MUST(cuEventRecord(event, other));
+    to_host(value);
+    MUST(cuStreamSynchronize(other));
+    MUST(cuEventSynchronize(event));
+    MUST(cuEventDestroy_v2(event));
+}
+
+static void of_the_same_handle(unsigned value) {
+    CUstream gone = test_stream();
+    to_host(value);
+    MUST(cuMemcpyDtoHAsync_v2((void *)(result + 1), memory, 4, gone));
+    MUST(cuStreamDestroy_v2(gone));
+    MUST(cuStreamSynchronize(test_stream()));
+}
+
+static void not_complete(unsigned value) {
+    to_host(value);
+    if (!real_time())
+        GIVES(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
+}
+
+/* --- ways to free --- */
+
+static void touched(void) {
+    CUdeviceptr address = block();
+    MUST(cuMemsetD8Async(address, 1, 4, other));
+    MUST(cuMemFree_v2(address));
+}
+
+static void *free_it(void *address) {
+    MUST(cuCtxSetCurrent(first));
+    MUST(cuMemFree_v2((CUdeviceptr)(uintptr_t)address));
+    return NULL;
+}
+
+static void by_another_thread(void) {
+    pthread_t thread;
+    NEED(pthread_create(&thread, NULL, free_it, (void *)(uintptr_t)block()) == 0);
+    NEED(pthread_join(thread, NULL) == 0);
+}
+
+static void from_another_context(void) {
+    static CUcontext second;
+    CUdeviceptr address = block();
+    if (!second)
+        MUST(cuDevicePrimaryCtxRetain(&second, 1));
+    MUST(cuCtxSetCurrent(second));
+    MUST(cuMemFree_v2(address));
+    MUST(cuCtxSetCurrent(first));
+}
+
+static void by_the_library(void) {
+    accel_status_t (*own)(void *);
+    if (!test_find("accel_free", &own))
+        barrier();
+    else
+        NEED(own((void *)(uintptr_t)block()) == ACCEL_OK);
+}
+
+#if BARRIER_RUNTIME
+int cudaMalloc(void **, size_t);
+int cudaFree(void *);
+static void by_the_runtime(void) {
+    void *address;
+    MUST(cudaMalloc(&address, 256 * KIB));
+    MUST(cudaFree(address));
+}
+#else
+#define by_the_runtime barrier
+#endif
+
+static void reads(void (*submit)(unsigned), void (*give)(void), unsigned times) {
+    for (unsigned i = 1; i <= times; i++) {
+        submit(i);
+        give();
+        if (*result != i)
+            test_stop(TEST_WRONG, "%u in round %u", *result, i);
+    }
+}
+
+/* --- no wait --- */
+
+static void configure(const char *text) {
+    accel_status_t (*set)(const char *, char *, size_t);
+    NEED(test_find("accel_set_allocator_settings", &set));
+    MUST(set(text, NULL, 0));
+}
+
+static bool waits(void) {
+    CUstream late = test_stream();
+    MUST(cuLaunchKernel(held, 1, 1, 1, 1, 1, 1, 0, late, NULL, NULL));
+    long long before = test_figure("free_waits");
+    barrier();
+    return test_figure("free_waits") != before;
+}
+
+static void expect_no_wait(void) {
+    EXPECT(!waits());
+}
+
+static void result_waits(void) {
+    to_host(1);
+    barrier();
+    EXPECT(*result == 1);
+    EXPECT(real_time() || (test_figure("free_waits") == 1 && test_figure("free_wait_ns") > 0));
+}
+
+static void nothing_visible(void) {
+    MUST(cuMemcpyHtoDAsync_v2(memory, (void *)result, 4, stream));
+    MUST(cuMemcpyDtoDAsync_v2(memory + KIB, memory, 4, stream));
+    expect_no_wait();
+}
+
+/* The copy is over; what is pending shows nothing. */
+static void visible_is_over(void) {
+    result_waits();
+    expect_no_wait();
+}
+
+static void behind_stream(void) {
+    to_host(1);
+    MUST(cuStreamSynchronize(stream));
+    MUST(cuMemcpyDtoHAsync_v2((void *)result, memory, 4, stream));
+    expect_no_wait();
+}
+
+static void behind_query(void) {
+    to_host(1);
+    while (cuStreamQuery(stream) == CUDA_ERROR_NOT_READY)
+        ;
+    MUST(cuLaunchKernel(held, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
+    MUST(cuMemcpyDtoHAsync_v2((void *)result, memory, 4, stream));
+    expect_no_wait();
+}
+
+static void behind_context(void) {
+    to_host(1);
+    MUST(cuCtxSynchronize());
+    expect_no_wait();
+    MUST(cuLaunchKernel(held, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
+    MUST(cuMemcpyDtoHAsync_v2((void *)result, memory, 4, stream));
+    expect_no_wait();
+}
+
+static void behind(CUevent event) {
+    MUST(cuEventSynchronize(event));
+    MUST(cuLaunchKernel(held, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
+    MUST(cuMemcpyDtoHAsync_v2((void *)result, memory, 4, stream));
+    expect_no_wait();
+}
+
+static void behind_event(void) {
+    CUevent event;
+    MUST(cuEventCreate(&event, 0));
+    to_host(1);
+    MUST(cuEventRecord(event, stream));
+    behind(event);
+}
+
+static void behind_event_query(void) {
+    CUevent event;
+    MUST(cuEventCreate(&event, 0));
+    to_host(1);
+    MUST(cuEventRecord(event, stream));
+    while (cuEventQuery(event) == CUDA_ERROR_NOT_READY)
+        ;
+    behind(event);
+}
+
+static void behind_joined_stream(void) {
+    CUevent event;
+    MUST(cuEventCreate(&event, 0));
+    to_host(1);
+    MUST(cuEventRecord(event, stream));
+    MUST(cuStreamWaitEvent(other, event, 0));
+    MUST(cuStreamSynchronize(other));
+    MUST(cuLaunchKernel(held, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
+    MUST(cuMemcpyDtoHAsync_v2((void *)result, memory, 4, stream));
+    expect_no_wait();
+}
+
+static void behind_managed(void) {
+    managed(1);
+    MUST(cuStreamSynchronize(stream));
+    MUST(cuLaunchKernel(held, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
+    expect_no_wait();
+}
+
+/* Kernels show nothing once such memory has gone. */
+static void managed_is_gone(void) {
+    CUdeviceptr address;
+    void *host, *locked;
+    MUST(cuMemAllocManaged(&address, 4 * KIB, CU_MEM_ATTACH_GLOBAL));
+    MUST(cuMemHostAlloc(&host, 4 * KIB, CU_MEMHOSTALLOC_DEVICEMAP));
+    NEED(posix_memalign(&locked, 4 * KIB, 4 * KIB) == 0);
+    MUST(cuMemHostRegister_v2(locked, 4 * KIB, CU_MEMHOSTREGISTER_DEVICEMAP));
+    write_to(address, 1, stream);
+    barrier();
+    EXPECT(*(volatile unsigned *)(uintptr_t)address == 1);
+    MUST(cuMemFree_v2(address));
+    MUST(cuMemFreeHost(host));
+    MUST(cuMemHostUnregister(locked));
+    expect_no_wait();
+}
+
+/* Each device's results are awaited by themselves. */
+static void another_device(void) {
+    CUcontext second = test_device(1);
+    CUstream there = test_stream();
+    CUdeviceptr address = block();
+    MUST(cuMemcpyDtoHAsync_v2((void *)(result + 1), address, 4, there));
+    MUST(cuStreamSynchronize(there));
+    MUST(cuCtxSetCurrent(first));
+    result_waits();
+    long long before = test_figure("free_waits");
+    MUST(cuCtxSetCurrent(second));
+    MUST(cuLaunchKernel(test_kernel(&(simcuda_kernel_t){.name = "held", .duration_ns = HELD_NS}), 1,
+                        1, 1, 1, 1, 1, 0, there, NULL, NULL));
+    MUST(cuMemcpyDtoHAsync_v2((void *)(result + 1), address, 4, there));
+    MUST(cuMemFree_v2(address));
+    EXPECT(test_figure("free_waits") == before);
+}
+
+/* The kernel ends when the host says so, and the program frees before that. */
+static void polling_kernel(void) {
+    void *flag;
+    configure("dump:none,oom_wait:0.2");
+    MUST(cuMemHostAlloc(&flag, 4 * KIB, CU_MEMHOSTALLOC_DEVICEMAP));
+    EXPECT(waits());
+    barrier(); /* no second time */
+    EXPECT(test_figure("free_waits") == 1);
+}
+
+static void in_stream_order(void) {
+    CUdeviceptr address;
+    to_host(1);
+    MUST(cuMemAllocAsync(&address, 4 * KIB, stream));
+    MUST(cuMemFreeAsync(address, stream));
+    EXPECT(test_figure("free_waits") == 0);
+}
+
+static void bad_frees(void) {
+    CUdeviceptr address = block();
+    MUST(cuMemFree_v2(address));
+    to_host(1);
+    GIVES(cuMemFree_v2(address), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuMemFree_v2(memory + 512), CUDA_ERROR_INVALID_VALUE);
+    EXPECT(test_figure("free_waits") == 0);
+}
+
+/* A capture in the same thread, whose graph is whole: it writes once it is launched. */
+static void beside_capture(void) {
+    CUgraph graph;
+    CUdeviceptr address = block();
+    MUST(cuMemcpyDtoHAsync_v2((void *)(result + 1), memory, 4, other));
+    MUST(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    write_to(memory, 7, stream);
+    MUST(cuMemFree_v2(address));
+    MUST(cuMemcpyDtoHAsync_v2((void *)result, memory, 4, stream));
+    MUST(cuStreamEndCapture(stream, &graph));
+    EXPECT(test_figure("free_waits") == 0);
+    launch_graph(graph);
+    barrier();
+    EXPECT(*result == 7);
+}
+
+/* What is captured is no work yet, and a synchronisation of its stream tells nothing of it. */
+static void captured_only(void) {
+    CUgraph graph;
+    MUST(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    to_host(1);
+    MUST(cuStreamEndCapture(stream, &graph));
+    barrier();
+    EXPECT(test_figure("free_waits") == 0);
+    MUST(cuStreamSynchronize(stream));
+    launch_graph(graph);
+    barrier();
+    EXPECT(*result == 1);
+}
+
+static _Atomic unsigned frees_done;
+
+static void CUDA_CB_free(void *address) {
+    cuMemFree_v2((CUdeviceptr)(uintptr_t)address); /* the driver refuses it */
+    atomic_fetch_add(&frees_done, 1);
+}
+
+static void in_host_function(void) {
+    CUdeviceptr address = block();
+    to_host(1);
+    MUST(cuLaunchHostFunc(other, CUDA_CB_free, (void *)(uintptr_t)address));
+    MUST(cuStreamSynchronize(other));
+    EXPECT(atomic_load(&frees_done) == 1 && test_figure("free_waits") == 0);
+}
+
+static void switched_off(void) {
+    configure("dump:none,free_sync:false");
+    to_host(1);
+    barrier();
+    EXPECT((*result == 0 || real_time()) && test_figure("free_waits") == 0);
+}
+
+static const struct {
+    const char *name;
+    void (*submit)(unsigned);
+    void (*give)(void);
+} barriers[] = {
+#define READS(submit, give)                                                                      \
+    { #submit ", " #give, submit, give }
+    READS(to_host, barrier),
+    READS(to_host_unified, barrier),
+    READS(to_host_legacy, barrier),
+    READS(to_host_per_thread, barrier),
+    READS(rows, barrier),
+    READS(boxes, barrier),
+    READS(batch, barrier),
+    READS(of_an_array, barrier),
+    READS(captured, barrier),
+    READS(copy_node, barrier),
+    READS(generic_node, barrier),
+    READS(redirected_node, barrier),
+    READS(managed, barrier),
+    READS(managed_later, barrier),
+    READS(managed_by_attributes, barrier),
+    READS(managed_by_graph, barrier),
+    READS(mapped, barrier),
+    READS(registered, barrier),
+    READS(asked_for, barrier),
+    READS(before_the_work, barrier),
+    READS(of_another_stream, barrier),
+    READS(of_the_same_handle, barrier),
+    READS(not_complete, barrier),
+    READS(to_host, touched),
+    READS(to_host, by_another_thread),
+    READS(to_host, from_another_context),
+    READS(to_host, by_the_library),
+    READS(managed, by_the_library),
+    READS(to_host, by_the_runtime),
+    READS(mapped, by_the_runtime),
+};
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} looks[] = {
+#define LOOKS(name)                                                                              \
+    { #name, name }
+    LOOKS(result_waits),       LOOKS(nothing_visible), LOOKS(visible_is_over),
+    LOOKS(behind_stream),      LOOKS(behind_query),    LOOKS(behind_context),
+    LOOKS(behind_event),       LOOKS(behind_event_query), LOOKS(behind_joined_stream),
+    LOOKS(behind_managed),     LOOKS(managed_is_gone), LOOKS(another_device),
+    LOOKS(polling_kernel),     LOOKS(in_stream_order), LOOKS(bad_frees),
+    LOOKS(beside_capture),     LOOKS(captured_only),   LOOKS(in_host_function),
+    LOOKS(switched_off),
+};
+
+enum { BARRIERS = sizeof barriers / sizeof *barriers, LOOKS = sizeof looks / sizeof *looks };
+
+static int run(unsigned i, unsigned times) {
+    int status = -1;
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(BARRIER_CASE_S);
+        test_title = i < BARRIERS ? barriers[i].name : looks[i - BARRIERS].name;
+        start();
+        if (i < BARRIERS)
+            reads(barriers[i].submit, barriers[i].give, times);
+        else
+            looks[i - BARRIERS].run();
+        _exit(0);
+    }
+    return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status)
+               ? WEXITSTATUS(status)
+               : TEST_WRONG;
+}
+
+int main(int argc, char **argv) {
+    unsigned times = argc > 1 ? (unsigned)atoi(argv[1]) : 20, failed = 0, skipped = 0;
+    unsigned count = test_library_is_here() ? BARRIERS + LOOKS : BARRIERS;
+    for (unsigned i = 0; i < count; i++) {
+        int status = run(i, times);
+        skipped += status == TEST_SKIPPED;
+        if (status && status != TEST_SKIPPED) {
+            printf("%s failed\n", i < BARRIERS ? barriers[i].name : looks[i - BARRIERS].name);
+            failed++;
+        }
+    }
+    printf("%u cases, %u skipped, %u failed\n", count, skipped, failed);
+    return failed != 0;
+}
