@@ -45,7 +45,7 @@ class Reports(holder.HolderTest):
                              ("hold", "kept by work that is not over")):
             with self.subTest(keeps):
                 done = self.fails("take", 300 * MIB, keeps, "use", 0, "give", 0, "try", 400 * MIB,
-                                  sim="memory:640M", conf=DUMP + ",oom_wait:0")
+                                  sim="memory:640M", conf=DUMP + ",oom_wait:0.1")
                 self.assertIn(f" 300 MiB freed here and {words}, ", done.stderr)
                 self.assertNotIn("expandable_segments", done.stderr)
 
