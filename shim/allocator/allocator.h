@@ -294,6 +294,14 @@ bool ac_allocator_settle_debt(ac_allocator_t *allocator);
 /* Bytes in segments without an allocated or held block: what a trim could give back. */
 uint64_t ac_allocator_idle_bytes(ac_allocator_t *allocator);
 
+/* Free memory after a request has failed.  `kept`: bytes that would have gone back, but for work that
+ * may use them.  `movable`: bytes next to blocks that the program holds which pages of `page` bytes could
+ * bring to the request, wherever the pages began; 0 if the device has no pages. */
+typedef struct {
+    uint64_t kept, movable;
+} ac_free_bytes_t;
+ac_free_bytes_t ac_allocator_free_bytes(ac_allocator_t *allocator, uint64_t page);
+
 /* Count a request that failed without being made: it is for more than the device has. */
 void ac_allocator_count_oom(ac_allocator_t *allocator);
 

@@ -12,6 +12,7 @@
  * thread at a time, whenever an epoch has passed; how long one is, is the caller's business. */
 #include "allocator/give_back.h"
 
+#include "allocator/supply/expand.h"
 #include "allocator/supply/toll.h"
 
 bool ac_give_back_begin(ac_allocator_t *allocator, uint64_t target) {
@@ -39,6 +40,37 @@ uint64_t ac_allocator_idle_bytes(ac_allocator_t *allocator) {
                 idle += s->size;
     ac_unlock(&allocator->lock);
     return idle;
+}
+
+static void add_free(ac_free_bytes_t *bytes, const ac_segment_t *segment, uint64_t page,
+                     uint64_t reached) {
+    bool used = segment->allocated || segment->held;
+    for (const ac_block_t *block = segment->first; block; block = block->next) {
+        if (block->state != AC_BLOCK_FREE)
+            continue;
+        if (segment->range && block->ticket.epoch > reached)
+            bytes->kept += block->size;
+        if (!segment->range && used && block->size >= page && block->ticket.epoch <= reached)
+            bytes->movable += (block->size - page + AC_GRANULE) / page * page;
+    }
+}
+
+ac_free_bytes_t ac_allocator_free_bytes(ac_allocator_t *allocator, uint64_t page) {
+    ac_free_bytes_t bytes = {0, 0};
+    bool able = false;
+    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next) {
+        able = able || ac_expand_able(arena);
+        ac_lock(&allocator->lock);
+        uint64_t reached = ac_supply_reached(arena);
+        for (const ac_segment_t *s = arena->idle.first; s; s = s->idle_next)
+            bytes.kept += s->size;
+        for (const ac_segment_t *s = arena->segments; s; s = s->next)
+            add_free(&bytes, s, page, reached);
+        ac_unlock(&allocator->lock);
+    }
+    if (!able)
+        bytes.movable = 0;
+    return bytes;
 }
 
 uint64_t ac_give_back_except(ac_allocator_t *allocator, const ac_shrink_t *pick, uint64_t kept) {

@@ -2,7 +2,7 @@
 #include "allocator/oom.h"
 
 #include "allocator/give_back.h"
-#include "allocator/supply/supply.h"
+#include "allocator/supply/expand.h"
 #include "failpoint.h"
 
 /* Targets, over all allocators, that a wait for memory did not see reached: until they are, no request
@@ -22,6 +22,17 @@ void ac_oom_begin(ac_oom_t *oom, ac_arena_t *arena, uint64_t soon) {
         oom->soon = oom->end;
 }
 
+/* Whether work keeps idle memory from going back.  Under the lock. */
+static bool is_kept(ac_arena_t *arena) {
+    const ac_hole_pick_t pick = {
+        .pool = AC_POOL_ALL, .pinned = true, .reached = ac_supply_reached(arena)};
+    bool kept = false;
+    for (const ac_segment_t *s = arena->idle.first; s && !kept; s = s->idle_next)
+        kept = s->quiet > pick.reached;
+    ac_expand_oldest_hole(arena, &pick, &kept);
+    return kept;
+}
+
 /* Whether memory waits that the program freed with cudaFree, and not in the order of a stream.  The
  * driver's own free would have waited, whatever holds the work. */
 static bool is_patient(const ac_oom_t *oom) {
@@ -30,7 +41,7 @@ static bool is_patient(const ac_oom_t *oom) {
     ac_lock(&allocator->lock);
     for (ac_arena_t *arena = allocator->arenas; arena && !waits; arena = arena->next)
         waits = !arena->dead && (arena->retired->fence[AC_REACH_OWN].first ||
-                                 arena->retired->fence[AC_REACH_ALL].first || ac_supply_keeps(arena));
+                                 arena->retired->fence[AC_REACH_ALL].first || is_kept(arena));
     ac_unlock(&allocator->lock);
     return waits;
 }

@@ -145,7 +145,10 @@ static ac_status_t wait_until(ac_cuda_context_t *context, void (*work)(void *arg
 }
 
 bool ac_cuda_beside(void *arg, void (*work)(void *arg), void *work_arg, uint64_t until) {
-    return (until ? wait_until(arg, work, work_arg, until) : work_in(arg, work, work_arg)) == AC_OK;
+    uint64_t least = (uint64_t)ac_raw_ns(CLOCK_MONOTONIC) + THREAD_NS;
+    if (!until)
+        return work_in(arg, work, work_arg) == AC_OK;
+    return wait_until(arg, work, work_arg, until < least ? least : until) == AC_OK;
 }
 
 ac_status_t ac_cuda_synchronize(void *arg, uint64_t limit_ns) {

@@ -93,7 +93,8 @@ typedef struct {
 
     /* Call `work`.  While it runs, captures do not keep its thread from giving memory back and from
      * asking about fences.  `until` 0: it runs in this thread.  Else it runs in a thread of its own,
-     * because the device may block it; this call returns when it has ended, or at `until` (now_ns).
+     * because the device may block it; this call returns when it has ended, or at `until` (now_ns), but
+     * not before a tenth of a second.
      * False: it did not run, or has not ended and may use `arg` later. */
     bool (*beside)(void *context, void (*work)(void *arg), void *arg, uint64_t until);
 

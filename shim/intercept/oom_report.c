@@ -102,26 +102,50 @@ static int write_document(ac_dump_oom_t *oom, char *path, size_t size) {
 
 /* ---- the line ---- */
 
-static void say(ac_context_t *context, const ac_dump_oom_t *oom, const char *rest) {
-    char asked[SIZE_TEXT], total[SIZE_TEXT], left[SIZE_TEXT], held[SIZE_TEXT], idle[SIZE_TEXT];
-    char module[AC_MODULE_LABEL];
+/* Whether the request would fit if pages could be moved: in whole pages of its own. */
+static bool pages_help(const ac_dump_oom_t *oom, uint64_t movable, uint64_t page, uint64_t room) {
+    return !ac_process_config()->expandable_segments && movable &&
+           movable + room >= (oom->bytes + page - 1) / page * page;
+}
+
+static void say(ac_context_t *context, const ac_dump_oom_t *oom, const char *more) {
+    char asked[SIZE_TEXT], total[SIZE_TEXT], left[SIZE_TEXT], held[SIZE_TEXT], size[SIZE_TEXT];
+    char module[AC_MODULE_LABEL], waiting[96] = "", captured[96] = "";
+    ac_allocator_t *allocator = ac_arena_allocator(context->arena);
     ac_device_stats_t stats;
-    ac_allocator_stats(ac_arena_allocator(context->arena), &stats);
+    const ac_config_t *config = ac_process_config();
+    const ac_live_device_t *live = ac_live_device(ac_live, (unsigned)oom->ordinal);
+    uint64_t page = config->low_memory ? AC_SEGMENT_ALIGN : config->page_size;
+    ac_free_bytes_t free_bytes = ac_allocator_free_bytes(allocator, page);
+    ac_allocator_stats(allocator, &stats);
     int64_t allocated = stats.allocated_bytes[AC_POOL_ALL].current;
-    int64_t parts = stats.reserved_bytes[AC_POOL_ALL].current - allocated;
-    uint64_t room = oom->at_limit || oom->available == UINT64_MAX ? 0 : oom->available;
-    bool scattered = parts > 0 && (uint64_t)parts + room >= oom->bytes &&
-                     !ac_process_config()->expandable_segments;
+    int64_t freed = stats.active_bytes[AC_POOL_ALL].current - allocated;
+    int64_t graphs = live ? (int64_t)live->counters.capture_deferred_bytes : 0;
+    int64_t kept = freed - graphs + (int64_t)free_bytes.kept; /* others go on meanwhile */
+    int64_t parts = stats.reserved_bytes[AC_POOL_ALL].current - allocated - freed -
+                    (int64_t)free_bytes.kept;
+    uint64_t room = oom->available == UINT64_MAX ? 0 : oom->available;
+    if (oom->at_limit)
+        room = ac_allocator_room(allocator);
+    if (kept > 0)
+        snprintf(waiting, sizeof waiting, "%s freed here and kept by work that is not over, ",
+                 size_text(size, (uint64_t)kept));
+    if (graphs > 0)
+        snprintf(captured, sizeof captured, "%s freed here and kept for captured graphs, ",
+                 size_text(size, (uint64_t)graphs));
     ac_log(AC_LOG_WARNING,
            "out of memory on device %d: %s asked for %s%s; the device has %s, %s free; %s "
-           "allocated here, %s in free parts of segments in use%s%s",
+           "allocated here, %s%s%s in free parts of segments in use%s%s",
            oom->ordinal, ac_module_label(module, oom->module, "code of no file"),
            size_text(asked, oom->bytes), oom->at_limit ? ", beyond the configured limit" : "",
            size_text(total, ac_live->total_memory[oom->ordinal]),
            oom->available == UINT64_MAX ? "not known how much" : size_text(left, oom->available),
-           size_text(held, (uint64_t)allocated), size_text(idle, parts > 0 ? (uint64_t)parts : 0),
-           scattered ? ", which ACCEL_ALLOC_CONF=expandable_segments:true may put together" : "",
-           rest);
+           size_text(held, (uint64_t)allocated), waiting, captured,
+           size_text(size, parts > 0 ? (uint64_t)parts : 0),
+           pages_help(oom, free_bytes.movable, page, room)
+               ? ", which ACCEL_ALLOC_CONF=expandable_segments:true may put together"
+               : "",
+           more);
 }
 
 /* In host memory of its own: the thread's stack may be small. */

@@ -27,6 +27,8 @@ PROGRAM = """
     extern int cuMemAlloc_v2(ptr *, size_t), cuMemFree_v2(ptr);
     extern int cuStreamCreate(void **, unsigned), cuMemAllocAsync(ptr *, size_t, void *);
     extern int cuMemFreeAsync(ptr, void *), cuMemsetD8Async(ptr, unsigned char, size_t, void *);
+    extern int cuStreamBeginCapture_v2(void *, int);
+    extern int cuStreamWaitValue32_v2(void *, ptr, unsigned, unsigned);
     enum { MOST = 4096 };
     static ptr block[MOST];
     static unsigned blocks;
@@ -41,6 +43,7 @@ PROGRAM = """
     }
     /* take BYTES | fill BYTES COUNT | plugin FILE BYTES | give INDEX | every N (of the filled ones,
      * each that is no N-th one goes back) | async BYTES | drop INDEX (on the stream) |
+     * capture (on the stream, relaxed) | hold (the stream, for ever) | use INDEX (on the stream) |
      * linger (an exit that says "lingers" and takes a minute) | try BYTES | wait */
     int main(int argc, char **argv) {
         int device, status;
@@ -89,6 +92,15 @@ PROGRAM = """
                     cuMemFreeAsync(block[atoi(step[1])], stream))
                     return 4;
                 step++;
+            } else if (!strcmp(*step, "capture")) {
+                if (cuStreamBeginCapture_v2(stream, 2))
+                    return 4;
+            } else if (!strcmp(*step, "hold")) {
+                if (cuMemAlloc_v2(&at, 4) || cuStreamWaitValue32_v2(stream, at, 7, 1))
+                    return 4;
+            } else if (!strcmp(*step, "use")) {
+                if (cuMemsetD8Async(block[atoi(*++step)], 0, 1, stream))
+                    return 4;
             } else if (!strcmp(*step, "linger")) {
                 atexit(linger);
             } else if (!strcmp(*step, "try")) {

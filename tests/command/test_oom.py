@@ -40,6 +40,26 @@ class Reports(holder.HolderTest):
                    "bytes in free parts of segments in use. accelcache oom oom.json "
                    "says who holds it"])
 
+    def test_line_names_what_keeps_memory(self):
+        for keeps, words in (("capture", "kept for captured graphs"),
+                             ("hold", "kept by work that is not over")):
+            with self.subTest(keeps):
+                done = self.fails("take", 300 * MIB, keeps, "use", 0, "give", 0, "try", 400 * MIB,
+                                  sim="memory:640M", conf=DUMP + ",oom_wait:0.1")
+                self.assertIn(f" 300 MiB freed here and {words}, ", done.stderr)
+                self.assertNotIn("expandable_segments", done.stderr)
+
+    def test_line_advises_what_helps(self):
+        """Pages of 2 MiB fit the holes of 9 MiB, those of 8 MiB may not; or all are too few."""
+        for pages, request, advised in (("page_size_mb:2", 1200, True), ("page_size_mb:8", 1200, False),
+                                        ("page_size_mb:2", 3000, False)):
+            steps = ("fill", 9 * MIB, 440, "every", 2, "try", request * MIB)
+            with self.subTest(pages=pages, request=request):
+                done = self.fails(*steps, conf=DUMP + "," + pages, sim=BIG)
+                self.assertEqual("expandable_segments:true may" in done.stderr, advised)
+                if advised:
+                    self.assertTrue(self.truth(steps, "expandable_segments:true," + pages, sim=BIG))
+
     def test_no_file_without_the_key(self):
         done = self.fails(*FULL, conf="dump:none")
         self.assertEqual(done.stderr.count("out of memory"), 1)

@@ -3,7 +3,6 @@
 #include "allocator/supply/supply.h"
 
 #include "allocator/space/range.h"
-#include "allocator/supply/expand.h"
 #include "failpoint.h"
 
 void ac_supply_end_call(ac_allocator_t *allocator, bool changed) {
@@ -58,15 +57,6 @@ static bool has_idle(ac_allocator_t *allocator) {
         any = arena->idle.first || ac_range_any_whole(&arena->space, true);
     ac_unlock(&allocator->lock);
     return any;
-}
-
-bool ac_supply_keeps(ac_arena_t *arena) {
-    const ac_hole_pick_t pick = {.pool = AC_POOL_ALL, .pinned = true, .reached = ac_supply_reached(arena)};
-    bool keeps = false;
-    for (const ac_segment_t *s = arena->idle.first; s && !keeps; s = s->idle_next)
-        keeps = s->quiet > pick.reached;
-    ac_expand_oldest_hole(arena, &pick, &keeps);
-    return keeps;
 }
 
 bool ac_supply_may_shrink(ac_allocator_t *allocator, uint64_t target) {

@@ -200,9 +200,6 @@ uint64_t ac_supply_reached(ac_arena_t *arena);
  * and only where nothing keeps it from ending.  False: it did not wait. */
 bool ac_supply_wait(const ac_growth_ask_t *ask);
 
-/* Whether work keeps idle memory from going back.  Under the lock. */
-bool ac_supply_keeps(ac_arena_t *arena);
-
 /* Whether giving back waits for nothing now, or for work that was waited for: up to `target`, if
  * not 0.  Where that could give anything, and does wait, it is owed. */
 bool ac_supply_may_shrink(ac_allocator_t *allocator, uint64_t target);

@@ -185,7 +185,7 @@ static void pending(void) {
     expect_whole();
 }
 
-/* Memory that the capture names stays the graph's, whoever needs it. */
+/* Memory that the capture names stays the graph's. */
 static void named(void) {
     ask_t ask = {.what = PLAIN};
     CUgraph graph;

@@ -1,6 +1,7 @@
 /* Probes of captures, graphs with memory and virtual memory management. */
 #include "guesses.h"
 
+#include <pthread.h>
 #include <string.h>
 
 /* ---------------------------------------------------------------- captures */
@@ -90,6 +91,33 @@ void guess_capture_frees_others(void) {
     MUST(cu.cuCtxSynchronize());
     CUstream stream = capturing(CU_STREAM_CAPTURE_MODE_RELAXED);
     say_ended(cu.cuMemFreeAsync(memory, stream), stream);
+}
+
+/* What cuMemFree answered; in the thread that gives memory back beside a capture. */
+static void *free_relaxed(void *memory) {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    MUST(cu.cuCtxSetCurrent(gpu.primary));
+    MUST(cu.cuThreadExchangeStreamCaptureMode(&mode));
+    return (void *)(uintptr_t)cu.cuMemFree_v2(*(CUdeviceptr *)memory);
+}
+
+static void free_beside(CUstreamCaptureMode mode) {
+    CUdeviceptr memory;
+    pthread_t thread;
+    void *result = NULL;
+    MUST(cu.cuMemAlloc_v2(&memory, MIB));
+    gpu_launch(gpu.slow, a_stream(CU_STREAM_NON_BLOCKING), gpu_word(0), gpu_word(1));
+    CUstream stream = capturing(mode);
+    if (!pthread_create(&thread, NULL, free_relaxed, &memory))
+        pthread_join(thread, &result);
+    say_ended((CUresult)(uintptr_t)result, stream);
+}
+
+void guess_capture_free_beside(void) {
+    say("thread-local ");
+    free_beside(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    say("; global ");
+    free_beside(CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 
 void guess_record_external(void) {
