@@ -272,37 +272,30 @@ ac_status_t ac_block_find(uint64_t address, ac_block_info_t *info) {
     return AC_OK;
 }
 
-/* What was freed in the order of a stream stays the program's until that stream gets there. */
+/* What was freed in the order of a stream stays the program's until that stream gets there: while any work
+ * of the context is not known to be over. */
 static bool may_be_used(const ac_block_t *block) {
-    if (block->state != AC_BLOCK_RETIRED || !block->ticket.ordered)
-        return block->state == AC_BLOCK_ALLOCATED;
-    const ac_arena_t *arena = block->segment->arena;
-    return !ac_order_ready(&arena->timeline, ac_ordered_order(arena), AC_ORDER_NONE,
-                           &block->ticket);
-}
-
-/* A thread's cache keeps it in the order of a stream: its ticket is read once it has left. */
-static bool is_in_lane(const ac_block_t *block) {
-    return block->state == AC_BLOCK_CACHED && block->owner_arena & AC_OWNER_STREAM;
+    const ac_timeline_t *timeline = &block->segment->arena->timeline;
+    ac_block_state_t state = block->state;
+    bool ordered = state == AC_BLOCK_RETIRED ? block->ticket.ordered
+                                             : state == AC_BLOCK_CACHED &&
+                                                   (block->owner_arena & AC_OWNER_STREAM);
+    return state == AC_BLOCK_ALLOCATED ||
+           (ordered && atomic_load(&timeline->last_submit) > atomic_load(&timeline->done));
 }
 
 ac_status_t ac_block_reaches(uint64_t address, uint64_t bytes, const ac_block_t **found) {
-    for (bool recalled = false;; recalled = true) {
-        ac_arena_t *arena = lock_owner(address);
-        if (!arena)
-            return AC_NOT_OURS;
-        ac_block_t shown;
-        const ac_block_t *block = around(address, &shown);
-        bool lane = block && is_in_lane(block);
-        bool whole = block && block->state == AC_BLOCK_RETIRED;
-        bool fits = block && may_be_used(block) &&
-                    ac_block_spans(block, whole ? block->size : block->requested, address, bytes);
-        *found = fits && !whole && block != &shown ? block : NULL;
-        ac_unlock(&arena->allocator->lock);
-        if (fits || !lane || recalled)
-            return fits ? AC_OK : AC_BAD_ADDRESS;
-        ac_caches_recall(arena->allocator, NULL);
-    }
+    ac_arena_t *arena = lock_owner(address);
+    if (!arena)
+        return AC_NOT_OURS;
+    ac_block_t shown;
+    const ac_block_t *block = around(address, &shown);
+    bool held = block && block->state == AC_BLOCK_ALLOCATED;
+    bool fits = block && may_be_used(block) &&
+                ac_block_spans(block, held ? block->requested : block->size, address, bytes);
+    *found = fits && held && block != &shown ? block : NULL;
+    ac_unlock(&arena->allocator->lock);
+    return fits ? AC_OK : AC_BAD_ADDRESS;
 }
 
 bool ac_block_starts(uint64_t address, uint64_t bytes, const ac_block_t **found) {

@@ -153,8 +153,8 @@ typedef struct {
 ac_status_t ac_block_find(uint64_t address, ac_block_info_t *info);
 
 /* Whether the program may copy from or to these bytes (> 0): they lie in a block that it holds, up to
- * the end of its last granule, or that it freed in the order of a stream which has not got there as
- * far as is known.  AC_OK, and in *found the block's record, for ac_block_has; NULL: it has none that
+ * the end of its last granule, or that it freed in the order of a stream while work of the context is
+ * not known to be over.  AC_OK, and in *found the block's record, for ac_block_has; NULL: it has none that
  * lasts.  AC_BAD_ADDRESS; AC_NOT_OURS. */
 ac_status_t ac_block_reaches(uint64_t address, uint64_t bytes, const ac_block_t **found);
 

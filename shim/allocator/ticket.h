@@ -45,8 +45,7 @@ typedef struct {
     uint64_t place;         /* CAPTURE and STREAM; of the others `epoch` is the place */
     uint8_t key;
     bool all; /* `epoch` counts in all contexts, not only in the memory's own */
-    bool ordered; /* RETIRED: the program may use the memory until the ticket is ready: it was freed in
-                   * the order of a stream */
+    bool ordered; /* RETIRED: it was freed in the order of a stream */
 } ac_ticket_t;
 
 static inline unsigned ac_key_of(unsigned slot) {

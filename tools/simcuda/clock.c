@@ -1,9 +1,10 @@
 /* Device time: the virtual clock, or wall time with the threads that complete work when
  * the program does not poll.
  *
- * Two threads are started when there first is something for them: with clock:real the worker
- * completes work that is due, and the host thread runs host functions, so that one that
- * blocks holds up its own stream only.  With clock:virtual, too, no host function runs in a
+ * Threads are started when there first is something for them: with clock:real a worker completes work
+ * that is due, and kernels run in no other thread.  While one does, another worker watches the clock, so
+ * that a kernel that blocks holds up its own stream only.  So does the host thread with host functions.
+ * With clock:virtual, too, no host function runs in a
  * thread of the program: the one that moves time waits for the host thread.  Both are detached
  * and stop at process exit. */
 #include <errno.h>
@@ -16,9 +17,12 @@
 pthread_mutex_t *sim_lock_mutex(void);
 
 static atomic_ullong virtual_now;
-static pthread_cond_t changed, worker_wake, host_wake, lent_back;
+static pthread_cond_t changed, worker_wake, spare_wake, host_wake, lent_back;
 static unsigned waiters; /* threads in sim_wait */
 static bool worker_runs, host_runs;
+static bool watched; /* one of the workers, the watcher, looks when work is due */
+static pthread_t watcher;
+static unsigned spares; /* workers that wait for their turn */
 static uint64_t worker_until; /* when it looks again; UINT64_MAX: when woken */
 static bool stepping;         /* clock:virtual: a thread moves time forward */
 static pthread_t stepper;
@@ -43,6 +47,7 @@ void sim_clock_start(void) {
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&changed, &attributes);
     pthread_cond_init(&worker_wake, &attributes);
+    pthread_cond_init(&spare_wake, &attributes);
     pthread_cond_init(&host_wake, &attributes);
     pthread_cond_init(&lent_back, &attributes);
     pthread_condattr_destroy(&attributes);
@@ -87,20 +92,54 @@ static bool leaving(void) {
     return atomic_load(&sim_gate) & SIM_GATE_EXITING;
 }
 
+static bool is_watcher(void) {
+    return watched && pthread_equal(watcher, pthread_self());
+}
+
 static void *worker(SIM_UNUSED void *argument) {
     sim_lock();
     while (!leaving()) {
+        if (watched) {
+            spares++;
+            wait_until(&spare_wake, UINT64_MAX);
+            spares--;
+            continue;
+        }
+        watched = true;
+        watcher = pthread_self();
         uint64_t now = sim_wall_ns();
         sim_pump(now);
+        if (!is_watcher())
+            continue;
         worker_until = UINT64_MAX;
         if (sim_effects)
             worker_until = sim_next_due();
         if (sim_has_gated() && worker_until > now + GATED_POLL_NS)
             worker_until = now + GATED_POLL_NS;
         wait_until(&worker_wake, worker_until);
+        watched = false;
     }
     sim_unlock();
     return NULL;
+}
+
+void sim_clock_hand_over(void) {
+    if (!is_watcher())
+        return;
+    watched = false;
+    worker_until = 0; /* who comes next looks first */
+    if (spares)
+        pthread_cond_signal(&spare_wake);
+    else if (!start_thread(worker))
+        watched = true;
+}
+
+/* In a thread of the program: kernels are the workers'. */
+static void pump_here(uint64_t now) {
+    if (worker_runs)
+        sim_pump_no_kernel(now);
+    else
+        sim_pump(now);
 }
 
 static void run_lent(void) {
@@ -189,10 +228,12 @@ static void step_virtual(void) {
 
 static void step_real(void) {
     uint64_t now = sim_wall_ns(), due = sim_next_due();
-    if (due <= now) {
-        sim_pump(now);
+    if (due <= now)
+        pump_here(now);
+    if (due <= now && sim_next_due() != due)
         return;
-    }
+    if (due <= now)
+        due = now + 2 * SPIN_NS; /* a worker is about to take it */
     if (due - now < SPIN_NS) { /* sleeping would overshoot */
         sim_unlock();
         while (sim_wall_ns() < due)
@@ -207,7 +248,7 @@ static void step_real(void) {
     wait_until(&changed, until);
     waiters--;
     if (sim_has_gated())
-        sim_pump(sim_wall_ns());
+        pump_here(sim_wall_ns());
 }
 
 static void wait_for(sim_work_t *work, void (*learn)(sim_work_t *)) {
@@ -252,7 +293,7 @@ bool sim_is_done(sim_work_t *work) {
     if (!work)
         return true;
     if (work->state != SIM_DONE && !sim_config.virtual_clock)
-        sim_pump(sim_wall_ns());
+        pump_here(sim_wall_ns());
     if (work->state == SIM_DONE && sim_race_on)
         sim_race_seen(work);
     polled(work->state == SIM_DONE);

@@ -89,6 +89,16 @@ static CUresult place_array(const sim_copy_side_t *side, const sim_copy_t *copy,
     return CUDA_SUCCESS;
 }
 
+/* Bytes from the first to the last; SIZE_MAX where they have no number. */
+static size_t extent_of(size_t width, size_t pitch, size_t rows, size_t plane, size_t planes) {
+    size_t down, deep, extent;
+    bool large = __builtin_mul_overflow(rows - 1, pitch, &down);
+    large |= __builtin_mul_overflow(planes - 1, plane, &deep);
+    large |= __builtin_add_overflow(down, deep, &extent);
+    large |= __builtin_add_overflow(extent, width, &extent);
+    return large ? SIZE_MAX : extent;
+}
+
 static bool joins_up(const sim_alloc_t *record) {
     return record->kind == SIM_MEM_VMM || record->kind == SIM_MEM_MULTICAST;
 }
@@ -106,7 +116,7 @@ static CUresult place(const sim_copy_side_t *side, const sim_copy_t *copy, place
     out->pitch = pitch;
     out->plane = pitch * height;
     out->first = side->address + side->x + side->y * pitch + side->z * out->plane;
-    size_t extent = (copy->planes - 1) * out->plane + (copy->rows - 1) * out->pitch + copy->width;
+    size_t extent = extent_of(copy->width, out->pitch, copy->rows, out->plane, copy->planes);
     const sim_alloc_t *record = sim_alloc_around(out->first);
     if (!record) {
         out->kind = SIDE_DEVICE;
@@ -278,14 +288,16 @@ static const sim_work_ops_t fill_multicast_ops = {
 
 CUresult sim_fill_work(CUcontext ctx, uint64_t address, size_t pitch, unsigned value,
                        unsigned element, size_t width, size_t rows, sim_work_t **out) {
-    size_t row_bytes = width * element;
+    size_t row_bytes;
     *out = NULL;
     if (!width || !rows)
         return CUDA_SUCCESS;
+    if (__builtin_mul_overflow(width, element, &row_bytes))
+        return CUDA_ERROR_INVALID_VALUE;
     if (rows == 1)
         pitch = row_bytes;
     const sim_alloc_t *record = sim_alloc_around(address);
-    uint64_t extent = (rows - 1) * pitch + row_bytes;
+    uint64_t extent = extent_of(row_bytes, pitch, rows, 0, 1);
     if (address % element || pitch % element || pitch < row_bytes ||
         (!record && extent > sim_graph_mem_left(address)))
         return CUDA_ERROR_INVALID_VALUE;

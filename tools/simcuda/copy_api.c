@@ -4,7 +4,8 @@
 #include "copy.h"
 #include "state.h"
 
-enum { SYNC = 1, OWN = 2 }; /* synchronous form; per-thread default stream */
+/* Synchronous form; per-thread default stream; whether it would be refused, and no more. */
+enum { SYNC = 1, OWN = 2, ASK = 4 };
 
 static CUresult submit(const sim_copy_t *copy, CUstream handle, unsigned how) {
     CUstream stream;
@@ -17,6 +18,10 @@ static CUresult submit(const sim_copy_t *copy, CUstream handle, unsigned how) {
         result = sim_copy_build(stream->ctx, &own, true, &work, &host_waits, &sync_waits);
     if (result || !work)
         return result;
+    if (how & ASK) {
+        sim_work_unref(work);
+        return CUDA_SUCCESS;
+    }
     bool waits = host_waits || (how & SYNC && sync_waits);
     CUcontext ctx = stream->ctx;
     result = sim_enqueue(stream, work, waits ? &kept : NULL);
@@ -313,11 +318,14 @@ static CUresult batch(const CUdeviceptr *to, const CUdeviceptr *from, const size
                       size_t count, size_t *failed, CUstream stream, unsigned how) {
     if (!to || !from || !sizes || !count || !stream || stream == CU_STREAM_LEGACY)
         return CUDA_ERROR_INVALID_VALUE;
-    for (size_t i = 0; i < count; i++) {
-        CUresult result = linear(U(to[i]), U(from[i]), sizes[i], stream, how);
+    /* Nothing is queued where an entry is refused. */
+    for (size_t i = 0; i < 2 * count; i++) {
+        size_t entry = i % count;
+        unsigned only = i < count ? ASK : 0;
+        CUresult result = linear(U(to[entry]), U(from[entry]), sizes[entry], stream, how | only);
         if (result) {
             if (failed)
-                *failed = i;
+                *failed = entry;
             return result;
         }
     }

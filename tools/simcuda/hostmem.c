@@ -43,8 +43,10 @@ static CUresult host_alloc(void **out, size_t size, unsigned flags) {
     CUresult result = sim_ctx_current(&ctx);
     if (result)
         return result;
-    if (!out || !size || flags & ~(unsigned)HOSTALLOC_FLAGS)
+    if (!out || flags & ~(unsigned)HOSTALLOC_FLAGS)
         return CUDA_ERROR_INVALID_VALUE;
+    if (!size)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     result = map_record(ctx, SIM_MEM_HOST, size, flags, &record);
     if (!result)
         *out = record->host;
@@ -121,6 +123,8 @@ SIM_API(cuMemHostUnregister)(void *host) {
     if (result)
         return result;
     sim_alloc_t *record = sim_alloc_at((uint64_t)(uintptr_t)host);
+    if (record && record->kind == SIM_MEM_HOST)
+        return CUDA_ERROR_INVALID_VALUE;
     if (!record || record->kind != SIM_MEM_REGISTERED)
         return host ? CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED : CUDA_ERROR_INVALID_VALUE;
     sim_host_free(record);

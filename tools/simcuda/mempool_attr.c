@@ -258,6 +258,7 @@ static CUresult check_access(const sim_pool_t *pool, const CUmemAccessDesc *desc
         return CUDA_SUCCESS;
     if (desc->location.id == pool->device)
         return desc->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? CUDA_SUCCESS
+               : desc->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE    ? CUDA_ERROR_INVALID_DEVICE
                                                                  : CUDA_ERROR_INVALID_VALUE;
     return sim_config.peer ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }

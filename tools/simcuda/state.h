@@ -64,6 +64,7 @@ void sim_spend(uint64_t ns); /* lock not held */
 /* work.c */
 extern size_t sim_pending; /* items submitted and not complete */
 void sim_pump(uint64_t until);
+void sim_pump_no_kernel(uint64_t until); /* up to a kernel that has a function to run */
 bool sim_pump_next(void);    /* clock:virtual: jump to the next item; false: none */
 uint64_t sim_next_due(void); /* UINT64_MAX: nothing */
 bool sim_has_gated(void);
@@ -74,6 +75,7 @@ void sim_work_faults(uint64_t nth); /* key `sticky` */
 /* clock.c, told by work.c */
 void sim_clock_kick(uint64_t due, bool effect);
 void sim_clock_host_kick(void);
+void sim_clock_hand_over(void); /* clock:real: this thread is about to run what may last */
 /* clock:virtual: run body(work), which drops the lock while user code runs, in the host
  * thread. */
 void sim_clock_host_call(void (*body)(sim_work_t *), sim_work_t *work);

@@ -346,6 +346,7 @@ static void run_unlocked(sim_work_t *work) {
         sim_race_reached(work);
     if (self)
         self->in_host_function = true;
+    sim_clock_hand_over();
     sim_unlock();
     CUresult error = run(work);
     sim_lock();
@@ -447,6 +448,17 @@ void sim_pump(uint64_t until) {
     if (gated)
         retry_gated();
     while (heap_count && heap[0]->done <= until) {
+        finish_due(heap_pop());
+        if (gated)
+            retry_gated();
+    }
+}
+
+void sim_pump_no_kernel(uint64_t until) {
+    if (gated)
+        retry_gated();
+    while (heap_count && heap[0]->done <= until &&
+           !(heap[0]->ops->run && heap[0]->ops->type == SIM_WORK_KERNEL)) {
         finish_due(heap_pop());
         if (gated)
             retry_gated();

@@ -3,6 +3,7 @@
  *
  * usage: edges         Every case in a child of its own; one line a call. */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -626,7 +627,66 @@ static void host_functions(void) {
     SAY(cuMemFree_v2(kept));
 }
 
+static _Atomic bool released;
+static void await_release(void *unused) {
+    (void)unused;
+    while (!atomic_load(&released))
+        usleep(100);
+}
+
+/* Its size is one of whole pages; the driver refuses it all the same, and it stays as it is. */
+static void no_mapping(void) {
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUmemAccessDesc none = {.location = prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_NONE};
+    CUmemGenericAllocationHandle physical;
+    unsigned long long flags = 77;
+    primary(0);
+    CUdeviceptr pointer = block(64 * MIB);
+    MUST(cuMemCreate(&physical, 64 * MIB, &prop, 0));
+    SAY(cuMemGetAccess(&flags, &prop.location, pointer));
+    printf("%s: flags => %llu\n", title, flags);
+    SAY(cuMemSetAccess(pointer, 64 * MIB, &none, 1));
+    SAY(cuMemUnmap(pointer, 8 * MIB));
+    SAY(cuMemUnmap(pointer, 64 * MIB));
+    SAY(cuMemMap(pointer, 64 * MIB, 0, physical, 0));
+    SAY(cuMemAddressFree(pointer, 64 * MIB));
+    say_usable("it", pointer, 64 * MIB);
+    SAY(cuMemFree_v2(pointer));
+    SAY(cuMemUnmap(pointer, 64 * MIB));
+    SAY(cuMemAddressFree(pointer, 64 * MIB));
+    SAY(cuCtxSynchronize());
+}
+
+/* Nothing is written past a block, whichever way; the entry of a batch is told. */
+static void ranges(void) {
+    CUdeviceptr pointer, to[2], from[2];
+    size_t bytes[] = {512, 513}, failed = 77;
+    CUstream stream;
+    primary(0);
+    MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    pointer = block(4096);
+    to[0] = from[0] = from[1] = pointer;
+    to[1] = pointer + 4096 - 512;
+    SAY(cuMemsetD8_v2(pointer + 4095, 1, 2));
+    SAY(cuMemsetD32_v2(pointer, 1, 4096));
+    SAY(cuMemcpyDtoD_v2(pointer, pointer + 512, 3585));
+    SAY(cuMemcpyDtoD_v2(pointer, pointer + 512, 3584));
+    SAY(cuMemcpyBatchAsync(to, from, bytes, 2, NULL, NULL, 0, &failed, stream));
+    printf("%s: entry => %zu\n", title, failed);
+    /* The stream has not got there yet. */
+    MUST(cuLaunchHostFunc(stream, await_release, NULL));
+    SAY(cuMemFreeAsync(pointer, stream));
+    SAY(cuMemsetD8_v2(pointer, 1, 4096));
+    SAY(cuMemsetD8_v2(pointer, 1, 4097));
+    atomic_store(&released, true);
+    SAY(cuCtxSynchronize());
+    SAY(cuMemsetD8_v2(pointer, 1, 4096));
+}
+
 static const answers_case_t cases[] = {{"sizes", sizes},
+                                       {"no mapping", no_mapping},
+                                       {"ranges", ranges},
                                        {"pitches", pitches},
                                        {"contexts", contexts},
                                        {"reset", reset},

@@ -186,7 +186,7 @@ static void access_before(void) {
     CUstream stream = test_stream();
     CUmemoryPool pool = pool_plain(), plain = pool_plain();
     MUST(allow(plain, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)); /* as it is */
-    GIVES(allow(plain, 0, CU_MEM_ACCESS_FLAGS_PROT_NONE), CUDA_ERROR_INVALID_VALUE);
+    GIVES(allow(plain, 0, CU_MEM_ACCESS_FLAGS_PROT_NONE), CUDA_ERROR_INVALID_DEVICE);
     GIVES(allow(plain, 7, CU_MEM_ACCESS_FLAGS_PROT_READWRITE), CUDA_ERROR_INVALID_DEVICE);
     give(take(MIB, plain, stream), stream);
     PASSED(NULL, 0);

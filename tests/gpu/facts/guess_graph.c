@@ -296,6 +296,20 @@ void guess_access_unmapped(void) {
     say("get %s", gpu_error(cu.cuMemGetAccess(&flags, &vmm.access.location, range)));
 }
 
+void guess_access_plain(void) {
+    unsigned long long flags = 0;
+    CUmemGenericAllocationHandle handle;
+    if (!has_pages())
+        return;
+    CUdeviceptr memory = some_memory(vmm.page);
+    MUST(cu.cuMemCreate(&handle, vmm.page, &vmm.prop, 0));
+    say("set %s, ", gpu_error(cu.cuMemSetAccess(memory, vmm.page, &vmm.access, 1)));
+    say("get %s, ", gpu_error(cu.cuMemGetAccess(&flags, &vmm.access.location, memory)));
+    say("map %s, ", gpu_error(cu.cuMemMap(memory, vmm.page, 0, handle, 0)));
+    say("unmap %s, ", gpu_error(cu.cuMemUnmap(memory, vmm.page)));
+    say("free %s", gpu_error(cu.cuMemAddressFree(memory, vmm.page)));
+}
+
 void guess_create_odd(void) {
     CUmemGenericAllocationHandle handle;
     if (has_pages())

@@ -240,6 +240,17 @@ void guess_unregister_nothing(void) {
     free(memory);
 }
 
+void guess_unregister_pinned(void) {
+    void *memory;
+    MUST(cu.cuMemHostAlloc(&memory, 4096, 0));
+    say("%s", gpu_error(cu.cuMemHostUnregister(memory)));
+}
+
+void guess_host_alloc_nothing(void) {
+    void *memory;
+    say("%s", gpu_error(cu.cuMemHostAlloc(&memory, 0, 0)));
+}
+
 void guess_flags_without_context(void) {
     unsigned flags;
     MUST(cu.cuCtxSetCurrent(NULL));
@@ -259,6 +270,61 @@ void guess_copy_beyond(void) {
     CUresult now = cu.cuMemcpyHtoD_v2(memory, bytes, sizeof bytes);
     CUresult later = cu.cuCtxSynchronize();
     say("%s, then %s", gpu_error(now), gpu_error(later));
+}
+
+void guess_copy_freed(void) {
+    CUdeviceptr memory = some_memory(BLOCK);
+    CUstream busy = a_stream(CU_STREAM_NON_BLOCKING), other = a_stream(CU_STREAM_NON_BLOCKING);
+    MUST(cu.cuMemFree_v2(memory));
+    say("cuMemFree %s; ", gpu_error(cu.cuMemsetD8Async(memory, 0, KIB, other)));
+    if (!GPU_HAS(cuMemFreeAsync)) {
+        say("no cuMemFreeAsync");
+        return;
+    }
+    memory = some_memory(BLOCK);
+    gpu_launch(gpu.slow, busy, gpu_word(0), gpu_word(24));
+    MUST(cu.cuMemFreeAsync(memory, busy));
+    say("cuMemFreeAsync, the stream is not there %s, ",
+        gpu_error(cu.cuMemsetD8Async(memory, 0, KIB, other)));
+    MUST(cu.cuStreamSynchronize(busy));
+    say("is there %s", gpu_error(cu.cuMemsetD8Async(memory, 0, KIB, other)));
+}
+
+void guess_copy_node_beyond(void) {
+    CUgraph graph;
+    CUgraphNode copies, fills, node;
+    CUdeviceptr memory = some_memory(BLOCK), freed = some_memory(BLOCK);
+    static char bytes[8 << 20];
+    CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                          .srcHost = bytes,
+                          .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .dstDevice = memory,
+                          .WidthInBytes = KIB,
+                          .Height = 1,
+                          .Depth = 1};
+    CUDA_MEMSET_NODE_PARAMS fill = {
+        .dst = memory, .elementSize = 1, .width = KIB, .height = 1};
+    MUST(cu.cuGraphCreate(&graph, 0));
+    MUST(cu.cuMemFree_v2(freed));
+    MUST(cu.cuGraphAddMemcpyNode(&copies, graph, NULL, 0, &copy, gpu.primary));
+    MUST(cu.cuGraphAddMemsetNode(&fills, graph, NULL, 0, &fill, gpu.primary));
+    copy.WidthInBytes = fill.width = sizeof bytes;
+    say("copy %s, ",
+        gpu_error(cu.cuGraphAddMemcpyNode(&node, graph, NULL, 0, &copy, gpu.primary)));
+    CUresult changed = cu.cuGraphMemcpyNodeSetParams(copies, &copy);
+    copy.WidthInBytes = KIB;
+    copy.dstDevice = freed;
+    say("freed %s, changed %s, ",
+        gpu_error(cu.cuGraphAddMemcpyNode(&node, graph, NULL, 0, &copy, gpu.primary)),
+        gpu_error(changed));
+    say("fill %s, ",
+        gpu_error(cu.cuGraphAddMemsetNode(&node, graph, NULL, 0, &fill, gpu.primary)));
+    changed = cu.cuGraphMemsetNodeSetParams(fills, &fill);
+    fill.width = KIB;
+    fill.dst = freed;
+    say("freed %s, changed %s",
+        gpu_error(cu.cuGraphAddMemsetNode(&node, graph, NULL, 0, &fill, gpu.primary)),
+        gpu_error(changed));
 }
 
 typedef struct {

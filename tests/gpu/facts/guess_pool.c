@@ -50,6 +50,13 @@ void guess_pool_limit(void) {
     say("1 MiB more %s", gpu_error(cu.cuMemAllocFromPoolAsync(&memory, MIB, pool, NULL)));
 }
 
+void guess_pool_owner_access(void) {
+    CUmemAccessDesc none = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0},
+                            .flags = CU_MEM_ACCESS_FLAGS_PROT_NONE};
+    if (has_pools())
+        say("%s", gpu_error(cu.cuMemPoolSetAccess(pool_of(0), &none, 1)));
+}
+
 void guess_pool_steps(void) {
     CUdeviceptr memory;
     if (!has_pools())

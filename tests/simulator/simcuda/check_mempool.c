@@ -413,7 +413,7 @@ START_TEST(access_between_devices) {
     OK(cuMemPoolGetAccess(&flags, pool, &peer));
     ck_assert_uint_eq(flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     desc = (CUmemAccessDesc){own, CU_MEM_ACCESS_FLAGS_PROT_NONE};
-    GIVES(cuMemPoolSetAccess(pool, &desc, 1), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuMemPoolSetAccess(pool, &desc, 1), CUDA_ERROR_INVALID_DEVICE);
     desc.location.id = 5;
     GIVES(cuMemPoolSetAccess(pool, &desc, 1), CUDA_ERROR_INVALID_DEVICE);
 }

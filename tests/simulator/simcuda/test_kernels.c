@@ -2,7 +2,11 @@
  * kernels, launch arguments. */
 #include "sim_test.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <unistd.h>
 
 static const char ptx[] = "// made by hand\n"
                           ".version 7.8\n.target sm_80\n.address_size 64\n"
@@ -243,6 +247,51 @@ START_TEST(registrations_come_first) {
 }
 END_TEST
 
+static _Atomic int steps_left; /* of the kernel that waits for another one */
+static _Atomic bool asker_ran_it;
+static pthread_t asker;
+
+static void await_other(const simcuda_launch_t *launch) {
+    bool waits;
+    memcpy(&waits, launch->params[0], sizeof waits);
+    if (pthread_equal(pthread_self(), asker))
+        atomic_store(&asker_ran_it, true);
+    else if (!waits)
+        atomic_store(&steps_left, 0);
+    while (waits && atomic_load(&steps_left) && !atomic_load(&asker_ran_it))
+        usleep(100);
+}
+
+/* With clock:real: a thread that asks, or waits, is not the one that a kernel runs in, and a kernel that
+ * waits for another one holds up no more than its stream. */
+START_TEST(kernels_have_their_own_threads) {
+    enum { WAITING = 3 };
+    simcuda_kernel_t kernel = {.name = "empty", .fn = await_other, .param_count = 1};
+    CUstream stream[WAITING + 1];
+    CUevent after[WAITING + 1];
+    CUfunction function;
+    start();
+    OK(cuModuleGetFunction(&function, load(), "empty"));
+    ck_assert_int_eq(simcuda_register_kernel(&kernel), 0);
+    asker = pthread_self();
+    for (int turn = 0; turn < 2; turn++) {
+        atomic_store(&steps_left, 1);
+        for (int i = 0; i <= WAITING; i++) {
+            bool waits = i < WAITING;
+            void *params[] = {&waits};
+            OK(cuStreamCreate(&stream[i], CU_STREAM_NON_BLOCKING));
+            OK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream[i], params, NULL));
+            after[i] = mark(stream[i]);
+        }
+        for (int i = 0; i <= WAITING; i++)
+            while (turn == 0 && cuEventQuery(after[i]) == CUDA_ERROR_NOT_READY)
+                ;
+        OK(cuCtxSynchronize());
+        ck_assert(!atomic_load(&asker_ran_it));
+    }
+}
+END_TEST
+
 START_TEST(launch_shapes_are_checked) {
     CUfunction function;
     start();
@@ -331,5 +380,5 @@ END_TEST
 SUITE_MAIN("kernels", names_come_from_ptx_text, pointers_are_aligned_as_pointers,
            parameters_have_a_limit, dynamic_shared_memory_is_asked_for, other_images_have_every_name,
            kernels_of_the_program_compute, libraries_make_functions_per_context,
-           registrations_come_first, launch_shapes_are_checked, cooperative_launches_run_at_once,
+           registrations_come_first, kernels_have_their_own_threads, launch_shapes_are_checked, cooperative_launches_run_at_once,
            launches_of_old)

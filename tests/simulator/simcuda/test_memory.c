@@ -211,8 +211,10 @@ START_TEST(host_memory_calls) {
     ck_assert_uint_eq(device, (uintptr_t)pinned + 8);
     memset(pinned, 1, 5000);
     GIVES(cuMemFree_v2((CUdeviceptr)(uintptr_t)pinned), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuMemHostUnregister(pinned), CUDA_ERROR_INVALID_VALUE);
     OK(cuMemFreeHost(pinned));
     GIVES(cuMemFreeHost(pinned), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuMemHostAlloc(&pinned, 0, 0), CUDA_ERROR_OUT_OF_MEMORY);
     GIVES(cuMemHostUnregister(page), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
     OK(cuMemHostRegister_v2(page, 8192, 0));
     GIVES(cuMemHostRegister_v2(page, 4096, 0), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
