@@ -186,7 +186,7 @@ ac_status_t ac_block_identify(uint64_t address, uint64_t *serial);
 ac_status_t ac_block_export(uint64_t address, uint64_t serial, uint64_t exported);
 
 /* Pages of a block that a thread shows to another process: they stay until they are returned. */
-enum { AC_LENT = 8 };
+enum { AC_LENT = 128 };
 typedef struct {
     ac_arena_t *arena;
     void *range;
