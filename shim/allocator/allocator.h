@@ -246,7 +246,7 @@ void ac_mempool_open(ac_allocator_t *allocator, unsigned number, uint64_t thresh
                      uint64_t limit);
 
 void ac_mempool_figures(ac_allocator_t *allocator, unsigned number, ac_mempool_t *figures);
-void ac_mempool_reset(ac_allocator_t *allocator, unsigned number, ac_mark_t mark);
+uint64_t ac_mempool_reset(ac_allocator_t *allocator, unsigned number, ac_mark_t mark);
 void ac_mempool_keep(ac_allocator_t *allocator, unsigned number, uint64_t threshold);
 
 /* The program trims the pool to `least` bytes: what it holds in reserve beyond that is none any

@@ -15,7 +15,7 @@
 #define LIMIT_NS         ((int64_t)5000000000)
 #define LIMIT_STOPPED_NS ((int64_t)1000000000)
 #define LIMIT_WITHOUT_NS ((int64_t)100000000)
-/* How long it takes at most, whatever comes: and a second more for each so many bytes. */
+/* Limit of a whole import, and the bytes that extend it by a second. */
 #define LIMIT_WHOLE_NS     ((int64_t)30000000000)
 #define LIMIT_WHOLE_SECOND ((uint64_t)256 << 20)
 /* How long a close waits for work of contexts that did not open what it closes. */
@@ -61,8 +61,8 @@ static void set_limit(import_t *import) {
         import->until = import->last;
 }
 
-/* After `count` pages arrived as asked for (0: none did), the next request is for twice as many; or
- * for fewer, if descriptors are short. */
+/* Chooses how many pages to ask for next.  After `all` came: twice as many.  If this process has few
+ * descriptors: as many as came (`count`).  If none came: half as many. */
 static void choose_most(import_t *import, uint64_t count, bool all) {
     uint64_t room = ac_fds_room(import->fd);
     uint64_t most = all ? 2 * import->ask.most : count ? count : import->ask.most / 2;
@@ -98,8 +98,8 @@ static CUresult add_pages(ac_context_t *context, import_t *import) {
     return result;
 }
 
-/* Whether to ask again after `error`.  The exporter may have lost its socket, and makes another, or has
- * not heard of this process for a second; once without a page between. */
+/* Returns true if the import asks again after an error.  It connects again once between two pages: the
+ * exporter may have lost its socket, or closed a silent connection. */
 static bool goes_on(import_t *import, bool *lost) {
     int64_t now = ac_raw_ns(CLOCK_MONOTONIC);
     if (import->error == EMFILE)

@@ -18,7 +18,7 @@
 /* How long the thread sleeps at the most where it need not look at other threads: no descriptor is
  * kept to wake it. */
 enum { SLEEP_NS = 500000000 };
-/* How long one answer may take to make: importers see progress, and others wait for their turn. */
+/* After this time an answer is sent with the pages it has: importers see progress, and take turns. */
 enum { GRANT_NS = 50000000 };
 
 static ac_mutex_t lock = AC_MUTEX(IPC);

@@ -26,11 +26,11 @@ bool ac_filter_at_exit(void);
 /* The same at any other time, from any thread (lseek(2) and pread(2) are called). */
 bool ac_filter_now(void);
 
-/* One thread of the library asks to be watched itself, from its own first call on. */
+/* One thread of the library calls it when it starts: its own filters are watched from then on. */
 void ac_filter_thread_start(void);
 
-/* Whether a filter of the program binds that thread, from any thread.  If the program closed the
- * descriptor, the answer of ac_filter_now. */
+/* Returns true if a filter of the program binds that thread.  Any thread.  If the program closed the
+ * descriptor, answers as ac_filter_now. */
 bool ac_filter_thread_now(void);
 
 #endif
