@@ -353,7 +353,7 @@ static void crowd(void) {
 }
 
 /* All descriptors that are on their way count against the limit of the exporter, for its user: it sends
- * fewer, and importers ask again.  Nobody takes them: an error after the limit, and not before. */
+ * fewer, and importers ask again.  If none of them is received: an error after the limit, and not before. */
 static void flight(void) {
     enum { SIZE = 512 * MIB, MAY = 40, SENT = 200 };
     peer_t peer = peer_start(program, 0, true);
@@ -390,7 +390,7 @@ static int large(void) {
     NEED(!getrlimit(RLIMIT_NOFILE, &limit));
     limit.rlim_cur = limit.rlim_max;
     NEED(!setrlimit(RLIMIT_NOFILE, &limit));
-    if (limit.rlim_max < 6000)
+    if (limit.rlim_max < 6000 || getenv("AC_EMULATED")) /* which has few addresses */
         return TEST_SKIPPED;
     peer_t peer = peer_start(program, 0, true);
     CUdeviceptr address;
