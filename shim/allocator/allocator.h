@@ -195,7 +195,7 @@ ac_status_t ac_block_identify(uint64_t address, uint64_t *serial);
 ac_status_t ac_block_export(uint64_t address, uint64_t serial, uint64_t exported);
 
 /* Pages of a block that a thread shows to another process: they stay until they are returned. */
-enum { AC_LENT = 8 };
+enum { AC_LENT = 128 };
 typedef struct {
     ac_arena_t *arena;
     void *range;
@@ -255,7 +255,7 @@ void ac_mempool_open(ac_allocator_t *allocator, unsigned number, uint64_t thresh
                      uint64_t limit);
 
 void ac_mempool_figures(ac_allocator_t *allocator, unsigned number, ac_mempool_t *figures);
-void ac_mempool_reset(ac_allocator_t *allocator, unsigned number, ac_mark_t mark);
+uint64_t ac_mempool_reset(ac_allocator_t *allocator, unsigned number, ac_mark_t mark);
 void ac_mempool_keep(ac_allocator_t *allocator, unsigned number, uint64_t threshold);
 
 /* The program trims the pool to `least` bytes: what it holds in reserve beyond that is none any

@@ -43,12 +43,14 @@ void ac_mempool_figures(ac_allocator_t *allocator, unsigned number, ac_mempool_t
     ac_unlock(&allocator->lock);
 }
 
-void ac_mempool_reset(ac_allocator_t *allocator, unsigned number, ac_mark_t mark) {
+uint64_t ac_mempool_reset(ac_allocator_t *allocator, unsigned number, ac_mark_t mark) {
     ac_lock(&allocator->lock);
     ac_mempool_t *pool = figures_of(allocator, number);
+    uint64_t most = pool->most[mark];
     pool->most[mark] = pool->now[mark];
     lower_bar(allocator, number);
     ac_unlock(&allocator->lock);
+    return most;
 }
 
 void ac_mempool_keep(ac_allocator_t *allocator, unsigned number, uint64_t threshold) {

@@ -245,6 +245,8 @@ static CUresult driver_free(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUdevi
     if (thread)
         ac_count(thread, AC_COUNT_passed_async_frees);
     ac_passed_end(thread, begin);
+    if (result == CUDA_SUCCESS && thread)
+        ac_mempools_given();
     return result;
 }
 

@@ -95,12 +95,16 @@ static inline bool ac_thread_given_back(ac_thread_t *thread) {
     return thread->given_back != before;
 }
 bool ac_trim_for_driver(ac_thread_t *thread, bool wait, uint64_t need);
+void ac_mempools_given(void); /* mempools.h */
 
 /* The program synchronised a stream, an event or a context: memory pools come down to their
  * release thresholds. */
 static inline void ac_pools_synced(CUresult result) {
-    if (result == CUDA_SUCCESS && atomic_load_explicit(&ac_streams_tracked, memory_order_relaxed))
-        ac_mempool_synced();
+    if (result != CUDA_SUCCESS ||
+        !atomic_load_explicit(&ac_streams_tracked, memory_order_relaxed))
+        return;
+    ac_mempool_synced();
+    ac_mempools_given();
 }
 
 /* The program's synchronisation, with all of a context if `whole`, succeeded: the device may have

@@ -20,6 +20,7 @@
 #include "allocator/space/lifetime.h"
 #include "device/driver.h"
 #include "failpoint.h"
+#include "observe/filter.h"
 #include "observe/log.h"
 #include "share/ipc_table.h"
 
@@ -54,6 +55,11 @@ static CUresult refuse(ac_thread_t *thread, CUipcMemHandle *handle, const char *
 }
 
 static CUresult refuse_without_room(ac_thread_t *thread, CUipcMemHandle *handle, int error) {
+    if (error == EPERM && (ac_filter_now() || ac_filter_thread_now()))
+        return refuse(thread, handle,
+                      "the program installed a seccomp filter after its first use of CUDA, which "
+                      "may forbid what sharing takes",
+                      "export memory before the filter is installed");
     ac_count(thread, AC_COUNT_ipc_refused);
     ac_log_once(
         AC_LOG_WARNING,
@@ -218,7 +224,7 @@ static CUresult share(ac_thread_t *thread, cuIpcGetMemHandle_fn *real, CUipcMemH
     if (!info.exported && !complete(&info))
         return refuse(thread, handle, "what the memory was used for before does not end",
                       "synchronise before the memory is shared");
-    int error = info.paged && !info.exported ? ac_ipc_serve_start() : 0;
+    int error = info.paged ? ac_ipc_serve_start() : 0;
     if (error)
         return refuse_without_room(thread, handle, error);
     return whole ? export_segment(thread, handle, &info) : export_token(thread, handle, &info);

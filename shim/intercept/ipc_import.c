@@ -11,6 +11,7 @@
 #include "intercept/ipc_pages.h"
 #include "intercept/peers.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "device/driver.h"
@@ -26,7 +27,7 @@ typedef struct {
     ac_ipc_entry_t entry;
     ac_ipc_source_t source; /* unless it is `own` */
     bool own;
-    int64_t until; /* of pages */
+    int error; /* why the exporter's pages are not here (ac_ipc_pages_open) */
 } import_t;
 
 /* ---- peers ---- */
@@ -123,15 +124,14 @@ static CUresult refuse_without_context(ac_thread_t *thread) {
 
 /* Open what a new mapping is of. */
 static CUresult open_mapping(ac_thread_t *thread, open_fn *real, ac_context_t *context,
-                             const import_t *import, ac_ipc_mapping_t *mapping,
-                             CUdeviceptr *base) {
+                             import_t *import, ac_ipc_mapping_t *mapping, CUdeviceptr *base) {
     CUipcMemHandle segment;
     CUresult result;
     memcpy(segment.reserved, import->entry.handle, sizeof segment.reserved);
     if (on_pages(import))
         AC_RETRY(result, AC_NEED_UNKNOWN,
                  ac_ipc_pages_open(context, &import->token, &import->source, &import->entry,
-                                   import->until, mapping, base));
+                                   &import->error, mapping, base));
     else
         AC_RETRY(result, AC_NEED_UNKNOWN,
                  real(base, segment, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
@@ -139,7 +139,7 @@ static CUresult open_mapping(ac_thread_t *thread, open_fn *real, ac_context_t *c
 }
 
 static CUresult open_entry(ac_thread_t *thread, open_fn *real, CUdeviceptr *pointer,
-                           ac_context_t *context, const import_t *import) {
+                           ac_context_t *context, import_t *import) {
     const ac_ipc_entry_t *entry = &import->entry;
     CUdeviceptr base = 0;
     bool fresh;
@@ -190,7 +190,7 @@ static CUresult answer_without(open_fn *real, CUdeviceptr *pointer, CUipcMemHand
 }
 
 static CUresult open_native_token(ac_thread_t *thread, open_fn *real, CUdeviceptr *pointer,
-                                  const import_t *import, unsigned flags) {
+                                  import_t *import, unsigned flags) {
     ac_context_t *context = ac_context_current(thread);
     CUipcMemHandle segment;
     memcpy(segment.reserved, import->entry.handle, sizeof segment.reserved);
@@ -199,25 +199,48 @@ static CUresult open_native_token(ac_thread_t *thread, open_fn *real, CUdevicept
                                              : result;
 }
 
+static const char *reason(int error) {
+    switch (error) {
+    case EPERM:
+        return "this program installed a seccomp filter after its first use of CUDA, which may "
+               "forbid what opening takes; open memory before that";
+    case EMFILE:
+        return "this program has no file descriptor left; raise its limit (ulimit -n)";
+    case ETOOMANYREFS:
+        return "too many file descriptors of this user are on their way between processes; raise "
+               "the limit (ulimit -n) of the process that shares";
+    case ETIMEDOUT:
+        return "it did not give its pages in time; it has to run, and may not be stopped or "
+               "behind a seccomp filter that it installed after the export";
+    case ECONNREFUSED:
+        return "nothing listens at its socket; it has to run, and share the memory again";
+    case ECONNRESET:
+        return "it ended the connection; both processes need the same version of accelcache";
+    case EIO:
+        return "its driver gave no descriptor for the memory; raise its limit of descriptors "
+               "(ulimit -n), or set ACCEL_ALLOC_CONF=expandable_segments:false there";
+    default:
+        return "what it sent is no memory; both processes need the same version of accelcache";
+    }
+}
+
 /* Of pages the driver knows nothing: of a token it finds wrong what it finds wrong of any call, and
  * else that this is no handle. */
 static CUresult open_pages_token(ac_thread_t *thread, open_fn *real, CUdeviceptr *pointer,
-                                 CUipcMemHandle handle, const import_t *import, unsigned flags) {
+                                 CUipcMemHandle handle, import_t *import, unsigned flags) {
     ac_context_t *context = ac_context_current(thread);
     CUresult result = answer_without(real, pointer, handle, flags, true);
     if (result != CUDA_ERROR_INVALID_HANDLE || !pointer) /* a driver may look at that last */
         return result;
     if (import->own)
         return CUDA_ERROR_INVALID_CONTEXT; /* as of a handle of its own */
+    import->error = EPERM;
     if (!ac_filter_now())
         result = open_entry(thread, real, pointer, context, import);
     if (result == CUDA_ERROR_INVALID_HANDLE && lives(import)) {
         ac_count(thread, AC_COUNT_ipc_unresolved);
-        ac_log_once(
-            AC_LOG_WARNING,
-            "an IPC handle of process %d was not opened: it did not give its pages in time; "
-            "it has to run, and may not be stopped",
-            (int)import->token.pid);
+        ac_log_once(AC_LOG_WARNING, "an IPC handle of process %d was not opened: %s",
+                    (int)import->token.pid, reason(import->error));
     }
     return result;
 }
@@ -226,8 +249,6 @@ static CUresult open_token(ac_thread_t *thread, open_fn *real, CUdeviceptr *poin
                            CUipcMemHandle handle, unsigned flags, import_t *import) {
     const ac_ipc_token_t *token = &import->token;
     ac_ipc_answer_t answer;
-    if (on_pages(import))
-        import->until = ac_ipc_pages_limit(token);
     import->own = ac_ipc_table_find(token, &import->entry);
     if (import->own)
         answer = import->entry.serial == token->serial ? AC_IPC_FOUND : AC_IPC_FREED;

@@ -1,6 +1,7 @@
 /* See ipc_pages.h. */
 #include "intercept/ipc_pages.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "device/driver.h"
@@ -9,17 +10,16 @@
 #include "share/ipc_fds.h"
 #include "share/ipc_socket.h"
 
-/* How long an import waits for its exporter: for one that runs, and may not have been given a
- * processor for a while, longer than for one that is stopped. */
+/* How long an import waits for more pages: for an exporter that runs, and may not have been given a
+ * processor for a while, longer than for one that is stopped.  How long without any descriptor. */
 #define LIMIT_NS         ((int64_t)5000000000)
 #define LIMIT_STOPPED_NS ((int64_t)1000000000)
+#define LIMIT_WITHOUT_NS ((int64_t)100000000)
+/* Limit of a whole import, and the bytes that extend it by a second. */
+#define LIMIT_WHOLE_NS     ((int64_t)30000000000)
+#define LIMIT_WHOLE_SECOND ((uint64_t)256 << 20)
 /* How long a close waits for work of contexts that did not open what it closes. */
 #define OTHERS_NS ((uint64_t)30000000000)
-
-int64_t ac_ipc_pages_limit(const ac_ipc_token_t *token) {
-    bool stopped = (uint32_t)ac_live_space() == token->space && ac_process_stopped(token->pid);
-    return ac_raw_ns(CLOCK_MONOTONIC) + (stopped ? LIMIT_STOPPED_NS : LIMIT_NS);
-}
 
 static CUresult result_of(ac_status_t status) {
     return status == AC_OK    ? CUDA_SUCCESS
@@ -44,20 +44,43 @@ static CUdevice device_of(const unsigned char uuid[AC_IPC_UUID]) {
 
 /* A connection to the exporter, and what is there of the block so far. */
 typedef struct {
-    int fd;
+    int fd, error;
     ac_ipc_ask_t ask;
+    const ac_ipc_token_t *token;
     const ac_ipc_entry_t *entry;
-    uint64_t base, mapped; /* bytes that are mapped from there on */
+    uint64_t base, mapped;      /* bytes that are mapped from there on */
+    int64_t since, until, last; /* of the last page; limits for the next one, and for all */
 } import_t;
 
+static void set_limit(import_t *import) {
+    const ac_ipc_token_t *token = import->token;
+    bool stopped = (uint32_t)ac_live_space() == token->space && ac_process_stopped(token->pid);
+    import->since = ac_raw_ns(CLOCK_MONOTONIC);
+    import->until = import->since + (stopped ? LIMIT_STOPPED_NS : LIMIT_NS);
+    if (import->until > import->last)
+        import->until = import->last;
+}
+
+/* Chooses how many pages to ask for next.  After `all` came: twice as many.  If this process has few
+ * descriptors: as many as came (`count`).  If none came: half as many. */
+static void choose_most(import_t *import, uint64_t count, bool all) {
+    uint64_t room = ac_fds_room(import->fd);
+    uint64_t most = all ? 2 * import->ask.most : count ? count : import->ask.most / 2;
+    most = most < room ? most : room;
+    import->ask.most = most > AC_IPC_BATCH ? AC_IPC_BATCH : most ? most : 1;
+}
+
 /* Map a few pages more. */
-static CUresult add_pages(ac_context_t *context, import_t *import, int64_t until) {
+static CUresult add_pages(ac_context_t *context, import_t *import) {
     ac_ipc_pages_t pages;
     int page[AC_IPC_BATCH];
     import->ask.from = import->mapped;
-    if (!ac_ipc_request(import->fd, &import->ask, &pages, page, until))
+    import->error = ac_ipc_request(import->fd, &import->ask, &pages, page, import->until);
+    choose_most(import, import->error ? 0 : pages.count, !import->error && !pages.error);
+    if (import->error)
         return CUDA_ERROR_INVALID_HANDLE;
     CUresult result = CUDA_SUCCESS;
+    import->error = EBADMSG;
     for (unsigned i = 0; i < pages.count; i++) {
         uint64_t bytes = pages.bytes[i];
         if (result == CUDA_SUCCESS && (!bytes || bytes % AC_SEGMENT_ALIGN ||
@@ -75,22 +98,47 @@ static CUresult add_pages(ac_context_t *context, import_t *import, int64_t until
     return result;
 }
 
-/* A connection may end with an exporter that lost its socket, and makes another: once more, then. */
-static CUresult add_all(ac_context_t *context, import_t *import, const ac_ipc_token_t *token,
-                        const ac_ipc_source_t *source, int64_t until) {
+/* Returns true if the import asks again after an error.  It connects again once between two pages: the
+ * exporter may have lost its socket, or closed a silent connection. */
+static bool goes_on(import_t *import, bool *lost) {
+    int64_t now = ac_raw_ns(CLOCK_MONOTONIC);
+    if (import->error == EMFILE)
+        return now < import->since + LIMIT_WITHOUT_NS;
+    if (import->error == ETOOMANYREFS)
+        return now < import->until;
+    bool again = import->error == ECONNRESET && !*lost;
+    *lost = true;
+    ac_fds_close(import->fd);
+    import->fd = -1;
+    return again;
+}
+
+static CUresult add_all(ac_context_t *context, import_t *import, const ac_ipc_source_t *source) {
+    const ac_ipc_token_t *token = import->token;
     int pid = (uint32_t)ac_live_space() == token->space ? token->pid : 0;
-    CUresult result = CUDA_ERROR_INVALID_HANDLE;
-    for (int attempt = 0; attempt < 2 && result == CUDA_ERROR_INVALID_HANDLE; attempt++) {
-        import->fd = ac_ipc_connect(source->name, pid, until);
-        if (import->fd < 0)
-            return result;
-        result = CUDA_SUCCESS;
-        while (result == CUDA_SUCCESS && import->mapped < import->entry->mapping)
-            result = add_pages(context, import, until);
-        ac_fds_close(import->fd);
-        if (import->mapped)
+    CUresult result = CUDA_SUCCESS;
+    bool lost = false;
+    set_limit(import);
+    while (import->mapped < import->entry->mapping) {
+        uint64_t before = import->mapped;
+        if (import->fd < 0) {
+            import->fd = ac_ipc_connect(source->name, pid, import->until);
+            if (import->fd < 0) {
+                import->error = -import->fd;
+                return CUDA_ERROR_INVALID_HANDLE;
+            }
+            choose_most(import, 0, true);
+        }
+        result = add_pages(context, import);
+        if (import->mapped > before) {
+            set_limit(import);
+            lost = false;
+        }
+        if (result != CUDA_SUCCESS && !goes_on(import, &lost))
             break;
     }
+    if (import->fd >= 0)
+        ac_fds_close(import->fd);
     return result;
 }
 
@@ -108,21 +156,28 @@ static ac_status_t take_down(const void *context, CUdeviceptr base, uint64_t byt
 }
 
 CUresult ac_ipc_pages_open(ac_context_t *context, const ac_ipc_token_t *token,
-                           const ac_ipc_source_t *source, const ac_ipc_entry_t *entry,
-                           int64_t until, ac_ipc_mapping_t *mapping, CUdeviceptr *base) {
-    import_t import = {
-        .ask = {.nonce = token->nonce, .serial = token->serial, .address = entry->address},
-        .entry = entry};
+                           const ac_ipc_source_t *source, const ac_ipc_entry_t *entry, int *error,
+                           ac_ipc_mapping_t *mapping, CUdeviceptr *base) {
+    import_t import = {.fd = -1,
+                       .ask = {.nonce = token->nonce,
+                               .serial = token->serial,
+                               .address = entry->address,
+                               .most = AC_IPC_BATCH},
+                       .token = token,
+                       .entry = entry,
+                       .last = ac_raw_ns(CLOCK_MONOTONIC) + LIMIT_WHOLE_NS +
+                               (int64_t)(entry->mapping / LIMIT_WHOLE_SECOND * 1000000000)};
     CUdevice owner = device_of(entry->uuid);
     if (!entry->mapping || entry->mapping % AC_SEGMENT_ALIGN)
         return CUDA_ERROR_INVALID_HANDLE;
     ac_status_t status = ac_cuda_ops.range_reserve(&context->cuda, entry->mapping, &import.base);
     if (status != AC_OK)
         return result_of(status);
-    CUresult result = add_all(context, &import, token, source, until);
+    CUresult result = add_all(context, &import, source);
     if (result == CUDA_SUCCESS)
         result = ac_cuda_import_allow(&context->cuda, owner, import.base, entry->mapping);
     if (result != CUDA_SUCCESS) {
+        *error = import.error;
         take_down(context, import.base, entry->mapping, import.mapped);
         return result;
     }

@@ -6,17 +6,15 @@
 #include "intercept/ipc_views.h"
 #include "share/ipc_lookup.h"
 
-/* By when an import that begins now has to be done with the exporter (CLOCK_MONOTONIC, ns): in a
- * second where that is stopped, else in five. */
-int64_t ac_ipc_pages_limit(const ac_ipc_token_t *token);
-
 /* Get all pages of the entry, which was found in `source`, map them side by side and let the
  * context's device and those that may reach the memory's own use them: *base, for `mapping`,
- * which the caller opens.  CUDA_SUCCESS; INVALID_HANDLE: the exporter does not give them, or not
- * by `until`; else the driver's answer, and nothing is mapped. */
+ * which the caller opens.  CUDA_SUCCESS; INVALID_HANDLE: the exporter does not give them, and *error
+ * says why (ac_ipc_request; EBADMSG: it sent no memory); else the driver's answer, and nothing is
+ * mapped.  Each answer of the exporter has five seconds, one if it is stopped; all together have 30
+ * seconds and one more for each 256 MiB. */
 CUresult ac_ipc_pages_open(ac_context_t *context, const ac_ipc_token_t *token,
-                           const ac_ipc_source_t *source, const ac_ipc_entry_t *entry,
-                           int64_t until, ac_ipc_mapping_t *mapping, CUdeviceptr *base);
+                           const ac_ipc_source_t *source, const ac_ipc_entry_t *entry, int *error,
+                           ac_ipc_mapping_t *mapping, CUdeviceptr *base);
 
 /* The last view of them is closed: wait for the work of the context that they were opened in, as the
  * driver does, and of all others that may use them, half a minute at the most; then take them away.

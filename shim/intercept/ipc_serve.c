@@ -18,15 +18,21 @@
 /* How long the thread sleeps at the most where it need not look at other threads: no descriptor is
  * kept to wake it. */
 enum { SLEEP_NS = 500000000 };
+/* After this time an answer is sent with the pages it has: importers see progress, and take turns. */
+enum { GRANT_NS = 50000000 };
 
 static ac_mutex_t lock = AC_MUTEX(IPC);
 static bool serving;
 
-/* Show the pages that are lent, as far as the driver goes. */
-static void show(const ac_lent_t *lent, ac_ipc_pages_t *pages, int page[AC_IPC_BATCH]) {
+/* Show up to `most` of the pages that are lent, as far as the driver goes. */
+static void show(const ac_lent_t *lent, uint64_t most, ac_ipc_pages_t *pages,
+                 int page[AC_IPC_BATCH]) {
     ac_cuda_context_t *context = ac_arena_context(lent->arena);
-    _Static_assert((int)AC_LENT <= (int)AC_IPC_BATCH, "they fit into an answer");
-    for (unsigned i = 0; i < lent->count; i++) {
+    uint64_t begin = ac_cuda_ops.now_ns();
+    pages->error = EIO;
+    for (unsigned i = 0; i < lent->count && i < most; i++) {
+        if (i && ac_cuda_ops.now_ns() - begin > GRANT_NS)
+            return;
         ac_fds_enter();
         bool done = ac_cuda_page_export(context, lent->at[i].page, &page[i]) == AC_OK &&
                     ac_fds_add(page[i]);
@@ -47,14 +53,23 @@ static void grant(const ac_ipc_ask_t *ask, ac_ipc_pages_t *pages, int page[AC_IP
     if (!ac_ipc_table_find(&token, &entry) ||
         ac_pages_lend(ask->address, ask->serial, ask->from, &lent) != AC_OK)
         return;
-    show(&lent, pages, page);
+    show(&lent, ask->most, pages, page);
     ac_pages_return(&lent);
+}
+
+/* The next export starts another thread, or is refused. */
+static void *end(void) {
+    ac_lock(&lock);
+    serving = false;
+    ac_unlock(&lock);
+    return ac_own_thread_end();
 }
 
 static void *serve(void *arg) {
     int64_t look_ns = 0;
     bool quiet = false;
     (void)arg;
+    ac_filter_thread_start();
     for (;;) {
         int state = atomic_load(&ac_state);
         if (state == AC_STATE_EXITING || state == AC_STATE_INERT)
@@ -62,26 +77,28 @@ static void *serve(void *arg) {
         look_ns = ac_own_thread_look_ns(look_ns, quiet);
         uint64_t begin = ac_cuda_ops.now_ns();
         int64_t wait_ns = look_ns ? look_ns : SLEEP_NS;
-        bool there = ac_ipc_answer(wait_ns, grant);
+        ac_ipc_await(wait_ns);
         quiet = ac_cuda_ops.now_ns() - begin >= (uint64_t)wait_ns;
-        /* The program may have forbidden what comes next: it ends, and the socket with it. */
-        if (ac_filter_now() || (look_ns && ac_own_thread_alone()))
-            return ac_own_thread_end();
+        /* The program may have forbidden this thread what comes next. */
+        if (ac_filter_thread_now() || (look_ns && ac_own_thread_alone()))
+            return end();
+        bool there = ac_ipc_answer(grant);
         if (!there && atomic_load(&ac_state) == AC_STATE_ACTIVE && ac_ipc_listen() != 0)
-            return ac_own_thread_end();
+            return end();
     }
 }
 
 int ac_ipc_serve_start(void) {
     int error = 0;
     ac_lock(&lock);
-    if (!serving && ac_filter_now())
+    if (serving ? ac_filter_thread_now() : ac_filter_now())
         error = EPERM;
     else if (!serving)
         error = ac_ipc_listen();
     if (!serving && !error)
         error = ac_own_thread_start(serve);
-    serving |= !error;
+    if (!error)
+        serving = true;
     ac_unlock(&lock);
     return error;
 }

@@ -3,7 +3,8 @@
 #ifndef AC_IPC_SERVE_H
 #define AC_IPC_SERVE_H
 
-/* Have pages given to who asks for them.  0 or an errno value.  Any thread, with no lock held. */
+/* Starts that thread, or tells whether it answers.  0 or an errno value; EPERM: a seccomp filter of the
+ * program forbids it.  Any thread, with no lock held. */
 int ac_ipc_serve_start(void);
 
 /* In a fork child: there is no such thread. */

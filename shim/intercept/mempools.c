@@ -6,6 +6,7 @@
 #include "intercept/mempools.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "device/driver.h"
 #include "device/wait.h"
@@ -27,6 +28,8 @@ typedef struct {
     unsigned pins;       /* calls of ours under way that name the handle */
     unsigned destroying; /* calls under way that may end the pool: none of ours begins */
     _Atomic uint64_t limit;
+    /* If the driver serves the pool as well: its share at the last change, and the peak until then. */
+    uint64_t share[AC_MARKS], peak[AC_MARKS];
 } record_t;
 
 static ac_mutex_t lock = AC_MUTEX(LEAF);
@@ -34,6 +37,7 @@ static ac_cond_t unpinned;
 static record_t records[AC_MEMPOOLS];
 static _Atomic unsigned end = AC_MEMPOOL_FIRST; /* no record from here on was ever taken */
 static _Atomic bool full;                       /* a pool found no record */
+static _Atomic bool any_passed;                 /* `passed` of any was set */
 static ac_passed_t all_left;                    /* why every pool is the driver's; under the lock */
 
 /* --- finding --- */
@@ -91,6 +95,19 @@ static bool has_blocks(CUdevice device, unsigned number) {
         return false;
     ac_mempool_figures(allocator, number, &figures);
     return figures.now[AC_MARK_USED] || figures.claimed;
+}
+
+bool ac_mempool_is_named(CUmemoryPool handle) {
+    unsigned last = atomic_load_explicit(&end, memory_order_acquire);
+    for (unsigned i = AC_MEMPOOL_FIRST; handle && i < last; i++) {
+        ac_lock(&lock);
+        bool same = records[i].taken && records[i].counts && records[i].last == handle;
+        CUdevice device = records[i].device;
+        ac_unlock(&lock);
+        if (same && has_blocks(device, i))
+            return true;
+    }
+    return false;
 }
 
 /* Under the lock. */
@@ -166,6 +183,8 @@ static unsigned open_record(CUmemoryPool handle, const traits_t *traits, bool ke
     record->made = traits->made;
     atomic_store(&record->reason, reason == AC_POOL_OURS ? all_left : reason);
     atomic_store(&record->passed, false);
+    memset(record->share, 0, sizeof record->share);
+    memset(record->peak, 0, sizeof record->peak);
     atomic_store_explicit(&record->handle, handle, memory_order_release);
     ac_unlock(&lock);
     return number;
@@ -361,17 +380,77 @@ static void unpin(unsigned number) {
     ac_unlock(&lock);
 }
 
-/* Bytes that the driver holds for the pool's requests. */
-static uint64_t used_by_driver(unsigned number) {
-    cuuint64_t used = 0;
+/* Returns the driver's share of the pool: bytes used or reserved. */
+static uint64_t driver_has(unsigned number, ac_mark_t mark) {
+    cuuint64_t bytes = 0;
     CUmemoryPool pool = ac_driver.cuMemPoolGetAttribute ? pin(number) : NULL;
     if (!pool)
         return 0;
-    if (ac_driver.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) !=
-        CUDA_SUCCESS)
-        used = 0;
+    if (ac_driver.cuMemPoolGetAttribute(pool,
+                                        mark == AC_MARK_USED
+                                            ? CU_MEMPOOL_ATTR_USED_MEM_CURRENT
+                                            : CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+                                        &bytes) != CUDA_SUCCESS)
+        bytes = 0;
     unpin(number);
-    return used;
+    return bytes;
+}
+
+/* --- peaks of both sides together --- */
+
+/* If the driver's share changed: until now the sum was at most its old value plus the library's peak since
+ * the last change. */
+static void note_share(unsigned number, ac_mark_t mark) {
+    record_t *record = &records[number];
+    uint64_t share = driver_has(number, mark);
+    ac_lock(&lock);
+    bool same = record->share[mark] == share;
+    ac_unlock(&lock);
+    if (same)
+        return;
+    uint64_t most = ac_mempool_reset(ac_mempool_allocator(number), number, mark);
+    ac_lock(&lock);
+    if (record->peak[mark] < most + record->share[mark])
+        record->peak[mark] = most + record->share[mark];
+    record->share[mark] = share;
+    ac_unlock(&lock);
+}
+
+static bool is_served_by_both(unsigned number) {
+    return atomic_load(&records[number].passed) && ac_mempool_allocator(number);
+}
+
+static void note_all_marks(unsigned number) {
+    for (int mark = 0; mark < AC_MARKS; mark++)
+        if (is_served_by_both(number))
+            note_share(number, (ac_mark_t)mark);
+}
+
+void ac_mempools_given(void) {
+    unsigned last = atomic_load_explicit(&end, memory_order_acquire);
+    for (unsigned i = AC_MEMPOOL_FIRST; atomic_load(&any_passed) && i < last; i++)
+        if (atomic_load(&records[i].handle))
+            note_all_marks(i);
+}
+
+uint64_t ac_mempool_peak(unsigned number, ac_mark_t mark, uint64_t driver) {
+    ac_mempool_t ours;
+    ac_mempool_figures(ac_mempool_allocator(number), number, &ours);
+    ac_lock(&lock);
+    uint64_t sum = ours.most[mark] + records[number].share[mark],
+             peak = records[number].peak[mark];
+    ac_unlock(&lock);
+    sum = sum > peak ? sum : peak;
+    return sum > driver ? sum : driver;
+}
+
+void ac_mempool_reset_peak(unsigned number, ac_mark_t mark) {
+    uint64_t share = driver_has(number, mark);
+    ac_mempool_reset(ac_mempool_allocator(number), number, mark);
+    ac_lock(&lock);
+    records[number].share[mark] = share;
+    records[number].peak[mark] = 0;
+    ac_unlock(&lock);
 }
 
 /* Where requests have to be announced: the pool has a limit, or it may go meanwhile, and its record
@@ -390,7 +469,8 @@ bool ac_mempool_admit(unsigned number, uint64_t bytes) {
     ac_allocator_t *allocator = claimed_from(number);
     if (!allocator)
         return true;
-    uint64_t other = record->limit && atomic_load(&record->passed) ? used_by_driver(number) : 0;
+    uint64_t other =
+        record->limit && atomic_load(&record->passed) ? driver_has(number, AC_MARK_USED) : 0;
     return ac_mempool_claim(allocator, number, bytes, other);
 }
 
@@ -401,8 +481,13 @@ void ac_mempool_cancel(unsigned number, uint64_t bytes) {
 }
 
 void ac_mempool_passed(unsigned number) {
-    if (number && !atomic_load_explicit(&records[number].passed, memory_order_relaxed))
+    if (!number)
+        return;
+    if (!atomic_load_explicit(&records[number].passed, memory_order_relaxed)) {
         atomic_store(&records[number].passed, true);
+        atomic_store(&any_passed, true);
+    }
+    note_all_marks(number);
 }
 
 bool ac_mempools_yield(CUdevice device) {
@@ -418,6 +503,7 @@ bool ac_mempools_yield(CUdevice device) {
             continue;
         any |= ac_driver.cuMemPoolTrimTo(pool, 0) == CUDA_SUCCESS;
         unpin(i);
+        note_all_marks(i);
     }
     return any;
 }

@@ -25,6 +25,9 @@ unsigned ac_mempool_current(CUdevice device, ac_passed_t *why);
 /* The program may have set another one, on the device (negative: on any). */
 void ac_mempool_current_changed(CUdevice device);
 
+/* Returns true if the handle is that of a destroyed pool whose blocks are still in use. */
+bool ac_mempool_is_named(CUmemoryPool handle);
+
 /* The driver made a pool.  `props`: as asked for; NULL: imported from another process. */
 void ac_mempool_created(CUmemoryPool handle, const CUmemPoolProps *props);
 
@@ -64,6 +67,14 @@ void ac_mempools_leave(ac_passed_t reason);
 bool ac_mempool_admit(unsigned number, uint64_t bytes);
 void ac_mempool_cancel(unsigned number, uint64_t bytes);
 void ac_mempool_passed(unsigned number);
+
+/* Returns the pool's peak over the library and the driver together; `driver` is the driver's own peak.
+ * _reset_peak sets it to the current value. */
+uint64_t ac_mempool_peak(unsigned number, ac_mark_t mark, uint64_t driver);
+void ac_mempool_reset_peak(unsigned number, ac_mark_t mark);
+
+/* Called after the driver may have freed memory of a pool. */
+void ac_mempools_given(void);
 
 /* Requests of the device fail: the driver's pools give back what they hold and do not use.  True:
  * there may be room now. */

@@ -8,10 +8,46 @@
 
 /* --- pools come and go --- */
 
+/* How the program makes a pool: by properties, or from a handle (`import` is not NULL). */
+typedef struct {
+    cuMemPoolCreate_fn *create;
+    const CUmemPoolProps *props;
+    cuMemPoolImportFromShareableHandle_fn *import;
+    void *handle;
+    CUmemAllocationHandleType type;
+    unsigned long long flags;
+} maker_t;
+
+static CUresult make_one(const maker_t *maker, CUmemoryPool *pool) {
+    return maker->import ? maker->import(pool, maker->handle, maker->type, maker->flags)
+                         : maker->create(pool, maker->props);
+}
+
+/* The driver keeps a destroyed pool until its last block is freed, so that no new pool has its handle.  The
+ * driver does not know blocks that are served here.  A new pool with such a handle is held until the
+ * driver makes one with another handle, and destroyed then. */
+static CUresult make(const maker_t *maker, CUmemoryPool *pool) {
+    CUmemoryPool held[AC_MEMPOOLS];
+    unsigned count = 0;
+    CUresult result = make_one(maker, pool);
+    while (result == CUDA_SUCCESS && count < AC_MEMPOOLS && ac_mempool_is_named(*pool)) {
+        held[count++] = *pool;
+        result = make_one(maker, pool);
+    }
+    if (count && result != CUDA_SUCCESS) { /* better than no pool */
+        *pool = held[--count];
+        result = CUDA_SUCCESS;
+    }
+    while (count > 0)
+        AC_REAL(cuMemPoolDestroy)(held[--count]);
+    return result;
+}
+
 CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props) {
     AC_ENTER_OR_RETURN(cuMemPoolCreate);
     CUresult result;
-    AC_RETRY(result, AC_NEED_UNKNOWN, real(pool, props));
+    const maker_t maker = {.create = real, .props = props};
+    AC_RETRY(result, AC_NEED_UNKNOWN, make(&maker, pool));
     if (result == CUDA_SUCCESS && thread)
         ac_mempool_created(*pool, props);
     ac_context_note_current(thread, result);
@@ -23,7 +59,8 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handle,
                                             unsigned long long flags) {
     AC_ENTER_OR_RETURN(cuMemPoolImportFromShareableHandle);
     CUresult result;
-    AC_RETRY(result, AC_NEED_UNKNOWN, real(pool, handle, type, flags));
+    const maker_t maker = {.import = real, .handle = handle, .type = type, .flags = flags};
+    AC_RETRY(result, AC_NEED_UNKNOWN, make(&maker, pool));
     if (result == CUDA_SUCCESS && thread)
         ac_mempool_created(*pool, NULL);
     ac_context_note_current(thread, result);
@@ -108,7 +145,9 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
     ac_mempool_t ours;
     ac_mark_t mark = mark_of(attribute);
     ac_mempool_figures(allocator, number, &ours);
-    *(cuuint64_t *)value += is_high(attribute) ? ours.most[mark] : ours.now[mark];
+    cuuint64_t *figure = value;
+    *figure =
+        is_high(attribute) ? ac_mempool_peak(number, mark, *figure) : *figure + ours.now[mark];
     return result;
 }
 
@@ -120,7 +159,7 @@ static void follow_setting(unsigned number, CUmemPool_attribute attribute, const
     else if (allocator && attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
         ac_mempool_keep(allocator, number, *(const cuuint64_t *)value);
     else if (allocator && is_high(attribute))
-        ac_mempool_reset(allocator, number, mark_of(attribute));
+        ac_mempool_reset_peak(number, mark_of(attribute));
 }
 
 CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
@@ -148,6 +187,7 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t least) {
             CUDA_SUCCESS)
         kept = 0;
     ac_mempool_trim(allocator, number, least > kept ? least - kept : 0);
+    ac_mempools_given();
     return result;
 }
 

@@ -7,8 +7,9 @@
 #include "observe/raw.h"
 #include "observe/write.h"
 
-static _Atomic int status = -1; /* the descriptor */
-static int mode, filters;       /* as they were at first use */
+static _Atomic int status = -1;        /* the descriptor */
+static _Atomic int thread_status = -1; /* of ac_filter_thread_start */
+static int mode, filters;              /* as they were at first use */
 
 /* Where the descriptor stands between two reads: far behind the end.  A program that closed all
  * descriptors may have a file of its own under the number, or a pipe, which a read would empty or
@@ -88,15 +89,25 @@ static bool changed(text_t *text) {
     return look(text, &mode_now, &filters_now) && (mode_now != mode || filters_now != filters);
 }
 
+static int open_status(const char *file) {
+    int fd = ac_raw_open(file, O_RDONLY | O_CLOEXEC, 0);
+    return fd < 0 ? -1 : ac_move_up(fd);
+}
+
 void ac_filter_start(void) {
-    int fd = ac_raw_open("/proc/self/status", O_RDONLY | O_CLOEXEC, 0);
-    if (fd < 0 || (fd = ac_move_up(fd)) < 0)
-        return;
+    int fd = open_status("/proc/self/status");
     text_t text = {.fd = fd, .offset = 0};
-    if (look(&text, &mode, &filters) && go_to(fd, MARK))
+    if (fd >= 0 && look(&text, &mode, &filters) && go_to(fd, MARK))
         atomic_store(&status, fd);
-    else
+    else if (fd >= 0)
         ac_raw_close(fd);
+}
+
+void ac_filter_thread_start(void) {
+    int fd = open_status("/proc/thread-self/status");
+    int last = atomic_exchange(&thread_status, fd >= 0 && go_to(fd, MARK) ? fd : -1);
+    if (is_at_mark(last))
+        ac_raw_close(last);
 }
 
 bool ac_filter_at_exit(void) {
@@ -108,7 +119,16 @@ bool ac_filter_at_exit(void) {
     return filtered;
 }
 
+static bool is_filtered(int fd) {
+    text_t text = {.fd = fd, .offset = 0};
+    return is_at_mark(fd) && changed(&text);
+}
+
 bool ac_filter_now(void) {
-    text_t text = {.fd = atomic_load(&status), .offset = 0};
-    return is_at_mark(text.fd) && changed(&text);
+    return is_filtered(atomic_load(&status));
+}
+
+bool ac_filter_thread_now(void) {
+    int fd = atomic_load(&thread_status);
+    return is_at_mark(fd) ? is_filtered(fd) : ac_filter_now();
 }

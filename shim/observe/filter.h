@@ -9,7 +9,8 @@
  * went through it.
  *
  * The figures are those of the thread that started the process; a filter that another thread puts
- * on itself alone is not seen. */
+ * on itself alone is not seen.  A filter belongs to threads: without SECCOMP_FILTER_FLAG_TSYNC it does
+ * not bind threads that run already.  A thread of the library that lasts asks for itself. */
 #ifndef AC_FILTER_H
 #define AC_FILTER_H
 
@@ -24,5 +25,12 @@ bool ac_filter_at_exit(void);
 
 /* The same at any other time, from any thread (lseek(2) and pread(2) are called). */
 bool ac_filter_now(void);
+
+/* One thread of the library calls it when it starts: its own filters are watched from then on. */
+void ac_filter_thread_start(void);
+
+/* Returns true if a filter of the program binds that thread.  Any thread.  If the program closed the
+ * descriptor, answers as ac_filter_now. */
+bool ac_filter_thread_now(void);
 
 #endif

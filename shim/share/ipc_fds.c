@@ -2,15 +2,18 @@
 #include "share/ipc_fds.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdatomic.h>
+#include <sys/resource.h>
 
 #include "observe/raw.h"
 
-enum { FDS = 256, NAP_NS = 100000, NAPS = 10000 };
+enum { FDS = 1024, NAP_NS = 100000, NAPS = 10000 };
 
 static _Atomic int stretches, forks;
 
-/* `number` is the descriptor + 1, and comes last: 0 an empty place, -1 one that is being filled. */
+/* `number` is the descriptor + 1, and comes last: 0 an empty place, -1 one that is being filled.
+ * Descriptor n is at place n % FDS, or at the first empty one behind it. */
 static struct {
     _Atomic int number;
     dev_t device;
@@ -47,8 +50,9 @@ static bool look(int fd, struct stat *st) {
 
 bool ac_fds_add(int fd) {
     struct stat st;
-    for (int i = 0; look(fd, &st) && i < FDS; i++) {
-        int empty = 0;
+    bool open = look(fd, &st);
+    for (int n = 0; open && n < FDS; n++) {
+        int empty = 0, i = (fd + n) % FDS;
         if (!atomic_compare_exchange_strong(&place[i].number, &empty, -1))
             continue;
         place[i].device = st.st_dev;
@@ -65,16 +69,25 @@ static bool is_at(int i, int fd) {
     return look(fd, &st) && st.st_dev == place[i].device && st.st_ino == place[i].inode;
 }
 
+/* -1: there is none. */
 static int place_of(int fd) {
-    int i = 0;
-    while (i < FDS && atomic_load(&place[i].number) != fd + 1)
-        i++;
-    return i;
+    for (int n = 0; fd >= 0 && n < FDS; n++)
+        if (atomic_load(&place[(fd + n) % FDS].number) == fd + 1)
+            return (fd + n) % FDS;
+    return -1;
 }
 
 bool ac_fds_has(int fd) {
     int i = place_of(fd);
-    return i < FDS && is_at(i, fd);
+    return i >= 0 && is_at(i, fd);
+}
+
+unsigned ac_fds_room(int fd) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur > INT_MAX)
+        limit.rlim_cur = INT_MAX;
+    int room = ((int)limit.rlim_cur - fd) / 4;
+    return room > 1 ? (unsigned)room : 1;
 }
 
 /* A place is claimed before its number can be another descriptor's. */
@@ -91,7 +104,7 @@ void ac_fds_close(int fd) {
     int saved = errno;
     ac_fds_enter();
     int i = place_of(fd);
-    if (i < FDS)
+    if (i >= 0)
         close_at(i, fd);
     ac_fds_leave();
     errno = saved;
@@ -112,7 +125,8 @@ void ac_fds_fork_child(void) {
         int number = atomic_load(&place[i].number);
         if (number > 0)
             close_at(i, number - 1);
-        atomic_store(&place[i].number, 0);
+        if (number) /* other pages of the table stay untouched */
+            atomic_store(&place[i].number, 0);
     }
     atomic_store(&stretches, 0);
     atomic_store(&forks, 0);

@@ -15,6 +15,10 @@ void ac_fds_leave(void);
 /* False: there is no room, and it was closed. */
 bool ac_fds_add(int fd);
 
+/* How many descriptors may be made at a time: a quarter of the numbers above `fd`, the newest one, so
+ * that the program's other threads find some; at least 1. */
+unsigned ac_fds_room(int fd);
+
 /* Whether the number still is what was added: a program may close all that it does not know. */
 bool ac_fds_has(int fd);
 

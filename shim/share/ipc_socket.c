@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -17,11 +18,11 @@
 #include "share/ipc_fds.h"
 #include "share/ipc_home.h"
 
-#define ASK_MAGIC     ((uint64_t)0x4b53415049434143) /* "CACIPASK" */
-#define PAGES_MAGIC   ((uint64_t)0x4745504950434143) /* "CACPIPEG" */
+#define ASK_MAGIC     ((uint64_t)0x3253415049434143) /* "CACIPAS2" */
+#define PAGES_MAGIC   ((uint64_t)0x3245504950434143) /* "CACPIPE2" */
 #define CONTROL_MAGIC ((uint64_t)0x314c544343414341) /* "ACACCTL1" */
 
-enum { CLIENTS = 8, PATIENCE_NS = 1000000000, NAP_NS = 2000000, REFUSED_NS = 100000000 };
+enum { CLIENTS = 64, PATIENCE_NS = 1000000000, NAP_NS = 2000000, REFUSED_NS = 100000000 };
 
 static int64_t now(void) {
     return ac_raw_ns(CLOCK_MONOTONIC);
@@ -106,10 +107,14 @@ typedef union {
     unsigned char bytes[CMSG_SPACE(AC_IPC_BATCH * sizeof(int))];
 } rights_t;
 
+static size_t length_of(const ac_ipc_pages_t *pages) {
+    return offsetof(ac_ipc_pages_t, bytes) + pages->count * sizeof pages->bytes[0];
+}
+
 /* 0 or an errno value. */
 static int send_pages(int fd, const ac_ipc_pages_t *pages, const int *page) {
     rights_t rights;
-    struct iovec data = {(void *)(uintptr_t)pages, sizeof *pages};
+    struct iovec data = {(void *)(uintptr_t)pages, length_of(pages)};
     struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
     size_t bytes = (size_t)pages->count * sizeof *page;
     if (pages->count) {
@@ -123,12 +128,14 @@ static int send_pages(int fd, const ac_ipc_pages_t *pages, const int *page) {
     }
     long sent =
         ac_raw_call(SYS_sendmsg, fd, AC_RAW_POINTER(&message), MSG_NOSIGNAL | MSG_DONTWAIT, 0);
-    return sent == sizeof *pages ? 0 : sent < 0 ? (int)-sent : EIO;
+    return sent >= 0 ? 0 : (int)-sent;
 }
 
-/* Take the descriptors that came with a message: all that fit, registered.  Whatever came. */
+/* Takes the descriptors that came with a message, registers them and returns how many there are.
+ * After the first one without a place it takes none: pages stay in order. */
 static unsigned take_rights(struct msghdr *message, int page[AC_IPC_BATCH]) {
     unsigned count = 0;
+    bool room = true;
     for (struct cmsghdr *head = CMSG_FIRSTHDR(message); head; head = CMSG_NXTHDR(message, head)) {
         if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS)
             continue;
@@ -136,16 +143,17 @@ static unsigned take_rights(struct msghdr *message, int page[AC_IPC_BATCH]) {
         for (size_t i = 0; i < fds; i++) {
             int fd;
             memcpy(&fd, CMSG_DATA(head) + i * sizeof fd, sizeof fd);
-            if (count == AC_IPC_BATCH)
+            if (!room || count == AC_IPC_BATCH)
                 ac_raw_close(fd);
-            else if (ac_fds_add(fd))
+            else if ((room = ac_fds_add(fd)))
                 page[count++] = fd;
         }
     }
     return count;
 }
 
-/* A positive length: of the message that was there. */
+/* A positive length: of the message that was there.  The kernel leaves out descriptors that this
+ * process may not have. */
 static long receive_pages(int fd, ac_ipc_pages_t *pages, int page[AC_IPC_BATCH],
                           unsigned *count) {
     rights_t rights;
@@ -163,7 +171,7 @@ static long receive_pages(int fd, ac_ipc_pages_t *pages, int page[AC_IPC_BATCH],
     ac_low_release(held);
     *count = length >= 0 ? take_rights(&message, page) : 0;
     ac_fds_leave();
-    return length >= 0 && message.msg_flags & (MSG_TRUNC | MSG_CTRUNC) ? -EMSGSIZE : length;
+    return length >= 0 && message.msg_flags & MSG_TRUNC ? -EMSGSIZE : length;
 }
 
 /* ---- the importer ---- */
@@ -182,34 +190,42 @@ int ac_ipc_connect(const char *table, int pid, int64_t until) {
     char name[584];
     int64_t refused = now() + REFUSED_NS;
     if (!beside(table, name, sizeof name))
-        return -1;
+        return -ECONNREFUSED;
     ac_fds_enter();
     int fd = new_socket();
     bool kept = fd >= 0 && ac_fds_add(fd);
     ac_fds_leave();
-    while (kept) {
+    if (!kept)
+        return -EMFILE;
+    for (;;) {
         long result = with_address(name, SYS_connect, fd);
         if (result == 0 && is_trusted(fd, pid))
             return fd;
         /* No room in its queue: it may be stopped.  None there: it may be making another. */
-        bool later = result == -EAGAIN || result == -EINTR ||
-                     ((result == -ECONNREFUSED || result == -ENOENT) && now() < refused);
-        if (result == 0 || !later || now() >= until)
-            break;
+        bool full = result == -EAGAIN || result == -EINTR;
+        bool none = result == -ECONNREFUSED || result == -ENOENT;
+        if ((!full && !none) || (none && now() >= refused) || now() >= until) {
+            ac_fds_close(fd);
+            return full ? -ETIMEDOUT : -ECONNREFUSED;
+        }
         nap(until);
     }
-    if (kept)
-        ac_fds_close(fd);
-    return -1;
 }
 
-static bool are_good(const ac_ipc_pages_t *pages, long length, unsigned count) {
-    return length == sizeof *pages && pages->magic == PAGES_MAGIC && count &&
-           pages->count == count;
+/* 0 or an errno value: what came with `count` descriptors. */
+static int judge(ac_ipc_pages_t *pages, long length, unsigned count) {
+    if (length < (long)offsetof(ac_ipc_pages_t, bytes) || pages->magic != PAGES_MAGIC ||
+        pages->count > AC_IPC_BATCH || length < (long)length_of(pages) || count > pages->count)
+        return ECONNRESET;
+    if (!pages->count)
+        return pages->error > 0 ? pages->error : ECONNRESET;
+    pages->error = count < pages->count ? EMFILE : 0; /* the kernel left some out */
+    pages->count = count;
+    return count ? 0 : EMFILE;
 }
 
-bool ac_ipc_request(int fd, const ac_ipc_ask_t *ask, ac_ipc_pages_t *pages,
-                    int page[AC_IPC_BATCH], int64_t until) {
+int ac_ipc_request(int fd, const ac_ipc_ask_t *ask, ac_ipc_pages_t *pages, int page[AC_IPC_BATCH],
+                   int64_t until) {
     ac_ipc_ask_t sent = *ask;
     struct pollfd set = {.fd = fd, .events = POLLIN};
     unsigned count = 0;
@@ -218,15 +234,19 @@ bool ac_ipc_request(int fd, const ac_ipc_ask_t *ask, ac_ipc_pages_t *pages,
     struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
     if (ac_raw_call(SYS_sendmsg, fd, AC_RAW_POINTER(&message), MSG_NOSIGNAL | MSG_DONTWAIT, 0) !=
         sizeof sent)
-        return false;
+        return ECONNRESET;
     long length = -EAGAIN;
-    while ((length == -EAGAIN || length == -EINTR) && wait_for(&set, 1, until))
+    while (length == -EAGAIN || length == -EINTR) {
+        if (!wait_for(&set, 1, until))
+            return ETIMEDOUT;
         length = receive_pages(fd, pages, page, &count);
-    if (are_good(pages, length, count))
-        return true;
-    while (count > 0)
+    }
+    int error = judge(pages, length, count);
+    while (error && count > 0)
         ac_fds_close(page[--count]);
-    return false;
+    if (error == EMFILE || error == ETOOMANYREFS)
+        nap(until);
+    return error;
 }
 
 /* ---- the exporter ---- */
@@ -309,9 +329,9 @@ static void drop_client(unsigned at, bool close_it) {
     memmove(&client_until[at], &client_until[at + 1], (set_count - at) * sizeof client_until[0]);
 }
 
-/* The oldest client goes where there is no room: one that asks as it should is done in no time. */
+/* While all places are taken, new clients wait in the listener's queue. */
 static void accept_clients(void) {
-    for (unsigned i = 0; i < CLIENTS && ac_fds_has(set[0].fd); i++) {
+    while (set_count < 1 + CLIENTS && ac_fds_has(set[0].fd)) {
         int held[AC_LOW];
         ac_fds_enter();
         ac_low_hold(held);
@@ -327,8 +347,6 @@ static void accept_clients(void) {
         if (kept && !is_trusted((int)fd, 0))
             ac_fds_close((int)fd);
         else if (kept) {
-            if (set_count == 1 + CLIENTS)
-                drop_client(1, true);
             client_until[set_count] = now() + PATIENCE_NS;
             set[set_count++] = (struct pollfd){.fd = (int)fd, .events = POLLIN};
         }
@@ -355,11 +373,30 @@ static bool is_control(const request_t *request, long length) {
 
 typedef enum { CLIENT_OVER, CLIENT_STAYS, CLIENT_TAKEN } client_t;
 
+/* False: the client is gone, or does not read. */
+static bool give_pages(int fd, ac_ipc_ask_t *ask, ac_ipc_grant_fn *grant) {
+    ac_ipc_pages_t pages = {.error = ENOENT};
+    int page[AC_IPC_BATCH];
+    unsigned room = ac_fds_room(fd);
+    room = room < AC_IPC_BATCH ? room : AC_IPC_BATCH;
+    if (!ask->most || ask->most > room)
+        ask->most = room;
+    grant(ask, &pages, page);
+    pages.magic = PAGES_MAGIC;
+    int failure = send_pages(fd, &pages, page);
+    for (unsigned i = 0; i < pages.count; i++)
+        ac_fds_close(page[i]);
+    if (failure == ETOOMANYREFS) {
+        pages.count = 0;
+        pages.error = ETOOMANYREFS;
+        failure = send_pages(fd, &pages, page);
+    }
+    return !failure;
+}
+
 /* OVER: it is done, or does not ask as it should.  TAKEN: another thread answers it. */
 static client_t answer_client(int fd, ac_ipc_grant_fn *grant) {
     static request_t request; /* of the one thread that answers */
-    ac_ipc_pages_t pages;
-    int page[AC_IPC_BATCH];
     struct iovec data = {&request, sizeof request};
     struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
     if (!ac_fds_has(fd))
@@ -375,13 +412,7 @@ static client_t answer_client(int fd, ac_ipc_grant_fn *grant) {
         return control_take(fd, &request.control) ? CLIENT_TAKEN : CLIENT_OVER;
     if (length != sizeof request.pages || request.pages.magic != ASK_MAGIC)
         return CLIENT_OVER;
-    memset(&pages, 0, sizeof pages);
-    grant(&request.pages, &pages, page);
-    pages.magic = PAGES_MAGIC;
-    int failure = send_pages(fd, &pages, page);
-    for (unsigned i = 0; i < pages.count; i++)
-        ac_fds_close(page[i]);
-    return failure ? CLIENT_OVER : CLIENT_STAYS;
+    return give_pages(fd, &request.pages, grant) ? CLIENT_STAYS : CLIENT_OVER;
 }
 
 /* When the first client is out of patience, at `until` at the latest. */
@@ -391,16 +422,29 @@ static int64_t first_limit(int64_t until) {
     return until;
 }
 
-bool ac_ipc_answer(int64_t wait_ns, ac_ipc_grant_fn *grant) {
-    int64_t until = now() + wait_ns;
-    bool ready = wait_for(set, set_count, first_limit(until));
+static int64_t awaited; /* the time at the end of ac_ipc_await */
+
+void ac_ipc_await(int64_t wait_ns) {
+    for (unsigned i = 0; i < set_count; i++)
+        set[i].revents = 0; /* which stay if ppoll fails */
+    set[0].events = set_count < 1 + CLIENTS ? POLLIN : 0;
+    wait_for(set, set_count, first_limit(now() + wait_ns));
+    awaited = now();
+}
+
+bool ac_ipc_answer(ac_ipc_grant_fn *grant) {
     for (unsigned i = set_count; i-- > 1;) {
-        client_t client =
-            ready && set[i].revents ? answer_client(set[i].fd, grant) : CLIENT_STAYS;
-        if (client != CLIENT_STAYS || now() >= client_until[i])
+        client_t client = CLIENT_STAYS;
+        if (set[i].revents) {
+            client = answer_client(set[i].fd, grant);
+            client_until[i] = now() + PATIENCE_NS;
+        } else if (awaited >= client_until[i]) {
+            client = CLIENT_OVER;
+        }
+        if (client != CLIENT_STAYS)
             drop_client(i, client != CLIENT_TAKEN);
     }
-    if (ready && set[0].revents & POLLIN)
+    if (set[0].revents & POLLIN)
         accept_clients();
     return ac_fds_has(set[0].fd);
 }

@@ -4,10 +4,11 @@
  * The socket is there from the first export of a block on pages on, or from activation with
  * control:true, when it takes the requests of control.h as well.  Only processes of the same user
  * are listened to, and both sides ask the kernel who the other one is.  An importer asks for the pages
- * of one lifetime a few at a time (AC_IPC_BATCH), and gets a descriptor and the bytes of each.
+ * of one lifetime, AC_IPC_BATCH at a time, and gets a descriptor and the bytes of each.
  *
- * No side waits for the other without a limit.  The exporter never waits for an importer, and
- * hears the newest ones if there are too many; an importer has one limit for all.
+ * No side waits for the other without a limit.  The exporter never waits for an importer, and closes
+ * connections that were silent for a second.  If all its places are taken, new importers wait in the
+ * listener's queue.  An importer gives each answer a limit.
  *
  * The socket goes at exit; that of a killed process goes with its live page, or with the next process
  * of its pid.  Its descriptors are closed on exec and in a fork child (ipc_fds.h).  None of the system
@@ -19,43 +20,58 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { AC_IPC_BATCH = 8 };
+/* Linux takes at most 253 descriptors in a message. */
+enum { AC_IPC_BATCH = 128 };
 
-/* One request: pages of the block at `address`, from `from` bytes behind the first one's begin on. */
+/* One request: at most `most` pages of the block at `address`, from `from` bytes behind the first
+ * one's begin on. */
 typedef struct {
-    uint64_t magic, nonce, address, serial, from;
+    uint64_t magic, nonce, address, serial, from, most;
 } ac_ipc_ask_t;
 
+/* An answer ends with the bytes of its last page. */
 typedef struct {
     uint64_t magic;
-    uint64_t count; /* 0: refused; else so many descriptors come with it */
+    uint32_t count; /* of descriptors that come with it */
+    int32_t error;  /* an errno value if there is none */
     uint64_t bytes[AC_IPC_BATCH];
 } ac_ipc_pages_t;
 
 /* ---- the importer: any thread ---- */
 
-/* Connect to the exporter whose table has the name `table`; pid 0: not known.  A descriptor for
- * ac_fds_close, or -1: no process of this user answers until `until` (CLOCK_MONOTONIC, ns). */
+/* Connects to the exporter whose table has the name `table`; pid 0: not known.  Returns a descriptor
+ * for ac_fds_close, or a negative errno value: ECONNREFUSED if nothing of that process listens,
+ * ETIMEDOUT if its queue was full until `until` (CLOCK_MONOTONIC, ns), EMFILE. */
 int ac_ipc_connect(const char *table, int pid, int64_t until);
 
-/* Ask, and wait for the answer until `until`.  True: pages->count descriptors are the caller's, who
- * gives each to ac_fds_close. */
-bool ac_ipc_request(int fd, const ac_ipc_ask_t *ask, ac_ipc_pages_t *pages,
-                    int page[AC_IPC_BATCH], int64_t until);
+/* Asks, and waits for the answer until `until`.  0: pages->count descriptors, at least one, belong to
+ * the caller, who gives each to ac_fds_close.  pages->error is EMFILE if this process has too few
+ * descriptors for all that were sent.  Otherwise an errno value, and after EMFILE and ETOOMANYREFS the
+ * caller may ask again at once, because this function has slept:
+ *   ETIMEDOUT     no answer
+ *   ECONNRESET    the connection ended, or the answer cannot be read
+ *   EMFILE        no descriptor is left in this process
+ *   ETOOMANYREFS  too many descriptors of this user are in flight: ask for fewer
+ *   others        the exporter's reason to refuse: ENOENT (freed), EIO (the driver gave none) */
+int ac_ipc_request(int fd, const ac_ipc_ask_t *ask, ac_ipc_pages_t *pages, int page[AC_IPC_BATCH],
+                   int64_t until);
 
 /* ---- the exporter ---- */
 
 /* Make the socket.  0 or an errno value.  One thread at a time. */
 int ac_ipc_listen(void);
 
-/* Answer a request: fill pages and page, whose descriptors the caller closes by ac_fds_close; count 0
- * refuses. */
+/* Answers a request: fills pages and page, whose descriptors the caller closes by ac_fds_close.  With
+ * none it sets pages->error.  ask->most is from 1 to AC_IPC_BATCH. */
 typedef void ac_ipc_grant_fn(const ac_ipc_ask_t *ask, ac_ipc_pages_t *pages,
                              int page[AC_IPC_BATCH]);
 
-/* Wait for requests for `wait_ns` at the most, and answer those that came.  One thread.  False: the
- * program closed the socket, and ac_ipc_listen has to make another. */
-bool ac_ipc_answer(int64_t wait_ns, ac_ipc_grant_fn *grant);
+/* Waits for requests, at most `wait_ns`; ppoll(2) is the only system call. */
+void ac_ipc_await(int64_t wait_ns);
+
+/* Answers the requests that _await found.  The same thread.  False: the program closed the socket, and
+ * ac_ipc_listen has to make another. */
+bool ac_ipc_answer(ac_ipc_grant_fn *grant);
 
 /* At exit: remove the socket.  No allocation, no lock, no function of the C library that asks the
  * kernel (observe/raw.h). */

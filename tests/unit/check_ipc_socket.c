@@ -2,14 +2,16 @@
  * does not keep (share/ipc_fds.h).  Here a page is a pipe. */
 #include "live_frame.h"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 #include "observe/raw.h"
 #include "share/ipc_fds.h"
 #include "share/ipc_socket.h"
 #include "run_suite.h"
 
-enum { MS = 1000000, UNIT = 2 << 20, PAGES = 20 };
+enum { MS = 1000000, UNIT = 2 << 20, PAGES = 3 * AC_IPC_BATCH - 10 };
 #define PATIENCE ((int64_t)20000 * MS) /* on a busy machine; nothing takes as long by itself */
 
 static char table[512];
@@ -23,12 +25,12 @@ static int64_t in(int64_t ns) {
     return ac_raw_ns(CLOCK_MONOTONIC) + ns;
 }
 
-/* Eight pages at a time of a block of twenty, as the exporter of real ones does. */
+/* The pages of a block, as the exporter of real ones gives them. */
 static void grant(const ac_ipc_ask_t *ask, ac_ipc_pages_t *pages, int page[AC_IPC_BATCH]) {
     pthread_mutex_lock(&asked_lock);
     asked = *ask;
     pthread_mutex_unlock(&asked_lock);
-    for (uint64_t at = ask->from / UNIT; !refusing && at < PAGES && pages->count < AC_IPC_BATCH;
+    for (uint64_t at = ask->from / UNIT; !refusing && at < PAGES && pages->count < ask->most;
          at++) {
         int ends[2];
         ck_assert_int_eq(pipe(ends), 0);
@@ -42,9 +44,11 @@ static void grant(const ac_ipc_ask_t *ask, ac_ipc_pages_t *pages, int page[AC_IP
 
 static void *serve(void *arg) {
     (void)arg;
-    while (!over)
-        if (!ac_ipc_answer(20 * MS, grant))
+    while (!over) {
+        ac_ipc_await(20 * MS);
+        if (!ac_ipc_answer(grant))
             ck_assert_int_eq(ac_ipc_listen(), 0);
+    }
     return NULL;
 }
 
@@ -87,7 +91,7 @@ static void get_all(void) {
         ac_ipc_ask_t ask = {.nonce = 1, .address = 2, .serial = 3, .from = at * UNIT};
         ac_ipc_pages_t pages;
         int page[AC_IPC_BATCH];
-        ck_assert(ac_ipc_request(fd, &ask, &pages, page, in(PATIENCE)));
+        ck_assert_int_eq(ac_ipc_request(fd, &ask, &pages, page, in(PATIENCE)), 0);
         pthread_mutex_lock(&asked_lock);
         ac_ipc_ask_t last = asked;
         pthread_mutex_unlock(&asked_lock);
@@ -109,7 +113,7 @@ static bool is_answered(void) {
     int fd = ac_ipc_connect(table, (int)getpid(), in(PATIENCE)), page[AC_IPC_BATCH];
     ac_ipc_ask_t ask = {.nonce = 1};
     ac_ipc_pages_t pages;
-    bool good = fd >= 0 && ac_ipc_request(fd, &ask, &pages, page, in(PATIENCE));
+    bool good = fd >= 0 && !ac_ipc_request(fd, &ask, &pages, page, in(PATIENCE));
     for (unsigned i = 0; good && i < pages.count; i++)
         ac_fds_close(page[i]);
     if (fd >= 0)
@@ -122,7 +126,8 @@ START_TEST(all_pages_arrive) {
     unsigned before = descriptors();
     for (int i = 0; i < 20; i++)
         get_all();
-    while (descriptors() != before) /* the other side drops its client, or the test's limit ends it */
+    while (descriptors() !=
+           before) /* the other side drops its client, or the test's limit ends it */
         usleep(1000);
     stop();
     snprintf(table, sizeof table, "%s.sock", page_name((int)getpid()));
@@ -136,7 +141,7 @@ static int64_t unanswered(void) {
     ac_ipc_ask_t ask = {.nonce = 1};
     ac_ipc_pages_t pages;
     int64_t begin = in(0);
-    ck_assert(!ac_ipc_request(fd, &ask, &pages, page, in(200 * MS)));
+    ck_assert_int_eq(ac_ipc_request(fd, &ask, &pages, page, in(200 * MS)), ETIMEDOUT);
     int64_t spent = in(0) - begin;
     ck_assert(spent >= 200 * MS);
     ac_fds_close(fd);
@@ -145,11 +150,11 @@ static int64_t unanswered(void) {
 
 /* Nanoseconds until the queue is full and a connection is given up, in 300 ms; some are made. */
 static int64_t until_full(int *made) {
-    int fd[200], count = 0;
+    int fd[400], count = 0;
     int64_t begin = in(0);
-    while (count < 200 && (fd[count] = ac_ipc_connect(table, 0, begin + 300 * MS)) >= 0)
+    while (count < 400 && (fd[count] = ac_ipc_connect(table, 0, begin + 300 * MS)) >= 0)
         count++;
-    ck_assert_int_lt(count, 200);
+    ck_assert_int_lt(count, 400);
     *made += count;
     int64_t spent = in(0) - begin;
     while (count > 0)
@@ -185,16 +190,86 @@ START_TEST(a_refusal_is_an_answer) {
     ac_ipc_ask_t ask = {.nonce = 1};
     ac_ipc_pages_t pages;
     int64_t begin = in(0);
-    ck_assert(!ac_ipc_request(fd, &ask, &pages, page, in(2 * PATIENCE)));
+    ck_assert_int_eq(ac_ipc_request(fd, &ask, &pages, page, in(2 * PATIENCE)), ENOENT);
     ck_assert(in(0) - begin < PATIENCE);
     ac_fds_close(fd);
     stop();
 }
 END_TEST
 
+/* More descriptors come than this process may have, or were asked for: those that fit, in order, and
+ * none stays open. */
+static void *send_many(void *arg) {
+    enum { MANY = 100 };
+    struct {
+        uint64_t magic;
+        uint32_t count, error;
+        uint64_t bytes[MANY];
+    } answer = {.magic = 0x3245504950434143, .count = MANY};
+    union {
+        struct cmsghdr head;
+        char bytes[CMSG_SPACE(MANY * sizeof(int))];
+    } rights;
+    struct iovec data = {&answer, sizeof answer};
+    struct msghdr message = {.msg_iov = &data,
+                             .msg_iovlen = 1,
+                             .msg_control = &rights,
+                             .msg_controllen = sizeof rights};
+    int client = accept(*(int *)arg, NULL, NULL);
+    memset(&rights, 0, sizeof rights); /* standard input, again and again */
+    rights.head.cmsg_level = SOL_SOCKET;
+    rights.head.cmsg_type = SCM_RIGHTS;
+    rights.head.cmsg_len = CMSG_LEN(MANY * sizeof(int));
+    while (recv(client, &answer.bytes, sizeof answer.bytes, 0) > 0)
+        ck_assert_int_gt(sendmsg(client, &message, MSG_NOSIGNAL), 0);
+    close(client);
+    return NULL;
+}
+
+START_TEST(descriptors_may_be_few) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    open_page();
+    ac_ipc_socket_close();
+    ck_assert_uint_lt(strlen(table) + 1, sizeof address.sun_path);
+    snprintf(address.sun_path, sizeof address.sun_path, "%.*s.sock", (int)strlen(table) - 4,
+             table);
+    ck_assert_int_eq(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
+    ck_assert_int_eq(listen(listener, 1), 0);
+    ck_assert_int_eq(pthread_create(&server, NULL, send_many, &listener), 0);
+    int fd = connected(), page[AC_IPC_BATCH];
+    ac_ipc_ask_t ask = {.nonce = 1, .most = 100};
+    ac_ipc_pages_t pages;
+    struct rlimit limit, few;
+    ck_assert_int_eq(ac_ipc_request(fd, &ask, &pages, page, in(PATIENCE)), 0);
+    ck_assert(pages.count == 100 && pages.error == 0);
+    for (unsigned i = 0; i < pages.count; i++)
+        ac_fds_close(page[i]);
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    unsigned before = descriptors();
+    int end = 0; /* of the numbers that it may have */
+    for (unsigned may = 0; may < 5; may++, end++) {
+        while (fcntl(end, F_GETFD) >= 0)
+            end++;
+        few = (struct rlimit){(rlim_t)end, limit.rlim_max};
+        ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+        int error = ac_ipc_request(fd, &ask, &pages, page, in(PATIENCE));
+        ck_assert_int_eq(error, may ? 0 : EMFILE);
+        ck_assert(error || (pages.count == may && pages.error == EMFILE));
+        for (unsigned i = 0; i < may; i++)
+            ac_fds_close(page[i]);
+        ck_assert_uint_eq(descriptors(), before);
+    }
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    ac_fds_close(fd);
+    pthread_join(server, NULL);
+    ac_live_close();
+}
+END_TEST
+
 /* Silent clients, and such as send other things, hold up no one: each is dropped after a second only. */
 START_TEST(others_are_heard) {
-    enum { MANY = 30, SOON = 5000 };
+    enum { MANY = 100, SOON = 5000 }; /* more than it hears at a time */
     start();
     int fd[MANY];
     char nonsense[100] = "nonsense";
@@ -301,6 +376,7 @@ int main(void) {
     tcase_add_test(tcase, all_pages_arrive);
     tcase_add_test(tcase, no_answer_is_no_wait);
     tcase_add_test(tcase, a_refusal_is_an_answer);
+    tcase_add_test(tcase, descriptors_may_be_few);
     tcase_add_test(tcase, others_are_heard);
     tcase_add_test(tcase, another_process_is_not_asked);
     tcase_add_test(tcase, lost_socket_is_made_again);

@@ -149,6 +149,28 @@ START_TEST(two_contexts_at_one_base) {
 }
 END_TEST
 
+/* One handle in two contexts, at one address: each closes its own view, whichever comes first. */
+START_TEST(one_address_in_two_contexts) {
+    for (int turn = 0; turn < 2; turn++) {
+        ac_ipc_view_t view;
+        ac_ipc_mapping_t *of[2] = {entered(0, 0, true), entered(1, 0, true)};
+        for (int i = 0; i < 2; i++) {
+            ac_ipc_opened(of[i], 2 * MIB);
+            ck_assert(ac_ipc_view_add(of[i], 512, 512));
+        }
+        for (int i = 0; i < 2; i++) {
+            int context = i == turn;
+            ck_assert_ptr_eq(ac_ipc_view_close(&contexts[context], 2 * MIB + 512, &view),
+                             of[context]);
+            ck_assert_ptr_eq(view.context, &contexts[context]);
+            ck_assert_uint_eq(ac_ipc_leave(of[context]), 1);
+            ac_ipc_closed(of[context], false);
+        }
+        ck_assert_int_eq(closed(0, 2 * MIB + 512), -1);
+    }
+}
+END_TEST
+
 /* A program took the place of an exporter, and its driver made the same bytes again. */
 START_TEST(exporters_are_apart) {
     bool fresh;
@@ -341,6 +363,7 @@ int main(void) {
     tcase_add_test(cases, opened_as_the_drivers_own_too);
     tcase_add_test(cases, opened_as_the_drivers_own_before);
     tcase_add_test(cases, two_contexts_at_one_base);
+    tcase_add_test(cases, one_address_in_two_contexts);
     tcase_add_test(cases, exporters_are_apart);
     tcase_add_test(cases, contexts_are_apart_and_end);
     tcase_add_test(cases, many_views);

@@ -129,6 +129,7 @@ static inline ac_take_t ac_lane_pop(ac_cache_t *cache, const void *stream, uint6
     if (__builtin_expect(entry->size != size || !block, 0) ||
         __builtin_expect(!ac_lane_serves(lane, stream) || !ac_lanes_are_synced(lanes), 0))
         return AC_TAKE_NONE;
+    AC_WINDOW(lane_serves);
     ac_cache_side_t *side = &cache->tally->side[ac_cache_flow(size)];
     entry->top = block->link;
     cache->room += (int64_t)size;

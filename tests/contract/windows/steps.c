@@ -2,6 +2,7 @@
  * one, on the simulated device.  The library of the tests calls back (shim/failpoint.h).
  * Exit status 0: as it should be. */
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -297,6 +298,50 @@ static void reader_beside_hit(void) {
     EXPECT(simcuda_calls("cuCtxEnablePeerAccess") > 0);
 }
 
+/* A thread is about to take a block from its lane when another one lets the device in: that one waits until
+ * the block shows. */
+static pthread_t lane_owner, lane_reader;
+static _Atomic bool lane_found, lane_may_go;
+
+static void *let_device_in_beside(void *unused) {
+    test_device(0);
+    CUmemAccessDesc reader = {{CU_MEM_LOCATION_TYPE_DEVICE, 1},
+                              CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    MUST(cuMemPoolSetAccess(pool, &reader, 1));
+    atomic_store(&lane_may_go, true);
+    return unused;
+}
+
+static void beside_lane(const char *name) {
+    if (!pthread_equal(pthread_self(), lane_owner)) {
+        if (!strcmp(name, "barrier_heavy")) /* it looks who is in a cache */
+            atomic_store(&lane_may_go, true);
+    } else if (!strcmp(name, "lane_serves") && !atomic_exchange(&lane_found, true)) {
+        NEED(!pthread_create(&lane_reader, NULL, let_device_in_beside, NULL));
+        while (!atomic_load(&lane_may_go)) /* or the test's limit ends it */
+            sched_yield();
+    }
+}
+
+static void reader_beside_lane(void) {
+    CUdeviceptr block;
+    test_device(1);
+    test_device(0);
+    CUstream stream = test_stream();
+    MUST(cuDeviceGetDefaultMemPool(&pool, 0));
+    for (int i = 0; i < 4; i++) {
+        MUST(cuMemAllocAsync(&block, MIB, stream));
+        MUST(cuMemFreeAsync(block, stream));
+    }
+    NEED(simcuda_calls("cuMemAllocAsync") == 0);
+    lane_owner = pthread_self();
+    atomic_store(&at_exit, beside_lane);
+    MUST(cuMemAllocAsync(&block, MIB, stream));
+    NEED(atomic_load(&lane_found) && simcuda_calls("cuMemAllocAsync") == 0);
+    NEED(!pthread_join(lane_reader, NULL));
+    EXPECT(simcuda_calls("cuCtxEnablePeerAccess") > 0);
+}
+
 /* --- a block whose free had to wait is freed once more while another thread looks at it --- */
 
 static accel_status_t (*raw_delete)(void *);
@@ -458,6 +503,7 @@ static const struct {
     {"captured_beside_free", captured_beside_free},
     {"captured_beside_fast_free", captured_beside_fast_free},
     {"reader_beside_hit", reader_beside_hit},
+    {"reader_beside_lane", reader_beside_lane},
     {"late_freed_again", late_freed_again},
     {"removed_before_metrics", removed_before_metrics},
     {"removed_beside_metrics", removed_beside_metrics},

@@ -120,6 +120,54 @@ START_TEST(ended_streams_in_pools) {
 }
 END_TEST
 
+static void *ask_two_per_thread(void *out) {
+    ask_per_thread(out);
+    return ask_per_thread((void **)out + 1);
+}
+
+/* Blocks that outlive their stream, or the thread whose default stream it is: the order of no stream protects what is freed of them, so that it waits
+ * for all work.  Until then what else their stream left is no other stream's. */
+START_TEST(blocks_outlive_their_stream) {
+    enum { TIMES = 4 };
+    CUstream stream = new_stream(0), late = new_stream(0), next = new_stream(0);
+    accel_pool_id_t pool = open_pool(0);
+    void *left[2], *held[2], *other[TIMES];
+    if (_i)
+        in_thread(ask_two_per_thread, left);
+    for (int i = 0; i < 2 && !_i; i++)
+        left[i] = alloc(MIB, stream);
+    void *free = left[0], *waits = left[1];
+    ck_assert_ptr_eq((char *)free + MIB, waits); /* of one segment */
+    ck_assert_int_eq(cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_raw_delete(free), ACCEL_OK);
+    for (int i = 0; i < 2;
+         i++) { /* the pool finds out that the stream has gone, and that its work is over */
+        held[i] = alloc(MIB, late);
+        ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
+    }
+    hold(late);
+    use(waits, MIB, late);
+    ck_assert_int_eq(accel_raw_delete(waits), ACCEL_OK);
+    for (int i = 0; i < TIMES; i++) {
+        other[i] = alloc(MIB, next);
+        ck_assert(other[i] != free && other[i] != waits);
+    }
+    size_t before = reserved(pool);
+    let_go_for_good(next);
+    for (int i = 0; i < TIMES; i++)
+        ck_assert_int_eq(accel_raw_delete(other[i]), ACCEL_OK);
+    for (int i = 0; i < TIMES; i++)
+        other[i] = alloc(MIB, late);
+    ck_assert_uint_le(reserved(pool), before + TIMES * MIB);
+    for (int i = 0; i < TIMES; i++)
+        ck_assert_int_eq(accel_raw_delete(other[i]), ACCEL_OK);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(accel_raw_delete(held[i]), ACCEL_OK);
+    end_and_release(pool);
+    nothing_left();
+}
+END_TEST
+
 START_TEST(per_thread_in_the_cache) {
     CUstream other = new_stream(0);
     void *mine = alloc(MIB, PER_THREAD);
@@ -443,16 +491,22 @@ START_TEST(primary_is_not_retained) {
 END_TEST
 
 int main(void) {
-    const TTest *const tests[] = {per_thread_in_pools, ended_streams_in_pools,
+    const TTest *const tests[] = {per_thread_in_pools,
+                                  ended_streams_in_pools,
                                   per_thread_in_the_cache,
-                                  contexts_of_a_device, resets,
-                                  memory_of_the_driver, freed_by_other_calls,
+                                  contexts_of_a_device,
+                                  resets,
+                                  memory_of_the_driver,
+                                  freed_by_other_calls,
                                   pools_freed_by_other_calls,
                                   pools_in_green_contexts,
-                                  pools_and_unknown_streams, primary_is_not_retained, NULL};
+                                  pools_and_unknown_streams,
+                                  primary_is_not_retained,
+                                  NULL};
     Suite *suite = suite_of("orders", tests);
     TCase *greens = tcase_create("greens");
     tcase_add_loop_test(greens, pools_before_green_contexts, 0, 2);
+    tcase_add_loop_test(greens, blocks_outlive_their_stream, 0, 2);
     suite_add_tcase(suite, greens);
     return run_suite(suite);
 }

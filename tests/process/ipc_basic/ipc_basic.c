@@ -3,6 +3,7 @@
 #include "blocks.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 
 #include "accelcache.h"
 #include "harness.h"
+#include "simcuda.h"
 
 static const char *program;
 
@@ -376,6 +378,26 @@ static void peers(void) {
     peer_stop(&peer);
 }
 
+/* One handle opened in two contexts, maybe at one address, and closed in the second one first: what the
+ * first one has open stays until that closes it. */
+static void two_contexts(void) {
+    peer_t peer = peer_start(program, 0, true);
+    CUdeviceptr address, there[2];
+    CUcontext first = test_device(0), second;
+    CUipcMemHandle handle = exported_there(&peer, &address);
+    GIVES(cuIpcOpenMemHandle_v2(&there[0], handle, LAZY), CUDA_SUCCESS);
+    MUST(cuCtxCreate_v2(&second, 0, 0));
+    GIVES(cuIpcOpenMemHandle_v2(&there[1], handle, LAZY), CUDA_SUCCESS);
+    GIVES(cuIpcCloseMemHandle(there[1]), CUDA_SUCCESS);
+    MUST(cuCtxDestroy_v2(second));
+    MUST(cuCtxSetCurrent(first));
+    EXPECT(word_at(there[0]) == 11);
+    GIVES(cuIpcCloseMemHandle(there[0]), CUDA_SUCCESS);
+    GIVES(cuIpcCloseMemHandle(there[0]), CUDA_ERROR_INVALID_VALUE);
+    EXPECT(simcuda_live("imports") == 0);
+    peer_stop(&peer);
+}
+
 /* A context ends with what was open in it, and another one opens it anew. */
 static void contexts(void) {
     peer_t peer = peer_start(program, 0, true);
@@ -591,6 +613,32 @@ static void table(void) {
     peer_kill(&peer);
 }
 
+/* Another file of this user takes the place of this process's table, which has to grow: a refusal, and the
+ * file stays as it is.  Once the table is back, all goes on. */
+static void replaced(void) {
+    char path[512], aside[600], text[64] = "";
+    static const char theirs[] = "another program's";
+    struct stat st;
+    CUipcMemHandle handle = handle_of(taken(4 * KIB, 1));
+    NEED(stat("/proc/self/ns/pid", &st) == 0);
+    snprintf(path, sizeof path, "%s/accelcache-%u/%u-%d.ipc", getenv("ACCEL_LIVE_DIR"),
+             (unsigned)geteuid(), (unsigned)st.st_ino, (int)getpid());
+    snprintf(aside, sizeof aside, "%s.aside", path);
+    NEED(rename(path, aside) == 0);
+    int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    NEED(file >= 0 && write(file, theirs, sizeof theirs) == sizeof theirs);
+    int count = 0;
+    while (count < 2000 && cuIpcGetMemHandle(&handle, taken(512, 1)) == CUDA_SUCCESS)
+        count++;
+    EXPECT(count > 0 && count < 2000 && test_figure("ipc_refused") == 1);
+    NEED(fstat(file, &st) == 0 && pread(file, text, sizeof text, 0) >= 0);
+    EXPECT(st.st_size == sizeof theirs && !strcmp(text, theirs));
+    NEED(unlink(path) == 0 && rename(aside, path) == 0 && close(file) == 0);
+    peer_t peer = peer_start(program, 0, true);
+    EXPECT(peer_reads(&peer, opened(&peer, handle_of(taken(4 * KIB, 7))), 4 * KIB, 7));
+    peer_stop(&peer);
+}
+
 /* --- the key --- */
 
 static void native(void) {
@@ -706,6 +754,8 @@ static const struct {
     {"tenth", tenth},
     {"figures", figures},
     {"table", table},
+    {"two_contexts", two_contexts},
+    {"replaced", replaced},
     {"native", native},
     {"roomless", roomless},
     {"async", async},

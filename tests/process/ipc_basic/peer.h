@@ -26,6 +26,9 @@ typedef enum {
     PEER_FORGET, /* all its sockets are closed: `size` comes back, how many */
     PEER_LOW, /* it has no standard streams: `word` comes back, whether it could write to one since */
     PEER_BAIT, /* another socket in place of that at `path`, of which `word` says what it does */
+    PEER_EXPORT, /* the handle of the memory at `address` */
+    PEER_FILTER, /* a seccomp filter that allows all: for all its threads if `word`, else for one */
+    PEER_POOR,   /* it may have `size` descriptors, and no capabilities */
     PEER_CONTEXT, /* a second context of the device, current from then on: or with `size` gone */
     PEER_STOP
 } peer_do_t;
@@ -48,9 +51,15 @@ typedef struct {
     unsigned long long id;
 } peer_answer_t;
 
+/* What is larger than this is filled at its begin and end. */
+enum { PEER_LARGE = 256 << 20 };
+
 /* With `preloaded` as this process, else without the library.  On device `device`. */
 peer_t peer_start(const char *program, int device, bool preloaded);
 peer_answer_t peer_ask(peer_t *peer, peer_ask_t ask);
+/* Its two halves: several peers work at a time. */
+void peer_tell(peer_t *peer, peer_ask_t ask);
+peer_answer_t peer_answer(peer_t *peer);
 /* It ends by itself and well; or is killed. */
 void peer_stop(peer_t *peer);
 void peer_kill(peer_t *peer);
