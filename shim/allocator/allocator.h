@@ -273,6 +273,9 @@ uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait);
  * waited for before that is looked at, too. */
 uint64_t ac_allocator_trim_for(ac_allocator_t *allocator, uint64_t need, uint64_t host_left);
 
+/* Give back the addresses of ranges that hold no memory.  Returns bytes. */
+uint64_t ac_allocator_trim_addresses(ac_allocator_t *allocator);
+
 /* To be called once in each interval of the caller's: give back the segments that were idle for
  * `epochs` whole intervals, and the whole pages of free memory that nothing was freed in for as
  * long.  (These epochs are no epochs of fence.h.)  Waits for nothing.  Returns bytes given back. */

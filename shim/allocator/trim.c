@@ -1,6 +1,7 @@
 /* Idle memory goes back on demand: of the program, and for a call of the driver that was out of
  * memory. */
 #include "allocator/oom.h"
+#include "allocator/supply/expand.h"
 #include "device/wait.h"
 #include "failpoint.h"
 
@@ -52,6 +53,15 @@ uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait) {
         return 0;
     ac_oom_begin(&oom, arena, 0);
     return trim(&oom, wait);
+}
+
+uint64_t ac_allocator_trim_addresses(ac_allocator_t *allocator) {
+    uint64_t bytes = 0;
+    for (ac_arena_t *arena = atomic_load(&allocator->arenas); arena; arena = arena->next)
+        if (!arena->ops->capturing(arena->context))
+            bytes += ac_expand_give_addresses(arena);
+    atomic_fetch_add(&ac_given_back, bytes);
+    return bytes;
 }
 
 /* Whether what comes back after a wait could be why the call succeeds then: it lacks memory of

@@ -21,9 +21,19 @@ static void trim_device(CUdevice device, ac_allocator_t *allocator, void *arg) {
                    : ac_allocator_trim(allocator, false);
 }
 
+static void trim_addresses(CUdevice device, ac_allocator_t *allocator, void *arg) {
+    (void)device;
+    *(uint64_t *)arg += ac_allocator_trim_addresses(allocator);
+}
+
 bool ac_trim_for_driver(ac_thread_t *thread, bool wait, uint64_t need) {
     ac_trim_t trim = {.wait = wait, .need = need};
     AC_WINDOW(driver_is_full);
+    if (need == AC_NEED_ADDRESSES) { /* programs probe with huge sizes: memory stays */
+        if (!wait)
+            ac_device_each(trim_addresses, &trim.freed);
+        return trim.freed;
+    }
     ac_observe_late();
     ac_device_each(trim_device, &trim);
     trim.freed += ac_pinned_trim(false);
@@ -449,6 +459,7 @@ INLINE bool reaches_no_other(void) {
     TOLD_ARRAY(ac_array_bytes((b)->Width, (b)->Height, (b)->Depth, (b)->Format, (b)->NumChannels, (b)->Flags))
 #define TOLD_AC_NEED_HOST(bytes) (void)0
 #define TOLD_AC_NEED_LITTLE      (void)0
+#define TOLD_AC_NEED_ADDRESSES   (void)0
 #define TOLD_AC_NEED_UNKNOWN     (void)0
 
 #define CU_RETRY(symbol, name, since, mode, params, args, need)                                  \

@@ -113,6 +113,9 @@ uint64_t ac_expand_shrink(ac_arena_t *arena, const ac_shrink_t *shrink);
 uint64_t ac_expand_give_back(ac_arena_t *arena, ac_hole_pick_t *pick, uint64_t bytes,
                              void (*leaving)(const ac_growth_t *batch));
 
+/* Give back the addresses of ranges without any page.  Returns bytes. */
+uint64_t ac_expand_give_addresses(ac_arena_t *arena);
+
 /* The range has `bytes` more pages, or less. */
 void ac_expand_account(ac_range_t *range, int64_t bytes);
 

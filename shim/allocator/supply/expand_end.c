@@ -157,6 +157,29 @@ void ac_expand_bury(ac_arena_t *arena) {
     }
 }
 
+/* --- addresses --- */
+
+static ac_segment_t *empty_range(ac_arena_t *arena) {
+    ac_segment_t *segment = arena->segments;
+    while (segment && !(segment->range && !segment->range->guard && !segment->range->calls &&
+                        segment->first->state == AC_BLOCK_UNMAPPED && !segment->first->next))
+        segment = segment->next;
+    return segment;
+}
+
+uint64_t ac_expand_give_addresses(ac_arena_t *arena) {
+    uint64_t bytes = 0;
+    ac_lock(&arena->allocator->lock);
+    for (ac_segment_t *segment; !arena->dead && (segment = empty_range(arena));) {
+        bytes += segment->size;
+        ac_segment_remove(segment, true);
+    }
+    ac_unlock(&arena->allocator->lock);
+    if (bytes)
+        ac_expand_bury(arena);
+    return bytes;
+}
+
 /* --- peers ---
  *
  * A thread that maps a page lets all devices reach it that are peers by then.  Where one comes,
