@@ -291,6 +291,24 @@ uint64_t ac_allocator_idle_bytes(ac_allocator_t *allocator);
 /* Count a request that failed without being made: it is for more than the device has. */
 void ac_allocator_count_oom(ac_allocator_t *allocator);
 
+/* Before the driver is asked for `bytes` of the device past the allocator.  False: the limit forbids
+ * them.  Waits a tenth of a second at most, for other such calls.  _claimed: the call has ended, and
+ * what came of it is recorded. */
+bool ac_allocator_claim(ac_allocator_t *allocator, uint64_t bytes);
+void ac_allocator_claimed(ac_allocator_t *allocator, uint64_t bytes);
+
+/* The program holds `change` bytes more of such memory.  `figure`: the offset of its counter in
+ * ac_device_counters_t; the limit counts those that ac_supply_limit names. */
+void ac_allocator_hold(ac_allocator_t *allocator, size_t figure, int64_t change);
+
+/* The same of a part of such a figure that is looked at now and then: it is `bytes` as of a look with that
+ * number.  A look that began earlier than one that was recorded changes nothing. */
+typedef struct {
+    uint64_t bytes, look; /* under the allocator's lock */
+} ac_allocator_sum_t;
+void ac_allocator_hold_now(ac_allocator_t *allocator, size_t figure, ac_allocator_sum_t *part,
+                           uint64_t look, uint64_t bytes);
+
 /* Bytes that may still be reserved below the limit; AC_UNLIMITED without one. */
 uint64_t ac_allocator_room(ac_allocator_t *allocator);
 

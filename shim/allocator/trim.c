@@ -71,6 +71,8 @@ static bool may_help(const ac_arena_t *arena, uint64_t need, uint64_t host_left)
     uint64_t available;
     if (!need || arena->ops->memory_free(arena->context, &available) != AC_OK)
         return true;
+    uint64_t room = ac_allocator_room(arena->allocator);
+    available = room < available ? room : available;
     uint64_t least = host_left < available ? host_left : available;
     return need > least - least / 16 &&
            need <= available + ac_allocator_idle_bytes(arena->allocator);

@@ -41,7 +41,8 @@
  * compressed, and for arrays that memory is mapped into later. */
 static inline uint64_t ac_array_bytes(size_t width, size_t height, size_t depth,
                                       CUarray_format format, unsigned channels, unsigned flags) {
-    if (flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING))
+    if (flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING) || channels > 4 ||
+        channels == 3)
         return 0;
     unsigned element = format == CU_AD_FORMAT_UNSIGNED_INT8 || format == CU_AD_FORMAT_SIGNED_INT8
                            ? 1
@@ -52,7 +53,12 @@ static inline uint64_t ac_array_bytes(size_t width, size_t height, size_t depth,
                                format == CU_AD_FORMAT_SIGNED_INT32 || format == CU_AD_FORMAT_FLOAT
                            ? 4
                            : 0;
-    return (uint64_t)width * (height ? height : 1) * (depth ? depth : 1) * channels * element;
+    uint64_t bytes = (uint64_t)channels * element;
+    return __builtin_mul_overflow(bytes, width, &bytes) ||
+                   __builtin_mul_overflow(bytes, height ? height : 1, &bytes) ||
+                   __builtin_mul_overflow(bytes, depth ? depth : 1, &bytes)
+               ? 0
+               : bytes;
 }
 
 /* The real call; when it was out of memory, tried again after what is idle was given back, where

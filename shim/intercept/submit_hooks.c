@@ -462,14 +462,34 @@ INLINE bool reaches_no_other(void) {
 #define TOLD_AC_NEED_ADDRESSES   (void)0
 #define TOLD_AC_NEED_UNKNOWN     (void)0
 
+/* What a limit counts of it. */
+#define CLAIM_AC_NEED_MEMORY(bytes, what) ac_claim_physical(a ? thread : NULL, (bytes), (what), d)
+#define CLAIM_ARRAY(b, depth, flags)                                                             \
+    a && (b) ? ac_claim_here(thread, ac_array_bytes((b)->Width, (b)->Height, (depth),            \
+                                                    (b)->Format, (b)->NumChannels, (flags)))     \
+             : (ac_claim_t) {                                                                    \
+        .bytes = 0                                                                               \
+    }
+#define CLAIM_AC_NEED_PLANE(b) CLAIM_ARRAY(b, 0, 0)
+#define CLAIM_AC_NEED_SPACE(b) CLAIM_ARRAY(b, (b)->Depth, (b)->Flags)
+#define CLAIM_NONE                                                                               \
+    { .bytes = 0 }
+#define CLAIM_AC_NEED_MAPPING(address, bytes, memory) CLAIM_NONE
+#define CLAIM_AC_NEED_HOST(bytes)                     CLAIM_NONE
+#define CLAIM_AC_NEED_LITTLE                          CLAIM_NONE
+#define CLAIM_AC_NEED_ADDRESSES                       CLAIM_NONE
+#define CLAIM_AC_NEED_UNKNOWN                         CLAIM_NONE
+
 #define CU_RETRY(symbol, name, since, mode, params, args, need)                                  \
     CUresult symbol params {                                                                     \
         AC_ENTER_OR_RETURN(symbol);                                                              \
         CUresult result;                                                                         \
-        RETRIED(symbol, result, need, real args);                                                \
+        ac_claim_t claim = CLAIM_##need;                                                         \
+        RETRIED(symbol, result, need, AC_CLAIMED(&claim, real args));                            \
         ac_context_note_current(thread, HEARD(symbol, result));                                  \
         if (result == CUDA_SUCCESS)                                                              \
             TOLD_##need;                                                                         \
+        ac_claim_end(&claim);                                                                    \
         return result;                                                                           \
     }
 #include "device/cuda_functions.def"

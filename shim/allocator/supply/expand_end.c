@@ -162,7 +162,7 @@ void ac_expand_bury(ac_arena_t *arena) {
 static ac_segment_t *empty_range(ac_arena_t *arena) {
     ac_segment_t *segment = arena->segments;
     while (segment && !(segment->range && !segment->range->guard && !segment->range->calls &&
-                        segment->first->state == AC_BLOCK_UNMAPPED && !segment->first->next))
+                        !segment->range->mapped))
         segment = segment->next;
     return segment;
 }
