@@ -4,6 +4,8 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "harness.h"
 #include "nvml.h"
@@ -45,6 +47,20 @@ static void tells(void *device, unsigned long long total, unsigned long long roo
     GIVES(info(NULL, &memory), 2);
 }
 
+/* Which device there is, from a process that uses CUDA: this one does not. */
+static void child_asks(CUuuid *uuid) {
+    int ends[2], status;
+    NEED(pipe(ends) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        test_device(0);
+        MUST(cuDeviceGetUuid(uuid, 0));
+        _exit(write(ends[1], uuid, sizeof *uuid) != sizeof *uuid);
+    }
+    NEED(waitpid(child, &status, 0) == child && status == 0);
+    NEED(read(ends[0], uuid, sizeof *uuid) == sizeof *uuid);
+}
+
 int main(int argc, char **argv) {
     NEED(argc == 4);
     bool limited = !strcmp(argv[1], "limit"), other = !strcmp(argv[1], "other");
@@ -59,7 +75,8 @@ int main(int argc, char **argv) {
     CUuuid uuid;
     CUdeviceptr p;
     if (!strcmp(argv[1], "no_cuda")) {
-        tells(device_with(NULL), 1024, 1000, 24);
+        child_asks(&uuid);
+        tells(device_with(uuid.bytes), 1024, 1000, 24);
         return 0;
     }
     test_device(0);

@@ -85,6 +85,15 @@ static void handles(void) {
     MUST(cuMemUnmap(at + 200 * MIB, 200 * MIB));
     GIVES(create(&more, 100), CUDA_SUCCESS);
     used_is(100);
+    MUST(cuMemMap(at, 100 * MIB, 0, more, 0));
+    MUST(cuMemSetAccess(at, 100 * MIB, &access, 1));
+    MUST(cuMemRetainAllocationHandle(&again, (void *)(uintptr_t)at));
+    MUST(cuMemRelease(more));
+    MUST(cuMemUnmap(at, 100 * MIB));
+    GIVES(create(&more, 200), CUDA_ERROR_OUT_OF_MEMORY); /* one handle is left */
+    MUST(cuMemRelease(again));
+    GIVES(create(&more, 200), CUDA_SUCCESS);
+    used_is(200);
 }
 
 /* --- arrays --- */
