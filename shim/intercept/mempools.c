@@ -412,6 +412,8 @@ void ac_mempools_look(CUdevice device) {
     static ac_allocator_sum_t graphs[AC_LIVE_DEVICES];
     cuuint64_t bytes = 0;
     unsigned last = atomic_load_explicit(&end, memory_order_acquire);
+    if (ac_cuda_is_capturing())
+        return; /* whether these calls leave a capture whole is not known */
     for (unsigned i = AC_MEMPOOL_FIRST; i < last; i++)
         if (records[i].device == device && atomic_load(&records[i].passed))
             look_at(i);
