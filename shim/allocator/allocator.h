@@ -301,8 +301,8 @@ void ac_allocator_claimed(ac_allocator_t *allocator, uint64_t bytes);
  * ac_device_counters_t; the limit counts those that ac_supply_limit names. */
 void ac_allocator_hold(ac_allocator_t *allocator, size_t figure, int64_t change);
 
-/* The same of a part of such a figure that is looked at now and then: it is `bytes` as of a look with that
- * number.  A look that began earlier than one that was recorded changes nothing. */
+/* Part of such a figure, if the library learns it by asking the driver: `bytes` as of the question with number
+ * `look`.  An answer to a question that began before the last recorded one changes nothing. */
 typedef struct {
     uint64_t bytes, look; /* under the allocator's lock */
 } ac_allocator_sum_t;

@@ -210,7 +210,7 @@ uint64_t ac_allocator_room(ac_allocator_t *allocator) {
     return reserved < limit ? limit - reserved : 0;
 }
 
-/* Another call under way may end without what it was announced for. */
+/* Waits for other calls under way: the driver may refuse them, and their bytes are then free again. */
 bool ac_allocator_claim(ac_allocator_t *allocator, uint64_t bytes) {
     enum { PATIENCE_NS = 100000000 };
     ac_arena_t *any = atomic_load(&allocator->arenas);

@@ -28,7 +28,7 @@
  * the tables that map it, 8 bytes for a page of 4 KiB. */
 #define AC_NEED_UNKNOWN     ((uint64_t)0)
 #define AC_NEED_LITTLE      ((uint64_t)2 << 20)
-#define AC_NEED_ADDRESSES   UINT64_MAX /* no memory, but addresses */
+#define AC_NEED_ADDRESSES                       UINT64_MAX /* no memory, but addresses */
 #define AC_NEED(bytes)      ((bytes) > 0 ? (uint64_t)(bytes) : AC_NEED_LITTLE)
 #define AC_NEED_HOST(bytes) (AC_NEED_LITTLE + (uint64_t)(bytes) / 512)
 #define AC_NEED_MEMORY(bytes, what)             AC_NEED(bytes)

@@ -155,7 +155,7 @@ static void measure(const ac_context_t *context, ac_allocator_t *allocator) {
     static _Atomic bool measured[AC_LIVE_DEVICES];
     CUdevice device = context->cuda.device;
     uint64_t total = ac_live->total_memory[device], available;
-    if (!atomic_exchange(&measured[device], true) &&
+    if (ac_is_enabled() && !atomic_exchange(&measured[device], true) &&
         ac_allocator_available(allocator, &available) && available < total)
         ac_allocator_hold(allocator, offsetof(ac_device_counters_t, context_bytes),
                           (int64_t)(total - available));

@@ -18,14 +18,14 @@ typedef struct {
     bool held;      /* between _begin and _end */
 } ac_claim_t;
 
-/* What the calls take; _here: on the current context's device.  Nothing if no limit is set, or if the driver
- * refuses the arguments. */
+/* Bytes that the calls take; _here: on the current context's device.  None if no limit is set, or if the driver
+ * would refuse the arguments. */
 ac_claim_t ac_claim_physical(ac_thread_t *thread, uint64_t bytes, const CUmemAllocationProp *what,
                              unsigned long long flags);
 ac_claim_t ac_claim_here(ac_thread_t *thread, uint64_t bytes);
 
-/* False: a limit forbids the call, and the answer is "out of memory".  _try: as things are; _begin: if
- * need be after memory pools and the cache gave back what they do not use. */
+/* False: a limit forbids the call, and the answer is "out of memory".  _begin tries again after memory pools and
+ * the cache gave back idle memory; _try does not. */
 bool ac_claim_try(ac_claim_t *claim);
 bool ac_claim_begin(ac_claim_t *claim);
 void ac_claim_end(ac_claim_t *claim);

@@ -1,5 +1,5 @@
-/* What the program is told of a device's memory, by the driver and by NVIDIA's management library (NVML): it fits
- * the limit of the process (the key `view`). */
+/* Free and total memory, as the driver and NVIDIA's management library (NVML) tell the program.  Both fit the limit
+ * of the process, unless the key `view` says device. */
 #include <string.h>
 
 #include "intercept/body.h"
@@ -16,7 +16,7 @@ static bool is_limited(void) {
     return ac_device_limited() && ac_process_config()->view == AC_VIEW_LIMIT;
 }
 
-/* To what is free comes what a trim could give back: a request could really obtain it. */
+/* Adds idle memory to the free bytes: a trim could give it back, so a request can obtain it. */
 static void fit(CUdevice device, uint64_t *available, uint64_t *total) {
     ac_allocator_t *allocator = ac_device_allocator(device);
     bool limited = is_limited();

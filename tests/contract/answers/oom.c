@@ -101,11 +101,10 @@ static void others(void) {
         EXPECT(cuMemAlloc_v2(&pointer, 200 * MIB) == CUDA_SUCCESS);
         MUST(cuCtxDestroy_v2(context));
     }
-    static const char *const functions[] = {"cuModuleLoadData", "cuGraphInstantiateWithFlags",
-                                            "cuStreamCreate",   "cuEventCreate",
-                                            "cuArrayCreate_v2", "cuMemAllocManaged",
-                                            "cuGraphCreate",    "cuGraphClone",
-                                            "cuGraphAddNode",   "cuDevicePrimaryCtxRetain"};
+    static const char *const functions[] = {
+        "cuModuleLoadData", "cuGraphInstantiateWithFlags", "cuStreamCreate", "cuEventCreate",
+        "cuArrayCreate_v2", "cuMemAllocManaged",           "cuGraphCreate",  "cuGraphClone",
+        "cuGraphAddNode",   "cuDevicePrimaryCtxRetain"};
     /* One failure for want of memory is not noticed while there is idle memory to give back. */
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         char plan[96];

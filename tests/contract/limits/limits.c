@@ -196,7 +196,7 @@ static void graphs(void) {
     GIVES(create(&handle, 2 * PART), CUDA_SUCCESS);
 }
 
-/* --- what is idle goes back first, what is pending is waited for --- */
+/* --- idle memory goes back first, and a request waits for pending work --- */
 
 static void idle(void) {
     CUmemGenericAllocationHandle handle;
@@ -241,7 +241,7 @@ static void passed(void) {
     GIVES(create(&handle, 4), CUDA_SUCCESS);
 }
 
-/* What goes with its context counts no longer. */
+/* Memory stops counting when its context ends. */
 static void lost(void) {
     CUDA_ARRAY_DESCRIPTOR plane = {
         .Width = 8192, .Height = 8192, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 1};
@@ -297,7 +297,7 @@ static void wrong(void) {
     EXPECT(p == 7);
 }
 
-/* --- what is told --- */
+/* --- free and total memory --- */
 
 static void tells(size_t limit, size_t total_mib) {
     CUmemGenericAllocationHandle handle;

@@ -275,13 +275,19 @@ static void missing(void) {
 static const struct {
     const char *name;
     void (*run)(void);
-} cases[] = {{"identity", identity},   {"counts_what_is_free", counts_what_is_free},
-             {"contents", contents},   {"pinned", pinned},
+} cases[] = {{"identity", identity},
+             {"counts_what_is_free", counts_what_is_free},
+             {"contents", contents},
+             {"pinned", pinned},
              {"multicast", multicast},
-             {"addresses", addresses}, {"many_contexts", many_contexts},
-             {"peers", peers},         {"cards", cards},
-             {"no_cards", no_cards},   {"reset", reset},
-             {"destroyed", destroyed}, {"missing", missing}};
+             {"addresses", addresses},
+             {"many_contexts", many_contexts},
+             {"peers", peers},
+             {"cards", cards},
+             {"no_cards", no_cards},
+             {"reset", reset},
+             {"destroyed", destroyed},
+             {"missing", missing}};
 
 int main(int argc, char **argv) {
     for (size_t i = 0; argc == 2 && i < sizeof cases / sizeof *cases; i++)
