@@ -375,8 +375,8 @@ accel_status_t accel_enable_peer_access(int device, int peer);
  * cache, or of what the driver has free, whichever is more. */
 accel_status_t accel_cache_info(int device, size_t *largest);
 
-/* The share of the device's memory that this process may reserve there, 0 to 1 (1: no limit but
- * those of the settings).  It stays when settings change. */
+/* The share of the device's memory that this process may hold there, 0 to 1 (1: no limit but
+ * those of the settings).  It counts what memory_limit counts, and stays when settings change. */
 accel_status_t accel_set_memory_fraction(double fraction, int device);
 accel_status_t accel_get_memory_fraction(double *fraction, int device);
 

@@ -282,6 +282,9 @@ uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait);
  * waited for before that is looked at, too. */
 uint64_t ac_allocator_trim_for(ac_allocator_t *allocator, uint64_t need, uint64_t host_left);
 
+/* Give back the addresses of ranges that hold no memory.  Returns bytes. */
+uint64_t ac_allocator_trim_addresses(ac_allocator_t *allocator);
+
 /* To be called once in each interval of the caller's: give back the segments that were idle for
  * `epochs` whole intervals, and the whole pages of free memory that nothing was freed in for as
  * long.  (These epochs are no epochs of fence.h.)  Waits for nothing.  Returns bytes given back. */
@@ -304,6 +307,24 @@ ac_free_bytes_t ac_allocator_free_bytes(ac_allocator_t *allocator, uint64_t page
 
 /* Count a request that failed without being made: it is for more than the device has. */
 void ac_allocator_count_oom(ac_allocator_t *allocator);
+
+/* Before the driver is asked for `bytes` of the device past the allocator.  False: the limit forbids
+ * them.  Waits a tenth of a second at most, for other such calls.  _claimed: the call has ended, and
+ * what came of it is recorded. */
+bool ac_allocator_claim(ac_allocator_t *allocator, uint64_t bytes);
+void ac_allocator_claimed(ac_allocator_t *allocator, uint64_t bytes);
+
+/* The program holds `change` bytes more of such memory.  `figure`: the offset of its counter in
+ * ac_device_counters_t; the limit counts those that ac_supply_limit names. */
+void ac_allocator_hold(ac_allocator_t *allocator, size_t figure, int64_t change);
+
+/* Part of such a figure, if the library learns it by asking the driver: `bytes` as of the question with number
+ * `look`.  An answer to a question that began before the last recorded one changes nothing. */
+typedef struct {
+    uint64_t bytes, look; /* under the allocator's lock */
+} ac_allocator_sum_t;
+void ac_allocator_hold_now(ac_allocator_t *allocator, size_t figure, ac_allocator_sum_t *part,
+                           uint64_t look, uint64_t bytes);
 
 /* Bytes that may still be reserved below the limit; AC_UNLIMITED without one. */
 uint64_t ac_allocator_room(ac_allocator_t *allocator);

@@ -6,6 +6,7 @@
 #include "allocator/carve.h"
 #include "allocator/supply/supply.h"
 #include "allocator/supply/toll.h"
+#include "device/wait.h"
 #include "observe/history.h"
 
 /* A record, and the parts of the rooms. */
@@ -202,11 +203,66 @@ void ac_allocator_count_oom(ac_allocator_t *allocator) {
 uint64_t ac_allocator_room(ac_allocator_t *allocator) {
     ac_lock(&allocator->lock);
     uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;
-    uint64_t limit = allocator->settings.limit;
+    uint64_t limit = ac_supply_limit(allocator);
     ac_unlock(&allocator->lock);
     if (limit == AC_UNLIMITED)
         return limit;
     return reserved < limit ? limit - reserved : 0;
+}
+
+/* Waits for other calls under way: the driver may refuse them, and their bytes are then free again. */
+bool ac_allocator_claim(ac_allocator_t *allocator, uint64_t bytes) {
+    enum { PATIENCE_NS = 100000000 };
+    ac_arena_t *any = atomic_load(&allocator->arenas);
+    uint64_t end = any ? any->ops->now_ns() + PATIENCE_NS : 0;
+    const struct timespec until = {(time_t)(end / 1000000000), (long)(end % 1000000000)};
+    int late = !any;
+    bool fits;
+    ac_lock(&allocator->lock);
+    for (;;) {
+        uint64_t limit = ac_supply_limit(allocator), taken = ac_supply_taken(allocator);
+        fits = bytes <= limit && taken <= limit - bytes;
+        if (fits || late || bytes > allocator->settings.limit || !allocator->calls)
+            break;
+        late = ac_wait_until(&allocator->settled, &allocator->lock, &until);
+    }
+    if (fits) {
+        allocator->supply->claimed += bytes;
+        allocator->calls++;
+    }
+    ac_unlock(&allocator->lock);
+    return fits;
+}
+
+void ac_allocator_claimed(ac_allocator_t *allocator, uint64_t bytes) {
+    ac_lock(&allocator->lock);
+    allocator->supply->claimed -= bytes;
+    ac_supply_end_call(allocator, true);
+    ac_unlock(&allocator->lock);
+}
+
+/* Under the lock. */
+static void hold(ac_allocator_t *allocator, size_t figure, int64_t change) {
+    *(uint64_t *)((char *)allocator->counters + figure) += (uint64_t)change;
+    allocator->changes += change < 0;
+    if (change < 0)
+        ac_cond_broadcast(&allocator->settled);
+}
+
+void ac_allocator_hold(ac_allocator_t *allocator, size_t figure, int64_t change) {
+    ac_lock(&allocator->lock);
+    hold(allocator, figure, change);
+    ac_unlock(&allocator->lock);
+}
+
+void ac_allocator_hold_now(ac_allocator_t *allocator, size_t figure, ac_allocator_sum_t *part,
+                           uint64_t look, uint64_t bytes) {
+    ac_lock(&allocator->lock);
+    if (look > part->look) {
+        hold(allocator, figure, (int64_t)(bytes - part->bytes));
+        *part = (ac_allocator_sum_t){bytes, look};
+    }
+    ac_unlock(&allocator->lock);
 }
 
 void ac_allocator_reset_peak(ac_allocator_t *allocator) {

@@ -44,7 +44,7 @@ static void look(const ac_request_t *request, ac_look_t *look) {
     look->exceeds = reserved > ac_budget(settings, AC_BUDGET_WAIT, allocator->high_water);
     look->worth = ac_fence_credit(&arena->timeline) || size > settings->large_segment_size ||
                   reserved > ac_budget_floor(settings, AC_BUDGET_WAIT) ||
-                  reserved > settings->limit;
+                  reserved > ac_supply_limit(allocator);
 }
 
 /* Once fences have moved: what waited in the cache, or in the arena. */

@@ -1,6 +1,7 @@
 /* Idle memory goes back on demand: of the program, and for a call of the driver that was out of
  * memory. */
 #include "allocator/oom.h"
+#include "allocator/supply/expand.h"
 #include "device/wait.h"
 #include "failpoint.h"
 
@@ -55,6 +56,15 @@ uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait) {
     return trim(&oom, wait);
 }
 
+uint64_t ac_allocator_trim_addresses(ac_allocator_t *allocator) {
+    uint64_t bytes = 0;
+    for (ac_arena_t *arena = atomic_load(&allocator->arenas); arena; arena = arena->next)
+        if (!arena->ops->capturing(arena->context))
+            bytes += ac_expand_give_addresses(arena);
+    atomic_fetch_add(&ac_given_back, bytes);
+    return bytes;
+}
+
 /* Whether what comes back after a wait could be why the call succeeds then: it lacks memory of
  * this device, and idle memory is enough.  The last sixteenth counts as used up: drivers round,
  * and keep some to themselves. */
@@ -62,6 +72,8 @@ static bool may_help(const ac_arena_t *arena, uint64_t need, uint64_t host_left)
     uint64_t available;
     if (!need || arena->ops->memory_free(arena->context, &available) != AC_OK)
         return true;
+    uint64_t room = ac_allocator_room(arena->allocator);
+    available = room < available ? room : available;
     uint64_t least = host_left < available ? host_left : available;
     return need > least - least / 16 &&
            need <= available + ac_allocator_idle_bytes(arena->allocator);

@@ -27,6 +27,8 @@ typedef enum { AC_PAGES_OFF, AC_PAGES_ON, AC_PAGES_AUTO } ac_pages_mode_t;
 typedef enum { AC_FREE_SYNC_OFF, AC_FREE_SYNC_ON, AC_FREE_SYNC_AUTO } ac_free_sync_t;
 typedef enum { AC_IPC_AUTO, AC_IPC_OWN_SEGMENTS, AC_IPC_OFF } ac_ipc_mode_t;
 
+typedef enum { AC_VIEW_LIMIT, AC_VIEW_DEVICE } ac_view_t;
+
 /* The traits of config.def. */
 typedef enum { AC_TRAIT_PLAIN, AC_TRAIT_FIXED, AC_TRAIT_TUNED } ac_config_trait_t;
 
@@ -43,6 +45,7 @@ typedef enum { AC_TRAIT_PLAIN, AC_TRAIT_FIXED, AC_TRAIT_TUNED } ac_config_trait_
 #define AC_FIELD_FENCE(field)             ac_fence_mode_t field
 #define AC_FIELD_DEEPBIND(field)          ac_deepbind_t field
 #define AC_FIELD_IPC(field)               ac_ipc_mode_t field
+#define AC_FIELD_VIEW(field)              ac_view_t field
 #define AC_FIELD_DUMP_FORMAT(field)       ac_dump_format_t field
 #define AC_FIELD_PAGES(field)             ac_pages_mode_t field
 #define AC_FIELD_FREE_SYNC(field)         ac_free_sync_t field

@@ -20,6 +20,7 @@
 #define TYPE_NAME_STACKS            "word"
 #define TYPE_NAME_DEEPBIND          "word"
 #define TYPE_NAME_IPC               "word"
+#define TYPE_NAME_VIEW              "word"
 #define TYPE_NAME_PAGES             "word"
 #define TYPE_NAME_FREE_SYNC         "word"
 #define TYPE_NAME_PATTERN           "path"

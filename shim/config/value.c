@@ -346,6 +346,8 @@ static const word_t deepbind_words[] = {
     {"strip", AC_DEEPBIND_STRIP}, {"keep", AC_DEEPBIND_KEEP}, {"", 0}};
 static const word_t ipc_words[] = {
     {"auto", AC_IPC_AUTO}, {"native", AC_IPC_OWN_SEGMENTS}, {"off", AC_IPC_OFF}, {"", 0}};
+static const word_t view_words[] = {
+    {"limit", AC_VIEW_LIMIT}, {"device", AC_VIEW_DEVICE}, {"", 0}};
 static const word_t dump_format_words[] = {
     {"json", AC_DUMP_JSON}, {"prometheus", AC_DUMP_PROMETHEUS}, {"", 0}};
 static const word_t pages_words[] = {{"false", AC_PAGES_OFF}, {"true", AC_PAGES_ON},
@@ -365,7 +367,7 @@ static const word_t log_level_words[] = {{"none", 0}, {"error", 1}, {"warning", 
                                          {"info", 3}, {"debug", 4}, {"", 0}};
 
 _Static_assert(sizeof(ac_fence_mode_t) == sizeof(int) && sizeof(ac_deepbind_t) == sizeof(int) &&
-                   sizeof(ac_ipc_mode_t) == sizeof(int) &&
+                   sizeof(ac_ipc_mode_t) == sizeof(int) && sizeof(ac_view_t) == sizeof(int) &&
                    sizeof(ac_pages_mode_t) == sizeof(int) &&
                    sizeof(ac_free_sync_t) == sizeof(int) && sizeof(ac_stacks_t) == sizeof(int) &&
                    sizeof(ac_leak_report_t) == sizeof(int) &&
@@ -404,6 +406,7 @@ static int write_word(const word_t *words, const void *field, char *text, size_t
 WORD_TYPE(fence)
 WORD_TYPE(deepbind)
 WORD_TYPE(ipc)
+WORD_TYPE(view)
 WORD_TYPE(dump_format)
 WORD_TYPE(pages)
 WORD_TYPE(free_sync)
@@ -542,6 +545,7 @@ const ac_value_type_t ac_value_types[AC_VALUE_TYPES] = {
     [AC_VALUE_FENCE] = {read_fence, write_fence},
     [AC_VALUE_DEEPBIND] = {read_deepbind, write_deepbind},
     [AC_VALUE_IPC] = {read_ipc, write_ipc},
+    [AC_VALUE_VIEW] = {read_view, write_view},
     [AC_VALUE_DUMP_FORMAT] = {read_dump_format, write_dump_format},
     [AC_VALUE_PAGES] = {read_pages, write_pages},
     [AC_VALUE_FREE_SYNC] = {read_free_sync, write_free_sync},

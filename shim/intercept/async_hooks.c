@@ -3,6 +3,7 @@
  * driver's, odd input included, and counted by its reason.  Mixed use works: a pool's pointer given
  * to cuMemFree is the driver's, ours given to cuMemFreeAsync is ours. */
 #include "intercept/body.h"
+#include "intercept/direct.h"
 
 #include "allocator/cache/lane.h"
 #include "device/driver.h"
@@ -27,6 +28,8 @@ typedef struct {
     const void *caller;
     ac_passed_t passed; /* why it is the driver's */
     uint64_t begin;     /* ns */
+    ac_claim_t claim;
+    bool relies; /* until ac_mempools_relied */
 } ask_t;
 
 static bool is_capturing(CUstream stream, bool per_thread) {
@@ -222,6 +225,11 @@ static void submitted(ac_thread_t *thread, CUstream stream, bool per_thread, CUr
     ac_context_note(context, result);
 }
 
+/* A graph's memory is taken later. */
+static bool takes_memory(const ask_t *ask) {
+    return ask->mempool && ask->pointer && !is_capturing(ask->stream, ask->per_thread);
+}
+
 static void passing(ac_thread_t *thread, ask_t *ask) {
     if (thread)
         thread->last_alloc = NULL;
@@ -229,19 +237,31 @@ static void passing(ac_thread_t *thread, ask_t *ask) {
     ac_count(thread, ask->passed);
 }
 
-static void passed(ac_thread_t *thread, const ask_t *ask, CUresult result) {
+static void relied(ask_t *ask) {
+    if (ask->relies)
+        ac_mempools_relied();
+    ask->relies = false;
+}
+
+static void passed(ac_thread_t *thread, ask_t *ask, CUresult result) {
     if (ask->mempool) {
         ac_mempool_cancel(ask->mempool, ask->bytes); /* the driver's to count */
-        if (result == CUDA_SUCCESS)
+        if (result == CUDA_SUCCESS) {
             ac_mempool_passed(ask->mempool);
+            if (takes_memory(ask)) /* else the address is a graph's */
+                ac_direct_pooled(thread, *ask->pointer, ask->bytes, ask->mempool);
+            ac_mempools_look(ac_mempool_device(ask->mempool));
+        }
+        ac_claim_end(&ask->claim);
     }
     submitted(thread, ask->stream, ask->per_thread, result);
 }
 
 static CUresult driver_free(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUdeviceptr pointer,
                             CUstream stream) {
-    uint64_t begin = ac_passed_begin(thread);
+    uint64_t begin = ac_passed_begin(thread), serial = ac_direct_serial(thread, pointer);
     CUresult result = real(pointer, stream);
+    ac_direct_freed(pointer, serial, result);
     if (thread)
         ac_count(thread, AC_COUNT_passed_async_frees);
     ac_passed_end(thread, begin);
@@ -250,10 +270,27 @@ static CUresult driver_free(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUdevi
     return result;
 }
 
+/* Whether the limit has room for what the pool would grow by: for all of it, or for what the pool lacks. */
+static bool claims(ac_thread_t *thread, ask_t *ask) {
+    if (!thread || !ac_device_limited() || !takes_memory(ask) ||
+        !ac_mempool_resides(ask->mempool))
+        return true;
+    ask->claim.device = ac_mempool_device(ask->mempool);
+    ask->relies = ac_mempools_rely();
+    ask->claim.bytes = ask->relies ? ac_mempool_growth(ask->mempool, ask->bytes) : ask->bytes;
+    if (ac_claim_try(&ask->claim))
+        return true;
+    relied(ask);
+    ask->claim.bytes = ask->bytes;
+    return ac_claim_begin(&ask->claim);
+}
+
 /* The driver's call for a request, timed. */
 #define TIMED(call)                                                                              \
-    (ask.begin = ac_passed_begin(thread), result = (call), ac_passed_end(thread, ask.begin),     \
-     result)
+    (ask.begin = ac_passed_begin(thread),                                                        \
+     result =                                                                                    \
+         claims(thread, &ask) ? ac_claim_result(&ask.claim, call) : CUDA_ERROR_OUT_OF_MEMORY,    \
+     relied(&ask), ac_passed_end(thread, ask.begin), result)
 
 #define ALLOC(symbol, by_thread, by_name, which, params, args)                                   \
     CUresult symbol params {                                                                     \

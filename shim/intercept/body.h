@@ -28,6 +28,7 @@
  * the tables that map it, 8 bytes for a page of 4 KiB. */
 #define AC_NEED_UNKNOWN     ((uint64_t)0)
 #define AC_NEED_LITTLE      ((uint64_t)2 << 20)
+#define AC_NEED_ADDRESSES                       UINT64_MAX /* no memory, but addresses */
 #define AC_NEED(bytes)      ((bytes) > 0 ? (uint64_t)(bytes) : AC_NEED_LITTLE)
 #define AC_NEED_HOST(bytes) (AC_NEED_LITTLE + (uint64_t)(bytes) / 512)
 #define AC_NEED_REGISTERED(address, bytes, flags) AC_NEED_HOST(bytes)
@@ -49,7 +50,8 @@
  * formats of several planes or compressed, and for arrays that memory is mapped into later. */
 static inline uint64_t ac_array_bytes(size_t width, size_t height, size_t depth,
                                       CUarray_format format, unsigned channels, unsigned flags) {
-    if (flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING))
+    if (flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING) || channels > 4 ||
+        channels == 3)
         return 0;
     unsigned element = format == CU_AD_FORMAT_UNSIGNED_INT8 || format == CU_AD_FORMAT_SIGNED_INT8
                            ? 1
@@ -61,11 +63,11 @@ static inline uint64_t ac_array_bytes(size_t width, size_t height, size_t depth,
                            ? 4
                            : 0;
     uint64_t bytes = (uint64_t)channels * element;
-    if (__builtin_mul_overflow(bytes, width, &bytes) ||
-        __builtin_mul_overflow(bytes, height ? height : 1, &bytes) ||
-        __builtin_mul_overflow(bytes, depth ? depth : 1, &bytes) || bytes >= AC_NEED_LEAST)
-        bytes = AC_NEED_LEAST - 1;
-    return bytes;
+    return __builtin_mul_overflow(bytes, width, &bytes) ||
+                   __builtin_mul_overflow(bytes, height ? height : 1, &bytes) ||
+                   __builtin_mul_overflow(bytes, depth ? depth : 1, &bytes) || bytes >= AC_NEED_LEAST
+               ? 0
+               : bytes;
 }
 
 /* The real call; when it was out of memory, tried again after what is idle was given back, where

@@ -150,6 +150,17 @@ static ac_context_t *make(CUcontext handle, unsigned long long id, CUdevice devi
     return context;
 }
 
+/* What the device held before the process took any memory: the first context's own cost. */
+static void measure(const ac_context_t *context, ac_allocator_t *allocator) {
+    static _Atomic bool measured[AC_LIVE_DEVICES];
+    CUdevice device = context->cuda.device;
+    uint64_t total = ac_live->total_memory[device], available;
+    if (ac_is_enabled() && !atomic_exchange(&measured[device], true) &&
+        ac_allocator_available(allocator, &available) && available < total)
+        ac_allocator_hold(allocator, offsetof(ac_device_counters_t, context_bytes),
+                          (int64_t)(total - available));
+}
+
 static ac_context_t *add(CUcontext handle, unsigned long long id, CUdevice device, bool created,
                          ac_allocator_t *allocator) {
     ac_context_t *context = NULL;
@@ -174,6 +185,8 @@ static ac_context_t *add(CUcontext handle, unsigned long long id, CUdevice devic
     ac_unlock(&lock);
     if (shared)
         ac_fence_share(); /* another thread made the first one meanwhile */
+    if (context)
+        measure(context, allocator);
     if (context && ac_process_config()->expandable_segments == AC_PAGES_ON &&
         !ac_expand_able(context->arena))
         ac_log_once(AC_LOG_WARNING,

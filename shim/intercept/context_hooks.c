@@ -77,7 +77,8 @@ CURRENT(cuCtxPopCurrent_v2, (CUcontext * context), (context))
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
     AC_ENTER_OR_RETURN(cuDevicePrimaryCtxRetain);
-    CUresult result = real(context, device);
+    CUresult result;
+    AC_RETRY(result, AC_NEED_UNKNOWN, real(context, device));
     if (!AC_FAILPOINT(current_context_kept))
         ac_thread_forget();
     if (result == CUDA_SUCCESS)

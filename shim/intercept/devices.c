@@ -18,8 +18,10 @@ AC_START_DATA static _Atomic bool any_allocator; /* set with the first, under th
 /* Bytes that the program lets the process reserve, beside its settings; 0: no limit. */
 static uint64_t caps[AC_LIVE_DEVICES];
 
-static ac_settings_t settings_of(CUdevice device) {
-    ac_settings_t settings = ac_settings_from(ac_process_config(), ac_live->total_memory[device]);
+static _Atomic bool any_cap;
+
+static ac_settings_t settings_of(CUdevice device, uint64_t total) {
+    ac_settings_t settings = ac_settings_from(ac_process_config(), total);
     if (caps[device] && caps[device] < settings.limit)
         settings.limit = caps[device];
     return settings;
@@ -48,7 +50,7 @@ static ac_allocator_t *make_allocator(CUdevice device) {
     ac_allocator_t *allocator = atomic_load(&any_allocator) ? allocators[device] : NULL;
     if (!allocator) {
         ac_live->total_memory[device] = total;
-        ac_settings_t settings = settings_of(device);
+        ac_settings_t settings = settings_of(device, total);
         memcpy(live->name, name, sizeof live->name);
         memcpy(live->uuid, uuid.bytes, sizeof live->uuid);
         live->ordinal = device;
@@ -70,6 +72,21 @@ ac_allocator_t *ac_device_allocator(CUdevice device) {
     ac_allocator_t *allocator =
         atomic_load(&any_allocator) ? atomic_load(&allocators[device]) : NULL;
     return allocator ? allocator : make_allocator(device);
+}
+
+bool ac_device_limited(void) {
+    const ac_config_t *config = ac_process_config();
+    return ac_is_enabled() && (config->memory_limit || config->per_process_memory_fraction < 1 ||
+                               atomic_load_explicit(&any_cap, memory_order_relaxed));
+}
+
+uint64_t ac_device_limit(CUdevice device, uint64_t total) {
+    if (!ac_device_limited() || device < 0 || device >= AC_LIVE_DEVICES)
+        return AC_UNLIMITED;
+    ac_lock(&lock);
+    uint64_t limit = settings_of(device, total).limit;
+    ac_unlock(&lock);
+    return limit;
 }
 
 void ac_device_each(void (*visit)(CUdevice, ac_allocator_t *, void *), void *arg) {
@@ -108,13 +125,15 @@ bool ac_device_any_memory(void) {
 
 static void configure(CUdevice device, ac_allocator_t *allocator, void *arg) {
     (void)arg;
-    ac_settings_t settings = settings_of(device);
+    ac_settings_t settings = settings_of(device, ac_live->total_memory[device]);
     ac_allocator_configure(allocator, &settings);
 }
 
 void ac_device_set_cap(CUdevice device, uint64_t bytes) {
     ac_lock(&lock);
     caps[device] = bytes;
+    if (bytes)
+        atomic_store(&any_cap, true);
     if (allocators[device])
         configure(device, allocators[device], NULL);
     ac_unlock(&lock);

@@ -15,6 +15,12 @@ ac_allocator_t *ac_device_allocator(CUdevice device);
 /* The most bytes to reserve on the device, beside what the settings say; 0: no limit. */
 void ac_device_set_cap(CUdevice device, uint64_t bytes);
 
+/* Whether there may be a limit on any device. */
+bool ac_device_limited(void);
+
+/* The most bytes that the process may hold on the device, which has `total`; AC_UNLIMITED. */
+uint64_t ac_device_limit(CUdevice device, uint64_t total);
+
 /* Call `visit` for every device that has an allocator. */
 void ac_device_each(void (*visit)(CUdevice device, ac_allocator_t *allocator, void *arg),
                     void *arg);

@@ -109,7 +109,8 @@ UPDATE(cuGraphExecUpdate_v2,
 
 CUresult cuGraphCreate(CUgraph *graph, unsigned flags) {
     AC_ENTER_OR_RETURN(cuGraphCreate);
-    CUresult result = real(graph, flags);
+    CUresult result;
+    AC_RETRY(result, AC_NEED_LITTLE, real(graph, flags));
     if (thread && result == CUDA_SUCCESS && graph)
         ac_graphs_fresh(AC_GRAPH(*graph));
     return result;
@@ -117,7 +118,8 @@ CUresult cuGraphCreate(CUgraph *graph, unsigned flags) {
 
 CUresult cuGraphClone(CUgraph *clone, CUgraph graph) {
     AC_ENTER_OR_RETURN(cuGraphClone);
-    CUresult result = real(clone, graph);
+    CUresult result;
+    AC_RETRY(result, AC_NEED_LITTLE, real(clone, graph));
     if (thread && result == CUDA_SUCCESS && clone) {
         ac_graphs_fresh(AC_GRAPH(*clone));
         if (!AC_FAILPOINT(graph_clone_forgotten))
@@ -241,7 +243,8 @@ CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *bef
     if (thread && !ac_reach_node(thread, params))
         return CUDA_ERROR_INVALID_VALUE;
     node_asked(thread, params);
-    CUresult result = real(node, graph, before, count, params);
+    CUresult result;
+    AC_RETRY(result, AC_NEED_LITTLE, real(node, graph, before, count, params));
     if (thread && result == CUDA_SUCCESS && params)
         node_added(graph, params);
     return result;
@@ -254,7 +257,8 @@ CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *
     if (thread && !ac_reach_node(thread, params))
         return CUDA_ERROR_INVALID_VALUE;
     node_asked(thread, params);
-    CUresult result = real(node, graph, before, edges, count, params);
+    CUresult result;
+    AC_RETRY(result, AC_NEED_LITTLE, real(node, graph, before, edges, count, params));
     if (thread && result == CUDA_SUCCESS && params)
         node_added(graph, params);
     return result;

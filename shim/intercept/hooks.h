@@ -14,6 +14,7 @@
 typedef enum {
 #define HOOK_LOADER(symbol)          AC_HOOK_##symbol,
 #define HOOK_RUNTIME(symbol, params) AC_HOOK_##symbol,
+#define HOOK_NVML(symbol, params)    AC_HOOK_##symbol,
 #define HOOK_DRIVER(symbol)          AC_HOOK_##symbol,
 #include "intercept/hooks.def"
     AC_HOOK_COUNT
@@ -35,12 +36,27 @@ typedef struct {
     size_t width, height, depth;
 } ac_extent_t;
 
+/* nvmlMemory_t and nvmlMemory_v2_t: bytes. */
+typedef struct {
+    unsigned long long total, available, used;
+} ac_nvml_memory_t;
+typedef struct {
+    unsigned version;
+    unsigned long long total, reserved, available, used;
+} ac_nvml_memory_v2_t;
+
+/* NVML_ERROR_FUNCTION_NOT_FOUND: what a program without that library is told. */
+enum { AC_NVML_MISSING = 13 };
+
 /* What a runtime without the function, or no runtime at all, is told: cudaErrorSymbolNotFound. */
 enum { AC_RUNTIME_MISSING = 500 };
 
 /* The hooks' own prototypes, and `<symbol>_fn` for those of the runtime: a body that differs from
  * its row does not compile. */
 #define HOOK_DRIVER(symbol) AC_EXPORT symbol##_fn symbol;
+#define HOOK_NVML(symbol, params)                                                                \
+    typedef int symbol##_fn params;                                                              \
+    AC_EXPORT symbol##_fn symbol;
 #define HOOK_RUNTIME(symbol, params)                                                             \
     typedef ac_runtime_error_t symbol##_fn params;                                               \
     AC_EXPORT symbol##_fn symbol;
@@ -50,7 +66,7 @@ enum { AC_RUNTIME_MISSING = 500 };
 extern AC_HIDDEN _Atomic(void *) ac_real_slots[AC_HOOK_COUNT];
 
 /* Find the real function behind `hook` and remember it: the driver's rows in the real
- * libcuda.so.1, the runtime's in the libcudart that the process has.  NULL where there is
+ * libcuda.so.1, the runtime's in the libcudart that the process has, NVML's in its libnvidia-ml.  NULL where there is
  * none; never one of our own hooks.  Any thread; takes no lock of ours, may take the loader's. */
 void *ac_real_find(ac_hook_t hook);
 

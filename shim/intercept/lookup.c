@@ -193,6 +193,10 @@ AC_EARLY static ac_route_t missing(const query_t *query) {
 
 /* "replaced by address" in the rules. */
 AC_EARLY static ac_route_t settle(const query_t *query, void *found) {
+    if (ac_hook_kinds[query->hook] == AC_KIND_NVML)
+        return answer(ac_nvml_takes(query->hook, found)
+                          ? substituted(query->hook, found, query->caller)
+                          : found);
     int hook = ac_hook_by_address(found, query->hook);
     return answer(hook >= 0 ? substituted(hook, found, query->caller) : found);
 }
@@ -305,8 +309,10 @@ enum { UNLISTED = AC_HOOK_NONE - 1 };
 
 /* The hook that the name asks for, UNLISTED if it looks like a function of a driver that no table
  * has.  All names pass through here, so those that cannot be ours
- * leave early: ours start with "cu" and a capital letter, or with "cuda". */
+ * leave early: ours start with "cu" and a capital letter, with "cuda" or with "nvml". */
 AC_EARLY static int hook_of(const char *name) {
+    if (name && name[0] == 'n' && ac_text_starts(name, "nvmlDeviceGetMemoryInfo"))
+        return ac_hook_by_name(name);
     if (!name || name[0] != 'c' || name[1] != 'u')
         return AC_HOOK_NONE;
     if (name[2] >= 'A' && name[2] <= 'Z') {

@@ -1,5 +1,6 @@
-/* Allocation, free, and what is free: the hooks that the cache is for. */
+/* Allocation and free: the hooks that the cache is for. */
 #include "intercept/body.h"
+#include "intercept/direct.h"
 #include "intercept/fill.h"
 #include "intercept/guard.h"
 #include "intercept/modules.h"
@@ -36,11 +37,15 @@ static ac_served_t serve(ac_thread_t *thread, const void *caller, uint64_t bytes
 
 /* An allocation that is left to the driver. */
 static CUresult driver_alloc(ac_thread_t *thread, CUdeviceptr *pointer, size_t bytes) {
+    ac_claim_t claim = ac_claim_here(thread, pointer ? bytes : 0);
     uint64_t begin = ac_passed_begin(thread);
-    CUresult result = AC_REAL(cuMemAlloc_v2)(pointer, bytes);
+    CUresult result = AC_CLAIMED(&claim, AC_REAL(cuMemAlloc_v2)(pointer, bytes));
     ac_count(thread, AC_COUNT_passed_allocs);
     ac_passed_end(thread, begin);
     ac_context_note_current(thread, result);
+    if (result == CUDA_SUCCESS)
+        ac_direct_plain(thread, *pointer, bytes);
+    ac_claim_end(&claim);
     return result;
 }
 
@@ -131,9 +136,14 @@ CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) {
 
 static CUresult driver_alloc_pitch(ac_thread_t *thread, CUdeviceptr *pointer, size_t *pitch,
                                    size_t width, size_t height, unsigned element_size) {
+    ac_claim_t claim = ac_claim_here(thread, pointer && pitch ? (uint64_t)width * height : 0);
     uint64_t begin = ac_passed_begin(thread);
-    CUresult result = AC_REAL(cuMemAllocPitch_v2)(pointer, pitch, width, height, element_size);
+    CUresult result = AC_CLAIMED(
+        &claim, AC_REAL(cuMemAllocPitch_v2)(pointer, pitch, width, height, element_size));
     ac_passed_end(thread, begin);
+    if (result == CUDA_SUCCESS)
+        ac_direct_plain(thread, *pointer, *pitch * height);
+    ac_claim_end(&claim);
     return result;
 }
 
@@ -237,9 +247,10 @@ static CUresult free_any(ac_thread_t *thread, cuMemFree_v2_fn *real, CUdeviceptr
         ac_trace_freed(pointer, result != CUDA_SUCCESS);
         return result;
     }
-    uint64_t begin = ac_passed_begin(thread);
+    uint64_t begin = ac_passed_begin(thread), serial = ac_direct_serial(thread, pointer);
     CUresult result = ac_is_private(pointer) ? ac_wrong_free_private(thread, pointer)
                                              : ac_pinned_plain_free(real, pointer);
+    ac_direct_freed(pointer, serial, result);
     ac_passed_end(thread, begin);
     if (result == CUDA_SUCCESS && thread)
         ac_shown_memory_gone(pointer);
@@ -279,28 +290,4 @@ CUresult cuMemFree(CUdeviceptr_v1 pointer) {
     if (ac_owned(pointer))
         return ac_is_guest(thread) ? real(AC_UNOWNED) : CUDA_ERROR_INVALID_VALUE;
     return real(pointer);
-}
-
-static size_t smaller(size_t a, size_t b) {
-    return a < b ? a : b;
-}
-
-/* To what is free comes what a trim could give back: a request could really obtain it. */
-CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) {
-    AC_ENTER_OR_RETURN(cuMemGetInfo_v2);
-    size_t available, total;
-    CUresult result =
-        real(free_bytes ? free_bytes : &available, total_bytes ? total_bytes : &total);
-    if (result != CUDA_SUCCESS || !thread || !free_bytes)
-        return result;
-    ac_context_t *context = ac_context_serving(thread);
-    if (context) {
-        ac_allocator_t *allocator = ac_arena_allocator(context->arena);
-        uint64_t idle = ac_allocator_idle_bytes(allocator);
-        uint64_t room = ac_allocator_room(allocator);
-        *free_bytes = smaller(*free_bytes + idle, *(total_bytes ? total_bytes : &total));
-        if (room != AC_UNLIMITED)
-            *free_bytes = smaller(*free_bytes, room + idle);
-    }
-    return result;
 }

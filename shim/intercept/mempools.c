@@ -6,10 +6,12 @@
 #include "intercept/mempools.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 
 #include "device/driver.h"
 #include "device/wait.h"
+#include "intercept/direct.h"
 #include "intercept/pool_access.h"
 #include "lock.h"
 
@@ -30,6 +32,8 @@ typedef struct {
     _Atomic uint64_t limit;
     /* If the driver serves the pool as well: its share at the last change, and the peak until then. */
     uint64_t share[AC_MARKS], peak[AC_MARKS];
+    bool resides;          /* on the device, and is this process's own */
+    ac_allocator_sum_t at; /* bytes that the driver reserves for it */
 } record_t;
 
 static ac_mutex_t lock = AC_MUTEX(LEAF);
@@ -148,9 +152,11 @@ static unsigned take_record(void) {
 typedef struct {
     CUdevice device;
     ac_passed_t reason;
-    bool made;
+    bool made, resides;
     uint64_t threshold, limit;
 } traits_t;
+
+static void look_at(unsigned number);
 
 /* Give the pool a record.  One that has the same handle is of a pool that has gone, unless `keep`:
  * then another thread was faster. */
@@ -166,6 +172,7 @@ static unsigned open_record(CUmemoryPool handle, const traits_t *traits, bool ke
         ac_mempool_open(allocator, number, traits->threshold, traits->limit);
     ac_pool_reach_none(number);
     record_t *record = &records[number];
+    look_at(number); /* of the pool that had it before nothing is left */
     ac_lock(&lock);
     unsigned old = find(handle);
     record->pins = 0;
@@ -181,6 +188,7 @@ static unsigned open_record(CUmemoryPool handle, const traits_t *traits, bool ke
     record->counts = allocator != NULL;
     record->limit = traits->limit;
     record->made = traits->made;
+    record->resides = traits->resides;
     atomic_store(&record->reason, reason == AC_POOL_OURS ? all_left : reason);
     atomic_store(&record->passed, false);
     memset(record->share, 0, sizeof record->share);
@@ -203,8 +211,10 @@ static ac_passed_t reason_for(const CUmemPoolProps *props) {
 
 void ac_mempool_created(CUmemoryPool handle, const CUmemPoolProps *props) {
     traits_t traits = {.reason = reason_for(props), .made = true};
-    if (props && props->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+    if (props && props->location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
         traits.device = props->location.id;
+        traits.resides = props->allocType == CU_MEM_ALLOCATION_TYPE_PINNED;
+    }
     if (props && props->maxSize && props->maxSize <= INT64_MAX)
         traits.limit = (props->maxSize + LIMIT_UNIT - 1) / LIMIT_UNIT * LIMIT_UNIT;
     if (!open_record(handle, &traits, false)) {
@@ -248,6 +258,10 @@ void ac_mempool_destroyed(unsigned number, bool done) {
     if (done)
         retire(&records[number]);
     ac_unlock(&lock);
+    if (done) {
+        ac_direct_pool_gone(number);
+        look_at(number);
+    }
 }
 
 /* --- pools that the driver makes --- */
@@ -298,7 +312,7 @@ static ac_passed_t past_of(CUmemoryPool pool, CUdevice device) {
 }
 
 static unsigned open_default(CUmemoryPool pool, CUdevice device) {
-    traits_t traits = {.device = device, .reason = past_of(pool, device)};
+    traits_t traits = {.device = device, .reason = past_of(pool, device), .resides = true};
     cuuint64_t threshold = 0;
     if (ac_driver.cuMemPoolGetAttribute &&
         ac_driver.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold) ==
@@ -380,20 +394,22 @@ static void unpin(unsigned number) {
     ac_unlock(&lock);
 }
 
-/* Returns the driver's share of the pool: bytes used or reserved. */
-static uint64_t driver_has(unsigned number, ac_mark_t mark) {
-    cuuint64_t bytes = 0;
+/* A figure of the driver's part of the pool; 0: it is gone. */
+static uint64_t figure(unsigned number, CUmemPool_attribute attribute) {
+    cuuint64_t value = 0;
     CUmemoryPool pool = ac_driver.cuMemPoolGetAttribute ? pin(number) : NULL;
     if (!pool)
         return 0;
-    if (ac_driver.cuMemPoolGetAttribute(pool,
-                                        mark == AC_MARK_USED
-                                            ? CU_MEMPOOL_ATTR_USED_MEM_CURRENT
-                                            : CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
-                                        &bytes) != CUDA_SUCCESS)
-        bytes = 0;
+    if (ac_driver.cuMemPoolGetAttribute(pool, attribute, &value) != CUDA_SUCCESS)
+        value = 0;
     unpin(number);
-    return bytes;
+    return value;
+}
+
+/* Returns the driver's share of the pool: bytes used or reserved. */
+static uint64_t driver_has(unsigned number, ac_mark_t mark) {
+    return figure(number, mark == AC_MARK_USED ? CU_MEMPOOL_ATTR_USED_MEM_CURRENT
+                                               : CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
 }
 
 /* --- peaks of both sides together --- */
@@ -453,6 +469,58 @@ void ac_mempool_reset_peak(unsigned number, ac_mark_t mark) {
     ac_unlock(&lock);
 }
 
+/* --- what a limit counts --- */
+
+/* Of two looks the one that began later counts. */
+static uint64_t next_look(void) {
+    static _Atomic uint64_t looks;
+    return atomic_fetch_add(&looks, 1) + 1;
+}
+
+static void count_at(CUdevice device, ac_allocator_sum_t *at, uint64_t look, uint64_t bytes) {
+    ac_allocator_t *allocator = bytes || at->bytes ? ac_device_allocator(device) : NULL;
+    if (allocator)
+        ac_allocator_hold_now(allocator, offsetof(ac_device_counters_t, driver_pool_bytes), at,
+                              look, bytes);
+}
+
+static void look_at(unsigned number) {
+    record_t *record = &records[number];
+    uint64_t look = next_look();
+    if (record->resides)
+        count_at(record->device, &record->at, look,
+                 figure(number, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT));
+}
+
+void ac_mempools_look(CUdevice device) {
+    static ac_allocator_sum_t graphs[AC_LIVE_DEVICES];
+    cuuint64_t bytes = 0;
+    unsigned last = atomic_load_explicit(&end, memory_order_acquire);
+    if (ac_cuda_is_capturing())
+        return; /* whether these calls leave a capture whole is not known */
+    for (unsigned i = AC_MEMPOOL_FIRST; i < last; i++)
+        if (records[i].device == device && atomic_load(&records[i].passed))
+            look_at(i);
+    uint64_t look = next_look();
+    if (ac_driver.cuDeviceGetGraphMemAttribute &&
+        ac_driver.cuDeviceGetGraphMemAttribute(device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT,
+                                               &bytes) == CUDA_SUCCESS)
+        count_at(device, &graphs[device], look, bytes);
+}
+
+bool ac_mempool_resides(unsigned number) {
+    return number && records[number].resides;
+}
+
+uint64_t ac_mempool_growth(unsigned number, uint64_t bytes) {
+    if (!records[number].resides)
+        return 0;
+    uint64_t reserved = figure(number, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+    uint64_t used = figure(number, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
+    uint64_t left = reserved > used ? reserved - used : 0;
+    return bytes > left ? bytes - left : 0;
+}
+
 /* Where requests have to be announced: the pool has a limit, or it may go meanwhile, and its record
  * must not serve another one before the block has the number. */
 static ac_allocator_t *claimed_from(unsigned number) {
@@ -490,11 +558,24 @@ void ac_mempool_passed(unsigned number) {
     note_all_marks(number);
 }
 
-bool ac_mempools_yield(CUdevice device) {
+/* Either sees the other: a request relies on what its pool has left, or the pools give that back. */
+static _Atomic int relying, yielding;
+
+bool ac_mempools_rely(void) {
+    atomic_fetch_add(&relying, 1);
+    if (!atomic_load(&yielding))
+        return true;
+    atomic_fetch_sub(&relying, 1);
+    return false;
+}
+
+void ac_mempools_relied(void) {
+    atomic_fetch_sub(&relying, 1);
+}
+
+static bool yield_all(CUdevice device) {
     bool any = false;
     unsigned last = atomic_load_explicit(&end, memory_order_acquire);
-    if (!ac_driver.cuMemPoolTrimTo || ac_cuda_is_capturing())
-        return false;
     for (unsigned i = AC_MEMPOOL_FIRST; i < last; i++) {
         if (records[i].device != device || !atomic_load(&records[i].passed))
             continue;
@@ -505,5 +586,20 @@ bool ac_mempools_yield(CUdevice device) {
         unpin(i);
         note_all_marks(i);
     }
+    if (any)
+        ac_mempools_look(device);
+    return any;
+}
+
+bool ac_mempools_yield(CUdevice device) {
+    enum { PATIENCE_NS = 100000000 };
+    if (!ac_driver.cuMemPoolTrimTo || ac_cuda_is_capturing())
+        return false;
+    uint64_t begin = ac_cuda_ops.now_ns();
+    atomic_fetch_add(&yielding, 1);
+    while (atomic_load(&relying) && ac_cuda_ops.now_ns() - begin < PATIENCE_NS)
+        sched_yield();
+    bool any = !atomic_load(&relying) && yield_all(device);
+    atomic_fetch_sub(&yielding, 1);
     return any;
 }

@@ -76,6 +76,17 @@ void ac_mempool_reset_peak(unsigned number, ac_mark_t mark);
 /* Called after the driver may have freed memory of a pool. */
 void ac_mempools_given(void);
 
+/* Counts what the driver reserves on the device, for the pools that it serves and for graphs. */
+void ac_mempools_look(CUdevice device);
+
+/* Between _rely, which may be false, and _relied no pool gives back what it does not use.  _growth: bytes that the
+ * pool then has to reserve more for a request of `bytes`.  _resides: the pool's memory is the device's, and not
+ * another process's. */
+bool ac_mempools_rely(void);
+void ac_mempools_relied(void);
+bool ac_mempool_resides(unsigned number);
+uint64_t ac_mempool_growth(unsigned number, uint64_t bytes);
+
 /* Requests of the device fail: the driver's pools give back what they hold and do not use.  True:
  * there may be room now. */
 bool ac_mempools_yield(CUdevice device);

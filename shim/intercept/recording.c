@@ -42,7 +42,7 @@ void ac_recording_history(bool on) {
     if (records && !atomic_load(&ac_recording))
         ac_holdings_clear();
     if (begins)
-        ac_beside_clear();
+        ac_beside_untell();
     atomic_store(&ac_history_on, on);
     atomic_store(&ac_recording, records);
     ac_generation_grow();
@@ -50,8 +50,6 @@ void ac_recording_history(bool on) {
         ac_device_each(note_begin, NULL);
     if (!records)
         ac_holdings_clear();
-    if (!on)
-        ac_beside_clear();
 }
 
 void ac_recording_fork_child(void) {

@@ -19,6 +19,7 @@
 typedef struct {
 #define HOOK_LOADER(symbol)          char symbol[sizeof #symbol];
 #define HOOK_RUNTIME(symbol, params) char symbol[sizeof #symbol];
+#define HOOK_NVML(symbol, params)    char symbol[sizeof #symbol];
 #define HOOK_DRIVER(symbol)          char symbol[sizeof #symbol];
 #include "intercept/hooks.def"
 } hook_texts_t;
@@ -26,6 +27,7 @@ typedef struct {
 static const hook_texts_t hook_texts = {
 #define HOOK_LOADER(symbol)          #symbol,
 #define HOOK_RUNTIME(symbol, params) #symbol,
+#define HOOK_NVML(symbol, params)    #symbol,
 #define HOOK_DRIVER(symbol)          #symbol,
 #include "intercept/hooks.def"
 };
@@ -33,6 +35,7 @@ static const hook_texts_t hook_texts = {
 static const uint16_t hook_text_at[AC_HOOK_COUNT] = {
 #define HOOK_LOADER(symbol)          offsetof(hook_texts_t, symbol),
 #define HOOK_RUNTIME(symbol, params) offsetof(hook_texts_t, symbol),
+#define HOOK_NVML(symbol, params)    offsetof(hook_texts_t, symbol),
 #define HOOK_DRIVER(symbol)          offsetof(hook_texts_t, symbol),
 #include "intercept/hooks.def"
 };
@@ -51,6 +54,7 @@ const char *ac_hook_names(size_t *bytes) {
 const unsigned char ac_hook_kinds[AC_HOOK_COUNT] = {
 #define HOOK_LOADER(symbol)          AC_KIND_LOADER,
 #define HOOK_RUNTIME(symbol, params) AC_KIND_RUNTIME,
+#define HOOK_NVML(symbol, params)    AC_KIND_NVML,
 #define HOOK_DRIVER(symbol)          AC_KIND_DRIVER,
 #include "intercept/hooks.def"
 };
@@ -495,6 +499,30 @@ AC_EARLY static void *runtime_find(const char *symbol) {
     return NULL;
 }
 
+AC_EARLY static void *nvml_find(const char *symbol) {
+    ac_dlsym_fn *real = ac_real_dlsym();
+    void *found = real ? real(RTLD_NEXT, symbol) : NULL;
+    if (found && !ac_is_ours(found)) {
+        ac_object_t object = ac_object_of(found);
+        ac_object_pin(&object);
+        return found;
+    }
+    ac_object_t object = ac_object_by_soname("libnvidia-ml.so");
+    found = object.dynamic ? ac_object_symbol(&object, symbol) : NULL;
+    return found && ac_object_pin(&object) ? found : NULL;
+}
+
+/* A second copy of the library has devices of its own: its functions stay what they are. */
+AC_EARLY bool ac_nvml_takes(int hook, void *found) {
+    ac_object_t object = ac_object_of(found);
+    void *known = atomic_load_explicit(&ac_real_slots[hook], memory_order_acquire);
+    if (known || !ac_text_starts(ac_object_soname(&object), "libnvidia-ml.so"))
+        return known == found;
+    return ac_object_pin(&object) &&
+           (atomic_compare_exchange_strong(&ac_real_slots[hook], &known, found) ||
+            known == found);
+}
+
 AC_EARLY void *ac_real_find(ac_hook_t hook) {
     void *real = NULL;
     const struct link_map *map;
@@ -510,6 +538,9 @@ AC_EARLY void *ac_real_find(ac_hook_t hook) {
         return real ? real : atomic_load_explicit(&ac_real_slots[hook], memory_order_acquire);
     case AC_KIND_RUNTIME:
         real = runtime_find(ac_hook_name(hook));
+        break;
+    case AC_KIND_NVML:
+        real = nvml_find(ac_hook_name(hook));
         break;
     case AC_KIND_LOADER:
         real = hook == AC_HOOK_dlopen ? __extension__(void *) ac_next_dlopen()

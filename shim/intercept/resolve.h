@@ -70,7 +70,11 @@ typedef void *ac_dlopen_fn(const char *file, int mode);
 
 enum { AC_HOOK_NONE = -1 };
 
-typedef enum { AC_KIND_DRIVER, AC_KIND_RUNTIME, AC_KIND_LOADER } ac_hook_kind_t;
+/* Whether `found` is the function of NVIDIA's management library that the hook stands for: the real one from now
+ * on, if none is known yet. */
+bool ac_nvml_takes(int hook, void *found);
+
+typedef enum { AC_KIND_DRIVER, AC_KIND_RUNTIME, AC_KIND_LOADER, AC_KIND_NVML } ac_hook_kind_t;
 extern const unsigned char ac_hook_kinds[AC_HOOK_COUNT];
 
 /* libc's dlsym and dlopen; NULL if they cannot be found, and then we do nothing.  The `next`

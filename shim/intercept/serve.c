@@ -55,6 +55,8 @@ static ac_status_t search(ac_thread_t *thread, ac_context_t *context, ac_cache_t
     if (status == AC_OK)
         return status;
     ac_record_missed(thread);
+    if (ac_device_limited())
+        ac_mempools_look(context->cuda.device);
     ac_ask_t how = thread->quiet ? AC_ASK_QUIETLY : AC_ASK_ALL;
     status = alloc(thread, context, cache, module, from, bytes, how, address);
     if (status == AC_OOM && (ac_observe_late() || ac_mempools_yield(context->cuda.device)))

@@ -25,9 +25,19 @@ static void trim_device(CUdevice device, ac_allocator_t *allocator, void *arg) {
                        : ac_allocator_trim(allocator, false);
 }
 
+static void trim_addresses(CUdevice device, ac_allocator_t *allocator, void *arg) {
+    (void)device;
+    *(uint64_t *)arg += ac_allocator_trim_addresses(allocator);
+}
+
 bool ac_trim_for_driver(ac_thread_t *thread, bool wait, uint64_t need) {
     ac_trim_t trim = {.wait = wait, .need = need};
     AC_WINDOW(driver_is_full);
+    if (need == AC_NEED_ADDRESSES) { /* programs probe with huge sizes: memory stays */
+        if (!wait)
+            ac_device_each(trim_addresses, &trim.freed);
+        return trim.freed;
+    }
     ac_observe_late();
     ac_device_each(trim_device, &trim);
     trim.freed += ac_pinned_trim(false);
@@ -582,6 +592,7 @@ INLINE bool reaches_no_other(void) {
     ac_shown_memory((uintptr_t)(address))
 #define TOLD_AC_NEED_HOST(bytes) (void)0
 #define TOLD_AC_NEED_LITTLE      (void)0
+#define TOLD_AC_NEED_ADDRESSES   (void)0
 #define TOLD_AC_NEED_UNKNOWN     (void)0
 
 /* What is to be done with a call's arguments before it. */
@@ -593,16 +604,40 @@ INLINE bool reaches_no_other(void) {
 #define ASKED_AC_NEED_HOST(bytes) (void)0
 #define ASKED_AC_NEED_LITTLE      (void)0
 #define ASKED_AC_NEED_UNKNOWN     (void)0
+#define ASKED_AC_NEED_ADDRESSES   (void)0
+#define ASKED_AC_NEED_REGISTERED(address, bytes, flags) (void)0
+
+/* What a limit counts of it. */
+#define CLAIM_AC_NEED_MEMORY(bytes, what) ac_claim_physical(a ? thread : NULL, (bytes), (what), d)
+#define CLAIM_ARRAY(b, depth, flags)                                                             \
+    a && (b) ? ac_claim_here(thread, ac_array_bytes((b)->Width, (b)->Height, (depth),            \
+                                                    (b)->Format, (b)->NumChannels, (flags)))     \
+             : (ac_claim_t) {                                                                    \
+        .bytes = 0                                                                               \
+    }
+#define CLAIM_AC_NEED_PLANE(b) CLAIM_ARRAY(b, 0, 0)
+#define CLAIM_AC_NEED_SPACE(b) CLAIM_ARRAY(b, (b)->Depth, (b)->Flags)
+#define CLAIM_NONE                                                                               \
+    { .bytes = 0 }
+#define CLAIM_AC_NEED_MAPPING(address, bytes, memory) CLAIM_NONE
+#define CLAIM_AC_NEED_HOST(bytes)                     CLAIM_NONE
+#define CLAIM_AC_NEED_LITTLE                          CLAIM_NONE
+#define CLAIM_AC_NEED_ADDRESSES                       CLAIM_NONE
+#define CLAIM_AC_NEED_UNKNOWN                         CLAIM_NONE
+#define CLAIM_AC_NEED_ACCESS(address, bytes)            CLAIM_NONE
+#define CLAIM_AC_NEED_REGISTERED(address, bytes, flags) CLAIM_NONE
 
 #define CU_RETRY(symbol, name, since, mode, params, args, need)                                  \
     CUresult symbol params {                                                                     \
         AC_ENTER_OR_RETURN(symbol);                                                              \
         CUresult result;                                                                         \
         ASKED_##need;                                                                            \
-        RETRIED(symbol, result, need, real args);                                                \
+        ac_claim_t claim = CLAIM_##need;                                                         \
+        RETRIED(symbol, result, need, AC_CLAIMED(&claim, real args));                            \
         ac_context_note_current(thread, HEARD(symbol, result));                                  \
         if (result == CUDA_SUCCESS)                                                              \
             TOLD_##need;                                                                         \
+        ac_claim_end(&claim);                                                                    \
         return result;                                                                           \
     }
 #include "device/cuda_functions.def"

@@ -1,4 +1,4 @@
-/* Physical memory, its mappings and arrays (beside.h): one table by kind and handle. */
+/* Physical memory, its mappings, arrays and plain memory (beside.h): one table by kind and handle. */
 #include "observe/beside.h"
 
 #include <errno.h>
@@ -90,8 +90,7 @@ static bool end_unheld(ac_beside_t *entry, ac_beside_t *ended) {
     return true;
 }
 
-bool ac_beside_begin(const ac_beside_t *made, ac_beside_t *ended) {
-    ac_beside_t entry = *made;
+bool ac_beside_begin(ac_beside_t *made, ac_beside_t *ended) {
     ac_lock(&lock);
     ac_beside_t *old = find(made->kind, made->handle);
     bool again = old;
@@ -99,10 +98,11 @@ bool ac_beside_begin(const ac_beside_t *made, ac_beside_t *ended) {
         *ended = *old;
         take_out(old);
     }
-    entry.serial = ++last_serial;
-    entry.handles = 1;
-    entry.mappings = 0;
-    put(&entry);
+    made->serial = ++last_serial;
+    made->handles = 1;
+    made->mappings = 0;
+    if (!put(made))
+        made->serial = 0;
     ac_unlock(&lock);
     return again;
 }
@@ -188,7 +188,7 @@ bool ac_beside_lost(const void *context, size_t *at, ac_beside_t *ended) {
     ac_lock(&lock);
     while (!found && table && *at < (size_t)1 << bits) {
         ac_beside_t *entry = &table[*at];
-        found = entry->kind == AC_BESIDE_ARRAY && entry->context == context;
+        found = entry->kind && entry->context == context;
         if (found) {
             *ended = *entry;
             take_out(entry); /* what follows may lie here now: it is looked at next */
@@ -198,6 +198,27 @@ bool ac_beside_lost(const void *context, size_t *at, ac_beside_t *ended) {
     }
     ac_unlock(&lock);
     return found;
+}
+
+uint64_t ac_beside_pooled(uint64_t pool, bool end) {
+    uint64_t bytes = 0;
+    ac_lock(&lock);
+    for (size_t i = 0; table && i < (size_t)1 << bits; i++) {
+        if (table[i].kind != AC_BESIDE_PLAIN || table[i].memory != pool)
+            continue;
+        bytes += table[i].bytes;
+        if (end)
+            table[i].memory = 0;
+    }
+    ac_unlock(&lock);
+    return bytes;
+}
+
+void ac_beside_untell(void) {
+    ac_lock(&lock);
+    for (size_t i = 0; table && i < (size_t)1 << bits; i++)
+        table[i].told = false;
+    ac_unlock(&lock);
 }
 
 void ac_beside_clear(void) {

@@ -33,9 +33,17 @@ typedef struct {
 
 /* Rows of counters.def that go up and down. */
 static bool is_gauge(const char *name) {
-    static const char *const gauges[] = {"capture_deferred_blocks", "capture_deferred_bytes",
-                                         "thread_cache_blocks",     "thread_cache_bytes",
-                                         "thread_caches",           "ipc_exported_bytes"};
+    static const char *const gauges[] = {"capture_deferred_blocks",
+                                         "capture_deferred_bytes",
+                                         "thread_cache_blocks",
+                                         "thread_cache_bytes",
+                                         "thread_caches",
+                                         "ipc_exported_bytes",
+                                         "driver_bytes",
+                                         "driver_pool_bytes",
+                                         "physical_bytes",
+                                         "array_bytes",
+                                         "context_bytes"};
     for (size_t i = 0; i < sizeof gauges / sizeof *gauges; i++)
         if (!strcmp(name, gauges[i]))
             return true;

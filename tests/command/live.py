@@ -66,10 +66,14 @@ class LiveTest(base.CommandTest):
         self.program = self.compile("worker", PROGRAM, "-L" + base.SIM_DIR, "-l:libcuda.so.1")
         self.assertIsNotNone(self.program)
 
-    def start(self, *arguments, conf="control:true", **more):
+    def start(self, *arguments, conf="control:true", preload="", **more):
+        environment = dict(self.environment)
+        if preload:
+            environment["LD_PRELOAD"] = ":".join(
+                filter(None, (environment.get("LD_PRELOAD"), preload)))
         process = subprocess.Popen(
             [self.tool, "run", "--sim", "--conf", conf, "--", self.program, *arguments],
-            cwd=self.folder, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            cwd=self.folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL, **more)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)

@@ -10,6 +10,25 @@ import base
 import live
 
 MIB = 1 << 20
+# Refuses the library's first thread, which writes dumps and does what is asked.
+REFUSER = r"""
+    #define _GNU_SOURCE
+    #include <dlfcn.h>
+    #include <errno.h>
+    #include <pthread.h>
+    #include <string.h>
+    int pthread_create(pthread_t *thread, const pthread_attr_t *how, void *(*run)(void *), void *arg) {
+        static int refused;
+        int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+        void *found = dlsym(RTLD_NEXT, "pthread_create");
+        Dl_info caller;
+        memcpy(&real, &found, sizeof real);
+        if (dladdr(__builtin_return_address(0), &caller) && caller.dli_fname &&
+            strstr(caller.dli_fname, "libaccelcache.so") && !refused++)
+            return EAGAIN;
+        return real(thread, how, run, arg);
+    }
+"""
 
 
 class Requests(live.LiveTest):
@@ -81,6 +100,14 @@ class Requests(live.LiveTest):
         failed = self.expect(1, "ctl", "--json", pid, "set", "fence:sync")
         self.assertIn("refuses", failed.stderr)
         self.assertFalse(json.loads(failed.stdout)["done"])
+
+    def test_without_a_thread(self):
+        """The thread that does what is asked could not start: each request is told so."""
+        preload = self.compile("refuser", REFUSER, "-shared", "-fPIC", "-ldl")
+        process = self.start(preload=preload)
+        for _ in range(3):
+            self.assertIn("it has no thread for that",
+                          self.expect(1, "ctl", str(process.pid), "trim").stderr)
 
     def test_many_at_a_time(self):
         """Who comes while another one is served is served, or told so."""

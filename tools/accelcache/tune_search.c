@@ -44,6 +44,7 @@ static const char *const none[] = {NULL};
 #define candidates_STACKS        none
 #define candidates_DEEPBIND      none
 #define candidates_IPC           none
+#define candidates_VIEW          none
 #define candidates_PATTERN       none
 #define candidates_SIGNAL        none
 #define candidates_LOG_LEVEL     none

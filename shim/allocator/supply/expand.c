@@ -424,7 +424,7 @@ static ac_status_t plan_pages(ac_growth_t *growth) {
         if (!is_small(growth))
             ac_fine_look(ask->arena, reserved + growth->create, live, over);
     }
-    uint64_t limit = allocator->settings.limit;
+    uint64_t limit = ac_supply_limit(allocator);
     uint64_t patience =
         ac_budget(&allocator->settings, AC_BUDGET_HOLES, ac_supply_live(allocator, ask->size));
     bool full = growth->create > limit || reserved > limit - growth->create;

@@ -109,8 +109,8 @@ static bool affords(ac_arena_t *arena, uint64_t size) {
     const ac_range_support_t *support = &allocator->supply->expand.support;
     const ac_range_t *range = ac_guard_range(&arena->space);
     uint64_t most = support->memory;
-    if (allocator->settings.limit < most)
-        most = allocator->settings.limit;
+    if (ac_supply_limit(allocator) < most)
+        most = ac_supply_limit(allocator);
     if (range)
         more += range->mapped - range->guard->held;
     ac_unlock(&allocator->lock);

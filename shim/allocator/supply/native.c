@@ -52,7 +52,7 @@ static uint64_t left_over(const ac_growth_ask_t *ask, uint64_t size) {
 static bool reserve(ac_growth_ask_t *ask, uint64_t size) {
     ac_arena_t *arena = ask->arena;
     ac_allocator_t *allocator = arena->allocator;
-    uint64_t limit = allocator->settings.limit;
+    uint64_t limit = ac_supply_limit(allocator);
     if (size > limit || ac_supply_taken(allocator) > limit - size)
         return false;
     allocator->supply->growing += size;
@@ -330,6 +330,7 @@ static unsigned take(ac_arena_t *arena, const ac_pick_t *pick, ac_leaving_t leav
                                       .index = s->index,
                                       .tainted = s->tainted};
         *taken += s->size;
+        arena->allocator->supply->claimed += s->size; /* until the device has it back */
         ac_segment_remove(s, false);
         leaving[n - 1].segment =
             ac_record_segment(&arena->allocator->store); /* what was just returned */
@@ -382,6 +383,7 @@ static uint64_t shrink(ac_arena_t *arena, ac_pick_t pick) {
         ac_lock(&allocator->lock);
         for (unsigned i = 0; i < n; i++) {
             return_records(allocator, &leaving[i]);
+            allocator->supply->claimed -= leaving[i].size;
             if (!leaving[i].refused)
                 continue;
             put_back(arena, &leaving[i]);

@@ -68,6 +68,7 @@ struct ac_supply {
     uint32_t owed_epochs; /* what was idle for so many is owed; 0: nothing */
     _Atomic bool owes;    /* memory is to go back (ac_supply_owe) */
     uint64_t growing;     /* bytes that the device is being asked for */
+    uint64_t claimed;     /* the same past the allocator, and native segments that leave */
     uint64_t ceiling;     /* reserved bytes at which the device had no more; 0: not known */
     ac_expand_t expand;
     ac_medium_t medium;
@@ -179,10 +180,20 @@ static inline uint64_t ac_supply_taken(const ac_allocator_t *allocator) {
            allocator->supply->growing;
 }
 
+/* The limit, less what the driver gave the program past the allocator or is being asked for.  Under the
+ * lock. */
+static inline uint64_t ac_supply_limit(const ac_allocator_t *allocator) {
+    const ac_device_counters_t *held = allocator->counters;
+    uint64_t limit = allocator->settings.limit;
+    uint64_t beside = allocator->supply->claimed + held->driver_bytes + held->driver_pool_bytes +
+                      held->physical_bytes + held->array_bytes;
+    return limit == AC_UNLIMITED ? limit : limit > beside ? limit - beside : 0;
+}
+
 /* So many bytes, and no more than the device was seen to have, nor than the limit.  Under the
  * lock. */
 static inline uint64_t ac_supply_bound(const ac_allocator_t *allocator, uint64_t bytes) {
-    uint64_t ceiling = allocator->supply->ceiling, limit = allocator->settings.limit;
+    uint64_t ceiling = allocator->supply->ceiling, limit = ac_supply_limit(allocator);
     bytes = ceiling && ceiling < bytes ? ceiling : bytes;
     return limit < bytes ? limit : bytes;
 }

@@ -199,6 +199,13 @@ class Ends(TraceTest):
         self.assertEqual(pairs.pop(f"t-{pid}.trace"), 3)
         self.assertEqual(list(pairs.values()), [5, 5, 5])
 
+    def test_cloned(self):
+        """A child made without fork handlers writes nothing, and harms nothing of its parent's."""
+        operations, out = self.record("cloned")
+        self.compare(operations, out)
+        self.assertEqual(len(self.traces()), 1)
+        self.assertEqual(self.summary(self.traces()[0])["allocs"], 11)
+
     def test_one_name_for_all(self):
         _, _, err = self.run_program(PROGRAM, "family",
                                      env=self.environment("dump:none,trace:one.trace"))

@@ -7,7 +7,9 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include <sched.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "program.h"
 
@@ -277,6 +279,24 @@ static int family(void) {
     return 1;
 }
 
+enum { UNIT = 65536 };
+
+/* A child that no fork handler was told of: it has all of the parent's state. */
+static int cloned(void) {
+    program_device();
+    CUdeviceptr kept = take(UNIT);
+    pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
+    if (child == 0) {
+        program_use(20000); /* several chunks of a trace */
+        _exit(0);
+    }
+    wait_well(child);
+    for (int i = 0; i < 10; i++)
+        give(take(UNIT));
+    give(kept);
+    return 0;
+}
+
 int main(int argc, char **argv) {
     static const program_case_t cases[] = {
         {"driver_calls", driver_calls},
@@ -291,6 +311,7 @@ int main(int argc, char **argv) {
         {"kill", ends_kill},
         {"use_some", use_some},
         {"family", family},
+        {"cloned", cloned},
     };
     return program_main(argc, argv, cases, sizeof cases / sizeof *cases);
 }

@@ -161,7 +161,7 @@ static void scenario(void) {
     bool retained = STEP(init, cuDevicePrimaryCtxRetain, &context, 0);
     current = STEP(retained, cuCtxSetCurrent, context);
     bool loaded = STEP(current, cuModuleLoadData, &module, "stand-in");
-    bool found = loaded && cuModuleGetFunction(&function, module, "anything") == CUDA_SUCCESS;
+    bool found = STEP(loaded, cuModuleGetFunction, &function, module, "anything");
     bool timed = STEP(current, cuEventCreate, &event, 0);
     for (unsigned i = 0; i < 3; i++)
         stream_there[i] = STEP(current, cuStreamCreate, &stream[i], CU_STREAM_NON_BLOCKING);

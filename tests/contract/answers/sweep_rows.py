@@ -20,7 +20,8 @@ KINDS = {
     "CUdevResourceDesc": "HANDLE", "CUexternalMemory": "HANDLE", "CUmipmappedArray": "HANDLE",
     "CUmemGenericAllocationHandle": "HANDLE64",
     "CUstreamCallback": "CALLBACK", "CUhostFn": "HOST_FN",
-    "CUpointer_attribute": "ATTRIBUTE", "CUlimit": "NUMBER", "CUstreamCaptureMode": "NUMBER",
+    "CUpointer_attribute": "ATTRIBUTE", "CUlimit": "NUMBER", "CUfunction_attribute": "NUMBER", "CUfunc_cache": "NUMBER",
+    "CUkernel": "HANDLE", "CUdeviceptr_v1 *": "OUT_INT", "int *": "OUT_INT", "CUstreamCaptureMode": "NUMBER",
     "CUmemAllocationHandleType": "NUMBER", "CUmemRangeHandleType": "RANGE_TYPE",
     "CUmemLocation": "VALUE_LOCATION", "CUipcMemHandle": "VALUE_IPC",
     "const char *": "NAME", "const void *": "CONST_BYTES", "void *": "BYTES",
@@ -42,7 +43,8 @@ KINDS = {
 }
 OUT_HANDLES = {"CUcontext", "CUstream", "CUevent", "CUgraph", "CUgraphExec", "CUmodule",
                "CUlibrary", "CUarray", "CUmipmappedArray", "CUmemoryPool", "CUgreenCtx",
-               "CUexternalMemory", "CUuserObject"}
+               "CUexternalMemory", "CUuserObject", "CUfunction", "CUkernel",
+               "CUexternalSemaphore"}
 # Structures that are read: zero-filled ones are handed over.
 IN_ZERO = {"CUDA_HOST_NODE_PARAMS", "CUDA_MEMSET_NODE_PARAMS", "CUDA_BATCH_MEM_OP_NODE_PARAMS",
            "CUDA_EXT_SEM_WAIT_NODE_PARAMS", "CUjit_option", "CUlibraryOption", "CUgraphNode", "CUgraphEdgeData", "CUgraphNodeParams",
@@ -53,7 +55,8 @@ IN_ZERO = {"CUDA_HOST_NODE_PARAMS", "CUDA_MEMSET_NODE_PARAMS", "CUDA_BATCH_MEM_O
            "CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS", "CUexecAffinityParam", "CUctxCreateParams",
            "CUDA_EXTERNAL_MEMORY_HANDLE_DESC", "CUDA_EXTERNAL_MEMORY_BUFFER_DESC",
            "CUgraphExecUpdateResultInfo", "CUDA_LAUNCH_PARAMS",
-           "CUkernelNodeAttrValue", "CUmulticastObjectProp"}
+           "CUkernelNodeAttrValue", "CUmulticastObjectProp", "CUDA_MEM_ALLOC_NODE_PARAMS",
+           "CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC", "CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC"}
 
 
 def kind_of(symbol, text):

@@ -102,6 +102,25 @@ static void multicast(void) {
     MUST(cuMemFree_v2(p));
 }
 
+/* A reservation that the driver has no addresses for gets those of ranges without a page; memory stays. */
+static void addresses(void) {
+    CUdeviceptr kept = take(1000), large = take(64 * MIB), own;
+    int (*empty_cache)(void);
+    NEED(test_find("accel_empty_cache", &empty_cache));
+    MUST(cuMemFree_v2(large));
+    unsigned long long reserved = simcuda_live("reservations"), mapped = simcuda_live("mappings");
+    NEED(simcuda_fail("cuMemAddressReserve@1=2") == 0);
+    GIVES(cuMemAddressReserve(&own, PAGE, 0, 0, 0), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(simcuda_live("reservations") == reserved && simcuda_live("mappings") == mapped);
+    MUST(empty_cache());
+    NEED(simcuda_fail("cuMemAddressReserve@1=2") == 0);
+    GIVES(cuMemAddressReserve(&own, PAGE, 0, 0, 0), CUDA_SUCCESS);
+    EXPECT(simcuda_live("reservations") == reserved); /* one went, this one came */
+    MUST(cuMemsetD8_v2(kept, 1, 1000));
+    large = take(64 * MIB);
+    MUST(cuMemsetD8_v2(large, 2, 64 * MIB));
+}
+
 /* --- pages that move --- */
 
 /* Memory around the pages that move keeps what was written to it. */
@@ -256,12 +275,19 @@ static void missing(void) {
 static const struct {
     const char *name;
     void (*run)(void);
-} cases[] = {{"identity", identity},   {"counts_what_is_free", counts_what_is_free},
-             {"contents", contents},   {"pinned", pinned},
-             {"multicast", multicast}, {"many_contexts", many_contexts},
-             {"peers", peers},         {"cards", cards},
-             {"no_cards", no_cards},   {"reset", reset},
-             {"destroyed", destroyed}, {"missing", missing}};
+} cases[] = {{"identity", identity},
+             {"counts_what_is_free", counts_what_is_free},
+             {"contents", contents},
+             {"pinned", pinned},
+             {"multicast", multicast},
+             {"addresses", addresses},
+             {"many_contexts", many_contexts},
+             {"peers", peers},
+             {"cards", cards},
+             {"no_cards", no_cards},
+             {"reset", reset},
+             {"destroyed", destroyed},
+             {"missing", missing}};
 
 int main(int argc, char **argv) {
     for (size_t i = 0; argc == 2 && i < sizeof cases / sizeof *cases; i++)

@@ -372,7 +372,8 @@ enum { CHECKS = 32 };
 
 /* The library knows how much these need, and does not wait where the device has that. */
 static bool tells_its_need(const row_t *row) {
-    static const char *const symbols[] = {"cuEventCreate", "cuMemCreate", "cuMemHostRegister_v2"};
+    static const char *const symbols[] = {"cuEventCreate", "cuMemCreate", "cuMemHostRegister_v2",
+                                          "cuGraphAddMemAllocNode", "cuImportExternalSemaphore"};
     for (unsigned i = 0; i < sizeof symbols / sizeof *symbols; i++)
         if (!strcmp(symbols[i], row->symbol))
             return true;
@@ -392,9 +393,11 @@ static unsigned checks_of(const row_t *row, const char *conf, check_t check[CHEC
     if (row->kind == RETRY && strcmp(conf, "ctx") != 0)
         return 0;
     if (!strcmp(conf, "ctx")) {
+        bool lacks_memory = strcmp(row->symbol, "cuMemAddressReserve") != 0;
         ADD("tried again, and refused again", check_retried, FOR_GOOD, 0);
-        ADD("tried again", check_retried, TRIMMED, ONCE);
-        if (!tells_its_need(row))
+        if (lacks_memory)
+            ADD("tried again", check_retried, TRIMMED, ONCE);
+        if (lacks_memory && !tells_its_need(row))
             ADD("tried again after a wait", check_retried, WAITED, ONCE);
         ADD("heard of a broken context", check_broken, 0, DEAF);
     }

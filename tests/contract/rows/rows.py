@@ -33,9 +33,9 @@ MANY = re.compile(r"(const )?CUDA_MEMCPY[23]D\w* \*|CUDA_MEMCPY3D_BATCH_OP \*|CU
 # Types of parameters that no driver function would look at before the stand-in does.
 NUMBERS = {"unsigned", "int", "size_t", "cuuint32_t", "cuuint64_t", "unsigned short",
            "unsigned char", "unsigned long long", "CUdevice", "CUlimit", "CUdeviceptr_v1",
-           "CUmemAllocationHandleType"}
+           "CUmemAllocationHandleType", "CUfunction_attribute", "CUfunc_cache"}
 HANDLES = {"CUstreamCallback", "CUhostFn", "CUfunction", "CUgraphExec", "CUarray", "CUcontext",
-           "CUexternalMemory"}
+           "CUexternalMemory", "CUmodule", "CUkernel", "CUlibrary", "CUgraph"}
 VALUES = {"CUmemLocation", "CUipcMemHandle"}
 
 
@@ -51,7 +51,7 @@ def value(symbol, text, at):
     if text == "unsigned" and symbol == "cuLaunchCooperativeKernelMultiDevice":
         return "2"
     if text in NUMBERS:
-        return "2" if text != "CUlimit" else "(CUlimit)0"
+        return f"({text}){0 if text == 'CUlimit' else 2}"
     if text in HANDLES:
         return f"({text})(uintptr_t)t->room"
     if text == "CUmemGenericAllocationHandle":

@@ -25,6 +25,10 @@
     ac_runtime_error_t symbol params {                                                           \
         return 0;                                                                                \
     }
+#define HOOK_NVML(symbol, params)                                                                \
+    int symbol params {                                                                          \
+        return 0;                                                                                \
+    }
 #include "intercept/hooks.def"
 
 extern unsigned stub_forgotten;

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-KINDS = ("LOADER", "RUNTIME", "DRIVER")
+KINDS = ("LOADER", "RUNTIME", "NVML", "DRIVER")
 SANITIZERS = r"lib[atu]san\.so|libubsan\.so"
 MAY_NEED = re.compile(r"(libc\.so\.6|libdl\.so\.2|libpthread\.so\.0|ld-linux[\w-]*\.so\.\d)$|"
                       + SANITIZERS)
