@@ -3,7 +3,6 @@
  *
  * usage: edges         Every case in a child of its own; one line a call. */
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -627,13 +626,6 @@ static void host_functions(void) {
     SAY(cuMemFree_v2(kept));
 }
 
-static _Atomic bool released;
-static void await_release(void *unused) {
-    (void)unused;
-    while (!atomic_load(&released))
-        usleep(100);
-}
-
 /* Its size is one of whole pages; the driver refuses it all the same, and it stays as it is. */
 static void no_mapping(void) {
     CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -674,14 +666,6 @@ static void ranges(void) {
     SAY(cuMemcpyDtoD_v2(pointer, pointer + 512, 3584));
     SAY(cuMemcpyBatchAsync(to, from, bytes, 2, NULL, NULL, 0, &failed, stream));
     printf("%s: entry => %zu\n", title, failed);
-    /* The stream has not got there yet. */
-    MUST(cuLaunchHostFunc(stream, await_release, NULL));
-    SAY(cuMemFreeAsync(pointer, stream));
-    SAY(cuMemsetD8_v2(pointer, 1, 4096));
-    SAY(cuMemsetD8_v2(pointer, 1, 4097));
-    atomic_store(&released, true);
-    SAY(cuCtxSynchronize());
-    SAY(cuMemsetD8_v2(pointer, 1, 4096));
 }
 
 static const answers_case_t cases[] = {{"sizes", sizes},
