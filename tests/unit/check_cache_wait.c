@@ -467,8 +467,8 @@ START_TEST(not_during_a_capture) {
 }
 END_TEST
 
-/* Of a size that is kept, ready blocks of which the cache has: what captured work may name serves nobody
- * before the graph has gone.  It was freed by the owner, by itself or by one look, or with the lock. */
+/* A graph may use the block.  No request gets it before the graph is destroyed, although the cache is warm
+ * and its owner frees the block. */
 START_TEST(what_a_graph_may_name_does_not_serve) {
     enum { KEPT = 3 };
     uint64_t block[KEPT + 1], got[KEPT + 2];

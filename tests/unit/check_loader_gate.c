@@ -1,4 +1,4 @@
-/* Forks and walks of the loader's list (loader_gate.c): who waits for whom, told by counted waits. */
+/* Tests loader_gate.c: which thread waits for which.  A stub counts the waits. */
 #include <check.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -7,7 +7,7 @@
 #include "observe/raw.h"
 #include "run_suite.h"
 
-/* Stands for each pause of the gate; what another thread does meanwhile is done by the first one. */
+/* Replaces each pause of the gate.  The first pause calls `meanwhile`. */
 static unsigned waits;
 static void (*meanwhile)(void);
 
@@ -114,11 +114,11 @@ END_TEST
 static void goes_in_again_there(void) {
     unsigned before = waits;
     other(goes_in_again);
-    ck_assert_uint_eq(waits, before); /* or both would wait */
+    ck_assert_uint_eq(waits, before); /* both would wait for each other */
     other(comes_out_of_both);
 }
 
-/* Also where a third thread was in its first place at first. */
+/* With _i, its first place is taken when it goes in, and free later. */
 START_TEST(who_is_inside_goes_in_again) {
     other(names_itself);
     _Atomic uintptr_t *first = &inside[first_place(self_of_other)].thread;
@@ -133,7 +133,7 @@ START_TEST(who_is_inside_goes_in_again) {
 }
 END_TEST
 
-/* The first time in counts until its own end. */
+/* A thread is inside until it has left its outermost place. */
 START_TEST(it_is_inside_until_it_came_out_of_all) {
     int first = ac_loader_enter(), second = ac_loader_enter();
     ac_loader_leave(second);
@@ -145,7 +145,7 @@ START_TEST(it_is_inside_until_it_came_out_of_all) {
 }
 END_TEST
 
-/* In a signal handler, say, or in a fork handler of the program. */
+/* With _i, the forking thread is inside, for example in a signal handler. */
 START_TEST(who_forks_does_not_wait_for_itself) {
     int place = _i ? ac_loader_enter() : FREE;
     ac_loader_fork_prepare();
@@ -178,7 +178,7 @@ START_TEST(a_child_waits_for_none_of_them) {
     ac_loader_fork_prepare();
     ac_loader_fork_child();
     waits = 0;
-    other(tries); /* as a thread of the child */
+    other(tries); /* plays a thread of the child */
     ck_assert_int_ge(outer, 0);
     other(comes_out);
     ac_loader_fork_prepare();
