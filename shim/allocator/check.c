@@ -440,7 +440,7 @@ static bool is_left(int64_t beyond, int64_t peak, int64_t least) {
     return beyond == 0 || beyond == (share > least ? share : least);
 }
 
-/* The same for the pool of the lanes. */
+/* Checks that the bar of the lanes' pool and the room of the lanes make up the pool's peak. */
 static void check_pool_bar(ac_check_t *check, const ac_allocator_t *allocator) {
     const ac_mempool_t *pool = &allocator->mempools[allocator->caches->mempool];
     uint64_t used = pool->most[AC_MARK_USED], reserved = pool->now[AC_MARK_RESERVED];

@@ -234,6 +234,31 @@ START_TEST(pools_take_turns_without_the_lock) {
 }
 END_TEST
 
+/* Large blocks replace small ones one by one, below the peak of the large pool. */
+START_TEST(a_pool_has_its_turn_again) {
+    enum { MOST = 4, SMALL = 8192 };
+    uint64_t large[MOST], small[MOST];
+    put(take(64 * MIB)); /* the peaks of bytes */
+    habit(MIB);
+    habit(SMALL);
+    for (int i = 0; i < MOST; i++)
+        large[i] = take(MIB);
+    small[0] = take(SMALL);
+    for (int i = 1; i < MOST; i++) {
+        put(large[i]);
+        small[i] = take(SMALL);
+    }
+    for (int i = 1; i < MOST; i++) {
+        put(small[i]);
+        large[i] = take(MIB);
+    }
+    ck_assert(cache->pledged[0]);
+    end(); /* takes all room back */
+    ck_assert_int_eq(now().allocation[AC_POOL_ALL].peak, MOST + 1);
+    ck_assert_int_eq(now().allocation[AC_POOL_LARGE].peak, MOST);
+}
+END_TEST
+
 /* --- where it is meanwhile --- */
 
 START_TEST(recalled_it_is_pending) {
@@ -467,8 +492,8 @@ START_TEST(not_during_a_capture) {
 }
 END_TEST
 
-/* Of a size that is kept, ready blocks of which the cache has: what captured work may name serves nobody
- * before the graph has gone.  It was freed by the owner, by itself or by one look, or with the lock. */
+/* A graph may use the block.  No request gets it before the graph is destroyed, although the cache is warm
+ * and its owner frees the block. */
 START_TEST(what_a_graph_may_name_does_not_serve) {
     enum { KEPT = 3 };
     uint64_t block[KEPT + 1], got[KEPT + 2];
@@ -597,6 +622,7 @@ int main(void) {
     tcase_add_test(all, handouts_beside_some_work_are_exact);
     tcase_add_test(all, handouts_in_the_order_of_a_stream_are_exact);
     tcase_add_test(all, pools_take_turns_without_the_lock);
+    tcase_add_test(all, a_pool_has_its_turn_again);
     tcase_add_test(all, recalled_it_is_pending);
     tcase_add_test(all, recalled_it_may_find_a_queue);
     tcase_add_test(all, what_is_ready_is_recalled_to_the_free_memory);

@@ -233,7 +233,7 @@ START_TEST(recalled_it_serves_its_stream) {
 }
 END_TEST
 
-/* A request through the lock finds in the stream's list what the lane had. */
+/* A cleared lane returns its blocks to the stream's list.  A request through the lock finds them there. */
 START_TEST(a_lane_that_is_cleared_is_empty) {
     uint64_t none, again;
     habit(0, S, MIB);
@@ -249,11 +249,11 @@ START_TEST(a_lane_that_is_cleared_is_empty) {
     ck_assert_int_eq(ac_arena_alloc_from(arena, AC_MODULE_UNKNOWN, POOL, S, MIB, true, &again),
                      AC_OK);
     ck_assert_uint_eq(again, address);
-    ck_assert_int_eq(block_at(held)->state, AC_BLOCK_CACHED); /* of other streams it stays */
+    ck_assert_int_eq(block_at(held)->state, AC_BLOCK_CACHED); /* other lanes stay */
 }
 END_TEST
 
-/* What was found out before something ended says nothing of what came after it. */
+/* A lane serves only in the generation in which its conditions were checked. */
 START_TEST(an_answer_is_no_newer_than_its_question) {
     uint64_t address, none;
     habit(0, S, MIB);
@@ -324,7 +324,7 @@ START_TEST(a_second_free_is_refused) {
 }
 END_TEST
 
-/* Lanes use up what the cache may keep, so that a sweep gives back all else, small sizes too. */
+/* Lanes take up the budget of the cache.  A sweep then refuses small sizes as well. */
 START_TEST(a_small_size_that_a_sweep_refused_serves_again) {
     enum { LANES = 8, LEFT = 2 };
     static const uint64_t size[LEFT] = {4 * KIB, 8 * KIB};
@@ -354,7 +354,7 @@ START_TEST(a_small_size_that_a_sweep_refused_serves_again) {
 }
 END_TEST
 
-/* The figures of all lanes of a device are one pool's. */
+/* All lanes of a device serve one memory pool. */
 START_TEST(another_pool_has_no_lanes) {
     uint64_t address, none;
     habit(0, S, MIB);
@@ -367,7 +367,8 @@ START_TEST(another_pool_has_no_lanes) {
 }
 END_TEST
 
-/* Not where sizes are rounded up further.  What was before counts in its pool as it was asked for. */
+/* Lanes serve no request if the settings round sizes up.  A block from that time counts in its pool with the
+ * requested bytes. */
 START_TEST(rounded_sizes_are_not_kept) {
     const uint64_t bytes = MIB + 4 * KIB, size = 3 * MIB / 2;
     ac_settings_t plain = settings, rounding = fake_settings("thread_cache_mb:8,roundup_power2_divisions:2");
@@ -486,11 +487,11 @@ START_TEST(a_peak_of_two_threads_is_seen) {
 }
 END_TEST
 
-/* As much room below a peak as there is may be had by one thread, or by another, but not by both. */
+/* Two threads share the room below the pool's peak.  Each byte of it is granted once. */
 START_TEST(threads_share_the_room_below_a_peak) {
     enum { PEAK = 8, EACH = 6 };
     uint64_t block[CACHES][PEAK], large;
-    ck_assert_int_eq(ac_arena_alloc(arena, 64 * MIB, false, &large), AC_OK); /* peaks of the device are far */
+    ck_assert_int_eq(ac_arena_alloc(arena, 64 * MIB, false, &large), AC_OK); /* raises the device's peaks */
     ck_assert_int_eq(ac_block_free(large), AC_OK);
     for (int i = 0; i < CACHES; i++) {
         const ac_stream_t stream = i ? T : S;

@@ -264,7 +264,7 @@ START_TEST(a_refused_size_comes_back) {
 }
 END_TEST
 
-/* Small blocks may use up the budget of no more than so many: a recall of them is to be over soon. */
+/* A cache keeps a bounded number of blocks, so that a recall ends soon. */
 START_TEST(how_many_are_kept_is_bounded) {
     enum { BLOCKS = 3 * AC_CACHE_BLOCKS, BYTES = 512 };
     static uint64_t block[BLOCKS];
@@ -279,7 +279,7 @@ START_TEST(how_many_are_kept_is_bounded) {
         most = held > most ? held : most;
     }
     ck_assert_uint_ge(most, AC_CACHE_BLOCKS);
-    ck_assert_uint_le(most, AC_CACHE_BLOCKS + MIB / BYTES + AC_CACHE_LOOSE); /* and what was leased last */
+    ck_assert_uint_le(most, AC_CACHE_BLOCKS + MIB / BYTES + AC_CACHE_LOOSE); /* fills its last lease */
 }
 END_TEST
 

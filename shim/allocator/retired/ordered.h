@@ -47,7 +47,7 @@ typedef struct {
 bool ac_ordered_lane(ac_arena_t *arena, ac_stream_t stream, ac_ordered_lane_t *lane);
 void ac_ordered_lane_end(ac_arena_t *arena, unsigned slot);
 
-/* How many lanes keep the slot, for the checker. */
+/* Returns the number of lanes that keep the slot.  For the checker. */
 unsigned ac_ordered_lanes(const ac_arena_t *arena, unsigned slot);
 
 /* Whether the lane's stream still has its slot, and its order protects. */

@@ -589,7 +589,7 @@ static void request_of_another_thread(void) {
     EXPECT(cuStreamEndCapture(stream, &graph) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 }
 
-/* While something captures no thread keeps memory of a stream by itself: the stream's next request finds it. */
+/* A capture closes the lanes of threads.  The stream's next request finds the memory that its lane kept. */
 static void kept_in_order(void) {
     CUdeviceptr before = 0, pointer;
     for (int i = 0; i < 5; i++) { /* the size becomes one that is kept */

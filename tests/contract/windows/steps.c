@@ -417,7 +417,7 @@ static void removed_beside_metrics(void) {
     exit_beside_writer("metrics_wanted");
 }
 
-/* --- a capture begins when it was just found out that none does --- */
+/* --- a capture begins right after the library found none --- */
 
 enum { IN_ORDER = 4 };
 static CUdeviceptr named_by_graph;
@@ -429,7 +429,7 @@ static void capture_use(void) {
     MUST(cuMemsetD8Async(named_by_graph, 1, MIB, captured));
 }
 
-/* What the thread found out before says nothing of the frees that follow. */
+/* The thread does not use the old result for its next frees. */
 static void captured_beside_free(void) {
     CUstream stream = test_stream();
     CUdeviceptr block[IN_ORDER];
@@ -441,7 +441,7 @@ static void captured_beside_free(void) {
             MUST(cuMemFreeAsync(block[i], stream));
     }
     named_by_graph = block[IN_ORDER - 1];
-    MUST(cuStreamDestroy_v2(test_stream())); /* threads look again at what they know of streams */
+    MUST(cuStreamDestroy_v2(test_stream())); /* makes threads forget what they know */
     at_window("lane_asked", capture_use);
     MUST(cuMemFreeAsync(block[0], stream));
     NEED(!at);
@@ -455,7 +455,7 @@ static void captured_beside_free(void) {
     MUST(cuGraphDestroy(graph));
 }
 
-/* The same for frees by the runtime's name, beside work of several streams. */
+/* Tests cudaFree while several streams have work. */
 static void captured_beside_fast_free(void) {
     CUstream stream[2] = {test_stream(), test_stream()};
     void *block[IN_ORDER], *again;

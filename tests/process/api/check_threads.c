@@ -140,7 +140,7 @@ START_TEST(settings_change) {
 }
 END_TEST
 
-/* Threads keep large blocks in the order of the stream, and small ones beside them: more than the budget. */
+/* Keeps more than the budget: large blocks in a lane, and small blocks in the table. */
 static void *fill_budget(void *arg) {
     enum { ORDERED = 6, PLAIN = 40 };
     CUdeviceptr ordered[ORDERED], plain[PLAIN];
