@@ -40,6 +40,14 @@ EXPORT unsigned long long simcuda_calls(const char *symbol) {
     return fn == SIM_FN_COUNT ? 0 : atomic_load(&sim_counts[fn]);
 }
 
+EXPORT int simcuda_writable(unsigned long long address, int device) {
+    sim_lock();
+    const sim_alloc_t *record = sim_alloc_around(address);
+    bool may = record && record->kind == SIM_MEM_VMM && sim_vmm_allows(record, device, true);
+    sim_unlock();
+    return may;
+}
+
 EXPORT unsigned long long simcuda_calls_total(void) {
     unsigned long long total = 0;
     for (unsigned i = 0; i < SIM_FN_COUNT; i++)

@@ -63,6 +63,9 @@ size_t simcuda_describe(char *out, size_t room);
 
 /* Calls of the exported symbol (say "cuMemAlloc_v2") so far, whatever they returned. */
 unsigned long long simcuda_calls(const char *symbol);
+
+/* Whether the device may write to the mapped memory at `address`, also if the library mapped it. */
+int simcuda_writable(unsigned long long address, int device);
 /* Calls of all symbols together; the functions of this header do not count. */
 unsigned long long simcuda_calls_total(void);
 void simcuda_reset_calls(void);

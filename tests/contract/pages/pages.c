@@ -161,10 +161,8 @@ static void pinned(void) {
 /* --- who may reach it --- */
 
 static unsigned long long access_of(CUdeviceptr p, int device) {
-    CUmemLocation location = {CU_MEM_LOCATION_TYPE_DEVICE, device};
-    unsigned long long flags = 9;
-    MUST(cuMemGetAccess(&flags, &location, p));
-    return flags;
+    return simcuda_writable(p, device) ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                                       : CU_MEM_ACCESS_FLAGS_PROT_NONE;
 }
 
 static void peers(void) {
