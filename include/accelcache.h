@@ -158,7 +158,9 @@ typedef struct {
 } accel_device_stats_t;
 #define ACCEL_DEVICE_STATS_INIT ACCEL_SIZED(accel_device_stats_t)
 
-/* Statistics of a device, pools as in accel_pool_stat_t; all zero for one that was not used yet. */
+/* Reads the statistics of a device: all zero if it was not used yet.  `small_pool` counts blocks of up to
+ * small_limit, 64 KiB by default, where PyTorch's counts up to 1 MiB.  Memory whose work is known to be over is
+ * not active. */
 accel_status_t accel_get_device_stats(int device, accel_device_stats_t *stats);
 
 /* allocated = freed = 0 everywhere, and the event counts = 0; `current` and `peak` stay. */
@@ -195,9 +197,13 @@ accel_status_t accel_free_async(void *pointer, void *stream);
  * of: then synchronise before the free. */
 accel_status_t accel_record_stream(void *pointer, void *stream);
 
-/* Bytes that a request could obtain on the device (free plus idle in the cache), and in total.
- * Source: cuMemGetInfo of the device's primary context. */
+/* Bytes that requests could obtain on the device, and in total.  Free: what the driver has free, and all idle
+ * memory in the cache, also next to blocks in use.  A limit of the process bounds both, unless the key `view`
+ * says device. */
 accel_status_t accel_get_memory_info(int device, size_t *free_bytes, size_t *total_bytes);
+
+/* The driver's own pair for the device: idle memory in the cache is not free, and no limit counts. */
+accel_status_t accel_get_device_memory_info(int device, size_t *free_bytes, size_t *total_bytes);
 
 /* Replace the settings by those of `conf` (the syntax of ACCEL_ALLOC_CONF; keys that are absent
  * return to their defaults).  Some keys cannot change once the cache is active (`accelcache
@@ -371,8 +377,8 @@ accel_status_t accel_enable_peer_access(int device, int peer);
 
 /* --- state --- */
 
-/* Bytes of the largest block that a request could obtain on the device: of free memory in the
- * cache, or of what the driver has free, whichever is more. */
+/* Bytes of the largest block that a request could obtain on the device: of idle memory in the
+ * cache, or of what the driver has free, whichever is more.  Freed memory that waits for work is idle. */
 accel_status_t accel_cache_info(int device, size_t *largest);
 
 /* The share of the device's memory that this process may hold there, 0 to 1 (1: no limit but

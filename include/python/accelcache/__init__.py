@@ -12,7 +12,7 @@ import os
 import time
 
 __all__ = ["Error", "MemPool", "check", "cuda_core_resource", "current_device", "device_count", "dump",
-           "empty_cache", "enable", "get_memory_fraction", "initialized", "is_enabled", "largest_block",
+           "driver_memory_info", "empty_cache", "enable", "get_memory_fraction", "initialized", "is_enabled", "largest_block",
            "library", "library_path", "memory_info", "numba_manager", "pluggable_allocator",
            "record_history", "reset_accumulated_stats", "reset_peak_stats", "rmm_resource", "set_device",
            "set_memory_fraction", "set_settings", "snapshot", "stats", "stats_document", "synchronize",
@@ -34,6 +34,8 @@ _FUNCTIONS = {
     "accel_reset_accumulated_stats": (None, (ctypes.c_int,)),
     "accel_get_memory_info": (None, (ctypes.c_int, ctypes.POINTER(ctypes.c_size_t),
                                      ctypes.POINTER(ctypes.c_size_t))),
+    "accel_get_device_memory_info": (None, (ctypes.c_int, ctypes.POINTER(ctypes.c_size_t),
+                                            ctypes.POINTER(ctypes.c_size_t))),
     "accel_cache_info": (None, (ctypes.c_int, ctypes.POINTER(ctypes.c_size_t))),
     "accel_set_memory_fraction": (None, (ctypes.c_double, ctypes.c_int)),
     "accel_get_memory_fraction": (None, (ctypes.POINTER(ctypes.c_double), ctypes.c_int)),
@@ -208,11 +210,20 @@ def empty_cache():
     _call("accel_empty_cache")
 
 
-def memory_info(device=None):
-    """(bytes that a request could obtain, bytes in total)."""
+def _memory_info(function, device):
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
-    _call("accel_get_memory_info", _device(device), ctypes.byref(free), ctypes.byref(total))
+    _call(function, _device(device), ctypes.byref(free), ctypes.byref(total))
     return free.value, total.value
+
+
+def memory_info(device=None):
+    """(bytes that requests could obtain, bytes in total)."""
+    return _memory_info("accel_get_memory_info", device)
+
+
+def driver_memory_info(device=None):
+    """(bytes that the driver has free, bytes in total): idle memory in the cache is not free."""
+    return _memory_info("accel_get_device_memory_info", device)
 
 
 def largest_block(device=None):

@@ -119,11 +119,13 @@ static void copies(void) {
 }
 
 static void state(void) {
-    size_t free_bytes, total, largest;
+    size_t free_bytes, total, left, all, largest;
     double fraction;
     void *pointer;
     char *json, path[] = "api_complete.XXXXXX", message[200];
     OK(accel_get_memory_info(0, &free_bytes, &total));
+    OK(accel_get_device_memory_info(0, &left, &all));
+    EXPECT(left <= free_bytes && all == total);
     OK(accel_cache_info(0, &largest));
     EXPECT(free_bytes <= total && largest && largest <= total);
     OK(accel_set_memory_fraction(0.25, 0));

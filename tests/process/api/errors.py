@@ -141,6 +141,8 @@ def wrong_use(accelcache):
         ("synchronize", lambda: accelcache.synchronize(7), Error, INVALID, ["accel_synchronize", ours]),
         ("memory_info", lambda: accelcache.memory_info(2), Error, INVALID, ["accel_get_memory_info", ours]),
         ("memory_info", lambda: accelcache.memory_info(-1), Error, INVALID, [ours]),
+        ("driver_memory_info", lambda: accelcache.driver_memory_info(2), Error, INVALID,
+         ["accel_get_device_memory_info", ours]),
         ("largest_block", lambda: accelcache.largest_block(7), Error, INVALID, ["accel_cache_info", ours]),
         ("stats", lambda: accelcache.stats(7), Error, INVALID, ["device 7", "device_count()"]),
         ("stats", lambda: accelcache.stats(-1), Error, INVALID, ["device -1"]),

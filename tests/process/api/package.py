@@ -88,6 +88,7 @@ def plain(accelcache):
     free, total = accelcache.memory_info()
     expect(0 < free <= total == 1 << 30, "memory_info")
     expect(accelcache.largest_block() > 900 << 20, "largest_block")
+    expect(accelcache.driver_memory_info() == (free, total), "driver_memory_info")
     raises(accelcache.Error, lambda: accelcache.synchronize(7), "device 7")
     raises(accelcache.Error, lambda: accelcache.stats(7), "figures of device 7")
     raises(accelcache.Error, lambda: accelcache.set_settings("memory_limt:1G"), "a wrong key")
