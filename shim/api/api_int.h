@@ -164,6 +164,9 @@ bool ac_raw_waits(const ac_raw_t *raw);
 /* accel_raw_delete for a caller that learns of no failure. */
 void ac_raw_delete_late(void *pointer);
 
+/* The stack of the request for the block of the cache that begins there; 0: not known, or not raw memory. */
+uint32_t ac_raw_stack(uint64_t address);
+
 /* The block around the address, of raw memory that the driver served itself. */
 bool ac_raw_of_driver(uint64_t address, ac_raw_t *raw);
 

@@ -392,6 +392,11 @@ static bool find_in_cache(uint64_t address, accel_pointer_info_t *info) {
     return true;
 }
 
+uint32_t ac_raw_stack(uint64_t address) {
+    ac_raw_t raw;
+    return ac_raw_find(address, &raw) && !raw.allocator && !is_stale(&raw) ? raw.stack : 0;
+}
+
 static bool find_in_pools(uint64_t address, accel_pointer_info_t *info) {
     ac_pool_info_t block;
     if (!ac_pool_find(address, &block) || address - block.address >= block.bytes)

@@ -130,14 +130,13 @@ static size_t write_pool_segment(writer_t *to, size_t at) {
 static uint32_t stack_of(const ac_item_t *item) {
     struct timespec deadline;
     ac_holding_t holding;
-    ac_raw_t raw;
     if (item->state != AC_BLOCK_ALLOCATED)
         return 0;
+    uint32_t stack = ac_raw_stack(item->address);
+    if (stack)
+        return stack;
     clock_gettime(CLOCK_REALTIME, &deadline);
     deadline.tv_sec++;
-    if (ac_raw_find(item->address, &raw) && !raw.allocator && raw.bytes == item->requested &&
-        raw.stack)
-        return raw.stack;
     return ac_holding_get(item->address, &deadline, &holding) ? holding.stack : 0;
 }
 
