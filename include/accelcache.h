@@ -414,7 +414,8 @@ typedef enum {
 } accel_context_when_t;
 
 /* Returns a text about what the thread is doing, in memory of malloc that the library frees; NULL: none.
- * It is called as observers are, for raw memory that is allocated or freed. */
+ * It is called as observers are, for raw memory, for segments and for accel_annotate; for segments also by
+ * threads of the library. */
 typedef char *(*accel_context_recorder_t)(void *arg);
 
 /* What accel_record_history keeps.  Initialise it with ACCEL_HISTORY_INIT. */
@@ -439,8 +440,8 @@ int accel_is_history_enabled(void);
 accel_status_t accel_annotate(const char *text);
 
 /* Segments, blocks and the history, in the layout of PyTorch's memory snapshots, as JSON text: the
- * caller frees *json with free().  Blocks have the frames that the setting `stacks` recorded, too.  {0, 0}: memory of the cache, of all pools and of all devices;
- * else of that pool alone.  All memory is listed once: a pool's segment has that pool's `segment_pool_id`,
+ * caller frees *json with free().  Blocks also have the frames that the setting `stacks` recorded.
+ * {0, 0}: memory of the cache, of all pools and of all devices; else of that pool alone.  All memory is listed once: a pool's segment has that pool's `segment_pool_id`,
  * and the segment of the cache that it was taken from is listed in parts, before and behind it. */
 accel_status_t accel_snapshot(accel_pool_id_t pool, char **json);
 
