@@ -39,7 +39,7 @@ _FUNCTIONS = {
     "accel_cache_info": (None, (ctypes.c_int, ctypes.POINTER(ctypes.c_size_t))),
     "accel_set_memory_fraction": (None, (ctypes.c_double, ctypes.c_int)),
     "accel_get_memory_fraction": (None, (ctypes.POINTER(ctypes.c_double), ctypes.c_int)),
-    "accel_record_history": (None, (ctypes.c_size_t,)),
+    "accel_record_history": (None, (ctypes.c_void_p,)),
     "accel_enable": (None, (ctypes.c_int,)),
     "accel_is_enabled": (ctypes.c_int, ()),
     "accel_malloc": (None, (ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t)),
@@ -283,9 +283,39 @@ def set_settings(text):
     _check(status, "accel_set_allocator_settings", message.value.decode() or None)
 
 
-def record_history(most=100000):
-    """Keep the newest entries about raw memory for snapshots; 0: none."""
-    _call("accel_record_history", most)
+_Recorder = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+_CONTEXTS = (None, "state", "alloc", "all")
+_recorders = []  # another thread may still be in a former one
+
+
+class _History(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("enabled", ctypes.c_int), ("most", ctypes.c_size_t),
+                ("when", ctypes.c_int), ("clear", ctypes.c_int), ("recorder", _Recorder),
+                ("arg", ctypes.c_void_p)]
+
+
+def record_history(most=100000, *, enabled=True, context="all", clear=False, recorder=None):
+    """Keep the newest entries about memory for snapshots; 0, or not `enabled`: none.
+
+    `context` is what has frames, as in PyTorch: None, "state", "alloc" or "all".  `recorder` returns a text about
+    what the thread is doing, or None.  `clear` drops the entries so far.
+    """
+    if ctypes.c_size_t(most).value != most:
+        raise Error(_INVALID, f"accel_record_history: {most} is out of range")
+    if context not in _CONTEXTS:
+        raise Error(_INVALID, f"accel_record_history: context is {context!r}, not one of {_CONTEXTS}")
+    strdup = ctypes.CDLL(None).strdup
+    strdup.restype, strdup.argtypes = ctypes.c_void_p, (ctypes.c_char_p,)
+
+    def record(_):
+        text = recorder()
+        return None if text is None else strdup(text.encode(errors="replace"))
+
+    history = _History(ctypes.sizeof(_History), bool(enabled and most), most, _CONTEXTS.index(context),
+                       bool(clear), _Recorder(record) if recorder else _Recorder())
+    if recorder:
+        _recorders.append(history.recorder)
+    _call("accel_record_history", ctypes.byref(history))
 
 
 def snapshot(pool=(0, 0)):
