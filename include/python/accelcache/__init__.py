@@ -128,16 +128,16 @@ def record_history(most=100000):
     _call("accel_record_history", most)
 
 
-def is_history_enabled() -> bool:
-    """Whether entries are kept."""
-    return bool(_call("accel_is_history_enabled"))
-
-
 def snapshot(pool: Tuple[int, int] = (0, 0)) -> Dict[str, Any]:
     """Segments, blocks and the history, in the layout of PyTorch's memory snapshots."""
     text = ctypes.c_void_p()
     _call("accel_snapshot", _PoolId(*pool), ctypes.byref(text))
     return _taken(text)
+
+
+def is_history_enabled() -> bool:
+    """Whether entries are kept."""
+    return bool(_call("accel_is_history_enabled"))
 
 
 def enable(enabled: bool = True) -> None:

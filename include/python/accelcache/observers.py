@@ -31,7 +31,7 @@ def forget(key: int) -> None:
 
 
 class TraceAction(enum.IntEnum):
-    """What became of raw memory."""
+    """What became of memory."""
 
     ALLOC = 0
     FREE_REQUESTED = 1
@@ -40,10 +40,13 @@ class TraceAction(enum.IntEnum):
     SEGMENT_FREE = 4
     SNAPSHOT = 5
     OOM = 6
+    SEGMENT_MAP = 7
+    SEGMENT_UNMAP = 8
+    USER_DEFINED = 9
 
 
 class TraceEntry(NamedTuple):
-    """One event of raw memory; for OOM `address` is what the device has free."""
+    """One event of memory; for OOM `address` is what the device has free."""
 
     action: Union[TraceAction, int]
     device: int
@@ -131,5 +134,5 @@ def add_free_callback(callback: Callable[[int], Any]) -> Observer:
 
 
 def attach_trace_tracker(tracker: Callable[[TraceEntry], Any]) -> Observer:
-    """Calls tracker(TraceEntry) for each event of raw memory."""
+    """Calls tracker(TraceEntry) for each event of memory."""
     return Observer("accel_attach_trace_tracker", "accel_detach_trace_tracker", _on_trace, tracker)
