@@ -317,6 +317,17 @@ def shared(accelcache):
     capsule = owner.__dlpack__()
     del capsule  # that no consumer took
     expect(held(accelcache) == before + 1, "the owner stays")
+    # Another stream may use the memory at once, and the free waits for it.
+    module, calls = accelcache.memory, []
+    ours = module.synchronize, module.record_stream
+    module.synchronize = lambda device: calls.append(("synchronize", device))
+    module.record_stream = lambda *what: calls.append(what)
+    for same in (None, 1, -1):
+        owner.__dlpack__(stream=same)
+    expect(not calls, "the same stream, or none")
+    owner.__dlpack__(stream=stream)
+    expect(calls == [("synchronize", 0), (owner.pointer, stream)], f"another stream: {calls}")
+    module.synchronize, module.record_stream = ours
     capsule = owner.__dlpack__(stream=stream)
     managed = pythonapi.PyCapsule_GetPointer(capsule, b"dltensor")
     words = ctypes.cast(managed, ctypes.POINTER(ctypes.c_uint64))
@@ -437,6 +448,7 @@ def observers(accelcache):
             thread.join()
     expect(calls.count(actions.ALLOC) == calls.count(actions.FREE_REQUESTED) == 200, "of four threads")
     accelcache.record_history(0)
+    expect(not accelcache.observers._functions, "no function is kept")
     # What is attached at the end of the interpreter is detached before it.
     accelcache.attach_trace_tracker(calls.append)
 
