@@ -31,7 +31,7 @@ def forget(key: int) -> None:
 
 
 class TraceAction(enum.IntEnum):
-    """What became of memory."""
+    """Kinds of events."""
 
     ALLOC = 0
     FREE_REQUESTED = 1

@@ -22,7 +22,7 @@ class CheckpointDelta(NamedTuple):
 
 
 class Checkpoint:
-    """Which blocks of a pool the program holds on a device, to be brought back later."""
+    """The blocks of a pool that the program holds on a device, to be restored later."""
 
     def __init__(self, pool: "Pool", device: Optional[int] = None) -> None:
         self._state = ctypes.c_void_p()
@@ -65,7 +65,7 @@ class Pool:
 
     def __init__(self, use_on_oom: bool = False, no_split: bool = False, *,
                  id: Optional[Tuple[int, int]] = None) -> None:
-        """A new pool; with `id` the one of that number, which is made where it does not exist.
+        """A new pool; with `id` the one of that number, which is created if it does not exist.
 
         use_on_oom: its free memory serves others before a request of theirs fails.  no_split: each block
         is a whole segment."""

@@ -1,4 +1,4 @@
-"""The interface of PyTorch 2.15's accelerator allocator, row by row: the functions and fields that stand for it
+"""The interface of PyTorch 2.15's accelerator allocator, row by row: the equivalent functions and fields
 here.  run_reference.py calls each row; tests/repository/readme writes the table of include/README.md.
 
 A row: name in the reference; name in C; name in Python; source file of the suite that tries the C function at
@@ -9,7 +9,6 @@ import types
 
 SIZE, POINTER, TEXT = ctypes.c_size_t, ctypes.c_void_p, ctypes.c_char_p
 MIB = 1 << 20
-NONE = "-"  # Python has no such call, for the reason in the page
 
 
 class Row:
@@ -72,7 +71,7 @@ def memory_info(w):
 
 
 def refused(w):
-    """The reason that a malformed setting is refused for."""
+    """Status and message for a malformed setting."""
     message = ctypes.create_string_buffer(256)
     status = w.c("accel_set_allocator_settings", b"memory_limt:1G", message, 256)
     try:
@@ -147,7 +146,7 @@ STATISTICS += [stat_row("Stat::" + name, "allocation", "all", name)
 # --- memory ---
 
 def allocated(c, python):
-    """A block of 3,000 bytes, freed again: what is known of it."""
+    """Allocates and frees 3,000 bytes; returns the properties of the block."""
     def call(w):
         pointer = w.out(POINTER, c, w.OUT, 3000).value
         first = w.a.pointer_info(pointer)[1:]
@@ -260,7 +259,7 @@ def handle(w):
 
 
 def no_handle(w):
-    """What is no handle is refused by both in the same way."""
+    """Both refuse bytes that are no handle, with one status."""
     status = w.c("accel_get_ipc_ptr", ctypes.byref(w.l.IpcHandleStruct()), ctypes.byref(POINTER()))
     return status, w.status(w.a.get_ipc_ptr, bytes(96))
 
@@ -446,7 +445,7 @@ def too_much(w):
 
 
 def observed(attach, detach, prototype, python, count, provoke=too_much, answer=lambda *what: 0):
-    """How often each observer was called."""
+    """Returns how often each observer was called."""
     def call(w):
         seen = []
         function = getattr(w.l, prototype)(lambda *what: seen.append(1) or answer())
@@ -538,7 +537,7 @@ SETTERS = {
 
 
 def given(w, use):
-    """What PyTorch's allocator is given: names, and an address for each setter."""
+    """Returns what the package passes to PyTorch's allocator: names, and an address for each setter."""
     found = {}
 
     class Allocator:
@@ -587,6 +586,139 @@ GROUPS = [("DeviceAccelerator, devices", DEVICES), ("DeviceStats", STATISTICS),
           ("CachingDeviceAllocator: memory", MEMORY), ("CachingDeviceAllocator: pools", POOL_ROWS),
           ("CachingDeviceAllocator: observers, history, snapshots", OBSERVERS),
           ("CUDAPluggableAllocator", PLUGGABLE)]
+
+
+# --- the same in PyTorch itself ---
+#
+# reference name: (in PyTorch, here), each called in a process where PyTorch has the simulated device and the
+# library serves PyTorch's own cache.  Figures are each allocator's own: of these the names and types are compared.
+
+def there_and_back(exchange, current):
+    """Exchanges devices 0 and 1; returns the results, each with the current device."""
+    first, now = exchange(1), current()
+    return first, now, exchange(0), current()
+
+
+def shape(value):
+    """Names and types, without figures."""
+    if isinstance(value, dict):
+        return {name: shape(value[name]) for name in sorted(value)}
+    return type(value).__name__
+
+
+def inside(guard, current):
+    with guard(1):
+        now = current()
+    return now, current()
+
+
+def one_stat(path):
+    def of(stats):
+        for name in path:
+            stats = stats[name]
+        return shape(stats)
+    return (lambda t: of(t.cuda.memory.memory_stats_as_nested_dict(0)), lambda a: of(a.stats(0)))
+
+
+def stream_of_thread(set_stream, get_stream, make):
+    stream = make()
+    before = get_stream()
+    set_stream(stream)
+    same = get_stream() == stream
+    set_stream(before)
+    return same, get_stream() == before
+
+
+def told(attach, fail):
+    """Returns the number of figures that an observer gets, the device, and whether the size is right."""
+    seen = []
+    attach(lambda *figures: seen.append(figures))
+    fail()
+    return len(seen[0]), seen[0][0], seen[0][1] >= 1 << 40
+
+
+def failing(call, kinds):
+    def fail():
+        try:
+            call()
+        except kinds:
+            return
+        raise AssertionError("no error")
+    return fail
+
+
+def name_in(part, name, snapshot):
+    rows = snapshot["segments" if part == "blocks" else part]
+    rows = rows[0] if part == "device_traces" else rows
+    rows = rows[0]["blocks"] if part == "blocks" else rows
+    return name if name in rows[0] else sorted(rows[0])
+
+
+IN_PYTORCH = {
+    "`getAccelerator`": (lambda t: t.accelerator.current_accelerator().type, lambda a: a.get_accelerator()),
+    "`deviceCount`": (lambda t: t.accelerator.device_count(), lambda a: a.device_count()),
+    "`getDeviceIndex`": (lambda t: t.accelerator.current_device_index(), lambda a: a.current_device()),
+    "`setDeviceIndex`": (lambda t: [(t.accelerator.set_device_index(one), t.accelerator.current_device_index())
+                                    for one in (1, -1, 0)],
+                         lambda a: [(a.set_device(one), a.current_device()) for one in (1, -1, 0)]),
+    "`exchangeDevice`": (lambda t: there_and_back(t.cuda._exchange_device, t.accelerator.current_device_index),
+                         lambda a: there_and_back(a.exchange_device, a.current_device)),
+    "`maybeExchangeDevice`": (
+        lambda t: there_and_back(t.cuda._maybe_exchange_device, t.accelerator.current_device_index),
+        lambda a: there_and_back(a.maybe_exchange_device, a.current_device)),
+    "`DeviceGuard`": (lambda t: inside(t.accelerator.device_index, t.accelerator.current_device_index),
+                      lambda a: inside(a.device_guard, a.current_device)),
+    "`setCurrentStream`": (
+        lambda t: stream_of_thread(t.accelerator.set_stream, t.accelerator.current_stream, t.Stream),
+        lambda a: stream_of_thread(a.set_stream, a.get_stream, lambda: a.Stream(1, 0))),
+    "`synchronizeDevice`": (lambda t: t.accelerator.synchronize(0), lambda a: a.synchronize(0)),
+    "`emptyCache`": (lambda t: t.accelerator.empty_cache(), lambda a: a.empty_cache()),
+    "`resetPeakStats`": (lambda t: t.accelerator.reset_peak_memory_stats(0), lambda a: a.reset_peak_stats(0)),
+    "`resetAccumulatedStats`": (lambda t: t.accelerator.reset_accumulated_memory_stats(0),
+                                lambda a: a.reset_accumulated_stats(0)),
+    "`getMemoryInfo`": (lambda t: (t.accelerator.get_memory_info(0)[1], 2),
+                        lambda a: (a.memory_info(0)[1], len(a.memory_info(0)))),
+    "`getMemoryFraction`": (
+        lambda t: (t.cuda.set_per_process_memory_fraction(0.25, 0), t.cuda.get_per_process_memory_fraction(0),
+                   t.cuda.set_per_process_memory_fraction(1.0, 0)),
+        lambda a: (a.set_memory_fraction(0.25, 0), a.get_memory_fraction(0), a.set_memory_fraction(1.0, 0))),
+    "`getPoolUseCount`": (lambda t: (t.cuda.MemPool().use_count(), len(t.cuda.MemPool().id)),
+                          lambda a: (a.Pool().use_count, len(a.Pool().id))),
+    "`attachOutOfMemoryObserver`": (
+        lambda t: told(t._C._cuda_attach_out_of_memory_observer,
+                       failing(lambda: t.empty(1 << 40, dtype=t.uint8, device="cuda"), RuntimeError)),
+        lambda a: told(a.attach_oom_observer, failing(lambda: a.raw_alloc(1 << 40), MemoryError))),
+}
+IN_PYTORCH.update((row.reference, one_stat(row.python.split('"')[1::2])) for row in STATISTICS)
+for row in OBSERVERS:
+    if row.python.startswith("snapshot()"):
+        path = row.python.split('"')
+        IN_PYTORCH[row.reference] = (
+            lambda t, path=path: name_in(path[-4], path[-2], t.cuda.memory._snapshot()),
+            lambda a, path=path: name_in(path[-4], path[-2], a.snapshot()))
+
+
+def compare(torch, accelcache):
+    """The rows whose answers differ between PyTorch and the package, with both answers; and how many
+    rows there are."""
+    torch.cuda.init()
+    torch.cuda.memory._record_memory_history(max_entries=100)
+    accelcache.record_history(100)
+    held = [torch.empty(3 << 20, dtype=torch.uint8, device="cuda"), accelcache.allocate(3 << 20)]
+    wrong = {}
+    for name, (there, here) in IN_PYTORCH.items():
+        answers = []
+        for call, package in (there, torch), (here, accelcache):
+            accelcache.set_device(0)
+            try:
+                answers.append(call(package))
+            except Exception as error:
+                answers.append(repr(error))
+                wrong[name] = answers
+        if answers[0] != answers[1]:
+            wrong[name] = answers
+    del held
+    return wrong, len(IN_PYTORCH)
 
 
 def table():

@@ -3,7 +3,7 @@
 
 usage: run_reference.py LIBRARY PACKAGES
 
-A row fails if it did not call the function that it names in each language, too.
+A row also fails if it did not call the functions that it names.
 """
 import contextlib
 import ctypes
@@ -19,7 +19,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class World:
-    """What rows are called with.  a: the package; l: its ctypes declarations; stream: one of device 0."""
+    """The argument of every row.  a: the package; l: its ctypes declarations; stream: a stream of device 0."""
 
     OUT = object()  # an argument that out() replaces
 
@@ -33,7 +33,7 @@ class World:
         self.stream = accelcache.Stream(handle.value, 0)
 
     def c(self, name, *arguments):
-        """What the C function returns."""
+        """Calls a C function and returns its result."""
         self.called.add(name)
         return getattr(self.l.lib(), name)(*arguments)
 
@@ -43,13 +43,13 @@ class World:
             raise AssertionError(f"{name}: status {status}")
 
     def out(self, kind, name, *arguments):
-        """What the C function writes in place of OUT."""
+        """Calls a C function and returns the value that it writes to OUT."""
         value = kind()
         self.ok(name, *(ctypes.byref(value) if one is self.OUT else one for one in arguments))
         return value
 
     def status(self, function, *arguments):
-        """The status of a Python function's error; 0: none."""
+        """Calls a Python function and returns the status of its error, 0 for none."""
         try:
             function(*arguments)
         except self.a.Error as error:
@@ -130,7 +130,7 @@ def codes(accelcache):
 
 
 def answers(row, world, known):
-    """What is wrong with the row, as a list."""
+    """Calls the row and returns its faults as a list."""
     called = set()
     world.called.clear()
     world.a.set_device(0)
@@ -153,7 +153,7 @@ def answers(row, world, known):
 
 
 def tried(row):
-    """Whether the suite that the row names has the function, or something that is declared with it."""
+    """Returns true if the suite that the row names mentions the C function or structure."""
     name = re.match(r"\w+", row.c).group()
     with open(os.path.join(HERE, row.suite), encoding="utf-8") as file:
         return re.search(rf"\b{name}\b", file.read())
@@ -168,7 +168,7 @@ def main(library, packages):
     import accelcache
     import reference
     world, known, faults, count = World(accelcache), codes(accelcache), [], 0
-    # A request that fails and some of both sizes: else all figures are alike.
+    # Blocks of both pools, and a request that fails: otherwise most figures are 0.
     held = [accelcache.allocate(size) for size in (1000, 3 << 20, 40 << 20)]
     world.status(accelcache.allocate, 1 << 40)
     for title, rows in reference.GROUPS:

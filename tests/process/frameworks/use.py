@@ -6,9 +6,11 @@ usage: use.py CASE      a name of CASES; prints a line of JSON:
     counted   bytes that the library counts as held, after rounding
     unseen    bytes that the device has less, and the library does not count
     left      bytes that are counted when all arrays have gone
+The case torch-reference prints the rows of ../api/reference.py that PyTorch answers otherwise, instead.
 """
 import gc
 import json
+import os
 import sys
 
 import accelcache
@@ -119,6 +121,15 @@ def torch_pool():
         with accelcache.use_mem_pool(pool):
             return torch.empty(size, dtype=torch.uint8, device="cuda")
     measure(make)
+
+
+def torch_reference():
+    """Rows of ../api/reference.py, which PyTorch answers, too."""
+    torch = torch_module()
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "api"))
+    import reference
+    wrong, rows = reference.compare(torch, accelcache)
+    print(json.dumps({"version": torch.__version__, "rows": rows, "wrong": wrong}, default=str))
 
 
 # ---- JAX
@@ -263,6 +274,7 @@ def cuda_core_virtual():
 
 
 CASES = {"torch": torch_arrays, "torch-adapter": torch_adapter, "torch-pool": torch_pool,
+         "torch-reference": torch_reference,
          "jax": jax_arrays, "jax-preallocates": lambda: jax_arrays(True), "jax-adapter": jax_adapter,
          "nccl": nccl_buffers, "cupy-adapter": cupy_adapter, "rmm-adapter": rmm_adapter,
          "numba": numba_arrays, "numba-adapter": numba_adapter,
