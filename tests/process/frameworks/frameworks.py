@@ -65,6 +65,7 @@ TORCH = [
     Case("torch", "PyTorch, `expandable_segments:True`", unseen,
          {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}),
     Case("torch-adapter", "PyTorch, `use_in_torch`", exactly),
+    Case("torch-autoload", "PyTorch, `ACCELCACHE_TORCH=1`", exactly, {"ACCELCACHE_TORCH": "1"}),
     Case("torch-pool", "PyTorch, `use_mem_pool`", in_segments),
 ]
 

@@ -12,6 +12,7 @@ import gc
 import json
 import os
 import sys
+import tempfile
 
 import accelcache
 
@@ -103,14 +104,28 @@ def torch_adapter():
     with torch.cuda.graph(graph):
         kept = empty(3 << 20)
         kept.zero_()
-    pools = {tuple(segment["segment_pool_id"]) for segment in accelcache.snapshot()["segments"]}
-    expect(len(pools) == 2 and (0, 0) in pools, f"pools {pools}")
     other = empty(3 << 20)
+    pools = [accelcache.pointer_info(one.data_ptr()).pool for one in (kept, other)]
+    expect(pools[0] != (0, 0) == pools[1], f"pools {pools}")
     graph.replay()
     torch.cuda.synchronize()
     del kept, other, graph
     gc.collect()
     accelcache.check()
+
+
+def torch_autoload():
+    """The entry point, as the wheel has it, which `import torch` calls."""
+    with tempfile.TemporaryDirectory() as folder:
+        info = os.path.join(folder, "accelcache-0.dist-info")
+        os.mkdir(info)
+        for name, text in (("METADATA", "Metadata-Version: 2.1\nName: accelcache\nVersion: 0\n"),
+                           ("entry_points.txt",
+                            "[torch.backends]\naccelcache = accelcache.frameworks:autoload\n")):
+            with open(os.path.join(info, name), "w", encoding="utf-8") as file:
+                file.write(text)
+        sys.path.append(folder)
+        torch_arrays()
 
 
 def torch_pool():
@@ -274,7 +289,7 @@ def cuda_core_virtual():
 
 
 CASES = {"torch": torch_arrays, "torch-adapter": torch_adapter, "torch-pool": torch_pool,
-         "torch-reference": torch_reference,
+         "torch-reference": torch_reference, "torch-autoload": torch_autoload,
          "jax": jax_arrays, "jax-preallocates": lambda: jax_arrays(True), "jax-adapter": jax_adapter,
          "nccl": nccl_buffers, "cupy-adapter": cupy_adapter, "rmm-adapter": rmm_adapter,
          "numba": numba_arrays, "numba-adapter": numba_adapter,
