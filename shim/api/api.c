@@ -190,6 +190,8 @@ accel_status_t accel_set_device(int device) {
 
 accel_status_t ac_api_have_context(void) {
     CUcontext context;
+    if (!ac_api_ready())
+        return ACCEL_ERROR_NO_DRIVER;
     return device_of_context(&context) >= 0 ? ACCEL_OK : accel_set_device(accel_current_device());
 }
 

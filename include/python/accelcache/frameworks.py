@@ -9,9 +9,12 @@ import contextlib
 import ctypes
 import os
 import sys
+import warnings
 
-from . import (_CUDA, _INVALID, Error, _call, _check, _lib, _serves_all, current_device, library_path,
-               memory_info, set_device)
+from . import memory_info
+from ._library import (BUSY, CUDA, INVALID, NO_DRIVER, UNSUPPORTED, call, check, error, handle_of, lib,
+                       library_path, serves_all)
+from .devices import current_device, set_device
 
 __all__ = ["MemPool", "cuda_core_resource", "numba_manager", "pluggable_allocator", "rmm_resource",
            "use_in_cuda_core", "use_in_cupy", "use_in_jax", "use_in_numba", "use_in_rmm",
@@ -20,32 +23,27 @@ __all__ = ["MemPool", "cuda_core_resource", "numba_manager", "pluggable_allocato
 
 def _malloc(size):
     pointer = ctypes.c_void_p()
-    _call("accel_malloc", ctypes.byref(pointer), size)
+    call("accel_malloc", ctypes.byref(pointer), size)
     return pointer.value or 0
 
 
 def _malloc_async(size, stream):
     pointer = ctypes.c_void_p()
-    _call("accel_malloc_async", ctypes.byref(pointer), size, stream or None)
+    call("accel_malloc_async", ctypes.byref(pointer), size, stream or None)
     return pointer.value or 0
 
 
 def _free(pointer):
-    _call("accel_free", pointer or None)
+    call("accel_free", pointer or None)
 
 
 def _free_async(pointer, stream):
     """In the order of the stream or, where that was destroyed or captures, after all work that there is."""
-    status = _lib().accel_free_async(pointer or None, stream or None)
-    if status in (_INVALID, _CUDA):
+    status = lib().accel_free_async(pointer or None, stream or None)
+    if status in (INVALID, CUDA):
         _free(pointer)
     else:
-        _check(status, "accel_free_async")
-
-
-def _handle(stream):
-    """The CUstream of an object that has CUDA's protocol for it; None is the default stream."""
-    return 0 if stream is None else int(stream.__cuda_stream__()[1])
+        check(status, "accel_free_async")
 
 
 class _Block:
@@ -81,7 +79,7 @@ def pluggable_allocator(throws=False):
     """A torch.cuda.memory.CUDAPluggableAllocator that serves from the cache.  `throws`: where there is no
     memory PyTorch raises; else it is told, and only its pools look at that."""
     import torch
-    lib = _lib()
+    library = lib()
     malloc = "accel_torch_malloc_or_throw" if throws else "accel_torch_malloc"
     allocator = torch.cuda.memory.CUDAPluggableAllocator(library_path(), malloc,
                                                          "accel_torch_free")
@@ -89,9 +87,9 @@ def pluggable_allocator(throws=False):
     for setter, symbol in _SETTERS.items():
         set_function = getattr(inner, setter, None)
         if set_function is not None:
-            set_function(ctypes.cast(getattr(lib, symbol), ctypes.c_void_p).value)
+            set_function(ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value)
         elif setter in _NEEDED:
-            raise Error(11, f"this version of PyTorch has no {setter}")
+            raise error(UNSUPPORTED, f"this version of PyTorch has no {setter}")
     return allocator
 
 
@@ -102,6 +100,18 @@ def use_in_torch():
     allocator = pluggable_allocator(throws=True)
     torch.cuda.memory.change_current_allocator(allocator)
     return allocator
+
+
+def autoload():
+    """The `torch.backends` entry point, which `import torch` calls: use_in_torch() if ACCELCACHE_TORCH is 1.
+
+    What fails is a warning, and PyTorch keeps its own cache."""
+    if os.environ.get("ACCELCACHE_TORCH") != "1":
+        return
+    try:
+        use_in_torch()
+    except Exception as failure:
+        warnings.warn(f"ACCELCACHE_TORCH=1 has no effect: {failure}", RuntimeWarning, stacklevel=2)
 
 
 def MemPool(**options):
@@ -132,11 +142,11 @@ def use_in_jax():
     """JAX asks the driver for memory in the order of its streams, which the cache serves, in place of a part
     of the device at its start.  Call it before JAX uses a device, in a program that was started under the
     library."""
-    if not _serves_all():
-        raise Error(2, "the library has to be there from the start: accelcache run -- python ...")
+    if not serves_all():
+        raise error(NO_DRIVER, "the library has to be there from the start: accelcache run -- python ...")
     bridge = sys.modules.get("jax._src.xla_bridge")
     if bridge is not None and getattr(bridge, "_backends", None):
-        raise Error(10, "JAX has its device already: call use_in_jax() before")
+        raise error(BUSY, "JAX has its device already: call use_in_jax() before")
     os.environ.update(_JAX)
 
 
@@ -165,8 +175,8 @@ def rmm_resource():
     """An rmm.mr.CallbackMemoryResource: memory in the order of the stream that RMM names."""
     import rmm
     return rmm.mr.CallbackMemoryResource(
-        lambda size, stream: _malloc_async(size, _handle(stream)),
-        lambda pointer, size, stream: _free_async(pointer, _handle(stream)))
+        lambda size, stream: _malloc_async(size, handle_of(stream)),
+        lambda pointer, size, stream: _free_async(pointer, handle_of(stream)))
 
 
 def use_in_rmm():
@@ -221,7 +231,7 @@ def _numba_pointer(address):
 def _numba_ipc_handle(base):
     from cuda.bindings.driver import cuIpcGetMemHandle
     status, handle = cuIpcGetMemHandle(base)
-    _check(int(status) and _CUDA, "cuIpcGetMemHandle", status.name)
+    check(int(status) and CUDA, "cuIpcGetMemHandle", status.name)
     return handle
 
 
@@ -249,11 +259,11 @@ def cuda_core_resource(device_id=0):
             return device_id
 
         def allocate(self, size, *, stream):
-            pointer = _malloc_async(size, _handle(stream))
+            pointer = _malloc_async(size, handle_of(stream))
             return Buffer.from_handle(pointer, size, self, stream=stream)
 
         def deallocate(self, ptr, size, *, stream):
-            _free_async(int(ptr), _handle(stream))
+            _free_async(int(ptr), handle_of(stream))
 
     return Resource()
 

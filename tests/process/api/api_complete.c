@@ -247,6 +247,15 @@ static void observers(void) {
 
 /* ---- what has to come first in a process ---- */
 
+/* Requests and frees start CUDA themselves. */
+static void first(void) {
+    void *pointer;
+    GIVES(accel_free(&pointer), ACCEL_ERROR_NOT_OURS);
+    OK(accel_malloc(&pointer, 1000));
+    EXPECT(pointer);
+    OK(accel_free(pointer));
+}
+
 static char arena[4096];
 static void *arena_alloc(size_t bytes, int device, void *stream) {
     (void)device;
@@ -362,7 +371,7 @@ static void all(void) {
 }
 
 int main(void) {
-    static void (*const parts[])(void) = {all, allocator, pages, torch, sharing};
+    static void (*const parts[])(void) = {all, first, allocator, pages, torch, sharing};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         int status;
         pid_t child = fork(); /* so that the library is a fresh one */

@@ -12,8 +12,8 @@ import sys
 import types
 
 failed = 0
-INVALID, NO_DRIVER, NOT_OURS, SETTINGS, IO, BUSY, UNSUPPORTED, DOUBLE_FREE, INTERIOR = (
-    1, 2, 3, 5, 7, 10, 11, 12, 13)
+INVALID, NO_DRIVER, NOT_OURS, SETTINGS, IO, SHORT, BUSY, UNSUPPORTED, DOUBLE_FREE, INTERIOR = (
+    1, 2, 3, 5, 7, 9, 10, 11, 12, 13)
 MUCH = 1 << 40
 
 
@@ -39,20 +39,46 @@ def raised(call, kind, status, words, what):
         expect(False, f"{what}: no error, but {result!r}")
 
 
+ERRORS = {"Error", "InvalidError", "NoDriverError", "OutOfMemoryError", "PointerError", "BusyError",
+          "UnsupportedError"}
+RECORDS = {"CheckpointDelta", "Observer", "PointerInfo", "SegmentSize", "Stream", "TraceAction", "TraceEntry"}
 # Names of the package that call nothing of the library, or that a framework's module is needed for.
-APART = {"Error", "MemPool", "library", "cuda_core_resource", "numba_manager", "pluggable_allocator",
+APART = ERRORS | RECORDS | {
+         "MemPool", "library", "cuda_core_resource", "numba_manager", "pluggable_allocator",
          "rmm_resource", "use_in_cuda_core", "use_in_cupy", "use_in_numba", "use_in_rmm",
          "use_in_torch", "use_mem_pool"}
 ARGUMENTS = {"set_device": (0,), "set_memory_fraction": (1.0,), "set_settings": ("",),
-             "dump": ("/no/such/folder/x.json",)}
+             "dump": ("/no/such/folder/x.json",), "exchange_device": (0,), "maybe_exchange_device": (0,),
+             "set_stream": (None,), "enable_peer_access": (0, 1), "allocate": (1,), "Allocation": (1,),
+             "raw_alloc": (1,), "raw_delete": (4096,), "record_stream": (4096, None), "pointer_info": (4096,),
+             "base_allocation": (4096,), "copy_data": (4096, 4096, 1),
+             "memcpy_async": (4096, 0, 4096, 0, 1), "share_ipc_handle": (4096,),
+             "get_ipc_ptr": (bytes(96),), "close_ipc_ptr": (4096,), "attach_oom_observer": (print,),
+             "add_free_callback": (print,), "attach_trace_tracker": (print,), "device_guard": (0,),
+             "stream_guard": (None,), "ipc_memory": (bytes(96),)}
 # What these answer without a driver; all others raise.
 WITHOUT_DRIVER = {"current_device": -1, "device_count": 0, "initialized": False, "is_enabled": False,
-                  "library_path": str, "version": tuple, "set_settings": None}
+                  "library_path": str, "version": tuple, "set_settings": None, "name": "accelcache",
+                  "get_accelerator": None, "is_history_enabled": False, "raw_deleter": int,
+                  "attach_oom_observer": object, "add_free_callback": object,
+                  "attach_trace_tracker": object}
+UNKNOWN = {"base_allocation", "pointer_info", "record_stream"}  # no driver, no memory of ours
 
 
 def plain(accelcache):
     for name in sorted(set(accelcache.__all__) - APART):
-        yield name, lambda name=name: getattr(accelcache, name)(*ARGUMENTS.get(name, ()))
+        yield name, lambda name=name: called(accelcache, name)
+
+
+def called(accelcache, name):
+    """What the function answers; of a context manager, what entering it does."""
+    if name == "Checkpoint":
+        return accelcache.Checkpoint(accelcache.Pool())
+    answer = getattr(accelcache, name)(*ARGUMENTS.get(name, ()))
+    if name in ("device_guard", "stream_guard", "ipc_memory"):
+        with answer as answer:
+            return answer
+    return answer
 
 
 def no_library(accelcache):
@@ -76,6 +102,8 @@ def no_driver(accelcache):
                    f"{name} without a driver: {answer!r}")
         elif name in ("record_history", "synchronize"):
             call()  # they need none
+        elif name in UNKNOWN:
+            raised(call, accelcache.PointerError, NOT_OURS, ["handed out"], f"{name} without a driver")
         elif name == "use_in_jax" and "LD_PRELOAD" in os.environ:
             call()
         else:
@@ -134,7 +162,8 @@ def wrong_use(accelcache):
     freed = allocate(5000, here)
     deallocate(freed, 5000, here)
     before = held(accelcache)
-    Error, ours = accelcache.Error, "accelcache.h"
+    Error, ours, pool = accelcache.Error, "accelcache.h", accelcache.Pool()
+    Invalid, Pointer, Short = accelcache.InvalidError, accelcache.PointerError, accelcache.OutOfMemoryError
     row = [
         ("set_device", lambda: accelcache.set_device(7), Error, INVALID, ["accel_set_device", ours]),
         ("set_device", lambda: accelcache.set_device(1 << 32), Error, INVALID, ["out of range"]),
@@ -155,6 +184,44 @@ def wrong_use(accelcache):
          ["memory_limt", "memory_limit"]),
         ("set_settings", lambda: accelcache.set_settings("dump:none,pinned_cache:true"), Error, SETTINGS,
          ["pinned_cache"]),
+        ("exchange_device", lambda: accelcache.exchange_device(-1), Invalid, INVALID, ["accel_exchange", ours]),
+        ("exchange_device", lambda: accelcache.exchange_device(2), Invalid, INVALID, [ours]),
+        ("maybe_exchange_device", lambda: accelcache.maybe_exchange_device(7), Invalid, INVALID, [ours]),
+        ("device_guard", lambda: accelcache.device_guard(7).__enter__(), Invalid, INVALID, [ours]),
+        ("stream_guard", lambda: accelcache.stream_guard(gone).__enter__(), Invalid, INVALID, [ours]),
+        ("set_stream", lambda: accelcache.set_stream(gone), Invalid, INVALID, ["accel_set_stream", ours]),
+        ("set_stream", lambda: accelcache.set_stream(None, 1 << 32), Invalid, INVALID, ["out of range"]),
+        ("get_stream", lambda: accelcache.get_stream(7), Invalid, INVALID, [ours]),
+        ("enable_peer_access", lambda: accelcache.enable_peer_access(0, 7), Invalid, INVALID, [ours]),
+        ("allocate", lambda: accelcache.allocate(MUCH), Short, SHORT, ["accel_allocate", "memory_limit"]),
+        ("allocate", lambda: accelcache.allocate(1, gone), Invalid, INVALID, [ours]),
+        ("Allocation", lambda: accelcache.Allocation(-1), Invalid, INVALID, ["out of range"]),
+        ("raw_alloc", lambda: accelcache.raw_alloc(MUCH), Short, SHORT, ["accel_raw_alloc"]),
+        ("raw_alloc", lambda: accelcache.raw_alloc(1, gone), Invalid, INVALID, ["stream"]),
+        ("raw_delete", lambda: accelcache.raw_delete(freed), Pointer, DOUBLE_FREE, ["free it once"]),
+        ("raw_delete", lambda: accelcache.raw_delete(block + 512), Pointer, INTERIOR, ["request returned"]),
+        ("raw_delete", lambda: accelcache.raw_delete(-1), Invalid, INVALID, ["out of range"]),
+        ("record_stream", lambda: accelcache.record_stream(4096, None), Pointer, NOT_OURS, ["came from"]),
+        ("record_stream", lambda: accelcache.record_stream(block, gone), Invalid, INVALID, ["stream"]),
+        ("pointer_info", lambda: accelcache.pointer_info(freed), Pointer, NOT_OURS, ["came from"]),
+        ("base_allocation", lambda: accelcache.base_allocation(4096), Pointer, NOT_OURS, ["came from"]),
+        ("copy_data", lambda: accelcache.copy_data(0, block, 1), Invalid, INVALID, [ours]),
+        ("memcpy_async", lambda: accelcache.memcpy_async(block, 7, block, 0, 1), Invalid, INVALID, [ours]),
+        ("expandable_segment_sizes", lambda: accelcache.expandable_segment_sizes(7), Invalid, INVALID, [ours]),
+        ("share_ipc_handle", lambda: accelcache.share_ipc_handle(4096), Pointer, NOT_OURS, ["came from"]),
+        ("get_ipc_ptr", lambda: accelcache.get_ipc_ptr(b"x"), ValueError, None, ["96"]),
+        ("ipc_memory", lambda: accelcache.ipc_memory(b"x").__enter__(), ValueError, None, ["96"]),
+        ("close_ipc_ptr", lambda: accelcache.close_ipc_ptr(4096), Error, None, ["accel_close_ipc_ptr"]),
+        ("attach_oom_observer", lambda: accelcache.attach_oom_observer(7), TypeError, None, ["called"]),
+        ("add_free_callback", lambda: accelcache.add_free_callback(None), TypeError, None, ["called"]),
+        ("attach_trace_tracker", lambda: accelcache.attach_trace_tracker("x"), TypeError, None, ["called"]),
+        ("Pool", lambda: accelcache.Pool(id=(0, 0)), Invalid, INVALID, ["accel_pool_retain", ours]),
+        ("Pool", lambda: pool.begin(7), Invalid, INVALID, [ours]),
+        ("Pool", lambda: pool.end(0), Invalid, INVALID, ["accel_end_allocate_to_pool"]),
+        ("Pool", lambda: pool.bytes(7), Invalid, INVALID, [ours]),
+        ("Pool", lambda: pool.check_live([block]), Invalid, INVALID, [ours]),
+        ("Checkpoint", lambda: pool.checkpoint(7), Invalid, INVALID, ["accel_get_checkpoint_state", ours]),
+        ("pool_empty", lambda: accelcache.pool_empty((7, 8)), Invalid, INVALID, ["accel_pool_empty"]),
         ("record_history", lambda: accelcache.record_history(MUCH), Error, INVALID, ["record_history"]),
         ("record_history", lambda: accelcache.record_history(-1), Error, INVALID, ["out of range"]),
         ("snapshot", lambda: accelcache.snapshot((7, 8)), Error, INVALID, ["accel_snapshot", "pool"]),
@@ -175,7 +242,7 @@ def wrong_use(accelcache):
         ("cuda_core_resource", lambda: resource.deallocate(freed, 1, stream=here), Error, DOUBLE_FREE,
          ["once"]),
     ]
-    if not accelcache._serves_all():  # calls of the driver go unseen then, as the stream's end
+    if not accelcache._library.serves_all():  # calls of the driver go unseen then, as the stream's end
         row = [one for one in row if one[0] != "use_in_jax" and one[4] != ["stream"]]
         raised(accelcache.use_in_jax, Error, NO_DRIVER, ["accelcache run"], "JAX that is not served")
     for name, call, kind, status, words in row:
@@ -188,8 +255,8 @@ def wrong_use(accelcache):
     expect(held(accelcache) == before - 1, "a free on a stream that has gone")
     accelcache.check()
     tested = {one[0] for one in row} | {"use_in_jax"}
-    cannot = set(WITHOUT_DRIVER) | {
-        "Error", "library", "empty_cache", "enable", "check", "stats_document",  # their ways to fail: no driver
+    cannot = set(WITHOUT_DRIVER) | ERRORS | RECORDS | {
+        "library", "empty_cache", "enable", "check", "stats_document",  # their ways to fail: no driver
         "MemPool", "use_mem_pool", "use_in_cuda_core", "use_in_rmm",  # by the functions above
         "numba_manager", "use_in_numba"}  # as CuPy
     expect(set(accelcache.__all__) == tested | cannot,

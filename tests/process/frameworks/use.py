@@ -6,10 +6,13 @@ usage: use.py CASE      a name of CASES; prints a line of JSON:
     counted   bytes that the library counts as held, after rounding
     unseen    bytes that the device has less, and the library does not count
     left      bytes that are counted when all arrays have gone
+The case torch-reference prints the rows of ../api/reference.py that PyTorch answers otherwise, instead.
 """
 import gc
 import json
+import os
 import sys
+import tempfile
 
 import accelcache
 
@@ -100,14 +103,28 @@ def torch_adapter():
     with torch.cuda.graph(graph):
         kept = empty(3 << 20)
         kept.zero_()
-    pools = {tuple(segment["segment_pool_id"]) for segment in accelcache.snapshot()["segments"]}
-    expect(len(pools) == 2 and (0, 0) in pools, f"pools {pools}")
     other = empty(3 << 20)
+    pools = [accelcache.pointer_info(one.data_ptr()).pool for one in (kept, other)]
+    expect(pools[0] != (0, 0) == pools[1], f"pools {pools}")
     graph.replay()
     torch.cuda.synchronize()
     del kept, other, graph
     gc.collect()
     accelcache.check()
+
+
+def torch_autoload():
+    """The entry point, as the wheel has it, which `import torch` calls."""
+    with tempfile.TemporaryDirectory() as folder:
+        info = os.path.join(folder, "accelcache-0.dist-info")
+        os.mkdir(info)
+        for name, text in (("METADATA", "Metadata-Version: 2.1\nName: accelcache\nVersion: 0\n"),
+                           ("entry_points.txt",
+                            "[torch.backends]\naccelcache = accelcache.frameworks:autoload\n")):
+            with open(os.path.join(info, name), "w", encoding="utf-8") as file:
+                file.write(text)
+        sys.path.append(folder)
+        torch_arrays()
 
 
 def torch_pool():
@@ -118,6 +135,15 @@ def torch_pool():
         with accelcache.use_mem_pool(pool):
             return torch.empty(size, dtype=torch.uint8, device="cuda")
     measure(make)
+
+
+def torch_reference():
+    """Rows of ../api/reference.py, which PyTorch answers, too."""
+    torch = torch_module()
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "api"))
+    import reference
+    wrong, rows = reference.compare(torch, accelcache)
+    print(json.dumps({"version": torch.__version__, "rows": rows, "wrong": wrong}, default=str))
 
 
 # ---- JAX
@@ -262,6 +288,7 @@ def cuda_core_virtual():
 
 
 CASES = {"torch": torch_arrays, "torch-adapter": torch_adapter, "torch-pool": torch_pool,
+         "torch-reference": torch_reference, "torch-autoload": torch_autoload,
          "jax": jax_arrays, "jax-preallocates": lambda: jax_arrays(True), "jax-adapter": jax_adapter,
          "nccl": nccl_buffers, "cupy-adapter": cupy_adapter, "rmm-adapter": rmm_adapter,
          "numba": numba_arrays, "numba-adapter": numba_adapter,

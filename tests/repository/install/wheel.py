@@ -95,6 +95,17 @@ class Wheel(unittest.TestCase):
                "ACCEL_ALLOC_CONF": f"dump:{work}/preload.json"}
         run(demo, "--iterations", "20", cwd=work, env=env)
         self.assertTrue(os.path.exists(os.path.join(work, "preload.json")))
+        # What `import torch` calls; where there is no PyTorch it can only warn.
+        load = ("import importlib.metadata as m\n"
+                "found = m.entry_points()\n"
+                "group = found.select(group='torch.backends') if hasattr(found, 'select') "
+                "else found['torch.backends']\n"
+                "for entry in group: print(entry.load()())")
+        for value, told in (("0", False), ("1", True)):
+            done = subprocess.run([python, "-c", load], env={**env, "ACCELCACHE_TORCH": value}, cwd=work,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=True)
+            self.assertEqual(done.stdout, "None\n")
+            self.assertEqual("ACCELCACHE_TORCH=1 has no effect" in done.stderr, told, done.stderr)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ NO_LISTS = {
     ("shim/observe/stats.def", "shim/observe/README.md"): "generated",
     ("shim/observe/stats.def", "shim/observe/dump.schema.json"): "generated",
     ("shim/observe/stats.def", "include/accelcache.h"): "generated",
+    ("shim/observe/stats.def", "include/README.md"): "generated",
     ("shim/observe/stats.def", "shim/allocator/space/segment.c"): "counts blocks and bytes",
     ("shim/observe/counters.def", "shim/observe/README.md"): "generated",
     ("shim/observe/counters.def", "shim/observe/dump.schema.json"): "generated",

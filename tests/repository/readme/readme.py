@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The generated tables of README.md.  usage: readme.py [--update] ROOT COMMAND
+"""The generated tables of the pages.  usage: readme.py [--update] ROOT COMMAND
 
 Compares what stands between <!-- begin:X --> and <!-- end:X --> with what the tables of the code
 say, and exits 1 where they differ; --update writes it there.  COMMAND is the built `accelcache`.
@@ -42,6 +42,14 @@ def model_costs(root):
     if len(lines) != 2 + text.count("CALL(") + text.count("WORK("):
         sys.exit("readme.py: a row of model_calls.def has a form that it does not know")
     return "\n".join(lines) + "\n"
+
+
+def reference(root):
+    """The rows of tests/process/api/reference.py as a table."""
+    sys.dont_write_bytecode = True
+    sys.path.insert(0, os.path.join(root, "tests/process/api"))
+    import reference as rows
+    return rows.table()
 
 
 def documents(root):
@@ -103,6 +111,7 @@ def main():
         "stats": from_command(command, "config", "--markdown", "--stats"),
         "sim": sim_keys(root),
         "costs": model_costs(root),
+        "reference": reference(root),
     }))
     if update:
         for path in found:
