@@ -243,7 +243,7 @@ AC_EARLY ac_object_t ac_object_by_soname(const char *prefix) {
 
 AC_EARLY ac_object_t ac_object_needing(const char *prefix, unsigned index) {
     walk_t walk = {.needed = prefix, .skip = index};
-    each_object(walk_step, &walk);
+    ac_object_each(walk_step, &walk);
     return walk.found;
 }
 
