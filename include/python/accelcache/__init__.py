@@ -29,11 +29,10 @@ from .pools import Checkpoint, CheckpointDelta, Pool, pool_empty
 __all__ = ["Allocation", "BusyError", "Checkpoint", "CheckpointDelta", "Error", "InvalidError", "MemPool",
            "NoDriverError", "Observer", "OutOfMemoryError", "PointerError", "PointerInfo", "Pool",
            "SegmentSize", "Stream", "TraceAction", "TraceEntry", "UnsupportedError",
-           "add_free_callback", "allocate", "attach_oom_observer", "attach_trace_tracker",
+           "add_free_callback", "allocate", "annotate", "attach_oom_observer", "attach_trace_tracker",
            "base_allocation", "check", "close_ipc_ptr", "copy_data", "cuda_core_resource",
            "current_device", "device_count", "device_guard", "driver_memory_info", "dump",
-           "empty_cache", "enable",
-           "enable_peer_access", "exchange_device", "expandable_segment_sizes", "get_accelerator",
+           "empty_cache", "enable", "enable_peer_access", "exchange_device", "expandable_segment_sizes", "get_accelerator",
            "get_ipc_ptr", "get_memory_fraction", "get_stream", "initialized", "ipc_memory",
            "is_enabled", "is_history_enabled", "largest_block", "library", "library_path",
            "maybe_exchange_device", "memcpy_async", "memory_info", "name", "numba_manager",
@@ -166,6 +165,11 @@ def record_history(most=100000, *, enabled=True, context="all", clear=False, rec
     if recorder:
         _recorders.append(history.recorder)
     _call("accel_record_history", ctypes.byref(history))
+
+
+def annotate(text: str) -> None:
+    """Notes the text in the history, and tells trace trackers of it."""
+    _call("accel_annotate", text.encode())
 
 
 def snapshot(pool: Tuple[int, int] = (0, 0)) -> Dict[str, Any]:

@@ -59,7 +59,7 @@ class DeltaStruct(ctypes.Structure):
 class TraceEntryStruct(ctypes.Structure):
     _fields_ = [("action", ctypes.c_int), ("device", ctypes.c_int), ("address", ctypes.c_uint64),
                 ("bytes", ctypes.c_size_t), ("stream", ctypes.c_void_p), ("pool", PoolId),
-                ("time_us", ctypes.c_uint64)]
+                ("time_us", ctypes.c_uint64), ("text", ctypes.c_char_p), ("stack", ctypes.c_uint32)]
 
 
 # Functions of the program.  The last argument is the key of a Python function (observers.py).
@@ -98,6 +98,7 @@ _FUNCTIONS = {
     "accel_set_memory_fraction": (None, (ctypes.c_double, _INT)),
     "accel_get_memory_fraction": (None, (ctypes.POINTER(ctypes.c_double), _INT)),
     "accel_record_history": (None, (ctypes.c_void_p,)),
+    "accel_annotate": (None, (ctypes.c_char_p,)),
     "accel_is_history_enabled": (_INT, ()),
     "accel_enable": (None, (_INT,)),
     "accel_is_enabled": (_INT, ()),

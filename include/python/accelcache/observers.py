@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import enum
 import itertools
-from typing import Any, Callable, Dict, NamedTuple, Tuple, Union
+from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple, Union
 
 from ._library import FreeCallback, OomObserver, StreamFilter, TraceTracker, call
 
@@ -55,6 +55,7 @@ class TraceEntry(NamedTuple):
     stream: int
     pool: Tuple[int, int]
     time_us: int
+    text: Optional[str] = None
 
 
 def _action(number: int) -> Union[TraceAction, int]:
@@ -90,7 +91,8 @@ def _on_trace(entry, key):
     if function:
         it = entry.contents
         function(TraceEntry(_action(it.action), it.device, it.address, it.bytes, it.stream or 0,
-                            (it.pool.first, it.pool.second), it.time_us))
+                            (it.pool.first, it.pool.second), it.time_us,
+                            it.text and it.text.decode(errors="replace")))
 
 
 class Observer:
