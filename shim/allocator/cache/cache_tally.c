@@ -508,6 +508,16 @@ void ac_cache_count_ready(ac_cache_t *cache, int flow, const ac_cache_wait_t *re
     all_fall(cache, flow, ready);
 }
 
+/* All that was known to be over has gone: until more is, no account is needed. */
+static bool none_is_over(const ac_cache_tally_t *tally) {
+    bool any = false;
+    for (int i = 0; i < AC_FLOWS; i++)
+        any |= tally->over[i].blocks > tally->ripe[i].blocks ||
+               tally->over[i].bytes > tally->ripe[i].bytes ||
+               tally->over[i].requested > tally->ripe[i].requested;
+    return !any;
+}
+
 void ac_cache_count_left(ac_cache_t *cache, int flow, const ac_cache_wait_t *left) {
     ac_cache_wait_t falls = count_ripe(cache->tally, flow, left);
     ac_cache_wait_t *absorbed = &cache->tally->waiting_absorbed[flow];
@@ -517,6 +527,8 @@ void ac_cache_count_left(ac_cache_t *cache, int flow, const ac_cache_wait_t *lef
     const ac_cache_wait_t over = {left->blocks - falls.blocks, left->bytes - falls.bytes,
                                   left->requested - falls.requested};
     ac_stats_unsettle(cache->arena->allocator->stats, flow, &over);
+    if (none_is_over(cache->tally))
+        atomic_store(&cache->settles, false);
 }
 
 /* The owner keeps account of `ripe` from the first time on.  False: it may be in a hit that does not yet. */
