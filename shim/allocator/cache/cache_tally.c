@@ -483,12 +483,39 @@ static inline ac_cache_wait_t count_ripe(ac_cache_tally_t *tally, int flow, cons
         ripen(n->requested, &waiting->requested, &over->requested, &ripe->requested)};
 }
 
-void ac_cache_count_ready(ac_cache_t *cache, int flow, const ac_cache_wait_t *ready) {
+static inline void all_fall(ac_cache_t *cache, int flow, const ac_cache_wait_t *falls) {
     ac_cache_side_t *side = &cache->tally->side[flow];
+    active_falls(&side->room.blocks, &cache->lead[flow].blocks, (int64_t)falls->blocks);
+    active_falls(&side->room.bytes, &cache->lead[flow].bytes, (int64_t)falls->bytes);
+    side->room.requested += (int64_t)falls->requested;
+}
+
+__attribute__((noinline)) static void count_settled(ac_cache_t *cache, int flow,
+                                                    const ac_cache_wait_t *ready) {
     ac_cache_wait_t falls = count_ripe(cache->tally, flow, ready);
-    active_falls(&side->room.blocks, &cache->lead[flow].blocks, (int64_t)falls.blocks);
-    active_falls(&side->room.bytes, &cache->lead[flow].bytes, (int64_t)falls.bytes);
-    side->room.requested += (int64_t)falls.requested;
+    all_fall(cache, flow, &falls);
+}
+
+void ac_cache_count_ready(ac_cache_t *cache, int flow, const ac_cache_wait_t *ready) {
+    ac_cache_wait_t *waiting = &cache->tally->side[flow].waiting;
+    if (__builtin_expect(atomic_load_explicit(&cache->settles, memory_order_relaxed), 0)) {
+        count_settled(cache, flow, ready);
+        return;
+    }
+    ac_tally_add(&waiting->blocks, -ready->blocks);
+    ac_tally_add(&waiting->bytes, -ready->bytes);
+    ac_tally_add(&waiting->requested, -ready->requested);
+    all_fall(cache, flow, ready);
+}
+
+/* All that was known to be over has gone: until more is, no account is needed. */
+static bool none_is_over(const ac_cache_tally_t *tally) {
+    bool any = false;
+    for (int i = 0; i < AC_FLOWS; i++)
+        any |= tally->over[i].blocks > tally->ripe[i].blocks ||
+               tally->over[i].bytes > tally->ripe[i].bytes ||
+               tally->over[i].requested > tally->ripe[i].requested;
+    return !any;
 }
 
 void ac_cache_count_left(ac_cache_t *cache, int flow, const ac_cache_wait_t *left) {
@@ -500,6 +527,17 @@ void ac_cache_count_left(ac_cache_t *cache, int flow, const ac_cache_wait_t *lef
     const ac_cache_wait_t over = {left->blocks - falls.blocks, left->bytes - falls.bytes,
                                   left->requested - falls.requested};
     ac_stats_unsettle(cache->arena->allocator->stats, flow, &over);
+    if (none_is_over(cache->tally))
+        atomic_store(&cache->settles, false);
+}
+
+/* The owner keeps account of `ripe` from the first time on.  False: it may be in a hit that does not yet. */
+static bool counts_ripe(ac_cache_t *cache) {
+    if (atomic_load(&cache->settles))
+        return true;
+    atomic_store(&cache->settles, true);
+    ac_barrier_heavy(); /* where that fails each hit has a barrier of its own */
+    return !atomic_load_explicit(&cache->busy, memory_order_acquire);
 }
 
 /* What waits in the cache is over, because its context has nothing to do.  Looked at in this order: what is
@@ -507,7 +545,10 @@ void ac_cache_count_left(ac_cache_t *cache, int flow, const ac_cache_wait_t *lef
 static bool settle_waits(ac_cache_t *cache) {
     ac_cache_wait_t waited[AC_FLOWS];
     ac_cache_tally_t *tally = cache->tally;
-    bool active = false;
+    const ac_cache_wait_t small = ac_cache_tally_active(tally, 0);
+    const ac_cache_wait_t large = ac_cache_tally_active(tally, 1);
+    if (!(small.blocks | small.bytes | large.blocks | large.bytes) || !counts_ripe(cache))
+        return false;
     for (int i = 0; i < AC_FLOWS; i++) {
         const ac_cache_wait_t *waiting = &tally->side[i].waiting, *ripe = &tally->ripe[i];
 #define WAITED(name)                                                                             \
@@ -517,9 +558,8 @@ static bool settle_waits(ac_cache_t *cache) {
         WAITED(bytes)
         WAITED(requested)
 #undef WAITED
-        active |= ac_cache_tally_active(tally, i).blocks || ac_cache_tally_active(tally, i).bytes;
     }
-    if (!active || !ac_fence_idle(cache->timeline))
+    if (!ac_fence_idle(cache->timeline))
         return false;
     for (int i = 0; i < AC_FLOWS; i++) {
         __atomic_store_n(&tally->over[i].blocks, waited[i].blocks, __ATOMIC_RELAXED);
