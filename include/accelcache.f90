@@ -208,6 +208,13 @@ module accelcache
             integer(c_int) :: status
         end function
 
+        function accel_get_device_memory_info(device, free_bytes, total_bytes) bind(c) result(status)
+            import
+            integer(c_int), value :: device
+            integer(c_size_t), intent(out) :: free_bytes, total_bytes
+            integer(c_int) :: status
+        end function
+
         function accel_empty_cache() bind(c) result(status)
             import
             integer(c_int) :: status

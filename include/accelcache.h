@@ -158,7 +158,9 @@ typedef struct {
 } accel_device_stats_t;
 #define ACCEL_DEVICE_STATS_INIT ACCEL_SIZED(accel_device_stats_t)
 
-/* Statistics of a device, pools as in accel_pool_stat_t; all zero for one that was not used yet. */
+/* Reads the statistics of a device: all zero if it was not used yet.  `small_pool` counts blocks of up to
+ * small_limit, 64 KiB by default, where PyTorch's counts up to 1 MiB.  Memory whose work is known to be over is
+ * not active. */
 accel_status_t accel_get_device_stats(int device, accel_device_stats_t *stats);
 
 /* allocated = freed = 0 everywhere, and the event counts = 0; `current` and `peak` stay. */
@@ -195,9 +197,13 @@ accel_status_t accel_free_async(void *pointer, void *stream);
  * of: then synchronise before the free. */
 accel_status_t accel_record_stream(void *pointer, void *stream);
 
-/* Bytes that a request could obtain on the device (free plus idle in the cache), and in total.
- * Source: cuMemGetInfo of the device's primary context. */
+/* Bytes that requests could obtain on the device, and in total.  Free: what the driver has free, and all idle
+ * memory in the cache, also next to blocks in use.  A limit of the process bounds both, unless the key `view`
+ * says device. */
 accel_status_t accel_get_memory_info(int device, size_t *free_bytes, size_t *total_bytes);
+
+/* The driver's own pair for the device: idle memory in the cache is not free, and no limit counts. */
+accel_status_t accel_get_device_memory_info(int device, size_t *free_bytes, size_t *total_bytes);
 
 /* Replace the settings by those of `conf` (the syntax of ACCEL_ALLOC_CONF; keys that are absent
  * return to their defaults).  Some keys cannot change once the cache is active (`accelcache
@@ -371,8 +377,8 @@ accel_status_t accel_enable_peer_access(int device, int peer);
 
 /* --- state --- */
 
-/* Bytes of the largest block that a request could obtain on the device: of free memory in the
- * cache, or of what the driver has free, whichever is more. */
+/* Bytes of the largest block that a request could obtain on the device: of idle memory in the
+ * cache, or of what the driver has free, whichever is more.  Freed memory that waits for work is idle. */
 accel_status_t accel_cache_info(int device, size_t *largest);
 
 /* The share of the device's memory that this process may hold there, 0 to 1 (1: no limit but
@@ -405,14 +411,43 @@ typedef int (*accel_free_callback_t)(int device, void *arg);
 accel_status_t accel_add_free_callback(accel_free_callback_t callback, void *arg);
 accel_status_t accel_remove_free_callback(accel_free_callback_t callback, void *arg);
 
-/* Keep the newest `most` entries of each device (up to 16 Mi), for accel_snapshot; 0: none any more,
- * and those that there are go. */
-accel_status_t accel_record_history(size_t most);
+/* Which blocks and entries of the history have frames, as in PyTorch.  Each level adds to the one before. */
+typedef enum {
+    ACCEL_CONTEXT_NEVER, /* none */
+    ACCEL_CONTEXT_STATE, /* raw memory that the program holds */
+    ACCEL_CONTEXT_ALLOC, /* entries of allocations, of segments and of accel_annotate */
+    ACCEL_CONTEXT_ALL    /* entries of frees */
+} accel_context_when_t;
+
+/* Returns a text about what the thread is doing, in memory of malloc that the library frees; NULL: none.
+ * It is called as observers are, for raw memory, for segments and for accel_annotate; for segments also by
+ * threads of the library. */
+typedef char *(*accel_context_recorder_t)(void *arg);
+
+/* What accel_record_history keeps.  Initialise it with ACCEL_HISTORY_INIT. */
+typedef struct {
+    size_t size;
+    int enabled; /* 0: nothing is kept any more, and all entries go */
+    size_t most; /* entries of each device, the newest: 1 (which 0 stands for) to 16 Mi */
+    accel_context_when_t when;
+    int clear;                         /* nonzero: the entries so far go */
+    accel_context_recorder_t recorder; /* may be NULL */
+    void *arg;                         /* of `recorder` */
+} accel_history_t;
+#define ACCEL_HISTORY_INIT ACCEL_SIZED(accel_history_t)
+
+/* Keeps entries about raw memory and about segments, for accel_snapshot.  Frames are the recorder's text, then
+ * the call stack if the setting stacks:all is on.  Of different texts the library keeps the first 16,384, and
+ * of each the first 2,047 bytes, until the process ends. */
+accel_status_t accel_record_history(const accel_history_t *history);
 int accel_is_history_enabled(void);
 
+/* Adds an entry with the text to the history of the current device, and tells it to trace trackers. */
+accel_status_t accel_annotate(const char *text);
+
 /* Segments, blocks and the history, in the layout of PyTorch's memory snapshots, as JSON text: the
- * caller frees *json with free().  {0, 0}: memory of the cache, of all pools and of all devices;
- * else of that pool alone.  All memory is listed once: a pool's segment has that pool's `segment_pool_id`,
+ * caller frees *json with free().  Blocks also have the frames that the setting `stacks` recorded.
+ * {0, 0}: memory of the cache, of all pools and of all devices; else of that pool alone.  All memory is listed once: a pool's segment has that pool's `segment_pool_id`,
  * and the segment of the cache that it was taken from is listed in parts, before and behind it. */
 accel_status_t accel_snapshot(accel_pool_id_t pool, char **json);
 

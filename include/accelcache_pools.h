@@ -97,15 +97,19 @@ typedef struct {
 accel_status_t accel_set_checkpoint_pool_state(const accel_checkpoint_t *checkpoint,
                                                accel_checkpoint_delta_t *delta);
 
-/* What becomes of raw memory. */
+/* What becomes of raw memory, and of the memory that the cache has from the driver: then `pool` is {0, 0} and
+ * `stream` NULL.  Memory that ends with its context is not told of. */
 typedef enum {
     ACCEL_TRACE_ALLOC,          /* a block was handed out */
     ACCEL_TRACE_FREE_REQUESTED, /* the program freed it */
     ACCEL_TRACE_FREE_COMPLETED, /* it is the allocator's; work may still be pending */
-    ACCEL_TRACE_SEGMENT_ALLOC,  /* a private pool took a segment ... */
-    ACCEL_TRACE_SEGMENT_FREE,   /* ... and gave it back */
+    ACCEL_TRACE_SEGMENT_ALLOC,  /* the cache took a segment from the driver, or a private pool from the cache */
+    ACCEL_TRACE_SEGMENT_FREE,   /* it went back */
     ACCEL_TRACE_SNAPSHOT,       /* accel_snapshot was called */
-    ACCEL_TRACE_OOM             /* a request failed; `address` is what the device has free */
+    ACCEL_TRACE_OOM,            /* a request failed; `address` is what the device has free */
+    ACCEL_TRACE_SEGMENT_MAP,    /* pages were mapped in an expandable segment */
+    ACCEL_TRACE_SEGMENT_UNMAP,  /* they were taken out of it */
+    ACCEL_TRACE_USER_DEFINED    /* accel_annotate was called with `text` */
 } accel_trace_action_t;
 
 typedef struct {
@@ -116,8 +120,14 @@ typedef struct {
     void *stream;
     accel_pool_id_t pool;
     uint64_t time_us; /* since the epoch */
+    /* What accel_annotate was given, else what the context recorder returned; NULL: none.  A tracker may
+     * read it until it returns. */
+    const char *text;
+    uint32_t stack; /* number of its stack in the documents of accel_dump, from 1 on; 0: none */
 } accel_trace_entry_t;
 
+/* A tracker may be called in the middle of any call that allocates, frees or gives memory back, and by threads
+ * of the library.  It may call the library, but not destroy a stream or a context. */
 typedef void (*accel_trace_tracker_t)(const accel_trace_entry_t *entry, void *arg);
 accel_status_t accel_attach_trace_tracker(accel_trace_tracker_t tracker, void *arg);
 accel_status_t accel_detach_trace_tracker(accel_trace_tracker_t tracker, void *arg);

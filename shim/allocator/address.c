@@ -1,5 +1,6 @@
 /* What lies at an address: blocks that are named from outside, and their segments. */
 #include "allocator/allocator_int.h"
+#include "allocator/retired/pending.h"
 #include "allocator/space/lay_out.h"
 #include "allocator/space/lifetime.h"
 
@@ -313,6 +314,7 @@ bool ac_allocator_lay_out(ac_allocator_t *allocator, const struct timespec *dead
     layout->segments = layout->blocks = 0;
     if (!ac_lock_until(&allocator->lock, deadline))
         return false;
+    ac_allocator_drain(allocator);
     for (ac_arena_t *arena = atomic_load(&allocator->arenas); arena; arena = arena->next) {
         layout->now_ns = arena->ops->now_ns();
         if (!arena->dead)

@@ -241,6 +241,7 @@ typedef struct {
     uint64_t address, size, requested; /* bytes; of a segment: `requested` is 0 */
     bool segment;
     bool paged, small;
+    bool captured; /* freed, and a graph may still use it */
     ac_block_state_t state; /* of a block: FREE, ALLOCATED, RETIRED or CACHED */
 } ac_item_t;
 void ac_allocator_walk(ac_allocator_t *allocator, void (*visit)(const ac_item_t *item, void *arg),
@@ -297,6 +298,9 @@ bool ac_allocator_settle_debt(ac_allocator_t *allocator);
 /* Bytes in segments without an allocated or held block: what a trim could give back. */
 uint64_t ac_allocator_idle_bytes(ac_allocator_t *allocator);
 
+/* Bytes of all segments and pages that neither the program nor a graph holds: with what is idle next to blocks. */
+uint64_t ac_allocator_unused_bytes(ac_allocator_t *allocator);
+
 /* Free memory after a request has failed.  `kept`: bytes that would have gone back, but for work that
  * may use them.  `movable`: bytes next to blocks that the program holds which pages of `page` bytes could
  * bring to the request, wherever the pages began; 0 if the device has no pages. */
@@ -340,6 +344,10 @@ bool ac_allocator_available(ac_allocator_t *allocator, uint64_t *bytes);
  * (CLOCK_REALTIME). */
 bool ac_allocator_held(ac_allocator_t *allocator, const struct timespec *deadline,
                        ac_held_visit_fn *visit, void *arg);
+
+/* Memory whose work is known to be over leaves the active figures, which other processes read as they are:
+ * after the program synchronised.  Functions that read the statistics do so themselves.  No device call. */
+void ac_allocator_settle(ac_allocator_t *allocator);
 
 void ac_allocator_reset_peak(ac_allocator_t *allocator);
 void ac_allocator_reset_accumulated(ac_allocator_t *allocator);

@@ -4,6 +4,7 @@
 
 #include "allocator/allocator_int.h"
 #include "allocator/carve.h"
+#include "allocator/retired/pending.h"
 #include "allocator/supply/supply.h"
 #include "allocator/supply/toll.h"
 #include "device/wait.h"
@@ -265,8 +266,23 @@ void ac_allocator_hold_now(ac_allocator_t *allocator, size_t figure, ac_allocato
     ac_unlock(&allocator->lock);
 }
 
+/* Under the lock, before the caches are absorbed. */
+static bool settle(ac_allocator_t *allocator) {
+    ac_allocator_drain(allocator);
+    return ac_caches_settle_waits(allocator);
+}
+
+void ac_allocator_settle(ac_allocator_t *allocator) {
+    ac_cache_sum_t sum;
+    ac_lock(&allocator->lock);
+    if (settle(allocator))
+        ac_caches_absorb(allocator, &sum);
+    ac_unlock(&allocator->lock);
+}
+
 void ac_allocator_reset_peak(ac_allocator_t *allocator) {
     ac_lock(&allocator->lock);
+    settle(allocator);
     ac_caches_reset_peak(allocator);
     ac_unlock(&allocator->lock);
 }
@@ -283,6 +299,7 @@ void ac_allocator_reset_accumulated(ac_allocator_t *allocator) {
 void ac_allocator_stats(ac_allocator_t *allocator, ac_device_stats_t *stats) {
     ac_cache_sum_t sum;
     ac_lock(&allocator->lock);
+    settle(allocator);
     ac_caches_absorb(allocator, &sum);
     *stats = *allocator->stats;
     ac_unlock(&allocator->lock);
@@ -295,6 +312,7 @@ bool ac_allocator_figures(ac_allocator_t *allocator, const struct timespec *dead
     for (int i = 0;; i++) {
         if (!ac_lock_until(&allocator->lock, deadline))
             return false;
+        settle(allocator);
         ac_caches_absorb(allocator, &sum);
         *stats = *allocator->stats;
         ac_caches_modules(allocator, &stats->modules);

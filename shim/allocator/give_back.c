@@ -42,6 +42,18 @@ uint64_t ac_allocator_idle_bytes(ac_allocator_t *allocator) {
     return idle;
 }
 
+uint64_t ac_allocator_unused_bytes(ac_allocator_t *allocator) {
+    ac_cache_sum_t sum;
+    const ac_device_stats_t *stats = allocator->stats;
+    ac_lock(&allocator->lock);
+    ac_caches_absorb(allocator, &sum);
+    uint64_t bytes = (uint64_t)(stats->reserved_bytes[AC_POOL_ALL].current -
+                                stats->allocated_bytes[AC_POOL_ALL].current) -
+                     allocator->counters->capture_deferred_bytes;
+    ac_unlock(&allocator->lock);
+    return bytes;
+}
+
 static void add_free(ac_free_bytes_t *bytes, const ac_segment_t *segment, uint64_t page,
                      uint64_t reached) {
     bool used = segment->allocated || segment->held;

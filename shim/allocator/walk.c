@@ -1,5 +1,6 @@
 /* All segments and blocks of an allocator, for those who write them down. */
 #include "allocator/allocator_int.h"
+#include "allocator/retired/pending.h"
 
 typedef struct {
     void (*visit)(const ac_item_t *item, void *arg);
@@ -18,6 +19,7 @@ static void tell(ac_block_t *block, void *arg) {
     item.address = ac_block_address(block);
     item.size = block->size;
     item.state = atomic_load_explicit(&block->state, memory_order_relaxed);
+    item.captured = ac_block_is_held(block);
     if (item.state == AC_BLOCK_ALLOCATED || item.state == AC_BLOCK_RETIRED)
         item.requested = atomic_load_explicit(&block->requested, memory_order_relaxed);
     if (is_memory(item.state))
@@ -39,6 +41,7 @@ void ac_allocator_walk(ac_allocator_t *allocator, void (*visit)(const ac_item_t 
                        void *arg) {
     walk_t walk = {.visit = visit, .arg = arg};
     ac_lock(&allocator->lock);
+    ac_allocator_drain(allocator); /* as the statistics do: both tell the same */
     for (const ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
         for (const ac_segment_t *segment = arena->segments; segment; segment = segment->next)
             walk_segment(&walk, segment);

@@ -352,7 +352,9 @@ accel_status_t accel_record_stream(void *pointer, void *stream) {
     return ac_api_record(stream, address);
 }
 
-accel_status_t accel_get_memory_info(int device, size_t *free_bytes, size_t *total_bytes) {
+/* Sets *free_bytes and *total_bytes to what `ask` says of the device. */
+static accel_status_t memory_info(int device, cuMemGetInfo_v2_fn *ask, size_t *free_bytes,
+                                  size_t *total_bytes) {
     accel_status_t status = ac_api_need(device);
     if (status != ACCEL_OK)
         return status;
@@ -362,13 +364,32 @@ accel_status_t accel_get_memory_info(int device, size_t *free_bytes, size_t *tot
     ac_api_scope_t scope;
     if (!ac_api_push(&scope, device))
         return ACCEL_ERROR_CUDA;
-    CUresult result = cuMemGetInfo_v2(&available, &total); /* our hook: it adds what is idle */
+    CUresult result = ask(&available, &total);
     ac_api_leave(&scope);
     if (result != CUDA_SUCCESS)
         return ACCEL_ERROR_CUDA;
     *free_bytes = available;
     *total_bytes = total;
     return ACCEL_OK;
+}
+
+/* The hook of cuMemGetInfo adds memory that a trim could give back: whole segments and pages.  A request also
+ * obtains what is idle next to blocks. */
+accel_status_t accel_get_memory_info(int device, size_t *free_bytes, size_t *total_bytes) {
+    accel_status_t status = memory_info(device, cuMemGetInfo_v2, free_bytes, total_bytes);
+    ac_allocator_t *allocator =
+        status == ACCEL_OK && ac_is_enabled() ? ac_device_allocator(device) : NULL;
+    if (!allocator)
+        return status;
+    uint64_t whole = ac_allocator_idle_bytes(allocator);
+    uint64_t all = ac_allocator_unused_bytes(allocator);
+    uint64_t bytes = *free_bytes + (all > whole ? all - whole : 0);
+    *free_bytes = bytes < *total_bytes ? bytes : *total_bytes;
+    return ACCEL_OK;
+}
+
+accel_status_t accel_get_device_memory_info(int device, size_t *free_bytes, size_t *total_bytes) {
+    return memory_info(device, ac_driver.cuMemGetInfo_v2, free_bytes, total_bytes);
 }
 
 accel_status_t accel_set_allocator_settings(const char *conf, char *message,

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "intercept/body.h"
+#include "observe/json.h"
 
 /* What is declared there is exported. */
 #pragma GCC visibility push(default)
@@ -90,6 +91,7 @@ typedef struct {
     bool all;      /* late: of all contexts, and ... */
     uint64_t target; /* ... freed when this was reached (fence.h); 0: not known yet */
     unsigned long long context_id; /* late: another context of the same handle has another one */
+    uint32_t stack; /* of the request (ac_history_stack); 0: not known */
     uint64_t look; /* late: the number of the look that a thread has at it; 0: none */
 } ac_raw_t;
 
@@ -162,6 +164,9 @@ bool ac_raw_waits(const ac_raw_t *raw);
 /* accel_raw_delete for a caller that learns of no failure. */
 void ac_raw_delete_late(void *pointer);
 
+/* The stack of the request for the block of the cache that begins there; 0: not known, or not raw memory. */
+uint32_t ac_raw_stack(uint64_t address);
+
 /* The block around the address, of raw memory that the driver served itself. */
 bool ac_raw_of_driver(uint64_t address, ac_raw_t *raw);
 
@@ -191,14 +196,14 @@ void ac_pool_unroute(ac_pool_t *pool);
 
 /* In a context of the device that is current. */
 accel_status_t ac_pool_alloc(ac_pool_t *pool, void **pointer, size_t bytes, int device,
-                             void *stream);
+                             void *stream, uint32_t stack);
 
 /* Its number, and where its segments come from; NULL: the cache. */
 void ac_pool_told(const ac_pool_t *pool, accel_pool_id_t *id, const accel_allocator_t **source);
 
 /* Free memory of pools that serve others before these fail; whether one has a line for the stream. */
 bool ac_pool_may_rescue(int device, void *stream);
-bool ac_pool_rescue(void **pointer, size_t bytes, int device, void *stream);
+bool ac_pool_rescue(void **pointer, size_t bytes, int device, void *stream, uint32_t stack);
 
 /* What a pool knows of the block around an address. */
 typedef struct {
@@ -246,8 +251,15 @@ typedef struct {
     accel_pool_id_t pool;
     int device, state; /* ac_pool_state_t */
     bool small, listed; /* the latter false: the caller's */
+    uint32_t stack;
 } ac_pool_copy_t;
 ac_pool_copy_t *ac_pool_copies(accel_pool_id_t pool, size_t *count);
+
+/* --- frames.c --- */
+
+/* Frames of the stack of that number as PyTorch's snapshots have them, innermost first; [] for 0.  `known` (an
+ * object) keeps those that were asked for: frames have their names looked up once. */
+json_t *ac_frames_json(json_t *known, uint32_t stack, bool *failed);
 
 /* --- items.c --- */
 
@@ -265,11 +277,20 @@ bool ac_items_collect(ac_items_t *items, ac_allocator_t *allocator);
 /* Whether there is a tracker, or a history. */
 extern AC_HIDDEN _Atomic bool ac_history_wanted;
 void ac_history_tell(accel_trace_action_t action, int device, uint64_t address, size_t bytes,
-                     void *stream, accel_pool_id_t pool);
+                     void *stream, accel_pool_id_t pool, uint32_t stack);
 static inline void ac_history(accel_trace_action_t action, int device, uint64_t address,
-                              size_t bytes, void *stream, accel_pool_id_t pool) {
-    if (atomic_load_explicit(&ac_history_wanted, memory_order_acquire))
-        ac_history_tell(action, device, address, bytes, stream, pool);
+                              size_t bytes, void *stream, accel_pool_id_t pool, uint32_t stack) {
+    if (__builtin_expect(atomic_load_explicit(&ac_history_wanted, memory_order_acquire), 0))
+        ac_history_tell(action, device, address, bytes, stream, pool, stack);
+}
+
+/* The number of the stack (ac_record_context) that what the thread does now has in the history, where that
+ * keeps those of `when`; else 0.  Calls the program's recorder: under no lock. */
+extern AC_HIDDEN _Atomic int ac_history_when;
+uint32_t ac_history_look(const void *caller);
+static inline uint32_t ac_history_stack(accel_context_when_t when, const void *caller) {
+    bool keeps = atomic_load_explicit(&ac_history_when, memory_order_acquire) >= (int)when;
+    return __builtin_expect(keeps, 0) ? ac_history_look(caller) : 0;
 }
 
 /* The history of a device, oldest first: at most `most` entries into `entries`; with `most` 0 how many

@@ -242,16 +242,17 @@ static void **addresses(const ac_pool_place_t *place, size_t count) {
 }
 
 static void tell(const accel_checkpoint_t *of, const plan_t *plan) {
+    uint32_t stack = ac_history_stack(ACCEL_CONTEXT_ALL, NULL);
     for (size_t i = 0; i < plan->frees; i++)
         for (int action = ACCEL_TRACE_FREE_REQUESTED; action <= ACCEL_TRACE_FREE_COMPLETED;
              action++)
             ac_history((accel_trace_action_t)action, of->device,
                        (uint64_t)(uintptr_t)plan->freed[i], plan->was[i].bytes,
-                       plan->was[i].stream, of->pool);
+                       plan->was[i].stream, of->pool, stack);
     for (const part_t *part = of->part; part < of->part + of->parts; part++)
         for (size_t i = part->first; i < part->first + part->count; i++)
             ac_history(ACCEL_TRACE_ALLOC, of->device, of->place[i].address, of->place[i].bytes,
-                       part->stream, of->pool);
+                       part->stream, of->pool, stack);
 }
 
 accel_status_t accel_set_checkpoint_pool_state(const accel_checkpoint_t *checkpoint,

@@ -111,7 +111,7 @@ static bool free_one(ac_raw_t *raw, bool program, uint64_t limit_ns, bool *any) 
     *any = true;
     if (!ours)
         atomic_fetch_add(&ac_given_back, raw->bytes);
-    ac_history(ACCEL_TRACE_FREE_COMPLETED, raw->device, raw->address, raw->bytes, raw->stream, none);
+    ac_history(ACCEL_TRACE_FREE_COMPLETED, raw->device, raw->address, raw->bytes, raw->stream, none, 0);
     return true;
 }
 

@@ -78,7 +78,7 @@ ac_pool_copy_t *ac_pool_copies(accel_pool_id_t id, size_t *count) {
                                 (ac_pool_copy_t){block->address, block->size,  segment->address,
                                                  segment->size,  block->bytes, line->stream,
                                                  pool->id,       line->device, block->state,
-                                                 segment->small, false};
+                                                 segment->small, false, block->stack};
                         ++*count;
                     }
     }

@@ -180,7 +180,8 @@ static void split(ac_pool_block_t *block, uint64_t size) {
     enter_bin(rest);
 }
 
-ac_pool_block_t *ac_pool_take(ac_pool_line_t *line, uint64_t size, size_t bytes, bool whole) {
+ac_pool_block_t *ac_pool_take(ac_pool_line_t *line, uint64_t size, size_t bytes, bool whole,
+                              uint32_t stack) {
     ac_pool_block_t *block = best(line, size <= SMALL_LIMIT, size);
     if (!block || !make_room())
         return NULL;
@@ -189,6 +190,7 @@ ac_pool_block_t *ac_pool_take(ac_pool_line_t *line, uint64_t size, size_t bytes,
         split(block, size);
     block->state = AC_POOL_USED;
     block->bytes = bytes;
+    block->stack = stack;
     block->recorded = 0;
     block->segment->busy++;
     line->allocated += block->size;

@@ -23,6 +23,7 @@ typedef struct ac_pool_line ac_pool_line_t;
 typedef struct ac_pool_block {
     uint64_t address, size;
     size_t bytes; /* asked for */
+    uint32_t stack; /* used: of the request (ac_history_stack) */
     ac_pool_segment_t *segment;
     struct ac_pool_block *prev, *next;         /* neighbours */
     struct ac_pool_block *bin_prev, *bin_next; /* free: a bin; pending: the line's list */
@@ -40,6 +41,7 @@ struct ac_pool_segment {
     const accel_allocator_t *source; /* NULL: the cache */
     ac_pool_block_t *first;
     ac_pool_segment_t *next; /* of the line */
+    accel_pool_id_t pool;    /* once it was cut */
     size_t busy;             /* blocks that are not free */
     bool small;
 };
@@ -68,7 +70,8 @@ uint64_t ac_pool_segment_size(uint64_t size);
 
 /* A block of at least `size` bytes out of free memory, divided but with `whole`; it is used.  NULL:
  * there is none. */
-ac_pool_block_t *ac_pool_take(ac_pool_line_t *line, uint64_t size, size_t bytes, bool whole);
+ac_pool_block_t *ac_pool_take(ac_pool_line_t *line, uint64_t size, size_t bytes, bool whole,
+                              uint32_t stack);
 
 /* Memory for a segment, which becomes one free block.  False: host memory is short. */
 bool ac_pool_add(ac_pool_line_t *line, uint64_t address, uint64_t size,

@@ -133,7 +133,7 @@ static void give_segments(ac_pool_segment_t *cut) {
         ac_pool_segment_t *next = cut->next;
         const ac_pool_line_t *line = cut->line; /* a copy: see cut_idle */
         ac_history(ACCEL_TRACE_SEGMENT_FREE, line->device, cut->address, cut->size, line->stream,
-                   none);
+                   cut->pool, 0);
         give_segment(cut, line);
         free((void *)(uintptr_t)line);
         free(cut);
@@ -156,6 +156,7 @@ static void cut_idle(ac_pool_line_t *line, ac_pool_segment_t **list) {
         copy->life = line->life;
         copy->gone = line->gone;
         copy->rested = line->rested;
+        segment->pool = line->pool->id;
         segment->line = copy;
         segment->next = *list;
         *list = segment;
@@ -401,8 +402,11 @@ static accel_status_t free_block(uint64_t address, void *const *after) {
             cut_idle(line, &cut);
         ac_pool_sweep(pool);
         ac_unlock(&ac_pools_lock);
-        ac_history(ACCEL_TRACE_FREE_REQUESTED, device, address, was.bytes, was.stream, was.pool);
-        ac_history(ACCEL_TRACE_FREE_COMPLETED, device, address, was.bytes, was.stream, was.pool);
+        uint32_t stack = ac_history_stack(ACCEL_CONTEXT_ALL, NULL);
+        ac_history(ACCEL_TRACE_FREE_REQUESTED, device, address, was.bytes, was.stream, was.pool,
+                   stack);
+        ac_history(ACCEL_TRACE_FREE_COMPLETED, device, address, was.bytes, was.stream, was.pool,
+                   stack);
     } else {
         ac_unlock(&ac_pools_lock);
         return ACCEL_ERROR_DOUBLE_FREE;
@@ -506,12 +510,13 @@ typedef struct {
     int device;
     void *stream;
     uint64_t life;
+    uint32_t stack;
 } ask_t;
 
 /* Under the lock. */
 static bool take(const ask_t *ask, ac_pool_line_t *line, void **pointer) {
     bool whole = ask->pool->flags & ACCEL_POOL_NO_SPLIT;
-    ac_pool_block_t *block = line ? ac_pool_take(line, ask->size, ask->bytes, whole) : NULL;
+    ac_pool_block_t *block = line ? ac_pool_take(line, ask->size, ask->bytes, whole, ask->stack) : NULL;
     if (block)
         *pointer = (void *)(uintptr_t)block->address;
     return block;
@@ -552,7 +557,7 @@ static accel_status_t grow(const ask_t *ask, bool quiet, void **pointer) {
         return ACCEL_ERROR_OUT_OF_MEMORY;
     }
     ac_history(ACCEL_TRACE_SEGMENT_ALLOC, ask->device, (uint64_t)(uintptr_t)memory, size,
-               ask->stream, ask->pool->id);
+               ask->stream, ask->pool->id, ask->stack);
     return taken ? ACCEL_OK : ACCEL_ERROR_OUT_OF_MEMORY;
 }
 
@@ -588,8 +593,9 @@ static void give_way(const ask_t *ask, uint64_t end) {
 }
 
 accel_status_t ac_pool_alloc(ac_pool_t *pool, void **pointer, size_t bytes, int device,
-                             void *stream) {
-    ask_t ask = {pool, bytes, ac_pool_round(bytes), device, stream, ac_stream_life(stream)};
+                             void *stream, uint32_t stack) {
+    ask_t ask = {pool,   bytes,  ac_pool_round(bytes),
+                 device, stream, ac_stream_life(stream), stack};
     if (!ask.size) /* the cache says so, and counts it */
         return ask_for_segment(source_of(pool), bytes, device, stream, false, pointer);
     heed_views();
@@ -609,7 +615,8 @@ accel_status_t ac_pool_alloc(ac_pool_t *pool, void **pointer, size_t bytes, int 
     }
     if (status != ACCEL_OK)
         return status;
-    ac_history(ACCEL_TRACE_ALLOC, device, (uint64_t)(uintptr_t)*pointer, bytes, stream, pool->id);
+    ac_history(ACCEL_TRACE_ALLOC, device, (uint64_t)(uintptr_t)*pointer, bytes, stream, pool->id,
+               stack);
     return ACCEL_OK;
 }
 
@@ -637,7 +644,7 @@ bool ac_pool_may_rescue(int device, void *stream) {
     return may;
 }
 
-bool ac_pool_rescue(void **pointer, size_t bytes, int device, void *stream) {
+bool ac_pool_rescue(void **pointer, size_t bytes, int device, void *stream, uint32_t stack) {
     uint64_t size = ac_pool_round(bytes), life = ac_stream_life(stream);
     ac_pool_block_t *block = NULL;
     accel_pool_id_t id = none;
@@ -649,14 +656,16 @@ bool ac_pool_rescue(void **pointer, size_t bytes, int device, void *stream) {
     for (ac_pool_t *pool = ac_pools; pool && !block; pool = pool->next)
         for (ac_pool_line_t *line = pool->lines; line && !block; line = line->next)
             if (rescues(line, device, stream, life))
-                block = ac_pool_take(line, size, bytes, pool->flags & ACCEL_POOL_NO_SPLIT);
+                block =
+                    ac_pool_take(line, size, bytes, pool->flags & ACCEL_POOL_NO_SPLIT, stack);
     if (block) {
         *pointer = (void *)(uintptr_t)block->address;
         id = block->segment->line->pool->id;
     }
     ac_unlock(&ac_pools_lock);
     if (block)
-        ac_history(ACCEL_TRACE_ALLOC, device, (uint64_t)(uintptr_t)*pointer, bytes, stream, id);
+        ac_history(ACCEL_TRACE_ALLOC, device, (uint64_t)(uintptr_t)*pointer, bytes, stream, id,
+                   stack);
     return block;
 }
 

@@ -128,7 +128,7 @@ static accel_status_t from_cache(ac_raw_t *raw, void **pointer, const void *call
     if (rescues)
         ac_api_quiet(false);
     if (rescues && status == ACCEL_ERROR_DEVICE_MEMORY) {
-        if (ac_pool_rescue(pointer, raw->bytes, raw->device, raw->stream)) {
+        if (ac_pool_rescue(pointer, raw->bytes, raw->device, raw->stream, raw->stack)) {
             raw->address = 0; /* the pool's */
             return ACCEL_OK;
         }
@@ -168,20 +168,20 @@ static accel_status_t alloc(ac_raw_t *raw, void **pointer, const void *caller) {
         return ACCEL_ERROR_OUT_OF_MEMORY;
     }
     ac_history(ACCEL_TRACE_ALLOC, raw->device, raw->address, raw->bytes, raw->stream,
-               (accel_pool_id_t){0, 0});
+               (accel_pool_id_t){0, 0}, raw->stack);
     return ACCEL_OK;
 }
 
 /* In a context of the device.  Failures of the cache were told to the observers by it. */
 static void tell_failure(int device, size_t bytes, void *stream, accel_pool_id_t pool,
-                         const accel_allocator_t *source) {
+                         const accel_allocator_t *source, uint32_t stack) {
     size_t available = 0, total;
     if (source && ac_observed(AC_OBSERVE_OOM) && ac_device_allocator(device))
         ac_observe_oom(device, ac_device_allocator(device), bytes);
     if (!atomic_load_explicit(&ac_history_wanted, memory_order_acquire))
         return;
     ac_driver.cuMemGetInfo_v2(&available, &total);
-    ac_history(ACCEL_TRACE_OOM, device, available, bytes, stream, pool);
+    ac_history(ACCEL_TRACE_OOM, device, available, bytes, stream, pool, stack);
 }
 
 accel_status_t ac_raw_alloc(void **pointer, size_t bytes, int device, void *stream,
@@ -193,6 +193,7 @@ accel_status_t ac_raw_alloc(void **pointer, size_t bytes, int device, void *stre
         return status;
     if (!begin_use())
         return ACCEL_ERROR_BUSY;
+    uint32_t stack = ac_history_stack(ACCEL_CONTEXT_STATE, caller);
     ac_late_free_few();
     if (!ac_api_enter(&scope, device))
         return ACCEL_ERROR_CUDA;
@@ -200,7 +201,7 @@ accel_status_t ac_raw_alloc(void **pointer, size_t bytes, int device, void *stre
     accel_pool_id_t id = {0, 0};
     ac_pool_t *pool = ac_pool_route(device, scope.context, stream);
     if (pool) {
-        status = ac_pool_alloc(pool, &memory, bytes, device, stream);
+        status = ac_pool_alloc(pool, &memory, bytes, device, stream, stack);
         ac_pool_told(pool, &id, &source);
         ac_pool_unroute(pool);
     } else {
@@ -209,11 +210,12 @@ accel_status_t ac_raw_alloc(void **pointer, size_t bytes, int device, void *stre
                         .stream = stream,
                         .life = ac_stream_life(stream),
                         .context = scope.context,
-                        .allocator = source};
+                        .allocator = source,
+                        .stack = stack};
         status = alloc(&raw, &memory, caller);
     }
     if (status == ACCEL_ERROR_DEVICE_MEMORY)
-        tell_failure(device, bytes, stream, id, source);
+        tell_failure(device, bytes, stream, id, source, stack);
     ac_api_leave(&scope);
     if (status == ACCEL_OK)
         *pointer = memory;
@@ -344,7 +346,8 @@ static accel_status_t raw_delete(void *pointer, bool late) {
         return status == ACCEL_ERROR_NOT_OURS ? accel_free(pointer) : status;
     }
     const accel_pool_id_t none = {0, 0};
-    ac_history(ACCEL_TRACE_FREE_REQUESTED, raw.device, address, raw.bytes, raw.stream, none);
+    uint32_t stack = ac_history_stack(ACCEL_CONTEXT_ALL, NULL);
+    ac_history(ACCEL_TRACE_FREE_REQUESTED, raw.device, address, raw.bytes, raw.stream, none, stack);
     if (raw.allocator)
         raw.allocator->free_fn(pointer, raw.bytes, raw.device, raw.stream);
     else
@@ -354,7 +357,8 @@ static accel_status_t raw_delete(void *pointer, bool late) {
     if (status != ACCEL_OK)
         ac_raw_put_back(&raw, status);
     else
-        ac_history(ACCEL_TRACE_FREE_COMPLETED, raw.device, address, raw.bytes, raw.stream, none);
+        ac_history(ACCEL_TRACE_FREE_COMPLETED, raw.device, address, raw.bytes, raw.stream, none,
+                   stack);
     return status;
 }
 
@@ -386,6 +390,11 @@ static bool find_in_cache(uint64_t address, accel_pointer_info_t *info) {
     if (ac_raw_find(block.address, &raw) && !raw.allocator && !is_stale(&raw))
         info->stream = raw.stream;
     return true;
+}
+
+uint32_t ac_raw_stack(uint64_t address) {
+    ac_raw_t raw;
+    return ac_raw_find(address, &raw) && !raw.allocator && !is_stale(&raw) ? raw.stack : 0;
 }
 
 static bool find_in_pools(uint64_t address, accel_pointer_info_t *info) {

@@ -2,8 +2,9 @@
 #include "api/pool_space.h"
 
 #include <stdlib.h>
+#include <time.h>
 
-#include "observe/json.h"
+#include "observe/holding.h"
 
 static const char *state_of(ac_block_state_t state) {
     return state == AC_BLOCK_ALLOCATED ? "active_allocated"
@@ -21,6 +22,7 @@ static const char *pool_state_of(int state) {
 
 typedef struct {
     json_t *list, *segment, *blocks;
+    json_t *known; /* frames (ac_frames_json) */
     int64_t allocated, active, requested;
     uint64_t size;        /* of its blocks */
     ac_pool_copy_t *copy; /* of blocks of pools, by address */
@@ -76,14 +78,15 @@ static void begin_segment(writer_t *to, const segment_t *of) {
 }
 
 static void put_block(writer_t *to, uint64_t address, uint64_t size, uint64_t requested,
-                      const char *state) {
+                      const char *state, uint32_t stack) {
     json_t *block = json_object();
     bool used = state[0] == 'a', allocated = used && state[7] == 'a';
     put_address(block, "address", address, &to->failed);
     put_address(block, "size", size, &to->failed);
     put_address(block, "requested_size", used ? requested : 0, &to->failed);
     ac_json_put_text(block, "state", state, &to->failed);
-    ac_json_put(block, "frames", json_array(), &to->failed);
+    ac_json_put(block, "frames", ac_frames_json(to->known, used ? stack : 0, &to->failed),
+                &to->failed);
     ac_json_append(to->blocks, block, &to->failed);
     to->size += size;
     to->active += used ? (int64_t)size : 0;
@@ -115,11 +118,26 @@ static size_t write_pool_segment(writer_t *to, size_t at) {
                                    .small = first->small,
                                    .pool = first->pool});
     for (; at < to->copies && block->segment == first->segment; block = &to->copy[++at]) {
-        put_block(to, block->address, block->size, block->bytes, pool_state_of(block->state));
+        put_block(to, block->address, block->size, block->bytes, pool_state_of(block->state),
+                  block->stack);
         to->copy[at].listed = true;
     }
     end_segment(to);
     return at;
+}
+
+/* Of raw memory that the history has frames of, else what `stacks` recorded. */
+static uint32_t stack_of(const ac_item_t *item) {
+    struct timespec deadline;
+    ac_holding_t holding;
+    if (item->state != AC_BLOCK_ALLOCATED)
+        return 0;
+    uint32_t stack = ac_raw_stack(item->address);
+    if (stack)
+        return stack;
+    clock_gettime(CLOCK_REALTIME, &deadline);
+    deadline.tv_sec++;
+    return ac_holding_get(item->address, &deadline, &holding) ? holding.stack : 0;
 }
 
 /* Memory of the cache from `address` to `end`, behind what is there already, or of a new segment. */
@@ -132,7 +150,8 @@ static void put_cached(writer_t *to, segment_t *segment, const ac_item_t *item, 
         segment->address = address;
         begin_segment(to, segment);
     }
-    put_block(to, address, end - address, whole ? item->requested : 0, state_of(item->state));
+    put_block(to, address, end - address, whole ? item->requested : 0, state_of(item->state),
+              whole ? stack_of(item) : 0);
 }
 
 /* A block of the cache that is a pool's segment is that alone, so that all memory is listed once: the
@@ -191,9 +210,12 @@ static const char *const action_names[] = {
     [ACCEL_TRACE_SEGMENT_FREE] = "segment_free",
     [ACCEL_TRACE_SNAPSHOT] = "snapshot",
     [ACCEL_TRACE_OOM] = "oom",
+    [ACCEL_TRACE_SEGMENT_MAP] = "segment_map",
+    [ACCEL_TRACE_SEGMENT_UNMAP] = "segment_unmap",
+    [ACCEL_TRACE_USER_DEFINED] = "user_defined",
 };
 
-static json_t *history_of(int device, accel_pool_id_t pool, bool *failed) {
+static json_t *history_of(int device, accel_pool_id_t pool, json_t *known, bool *failed) {
     const accel_pool_id_t none = {0, 0};
     json_t *list = json_array();
     size_t count = ac_history_read(device, NULL, 0);
@@ -214,6 +236,9 @@ static json_t *history_of(int device, accel_pool_id_t pool, bool *failed) {
         put_address(one, "stream", (uint64_t)(uintptr_t)entry->stream, failed);
         put_address(one, "time_us", entry->time_us, failed);
         put_pool(one, "pool_id", entry->pool, failed);
+        ac_json_put(one, "frames", ac_frames_json(known, entry->stack, failed), failed);
+        if (entry->action == ACCEL_TRACE_USER_DEFINED)
+            ac_json_put_text(one, "user_metadata", entry->text ? entry->text : "", failed);
         ac_json_append(list, one, failed);
     }
     free(entries);
@@ -231,8 +256,8 @@ accel_status_t accel_snapshot(accel_pool_id_t pool, char **json) {
         return ACCEL_ERROR_UNSUPPORTED;
     if (!ac_pool_is(pool, none) && !accel_pool_use_count(pool))
         return ACCEL_ERROR_INVALID;
-    ac_history(ACCEL_TRACE_SNAPSHOT, accel_current_device(), 0, 0, NULL, pool);
-    writer_t to = {.list = json_array()};
+    ac_history(ACCEL_TRACE_SNAPSHOT, accel_current_device(), 0, 0, NULL, pool, 0);
+    writer_t to = {.list = json_array(), .known = json_object()};
     to.copy = ac_pool_copies(pool, &to.copies); /* first: see write_block */
     to.failed = to.copies && !to.copy;
     if (ac_pool_is(pool, none))
@@ -241,11 +266,12 @@ accel_status_t accel_snapshot(accel_pool_id_t pool, char **json) {
     free(to.copy);
     json_t *root = json_object(), *traces = json_array();
     for (int device = 0; device < accel_device_count() && device < AC_LIVE_DEVICES; device++)
-        ac_json_append(traces, history_of(device, pool, &to.failed), &to.failed);
+        ac_json_append(traces, history_of(device, pool, to.known, &to.failed), &to.failed);
     ac_json_put(root, "segments", to.list, &to.failed);
     ac_json_put(root, "device_traces", traces, &to.failed);
     char *text = to.failed ? NULL : ac_json_dump(root, &length);
     ac_json_free(root);
+    ac_json_free(to.known);
     if (text)
         *json = text;
     return text ? ACCEL_OK : ACCEL_ERROR_OUT_OF_MEMORY;

@@ -21,11 +21,23 @@ const char *accel_get_accelerator(void) {
 
 /* --- cache_info --- */
 
+/* `end`: of the memory before the item that no one holds, and `bytes` of it. */
+typedef struct {
+    uint64_t end, bytes, largest;
+} look_t;
+
+/* What waits for work, too: a request gets it in the order of its stream, or waits for it. */
 static void note_largest(const ac_item_t *item, void *arg) {
-    uint64_t *largest = arg;
-    bool free = item->state == AC_BLOCK_FREE || item->state == AC_BLOCK_CACHED;
-    if (!item->segment && free && item->size > *largest)
-        *largest = item->size;
+    look_t *look = arg;
+    bool held = item->state == AC_BLOCK_ALLOCATED || item->captured;
+    if (item->segment || held || item->address != look->end)
+        look->bytes = 0;
+    if (item->segment || held)
+        return;
+    look->bytes += item->size;
+    look->end = item->address + item->size;
+    if (look->bytes > look->largest)
+        look->largest = look->bytes;
 }
 
 accel_status_t accel_cache_info(int device, size_t *largest) {
@@ -44,11 +56,13 @@ accel_status_t accel_cache_info(int device, size_t *largest) {
     ac_api_leave(&scope);
     if (result != CUDA_SUCCESS)
         return ACCEL_ERROR_CUDA;
-    uint64_t most = 0, room = ac_allocator_room(allocator);
-    ac_allocator_walk(allocator, note_largest, &most);
+    look_t look = {0, 0, 0};
+    uint64_t room = ac_allocator_room(allocator);
+    ac_allocator_recall(allocator);
+    ac_allocator_walk(allocator, note_largest, &look);
     if (available > room)
         available = room;
-    *largest = available > most ? available : most;
+    *largest = available > look.largest ? available : look.largest;
     return ACCEL_OK;
 }
 

@@ -10,6 +10,8 @@
 #include "observe/raw.h"
 #include "failpoint.h"
 
+_Atomic ac_cuda_memory_fn ac_cuda_memory_observer;
+
 ac_status_t ac_cuda_status_of(CUresult result) {
     switch (result) {
     case CUDA_SUCCESS:
@@ -47,8 +49,10 @@ static ac_status_t allocate(ac_cuda_context_t *context, uint64_t bytes, bool own
         status = AC_FAILED;
     }
     ac_cuda_leave(&scope);
-    if (status == AC_OK)
+    if (status == AC_OK) {
         *address = pointer;
+        ac_cuda_tell(context, AC_EVENT_SEGMENT_ALLOC, pointer, bytes);
+    }
     return status;
 }
 
@@ -60,7 +64,7 @@ static ac_status_t segment_alloc_aside(void *arg, uint64_t bytes, uint64_t *addr
     return allocate(arg, bytes, false, address);
 }
 
-static ac_status_t segment_free(void *arg, uint64_t address) {
+static ac_status_t segment_free(void *arg, uint64_t address, uint64_t bytes) {
     ac_cuda_context_t *context = arg;
     ac_cuda_scope_t scope;
     if (atomic_load(&context->dead))
@@ -77,6 +81,8 @@ static ac_status_t segment_free(void *arg, uint64_t address) {
     if (result != CUDA_SUCCESS && !ac_driver_sticky(result) && !atomic_load(&context->dying))
         result = ac_driver.cuMemFree_v2(address);
     ac_cuda_leave(&scope);
+    if (result == CUDA_SUCCESS)
+        ac_cuda_tell(context, AC_EVENT_SEGMENT_FREE, address, bytes);
     return ac_cuda_status_of(result);
 }
 

@@ -13,6 +13,7 @@
 
 #include "device/cuda_abi.h"
 #include "device/device.h"
+#include "observe/history.h"
 #include "lock.h"
 
 /* How fences are recorded; see `fence` in the configuration. */
@@ -97,6 +98,13 @@ extern void (*ac_cuda_count)(ac_cuda_event_t event);
 
 /* Set when exit began: no driver call of our own any more. */
 extern _Atomic bool ac_cuda_quiet;
+
+/* Called after the driver gave memory for the cache or took it back: `kind` is AC_EVENT_SEGMENT_ALLOC,
+ * _FREE, _MAP or _UNMAP.  The caller holds no lock, and is no part of a thread's cache; it may be a thread
+ * of the library.  NULL: there is no observer. */
+typedef void (*ac_cuda_memory_fn)(ac_event_kind_t kind, CUdevice device, uint64_t address,
+                                  uint64_t bytes);
+extern _Atomic ac_cuda_memory_fn ac_cuda_memory_observer;
 
 /* Set when a context is not kept account of: its work is waited for by no fence, and cuMemUnmap is
  * not documented to wait as cuMemFree does, so that pages of living contexts stay. */

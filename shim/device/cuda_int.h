@@ -11,6 +11,14 @@ extern ac_rwlock_t ac_cuda_gate;
 
 void ac_cuda_count_one(ac_cuda_event_t event);
 
+static inline void ac_cuda_tell(const ac_cuda_context_t *context, ac_event_kind_t kind,
+                                uint64_t address, uint64_t bytes) {
+    ac_cuda_memory_fn observer =
+        atomic_load_explicit(&ac_cuda_memory_observer, memory_order_acquire);
+    if (__builtin_expect(observer != NULL, 0))
+        observer(kind, context->device, address, bytes);
+}
+
 /* Work escapes the events: until the next synchronisation only that can tell. */
 void ac_cuda_lose(ac_cuda_context_t *context);
 

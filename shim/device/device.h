@@ -43,10 +43,10 @@ typedef struct {
     /* The same for a request that the driver would serve beside any capture: none is spoilt. */
     ac_status_t (*segment_alloc_aside)(void *context, uint64_t bytes, uint64_t *address);
 
-    /* Give a segment back.  All work on it has completed; the call may block until all other work
+    /* Give a segment of `bytes` back.  All work on it has completed; the call may block until all other work
      * of the device has, too.  AC_OK; AC_BUSY while anything captures, but in `beside`: it is still
      * there. */
-    ac_status_t (*segment_free)(void *context, uint64_t address);
+    ac_status_t (*segment_free)(void *context, uint64_t address, uint64_t bytes);
 
     /* Bytes that the device could give now.  AC_OK sets *bytes; AC_UNSUPPORTED, AC_FAILED: it
      * does not say. */

@@ -161,6 +161,8 @@ ac_status_t ac_cuda_page_map(void *arg, uint64_t address, uint64_t bytes, uint64
         return AC_FAILED;
     CUresult result = ac_driver.cuMemMap(address, bytes, 0, page, 0);
     leave(&visit);
+    if (result == CUDA_SUCCESS)
+        ac_cuda_tell(arg, AC_EVENT_SEGMENT_MAP, address, bytes);
     return ac_cuda_status_of(result);
 }
 
@@ -208,6 +210,8 @@ ac_status_t ac_cuda_pages_unmap(void *arg, uint64_t address, uint64_t bytes) {
     }
     if (syncs)
         ac_cuda_sync_end();
+    if (result == CUDA_SUCCESS)
+        ac_cuda_tell(context, AC_EVENT_SEGMENT_UNMAP, address, bytes);
     return ac_cuda_status_of(result);
 }
 

@@ -116,6 +116,12 @@ static inline void ac_synced(ac_thread_t *thread, bool whole) {
         ac_decay_synced(whole);
 }
 
+/* After it: other processes see in the live page what is not active any longer.  NULL: nothing to do. */
+static inline void ac_figures_synced(const ac_context_t *context) {
+    if (context && context->arena)
+        ac_allocator_settle(ac_arena_allocator(context->arena));
+}
+
 /* Whether `address` lies in a segment of ours, and this process may say so (a fork child may not:
  * another thread of its parent may have held the locks). */
 static inline bool ac_owned(uint64_t address) {

@@ -6,6 +6,7 @@
 #include "allocator/order/fence.h"
 #include "device/cuda_device.h"
 #include "intercept/graphs.h"
+#include "intercept/process.h"
 #include "lock.h"
 
 enum { CAPTURES = 256 };
@@ -18,7 +19,8 @@ static unsigned unlisted; /* more than the list has room for: known by their num
 /* Fences of now, for memory that is to go back beside the capture: none is recorded after it began. */
 void ac_capture_begin(void) {
     ac_graphs_capture_began();
-    ac_fence_close(NULL, true);
+    if (ac_is_enabled()) /* else there is no memory that a fence would be for */
+        ac_fence_close(NULL, true);
     ac_cuda_capture_begin();
 }
 

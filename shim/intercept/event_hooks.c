@@ -195,8 +195,10 @@ static uint64_t alone_until(const ac_context_t *context, CUstream stream, bool p
             ac_shown_awaited_stream(context, ac_stream_resolved(stream, per_thread));            \
         if (alone && result == CUDA_SUCCESS)                                                     \
             ac_fence_synced(context->timeline, alone);                                           \
-        if (waits && result == CUDA_SUCCESS)                                                     \
+        if (waits && result == CUDA_SUCCESS) {                                                   \
             ac_synced(thread, false);                                                            \
+            ac_figures_synced(context);                                                          \
+        }                                                                                        \
         if (waits)                                                                               \
             ac_pools_synced(result);                                                             \
         if (waits)                                                                               \

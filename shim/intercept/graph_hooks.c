@@ -162,23 +162,6 @@ void ac_memcpy_node(const CUDA_MEMCPY3D *copy) {
         ac_graphs_show();
 }
 
-#define COPYING_NODE(symbol, params, args)                                                       \
-    CUresult symbol params {                                                                     \
-        AC_ENTER_OR_RETURN(symbol);                                                              \
-        if (thread)                                                                              \
-            ac_memcpy_node(copy);                                                                \
-        return real args;                                                                        \
-    }
-COPYING_NODE(cuGraphAddMemcpyNode,
-             (CUgraphNode * node, CUgraph graph, const CUgraphNode *before, size_t count,
-              const CUDA_MEMCPY3D *copy, CUcontext context),
-             (node, graph, before, count, copy, context))
-COPYING_NODE(cuGraphMemcpyNodeSetParams, (CUgraphNode node, const CUDA_MEMCPY3D *copy),
-             (node, copy))
-COPYING_NODE(cuGraphExecMemcpyNodeSetParams,
-             (CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D *copy, CUcontext context),
-             (exec, node, copy, context))
-
 /* Work that may hold its graph until the program does something else. */
 #define HOLDING_NODE(symbol, type)                                                               \
     CUresult symbol(CUgraphNode *node, CUgraph graph, const CUgraphNode *before, size_t count,   \
@@ -208,13 +191,20 @@ CUresult cuUserObjectCreate(CUuserObject *object, void *value, CUhostFn destroy,
         AC_ENTER_OR_RETURN(symbol);                                                              \
         return !thread || (ok) ? real args : CUDA_ERROR_INVALID_VALUE;                           \
     }
-REACHING_NODE(cuGraphAddMemcpyNode, ac_reach_3d(thread, copy),
+/* Returns false for a copy that the driver refuses; what it shows the host is noted of any other. */
+static bool may_copy(ac_thread_t *thread, const CUDA_MEMCPY3D *copy) {
+    bool may = ac_reach_3d(thread, copy);
+    if (may)
+        ac_memcpy_node(copy);
+    return may;
+}
+REACHING_NODE(cuGraphAddMemcpyNode, may_copy(thread, copy),
               (CUgraphNode * node, CUgraph graph, const CUgraphNode *before, size_t count,
                const CUDA_MEMCPY3D *copy, CUcontext context),
               (node, graph, before, count, copy, context))
-REACHING_NODE(cuGraphMemcpyNodeSetParams, ac_reach_3d(thread, copy),
+REACHING_NODE(cuGraphMemcpyNodeSetParams, may_copy(thread, copy),
               (CUgraphNode node, const CUDA_MEMCPY3D *copy), (node, copy))
-REACHING_NODE(cuGraphExecMemcpyNodeSetParams, ac_reach_3d(thread, copy),
+REACHING_NODE(cuGraphExecMemcpyNodeSetParams, may_copy(thread, copy),
               (CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D *copy, CUcontext context),
               (exec, node, copy, context))
 REACHING_NODE(cuGraphAddMemsetNode, ac_reach_memset(thread, fill),

@@ -327,8 +327,8 @@ AC_EARLY static int hook_of(const char *name) {
 AC_EARLY __attribute__((visibility("hidden"))) ac_route_t
 ac_dlsym_route(void *handle, const char *name, const void *caller) {
     ac_count_early(AC_COUNT_HOOKS + AC_HOOK_dlsym);
-    if (__builtin_expect(atomic_load_explicit(&ac_variables_looked, memory_order_relaxed) != 0, 0))
-        ac_variables_overdue(handle, name);
+    if (__builtin_expect(atomic_load_explicit(&ac_variables_overdue, memory_order_relaxed), 0))
+        ac_variables_catch_up(handle, name);
     int hook = hook_of(name);
     if (hook != AC_HOOK_NONE)
         ac_variables_before(caller);
@@ -363,13 +363,13 @@ ac_dlopen_route(const char *file, int mode, const void *caller) {
     if (!next)
         return answer(NULL);
     if (ac_object_searches_alone(caller, file)) {
-        ac_variables_postpone();
+        atomic_store(&ac_variables_overdue, true);
         return (ac_route_t){.value = (void *)(intptr_t)mode, .jump = __extension__(void *) next};
     }
-    uint64_t loads = ac_variables_loads();
+    bool known = next == ac_real_dlopen(); /* before the call, whose error stays the last */
+    ac_loads_t loads = ac_variables_opening();
     void *handle = next(file, mode);
-    if (handle) /* one of another library's dlopen may be anything */
-        ac_variables_opened(next == ac_real_dlopen() ? handle : NULL, loads);
+    ac_variables_opened(handle, known, loads);
     return answer(handle);
 }
 

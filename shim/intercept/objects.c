@@ -243,8 +243,35 @@ AC_EARLY ac_object_t ac_object_by_soname(const char *prefix) {
 
 AC_EARLY ac_object_t ac_object_needing(const char *prefix, unsigned index) {
     walk_t walk = {.needed = prefix, .skip = index};
-    each_object(walk_step, &walk);
+    ac_object_each(walk_step, &walk);
     return walk.found;
+}
+
+typedef struct {
+    const ac_object_t *object;
+    const ElfW(Dyn) * from;
+    const char *soname, *file;
+    bool reached, needed;
+} needed_t;
+
+AC_EARLY static int needed_step(struct dl_phdr_info *info, size_t size, void *argument) {
+    (void)size;
+    needed_t *walk = argument;
+    ac_object_t object = ac_object_from(info);
+    const char *name;
+    walk->reached |= object.dynamic == walk->from;
+    for (unsigned i = 0; walk->reached && (name = ac_object_needed(&object, i)); i++) {
+        name = ac_text_basename(name);
+        walk->needed |= ac_text_same(name, walk->soname) || ac_text_same(name, walk->file);
+    }
+    return walk->needed || object.dynamic == walk->object->dynamic;
+}
+
+AC_EARLY bool ac_object_is_needed(const ac_object_t *object, const ElfW(Dyn) * from) {
+    needed_t walk = {object, from, ac_object_soname(object),
+                     ac_text_basename(object->path ? object->path : ""), false, false};
+    ac_object_each(needed_step, &walk);
+    return walk.needed;
 }
 
 AC_EARLY ac_object_t ac_object_defining(const char *symbol) {

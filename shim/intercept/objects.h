@@ -93,6 +93,9 @@ AC_EARLY ac_object_t ac_object_by_soname(const char *prefix);
  * `prefix`. */
 AC_EARLY ac_object_t ac_object_needing(const char *prefix, unsigned index);
 
+/* Whether the object of the dynamic section `from`, or one that follows it in load order, needs `object`. */
+AC_EARLY bool ac_object_is_needed(const ac_object_t *object, const ElfW(Dyn) * from);
+
 /* The first object, in load order, that defines `symbol`. */
 AC_EARLY ac_object_t ac_object_defining(const char *symbol);
 

@@ -46,6 +46,13 @@ bool ac_observer_remove(ac_observe_t kind, ac_observer_fn *function, void *arg) 
     return at < count;
 }
 
+void ac_observer_set(ac_observe_t kind, ac_observer_fn *function, void *arg) {
+    ac_lock(&lock);
+    places[kind][0] = (place_t){function, arg};
+    atomic_store(&ac_observers[kind], function != NULL);
+    ac_unlock(&lock);
+}
+
 void ac_observers_call(ac_observe_t kind,
                        void (*call)(ac_observer_fn *function, void *arg, void *of), void *of) {
     place_t now[AC_OBSERVERS];
@@ -56,7 +63,14 @@ void ac_observers_call(ac_observe_t kind,
     unsigned count = atomic_load(&ac_observers[kind]);
     memcpy(now, places[kind], sizeof now);
     ac_unlock(&lock);
+    /* An observer may be called in the middle of a request: what the thread has noted of it stays. */
     bool quiet = thread->quiet, apart = thread->apart, settled = thread->settled;
+    bool missed = thread->recorder.missed;
+    struct ac_context *last_alloc = thread->last_alloc, *last_free = thread->last_free;
+    const void *asks_from = thread->asks_from, *frees_for = thread->frees_for;
+    uint64_t given_back = thread->given_back;
+    thread->asks_from = thread->frees_for = NULL;
+    thread->recorder.missed = false;
     thread->quiet = thread->apart = thread->settled = false; /* not what the program asks for now */
     thread->observing = true;
     for (unsigned i = 0; i < count; i++)
@@ -65,6 +79,12 @@ void ac_observers_call(ac_observe_t kind,
     thread->quiet = quiet;
     thread->apart = apart;
     thread->settled = settled;
+    thread->recorder.missed = missed;
+    thread->last_alloc = last_alloc;
+    thread->last_free = last_free;
+    thread->asks_from = asks_from;
+    thread->frees_for = frees_for;
+    thread->given_back = given_back;
 }
 
 /* --- out of memory --- */

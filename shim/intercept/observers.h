@@ -39,13 +39,22 @@ static inline bool ac_observe_late(void) {
 
 /* Functions of the program, each with its argument: so many of a kind at the most. */
 enum { AC_OBSERVERS = 8 };
-typedef enum { AC_OBSERVE_OOM, AC_OBSERVE_FREE, AC_OBSERVE_TRACE, AC_OBSERVE_KINDS } ac_observe_t;
+typedef enum {
+    AC_OBSERVE_OOM,
+    AC_OBSERVE_FREE,
+    AC_OBSERVE_TRACE,
+    AC_OBSERVE_CONTEXT, /* one at most */
+    AC_OBSERVE_KINDS
+} ac_observe_t;
 
 typedef void ac_observer_fn(void); /* of whatever type the kind has */
 
 /* False: there is no place, or no such observer. */
 bool ac_observer_add(ac_observe_t kind, ac_observer_fn *function, void *arg);
 bool ac_observer_remove(ac_observe_t kind, ac_observer_fn *function, void *arg);
+
+/* Replaces all observers of the kind by this one; by none if `function` is NULL. */
+void ac_observer_set(ac_observe_t kind, ac_observer_fn *function, void *arg);
 
 /* How many there are of each kind. */
 extern AC_HIDDEN _Atomic unsigned ac_observers[AC_OBSERVE_KINDS];

@@ -312,7 +312,7 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *out, void *memory, unsigned f
 
 CUresult cuMemHostUnregister(void *memory) {
     AC_ENTER_OR_RETURN(cuMemHostUnregister);
-    CUresult result = real(memory);
+    CUresult result = real(seen_host(memory));
     if (result == CUDA_SUCCESS && thread)
         ac_shown_memory_gone((uintptr_t)memory);
     return result;

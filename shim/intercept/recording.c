@@ -112,6 +112,24 @@ static uint32_t stack_of(ac_thread_t *thread, const void *caller, bool whole) {
     return whole || caller ? ac_site_of(frame, count) : 0;
 }
 
+uint32_t ac_record_context(ac_thread_t *thread, const void *caller, const char *text) {
+    uint64_t frame[AC_SITE_FRAMES + 1];
+    uint32_t first = text ? ac_site_text(text) : 0;
+    unsigned count = first != 0;
+    frame[0] = ac_frame_text(first, 0);
+    if (stacks() == AC_STACKS_ALL)
+        count += ac_unwind(thread, caller, frame + count);
+    return ac_site_of(frame, count < AC_SITE_FRAMES ? count : AC_SITE_FRAMES);
+}
+
+const char *ac_record_text(uint32_t stack) {
+    ac_site_t site;
+    if (!ac_site_get(stack, &site) || !(site.frame[0] & AC_FRAME_TEXT) ||
+        site.frame[0] & UINT32_MAX)
+        return NULL;
+    return ac_site_text_of((uint32_t)((site.frame[0] & ~AC_FRAME_TEXT) >> 32));
+}
+
 /* Out of host memory, or of numbers, what is recorded is less; requests and figures stay what they are. */
 static void tell_what_is_lost(void) {
     if (__builtin_expect(ac_holdings_lost() || ac_sites_lost(), 0))

@@ -55,6 +55,11 @@ static inline void ac_record_beside(ac_thread_t *thread, ac_event_kind_t kind, u
 uint32_t ac_record_oom(ac_thread_t *thread, int device, uint64_t bytes, uint64_t available,
                        const void *caller);
 
+/* The number of a stack: `text` (may be NULL) as its first frame, of line 0, then the calling thread's frames
+ * with stacks:all.  0: there is neither.  _text: the text of such a stack; NULL: it has none. */
+uint32_t ac_record_context(ac_thread_t *thread, const void *caller, const char *text);
+const char *ac_record_text(uint32_t stack);
+
 /* All blocks of all devices were written down. */
 void ac_record_snapshot(void);
 

@@ -48,10 +48,8 @@ static ac_status_t search(ac_thread_t *thread, ac_context_t *context, ac_cache_t
                           unsigned module, const ac_from_t *from, uint64_t bytes,
                           uint64_t *address) {
     ac_status_t status = AC_BUSY;
-    if (ac_observed(AC_OBSERVE_FREE) && ac_observe_shortage(context->cuda.device)) {
-        thread->last_alloc = context; /* not one of what the program did meanwhile */
+    if (ac_observed(AC_OBSERVE_FREE) && ac_observe_shortage(context->cuda.device))
         status = alloc(thread, context, cache, module, from, bytes, AC_ASK_CACHED, address);
-    }
     if (status == AC_OK)
         return status;
     ac_record_missed(thread);

@@ -100,6 +100,7 @@ static CUresult sync_end(ac_thread_t *thread, ac_sync_t sync, CUresult result) {
         ac_shown_awaited(sync.context);
         ac_count(thread, AC_COUNT_full_syncs);
         ac_synced(thread, true);
+        ac_figures_synced(sync.context);
         if (__builtin_expect(ac_is_guarding(), 0) && thread)
             ac_guard_settle(sync.context->arena);
     }

@@ -2,6 +2,7 @@
 #include "intercept/variables.h"
 
 #include <dlfcn.h>
+#include <limits.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <sys/auxv.h>
@@ -32,10 +33,14 @@ typedef struct {
 
 typedef struct {
     ac_symbols_t ours;
-    const void *caller;       /* its object alone is looked at; NULL: */
-    unsigned first, number;   /* the objects from this one on; the next object */
-    const ElfW(Dyn) * opened; /* the one of number `first`, if that is what was opened */
-    unsigned skip, seen;      /* places that stay as they are */
+    /* What to look at: the object of `caller`; or `root` with the libraries that were loaded for it; or the
+     * objects with numbers in [first, end). */
+    const void *caller;
+    const ElfW(Dyn) * root;
+    unsigned first, end;
+    unsigned number;     /* of the next object */
+    bool reached;        /* the root was */
+    unsigned skip, seen; /* places that stay as they are */
     unsigned count;
     place_t place[ROOM];
 } search_t;
@@ -120,18 +125,28 @@ AC_EARLY static void look_at(search_t *search, const struct dl_phdr_info *info,
     }
 }
 
+/* A load appends to the loader's list: the object that was opened, then those that it needs.  Another thread may close
+ * any object but these and that of the caller. */
+AC_EARLY static bool is_wanted(search_t *search, const struct dl_phdr_info *info,
+                               const ac_object_t *object) {
+    unsigned number = search->number++;
+    if (search->caller)
+        return ac_object_holds(info, (uintptr_t)search->caller);
+    if (!search->root)
+        return number >= search->first && number < search->end;
+    if (!search->reached)
+        return search->reached = object->dynamic == search->root;
+    return ac_object_is_needed(object, search->root);
+}
+
 AC_EARLY static int search_step(struct dl_phdr_info *info, size_t size, void *argument) {
     (void)size;
     search_t *search = argument;
-    unsigned number = search->number++;
-    if (search->caller ? !ac_object_holds(info, (uintptr_t)search->caller)
-                       : number < search->first)
-        return 0;
     ac_object_t object = ac_object_from(info);
-    if (number == search->first && object.dynamic != search->opened)
-        search->opened = NULL;
-    look_at(search, info, &object);
-    return search->caller || search->count == ROOM;
+    bool wanted = is_wanted(search, info, &object);
+    if (wanted)
+        look_at(search, info, &object);
+    return search->count == ROOM || (wanted ? search->caller != NULL : search->reached);
 }
 
 /* ---------------------------------------------------------------- what belongs there */
@@ -220,28 +235,38 @@ AC_EARLY static void set_place(const place_t *place, const void *variable, size_
         atomic_store(&writing, false);
 }
 
-/* Looks at the object of `caller`, or if that is NULL at the objects from number `first` on.  `handle`: the object that
- * was opened, if known. */
-AC_EARLY static void look(const void *caller, unsigned first, struct link_map *handle) {
-    search_t search;
-    search.caller = caller;
-    search.first = first;
-    search.skip = 0;
-    search.ours = ac_own_symbols();
+/* Corrects the places that a search finds.  `opened`: the object whose scope they belong to; NULL: each to its own. */
+AC_EARLY static void look(search_t *search, struct link_map *opened) {
+    search->ours = ac_own_symbols();
+    search->skip = 0;
     do {
-        search.number = search.seen = search.count = 0;
-        search.opened = handle ? handle->l_ld : NULL;
-        ac_object_each(search_step, &search);
-        for (unsigned i = 0; i < search.count; i++) {
+        search->number = search->seen = search->count = 0;
+        search->reached = false;
+        ac_object_each(search_step, search);
+        for (unsigned i = 0; i < search->count; i++) {
             size_t bytes;
-            const void *variable =
-                variable_of(&search.place[i], search.opened ? handle : NULL, &bytes);
+            const void *variable = variable_of(&search->place[i], opened, &bytes);
             if (variable)
-                set_place(&search.place[i], variable, bytes);
+                set_place(&search->place[i], variable, bytes);
             else
-                search.skip++;
+                search->skip++;
         }
-    } while (search.count == ROOM);
+    } while (search->count == ROOM);
+}
+
+AC_EARLY static void look_at_objects(unsigned first, unsigned end) {
+    search_t search = {.first = first, .end = end};
+    look(&search, NULL);
+}
+
+AC_EARLY static void look_at_caller(const void *caller) {
+    search_t search = {.caller = caller};
+    look(&search, NULL);
+}
+
+AC_EARLY static void look_at_opened(struct link_map *opened) {
+    search_t search = {.root = opened->l_ld};
+    look(&search, opened);
 }
 
 /* ---------------------------------------------------------------- when */
@@ -271,51 +296,65 @@ AC_EARLY static unsigned first_since(const loaded_t *now, uint64_t loads) {
     return count < now->objects ? now->objects - (unsigned)count : 0;
 }
 
+/* Number of objects that the program began with.  They are never closed. */
+static _Atomic unsigned at_start;
+
 AC_EARLY void ac_variables_start(void) {
     static const char *const usual[] = {"cuInit", "cuMemAlloc_v2", "cuMemFree_v2", "cudaMalloc",
                                         NULL};
+    atomic_store(&at_start, loaded_now().objects);
     if (have_data(usual))
-        look(NULL, 0, NULL);
+        look_at_objects(0, UINT_MAX);
 }
 
 AC_EARLY void ac_variables_before(const void *caller) {
     static _Atomic bool all;
     static ac_callers_t callers;
     uint64_t word = ac_callers_word(caller);
-    unsigned looked;
+    unsigned looked, first_ones = atomic_load(&at_start);
     if (ac_callers_find(&callers, word, &looked))
         return;
-    look(atomic_exchange(&all, true) ? caller : NULL, 0, NULL);
+    if (!atomic_exchange(&all, true))
+        look_at_objects(0, first_ones ? first_ones : UINT_MAX);
+    look_at_caller(caller);
     ac_callers_remember(&callers, word, 1);
 }
 
-AC_EARLY uint64_t ac_variables_loads(void) {
-    return loaded_now().loads;
+/* Calls of dlopen that have not looked yet.  A child may inherit some that never end, and looks more often then. */
+static _Atomic unsigned opening;
+
+AC_EARLY ac_loads_t ac_variables_opening(void) {
+    bool alone = !atomic_fetch_add(&opening, 1);
+    return (ac_loads_t){loaded_now().loads, alone};
 }
 
-AC_EARLY void ac_variables_opened(void *handle, uint64_t loads) {
+AC_EARLY void ac_variables_opened(void *handle, bool known, ac_loads_t before) {
     loaded_t now = loaded_now();
-    if (now.loads == loads)
-        return;
-    look(NULL, first_since(&now, loads), handle);
-    dlerror();
+    bool loaded = now.loads != before.count || !before.alone;
+    if (handle && loaded && known)
+        look_at_opened(handle);
+    else if (handle && loaded)
+        look_at_objects(first_since(&now, before.count), UINT_MAX);
+    if (handle && loaded)
+        dlerror();
+    atomic_fetch_sub(&opening, 1);
 }
 
-_Atomic uint64_t ac_variables_looked;
+_Atomic bool ac_variables_overdue;
 
-AC_EARLY void ac_variables_postpone(void) {
-    uint64_t none = 0;
-    atomic_compare_exchange_strong(&ac_variables_looked, &none, ac_variables_loads());
-}
-
-/* The real lookup waits for the dlopen of other threads, so the objects counted before it are relocated. */
-AC_EARLY void ac_variables_overdue(void *handle, const char *name) {
-    loaded_t now = loaded_now();
-    uint64_t looked = atomic_load(&ac_variables_looked);
+/* The real lookup waits for the dlopen of other threads, so what it finds is relocated. */
+AC_EARLY void ac_variables_catch_up(void *handle, const char *name) {
+    static _Atomic uint64_t last;
+    bool named = handle != RTLD_DEFAULT && handle != RTLD_NEXT;
+    uint64_t word = (uint64_t)(uintptr_t)handle ^ (uint64_t)ac_callers_now() << 48;
     ac_dlsym_fn *real = ac_real_dlsym();
-    if (now.loads == looked || !real)
+    if (!real || (named && atomic_load(&last) == word))
         return;
-    bool known = real(handle, name) && handle != RTLD_DEFAULT && handle != RTLD_NEXT;
-    look(NULL, first_since(&now, looked), known ? handle : NULL);
-    atomic_compare_exchange_strong(&ac_variables_looked, &looked, now.loads);
+    void *found = real(named ? handle : RTLD_DEFAULT, name);
+    Dl_info info;
+    struct link_map *map = handle;
+    if (found && (named || (dladdr1(found, &info, (void **)&map, RTLD_DL_LINKMAP) && map)))
+        look_at_opened(map);
+    if (found && named)
+        atomic_store(&last, word);
 }

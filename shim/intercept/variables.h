@@ -26,17 +26,19 @@ AC_EARLY void ac_variables_start(void);
  * objects.  Until the next dlopen a repeated call costs a search in a table. */
 AC_EARLY void ac_variables_before(const void *caller);
 
-/* Number of objects that the process has loaded. */
-AC_EARLY uint64_t ac_variables_loads(void);
-/* Looks at the objects that a dlopen loaded.  `handle`: its answer; `loads`: the number before it.  Leaves no
- * error for dlerror(). */
-AC_EARLY void ac_variables_opened(void *handle, uint64_t loads);
+/* Called before a dlopen, for the call after it. */
+typedef struct {
+    uint64_t count; /* of objects that the process has loaded */
+    bool alone;     /* no other dlopen has still to look */
+} ac_loads_t;
+AC_EARLY ac_loads_t ac_variables_opening(void);
+/* Looks at the objects that the dlopen loaded.  `handle`: its answer; `known`: the loader's own, and not one of another
+ * library's dlopen.  Leaves no error for dlerror(), unless there is no handle. */
+AC_EARLY void ac_variables_opened(void *handle, bool known, ac_loads_t before);
 
-/* Called before a dlopen that does not return to the hook: its objects are overdue. */
-AC_EARLY void ac_variables_postpone(void);
-/* Looks at overdue objects, before dlsym(handle, name) and with the loader's lock. */
-AC_EARLY void ac_variables_overdue(void *handle, const char *name);
-/* The number of loads that were looked at; 0: no dlopen was postponed. */
-extern _Atomic uint64_t ac_variables_looked;
+/* Set before a dlopen that does not return to the hook: what it loads is overdue. */
+extern _Atomic bool ac_variables_overdue;
+/* Called before dlsym(handle, name) then.  Looks at the objects behind the handle, or at the one that has the name. */
+AC_EARLY void ac_variables_catch_up(void *handle, const char *name);
 
 #endif

@@ -432,11 +432,17 @@ void ac_ipc_await(int64_t wait_ns) {
     awaited = now();
 }
 
+/* If all places are taken and others wait for one, a client leaves its place with each answer and connects again for
+ * the next. */
 bool ac_ipc_answer(ac_ipc_grant_fn *grant) {
+    struct pollfd listener = {.fd = set[0].fd, .events = POLLIN};
+    bool crowded = set_count == 1 + CLIENTS && wait_for(&listener, 1, 0);
     for (unsigned i = set_count; i-- > 1;) {
         client_t client = CLIENT_STAYS;
         if (set[i].revents) {
             client = answer_client(set[i].fd, grant);
+            if (crowded && client == CLIENT_STAYS)
+                client = CLIENT_OVER;
             client_until[i] = now() + PATIENCE_NS;
         } else if (awaited >= client_until[i]) {
             client = CLIENT_OVER;

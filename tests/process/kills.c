@@ -1,6 +1,7 @@
 /* A program that is killed at any moment: threads that ask for memory, free it and give work to
- * streams, without an end. */
+ * streams, without an end.  With an argument: one that holds nothing, and has waited for all of it. */
 #include <pthread.h>
+#include <unistd.h>
 
 #include "program.h"
 
@@ -31,10 +32,32 @@ static void *work(void *arg) {
     return NULL;
 }
 
-int main(void) {
+static void hold_nothing(void) {
+    CUdeviceptr block[BLOCKS];
+    CUstream stream[2];
+    for (int i = 0; i < 2; i++)
+        MUST(cuStreamCreate(&stream[i], CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < BLOCKS; i++) {
+        MUST(i % 2 ? cuMemAlloc_v2(&block[i], 65536) : cuMemAllocAsync(&block[i], 65536, stream[0]));
+        MUST(cuMemsetD8Async(block[i], 1, 65536, stream[i % 4 < 2]));
+    }
+    MUST(cuStreamSynchronize(stream[1])); /* before the other one frees */
+    for (int i = 0; i < BLOCKS; i++)
+        MUST(i % 2 ? cuMemFree_v2(block[i]) : cuMemFreeAsync(block[i], stream[0]));
+    MUST(cuCtxSynchronize());
+    puts("ready");
+    fflush(stdout);
+    for (;;)
+        pause();
+}
+
+int main(int argc, char **argv) {
     pthread_t thread;
     CUdeviceptr first; /* before it is ready: the device has figures */
     context = test_device(0);
+    (void)argv;
+    if (argc > 1)
+        hold_nothing();
     MUST(cuMemAlloc_v2(&first, 512));
     for (uintptr_t i = 0; i < THREADS; i++)
         NEED(pthread_create(&thread, NULL, work, (void *)i) == 0);

@@ -43,6 +43,21 @@ class Kills(HostTest):
                 self.end(child)
         self.assertEqual(self.pages(), [])
 
+    def test_after_its_work(self):
+        """What was freed, and waited for by the program, is not active in its page."""
+        child = self.start(program("kills"), "idle", env=self.environment("dump:none"))
+        self.assertEqual(child.stdout.readline(), "ready\n")
+        running = json.loads(self.stat("--json", str(child.pid))[0])
+        child.kill()
+        child.wait()
+        for shown in running, self.judge(child.pid):
+            stats = shown["devices"][0]["stats"]
+            self.assertGreater(stats["active"]["all"]["peak"], 0)
+            for name in "allocation", "active", "active_bytes", "requested_bytes":
+                for pool in stats[name].values():
+                    self.assertEqual(pool["current"], 0, name)
+        self.end(child)
+
     def test_at_their_start(self):
         """There is a page that can be read, or none yet, or one that is said to be none yet."""
         rolls = random.Random(2)

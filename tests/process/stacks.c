@@ -110,11 +110,18 @@ static void snapshot(void) {
         unsigned long long a, b;
     } all = {0, 0};
     int (*take)(__typeof__(all), char **);
-    int (*record)(size_t);
+    struct {
+        size_t size;
+        int enabled;
+        size_t most;
+        int when, clear;
+        void *recorder, *arg;
+    } history = {sizeof history, 1, 1000, 3, 0, NULL, NULL};
+    int (*record)(void *);
     char *json;
     if (!test_find("accel_snapshot", &take) || !test_find("accel_record_history", &record))
         return;
-    NEED(!record(1000));
+    NEED(!record(&history));
     program_use(10);
     NEED(!take(all, &json));
     free(json);

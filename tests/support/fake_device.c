@@ -131,7 +131,8 @@ static ac_status_t segment_alloc(void *arg, uint64_t bytes, uint64_t *address) {
     return fake_leave(context, AC_OK);
 }
 
-static ac_status_t segment_free(void *arg, uint64_t address) {
+static ac_status_t segment_free(void *arg, uint64_t address, uint64_t bytes) {
+    (void)bytes;
     fake_context_t *context = arg;
     fake_device_t *device = context->device;
     ac_status_t status = fake_enter(context, FAKE_SEGMENT_FREE);

@@ -53,6 +53,8 @@ static void same(const figure_t *want, const ac_stat_t *have, int step, const ch
 }
 
 static void read_and_compare(int step) {
+    ac_allocator_settle(allocator); /* as the reading does */
+    note_all();
     ac_device_stats_t have = now();
     same(&allocated, have.allocation, step, "allocation");
     same(&allocated_bytes, have.allocated_bytes, step, "allocated_bytes");

@@ -287,6 +287,35 @@ START_TEST(others_are_heard) {
 }
 END_TEST
 
+static _Atomic bool asking = true;
+
+static void *ask_on(void *fds) {
+    int *fd = fds, page[AC_IPC_BATCH];
+    ac_ipc_ask_t ask = {.nonce = 1, .most = 1};
+    ac_ipc_pages_t pages;
+    for (int i = 0; asking; i = (i + 1) % 64)
+        if (ac_ipc_request(fd[i], &ask, &pages, page, in(PATIENCE)) == 0)
+            ac_fds_close(page[0]);
+    return NULL;
+}
+
+/* Clients that always ask for more take all places: one more is served as well. */
+START_TEST(all_take_turns) {
+    int fd[64];
+    pthread_t asker;
+    start();
+    for (int i = 0; i < 64; i++)
+        fd[i] = connected();
+    ck_assert_int_eq(pthread_create(&asker, NULL, ask_on, fd), 0);
+    ck_assert(is_answered());
+    asking = false;
+    pthread_join(asker, NULL);
+    stop();
+    for (int i = 0; i < 64; i++)
+        ac_fds_close(fd[i]);
+}
+END_TEST
+
 START_TEST(another_process_is_not_asked) {
     open_page();
     ck_assert_int_lt(ac_ipc_connect(table, 1, in(PATIENCE)), 0);
@@ -378,6 +407,7 @@ int main(void) {
     tcase_add_test(tcase, a_refusal_is_an_answer);
     tcase_add_test(tcase, descriptors_may_be_few);
     tcase_add_test(tcase, others_are_heard);
+    tcase_add_test(tcase, all_take_turns);
     tcase_add_test(tcase, another_process_is_not_asked);
     tcase_add_test(tcase, lost_socket_is_made_again);
     tcase_add_test(tcase, long_paths_are_reached);

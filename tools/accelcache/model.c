@@ -119,7 +119,8 @@ static void wait_for_all(cmd_model_t *model) {
     model->now = end;
 }
 
-static ac_status_t segment_free(void *context, uint64_t address) {
+static ac_status_t segment_free(void *context, uint64_t address, uint64_t bytes) {
+    (void)bytes;
     cmd_model_t *model = context;
     size_t at = find_range(model, address);
     if (at == model->ranges || model->range[at].address != address)

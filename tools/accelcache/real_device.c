@@ -60,9 +60,9 @@ static ac_status_t segment_alloc(void *arg, uint64_t bytes, uint64_t *address) {
     return status;
 }
 
-static ac_status_t segment_free(void *arg, uint64_t address) {
+static ac_status_t segment_free(void *arg, uint64_t address, uint64_t bytes) {
     uint64_t begun = begin();
-    ac_status_t status = done(CMD_CALL_free, begun, ac_cuda_ops.segment_free(arg, address));
+    ac_status_t status = done(CMD_CALL_free, begun, ac_cuda_ops.segment_free(arg, address, bytes));
     if (status == AC_OK)
         let_go(address);
     return status;

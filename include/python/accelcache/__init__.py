@@ -29,9 +29,9 @@ from .pools import Checkpoint, CheckpointDelta, Pool, pool_empty
 __all__ = ["Allocation", "BusyError", "Checkpoint", "CheckpointDelta", "Error", "InvalidError", "MemPool",
            "NoDriverError", "Observer", "OutOfMemoryError", "PointerError", "PointerInfo", "Pool",
            "SegmentSize", "Stream", "TraceAction", "TraceEntry", "UnsupportedError",
-           "add_free_callback", "allocate", "attach_oom_observer", "attach_trace_tracker",
+           "add_free_callback", "allocate", "annotate", "attach_oom_observer", "attach_trace_tracker",
            "base_allocation", "check", "close_ipc_ptr", "copy_data", "cuda_core_resource",
-           "current_device", "device_count", "device_guard", "dump", "empty_cache", "enable",
+           "current_device", "device_count", "device_guard", "driver_memory_info", "dump", "empty_cache", "enable",
            "enable_peer_access", "exchange_device", "expandable_segment_sizes", "get_accelerator",
            "get_ipc_ptr", "get_memory_fraction", "get_stream", "initialized", "ipc_memory",
            "is_enabled", "is_history_enabled", "largest_block", "library", "library_path",
@@ -59,11 +59,20 @@ def empty_cache() -> None:
     _call("accel_empty_cache")
 
 
-def memory_info(device=None):
-    """(bytes that a request could obtain, bytes in total)."""
+def _memory_info(function, device):
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
-    _call("accel_get_memory_info", _device(device), ctypes.byref(free), ctypes.byref(total))
+    _call(function, _device(device), ctypes.byref(free), ctypes.byref(total))
     return free.value, total.value
+
+
+def memory_info(device: Optional[int] = None) -> Tuple[int, int]:
+    """(bytes that requests could obtain, bytes in total)."""
+    return _memory_info("accel_get_memory_info", device)
+
+
+def driver_memory_info(device: Optional[int] = None) -> Tuple[int, int]:
+    """(bytes that the driver has free, bytes in total): idle memory in the cache is not free."""
+    return _memory_info("accel_get_device_memory_info", device)
 
 
 def largest_block(device: Optional[int] = None) -> int:
@@ -123,9 +132,44 @@ def set_settings(text: str) -> None:
     _check(status, "accel_set_allocator_settings", message.value.decode() or None)
 
 
-def record_history(most=100000):
-    """Keep the newest entries about raw memory for snapshots; 0: none."""
-    _call("accel_record_history", most)
+_Recorder = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+_CONTEXTS = (None, "state", "alloc", "all")
+_recorders = []  # another thread may still be in a former one
+
+
+class _History(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("enabled", ctypes.c_int), ("most", ctypes.c_size_t),
+                ("when", ctypes.c_int), ("clear", ctypes.c_int), ("recorder", _Recorder),
+                ("arg", ctypes.c_void_p)]
+
+
+def record_history(most=100000, *, enabled=True, context="all", clear=False, recorder=None):
+    """Keep the newest entries about memory for snapshots; 0, or not `enabled`: none.
+
+    `context` is what has frames, as in PyTorch: None, "state", "alloc" or "all".  `recorder` returns a text about
+    what the thread is doing, or None.  `clear` drops the entries so far.
+    """
+    if ctypes.c_size_t(most).value != most:
+        raise _error(_INVALID, f"accel_record_history: {most} is out of range")
+    if context not in _CONTEXTS:
+        raise _error(_INVALID, f"accel_record_history: context is {context!r}, not one of {_CONTEXTS}")
+    strdup = ctypes.CDLL(None).strdup
+    strdup.restype, strdup.argtypes = ctypes.c_void_p, (ctypes.c_char_p,)
+
+    def record(_):
+        text = recorder()
+        return None if text is None else strdup(text.encode(errors="replace"))
+
+    history = _History(ctypes.sizeof(_History), bool(enabled and most), most, _CONTEXTS.index(context),
+                       bool(clear), _Recorder(record) if recorder else _Recorder())
+    if recorder:
+        _recorders.append(history.recorder)
+    _call("accel_record_history", ctypes.byref(history))
+
+
+def annotate(text: str) -> None:
+    """Adds an entry with the text to the history of the current device, and tells it to trace trackers."""
+    _call("accel_annotate", text.encode())
 
 
 def snapshot(pool: Tuple[int, int] = (0, 0)) -> Dict[str, Any]:

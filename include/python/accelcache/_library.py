@@ -59,7 +59,7 @@ class DeltaStruct(ctypes.Structure):
 class TraceEntryStruct(ctypes.Structure):
     _fields_ = [("action", ctypes.c_int), ("device", ctypes.c_int), ("address", ctypes.c_uint64),
                 ("bytes", ctypes.c_size_t), ("stream", ctypes.c_void_p), ("pool", PoolId),
-                ("time_us", ctypes.c_uint64)]
+                ("time_us", ctypes.c_uint64), ("text", ctypes.c_char_p), ("stack", ctypes.c_uint32)]
 
 
 # Functions of the program.  The last argument is the key of a Python function (observers.py).
@@ -93,10 +93,12 @@ _FUNCTIONS = {
     "accel_reset_peak_stats": (None, (_INT,)),
     "accel_reset_accumulated_stats": (None, (_INT,)),
     "accel_get_memory_info": (None, (_INT, _TO_SIZE, _TO_SIZE)),
+    "accel_get_device_memory_info": (None, (_INT, _TO_SIZE, _TO_SIZE)),
     "accel_cache_info": (None, (_INT, _TO_SIZE)),
     "accel_set_memory_fraction": (None, (ctypes.c_double, _INT)),
     "accel_get_memory_fraction": (None, (ctypes.POINTER(ctypes.c_double), _INT)),
-    "accel_record_history": (None, (_SIZE,)),
+    "accel_record_history": (None, (_POINTER,)),
+    "accel_annotate": (None, (ctypes.c_char_p,)),
     "accel_is_history_enabled": (_INT, ()),
     "accel_enable": (None, (_INT,)),
     "accel_is_enabled": (_INT, ()),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import enum
 import itertools
-from typing import Any, Callable, Dict, NamedTuple, Tuple, Union
+from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple, Union
 
 from ._library import FreeCallback, OomObserver, StreamFilter, TraceTracker, call
 
@@ -46,7 +46,8 @@ class TraceAction(enum.IntEnum):
 
 
 class TraceEntry(NamedTuple):
-    """One event of memory; for OOM `address` is what the device has free."""
+    """One event of memory; for OOM `address` is what the device has free.
+    `text` is what annotate() was given, or what a recorder returned."""
 
     action: Union[TraceAction, int]
     device: int
@@ -55,6 +56,7 @@ class TraceEntry(NamedTuple):
     stream: int
     pool: Tuple[int, int]
     time_us: int
+    text: Optional[str]
 
 
 def _action(number: int) -> Union[TraceAction, int]:
@@ -90,7 +92,8 @@ def _on_trace(entry, key):
     if function:
         it = entry.contents
         function(TraceEntry(_action(it.action), it.device, it.address, it.bytes, it.stream or 0,
-                            (it.pool.first, it.pool.second), it.time_us))
+                            (it.pool.first, it.pool.second), it.time_us,
+                            it.text and it.text.decode(errors="replace")))
 
 
 class Observer:

@@ -442,14 +442,8 @@ void ac_cache_ripen(ac_cache_t *cache) {
 
 /* The block has left the cache: in the account nothing changes but whose it is. */
 static void count_unparked(ac_cache_t *cache, const ac_block_t *block) {
-    int flow = ac_cache_flow(block->size);
-    ac_cache_wait_t *const both[] = {&cache->tally->side[flow].waiting,
-                                     &cache->tally->waiting_absorbed[flow]};
-    for (int i = 0; i < 2; i++) {
-        ac_tally_add(&both[i]->blocks, (uint64_t)-1);
-        ac_tally_add(&both[i]->bytes, -block->size);
-        ac_tally_add(&both[i]->requested, -block->requested);
-    }
+    const ac_cache_wait_t left = {1, block->size, block->requested};
+    ac_cache_count_left(cache, ac_cache_flow(block->size), &left);
     ac_cache_count_moved(cache, -1, block->size);
 }
 

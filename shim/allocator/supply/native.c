@@ -137,7 +137,7 @@ static ac_status_t adopt(ac_growth_ask_t *ask, uint64_t address, uint64_t size, 
     }
     if (!segment) { /* within the call: the arena may serve another context after it */
         ac_unlock(&allocator->lock);
-        arena->ops->segment_free(arena->context, address);
+        arena->ops->segment_free(arena->context, address, size);
         ac_lock(&allocator->lock);
     }
     /* A failure changes what others find only where the announced bytes stood in their way. */
@@ -377,8 +377,8 @@ static uint64_t shrink(ac_arena_t *arena, ac_pick_t pick) {
         ac_unlock(&allocator->lock);
         uint64_t begin = arena->ops->now_ns();
         for (unsigned i = 0; i < n; i++)
-            leaving[i].refused =
-                arena->ops->segment_free(arena->context, leaving[i].address) == AC_BUSY;
+            leaving[i].refused = arena->ops->segment_free(arena->context, leaving[i].address,
+                                                          leaving[i].size) == AC_BUSY;
         uint64_t spent = arena->ops->now_ns() - begin;
         ac_lock(&allocator->lock);
         for (unsigned i = 0; i < n; i++) {

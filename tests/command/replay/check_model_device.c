@@ -35,7 +35,7 @@ START_TEST(segments) {
     uint64_t a = take(model, 20), b = take(model, 30), c;
     ck_assert(a + 20 * MIB <= b || b + 30 * MIB <= a);
     ck_assert_int_eq(ops->segment_alloc(model, 16 * MIB, &c), AC_OOM);
-    ck_assert_int_eq(ops->segment_free(model, a), AC_OK);
+    ck_assert_int_eq(ops->segment_free(model, a, 2 * MIB), AC_OK);
     ck_assert_uint_eq(take(model, 20), a); /* the first gap that is large enough */
     ck_assert_uint_eq(figures_of(model).peak, 50 * MIB);
     ck_assert_uint_eq(figures_of(model).call[CMD_CALL_alloc], 4); /* the refused one too */
@@ -46,7 +46,7 @@ START_TEST(segments) {
     ck_assert_uint_eq(figures_of(model).peak, 50 * MIB); /* still taken */
     ck_assert_uint_eq(figures_of(model).call[CMD_CALL_alloc], 0);
     ck_assert_ptr_null(cmd_model_misuse(model));
-    ck_assert_int_eq(ops->segment_free(model, a + MIB), AC_FAILED);
+    ck_assert_int_eq(ops->segment_free(model, a + MIB, MIB), AC_FAILED);
     ck_assert_ptr_nonnull(cmd_model_misuse(model));
     cmd_model_free(model);
 }

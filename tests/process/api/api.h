@@ -48,6 +48,14 @@ static inline void *alloc(size_t bytes, void *stream) {
     return pointer;
 }
 
+/* Keep the newest entries; 0: none. */
+static inline accel_status_t record(size_t most) {
+    accel_history_t history = ACCEL_HISTORY_INIT;
+    history.enabled = most > 0;
+    history.most = most;
+    return accel_record_history(&history);
+}
+
 static inline accel_pool_id_t new_pool(unsigned flags) {
     accel_pool_id_t pool;
     ck_assert_int_eq(accel_pool_create(flags, NULL, &pool), ACCEL_OK);

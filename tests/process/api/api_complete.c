@@ -119,11 +119,13 @@ static void copies(void) {
 }
 
 static void state(void) {
-    size_t free_bytes, total, largest;
+    size_t free_bytes, total, left, all, largest;
     double fraction;
     void *pointer;
     char *json, path[] = "api_complete.XXXXXX", message[200];
     OK(accel_get_memory_info(0, &free_bytes, &total));
+    OK(accel_get_device_memory_info(0, &left, &all));
+    EXPECT(left <= free_bytes && all == total);
     OK(accel_cache_info(0, &largest));
     EXPECT(free_bytes <= total && largest && largest <= total);
     OK(accel_set_memory_fraction(0.25, 0));
@@ -190,7 +192,7 @@ static void pools(void) {
     EXPECT(!accel_pool_use_count(pool));
 }
 
-static struct { int failures, asked, traced; } seen;
+static struct { int failures, asked, traced, said; } seen;
 static void on_oom(int device, size_t bytes, size_t limit, size_t available, void *arg) {
     seen.failures += device == 0 && bytes > available && limit && arg == &seen;
 }
@@ -200,6 +202,12 @@ static int on_shortage(int device, void *arg) {
 }
 static void on_trace(const accel_trace_entry_t *entry, void *arg) {
     seen.traced += entry->device == 0 && arg == &seen;
+    seen.said += entry->action == ACCEL_TRACE_USER_DEFINED && !strcmp(entry->text, "step 1");
+}
+
+static char *on_context(void *arg) {
+    EXPECT(!arg);
+    return strdup("the recorder");
 }
 
 static void observers(void) {
@@ -209,21 +217,31 @@ static void observers(void) {
     OK(accel_attach_oom_observer(on_oom, &seen));
     OK(accel_add_free_callback(on_shortage, &seen));
     OK(accel_attach_trace_tracker(on_trace, &seen));
-    OK(accel_record_history(100));
+    accel_history_t history = ACCEL_HISTORY_INIT;
+    history.enabled = 1;
+    history.most = 100;
+    history.when = ACCEL_CONTEXT_ALL;
+    history.recorder = on_context;
+    OK(accel_record_history(&history));
+    OK(accel_annotate("step 1"));
     EXPECT(accel_is_history_enabled());
     OK(accel_raw_delete(alloc(1000, NULL)));
     GIVES(accel_raw_alloc(&pointer, 1024 * MIB), ACCEL_ERROR_DEVICE_MEMORY);
     EXPECT(seen.failures == 1 && seen.asked >= 1);
-    EXPECT(seen.traced == 4); /* request, free twice, out of memory */
+    EXPECT(seen.traced >= 5 && seen.said == 1); /* request, free twice, out of memory, the text */
     OK(accel_snapshot(none, &json));
     EXPECT(strstr(json, "\"free_requested\"") && strstr(json, "\"oom\""));
+    EXPECT(strstr(json, "\"user_defined\"") && strstr(json, "\"the recorder\""));
     free(json);
-    OK(accel_record_history(0));
+    history.enabled = 0;
+    OK(accel_record_history(&history));
+    EXPECT(!accel_is_history_enabled());
+    int traced = seen.traced;
     OK(accel_detach_trace_tracker(on_trace, &seen));
     OK(accel_remove_free_callback(on_shortage, &seen));
     OK(accel_detach_oom_observer(on_oom, &seen));
     GIVES(accel_raw_alloc(&pointer, 1024 * MIB), ACCEL_ERROR_DEVICE_MEMORY);
-    EXPECT(seen.failures == 1 && seen.traced == 5); /* of which one is the snapshot's */
+    EXPECT(seen.failures == 1 && seen.traced == traced);
     OK(accel_free(held));
 }
 

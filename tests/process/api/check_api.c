@@ -141,6 +141,40 @@ START_TEST(memory_info) {
     ck_assert_uint_eq(later, free_bytes);
     ck_assert_int_eq(accel_get_memory_info(0, NULL, &total), ACCEL_ERROR_INVALID);
     ck_assert_int_eq(accel_get_memory_info(5, &later, &total), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_get_device_memory_info(0, &later, NULL), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_get_device_memory_info(2, &later, &total), ACCEL_ERROR_INVALID);
+}
+END_TEST
+
+static size_t free_of(accel_status_t (*info)(int, size_t *, size_t *)) {
+    size_t available, total;
+    ck_assert_int_eq(info(0, &available, &total), ACCEL_OK);
+    ck_assert_uint_le(available, total);
+    return available;
+}
+
+/* A small block keeps a segment of 700 MiB; what lies next to it can be obtained. */
+START_TEST(memory_beside_blocks) {
+    void *large, *small;
+    char message[100];
+    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
+    size_t before = free_of(accel_get_memory_info);
+    ck_assert_uint_eq(free_of(accel_get_device_memory_info), before);
+    ck_assert_int_eq(accel_malloc(&large, 700 * MIB), ACCEL_OK);
+    ck_assert_int_eq(accel_free(large), ACCEL_OK);
+    ck_assert_int_eq(accel_malloc(&small, 16 * MIB), ACCEL_OK);
+    ck_assert_ptr_eq(small, large);
+    ck_assert_uint_eq(free_of(accel_get_memory_info), before - 16 * MIB);
+    ck_assert_uint_eq(free_of(accel_get_device_memory_info), before - 700 * MIB);
+    ck_assert_int_eq(accel_malloc(&large, 680 * MIB), ACCEL_OK);
+    ck_assert_int_eq(accel_free(large), ACCEL_OK);
+    ck_assert_int_eq(
+        accel_set_allocator_settings("memory_limit:800M,dump:none", message, sizeof message),
+        ACCEL_OK);
+    ck_assert_uint_eq(free_of(accel_get_memory_info), 784 * MIB);
+    ck_assert_uint_eq(free_of(accel_get_device_memory_info), before - 700 * MIB);
+    ck_assert_int_eq(accel_free(small), ACCEL_OK);
+    nothing_left();
 }
 END_TEST
 
@@ -355,6 +389,7 @@ int main(void) {
     const TTest *const tests[] = {devices, chosen_device,
                                   statistics,
                                   memory_info,
+                                  memory_beside_blocks,
                                   memory_by_the_api,
                                   memory_in_the_order_of_a_stream,
                                   record_stream,

@@ -86,7 +86,7 @@ START_TEST(blocks_come_back) {
 }
 END_TEST
 
-static unsigned told[8];
+static unsigned told[ACCEL_TRACE_USER_DEFINED + 1];
 static void on_trace(const accel_trace_entry_t *entry, void *arg) {
     ck_assert_ptr_eq(arg, told);
     told[entry->action]++;
@@ -116,7 +116,7 @@ START_TEST(what_cannot_come_back) {
     ck_assert_ptr_eq(alloc(30 * MIB, other), b);
     ck_assert_int_eq(accel_set_checkpoint_pool_state(held, NULL), ACCEL_ERROR_INVALID);
     ck_assert_int_eq(accel_raw_delete(b), ACCEL_OK);
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i <= ACCEL_TRACE_USER_DEFINED; i++)
         told[i] = 0;
     accel_release_checkpoint_state(held);
     /* Observers see a restore as frees and requests. */

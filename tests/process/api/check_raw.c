@@ -404,6 +404,66 @@ START_TEST(init_that_never_ends) {
 }
 END_TEST
 
+/* --- figures of what was freed in the order of a stream --- */
+
+static size_t largest(void) {
+    size_t bytes;
+    ck_assert_int_eq(accel_cache_info(0, &bytes), ACCEL_OK);
+    return bytes;
+}
+
+/* Whichever way the program learns that the work is over. */
+START_TEST(freed_memory_is_active_until_its_work_is_known_to_be_over) {
+    CUstream stream = new_stream(0);
+    void *block[7];
+    ck_assert_int_eq(accel_raw_delete(alloc(700 * MIB, stream)), ACCEL_OK); /* one segment for all */
+    ck_assert_uint_eq(largest(), 700 * MIB);
+    for (int way = 0; way < 3; way++) {
+        for (int i = 0; i < 7; i++) {
+            block[i] = alloc(100 * MIB, stream);
+            use(block[i], 100 * MIB, stream);
+        }
+        for (int i = 0; i < 7; i++)
+            ck_assert_int_eq(accel_raw_delete(block[i]), ACCEL_OK);
+        ck_assert_int_eq(stats_of(0).active_bytes.all.current, 700 * MIB);
+        ck_assert_uint_eq(largest(), 700 * MIB); /* a request waits for it */
+        if (way == 0)
+            ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
+        else if (way == 1)
+            ck_assert_int_eq(cuStreamSynchronize(stream), CUDA_SUCCESS);
+        else
+            ck_assert_int_eq(cuCtxSynchronize(), CUDA_SUCCESS);
+        ck_assert_int_eq(active(), 0);
+        ck_assert_int_eq(stats_of(0).active_bytes.all.current, 0);
+        ck_assert_int_eq(stats_of(0).requested_bytes.all.current, 0);
+        ck_assert_uint_eq(largest(), 700 * MIB);
+    }
+    nothing_left();
+}
+END_TEST
+
+/* Frees beside work, which the cache of the thread keeps, of sizes that are asked for again. */
+START_TEST(freed_memory_in_a_cache_is_no_longer_active) {
+    CUstream stream = new_stream(0), other = new_stream(0);
+    CUdeviceptr block[40];
+    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
+    for (int round = 0; round < 4; round++) {
+        for (int i = 0; i < 40; i++)
+            ck_assert_int_eq(cuMemAlloc_v2(&block[i], i % 2 ? MIB : 1000), CUDA_SUCCESS);
+        for (int i = 0; i < 40; i++)
+            use((void *)(uintptr_t)block[i], 1000, i % 4 < 2 ? stream : other);
+        for (int i = 0; i < 40; i++)
+            ck_assert_int_eq(cuMemFree_v2(block[i]), CUDA_SUCCESS);
+        ck_assert_int_gt(active(), 0);
+        ck_assert_int_eq(cuCtxSynchronize(), CUDA_SUCCESS);
+        ck_assert_int_eq(active(), 0);
+        ck_assert_int_eq(stats_of(0).requested_bytes.all.current, 0);
+        ck_assert(records_agree(accel_check, NULL, 0) == ACCEL_OK);
+    }
+    nothing_left();
+}
+END_TEST
+
 /* --- copies, peers, other processes --- */
 
 START_TEST(copies) {
@@ -495,6 +555,8 @@ int main(void) {
                                   own_allocator,
                                   init_comes_first,
                                   init_that_never_ends,
+                                  freed_memory_is_active_until_its_work_is_known_to_be_over,
+                                  freed_memory_in_a_cache_is_no_longer_active,
                                   copies,
                                   sharing,
                                   NULL};

@@ -89,6 +89,7 @@ def plain(accelcache):
     free, total = accelcache.memory_info()
     expect(0 < free <= total == 1 << 30, "memory_info")
     expect(accelcache.largest_block() > 900 << 20, "largest_block")
+    expect(accelcache.driver_memory_info() == (free, total), "driver_memory_info")
     raises(accelcache.Error, lambda: accelcache.synchronize(7), "device 7")
     raises(accelcache.Error, lambda: accelcache.stats(7), "figures of device 7")
     raises(accelcache.Error, lambda: accelcache.set_settings("memory_limt:1G"), "a wrong key")
@@ -104,7 +105,7 @@ def as_torch(accelcache, changed):
     function = allocator.inner.function
     expect(function.keys() == SIGNATURES.keys(), "all setters")
     function["set_init_fn"](2)
-    accelcache.record_history(10)
+    accelcache.record_history(10, recorder=lambda: "step 7")
     block = allocator.malloc(5000, 1, None)
     expect(accelcache.stats(1)["allocation"]["all"]["current"] == 1, "it is counted")
     size = ctypes.c_size_t()
@@ -115,7 +116,13 @@ def as_torch(accelcache, changed):
     blocks = [one for segment in snapshot["segments"] for one in segment["blocks"]
               if one["state"] == "active_allocated"]
     expect([one["address"] for one in blocks] == [block], "snapshot")
-    expect(snapshot["device_traces"][1][0]["action"] == "alloc", "history")
+    actions = [entry["action"] for entry in snapshot["device_traces"][1]]
+    expect("segment_alloc" in actions and "alloc" in actions, "history")
+    expect([one["frames"][0]["name"] for one in blocks] == ["step 7"], "recorder")
+    raises(accelcache.Error, lambda: accelcache.record_history(10, context="some"), "context")
+    accelcache.record_history(10, context=None, clear=True)
+    expect({entry["action"] for trace in accelcache.snapshot()["device_traces"] for entry in trace} == {"snapshot"},
+           "clear")
     allocator.free(block, 5000, 1, None)
     function["set_memory_fraction_fn"](0.25, 1)
     expect(accelcache.get_memory_fraction(1) == 0.25, "fraction by PyTorch")

@@ -24,9 +24,8 @@ class Skip(Exception):
 
 
 def figures():
-    accelcache.empty_cache()  # else what is free includes idle segments
     stats = accelcache.stats(0)
-    free, total = accelcache.memory_info(0)
+    free, total = accelcache.driver_memory_info(0)
     if not stats:  # the device was not used
         return {"served": 0, "counted": 0, "unseen": total - free}
     return {"served": stats["requested_bytes"]["all"]["allocated"],

@@ -1,7 +1,10 @@
 /* Programs that come to a library with such variables.
  * usage: named_host [LIBRARY FUNCTION]...   opened; calls FUNCTION, or with "-" what the library's constructor left
+ *        named_host LIBRARY LIBRARY          opened and closed by a thread for each, at the same time
  *        named_linked                        linked (NAMED_LINKED)
  *        named_copied                        linked, with copies of the variables (NAMED_COPIED) */
+#include <pthread.h>
+
 #include "named.h"
 
 #if defined(NAMED_COPIED)
@@ -22,8 +25,39 @@ int main(void) {
 }
 #else
 int (*named_registered)(void);
+
+/* Returns NULL if the library finds its own variable each time. */
+static void *open_and_close(void *path) {
+    for (int turn = 0; turn < 3000; turn++) {
+        void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        int (*load)(void) = NULL;
+        *(void **)&load = library ? dlsym(library, "named_load") : NULL;
+        if (!load || load())
+            return path;
+        cuMemFree_v2_fn **variable = dlsym(library, "cuMemFree_v2");
+        CUresult (*missing)(CUdeviceptr) = NULL;
+        *(void **)&missing = dlsym(library, "named_missing");
+        if (!variable || !missing || *variable == missing || dlclose(library))
+            return path;
+    }
+    return NULL;
+}
+
+static int open_at_once(char **paths) {
+    enum { THREADS = 2 };
+    pthread_t threads[THREADS];
+    void *failed[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        pthread_create(&threads[i], NULL, open_and_close, paths[i]);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], &failed[i]);
+    return failed[0] || failed[1];
+}
+
 int main(int argc, char **argv) {
     int failed = argc < 3;
+    if (!failed && strchr(argv[1], '/') && strchr(argv[2], '/'))
+        return open_at_once(argv + 1);
     for (int i = 1; i + 1 < argc; i += 2) {
         void *library = dlopen(argv[i], RTLD_NOW | RTLD_LOCAL);
         const char *error = dlerror();

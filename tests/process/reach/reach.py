@@ -143,6 +143,8 @@ CASES = {
     "named_early": Case("{named_host} {named_early} named_use", USE),
     "named_two": Case("{named_host} {named} named_use {named_early} named_use", NAMED_TWICE),
     "named_user": Case("{named_host} {named_user} named_use_elsewhere", USE),
+    "named_threads": Case("{named_host} {named} {named_early}", None),
+    "named_failed": Case("{named_host} /missing/libreach_named.so -", None, status=2),
     "named_linked": Case("{named_linked}", NAMED_TWICE),
     "named_copied_pie": Case("{named_copied_pie}", NAMED_TWICE, stderr=RESIZED),
     "named_copied_no_pie": Case("{named_copied_no_pie}", NAMED_TWICE, stderr=RESIZED),
