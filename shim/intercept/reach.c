@@ -11,35 +11,29 @@ void ac_reach_begin(ac_thread_t *thread) {
         thread->reached[i] = &none;
 }
 
-__attribute__((noinline)) static bool look(ac_thread_t *thread, uint64_t address, uint64_t bytes) {
+bool ac_reach_look(ac_thread_t *thread, uint64_t address, uint64_t bytes) {
     const ac_block_t *block;
-    if (!bytes || !ac_process_config()->check_ranges)
+    const ac_block_t **own = &thread->reached[ac_reach_place(address)];
+    /* Programs use a large block at many addresses: a second entry serves all in one page. */
+    const ac_block_t **page =
+        &thread->reached[ac_reach_place(address >> (AC_PAGE_BITS - AC_GRANULE_BITS))];
+    if (!bytes || !ac_process_config()->check_ranges || ac_block_has(*page, address, bytes))
         return true;
-    const ac_block_t **own = ac_reach_place(thread, address);
     if (ac_block_starts(address, bytes, &block)) {
         *own = block;
         return true;
     }
-    for (unsigned i = 0; i < AC_REACHED; i++)
-        if (ac_block_has(thread->reached[i], address, bytes)) {
-            *own = thread->reached[i];
-            return true;
-        }
     if (!ac_owned(address))
         return true;
     ac_status_t status = ac_block_reaches(address, bytes, &block);
     if (status == AC_OK && block)
-        *own = block;
+        *own = *page = block;
     return status != AC_BAD_ADDRESS;
-}
-
-bool ac_reach_look(ac_thread_t *thread, uint64_t address, uint64_t bytes) {
-    return !ac_page_map_owner(address) || look(thread, address, bytes);
 }
 
 /* --- shapes --- */
 
-/* One side of a copy, as the driver's structures have it. */
+/* One side of a copy, with the driver's fields. */
 typedef struct {
     CUmemorytype type;
     uint64_t address, x, y, z, pitch, height; /* pitch, height: 0: as the extent */
@@ -59,7 +53,7 @@ static uint64_t plus(uint64_t a, uint64_t b) {
     return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
 }
 
-/* The bytes from the first that is touched to the last one. */
+/* Checks the bytes from the first that the copy touches to the last one. */
 static bool is_ok(ac_thread_t *thread, const side_t *side, const extent_t *extent) {
     if ((side->type != CU_MEMORYTYPE_DEVICE && side->type != CU_MEMORYTYPE_UNIFIED) ||
         !extent->width || !extent->rows || !extent->planes)
@@ -80,26 +74,39 @@ static bool are_ok(ac_thread_t *thread, const side_t *from, const side_t *to,
     return is_ok(thread, from, extent) && is_ok(thread, to, extent);
 }
 
-bool ac_reach_rows(ac_thread_t *thread, uint64_t address, uint64_t pitch, uint64_t width,
-                   unsigned element, uint64_t rows) {
-    side_t side = {.type = CU_MEMORYTYPE_DEVICE, .address = address, .pitch = pitch};
-    return is_ok(thread, &side, &(extent_t){times(width, element), rows, 1});
+/* The short way.  It does not look at the kind of memory: a false result refuses nothing. */
+static inline bool are_known(const ac_thread_t *thread, uint64_t address, uint64_t pitch,
+                             uint64_t width, uint64_t rows) {
+    uint64_t above, bytes;
+    return width <= pitch && !__builtin_mul_overflow(pitch, rows - 1, &above) &&
+           !__builtin_add_overflow(above, width, &bytes) &&
+           ac_reach_is_known(thread, address, bytes);
 }
 
+bool ac_reach_rows(ac_thread_t *thread, uint64_t address, uint64_t pitch, uint64_t width,
+                   unsigned element, uint64_t rows) {
+    width = times(width, element);
+    return are_known(thread, address, pitch, width, rows) ||
+           is_ok(thread,
+                 &(side_t){.type = CU_MEMORYTYPE_DEVICE, .address = address, .pitch = pitch},
+                 &(extent_t){width, rows, 1});
+}
+
+#define FLAT_OK(thread, copy, which)                                                             \
+    (are_known(thread,                                                                           \
+               (copy)->which##Device + (copy)->which##XInBytes +                                 \
+                   (copy)->which##Y * (copy)->which##Pitch,                                      \
+               (copy)->which##Pitch, (copy)->WidthInBytes, (copy)->Height) ||                    \
+     is_ok(thread,                                                                               \
+           &(side_t){.type = (copy)->which##MemoryType,                                          \
+                     .address = (copy)->which##Device,                                           \
+                     .x = (copy)->which##XInBytes,                                               \
+                     .y = (copy)->which##Y,                                                      \
+                     .pitch = (copy)->which##Pitch},                                             \
+           &(extent_t){(copy)->WidthInBytes, (copy)->Height, 1}))
+
 bool ac_reach_2d(ac_thread_t *thread, const CUDA_MEMCPY2D *copy) {
-    if (!copy)
-        return true;
-    side_t from = {.type = copy->srcMemoryType,
-                   .address = copy->srcDevice,
-                   .x = copy->srcXInBytes,
-                   .y = copy->srcY,
-                   .pitch = copy->srcPitch};
-    side_t to = {.type = copy->dstMemoryType,
-                 .address = copy->dstDevice,
-                 .x = copy->dstXInBytes,
-                 .y = copy->dstY,
-                 .pitch = copy->dstPitch};
-    return are_ok(thread, &from, &to, &(extent_t){copy->WidthInBytes, copy->Height, 1});
+    return !copy || (FLAT_OK(thread, copy, src) && FLAT_OK(thread, copy, dst));
 }
 
 #define SIDE(copy, which)                                                                        \

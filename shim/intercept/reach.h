@@ -20,10 +20,15 @@ static inline uint64_t ac_reach_bytes(uint64_t count, unsigned element) {
     return __builtin_mul_overflow(count, element, &bytes) ? UINT64_MAX : bytes;
 }
 
-/* The place of an address among the thread's last ranges. */
-static inline const ac_block_t **ac_reach_place(ac_thread_t *thread, uint64_t address) {
-    uint32_t hash = (uint32_t)(address >> AC_GRANULE_BITS) * 0x9e3779b1u;
-    return &thread->reached[hash >> (32 - AC_REACHED_BITS)];
+/* Index of an address in `reached`. */
+static inline uint32_t ac_reach_place(uint64_t address) {
+    return (uint32_t)(address >> AC_GRANULE_BITS) * 0x9e3779b1u >> (32 - AC_REACHED_BITS);
+}
+
+/* Returns true if the range lies in a block of the thread's last ranges; false proves nothing. */
+static inline bool ac_reach_is_known(const ac_thread_t *thread, uint64_t address,
+                                     uint64_t bytes) {
+    return ac_block_has(thread->reached[ac_reach_place(address)], address, bytes);
 }
 
 /* A new thread has no last ranges. */
@@ -33,8 +38,8 @@ void ac_reach_begin(ac_thread_t *thread);
 bool ac_reach_look(ac_thread_t *thread, uint64_t address, uint64_t bytes);
 
 static inline bool ac_reach_ok(ac_thread_t *thread, uint64_t address, uint64_t bytes) {
-    return __builtin_expect(ac_block_has(*ac_reach_place(thread, address), address, bytes), 1) ||
-           ac_reach_look(thread, address, bytes);
+    return __builtin_expect(ac_reach_is_known(thread, address, bytes), 1) ||
+           !ac_page_map_owner(address) || ac_reach_look(thread, address, bytes);
 }
 
 /* The same of whole calls, which name more than one range: rows of a fill, both sides of a copy, the

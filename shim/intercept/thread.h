@@ -79,7 +79,7 @@ typedef struct {
 } ac_recorder_t;
 
 /* Blocks that the last ranges of copies and fills lay in (reach.h). */
-enum { AC_REACHED_BITS = 5, AC_REACHED = 1 << AC_REACHED_BITS };
+enum { AC_REACHED_BITS = 8, AC_REACHED = 1 << AC_REACHED_BITS };
 
 typedef struct ac_thread {
     ac_fast_t fast[AC_FAST_USES];

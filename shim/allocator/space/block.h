@@ -149,8 +149,9 @@ static inline uint64_t ac_block_address(const ac_block_t *block) {
 static inline bool ac_block_spans(const ac_block_t *block, uint64_t size, uint64_t address,
                                   uint64_t bytes) {
     uint64_t whole = (size + AC_GRANULE - 1) & ~(AC_GRANULE - 1);
-    uint64_t left = whole + ac_block_address(block) - address; /* more than the whole: outside */
-    return left <= whole && bytes <= left;
+    uint64_t left;
+    return !__builtin_sub_overflow(whole, address - ac_block_address(block), &left) &&
+           bytes <= left;
 }
 
 /* The same of what the program asked for, while it holds the block.  Without a lock: of a block that

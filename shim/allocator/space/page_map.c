@@ -9,10 +9,9 @@
 #include "failpoint.h"
 
 enum {
-    NODE_BITS = 14,
-    ROOT_BITS = 14,
+    NODE_BITS = AC_NODE_BITS,
+    ROOT_BITS = AC_ROOT_BITS,
     NODE_SIZE = 1 << NODE_BITS,
-    ROOT_SIZE = 1 << ROOT_BITS,
     PLACE_BITS = AC_PAGE_BITS - AC_GRANULE_BITS, /* of a granule in its page */
     KEY_BITS = PLACE_BITS + 1,
     LINE_WORDS = 8,
@@ -34,27 +33,14 @@ typedef struct {
 _Static_assert(sizeof(line_t) == 1 << ALIGN_BITS, "a line is not a cache line");
 _Static_assert(LINES_LOG == 3 * LINES_STEP, "a page's tables are four: 64 bytes, 512, 4 KiB, 32 KiB");
 
-/* A cache line: for blocks of a megabyte and more, which seldom share a page with many others,
- * this is all.  `lines` is 0, or how many starts lie in lines, their address, and the logarithm
- * of their number.  `slabs`, which is made with the page's first slab, and stays; in its lowest bits,
- * for who writes, which words are starts: to look for one that is not would be a branch that no
- * processor foresees. */
-enum { NEAR_WORDS = 5, NEAR_MASK = (1 << NEAR_WORDS) - 1 };
+enum { NEAR_WORDS = AC_NEAR_WORDS, NEAR_MASK = (1 << NEAR_WORDS) - 1 };
 typedef struct ac_slab *_Atomic slab_place_t;
-struct ac_page {
-    _Alignas(64) struct ac_arena *_Atomic owner;
-    _Atomic uint64_t word[NEAR_WORDS];
-    _Atomic uint64_t lines;
-    _Atomic uint64_t slabs;
-};
 _Static_assert(NEAR_MASK < (int)AC_CARVE_ALIGN, "the bits of words are those of an address");
 _Static_assert(sizeof(ac_page_t) == 64, "a page is not a cache line");
 
-typedef struct {
-    ac_page_t page[NODE_SIZE];
-} node_t;
-
-static node_t *_Atomic root[ROOT_SIZE];
+typedef struct ac_node node_t;
+#define root ac_page_map_root
+ac_node_place_t root[1 << ROOT_BITS];
 
 /* --- words --- */
 
@@ -106,11 +92,7 @@ static unsigned line_of(uint64_t key, unsigned log) {
 /* --- the way down --- */
 
 static ac_page_t *page_of(uint64_t address) {
-    if (address >= ADDRESS_LIMIT)
-        return NULL;
-    node_t *node =
-        atomic_load_explicit(&root[address >> (AC_PAGE_BITS + NODE_BITS)], memory_order_acquire);
-    return node ? &node->page[(address >> AC_PAGE_BITS) & (NODE_SIZE - 1)] : NULL;
+    return ac_page_map_page(address);
 }
 
 static struct ac_arena *owner_in(const ac_page_t *page) {
@@ -162,15 +144,10 @@ struct ac_block *ac_page_map_look(uint64_t address, const struct ac_arena *owner
     return page && owner_in(page) == owner ? start_in(page, address) : NULL;
 }
 
-struct ac_arena *ac_page_map_owner(uint64_t address) {
-    const ac_page_t *page = page_of(address);
-    return page ? owner_in(page) : NULL;
-}
-
 /* --- pages --- */
 
 /* Two allocators may build the same node at once: the loser's memory is unmapped. */
-static bool have_node(node_t *_Atomic *place) {
+static bool have_node(ac_node_place_t *place) {
     node_t *seen = atomic_load_explicit(place, memory_order_acquire);
     if (seen)
         return true;

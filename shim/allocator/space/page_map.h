@@ -19,7 +19,9 @@
 #ifndef AC_PAGE_MAP_H
 #define AC_PAGE_MAP_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "device/device.h"
@@ -34,6 +36,34 @@ enum { AC_GRANULE_BITS = 9 };
 /* Slabs lie at multiples of their size. */
 enum { AC_SLAB_BITS = 16, AC_SLAB_PLACES = 1 << (AC_PAGE_BITS - AC_SLAB_BITS) };
 #define AC_SLAB_SIZE ((uint64_t)1 << AC_SLAB_BITS)
+
+/* A cache line: for blocks of a megabyte and more, which seldom share a page with many others,
+ * this is all.  `lines` is 0, or how many starts lie in lines, their address, and the logarithm
+ * of their number.  `slabs`, which is made with the page's first slab, and stays; in its lowest bits,
+ * for who writes, which words are starts: to look for one that is not would be a branch that no
+ * processor foresees. */
+enum { AC_ROOT_BITS = 14, AC_NODE_BITS = 14, AC_NEAR_WORDS = 5 };
+typedef struct ac_page {
+    _Alignas(64) struct ac_arena *_Atomic owner;
+    _Atomic uint64_t word[AC_NEAR_WORDS];
+    _Atomic uint64_t lines;
+    _Atomic uint64_t slabs;
+} ac_page_t;
+struct ac_node {
+    ac_page_t page[1 << AC_NODE_BITS];
+};
+typedef struct ac_node *_Atomic ac_node_place_t;
+extern AC_HIDDEN ac_node_place_t ac_page_map_root[1 << AC_ROOT_BITS];
+
+/* The page of an address; NULL: there is none. */
+static inline ac_page_t *ac_page_map_page(uint64_t address) {
+    uint64_t place = address >> (AC_PAGE_BITS + AC_NODE_BITS);
+    struct ac_node *node =
+        place < 1 << AC_ROOT_BITS
+            ? atomic_load_explicit(&ac_page_map_root[place], memory_order_acquire)
+            : NULL;
+    return node ? &node->page[(address >> AC_PAGE_BITS) & ((1 << AC_NODE_BITS) - 1)] : NULL;
+}
 
 /* Declare the pages of a new segment `owner`'s.  False when host memory is short or the address
  * is beyond the map: the segment cannot be used.  Both figures are multiples of AC_SEGMENT_ALIGN.
@@ -51,7 +81,6 @@ void ac_page_map_uncover(uint64_t address, uint64_t bytes);
 
 /* What starts at `address` is about to be looked up or changed: the processor may fetch it
  * meanwhile.  _covered: of a covered page, which it returns. */
-typedef struct ac_page ac_page_t; /* of the map */
 void ac_page_map_touch(uint64_t address);
 ac_page_t *ac_page_map_touch_covered(uint64_t address);
 
@@ -78,7 +107,10 @@ struct ac_block *ac_page_map_get(uint64_t address);
 struct ac_block *ac_page_map_look(uint64_t address, const struct ac_arena *owner);
 
 /* The arena whose segment `address` lies in; NULL: not ours. */
-struct ac_arena *ac_page_map_owner(uint64_t address);
+static inline struct ac_arena *ac_page_map_owner(uint64_t address) {
+    const ac_page_t *page = ac_page_map_page(address);
+    return page ? atomic_load_explicit(&page->owner, memory_order_acquire) : NULL;
+}
 
 /* The block with the highest start <= `address` within the covered pages around it; NULL
  * where there is none.  Under the owner's lock. */

@@ -401,6 +401,7 @@ static unsigned choices(kind_t kind, unsigned at, choice_t choice[CHOICES]) {
                                  .Height = 2};
         past2d = copy2d;
         past2d.dstDevice = have.block + BLOCK - 16;
+        past2d.dstPitch = 512; /* past the last granule as well */
         CHOICE("copy", word(&copy2d)), CHOICE("null", 0), CHOICE("zero", word(zero));
         CHOICE("past", word(&past2d));
         break;
@@ -414,6 +415,7 @@ static unsigned choices(kind_t kind, unsigned at, choice_t choice[CHOICES]) {
                                  .Depth = 1};
         past3d = copy3d;
         past3d.dstDevice = have.block + BLOCK - 16;
+        past3d.dstPitch = 512;
         CHOICE("copy", word(&copy3d)), CHOICE("null", 0), CHOICE("zero", word(zero));
         CHOICE("past", word(&past3d));
         break;
