@@ -31,8 +31,8 @@ __all__ = ["Allocation", "BusyError", "Checkpoint", "CheckpointDelta", "Error", 
            "SegmentSize", "Stream", "TraceAction", "TraceEntry", "UnsupportedError",
            "add_free_callback", "allocate", "annotate", "attach_oom_observer", "attach_trace_tracker",
            "base_allocation", "check", "close_ipc_ptr", "copy_data", "cuda_core_resource",
-           "current_device", "device_count", "device_guard", "driver_memory_info", "dump",
-           "empty_cache", "enable", "enable_peer_access", "exchange_device", "expandable_segment_sizes", "get_accelerator",
+           "current_device", "device_count", "device_guard", "driver_memory_info", "dump", "empty_cache", "enable",
+           "enable_peer_access", "exchange_device", "expandable_segment_sizes", "get_accelerator",
            "get_ipc_ptr", "get_memory_fraction", "get_stream", "initialized", "ipc_memory",
            "is_enabled", "is_history_enabled", "largest_block", "library", "library_path",
            "maybe_exchange_device", "memcpy_async", "memory_info", "name", "numba_manager",
@@ -150,9 +150,9 @@ def record_history(most=100000, *, enabled=True, context="all", clear=False, rec
     what the thread is doing, or None.  `clear` drops the entries so far.
     """
     if ctypes.c_size_t(most).value != most:
-        raise Error(_INVALID, f"accel_record_history: {most} is out of range")
+        raise _error(_INVALID, f"accel_record_history: {most} is out of range")
     if context not in _CONTEXTS:
-        raise Error(_INVALID, f"accel_record_history: context is {context!r}, not one of {_CONTEXTS}")
+        raise _error(_INVALID, f"accel_record_history: context is {context!r}, not one of {_CONTEXTS}")
     strdup = ctypes.CDLL(None).strdup
     strdup.restype, strdup.argtypes = ctypes.c_void_p, (ctypes.c_char_p,)
 
@@ -168,7 +168,7 @@ def record_history(most=100000, *, enabled=True, context="all", clear=False, rec
 
 
 def annotate(text: str) -> None:
-    """Notes the text in the history, and tells trace trackers of it."""
+    """Adds an entry with the text to the history of the current device, and tells it to trace trackers."""
     _call("accel_annotate", text.encode())
 
 

@@ -97,7 +97,7 @@ _FUNCTIONS = {
     "accel_cache_info": (None, (_INT, _TO_SIZE)),
     "accel_set_memory_fraction": (None, (ctypes.c_double, _INT)),
     "accel_get_memory_fraction": (None, (ctypes.POINTER(ctypes.c_double), _INT)),
-    "accel_record_history": (None, (ctypes.c_void_p,)),
+    "accel_record_history": (None, (_POINTER,)),
     "accel_annotate": (None, (ctypes.c_char_p,)),
     "accel_is_history_enabled": (_INT, ()),
     "accel_enable": (None, (_INT,)),

@@ -46,7 +46,8 @@ class TraceAction(enum.IntEnum):
 
 
 class TraceEntry(NamedTuple):
-    """One event of memory; for OOM `address` is what the device has free."""
+    """One event of memory; for OOM `address` is what the device has free.
+    `text` is what annotate() was given, or what a recorder returned."""
 
     action: Union[TraceAction, int]
     device: int
@@ -55,7 +56,7 @@ class TraceEntry(NamedTuple):
     stream: int
     pool: Tuple[int, int]
     time_us: int
-    text: Optional[str] = None
+    text: Optional[str]
 
 
 def _action(number: int) -> Union[TraceAction, int]:

@@ -64,12 +64,6 @@ def stream_guard(w):
     return (inside, (0, 0)), (again, w.a.get_stream())
 
 
-def memory_info(w):
-    free, total = SIZE(), SIZE()
-    w.ok("accel_get_memory_info", 0, ctypes.byref(free), ctypes.byref(total))
-    return (free.value, total.value), w.a.memory_info(0)
-
-
 def refused(w):
     """Status and message for a malformed setting."""
     message = ctypes.create_string_buffer(256)
@@ -103,7 +97,10 @@ DEVICES = [
     Row("`StreamGuard`", "accel_guard_enter_stream", "stream_guard", "check_raw.c", stream_guard),
     Row("`emptyCache`", "accel_empty_cache", "empty_cache", "check_api.c",
         lambda w: (w.c("accel_empty_cache"), w.a.empty_cache() or 0)),
-    Row("`getMemoryInfo`", "accel_get_memory_info", "memory_info", "check_api.c", memory_info),
+    Row("`getMemoryInfo`", "accel_get_memory_info", "memory_info", "check_api.c",
+        lambda w: (w.pair("accel_get_memory_info"), w.a.memory_info(0))),
+    Row("`getMemoryInfo`, the driver's", "accel_get_device_memory_info", "driver_memory_info", "check_api.c",
+        lambda w: (w.pair("accel_get_device_memory_info"), w.a.driver_memory_info(0))),
     Row("`resetAccumulatedStats`", "accel_reset_accumulated_stats", "reset_accumulated_stats", "check_api.c",
         lambda w: (w.c("accel_reset_accumulated_stats", 0), w.a.reset_accumulated_stats(0) or 0)),
     Row("`resetPeakStats`", "accel_reset_peak_stats", "reset_peak_stats", "check_api.c",
@@ -463,6 +460,25 @@ def one_block(w):
     w.a.raw_delete(w.a.raw_alloc(1000))
 
 
+def recorded_history(w):
+    history = w.a._History(ctypes.sizeof(w.a._History), 1, 10)
+    w.ok("accel_record_history", ctypes.byref(history))
+    first = w.a.is_history_enabled()
+    w.a.record_history(0)
+    w.a.record_history(10)
+    second = w.a.is_history_enabled()
+    w.a.record_history(0)
+    return first, second
+
+
+def annotated(w):
+    seen = []
+    with w.a.attach_trace_tracker(lambda entry: seen.append((entry.action, entry.text))):
+        w.ok("accel_annotate", b"step 7")
+        w.a.annotate("step 7")
+    return seen[0], seen[1]
+
+
 def snapshots(w):
     """Both, with a block held and an entry of history."""
     w.a.record_history(100)
@@ -511,6 +527,8 @@ OBSERVERS = [
     Row("its end", "accel_detach_trace_tracker", "Observer.detach", "check_pools.c",
         observed("accel_attach_trace_tracker", "accel_detach_trace_tracker", "TraceTracker",
                  "attach_trace_tracker", 3, one_block)),
+    Row("`recordHistory`", "accel_record_history", "record_history", "check_records.c", recorded_history),
+    Row("`recordAnnotation`", "accel_annotate", "annotate", "check_records.c", annotated),
     Row("`isHistoryEnabled`", "accel_is_history_enabled", "is_history_enabled", "check_pools.c",
         lambda w: (bool(w.c("accel_is_history_enabled")), w.a.is_history_enabled())),
     Row("`snapshot`", "accel_snapshot", "snapshot", "check_pools.c",

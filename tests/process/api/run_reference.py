@@ -48,6 +48,12 @@ class World:
         self.ok(name, *(ctypes.byref(value) if one is self.OUT else one for one in arguments))
         return value
 
+    def pair(self, name):
+        """Two sizes of device 0."""
+        first, second = ctypes.c_size_t(), ctypes.c_size_t()
+        self.ok(name, 0, ctypes.byref(first), ctypes.byref(second))
+        return first.value, second.value
+
     def status(self, function, *arguments):
         """Calls a Python function and returns the status of its error, 0 for none."""
         try:
