@@ -62,7 +62,9 @@ static void show(const ac_submit_t *submit, ac_show_t what) {
 }
 
 /* What the host can see of the call of `symbol`. */
-#define SHOWN(symbol)                                                                                (atomic_load_explicit(&ac_shows, memory_order_relaxed) ? AC_SHOWS(LONG_, symbol)                                                                        : AC_SHOW_NOTHING)
+#define SHOWN(symbol)                                                                            \
+    (atomic_load_explicit(&ac_shows, memory_order_relaxed) ? AC_SHOWS(LONG_, symbol)             \
+                                                           : AC_SHOW_NOTHING)
 
 /* The host can see what kernels of the stream write, and none was given to it since. */
 static bool is_new(const ac_timeline_t *timeline, CUstream stream) {
