@@ -71,7 +71,7 @@ static figures_t figures(void) {
     MUST(cuCtxSynchronize());
     OK(accel_empty_cache());
     OK(accel_get_device_stats(0, &stats));
-    OK(accel_get_memory_info(0, &available, &total));
+    OK(accel_get_device_memory_info(0, &available, &total));
     return (figures_t){stats.requested_bytes.all.allocated, stats.allocated_bytes.all.current,
                        (int64_t)(total - available) - stats.reserved_bytes.all.current};
 }

@@ -12,7 +12,7 @@ struct figures_t {
 static figures_t figures() {
     std::size_t free_bytes = 0, total = 0;
     EXPECT(accel_synchronize_device(0) == ACCEL_OK && accel_empty_cache() == ACCEL_OK);
-    EXPECT(accel_get_memory_info(0, &free_bytes, &total) == ACCEL_OK);
+    EXPECT(accel_get_device_memory_info(0, &free_bytes, &total) == ACCEL_OK);
     accel_device_stats_t const stats = stats_of(0);
     return {stats.requested_bytes.all.allocated, stats.allocated_bytes.all.current,
             static_cast<long long>(total - free_bytes) - stats.reserved_bytes.all.current};
@@ -26,7 +26,7 @@ int main() {
     figures_t there;
     {
         rmm::mr::cuda_memory_resource plain;
-        EXPECT(accel_get_memory_info(0, &half, &total) == ACCEL_OK);
+        EXPECT(accel_get_device_memory_info(0, &half, &total) == ACCEL_OK);
         half = half / 2 / 256 * 256;
         rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource> pool(&plain, half);
         void *buffer[4];
