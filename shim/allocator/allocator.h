@@ -355,6 +355,10 @@ void ac_allocator_reset_accumulated(ac_allocator_t *allocator);
 /* Read the statistics under the lock; `modules` lacks what caches of threads have of it. */
 void ac_allocator_stats(ac_allocator_t *allocator, ac_device_stats_t *stats);
 
+/* Reads the statistics.  If all work is known to be over, freed memory that caches of threads keep for it leaves them
+ * before, so that it does not count as active. */
+void ac_allocator_stats_settled(ac_allocator_t *allocator, ac_device_stats_t *stats);
+
 /* The counters as well, of the same moment, for who must not wait for ever: false when the lock
  * was not to be had before `deadline` (CLOCK_REALTIME). */
 bool ac_allocator_figures(ac_allocator_t *allocator, const struct timespec *deadline,

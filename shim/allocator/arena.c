@@ -266,23 +266,15 @@ void ac_allocator_hold_now(ac_allocator_t *allocator, size_t figure, ac_allocato
     ac_unlock(&allocator->lock);
 }
 
-/* Under the lock, before the caches are absorbed. */
-static bool settle(ac_allocator_t *allocator) {
-    ac_allocator_drain(allocator);
-    return ac_caches_settle_waits(allocator);
-}
-
 void ac_allocator_settle(ac_allocator_t *allocator) {
-    ac_cache_sum_t sum;
     ac_lock(&allocator->lock);
-    if (settle(allocator))
-        ac_caches_absorb(allocator, &sum);
+    ac_allocator_drain(allocator);
     ac_unlock(&allocator->lock);
 }
 
 void ac_allocator_reset_peak(ac_allocator_t *allocator) {
     ac_lock(&allocator->lock);
-    settle(allocator);
+    ac_allocator_drain(allocator);
     ac_caches_reset_peak(allocator);
     ac_unlock(&allocator->lock);
 }
@@ -299,10 +291,31 @@ void ac_allocator_reset_accumulated(ac_allocator_t *allocator) {
 void ac_allocator_stats(ac_allocator_t *allocator, ac_device_stats_t *stats) {
     ac_cache_sum_t sum;
     ac_lock(&allocator->lock);
-    settle(allocator);
+    ac_allocator_drain(allocator);
     ac_caches_absorb(allocator, &sum);
     *stats = *allocator->stats;
     ac_unlock(&allocator->lock);
+}
+
+/* Under the lock. */
+static bool is_idle(const ac_allocator_t *allocator) {
+    for (const ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
+        if (!ac_fence_idle(&arena->timeline))
+            return false;
+    return true;
+}
+
+void ac_allocator_stats_settled(ac_allocator_t *allocator, ac_device_stats_t *stats) {
+    ac_allocator_stats(allocator, stats);
+    if (stats->active[AC_POOL_ALL].current == stats->allocation[AC_POOL_ALL].current)
+        return;
+    ac_lock(&allocator->lock);
+    bool idle = is_idle(allocator);
+    ac_unlock(&allocator->lock);
+    if (!idle)
+        return;
+    ac_caches_recall(allocator, NULL);
+    ac_allocator_stats(allocator, stats);
 }
 
 bool ac_allocator_figures(ac_allocator_t *allocator, const struct timespec *deadline,
@@ -312,7 +325,7 @@ bool ac_allocator_figures(ac_allocator_t *allocator, const struct timespec *dead
     for (int i = 0;; i++) {
         if (!ac_lock_until(&allocator->lock, deadline))
             return false;
-        settle(allocator);
+        ac_allocator_drain(allocator);
         ac_caches_absorb(allocator, &sum);
         *stats = *allocator->stats;
         ac_caches_modules(allocator, &stats->modules);

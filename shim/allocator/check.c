@@ -302,17 +302,6 @@ static uint64_t check_chain(ac_check_t *check, const ac_cache_t *cache, const ac
     return blocks;
 }
 
-/* What waits in the cache, and is not active any longer; returns bytes. */
-static uint64_t check_over(ac_check_t *check, const ac_cache_t *cache, int flow) {
-    const ac_cache_wait_t *waiting = &cache->tally->side[flow].waiting;
-    const ac_cache_wait_t active = ac_cache_tally_active(cache->tally, flow);
-    int pool = AC_POOL_SMALL + flow;
-    add(check->sum.active, pool, (int64_t)(active.blocks - waiting->blocks));
-    add(check->sum.active_bytes, pool, (int64_t)(active.bytes - waiting->bytes));
-    add(check->sum.requested_bytes, pool, (int64_t)(active.requested - waiting->requested));
-    return waiting->bytes - active.bytes;
-}
-
 /* How many blocks the caches of threads hold, and how many of these wait.  Their owners keep out
  * of them. */
 static uint64_t check_caches(ac_check_t *check, const ac_arena_t *arena, uint64_t *wait) {
@@ -375,7 +364,6 @@ static uint64_t check_caches(ac_check_t *check, const ac_arena_t *arena, uint64_
                    "tally of what waits");
             expect(check, said->bytes <= cache->may_wait[i], "too much waits in a cache");
             *wait += waiting[i].blocks;
-            bytes += check_over(check, cache, i);
         }
         ac_cache_sum_t sum = {.ordered = 0};
         ac_cache_tally_add(cache->tally, false, &sum);

@@ -260,7 +260,7 @@ accel_status_t accel_get_device_stats(int device, accel_device_stats_t *stats) {
     ac_device_stats_t now;
     if (!allocator)
         return ACCEL_ERROR_OUT_OF_MEMORY;
-    ac_allocator_stats(allocator, &now);
+    ac_allocator_stats_settled(allocator, &now);
     accel_device_stats_t out = {.size = stats->size};
 #define STAT_COUNT(name, doc)        out.name = now.name;
 #define STAT_POOLS(name, unit, doc)  out.name = pools_of(now.name);

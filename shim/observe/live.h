@@ -52,7 +52,7 @@
 #include "observe/stats.h"
 
 #define AC_LIVE_MAGIC  0x45564c4143434143ull
-#define AC_LIVE_LAYOUT 12 /* of ac_live_t but for the rows of the tables */
+#define AC_LIVE_LAYOUT 11 /* of ac_live_t but for the rows of the tables */
 #define AC_LIVE_DIR    "/dev/shm"
 
 enum {

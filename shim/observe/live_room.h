@@ -2,7 +2,7 @@
 #ifndef AC_LIVE_ROOM_H
 #define AC_LIVE_ROOM_H
 
-#define AC_LIVE_ROOM 0x240000 /* bytes of address space; what is not used costs nothing */
+#define AC_LIVE_ROOM 0x200000 /* bytes of address space; what is not used costs nothing */
 
 /* A file can be mapped over the page only where it fills whole pages of the machine by itself.
  * Larger alignments than the linker's page size are not kept by older dynamic linkers. */

@@ -23,17 +23,18 @@ static uint64_t not_negative(uint64_t n) {
 void ac_cache_tally_add(ac_cache_tally_t *tally, bool absorb, ac_cache_sum_t *sum) {
     for (int i = 0; i < AC_FLOWS; i++) {
         const ac_cache_flow_t *flow = &tally->side[i].flow;
+        const ac_cache_wait_t *waiting = &tally->side[i].waiting;
         ac_cache_flow_t *absorbed = &tally->absorbed[i], *to = &sum->flow[i], now;
-        ac_cache_wait_t *before = &tally->waiting_absorbed[i], *wait = &sum->waiting[i], none;
+        ac_cache_wait_t *before = &tally->waiting_absorbed[i], *wait = &sum->waiting[i], waits;
         to->taken += grown(&flow->taken, &absorbed->taken, absorb, &now.taken);
         to->taken_bytes +=
             grown(&flow->taken_bytes, &absorbed->taken_bytes, absorb, &now.taken_bytes);
         to->taken_requested += grown(&flow->taken_requested, &absorbed->taken_requested, absorb,
                                      &now.taken_requested);
-        const ac_cache_wait_t waits = ac_cache_tally_active(tally, i);
-        wait->blocks += grown(&waits.blocks, &before->blocks, absorb, &none.blocks);
-        wait->bytes += grown(&waits.bytes, &before->bytes, absorb, &none.bytes);
-        wait->requested += grown(&waits.requested, &before->requested, absorb, &none.requested);
+        wait->blocks += grown(&waiting->blocks, &before->blocks, absorb, &waits.blocks);
+        wait->bytes += grown(&waiting->bytes, &before->bytes, absorb, &waits.bytes);
+        wait->requested +=
+            grown(&waiting->requested, &before->requested, absorb, &waits.requested);
         to->given += grown(&flow->given, &absorbed->given, absorb, &now.given);
         to->given_bytes +=
             grown(&flow->given_bytes, &absorbed->given_bytes, absorb, &now.given_bytes);
@@ -162,18 +163,6 @@ void ac_stats_absorb(ac_device_stats_t *s, ac_device_counters_t *counters,
     counters->async_allocs += sum->async_taken;
     counters->async_same_stream += sum->async_taken;
     counters->async_frees += sum->async_given;
-}
-
-/* A fall that is taken back. */
-static void restore(ac_stat_t s[AC_POOL_KINDS], int pool, uint64_t n) {
-    ac_stat_pools_down(s, pool, -(int64_t)n);
-}
-
-void ac_stats_unsettle(ac_device_stats_t *s, int flow, const ac_cache_wait_t *n) {
-    int pool = AC_POOL_SMALL + flow;
-    restore(s->active, pool, n->blocks);
-    restore(s->active_bytes, pool, n->bytes);
-    restore(s->requested_bytes, pool, n->requested);
 }
 
 static void stat_reset_peak(ac_stat_t *s) {

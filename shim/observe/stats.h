@@ -139,12 +139,8 @@ typedef struct {
     uint64_t fenced;  /* of what was given: had to wait */
     /* Of what was taken and given: in the order of a stream. */
     uint64_t async_taken, async_given;
-    ac_cache_wait_t ripe[AC_FLOWS]; /* all that waited, and does no longer: only grows */
     ac_cache_flow_t absorbed[AC_FLOWS];
     ac_cache_wait_t waiting_absorbed[AC_FLOWS];
-    /* The work behind what waited up to this sum is over: all of `ripe`, and some of `waiting`, which is
-     * not active any longer (ac_cache_tally_active). */
-    ac_cache_wait_t over[AC_FLOWS];
     uint64_t ordered_absorbed, fenced_absorbed, async_taken_absorbed, async_given_absorbed;
     /* Put in without a free, less what was taken out. */
     uint64_t moved_blocks[AC_FLOWS], moved_bytes[AC_FLOWS];
@@ -162,25 +158,6 @@ static inline uint64_t ac_cache_tally_held(const ac_cache_tally_t *tally, int i)
            __atomic_load_n(&tally->moved_blocks[i], __ATOMIC_RELAXED);
 }
 
-/* One figure of the blocks that wait and are active: without those whose work is known to be over. */
-static inline uint64_t ac_tally_active(const uint64_t *waiting, const uint64_t *over,
-                                       const uint64_t *ripe) {
-    int64_t known = (int64_t)(__atomic_load_n(over, __ATOMIC_RELAXED) -
-                              __atomic_load_n(ripe, __ATOMIC_RELAXED));
-    uint64_t waits = __atomic_load_n(waiting, __ATOMIC_ACQUIRE);
-    return known <= 0 ? waits : (uint64_t)known < waits ? waits - (uint64_t)known : 0;
-}
-
-/* Blocks of one pool that wait in the cache and count as active. */
-static inline ac_cache_wait_t ac_cache_tally_active(const ac_cache_tally_t *tally, int i) {
-    const ac_cache_wait_t *waiting = &tally->side[i].waiting;
-    const ac_cache_wait_t *over = &tally->over[i], *ripe = &tally->ripe[i];
-    return (ac_cache_wait_t){
-        ac_tally_active(&waiting->blocks, &over->blocks, &ripe->blocks),
-        ac_tally_active(&waiting->bytes, &over->bytes, &ripe->bytes),
-        ac_tally_active(&waiting->requested, &over->requested, &ripe->requested)};
-}
-
 static inline bool ac_tally_same(const uint64_t *figure, const uint64_t *absorbed) {
     return __atomic_load_n(figure, __ATOMIC_RELAXED) == *absorbed;
 }
@@ -190,7 +167,7 @@ static inline bool ac_tally_same(const uint64_t *figure, const uint64_t *absorbe
 static inline bool ac_cache_tally_absorbed(const ac_cache_tally_t *tally) {
     for (int i = 0; i < AC_FLOWS; i++) {
         const ac_cache_flow_t *flow = &tally->side[i].flow, *absorbed = &tally->absorbed[i];
-        const ac_cache_wait_t waits = ac_cache_tally_active(tally, i);
+        const ac_cache_wait_t *waits = &tally->side[i].waiting;
         const ac_cache_wait_t *before = &tally->waiting_absorbed[i];
         if (!ac_tally_same(&flow->taken, &absorbed->taken) ||
             !ac_tally_same(&flow->taken_bytes, &absorbed->taken_bytes) ||
@@ -198,8 +175,9 @@ static inline bool ac_cache_tally_absorbed(const ac_cache_tally_t *tally) {
             !ac_tally_same(&flow->given, &absorbed->given) ||
             !ac_tally_same(&flow->given_bytes, &absorbed->given_bytes) ||
             !ac_tally_same(&flow->given_requested, &absorbed->given_requested) ||
-            waits.blocks != before->blocks || waits.bytes != before->bytes ||
-            waits.requested != before->requested)
+            !ac_tally_same(&waits->blocks, &before->blocks) ||
+            !ac_tally_same(&waits->bytes, &before->bytes) ||
+            !ac_tally_same(&waits->requested, &before->requested))
             return false;
     }
     return true;
@@ -210,8 +188,8 @@ typedef struct {
     ac_cache_flow_t flow[AC_FLOWS];
     ac_cache_wait_t waiting[AC_FLOWS]; /* growth, below zero where it fell */
     uint64_t ordered, fenced, async_taken, async_given;
-    uint64_t held_blocks, held_bytes; /* in the caches now, and not active */
-    uint64_t waiting_blocks;          /* active */
+    uint64_t held_blocks, held_bytes; /* in the caches now, and ready */
+    uint64_t waiting_blocks;          /* not ready */
 } ac_cache_sum_t;
 
 /* Add to a figure that only this thread changes and others may read, whole: no machine that CUDA
@@ -264,10 +242,6 @@ int64_t ac_modules_bytes(const ac_modules_t *modules);
 
 /* Add the tally to *sum; with `absorb` they count as absorbed from now on. */
 void ac_cache_tally_add(ac_cache_tally_t *tally, bool absorb, ac_cache_sum_t *sum);
-
-/* So much of what waits is active in the device statistics although the caches' own account has it as over:
- * peaks stay. */
-void ac_stats_unsettle(ac_device_stats_t *s, int flow, const ac_cache_wait_t *n);
 
 /* Bring the device statistics up to date with *sum, but for peaks. */
 void ac_stats_absorb(ac_device_stats_t *s, ac_device_counters_t *counters,

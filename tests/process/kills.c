@@ -38,12 +38,12 @@ static void hold_nothing(void) {
     for (int i = 0; i < 2; i++)
         MUST(cuStreamCreate(&stream[i], CU_STREAM_NON_BLOCKING));
     for (int i = 0; i < BLOCKS; i++) {
-        MUST(i % 2 ? cuMemAlloc_v2(&block[i], 65536) : cuMemAllocAsync(&block[i], 65536, stream[0]));
+        MUST(cuMemAllocAsync(&block[i], 65536, stream[0]));
         MUST(cuMemsetD8Async(block[i], 1, 65536, stream[i % 4 < 2]));
     }
     MUST(cuStreamSynchronize(stream[1])); /* before the other one frees */
     for (int i = 0; i < BLOCKS; i++)
-        MUST(i % 2 ? cuMemFree_v2(block[i]) : cuMemFreeAsync(block[i], stream[0]));
+        MUST(cuMemFreeAsync(block[i], stream[0]));
     MUST(cuCtxSynchronize());
     puts("ready");
     fflush(stdout);

@@ -76,81 +76,6 @@ START_TEST(work_that_is_known_to_be_done_is_not_waited_for) {
 }
 END_TEST
 
-/* The figures of the live page, which no one absorbs, and the cache's own account. */
-static int64_t page_active(void) {
-    ac_cache_sum_t sum = {.ordered = 0};
-    ac_device_counters_t ignored = {.fence_waits = 0};
-    ac_device_stats_t page = stats;
-    ac_cache_tally_add(&tally[0], false, &sum);
-    ac_stats_absorb(&page, &ignored, &sum);
-    ck_assert_int_eq(page.active[AC_POOL_ALL].current == 0,
-                     page.active_bytes[AC_POOL_ALL].current == 0);
-    return page.active[AC_POOL_ALL].current;
-}
-
-static void check_all(void) {
-    const char *why = NULL;
-    ck_assert_msg(!ac_allocator_check(allocator, &why), "%s", why);
-}
-
-/* It stays where it is, serves as before, and no later free counts for it. */
-START_TEST(what_is_known_to_be_over_is_not_active) {
-    uint64_t address;
-    habit(MIB);
-    habit(2 * MIB);
-    uint64_t b[4] = {take(MIB), take(MIB), take(2 * MIB), take(MIB)};
-    submit(0);
-    put(b[0]);
-    put(b[1]);
-    put(b[2]);
-    ac_allocator_settle(allocator);
-    ck_assert_int_eq(page_active(), 4); /* the work goes on */
-    finish_work();
-    ac_allocator_settle(allocator);
-    ck_assert_uint_eq(waiting(), 3);
-    ck_assert_int_eq(page_active(), 1);
-    check_all();
-    submit(0);
-    put(b[3]);
-    ck_assert_int_eq(page_active(), 1);
-    check_all();
-    ck_assert(hit(MIB, &address));
-    ck_assert_uint_eq(address, b[0]);
-    check_all();
-    int64_t active = page_active();
-    ck_assert_int_ge(active, 2); /* what was taken, and what waits for the later work */
-    ck_assert_int_le(active, 3);
-    finish_work();
-    ck_assert_int_eq(now().active[AC_POOL_ALL].current, 1);
-    put(address);
-    check_all();
-}
-END_TEST
-
-/* It leaves the cache for the free memory, or with its context. */
-START_TEST(what_is_over_leaves_the_cache) {
-    habit(MIB);
-    for (int round = 0; round < 2; round++) {
-        wait_for_work(MIB);
-        wait_for_work(MIB);
-        finish_work();
-        ck_assert_int_eq(now().active[AC_POOL_ALL].current, 0);
-        ck_assert_int_gt(waiting(), 0);
-        if (round) {
-            ac_arena_drop(arena);
-            ck_assert_int_eq(now().active[AC_POOL_ALL].current, 0);
-            ck_assert_int_eq(now().active_bytes[AC_POOL_ALL].current, 0);
-            continue;
-        }
-        ac_caches_recall(allocator, cache);
-        ck_assert_uint_eq(waiting(), 0);
-        ck_assert_int_eq(page_active(), 0);
-        ck_assert_int_eq(now().requested_bytes[AC_POOL_ALL].current, 0);
-        check_all();
-    }
-}
-END_TEST
-
 /* The pattern that all this is for; a second lock of a mutex by its owner never returns. */
 START_TEST(a_burst_takes_no_lock) {
     enum { BLOCKS = 40 };
@@ -690,8 +615,6 @@ int main(void) {
     tcase_add_test(all, of_a_refused_size_it_goes_when_recalled);
     tcase_add_test(all, later_work_is_waited_for_by_later_frees_alone);
     tcase_add_test(all, work_that_is_known_to_be_done_is_not_waited_for);
-    tcase_add_test(all, what_is_known_to_be_over_is_not_active);
-    tcase_add_test(all, what_is_over_leaves_the_cache);
     tcase_add_test(all, a_burst_takes_no_lock);
     tcase_add_test(all, pairs_beside_work_take_no_lock);
     tcase_add_test(all, handouts_beside_work_end_few_epochs);

@@ -16,9 +16,6 @@ void ac_cache_tally_end(ac_cache_t *cache);
 /* What waited is ready: the figures follow; by the owner from inside, or while it keeps out. */
 void ac_cache_count_ready(ac_cache_t *cache, int flow, const ac_cache_wait_t *ready);
 
-/* So much of what waited in the cache leaves it for the arena, whose account has it as active from now on. */
-void ac_cache_count_left(ac_cache_t *cache, int flow, const ac_cache_wait_t *left);
-
 /* --- cache_table.c: the owner's cache, or one whose owner keeps out --- */
 
 /* Blocks come, or go, without being allocated or freed: so many of a flow, and their bytes. */

@@ -464,116 +464,14 @@ static void active_falls(int64_t *room, int64_t *lead, int64_t n) {
     *lead += n;
 }
 
-/* One figure of blocks that wait no longer.  Returns what active falls by: nothing for work that was known to
- * be over.  `ripe` last: who reads it first sees no more of both than waited. */
-static inline uint64_t ripen(uint64_t n, uint64_t *waiting, const uint64_t *over, uint64_t *ripe) {
-    uint64_t before = ac_tally_active(waiting, over, ripe);
-    ac_tally_add(waiting, -n);
-    __atomic_store_n(ripe, *ripe + n, __ATOMIC_RELEASE);
-    return before - ac_tally_active(waiting, over, ripe);
-}
-
-static inline ac_cache_wait_t count_ripe(ac_cache_tally_t *tally, int flow, const ac_cache_wait_t *n) {
-    ac_cache_wait_t *waiting = &tally->side[flow].waiting;
-    const ac_cache_wait_t *over = &tally->over[flow];
-    ac_cache_wait_t *ripe = &tally->ripe[flow];
-    return (ac_cache_wait_t){
-        ripen(n->blocks, &waiting->blocks, &over->blocks, &ripe->blocks),
-        ripen(n->bytes, &waiting->bytes, &over->bytes, &ripe->bytes),
-        ripen(n->requested, &waiting->requested, &over->requested, &ripe->requested)};
-}
-
-static inline void all_fall(ac_cache_t *cache, int flow, const ac_cache_wait_t *falls) {
-    ac_cache_side_t *side = &cache->tally->side[flow];
-    active_falls(&side->room.blocks, &cache->lead[flow].blocks, (int64_t)falls->blocks);
-    active_falls(&side->room.bytes, &cache->lead[flow].bytes, (int64_t)falls->bytes);
-    side->room.requested += (int64_t)falls->requested;
-}
-
-__attribute__((noinline)) static void count_settled(ac_cache_t *cache, int flow,
-                                                    const ac_cache_wait_t *ready) {
-    ac_cache_wait_t falls = count_ripe(cache->tally, flow, ready);
-    all_fall(cache, flow, &falls);
-}
-
 void ac_cache_count_ready(ac_cache_t *cache, int flow, const ac_cache_wait_t *ready) {
-    ac_cache_wait_t *waiting = &cache->tally->side[flow].waiting;
-    if (__builtin_expect(atomic_load_explicit(&cache->settles, memory_order_relaxed), 0)) {
-        count_settled(cache, flow, ready);
-        return;
-    }
-    ac_tally_add(&waiting->blocks, -ready->blocks);
-    ac_tally_add(&waiting->bytes, -ready->bytes);
-    ac_tally_add(&waiting->requested, -ready->requested);
-    all_fall(cache, flow, ready);
-}
-
-/* All that was known to be over has gone: until more is, no account is needed. */
-static bool none_is_over(const ac_cache_tally_t *tally) {
-    bool any = false;
-    for (int i = 0; i < AC_FLOWS; i++)
-        any |= tally->over[i].blocks > tally->ripe[i].blocks ||
-               tally->over[i].bytes > tally->ripe[i].bytes ||
-               tally->over[i].requested > tally->ripe[i].requested;
-    return !any;
-}
-
-void ac_cache_count_left(ac_cache_t *cache, int flow, const ac_cache_wait_t *left) {
-    ac_cache_wait_t falls = count_ripe(cache->tally, flow, left);
-    ac_cache_wait_t *absorbed = &cache->tally->waiting_absorbed[flow];
-    ac_tally_add(&absorbed->blocks, -falls.blocks);
-    ac_tally_add(&absorbed->bytes, -falls.bytes);
-    ac_tally_add(&absorbed->requested, -falls.requested);
-    const ac_cache_wait_t over = {left->blocks - falls.blocks, left->bytes - falls.bytes,
-                                  left->requested - falls.requested};
-    ac_stats_unsettle(cache->arena->allocator->stats, flow, &over);
-    if (none_is_over(cache->tally))
-        atomic_store(&cache->settles, false);
-}
-
-/* The owner keeps account of `ripe` from the first time on.  False: it may be in a hit that does not yet. */
-static bool counts_ripe(ac_cache_t *cache) {
-    if (atomic_load(&cache->settles))
-        return true;
-    atomic_store(&cache->settles, true);
-    ac_barrier_heavy(); /* where that fails each hit has a barrier of its own */
-    return !atomic_load_explicit(&cache->busy, memory_order_acquire);
-}
-
-/* What waits in the cache is over, because its context has nothing to do.  Looked at in this order: what is
- * parked later may wait for later work.  True: some of it was active. */
-static bool settle_waits(ac_cache_t *cache) {
-    ac_cache_wait_t waited[AC_FLOWS];
-    ac_cache_tally_t *tally = cache->tally;
-    const ac_cache_wait_t small = ac_cache_tally_active(tally, 0);
-    const ac_cache_wait_t large = ac_cache_tally_active(tally, 1);
-    if (!(small.blocks | small.bytes | large.blocks | large.bytes) || !counts_ripe(cache))
-        return false;
-    for (int i = 0; i < AC_FLOWS; i++) {
-        const ac_cache_wait_t *waiting = &tally->side[i].waiting, *ripe = &tally->ripe[i];
-#define WAITED(name)                                                                             \
-    waited[i].name = __atomic_load_n(&ripe->name, __ATOMIC_ACQUIRE);                             \
-    waited[i].name += __atomic_load_n(&waiting->name, __ATOMIC_ACQUIRE);
-        WAITED(blocks)
-        WAITED(bytes)
-        WAITED(requested)
-#undef WAITED
-    }
-    if (!ac_fence_idle(cache->timeline))
-        return false;
-    for (int i = 0; i < AC_FLOWS; i++) {
-        __atomic_store_n(&tally->over[i].blocks, waited[i].blocks, __ATOMIC_RELAXED);
-        __atomic_store_n(&tally->over[i].bytes, waited[i].bytes, __ATOMIC_RELAXED);
-        __atomic_store_n(&tally->over[i].requested, waited[i].requested, __ATOMIC_RELAXED);
-    }
-    return true;
-}
-
-bool ac_caches_settle_waits(ac_allocator_t *allocator) {
-    bool any = false;
-    for (ac_cache_t *cache = allocator->caches->first; cache; cache = cache->next)
-        any |= settle_waits(cache);
-    return any;
+    ac_cache_side_t *side = &cache->tally->side[flow];
+    ac_tally_add(&side->waiting.blocks, -ready->blocks);
+    ac_tally_add(&side->waiting.bytes, -ready->bytes);
+    ac_tally_add(&side->waiting.requested, -ready->requested);
+    active_falls(&side->room.blocks, &cache->lead[flow].blocks, (int64_t)ready->blocks);
+    active_falls(&side->room.bytes, &cache->lead[flow].bytes, (int64_t)ready->bytes);
+    side->room.requested += (int64_t)ready->requested;
 }
 
 bool ac_cache_obtain(ac_cache_t *cache, uint64_t size, uint64_t bytes) {

@@ -445,12 +445,6 @@ static void count_unparked(ac_cache_t *cache, const ac_block_t *block) {
     int flow = ac_cache_flow(block->size);
     ac_cache_wait_t *const both[] = {&cache->tally->side[flow].waiting,
                                      &cache->tally->waiting_absorbed[flow]};
-    if (__builtin_expect(atomic_load_explicit(&cache->settles, memory_order_relaxed), 0)) {
-        const ac_cache_wait_t left = {1, block->size, block->requested};
-        ac_cache_count_left(cache, flow, &left);
-        ac_cache_count_moved(cache, -1, block->size);
-        return;
-    }
     for (int i = 0; i < 2; i++) {
         ac_tally_add(&both[i]->blocks, (uint64_t)-1);
         ac_tally_add(&both[i]->bytes, -block->size);

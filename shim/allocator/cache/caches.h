@@ -42,10 +42,6 @@ static inline void ac_caches_settle_pool(ac_allocator_t *allocator, unsigned mem
  * did since. */
 void ac_caches_absorb(ac_allocator_t *allocator, ac_cache_sum_t *sum);
 
-/* Blocks that wait in caches are not active any longer where all work of the context is known to be over.
- * True: the statistics change with the next _absorb. */
-bool ac_caches_settle_waits(ac_allocator_t *allocator);
-
 /* What blocks brought that are in no chain any more is no cache's. */
 void ac_caches_drop_room(ac_allocator_t *allocator, const ac_cache_brought_t *brought);
 

@@ -531,8 +531,8 @@ static bool lose(ac_cache_t *cache) {
         ac_tally_add(&cache->tally->moved_blocks[i], -ac_cache_tally_held(cache->tally, i));
         cache->tally->moved_bytes[i] = flow->taken_bytes - flow->given_bytes;
         /* They leave the statistics with their segments. */
-        const ac_cache_wait_t all = cache->tally->side[i].waiting;
-        ac_cache_count_left(cache, i, &all);
+        cache->tally->side[i].waiting = (ac_cache_wait_t){0, 0, 0};
+        cache->tally->waiting_absorbed[i] = (ac_cache_wait_t){0, 0, 0};
     }
     return true;
 }

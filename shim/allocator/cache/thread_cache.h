@@ -193,7 +193,6 @@ struct ac_cache {
     ac_block_t *_Atomic unplaced; /* by link; a look from outside it is a hint */
     ac_lanes_t *lanes;             /* lane.h; NULL: none yet */
     bool listed, had_room;         /* cache_tally.c, under the lock */
-    _Atomic bool settles;          /* tally->ripe is kept (cache_tally.c); set by others, once */
     bool narrow;                   /* there was nothing to lease; until a recall */
     uint64_t loose_bytes, largest; /* largest: of what may be kept */
     ac_modules_named_t named;      /* of the tally, by the owner */
