@@ -109,7 +109,7 @@ class Screens(base.CommandTest):
     def test_replay_shows_progress(self):
         self.expect(0, "gen", "lora", "--ops", "200000", "-o", "b.trace")
         self.progress(r"^\[ +\] replay 1 of 1, \d+ s so far$", "replay", "b.trace", "--repeat",
-                      "150")
+                      "600")
         quick = self.expect(0, "replay", "b.trace")
         self.assertEqual(quick.stderr, "")
 
