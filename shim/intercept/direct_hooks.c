@@ -3,6 +3,7 @@
 
 #include "allocator/space/page_map.h"
 #include "device/driver.h"
+#include "device/wait.h"
 #include "intercept/body.h"
 #include "intercept/devices.h"
 #include "intercept/ipc.h"
@@ -54,12 +55,12 @@ bool ac_claim_try(ac_claim_t *claim) {
 
 /* Other threads may take what comes back: the rounds are bounded for that. */
 bool ac_claim_begin(ac_claim_t *claim) {
-    enum { ROUNDS = 8 };
+    enum { ROUNDS = 8, NAP_NS = 1000000 };
     for (int round = 0; round < ROUNDS; round++) {
         if (ac_claim_try(claim) || (ac_mempools_yield(claim->device) && ac_claim_try(claim)))
             return true;
         if (!ac_allocator_trim(ac_device_allocator(claim->device), false))
-            return false;
+            ac_nap(NAP_NS); /* what another thread gives back may be on its way */
     }
     return false;
 }

@@ -477,17 +477,24 @@ AC_EARLY void *ac_resolve_substitute(void *address) {
 
 /* ---------------------------------------------------------------- the real functions */
 
+/* The definition that the loader finds behind this library, whose object stays loaded; NULL: there is none. */
+AC_EARLY static void *definition_behind(const char *symbol) {
+    ac_dlsym_fn *real = ac_real_dlsym();
+    void *found = real ? real(RTLD_NEXT, symbol) : NULL;
+    if (!found || ac_is_ours(found))
+        return NULL;
+    ac_object_t object = ac_object_of(found);
+    ac_object_pin(&object);
+    return found;
+}
+
 /* What a call would reach without us; where the program's own scope has no runtime, the newest
  * one that was opened with RTLD_LOCAL.  For callers of which nothing better is known: runtimes.c
  * tells runtimes apart. */
 AC_EARLY static void *runtime_find(const char *symbol) {
-    ac_dlsym_fn *real = ac_real_dlsym();
-    void *found = real ? real(RTLD_NEXT, symbol) : NULL;
-    if (found && !ac_is_ours(found)) {
-        ac_object_t object = ac_object_of(found);
-        ac_object_pin(&object);
+    void *found = definition_behind(symbol);
+    if (found)
         return found;
-    }
     static const char *const sonames[] = {"libcudart.so.13", "libcudart.so.12",
                                           "libcudart.so.11.0"};
     for (unsigned i = 0; i < sizeof(sonames) / sizeof(sonames[0]); i++) {
@@ -500,13 +507,9 @@ AC_EARLY static void *runtime_find(const char *symbol) {
 }
 
 AC_EARLY static void *nvml_find(const char *symbol) {
-    ac_dlsym_fn *real = ac_real_dlsym();
-    void *found = real ? real(RTLD_NEXT, symbol) : NULL;
-    if (found && !ac_is_ours(found)) {
-        ac_object_t object = ac_object_of(found);
-        ac_object_pin(&object);
+    void *found = definition_behind(symbol);
+    if (found)
         return found;
-    }
     ac_object_t object = ac_object_by_soname("libnvidia-ml.so");
     found = object.dynamic ? ac_object_symbol(&object, symbol) : NULL;
     return found && ac_object_pin(&object) ? found : NULL;
