@@ -9,17 +9,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void put_text(FILE *out, const char *key, const char *text) {
+static void put_text(cmd_pickle_t *out, const char *key, const char *text) {
     cmd_pickle_text(out, key);
     cmd_pickle_text(out, text);
 }
 
-static void put_number(FILE *out, const char *key, uint64_t number) {
+static void put_number(cmd_pickle_t *out, const char *key, uint64_t number) {
     cmd_pickle_text(out, key);
     cmd_pickle_integer(out, (int64_t)number);
 }
 
-static void put_frames(FILE *out, const json_t *frames) {
+static void put_frames(cmd_pickle_t *out, const json_t *frames) {
     cmd_pickle_text(out, "frames");
     if (frames) {
         cmd_pickle_json(out, frames);
@@ -29,7 +29,7 @@ static void put_frames(FILE *out, const json_t *frames) {
     cmd_pickle_list_close(out);
 }
 
-static void put_block(FILE *out, const cmd_block_t *block) {
+static void put_block(cmd_pickle_t *out, const cmd_block_t *block) {
     cmd_pickle_dictionary(out);
     put_number(out, "address", block->address);
     put_number(out, "size", block->bytes);
@@ -39,7 +39,7 @@ static void put_block(FILE *out, const cmd_block_t *block) {
     cmd_pickle_dictionary_close(out);
 }
 
-static void put_segment(FILE *out, const cmd_segments_t *list, const cmd_segment_t *segment) {
+static void put_segment(cmd_pickle_t *out, const cmd_segments_t *list, const cmd_segment_t *segment) {
     uint64_t allocated = 0, requested = 0;
     for (size_t i = 0; i < segment->blocks; i++) {
         const cmd_block_t *block = &list->block[segment->first + i];
@@ -71,7 +71,7 @@ static void put_segment(FILE *out, const cmd_segments_t *list, const cmd_segment
 }
 
 /* `place` is what the action is about: an address, or of an "oom" what the device has left. */
-static void put_event(FILE *out, const cmd_history_t *history, const cmd_event_t *event,
+static void put_event(cmd_pickle_t *out, const cmd_history_t *history, const cmd_event_t *event,
                       const char *action, const char *place, uint64_t value) {
     cmd_pickle_dictionary(out);
     put_text(out, "action", action);
@@ -83,7 +83,7 @@ static void put_event(FILE *out, const cmd_history_t *history, const cmd_event_t
     cmd_pickle_dictionary_close(out);
 }
 
-static void put_device(FILE *out, const cmd_history_t *history, int device) {
+static void put_device(cmd_pickle_t *out, const cmd_history_t *history, int device) {
     uint64_t live = 0, total = history->total_memory[device];
     size_t count = 0;
     cmd_pickle_list(out);
@@ -116,28 +116,29 @@ bool cmd_export_torch(const cmd_history_t *history, FILE *out, char **error) {
                             "with accelcache run --trace");
         return false;
     }
-    cmd_pickle_begin(out);
+    cmd_pickle_t pickle;
+    cmd_pickle_begin(&pickle, out);
     if (history->source == CMD_SOURCE_SNAPSHOT) {
-        cmd_pickle_json(out, history->document);
-        cmd_pickle_end(out);
+        cmd_pickle_json(&pickle, history->document);
+        cmd_pickle_end(&pickle);
         return true;
     }
     cmd_segments_t list = cmd_history_segments(history, history->events);
-    cmd_pickle_dictionary(out);
-    cmd_pickle_text(out, "segments");
-    cmd_pickle_list(out);
+    cmd_pickle_dictionary(&pickle);
+    cmd_pickle_text(&pickle, "segments");
+    cmd_pickle_list(&pickle);
     for (size_t i = 0; i < list.segments; i++) {
-        put_segment(out, &list, &list.segment[i]);
-        cmd_pickle_list_next(out, i + 1);
+        put_segment(&pickle, &list, &list.segment[i]);
+        cmd_pickle_list_next(&pickle, i + 1);
     }
-    cmd_pickle_list_close(out);
-    cmd_pickle_text(out, "device_traces");
-    cmd_pickle_list(out);
+    cmd_pickle_list_close(&pickle);
+    cmd_pickle_text(&pickle, "device_traces");
+    cmd_pickle_list(&pickle);
     for (unsigned device = 0; device < history->devices; device++)
-        put_device(out, history, (int)device);
-    cmd_pickle_list_close(out);
-    cmd_pickle_dictionary_close(out);
-    cmd_pickle_end(out);
+        put_device(&pickle, history, (int)device);
+    cmd_pickle_list_close(&pickle);
+    cmd_pickle_dictionary_close(&pickle);
+    cmd_pickle_end(&pickle);
     cmd_segments_free(&list);
     return true;
 }

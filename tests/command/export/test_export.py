@@ -78,6 +78,22 @@ class Torch(ExportTest):
         expected["segments"][0]["segment_pool_id"] = (0, 0)
         self.assertEqual(whole, expected)
 
+    def test_shared(self):
+        """Events that share their frames, and values that come again, cost a reference: the file is no larger than
+        the one that was read.  Numbers of all lengths and pairs come out as they went in."""
+        frames = [[{"name": f"f{i}", "filename": "/job/train.py", "line": i} for i in range(n, n + 60)]
+                  for n in range(40)]
+        events = [{"addr": BASE + (i << 12), "size": 4096, "stream": 0, "time_us": START_NS + i,
+                   "frames": frames[i % 40], "pool_id": (i, 1), "action": action,
+                   "number": ((1 << i % 64) - 1) * (-1) ** i}
+                  for i in range(500) for action in ("alloc", "free_requested", "free_completed")]
+        whole = {"segments": [], "device_traces": [events], "allocator_settings": {}}
+        source = self.path("shared.pickle")
+        with open(source, "wb") as file:
+            pickle.dump(whole, file, protocol=4)
+        self.assertEqual(self.load(source), whole)
+        self.assertLess(os.path.getsize(self.path("out")), 1.05 * os.path.getsize(source))
+
     def test_long(self):
         """More than fits a part of a list."""
         trace = Trace()
