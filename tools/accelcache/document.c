@@ -146,8 +146,18 @@ static bool is_stream(const char *path) {
            !strncmp(path, "/proc/self/fd/", 14);
 }
 
-/* NULL, or why it is not read: what is no regular file may keep its reader waiting, and a file of
- * any size can be made in no time. */
+/* Whether the file begins with what neither text nor a pickle has. */
+static bool is_binary(int fd) {
+    unsigned char first[4096];
+    ssize_t n = pread(fd, first, sizeof first, 0);
+    for (ssize_t i = 0; i < n && first[0] != 0x80; i++)
+        if (first[i] < ' ' && (!first[i] || !strchr("\t\n\v\f\r\033", first[i])))
+            return true;
+    return false;
+}
+
+/* Returns NULL, or why the file is not read.  A reader could wait for ever for what is no regular file, and a
+ * large file would fill the memory before its reader refuses it. */
 static const char *unfit(int fd, size_t most) {
     struct stat status;
     if (fstat(fd, &status) != 0)
@@ -156,9 +166,11 @@ static const char *unfit(int fd, size_t most) {
         return "a folder, and a file is wanted";
     if (!S_ISREG(status.st_mode))
         return "not a regular file; a pipe can be read as /dev/stdin";
-    return most && (size_t)status.st_size > most
-               ? "larger than 256 MiB: accelcache did not write this"
-               : NULL;
+    if (most && (size_t)status.st_size > most)
+        return "larger than 256 MiB: accelcache did not write this";
+    return is_binary(fd) ? "this is neither text, nor a pickle, nor a binary trace that this command knows; "
+                           "--help lists the formats"
+                         : NULL;
 }
 
 char *cmd_document_text(const char *path, size_t most, size_t *length, char **error) {
@@ -173,7 +185,7 @@ char *cmd_document_text(const char *path, size_t most, size_t *length, char **er
     }
     char *text = fd < 0 ? NULL : cmd_file_take(fd, length);
     if (!text)
-        *error = cmd_format("%s", strerror(errno));
+        *error = cmd_format("%s%s", strerror(errno), errno == ENOENT ? ": is the name right?" : "");
     return text;
 }
 

@@ -1,9 +1,9 @@
 /* Traces in memory: dense numbers, peaks, and which reader a file needs (ops.h). */
 #include "ops.h"
 #include "command.h"
+#include "document.h"
 #include "trace_read.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -229,23 +229,24 @@ static cmd_ops_reader_fn *reader_of(const char *data, const char **format) {
         *format = "PyTorch snapshot";
         return cmd_ops_read_torch;
     }
-    if (!strncmp(skip_blanks(data), "Thread,", 7)) {
+    if (cmd_ops_is_rmm(skip_blanks(data))) {
         *format = "RMM log";
         return cmd_ops_read_rmm;
     }
-    return cmd_ops_read_text;
+    return cmd_ops_is_rmm_debug(skip_blanks(data)) ? NULL : cmd_ops_read_text;
 }
 
 static bool read_data(cmd_reading_t *reading, const char *path, char **error) {
     size_t length;
-    char *data = cmd_file_read(path, &length);
-    if (!data) {
-        *error = cmd_format("%s%s", strerror(errno), errno == ENOENT ? ": is the name right?" : "");
+    char *data = cmd_document_text(path, 0, &length, error);
+    if (!data)
         return false;
-    }
     cmd_ops_reader_fn *reader = length ? reader_of(data, &reading->format) : NULL;
     if (!length)
         *error = cmd_format("the file is empty: there is nothing to replay");
+    else if (!reader)
+        *error = cmd_format("this is RMM's debug log, which does not name every request; log the requests with "
+                            "rmm.enable_logging() or rmm::mr::logging_resource_adaptor");
     bool good = reader && reader(reading, data, length, error);
     free(data);
     return good;

@@ -78,6 +78,9 @@ void cmd_ops_before(cmd_reading_t *reading, unsigned device, uint64_t block, uin
 typedef bool cmd_ops_reader_fn(cmd_reading_t *reading, const char *data, size_t length,
                                char **error);
 cmd_ops_reader_fn cmd_ops_read_text, cmd_ops_read_rmm, cmd_ops_read_torch;
+/* Whether a text begins like a log of RMM's requests, or like RMM's debug log (RMM_LOG), which is not read. */
+bool cmd_ops_is_rmm(const char *data);
+bool cmd_ops_is_rmm_debug(const char *data);
 /* This one maps its file. */
 bool cmd_ops_read_binary(cmd_reading_t *reading, const char *path, char **error);
 

@@ -37,6 +37,28 @@ static int split(char *row, char *field[MOST_COLUMNS]) {
     return count;
 }
 
+static bool is_action(const char *text) {
+    return !strcmp(text, "allocate") || !strcmp(text, "free") || !strcmp(text, "allocate failure");
+}
+
+/* Whether the first row of a file is one of RMM's, in the usual order of columns. */
+static bool without_header(const char *first, size_t length) {
+    char *field[MOST_COLUMNS], *row = strndup(first, length);
+    bool is = row && split(row, field) == COLUMNS && is_action(field[ACTION]);
+    free(row);
+    return is;
+}
+
+bool cmd_ops_is_rmm(const char *data) {
+    return !strncmp(data, "Thread,", 7) || without_header(data, strcspn(data, "\n"));
+}
+
+/* RMM_LOG's lines begin with thread, time and level in brackets. */
+bool cmd_ops_is_rmm_debug(const char *data) {
+    const char *end = data + strcspn(data, "\n"), *second = strstr(data, "][");
+    return *data == '[' && second && second < end;
+}
+
 static const char *read_header(log_t *log, char *row) {
     char *field[MOST_COLUMNS];
     log->count = split(row, field);
@@ -67,15 +89,15 @@ static const char *read_row(cmd_reading_t *reading, log_t *log, char *row) {
     if (count == 1 && !*field[0])
         return NULL;
     if (count != log->count)
-        return "the row has not as many columns as the header: the log was cut off or mixed with "
-               "other output";
+        return "the row and the header have different numbers of columns: is other output between "
+               "the rows?";
     const char *action = field[log->place[ACTION]];
     if (!strcmp(action, "allocate failure")) {
         log->failures++;
         return NULL;
     }
     bool allocate = !strcmp(action, "allocate");
-    if (!allocate && strcmp(action, "free") != 0)
+    if (!is_action(action))
         return "the action is none of allocate, allocate failure and free";
     if (!strcmp(field[log->place[POINTER]], "(nil)"))
         return NULL; /* of size 0, or nothing to free */
@@ -97,34 +119,51 @@ static const char *read_row(cmd_reading_t *reading, log_t *log, char *row) {
                  "missing, or those of several devices are mixed; log each to its own file";
 }
 
+/* Reads the header, or returns false if the file begins with a row. */
+static bool take_header(log_t *log, char *row, unsigned long long line, char **error) {
+    log->count = COLUMNS;
+    for (int i = 0; i < COLUMNS; i++)
+        log->place[i] = i;
+    if (without_header(row, strlen(row)))
+        return false;
+    const char *missing = read_header(log, row);
+    if (missing)
+        *error = cmd_format("line %llu: the header names no column %s; it should be "
+                            "Thread,Time,Action,Pointer,Size,Stream",
+                            line, missing);
+    return true;
+}
+
+static char *notes_of(const log_t *log, const char *cut, unsigned long long line) {
+    char *note = NULL;
+    if (log->unknown)
+        note = cmd_format("%llu frees of memory that the log did not see allocated were left out",
+                          (unsigned long long)log->unknown);
+    if (!cut)
+        return note;
+    char *both = cmd_format("line %llu, the last one, was cut off and is left out%s%s", line,
+                            note ? "; " : "", note ? note : "");
+    free(note);
+    return both;
+}
+
 bool cmd_ops_read_rmm(cmd_reading_t *reading, const char *data, size_t length, char **error) {
     log_t log = {0};
     char *text = memcpy(cmd_alloc(length + 1), data, length), *rest = text, *row;
-    unsigned long long count = 0;
-    bool header = false, good = true;
-    while (good && (row = strsep(&rest, "\n"))) {
-        count++;
-        if (!header) {
-            if (!row[strspn(row, " \t\r")])
-                continue;
-            header = true;
-            const char *missing = read_header(&log, row);
-            if (missing)
-                *error = cmd_format("line %llu: the header names no column %s; it should be "
-                                    "Thread,Time,Action,Pointer,Size,Stream",
-                                    count, missing);
-            good = !missing;
+    const char *wrong = NULL;
+    unsigned long long line = 0;
+    while (!wrong && !*error && (row = strsep(&rest, "\n"))) {
+        line++;
+        if (log.count == 0 && (!row[strspn(row, " \t\r")] || take_header(&log, row, line, error)))
             continue;
-        }
-        const char *wrong = read_row(reading, &log, row);
-        if (wrong)
-            *error = cmd_format("line %llu: %s", count, wrong);
-        good = !wrong;
+        wrong = read_row(reading, &log, row);
     }
-    if (good && log.unknown)
-        reading->note = cmd_format("%llu frees of memory that the log did not see allocated were "
-                                   "left out",
-                                   (unsigned long long)log.unknown);
+    /* The process was killed while it wrote: the last row has no end. */
+    const char *cut = wrong && !rest ? wrong : NULL;
+    if (wrong && !cut)
+        *error = cmd_format("line %llu: %s", line, wrong);
+    else if (!*error)
+        reading->note = notes_of(&log, cut, line);
     free(text);
-    return good;
+    return !*error;
 }

@@ -86,8 +86,7 @@ static const char *read_line(cmd_reading_t *reading, line_t line, uint64_t *bloc
 bool cmd_ops_read_text(cmd_reading_t *reading, const char *data, size_t length, char **error) {
     const char *end = data + length;
     if (memchr(data, '\0', length)) {
-        *error = cmd_format("this is neither text nor a binary trace that this command knows; "
-                            "accelcache replay --help lists the formats");
+        *error = cmd_format("damaged: text with bytes in it that text has not; copy it again");
         return false;
     }
     unsigned long long count = 1;
@@ -97,6 +96,10 @@ bool cmd_ops_read_text(cmd_reading_t *reading, const char *data, size_t length, 
         cmd_bar_step("lines read", count - 1, 0);
         uint64_t block;
         const char *wrong = read_line(reading, line, &block);
+        if (wrong && !next && count > 1) {
+            reading->note = cmd_format("line %llu, the last one, was cut off and is left out", count);
+            return true;
+        }
         if (wrong) {
             int shown = line.end - line.at > 60 ? 60 : (int)(line.end - line.at);
             *error = cmd_format("line %llu, \"%.*s\": %s", count, shown, line.at, wrong);

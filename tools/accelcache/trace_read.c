@@ -163,7 +163,10 @@ cmd_trace_t *cmd_trace_open(const char *path, char **error) {
     memset(trace, 0, sizeof *trace);
     trace->fd = fd;
     trace->sites = cmd_trace_sites_new();
-    if (!S_ISREG(st.st_mode) || !read_at(fd, &trace->header, sizeof trace->header, 0))
+    bool whole = S_ISREG(st.st_mode) && read_at(fd, &trace->header, sizeof trace->header, 0);
+    if (!whole && cmd_trace_is(path))
+        *error = cmd_format("%s: a trace that was cut short before its first event: copy it again", path);
+    else if (!whole)
         *error = cmd_format("%s: no recorded trace (trace:FILE writes them)", path);
     else
         *error = check_header(path, &trace->header);

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import resource
 
 import base
 import frame
@@ -59,7 +60,8 @@ class Readers(frame.TraceTest):
                 self.refused(f"# one\na 7 16 0\n{line}\n", "line 3", line, expected)
         self.refused("", "empty")
         self.refused("# nothing\n", "no operation")
-        self.refused(b"a 1 2 0\n\0\0\0", "neither text nor")
+        self.refused(b"a 1 2 0\n\0\0\0", "neither text, nor")
+        self.refused(b"a 1 2 0\n" * 1000 + b"\0\n", "damaged")
         self.refused("a 1 64 0\n\033[31mx\n", "line 2", "\\x1b[31mx")
 
     def test_missing(self):
@@ -90,7 +92,7 @@ class Readers(frame.TraceTest):
 
     def test_rmm_damage(self):
         good = RMM + "1,t,allocate,0x10,64,0\n"
-        for row, expected in (("1,t,allocate,0x10,6", "as many columns"),
+        for row, expected in (("1,t,allocate,0x10,6", "different numbers of columns"),
                               ("1,t,allocate,0x10,64,0", "a second time"),
                               ("1,t,allocate,zz,64,0", "pointer"),
                               ("1,t,allocate,0x20,-4,0", "size"),
@@ -101,6 +103,46 @@ class Readers(frame.TraceTest):
                 self.refused(f"{good}{row}\n", "line 3", expected)
         self.refused("Thread,Time,Action,Pointer,Size\n1,t,allocate,0x10,64\n", "line 1",
                      "no column Stream")
+
+    def test_rmm_killed(self):
+        """The last row has no end: the others are replayed, and a note says so.  A row with an end is not forgiven."""
+        rows = RMM + "1,t,allocate,0x10,64,0\n1,t,free,0x99,64,0\n"
+        for row in ("1,t,allocate,0x20,6", "1", "1,t,allo", "1,t,allocate,0x10,64,0", "1,t,free,0x"):
+            with self.subTest(row):
+                path = self.write("rmm.csv", rows + row)
+                result = self.expect(0, "replay", "--json", path)
+                self.assertEqual(json.loads(result.stdout)["ops"], 1)
+                self.assertIn("line 4, the last one, was cut off", result.stderr)
+                self.assertIn("1 frees of memory that the log did not see", result.stderr)
+                self.refused(f"{rows}{row}\n1,t,free,0x10,64,0", "line 4")
+
+    def test_rmm_without_header(self):
+        path = self.write("rmm.csv", "7,12:00:01.5,allocate,0x10,64,0\n7,12:00:01.6,free,0x10,64,0\n")
+        figures = self.replay(path)
+        self.assertEqual((figures["format"], figures["ops"], figures["peak_live"]), ("RMM log", 2, 64))
+
+    def test_rmm_debug_log(self):
+        self.refused("[ 2342][17:23:01:123456][error] [A][Stream 0x1][Upstream 1024B][FAILURE maximum pool size]\n",
+                     "RMM's debug log", "enable_logging")
+
+    def test_text_killed(self):
+        result = self.expect(0, "replay", "--json", self.write("text", "a 1 100 0\na 2 30"))
+        self.assertEqual(json.loads(result.stdout)["ops"], 1)
+        self.assertIn("line 2, the last one, was cut off", result.stderr)
+        self.refused("a 1 100 0\na 2 30\n", "line 2")
+        self.refused("hello", "line 1")
+
+    def test_large_and_wrong(self):
+        """Of a file that is no trace nothing is read but its beginning: all of it does not fit the limit."""
+        path = self.path("video")
+        with open(path, "wb") as file:
+            file.truncate(64 << 30)
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_AS, before)
+        resource.setrlimit(resource.RLIMIT_AS, (4 << 30, before[1]))
+        for command in (("replay",), ("export", "-f", "folded"), ("where", "0x10")):
+            with self.subTest(command):
+                self.assertIn("neither text", self.expect(1, *command, path).stderr)
 
     # ------------------------------------------------------------ PyTorch
 
@@ -196,7 +238,7 @@ class Readers(frame.TraceTest):
             self.assertIn("damaged", self.expect(1, "trace", "-s", shorter).stderr)
             self.assertIn("cut short", self.expect(1, "export", "-f", "csv", shorter).stderr)
         self.assertEqual(len(seen), 3)
-        self.refused(data[:1000], name="header")
+        self.refused(data[:1000], "cut short before its first event", name="header")
         newer = self.write("newer", data[:8] + b"\xff" + data[9:])
         self.assertEqual(self.expect(1, "replay", newer).stderr.count(newer), 1)
 
