@@ -4,6 +4,7 @@ The environment names them: AC_COMMAND, AC_FIXTURE, AC_PRELOAD (a harmless libra
 AC_CC (a C compiler), AC_SANITIZER_RUNTIME (to be preloaded first, or empty), and where they are
 built AC_LIBRARY (libaccelcache.so) and AC_SIM_DIR (the simulated device)."""
 
+import json
 import os
 import pathlib
 import shutil
@@ -74,6 +75,12 @@ class CommandTest(unittest.TestCase):
         result = self.command(*arguments, **variables)
         self.assertEqual(result.returncode, status, (arguments, result.stdout, result.stderr))
         return result
+
+    def answer(self, status, *arguments):
+        """The JSON that a right call prints, which has nothing to say on stderr."""
+        result = self.expect(status, *arguments)
+        self.assertEqual(result.stderr, "", arguments)
+        return json.loads(result.stdout)
 
     def soon(self, call):
         """The result of a call that takes a second, and what it takes to start a command: once in a

@@ -37,7 +37,7 @@ class Requests(live.LiveTest):
         return document, document["devices"][0]["stats"]
 
     def ask(self, process, *request):
-        return json.loads(self.expect(0, "ctl", "--json", str(process.pid), *request).stdout)
+        return self.answer(0, "ctl", "--json", str(process.pid), *request)
 
     def test_trim(self):
         process = self.start()

@@ -28,7 +28,7 @@ class Reports(holder.HolderTest):
         return done
 
     def shown(self):
-        return json.loads(self.expect(0, "oom", "--json", "oom.json").stdout)
+        return self.answer(0, "oom", "--json", "oom.json")
 
     def test_line_and_file(self):
         done = self.fails("take", 32 * MIB, "try", 512 * MIB - 1, sim="clock:virtual,memory:640M",

@@ -36,7 +36,7 @@ class Where(holder.HolderTest):
         return asked
 
     def figures(self, address, source, status=0):
-        return json.loads(self.expect(status, "where", "--json", str(address), source).stdout)
+        return self.answer(status, "where", "--json", str(address), source)
 
     def test_what_keeps_its_reader_waiting(self):
         os.mkfifo(self.path("fifo"))

@@ -87,12 +87,14 @@ class Growth(HostTest):
         feeder.start()
         try:
             growth = self.growth("--looks", "6", "--interval", "0.2", str(child.pid))
+            text = self.stat("--growth", "--looks", "3", "--interval", "0.1", str(child.pid))[0]
         finally:
             ended.set()
             feeder.join()
         self.assertEqual((growth["looks"], self.rising(growth)), (6, [DRIVER]))
         self.assertGreater(growth["seconds"], 0.9)
         self.assertIn("start it with control:true", growth["sites_unknown"])
+        self.assertIn("\n\nCall sites are not known: ", text)
         child.kill()
         child.wait()
         self.assertIn("there is 1", self.stat("--growth", str(child.pid), status=1)[1])

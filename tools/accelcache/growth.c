@@ -177,9 +177,10 @@ static void print_table(const growth_t *growth, bool sites) {
 }
 
 static void print_unasked(const char *why) {
-    char *text = cmd_format("\nCall sites are not known: %s.  They are with "
+    char *text = cmd_format("Call sites are not known: %s.  They are with "
                             "ACCEL_ALLOC_CONF=control:true,stacks:sampled.",
                             why);
+    putchar('\n');
     cmd_print_paragraph(text, 0);
     free(text);
 }

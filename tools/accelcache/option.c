@@ -128,12 +128,13 @@ bool cmd_option_json(int argc, char **argv, const char *help, bool *json, int *s
     int option;
     *json = false;
     while ((option = cmd_option(argc, argv, "hj", options)) != -1) {
+        *json |= option == 'j';
+        if (option == 'j')
+            continue;
         if (option == 'h')
             fputs(help, stdout);
         *status = option == 'h' ? CMD_OK : cmd_usage_hint();
-        if (option != 'j')
-            return false;
-        *json = true;
+        return false;
     }
     return true;
 }
