@@ -85,6 +85,7 @@ struct cmd_ops_builder {
     uint32_t *spare; /* numbers of freed blocks */
     size_t spares, spare_room;
     uint32_t high;
+    uint64_t live; /* bytes */
 };
 
 static void push(ops_t *ops, cmd_op_t op) {
@@ -123,6 +124,7 @@ bool cmd_ops_add(cmd_reading_t *reading, unsigned device, uint64_t block, uint64
     entry->number = builder->spares ? builder->spare[--builder->spares] : builder->high++;
     entry->stream = stream_number(builder, stream);
     entry->bytes = bytes;
+    builder->live += bytes;
     push(&builder->ops, (cmd_op_t){bytes, entry->number, entry->stream, CMD_OP_ALLOC});
     return true;
 }
@@ -136,6 +138,7 @@ void cmd_ops_before(cmd_reading_t *reading, unsigned device, uint64_t block, uin
     entry->number = builder->high++; /* one that no operation of the file has used so far */
     entry->stream = stream_number(builder, stream);
     entry->bytes = bytes;
+    builder->live += bytes;
     push(&builder->before, (cmd_op_t){bytes, entry->number, entry->stream, CMD_OP_ALLOC});
 }
 
@@ -151,8 +154,17 @@ bool cmd_ops_remove(cmd_reading_t *reading, unsigned device, uint64_t block, uin
         builder->spare = cmd_resize(builder->spare, builder->spare_room * sizeof *builder->spare);
     }
     builder->spare[builder->spares++] = entry->number;
+    builder->live -= entry->bytes;
     map_remove(&builder->blocks, entry);
     return true;
+}
+
+bool cmd_ops_failed(cmd_reading_t *reading, unsigned device, uint64_t bytes, uint64_t stream, uint64_t total) {
+    const uint64_t block = UINT64_MAX - 1; /* no file's name for a block */
+    if (builder_of(reading, device)->live + bytes > total)
+        return false;
+    return cmd_ops_add(reading, device, block, bytes, stream) &&
+           cmd_ops_remove(reading, device, block, CMD_FREE_STREAM);
 }
 
 void cmd_ops_sync(cmd_reading_t *reading, unsigned device) {

@@ -69,6 +69,9 @@ typedef struct {
 bool cmd_ops_add(cmd_reading_t *reading, unsigned device, uint64_t block, uint64_t bytes,
                  uint64_t stream);
 bool cmd_ops_remove(cmd_reading_t *reading, unsigned device, uint64_t block, uint64_t stream);
+/* Adds a request that failed when it was recorded, and whose memory is freed at once.  Returns false, and adds
+ * nothing, if no allocator could have served it: with what lives, it exceeds `total`, the device's bytes. */
+bool cmd_ops_failed(cmd_reading_t *reading, unsigned device, uint64_t bytes, uint64_t stream, uint64_t total);
 void cmd_ops_sync(cmd_reading_t *reading, unsigned device);
 /* A block that lived before the first operation. */
 void cmd_ops_before(cmd_reading_t *reading, unsigned device, uint64_t block, uint64_t bytes,

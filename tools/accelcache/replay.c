@@ -50,6 +50,7 @@ static const char help[] =
     "  min_capacity, min_capacity_ratio   with --min-capacity, else null\n"
     "  bound                 the least any allocator could reserve: peak_live in whole pages\n"
     "  completed, failed_at  whether memory sufficed, and the operation at which it did not\n"
+    "  second_failed_at      the operation at which memory did not suffice for a later replay\n"
     "  simulated, conf, trace\n\n"
     "Exit status: 0 done, 1 the trace could not be read or memory did not suffice, 2 wrong "
     "usage.\n";
@@ -121,6 +122,9 @@ static void print_table(const replays_t *r) {
                 cmd_format("out of memory at operation %llu", (unsigned long long)f->failed_at);
         else if (f->end == CMD_REPLAY_FAILED)
             note = cmd_format("failed: %s", f->why);
+        else if (f->later_failed_at)
+            note = cmd_format("completed; again in the same process: out of memory at operation %llu",
+                              (unsigned long long)f->later_failed_at);
         cmd_table_row(table, conf_name(r->conf[i]), cmd_text_bytes(t[0], (int64_t)f->peak[0]),
                       decimal(t[1], ratio(f->peak[0], r->trace), 3),
                       repeated ? decimal(t[2], ratio(f->peak[1], r->trace), 3) : "",
@@ -161,7 +165,7 @@ static json_t *integer_or_null(bool known, uint64_t value) {
 
 static json_t *replay_json(const replays_t *r, unsigned i) {
     const cmd_replay_figures_t *f = &r->job[i].figures;
-    bool again = r->plan->repeat > 1 && f->end == CMD_REPLAY_DONE;
+    bool again = r->plan->repeat > 1 && f->end == CMD_REPLAY_DONE && !f->later_failed_at;
     json_t *json = json_object();
     json_object_set_new(json, "trace", cmd_json_text(r->path));
     json_object_set_new(json, "format", json_string(r->trace->format));
@@ -170,6 +174,8 @@ static json_t *replay_json(const replays_t *r, unsigned i) {
     json_object_set_new(json, "completed", json_boolean(f->end == CMD_REPLAY_DONE));
     json_object_set_new(json, "failed_at",
                         integer_or_null(f->end != CMD_REPLAY_DONE, f->failed_at));
+    json_object_set_new(json, "second_failed_at",
+                        integer_or_null(f->later_failed_at != 0, f->later_failed_at));
     json_object_set_new(json, "error",
                         f->end == CMD_REPLAY_DONE  ? json_null()
                         : f->end == CMD_REPLAY_OOM ? json_string("out of memory")

@@ -20,8 +20,8 @@ typedef struct {
 } cmd_replay_plan_t;
 
 typedef enum {
-    CMD_REPLAY_DONE,
-    CMD_REPLAY_OOM,    /* out of memory at operation `failed_at` */
+    CMD_REPLAY_DONE,   /* the first replay completed */
+    CMD_REPLAY_OOM,    /* the first replay ran out of memory at operation `failed_at` */
     CMD_REPLAY_FAILED, /* the device or the host failed: `why` */
 } cmd_replay_end_t;
 
@@ -29,6 +29,7 @@ typedef enum {
 typedef struct {
     cmd_replay_end_t end;
     uint64_t failed_at, failed_bytes;
+    uint64_t later_failed_at; /* operation at which a later replay ran out of memory; 0: none did */
     uint64_t ops;     /* of one replay */
     double ns;        /* CPU time per operation, of the fastest replay */
     uint64_t peak[2]; /* bytes taken from the device at most */

@@ -188,6 +188,10 @@ static void replay(replay_t *r, cmd_replay_figures_t *figures) {
         if (round == 0 || ns < figures->ns)
             figures->ns = ns;
         add_figures(r, figures, round, done);
+        if (status == AC_OOM && round > 0) { /* in an allocator that is not new */
+            figures->later_failed_at = r->failed_at;
+            return;
+        }
         if (status != AC_OK) {
             figures->end = status == AC_OOM ? CMD_REPLAY_OOM : CMD_REPLAY_FAILED;
             figures->failed_at = r->failed_at;

@@ -14,7 +14,8 @@ static const char help[] =
     "Usage: accelcache tune [OPTION...] TRACE...\n"
     "Searches the keys of ACCEL_ALLOC_CONF that decide how memory is laid out, by replays of "
     "the\n"
-    "first half of the first trace on all cores, and checks what it found on the second half, "
+    "first half of the first trace on all cores (of the whole if the default runs out of memory\n"
+    "in it), and checks what it found on the second half, "
     "on\n"
     "the whole and on the other traces.  The last line can be pasted into a shell.  Never\n"
     "recommends what does worse than the default on any of the checks, or better by less than "
@@ -245,9 +246,10 @@ static void print_front(const tuning_t *t) {
     const tune_point_t **front = find_front(&t->tune, &count);
     printf("%sMemory against driver time%s, %zu settings tried%s:\n", cmd_bold(), cmd_plain(),
            t->tune.count, t->tune.cut_short ? ", the search was cut short by --seconds" : "");
-    cmd_print_paragraph("in the first half of the first trace, which the search replays: what is done once "
-                        "weighs twice as much in a half as in the whole",
-                        2);
+    if (t->tune.trace->count < t->trace[0]->count)
+        cmd_print_paragraph("in the first half of the first trace, which the search replays: what is done once "
+                            "weighs twice as much in a half as in the whole",
+                            2);
     cmd_table_t *table = cmd_table_new("rrl");
     cmd_table_row(table, "reserved/live", "driver ms/1000 operations", "configuration");
     size_t most = cmd_columns(stdout) && count > MOST_SHOWN ? MOST_SHOWN : count;
@@ -270,8 +272,9 @@ static void figure_text(const cmd_replay_figures_t *f, const cmd_ops_t *trace, c
     char peak[CMD_FIGURE];
     uint64_t most = f->peak[0] > f->peak[1] ? f->peak[0] : f->peak[1];
     if (f->end == CMD_REPLAY_DONE)
-        snprintf(text, size, "%s (%.3f), %.3f ms", cmd_text_bytes(peak, (int64_t)most),
-                 tune_memory(f, trace), tune_driver_ms(f));
+        snprintf(text, size, "%s (%.3f), %.3f ms%s", cmd_text_bytes(peak, (int64_t)most),
+                 tune_memory(f, trace), tune_driver_ms(f),
+                 f->later_failed_at ? "; out of memory when run again in the same process" : "");
     else if (f->end == CMD_REPLAY_OOM)
         snprintf(text, size, "out of memory after %.0f %% of the trace",
                  100 * (double)f->failed_at / (double)trace->count);
@@ -325,6 +328,9 @@ static char *expectation(const tuning_t *t) {
     double ms = tune_driver_ms(usual) - tune_driver_ms(ours);
     if (usual->end != CMD_REPLAY_DONE)
         return cmd_format("completes where the default runs out of memory; reserves %s",
+                          cmd_text_bytes(whole, (int64_t)most_reserved(ours)));
+    if (usual->later_failed_at && !ours->later_failed_at)
+        return cmd_format("completes again in the same process, where the default runs out of memory; reserves %s",
                           cmd_text_bytes(whole, (int64_t)most_reserved(ours)));
     char *time = fabs(ms) < 0.0005
                      ? cmd_format("leaves driver time as it is")
@@ -414,10 +420,26 @@ static void add_check(tuning_t *t, const char *path, const char *part, cmd_ops_t
     t->check[t->checks++] = (check_t){path, part, trace};
 }
 
+/* Whether the default completes the trace in the capacity that was given. */
+static bool default_completes(const tuning_t *t, const cmd_ops_t *trace) {
+    cmd_replay_plan_t plan = t->tune.plan;
+    ac_config_default(&plan.config);
+    cmd_replay_job_t job = {.trace = trace, .plan = &plan};
+    cmd_replay_jobs(&job, 1, false, NULL, NULL);
+    return job.figures.end == CMD_REPLAY_DONE;
+}
+
+/* Settings are searched on the first half, so that the second one can contradict.  If the default runs out of
+ * memory, only the whole trace has the request that a setting must serve. */
+static size_t searched_operations(const tuning_t *t, const cmd_ops_t *trace) {
+    size_t half = trace->count / 2;
+    return half && (!t->tune.plan.capacity || default_completes(t, trace)) ? half : trace->count;
+}
+
 static int tune_all(tuning_t *t) {
     cmd_ops_t *first = t->trace[0];
     size_t half = first->count / 2;
-    cmd_ops_t *searched = cmd_ops_part(first, 0, half ? half : first->count);
+    cmd_ops_t *searched = cmd_ops_part(first, 0, searched_operations(t, first));
     cmd_ops_t *rest = cmd_ops_part(first, half, first->count);
     t->check = cmd_alloc(((size_t)t->paths + 1) * sizeof *t->check);
     add_check(t, t->path[0], "whole", first);

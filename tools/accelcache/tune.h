@@ -37,8 +37,9 @@ typedef struct {
 void tune_search(tune_t *tune);
 
 /* What figures are worth: memory by the peak of live bytes, driver time per 1000 operations, as
- * if the program ran ten times as long as its trace: the second replay counts for the other nine;
- * more than TUNE_FAILED where memory did not suffice, the less the later that was. */
+ * if the program ran ten times as long as its trace: the second replay counts for the other nine.
+ * If memory did not suffice for the first replay: more than TUNE_FAILED, the less the later it ran out; if only for
+ * the second one: between half of that and all of it. */
 #define TUNE_FAILED 1e9
 double tune_value(tune_objective_t objective, const cmd_replay_figures_t *figures,
                   const cmd_ops_t *trace);

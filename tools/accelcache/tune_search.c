@@ -94,6 +94,8 @@ double tune_value(tune_objective_t objective, const cmd_replay_figures_t *f,
                   const cmd_ops_t *trace) {
     if (f->end != CMD_REPLAY_DONE)
         return TUNE_FAILED * (2 - (double)f->failed_at / (double)trace->count);
+    if (f->later_failed_at)
+        return TUNE_FAILED / 2 * (2 - (double)f->later_failed_at / (double)trace->count);
     double memory = tune_memory(f, trace), ms = tune_driver_ms(f);
     switch (objective) {
     case TUNE_MEMORY:

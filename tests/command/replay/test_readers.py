@@ -7,6 +7,7 @@ import resource
 
 import base
 import frame
+import inputs
 
 DEMO = os.environ.get("AC_DEMO", "")
 RMM = "Thread,Time,Action,Pointer,Size,Stream\n"
@@ -211,6 +212,24 @@ class Readers(frame.TraceTest):
                                   (b"]r\xff\xff\xff\x0f.", "damaged")):
             with self.subTest(content[:40]):
                 self.refused(b"\x80\x02" + content, "no pickle that is read here", expected)
+
+    # ------------------------------------------------------------ requests that failed
+
+    def test_failed_requests(self):
+        """A request that failed is one that the program has: it counts, unless no placement could have served it."""
+        trace = inputs.Trace(devices=((0, 1 << 30),))
+        trace.place(0, 0, 0)
+        trace.alloc(1, 0, inputs.BASE, 600 << 20)
+        trace.alloc(2, 0, 2, 300 << 20, inputs.FAILED)
+        trace.alloc(3, 0, 2, 500 << 20, inputs.FAILED)   # more than the device has left
+        trace.alloc(4, 0, 101, 100 << 20, inputs.FAILED) # CUDA_ERROR_INVALID_DEVICE
+        path = self.write("failed", trace.data())
+        result = self.expect(0, "replay", "--json", path)
+        figures = json.loads(result.stdout)
+        self.assertEqual((figures["ops"], figures["peak_live"]), (3, 900 << 20))
+        self.assertIn("1 requests failed for want of memory: they are replayed", result.stderr)
+        self.assertIn("1 requests failed and are left out", result.stderr)
+        self.assertEqual(self.replay(path, "--capacity", "800M", status=1)["failed_at"], 2)
 
     # ------------------------------------------------------------ recorded
 

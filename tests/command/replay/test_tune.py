@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from random import Random
 
 import base
 import frame
@@ -115,6 +116,46 @@ class Tune(frame.TraceTest):
         self.assertIn("completes where the default runs out", found["expectation"])
         self.assertIn("expandable_segments:auto", found["conf"])  # safe for who shares memory
         self.replay(path, "--capacity", "1.05x", "--conf", found["conf"])
+
+    def holes(self, *requests, blocks=100):
+        """Holes of 9 MiB, each behind a block that stays, and then a buffer for which most of them have to move."""
+        lines = [f"a {i} {9 * MIB} 0" for i in range(blocks)]
+        lines += [f"f {i}" for i in range(0, blocks, 2)]
+        return self.trace(*lines, *requests)
+
+    def test_the_last_request(self):
+        """What the program dies of stands at the end of its trace: the search has to see it."""
+        path = self.holes(f"a 1000 {300 * MIB} 0")
+        found = self.tune(path, "--capacity", "1000M")
+        self.assertFalse(found["default"]["completed"])
+        self.assertTrue(found["recommended"]["completed"], found["conf"])
+
+    def random_trace(self, seed):
+        random = Random(seed)
+        lines, live = [], []
+        for i in range(60):
+            if live and random.random() < 0.45:
+                lines.append(f"f {live.pop(random.randrange(len(live)))}")
+            else:
+                lines.append(f"a {i} {random.choice((3, 9, 21, 33, 50)) * MIB} 0")
+                live.append(i)
+        return self.trace(*lines)
+
+    def test_completes_once(self):
+        """A program runs once in its process: what a second run lacks is told apart, and is no failure."""
+        for seed in range(50):
+            path = self.random_trace(seed)
+            least = str(self.replay(path, "--min-capacity", "--repeat", "1")["min_capacity"])
+            figures = self.replay(path, "--capacity", least)
+            self.assertTrue(figures["completed"])
+            if figures["second_failed_at"]:
+                break
+        self.assertIsNotNone(figures["second_failed_at"])
+        self.assertIsNone(figures["failed_at"])
+        self.assertIn("again in the same process: out of memory at operation",
+                      self.expect(0, "replay", path, "--capacity", least).stdout)
+        found = self.tune(path, "--capacity", least)
+        self.assertTrue(found["default"]["completed"] and found["recommended"]["completed"])
 
     def test_nothing_completes(self):
         path = self.generate("lora", "--ops", "24000")
