@@ -306,7 +306,7 @@ ac_runtime_error_t cudaSetDevice(int device) {
     if (!real)
         return AC_RUNTIME_MISSING;
     ac_runtime_error_t result = real(device);
-    ac_thread_forget();
+    ac_thread_forget_device(result == CUDA_SUCCESS ? device : -1);
     return result;
 }
 

@@ -88,14 +88,33 @@ ac_thread_t *ac_thread_get(void) {
     return thread;
 }
 
+/* A context that was destroyed and whose handle came back made the generation grow. */
+static bool is_still_current(const ac_thread_t *thread) {
+    CUcontext current;
+    return thread->known && thread->generation == ac_generation_now() && ac_is_active() &&
+           ac_driver_current(&current) == CUDA_SUCCESS && current == thread->known->cuda.handle;
+}
+
+static void forget(ac_thread_t *thread) {
+    thread->known = thread->runtime = NULL;
+    if (!AC_FAILPOINT(pinned_path_kept))
+        thread->pinned.context = NULL;
+    ac_thread_clear_fast(thread);
+}
+
 void ac_thread_forget(void) {
     ac_thread_t *thread = ac_thread_tls;
-    if (thread) {
-        thread->known = thread->runtime = NULL;
-        if (!AC_FAILPOINT(pinned_path_kept))
-            thread->pinned.context = NULL;
-        ac_thread_clear_fast(thread);
-    }
+    if (thread && !is_still_current(thread))
+        forget(thread);
+}
+
+void ac_thread_forget_device(int device) {
+    ac_thread_t *thread = ac_thread_tls;
+    if (!thread)
+        return;
+    const ac_context_t *context = thread->runtime;
+    if (!context || context->created || context->cuda.device != device)
+        forget(thread);
 }
 
 static ac_fast_t *page_of(ac_thread_t *thread, const void *caller) {

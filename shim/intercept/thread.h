@@ -202,8 +202,13 @@ void ac_thread_clear_fast(ac_thread_t *thread);
  * those of another module, which called the runtime that this code is part of. */
 bool ac_thread_name_caller(ac_thread_t *thread, const void *caller);
 
-/* Forget what the calling thread knows of its current context. */
+/* Forgets what the calling thread knows of its current context, unless that is still current. */
 void ac_thread_forget(void);
+
+/* Called after the runtime chose `device` for the calling thread (-1: it failed).  Forgets what the thread knows,
+ * unless the runtime allocates from the primary context of that device already.  A runtime before version 12
+ * makes its context current with its next call only, so the current context does not tell. */
+void ac_thread_forget_device(int device);
 
 /* Add to a counter of the live page (observe/live.h); `thread` may be NULL. */
 static inline void ac_count_add(ac_thread_t *thread, unsigned counter, uint64_t n) {

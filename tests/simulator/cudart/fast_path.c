@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -196,6 +197,104 @@ START_TEST(switched_off_by_another_thread) {
 }
 END_TEST
 
+/* --- the device is chosen --- */
+
+enum { CONTEXT_OF_POINTER = 1 /* CU_POINTER_ATTRIBUTE_CONTEXT */ };
+static int (*create_context)(void **, unsigned, int);
+static int (*current_context)(void **);
+static int (*make_current)(void *);
+static int (*attribute)(void *, int, unsigned long long);
+
+static void find_contexts(void) {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    void *found = symbol(driver, "cuCtxCreate_v2");
+    memcpy(&create_context, &found, sizeof create_context);
+    found = symbol(driver, "cuCtxGetCurrent");
+    memcpy(&current_context, &found, sizeof current_context);
+    found = symbol(driver, "cuCtxSetCurrent");
+    memcpy(&make_current, &found, sizeof make_current);
+    found = symbol(driver, "cuPointerGetAttribute");
+    memcpy(&attribute, &found, sizeof attribute);
+}
+
+static void *context_of(void *p) {
+    void *context = NULL;
+    OK(attribute(&context, CONTEXT_OF_POINTER, (unsigned long long)(uintptr_t)p));
+    return context;
+}
+
+static void *context_of_next(void) {
+    void *p = NULL;
+    OK(get(&p));
+    void *context = context_of(p);
+    OK(give(p));
+    return context;
+}
+
+START_TEST(the_device_is_chosen) {
+    void *first, *second;
+    find_contexts();
+    warm();
+    first = context_of_next();
+    OK(cudaSetDevice(1));
+    second = context_of_next();
+    ck_assert_ptr_ne(second, first);
+    for (int i = 0; i < 3; i++) {
+        OK(cudaSetDevice(1));
+        ck_assert_ptr_eq(context_of_next(), second);
+    }
+    OK(cudaSetDevice(0));
+    OK(cudaSetDevice(1));
+    OK(cudaSetDevice(0));
+    ck_assert_ptr_eq(context_of_next(), first);
+}
+END_TEST
+
+START_TEST(a_failed_choice) {
+    find_contexts();
+    warm();
+    void *first = context_of_next();
+    ck_assert_int_eq(cudaSetDevice(7), cudaErrorInvalidDevice);
+    ck_assert_ptr_eq(context_of_next(), first);
+}
+END_TEST
+
+/* The runtime turns from a context of the program's own to the primary one of the same device. */
+START_TEST(the_device_of_a_created_context_is_chosen) {
+    void *created = NULL;
+    find_contexts();
+    warm();
+    void *first = context_of_next();
+    OK(create_context(&created, 0, 0));
+    warm();
+    ck_assert_ptr_eq(context_of_next(), created);
+    OK(cudaSetDevice(0));
+    ck_assert_ptr_eq(context_of_next(), first);
+}
+END_TEST
+
+/* A choice of the runtime and one of the driver: the newer one counts, but for a runtime before version 12, which
+ * does its part with its next call. */
+START_TEST(the_runtime_and_the_driver_choose) {
+    void *second, *now = NULL;
+    find_contexts();
+    warm();
+    void *first = context_of_next();
+    OK(cudaSetDevice(1));
+    second = context_of_next();
+    OK(cudaSetDevice(0));
+    OK(make_current(second));
+    ck_assert_ptr_eq(context_of_next(), RT_MAJOR < 12 ? first : second);
+    OK(current_context(&now));
+    OK(make_current(now));
+    ck_assert_ptr_eq(context_of_next(), now);
+    for (int i = 0; i < 4; i++) {
+        OK(make_current(i % 2 ? first : second));
+        ck_assert_ptr_eq(context_of_next(), i % 2 ? first : second);
+    }
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("fast_path");
     TCase *all = tcase_create("all");
@@ -205,6 +304,10 @@ int main(void) {
     tcase_add_test(all, a_reset_by_another_thread);
     tcase_add_test(all, a_fault_seen_by_another_thread);
     tcase_add_test(all, switched_off_by_another_thread);
+    tcase_add_test(all, the_device_is_chosen);
+    tcase_add_test(all, a_failed_choice);
+    tcase_add_test(all, the_device_of_a_created_context_is_chosen);
+    tcase_add_test(all, the_runtime_and_the_driver_choose);
     suite_add_tcase(suite, all);
     return run_suite_as(suite, CK_FORK);
 }
