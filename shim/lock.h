@@ -24,6 +24,7 @@ typedef enum {
     AC_RANK_CONTEXTS,  /* context.c: the list of context records */
     AC_RANK_GATE,      /* cuda_context.c: captures begin alone, events are recorded shared */
     AC_RANK_GRAPHS,    /* graphs.c: which graphs hold which capture session */
+    AC_RANK_POOLS,     /* pools.c: private pools, and their blocks */
     AC_RANK_RECALL,    /* allocator: one recall of the thread caches at a time */
     AC_RANK_ALLOCATOR, /* allocator: blocks, segments, what waits; never those of two devices */
     AC_RANK_TIMELINES, /* fence.c: the table of timelines */

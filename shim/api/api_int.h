@@ -242,18 +242,38 @@ accel_status_t ac_pool_release(accel_pool_id_t id, int device);
 accel_status_t ac_pool_begin(int device, accel_pool_id_t id, accel_stream_filter_t filter,
                              void *arg, void (*drop)(void *arg));
 
-/* Copies of all blocks, or of those of one pool, in the order of addresses: `segment` begins where the
- * address is its own.  The caller frees them; NULL with *count > 0: host memory is short. */
+/* A block of a copy. */
 typedef struct {
-    uint64_t address, size, segment, segment_size;
-    size_t bytes;
-    void *stream;
-    accel_pool_id_t pool;
-    int device, state; /* ac_pool_state_t */
-    bool small, listed; /* the latter false: the caller's */
+    uint64_t address, size;
+    size_t bytes; /* asked for */
+    ac_block_state_t state; /* FREE, ALLOCATED or RETIRED */
     uint32_t stack;
+} ac_pool_place_t;
+
+/* A segment of a copy, and its blocks: places [first, first + count). */
+typedef struct {
+    uint64_t address, size;
+    accel_pool_id_t pool;
+    int device;
+    void *stream;
+    uint64_t life; /* of the stream */
+    bool small;
+    size_t first, count;
+} ac_pool_part_t;
+
+/* Segments and blocks of pools at one moment, in the order of addresses. */
+typedef struct {
+    ac_pool_part_t *part;
+    ac_pool_place_t *place;
+    size_t parts, places;
 } ac_pool_copy_t;
-ac_pool_copy_t *ac_pool_copies(accel_pool_id_t pool, size_t *count);
+
+/* Copies what is in the pool, or with {0, 0} in all pools, on the device, or with -1 on all devices.  `held`:
+ * only blocks that the program holds, their segments, and pools with users.  _here: under the lock of the pools.
+ * False: host memory is short.  _drop: frees the copy. */
+bool ac_pool_copy(ac_pool_copy_t *copy, accel_pool_id_t pool, int device, bool held);
+bool ac_pool_copy_here(ac_pool_copy_t *copy, accel_pool_id_t pool, int device, bool held);
+void ac_pool_copy_drop(ac_pool_copy_t *copy);
 
 /* --- frames.c --- */
 

@@ -12,13 +12,13 @@
 #include "intercept/observers.h"
 #include "lock.h"
 
-ac_mutex_t ac_pools_lock = AC_MUTEX(LEAF);
+ac_mutex_t ac_pools_lock = AC_MUTEX(POOLS);
 ac_pool_t *ac_pools;
 static uint64_t last_id; /* of accel_pool_create */
 uint64_t ac_pools_used_elsewhere;
 static _Atomic bool any; /* there was a pool */
 static _Atomic int rescuers; /* pools with ACCEL_POOL_USE_ON_OOM; changes under the lock */
-static _Atomic size_t pending; /* 0: no block and no line waits for a fence */
+static _Atomic bool waiting; /* a block or a line waits for a fence */
 
 static const accel_pool_id_t none = AC_POOL_NONE;
 
@@ -39,19 +39,27 @@ void ac_pool_sweep(ac_pool_t *pool) {
     if (pool->users || pool->calls || pool->ways)
         return;
     for (ac_pool_line_t *line = pool->lines; line; line = line->next)
-        if (line->segments)
+        if (line->space.segments)
             return;
     ac_pool_t **at = &ac_pools;
     while (*at != pool)
         at = &(*at)->next;
     *at = pool->next;
     set_flags(pool, 0);
-    while (pool->lines) {
-        ac_pool_line_t *line = pool->lines;
-        pool->lines = line->next;
-        free(line);
-    }
+    while (pool->lines)
+        ac_pool_line_end(pool->lines);
     free(pool);
+}
+
+/* Of an allocated block.  Under the lock. */
+static ac_pool_info_t info_of(const ac_block_t *block) {
+    const ac_pool_line_t *line = ac_pool_line_of(block->segment);
+    return (ac_pool_info_t){.address = ac_block_address(block),
+                            .size = block->size,
+                            .bytes = block->requested,
+                            .stream = line->stream,
+                            .pool = line->pool->id,
+                            .device = line->device};
 }
 
 static bool is_private(uint64_t address) {
@@ -66,9 +74,9 @@ static void is_over(ac_pool_line_t *line) {
     if (line->gone)
         return;
     line->gone = true;
-    line->rested = !line->segments;
-    line->target = 0;
-    atomic_store(&pending, atomic_load(&pending) + 1);
+    line->rested = !line->space.segments;
+    atomic_store(&line->rest.epoch, 0);
+    atomic_store(&waiting, true);
 }
 
 static void thread_gone(uint64_t number) {
@@ -103,73 +111,83 @@ ac_pool_t *ac_pool_make(accel_pool_id_t id, unsigned flags,
 
 /* --- segments --- */
 
+/* A segment on its way back to where it came from, in no line any more. */
+typedef struct leaving {
+    struct leaving *next;
+    uint64_t address, size;
+    const accel_allocator_t *source;
+    accel_pool_id_t pool;
+    int device;
+    void *stream;
+    uint64_t life;
+    bool gone, rested; /* as of the line */
+} leaving_t;
+
 /* Work of the line's stream may use what was freed there.  The cache finds out when that is over, and the
  * program's free_fn is told the stream; else all work is waited for: the driver does neither, and a stream
  * that has gone says nothing. */
-static void give_segment(const ac_pool_segment_t *cut, const ac_pool_line_t *line) {
-    void *memory = (void *)(uintptr_t)cut->address;
-    bool rested = line->gone && line->rested;
-    if (cut->source && (rested || !ac_pool_line_is_gone(line))) {
-        cut->source->free_fn(memory, cut->size, line->device, line->stream);
+static void give_segment(const leaving_t *leaving) {
+    void *memory = (void *)(uintptr_t)leaving->address;
+    bool gone = leaving->gone || ac_stream_is_gone(leaving->stream, leaving->life);
+    if (leaving->source && (leaving->rested || !gone)) {
+        leaving->source->free_fn(memory, leaving->size, leaving->device, leaving->stream);
         return;
     }
-    if (!cut->source && (rested || ac_owned(cut->address))) {
+    if (!leaving->source && (leaving->rested || ac_owned(leaving->address))) {
         accel_free(memory);
         return;
     }
-    const ac_context_t *context = ac_context_primary(line->device);
-    ac_raw_t raw = {.address = cut->address,
-                          .bytes = cut->size,
-                          .stream = line->stream,
-                          .context = context ? context->cuda.handle : NULL,
-                          .allocator = cut->source,
-                          .device = line->device,
-                          .recorded = true};
+    const ac_context_t *context = ac_context_primary(leaving->device);
+    ac_raw_t raw = {.address = leaving->address,
+                    .bytes = leaving->size,
+                    .stream = leaving->stream,
+                    .context = context ? context->cuda.handle : NULL,
+                    .allocator = leaving->source,
+                    .device = leaving->device,
+                    .recorded = true};
     ac_late_give(&raw);
 }
 
-static void give_segments(ac_pool_segment_t *cut) {
-    while (cut) {
-        ac_pool_segment_t *next = cut->next;
-        const ac_pool_line_t *line = cut->line; /* a copy: see cut_idle */
-        ac_history(ACCEL_TRACE_SEGMENT_FREE, line->device, cut->address, cut->size, line->stream,
-                   cut->pool, 0);
-        give_segment(cut, line);
-        free((void *)(uintptr_t)line);
-        free(cut);
-        cut = next;
+static void give_segments(leaving_t *list) {
+    while (list) {
+        leaving_t *next = list->next;
+        ac_history(ACCEL_TRACE_SEGMENT_FREE, list->device, list->address, list->size,
+                   list->stream, list->pool, 0);
+        give_segment(list);
+        free(list);
+        list = next;
     }
 }
 
-/* Idle segments of the line join *list; each has a copy of what it has to be given back with, since
- * the line may go.  Where host memory is short they stay. */
-static void cut_idle(ac_pool_line_t *line, ac_pool_segment_t **list) {
-    for (;;) {
-        ac_pool_line_t *copy = malloc(sizeof *copy);
-        ac_pool_segment_t *segment = copy ? ac_pool_cut(line) : NULL;
-        if (!segment) {
-            free(copy);
+/* Idle segments of the line join *list.  If host memory is short, they stay. */
+static void cut_idle(ac_pool_line_t *line, leaving_t **list) {
+    ac_segment_t *segment;
+    while ((segment = line->space.idle.first)) {
+        leaving_t *leaving = malloc(sizeof *leaving);
+        if (!leaving)
             return;
-        }
-        copy->device = line->device;
-        copy->stream = line->stream;
-        copy->life = line->life;
-        copy->gone = line->gone;
-        copy->rested = line->rested;
-        segment->pool = line->pool->id;
-        segment->line = copy;
-        segment->next = *list;
-        *list = segment;
+        *leaving = (leaving_t){.next = *list,
+                               .address = segment->address,
+                               .size = segment->size,
+                               .source = segment->source,
+                               .pool = line->pool->id,
+                               .device = line->device,
+                               .stream = line->stream,
+                               .life = line->life,
+                               .gone = line->gone,
+                               .rested = line->gone && line->rested};
+        *list = leaving;
+        ac_pool_remove(segment);
     }
 }
 
-static void cut_pool(const ac_pool_t *pool, ac_pool_segment_t **list) {
+static void cut_pool(const ac_pool_t *pool, leaving_t **list) {
     for (ac_pool_line_t *line = pool->lines; line; line = line->next)
         cut_idle(line, list);
 }
 
 /* Idle segments of pools without users join *list.  Under the lock. */
-static void cut_unused(ac_pool_segment_t **list) {
+static void cut_unused(leaving_t **list) {
     for (ac_pool_t *pool = ac_pools, *next; pool; pool = next) {
         next = pool->next;
         if (!pool->users) {
@@ -218,92 +236,62 @@ ac_timeline_t *ac_pool_timeline(int device) {
     return context ? context->timeline : NULL;
 }
 
-static bool waits(const ac_pool_line_t *line) {
-    return line->pending || (line->gone && !line->rested);
+/* Gives what waits on the device a moment to wait for, and returns the last one.  While a stream captures
+ * nothing is asked: freed memory may be the graph's. */
+static ac_pool_moment_t ask(int device) {
+    ac_pool_moment_t moment = {.timeline = NULL};
+    if (!atomic_load_explicit(&waiting, memory_order_acquire) || ac_cuda_is_capturing() ||
+        !(moment.timeline = ac_pool_timeline(device)))
+        return moment;
+    ac_lock(&ac_pools_lock);
+    for (ac_pool_t *pool = ac_pools; pool; pool = pool->next)
+        for (ac_pool_line_t *line = pool->lines; line; line = line->next)
+            if (line->device == device)
+                ac_pool_ask(line, &moment);
+    ac_unlock(&ac_pools_lock);
+    return moment;
 }
 
-/* Call `act` for every line of the device that waits, or has blocks that do; how many lines wait. */
-static size_t each_waiting(int device, void (*act)(ac_pool_line_t *line, void *arg), void *arg) {
-    size_t waiting = 0;
+/* Under the lock.  Segments of a stream that has gone join *list beside blocks that the program holds: the
+ * line serves no other stream yet (is_left). */
+static void collect(int device, const uint64_t reached[2], leaving_t **list) {
+    bool any_waits = false;
     for (ac_pool_t *pool = ac_pools; pool; pool = pool->next)
         for (ac_pool_line_t *line = pool->lines; line; line = line->next) {
-            if (waits(line) && line->device == device)
-                act(line, arg);
-            waiting += waits(line);
+            bool waits = ac_pool_line_waits(line);
+            if (waits && line->device == device)
+                ac_pool_drain(line, reached);
+            if (waits && line->device == device && line->gone && line->rested && line->allocated)
+                cut_idle(line, list);
+            any_waits |= ac_pool_line_waits(line);
         }
-    return waiting;
+    atomic_store(&waiting, any_waits);
+    cut_unused(list);
 }
 
-typedef struct {
-    uint64_t reached[2], target;
-    bool all;
-    ac_pool_segment_t *cut; /* segments that go back */
-} news_t;
-
-/* *arg: whether a line asks for itself. */
-static void ask_line(ac_pool_line_t *line, void *arg) {
-    bool *ends = arg;
-    ac_pool_ask(line);
-    if (line->gone && !line->rested && !line->target) {
-        line->target = AC_POOL_ASKED;
-        *ends = true;
-    }
-}
-
-static void drain_line(ac_pool_line_t *line, void *arg) {
-    news_t *news = arg;
-    ac_pool_drain(line, news->reached, news->target, news->all);
-    if (line->gone && line->target == AC_POOL_ASKED && news->target) {
-        line->target = news->target;
-        line->all = news->all;
-    }
-    bool known = line->gone && line->target && line->target != AC_POOL_ASKED;
-    line->rested |= known && line->target <= news->reached[line->all];
-    if (line->gone && line->rested && line->allocated) /* it serves no other stream yet (is_left) */
-        cut_idle(line, &news->cut);
-}
-
-/* What waits is free where the device is done with it; with `limit_ns` after a wait of at most so
- * long.  While a stream captures nothing is asked: freed memory may be the graph's.  A target that is
- * found here is given to blocks that were freed before: one thread at a time does that. */
+/* Frees what waits if the device is done with it; with `limit_ns` after a wait of at most so long. */
 static void drain(int device, uint64_t limit_ns) {
-    static atomic_bool asking;
-    if (!atomic_load_explicit(&pending, memory_order_acquire) || ac_cuda_is_capturing())
+    leaving_t *cut = NULL;
+    ac_pool_moment_t moment = ask(device);
+    if (!moment.newest)
         return;
-    ac_timeline_t *timeline = ac_pool_timeline(device);
-    if (!timeline)
-        return;
-    bool asks = !atomic_exchange(&asking, true), ends = false;
-    if (asks) {
-        ac_lock(&ac_pools_lock);
-        each_waiting(device, ask_line, &ends);
-        ac_unlock(&ac_pools_lock);
-    }
-    if (ends)
-        ac_fence_submitted(timeline); /* by ways that no hook sees, maybe */
-    news_t news = {.cut = NULL};
-    uint64_t target = ac_fence_target(timeline, &news.all);
-    ac_late_look(timeline, target, news.all, limit_ns);
-    news.target = asks ? target : 0;
-    news.reached[false] = ac_fence_reached(timeline, false);
-    news.reached[true] = ac_fence_reached(timeline, true);
+    ac_late_look(moment.timeline, moment.newest, moment.newest_all, limit_ns);
+    const uint64_t reached[] = {ac_fence_reached(moment.timeline, false),
+                                ac_fence_reached(moment.timeline, true)};
     ac_lock(&ac_pools_lock);
-    atomic_store(&pending, each_waiting(device, drain_line, &news));
-    cut_unused(&news.cut);
+    collect(device, reached, &cut);
     ac_unlock(&ac_pools_lock);
-    give_segments(news.cut);
-    if (asks)
-        atomic_store(&asking, false);
+    give_segments(cut);
 }
 
 /* The same on all devices, with a wait. */
 static void drain_all(void) {
-    for (int device = 0; atomic_load(&pending) && device < accel_device_count(); device++)
+    for (int device = 0; atomic_load(&waiting) && device < accel_device_count(); device++)
         drain(device, AC_LATE_WAIT_NS);
 }
 
 void ac_pool_trim(void) {
-    ac_pool_segment_t *cut = NULL;
+    leaving_t *cut = NULL;
     if (!atomic_load(&any))
         return;
     drain_all();
@@ -344,73 +332,70 @@ static void heed_views(void) {
         for (ac_pool_line_t *line = pool->lines; line; line = line->next)
             if ((CUstream)line->stream <= CU_STREAM_PER_THREAD) {
                 ac_pool_withhold(line, ++ac_pools_used_elsewhere);
-                atomic_store(&pending, atomic_load(&pending) + 1);
+                atomic_store(&waiting, true);
             }
     atomic_store(&heeded, true);
     ac_unlock(&ac_pools_lock);
 }
 
-/* Whether the order of the block's stream is not enough for who is served with it next. */
-static bool needs_fence(const ac_pool_block_t *block) {
-    const ac_pool_line_t *line = block->segment->line;
-    return block->recorded || ac_pool_line_is_gone(line) ||
+/* Returns true if the order of the block's stream is not enough for what is served with it next. */
+static bool needs_fence(const ac_block_t *block) {
+    const ac_pool_line_t *line = ac_pool_line_of(block->segment);
+    return block->ticket.place || ac_pool_line_is_gone(line) ||
            ((CUstream)line->stream <= CU_STREAM_PER_THREAD && ac_context_any_green());
+}
+
+/* Under the lock.  The block is free, or with `after` or if needed waits for a fence. */
+static void put(ac_block_t *block, bool after, leaving_t **cut) {
+    ac_pool_line_t *line = ac_pool_line_of(block->segment);
+    ac_pool_t *pool = line->pool;
+    if (after || needs_fence(block)) {
+        ac_pool_defer(block, ++ac_pools_used_elsewhere);
+        atomic_store(&waiting, true);
+    } else {
+        ac_pool_give(block);
+    }
+    if (!pool->users || ac_stream_is_gone(line->stream, line->life))
+        cut_idle(line, cut);
+    ac_pool_sweep(pool);
+}
+
+static void tell_free(const ac_pool_info_t *was) {
+    uint32_t stack = ac_history_stack(ACCEL_CONTEXT_ALL, NULL);
+    ac_history(ACCEL_TRACE_FREE_REQUESTED, was->device, was->address, was->bytes, was->stream,
+               was->pool, stack);
+    ac_history(ACCEL_TRACE_FREE_COMPLETED, was->device, was->address, was->bytes, was->stream,
+               was->pool, stack);
 }
 
 /* `after`: a stream whose work so far comes before; NULL: none. */
 static accel_status_t free_block(uint64_t address, void *const *after) {
-    ac_pool_segment_t *cut = NULL;
-    bool all = false, record = false;
-    uint64_t target = 0;
-    int device = -1;
+    leaving_t *cut = NULL;
+    ac_pool_info_t was;
     if (!atomic_load_explicit(&any, memory_order_acquire))
         return ACCEL_ERROR_NOT_OURS;
     ac_lock(&ac_pools_lock);
-    ac_pool_block_t *block = ac_pool_block_at(address);
-    if (block) {
-        device = block->segment->line->device;
-        record = after || needs_fence(block);
-    }
+    ac_block_t *block = ac_pool_block_at(address);
     accel_status_t status = block ? ACCEL_OK : refused(address);
-    ac_unlock(&ac_pools_lock);
-    if (block && after)
+    if (block && after) {
+        ac_unlock(&ac_pools_lock);
         status = ac_api_record(*after, address);
+        ac_lock(&ac_pools_lock);
+        block = status == ACCEL_OK ? ac_pool_block_at(address) : NULL;
+        if (status == ACCEL_OK && !block) /* another thread has freed it as well */
+            status = ACCEL_ERROR_DOUBLE_FREE;
+    }
+    if (block) {
+        was = info_of(block);
+        put(block, after, &cut);
+    }
+    ac_unlock(&ac_pools_lock);
     if (status != ACCEL_OK)
         return status;
-    if (record) {
-        ac_timeline_t *timeline = ac_pool_timeline(device);
-        if (timeline && !ac_cuda_is_capturing()) {
-            ac_fence_submitted(timeline); /* by ways that no hook sees, maybe */
-            target = ac_fence_target(timeline, &all);
-            ac_fence_want(timeline, all, AC_FENCE_BATCH_WEIGHT);
-        }
-    }
-    ac_lock(&ac_pools_lock);
-    block = ac_pool_block_at(address); /* another thread may have freed it as well */
-    if (block) {
-        ac_pool_line_t *line = block->segment->line;
-        ac_pool_t *pool = line->pool;
-        ac_pool_info_t was = {.bytes = block->bytes, .stream = line->stream, .pool = pool->id};
-        if (record || block->recorded || needs_fence(block)) { /* a green context may have come */
-            block->recorded = ++ac_pools_used_elsewhere;
-            ac_pool_defer(block, target, all);
-            atomic_store(&pending, atomic_load(&pending) + 1);
-        } else {
-            ac_pool_give(block);
-        }
-        if (!pool->users || ac_stream_is_gone(line->stream, line->life))
-            cut_idle(line, &cut);
-        ac_pool_sweep(pool);
-        ac_unlock(&ac_pools_lock);
-        uint32_t stack = ac_history_stack(ACCEL_CONTEXT_ALL, NULL);
-        ac_history(ACCEL_TRACE_FREE_REQUESTED, device, address, was.bytes, was.stream, was.pool,
-                   stack);
-        ac_history(ACCEL_TRACE_FREE_COMPLETED, device, address, was.bytes, was.stream, was.pool,
-                   stack);
-    } else {
-        ac_unlock(&ac_pools_lock);
-        return ACCEL_ERROR_DOUBLE_FREE;
-    }
+    tell_free(&was);
+    ac_pool_moment_t moment = ask(was.device);
+    if (moment.newest)
+        ac_fence_want(moment.timeline, moment.newest_all, AC_FENCE_BATCH_WEIGHT);
     give_segments(cut);
     return ACCEL_OK;
 }
@@ -427,9 +412,9 @@ bool ac_pool_record_at(uint64_t address) {
     if (!atomic_load_explicit(&any, memory_order_acquire))
         return false;
     ac_lock(&ac_pools_lock);
-    ac_pool_block_t *block = ac_pool_block_around(address);
+    ac_block_t *block = ac_pool_block_around(address);
     if (block)
-        block->recorded = ++ac_pools_used_elsewhere;
+        block->ticket.place = ++ac_pools_used_elsewhere;
     ac_unlock(&ac_pools_lock);
     return block;
 }
@@ -438,16 +423,9 @@ bool ac_pool_find(uint64_t address, ac_pool_info_t *info) {
     if (!atomic_load_explicit(&any, memory_order_acquire))
         return false;
     ac_lock(&ac_pools_lock);
-    const ac_pool_block_t *block = ac_pool_block_around(address);
-    if (block) {
-        const ac_pool_line_t *line = block->segment->line;
-        *info = (ac_pool_info_t){.address = block->address,
-                                 .size = block->size,
-                                 .bytes = block->bytes,
-                                 .stream = line->stream,
-                                 .pool = line->pool->id,
-                                 .device = line->device};
-    }
+    const ac_block_t *block = ac_pool_block_around(address);
+    if (block)
+        *info = info_of(block);
     ac_unlock(&ac_pools_lock);
     return block;
 }
@@ -456,10 +434,10 @@ bool ac_pool_segment_of(uint64_t address, uint64_t *segment, void **stream) {
     if (!atomic_load_explicit(&any, memory_order_acquire))
         return false;
     ac_lock(&ac_pools_lock);
-    const ac_pool_segment_t *found = ac_pool_segment_around(address);
+    const ac_segment_t *found = ac_pool_segment_around(address);
     if (found) {
         *segment = found->address;
-        *stream = found->line->stream;
+        *stream = ac_pool_line_of(found)->stream;
     }
     ac_unlock(&ac_pools_lock);
     return found;
@@ -469,7 +447,7 @@ bool ac_pool_segment_of(uint64_t address, uint64_t *segment, void **stream) {
 
 /* Whether the line's memory is free in whichever order: then it may become another stream's. */
 static bool is_left(const ac_pool_line_t *line) {
-    return line->gone && line->rested && !line->allocated && !line->pending;
+    return line->gone && line->rested && !line->allocated && !line->pending.first;
 }
 
 /* The line of the pool for the stream, one that was left or a new one if needed; NULL: host memory is
@@ -485,15 +463,9 @@ static ac_pool_line_t *line_of(ac_pool_t *pool, int device, void *stream, uint64
     }
     if (line)
         return line;
-    line = left ? left : calloc(1, sizeof *line);
+    line = left ? left : ac_pool_line_begin(pool, device);
     if (!line)
         return NULL;
-    if (!left) {
-        line->pool = pool;
-        line->device = device;
-        line->next = pool->lines;
-        pool->lines = line;
-    }
     line->stream = stream;
     line->life = life;
     line->gone = false;
@@ -516,9 +488,9 @@ typedef struct {
 /* Under the lock. */
 static bool take(const ask_t *ask, ac_pool_line_t *line, void **pointer) {
     bool whole = ask->pool->flags & ACCEL_POOL_NO_SPLIT;
-    ac_pool_block_t *block = line ? ac_pool_take(line, ask->size, ask->bytes, whole, ask->stack) : NULL;
+    ac_block_t *block = line ? ac_pool_take(line, ask->size, ask->bytes, whole, ask->stack) : NULL;
     if (block)
-        *pointer = (void *)(uintptr_t)block->address;
+        *pointer = (void *)(uintptr_t)ac_block_address(block);
     return block;
 }
 
@@ -561,35 +533,21 @@ static accel_status_t grow(const ask_t *ask, bool quiet, void **pointer) {
     return taken ? ACCEL_OK : ACCEL_ERROR_OUT_OF_MEMORY;
 }
 
-/* Until when (ac_cuda_ops.now_ns) a request that would fail waits for work on freed memory, of pools and of late
- * frees together, and how long that still is. */
-static uint64_t end_of_patience(void) {
+/* How long a request that would fail waits for work on freed memory of pools, and again on late frees. */
+static uint64_t patience(void) {
     double wait = ac_process_config()->oom_wait * 1e9;
-    return ac_cuda_ops.now_ns() + (wait < AC_LATE_WAIT_NS ? (uint64_t)wait : AC_LATE_WAIT_NS);
+    return wait < AC_LATE_WAIT_NS ? (uint64_t)wait : AC_LATE_WAIT_NS;
 }
 
-static uint64_t rest_until(uint64_t end) {
-    uint64_t now = ac_cuda_ops.now_ns();
-    return now < end ? end - now : 0;
-}
-
-/* For late frees, once the wait for pools took all the time: a fence that was recorded just now is reached a
- * moment later, though no work is under way. */
-static uint64_t rest_for_late(uint64_t end) {
-    enum { LEAST_NS = 5000000 };
-    uint64_t rest = rest_until(end);
-    return rest < LEAST_NS && ac_process_config()->oom_wait > 0 ? LEAST_NS : rest;
-}
-
-/* Idle segments of other streams' lines of the pool, and of pools without users, go back. */
-static void give_way(const ask_t *ask, uint64_t end) {
-    ac_pool_segment_t *cut = NULL;
+/* Gives back idle segments of other streams' lines of the pool, and of pools without users. */
+static void give_way(const ask_t *ask) {
+    leaving_t *cut = NULL;
     ac_lock(&ac_pools_lock);
     cut_pool(ask->pool, &cut);
     cut_unused(&cut);
     ac_unlock(&ac_pools_lock);
     give_segments(cut);
-    ac_late_free(rest_for_late(end));
+    ac_late_free(patience());
 }
 
 accel_status_t ac_pool_alloc(ac_pool_t *pool, void **pointer, size_t bytes, int device,
@@ -604,12 +562,10 @@ accel_status_t ac_pool_alloc(ac_pool_t *pool, void **pointer, size_t bytes, int 
     if (!look(&ask, pointer))
         status = grow(&ask, true, pointer);
     if (status == ACCEL_ERROR_DEVICE_MEMORY) {
-        uint64_t end = end_of_patience();
-        ac_late_free(0); /* their fences are recorded before that wait */
-        drain(device, rest_until(end));
+        drain(device, patience());
         status = ACCEL_OK;
         if (!look(&ask, pointer)) {
-            give_way(&ask, end);
+            give_way(&ask);
             status = grow(&ask, false, pointer);
         }
     }
@@ -646,7 +602,7 @@ bool ac_pool_may_rescue(int device, void *stream) {
 
 bool ac_pool_rescue(void **pointer, size_t bytes, int device, void *stream, uint32_t stack) {
     uint64_t size = ac_pool_round(bytes), life = ac_stream_life(stream);
-    ac_pool_block_t *block = NULL;
+    ac_block_t *block = NULL;
     accel_pool_id_t id = none;
     if (!size || !atomic_load_explicit(&any, memory_order_acquire))
         return false;
@@ -659,8 +615,8 @@ bool ac_pool_rescue(void **pointer, size_t bytes, int device, void *stream, uint
                 block =
                     ac_pool_take(line, size, bytes, pool->flags & ACCEL_POOL_NO_SPLIT, stack);
     if (block) {
-        *pointer = (void *)(uintptr_t)block->address;
-        id = block->segment->line->pool->id;
+        *pointer = (void *)(uintptr_t)ac_block_address(block);
+        id = ac_pool_line_of(block->segment)->pool->id;
     }
     ac_unlock(&ac_pools_lock);
     if (block)
@@ -713,7 +669,7 @@ accel_status_t accel_pool_retain(accel_pool_id_t id) {
 }
 
 accel_status_t ac_pool_release(accel_pool_id_t id, int device) {
-    ac_pool_segment_t *cut = NULL;
+    leaving_t *cut = NULL;
     const accel_allocator_t *set = ac_raw_allocator(), *told = NULL;
     ac_lock(&ac_pools_lock);
     ac_pool_t *pool = ac_pool_named(id);
@@ -760,7 +716,7 @@ accel_status_t accel_pool_set_flags(accel_pool_id_t id, unsigned flags) {
 }
 
 accel_status_t accel_pool_empty(accel_pool_id_t id) {
-    ac_pool_segment_t *cut = NULL;
+    leaving_t *cut = NULL;
     if (ac_pool_is(id, none))
         return accel_empty_cache();
     if (!ac_api_ready())

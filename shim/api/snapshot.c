@@ -1,5 +1,5 @@
 /* Segments, blocks and the history, in the layout of PyTorch's memory snapshots. */
-#include "api/pool_space.h"
+#include "api/api_int.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -12,21 +12,14 @@ static const char *state_of(ac_block_state_t state) {
                                        : "inactive";
 }
 
-static const char *pool_state_of(int state) {
-    return state == AC_POOL_USED      ? "active_allocated"
-           : state == AC_POOL_PENDING ? "active_pending_free"
-                                      : "inactive";
-}
-
 /* --- a segment in the making --- */
 
 typedef struct {
     json_t *list, *segment, *blocks;
     json_t *known; /* frames (ac_frames_json) */
     int64_t allocated, active, requested;
-    uint64_t size;        /* of its blocks */
-    ac_pool_copy_t *copy; /* of blocks of pools, by address */
-    size_t copies;
+    uint64_t size; /* of its blocks */
+    ac_pool_copy_t pools;
     bool failed;
 } writer_t;
 
@@ -96,34 +89,34 @@ static void put_block(writer_t *to, uint64_t address, uint64_t size, uint64_t re
 
 /* --- what there is --- */
 
-/* The first copy at this address or behind it. */
-static size_t copy_at(const writer_t *to, uint64_t address) {
-    size_t low = 0, high = to->copies;
+static void write_pools(writer_t *to) {
+    for (size_t i = 0; i < to->pools.parts; i++) {
+        const ac_pool_part_t *part = &to->pools.part[i];
+        begin_segment(to, &(segment_t){.device = part->device,
+                                       .address = part->address,
+                                       .stream = part->stream,
+                                       .small = part->small,
+                                       .pool = part->pool});
+        for (size_t j = part->first; j < part->first + part->count; j++) {
+            const ac_pool_place_t *place = &to->pools.place[j];
+            put_block(to, place->address, place->size, place->bytes, state_of(place->state),
+                      place->stack);
+        }
+    }
+    end_segment(to);
+}
+
+/* The first segment of a pool that ends behind the address. */
+static size_t part_behind(const writer_t *to, uint64_t address) {
+    size_t low = 0, high = to->pools.parts;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (to->copy[middle].address < address)
+        if (to->pools.part[middle].address + to->pools.part[middle].size <= address)
             low = middle + 1;
         else
             high = middle;
     }
     return low;
-}
-
-/* The segment of a pool whose copies begin at `at`; behind it. */
-static size_t write_pool_segment(writer_t *to, size_t at) {
-    const ac_pool_copy_t *first = &to->copy[at], *block = first;
-    begin_segment(to, &(segment_t){.device = first->device,
-                                   .address = first->segment,
-                                   .stream = first->stream,
-                                   .small = first->small,
-                                   .pool = first->pool});
-    for (; at < to->copies && block->segment == first->segment; block = &to->copy[++at]) {
-        put_block(to, block->address, block->size, block->bytes, pool_state_of(block->state),
-                  block->stack);
-        to->copy[at].listed = true;
-    }
-    end_segment(to);
-    return at;
 }
 
 /* Of raw memory that the history has frames of, else what `stacks` recorded. */
@@ -144,7 +137,7 @@ static uint32_t stack_of(const ac_item_t *item) {
 static void put_cached(writer_t *to, segment_t *segment, const ac_item_t *item, uint64_t address,
                        uint64_t end) {
     bool whole = address == item->address && end == address + item->size;
-    if (address == end)
+    if (address >= end)
         return;
     if (!to->segment || address != segment->address + to->size) {
         segment->address = address;
@@ -154,24 +147,15 @@ static void put_cached(writer_t *to, segment_t *segment, const ac_item_t *item, 
               whole ? stack_of(item) : 0);
 }
 
-/* A block of the cache that is a pool's segment is that alone, so that all memory is listed once: the
- * segment of the cache around it is listed in parts. */
+/* Segments of pools lie in blocks of the cache, and are listed before: the rest of the block is listed here,
+ * so that each byte is listed once. */
 static void write_block(writer_t *to, segment_t *segment, const ac_item_t *item) {
-    uint64_t address = item->address, end = address + item->size;
-    size_t at = copy_at(to, address);
-    while (at < to->copies && to->copy[at].address < end) {
-        ac_pool_copy_t *copy = &to->copy[at];
-        if (item->state != AC_BLOCK_ALLOCATED || copy->address != copy->segment ||
-            copy->segment_size > end - copy->segment) {
-            copy->listed = true; /* the pool has given it back since it was copied */
-            at++;
-            continue;
-        }
-        put_cached(to, segment, item, address, copy->segment);
-        address = copy->segment + copy->segment_size;
-        at = write_pool_segment(to, at);
+    uint64_t at = item->address, end = at + item->size;
+    for (size_t i = part_behind(to, at); i < to->pools.parts && to->pools.part[i].address < end; i++) {
+        put_cached(to, segment, item, at, to->pools.part[i].address);
+        at = to->pools.part[i].address + to->pools.part[i].size;
     }
-    put_cached(to, segment, item, address, end);
+    put_cached(to, segment, item, at, end);
 }
 
 static void write_cache(CUdevice device, ac_allocator_t *allocator, void *arg) {
@@ -192,14 +176,6 @@ static void write_cache(CUdevice device, ac_allocator_t *allocator, void *arg) {
     }
     end_segment(to);
     free(items.item);
-}
-
-/* Those of the cache are listed already where the cache is. */
-static void write_pools(writer_t *to) {
-    for (size_t at = 0; at < to->copies && !to->failed;) {
-        const ac_pool_copy_t *copy = &to->copy[at];
-        at = copy->listed || copy->address != copy->segment ? at + 1 : write_pool_segment(to, at);
-    }
 }
 
 static const char *const action_names[] = {
@@ -258,12 +234,11 @@ accel_status_t accel_snapshot(accel_pool_id_t pool, char **json) {
         return ACCEL_ERROR_INVALID;
     ac_history(ACCEL_TRACE_SNAPSHOT, accel_current_device(), 0, 0, NULL, pool, 0);
     writer_t to = {.list = json_array(), .known = json_object()};
-    to.copy = ac_pool_copies(pool, &to.copies); /* first: see write_block */
-    to.failed = to.copies && !to.copy;
+    to.failed = !ac_pool_copy(&to.pools, pool, -1, false);
+    write_pools(&to);
     if (ac_pool_is(pool, none))
         ac_device_each(write_cache, &to);
-    write_pools(&to);
-    free(to.copy);
+    ac_pool_copy_drop(&to.pools);
     json_t *root = json_object(), *traces = json_array();
     for (int device = 0; device < accel_device_count() && device < AC_LIVE_DEVICES; device++)
         ac_json_append(traces, history_of(device, pool, to.known, &to.failed), &to.failed);

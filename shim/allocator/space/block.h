@@ -72,12 +72,17 @@ struct ac_block {
     ac_block_t *prev, *next;               /* neighbours in the segment */
     union {
         ac_block_t **bin_at; /* see above: the pointer to this one there */
-        ac_block_t *link;    /* CACHED: see above; once it is handed out what it was then */
+        ac_block_t *link;    /* CACHED: see above; once it is handed out what it was then.
+                                ALLOCATED in a private pool: the next one of its chain there */
     };
     union {
         ac_block_t *bin_next; /* see above */
         ac_block_t *ahead; /* CACHED, ALLOCATED: one that is handed out soon after it (inbox.h) */
         uint64_t raised; /* CACHED, in a chain: whether its room goes where that does (inbox.h) */
+        struct {            /* ALLOCATED, RETIRED: in a private pool (api/pools_int.h) */
+            uint32_t stack; /* number of the call stack that asked; 0: none */
+            uint32_t named; /* the last check of live blocks that was given it */
+        };
     };
     union {
         struct {
@@ -284,7 +289,7 @@ static inline void ac_block_touch_to_write(const ac_block_t *block) {
  * the slabs. */
 struct ac_segment {
     uint64_t address, size; /* bytes, multiples of AC_SEGMENT_ALIGN */
-    ac_arena_t *arena;      /* whose space it is in: the page map names it */
+    ac_arena_t *arena;      /* whose space it is in: the page map names it; NULL: of a private pool */
     ac_space_t *space;
     struct ac_free_index *frees; /* the one of `index` (ac_segment_set_index) */
     ac_block_t *first;
@@ -311,6 +316,7 @@ struct ac_segment {
      * Where a stream's order protects what is free, that comes later than the free. */
     uint64_t quiet;
     struct ac_range *range; /* reserved addresses (range.h), NULL: the driver's memory */
+    const void *source;     /* of a private pool: the program's allocator, NULL: none */
 };
 
 /* Whether its free blocks are in the free index. */

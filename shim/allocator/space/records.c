@@ -43,6 +43,18 @@ void ac_record_block_return(ac_store_t *store, ac_block_t *block) {
     store->spare_blocks = block;
 }
 
+bool ac_record_reserve(ac_store_t *store, size_t count) {
+    for (ac_block_t *spare = store->spare_blocks; spare && count; spare = spare->next)
+        count--;
+    for (; count; count--) {
+        ac_block_t *block = ac_record_fresh(store);
+        if (!block)
+            return false;
+        ac_record_block_return(store, block);
+    }
+    return true;
+}
+
 ac_block_t *ac_record_piece(const ac_block_t *block, uint64_t size) {
     ac_store_t *store = block->segment->space->store;
     ac_block_t *piece = ac_record_block(store);

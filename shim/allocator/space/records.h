@@ -17,6 +17,8 @@ static inline ac_block_t *ac_record_block(ac_store_t *store) {
  */
 ac_block_t *ac_record_piece(const ac_block_t *block, uint64_t size);
 void ac_record_block_return(ac_store_t *store, ac_block_t *block);
+/* Makes sure that ac_record_block succeeds `count` times.  False: host memory is short. */
+bool ac_record_reserve(ac_store_t *store, size_t count);
 ac_segment_t *ac_record_segment(ac_store_t *store);
 void ac_record_segment_return(ac_store_t *store, ac_segment_t *segment);
 void *ac_record_memory(size_t bytes);                     /* zeroed, whole pages */

@@ -129,17 +129,25 @@ void ac_segment_end(ac_segment_t *segment) {
     ac_record_segment_return(store, segment);
 }
 
+/* Enters the new segment into the page map. */
+static bool map(const ac_segment_t *segment) {
+    if (!ac_page_map_cover_new(segment->address, segment->size, segment->arena))
+        return false;
+    if (ac_page_map_set(segment->address, segment->first))
+        return true;
+    ac_page_map_uncover(segment->address, segment->size);
+    return false;
+}
+
 ac_segment_t *ac_segment_add(ac_space_t *space, int pool, uint64_t address, uint64_t size) {
     ac_store_t *store = space->store;
     ac_segment_t *segment = ac_segment_begin(space, pool, address, size);
-    bool covered = segment && ac_page_map_cover_new(address, size, space->arena);
-    if (!covered || !ac_page_map_set(address, segment->first)) {
-        if (covered)
-            ac_page_map_uncover(address, size);
-        if (segment)
-            ac_segment_end(segment);
-        return NULL;
+    if (segment && space->arena && !map(segment)) {
+        ac_segment_end(segment);
+        segment = NULL;
     }
+    if (!segment)
+        return NULL;
     ac_block_t *block = segment->first;
     segment->oversize = size >= store->settings.max_split_size;
     ac_segments_push(&space->segments, segment);
@@ -235,11 +243,11 @@ void ac_segment_remove(ac_segment_t *segment, bool lost) {
             count_lost(block, NULL);
         if (block->state == AC_BLOCK_FREE)
             index_remove(segment, block);
-        if (!segment->range)
+        if (!segment->range && segment->arena)
             ac_page_map_clear(block->address);
         ac_record_block_return(store, block);
     }
-    if (!segment->range)
+    if (!segment->range && segment->arena)
         ac_page_map_uncover(segment->address, segment->size);
     ac_segments_remove(&space->segments, segment);
     if (!lost)
@@ -285,13 +293,14 @@ static inline bool seals(const ac_segment_t *segment, const ac_block_t *block, u
  * False: host memory is short, and nothing has changed. */
 INLINE bool split(ac_segment_t *segment, ac_block_t *block, uint64_t size, bool ranged) {
     ac_store_t *store = segment->space->store;
-    ac_page_t *page = ac_page_map_touch_covered(ac_block_address(block) + size);
+    uint64_t behind = ac_block_address(block) + size;
+    ac_page_t *page = segment->arena ? ac_page_map_touch_covered(behind) : NULL;
     if (block->next)
         __builtin_prefetch(block->next);
     ac_block_t *rest = ac_record_block(store);
     if (!rest)
         return false;
-    unsigned place = ac_page_map_set_on(page, ac_block_address(block) + size, rest);
+    unsigned place = page ? ac_page_map_set_on(page, behind, rest) : AC_PLACE_FAR;
     if (place == AC_PLACE_NONE) {
         ac_record_block_return(store, rest);
         return false;
@@ -415,7 +424,8 @@ void ac_segment_release(ac_block_t *block) {
 
 /* The record of a block that another one took in. */
 static inline void discard(const ac_segment_t *segment, ac_block_t *block) {
-    ac_page_map_clear_at(ac_block_address(block), block->place);
+    if (segment->arena)
+        ac_page_map_clear_at(ac_block_address(block), block->place);
     ac_record_block_return(segment->space->store, block);
 }
 

@@ -87,10 +87,10 @@ struct ac_store {
     AC_STORE_FIELDS
 };
 
-/* Of an arena.  `arena` and `store` never change. */
+/* Of an arena, or of a private pool for one stream.  `arena` and `store` never change. */
 struct ac_space {
     ac_store_t *store;
-    ac_arena_t *arena; /* for the page map */
+    ac_arena_t *arena; /* for the page map; NULL: its blocks are not there */
     AC_SPACE_FIELDS
 };
 

@@ -383,6 +383,23 @@ START_TEST(locks_of_the_program) {
 }
 END_TEST
 
+/* A pool's request that would fail waits for work on a segment of another stream, which the driver frees at
+ * once. */
+START_TEST(requests_wait_for_late_frees) {
+    make_streams();
+    ck_assert_int_eq(accel_enable(0), ACCEL_OK);
+    accel_pool_id_t pool = open_pool(0);
+    void *block = alloc((size_t)600 * MIB, own);
+    use(block, 64 * MIB, own);
+    ck_assert_int_eq(accel_raw_delete(block), ACCEL_OK);
+    ck_assert_int_eq(cuStreamQuery(own), CUDA_ERROR_NOT_READY);
+    block = alloc((size_t)600 * MIB, other);
+    ck_assert_int_eq(late_frees(), 1);
+    ck_assert_int_eq(accel_raw_delete(block), ACCEL_OK);
+    end_and_release(pool);
+}
+END_TEST
+
 /* With the argument "old": the driver is one of before CUDA 12. */
 int main(int argc, char **argv) {
     const TTest *const old[] = {before_contexts_had_numbers, NULL};
@@ -394,6 +411,7 @@ int main(int argc, char **argv) {
                                   segments_of_the_driver,
                                   segments_of_streams_that_have_gone,
                                   idle_segments_beside_held_blocks,
+                                  requests_wait_for_late_frees,
                                   NULL};
     if (argc == 2 && !strcmp(argv[1], "old"))
         return run_suite(suite_of("late", old));
