@@ -324,7 +324,7 @@ class Snapshots(base.CommandTest):
         self.assertIn("no memory snapshot", self.expect(1, "where", "1", file).stderr)
 
     def test_readers_of_histories(self):
-        out = [self.expect(0, "export", "-f", "csv", file).stdout for file in self.files[:2]]
+        out = [self.expect(0, "export", "-f", "perfetto", file).stdout for file in self.files[:2]]
         self.assertEqual(out[0], out[1])
 
 

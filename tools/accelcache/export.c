@@ -16,21 +16,19 @@ static const struct {
     const char *name, *doc;
     cmd_export_fn *function;
     unsigned sources;
-    bool binary;
+    bool binary, moments; /* moments: --at goes with it */
 } formats[] = {
     {"torch-snapshot",
      "pickle for pytorch.org/memory_viz: blocks in their ranges, and their history",
-     cmd_export_torch, EVENTS, true},
+     cmd_export_torch, EVENTS, true, false},
     {"perfetto", "JSON for ui.perfetto.dev and chrome://tracing: memory over time, driver calls",
-     cmd_export_perfetto, EVENTS, false},
+     cmd_export_perfetto, EVENTS, false, false},
     {"pprof", "for go tool pprof, speedscope: bytes and blocks, in use and in all",
-     cmd_export_pprof, ANY, true},
+     cmd_export_pprof, ANY, true, true},
     {"prometheus", "text for Prometheus and its textfile collector, labels pod, container, job",
-     cmd_export_prometheus, DUMP, false},
-    {"csv", "a line for each figure of a dump, event of a trace, block of a snapshot",
-     cmd_export_csv, ANY, false},
+     cmd_export_prometheus, DUMP, false, false},
     {"folded", "a line for each stack with its bytes in use, for flame graphs", cmd_export_folded,
-     ANY, false},
+     ANY, false, true},
 };
 enum { FORMATS = sizeof formats / sizeof *formats };
 
@@ -48,6 +46,8 @@ static void print_help(void) {
                    formats[i].sources == DUMP ? "dumps" : "traces and snapshots");
     }
     fputs("\n  -f, --format FORMAT   one of them\n"
+          "  --at MOMENT           of pprof and folded, what is in use at the end (the default), at\n"
+          "                        the peak, or leaked: never freed, also if its context has ended\n"
           "  -o FILE               write to FILE, which appears when it is whole; - and the "
           "default\n"
           "                        is the standard output\n\n"
@@ -63,7 +63,7 @@ static int find_format(const char *name) {
     return -1;
 }
 
-static int export_as(int format, const char *path, const char *target) {
+static int export_as(int format, cmd_moment_t moment, const char *path, const char *target) {
     char *error = NULL;
     cmd_output_t output;
     cmd_history_t *history = cmd_history_read(path, &error);
@@ -83,7 +83,7 @@ static int export_as(int format, const char *path, const char *target) {
                     ? "a dump, or the PID of a process that runs"
                     : "a trace (accelcache run --trace) or a snapshot");
     } else if (cmd_output_open(&output, target, formats[format].binary)) {
-        bool written = formats[format].function(history, output.file, &error);
+        bool written = formats[format].function(history, moment, output.file, &error);
         cmd_bar_end();
         if (!written)
             cmd_say("%s: %s", path, error);
@@ -97,14 +97,19 @@ static int export_as(int format, const char *path, const char *target) {
 int cmd_export(int argc, char **argv) {
     static const struct option options[] = {{"format", required_argument, NULL, 'f'},
                                             {"output", required_argument, NULL, 'o'},
+                                            {"at", required_argument, NULL, 'a'},
                                             {"help", no_argument, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};
-    const char *name = NULL, *target = NULL;
+    const char *name = NULL, *target = NULL, *at = NULL;
+    cmd_moment_t moment = CMD_AT_END;
     int option;
     while ((option = cmd_option(argc, argv, "f:o:h", options)) != -1) {
         switch (option) {
         case 'f':
             name = optarg;
+            break;
+        case 'a':
+            at = optarg;
             break;
         case 'o':
             target = optarg;
@@ -120,7 +125,11 @@ int cmd_export(int argc, char **argv) {
         return cmd_usage("--format is missing");
     if (find_format(name) < 0)
         return cmd_usage_names("format", name, &formats[0].name, sizeof *formats, FORMATS);
+    if (at && !formats[find_format(name)].moments)
+        return cmd_usage("--at goes with pprof and folded");
+    if (at && !cmd_moment_find(at, &moment))
+        return cmd_usage("--at: expected end, peak or leaked, got \"%s\"", at);
     if (argc - optind != 1)
         return cmd_usage(optind == argc ? "FILE is missing" : "one FILE at a time");
-    return export_as(find_format(name), argv[optind], target);
+    return export_as(find_format(name), moment, argv[optind], target);
 }

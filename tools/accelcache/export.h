@@ -3,13 +3,13 @@
 #ifndef CMD_EXPORT_H
 #define CMD_EXPORT_H
 
-#include "history.h"
+#include "stacks.h"
 
 #include <stdio.h>
 
-/* False with *error, malloc'd: it cannot be written in this format. */
-typedef bool cmd_export_fn(const cmd_history_t *history, FILE *out, char **error);
+/* False with *error, malloc'd: it cannot be written in this format.  `moment`: of formats that show one. */
+typedef bool cmd_export_fn(const cmd_history_t *history, cmd_moment_t moment, FILE *out, char **error);
 cmd_export_fn cmd_export_torch, cmd_export_perfetto, cmd_export_pprof, cmd_export_prometheus,
-    cmd_export_csv, cmd_export_folded;
+    cmd_export_folded;
 
 #endif

@@ -2,9 +2,10 @@
 #include "export.h"
 #include "stacks.h"
 
-bool cmd_export_folded(const cmd_history_t *history, FILE *out, char **error) {
-    cmd_stacks_t stacks = cmd_stacks(history);
-    (void)error;
+bool cmd_export_folded(const cmd_history_t *history, cmd_moment_t moment, FILE *out, char **error) {
+    cmd_stacks_t stacks;
+    if (!cmd_stacks(history, moment, &stacks, error))
+        return false;
     for (size_t i = 0; i < stacks.count; i++) {
         const cmd_stack_t *stack = &stacks.stack[i];
         if (stack->bytes <= 0)

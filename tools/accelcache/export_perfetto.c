@@ -165,7 +165,8 @@ static void put_site(FILE *out, const cmd_history_t *history, int64_t time, cons
 
 /* ------------------------------------------------------------------ the whole */
 
-bool cmd_export_perfetto(const cmd_history_t *history, FILE *out, char **error) {
+bool cmd_export_perfetto(const cmd_history_t *history, cmd_moment_t moment, FILE *out, char **error) {
+    (void)moment;
     static const char *const instants[CMD_EVENT_KINDS] = {[CMD_EVENT_FAILED] = "request failed",
                                            [CMD_EVENT_WAIT] = "wait for the device",
                                            [CMD_EVENT_SEGMENT] = "memory from the driver",

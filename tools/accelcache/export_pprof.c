@@ -186,8 +186,10 @@ static bool put_compressed(const buffer_t *profile, FILE *out, char **error) {
     return state == Z_STREAM_END;
 }
 
-bool cmd_export_pprof(const cmd_history_t *history, FILE *out, char **error) {
-    cmd_stacks_t stacks = cmd_stacks(history);
+bool cmd_export_pprof(const cmd_history_t *history, cmd_moment_t moment, FILE *out, char **error) {
+    cmd_stacks_t stacks;
+    if (!cmd_stacks(history, moment, &stacks, error))
+        return false;
     profile_t p = {.names = 0};
     name_number(&p, "", 0); /* number 0, as the format wants it */
     if (stacks.has_all) {

@@ -37,7 +37,8 @@ static void fill_device(device_t *to, const json_t *device) {
 #include "observe/counters.def"
 }
 
-bool cmd_export_prometheus(const cmd_history_t *history, FILE *out, char **error) {
+bool cmd_export_prometheus(const cmd_history_t *history, cmd_moment_t moment, FILE *out, char **error) {
+    (void)moment;
     (void)error;
     const json_t *devices = json_object_get(history->figures, "devices");
     const json_t *host = json_object_get(history->figures, "pinned");

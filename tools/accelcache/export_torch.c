@@ -110,7 +110,8 @@ static void put_device(cmd_pickle_t *out, const cmd_history_t *history, int devi
     cmd_pickle_list_close(out);
 }
 
-bool cmd_export_torch(const cmd_history_t *history, FILE *out, char **error) {
+bool cmd_export_torch(const cmd_history_t *history, cmd_moment_t moment, FILE *out, char **error) {
+    (void)moment;
     if (!history->addressed) {
         *error = cmd_format("it has no addresses, and the viewer draws them: record the program "
                             "with accelcache run --trace");

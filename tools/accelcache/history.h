@@ -55,6 +55,7 @@ typedef struct {
     uint32_t thread;
     int16_t device; /* -1: not known */
     uint8_t kind;
+    bool implied; /* FREE: the program did not free the block, its context ended */
 } cmd_event_t;
 
 typedef struct {

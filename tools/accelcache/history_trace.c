@@ -89,7 +89,8 @@ bool cmd_history_trace(cmd_history_t *history, const char *path, char **error) {
                              .thread = (uint32_t)from.thread,
                              .device =
                                  (int16_t)(from.device < CMD_HISTORY_DEVICES ? from.device : -1),
-                             .kind = kind_of(from.kind)};
+                             .kind = kind_of(from.kind),
+                             .implied = from.implied};
         if (from.kind == CMD_TRACE_ALLOC) {
             if (from.id >= ids) {
                 ids = ids ? ids * 2 : 4096;

@@ -21,7 +21,8 @@ json_t *cmd_report_lives(const cmd_history_t *history);
  * moment. */
 json_t *cmd_report_map(const cmd_history_t *history, const cmd_segments_t *list);
 json_t *cmd_report_blocks(const cmd_history_t *history, size_t at);
-/* [frames from the outermost on, apart by line breaks; bytes in use at the end]: the most bytes first. */
+/* {peak, end, leaked}, each [[frames from the outermost on, apart by line breaks; bytes in use then]], the most
+ * bytes first; empty if nothing is known of that moment, or nothing was in use. */
 json_t *cmd_report_stacks(const cmd_history_t *history);
 /* [{level, text}]: what the figures ask for. */
 json_t *cmd_report_advice(const cmd_history_t *history, const cmd_segments_t *list);

@@ -434,10 +434,15 @@ static int by_stack_bytes(const void *a, const void *b) {
     return (x->bytes < y->bytes) - (x->bytes > y->bytes);
 }
 
-json_t *cmd_report_stacks(const cmd_history_t *history) {
+static json_t *stacks_at(const cmd_history_t *history, cmd_moment_t moment) {
     enum { MOST_STACKS = 2000 };
-    cmd_stacks_t stacks = cmd_stacks(history);
+    cmd_stacks_t stacks;
     json_t *list = json_array();
+    char *error = NULL;
+    if (!cmd_stacks(history, moment, &stacks, &error)) { /* the page leaves out what is not known */
+        free(error);
+        return list;
+    }
     if (stacks.count)
         qsort(stacks.stack, stacks.count, sizeof *stacks.stack, by_stack_bytes);
     for (size_t i = 0; i < stacks.count && i < MOST_STACKS && stacks.stack[i].bytes > 0; i++)
@@ -445,4 +450,10 @@ json_t *cmd_report_stacks(const cmd_history_t *history) {
                                               (json_int_t)stacks.stack[i].bytes));
     cmd_stacks_free(&stacks);
     return list;
+}
+
+json_t *cmd_report_stacks(const cmd_history_t *history) {
+    return json_pack("{s:o, s:o, s:o}", "peak", stacks_at(history, CMD_AT_PEAK), "end",
+                     stacks_at(history, CMD_AT_END), "leaked",
+                     history->events ? stacks_at(history, CMD_AT_LEAKED) : json_array());
 }

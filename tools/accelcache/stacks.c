@@ -243,7 +243,16 @@ static void put_group(adding_t *adding, const group_t *group) {
     free(class);
 }
 
-static void take_events(adding_t *adding, const cmd_history_t *history) {
+/* Whether the program held what ALLOC event `i` asked for.  `end`: the number of events before the moment. */
+static bool lives(const cmd_history_t *history, size_t i, size_t end, cmd_moment_t moment) {
+    uint32_t partner = history->event[i].partner;
+    if (i >= end)
+        return false;
+    return partner == CMD_NO_PARTNER || partner >= end ||
+           (moment == CMD_AT_LEAKED && history->event[partner].implied);
+}
+
+static void take_events(adding_t *adding, const cmd_history_t *history, size_t end, cmd_moment_t moment) {
     groups_t groups = {NULL, 0, 0};
     for (size_t i = 0; i < history->events; i++) {
         const cmd_event_t *event = &history->event[i];
@@ -264,9 +273,9 @@ static void take_events(adding_t *adding, const cmd_history_t *history) {
             *group = of;
             groups.used++;
         }
-        bool lives = event->partner == CMD_NO_PARTNER;
-        group->figures.blocks += lives;
-        group->figures.bytes += lives ? (int64_t)event->bytes : 0;
+        bool held = lives(history, i, end, moment);
+        group->figures.blocks += held;
+        group->figures.bytes += held ? (int64_t)event->bytes : 0;
         group->figures.all_blocks++;
         group->figures.all_bytes += (int64_t)event->bytes;
     }
@@ -291,20 +300,98 @@ static void take_block(adding_t *adding, const cmd_segment_t *segment, const cmd
     add(adding, stack, &(cmd_stack_t){.blocks = 1, .bytes = (int64_t)block->requested});
 }
 
-cmd_stacks_t cmd_stacks(const cmd_history_t *history) {
-    cmd_stacks_t stacks = {.has_all = history->source != CMD_SOURCE_SNAPSHOT};
-    adding_t adding = {.stacks = &stacks};
+typedef bool wanted_fn(const void *arg, const cmd_segment_t *segment, const cmd_block_t *block);
+
+static void take_now(adding_t *adding, const cmd_history_t *history, wanted_fn *wanted, const void *arg) {
     const cmd_segments_t *now = &history->now;
+    for (size_t i = 0; i < now->segments; i++) {
+        const cmd_segment_t *segment = &now->segment[i];
+        for (size_t k = 0; k < segment->blocks; k++) {
+            const cmd_block_t *block = &now->block[segment->first + k];
+            if (block->allocated && (!wanted || wanted(arg, segment, block)))
+                take_block(adding, segment, block);
+        }
+    }
+}
+
+/* ------------------------------------------------------------------ of what was there before the first event */
+
+typedef struct {
+    uint64_t address;
+    int device;
+} spot_t;
+
+typedef struct {
+    spot_t *spot; /* of the requests among the events that were not freed; sorted */
+    size_t count;
+} spots_t;
+
+static int by_spot(const void *a, const void *b) {
+    const spot_t *x = a, *y = b;
+    if (x->device != y->device)
+        return x->device < y->device ? -1 : 1;
+    return (x->address > y->address) - (x->address < y->address);
+}
+
+static bool is_older(const void *arg, const cmd_segment_t *segment, const cmd_block_t *block) {
+    const spots_t *spots = arg;
+    spot_t wanted = {block->address, segment->device};
+    return !bsearch(&wanted, spots->spot, spots->count, sizeof wanted, by_spot);
+}
+
+/* A snapshot keeps the newest events only.  Blocks that no event asked for were there all the time until
+ * their free, or until the moment of the snapshot. */
+static void take_older(adding_t *adding, const cmd_history_t *history, size_t end) {
+    spots_t spots = {.spot = cmd_alloc((history->events + 1) * sizeof *spots.spot)};
+    for (size_t i = 0; i < history->events; i++) {
+        const cmd_event_t *event = &history->event[i];
+        if (event->partner != CMD_NO_PARTNER)
+            continue;
+        if (event->kind == CMD_EVENT_ALLOC) {
+            spots.spot[spots.count++] = (spot_t){event->address, event->device};
+        } else if (event->kind == CMD_EVENT_FREE && i >= end) {
+            cmd_segment_t segment = {.device = event->device, .stream = event->stream};
+            take_block(adding, &segment, &(cmd_block_t){.requested = event->bytes});
+        }
+    }
+    if (spots.count)
+        qsort(spots.spot, spots.count, sizeof *spots.spot, by_spot);
+    take_now(adding, history, is_older, &spots);
+    free(spots.spot);
+}
+
+/* ------------------------------------------------------------------ all */
+
+bool cmd_moment_find(const char *name, cmd_moment_t *moment) {
+    static const char *const names[] = {[CMD_AT_END] = "end", [CMD_AT_PEAK] = "peak", [CMD_AT_LEAKED] = "leaked"};
+    for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
+        *moment = (cmd_moment_t)i;
+        if (!strcmp(name, names[i]))
+            return true;
+    }
+    return false;
+}
+
+bool cmd_stacks(const cmd_history_t *history, cmd_moment_t moment, cmd_stacks_t *stacks, char **error) {
+    adding_t adding = {.stacks = stacks};
+    *stacks = (cmd_stacks_t){.has_all = history->source != CMD_SOURCE_SNAPSHOT};
+    if (moment == CMD_AT_PEAK && !history->events) {
+        *error = cmd_format("it has no events, which tell of the peak: record the program with accelcache run "
+                            "--trace, or with history:N in ACCEL_ALLOC_CONF");
+        return false;
+    }
+    size_t end = moment == CMD_AT_PEAK ? cmd_history_peak(history) : history->events;
+    bool snapshot = history->source == CMD_SOURCE_SNAPSHOT;
     if (history->source == CMD_SOURCE_DUMP)
         take_dump(&adding, history->document);
-    else if (history->source == CMD_SOURCE_TRACE)
-        take_events(&adding, history);
-    for (size_t i = 0; i < now->segments; i++)
-        for (size_t k = 0; k < now->segment[i].blocks; k++)
-            if (now->block[now->segment[i].first + k].allocated)
-                take_block(&adding, &now->segment[i], &now->block[now->segment[i].first + k]);
-    merge(&stacks);
-    return stacks;
+    else if (!snapshot || moment == CMD_AT_PEAK)
+        take_events(&adding, history, end, moment);
+    if (snapshot && moment == CMD_AT_PEAK)
+        take_older(&adding, history, end);
+    else if (snapshot)
+        take_now(&adding, history, NULL, NULL);
+    merge(stacks);
+    return true;
 }
 
 void cmd_stacks_free(cmd_stacks_t *stacks) {

@@ -1,13 +1,22 @@
-/* What holds memory, as stacks from the outermost frame to the innermost: device, then module, or
- * stream and size, or the frames that a snapshot has.  For flame graphs and pprof. */
+/* What holds memory at a moment, as stacks from the outermost frame to the innermost: device, then module,
+ * or stream and size, or the frames that were recorded.  For flame graphs and pprof. */
 #ifndef CMD_STACKS_H
 #define CMD_STACKS_H
 
 #include "history.h"
 
+typedef enum {
+    CMD_AT_END,   /* at the end of the recording */
+    CMD_AT_PEAK,  /* at the first moment of the most bytes in use, of all devices together */
+    CMD_AT_LEAKED /* what the program never freed itself, also if its context has ended */
+} cmd_moment_t;
+
+/* The moment of that name ("end", "peak", "leaked"); false: there is none. */
+bool cmd_moment_find(const char *name, cmd_moment_t *moment);
+
 typedef struct {
     char *frames;                  /* names, apart by '\n' */
-    int64_t blocks, bytes;         /* in use at the end */
+    int64_t blocks, bytes;         /* in use at the moment */
     int64_t all_blocks, all_bytes; /* of every request so far */
 } cmd_stack_t;
 
@@ -17,7 +26,8 @@ typedef struct {
     bool has_all; /* all_blocks and all_bytes are known */
 } cmd_stacks_t;
 
-cmd_stacks_t cmd_stacks(const cmd_history_t *history);
+/* A history without events knows its end alone: false, and *error is one line, malloc'd. */
+bool cmd_stacks(const cmd_history_t *history, cmd_moment_t moment, cmd_stacks_t *stacks, char **error);
 void cmd_stacks_free(cmd_stacks_t *stacks);
 
 #endif

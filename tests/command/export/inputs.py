@@ -7,7 +7,7 @@ import struct
 from base import CommandTest
 
 UNIT = 65536
-ALLOC, MANAGED, FAILED, FREE, SYNC, PLACE = 1, 2, 3, 4, 7, 11
+ALLOC, MANAGED, FAILED, FREE, SYNC, GONE, PLACE = 1, 2, 3, 4, 7, 10, 11
 BASE = 0x7f0000000000
 START_NS = 1_700_000_000_000_000_000
 
@@ -39,6 +39,9 @@ class Trace:
 
     def sync(self, time, place):
         self.words += [SYNC << 56 | place, self.stamp(time)]
+
+    def context_gone(self, time, place):
+        self.words += [GONE << 56 | place, self.stamp(time)]
 
     def data(self):
         out, room = [self.header.ljust(UNIT, b"\0")], (UNIT - 64) // 8 - 3

@@ -11,7 +11,7 @@ import subprocess
 from base import COMMAND, main
 from inputs import ExportTest, small_trace, snapshot
 
-FORMATS = ("torch-snapshot", "perfetto", "pprof", "prometheus", "csv", "folded")
+FORMATS = ("torch-snapshot", "perfetto", "pprof", "prometheus", "folded")
 
 
 class Errors(ExportTest):
@@ -23,7 +23,7 @@ class Errors(ExportTest):
         self.assertIn(expected, result.stderr)
         self.assertEqual(sorted(os.listdir(self.folder)), before)
 
-    def export(self, expected, source, kind="csv", target="out"):
+    def export(self, expected, source, kind="perfetto", target="out"):
         self.fails(expected, "export", "-f", kind, source, "-o", self.path(target))
 
     def test_inputs(self):
@@ -56,17 +56,17 @@ class Errors(ExportTest):
         self.export("a trace has no counters", self.trace, "prometheus")
 
     def test_targets(self):
-        self.export("cannot be written: No such file or directory", self.trace, "csv",
+        self.export("cannot be written: No such file or directory", self.trace, "perfetto",
                     "absent/out")
-        self.export("Is a directory", self.trace, "csv", "live")
-        result = self.expect(1, "export", "-f", "csv", self.trace, "-o", "/dev/full")
+        self.export("Is a directory", self.trace, "perfetto", "live")
+        result = self.expect(1, "export", "-f", "perfetto", self.trace, "-o", "/dev/full")
         self.assertIn("No space left on device", result.stderr)
 
     def test_usage(self):
         self.fails("--format is missing", "export", self.trace, status=2)
         self.fails('no format "xml"; there are torch-snapshot, perfetto, pprof, ', "export", "-f", "xml", self.trace, status=2)
-        self.fails("FILE is missing", "export", "-f", "csv", status=2)
-        self.fails("one FILE", "export", "-f", "csv", self.trace, self.dump, status=2)
+        self.fails("FILE is missing", "export", "-f", "perfetto", status=2)
+        self.fails("one FILE", "export", "-f", "perfetto", self.trace, self.dump, status=2)
         for format_name in FORMATS:
             self.assertIn(format_name, self.expect(0, "export", "--help").stdout)
 
@@ -77,7 +77,7 @@ class Errors(ExportTest):
             resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
         target = self.write("out", "old")
         before = sorted(os.listdir(self.folder))
-        result = subprocess.run([COMMAND, "export", "-f", "csv", self.trace, "-o", target],
+        result = subprocess.run([COMMAND, "export", "-f", "perfetto", self.trace, "-o", target],
                                 env=self.environment, preexec_fn=limit, text=True, timeout=200,
                                 stderr=subprocess.PIPE, check=False)
         self.assertEqual(result.returncode, 1)

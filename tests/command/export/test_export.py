@@ -1,6 +1,5 @@
 """accelcache export: what each format holds of inputs whose figures are known."""
 
-import csv
 import gzip
 import importlib.util
 import json
@@ -10,9 +9,11 @@ import re
 import shutil
 import subprocess
 import unittest
+from collections import Counter
+from random import Random
 
 from base import main
-from inputs import BASE, BESIDE, MANAGED, START_NS, ExportTest, Trace, block, snapshot
+from inputs import BASE, BESIDE, MANAGED, START_NS, ExportTest, Trace, block, small_trace, snapshot
 
 def find_memory_viz():
     torch = importlib.util.find_spec("torch")
@@ -434,34 +435,96 @@ class Prometheus(ExportTest):
                        stdout=subprocess.PIPE, timeout=200, check=True)
 
 
+class Run:
+    """A random program: its events, and by an independent count who held what at which moment."""
+
+    def __init__(self, seed, events=400):
+        random = Random(seed)
+        self.events, self.live, self.history = [], {}, [{}]
+        for i in range(events):
+            rising = i % 200 < 120
+            if self.live and random.random() < (0.3 if rising else 0.7):
+                address = random.choice(sorted(self.live))
+                self.events.append(("free", address, *self.live.pop(address)))
+            else:
+                address = random.choice([BASE + (n << 20) for n in range(100) if BASE + (n << 20) not in self.live])
+                self.live[address] = (random.randrange(1, 1 << 20), random.randrange(5), i)
+                self.events.append(("alloc", address, *self.live[address]))
+            self.history.append(dict(self.live))
+
+    def peak(self, first=0):
+        """What lived at the first moment of the most bytes, of those from event `first` on."""
+        return max(self.history[first:], key=lambda live: sum(size for size, _, _ in live.values()))
+
+
 class Lines(ExportTest):
-    def rows(self, source):
-        return list(csv.DictReader(self.expect(0, "export", "-f", "csv",
-                                               source).stdout.splitlines()))
+    def at(self, moment, source):
+        lines = self.expect(0, "export", "-f", "folded", "--at", moment, source).stdout.splitlines()
+        return {stack: int(size) for stack, size in (line.rsplit(" ", 1) for line in lines)}
 
-    def test_csv_of_a_dump(self):
-        rows = {(r["device"], r["name"], r["pool"], r["field"]): r for r in self.rows(self.dump)}
-        self.assertEqual(rows["1", "reserved_bytes", "all", "peak"]["value"], str(12 << 20))
-        self.assertEqual(rows["1", "driver_alloc_ns", "", ""]["unit"], "ns")
-        self.assertEqual(rows["", "submissions", "", ""]["value"], "77")
-        self.assertEqual(rows["", "active_bytes", "pinned", "current"]["value"], "0")
+    def test_moments_of_a_trace(self):
+        for seed in range(10):
+            run, trace = Run(seed), Trace(devices=((0, 1 << 30),))
+            for stream in range(5):  # a stream in place of each stack
+                trace.place(stream, 0, 0x100 * stream)
+            for i, (word, address, size, stack, _) in enumerate(run.events):
+                if word == "alloc":
+                    trace.alloc(i * 1000, stack, address, size)
+                else:
+                    trace.free(i * 1000, address)
+            source = self.write("run.trace", trace.data())
+            for moment, live in (("peak", run.peak()), ("end", run.live), ("leaked", run.live)):
+                held = Counter()
+                for size, stack, _ in live.values():
+                    held[stack] += size
+                told = Counter()
+                for stack, size in self.at(moment, source).items():
+                    word = stack.split(";")[1]
+                    told[word] += size
+                self.assertEqual(sorted(told.values()), sorted(held.values()), (seed, moment))
 
-    def test_csv_of_a_trace(self):
-        self.assertEqual([list(row.values()) for row in self.rows(self.trace)], [
-            ["1000", "alloc", "0", "1", "0", hex(BASE), "700", "700"],
-            ["2500", "alloc", "0", "1", "0", hex(BASE + 1024), "3000", "3700"],
-            ["4000", "alloc", "1", "1", "1", hex(BASE + (1 << 32)), str(2 << 20), str(2 << 20)],
-            ["5000", "wait", "0", "1", "0", "", "0", "3700"],
-            ["6000", "free", "0", "1", "0", hex(BASE), "700", "3000"],
-            ["7000", "failed", "0", "1", "0", "", "5000", "3000"]])
+    def test_moments_of_a_snapshot(self):
+        """The newest events alone are kept: blocks from before them that are still there have their stack, those
+        that were freed since have none."""
+        def frames(stack):
+            return [{"name": f"f{stack}", "filename": "a.py", "line": stack + 1}]
+        for seed in range(10):
+            run = Run(seed)
+            first = len(run.events) - 150 * (seed % 3)
+            kept = [{"action": "alloc" if word == "alloc" else "free_requested", "addr": address, "size": size,
+                     "stream": 0, "time_us": i, "frames": frames(stack if word == "alloc" else 77)}
+                    for i, (word, address, size, stack, _) in enumerate(run.events)][first:]
+            segments = [{"device": 0, "address": address, "total_size": 1 << 20, "stream": 0,
+                         "segment_type": "large", "blocks": [
+                             {"size": 1 << 20, "requested_size": size, "state": "active_allocated",
+                              "frames": frames(stack)}]}
+                        for address, (size, stack, _) in sorted(run.live.items())]
+            source = self.write("snapshot.json", json.dumps({"segments": segments, "device_traces": [kept]}))
+            if not kept:
+                self.assertIn("no events", self.expect(1, "export", "-f", "folded", "--at", "peak", source).stderr)
+                continue
+            held = Counter()
+            for address, (size, stack, asked) in run.peak(first).items():
+                known = asked >= first or run.live.get(address, (0, 0, -1))[2] == asked
+                held[f"f{stack} (a.py:{stack + 1})" if known else "stream 0"] += size
+            told = Counter()
+            for stack, size in self.at("peak", source).items():
+                told[stack.split(";")[1]] += size
+            self.assertEqual(sum(told.values()), sum(held.values()), seed)
+            self.assertEqual(told, held, seed)
 
-    def test_csv_of_a_snapshot(self):
-        rows = self.rows(self.snapshot)
-        self.assertEqual([(r["address"], r["bytes"], r["requested"], r["state"]) for r in rows],
-                         [(hex(BASE), "1024", "1000", "allocated"),
-                          (hex(BASE + 1024), "512", "300", "pending"),
-                          (hex(BASE + 1536), str((2 << 20) - 1536), "0", "free")])
-        self.assertEqual({r["segment_type"] for r in rows}, {"small"})
+    def test_leaked(self):
+        """A block that goes with its context was never freed: it is not there at the end, and leaked."""
+        trace = small_trace()
+        trace.context_gone(8_000, 0)
+        source = self.write("gone.trace", trace.data())
+        self.assertEqual(list(self.at("end", source).values()), [2 << 20])
+        self.assertEqual(sorted(self.at("leaked", source).values()), [3000, 2 << 20])
+
+    def test_moments_are_of_stacks(self):
+        for kind, moment, words in (("perfetto", "peak", "--at goes with"), ("folded", "x", "end, peak or leaked")):
+            self.assertIn(words, self.expect(2, "export", "-f", kind, "--at", moment, self.trace).stderr)
+        self.assertIn("no events", self.expect(1, "export", "-f", "folded", "--at", "peak", self.dump).stderr)
 
     def test_folded(self):
         def folded(source):

@@ -221,12 +221,12 @@ class Shown(ReportTest):
         self.show(self.trace)
         self.assertEqual(self.text(".tile b"), ["3.61 KiB", "2.00 MiB", "3", "2.00 MiB"])
         self.assertEqual(self.text("h2"), [
-            "What the figures say", "Memory of device 0 over time", "Memory of device 1 over time",
+            "What the figures say", "Who holds the memory", "Memory of device 0 over time", "Memory of device 1 over time",
             "Sizes of requests", "Lifetimes", "Map: ranges of addresses at the peak",
-            "The largest blocks at the peak",
-            "Who holds the memory at the end"])
-        self.assertEqual(self.text(".frame"), ["all", "device 1", "stream 1",
-                                               "2.00 MiB to 4.00 MiB"])
+            "The largest blocks at the peak"])
+        self.assertEqual(self.text(".moments button"), ["at the peak", "at the end", "leaked"])
+        self.assertEqual(self.text(".frame"), [f"{name}, 2.00 MiB" for name in (
+            "all", "device 1", "stream 1", "2.00 MiB to 4.00 MiB")])
         self.assertEqual(self.text("td")[:6],
                          ["1", hex(BASE + (1 << 32)), "2.00 MiB", "2,097,152", "1", "4.0 us"])
 

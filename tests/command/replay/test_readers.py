@@ -255,7 +255,7 @@ class Readers(frame.TraceTest):
             self.assertEqual(json.loads(result.stdout)["ops"], operations)
             self.assertIn("damaged or cut short", result.stderr)
             self.assertIn("damaged", self.expect(1, "trace", "-s", shorter).stderr)
-            self.assertIn("cut short", self.expect(1, "export", "-f", "csv", shorter).stderr)
+            self.assertIn("cut short", self.expect(1, "export", "-f", "folded", shorter).stderr)
         self.assertEqual(len(seen), 3)
         self.refused(data[:1000], "cut short before its first event", name="header")
         newer = self.write("newer", data[:8] + b"\xff" + data[9:])
