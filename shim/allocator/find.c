@@ -192,7 +192,7 @@ static bool spare(ac_request_t *request, const ac_block_t *block) {
         why |= AC_SPARE_TO_GROW;
     if (why & AC_SPARE_TO_GROW)
         ac_medium_note_spared(arena->allocator, request->size);
-    if (!why || arena->ops->capturing(arena->context))
+    if (!why || arena->ops->capturing(arena->context, true))
         return false;
     request->spared |= why;
     return true;
@@ -214,7 +214,7 @@ static bool is_held_up(const ac_request_t *request) {
     const ac_arena_t *arena = request->arena;
     const ac_allocator_t *allocator = arena->allocator;
     uint64_t least = ac_supply_least(request->pool, request->size);
-    return arena->ops->capturing(arena->context) ||
+    return arena->ops->capturing(arena->context, true) ||
            (!allocator->settings.expandable_segments &&
             ac_supply_taken(allocator) + least > ac_supply_bound(allocator, AC_UNLIMITED));
 }

@@ -99,7 +99,7 @@ static void await_others(const ac_arena_t *arena) {
 
 void ac_guard_freed(ac_arena_t *arena, bool wait) {
     bool gone = collect(arena);
-    if (!gone && wait && !arena->ops->capturing(arena->context)) {
+    if (!gone && wait && !arena->ops->capturing(arena->context, false)) {
         bool all;
         uint64_t target = ac_fence_target(&arena->timeline, &all);
         ac_fence_wait(&arena->timeline, all, target, LIMIT_NS);

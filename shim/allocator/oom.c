@@ -52,7 +52,7 @@ uint64_t ac_oom_ends(const ac_oom_t *oom) {
 }
 
 static bool is_beside(const ac_arena_t *arena) {
-    return arena->ops->beside && arena->ops->capturing(arena->context);
+    return arena->ops->beside && arena->ops->capturing(arena->context, true);
 }
 
 static void ask_fences(void *unused) {

@@ -35,7 +35,7 @@ static uint64_t trim(const ac_oom_t *oom, bool wait) {
     uint64_t freed = ac_oom_give_back(oom);
     for (bool more = wait; more && ac_oom_helps(oom, 0, 0);) {
         more = ac_oom_wait(oom); /* false, too, where the work ended between two steps */
-        if (ac_oom_is_over(oom) || oom->arena->ops->capturing(oom->arena->context))
+        if (ac_oom_is_over(oom) || oom->arena->ops->capturing(oom->arena->context, true))
             freed += ac_oom_give_back(oom);
     }
     if (wait) {
@@ -59,7 +59,7 @@ uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait) {
 uint64_t ac_allocator_trim_addresses(ac_allocator_t *allocator) {
     uint64_t bytes = 0;
     for (ac_arena_t *arena = atomic_load(&allocator->arenas); arena; arena = arena->next)
-        if (!arena->ops->capturing(arena->context))
+        if (!arena->ops->capturing(arena->context, false))
             bytes += ac_expand_give_addresses(arena);
     atomic_fetch_add(&ac_given_back, bytes);
     return bytes;

@@ -73,7 +73,7 @@ static accel_status_t settle(const accel_checkpoint_t *checkpoint, uint64_t *sin
     if (!pool || !elsewhere)
         return pool ? ACCEL_OK : ACCEL_ERROR_INVALID;
     ac_timeline_t *timeline = ac_pool_timeline(checkpoint->device);
-    if (!timeline || ac_cuda_is_capturing())
+    if (!timeline || ac_cuda_is_capturing(NULL))
         return ACCEL_ERROR_BUSY;
     ac_fence_submitted(timeline); /* by ways that no hook sees, maybe */
     uint64_t target = ac_fence_target(timeline, &all);

@@ -41,7 +41,7 @@ static accel_status_t give(ac_raw_t *raw, uint64_t limit_ns) {
     AC_WINDOW(late_looked_at);
     if (!context)
         return give_now(raw, true);
-    if (ac_cuda_is_capturing())
+    if (ac_cuda_is_capturing(NULL))
         return ACCEL_ERROR_BUSY;
     if (!raw->target) {
         ac_fence_submitted(context->timeline); /* by ways that no hook sees, maybe */
@@ -95,7 +95,7 @@ static bool free_one(ac_raw_t *raw, bool program, uint64_t limit_ns, bool *any) 
     }
     bool ours = ac_owned(raw->address);
     accel_status_t status = raw->allocator && !program ? ACCEL_ERROR_BUSY : give(raw, limit_ns);
-    if (status == ACCEL_ERROR_BUSY || (ac_late_may(status) && ac_cuda_is_capturing())) {
+    if (status == ACCEL_ERROR_BUSY || (ac_late_may(status) && ac_cuda_is_capturing(NULL))) {
         if (raw->look)
             ac_raw_end_look(raw);
         else
@@ -125,7 +125,7 @@ void ac_late_free_few(void) {
     ac_raw_t raw;
     bool any = false;
     size_t at = atomic_load_explicit(&next, memory_order_relaxed), begin = at;
-    for (int i = 0; i < LOOKS && !ac_cuda_is_capturing() && ac_raw_look_late(&raw, &at, SLOTS); i++)
+    for (int i = 0; i < LOOKS && !ac_cuda_is_capturing(NULL) && ac_raw_look_late(&raw, &at, SLOTS); i++)
         at += !free_one(&raw, true, 0, &any);
     if (at != begin)
         atomic_store_explicit(&next, at, memory_order_relaxed);
@@ -135,7 +135,7 @@ void ac_late_free_few(void) {
 static bool free_late(bool program, uint64_t limit_ns) {
     ac_raw_t raw;
     bool any = false;
-    for (size_t at = 0; !ac_cuda_is_capturing() && ac_raw_look_late(&raw, &at, SIZE_MAX);)
+    for (size_t at = 0; !ac_cuda_is_capturing(NULL) && ac_raw_look_late(&raw, &at, SIZE_MAX);)
         if (!free_one(&raw, program, limit_ns, &any)) {
             limit_ns = 0; /* the others are looked at, and not waited for as well */
             at++;

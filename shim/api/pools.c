@@ -240,7 +240,7 @@ ac_timeline_t *ac_pool_timeline(int device) {
  * nothing is asked: freed memory may be the graph's. */
 static ac_pool_moment_t ask(int device) {
     ac_pool_moment_t moment = {.timeline = NULL};
-    if (!atomic_load_explicit(&waiting, memory_order_acquire) || ac_cuda_is_capturing() ||
+    if (!atomic_load_explicit(&waiting, memory_order_acquire) || ac_cuda_is_capturing(NULL) ||
         !(moment.timeline = ac_pool_timeline(device)))
         return moment;
     ac_lock(&ac_pools_lock);

@@ -280,7 +280,7 @@ static bool is_another(const ac_raw_t *raw, CUcontext context) {
 /* What was left to the driver is free for it once cuMemFree is called, whatever work there is.
  * ACCEL_ERROR_BUSY: a stream captures, and a synchronisation would spoil that. */
 static accel_status_t wait_for(CUcontext context) {
-    if (!ac_cuda_sync_begin())
+    if (!ac_cuda_sync_begin(NULL))
         return ACCEL_ERROR_BUSY;
     bool done = false;
     if (ac_driver.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS) {

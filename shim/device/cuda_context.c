@@ -12,11 +12,12 @@
 
 AC_START_DATA void (*ac_cuda_count)(ac_cuda_event_t event);
 AC_START_DATA uint64_t (*ac_cuda_thread)(void);
+AC_START_DATA bool (*ac_cuda_unseen)(void);
 AC_START_DATA _Atomic bool ac_cuda_quiet;
 
 ac_rwlock_t ac_cuda_gate = AC_RWLOCK(GATE);
 AC_START_DATA static _Atomic int captures; /* in the whole process */
-static _Atomic int at_gate;                /* captures that begin */
+static _Atomic int unplaced;               /* of them, those whose context is not known */
 static _Atomic uint64_t beginnings;
 
 /* A context that ends waits so long for calls of ours that are inside: one may wait in the driver
@@ -207,8 +208,16 @@ void ac_cuda_synced(ac_cuda_context_t *context, uint64_t lost) {
         ac_cuda_streams_synced(context, lost);
 }
 
-bool ac_cuda_is_capturing(void) {
-    return atomic_load(&captures) > 0;
+bool ac_cuda_is_capturing(const ac_cuda_context_t *context) {
+    if (atomic_load(&captures) == 0)
+        return false;
+    return !context || atomic_load(&context->captures) > 0 || atomic_load(&unplaced) > 0 ||
+           (ac_cuda_unseen && ac_cuda_unseen());
+}
+
+static void count(ac_cuda_context_t *context, int more) {
+    atomic_fetch_add(context ? &context->captures : &unplaced, more);
+    atomic_fetch_add(&captures, more);
 }
 
 bool ac_cuda_is_relaxed(const ac_cuda_scope_t *scope) {
@@ -216,12 +225,12 @@ bool ac_cuda_is_relaxed(const ac_cuda_scope_t *scope) {
 }
 
 bool ac_cuda_is_barred(const ac_cuda_scope_t *scope) {
-    return ac_cuda_is_capturing() && !ac_cuda_is_relaxed(scope);
+    return ac_cuda_is_capturing(scope->context) && !ac_cuda_is_relaxed(scope);
 }
 
 uint64_t ac_cuda_capture_mark(void) {
     uint64_t mark = atomic_load(&beginnings) + 1;
-    bool any = atomic_load(&at_gate) || atomic_load(&captures) > 0;
+    bool any = ac_cuda_is_capturing(NULL);
     AC_WINDOW(capture_looked);
     if (AC_FAILPOINT(capture_mark_late))
         mark = atomic_load(&beginnings) + 1;
@@ -232,9 +241,10 @@ bool ac_cuda_capture_none_since(uint64_t mark) {
     return mark && mark == atomic_load(&beginnings) + 1;
 }
 
-bool ac_cuda_sync_begin(void) {
+bool ac_cuda_sync_begin(const ac_cuda_context_t *context) {
     ac_lock(&sync_lock);
-    bool may = (beginning == 0 || AC_FAILPOINT(sync_beside_beginning)) && !ac_cuda_is_capturing();
+    bool may = (beginning == 0 || AC_FAILPOINT(sync_beside_beginning)) &&
+               !ac_cuda_is_capturing(context);
     syncing += may;
     if (may)
         sync_began = ac_raw_time(CLOCK_MONOTONIC);
@@ -249,7 +259,7 @@ void ac_cuda_sync_end(void) {
     ac_unlock(&sync_lock);
 }
 
-void ac_cuda_capture_begin(void) {
+void ac_cuda_capture_begin(ac_cuda_context_t *context) {
     ac_lock(&sync_lock);
     beginning++;
     struct timespec until = sync_began; /* one that lasts is not waited for again and again */
@@ -257,24 +267,30 @@ void ac_cuda_capture_begin(void) {
     while (syncing && ac_wait_until(&sync_over, &sync_lock, &until) == 0)
         ;
     ac_unlock(&sync_lock);
+    AC_WINDOW(capture_at_gate);
     ac_lock_exclusive(&ac_cuda_gate);
-    atomic_fetch_add(&at_gate, 1);
+    if (!AC_FAILPOINT(capture_counted_late))
+        count(context, 1);
     atomic_fetch_add(&beginnings, 1);
 }
 
-void ac_cuda_capture_began(bool began) {
-    if (AC_FAILPOINT(gate_left_early))
-        atomic_fetch_sub(&at_gate, 1);
+void ac_cuda_capture_began(ac_cuda_context_t *context, bool began) {
     AC_WINDOW(capture_begun);
-    atomic_fetch_add(&captures, began);
-    if (!AC_FAILPOINT(gate_left_early))
-        atomic_fetch_sub(&at_gate, 1); /* after it counts as one that is under way */
+    if (AC_FAILPOINT(capture_counted_late))
+        count(context, 1);
+    if (!began)
+        ac_cuda_capture_ended(context);
     ac_release(&ac_cuda_gate);
     ac_lock(&sync_lock);
     beginning--;
     ac_unlock(&sync_lock);
 }
 
-void ac_cuda_capture_ended(void) {
-    atomic_fetch_sub(&captures, 1);
+void ac_cuda_capture_unplace(ac_cuda_context_t *context) {
+    count(NULL, 1);
+    count(context, -1);
+}
+
+void ac_cuda_capture_ended(ac_cuda_context_t *context) {
+    count(context, -1);
 }

@@ -57,7 +57,7 @@ static ac_status_t allocate(ac_cuda_context_t *context, uint64_t bytes, bool own
 }
 
 static ac_status_t segment_alloc(void *arg, uint64_t bytes, uint64_t *address) {
-    return allocate(arg, bytes, ac_cuda_is_capturing(), address);
+    return allocate(arg, bytes, ac_cuda_is_capturing(NULL), address);
 }
 
 static ac_status_t segment_alloc_aside(void *arg, uint64_t bytes, uint64_t *address) {
@@ -90,7 +90,7 @@ ac_status_t ac_cuda_host_free(ac_cuda_context_t *context, uint64_t address) {
     ac_cuda_scope_t scope;
     if (atomic_load(&context->dead))
         return AC_OK;
-    if (ac_cuda_is_capturing())
+    if (ac_cuda_is_capturing(NULL))
         return AC_BUSY;
     if (!ac_driver.cuMemFreeHost || !ac_cuda_enter(context, &scope))
         return AC_FAILED;
@@ -131,19 +131,20 @@ static ac_status_t memory_free(void *arg, uint64_t *bytes) {
 ac_status_t ac_cuda_record(ac_cuda_context_t *context, ac_record_fn *how, uint64_t stream,
                            void **out) {
     ac_cuda_scope_t scope;
-    if (!AC_FAILPOINT(record_during_capture) && ac_cuda_is_capturing())
+    if (!AC_FAILPOINT(record_during_capture) && ac_cuda_is_capturing(context))
         return AC_BUSY;
     ac_cuda_fence_t *fence = ac_cuda_fence_take(context);
     if (!fence)
         return AC_UNSUPPORTED;
     /* In its own mode: nothing captures behind the gate. */
-    if (!ac_cuda_enter_as(context, &scope, !AC_FAILPOINT(record_during_capture))) {
+    bool own_mode = !ac_cuda_is_capturing(NULL) && !AC_FAILPOINT(record_during_capture);
+    if (!ac_cuda_enter_as(context, &scope, own_mode)) {
         ac_cuda_fence_give(fence);
         return AC_UNSUPPORTED;
     }
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     ac_lock_shared(&ac_cuda_gate);
-    bool busy = !AC_FAILPOINT(record_during_capture) && ac_cuda_is_capturing();
+    bool busy = !AC_FAILPOINT(record_during_capture) && ac_cuda_is_capturing(context);
     if (!busy && !fence->event)
         fence->event = ac_cuda_event_take(context);
     if (!busy && fence->event)
@@ -293,7 +294,7 @@ static ac_status_t join_wait(void *arg, void *fence, uint64_t stream) {
     }
     ac_lock_shared(&ac_cuda_gate);
     CUresult result = CUDA_SUCCESS;
-    if (ac_cuda_is_capturing() && ac_driver.cuStreamIsCapturing)
+    if (ac_cuda_is_capturing(NULL) && ac_driver.cuStreamIsCapturing)
         result = ac_driver.cuStreamIsCapturing(handle, &captures);
     /* The legacy stream takes no work while a blocking stream captures. */
     bool busy =
@@ -305,9 +306,8 @@ static ac_status_t join_wait(void *arg, void *fence, uint64_t stream) {
     return busy ? AC_BUSY : ac_cuda_status_of(result);
 }
 
-static bool capturing(void *arg) {
-    (void)arg;
-    return ac_cuda_is_capturing();
+static bool capturing(void *arg, bool any) {
+    return ac_cuda_is_capturing(any ? NULL : arg);
 }
 
 static void fence_release(void *arg, void *fence) {

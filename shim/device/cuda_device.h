@@ -64,6 +64,7 @@ typedef struct ac_cuda_context {
     _Atomic bool dead;  /* destroyed or reset */
     _Atomic int dying;  /* threads that ask the driver to; until it answers, ours wait */
     _Atomic int users;  /* calls of ours that are inside */
+    _Atomic int captures; /* that may have a stream of this context */
     _Atomic uint64_t clock;     /* grows with each synchronisation that begins; at least 1 */
     _Atomic uint64_t lost;      /* when work last escaped the events, 0: never */
     _Atomic uint64_t recovered; /* what came no later has been synchronised */
@@ -218,24 +219,34 @@ bool ac_cuda_peers_former(CUdevice device);
 void ac_cuda_peers_take_back(CUdevice device);
 void ac_cuda_peers_taken(CUdevice device);
 
-/* The capture gate.  `begin` before the driver's begin-capture call, `began` after it; while any
- * stream of the process captures, nothing is recorded or synchronised by us; nothing is queried or
- * given back but by threads in relaxed mode (`beside` of device.h); segments are asked for as the
- * program would ask. */
-void ac_cuda_capture_begin(void);
-void ac_cuda_capture_began(bool began);
-void ac_cuda_capture_ended(void);
+/* Captures.  A context captures from _begin until _ended.  _begin comes before a call of the driver
+ * that may have a stream of the context take part in a capture; `context` NULL: of any context.
+ * _began, with its answer, opens the gate again; if the call may block, before the call.
+ *
+ * While a context captures the library records and synchronises nothing in it.  It queries fences and
+ * gives memory back in threads in relaxed mode only (`beside` of device.h).  While anything captures,
+ * the library asks for segments in the mode of the program's thread: modes know no contexts. */
+void ac_cuda_capture_begin(ac_cuda_context_t *context);
+void ac_cuda_capture_began(ac_cuda_context_t *context, bool began);
+void ac_cuda_capture_ended(ac_cuda_context_t *context);
 
-/* Around a synchronisation of ours that a capture forbids whatever the thread's mode.  False: a
- * stream captures, or is about to.  A capture that begins meanwhile waits for it, but not for
- * ever: the device may be waiting for that very thread, and a second later the driver has long
- * looked for captures.  No lock is held in between. */
-bool ac_cuda_sync_begin(void);
+/* The capture stands for any context from now on: its end is that of NULL. */
+void ac_cuda_capture_unplace(ac_cuda_context_t *context);
+
+/* Around a synchronisation of the context, which a capture forbids whatever the thread's mode.
+ * Returns false if the context captures, or if any capture is about to begin.  A capture that begins
+ * meanwhile waits for the synchronisation, a second at most: the device may be waiting for that very
+ * thread, and a second later the driver has long looked for captures.  No lock is held in between.
+ * `context` NULL: it is not known which. */
+bool ac_cuda_sync_begin(const ac_cuda_context_t *context);
 void ac_cuda_sync_end(void);
 
-/* Whether any stream of the process captures.  Not only of this context: a stream of another one
- * joins a capture by waiting for its event, which no call of ours sees. */
-bool ac_cuda_is_capturing(void);
+/* Returns true if a stream of the context takes part in a capture, or may; NULL: of any context. */
+bool ac_cuda_is_capturing(const ac_cuda_context_t *context);
+
+/* Returns true if streams may take part in captures by calls that no hook sees.  Set once by
+ * activation; NULL: they may not. */
+extern bool (*ac_cuda_unseen)(void);
 
 /* Give the legacy stream something while a capture forbids it, as the program's own call would:
  * that spoils the capture.  Returns the driver's answer. */
@@ -246,7 +257,7 @@ uint64_t ac_cuda_capture_mark(void);
 bool ac_cuda_capture_none_since(uint64_t mark);
 
 /* Give pinned memory of the context back to the driver; it may wait for the device.  AC_OK, also
- * where the context has gone, and the memory with it; AC_BUSY while anything captures; AC_FAILED. */
+ * where the context has gone, and the memory with it; AC_BUSY while any context captures; AC_FAILED. */
 ac_status_t ac_cuda_host_free(ac_cuda_context_t *context, uint64_t address);
 
 /* Number of the calling thread, unique for the life of the process (a kernel's thread id is used
@@ -270,7 +281,7 @@ bool ac_cuda_enter_as(ac_cuda_context_t *context, ac_cuda_scope_t *scope, bool o
 void ac_cuda_leave(ac_cuda_scope_t *scope);
 
 /* Whether the thread was in relaxed capture mode already: cuda.h then allows it the calls that a
- * capture may forbid ("potentially unsafe").  _barred: it was not, and a stream captures. */
+ * capture may forbid ("potentially unsafe").  _barred: it was not, and the context captures. */
 bool ac_cuda_is_relaxed(const ac_cuda_scope_t *scope);
 bool ac_cuda_is_barred(const ac_cuda_scope_t *scope);
 

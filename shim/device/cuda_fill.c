@@ -67,7 +67,7 @@ static ac_status_t by_filler(ac_cuda_context_t *context, piece_fn *what, void *a
     ac_cuda_scope_t scope;
     ac_status_t status = AC_FAILED;
     CUstream filler = NULL;
-    if (atomic_load(&ac_cuda_quiet) || !ac_cuda_sync_begin())
+    if (atomic_load(&ac_cuda_quiet) || !ac_cuda_sync_begin(context))
         return AC_BUSY;
     if (ac_cuda_enter(context, &scope)) {
         filler = filler_of(context);

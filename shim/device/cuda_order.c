@@ -12,7 +12,7 @@ static ac_status_t record(ac_cuda_context_t *context, CUstream from, CUstream to
         from = to;
     if (event) {
         ac_lock_shared(&ac_cuda_gate);
-        busy = ac_cuda_is_capturing();
+        busy = ac_cuda_is_capturing(context);
         if (!busy)
             result = ac_driver.cuEventRecord(event, from);
         if (result == CUDA_SUCCESS && from != to)
@@ -29,7 +29,7 @@ static ac_status_t order(ac_cuda_context_t *context, CUstream from, CUstream to)
     ac_cuda_scope_t scope;
     if (!from || !to || atomic_load(&context->mode) == AC_RECORD_NONE)
         return AC_UNSUPPORTED;
-    if (ac_cuda_is_capturing())
+    if (ac_cuda_is_capturing(context))
         return AC_BUSY;
     if (!ac_cuda_enter(context, &scope))
         return AC_FAILED;

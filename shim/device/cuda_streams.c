@@ -181,7 +181,7 @@ static bool cover(ac_cuda_context_t *context, CUevent *event) {
     if (!atomic_load(&context->dead) && !atomic_load(&context->dying) &&
         !atomic_load(&ac_cuda_quiet) && (*event || (*event = ac_cuda_event_take(context)))) {
         ac_lock_shared(&ac_cuda_gate);
-        recorded = !ac_cuda_is_capturing() &&
+        recorded = !ac_cuda_is_capturing(context) &&
                    ac_driver.cuEventRecord(*event, CU_STREAM_PER_THREAD) == CUDA_SUCCESS;
         ac_release(&ac_cuda_gate);
     }
@@ -404,7 +404,7 @@ static CUresult retire(ac_cuda_context_t *context, CUevent event, bool whole,
     if (named && ac_cuda_enter(context, &scope)) {
         CUstream keeper = keeper_of(context);
         ac_lock_shared(&ac_cuda_gate);
-        if (keeper && !ac_cuda_is_capturing())
+        if (keeper && !ac_cuda_is_capturing(context))
             result = CUDA_SUCCESS;
         for (unsigned i = 0; i < named && result == CUDA_SUCCESS; i++)
             result = join(context, keeper, used[i].handle);
@@ -429,7 +429,7 @@ void ac_cuda_stream_retire(ac_cuda_context_t *context, CUstream stream, bool pen
     if (pending && ac_cuda_enter(context, &scope)) {
         CUstream keeper = keeper_of(context);
         ac_lock_shared(&ac_cuda_gate);
-        if (keeper && !ac_cuda_is_capturing())
+        if (keeper && !ac_cuda_is_capturing(context))
             result = join(context, keeper, stream);
         ac_release(&ac_cuda_gate);
         ac_cuda_leave(&scope);

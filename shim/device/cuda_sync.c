@@ -45,7 +45,7 @@ static ac_status_t wait_for_all(ac_cuda_context_t *context) {
     ac_cuda_scope_t scope;
     if (atomic_load(&context->dead))
         return AC_OK;
-    if (!ac_cuda_sync_begin())
+    if (!ac_cuda_sync_begin(context))
         return AC_BUSY;
     if (!ac_cuda_enter(context, &scope)) {
         ac_cuda_sync_end();

@@ -44,7 +44,7 @@ typedef struct {
     ac_status_t (*segment_alloc_aside)(void *context, uint64_t bytes, uint64_t *address);
 
     /* Give a segment of `bytes` back.  All work on it has completed; the call may block until all other work
-     * of the device has, too.  AC_OK; AC_BUSY while anything captures, but in `beside`: it is still
+     * of the device has, too.  AC_OK; AC_BUSY while the context captures, but in `beside`: it is still
      * there. */
     ac_status_t (*segment_free)(void *context, uint64_t address, uint64_t bytes);
 
@@ -54,7 +54,7 @@ typedef struct {
 
     /* Begin a fence: done when everything submitted to the context before this call has
      * completed; with `unseen`, also what was submitted without a call to this library.  AC_OK
-     * sets *fence.  AC_BUSY while anything captures; AC_UNSUPPORTED where only `synchronize` can
+     * sets *fence.  AC_BUSY while the context captures; AC_UNSUPPORTED where only `synchronize` can
      * tell; AC_FAILED: the context is broken. */
     ac_status_t (*fence_record)(void *context, bool unseen, void **fence);
 
@@ -63,7 +63,7 @@ typedef struct {
     ac_status_t (*fence_query)(void *context, void *fence);
 
     /* Block until the fence has completed, for `limit_ns` at the most (0: for ever): AC_OK;
-     * AC_BUSY when that has passed, or while anything captures, but in `beside`; AC_FAILED.  The
+     * AC_BUSY when that has passed, or while the context captures, but in `beside`; AC_FAILED.  The
      * fence stays valid. */
     ac_status_t (*fence_wait)(void *context, void *fence, uint64_t limit_ns);
 
@@ -74,7 +74,7 @@ typedef struct {
      * none. */
 
     /* Begin a fence that is done when all that `stream` was given has completed: AC_OK sets *fence,
-     * which ends by fence_release; AC_BUSY while anything captures; AC_UNSUPPORTED, AC_FAILED. */
+     * which ends by fence_release; AC_BUSY while the context captures; AC_UNSUPPORTED, AC_FAILED. */
     ac_status_t (*join_record)(void *context, uint64_t stream, void **fence);
 
     /* Whether such fences can be recorded at all.  Cheap; no device call.  NULL: they can. */
@@ -88,8 +88,9 @@ typedef struct {
      * capture goes on, too.  AC_OK; AC_BUSY: the stream captures; AC_FAILED. */
     ac_status_t (*join_wait)(void *context, void *fence, uint64_t stream);
 
-    /* Whether anything captures: no fence can be recorded.  Cheap; no device call. */
-    bool (*capturing)(void *context);
+    /* Returns true if the context captures: no fence can be recorded there; with `any`, if any context
+     * does.  Cheap; no device call. */
+    bool (*capturing)(void *context, bool any);
 
     /* Call `work`.  While it runs, captures do not keep its thread from giving memory back and from
      * asking about fences.  `until` 0: it runs in this thread.  Else it runs in a thread of its own,
@@ -99,13 +100,13 @@ typedef struct {
     bool (*beside)(void *context, void (*work)(void *arg), void *arg, uint64_t until);
 
     /* Wait for all work of the context, for about `limit_ns` (0: for ever).  AC_OK; AC_BUSY when
-     * that has passed, or while anything captures; AC_FAILED.  With a limit work that is
+     * that has passed, or while the context captures; AC_FAILED.  With a limit work that is
      * submitted meanwhile may be waited for as well; where events tell that the context is idle
      * the wait may last a tenth of a second, however short the limit. */
     ac_status_t (*synchronize)(void *context, uint64_t limit_ns);
 
     /* What is submitted to stream `to` from now on comes after all that stream `from` was given
-     * before (keys).  AC_OK; AC_BUSY while anything captures; AC_UNSUPPORTED; AC_FAILED: no order
+     * before (keys).  AC_OK; AC_BUSY while the context captures; AC_UNSUPPORTED; AC_FAILED: no order
      * was made. */
     ac_status_t (*stream_order)(void *context, uint64_t from, uint64_t to);
 
@@ -144,7 +145,7 @@ typedef struct {
     ac_status_t (*pages_allow)(void *context, uint64_t address, uint64_t bytes);
 
     /* Take whole pages side by side away; all work on them has completed, and the call may block
-     * as segment_free does.  The pages stay.  AC_OK; AC_BUSY while anything captures, but in `beside`,
+     * as segment_free does.  The pages stay.  AC_OK; AC_BUSY while the context captures, but in `beside`,
      * AC_FAILED: all are still there. */
     ac_status_t (*pages_unmap)(void *context, uint64_t address, uint64_t bytes);
 
@@ -152,7 +153,7 @@ typedef struct {
      * these --- */
 
     /* Write `byte` over memory that no work uses, and wait until it is there, for nothing else, a second
-     * at the most.  AC_OK; AC_BUSY while anything captures, or when that has passed: it may yet be
+     * at the most.  AC_OK; AC_BUSY while the context captures, or when that has passed: it may yet be
      * written, and the memory must stay until fills_over; AC_FAILED. */
     ac_status_t (*memory_fill)(void *context, uint64_t address, uint64_t bytes, uint8_t byte);
 

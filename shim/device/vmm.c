@@ -199,7 +199,7 @@ ac_status_t ac_cuda_pages_unmap(void *arg, uint64_t address, uint64_t bytes) {
     bool dead = atomic_load(&context->dead);
     if (!dead && atomic_load(&ac_cuda_pages_stay))
         return AC_BUSY;
-    bool syncs = !dead && ac_cuda_sync_begin();
+    bool syncs = !dead && ac_cuda_sync_begin(context);
     CUresult result = CUDA_ERROR_DEINITIALIZED;
     if (enter_late(context, &visit)) {
         bool may = dead || syncs || (visit.entered && ac_cuda_is_relaxed(&visit.scope));

@@ -34,7 +34,7 @@ typedef struct {
 
 static bool is_capturing(CUstream stream, bool per_thread) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return ac_cuda_is_capturing() &&
+    return ac_cuda_is_capturing(NULL) &&
            (!ac_driver.cuStreamIsCapturing ||
             ac_driver.cuStreamIsCapturing(ac_stream_resolved(stream, per_thread), &status) ||
             status != CU_STREAM_CAPTURE_STATUS_NONE);
@@ -77,7 +77,7 @@ static ac_cache_t *lane_of(ac_thread_t *thread, const ac_context_t *context, CUs
     CUstream handle = ac_stream_resolved(stream, per_thread);
     ask->generation = ac_generation_now(); /* before all else is looked at */
     if (!thread || !ac_is_enabled() || ac_is_filling() || !ac_fence_simple() ||
-        ac_order_capturing() || ac_cuda_is_capturing() || context->created ||
+        ac_order_capturing() || ac_cuda_is_capturing(NULL) || context->created ||
         ac_cuda_stream_marks(&context->cuda) || ac_fence_broken(context->timeline) ||
         !ac_barrier_is_free() || atomic_load(&ac_contexts_ending))
         return NULL;
@@ -368,7 +368,7 @@ static bool is_stream(CUstream stream) {
     unsigned flags;
     return (uintptr_t)stream > 2 && ac_driver.cuStreamGetFlags &&
            ac_driver.cuStreamGetFlags(stream, &flags) == CUDA_SUCCESS &&
-           (!ac_cuda_is_capturing() || !ac_driver.cuStreamIsCapturing ||
+           (!ac_cuda_is_capturing(NULL) || !ac_driver.cuStreamIsCapturing ||
             (ac_driver.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
              status == CU_STREAM_CAPTURE_STATUS_NONE));
 }
@@ -395,7 +395,7 @@ static CUresult free_on_stream(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUd
         }
         if (!context)
             return real(AC_UNOWNED, stream);
-        if (ac_cuda_is_capturing() && ac_driver.cuStreamIsCapturing) {
+        if (ac_cuda_is_capturing(NULL) && ac_driver.cuStreamIsCapturing) {
             CUresult result =
                 ac_driver.cuStreamIsCapturing(ac_stream_resolved(stream, per_thread), &status);
             if (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE)
@@ -419,7 +419,7 @@ static CUresult free_on_stream(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUd
 bool ac_async_free(ac_thread_t *thread, ac_context_t *context, uint64_t address, CUstream stream,
                    bool per_thread) {
     return ac_owned(address) && ac_context_of_stream(thread, stream) == context &&
-           !ac_cuda_is_capturing() && !ac_is_private(address) &&
+           !ac_cuda_is_capturing(NULL) && !ac_is_private(address) &&
            free_in_order(thread, context, address, stream, per_thread) == AC_OK;
 }
 

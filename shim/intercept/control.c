@@ -49,7 +49,7 @@ static int set(const char *text, char *why, size_t size) {
 }
 
 static int trim(ac_control_answer_t *answer) {
-    if (ac_cuda_is_capturing()) {
+    if (ac_cuda_is_capturing(NULL)) {
         snprintf(answer->text, sizeof answer->text,
                  "a stream captures: try again when it is over");
         return EBUSY;

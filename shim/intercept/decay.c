@@ -72,7 +72,7 @@ static void settle_device(CUdevice device, ac_allocator_t *allocator, void *sett
 }
 
 bool ac_decay_settle(void) {
-    bool settled = !ac_cuda_is_capturing();
+    bool settled = !ac_cuda_is_capturing(NULL);
     if (!settled)
         return false;
     atomic_store(&ac_trim_owed, false); /* first: what is owed meanwhile says so itself */
@@ -99,7 +99,7 @@ void ac_decay_synced(bool whole) {
 
 void ac_decay_step(void) {
     ac_config_t config = *ac_process_config();
-    if (ac_cuda_is_capturing())
+    if (ac_cuda_is_capturing(NULL))
         return;
     ac_step_t step = {&config, atomic_load(&any_integrated) && config.background_trim &&
                                    ac_host_memory_pressed()};

@@ -4,6 +4,7 @@
 #include "intercept/body.h"
 
 #include "intercept/attributes.h"
+#include "intercept/captures.h"
 #include "intercept/reach.h"
 #include "intercept/tracing.h"
 #include "failpoint.h"
@@ -136,7 +137,11 @@ RECORD_ALL(cuGreenCtxRecordEvent, (CUgreenCtx context, CUevent event), (context,
         uint64_t captures = followed ? ac_cuda_capture_mark() : 0;                               \
         if (followed && context)                                                                 \
             ac_edge_of_event(&edge, context->arena, name_of(event));                             \
+        bool joins = ac_capture_join_begin(context);                                             \
         CUresult result = real(stream, event, flags);                                            \
+        if (joins)                                                                               \
+            ac_capture_join_end(context, ac_stream_resolved(stream, per_thread),                 \
+                                result == CUDA_SUCCESS);                                         \
         if (followed && context && result == CUDA_SUCCESS &&                                     \
             ac_cuda_capture_none_since(captures))                                                \
             ac_edge_joined(&edge, ac_stream_named(stream, per_thread));                          \

@@ -9,7 +9,7 @@
 static bool word_of(uint32_t *word) {
     uint64_t fill = ac_process_config()->fill;
     *word = (uint32_t)fill;
-    return fill & AC_FILL_SET && !ac_cuda_is_capturing();
+    return fill & AC_FILL_SET && !ac_cuda_is_capturing(NULL);
 }
 
 /* False: the pattern may come later, as work of the context. */

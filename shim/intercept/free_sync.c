@@ -138,7 +138,7 @@ bool ac_address_shows(uint64_t address) {
 
 static bool captures(CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return ac_cuda_is_capturing() && ac_driver.cuStreamIsCapturing &&
+    return ac_cuda_is_capturing(NULL) && ac_driver.cuStreamIsCapturing &&
            ac_driver.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
@@ -271,22 +271,23 @@ static uint64_t pending(const ac_context_t *context) {
 void ac_free_await_in(ac_thread_t *thread, ac_context_t *context) {
     bool all;
     uint64_t limit = (uint64_t)(ac_process_config()->oom_wait * 1e9);
-    if (!thread || atomic_load(&context->shown.awaited) || ac_fence_broken(context->timeline) ||
-        ac_cuda_is_capturing() || !limit)
+    ac_timeline_t *timeline = context->timeline;
+    if (!thread || atomic_load(&context->shown.awaited) || ac_fence_broken(timeline) ||
+        ac_cuda_is_capturing(&context->cuda) || !limit)
         return;
     uint64_t newest = pending(context);
     if (!newest || newest <= atomic_load(&context->shown.missed))
         return;
-    uint64_t target = ac_fence_target(context->timeline, &all);
-    if (ac_fence_close(context->timeline, all) == AC_OK)
-        ac_fence_poll(context->timeline, all);
-    if (ac_fence_reached(context->timeline, all) >= target)
+    uint64_t target = ac_fence_target(timeline, &all); /* of all: the work of this context suffices */
+    if (ac_fence_close(timeline, AC_REACH_OWN) == AC_OK)
+        ac_fence_poll(timeline, AC_REACH_OWN);
+    if (ac_fence_reached_own(timeline) >= target || ac_timeline_idle(timeline))
         return;
     uint64_t begin = ac_cuda_ops.now_ns();
-    ac_status_t status = ac_fence_wait(context->timeline, all, target, limit);
+    ac_status_t status = ac_fence_wait(timeline, AC_REACH_OWN, target, limit);
     ac_count(thread, AC_COUNT_free_waits);
     ac_count_add(thread, AC_COUNT_free_wait_ns, ac_cuda_ops.now_ns() - begin);
-    if (status == AC_BUSY && !ac_cuda_is_capturing())
+    if (status == AC_BUSY && !ac_cuda_is_capturing(&context->cuda))
         ac_fence_raise(&context->shown.missed, target);
 }
 

@@ -207,7 +207,7 @@ static void wait_for(ac_context_t *context, void *arg) {
         !may_use(users->pages, context->cuda.device) || ac_timeline_idle(context->timeline))
         return;
     if (!users->end || (ac_cuda_ops.synchronize(&context->cuda, users->end - now) == AC_BUSY &&
-                        ac_cuda_is_capturing()))
+                        ac_cuda_is_capturing(NULL)))
         users->status = AC_BUSY;
 }
 
@@ -216,7 +216,7 @@ static void wait_for(ac_context_t *context, void *arg) {
 static ac_status_t await_users(const ac_ipc_left_t *pages, bool wait) {
     const ac_context_t *context = pages->context;
     users_t users = {.pages = pages, .end = wait ? ac_cuda_ops.now_ns() + OTHERS_NS : 0};
-    if (ac_cuda_is_capturing())
+    if (ac_cuda_is_capturing(NULL))
         return AC_BUSY;
     if (!ac_timeline_idle(context->timeline))
         users.status = wait ? ac_cuda_ops.synchronize(cuda_of(context), 0) : AC_BUSY;

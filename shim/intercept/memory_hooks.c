@@ -189,11 +189,19 @@ CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned flags) {
 }
 
 CUresult ac_context_await(ac_context_t *context) {
-    if (!ac_cuda_sync_begin())
+    ac_cuda_scope_t scope;
+    if (!ac_cuda_sync_begin(&context->cuda))
         return CUDA_SUCCESS; /* it would spoil the capture; the block gets its fence after it */
     uint64_t stamp = ac_fence_stamp(), lost = ac_cuda_lost(&context->cuda);
-    CUresult result = ac_driver.cuCtxSynchronize();
+    CUresult result = CUDA_SUCCESS;
+    bool entered = ac_cuda_enter(&context->cuda, &scope);
+    if (entered) {
+        result = ac_driver.cuCtxSynchronize();
+        ac_cuda_leave(&scope);
+    }
     ac_cuda_sync_end();
+    if (!entered)
+        return result;
     if (result == CUDA_SUCCESS && !atomic_load(&context->cuda.green)) {
         ac_cuda_synced(&context->cuda, lost);
         ac_fence_synced(context->timeline, stamp);

@@ -496,7 +496,7 @@ void ac_mempools_look(CUdevice device) {
     static ac_allocator_sum_t graphs[AC_LIVE_DEVICES];
     cuuint64_t bytes = 0;
     unsigned last = atomic_load_explicit(&end, memory_order_acquire);
-    if (ac_cuda_is_capturing())
+    if (ac_cuda_is_capturing(NULL))
         return; /* whether these calls leave a capture whole is not known */
     for (unsigned i = AC_MEMPOOL_FIRST; i < last; i++)
         if (records[i].device == device && atomic_load(&records[i].passed))
@@ -593,7 +593,7 @@ static bool yield_all(CUdevice device) {
 
 bool ac_mempools_yield(CUdevice device) {
     enum { PATIENCE_NS = 100000000 };
-    if (!ac_driver.cuMemPoolTrimTo || ac_cuda_is_capturing())
+    if (!ac_driver.cuMemPoolTrimTo || ac_cuda_is_capturing(NULL))
         return false;
     uint64_t begin = ac_cuda_ops.now_ns();
     atomic_fetch_add(&yielding, 1);

@@ -46,7 +46,7 @@ bool ac_pinned_find(uint64_t address, ac_host_info_t *info) {
 uint64_t ac_pinned_give_back(uint64_t before, uint64_t limit) {
     uint64_t freed = 0, address, size;
     ac_host_block_t *block;
-    while (!ac_cuda_is_capturing() &&
+    while (!ac_cuda_is_capturing(NULL) &&
            (block = ac_host_leave(&ac_pinned, before, limit, ac_cuda_ops.now_ns()))) {
         ac_context_t *context = ac_host_leaving(block, &address, &size);
         bool gone = ac_cuda_host_free(&context->cuda, address) == AC_OK;

@@ -406,6 +406,10 @@ static uint64_t number_of_thread(void) {
     return ac_thread_tls ? ac_thread_tls->number : 0;
 }
 
+static bool is_unseen(void) {
+    return ac_fence_is_unseen();
+}
+
 static void report_configuration(void) {
     const ac_config_t *config = ac_process_config();
     atomic_store(&ac_log_level, config->log_level);
@@ -506,6 +510,7 @@ static void set_up(void) {
     ac_recording_start();
     ac_cuda_count = count_cuda;
     ac_cuda_thread = number_of_thread;
+    ac_cuda_unseen = is_unseen;
     atomic_store(&ac_dump_figures, ac_device_figures);
     ac_lock(&config_lock);
     apply();

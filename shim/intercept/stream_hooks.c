@@ -149,11 +149,9 @@ static ac_capture_t capture_on(ac_thread_t *thread, CUstream stream, bool per_th
             return real args;                                                                    \
         ac_capture_t capture = capture_on(thread, stream, per_thread);                           \
         capture.graph = into;                                                                    \
-        ac_fence_capture_begin();                                                                \
-        ac_capture_begin();                                                                      \
+        ac_capture_begin(&capture);                                                              \
         CUresult result = real args;                                                             \
         ac_capture_began(&capture, result == CUDA_SUCCESS);                                      \
-        ac_fence_capture_began();                                                                \
         return result;                                                                           \
     }
 BEGIN_CAPTURE(cuStreamBeginCapture, false, NULL, (CUstream stream), (stream))
@@ -185,7 +183,7 @@ static bool over_despite(CUresult result, CUstream stream) {
 static CUresult end_capture(ac_thread_t *thread, cuStreamEndCapture_fn *real, CUstream stream,
                             bool per_thread, CUgraph *graph) {
     CUresult result = real(stream, graph);
-    if ((!thread && !ac_is_active()) || !ac_cuda_is_capturing())
+    if ((!thread && !ac_is_active()) || !ac_cuda_is_capturing(NULL))
         return result;
     ac_capture_t capture = capture_on(thread, stream, per_thread);
     if (result == CUDA_SUCCESS || over_despite(result, capture.stream))

@@ -147,7 +147,7 @@ static void launch_graph(ac_submit_t *submit) {
 
 void ac_submit_hold(ac_submit_t *submit) {
     ac_thread_expect_guests(); /* it may be a host function */
-    if (ac_cuda_is_capturing())
+    if (ac_cuda_is_capturing(NULL))
         ac_graphs_hold();
     if (!submit->context)
         return;
@@ -335,7 +335,7 @@ static const CUlaunchConfig *ordered(ac_submit_t *submit, const CUlaunchConfig *
         return config;
     if (!submit->context)
         return in_order(config, copy);
-    if (ac_cuda_is_capturing() && ac_driver.cuStreamIsCapturing &&
+    if (ac_cuda_is_capturing(NULL) && ac_driver.cuStreamIsCapturing &&
         ac_driver.cuStreamIsCapturing(submit->stream, &status) == CUDA_SUCCESS &&
         status != CU_STREAM_CAPTURE_STATUS_NONE)
         return config;
@@ -530,7 +530,7 @@ INLINE bool shows_nothing(ac_thread_t *thread, CUstream stream) {
 static bool refuses(ac_thread_t *thread, CUstream stream) {
     const ac_context_t *context = ac_context_of_stream(thread, stream);
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    bool captures = ac_cuda_is_capturing() && ac_driver.cuStreamIsCapturing;
+    bool captures = ac_cuda_is_capturing(NULL) && ac_driver.cuStreamIsCapturing;
     return context && !ac_fence_broken(context->timeline) &&
            (!captures || (!ac_driver.cuStreamIsCapturing(stream, &status) &&
                           status != CU_STREAM_CAPTURE_STATUS_INVALIDATED));

@@ -16,7 +16,7 @@ static ac_context_t *context_of(CUstream stream) {
 /* What a capturing stream is given is memory of the graph, and there when that runs. */
 static bool is_captured(CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return stream && ac_cuda_is_capturing() && ac_driver.cuStreamIsCapturing &&
+    return stream && ac_cuda_is_capturing(NULL) && ac_driver.cuStreamIsCapturing &&
            ac_driver.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }

@@ -1,6 +1,8 @@
 /* The device of fake_device.h. */
 #include "fake_device_int.h"
 
+#include "allocator/order/capture.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -247,9 +249,9 @@ static ac_status_t join_wait(void *arg, void *what, uint64_t stream) {
     return fake_leave(context, status);
 }
 
-static bool capturing(void *arg) {
-    fake_context_t *context = arg;
-    return atomic_load(&context->capturing);
+static bool capturing(void *arg, bool any) {
+    const fake_context_t *context = arg;
+    return atomic_load(&context->capturing) || (ac_order_capturing() && (any || !context->bystander));
 }
 
 static ac_status_t synchronize(void *arg, uint64_t limit_ns) {

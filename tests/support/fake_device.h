@@ -106,6 +106,7 @@ struct fake_context {
     fake_device_t *device;
     _Atomic uint64_t submitted, completed; /* pieces of work */
     _Atomic bool capturing, dead;
+    bool bystander; /* it captures nothing, although a capture session is open */
     unsigned join_events; /* streams that were made to wait for another one */
 };
 

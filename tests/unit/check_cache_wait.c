@@ -534,7 +534,7 @@ START_TEST(handouts_during_a_capture_are_exact) {
     ac_sole_settle(timeline, true);
     habit(MIB);
     ac_fence_allow_rough(timeline, AC_FENCE_ROUGH);
-    ac_fence_capture_begin();
+    ac_fence_capture_begin(NULL);
     ac_order_capture_begin(7);
     for (int i = 0; i < 8; i++) {
         submit(0);

@@ -93,10 +93,10 @@ START_TEST(work_that_came_after_a_fence_looked_is_not_taken_for_what_it_saw) {
 END_TEST
 
 static void it_is_destroyed_during_a_capture(void) {
-    ac_cuda_capture_begin();
-    ac_cuda_capture_began(true);
+    ac_cuda_capture_begin(NULL);
+    ac_cuda_capture_began(NULL, true);
     ac_cuda_stream_retire(&context, stream_at(2), true);
-    ac_cuda_capture_ended();
+    ac_cuda_capture_ended(NULL);
 }
 
 /* Nothing of ours could be made to wait for it, and the fence names it no more. */
@@ -368,13 +368,13 @@ START_TEST(own_streams_of_others_after_a_capture) {
     work_on(CU_STREAM_PER_THREAD);
     thread = 1;
     ck_assert(covers(own_of(2)));
-    ac_cuda_capture_begin();
-    ac_cuda_capture_began(true);
+    ac_cuda_capture_begin(NULL);
+    ac_cuda_capture_began(NULL, true);
     unsigned events = d.recorded;
     thread = 2;
     work_on(CU_STREAM_PER_THREAD);
     ck_assert_uint_eq(d.recorded, events);
-    ac_cuda_capture_ended();
+    ac_cuda_capture_ended(NULL);
     thread = 1;
     ck_assert(covers(own_of(2)));
 }

@@ -206,12 +206,12 @@ static void join(CUstream of, CUstream to) {
 }
 
 static void capture(void) {
-    ac_cuda_capture_begin();
+    ac_cuda_capture_begin(NULL);
     atomic_store_explicit(&d.capturing, true, memory_order_relaxed);
-    ac_cuda_capture_began(true);
+    ac_cuda_capture_began(NULL, true);
     work_on(CU_STREAM_PER_THREAD, OWN + (unsigned)number);
     atomic_store_explicit(&d.capturing, false, memory_order_relaxed);
-    ac_cuda_capture_ended();
+    ac_cuda_capture_ended(NULL);
 }
 
 static void program_synchronises(void) {

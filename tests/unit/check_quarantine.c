@@ -214,7 +214,7 @@ END_TEST
 START_TEST(while_a_stream_captures) {
     begin_as(PLAIN);
     uint64_t block = rely_on_sole(MIB);
-    ac_fence_capture_begin();
+    ac_fence_capture_begin(NULL);
     context[0].capturing = true;
     ac_fence_capture_began();
     work_on(1);

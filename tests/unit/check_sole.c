@@ -145,7 +145,7 @@ END_TEST
 START_TEST(a_capture_ends_the_rule_for_its_time) {
     submit(0);
     ck_assert(rely());
-    ac_fence_capture_begin();
+    ac_fence_capture_begin(NULL);
     ck_assert(!rely());
     ck_assert_uint_eq(d.join_events, 1);
     d.captures[0] = true;
@@ -194,7 +194,7 @@ START_TEST(who_destroys_the_sole_waits_for_who_names_it) {
 END_TEST
 
 static void a_capture_begins(void) {
-    ac_fence_capture_begin();
+    ac_fence_capture_begin(NULL);
     d.captures[4] = true;
     ac_fence_capture_began();
 }
@@ -469,7 +469,7 @@ START_TEST(random_programs) {
         case 6:
             forget_join_events();
             if (rand() % 4 == 0) {
-                ac_fence_capture_begin();
+                ac_fence_capture_begin(NULL);
                 ck_assert(!rely());
                 ac_fence_capture_began();
             }

@@ -118,8 +118,9 @@ static void fence_release(void *context, void *fence) {
     free(fence);
 }
 
-static bool capturing(void *context) {
+static bool capturing(void *context, bool any) {
     (void)context;
+    (void)any;
     return m.capturing;
 }
 
@@ -276,7 +277,7 @@ static void renew(void) {
 
 static void capture(unsigned s) {
     if (!m.capturing) {
-        ac_fence_capture_begin();
+        ac_fence_capture_begin(NULL);
         ac_order_capture_begin(++m.session);
         m.capturing = true;
         ac_fence_capture_began();

@@ -24,7 +24,8 @@ void ac_pinned_decay(const ac_config_t *now) {
     atomic_fetch_add(&steps, 1);
 }
 
-bool ac_cuda_is_capturing(void) {
+bool ac_cuda_is_capturing(const ac_cuda_context_t *context) {
+    (void)context;
     return false;
 }
 

@@ -62,8 +62,9 @@ static void complete(const clocks_t *until) {
         raise_to(&d.completed[i], until->at[i]);
 }
 
-static bool capturing(void *context) {
+static bool capturing(void *context, bool any) {
     (void)context;
+    (void)any;
     for (int i = 0; i < STREAMS; i++)
         if (d.captures[i])
             return true;
@@ -86,7 +87,7 @@ static void let_others(part_fn *_Atomic *part) {
 static ac_status_t join_record(void *context, uint64_t key, void **out) {
     let_others(&meanwhile);
     ck_assert_msg(!atomic_load(&d.gone[stream_of(key)]), "a stream that is gone is named");
-    if (capturing(context))
+    if (capturing(context, false))
         return AC_BUSY;
     if (d.no_join_events)
         return AC_UNSUPPORTED;
@@ -172,7 +173,7 @@ static void fence_release(void *context, void *fence) {
 
 static ac_status_t synchronize(void *context, uint64_t limit_ns) {
     (void)limit_ns;
-    if (capturing(context))
+    if (capturing(context, false))
         return AC_BUSY;
     d.syncs++;
     memcpy(d.completed, d.submitted, sizeof d.completed);

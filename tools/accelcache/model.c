@@ -269,7 +269,8 @@ static ac_status_t join_wait(void *context, void *fence, uint64_t stream) {
     return AC_OK;
 }
 
-static bool capturing(void *context) {
+static bool capturing(void *context, bool any) {
+    (void)any;
     (void)context;
     return false;
 }

@@ -145,8 +145,8 @@ static ac_status_t join_wait(void *arg, void *fence, uint64_t stream) {
     return done(CMD_CALL_order, begun, ac_cuda_ops.join_wait(arg, fence, stream));
 }
 
-static bool capturing(void *arg) {
-    return ac_cuda_ops.capturing(arg);
+static bool capturing(void *arg, bool any) {
+    return ac_cuda_ops.capturing(arg, any);
 }
 
 static ac_status_t synchronize(void *arg, uint64_t limit_ns) {

@@ -26,7 +26,9 @@ static uint64_t since(uint64_t epoch) {
 
 uint64_t ac_order_captured(const ac_timeline_t *timeline, uint64_t epoch) {
     uint64_t session = atomic_load_explicit(&ac_order_session, memory_order_acquire);
-    return session && !ac_fence_untouched(timeline, since(epoch)) ? session : 0;
+    if (!session || ac_fence_untouched(timeline, since(epoch)))
+        return 0;
+    return ac_fence_spans() || timeline->ops->capturing(timeline->context, false) ? session : 0;
 }
 
 uint64_t ac_order_captured_anywhere(uint64_t epoch) {

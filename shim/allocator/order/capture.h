@@ -8,8 +8,8 @@
  * launch may still run.
  *
  * Memory that nothing was submitted beside, in its own lifetime or since the session began, is
- * named by no captured work: submissions to a capturing stream count as all others do.  This also
- * decides for contexts that join a capture by an event. */
+ * named by no captured work: submissions to a capturing stream count as all others do.  Nor is memory
+ * of a context that does not capture, unless other contexts may use it. */
 #ifndef AC_ORDER_CAPTURE_H
 #define AC_ORDER_CAPTURE_H
 

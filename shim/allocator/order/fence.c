@@ -272,24 +272,6 @@ void ac_fence_stray_end(bool submitted) {
     ac_sole_open();
 }
 
-void ac_fence_capture_begin(void) {
-    ac_sole_close();
-    unsigned high = atomic_load(&ac_timeline_high);
-    for (unsigned i = 0; i < high; i++) {
-        ac_timeline_t *timeline = line_at(i);
-        if (!timeline)
-            continue;
-        ac_sole_leave(timeline);
-        ac_fence_allow_rough(timeline, 0); /* the capture would hold what it never named */
-    }
-}
-
-void ac_fence_capture_began(void) {
-    ac_sole_open();
-}
-
-_Atomic uint64_t ac_fence_before_capture = UINT64_MAX;
-
 /* The newest mark while no call is inside; one that is under way may be given a moment. */
 static uint64_t settled_mark(const ac_timeline_t *timeline) {
     enum { LOOKS = 100 };
@@ -301,6 +283,31 @@ static uint64_t settled_mark(const ac_timeline_t *timeline) {
     return UINT64_MAX;
 }
 
+static void begin_capture(ac_timeline_t *timeline) {
+    ac_sole_leave(timeline);
+    ac_fence_allow_rough(timeline, 0); /* the capture would hold what it never named */
+    if (timeline->ops->capturing(timeline->context, false))
+        return; /* what came since the first one may be captured */
+    bool counted = !atomic_load(&ac_fence_untracked);
+    atomic_store(&timeline->before_capture, counted ? settled_mark(timeline) : UINT64_MAX);
+}
+
+void ac_fence_capture_begin(ac_timeline_t *timeline) {
+    ac_sole_close();
+    unsigned high = timeline ? 0 : atomic_load(&ac_timeline_high);
+    if (timeline)
+        begin_capture(timeline);
+    for (unsigned i = 0; i < high; i++)
+        if (line_at(i))
+            begin_capture(line_at(i));
+}
+
+void ac_fence_capture_began(void) {
+    ac_sole_open();
+}
+
+_Atomic uint64_t ac_fence_before_capture = UINT64_MAX;
+
 void ac_fence_capture_opened(void) {
     uint64_t newest = 0;
     unsigned high = atomic_load(&ac_timeline_high);
@@ -309,8 +316,6 @@ void ac_fence_capture_opened(void) {
     for (unsigned i = 0; i < high; i++) {
         ac_timeline_t *timeline = working_line_at(i);
         uint64_t mark = timeline ? settled_mark(timeline) : 0;
-        if (timeline)
-            atomic_store(&timeline->before_capture, mark);
         newest = mark > newest ? mark : newest;
     }
     atomic_store(&ac_fence_before_capture, newest);

@@ -171,16 +171,18 @@ static inline bool ac_fence_is_unseen(void) {
 void ac_fence_stray_begin(uint64_t stream);
 void ac_fence_stray_end(bool submitted);
 
-/* A capture is about to begin: no timeline relies on a stream's order from now on, until
- * _began. */
-void ac_fence_capture_begin(void);
+/* A stream of the context is about to take part in a capture; NULL: of any context.  The timeline relies
+ * on no stream's order from now on, until the context captures no longer.  No timeline begins to until
+ * _began, by which the device knows of the capture. */
+void ac_fence_capture_begin(ac_timeline_t *timeline);
 void ac_fence_capture_began(void);
 
-/* Captured work marks timelines and never completes, and no fence is recorded beside it.  So while
- * captures are open, `last_submit` is no target for memory that nothing was submitted beside since:
- * free memory, and what is freed untouched.  All contexts were done with that memory when this one is
- * reached: the newest mark when the first capture was about to begin.  UINT64_MAX: nothing captures,
- * or a call was under way then, or calls are not counted. */
+/* Captured work marks timelines and never completes, and no fence is recorded beside it in its context.
+ * So while a context captures, `last_submit` is no target for memory that nothing was submitted beside
+ * since: free memory, and what is freed untouched.  The device was done with that memory when these are
+ * reached.  Of a context: its newest mark when it was about to take part.  Of all: the newest mark when
+ * the first capture was about to begin.  UINT64_MAX: nothing captures, or a call was under way then,
+ * or calls are not counted. */
 extern _Atomic uint64_t ac_fence_before_capture;
 void ac_fence_capture_opened(void);
 void ac_fence_capture_closed(void);
@@ -384,7 +386,9 @@ uint64_t ac_fence_target(ac_timeline_t *timeline, bool *all);
 
 /* ac_fence_before_capture, of the timeline's context alone or of all. */
 static inline uint64_t ac_fence_target_before_capture(const ac_timeline_t *timeline, bool all) {
-    return atomic_load(all ? &ac_fence_before_capture : &timeline->before_capture);
+    uint64_t before = atomic_load(all ? &ac_fence_before_capture : &timeline->before_capture);
+    bool none = !all && before != UINT64_MAX && !timeline->ops->capturing(timeline->context, false);
+    return none ? UINT64_MAX : before;
 }
 
 /* The same as a stamp for memory whose order a stream protects: the device is done with it when

@@ -33,7 +33,7 @@ static uint64_t sole_of(const ac_sole_t *single) {
 static bool in_force(const ac_timeline_t *timeline) {
     return atomic_load_explicit(&ac_sole_wanted, memory_order_relaxed) &&
            atomic_load(&closed) == 0 && !atomic_load(&ac_fence_shared) &&
-           !atomic_load(&ac_fence_untracked) && !timeline->ops->capturing(timeline->context);
+           !atomic_load(&ac_fence_untracked) && !timeline->ops->capturing(timeline->context, false);
 }
 
 /* All work is complete but that of `self` callers, who are inside and have not marked it yet.
@@ -328,7 +328,7 @@ static void lose_backoff(ac_sole_t *single) {
  * and every stream may work.  Called and returns with the lock, which is open meanwhile. */
 static bool quarantine(ac_timeline_t *timeline, uint64_t until) {
     ac_sole_t *single = &timeline->single;
-    if (!timeline->quarantine || timeline->ops->capturing(timeline->context))
+    if (!timeline->quarantine || timeline->ops->capturing(timeline->context, false))
         return false;
     bool first = AC_FAILPOINT(rule_ended_before_walk);
     if (first)

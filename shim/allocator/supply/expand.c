@@ -93,7 +93,7 @@ static ac_status_t add_range(const ac_growth_t *growth, uint64_t address, uint64
 static uint64_t give_addresses(ac_allocator_t *allocator) {
     uint64_t bytes = 0;
     for (ac_arena_t *arena = atomic_load(&allocator->arenas); arena; arena = arena->next)
-        if (!arena->ops->capturing(arena->context))
+        if (!arena->ops->capturing(arena->context, false))
             bytes += ac_expand_give_addresses(arena);
     return bytes;
 }
@@ -286,7 +286,7 @@ static uint64_t collect(ac_growth_t *growth, uint64_t missing) {
     uint64_t none = 0; /* units: so few fit no page in a hole, which was looked for */
     unsigned gap = 0;
     bool starved = false;
-    if (arena->ops->capturing(arena->context))
+    if (arena->ops->capturing(arena->context, false))
         return missing;
     if (!growth->calm) {
         ac_hole_pick_t any = pick; /* of any size: a page that does not fit can be traded */
@@ -326,7 +326,7 @@ static uint64_t trade(ac_growth_t *growth, uint64_t bytes) {
     const ac_hole_pick_t pick = {.pool = AC_POOL_ALL, .reached = ac_supply_reached(arena)};
     uint64_t found = 0;
     bool starved = false;
-    if (arena->ops->capturing(arena->context) || !growth->calm)
+    if (arena->ops->capturing(arena->context, false) || !growth->calm)
         return 0;
     while (found < bytes && growth->runs < AC_EXPAND_RUNS &&
            ac_spares_fill(&arena->allocator->store, &growth->spares, spares)) {
@@ -753,7 +753,7 @@ static ac_status_t grow(ac_growth_ask_t *ask) {
     if (!ac_expand_able(arena))
         return AC_UNSUPPORTED;
     /* A plain request fares beside a capture as the driver's own would. */
-    if (!ask->aside && arena->ops->capturing(arena->context))
+    if (!ask->aside && arena->ops->capturing(arena->context, true))
         return AC_BUSY;
     growth.calm = is_calm(ask, false);
     for (int round = 0; round < 2 * ROUNDS; round++) {

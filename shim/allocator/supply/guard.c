@@ -134,7 +134,7 @@ ac_guard_answer_t ac_guard_grow(ac_guard_ask_t *ask) {
                               .look = no_look,
                               .serve = serve,
                               .arg = ask};
-    if (arena->ops->capturing(arena->context))
+    if (arena->ops->capturing(arena->context, false))
         return AC_GUARD_NOT_NOW;
     if (!ac_expand_able(arena))
         return AC_GUARD_NO_PAGES;

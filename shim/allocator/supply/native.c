@@ -265,7 +265,7 @@ static ac_status_t grow_snug(ac_growth_ask_t *ask, bool shares) {
 
 static ac_status_t grow(ac_growth_ask_t *ask) {
     ac_arena_t *arena = ask->arena;
-    bool shares = !ask->aside && !arena->ops->capturing(arena->context);
+    bool shares = !ask->aside && !arena->ops->capturing(arena->context, true);
     ac_lock(&arena->allocator->lock);
     ac_status_t status = grow_snug(ask, shares);
     ac_unlock(&arena->allocator->lock);

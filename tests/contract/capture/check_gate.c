@@ -10,21 +10,44 @@
 #include "run_suite.h"
 
 START_TEST(one_excludes_the_other) {
-    ck_assert(ac_cuda_sync_begin());
+    ck_assert(ac_cuda_sync_begin(NULL));
     ac_cuda_sync_end();
-    ac_cuda_capture_begin();
-    ck_assert(!ac_cuda_sync_begin()); /* not yet known to capture */
-    ac_cuda_capture_began(true);
-    ck_assert(ac_cuda_is_capturing());
-    ck_assert(!ac_cuda_sync_begin());
-    ac_cuda_capture_ended();
-    ck_assert(!ac_cuda_is_capturing());
-    ck_assert(ac_cuda_sync_begin());
+    ac_cuda_capture_begin(NULL);
+    ck_assert(!ac_cuda_sync_begin(NULL)); /* not yet known to capture */
+    ac_cuda_capture_began(NULL, true);
+    ck_assert(ac_cuda_is_capturing(NULL));
+    ck_assert(!ac_cuda_sync_begin(NULL));
+    ac_cuda_capture_ended(NULL);
+    ck_assert(!ac_cuda_is_capturing(NULL));
+    ck_assert(ac_cuda_sync_begin(NULL));
     ac_cuda_sync_end();
-    ac_cuda_capture_begin();
-    ac_cuda_capture_began(false); /* the driver refused */
-    ck_assert(ac_cuda_sync_begin());
+    ac_cuda_capture_begin(NULL);
+    ac_cuda_capture_began(NULL, false); /* the driver refused */
+    ck_assert(ac_cuda_sync_begin(NULL));
     ac_cuda_sync_end();
+}
+END_TEST
+
+static bool unseen(void) {
+    return true;
+}
+
+/* A capture is that of its context; of all contexts, if it is not known which. */
+START_TEST(a_context_captures) {
+    static ac_cuda_context_t one, other;
+    ac_cuda_capture_begin(&one);
+    ck_assert(ac_cuda_is_capturing(&one) && !ac_cuda_is_capturing(&other));
+    ac_cuda_capture_began(&one, true);
+    ck_assert(ac_cuda_is_capturing(NULL) && !ac_cuda_sync_begin(&one));
+    ck_assert(ac_cuda_sync_begin(&other));
+    ac_cuda_sync_end();
+    ac_cuda_unseen = unseen;
+    ck_assert(ac_cuda_is_capturing(&other));
+    ac_cuda_unseen = NULL;
+    ac_cuda_capture_unplace(&one);
+    ck_assert(ac_cuda_is_capturing(&one) && ac_cuda_is_capturing(&other));
+    ac_cuda_capture_ended(NULL);
+    ck_assert(!ac_cuda_is_capturing(&one) && !ac_cuda_is_capturing(NULL));
 }
 END_TEST
 
@@ -40,10 +63,10 @@ static double seconds(void) {
 static void *begin_capture(void *arg) {
     double begun = seconds();
     atomic_store(&arrived, true);
-    ac_cuda_capture_begin();
+    ac_cuda_capture_begin(NULL);
     *(bool *)arg = atomic_load(&leaving);
     waited = seconds() - begun;
-    ac_cuda_capture_began(false);
+    ac_cuda_capture_began(NULL, false);
     return NULL;
 }
 
@@ -54,7 +77,7 @@ START_TEST(a_capture_waits_for_a_synchronisation) {
         bool after = false;
         atomic_store(&arrived, false);
         atomic_store(&leaving, false);
-        ck_assert(ac_cuda_sync_begin());
+        ck_assert(ac_cuda_sync_begin(NULL));
         ck_assert_int_eq(pthread_create(&thread, NULL, begin_capture, &after), 0);
         while (!atomic_load(&arrived))
             sched_yield();
@@ -73,7 +96,7 @@ START_TEST(but_not_for_ever) {
     pthread_t thread;
     bool after = true;
     atomic_store(&leaving, false);
-    ck_assert(ac_cuda_sync_begin());
+    ck_assert(ac_cuda_sync_begin(NULL));
     ck_assert_int_eq(pthread_create(&thread, NULL, begin_capture, &after), 0);
     pthread_join(thread, NULL);
     ck_assert(!after);
@@ -85,6 +108,7 @@ int main(void) {
     Suite *suite = suite_create("gate");
     TCase *t = tcase_create("gate");
     tcase_add_test(t, one_excludes_the_other);
+    tcase_add_test(t, a_context_captures);
     tcase_add_test(t, a_capture_waits_for_a_synchronisation);
     tcase_add_test(t, but_not_for_ever);
     suite_add_tcase(suite, t);

@@ -145,6 +145,28 @@ START_TEST(shared_across_contexts) {
 END_TEST
 
 /* Running out of memory does not touch it, and it is not offered as free. */
+/* A context without a capture, whose memory no other one uses; and one that begins to capture. */
+START_TEST(not_where_nothing_captures) {
+    uint64_t a = alloc(1, MIB), b = alloc(1, MIB);
+    context[1].bystander = true;
+    ac_order_capture_begin(1);
+    submit(0);
+    submit(1);
+    give(a);
+    expect_held(0, 0);
+    synchronise(1);
+    ck_assert(served_again(1, a, MIB));
+    ac_fence_capture_begin(ac_arena_timeline(arena_of(1)));
+    context[1].bystander = false;
+    ac_fence_capture_began();
+    submit(1);
+    give(b);
+    expect_held(1, MIB);
+    ac_order_capture_end();
+    ac_allocator_release(allocator, 1);
+}
+END_TEST
+
 START_TEST(not_given_up_for_memory) {
     uint64_t a = alloc(0, 60 * MIB), address;
     ac_order_capture_begin(1);
@@ -230,6 +252,7 @@ int main(void) {
     tcase_add_test(t, released_memory_wants_a_fence);
     tcase_add_test(t, untouched_is_not_held);
     tcase_add_test(t, shared_across_contexts);
+    tcase_add_test(t, not_where_nothing_captures);
     tcase_add_test(t, not_given_up_for_memory);
     tcase_add_test(t, gone_with_the_context);
     tcase_add_test(t, tainted);

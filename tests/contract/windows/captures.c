@@ -7,13 +7,13 @@
 #include "windows.h"
 
 static void capture_begins(void) {
-    ac_cuda_capture_begin();
-    ac_cuda_capture_began(true);
+    ac_cuda_capture_begin(NULL);
+    ac_cuda_capture_began(NULL, true);
 }
 
 /* Who looked at the mark, and finds that none began since, may do what no capture bears. */
 static void check_mark(uint64_t mark) {
-    ck_assert_msg(!ac_cuda_capture_none_since(mark) || !ac_cuda_is_capturing(),
+    ck_assert_msg(!ac_cuda_capture_none_since(mark) || !ac_cuda_is_capturing(NULL),
                   "a capture is under way that counts as none");
 }
 
@@ -28,22 +28,27 @@ static void another_looks(void) {
     mark = ac_cuda_capture_mark();
 }
 
-void window_gate_left_early(void) {
-    ac_cuda_capture_begin();
+void window_capture_counted_late(void) {
+    ac_cuda_capture_begin(NULL);
     at_window("capture_begun", another_looks);
-    ac_cuda_capture_began(true);
+    ac_cuda_capture_began(NULL, true);
     check_mark(mark);
 }
 
+static ac_cuda_context_t context;
+
+static void another_synchronises(void) {
+    ck_assert(!ac_cuda_sync_begin(&context));
+}
+
 void window_sync_beside_beginning(void) {
-    ac_cuda_capture_begin(); /* its driver call is to come */
-    ck_assert(!ac_cuda_sync_begin());
-    ac_cuda_capture_began(false);
-    ck_assert(ac_cuda_sync_begin());
+    at_window("capture_at_gate", another_synchronises);
+    ac_cuda_capture_begin(NULL);
+    ac_cuda_capture_began(NULL, false);
+    ck_assert(ac_cuda_sync_begin(&context));
     ac_cuda_sync_end();
 }
 
-static ac_cuda_context_t context;
 static const CUcontext handle = (CUcontext)0x100;
 static _Atomic bool destroyed;
 

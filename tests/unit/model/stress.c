@@ -345,7 +345,7 @@ static void *meddler(void *arg) {
                 ac_fence_synced(ac_arena_timeline(arena[c]), clock);
             break;
         case 2:
-            ac_fence_capture_begin();
+            ac_fence_capture_begin(NULL);
             atomic_store(&context[c].capturing, true);
             ac_fence_capture_began();
             sched_yield();
