@@ -97,7 +97,7 @@ static __attribute__((noinline)) accel_status_t free_hooked(void *pointer) {
 
 accel_status_t accel_free(void *pointer) {
     ac_thread_t *thread = ac_thread_tls;
-    if (!ac_thread_is_fast(thread, AC_FAST_DRIVER, AC_FAST_DRIVER_CODE) ||
+    if (!ac_thread_is_fast(thread, AC_FAST_DRIVER, NULL) ||
         !ac_cache_give_handed(thread->fast[AC_FAST_DRIVER].cache, (uint64_t)(uintptr_t)pointer))
         return free_hooked(pointer);
     ac_count_row(&thread->row->counter[AC_COUNT_HOOKS + AC_HOOK_cuMemFree_v2]);

@@ -369,7 +369,8 @@ ac_dlopen_route(const char *file, int mode, const void *caller) {
     bool known = next == ac_real_dlopen(); /* before the call, whose error stays the last */
     ac_loads_t loads = ac_variables_opening();
     void *handle = next(file, mode);
-    ac_variables_opened(handle, known, loads);
+    if (ac_variables_opened(handle, known, loads))
+        ac_runtime_forget(); /* others may have looked at code that went before the new one came */
     return answer(handle);
 }
 

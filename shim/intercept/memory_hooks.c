@@ -104,7 +104,7 @@ alloc_fast(ac_thread_t *thread, CUdeviceptr *pointer, size_t bytes, const void *
 
 static __attribute__((noinline)) CUresult alloc_slow(CUdeviceptr *pointer, size_t bytes,
                                                      const void *caller) {
-    if (IS_FAST(ac_thread_tls, AC_FAST_DRIVER, AC_FAST_DRIVER_CODE, cuMemAlloc_v2) &&
+    if (IS_FAST(ac_thread_tls, AC_FAST_DRIVER, NULL, cuMemAlloc_v2) &&
         (ac_thread_is_apart(ac_thread_tls, AC_FAST_DRIVER_MALLOC, caller) ||
          ac_thread_name_caller(ac_thread_tls, caller)) &&
         ac_guard_passes(ac_thread_tls))
@@ -284,7 +284,7 @@ static __attribute__((noinline)) CUresult free_missed(ac_thread_t *thread, CUdev
 
 CUresult cuMemFree_v2(CUdeviceptr pointer) {
     ac_thread_t *thread = ac_thread_tls;
-    if (!IS_FAST(thread, AC_FAST_DRIVER, AC_FAST_DRIVER_CODE, cuMemFree_v2))
+    if (!IS_FAST(thread, AC_FAST_DRIVER, NULL, cuMemFree_v2))
         return free_slow(pointer, __builtin_return_address(0));
     ac_count_row(&thread->row->counter[AC_COUNT_HOOKS + AC_HOOK_cuMemFree_v2]);
     return ac_cache_give_handed(thread->fast[AC_FAST_DRIVER].cache, pointer)

@@ -10,7 +10,7 @@
  * of no object, as a compiler makes it at run time, and of objects beyond the last number.  Of a
  * tail call the caller's caller is known (runtimes.h).
  *
- * Any thread, where it holds no lock of ours: the loader's list lock while a new page of code is
+ * Any thread, where it holds no lock of ours: the loader's list lock while code of another segment is
  * looked at, which dlopen does not hold while constructors run.  No allocation. */
 #ifndef AC_MODULE_NUMBERS_H
 #define AC_MODULE_NUMBERS_H
@@ -18,20 +18,26 @@
 #include "intercept/process.h"
 #include "intercept/thread.h"
 
-/* The number of the module that code at `caller` is part of. */
-unsigned ac_module_of(const void *caller);
+/* Returns the segment of code that `caller` lies in, with the number of its module; its generation is 0.  It holds
+ * until the next dlopen: only that can put other code at an address. */
+ac_code_t ac_module_code(const void *caller);
 
-/* The same for a request that `thread` makes by a call from there, or that a call of the runtime
+/* Returns the number of the module that code at `caller` is part of. */
+static inline unsigned ac_module_of(const void *caller) {
+    return ac_module_code(caller).module;
+}
+
+/* Returns the module of a request that `thread` makes by a call from `caller`, or that a call of the runtime
  * makes for its own caller. */
 static inline unsigned ac_module_asking(ac_thread_t *thread, const void *caller) {
     if (thread->asks_for)
         return thread->asks_for;
-    uint64_t key = ac_fast_key(caller, ac_generation_now());
-    if (thread->module_key != key) {
-        thread->module = (uint8_t)ac_module_of(caller);
-        thread->module_key = key;
+    uint64_t generation = ac_generation_now();
+    if (thread->code.generation != generation || !ac_code_holds(&thread->code, caller)) {
+        thread->code = ac_module_code(caller);
+        thread->code.generation = generation;
     }
-    return thread->module;
+    return thread->code.module;
 }
 
 /* A call of the runtime, from `caller`, in which requests are that module's.  `thread` is NULL
@@ -51,7 +57,7 @@ static inline ac_asking_t ac_asking_begin(ac_thread_t *thread, const void *calle
     if (atomic_load(&ac_state) == AC_STATE_ACTIVE) { /* no lock of the loader in a fork child */
         thread->asks_for = (uint8_t)ac_module_asking(thread, caller);
         thread->asks_from = thread->asks_from ? thread->asks_from : caller;
-        thread->fast[AC_FAST_DRIVER_MALLOC].key = 0; /* the runtime's own code is not who asks */
+        thread->fast[AC_FAST_DRIVER_MALLOC].code.generation = 0; /* the runtime's own code is not who asks */
     }
     return asking;
 }

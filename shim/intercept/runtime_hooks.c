@@ -50,7 +50,7 @@ static server_t server_for(ac_thread_t *thread, ac_fast_use_t use, const void *c
     ac_cache_t *cache = context ? ac_thread_cache(thread, context) : NULL;
     if (cache && generation == thread->generation && ac_hits_are_simple()) {
         AC_WINDOW(server_found);
-        ac_thread_set_page(thread, use, caller, generation, cache);
+        ac_thread_set_code(thread, use, caller, generation, cache);
     }
     return (server_t){context, cache};
 }

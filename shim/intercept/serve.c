@@ -83,7 +83,7 @@ ac_served_t ac_serve(ac_thread_t *thread, ac_context_t *context, unsigned module
     ac_cache_t *cache = from || thread->apart ? NULL : ac_thread_cache(thread, context);
     if (cache && thread->known == context && thread->generation == generation &&
         ac_process_config()->ipc != AC_IPC_OWN_SEGMENTS && ac_hits_are_simple())
-        ac_thread_set_fast(thread, AC_FAST_DRIVER, AC_FAST_DRIVER_CODE, generation, cache);
+        ac_thread_set_driver(thread, generation, cache);
     ac_status_t status = alloc(thread, context, cache, module, from, bytes, AC_ASK_CACHED, address);
     ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
     if (status != AC_OK && thread->settled) {

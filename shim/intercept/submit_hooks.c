@@ -78,7 +78,7 @@ static void remember(ac_thread_t *thread, const ac_context_t *context, CUstream 
         return;
     if (thread->shared || ac_cuda_stream_marks(&context->cuda) || !ac_barrier_is_free())
         return;
-    *ac_submit_path_of(thread, stream) = (ac_submit_path_t){
+    *ac_submit_path_place(thread, stream) = (ac_submit_path_t){
         .stream = (void *)stream, .generation = generation, .timeline = context->timeline};
 }
 

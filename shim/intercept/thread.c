@@ -75,6 +75,9 @@ ac_thread_t *ac_thread_get(void) {
         return NULL;
     }
     memset(thread, 0, offsetof(ac_thread_t, submitter));
+    if (thread->has_more)
+        memset(thread->more, 0, sizeof thread->more);
+    thread->has_more = false;
     ac_reach_begin(thread);
     thread->number = atomic_fetch_add(&numbers, 1) + 1;
     thread->given_back = atomic_load(&ac_given_back);
@@ -86,6 +89,37 @@ ac_thread_t *ac_thread_get(void) {
     if (atomic_load(&key_made) && !thread->late)
         pthread_setspecific(key, thread);
     return thread;
+}
+
+/* Handles differ by multiples of one size, which one multiplication alone may map to few places. */
+static ac_submit_path_t *way_of(ac_thread_t *thread, const void *stream, unsigned way) {
+    uint64_t hash = (uint64_t)(uintptr_t)stream * 0xff51afd7ed558ccdu;
+    hash = (hash ^ hash >> 32) * 0xc4ceb9fe1a85ec53u;
+    return &thread->more[((hash >> (64 - AC_SUBMIT_MORE_BITS)) + way) % AC_SUBMIT_MORE];
+}
+
+ac_submit_path_t *ac_submit_path_among_more(ac_thread_t *thread, ac_submit_path_t *path,
+                                            const void *stream) {
+    for (unsigned way = 0; thread->has_more && way < AC_SUBMIT_WAYS; way++) {
+        ac_submit_path_t *other = way_of(thread, stream, way);
+        if (other->stream == stream)
+            return other;
+        if (!other->stream)
+            break;
+    }
+    return path;
+}
+
+ac_submit_path_t *ac_submit_path_place(ac_thread_t *thread, const void *stream) {
+    uint64_t generation = ac_generation_now();
+    ac_submit_path_t *path = ac_submit_path_first(thread, stream);
+    for (unsigned way = 0; path->stream != stream && path->generation == generation; way++) {
+        path = way_of(thread, stream, way % AC_SUBMIT_WAYS);
+        thread->has_more = true;
+        if (way == AC_SUBMIT_WAYS) /* all are in use */
+            break;
+    }
+    return path;
 }
 
 /* A context that was destroyed and whose handle came back made the generation grow. */
@@ -117,17 +151,13 @@ void ac_thread_forget_device(int device) {
         forget(thread);
 }
 
-static ac_fast_t *page_of(ac_thread_t *thread, const void *caller) {
-    return &thread->page[((uintptr_t)caller >> AC_CODE_PAGE_BITS) % AC_FAST_PAGES];
-}
-
 static bool asks(ac_fast_use_t use) {
     return use == AC_FAST_MALLOC || use == AC_FAST_DRIVER_MALLOC;
 }
 
 static void forget_use(ac_fast_t *fast, const ac_cache_t *cache) {
     if (fast->cache == cache)
-        fast->key = 0;
+        fast->code.generation = 0;
 }
 
 /* Modules may take turns: the uses that ask (above) one by one, without a walk over all. */
@@ -141,56 +171,57 @@ void ac_thread_ask_for(ac_thread_t *thread, ac_cache_t *cache, unsigned module) 
 
 static void set_use(ac_thread_t *thread, ac_fast_use_t use, ac_fast_t fast) {
     if (asks(use))
-        ac_thread_ask_for(thread, fast.cache, fast.module);
+        ac_thread_ask_for(thread, fast.cache, fast.code.module);
     if (ac_thread_records(thread) || (asks(use) && ac_is_guarding()))
-        fast.key = ~fast.key;
+        fast.code.generation = ~fast.code.generation;
     thread->fast[use] = fast;
 }
 
-/* The sum of the two says both. */
-static bool has_key(const void *caller) {
-    return (uintptr_t)caller >> AC_CODE_PAGE_BITS >> AC_GENERATION_SHIFT == 0;
+static ac_fast_t fast_for(const void *caller, uint64_t generation, ac_cache_t *cache) {
+    ac_fast_t fast = {ac_module_code(caller), cache};
+    fast.code.generation = generation;
+    return fast;
 }
 
 void ac_thread_set_fast(ac_thread_t *thread, ac_fast_use_t use, const void *caller,
                         uint64_t generation, ac_cache_t *cache) {
-    uint8_t module = use == AC_FAST_DRIVER ? 0 : (uint8_t)ac_module_of(caller);
-    if (has_key(caller))
-        set_use(thread, use, (ac_fast_t){ac_fast_key(caller, generation), cache, module});
+    set_use(thread, use, fast_for(caller, generation, cache));
 }
 
-void ac_thread_set_page(ac_thread_t *thread, ac_fast_use_t use, const void *caller,
+void ac_thread_set_code(ac_thread_t *thread, ac_fast_use_t use, const void *caller,
                         uint64_t generation, ac_cache_t *cache) {
-    if (!has_key(caller))
-        return;
-    ac_fast_t fast = {ac_fast_key(caller, generation), cache, (uint8_t)ac_module_of(caller)};
+    ac_fast_t fast = fast_for(caller, generation, cache);
     set_use(thread, use, fast);
-    *page_of(thread, caller) = fast;
+    thread->before[thread->replaced++ % AC_FAST_CODES] = fast;
+}
+
+void ac_thread_set_driver(ac_thread_t *thread, uint64_t generation, ac_cache_t *cache) {
+    set_use(thread, AC_FAST_DRIVER, (ac_fast_t){{.generation = generation}, cache});
 }
 
 bool ac_thread_name_caller(ac_thread_t *thread, const void *caller) {
     const ac_fast_t *driver = &thread->fast[AC_FAST_DRIVER];
-    uint64_t generation = driver->key - ac_fast_key(AC_FAST_DRIVER_CODE, 0);
-    if (thread->asks_for || !has_key(caller))
+    if (thread->asks_for)
         return false;
-    set_use(thread, AC_FAST_DRIVER_MALLOC,
-            (ac_fast_t){ac_fast_key(caller, generation), driver->cache,
-                        (uint8_t)ac_module_of(caller)});
+    ac_thread_set_fast(thread, AC_FAST_DRIVER_MALLOC, caller, driver->code.generation, driver->cache);
     return true;
 }
 
 bool ac_thread_recall_fast(ac_thread_t *thread, ac_fast_use_t use, const void *caller) {
-    uint64_t key = ac_fast_key(caller, ac_generation_now());
-    const ac_fast_t *page = page_of(thread, caller);
-    if (page->key != key)
-        return false;
-    set_use(thread, use, *page);
-    return true;
+    uint64_t generation = ac_generation_now();
+    for (unsigned i = 0; i < AC_FAST_CODES; i++) {
+        const ac_fast_t *fast = &thread->before[i];
+        if (ac_code_holds(&fast->code, caller) && fast->code.generation == generation) {
+            set_use(thread, use, *fast);
+            return true;
+        }
+    }
+    return false;
 }
 
 void ac_thread_clear_fast(ac_thread_t *thread) {
     memset(thread->fast, 0, sizeof thread->fast);
-    memset(thread->page, 0, sizeof thread->page);
+    memset(thread->before, 0, sizeof thread->before);
 }
 
 /* A context that is gone leaves its caches to their threads. */

@@ -16,29 +16,34 @@
 struct ac_context;
 struct ac_trace_lane;
 
-/* What a hit needs to know: code of this page asks for memory of the cache's context.  `key` is the
- * page's number and the ac_generation that this was found out in; 0: not known.
- *
- * Where it is known of a use that asks, the cache asks for that module: a hit does not look
- * (ac_thread_ask_for). */
+/* Code that asks for memory: a segment of a loaded object, or the page of code that no object has. */
 typedef struct {
-    uint64_t key;
+    uintptr_t start, bytes;
+    uint64_t generation; /* ac_generation when it was looked at; 0: nothing */
+    uint8_t module;      /* that it is part of (modules.h) */
+} ac_code_t;
+
+static inline bool ac_code_holds(const ac_code_t *code, const void *caller) {
+    return (uintptr_t)caller - code->start < code->bytes;
+}
+
+/* What a hit needs to know: that code asks for memory of the cache's context.  For a use that asks, the cache
+ * asks for the module of the code: a hit does not look (ac_thread_ask_for). */
+typedef struct {
+    ac_code_t code;
     struct ac_cache *cache;
-    uint8_t module; /* that the code is part of (modules.h) */
 } ac_fast_t;
 
-/* A program mostly frees in other code than it allocates in, so each remembers its own page: the
- * page that called last.  Names of the driver serve the thread's current context, whatever code
- * calls them: in place of its address they have AC_FAST_DRIVER_CODE, where no code lies. */
+/* A program mostly frees in other code than it allocates in, so each use remembers its own code: the
+ * code that called last.  Names of the driver serve the thread's current context, whatever code calls them. */
 typedef enum {
     AC_FAST_MALLOC,
     AC_FAST_FREE,
-    AC_FAST_DRIVER,
-    AC_FAST_DRIVER_MALLOC, /* while the former holds, requests of the page whose module is known */
+    AC_FAST_DRIVER,        /* of any code */
+    AC_FAST_DRIVER_MALLOC, /* while the former holds, requests of the code whose module is known */
     AC_FAST_USES
 } ac_fast_use_t;
-enum { AC_CODE_PAGE_BITS = 12, AC_FAST_PAGES = 16 };
-#define AC_FAST_DRIVER_CODE ((const void *)((uintptr_t)1 << AC_CODE_PAGE_BITS))
+enum { AC_FAST_CODES = 16 };
 
 /* What a submission to a stream found out, for the next one to the same stream.  Good while
  * ac_generation is what it was; a default stream also needs the context to be current. */
@@ -67,7 +72,15 @@ typedef struct {
                  [AC_PINNED_FLAGS]; /* of ac_host_key_t, plus 1; 0: not seen */
 } ac_pinned_path_t;
 
-enum { AC_SUBMIT_PATH_BITS = 6, AC_SUBMIT_PATHS = 1 << AC_SUBMIT_PATH_BITS };
+/* A stream has one place for its path among the first ones.  If another stream has that, its path is one of
+ * AC_SUBMIT_WAYS places among the others. */
+enum {
+    AC_SUBMIT_PATH_BITS = 6,
+    AC_SUBMIT_PATHS = 1 << AC_SUBMIT_PATH_BITS,
+    AC_SUBMIT_MORE_BITS = 9,
+    AC_SUBMIT_MORE = 1 << AC_SUBMIT_MORE_BITS,
+    AC_SUBMIT_WAYS = 8
+};
 
 /* Of recording.h. */
 typedef struct {
@@ -101,8 +114,7 @@ typedef struct ac_thread {
     struct ac_cache *caches; /* one per context, by sibling (allocator/cache/thread_cache.h) */
     uint64_t refused;        /* ac_generation when the last one could not be had */
     bool late;               /* the thread is ending: it gets no cache any more */
-    uint64_t module_key;     /* as ac_fast_t: code of this page ... */
-    uint8_t module;          /* ... belongs to this module (modules.h) */
+    ac_code_t code;          /* that asked last (modules.h) */
     uint8_t asks_for;      /* the module that called the runtime, where the thread is; 0: none */
     bool observing;        /* it runs an observer (observers.h) */
     bool quiet;            /* what fails for want of memory is asked for in another way after that */
@@ -123,18 +135,35 @@ typedef struct ac_thread {
         struct ac_context *context; /* NULL: none came */
         uint32_t kind;
     } pinned_seen;                 /* the newest request that came by a driver hook */
-    ac_fast_t page[AC_FAST_PAGES]; /* of code that called before, by its number; keys as they are */
+    ac_fast_t before[AC_FAST_CODES]; /* of code that called before */
+    unsigned replaced;               /* of these, so far */
     ac_submit_path_t path[AC_SUBMIT_PATHS];
     ac_looked_t looked;
     const struct ac_block *reached[AC_REACHED];
-    ac_submitter_t submitter; /* last: outlives the thread, with the record */
+    ac_submitter_t submitter; /* outlives the thread, with the record */
+    bool has_more;            /* a path stands in `more` */
+    ac_submit_path_t more[AC_SUBMIT_MORE];
 } ac_thread_t;
 
-/* The fast path that a stream has, if it has one. */
-static inline ac_submit_path_t *ac_submit_path_of(ac_thread_t *thread, const void *stream) {
+/* Returns the path of the stream among `more`, else `path`. */
+ac_submit_path_t *ac_submit_path_among_more(ac_thread_t *thread, ac_submit_path_t *path,
+                                            const void *stream);
+
+static inline ac_submit_path_t *ac_submit_path_first(ac_thread_t *thread, const void *stream) {
     uint64_t hash = (uint64_t)(uintptr_t)stream * 0x9e3779b97f4a7c15u;
     return &thread->path[hash >> (64 - AC_SUBMIT_PATH_BITS)];
 }
+
+/* Returns the path of the stream.  If it has none, that is another stream's. */
+static inline ac_submit_path_t *ac_submit_path_of(ac_thread_t *thread, const void *stream) {
+    ac_submit_path_t *path = ac_submit_path_first(thread, stream);
+    return __builtin_expect(path->stream == stream, 1)
+               ? path
+               : ac_submit_path_among_more(thread, path, stream);
+}
+
+/* Returns the place for a path of the stream, which may serve another stream now. */
+ac_submit_path_t *ac_submit_path_place(ac_thread_t *thread, const void *stream);
 
 extern AC_HIDDEN __thread ac_thread_t *ac_thread_tls __attribute__((tls_model("initial-exec")));
 
@@ -154,16 +183,12 @@ void ac_thread_expect_guests(void);
 /* The calling thread's cache for the context, made if needed; NULL: it has none. */
 struct ac_cache *ac_thread_cache(ac_thread_t *thread, const struct ac_context *context);
 
-/* The key of calls from the code at `caller`. */
-static inline uint64_t ac_fast_key(const void *caller, uint64_t generation) {
-    return ((uintptr_t)caller >> AC_CODE_PAGE_BITS) + generation;
-}
-
-/* Whether thread->fast[use].cache serves calls of the code at `caller`, counted in the thread's
+/* Returns true if thread->fast[use].cache serves calls of the code at `caller`, counted in the thread's
  * own row. */
 static inline bool ac_thread_is_fast(const ac_thread_t *thread, ac_fast_use_t use,
                                      const void *caller) {
-    return thread && thread->fast[use].key == ac_fast_key(caller, ac_generation_now());
+    return thread && (use == AC_FAST_DRIVER || ac_code_holds(&thread->fast[use].code, caller)) &&
+           thread->fast[use].code.generation == ac_generation_now();
 }
 
 /* Whether the thread's calls are recorded, by a trace or in the history (recording.h). */
@@ -172,33 +197,36 @@ static inline bool ac_thread_records(const ac_thread_t *thread) {
     return thread->trace || atomic_load_explicit(&ac_recording, memory_order_relaxed);
 }
 
-/* The same for calls that are recorded, and for requests where one in so many is guarded (guard.h): of
- * these the thread keeps the complement of the key, so that the way above, which does neither, is
- * never theirs. */
+/* Like ac_thread_is_fast, for calls that are recorded, and for requests if one in so many is guarded (guard.h).
+ * The thread keeps the complement of the generation for them: the shorter way does neither, so it is never theirs. */
 static inline bool ac_thread_is_apart(const ac_thread_t *thread, ac_fast_use_t use,
                                          const void *caller) {
-    return thread && thread->fast[use].key == ~ac_fast_key(caller, ac_generation_now());
+    return thread && ac_code_holds(&thread->fast[use].code, caller) &&
+           thread->fast[use].code.generation == ~ac_generation_now();
 }
 
-/* The cache serves calls of the code at `caller`, as was found out in the generation. */
+/* Remembers that the cache serves calls of the code at `caller`, as was found out in the generation. */
 void ac_thread_set_fast(ac_thread_t *thread, ac_fast_use_t use, const void *caller,
                         uint64_t generation, struct ac_cache *cache);
 
-/* The same, and the page is remembered for other uses, and for when other code called. */
-void ac_thread_set_page(ac_thread_t *thread, ac_fast_use_t use, const void *caller,
+/* Like ac_thread_set_fast, and remembers the code for other uses, and for when other code called. */
+void ac_thread_set_code(ac_thread_t *thread, ac_fast_use_t use, const void *caller,
                         uint64_t generation, struct ac_cache *cache);
 
-/* Whether the page is remembered: the use has it again. */
+/* Remembers that the cache serves the names of the driver in the thread's current context. */
+void ac_thread_set_driver(ac_thread_t *thread, uint64_t generation, struct ac_cache *cache);
+
+/* Gives the use what is remembered of the code at `caller`.  False: nothing is. */
 bool ac_thread_recall_fast(ac_thread_t *thread, ac_fast_use_t use, const void *caller);
 
 /* What the thread asks of its cache from now on is for that module: what was known of code of other
  * ones is to be recalled. */
 void ac_thread_ask_for(ac_thread_t *thread, struct ac_cache *cache, unsigned module);
 
-/* None of it holds any more. */
+/* Forgets all that the thread's caches serve. */
 void ac_thread_clear_fast(ac_thread_t *thread);
 
-/* While its AC_FAST_DRIVER holds: the same for requests of the code at `caller`.  False: they are
+/* While AC_FAST_DRIVER holds: sets AC_FAST_DRIVER_MALLOC for the code at `caller`.  False: the requests are
  * those of another module, which called the runtime that this code is part of. */
 bool ac_thread_name_caller(ac_thread_t *thread, const void *caller);
 

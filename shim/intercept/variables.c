@@ -328,7 +328,7 @@ AC_EARLY ac_loads_t ac_variables_opening(void) {
     return (ac_loads_t){loaded_now().loads, alone};
 }
 
-AC_EARLY void ac_variables_opened(void *handle, bool known, ac_loads_t before) {
+AC_EARLY bool ac_variables_opened(void *handle, bool known, ac_loads_t before) {
     loaded_t now = loaded_now();
     bool loaded = now.loads != before.count || !before.alone;
     if (handle && loaded && known)
@@ -338,6 +338,7 @@ AC_EARLY void ac_variables_opened(void *handle, bool known, ac_loads_t before) {
     if (handle && loaded)
         dlerror();
     atomic_fetch_sub(&opening, 1);
+    return handle && loaded;
 }
 
 _Atomic bool ac_variables_overdue;

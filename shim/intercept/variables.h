@@ -33,8 +33,9 @@ typedef struct {
 } ac_loads_t;
 AC_EARLY ac_loads_t ac_variables_opening(void);
 /* Looks at the objects that the dlopen loaded.  `handle`: its answer; `known`: the loader's own, and not one of another
- * library's dlopen.  Leaves no error for dlerror(), unless there is no handle. */
-AC_EARLY void ac_variables_opened(void *handle, bool known, ac_loads_t before);
+ * library's dlopen.  Leaves no error for dlerror(), unless there is no handle.  Returns true if an object may have
+ * been loaded. */
+AC_EARLY bool ac_variables_opened(void *handle, bool known, ac_loads_t before);
 
 /* Set before a dlopen that does not return to the hook: what it loads is overdue. */
 extern _Atomic bool ac_variables_overdue;

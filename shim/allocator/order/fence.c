@@ -8,7 +8,7 @@
 #include "failpoint.h"
 
 _Alignas(64) _Atomic uint64_t ac_fence_clock = 1; /* 0 is "before everything" */
-_Alignas(64) _Atomic uint64_t ac_generation = (uint64_t)1 << AC_GENERATION_SHIFT;
+_Alignas(64) _Atomic uint64_t ac_generation = 1;
 AC_START_DATA _Atomic bool ac_fence_shared;
 AC_START_DATA _Atomic bool ac_fence_untracked;
 

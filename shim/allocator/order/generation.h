@@ -14,11 +14,8 @@
 
 extern AC_HIDDEN _Atomic uint64_t ac_generation;
 
-/* By how much: the number of a page of code fits below, so that the sum of the two says both. */
-enum { AC_GENERATION_SHIFT = 36 };
-
 static inline void ac_generation_grow(void) {
-    atomic_fetch_add(&ac_generation, (uint64_t)1 << AC_GENERATION_SHIFT);
+    atomic_fetch_add(&ac_generation, 1);
 }
 
 static inline uint64_t ac_generation_now(void) {
