@@ -68,17 +68,18 @@ ac_thread_t *ac_thread_get(void) {
     if (thread)
         spare = thread->next;
     ac_unlock(&lock);
-    if (!thread)
-        thread = ac_carve(sizeof *thread);
+    if (!thread && (thread = ac_carve(sizeof *thread)))
+        ac_reach_begin(thread);
     if (!thread) { /* nothing that it does can be followed */
         ac_streams_unseen();
         return NULL;
     }
     memset(thread, 0, offsetof(ac_thread_t, submitter));
+    if (thread->has_paths)
+        memset(thread->path, 0, sizeof thread->path);
     if (thread->has_more)
         memset(thread->more, 0, sizeof thread->more);
-    thread->has_more = false;
-    ac_reach_begin(thread);
+    thread->has_paths = thread->has_more = false;
     thread->number = atomic_fetch_add(&numbers, 1) + 1;
     thread->given_back = atomic_load(&ac_given_back);
     thread->calls = ac_sample_phase(thread->number);
@@ -113,6 +114,7 @@ ac_submit_path_t *ac_submit_path_among_more(ac_thread_t *thread, ac_submit_path_
 ac_submit_path_t *ac_submit_path_place(ac_thread_t *thread, const void *stream) {
     uint64_t generation = ac_generation_now();
     ac_submit_path_t *path = ac_submit_path_first(thread, stream);
+    thread->has_paths = true;
     for (unsigned way = 0; path->stream != stream && path->generation == generation; way++) {
         path = way_of(thread, stream, way % AC_SUBMIT_WAYS);
         thread->has_more = true;

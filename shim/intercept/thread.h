@@ -137,11 +137,12 @@ typedef struct ac_thread {
     } pinned_seen;                 /* the newest request that came by a driver hook */
     ac_fast_t before[AC_FAST_CODES]; /* of code that called before */
     unsigned replaced;               /* of these, so far */
-    ac_submit_path_t path[AC_SUBMIT_PATHS];
     ac_looked_t looked;
-    const struct ac_block *reached[AC_REACHED];
-    ac_submitter_t submitter; /* outlives the thread, with the record */
-    bool has_more;            /* a path stands in `more` */
+    /* From here on fields outlive the thread, with the record. */
+    ac_submitter_t submitter;
+    bool has_paths, has_more; /* since they were cleared */
+    const struct ac_block *reached[AC_REACHED]; /* hints */
+    ac_submit_path_t path[AC_SUBMIT_PATHS];
     ac_submit_path_t more[AC_SUBMIT_MORE];
 } ac_thread_t;
 

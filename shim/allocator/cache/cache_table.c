@@ -178,7 +178,9 @@ static void make_entry(ac_cache_t *cache, uint64_t size) {
                           .class = (uint8_t)ac_cache_class(size),
                           .side = &cache->tally->side[ac_cache_flow(size)]};
     set_bit(cache, entry, true);
+    cache->made |= (uint64_t)1 << (entry - cache->entry) / AC_CACHE_PART;
 }
+_Static_assert(AC_CACHE_PART % AC_CACHE_WAYS == 0, "entries that change places are in one part");
 
 /* --- blocks --- */
 

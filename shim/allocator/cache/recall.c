@@ -553,6 +553,18 @@ void ac_caches_drop(ac_arena_t *arena) {
 
 /* --- life --- */
 
+/* `seen` and `handed` stay: their contents are hints, whichever owner left them. */
+static void begin_again(ac_cache_t *cache) {
+    ac_lanes_t *lanes = cache->lanes;
+    for (uint64_t left = cache->made; left; left &= left - 1) {
+        size_t first = (size_t)__builtin_ctzll(left) * AC_CACHE_PART;
+        memset(&cache->entry[first], 0, AC_CACHE_PART * sizeof *cache->entry);
+        memset(&cache->wait[first], 0, AC_CACHE_PART * sizeof *cache->wait);
+    }
+    memset(cache, 0, offsetof(ac_cache_t, entry));
+    ac_lanes_begin(cache, lanes);
+}
+
 ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_tally_t *tally) {
     ac_allocator_t *allocator = arena->allocator;
     ac_cache_t *cache = NULL;
@@ -561,13 +573,12 @@ ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_tally_t *tally) {
     bool may = !arena->dead && arena->number && allocator->settings.thread_cache;
     if (may && (cache = allocator->caches->spare)) {
         allocator->caches->spare = cache->next;
-        ac_lanes_t *lanes = cache->lanes;
-        memset(cache, 0, offsetof(ac_cache_t, inbox));
-        ac_lanes_begin(cache, lanes);
+        begin_again(cache);
     }
     ac_unlock(&allocator->lock);
-    if (may && !cache)
-        cache = ac_carve_table(sizeof *cache);
+    if (may && !cache && (cache = ac_carve_table(sizeof *cache)))
+        for (size_t i = 0; i < sizeof cache->handed / sizeof *cache->handed; i++)
+            cache->handed[i] = &no_block;
     if (cache) {
         cache->owner_arena = arena->number;
         cache->arena = arena;
@@ -579,8 +590,6 @@ ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_tally_t *tally) {
         atomic_store(&cache->gate, AC_GATE_RESTS);
         cache->last = &no_block;
         cache->last_own = cache->entry;
-        for (size_t i = 0; i < sizeof cache->handed / sizeof *cache->handed; i++)
-            cache->handed[i] = &no_block;
         ac_inbox_open(&cache->inbox, arena->number);
         ac_lock(&allocator->lock);
         if (allocator->caches->frozen)

@@ -68,6 +68,7 @@ enum {
     AC_CACHE_ENTRIES = 1 << AC_CACHE_BITS,
     AC_CACHE_WAYS = 4, /* entries of a bucket */
     AC_CACHE_WORDS = AC_CACHE_ENTRIES / 64,
+    AC_CACHE_PART = AC_CACHE_ENTRIES / 64,
     AC_CACHE_SEEN_BITS = 8,
     AC_CACHE_HANDED_BITS = 11,
     AC_CACHE_LOOSE = 16,
@@ -196,6 +197,7 @@ struct ac_cache {
     bool narrow;                   /* there was nothing to lease; until a recall */
     uint64_t loose_bytes, largest; /* largest: of what may be kept */
     ac_modules_named_t named;      /* of the tally, by the owner */
+    uint64_t made;                 /* bit per AC_CACHE_PART entries, one of which may be in use */
     /* What follows is large and mostly unused: pages of it that are never touched take no memory. */
     ac_entry_t entry[AC_CACHE_ENTRIES];
     /* Of each entry the blocks that wait: the newest one, whose link is the oldest, and so
