@@ -302,6 +302,7 @@ struct ac_segment {
     uint8_t pool;       /* AC_POOL_SMALL or AC_POOL_LARGE */
     uint8_t index;      /* of the arena's: where its free blocks are; its pool, or AC_INDEX_... */
     bool oversize;   /* counted in oversize_segments */
+    bool special;    /* it has a range, or is not in the page map */
     union {
         struct {
             bool tainted; /* shared outside, or guarded: serves no other request, goes back when idle */

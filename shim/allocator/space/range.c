@@ -39,6 +39,7 @@ ac_range_t *ac_range_add(ac_space_t *space, int pool, int index, uint64_t addres
                           .segment = segment,
                           .unit = unit};
     segment->range = range;
+    segment->special = true;
     ac_segment_set_index(segment, (unsigned)index);
     segment->busy = 1; /* never idle: it stays as long as the context */
     ac_segments_push(&space->segments, segment);

@@ -116,6 +116,7 @@ ac_segment_t *ac_segment_begin(ac_space_t *space, int pool, uint64_t address, ui
                               .size = size,
                               .space = space,
                               .arena = space->arena,
+                              .special = !space->arena,
                               .first = block,
                               .pool = (uint8_t)pool};
     ac_segment_set_index(segment, (unsigned)pool);
@@ -199,7 +200,7 @@ static void count_lost(ac_block_t *block, void *unused) {
         block->state == AC_BLOCK_MOVING)
         return;
     if (block->state == AC_BLOCK_FREE) {
-        if (beside_others(block) && !block->segment->range)
+        if (beside_others(block) && !block->segment->special)
             inactive_down(block->segment, 1, block->size);
         return;
     }
@@ -291,16 +292,17 @@ static inline bool seals(const ac_segment_t *segment, const ac_block_t *block, u
 
 /* Cut the free block after `size` bytes: it is in transit then, and the rest is in its place.
  * False: host memory is short, and nothing has changed. */
-INLINE bool split(ac_segment_t *segment, ac_block_t *block, uint64_t size, bool ranged) {
+INLINE bool split(ac_segment_t *segment, ac_block_t *block, uint64_t size, bool special) {
     ac_store_t *store = segment->space->store;
     uint64_t behind = ac_block_address(block) + size;
-    ac_page_t *page = segment->arena ? ac_page_map_touch_covered(behind) : NULL;
+    bool mapped = !special || segment->arena, ranged = special && segment->range;
+    ac_page_t *page = mapped ? ac_page_map_touch_covered(behind) : NULL;
     if (block->next)
         __builtin_prefetch(block->next);
     ac_block_t *rest = ac_record_block(store);
     if (!rest)
         return false;
-    unsigned place = page ? ac_page_map_set_on(page, behind, rest) : AC_PLACE_FAR;
+    unsigned place = mapped ? ac_page_map_set_on(page, behind, rest) : AC_PLACE_FAR;
     if (place == AC_PLACE_NONE) {
         ac_record_block_return(store, rest);
         return false;
@@ -347,34 +349,34 @@ static void count_taken(ac_block_t *block, unsigned module, uint64_t requested) 
         ac_stat_up(&store->stats->oversize_allocations, 1);
 }
 
-/* `ranged`: whether the segment is a range's, here and below. */
-INLINE void carve(ac_segment_t *segment, ac_block_t *block, uint64_t size, bool ranged) {
+/* `special`: a constant, so that native segments do not pay for the others. */
+INLINE void carve(ac_segment_t *segment, ac_block_t *block, uint64_t size, bool special) {
     bool was_inactive = beside_others(block);
     uint64_t whole = block->size;
     bool cut = whole > size && whole < segment->space->store->settings.max_split_size &&
-               split(segment, block, size, ranged);
+               split(segment, block, size, special);
     if (!cut)
         index_remove(segment, block);
-    if (!ranged && was_inactive && cut)
+    if (!special && was_inactive && cut)
         inactive_down(segment, 0, size);
-    else if (!ranged && was_inactive)
+    else if (!special && was_inactive)
         inactive_down(segment, 1, whole);
-    else if (!ranged && cut)
+    else if (!special && cut)
         inactive_up(segment, 1, whole - size);
     if (segment->busy++ == 0)
         idle_leave(segment);
     block->mempool = 0; /* of its life before */
 }
 
-__attribute__((noinline)) static void carve_range(ac_segment_t *segment, ac_block_t *block,
-                                                  uint64_t size) {
+__attribute__((noinline)) static void carve_special(ac_segment_t *segment, ac_block_t *block,
+                                                    uint64_t size) {
     carve(segment, block, size, true);
 }
 
 void ac_segment_carve(ac_block_t *block, uint64_t size) {
     ac_segment_t *segment = block->segment;
-    if (segment->range)
-        carve_range(segment, block, size);
+    if (segment->special)
+        carve_special(segment, block, size);
     else
         carve(segment, block, size, false);
 }
@@ -423,14 +425,14 @@ void ac_segment_release(ac_block_t *block) {
 }
 
 /* The record of a block that another one took in. */
-static inline void discard(const ac_segment_t *segment, ac_block_t *block) {
-    if (segment->arena)
+static inline void discard(const ac_segment_t *segment, ac_block_t *block, bool special) {
+    if (!special || segment->arena)
         ac_page_map_clear_at(ac_block_address(block), block->place);
     ac_record_block_return(segment->space->store, block);
 }
 
 void ac_segment_absorb_next(ac_block_t *block) {
-    discard(block->segment, ac_block_merge(block));
+    discard(block->segment, ac_block_merge(block), false);
 }
 
 void ac_segment_count_finished(const ac_block_t *block) {
@@ -446,7 +448,8 @@ static uint64_t later(uint64_t a, uint64_t b) {
 }
 
 /* The block joins the free memory, and what is free beside it. */
-INLINE void join(ac_segment_t *segment, ac_block_t *block, uint64_t quiet, bool ranged) {
+INLINE void join(ac_segment_t *segment, ac_block_t *block, uint64_t quiet, bool special) {
+    bool ranged = special && segment->range;
     ac_free_index_t *index = segment->frees;
     bool serves = ac_segment_serves(segment);
     ac_block_t *next = block->next, *prev = block->prev;
@@ -472,7 +475,7 @@ INLINE void join(ac_segment_t *segment, ac_block_t *block, uint64_t quiet, bool 
             ac_range_hole_leave(prev);
         }
         ac_block_merge(prev);
-        discard(segment, block);
+        discard(segment, block, special);
         block = prev;
         if (next && serves)
             ac_free_index_remove(index, next);
@@ -488,14 +491,14 @@ INLINE void join(ac_segment_t *segment, ac_block_t *block, uint64_t quiet, bool 
     }
     if (next) {
         ac_block_set_state(next, AC_BLOCK_TRANSIT);
-        discard(segment, next);
+        discard(segment, next, special);
     }
     AC_BLOCK_SET(block, ticket.epoch, quiet);
-    if (!ranged && beside_others(block) && joined <= 1)
+    if (!special && beside_others(block) && joined <= 1)
         inactive_up(segment, 1 - joined, freed);
-    else if (!ranged && beside_others(block))
+    else if (!special && beside_others(block))
         inactive_between(segment, freed);
-    else if (!ranged && joined)
+    else if (!special && joined)
         inactive_down(segment, joined, block->size - freed);
     if (ranged) {
         ac_range_hole_enter(block, true);
@@ -506,8 +509,8 @@ INLINE void join(ac_segment_t *segment, ac_block_t *block, uint64_t quiet, bool 
         idle_enter(segment);
 }
 
-__attribute__((noinline)) static void join_range(ac_segment_t *segment, ac_block_t *block,
-                                                 uint64_t quiet) {
+__attribute__((noinline)) static void join_special(ac_segment_t *segment, ac_block_t *block,
+                                                   uint64_t quiet) {
     join(segment, block, quiet, true);
 }
 
@@ -524,8 +527,8 @@ void ac_segment_coalesce(ac_block_t *block, uint64_t quiet) {
         unseal(segment);
     if (ac_slab_is_slot(block))
         ac_slab_coalesce(block);
-    else if (segment->range)
-        join_range(segment, block, quiet);
+    else if (segment->special)
+        join_special(segment, block, quiet);
     else
         join_native(segment, block, quiet);
 }
@@ -544,7 +547,7 @@ void ac_segment_withdraw(ac_block_t *block) {
     ac_segment_t *segment = block->segment;
     ac_store_t *store = segment->space->store;
     index_remove(segment, block);
-    if (beside_others(block) && !segment->range)
+    if (beside_others(block) && !segment->special)
         inactive_down(segment, 1, block->size);
     if (segment->busy++ == 0)
         idle_leave(segment);
