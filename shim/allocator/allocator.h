@@ -78,6 +78,10 @@ void *ac_arena_context(ac_arena_t *arena); /* what it was created with */
  * (AC_BUSY where that does not serve), as `true` says; or to the end, but AC_OOM is none that counts. */
 typedef enum { AC_ASK_ALL, AC_ASK_CACHED, AC_ASK_QUIETLY } ac_ask_t;
 
+/* Serves a request of the calling thread from elsewhere; NULL: nothing does.  Called without a lock before a
+ * request waits for work.  True: it did, and the request ends with AC_OOM, which does not count. */
+extern AC_HIDDEN bool (*_Atomic ac_serve_elsewhere)(void);
+
 /* Serve `bytes` (> 0).  AC_OK sets *address (a multiple of AC_GRANULE).  AC_OOM: not even after
  * giving back and waiting; AC_BUSY: the context captures and nothing fits; AC_FAILED. */
 ac_status_t ac_arena_alloc(ac_arena_t *arena, uint64_t bytes, ac_ask_t how,

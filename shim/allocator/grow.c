@@ -109,6 +109,17 @@ static bool is_expandable(const ac_request_t *request) {
     return expandable;
 }
 
+bool (*_Atomic ac_serve_elsewhere)(void);
+
+/* Returns true if the request is served, and need not wait. */
+static bool is_served_elsewhere(ac_request_t *request) {
+    bool (*serve)(void) = atomic_load_explicit(&ac_serve_elsewhere, memory_order_acquire);
+    if (!serve || !serve())
+        return false;
+    request->quiet = true;
+    return true;
+}
+
 /* The rounds are bounded for the case that other threads run out of memory all the time as
  * well. */
 static ac_status_t last_resort(ac_request_t *request) {
@@ -119,6 +130,8 @@ static ac_status_t last_resort(ac_request_t *request) {
     request->target = oom.target;
     for (int round = 0; round < ROUNDS; round++) {
         ac_status_t status = retry(request, &oom, false, &seen);
+        if (status == AC_OOM && is_served_elsewhere(request))
+            return AC_OOM;
         for (bool last = false; status == AC_OOM && !last;) {
             last = !helps(request, &oom) || !ac_oom_wait(&oom) || ac_oom_is_over(&oom);
             status = retry(request, &oom, last, &seen);

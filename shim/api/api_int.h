@@ -1,4 +1,4 @@
-/* What the files of the C API share.  Functions here lie below those of accelcache.h and are not
+/* Shared by the files of the C API.  The functions here are below those of accelcache.h and are not
  * exported.
  *
  * Locks are of AC_RANK_LEAF: no call of the driver, of the program or of another part of the
@@ -12,7 +12,7 @@
 #include "intercept/body.h"
 #include "observe/json.h"
 
-/* What is declared there is exported. */
+/* Their declarations are exported. */
 #pragma GCC visibility push(default)
 #include "accelcache.h"
 #include "accelcache_pools.h"
@@ -24,13 +24,13 @@
 /* Have a driver that is loaded and initialised, and the shim awake. */
 bool ac_api_ready(void);
 
-/* What a call about one device begins with: ACCEL_OK, ACCEL_ERROR_NO_DRIVER or _INVALID. */
+/* Checks the device of a call: ACCEL_OK, ACCEL_ERROR_NO_DRIVER or _INVALID. */
 accel_status_t ac_api_need(int device);
 
 /* The device's primary context, retained once until it is reset; NULL: it cannot be had. */
 CUcontext ac_api_primary(int device);
 
-/* Whether that is the device's primary context, or a green one's view of it; makes none. */
+/* Returns true for the device's primary context, and for a green context's view of it; makes none. */
 bool ac_api_is_primary(CUcontext context, int device);
 
 /* Around calls of the driver for a device: a context of it is current, its primary one if there was
@@ -99,8 +99,8 @@ typedef struct {
 bool ac_raw_add(const ac_raw_t *raw);
 
 /* The block that begins at `address`, and that the program has not freed; _take removes it, so that one of
- * two threads has it.  _is_late: it has freed it.  _drop: what is there was freed by a call that did not know
- * of it. */
+ * two threads has it.  _is_late: it has freed it.  _drop forgets a block that a call without knowledge of the
+ * record freed. */
 bool ac_raw_find(uint64_t address, ac_raw_t *raw);
 bool ac_raw_take(uint64_t address, ac_raw_t *raw);
 bool ac_raw_is_late(uint64_t address);
@@ -109,7 +109,7 @@ void ac_raw_drop(uint64_t address);
 /* A look at the next block from place *at on that the program has freed and no other thread looks at; false:
  * there is none among the next `slots` places, or up to the end, after which *at is 0 as at first.  The record
  * stays, so that another free is known as one too many, until _take_looked, directly before the block is freed,
- * or the look ends.  _take_looked is false where another call freed the block meanwhile. */
+ * or the look ends.  _take_looked is false if another call freed the block meanwhile. */
 bool ac_raw_look_late(ac_raw_t *raw, size_t *at, size_t slots);
 bool ac_raw_take_looked(const ac_raw_t *raw);
 void ac_raw_end_look(const ac_raw_t *raw);
@@ -117,7 +117,7 @@ void ac_raw_end_look(const ac_raw_t *raw);
 /* A free came to this.  Memory that the program still holds keeps its record, for the next try. */
 void ac_raw_put_back(const ac_raw_t *raw, accel_status_t status);
 
-/* Whether there is no raw memory. */
+/* Returns true if there is no raw memory. */
 bool ac_raw_none(void);
 
 /* Other streams use the block. False: there is none at `address`. */
@@ -156,7 +156,7 @@ void ac_late_look(ac_timeline_t *timeline, uint64_t target, bool all, uint64_t l
 
 /* --- raw.c --- */
 
-/* Free the block, which has no record any more; with `waits` after all work, where its stream's order is not
+/* Free the block, which has no record any more; with `waits` after all work, if its stream's order is not
  * enough (_waits).  ACCEL_ERROR_BUSY: a stream captures. */
 accel_status_t ac_raw_give(const ac_raw_t *raw, bool waits);
 bool ac_raw_waits(const ac_raw_t *raw);
@@ -188,8 +188,8 @@ const accel_allocator_t *ac_allocator_copy(const accel_allocator_t *functions,
 
 /* --- pools.c: private pools --- */
 
-/* The pool whose requests these are, made with that context current, NULL: none; it stays until
- * _unroute.  Pools have memory of primary contexts alone. */
+/* Returns the pool for requests of the stream that are made with that context current; NULL: none.  It stays
+ * until _unroute.  Pools have memory of primary contexts alone. */
 typedef struct ac_pool ac_pool_t;
 ac_pool_t *ac_pool_route(int device, CUcontext context, void *stream);
 void ac_pool_unroute(ac_pool_t *pool);
@@ -198,14 +198,15 @@ void ac_pool_unroute(ac_pool_t *pool);
 accel_status_t ac_pool_alloc(ac_pool_t *pool, void **pointer, size_t bytes, int device,
                              void *stream, uint32_t stack);
 
-/* Its number, and where its segments come from; NULL: the cache. */
+/* Sets *id to its number, and *source to the source of its segments; NULL: the cache. */
 void ac_pool_told(const ac_pool_t *pool, accel_pool_id_t *id, const accel_allocator_t **source);
 
-/* Free memory of pools that serve others before these fail; whether one has a line for the stream. */
+/* _rescue serves a request that would fail from a pool with ACCEL_POOL_USE_ON_OOM.  _may_rescue: one has memory
+ * for the stream. */
 bool ac_pool_may_rescue(int device, void *stream);
 bool ac_pool_rescue(void **pointer, size_t bytes, int device, void *stream, uint32_t stack);
 
-/* What a pool knows of the block around an address. */
+/* An allocated block of a pool. */
 typedef struct {
     uint64_t address, size;
     size_t bytes; /* asked for */
@@ -214,31 +215,29 @@ typedef struct {
     int device;
 } ac_pool_info_t;
 
-/* Each of these is false where no allocated block of a pool is there. */
+/* Both are false if no allocated block of a pool lies around the address. */
 bool ac_pool_find(uint64_t address, ac_pool_info_t *info);
 bool ac_pool_record_at(uint64_t address);
 
-/* Free the block that begins at `address`: ACCEL_ERROR_NOT_OURS where no pool has a segment, and as
- * accel_free where none of its blocks begins. */
+/* Frees the block that begins at `address`; _after: behind the work that the stream has so far.
+ * ACCEL_ERROR_NOT_OURS: no pool has a segment there.  If no block begins there, it answers as accel_free. */
 accel_status_t ac_pool_free(uint64_t address);
-
-/* The same after the work that the stream has by now, as well. */
 accel_status_t ac_pool_free_after(uint64_t address, void *stream);
 
-/* Where the segment of a pool that the address lies in begins, and the stream that it is for. */
+/* Sets *segment to the begin of the pool's segment around the address, and *stream to its stream. */
 bool ac_pool_segment_of(uint64_t address, uint64_t *segment, void **stream);
 
-/* Give idle segments of pools without users back. */
+/* Gives back idle segments of pools without users. */
 void ac_pool_trim(void);
 
 /* The device's primary context has ended, and what pools had of its memory. */
 void ac_pool_device_gone(int device);
 
-/* accel_pool_release; `device` is what release_pool_fn is told. */
+/* Does accel_pool_release, and gives `device` to release_pool_fn. */
 accel_status_t ac_pool_release(accel_pool_id_t id, int device);
 
-/* accel_begin_allocate_to_pool; `drop` (may be NULL) is called with `arg` when no call of the filter is
- * to come any more, and not where this fails. */
+/* Does accel_begin_allocate_to_pool.  Once no call of the filter is to come any more, `drop` (may be NULL) is
+ * called with `arg`; not if this fails. */
 accel_status_t ac_pool_begin(int device, accel_pool_id_t id, accel_stream_filter_t filter,
                              void *arg, void (*drop)(void *arg));
 
@@ -294,7 +293,7 @@ bool ac_items_collect(ac_items_t *items, ac_allocator_t *allocator);
 
 /* --- history.c --- */
 
-/* Whether there is a tracker, or a history. */
+/* True: there is a tracker, or a history. */
 extern AC_HIDDEN _Atomic bool ac_history_wanted;
 void ac_history_tell(accel_trace_action_t action, int device, uint64_t address, size_t bytes,
                      void *stream, accel_pool_id_t pool, uint32_t stack);

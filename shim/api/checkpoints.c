@@ -1,5 +1,5 @@
-/* Restores a former state of a private pool: which blocks the program holds of it, and where.  The contents
- * of the blocks stay as they are. */
+/* Restores a former state of a private pool: the blocks that the program holds of it, and their places.  The
+ * contents of the blocks stay as they are. */
 #include "api/pools_int.h"
 
 #include <stdlib.h>
@@ -48,7 +48,7 @@ static bool is_elsewhere(const ac_pool_line_t *line, const ac_block_t *block, ui
     return block->ticket.place > since || (!since && ac_pool_line_is_gone(line));
 }
 
-/* Under the lock. */
+/* The caller holds the lock. */
 static bool any_elsewhere(const ac_pool_t *pool, int device, uint64_t since) {
     EACH_SEGMENT(pool, device, line, segment)
     for (const ac_block_t *block = segment->first; block; block = block->next)
@@ -57,8 +57,8 @@ static bool any_elsewhere(const ac_pool_t *pool, int device, uint64_t since) {
     return false;
 }
 
-/* Waits for work of other streams on the pool's blocks.  What came up to the count *since is over then; 0:
- * there was none. */
+/* Waits for work of other streams on the pool's blocks.  Work up to the count *since is over then; 0: there
+ * was none. */
 static accel_status_t settle(const accel_checkpoint_t *checkpoint, uint64_t *since) {
     bool all, elsewhere = false;
     ac_lock(&ac_pools_lock);
@@ -116,8 +116,8 @@ static void **addresses(const ac_pool_copy_t *copy) {
     return list;
 }
 
-/* Under the lock.  *before: what the program held; *freed: the same as addresses.  On an error nothing has
- * changed. */
+/* Restores the state under the lock.  *before: blocks that the program held; *freed: their addresses.  On an
+ * error nothing has changed. */
 static accel_status_t carry_out(const accel_checkpoint_t *checkpoint, uint64_t since,
                                 ac_pool_copy_t *before, void ***freed) {
     const ac_pool_copy_t *held = &checkpoint->held;

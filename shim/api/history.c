@@ -27,7 +27,7 @@ static size_t size; /* of each ring; 0: nothing is kept */
 
 static void tell_memory(ac_event_kind_t kind, CUdevice device, uint64_t address, uint64_t bytes);
 
-/* Under the lock. */
+/* The caller holds the lock. */
 static void want(void) {
     bool wanted = size || ac_observed(AC_OBSERVE_TRACE);
     atomic_store(&ac_history_wanted, wanted);
@@ -124,7 +124,7 @@ accel_status_t accel_annotate(const char *text) {
 
 /* --- what is kept --- */
 
-/* Under the lock. */
+/* The caller holds the lock. */
 static size_t count_of(const ring_t *ring) {
     return ring->next < size ? (size_t)ring->next : size;
 }
@@ -145,8 +145,8 @@ size_t ac_history_read(int device, accel_trace_entry_t *entries, size_t most) {
     return count;
 }
 
-/* Under the lock: room for `most` entries, with the newest `kept` of those before.  Without host memory it has
- * none of them. */
+/* Makes room for `most` entries under the lock; the newest `kept` entries stay.  If host memory is short, the ring is
+ * empty. */
 static void resize(ring_t *ring, size_t most, size_t kept) {
     size_t count = count_of(ring) < kept ? count_of(ring) : kept;
     ring_t made = {count ? malloc(most * sizeof *made.entry) : NULL, count};

@@ -1,4 +1,4 @@
-/* What there is in the cache, and whose it is. */
+/* Lists segments and blocks of the cache, with their streams. */
 #include "api/api_int.h"
 
 #include <stdlib.h>

@@ -1,6 +1,5 @@
-/* Frees that have to wait: of memory that the driver served and that work may still use, while a synchronisation
- * would spoil a capture; of memory whose stream is the one that captures; of pools' segments, for work that no
- * order tells of.  A program that frees by accel_raw_deleter or accel_torch_free learns of no failure and frees
+/* Frees that have to wait: memory of the driver that work may still use, while a synchronisation would spoil a
+ * capture; memory of the stream that captures; segments of pools, for work that no order covers.  A program that frees by accel_raw_deleter or accel_torch_free learns of no failure and frees
  * once; a pool that gives a segment back has no one to tell. */
 #include "api/api_int.h"
 
@@ -26,7 +25,7 @@ void ac_late_look(ac_timeline_t *timeline, uint64_t target, bool all, uint64_t l
         ac_fence_poll(timeline, all);
 }
 
-/* Free the block, whose look ends before: from then on its address may be another one's. */
+/* Ends the look, and frees the block: from then on its address may be another block's. */
 static accel_status_t give_now(ac_raw_t *raw, bool waits) {
     if (raw->look && !ac_raw_take_looked(raw))
         return ACCEL_ERROR_DOUBLE_FREE;
@@ -34,8 +33,8 @@ static accel_status_t give_now(ac_raw_t *raw, bool waits) {
     return ac_raw_give(raw, waits);
 }
 
-/* Free the block.  Where all work has to be over, that of the first look outside of a capture is waited for, by
- * a fence and for so long at the most.  ACCEL_ERROR_BUSY: it goes on, or a stream captures. */
+/* Frees the block.  If all work has to be over first, it waits for at most `limit_ns` for the work of the first
+ * look outside of a capture.  ACCEL_ERROR_BUSY: that work goes on, or a stream captures. */
 static accel_status_t give(ac_raw_t *raw, uint64_t limit_ns) {
     ac_context_t *context = ac_raw_waits(raw) ? ac_context_of(raw->context) : NULL;
     AC_WINDOW(late_looked_at);
@@ -125,19 +124,19 @@ void ac_late_free_few(void) {
     ac_raw_t raw;
     bool any = false;
     size_t at = atomic_load_explicit(&next, memory_order_relaxed), begin = at;
-    for (int i = 0; i < LOOKS && !ac_cuda_is_capturing(NULL) && ac_raw_look_late(&raw, &at, SLOTS); i++)
+    for (int i = 0; i < LOOKS && ac_raw_look_late(&raw, &at, SLOTS); i++)
         at += !free_one(&raw, true, 0, &any);
     if (at != begin)
         atomic_store_explicit(&next, at, memory_order_relaxed);
 }
 
-/* `program`: what free_fn of the program's allocator frees as well. */
+/* `program`: also memory of the program's allocator. */
 static bool free_late(bool program, uint64_t limit_ns) {
     ac_raw_t raw;
     bool any = false;
-    for (size_t at = 0; !ac_cuda_is_capturing(NULL) && ac_raw_look_late(&raw, &at, SIZE_MAX);)
+    for (size_t at = 0; ac_raw_look_late(&raw, &at, SIZE_MAX);)
         if (!free_one(&raw, program, limit_ns, &any)) {
-            limit_ns = 0; /* the others are looked at, and not waited for as well */
+            limit_ns = 0; /* one wait is enough: fences complete in order */
             at++;
         }
     return any;

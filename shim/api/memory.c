@@ -21,14 +21,14 @@ accel_status_t ac_api_status(CUresult result) {
     }
 }
 
-/* The result of a call that is made at once where a context is likely to be current. */
+/* The result of a first try, which most often finds a context current. */
 #define FIRST_TRY(call) (ac_is_active() ? (call) : CUDA_ERROR_NOT_INITIALIZED)
 
-/* What most calls come to is looked at first. */
+/* The likely result is checked first. */
 #define LIKELY_DONE(result) __builtin_expect((result) == CUDA_SUCCESS, 1)
 
-/* Whether the call, whose first try had this result, is to be made again: it lacked a device, and
- * there is one now.  *status: what to answer if not. */
+/* Returns true if the call lacked a device in its first try and there is one now, so that it has to be repeated.
+ * *status: the answer if not. */
 static bool again(CUresult result, accel_status_t *status) {
     *status = ac_api_status(result);
     if (result != CUDA_ERROR_NOT_INITIALIZED && result != CUDA_ERROR_INVALID_CONTEXT)
@@ -37,7 +37,7 @@ static bool again(CUresult result, accel_status_t *status) {
     return *status == ACCEL_OK;
 }
 
-/* By the driver's hooks, which count the call. */
+/* Calls the driver's hook, which counts the call. */
 static __attribute__((noinline)) accel_status_t malloc_hooked(void **pointer, size_t bytes,
                                                               const void *caller) {
     CUdeviceptr address = 0;
@@ -57,7 +57,7 @@ static __attribute__((noinline)) accel_status_t malloc_due(ac_cache_t *cache) {
     return ACCEL_OK;
 }
 
-/* What the thread's cache serves costs no call of the hook: that would be a third of it. */
+/* A hit of the thread's cache makes no call of the hook, which would be a third of its cost. */
 accel_status_t accel_malloc(void **pointer, size_t bytes) {
     ac_thread_t *thread = ac_thread_tls;
     const void *caller = __builtin_return_address(0);
@@ -119,7 +119,7 @@ accel_status_t ac_api_malloc_async(void **pointer, size_t bytes, void *stream,
     return status;
 }
 
-/* A block that another call had freed may have a record of what it was. */
+/* If another call freed the block before, an old record may be left. */
 accel_status_t accel_malloc_async(void **pointer, size_t bytes, void *stream) {
     accel_status_t status =
         ac_api_malloc_async(pointer, bytes, stream, __builtin_return_address(0));

@@ -9,8 +9,8 @@
 #define LARGE_SEGMENT ((uint64_t)20 << 20)
 #define MOST          ((uint64_t)1 << 48)
 
-/* The device's statistics have what the segments were cut from.  With such a high-water mark nothing is
- * large enough to be kept whole. */
+/* The device's statistics count the memory that segments are cut from, so these figures serve nothing.  With
+ * this high-water mark no request is large enough for a sealed segment. */
 static ac_device_stats_t stats;
 static ac_store_t store = {.settings = {.max_split_size = AC_UNLIMITED},
                            .stats = &stats,

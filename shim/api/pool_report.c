@@ -1,4 +1,4 @@
-/* What is in private pools. */
+/* Figures and copies of private pools. */
 #include "api/pools_int.h"
 
 #include <stdlib.h>
@@ -63,7 +63,7 @@ static bool is_wanted(const wanted_t *wanted, const ac_segment_t *segment) {
            (!wanted->held || (segment->allocated && line->pool->users));
 }
 
-/* No two free blocks are neighbours. */
+/* Counts free blocks, too: two of them are never neighbours. */
 static size_t most_places(const wanted_t *wanted, const ac_segment_t *segment) {
     return wanted->held ? segment->allocated : 2 * (size_t)segment->busy + 1;
 }

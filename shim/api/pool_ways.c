@@ -18,7 +18,8 @@ typedef struct ac_pool_way {
 static way_t *ways; /* newest first, under ac_pools_lock */
 static _Atomic bool ways_open;
 
-/* Out of the list, where it is not needed any more; the caller drops it without the lock. */
+/* Removes the way from the list if it has ended and no call of it is under way.  The caller drops it without
+ * the lock. */
 static way_t *unlink_way(way_t *way) {
     if (!way->ended || way->calls)
         return NULL;
@@ -60,7 +61,7 @@ ac_pool_t *ac_pool_route(int device, CUcontext context, void *stream) {
         }
         way_t *over = unlink_way(way);
         way = next;
-        if (over) { /* what follows may change meanwhile: begin anew */
+        if (over) { /* what follows may change meanwhile: start again */
             ac_unlock(&ac_pools_lock);
             drop_way(over);
             ac_lock(&ac_pools_lock);

@@ -1,8 +1,7 @@
-/* Private pools: their lives, requests and frees, and the device's part: segments, and when freed memory that
- * other streams used serves again.
+/* Private pools: their lives, requests and frees; when freed memory that other streams used serves again; and
+ * where segments come from and go to.
  *
- * One lock guards all pools.  Segments are asked for and given back without it, so that two threads may
- * both ask for one. */
+ * One lock guards all pools.  No source of segments is called under it, so two threads may both ask for one. */
 #include "api/pools_int.h"
 
 #include <stdlib.h>
@@ -32,6 +31,8 @@ ac_pool_t *ac_pool_named(accel_pool_id_t id) {
 static void set_flags(ac_pool_t *pool, unsigned flags) {
     bool before = pool->flags & ACCEL_POOL_USE_ON_OOM, now = flags & ACCEL_POOL_USE_ON_OOM;
     atomic_store(&rescuers, atomic_load(&rescuers) + now - before);
+    if (now)
+        ac_rescue_begin();
     pool->flags = flags;
 }
 
@@ -51,7 +52,7 @@ void ac_pool_sweep(ac_pool_t *pool) {
     free(pool);
 }
 
-/* Of an allocated block.  Under the lock. */
+/* Describes an allocated block; the caller holds the lock. */
 static ac_pool_info_t info_of(const ac_block_t *block) {
     const ac_pool_line_t *line = ac_pool_line_of(block->segment);
     return (ac_pool_info_t){.address = ac_block_address(block),
@@ -69,7 +70,7 @@ static bool is_private(uint64_t address) {
     return found;
 }
 
-/* No request is of the line's stream any more. Under the lock. */
+/* Notes, under the lock, that no more requests name the line's stream. */
 static void is_over(ac_pool_line_t *line) {
     if (line->gone)
         return;
@@ -111,48 +112,39 @@ ac_pool_t *ac_pool_make(accel_pool_id_t id, unsigned flags,
 
 /* --- segments --- */
 
-/* A segment on its way back to where it came from, in no line any more. */
+/* A segment on its way back to its source, in no line any more. */
 typedef struct leaving {
     struct leaving *next;
-    uint64_t address, size;
-    const accel_allocator_t *source;
+    ac_raw_t raw;
     accel_pool_id_t pool;
-    int device;
-    void *stream;
-    uint64_t life;
-    bool gone, rested; /* as of the line */
+    bool rested; /* as of the line */
 } leaving_t;
 
-/* Work of the line's stream may use what was freed there.  The cache finds out when that is over, and the
- * program's free_fn is told the stream; else all work is waited for: the driver does neither, and a stream
- * that has gone says nothing. */
-static void give_segment(const leaving_t *leaving) {
-    void *memory = (void *)(uintptr_t)leaving->address;
-    bool gone = leaving->gone || ac_stream_is_gone(leaving->stream, leaving->life);
-    if (leaving->source && (leaving->rested || !gone)) {
-        leaving->source->free_fn(memory, leaving->size, leaving->device, leaving->stream);
-        return;
-    }
-    if (!leaving->source && (leaving->rested || ac_owned(leaving->address))) {
+/* Gives the segment back at once if its source respects work on it: the cache does, and the program's free_fn
+ * gets the stream.  The driver does not; the handle of a stream that has gone, or of another thread's default
+ * stream, tells nothing.  Then all work is over first. */
+static void give_segment(leaving_t *leaving) {
+    const ac_raw_t *raw = &leaving->raw;
+    void *memory = (void *)(uintptr_t)raw->address;
+    bool respects = raw->allocator ? raw->life == ac_stream_life(raw->stream)
+                                   : ac_owned(raw->address);
+    if (!respects && !leaving->rested) {
+        const ac_context_t *context = ac_context_primary(raw->device);
+        leaving->raw.context = context ? context->cuda.handle : NULL;
+        ac_late_give(&leaving->raw);
+    } else if (raw->allocator) {
+        raw->allocator->free_fn(memory, raw->bytes, raw->device, raw->stream);
+    } else {
         accel_free(memory);
-        return;
     }
-    const ac_context_t *context = ac_context_primary(leaving->device);
-    ac_raw_t raw = {.address = leaving->address,
-                    .bytes = leaving->size,
-                    .stream = leaving->stream,
-                    .context = context ? context->cuda.handle : NULL,
-                    .allocator = leaving->source,
-                    .device = leaving->device,
-                    .recorded = true};
-    ac_late_give(&raw);
 }
 
 static void give_segments(leaving_t *list) {
     while (list) {
         leaving_t *next = list->next;
-        ac_history(ACCEL_TRACE_SEGMENT_FREE, list->device, list->address, list->size,
-                   list->stream, list->pool, 0);
+        const ac_raw_t *raw = &list->raw;
+        ac_history(ACCEL_TRACE_SEGMENT_FREE, raw->device, raw->address, raw->bytes, raw->stream,
+                   list->pool, 0);
         give_segment(list);
         free(list);
         list = next;
@@ -167,14 +159,14 @@ static void cut_idle(ac_pool_line_t *line, leaving_t **list) {
         if (!leaving)
             return;
         *leaving = (leaving_t){.next = *list,
-                               .address = segment->address,
-                               .size = segment->size,
-                               .source = segment->source,
+                               .raw = {.address = segment->address,
+                                       .bytes = segment->size,
+                                       .stream = line->stream,
+                                       .life = line->life,
+                                       .allocator = segment->source,
+                                       .device = line->device,
+                                       .recorded = true},
                                .pool = line->pool->id,
-                               .device = line->device,
-                               .stream = line->stream,
-                               .life = line->life,
-                               .gone = line->gone,
                                .rested = line->gone && line->rested};
         *list = leaving;
         ac_pool_remove(segment);
@@ -186,7 +178,7 @@ static void cut_pool(const ac_pool_t *pool, leaving_t **list) {
         cut_idle(line, list);
 }
 
-/* Idle segments of pools without users join *list.  Under the lock. */
+/* Idle segments of pools without users join *list; the caller holds the lock. */
 static void cut_unused(leaving_t **list) {
     for (ac_pool_t *pool = ac_pools, *next; pool; pool = next) {
         next = pool->next;
@@ -236,8 +228,8 @@ ac_timeline_t *ac_pool_timeline(int device) {
     return context ? context->timeline : NULL;
 }
 
-/* Gives what waits on the device a moment to wait for, and returns the last one.  While a stream captures
- * nothing is asked: freed memory may be the graph's. */
+/* Gives each block and line that waits on the device an epoch to wait for, and returns the last one.  While a
+ * stream captures it does nothing: freed memory may be the graph's. */
 static ac_pool_moment_t ask(int device) {
     ac_pool_moment_t moment = {.timeline = NULL};
     if (!atomic_load_explicit(&waiting, memory_order_acquire) || ac_cuda_is_capturing(NULL) ||
@@ -252,8 +244,8 @@ static ac_pool_moment_t ask(int device) {
     return moment;
 }
 
-/* Under the lock.  Segments of a stream that has gone join *list beside blocks that the program holds: the
- * line serves no other stream yet (is_left). */
+/* Frees, under the lock, memory whose epoch was reached.  Idle segments of a stream that has gone join *list while
+ * the program holds blocks of their line: until then the line serves no other stream (is_left). */
 static void collect(int device, const uint64_t reached[2], leaving_t **list) {
     bool any_waits = false;
     for (ac_pool_t *pool = ac_pools; pool; pool = pool->next)
@@ -269,7 +261,7 @@ static void collect(int device, const uint64_t reached[2], leaving_t **list) {
     cut_unused(list);
 }
 
-/* Frees what waits if the device is done with it; with `limit_ns` after a wait of at most so long. */
+/* Frees memory that the device is done with, after a wait of at most `limit_ns`. */
 static void drain(int device, uint64_t limit_ns) {
     leaving_t *cut = NULL;
     ac_pool_moment_t moment = ask(device);
@@ -284,7 +276,7 @@ static void drain(int device, uint64_t limit_ns) {
     give_segments(cut);
 }
 
-/* The same on all devices, with a wait. */
+/* Drains all devices, and waits for each. */
 static void drain_all(void) {
     for (int device = 0; atomic_load(&waiting) && device < accel_device_count(); device++)
         drain(device, AC_LATE_WAIT_NS);
@@ -313,16 +305,15 @@ void ac_pool_device_gone(int device) {
     ac_unlock(&ac_pools_lock);
 }
 
-/* Why the program cannot free what begins at `address`.  Under the lock. */
+/* Returns, under the lock, why the program cannot free memory at `address`. */
 static accel_status_t refused(uint64_t address) {
     if (!ac_pool_segment_around(address))
         return ACCEL_ERROR_NOT_OURS;
     return ac_pool_block_around(address) ? ACCEL_ERROR_INTERIOR : ACCEL_ERROR_DOUBLE_FREE;
 }
 
-/* A default stream's handle stands for that of a green context as well, once there is one.  What was freed before
- * in the order of the primary context's waits for a fence from then on; later frees find out by
- * themselves. */
+/* Once there is a green context, its default stream has the same handle as that of the primary context.  Memory
+ * that was freed before in the order of the latter waits for a fence from then on; later frees look themselves. */
 static void heed_views(void) {
     static _Atomic bool heeded;
     if (!ac_context_any_green() || atomic_load_explicit(&heeded, memory_order_acquire))
@@ -345,7 +336,7 @@ static bool needs_fence(const ac_block_t *block) {
            ((CUstream)line->stream <= CU_STREAM_PER_THREAD && ac_context_any_green());
 }
 
-/* Under the lock.  The block is free, or with `after` or if needed waits for a fence. */
+/* Frees the block under the lock; with `after`, or if needed, it waits for a fence. */
 static void put(ac_block_t *block, bool after, leaving_t **cut) {
     ac_pool_line_t *line = ac_pool_line_of(block->segment);
     ac_pool_t *pool = line->pool;
@@ -368,7 +359,7 @@ static void tell_free(const ac_pool_info_t *was) {
                was->pool, stack);
 }
 
-/* `after`: a stream whose work so far comes before; NULL: none. */
+/* `after`: the free comes after the work that this stream has; NULL: after no work. */
 static accel_status_t free_block(uint64_t address, void *const *after) {
     leaving_t *cut = NULL;
     ac_pool_info_t was;
@@ -382,7 +373,7 @@ static accel_status_t free_block(uint64_t address, void *const *after) {
         status = ac_api_record(*after, address);
         ac_lock(&ac_pools_lock);
         block = status == ACCEL_OK ? ac_pool_block_at(address) : NULL;
-        if (status == ACCEL_OK && !block) /* another thread has freed it as well */
+        if (status == ACCEL_OK && !block) /* another thread has freed it */
             status = ACCEL_ERROR_DOUBLE_FREE;
     }
     if (block) {
@@ -581,7 +572,7 @@ void ac_pool_told(const ac_pool_t *pool, accel_pool_id_t *id, const accel_alloca
     *source = source_of(pool);
 }
 
-/* Whether the pool may serve a request of the stream that otherwise fails, from this line. */
+/* Returns true if the line may serve a request of the stream that would fail. */
 static bool rescues(const ac_pool_line_t *line, int device, void *stream, uint64_t life) {
     return line->pool->flags & ACCEL_POOL_USE_ON_OOM && line->device == device &&
            line->stream == stream && line->life == life;

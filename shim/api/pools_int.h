@@ -1,4 +1,4 @@
-/* What the files on private pools share: pools.c serves requests and frees, pool_ways.c chooses the pool of a
+/* Shared by the files on private pools: pools.c serves requests and frees, pool_ways.c chooses the pool of a
  * request, pool_line.c has the memory, pool_index.c finds it by address, pool_report.c tells what is in the
  * pools, checkpoints.c restores a former state of one.  One lock guards all of it. */
 #ifndef AC_POOLS_INT_H
@@ -30,14 +30,14 @@ extern ac_pool_t *ac_pools;
  * so that it waits for a fence.  A block notes the count in `ticket.place`. */
 extern uint64_t ac_pools_used_elsewhere;
 
-/* Under the lock: the pool that has users; NULL: there is none. */
+/* Returns, under the lock, the pool of that id that has users; NULL: there is none. */
 ac_pool_t *ac_pool_named(accel_pool_id_t id);
 
-/* No pool. */
+/* The id of no pool. */
 #define AC_POOL_NONE {0, 0}
 
-/* Under the lock.  _make: a pool of the id, without users; NULL: host memory is short.  _sweep: removes the
- * record of a pool without segments that no call can reach any more. */
+/* Both need the lock.  _make returns a pool of the id, without users; NULL: host memory is short.  _sweep removes
+ * the record of a pool without segments that no call can reach any more. */
 ac_pool_t *ac_pool_make(accel_pool_id_t id, unsigned flags, const accel_allocator_t *allocator);
 void ac_pool_sweep(ac_pool_t *pool);
 
@@ -47,7 +47,7 @@ ac_timeline_t *ac_pool_timeline(int device);
 /* --- pool_line.c: memory of a pool for one stream; all under the lock --- */
 
 /* The order of the stream protects what is freed in a line, so a line serves its own stream alone.  Its
- * blocks are those of space/block.h, but outside of the page map and of every arena.  RETIRED blocks wait
+ * blocks are blocks of space/block.h, but outside of the page map and of every arena.  RETIRED blocks wait
  * for a fence: until `ticket.epoch` is reached, or with 0 until they are given one (ac_pool_ask). */
 struct ac_pool_line {
     ac_space_t space; /* first: a segment's `space` is its line */
@@ -108,7 +108,7 @@ typedef struct {
 } ac_pool_moment_t;
 void ac_pool_ask(ac_pool_line_t *line, ac_pool_moment_t *moment);
 
-/* Frees what waits for no more than was reached: [0] by the own context, [1] by all. */
+/* Frees blocks whose epoch was reached: by [0] the own context, [1] all contexts. */
 void ac_pool_drain(ac_pool_line_t *line, const uint64_t reached[2]);
 
 /* The segment leaves the line, with its free memory. */

@@ -16,7 +16,7 @@ static ac_mutex_t lock = AC_MUTEX(LEAF);
 static const accel_allocator_t *_Atomic allocator; /* NULL: the cache */
 enum { USE_NOT, USE_BEGINS, USE_OVERDUE, USE_BEGUN };
 static _Atomic int use;    /* of raw memory */
-static pthread_t beginner; /* while it begins: who calls init_fn */
+static pthread_t beginner; /* while it begins: the thread that calls init_fn */
 
 const accel_allocator_t *ac_allocator_copy(const accel_allocator_t *functions,
                                            accel_status_t *status) {
@@ -98,7 +98,7 @@ static bool begin_use(void) {
 
 /* --- requests --- */
 
-/* Memory of the cache; where the driver knows no order of streams, plain. */
+/* Asks the cache; without the order of a stream if the driver has no stream-ordered memory. */
 static accel_status_t ask_cache(ac_raw_t *raw, void **pointer, const void *caller) {
     accel_status_t status = ac_api_malloc_async(pointer, raw->bytes, raw->stream, caller);
     raw->ordered = status == ACCEL_OK;
@@ -111,30 +111,34 @@ void ac_api_quiet(bool quiet) {
         thread->quiet = quiet;
 }
 
-/* The same request again, which failed quietly: it counts and is told of, and nothing is waited for. */
-static void settle(bool settled) {
-    ac_thread_t *thread = ac_is_active() ? ac_thread_get() : NULL;
-    if (thread)
-        thread->settled = settled;
+/* A raw request that a private pool may serve, before it waits for work and counts as one that failed. */
+typedef struct {
+    ac_rescue_t rescue;
+    const ac_raw_t *raw;
+    void *memory;
+} rescued_t;
+
+static bool rescue(ac_rescue_t *of) {
+    rescued_t *request = (rescued_t *)of;
+    const ac_raw_t *raw = request->raw;
+    return ac_pool_rescue(&request->memory, raw->bytes, raw->device, raw->stream, raw->stack);
 }
 
-/* A pool that serves others is asked before the request counts as one that failed. */
 static accel_status_t from_cache(ac_raw_t *raw, void **pointer, const void *caller) {
-    bool rescues =
-        ac_pool_may_rescue(raw->device, raw->stream) && ac_api_is_primary(raw->context, raw->device);
-    if (rescues)
-        ac_api_quiet(true);
+    rescued_t request = {.rescue.serve = rescue, .raw = raw};
+    ac_thread_t *thread = ac_is_active() ? ac_thread_get() : NULL;
+    bool may = thread && ac_pool_may_rescue(raw->device, raw->stream) &&
+               ac_api_is_primary(raw->context, raw->device);
+    if (may)
+        thread->rescue = &request.rescue;
     accel_status_t status = ask_cache(raw, pointer, caller);
-    if (rescues)
-        ac_api_quiet(false);
-    if (rescues && status == ACCEL_ERROR_DEVICE_MEMORY) {
-        if (ac_pool_rescue(pointer, raw->bytes, raw->device, raw->stream, raw->stack)) {
-            raw->address = 0; /* the pool's */
-            return ACCEL_OK;
-        }
-        settle(true);
-        status = ask_cache(raw, pointer, caller);
-        settle(false);
+    if (may)
+        thread->rescue = NULL;
+    /* The driver may have been asked alone. */
+    if (may && status == ACCEL_ERROR_DEVICE_MEMORY && ac_rescue_ask(&request.rescue)) {
+        *pointer = request.memory;
+        raw->address = 0; /* the pool's */
+        return ACCEL_OK;
     }
     raw->address = status == ACCEL_OK ? (uint64_t)(uintptr_t)*pointer : 0;
     return status;
@@ -172,7 +176,7 @@ static accel_status_t alloc(ac_raw_t *raw, void **pointer, const void *caller) {
     return ACCEL_OK;
 }
 
-/* In a context of the device.  Failures of the cache were told to the observers by it. */
+/* Tells observers and the history of a failed request.  The cache has told observers of its own failures. */
 static void tell_failure(int device, size_t bytes, void *stream, accel_pool_id_t pool,
                          const accel_allocator_t *source, uint32_t stack) {
     size_t available = 0, total;
@@ -254,8 +258,8 @@ accel_status_t accel_raw_alloc_with_stream(void **pointer, size_t bytes, void *s
     return request(pointer, bytes, stream, true, __builtin_return_address(0));
 }
 
-/* Whether another call has freed the block, which has come back for a request that is not of raw
- * memory: then it tells nothing of the stream.  accel_malloc_async removes the record itself. */
+/* Returns true if another call has freed the block and a request that is not of raw memory has it now: then the
+ * record says nothing of the stream.  accel_malloc_async removes the record itself. */
 static bool is_stale(const ac_raw_t *raw) {
     ac_block_info_t block;
     return !raw->allocator && ac_owned(raw->address) &&
@@ -266,9 +270,9 @@ static bool is_stale(const ac_raw_t *raw) {
 
 /* --- frees --- */
 
-/* Work in flight may use the memory that its stream's order says nothing of: on streams that were
- * named, or on one that has gone and whose handle may stand for another, as that of a default stream
- * does in another thread or context. */
+/* Returns true if work that the order of the stream does not cover may use the memory: on recorded streams, or if
+ * the stream has gone, since its handle may name another one.  The handle of a default stream does so in other
+ * threads and contexts. */
 static bool order_is_not_enough(const ac_raw_t *raw) {
     return !raw->ordered || raw->recorded || raw->life != ac_stream_life(raw->stream);
 }
@@ -277,8 +281,8 @@ static bool is_another(const ac_raw_t *raw, CUcontext context) {
     return raw->context != context && (CUstream)raw->stream <= CU_STREAM_PER_THREAD;
 }
 
-/* What was left to the driver is free for it once cuMemFree is called, whatever work there is.
- * ACCEL_ERROR_BUSY: a stream captures, and a synchronisation would spoil that. */
+/* Waits for all work of the context: cuMemFree makes memory of the driver free at once.  ACCEL_ERROR_BUSY: a stream
+ * captures, and a synchronisation would spoil that. */
 static accel_status_t wait_for(CUcontext context) {
     if (!ac_cuda_sync_begin(NULL))
         return ACCEL_ERROR_BUSY;
@@ -434,7 +438,7 @@ static bool find_of_driver(uint64_t address, accel_pointer_info_t *info) {
     return true;
 }
 
-/* Of the program's allocator, which alone knows where a block begins. */
+/* Asks the program's allocator, which alone knows the bounds of its blocks. */
 static bool find_of_program(const void *pointer, accel_pointer_info_t *info) {
     const accel_allocator_t *set = ac_raw_allocator();
     void *base = (void *)(uintptr_t)pointer;

@@ -87,7 +87,7 @@ static void put_block(writer_t *to, uint64_t address, uint64_t size, uint64_t re
     to->allocated += allocated ? (int64_t)size : 0;
 }
 
-/* --- what there is --- */
+/* --- segments and blocks --- */
 
 static void write_pools(writer_t *to) {
     for (size_t i = 0; i < to->pools.parts; i++) {
@@ -119,7 +119,7 @@ static size_t part_behind(const writer_t *to, uint64_t address) {
     return low;
 }
 
-/* Of raw memory that the history has frames of, else what `stacks` recorded. */
+/* Returns the stack of the request, from the history for raw memory, else from the records of `stacks`. */
 static uint32_t stack_of(const ac_item_t *item) {
     struct timespec deadline;
     ac_holding_t holding;

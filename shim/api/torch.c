@@ -12,19 +12,19 @@ void *accel_torch_malloc(size_t bytes, int device, void *stream) {
     return pointer;
 }
 
-/* The library needs libc alone: where a program could catch what libstdc++ throws, that is loaded, though
- * maybe as a part of a plugin, where a lookup in the global scope does not find it. */
+/* Throws by libstdc++ if that is loaded: a program without it could not catch.  The library itself needs libc
+ * alone.  libstdc++ may be part of a plugin, which a lookup in the global scope does not find. */
 static void throw_bad_alloc(void) {
     void *library = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
     void (*throws)(void) = NULL;
     *(void **)&throws = dlsym(library ? library : RTLD_DEFAULT, "_ZSt17__throw_bad_allocv");
     if (library)
-        dlclose(library); /* who loaded it keeps it */
+        dlclose(library); /* its loader keeps it */
     if (throws)
         throws();
 }
 
-/* No lock is held, and no frame of ours has anything to undo. */
+/* The throw passes frames of the library: they hold no lock and have nothing to undo. */
 void *accel_torch_malloc_or_throw(size_t bytes, int device, void *stream) {
     void *pointer = accel_torch_malloc(bytes, device, stream);
     if (!pointer && bytes)

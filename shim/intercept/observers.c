@@ -64,21 +64,23 @@ void ac_observers_call(ac_observe_t kind,
     memcpy(now, places[kind], sizeof now);
     ac_unlock(&lock);
     /* An observer may be called in the middle of a request: what the thread has noted of it stays. */
-    bool quiet = thread->quiet, apart = thread->apart, settled = thread->settled;
+    bool quiet = thread->quiet, apart = thread->apart;
+    ac_rescue_t *rescue = thread->rescue;
     bool missed = thread->recorder.missed;
     struct ac_context *last_alloc = thread->last_alloc, *last_free = thread->last_free;
     const void *asks_from = thread->asks_from, *frees_for = thread->frees_for;
     uint64_t given_back = thread->given_back;
     thread->asks_from = thread->frees_for = NULL;
     thread->recorder.missed = false;
-    thread->quiet = thread->apart = thread->settled = false; /* not what the program asks for now */
+    thread->quiet = thread->apart = false; /* not what the program asks for now */
+    thread->rescue = NULL;
     thread->observing = true;
     for (unsigned i = 0; i < count; i++)
         call(now[i].function, now[i].arg, of);
     thread->observing = false;
     thread->quiet = quiet;
     thread->apart = apart;
-    thread->settled = settled;
+    thread->rescue = rescue;
     thread->recorder.missed = missed;
     thread->last_alloc = last_alloc;
     thread->last_free = last_free;
@@ -88,6 +90,22 @@ void ac_observers_call(ac_observe_t kind,
 }
 
 /* --- out of memory --- */
+
+bool ac_rescue_ask(ac_rescue_t *rescue) {
+    if (!rescue->asked)
+        rescue->served = rescue->serve(rescue);
+    rescue->asked = true;
+    return rescue->served;
+}
+
+static bool rescue_request(void) {
+    ac_thread_t *thread = ac_thread_tls;
+    return thread && thread->rescue && ac_rescue_ask(thread->rescue);
+}
+
+void ac_rescue_begin(void) {
+    atomic_store(&ac_serve_elsewhere, rescue_request);
+}
 
 typedef struct {
     int device;

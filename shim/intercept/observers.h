@@ -10,6 +10,7 @@
 
 #include "allocator/allocator.h"
 #include "device/cuda_abi.h"
+#include "intercept/thread.h"
 
 /* A stream is about to be destroyed; NULL: there is no observer. */
 extern AC_HIDDEN void (*_Atomic ac_stream_gone_observer)(CUstream stream);
@@ -35,6 +36,20 @@ extern AC_HIDDEN bool (*_Atomic ac_late_observer)(void);
 static inline bool ac_observe_late(void) {
     bool (*observer)(void) = atomic_load_explicit(&ac_late_observer, memory_order_acquire);
     return observer && observer();
+}
+
+/* Another source of memory for a request of the thread (ac_thread_t.rescue).  The allocator asks it once,
+ * before the request waits for work.  If it serves the request, the hook answers that memory is short, and
+ * counts and reports nothing. */
+typedef struct ac_rescue {
+    bool (*serve)(struct ac_rescue *rescue);
+    bool asked, served;
+} ac_rescue_t;
+bool ac_rescue_ask(ac_rescue_t *rescue);
+void ac_rescue_begin(void); /* requests may have one from now on */
+
+static inline bool ac_is_rescued(const ac_thread_t *thread) {
+    return thread->rescue && thread->rescue->served;
 }
 
 /* Functions of the program, each with its argument: so many of a kind at the most. */

@@ -57,7 +57,7 @@ static ac_status_t search(ac_thread_t *thread, ac_context_t *context, ac_cache_t
         ac_mempools_look(context->cuda.device);
     ac_ask_t how = thread->quiet ? AC_ASK_QUIETLY : AC_ASK_ALL;
     status = alloc(thread, context, cache, module, from, bytes, how, address);
-    if (status == AC_OOM && (ac_observe_late() || ac_mempools_yield(context->cuda.device)))
+    if (status == AC_OOM && !ac_is_rescued(thread) && (ac_observe_late() || ac_mempools_yield(context->cuda.device)))
         status = alloc(thread, context, cache, module, from, bytes, how, address);
     if (ac_process_config()->expandable_segments == AC_PAGES_ON)
         say_refused(context);
@@ -86,14 +86,12 @@ ac_served_t ac_serve(ac_thread_t *thread, ac_context_t *context, unsigned module
         ac_thread_set_driver(thread, generation, cache);
     ac_status_t status = alloc(thread, context, cache, module, from, bytes, AC_ASK_CACHED, address);
     ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
-    if (status != AC_OK && thread->settled) {
-        ac_allocator_count_oom(ac_arena_allocator(context->arena));
-        status = AC_OOM;
-    } else if (status != AC_OK) {
+    if (status != AC_OK)
         status = search(thread, context, cache, module, from, bytes, address);
-    }
     if (status == AC_OK)
         return AC_SERVED;
+    if (ac_is_rescued(thread))
+        return AC_SERVED_LIMIT; /* the caller of the hook has its memory */
     if (status == AC_FAILED)
         ac_count(thread, AC_COUNT_internal_failures);
     if (status != AC_OOM)

@@ -118,8 +118,8 @@ typedef struct ac_thread {
     uint8_t asks_for;      /* the module that called the runtime, where the thread is; 0: none */
     bool observing;        /* it runs an observer (observers.h) */
     bool quiet;            /* what fails for want of memory is asked for in another way after that */
-    bool settled;          /* what it asks for failed quietly just now: that is told, and no more done */
     bool apart;            /* it asks for memory that belongs to no cache */
+    struct ac_rescue *rescue; /* another source for its request (observers.h); NULL: none */
     bool records;          /* with `generation`: its calls are recorded (recording.h) */
     const void *asks_from; /* the code that called the runtime to allocate, where the thread is */
     const void *frees_for; /* the same to free */

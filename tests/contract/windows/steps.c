@@ -351,7 +351,18 @@ static void free_late_again(void) {
     GIVES(raw_delete(late), ACCEL_ERROR_DOUBLE_FREE);
 }
 
-static void late_freed_again(void) {
+/* A call that knows of no record frees the block, and its memory becomes another one's. */
+static accel_status_t (*malloc_async)(void **, size_t, void *), (*free_async)(void *, void *);
+static void *late_stream, *next_owner;
+
+static void hand_late_on(void) {
+    GIVES(free_async(late, late_stream), ACCEL_OK);
+    GIVES(malloc_async(&next_owner, MIB, late_stream), ACCEL_OK);
+    NEED(next_owner == late);
+}
+
+/* Calls `meanwhile` while a thread looks at a block whose free waits. */
+static void look_at_late(void (*meanwhile)(void)) {
     accel_status_t (*enable)(int), (*record)(void *, void *);
     accel_status_t (*alloc)(void **, size_t, void *);
     accel_deleter_t (*deleter)(void);
@@ -359,16 +370,28 @@ static void late_freed_again(void) {
     CUstream stream = test_stream(), other = test_stream();
     NEED(test_find("accel_enable", &enable) && test_find("accel_record_stream", &record) &&
          test_find("accel_raw_alloc_with_stream", &alloc) && test_find("accel_raw_deleter", &deleter) &&
-         test_find("accel_raw_delete", &raw_delete) && test_find("accel_empty_cache", &empty_cache));
+         test_find("accel_raw_delete", &raw_delete) && test_find("accel_empty_cache", &empty_cache) &&
+         test_find("accel_malloc_async", &malloc_async) && test_find("accel_free_async", &free_async));
+    late_stream = stream;
     NEED(enable(0) == ACCEL_OK && alloc(&late, MIB, stream) == ACCEL_OK && record(late, other) == ACCEL_OK);
     MUST(cuStreamBeginCapture_v2(other, CU_STREAM_CAPTURE_MODE_RELAXED));
     deleter()(late);
     MUST(cuStreamEndCapture(other, &graph));
-    unsigned long long freed = simcuda_calls("cuMemFree_v2");
-    at_window("late_looked_at", free_late_again);
+    at_window("late_looked_at", meanwhile);
     give_back();
-    EXPECT(!at && simcuda_calls("cuMemFree_v2") == freed + 1);
+    EXPECT(!at);
+}
+
+static void late_freed_again(void) {
+    unsigned long long freed = simcuda_calls("cuMemFree_v2");
+    look_at_late(free_late_again);
+    EXPECT(simcuda_calls("cuMemFree_v2") == freed + 1);
     EXPECT(raw_delete(late) != ACCEL_OK);
+}
+
+static void late_handed_on(void) {
+    look_at_late(hand_late_on);
+    GIVES(free_async(next_owner, late_stream), ACCEL_OK);
 }
 
 /* --- metrics go at exit, beside the thread that writes them --- */
@@ -505,6 +528,7 @@ static const struct {
     {"reader_beside_hit", reader_beside_hit},
     {"reader_beside_lane", reader_beside_lane},
     {"late_freed_again", late_freed_again},
+    {"late_handed_on", late_handed_on},
     {"removed_before_metrics", removed_before_metrics},
     {"removed_beside_metrics", removed_beside_metrics},
 };

@@ -219,6 +219,33 @@ START_TEST(segments_of_streams_that_have_gone) {
 }
 END_TEST
 
+static void *release_there(void *pool) {
+    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
+    end_and_release(*(accel_pool_id_t *)pool);
+    return NULL;
+}
+
+/* The handle of a thread's default stream names another stream in the thread that releases the pool. */
+START_TEST(segments_of_other_threads) {
+    const accel_allocator_t functions = {
+        .size = sizeof functions, .alloc_fn = program_alloc, .free_fn = program_free};
+    pthread_t thread;
+    accel_pool_id_t pool;
+    make_streams();
+    ck_assert_int_eq(accel_pool_create(0, &functions, &pool), ACCEL_OK);
+    begin(pool, 0);
+    void *block = alloc(MIB, CU_STREAM_PER_THREAD);
+    hold(CU_STREAM_PER_THREAD);
+    ck_assert_int_eq(accel_raw_delete(block), ACCEL_OK);
+    ck_assert_int_eq(pthread_create(&thread, NULL, release_there, &pool), 0);
+    pthread_join(thread, NULL);
+    ck_assert_int_eq(freed, 0);
+    let_go(other);
+    by_trim();
+    ck_assert_int_eq(freed, 1);
+}
+END_TEST
+
 /* What a stream that has gone leaves idle beside blocks that the program holds serves no other stream: it goes
  * back with the pool's next request. */
 START_TEST(idle_segments_beside_held_blocks) {
@@ -334,6 +361,64 @@ START_TEST(few_at_a_time) {
 }
 END_TEST
 
+static void free_late(void **block, int count) {
+    begin_capture(other);
+    for (int i = 0; i < count; i++)
+        accel_raw_deleter()(block[i]);
+    end_capture(other);
+}
+
+static int remaining(void **block, int count) {
+    int left = 0;
+    for (int i = 0; i < count; i++)
+        left += exists(block[i]);
+    return left;
+}
+
+/* Late frees that work keeps waiting keep no others. */
+START_TEST(late_frees_beside_work) {
+    enum { MANY = 12 };
+    void *done[MANY], *busy[MANY], *held;
+    make_late(done, MANY, 512);
+    held = alloc(512, own);
+    for (int i = 0; i < MANY; i++) {
+        busy[i] = alloc(512, other);
+        ck_assert_int_eq(accel_record_stream(busy[i], own), ACCEL_OK);
+        by_free(); /* all of the first ones are to wait for the work of now */
+    }
+    let_go(other);
+    free_late(busy, MANY);
+    hold(own);
+    use(held, 512, own);
+    for (int i = 0; i < MANY; i++)
+        by_free();
+    ck_assert_int_eq(remaining(done, MANY), 0);
+    ck_assert_int_eq(remaining(busy, MANY), MANY);
+    let_go(other);
+}
+END_TEST
+
+/* One late free is waited for, and the others are looked at. */
+START_TEST(one_wait_for_many) {
+    enum { MANY = 8 };
+    void *block[MANY];
+    make_late(block, 1, 512);
+    simcuda_reset_calls();
+    by_trim();
+    unsigned long long calls = simcuda_calls_total();
+    for (int i = 1; i < MANY; i++) {
+        block[i] = alloc(512, other);
+        ck_assert_int_eq(accel_record_stream(block[i], own), ACCEL_OK);
+    }
+    free_late(&block[1], MANY - 1);
+    simcuda_reset_calls();
+    by_trim();
+    ck_assert_uint_lt(simcuda_calls_total(), 2 * calls);
+    ck_assert_int_eq(remaining(block, MANY), MANY);
+    let_go(other);
+}
+END_TEST
+
 /* An allocator of the program with a lock, under which it asks the driver. */
 static pthread_mutex_t program_lock;
 static void *locked_alloc(size_t bytes, int device, void *stream) {
@@ -407,9 +492,12 @@ int main(int argc, char **argv) {
                                   contexts_that_end,
                                   memory_of_the_cache,
                                   few_at_a_time,
+                                  late_frees_beside_work,
+                                  one_wait_for_many,
                                   late_frees_that_fail,
                                   segments_of_the_driver,
                                   segments_of_streams_that_have_gone,
+                                  segments_of_other_threads,
                                   idle_segments_beside_held_blocks,
                                   requests_wait_for_late_frees,
                                   NULL};

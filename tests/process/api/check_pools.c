@@ -566,6 +566,28 @@ START_TEST(fails_after_one_search) {
 }
 END_TEST
 
+/* A pool that serves others does so before the request waits for freed memory that work still uses. */
+START_TEST(pools_serve_before_a_wait) {
+    enum { A_FEW = 500 };
+    CUstream mine = new_stream(0), other = new_stream(0);
+    accel_pool_id_t pool = new_pool(ACCEL_POOL_USE_ON_OOM);
+    begin(pool, 0);
+    void *kept = alloc(500 * MIB, mine);
+    ck_assert_int_eq(accel_raw_delete(kept), ACCEL_OK);
+    ck_assert_int_eq(accel_end_allocate_to_pool(0, pool), ACCEL_OK);
+    void *busy = alloc(400 * MIB, other);
+    hold(other);
+    use(busy, MIB, other);
+    ck_assert_int_eq(accel_raw_delete(busy), ACCEL_OK);
+    simcuda_reset_calls();
+    ck_assert_ptr_eq(alloc(450 * MIB, mine), kept);
+    ck_assert_uint_le(simcuda_calls_total(), A_FEW);
+    ck_assert_int_eq(stats_of(0).num_ooms, 0);
+    ck_assert_int_eq(accel_raw_delete(kept), ACCEL_OK);
+    let_go(mine);
+}
+END_TEST
+
 START_TEST(free_callbacks) {
     void *pointer;
     ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
@@ -790,6 +812,7 @@ int main(void) {
                                   out_of_memory_and_again,
                                   out_of_memory_and_no_wait,
                                   fails_after_one_search,
+                                  pools_serve_before_a_wait,
                                   free_callbacks,
                                   history_and_snapshot,
                                   on_and_off,
