@@ -85,11 +85,7 @@ static ac_block_t *cut_slot(const ac_request_t *request) {
                : ac_slab_carve(&request->arena->space, request->size);
 }
 
-/* --- large free blocks that are spared ---
- *
- * Native memory does not move: what a small block is cut out of serves no large one again while it
- * lives.  So a large free block is not broken up, once, for a request that has something better to
- * do. */
+/* --- large free blocks that are spared --- */
 
 static bool any_waits(const ac_request_t *request) {
     const ac_arena_t *arena = request->arena;
@@ -99,108 +95,29 @@ static bool any_waits(const ac_request_t *request) {
            (request->cache && ac_cache_waits(request->cache));
 }
 
-/* What the program freed last may serve when its work is over.  Where the budget is used up the
- * device is asked for that first, and where the request would wait rather than grow (ready.c) it
- * waits: else large blocks are used up while others wait, and a wait no longer saves growing. */
-static bool is_worth_waiting(const ac_request_t *request, const ac_block_t *block) {
-    const ac_allocator_t *allocator = request->arena->allocator;
-    uint64_t most = ac_budget(&allocator->settings, AC_BUDGET_IDLE, allocator->high_water);
-    return !request->stream && block->size - request->size > request->size / 8 &&
-           ac_supply_taken(allocator) + ac_supply_least(request->pool, request->size) > most &&
-           any_waits(request);
-}
-
-/* So many free bytes, 32 MiB or more, weigh heavily among what is live, and are 64 times `size`. */
-static inline bool is_large_among(const ac_allocator_t *allocator, uint64_t bytes,
-                                  uint64_t size) {
-    return bytes >= AC_LARGE && bytes / 64 >= size && bytes >= allocator->high_water / 8;
-}
-
-/* Of the neighbours so many are looked at. */
-enum { LOOK_BESIDE = 64 };
-
-/* Whether the block will be one with what lies beside: free memory, or large blocks. */
-static bool joins(const ac_block_t *beside, uint64_t size, bool *waits) {
-    if (!beside)
-        return false;
-    *waits |= beside->state == AC_BLOCK_RETIRED;
-    return beside->state == AC_BLOCK_FREE || beside->state == AC_BLOCK_RETIRED ||
-           (beside->state == AC_BLOCK_ALLOCATED && beside->size >= AC_LARGE &&
-            beside->size / 64 >= size);
-}
-
-/* Only for requests that stay out of its like's way from then on. */
-static bool may_become_large(const ac_allocator_t *allocator, const ac_block_t *block,
-                             uint64_t size) {
-    return is_large_among(allocator, block->segment->size, size) &&
-           ac_medium_may_spare(allocator, size);
-}
-
-/* The block is part of such memory as soon as work is over: what lies beside it waits, and no small block
- * is in the way. */
-static bool becomes_large(const ac_allocator_t *allocator, const ac_block_t *block,
-                          uint64_t size) {
-    uint64_t bytes = block->size;
-    unsigned left = LOOK_BESIDE;
-    bool waits = false;
-    for (const ac_block_t *b = block->prev; joins(b, size, &waits) && left; b = b->prev, left--)
-        bytes += b->size;
-    for (const ac_block_t *b = block->next; joins(b, size, &waits) && left; b = b->next, left--)
-        bytes += b->size;
-    return waits && is_large_among(allocator, bytes, size);
-}
-
-/* Such a block is for buffers of its kind, which would have to grow past a small block that lives long.  As many as 64 of these fit
- * into what is asked for instead.  Only where that is within the budget, and the device is not
- * known to refuse it. */
-static bool is_worth_growing(const ac_request_t *request, const ac_block_t *block) {
-    const ac_allocator_t *allocator = request->arena->allocator;
-    const ac_settings_t *settings = &allocator->settings;
-    bool large = is_large_among(allocator, block->size, request->size);
-    if (!large && !may_become_large(allocator, block, request->size))
-        return false;
-    uint64_t most = ac_budget(settings, AC_BUDGET_IDLE, allocator->high_water);
-    uint64_t growth = ac_size_up(settings->large_segment_size, AC_SEGMENT_ALIGN);
-    if (ac_supply_taken(allocator) + growth > ac_supply_bound(allocator, most))
-        return false;
-    return large || becomes_large(allocator, block, request->size); /* the walk comes last */
-}
-
-/* Whether spare() has to be asked about a block for a plain request of `size`. */
-static inline bool may_be_spared(const ac_cache_t *cache, const ac_block_t *block,
-                                 uint64_t size) {
-    const ac_allocator_t *allocator = cache->arena->allocator;
-    if (block->segment->range)
-        return false;
-    if (block->size < AC_LARGE)
-        return size <= AC_MEDIUM && is_large_among(allocator, block->segment->size, size) &&
-               ac_pending_any(cache->arena);
-    return is_large_among(allocator, block->size, size) || ac_pending_any(cache->arena) ||
-           ac_cache_waits(cache);
-}
-
-/* Note why the block is spared.  False: it is not. */
-static bool spare(ac_request_t *request, const ac_block_t *block) {
+/* Returns true if the request should ask for, and perhaps wait for, freed memory rather than split the large
+ * free block.  Native memory does not move: a block that is split serves no large request again while its
+ * parts live.  If requests split large blocks while others wait for work, waiting no longer avoids growth. */
+static bool spare(const ac_request_t *request, const ac_block_t *block) {
     const ac_arena_t *arena = request->arena;
-    unsigned why = 0;
-    if (block->segment->range)
+    const ac_allocator_t *allocator = arena->allocator;
+    if (request->settled || request->stream || block->segment->range || block->size < AC_LARGE ||
+        block->size - request->size <= request->size / 8)
         return false;
-    if (!(request->settled & AC_SPARE_TO_WAIT) && block->size >= AC_LARGE &&
-        is_worth_waiting(request, block))
-        why |= AC_SPARE_TO_WAIT;
-    if (!(request->settled & AC_SPARE_TO_GROW) && is_worth_growing(request, block))
-        why |= AC_SPARE_TO_GROW;
-    if (why & AC_SPARE_TO_GROW)
-        ac_medium_note_spared(arena->allocator, request->size);
-    if (!why || arena->ops->capturing(arena->context, true))
-        return false;
-    request->spared |= why;
-    return true;
+    uint64_t most = ac_budget(&allocator->settings, AC_BUDGET_IDLE, allocator->high_water);
+    return ac_supply_taken(allocator) + ac_supply_least(request->pool, request->size) > most &&
+           any_waits(request) && !arena->ops->capturing(arena->context, true);
 }
 
-bool ac_find_spared(ac_request_t *request, ac_spare_t rule) {
-    request->settled |= rule;
-    if (!(request->spared & rule))
+/* Returns false if `spare` would say so of a plain request, without its record. */
+static inline bool may_be_spared(const ac_cache_t *cache, const ac_block_t *block) {
+    return !block->segment->range && block->size >= AC_LARGE &&
+           (ac_pending_any(cache->arena) || ac_cache_waits(cache));
+}
+
+bool ac_find_spared(ac_request_t *request) {
+    request->settled = true;
+    if (!request->spared)
         return false;
     request->seen[0] = 0;
     return ac_find_again(request);
@@ -208,29 +125,7 @@ bool ac_find_spared(ac_request_t *request, ac_spare_t rule) {
 
 /* --- the block of a request --- */
 
-/* Whether there is no new memory to be had for now: beside a capture, or at the limit, where pages
- * may still move. */
-static bool is_held_up(const ac_request_t *request) {
-    const ac_arena_t *arena = request->arena;
-    const ac_allocator_t *allocator = arena->allocator;
-    uint64_t least = ac_supply_least(request->pool, request->size);
-    return arena->ops->capturing(arena->context, true) ||
-           (!allocator->settings.expandable_segments &&
-            ac_supply_taken(allocator) + least > ac_supply_bound(allocator, AC_UNLIMITED));
-}
-
-/* Medium blocks are kept apart from large ones, and these from big ones, unless new memory is what that
- * takes. */
-static ac_block_t *find_beside(const ac_request_t *request, const ac_fit_t *fit) {
-    const ac_arena_t *arena = request->arena;
-    if (request->pool != AC_POOL_LARGE || !is_held_up(request))
-        return NULL;
-    ac_block_t *block = ac_free_index_find(
-        &arena->index[request->medium ? AC_POOL_LARGE : AC_INDEX_MEDIUM], fit, false);
-    return block ? block : ac_free_index_find(&arena->index[AC_INDEX_BIG], fit, false);
-}
-
-/* With `scarce`: in the other pool, too, and in what slabs and sealed segments keep. */
+/* With `scarce`: in all indices, and in what slabs and sealed segments keep. */
 static ac_block_t *find_block(ac_request_t *request) {
     ac_arena_t *arena = request->arena;
     ac_fit_t fit = fit_for(request);
@@ -242,14 +137,19 @@ static ac_block_t *find_block(ac_request_t *request) {
     ac_block_t *block = ac_free_index_find(&arena->index[index], &fit, request->scarce);
     if (!block && big)
         block = ac_free_index_find(&arena->index[AC_POOL_LARGE], &fit, request->scarce);
-    if (block && !request->scarce && spare(request, block))
+    if (block && !request->scarce && index == AC_POOL_LARGE &&
+        ac_medium_comes_apart(arena->allocator, request->size, block->segment)) {
+        arena->allocator->supply->medium.apart = request->medium = true;
+        block = ac_free_index_find(&arena->index[AC_INDEX_MEDIUM], &fit, false);
+    }
+    if (block && !request->scarce && spare(request, block)) {
+        request->spared = true;
         return NULL;
-    if (!block && !request->scarce)
-        block = find_beside(request, &fit);
+    }
     if (block || !request->scarce)
         return block;
     for (int i = 0; i < AC_INDICES && !block; i++)
-        if (i != index && (i != AC_INDEX_BIG || request->last))
+        if (i != index)
             block = ac_free_index_find(&arena->index[i], &fit, true);
     if (!block && request->size < AC_SMALL_SEGMENT && ac_slabs_dissolve(&arena->space))
         block = ac_free_index_find(&arena->index[AC_POOL_SMALL], &fit, true);
@@ -283,8 +183,7 @@ static bool search(ac_request_t *request) {
 /* None of what the request's own cache keeps has its size, but put together with what lies beside
  * it may do: as much as it takes, of medium blocks alone for one of these. */
 static bool flush(const ac_request_t *request, bool all) {
-    uint64_t largest =
-        request->medium ? ac_medium_most(request->arena->allocator) : AC_CACHE_LARGEST;
+    uint64_t largest = request->medium ? ac_medium_most(request->arena->allocator) : AC_CACHE_LARGEST;
     return !request->cache_stays && !request->arena->dead && ac_cache_usable(request->cache) &&
            ac_cache_flush(request->cache, request->size, largest, all);
 }
@@ -396,7 +295,8 @@ static inline ac_block_t *cut_at_once(const ac_cache_t *cache, int pool, uint64_
     uint64_t below = ac_size_below(settings, size, ac_size_below_last(settings, size));
     bool medium = pool == AC_POOL_LARGE && ac_medium_serves(allocator, size);
     block = ac_free_index_first(&arena->index[medium ? AC_INDEX_MEDIUM : pool], size, below);
-    if (!block || may_be_spared(cache, block, size))
+    if (!block || may_be_spared(cache, block) ||
+        (pool == AC_POOL_LARGE && ac_medium_comes_apart(allocator, size, block->segment)))
         return NULL;
     ac_segment_carve(block, size);
     return block;
@@ -451,17 +351,10 @@ bool ac_find_again(ac_request_t *request) {
     return found;
 }
 
-bool ac_find_last(ac_request_t *request) {
-    ac_allocator_t *allocator = request->arena->allocator;
-    ac_lock(&allocator->lock);
-    bool any = allocator->supply->big.apart;
-    ac_unlock(&allocator->lock);
-    if (!any)
-        return false;
-    request->last = true;
-    request->seen[1] = 0;
+bool ac_find_any(ac_request_t *request) {
+    request->scarce = true;
     bool found = ac_find_again(request);
-    request->last = false;
+    request->scarce = false;
     return found;
 }
 

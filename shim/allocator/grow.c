@@ -15,27 +15,22 @@ static void serve(void *arg, ac_block_t *block) {
     ac_find_new(arg, block);
 }
 
-/* How much may be reserved depends on what is live; what threads freed into their caches would
- * count for live as long as the device statistics do not have it.  Returns whether freed memory waits
- * for work. */
-static bool take_tallies(const ac_request_t *request) {
+/* The budget depends on what is live.  Until the device statistics have the tallies of threads, blocks that
+ * these freed into their caches count as live. */
+static void take_tallies(const ac_request_t *request) {
     ac_allocator_t *allocator = request->arena->allocator;
     ac_lock(&allocator->lock);
     ac_caches_raise(allocator, request->cache);
-    bool waits = ac_pending_any(request->arena) ||
-                 (request->cache && ac_cache_waits(request->cache));
     ac_unlock(&allocator->lock);
-    return waits;
 }
 
 ac_status_t ac_grow(ac_request_t *request) {
+    take_tallies(request);
     ac_growth_ask_t ask = {.arena = request->arena,
                            .pool = request->pool,
                            .size = request->size,
                            .medium = request->medium,
                            .aside = request->stream != NULL,
-                           .waits = take_tallies(request),
-                           .spares = request->spared & AC_SPARE_TO_GROW,
                            .shrink = request->shrink,
                            .until = request->target ? 0 : request->soon,
                            .target = request->target,
@@ -87,13 +82,12 @@ static ac_status_t retry(ac_request_t *request, const ac_oom_t *oom, bool last, 
     if (ac_find_again(request))
         return AC_OK;
     if (!freed && !last)
-        return ac_find_last(request) ? AC_OK : AC_OOM;
+        return AC_OOM;
     ac_lock(&allocator->lock);
     allocator->stats->num_alloc_retries++;
     allocator->stats->num_sync_all_streams += last;
     ac_unlock(&allocator->lock);
-    ac_status_t status = ac_grow(request);
-    return status == AC_OOM && ac_find_last(request) ? AC_OK : status;
+    return ac_grow(request);
 }
 
 static bool helps(const ac_request_t *request, const ac_oom_t *oom) {
@@ -150,7 +144,7 @@ static ac_status_t last_resort(ac_request_t *request) {
 
 ac_status_t ac_full(ac_request_t *request) {
     request->scarce = true;
-    if (ac_ready_in_order(request, AC_OTHER_STREAMS) == AC_OK)
+    if (ac_ready_in_order(request, AC_OTHER_STREAMS) == AC_OK || ac_find_again(request))
         return AC_OK;
     ac_status_t status = last_resort(request);
     if (status == AC_OOM && !request->quiet)

@@ -25,6 +25,19 @@
 /* No device has so many bytes. */
 #define REQUEST_MOST ((uint64_t)1 << 48)
 
+/* Returns true if a large request gets no new memory now: beside a capture, or at the limit.  At the limit
+ * pages may still move. */
+static bool is_held_up(const ac_request_t *request) {
+    const ac_arena_t *arena = request->arena;
+    ac_allocator_t *allocator = arena->allocator;
+    uint64_t least = ac_supply_least(request->pool, request->size);
+    ac_lock(&allocator->lock);
+    bool full = !allocator->settings.expandable_segments &&
+                ac_supply_taken(allocator) + least > ac_supply_bound(allocator, AC_UNLIMITED);
+    ac_unlock(&allocator->lock);
+    return request->pool == AC_POOL_LARGE && (full || arena->ops->capturing(arena->context, true));
+}
+
 /* From step 2 on: no free memory serves. */
 static ac_status_t serve(ac_request_t *request) {
     ac_arena_t *arena = request->arena;
@@ -35,11 +48,14 @@ static ac_status_t serve(ac_request_t *request) {
     /* 3. One whose work is over: the device is asked, and not waited for. */
     if (ac_ready_ask(request))
         return AC_OK;
+    /* Any free block, if the device has no more or a capture may keep it from answering. */
+    if (!request->spared && is_held_up(request) && ac_find_any(request))
+        return AC_OK;
     /* What the request's own cache keeps, where it was spared so far. */
     if (ac_find_kept(request))
         return AC_OK;
     /* What it spared so as to wait, where it does not. */
-    if (request->spared && !ac_ready_waits(request) && ac_find_spared(request, AC_SPARE_TO_WAIT))
+    if (request->spared && !ac_ready_waits(request) && ac_find_spared(request))
         return AC_OK;
     /* 4. What threads keep for themselves, ready (then there is a second answer to ask for) or not:
      * unless they may rather have new memory. */
@@ -47,12 +63,10 @@ static ac_status_t serve(ac_request_t *request) {
         (ac_find_again(request) || ac_ready_ask(request)))
         return AC_OK;
     /* 5. One whose work is waited for, a moment, as long as growing would exceed the budget. */
-    if (ac_ready_wait(request) || ac_find_spared(request, AC_SPARE_TO_WAIT))
+    if (ac_ready_wait(request) || ac_find_spared(request))
         return AC_OK;
     /* 6. New memory.  Threads that miss together share what one of them asks the device for. */
     ac_status_t status = ac_grow(request);
-    if (status != AC_OK && ac_find_spared(request, AC_SPARE_TO_GROW))
-        return AC_OK;
     if (status != AC_OK && request->cache_stays) {
         request->cache_stays = false;
         if (ac_caches_recall(arena->allocator, request->cache) && ac_find_again(request))

@@ -4,9 +4,6 @@
 
 #include "allocator/allocator_int.h"
 
-/* What a request may do rather than break up a large free block. */
-typedef enum { AC_SPARE_TO_WAIT = 1, AC_SPARE_TO_GROW = 2 } ac_spare_t;
-
 typedef struct {
     ac_arena_t *arena;
     uint64_t requested, size; /* bytes: asked for, rounded */
@@ -21,11 +18,9 @@ typedef struct {
     bool cache_stays;          /* what the cache keeps stays there: the device may grow */
     bool medium;               /* it goes to pages of their own (supply/medium.h) */
     bool scarce;               /* the device has no more: any block that fits is right */
-    bool last;                 /* and one that is kept for big requests, too */
-    /* Free blocks that would have served were spared, to wait or to grow instead; and for what none
-     * is any more: bits of ac_spare_t. */
-    unsigned spared, settled;
-    bool shrink; /* about to fail: pages of the least size */
+    bool spared;               /* a large free block was not split: the request may wait instead */
+    bool settled;              /* it does not wait: large blocks are split */
+    bool shrink;               /* about to fail: pages of the least size */
     /* What `added` of the arena was when its free memory was last searched without success, the
      * same for a search with `scarce`; 0: never. */
     uint64_t seen[2];
@@ -54,14 +49,14 @@ bool ac_find_waiting(ac_request_t *request);
  * between.  Takes the lock. */
 bool ac_find_again(ac_request_t *request);
 
-/* The same in what is kept for big requests as well, before the request waits or fails. */
-bool ac_find_last(ac_request_t *request);
+/* Searches all free memory, as before the request fails.  Takes the lock. */
+bool ac_find_any(ac_request_t *request);
 
 /* The same in what the request's own cache keeps ready, as far as it takes. */
 bool ac_find_kept(ac_request_t *request);
 
-/* The same once the request waited, or growing failed: no block is spared for that any more. */
-bool ac_find_spared(ac_request_t *request, ac_spare_t rule);
+/* Searches again if a large block was spared: from now on the request splits those.  Takes the lock. */
+bool ac_find_spared(ac_request_t *request);
 
 /* The same for a request without a cache of its own in use.  Under the lock. */
 bool ac_find_added(ac_request_t *request);

@@ -341,14 +341,33 @@ START_TEST(others_do_not_for_what_keeps_large_requests_out) {
 }
 END_TEST
 
-/* What is to be spared for large ones is met once. */
-START_TEST(medium_blocks_go_apart_from_what_is_spared) {
+/* A large segment is not cut up for a medium block: not by the first one either. */
+START_TEST(medium_blocks_come_apart_from_large_segments) {
     uint64_t large = alloc(1000 * MIB);
     give(large);
-    ck_assert_uint_eq(index_at(alloc(500 << 10)), AC_POOL_LARGE);
     ck_assert_uint_eq(index_at(alloc(500 << 10)), AC_INDEX_MEDIUM);
-    give(alloc(100 * MIB)); /* whatever becomes of it */
     ck_assert_uint_eq(alloc(1000 * MIB), large);
+}
+END_TEST
+
+/* Free memory around a large segment's rest does not matter: it will be one with what waits beside it. */
+START_TEST(rests_of_large_segments_stay_for_large_blocks) {
+    uint64_t segment = alloc(1000 * MIB);
+    give(segment);
+    uint64_t first = alloc(990 * MIB);
+    ck_assert_uint_eq(first, segment);
+    ck_assert_uint_eq(index_at(alloc(500 << 10)), AC_INDEX_MEDIUM);
+}
+END_TEST
+
+/* A segment that is not large among what the program holds, a program that holds little, or a larger request. */
+START_TEST(others_cut_segments_up) {
+    static const uint64_t live[] = {1000, 0, 1000}, segment[] = {40, 100, 1000};
+    static const uint64_t size[] = {500 << 10, 500 << 10, MIB + 512};
+    if (_i == 0)
+        alloc(live[_i] * MIB);
+    give(alloc(segment[_i] * MIB));
+    ck_assert_uint_eq(index_at(alloc(size[_i])), AC_POOL_LARGE);
 }
 END_TEST
 
@@ -366,52 +385,6 @@ START_TEST(idle_memory_makes_room_for_medium_blocks) {
     uint64_t before = reserved();
     alloc(500 << 10);
     ck_assert_uint_lt(reserved(), before - 300 * MIB);
-}
-END_TEST
-
-/* A quarter of what is live at most lies in segments of their own: beyond that these serve large blocks,
- * too, and medium ones lie in any. */
-START_TEST(medium_blocks_join_large_ones) {
-    enum { MOST = 400 };
-    uint64_t medium[MOST], large;
-    int count = 0;
-    come_apart();
-    do
-        medium[count] = alloc(500 << 10);
-    while (index_at(medium[count++]) == AC_INDEX_MEDIUM && count < MOST);
-    ck_assert_int_lt(count, MOST);
-    ck_assert_int_gt(count, 100);
-    ck_assert_uint_eq(index_at(medium[0]), AC_POOL_LARGE);
-    for (int i = 0; i < count; i++)
-        give(medium[i]);
-    uint64_t before = reserved();
-    large = alloc(5 * MIB);
-    ck_assert_uint_eq(index_at(large), AC_POOL_LARGE);
-    ck_assert_uint_eq(reserved(), before);
-}
-END_TEST
-
-static void join_all(void *unused, fake_kind_t kind) {
-    (void)unused;
-    if (kind != FAKE_SEGMENT_ALLOC)
-        return;
-    ac_lock(&allocator->lock);
-    ck_assert(!ac_medium_stays_apart(allocator, (uint64_t)64 << 30, 0));
-    ac_unlock(&allocator->lock);
-}
-
-/* Another thread has that happen while the device is asked: the segment is one like any other, and no call
- * counts as under way. */
-START_TEST(medium_blocks_join_during_a_call) {
-    come_apart();
-    device.before = join_all;
-    uint64_t medium = alloc(500 << 10);
-    device.before = NULL;
-    ck_assert_uint_eq(index_at(medium), AC_POOL_LARGE);
-    for (int i = 0; i < AC_POOL_KINDS; i++) {
-        ck_assert_uint_eq(arena->growths->calls[i], 0);
-        ck_assert_uint_eq(arena->growths->coming[i], 0);
-    }
 }
 END_TEST
 
@@ -552,36 +525,6 @@ static void trade(int requests, int every) {
     }
 }
 
-/* Beyond the budget an idle one serves others rather than go for a new segment: not one that is much
- * larger than the request and than the least big block, nor where trades are few, nor where there is not
- * much left to be had.  That counts as a trade. */
-START_TEST(idle_segments_of_big_blocks_serve_others_rather_than_go) {
-    enum { SERVES, LARGER, FEW_TRADES, LITTLE_LEFT, MOST = 20 };
-    big_come_apart();
-    trade(2 * 512 + 100, _i == FEW_TRADES ? 128 : 32);
-    uint64_t big = alloc((_i == LARGER ? 70 : 60) * MIB), large = 0;
-    ck_assert_uint_eq(index_at(big), AC_INDEX_BIG);
-    give(big);
-    if (_i == LITTLE_LEFT) {
-        settings.limit = reserved() + reserved() / 5;
-        ac_allocator_configure(allocator, &settings);
-    }
-    unsigned freed = device.calls[FAKE_SEGMENT_FREE], grown = 0, trades = 0;
-    for (int i = 0; i < MOST && large != big && device.calls[FAKE_SEGMENT_FREE] == freed; i++) {
-        grown = device.calls[FAKE_SEGMENT_ALLOC];
-        trades = allocator->supply->big.trades;
-        large = alloc(25 * MIB);
-    }
-    ck_assert_uint_eq(device.calls[FAKE_SEGMENT_FREE], freed + (_i != SERVES));
-    if (_i == SERVES) {
-        ck_assert_uint_eq(large, big);
-        ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], grown);
-        ck_assert_uint_eq(allocator->supply->big.trades, trades + 1);
-        ck_assert_uint_eq(alloc(25 * MIB), big + 25 * MIB);
-    }
-}
-END_TEST
-
 /* Big blocks of 300 MiB have gone, and smaller ones lie in their places. */
 static void leave_beside_big(int count, uint64_t size, uint64_t big[]) {
     big_come_apart();
@@ -609,31 +552,28 @@ START_TEST(big_blocks_join_others_that_grow_beyond_the_budget) {
 }
 END_TEST
 
-/* Large blocks beside big ones have segments of their own beyond the budget; not while frees wait, as
- * the next ones need what is left over. */
-START_TEST(large_blocks_beside_big_ones_have_segments_of_their_own) {
-    enum { BIG = 10, MOST = 20 };
-    uint64_t big[BIG], before, grown = 0;
-    leave_beside_big(BIG, 265 * MIB, big);
-    settings.wait_budget = 1; /* none is waited for */
-    ac_allocator_configure(allocator, &settings);
-    for (int i = 0; i < MOST; i++) {
-        uint64_t waiting = alloc(1000);
-        if (_i) {
-            submit(0);
-            give(waiting);
-        }
-        before = reserved();
-        ck_assert_uint_eq(index_at(alloc(35 * MIB)), AC_POOL_LARGE);
-        grown = reserved() > before ? reserved() - before : grown;
+static void join_all(void *unused, fake_kind_t kind) {
+    (void)unused;
+    if (kind != FAKE_SEGMENT_ALLOC)
+        return;
+    ac_lock(&allocator->lock);
+    ck_assert(!ac_big_stays_apart(allocator, 0));
+    ac_unlock(&allocator->lock);
+}
+
+/* Another thread has all segments serve all sizes while the device is asked: the new segment is one like any
+ * other, and no call counts as under way. */
+START_TEST(big_blocks_join_during_a_call) {
+    uint64_t beside;
+    leave_beside_big(1, 160 * MIB, &beside);
+    device.before = join_all;
+    uint64_t big = alloc(300 * MIB);
+    device.before = NULL;
+    ck_assert_uint_eq(index_at(big), AC_POOL_LARGE);
+    for (int i = 0; i < AC_INDICES; i++) {
+        ck_assert_uint_eq(arena->growths->calls[i], 0);
+        ck_assert_uint_eq(arena->growths->coming[i], 0);
     }
-    ck_assert(allocator->supply->big.apart);
-    if (_i)
-        ck_assert_uint_eq(grown, 70 * MIB); /* two leave nothing over */
-    else
-        ck_assert_uint_eq(grown, 36 * MIB);
-    complete(0);
-    ac_fence_poll(ac_arena_timeline(arena), false);
 }
 END_TEST
 
@@ -699,10 +639,10 @@ int main(void) {
     tcase_add_test(native, medium_blocks_get_native_segments_of_their_own);
     tcase_add_loop_test(native, segments_of_medium_blocks_are_small_where_memory_is_short, 0, 2);
     tcase_add_loop_test(native, others_do_not_for_what_keeps_large_requests_out, 0, 3);
-    tcase_add_test(native, medium_blocks_go_apart_from_what_is_spared);
+    tcase_add_test(native, medium_blocks_come_apart_from_large_segments);
+    tcase_add_test(native, rests_of_large_segments_stay_for_large_blocks);
+    tcase_add_loop_test(native, others_cut_segments_up, 0, 3);
     tcase_add_test(native, idle_memory_makes_room_for_medium_blocks);
-    tcase_add_test(native, medium_blocks_join_large_ones);
-    tcase_add_test(native, medium_blocks_join_during_a_call);
     tcase_add_test(native, refused_segments_stay_what_they_are);
     tcase_add_test(native, either_serves_before_a_request_fails);
     tcase_add_test(native, either_serves_at_the_limit);
@@ -710,9 +650,8 @@ int main(void) {
     tcase_add_loop_test(native, big_blocks_lie_together_with_others, 0, 2);
     tcase_add_test(native, segments_of_big_blocks_serve_before_a_request_fails);
     tcase_add_loop_test(native, segments_of_big_blocks_serve_where_nothing_can_be_had, 0, 2);
-    tcase_add_loop_test(native, idle_segments_of_big_blocks_serve_others_rather_than_go, 0, 4);
     tcase_add_loop_test(native, big_blocks_join_others_that_grow_beyond_the_budget, 0, 2);
-    tcase_add_loop_test(native, large_blocks_beside_big_ones_have_segments_of_their_own, 0, 2);
+    tcase_add_test(native, big_blocks_join_during_a_call);
     tcase_add_test(native, segments_of_what_is_no_longer_big_serve_all);
     tcase_add_loop_test(native, big_blocks_join_others_where_that_takes_many_calls, 0, 2);
     tcase_add_test(native, large_growth_looks_at_blocks_now_and_then);

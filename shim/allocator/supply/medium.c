@@ -76,9 +76,6 @@ void ac_medium_look(ac_arena_t *arena, uint64_t reserved, uint64_t live) {
  * is, and a medium segment is at most. */
 enum { SHARE_MEDIUM = 4, SHARE_GROWN = 100, SHARE_SEGMENT = 64 };
 
-/* In segments of large_segment_size: a program that has hardly begun is not looked at. */
-enum { FLOOR_LIVE = 8 };
-
 /* So many blocks are looked at in one go, under the lock. */
 enum { LOOK_MOST = 1 << 14 };
 
@@ -136,7 +133,7 @@ static look_t look_for(const ac_arena_t *arena, uint64_t size, uint64_t most) {
 static bool may_come_apart(const ac_allocator_t *allocator, uint64_t live) {
     const ac_medium_t *medium = &allocator->supply->medium;
     return !allocator->settings.expandable_segments && !medium->apart &&
-           live / FLOOR_LIVE >= allocator->settings.large_segment_size && live / 2 >= medium->together;
+           live / AC_APART_FLOOR >= allocator->settings.large_segment_size;
 }
 
 static uint64_t requests_of(const ac_allocator_t *allocator) {
@@ -150,20 +147,14 @@ static uint64_t requests_of(const ac_allocator_t *allocator) {
  * after so many windows with more it ends. */
 enum { SHARE_BIG = 10, SHARE_BESIDE = 6, WINDOW = 512, PER_TRADE = 64, COSTLY = 8 };
 
-/* After so many windows with more trades one serves others rather than go; and so many idle ones are
- * looked at. */
-enum { YIELD_COSTLY = 2, YIELD_LOOK = 256 };
-
 static uint64_t least_big(uint64_t live) {
     return live / AC_BIG_SHARE > AC_LARGE ? live / AC_BIG_SHARE : AC_LARGE;
 }
 
-/* Not where medium blocks come to be much of it: they need what big ones leave. */
 static bool may_become_big(const ac_allocator_t *allocator, uint64_t size, uint64_t live) {
     const ac_big_t *big = &allocator->supply->big;
     return !allocator->settings.expandable_segments && !big->apart && size >= least_big(live) &&
-           live / FLOOR_LIVE >= allocator->settings.large_segment_size &&
-           live / 2 >= big->together && live / 2 >= allocator->supply->medium.together;
+           live / AC_APART_FLOOR >= allocator->settings.large_segment_size && live / 2 >= big->together;
 }
 
 /* Whether the segment has room for big blocks alone, and some. */
@@ -248,26 +239,6 @@ static uint64_t idle_beside_big(const ac_segment_t *segment, unsigned *left) {
     return used ? idle : 0;
 }
 
-bool ac_big_yield(ac_arena_t *arena, uint64_t size, uint64_t live) {
-    const ac_allocator_t *allocator = arena->allocator;
-    const ac_big_t *big = &allocator->supply->big;
-    uint64_t most = 2 * (size > least_big(live) ? size : least_big(live));
-    ac_segment_t *least = NULL;
-    unsigned left = YIELD_LOOK;
-    if (!big->apart || big->costly < YIELD_COSTLY ||
-        ac_size_room(&allocator->settings, ac_supply_taken(allocator)) < live / 2)
-        return false;
-    for (ac_segment_t *s = arena->idle.first; s && left; s = s->idle_next, left--)
-        if (s->index == AC_INDEX_BIG && !s->tainted && s->size >= size && s->size <= most &&
-            (!least || s->size < least->size))
-            least = s;
-    if (!least)
-        return false;
-    ac_segment_relist(least, AC_POOL_LARGE);
-    arena->added++;
-    return true;
-}
-
 bool ac_big_stays_apart(ac_allocator_t *allocator, uint64_t live) {
     uint64_t idle = 0;
     unsigned left = LOOK_MOST;
@@ -316,41 +287,6 @@ void ac_medium_look_native(ac_arena_t *arena, uint64_t size, uint64_t live) {
         if (big->grown > live / SHARE_BIG)
             big_begin(allocator, live);
     }
-}
-
-bool ac_medium_may_spare(const ac_allocator_t *allocator, uint64_t size) {
-    return size <= AC_MEDIUM && size > allocator->settings.small_limit &&
-           !allocator->settings.expandable_segments &&
-           (allocator->supply->medium.apart || may_come_apart(allocator, allocator->high_water));
-}
-
-void ac_medium_note_spared(ac_allocator_t *allocator, uint64_t size) {
-    if (ac_medium_may_spare(allocator, size))
-        allocator->supply->medium.apart = true;
-}
-
-static bool is_apart(const ac_segment_t *segment) {
-    return !segment->range && segment->index == AC_INDEX_MEDIUM;
-}
-
-bool ac_medium_stays_apart(ac_allocator_t *allocator, uint64_t size, uint64_t live) {
-    ac_medium_t *medium = &allocator->supply->medium;
-    uint64_t bytes = size;
-    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
-        for (const ac_segment_t *s = arena->segments; s; s = s->next)
-            bytes += is_apart(s) ? s->size : 0;
-    if (bytes <= live / SHARE_MEDIUM)
-        return true;
-    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next) {
-        for (ac_segment_t *s = arena->segments; s; s = s->next)
-            if (is_apart(s))
-                ac_segment_relist(s, AC_POOL_LARGE);
-        arena->added++; /* for a medium request there is more to be found now, too */
-    }
-    medium->apart = false;
-    medium->grown = 0;
-    medium->together = live;
-    return false;
 }
 
 uint64_t ac_medium_segment(const ac_allocator_t *allocator) {

@@ -33,10 +33,7 @@ static uint64_t segment_size(const ac_growth_ask_t *ask, ac_snug_t snug) {
         return AC_SMALL_SEGMENT;
     if (is_medium(ask))
         return ac_medium_segment(allocator);
-    /* Beside big blocks all large ones have segments of their own, beyond the budget.  Where frees wait
-     * for work the next requests come before these are done, and need what is left of a segment. */
-    if (is_big(ask) || (allocator->supply->big.apart && snug == AC_SNUG_FEW &&
-                        ask->size >= AC_LARGE && !ask->waits))
+    if (is_big(ask))
         snug = AC_SNUG_EXACT;
     return ac_size_segment(&allocator->settings, ask->size,
                            (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current, snug);
@@ -103,13 +100,11 @@ static bool share_growth(const ac_growth_ask_t *ask) {
     return found;
 }
 
-/* As ac_segment_add, with its free blocks in that index; in the pool's own where such blocks are not
- * kept apart any more. */
+/* Adds a segment whose free blocks are listed in `index`: in that of the pool if big blocks have come together
+ * with others meanwhile. */
 static ac_segment_t *add(ac_arena_t *arena, int pool, unsigned index, uint64_t address,
                          uint64_t size) {
-    const ac_supply_t *supply = arena->allocator->supply;
-    if ((index == AC_INDEX_MEDIUM && !supply->medium.apart) ||
-        (index == AC_INDEX_BIG && !supply->big.apart))
+    if (index == AC_INDEX_BIG && !arena->allocator->supply->big.apart)
         index = (unsigned)pool;
     ac_segment_t *segment = ac_segment_add(&arena->space, pool, address, size);
     if (segment && index != segment->index)
@@ -220,29 +215,15 @@ static ac_status_t grow_snug(ac_growth_ask_t *ask, bool shares) {
     ac_allocator_t *allocator = ask->arena->allocator;
     if (ask->look(ask->arg) || (shares && share_growth(ask)))
         return AC_OK;
-    if (is_medium(ask) &&
-        !ac_medium_stays_apart(allocator, segment_size(ask, AC_SNUG_LARGE),
-                               ac_supply_live(allocator, ask->size)) &&
-        ask->look(ask->arg))
-        return AC_OK;
     uint64_t cap =
         ac_budget(&allocator->settings, AC_BUDGET_IDLE, ac_supply_live(allocator, ask->size));
     uint64_t size = segment_size(ask, AC_SNUG_LARGE), few = segment_size(ask, AC_SNUG_FEW);
     uint64_t exact = segment_size(ask, AC_SNUG_EXACT);
-    uint64_t first = allocator->settings.large_segment_size;
-    /* What it spares must not go for it. */
-    if (ask->spares && ac_supply_taken(allocator) + size > cap && first >= ask->size &&
-        !is_medium(ask))
-        size = few = ac_size_up(first, AC_SEGMENT_ALIGN);
     uint64_t wanted = ac_supply_taken(allocator) + size;
     if (ask->pool == AC_POOL_LARGE && ask->size > AC_MEDIUM && !ask->target) /* once a request */
         ac_medium_look_native(ask->arena, ask->size, ac_supply_live(allocator, ask->size));
     if (wanted > cap) {
-        bool yields = index_for(ask) == AC_POOL_LARGE && !ask->spares &&
-                      ac_big_yield(ask->arena, ask->size, ac_supply_live(allocator, ask->size));
         ac_big_note_trade(allocator); /* what goes for it may go later, too */
-        if (yields && ask->look(ask->arg))
-            return AC_OK;
         uint64_t most =
             ac_budget(&allocator->settings, AC_BUDGET_WAIT, ac_supply_live(allocator, ask->size));
         bool patient = shares && wanted - size + exact > most;

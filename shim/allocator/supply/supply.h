@@ -48,7 +48,6 @@ typedef struct {
     bool apart;      /* they have memory of their own */
     uint64_t looked; /* reserved bytes at which it is looked next whether they need pages */
     uint64_t grown;  /* native bytes of requests that medium blocks were seen to keep from free memory */
-    uint64_t together; /* live bytes when native segments of their own came to too much; 0: never */
     /* Blocks that were looked at and not paid for yet, and requests of the program at that time. */
     uint64_t owed, requests;
 } ac_medium_t;
@@ -92,8 +91,6 @@ typedef struct {
     bool medium;   /* in memory for such blocks (medium.h) */
     bool guard;    /* on pages of its own (guard.h) */
     bool aside;    /* captures are let pass, and other threads not waited for: of a stream */
-    bool waits;    /* freed memory waits for work */
-    bool spares;   /* free memory was passed over, to which growing must not be worse */
     bool shrink;   /* pages of the least size, whatever it costs: before the request fails */
     /* ns: how long it may wait for holes that the device works on; 0: not at all. */
     uint64_t until;

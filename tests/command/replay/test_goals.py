@@ -66,9 +66,9 @@ class Goals(frame.TraceTest):
     def test_islands_in_segments(self):
         """Medium blocks that stay do not keep segments, which cannot move, from large ones."""
         figures = self.figures("islands", "", "--ops", "60000", work=("--min-capacity",))
-        self.assert_most(figures, "ratio", 1.16, 1.175)
-        self.assert_most(figures, "ratio_second", 1.17, 1.19)
-        self.assert_most(figures, "min_capacity_ratio", 1.16, 1.18)
+        self.assert_most(figures, "ratio", 1.185, 1.235)
+        self.assert_most(figures, "ratio_second", 1.19, 1.235)
+        self.assert_most(figures, "min_capacity_ratio", 1.16, 1.19)
         for figure in figures:
             figure["ms"] = figure["driver_ms_per_1000_ops"]["first"]
         self.assert_most(figures, "ms", 1.46, 1.8)
