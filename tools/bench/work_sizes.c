@@ -9,7 +9,7 @@
 static struct {
     const size_t *sizes;
     void **slot;           /* of a step */
-    work_device_t *device; /* NULL: nothing is launched */
+    work_device_t *device; /* NULL: no streams */
 } all;
 
 #define INLINE static inline __attribute__((always_inline))
@@ -21,7 +21,7 @@ INLINE void *stream_of(const work_t *w, work_device_t *device, long i) {
 INLINE void *take(const work_t *w, work_device_t *device, size_t bytes, long i) {
     void *pointer = peer_take(bytes, stream_of(w, device, i));
     WORK_USED(pointer);
-    if (device)
+    if (device && w->launch)
         work_device_launch(device, i % w->streams);
     return pointer;
 }
