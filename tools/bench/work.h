@@ -120,6 +120,12 @@ void *work_device_stream(const work_device_t *device, long stream);
 void work_device_wait(const work_device_t *device); /* until all work is over */
 void work_device_capture(const work_device_t *device); /* its first stream captures from now on */
 
+/* `pass`(work, pairs, device, launch) as the keys say: the last two are constants in its loop. */
+#define WORK_BY_KEYS(pass, w, pairs, device)                                                     \
+    (!(device)      ? pass(w, pairs, NULL, false)                                                \
+     : (w)->launch ? pass(w, pairs, device, true)                                               \
+                    : pass(w, pairs, device, false))
+
 /* The device, if the keys name a launch or streams; else NULL. */
 work_device_t *work_launches(const work_t *w);
 /* The key `idle`: starts the threads; returns when each has taken and given its block. */

@@ -64,7 +64,8 @@ void work_hot(const work_t *w) {
 
 /* The draw of slot and size, some two ns, is part of every peer's figure. */
 static inline __attribute__((always_inline)) double replace(const work_t *w, long pairs,
-                                                            work_device_t *device) {
+                                                            work_device_t *device,
+                                                            bool launch) {
     block_t *slot = held.slot;
     uint64_t random = held.random, live = (uint64_t)w->live;
     double begin = work_clock(w);
@@ -74,7 +75,7 @@ static inline __attribute__((always_inline)) double replace(const work_t *w, lon
         peer_give(block->pointer, block->bytes, block->stream);
         take(block, device ? work_device_stream(device, i % w->streams) : NULL);
         WORK_USED(block->pointer);
-        if (device && w->launch)
+        if (launch)
             work_device_launch(device, i % w->streams);
     }
     double took = work_clock(w) - begin;
@@ -85,7 +86,7 @@ static inline __attribute__((always_inline)) double replace(const work_t *w, lon
 }
 
 static double replace_pass(const work_t *w, long pairs) {
-    return held.device ? replace(w, pairs, held.device) : replace(w, pairs, NULL);
+    return WORK_BY_KEYS(replace, w, pairs, held.device);
 }
 
 void work_replace(const work_t *w) {
