@@ -79,9 +79,9 @@
 
 #define SHORT_NOWHERE    true
 #define SHORT_HOST       shows_nothing(thread, stream)
-#define SHORT_AT(p)      (SHORT_HOST || !ac_address_shows((uint64_t)(p)))
-#define SHORT_SHAPE(s)   SHORT_HOST
-#define SHORT_LIST(p, n) SHORT_HOST
+#define SHORT_AT(p)      (SHORT_HOST || !LONG_AT(p))
+#define SHORT_SHAPE(s)   (SHORT_HOST || !LONG_SHAPE(s))
+#define SHORT_LIST(p, n) (SHORT_HOST || !LONG_LIST(p, n))
 #define SHORT_KERNEL     true /* no thread takes it before the stream is known: `is_new` */
 #define SHORT_GRAPH      true /* never taken */
 

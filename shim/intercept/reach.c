@@ -1,4 +1,4 @@
-/* Ranges of copies and fills (reach.h). */
+/* Ranges of copies and fills: what the short way does not accept (reach.h). */
 #include "intercept/reach.h"
 
 #include <string.h>
@@ -7,27 +7,32 @@
 
 void ac_reach_begin(ac_thread_t *thread) {
     static const ac_block_t none;
+    for (unsigned i = 0; i < AC_NAMED_SIDES; i++)
+        thread->last_reached[i] = &none;
     for (unsigned i = 0; i < AC_REACHED; i++)
         thread->reached[i] = &none;
 }
 
-bool ac_reach_look(ac_thread_t *thread, uint64_t address, uint64_t bytes) {
+bool ac_reach_look(ac_thread_t *thread, ac_named_t side, uint64_t address, uint64_t bytes) {
     const ac_block_t *block;
     const ac_block_t **own = &thread->reached[ac_reach_place(address)];
     /* Programs use a large block at many addresses: a second entry serves all in one page. */
-    const ac_block_t **page =
-        &thread->reached[ac_reach_place(address >> (AC_PAGE_BITS - AC_GRANULE_BITS))];
-    if (!bytes || !ac_process_config()->check_ranges || ac_block_has(*page, address, bytes))
+    const ac_block_t **page = &thread->reached[ac_reach_place(address >> AC_PAGE_BITS)];
+    if (!bytes || !ac_process_config()->check_ranges)
         return true;
+    if (ac_block_has(*page, address, bytes)) {
+        thread->last_reached[side] = *page;
+        return true;
+    }
     if (ac_block_starts(address, bytes, &block)) {
-        *own = block;
+        thread->last_reached[side] = *own = block;
         return true;
     }
     if (!ac_owned(address))
         return true;
     ac_status_t status = ac_block_reaches(address, bytes, &block);
     if (status == AC_OK && block)
-        *own = *page = block;
+        thread->last_reached[side] = *own = *page = block;
     return status != AC_BAD_ADDRESS;
 }
 
@@ -54,7 +59,8 @@ static uint64_t plus(uint64_t a, uint64_t b) {
 }
 
 /* Checks the bytes from the first that the copy touches to the last one. */
-static bool is_ok(ac_thread_t *thread, const side_t *side, const extent_t *extent) {
+static bool is_ok(ac_thread_t *thread, ac_named_t named, const side_t *side,
+                  const extent_t *extent) {
     if ((side->type != CU_MEMORYTYPE_DEVICE && side->type != CU_MEMORYTYPE_UNIFIED) ||
         !extent->width || !extent->rows || !extent->planes)
         return true;
@@ -66,47 +72,30 @@ static bool is_ok(ac_thread_t *thread, const side_t *side, const extent_t *exten
     uint64_t first = side->address + side->x + side->y * pitch + side->z * pitch * height;
     uint64_t planes = times(times(pitch, height), extent->planes - 1);
     uint64_t rows = times(pitch, extent->rows - 1);
-    return ac_reach_ok(thread, first, plus(plus(planes, rows), extent->width));
+    return ac_reach_ok(thread, named, first, plus(plus(planes, rows), extent->width));
 }
 
 static bool are_ok(ac_thread_t *thread, const side_t *from, const side_t *to,
                    const extent_t *extent) {
-    return is_ok(thread, from, extent) && is_ok(thread, to, extent);
+    return is_ok(thread, AC_NAMED_FROM, from, extent) && is_ok(thread, AC_NAMED_TO, to, extent);
 }
 
-/* The short way.  It does not look at the kind of memory: a false result refuses nothing. */
-static inline bool are_known(const ac_thread_t *thread, uint64_t address, uint64_t pitch,
-                             uint64_t width, uint64_t rows) {
-    uint64_t above, bytes;
-    return width <= pitch && !__builtin_mul_overflow(pitch, rows - 1, &above) &&
-           !__builtin_add_overflow(above, width, &bytes) &&
-           ac_reach_is_known(thread, address, bytes);
-}
-
-bool ac_reach_rows(ac_thread_t *thread, uint64_t address, uint64_t pitch, uint64_t width,
-                   unsigned element, uint64_t rows) {
-    width = times(width, element);
-    return are_known(thread, address, pitch, width, rows) ||
-           is_ok(thread,
+bool ac_reach_rows_look(ac_thread_t *thread, uint64_t address, uint64_t pitch, uint64_t width,
+                        uint64_t rows) {
+    return is_ok(thread, AC_NAMED_TO,
                  &(side_t){.type = CU_MEMORYTYPE_DEVICE, .address = address, .pitch = pitch},
                  &(extent_t){width, rows, 1});
 }
 
-#define FLAT_OK(thread, copy, which)                                                             \
-    (are_known(thread,                                                                           \
-               (copy)->which##Device + (copy)->which##XInBytes +                                 \
-                   (copy)->which##Y * (copy)->which##Pitch,                                      \
-               (copy)->which##Pitch, (copy)->WidthInBytes, (copy)->Height) ||                    \
-     is_ok(thread,                                                                               \
-           &(side_t){.type = (copy)->which##MemoryType,                                          \
-                     .address = (copy)->which##Device,                                           \
-                     .x = (copy)->which##XInBytes,                                               \
-                     .y = (copy)->which##Y,                                                      \
-                     .pitch = (copy)->which##Pitch},                                             \
-           &(extent_t){(copy)->WidthInBytes, (copy)->Height, 1}))
+#define FLAT_SIDE(copy, which)                                                                   \
+    (side_t) {                                                                                   \
+        .type = (copy)->which##MemoryType, .address = (copy)->which##Device,                     \
+        .x = (copy)->which##XInBytes, .y = (copy)->which##Y, .pitch = (copy)->which##Pitch       \
+    }
 
-bool ac_reach_2d(ac_thread_t *thread, const CUDA_MEMCPY2D *copy) {
-    return !copy || (FLAT_OK(thread, copy, src) && FLAT_OK(thread, copy, dst));
+bool ac_reach_2d_look(ac_thread_t *thread, const CUDA_MEMCPY2D *copy) {
+    return are_ok(thread, &FLAT_SIDE(copy, src), &FLAT_SIDE(copy, dst),
+                  &(extent_t){copy->WidthInBytes, copy->Height, 1});
 }
 
 #define SIDE(copy, which)                                                                        \
@@ -139,7 +128,8 @@ static bool refuse(size_t entry, size_t *refused) {
 bool ac_reach_batch(ac_thread_t *thread, const CUdeviceptr *to, const CUdeviceptr *from,
                     const size_t *bytes, size_t count, size_t *refused) {
     for (size_t i = 0; to && from && bytes && i < count && to[i] && from[i]; i++)
-        if (!ac_reach_ok(thread, to[i], bytes[i]) || !ac_reach_ok(thread, from[i], bytes[i]))
+        if (!ac_reach_ok(thread, AC_NAMED_TO, to[i], bytes[i]) ||
+            !ac_reach_ok(thread, AC_NAMED_FROM, from[i], bytes[i]))
             return refuse(i, refused);
     return true;
 }

@@ -497,8 +497,10 @@ INLINE bool shows_nothing(ac_thread_t *thread, CUstream stream) {
 #define HELD_REACH_HOLDS              true
 #define HELD_REACH_HOLDS_1(p)         true
 #define HELD_REACH_HOLDS_MANY         true
-#define HELD_REACH_BYTES(p, count, size) ac_reach_ok(thread, p, ac_reach_bytes(count, size))
-#define HELD_REACH_COPY(p, q, bytes)  (ac_reach_ok(thread, p, bytes) && ac_reach_ok(thread, q, bytes))
+#define HELD_REACH_BYTES(p, count, size) \
+    ac_reach_ok(thread, AC_NAMED_TO, p, ac_reach_bytes(count, size))
+#define HELD_REACH_COPY(p, q, bytes)                                                             \
+    (ac_reach_ok(thread, AC_NAMED_TO, p, bytes) && ac_reach_ok(thread, AC_NAMED_FROM, q, bytes))
 #define HELD_REACH_ROWS(p, pitch, width, size, n) ac_reach_rows(thread, p, pitch, width, size, n)
 #define HELD_REACH_PEERS              HELD_REACH_COPY
 #define HELD_REACH_2D(copy)           ac_reach_2d(thread, copy)

@@ -91,7 +91,8 @@ typedef struct {
     uint32_t tid;         /* kernel id; 0: not asked for yet */
 } ac_recorder_t;
 
-/* Blocks that the last ranges of copies and fills lay in (reach.h). */
+/* Blocks that recent copies and fills named (reach.h): the last one of each side, others by address. */
+typedef enum { AC_NAMED_TO, AC_NAMED_FROM, AC_NAMED_SIDES } ac_named_t;
 enum { AC_REACHED_BITS = 8, AC_REACHED = 1 << AC_REACHED_BITS };
 
 typedef struct ac_thread {
@@ -141,7 +142,7 @@ typedef struct ac_thread {
     /* From here on fields outlive the thread, with the record. */
     ac_submitter_t submitter;
     bool has_paths, has_more; /* since they were cleared */
-    const struct ac_block *reached[AC_REACHED]; /* hints */
+    const struct ac_block *last_reached[AC_NAMED_SIDES], *reached[AC_REACHED]; /* hints */
     ac_submit_path_t path[AC_SUBMIT_PATHS];
     ac_submit_path_t more[AC_SUBMIT_MORE];
 } ac_thread_t;

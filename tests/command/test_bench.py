@@ -198,6 +198,17 @@ class Bench(base.CommandTest):
         table = out[out.index("ns of an allocation"):].split("Left out:")[0]
         self.assertEqual(len(re.findall(r"^  .* +\d+\.\d$", table, re.M)), len(rows), out)
 
+    def test_shapes(self):
+        """Shapes are rows that run if they are named, each in the program of its calls."""
+        listed = self.expect(0, "bench", "--help").stdout
+        shapes = re.findall(r"^  (\w+) +\S", listed[listed.index("\nShapes, "):].split("\n\n")[0], re.M)
+        some = ("hot_launch_64", "async_2", "made_pool", "growing", "captured", "pages_16", "brief", "copy_2d")
+        self.assertLess(set(some), set(shapes))
+        whole = self.bench("--only", *some)
+        self.assertEqual(set(whole["rows"]), set(some))
+        for figures in whole["rows"].values():
+            self.assert_figures(figures, ("accelcache",))
+
     def test_left_out_everywhere(self):
         """A peer that is left out is left out of every part."""
         whole = self.bench("--without", "bare", "--only", "multistream", "startup")

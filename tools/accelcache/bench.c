@@ -107,6 +107,12 @@ static const struct option options[] = {{"quick", no_argument, NULL, OPT_QUICK},
                                         {"help", no_argument, NULL, 'h'},
                                         {NULL, 0, NULL, 0}};
 
+static void print_rows(bool shapes) {
+    for (int i = 0; i < BENCH_ROW_COUNT; i++)
+        if ((bench_rows[i].counted == BENCH_SHAPE) == shapes)
+            printf("  %-19s %s\n", bench_rows[i].id, bench_rows[i].what);
+}
+
 static void print_help(void) {
     fputs(help_head, stdout);
     for (int i = 0; i < bench_part_count; i++)
@@ -115,8 +121,9 @@ static void print_help(void) {
     for (int i = 0; i < BENCH_OBSERVE_COUNT; i++)
         printf("  %-19s %s\n", bench_observe[i].id, bench_observe[i].what);
     puts("\nRows, ns of a pair:");
-    for (int i = 0; i < BENCH_ROW_COUNT; i++)
-        printf("  %-19s %s\n", bench_rows[i].id, bench_rows[i].what);
+    print_rows(false);
+    puts("\nShapes, rows that are measured only if they are named:");
+    print_rows(true);
     fputs(help_tail, stdout);
 }
 
@@ -133,7 +140,7 @@ static bool add_part(bench_t *b, const char *name, size_t length) {
         }
     for (int row = 0; row < BENCH_ROW_COUNT; row++)
         if (is_name(bench_rows[row].id, name, length)) {
-            b->only_rows |= 1u << row;
+            b->only_rows |= UINT64_C(1) << row;
             return true;
         }
     return false;

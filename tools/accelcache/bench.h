@@ -4,7 +4,7 @@
  * bench_child.c  starting the programs of tools/bench and reading what they print
  * bench_files.c  whether they, and the library, stay the same files
  * bench_parts.c  what is measured: the parts, and which peers are there
- * bench_rows.c   the part "rows": one thing each, ours beside the peers (bench_rows.def)
+ * bench_rows.c   the part "rows": one thing each, ours beside the peers (tools/bench/bench_rows.def)
  * bench_observe.c  the part "observe": what each way of observing costs (bench_observe.def)
  * bench_count.c  instructions by valgrind
  * bench_machine.c  the machine, its noise
@@ -74,18 +74,19 @@ typedef struct {
 } bench_peer_t;
 extern const bench_peer_t bench_peers[BENCH_PEER_COUNT];
 
-/* The rows (bench_rows.def). */
+/* The rows (tools/bench/bench_rows.def). */
 typedef enum {
 #define BENCH_ROW(id, ours, conf, peers, counted, arguments, what) BENCH_ROW_##id,
-#include "bench_rows.def"
+#include "../bench/bench_rows.def"
 #undef BENCH_ROW
     BENCH_ROW_COUNT
 } bench_row_id_t;
 
+typedef enum { BENCH_TIMED, BENCH_COUNTED, BENCH_SHAPE } bench_counted_t;
 typedef struct {
     const char *id, *ours, *conf;
     unsigned peers;
-    bool counted;
+    bench_counted_t counted;
     const char *arguments, *what;
 } bench_row_t;
 extern const bench_row_t bench_rows[BENCH_ROW_COUNT];
@@ -114,7 +115,8 @@ typedef struct {
     const char *library_given, *conf_given;
     long rounds, pass_us, pairs;       /* 0: by `quick` */
     long round;                        /* under way */
-    unsigned only, only_rows, without; /* bit per part, row, peer */
+    unsigned only, without; /* bit per part, peer */
+    uint64_t only_rows;            /* bit per row */
     /* Found out, before the first part. */
     bool simulated;
     bool usable[BENCH_PEER_COUNT];

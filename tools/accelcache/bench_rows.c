@@ -1,4 +1,4 @@
-/* `accelcache bench`: the rows, ours beside others; see bench.h and bench_rows.def. */
+/* `accelcache bench`: the rows, ours beside others; see bench.h and tools/bench/bench_rows.def. */
 #include "bench.h"
 #include "command.h"
 #include "place.h"
@@ -10,18 +10,22 @@ const bench_row_t bench_rows[BENCH_ROW_COUNT] = {
 #define PEERS BENCH_ROWS
 #define ASYNC (BENCH_ROWS | BENCH_ASYNC)
 #define ALONE 0
-#define CALLS true
-#define NOT   false
+#define CALLS BENCH_COUNTED
+#define NOT   BENCH_TIMED
+#define SHAPE BENCH_SHAPE
 #define BENCH_ROW(id, ours, conf, peers, counted, arguments, what)                               \
     {#id, ours, conf, peers, counted, arguments, what},
-#include "bench_rows.def"
+#include "../bench/bench_rows.def"
 #undef BENCH_ROW
 #undef PEERS
 #undef ASYNC
 #undef ALONE
 #undef CALLS
 #undef NOT
+#undef SHAPE
 };
+
+_Static_assert(BENCH_ROW_COUNT <= 64, "a bit for each row in only_rows");
 
 static bool takes_part(const bench_t *b, const bench_row_t *row, bench_peer_id_t peer) {
     return peer == BENCH_accelcache || (b->usable[peer] && bench_peers[peer].parts & row->peers);
@@ -86,9 +90,9 @@ void bench_run_rows(bench_t *b, long round) {
     bool counts = b->instructions && round == 0 && bench_can_count(b, "row_instructions");
     for (int i = 0; i < BENCH_ROW_COUNT; i++) {
         const bench_row_t *row = &bench_rows[i];
-        if (b->only_rows && !(b->only_rows & 1u << i))
+        if (b->only_rows ? !(b->only_rows >> i & 1) : row->counted == BENCH_SHAPE)
             continue;
         bench_progress(b, round, row->id);
-        run_row(b, row, counts && row->counted);
+        run_row(b, row, counts && row->counted != BENCH_TIMED);
     }
 }

@@ -75,10 +75,10 @@ void work_measure(const work_t *w, work_pass_fn *pass) {
 const size_t *work_sizes(const work_t *w) {
     static size_t sizes[WORK_SIZES];
     uint64_t state = 88172645463325252u;
-    double span = log2((double)w->high / (double)w->low);
+    double span = log2((double)w->high / (double)w->low), growth = log2(1 + (double)w->grow / 1000);
     for (int i = 0; i < WORK_SIZES; i++) {
         double u = (double)(work_random(&state) >> 11) / 9007199254740992.0;
-        sizes[i] = (size_t)((double)w->low * exp2(u * span));
+        sizes[i] = (size_t)((double)w->low * exp2(w->grow ? fmod(i * growth, span) : u * span));
     }
     return sizes;
 }
@@ -124,15 +124,18 @@ static const struct workload {
 } workloads[] = {
     {"hot", work_hot, "one block of `bytes` taken and given again and again, `live` others held"},
     {"replace", work_replace, "one of `live` blocks of random sizes given, another taken"},
+    {"ring", work_ring, "the oldest of `live` blocks given, another taken before"},
     {"cycle", work_cycle, "one block of each of `count` random sizes in turn"},
     {"step", work_step, "`count` blocks of random sizes taken, then given in reverse order"},
     {"threads", work_threads, "`hot` by several threads: CPU time per pair"},
+    {"brief", work_brief, "a thread that takes and gives a block ten times"},
+    {"around", work_around, "`hot` with something around each pair"},
     {"cross", work_cross, "one thread takes, another gives: CPU time of both per pair"},
     {"tail", work_tail, "every call timed by itself, with work on `streams` streams"},
 #if PEER_DEVICE
     {"launch", work_launch, "a kernel that does nothing, on `streams` streams in turn"},
     {"pair-launch", work_pair_launch, "such a launch between taking and giving a block"},
-    {"copy", work_copy, "an asynchronous copy of 16 bytes"},
+    {"copy", work_copy, "a copy or a fill of 16 bytes, or of rows of them"},
 #endif
     {"start", work_start, "one block taken and given, then the end"},
     {"small", work_small, "the same; how much memory the process has"},

@@ -32,7 +32,14 @@
     WORK_KEY(launch, 0, 0, 1, "1: a launch behind every request, on `streams` in turn")          \
     WORK_KEY(threads, 1, 1, 1024, "threads")                                                     \
     WORK_KEY(idle, 0, 0, 1000, "threads that took a block once and wait since")                  \
-    WORK_KEY(streams, 1, 1, 64, "streams that are used")                                         \
+    WORK_KEY(streams, 1, 1, 512, "streams that are used")                                        \
+    WORK_KEY(grow, 0, 0, 1000, "sizes grow by so many thousandths each, from `low`; 0: random")  \
+    WORK_KEY(before, 0, 0, 3, "around: 1 cudaSetDevice, 2 cudaMemGetInfo, 3 a request that fails") \
+    WORK_KEY(pages, 1, 0, 64, "around: pages of code that have pairs, in turn; 0: no pairs")     \
+    WORK_KEY(capture, 0, 0, 1, "around: 1: a stream captures meanwhile")                         \
+    WORK_KEY(kind, 0, 0, 5, "copy: 0 on the device, 1 from the host, 2 the same by cuMemcpy, 3 a fill, " \
+                            "4 rows, 5 a fill of rows")                                          \
+    WORK_KEY(stride, 0, 0, 4096, "copy: bytes from one address to the next")                     \
     WORK_KEY(us, 10000, 1, 60000000, "about how long a pass lasts, in microseconds")             \
     WORK_KEY(pairs, 0, 0, 1L << 40, "pairs of a pass; 0: as many as fit into `us`")              \
     WORK_KEY(passes, 3, 1, 101, "measured passes")                                               \
@@ -62,10 +69,12 @@ void work_measure(const work_t *w, work_pass_fn *pass);
 
 /* Workloads, by file. */
 typedef void work_fn(const work_t *w);
-work_fn work_hot, work_replace;                       /* work_pairs.c */
+work_fn work_hot, work_replace, work_ring;            /* work_pairs.c */
 work_fn work_cycle, work_step;                        /* work_sizes.c */
-work_fn work_threads, work_tail, work_cross;          /* work_threads.c */
-work_fn work_launch, work_pair_launch, work_copy;     /* work_device.c */
+work_fn work_threads, work_tail, work_cross, work_brief; /* work_threads.c */
+work_fn work_launch, work_pair_launch;                /* work_device.c */
+work_fn work_copy;                                    /* work_copy.c */
+work_fn work_around;                                  /* work_around.c */
 work_fn work_start, work_small, work_held, work_info; /* work_process.c */
 
 double work_now(void);    /* ns of the monotonic clock */
@@ -77,7 +86,7 @@ double work_clock(const work_t *w);
 void *work_alloc(size_t bytes); /* host memory; never NULL */
 void work_fail(const char *what, unsigned code) __attribute__((noreturn));
 
-/* Sizes drawn log-uniformly from low..high, the same in every program. */
+/* Sizes from low to high, the same in every program: log-uniform, or by the key `grow`. */
 enum { WORK_SIZES = 1 << 14 };
 const size_t *work_sizes(const work_t *w);
 static inline uint64_t work_random(uint64_t *state) {
@@ -86,6 +95,10 @@ static inline uint64_t work_random(uint64_t *state) {
     *state ^= *state << 17;
     return *state;
 }
+
+/* Take and give `live` blocks of random sizes (work_pairs.c). */
+void work_hold(const work_t *w);
+void work_release(const work_t *w);
 
 /* The statistics of the library as a JSON text, "null" where it is not in the process; the
  * caller frees it. */
@@ -105,8 +118,15 @@ void work_device_thread(const work_device_t *device);
 void work_device_launch(const work_device_t *device, long stream);
 void *work_device_stream(const work_device_t *device, long stream);
 void work_device_wait(const work_device_t *device); /* until all work is over */
+void work_device_capture(const work_device_t *device); /* its first stream captures from now on */
 
-/* For the key `launch`: the device with its streams, NULL where nothing is launched. */
+/* `pass`(work, pairs, device, launch) as the keys say: the last two are constants in its loop. */
+#define WORK_BY_KEYS(pass, w, pairs, device)                                                     \
+    (!(device)      ? pass(w, pairs, NULL, false)                                                \
+     : (w)->launch ? pass(w, pairs, device, true)                                               \
+                    : pass(w, pairs, device, false))
+
+/* The device, if the keys name a launch or streams; else NULL. */
 work_device_t *work_launches(const work_t *w);
 /* The key `idle`: starts the threads; returns when each has taken and given its block. */
 void work_idle(const work_t *w);

@@ -1,4 +1,4 @@
-/* Work in between: launches of a kernel that does nothing, and small copies. */
+/* Work in between: launches of a kernel that does nothing. */
 #include "work.h"
 
 #include <dlfcn.h>
@@ -17,7 +17,7 @@
 #include "device/cuda_functions.def"
 #undef CU_FN
 
-enum { MAX_STREAMS = 64 };
+enum { MAX_STREAMS = 512 };
 
 struct work_device {
     CUcontext context;
@@ -97,10 +97,14 @@ void work_device_wait(const work_device_t *device) {
     MUST(cuCtxSynchronize());
 }
 
+/* The relaxed mode: requests go on. */
+void work_device_capture(const work_device_t *device) {
+    MUST(cuStreamBeginCapture_v2(device->stream[0], CU_STREAM_CAPTURE_MODE_RELAXED));
+}
+
 /* ---------------------------------------------------------------- passes */
 
 static work_device_t *device;
-static CUdeviceptr copied;
 
 static double launch_pass(const work_t *w, long pairs) {
     double begin = work_clock(w);
@@ -119,15 +123,6 @@ static double pair_launch_pass(const work_t *w, long pairs) {
         work_device_launch(device, i % w->streams);
         peer_give(pointer, (size_t)w->bytes, on);
     }
-    double took = work_clock(w) - begin;
-    MUST(cuCtxSynchronize());
-    return took;
-}
-
-static double copy_pass(const work_t *w, long pairs) {
-    double begin = work_clock(w);
-    for (long i = 0; i < pairs; i++)
-        MUST(cuMemcpyAsync(copied, copied + 256, 16, device->stream[i % w->streams]));
     double took = work_clock(w) - begin;
     MUST(cuCtxSynchronize());
     return took;
@@ -156,12 +151,6 @@ void work_pair_launch(const work_t *w) {
     measure(w, pair_launch_pass);
 }
 
-void work_copy(const work_t *w) {
-    copied = (CUdeviceptr)(uintptr_t)work_peer_take(512);
-    measure(w, copy_pass);
-    work_peer_give((void *)(uintptr_t)copied, 512);
-}
-
 #else
 
 work_device_t *work_device_open(long streams) {
@@ -188,10 +177,14 @@ void work_device_wait(const work_device_t *device) {
     (void)device;
 }
 
+void work_device_capture(const work_device_t *device) {
+    (void)device;
+}
+
 #endif
 
 work_device_t *work_launches(const work_t *w) {
     if (w->launch && !work_peer_device())
         work_fail("launch=1: this peer submits nothing", 0);
-    return w->launch ? work_device_open(w->streams) : NULL;
+    return w->launch || w->streams > 1 ? work_device_open(w->streams) : NULL;
 }

@@ -37,14 +37,14 @@ static void take(block_t *block, void *stream) {
     block->pointer = peer_take(block->bytes, stream);
 }
 
-static void hold(const work_t *w) {
+void work_hold(const work_t *w) {
     held.sizes = work_sizes(w);
     held.slot = work_alloc((size_t)(w->live + 1) * sizeof *held.slot);
     for (long i = 0; i < w->live; i++)
         take(&held.slot[i], NULL);
 }
 
-static void release(const work_t *w) {
+void work_release(const work_t *w) {
     for (long i = 0; i < w->live; i++)
         peer_give(held.slot[i].pointer, held.slot[i].bytes, held.slot[i].stream);
     free(held.slot);
@@ -57,14 +57,15 @@ static double hot_pass(const work_t *w, long pairs) {
 }
 
 void work_hot(const work_t *w) {
-    hold(w);
+    work_hold(w);
     work_measure(w, hot_pass);
-    release(w);
+    work_release(w);
 }
 
 /* The draw of slot and size, some two ns, is part of every peer's figure. */
 static inline __attribute__((always_inline)) double replace(const work_t *w, long pairs,
-                                                            work_device_t *device) {
+                                                            work_device_t *device,
+                                                            bool launch) {
     block_t *slot = held.slot;
     uint64_t random = held.random, live = (uint64_t)w->live;
     double begin = work_clock(w);
@@ -74,7 +75,7 @@ static inline __attribute__((always_inline)) double replace(const work_t *w, lon
         peer_give(block->pointer, block->bytes, block->stream);
         take(block, device ? work_device_stream(device, i % w->streams) : NULL);
         WORK_USED(block->pointer);
-        if (device)
+        if (launch)
             work_device_launch(device, i % w->streams);
     }
     double took = work_clock(w) - begin;
@@ -85,14 +86,14 @@ static inline __attribute__((always_inline)) double replace(const work_t *w, lon
 }
 
 static double replace_pass(const work_t *w, long pairs) {
-    return held.device ? replace(w, pairs, held.device) : replace(w, pairs, NULL);
+    return WORK_BY_KEYS(replace, w, pairs, held.device);
 }
 
 void work_replace(const work_t *w) {
     if (!w->live)
         work_fail("replace: live=0 leaves nothing to replace", 0);
     held.device = work_launches(w);
-    hold(w);
+    work_hold(w);
     /* The first ones still make the cache grow: they are another matter than a steady state.  A
      * peer without one would take many seconds for as many. */
     enum { STEP = 500 };
@@ -101,5 +102,26 @@ void work_replace(const work_t *w) {
         if (w->pairs || work_now() < end)
             replace_pass(w, left < STEP ? left : STEP);
     work_measure(w, replace_pass);
-    release(w);
+    work_release(w);
+}
+
+/* The new block comes first: a buffer that grows is copied. */
+static double ring_pass(const work_t *w, long pairs) {
+    long at = 0;
+    double begin = work_clock(w);
+    for (long i = 0; i < pairs; i++, at = at + 1 < w->live ? at + 1 : 0) {
+        block_t old = held.slot[at];
+        take(&held.slot[at], NULL);
+        WORK_USED(held.slot[at].pointer);
+        peer_give(old.pointer, old.bytes, NULL);
+    }
+    return work_clock(w) - begin;
+}
+
+void work_ring(const work_t *w) {
+    if (!w->live)
+        work_fail("ring: live=0 leaves nothing to replace", 0);
+    work_hold(w);
+    work_measure(w, ring_pass);
+    work_release(w);
 }

@@ -9,7 +9,7 @@
 static struct {
     const size_t *sizes;
     void **slot;           /* of a step */
-    work_device_t *device; /* NULL: nothing is launched */
+    work_device_t *device; /* NULL: no streams */
 } all;
 
 #define INLINE static inline __attribute__((always_inline))
@@ -18,30 +18,30 @@ INLINE void *stream_of(const work_t *w, work_device_t *device, long i) {
     return device ? work_device_stream(device, i % w->streams) : NULL;
 }
 
-INLINE void *take(const work_t *w, work_device_t *device, size_t bytes, long i) {
+INLINE void *take(const work_t *w, work_device_t *device, bool launch, size_t bytes, long i) {
     void *pointer = peer_take(bytes, stream_of(w, device, i));
     WORK_USED(pointer);
-    if (device)
+    if (launch)
         work_device_launch(device, i % w->streams);
     return pointer;
 }
 
-INLINE double cycle(const work_t *w, long pairs, work_device_t *device) {
+INLINE double cycle(const work_t *w, long pairs, work_device_t *device, bool launch) {
     double begin = work_clock(w);
     for (long i = 0, at = 0; i < pairs; i++, at = at + 1 < w->count ? at + 1 : 0) {
-        void *pointer = take(w, device, all.sizes[at], i);
+        void *pointer = take(w, device, launch, all.sizes[at], i);
         peer_give(pointer, all.sizes[at], stream_of(w, device, i));
     }
     return work_clock(w) - begin;
 }
 
 /* Whole steps; what they took, by proportion. */
-INLINE double step(const work_t *w, long pairs, work_device_t *device) {
+INLINE double step(const work_t *w, long pairs, work_device_t *device, bool launch) {
     long steps = (pairs + w->count - 1) / w->count;
     double begin = work_clock(w);
     for (long s = 0; s < steps; s++) {
         for (long i = 0; i < w->count; i++)
-            all.slot[i] = take(w, device, all.sizes[i], i);
+            all.slot[i] = take(w, device, launch, all.sizes[i], i);
         for (long i = w->count - 1; i >= 0; i--)
             peer_give(all.slot[i], all.sizes[i], stream_of(w, device, i));
     }
@@ -51,14 +51,14 @@ INLINE double step(const work_t *w, long pairs, work_device_t *device) {
 
 /* The wait at the end is outside: on a GPU it is the kernels' time. */
 static double cycle_pass(const work_t *w, long pairs) {
-    double took = all.device ? cycle(w, pairs, all.device) : cycle(w, pairs, NULL);
+    double took = WORK_BY_KEYS(cycle, w, pairs, all.device);
     if (all.device)
         work_device_wait(all.device);
     return took;
 }
 
 static double step_pass(const work_t *w, long pairs) {
-    double took = all.device ? step(w, pairs, all.device) : step(w, pairs, NULL);
+    double took = WORK_BY_KEYS(step, w, pairs, all.device);
     if (all.device)
         work_device_wait(all.device);
     return took;

@@ -92,6 +92,28 @@ void work_threads(const work_t *w) {
     work_measure(w, pair_pass);
 }
 
+/* A thread with all that it costs; a "pair" is one thread. */
+static void *brief_body(void *argument) {
+    worker_t *self = argument;
+    peer_thread();
+    for (int i = 0; i < 10; i++)
+        peer_give(peer_take((size_t)self->w->bytes, NULL), (size_t)self->w->bytes, NULL);
+    return NULL;
+}
+
+static double brief_pass(const work_t *w, long pairs) {
+    double begin = work_now();
+    for (long i = 0; i < pairs; i++) {
+        worker_t worker = {0};
+        run_threads(w, 1, brief_body, &worker);
+    }
+    return work_now() - begin;
+}
+
+void work_brief(const work_t *w) {
+    work_measure(w, brief_pass);
+}
+
 /* ---------------------------------------------------------------- across threads */
 
 /* Two threads and a batch of blocks that goes from one to the other between barriers, so that

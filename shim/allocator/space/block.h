@@ -159,11 +159,12 @@ static inline bool ac_block_spans(const ac_block_t *block, uint64_t size, uint64
            bytes <= left;
 }
 
-/* The same of what the program asked for, while it holds the block.  Without a lock: of a block that
- * another thread frees meanwhile any answer may come. */
+/* Returns true if the program holds the block and asked for these bytes of it; false proves nothing.
+ * Without a lock: if another thread frees the block meanwhile, either answer may come. */
 static inline bool ac_block_has(const ac_block_t *block, uint64_t address, uint64_t bytes) {
-    return ac_block_spans(block, atomic_load_explicit(&block->requested, memory_order_relaxed),
-                          address, bytes) &&
+    uint64_t end; /* an address below the block makes it overflow, or greater than any size */
+    return !__builtin_add_overflow(address - ac_block_address(block), bytes, &end) &&
+           end <= atomic_load_explicit(&block->requested, memory_order_relaxed) &&
            atomic_load_explicit(&block->state, memory_order_relaxed) == AC_BLOCK_ALLOCATED;
 }
 

@@ -11,7 +11,9 @@ import os
 import re
 import sys
 
+import counts
 import rooms
+from counts import read
 
 FIGURES = {
     "rooms in a cycle": 0,
@@ -46,16 +48,6 @@ STATE = re.compile(r"\bAC_BLOCK_(?:FREE|ALLOCATED|CACHED|RETIRED|UNUSED|TRANSIT|
                    r"|MOVING)\b")
 LOCK = re.compile(r"\bpthread_(?:mutex|rwlock|spin)\w*|\bmtx_\w+")
 LOCKS = {"lock.h"}  # a rank goes with each
-
-
-def read(root, tops):
-    for top in tops:
-        for folder, _, names in os.walk(os.path.join(root, top)):
-            for name in sorted(names):
-                if name.endswith((".c", ".h", ".S", ".def", ".json", ".md", ".py", ".txt")):
-                    path = os.path.join(folder, name)
-                    with open(path, encoding="utf-8") as file:
-                        yield os.path.relpath(path, root), file.read()
 
 
 def up(arrows):
@@ -120,6 +112,7 @@ def check(root):
                    + (f": {what[name]}" if name in what else ""))
     for table, path in sorted(NO_LISTS.keys() - set(second_lists(root))):
         yield f"figures.py: {path} names the rows of {table} no more"
+    yield from counts.check(root)
 
 
 BREAKS = [  # file, text added to it, the figure that must rise; None: the rows of a table
@@ -133,7 +126,7 @@ BREAKS = [  # file, text added to it, the figure that must rise; None: the rows 
     ("shim/allocator/oom.c", "int s = AC_BLOCK_TRANSIT;\n", "block states"),
     ("shim/config/value.c", None, "second lists"),
     ("shim/observe/raw.c", "pthread_mutex_t m;\n", "locks without"),
-]
+] + counts.BREAKS
 
 
 def not_noticed(copy, path, text, figure):
@@ -156,6 +149,8 @@ def not_noticed(copy, path, text, figure):
 
 def main():
     figures, _ = count(sys.argv[1])
+    figures.update((name, len(of)) for name, of in counts.what(sys.argv[1]).items())
+    figures.update((f"hundreds of lines in {folder}", n) for folder, n in counts.hundreds(sys.argv[1]).items())
     for name, value in figures.items():
         print(f"{value:4} {name}")
     wrong = list(check(sys.argv[1]))

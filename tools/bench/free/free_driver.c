@@ -155,9 +155,17 @@ FREE(cuStreamQuery)(CUstream stream) {
     return CUDA_SUCCESS;
 }
 
+static _Atomic(CUstream) capturing; /* one at a time; never 0 */
+
+FREE(cuStreamBeginCapture_v2)(CUstream stream, CUstreamCaptureMode mode) {
+    (void)mode;
+    atomic_store(&capturing, stream);
+    return CUDA_SUCCESS;
+}
+
 FREE(cuStreamIsCapturing)(CUstream stream, CUstreamCaptureStatus *status) {
-    (void)stream;
-    *status = CU_STREAM_CAPTURE_STATUS_NONE;
+    *status = stream && stream == atomic_load(&capturing) ? CU_STREAM_CAPTURE_STATUS_ACTIVE
+                                                          : CU_STREAM_CAPTURE_STATUS_NONE;
     return CUDA_SUCCESS;
 }
 
@@ -251,6 +259,32 @@ FREE(cuMemcpyAsync)(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream str
     return CUDA_SUCCESS;
 }
 
+FREE(cuMemcpyHtoDAsync_v2)(CUdeviceptr to, const void *from, size_t bytes, CUstream stream) {
+    (void)(to + bytes);
+    (void)from;
+    (void)stream;
+    return CUDA_SUCCESS;
+}
+
+FREE(cuMemcpy2DAsync_v2)(const CUDA_MEMCPY2D *copy, CUstream stream) {
+    (void)copy;
+    (void)stream;
+    return CUDA_SUCCESS;
+}
+
+FREE(cuMemsetD8Async)(CUdeviceptr to, unsigned char value, size_t bytes, CUstream stream) {
+    (void)(to + value + bytes);
+    (void)stream;
+    return CUDA_SUCCESS;
+}
+
+FREE(cuMemsetD2D8Async)
+(CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t height, CUstream stream) {
+    (void)(to + pitch + value + width + height);
+    (void)stream;
+    return CUDA_SUCCESS;
+}
+
 /* ---------------------------------------------------------------- memory */
 
 /* A range of addresses for each power of two, cut from its front; what is freed comes back
@@ -335,6 +369,19 @@ FREE(cuDeviceGetMemPool)(CUmemoryPool *out, CUdevice device) {
     (void)device;
     *out = pool;
     return CUDA_SUCCESS;
+}
+
+FREE(cuMemPoolCreate)(CUmemoryPool *out, const CUmemPoolProps *properties) {
+    (void)properties;
+    *out = new_handle();
+    return CUDA_SUCCESS;
+}
+
+FREE(cuMemAllocFromPoolAsync)
+(CUdeviceptr *pointer, size_t bytes, CUmemoryPool from, CUstream stream) {
+    (void)from;
+    (void)stream;
+    return cuMemAlloc_v2(pointer, bytes);
 }
 
 /* The switches are on, figures and the release threshold are 0. */
