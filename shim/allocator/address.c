@@ -152,7 +152,7 @@ static void take_from_caches(ac_arena_t *arena) {
         ac_caches_empty(arena);
         if (!AC_FAILPOINT(tainted_beside_hit))
             ac_segments_disown(&arena->space);
-        ac_caches_check_bars(allocator, NULL);
+        ac_caches_check_peaks(allocator, NULL);
     }
     ac_caches_thaw(allocator);
     if (!out)

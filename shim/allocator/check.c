@@ -385,97 +385,32 @@ static void check_leases(ac_check_t *check, const ac_allocator_t *allocator) {
            "bytes leased to caches");
 }
 
-/* What the bars leave, and what caches were granted of it, is all that the peaks leave, which is 0 where
- * they are exact.  Before the tallies are absorbed, with all owners out. */
-typedef struct {
-    int64_t allocation, allocated_bytes, active, active_bytes, requested_bytes;
-} granted_t;
-
-static void add_granted(granted_t granted[AC_POOL_KINDS], const ac_cache_t *cache, int flow) {
-    const ac_cache_room_t *room = &cache->tally->side[flow].room, *lead = &cache->lead[flow];
-    ac_cache_sum_t sum = {.ordered = 0};
-    ac_cache_tally_add(cache->tally, false, &sum);
-    const ac_cache_flow_t *f = &sum.flow[flow];
-    const ac_cache_wait_t *w = &sum.waiting[flow];
-    int64_t blocks = (int64_t)(f->taken - f->given);
-    int64_t bytes = (int64_t)(f->taken_bytes - f->given_bytes);
-    const int pools[] = {AC_POOL_ALL, AC_POOL_SMALL + flow};
-    granted[AC_POOL_SMALL + flow].allocation += cache->pledged[flow];
-    granted[AC_POOL_SMALL + flow].active += cache->pledged[flow];
-    for (int i = 0; i < 2; i++) {
-        granted_t *to = &granted[pools[i]];
-        to->allocation += room->blocks - (lead->blocks < 0 ? lead->blocks : 0) + blocks;
-        to->allocated_bytes += room->bytes - (lead->bytes < 0 ? lead->bytes : 0) + bytes;
-        to->active += room->blocks + (lead->blocks > 0 ? lead->blocks : 0) + blocks +
-                      (int64_t)w->blocks;
-        to->active_bytes += room->bytes + (lead->bytes > 0 ? lead->bytes : 0) + bytes +
-                            (int64_t)w->bytes;
-        to->requested_bytes += room->requested + (int64_t)(f->taken_requested - f->given_requested) +
-                               (int64_t)w->requested;
-    }
-}
-
-/* And what is in chains brings as much. */
-static void add_brought(granted_t granted[AC_POOL_KINDS], const ac_allocator_t *allocator,
-                        const ac_block_t *block) {
-    ac_cache_brought_t brought = {{{0, 0, 0}}};
+static int64_t brought_by(const ac_allocator_t *allocator, const ac_block_t *block) {
+    int64_t bytes = 0;
     for (; block; block = block->link)
-        ac_cache_bring(&brought, block, allocator->caches->raised);
-    for (int flow = 0; flow < AC_FLOWS; flow++) {
-        const ac_cache_room_t *room = &brought.side[flow];
-        const int pools[] = {AC_POOL_ALL, AC_POOL_SMALL + flow};
-        for (int i = 0; i < 2; i++) {
-            granted_t *to = &granted[pools[i]];
-            to->allocation += room->blocks;
-            to->allocated_bytes += room->bytes;
-            to->active += room->blocks;
-            to->active_bytes += room->bytes;
-            to->requested_bytes += room->requested;
-        }
-    }
+        bytes += ac_cache_brings(block, allocator->caches->raised);
+    return bytes;
 }
 
-static bool is_left(int64_t beyond, int64_t peak, int64_t least) {
-    int64_t share = peak / AC_CACHE_MISSED_SHARE;
-    return beyond == 0 || beyond == (share > least ? share : least);
-}
-
-/* Checks that the bar of the lanes' pool and the room of the lanes make up the pool's peak. */
-static void check_pool_bar(ac_check_t *check, const ac_allocator_t *allocator) {
-    const ac_mempool_t *pool = &allocator->mempools[allocator->caches->mempool];
-    uint64_t used = pool->most[AC_MARK_USED], reserved = pool->now[AC_MARK_RESERVED];
-    int64_t granted = pool->bar;
-    for (const ac_cache_t *cache = allocator->caches->first; cache; cache = cache->next)
-        if (cache->lanes && !(atomic_load(&cache->gate) & AC_GATE_RESTS))
-            granted += cache->lanes->room + (int64_t)(cache->lanes->net - cache->lanes->absorbed);
-    expect(check, !pool->barred || granted == (int64_t)(used < reserved ? used : reserved),
-           "bar of a memory pool");
-}
-
-static void check_bars(ac_check_t *check, const ac_allocator_t *allocator) {
-    const int64_t blocks = AC_CACHE_MISSED >> AC_GRANULE_BITS;
-    const ac_device_stats_t *s = allocator->stats;
-    const ac_bars_t *bars = &allocator->bars;
-    granted_t granted[AC_POOL_KINDS] = {{0, 0, 0, 0, 0}};
+/* Checks that what the bound leaves, and what caches were granted of it, is all that the peak leaves.
+ * Before the tallies are absorbed, with all owners out. */
+static void check_bound(ac_check_t *check, const ac_allocator_t *allocator) {
+    int64_t peak = allocator->stats->allocated_bytes[AC_POOL_ALL].peak;
+    int64_t share = peak / AC_CACHE_MISSED_SHARE, beyond = allocator->peak_bound - peak;
     for (const ac_cache_t *cache = allocator->caches->first; cache; cache = cache->next) {
-        for (int flow = 0; flow < AC_FLOWS; flow++)
-            if (!(atomic_load(&cache->gate) & AC_GATE_RESTS))
-                add_granted(granted, cache, flow);
-        add_brought(granted, allocator, cache->out.first);
-        add_brought(granted, allocator, cache->unplaced);
-        add_brought(granted, allocator, ac_inbox_first(&cache->inbox));
+        ac_cache_sum_t sum = {.ordered = 0};
+        ac_cache_tally_add(cache->tally, false, &sum);
+        if (!(atomic_load(&cache->gate) & AC_GATE_RESTS))
+            beyond += cache->headroom;
+        for (int i = 0; i < AC_FLOWS && !(atomic_load(&cache->gate) & AC_GATE_RESTS); i++)
+            beyond += (int64_t)(sum.flow[i].taken_bytes - sum.flow[i].given_bytes);
+        beyond += brought_by(allocator, cache->out.first) +
+                  brought_by(allocator, cache->unplaced) +
+                  brought_by(allocator, ac_inbox_first(&cache->inbox));
     }
-    for (int i = 0; i < AC_POOL_KINDS; i++) {
-#define LEFT(name, least)                                                                        \
-    expect(check, is_left(bars->name[i] + granted[i].name - s->name[i].peak, s->name[i].peak, least), \
-           "bars of " #name);
-        LEFT(allocation, blocks)
-        LEFT(allocated_bytes, AC_CACHE_MISSED)
-        LEFT(active, blocks)
-        LEFT(active_bytes, AC_CACHE_MISSED)
-        LEFT(requested_bytes, AC_CACHE_MISSED)
-#undef LEFT
-    }
+    expect(check,
+           beyond == 0 || beyond == (share > AC_CACHE_MISSED ? share : AC_CACHE_MISSED),
+           "bound of the peak of allocated bytes");
 }
 
 /* How many blocks the queue has, which wait with tickets of the key. */
@@ -593,8 +528,7 @@ static const char *check_all(ac_check_t *check, ac_allocator_t *allocator, const
         *unseen = "a thread did not come out of its cache";
         return NULL;
     }
-    check_bars(check, allocator);
-    check_pool_bar(check, allocator);
+    check_bound(check, allocator);
     ac_caches_absorb(allocator, &sum);
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
         check_arena(check, arena);

@@ -19,18 +19,18 @@ static void handed_out(ac_request_t *request, ac_block_t *block) {
 
 /* There may be more such requests. */
 static inline __attribute__((always_inline)) void conclude(const ac_request_t *request) {
-    ac_caches_check_bars(request->arena->allocator, request->cache);
+    ac_caches_check_peaks(request->arena->allocator, request->cache);
     if (request->cache && !request->stream &&
         ac_cache_may_expect(request->cache, request->size, true))
         ac_cache_expect(request->cache, request->pool, request->size, true);
 }
 
-/* Where the tally of the request's cache has room for the block, it is counted as a hit. */
+/* Counts the block as a hit if the request's cache has headroom for it. */
 __attribute__((noinline)) static bool serve_as_hit(ac_request_t *request, ac_block_t *block) {
     ac_cache_t *cache = request->cache;
     if (request->stream || block->size != request->size || !ac_block_is_plain(block) || !cache ||
         !cache->owner_arena ||
-        !ac_cache_affords(cache, request->size, request->requested))
+        !ac_cache_affords(cache, request->size))
         return false;
     ac_cache_serve_cut(cache, block, request->size, request->requested);
     request->address = block->address;
@@ -74,7 +74,7 @@ static bool search_ordered(ac_request_t *request) {
         return false;
     request->address = ordered.address;
     request->arena->allocator->counters->cached_allocs++;
-    ac_caches_check_bars(request->arena->allocator, request->cache);
+    ac_caches_check_peaks(request->arena->allocator, request->cache);
     return true;
 }
 
@@ -328,7 +328,7 @@ uint64_t ac_find_free(ac_cache_t *cache, uint64_t size, uint64_t bytes, bool kno
     if (!block)
         return find_rest(cache, bytes);
     uint64_t address = ac_block_address(block);
-    if (block->size == size && ac_cache_affords(cache, size, bytes)) {
+    if (block->size == size && ac_cache_affords(cache, size)) {
         ac_cache_serve_cut(cache, block, size, bytes);
         if (ac_cache_may_keep(cache, size, known))
             ac_cache_expect(cache, pool, size, known);

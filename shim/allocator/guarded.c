@@ -25,7 +25,7 @@ static void serve(void *arg, ac_block_t *block) {
     if (request->stream)
         ac_ordered_handed_out(block, request->mempool);
     allocator->counters->guarded_allocs++;
-    ac_caches_check_bars(allocator, NULL);
+    ac_caches_check_peaks(allocator, NULL);
 }
 
 /* Returns whether none is left that was freed and has its pages yet.  Only where the device is known

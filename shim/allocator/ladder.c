@@ -247,7 +247,7 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
                        &ticket);
     ac_segment_release(block);
     bool leaves = ac_retired_add(block, &ticket);
-    ac_caches_check_bars(allocator, NULL); /* what was free beside the block may wait with it */
+    ac_caches_check_peaks(allocator, NULL); /* what was free beside the block may wait with it */
     ac_unlock(&allocator->lock);
     if (guarded)
         ac_guard_freed(owner, false);

@@ -18,12 +18,6 @@ static ac_mempool_t *figures_of(ac_allocator_t *allocator, unsigned number) {
     return ac_mempool_settle(&allocator->store, number);
 }
 
-/* A figure that the bar follows has fallen; no thread has any room. */
-static void lower_bar(ac_allocator_t *allocator, unsigned number) {
-    if (allocator->mempools[number].barred)
-        ac_mempool_raise(&allocator->store, number);
-}
-
 void ac_mempool_open(ac_allocator_t *allocator, unsigned number, uint64_t threshold,
                      uint64_t limit) {
     ac_lock(&allocator->lock);
@@ -33,7 +27,6 @@ void ac_mempool_open(ac_allocator_t *allocator, unsigned number, uint64_t thresh
     pool->now[AC_MARK_RESERVED] = pool->now[AC_MARK_USED];
     for (int mark = 0; mark < AC_MARKS; mark++)
         pool->most[mark] = pool->now[AC_MARK_USED];
-    lower_bar(allocator, number);
     ac_unlock(&allocator->lock);
 }
 
@@ -48,7 +41,6 @@ uint64_t ac_mempool_reset(ac_allocator_t *allocator, unsigned number, ac_mark_t 
     ac_mempool_t *pool = figures_of(allocator, number);
     uint64_t most = pool->most[mark];
     pool->most[mark] = pool->now[mark];
-    lower_bar(allocator, number);
     ac_unlock(&allocator->lock);
     return most;
 }
@@ -65,7 +57,6 @@ void ac_mempool_trim(ac_allocator_t *allocator, unsigned number, uint64_t least)
     least = larger(pool->now[AC_MARK_USED], least);
     if (pool->now[AC_MARK_RESERVED] > least)
         pool->now[AC_MARK_RESERVED] = least;
-    lower_bar(allocator, number);
     uint64_t kept = pool->now[AC_MARK_RESERVED] - pool->now[AC_MARK_USED] +
                     ac_mempool_kept(&allocator->store, number);
     ac_unlock(&allocator->lock);

@@ -68,7 +68,7 @@ bool ac_arena_quarantine(ac_timeline_t *timeline, uint64_t until) {
             ac_slabs_put_aside(&arena->space, reached, until);
         if (!AC_FAILPOINT(pools_not_in_quarantine))
             withdraw_free(arena, reached, until);
-        ac_caches_check_bars(allocator, NULL);
+        ac_caches_check_peaks(allocator, NULL);
     }
     ac_caches_thaw(allocator);
     return may;

@@ -12,7 +12,7 @@ ac_status_t ac_ready_in_order(ac_request_t *request, ac_whose_t whose) {
     ac_lock(&allocator->lock);
     ac_order_request_t ordered = ac_find_ordered(request);
     ac_status_t status = ac_ordered_wait(request->arena, &ordered, whose == AC_OWN_STREAM);
-    ac_caches_check_bars(allocator, request->cache);
+    ac_caches_check_peaks(allocator, request->cache);
     ac_unlock(&allocator->lock);
     request->address = ordered.address;
     return status;

@@ -136,7 +136,7 @@ static void raise_peaks(ac_stat_t s[AC_POOL_KINDS]) {
 
 void ac_stats_raise(ac_device_stats_t *s) {
 #define RAISE(name) raise_peaks(s->name);
-    AC_BARRED(RAISE)
+    AC_TALLIED(RAISE)
 #undef RAISE
 }
 

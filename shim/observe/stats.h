@@ -79,29 +79,26 @@ static inline void ac_stat_pools_down(ac_stat_t s[AC_POOL_KINDS], int pool, int6
     ac_stat_down(&s[pool], n);
 }
 
-/* The figures that caches of threads change as well. */
-#define AC_BARRED(ROW)                                                                           \
+/* The figures that caches of threads change as well (cache_tally.c). */
+#define AC_TALLIED(ROW)                                                                          \
     ROW(allocation)                                                                              \
     ROW(allocated_bytes) ROW(active) ROW(active_bytes) ROW(requested_bytes)
 
-/* How high `current` of these may rise, by pool, until the peaks are due (cache_tally.c); `over`:
- * one has. */
-typedef struct {
-#define AC_BAR(name) int64_t name[AC_POOL_KINDS];
-    AC_BARRED(AC_BAR)
-#undef AC_BAR
-    bool over;
-} ac_bars_t;
+/* How far `current` of such a figure may rise above its peak under the lock before peaks are due.
+ * Part of it may be what threads freed and the device statistics have not absorbed yet. */
+#define AC_STAT_UNSEEN_BYTES ((int64_t)32 << 20)
+enum { AC_STAT_UNSEEN_BLOCKS = 8192 };
 
-/* As ac_stat_pools_up, for one of these: its peak is not touched. */
-static inline void ac_stat_pools_rise(ac_stat_t s[AC_POOL_KINDS],
-                                      const int64_t bar[AC_POOL_KINDS], int pool, int64_t n,
-                                      bool *over) {
+/* Adds `n` to a figure of these and to that of the pool, but not to their peaks.  *due: set if one is
+ * more than `unseen` above its peak. */
+static inline void ac_stat_pools_rise(ac_stat_t s[AC_POOL_KINDS], int pool, int64_t n,
+                                      int64_t unseen, bool *due) {
     s[AC_POOL_ALL].current += n;
     s[AC_POOL_ALL].allocated += n;
     s[pool].current += n;
     s[pool].allocated += n;
-    *over |= s[AC_POOL_ALL].current > bar[AC_POOL_ALL] || s[pool].current > bar[pool];
+    *due |= s[AC_POOL_ALL].current - s[AC_POOL_ALL].peak > unseen ||
+            s[pool].current - s[pool].peak > unseen;
 }
 
 /* What passed through one thread's cache (allocator/cache/thread_cache.h), by pool: small, large.
@@ -112,19 +109,14 @@ typedef struct {
     uint64_t given, given_bytes, given_requested; /* freed */
 } ac_cache_flow_t;
 
-typedef struct {
-    int64_t blocks, bytes, requested;
-} ac_cache_room_t;
-
 /* Of what was given: blocks that still wait, so that they are active.  Falls as well. */
 typedef struct {
     uint64_t blocks, bytes, requested;
 } ac_cache_wait_t;
 
-/* Of one pool.  `room`: what may still be taken before peaks are due. */
+/* Of one pool. */
 typedef struct {
     ac_cache_flow_t flow;
-    ac_cache_room_t room;
     ac_cache_wait_t waiting;
 } ac_cache_side_t;
 
@@ -247,7 +239,7 @@ void ac_cache_tally_add(ac_cache_tally_t *tally, bool absorb, ac_cache_sum_t *su
 void ac_stats_absorb(ac_device_stats_t *s, ac_device_counters_t *counters,
                      const ac_cache_sum_t *sum);
 
-/* No peak of a barred figure is below `current`. */
+/* Raises the peaks of the AC_TALLIED figures to what these are now. */
 void ac_stats_raise(ac_device_stats_t *s);
 
 /* peak := current, for every field.  The caller holds the lock that guards `s`. */

@@ -42,11 +42,16 @@ static void note_all(void) {
     note(&requested, stats.requested_bytes, growth[4]);
 }
 
-static void same(const figure_t *want, const ac_stat_t *have, int step, const char *what) {
+/* `exact`: so is the peak of all pools.  No other one is above the true one. */
+static void same(const figure_t *want, const ac_stat_t *have, bool exact, int step,
+                 const char *what) {
     for (int i = 0; i < AC_POOL_KINDS; i++) {
         ck_assert_msg(want->now[i] == have[i].current, "step %d, %s: current", step, what);
-        ck_assert_msg(want->peak[i] == have[i].peak, "step %d, %s: peak %lld, %lld", step, what,
-                      (long long)want->peak[i], (long long)have[i].peak);
+        ck_assert_msg(have[i].peak == want->peak[i] ||
+                          (have[i].peak < want->peak[i] && !(exact && i == AC_POOL_ALL)),
+                      "step %d, %s: peak %lld, %lld", step, what, (long long)want->peak[i],
+                      (long long)have[i].peak);
+        ck_assert_msg(have[i].peak >= have[i].current, "step %d, %s: below now", step, what);
         ck_assert_msg(have[i].allocated - have[i].freed == have[i].current, "step %d, %s: sums",
                       step, what);
     }
@@ -56,11 +61,11 @@ static void read_and_compare(int step) {
     ac_allocator_settle(allocator); /* as the reading does */
     note_all();
     ac_device_stats_t have = now();
-    same(&allocated, have.allocation, step, "allocation");
-    same(&allocated_bytes, have.allocated_bytes, step, "allocated_bytes");
-    same(&active, have.active, step, "active");
-    same(&active_bytes, have.active_bytes, step, "active_bytes");
-    same(&requested, have.requested_bytes, step, "requested_bytes");
+    same(&allocated, have.allocation, false, step, "allocation");
+    same(&allocated_bytes, have.allocated_bytes, true, step, "allocated_bytes");
+    same(&active, have.active, false, step, "active");
+    same(&active_bytes, have.active_bytes, false, step, "active_bytes");
+    same(&requested, have.requested_bytes, false, step, "requested_bytes");
 }
 
 static void reset_peaks(void) {
@@ -83,8 +88,8 @@ static void reset_peaks(void) {
            sizeof requested.peak);
 }
 
-/* With one cache no peak is missed and none is made up, whatever waits. */
-START_TEST(peaks_are_exact) {
+/* With one cache no peak of allocated bytes is missed, and none is made up, whatever waits. */
+START_TEST(peaks_of_bytes_are_exact) {
     static const uint64_t sizes[] = {512, 700, 1024, 40000, 65536, 70000, 131072, 262144};
     uint64_t live[LIVE] = {0}, waited = 0, gathered = 0;
     uint64_t state = 88172645463325252u + (uint64_t)_i;
@@ -120,6 +125,44 @@ START_TEST(peaks_are_exact) {
 }
 END_TEST
 
+enum { MANY = 30000, EACH = 2048, FEW = MANY / 8 };
+
+static void take_and_free(ac_cache_t *by, int blocks, uint64_t bytes) {
+    static uint64_t many[MANY];
+    for (int i = 0; i < blocks; i++)
+        ck_assert_int_eq(by ? ac_cache_alloc(by, bytes, false, &many[i])
+                            : ac_arena_alloc(arena, bytes, false, &many[i]),
+                         AC_OK);
+    for (int i = 0; i < blocks; i++)
+        ck_assert_int_eq(by ? ac_cache_free(by, many[i]) : ac_block_free(many[i]), AC_OK);
+}
+
+/* Few blocks, and then many that have as many bytes: no headroom is used up. */
+static void check_many(ac_cache_t *by, int64_t unseen) {
+    take_and_free(by, MANY, EACH); /* growing raises peaks as well */
+    ac_allocator_reset_peak(allocator);
+    take_and_free(by, FEW, MANY / FEW * EACH);
+    ck_assert_int_le(now().allocation[AC_POOL_ALL].peak, FEW);
+    take_and_free(by, MANY, EACH);
+    ac_device_stats_t have = now();
+    ck_assert_int_eq(have.allocated_bytes[AC_POOL_ALL].peak, (int64_t)MANY * EACH);
+    ck_assert_int_le(have.allocation[AC_POOL_ALL].peak, MANY);
+    ck_assert_int_ge(have.allocation[AC_POOL_ALL].peak, MANY - unseen);
+    ck_assert_int_ge(have.active[AC_POOL_SMALL].peak, MANY - unseen);
+}
+
+START_TEST(other_peaks_lack_what_is_bounded) {
+    check_many(cache, 2 * AC_CACHE_UNSEEN_BLOCKS);
+    end();
+}
+END_TEST
+
+START_TEST(other_peaks_show_what_the_lock_sees) {
+    check_many(NULL, AC_STAT_UNSEEN_BLOCKS);
+    end();
+}
+END_TEST
+
 START_TEST(what_waits_is_not_kept_free_memory) {
     habit(MIB);
     wait_for_work(MIB);
@@ -135,7 +178,9 @@ int main(void) {
     Suite *suite = suite_create("cache_figures");
     TCase *all = tcase_create("all");
     tcase_add_checked_fixture(all, begin_cached, end_cached);
-    tcase_add_loop_test(all, peaks_are_exact, 0, 5);
+    tcase_add_loop_test(all, peaks_of_bytes_are_exact, 0, 5);
+    tcase_add_test(all, other_peaks_lack_what_is_bounded);
+    tcase_add_test(all, other_peaks_show_what_the_lock_sees);
     tcase_add_test(all, what_waits_is_not_kept_free_memory);
     suite_add_tcase(suite, all);
     return run_suite(suite);

@@ -216,8 +216,8 @@ START_TEST(handouts_in_the_order_of_a_stream_are_exact) {
 }
 END_TEST
 
-/* A block of either pool, one at a time. */
-START_TEST(pools_take_turns_without_the_lock) {
+/* A block of either pool, one at a time: headroom is bytes of any pool. */
+START_TEST(pools_share_headroom) {
     enum { ROUNDS = 64, SMALL = 8192 };
     put(take(4 * MIB));
     for (int locked = 0; locked < 2; locked++)
@@ -231,31 +231,6 @@ START_TEST(pools_take_turns_without_the_lock) {
     ac_device_stats_t figures = now();
     ck_assert_int_eq(figures.allocation[AC_POOL_ALL].peak, 1);
     ck_assert_int_eq(figures.active[AC_POOL_ALL].peak, 1);
-}
-END_TEST
-
-/* Large blocks replace small ones one by one, below the peak of the large pool. */
-START_TEST(a_pool_has_its_turn_again) {
-    enum { MOST = 4, SMALL = 8192 };
-    uint64_t large[MOST], small[MOST];
-    put(take(64 * MIB)); /* the peaks of bytes */
-    habit(MIB);
-    habit(SMALL);
-    for (int i = 0; i < MOST; i++)
-        large[i] = take(MIB);
-    small[0] = take(SMALL);
-    for (int i = 1; i < MOST; i++) {
-        put(large[i]);
-        small[i] = take(SMALL);
-    }
-    for (int i = 1; i < MOST; i++) {
-        put(small[i]);
-        large[i] = take(MIB);
-    }
-    ck_assert(cache->pledged[0]);
-    end(); /* takes all room back */
-    ck_assert_int_eq(now().allocation[AC_POOL_ALL].peak, MOST + 1);
-    ck_assert_int_eq(now().allocation[AC_POOL_LARGE].peak, MOST);
 }
 END_TEST
 
@@ -621,8 +596,7 @@ int main(void) {
     tcase_add_test(all, handouts_of_large_blocks_allow_no_more);
     tcase_add_test(all, handouts_beside_some_work_are_exact);
     tcase_add_test(all, handouts_in_the_order_of_a_stream_are_exact);
-    tcase_add_test(all, pools_take_turns_without_the_lock);
-    tcase_add_test(all, a_pool_has_its_turn_again);
+    tcase_add_test(all, pools_share_headroom);
     tcase_add_test(all, recalled_it_is_pending);
     tcase_add_test(all, recalled_it_may_find_a_queue);
     tcase_add_test(all, what_is_ready_is_recalled_to_the_free_memory);

@@ -435,7 +435,7 @@ START_TEST(a_free_counts_for_the_module_that_asked) {
 }
 END_TEST
 
-/* --- the pool's figures, of which nothing is missed --- */
+/* --- the pool's figures, whose peaks may lack what lanes keep --- */
 
 START_TEST(figures_follow_hits) {
     habit(0, S, MIB);
@@ -451,25 +451,10 @@ START_TEST(figures_follow_hits) {
     ac_mempool_synced();
     ck_assert_uint_eq(figures().now[AC_MARK_RESERVED], 0);
     ac_mempool_synced();
-    give(0, S, take(0, S, MIB));
+    address = take(0, S, MIB);
     ck_assert_uint_eq(figures().now[AC_MARK_RESERVED], MIB);
-}
-END_TEST
-
-/* Where there is room for it below the peaks, a hit after a synchronisation takes that in as well: what was
- * reserved has gone, and what is taken and given since is reserved anew. */
-START_TEST(a_hit_takes_synchronisations_in) {
-    ac_cache_close(cache[1]); /* with several, figures may lack what lanes had since */
-    habit(0, S, MIB);
-    uint64_t one = take(0, S, MIB), other = take(0, S, MIB);
-    give(0, S, one);
-    give(0, S, other);
-    habit(0, S, MIB); /* the room is there */
-    ac_mempool_synced();
-    give(0, S, take(0, S, MIB));
+    give(0, S, address);
     ck_assert_uint_eq(figures().now[AC_MARK_RESERVED], MIB);
-    cache[1] = ac_cache_open(arena, &tally[1]);
-    ck_assert_ptr_nonnull(cache[1]);
 }
 END_TEST
 
@@ -487,37 +472,12 @@ START_TEST(a_peak_of_two_threads_is_seen) {
 }
 END_TEST
 
-/* Two threads share the room below the pool's peak.  Each byte of it is granted once. */
-START_TEST(threads_share_the_room_below_a_peak) {
-    enum { PEAK = 8, EACH = 6 };
-    uint64_t block[CACHES][PEAK], large;
-    ck_assert_int_eq(ac_arena_alloc(arena, 64 * MIB, false, &large), AC_OK); /* raises the device's peaks */
-    ck_assert_int_eq(ac_block_free(large), AC_OK);
-    for (int i = 0; i < CACHES; i++) {
-        const ac_stream_t stream = i ? T : S;
-        habit(i, stream, MIB);
-        for (int k = 0; k < (i ? EACH : PEAK); k++)
-            block[i][k] = take(i, stream, MIB);
-        for (int k = 0; k < (i ? EACH : PEAK); k++)
-            give(i, stream, block[i][k]);
-    }
-    ck_assert_uint_eq(figures().most[AC_MARK_USED], PEAK * MIB);
-    for (int k = 0; k < EACH; k++)
-        for (int i = 0; i < CACHES; i++)
-            block[i][k] = take(i, i ? T : S, MIB);
-    for (int k = 0; k < EACH; k++)
-        for (int i = 0; i < CACHES; i++)
-            give(i, i ? T : S, block[i][k]);
-    ck_assert_uint_eq(figures().most[AC_MARK_USED], CACHES * EACH * MIB);
-}
-END_TEST
-
 /* Random requests and frees of two threads on three streams, against sums. */
 START_TEST(figures_are_those_of_a_model) {
     enum { HELD = 24, STEPS = 4000 };
     static const uint64_t sizes[] = {4 * KIB, 64 * KIB, 100 * KIB, MIB};
     uint64_t random = 88172645463325252u + (uint64_t)_i, used = 0, most = 0, requests = 0;
-    uint64_t at[HELD] = {0}, size[HELD] = {0};
+    uint64_t at[HELD] = {0}, size[HELD] = {0}, seen = 0;
     for (int step = 0; step < STEPS; step++) {
         random ^= random << 13, random ^= random >> 7, random ^= random << 17;
         unsigned which = random % HELD, i = random >> 8 & 1;
@@ -548,7 +508,9 @@ START_TEST(figures_are_those_of_a_model) {
             continue;
         ac_mempool_t now = figures();
         ck_assert_uint_eq(now.now[AC_MARK_USED], used);
-        ck_assert_uint_eq(now.most[AC_MARK_USED], most);
+        seen = used > seen ? used : seen;
+        ck_assert_uint_ge(now.most[AC_MARK_USED], seen);
+        ck_assert_uint_le(now.most[AC_MARK_USED], most);
         ck_assert_uint_ge(now.now[AC_MARK_RESERVED], used);
         check_world();
         ck_assert_uint_eq(counters.async_allocs, requests);
@@ -639,9 +601,7 @@ int main(void) {
     tcase_add_test(all, large_and_rare_sizes_are_not_kept);
     tcase_add_test(all, more_streams_than_lanes);
     tcase_add_test(all, figures_follow_hits);
-    tcase_add_test(all, a_hit_takes_synchronisations_in);
     tcase_add_test(all, a_peak_of_two_threads_is_seen);
-    tcase_add_test(all, threads_share_the_room_below_a_peak);
     tcase_add_test(all, threads_beside_recalls);
     tcase_add_loop_test(all, figures_are_those_of_a_model, 0, 8);
     suite_add_tcase(suite, all);

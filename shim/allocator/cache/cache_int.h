@@ -7,13 +7,13 @@
 
 /* --- cache_tally.c --- */
 
-/* The cache, whose owner has the lock, may be granted room again, if it rests. */
+/* Lets the cache, whose owner has the lock, be granted headroom again if it rests. */
 void ac_cache_wake(ac_cache_t *cache);
 
 /* The cache, whose owner has the lock, does nothing any more: the device statistics have its figures. */
 void ac_cache_tally_end(ac_cache_t *cache);
 
-/* What waited is ready: the figures follow; by the owner from inside, or while it keeps out. */
+/* Counts blocks that waited and are ready; by the owner from inside, or while it keeps out. */
 void ac_cache_count_ready(ac_cache_t *cache, int flow, const ac_cache_wait_t *ready);
 
 /* --- cache_table.c: the owner's cache, or one whose owner keeps out --- */
@@ -79,12 +79,8 @@ void ac_lanes_begin(ac_cache_t *cache, ac_lanes_t *lanes);
 /* Then: there are no lanes. */
 void ac_lanes_close(ac_cache_t *cache);
 
-/* The figures of the lanes' memory pool: they have what the lanes did so far; the lanes are granted
- * what they lack of room, false: there is none left. */
+/* Adds what the lanes did since the last time to the figures of their memory pool. */
 void ac_lanes_absorb(ac_cache_t *cache);
-void ac_lanes_clear_room(ac_cache_t *cache);
-bool ac_lanes_grant(ac_cache_t *cache);
-bool ac_lanes_lack(const ac_cache_t *cache); /* by the owner */
 
 /* --- cache_wait.c --- */
 

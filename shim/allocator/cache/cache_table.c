@@ -257,6 +257,7 @@ static void fetch(ac_cache_t *cache, ac_entry_t *entry) {
     most = most < FETCH_LEAST ? FETCH_LEAST : most > FETCH_MOST ? FETCH_MOST : most;
     wanted = entry->top ? 0 : wanted < 1 ? 1 : wanted > most ? most : wanted;
     entry->fetched = (uint8_t)wanted;
+    cache->unseen[0] -= (int64_t)wanted * AC_CACHE_WEIGHT(size); /* each counts as a cut */
     for (; wanted && cache->room >= 0; wanted--) {
         ac_block_t *block = ac_segment_cut(&arena->space, AC_POOL_SMALL, size);
         if (!block)

@@ -72,13 +72,11 @@ static void post(ac_cache_t *cache) {
         return;
     for (int flow = 0; flow < AC_FLOWS; flow++)
         ac_cache_count_chain(cache, flow, (int64_t)out.blocks[flow], out.bytes[flow]);
-    ac_cache_brought_t brought = {{{0, 0, 0}}};
     for (ac_block_t *block = out.first; block; block = block->link) {
-        ac_cache_bring(&brought, block, cache->raised);
+        cache->headroom += ac_cache_brings(block, cache->raised);
         if (!ac_inbox_is_slot(block))
             block->raised = 0; /* once */
     }
-    ac_cache_add_room(cache, &brought);
     out.last->link = cache->unplaced;
     ac_cache_set_unplaced(cache, out.first);
 }
@@ -107,12 +105,11 @@ static void collect(ac_cache_t *cache) {
     ac_ahead_t ahead = {.turn = 0};
     int64_t blocks[AC_FLOWS] = {0, 0};
     uint64_t bytes[AC_FLOWS] = {0, 0};
-    ac_cache_brought_t brought = {{{0, 0, 0}}};
     ac_block_t *block = ac_inbox_take(&cache->inbox, cache->owner_arena);
     for (ac_block_t *next; block; block = next) {
         next = block->link;
         bool later = ac_cache_brings_later(block, cache->raised);
-        ac_cache_bring(&brought, block, cache->raised);
+        cache->headroom += ac_cache_brings(block, cache->raised);
         if (!later)
             ac_ahead_name(&ahead, block);
         ac_entry_t *entry = cache->room >= 0 && !later ? ac_cache_find(cache, block->size) : NULL;
@@ -127,7 +124,6 @@ static void collect(ac_cache_t *cache) {
     }
     for (int flow = 0; flow < AC_FLOWS; flow++)
         ac_cache_count_chain(cache, flow, blocks[flow], bytes[flow]);
-    ac_cache_add_room(cache, &brought);
 }
 
 /* What was posted is more than there is room for: as much room is leased, or each few of these blocks
@@ -146,16 +142,14 @@ __attribute__((noinline)) static void widen(ac_cache_t *cache) {
 /* What is yet to be placed, of a size that is out, as far as there is room. */
 static void refill(ac_cache_t *cache, ac_entry_t *entry) {
     ac_ahead_t ahead = {.turn = 0};
-    ac_cache_brought_t brought = {{{0, 0, 0}}};
     for (ac_block_t *block;
          cache->room >= 0 && (block = cache->unplaced) && block->size == entry->size &&
          !ac_cache_brings_later(block, cache->raised);) {
         ac_cache_set_unplaced(cache, block->link);
-        ac_cache_bring(&brought, block, cache->raised);
+        cache->headroom += ac_cache_brings(block, cache->raised);
         ac_ahead_name(&ahead, block);
         ac_cache_put(cache, entry, block);
     }
-    ac_cache_add_room(cache, &brought);
 }
 
 /* Whether a stream's order may protect what is freed now.  ac_order_retire is asked only where

@@ -12,7 +12,7 @@ struct ac_caches {
     ac_cache_t *first, *spare;
     ac_cache_t *gone;  /* of dead arenas, until their owners close them */
     uint64_t leased;   /* bytes, of all budgets */
-    ac_cache_t *awake; /* of the list, by awake_next: those with room, and who had some lately */
+    ac_cache_t *awake; /* of the list, by awake_next: those that have headroom, or had some lately */
     uint64_t raised;        /* another one with each raise of peaks; odd but at first: no pointer */
     _Atomic unsigned count; /* of the list */
     unsigned mempool;       /* of lanes; 0: there were none so far */
@@ -20,13 +20,13 @@ struct ac_caches {
     ac_mutex_t recall_lock; /* one recall at a time; rank: before the allocator's */
 };
 
-/* Figures have risen to their bars: peaks follow, and bars are set anew.  `own`: the caller's
- * cache, NULL: none. */
+/* Absorbs the tallies of all caches that are awake, and raises the peaks to what the figures are
+ * now.  `own`: the caller's cache; NULL: none. */
 void ac_caches_raise(ac_allocator_t *allocator, ac_cache_t *own);
 
-/* After figures may have risen under the lock. */
-static inline void ac_caches_check_bars(ac_allocator_t *allocator, ac_cache_t *own) {
-    if (allocator->bars.over)
+/* Raises the peaks if they are due.  Called after figures may have risen under the lock. */
+static inline void ac_caches_check_peaks(ac_allocator_t *allocator, ac_cache_t *own) {
+    if (allocator->peaks_due)
         ac_caches_raise(allocator, own);
 }
 
@@ -41,9 +41,6 @@ static inline void ac_caches_settle_pool(ac_allocator_t *allocator, unsigned mem
 /* Absorb the tallies of all caches, as who reads the statistics does; *sum is what they held and
  * did since. */
 void ac_caches_absorb(ac_allocator_t *allocator, ac_cache_sum_t *sum);
-
-/* What blocks brought that are in no chain any more is no cache's. */
-void ac_caches_drop_room(ac_allocator_t *allocator, const ac_cache_brought_t *brought);
 
 /* Add what modules were handed and gave back in all caches; owners may go on. */
 void ac_caches_modules(const ac_allocator_t *allocator, ac_modules_t *modules);
@@ -82,16 +79,17 @@ AC_CACHE_HOT bool ac_cache_may_expect(ac_cache_t *cache, uint64_t size, bool kno
  * frees. */
 void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size, bool known);
 
-/* Whether the tally has room for a request of the owner, served with `size` bytes of the pool that
- * is kept for these (ac_pool_kept), or is granted it: no peak rises. */
-bool ac_cache_obtain(ac_cache_t *cache, uint64_t size, uint64_t bytes);
-AC_CACHE_HOT bool ac_cache_affords(ac_cache_t *cache, uint64_t size, uint64_t bytes) {
+/* Returns whether the cache has, or is granted, headroom for `size` bytes. */
+bool ac_cache_obtain(ac_cache_t *cache, uint64_t size);
+AC_CACHE_HOT bool ac_cache_affords(ac_cache_t *cache, uint64_t size) {
     const uint32_t never = AC_GATE_RECALLED | AC_GATE_GONE | AC_GATE_RESTS;
-    const ac_cache_room_t *room = &cache->tally->side[ac_cache_flow(size)].room;
-    return (!(ac_cache_gate(cache) & never) && room->blocks >= 1 &&
-            room->bytes >= (int64_t)size && room->requested >= (int64_t)bytes) ||
-           ac_cache_obtain(cache, size, bytes);
+    return (!(ac_cache_gate(cache) & never) && cache->headroom >= (int64_t)size) ||
+           ac_cache_obtain(cache, size);
 }
+
+/* Raises the peaks if the pool of small or large sizes grew by more than AC_CACHE_UNSEEN through the
+ * cache. */
+void ac_cache_show(ac_cache_t *cache, int flow);
 
 /* Whether the owner may be served with blocks as a hit would, and keep them. */
 static inline bool ac_cache_owns_any(const ac_cache_t *cache) {
@@ -110,9 +108,9 @@ AC_CACHE_HOT void ac_cache_serve_cut(ac_cache_t *cache, ac_block_t *block, uint6
     ac_cache_hand_out(cache, side, block, cache->asks, size, bytes, ac_fence_handout);
     ac_tally_add(&cache->tally->moved_blocks[flow], 1);
     ac_tally_add(&cache->tally->moved_bytes[flow], size);
-    side->room.blocks--; /* there is so much (ac_cache_affords) */
-    side->room.bytes -= (int64_t)size;
-    side->room.requested -= (int64_t)bytes;
+    cache->headroom -= (int64_t)size; /* there is so much (ac_cache_affords) */
+    if (__builtin_expect((cache->unseen[flow] -= AC_CACHE_WEIGHT(size)) < 0, 0))
+        ac_cache_show(cache, (int)flow);
 }
 
 /* Free the block, which is allocated and ready, `by_order` by its stream alone, as a hit would where

@@ -17,9 +17,9 @@
  * so, which may be anything by now.  The links of a chain and all else that both sides write are in the
  * first line of a record: the second one they only read.
  *
- * The room that a free makes (cache_tally.c) goes with the block to who hands it out next, or that one
- * would have to raise peaks for each so many blocks, which the other one freed.  It counts there if
- * both were granted theirs since peaks were raised last: `raised` of the block says when.
+ * The headroom that a free makes (cache_tally.c) goes with the block to the cache that hands it out
+ * next.  Else that cache would raise peaks for each few blocks that another thread freed.  It counts if
+ * both caches were granted theirs since peaks were raised last: `raised` of the block says when.
  *
  * In the account a block is held by the cache that freed it until it is posted, by none in the
  * inbox, and by the owner's from when it is taken; `segment->allocated` counts it all the while. */

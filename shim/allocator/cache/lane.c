@@ -19,13 +19,12 @@ enum { LANE_REFUSALS = 64 };
 static void count_active(const ac_block_t *block) {
     ac_allocator_t *allocator = block->segment->arena->allocator;
     ac_device_stats_t *s = allocator->stats;
-    ac_bars_t *bars = &allocator->bars;
     int pool = block->segment->pool;
-    ac_stat_pools_rise(s->active, bars->active, pool, 1, &bars->over);
-    ac_stat_pools_rise(s->active_bytes, bars->active_bytes, pool, (int64_t)block->size,
-                       &bars->over);
-    ac_stat_pools_rise(s->requested_bytes, bars->requested_bytes, pool, (int64_t)block->requested,
-                       &bars->over);
+    bool *due = &allocator->peaks_due;
+    ac_stat_pools_rise(s->active, pool, 1, AC_STAT_UNSEEN_BLOCKS, due);
+    ac_stat_pools_rise(s->active_bytes, pool, (int64_t)block->size, AC_STAT_UNSEEN_BYTES, due);
+    ac_stat_pools_rise(s->requested_bytes, pool, (int64_t)block->requested, AC_STAT_UNSEEN_BYTES,
+                       due);
 }
 
 static bool leave_entry(ac_cache_t *cache, const ac_lane_t *lane, ac_lane_entry_t *entry) {
@@ -128,7 +127,7 @@ static bool set_pool(ac_cache_t *cache, unsigned mempool) {
     ac_allocator_t *allocator = cache->arena->allocator;
     if (!allocator->caches->mempool) {
         allocator->caches->mempool = mempool;
-        allocator->mempools[mempool].barred = true;
+        allocator->mempools[mempool].tallied = true;
         ac_caches_raise(allocator, cache);
     }
     if (allocator->caches->mempool != mempool)
@@ -195,7 +194,7 @@ static bool open_lane(ac_cache_t *cache, const ac_lane_ask_t *ask) {
             ac_caches_raise(allocator, cache);
     }
     may = may && renew(cache, ask);
-    ac_caches_check_bars(allocator, cache);
+    ac_caches_check_peaks(allocator, cache);
     ac_unlock(&allocator->lock);
     return may;
 }
@@ -252,7 +251,7 @@ static void clear_way(ac_cache_t *cache, ac_lane_t *lane, uint64_t size, bool gi
             leave_entry(cache, lane, entry);
             *entry = (ac_lane_entry_t){.size = 0};
         }
-        ac_caches_check_bars(allocator, cache);
+        ac_caches_check_peaks(allocator, cache);
     }
     ac_unlock(&allocator->lock);
 }
@@ -306,7 +305,7 @@ void ac_lane_clear(ac_cache_t *cache, const void *handle) {
     ac_lock(&allocator->lock);
     if (ac_cache_usable(cache))
         leave_lane(cache, ac_lane_of(cache->lanes, handle));
-    ac_caches_check_bars(allocator, cache);
+    ac_caches_check_peaks(allocator, cache);
     ac_unlock(&allocator->lock);
 }
 
@@ -319,27 +318,4 @@ void ac_lanes_absorb(ac_cache_t *cache) {
     uint64_t now = __atomic_load_n(&lanes->net, __ATOMIC_RELAXED);
     cache->arena->allocator->mempools[lanes->mempool].now[AC_MARK_USED] += now - lanes->absorbed;
     lanes->absorbed = now;
-}
-
-void ac_lanes_clear_room(ac_cache_t *cache) {
-    if (cache->lanes)
-        cache->lanes->room = 0;
-}
-
-bool ac_lanes_lack(const ac_cache_t *cache) {
-    return cache->lanes && cache->lanes->room < 0;
-}
-
-bool ac_lanes_grant(ac_cache_t *cache) {
-    ac_lanes_t *lanes = cache->lanes;
-    if (!ac_lanes_lack(cache))
-        return true;
-    ac_mempool_t *pool = &cache->arena->allocator->mempools[lanes->mempool];
-    int64_t left = pool->bar - (int64_t)pool->now[AC_MARK_USED], lacking = -lanes->room;
-    if (lacking > left)
-        return false;
-    int64_t more = left / 2 > lacking ? left / 2 : lacking;
-    pool->bar -= more;
-    lanes->room += more;
-    return true;
 }

@@ -24,12 +24,8 @@
  * out new, or in the order of the same stream: nothing older may be under way that the stream does
  * not come after.  A size is kept from its second request on.
  *
- * The pool's figures.  `net` is what the thread took less what it gave, and comes into the figures
- * when peaks are raised (cache_tally.c).  `room` is what may still be taken before the pool's peak
- * is due, of which nothing is missed: for the sum over the caches
- *     used + net not absorbed + room  <=  bar  <=  most used, reserved
- * After a synchronisation of the program the reserved figure falls, and the bar with it.  With
- * several caches it may lack what their lanes had since. */
+ * The pool's figures.  `net` is what the thread took less what it gave.  It joins the pool's figures
+ * when the tallies are absorbed (cache_tally.c), so the pool's peaks may lack what lanes keep. */
 #ifndef AC_LANE_H
 #define AC_LANE_H
 
@@ -67,9 +63,8 @@ typedef struct {
 
 /* Of a cache; the owner's, or the lock's while it keeps out, but for `net`. */
 struct ac_lanes {
-    int64_t room;
     uint64_t net, absorbed;
-    uint64_t syncs;   /* synchronisations that the room takes in */
+    uint64_t syncs;   /* synchronisations of the program that the pool's figures take in */
     unsigned mempool; /* 0: none of the lanes was ever in use */
     unsigned count;   /* lanes in use */
     unsigned refused; /* requests and frees for which there was no lane, all being in use */
@@ -137,9 +132,7 @@ static inline ac_take_t ac_lane_pop(ac_cache_t *cache, const void *stream, uint6
     ac_tally_add(&cache->tally->async_taken, 1);
     ac_tally_add(&lanes->net, size);
     *address = ac_block_address(block);
-    bool due = (lanes->room -= (int64_t)size) < 0;
-    due |= ac_cache_spend(&side->room, size, bytes);
-    return __builtin_expect(due, 0) ? AC_TAKE_DUE : AC_TAKE_SERVED;
+    return __builtin_expect((cache->headroom -= (int64_t)size) < 0, 0) ? AC_TAKE_DUE : AC_TAKE_SERVED;
 }
 
 /* Whether nothing is under way on the block, which is allocated, that the lane's stream does not
@@ -177,7 +170,6 @@ static inline bool ac_lane_push(ac_cache_t *cache, ac_block_t *block, const void
     ac_cache_take_in(cache, &cache->tally->side[ac_cache_flow(size)], block, false);
     ac_tally_add(&cache->tally->async_given, 1);
     ac_tally_add(&lanes->net, -bytes);
-    lanes->room += (int64_t)bytes;
     block->ticket.key = (uint8_t)lane->key;
     block->ticket.place = atomic_load_explicit(lane->order.position, memory_order_relaxed) + 1;
     cache->room -= (int64_t)size;

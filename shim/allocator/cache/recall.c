@@ -40,11 +40,10 @@ __attribute__((noinline)) static void place(ac_cache_t *cache) {
     ac_block_t *block = cache->unplaced;
     uint64_t quiet = ac_fence_quiet(cache->timeline);
     ac_allocator_t *allocator = cache->arena->allocator;
-    ac_cache_brought_t brought = {{{0, 0, 0}}};
     ac_cache_set_unplaced(cache, NULL);
     for (ac_block_t *next; block; block = next) {
         next = block->link;
-        ac_cache_bring(&brought, block, allocator->caches->raised);
+        allocator->peak_bound += ac_cache_brings(block, allocator->caches->raised);
         ac_entry_t *entry = ac_cache_make_room(cache, block->size);
         if (entry) {
             ac_cache_put(cache, entry, block);
@@ -53,7 +52,6 @@ __attribute__((noinline)) static void place(ac_cache_t *cache) {
             leave_block(block, quiet);
         }
     }
-    ac_caches_drop_room(allocator, &brought);
 }
 
 __attribute__((always_inline)) static inline bool tidy(ac_cache_t *cache) {
@@ -87,15 +85,13 @@ __attribute__((noinline)) static void leave_all_of(ac_cache_t *cache, ac_block_t
                                                    bool held) {
     uint64_t quiet = ac_fence_quiet(cache->timeline);
     ac_allocator_t *allocator = cache->arena->allocator;
-    ac_cache_brought_t brought = {{{0, 0, 0}}};
     for (ac_block_t *next; block; block = next) {
         next = block->link;
-        ac_cache_bring(&brought, block, allocator->caches->raised);
+        allocator->peak_bound += ac_cache_brings(block, allocator->caches->raised);
         if (held)
             ac_cache_count_moved(cache, -1, block->size);
         leave_block(block, quiet);
     }
-    ac_caches_drop_room(allocator, &brought);
 }
 
 /* Of a chain, that the cache holds or not (inbox.h): mostly there is none. */
@@ -462,7 +458,7 @@ static bool recall_others(ac_allocator_t *allocator, ac_cache_t *own) {
         last |= !left;
         if (last && i && !AC_FAILPOINT(inbox_seen_early))
             any |= leave_inboxes(allocator);
-        ac_caches_check_bars(allocator, own);
+        ac_caches_check_peaks(allocator, own);
         ac_unlock(&allocator->lock);
         if (last)
             return any;
@@ -479,7 +475,7 @@ static bool recall(ac_allocator_t *allocator, ac_cache_t *own, bool always) {
     ac_lock(&allocator->lock);
     if (ac_cache_usable(own))
         any = give_back(own);
-    ac_caches_check_bars(allocator, own);
+    ac_caches_check_peaks(allocator, own);
     bool others = always || others_hold(allocator, own);
     ac_unlock(&allocator->lock);
     if (others)
@@ -499,7 +495,7 @@ void ac_caches_recall_lock(ac_allocator_t *allocator, ac_cache_t *own) {
         ac_lock(&allocator->lock);
         reopen(allocator, out ? give_back : NULL, 0, NULL);
     }
-    ac_caches_check_bars(allocator, own);
+    ac_caches_check_peaks(allocator, own);
     ac_unlock(&allocator->caches->recall_lock);
 }
 

@@ -42,9 +42,9 @@
  * recall moves them to the arena's lists (retired.h).  Blocks that other contexts may access, or
  * that a capture may have recorded, never wait here; freeing them takes the lock.
  *
- * Statistics: a hit adds to the tally of its cache (ac_cache_tally_t), which the device
- * statistics absorb under the allocator's lock.  `room` is what may still be taken before peaks
- * are due: with one cache every peak is exact, with several nearly so (cache_tally.c).
+ * Statistics.  A hit adds to the tally of its cache (ac_cache_tally_t), which the device
+ * statistics absorb under the allocator's lock.  `headroom` is how many bytes hits may hand out
+ * before that is due: it keeps the peak of allocated bytes exact (cache_tally.c).
  *
  * Requests and frees that name a stream have *lanes* beside the table (lane.h).
  *
@@ -76,10 +76,16 @@ enum {
     AC_CACHE_CLASSES = 12 /* of sizes: small ones, and each power of two above */
 };
 
-/* With several caches a peak may lack so many bytes, and one block for each granule of them, or
- * this share of itself. */
+/* With several caches the peak of allocated bytes may lack so many bytes, or this share of itself. */
 #define AC_CACHE_MISSED ((int64_t)256 << 10)
 enum { AC_CACHE_MISSED_SHARE = 1024 };
+
+/* Bytes and blocks that a pool may grow by through one cache before the device statistics absorb
+ * it, whatever its headroom.  Growth is looked at each time that so much was cut for the cache: the
+ * peaks of the other figures lack at most twice as much. */
+#define AC_CACHE_UNSEEN ((int64_t)8 << 20)
+enum { AC_CACHE_UNSEEN_BLOCKS = 2048 };
+#define AC_CACHE_WEIGHT(size) ((int64_t)(size) + AC_CACHE_UNSEEN / AC_CACHE_UNSEEN_BLOCKS)
 
 /* Larger blocks are never kept. */
 #define AC_CACHE_LARGEST ((uint64_t)64 << 30)
@@ -127,7 +133,7 @@ static inline bool ac_entry_is_of(const ac_entry_t *entry, uint64_t size) {
 
 /* Why hits take the long way: AC_GATE_RECALLED, _GONE: see above.  AC_GATE_STEPPED: the settings
  * round sizes.  AC_GATE_FENCED: the kernel has no barrier for the other side, so that this one
- * needs its own.  AC_GATE_RESTS, set by others: it has no room any more (cache_tally.c). */
+ * needs its own.  AC_GATE_RESTS, set by others: the cache has lost its headroom (cache_tally.c). */
 enum {
     AC_GATE_RECALLED = 1,
     AC_GATE_GONE = 2,
@@ -159,9 +165,9 @@ struct ac_cache {
     ac_block_t *last; /* that was handed out, and the own place of its size */
     ac_entry_t *last_own;
     int64_t room; /* bytes that may be kept beside what is; below 0 by the last block */
-    ac_cache_room_t lead[AC_FLOWS]; /* how much more room active figures have than allocated */
-    uint64_t raised; /* of the device's caches when the rooms were granted (inbox.h) */
-    bool pledged[AC_FLOWS]; /* room for a block that the other side may have in its place (cache_tally.c) */
+    int64_t headroom; /* bytes that may be handed out before peaks are due (cache_tally.c) */
+    int64_t unseen[AC_FLOWS]; /* bytes that may be cut before growth is looked at (AC_CACHE_UNSEEN) */
+    uint64_t raised;  /* `raised` of the device's caches when the headroom was granted (inbox.h) */
     uint64_t budget;     /* of that; 0: nothing is kept */
     uint64_t leased;     /* of the budget */
     uint64_t guest;      /* size above AC_CACHE_WHOLE that is not refused; 0: none */
@@ -193,7 +199,7 @@ struct ac_cache {
     ac_cache_t *out_home;
     ac_block_t *_Atomic unplaced; /* by link; a look from outside it is a hint */
     ac_lanes_t *lanes;             /* lane.h; NULL: none yet */
-    bool listed, had_room;         /* cache_tally.c, under the lock */
+    bool listed, was_awake;        /* cache_tally.c, under the lock */
     bool narrow;                   /* there was nothing to lease; until a recall */
     uint64_t loose_bytes, largest; /* largest: of what may be kept */
     ac_modules_named_t named;      /* of the tally, by the owner */
@@ -321,31 +327,15 @@ static inline void ac_cache_leave(ac_cache_t *cache) {
     atomic_store_explicit(&cache->busy, 0, memory_order_release);
 }
 
-/* What became of a request: with AC_TAKE_DUE it was served with more than there was room for, and
- * ac_cache_raise is to be called once the owner is not inside any more. */
+/* Outcome of a request.  AC_TAKE_DUE: it was served and the headroom is used up, so the owner calls
+ * ac_cache_raise once it is not inside any more. */
 typedef enum { AC_TAKE_NONE, AC_TAKE_SERVED, AC_TAKE_DUE } ac_take_t;
 
-/* Peaks are due.  True.  Takes the lock. */
+/* Grants the cache headroom, or raises the peaks.  Returns true.  Takes the lock. */
 bool ac_cache_raise(ac_cache_t *cache);
 
-/* Less room.  True: less than none.  Written so that each is one subtraction and one branch. */
-AC_CACHE_HOT bool ac_cache_spend(ac_cache_room_t *room, uint64_t size, uint64_t bytes) {
-    if (__builtin_expect((room->bytes -= (int64_t)size) < 0, 0)) {
-        room->requested -= (int64_t)bytes;
-        room->blocks--;
-        return true;
-    }
-    if (__builtin_expect((room->requested -= (int64_t)bytes) < 0, 0)) {
-        atomic_signal_fence(
-            memory_order_seq_cst); /* else compilers do this one before the branch */
-        room->blocks--;
-        return true;
-    }
-    return __builtin_expect(--room->blocks < 0, 0);
-}
-
 /* The block, which is the cache's, is the program's from now on, with that label; `clock` is
- * ac_fence_handout or its sibling.  The room for that is yet to be spent. */
+ * ac_fence_handout or its sibling.  The caller takes its size from the headroom. */
 AC_CACHE_HOT void ac_cache_hand_out(ac_cache_t *cache, ac_cache_side_t *side, ac_block_t *block,
                                     uint32_t label, uint64_t size, uint64_t bytes,
                                     uint64_t clock(ac_timeline_t *)) {
@@ -366,8 +356,8 @@ AC_CACHE_HOT void ac_cache_note_last(ac_cache_t *cache, ac_block_t *block, ac_en
 }
 
 /* The block is the cache's again; `ordered`: ready by its stream alone.  After
- * ac_cache_free_for.  _without: the room is yet to come. */
-AC_CACHE_HOT uint64_t ac_cache_take_in_without(ac_cache_t *cache, ac_cache_side_t *side,
+ * ac_cache_free_for.  _without: its bytes are no headroom yet. */
+AC_CACHE_HOT void ac_cache_take_in_without(ac_cache_t *cache, ac_cache_side_t *side,
                                                ac_block_t *block, bool ordered) {
     uint64_t size = block->size;
     uint64_t requested = atomic_load_explicit(&block->requested, memory_order_relaxed);
@@ -377,49 +367,27 @@ AC_CACHE_HOT uint64_t ac_cache_take_in_without(ac_cache_t *cache, ac_cache_side_
     ac_tally_add(&side->flow.given_requested, requested);
     if (ordered)
         ac_tally_add(&cache->tally->ordered, 1);
-    return requested;
 }
 
 AC_CACHE_HOT void ac_cache_take_in(ac_cache_t *cache, ac_cache_side_t *side, ac_block_t *block,
                                    bool ordered) {
-    uint64_t size = block->size;
-    uint64_t requested = ac_cache_take_in_without(cache, side, block, ordered);
-    side->room.blocks += 1;
-    side->room.bytes += (int64_t)size;
-    side->room.requested += (int64_t)requested;
+    uint64_t size = block->size; /* read once: the tally is written between */
+    ac_cache_take_in_without(cache, side, block, ordered);
+    cache->headroom += (int64_t)size;
 }
 
-/* Room that blocks brought with them, by the side; and add that of one that was in a chain, if it has any
- * that counts for who has `raised` (inbox.h). */
-typedef struct {
-    ac_cache_room_t side[AC_FLOWS];
-} ac_cache_brought_t;
-
-AC_CACHE_HOT void ac_cache_bring(ac_cache_brought_t *brought, const ac_block_t *block,
-                                 uint64_t raised) {
-    if (ac_inbox_is_slot(block) || (block->raised != raised && !AC_FAILPOINT(posted_room_kept)))
-        return;
-    ac_cache_room_t *room = &brought->side[ac_cache_flow(block->size)];
-    room->blocks += 1;
-    room->bytes += (int64_t)block->size;
-    room->requested +=
-        (int64_t)atomic_load_explicit(&block->requested, memory_order_relaxed);
+/* Returns the headroom that the block brings from a chain to a cache that was granted its own at
+ * `raised` (inbox.h). */
+AC_CACHE_HOT int64_t ac_cache_brings(const ac_block_t *block, uint64_t raised) {
+    bool counts = !ac_inbox_is_slot(block) &&
+                  (block->raised == raised || AC_FAILPOINT(posted_room_kept));
+    return counts ? (int64_t)block->size : 0;
 }
 
-/* Whether its room is of a raise after the one that the owner, who is inside all the while, has `raised` of:
- * the cache is at rest by now, and that room is counted when it is awake or with the lock. */
+/* Whether the block brings headroom of a raise after `raised`, when the owner, which is inside all the
+ * while, was granted its own.  The cache is at rest by now, and that headroom counts once it is awake. */
 static inline bool ac_cache_brings_later(const ac_block_t *block, uint64_t raised) {
     return !ac_inbox_is_slot(block) && (block->raised & 1) && block->raised > raised;
-}
-
-/* By the owner: it is the cache's. */
-static inline void ac_cache_add_room(ac_cache_t *cache, const ac_cache_brought_t *brought) {
-    for (int flow = 0; flow < AC_FLOWS; flow++) {
-        ac_cache_room_t *room = &cache->tally->side[flow].room;
-        room->blocks += brought->side[flow].blocks;
-        room->bytes += brought->side[flow].bytes;
-        room->requested += brought->side[flow].requested;
-    }
 }
 
 /* The first block for a request of `bytes`, which are served with `size`.  Inside. */
@@ -435,8 +403,7 @@ AC_CACHE_HOT ac_take_t ac_cache_pop(ac_cache_t *cache, uint64_t size, uint64_t b
     ac_cache_note_last(cache, block, entry);
     ac_cache_hand_out(cache, side, block, cache->asks, size, bytes, clock);
     *address = ac_block_address(block);
-    return __builtin_expect(ac_cache_spend(&side->room, size, bytes), 0) ? AC_TAKE_DUE
-                                                                         : AC_TAKE_SERVED;
+    return __builtin_expect((cache->headroom -= (int64_t)size) < 0, 0) ? AC_TAKE_DUE : AC_TAKE_SERVED;
 }
 
 /* Serve `bytes` from the cache.  AC_TAKE_NONE: it has none, or it takes longer. */
@@ -680,21 +647,10 @@ AC_CACHE_HOT bool ac_cache_give_handed(ac_cache_t *cache, uint64_t address) {
 
 /* --- frees beside work that wait in the entry of their size, as far as one look tells so --- */
 
-/* A room is that of two figures, allocated and active: of the one that has less of it.  `lead`:
- * how much more active has, as far as that is known.  A block that waits is freed, and active as
- * before. */
-AC_CACHE_HOT void ac_room_freed(int64_t *room, int64_t *lead, int64_t n) {
-    int64_t ahead = *lead;
-    *lead = ahead - n;
-    if (ahead > 0)
-        *room += ahead < n ? ahead : n;
-}
-
-/* The figures of what waits follow; `side`: of its size. */
+/* Counts the block, which is freed and waits: it is active as before; `side`: of its size. */
 AC_CACHE_HOT void ac_cache_count_waiting(ac_cache_t *cache, ac_cache_side_t *side,
                                          const ac_block_t *block) {
     uint64_t size = block->size;
-    ac_cache_room_t *lead = &cache->lead[ac_cache_flow(size)];
     uint64_t requested = atomic_load_explicit(&block->requested, memory_order_relaxed);
     ac_tally_add(&side->flow.given, 1);
     ac_tally_add(&side->flow.given_bytes, size);
@@ -703,8 +659,7 @@ AC_CACHE_HOT void ac_cache_count_waiting(ac_cache_t *cache, ac_cache_side_t *sid
     ac_tally_add(&side->waiting.bytes, size);
     ac_tally_add(&side->waiting.requested, requested);
     ac_tally_add(&cache->tally->fenced, 1);
-    ac_room_freed(&side->room.blocks, &lead->blocks, 1);
-    ac_room_freed(&side->room.bytes, &lead->bytes, (int64_t)size);
+    cache->headroom += (int64_t)size;
 }
 
 /* A fence is due: whether nearly all frees since the last time waited.  Then most of so many handouts

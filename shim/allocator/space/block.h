@@ -78,7 +78,7 @@ struct ac_block {
     union {
         ac_block_t *bin_next; /* see above */
         ac_block_t *ahead; /* CACHED, ALLOCATED: one that is handed out soon after it (inbox.h) */
-        uint64_t raised; /* CACHED, in a chain: whether its room goes where that does (inbox.h) */
+        uint64_t raised; /* CACHED, in a chain: whether its headroom goes where that does (inbox.h) */
         struct {            /* ALLOCATED, RETIRED: in a private pool (api/pools_int.h) */
             uint32_t stack; /* number of the call stack that asked; 0: none */
             uint32_t named; /* the last check of live blocks that was given it */

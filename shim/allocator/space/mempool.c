@@ -33,7 +33,7 @@ static void follow(ac_mempool_t *pool) {
 
 ac_mempool_t *ac_mempool_settle(ac_store_t *store, unsigned number) {
     ac_mempool_t *pool = &store->mempools[number];
-    if (!pool->barred)
+    if (!pool->tallied)
         come_down(pool);
     return pool;
 }
@@ -42,8 +42,6 @@ void ac_mempool_raise(ac_store_t *store, unsigned number) {
     ac_mempool_t *pool = &store->mempools[number];
     come_down(pool);
     follow(pool);
-    uint64_t reserved = pool->now[AC_MARK_RESERVED], most = pool->most[AC_MARK_USED];
-    pool->bar = (int64_t)(reserved < most ? reserved : most);
 }
 
 uint64_t ac_mempool_round(uint64_t bytes) {
@@ -60,10 +58,11 @@ void ac_mempool_take(ac_block_t *block, unsigned number) {
     uint64_t bytes = ac_mempool_bytes(block);
     pool->claimed -= bytes < pool->claimed ? bytes : pool->claimed; /* until now under way */
     pool->now[AC_MARK_USED] += bytes;
-    if (!pool->barred)
+    if (!pool->tallied)
         follow(pool);
-    else if ((int64_t)pool->now[AC_MARK_USED] > pool->bar)
-        block->segment->space->store->bars.over = true;
+    else if (pool->now[AC_MARK_USED] > pool->most[AC_MARK_USED] ||
+             pool->now[AC_MARK_USED] > pool->now[AC_MARK_RESERVED])
+        block->segment->space->store->peaks_due = true;
 }
 
 void ac_mempool_give(const ac_block_t *block) {

@@ -7,6 +7,9 @@
  * of the program brings it down to the release threshold, or to `used` where that is more.  It
  * says nothing of segments, which all pools and plain requests share.
  *
+ * What threads take and give without the lock joins `used` when their tallies are absorbed: the
+ * marks and `reserved` may lack what rose and fell between two such moments, which is what threads keep.
+ *
  * All under the allocator's lock, but for synchronisations. */
 #ifndef AC_MEMPOOL_H
 #define AC_MEMPOOL_H
@@ -20,8 +23,7 @@ void ac_mempool_synced(void);
 /* The figures of the moment. */
 ac_mempool_t *ac_mempool_settle(ac_store_t *store, unsigned number);
 
-/* Of a pool with a bar, once all that threads did with it is in `now`: its peaks are right, and the
- * bar is as high as it may be. */
+/* Raises the peaks of a pool that is `tallied`, once all that threads did with it is in `now`. */
 void ac_mempool_raise(ac_store_t *store, unsigned number);
 
 /* The block, which is allocated, serves a request of the pool (not 0) from now on; and no more. */

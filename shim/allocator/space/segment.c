@@ -13,8 +13,10 @@
 /* One body for native segments and for those of ranges: what is of the other kind goes. */
 #define INLINE static inline __attribute__((always_inline))
 
-#define RISE(store, name, pool, n)                                                               \
-    ac_stat_pools_rise((store)->stats->name, (store)->bars.name, pool, n, &(store)->bars.over)
+#define RISE_BLOCKS(store, name, pool)                                                           \
+    ac_stat_pools_rise((store)->stats->name, pool, 1, AC_STAT_UNSEEN_BLOCKS, &(store)->peaks_due)
+#define RISE_BYTES(store, name, pool, n)                                                         \
+    ac_stat_pools_rise((store)->stats->name, pool, n, AC_STAT_UNSEEN_BYTES, &(store)->peaks_due)
 
 static void note(const ac_store_t *store, ac_event_kind_t kind, uint64_t address, uint64_t size) {
     ac_history_add(store->history,
@@ -339,11 +341,12 @@ static void count_taken(ac_block_t *block, unsigned module, uint64_t requested) 
     AC_BLOCK_SET(block, owner_arena, ac_block_is_plain(block) ? segment->space->number : 0);
     block->oversize = block->size >= store->settings.max_split_size;
     segment->allocated++;
-    RISE(store, allocation, pool, 1);
-    RISE(store, allocated_bytes, pool, taken);
-    RISE(store, active, pool, 1);
-    RISE(store, active_bytes, pool, taken);
-    RISE(store, requested_bytes, pool, (int64_t)requested);
+    RISE_BLOCKS(store, allocation, pool);
+    RISE_BYTES(store, allocated_bytes, pool, taken);
+    RISE_BLOCKS(store, active, pool);
+    RISE_BYTES(store, active_bytes, pool, taken);
+    RISE_BYTES(store, requested_bytes, pool, (int64_t)requested);
+    store->peaks_due |= store->stats->allocated_bytes[AC_POOL_ALL].current > store->peak_bound;
     ac_modules_take(&store->stats->modules, module, block->size);
     if (block->oversize)
         ac_stat_up(&store->stats->oversize_allocations, 1);
@@ -552,12 +555,12 @@ void ac_segment_withdraw(ac_block_t *block) {
     if (segment->busy++ == 0)
         idle_leave(segment);
     AC_BLOCK_SET(block, requested, 0);
-    RISE(store, active, segment->pool, 1);
-    RISE(store, active_bytes, segment->pool, (int64_t)block->size);
+    RISE_BLOCKS(store, active, segment->pool);
+    RISE_BYTES(store, active_bytes, segment->pool, (int64_t)block->size);
 }
 
 void ac_segment_count_cut(const ac_segment_t *segment) {
-    RISE(segment->space->store, active, segment->pool, 1);
+    RISE_BLOCKS(segment->space->store, active, segment->pool);
 }
 
 /* No cache owns a block of the segment any more. */

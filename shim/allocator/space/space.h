@@ -48,17 +48,15 @@ typedef struct {
     uint64_t limit;                         /* of `used`; 0: none */
     uint64_t claimed;                       /* where there is a limit: by requests under way */
     uint64_t syncs;                         /* synchronisations that `now` takes in */
-    /* What threads take and give of it in the order of a stream comes in later (cache/lane.h).
-     * `bar`: until USED is above it `most` and RESERVED are right as they are. */
-    bool barred;
-    int64_t bar;
+    bool tallied; /* threads take and give of it without the lock, which comes in later (cache/lane.h) */
 } ac_mempool_t;
 
 /* The top names these fields as its own (ac_allocator, ac_arena). */
 #define AC_STORE_FIELDS                                                                          \
     ac_settings_t settings;                                                                      \
     ac_device_stats_t *stats;                                                                    \
-    ac_bars_t bars;                     /* of `stats` */                                         \
+    int64_t peak_bound;                 /* of bytes allocated, until peaks are due */            \
+    bool peaks_due;                     /* cache/cache_tally.c */                                \
     uint32_t epoch;                     /* of ac_allocator_decay */                              \
     uint64_t high_water;                /* most bytes allocated at a time */                     \
     ac_mempool_t mempools[AC_MEMPOOLS]; /* by number */                                          \

@@ -1,7 +1,7 @@
 /* The oracle's thread caches (thread_cache.h): any request and any free may go through one of a
  * few, which open and close at random and outlive their contexts.  And the figures of what the
- * program holds: their peaks are exact as long as there was one cache at the most, and lack no
- * more than they may otherwise (cache_tally.c). */
+ * program holds.  The peak of bytes in all pools is exact as long as there was one cache at the most.
+ * Otherwise, and the other peaks at all times, lack no more than they may (cache_tally.c). */
 #include <string.h>
 
 #include "oracle.h"
@@ -101,10 +101,11 @@ void oracle_peaks_reset(void) {
     oracle.failed_before = oracle.device.failed;
 }
 
-static void compare(const oracle_figure_t *want, const ac_stat_t *have, int64_t missed) {
+/* `unseen`: how much each peak may lack; `missed`: that of all pools, where it is less. */
+static void compare(const oracle_figure_t *want, const ac_stat_t *have, int64_t unseen,
+                    int64_t missed) {
     for (int i = 0; i < AC_POOL_KINDS; i++) {
-        int64_t share = have[i].peak / AC_CACHE_MISSED_SHARE;
-        int64_t least = want[i].peak - (!oracle.crowded ? 0 : share > missed ? share : missed);
+        int64_t least = want[i].peak - (i == AC_POOL_ALL ? missed : unseen);
         if (have[i].current != want[i].now)
             oracle_wrong("step %u: %lld is shown for %lld", oracle.step,
                          (long long)have[i].current, (long long)want[i].now);
@@ -121,6 +122,11 @@ void oracle_peaks_check(const ac_device_stats_t *stats) {
         oracle.unsure |= atomic_load(&oracle.context[c]->capturing);
     if (oracle.unsure || oracle.device.no_fences || oracle.device.failed != oracle.failed_before)
         return;
-    compare(oracle.bytes, stats->allocated_bytes, AC_CACHE_MISSED);
-    compare(oracle.blocks, stats->allocation, AC_CACHE_MISSED >> AC_GRANULE_BITS);
+    int64_t share = stats->allocated_bytes[AC_POOL_ALL].peak / AC_CACHE_MISSED_SHARE;
+    int64_t missed = share > AC_CACHE_MISSED ? share : AC_CACHE_MISSED;
+    const int64_t each = 2 * AC_FLOWS * ORACLE_CACHES; /* of what one cache may grow by, unseen */
+    int64_t blocks = AC_STAT_UNSEEN_BLOCKS + each * AC_CACHE_UNSEEN_BLOCKS;
+    compare(oracle.bytes, stats->allocated_bytes, AC_STAT_UNSEEN_BYTES + each * AC_CACHE_UNSEEN,
+            oracle.crowded ? missed : 0);
+    compare(oracle.blocks, stats->allocation, blocks, blocks);
 }
