@@ -4,7 +4,7 @@ record, no wait.  It only asks who and where it is."""
 from host import *
 
 QUESTIONS = {"cuDriverGetVersion", "cuDeviceGetName", "cuDeviceGetUuid", "cuDeviceTotalMem_v2",
-             "cuCtxGetCurrent", "cuCtxGetDevice", "cuCtxGetId", "cuStreamGetCtx"}
+             "cuCtxGetCurrent", "cuCtxGetDevice", "cuCtxGetId", "cuStreamGetCtx", "cuStreamGetCaptureInfo_v2"}
 
 
 class Disabled(HostTest):

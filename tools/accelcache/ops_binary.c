@@ -3,11 +3,11 @@
  * Managed memory is left out: the library leaves it to the driver.  So are waits for a single
  * stream or event: which work they are behind is not in the trace. */
 #include "command.h"
+#include "device/cuda_abi.h"
 #include "ops.h"
 #include "terminal.h"
 #include "trace_read.h"
 
-#include <cuda.h>
 #include <inttypes.h>
 #include <stdlib.h>
 

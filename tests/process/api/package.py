@@ -463,6 +463,7 @@ def observers(accelcache):
 def segments(accelcache, stream):
     expect(accelcache.expandable_segment_sizes() == [], "no expandable segments")
     accelcache.set_settings("dump:none,expandable_segments:true")
+    accelcache.empty_cache()  # idle native segments would serve the request
     block = accelcache.raw_alloc(4 * MIB, stream)
     sizes = accelcache.expandable_segment_sizes(0)
     expect(accelcache.SegmentSize(stream.handle, False, 4 * MIB) in sizes, f"sizes {sizes}")

@@ -10,15 +10,15 @@ import rooms
 
 # What a count consists of: see `what`.
 COUNTS = {
-    "records with an address and a size": 29,
+    "records with an address and a size": 28,
     "files with a hash of their own": 24,
     "files that ask what a fence reached": 19,
-    "named numbers of the allocator": 216,
+    "named numbers of the allocator": 214,
     "lock-free pairs": 25,
-    "words of the glossary": 60,
+    "words of the glossary": 59,
 }
 LINES = {  # hundreds of lines with code, by folder; of tests whole thousands
-    "shim/allocator": 156, "shim/api": 38, "shim/intercept": 144, "shim/device": 24, "shim/share": 12, "shim/observe": 63,
+    "shim/allocator": 151, "shim/api": 38, "shim/intercept": 144, "shim/device": 24, "shim/share": 12, "shim/observe": 63,
     "shim/config": 13, "tools/accelcache": 205, "tools/simcuda": 169, "tools/bench": 23, "tests": 900,
 }
 RECORD = re.compile(r"\bstruct(?: \w+)? \{((?:[^{}]|\{[^{}]*\})*)\}")
