@@ -1,6 +1,6 @@
 /* What lies at an address: blocks that are named from outside, and their segments. */
 #include "allocator/allocator_int.h"
-#include "allocator/retired/pending.h"
+#include "allocator/retired/retired.h"
 #include "allocator/space/lay_out.h"
 #include "allocator/space/lifetime.h"
 
@@ -305,7 +305,7 @@ bool ac_block_starts(uint64_t address, uint64_t bytes, const ac_block_t **found)
 }
 
 static uint64_t stream_of(const ac_block_t *block) {
-    const ac_order_t *order = ac_ordered_order(block->segment->arena);
+    const ac_order_t *order = block->segment->arena->retired->order;
     return order ? order->stream[ac_key_slot(block->ticket.key)] : 0;
 }
 
@@ -314,7 +314,7 @@ bool ac_allocator_lay_out(ac_allocator_t *allocator, const struct timespec *dead
     layout->segments = layout->blocks = 0;
     if (!ac_lock_until(&allocator->lock, deadline))
         return false;
-    ac_allocator_drain(allocator);
+    ac_retired_drain_all(allocator);
     for (ac_arena_t *arena = atomic_load(&allocator->arenas); arena; arena = arena->next) {
         layout->now_ns = arena->ops->now_ns();
         if (!arena->dead)

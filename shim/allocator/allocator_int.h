@@ -7,7 +7,7 @@
 #include "allocator/cache/caches.h"
 #include "allocator/core_int.h"
 #include "allocator/retired/ordered.h"
-#include "allocator/retired/pending.h"
+#include "allocator/retired/retired.h"
 #include "allocator/retired/streams.h"
 #include "allocator/space/range.h"
 #include "allocator/space/segment.h"

@@ -4,7 +4,7 @@
 
 #include "allocator/allocator_int.h"
 #include "allocator/carve.h"
-#include "allocator/retired/pending.h"
+#include "allocator/retired/retired.h"
 #include "allocator/supply/supply.h"
 #include "allocator/supply/toll.h"
 #include "device/wait.h"
@@ -161,7 +161,6 @@ bool ac_arena_again(ac_arena_t *arena) {
     ac_lock(&allocator->lock);
     atomic_store(&arena->retired->unordered, 0);
     memset(arena->growths->coming, 0, sizeof arena->growths->coming);
-    arena->slabs.until = 0;
     arena->hole_age = 0;
     arena->added++; /* a search that was under way when the context ended looks again */
     arena->dead = false;
@@ -268,13 +267,13 @@ void ac_allocator_hold_now(ac_allocator_t *allocator, size_t figure, ac_allocato
 
 void ac_allocator_settle(ac_allocator_t *allocator) {
     ac_lock(&allocator->lock);
-    ac_allocator_drain(allocator);
+    ac_retired_drain_all(allocator);
     ac_unlock(&allocator->lock);
 }
 
 void ac_allocator_reset_peak(ac_allocator_t *allocator) {
     ac_lock(&allocator->lock);
-    ac_allocator_drain(allocator);
+    ac_retired_drain_all(allocator);
     ac_caches_reset_peak(allocator);
     ac_unlock(&allocator->lock);
 }
@@ -291,7 +290,7 @@ void ac_allocator_reset_accumulated(ac_allocator_t *allocator) {
 void ac_allocator_stats(ac_allocator_t *allocator, ac_device_stats_t *stats) {
     ac_cache_sum_t sum;
     ac_lock(&allocator->lock);
-    ac_allocator_drain(allocator);
+    ac_retired_drain_all(allocator);
     ac_caches_absorb(allocator, &sum);
     *stats = *allocator->stats;
     ac_unlock(&allocator->lock);
@@ -325,7 +324,7 @@ bool ac_allocator_figures(ac_allocator_t *allocator, const struct timespec *dead
     for (int i = 0;; i++) {
         if (!ac_lock_until(&allocator->lock, deadline))
             return false;
-        ac_allocator_drain(allocator);
+        ac_retired_drain_all(allocator);
         ac_caches_absorb(allocator, &sum);
         *stats = *allocator->stats;
         ac_caches_modules(allocator, &stats->modules);

@@ -413,24 +413,6 @@ static void check_bound(ac_check_t *check, const ac_allocator_t *allocator) {
            "bound of the peak of allocated bytes");
 }
 
-/* How many blocks the queue has, which wait with tickets of the key. */
-static uint64_t check_queue(ac_check_t *check, const ac_block_queue_t *queue, unsigned key) {
-    uint64_t blocks = 0;
-    const ac_block_t *prev = NULL;
-    for (const ac_block_t *b = queue->first; b; prev = b, b = b->list_next) {
-        expect(check, b->state == AC_BLOCK_RETIRED, "listed block is not retired");
-        expect(check, b->ticket.key == key, "ticket of another list");
-        expect(check, b->list_prev == prev, "list of retired blocks");
-        expect(check,
-               !prev || (prev->ticket.epoch <= b->ticket.epoch &&
-                         ac_ticket_place(&prev->ticket) <= ac_ticket_place(&b->ticket)),
-               "queue out of order");
-        blocks++;
-    }
-    expect(check, queue->last == prev, "end of a queue");
-    return blocks;
-}
-
 static bool is_indexed(const ac_free_index_t *index, const ac_block_t *block) {
     unsigned bin = ac_free_index_bin(block->size);
     if (!index || block->bin != bin)
@@ -441,43 +423,37 @@ static bool is_indexed(const ac_free_index_t *index, const ac_block_t *block) {
     return *at && block->bin_at == at && index->nonempty[bin / 64] >> (bin % 64) & 1;
 }
 
-/* What waits in the order of a stream. */
-static uint64_t check_stream(ac_check_t *check, const ac_arena_t *arena, unsigned slot) {
-    const ac_retired_stream_t *stream = &arena->retired->stream[slot];
-    const ac_order_t *order = ac_ordered_order(arena);
-    const ac_block_t *b = stream->list.first;
-    expect(check, (arena->retired->filled >> slot & 1) == (b != NULL), "filled");
-    for (; b; b = b->list_next) {
-        expect(check, b->ticket.place <= order->pos[slot] && b->ticket.place > order->base[slot],
+static void check_due(ac_due_t *due, void *arg) {
+    ac_check_t *check = arg;
+    const ac_block_t *b = ac_block_of(due);
+    const ac_retired_t *retired = b->segment->arena->retired;
+    const ac_ticket_t *ticket = &due->ticket;
+    if (ac_slab_is_aside(b))
+        return;
+    expect(check, b->state == AC_BLOCK_RETIRED, "listed block is not retired");
+    check->retired--;
+    if (ticket->key == AC_KEY_CAPTURE) {
+        expect(check, ticket->place, "held for no session");
+        check->held_blocks++;
+        check->held_bytes += b->size;
+    } else if (ac_key_is_stream(ticket->key)) {
+        unsigned slot = ac_key_slot(ticket->key);
+        const ac_order_t *order = retired->order;
+        expect(check, ticket->place <= order->pos[slot] && ticket->place > order->base[slot],
                "position of another stream");
-        expect(check, is_indexed(stream->index[b->segment->pool], b),
+        expect(check, is_indexed(retired->index[slot][b->segment->pool], b),
                "block missing in the index of its stream");
         expect(check, !b->segment->tainted && !ac_retired_alike(b, b->next),
                "block that should have been joined, or taken out");
     }
-    return check_queue(check, &stream->list, ac_key_of(slot));
 }
 
-static uint64_t check_retired(ac_check_t *check, const ac_arena_t *arena) {
-    const ac_retired_t *retired = arena->retired;
-    uint64_t blocks = check_queue(check, &retired->fence[0], AC_KEY_OWN) +
-                      check_queue(check, &retired->fence[1], AC_KEY_ALL);
-    for (unsigned slot = 0; slot < AC_ORDER_SLOTS; slot++)
-        blocks += check_stream(check, arena, slot);
-    expect(check, !arena->ordered || ac_order_check(ac_ordered_order(arena)) == 0,
-           "order of streams");
-    for (unsigned i = 0; i < AC_RETIRED_SESSIONS; i++) {
-        const ac_block_queue_t *queue = &retired->capture[i];
-        uint64_t held = check_queue(check, queue, AC_KEY_CAPTURE);
-        for (const ac_block_t *b = queue->first; b; b = b->list_next) {
-            expect(check, b->ticket.place && b->ticket.place % AC_RETIRED_SESSIONS == i,
-                   "held in a wrong list");
-            check->held_bytes += b->size;
-        }
-        check->held_blocks += held;
-        blocks += held;
-    }
-    return blocks;
+static void check_retired(ac_check_t *check, const ac_arena_t *arena) {
+    ac_retired_t *retired = arena->retired;
+    const char *wrong = ac_ledger_check(&retired->ledger, check_due, check);
+    expect(check, !wrong, wrong);
+    expect(check, !retired->order || ac_order_check(retired->order) == 0, "order of streams");
+    expect(check, !check->retired, "retired blocks missing in the ledger");
 }
 
 static void check_arena(ac_check_t *check, ac_arena_t *arena) {
@@ -491,8 +467,7 @@ static void check_arena(ac_check_t *check, ac_arena_t *arena) {
     for (int i = 0; i < AC_INDICES; i++)
         indexed += check_index(check, &arena->index[i]);
     expect(check, indexed == check->listed, "free blocks missing in the index");
-    expect(check, check->retired == check_retired(check, arena),
-           "retired blocks missing in the lists");
+    check_retired(check, arena);
     expect(check, check->cached == check_caches(check, arena, &wait),
            "cached blocks missing in the caches");
     expect(check, check->waiting == wait, "waiting blocks missing in the caches");

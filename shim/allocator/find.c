@@ -88,11 +88,7 @@ static ac_block_t *cut_slot(const ac_request_t *request) {
 /* --- large free blocks that are spared --- */
 
 static bool any_waits(const ac_request_t *request) {
-    const ac_arena_t *arena = request->arena;
-    uint64_t oldest, newest;
-    return ac_pending_targets(arena, AC_REACH_OWN, &oldest, &newest) ||
-           ac_pending_targets(arena, AC_REACH_ALL, &oldest, &newest) ||
-           (request->cache && ac_cache_waits(request->cache));
+    return ac_retired_any(request->arena) || (request->cache && ac_cache_waits(request->cache));
 }
 
 /* Returns true if the request should ask for, and perhaps wait for, freed memory rather than split the large
@@ -112,7 +108,7 @@ static bool spare(const ac_request_t *request, const ac_block_t *block) {
 /* Returns false if `spare` would say so of a plain request, without its record. */
 static inline bool may_be_spared(const ac_cache_t *cache, const ac_block_t *block) {
     return !block->segment->range && block->size >= AC_LARGE &&
-           (ac_pending_any(cache->arena) || ac_cache_waits(cache));
+           (ac_retired_any(cache->arena) || ac_cache_waits(cache));
 }
 
 bool ac_find_spared(ac_request_t *request) {
@@ -176,7 +172,7 @@ static bool search(ac_request_t *request) {
         return false;
     if (search_ordered(request))
         return true;
-    ac_pending_drain(arena);
+    ac_retired_drain(arena);
     return search_free(request);
 }
 
@@ -323,7 +319,7 @@ uint64_t ac_find_free(ac_cache_t *cache, uint64_t size, uint64_t bytes, bool kno
         ac_cache_tidy(cache, true);
     if (ac_cache_is_in_way(cache, size))
         ac_cache_clear_way(cache, size);
-    ac_pending_drain(arena);
+    ac_retired_drain(arena);
     ac_block_t *block = cut_at_once(cache, pool, size);
     if (!block)
         return find_rest(cache, bytes);

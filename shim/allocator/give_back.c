@@ -21,7 +21,7 @@ bool ac_give_back_begin(ac_allocator_t *allocator, uint64_t target) {
      * that would ask for a fence: so this does. */
     bool may = (target && ac_fence_reached_all(target)) || ac_fence_calm();
     ac_lock(&allocator->lock);
-    ac_allocator_drain(allocator);
+    ac_retired_drain_all(allocator);
     ac_unlock(&allocator->lock);
     if (!may)
         ac_supply_owe(allocator);
@@ -190,11 +190,12 @@ void ac_arena_await(ac_arena_t *arena, uint64_t target, uint64_t limit_ns) {
 void ac_arena_quiesce(ac_arena_t *arena, uint64_t limit_ns) {
     ac_allocator_t *allocator = arena->allocator;
     ac_lock(&allocator->lock);
-    const ac_retired_t *retired = arena->retired;
-    bool waits = !arena->dead && retired->fence[AC_REACH_ALL].first;
-    uint64_t target = waits ? retired->fence[AC_REACH_ALL].last->ticket.epoch : 0;
-    for (unsigned i = 0; !arena->dead && i < AC_RETIRED_SESSIONS; i++)
-        if (retired->capture[i].first && atomic_load(&ac_fence_shared)) {
+    const ac_ledger_t *ledger = &arena->retired->ledger;
+    const ac_due_t *last = ledger->fence[AC_REACH_ALL].last;
+    bool waits = !arena->dead && last;
+    uint64_t target = waits ? ac_due_epoch(last) : 0;
+    for (unsigned i = 0; !arena->dead && i < AC_LEDGER_SESSIONS; i++)
+        if (ledger->capture[i].first && atomic_load(&ac_fence_shared)) {
             waits = true; /* no fence was asked for yet: one of now covers them */
             target = ac_fence_now();
         }

@@ -37,7 +37,7 @@ static bool collect(ac_arena_t *arena) {
         return false;
     ac_lock(&arena->allocator->lock);
     if (!arena->dead)
-        ac_pending_drain(arena);
+        ac_retired_drain(arena);
     ac_unlock(&arena->allocator->lock);
     ac_guard_collect(arena);
     return !ac_guard_waits(arena);

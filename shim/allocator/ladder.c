@@ -243,7 +243,7 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
     if (guarded)
         ac_guard_note_freed(block);
     unsigned slot = owner == arena ? ac_ordered_slot_for(block, stream) : AC_ORDER_NONE;
-    ac_order_retire_on(&owner->timeline, &arena->timeline, ac_ordered_order(owner), slot, &used,
+    ac_order_retire_on(&owner->timeline, &arena->timeline, owner->retired->order, slot, &used,
                        &ticket);
     ac_segment_release(block);
     bool leaves = ac_retired_add(block, &ticket);

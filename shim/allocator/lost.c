@@ -9,6 +9,9 @@ static void let_go(ac_block_t *block, void *unused) {
 }
 
 void ac_arena_lose(ac_segment_t *segment) {
+    for (ac_block_t *block = segment->first; block; block = block->next)
+        if (ac_slab_is_aside(block))
+            ac_ledger_remove(&segment->arena->retired->ledger, &block->due);
     ac_segment_each(segment, let_go, NULL);
     ac_segment_remove(segment, true);
 }

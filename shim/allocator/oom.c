@@ -40,8 +40,8 @@ static bool is_patient(const ac_oom_t *oom) {
     bool waits = false;
     ac_lock(&allocator->lock);
     for (ac_arena_t *arena = allocator->arenas; arena && !waits; arena = arena->next)
-        waits = !arena->dead && (arena->retired->fence[AC_REACH_OWN].first ||
-                                 arena->retired->fence[AC_REACH_ALL].first || is_kept(arena));
+        waits = !arena->dead && (arena->retired->ledger.fence[AC_REACH_OWN].first ||
+                                 arena->retired->ledger.fence[AC_REACH_ALL].first || is_kept(arena));
     ac_unlock(&allocator->lock);
     return waits;
 }
@@ -143,9 +143,7 @@ static bool fits_in(const ac_segment_t *segment, uint64_t size) {
 }
 
 static bool fits(const ac_arena_t *arena, uint64_t size) {
-    uint64_t oldest, newest;
-    if (size <= AC_SMALL_LIMIT && (ac_pending_targets(arena, AC_REACH_OWN, &oldest, &newest) ||
-                                   ac_pending_targets(arena, AC_REACH_ALL, &oldest, &newest)))
+    if (size <= AC_SMALL_LIMIT && ac_retired_any(arena))
         return true;
     for (const ac_segment_t *s = arena->segments; s; s = s->next)
         if (!s->tainted && fits_in(s, size))

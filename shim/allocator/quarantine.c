@@ -38,9 +38,17 @@ static bool any_early(const ac_arena_t *arena, uint64_t reached) {
     return false;
 }
 
+static ac_ticket_t ticket_of(uint64_t until) {
+    return (ac_ticket_t){.epoch = until, .key = AC_KEY_OWN};
+}
+
+static void put_aside(ac_block_t *slab, void *until) {
+    slab->ticket = ticket_of(*(const uint64_t *)until);
+    ac_ledger_add(&slab->segment->arena->retired->ledger, &slab->due);
+}
+
 /* Those of tainted segments serve nothing, and these go back by their own stamp. */
 static void withdraw_free(ac_arena_t *arena, uint64_t reached, uint64_t until) {
-    ac_block_t *hint = NULL;
     for (const ac_segment_t *s = arena->segments; s; s = s->next) {
         if (s->tainted || s->quiet <= reached)
             continue;
@@ -48,9 +56,8 @@ static void withdraw_free(ac_arena_t *arena, uint64_t reached, uint64_t until) {
             if (block->state != AC_BLOCK_FREE || block->ticket.epoch <= reached)
                 continue;
             ac_segment_withdraw(block);
-            block->ticket = (ac_ticket_t){.epoch = until, .key = AC_KEY_OWN};
-            ac_retired_insert(block, hint);
-            hint = block;
+            block->ticket = ticket_of(until);
+            ac_retired_put(block);
         }
     }
 }
@@ -65,7 +72,7 @@ bool ac_arena_quarantine(ac_timeline_t *timeline, uint64_t until) {
         if (!AC_FAILPOINT(caches_not_in_quarantine))
             ac_caches_empty(arena);
         if (!AC_FAILPOINT(slabs_not_in_quarantine))
-            ac_slabs_put_aside(&arena->space, reached, until);
+            ac_slabs_put_aside(&arena->space, reached, put_aside, &until);
         if (!AC_FAILPOINT(pools_not_in_quarantine))
             withdraw_free(arena, reached, until);
         ac_caches_check_peaks(allocator, NULL);

@@ -37,7 +37,7 @@ static void look(const ac_request_t *request, ac_look_t *look) {
     const ac_settings_t *settings = &allocator->settings;
     uint64_t oldest[2], newest, size = ac_supply_least(request->pool, request->size);
     for (ac_reach_t reach = AC_REACH_OWN; reach <= AC_REACH_ALL; reach++)
-        look->waits[reach] = ac_pending_targets(arena, reach, &oldest[reach], &newest);
+        look->waits[reach] = ac_ledger_targets(&arena->retired->ledger, reach, &oldest[reach], &newest);
     look->reach = look->waits[AC_REACH_OWN] ? AC_REACH_OWN : AC_REACH_ALL;
     look->oldest = oldest[look->reach];
     uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current + size;

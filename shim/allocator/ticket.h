@@ -6,8 +6,7 @@
  *   CAPTURE   the captures of a session (order/capture.h)      place: the session's number
  *   STREAM+s  frees in the order of one stream           place: the free's position (order/order.h)
  * How far a key is ready for who asks is one number, its *reach*: whatever has a place up to it
- * is ready.  So memory that waits lies in one list for each key, sorted by place, and only its
- * end is looked at.  A stream's ticket is also ready, for every asker, once fences reach its
+ * is ready.  So memory that waits lies in one queue for each key (order/ledger.h).  A stream's ticket is also ready, for every asker, once fences reach its
  * `epoch`.
  *
  * The law (tests/unit/check_ticket.c): memory with a ticket is ready for an asker exactly when it
@@ -47,6 +46,17 @@ typedef struct {
     bool all; /* `epoch` counts in all contexts, not only in the memory's own */
     bool ordered; /* RETIRED: it was freed in the order of a stream */
 } ac_ticket_t;
+
+/* What is freed and waits: embedded in its record, an entry of a ledger (order/ledger.h). */
+typedef struct ac_due ac_due_t;
+struct ac_due {
+    ac_ticket_t ticket;
+    ac_due_t *prev, *next;
+};
+
+static inline uint64_t ac_due_epoch(const ac_due_t *due) {
+    return atomic_load_explicit(&due->ticket.epoch, memory_order_relaxed);
+}
 
 static inline unsigned ac_key_of(unsigned slot) {
     return AC_KEY_STREAM + slot;

@@ -1,6 +1,6 @@
 /* All segments and blocks of an allocator, for those who write them down. */
 #include "allocator/allocator_int.h"
-#include "allocator/retired/pending.h"
+#include "allocator/retired/retired.h"
 
 typedef struct {
     void (*visit)(const ac_item_t *item, void *arg);
@@ -41,7 +41,7 @@ void ac_allocator_walk(ac_allocator_t *allocator, void (*visit)(const ac_item_t 
                        void *arg) {
     walk_t walk = {.visit = visit, .arg = arg};
     ac_lock(&allocator->lock);
-    ac_allocator_drain(allocator); /* as the statistics do: both tell the same */
+    ac_retired_drain_all(allocator); /* as the statistics do: both tell the same */
     for (const ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
         for (const ac_segment_t *segment = arena->segments; segment; segment = segment->next)
             walk_segment(&walk, segment);

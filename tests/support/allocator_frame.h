@@ -54,8 +54,8 @@ static inline void raise_high_water(uint64_t bytes) {
 /* What waits for a fence of its own context. */
 static inline uint64_t retired_bytes(const ac_arena_t *of) {
     uint64_t bytes = 0;
-    for (const ac_block_t *block = of->retired->fence[0].first; block; block = block->list_next)
-        bytes += block->size;
+    for (const ac_due_t *due = of->retired->ledger.fence[0].first; due; due = due->next)
+        bytes += ac_block_of(due)->size;
     return bytes;
 }
 

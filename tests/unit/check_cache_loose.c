@@ -43,13 +43,13 @@ START_TEST(what_waits_may_be_loose) {
     ck_assert_uint_eq(counted().fenced_frees, 2);
     ck_assert_int_eq(now().active[AC_POOL_LARGE].current, 2);
     ck_assert_int_eq(now().allocation[AC_POOL_LARGE].current, 0);
-    ck_assert_ptr_null(arena->retired->fence[0].first);
+    ck_assert_ptr_null(arena->retired->ledger.fence[0].first);
     end();
     ck_assert(!hit(5 * MIB, &address));
     take(6000);
     ck_assert_uint_eq(cache->loose_count, 0);
     ck_assert_uint_eq(waiting(), 0);
-    ck_assert_uint_eq(arena->retired->fence[0].first->address, block[0]);
+    ck_assert_ptr_eq(arena->retired->ledger.fence[0].first, &ac_page_map_get(block[0])->due);
     ck_assert_int_eq(now().active[AC_POOL_LARGE].current, 2);
     end();
     finish_work();
@@ -179,7 +179,7 @@ START_TEST(the_short_ways_are_as_the_long_one) {
             ck_assert(!hit(size, &address));
             take(30000 + size / MIB * AC_GRANULE); /* of a size that is new to the cache */
             ck_assert_uint_eq(cache->loose_count, 0);
-            ck_assert_int_eq(arena->retired->fence[0].first != NULL, touched);
+            ck_assert_int_eq(arena->retired->ledger.fence[0].first != NULL, touched);
             finish_work();
             take(60000 + size / MIB * AC_GRANULE);
         }

@@ -10,7 +10,7 @@ START_TEST(it_serves_when_its_work_is_done) {
     habit(MIB);
     uint64_t a = wait_for_work(MIB);
     ck_assert_uint_eq(waiting(), 1);
-    ck_assert_ptr_null(arena->retired->fence[0].first);
+    ck_assert_ptr_null(arena->retired->ledger.fence[0].first);
     ck_assert(!hit(MIB, &address));
     ac_fence_close(ac_arena_timeline(arena), false);
     ck_assert(!ac_fence_poll(ac_arena_timeline(arena), false));
@@ -241,8 +241,8 @@ START_TEST(recalled_it_is_pending) {
     uint64_t a = wait_for_work(MIB), b = wait_for_work(MIB);
     ck_assert(ac_caches_recall(allocator, NULL));
     ck_assert_uint_eq(waiting(), 0);
-    ck_assert_ptr_eq(arena->retired->fence[0].first, ac_page_map_get(a));
-    ck_assert_ptr_eq(arena->retired->fence[0].last, ac_page_map_get(b));
+    ck_assert_ptr_eq(arena->retired->ledger.fence[0].first, &ac_page_map_get(a)->due);
+    ck_assert_ptr_eq(arena->retired->ledger.fence[0].last, &ac_page_map_get(b)->due);
     ck_assert_int_eq(ac_page_map_get(a)->state, AC_BLOCK_RETIRED);
     end();
     ck_assert_int_eq(now().active[AC_POOL_ALL].current, 2);
@@ -260,7 +260,7 @@ START_TEST(recalled_it_may_find_a_queue) {
     submit(0);
     give(other_one); /* waits for later work, in the queue */
     ac_caches_recall(allocator, NULL);
-    ck_assert_ptr_eq(arena->retired->fence[0].last, ac_page_map_get(a));
+    ck_assert_ptr_eq(arena->retired->ledger.fence[0].last, &ac_page_map_get(a)->due);
     end(); /* targets do not fall along the queue */
     finish_work();
 }
@@ -273,7 +273,7 @@ START_TEST(what_is_ready_is_recalled_to_the_free_memory) {
     finish_work();
     ck_assert_uint_eq(waiting(), 4);
     ck_assert(ac_caches_recall(allocator, NULL));
-    ck_assert_ptr_null(arena->retired->fence[0].first);
+    ck_assert_ptr_null(arena->retired->ledger.fence[0].first);
     ck_assert_int_eq(now().active[AC_POOL_ALL].current, 0);
     ck_assert_uint_eq(ac_allocator_trim(allocator, false), 20 * MIB);
 }
@@ -378,7 +378,7 @@ START_TEST(a_closed_cache_leaves_it_pending) {
     uint64_t a = wait_for_work(MIB);
     ac_cache_close(cache);
     cache = NULL;
-    ck_assert_ptr_eq(arena->retired->fence[0].first, ac_page_map_get(a));
+    ck_assert_ptr_eq(arena->retired->ledger.fence[0].first, &ac_page_map_get(a)->due);
     ck_assert_int_eq(now().active[AC_POOL_ALL].current, 1);
     ck_assert_int_eq(now().allocation[AC_POOL_ALL].current, 0);
     finish_work();
@@ -450,7 +450,7 @@ START_TEST(not_where_other_contexts_reach_it) {
     atomic_store(&ac_fence_shared, true);
     put(a);
     ck_assert_uint_eq(waiting(), 0);
-    ck_assert_ptr_eq(arena->retired->fence[1].first, ac_page_map_get(a));
+    ck_assert_ptr_eq(arena->retired->ledger.fence[1].first, &ac_page_map_get(a)->due);
 }
 END_TEST
 

@@ -450,10 +450,12 @@ static void count_unparked(ac_cache_t *cache, const ac_block_t *block) {
 void ac_cache_leave_waiting(ac_cache_t *cache, ac_block_t *block, uint64_t reached) {
     count_unparked(cache, block);
     ac_block_uncache(block);
-    if (block->ticket.epoch <= reached)
+    if (block->ticket.epoch <= reached) {
         ac_segment_finish(block);
-    else
-        ac_retired_append_own(block);
+        return;
+    }
+    block->ticket.ordered = false; /* of its life before */
+    ac_retired_put(block);
 }
 
 bool ac_cache_unpark(ac_cache_t *cache, ac_entry_t *entry, bool all) {

@@ -36,7 +36,7 @@ static bool leave_entry(ac_cache_t *cache, const ac_lane_t *lane, ac_lane_entry_
         ac_cache_count_moved(cache, -1, block->size);
         ac_block_uncache(block);
         count_active(block);
-        ac_retired_late(block, ac_ordered_order(arena), holds ? lane->order.slot : AC_ORDER_NONE,
+        ac_retired_late(block, arena->retired->order, holds ? lane->order.slot : AC_ORDER_NONE,
                         block->ticket.place);
     }
     return any;

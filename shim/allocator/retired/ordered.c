@@ -44,6 +44,7 @@ static ac_ordered_t *ordered_of(ac_arena_t *arena) {
     while (high <= i && !atomic_compare_exchange_weak(&tracked_high, &high, i + 1))
         ;
     arena->ordered = ordered;
+    arena->retired->order = &ordered->order;
     atomic_store(&ac_streams_tracked, true);
     ac_fence_stamp(); /* submissions say so from now on */
     return ordered;
@@ -67,6 +68,7 @@ void ac_ordered_close(ac_arena_t *arena) {
         atomic_compare_exchange_strong(&tracked[i], &own, NULL);
     }
     arena->ordered = NULL;
+    arena->retired->order = NULL;
     ac_retired_close(arena);
     ac_record_memory_return(ordered, sizeof *ordered);
     ac_cond_broadcast(&arena->allocator->settled); /* for ac_arena_stream_gone */
@@ -94,10 +96,6 @@ bool ac_ordered_follows(const ac_arena_t *arena) {
     return arena->ordered && protects(arena);
 }
 
-ac_order_t *ac_ordered_order(const ac_arena_t *arena) {
-    return arena->ordered ? &arena->ordered->order : NULL;
-}
-
 unsigned ac_ordered_slot_for(const ac_block_t *block, ac_stream_t stream) {
     ac_arena_t *arena = block->segment->arena;
     if ((!arena->ordered && !ordered_of(arena)) || !protects(arena) || block->segment->tainted ||
@@ -105,7 +103,7 @@ unsigned ac_ordered_slot_for(const ac_block_t *block, ac_stream_t stream) {
         return AC_ORDER_NONE;
     unsigned slot = ac_ordered_slot(arena, stream);
     int pool = block->segment->pool;
-    return slot != AC_ORDER_NONE && (arena->retired->stream[slot].index[pool] ||
+    return slot != AC_ORDER_NONE && (arena->retired->index[slot][pool] ||
                                      ac_retired_make_index(arena, slot, pool))
                ? slot
                : AC_ORDER_NONE;
@@ -131,7 +129,7 @@ static void take(ac_arena_t *arena, ac_block_t *block, const ac_order_request_t 
 
 static ac_block_t *find(const ac_arena_t *arena, unsigned slot, ac_order_request_t *request,
                         uint64_t until, bool exhaustive) {
-    ac_free_index_t *const *index = arena->retired->stream[slot].index;
+    ac_free_index_t *const *index = arena->retired->index[slot];
     int pool = request->pool;
     request->fit.until = until;
     ac_block_t *block =
@@ -182,11 +180,11 @@ bool ac_ordered_serve(ac_arena_t *arena, ac_order_request_t *request, bool exhau
         return true;
     }
     const ac_retired_t *retired = arena->retired;
-    for (uint64_t left = retired->filled & ~((uint64_t)1 << slot); left; left &= left - 1) {
+    for (uint64_t left = retired->ledger.filled & ~((uint64_t)1 << slot); left; left &= left - 1) {
         unsigned from = (unsigned)__builtin_ctzll(left);
         uint64_t reach =
             ac_order_reach_of(&arena->timeline, &ordered->order, slot, ac_key_of(from));
-        if (retired->stream[from].list.first->ticket.place <= reach &&
+        if (retired->ledger.stream[from].first->ticket.place <= reach &&
             serve_from(arena, from, request, reach, exhaustive)) {
             counters->async_event_ordered++;
             return true;
@@ -240,7 +238,7 @@ unsigned ac_ordered_lanes(const ac_arena_t *arena, unsigned slot) {
 static ac_block_t *choose(const ac_arena_t *arena, ac_order_request_t *request) {
     const ac_ordered_t *ordered = arena->ordered;
     ac_block_t *best = NULL;
-    for (uint64_t left = arena->retired->filled; left; left &= left - 1) {
+    for (uint64_t left = arena->retired->ledger.filled; left; left &= left - 1) {
         unsigned from = (unsigned)__builtin_ctzll(left);
         ac_stream_t stream = ordered->order.stream[from];
         if (!ordered->order.used[from] || (ac_stream_is_own(stream) && stream != request->stream))
@@ -275,7 +273,7 @@ static void wait_again(ac_block_t *block, const ac_ticket_t *was, bool known) {
         return;
     }
     ac_order_exchange(&block->segment->arena->timeline, &block->ticket);
-    ac_retired_insert(block, NULL);
+    ac_retired_put(block);
 }
 
 ac_status_t ac_ordered_wait(ac_arena_t *arena, ac_order_request_t *request, bool own) {
@@ -331,10 +329,9 @@ ac_status_t ac_ordered_wait(ac_arena_t *arena, ac_order_request_t *request, bool
 
 /* Under the lock; the slot may be used for another stream when no call is inside any more. */
 static void stream_gone(ac_arena_t *arena, unsigned slot) {
-    ac_block_queue_t *list = &arena->retired->stream[slot].list;
-    ac_block_t *hint[2] = {NULL, NULL};
-    while (list->last) /* latest first: the others come before it */
-        ac_retired_exchange(list->last, hint);
+    const ac_due_queue_t *queue = &arena->retired->ledger.stream[slot];
+    while (queue->first)
+        ac_retired_exchange(ac_block_of(queue->first));
     ac_order_drop(&arena->ordered->order, slot);
     ac_generation_grow(); /* last: lanes of threads are looked at anew, and find it gone */
 }

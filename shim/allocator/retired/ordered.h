@@ -53,9 +53,6 @@ unsigned ac_ordered_lanes(const ac_arena_t *arena, unsigned slot);
 /* Whether the lane's stream still has its slot, and its order protects. */
 bool ac_ordered_lane_holds(const ac_arena_t *arena, const ac_ordered_lane_t *lane);
 
-/* What is known of the order of the arena's streams; NULL: nothing yet. */
-ac_order_t *ac_ordered_order(const ac_arena_t *arena);
-
 /* The slot of `stream` there for a block that is freed in its order; AC_ORDER_NONE: the block has
  * to wait for a fence. */
 unsigned ac_ordered_slot_for(const ac_block_t *block, ac_stream_t stream);

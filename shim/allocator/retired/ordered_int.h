@@ -20,7 +20,7 @@ struct ac_ordered {
 static inline unsigned ac_ordered_slot(ac_arena_t *arena, ac_stream_t stream) {
     ac_ordered_t *ordered = arena->ordered;
     return ac_order_slot(&ordered->order, stream,
-                         arena->retired->filled | ordered->pinned | ordered->laned);
+                         arena->retired->ledger.filled | ordered->pinned | ordered->laned);
 }
 
 /* Arenas with an order, for events that name no arena: the next from number *i on; NULL: there

@@ -1,30 +1,26 @@
-/* The lists of freed memory that waits (retired.h). */
+/* Blocks that were freed and are not free yet (retired.h). */
 #include "allocator/retired/retired.h"
 
 #include "allocator/budget.h"
-#include "allocator/core_int.h"
 #include "allocator/order/retire.h"
 #include "allocator/space/records.h"
 #include "allocator/space/segment.h"
+#include "allocator/space/slab.h"
 
 enum { JOIN_SHARE = 4, INDEX_BYTES = sizeof(ac_free_index_t) + AC_BINS_BYTES };
 
-/* --- lists --- */
+/* --- into the ledger and out of it --- */
 
-static ac_retired_stream_t *stream_of(ac_retired_t *retired, unsigned key) {
-    return &retired->stream[ac_key_slot(key)];
+static ac_ledger_t *ledger_of(const ac_block_t *block) {
+    return &block->segment->arena->retired->ledger;
 }
 
-static ac_block_queue_t *list_of(const ac_block_t *block) {
-    ac_retired_t *retired = block->segment->arena->retired;
-    const ac_ticket_t *ticket = &block->ticket;
-    if (ac_key_is_stream(ticket->key))
-        return &stream_of(retired, ticket->key)->list;
-    return ticket->key == AC_KEY_CAPTURE ? &retired->capture[ticket->place % AC_RETIRED_SESSIONS]
-                                         : &retired->fence[ticket->all];
+static ac_free_index_t *index_of(const ac_block_t *block) {
+    const ac_segment_t *segment = block->segment;
+    return segment->arena->retired->index[ac_key_slot(block->ticket.key)][segment->pool];
 }
 
-/* What captures hold. */
+/* Counts what captures hold. */
 static void count_held(const ac_block_t *block, int sign) {
     ac_device_counters_t *counters = block->segment->arena->allocator->counters;
     counters->capture_deferred_blocks += (uint64_t)sign;
@@ -32,77 +28,26 @@ static void count_held(const ac_block_t *block, int sign) {
     block->segment->held += (uint32_t)sign;
 }
 
-/* Of two with tickets of one key. */
-static bool waits_longer(const ac_block_t *a, const ac_block_t *b) {
-    uint64_t one = ac_ticket_place(&a->ticket), other = ac_ticket_place(&b->ticket);
-    return one != other ? one > other : a->ticket.epoch > b->ticket.epoch;
-}
-
-/* Behind `at` of its list; NULL: first. */
-static void put_after(ac_block_t *at, ac_block_t *block) {
-    ac_retired_t *retired = block->segment->arena->retired;
-    const unsigned key = block->ticket.key;
+static void enter(ac_block_t *block) {
     ac_block_set_state(block, AC_BLOCK_RETIRED);
-    if (ac_key_is_stream(key)) {
-        ac_retired_stream_t *stream = stream_of(retired, key);
-        retired->filled |= ac_key_bit(key);
-        ac_block_queue_put_after(&stream->list, at, block);
-        ac_free_index_insert(stream->index[block->segment->pool], block);
-        return;
-    }
-    ac_block_queue_put_after(list_of(block), at, block);
-    if (key == AC_KEY_CAPTURE)
+    if (ac_key_is_stream(block->ticket.key))
+        ac_free_index_insert(index_of(block), block);
+    else if (block->ticket.key == AC_KEY_CAPTURE)
         count_held(block, 1);
 }
 
-void ac_retired_insert(ac_block_t *block, ac_block_t *hint) {
-    ac_block_queue_t *list = list_of(block);
-    ac_block_t *at = hint ? hint->list_prev : list->last;
-    while (at && waits_longer(at, block))
-        at = at->list_prev;
-    put_after(at, block);
+void ac_retired_put(ac_block_t *block) {
+    ac_ledger_add(ledger_of(block), &block->due);
+    enter(block);
 }
 
 void ac_retired_remove(ac_block_t *block) {
-    ac_retired_t *retired = block->segment->arena->retired;
-    const unsigned key = block->ticket.key;
+    ac_ledger_remove(ledger_of(block), &block->due);
     ac_block_take_out(block);
-    if (__builtin_expect(key == AC_KEY_OWN, 1)) {
-        ac_block_queue_remove(&retired->fence[AC_REACH_OWN], block);
-        return;
-    }
-    if (ac_key_is_stream(key)) {
-        ac_retired_stream_t *stream = stream_of(retired, key);
-        ac_block_queue_remove(&stream->list, block);
-        ac_free_index_remove(stream->index[block->segment->pool], block);
-        if (!stream->list.first)
-            retired->filled &= ~ac_key_bit(key);
-        return;
-    }
-    ac_block_queue_remove(list_of(block), block);
-    if (key == AC_KEY_CAPTURE)
+    if (ac_key_is_stream(block->ticket.key))
+        ac_free_index_remove(index_of(block), block);
+    else if (block->ticket.key == AC_KEY_CAPTURE)
         count_held(block, -1);
-}
-
-/* To the end of the list of its key, OWN or ALL. */
-static inline void append(ac_block_t *block, ac_block_queue_t *list) {
-    const ac_block_t *last = list->last;
-    if (last && last->ticket.epoch > block->ticket.epoch)
-        AC_BLOCK_SET(block, ticket.epoch, last->ticket.epoch);
-    ac_block_set_state(block, AC_BLOCK_RETIRED);
-    ac_block_queue_append(list, block);
-}
-
-void ac_retired_append_own(ac_block_t *block) {
-    block->ticket.ordered = false; /* of its life before */
-    append(block, &block->segment->arena->retired->fence[AC_REACH_OWN]);
-}
-
-void ac_retired_append(ac_block_t *block, const ac_ticket_t *ticket) {
-    block->ticket = *ticket;
-    append(block, list_of(block));
-    if (block->ticket.key == AC_KEY_CAPTURE)
-        count_held(block, 1);
 }
 
 /* --- neighbours that wait in the order of a stream --- */
@@ -160,14 +105,10 @@ static ac_block_t *join_neighbours(ac_block_t *block) {
 }
 
 void ac_retired_join(ac_block_t *block) {
-    block = join_neighbours(block);
-    ac_retired_insert(block, NULL);
-    for (ac_block_t *b = block->list_next; b && b->ticket.epoch < block->ticket.epoch;
-         b = b->list_next)
-        AC_BLOCK_SET(b, ticket.epoch, block->ticket.epoch);
+    ac_retired_put(join_neighbours(block));
 }
 
-/* --- in and out --- */
+/* --- frees --- */
 
 static uint32_t weight_of(const ac_arena_t *arena, uint64_t size) {
     const ac_allocator_t *allocator = arena->allocator;
@@ -176,44 +117,42 @@ static uint32_t weight_of(const ac_arena_t *arena, uint64_t size) {
 
 bool ac_retired_add(ac_block_t *block, const ac_ticket_t *ticket) {
     ac_arena_t *arena = block->segment->arena;
-    uint64_t size = block->size;
+    uint32_t weight = weight_of(arena, block->size);
+    block->ticket = *ticket;
     if (ac_key_is_stream(ticket->key)) {
-        block->ticket = *ticket;
-        block = join_neighbours(block);
-        put_after(stream_of(arena->retired, block->ticket.key)->list.last, block);
-        ac_fence_earn(&arena->timeline, weight_of(arena, size));
+        ac_retired_join(block);
+        ac_fence_earn(&arena->timeline, weight);
         return false;
     }
-    ac_retired_append(block, ticket);
+    ac_retired_put(block);
     if (ticket->key == AC_KEY_CAPTURE) {
         arena->allocator->counters->capture_deferred_frees++;
         return false;
     }
     arena->allocator->counters->fenced_frees++;
-    ac_fence_want(&arena->timeline, ticket->all, weight_of(arena, size));
+    ac_fence_want(&arena->timeline, ticket->all, weight);
     return block->segment->tainted;
 }
 
 void ac_retired_late(ac_block_t *block, ac_order_t *order, unsigned slot, uint64_t place) {
     ac_arena_t *arena = block->segment->arena;
     int pool = block->segment->pool;
-    ac_ticket_t ticket;
+    uint32_t weight = weight_of(arena, block->size);
     bool follows =
         slot != AC_ORDER_NONE && !block->segment->tainted &&
-        (arena->retired->stream[slot].index[pool] || ac_retired_make_index(arena, slot, pool));
-    ac_order_retire_late(&arena->timeline, order, follows ? slot : AC_ORDER_NONE, place, &ticket);
-    uint32_t weight = weight_of(arena, block->size);
-    if (!follows) {
-        ac_retired_append(block, &ticket);
-        ac_fence_want(&arena->timeline, ticket.all, weight);
-        return;
+        (arena->retired->index[slot][pool] || ac_retired_make_index(arena, slot, pool));
+    ac_order_retire_late(&arena->timeline, order, follows ? slot : AC_ORDER_NONE, place,
+                         &block->ticket);
+    if (follows) {
+        ac_retired_join(block);
+        ac_fence_earn(&arena->timeline, weight);
+    } else {
+        ac_retired_put(block);
+        ac_fence_want(&arena->timeline, block->ticket.all, weight);
     }
-    block->ticket = ticket;
-    ac_retired_join(block);
-    ac_fence_earn(&arena->timeline, weight);
 }
 
-void ac_retired_exchange(ac_block_t *block, ac_block_t *hint[2]) {
+void ac_retired_exchange(ac_block_t *block) {
     ac_arena_t *arena = block->segment->arena;
     bool wanted = ac_key_is_stream(block->ticket.key); /* a fence, when it was freed */
     ac_retired_remove(block);
@@ -221,17 +160,15 @@ void ac_retired_exchange(ac_block_t *block, ac_block_t *hint[2]) {
         ac_segment_finish(block);
         return;
     }
-    bool all = block->ticket.all;
-    ac_retired_insert(block, hint[all]);
-    hint[all] = block;
+    ac_retired_put(block);
     if (!wanted)
-        ac_fence_want(&arena->timeline, all, weight_of(arena, block->size));
+        ac_fence_want(&arena->timeline, block->ticket.all, weight_of(arena, block->size));
 }
 
 void ac_retired_unorder(ac_segment_t *segment) {
     for (ac_block_t *block = segment->first; block; block = block->next)
         if (block->state == AC_BLOCK_RETIRED && ac_key_is_stream(block->ticket.key))
-            ac_retired_exchange(block, (ac_block_t *[2]){NULL, NULL});
+            ac_retired_exchange(block);
 }
 
 /* --- in the order of a stream --- */
@@ -240,14 +177,14 @@ bool ac_retired_make_index(ac_arena_t *arena, unsigned slot, int pool) {
     ac_free_index_t *index = ac_record_memory(INDEX_BYTES);
     if (index)
         index->bin = (ac_block_t **)(index + 1);
-    arena->retired->stream[slot].index[pool] = index;
+    arena->retired->index[slot][pool] = index;
     return index;
 }
 
 void ac_retired_close(ac_arena_t *arena) {
     for (unsigned slot = 0; slot < AC_ORDER_SLOTS; slot++)
         for (int pool = AC_POOL_SMALL; pool < AC_POOL_KINDS; pool++) {
-            ac_free_index_t **index = &arena->retired->stream[slot].index[pool];
+            ac_free_index_t **index = &arena->retired->index[slot][pool];
             if (*index)
                 ac_record_memory_return(*index, INDEX_BYTES);
             *index = NULL;
@@ -257,7 +194,8 @@ void ac_retired_close(ac_arena_t *arena) {
 void ac_retired_take(ac_block_t *block, uint64_t size, unsigned module, uint64_t requested) {
     ac_segment_t *segment = block->segment;
     ac_allocator_t *allocator = segment->arena->allocator;
-    ac_block_t *rest = NULL, *before = block->list_prev;
+    ac_block_t *rest = NULL;
+    ac_due_t *before = block->due.prev;
     if (block->size > size && block->size < allocator->settings.max_split_size)
         rest = ac_record_piece(block, size);
     ac_retired_remove(block);
@@ -272,10 +210,57 @@ void ac_retired_take(ac_block_t *block, uint64_t size, unsigned module, uint64_t
     if (rest) {
         segment->busy++;
         ac_segment_count_cut(segment);
-        put_after(before, rest);
+        ac_ledger_put_after(ledger_of(rest), before, &rest->due);
+        enter(rest);
     }
     ac_segment_reuse(block, module, requested);
     /* Work of the owner before may be older than this: no later free may take the block for one
      * that nothing was submitted to. */
     AC_BLOCK_SET(block, ticket.epoch, 0);
+}
+
+/* --- what has become ready --- */
+
+static void finish(ac_due_t *due, void *unused) {
+    ac_block_t *block = ac_block_of(due);
+    (void)unused;
+    if (ac_block_is_slab(block)) {
+        ac_ledger_remove(ledger_of(block), due);
+        ac_slab_take_back(block);
+    } else {
+        ac_retired_remove(block);
+        ac_segment_finish(block);
+    }
+}
+
+bool ac_retired_drain_some(ac_arena_t *arena) {
+    return ac_ledger_drain(&arena->retired->ledger, &arena->timeline, arena->retired->order, finish,
+                           NULL);
+}
+
+void ac_retired_drain_all(ac_allocator_t *allocator) {
+    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
+        if (!arena->dead)
+            ac_retired_drain(arena);
+}
+
+/* --- capture sessions --- */
+
+bool ac_allocator_holds(ac_allocator_t *allocator, uint64_t session) {
+    bool any = false;
+    ac_lock(&allocator->lock);
+    for (ac_arena_t *arena = allocator->arenas; arena && !any; arena = arena->next)
+        any = ac_ledger_held(&arena->retired->ledger, session);
+    ac_unlock(&allocator->lock);
+    return any;
+}
+
+bool ac_retired_let_go(ac_arena_t *arena, uint64_t session) {
+    bool tainted = false;
+    for (ac_due_t *due; (due = ac_ledger_held(&arena->retired->ledger, session));) {
+        ac_block_t *block = ac_block_of(due);
+        tainted |= block->segment->tainted; /* it may wait for a fence from now on */
+        ac_retired_exchange(block);
+    }
+    return tainted;
 }

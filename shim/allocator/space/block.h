@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #include "allocator/ticket.h"
-#include "allocator/space/list.h"
+#include "allocator/list.h"
 #include "allocator/space/page_map.h"
 #include "observe/stats.h"
 
@@ -56,8 +56,9 @@ typedef enum __attribute__((packed)) {
  *              bin_at, bin_next                 list_prev, list_next
  *   UNUSED     spare records (next)             -
  *   FREE       a bin of its pool's index        holes of ranges, newest first
- *   RETIRED    a bin of its stream's index      the list of its key
+ *   RETIRED    a bin of its stream's index      as `due`: the queue of its key (order/ledger.h)
  *   CACHED     its entry, ring or chain (link)  -
+ *   SLAB       -                                as RETIRED, while it serves nothing
  *   ALLOCATED  -                                -
  *   UNMAPPED   -                                those of its range
  *
@@ -103,25 +104,35 @@ struct ac_block {
         };
         uint8_t place_alone; /* both, and it is not */
     };
-    /* Allocated: what ac_order_retire asks for as `used`.  Freed, and not free: what it waits
-     * for. Free: no key, and the device is done with it when `epoch` was reached.  `epoch` is in
-     * the first line. */
-    ac_ticket_t ticket;
+    union {
+        struct {
+            /* Allocated: what ac_order_retire asks for as `used`.  Freed, and not free: what it waits
+             * for. Free: no key, and the device is done with it when `epoch` was reached.  `epoch` is
+             * in the first line. */
+            ac_ticket_t ticket;
+            union {
+                ac_block_t *list_prev; /* see above */
+                ac_cache_t *home; /* CACHED, ALLOCATED: that it lies in or was handed out by; NULL */
+            };
+            ac_block_t *list_next; /* see above */
+        };
+        ac_due_t due; /* what waits: RETIRED, SLAB */
+    };
     ac_segment_t *segment;
     union {
         _Atomic uint64_t requested; /* bytes asked for, until the block is free or cached */
         _Atomic uint64_t age;       /* FREE, of a range: ac_range_hole_age */
     };
     struct ac_slab *_Atomic slab; /* that it is divided into, or lies in; NULL */
-    union {
-        ac_block_t *list_prev; /* see above */
-        ac_cache_t *home;      /* CACHED, ALLOCATED: that it lies in or was handed out by; NULL */
-    };
-    ac_block_t *list_next;   /* see above */
     ac_lifetime_t *lifetime; /* ALLOCATED: what others were told of it; NULL: nothing */
 };
 _Static_assert(offsetof(ac_block_t, ticket.epoch) == 56, "the first line holds what it is said to");
 _Static_assert(sizeof(ac_block_t) == 128, "two lines");
+
+/* Returns the block that the entry of a ledger is part of. */
+static inline ac_block_t *ac_block_of(const ac_due_t *due) {
+    return (ac_block_t *)((uintptr_t)due - offsetof(ac_block_t, due));
+}
 
 static inline uint32_t ac_block_label(unsigned module, ac_block_state_t state,
                                       uint16_t owner_arena) {

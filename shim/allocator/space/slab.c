@@ -146,7 +146,7 @@ AC_LIST(slabs, ac_slab_t, )
 
 static ac_slab_t **list_of(const ac_slab_t *slab) {
     ac_slabs_t *lists = &slab->block->segment->space->slabs;
-    return slab->aside ? &lists->aside : &lists->partial[class_of(slab->size)];
+    return &lists->partial[class_of(slab->size)];
 }
 
 /* Behind those of the first few that lie lower. */
@@ -164,12 +164,7 @@ static void list_leave(ac_slab_t *slab) {
     if (!slab->listed)
         return;
     slabs_remove(list_of(slab), slab);
-    slab->listed = slab->aside = false;
-}
-
-static void aside_enter(ac_slab_t *slab) {
-    slab->listed = slab->aside = true;
-    slabs_push(list_of(slab), slab);
+    slab->listed = false;
 }
 
 static void spare(ac_store_t *store, ac_slab_t *slab) {
@@ -307,7 +302,7 @@ void ac_slab_coalesce(ac_block_t *slot) {
         set_word(slab, i, 0);
     slab->vacant[i / 64] |= (uint64_t)1 << i % 64;
     slab->free++;
-    if (slab->aside)
+    if (ac_slab_is_aside(slab->block))
         return;
     if (slab->free == slab->slots)
         give_back(slab);
@@ -421,37 +416,31 @@ bool ac_slab_in_use_since(const ac_block_t *block, uint64_t clock) {
 
 /* --- slabs that serve nothing for a while --- */
 
-void ac_slabs_put_aside(ac_space_t *space, uint64_t reached, uint64_t until) {
+void ac_slabs_put_aside(ac_space_t *space, uint64_t reached, ac_block_visit_fn *visit, void *arg) {
     for (unsigned rank = 0; rank < AC_SLAB_CLASSES; rank++)
         for (ac_slab_t *slab = space->slabs.partial[rank], *next; slab; slab = next) {
             next = slab->next;
             if (slab->block->segment->quiet <= reached)
                 continue;
             list_leave(slab);
-            aside_enter(slab);
+            visit(slab->block, arg);
         }
-    if (space->slabs.until < until)
-        space->slabs.until = until;
 }
 
-void ac_slabs_take_back(ac_space_t *space) {
-    ac_slab_t *slab;
-    space->added++; /* their free slots serve again */
-    while ((slab = space->slabs.aside)) {
-        list_leave(slab);
-        if (slab->free == slab->slots)
-            give_back(slab);
-        else if (!slab->block->segment->tainted)
-            list_enter(slab);
-    }
+void ac_slab_take_back(ac_block_t *block) {
+    ac_slab_t *slab = slab_of(block);
+    block->ticket.key = AC_KEY_NONE;
+    block->segment->space->added++; /* its free slots serve again */
+    if (slab->free == slab->slots)
+        give_back(slab);
+    else if (!block->segment->tainted)
+        list_enter(slab);
 }
 
 /* --- slabs that go --- */
 
 void ac_slab_taint(ac_block_t *block) {
-    ac_slab_t *slab = slab_of(block);
-    if (!slab->aside)
-        list_leave(slab);
+    list_leave(slab_of(block));
 }
 
 void ac_slab_disown(const ac_block_t *block) {
@@ -615,10 +604,10 @@ const char *ac_slab_check(const ac_block_t *block) {
              (record->state == AC_BLOCK_RETIRED && ac_key_is_stream(record->ticket.key))))
             return "record of a slot";
     }
-    bool serves = slab->free && !block->segment->tainted;
-    if (vacant != slab->free || (vacant == slab->slots && !slab->aside))
+    bool aside = ac_slab_is_aside(block);
+    if (vacant != slab->free || (vacant == slab->slots && !aside))
         return "free slots";
-    if (slab->listed != (serves || slab->aside))
+    if (slab->listed != (slab->free && !block->segment->tainted && !aside))
         return "list of slabs";
     return NULL;
 }

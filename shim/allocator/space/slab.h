@@ -34,15 +34,14 @@ typedef struct {
 } ac_slot_t;
 
 /* Invariants (ac_slab_check): `free` counts the bits of `vacant`, which are the free slots; slabs
- * with some, but for those of tainted segments, are in their arena's list of the size, or `aside`
- * in that of slabs that serve nothing for a while, and stay even if all slots are free.  `size`
- * and `slots` never change: threads look into slabs without the lock. */
+ * with some are in their arena's list of the size, but for those of tainted segments and those that
+ * are put aside.  `size` and `slots` never change: threads look into slabs without the lock. */
 struct ac_slab {
     ac_block_t *block; /* what it lies in */
     ac_slab_t *prev, *next;
     uint32_t size; /* bytes of a slot */
     uint16_t slots, free;
-    bool listed, aside;
+    bool listed;
     uint64_t vacant[AC_SLAB_SLOTS / 64];
     ac_slot_t slot[];
 };
@@ -89,9 +88,17 @@ bool ac_block_in_use(const ac_block_t *block);
  * a graph has. */
 bool ac_slab_in_use_since(const ac_block_t *block, uint64_t clock);
 
-/* Slabs of segments whose stamp is above `reached` serve nothing before `until`; they do again. */
-void ac_slabs_put_aside(ac_space_t *space, uint64_t reached, uint64_t until);
-void ac_slabs_take_back(ac_space_t *space);
+/* Returns true if the slab is put aside: it serves nothing while its block has a ticket, and stays even
+ * if all slots are free. */
+static inline bool ac_slab_is_aside(const ac_block_t *block) {
+    return ac_block_is_slab(block) && block->ticket.key != AC_KEY_NONE;
+}
+
+/* Puts aside slabs of segments whose stamp is above `reached`: `visit` gives each block its ticket. */
+void ac_slabs_put_aside(ac_space_t *space, uint64_t reached, ac_block_visit_fn *visit, void *arg);
+
+/* Puts the slab, which is in no ledger any more, back into service. */
+void ac_slab_take_back(ac_block_t *block);
 
 /* Make ordinary blocks of the slabs with free slots, where host memory allows: what is free in
  * them may serve any size.  True if there was any. */

@@ -16,8 +16,6 @@ typedef struct ac_slab ac_slab_t;
 /* Slabs (slab.h), of an arena: those with free slots. */
 typedef struct {
     ac_slab_t *partial[AC_SLAB_CLASSES];
-    ac_slab_t *aside; /* until the fence target `until` */
-    uint64_t until;
 } ac_slabs_t;
 
 /* Of an allocator: host memory of slabs, and the records of slots, by bin_next. */

@@ -18,6 +18,8 @@
 #ifndef AC_LIST_H
 #define AC_LIST_H
 
+#include <stddef.h>
+
 /* Not all lists need all of them. */
 #define AC_LIST_FN __attribute__((unused)) static inline void
 
