@@ -1,6 +1,8 @@
 /* Blocks of pinned memory and what becomes of them (host.h). */
 #include "allocator/host/host.h"
 
+#include <stddef.h>
+
 #include "allocator/carve.h"
 #include "allocator/order/capture.h"
 #include "allocator/order/fence.h"
@@ -15,12 +17,10 @@ struct ac_host_block {
     bool tainted;     /* the driver was told something about it: it serves once */
     bool freed;       /* LEAVING: the program had freed it before */
     uint64_t handout; /* clock (fence.h) */
-    uint64_t
-        place; /* WAITING: the clock that all contexts have to reach; CAPTURED: the session */
-    uint64_t idle_ns;                 /* IDLE: since when */
-    uint64_t serial;                  /* of its lifetime; HELD */
-    ac_host_block_t *next, *previous; /* in the list of its state */
-    ac_host_block_t *newer, *older;   /* IDLE: those of its bucket */
+    ac_due_t due;     /* WAITING: in the ledger; IDLE: in the queue of those */
+    uint64_t idle_ns; /* IDLE: since when */
+    uint64_t serial;  /* of its lifetime; HELD */
+    ac_host_block_t *newer, *older; /* IDLE: those of its bucket; a spare one: the next */
 };
 
 enum { LEAST = 512, STEPS = 8 };
@@ -40,16 +40,8 @@ uint64_t ac_host_size(uint64_t bytes) {
 
 /* --- lists --- */
 
-static void append(ac_host_list_t *list, ac_host_block_t *block) {
-    block->next = NULL;
-    block->previous = list->last;
-    *(list->last ? &list->last->next : &list->first) = block;
-    list->last = block;
-}
-
-static void drop(ac_host_list_t *list, ac_host_block_t *block) {
-    *(block->previous ? &block->previous->next : &list->first) = block->next;
-    *(block->next ? &block->next->previous : &list->last) = block->previous;
+static ac_host_block_t *block_of(const ac_due_t *due) {
+    return due ? (ac_host_block_t *)((uintptr_t)due - offsetof(ac_host_block_t, due)) : NULL;
 }
 
 static ac_host_block_t **bucket_of(ac_host_t *host, const ac_host_key_t *key, uint64_t size) {
@@ -66,15 +58,15 @@ static bool matches(const ac_host_block_t *block, const ac_host_key_t *key, uint
            block->key.node == key->node;
 }
 
-/* --- steps: out of a state, into a state; between them the block is in no list --- */
+/* --- steps: out of a state and its list, into a state; WAITING is added to the ledger by the caller --- */
 
 static bool is_kept(ac_host_state_t state) {
-    return state == AC_HOST_WAITING || state == AC_HOST_CAPTURED || state == AC_HOST_IDLE;
+    return state == AC_HOST_WAITING || state == AC_HOST_IDLE;
 }
 
 /* Held, or freed with work still pending. */
 static bool is_active(ac_host_state_t state) {
-    return state == AC_HOST_HELD || state == AC_HOST_WAITING || state == AC_HOST_CAPTURED;
+    return state == AC_HOST_HELD || state == AC_HOST_WAITING;
 }
 
 static void count_active(ac_host_t *host, const ac_host_block_t *block, bool active) {
@@ -85,11 +77,12 @@ static void count_active(ac_host_t *host, const ac_host_block_t *block, bool act
 
 static void step(ac_host_t *host, ac_host_block_t *block, ac_host_state_t to, uint64_t now) {
     ac_host_state_t from = block->state;
-    if (is_kept(from)) {
-        drop(&host->list[from], block);
+    if (is_kept(from))
         atomic_fetch_sub(&host->kept, block->size);
-    }
+    if (from == AC_HOST_WAITING)
+        ac_ledger_remove(&host->ledger, &block->due);
     if (from == AC_HOST_IDLE) {
+        ac_due_queue_remove(&host->idle_queue, &block->due);
         *(block->newer ? &block->newer->older : bucket_of(host, &block->key, block->size)) =
             block->older;
         if (block->older)
@@ -99,11 +92,10 @@ static void step(ac_host_t *host, ac_host_block_t *block, ac_host_state_t to, ui
     if (is_active(from) != is_active(to))
         count_active(host, block, is_active(to));
     block->state = to;
-    if (is_kept(to)) {
-        append(&host->list[to], block);
+    if (is_kept(to))
         atomic_fetch_add(&host->kept, block->size);
-    }
     if (to == AC_HOST_IDLE) {
+        ac_due_queue_append(&host->idle_queue, &block->due);
         ac_host_block_t **bucket = bucket_of(host, &block->key, block->size);
         block->idle_ns = now;
         block->newer = NULL;
@@ -116,7 +108,7 @@ static void step(ac_host_t *host, ac_host_block_t *block, ac_host_state_t to, ui
 }
 
 static void put_aside(ac_host_t *host, ac_host_block_t *block) {
-    block->next = host->spare;
+    block->older = host->spare;
     host->spare = block;
 }
 
@@ -132,21 +124,23 @@ static void lose(ac_host_t *host, ac_host_block_t *block) {
         put_aside(host, block);
 }
 
-/* What all contexts are done with. */
-static void drain(ac_host_t *host, uint64_t now) {
-    ac_host_list_t *waiting = &host->list[AC_HOST_WAITING];
-    if (!waiting->first)
-        return;
-    uint64_t reached = ac_fence_reached(NULL, true);
-    while (waiting->first && waiting->first->place <= reached)
-        step(host, waiting->first, AC_HOST_IDLE, now);
+static void ready(ac_due_t *due, void *arg) {
+    ac_host_t *host = arg;
+    step(host, block_of(due), AC_HOST_IDLE, host->drained_ns);
 }
 
-/* Work that was submitted up to now may touch it. */
+static void drain(ac_host_t *host, uint64_t now) {
+    host->drained_ns = now;
+    if (ac_ledger_waits(&host->ledger))
+        ac_ledger_drain(&host->ledger, NULL, NULL, ready, host);
+}
+
+/* Adds the block, which work that was submitted up to now may touch, to the ledger. */
 static void wait_for_all(ac_host_t *host, ac_host_block_t *block, uint64_t now) {
-    block->place =
+    uint64_t target =
         AC_FAILPOINT(pinned_handout_awaited) ? block->handout : ac_fence_target_all();
-    step(host, block, AC_HOST_WAITING, now);
+    block->due.ticket = (ac_ticket_t){.epoch = target, .key = AC_KEY_ALL, .all = true};
+    ac_ledger_add(&host->ledger, &block->due);
     drain(host, now);
     if (block->state == AC_HOST_WAITING) /* page-locking costs more than an event */
         ac_fence_want(NULL, true, AC_FENCE_BATCH_WEIGHT);
@@ -178,11 +172,11 @@ bool ac_host_take(ac_host_t *host, const ac_host_key_t *key, uint64_t size, uint
 
 bool ac_host_waits(ac_host_t *host, const ac_host_key_t *key, uint64_t size) {
     ac_lock(&host->lock);
-    const ac_host_block_t *block = host->list[AC_HOST_WAITING].first;
-    while (block && !matches(block, key, size))
-        block = block->next;
+    const ac_due_t *due = host->ledger.fence[AC_REACH_ALL].first;
+    while (due && !matches(block_of(due), key, size))
+        due = due->next;
     ac_unlock(&host->lock);
-    return block;
+    return due;
 }
 
 /* The record of a node of the index, which is its first member. */
@@ -211,7 +205,7 @@ bool ac_host_add(ac_host_t *host, const ac_host_key_t *key, uint64_t address, ui
         lose(host, old); /* the driver had taken it back unseen, or does so now */
     ac_host_block_t *block = host->spare;
     if (block)
-        host->spare = block->next;
+        host->spare = block->older;
     else
         block = ac_carve(sizeof *block);
     if (block) {
@@ -234,13 +228,14 @@ bool ac_host_add(ac_host_t *host, const ac_host_key_t *key, uint64_t address, ui
 static ac_host_free_t retire(ac_host_t *host, ac_host_block_t *block, uint64_t now) {
     uint64_t session = ac_order_captured_anywhere(block->handout);
     if (session && !AC_FAILPOINT(pinned_capture_forgotten)) {
-        block->place = session;
-        step(host, block, AC_HOST_CAPTURED, now);
+        block->due.ticket = (ac_ticket_t){.place = session, .key = AC_KEY_CAPTURE};
+        step(host, block, AC_HOST_WAITING, now);
+        ac_ledger_add(&host->ledger, &block->due);
         return AC_HOST_DEFERRED;
     }
-    if (ac_fence_untouched_anywhere(block->handout) || AC_FAILPOINT(pinned_reused_early))
-        step(host, block, AC_HOST_IDLE, now);
-    else
+    bool free = ac_fence_untouched_anywhere(block->handout) || AC_FAILPOINT(pinned_reused_early);
+    step(host, block, free ? AC_HOST_IDLE : AC_HOST_WAITING, now);
+    if (!free)
         wait_for_all(host, block, now);
     return block->state == AC_HOST_IDLE ? AC_HOST_READY : AC_HOST_WAITS;
 }
@@ -272,7 +267,7 @@ ac_host_free_t ac_host_give(ac_host_t *host, uint64_t address, bool keep, uint64
 ac_host_block_t *ac_host_leave(ac_host_t *host, uint64_t before, uint64_t limit, uint64_t now) {
     ac_lock(&host->lock);
     drain(host, now);
-    ac_host_block_t *block = host->kept > limit ? host->list[AC_HOST_IDLE].first : NULL;
+    ac_host_block_t *block = host->kept > limit ? block_of(host->idle_queue.first) : NULL;
     if (block && block->idle_ns >= before)
         block = NULL;
     if (block) {
@@ -285,8 +280,8 @@ ac_host_block_t *ac_host_leave(ac_host_t *host, uint64_t before, uint64_t limit,
 
 bool ac_host_due(ac_host_t *host, uint64_t before, uint64_t limit) {
     ac_lock(&host->lock);
-    const ac_host_block_t *oldest = host->list[AC_HOST_IDLE].first;
-    bool due = host->list[AC_HOST_WAITING].first || host->kept > limit ||
+    const ac_host_block_t *oldest = block_of(host->idle_queue.first);
+    bool due = ac_ledger_waits(&host->ledger) || host->kept > limit ||
                (oldest && oldest->idle_ns < before);
     ac_unlock(&host->lock);
     return due;
@@ -337,34 +332,30 @@ void ac_host_forget(ac_host_t *host, uint64_t address) {
 uint64_t ac_host_target(ac_host_t *host, const void *owner) {
     uint64_t target = 0;
     ac_lock(&host->lock);
-    for (const ac_host_block_t *b = host->list[AC_HOST_WAITING].first; b; b = b->next)
-        if (!owner || b->key.owner == owner)
-            target = b->place; /* the list is sorted */
-    for (const ac_host_block_t *b = host->list[AC_HOST_CAPTURED].first; owner && b; b = b->next)
-        if (b->key.owner == owner)
-            target = ac_fence_now();
+    for (const ac_host_block_t *b = next_of(host, 0); b; b = next_of(host, b->node.address)) {
+        bool captured = b->due.ticket.key == AC_KEY_CAPTURE;
+        if (b->state != AC_HOST_WAITING || (owner ? b->key.owner != owner : captured))
+            continue;
+        uint64_t place = captured ? ac_fence_now() : ac_due_epoch(&b->due);
+        target = place > target ? place : target;
+    }
     ac_unlock(&host->lock);
     return target;
 }
 
-static ac_host_block_t *of_session(ac_host_t *host, uint64_t session) {
-    ac_host_block_t *block = host->list[AC_HOST_CAPTURED].first;
-    while (block && block->place != session)
-        block = block->next;
-    return block;
-}
-
 bool ac_host_holds(ac_host_t *host, uint64_t session) {
     ac_lock(&host->lock);
-    bool any = of_session(host, session);
+    bool any = ac_ledger_held(&host->ledger, session);
     ac_unlock(&host->lock);
     return any;
 }
 
 void ac_host_release(ac_host_t *host, uint64_t session, uint64_t now) {
     ac_lock(&host->lock);
-    for (ac_host_block_t *block; (block = of_session(host, session));)
-        wait_for_all(host, block, now);
+    for (ac_due_t *due; (due = ac_ledger_held(&host->ledger, session));) {
+        ac_ledger_remove(&host->ledger, due);
+        wait_for_all(host, block_of(due), now);
+    }
     ac_unlock(&host->lock);
 }
 
@@ -402,8 +393,18 @@ bool ac_host_figures(ac_host_t *host, const struct timespec *deadline, ac_host_s
 
 /* --- the checker --- */
 
+typedef struct {
+    uint64_t blocks, bytes; /* in the ledger and in the queue of idle ones */
+} listed_t;
+
+static void count_listed(ac_due_t *due, void *arg) {
+    listed_t *listed = arg;
+    listed->blocks += is_kept(block_of(due)->state);
+    listed->bytes += block_of(due)->size;
+}
+
 static const char *check(ac_host_t *host) {
-    uint64_t count = 0, bytes = 0, active = 0, listed = 0, kept = 0, place = 0;
+    uint64_t count = 0, bytes = 0, active = 0, kept = 0;
     const ac_host_block_t *before = NULL;
     for (const ac_host_block_t *b = next_of(host, 0); b; b = next_of(host, b->node.address)) {
         if (b->state == AC_HOST_GONE)
@@ -414,20 +415,17 @@ static const char *check(ac_host_t *host) {
         count++;
         bytes += b->size;
         active += is_active(b->state);
-        listed += is_kept(b->state);
+        kept += is_kept(b->state);
     }
-    for (int state = 0; state < AC_HOST_STATES; state++)
-        for (const ac_host_block_t *b = host->list[state].first; b; b = b->next, listed--) {
-            if ((int)b->state != state)
-                return "a block is in the list of another state";
-            if (state == AC_HOST_WAITING && b->place < place)
-                return "waiting blocks are not sorted";
-            place = state == AC_HOST_WAITING ? b->place : place;
-            kept += b->size;
-        }
-    if (listed)
+    listed_t listed = {0, 0};
+    const char *wrong = ac_ledger_check(&host->ledger, count_listed, &listed);
+    if (wrong)
+        return wrong;
+    for (ac_due_t *due = host->idle_queue.first; due; due = due->next)
+        count_listed(due, &listed);
+    if (listed.blocks != kept)
         return "a kept block is in no list";
-    if (kept != host->kept || host->idle > kept)
+    if (listed.bytes != host->kept || host->idle > listed.bytes)
         return "kept bytes are not the sum";
     const ac_host_stats_t *s = host->stats;
     if (s->allocations.current != (int64_t)count ||

@@ -12,14 +12,14 @@
  * session first (order/capture.h).
  *
  *   HELD      the program's
- *   WAITING   freed; in the list of those, by the clock that is to be reached
- *   CAPTURED  freed during a session of captures, which may name it
- *   IDLE      free: in its bucket, newest first, and in the list of all idle ones, oldest first
+ *   WAITING   freed: in the ledger (order/ledger.h), with a ticket of ALL, or of CAPTURE if a session
+ *             of captures may name it
+ *   IDLE      free: in its bucket, newest first, and in the queue of all idle ones, oldest first
  *   LEAVING   one thread asks the driver to free it; in no list
  *   GONE      spare, or lost while it was LEAVING: that thread puts it aside
  *
  * Invariants (ac_host_check): every block but GONE ones is in the index, no two overlap; the figures
- * are sums over blocks; WAITING is sorted.
+ * are sums over blocks.
  *
  * Any thread.  The lock is taken by the functions themselves; nothing calls a driver.  `now` is
  * monotonic time in nanoseconds. */
@@ -31,6 +31,7 @@
 #include <stdint.h>
 
 #include "allocator/host/host_index.h"
+#include "allocator/order/ledger.h"
 #include "lock.h"
 #include "observe/stats.h"
 
@@ -42,7 +43,6 @@ typedef enum {
     AC_HOST_GONE,
     AC_HOST_HELD,
     AC_HOST_WAITING,
-    AC_HOST_CAPTURED,
     AC_HOST_IDLE,
     AC_HOST_LEAVING
 } ac_host_state_t;
@@ -53,21 +53,19 @@ typedef struct {
     uint32_t node; /* where the thread's memory comes from */
 } ac_host_key_t;
 
-enum { AC_HOST_BUCKETS = 512, AC_HOST_STATES = AC_HOST_LEAVING };
-
-typedef struct {
-    ac_host_block_t *first, *last;
-} ac_host_list_t;
+enum { AC_HOST_BUCKETS = 512 };
 
 typedef struct {
     ac_mutex_t lock;
     ac_host_stats_t *stats;
     ac_host_node_t *root;
     ac_host_block_t *spare;
-    ac_host_list_t list[AC_HOST_STATES]; /* of WAITING, CAPTURED and IDLE */
+    ac_ledger_t ledger;        /* WAITING */
+    ac_due_queue_t idle_queue; /* IDLE */
     ac_host_block_t *bucket[AC_HOST_BUCKETS];
+    uint64_t drained_ns;   /* time of the last drain */
     uint64_t idle;         /* bytes: IDLE */
-    _Atomic uint64_t kept; /* that, WAITING and CAPTURED */
+    _Atomic uint64_t kept; /* that and WAITING */
     uint64_t serial;
     _Atomic uint64_t blocks; /* not GONE: 0 tells that no address is one of ours */
 } ac_host_t;
