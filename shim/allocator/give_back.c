@@ -19,7 +19,7 @@ bool ac_give_back_begin(ac_allocator_t *allocator, uint64_t target) {
     ac_caches_recall(allocator, NULL); /* what waits there is pending from now on */
     /* Freed memory that work may still reach is neither in use nor idle, and no request may come
      * that would ask for a fence: so this does. */
-    bool may = (target && ac_fence_reached_all(target)) || ac_fence_calm();
+    bool may = ac_fence_calm(target);
     ac_lock(&allocator->lock);
     ac_retired_drain_all(allocator);
     ac_unlock(&allocator->lock);

@@ -33,7 +33,7 @@ static void serve(void *arg, ac_block_t *block) {
 static bool collect(ac_arena_t *arena) {
     if (!ac_guard_waits(arena))
         return true;
-    if (!ac_fence_calm())
+    if (!ac_fence_calm(0))
         return false;
     ac_lock(&arena->allocator->lock);
     if (!arena->dead)
@@ -100,9 +100,7 @@ static void await_others(const ac_arena_t *arena) {
 void ac_guard_freed(ac_arena_t *arena, bool wait) {
     bool gone = collect(arena);
     if (!gone && wait && !arena->ops->capturing(arena->context, false)) {
-        bool all;
-        uint64_t target = ac_fence_target(&arena->timeline, &all);
-        ac_fence_wait(&arena->timeline, all, target, LIMIT_NS);
+        ac_fence_settle(&arena->timeline, LIMIT_NS);
         gone = collect(arena);
     }
     if (wait)

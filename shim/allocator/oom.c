@@ -82,8 +82,7 @@ uint64_t ac_oom_give_back(const ac_oom_t *oom) {
 }
 
 static bool is_stuck(ac_timeline_t *timeline, bool patient) {
-    uint64_t target = atomic_load(&stuck[patient]);
-    return !ac_fence_reached_all(target) && !ac_fence_look(timeline, AC_REACH_ALL, target);
+    return !ac_fence_look(timeline, AC_REACH_ALL, atomic_load(&stuck[patient]));
 }
 
 typedef struct {

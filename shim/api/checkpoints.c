@@ -60,7 +60,7 @@ static bool any_elsewhere(const ac_pool_t *pool, int device, uint64_t since) {
 /* Waits for work of other streams on the pool's blocks.  Work up to the count *since is over then; 0: there
  * was none. */
 static accel_status_t settle(const accel_checkpoint_t *checkpoint, uint64_t *since) {
-    bool all, elsewhere = false;
+    bool elsewhere = false;
     ac_lock(&ac_pools_lock);
     const ac_pool_t *pool = ac_pool_named(checkpoint->pool);
     if (pool)
@@ -76,10 +76,8 @@ static accel_status_t settle(const accel_checkpoint_t *checkpoint, uint64_t *sin
     if (!timeline || ac_cuda_is_capturing(NULL))
         return ACCEL_ERROR_BUSY;
     ac_fence_submitted(timeline); /* by ways that no hook sees, maybe */
-    uint64_t target = ac_fence_target(timeline, &all);
-    ac_fence_wait(timeline, all, target, AC_LATE_WAIT_NS);
     *since = now;
-    return ac_fence_reached(timeline, all) >= target ? ACCEL_OK : ACCEL_ERROR_BUSY;
+    return ac_fence_settle(timeline, AC_LATE_WAIT_NS) ? ACCEL_OK : ACCEL_ERROR_BUSY;
 }
 
 /* --- the state that comes back --- */

@@ -77,11 +77,7 @@ static bool complete(const ac_block_info_t *info) {
     enum { LIMIT_NS = 1000000000 };
     ac_timeline_t *timeline = ac_arena_timeline(info->arena);
     ac_sole_settle(timeline, true);
-    if (!info->async)
-        return true;
-    bool all;
-    uint64_t target = ac_fence_target(timeline, &all);
-    return ac_fence_wait(timeline, all, target, LIMIT_NS) == AC_OK;
+    return !info->async || ac_fence_settle(timeline, LIMIT_NS);
 }
 
 /* Whether the block is still in that lifetime, and fills its segment. */

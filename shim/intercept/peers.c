@@ -35,7 +35,7 @@ static void allow(CUdevice device, ac_allocator_t *allocator) {
  * it, and one that is not used does no harm.  Nor beside another thread, whose call this one would
  * have to wait for: both with a later change. */
 static void take_back(CUdevice device, ac_allocator_t *allocator) {
-    bool calm = ac_cuda_peers_former(device) && ac_fence_calm();
+    bool calm = ac_cuda_peers_former(device) && ac_fence_calm(0);
     ac_lock(&lock);
     bool take = calm && !telling[device].giving && !telling[device].taking;
     if (take) {

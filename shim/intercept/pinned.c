@@ -99,7 +99,7 @@ void ac_pinned_decay(const ac_config_t *config) {
     uint64_t before = now > idle_ns ? now - idle_ns : 0;
     if (!ac_host_kept(&ac_pinned) || !ac_host_due(&ac_pinned, before, limit))
         return;
-    if (ac_fence_calm()) { /* what waits becomes ready here as well */
+    if (ac_fence_calm(0)) { /* what waits becomes ready here as well */
         ac_pinned_give_back(before, 0);
         ac_pinned_give_back(UINT64_MAX, limit);
     }

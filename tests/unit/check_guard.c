@@ -344,7 +344,7 @@ START_TEST(nothing_goes_while_the_device_works) {
     submit(0);
     ck_assert_int_eq(ac_block_free_on(arena, stream, first), AC_OK);
     complete(0);
-    ck_assert(ac_fence_calm());
+    ck_assert(ac_fence_calm(0));
     submit(_i); /* behind it, in this context or another one */
     device.endless = true;
     uint64_t third = guarded(1000);
@@ -391,7 +391,7 @@ START_TEST(pages_serve_no_other_block) {
     submit(0);
     ck_assert_int_eq(ac_block_free_on(arena, stream, address), AC_OK);
     complete(0);
-    ck_assert(ac_fence_calm());
+    ck_assert(ac_fence_calm(0));
     allocator->supply->expand.toll.costly = 1;
     alloc(GIB - 64 * MIB); /* beyond every budget */
     ck_assert_uint_eq(counters.pages_moved, 0);

@@ -662,8 +662,10 @@ bool ac_fence_poll(ac_timeline_t *timeline, bool all) {
     return moved;
 }
 
-bool ac_fence_calm(void) {
-    uint64_t target = ac_fence_target_all();
+bool ac_fence_calm(uint64_t target) {
+    if (target && ac_fence_reached_all(target))
+        return true;
+    target = ac_fence_target_all();
     if (ac_fence_reached_all(target))
         return true;
     ac_fence_close(NULL, true);
@@ -727,6 +729,13 @@ ac_status_t ac_fence_wait(ac_timeline_t *timeline, bool all, uint64_t clock, uin
             worst = status;
     }
     return worst;
+}
+
+bool ac_fence_settle(ac_timeline_t *timeline, uint64_t limit_ns) {
+    bool all;
+    uint64_t target = ac_fence_target(timeline, &all);
+    ac_fence_wait(timeline, all, target, limit_ns);
+    return ac_fence_reached(timeline, all) >= target;
 }
 
 bool ac_fence_look(ac_timeline_t *timeline, bool all, uint64_t clock) {

@@ -414,9 +414,13 @@ static inline bool ac_fence_reached_all(uint64_t target) {
     return ac_fence_reached(NULL, true) >= target;
 }
 
-/* Ask the device, without waiting, whether all that any context was given so far is complete: a
- * call that waits for the device returns at once.  False where that cannot be asked. */
-bool ac_fence_calm(void);
+/* Returns true if all that any context was given up to `target` is complete (0: so far).  Asks the device,
+ * without waiting, if that is not known; with `true` a call that waits for the device returns at once. */
+bool ac_fence_calm(uint64_t target);
+
+/* Returns true if the device is done with all that may use the memory of the timeline's context and was
+ * submitted so far.  Waits for that, for at most `limit_ns` (> 0). */
+bool ac_fence_settle(ac_timeline_t *timeline, uint64_t limit_ns);
 
 /* See that a fence covers all that was submitted so far (record one where needed), for one
  * timeline or for all.  AC_OK, AC_BUSY (capture), AC_UNSUPPORTED, AC_FAILED. */

@@ -60,11 +60,9 @@ static bool has_idle(ac_allocator_t *allocator) {
 }
 
 bool ac_supply_may_shrink(ac_allocator_t *allocator, uint64_t target) {
-    if ((target && ac_fence_reached_all(target)) || ac_fence_reached_all(ac_fence_target_all()))
-        return true;
     if (!has_idle(allocator))
         return false;
-    bool may = ac_fence_calm();
+    bool may = ac_fence_calm(target);
     if (!may)
         ac_supply_owe(allocator);
     return may;
