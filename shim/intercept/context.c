@@ -357,7 +357,7 @@ void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
         ac_direct_context_gone(ending->context[i]);
         ac_expand_bury(ending->context[i]->arena);
         ac_ipc_context_gone(ending->context[i]);
-        ac_ipc_pages_bury(false);
+        ac_ipc_pages_bury();
         ac_peers_context_gone(ending->context[i]);
         ac_pinned_context_gone(ending->context[i]);
         ac_pool_reach_gone(ending->context[i]);

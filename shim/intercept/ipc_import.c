@@ -168,7 +168,7 @@ static CUresult open_entry(ac_thread_t *thread, open_fn *real, CUdeviceptr *poin
         return lasting ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_HANDLE;
     }
     if (on_pages(import))
-        ac_ipc_pages_bury(false); /* should its context have gone meanwhile */
+        ac_ipc_pages_bury(); /* should its context have gone meanwhile */
     *pointer = base + entry->offset;
     ac_count(thread, AC_COUNT_ipc_imported);
     return CUDA_SUCCESS;
@@ -384,7 +384,7 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
         close_rest(mapping, closes - 1);
     }
     if (view.on_pages) /* should its context have gone meanwhile */
-        ac_ipc_pages_bury(true);
+        ac_ipc_pages_bury();
     return result;
 }
 

@@ -190,7 +190,7 @@ CUresult ac_ipc_pages_open(ac_context_t *context, const ac_ipc_token_t *token,
  * driver's call waits for them: its addresses must not go from under their work. */
 typedef struct {
     const ac_ipc_left_t *pages; /* owner -1: not known */
-    uint64_t end;               /* of the wait, ns; 0: there is none */
+    uint64_t end;               /* of the wait, ns */
     ac_status_t status;
 } users_t;
 
@@ -202,24 +202,23 @@ static bool may_use(const ac_ipc_left_t *pages, CUdevice device) {
 
 static void wait_for(ac_context_t *context, void *arg) {
     users_t *users = arg;
-    uint64_t now = users->end ? ac_cuda_ops.now_ns() : 0;
-    if (context == users->pages->context || (users->end && now >= users->end) ||
+    uint64_t now = ac_cuda_ops.now_ns();
+    if (context == users->pages->context || now >= users->end ||
         !may_use(users->pages, context->cuda.device) || ac_timeline_idle(context->timeline))
         return;
-    if (!users->end || (ac_cuda_ops.synchronize(&context->cuda, users->end - now) == AC_BUSY &&
-                        ac_cuda_is_capturing(NULL)))
+    if (ac_cuda_ops.synchronize(&context->cuda, users->end - now) == AC_BUSY &&
+        ac_cuda_is_capturing(NULL))
         users->status = AC_BUSY;
 }
 
-/* No work uses the pages any more.  AC_BUSY: a stream captures, so that nothing can be waited for; or
- * there may be some, and the caller does not `wait`. */
-static ac_status_t await_users(const ac_ipc_left_t *pages, bool wait) {
+/* Waits until no work uses the pages any more.  AC_BUSY: a stream captures, so that it cannot wait. */
+static ac_status_t await_users(const ac_ipc_left_t *pages) {
     const ac_context_t *context = pages->context;
-    users_t users = {.pages = pages, .end = wait ? ac_cuda_ops.now_ns() + OTHERS_NS : 0};
+    users_t users = {.pages = pages, .end = ac_cuda_ops.now_ns() + OTHERS_NS};
     if (ac_cuda_is_capturing(NULL))
         return AC_BUSY;
     if (!ac_timeline_idle(context->timeline))
-        users.status = wait ? ac_cuda_ops.synchronize(cuda_of(context), 0) : AC_BUSY;
+        users.status = ac_cuda_ops.synchronize(cuda_of(context), 0);
     if (users.status == AC_OK)
         ac_context_each(wait_for, &users);
     return users.status;
@@ -230,7 +229,7 @@ CUresult ac_ipc_pages_close(ac_ipc_mapping_t *mapping, uint64_t bytes) {
                                  .base = ac_ipc_base(mapping),
                                  .bytes = bytes,
                                  .owner = ac_ipc_owner(mapping)};
-    ac_status_t status = await_users(&pages, true);
+    ac_status_t status = await_users(&pages);
     if (status == AC_BUSY) {
         ac_ipc_postponed(mapping);
         return CUDA_SUCCESS;
@@ -240,11 +239,11 @@ CUresult ac_ipc_pages_close(ac_ipc_mapping_t *mapping, uint64_t bytes) {
     return result_of(status);
 }
 
-void ac_ipc_pages_bury(bool wait) {
+void ac_ipc_pages_bury(void) {
     ac_ipc_left_t pages;
     while (ac_ipc_next_left(&pages)) {
-        if (pages.postponed && !atomic_load(&cuda_of(pages.context)->dead) &&
-            await_users(&pages, wait) != AC_OK) {
+        if (pages.target && !atomic_load(&cuda_of(pages.context)->dead) &&
+            (ac_cuda_is_capturing() || !ac_fence_calm(pages.target))) {
             ac_ipc_left_again(&pages);
             return;
         }

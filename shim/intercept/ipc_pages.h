@@ -23,9 +23,8 @@ CUresult ac_ipc_pages_open(ac_context_t *context, const ac_ipc_token_t *token,
 CUresult ac_ipc_pages_close(ac_ipc_mapping_t *mapping, uint64_t bytes);
 
 /* Take away what was left: of contexts that have gone, and what was closed while a stream captured,
- * once its work is over, which is waited for as above or, without `wait`, asked for at a later
- * call. */
-void ac_ipc_pages_bury(bool wait);
+ * if all work from before the close is over. */
+void ac_ipc_pages_bury(void);
 
 /* More may reach the device's memory from now on: what is open of it here, too. */
 void ac_ipc_pages_allow(CUdevice device);

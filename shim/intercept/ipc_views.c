@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "allocator/carve.h"
+#include "allocator/order/fence.h"
 #include "device/wait.h"
 #include "lock.h"
 
@@ -35,8 +36,8 @@ struct ac_ipc_mapping {
     bool lost;     /* its context has gone: the driver has closed it, but for pages */
     bool alone;    /* not shared: another one of its handle is stuck */
     bool on_pages; /* ac_ipc_on_pages */
-    bool postponed;
-    int owner; /* device of the pages */
+    int owner;       /* device of the pages */
+    uint64_t target; /* of ac_ipc_postponed; 0: it was not called */
 };
 
 typedef struct {
@@ -94,7 +95,7 @@ static void drop(ac_ipc_mapping_t *mapping) {
     ac_ipc_mapping_t **link = &mappings;
     while (*link != mapping)
         link = &(*link)->next;
-    bool later = (mapping->lost || mapping->postponed) && mapping->on_pages && mapping->base;
+    bool later = (mapping->lost || mapping->target) && mapping->on_pages && mapping->base;
     ac_ipc_mapping_t **to = later ? &left : &spare;
     *link = mapping->next;
     mapping->next = *to;
@@ -312,7 +313,7 @@ void ac_ipc_closed(ac_ipc_mapping_t *mapping, bool failed) {
     ac_lock(&lock);
     mapping->state = OPEN;
     mapping->inside = 1;
-    mapping->on_pages &= failed || mapping->postponed;
+    mapping->on_pages &= failed || mapping->target;
     if (!failed)
         drop(mapping);
     ac_cond_broadcast(&returned);
@@ -392,7 +393,7 @@ void ac_ipc_context_gone(const void *context) {
 
 void ac_ipc_postponed(ac_ipc_mapping_t *mapping) {
     ac_lock(&lock);
-    mapping->postponed = true;
+    mapping->target = ac_fence_target_all();
     ac_unlock(&lock);
 }
 
@@ -408,7 +409,7 @@ bool ac_ipc_next_left(ac_ipc_left_t *next) {
                                 .base = mapping->base,
                                 .bytes = mapping->bytes,
                                 .owner = mapping->owner,
-                                .postponed = mapping->postponed};
+                                .target = mapping->target};
     }
     ac_unlock(&lock);
     return mapping;
@@ -424,7 +425,7 @@ void ac_ipc_left_again(const ac_ipc_left_t *again) {
                                       .base = again->base,
                                       .bytes = again->bytes,
                                       .owner = again->owner,
-                                      .postponed = again->postponed};
+                                      .target = again->target};
         left = mapping;
         atomic_fetch_add(&ac_ipc_mappings, 1);
     }

@@ -96,7 +96,7 @@ typedef struct {
     const void *context; /* that they were opened in */
     uint64_t base, bytes;
     int owner;      /* ac_ipc_on_pages */
-    bool postponed; /* false: the context has gone */
+    uint64_t target; /* all contexts reach it first (order/fence.h); 0: the context has gone */
 } ac_ipc_left_t;
 
 /* One after the other: the caller takes it away, or says _left_again.  False: there is no more. */

@@ -189,7 +189,7 @@ static CUresult end_capture(ac_thread_t *thread, cuStreamEndCapture_fn *real, CU
     if (result == CUDA_SUCCESS || over_despite(result, capture.stream))
         ac_capture_ended(&capture, result == CUDA_SUCCESS && graph ? *graph : NULL);
     if (thread)
-        ac_ipc_pages_bury(false); /* what was closed meanwhile */
+        ac_ipc_pages_bury(); /* what was closed meanwhile */
     return result;
 }
 

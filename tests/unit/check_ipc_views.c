@@ -317,7 +317,7 @@ START_TEST(pages_outlive_their_context) {
     ck_assert_uint_eq(ac_ipc_leave(mapping[1]), 0);
     ck_assert(ac_ipc_next_left(&left));
     ck_assert(left.context == &contexts[0] && left.base == base_of(0, 1));
-    ck_assert(left.bytes == 2 * MIB && left.owner == 1 && !left.postponed);
+    ck_assert(left.bytes == 2 * MIB && left.owner == 1 && !left.target);
     ck_assert(!ac_ipc_next_left(&left));
     ck_assert_uint_eq(atomic_load(&ac_ipc_mappings), 0);
 }
@@ -341,7 +341,7 @@ START_TEST(pages_are_taken_away_later) {
     for (int i = 0; i < 3; i++) {
         ck_assert(ac_ipc_next_left(&left));
         ck_assert(left.context == &contexts[0] && left.base == base_of(0, 0));
-        ck_assert(left.bytes == 2 * MIB && left.owner == 1 && left.postponed);
+        ck_assert(left.bytes == 2 * MIB && left.owner == 1 && left.target);
         ck_assert(!ac_ipc_next_left(&left));
         if (i < 2)
             ac_ipc_left_again(&(ac_ipc_left_t){&contexts[0], base_of(0, 0), 2 * MIB, 1, true});
