@@ -243,7 +243,7 @@ void ac_ipc_pages_bury(void) {
     ac_ipc_left_t pages;
     while (ac_ipc_next_left(&pages)) {
         if (pages.target && !atomic_load(&cuda_of(pages.context)->dead) &&
-            (ac_cuda_is_capturing() || !ac_fence_calm(pages.target))) {
+            (ac_cuda_is_capturing(NULL) || !ac_fence_calm(pages.target))) {
             ac_ipc_left_again(&pages);
             return;
         }
