@@ -11,7 +11,8 @@ _Static_assert(AC_MODULES <= 1 << 8, "a record of code has no room for a module'
 
 /* What is known of code, for all threads.  `version` is how often dlopen was called, and below it a number that
  * grows with each use of the record.  A reader takes what it read only if the version has stayed. */
-enum { CODES = 64, CODE_PAGE = 4096, VERSION_BITS = 32, WRITING = 1 };
+enum { CODES = 64, CODE_PAGE = 4096, VERSION_BITS = 32 };
+#define WRITING UINT64_MAX /* no version: dlopen is not called that often */
 static struct {
     _Atomic uint64_t version;
     _Atomic uintptr_t start, bytes;
@@ -24,10 +25,10 @@ static bool find(uint32_t dlopens, const void *caller, ac_code_t *code) {
         uint64_t version = atomic_load_explicit(&known[i].version, memory_order_acquire);
         if (version >> VERSION_BITS != dlopens)
             continue;
-        code->start = atomic_load_explicit(&known[i].start, memory_order_relaxed);
-        code->bytes = atomic_load_explicit(&known[i].bytes, memory_order_relaxed);
-        code->module = (uint8_t)atomic_load_explicit(&known[i].module, memory_order_relaxed);
-        atomic_thread_fence(memory_order_acquire);
+        /* Acquire: the version is read again after these. */
+        code->start = atomic_load_explicit(&known[i].start, memory_order_acquire);
+        code->bytes = atomic_load_explicit(&known[i].bytes, memory_order_acquire);
+        code->module = (uint8_t)atomic_load_explicit(&known[i].module, memory_order_acquire);
         if (ac_code_holds(code, caller) &&
             atomic_load_explicit(&known[i].version, memory_order_relaxed) == version)
             return true;
@@ -41,10 +42,10 @@ static void remember(uint32_t dlopens, const ac_code_t *code) {
     uint64_t version = atomic_load(&known[i].version);
     if (version == WRITING || !atomic_compare_exchange_strong(&known[i].version, &version, WRITING))
         return;
-    atomic_thread_fence(memory_order_release);
-    atomic_store_explicit(&known[i].start, code->start, memory_order_relaxed);
-    atomic_store_explicit(&known[i].bytes, code->bytes, memory_order_relaxed);
-    atomic_store_explicit(&known[i].module, code->module, memory_order_relaxed);
+    /* Release: a reader that sees one of these sees WRITING, too. */
+    atomic_store_explicit(&known[i].start, code->start, memory_order_release);
+    atomic_store_explicit(&known[i].bytes, code->bytes, memory_order_release);
+    atomic_store_explicit(&known[i].module, code->module, memory_order_release);
     atomic_store_explicit(&known[i].version, (uint64_t)dlopens << VERSION_BITS | use,
                           memory_order_release);
 }
