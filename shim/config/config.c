@@ -34,7 +34,6 @@ typedef struct {
     char key_##key[sizeof #key];                                                                 \
     char harmless_##key[sizeof harmless];                                                        \
     char doc_##key[sizeof doc];
-#define RENAMED(old, key) char old_##old[sizeof #old];
 #include "config/config.def"
 } texts_t;
 
@@ -42,7 +41,6 @@ static const texts_t texts = {
 #define CONFIG(key, type, field, low, high, default_text, scope, trait, range, doc)              \
 #key, default_text, range,
 #define FOREIGN(key, harmless, doc) #key, harmless, doc,
-#define RENAMED(old, key)           #old,
 #include "config/config.def"
 };
 
@@ -91,15 +89,6 @@ enum {
 #define FOREIGN(key, harmless, doc)                                                 ROW_##key,
 #include "config/config.def"
 };
-
-/* Old names of keys. */
-static const struct {
-    text_t old;
-    uint16_t row; /* ROWS: the end */
-} renamed[] = {
-#define RENAMED(name, key) {TEXT_AT(old_##name), ROW_##key},
-#include "config/config.def"
-    {0, ROWS}};
 
 typedef struct {
     const char *text; /* the whole string */
@@ -319,18 +308,12 @@ AC_START static int apply(parser_t *p, const row_t *row, ac_token_t value) {
                 printable((ac_token_t){refusal.at, rest}, shown, sizeof shown));
 }
 
-/* The row of a key, by its name or an old one; ROWS where there is none. */
-AC_START static unsigned find_row(ac_token_t key, const char **old) {
-    *old = NULL;
-    for (unsigned i = 0; i < ROWS; i++)
-        if (ac_token_is(key, text_of(rows[i].key)))
-            return i;
+/* The row of a key; ROWS where there is none. */
+AC_START static unsigned find_row(ac_token_t key) {
     unsigned i = 0;
-    while (renamed[i].row < ROWS && !ac_token_is(key, text_of(renamed[i].old)))
+    while (i < ROWS && !ac_token_is(key, text_of(rows[i].key)))
         i++;
-    if (renamed[i].row < ROWS)
-        *old = text_of(renamed[i].old);
-    return renamed[i].row;
+    return i;
 }
 
 /* Read one entry; returns where it ends, NULL after fail. */
@@ -342,8 +325,7 @@ AC_START static const char *take_entry(parser_t *p, const char *at) {
         fail(p, at, "expected a key, found %s", found(at, what));
         return NULL;
     }
-    const char *old;
-    unsigned i = find_row(key, &old);
+    unsigned i = find_row(key);
     if (i == ROWS) {
         fail_unknown(p, key);
         return NULL;
@@ -365,9 +347,6 @@ AC_START static const char *take_entry(parser_t *p, const char *at) {
     if (!end || apply(p, &rows[i], value) != 0)
         return NULL;
     p->value_at[i] = value.at;
-    if (old)
-        warn(p, "%s is called %s now: the old name goes with the next version", old,
-             text_of(rows[i].key));
     end = skip_inside(p, end);
     if (p->lines && *end == '\n')
         return end;
@@ -467,7 +446,8 @@ AC_START static int parse(parser_t *p) {
 /* A parser of the text (NULL: empty): two of them fit into a piece of scratch, and none on a small stack. */
 _Static_assert(2 * sizeof(parser_t) <= AC_SCRATCH, "parsers have no room");
 
-AC_START static parser_t *begin(parser_t *p, const char *text, bool lines, ac_config_error_t *error) {
+AC_START static parser_t *begin(parser_t *p, const char *text, bool lines,
+                                ac_config_error_t *error) {
     memset(p, 0, sizeof *p);
     p->text = text ? text : "";
     p->lines = lines;

@@ -78,7 +78,7 @@ void ac_config_default(ac_config_t *config);
 
 /* Parse `text` (NULL or empty: the defaults) into *config, starting from the defaults.
  * Returns 0; or -1 with *error set and *config untouched.  `warnings` (may be NULL) gets known
- * keys without effect and old names of keys.  Thread-safe. */
+ * keys without effect.  Thread-safe. */
 int ac_config_parse(const char *text, ac_config_t *config, ac_config_error_t *error,
                     ac_config_warnings_t *warnings);
 
@@ -109,12 +109,6 @@ typedef struct {
 } ac_config_row_t;
 extern const ac_config_row_t ac_config_rows[];
 extern const unsigned ac_config_row_count;
-
-/* Old names of keys, and what they are called now; ends with NULL. */
-typedef struct {
-    const char *old, *key;
-} ac_config_renamed_t;
-extern const ac_config_renamed_t ac_config_renamed[];
 
 /* The value of `key` in *config as text that the parser accepts. Returns the length, or -1 for
  * an unknown or foreign key. */

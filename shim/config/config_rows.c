@@ -34,8 +34,3 @@ const ac_config_row_t ac_config_rows[] = {
 #include "config/config.def"
 };
 const unsigned ac_config_row_count = sizeof ac_config_rows / sizeof *ac_config_rows;
-
-const ac_config_renamed_t ac_config_renamed[] = {
-#define RENAMED(old, key) {#old, #key},
-#include "config/config.def"
-    {NULL, NULL}};

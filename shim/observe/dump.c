@@ -90,14 +90,13 @@ static void put_settings(json_t *root, const ac_live_t *page, settings_t *s, boo
     json_t *config = ac_json_put_object(root, "config", failed);
     ac_json_put_text(config, "string", s->conf, failed);
     ac_json_put(config, "error",
-                applied ? json_null() : ac_json_text(s->error.text, strlen(s->error.text)), failed);
+                applied ? json_null() : ac_json_text(s->error.text, strlen(s->error.text)),
+                failed);
     json_t *effective = ac_json_put_object(config, "effective", failed);
     const char *key;
     for (unsigned i = 0; (key = ac_config_key(i)); i++)
         if (ac_config_value(&s->values, key, s->text, sizeof s->text) >= 0)
             ac_json_put_text(effective, key, s->text, failed);
-#define RENAMED(old, key) ac_json_put_again(effective, #old, #key, failed);
-#include "config/config.def"
 }
 
 static void put_config(json_t *root, const ac_live_t *page, bool *failed) {
@@ -133,7 +132,6 @@ static json_t *stats_json(const ac_device_stats_t *stats, bool *failed) {
     ac_json_put(json, #name, pools_json(stats->name, failed), failed);
 #define STAT_SINGLE(name, unit, doc)                                                             \
     ac_json_put(json, #name, stat_json(&stats->name, failed), failed);
-#define STAT_RENAMED(old, name) ac_json_put_again(json, #old, #name, failed);
 #include "observe/stats.def"
     return json;
 }
@@ -259,7 +257,6 @@ static void put_devices(json_t *root, const ac_live_t *page, const struct timesp
         json_t *counters = ac_json_put_object(json, "counters", failed);
 #define DEVICE_COUNTER(name, unit, doc)                                                          \
     ac_json_put_integer(counters, #name, (int64_t)figures.counters.name, failed);
-#define DEVICE_COUNTER_RENAMED(old, name) ac_json_put_again(counters, #old, #name, failed);
 #include "observe/counters.def"
     }
     json_t *held = ac_json_put_object(root, "held", failed);
@@ -296,7 +293,6 @@ static void put_counters(json_t *root, const ac_live_t *page, bool *failed) {
     json_t *counters = ac_json_put_object(root, "counters", failed);
 #define PROCESS_COUNTER(name, unit, doc)                                                         \
     ac_json_put_integer(counters, #name, (int64_t)ac_live_sum(page, AC_COUNT_##name), failed);
-#define PROCESS_COUNTER_RENAMED(old, name) ac_json_put_again(counters, #old, #name, failed);
 #include "observe/counters.def"
     json_t *hooks = ac_json_put_object(root, "hooks", failed);
     const char *name = NULL;

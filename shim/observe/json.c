@@ -25,11 +25,6 @@ json_t *ac_json_put_object(json_t *object, const char *key, bool *failed) {
     return *failed ? NULL : value;
 }
 
-void ac_json_put_again(json_t *object, const char *other, const char *key, bool *failed) {
-    json_t *value = *failed ? NULL : json_object_get(object, key);
-    ac_json_put(object, other, json_incref(value), failed);
-}
-
 void ac_json_append(json_t *array, json_t *value, bool *failed) {
     if (json_array_append_new(array, value) != 0)
         *failed = true;

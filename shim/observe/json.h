@@ -61,8 +61,6 @@ void ac_json_free(json_t *json);
 void ac_json_put(json_t *object, const char *key, json_t *value, bool *failed);
 void ac_json_put_integer(json_t *object, const char *key, int64_t value, bool *failed);
 void ac_json_put_text(json_t *object, const char *key, const char *text, bool *failed);
-/* The value of `key` under another key as well. */
-void ac_json_put_again(json_t *object, const char *other, const char *key, bool *failed);
 void ac_json_append(json_t *array, json_t *value, bool *failed);
 /* A new empty object under `key`; it belongs to `object`. */
 json_t *ac_json_put_object(json_t *object, const char *key, bool *failed);

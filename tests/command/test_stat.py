@@ -147,23 +147,6 @@ class Files(base.CommandTest):
         out = self.expect(0, "stat", "--json", "accelcache-1.json").stdout
         self.assertEqual(json.loads(out), json.loads(self.good))
 
-    def test_old_names(self):
-        """Dumps of the version before have figures under their old names alone."""
-        renamed = json.loads(self.expect(0, "config", "--json", "--stats").stdout)["renamed"]
-        document = json.loads(self.good)
-        figures = document["counters"]
-        for holder in (figures, document["devices"][0]["counters"]):
-            for old, name in renamed.items():
-                if name in holder:
-                    self.assertEqual(holder[old], holder.pop(name))
-        figures["stream_turns"] = 4711
-        self.write("accelcache-2.json", json.dumps(document))
-        out = self.expect(0, "stat", "accelcache-2.json").stdout
-        self.assertRegex(out, r"(?m)^  join_events +4,711 ")
-        self.assertNotIn("stream_turns", out)
-        shown = json.loads(self.expect(0, "stat", "--json", "accelcache-2.json").stdout)
-        self.assertEqual(shown["counters"]["join_events"], 4711)
-
     def test_folder(self):
         self.write("accelcache-2.json", self.good)
         self.write("other.json", "{}")

@@ -51,21 +51,6 @@ assert plain["counters"]["submissions"] == 7
 assert plain["hooks"] == {"cudaMalloc": 5} and plain["hook_count"] == 3
 assert plain["warnings"][0] == "warning 0"
 assert plain["warnings"][-1] == "2 more warnings were not kept"
-
-
-def old_names(figures, at):
-    """Figures that had another name are there under it as well."""
-    renamed = {old: member["description"].split()[-1]
-               for old, member in at["properties"].items() if member.get("deprecated")}
-    assert not set(renamed) & set(at["required"]), renamed
-    for old, name in renamed.items():
-        assert figures[old] == figures[name], old
-    return [figures[old] for old in renamed]
-
-
-of_device = schema["properties"]["devices"]["items"]["properties"]["counters"]
-assert 3 in old_names(plain["devices"][1]["counters"], of_device)
-assert 9 in old_names(plain["counters"], schema["properties"]["counters"])
 _, tuned = dump("garbage_collection_threshold:0.8,memory_limit:3G,dump_interval:1.5")
 effective = tuned["config"]["effective"]
 assert effective["garbage_collection_threshold"] == "0.8", "the host's locale shows"

@@ -112,23 +112,9 @@ static void print_keys(const ac_config_t *config, const cmd_settings_t *settings
         if (ac_config_rows[i].foreign)
             cmd_table_row(table, ac_config_rows[i].key, ac_config_rows[i].doc);
     cmd_table_print(table, 2);
-    if (ac_config_renamed->old)
-        printf("\n%sOld names%s (taken, with a warning, until the next version)\n", cmd_bold(),
-               cmd_plain());
-    table = cmd_table_new("ll");
-    for (const ac_config_renamed_t *row = ac_config_renamed; row->old; row++)
-        cmd_table_row(table, row->old, row->key);
-    cmd_table_print(table, 2);
 }
 
 /* ------------------------------------------------------------------ JSON */
-
-static json_t *old_names_json(const ac_config_renamed_t *row) {
-    json_t *names = json_object();
-    for (; row->old; row++)
-        json_object_set_new(names, row->old, json_string(row->key));
-    return names;
-}
 
 static int print_json(const char *string, const ac_config_t *config,
                       const ac_config_error_t *error, const ac_config_warnings_t *warnings,
@@ -154,9 +140,8 @@ static int print_json(const char *string, const ac_config_t *config,
                                       "text", cmd_json_text(error->text))
                           : json_null();
     json_t *whole =
-        json_pack("{s:o, s:o, s:o, s:o, s:o}", "string",
-                  string ? cmd_json_text(string) : json_null(), "error", wrong, "warnings", said,
-                  "keys", keys, "renamed", old_names_json(ac_config_renamed));
+        json_pack("{s:o, s:o, s:o, s:o}", "string", string ? cmd_json_text(string) : json_null(),
+                  "error", wrong, "warnings", said, "keys", keys);
     json_object_set_new(whole, "file",
                         settings && settings->file ? cmd_json_text(settings->file) : json_null());
     bool refused = settings && settings->refused;
@@ -173,9 +158,8 @@ static void put_row(json_t *whole, const char *group, const char *name, const ch
 }
 
 static int print_json_stats(void) {
-    json_t *whole =
-        json_pack("{s:[], s:[], s:[], s:[], s:o}", "stats", "device_counters", "pinned_stats",
-                  "counters", "renamed", old_names_json(cmd_renamed_figures));
+    json_t *whole = json_pack("{s:[], s:[], s:[], s:[]}", "stats", "device_counters",
+                              "pinned_stats", "counters");
 #define STAT_COUNT(name, doc)        put_row(whole, "stats", #name, "count", "", doc);
 #define STAT_SETTING(name, doc)      put_row(whole, "stats", #name, "setting", "", doc);
 #define STAT_POOLS(name, unit, doc)  put_row(whole, "stats", #name, "pools", #unit, doc);
@@ -210,13 +194,6 @@ static void print_cells(unsigned count, const char *const *cell) {
     puts(" |");
 }
 
-static void print_old_names(const ac_config_renamed_t *row) {
-    if (row->old)
-        printf("\nOld names, which answer until the next version:");
-    for (; row->old; row++)
-        printf("\n`%s` (now `%s`)%s", row->old, row->key, row[1].old ? "," : ".\n");
-}
-
 static void print_markdown_keys(void) {
     puts("| key | default | accepts | what it does |\n|---|---|---|---|");
     for (unsigned i = 0; i < ac_config_row_count; i++) {
@@ -240,7 +217,6 @@ static void print_markdown_keys(void) {
         separator = ",\n";
     }
     puts(".");
-    print_old_names(ac_config_renamed);
 }
 
 static void print_markdown_row(const char *name, const char *unit, const char *doc) {
@@ -273,7 +249,6 @@ static void print_markdown_stats(void) {
          "|---|---|---|");
 #define PROCESS_COUNTER(name, unit, doc) print_markdown_row(#name, #unit, doc);
 #include "observe/counters.def"
-    print_old_names(cmd_renamed_figures);
 }
 
 /* ------------------------------------------------------------------ */

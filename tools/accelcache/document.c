@@ -88,23 +88,6 @@ static char *document_fault(const json_t *document) {
     return NULL;
 }
 
-const ac_config_renamed_t cmd_renamed_figures[] = {
-#define STAT_RENAMED(old, name) {#old, #name},
-#include "observe/stats.def"
-#define DEVICE_COUNTER_RENAMED(old, name)  {#old, #name},
-#define PROCESS_COUNTER_RENAMED(old, name) {#old, #name},
-#include "observe/counters.def"
-    {NULL, NULL}};
-
-/* Where a figure has only its old name, give it the new one, which is all that readers know. */
-static void take_old_names(json_t *figures) {
-    for (const ac_config_renamed_t *row = cmd_renamed_figures; row->old; row++) {
-        json_t *value = json_object_get(figures, row->old);
-        if (value && !json_object_get(figures, row->key))
-            json_object_set(figures, row->key, value);
-    }
-}
-
 json_t *cmd_document_parse(const char *text, size_t length, char **error) {
     json_error_t at;
     if (length == 0) {
@@ -122,13 +105,6 @@ json_t *cmd_document_parse(const char *text, size_t length, char **error) {
                                 : "accelcache did not write this; is it the right file?");
         return NULL;
     }
-    size_t index;
-    json_t *device;
-    json_array_foreach(json_object_get(document, "devices"), index, device) {
-        take_old_names(json_object_get(device, "stats"));
-        take_old_names(json_object_get(device, "counters"));
-    }
-    take_old_names(json_object_get(document, "counters"));
     *error = document_fault(document);
     if (*error) {
         json_decref(document);

@@ -10,11 +10,7 @@
 #include "config/config.h"
 #include "observe/live.h"
 
-/* Old names of statistics and counters, of which no two are equal; ends with NULL. */
-extern const ac_config_renamed_t cmd_renamed_figures[];
-
 /* The document in a file, checked against what this command knows; the caller decrefs it.
- * A figure that has only an old name gets its new one as well.
  * NULL: *error is one line with cause and remedy, malloc'd.  Named pipes and devices are not
  * waited for, but refused; /dev/stdin and what a shell makes of <(...) are read. */
 json_t *cmd_document_load(const char *path, char **error);

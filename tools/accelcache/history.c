@@ -129,7 +129,7 @@ static bool take_text(cmd_history_t *history, const char *text, size_t length, c
         return false;
     }
     json_decref(document);
-    document = cmd_document_parse(text, length, error); /* with its checks, and its old names */
+    document = cmd_document_parse(text, length, error); /* with its checks */
     if (!document)
         return false;
     take_dump(history, document);

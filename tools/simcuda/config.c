@@ -23,14 +23,6 @@ static const struct {
 };
 enum { KEY_COUNT = sizeof keys / sizeof *keys };
 
-static const struct {
-    const char *old, *key;
-} renamed[] = {
-#define SIM_RENAMED(old, key) {#old, #key},
-#include "sim_config.def"
-};
-enum { RENAMED_COUNT = sizeof renamed / sizeof *renamed };
-
 static const char *const allowed[] = {
     [KIND_COUNT] = "a whole number",
     [KIND_SIZE] = "bytes with optional K, M, G or T",
@@ -131,18 +123,8 @@ static bool is_name(const char *name, const char *item, size_t length) {
     return strlen(name) == length && !strncmp(name, item, length);
 }
 
-/* Row of the key that `item` begins with, by its name or, with a warning, its old name; else
- * KEY_COUNT. */
+/* Row of the key that `item` begins with; KEY_COUNT where there is none. */
 static unsigned find_key(const char *item, size_t length) {
-    const char *name = NULL;
-    for (unsigned i = 0; i < RENAMED_COUNT; i++)
-        if (is_name(renamed[i].old, item, length))
-            name = renamed[i].key;
-    if (name) {
-        fprintf(stderr, "simcuda: ACCEL_SIM: %.*s is called %s now\n", (int)length, item, name);
-        item = name;
-        length = strlen(name);
-    }
     unsigned key = 0;
     while (key < KEY_COUNT && !is_name(keys[key].key, item, length))
         key++;

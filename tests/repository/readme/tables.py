@@ -33,22 +33,16 @@ def header(text, figures):
     """The header with the members of today."""
     before, rest = text.split(BEGIN)
     old, after = rest.split(END)
-    names, renamed = [row["name"] for row in figures["stats"]], figures["renamed"]
-    was = [renamed.get(name, name) for name in re.findall(r"^ +\w+ (\w+);$", old, re.M)]
+    names = [row["name"] for row in figures["stats"]]
+    was = re.findall(r"^ +\w+ (\w+);$", old, re.M)
     if names[:len(was)] != was:
         sys.exit("tables.py: accel_device_stats_t only grows, at its end: a row of stats.def was "
                  "moved or removed, or has come between others")
     lines = []
     for row in figures["stats"]:
         c_type = C_TYPES[row["kind"]]
-        aliases = [alias for alias, name in renamed.items() if name == row["name"]]
         lines.append(f"    /* {row['unit'] and row['unit'] + ': '}{row['doc']} */")
-        if aliases:
-            lines += ["    union {", f"        {c_type} {row['name']};"]
-            lines += [f"        {c_type} {alias}; /* the old name */" for alias in aliases]
-            lines.append("    };")
-        else:
-            lines.append(f"    {c_type} {row['name']};")
+        lines.append(f"    {c_type} {row['name']};")
     return before + BEGIN + "\n".join(lines) + "\n" + END + after
 
 
@@ -58,15 +52,10 @@ def refer(kind):
     return {"$ref": "#/$defs/" + kind}
 
 
-def members(types, renamed):
-    """A closed object; the old names of its members are there as well."""
-    properties = dict(types)
-    for old, name in renamed.items():
-        if name in types:
-            properties[old] = {**types[name], "deprecated": True,
-                               "description": "the old name of " + name}
+def members(types):
+    """A closed object."""
     return {"type": "object", "additionalProperties": False, "required": list(types),
-            "properties": properties}
+            "properties": types}
 
 
 def lay_out(value, indent="", used=0):
@@ -86,16 +75,14 @@ def schema(text, keys, figures):
     whole = json.loads(text)
     effective = whole["properties"]["config"]["properties"]["effective"]
     value = {"type": "string", "minLength": 1}
-    effective.update(members({row["key"]: value for row in keys["keys"] if not row["foreign"]},
-                             keys["renamed"]))
+    effective.update(members({row["key"]: value for row in keys["keys"] if not row["foreign"]}))
     device = whole["properties"]["devices"]["items"]["properties"]
     for holder, member, group in ((device, "stats", "stats"),
                                   (device, "counters", "device_counters"),
                                   (whole["properties"]["pinned"]["properties"], "stats",
                                    "pinned_stats"),
                                   (whole["properties"], "counters", "counters")):
-        holder[member] = members({row["name"]: refer(row["kind"]) for row in figures[group]},
-                                 figures["renamed"])
+        holder[member] = members({row["name"]: refer(row["kind"]) for row in figures[group]})
     return lay_out(whole) + "\n"
 
 

@@ -85,29 +85,6 @@ START_TEST(an_unreadable_setting_fails_the_start) {
 }
 END_TEST
 
-/* The race detector cannot write where it is told to, so the value has reached it. */
-START_TEST(the_old_name_of_a_setting_is_taken_with_a_warning) {
-    int ends[2];
-    char said[512] = "";
-    ck_assert_int_eq(pipe(ends), 0);
-    pid_t child = fork();
-    if (!child) {
-        setenv("ACCEL_SIM", "referee:/nonexistent/file", 1); /* old name */
-        dup2(ends[1], STDERR_FILENO);
-        _exit(cuInit(0) == CUDA_ERROR_UNKNOWN ? 0 : 1);
-    }
-    int status;
-    ck_assert_int_eq(waitpid(child, &status, 0), child);
-    ck_assert_int_eq(status, 0);
-    close(ends[1]);
-    ck_assert_int_gt(read(ends[0], said, sizeof said - 1), 0);
-    ck_assert_str_eq(said,
-                     "simcuda: ACCEL_SIM: referee is called race_detector now\n" /* old name */
-                     "simcuda: ACCEL_SIM: race_detector: cannot write /nonexistent/file\n");
-    close(ends[0]);
-}
-END_TEST
-
 START_TEST(no_device) {
     int count;
     ck_assert_int_eq(simcuda_configure("devices:0"), 0);
@@ -228,8 +205,7 @@ END_TEST
 
 SUITE_MAIN("faults", the_nth_call_fails, all_calls_from_the_nth_on_fail,
            plans_and_settings_are_checked, settings_describe_themselves,
-           an_unreadable_setting_fails_the_start,
-           the_old_name_of_a_setting_is_taken_with_a_warning, no_device,
+           an_unreadable_setting_fails_the_start, no_device,
            a_faulting_launch_breaks_its_context_for_good, work_on_memory_that_went_away_faults,
            a_fork_child_gets_errors_and_does_not_hang, a_process_ends_with_work_in_the_queue,
            handlers_at_exit_may_still_call)

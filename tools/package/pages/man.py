@@ -126,8 +126,6 @@ def library_page(config, stats, date, version):
     page.text("Of each device, in the statistics that a program writes and in those that "
               "accelcache stat shows:")
     for name, rows in stats.items():
-        if not isinstance(rows, list):
-            continue  # former names
         if name != "stats":
             page.subsection(name.replace("_", " "))
         for row in rows:
