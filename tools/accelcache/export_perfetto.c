@@ -5,6 +5,7 @@
  * the trace has none, an operation is one. */
 #include "command.h"
 #include "export.h"
+#include "naming.h"
 #include "terminal.h"
 
 #include <inttypes.h>
@@ -88,11 +89,11 @@ static const uint32_t NO_SITE = UINT32_MAX;
 
 /* The site of a request, or of the request that a free ends. */
 static uint32_t find_site(sites_t *sites, json_t *known, const cmd_event_t *event) {
-    const char *name =
-        json_string_value(json_object_get(json_array_get(event->frames, 0), "name"));
-    if (!name || event->device < 0)
+    char *name = event->device < 0 ? NULL : cmd_naming_site(event->frames);
+    if (!name)
         return NO_SITE;
     char *key = cmd_format("device %d %s", event->device, name);
+    free(name);
     json_t *number = json_object_get(known, key);
     uint32_t site = number ? (uint32_t)json_integer_value(number) : (uint32_t)sites->count;
     if (!number) {

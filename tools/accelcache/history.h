@@ -133,7 +133,4 @@ bool cmd_history_snapshot(cmd_history_t *history, char **error); /* of `document
 bool cmd_history_recorded(const json_t *document);
 json_t *cmd_history_as_snapshot(const json_t *document);
 
-/* Frames as snapshots have them, innermost first. */
-json_t *cmd_history_frames(const cmd_frame_t *frame, size_t count);
-
 #endif

@@ -22,26 +22,6 @@ typedef struct {
     size_t count;
 } frames_t;
 
-json_t *cmd_history_frames(const cmd_frame_t *frame, size_t count) {
-    json_t *list = json_array();
-    for (size_t i = 0; i < count; i++) {
-        const char *name = cmd_frame_name(&frame[i]), *end = strstr(name, " (");
-        const char *path = frame[i].path ? frame[i].path : "";
-        char *place = frame[i].text || !*path
-                          ? cmd_format("%s", path)
-                          : cmd_format("%s+0x%llx", path, (unsigned long long)frame[i].offset);
-        char *plain = frame[i].text ? cmd_format("%s", frame[i].text)
-                      : end ? cmd_format("%.*s", (int)(strrchr(name, '(') - 1 - name), name)
-                            : cmd_format("%s", name);
-        json_array_append_new(list, json_pack("{s:o, s:o, s:I}", "name", cmd_json_text(plain),
-                                              "filename", cmd_json_text(place), "line",
-                                              (json_int_t)frame[i].line));
-        free(place);
-        free(plain);
-    }
-    return list;
-}
-
 static json_t *frames_of(frames_t *frames, const json_t *document, int64_t stack) {
     if (stack <= 0 || (size_t)stack > frames->count)
         return json_array();
@@ -49,7 +29,7 @@ static json_t *frames_of(frames_t *frames, const json_t *document, int64_t stack
         cmd_frame_t *frame;
         size_t count;
         cmd_recorded_frames(document, stack, &frame, &count);
-        frames->list[stack - 1] = cmd_history_frames(frame, count);
+        frames->list[stack - 1] = cmd_frames_json(frame, count);
         free(frame);
     }
     return json_incref(frames->list[stack - 1]);

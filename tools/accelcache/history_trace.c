@@ -62,7 +62,7 @@ static const json_t *frames_of(cmd_history_t *history, const cmd_trace_t *trace,
     const json_t *known = json_object_get(history->document, key);
     if (known || !cmd_trace_stack(trace, stack, &frame, &count))
         return known;
-    json_object_set_new(history->document, key, cmd_history_frames(frame, count));
+    json_object_set_new(history->document, key, cmd_frames_json(frame, count));
     free(frame);
     return json_object_get(history->document, key);
 }

@@ -1,6 +1,7 @@
 /* See recorded.h. */
 #include "recorded.h"
 #include "command.h"
+#include "naming.h"
 #include "symbols.h"
 
 #include <inttypes.h>
@@ -12,50 +13,31 @@ static const char *base_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-/* ------------------------------------------------------------------ names */
+/* ------------------------------------------------------------------ frames as JSON */
 
-/* Names that were given, by what they were given for. */
-typedef struct name {
-    cmd_frame_t frame;
-    char *text;
-    struct name *next;
-} name_t;
-
-static bool same_text(const char *a, const char *b) {
-    return a == b || (a && b && !strcmp(a, b));
+static json_t *pack_frame(const char *name, const char *file, int64_t line) {
+    return json_pack("{s:o, s:o, s:I}", "name", cmd_json_text(name), "filename", cmd_json_text(file), "line",
+                     (json_int_t)line);
 }
 
-static char *make_name(const cmd_frame_t *frame) {
+json_t *cmd_frame_json(const cmd_frame_t *frame) {
     if (frame->text)
-        return cmd_format("%s (%s:%" PRIu64 ")", frame->text,
-                          frame->path ? base_name(frame->path) : "?", frame->line);
+        return pack_frame(frame->text, frame->path ? frame->path : "", (int64_t)frame->line);
     if (!frame->path)
-        return cmd_format("code of no file");
+        return pack_frame("code of no file", "", 0);
+    char *place = cmd_format("%s+0x%" PRIx64, frame->path, frame->offset);
     char *symbol = cmd_symbol_at(frame->path, frame->id, frame->offset);
-    char *name = symbol ? cmd_format("%s (%s+0x%" PRIx64 ")", symbol, base_name(frame->path),
-                                     frame->offset)
-                        : cmd_format("%s+0x%" PRIx64, base_name(frame->path), frame->offset);
+    json_t *json = pack_frame(symbol ? symbol : base_name(place), place, 0);
     free(symbol);
-    return name;
+    free(place);
+    return json;
 }
 
-const char *cmd_frame_name(const cmd_frame_t *frame) {
-    enum { LISTS = 4096 };
-    static name_t *list[LISTS];
-    uint64_t hash = (frame->offset + frame->line) * 0x9e3779b97f4a7c15u;
-    name_t **at = &list[hash >> 52];
-    for (name_t *name = *at; name; name = name->next)
-        if (name->frame.offset == frame->offset && name->frame.line == frame->line &&
-            same_text(name->frame.path, frame->path) && same_text(name->frame.id, frame->id) &&
-            same_text(name->frame.text, frame->text))
-            return name->text;
-    name_t *name = cmd_alloc(sizeof *name);
-    *name = (name_t){*frame, make_name(frame), *at};
-    name->frame.path = frame->path ? cmd_format("%s", frame->path) : NULL;
-    name->frame.id = frame->id ? cmd_format("%s", frame->id) : NULL;
-    name->frame.text = frame->text ? cmd_format("%s", frame->text) : NULL;
-    *at = name;
-    return name->text;
+json_t *cmd_frames_json(const cmd_frame_t *frame, size_t count) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(list, cmd_frame_json(&frame[i]));
+    return list;
 }
 
 /* ------------------------------------------------------------------ frames of a document */
@@ -99,13 +81,26 @@ bool cmd_recorded_frames(const json_t *document, int64_t stack, cmd_frame_t **fr
     return true;
 }
 
+/* One copy of each text. */
+static const char *kept(char *text) {
+    static json_t *texts;
+    texts = texts ? texts : json_object();
+    if (!json_object_get(texts, text))
+        json_object_set_new(texts, text, cmd_json_text(text));
+    const char *copy = json_string_value(json_object_get(texts, text));
+    free(text);
+    return copy;
+}
+
 const char *cmd_recorded_site(const json_t *document, int64_t stack) {
-    cmd_frame_t *frames;
+    cmd_frame_t *frame;
     size_t count;
-    if (!cmd_recorded_frames(document, stack, &frames, &count))
+    if (!cmd_recorded_frames(document, stack, &frame, &count))
         return "not recorded";
-    const char *name = cmd_frame_name(&frames[0]);
-    free(frames);
+    json_t *frames = cmd_frames_json(frame, count);
+    const char *name = kept(cmd_naming_site(frames));
+    json_decref(frames);
+    free(frame);
     return name;
 }
 

@@ -2,6 +2,7 @@
 #include "snapshot.h"
 #include "command.h"
 #include "document.h"
+#include "naming.h"
 #include "pickle.h"
 
 #include <stdlib.h>
@@ -36,31 +37,27 @@ static uint64_t number(const json_t *object, const char *key) {
     return (uint64_t)json_integer_value(json_object_get(object, key));
 }
 
-/* The innermost frame; NULL: none is known. */
-static char *frame_of(const json_t *object) {
-    const json_t *frame = json_array_get(json_object_get(object, "frames"), 0);
-    const char *name = json_string_value(json_object_get(frame, "name"));
-    const char *file = json_string_value(json_object_get(frame, "filename"));
-    if (!name)
-        return NULL;
-    if (!file || !*file)
-        return cmd_format("%s", name);
-    return cmd_format("%s (%s:%lld)", name, file, (long long)number(frame, "line"));
+static char *site_of(const json_t *object) {
+    return cmd_naming_site(json_object_get(object, "frames"));
 }
 
-/* The number of that name, added if need be; 0: there are too many. */
-static size_t name_of(json_t *names, char *name) {
-    size_t at = 1;
-    while (name && at < json_array_size(names) &&
-           strcmp(json_string_value(json_array_get(names, at)), name) != 0)
-        at++;
-    if (!name || at >= UINT8_MAX) {
-        free(name);
+/* Call sites of blocks by number, from 1 on. */
+typedef struct {
+    json_t *names;  /* array */
+    json_t *number; /* by name */
+} sites_t;
+
+/* The site's number, added if need be; 0: the block has no frames. */
+static json_int_t number_of(sites_t *sites, char *site) {
+    if (!site)
         return 0;
+    const json_t *known = json_object_get(sites->number, site);
+    json_int_t at = known ? json_integer_value(known) : (json_int_t)json_array_size(sites->names);
+    if (!known) {
+        json_array_append_new(sites->names, cmd_json_text(site));
+        json_object_set_new(sites->number, site, json_integer(at));
     }
-    if (at == json_array_size(names))
-        json_array_append_new(names, cmd_json_text(name));
-    free(name);
+    free(site);
     return at;
 }
 
@@ -71,7 +68,7 @@ static const char *state_of(const char *state) {
 }
 
 /* NULL: it has no such form. */
-static json_t *blocks_of(const json_t *segment, json_t *names) {
+static json_t *blocks_of(const json_t *segment, sites_t *sites) {
     json_t *blocks = json_array();
     uint64_t at = number(segment, "address");
     size_t index;
@@ -90,8 +87,7 @@ static json_t *blocks_of(const json_t *segment, json_t *names) {
             json_object_set_new(
                 block, "requested",
                 json_integer((json_int_t)(asked && asked <= size ? asked : size)));
-            json_object_set_new(block, "module",
-                                json_integer((json_int_t)name_of(names, frame_of(from))));
+            json_object_set_new(block, "stack", json_integer(number_of(sites, site_of(from))));
         }
         json_array_append_new(blocks, block);
         at += size;
@@ -100,13 +96,14 @@ static json_t *blocks_of(const json_t *segment, json_t *names) {
 }
 
 json_t *cmd_snapshot_as_dump(json_t *snapshot, char **error) {
-    json_t *layout = json_array(), *names = json_array();
+    json_t *layout = json_array();
+    sites_t sites = {json_array(), json_object()};
     size_t index;
     const json_t *from;
-    json_array_append_new(names, json_null());
+    json_array_append_new(sites.names, json_null());
     json_array_foreach(json_object_get(snapshot, "segments"), index, from) {
         const char *type = json_string_value(json_object_get(from, "segment_type"));
-        json_t *blocks = blocks_of(from, names);
+        json_t *blocks = blocks_of(from, &sites);
         json_array_append_new(
             layout, json_pack("{s:I, s:I, s:I, s:s, s:b, s:b, s:o}", "device",
                               (json_int_t)number(from, "device"), "address",
@@ -119,7 +116,8 @@ json_t *cmd_snapshot_as_dump(json_t *snapshot, char **error) {
             *error = cmd_format("segments[%zu] has another form than PyTorch writes", index);
     }
     json_object_set_new(snapshot, "layout", layout);
-    json_object_set_new(snapshot, "module_names", names);
+    json_object_set_new(snapshot, "site_names", sites.names);
+    json_decref(sites.number);
     if (!*error)
         return snapshot;
     json_decref(snapshot);
@@ -152,10 +150,10 @@ bool cmd_snapshot_life(const json_t *document, uint64_t address, cmd_snapshot_li
             continue;
         *life = (cmd_snapshot_life_t){.address = number(alloc, "addr"),
                                       .bytes = number(alloc, "size"),
-                                      .asked_by = frame_of(alloc)};
+                                      .asked_by = site_of(alloc)};
         const json_t *gone = newest(trace, "free", life->address, &last);
         life->freed = gone && last > at;
-        life->freed_by = life->freed ? frame_of(gone) : NULL;
+        life->freed_by = life->freed ? site_of(gone) : NULL;
         return true;
     }
     return false;

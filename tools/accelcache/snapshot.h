@@ -10,8 +10,8 @@
  * malloc'd. */
 json_t *cmd_snapshot_parse(const char *data, size_t length, char **error);
 
-/* The same as a document that has what dumps have: "layout", and "module_names", where the frame that
- * asked stands for a module.  Takes it over.  NULL: *error is one line, malloc'd. */
+/* Returns the snapshot as a document that has `layout` as dumps have it.  `stack` of a block is an index into
+ * `site_names`, the call sites (naming.h).  Takes it over.  NULL: *error is one line, malloc'd. */
 json_t *cmd_snapshot_as_dump(json_t *snapshot, char **error);
 
 /* The newest request in its traces around the address, and its free. */

@@ -2,6 +2,7 @@
 #include "stacks.h"
 #include "command.h"
 #include "document.h"
+#include "naming.h"
 #include "recorded.h"
 #include "terminal.h"
 
@@ -74,30 +75,19 @@ static void take_module(adding_t *adding, int64_t ordinal, const json_t *module)
 
 /* ------------------------------------------------------------------ frames */
 
-/* "name (file:line)" of a frame. */
-static char *frame_name(const json_t *frame) {
-    const char *name = json_string_value(json_object_get(frame, "name"));
-    const char *file = json_string_value(json_object_get(frame, "filename"));
-    int64_t line = integer_of(frame, "line");
-    char *text = file && *file && line
-                     ? cmd_format("%s (%s:%lld)", name ? name : "?", file, (long long)line)
-                 : file && *file ? cmd_format("%s (%s)", name ? name : "?", file)
-                                 : cmd_format("%s", name ? name : "?");
-    char *safe = frame_text(text);
-    free(text);
-    return safe;
-}
-
-/* Of the device and the frames, which are innermost first. */
+/* The device and the frames, outermost first, without wrappers (naming.h). */
 static char *stack_text(int64_t device, const json_t *frames) {
     char *stack = cmd_format("device %lld", (long long)device);
-    for (size_t i = json_array_size(frames); i-- > 0;) {
-        char *name = frame_name(json_array_get(frames, i));
+    json_t *telling = cmd_naming_stack(frames);
+    for (size_t i = json_array_size(telling); i-- > 0;) {
+        char *box = cmd_naming_box(json_array_get(telling, i)), *name = frame_text(box);
+        free(box);
         char *longer = cmd_format("%s\n%s", stack, name);
         free(name);
         free(stack);
         stack = longer;
     }
+    json_decref(telling);
     return stack;
 }
 
@@ -108,7 +98,7 @@ static char *recorded_text(const json_t *document, int64_t device, int64_t stack
     size_t count;
     if (!cmd_recorded_frames(document, stack, &frame, &count))
         return cmd_format("device %lld\nnot recorded", (long long)device);
-    json_t *frames = cmd_history_frames(frame, count);
+    json_t *frames = cmd_frames_json(frame, count);
     char *text = stack_text(device, frames);
     json_decref(frames);
     free(frame);

@@ -108,6 +108,13 @@ static char *bytes_past(uint64_t bytes) {
                  : cmd_format("right behind the end of");
 }
 
+/* Which call site of a snapshot asked for the block; of other documents, which module. */
+static const char *asker(const ac_laid_block_t *block, const json_t *document) {
+    const json_t *sites = json_object_get(document, "site_names");
+    const char *site = json_string_value(json_array_get(sites, sites ? block->stack : 0));
+    return site ? site : cmd_layout_module(document, block->module);
+}
+
 /* When the guarded block was freed and by whom, as the end of a sentence. */
 static char *freed(const ac_laid_block_t *block, const json_t *document) {
     char text[CMD_FIGURE];
@@ -171,9 +178,9 @@ static void add_block(cmd_table_t *table, const char *title, const ac_laid_block
     char *place = cmd_format("0x%" PRIx64, block->address);
     char *known = block->requested ? cmd_format(", %s bytes asked for by %s",
                                                 cmd_text_count(asked, (int64_t)block->requested),
-                                                cmd_layout_module(document, block->module))
+                                                asker(block, document))
                   : block->state != AC_LAID_FREE
-                      ? cmd_format(", of %s", cmd_layout_module(document, block->module))
+                      ? cmd_format(", of %s", asker(block, document))
                       : cmd_format("%s", "");
     char *stream = block->stream
                        ? cmd_format(", freed in the order of stream 0x%" PRIx64, block->stream)
@@ -299,7 +306,7 @@ static json_t *block_json(const ac_laid_block_t *block, const json_t *document) 
         (json_int_t)block->address, "size", (json_int_t)block->size, "state",
         ac_laid_words[block->state], "requested", (json_int_t)block->requested, "module",
         block->state == AC_LAID_FREE ? json_null()
-                                     : cmd_json_text(cmd_layout_module(document, block->module)),
+                                     : cmd_json_text(asker(block, document)),
         "stream", block->stream ? json_integer((json_int_t)block->stream) : json_null(), "async",
         block->async, "asked_ago_ms", ago_json(block->asked_ns), "freed_ago_ms",
         ago_json(block->freed_ns), "freed_by",

@@ -1,10 +1,23 @@
 /* See where_recorded.h. */
 #include "where_recorded.h"
+#include "naming.h"
 #include "recorded.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Frames of a process's answer as naming.h takes them. */
+static json_t *frames_named(const json_t *frames) {
+    json_t *list = json_array();
+    size_t index;
+    const json_t *from;
+    json_array_foreach((json_t *)(uintptr_t)frames, index, from) {
+        cmd_frame_t frame = cmd_recorded_frame(from);
+        json_array_append_new(list, cmd_frame_json(&frame));
+    }
+    return list;
+}
 
 void cmd_where_rows(cmd_table_t *table, const char *title, const json_t *recorded,
                     int64_t now_ns) {
@@ -17,16 +30,19 @@ void cmd_where_rows(cmd_table_t *table, const char *title, const json_t *recorde
     char *when = cmd_format("%s ago", cmd_text_ns(ago, now_ns > time_ns ? now_ns - time_ns : 0));
     char *on =
         stream ? cmd_format(", on stream 0x%" PRIx64, (uint64_t)stream) : cmd_format("%s", "");
-    cmd_frame_t site = cmd_recorded_frame(json_array_get(frames, 0));
-    char *text = cmd_format("%s, by thread %" PRId64 "%s",
-                            json_array_size(frames) ? cmd_frame_name(&site) : "not recorded",
-                            (int64_t)json_integer_value(json_object_get(recorded, "thread")), on);
-    cmd_table_row(table, title, when, text, NULL);
-    free(text);
-    for (size_t i = 1; i < json_array_size(frames); i++) {
-        cmd_frame_t frame = cmd_recorded_frame(json_array_get(frames, i));
-        cmd_table_row(table, "", "", cmd_frame_name(&frame), NULL);
+    json_t *named = frames_named(frames), *telling = cmd_naming_stack(named);
+    size_t count = json_array_size(telling);
+    for (size_t i = 0; i < count || !i; i++) {
+        char *frame = count ? cmd_naming_frame(json_array_get(telling, i)) : cmd_format("not recorded");
+        char *text = i ? cmd_format("%s", frame)
+                       : cmd_format("%s, by thread %" PRId64 "%s", frame,
+                                    (int64_t)json_integer_value(json_object_get(recorded, "thread")), on);
+        cmd_table_row(table, i ? "" : title, i ? "" : when, text, NULL);
+        free(frame);
+        free(text);
     }
+    json_decref(telling);
+    json_decref(named);
     free(when);
     free(on);
 }
@@ -115,13 +131,15 @@ json_t *cmd_where_recorded(const json_t *document, const ac_laid_block_t *block,
 json_t *cmd_where_named(const json_t *recorded) {
     json_t *copy =
         json_is_object(recorded) ? json_copy((json_t *)(uintptr_t)recorded) : json_null();
-    json_t *names = json_array();
+    json_t *names = json_array(), *named = frames_named(json_object_get(recorded, "frames"));
     size_t index;
     const json_t *frame;
-    json_array_foreach(json_object_get(recorded, "frames"), index, frame) {
-        cmd_frame_t of = cmd_recorded_frame(frame);
-        json_array_append_new(names, cmd_json_text(cmd_frame_name(&of)));
+    json_array_foreach(named, index, frame) {
+        char *name = cmd_naming_frame(frame);
+        json_array_append_new(names, cmd_json_text(name));
+        free(name);
     }
+    json_decref(named);
     if (json_is_object(recorded))
         json_object_set(copy, "frames", names);
     json_decref(names);
