@@ -105,6 +105,16 @@ static bool take_snapshot(cmd_history_t *history, json_t *document, char **error
     return cmd_history_snapshot(history, error);
 }
 
+/* Takes over `document`, a dump. */
+static bool take_recorded(cmd_history_t *history, json_t *document, char **error) {
+    take_dump(history, document);
+    if (!cmd_history_recorded(document))
+        return true;
+    bool good = take_snapshot(history, cmd_history_as_snapshot(document), error);
+    json_decref(document);
+    return good;
+}
+
 static char *json_fault(const json_error_t *at) {
     bool cut = json_error_code(at) == json_error_premature_end_of_input;
     return cmd_format("%s at line %d, column %d (%s): %s",
@@ -130,14 +140,7 @@ static bool take_text(cmd_history_t *history, const char *text, size_t length, c
     }
     json_decref(document);
     document = cmd_document_parse(text, length, error); /* with its checks */
-    if (!document)
-        return false;
-    take_dump(history, document);
-    if (!cmd_history_recorded(document))
-        return true;
-    bool good = take_snapshot(history, cmd_history_as_snapshot(document), error);
-    json_decref(document);
-    return good;
+    return document && take_recorded(history, document, error);
 }
 
 static bool read_json(cmd_history_t *history, const char *path, char **error) {
@@ -213,6 +216,14 @@ cmd_history_t *cmd_history_read(const char *path, char **error) {
     bool named = !strncmp(why, path, length) && why[length] == ':';
     *error = named ? cmd_format("%s", why) : cmd_format("%s: %s", path, why);
     free(why);
+    cmd_history_free(history);
+    return NULL;
+}
+
+cmd_history_t *cmd_history_of(json_t *document, char **error) {
+    cmd_history_t *history = cmd_alloc(sizeof *history);
+    if (take_recorded(history, json_incref(document), error))
+        return history;
     cmd_history_free(history);
     return NULL;
 }

@@ -99,6 +99,8 @@ typedef struct {
 /* Read a file, or the page of the process where `path` is a PID and no file.  NULL: *error is one
  * line with cause and remedy, malloc'd. */
 cmd_history_t *cmd_history_read(const char *path, char **error);
+/* Returns the history of a dump that was read before.  NULL: as cmd_history_read. */
+cmd_history_t *cmd_history_of(json_t *document, char **error);
 void cmd_history_free(cmd_history_t *history);
 
 /* The segments of a snapshot, or for a trace the ranges of addresses that its blocks ever lay in,

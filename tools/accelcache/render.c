@@ -3,9 +3,10 @@
 #include "command.h"
 #include "document.h"
 #include "headline.h"
+#include "holders.h"
 #include "passed.h"
-#include "recorded.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -232,12 +233,16 @@ static void render_leaks(const json_t *leaks) {
 }
 
 /* With the keys stacks or history. */
-static void render_sites(const json_t *document) {
-    enum { MOST = 12 };
-    const char *reason = text_of(document, "reason");
-    cmd_recorded_print(
-        document, -1,
-        strcmp(reason, "exit") ? "held, by call site" : "live at exit, by call site", MOST);
+static void render_sites(json_t *document) {
+    enum { MOST = 10 };
+    char *error = NULL;
+    cmd_history_t *history =
+        json_object_get(document, "recorded") ? cmd_history_of(document, &error) : NULL;
+    if (history) {
+        cmd_holders_print(history, all ? UINT_MAX : MOST);
+        cmd_history_free(history);
+    }
+    free(error);
 }
 
 /* Where pinned_cache kept any. */
@@ -320,7 +325,7 @@ static void render_shares(const json_t *document) {
     cmd_table_print(table, 2);
 }
 
-void cmd_render(const json_t *document, const char *source, cmd_render_t how) {
+void cmd_render(json_t *document, const char *source, cmd_render_t how) {
     cmd_headline_t headline;
     cmd_headline(&headline, document);
     cmd_headline_print(&headline);
@@ -329,6 +334,7 @@ void cmd_render(const json_t *document, const char *source, cmd_render_t how) {
     all = how == CMD_RENDER_ALL;
     hidden = 0;
     render_process(document, source);
+    render_sites(document);
     const json_t *devices = json_object_get(document, "devices");
     double start =
         cmd_document_seconds(text_of(json_object_get(document, "process"), "start_time"));
@@ -338,7 +344,6 @@ void cmd_render(const json_t *document, const char *source, cmd_render_t how) {
     if (!json_array_size(devices))
         puts("\nno device was used");
     render_leaks(json_object_get(document, "leaks"));
-    render_sites(document);
     render_pinned(json_object_get(document, "pinned"));
     printf("\n%sprocess%s\n", cmd_bold(), cmd_plain());
     cmd_table_t *table = cmd_table_new("lrl");

@@ -11,6 +11,6 @@ typedef enum {
 } cmd_render_t;
 
 /* One document; `source` is where it came from. */
-void cmd_render(const json_t *document, const char *source, cmd_render_t how);
+void cmd_render(json_t *document, const char *source, cmd_render_t how);
 
 #endif

@@ -4,6 +4,7 @@
 #include "document.h"
 #include "naming.h"
 #include "recorded.h"
+#include "shares.h"
 #include "terminal.h"
 
 #include <stdlib.h>
@@ -14,13 +15,15 @@ typedef struct {
     size_t room;
 } adding_t;
 
-static void add(adding_t *adding, char *frames, const cmd_stack_t *figures) {
+/* Takes over `frames` and `site`. */
+static void add(adding_t *adding, char *frames, char *site, const cmd_stack_t *figures) {
     cmd_stacks_t *stacks = adding->stacks;
     if (stacks->count == adding->room) {
         adding->room = adding->room ? adding->room * 2 : 64;
         stacks->stack = cmd_resize(stacks->stack, adding->room * sizeof *stacks->stack);
     }
     stacks->stack[stacks->count] = *figures;
+    stacks->stack[stacks->count].site = site;
     stacks->stack[stacks->count++].frames = frames;
 }
 
@@ -28,21 +31,26 @@ static int by_frames(const void *a, const void *b) {
     return strcmp(((const cmd_stack_t *)a)->frames, ((const cmd_stack_t *)b)->frames);
 }
 
-static void merge(cmd_stacks_t *stacks) {
+static int by_site(const void *a, const void *b) {
+    return strcmp(((const cmd_stack_t *)a)->site, ((const cmd_stack_t *)b)->site);
+}
+
+static void merge(cmd_stacks_t *stacks, int (*order)(const void *a, const void *b)) {
     size_t kept = 0;
     if (stacks->count)
-        qsort(stacks->stack, stacks->count, sizeof *stacks->stack, by_frames);
+        qsort(stacks->stack, stacks->count, sizeof *stacks->stack, order);
     for (size_t i = 0; i < stacks->count; i++) {
         cmd_stack_t *from = &stacks->stack[i], *to = kept ? &stacks->stack[kept - 1] : NULL;
-        if (!to || strcmp(to->frames, from->frames) != 0) {
+        if (!to || order(to, from) != 0) {
             stacks->stack[kept++] = *from;
             continue;
         }
-        to->blocks += from->blocks;
-        to->bytes += from->bytes;
-        to->all_blocks += from->all_blocks;
-        to->all_bytes += from->all_bytes;
+        to->blocks = cmd_sum(to->blocks, from->blocks, 1);
+        to->bytes = cmd_sum(to->bytes, from->bytes, 1);
+        to->all_blocks = cmd_sum(to->all_blocks, from->all_blocks, 1);
+        to->all_bytes = cmd_sum(to->all_bytes, from->all_bytes, 1);
         free(from->frames);
+        free(from->site);
     }
     stacks->count = kept;
 }
@@ -65,12 +73,11 @@ static int64_t integer_of(const json_t *object, const char *key) {
 static void take_module(adding_t *adding, int64_t ordinal, const json_t *module) {
     const char *name = json_string_value(json_object_get(module, "name"));
     char *safe = frame_text(name ? name : "unknown module");
-    add(adding, cmd_format("device %lld\n%s", (long long)ordinal, safe),
+    add(adding, cmd_format("device %lld\n%s", (long long)ordinal, safe), safe,
         &(cmd_stack_t){.bytes = integer_of(json_object_get(module, "allocated_bytes"), "current"),
                        .all_blocks = integer_of(module, "num_allocs"),
                        .all_bytes =
                            integer_of(json_object_get(module, "allocated_bytes"), "allocated")});
-    free(safe);
 }
 
 /* ------------------------------------------------------------------ frames */
@@ -93,49 +100,57 @@ static char *stack_text(int64_t device, const json_t *frames) {
 
 /* ------------------------------------------------------------------ of recorded stacks */
 
-static char *recorded_text(const json_t *document, int64_t device, int64_t stack) {
+static void add_recorded(adding_t *adding, const json_t *document, int64_t device, int64_t stack,
+                         const cmd_stack_t *figures) {
     cmd_frame_t *frame;
     size_t count;
-    if (!cmd_recorded_frames(document, stack, &frame, &count))
-        return cmd_format("device %lld\nnot recorded", (long long)device);
+    if (!cmd_recorded_frames(document, stack, &frame, &count)) {
+        add(adding, cmd_format("device %lld\nnot recorded", (long long)device),
+            cmd_format("not recorded"), figures);
+        return;
+    }
     json_t *frames = cmd_frames_json(frame, count);
-    char *text = stack_text(device, frames);
+    add(adding, stack_text(device, frames), cmd_naming_site(frames), figures);
     json_decref(frames);
     free(frame);
-    return text;
 }
 
-/* What stacks hold; of samples what these stand for.  False: none are recorded. */
+/* The rows {device, stack, blocks, bytes, requested} of a dump. */
+static void take_sites(adding_t *adding, const json_t *document, const json_t *sites) {
+    size_t count;
+    cmd_share_t *share = cmd_shares(document, sites, &count);
+    for (size_t i = 0; i < count; i++)
+        if (share[i].bytes > 0)
+            add_recorded(adding, document, share[i].device, share[i].stack,
+                         &(cmd_stack_t){.blocks = share[i].blocks, .bytes = share[i].bytes});
+    free(share);
+}
+
+/* What stacks hold.  False: none are recorded. */
 static bool take_recorded(adding_t *adding, const json_t *document) {
     const json_t *recorded = json_object_get(document, "recorded"), *from;
     const json_t *sites = json_object_get(recorded, "sites");
     const json_t *stacks = json_object_get(recorded, "stack");
-    bool sampled = integer_of(recorded, "sample_bytes") > 0;
-    bool one_device = json_array_size(json_object_get(document, "devices")) == 1;
+    const json_t *devices = json_object_get(document, "devices");
+    int64_t device = integer_of(json_array_get(devices, 0), "ordinal");
     size_t index;
     if (!json_array_size(sites) && !json_array_size(stacks))
         return false;
-    adding->stacks->has_all = !sampled && one_device;
-    json_array_foreach((json_t *)(uintptr_t)sites, index, from) {
-        int64_t device = integer_of(from, "device"), stack = integer_of(from, "stack");
-        cmd_stack_t figures = {.blocks = integer_of(from, "blocks"),
-                               .bytes = integer_of(from, sampled ? "estimated" : "bytes")};
-        if (figures.bytes > 0)
-            add(adding, recorded_text(document, device, stack), &figures);
-    }
+    adding->stacks->has_all =
+        !integer_of(recorded, "sample_bytes") && json_array_size(devices) == 1;
+    take_sites(adding, document, sites);
     json_array_foreach((json_t *)(uintptr_t)stacks, index, from) {
-        int64_t device =
-            integer_of(json_array_get(json_object_get(document, "devices"), 0), "ordinal");
         cmd_stack_t figures = {.all_blocks = integer_of(from, "requests"),
                                .all_bytes = integer_of(from, "bytes")};
         if (adding->stacks->has_all && figures.all_blocks > 0)
-            add(adding, recorded_text(document, device, (int64_t)index + 1), &figures);
+            add_recorded(adding, document, device, (int64_t)index + 1, &figures);
     }
     return true;
 }
 
 static void take_pool(adding_t *adding, const json_t *device, const char *pool) {
     add(adding, cmd_format("device %lld\n%s", (long long)integer_of(device, "ordinal"), pool),
+        cmd_format("%s", pool),
         &(cmd_stack_t){.blocks = cmd_document_stat(device, "allocation", pool, "current"),
                        .bytes = cmd_document_stat(device, "allocated_bytes", pool, "current"),
                        .all_blocks = cmd_document_stat(device, "allocation", pool, "allocated"),
@@ -222,13 +237,15 @@ static void grow_groups(groups_t *groups) {
 
 static void put_group(adding_t *adding, const group_t *group) {
     if (json_array_size(group->frames)) {
-        add(adding, stack_text(group->device, group->frames), &group->figures);
+        add(adding, stack_text(group->device, group->frames), cmd_naming_site(group->frames),
+            &group->figures);
         return;
     }
     char *class = class_text(group->class);
     char *stream = group->stream ? cmd_format("stream %llu", (unsigned long long)group->stream)
                                  : cmd_format("no stream named");
-    add(adding, cmd_format("device %d\n%s\n%s", group->device, stream, class), &group->figures);
+    add(adding, cmd_format("device %d\n%s\n%s", group->device, stream, class),
+        cmd_format("requests of %s, %s", class, stream), &group->figures);
     free(stream);
     free(class);
 }
@@ -278,16 +295,17 @@ static void take_events(adding_t *adding, const cmd_history_t *history, size_t e
 /* ------------------------------------------------------------------ of a snapshot */
 
 static void take_block(adding_t *adding, const cmd_segment_t *segment, const cmd_block_t *block) {
-    char *stack = stack_text(segment->device, block->frames);
-    if (!json_array_size(block->frames)) {
+    char *stack = stack_text(segment->device, block->frames), *site = cmd_naming_site(block->frames);
+    if (!site) {
+        unsigned long long stream = segment->stream;
         char *class = class_text(class_of(block->requested));
-        char *longer =
-            cmd_format("%s\nstream %llu\n%s", stack, (unsigned long long)segment->stream, class);
+        char *longer = cmd_format("%s\nstream %llu\n%s", stack, stream, class);
+        site = cmd_format("requests of %s, stream %llu", class, stream);
         free(class);
         free(stack);
         stack = longer;
     }
-    add(adding, stack, &(cmd_stack_t){.blocks = 1, .bytes = (int64_t)block->requested});
+    add(adding, stack, site, &(cmd_stack_t){.blocks = 1, .bytes = (int64_t)block->requested});
 }
 
 typedef bool wanted_fn(const void *arg, const cmd_segment_t *segment, const cmd_block_t *block);
@@ -362,31 +380,56 @@ bool cmd_moment_find(const char *name, cmd_moment_t *moment) {
     return false;
 }
 
-bool cmd_stacks(const cmd_history_t *history, cmd_moment_t moment, cmd_stacks_t *stacks, char **error) {
+/* The peak that the library noted; NULL: the history has none. */
+static const json_t *noted_peak(const cmd_history_t *history) {
+    return json_object_get(json_object_get(history->figures, "recorded"), "peak");
+}
+
+static bool gather(const cmd_history_t *history, cmd_moment_t moment, cmd_stacks_t *stacks, char **error) {
     adding_t adding = {.stacks = stacks};
-    *stacks = (cmd_stacks_t){.has_all = history->source != CMD_SOURCE_SNAPSHOT};
-    if (moment == CMD_AT_PEAK && !history->events) {
-        *error = cmd_format("it has no events, which tell of the peak: record the program with accelcache run "
-                            "--trace, or with history:N in ACCEL_ALLOC_CONF");
+    bool snapshot = history->source == CMD_SOURCE_SNAPSHOT, peak = moment == CMD_AT_PEAK;
+    *stacks = (cmd_stacks_t){.has_all = !snapshot};
+    if (peak && noted_peak(history)) {
+        take_sites(&adding, history->figures, json_object_get(noted_peak(history), "sites"));
+        stacks->has_all = false;
+        return true;
+    }
+    if (peak && !history->events) {
+        *error = cmd_format("it does not tell of the peak: record the program with accelcache record, or "
+                            "with stacks:all in ACCEL_ALLOC_CONF");
         return false;
     }
-    size_t end = moment == CMD_AT_PEAK ? cmd_history_peak(history) : history->events;
-    bool snapshot = history->source == CMD_SOURCE_SNAPSHOT;
+    size_t end = peak ? cmd_history_peak(history) : history->events;
     if (history->source == CMD_SOURCE_DUMP)
         take_dump(&adding, history->document);
-    else if (!snapshot || moment == CMD_AT_PEAK)
+    else if (!snapshot || peak)
         take_events(&adding, history, end, moment);
-    if (snapshot && moment == CMD_AT_PEAK)
+    if (snapshot && peak)
         take_older(&adding, history, end);
     else if (snapshot)
         take_now(&adding, history, NULL, NULL);
-    merge(stacks);
     return true;
 }
 
+bool cmd_stacks(const cmd_history_t *history, cmd_moment_t moment, cmd_stacks_t *stacks, char **error) {
+    bool known = gather(history, moment, stacks, error);
+    if (known)
+        merge(stacks, by_frames);
+    return known;
+}
+
+bool cmd_stacks_sites(const cmd_history_t *history, cmd_moment_t moment, cmd_stacks_t *stacks, char **error) {
+    bool known = gather(history, moment, stacks, error);
+    if (known)
+        merge(stacks, by_site);
+    return known;
+}
+
 void cmd_stacks_free(cmd_stacks_t *stacks) {
-    for (size_t i = 0; i < stacks->count; i++)
+    for (size_t i = 0; i < stacks->count; i++) {
         free(stacks->stack[i].frames);
+        free(stacks->stack[i].site);
+    }
     free(stacks->stack);
     *stacks = (cmd_stacks_t){0};
 }

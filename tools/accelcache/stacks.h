@@ -16,6 +16,7 @@ bool cmd_moment_find(const char *name, cmd_moment_t *moment);
 
 typedef struct {
     char *frames;                  /* names, apart by '\n' */
+    char *site;                    /* name of the call site: the innermost frames that tell who asked */
     int64_t blocks, bytes;         /* in use at the moment */
     int64_t all_blocks, all_bytes; /* of every request so far */
 } cmd_stack_t;
@@ -26,8 +27,11 @@ typedef struct {
     bool has_all; /* all_blocks and all_bytes are known */
 } cmd_stacks_t;
 
-/* A history without events knows its end alone: false, and *error is one line, malloc'd. */
+/* False: the history does not tell of that moment, and *error is one line, malloc'd.  The peak of a dump is the
+ * one that the library noted, which covers the whole run; its history may begin later. */
 bool cmd_stacks(const cmd_history_t *history, cmd_moment_t moment, cmd_stacks_t *stacks, char **error);
+/* Adds up stacks with the same call site; `frames` are those of one of them. */
+bool cmd_stacks_sites(const cmd_history_t *history, cmd_moment_t moment, cmd_stacks_t *stacks, char **error);
 void cmd_stacks_free(cmd_stacks_t *stacks);
 
 #endif

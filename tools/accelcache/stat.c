@@ -3,8 +3,10 @@
 #include "document.h"
 #include "growth.h"
 #include "headline.h"
+#include "history.h"
 #include "processes.h"
 #include "render.h"
+#include "stat_sites.h"
 #include "summary.h"
 #include "terminal.h"
 
@@ -63,6 +65,7 @@ typedef struct {
     unsigned count;
     ac_live_name_t *killed; /* pages of dead processes that are shown now */
     unsigned killed_count;
+    cmd_history_t *recording; /* a trace or snapshot, which is no document; NULL: none was named */
     bool failed;
 } shown_t;
 
@@ -100,11 +103,22 @@ static char *hinted(char *error, const char *hint) {
     return whole;
 }
 
+/* NULL: it is none. */
+static cmd_history_t *recording_of(const char *path) {
+    char *error = NULL;
+    cmd_history_t *history = access(path, F_OK) == 0 ? cmd_history_read(path, &error) : NULL;
+    free(error);
+    cmd_bar_end();
+    return history;
+}
+
 static void take_file(shown_t *shown, const char *path) {
     char *error;
     json_t *document = cmd_document_load(path, &error);
     if (document)
         shown_add(shown, document, path);
+    else if (!shown->recording && (shown->recording = recording_of(path)))
+        free(error);
     else
         shown_fail(shown, path,
                    access(path, F_OK) == 0
@@ -228,7 +242,7 @@ static bool is_folder(const char *path) {
 
 /* What is asked for beside the documents. */
 typedef struct {
-    bool json, remove, difference, summary, all, brief;
+    bool json, remove, difference, summary, all, brief, sites;
 } wanted_t;
 
 /* What is known first of each document. */
@@ -328,9 +342,29 @@ static int print_text(const shown_t *shown, const wanted_t *wanted, bool two) {
     return CMD_OK;
 }
 
+/* Takes over `history`. */
+static int show_recording(cmd_history_t *history, const char *path, const wanted_t *wanted) {
+    int status = cmd_stat_sites(history, path, wanted->json, wanted->all);
+    cmd_history_free(history);
+    return status;
+}
+
+static int show_sites(const char *path, const wanted_t *wanted) {
+    char *error;
+    cmd_history_t *history = cmd_history_read(path, &error);
+    if (history)
+        return show_recording(history, path, wanted);
+    cmd_bar_end();
+    cmd_say("%s", error);
+    free(error);
+    return CMD_FAILED;
+}
+
 static int show(char **argument, int count, const wanted_t *wanted) {
     shown_t shown = {0};
     bool two = count == 2;
+    if (wanted->sites)
+        return show_sites(argument[0], wanted);
     for (int i = 0; i < count; i++) {
         int pid;
         uint64_t space;
@@ -342,6 +376,14 @@ static int show(char **argument, int count, const wanted_t *wanted) {
         else
             take_file(&shown, argument[i]);
         two &= !folder;
+    }
+    bool alone = count == 1 && !wanted->brief && !wanted->summary && !wanted->remove;
+    if (shown.recording && alone)
+        return show_recording(shown.recording, argument[0], wanted);
+    if (shown.recording) {
+        shown_fail(&shown, "a trace or snapshot",
+                   cmd_format("it is shown alone, and accelcache diff compares two"));
+        cmd_history_free(shown.recording);
     }
     int printed = wanted->json
                       ? print_json(&shown, wanted, count == 1 && !is_folder(argument[0]))
@@ -450,6 +492,7 @@ int cmd_stat(int argc, char **argv) {
                                             {"summary", no_argument, NULL, 's'},
                                             {"all", no_argument, NULL, 'a'},
                                             {"brief", no_argument, NULL, 'b'},
+                                            {"sites", no_argument, NULL, 'S'},
                                             {"help", no_argument, NULL, 'h'},
                                             {"growth", no_argument, NULL, 'g'},
                                             {"looks", required_argument, NULL, 'L'},
@@ -463,7 +506,7 @@ int cmd_stat(int argc, char **argv) {
             fputs(help, stdout);
             return CMD_OK;
         }
-        if (!strchr("jrdsabgLi", option))
+        if (!strchr("jrdsabgLiS", option))
             return cmd_usage_hint();
         growth.wanted |= option == 'g';
         if ((option == 'L' || option == 'i') && read_growth(&growth, option, optarg))
@@ -474,11 +517,12 @@ int cmd_stat(int argc, char **argv) {
         wanted.summary |= option == 's';
         wanted.all |= option == 'a';
         wanted.brief |= option == 'b';
+        wanted.sites |= option == 'S';
     }
     int count = argc - optind;
     if (growth.wanted || growth.looks || growth.interval > 0) {
         if (!growth.wanted || !count || wanted.remove || wanted.difference || wanted.summary ||
-            wanted.all || wanted.brief)
+            wanted.all || wanted.brief || wanted.sites)
             return cmd_usage("--growth takes FILEs of one process or a PID, and of the other "
                              "options --json, --looks and --interval");
         return show_growth(argv + optind, count, &growth, wanted.json);
@@ -491,5 +535,8 @@ int cmd_stat(int argc, char **argv) {
     if (wanted.brief && (!count || wanted.difference || wanted.summary || wanted.all))
         return cmd_usage(
             "--brief takes FILEs, PIDs or a DIR, and none of --diff, --summary, --all");
+    if (wanted.sites && (count != 1 || is_folder(argv[optind]) || wanted.difference ||
+                         wanted.summary || wanted.brief || wanted.remove))
+        return cmd_usage("--sites takes one FILE or PID, and of the other options --json and --all");
     return count ? show(argv + optind, count, &wanted) : show_list(wanted.json, wanted.remove);
 }

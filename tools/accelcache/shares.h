@@ -1,0 +1,21 @@
+/* What each recorded stack of a dump holds, of all requests and not of the samples alone. */
+#ifndef CMD_SHARES_H
+#define CMD_SHARES_H
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct {
+    int64_t device, stack; /* stack: a number of recorded.stack */
+    int64_t blocks, bytes; /* as requested */
+    int64_t estimate;      /* bytes that its samples stand for */
+} cmd_share_t;
+
+/* Rows of `sites` (recorded.sites, or those of recorded.peak).  With stacks:sampled most requests have their
+ * innermost frame alone: their bytes are shared out among the sampled stacks with that frame, in proportion to what
+ * these stand for.  So sums by innermost frame are exact, and the division among its callers is an estimate.
+ * The caller frees. */
+cmd_share_t *cmd_shares(const json_t *document, const json_t *sites, size_t *count);
+
+#endif
