@@ -58,7 +58,7 @@ class SitesTest(HostTest):
             if not line.strip():
                 break
             size, blocks, name = re.match(
-                rf"\s*([\d.,]+ \w+)\s+([\d,]+) blocks?\s+(.*)$", line).groups()
+                rf"\s*([\d.,]+ \w+)(?:\s+[\d.]+ %)?\s+([\d,]+) blocks?\s+(.*)$", line).groups()
             rows[self.plain(name)] = (size, int(blocks))
         return rows
 
@@ -103,10 +103,10 @@ class Stacks(SitesTest):
         self.assertEqual(err, "")
         self.assertEqual(len(self.held(self.dump_of(pid))), 5)
         shown = self.sites(self.command("stat", f"accelcache-{pid}.json"),
-                           "live at exit, by call site")
-        self.assertEqual(shown, {"lose_buffers < main": ("586 KiB", 2), "keep_buffers < main": ("196 KiB", 2),
-                                 GROW_SITE: ("49.0 KiB", 1),
-                                 "on_signal < main": ("5.00 KiB", 1), "in_small_stack": ("3.00 KiB", 1)})
+                           "at the end, by call site")
+        self.assertEqual(shown, {"lose_buffers < main": ("586 KiB", 2), "keep_buffers < main": ("195 KiB", 2),
+                                 GROW_SITE: ("48.8 KiB", 1),
+                                 "on_signal < main": ("4.88 KiB", 1), "in_small_stack": ("2.93 KiB", 1)})
 
     def test_whole_stacks(self):
         pid, _, _ = self.run_sites("keep", 2, 100000, "plugin", 40000)
@@ -114,9 +114,9 @@ class Stacks(SitesTest):
         stacks = {tuple(re.sub(r" \(.*?\)$", "", f) for f in line.rsplit(" ", 1)[0].split(";")):
                   int(line.rsplit(" ", 1)[1]) for line in folded.splitlines()}
         stacks = {stack[stack.index("main"):]: n for stack, n in stacks.items()}
-        self.assertEqual(stacks, {("main", "keep_buffers"): 200704,
+        self.assertEqual(stacks, {("main", "keep_buffers"): 200000,
                                   ("main", "plugin_take", "model::build(unsigned long)", GROW):
-                                  40448})
+                                  40000})
 
     def test_code_that_cannot_be_unwound(self):
         """The stack ends there, and nothing else does."""
@@ -188,7 +188,7 @@ class Stacks(SitesTest):
         self.held(dump)
         self.assertEqual({len(s["frames"]) for s in dump["recorded"]["stack"]}, {2})
         shown = self.sites(self.command("stat", f"accelcache-{pid}.json"),
-                           "live at exit, by call site")
+                           "at the end, by call site")
         self.assertEqual(set(shown), {"keep_buffers", GROW_SITE.split(" < ", maxsplit=1)[0]})
 
     def test_samples(self):

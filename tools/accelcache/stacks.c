@@ -395,8 +395,8 @@ static bool gather(const cmd_history_t *history, cmd_moment_t moment, cmd_stacks
         return true;
     }
     if (peak && !history->events) {
-        *error = cmd_format("it does not tell of the peak: record the program with accelcache record, or "
-                            "with stacks:all in ACCEL_ALLOC_CONF");
+        *error = cmd_format("it has no events, which tell of the peak: record the program with accelcache run "
+                            "--trace, or with history:N in ACCEL_ALLOC_CONF");
         return false;
     }
     size_t end = peak ? cmd_history_peak(history) : history->events;

@@ -453,6 +453,9 @@ class Lines(ExportTest):
         lines = self.expect(0, "export", "-f", "folded", "--at", moment, source).stdout.splitlines()
         return {stack: int(size) for stack, size in (line.rsplit(" ", 1) for line in lines)}
 
+    def sites(self, source):
+        return json.loads(self.expect(0, "stat", "--sites", "--json", source).stdout)
+
     def test_moments_of_a_trace(self):
         for seed in range(10):
             run, trace = Run(seed), Trace(devices=((0, 1 << 30),))
@@ -473,6 +476,9 @@ class Lines(ExportTest):
                     word = stack.split(";")[1]
                     told[word] += size
                 self.assertEqual(sorted(told.values()), sorted(held.values()), (seed, moment))
+                sites = self.sites(source)[moment]
+                self.assertEqual((sites["bytes"], sites["blocks"]), (sum(held.values()), len(live)))
+                self.assertEqual(sum(site["blocks"] for site in sites["sites"]), len(live))
 
     def test_moments_of_a_snapshot(self):
         """The newest events alone are kept: blocks from before them that are still there have their stack, those
@@ -503,6 +509,48 @@ class Lines(ExportTest):
                 told[stack.split(";")[1]] += size
             self.assertEqual(sum(told.values()), sum(held.values()), seed)
             self.assertEqual(told, held, seed)
+            sites = Counter()
+            for site in self.sites(source)["peak"]["sites"]:
+                name = site["site"].split(", ")[-1]  # without the size of requests of no known site
+                sites[name] += site["bytes"]
+            self.assertEqual(sites, held, seed)
+
+    def test_shares(self):
+        """Of samples: the exact bytes of an innermost frame are shared out among the sampled stacks with it."""
+        with open(self.dump, encoding="utf-8") as file:
+            document = json.load(file)
+
+        def stack(*frames):
+            return {"frames": [number for frame in frames for number in (1, frame)], "requests": 1, "bytes": 1}
+
+        def held(number, size, blocks, estimated):
+            return {"device": 0, "stack": number, "blocks": blocks, "bytes": size + 24, "requested": size,
+                    "estimated": estimated}
+        document["recorded"] = {
+            "stacks": "sampled", "sample_bytes": 1 << 19, "history": 0, "time_ns": 1, "lost_blocks": 0,
+            "lost_stacks": 0, "files": ["/none/a.so"], "build_ids": [None], "texts": [],
+            "stack": [stack(1), stack(1, 2), stack(1, 3), stack(9)],
+            "sites": [held(1, 7_000, 70, 0), held(2, 800, 8, 3 << 19), held(3, 200, 2, 1 << 19),
+                      held(4, 33, 1, 0)]}
+        source = self.write("sampled.json", json.dumps(document))
+        self.assertEqual(
+            [(site["site"], site["bytes"], site["blocks"]) for site in self.sites(source)["end"]["sites"]],
+            [("a.so+0x1 < a.so+0x2", 6000, 60), ("a.so+0x1 < a.so+0x3", 2000, 20), ("a.so+0x9", 33, 1)])
+        self.assertIsNone(self.sites(source)["peak"])
+        out = self.expect(0, "stat", source).stdout
+        self.assertRegex(out, r"at the end, by call site  7\.84 KiB in 81 blocks\n"
+                              r" +5\.86 KiB +74\.7 % +60 blocks +a\.so\+0x1 < a\.so\+0x2\n")
+
+    def test_stat_of_recordings(self):
+        """A trace, a log and a snapshot are shown by call site, and by themselves."""
+        self.assertRegex(self.expect(0, "stat", self.trace).stdout,
+                         r"^trace of process 4711  app -x\n3 requests for 2\.00 MiB, 1 failed\n\n"
+                         r"at the peak, by call site  2\.00 MiB in 3 blocks\n"
+                         r" +2\.00 MiB +99\.8 % +1 block +requests of 2\.00 MiB to 4\.00 MiB, stream 1\n")
+        self.assertIn("inner (a.py:3) < outer;x", self.expect(0, "stat", self.snapshot).stdout)
+        self.assertIn("compares two", self.expect(1, "stat", self.trace, self.dump).stderr)
+        self.assertIn("--sites takes one", self.expect(2, "stat", "--sites", self.trace, self.dump).stderr)
+        self.assertIn("not valid JSON", self.expect(1, "stat", self.write("bad", "{nonsense")).stderr)
 
     def test_leaked(self):
         """A block that goes with its context was never freed: it is not there at the end, and leaked."""
