@@ -14,6 +14,8 @@ import time
 import unittest
 
 COMMAND = os.environ["AC_COMMAND"]
+DEV = COMMAND + "-dev"  # the developers' command, which knows these:
+DEV_SUBCOMMANDS = ("bench", "gen")
 SHARE = os.path.join(os.path.dirname(os.path.dirname(COMMAND)), "share")  # pages, completions
 COMPLETION = os.path.join(SHARE, "completion", "accelcache")
 FIXTURE = os.environ["AC_FIXTURE"]
@@ -22,6 +24,10 @@ LIBRARY = os.environ.get("AC_LIBRARY", "")
 SIM_DIR = os.environ.get("AC_SIM_DIR", "")
 CC = os.environ.get("AC_CC", "cc")
 SANITIZER = os.environ.get("AC_SANITIZER_RUNTIME", "")
+
+
+def program_of(arguments):
+    return DEV if arguments and arguments[0] in DEV_SUBCOMMANDS else COMMAND
 
 
 class CommandTest(unittest.TestCase):
@@ -65,9 +71,9 @@ class CommandTest(unittest.TestCase):
         return self.path(name)
 
     def command(self, *arguments, **variables):
-        """Run `accelcache arguments...`; its output as text is in .stdout and .stderr."""
+        """Run `accelcache arguments...`, or accelcache-dev; its output as text is in .stdout and .stderr."""
         environment = {**self.environment, **variables}
-        return subprocess.run([COMMAND, *arguments], env=environment, text=True, cwd=self.folder,
+        return subprocess.run([program_of(arguments), *arguments], env=environment, text=True, cwd=self.folder,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, timeout=200, check=False)
 

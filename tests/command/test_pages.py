@@ -133,7 +133,6 @@ class Shells(base.CommandTest):
         self.assertEqual(self.complete("top", "--sort", "r"), {"reserved", "rate"})
         self.assertEqual(self.complete("tune", "--objective", ""), {"memory", "time", "balanced"})
         self.assertEqual(self.complete("replay", "x.trace", "--streams", ""), {"real"})
-        self.assertIn("lora", self.complete("gen", ""))
         for option in ("-f", "--format"):
             self.assertIn("pprof", self.complete("export", option, ""))
         self.assertEqual(self.complete("config", "memory"), {"memory_limit"})
@@ -156,10 +155,9 @@ class Shells(base.CommandTest):
     @unittest.skipUnless(shutil.which("fish"), "needs fish")
     def test_fish(self):
         self.assertLessEqual(set(self.subcommands()), self.fish("accelcache "))
-        for name in ("run", "stat", "bench", "tune"):
+        for name in ("run", "stat", "tune"):
             self.assertEqual(self.fish(f"accelcache {name} --"), self.options(name) | {"--help"})
         self.assertEqual(self.fish("accelcache top --sort r"), {"reserved", "rate"})
-        self.assertIn("varlen", self.fish("accelcache gen v"))
 
     @unittest.skipUnless(shutil.which("zsh"), "needs zsh")
     def test_zsh(self):
@@ -184,7 +182,6 @@ class Shells(base.CommandTest):
                    " bindkey '^I' complete-word; print ready$((1+1))\n", b"ready2")
             for line, wanted in (("accelcache docto", b"doctor "),
                                  ("accelcache run --max-p", b"--max-peak "),
-                                 ("accelcache gen varl", b"varlen "),
                                  ("accelcache top --sort fragm", b"fragmentation "),
                                  ("accelcache config memory_", b"memory_limit ")):
                 answer(line + "\t", wanted)

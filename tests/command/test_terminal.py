@@ -17,7 +17,7 @@ SIZES = ((80, 24), (120, 50))
 class Screens(base.CommandTest):
     def show(self, columns, rows, *arguments, seconds=50, **variables):
         """The screen after the command, whose lines fit and of which nothing has gone."""
-        command = [base.COMMAND, *arguments]
+        command = [base.program_of(arguments), *arguments]
         with terminal.Terminal(columns, rows, command, {**self.environment, **variables},
                                self.folder) as window:
             status = window.wait(seconds)
@@ -199,7 +199,7 @@ class Mistakes(base.CommandTest):
     """One line that says what was meant perhaps."""
 
     def test_subcommand(self):
-        for wrong, meant in (("stta", "stat"), ("doc", "doctor"), ("bnech", "bench")):
+        for wrong, meant in (("stta", "stat"), ("doc", "doctor"), ("relpay", "replay")):
             self.assertIn(f'did you mean "{meant}"?', self.expect(2, wrong).stderr)
         self.assertNotIn("did you mean", self.expect(2, "zzzzzz").stderr)
         self.assertIn("did you mean", self.expect(2, "help", "stta").stderr)

@@ -1,4 +1,4 @@
-/* How `accelcache bench` finds the length of its passes, by a clock of its own: one pass in which a thread had to
+/* How `accelcache-dev bench` finds the length of its passes, by a clock of its own: one pass in which a thread had to
  * wait for a core tells nothing. */
 #include <check.h>
 

@@ -27,7 +27,16 @@ typedef int cmd_subcommand_fn(int argc, char **argv);
 cmd_subcommand_fn cmd_run, cmd_stat, cmd_ps, cmd_trace, cmd_gen, cmd_replay, cmd_tune, cmd_config,
     cmd_doctor, cmd_bench, cmd_export, cmd_report, cmd_ctl, cmd_top, cmd_env, cmd_where, cmd_oom;
 
-/* One line on stderr, with "accelcache <subcommand>: " in front. */
+/* What a program is made of, in its subcommands.c: its subcommands, of which one without a name is the end;
+ * what it is, in a line; what it says of its exit status. */
+typedef struct {
+    const char *name, *help;
+    cmd_subcommand_fn *function;
+} cmd_subcommand_t;
+extern const char cmd_about[], cmd_statuses[];
+extern const cmd_subcommand_t cmd_subcommands[];
+
+/* One line on stderr, with "accelcache <subcommand>: " in front, by the name of the program. */
 void cmd_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The same, then a hint at --help; returns CMD_USAGE. */
 int cmd_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -3,7 +3,7 @@
  *
  *   dump       JSON statistics of the library, or the live page of a process: figures alone.  With
  *              events (the key history) it counts as a snapshot, which has figures as well
- *   trace      what the key `trace` records, `accelcache gen` writes or RMM logs: events.  They tell
+ *   trace      what the key `trace` records, `accelcache-dev gen` writes or RMM logs: events.  They tell
  *              of no segments: see cmd_history_segments
  *   snapshot   segments and device_traces in PyTorch's layout, as JSON */
 #ifndef CMD_HISTORY_H

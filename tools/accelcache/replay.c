@@ -13,7 +13,7 @@ static const char help[] =
     "Usage: accelcache replay [OPTION...] TRACE\n"
     "Runs the operations of a trace through the library's own allocator, over a modelled device\n"
     "whose driver calls cost what a table says: no GPU is needed, and nothing is slept through.\n"
-    "TRACE is a text trace (accelcache gen), a binary one (accelcache run --trace), the CSV of\n"
+    "TRACE is a text trace (accelcache-dev gen), a binary one (accelcache run --trace), the CSV of\n"
     "RMM's log, or PyTorch's memory snapshot; - is the standard input.\n\n"
     "  --conf STRING     ACCEL_ALLOC_CONF for the replay, instead of the environment's; several\n"
     "                    are compared in a table\n"

@@ -18,8 +18,8 @@ static void say(const char *format, va_list args) {
     cmd_bar_end();
     char *line = NULL;
     int columns = cmd_columns(stderr);
-    if (asprintf(&line, "accelcache%s%s: %s", *cmd_name ? " " : "", cmd_name,
-                 safe ? safe : "out of memory") < 0)
+    if (asprintf(&line, "%s%s%s: %s", program_invocation_short_name, *cmd_name ? " " : "",
+                 cmd_name, safe ? safe : "out of memory") < 0)
         line = NULL;
     if (columns && line)
         cmd_print_wrapped(stderr, line, columns, 0, 2);
@@ -48,7 +48,8 @@ int cmd_usage(const char *format, ...) {
 
 int cmd_usage_hint(void) {
     fflush(stdout);
-    fprintf(stderr, "Try: accelcache%s%s --help\n", *cmd_name ? " " : "", cmd_name);
+    fprintf(stderr, "Try: %s%s%s --help\n", program_invocation_short_name, *cmd_name ? " " : "",
+            cmd_name);
     return CMD_USAGE;
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A row of `accelcache bench` takes at most the instructions of its bound (bounds.txt); valgrind
+"""A row of `accelcache-dev bench` takes at most the instructions of its bound (bounds.txt); valgrind
 counts them.  The library looks at the time now and then, so that a busy machine makes more of them: the
 least of a few counts is what a row takes.
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""RMM and PyTorch as peers of `accelcache bench`, on a GPU: the workloads `hot`, `replace` and `info`
+"""RMM and PyTorch as peers of `accelcache-dev bench`, on a GPU: the workloads `hot`, `replace` and `info`
 of work.h, called from Python.  The interpreter's own calls, some tens of ns, are part of the
 figures.
 

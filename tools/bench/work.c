@@ -1,4 +1,4 @@
-/* The programs behind `accelcache bench`: command line, clocks and passes; see work.h. */
+/* The programs behind `accelcache-dev bench`: command line, clocks and passes; see work.h. */
 #include "work.h"
 
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-/* The programs behind `accelcache bench`: one source, built once for every allocator (a "peer").
+/* The programs behind `accelcache-dev bench`: one source, built once for every allocator (a "peer").
  *
  *   bench_<peer> WORKLOAD [KEY=VALUE...] [+ KEY=VALUE...]...
  *
@@ -13,7 +13,7 @@
  *   peer_take(bytes, stream)           never NULL: peers end the program when memory runs out
  *   peer_give(pointer, bytes, stream)  the same two as when it was taken
  * A peer that is told no streams by its own calls leaves `stream` out, NULL is the default stream.
- * `accelcache bench` starts the programs, in turns, and puts the figures together. */
+ * `accelcache-dev bench` starts the programs, in turns, and puts the figures together. */
 #ifndef BENCH_WORK_H
 #define BENCH_WORK_H
 

@@ -258,7 +258,7 @@ class Replay(frame.TraceTest):
 
     def test_completion(self):
         """Every option that --help names is completed, and no other."""
-        for name in ("gen", "replay", "tune"):
+        for name in ("replay", "tune"):
             named = set(re.findall(r"(?m)(?<![\w-])--[a-z][a-z-]*",
                                         self.expect(0, name, "--help").stdout))
             if name == "replay":

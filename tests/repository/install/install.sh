@@ -26,10 +26,6 @@ fi
 version=$("$prefix/bin/accelcache" --version)
 [ -n "$version" ] || { echo "the installed command does not start" >&2; exit 1; }
 
-# Its helpers are found where the installation has them.
-"$prefix/bin/accelcache" bench --sim --rounds 1 --pairs 10 --only replace --json >bench.json ||
-    { echo "the installed command cannot run its benchmark" >&2; exit 1; }
-
 # With pkg-config, by a user's own compiler flags.
 export PKG_CONFIG_PATH=$prefix/$libdir/pkgconfig
 # shellcheck disable=SC2046 # the flags are words

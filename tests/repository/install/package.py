@@ -86,12 +86,12 @@ class Package:
                 if "(NEEDED)" in line:
                     self.assertRegex(line, r"\[(libc\.so\.6|libpthread\.so\.0|libdl\.so\.2|libm\.so\.6|ld-linux.*|libaccelcache"
                                            r"\.so\.\d+|libcuda\.so\.1|libcudart\.so\.13)\]", path)
-            self.assertNotRegex(path, "bench_(cudart|cub|rmm|mimalloc)$")
-        self.assertGreater(count, 8)
+            self.assertNotRegex(path, "bench|accelcache-dev")
+        self.assertGreater(count, 5)
 
     def test_glibc(self):
         of = {path: needs.glibc_of(path) for path in needs.elves(self.top)}
-        self.assertGreater(len(of), 8)
+        self.assertGreater(len(of), 5)
         self.assertFalse({path: need for path, need in of.items() if need > (2, 28)})
 
     def test_modes(self):

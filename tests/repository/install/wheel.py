@@ -47,7 +47,7 @@ class Wheel(unittest.TestCase):
         with zipfile.ZipFile(self.file) as wheel:
             wheel.extractall(folder)
         of = {path: needs.glibc_of(path) for path in needs.elves(folder)}
-        self.assertGreater(len(of), 8)
+        self.assertGreater(len(of), 5)
         self.assertFalse({path: need for path, need in of.items() if need > (2, 28)})
         self.assertIn(f"-py3-none-manylinux_2_28_{os.uname().machine}.whl", self.file)
 

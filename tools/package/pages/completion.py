@@ -12,10 +12,10 @@ def kind_of(metavar):
 
 
 def argument_of(sub):
-    """What stands behind the options: command, keys, pid, file, kinds or nothing."""
+    """What stands behind the options: command, keys, pid, file or nothing."""
     words = " ".join(sub.usage)
     for word, kind in (("PROGRAM", "command"), ("[STRING|KEY]", "keys"), ("PID dump", "pid"),
-                       ("KIND", "words"), ("FILE", "file"), ("TRACE", "file")):
+                       ("FILE", "file"), ("TRACE", "file")):
         if word in words:
             return kind
     return "none"
@@ -26,8 +26,6 @@ def argument_words(sub, keys):
     kind = argument_of(sub)
     if kind == "keys":
         return keys
-    if kind == "words":
-        return sub.section("Kinds")
     if kind == "pid":
         return [word for word in sub.section("") if re.fullmatch(r"[a-z-]+", word) and
                 not word.startswith("-")]

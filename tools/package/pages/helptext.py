@@ -103,10 +103,7 @@ class Help:
             return meta.split("|")
         if re.fullmatch(r"[a-z-]+(?:, [a-z-]+)* or [a-z-]+", option.text):
             return re.split(r", | or ", option.text)
-        words = self.section(meta.capitalize() + "s") if meta else []
-        if words and meta == "PART":
-            words += self.section("Rows")
-        return words
+        return self.section(meta.capitalize() + "s") if meta else []
 
 
 class Command:

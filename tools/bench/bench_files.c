@@ -1,4 +1,4 @@
-/* `accelcache bench`: whether the files that are measured stay what they were; see bench.h.
+/* `accelcache-dev bench`: whether the files that are measured stay what they were; see bench.h.
  *
  * A build or an installation beside the run replaces them one after the other: figures of two builds would stand
  * in one table, and where the library is gone its programs run without it. */

@@ -1,4 +1,4 @@
-/* `accelcache bench`: what its files share.
+/* `accelcache-dev bench`: what its files share.
  *
  * bench.c        command line, the order of things
  * bench_child.c  starting the programs of tools/bench and reading what they print
@@ -77,7 +77,7 @@ extern const bench_peer_t bench_peers[BENCH_PEER_COUNT];
 /* The rows (tools/bench/bench_rows.def). */
 typedef enum {
 #define BENCH_ROW(id, ours, conf, peers, counted, arguments, what) BENCH_ROW_##id,
-#include "../bench/bench_rows.def"
+#include "bench_rows.def"
 #undef BENCH_ROW
     BENCH_ROW_COUNT
 } bench_row_id_t;

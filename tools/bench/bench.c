@@ -1,4 +1,4 @@
-/* `accelcache bench`: what calls cost with the library, beside other allocators. */
+/* `accelcache-dev bench`: what calls cost with the library, beside other allocators. */
 #include "bench.h"
 #include "command.h"
 #include "config/config.h"
@@ -10,8 +10,8 @@
 #include <string.h>
 
 static const char help_head[] =
-    "Usage: accelcache bench [OPTION...]\n"
-    "       accelcache bench --only PART...\n"
+    "Usage: accelcache-dev bench [OPTION...]\n"
+    "       accelcache-dev bench --only PART...\n"
     "Measures allocation calls with the library, and beside it in the same run the bare driver,\n"
     "CUB's CachingDeviceAllocator, RMM's pool, glibc's malloc and mimalloc where they were "
     "found.\n"

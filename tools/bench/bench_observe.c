@@ -1,4 +1,4 @@
-/* `accelcache bench`: what observing costs; see bench.h and bench_observe.def. */
+/* `accelcache-dev bench`: what observing costs; see bench.h and bench_observe.def. */
 #include "bench.h"
 #include "command.h"
 #include "output.h"

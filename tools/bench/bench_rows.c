@@ -1,4 +1,4 @@
-/* `accelcache bench`: the rows, ours beside others; see bench.h and tools/bench/bench_rows.def. */
+/* `accelcache-dev bench`: the rows, ours beside others; see bench.h and tools/bench/bench_rows.def. */
 #include "bench.h"
 #include "command.h"
 #include "place.h"
@@ -15,7 +15,7 @@ const bench_row_t bench_rows[BENCH_ROW_COUNT] = {
 #define SHAPE BENCH_SHAPE
 #define BENCH_ROW(id, ours, conf, peers, counted, arguments, what)                               \
     {#id, ours, conf, peers, counted, arguments, what},
-#include "../bench/bench_rows.def"
+#include "bench_rows.def"
 #undef BENCH_ROW
 #undef PEERS
 #undef ASYNC

@@ -1,4 +1,4 @@
-/* `accelcache bench`: from samples to figures; see bench.h. */
+/* `accelcache-dev bench`: from samples to figures; see bench.h. */
 #include "bench.h"
 #include "command.h"
 

@@ -1,4 +1,4 @@
-/* `accelcache bench`: the figures as aligned text or Markdown; see bench.h. */
+/* `accelcache-dev bench`: the figures as aligned text or Markdown; see bench.h. */
 #include "bench.h"
 #include "command.h"
 

@@ -1,4 +1,4 @@
-/* `accelcache bench`: instructions, counted by valgrind; see bench.h. */
+/* `accelcache-dev bench`: instructions, counted by valgrind; see bench.h. */
 #include "bench.h"
 #include "command.h"
 

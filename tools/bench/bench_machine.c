@@ -1,4 +1,4 @@
-/* `accelcache bench`: on what it runs, how much else runs there, and how far it has come; see
+/* `accelcache-dev bench`: on what it runs, how much else runs there, and how far it has come; see
  * bench.h. */
 #include "bench.h"
 #include "command.h"

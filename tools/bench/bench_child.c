@@ -1,4 +1,4 @@
-/* `accelcache bench`: starting the programs that measure; see bench.h. */
+/* `accelcache-dev bench`: starting the programs that measure; see bench.h. */
 #include "bench.h"
 #include "child.h"
 #include "command.h"

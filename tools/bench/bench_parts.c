@@ -1,4 +1,4 @@
-/* `accelcache bench`: what is measured, part by part; see bench.h.
+/* `accelcache-dev bench`: what is measured, part by part; see bench.h.
  *
  * A part runs once per round, and starts its programs in turns, so that whatever else the
  * machine does meets all peers alike.  A program that fails is left out from then on, with what

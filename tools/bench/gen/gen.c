@@ -1,4 +1,4 @@
-/* `accelcache gen`: traces of programs as they are known to allocate, from a seed. */
+/* `accelcache-dev gen`: traces of programs as they are known to allocate, from a seed. */
 #include "gen.h"
 #include "command.h"
 #include "replay_options.h"
@@ -28,7 +28,7 @@ static const struct {
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 static void print_help(void) {
-    fputs("Usage: accelcache gen KIND [OPTION...]\n"
+    fputs("Usage: accelcache-dev gen KIND [OPTION...]\n"
           "Writes an allocation trace to the standard output, one operation a line:\n"
           "  a ID BYTES STREAM   allocates, f ID frees, s: the program waits for the device\n\n"
           "Kinds:\n",
@@ -116,7 +116,7 @@ static int generate(gen_t *gen, int kind, uint64_t seed, const char *path) {
         return CMD_FAILED;
     }
     gen->random = seed;
-    fprintf(gen->out, "# accelcache gen %s --seed %llu --ops %llu\n", kinds[kind].name,
+    fprintf(gen->out, "# accelcache-dev gen %s --seed %llu --ops %llu\n", kinds[kind].name,
             (unsigned long long)seed, (unsigned long long)gen->wanted);
     kinds[kind].function(gen);
     for (size_t i = 1; i <= gen->blocks; i++)
