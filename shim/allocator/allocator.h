@@ -299,7 +299,8 @@ uint64_t ac_allocator_decay(ac_allocator_t *allocator, uint32_t epochs);
  * something stays owed, or may be by the next call: the budget of pages is more than usual. */
 bool ac_allocator_settle_debt(ac_allocator_t *allocator);
 
-/* Bytes in segments without an allocated or held block: what a trim could give back. */
+/* Returns the bytes of segments, and of whole pages, of which neither the program nor a captured graph has a block:
+ * what a trim could give back.  Threads keep what they have. */
 uint64_t ac_allocator_idle_bytes(ac_allocator_t *allocator);
 
 /* Bytes of all segments and pages that neither the program nor a graph holds: with what is idle next to blocks. */

@@ -28,16 +28,35 @@ bool ac_give_back_begin(ac_allocator_t *allocator, uint64_t target) {
     return may;
 }
 
+/* Returns true if the program or a captured graph has a block of the native segment.  Blocks that threads keep
+ * are not in use, and stay with them. */
+static inline bool is_in_use(const ac_segment_t *segment) {
+    if (segment->held)
+        return true;
+    for (const ac_block_t *block = segment->first; block; block = block->next)
+        if (block->state == AC_BLOCK_ALLOCATED || (ac_block_is_slab(block) && ac_block_in_use(block)))
+            return true;
+    return false;
+}
+
+static uint64_t idle_in(const ac_segment_t *segment) {
+    if (segment->range)
+        return ac_range_idle_bytes(segment->range);
+    return segment->busy && is_in_use(segment) ? 0 : segment->size;
+}
+
+/* Programs ask for free memory again and again.  If no thread keeps a block and none waits, each block that is not
+ * free is in use, so segments outside of the idle list need no look. */
 uint64_t ac_allocator_idle_bytes(ac_allocator_t *allocator) {
     uint64_t idle = 0;
-    ac_caches_recall(allocator, NULL); /* a block in a cache counts as allocated */
     ac_lock(&allocator->lock);
-    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
-        for (ac_segment_t *s = arena->segments; s; s = s->next)
-            if (s->range)
-                idle += ac_range_idle_bytes(s->range);
-            else if (s->allocated == 0 && s->held == 0)
-                idle += s->size;
+    bool kept = ac_caches_hold(allocator, NULL);
+    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next) {
+        bool all = kept || ac_retired_any(arena) || arena->holes.first;
+        const ac_segment_t *s = all ? arena->segments : arena->idle.first;
+        for (; s; s = all ? s->next : s->idle_next)
+            idle += idle_in(s);
+    }
     ac_unlock(&allocator->lock);
     return idle;
 }

@@ -89,7 +89,7 @@ static void await_others(const ac_arena_t *arena) {
     const ac_range_t *range;
     int late = 0;
     ac_lock(&allocator->lock);
-    while (!late && !arena->dead && (range = ac_guard_range(&arena->space)) &&
+    while (!late && !arena->dead && (range = arena->guarded) &&
            range->guard->leaving && !AC_FAILPOINT(guard_not_awaited)) {
         AC_WINDOW(guard_awaited);
         late = ac_wait_until(&allocator->settled, &allocator->lock, &until);

@@ -142,8 +142,11 @@ static bool fits_in(const ac_segment_t *segment, uint64_t size) {
 }
 
 static bool fits(const ac_arena_t *arena, uint64_t size) {
-    if (size <= AC_SMALL_LIMIT && ac_retired_any(arena))
+    bool waits = ac_retired_any(arena);
+    if (size <= AC_SMALL_LIMIT && waits)
         return true;
+    if (!waits && !ac_caches_hold(arena->allocator, NULL))
+        return false; /* or a program that tries again and again walks all blocks each time */
     for (const ac_segment_t *s = arena->segments; s; s = s->next)
         if (!s->tainted && fits_in(s, size))
             return true;

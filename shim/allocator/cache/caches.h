@@ -159,6 +159,9 @@ void ac_cache_tidy(ac_cache_t *cache, bool request);
 /* The same for all that the cache holds: what is not ready becomes pending. */
 bool ac_cache_leave_all(ac_cache_t *cache);
 
+/* Returns true if a cache other than `own` holds anything. */
+bool ac_caches_hold(const ac_allocator_t *allocator, const ac_cache_t *own);
+
 /* What all caches hold goes back to the free memory.  `own`: the caller's cache, NULL: none or
  * not known.  True if there was any.  Without the lock. */
 bool ac_caches_recall(ac_allocator_t *allocator, ac_cache_t *own);

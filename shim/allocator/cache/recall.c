@@ -289,8 +289,7 @@ void ac_cache_close(ac_cache_t *cache) {
 
 /* --- recall --- */
 
-/* Whether another cache than `own` holds anything.  Under the lock. */
-static bool others_hold(const ac_allocator_t *allocator, const ac_cache_t *own) {
+bool ac_caches_hold(const ac_allocator_t *allocator, const ac_cache_t *own) {
     for (ac_cache_t *cache = allocator->caches->first; cache; cache = cache->next)
         if (cache != own &&
             (ac_cache_tally_held(cache->tally, 0) || ac_cache_tally_held(cache->tally, 1) ||
@@ -476,7 +475,7 @@ static bool recall(ac_allocator_t *allocator, ac_cache_t *own, bool always) {
     if (ac_cache_usable(own))
         any = give_back(own);
     ac_caches_check_peaks(allocator, own);
-    bool others = always || others_hold(allocator, own);
+    bool others = always || ac_caches_hold(allocator, own);
     ac_unlock(&allocator->lock);
     if (others)
         any |= recall_others(allocator, own);
@@ -489,7 +488,7 @@ void ac_caches_recall_lock(ac_allocator_t *allocator, ac_cache_t *own) {
     ac_lock(&allocator->lock);
     if (ac_cache_usable(own))
         give_back(own);
-    if (others_hold(allocator, own)) {
+    if (ac_caches_hold(allocator, own)) {
         ac_unlock(&allocator->lock);
         bool out = shut(allocator, own, NULL);
         ac_lock(&allocator->lock);

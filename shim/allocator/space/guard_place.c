@@ -19,15 +19,9 @@ ac_range_t *ac_guard_add(ac_space_t *space, uint64_t address, uint64_t size) {
     }
     guard->record = record;
     range->guard = guard;
+    space->guarded = range;
     range->segment->tainted = true;
     return range;
-}
-
-ac_range_t *ac_guard_range(const ac_space_t *space) {
-    for (ac_segment_t *segment = space->segments; segment; segment = segment->next)
-        if (ac_segment_is_guarded(segment))
-            return segment->range;
-    return NULL;
 }
 
 /* --- places --- */

@@ -24,9 +24,6 @@ enum { AC_GUARD_LEAST = 64 };
 /* The range of guarded blocks in a segment of its own; NULL: host memory is short. */
 ac_range_t *ac_guard_add(ac_space_t *space, uint64_t address, uint64_t size);
 
-/* That range of the arena; NULL: it has none. */
-ac_range_t *ac_guard_range(const ac_space_t *space);
-
 static inline bool ac_segment_is_guarded(const ac_segment_t *segment) {
     return segment->range && segment->range->guard;
 }

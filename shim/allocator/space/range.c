@@ -67,6 +67,8 @@ void ac_range_lose(ac_segment_t *segment) {
             ac_range_uncover(block, true);
     ac_stat_pools_down(space->store->stats->reserved_bytes, segment->pool,
                        (int64_t)range->mapped);
+    if (space->guarded == range)
+        space->guarded = NULL;
     range->segment = NULL;
     range->unmapped = NULL;
     range->next = space->lost_ranges;

@@ -76,6 +76,7 @@ typedef struct {
     ac_slabs_t slabs;                                                                            \
     ac_block_queue_t holes;       /* free blocks of ranges with whole pages, newest first */     \
     uint32_t hole_age;            /* of the newest, without its epoch */                         \
+    struct ac_range *guarded;     /* the range of guarded blocks, or NULL (guard_place.h) */      \
     struct ac_range *lost_ranges; /* the context has gone; their pages have not yet */
 
 /* Of an allocator: what its arenas share. */

@@ -153,7 +153,7 @@ static bool find_place(ac_growth_t *growth, ac_place_t *best) {
     const ac_growth_ask_t *ask = growth->ask;
     *best = (ac_place_t){0};
     if (ask->guard) {
-        const ac_range_t *range = ac_guard_range(&ask->arena->space);
+        const ac_range_t *range = ask->arena->guarded;
         return range && ac_guard_place(range, ask->size,
                                        ask->arena->allocator->supply->expand.support.granularity,
                                        ask->arena->ops->now_ns(), best);
@@ -386,7 +386,7 @@ static ac_status_t plan_pages(ac_growth_t *growth) {
     growth->starved = growth->partial = false;
     growth->barred = growth->barred_end = 0;
     if (!find_place(growth, &place))
-        return ask->guard && ac_guard_range(&ask->arena->space) ? AC_UNSUPPORTED : AC_NOT_OURS;
+        return ask->guard && ask->arena->guarded ? AC_UNSUPPORTED : AC_NOT_OURS;
     if (!ac_spares_fill(&allocator->store, &growth->spares, 8)) {
         ac_spares_return(&allocator->store, &growth->spares);
         return AC_FAILED;

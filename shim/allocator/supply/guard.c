@@ -107,7 +107,7 @@ static bool affords(ac_arena_t *arena, uint64_t size) {
     uint64_t more = page_of(arena, size) - size;
     ac_lock(&allocator->lock);
     const ac_range_support_t *support = &allocator->supply->expand.support;
-    const ac_range_t *range = ac_guard_range(&arena->space);
+    const ac_range_t *range = arena->guarded;
     uint64_t most = support->memory;
     if (ac_supply_limit(allocator) < most)
         most = ac_supply_limit(allocator);
@@ -182,7 +182,7 @@ bool ac_guard_waits(ac_arena_t *arena) {
         .pool = AC_POOL_ALL, .pinned = true, .guarded = true, .reached = UINT64_MAX};
     bool starved;
     ac_lock(&arena->allocator->lock);
-    const ac_range_t *range = arena->dead ? NULL : ac_guard_range(&arena->space);
+    const ac_range_t *range = arena->dead ? NULL : arena->guarded;
     bool any =
         range && (range->guard->waiting || ac_expand_oldest_hole(arena, &any_hole, &starved));
     ac_unlock(&arena->allocator->lock);
