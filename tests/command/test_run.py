@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import pty
+import re
 import shutil
 import signal
 import subprocess
@@ -752,6 +753,82 @@ pool.join()
         self.assertRegex(out, r"ok +driver .*libcuda.so.1, CUDA \d+\.\d+, 1 device")
         self.assertIn("Simulated CUDA device", out)
 
+
+@unittest.skipUnless(base.LIBRARY and base.SIM_DIR, "the library is not built")
+class Recorded(base.CommandTest):
+    """accelcache record, and the line of run on a terminal."""
+
+    DEMO = os.path.join(os.path.dirname(base.COMMAND), "demo")
+    STEPS = ("--iterations", "5", "--json")
+
+    def lines(self, result):
+        """What the command says, without the line about the simulated device."""
+        return [line for line in result.stderr.splitlines()
+                if line.startswith("accelcache record") and "simulated device" not in line]
+
+    def test_three_lines(self):
+        result = self.expect(0, "record", "--sim", "--", self.DEMO, *self.STEPS)
+        served, peak, following = self.lines(result)
+        self.assertRegex(served, r"^accelcache record: [\d.]+ % of [\d,]+ requests from cache$")
+        name = re.fullmatch(r"accelcache record: next: accelcache report (accelcache-\d+\.trace)", following)[1]
+        sites = json.loads(self.expect(0, "stat", "--sites", "--json", name).stdout)["peak"]
+        largest = sites["sites"][0]
+        self.assertTrue(peak.endswith(
+            f' ({100 * largest["bytes"] / sites["bytes"]:.1f} %) by {largest["site"]}'), peak)
+        self.assertIn("demo", largest["site"])
+        self.assertEqual(os.listdir(self.folder).count(name), 1)
+        self.assertFalse([other for other in os.listdir(self.folder) if other.endswith(".json")])
+
+    def test_several_processes(self):
+        """The one that held most is named; the status is the program's, a signal's as a shell shows it."""
+        script = f"{self.DEMO} --iterations 2 >o1; {self.DEMO} --iterations 9 >o2; "
+        result = self.expect(3, "record", "--sim", "-o", "t-%p.trace", "--", "sh", "-c", script + "exit 3")
+        self.assertIn("the largest of 2 processes", self.lines(result)[1])
+        self.assertEqual(len([name for name in os.listdir(self.folder) if name.startswith("t-")]), 2)
+        result = self.expect(137, "record", "--sim", "-o", "u", "--", "sh", "-c", script + "kill -9 $$")
+        self.assertEqual(self.lines(result)[2], "accelcache record: next: accelcache report u")
+
+    def test_nothing(self):
+        self.assertIn("nothing was recorded", self.expect(1, "record", "--sim", "true").stderr)
+        self.assertIn("nothing was recorded", self.expect(9, "record", "--sim", "sh", "-c", "exit 9").stderr)
+        self.assertIn("no program was given", self.expect(2, "record").stderr)
+        self.assertEqual(self.lines(self.expect(127, "record", "--sim", "no-such-program")),
+                         ["accelcache record: no-such-program: no such program in PATH"])
+
+    def on_terminal(self, *arguments, **more):
+        """The status of `run` with stderr on a terminal, and what appears there as one line."""
+        ours, terminal = os.openpty()
+        process = subprocess.Popen([base.COMMAND, "run", "--sim", *arguments], cwd=self.folder, stderr=terminal,
+                                   env=self.environment, stdout=subprocess.PIPE, text=True, **more)
+        os.close(terminal)
+        if "stdin" in more:
+            process.stdout.readline()
+            process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=200)
+        told = b""
+        try:
+            while part := os.read(ours, 4096):
+                told += part
+        except OSError:  # there is no more
+            pass
+        os.close(ours)
+        return process.returncode, " ".join(told.decode().split())
+
+    def test_the_line_of_run(self):
+        status, told = self.on_terminal("--", "sh", "-c", f"{self.DEMO} --iterations 5; exit 4")
+        self.assertEqual(status, 4)
+        name = re.search(r"accelcache run: [\d.]+ % of [\d,]+ requests from cache, peak [\d.]+ MiB; "
+                         r"accelcache stat (accelcache-\d+\.json)$", told)[1]
+        self.assertIn("from cache", self.expect(0, "stat", name).stdout)
+        status, told = self.on_terminal("--", "sh", "-c", "kill -9 $$")  # no earlier file is taken for its own
+        self.assertEqual(status, -9)
+        self.assertNotIn("from cache", told)
+        self.assertNotIn("from cache", self.on_terminal("--conf", "dump:none", "--", self.DEMO)[1])
+
+    def test_signals_of_run(self):
+        """They reach the program, whose end is the command's."""
+        status, _ = self.on_terminal("--", "sh", "-c", "echo ready; exec sleep 100", stdin=subprocess.DEVNULL)
+        self.assertEqual(status, -signal.SIGTERM)
 
 if __name__ == "__main__":
     base.main()

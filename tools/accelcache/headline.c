@@ -71,6 +71,19 @@ double cmd_headline_percent(const cmd_headline_t *h) {
     return h->requests ? 100 * (double)h->served / (double)h->requests : 0;
 }
 
+/* 99.99 % is not all of them. */
+static double shown_percent(const cmd_headline_t *h) {
+    double percent = cmd_headline_percent(h);
+    return h->served < h->requests && percent > 99.9 ? 99.9 : percent;
+}
+
+char *cmd_headline_share(char text[CMD_HEADLINE_SHARE], const cmd_headline_t *h) {
+    char count[CMD_FIGURE];
+    snprintf(text, CMD_HEADLINE_SHARE, "%.1f %% of %s request%s from cache", shown_percent(h),
+             cmd_text_count(count, h->requests), h->requests == 1 ? "" : "s");
+    return text;
+}
+
 /* "2 bad frees, " behind what is in `text`. */
 static char *add(char *text, int64_t n, const char *one, const char *many) {
     char count[CMD_FIGURE];
@@ -116,13 +129,9 @@ static void print_line(const char *label, char *text) {
 
 void cmd_headline_print(const cmd_headline_t *h) {
     char a[CMD_FIGURE], b[CMD_FIGURE], c[CMD_FIGURE], d[CMD_FIGURE];
-    /* 99.99 % is not all of them. */
-    double percent = cmd_headline_percent(h);
-    if (h->served < h->requests && percent > 99.9)
-        percent = 99.9;
     print_line("from cache",
                cmd_format("%s of %s requests (%.1f %%)", cmd_text_count(a, h->served),
-                          cmd_text_count(b, h->requests), percent));
+                          cmd_text_count(b, h->requests), shown_percent(h)));
     cmd_text_count(a, h->saved_calls);
     cmd_text_count(b, h->driver_calls);
     cmd_text_ns(c, h->driver_ns);

@@ -24,6 +24,10 @@ void cmd_headline(cmd_headline_t *headline, const json_t *document);
 void cmd_headline_print(const cmd_headline_t *headline);
 json_t *cmd_headline_json(const cmd_headline_t *headline);
 
+/* "96.8 % of 1,274 requests from cache". */
+enum { CMD_HEADLINE_SHARE = 96 };
+char *cmd_headline_share(char text[CMD_HEADLINE_SHARE], const cmd_headline_t *headline);
+
 /* The part of requests served without a driver call, in per cent; 0 without requests. */
 double cmd_headline_percent(const cmd_headline_t *headline);
 

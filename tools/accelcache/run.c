@@ -1,4 +1,4 @@
-/* `accelcache run`: start a program under libaccelcache.so. */
+/* `accelcache run` and `record`: start a program under libaccelcache.so. */
 #include "child.h"
 #include "command.h"
 #include "config/config.h"
@@ -15,39 +15,73 @@
 
 static const char help[] =
     "Usage: accelcache run [OPTION...] [--] PROGRAM [ARGUMENT...]\n"
-    "Runs PROGRAM with libaccelcache.so preloaded, before what LD_PRELOAD names unless that\n"
-    "names it, too.\n\n"
-    "  --conf STRING   ACCEL_ALLOC_CONF for the program, instead of the environment's\n"
-    "  --dump FILE     where its statistics go (key `dump`), e.g. stats-%p.json; relative to\n"
-    "                  this folder, wherever the program goes\n"
-    "  --trace FILE    record its allocations (key `trace`), e.g. run-%p.trace; see accelcache "
-    "trace\n"
-    "  --lib FILE      the library to preload, instead of the one beside this command\n"
-    "  --sim[=SPEC]    use the simulated device; SPEC becomes ACCEL_SIM (devices:2,memory:16G);\n"
-    "                  with --compare and no costs: in it calls cost what publications say\n"
-    "  --compare       run it with caching off, then on, and print what caching changes\n"
-    "  --repeat N      --compare: N runs each way (1), in turn; figures are medians\n"
-    "  --warm-up N     --compare: N runs first, with caching off, that do not count (1)\n"
-    "  --strict        --compare: end with status 117 where what they print on stdout differs\n"
-    "  --max-peak SIZE end with status 118 where a process held more on a device at a time\n"
-    "                  (bytes after rounding; K, M, G, T)\n"
-    "  --fail-on-leak  end with status 119 where a process held memory when it exited\n"
-    "  --junit FILE    with one of these: the result as JUnit's XML, for CI\n"
-    "  --keep DIR      leave dumps (--compare: and outputs) in a new folder in DIR: run-1, ..\n"
-    "  --stdin FILE    --compare: every run reads FILE (default: nothing)\n"
-    "  --json          --compare: the result as JSON; --max-peak and --fail-on-leak: the same,\n"
-    "                  behind what the program prints\n\n"
-    "The program takes the place of this command: process id, signals and status are its own.\n"
-    "With --max-peak and --fail-on-leak it is started by this command, which passes signals on.\n"
-    "With --compare its output is captured: it is shown where a run fails or where the runs\n"
-    "differ, and kept with --keep.  The status is then 0, or that of the first failed run\n"
-    "(128 + number for a signal).  Processes of it that end by a signal or by _exit write no\n"
-    "statistics: their figures are read from their counters in shared memory.\n\n"
-    "Exit status: the program's; 1 the library was not found, 2 wrong usage, 126 the program\n"
-    "cannot run under the library (static, setuid, another architecture, not executable),\n"
-    "127 there is no such program; 117 --strict, and the outputs differ; 118 --max-peak, 119\n"
-    "--fail-on-leak, once the program itself ended with 0 (and 1 where no process of it was\n"
-    "measured, so that nothing can be said).\n";
+    "Runs PROGRAM with libaccelcache.so preloaded, before what LD_PRELOAD names\n"
+    "unless that names it, too.\n"
+    "\n"
+    "  --conf STRING    ACCEL_ALLOC_CONF for the program, instead of the\n"
+    "                   environment's\n"
+    "  --dump FILE      where its statistics go (key `dump`), e.g. stats-%p.json;\n"
+    "                   relative to this folder, wherever the program goes\n"
+    "  --trace FILE     record its allocations (key `trace`), e.g. run-%p.trace; see\n"
+    "                   accelcache trace\n"
+    "  --lib FILE       the library to preload, instead of the one beside this\n"
+    "                   command\n"
+    "  --sim[=SPEC]     use the simulated device; SPEC becomes ACCEL_SIM\n"
+    "                   (devices:2,memory:16G); with --compare, and no costs: in\n"
+    "                   SPEC, calls cost what publications say\n"
+    "  --compare        run it with caching off, then on, and print what caching\n"
+    "                   changes\n"
+    "  --repeat N       --compare: N runs each way (1), in turn; figures are medians\n"
+    "  --warm-up N      --compare: N runs first, with caching off, that do not count\n"
+    "                   (1)\n"
+    "  --strict         --compare: end with status 117 where what they print on\n"
+    "                   stdout differs\n"
+    "  --max-peak SIZE  end with status 118 where a process held more on a device at\n"
+    "                   a time (bytes after rounding; K, M, G, T)\n"
+    "  --fail-on-leak   end with status 119 where a process held memory when it\n"
+    "                   exited\n"
+    "  --junit FILE     with one of these: the result as JUnit's XML, for CI\n"
+    "  --keep DIR       leave dumps (--compare: and outputs) in a new folder in DIR:\n"
+    "                   run-1, ..\n"
+    "  --stdin FILE     --compare: every run reads FILE (default: nothing)\n"
+    "  --json           --compare: the result as JSON; --max-peak and\n"
+    "                   --fail-on-leak: the same, behind what the program prints\n"
+    "\n"
+    "The program takes the place of this command: process id, signals and status are\n"
+    "its own.  If stderr is a terminal, this command starts the program, passes\n"
+    "signals on, ends as the program did, and says in one line what the cache served\n"
+    "and where the statistics are.  It also starts the program with --max-peak and\n"
+    "--fail-on-leak.\n"
+    "With --compare the program's output is captured: it is shown where a run fails\n"
+    "or where the runs differ, and kept with --keep.  The status is then 0, or that\n"
+    "of the first failed run (128 + number for a signal).  Processes of it that end\n"
+    "by a signal or by _exit write no statistics: their figures are read from their\n"
+    "counters in shared memory.\n"
+    "\n"
+    "Exit status: the program's; 1 the library was not found, 2 wrong usage, 126 the\n"
+    "program cannot run under the library (static, setuid, another architecture, not\n"
+    "executable), 127 there is no such program; 117 --strict, and the outputs\n"
+    "differ; 118 --max-peak, 119 --fail-on-leak, once the program itself ended with\n"
+    "0 (and 1 where no process of it was measured, so that nothing can be said).\n";
+
+static const char record_help[] =
+    "Usage: accelcache record [OPTION...] [--] PROGRAM [ARGUMENT...]\n"
+    "Runs PROGRAM under the library and records every allocation and free with its\n"
+    "call stack.  Ends with three lines: how much the cache served, the peak with\n"
+    "the call site that held most of it, and the command to type next.\n"
+    "\n"
+    "  -o, --output FILE  the recording, a trace (accelcache-%p.trace); %p stands\n"
+    "                     for the process id.  Without %p the last process of\n"
+    "                     several takes the name\n"
+    "  --conf STRING      ACCEL_ALLOC_CONF for the program, instead of the\n"
+    "                     environment's; trace and stacks are added to it, and dump\n"
+    "                     is not used\n"
+    "  --lib FILE         the library to preload, instead of the one beside this\n"
+    "                     command\n"
+    "  --sim[=SPEC]       use the simulated device; SPEC becomes ACCEL_SIM\n"
+    "\n"
+    "Exit status: the program's (128 + number for a signal); 1 nothing was recorded;\n"
+    "2, 126 and 127 as of accelcache run.\n";
 
 enum {
     OPT_CONF = 256,
@@ -238,6 +272,16 @@ static char *set_file(char *conf, const char *key, const char *name) {
     return conf;
 }
 
+/* `conf` is freed.  What the user says of stacks stays. */
+static char *with_stacks(char *conf) {
+    ac_config_t config;
+    ac_config_error_t error;
+    bool has = !ac_config_parse(conf, &config, &error, NULL) && config.stacks != AC_STACKS_NONE;
+    char *whole = has ? cmd_format("%s", conf) : cmd_place_conf(conf, "stacks", "all");
+    free(conf);
+    return whole;
+}
+
 /* ACCEL_ALLOC_CONF of the program, malloc'd, or NULL after a message.  A string from the
  * environment that is wrong stays: the library says so itself, and runs on defaults. */
 static char *build_conf(const cmd_run_t *run) {
@@ -258,7 +302,7 @@ static char *build_conf(const cmd_run_t *run) {
         conf = set_file(conf, "dump", run->dump);
     if (conf && run->trace)
         conf = set_file(conf, "trace", run->trace);
-    return conf;
+    return conf && run->record ? with_stacks(conf) : conf;
 }
 
 /* ------------------------------------------------------------------ the simulated device */
@@ -368,6 +412,10 @@ static int start(const cmd_run_t *run, const cmd_program_t *program) {
             status = cmd_run_compare(run, program->path, conf);
         } else if (is_check(run)) {
             status = cmd_run_check(run, program->path, conf);
+        } else if (run->record) {
+            status = cmd_run_record(run, program->path, conf);
+        } else if (isatty(STDERR_FILENO)) {
+            status = cmd_run_told(run, program->path, conf);
         } else {
             if (*conf)
                 setenv("ACCEL_ALLOC_CONF", conf, 1);
@@ -386,16 +434,55 @@ static int start(const cmd_run_t *run, const cmd_program_t *program) {
     return status;
 }
 
+static int begin(const cmd_run_t *run) {
+    cmd_program_t program;
+    cmd_program_inspect(&program, run->command[0]);
+    int status = refuse(&program);
+    if (!status)
+        status = start(run, &program);
+    cmd_program_clear(&program);
+    return status;
+}
+
 int cmd_run(int argc, char **argv) {
     cmd_run_t run = {.warm_up = -1}; /* not given */
     int status = read_options(&run, argc, argv);
     if (status)
         return status < 0 ? CMD_OK : status;
-    cmd_program_t program;
-    cmd_program_inspect(&program, run.command[0]);
-    status = refuse(&program);
-    if (!status)
-        status = start(&run, &program);
-    cmd_program_clear(&program);
-    return status;
+    return begin(&run);
+}
+
+int cmd_record(int argc, char **argv) {
+    static const struct option recording[] = {{"output", required_argument, NULL, 'o'},
+                                              {"conf", required_argument, NULL, OPT_CONF},
+                                              {"lib", required_argument, NULL, OPT_LIB},
+                                              {"sim", optional_argument, NULL, OPT_SIM},
+                                              {"help", no_argument, NULL, 'h'},
+                                              {NULL, 0, NULL, 0}};
+    cmd_run_t run = {.record = true, .trace = "accelcache-%p.trace"};
+    int option;
+    while ((option = cmd_option(argc, argv, "+ho:", recording)) != -1) {
+        switch (option) {
+        case 'o':
+            run.trace = optarg;
+            break;
+        case OPT_CONF:
+            run.conf = optarg;
+            break;
+        case OPT_LIB:
+            run.library = optarg;
+            break;
+        case OPT_SIM:
+            run.simulated = true;
+            run.sim = optarg;
+            break;
+        case 'h':
+            fputs(record_help, stdout);
+            return CMD_OK;
+        default:
+            return cmd_usage_hint();
+        }
+    }
+    run.command = argv + optind;
+    return run.command[0] ? begin(&run) : cmd_usage("no program was given");
 }

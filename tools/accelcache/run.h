@@ -12,7 +12,7 @@ typedef struct {
     const char *junit;                         /* checks: the result as JUnit's XML */
     uint64_t max_peak;                         /* bytes; 0: no such check */
     bool fail_on_leak;
-    bool compare, json, simulated;
+    bool compare, json, simulated, record;
     bool strict;     /* --compare: outputs that differ have a status of their own */
     int warm_up;     /* --compare: runs before those that count */
     const char *sim; /* ACCEL_SIM, NULL: as in the environment */
@@ -30,5 +30,13 @@ void cmd_compare_print_measures(void);
 /* Run `program` as it is and judge its memory, in the same way.  A program that used no CUDA
  * passes no check. */
 int cmd_run_check(const cmd_run_t *run, const char *program, const char *conf);
+
+/* Runs `program` with a trace and stacks (both in `conf`), and ends with three lines: what the cache served, the peak
+ * with its largest call site, and the next command.  Returns the program's status, or 1 if nothing was recorded. */
+int cmd_run_record(const cmd_run_t *run, const char *program, const char *conf);
+
+/* Runs `program` and ends with one line on the terminal: what the cache served, the peak, and the command that shows
+ * more.  Ends as the program did, also by its signal. */
+int cmd_run_told(const cmd_run_t *run, const char *program, const char *conf);
 
 #endif

@@ -9,6 +9,7 @@ const char cmd_statuses[] =
 
 const cmd_subcommand_t cmd_subcommands[] = {
     {"run", "run a program under libaccelcache.so, or compare it with and without", cmd_run},
+    {"record", "run a program and record its memory: who held it, and when", cmd_record},
     {"stat", "show statistics dumps, running processes and killed ones", cmd_stat},
     {"ps", "list processes that run under the library, a line each, for scripts", cmd_ps},
     {"config", "show the keys of ACCEL_ALLOC_CONF, check a configuration string", cmd_config},

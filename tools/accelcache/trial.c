@@ -26,14 +26,14 @@ static void pass_on(int number, siginfo_t *info, void *context) {
         kill(child, number);
 }
 
-static const int passed[] = {SIGINT, SIGTERM, SIGHUP};
-enum { PASSED = sizeof passed / sizeof passed[0] };
+static const int passed[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+enum { STOPPING = 3, PASSED = sizeof passed / sizeof passed[0] };
 
 /* For the rest of the command: between two runs a signal must not leave files behind. */
-static void catch_signals(void) {
+static void catch_signals(int count) {
     struct sigaction action = {.sa_sigaction = pass_on, .sa_flags = SA_SIGINFO};
     sigemptyset(&action.sa_mask);
-    for (int i = 0; i < PASSED; i++)
+    for (int i = 0; i < count; i++)
         sigaction(passed[i], &action, NULL);
 }
 
@@ -48,11 +48,14 @@ static void become(const char *program, char **command, const char *conf, const 
     for (int i = 0; i < 3; i++)
         if (fd[i] >= 0 && dup2(fd[i], i) < 0)
             _exit(CMD_CANNOT_RUN);
-    setenv("ACCEL_ALLOC_CONF", conf, 1);
+    if (*conf)
+        setenv("ACCEL_ALLOC_CONF", conf, 1);
+    else
+        unsetenv("ACCEL_ALLOC_CONF");
     cmd_child_restore();
     execvp(program, command);
     int error = errno;
-    dprintf(STDERR_FILENO, "accelcache run: %s: %s\n", program, strerror(error));
+    dprintf(STDERR_FILENO, "accelcache %s: %s: %s\n", cmd_name, program, strerror(error));
     _exit(error == ENOENT ? CMD_NOT_FOUND : CMD_CANNOT_RUN);
 }
 
@@ -89,7 +92,7 @@ static int run_child(cmd_trial_t *trial, const char *program, char **command, co
             raise(stop_signal);
         become(program, command, conf, fd);
     }
-    child = pid;
+    child = trial->pid = pid;
     if (stop_signal)
         kill(pid, stop_signal);
     int status, error = cmd_child_wait(pid, &status, NULL);
@@ -99,7 +102,8 @@ static int run_child(cmd_trial_t *trial, const char *program, char **command, co
         return -1;
     }
     trial->wall = now_ns() - start;
-    trial->status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    trial->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    trial->status = trial->signal ? 128 + trial->signal : WEXITSTATUS(status);
     return 0;
 }
 
@@ -167,20 +171,26 @@ int cmd_trial_run(cmd_trial_t *trial, const char *program, char **command, const
                       ? cmd_format("%s", with_dump)
                       : cmd_place_conf(with_dump, "enabled", trial->cached ? "true" : "false");
     int fd[3] = {-1, -1, -1}, failed = trial->as_it_is ? 0 : open_files(trial, input, fd);
-    catch_signals();
+    catch_signals(STOPPING);
     if (!failed && !stop_signal)
         failed = run_child(trial, program, command, whole, fd);
     for (int i = 0; i < 3; i++)
         if (fd[i] >= 0)
             close(fd[i]);
     *stopped = stop_signal;
-    if (!failed && !stop_signal)
+    if (!failed && (!stop_signal || trial->as_it_is))
         failed = read_dumps(trial);
     free(whole);
     free(readable);
     free(with_dump);
     free(pattern);
     return failed;
+}
+
+int cmd_trial_plain(cmd_trial_t *trial, const char *program, char **command, const char *conf) {
+    const int fd[3] = {-1, -1, -1};
+    catch_signals(PASSED);
+    return run_child(trial, program, command, conf, fd);
 }
 
 /* Nothing of an earlier run is in it, nor of anyone else. */

@@ -16,6 +16,8 @@ typedef struct {
     int status;     /* as a shell shows it: 128 + number for a signal */
     int64_t wall;   /* ns */
     unsigned dumps; /* processes with statistics */
+    int pid;        /* of the program */
+    int signal;     /* that ended the program; 0: none did */
     unsigned left;  /* of them: ended by a signal or _exit, figures are those of the live page */
     unsigned running; /* of them: outlived the program, figures are those so far */
     bool failed;      /* inside */
@@ -33,6 +35,10 @@ char *cmd_trial_folder(const char *keep);
  * comparison: *stopped is then the signal's number, else 0. */
 int cmd_trial_run(cmd_trial_t *trial, const char *program, char **command, const char *conf,
                   const char *input, int *stopped);
+
+/* Runs the program as it is, with its own settings, and waits for it: trial->status and wall alone are set.  Returns 0,
+ * or -1 after a message.  Signals as with cmd_trial_run, and SIGQUIT, SIGUSR1 and SIGUSR2 reach the program as well. */
+int cmd_trial_plain(cmd_trial_t *trial, const char *program, char **command, const char *conf);
 
 /* Do the files `name` of two trials hold the same bytes? */
 bool cmd_trial_same(const cmd_trial_t *a, const cmd_trial_t *b, const char *name);
