@@ -59,6 +59,7 @@ setup_missing() { # product | tests
     setup_has jansson jansson.h ||
         setup_need libjansson-dev "writes and reads the JSON statistics"
     setup_has zlib zlib.h || setup_need zlib1g-dev "compresses profiles for pprof"
+    setup_has libdw elfutils/libdwfl.h || setup_need libdw-dev "shows source lines of call sites"
     [ "$1" = tests ] || return 0
     setup_has check check.h || setup_need check "unit tests are written with it"
     command -v python3 >/dev/null || setup_need python3 "runs script tests"

@@ -330,9 +330,10 @@ SITE static void take_by_swap(bool further) {
     test_stop(TEST_BROKEN, "no library took the place of the other one");
 }
 
-static void take_by_plugin(size_t bytes) {
+SITE static void take_by_plugin(size_t bytes) {
     block[blocks++] = plugin_take(bytes);
     NEED(block[blocks - 1]);
+    STAY;
 }
 
 int main(int argc, char **argv) {

@@ -12,6 +12,7 @@ from host import *
 
 PLUGIN = program("libsites_plugin.so")
 MIB = 1 << 20
+PLACE = r"\((?:\S+\+0x[0-9a-f]+|\S+:\d+)\)"  # as the command reads lines, or not
 LEAF = r"(\S+(?: \S+)*?) \(\S+\+0x[0-9a-f]+\)"
 GROW = "model::Layer<float>::grow(unsigned long)"
 GROW_SITE = "model::Layer<float>::grow < model::build < plugin_take"
@@ -49,7 +50,7 @@ class SitesTest(HostTest):
 
     def plain(self, site):
         """The site's functions, without the place of the innermost one."""
-        return re.sub(r" \(\S+\+0x[0-9a-f]+\)", "", site)
+        return re.sub(f" {PLACE}", "", site)
 
     def sites(self, text, heading):
         """{name without place: (bytes, blocks)} of a table of call sites."""
@@ -115,7 +116,7 @@ class Stacks(SitesTest):
                   int(line.rsplit(" ", 1)[1]) for line in folded.splitlines()}
         stacks = {stack[stack.index("main"):]: n for stack, n in stacks.items()}
         self.assertEqual(stacks, {("main", "keep_buffers"): 200000,
-                                  ("main", "plugin_take", "model::build(unsigned long)", GROW):
+                                  ("main", "take_by_plugin", "plugin_take", "model::build(unsigned long)", GROW):
                                   40000})
 
     def test_code_that_cannot_be_unwound(self):
@@ -388,7 +389,7 @@ class Growth(SitesTest):
         self.assertEqual(rising, ["lose_buffers"])
         self.assertEqual(len(growth["sites"]), 2)
         self.assertRegex(self.command("stat", "--growth", *files),
-                         r"(?m)^  call site +device .*\n  lose_buffers \(sites\+0x")
+                         rf"(?m)^  call site +device .*\n  lose_buffers {PLACE}")
 
 
     def test_a_running_process(self):
@@ -439,7 +440,7 @@ class Trace(SitesTest):
                        conf="stacks:all,trace:u.trace,dump:none")
         self.assertEqual(self.folded("u.trace"), {
             ("main", "keep_buffers"): 100000, ("main", "lose_buffers"): 300000,
-            ("main", "plugin_take", "model::build(unsigned long)", GROW): 40000})
+            ("main", "take_by_plugin", "plugin_take", "model::build(unsigned long)", GROW): 40000})
         for name in ("dygraph.min.js", "dygraph.min.css"):
             with open(os.path.join(self.work, name), "w", encoding="utf-8") as file:
                 file.write("/* the library */")
@@ -518,7 +519,7 @@ class Trace(SitesTest):
     def test_one_frame_with_the_history(self):
         self.run_sites("keep", 2, 4096, conf="history:100,trace:t.trace,dump:none")
         text = self.command("export", "-f", "folded", "t.trace")
-        self.assertRegex(text, r"^device 0;keep_buffers \(sites\) 8192\n$")
+        self.assertRegex(text, r"^device 0;keep_buffers \((sites|sites\.c:\d+)\) 8192\n$")
 
 
 class History(SitesTest):
@@ -550,9 +551,9 @@ class History(SitesTest):
                                  ("keep_buffers", "drop_buffer"))
                 text = self.command("where", hex(kept), source)
                 self.assertRegex(text, r"(?m)^  asked for +[\d.]+ \S+ ago +keep_buffers "
-                                       r"\(sites\+0x[0-9a-f]+\), by thread \d+$")
+                                       rf"{PLACE}, by thread \d+$")
                 self.assertRegex(text, r"(?m)^  freed +[\d.]+ \S+ ago +drop_buffer "
-                                       r"\(sites\+0x[0-9a-f]+\), by thread \d+$")
+                                       rf"{PLACE}, by thread \d+$")
         self.finish(child)
 
     def test_a_free_after_the_segment_went(self):
@@ -725,7 +726,7 @@ class History(SitesTest):
         self.run_sites("keep", 1, 20 * MIB, "full", ACCEL_SIM="clock:virtual,memory:512M",
                        conf="oom_dump:oom.json,stacks:all,history:100")
         text = self.command("oom", "oom.json")
-        self.assertRegex(text, r"asked for 64\.0 MiB in fill_device \(sites\+0x[0-9a-f]+\)")
+        self.assertRegex(text, rf"asked for 64\.0 MiB in fill_device {PLACE}")
         shown = self.sites(text, "Largest call sites")
         self.assertEqual(list(shown), ["fill_device < main", "keep_buffers < main"])
         self.assertEqual(shown["keep_buffers < main"], ("20.0 MiB", 1))

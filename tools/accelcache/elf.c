@@ -102,6 +102,8 @@ static int elf_read(cmd_elf_t *elf) {
     if (!segment)
         return EBADMSG;
     for (unsigned i = 0; i < count; i++) {
+        if (!segment[i].p_filesz) /* in a file of debug information */
+            continue;
         if (segment[i].p_type == PT_INTERP) {
             elf->interp = elf_string(elf, segment[i].p_offset, segment[i].p_filesz);
             if (!elf->interp)
@@ -194,6 +196,24 @@ static const Elf64_Shdr *elf_sections(const cmd_elf_t *elf, unsigned *count) {
         return NULL;
     *count = header->e_shnum;
     return elf_at(elf, header->e_shoff, *count, sizeof(Elf64_Shdr));
+}
+
+bool cmd_elf_has_section(const cmd_elf_t *elf, const char *name) {
+    unsigned count;
+    const Elf64_Shdr *section = elf_sections(elf, &count);
+    const Elf64_Ehdr *header = (const void *)elf->bytes;
+    if (!section || header->e_shstrndx >= count)
+        return false;
+    const Elf64_Shdr *names = &section[header->e_shstrndx];
+    for (unsigned i = 0; i < count; i++) {
+        const char *text = section[i].sh_name < names->sh_size
+                               ? elf_string(elf, names->sh_offset + section[i].sh_name,
+                                            names->sh_size - section[i].sh_name)
+                               : NULL;
+        if (text && !strcmp(text, name))
+            return true;
+    }
+    return false;
 }
 
 /* The symbols of a table; NULL: the section is none, or the file does not hold it. */

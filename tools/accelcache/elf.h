@@ -48,6 +48,9 @@ typedef struct {
 } cmd_elf_function_t;
 cmd_elf_function_t *cmd_elf_functions(const cmd_elf_t *elf, size_t *count);
 
+/* Whether the file has a section of that name. */
+bool cmd_elf_has_section(const cmd_elf_t *elf, const char *name);
+
 /* Does `text` occur in the file's constants (its first 256 MiB)? */
 bool cmd_elf_has_text(const cmd_elf_t *elf, const char *text);
 

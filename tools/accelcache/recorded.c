@@ -20,23 +20,37 @@ static json_t *pack_frame(const char *name, const char *file, int64_t line) {
                      (json_int_t)line);
 }
 
-json_t *cmd_frame_json(const cmd_frame_t *frame) {
-    if (frame->text)
-        return pack_frame(frame->text, frame->path ? frame->path : "", (int64_t)frame->line);
-    if (!frame->path)
-        return pack_frame("code of no file", "", 0);
+/* A function of code; with a line its file is the source, and `object` the file of the code. */
+static json_t *pack_line(const cmd_frame_t *frame, cmd_line_t *line) {
     char *place = cmd_format("%s+0x%" PRIx64, frame->path, frame->offset);
-    char *symbol = cmd_symbol_at(frame->path, frame->id, frame->offset);
-    json_t *json = pack_frame(symbol ? symbol : base_name(place), place, 0);
-    free(symbol);
+    bool known = line->file && line->line > 0;
+    json_t *json = pack_frame(line->function ? line->function : base_name(place), known ? line->file : place,
+                              known ? line->line : 0);
+    if (known)
+        json_object_set_new(json, "object", cmd_json_text(frame->path));
     free(place);
+    free(line->function);
+    free(line->file);
     return json;
+}
+
+void cmd_frame_append(json_t *list, const cmd_frame_t *frame) {
+    cmd_line_t line[CMD_LINES] = {{0}};
+    if (frame->text || !frame->path) {
+        json_array_append_new(list, frame->text ? pack_frame(frame->text, frame->path ? frame->path : "",
+                                                             (int64_t)frame->line)
+                                                : pack_frame("code of no file", "", 0));
+        return;
+    }
+    size_t count = cmd_symbols_at(frame->path, frame->id, frame->offset, line);
+    for (size_t i = 0; i < count || !i; i++)
+        json_array_append_new(list, pack_line(frame, &line[i]));
 }
 
 json_t *cmd_frames_json(const cmd_frame_t *frame, size_t count) {
     json_t *list = json_array();
     for (size_t i = 0; i < count; i++)
-        json_array_append_new(list, cmd_frame_json(&frame[i]));
+        cmd_frame_append(list, &frame[i]);
     return list;
 }
 

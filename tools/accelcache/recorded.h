@@ -17,8 +17,8 @@ typedef struct {
     uint64_t line;    /* of a text */
 } cmd_frame_t;
 
-/* The frame as naming.h takes it.  Released by the caller. */
-json_t *cmd_frame_json(const cmd_frame_t *frame);
+/* Appends the frame as naming.h takes it: code as the function that it is in, after those inlined there. */
+void cmd_frame_append(json_t *list, const cmd_frame_t *frame);
 
 /* Frames as naming.h takes them, innermost first. */
 json_t *cmd_frames_json(const cmd_frame_t *frame, size_t count);

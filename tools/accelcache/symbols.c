@@ -12,6 +12,7 @@ typedef struct file {
     cmd_elf_t elf;
     cmd_elf_function_t *function; /* by address */
     size_t functions;
+    cmd_lines_t *lines;    /* NULL: there are none */
     char id[CMD_BUILD_ID]; /* "": none */
     bool told;             /* that it is another one */
     struct file *next;
@@ -29,11 +30,12 @@ static file_t *file_of(const char *path) {
             return file;
     file_t *file = cmd_alloc(sizeof *file);
     *file = (file_t){.path = cmd_format("%s", path), .next = files};
-    if (*path == '/' && cmd_elf_open(&file->elf, path) == 0) {
+    if (*path == '/' && cmd_elf_open(&file->elf, path) == 0 && file->elf.is_elf) {
         cmd_elf_build_id(&file->elf, file->id);
         file->function = cmd_elf_functions(&file->elf, &file->functions);
         if (file->functions)
             qsort(file->function, file->functions, sizeof *file->function, by_address);
+        file->lines = cmd_lines_open(path);
     }
     files = file;
     return file;
@@ -61,20 +63,33 @@ static char *demangled(const char *name) {
     return plain ? plain : cmd_format("%s", name);
 }
 
-/* Whether the file is what it was when its code ran, as far as that is known. */
-static bool is_the_same(file_t *file, const char *id) {
-    bool same = !id || !file->elf.bytes || !strcmp(id, file->id);
-    if (!same && !file->told) {
+/* The file with the debug information of that build ID; NULL: none is installed. */
+static file_t *file_by_id(const char *id) {
+    if (strlen(id) < 3 || id[strspn(id, "0123456789abcdef")])
+        return NULL;
+    char *path = cmd_format("/usr/lib/debug/.build-id/%.2s/%s.debug", id, id + 2);
+    file_t *file = file_of(path);
+    free(path);
+    return strcmp(id, file->id) ? NULL : file;
+}
+
+/* The file whose code ran, as far as that is known; NULL: it is another one by now. */
+static file_t *file_that_ran(const char *path, const char *id) {
+    file_t *file = file_of(path);
+    if (!id || !strcmp(id, file->id))
+        return file;
+    file_t *kept = file_by_id(id);
+    if (!kept && file->elf.bytes && !file->told) {
         file->told = true;
         cmd_say("%s was built anew since (build ID %.12s.. then, %.12s%s now): its functions stay "
                 "without names; put the old file back to see them",
                 file->path, id, *file->id ? file->id : "none", *file->id ? ".." : "");
     }
-    return same;
+    return kept;
 }
 
-char *cmd_symbol_at(const char *path, const char *id, uint64_t offset) {
-    file_t *file = file_of(path);
+/* The function at the offset, by the symbol table; NULL: none is known. */
+static const char *symbol_at(const file_t *file, uint64_t offset) {
     size_t low = 0, high = file->functions;
     while (low < high) { /* the last one that begins at the offset or before */
         size_t middle = low + (high - low) / 2;
@@ -83,11 +98,26 @@ char *cmd_symbol_at(const char *path, const char *id, uint64_t offset) {
         else
             high = middle;
     }
-    if (!is_the_same(file, id) || !low)
+    if (!low)
         return NULL;
     const cmd_elf_function_t *function = &file->function[low - 1];
     /* Hand-written code gives no size. */
     bool inside = function->size ? offset - function->address < function->size
                                  : low == file->functions || offset - function->address < 4096;
-    return inside ? demangled(function->name) : NULL;
+    return inside ? function->name : NULL;
+}
+
+size_t cmd_symbols_at(const char *path, const char *id, uint64_t offset, cmd_line_t line[CMD_LINES]) {
+    file_t *file = file_that_ran(path, id);
+    size_t count = file && file->lines ? cmd_lines_at(file->lines, offset, line) : 0;
+    const char *symbol = file ? symbol_at(file, offset) : NULL;
+    if (!count && symbol)
+        line[count++] = (cmd_line_t){0};
+    for (size_t i = 0; i < count; i++) {
+        const char *name = line[i].function ? line[i].function : i + 1 == count ? symbol : NULL;
+        char *plain = name ? demangled(name) : NULL;
+        free(line[i].function);
+        line[i].function = plain;
+    }
+    return count;
 }

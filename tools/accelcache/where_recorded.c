@@ -14,7 +14,7 @@ static json_t *frames_named(const json_t *frames) {
     const json_t *from;
     json_array_foreach((json_t *)(uintptr_t)frames, index, from) {
         cmd_frame_t frame = cmd_recorded_frame(from);
-        json_array_append_new(list, cmd_frame_json(&frame));
+        cmd_frame_append(list, &frame);
     }
     return list;
 }

@@ -35,6 +35,7 @@ file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/shlibs @ONLY
      CONTENT "libaccelcache @PROJECT_VERSION_MAJOR@ accelcache (>= @PROJECT_VERSION@)\n")
 set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA ${CMAKE_CURRENT_SOURCE_DIR}/debian/triggers
     ${CMAKE_CURRENT_BINARY_DIR}/shlibs)
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "libdw1") # source lines of call sites
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libjs-dygraphs, python3, valgrind")
 # What libraries and which of their versions are needed is read from the symbols, but where it is known
 # better: dpkg-shlibdeps would say 2.34 for what moved between glibc's own libraries then.  The drivers
