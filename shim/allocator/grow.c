@@ -117,12 +117,11 @@ static bool is_served_elsewhere(ac_request_t *request) {
 /* The rounds are bounded for the case that other threads run out of memory all the time as
  * well. */
 static ac_status_t last_resort(ac_request_t *request) {
-    enum { ROUNDS = 8 };
     ac_oom_t oom;
     uint64_t seen;
     ac_oom_begin(&oom, request->arena, request->soon);
     request->target = oom.target;
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < AC_REQUEST_ROUNDS; round++) {
         ac_status_t status = retry(request, &oom, false, &seen);
         if (status == AC_OOM && is_served_elsewhere(request))
             return AC_OOM;

@@ -116,9 +116,8 @@ static ac_status_t wait_for(const ac_request_t *request, const ac_look_t *now) {
 }
 
 bool ac_ready_wait(ac_request_t *request) {
-    enum { ROUNDS = 8 };
     ac_look_t now;
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < AC_REQUEST_ROUNDS; round++) {
         bool waited = false;
         while (must_wait(request, &now)) {
             if (ac_ready_in_order(request, AC_OTHER_STREAMS) == AC_OK)

@@ -26,6 +26,9 @@ __thread ac_thread_t *ac_thread_tls __attribute__((tls_model("initial-exec")));
 
 AC_START_DATA static ac_mutex_t lock = AC_MUTEX(LEAF);
 AC_START_DATA static ac_thread_t *spare;
+/* Records of them with a cache.  Recalls look at each: more threads may end than ever begin again. */
+enum { HANDED_ON_MOST = 32 };
+AC_START_DATA static _Atomic unsigned handed_on;
 AC_START_DATA static pthread_key_t key;
 AC_START_DATA static _Atomic bool key_made;
 AC_START_DATA static _Atomic uint64_t numbers;
@@ -74,7 +77,11 @@ ac_thread_t *ac_thread_get(void) {
         ac_streams_unseen();
         return NULL;
     }
+    ac_live_row_t *row = thread->row; /* of the thread before */
+    ac_cache_t *caches = thread->caches;
+    bool shared = thread->shared;
     memset(thread, 0, offsetof(ac_thread_t, submitter));
+    thread->caches = caches;
     if (thread->has_paths)
         memset(thread->path, 0, sizeof thread->path);
     if (thread->has_more)
@@ -83,7 +90,12 @@ ac_thread_t *ac_thread_get(void) {
     thread->number = atomic_fetch_add(&numbers, 1) + 1;
     thread->given_back = atomic_load(&ac_given_back);
     thread->calls = ac_sample_phase(thread->number);
-    thread->row = ac_live_row_take(&thread->shared);
+    thread->row = row ? row : ac_live_row_take(&shared);
+    thread->shared = shared;
+    if (caches) {
+        atomic_fetch_sub(&handed_on, 1);
+        ac_cache_take_over(caches);
+    }
     thread->trace = ac_trace_lane_take(thread->number);
     ac_thread_tls = thread;
     thread->late = atomic_load(&key_made) && pthread_getspecific(key) == &late_mark;
@@ -226,27 +238,41 @@ void ac_thread_clear_fast(ac_thread_t *thread) {
     memset(thread->before, 0, sizeof thread->before);
 }
 
+static void close_cache(ac_cache_t **at) {
+    ac_cache_t *cache = *at;
+    *at = cache->sibling;
+    ac_cache_close(cache);
+}
+
 /* A context that is gone leaves its caches to their threads. */
-static void close_caches(ac_thread_t *thread, bool all) {
-    ac_cache_t **at = &thread->caches;
-    while (*at) {
-        ac_cache_t *cache = *at;
-        if (!all && !ac_cache_is_gone(cache)) {
-            at = &cache->sibling;
-            continue;
+static void close_gone(ac_thread_t *thread) {
+    for (ac_cache_t **at = &thread->caches; *at;)
+        if (ac_cache_is_gone(*at)) {
+            ac_thread_clear_fast(thread);
+            close_cache(at);
+        } else {
+            at = &(*at)->sibling;
         }
-        *at = cache->sibling;
-        ac_thread_clear_fast(thread);
-        ac_cache_close(cache);
-    }
+}
+
+/* The thread has ended.  Its newest cache, emptied, stays with the record for the next thread. */
+static void leave_caches(ac_thread_t *thread) {
+    while (thread->caches && thread->caches->sibling)
+        close_cache(&thread->caches->sibling);
+    if (!thread->caches)
+        return;
+    if (atomic_load(&handed_on) < HANDED_ON_MOST && ac_cache_hand_on(thread->caches))
+        atomic_fetch_add(&handed_on, 1);
+    else
+        close_cache(&thread->caches);
 }
 
 static ac_cache_t *open_cache(ac_thread_t *thread, const ac_context_t *context) {
     uint64_t generation = ac_generation_now();
-    if (thread->shared || thread->late || thread->refused == generation)
+    if (thread->shared || thread->refused == generation)
         return NULL;
     ac_cache_t *cache = NULL;
-    close_caches(thread, false);
+    close_gone(thread);
     for (int i = 0; i < AC_LIVE_CACHES && !cache; i++) {
         ac_cache_tally_t *tally = &thread->row->cache[i];
         if (tally->device)
@@ -267,6 +293,8 @@ static ac_cache_t *open_cache(ac_thread_t *thread, const ac_context_t *context) 
 }
 
 ac_cache_t *ac_thread_cache(ac_thread_t *thread, const ac_context_t *context) {
+    if (thread->late)
+        return NULL;
     for (ac_cache_t *cache = thread->caches; cache; cache = cache->sibling)
         if (cache->arena == context->arena && !ac_cache_is_gone(cache))
             return cache;
@@ -277,11 +305,13 @@ ac_cache_t *ac_thread_cache(ac_thread_t *thread, const ac_context_t *context) {
  * and this runs once more. */
 static void thread_ended(void *arg) {
     ac_thread_t *thread = ac_thread_tls;
+    if (!thread && arg == &late_mark)
+        return; /* no other destructor came in between: the C library need not ask again */
     pthread_setspecific(key, &late_mark);
     if (thread) {
         ac_thread_tls = NULL;
         if (atomic_load(&ac_state) == AC_STATE_ACTIVE)
-            close_caches(thread, true);
+            leave_caches(thread);
         ac_timeline_t *inside = atomic_load(&thread->submitter.inside);
         if (inside) /* it left from within a call, which may have submitted its work */
             ac_fence_leave_as(inside, &thread->submitter);
@@ -289,7 +319,10 @@ static void thread_ended(void *arg) {
         void (*observer)(uint64_t) = atomic_load(&ac_thread_gone_observer);
         if (observer)
             observer(thread->number);
-        ac_live_row_return(thread->row);
+        if (!thread->caches) {
+            ac_live_row_return(thread->row);
+            thread->row = NULL;
+        }
         ac_trace_lane_return(thread->trace);
         ac_lock(&lock);
         thread->next = spare;
@@ -324,4 +357,5 @@ void ac_thread_setup(void) {
 void ac_thread_fork_child(void) {
     ac_mutex_init(&lock, AC_RANK_LEAF);
     spare = NULL; /* the list may be half changed */
+    atomic_store(&handed_on, 0);
 }

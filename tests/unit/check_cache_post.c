@@ -391,6 +391,47 @@ START_TEST(a_taker_that_is_gone) {
 }
 END_TEST
 
+/* The taker's thread has ended, and its cache is there for the next one: until then it gets nothing. */
+START_TEST(a_taker_that_is_handed_on) {
+    warm_up(MEDIUM);
+    take_all(MEDIUM);
+    uint64_t address, kept = block[0];
+    ck_assert_int_eq(ac_cache_free(taker, kept), AC_OK);
+    ck_assert(ac_cache_hand_on(taker));
+    for (int i = 1; i < BLOCKS; i++)
+        ck_assert_int_eq(ac_cache_free(giver, block[i]), AC_OK);
+    ac_cache_close(giver);
+    ac_caches_recall(allocator, NULL); /* it opens no inbox */
+    ck_assert_uint_eq(atomic_load(&taker->inbox.word), 0);
+    ac_allocator_trim(allocator, false);
+    ck_assert_int_eq(reserved(), 0);
+    ac_cache_take_over(taker);
+    giver = ac_cache_open(arena, &tally[1]);
+    take_all(MEDIUM);
+    give_all(taker);
+    ck_assert(ac_cache_take(taker, MEDIUM, &address, ac_fence_handout));
+    ck_assert_int_eq(ac_cache_free(taker, address), AC_OK);
+    take_all(MEDIUM);
+    give_all(giver);
+    ck_assert_uint_ne(atomic_load(&taker->inbox.weight), 0);
+    end();
+    close_both();
+    end_both();
+}
+END_TEST
+
+START_TEST(a_handed_on_cache_of_a_context_that_is_gone) {
+    warm_up(MEDIUM);
+    ck_assert(ac_cache_hand_on(taker));
+    ac_arena_drop(arena);
+    ac_cache_take_over(taker);
+    ck_assert_uint_eq(atomic_load(&taker->inbox.word), 0);
+    ck_assert(!ac_cache_hand_on(taker));
+    end();
+    close_both();
+}
+END_TEST
+
 /* Its context has ended: nothing of it is touched. */
 START_TEST(a_context_that_is_gone) {
     warm_up(MEDIUM);
@@ -585,6 +626,8 @@ int main(void) {
     tcase_add_test(all, small_blocks_in_an_inbox_are_bounded);
     tcase_add_test(all, it_takes_more_than_its_budget);
     tcase_add_test(all, a_taker_that_is_gone);
+    tcase_add_test(all, a_taker_that_is_handed_on);
+    tcase_add_test(all, a_handed_on_cache_of_a_context_that_is_gone);
     tcase_add_test(all, a_context_that_is_gone);
     tcase_add_test(all, a_slab_is_dissolved_under_way);
     tcase_add_test(all, a_recall_behind_a_narrow_haul);

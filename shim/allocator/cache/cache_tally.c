@@ -147,6 +147,9 @@ static inline bool is_far(uint64_t growth, uint64_t waiting, int64_t unseen) {
 }
 
 void ac_cache_show(ac_cache_t *cache, int flow) {
+    const ac_allocator_t *allocator = cache->arena->allocator;
+    int64_t share = AC_CACHE_UNSEEN_SHARE * (int64_t)atomic_load(&allocator->caches->count);
+    int64_t bytes = most(AC_CACHE_UNSEEN, allocator->stats->allocated_bytes[AC_POOL_ALL].peak / share);
     const ac_cache_tally_t *tally = cache->tally;
     const ac_cache_flow_t *now = &tally->side[flow].flow, *then = &tally->absorbed[flow];
     const ac_cache_wait_t *waits = &tally->side[flow].waiting;
@@ -155,10 +158,10 @@ void ac_cache_show(ac_cache_t *cache, int flow) {
     if (is_far(now->taken - then->taken - now->given + then->given, waits->blocks - waited->blocks,
                AC_CACHE_UNSEEN_BLOCKS) ||
         is_far(now->taken_bytes - then->taken_bytes - now->given_bytes + then->given_bytes,
-               waits->bytes - waited->bytes, AC_CACHE_UNSEEN) ||
+               waits->bytes - waited->bytes, bytes) ||
         is_far(now->taken_requested - then->taken_requested - now->given_requested +
                    then->given_requested,
-               waits->requested - waited->requested, AC_CACHE_UNSEEN))
+               waits->requested - waited->requested, bytes))
         ac_caches_raise(cache->arena->allocator, cache);
 }
 

@@ -258,6 +258,30 @@ static void unlist(ac_cache_t *cache) {
         }
 }
 
+bool ac_cache_hand_on(ac_cache_t *cache) {
+    ac_allocator_t *allocator = cache->arena->allocator;
+    ac_lock(&allocator->lock);
+    bool stays = !cache->lanes && !ac_cache_is_gone(cache);
+    if (stays) {
+        ac_cache_leave_all(cache);
+        cache->owner_arena = 0;
+        leave_chain(cache, ac_inbox_take(&cache->inbox, 0), false);
+        ac_caches_check_peaks(allocator, cache);
+    }
+    ac_unlock(&allocator->lock);
+    return stays;
+}
+
+void ac_cache_take_over(ac_cache_t *cache) {
+    ac_allocator_t *allocator = cache->arena->allocator;
+    ac_lock(&allocator->lock);
+    if (!ac_cache_is_gone(cache)) {
+        cache->owner_arena = cache->arena->number;
+        ac_inbox_open(&cache->inbox, cache->owner_arena);
+    }
+    ac_unlock(&allocator->lock);
+}
+
 static void forget_gone(const ac_cache_t *cache) {
     ac_cache_t **at = &cache->arena->allocator->caches->gone;
     while (*at != cache)

@@ -80,11 +80,12 @@ enum {
 #define AC_CACHE_MISSED ((int64_t)256 << 10)
 enum { AC_CACHE_MISSED_SHARE = 1024 };
 
-/* Bytes and blocks that a pool may grow by through one cache before the device statistics absorb
- * it, whatever its headroom.  Growth is looked at each time that so much was cut for the cache: the
- * peaks of the other figures lack at most twice as much. */
+/* Bytes and blocks that a pool may grow by through one cache before the device statistics absorb it, whatever its
+ * headroom.  In bytes it is a share of the peak of allocated bytes, of all caches together, if that is more.
+ * Growth is looked at each time that AC_CACHE_UNSEEN was cut for the cache: the peaks of the other figures lack at
+ * most twice as much. */
 #define AC_CACHE_UNSEEN ((int64_t)8 << 20)
-enum { AC_CACHE_UNSEEN_BLOCKS = 2048 };
+enum { AC_CACHE_UNSEEN_BLOCKS = 2048, AC_CACHE_UNSEEN_SHARE = 256 };
 #define AC_CACHE_WEIGHT(size) ((int64_t)(size) + AC_CACHE_UNSEEN / AC_CACHE_UNSEEN_BLOCKS)
 
 /* Larger blocks are never kept. */
@@ -232,6 +233,12 @@ static inline bool ac_cache_is_gone(const ac_cache_t *cache) {
 
 /* By the owner: what the cache holds goes back, its tally is absorbed and zero again. */
 void ac_cache_close(ac_cache_t *cache);
+
+/* Called when the owner ends: gives back what the cache keeps.  It stays, with its tally, for the next thread that
+ * gets both (ac_cache_take_over), and no thread posts to it until then.  Returns false if the cache has to be closed:
+ * its context has gone, or it knows streams of the thread. */
+bool ac_cache_hand_on(ac_cache_t *cache);
+void ac_cache_take_over(ac_cache_t *cache);
 
 /* By the owner: what it asks for from now on is for that module (stats.h); what it gives is that
  * module's.  A hit does not count for modules: what passed is named when another one's turn is. */
