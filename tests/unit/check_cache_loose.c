@@ -109,16 +109,6 @@ START_TEST(a_free_of_another_device_leaves_them) {
 }
 END_TEST
 
-/* Pages of larger ones may go elsewhere. */
-START_TEST(large_blocks_on_pages_are_not_loose) {
-    settings.expandable_segments = true;
-    settings.page = settings.small_page = 2 * MIB;
-    ac_allocator_configure(allocator, &settings);
-    put(alloc(AC_RANGE_KEEP + AC_GRANULE));
-    ck_assert_uint_eq(cache->loose_count, 0);
-}
-END_TEST
-
 /* As cudaFree does, without what is behind the short ways.  False: none of them had the block. */
 static bool put_short(ac_cache_t *by, uint64_t address) {
     ac_block_t *block = *ac_cache_handed(by, address);
@@ -302,7 +292,6 @@ int main(void) {
     tcase_add_test(all, few_blocks_are_loose);
     tcase_add_test(all, loose_blocks_are_taken_back);
     tcase_add_test(all, a_free_of_another_device_leaves_them);
-    tcase_add_test(all, large_blocks_on_pages_are_not_loose);
     tcase_add_test(all, the_short_ways_are_as_the_long_one);
     tcase_add_loop_test(all, what_is_left_to_give_is_the_block_at_the_address, 0, 4);
     tcase_add_test(all, of_a_record_of_another_address_only_that_is_read);

@@ -403,27 +403,6 @@ START_TEST(it_goes_with_its_context) {
 }
 END_TEST
 
-/* A bucket has room for so many sizes; those that are asked for again and again replace what was
- * not asked for since. */
-START_TEST(another_size_takes_its_place) {
-    uint64_t size = MIB, rival = MIB;
-    const ac_entry_t *bucket = ac_cache_bucket(cache, ac_cache_entry(cache, size));
-    habit(size);
-    wait_for_work(size);
-    for (int i = 0; i < AC_CACHE_WAYS + 1; i++) {
-        do
-            rival += AC_GRANULE;
-        while (ac_cache_bucket(cache, ac_cache_entry(cache, rival)) != bucket);
-        for (int k = 0; k < 3; k++)
-            put(take(rival));
-        end();
-    }
-    ck_assert_uint_eq(waiting(), 0);
-    ck_assert_int_eq(now().active[AC_POOL_ALL].current, 1);
-    finish_work();
-}
-END_TEST
-
 START_TEST(how_much_waits_is_bounded) {
     uint64_t block[100];
     habit(MIB);
@@ -606,7 +585,6 @@ int main(void) {
     tcase_add_test(all, beyond_the_budget_it_is_waited_for_again);
     tcase_add_test(all, a_closed_cache_leaves_it_pending);
     tcase_add_test(all, it_goes_with_its_context);
-    tcase_add_test(all, another_size_takes_its_place);
     tcase_add_test(all, how_much_waits_is_bounded);
     tcase_add_test(all, not_where_other_contexts_reach_it);
     tcase_add_test(all, not_during_a_capture);

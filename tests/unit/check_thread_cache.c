@@ -197,6 +197,31 @@ START_TEST(sizes_of_one_bucket_hit) {
 }
 END_TEST
 
+/* In a full bucket a size that is asked for again gets the place of one without blocks, and none while all have
+ * some. */
+START_TEST(a_full_bucket_takes_no_more_sizes) {
+    uint64_t size[AC_CACHE_WAYS + 1];
+    const ac_entry_t *own = ac_cache_entry(cache, 512);
+    unsigned sizes = 0;
+    for (uint64_t at = 512; sizes <= AC_CACHE_WAYS; at += 512)
+        if (ac_cache_entry(cache, at) == own)
+            size[sizes++] = at;
+    for (unsigned i = 0; i < AC_CACHE_WAYS; i++)
+        habit(size[i]);
+    for (unsigned i = 0; i < AC_CACHE_WAYS; i++)
+        put(take(size[i]));
+    for (int i = 0; i < 2; i++)
+        put(take(size[AC_CACHE_WAYS]));
+    ck_assert_ptr_null(ac_cache_find(cache, size[AC_CACHE_WAYS]));
+    for (unsigned i = 0; i < AC_CACHE_WAYS; i++)
+        ck_assert_ptr_nonnull(ac_cache_find(cache, size[i]));
+    ac_caches_recall(allocator, cache);
+    for (int i = 0; i < 2; i++)
+        put(take(size[AC_CACHE_WAYS]));
+    ck_assert_ptr_nonnull(ac_cache_find(cache, size[AC_CACHE_WAYS]));
+}
+END_TEST
+
 /* A request of another size leaves alone what is kept, as long as there is free memory. */
 START_TEST(a_miss_leaves_the_others) {
     uint64_t address;
@@ -689,6 +714,7 @@ int main(void) {
     tcase_add_test(all, what_is_kept_is_bounded);
     tcase_add_test(all, what_was_handed_out_last_goes_to_its_size);
     tcase_add_test(all, sizes_of_one_bucket_hit);
+    tcase_add_test(all, a_full_bucket_takes_no_more_sizes);
     tcase_add_test(all, a_miss_leaves_the_others);
     tcase_add_test(all, a_sweep_gives_back_the_largest);
     tcase_add_loop_test(all, a_refused_size_comes_back, 0, 2);

@@ -70,8 +70,8 @@ static void change_places(ac_cache_t *cache, ac_entry_t *one, ac_entry_t *other)
 }
 
 static inline ac_entry_t *wake(ac_cache_t *cache, ac_entry_t *own) {
-    if (own->size & (AC_ENTRY_ASLEEP | AC_ENTRY_EMPTY)) {
-        own->size &= ~(uint64_t)(AC_ENTRY_ASLEEP | AC_ENTRY_EMPTY);
+    if (own->size & AC_ENTRY_EMPTY) {
+        own->size &= ~(uint64_t)AC_ENTRY_EMPTY;
         set_bit(cache, own, may_have(own));
     }
     return own;
@@ -146,33 +146,26 @@ bool ac_cache_each(ac_cache_t *cache, int flow, bool act(ac_cache_t *, ac_entry_
     return any;
 }
 
-/* How much is lost with what is there: nothing, blocks, what is in use. */
-enum { WORTH_NOTHING, WORTH_LEAST, WORTH_MOST = 4 };
-static int worth(ac_cache_t *cache, const ac_entry_t *entry) {
-    bool holds = entry->top || *ac_cache_wait(cache, entry);
-    bool awake = !(entry->size & AC_ENTRY_ASLEEP);
-    return !entry->size ? WORTH_NOTHING : WORTH_LEAST + 2 * holds + awake;
+static bool has_blocks(ac_cache_t *cache, const ac_entry_t *entry) {
+    return entry->top || *ac_cache_wait(cache, entry);
 }
 
-/* An entry for the size, which has none.  Nothing where all of its bucket are in use: those that
- * are not asked for again give way to the next one. */
+/* Returns an entry without blocks of the size's bucket, one that is not in use or the own place first; NULL: all
+ * have blocks. */
+static ac_entry_t *spare_entry(ac_cache_t *cache, uint64_t size) {
+    ac_entry_t *own = ac_cache_entry(cache, size), *bucket = ac_cache_bucket(cache, own);
+    ac_entry_t *spare = has_blocks(cache, own) ? NULL : own;
+    for (int i = 0; i < AC_CACHE_WAYS && (!spare || spare->size); i++)
+        if (!bucket[i].size || (!spare && !has_blocks(cache, &bucket[i])))
+            spare = &bucket[i];
+    return spare;
+}
+
+/* Makes an entry for a size that has none.  If all entries of its bucket have blocks, the size gets none. */
 static void make_entry(ac_cache_t *cache, uint64_t size) {
-    ac_entry_t *entry = ac_cache_entry(cache, size), *bucket = ac_cache_bucket(cache, entry);
-    int least = worth(cache, entry);
-    for (int i = 0; i < AC_CACHE_WAYS && least > WORTH_NOTHING; i++) {
-        int other = worth(cache, &bucket[i]);
-        if (other >= least)
-            continue;
-        least = other;
-        entry = &bucket[i];
-    }
-    if (least == WORTH_MOST) {
-        for (int i = 0; i < AC_CACHE_WAYS; i++)
-            bucket[i].size |= AC_ENTRY_ASLEEP;
+    ac_entry_t *entry = spare_entry(cache, size);
+    if (!entry)
         return;
-    }
-    ac_cache_shrink(cache, entry, INT64_MAX);
-    ac_cache_unpark(cache, entry, true);
     set_bit(cache, entry, false);
     *entry = (ac_entry_t){.size = size | (size > AC_CACHE_WHOLE ? AC_ENTRY_REFUSED : 0),
                           .class = (uint8_t)ac_cache_class(size),
@@ -277,11 +270,10 @@ static void fetch(ac_cache_t *cache, ac_entry_t *entry) {
 /* --- the budget --- */
 
 static bool forget(ac_cache_t *cache, ac_entry_t *entry) {
-    bool asleep = entry->size & AC_ENTRY_ASLEEP;
+    (void)cache;
     if (ac_entry_size(entry) <= AC_CACHE_WHOLE)
         entry->size &= ~(uint64_t)AC_ENTRY_REFUSED;
-    entry->size |= AC_ENTRY_ASLEEP;
-    return asleep && ac_cache_shrink(cache, entry, INT64_MAX);
+    return false;
 }
 
 /* The largest size that there are ready blocks of; 0. */
@@ -342,7 +334,7 @@ bool ac_cache_give_way(ac_cache_t *cache, uint64_t largest, uint64_t bytes) {
 }
 
 ac_entry_t *ac_cache_make_room(ac_cache_t *cache, uint64_t size) {
-    if (size > cache->largest || !cache->budget)
+    if (size > AC_CACHE_LARGEST || !cache->budget)
         return NULL;
     ac_entry_t *entry = ac_cache_keeps(cache, size);
     if (entry && cache->room < 0 && !ac_cache_lease(cache, false)) {

@@ -67,7 +67,7 @@ AC_CACHE_HOT bool ac_cache_was_seen(ac_cache_t *cache, uint64_t size) {
 /* Whether the cache may keep the size from now on.  Not `known`: the owner looked, and the size has
  * no entry. */
 AC_CACHE_HOT bool ac_cache_may_keep(ac_cache_t *cache, uint64_t size, bool known) {
-    return size <= cache->largest && cache->budget && (known || ac_cache_was_seen(cache, size));
+    return size <= AC_CACHE_LARGEST && cache->budget && (known || ac_cache_was_seen(cache, size));
 }
 
 /* The same for a cache that is NULL or not usable, too. */

@@ -238,7 +238,6 @@ static void configure(ac_cache_t *cache) {
     cache->may_wait[0] =
         settings->thread_cache < SMALL_WAIT ? settings->thread_cache : SMALL_WAIT;
     cache->may_wait[1] = settings->thread_cache;
-    cache->largest = settings->expandable_segments ? AC_RANGE_KEEP : AC_CACHE_LARGEST;
 }
 
 /* Under the lock. */

@@ -18,8 +18,8 @@
  * around it.  A hit looks at the own place alone; an entry that is found elsewhere in its bucket
  * changes places with the one there.  The first request of a size only leaves a tag, the second
  * one makes its entry: blocks of sizes that do not return would come and go at the price of a
- * split and a search each.  In a full bucket a new size replaces one that has no blocks, else one
- * that was not asked for lately.
+ * split and a search each.  In a full bucket a new size replaces one that has no blocks.  If
+ * all have blocks, it gets no entry.
  *
  * The budget.  Whole blocks beside free memory keep it from being put together, by their bytes:
  * what all threads together keep ready of a device is bounded (AC_CACHE_KEPT), whatever its
@@ -28,8 +28,7 @@
  * hits.  When there is no room and no lease a *sweep* gives back the largest blocks, down to 3/4
  * of the budget, and a size that it leaves none of is *refused*: it is not kept any more, until
  * it is asked for right after it was freed.  So are sizes above AC_CACHE_WHOLE from the
- * beginning. After many refusals they are forgotten, and what was neither asked for nor freed
- * since the last time goes.
+ * beginning. After many refusals they are forgotten.
  *
  * A hit holds `busy`; a thread that recalls caches sets a bit of `gate`, runs a heavy barrier
  * (barrier.h), and touches the table only when it then finds the cache not busy.  The owner looks
@@ -117,11 +116,10 @@ typedef struct {
 enum { AC_ENTRY_BITS = 5 };
 _Static_assert(sizeof(ac_entry_t) == 1 << AC_ENTRY_BITS, "an entry is found by its offset");
 
-/* Sizes are multiples of AC_GRANULE: an entry with a flag is not hit, and ac_cache_find is
- * asked.  REFUSED: no block of the size is kept, by a sweep.  ASLEEP: neither asked for nor freed
- * since refusals were forgotten.  EMPTY: no blocks since the owner gave all back.  The last two go
- * when it is found. */
-enum { AC_ENTRY_REFUSED = 1, AC_ENTRY_ASLEEP = 2, AC_ENTRY_EMPTY = 4, AC_ENTRY_FLAGS = 7 };
+/* Flags of an entry.  Sizes are multiples of AC_GRANULE, so an entry with a flag is not hit, and ac_cache_find is
+ * asked.  REFUSED: no block of the size is kept, by a sweep.  EMPTY: no blocks since the owner gave all back; goes
+ * when the entry is found. */
+enum { AC_ENTRY_REFUSED = 1, AC_ENTRY_EMPTY = 2, AC_ENTRY_FLAGS = 3 };
 
 static inline uint64_t ac_entry_size(const ac_entry_t *entry) {
     return entry->size & ~(uint64_t)AC_ENTRY_FLAGS;
@@ -202,7 +200,7 @@ struct ac_cache {
     ac_lanes_t *lanes;             /* lane.h; NULL: none yet */
     bool listed, was_awake;        /* cache_tally.c, under the lock */
     bool narrow;                   /* there was nothing to lease; until a recall */
-    uint64_t loose_bytes, largest; /* largest: of what may be kept */
+    uint64_t loose_bytes;
     ac_modules_named_t named;      /* of the tally, by the owner */
     uint64_t made;                 /* bit per AC_CACHE_PART entries, one of which may be in use */
     /* What follows is large and mostly unused: pages of it that are never touched take no memory. */
@@ -451,10 +449,9 @@ static inline ac_entry_t *ac_cache_peek(ac_cache_t *cache, uint64_t size) {
     return ac_entry_is_of(&bucket[3], size) ? &bucket[3] : NULL;
 }
 
-/* Whether the entry, of that size if there is one, may serve, and is asleep, or not in its own place. */
+/* Returns true if the entry, of that size if there is one, may serve, and is not in its own place. */
 static inline bool ac_cache_is_apart(ac_cache_t *cache, const ac_entry_t *entry, uint64_t size) {
-    return entry && (entry->size & ~(uint64_t)AC_ENTRY_ASLEEP) == size &&
-           (entry->size != size || entry != ac_cache_entry(cache, size));
+    return entry && entry->size == size && entry != ac_cache_entry(cache, size);
 }
 
 /* What ac_cache_take does not, but for what only the lock can: from what waited, and from beside
@@ -614,7 +611,7 @@ bool ac_cache_give_untouched(ac_cache_t *cache, ac_block_t *block);
 
 /* Whether a block of a size that is not kept may be loose. */
 static inline bool ac_cache_may_loosen(const ac_cache_t *cache, uint64_t size) {
-    return cache->loose_count < AC_CACHE_LOOSE && size <= cache->largest &&
+    return cache->loose_count < AC_CACHE_LOOSE && size <= AC_CACHE_LARGEST &&
            cache->loose_bytes + size <= cache->may_wait[1];
 }
 

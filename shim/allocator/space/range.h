@@ -24,10 +24,6 @@
 
 typedef struct ac_range ac_range_t;
 
-/* Larger blocks of a range are not kept by threads: whole, they keep up to 1 % of the memory from
- * being put together, as replays of training programs show. */
-#define AC_RANGE_KEEP ((uint64_t)64 << 20)
-
 enum {
     AC_UNIT_MAPPED = 1, /* a page covers it */
     AC_UNIT_PINNED = 2, /* what others know of the memory here must stay true: it never moves */
