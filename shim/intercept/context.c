@@ -18,6 +18,7 @@
 #include "intercept/pinned.h"
 #include "intercept/pool_access.h"
 #include "intercept/process.h"
+#include "intercept/recording.h"
 #include "intercept/tracing.h"
 #include "observe/log.h"
 #include "observe/start.h"
@@ -346,8 +347,10 @@ void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
         atomic_fetch_sub(&ac_contexts_ending, (int)ending->count);
         return;
     }
-    for (unsigned i = 0; i < ending->count; i++)
+    for (unsigned i = 0; i < ending->count; i++) {
         ac_trace_context_gone(ending->context[i]);
+        ac_record_context_gone(ending->context[i]);
+    }
     ac_lock(&lock);
     for (unsigned i = 0; i < ending->count; i++)
         gone(ending->context[i]);

@@ -195,7 +195,8 @@ uint32_t ac_record_alloc(ac_thread_t *thread, uint64_t address, uint64_t bytes, 
                             .time_ns = ac_raw_ns(CLOCK_REALTIME),
                             .stream = stream,
                             .estimate = estimate,
-                            .thread = thread_id(thread)};
+                            .thread = thread_id(thread),
+                            .device = (uint8_t)device};
     holding.stack = stack_of(thread, thread->asks_from ? thread->asks_from : caller,
                              stacks() == AC_STACKS_ALL || holding.estimate);
     ac_site_count(holding.stack, bytes);
@@ -212,12 +213,11 @@ uint32_t ac_record_alloc(ac_thread_t *thread, uint64_t address, uint64_t bytes, 
 }
 
 void ac_record_asked(uint64_t address, const void *caller) {
+    const struct timespec now = ac_raw_time(CLOCK_REALTIME);
     ac_holding_t holding;
-    if (stacks() == AC_STACKS_ALL || !ac_holding_take(address, &holding))
-        return;
-    if (!holding.estimate) /* else its frames were found by unwinding */
-        holding.stack = stack_of(NULL, caller, false);
-    ac_holding_put(&holding);
+    if (stacks() != AC_STACKS_ALL && ac_holding_get(address, &now, &holding) &&
+        !holding.estimate) /* else its frames were found by unwinding */
+        ac_holding_rename(address, stack_of(NULL, caller, false));
 }
 
 uint32_t ac_record_free(ac_thread_t *thread, uint64_t address, uint64_t stream,
@@ -274,6 +274,23 @@ uint32_t ac_record_oom(ac_thread_t *thread, int device, uint64_t bytes, uint64_t
                                  .stack = stack,
                                  .thread = thread_id(thread)});
     return stack;
+}
+
+static bool is_of(const ac_holding_t *holding, const void *arena) {
+    return ac_block_arena(holding->address) == arena;
+}
+
+static void note_gone(const ac_holding_t *holding) {
+    ac_history_add(ac_history_of(holding->device), &(ac_event_t){.kind = AC_EVENT_FREE,
+                                                                 .address = holding->address,
+                                                                 .bytes = holding->bytes,
+                                                                 .stream = holding->stream,
+                                                                 .thread = holding->thread});
+}
+
+void ac_record_context_gone(const ac_context_t *context) {
+    if (atomic_load_explicit(&ac_recording, memory_order_relaxed) && context->arena)
+        ac_holdings_sweep(is_of, context->arena, note_gone);
 }
 
 static void note_snapshot(CUdevice device, ac_allocator_t *allocator, void *arg) {

@@ -38,6 +38,9 @@ uint32_t ac_record_free(ac_thread_t *thread, uint64_t address, uint64_t stream,
                         const void *caller);
 void ac_record_refused(ac_thread_t *thread, uint64_t address);
 
+/* A context is about to be forgotten, and its blocks with it: the history has a free of each. */
+void ac_record_context_gone(const ac_context_t *context);
+
 /* Memory that is not the cache's: `kind` is one of those that the history has for it, and for it alone.
  * `caller`: the code that called the hook, where that was not the runtime.  `device`: its ordinal;
  * AC_CURRENT_DEVICE: that of the thread's context, and nothing where there is none. */

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "lock.h"
+#include "observe/sites.h"
 
 enum { SHARD_BITS = 6, SHARDS = 1 << SHARD_BITS, FIRST_BITS = 7 };
 
@@ -65,7 +66,18 @@ static bool grow(shard_t *shard) {
     return larger.entry != MAP_FAILED;
 }
 
+static bool follows(void) {
+    return __builtin_expect(atomic_load_explicit(&ac_sites_followed, memory_order_relaxed), 1);
+}
+
+/* Under no lock. */
+static void count(const ac_holding_t *holding, int sign) {
+    ac_site_hold(holding->stack, holding->device, (int64_t)holding->bytes, (int64_t)holding->estimate, sign);
+}
+
 void ac_holding_put(const ac_holding_t *holding) {
+    ac_holding_t before;
+    bool replaces = false;
     shard_t *shard = shard_of(holding->address);
     ac_lock(&shard->lock);
     bool room = shard->entry && shard->used < (size_t)3 << shard->bits >> 2;
@@ -73,9 +85,16 @@ void ac_holding_put(const ac_holding_t *holding) {
     if (room) {
         ac_holding_t *entry = &shard->entry[place_of(shard, holding->address)];
         shard->used += !entry->address;
+        replaces = entry->address;
+        if (replaces)
+            before = *entry;
         *entry = *holding;
     }
     ac_unlock(&shard->lock);
+    if (replaces && follows())
+        count(&before, -1);
+    if (room && follows())
+        count(holding, 1);
     if (!room)
         atomic_fetch_add_explicit(&lost, 1, memory_order_relaxed);
 }
@@ -110,7 +129,51 @@ bool ac_holding_take(uint64_t address, ac_holding_t *holding) {
     if (found)
         take_out(shard, at);
     ac_unlock(&shard->lock);
+    if (found && follows())
+        count(holding, -1);
     return found;
+}
+
+void ac_holding_rename(uint64_t address, uint32_t stack) {
+    shard_t *shard = shard_of(address);
+    ac_holding_t before;
+    size_t at;
+    ac_lock(&shard->lock);
+    bool found = look(shard, address, &before, &at);
+    if (found)
+        shard->entry[at].stack = stack;
+    ac_unlock(&shard->lock);
+    if (found && follows())
+        ac_site_rename(before.stack, stack, before.device, (int64_t)before.bytes, (int64_t)before.estimate);
+}
+
+/* One of the shard that is wanted, or none.  Each time from the first on: what follows a hole moves up. */
+static bool take_wanted(shard_t *shard, bool (*wanted)(const ac_holding_t *holding, const void *arg), const void *arg,
+                        size_t *from, ac_holding_t *holding) {
+    bool found = false;
+    ac_lock(&shard->lock);
+    size_t end = shard->entry ? (size_t)1 << shard->bits : 0;
+    for (; !found && *from < end; *from += !found) {
+        *holding = shard->entry[*from];
+        found = holding->address && wanted(holding, arg);
+        if (found)
+            take_out(shard, *from);
+    }
+    ac_unlock(&shard->lock);
+    return found;
+}
+
+void ac_holdings_sweep(bool (*wanted)(const ac_holding_t *holding, const void *arg), const void *arg,
+                       void (*gone)(const ac_holding_t *holding)) {
+    for (unsigned i = 0; i < SHARDS; i++) {
+        size_t from = 0;
+        ac_holding_t holding;
+        while (take_wanted(&shards[i], wanted, arg, &from, &holding)) {
+            if (follows())
+                count(&holding, -1);
+            gone(&holding);
+        }
+    }
 }
 
 bool ac_holding_get(uint64_t address, const struct timespec *deadline, ac_holding_t *holding) {
@@ -135,6 +198,7 @@ void ac_holdings_clear(void) {
         if (entry)
             munmap(entry, bytes);
     }
+    ac_sites_empty();
     errno = saved;
 }
 

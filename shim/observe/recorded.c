@@ -2,6 +2,7 @@
 #include "observe/recorded.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,7 @@ static struct {
 void ac_recorded_start(ac_stacks_t stacks, ac_held_each_fn *each) {
     mode.stacks = stacks;
     mode.each = each;
+    atomic_store(&ac_sites_followed, stacks != AC_STACKS_NONE);
 }
 
 static bool has_history(void) {
@@ -185,6 +187,35 @@ static void put_sites(json_t *json, bool *failed) {
     free(held);
 }
 
+static void put_peak_site(json_t *sites, uint32_t stack, const ac_site_held_t *held, bool *failed) {
+    json_t *site = json_object();
+    ac_json_append(sites, site, failed);
+    if (*failed)
+        return;
+    const ac_live_device_t *device = ac_live_device(ac_live, held->device);
+    ac_json_put_integer(site, "device", device ? device->ordinal : 0, failed);
+    ac_json_put_integer(site, "stack", stack, failed);
+    ac_json_put_integer(site, "blocks", held->blocks > 0 ? held->blocks : 0, failed);
+    ac_json_put_integer(site, "requested", held->bytes, failed);
+    if (mode.stacks == AC_STACKS_SAMPLED)
+        ac_json_put_integer(site, "estimated", held->estimate > 0 ? held->estimate : 0, failed);
+}
+
+/* What each stack held at the high-water mark. */
+static void put_peak(json_t *json, bool *failed) {
+    ac_site_held_t held;
+    ac_site_t known;
+    if (!ac_sites_peak())
+        return;
+    json_t *peak = ac_json_put_object(json, "peak", failed), *sites = json_array();
+    ac_json_put_integer(peak, "requested", ac_sites_peak(), failed);
+    ac_json_put(peak, "sites", sites, failed);
+    for (uint32_t stack = 0; !*failed && (!stack || ac_site_get(stack, &known)); stack++)
+        for (unsigned i = 0; !*failed && ac_site_peak(stack, i, &held); i++)
+            if (held.bytes > 0)
+                put_peak_site(sites, stack, &held, failed);
+}
+
 /* ------------------------------------------------------------------ stacks */
 
 char *ac_site_label(char text[AC_SITE_LABEL], uint32_t stack) {
@@ -270,6 +301,7 @@ void ac_recorded_put(json_t *root, bool *failed) {
     ac_json_put_integer(json, "lost_blocks", (int64_t)ac_holdings_lost(), failed);
     ac_json_put_integer(json, "lost_stacks", (int64_t)ac_sites_lost(), failed);
     put_sites(json, failed);
+    put_peak(json, failed);
     put_stacks(json, failed); /* behind them: what they name is there */
 }
 

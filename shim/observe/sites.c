@@ -10,11 +10,25 @@
 #include "failpoint.h"
 #include "lock.h"
 
+typedef struct {
+    _Atomic int64_t blocks, bytes, estimate;
+} amounts_t;
+
+/* What a stack holds on a device.  `was` is what it held at the peak number `peak`: it is written by the first
+ * change after that peak.  So a new peak is one more number, and no stack is looked at. */
+typedef struct held {
+    struct held *next; /* of another device */
+    unsigned device;
+    _Atomic uint64_t peak;
+    amounts_t now, was;
+} held_t;
+
 /* Words under a number.  `hash` and `word` never change once the entry is in its table. */
 typedef struct {
     uint64_t hash;
     uint32_t number, count;
     _Atomic uint64_t allocs, bytes;
+    held_t *_Atomic held;
     uint64_t word[];
 } entry_t;
 
@@ -32,6 +46,10 @@ static const char *_Atomic files[AC_SITE_FILES]; /* path and build ID, each with
 static char *piece;                              /* of memory for entries, never given back */
 static size_t left;
 static _Atomic uint64_t lost;
+static held_t *_Atomic unknown; /* of stack 0 */
+static _Atomic int64_t live, most;
+_Atomic bool ac_sites_followed;
+static _Atomic uint64_t peak; /* number of high-water marks so far */
 
 /* ------------------------------------------------------------------ memory, under the lock */
 
@@ -157,6 +175,129 @@ bool ac_site_get(uint32_t stack, ac_site_t *site) {
                             atomic_load_explicit(&entry->allocs, memory_order_relaxed),
                             atomic_load_explicit(&entry->bytes, memory_order_relaxed)};
     return entry;
+}
+
+/* ------------------------------------------------------------------ what they hold now, and held at the peak */
+
+static held_t *_Atomic *list_of(uint32_t stack) {
+    entry_t *entry = entry_of(&stacks, stack);
+    return entry ? &entry->held : &unknown;
+}
+
+static held_t *find_held(held_t *_Atomic *list, unsigned device) {
+    held_t *held = atomic_load_explicit(list, memory_order_acquire);
+    while (held && held->device != device)
+        held = held->next;
+    return held;
+}
+
+static held_t *held_of(uint32_t stack, unsigned device) {
+    held_t *_Atomic *list = list_of(stack), *held = find_held(list, device);
+    if (held)
+        return held;
+    ac_lock(&lock);
+    held = find_held(list, device);
+    if (!held && (held = cut(sizeof *held))) {
+        held->device = device;
+        held->next = atomic_load_explicit(list, memory_order_relaxed);
+        atomic_store_explicit(list, held, memory_order_release);
+    }
+    ac_unlock(&lock);
+    return held;
+}
+
+static void set(amounts_t *to, const amounts_t *from) {
+    atomic_store_explicit(&to->blocks, atomic_load_explicit(&from->blocks, memory_order_relaxed), memory_order_relaxed);
+    atomic_store_explicit(&to->bytes, atomic_load_explicit(&from->bytes, memory_order_relaxed), memory_order_relaxed);
+    atomic_store_explicit(&to->estimate, atomic_load_explicit(&from->estimate, memory_order_relaxed),
+                          memory_order_relaxed);
+}
+
+static void add(amounts_t *to, int64_t bytes, int64_t estimate, int sign) {
+    atomic_fetch_add_explicit(&to->blocks, sign, memory_order_relaxed);
+    atomic_fetch_add_explicit(&to->bytes, sign * bytes, memory_order_relaxed);
+    if (estimate)
+        atomic_fetch_add_explicit(&to->estimate, sign * estimate, memory_order_relaxed);
+}
+
+/* Since the last peak it has not changed. */
+static bool is_at_peak(held_t *held) {
+    return atomic_load_explicit(&held->peak, memory_order_relaxed) !=
+           atomic_load_explicit(&peak, memory_order_relaxed);
+}
+
+static void keep_peak(held_t *held) {
+    uint64_t number = atomic_load_explicit(&peak, memory_order_relaxed);
+    if (atomic_exchange_explicit(&held->peak, number, memory_order_relaxed) != number)
+        set(&held->was, &held->now);
+}
+
+static void rise(int64_t bytes) {
+    int64_t sum = atomic_fetch_add_explicit(&live, bytes, memory_order_relaxed) + bytes;
+    int64_t before = atomic_load_explicit(&most, memory_order_relaxed);
+    while (sum > before)
+        if (atomic_compare_exchange_weak_explicit(&most, &before, sum, memory_order_relaxed, memory_order_relaxed)) {
+            atomic_fetch_add_explicit(&peak, 1, memory_order_relaxed);
+            break;
+        }
+}
+
+void ac_site_hold(uint32_t stack, unsigned device, int64_t bytes, int64_t estimate, int sign) {
+    held_t *held = held_of(stack, device);
+    if (!held)
+        return;
+    if (is_at_peak(held))
+        keep_peak(held);
+    add(&held->now, bytes, estimate, sign);
+    rise(sign * bytes);
+}
+
+void ac_site_rename(uint32_t from, uint32_t to, unsigned device, int64_t bytes, int64_t estimate) {
+    held_t *old = held_of(from, device), *new = held_of(to, device);
+    if (!old || !new || old == new)
+        return;
+    /* The block is part of the peak that its request made, unless that stack changed since. */
+    bool part = is_at_peak(old);
+    keep_peak(old);
+    keep_peak(new);
+    add(&old->now, bytes, estimate, -1);
+    add(&new->now, bytes, estimate, 1);
+    if (part) {
+        add(&old->was, bytes, estimate, -1);
+        add(&new->was, bytes, estimate, 1);
+    }
+}
+
+static void empty(held_t *_Atomic *list) {
+    static const amounts_t none;
+    for (held_t *held = atomic_load(list); held; held = held->next) {
+        set(&held->now, &none);
+        set(&held->was, &none);
+    }
+}
+
+void ac_sites_empty(void) {
+    empty(&unknown);
+    for (uint32_t stack = 1; entry_of(&stacks, stack); stack++)
+        empty(list_of(stack));
+    atomic_store(&live, 0);
+    atomic_store(&most, 0);
+}
+
+bool ac_site_peak(uint32_t stack, unsigned at, ac_site_held_t *found) {
+    held_t *held = stack && !entry_of(&stacks, stack) ? NULL : atomic_load(list_of(stack));
+    while (held && at--)
+        held = held->next;
+    if (!held)
+        return false;
+    const amounts_t *then = is_at_peak(held) ? &held->now : &held->was;
+    *found = (ac_site_held_t){held->device, atomic_load(&then->blocks), atomic_load(&then->bytes),
+                              atomic_load(&then->estimate)};
+    return true;
+}
+
+int64_t ac_sites_peak(void) {
+    return atomic_load(&most);
 }
 
 uint32_t ac_site_text(const char *text) {

@@ -9,6 +9,7 @@
 #ifndef AC_SITES_H
 #define AC_SITES_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -45,7 +46,29 @@ uint32_t ac_site_of(const uint64_t *frame, unsigned count);
 /* A request of the stack: added to its sums. */
 void ac_site_count(uint32_t stack, uint64_t bytes);
 
+/* Whether what stacks hold is followed: with stacks:sampled or all. */
+extern _Atomic bool ac_sites_followed;
+/* A block of `bytes` was handed out to the stack (0: not known) on a device, or `sign` -1: is held no more.
+ * `estimate`: bytes of all requests that it stands for. */
+void ac_site_hold(uint32_t stack, unsigned device, int64_t bytes, int64_t estimate, int sign);
+/* A block that is held was asked for by another stack than it was noted with. */
+void ac_site_rename(uint32_t from, uint32_t to, unsigned device, int64_t bytes, int64_t estimate);
+/* Nothing is held any more, and there was no peak. */
+void ac_sites_empty(void);
+
 /* --- for documents --- */
+
+/* What stacks held at the high-water mark: the first moment of the most bytes as requested, of all devices
+ * together.  It is exact if one thread requests and frees at a time.  Else it may lack, or have too much, the
+ * blocks that other threads were taking or freeing at that very moment. */
+typedef struct {
+    unsigned device;
+    int64_t blocks, bytes, estimate;
+} ac_site_held_t;
+/* Of stack 0 and on; `at` counts its devices.  False: there are no more. */
+bool ac_site_peak(uint32_t stack, unsigned at, ac_site_held_t *held);
+/* Bytes of all stacks then. */
+int64_t ac_sites_peak(void);
 
 const char *ac_site_file_path(unsigned file); /* NULL: there is no such number */
 const char *ac_site_file_id(unsigned file);   /* "": it has none, or there is no such number */

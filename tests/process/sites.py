@@ -7,6 +7,7 @@ import shutil
 import struct
 import sys
 import time
+from random import Random
 
 from host import *
 
@@ -366,6 +367,86 @@ class Leaks(SitesTest):
                                    conf="leak_report:true,stacks:all")
         self.assertRegex(err, r"^accelcache: leak: 5 blocks .*; the largest site is "
                               r"sites\+0x[0-9a-f]+ \(3 blocks, 6144 bytes\)\n$")
+
+
+class Peaks(SitesTest):
+    """Who held the memory at the peak and at the end: a trace, a history and a dump without either tell the same as a
+    count of the program's steps."""
+
+    SITES = {"keep": "keep_buffers", "lose": "lose_buffers", "plugin": GROW_SITE.split(" < ")[0]}
+
+    def steps(self, seed):
+        """Random steps, and what each site holds behind each of them."""
+        random = Random(seed)
+        steps, blocks, live, moments = [], [], [], [{}]
+        for i in range(120):
+            if live and random.random() < (0.35 if i % 60 < 40 else 0.75):
+                index = live.pop(random.randrange(len(live)))
+                steps += ["drop", index]
+                blocks[index] = (blocks[index][0], 0)
+            else:
+                site = random.choice(sorted(self.SITES))  # the plug-in takes whole floats
+                size = random.choice((random.randrange(1, 4000), random.randrange(1, 4 * MIB)))
+                size = size if site != "plugin" else size // 64 * 64 + 64
+                steps += [site, 1, size] if site != "plugin" else [site, size]
+                live.append(len(blocks))
+                blocks.append((self.SITES[site], size))
+            held = {}
+            for site, size in blocks:
+                if size:
+                    held[site] = held.get(site, 0) + size
+            moments.append(held)
+        return steps, moments
+
+    def told(self, name):
+        """{moment: {site: bytes}}"""
+        document = json.loads(self.command("stat", "--sites", "--json", name))
+        held = {}
+        for moment in ("peak", "end"):
+            held[moment] = {}
+            for site in document[moment]["sites"]:
+                function = self.plain(site["site"]).split(" < ")[0]
+                held[moment][function] = held[moment].get(function, 0) + site["bytes"]
+        return held
+
+    def without(self, name, *keys):
+        """The dump without some of what it records."""
+        dump = self.read_dump(name)
+        for key in keys:
+            (dump["recorded"] if key == "peak" else dump).pop(key)
+        with open(os.path.join(self.work, "less.json"), "w", encoding="utf-8") as file:
+            json.dump(dump, file)
+        return "less.json"
+
+    def test_ten_programs(self):
+        for seed in range(10):
+            steps, moments = self.steps(seed)
+            want = {"peak": max(moments, key=lambda held: sum(held.values())), "end": moments[-1]}
+            ends = seed % 3 == 0  # its context takes along what is left
+            if ends:
+                steps, want["end"] = [*steps, "reset"], {}
+            self.run_sites(*steps, conf="stacks:all,history:1000,dump:d.json,trace:t.trace")
+            self.assertEqual(self.told("t.trace"), want, seed)
+            self.assertEqual(self.told("d.json"), want, seed)
+            self.assertEqual(self.told(self.without("d.json", "peak")), want, seed)
+            self.assertEqual(self.told(self.without("d.json", "history", "layout")), want, seed)
+            self.run_sites(*steps, conf="stacks:sampled,dump:s.json")
+            self.assertEqual(self.told("s.json"), want, seed)
+
+    def test_a_history_that_begins_late(self):
+        """The dump knows the peak of the whole run, its history that of the events that are left."""
+        self.run_sites("keep", 3, MIB, "drop", 0, "drop", 1, *("lose", 1, 1000) * 20,
+                       conf="stacks:all,history:16,dump:d.json")
+        self.assertEqual(self.told("d.json")["peak"], {"keep_buffers": 3 * MIB})
+
+    def test_threads(self):
+        """With several threads the peak adds up to what the library counted, and nothing is held at the end."""
+        self.run_sites("threads", 4, conf="stacks:all,dump:d.json")
+        peak = self.read_dump("d.json")["recorded"]["peak"]
+        self.assertLess(abs(sum(site["requested"] for site in peak["sites"]) - peak["requested"]), 64 * 3 * MIB)
+        self.run_sites("threads", 1, conf="stacks:all,dump:d.json")
+        peak = self.read_dump("d.json")["recorded"]["peak"]
+        self.assertEqual(sum(site["requested"] for site in peak["sites"]), peak["requested"])
 
 
 class Growth(SitesTest):

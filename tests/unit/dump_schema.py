@@ -79,6 +79,7 @@ laid.update(reason="out of memory", module_names=[None, "app"], out_of_memory={
         "lost_stacks": 0, "files": ["/a.so"], "build_ids": ["0a1b"], "texts": [["train", "train.py"]],
         "sites": [{"device": 0, "stack": 1, "blocks": 1, "bytes": 512, "requested": 5,
                    "estimated": 524288}],
+        "peak": {"requested": 9, "sites": [{"device": 0, "stack": 1, "blocks": 1, "requested": 9, "estimated": 524288}]},
         "stack": [{"frames": [1, 4096, -1, 12], "requests": 2, "bytes": 10}]},
     history=[{"device": 0, "events": 2, "dropped": 0,
               "event": [["alloc", 1, 4096, 5, 0, 1, 99], ["snapshot", 2, 0, 0, 0, 0, 99]]}],

@@ -34,10 +34,9 @@ static bool same_frame(const row_t *a, const row_t *b) {
            a->frame[1] == b->frame[1];
 }
 
-/* The part of `whole` for what lies between `from` and `to` of `all`; parts add up. */
-static int64_t part(int64_t whole, int64_t from, int64_t to, int64_t all) {
-    double unit = (double)whole / (double)all;
-    return (to == all ? whole : (int64_t)(unit * (double)to)) - (int64_t)(unit * (double)from);
+/* What of `whole` lies before `at` of `all`. */
+static int64_t before(int64_t whole, int64_t at, int64_t all) {
+    return at == all ? whole : (int64_t)((double)whole / (double)all * (double)at);
 }
 
 static void share_out(row_t *row, size_t count) {
@@ -52,8 +51,8 @@ static void share_out(row_t *row, size_t count) {
     bytes = bytes < most ? bytes : most;
     for (size_t i = 0; i < count && all > 0; i++) {
         int64_t to = cmd_sum(at, row[i].share.estimate, 1);
-        row[i].share.blocks = part(blocks, at, to, all);
-        row[i].share.bytes = part(bytes, at, to, all);
+        row[i].share.blocks = before(blocks, to, all) - before(blocks, at, all);
+        row[i].share.bytes = before(bytes, to, all) - before(bytes, at, all);
         at = to;
     }
 }
