@@ -189,9 +189,9 @@ static const ac_live_row_t *next_row(const ac_live_t *page, const ac_live_row_t 
     const ac_live_row_t *end = page->row + AC_LIVE_ROWS;
     bool inside = !row || (row >= page->row && row < end);
     if (inside) {
-        for (row = row ? row + 1 : page->row; row < end; row++)
-            if (ac_live_has_row(page, (int)(row - page->row)))
-                return row;
+        row = row ? row + 1 : page->row; /* threads take rows in order: behind a fresh row, all are */
+        if (row < end && ac_live_has_row(page, (int)(row - page->row)))
+            return row;
         row = NULL;
     }
     return page == ac_live ? ac_live_more_next(row) : copied_after(page, row);
