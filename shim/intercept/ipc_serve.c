@@ -83,7 +83,8 @@ static void *serve(void *arg) {
         if (ac_filter_thread_now() || (look_ns && ac_own_thread_alone()))
             return end();
         bool there = ac_ipc_answer(grant);
-        if (!there && atomic_load(&ac_state) == AC_STATE_ACTIVE && ac_ipc_listen() != 0)
+        if (!there && atomic_load(&ac_state) == AC_STATE_ACTIVE &&
+            (ac_filter_now() || ac_ipc_listen() != 0))
             return end();
     }
 }

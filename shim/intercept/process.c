@@ -30,6 +30,7 @@
 #include "intercept/pinned.h"
 #include "intercept/recording.h"
 #include "intercept/resolve.h"
+#include "intercept/sandbox.h"
 #include "intercept/variables.h"
 #include "intercept/writer.h"
 #include "observe/dump.h"
@@ -375,6 +376,7 @@ __attribute__((constructor)) AC_START static void loaded(int argc, char **argv) 
     ac_log_start();
     ac_folder_start();
     ac_thread_watch_main();
+    ac_sandbox_start();
     /* A driver that is there from the start is found now: later the loader's lock may be held by
      * a thread that waits for the one that asks. */
     if (ac_driver_is_before()) {

@@ -10,6 +10,8 @@
 static _Atomic int status = -1;        /* the descriptor */
 static _Atomic int thread_status = -1; /* of ac_filter_thread_start */
 static int mode, filters;              /* as they were at first use */
+/* Filters for all threads: under way, and those since first use that allow what the thread does. */
+static _Atomic int installing, harmless;
 
 /* Where the descriptor stands between two reads: far behind the end.  A program that closed all
  * descriptors may have a file of its own under the number, or a pipe, which a read would empty or
@@ -83,10 +85,13 @@ static bool look(text_t *text, int *mode_p, int *filters_p) {
     return found;
 }
 
-static bool changed(text_t *text) {
+/* Returns true if other filters came than `known` ones.  A kernel that does not count filters shows the
+ * mode alone: there no filter is known. */
+static bool changed(text_t *text, int known) {
     int mode_now, filters_now;
     text->length = text->at = 0;
-    return look(text, &mode_now, &filters_now) && (mode_now != mode || filters_now != filters);
+    return look(text, &mode_now, &filters_now) &&
+           ((!known && mode_now != mode) || filters_now != filters + known);
 }
 
 static int open_status(const char *file) {
@@ -97,6 +102,7 @@ static int open_status(const char *file) {
 void ac_filter_start(void) {
     int fd = open_status("/proc/self/status");
     text_t text = {.fd = fd, .offset = 0};
+    atomic_store(&harmless, 0);
     if (fd >= 0 && look(&text, &mode, &filters) && go_to(fd, MARK))
         atomic_store(&status, fd);
     else if (fd >= 0)
@@ -114,21 +120,38 @@ bool ac_filter_at_exit(void) {
     text_t text = {.fd = atomic_load(&status), .offset = -1};
     if (!is_at_mark(text.fd) || !go_to(text.fd, 0))
         return false;
-    bool filtered = changed(&text);
+    bool filtered = changed(&text, 0);
     go_to(text.fd, MARK); /* a child made without fork handlers shares the place */
     return filtered;
 }
 
-static bool is_filtered(int fd) {
+static bool is_filtered(int fd, int known) {
     text_t text = {.fd = fd, .offset = 0};
-    return is_at_mark(fd) && changed(&text);
+    return is_at_mark(fd) && changed(&text, known);
 }
 
 bool ac_filter_now(void) {
-    return is_filtered(atomic_load(&status));
+    return is_filtered(atomic_load(&status), 0);
 }
 
+void ac_filter_install_begin(void) {
+    atomic_fetch_add(&installing, 1);
+}
+
+void ac_filter_install_end(bool allows) {
+    atomic_fetch_add(&harmless, allows);
+    atomic_fetch_sub(&installing, 1);
+}
+
+/* The kernel shows a filter before the thread that installs it has said what it allows. */
 bool ac_filter_thread_now(void) {
+    enum { TURNS = 100000000 };
     int fd = atomic_load(&thread_status);
-    return is_at_mark(fd) ? is_filtered(fd) : ac_filter_now();
+    if (!is_at_mark(fd))
+        return ac_filter_now();
+    if (!is_filtered(fd, atomic_load(&harmless)))
+        return false;
+    for (int turn = 0; turn < TURNS && atomic_load(&installing); turn++)
+        atomic_signal_fence(memory_order_seq_cst);
+    return is_filtered(fd, atomic_load(&harmless));
 }

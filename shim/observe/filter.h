@@ -29,8 +29,13 @@ bool ac_filter_now(void);
 /* One thread of the library calls it when it starts: its own filters are watched from then on. */
 void ac_filter_thread_start(void);
 
-/* Returns true if a filter of the program binds that thread.  Any thread.  If the program closed the
- * descriptor, answers as ac_filter_now. */
+/* Returns true if a filter of the program binds that thread and may forbid what the thread does.  Any
+ * thread.  If the program closed the descriptor, answers as ac_filter_now. */
 bool ac_filter_thread_now(void);
+
+/* Around the installation of a filter for all threads.  `allows`: it was installed, and allows what that
+ * thread does (filter_rules.h).  No system call. */
+void ac_filter_install_begin(void);
+void ac_filter_install_end(bool allows);
 
 #endif

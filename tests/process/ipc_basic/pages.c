@@ -413,30 +413,51 @@ static bool has_warned(pid_t pid, const char *words) {
     return length > 0 && memmem(text, (size_t)length, words, strlen(words));
 }
 
-/* The exporter installs a seccomp filter.  One that does not bind the library's thread changes nothing;
- * behind another one nothing more is exported, and both sides say why. */
-static void filtered(void) {
+/* An exporter behind a filter that allows what its thread does: handles from before and after open. */
+static void allowed(unsigned which) {
     peer_t peer = peer_start(program, 0, true);
-    CUdeviceptr address, other;
+    CUdeviceptr address;
     CUipcMemHandle handle = exported_of(&peer, 20 * MIB, &address);
-    peer_ask(&peer, (peer_ask_t){.what = PEER_FILTER});
-    opens(handle, 20 * MIB);
-    opens(exported_of(&peer, 20 * MIB, &other), 20 * MIB);
-    peer_stop(&peer);
-    for (int asked = 0; asked < 2; asked++) {
-        peer = peer_start(program, 0, true);
-        handle = exported_of(&peer, 20 * MIB, &address);
-        peer_ask(&peer, (peer_ask_t){.what = PEER_FILTER, .word = 1});
-        if (asked) /* its thread has ended */
-            refused(handle);
-        peer_answer_t answer =
-            peer_ask(&peer, (peer_ask_t){.what = PEER_ALLOC, .size = 20 * MIB, .word = 11});
-        EXPECT(answer.result == CUDA_ERROR_INVALID_VALUE);
-        answer = peer_ask(&peer, (peer_ask_t){.what = PEER_EXPORT, .address = address});
-        EXPECT(answer.result == CUDA_ERROR_INVALID_VALUE);
-        EXPECT(has_warned(peer.pid, "refused: the program installed a seccomp filter"));
-        peer_stop(&peer);
+    peer_ask(&peer, (peer_ask_t){.what = PEER_FILTER, .word = which});
+    for (int turn = 0; turn < 2; turn++) {
+        opens(handle, 20 * MIB);
+        opens(exported_of(&peer, 20 * MIB, &address), 20 * MIB);
+        usleep(600000); /* its thread looks at filters twice a second */
     }
+    peer_stop(&peer);
+}
+
+/* An exporter behind a filter that may forbid what its thread does.  Nothing more is exported, and both
+ * sides say why.  The exporter goes on. */
+static void forbidden(unsigned which, bool asked) {
+    peer_t peer = peer_start(program, 0, true);
+    CUdeviceptr address;
+    CUipcMemHandle handle = exported_of(&peer, 20 * MIB, &address);
+    peer_ask(&peer, (peer_ask_t){.what = PEER_FILTER, .word = which});
+    if (asked) /* its thread has ended */
+        refused(handle);
+    peer_answer_t answer =
+        peer_ask(&peer, (peer_ask_t){.what = PEER_ALLOC, .size = 20 * MIB, .word = 11});
+    EXPECT(answer.result == CUDA_ERROR_INVALID_VALUE);
+    answer = peer_ask(&peer, (peer_ask_t){.what = PEER_EXPORT, .address = address});
+    EXPECT(answer.result == CUDA_ERROR_INVALID_VALUE);
+    EXPECT(has_warned(peer.pid, "refused: the program installed a seccomp filter"));
+    peer_stop(&peer);
+}
+
+static void filtered(void) {
+    peer_t peer;
+    CUipcMemHandle handle;
+    CUdeviceptr other;
+    allowed(PEER_FILTER_ONE);
+    allowed(PEER_FILTER_ALL);
+    allowed(PEER_FILTER_DENIES);
+    forbidden(PEER_FILTER_NO_SOCKET, false);
+    for (unsigned which = PEER_FILTER_NO_SOCKET; which <= PEER_FILTER_STRICT; which++)
+        forbidden(which, which == PEER_FILTER_STRICT);
+#ifdef __x86_64__
+    forbidden(PEER_FILTER_UNSEEN, false);
+#endif
     EXPECT(has_warned(getpid(), "not opened: it did not give its pages in time"));
     /* An importer behind a filter. */
     peer = peer_start(program, 0, true);

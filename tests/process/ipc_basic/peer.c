@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -159,13 +160,72 @@ static unsigned without_streams(void) {
     return written;
 }
 
-/* Installs a filter that allows everything. */
-static void filter(bool all_threads) {
-    struct sock_filter code = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-    struct sock_fprog filter = {1, &code};
+#define FIELD(name)     BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, name))
+#define UNLESS(k, skip) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, k, 0, skip)
+#define KILL            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS)
+#define ALLOW           BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
+
+/* The system call itself, in place of the C library's function. */
+static long unseen(long number, long a, long b, const void *c) {
+    long result;
+#ifdef __x86_64__
+    __asm__ volatile("syscall"
+                     : "=a"(result)
+                     : "a"(number), "D"(a), "S"(b), "d"(c)
+                     : "rcx", "r11", "memory");
+#else
+    result = syscall(number, a, b, c);
+#endif
+    return result;
+}
+
+static void install(struct sock_filter *code, size_t count, long flags, bool seen) {
+    struct sock_fprog filter = {(unsigned short)count, code};
+    NEED(!(seen ? syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &filter)
+                : unseen(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &filter)));
+}
+
+#define INSTALL(code, flags, seen) install(code, sizeof(code) / sizeof *(code), flags, seen)
+
+static void filter(unsigned which) {
+    enum { ALL = SECCOMP_FILTER_FLAG_TSYNC };
+    struct sock_filter all[] = {ALLOW};
+    struct sock_filter denies[] = {FIELD(arch),
+                                   UNLESS(0, 1), /* no architecture */
+                                   KILL,
+                                   FIELD(nr),
+                                   UNLESS(SYS_ptrace, 1),
+                                   KILL,
+                                   UNLESS(SYS_prctl, 3),
+                                   FIELD(args[0]),
+                                   UNLESS(PR_SET_DUMPABLE, 1),
+                                   KILL,
+                                   ALLOW};
+    struct sock_filter no_socket[] = {FIELD(nr), UNLESS(SYS_accept4, 1), KILL, ALLOW};
+    struct sock_filter argument[] = {FIELD(nr),           UNLESS(SYS_ioctl, 3), FIELD(args[1]),
+                                     UNLESS(0x5412, 1), KILL,                 ALLOW};
     NEED(!prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
-    NEED(!syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
-                  all_threads ? SECCOMP_FILTER_FLAG_TSYNC : 0, &filter));
+    switch (which) {
+    case PEER_FILTER_ONE:
+        INSTALL(all, 0, true);
+        break;
+    case PEER_FILTER_STRICT:
+        INSTALL(all, ALL, true);
+        INSTALL(no_socket, ALL, true);
+        break;
+    case PEER_FILTER_DENIES:
+        INSTALL(denies, ALL, true);
+        INSTALL(denies, ALL, true);
+        break;
+    case PEER_FILTER_NO_SOCKET:
+        INSTALL(no_socket, ALL, true);
+        break;
+    case PEER_FILTER_ARGUMENT:
+        INSTALL(argument, ALL, true);
+        break;
+    default:
+        INSTALL(all, ALL, which != PEER_FILTER_UNSEEN);
+    }
 }
 
 /* The kernel's limits for descriptors bind from then on, those of root as well. */

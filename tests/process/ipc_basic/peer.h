@@ -27,11 +27,22 @@ typedef enum {
     PEER_LOW, /* it has no standard streams: `word` comes back, whether it could write to one since */
     PEER_BAIT, /* another socket in place of that at `path`, of which `word` says what it does */
     PEER_EXPORT, /* the handle of the memory at `address` */
-    PEER_FILTER, /* a seccomp filter that allows all: for all its threads if `word`, else for one */
+    PEER_FILTER, /* a seccomp filter: the one of number `word`, see below */
     PEER_POOR,   /* it may have `size` descriptors, and no capabilities */
     PEER_CONTEXT, /* a second context of the device, current from then on: or with `size` gone */
     PEER_STOP
 } peer_do_t;
+
+/* All but the first are for all threads. */
+enum {
+    PEER_FILTER_ONE,       /* allows all; for the main thread */
+    PEER_FILTER_ALL,       /* allows all */
+    PEER_FILTER_DENIES,    /* kills for ptrace, and for a use of prctl */
+    PEER_FILTER_NO_SOCKET, /* kills for accept4 */
+    PEER_FILTER_ARGUMENT,  /* kills for one request of ioctl */
+    PEER_FILTER_STRICT,    /* kills for accept4, on top of one that allows all */
+    PEER_FILTER_UNSEEN     /* allows all; the library does not see how it is installed */
+};
 
 typedef struct {
     peer_do_t what;
