@@ -35,6 +35,8 @@
 #define AC_NEED_MEMORY(bytes, what)             AC_NEED(bytes)
 #define AC_NEED_MAPPING(address, bytes, memory) AC_NEED_UNKNOWN
 #define AC_NEED_ACCESS(address, bytes)          AC_NEED_UNKNOWN
+#define AC_NEED_FOUND(address)                  AC_NEED_UNKNOWN
+#define AC_NEED_IMPORTED(memory)                AC_NEED_UNKNOWN
 /* At least so many bytes; 0 tells nothing. */
 #define AC_NEED_LEAST       ((uint64_t)1 << 63)
 #define AC_NEED_PLANE(b)                                                                         \

@@ -166,6 +166,7 @@ static ac_context_t *add(CUcontext handle, unsigned long long id, CUdevice devic
                          ac_allocator_t *allocator) {
     ac_context_t *context = NULL;
     AC_WINDOW(context_unknown);
+    ac_shown_device(device);
     bool shared = shares_device(device, handle);
     if (shared)
         ac_fence_share(); /* before any thread can use the new one */

@@ -5,6 +5,9 @@
  *   AT(p)        an address
  *   SHAPE(s)     the destination of a copy structure
  *   LIST(p, n)   n addresses
+ *   BACK(p, n)   memory of the host, from n bytes of the device at p, before the call returns
+ *   BACK_SHAPE(s)  likewise, by a copy structure
+ *   BACK_ARRAY(n)  likewise, from n bytes of an array
  *   KERNEL       any memory that a kernel reaches
  *   GRAPH        any memory that a graph reaches
  *
@@ -47,6 +50,14 @@
 #define TO_cuMemcpyHtoDAsync_v2_ptsz    , AT(a)
 #define TO_cuMemcpyPeerAsync            , AT(a)
 #define TO_cuMemcpyPeerAsync_ptsz       , AT(a)
+#define TO_cuMemcpyDtoH_v2              , BACK(b, c)
+#define TO_cuMemcpyDtoH_v2_ptds         , BACK(b, c)
+#define TO_cuMemcpyAtoH_v2              , BACK_ARRAY(d)
+#define TO_cuMemcpyAtoH_v2_ptds         , BACK_ARRAY(d)
+#define TO_cuMemcpy2D_v2                , BACK_SHAPE(a)
+#define TO_cuMemcpy2D_v2_ptds           , BACK_SHAPE(a)
+#define TO_cuMemcpy2DUnaligned_v2       , BACK_SHAPE(a)
+#define TO_cuMemcpy2DUnaligned_v2_ptds  , BACK_SHAPE(a)
 #define TO_cuLaunch                     , KERNEL
 #define TO_cuLaunchGrid                 , KERNEL
 #define TO_cuLaunchGridAsync            , KERNEL
@@ -77,15 +88,29 @@
 #define LONG_KERNEL     (atomic_load(&ac_holds_shown) ? AC_SHOW_KERNEL : AC_SHOW_NOTHING)
 #define LONG_GRAPH      (ac_graph_shows() ? AC_SHOW_COPY : AC_SHOW_NOTHING)
 
+/* CUDA documents of these copies alone that they return when the result is there, and only from the
+ * device.  Memory that is not known as the device's may be the host's own. */
+#define LONG_BACK(p, n)                                                                          \
+    ((n) && !ac_address_shows((uint64_t)(p)) ? AC_SHOW_AWAITED : AC_SHOW_NOTHING)
+#define LONG_BACK_ARRAY(n) ((n) ? AC_SHOW_AWAITED : AC_SHOW_NOTHING)
+#define LONG_BACK_SHAPE(s)                                                                       \
+    ((s) && (s)->WidthInBytes && (s)->Height && (s)->dstMemoryType == CU_MEMORYTYPE_HOST &&      \
+             (s)->srcMemoryType == CU_MEMORYTYPE_DEVICE && !ac_address_shows((s)->srcDevice)     \
+         ? AC_SHOW_AWAITED                                                                       \
+         : AC_SHOW_NOTHING)
+
 #define SHORT_NOWHERE    true
 #define SHORT_HOST       shows_nothing(thread, stream)
 #define SHORT_AT(p)      (SHORT_HOST || !LONG_AT(p))
 #define SHORT_SHAPE(s)   (SHORT_HOST || !LONG_SHAPE(s))
 #define SHORT_LIST(p, n) (SHORT_HOST || !LONG_LIST(p, n))
+#define SHORT_BACK(p, n)    SHORT_HOST
+#define SHORT_BACK_ARRAY(n) SHORT_HOST
+#define SHORT_BACK_SHAPE(s) SHORT_HOST
 #define SHORT_KERNEL     true /* no thread takes it before the stream is known: `is_new` */
 #define SHORT_GRAPH      true /* never taken */
 
-typedef enum { AC_SHOW_NOTHING, AC_SHOW_COPY, AC_SHOW_KERNEL } ac_show_t;
+typedef enum { AC_SHOW_NOTHING, AC_SHOW_COPY, AC_SHOW_KERNEL, AC_SHOW_AWAITED } ac_show_t;
 
 static inline bool ac_list_shows(const CUdeviceptr *address, size_t count) {
     for (size_t i = 0; address && i < count; i++)

@@ -115,6 +115,8 @@ static bool records(const ac_thread_t *thread) {
 
 void ac_direct_physical(ac_thread_t *thread, CUmemGenericAllocationHandle handle, uint64_t bytes,
                         const CUmemLocation *location, const void *caller) {
+    if (thread && location->type != CU_MEM_LOCATION_TYPE_DEVICE)
+        ac_shown_memory(0);
     if (!records(thread) || location->type != CU_MEM_LOCATION_TYPE_DEVICE)
         return;
     begin(thread,

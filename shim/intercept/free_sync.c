@@ -26,7 +26,7 @@ static struct {
 
 static uint64_t memory[MEMORIES];
 static unsigned memories;
-static bool memory_stays; /* the end of some memory will not be known */
+static _Atomic bool memory_stays; /* the end of some memory will not be known */
 
 static _Atomic uint64_t held_since; /* epoch: earlier work saw no visible memory */
 static _Atomic bool graphs_show;
@@ -120,6 +120,33 @@ void ac_shown_memory_gone(uint64_t address) {
         memory[i] = memory[--memories];
     atomic_store(&ac_holds_shown, memories || memory_stays);
     ac_unlock(&lock);
+}
+
+void ac_shown_found(CUdeviceptr address) {
+    unsigned managed = 0, type = 0;
+    if (!ac_driver.cuPointerGetAttribute || memory_stays)
+        return;
+    ac_driver.cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address);
+    ac_driver.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
+    if (managed || type == CU_MEMORYTYPE_HOST)
+        ac_shown_memory(0);
+}
+
+void ac_shown_physical(CUmemGenericAllocationHandle handle) {
+    CUmemAllocationProp what;
+    if (ac_driver.cuMemGetAllocationPropertiesFromHandle &&
+        ac_driver.cuMemGetAllocationPropertiesFromHandle(&what, handle) == CUDA_SUCCESS &&
+        what.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+        ac_shown_memory(0);
+}
+
+void ac_shown_device(CUdevice device) {
+    int reaches = 0;
+    if (ac_driver.cuDeviceGetAttribute &&
+        ac_driver.cuDeviceGetAttribute(&reaches, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
+                                       device) == CUDA_SUCCESS &&
+        reaches)
+        ac_shown_memory(0);
 }
 
 void ac_graphs_show(void) {

@@ -5,14 +5,16 @@
  *
  *   - an asynchronous copy to an address that is not known as the device's,
  *   - a graph, if any graph contains such a copy,
- *   - a kernel or a graph, while the process holds visible memory: managed memory, or page-locked
- *     memory that was mapped by a flag or has a known device address,
+ *   - a kernel or a graph, while the process holds visible memory: managed memory, variables and pools
+ *     of it, page-locked memory that was mapped by a flag or has a known device address, memory of
+ *     cuMemCreate or of a pool that is the host's; all memory if a device reaches pageable memory,
  *   - anything, once work goes unseen.
  *
  * A free waits if visible work is pending in the block's context, until the program has awaited
  * visible work of that context itself.  The program awaits it when it synchronises, or sees
  * complete, one of these: the context, a stream with visible work, an event behind it, a stream that
- * waits for that event.  From then on no free of the context's memory waits.  If a table below is
+ * waits for that event.  A copy that returns with its result in host memory synchronises its stream
+ * (copies.h).  From then on no free of the context's memory waits.  If a table below is
  * full, its oldest entry is lost: frees may then wait although the program has awaited a result. */
 #ifndef AC_FREE_SYNC_H
 #define AC_FREE_SYNC_H
@@ -55,6 +57,12 @@ void ac_shown_end(struct ac_context *context);
 /* Visible memory comes, and goes.  `address` 0: its end will not be known. */
 void ac_shown_memory(uint64_t address);
 void ac_shown_memory_gone(uint64_t address);
+
+/* Memory that the program was given an address or a handle of, and a device that it uses: visible memory
+ * if the driver says so. */
+void ac_shown_found(CUdeviceptr address);
+void ac_shown_physical(CUmemGenericAllocationHandle handle);
+void ac_shown_device(CUdevice device);
 
 /* A graph was given a visible copy. */
 void ac_graphs_show(void);

@@ -8,6 +8,12 @@
 
 /* --- pools come and go --- */
 
+/* The host can read managed memory and its own. */
+static bool is_of_host(CUmemAllocationType type, const CUmemLocation *location) {
+    return type == CU_MEM_ALLOCATION_TYPE_MANAGED ||
+           location->type != CU_MEM_LOCATION_TYPE_DEVICE;
+}
+
 /* How the program makes a pool: by properties, or from a handle (`import` is not NULL). */
 typedef struct {
     cuMemPoolCreate_fn *create;
@@ -48,8 +54,11 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props) {
     CUresult result;
     const maker_t maker = {.create = real, .props = props};
     AC_RETRY(result, AC_NEED_UNKNOWN, make(&maker, pool));
-    if (result == CUDA_SUCCESS && thread)
+    if (result == CUDA_SUCCESS && thread) {
         ac_mempool_created(*pool, props);
+        if (is_of_host(props->allocType, &props->location))
+            ac_shown_memory(0);
+    }
     ac_context_note_current(thread, result);
     return result;
 }
@@ -96,8 +105,11 @@ CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUme
 
 static CUresult shown(const ac_thread_t *thread, const CUmemoryPool *pool,
                       const CUmemLocation *location, CUmemAllocationType type, CUresult result) {
-    if (result == CUDA_SUCCESS && thread)
+    if (result == CUDA_SUCCESS && thread) {
         ac_mempool_shown(*pool, location, type);
+        if (is_of_host(type, location))
+            ac_shown_memory(0);
+    }
     return result;
 }
 
@@ -236,6 +248,8 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *exported, CUdeviceptr po
 CUresult cuMemPoolImportPointer(CUdeviceptr *pointer, CUmemoryPool pool,
                                 CUmemPoolPtrExportData *exported) {
     AC_ENTER_OR_RETURN(cuMemPoolImportPointer);
-    (void)thread;
-    return real(pointer, pool, exported);
+    CUresult result = real(pointer, pool, exported);
+    if (result == CUDA_SUCCESS && thread)
+        ac_shown_found(*pointer);
+    return result;
 }

@@ -53,12 +53,14 @@ static bool kernels_show(void) {
            atomic_load_explicit(&ac_shows, memory_order_relaxed);
 }
 
-/* The call succeeded, and the host can see its result. */
+/* The call succeeded.  AWAITED: the host has seen its result. */
 static void show(const ac_submit_t *submit, ac_show_t what) {
     if (what == AC_SHOW_COPY)
         ac_shown_copy(submit->context, submit->stream);
     else if (what == AC_SHOW_KERNEL)
         ac_shown_kernel(submit->context, submit->stream);
+    else
+        ac_shown_awaited_stream(submit->context, submit->stream);
 }
 
 /* What the host can see of the call of `symbol`. */
@@ -594,6 +596,12 @@ INLINE bool reaches_no_other(void) {
 #define TOLD_AC_NEED_REGISTERED(address, bytes, flags)                                           \
     if (thread && ((flags)&CU_MEMHOSTREGISTER_DEVICEMAP))                                        \
     ac_shown_memory((uintptr_t)(address))
+#define TOLD_AC_NEED_FOUND(address)                                                              \
+    if (thread && (address))                                                                     \
+    ac_shown_found(*(address))
+#define TOLD_AC_NEED_IMPORTED(memory)                                                            \
+    if (thread)                                                                                  \
+    ac_shown_physical(memory)
 #define TOLD_AC_NEED_HOST(bytes) (void)0
 #define TOLD_AC_NEED_LITTLE      (void)0
 #define TOLD_AC_NEED_ADDRESSES   (void)0
@@ -610,6 +618,8 @@ INLINE bool reaches_no_other(void) {
 #define ASKED_AC_NEED_UNKNOWN     (void)0
 #define ASKED_AC_NEED_ADDRESSES   (void)0
 #define ASKED_AC_NEED_REGISTERED(address, bytes, flags) (void)0
+#define ASKED_AC_NEED_FOUND(address)    (void)0
+#define ASKED_AC_NEED_IMPORTED(memory)  (void)0
 
 /* What a limit counts of it. */
 #define CLAIM_AC_NEED_MEMORY(bytes, what) ac_claim_physical(a ? thread : NULL, (bytes), (what), d)
@@ -630,6 +640,8 @@ INLINE bool reaches_no_other(void) {
 #define CLAIM_AC_NEED_UNKNOWN                         CLAIM_NONE
 #define CLAIM_AC_NEED_ACCESS(address, bytes)            CLAIM_NONE
 #define CLAIM_AC_NEED_REGISTERED(address, bytes, flags) CLAIM_NONE
+#define CLAIM_AC_NEED_FOUND(address)                    CLAIM_NONE
+#define CLAIM_AC_NEED_IMPORTED(memory)                  CLAIM_NONE
 
 #define CU_RETRY(symbol, name, since, mode, params, args, need)                                  \
     CUresult symbol params {                                                                     \

@@ -135,6 +135,10 @@ SIM_API(cuDeviceGetAttribute)(int *value, CUdevice_attribute attribute, CUdevice
         *value = sim_config.integrated;
         return CUDA_SUCCESS;
     }
+    if (attribute == CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS) {
+        *value = sim_config.pageable;
+        return CUDA_SUCCESS;
+    }
     if (attribute == CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED) {
         *value = sim_config.multicast;
         return CUDA_SUCCESS;

@@ -37,6 +37,7 @@ static CUresult make_variable(CUmodule module, const char *name, size_t bytes, b
         return result;
     }
     record->flags = managed;
+    record->managed = managed;
     *variable = (sim_variable_t){module->variables, name, record->base, record->id, bytes};
     module->variables = variable;
     *out = variable;

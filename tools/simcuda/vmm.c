@@ -128,14 +128,21 @@ static void physical_settle(sim_physical_t *physical) {
     sim_slab_give(&sim_physicals, physical);
 }
 
+/* Memory of node 0 is all that the host has.  Attributes of pointers take it for memory of device 0. */
+static bool is_of_host(const CUmemLocation *location) {
+    return location->type == CU_MEM_LOCATION_TYPE_HOST ||
+           location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
+}
+
 CUresult sim_physical_check(const CUmemAllocationProp *prop) {
     if (!sim_config.vmm)
         return CUDA_ERROR_NOT_SUPPORTED;
     if (prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
         return CUDA_ERROR_INVALID_VALUE;
-    if (prop->location.type == CU_MEM_LOCATION_TYPE_HOST ||
-        prop->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA) {
-        sim_log("physical host memory (cuMemCreate) is not simulated");
+    if (is_of_host(&prop->location)) {
+        if (!prop->requestedHandleTypes)
+            return prop->location.id ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+        sim_log("physical host memory that is shared (cuMemCreate) is not simulated");
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
@@ -193,11 +200,13 @@ SIM_API(cuMemCreate)
     if (result)
         return result;
     sim_physical_t *physical;
-    result = sim_physical_new(prop, size, true, &physical);
+    bool charged = !is_of_host(&prop->location);
+    result = sim_physical_new(prop, size, charged, &physical);
     if (result)
         return result;
     if (!sim_piece_take(size, &physical->offset)) {
-        sim_device_uncharge(prop->location.id, size);
+        if (charged)
+            sim_device_uncharge(prop->location.id, size);
         sim_slab_give(&sim_physicals, physical);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -491,8 +500,7 @@ static CUresult check_access(const CUmemAccessDesc *desc) {
         desc->flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
         desc->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
         return CUDA_ERROR_INVALID_VALUE;
-    if (desc->location.type == CU_MEM_LOCATION_TYPE_HOST ||
-        desc->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA) {
+    if (is_of_host(&desc->location)) {
         sim_log("access for the host (cuMemSetAccess) is not simulated");
         return CUDA_ERROR_NOT_SUPPORTED;
     }

@@ -1,7 +1,7 @@
 /* Contracts 2 and 9, free_sync:auto: a program that takes a free for its only barrier reads what the
  * device wrote; a program that has once awaited a result itself is never made to wait.
  *
- * usage: barrier [ROUNDS]
+ * usage: barrier [ROUNDS [NAME]]     NAME: the cases of the first part that begin so
  *
  * Each case runs in a child process.  A case of the first part writes a new value late, by a kernel
  * or a copy behind one, frees some block, and reads the value on the host; in ROUNDS rounds (20).  The
@@ -277,6 +277,116 @@ static void asked_for(unsigned value) {
     write_to(address, value, stream);
 }
 
+/* The host's view of memory that it may read. */
+static volatile unsigned *seen_by_host(CUdeviceptr address) {
+    __typeof__(&simcuda_host) host;
+    return test_find("simcuda_host", &host) ? host(address) : (void *)(uintptr_t)address;
+}
+
+static void variable(unsigned value) {
+    static CUdeviceptr address;
+    size_t bytes;
+    CUmodule module;
+    if (!address) {
+        MUST(cuModuleLoadData(&module, ".version 8.0\n.target sm_80\n.address_size 64\n"
+                                       ".global .attribute(.managed) .align 4 .u32 seen = 0;\n"));
+        MUST(cuModuleGetGlobal_v2(&address, &bytes, module, "seen"));
+    }
+    result = seen_by_host(address);
+    write_to(address, value, stream);
+}
+
+/* What a kernel does with an address of the program's own memory. */
+static void store_directly(const simcuda_launch_t *launch) {
+    unsigned *to;
+    memcpy(&to, launch->params[0], sizeof to);
+    memcpy(to, launch->params[1], sizeof *to);
+}
+
+static void pageable(unsigned value) {
+    static unsigned there;
+    int reaches = 0;
+    MUST(cuDeviceGetAttribute(&reaches, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, 0));
+    if (!reaches)
+        exit(TEST_SKIPPED);
+    if (result != &there) {
+        static const unsigned short sizes[] = {8, 4};
+        store = test_kernel(&(simcuda_kernel_t){.name = "store_directly",
+                                                .fn = store_directly,
+                                                .duration_ns = LATE_NS,
+                                                .param_count = 2,
+                                                .param_bytes = sizes});
+    }
+    result = &there;
+    write_to((CUdeviceptr)(uintptr_t)&there, value, stream);
+}
+
+static void of_pool(CUmemoryPool pool, unsigned value) {
+    static CUdeviceptr address;
+    if (!address)
+        MUST(cuMemAllocFromPoolAsync(&address, 4 * KIB, pool, stream));
+    result = seen_by_host(address);
+    write_to(address, value, stream);
+}
+
+static void made_pool(CUmemAllocationType type, CUmemLocationType where, unsigned value) {
+    static CUmemoryPool pool;
+    CUmemPoolProps what = {.allocType = type, .location = {where, 0}};
+    CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 0},
+                              CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUresult answer = pool ? CUDA_SUCCESS : cuMemPoolCreate(&pool, &what);
+    if (answer == CUDA_ERROR_NOT_SUPPORTED)
+        exit(TEST_SKIPPED);
+    MUST(answer);
+    if (where != CU_MEM_LOCATION_TYPE_DEVICE)
+        MUST(cuMemPoolSetAccess(pool, &access, 1));
+    of_pool(pool, value);
+}
+
+static void managed_pool(unsigned value) {
+    made_pool(CU_MEM_ALLOCATION_TYPE_MANAGED, CU_MEM_LOCATION_TYPE_DEVICE, value);
+}
+
+static void host_pool(unsigned value) {
+    made_pool(CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_HOST, value);
+}
+
+static void default_pool(unsigned value) {
+    CUmemoryPool pool;
+    CUmemLocation where = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+    CUresult answer = cuMemGetDefaultMemPool(&pool, &where, CU_MEM_ALLOCATION_TYPE_MANAGED);
+    if (answer == CUDA_ERROR_NOT_SUPPORTED)
+        exit(TEST_SKIPPED);
+    MUST(answer);
+    of_pool(pool, value);
+}
+
+static void physical_of(CUmemLocationType where, unsigned value) {
+    static CUdeviceptr address;
+    CUmemAllocationProp what = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {where, 0}};
+    CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 0},
+                              CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemGenericAllocationHandle handle;
+    size_t unit;
+    if (!address) {
+        MUST(cuMemGetAllocationGranularity(&unit, &what, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+        MUST(cuMemCreate(&handle, unit, &what, 0));
+        MUST(cuMemAddressReserve(&address, unit, 0, 0, 0));
+        MUST(cuMemMap(address, unit, 0, handle, 0));
+        MUST(cuMemSetAccess(address, unit, &access, 1));
+    }
+    result = seen_by_host(address);
+    write_to(address, value, stream);
+}
+
+static void physical(unsigned value) {
+    physical_of(CU_MEM_LOCATION_TYPE_HOST, value);
+}
+
+static void physical_of_node(unsigned value) {
+    physical_of(CU_MEM_LOCATION_TYPE_HOST_NUMA, value);
+}
+
 /* --- synchronisations that tell nothing of the result --- */
 
 static void before_the_work(unsigned value) {
@@ -307,6 +417,26 @@ static void of_the_same_handle(unsigned value) {
     MUST(cuStreamSynchronize(test_stream()));
 }
 
+/* A copy to the host that waits for no stream but its own; one to the device; one of nothing. */
+static void copies_beside(unsigned value) {
+    unsigned word;
+    to_host(value);
+    MUST(cuMemcpyDtoH_v2(&word, memory + KIB, 4));
+    MUST(cuMemcpyDtoH_v2_ptds(&word, memory + KIB, 4));
+}
+
+static void copies_elsewhere(unsigned value) {
+    unsigned word = 0;
+    CUDA_MEMCPY2D none = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .srcDevice = memory,
+                          .dstMemoryType = CU_MEMORYTYPE_HOST,
+                          .dstHost = &word};
+    to_host_legacy(value);
+    MUST(cuMemcpyDtoH_v2(&word, memory + KIB, 0));
+    MUST(cuMemcpy2D_v2(&none));
+    MUST(cuMemcpyDtoD_v2(memory + KIB, memory + 2 * KIB, 4));
+}
+
 static void not_complete(unsigned value) {
     to_host(value);
     if (!real_time())
@@ -325,6 +455,12 @@ static void *free_it(void *address) {
     MUST(cuCtxSetCurrent(first));
     MUST(cuMemFree_v2((CUdeviceptr)(uintptr_t)address));
     return NULL;
+}
+
+static void of_pinned_memory(void) {
+    void *host;
+    MUST(cuMemHostAlloc(&host, 4 * KIB, 0));
+    MUST(cuMemFreeHost(host));
 }
 
 static void by_another_thread(void) {
@@ -459,6 +595,40 @@ static void behind_event_query(void) {
     while (cuEventQuery(event) == CUDA_ERROR_NOT_READY)
         ;
     behind(event);
+}
+
+static void behind_copy_by(void (*copy)(void)) {
+    to_host_legacy(1);
+    copy();
+    MUST(cuLaunchKernel(held, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
+    MUST(cuMemcpyDtoHAsync_v2((void *)result, memory, 4, stream));
+    expect_no_wait();
+}
+
+static void copy_back(void) {
+    unsigned word;
+    MUST(cuMemcpyDtoH_v2(&word, memory, 4));
+}
+
+static void copy_rows_back(void) {
+    unsigned word;
+    CUDA_MEMCPY2D rows = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .srcDevice = memory,
+                          .srcPitch = 4,
+                          .dstMemoryType = CU_MEMORYTYPE_HOST,
+                          .dstHost = &word,
+                          .dstPitch = 4,
+                          .WidthInBytes = 4,
+                          .Height = 1};
+    MUST(cuMemcpy2D_v2(&rows));
+}
+
+static void behind_copy(void) {
+    behind_copy_by(copy_back);
+}
+
+static void behind_copy_of_rows(void) {
+    behind_copy_by(copy_rows_back);
 }
 
 static void behind_joined_stream(void) {
@@ -620,6 +790,17 @@ static const struct {
     READS(mapped, barrier),
     READS(registered, barrier),
     READS(asked_for, barrier),
+    READS(variable, barrier),
+    READS(pageable, barrier),
+    READS(managed_pool, barrier),
+    READS(host_pool, barrier),
+    READS(default_pool, barrier),
+    READS(physical, barrier),
+    READS(physical_of_node, barrier),
+    READS(copies_beside, barrier),
+    READS(copies_elsewhere, barrier),
+    READS(to_host, of_pinned_memory),
+    READS(mapped, of_pinned_memory),
     READS(before_the_work, barrier),
     READS(of_another_stream, barrier),
     READS(of_the_same_handle, barrier),
@@ -642,6 +823,7 @@ static const struct {
     LOOKS(result_waits),       LOOKS(nothing_visible), LOOKS(visible_is_over),
     LOOKS(behind_stream),      LOOKS(behind_query),    LOOKS(behind_context),
     LOOKS(behind_event),       LOOKS(behind_event_query), LOOKS(behind_joined_stream),
+    LOOKS(behind_copy),        LOOKS(behind_copy_of_rows),
     LOOKS(behind_managed),     LOOKS(managed_is_gone), LOOKS(another_device),
     LOOKS(polling_kernel),     LOOKS(in_stream_order), LOOKS(bad_frees),
     LOOKS(beside_capture),     LOOKS(captured_only),   LOOKS(in_host_function),
@@ -671,8 +853,10 @@ static int run(unsigned i, unsigned times) {
 
 int main(int argc, char **argv) {
     unsigned times = argc > 1 ? (unsigned)atoi(argv[1]) : 20, failed = 0, skipped = 0;
-    unsigned count = test_library_is_here() ? BARRIERS + LOOKS : BARRIERS;
+    unsigned count = test_library_is_here() && argc < 3 ? BARRIERS + LOOKS : BARRIERS;
     for (unsigned i = 0; i < count; i++) {
+        if (argc > 2 && strncmp(barriers[i].name, argv[2], strlen(argv[2])) != 0)
+            continue;
         int status = run(i, times);
         skipped += status == TEST_SKIPPED;
         if (status && status != TEST_SKIPPED) {
