@@ -7,6 +7,8 @@
 #include <stdlib.h>
 
 #include "device/driver.h"
+#include "device/wait.h"
+#include "failpoint.h"
 #include "intercept/context.h"
 #include "intercept/observers.h"
 #include "lock.h"
@@ -139,7 +141,21 @@ static void give_segment(leaving_t *leaving) {
     }
 }
 
+/* Threads that hold segments which have left their lines and are not given back yet. */
+static _Atomic unsigned giving;
+
+/* Before another thread finds that the segments of `list` are gone. */
+static void unlock_leaving(const leaving_t *list) {
+    if (list)
+        atomic_fetch_add(&giving, 1);
+    ac_unlock(&ac_pools_lock);
+}
+
+/* After unlock_leaving. */
 static void give_segments(leaving_t *list) {
+    bool gives = list;
+    if (gives)
+        AC_WINDOW(segments_cut);
     while (list) {
         leaving_t *next = list->next;
         const ac_raw_t *raw = &list->raw;
@@ -149,6 +165,15 @@ static void give_segments(leaving_t *list) {
         free(list);
         list = next;
     }
+    if (gives)
+        atomic_fetch_sub(&giving, 1);
+}
+
+/* A tenth of a second at most: a thread's free_fn may itself make the request. */
+static void await_giving(void) {
+    enum { NAPS = 100, NAP_NS = 1000000 };
+    for (int nap = 0; atomic_load(&giving) && nap < NAPS; nap++)
+        ac_nap(NAP_NS);
 }
 
 /* Idle segments of the line join *list.  If host memory is short, they stay. */
@@ -272,7 +297,7 @@ static void drain(int device, uint64_t limit_ns) {
                                 ac_fence_reached(moment.timeline, true)};
     ac_lock(&ac_pools_lock);
     collect(device, reached, &cut);
-    ac_unlock(&ac_pools_lock);
+    unlock_leaving(cut);
     give_segments(cut);
 }
 
@@ -289,7 +314,7 @@ void ac_pool_trim(void) {
     drain_all();
     ac_lock(&ac_pools_lock);
     cut_unused(&cut);
-    ac_unlock(&ac_pools_lock);
+    unlock_leaving(cut);
     give_segments(cut);
 }
 
@@ -380,7 +405,7 @@ static accel_status_t free_block(uint64_t address, void *const *after) {
         was = info_of(block);
         put(block, after, &cut);
     }
-    ac_unlock(&ac_pools_lock);
+    unlock_leaving(cut);
     if (status != ACCEL_OK)
         return status;
     tell_free(&was);
@@ -530,14 +555,16 @@ static uint64_t patience(void) {
     return wait < AC_LATE_WAIT_NS ? (uint64_t)wait : AC_LATE_WAIT_NS;
 }
 
-/* Gives back idle segments of other streams' lines of the pool, and of pools without users. */
+/* Gives back idle segments of other streams' lines of the pool, and of pools without users.  Waits for threads that
+ * are giving segments back. */
 static void give_way(const ask_t *ask) {
     leaving_t *cut = NULL;
     ac_lock(&ac_pools_lock);
     cut_pool(ask->pool, &cut);
     cut_unused(&cut);
-    ac_unlock(&ac_pools_lock);
+    unlock_leaving(cut);
     give_segments(cut);
+    await_giving();
     ac_late_free(patience());
 }
 
@@ -672,7 +699,7 @@ accel_status_t ac_pool_release(accel_pool_id_t id, int device) {
         cut_pool(pool, &cut);
         ac_pool_sweep(pool);
     }
-    ac_unlock(&ac_pools_lock);
+    unlock_leaving(cut);
     give_segments(cut);
     if (!pool && set && set->begin_allocate_to_pool_fn && set->release_pool_fn) {
         told = set; /* the pool is the program's own */
@@ -717,7 +744,7 @@ accel_status_t accel_pool_empty(accel_pool_id_t id) {
     ac_pool_t *pool = ac_pool_named(id);
     if (pool)
         cut_pool(pool, &cut);
-    ac_unlock(&ac_pools_lock);
+    unlock_leaving(cut);
     give_segments(cut);
     ac_late_free(AC_LATE_WAIT_NS);
     return pool ? ACCEL_OK : ACCEL_ERROR_INVALID;

@@ -394,6 +394,55 @@ static void late_handed_on(void) {
     GIVES(free_async(next_owner, late_stream), ACCEL_OK);
 }
 
+/* --- a private pool goes, and another thread asks for its memory before it has gone back --- */
+
+static accel_status_t (*pool_create)(unsigned, const accel_allocator_t *, accel_pool_id_t *);
+static accel_status_t (*pool_begin)(int, accel_pool_id_t, int (*)(void *, void *), void *);
+static accel_status_t (*pool_end)(int, accel_pool_id_t), (*pool_release)(accel_pool_id_t);
+static accel_status_t (*raw_alloc)(void **, size_t);
+static pthread_t asker;
+
+static void *ask_pool(void *answer) {
+    void *memory;
+    test_device(0);
+    *(accel_status_t *)answer = raw_alloc(&memory, 80 * MIB);
+    return NULL;
+}
+
+static accel_status_t asked;
+
+static void ask_while_cut(const char *name) {
+    enum { AHEAD_NS = 30000000 };
+    if (strcmp(name, "segments_cut") != 0)
+        return;
+    at_exit = NULL;
+    NEED(!pthread_create(&asker, NULL, ask_pool, &asked));
+    nanosleep(&(struct timespec){.tv_nsec = AHEAD_NS}, NULL);
+}
+
+static accel_pool_id_t opened(void) {
+    accel_pool_id_t made;
+    NEED(pool_create(0, NULL, &made) == ACCEL_OK && pool_begin(0, made, NULL, NULL) == ACCEL_OK);
+    return made;
+}
+
+static void asked_while_cut(void) {
+    void *memory;
+    NEED(test_find("accel_pool_create", &pool_create) && test_find("accel_pool_release", &pool_release) &&
+         test_find("accel_begin_allocate_to_pool", &pool_begin) && test_find("accel_raw_alloc", &raw_alloc) &&
+         test_find("accel_end_allocate_to_pool", &pool_end) && test_find("accel_raw_delete", &raw_delete));
+    accel_pool_id_t first = opened();
+    GIVES(raw_alloc(&memory, 80 * MIB), ACCEL_OK);
+    GIVES(raw_delete(memory), ACCEL_OK);
+    NEED(pool_end(0, first) == ACCEL_OK && pool_release(first) == ACCEL_OK);
+    opened();
+    asked = ACCEL_ERROR_INVALID;
+    at_exit = ask_while_cut;
+    GIVES(pool_release(first), ACCEL_OK);
+    NEED(!at_exit && !pthread_join(asker, NULL));
+    EXPECT(asked == ACCEL_OK);
+}
+
 /* --- metrics go at exit, beside the thread that writes them --- */
 
 static const char *writer_stops_at, *metrics_file;
@@ -529,6 +578,7 @@ static const struct {
     {"reader_beside_lane", reader_beside_lane},
     {"late_freed_again", late_freed_again},
     {"late_handed_on", late_handed_on},
+    {"asked_while_cut", asked_while_cut},
     {"removed_before_metrics", removed_before_metrics},
     {"removed_beside_metrics", removed_beside_metrics},
 };
