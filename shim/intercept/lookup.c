@@ -346,11 +346,22 @@ ac_dlsym_route(void *handle, const char *name, const void *caller) {
 
 /* ---------------------------------------------------------------- dlopen */
 
+/* What a program opens in its own namespace: by dlmopen, or else by dlopen. */
+typedef struct {
+    bool spaced;
+    ac_dlopen_fn *next;
+    ac_dlmopen_fn *next_spaced;
+} opener_t;
+
+AC_EARLY static void *open_by(const opener_t *opener, const char *file, int mode) {
+    return opener->spaced ? opener->next_spaced(LM_ID_BASE, file, mode) : opener->next(file, mode);
+}
+
 /* RTLD_DEEPBIND would put a plugin's own libraries before us for everything in it.  The real function runs in
- * place of ours only where it has to know the caller: else we look at what it loaded. */
-AC_EARLY __attribute__((visibility("hidden"))) ac_route_t
-ac_dlopen_route(const char *file, int mode, const void *caller) {
-    ac_count_early(AC_COUNT_HOOKS + AC_HOOK_dlopen);
+ * place of ours only where it has to know the caller: else we look at what it loaded.  `known`: that is the C
+ * library's. */
+AC_EARLY static ac_route_t open_route(const opener_t *opener, bool known, const char *file, int mode,
+                                      const void *caller) {
     if (file && ac_text_starts(ac_text_basename(file), "libcuda.so"))
         atomic_store_explicit(&ac_driver_wanted, (int)getpid(), memory_order_relaxed);
     if (file && (mode & RTLD_DEEPBIND) && ac_deepbind_strip()) {
@@ -359,19 +370,39 @@ ac_dlopen_route(const char *file, int mode, const void *caller) {
     }
     ac_variables_before(caller);
     ac_runtime_forget();
-    ac_dlopen_fn *next = ac_next_dlopen();
-    if (!next)
-        return answer(NULL);
     if (ac_object_searches_alone(caller, file)) {
         atomic_store(&ac_variables_overdue, true);
-        return (ac_route_t){.value = (void *)(intptr_t)mode, .jump = __extension__(void *) next};
+        return (ac_route_t){.value = (void *)(intptr_t)mode,
+                            .jump = opener->spaced ? __extension__(void *) opener->next_spaced
+                                                   : __extension__(void *) opener->next};
     }
-    bool known = next == ac_real_dlopen(); /* before the call, whose error stays the last */
     ac_loads_t loads = ac_variables_opening();
-    void *handle = next(file, mode);
+    void *handle = open_by(opener, file, mode);
     if (ac_variables_opened(handle, known, loads))
         ac_runtime_forget(); /* others may have looked at code that went before the new one came */
     return answer(handle);
+}
+
+AC_EARLY __attribute__((visibility("hidden"))) ac_route_t
+ac_dlopen_route(const char *file, int mode, const void *caller) {
+    ac_count_early(AC_COUNT_HOOKS + AC_HOOK_dlopen);
+    const opener_t opener = {.next = ac_next_dlopen()};
+    bool known = opener.next == ac_real_dlopen(); /* before the call, whose error stays the last */
+    return opener.next ? open_route(&opener, known, file, mode, caller) : answer(NULL);
+}
+
+/* Other namespaces do not see the library. */
+AC_EARLY __attribute__((visibility("hidden"))) ac_route_t
+ac_dlmopen_route(Lmid_t space, const char *file, int mode, const void *caller) {
+    ac_count_early(AC_COUNT_HOOKS + AC_HOOK_dlmopen);
+    const opener_t opener = {.spaced = true, .next_spaced = ac_next_dlmopen()};
+    bool known = opener.next_spaced == ac_real_dlmopen();
+    if (!opener.next_spaced)
+        return answer(NULL);
+    if (space == LM_ID_BASE)
+        return open_route(&opener, known, file, mode, caller);
+    return (ac_route_t){.value = (void *)(intptr_t)mode,
+                        .jump = __extension__(void *) opener.next_spaced};
 }
 
 /* ---------------------------------------------------------------- cuGetProcAddress */

@@ -316,6 +316,11 @@ AC_EARLY ac_dlopen_fn *ac_real_dlopen(void) {
     return AS_FUNCTION(ac_dlopen_fn, cached_libc(&cache, "dlopen"));
 }
 
+AC_EARLY ac_dlmopen_fn *ac_real_dlmopen(void) {
+    AC_START_DATA static _Atomic(void *) cache;
+    return AS_FUNCTION(ac_dlmopen_fn, cached_libc(&cache, "dlmopen"));
+}
+
 AC_EARLY ac_dlsym_fn *ac_next_dlsym(void) {
     AC_START_DATA static _Atomic(void *) cache;
     void *next = cached_next(&cache, "dlsym");
@@ -326,6 +331,12 @@ AC_EARLY ac_dlopen_fn *ac_next_dlopen(void) {
     AC_START_DATA static _Atomic(void *) cache;
     void *next = cached_next(&cache, "dlopen");
     return next ? AS_FUNCTION(ac_dlopen_fn, next) : ac_real_dlopen();
+}
+
+AC_EARLY ac_dlmopen_fn *ac_next_dlmopen(void) {
+    AC_START_DATA static _Atomic(void *) cache;
+    void *next = cached_next(&cache, "dlmopen");
+    return next ? AS_FUNCTION(ac_dlmopen_fn, next) : ac_real_dlmopen();
 }
 
 /* The loader's handle of an object that is loaded already, counted once more so that it

@@ -2,7 +2,7 @@
  *
  * resolve.c  the real functions, the tables from address and from name to hook
  * lookup.c   the answers: dlsym, dlopen, cuGetProcAddress, cudaGetDriverEntryPoint
- * dlsym.S    the entries of dlsym and dlopen, which must keep their caller
+ * dlsym.S    the entries of dlsym, dlopen and dlmopen, which must keep their caller
  * watch.c, watch.S  functions that no table has, noticed when they are called
  * objects.c  what is loaded and what it defines
  * variables.c  variables of the program that have names of ours, looked at before lookups and after dlopen
@@ -67,6 +67,7 @@ typedef struct {
 
 typedef void *ac_dlsym_fn(void *handle, const char *name);
 typedef void *ac_dlopen_fn(const char *file, int mode);
+typedef void *ac_dlmopen_fn(long space, const char *file, int mode);
 
 enum { AC_HOOK_NONE = -1 };
 
@@ -77,12 +78,14 @@ bool ac_nvml_takes(int hook, void *found);
 typedef enum { AC_KIND_DRIVER, AC_KIND_RUNTIME, AC_KIND_LOADER, AC_KIND_NVML } ac_hook_kind_t;
 extern const unsigned char ac_hook_kinds[AC_HOOK_COUNT];
 
-/* libc's dlsym and dlopen; NULL if they cannot be found, and then we do nothing.  The `next`
+/* libc's dlsym, dlopen and dlmopen; NULL if they cannot be found, and then we do nothing.  The `next`
  * ones are those that the process would use without us: another preload's, or libc's. */
 AC_EARLY ac_dlsym_fn *ac_real_dlsym(void);
 AC_EARLY ac_dlopen_fn *ac_real_dlopen(void);
+AC_EARLY ac_dlmopen_fn *ac_real_dlmopen(void);
 AC_EARLY ac_dlsym_fn *ac_next_dlsym(void);
 AC_EARLY ac_dlopen_fn *ac_next_dlopen(void);
+AC_EARLY ac_dlmopen_fn *ac_next_dlmopen(void);
 
 /* Whether `address` lies in this library. */
 AC_EARLY bool ac_is_ours(const void *address);

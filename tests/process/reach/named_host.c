@@ -1,9 +1,10 @@
 /* Programs that come to a library with such variables.
- * usage: named_host [LIBRARY FUNCTION]...   opened; calls FUNCTION, or with "-" what the library's constructor left
+ * usage: named_host [LIBRARY FUNCTION]...   opened, with a "+" before its name by dlmopen; calls FUNCTION, or with "-" what the library's constructor left
  *        named_host LIBRARY LIBRARY          opened and closed by a thread for each, at the same time
  *        named_linked                        linked (NAMED_LINKED)
  *        named_copied                        linked, with copies of the variables (NAMED_COPIED) */
 #include <pthread.h>
+#include <stdbool.h>
 
 #include "named.h"
 
@@ -59,7 +60,9 @@ int main(int argc, char **argv) {
     if (!failed && strchr(argv[1], '/') && strchr(argv[2], '/'))
         return open_at_once(argv + 1);
     for (int i = 1; i + 1 < argc; i += 2) {
-        void *library = dlopen(argv[i], RTLD_NOW | RTLD_LOCAL);
+        bool spaced = argv[i][0] == '+';
+        void *library = spaced ? dlmopen(LM_ID_BASE, argv[i] + 1, RTLD_NOW | RTLD_LOCAL)
+                               : dlopen(argv[i], RTLD_NOW | RTLD_LOCAL);
         const char *error = dlerror();
         if (error)
             printf("dlerror: %s\n", error);
