@@ -158,6 +158,59 @@ START_TEST(order_in_pools) {
 }
 END_TEST
 
+/* Freed memory waits for the work of all devices that reach it. */
+START_TEST(work_of_another_device) {
+    CUcontext first;
+    CUstream there = new_stream(1), mine = new_stream(0);
+    accel_pool_id_t pool = open_pool(0);
+    void *a = alloc(MIB, mine);
+    ck_assert_int_eq(cuCtxGetCurrent(&first), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_set_device(1), ACCEL_OK);
+    ck_assert_int_eq(cuCtxEnablePeerAccess(first, 0), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
+    hold(there);
+    use(a, MIB, there);
+    ck_assert_int_eq(accel_record_stream(a, there), ACCEL_OK);
+    ck_assert_int_eq(accel_raw_delete(a), ACCEL_OK);
+    void *b = alloc(MIB, mine);
+    ck_assert_ptr_ne(b, a);
+    let_go(mine);
+    ck_assert_int_eq(accel_synchronize_device(1), ACCEL_OK);
+    void *c = alloc(MIB, mine);
+    ck_assert_ptr_eq(c, a);
+    ck_assert_int_eq(accel_raw_delete(b), ACCEL_OK);
+    ck_assert_int_eq(accel_raw_delete(c), ACCEL_OK);
+    end_and_release(pool);
+}
+END_TEST
+
+/* Several blocks that wait get their fence at once, when the capture is over. */
+START_TEST(frees_beside_a_capture) {
+    CUgraph graph;
+    CUstream mine = new_stream(0), other = new_stream(0), captures = new_stream(0);
+    accel_pool_id_t pool = open_pool(0);
+    void *block[3], *again;
+    for (int i = 0; i < 3; i++) {
+        block[i] = alloc((size_t)3 * MIB, mine);
+        use(block[i], 3 * MIB, other);
+        ck_assert_int_eq(accel_record_stream(block[i], other), ACCEL_OK);
+    }
+    ck_assert_int_eq(cuStreamBeginCapture_v2(captures, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(accel_raw_delete(block[i]), ACCEL_OK);
+    ck_assert_int_eq(cuStreamEndCapture(captures, &graph), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
+    again = alloc((size_t)3 * MIB, mine);
+    ck_assert_int_eq(accel_raw_delete(again), ACCEL_OK);
+    ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
+    again = alloc((size_t)18 * MIB, mine);
+    ck_assert_uint_eq(reserved(pool), 20 * MIB);
+    ck_assert_ptr_eq(again, block[0]);
+    ck_assert_int_eq(accel_raw_delete(again), ACCEL_OK);
+    end_and_release(pool);
+}
+END_TEST
+
 /* Free neighbours become one block, whichever was freed first. */
 START_TEST(neighbours_in_pools) {
     CUstream stream = new_stream(0);
@@ -802,7 +855,8 @@ END_TEST
 int main(void) {
     const TTest *const tests[] = {a_pool,
                                   lives_of_pools,
-                                  order_in_pools,
+                                  order_in_pools, work_of_another_device,
+                                  frees_beside_a_capture,
                                   neighbours_in_pools,
                                   sizes_of_segments,
                                   kinds_of_pools,

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "allocator/order/fence.h"
+#include "intercept/callers.h"
 #include "intercept/process.h"
 #include "intercept/resolve.h"
 #include "intercept/watch.h"
@@ -481,6 +482,24 @@ START_TEST(a_table_that_no_list_knows_is_noticed) {
 }
 END_TEST
 
+/* The object is there already, so that only what comes before the load forgets. */
+START_TEST(a_caller_is_forgotten_with_each_dlopen) {
+    static ac_callers_t callers;
+    const void *code = __extension__(const void *) ac_callers_word;
+    unsigned number = 0;
+    void *library = dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD);
+    ck_assert_ptr_nonnull(library);
+    for (unsigned turn = 1; turn <= 3; turn++) {
+        ck_assert(!ac_callers_find(&callers, ac_callers_word(code), &number));
+        ac_callers_remember(&callers, ac_callers_word(code), turn);
+        ck_assert(ac_callers_find(&callers, ac_callers_word(code), &number) && number == turn);
+        void *again = turn % 2 ? dlopen("libc.so.6", RTLD_NOW)
+                               : dlmopen(LM_ID_BASE, "libc.so.6", RTLD_NOW);
+        ck_assert_ptr_eq(again, library);
+    }
+}
+END_TEST
+
 START_TEST(failures_are_the_drivers) {
     open_driver();
     void *function = NULL;
@@ -517,6 +536,7 @@ static Suite *suite(void) {
     tcase_add_loop_test(tests, a_context_of_graphics_becomes_current, 0, 2);
     tcase_add_loop_test(tests, the_current_context_may_change_unseen, 0, 4);
     tcase_add_loop_test(tests, a_table_that_no_list_knows_is_noticed, 0, 16);
+    tcase_add_test(tests, a_caller_is_forgotten_with_each_dlopen);
     tcase_add_test(tests, failures_are_the_drivers);
     suite_add_tcase(suite, tests);
     return suite;
