@@ -4,16 +4,10 @@
 #ifndef AC_BUDGET_H
 #define AC_BUDGET_H
 
+#include "allocator/policy.h"
 #include "allocator/settings.h"
 
-/* In shares of the live bytes. */
-#define AC_SHARE_SEGMENTS 0.08 /* native segments: what does not fit leaves so much over */
-#define AC_SHARE_PAGES    0.10 /* pages: they can go where they are needed */
-
-/* In segments of large_segment_size, and in pages: a program that has hardly begun neither gives
- * back, nor moves pages, nor waits. */
-enum { AC_FLOOR_IDLE = 2, AC_FLOOR_WAIT = 6, AC_FLOOR_PAGES = 4 };
-
+/* A program that has hardly begun neither gives back, nor moves pages, nor waits: each budget has a floor. */
 typedef enum {
     AC_BUDGET_IDLE,  /* idle memory goes back rather than be kept beyond it */
     AC_BUDGET_PAGES, /* pages are moved out of holes rather than created beyond it */
@@ -39,9 +33,10 @@ static inline double ac_budget_share(const ac_settings_t *settings, ac_budget_t 
     if (budget == AC_BUDGET_WAIT || budget == AC_BUDGET_HOLES)
         return settings->wait_budget;
     if (budget == AC_BUDGET_IDLE && !settings->expandable_segments)
-        return AC_SHARE_SEGMENTS;
-    double share = settings->page_budget > 0 ? settings->page_budget : AC_SHARE_PAGES;
-    return budget == AC_BUDGET_IDLE && share < AC_SHARE_SEGMENTS ? AC_SHARE_SEGMENTS : share;
+        return AC_SHARE_SEGMENTS / 100.0;
+    double share = settings->page_budget > 0 ? settings->page_budget : AC_SHARE_PAGES / 100.0;
+    double least = budget == AC_BUDGET_IDLE ? AC_SHARE_SEGMENTS / 100.0 : 0;
+    return share < least ? least : share;
 }
 
 /* Bytes; `live`: those that the program holds, most at a time. */
@@ -57,9 +52,6 @@ static inline uint64_t ac_budget(const ac_settings_t *settings, ac_budget_t budg
 static inline uint64_t ac_budget_fence(const ac_settings_t *settings, uint64_t live) {
     return (ac_budget(settings, AC_BUDGET_WAIT, live) - live) / 2 + 1;
 }
-
-/* How long a request waits, in all, for work that could save memory. */
-#define AC_PATIENCE_NS ((uint64_t)500000000)
 
 /* Whether what moving pages costs is watched (supply/toll.h). */
 static inline bool ac_budget_learns(const ac_settings_t *settings) {

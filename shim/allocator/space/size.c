@@ -25,8 +25,7 @@ static bool loses_less(packing_t a, packing_t b) {
 
 /* Of the largest numbers of requests in `most` bytes the one that leaves least over. */
 static uint64_t pack_many(uint64_t size, uint64_t most) {
-    enum { TRIES = 16 };
-    uint64_t count = most / size, least = count > TRIES ? count - TRIES : 1;
+    uint64_t count = most / size, least = count > AC_PACK_TRIES ? count - AC_PACK_TRIES : 1;
     packing_t best = pack(size, count > 1 ? count : 1);
     for (; count > least; count--)
         if (loses_less(pack(size, count - 1), best))
@@ -34,12 +33,12 @@ static uint64_t pack_many(uint64_t size, uint64_t most) {
     return best.segment;
 }
 
-/* The least number that leaves no more than a 64th over; where `most` bytes do not hold so many,
+/* The least number that leaves no more than a share over (AC_PACK_REST); where `most` bytes do not hold so many,
  * the one that leaves least. */
 static uint64_t pack_few(uint64_t size, uint64_t most) {
     packing_t best = pack(size, 1);
     for (uint64_t count = 2; count <= most / size; count++) {
-        if (best.segment - best.bytes <= best.bytes / 64)
+        if (best.segment - best.bytes <= best.bytes / AC_PACK_REST)
             break;
         if (loses_less(pack(size, count), best))
             best = pack(size, count);
@@ -53,15 +52,15 @@ static uint64_t pack_few(uint64_t size, uint64_t most) {
 uint64_t ac_size_segment(const ac_settings_t *settings, uint64_t size, uint64_t reserved,
                          ac_snug_t snug) {
     uint64_t room = ac_size_room(settings, reserved);
-    uint64_t most = reserved / 8;
+    uint64_t most = reserved / AC_GROWTH_SHARE;
     if (snug == AC_SNUG_EXACT || settings->exact || size >= settings->max_split_size)
         return ac_size_up(size, AC_SEGMENT_ALIGN);
-    if (most > room / 8)
+    if (most > room / (AC_ROOM_SHARE / 2))
         snug = AC_SNUG_FEW;
     if (snug == AC_SNUG_FEW)
-        most = reserved / 16;
+        most /= 2;
     most = max(most, settings->large_segment_size);
-    most = at_most(at_most(most, AC_SEGMENT_MAX_GROWTH), room / 16);
+    most = at_most(at_most(most, AC_GROWTH_MOST), room / AC_ROOM_SHARE);
     /* A segment that reaches max_split_size would be a block that small requests may not use. */
     most = at_most(most, settings->max_split_size - 1);
     most = most / AC_SEGMENT_ALIGN * AC_SEGMENT_ALIGN;

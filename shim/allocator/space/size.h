@@ -3,11 +3,9 @@
 #ifndef AC_SIZE_H
 #define AC_SIZE_H
 
+#include "allocator/policy.h"
 #include "allocator/settings.h"
 #include "allocator/space/free_index.h"
-
-/* Bytes of what is worth keeping in one piece. */
-#define AC_LARGE ((uint64_t)32 << 20)
 
 static inline uint64_t ac_size_up(uint64_t value, uint64_t unit) {
     return (value + unit - 1) / unit * unit;
@@ -47,7 +45,7 @@ static inline ac_fit_t ac_size_fit_last(const ac_settings_t *settings, uint64_t 
 /* Whether a request leaves so little of a segment that it has to itself as if it filled it, and
  * asks for so much of the most that was `live` that more such segments would weigh heavily. */
 static inline bool ac_size_fills(uint64_t size, uint64_t segment, uint64_t live) {
-    return size >= AC_LARGE && size >= live / 8 && segment - size < AC_SEGMENT_ALIGN;
+    return size >= AC_LARGE && size >= live / AC_LARGE_SHARE && segment - size < AC_SEGMENT_ALIGN;
 }
 
 /* What may serve any other: so much of that.  Large free blocks are kept for requests that nearly

@@ -3,16 +3,6 @@
 
 #include "allocator/space/range.h"
 
-/* In percent of the live bytes: rests that are much, and what is reserved at most where they may be the
- * reason.  Beyond that it is memory that waits for work. */
-enum { MUCH = 5, MOST = 10 };
-
-/* One in so many of the live bytes: rests on fine pages that are worth having them. */
-enum { STILL = 160 };
-
-/* In pages: rests that are little, whatever is live.  A buffer that grows has some, and outgrows them. */
-enum { LITTLE = 8 };
-
 /* Larger pages were set for the sake of few calls. */
 #define LARGEST ((uint64_t)8 << 20)
 
@@ -49,19 +39,19 @@ static uint64_t rests(const ac_arena_t *arena, uint64_t most) {
 void ac_fine_look(ac_arena_t *arena, uint64_t reserved, uint64_t live, bool over) {
     const ac_settings_t *settings = &arena->allocator->settings;
     ac_fine_t *fine = &arena->allocator->supply->expand.fine;
-    uint64_t much = live / 100 * MUCH, little = LITTLE * settings->page;
+    uint64_t much = live / 100 * AC_FINE_MUCH, little = AC_FINE_LITTLE * settings->page;
     much = much > little ? much : little;
     if (ac_fine_serves(arena->allocator)) {
         if (live / 2 < fine->live)
             return;
-        bool grow = rests(arena, settings->page / 2) > live / STILL;
+        bool grow = rests(arena, settings->page / 2) > live / AC_FINE_STILL;
         fine->live = grow ? live : 0;
         fine->old = grow ? 0 : rests(arena, UINT64_MAX);
         return;
     }
     if (!over || !ac_budget_learns(settings) || settings->page <= settings->small_page ||
         settings->page > LARGEST || reserved < live + much ||
-        reserved > live + live / 100 * MOST || reserved < fine->looked)
+        reserved > live + live / 100 * AC_FINE_MOST || reserved < fine->looked)
         return;
     fine->looked = reserved + reserved / 64;
     if (rests(arena, UINT64_MAX) > fine->old + much) {

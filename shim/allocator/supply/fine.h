@@ -18,9 +18,6 @@
 #include "allocator/budget.h"
 #include "allocator/supply/supply.h"
 
-/* A request of so many pages gets whole ones. */
-enum { AC_FINE_MANY = 16 };
-
 /* All under the lock. */
 
 static inline bool ac_fine_serves(const ac_allocator_t *allocator) {

@@ -9,9 +9,6 @@
 
 /* --- pages --- */
 
-/* One in so many of the live bytes, idle on pages that only medium blocks keep, is much. */
-enum { MUCH_IDLE = 100 };
-
 /* A page, and what medium blocks hold of it; 0 units: none is looked at. */
 typedef struct {
     uint64_t first, units;
@@ -56,8 +53,8 @@ static uint64_t idle_beside_medium(const ac_range_t *range) {
 void ac_medium_look(ac_arena_t *arena, uint64_t reserved, uint64_t live) {
     const ac_settings_t *settings = &arena->allocator->settings;
     ac_medium_t *medium = &arena->allocator->supply->medium;
-    uint64_t much = live / MUCH_IDLE > ac_budget_floor(settings, AC_BUDGET_PAGES)
-                        ? live / MUCH_IDLE
+    uint64_t much = live / AC_MEDIUM_LOST > ac_budget_floor(settings, AC_BUDGET_PAGES)
+                        ? live / AC_MEDIUM_LOST
                         : ac_budget_floor(settings, AC_BUDGET_PAGES);
     if (medium->apart || settings->page <= settings->small_page || reserved < live + much ||
         reserved < medium->looked)
@@ -71,16 +68,6 @@ void ac_medium_look(ac_arena_t *arena, uint64_t reserved, uint64_t live) {
 }
 
 /* --- native segments --- */
-
-/* Of the bytes that were `live`: medium blocks are much of them, what they kept from large requests
- * is, and a medium segment is at most. */
-enum { SHARE_MEDIUM = 4, SHARE_GROWN = 100, SHARE_SEGMENT = 64 };
-
-/* So many blocks are looked at in one go, under the lock. */
-enum { LOOK_MOST = 1 << 14 };
-
-/* And so many for each request of the program, on average. */
-enum { LOOK_FOR_EACH = 16 };
 
 /* A stretch between two large blocks: its bytes, those in use by smaller ones, and the largest free
  * block. */
@@ -122,11 +109,11 @@ static void look_at(look_t *look, const ac_segment_t *segment) {
 
 /* Whether smaller blocks than `most` keep the request from the arena's free memory. */
 static look_t look_for(const ac_arena_t *arena, uint64_t size, uint64_t most) {
-    look_t look = {.size = size, .most = most, .left = LOOK_MOST};
+    look_t look = {.size = size, .most = most, .left = AC_LOOK_MOST};
     for (const ac_segment_t *s = arena->segments; s && look.left; s = s->next)
         if (!s->range && s->index == AC_POOL_LARGE)
             look_at(&look, s);
-    arena->allocator->supply->medium.owed += LOOK_MOST - look.left;
+    arena->allocator->supply->medium.owed += AC_LOOK_MOST - look.left;
     return look;
 }
 
@@ -141,11 +128,6 @@ static uint64_t requests_of(const ac_allocator_t *allocator) {
 }
 
 /* --- big blocks --- */
-
-/* Of what is live: what their requests grew by, and what may lie idle beside them when others grow
- * beyond the budget.  And trades, in a window of requests: so many requests for each are enough, and
- * after so many windows with more it ends. */
-enum { SHARE_BIG = 10, SHARE_BESIDE = 6, WINDOW = 512, PER_TRADE = 64, COSTLY = 8 };
 
 static uint64_t least_big(uint64_t live) {
     return live / AC_BIG_SHARE > AC_LARGE ? live / AC_BIG_SHARE : AC_LARGE;
@@ -215,13 +197,13 @@ void ac_big_note_trade(ac_allocator_t *allocator) {
     if (!big->apart)
         return;
     big->trades++;
-    if (count < WINDOW)
+    if (count < AC_WINDOW_REQUESTS)
         return;
-    bool much = big->trades > count / PER_TRADE;
-    big->costly = much ? big->costly + (unsigned)(count / WINDOW) : 0;
+    bool much = big->trades > count / AC_BIG_TRADES;
+    big->costly = much ? big->costly + (unsigned)(count / AC_WINDOW_REQUESTS) : 0;
     big->trades = 0;
     big->requests += count;
-    if (big->costly >= COSTLY)
+    if (big->costly >= AC_WINDOWS)
         big_end(allocator, allocator->high_water);
 }
 
@@ -241,13 +223,13 @@ static uint64_t idle_beside_big(const ac_segment_t *segment, unsigned *left) {
 
 bool ac_big_stays_apart(ac_allocator_t *allocator, uint64_t live) {
     uint64_t idle = 0;
-    unsigned left = LOOK_MOST;
+    unsigned left = AC_LOOK_MOST;
     if (!allocator->supply->big.apart)
         return true;
     for (const ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
         for (const ac_segment_t *s = arena->segments; s && left; s = s->next)
             idle += idle_beside_big(s, &left);
-    if (idle <= live / SHARE_BESIDE)
+    if (idle <= live / AC_BIG_IDLE)
         return true;
     big_end(allocator, live);
     return false;
@@ -259,7 +241,7 @@ bool ac_big_stays_apart(ac_allocator_t *allocator, uint64_t live) {
 static bool looked_lately(ac_allocator_t *allocator) {
     ac_medium_t *medium = &allocator->supply->medium;
     uint64_t requests = requests_of(allocator);
-    uint64_t paid = (requests - medium->requests) * LOOK_FOR_EACH;
+    uint64_t paid = (requests - medium->requests) * AC_LOOK_FOR_EACH;
     medium->requests = requests;
     medium->owed -= paid < medium->owed ? paid : medium->owed;
     return medium->owed > 0;
@@ -278,13 +260,13 @@ void ac_medium_look_native(ac_arena_t *arena, uint64_t size, uint64_t live) {
         return;
     if (as_medium) {
         look_t look = look_for(arena, size, AC_MEDIUM);
-        if (look.kept && look.used <= live / SHARE_MEDIUM)
+        if (look.kept && look.used <= live / AC_MEDIUM_MOST)
             medium->grown += size;
-        medium->apart = medium->grown > live / SHARE_GROWN;
+        medium->apart = medium->grown > live / AC_MEDIUM_LOST;
     }
     if (as_big && look_for(arena, size, least_big(live) - 1).kept) {
         big->grown += size;
-        if (big->grown > live / SHARE_BIG)
+        if (big->grown > live / AC_BIG_LOST)
             big_begin(allocator, live);
     }
 }
@@ -293,8 +275,8 @@ uint64_t ac_medium_segment(const ac_allocator_t *allocator) {
     const ac_settings_t *settings = &allocator->settings;
     uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;
     uint64_t most = ac_size_up(settings->large_segment_size, AC_SEGMENT_ALIGN);
-    uint64_t room = ac_size_room(settings, reserved) / 16; /* as of any segment (size.h) */
-    uint64_t size = allocator->high_water / SHARE_SEGMENT;
+    uint64_t room = ac_size_room(settings, reserved) / AC_ROOM_SHARE; /* as of any segment (size.h) */
+    uint64_t size = allocator->high_water / AC_MEDIUM_SEGMENT;
     size = size < most ? size : most;
     size = (size < room ? size : room) / AC_SEGMENT_ALIGN * AC_SEGMENT_ALIGN;
     return size > AC_SMALL_SEGMENT && size < settings->max_split_size && !settings->exact

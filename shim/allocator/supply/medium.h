@@ -20,12 +20,6 @@
 #include "allocator/space/size.h"
 #include "allocator/supply/supply.h"
 
-#define AC_MEDIUM       ((uint64_t)1 << 20)
-#define AC_MEDIUM_PAGES ((uint64_t)512 << 10) /* on pages, from the beginning */
-
-/* A big block has this share of what the program holds at most. */
-enum { AC_BIG_SHARE = 64 };
-
 /* Returns the size of the largest medium block.  If all pages have one size, all medium blocks have pages of their
  * own. */
 static inline uint64_t ac_medium_most(const ac_allocator_t *allocator) {
@@ -45,19 +39,13 @@ static inline bool ac_medium_serves(const ac_allocator_t *allocator, uint64_t si
            expand->refused == AC_REFUSED_NOTHING;
 }
 
-/* A program that holds less than this number of segments of large_segment_size keeps all sizes together. */
-enum { AC_APART_FLOOR = 8 };
-
-/* A native segment of this share of the high-water mark is kept free of medium blocks. */
-enum { AC_APART_SEGMENT = 8 };
-
 /* Returns true if medium blocks should have native segments of their own from now on: a request of `size` bytes
  * would be cut out of a large segment. */
 static inline bool ac_medium_comes_apart(const ac_allocator_t *allocator, uint64_t size,
                                          const ac_segment_t *segment) {
     const ac_settings_t *settings = &allocator->settings;
     return size <= AC_MEDIUM && segment->size >= AC_LARGE &&
-           segment->size >= allocator->high_water / AC_APART_SEGMENT && !segment->range &&
+           segment->size >= allocator->high_water / AC_LARGE_SHARE && !segment->range &&
            !allocator->supply->medium.apart && !settings->expandable_segments &&
            allocator->high_water / AC_APART_FLOOR >= settings->large_segment_size;
 }

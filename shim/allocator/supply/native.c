@@ -208,42 +208,59 @@ static bool make_room(const ac_growth_ask_t *ask, uint64_t excess, bool patient)
     return waited;
 }
 
-/* Unless another thread grows for this request too: not while anything captures, when the driver
- * answers each thread differently, and not for a request of a stream, which must not wait.
- * Beyond the budget no more than needed is taken, and before the request fails less and less. */
+/* Returns true if a request that is not big exceeds the budget, big blocks end being apart for it, and one of their
+ * free blocks served it. */
+static bool big_lets_go(const ac_growth_ask_t *ask, uint64_t cap) {
+    ac_allocator_t *allocator = ask->arena->allocator;
+    return index_for(ask) == AC_POOL_LARGE &&
+           ac_supply_taken(allocator) + segment_size(ask, AC_SNUG_FEW) > cap &&
+           !ac_big_stays_apart(allocator, ac_supply_live(allocator, ask->size)) && ask->look(ask->arg);
+}
+
+/* Gives idle segments back if the request would exceed the budget `cap`.  Returns true if it was served meanwhile. */
+static bool make_way(const ac_growth_ask_t *ask, bool shares, uint64_t cap) {
+    ac_allocator_t *allocator = ask->arena->allocator;
+    uint64_t taken = ac_supply_taken(allocator), wanted = taken + segment_size(ask, AC_SNUG_LARGE);
+    if (wanted <= cap)
+        return false;
+    ac_big_note_trade(allocator); /* what goes for it may go later, too */
+    uint64_t most =
+        ac_budget(&allocator->settings, AC_BUDGET_WAIT, ac_supply_live(allocator, ask->size));
+    bool patient = shares && taken + segment_size(ask, AC_SNUG_EXACT) > most;
+    return (make_room(ask, wanted - cap, patient) && ask->look(ask->arg)) ||
+           (shares && share_growth(ask)) || /* others have begun to grow meanwhile */
+           big_lets_go(ask, cap);
+}
+
+/* Asks for a segment that serves several requests, and for smaller ones if there is no memory for it.  Beyond the
+ * budget it begins with few requests. */
+static ac_status_t grow_planned(ac_growth_ask_t *ask, uint64_t cap) {
+    uint64_t size = segment_size(ask, AC_SNUG_LARGE), tried = UINT64_MAX;
+    bool exceeds = ac_supply_taken(ask->arena->allocator) + size > cap;
+    ac_status_t status = AC_OOM;
+    for (int snug = exceeds ? AC_SNUG_FEW : AC_SNUG_LARGE; snug <= AC_SNUG_EXACT && status == AC_OOM; snug++) {
+        size = segment_size(ask, (ac_snug_t)snug);
+        if (size < tried)
+            status = grow_by(ask, tried = size);
+    }
+    return status;
+}
+
+/* Grows for one request.  With `shares`, the request first waits for other threads that grow by more than they
+ * need. */
 static ac_status_t grow_snug(ac_growth_ask_t *ask, bool shares) {
     ac_allocator_t *allocator = ask->arena->allocator;
     if (ask->look(ask->arg) || (shares && share_growth(ask)))
         return AC_OK;
-    uint64_t cap =
-        ac_budget(&allocator->settings, AC_BUDGET_IDLE, ac_supply_live(allocator, ask->size));
-    uint64_t size = segment_size(ask, AC_SNUG_LARGE), few = segment_size(ask, AC_SNUG_FEW);
-    uint64_t exact = segment_size(ask, AC_SNUG_EXACT);
-    uint64_t wanted = ac_supply_taken(allocator) + size;
+    uint64_t live = ac_supply_live(allocator, ask->size);
+    uint64_t cap = ac_budget(&allocator->settings, AC_BUDGET_IDLE, live);
     if (ask->pool == AC_POOL_LARGE && ask->size > AC_MEDIUM && !ask->target) /* once a request */
-        ac_medium_look_native(ask->arena, ask->size, ac_supply_live(allocator, ask->size));
-    if (wanted > cap) {
-        ac_big_note_trade(allocator); /* what goes for it may go later, too */
-        uint64_t most =
-            ac_budget(&allocator->settings, AC_BUDGET_WAIT, ac_supply_live(allocator, ask->size));
-        bool patient = shares && wanted - size + exact > most;
-        if (make_room(ask, wanted - cap, patient) && ask->look(ask->arg))
-            return AC_OK;
-        if (shares && share_growth(ask)) /* others have begun to grow meanwhile */
-            return AC_OK;
-        if (index_for(ask) == AC_POOL_LARGE && ac_supply_taken(allocator) + few > cap &&
-            !ac_big_stays_apart(allocator, ac_supply_live(allocator, ask->size)) &&
-            ask->look(ask->arg))
-            return AC_OK;
-    }
-    if (ac_supply_taken(allocator) + size > cap)
-        size = few;
-    ac_status_t status = grow_by(ask, size);
-    if (status == AC_OOM && size > few)
-        status = grow_by(ask, size = few);
-    return status == AC_OOM && size > exact ? grow_by(ask, exact) : status;
+        ac_medium_look_native(ask->arena, ask->size, live);
+    return make_way(ask, shares, cap) ? AC_OK : grow_planned(ask, cap);
 }
 
+/* Requests share growth, but not while anything captures, when the driver answers each thread differently, and not
+ * if they name a stream: these must not wait. */
 static ac_status_t grow(ac_growth_ask_t *ask) {
     ac_arena_t *arena = ask->arena;
     bool shares = !ask->aside && !arena->ops->capturing(arena->context, true);

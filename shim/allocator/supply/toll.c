@@ -17,12 +17,8 @@ enum {
     CREATE_MIB_NS = 15000
 };
 
-/* A window in requests; what moving may cost for each of them, in nanoseconds, before that is much,
- * and what is next to nothing; after how many costly windows in a row the budget rises with each of
- * them, and after how many quiet ones it falls by a percent of the high-water mark.
- * A program that begins, or changes, is costly for a while only.  A step down is small and late, so
- * that the first moves after it stop the fall. */
-enum { WINDOW = 512, MUCH_NS = 4000, LITTLE_NS = 400, COSTLY = 8, QUIET = 8 };
+/* A program that begins, or changes, is costly for a while only.  A step down is small and late, so that the first
+ * moves after it stop the fall. */
 static const uint64_t calm_window_ns = 1000000000;
 
 /* In percent of the high-water mark: what moving may earn where all pages are small, or fine. */
@@ -41,11 +37,11 @@ static uint64_t create_ns(uint64_t page) {
 /* By how many percent the budget rises: far from what it has to be by more, so that the program is
  * not costly for long, and near by no more than needed. */
 static unsigned rise(uint64_t cost) {
-    return cost > 3 * MUCH_NS ? 6 : cost > 2 * MUCH_NS ? 3 : 1;
+    return cost > 3 * AC_TOLL_MUCH_NS ? 6 : cost > 2 * AC_TOLL_MUCH_NS ? 3 : 1;
 }
 
 static void fall(ac_toll_t *toll) {
-    for (; toll->share && toll->quiet >= QUIET; toll->quiet -= QUIET)
+    for (; toll->share && toll->quiet >= AC_WINDOWS; toll->quiet -= AC_WINDOWS)
         toll->share--;
 }
 
@@ -53,24 +49,24 @@ static void look(ac_allocator_t *allocator) {
     ac_toll_t *toll = &allocator->supply->expand.toll;
     uint64_t requests = (uint64_t)allocator->stats->allocation[AC_POOL_ALL].allocated;
     uint64_t count = requests - toll->requests;
-    if (count < WINDOW)
+    if (count < AC_WINDOW_REQUESTS)
         return;
     uint64_t cost = (toll->spent_ns - toll->seen_ns) / count;
     unsigned windows =
-        count / WINDOW > AC_TOLL_MOST * QUIET ? AC_TOLL_MOST * QUIET : (unsigned)(count / WINDOW);
+        count / AC_WINDOW_REQUESTS > AC_TOLL_MOST * AC_WINDOWS ? AC_TOLL_MOST * AC_WINDOWS : (unsigned)(count / AC_WINDOW_REQUESTS);
     toll->requests = requests;
     toll->seen_ns = toll->spent_ns;
-    uint64_t little = count * LITTLE_NS;
+    uint64_t little = count * AC_TOLL_LITTLE_NS;
     toll->earned_ns -= little < toll->earned_ns ? little : toll->earned_ns;
     if (!ac_budget_learns(&allocator->settings))
         return;
-    toll->quiet = cost < LITTLE_NS ? toll->quiet + windows : 0;
-    toll->costly = cost > MUCH_NS ? toll->costly + windows : 0;
-    if (toll->costly >= COSTLY && ac_fine_serves(allocator)) {
+    toll->quiet = cost < AC_TOLL_LITTLE_NS ? toll->quiet + windows : 0;
+    toll->costly = cost > AC_TOLL_MUCH_NS ? toll->costly + windows : 0;
+    if (toll->costly >= AC_WINDOWS && ac_fine_serves(allocator)) {
         ac_fine_end(allocator);
         toll->costly = 0;
-    } else if (toll->costly >= COSTLY) {
-        unsigned least = (unsigned)(100 * AC_SHARE_PAGES);
+    } else if (toll->costly >= AC_WINDOWS) {
+        unsigned least = AC_SHARE_PAGES;
         toll->share = (toll->share > least ? toll->share : least) + rise(cost);
         toll->share = toll->share < AC_TOLL_MOST ? toll->share : AC_TOLL_MOST;
     }
@@ -85,7 +81,7 @@ static void look_at_time(ac_toll_t *toll, uint64_t now_ns) {
     }
     uint64_t windows = (now_ns - toll->calm_ns) / calm_window_ns;
     toll->calm_ns += windows * calm_window_ns;
-    toll->quiet += (unsigned)(windows < AC_TOLL_MOST * QUIET ? windows : AC_TOLL_MOST * QUIET);
+    toll->quiet += (unsigned)(windows < AC_TOLL_MOST * AC_WINDOWS ? windows : AC_TOLL_MOST * AC_WINDOWS);
 }
 
 void ac_toll_reset(ac_allocator_t *allocator) {

@@ -21,9 +21,6 @@
 
 #include "allocator/supply/supply.h"
 
-/* In percent of H. */
-enum { AC_TOLL_MOST = 30 };
-
 /* Bytes beyond which a request of `size` moves pages of `page` bytes. */
 uint64_t ac_toll_budget(ac_allocator_t *allocator, uint64_t size, uint64_t page);
 

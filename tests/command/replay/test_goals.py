@@ -66,8 +66,8 @@ class Goals(frame.TraceTest):
     def test_islands_in_segments(self):
         """Medium blocks that stay do not keep segments, which cannot move, from large ones."""
         figures = self.figures("islands", "", "--ops", "60000", work=("--min-capacity",))
-        self.assert_most(figures, "ratio", 1.185, 1.235)
-        self.assert_most(figures, "ratio_second", 1.19, 1.235)
+        self.assert_most(figures, "ratio", 1.185, 1.24)
+        self.assert_most(figures, "ratio_second", 1.19, 1.24)
         self.assert_most(figures, "min_capacity_ratio", 1.16, 1.19)
         for figure in figures:
             figure["ms"] = figure["driver_ms_per_1000_ops"]["first"]
@@ -154,7 +154,7 @@ class Goals(frame.TraceTest):
 
     def test_no_medium_segments(self):
         """Programs that have no use for them take no more than without them."""
-        for kind, mean, worst in (("amr", 1.06, 1.09), ("fixed", 1.05, 1.05), ("varlen", 1.055, 1.08),
+        for kind, mean, worst in (("amr", 1.06, 1.1), ("fixed", 1.05, 1.05), ("varlen", 1.055, 1.08),
                                   ("serving", 1.035, 1.06), ("lora", 1.1, 1.14)):
             with self.subTest(kind):
                 figures = self.figures(kind, "", "--ops", "60000")

@@ -31,7 +31,8 @@ MAY_USE = {
     "order": {BASE},
     BASE: set(),
 }
-BASE_FILES = {"budget.h", "carve.c", "carve.h", "list.h", "settings.h", "ticket.h"}
+BASE_FILES = {"budget.h", "carve.c", "carve.h", "list.h", "policy.def", "policy.h",
+              "settings.h", "ticket.h"}
 CORE_FILES = {"core_int.h"}
 
 CALLS_UP = {}

@@ -6,7 +6,8 @@ usage: tables.py [--update] ROOT COMMAND       COMMAND is the built `accelcache`
 
 * include/accelcache.h: the members of accel_device_stats_t;
 * shim/observe/dump.schema.json: the values, statistics and counters.  The rest of the schema is
-  written by hand; the whole file is laid out here.
+  written by hand; the whole file is laid out here;
+* shim/allocator/README.md: the table of policy.def.
 
 Exits 1 where a file is not what the rows say; --update writes it.
 """
@@ -86,6 +87,34 @@ def schema(text, keys, figures):
     return lay_out(whole) + "\n"
 
 
+TUNING = re.compile(r'^TUNING\((\w+), (.+?), "(.*?)", "(.*?)", "(.*?)"\)$', re.M)
+POLICY = ("<!-- begin:policy: generated from policy.def -->\n", "<!-- end:policy -->\n")
+
+
+def amount(value, unit):
+    """A value of policy.def as a reader writes it."""
+    number = eval(value, {"__builtins__": {}})  # integers and shifts
+    if unit == "1/n":
+        return f"1/{number}"
+    if unit == "ns" and number >= 10 ** 6:
+        return f"{number // 10 ** 6} ms"
+    for power, name in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if unit == "bytes" and number >> power:
+            return f"{number >> power} {name}"
+    return f"{number:,} {unit}".strip().replace(" %", "%")
+
+
+def policy(text, root):
+    """The page with the table of policy.def."""
+    before, rest = text.split(POLICY[0])
+    with open(os.path.join(root, "shim", "allocator", "policy.def"), encoding="utf-8") as file:
+        rows = TUNING.findall(file.read())
+    lines = ["| constant | value | what it does | traces |", "|---|---|---|---|"]
+    lines += [f"| {name} | {amount(value, unit)} | {doc} | {traces} |"
+              for name, value, unit, doc, traces in rows]
+    return before + POLICY[0] + "\n".join(lines) + "\n" + POLICY[1] + rest.split(POLICY[1])[1]
+
+
 def main():
     update = sys.argv[1] == "--update"
     root, command = sys.argv[-2:]
@@ -93,7 +122,8 @@ def main():
     stale = 0
     for name, generate in (("include/accelcache.h", lambda text: header(text, figures)),
                            ("shim/observe/dump.schema.json",
-                            lambda text: schema(text, keys, figures))):
+                            lambda text: schema(text, keys, figures)),
+                           ("shim/allocator/README.md", lambda text: policy(text, root))):
         path = os.path.join(root, name)
         with open(path, encoding="utf-8") as file:
             text = file.read()
