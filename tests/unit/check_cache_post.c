@@ -398,10 +398,11 @@ START_TEST(a_taker_that_is_handed_on) {
     uint64_t address, kept = block[0];
     ck_assert_int_eq(ac_cache_free(taker, kept), AC_OK);
     ck_assert(ac_cache_hand_on(taker));
+    ck_assert_uint_eq(atomic_load(&taker->inbox.word), 0);
     for (int i = 1; i < BLOCKS; i++)
         ck_assert_int_eq(ac_cache_free(giver, block[i]), AC_OK);
     ac_cache_close(giver);
-    ac_caches_recall(allocator, NULL); /* it opens no inbox */
+    ac_caches_settle(allocator); /* it opens no inbox */
     ck_assert_uint_eq(atomic_load(&taker->inbox.word), 0);
     ac_allocator_trim(allocator, false);
     ck_assert_int_eq(reserved(), 0);
