@@ -24,8 +24,26 @@ static void take_tallies(const ac_request_t *request) {
     ac_unlock(&allocator->lock);
 }
 
+/* Sets how much freed memory may wait rather than rely on a stream's order.  `full`: the device gave nothing. */
+static void set_bound(const ac_request_t *request, bool full) {
+    ac_arena_t *arena = request->arena;
+    ac_allocator_t *allocator = arena->allocator;
+    uint64_t left = 0, room = ac_allocator_room(allocator);
+    if (!ac_sole_may_begin(&arena->timeline) || arena->ops->capturing(arena->context, true))
+        return;
+    if (!full && arena->ops->memory_free(arena->context, &left) != AC_OK)
+        left = 0;
+    take_tallies(request); /* with the request */
+    ac_lock(&allocator->lock);
+    uint64_t live = allocator->high_water;
+    uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;
+    ac_unlock(&allocator->lock);
+    ac_sole_set_bound(&arena->timeline, live, reserved, left < room ? left : room);
+}
+
 ac_status_t ac_grow(ac_request_t *request) {
     take_tallies(request);
+    ac_sole_lacked(&request->arena->timeline);
     ac_growth_ask_t ask = {.arena = request->arena,
                            .pool = request->pool,
                            .size = request->size,
@@ -43,6 +61,7 @@ ac_status_t ac_grow(ac_request_t *request) {
         status = ac_supply_adopt(&ask);
     }
     request->changes += ask.changes;
+    set_bound(request, status != AC_OK);
     return status;
 }
 

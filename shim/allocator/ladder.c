@@ -175,7 +175,7 @@ static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t add
         ac_cache_tidy(cache, false);
     ac_arena_t *arena = block->segment->arena;
     ac_ticket_t ticket;
-    ac_free_t how = ac_order_retire(&arena->timeline, &block->ticket, &ticket);
+    ac_free_t how = ac_order_retire(&arena->timeline, &block->ticket, block->size, &ticket);
     if (how != AC_FREE_WAITS && ac_cache_take_back(cache, block, how == AC_FREE_BY_ORDER)) {
         ac_unlock(&allocator->lock);
         return AC_OK;

@@ -292,8 +292,8 @@ class Bench(base.CommandTest):
             self.assertAlmostEqual(row["beyond_ns"], row["pair_launch_ns"] -
                                    row["bare_launch_ns"] - row["pair_ns"], delta=0.01)
             self.assertGreaterEqual(row["fences_per_64"], 0)
-        # One stream alone needs no fence; several do, once for many frees.
-        self.assertEqual(whole["launch"]["1"]["fences_per_64"], 0)
+        # A fence serves many frees: on one stream 4 MiB of them, and these are of 1 MiB.
+        self.assertLessEqual(whole["launch"]["1"]["fences_per_64"], 64 / 4)
         for call in ("cuLaunchKernel", "cuMemcpyAsync"):
             row = whole["hooks"][call]
             self.assertAlmostEqual(row["added_ns"], row["accelcache_ns"] - row["bare_ns"],

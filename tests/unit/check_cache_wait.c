@@ -200,7 +200,7 @@ START_TEST(handouts_beside_some_work_are_exact) {
 }
 END_TEST
 
-/* Of a stream that frees may rely on the handout is told exactly. */
+/* While free memory relies on the order of a stream the handout is told exactly. */
 START_TEST(handouts_in_the_order_of_a_stream_are_exact) {
     ac_timeline_t *timeline = ac_arena_timeline(arena);
     ac_sole_settle(timeline, true);
@@ -208,8 +208,13 @@ START_TEST(handouts_in_the_order_of_a_stream_are_exact) {
     submit(0);
     ck_assert(!ac_fence_untouched(timeline, ac_fence_handout(timeline)));
     uint64_t word = atomic_exchange(&timeline->single.word, AC_SOLE_ONE);
+    uint64_t relied = atomic_exchange(&timeline->single.relied, ac_fence_now());
     ck_assert(ac_fence_untouched(timeline, ac_fence_handout(timeline)));
+    atomic_store(&timeline->single.relied, relied);
+    submit(0);
+    ck_assert(!ac_fence_untouched(timeline, ac_fence_handout(timeline)));
     atomic_store(&timeline->single.word, word);
+    ac_fence_allow_rough(timeline, 1);
     submit(0);
     ck_assert(!ac_fence_untouched(timeline, ac_fence_handout(timeline)));
     ck_assert(ac_fence_untouched(timeline, ac_fence_handout(timeline)));
@@ -536,6 +541,7 @@ static void submit_to(uint64_t stream) {
  * is withdrawn when a second stream comes, which waits for nothing. */
 START_TEST(such_a_free_leans_on_the_stream) {
     uint64_t block[5];
+    atomic_store(&ac_sole_eager, true);
     habit(MIB);
     for (int i = 0; i < 5; i++)
         block[i] = _i == 1 ? alloc(5 * MIB) : take(MIB);
@@ -545,6 +551,7 @@ START_TEST(such_a_free_leans_on_the_stream) {
     if (_i == 3)
         block[4] = alloc(5 * MIB); /* nothing comes after it */
     put(block[4]);
+    atomic_store(&ac_sole_eager, false);
     ck_assert_uint_eq(waiting(), 0);
     ck_assert_uint_eq(counted().ordered_frees, _i < 3);
     submit_to(0x2000);
@@ -558,6 +565,26 @@ START_TEST(such_a_free_leans_on_the_stream) {
     cache = NULL;
     fake_context_kill(&context[0]);
     ac_arena_drop(arena); /* and the join event with it */
+}
+END_TEST
+
+/* No free memory is left, and what waits would have served. */
+START_TEST(frees_lean_on_the_stream_once_a_request_lacks_them) {
+    enum { BLOCKS = 6 }; /* of 3 MiB: two wait within the bound */
+    uint64_t block[BLOCKS];
+    for (int i = 0; i < BLOCKS; i++)
+        block[i] = alloc(3 * MIB);
+    submit_to(0x1000);
+    put(block[0]);
+    ck_assert_uint_eq(counted().fenced_frees, 1);
+    int64_t reserved = now().reserved_bytes[AC_POOL_ALL].current;
+    alloc(3 * MIB);
+    ck_assert_int_gt(now().reserved_bytes[AC_POOL_ALL].current, reserved);
+    submit_to(0x1000);
+    put(block[1]);
+    ck_assert_uint_eq(counted().fenced_frees, 1);
+    ck_assert_uint_eq(counted().ordered_frees, 1);
+    finish_work();
 }
 END_TEST
 
@@ -592,6 +619,7 @@ int main(void) {
     tcase_add_test(all, handouts_during_a_capture_are_exact);
     tcase_add_test(all, not_of_a_shared_segment);
     tcase_add_loop_test(all, such_a_free_leans_on_the_stream, 0, 4);
+    tcase_add_test(all, frees_lean_on_the_stream_once_a_request_lacks_them);
     suite_add_tcase(suite, all);
     return run_suite(suite);
 }

@@ -378,6 +378,7 @@ START_TEST(peaks_stay_true) {
 END_TEST
 
 int main(void) {
+    atomic_store(&ac_sole_eager, true);
     Suite *suite = suite_create("quarantine");
     TCase *tests = tcase_create("quarantine");
     tcase_set_timeout(tests, 120);

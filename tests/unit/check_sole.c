@@ -20,6 +20,122 @@ START_TEST(one_stream_protects_what_is_freed) {
 }
 END_TEST
 
+/* --- which frees rely on order --- */
+
+enum { MIB = 1 << 20 };
+
+/* A free of `bytes`.  Returns true if it waits. */
+static bool waits(uint64_t bytes) {
+    bool yes = ac_sole_waits(&timeline, bytes);
+    if (yes)
+        ac_fence_want_own(&timeline, ac_fence_weight((uint64_t)60 * MIB, bytes));
+    return yes;
+}
+
+static unsigned waits_of(uint64_t bytes) {
+    unsigned count = 0;
+    while (count < 1000 && waits(bytes))
+        count++;
+    return count;
+}
+
+static void complete_all(void) {
+    memcpy(d.completed, d.submitted, sizeof d.completed);
+}
+
+START_TEST(frees_wait_up_to_a_bound) {
+    submit(0);
+    ac_sole_set_bound(&timeline, 0, 0, UINT64_MAX);
+    ck_assert_uint_eq(waits_of(MIB), 8);
+    ck_assert(waits(0) && !waits(512) && rely());
+    ac_sole_set_bound(&timeline, (uint64_t)1024 * MIB, (uint64_t)1040 * MIB, UINT64_MAX);
+    ck_assert_uint_eq(waits_of(MIB), 8); /* no more than is reserved beyond what was live */
+    ac_sole_set_bound(&timeline, (uint64_t)1024 * MIB, (uint64_t)2048 * MIB, UINT64_MAX);
+    ck_assert_uint_eq(waits_of(MIB), 16); /* 1/32 of it */
+    ac_sole_set_bound(&timeline, (uint64_t)1024 * MIB, (uint64_t)2048 * MIB, 33 * MIB);
+    ck_assert_uint_eq(waits_of(MIB), 0);
+    ck_assert(waits(0));
+    ac_sole_set_bound(&timeline, (uint64_t)1024 * MIB, (uint64_t)2048 * MIB, 31 * MIB); /* the device has no more */
+    ck_assert(!waits(0));
+}
+END_TEST
+
+START_TEST(half_of_the_bound_is_worth_a_fence) {
+    submit(0);
+    ac_sole_set_bound(&timeline, 0, 0, UINT64_MAX);
+    for (int i = 0; i < 4; i++)
+        ck_assert(waits(MIB));
+    submit(0);
+    ck_assert_uint_eq(recorded, 0);
+    ck_assert(waits(512));
+    submit(0);
+    ck_assert_uint_eq(recorded, 1);
+    ck_assert_uint_eq(ac_fence_waiting_bytes(&timeline), 4 * MIB + 512);
+    for (int i = 0; i < 63; i++) /* small ones: as beside several streams */
+        ck_assert(waits(512));
+    ck_assert(!ac_fence_full(&timeline));
+    ck_assert(waits(512) && ac_fence_full(&timeline));
+    complete_all();
+    ck_assert(ac_fence_poll(&timeline, false));
+    ck_assert_uint_eq(ac_fence_waiting_bytes(&timeline), 64 * 512);
+    submit(0);
+    submit(0);
+    ck_assert_uint_eq(recorded, 2);
+    complete_all();
+    ac_fence_poll(&timeline, false);
+    ck_assert_uint_eq(ac_fence_waiting_bytes(&timeline), 0);
+    ck_assert_uint_eq(d.join_events, 0);
+}
+END_TEST
+
+/* The device is asked where a join event is recorded, and not for each one. */
+START_TEST(frees_wait_again_once_fences_are_over) {
+    submit(0);
+    ac_sole_set_bound(&timeline, 0, 0, UINT64_MAX);
+    ck_assert_uint_eq(waits_of(MIB), 8);
+    ck_assert(rely());
+    if (_i == 0)
+        complete_all(); /* in time */
+    submit(0); /* what waits gets its fence */
+    unsigned relied = 0;
+    for (; relied < 64 && !waits(MIB); relied++) {
+        ck_assert(rely());
+        complete_all();
+        submit(0);
+    }
+    ck_assert_uint_lt(relied, 64);
+    ck_assert_uint_eq(relied > 1, _i);
+}
+END_TEST
+
+START_TEST(frees_rely_while_requests_lack_memory) {
+    unsigned relied = 0;
+    submit(0);
+    ac_sole_set_bound(&timeline, 0, 0, UINT64_MAX);
+    ck_assert(!ac_sole_lacked(&timeline) && waits(512));
+    ck_assert(ac_sole_lacked(&timeline));
+    for (; relied < 1000 && !waits(512); relied++) {
+        ck_assert(rely());
+        submit(0);
+    }
+    ck_assert_uint_ge(relied, 256);
+    ck_assert_uint_lt(relied, 1000);
+}
+END_TEST
+
+/* Nothing of it stays when a capture keeps the fence from being recorded, or the context goes. */
+START_TEST(what_waits_is_known_without_a_fence) {
+    submit(0);
+    ac_sole_set_bound(&timeline, 0, 0, UINT64_MAX);
+    ck_assert_uint_eq(waits_of(MIB), 8);
+    ck_assert_uint_eq(ac_fence_waiting_bytes(&timeline), 8 * MIB);
+    full_sync();
+    ck_assert_int_eq(ac_fence_close(&timeline, false), AC_OK);
+    ck_assert_uint_eq(ac_fence_waiting_bytes(&timeline), 0);
+    ck_assert_uint_eq(recorded, 0);
+}
+END_TEST
+
 START_TEST(a_second_stream_waits_once) {
     submit(0);
     ck_assert(rely());
@@ -499,6 +615,11 @@ int main(void) {
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, one_stream_protects_what_is_freed);
     tcase_add_test(tests, a_second_stream_waits_once);
+    tcase_add_test(tests, frees_wait_up_to_a_bound);
+    tcase_add_test(tests, half_of_the_bound_is_worth_a_fence);
+    tcase_add_loop_test(tests, frees_wait_again_once_fences_are_over, 0, 2);
+    tcase_add_test(tests, frees_rely_while_requests_lack_memory);
+    tcase_add_test(tests, what_waits_is_known_without_a_fence);
     tcase_add_test(tests, without_a_free_nothing_is_waited_for);
     tcase_add_test(tests, an_idle_context_changes_its_sole);
     tcase_add_test(tests, after_several_streams_a_synchronisation_leads_back);

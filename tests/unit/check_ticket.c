@@ -182,7 +182,7 @@ static bool is_over(const memory_t *memory) {
 
 static void free_plainly(memory_t *memory) {
     ac_ticket_t ticket = {.key = AC_KEY_NONE};
-    ac_free_t how = ac_order_retire(&timeline[memory->context], &memory->ticket, &ticket);
+    ac_free_t how = ac_order_retire(&timeline[memory->context], &memory->ticket, 0, &ticket);
     now_busy(memory, &m.submitted);
     memory->ready = 0;
     ck_assert_int_ne(how, AC_FREE_BY_ORDER);

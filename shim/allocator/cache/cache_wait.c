@@ -205,7 +205,8 @@ __attribute__((noinline)) static bool keep(ac_cache_t *cache, ac_block_t *block)
     bool room = own ? cache->room >= 0 : elsewhere || ac_cache_may_loosen(cache, size);
     if (!room && (!own || may_rely(cache)))
         return false;
-    ac_free_t how = ac_order_retire(cache->timeline, &block->ticket, elsewhere ? NULL : &ticket);
+    ac_free_t how =
+        ac_order_retire(cache->timeline, &block->ticket, size, elsewhere ? NULL : &ticket);
     if (how == AC_FREE_WAITS && !elsewhere)
         return ticket.key == AC_KEY_OWN && keep_waiting(cache, block, own, ticket.epoch);
     if (how == AC_FREE_WAITS && !AC_FAILPOINT(posted_not_awaited))
@@ -240,7 +241,7 @@ bool ac_cache_enter_long(ac_cache_t *cache) {
 /* Most frees beside work: of a size that is kept, of the module whose turn it is.  Inside. */
 AC_CACHE_HOT bool give_owned(ac_cache_t *cache, ac_block_t *block) {
     uint64_t target;
-    if (!ac_order_awaits(cache->timeline, &block->ticket, &target))
+    if (!ac_order_awaits(cache->timeline, &block->ticket, block->size, &target))
         return keep(cache, block);
     const ac_entry_t *own = ac_cache_entry(cache, block->size);
     if (atomic_load_explicit(&block->label, memory_order_relaxed) != cache->frees ||

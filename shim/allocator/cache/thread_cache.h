@@ -719,7 +719,7 @@ AC_CACHE_HOT bool ac_cache_park_rest(ac_cache_t *cache, ac_block_t *block) {
     ac_cache_side_t *side = &cache->tally->side[ac_cache_flow(size)];
     bool kept = own->size == size;
     if ((!kept && !ac_cache_loosens(cache, block)) ||
-        !ac_order_awaits_alone(cache->timeline, &block->ticket, &target) ||
+        !ac_order_awaits_alone(cache->timeline, &block->ticket, size, &target) ||
         !ac_cache_may_wait(cache, side, size))
         return false;
     AC_WINDOW(free_owned);

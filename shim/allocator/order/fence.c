@@ -44,6 +44,7 @@ static ac_timeline_t *working_line_at(unsigned i) {
  * in use stays for its last user.  How many; *old: they are to be released without the lock, by a call of
  * the device.  Under the lock. */
 static unsigned take_out(ac_timeline_t *timeline, void *old[AC_FENCE_RING]) {
+    uint64_t pending = 0;
     unsigned n = 0, kept = 0, join_events = 0;
     bool all = !atomic_load(&timeline->live);
     uint64_t done = atomic_load(&timeline->done);
@@ -52,11 +53,13 @@ static unsigned take_out(ac_timeline_t *timeline, void *old[AC_FENCE_RING]) {
             (all || timeline->ring[i].clock <= done)) {
             old[n++] = timeline->ring[i].fence;
         } else {
+            pending += timeline->ring[i].clock > done ? timeline->ring[i].bytes : 0;
             join_events += timeline->ring[i].join;
             timeline->ring[kept++] = timeline->ring[i];
         }
     timeline->count = kept;
     timeline->join_events = join_events;
+    atomic_store_explicit(&timeline->pending, pending, memory_order_relaxed);
     return n;
 }
 
@@ -85,6 +88,7 @@ bool ac_timeline_is_over(ac_timeline_t *timeline) {
 static void reopen(ac_timeline_t *timeline) {
     ac_fence_raise(&timeline->done, ac_fence_stamp());
     atomic_store(&timeline->open, 0);
+    atomic_store(&timeline->pending, 0);
     atomic_store(&timeline->broken, false);
     atomic_store(&timeline->held, 0);
     atomic_store(&timeline->overdue, 0);
@@ -456,9 +460,17 @@ bool ac_fence_under_way(ac_timeline_t *timeline, bool all) {
     return for_lines(timeline, all, is_under_way) != AC_OK;
 }
 
-static bool covered(ac_timeline_t *timeline, uint64_t clock) {
+static void add_bytes(ac_timeline_t *timeline, unsigned at, uint64_t bytes) {
+    timeline->ring[at].bytes += bytes;
+    atomic_fetch_add_explicit(&timeline->pending, bytes, memory_order_relaxed);
+}
+
+/* Returns whether the newest fence in the ring covers `clock`; then frees of `bytes` wait for it. */
+static bool covered(ac_timeline_t *timeline, uint64_t clock, uint64_t bytes) {
     ac_lock(&timeline->lock);
     bool yes = timeline->count && timeline->ring[timeline->count - 1].clock >= clock;
+    if (yes)
+        add_bytes(timeline, timeline->count - 1, bytes);
     ac_unlock(&timeline->lock);
     return yes;
 }
@@ -478,6 +490,8 @@ static void *drop_one(ac_timeline_t *timeline, bool join) {
     void *fence = timeline->ring[at].fence;
     timeline->join_events -= timeline->ring[at].join;
     timeline->count--;
+    if (at < timeline->count)
+        timeline->ring[at + 1].bytes += timeline->ring[at].bytes;
     for (; at < timeline->count; at++)
         timeline->ring[at] = timeline->ring[at + 1];
     return fence;
@@ -498,6 +512,7 @@ bool ac_fence_insert(ac_timeline_t *timeline, ac_fence_t fence, void **spare) {
         timeline->ring[at] = timeline->ring[at - 1];
     timeline->ring[at] = fence;
     timeline->join_events += fence.join;
+    atomic_fetch_add_explicit(&timeline->pending, fence.bytes, memory_order_relaxed);
     return true;
 }
 
@@ -519,7 +534,8 @@ static ac_status_t close_line(ac_timeline_t *timeline) {
         return AC_OK;
     if (atomic_load(&timeline->broken))
         return AC_FAILED;
-    ac_fence_credit_give(timeline, (int)atomic_load(&timeline->open));
+    uint64_t open = atomic_load(&timeline->open), bytes = ac_fence_bytes_of(open);
+    ac_fence_credit_give(timeline, (int)(uint32_t)open);
     atomic_store_explicit(&timeline->open, 0, memory_order_relaxed); /* what is lost, see ac_fence_want */
     uint64_t wanted =
         AC_FAILPOINT(wanted_before_inside) ? atomic_load(&timeline->last_submit) : 0;
@@ -527,21 +543,20 @@ static ac_status_t close_line(ac_timeline_t *timeline) {
     bool inside = ac_fence_inside(timeline, 0);
     if (!AC_FAILPOINT(wanted_before_inside))
         wanted = atomic_load(&timeline->last_submit);
-    if (!inside && wanted > atomic_load(&timeline->done) && covered(timeline, wanted))
+    if (!inside && wanted > atomic_load(&timeline->done) && covered(timeline, wanted, bytes))
         return AC_OK;
-    ac_fence_t fence = {.clock = ac_fence_stamp()};
+    ac_fence_t fence = {.clock = ac_fence_stamp(), .bytes = bytes};
     if (ac_timeline_idle(timeline)) {
         AC_WINDOW(close_idle);
         if (AC_FAILPOINT(idle_stamped_late))
             fence.clock = ac_fence_stamp();
         /* Or frees of now would wait for work that comes later. */
-        ac_fence_raise(&timeline->done, fence.clock);
-        ac_sole_synced(timeline);
+        ac_fence_synced(timeline, fence.clock);
         return AC_OK;
     }
     if (inside)
         wanted = fence.clock;
-    if (wanted <= atomic_load(&timeline->done) || (inside && covered(timeline, wanted)))
+    if (wanted <= atomic_load(&timeline->done) || (inside && covered(timeline, wanted, bytes)))
         return AC_OK;
     if (AC_FAILPOINT(fence_after_publishing))
         ac_fence_raise(&timeline->done, fence.clock);
@@ -554,9 +569,10 @@ static ac_status_t close_line(ac_timeline_t *timeline) {
     ac_fence_credit_give(timeline, -AC_FENCE_BATCH_WEIGHT);
     if (status == AC_OK)
         push(timeline, fence);
-    else if (status == AC_BUSY)
-        ac_fence_want_own(timeline, AC_FENCE_BATCH_WEIGHT); /* try again at the next submission */
-    else if (status == AC_FAILED)
+    else /* they go on waiting; if AC_BUSY, the next submission tries again */
+        ac_fence_want_own(timeline, open - (uint32_t)open +
+                                        (status == AC_BUSY ? AC_FENCE_BATCH_WEIGHT : 0));
+    if (status == AC_FAILED)
         ac_fence_break(timeline);
     return status;
 }
@@ -565,7 +581,7 @@ ac_status_t ac_fence_close(ac_timeline_t *timeline, bool all) {
     return for_lines(timeline, all, close_line);
 }
 
-void ac_fence_want(ac_timeline_t *timeline, bool all, uint32_t weight) {
+void ac_fence_want(ac_timeline_t *timeline, bool all, uint64_t weight) {
     if (!all) {
         ac_fence_want_own(timeline, weight);
         return;

@@ -85,6 +85,7 @@ enum { AC_FENCE_RING = 32, AC_FENCE_JOIN_EVENTS = 4, AC_FENCE_LINES = 256 };
 
 typedef struct {
     uint64_t clock;
+    uint64_t bytes; /* of frees that wait for it and for no earlier one */
     void *fence;
     unsigned uses; /* threads that give it to the device now, without the lock */
     bool join;     /* of the single-stream rule: recorded for no free that waits */
@@ -102,7 +103,8 @@ struct ac_timeline {
     /* What every submission and most frees look at: one cache line. */
     _Alignas(64) _Atomic uint64_t last_submit;
     _Atomic uint64_t inside; /* submitting calls that have not returned and have no slot */
-    _Atomic uint32_t open;   /* frees wait that no fence covers: their weight; some may be lost */
+    _Atomic uint64_t open;    /* sum of ac_fence_weight of frees that no fence covers; some may be lost */
+    _Atomic uint64_t pending; /* bytes of frees that wait for fences in the ring */
     _Atomic bool live;       /* the context exists */
     _Atomic bool broken; /* a sticky error was seen: its work is dead, and so is the context */
     atomic_flag polled;  /* a thread queries: others go on without waiting */
@@ -307,7 +309,7 @@ bool ac_fence_holding(const ac_timeline_t *timeline, bool all);
 /* A synchronisation of the whole context that began after the stamp `clock` returned success. */
 void ac_fence_synced(ac_timeline_t *timeline, uint64_t clock);
 
-/* The next `n` handouts, some more or less, may be taken for older than they are: of the last frees nearly
+/* Lets the next `n` handouts, some more or less, be taken for older than they are: of the last frees nearly
  * all waited.  No more than AC_FENCE_ROUGH, and fewer than those that were worth a fence, so that they
  * allow no more by themselves: others soon tell again whether it is so. */
 enum { AC_FENCE_ROUGH = 63 };
@@ -315,10 +317,14 @@ AC_FENCE_HOT void ac_fence_allow_rough(ac_timeline_t *timeline, int32_t n) {
     atomic_store_explicit(&timeline->rough, n, memory_order_relaxed);
 }
 
-/* Whether this is one of them.  After the block was taken: what is free by then relies on no order.  Of
- * threads that take one at a time some may count as one. */
+/* Returns true if this handout is one of them.  None is while free memory relies on a stream's order: the
+ * quarantine reads the clocks of blocks that came out of it (sole.h).  Called after the block was taken: a
+ * free that the block's memory relied on has raised `relied` by then.  If several threads ask at the same
+ * time, their handouts may count as one. */
 AC_FENCE_HOT bool ac_fence_takes_rough(ac_timeline_t *timeline) {
-    if (ac_sole_mode(atomic_load(&timeline->single.word)) < AC_SOLE_MANY)
+    if (ac_sole_mode(atomic_load(&timeline->single.word)) < AC_SOLE_MANY &&
+        atomic_load_explicit(&timeline->single.relied, memory_order_relaxed) >
+            atomic_load_explicit(&timeline->done, memory_order_relaxed))
         return false;
     int32_t left = atomic_load_explicit(&timeline->rough, memory_order_relaxed);
     if (left <= 0)
@@ -338,6 +344,16 @@ AC_FENCE_HOT bool ac_fence_is_marked_before(const ac_timeline_t *timeline, uint6
 #endif
 }
 
+/* Ends the present epoch if it is `last`, the newest mark.  Returns the epoch that follows. */
+AC_FENCE_HOT uint64_t ac_fence_end_epoch(uint64_t last) {
+    uint64_t clock = last; /* where this fails another thread has ended the epoch */
+    if (AC_FAILPOINT(clock_set_back))
+        atomic_store(&ac_fence_clock, last + 1);
+    else if (!AC_FAILPOINT(handout_within_epoch))
+        atomic_compare_exchange_strong(&ac_fence_clock, &clock, last + 1);
+    return last + 1;
+}
+
 /* The clock for a block that is handed out now; see (3).  _alone: whatever other contexts did. */
 uint64_t ac_fence_handout_shared(void);
 static inline uint64_t ac_fence_handout_alone(ac_timeline_t *timeline) {
@@ -347,14 +363,7 @@ static inline uint64_t ac_fence_handout_alone(ac_timeline_t *timeline) {
     AC_WINDOW(handout);
     if (ac_fence_takes_rough(timeline))
         return atomic_load_explicit(&timeline->last_submit, memory_order_relaxed);
-    uint64_t last = atomic_load_explicit(&timeline->last_submit, memory_order_relaxed);
-    /* Where this fails another thread has ended the epoch. */
-    clock = last;
-    if (AC_FAILPOINT(clock_set_back))
-        atomic_store(&ac_fence_clock, last + 1);
-    else if (!AC_FAILPOINT(handout_within_epoch))
-        atomic_compare_exchange_strong(&ac_fence_clock, &clock, last + 1);
-    return last + 1;
+    return ac_fence_end_epoch(atomic_load_explicit(&timeline->last_submit, memory_order_relaxed));
 }
 static inline uint64_t ac_fence_handout(ac_timeline_t *timeline) {
     return __builtin_expect(atomic_load_explicit(&ac_fence_shared, memory_order_relaxed), 0)
@@ -446,12 +455,20 @@ bool ac_fence_under_way(ac_timeline_t *timeline, bool all);
 
 /* Frees that wait have a weight: AC_FENCE_BATCH_WEIGHT of it is worth a fence.  A timeline's credit is
  * the weight that no fence was taken for, within its bounds, and not to the last one. */
-enum { AC_FENCE_BATCH_WEIGHT = 64, AC_FENCE_FIRST = 16 };
+enum { AC_FENCE_BATCH_WEIGHT = 64, AC_FENCE_FIRST = 16, AC_FENCE_UNIT_BITS = 9 };
 AC_FENCE_HOT void ac_fence_credit_give(ac_timeline_t *timeline, int weight) {
     const int most = AC_FENCE_FIRST * AC_FENCE_BATCH_WEIGHT;
     int credit = (int)atomic_load_explicit(&timeline->credit, memory_order_relaxed) + weight;
     credit = credit < 0 ? 0 : credit > most ? most : credit;
     atomic_store_explicit(&timeline->credit, (uint32_t)credit, memory_order_relaxed);
+}
+
+/* Bytes in `open`; bytes of all frees that wait for the context's fences, as far as is known. */
+static inline uint64_t ac_fence_bytes_of(uint64_t open) {
+    return open >> 32 << AC_FENCE_UNIT_BITS;
+}
+static inline uint64_t ac_fence_waiting_bytes(const ac_timeline_t *timeline) {
+    return ac_fence_bytes_of(atomic_load(&timeline->open)) + atomic_load(&timeline->pending);
 }
 
 /* Frees of this weight wait that no fence covers yet.  Where they add up to
@@ -460,41 +477,44 @@ AC_FENCE_HOT void ac_fence_credit_give(ac_timeline_t *timeline, int weight) {
  * addition, which would be most of what such a free takes: of threads that add at a time one may be
  * lost, a whole BATCH_WEIGHT as well, and the fence comes that much later, or, where another thread
  * closes meanwhile, earlier: no wait may depend on it. */
-void ac_fence_want(ac_timeline_t *timeline, bool all, uint32_t weight);
-AC_FENCE_HOT bool ac_fence_want_own(ac_timeline_t *timeline, uint32_t weight) {
-    uint32_t before = atomic_load_explicit(&timeline->open, memory_order_relaxed);
-    atomic_store_explicit(&timeline->open, before + weight, memory_order_relaxed);
-    if (__builtin_expect(before >= AC_FENCE_BATCH_WEIGHT || before + weight < AC_FENCE_BATCH_WEIGHT, 1))
+void ac_fence_want(ac_timeline_t *timeline, bool all, uint64_t weight);
+AC_FENCE_HOT bool ac_fence_want_own(ac_timeline_t *timeline, uint64_t weight) {
+    uint64_t before = atomic_load_explicit(&timeline->open, memory_order_relaxed);
+    uint64_t after = before + weight;
+    atomic_store_explicit(&timeline->open, after, memory_order_relaxed);
+    if (__builtin_expect((uint32_t)before >= AC_FENCE_BATCH_WEIGHT ||
+                             (uint32_t)after < AC_FENCE_BATCH_WEIGHT, 1))
         return false;
     ac_fence_stamp(); /* the next submission looks */
     return true;
 }
 
-/* The weight of a free of `bytes` where frees of `share` bytes are worth a fence. */
-static inline uint32_t ac_fence_weight(uint64_t share, uint64_t bytes) {
-    uint64_t weight = bytes * AC_FENCE_BATCH_WEIGHT;
+/* Returns the weight of a free of `bytes` if frees of `share` bytes are worth a fence, with the bytes above
+ * it.  Sizes are multiples of 512. */
+static inline uint64_t ac_fence_weight(uint64_t share, uint64_t bytes) {
+    uint64_t weight = bytes * AC_FENCE_BATCH_WEIGHT, upper = bytes << (32 - AC_FENCE_UNIT_BITS);
     if (weight < share)
-        return 1;
-    return weight / share < AC_FENCE_BATCH_WEIGHT ? (uint32_t)(weight / share)
-                                                  : AC_FENCE_BATCH_WEIGHT;
+        return upper + 1;
+    return upper + (weight / share < AC_FENCE_BATCH_WEIGHT ? weight / share : AC_FENCE_BATCH_WEIGHT);
 }
 
 /* For a free that needs none as long as nothing is short. */
-static inline void ac_fence_earn(ac_timeline_t *timeline, uint32_t weight) {
-    ac_fence_credit_give(timeline, (int)weight);
+static inline void ac_fence_earn(ac_timeline_t *timeline, uint64_t weight) {
+    ac_fence_credit_give(timeline, (int)(uint32_t)weight);
 }
 
 /* Whether there were few fences so far: fewer than one for AC_FENCE_BATCH_WEIGHT of weight, and
  * the first AC_FENCE_FIRST.  Then one may be taken for less. */
 static inline bool ac_fence_credit(const ac_timeline_t *timeline) {
     return atomic_load_explicit(&timeline->credit, memory_order_relaxed) +
-               atomic_load_explicit(&timeline->open, memory_order_relaxed) >=
+               (uint32_t)atomic_load_explicit(&timeline->open, memory_order_relaxed) >=
            AC_FENCE_BATCH_WEIGHT;
 }
 
 /* Before a submission: close what is full. */
 static inline bool ac_fence_full(const ac_timeline_t *timeline) {
-    return atomic_load_explicit(&timeline->open, memory_order_relaxed) >= AC_FENCE_BATCH_WEIGHT;
+    return (uint32_t)atomic_load_explicit(&timeline->open, memory_order_relaxed) >=
+           AC_FENCE_BATCH_WEIGHT;
 }
 
 /* Ask the device about the oldest fences; never blocks. True if `done` moved. */

@@ -35,37 +35,38 @@ static bool is_reached(const ac_timeline_t *timeline, const ac_ticket_t *ticket)
     return epoch_of(ticket) <= ac_fence_reached(timeline, ticket->all);
 }
 
-static bool relies(ac_timeline_t *timeline) {
+static bool relies(ac_timeline_t *timeline, uint64_t bytes) {
     return ac_sole_mode(atomic_load(&timeline->single.word)) == AC_SOLE_ONE &&
-           ac_sole_protects(timeline);
+           !ac_sole_waits(timeline, bytes) && ac_sole_protects(timeline);
 }
 
 /* Maybe ready: that is looked at before the free relies on order, which costs a join event. */
-__attribute__((noinline)) static ac_free_t retire_idle(ac_timeline_t *timeline,
+__attribute__((noinline)) static ac_free_t retire_idle(ac_timeline_t *timeline, uint64_t bytes,
                                                        ac_ticket_t *ticket) {
     wait_for_fence(timeline, ticket);
     if (is_reached(timeline, ticket))
         return AC_FREE_READY;
-    return !ticket->all && relies(timeline) ? AC_FREE_BY_ORDER : AC_FREE_WAITS;
+    return !ticket->all && relies(timeline, bytes) ? AC_FREE_BY_ORDER : AC_FREE_WAITS;
 }
 
 __attribute__((noinline)) static ac_free_t retire_rarely(ac_timeline_t *timeline,
-                                                         uint64_t handout, ac_ticket_t *ticket) {
+                                                         uint64_t handout, uint64_t bytes,
+                                                         ac_ticket_t *ticket) {
     if (is_captured(timeline, handout, ticket) || !ticket)
         return AC_FREE_WAITS;
-    return retire_idle(timeline, ticket);
+    return retire_idle(timeline, bytes, ticket);
 }
 
-ac_free_t ac_order_retire_touched(ac_timeline_t *timeline, uint64_t handout,
+ac_free_t ac_order_retire_touched(ac_timeline_t *timeline, uint64_t handout, uint64_t bytes,
                                   ac_ticket_t *ticket) {
     if (__builtin_expect(ac_order_capturing() || ac_fence_spans(), 0))
-        return retire_rarely(timeline, handout, ticket);
+        return retire_rarely(timeline, handout, bytes, ticket);
     /* Where work is known to be pending a fence of now is not reached. */
     bool pending = atomic_load_explicit(&timeline->last_submit, memory_order_relaxed) >
                    atomic_load_explicit(&timeline->done, memory_order_relaxed);
     if (ticket && !pending)
-        return retire_idle(timeline, ticket);
-    if (relies(timeline))
+        return retire_idle(timeline, bytes, ticket);
+    if (relies(timeline, bytes))
         return AC_FREE_BY_ORDER;
     return ticket ? wait_for_fence(timeline, ticket) : AC_FREE_WAITS;
 }

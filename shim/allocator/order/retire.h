@@ -13,49 +13,50 @@
  * stream protects it (sole.h), while the device still works on it.  WAITS: for what the ticket says. */
 typedef enum { AC_FREE_READY, AC_FREE_BY_ORDER, AC_FREE_WAITS } ac_free_t;
 
-/* What memory of the timeline's context that is freed now has to wait for; `used` is its ticket
- * while it was allocated.  The program's calls on it have returned.  To be called once for each free:
- * an answer BY_ORDER makes the next submission record a join event, whether the memory is used or
- * not.  `ticket` may be NULL where it is enough to know that the memory waits; WAITS may then be
- * said of memory that is ready.  _touched: the same, with `handout` of `used` at hand, where
- * something was submitted since.
+/* Tells what `bytes` of memory of the timeline's context, which are freed now, have to wait for.  `used` is
+ * the memory's ticket while it was allocated.  The program's calls on it have returned.  Called once for
+ * each free: an answer BY_ORDER makes the next submission record a join event, whether the memory is used
+ * or not.  `ticket` may be NULL if it is enough to know that the memory waits; WAITS may then be the answer
+ * for memory that is ready.  _touched: something was submitted since `handout`, the clock of `used`.
  * Without the allocator's lock only a ticket of OWN may be used: one of ALL could come into its
  * list behind a later one, one of CAPTURE after the capture session's list was released. */
-ac_free_t ac_order_retire_touched(ac_timeline_t *timeline, uint64_t handout, ac_ticket_t *ticket);
+ac_free_t ac_order_retire_touched(ac_timeline_t *timeline, uint64_t handout, uint64_t bytes,
+                                  ac_ticket_t *ticket);
 static inline ac_free_t ac_order_retire(ac_timeline_t *timeline, const ac_ticket_t *used,
-                                        ac_ticket_t *ticket) {
+                                        uint64_t bytes, ac_ticket_t *ticket) {
     uint64_t handout = atomic_load_explicit(&used->epoch, memory_order_relaxed);
     return ac_fence_untouched(timeline, handout)
                ? AC_FREE_READY
-               : ac_order_retire_touched(timeline, handout, ticket);
+               : ac_order_retire_touched(timeline, handout, bytes, ticket);
 }
 
-/* The same where one look tells that the memory waits for a fence of its own context, which has to reach
- * *target: more than one stream is in use, the last submission comes after the handout, is not known to
- * be complete, and was in the present epoch, so that one that is under way needs no mark (fence.h, (2)).
- * False: ac_order_retire has the answer. */
-__attribute__((always_inline)) static inline bool ac_order_awaits_as(const ac_timeline_t *timeline,
-                                                                      const ac_ticket_t *used,
-                                                                      uint64_t *target, bool simple) {
+/* Returns whether one look tells that the memory, which is freed now, waits for a fence of its own
+ * context, which has to reach *target: the free relies on no stream's order (ac_sole_waits), the last
+ * submission comes after the handout, is not known to be complete, and was in the present epoch, so that
+ * one that is under way needs no mark (fence.h, (2)).  False: ac_order_retire has the answer. */
+__attribute__((always_inline)) static inline bool
+ac_order_awaits_as(ac_timeline_t *timeline, const ac_ticket_t *used, uint64_t bytes,
+                   uint64_t *target, bool simple) {
     /* First, for those that are ready: a mark from before the other looks would do no harm, since it is
      * compared with the clock after them. */
     *target = atomic_load_explicit(&timeline->last_submit, memory_order_acquire);
     if (*target < atomic_load_explicit(&used->epoch, memory_order_relaxed) ||
-        (!simple && (ac_order_capturing() || !ac_fence_simple())) || atomic_load(&ac_fence_strays) ||
-        ac_sole_mode(atomic_load(&timeline->single.word)) < AC_SOLE_MANY)
+        (!simple && (ac_order_capturing() || !ac_fence_simple())) || atomic_load(&ac_fence_strays))
         return false;
     return *target > atomic_load_explicit(&timeline->done, memory_order_relaxed) &&
-           (*target == ac_fence_now() || AC_FAILPOINT(awaited_by_old_mark));
+           (*target == ac_fence_now() || AC_FAILPOINT(awaited_by_old_mark)) &&
+           (ac_sole_mode(atomic_load(&timeline->single.word)) != AC_SOLE_ONE ||
+            ac_sole_waits(timeline, bytes)); /* last: it may end the epoch */
 }
-static inline bool ac_order_awaits(const ac_timeline_t *timeline, const ac_ticket_t *used,
-                                   uint64_t *target) {
-    return ac_order_awaits_as(timeline, used, target, false);
+static inline bool ac_order_awaits(ac_timeline_t *timeline, const ac_ticket_t *used,
+                                   uint64_t bytes, uint64_t *target) {
+    return ac_order_awaits_as(timeline, used, bytes, target, false);
 }
 
 /* The same while nothing captures, and ac_fence_simple: the caller's generation is of now. */
-static inline bool ac_order_awaits_alone(const ac_timeline_t *timeline, const ac_ticket_t *used,
-                                         uint64_t *target) {
-    return ac_order_awaits_as(timeline, used, target, true);
+static inline bool ac_order_awaits_alone(ac_timeline_t *timeline, const ac_ticket_t *used,
+                                         uint64_t bytes, uint64_t *target) {
+    return ac_order_awaits_as(timeline, used, bytes, target, true);
 }
 
 /* The same for a free in the order of a stream of the context of `from`: it always waits.  The

@@ -6,8 +6,10 @@
 #include "failpoint.h"
 
 enum { LEAST_PATIENCE = 64, MOST_PATIENCE = 1 << 20 }; /* epochs */
+enum { LAG = 64, LACK = 1024 };                         /* epochs */
 
 _Atomic bool ac_sole_wanted = true;
+_Atomic bool ac_sole_eager;
 
 static _Atomic unsigned closed; /* captures that are about to begin */
 
@@ -67,7 +69,8 @@ bool ac_sole_protects(ac_timeline_t *timeline) {
         return false;
     uint64_t now = ac_fence_now();
     if (now < atomic_load_explicit(&single->since, memory_order_relaxed)) {
-        ac_fence_handout(timeline); /* with work since the last one: a step of backoff */
+        if (atomic_load(&timeline->last_submit) == now)
+            ac_fence_end_epoch(now); /* with work since the last one: a step of backoff */
         return false;
     }
     AC_WINDOW(rely_begins);
@@ -95,6 +98,55 @@ bool ac_sole_protects(ac_timeline_t *timeline) {
             atomic_compare_exchange_strong(&single->early, &none, ac_fence_now());
     }
     return true;
+}
+
+void ac_sole_set_bound(ac_timeline_t *timeline, uint64_t live, uint64_t reserved, uint64_t left) {
+    uint64_t bound = live / AC_SOLE_SHARE, spare = reserved > live ? reserved - live : 0;
+    bound = spare < bound ? spare : bound;
+    bound = bound < AC_SOLE_BYTES ? AC_SOLE_BYTES : bound;
+    bound = left < bound ? left : bound;
+    atomic_store_explicit(&timeline->single.bound, atomic_load(&ac_sole_eager) ? 0 : bound,
+                          memory_order_relaxed);
+}
+
+bool ac_sole_waits(ac_timeline_t *timeline, uint64_t bytes) {
+    uint64_t open = atomic_load_explicit(&timeline->open, memory_order_relaxed);
+    uint64_t bound = atomic_load_explicit(&timeline->single.bound, memory_order_relaxed);
+    bytes += ac_fence_bytes_of(open);
+    if (bytes + atomic_load_explicit(&timeline->pending, memory_order_relaxed) > bound ||
+        ac_fence_now() < atomic_load_explicit(&timeline->single.tight, memory_order_relaxed))
+        return false;
+    if (bytes > bound / 2 && (uint32_t)open < AC_FENCE_BATCH_WEIGHT)
+        ac_fence_want_own(timeline, AC_FENCE_BATCH_WEIGHT);
+    return true;
+}
+
+bool ac_sole_may_begin(const ac_timeline_t *timeline) {
+    return mode_of(&timeline->single) <= AC_SOLE_ONE;
+}
+
+static void tighten(ac_timeline_t *timeline, uint64_t epochs) {
+    ac_fence_raise(&timeline->single.tight, ac_fence_now() + epochs);
+}
+
+bool ac_sole_lacked(ac_timeline_t *timeline) {
+    const ac_sole_t *single = &timeline->single;
+    bool lacked = mode_of(single) == AC_SOLE_ONE && ac_fence_now() >= atomic_load(&single->since) &&
+                  ac_fence_waiting_bytes(timeline);
+    if (lacked)
+        tighten(timeline, LACK);
+    return lacked;
+}
+
+/* A free relied on order, maybe because of others that wait: asks the device, now and then, whether their
+ * fences are over. */
+static void look_at_pending(ac_timeline_t *timeline) {
+    ac_sole_t *single = &timeline->single;
+    if (!atomic_load(&timeline->pending) || ac_fence_now() < atomic_load(&single->tight))
+        return;
+    ac_fence_poll(timeline, false);
+    if (atomic_load(&timeline->pending) > atomic_load(&single->bound) / 2)
+        tighten(timeline, LAG);
 }
 
 uint64_t ac_sole_early(const ac_timeline_t *timeline) {
@@ -234,6 +286,7 @@ static void leave(ac_timeline_t *timeline, uint64_t heir) {
  * the lock, and a fence that the caller lets go without it; NULL: none. */
 static void *record_due(ac_timeline_t *timeline, uint64_t stream) {
     ac_sole_t *single = &timeline->single;
+    look_at_pending(timeline);
     if (!AC_FAILPOINT(sole_pinned_late))
         atomic_fetch_add(&single->naming, 1); /* before the look: see ac_sole_stream_gone */
     uint64_t word = atomic_load(&single->word);
@@ -576,6 +629,7 @@ void ac_sole_begin(ac_timeline_t *timeline) {
     atomic_store(&single->due, 0);
     atomic_store(&single->since, 0);
     atomic_store(&single->early, 0);
+    atomic_store(&single->tight, 0);
     single->left = single->backoff = 0;
     single->waited = false;
     set_word(single, AC_SOLE_NONE, 0);

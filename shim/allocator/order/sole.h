@@ -1,6 +1,14 @@
 /* The single-stream rule: while one stream does all the work of a context, the order of that
  * stream protects freed memory, and a free needs no fence.
  *
+ * When a free relies on order.  Each free that does so costs an event before the next work, while frees
+ * that wait share a fence.  So a free waits, as beside several streams, unless memory would be short:
+ *   - What waits in the context would exceed the bound: AC_SOLE_BYTES, or 1/AC_SOLE_SHARE of the high-water
+ *     mark if so much is reserved beyond it.  The bound is no more than the device or the limit has left.
+ *   - A request found no free memory lately while such memory waited (`tight`).
+ * The free itself decides.  It could rely later only if nothing was submitted since, which no block tells.
+ * Waiting is safe in every mode, so how much waits may be counted roughly.
+ *
  * A free that finds work pending on the only stream in use (the *sole stream*) is ready at once:
  * the next owner can use the memory only through work, and work on the sole stream comes later
  * than what is pending there.  Such a free *relies* on the sole stream.  The next work for the
@@ -127,6 +135,8 @@ typedef struct {
     _Atomic uint64_t covered; /* the stamp of the newest join event; changed under the lock */
     _Atomic uint64_t due;     /* an epoch was ended after `relied` had reached this clock */
     _Atomic uint64_t since;   /* the clock from which on frees may rely on order */
+    _Atomic uint64_t bound;   /* bytes of frees that may wait rather than rely on order */
+    _Atomic uint64_t tight;   /* until this clock frees rely on order whatever the bound */
     uint64_t left;            /* in LEAVING: a stamp that covers all that relied on order */
     uint64_t backoff;         /* epochs that a new sole stream has to see alone before that */
     _Atomic uint64_t
@@ -149,6 +159,9 @@ typedef struct {
 
 /* Streams become sole streams only while this is set: the setting `single_stream`. */
 extern _Atomic bool ac_sole_wanted;
+
+/* Set by tests: every bound is 0, so that each free relies on order if it may. */
+extern _Atomic bool ac_sole_eager;
 
 static inline ac_sole_mode_t ac_sole_mode(uint64_t word) {
     return (ac_sole_mode_t)(word & ((1u << AC_SOLE_MODE_BITS) - 1));
@@ -181,6 +194,23 @@ void ac_sole_pass(ac_timeline_t *timeline, uint64_t stream, ac_joins_t *joins);
 /* Whether the order of the only stream in use protects memory that is freed now; it then counts
  * as relied on. */
 bool ac_sole_protects(ac_timeline_t *timeline);
+
+/* Sets the bound for a context whose blocks had at most `live` bytes at a time, of `reserved` bytes.  The
+ * device and the limit have `left` bytes. */
+#define AC_SOLE_BYTES ((uint64_t)8 << 20)
+enum { AC_SOLE_SHARE = 32 };
+void ac_sole_set_bound(ac_timeline_t *timeline, uint64_t live, uint64_t reserved, uint64_t left);
+
+/* While one stream does all the work: returns true if a free of `bytes` is to wait for a fence nevertheless.
+ * Ends the epoch if half of the bound waits, which is worth a fence. */
+bool ac_sole_waits(ac_timeline_t *timeline, uint64_t bytes);
+
+/* Returns true if frees rely on order, or may come to. */
+bool ac_sole_may_begin(const ac_timeline_t *timeline);
+
+/* Called when a request finds no free memory.  If memory waits that could have relied on order, frees rely
+ * for a while, whatever the bound, and the request does not wait: returns true. */
+bool ac_sole_lacked(ac_timeline_t *timeline);
 
 /* Blocks with a lower clock are not early.  Any thread. */
 uint64_t ac_sole_early(const ac_timeline_t *timeline);

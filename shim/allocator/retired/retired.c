@@ -110,14 +110,14 @@ void ac_retired_join(ac_block_t *block) {
 
 /* --- frees --- */
 
-static uint32_t weight_of(const ac_arena_t *arena, uint64_t size) {
+static uint64_t weight_of(const ac_arena_t *arena, uint64_t size) {
     const ac_allocator_t *allocator = arena->allocator;
     return ac_fence_weight(ac_budget_fence(&allocator->settings, allocator->high_water), size);
 }
 
 bool ac_retired_add(ac_block_t *block, const ac_ticket_t *ticket) {
     ac_arena_t *arena = block->segment->arena;
-    uint32_t weight = weight_of(arena, block->size);
+    uint64_t weight = weight_of(arena, block->size);
     block->ticket = *ticket;
     if (ac_key_is_stream(ticket->key)) {
         ac_retired_join(block);
@@ -137,7 +137,7 @@ bool ac_retired_add(ac_block_t *block, const ac_ticket_t *ticket) {
 void ac_retired_late(ac_block_t *block, ac_order_t *order, unsigned slot, uint64_t place) {
     ac_arena_t *arena = block->segment->arena;
     int pool = block->segment->pool;
-    uint32_t weight = weight_of(arena, block->size);
+    uint64_t weight = weight_of(arena, block->size);
     bool follows =
         slot != AC_ORDER_NONE && !block->segment->tainted &&
         (arena->retired->index[slot][pool] || ac_retired_make_index(arena, slot, pool));

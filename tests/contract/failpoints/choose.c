@@ -1,9 +1,11 @@
 /* In the library of the tests only: ACCEL_FAILPOINT=<name of a row of failpoints.def> chooses a
- * fault, ACCEL_FAILPOINT_ROW=<symbol>:<way> spoils a row of cuda_functions.def (failpoint.h). */
+ * fault, ACCEL_FAILPOINT_ROW=<symbol>:<way> spoils a row of cuda_functions.def (failpoint.h).
+ * ACCEL_RELY, if set, is no fault: frees rely on a stream's order wherever they may (sole.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "allocator/order/sole.h"
 #include "failpoint.h"
 
 int ac_failpoint;
@@ -34,6 +36,7 @@ extern void ac_test_window(const char *name) __attribute__((weak, visibility("de
 
 __attribute__((constructor)) static void choose(void) {
     ac_window = ac_test_window;
+    atomic_store(&ac_sole_eager, getenv("ACCEL_RELY") != NULL);
     const char *name = getenv("ACCEL_FAILPOINT");
     if (!name || !*name)
         return;

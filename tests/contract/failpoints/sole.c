@@ -96,7 +96,7 @@ void failpoint_path_clock_late(failpoint_run_t *t) {
     MUST(failpoint_elsewhere(t, t->stream[0]));
     sem_post(&wanted); /* where there is no window */
     pthread_join(thread, NULL);
-    t->memory = t->beside;
+    t->memory = other; /* the launch was on `beside`: a free that waits brings no order with it */
     overtake(t);
 }
 

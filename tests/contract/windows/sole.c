@@ -408,10 +408,10 @@ void window_awaited_by_old_mark(void) {
     submit(1);
     ck_assert(ac_fence_enter_as(&timeline, &other));
     ac_sole_enter(&timeline, FIRST_KEY, NULL);
-    ck_assert(ac_order_awaits(&timeline, &used, &target));
+    ck_assert(ac_order_awaits(&timeline, &used, 0, &target));
     uint64_t stamp = ac_fence_stamp(); /* of a fence that does not cover the call */
     d.submitted[0]++;
-    if (ac_order_awaits(&timeline, &used, &target))
+    if (ac_order_awaits(&timeline, &used, 0, &target))
         ck_assert_uint_gt(target, stamp);
     ac_fence_leave_as(&timeline, &other);
     end();

@@ -10,7 +10,7 @@
  * one stream, whose order protects memory as well: new owners come after it, only pages that
  * leave do not.  With `streams` a second one has some of that, now and then: memory that was not
  * waited for has to come after the owner before, and some of it is kept back (quarantine.c).
- * With `pages` arenas grow by them. */
+ * With `rely` frees rely on the order of the only stream wherever they may.  With `pages` arenas grow by them. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -402,6 +402,7 @@ int main(int argc, char **argv) {
     if (ordered || (argc > 2 && strstr(argv[2], "alone")))
         contexts = 1;
     atomic_store(&ac_sole_wanted, ordered);
+    atomic_store(&ac_sole_eager, argc > 2 && strstr(argv[2], "rely"));
     settings = fake_settings("thread_cache_mb:2,large_segment_size_mb:4");
     settings.page = settings.small_page = AC_SEGMENT_ALIGN;
     if (ordered)
