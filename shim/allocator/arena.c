@@ -111,6 +111,7 @@ ac_arena_t *ac_arena_create(ac_allocator_t *allocator, const ac_device_ops_t *op
         return NULL;
     ac_arena_t *arena = &whole->arena;
     arena->retired = &whole->retired;
+    arena->space.waiting = whole->retired.index;
     arena->growths = &whole->growths;
     for (int i = 0; i < AC_INDICES; i++)
         if (!(arena->index[i].bin = ac_carve_table(AC_BINS_BYTES)))

@@ -415,7 +415,7 @@ static void check_bound(ac_check_t *check, const ac_allocator_t *allocator) {
 
 static bool is_indexed(const ac_free_index_t *index, const ac_block_t *block) {
     unsigned bin = ac_free_index_bin(block->size);
-    if (!index || block->bin != bin)
+    if (block->bin != bin)
         return false;
     ac_block_t *const *at = &index->bin[bin];
     while (*at && *at != block)
@@ -441,7 +441,7 @@ static void check_due(ac_due_t *due, void *arg) {
         const ac_order_t *order = retired->order;
         expect(check, ticket->place <= order->pos[slot] && ticket->place > order->base[slot],
                "position of another stream");
-        expect(check, is_indexed(retired->index[slot][b->segment->pool], b),
+        expect(check, is_indexed(&retired->index[slot][b->segment->index], b),
                "block missing in the index of its stream");
         expect(check, !b->segment->tainted && !ac_retired_alike(b, b->next),
                "block that should have been joined, or taken out");

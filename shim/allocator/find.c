@@ -55,29 +55,6 @@ static inline ac_fit_t fit_for(const ac_request_t *request) {
                            : ac_size_fit(settings, request->size);
 }
 
-ac_order_request_t ac_find_ordered(const ac_request_t *request) {
-    return (ac_order_request_t){.stream = *request->stream,
-                                .mempool = request->mempool,
-                                .module = request->module,
-                                .pool = request->pool,
-                                .size = request->size,
-                                .requested = request->requested,
-                                .fit = fit_for(request)};
-}
-
-/* Memory that the order of streams makes this request's. */
-static bool search_ordered(ac_request_t *request) {
-    if (!request->stream || !request->arena->ordered)
-        return false;
-    ac_order_request_t ordered = ac_find_ordered(request);
-    if (!ac_ordered_serve(request->arena, &ordered, request->scarce))
-        return false;
-    request->address = ordered.address;
-    request->arena->allocator->counters->cached_allocs++;
-    ac_caches_check_peaks(request->arena->allocator, request->cache);
-    return true;
-}
-
 /* A slot of a slab; NULL: not for this request, or there is none. */
 static ac_block_t *cut_slot(const ac_request_t *request) {
     return request->stream || request->pool != AC_POOL_SMALL || !ac_slab_serves(request->size)
@@ -121,35 +98,101 @@ bool ac_find_spared(ac_request_t *request) {
 
 /* --- the block of a request --- */
 
-/* With `scarce`: in all indices, and in what slabs and sealed segments keep. */
-static ac_block_t *find_block(ac_request_t *request) {
-    ac_arena_t *arena = request->arena;
-    ac_fit_t fit = fit_for(request);
-    request->medium = request->medium && ac_medium_serves(arena->allocator, request->size);
-    bool big = ac_big_serves(arena->allocator, request->pool, request->size);
-    int index = request->medium ? AC_INDEX_MEDIUM : big ? AC_INDEX_BIG : request->pool;
+/* Returns the index to search.  Medium blocks may have come together with others since the last time. */
+static inline int index_of(ac_request_t *request) {
+    const ac_allocator_t *allocator = request->arena->allocator;
+    if (request->pool == AC_POOL_SMALL)
+        return AC_POOL_SMALL;
+    request->medium = request->medium && ac_medium_serves(allocator, request->size);
+    if (request->medium)
+        return AC_INDEX_MEDIUM;
+    return ac_big_serves(allocator, request->pool, request->size) ? AC_INDEX_BIG : AC_POOL_LARGE;
+}
+
+/* Searches all indices, the one for such requests first. */
+__attribute__((noinline)) static ac_block_t *pick_any(ac_request_t *request,
+                                                      const ac_free_index_t *from,
+                                                      const ac_fit_t *fit) {
+    int own = index_of(request);
+    ac_block_t *block = ac_free_index_find(&from[own], fit, true);
+    if (!block && own == AC_INDEX_BIG)
+        block = ac_free_index_find(&from[AC_POOL_LARGE], fit, true);
+    for (int i = 0; i < AC_INDICES && !block; i++)
+        if (i != own)
+            block = ac_free_index_find(&from[i], fit, true);
+    return block;
+}
+
+/* Returns the block for the request out of the AC_INDICES indices.  NULL: there is none, or it is spared. */
+static inline __attribute__((always_inline)) ac_block_t *
+pick(ac_request_t *request, const ac_free_index_t *from, const ac_fit_t *fit) {
+    ac_allocator_t *allocator = request->arena->allocator;
     if (request->scarce)
-        ac_segments_unseal(&arena->space);
-    ac_block_t *block = ac_free_index_find(&arena->index[index], &fit, request->scarce);
-    if (!block && big)
-        block = ac_free_index_find(&arena->index[AC_POOL_LARGE], &fit, request->scarce);
-    if (block && !request->scarce && index == AC_POOL_LARGE &&
-        ac_medium_comes_apart(arena->allocator, request->size, block->segment)) {
-        arena->allocator->supply->medium.apart = request->medium = true;
-        block = ac_free_index_find(&arena->index[AC_INDEX_MEDIUM], &fit, false);
+        return pick_any(request, from, fit);
+    int index = index_of(request);
+    ac_block_t *block = ac_free_index_find(&from[index], fit, false);
+    if (!block && index == AC_INDEX_BIG)
+        block = ac_free_index_find(&from[AC_POOL_LARGE], fit, false);
+    if (block && index == AC_POOL_LARGE &&
+        ac_medium_comes_apart(allocator, request->size, block->segment)) {
+        allocator->supply->medium.apart = request->medium = true;
+        block = ac_free_index_find(&from[AC_INDEX_MEDIUM], fit, false);
     }
-    if (block && !request->scarce && spare(request, block)) {
+    if (block && spare(request, block)) {
         request->spared = true;
         return NULL;
     }
-    if (block || !request->scarce)
-        return block;
-    for (int i = 0; i < AC_INDICES && !block; i++)
-        if (i != index)
-            block = ac_free_index_find(&arena->index[i], &fit, true);
-    if (!block && request->size < AC_SMALL_SEGMENT && ac_slabs_dissolve(&arena->space))
-        block = ac_free_index_find(&arena->index[AC_POOL_SMALL], &fit, true);
     return block;
+}
+
+/* Searches the free memory.  With `scarce`: also what slabs and sealed segments keep. */
+static ac_block_t *find_block(ac_request_t *request) {
+    ac_arena_t *arena = request->arena;
+    const ac_fit_t fit = fit_for(request);
+    if (request->scarce)
+        ac_segments_unseal(&arena->space);
+    ac_block_t *block = pick(request, arena->index, &fit);
+    if (!block && request->scarce && request->size < AC_SMALL_SEGMENT && ac_slabs_dissolve(&arena->space))
+        block = pick_any(request, arena->index, &fit);
+    return block;
+}
+
+/* Returns true if a free block serves the request that is smaller than `block`, which waits in the order of
+ * a stream.  What a stream uses again and again stays in large pieces. */
+static bool fits_better(const ac_request_t *request, const ac_block_t *block) {
+    const ac_arena_t *arena = request->arena;
+    return block->size != request->size && !request->scarce &&
+           request->size < arena->allocator->settings.max_split_size &&
+           ac_free_index_has_better(&arena->index[block->segment->index], request->size, block);
+}
+
+static ac_block_t *pick_ordered(void *request, const ac_free_index_t *index, const ac_fit_t *fit) {
+    ac_block_t *block = pick(request, index, fit);
+    return block && !fits_better(request, block) ? block : NULL;
+}
+
+ac_order_request_t ac_find_ordered(ac_request_t *request) {
+    return (ac_order_request_t){.stream = *request->stream,
+                                .mempool = request->mempool,
+                                .module = request->module,
+                                .size = request->size,
+                                .requested = request->requested,
+                                .fit = fit_for(request),
+                                .find = pick_ordered,
+                                .arg = request};
+}
+
+/* Serves the request with memory that the order of streams makes its own. */
+static bool search_ordered(ac_request_t *request) {
+    if (!request->stream || !request->arena->ordered)
+        return false;
+    ac_order_request_t ordered = ac_find_ordered(request);
+    if (!ac_ordered_serve(request->arena, &ordered))
+        return false;
+    request->address = ordered.address;
+    request->arena->allocator->counters->cached_allocs++;
+    ac_caches_check_peaks(request->arena->allocator, request->cache);
+    return true;
 }
 
 static bool search_free(ac_request_t *request) {

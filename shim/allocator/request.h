@@ -68,8 +68,8 @@ bool ac_find_added(ac_request_t *request);
  * lock. */
 void ac_find_new(ac_request_t *request, ac_block_t *block);
 
-/* As retired blocks of streams are asked for. */
-ac_order_request_t ac_find_ordered(const ac_request_t *request);
+/* Returns the request in the form that ac_ordered_serve takes. */
+ac_order_request_t ac_find_ordered(ac_request_t *request);
 
 /* --- ready.c: freed memory that waits for work; each takes the lock --- */
 

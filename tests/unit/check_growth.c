@@ -7,7 +7,7 @@
 #include "allocator_frame.h"
 #include "run_suite.h"
 
-enum { SHARERS = 6 };
+enum { SHARERS = 6, STREAM = 0x1000 };
 
 /* The first call for a segment stands still until it is let go. */
 static _Atomic bool standing, let_go;
@@ -74,10 +74,10 @@ static void start_growing(asker_t *grower, uint64_t bytes) {
 }
 
 /* Others that miss meanwhile, each of which has laid claim to a part. */
-static void start_sharing(asker_t sharer[SHARERS], uint64_t bytes) {
+static void start_sharing(asker_t sharer[SHARERS], uint64_t bytes, ac_stream_t stream) {
     uint64_t left = coming();
     for (int i = 0; i < SHARERS; i++)
-        start(&sharer[i], bytes, 0);
+        start(&sharer[i], bytes, stream);
     while (coming() != left - SHARERS * bytes)
         sched_yield();
 }
@@ -87,7 +87,7 @@ START_TEST(threads_that_miss_together_share_one_segment) {
     wait_for_long();
     start_growing(&grower, 2 * MIB);
     ck_assert_uint_eq(coming(), 18 * MIB);
-    start_sharing(sharer, 2 * MIB);
+    start_sharing(sharer, 2 * MIB, _i ? STREAM : 0);
     atomic_store(&let_go, true);
     join(&grower);
     ck_assert_int_eq(grower.status, AC_OK);
@@ -97,6 +97,7 @@ START_TEST(threads_that_miss_together_share_one_segment) {
     }
     ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], 1);
     ck_assert_uint_eq(coming(), 0);
+    ck_assert_uint_eq(counters.async_allocs, _i * SHARERS);
     give(grower.address);
     for (int i = 0; i < SHARERS; i++)
         give(sharer[i].address);
@@ -142,7 +143,7 @@ START_TEST(who_shared_a_failure_asks_by_itself) {
     device.fail_at = device.total_calls + 1;
     device.fail_with[FAKE_SEGMENT_ALLOC] = AC_FAILED;
     start_growing(&grower, 2 * MIB);
-    start_sharing(sharer, 2 * MIB);
+    start_sharing(sharer, 2 * MIB, _i ? STREAM : 0);
     atomic_store(&let_go, true);
     join(&grower);
     ck_assert_int_eq(grower.status, AC_FAILED);
@@ -174,24 +175,11 @@ START_TEST(beside_a_capture_each_thread_gets_its_own_answer) {
     start_growing(&grower, 2 * MIB);
     atomic_store(&context[0].capturing, true);
     uint64_t left = coming();
-    start(&other_one, 2 * MIB, 0);
+    start(&other_one, 2 * MIB, _i ? STREAM : 0);
     join(&other_one);
     ck_assert_int_eq(other_one.status, AC_BUSY); /* the device's own word */
     ck_assert_uint_eq(coming(), left);
     atomic_store(&context[0].capturing, false);
-    atomic_store(&let_go, true);
-    join(&grower);
-    ck_assert_int_eq(grower.status, AC_OK);
-}
-END_TEST
-
-START_TEST(a_request_of_a_stream_does_not_wait) {
-    asker_t grower, other_one;
-    start_growing(&grower, 2 * MIB);
-    start(&other_one, 2 * MIB, 0x1000);
-    join(&other_one);
-    ck_assert_int_eq(other_one.status, AC_OK);
-    ck_assert_uint_eq(coming(), 18 * MIB); /* what the first one will leave, as before */
     atomic_store(&let_go, true);
     join(&grower);
     ck_assert_int_eq(grower.status, AC_OK);
@@ -312,12 +300,26 @@ START_TEST(within_the_budget_it_does_not_wait) {
 }
 END_TEST
 
+static uint64_t alloc_on(ac_stream_t stream, uint64_t bytes) {
+    uint64_t address;
+    if (!stream)
+        return alloc(bytes);
+    ck_assert_int_eq(ac_arena_alloc_on(arena, stream, bytes, false, &address), AC_OK);
+    return address;
+}
+
+static void give_on(ac_stream_t stream, uint64_t address) {
+    ac_status_t status = stream ? ac_block_free_on(arena, stream, address) : ac_block_free(address);
+    ck_assert_int_eq(status, AC_OK);
+}
+
 START_TEST(idle_segments_are_waited_for_beyond_the_budget) {
-    uint64_t a = alloc(500 * MIB), b;
+    ac_stream_t stream = _i ? STREAM : 0;
+    uint64_t a = alloc_on(stream, 500 * MIB), b;
     for (unsigned i = 1; i < 20; i++, a = b) {
         submit(0);
-        b = alloc(500 * MIB + i * 2 * MIB);
-        give(a);
+        b = alloc_on(stream, 500 * MIB + i * 2 * MIB);
+        give_on(stream, a);
     }
     ck_assert_uint_le(reserved(), 1600 * MIB); /* two live, one idle */
 }
@@ -327,18 +329,17 @@ int main(void) {
     Suite *suite = suite_create("growth");
     TCase *tests = tcase_create("growth");
     tcase_add_checked_fixture(tests, begin_large, end);
-    tcase_add_test(tests, threads_that_miss_together_share_one_segment);
+    tcase_add_loop_test(tests, threads_that_miss_together_share_one_segment, 0, 2);
     tcase_add_test(tests, what_would_not_do_for_it_is_not_waited_for);
     tcase_add_test(tests, large_requests_do_not_wait_for_medium_segments);
-    tcase_add_test(tests, who_shared_a_failure_asks_by_itself);
+    tcase_add_loop_test(tests, who_shared_a_failure_asks_by_itself, 0, 2);
     tcase_add_test(tests, a_call_that_waits_for_the_program_holds_up_no_thread);
-    tcase_add_test(tests, beside_a_capture_each_thread_gets_its_own_answer);
-    tcase_add_test(tests, a_request_of_a_stream_does_not_wait);
+    tcase_add_loop_test(tests, beside_a_capture_each_thread_gets_its_own_answer, 0, 2);
     tcase_add_test(tests, where_the_device_refuses_it_is_broken_up);
     tcase_add_test(tests, beside_a_capture_it_is_broken_up);
     tcase_add_test(tests, a_request_waits_rather_than_break_up_a_large_block);
     tcase_add_test(tests, within_the_budget_it_does_not_wait);
-    tcase_add_test(tests, idle_segments_are_waited_for_beyond_the_budget);
+    tcase_add_loop_test(tests, idle_segments_are_waited_for_beyond_the_budget, 0, 2);
     suite_add_tcase(suite, tests);
     TCase *tight = tcase_create("tight");
     tcase_add_checked_fixture(tight, begin_tight, end);

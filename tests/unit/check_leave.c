@@ -146,6 +146,24 @@ START_TEST(medium_blocks_begin_anew) {
 END_TEST
 
 /* An allocator whose memory was not shared itself follows with its next growth. */
+/* A block that waits in the order of a stream is where no request looks, too. */
+START_TEST(what_waits_in_the_order_of_a_stream_is_left) {
+    enum { STREAM = 0x1000 };
+    uint64_t first = alloc(16 * MIB), address, waits;
+    ck_assert_int_eq(ac_arena_alloc_on(arena, STREAM, 24 * MIB, false, &waits), AC_OK);
+    ck_assert(on_pages(waits));
+    submit(0);
+    ck_assert_int_eq(ac_block_free_on(arena, STREAM, waits), AC_OK);
+    ac_arena_stream_is(arena, STREAM, true);
+    share(first);
+    check_world();
+    ck_assert_int_eq(ac_arena_alloc_on(arena, STREAM, 24 * MIB, false, &address), AC_OK);
+    ck_assert(!on_pages(address));
+    check_world();
+    ck_assert_int_eq(ac_block_free_on(arena, STREAM, address), AC_OK);
+}
+END_TEST
+
 START_TEST(others_follow) {
     give(alloc(16 * MIB));
     atomic_store(&ac_expand_shared, true);
@@ -182,6 +200,7 @@ int main(void) {
     tcase_add_test(tests, free_pages);
     tcase_add_loop_test(tests, holes_within_pages_are_not_waited_for, 0, 2);
     tcase_add_test(tests, medium_blocks_begin_anew);
+    tcase_add_test(tests, what_waits_in_the_order_of_a_stream_is_left);
     tcase_add_test(tests, others_follow);
     tcase_add_test(tests, no_pages);
     suite_add_tcase(suite, tests);

@@ -153,6 +153,36 @@ START_TEST(free_neighbours_join) {
 }
 END_TEST
 
+/* The rules of free memory hold for what waits in the order of a stream. */
+START_TEST(a_medium_block_is_not_cut_out_of_a_large_one) {
+    begin(AC_UNLIMITED);
+    uint64_t a = take(S, 200 * MIB);
+    give(a, S);
+    uint64_t medium = take(S, MIB);
+    ck_assert(medium < a || medium >= a + 200 * MIB);
+    ck_assert_uint_eq(take(S, 200 * MIB), a);
+    end();
+}
+END_TEST
+
+START_TEST(a_smaller_free_block_comes_first) {
+    begin(AC_UNLIMITED);
+    uint64_t small = take(S, 2 * MIB), between = take(S, MIB), large = take(S, 10 * MIB), other = take(S, MIB), none;
+    give(small, S);
+    complete(0);
+    ac_fence_synced(ac_arena_timeline(arena), ac_fence_stamp());
+    ck_assert_int_eq(ac_arena_alloc(arena, 19 * MIB, true, &none), AC_BUSY); /* looks at what is ready */
+    give(large, S);
+    ck_assert_uint_eq(take(S, 2 * MIB - 512), small);
+    ck_assert_uint_eq(counters.async_same_stream, 0);
+    ck_assert_uint_eq(take(S, 9 * MIB), large);
+    ck_assert_uint_eq(counters.async_same_stream, 1);
+    give(between, S);
+    give(other, S);
+    end();
+}
+END_TEST
+
 /* Beyond the budget, and with no block that another stream could be made to wait for. */
 START_TEST(a_request_of_a_stream_waits_before_it_grows_on) {
     begin(AC_UNLIMITED);
@@ -371,6 +401,8 @@ int main(void) {
     tcase_add_test(tests, a_segment_that_serves_no_more_keeps_no_stream);
     tcase_add_test(tests, frees_of_a_stream_earn_a_fence);
     tcase_add_test(tests, free_neighbours_join);
+    tcase_add_test(tests, a_medium_block_is_not_cut_out_of_a_large_one);
+    tcase_add_test(tests, a_smaller_free_block_comes_first);
     tcase_add_test(tests, a_request_of_a_stream_waits_before_it_grows_on);
     tcase_add_test(tests, work_that_does_not_end_is_waited_for_once);
     tcase_add_test(tests, no_request_of_a_stream_waits_without_end);

@@ -102,11 +102,7 @@ unsigned ac_ordered_slot_for(const ac_block_t *block, ac_stream_t stream) {
         ac_slab_is_slot(block))
         return AC_ORDER_NONE;
     unsigned slot = ac_ordered_slot(arena, stream);
-    int pool = block->segment->pool;
-    return slot != AC_ORDER_NONE && (arena->retired->index[slot][pool] ||
-                                     ac_retired_make_index(arena, slot, pool))
-               ? slot
-               : AC_ORDER_NONE;
+    return slot != AC_ORDER_NONE && ac_retired_has_index(arena, slot) ? slot : AC_ORDER_NONE;
 }
 
 /* --- serving --- */
@@ -127,22 +123,17 @@ static void take(ac_arena_t *arena, ac_block_t *block, const ac_order_request_t 
     arena->ordered->handed_on = true;
 }
 
+/* Of those with a place of at most `until`. */
 static ac_block_t *find(const ac_arena_t *arena, unsigned slot, ac_order_request_t *request,
-                        uint64_t until, bool exhaustive) {
-    ac_free_index_t *const *index = arena->retired->index[slot];
-    int pool = request->pool;
+                        uint64_t until) {
+    const ac_free_index_t *index = arena->retired->index[slot];
     request->fit.until = until;
-    ac_block_t *block =
-        index[pool] ? ac_free_index_find(index[pool], &request->fit, exhaustive) : NULL;
-    if (block || !exhaustive)
-        return block;
-    pool = pool == AC_POOL_SMALL ? AC_POOL_LARGE : AC_POOL_SMALL;
-    return index[pool] ? ac_free_index_find(index[pool], &request->fit, true) : NULL;
+    return index ? request->find(request->arg, index, &request->fit) : NULL;
 }
 
 static bool serve_from(ac_arena_t *arena, unsigned slot, ac_order_request_t *request,
-                       uint64_t until, bool exhaustive) {
-    ac_block_t *block = find(arena, slot, request, until, exhaustive);
+                       uint64_t until) {
+    ac_block_t *block = find(arena, slot, request, until);
     if (!block)
         return false;
     take(arena, block, request);
@@ -167,7 +158,7 @@ void ac_arena_submitted(ac_arena_t *arena, bool legacy) {
     atomic_fetch_add(&arena->retired->submitted[legacy], 1);
 }
 
-bool ac_ordered_serve(ac_arena_t *arena, ac_order_request_t *request, bool exhaustive) {
+bool ac_ordered_serve(ac_arena_t *arena, ac_order_request_t *request) {
     if (!ac_ordered_follows(arena))
         return false;
     ac_ordered_t *ordered = arena->ordered;
@@ -175,7 +166,7 @@ bool ac_ordered_serve(ac_arena_t *arena, ac_order_request_t *request, bool exhau
     if (slot == AC_ORDER_NONE)
         return false;
     ac_device_counters_t *counters = arena->allocator->counters;
-    if (!hidden(arena, slot) && serve_from(arena, slot, request, UINT64_MAX, exhaustive)) {
+    if (!hidden(arena, slot) && serve_from(arena, slot, request, 0)) {
         counters->async_same_stream++;
         return true;
     }
@@ -185,7 +176,7 @@ bool ac_ordered_serve(ac_arena_t *arena, ac_order_request_t *request, bool exhau
         uint64_t reach =
             ac_order_reach_of(&arena->timeline, &ordered->order, slot, ac_key_of(from));
         if (retired->ledger.stream[from].first->ticket.place <= reach &&
-            serve_from(arena, from, request, reach, exhaustive)) {
+            serve_from(arena, from, request, reach)) {
             counters->async_event_ordered++;
             return true;
         }
@@ -243,7 +234,7 @@ static ac_block_t *choose(const ac_arena_t *arena, ac_order_request_t *request) 
         ac_stream_t stream = ordered->order.stream[from];
         if (!ordered->order.used[from] || (ac_stream_is_own(stream) && stream != request->stream))
             continue;
-        ac_block_t *block = find(arena, from, request, UINT64_MAX, true);
+        ac_block_t *block = find(arena, from, request, 0);
         if (block && (!best || block->size < best->size))
             best = block;
     }
@@ -261,7 +252,7 @@ static ac_block_t *choose_for(ac_arena_t *arena, ac_order_request_t *request, bo
     if (!own)
         return choose(arena, request);
     unsigned slot = ac_order_find(&arena->ordered->order, request->stream);
-    return slot == AC_ORDER_NONE ? NULL : find(arena, slot, request, UINT64_MAX, false);
+    return slot == AC_ORDER_NONE ? NULL : find(arena, slot, request, 0);
 }
 
 /* The block that was taken waits as before; `known`: its stream has not gone. */
@@ -279,7 +270,7 @@ static void wait_again(ac_block_t *block, const ac_ticket_t *was, bool known) {
 ac_status_t ac_ordered_wait(ac_arena_t *arena, ac_order_request_t *request, bool own) {
     ac_allocator_t *allocator = arena->allocator;
     ac_ordered_t *ordered = ac_ordered_follows(arena) ? arena->ordered : NULL;
-    if (ordered && ac_ordered_serve(arena, request, !own))
+    if (ordered && ac_ordered_serve(arena, request))
         return AC_OK;
     ac_block_t *block = ordered ? choose_for(arena, request, own) : NULL;
     if (!block)

@@ -10,9 +10,11 @@
 typedef struct {
     ac_stream_t stream;
     unsigned mempool, module;
-    int pool;
     uint64_t size, requested; /* bytes, rounded and as asked for */
     ac_fit_t fit;
+    /* Returns the block for the request out of the AC_INDICES indices of a stream.  NULL: there is none. */
+    ac_block_t *(*find)(void *arg, const ac_free_index_t *index, const ac_fit_t *fit);
+    void *arg;
     uint64_t address; /* of the block that was taken */
 } ac_order_request_t;
 
@@ -22,9 +24,8 @@ void ac_ordered_handed_out(ac_block_t *block, unsigned mempool);
 /* Whether memory may be handed on by stream order here. */
 bool ac_ordered_follows(const ac_arena_t *arena);
 
-/* Hand out a block of the stream itself, or of one that is known to come before it, and say so in
- * the counters.  `exhaustive`: whatever it takes to find one. */
-bool ac_ordered_serve(ac_arena_t *arena, ac_order_request_t *request, bool exhaustive);
+/* Hands out a block of the stream itself, or of one that is known to come before it, and counts that. */
+bool ac_ordered_serve(ac_arena_t *arena, ac_order_request_t *request);
 
 /* The same with a call of the device: with `own` of the stream itself, which has to be given
  * something first; else of any other stream, which the request's one then waits for. AC_OK;

@@ -7,7 +7,7 @@
 #include "allocator/space/segment.h"
 #include "allocator/space/slab.h"
 
-enum { JOIN_SHARE = 4, INDEX_BYTES = sizeof(ac_free_index_t) + AC_BINS_BYTES };
+enum { JOIN_SHARE = 4, INDEX_BYTES = AC_INDICES * (sizeof(ac_free_index_t) + AC_BINS_BYTES) };
 
 /* --- into the ledger and out of it --- */
 
@@ -17,7 +17,7 @@ static ac_ledger_t *ledger_of(const ac_block_t *block) {
 
 static ac_free_index_t *index_of(const ac_block_t *block) {
     const ac_segment_t *segment = block->segment;
-    return segment->arena->retired->index[ac_key_slot(block->ticket.key)][segment->pool];
+    return &segment->arena->retired->index[ac_key_slot(block->ticket.key)][segment->index];
 }
 
 /* Counts what captures hold. */
@@ -136,11 +136,8 @@ bool ac_retired_add(ac_block_t *block, const ac_ticket_t *ticket) {
 
 void ac_retired_late(ac_block_t *block, ac_order_t *order, unsigned slot, uint64_t place) {
     ac_arena_t *arena = block->segment->arena;
-    int pool = block->segment->pool;
     uint64_t weight = weight_of(arena, block->size);
-    bool follows =
-        slot != AC_ORDER_NONE && !block->segment->tainted &&
-        (arena->retired->index[slot][pool] || ac_retired_make_index(arena, slot, pool));
+    bool follows = slot != AC_ORDER_NONE && !block->segment->tainted && ac_retired_has_index(arena, slot);
     ac_order_retire_late(&arena->timeline, order, follows ? slot : AC_ORDER_NONE, place,
                          &block->ticket);
     if (follows) {
@@ -173,45 +170,50 @@ void ac_retired_unorder(ac_segment_t *segment) {
 
 /* --- in the order of a stream --- */
 
-bool ac_retired_make_index(ac_arena_t *arena, unsigned slot, int pool) {
+bool ac_retired_make_index(ac_arena_t *arena, unsigned slot) {
     ac_free_index_t *index = ac_record_memory(INDEX_BYTES);
-    if (index)
-        index->bin = (ac_block_t **)(index + 1);
-    arena->retired->index[slot][pool] = index;
+    for (size_t i = 0; index && i < AC_INDICES; i++)
+        index[i].bin = (ac_block_t **)(index + AC_INDICES) + i * AC_BINS;
+    arena->retired->index[slot] = index;
     return index;
 }
 
 void ac_retired_close(ac_arena_t *arena) {
-    for (unsigned slot = 0; slot < AC_ORDER_SLOTS; slot++)
-        for (int pool = AC_POOL_SMALL; pool < AC_POOL_KINDS; pool++) {
-            ac_free_index_t **index = &arena->retired->index[slot][pool];
-            if (*index)
-                ac_record_memory_return(*index, INDEX_BYTES);
-            *index = NULL;
-        }
+    for (unsigned slot = 0; slot < AC_ORDER_SLOTS; slot++) {
+        ac_free_index_t **index = &arena->retired->index[slot];
+        if (*index)
+            ac_record_memory_return(*index, INDEX_BYTES);
+        *index = NULL;
+    }
+}
+
+/* Cuts `rest`, which goes on waiting in the block's place, off the block. */
+static void leave_rest(ac_block_t *block, uint64_t size, ac_block_t *rest) {
+    uint64_t left = block->requested > size ? block->requested - size : 0;
+    ac_block_split(block, size, rest);
+    rest->ticket = block->ticket;
+    AC_BLOCK_SET(rest, requested, left);
+    AC_BLOCK_SET(block, requested, block->requested - left);
+    ac_block_set_state(rest, AC_BLOCK_RETIRED);
+    ac_free_index_replace(index_of(block), block, rest);
+    ac_ledger_put_after(ledger_of(block), &block->due, &rest->due);
+    ac_ledger_remove(ledger_of(block), &block->due);
+    ac_block_take_out(block);
 }
 
 void ac_retired_take(ac_block_t *block, uint64_t size, unsigned module, uint64_t requested) {
     ac_segment_t *segment = block->segment;
-    ac_allocator_t *allocator = segment->arena->allocator;
     ac_block_t *rest = NULL;
-    ac_due_t *before = block->due.prev;
-    if (block->size > size && block->size < allocator->settings.max_split_size)
+    if (block->size > size && block->size < segment->arena->allocator->settings.max_split_size)
         rest = ac_record_piece(block, size);
-    ac_retired_remove(block);
-    if (rest) {
-        uint64_t left = block->requested > size ? block->requested - size : 0;
-        ac_block_split(block, size, rest);
-        rest->ticket = block->ticket;
-        AC_BLOCK_SET(rest, requested, left);
-        AC_BLOCK_SET(block, requested, block->requested - left);
-    }
+    if (rest)
+        leave_rest(block, size, rest);
+    else
+        ac_retired_remove(block);
     ac_segment_count_finished(block); /* the bytes of the rest go on as they are counted */
     if (rest) {
         segment->busy++;
         ac_segment_count_cut(segment);
-        ac_ledger_put_after(ledger_of(rest), before, &rest->due);
-        enter(rest);
     }
     ac_segment_reuse(block, module, requested);
     /* Work of the owner before may be older than this: no later free may take the block for one

@@ -20,8 +20,8 @@
 struct ac_retired {
     ac_ledger_t ledger;
     ac_order_t *order; /* of its streams; NULL: nothing is known yet */
-    /* Blocks of a stream, by size.  Made at first need; [AC_POOL_ALL] is unused. */
-    ac_free_index_t *index[AC_ORDER_SLOTS][AC_POOL_KINDS];
+    /* Of a stream: AC_INDICES indices of its blocks, as of free ones.  Made at first need. */
+    ac_free_index_t *index[AC_ORDER_SLOTS];
     _Atomic int unordered;         /* its streams' order protects nothing; 2: nor did it ever */
     _Atomic uint64_t submitted[2]; /* [1]: to the legacy stream (ac_arena_submitted) */
     unsigned mempool; /* whose blocks threads may keep in the order of a stream; 0: of none */
@@ -51,9 +51,13 @@ void ac_retired_exchange(ac_block_t *block);
 /* Does so for all blocks of the segment that wait in the order of a stream: it serves no more. */
 void ac_retired_unorder(ac_segment_t *segment);
 
-/* Makes an index for blocks of the pool that wait with tickets of the slot.  Returns false if host
- * memory is short. */
-bool ac_retired_make_index(ac_arena_t *arena, unsigned slot, int pool);
+/* Makes the indices for blocks that wait with tickets of the slot.  Returns false if host memory is short. */
+bool ac_retired_make_index(ac_arena_t *arena, unsigned slot);
+
+/* Makes them unless they are there. */
+static inline bool ac_retired_has_index(ac_arena_t *arena, unsigned slot) {
+    return arena->retired->index[slot] || ac_retired_make_index(arena, slot);
+}
 
 /* Hands `size` bytes of the block, which waits in the order of a stream, to the program; the rest keeps
  * its place.  Without a record for that the block stays whole. */

@@ -95,4 +95,8 @@ ac_block_t *ac_free_index_find(const ac_free_index_t *index, const ac_fit_t *fit
  * not exhaustive.  Some segment could have such a size. */
 ac_block_t *ac_free_index_first(const ac_free_index_t *index, uint64_t size, uint64_t below);
 
+/* Returns true if ac_free_index_first would find a block that is smaller than `than`, which is larger than
+ * `size` and in some index. */
+bool ac_free_index_has_better(const ac_free_index_t *index, uint64_t size, const ac_block_t *than);
+
 #endif

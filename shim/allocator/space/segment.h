@@ -52,7 +52,7 @@ void ac_segment_put_back(ac_block_t *block);
 void ac_segment_unlist(ac_block_t *block);
 void ac_segment_enlist(ac_block_t *block);
 
-/* The segment's free blocks are in another index from now on. */
+/* Moves the segment's blocks that are free, or wait in the order of a stream, to another index. */
 void ac_segment_relist(ac_segment_t *segment, unsigned index);
 
 /* Cut `size` bytes out of the free block, which is in transit then: statistics do not count it.  The

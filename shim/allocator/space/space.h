@@ -72,6 +72,7 @@ typedef struct {
     ac_segment_queue_t idle; /* segments with busy == 0, longest idle first */                   \
     unsigned tainted_idle;   /* of them: tainted, to be given back */                            \
     ac_free_index_t index[AC_INDICES];                                                           \
+    ac_free_index_t **waiting; /* by stream: AC_INDICES of blocks that wait in its order */     \
     uint64_t added; /* how often memory joined the free blocks of `index` */                     \
     ac_slabs_t slabs;                                                                            \
     ac_block_queue_t holes;       /* free blocks of ranges with whole pages, newest first */     \

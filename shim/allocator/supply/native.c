@@ -190,22 +190,26 @@ static void shrink_by(ac_arena_t *arena, uint64_t bytes, bool left) {
 
 /* Beyond the budget, idle segments that are too small go first, where that waits for nothing; beyond
  * the waiting limit the work that keeps them is waited for, once.  The lock is given up meanwhile.
- * True: it was waited. */
+ * Returns true if the request was served. */
 static bool make_room(const ac_growth_ask_t *ask, uint64_t excess, bool patient) {
     ac_arena_t *arena = ask->arena;
     ac_allocator_t *allocator = arena->allocator;
     bool left = has_left_pages(arena);
-    bool any = arena->idle.first || left, waited = false;
+    bool any = arena->idle.first || left;
     ac_unlock(&allocator->lock);
     bool may = ac_supply_may_shrink(allocator, ask->target);
-    if (!may && any && patient) {
-        waited = ac_supply_wait(ask);
-        may = waited && ac_supply_may_shrink(allocator, ask->target);
+    if (!may && any && patient && ac_supply_wait(ask)) {
+        ac_lock(&allocator->lock);
+        bool served = ask->look(ask->arg); /* what waited for that work makes more segments idle */
+        if (served)
+            return true;
+        ac_unlock(&allocator->lock);
+        may = ac_supply_may_shrink(allocator, ask->target);
     }
     if (may)
         shrink_by(arena, excess, left);
     ac_lock(&allocator->lock);
-    return waited;
+    return false;
 }
 
 /* Returns true if a request that is not big exceeds the budget, big blocks end being apart for it, and one of their
@@ -227,7 +231,7 @@ static bool make_way(const ac_growth_ask_t *ask, bool shares, uint64_t cap) {
     uint64_t most =
         ac_budget(&allocator->settings, AC_BUDGET_WAIT, ac_supply_live(allocator, ask->size));
     bool patient = shares && taken + segment_size(ask, AC_SNUG_EXACT) > most;
-    return (make_room(ask, wanted - cap, patient) && ask->look(ask->arg)) ||
+    return make_room(ask, wanted - cap, patient) ||
            (shares && share_growth(ask)) || /* others have begun to grow meanwhile */
            big_lets_go(ask, cap);
 }
@@ -259,11 +263,10 @@ static ac_status_t grow_snug(ac_growth_ask_t *ask, bool shares) {
     return make_way(ask, shares, cap) ? AC_OK : grow_planned(ask, cap);
 }
 
-/* Requests share growth, but not while anything captures, when the driver answers each thread differently, and not
- * if they name a stream: these must not wait. */
+/* Requests share growth, but not while anything captures, when the driver answers each thread differently. */
 static ac_status_t grow(ac_growth_ask_t *ask) {
     ac_arena_t *arena = ask->arena;
-    bool shares = !ask->aside && !arena->ops->capturing(arena->context, true);
+    bool shares = !arena->ops->capturing(arena->context, true);
     ac_lock(&arena->allocator->lock);
     ac_status_t status = grow_snug(ask, shares);
     ac_unlock(&arena->allocator->lock);

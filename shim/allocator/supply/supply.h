@@ -90,7 +90,7 @@ typedef struct {
     uint64_t size; /* bytes, a multiple of AC_GRANULE */
     bool medium;   /* in memory for such blocks (medium.h) */
     bool guard;    /* on pages of its own (guard.h) */
-    bool aside;    /* captures are let pass, and other threads not waited for: of a stream */
+    bool aside;    /* of a stream: the driver would serve it beside any capture */
     bool shrink;   /* pages of the least size, whatever it costs: before the request fails */
     /* ns: how long it may wait for holes that the device works on; 0: not at all. */
     uint64_t until;

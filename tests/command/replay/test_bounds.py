@@ -30,25 +30,49 @@ BOUNDS = {
     ("fixed", "native"): (1.045, 1.045, 1.033, 1.182, 1.199),
     ("fixed", "pages"): (1.004, 1.004, 1.004, 1.197, 1.200),
 }
+# Mean of the seeds, of the first and the second replay in the order of the trace's streams.
+STREAM_BOUNDS = {
+    ("islands", "native"): (1.186, 1.183),
+    ("islands", "pages"): (1.127, 1.132),
+    ("grow", "native"): (1.004, 1.007),
+    ("grow", "pages"): (1.006, 1.080),
+    ("rmm", "native"): (1.474, 1.453),
+    ("rmm", "pages"): (1.250, 1.263),
+    ("fixed", "native"): (1.041, 1.041),
+    ("varlen", "native"): (1.071, 1.062),
+}
 
 
 class Bounds(frame.TraceTest):
+    def paths(self, kind):
+        for seed in SEEDS:
+            yield self.generate(kind, "--seed", str(seed), "--ops", OPERATIONS.get(kind, "60000"))
+
     def means(self, kind, conf):
         rows = []
-        for seed in SEEDS:
-            path = self.generate(kind, "--seed", str(seed), "--ops", OPERATIONS.get(kind, "60000"))
+        for path in self.paths(kind):
             alone = self.replay(path, "--conf", conf, "--min-capacity")
             beside = self.replay(path, "--conf", conf, "--pending", "50")
             rows.append([alone["ratio"], alone["ratio_second"], alone["min_capacity_ratio"],
                          beside["ratio"], beside["ratio_second"]])
         return [sum(column) / len(rows) for column in zip(*rows)]
 
-    def test_no_more_than_before(self):
-        for (kind, way), bounds in BOUNDS.items():
+    def stream_means(self, kind, conf):
+        rows = [self.replay(path, "--conf", conf, "--streams", "real") for path in self.paths(kind)]
+        return [sum(row[key] for row in rows) / len(rows) for key in ("ratio", "ratio_second")]
+
+    def check(self, table, means_of):
+        for (kind, way), bounds in table.items():
             with self.subTest((kind, way)):
-                means = self.means(kind, WAYS[way])
+                means = means_of(kind, WAYS[way])
                 self.assertTrue(all(mean <= bound + MARGIN for mean, bound in zip(means, bounds)),
                                 [f"{mean:.3f}" for mean in means])
+
+    def test_no_more_than_before(self):
+        self.check(BOUNDS, self.means)
+
+    def test_no_more_in_stream_order(self):
+        self.check(STREAM_BOUNDS, self.stream_means)
 
 
 if __name__ == "__main__":
