@@ -13,13 +13,13 @@ COUNTS = {
     "records with an address and a size": 28,
     "files with a hash of their own": 24,
     "files that ask what a fence reached": 15,
-    "constants outside policy.def": 176,
+    "constants outside policy.def": 174,
     "lock-free pairs": 25,
     "words of the glossary": 59,
 }
 LINES = {  # hundreds of lines with code, by folder; of tests whole thousands
     "shim/allocator": 151, "shim/api": 38, "shim/intercept": 147, "shim/device": 24, "shim/share": 12, "shim/observe": 66,
-    "shim/config": 13, "tools/accelcache": 187, "tools/simcuda": 169, "tools/bench": 53, "tests": 900,
+    "shim/config": 13, "tools/accelcache": 187, "tools/simcuda": 169, "tools/bench": 53, "tests": 901,
 }
 RECORD = re.compile(r"\bstruct(?: \w+)? \{((?:[^{}]|\{[^{}]*\})*)\}")
 FIELD = r"\b(?:%s)\b[^;()]*;"
