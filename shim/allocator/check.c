@@ -227,13 +227,13 @@ static void check_waiting(ac_check_t *check, const ac_cache_t *cache, int i,
     } while (b != last && !check->wrong);
 }
 
-/* Where the entry lies, and that it is the only one of its size. */
+/* Where the entry lies, and that it is the only one of its key. */
 static void check_place(ac_check_t *check, ac_cache_t *cache, int i) {
     const ac_entry_t *entry = &cache->entry[i];
-    uint64_t size = ac_entry_size(entry), bit = (uint64_t)1 << (i % 64);
-    int class = ac_cache_class(size);
+    uint64_t key = ac_entry_key(entry), size = ac_key_size(key), bit = (uint64_t)1 << (i % 64);
+    int class = key == size ? ac_cache_class(size) : AC_CACHE_STREAMS;
     bool may = size && !(entry->size & AC_ENTRY_EMPTY);
-    int bucket = (int)(ac_cache_entry(cache, size) - cache->entry) / AC_CACHE_WAYS;
+    int bucket = (int)(ac_cache_entry(cache, key) - cache->entry) / AC_CACHE_WAYS;
     for (int k = 0; k < AC_CACHE_CLASSES; k++)
         expect(check, !(cache->kept[k][i / 64] & bit) == !(may && k == class),
                "bits of entries that may have blocks");
@@ -243,7 +243,7 @@ static void check_place(ac_check_t *check, ac_cache_t *cache, int i) {
     expect(check, !size || i / AC_CACHE_WAYS == bucket, "an entry lies in a wrong bucket");
     expect(check, !size || entry->class == class, "an entry of a wrong class");
     for (int k = i + 1; size && k < (bucket + 1) * AC_CACHE_WAYS; k++)
-        expect(check, ac_entry_size(&cache->entry[k]) != size, "a size has two entries");
+        expect(check, ac_entry_key(&cache->entry[k]) != key, "a key has two entries");
 }
 
 /* What leads to the bits of its entries. */
@@ -258,10 +258,8 @@ static void check_classes(ac_check_t *check, const ac_cache_t *cache) {
     }
 }
 
-/* What the lanes of the cache keep; returns bytes. */
-static uint64_t check_lanes(ac_check_t *check, const ac_cache_t *cache, uint64_t *blocks,
-                            uint64_t *largest) {
-    uint64_t bytes = 0;
+/* The lanes of the cache. */
+static void check_lanes(ac_check_t *check, const ac_cache_t *cache) {
     unsigned count = 0;
     for (int i = 0; cache->lanes && i < AC_LANES; i++) {
         const ac_lane_t *lane = &cache->lanes->lane[i];
@@ -271,21 +269,23 @@ static uint64_t check_lanes(ac_check_t *check, const ac_cache_t *cache, uint64_t
         }
         for (int k = 0; lane->stream && k < i; k++)
             expect(check, cache->lanes->lane[k].stream != lane->stream, "a stream has two lanes");
-        for (int k = 0; k < AC_LANE_SIZES; k++)
-            for (const ac_block_t *b = lane->entry[k].top; b; b = b->link) {
-                expect(check, b->state == AC_BLOCK_CACHED && b->ticket.key == lane->key,
-                       "block in a wrong lane");
-                expect(check, b->ticket.place > lane->order.base, "position of another stream");
-                expect(check, lane->stream && b->size == lane->entry[k].size,
-                       "block in a wrong entry of a lane");
-                expect(check, b->segment->arena == cache->arena, "block of another arena");
-                *largest = b->size > *largest ? b->size : *largest;
-                bytes += b->size;
-                ++*blocks;
-            }
     }
     expect(check, !cache->lanes || count == cache->lanes->count, "lanes in use");
-    return bytes;
+}
+
+/* A ready block of an entry of a stream, or of a plain one. */
+static void check_kept(ac_check_t *check, const ac_cache_t *cache, const ac_entry_t *entry,
+                       const ac_block_t *b) {
+    uint64_t number = (ac_entry_key(entry) & (AC_GRANULE - 1)) >> AC_KEY_STREAM_SHIFT;
+    expect(check, b->state == AC_BLOCK_CACHED && !ac_block_waits_cached(b),
+           "kept block is not cached, or not ready");
+    expect(check, b->size == ac_entry_size(entry), "block in a wrong entry");
+    expect(check, b->segment->arena == cache->arena, "cached block of another arena");
+    if (!number)
+        return;
+    const ac_lane_t *lane = &cache->lanes->lane[number - 1];
+    expect(check, lane->stream && b->ticket.key == ac_key_of(lane->order.slot), "block in a wrong lane");
+    expect(check, b->ticket.place > lane->order.base, "position of another stream");
 }
 
 /* Of those that go from one cache to another (cache/inbox.h), ready: how many, and their bytes. */
@@ -309,12 +309,11 @@ static uint64_t check_caches(ac_check_t *check, const ac_arena_t *arena, uint64_
     *wait = 0;
     for (ac_cache_t *cache = arena->allocator->caches->first; cache; cache = cache->next) {
         uint64_t bytes = 0, largest = 0;
-        int64_t charged;
+        int64_t charged = 0;
         ac_cache_wait_t waiting[AC_FLOWS] = {{0, 0, 0}, {0, 0, 0}};
         if (cache->arena != arena)
             continue;
-        bytes = check_lanes(check, cache, &blocks, &largest);
-        charged = (int64_t)bytes;
+        check_lanes(check, cache);
         check_classes(check, cache);
         for (int i = 0; i < AC_CACHE_ENTRIES; i++) {
             const ac_entry_t *entry = &cache->entry[i];
@@ -326,10 +325,7 @@ static uint64_t check_caches(ac_check_t *check, const ac_arena_t *arena, uint64_
             check_place(check, cache, i);
             check_waiting(check, cache, i, waiting);
             for (const ac_block_t *b = entry->top; b; b = b->link) {
-                expect(check, b->state == AC_BLOCK_CACHED && !ac_block_waits_cached(b),
-                       "kept block is not cached, or not ready");
-                expect(check, b->size == ac_entry_size(entry), "block in a wrong entry");
-                expect(check, b->segment->arena == arena, "cached block of another arena");
+                check_kept(check, cache, entry, b);
                 largest = b->size > largest ? b->size : largest;
                 charged += (int64_t)b->size;
                 bytes += b->size;

@@ -234,11 +234,12 @@ static bool search_flushed(ac_request_t *request, bool all) {
     return found;
 }
 
-/* Whether growing is better than that (caches.h). */
+/* Returns true if growing is better than to take what threads keep (caches.h). */
 static bool may_grow(const ac_request_t *request, bool waits) {
     const ac_allocator_t *allocator = request->arena->allocator;
     uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;
-    return request->cache && reserved + ac_supply_least(request->pool, request->size) <=
+    bool keeps = request->cache || (request->stream && allocator->caches->mempool);
+    return keeps && reserved + ac_supply_least(request->pool, request->size) <=
                                  ac_caches_allowance(allocator, waits);
 }
 

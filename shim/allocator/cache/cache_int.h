@@ -33,17 +33,21 @@ static inline void ac_cache_count_moved(ac_cache_t *cache, int64_t blocks, uint6
 }
 
 /* The entry of a size that blocks are kept for, now that one is freed; NULL: not of this one. */
-ac_entry_t *ac_cache_keeps(ac_cache_t *cache, uint64_t size);
+ac_entry_t *ac_cache_keeps(ac_cache_t *cache, uint64_t key);
 
 /* Room for one more block of the size, which was freed, at the price of others if need be.  NULL:
  * it is not kept.  Only of sizes that were asked for: others are more use in one piece. */
-ac_entry_t *ac_cache_make_room(ac_cache_t *cache, uint64_t size);
+ac_entry_t *ac_cache_make_room(ac_cache_t *cache, uint64_t key);
 
 /* Then: the block is one of the entry's. */
 void ac_cache_put(ac_cache_t *cache, ac_entry_t *entry, ac_block_t *block);
 
-/* Ready blocks of the entry go to the free memory, until there is so much room.  True: any. */
+/* Moves ready blocks of the entry to the free memory, or to the list of their stream, until there is so much
+ * room.  Returns true if there were any. */
 bool ac_cache_shrink(ac_cache_t *cache, ac_entry_t *entry, int64_t room);
+
+/* Does so for all that entries of the stream with that number keep, and with `forget` removes these. */
+void ac_cache_leave_stream(ac_cache_t *cache, uint64_t number, bool forget);
 
 /* By the owner: what is ready in entries of small or of large sizes goes to the free memory.  True:
  * any. */
@@ -53,8 +57,8 @@ bool ac_cache_empty(ac_cache_t *cache, int flow);
  * memory, the largest first, until so many bytes have, which the last block may exceed.  True: any. */
 bool ac_cache_give_way(ac_cache_t *cache, uint64_t largest, uint64_t bytes);
 
-/* Do `act` to all entries of small or of large sizes that may have blocks; true if it said so of
- * any. */
+/* Calls `act` for all entries of small or of large plain sizes, or with AC_FLOWS of streams, that may have
+ * blocks.  Returns true if a call did. */
 bool ac_cache_each(ac_cache_t *cache, int flow, bool act(ac_cache_t *, ac_entry_t *));
 
 /* --- lease.c --- */
@@ -70,8 +74,6 @@ bool ac_cache_lease_for(ac_cache_t *cache, uint64_t bytes);
 
 /* --- lane.c --- */
 
-/* What lanes keep waits in the arena's lists from now on.  True: there was any. */
-bool ac_lanes_leave(ac_cache_t *cache);
 
 /* A cache without lanes, before it is used: `lanes` (NULL: none) may be made of. */
 void ac_lanes_begin(ac_cache_t *cache, ac_lanes_t *lanes);

@@ -1,6 +1,8 @@
 /* The table of a thread's cache (thread_cache.h): entries by size, and the budget of what is ready
  * in them. */
 #include "allocator/cache/cache_int.h"
+#include "allocator/cache/lane.h"
+#include "allocator/retired/retired.h"
 #include "allocator/space/segment.h"
 #include "failpoint.h"
 
@@ -35,9 +37,9 @@ static inline void set_bit(ac_cache_t *cache, const ac_entry_t *entry, bool set)
     }
 }
 
-/* The classes of small or of large sizes with entries that may have blocks, a bit each. */
+/* The classes of small or of large plain sizes with entries that may have blocks, a bit each. */
 static unsigned classes_of(const ac_cache_t *cache, int flow) {
-    return flow ? cache->classes & ~1u : cache->classes & 1u;
+    return cache->classes & (flow ? (1u << AC_CACHE_STREAMS) - 2 : 1u);
 }
 
 /* For the number of each entry of the class that may have blocks, which may lose them meanwhile. */
@@ -84,11 +86,11 @@ __attribute__((noinline)) static ac_entry_t *find_beside(ac_cache_t *cache, ac_e
     return wake(cache, own);
 }
 
-ac_entry_t *ac_cache_find(ac_cache_t *cache, uint64_t size) {
-    ac_entry_t *own = ac_cache_entry(cache, size);
-    if (ac_entry_size(own) == size)
+ac_entry_t *ac_cache_find(ac_cache_t *cache, uint64_t key) {
+    ac_entry_t *own = ac_cache_entry(cache, key);
+    if (ac_entry_key(own) == key)
         return wake(cache, own);
-    ac_entry_t *entry = ac_cache_peek(cache, size);
+    ac_entry_t *entry = ac_cache_peek(cache, key);
     return entry ? find_beside(cache, entry, own) : NULL;
 }
 
@@ -114,31 +116,34 @@ static uint64_t frees(const ac_cache_t *cache) {
     return cache->tally->side[0].flow.given + cache->tally->side[1].flow.given;
 }
 
-ac_entry_t *ac_cache_keeps(ac_cache_t *cache, uint64_t size) {
-    ac_entry_t *entry = ac_cache_find(cache, size);
+ac_entry_t *ac_cache_keeps(ac_cache_t *cache, uint64_t key) {
+    ac_entry_t *entry = ac_cache_find(cache, key);
     if (!entry || !(entry->size & AC_ENTRY_REFUSED))
         return entry;
-    cache->refused = size;
+    cache->refused = key;
     cache->refused_at = frees(cache);
     cache->refusals++;
     return NULL;
 }
 
 /* The block that was freed last had this size, and it is asked for again. */
-static void let_in(ac_cache_t *cache, ac_entry_t *entry) {
-    uint64_t size = ac_entry_size(entry);
-    if (size != cache->refused || frees(cache) != cache->refused_at + 1)
-        return;
-    if (size > AC_CACHE_WHOLE) {
-        turn_out(cache);
-        cache->guest = size;
+static ac_entry_t *let_in(ac_cache_t *cache, ac_entry_t *entry) {
+    uint64_t key = ac_entry_key(entry);
+    if (key != cache->refused || frees(cache) > cache->refused_at + 1)
+        return entry;
+    if (ac_key_size(key) > AC_CACHE_WHOLE) {
+        turn_out(cache); /* the entries may change places */
+        entry = ac_cache_find(cache, key);
+        cache->guest = key;
     }
-    entry->size = size;
+    entry->size = key;
+    return entry;
 }
 
 bool ac_cache_each(ac_cache_t *cache, int flow, bool act(ac_cache_t *, ac_entry_t *)) {
     bool any = false;
-    for (unsigned left = classes_of(cache, flow); left; left &= left - 1) {
+    unsigned left = flow == AC_FLOWS ? 1u << AC_CACHE_STREAMS : classes_of(cache, flow);
+    for (; left; left &= left - 1) {
         int class = __builtin_ctz(left), i;
         EACH_KEPT(cache, class, i)
             any |= act(cache, &cache->entry[i]);
@@ -150,10 +155,10 @@ static bool has_blocks(ac_cache_t *cache, const ac_entry_t *entry) {
     return entry->top || *ac_cache_wait(cache, entry);
 }
 
-/* Returns an entry without blocks of the size's bucket, one that is not in use or the own place first; NULL: all
+/* Returns an entry without blocks of the key's bucket, one that is not in use or the own place first; NULL: all
  * have blocks. */
-static ac_entry_t *spare_entry(ac_cache_t *cache, uint64_t size) {
-    ac_entry_t *own = ac_cache_entry(cache, size), *bucket = ac_cache_bucket(cache, own);
+static ac_entry_t *spare_entry(ac_cache_t *cache, uint64_t key) {
+    ac_entry_t *own = ac_cache_entry(cache, key), *bucket = ac_cache_bucket(cache, own);
     ac_entry_t *spare = has_blocks(cache, own) ? NULL : own;
     for (int i = 0; i < AC_CACHE_WAYS && (!spare || spare->size); i++)
         if (!bucket[i].size || (!spare && !has_blocks(cache, &bucket[i])))
@@ -161,14 +166,15 @@ static ac_entry_t *spare_entry(ac_cache_t *cache, uint64_t size) {
     return spare;
 }
 
-/* Makes an entry for a size that has none.  If all entries of its bucket have blocks, the size gets none. */
-static void make_entry(ac_cache_t *cache, uint64_t size) {
-    ac_entry_t *entry = spare_entry(cache, size);
+/* Makes an entry for a key that has none.  If all entries of its bucket have blocks, the key gets none. */
+static void make_entry(ac_cache_t *cache, uint64_t key) {
+    uint64_t size = ac_key_size(key);
+    ac_entry_t *entry = spare_entry(cache, key);
     if (!entry)
         return;
     set_bit(cache, entry, false);
-    *entry = (ac_entry_t){.size = size | (size > AC_CACHE_WHOLE ? AC_ENTRY_REFUSED : 0),
-                          .class = (uint8_t)ac_cache_class(size),
+    *entry = (ac_entry_t){.size = key | (size > AC_CACHE_WHOLE ? AC_ENTRY_REFUSED : 0),
+                          .class = (uint8_t)(key == size ? ac_cache_class(size) : AC_CACHE_STREAMS),
                           .side = &cache->tally->side[ac_cache_flow(size)]};
     set_bit(cache, entry, true);
     cache->made |= (uint64_t)1 << (entry - cache->entry) / AC_CACHE_PART;
@@ -200,9 +206,43 @@ static inline void release(ac_cache_t *cache, ac_entry_t *entry, int64_t room, u
     ac_cache_count_moved(cache, -blocks, size);
 }
 
+/* It was ready, and waits as what is freed now: active again. */
+static void count_active(const ac_block_t *block) {
+    ac_allocator_t *allocator = block->segment->arena->allocator;
+    ac_device_stats_t *s = allocator->stats;
+    int pool = block->segment->pool;
+    bool *due = &allocator->peaks_due;
+    ac_stat_pools_rise(s->active, pool, 1, AC_STAT_UNSEEN_BLOCKS, due);
+    ac_stat_pools_rise(s->active_bytes, pool, (int64_t)block->size, AC_STAT_UNSEEN_BYTES, due);
+    ac_stat_pools_rise(s->requested_bytes, pool, (int64_t)block->requested, AC_STAT_UNSEEN_BYTES,
+                       due);
+}
+
+static ac_lane_t *lane_in(ac_lanes_t *lanes, uint64_t key) {
+    return &lanes->lane[((key & (AC_GRANULE - 1)) >> AC_KEY_STREAM_SHIFT) - 1];
+}
+
+static bool leave_in_order(ac_cache_t *cache, ac_entry_t *entry, int64_t room) {
+    ac_arena_t *arena = cache->arena;
+    const ac_lane_t *lane = lane_in(cache->lanes, entry->size);
+    bool any = entry->top, holds = any && ac_ordered_lane_holds(arena, &lane->order);
+    for (ac_block_t *block; cache->room < room && (block = entry->top);) {
+        entry->top = block->link;
+        cache->room += (int64_t)block->size;
+        ac_cache_count_moved(cache, -1, block->size);
+        ac_block_uncache(block);
+        count_active(block);
+        ac_retired_late(block, arena->retired->order, holds ? lane->order.slot : AC_ORDER_NONE,
+                        block->ticket.place);
+    }
+    return any;
+}
+
 bool ac_cache_shrink(ac_cache_t *cache, ac_entry_t *entry, int64_t room) {
     if (!entry->top || cache->room >= room)
         return false;
+    if (entry->class == AC_CACHE_STREAMS)
+        return leave_in_order(cache, entry, room);
     release(cache, entry, room, ac_fence_quiet(cache->timeline));
     return true;
 }
@@ -243,6 +283,20 @@ bool ac_cache_empty(ac_cache_t *cache, int flow) {
     return any;
 }
 
+void ac_cache_leave_stream(ac_cache_t *cache, uint64_t number, bool forget) {
+    int i;
+    EACH_KEPT(cache, AC_CACHE_STREAMS, i) {
+        ac_entry_t *entry = &cache->entry[i];
+        if ((ac_entry_key(entry) & (AC_GRANULE - 1)) != number)
+            continue;
+        leave_in_order(cache, entry, INT64_MAX);
+        if (!forget)
+            continue;
+        set_bit(cache, entry, false);
+        *entry = (ac_entry_t){.size = 0};
+    }
+}
+
 static void fetch(ac_cache_t *cache, ac_entry_t *entry) {
     ac_arena_t *arena = cache->arena;
     uint64_t size = ac_entry_size(entry), most = FETCH_BYTES / size,
@@ -277,15 +331,18 @@ static bool forget(ac_cache_t *cache, ac_entry_t *entry) {
 }
 
 /* The largest size that there are ready blocks of; 0. */
-static uint64_t largest_kept(const ac_cache_t *cache, int flow) {
+static uint64_t largest_kept(const ac_cache_t *cache) {
     uint64_t largest = 0;
     int i;
-    for (int class = flow ? AC_CACHE_CLASSES - 1 : 0; class >= flow && !largest; class--)
+    for (int class = AC_CACHE_STREAMS; class >= 0; class--) {
+        if (largest && class < ac_cache_class(largest))
+            break;
         EACH_KEPT(cache, class, i) {
             const ac_entry_t *entry = &cache->entry[i];
             if (entry->top && ac_entry_size(entry) > largest)
                 largest = ac_entry_size(entry);
         }
+    }
     return largest;
 }
 
@@ -293,19 +350,9 @@ static uint64_t largest_kept(const ac_cache_t *cache, int flow) {
  * ready. */
 static void sweep(ac_cache_t *cache) {
     int64_t wanted = (int64_t)(cache->budget / 4);
-    for (int flow = AC_FLOWS - 1; cache->room < wanted;) {
-        uint64_t largest = largest_kept(cache, flow);
-        if (!largest && flow == 0) { /* what takes up the room lies in lanes */
-            ac_lanes_leave(cache);
-            return;
-        }
-        if (!largest) {
-            flow--;
-            continue;
-        }
+    for (uint64_t largest; cache->room < wanted && (largest = largest_kept(cache));) {
         int i;
-        for (int class = ac_cache_class(largest / 4 * 3); class <= ac_cache_class(largest);
-             class++)
+        for (int class = ac_cache_class(largest / 4 * 3); class < AC_CACHE_CLASSES; class++)
             EACH_KEPT(cache, class, i) {
                 ac_entry_t *entry = &cache->entry[i];
                 if (ac_entry_size(entry) > largest / 4 * 3 &&
@@ -333,34 +380,34 @@ bool ac_cache_give_way(ac_cache_t *cache, uint64_t largest, uint64_t bytes) {
     return cache->room > before;
 }
 
-ac_entry_t *ac_cache_make_room(ac_cache_t *cache, uint64_t size) {
-    if (size > AC_CACHE_LARGEST || !cache->budget)
+ac_entry_t *ac_cache_make_room(ac_cache_t *cache, uint64_t key) {
+    if (ac_key_size(key) > AC_CACHE_LARGEST || !cache->budget)
         return NULL;
-    ac_entry_t *entry = ac_cache_keeps(cache, size);
+    ac_entry_t *entry = ac_cache_keeps(cache, key);
     if (entry && cache->room < 0 && !ac_cache_lease(cache, false)) {
         sweep(cache);
-        entry->size = size; /* the sweep may have refused it: this one it did not mean */
+        entry->size = key; /* the sweep may have refused it: this one it did not mean */
     }
     return entry;
 }
 
-void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size, bool known) {
-    ac_entry_t *own = ac_cache_entry(cache, size);
-    ac_entry_t *entry = !known ? NULL : own->size == size ? own : ac_cache_find(cache, size);
+void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t key, bool known) {
+    ac_entry_t *own = ac_cache_entry(cache, key);
+    ac_entry_t *entry = !known ? NULL : own->size == key ? own : ac_cache_find(cache, key);
     if (!entry) {
-        if (known && !ac_cache_was_seen(cache, size))
+        if (known && !ac_cache_was_seen(cache, key))
             return;
-        make_entry(cache, size);
-        if (!(entry = ac_cache_find(cache, size)))
+        make_entry(cache, key);
+        if (!(entry = ac_cache_find(cache, key)))
             return;
     }
     if (entry->size & AC_ENTRY_REFUSED)
-        let_in(cache, entry);
+        entry = let_in(cache, entry);
     if (cache->refusals >= REFUSALS) {
         cache->refusals = 0;
-        for (int flow = 0; flow < AC_FLOWS; flow++)
+        for (int flow = 0; flow <= AC_FLOWS; flow++)
             ac_cache_each(cache, flow, forget);
     }
-    if (pool == AC_POOL_SMALL && size <= AC_SMALL_LIMIT && !(entry->size & AC_ENTRY_REFUSED))
+    if (pool == AC_POOL_SMALL && key <= AC_SMALL_LIMIT && !(entry->size & AC_ENTRY_REFUSED))
         fetch(cache, entry);
 }

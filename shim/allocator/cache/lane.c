@@ -7,76 +7,14 @@
 #include "allocator/retired/retired.h"
 #include "failpoint.h"
 
-/* An entry is given to another size that finds it in use so often. */
-enum { REFUSALS = 2 };
-
 /* One lane of those in use is given to another stream each time that so many found none. */
 enum { LANE_REFUSALS = 64 };
 
-/* --- leaving --- */
-
-/* It was ready, and waits as what is freed now: active again. */
-static void count_active(const ac_block_t *block) {
-    ac_allocator_t *allocator = block->segment->arena->allocator;
-    ac_device_stats_t *s = allocator->stats;
-    int pool = block->segment->pool;
-    bool *due = &allocator->peaks_due;
-    ac_stat_pools_rise(s->active, pool, 1, AC_STAT_UNSEEN_BLOCKS, due);
-    ac_stat_pools_rise(s->active_bytes, pool, (int64_t)block->size, AC_STAT_UNSEEN_BYTES, due);
-    ac_stat_pools_rise(s->requested_bytes, pool, (int64_t)block->requested, AC_STAT_UNSEEN_BYTES,
-                       due);
-}
-
-static bool leave_entry(ac_cache_t *cache, const ac_lane_t *lane, ac_lane_entry_t *entry) {
-    ac_arena_t *arena = cache->arena;
-    bool any = entry->top, holds = any && ac_ordered_lane_holds(arena, &lane->order);
-    for (ac_block_t *block; (block = entry->top);) {
-        entry->top = block->link;
-        cache->room += (int64_t)block->size;
-        ac_cache_count_moved(cache, -1, block->size);
-        ac_block_uncache(block);
-        count_active(block);
-        ac_retired_late(block, arena->retired->order, holds ? lane->order.slot : AC_ORDER_NONE,
-                        block->ticket.place);
-    }
-    return any;
-}
-
-static bool leave_lane(ac_cache_t *cache, ac_lane_t *lane) {
-    bool any = false;
-    for (int i = 0; lane->stream && i < AC_LANE_SIZES; i++)
-        any |= leave_entry(cache, lane, &lane->entry[i]);
-    return any;
-}
-
-bool ac_lanes_leave(ac_cache_t *cache) {
-    bool any = false;
-    for (int i = 0; cache->lanes && cache->lanes->count && i < AC_LANES; i++)
-        any |= leave_lane(cache, &cache->lanes->lane[i]);
-    return any;
-}
-
-/* What the cache keeps of the size for other streams than the lane's may serve there, where an
- * order is proved. */
-static void leave_size(ac_cache_t *cache, const ac_lane_t *but, uint64_t size) {
-    for (int i = 0; i < AC_LANES; i++) {
-        ac_lane_t *lane = &cache->lanes->lane[i];
-        ac_lane_entry_t *entry = ac_lane_entry(lane, size);
-        if (lane != but && lane->stream && entry->size == size)
-            leave_entry(cache, lane, entry);
-    }
-}
-
 /* --- lanes --- */
 
-static void point_at(ac_lanes_t *lanes, const void *handle, ac_lane_t *lane) {
+static void point_at(ac_lanes_t *lanes, const void *handle, const ac_lane_t *lane) {
     uint64_t hash = (uint64_t)(uintptr_t)handle * 0x9e3779b97f4a7c15u;
-    lanes->at[hash >> (64 - AC_LANE_BITS)] = lane;
-}
-
-static void set_up(ac_lanes_t *lanes) {
-    for (int i = 0; i < 1 << AC_LANE_BITS; i++)
-        lanes->at[i] = &lanes->lane[0];
+    lanes->at[hash >> (64 - AC_LANE_BITS)] = (uint16_t)((uintptr_t)lane - (uintptr_t)lanes);
 }
 
 /* By the owner: the stream's lane is the one at its place.  False: it has none, and is to get
@@ -105,7 +43,7 @@ static void close_lane(ac_cache_t *cache, ac_lane_t *lane) {
     if (!lane->stream)
         return;
     ac_ordered_lane_end(cache->arena, lane->order.slot);
-    *lane = (ac_lane_t){.key = 0};
+    *lane = (ac_lane_t){.stream = NULL};
     cache->lanes->count--;
 }
 
@@ -114,7 +52,6 @@ void ac_lanes_begin(ac_cache_t *cache, ac_lanes_t *lanes) {
     if (!lanes)
         return;
     memset(lanes, 0, sizeof *lanes);
-    set_up(lanes);
 }
 
 void ac_lanes_close(ac_cache_t *cache) {
@@ -144,7 +81,7 @@ static bool renew(ac_cache_t *cache, const ac_lane_ask_t *ask) {
     bool holds = ac_ordered_lane_holds(cache->arena, &lane->order);
     if (lane->stream &&
         (lane->stream != ask->handle || (!holds && !AC_FAILPOINT(lane_outlives_stream)))) {
-        leave_lane(cache, lane);
+        ac_cache_leave_stream(cache, lane->number, true);
         close_lane(cache, lane);
     }
     if (!ac_ordered_lane(cache->arena, ask->stream, &order))
@@ -154,14 +91,13 @@ static bool renew(ac_cache_t *cache, const ac_lane_ask_t *ask) {
     else
         cache->lanes->count++;
     lane->stream = ask->handle;
+    lane->number = (uint64_t)(lane - cache->lanes->lane + 1) << AC_KEY_STREAM_SHIFT;
     lane->order = order;
-    lane->key = ac_key_of(order.slot);
-    lane->others = order.others;
-    lane->item = order.item;
     lane->generation = ask->generation;
-    if (atomic_load(lane->others) == lane->item)
+    if (atomic_load(order.others) == order.item)
         return true;
-    leave_lane(cache, lane); /* until the stream is given something */
+    /* Until the stream is given something. */
+    ac_cache_leave_stream(cache, lane->number, false);
     return false;
 }
 
@@ -182,8 +118,8 @@ static bool open_lane(ac_cache_t *cache, const ac_lane_ask_t *ask) {
     ac_lock(&allocator->lock);
     bool may = ac_cache_usable(cache) && cache->budget &&
                !(cache->owner_arena & AC_OWNER_STREAM) && ac_ordered_follows(cache->arena);
-    if (may && !cache->lanes && (cache->lanes = ac_carve_table(sizeof *cache->lanes)))
-        set_up(cache->lanes);
+    if (may && !cache->lanes)
+        cache->lanes = ac_carve_table(sizeof *cache->lanes);
     may = may && cache->lanes;
     if (may)
         ac_cache_wake(cache);
@@ -215,45 +151,20 @@ bool ac_lane_push_other(ac_cache_t *cache, ac_block_t *block, const void *stream
     return kept;
 }
 
-/* There was a request of the size, which none was kept for.  True: the entry is another's, and is to
- * give way.  Inside. */
-static bool expect(ac_lane_t *lane, uint64_t size) {
-    ac_lane_entry_t *entry = ac_lane_entry(lane, size);
-    if (size > AC_LANE_LARGEST)
-        return false;
-    if ((entry->size & ~(uint64_t)AC_LANE_ONCE) == size)
-        entry->size = size;
-    else if (!entry->top)
-        *entry = (ac_lane_entry_t){.size = size | AC_LANE_ONCE};
-    else
-        return ++entry->refused >= REFUSALS;
-    return false;
-}
-
-/* Whether another lane has a block of the size: where an order is proved, that may serve.  Inside. */
-static bool others_have(const ac_cache_t *cache, const ac_lane_t *lane, uint64_t size) {
-    ac_lanes_t *lanes = cache->lanes;
-    for (int i = 0; lanes->count > 1 && i < AC_LANES; i++) {
-        const ac_lane_entry_t *entry = ac_lane_entry(&lanes->lane[i], size);
-        if (&lanes->lane[i] != lane && entry->size == size && entry->top)
-            return true;
-    }
-    return false;
-}
-
-static void clear_way(ac_cache_t *cache, ac_lane_t *lane, uint64_t size, bool gives_way) {
+/* The key may have an entry from now on, or its entry is to serve again.  Takes the lock. */
+static void expect(ac_cache_t *cache, uint64_t key, bool known) {
     ac_allocator_t *allocator = cache->arena->allocator;
-    ac_lane_entry_t *entry = ac_lane_entry(lane, size);
     ac_lock(&allocator->lock);
-    if (ac_cache_usable(cache)) {
-        leave_size(cache, lane, size);
-        if (gives_way) {
-            leave_entry(cache, lane, entry);
-            *entry = (ac_lane_entry_t){.size = 0};
-        }
-        ac_caches_check_peaks(allocator, cache);
-    }
+    if (ac_cache_usable(cache) && cache->lanes)
+        ac_cache_expect(cache, AC_POOL_LARGE, key, known);
+    ac_caches_check_peaks(allocator, cache);
     ac_unlock(&allocator->lock);
+}
+
+/* Returns true if the cache, which has no block for the key, should keep some.  Inside. */
+static bool wants(ac_cache_t *cache, uint64_t key, const ac_entry_t *entry) {
+    return entry ? entry->size & AC_ENTRY_REFUSED
+                 : ac_key_size(key) <= AC_CACHE_LARGEST && cache->budget && ac_cache_was_seen(cache, key);
 }
 
 bool ac_lane_take_long(ac_cache_t *cache, const ac_lane_ask_t *ask, uint64_t bytes,
@@ -261,22 +172,32 @@ bool ac_lane_take_long(ac_cache_t *cache, const ac_lane_ask_t *ask, uint64_t byt
     uint64_t size = (bytes + AC_GRANULE - 1) & ~(AC_GRANULE - 1);
     if (!open_lane(cache, ask) || !ac_cache_enter_long(cache))
         return false;
-    ac_lane_t *lane = ac_lane_of(cache->lanes, ask->handle);
+    uint64_t key = size | ac_lane_of(cache->lanes, ask->handle)->number;
+    const ac_entry_t *entry = ac_cache_find(cache, key);
     ac_take_t taken = ac_lane_pop(cache, ask->handle, bytes, address);
-    bool gives_way = !taken && expect(lane, size);
-    bool others = !taken && others_have(cache, lane, size);
+    bool wanted = !taken && wants(cache, key, entry);
     ac_cache_leave(cache);
-    if (gives_way || others)
-        clear_way(cache, lane, size, gives_way);
+    if (wanted)
+        expect(cache, key, entry);
     return taken == AC_TAKE_DUE ? ac_cache_raise(cache) : taken;
 }
 
-static bool lease(ac_cache_t *cache) {
+/* Returns true if there is room for one more block of the key, if need be at the price of others.  Takes the
+ * lock. */
+static bool make_room(ac_cache_t *cache, uint64_t key) {
     ac_allocator_t *allocator = cache->arena->allocator;
     ac_lock(&allocator->lock);
-    bool leased = ac_cache_usable(cache) && (cache->room >= 0 || ac_cache_lease(cache, false));
+    bool made = ac_cache_usable(cache) && cache->lanes && ac_cache_make_room(cache, key);
+    ac_caches_check_peaks(allocator, cache);
     ac_unlock(&allocator->lock);
-    return leased;
+    return made;
+}
+
+/* The key of the block that is allocated at `address`, in the stream's order; 0: there is none.  Inside. */
+static uint64_t key_of(const ac_cache_t *cache, const ac_block_t *block, const void *handle,
+                       uint64_t address) {
+    bool lies = ac_cache_lies_at(block, address) && block->state == AC_BLOCK_ALLOCATED;
+    return lies ? block->size | ac_lane_of(cache->lanes, handle)->number : 0;
 }
 
 bool ac_lane_give_long(ac_cache_t *cache, const ac_lane_ask_t *ask, uint64_t address) {
@@ -286,13 +207,16 @@ bool ac_lane_give_long(ac_cache_t *cache, const ac_lane_ask_t *ask, uint64_t add
     for (bool full = block && open_lane(cache, ask), kept = false; full && !kept;) {
         if (!ac_cache_enter_long(cache))
             return false;
-        ac_cache_free_for(cache, block->module);
-        kept = ac_lane_push(cache, block, ask->handle, address);
-        full = cache->room < 0;
+        uint64_t key = key_of(cache, block, ask->handle, address);
+        const ac_entry_t *entry = key ? ac_cache_keeps(cache, key) : NULL;
+        if (entry)
+            ac_cache_free_for(cache, block->module);
+        kept = entry && ac_lane_push(cache, block, ask->handle, address);
+        full = entry && !kept && cache->room < 0;
         ac_cache_leave(cache);
+        full = full && make_room(cache, key);
         if (kept)
             return true;
-        full = full && lease(cache);
     }
     return false;
 }
@@ -304,7 +228,7 @@ void ac_lane_clear(ac_cache_t *cache, const void *handle) {
         return;
     ac_lock(&allocator->lock);
     if (ac_cache_usable(cache))
-        leave_lane(cache, ac_lane_of(cache->lanes, handle));
+        ac_cache_leave_stream(cache, ac_lane_of(cache->lanes, handle)->number, false);
     ac_caches_check_peaks(allocator, cache);
     ac_unlock(&allocator->lock);
 }

@@ -1,17 +1,18 @@
 /* Lanes: what a thread frees in the order of a stream, and keeps for its own next requests that name
  * the stream, so that such a pair takes no lock either.
  *
- * A lane belongs to a cache (thread_cache.h) and a stream.  Its blocks are ready for work of that
- * stream alone; nothing else is known of when they are.  For all others they are memory that was
- * freed in the stream's order (retired/streams.h) and is yet to be put where such memory waits:
- * they *leave* for there whenever the cache gives back what it keeps.  They share the budget of
- * what the cache keeps ready, and the device statistics count them as ready.
+ * A lane belongs to a cache (thread_cache.h) and a stream.  Its blocks lie in entries of the cache's table,
+ * whose keys have the lane's number.  They are ready for work of that stream alone; nothing else is known of
+ * when they are.  For all others they are memory that was freed in the stream's order (retired/streams.h) and
+ * is yet to be put where such memory waits: they *leave* for there whenever the cache gives back what it
+ * keeps, so before the device grows.  They share the budget of what the cache keeps ready, and the device
+ * statistics count them as ready.
  *
  * When a lane serves.  What holds for the context (it is current, not broken, may be served,
  * nothing captures, contexts do not reach each other's memory, all work is seen), for the memory
  * pool (the current one, served here), and for the stream (its handle, its slot, its order
  * protects) was found out under one value of ac_generation, and whatever ends it makes that grow.
- * What is hidden from the stream (ordered.c) shows in `others`: then the lane's blocks leave.
+ * What is hidden from the stream (ordered.c) shows in `others`: then the lane's entries go.
  *
  * Positions.  A block that is freed here gets the position of its slot, plus one: what proves that
  * position has ended the present one after this look, before a call of the driver that takes in
@@ -22,7 +23,7 @@
  *
  * Which blocks.  Those with AC_OWNER_STREAM in `owner_arena`, of one memory pool, that were handed
  * out new, or in the order of the same stream: nothing older may be under way that the stream does
- * not come after.  A size is kept from its second request on.
+ * not come after.  A size is kept from its second request on, as plain ones are.
  *
  * The pool's figures.  `net` is what the thread took less what it gave.  It joins the pool's figures
  * when the tallies are absorbed (cache_tally.c), so the pool's peaks may lack what lanes keep. */
@@ -35,42 +36,29 @@
 #include "allocator/space/mempool.h"
 
 enum {
-    AC_LANES = 16,
-    AC_LANE_BITS = 6, /* of the hash of a stream */
-    AC_LANE_SIZE_BITS = 5,
-    AC_LANE_SIZES = 1 << AC_LANE_SIZE_BITS,
-    AC_LANE_ONCE = 1 /* in `size`: it was asked for once, and is not kept */
+    AC_LANES = 32,
+    AC_LANE_BITS = 9, /* of the hash of a stream */
 };
-
-/* Larger blocks are not kept. */
-#define AC_LANE_LARGEST AC_CACHE_WHOLE
-
-typedef struct {
-    uint64_t size;    /* bytes, with AC_LANE_ONCE; 0: not in use */
-    ac_block_t *top;  /* by link, last freed first */
-    unsigned refused; /* how often another size found it in use */
-} ac_lane_entry_t;
+_Static_assert(AC_LANES << AC_KEY_STREAM_SHIFT <= (AC_GRANULE - 1), "a key has the number of a lane");
 
 typedef struct {
     const void *stream; /* its resolved handle; NULL: not in use */
     uint64_t generation;
-    const _Atomic uint64_t *others; /* of `order`, for the short way */
-    uint64_t item;
-    unsigned key; /* of tickets */
+    uint64_t number; /* in keys */
     ac_ordered_lane_t order;
-    ac_lane_entry_t entry[AC_LANE_SIZES];
 } ac_lane_t;
+_Static_assert(sizeof(ac_lane_t) == 64, "one line");
 
 /* Of a cache; the owner's, or the lock's while it keeps out, but for `net`. */
 struct ac_lanes {
+    _Alignas(64) ac_lane_t lane[AC_LANES];
+    /* Of the stream's lane if it has one, or of another: its offset, by the stream's hash. */
+    uint16_t at[1 << AC_LANE_BITS];
     uint64_t net, absorbed;
     uint64_t syncs;   /* synchronisations of the program that the pool's figures take in */
     unsigned mempool; /* 0: none of the lanes was ever in use */
     unsigned count;   /* lanes in use */
     unsigned refused; /* requests and frees for which there was no lane, all being in use */
-    ac_lane_t
-        *at[1 << AC_LANE_BITS]; /* by the stream's hash: that of the stream, if it has one ... */
-    ac_lane_t lane[AC_LANES];   /* ... or of another; never NULL */
 };
 
 /* A request or a free that names a stream, where ac_cache_ and no other condition forbids a lane.
@@ -85,17 +73,13 @@ typedef struct {
 /* A lane, of this or of another stream. */
 static inline ac_lane_t *ac_lane_of(ac_lanes_t *lanes, const void *stream) {
     uint64_t hash = (uint64_t)(uintptr_t)stream * 0x9e3779b97f4a7c15u;
-    return lanes->at[hash >> (64 - AC_LANE_BITS)];
-}
-
-static inline ac_lane_entry_t *ac_lane_entry(ac_lane_t *lane, uint64_t size) {
-    return &lane->entry[ac_cache_hash(size) >> (32 - AC_LANE_SIZE_BITS)];
+    return (ac_lane_t *)((char *)lanes + lanes->at[hash >> (64 - AC_LANE_BITS)]);
 }
 
 /* Whether the lane is the stream's, and serves. */
 static inline bool ac_lane_serves(const ac_lane_t *lane, const void *stream) {
     return lane->stream == stream && lane->generation == ac_generation_now() &&
-           (atomic_load_explicit(lane->others, memory_order_acquire) == lane->item ||
+           (atomic_load_explicit(lane->order.others, memory_order_acquire) == lane->order.item ||
             AC_FAILPOINT(lane_hidden_ignored));
 }
 
@@ -119,13 +103,14 @@ static inline ac_take_t ac_lane_pop(ac_cache_t *cache, const void *stream, uint6
     ac_lanes_t *lanes = cache->lanes;
     ac_lane_t *lane = ac_lane_of(lanes, stream);
     uint64_t size = (bytes + AC_GRANULE - 1) & ~(AC_GRANULE - 1);
-    ac_lane_entry_t *entry = ac_lane_entry(lane, size);
+    uint64_t key = size | lane->number;
+    ac_entry_t *entry = ac_cache_entry(cache, key);
     ac_block_t *block = entry->top;
-    if (__builtin_expect(entry->size != size || !block, 0) ||
+    if (__builtin_expect(entry->size != key || !block, 0) ||
         __builtin_expect(!ac_lane_serves(lane, stream) || !ac_lanes_are_synced(lanes), 0))
         return AC_TAKE_NONE;
     AC_WINDOW(lane_serves);
-    ac_cache_side_t *side = &cache->tally->side[ac_cache_flow(size)];
+    ac_cache_side_t *side = entry->side;
     entry->top = block->link;
     cache->room += (int64_t)size;
     ac_cache_hand_out(cache, side, block, ac_lane_label(cache->asks), size, bytes, ac_lane_epoch);
@@ -138,7 +123,7 @@ static inline ac_take_t ac_lane_pop(ac_cache_t *cache, const void *stream, uint6
 /* Whether nothing is under way on the block, which is allocated, that the lane's stream does not
  * come after. */
 static inline bool ac_lane_comes_after(const ac_lane_t *lane, const ac_block_t *block) {
-    return block->ticket.key == lane->key
+    return block->ticket.key == ac_key_of(lane->order.slot)
                ? block->ticket.place > lane->order.base || AC_FAILPOINT(lane_former_stream)
                : block->ticket.key == AC_KEY_NONE || AC_FAILPOINT(lane_takes_any);
 }
@@ -161,16 +146,17 @@ static inline bool ac_lane_push(ac_cache_t *cache, ac_block_t *block, const void
     if (!ac_lane_serves(lane, stream))
         return false;
     uint64_t size = block->size;
-    ac_lane_entry_t *entry = ac_lane_entry(lane, size);
-    if (__builtin_expect(entry->size != size || cache->room < 0, 0) ||
+    uint64_t key = size | lane->number;
+    ac_entry_t *entry = ac_cache_entry(cache, key);
+    if (__builtin_expect(entry->size != key || cache->room < 0, 0) ||
         __builtin_expect(!ac_lane_comes_after(lane, block), 0))
         return false;
     uint64_t requested = atomic_load_explicit(&block->requested, memory_order_relaxed);
     uint64_t bytes = (requested + AC_GRANULE - 1) & ~(AC_GRANULE - 1);
-    ac_cache_take_in(cache, &cache->tally->side[ac_cache_flow(size)], block, false);
+    ac_cache_take_in(cache, entry->side, block, false);
     ac_tally_add(&cache->tally->async_given, 1);
     ac_tally_add(&lanes->net, -bytes);
-    block->ticket.key = (uint8_t)lane->key;
+    block->ticket.key = (uint8_t)ac_key_of(lane->order.slot);
     block->ticket.place = atomic_load_explicit(lane->order.position, memory_order_relaxed) + 1;
     cache->room -= (int64_t)size;
     block->link = entry->top;

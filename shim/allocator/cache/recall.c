@@ -172,7 +172,7 @@ bool ac_cache_leave_all(ac_cache_t *cache) {
     for (int flow = 0; flow < AC_FLOWS; flow++)
         if (ac_cache_tally_held(cache->tally, flow))
             any |= ac_cache_each(cache, flow, leave);
-    return ac_lanes_leave(cache) || any;
+    return ac_cache_each(cache, AC_FLOWS, leave) || any;
 }
 
 /* --- the owner's requests and frees that take the lock --- */
@@ -536,7 +536,7 @@ static bool forget(ac_cache_t *cache, ac_entry_t *entry) {
 }
 
 static bool lose(ac_cache_t *cache) {
-    for (int flow = 0; flow < AC_FLOWS; flow++)
+    for (int flow = 0; flow <= AC_FLOWS; flow++)
         ac_cache_each(cache, flow, forget);
     ac_lanes_close(cache);
     cache->loose_count = 0;

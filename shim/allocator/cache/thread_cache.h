@@ -45,7 +45,7 @@
  * statistics absorb under the allocator's lock.  `headroom` is how many bytes hits may hand out
  * before that is due: it keeps the peak of allocated bytes exact (cache_tally.c).
  *
- * Requests and frees that name a stream have *lanes* beside the table (lane.h).
+ * Requests and frees that name a stream have bins of their own in the table (lane.h).
  *
  * Free blocks of other sizes, ready or not, stay *loose* for a moment: until the owner takes the lock
  * for its next request, or there are AC_CACHE_LOOSE of them.  Those that another thread was handed go
@@ -72,7 +72,8 @@ enum {
     AC_CACHE_HANDED_BITS = 11,
     AC_CACHE_LOOSE = 16,
     AC_CACHE_OTHERS = 1024, /* frees of other modules' blocks, before another one takes its turn */
-    AC_CACHE_CLASSES = 12 /* of sizes: small ones, and each power of two above */
+    AC_CACHE_STREAMS = 12, /* class of all bins of streams; below: small sizes, and each power of two above */
+    AC_CACHE_CLASSES = AC_CACHE_STREAMS + 1
 };
 
 /* With several caches the peak of allocated bytes may lack so many bytes, or this share of itself. */
@@ -107,11 +108,12 @@ enum { AC_CACHE_BLOCKS = 8192 };
 typedef struct ac_lanes ac_lanes_t;
 
 typedef struct {
-    uint64_t size;         /* bytes of each of its blocks, with AC_ENTRY_ flags; 0: not in use */
+    uint64_t size;         /* its key (bytes of each of its blocks, and the stream), with AC_ENTRY_ flags;
+                              0: not in use */
     ac_block_t *top;       /* ready ones by link, last freed first */
     ac_cache_side_t *side; /* in the account */
     uint8_t fetched;       /* how many came at the last miss */
-    uint8_t class;         /* of its size (ac_cache_class) */
+    uint8_t class;         /* of its key (ac_cache_class) */
 } ac_entry_t;
 enum { AC_ENTRY_BITS = 5 };
 _Static_assert(sizeof(ac_entry_t) == 1 << AC_ENTRY_BITS, "an entry is found by its offset");
@@ -121,13 +123,25 @@ _Static_assert(sizeof(ac_entry_t) == 1 << AC_ENTRY_BITS, "an entry is found by i
  * when the entry is found. */
 enum { AC_ENTRY_REFUSED = 1, AC_ENTRY_EMPTY = 2, AC_ENTRY_FLAGS = 3 };
 
-static inline uint64_t ac_entry_size(const ac_entry_t *entry) {
+/* The key of an entry: a size, and in the bits between the flags and the granule 0 for plain blocks, or the
+ * number of the stream in whose order its blocks are ready (lane.h). */
+enum { AC_KEY_STREAM_SHIFT = 3 };
+
+static inline uint64_t ac_entry_key(const ac_entry_t *entry) {
     return entry->size & ~(uint64_t)AC_ENTRY_FLAGS;
 }
 
-/* Whether the entry is of that size, whatever its flags. */
-static inline bool ac_entry_is_of(const ac_entry_t *entry, uint64_t size) {
-    return (entry->size ^ size) <= AC_ENTRY_FLAGS;
+static inline uint64_t ac_key_size(uint64_t key) {
+    return key & ~(AC_GRANULE - 1);
+}
+
+static inline uint64_t ac_entry_size(const ac_entry_t *entry) {
+    return ac_key_size(entry->size);
+}
+
+/* Whether the entry is of that key, whatever its flags. */
+static inline bool ac_entry_is_of(const ac_entry_t *entry, uint64_t key) {
+    return (entry->size ^ key) <= AC_ENTRY_FLAGS;
 }
 
 /* Why hits take the long way: AC_GATE_RECALLED, _GONE: see above.  AC_GATE_STEPPED: the settings
@@ -169,8 +183,8 @@ struct ac_cache {
     uint64_t raised;  /* `raised` of the device's caches when the headroom was granted (inbox.h) */
     uint64_t budget;     /* of that; 0: nothing is kept */
     uint64_t leased;     /* of the budget */
-    uint64_t guest;      /* size above AC_CACHE_WHOLE that is not refused; 0: none */
-    uint64_t refused;    /* size that was not kept last */
+    uint64_t guest;      /* key of a size above AC_CACHE_WHOLE that is not refused; 0: none */
+    uint64_t refused;    /* key that was not kept last */
     uint64_t refused_at; /* frees of the owner before */
     unsigned refusals;   /* since those of the past were forgotten */
     uint64_t flushed[AC_FLOWS];  /* what was reached when all that was ready of one kind left */
@@ -302,7 +316,7 @@ static inline int ac_cache_class(uint64_t size) {
     if (size <= AC_SMALL_LIMIT)
         return 0;
     int class = 64 - __builtin_clzll((size - 1) / AC_SMALL_LIMIT);
-    return class < AC_CACHE_CLASSES ? class : AC_CACHE_CLASSES - 1;
+    return class < AC_CACHE_STREAMS ? class : AC_CACHE_STREAMS - 1;
 }
 
 /* The cache may be used by its owner, which this thread is. NULL may not. */
