@@ -416,6 +416,17 @@ class Processes(base.CommandTest):
         self.assertEqual(row[:7], [str(process.pid), "running", "1", "8.00", "MiB", "3.00", "MiB"])
         self.assertEqual(len(self.pages()), 1)
 
+    def test_simulated(self):
+        """Times of a simulated device are of a table: the figures say so."""
+        document = json.loads(self.fixture("dump", "exit"))
+        for uuid, word in (("GPU-73696d75-6c61-7465-642d-637564612d00", True), ("GPU-1", False)):
+            document["devices"][0]["uuid"] = uuid
+            self.write("d.json", json.dumps(document))
+            line = self.expect(0, "stat", "--brief", "d.json").stdout.splitlines()[1]
+            self.assertEqual(line.endswith(", simulated"), word, line)
+            brief = json.loads(self.expect(0, "stat", "--brief", "--json", "d.json").stdout)
+            self.assertIs(brief["simulated"], word)
+
     def test_ps(self):
         """A line a process whose fields a script can split at blanks."""
         header = "PID STATE UID DEVICES RESERVED ALLOCATED PEAK STARTED PROGRAM\n"
