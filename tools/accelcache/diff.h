@@ -1,4 +1,4 @@
-/* What call sites hold in one recording and in another. */
+/* Bytes that call sites hold in one recording and in another. */
 #ifndef CMD_DIFF_H
 #define CMD_DIFF_H
 
