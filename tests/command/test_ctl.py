@@ -93,6 +93,14 @@ class Requests(live.LiveTest):
         string = self.figures(process)[0]["config"]["string"]
         self.assertIn("memory_limit:1G", string)
         self.assertNotIn("memory_limit:2G", string)
+        refused = self.expect(1, "ctl", pid, "set", "memory_limit:3M").stderr  # the program holds 4 MiB
+        self.assertIn("holds 4.00 MiB on device 0, more than memory_limit 3.00 MiB", refused)
+        self.assertEqual(self.figures(process)[0]["config"]["string"], string)
+        self.expect(0, "ctl", "--force", pid, "set", "memory_limit:3M")
+        self.assertIn("memory_limit:3M", self.figures(process)[0]["config"]["string"])
+        self.expect(0, "ctl", pid, "set", "memory_limit:1G")
+        self.assertIn("--force goes with set", self.expect(2, "ctl", "--force", pid, "trim").stderr)
+        string = self.figures(process)[0]["config"]["string"]
         for wrong, said in (("fence:sync", "fence"), ("memory_limt:1G", "nearest known key"),
                             ("memory_limit", "expected :")):
             self.assertIn(said, self.expect(1, "ctl", pid, "set", wrong).stderr)

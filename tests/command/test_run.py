@@ -388,6 +388,8 @@ class Compare(base.CommandTest):
         self.assertIn("first difference", result.stdout)
         out = self.compare(117, "--strict", "--json", base.FIXTURE, "app", "setting").stdout
         self.assertFalse(json.loads(out)["stdout_identical"])
+        out = self.compare(0, "--strict", "sh", "-c", "echo $$").stdout  # what the command calls not caching's doing
+        self.assertIn("not caching's doing", " ".join(out.split()))
 
     def test_difference(self):
         out = self.compare(0, base.FIXTURE, "app", "setting").stdout

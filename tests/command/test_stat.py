@@ -416,6 +416,17 @@ class Processes(base.CommandTest):
         self.assertEqual(row[:7], [str(process.pid), "running", "1", "8.00", "MiB", "3.00", "MiB"])
         self.assertEqual(len(self.pages()), 1)
 
+    def test_simulated(self):
+        """Times of a simulated device are of a table: the figures say so."""
+        document = json.loads(self.fixture("dump", "exit"))
+        for uuid, word in (("GPU-73696d75-6c61-7465-642d-637564612d00", True), ("GPU-1", False)):
+            document["devices"][0]["uuid"] = uuid
+            self.write("d.json", json.dumps(document))
+            line = self.expect(0, "stat", "--brief", "d.json").stdout.splitlines()[1]
+            self.assertEqual(line.endswith(", simulated"), word, line)
+            brief = json.loads(self.expect(0, "stat", "--brief", "--json", "d.json").stdout)
+            self.assertIs(brief["simulated"], word)
+
     def test_ps(self):
         """A line a process whose fields a script can split at blanks."""
         header = "PID STATE UID DEVICES RESERVED ALLOCATED PEAK STARTED PROGRAM\n"
@@ -423,16 +434,17 @@ class Processes(base.CommandTest):
         self.assertEqual(self.expect(0, "ps", "--json").stdout, "[]\n")
         killed, process = self.start(), self.start()
         self.kill(killed)
-        lines = self.expect(0, "ps", "--no-header").stdout.splitlines()
+        lines = self.expect(0, "ps", "--all", "--no-header").stdout.splitlines()
         rows = [line.split(" ", 8) for line in lines]
         figures = [str(os.geteuid()), "1", str(8 << 20), str(3 << 20), str(3 << 20)]
         self.assertEqual([row[:7] for row in rows], [[str(process.pid), "running", *figures],
                                                      [str(killed.pid), "killed", *figures]])
         self.assertEqual(rows[0][8], os.path.realpath(base.FIXTURE))
         self.assertRegex(rows[0][7], r"^\d{4}-\d\d-\d\dT")
-        out = self.expect(0, "ps", "--running").stdout
+        out = self.expect(0, "ps").stdout  # a killed one's number may be another process's
         self.assertEqual(out, header + lines[0] + "\n")
-        row, = json.loads(self.expect(0, "ps", "--running", "--json").stdout)
+        self.assertEqual(len(json.loads(self.expect(0, "ps", "--all", "--json").stdout)), 2)
+        row, = json.loads(self.expect(0, "ps", "--json").stdout)
         self.assertEqual((row["pid"], row["devices"], row["allocated_bytes_peak"]),
                          (process.pid, 1, 3 << 20))
         self.cut_short(killed)

@@ -26,7 +26,7 @@ enum {
 typedef int cmd_subcommand_fn(int argc, char **argv);
 cmd_subcommand_fn cmd_run, cmd_stat, cmd_ps, cmd_trace, cmd_gen, cmd_replay, cmd_tune, cmd_config,
     cmd_doctor, cmd_bench, cmd_export, cmd_report, cmd_ctl, cmd_top, cmd_env, cmd_where, cmd_oom,
-    cmd_record;
+    cmd_record, cmd_diff;
 
 /* What a program is made of, in its subcommands.c: its subcommands, of which one without a name is the end;
  * what it is, in a line; what it says of its exit status. */

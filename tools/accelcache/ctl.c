@@ -13,7 +13,7 @@
 static const char help[] =
     "Usage: accelcache ctl [--json] PID dump|trim|reset-peaks\n"
     "       accelcache ctl [--json] PID snapshot FILE\n"
-    "       accelcache ctl [--json] PID set KEY:VALUE[,KEY:VALUE...]\n"
+    "       accelcache ctl [--json] [--force] PID set KEY:VALUE[,KEY:VALUE...]\n"
     "       accelcache ctl [--json] PID history on|off\n"
     "Asks a process of the same user, started with control:true in ACCEL_ALLOC_CONF.  It answers "
     "by\n"
@@ -28,7 +28,9 @@ static const char help[] =
     "  history      record events, as many as the key history says or 65,536 of each device, "
     "or\n"
     "               stop it: dumps and snapshots have them\n\n"
-    "  --json       the answer as JSON\n\n"
+    "  --json       the answer as JSON\n"
+    "  --force      set a memory_limit below what the program holds: its next request for\n"
+    "               new memory fails\n\n"
     "PID may be PID@NAMESPACE, as accelcache ps names processes of containers.\n\n"
     "Exit status: 0 done; 1 refused, or not answered within a second: the reason is on stderr;\n"
     "2 wrong usage.\n";
@@ -109,7 +111,32 @@ static char *prepare(const struct verb *verb, const ac_live_name_t *name, const 
     return path;
 }
 
-static int ask(const struct verb *verb, int pid, uint64_t space, const char *given, bool json) {
+/* Says that a device holds more for the program than the settings `text` allow.  malloc'd; NULL: none does. */
+static char *over_limit(const ac_live_name_t *name, const char *text) {
+    ac_config_t config;
+    ac_config_error_t fault;
+    bool alive;
+    char *error = NULL, *said = NULL, held[CMD_FIGURE], limit[CMD_FIGURE];
+    if (ac_config_parse(text, &config, &fault, NULL) || !config.memory_limit)
+        return NULL;
+    json_t *document = cmd_document_live(name, &alive, &error);
+    const json_t *devices = json_object_get(document, "devices");
+    for (size_t i = 0; i < json_array_size(devices) && !said; i++) {
+        const json_t *device = json_array_get(devices, i);
+        int64_t bytes = cmd_document_stat(device, "allocated_bytes", "all", "current");
+        if ((uint64_t)bytes > (uint64_t)config.memory_limit)
+            said = cmd_format("process %d holds %s on device %lld, more than memory_limit %s: its next request for "
+                              "new memory would fail; set it with --force, or after the program has freed",
+                              name->pid, cmd_text_bytes(held, bytes),
+                              (long long)json_integer_value(json_object_get(device, "ordinal")),
+                              cmd_text_bytes(limit, (int64_t)config.memory_limit));
+    }
+    json_decref(document);
+    free(error);
+    return said;
+}
+
+static int ask(const struct verb *verb, int pid, uint64_t space, const char *given, bool json, bool force) {
     ac_live_name_t name;
     ac_control_answer_t answer;
     char *error = NULL, *text = NULL;
@@ -117,6 +144,10 @@ static int ask(const struct verb *verb, int pid, uint64_t space, const char *giv
     if (done && given) {
         text = prepare(verb, &name, given, &error);
         done = text != NULL;
+    }
+    if (done && verb->verb == AC_CONTROL_SET && !force && strstr(given, "memory_limit")) {
+        error = over_limit(&name, text);
+        done = !error;
     }
     done = done && cmd_control(&name, verb->verb, text, &answer, &error);
     int status = CMD_FAILED;
@@ -134,11 +165,23 @@ static int ask(const struct verb *verb, int pid, uint64_t space, const char *giv
 }
 
 int cmd_ctl(int argc, char **argv) {
-    bool json;
-    int status, pid;
+    static const struct option options[] = {{"force", no_argument, NULL, 'f'},
+                                            {"json", no_argument, NULL, 'j'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
+    bool json = false, force = false;
+    int pid, option;
     uint64_t space;
-    if (!cmd_option_json(argc, argv, help, &json, &status))
-        return status;
+    while ((option = cmd_option(argc, argv, "hj", options)) != -1) {
+        if (option == 'h') {
+            fputs(help, stdout);
+            return CMD_OK;
+        }
+        if (!strchr("fj", option))
+            return cmd_usage_hint();
+        json |= option == 'j';
+        force |= option == 'f';
+    }
     int count = argc - optind;
     char **argument = argv + optind;
     if (count < 1 || !cmd_process_read(argument[0], &pid, &space))
@@ -152,8 +195,10 @@ int cmd_ctl(int argc, char **argv) {
         return cmd_usage("there is no request \"%s\"%s%s%s", argument[1],
                          near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
     }
+    if (force && verb->verb != AC_CONTROL_SET)
+        return cmd_usage("--force goes with set");
     if (count != 2 + (verb->takes != NULL))
         return cmd_usage("%s takes %s", verb->name,
                          verb->takes ? verb->takes : "nothing behind it");
-    return ask(verb, pid, space, verb->takes ? argument[2] : NULL, json);
+    return ask(verb, pid, space, verb->takes ? argument[2] : NULL, json, force);
 }

@@ -20,6 +20,17 @@ static int64_t would_take(int64_t saved, const ac_device_counters_t *c) {
     return (int64_t)((double)saved * (release < alloc ? release : alloc));
 }
 
+/* The simulator's devices have UUIDs that begin with "simu". */
+static bool is_simulated(const json_t *devices) {
+    static const char prefix[] = "GPU-73696d75-";
+    for (size_t i = 0; i < json_array_size(devices); i++) {
+        const char *uuid = json_string_value(json_object_get(json_array_get(devices, i), "uuid"));
+        if (uuid && !strncmp(uuid, prefix, sizeof prefix - 1))
+            return true;
+    }
+    return false;
+}
+
 void cmd_headline(cmd_headline_t *h, const json_t *document) {
     const json_t *devices = json_object_get(document, "devices");
     const json_t *config = json_object_get(document, "config");
@@ -64,6 +75,7 @@ void cmd_headline(cmd_headline_t *h, const json_t *document) {
             cmd_sum(h->leaked_bytes, json_integer_value(json_object_get(leak, "bytes")), 1);
     }
     h->free_driver = h->driver_ns < cmd_sum(0, h->driver_calls, NOTHING_NS);
+    h->simulated = is_simulated(devices);
     h->saved_ns = would_take(h->saved_calls, &f.device);
 }
 
@@ -128,6 +140,7 @@ static void print_line(const char *label, char *text) {
 }
 
 void cmd_headline_print(const cmd_headline_t *h) {
+    const char *simulated = h->simulated ? ", simulated" : "";
     char a[CMD_FIGURE], b[CMD_FIGURE], c[CMD_FIGURE], d[CMD_FIGURE];
     print_line("from cache",
                cmd_format("%s of %s requests (%.1f %%)", cmd_text_count(a, h->served),
@@ -137,10 +150,10 @@ void cmd_headline_print(const cmd_headline_t *h) {
     cmd_text_ns(c, h->driver_ns);
     if (h->free_driver)
         print_line("driver calls",
-                   cmd_format("%s saved, %s made, which cost nothing here", a, b));
+                   cmd_format("%s saved, %s made, which cost nothing here%s", a, b, simulated));
     else
-        print_line("driver calls", cmd_format("%s saved (about %s), %s made (%s)", a,
-                                              cmd_text_ns(d, h->saved_ns), b, c));
+        print_line("driver calls", cmd_format("%s saved (about %s), %s made (%s)%s", a,
+                                              cmd_text_ns(d, h->saved_ns), b, c, simulated));
     print_line("peak memory",
                cmd_format("%s reserved, %s allocated", cmd_text_bytes(a, h->reserved_peak),
                           cmd_text_bytes(b, h->allocated_peak)));
@@ -149,11 +162,12 @@ void cmd_headline_print(const cmd_headline_t *h) {
 
 json_t *cmd_headline_json(const cmd_headline_t *h) {
     return json_pack(
-        "{s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}",
+        "{s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}",
         "requests", (json_int_t)h->requests, "served_from_cache", (json_int_t)h->served,
         "served_percent", cmd_headline_percent(h), "driver_calls", (json_int_t)h->driver_calls,
         "driver_ns", (json_int_t)h->driver_ns, "driver_calls_saved", (json_int_t)h->saved_calls,
         "driver_saved_ns", (json_int_t)h->saved_ns, "driver_costs_nothing", h->free_driver,
+        "simulated", h->simulated,
         "reserved_peak", (json_int_t)h->reserved_peak, "allocated_peak",
         (json_int_t)h->allocated_peak, "out_of_memory", (json_int_t)h->ooms, "bad_frees",
         (json_int_t)h->bad_frees, "internal_failures", (json_int_t)h->internal_failures,

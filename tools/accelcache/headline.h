@@ -14,6 +14,7 @@ typedef struct {
     int64_t ooms, bad_frees, internal_failures;
     int64_t leaked_blocks, leaked_bytes; /* held at exit; 0 also without the key leak_report */
     bool free_driver; /* calls cost nothing: no GPU, times say nothing */
+    bool simulated;   /* a device of the simulator: times are of its table of costs */
     const char
         *not_applied; /* why the settings were refused, NULL: they were not; the document's */
 } cmd_headline_t;

@@ -1,5 +1,5 @@
-/* Who holds memory: call sites with what they hold at the peak, at the end, and what they never free.  Of a trace,
- * a history, a snapshot or a dump. */
+/* Call sites with the bytes that they hold at the peak, at the end, and that they never free: of a trace, a history,
+ * a snapshot or a dump. */
 #ifndef CMD_HOLDERS_H
 #define CMD_HOLDERS_H
 

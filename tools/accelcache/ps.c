@@ -7,25 +7,26 @@
 #include <string.h>
 
 static const char help[] =
-    "Usage: accelcache ps [--running] [--no-header] [--json]\n"
-    "A line for each process of this user (for root: of every user) that runs under the library\n"
-    "or ended by a signal or _exit, for scripts: fields are separated by one blank, sizes are\n"
-    "bytes.\n\n"
-    "  PID        process id; PID@NAMESPACE for one of another pid namespace (a container)\n"
-    "  STATE      running or killed (a signal or _exit ended it; accelcache stat --remove\n"
+    "Usage: accelcache ps [--all] [--no-header] [--json]\n"
+    "A line for each process of this user (for root: of every user) that runs under\n"
+    "the library, for scripts: fields are separated by one space, sizes are bytes.\n\n"
+    "  PID        process id; PID@NAMESPACE for one of another pid namespace (a\n"
+    "             container)\n"
+    "  STATE      running, or with --all killed: a signal or _exit ended it, and the\n"
+    "             number may be another process's by now (accelcache stat --remove\n"
     "             removes what it left)\n"
     "  UID        user id\n"
     "  DEVICES    number of devices that it used\n"
     "  RESERVED   bytes that the library has from the driver\n"
     "  ALLOCATED  bytes of them that the program holds\n"
-    "  PEAK       most bytes that the program held at a time, summed over devices\n"
+    "  PEAK       peak of these, summed over devices\n"
     "  STARTED    when it first used CUDA\n"
     "  PROGRAM    its file, to the end of the line; control characters as \\x1b\n\n"
-    "  --running    no killed ones\n"
+    "  --all        killed ones as well\n"
     "  --no-header  no first line with these names\n"
     "  --json       the same as a JSON array\n\n"
-    "Exit status: 0, also when there is none; 1 when a page could not be read (the others are\n"
-    "shown), 2 wrong usage.\n";
+    "Exit status: 0, also when there is none; 1 when a page could not be read (the\n"
+    "others are shown), 2 wrong usage.\n";
 
 static void print_line(const cmd_process_t *process) {
     char id[CMD_PROCESS_ID];
@@ -40,21 +41,21 @@ static void print_line(const cmd_process_t *process) {
 }
 
 int cmd_ps(int argc, char **argv) {
-    static const struct option options[] = {{"running", no_argument, NULL, 'r'},
+    static const struct option options[] = {{"all", no_argument, NULL, 'a'},
                                             {"no-header", no_argument, NULL, 'n'},
                                             {"json", no_argument, NULL, 'j'},
                                             {"help", no_argument, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};
-    bool json = false, running = false, header = true;
+    bool json = false, all = false, header = true;
     int option;
     while ((option = cmd_option(argc, argv, "hj", options)) != -1) {
         if (option == 'h') {
             fputs(help, stdout);
             return CMD_OK;
         }
-        if (!strchr("rnj", option))
+        if (!strchr("anj", option))
             return cmd_usage_hint();
-        running |= option == 'r';
+        all |= option == 'a';
         header &= option != 'n';
         json |= option == 'j';
     }
@@ -65,13 +66,13 @@ int cmd_ps(int argc, char **argv) {
     cmd_processes_find(&list);
     int status = list.unread ? CMD_FAILED : CMD_OK;
     if (json) {
-        if (cmd_print_json(cmd_processes_json(&list, running), 0))
+        if (cmd_print_json(cmd_processes_json(&list, !all), 0))
             status = CMD_FAILED;
     } else {
         if (header)
             puts("PID STATE UID DEVICES RESERVED ALLOCATED PEAK STARTED PROGRAM");
         for (unsigned i = 0; i < list.count; i++)
-            if (list.process[i].alive || !running)
+            if (list.process[i].alive || all)
                 print_line(&list.process[i]);
     }
     cmd_processes_clear(&list);

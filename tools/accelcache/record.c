@@ -1,4 +1,4 @@
-/* What a run leaves, and the lines that tell of it: the three of `accelcache record`, the one of `run` on a terminal. */
+/* Lines behind a run: three of `accelcache record`, one of `run` on a terminal.  Finds the files that the run wrote. */
 #include "command.h"
 #include "config/config.h"
 #include "headline.h"
@@ -60,7 +60,7 @@ static void each_file(const char *pattern, bool longer, const struct timespec *s
 
 /* ------------------------------------------------------------------ processes */
 
-/* The process that held most, of those with figures. */
+/* The process with the highest peak. */
 typedef struct {
     cmd_headline_t headline;
     int pid;
@@ -188,7 +188,7 @@ static void take_dump(const char *path, void *arg) {
     free(error);
 }
 
-/* What a program that ended by a signal or _exit left is its live page. */
+/* A program that ended by a signal or _exit left its live page. */
 static void take_page(int pid, most_t *most) {
     char *error = NULL;
     ac_live_name_t name;
@@ -210,7 +210,7 @@ static void say_run(const most_t *most) {
     free(others);
 }
 
-/* As the program did.  Its core was written. */
+/* Ends the command by the signal that ended the program, which wrote its core already. */
 static void end_by(int number) {
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
     signal(number, SIG_DFL);

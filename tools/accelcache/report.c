@@ -1,6 +1,7 @@
 /* `accelcache report`: one page of HTML with everything in it, charts drawn by dygraphs. */
 #include "report.h"
 #include "command.h"
+#include "headline.h"
 #include "output.h"
 #include "terminal.h"
 
@@ -49,6 +50,11 @@ static json_t *facts_of(const cmd_history_t *history, const char *path) {
     put_fact(facts, "Settings",
              json_string_value(
                  json_object_get(json_object_get(history->figures, "config"), "string")));
+    if (history->figures) {
+        cmd_headline_t headline;
+        cmd_headline(&headline, history->figures);
+        put_fact(facts, "Device", headline.simulated ? "simulated" : NULL);
+    }
     put_fact(facts, "Note", history->note);
     free(process);
     return facts;

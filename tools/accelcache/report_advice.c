@@ -5,6 +5,7 @@
 #include "headline.h"
 #include "passed.h"
 #include "report.h"
+#include "stacks.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -95,18 +96,96 @@ static void advise_dump(json_t *advice, const json_t *document) {
 
 enum { QUARTERS = 4 };
 
+typedef struct {
+    int64_t most[QUARTERS]; /* bytes in use, of each quarter of the events */
+    size_t end[QUARTERS];   /* number of events before that moment */
+} quarters_t;
+
+typedef struct {
+    const char *site;
+    int64_t held[QUARTERS]; /* at the peak of each quarter */
+} riser_t;
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const riser_t *)a)->site, ((const riser_t *)b)->site);
+}
+
+static int64_t rise_of(const riser_t *riser) {
+    return riser->held[QUARTERS - 1] - riser->held[0];
+}
+
+static int by_rise(const void *a, const void *b) {
+    int64_t x = rise_of(a), y = rise_of(b);
+    return x != y ? x < y ? 1 : -1 : by_name(a, b);
+}
+
+static bool rises(const int64_t held[QUARTERS]) {
+    return held[0] < held[1] && held[1] < held[2] && held[2] < held[3];
+}
+
+/* What call sites that held more at each quarter's peak grew by: "; a from 1 MiB to 9 MiB", the most first. */
+static char *risers_of(const cmd_history_t *history, const quarters_t *quarters) {
+    enum { NAMED = 3 };
+    cmd_stacks_t stacks[QUARTERS];
+    cmd_stacks_before(history, quarters->end[QUARTERS - 1], &stacks[QUARTERS - 1]);
+    size_t count = stacks[QUARTERS - 1].count, named = 0;
+    riser_t *riser = cmd_alloc((count + 1) * sizeof *riser);
+    for (size_t i = 0; i < count; i++)
+        riser[i] = (riser_t){stacks[QUARTERS - 1].stack[i].site, {0, 0, 0, stacks[QUARTERS - 1].stack[i].bytes}};
+    for (int k = 0; k < QUARTERS - 1; k++) {
+        cmd_stacks_before(history, quarters->end[k], &stacks[k]);
+        for (size_t i = 0; i < stacks[k].count; i++) { /* both lists are sorted by name */
+            riser_t *of = bsearch(&(riser_t){.site = stacks[k].stack[i].site}, riser, count, sizeof *riser, by_name);
+            if (of)
+                of->held[k] = stacks[k].stack[i].bytes;
+        }
+    }
+    if (count)
+        qsort(riser, count, sizeof *riser, by_rise);
+    char *text = cmd_format("%s", "");
+    for (size_t i = 0; i < count && named < NAMED; i++) {
+        char a[CMD_FIGURE], b[CMD_FIGURE];
+        if (!rises(riser[i].held))
+            continue;
+        char *longer = cmd_format("%s%s%s from %s to %s", text, named++ ? "; " : " Grew in each: ", riser[i].site,
+                                  cmd_text_bytes(a, riser[i].held[0]), cmd_text_bytes(b, riser[i].held[3]));
+        free(text);
+        text = longer;
+    }
+    for (int k = 0; k < QUARTERS; k++)
+        cmd_stacks_free(&stacks[k]);
+    free(riser);
+    return text;
+}
+
+static void advise_growth(json_t *advice, const cmd_history_t *history, const quarters_t *quarters) {
+    char a[CMD_FIGURE], b[CMD_FIGURE];
+    const int64_t *most = quarters->most;
+    if (!rises(most) || most[3] <= most[1] + most[1] / 4)
+        return;
+    char *risers = risers_of(history, quarters);
+    say(advice, "note",
+        "Peak memory grew in every quarter of the run, from %s to %s: does the program keep what it does not need?%s%s",
+        cmd_text_bytes(a, most[0]), cmd_text_bytes(b, most[3]), risers, *risers ? "." : "");
+    free(risers);
+}
+
 static void advise_events(json_t *advice, const cmd_history_t *history) {
     char a[CMD_FIGURE], b[CMD_FIGURE];
     int64_t requests = 0, failed = 0, largest_failed = 0, kept = 0, kept_bytes = 0, brief = 0;
-    int64_t live = 0, quarter[QUARTERS] = {0};
+    int64_t live = 0;
+    quarters_t quarters = {{0}, {0}};
     for (size_t i = 0; i < history->events; i++) {
         const cmd_event_t *event = &history->event[i];
         int64_t bytes = (int64_t)event->bytes;
         live += event->kind == CMD_EVENT_ALLOC  ? bytes
                 : event->kind == CMD_EVENT_FREE ? -bytes
                                                 : 0;
-        int64_t *most = &quarter[i * QUARTERS / history->events];
-        *most = live > *most ? live : *most;
+        size_t quarter = i * QUARTERS / history->events;
+        if (live > quarters.most[quarter]) {
+            quarters.most[quarter] = live;
+            quarters.end[quarter] = i + 1;
+        }
         if (event->kind == CMD_EVENT_FAILED) {
             failed++;
             largest_failed = bytes > largest_failed ? bytes : largest_failed;
@@ -133,12 +212,8 @@ static void advise_events(json_t *advice, const cmd_history_t *history) {
             "%.0f %% of %s requests are freed within a millisecond: this is what the cache is "
             "for.",
             percent(brief, requests), cmd_text_count(a, requests));
-    if (requests >= MANY && quarter[0] < quarter[1] && quarter[1] < quarter[2] &&
-        quarter[2] < quarter[3] && quarter[3] > quarter[1] + quarter[1] / 4)
-        say(advice, "note",
-            "The most bytes in use grew in every quarter of the operations, from %s to %s: does "
-            "the program keep what it does not need?",
-            cmd_text_bytes(a, quarter[0]), cmd_text_bytes(b, quarter[3]));
+    if (requests >= MANY)
+        advise_growth(advice, history, &quarters);
     if (kept)
         say(advice, "note", "%s block%s with %s still in use at the end.",
             cmd_text_count(a, kept), plural(kept), cmd_text_bytes(b, kept_bytes));

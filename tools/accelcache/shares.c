@@ -34,7 +34,7 @@ static bool same_frame(const row_t *a, const row_t *b) {
            a->frame[1] == b->frame[1];
 }
 
-/* What of `whole` lies before `at` of `all`. */
+/* Returns the part of `whole` that lies before `at` of `all`. */
 static int64_t before(int64_t whole, int64_t at, int64_t all) {
     return at == all ? whole : (int64_t)((double)whole / (double)all * (double)at);
 }

@@ -1,4 +1,4 @@
-/* What each recorded stack of a dump holds, of all requests and not of the samples alone. */
+/* Bytes that each recorded stack of a dump holds: all requests count, not only samples. */
 #ifndef CMD_SHARES_H
 #define CMD_SHARES_H
 
@@ -14,7 +14,7 @@ typedef struct {
 
 /* Rows of `sites` (recorded.sites, or those of recorded.peak).  With stacks:sampled most requests have their
  * innermost frame alone: their bytes are shared out among the sampled stacks with that frame, in proportion to what
- * these stand for.  So sums by innermost frame are exact, and the division among its callers is an estimate.
+ * these stand for.  Sums by innermost frame are exact.  Their division among callers is an estimate.
  * The caller frees. */
 cmd_share_t *cmd_shares(const json_t *document, const json_t *sites, size_t *count);
 

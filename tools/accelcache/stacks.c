@@ -425,6 +425,15 @@ bool cmd_stacks_sites(const cmd_history_t *history, cmd_moment_t moment, cmd_sta
     return known;
 }
 
+void cmd_stacks_before(const cmd_history_t *history, size_t end, cmd_stacks_t *stacks) {
+    adding_t adding = {.stacks = stacks};
+    *stacks = (cmd_stacks_t){0};
+    take_events(&adding, history, end, CMD_AT_PEAK);
+    if (history->source == CMD_SOURCE_SNAPSHOT)
+        take_older(&adding, history, end);
+    merge(stacks, by_site);
+}
+
 void cmd_stacks_free(cmd_stacks_t *stacks) {
     for (size_t i = 0; i < stacks->count; i++) {
         free(stacks->stack[i].frames);

@@ -32,6 +32,8 @@ typedef struct {
 bool cmd_stacks(const cmd_history_t *history, cmd_moment_t moment, cmd_stacks_t *stacks, char **error);
 /* Adds up stacks with the same call site; `frames` are those of one of them. */
 bool cmd_stacks_sites(const cmd_history_t *history, cmd_moment_t moment, cmd_stacks_t *stacks, char **error);
+/* Adds up by call site the blocks that were held before event `end` of a history with events. */
+void cmd_stacks_before(const cmd_history_t *history, size_t end, cmd_stacks_t *stacks);
 void cmd_stacks_free(cmd_stacks_t *stacks);
 
 #endif

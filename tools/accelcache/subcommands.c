@@ -22,6 +22,7 @@ const cmd_subcommand_t cmd_subcommands[] = {
      "write a dump, trace or snapshot for PyTorch's viewer, Perfetto, pprof, Prometheus",
      cmd_export},
     {"report", "draw a page: memory over time, sizes, lifetimes, segments, advice", cmd_report},
+    {"diff", "compare two recordings by call site: what grew, what is new, what went", cmd_diff},
     {"ctl", "have a running process write its dump, trim, reset peaks, change settings", cmd_ctl},
     {"oom", "say who held the memory when a request failed, and what would have served it",
      cmd_oom},

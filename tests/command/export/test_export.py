@@ -515,6 +515,39 @@ class Lines(ExportTest):
                 sites[name] += site["bytes"]
             self.assertEqual(sites, held, seed)
 
+    def test_diff(self):
+        """What two random programs hold by stack, and how that differs; offsets of code do not count."""
+        def source(name, run, offset):
+            frames = [[{"name": f"f{stack}", "filename": f"a.so+0x{offset + stack:x}", "line": 0}]
+                      for stack in range(5)]
+            kept = [{"action": "alloc" if word == "alloc" else "free_requested", "addr": address, "size": size,
+                     "stream": 0, "time_us": i, "frames": frames[stack] if word == "alloc" else []}
+                    for i, (word, address, size, stack, _) in enumerate(run.events)]
+            return self.write(name, json.dumps({"segments": [], "device_traces": [kept]}))
+        for seed in range(4):
+            runs = Run(seed, 60), Run(seed + 100, 5 * 10 ** (seed % 2))
+            held = [Counter(), Counter()]
+            for of, run in zip(held, runs):
+                for size, stack, _ in run.peak().values():
+                    of[f"f{stack} (a.so)"] += size
+            sources = [source(f"{i}.json", run, 64 * i) for i, run in enumerate(runs)]
+            document = json.loads(self.expect(0, "diff", "--json", *sources).stdout)
+            self.assertEqual(document["bytes"], [sum(of.values()) for of in held])
+            self.assertEqual({site["site"]: site["bytes"] for site in document["sites"]},
+                             {site: [of[site] for of in held] for site in held[0] | held[1]})
+            for site in document["sites"]:
+                a, b = site["bytes"]
+                self.assertEqual(site["change"], "new" if not a else "gone" if not b else "grew" if b > a else
+                                 "shrank" if b < a else "same")
+            changes = [abs(site["bytes"][1] - site["bytes"][0]) for site in document["sites"]]
+            self.assertEqual(changes, sorted(changes, reverse=True))
+        self.assertIn("every call site holds the same", self.expect(0, "diff", sources[0], sources[0]).stdout)
+        self.assertRegex(self.expect(0, "diff", *sources).stdout,
+                         r"^at the peak  \S+ [KM]iB in A, \S+ [KM]iB in B \(\S+ [KM]iB\)\n")
+        self.assertIn(f"{self.dump}: it has no events", self.expect(1, "diff", sources[0], self.dump).stderr)
+        self.assertIn("absent: No such file", self.expect(1, "diff", "absent", self.dump).stderr)
+        self.assertIn("two recordings", self.expect(2, "diff", self.dump).stderr)
+
     def test_shares(self):
         """Of samples: the exact bytes of an innermost frame are shared out among the sampled stacks with it."""
         with open(self.dump, encoding="utf-8") as file:

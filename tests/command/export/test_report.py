@@ -107,6 +107,27 @@ class Data(ReportTest):
         self.assertEqual(advice.get(share), "note", advice)
         self.assertIn("(1.0 %)", self.expect(0, "stat", "--brief", source).stdout)
 
+    def test_who_grew(self):
+        """Of three sites one forgets what it takes, one grows and gives back, one does neither."""
+        trace, live = [], [{}, {}, {}]
+        def event(word, site, address, size):
+            trace.append({"action": word, "addr": address, "size": size, "stream": 0, "time_us": len(trace),
+                          "frames": [{"name": f"site{site}", "filename": "a.py", "line": site + 1}]})
+        for i in range(2000):
+            for site, size in enumerate((100, 5000, 300)):
+                address = BASE + (3 * i + site << 20)
+                live[site][address] = size
+                event("alloc", site, address, size)
+            for site, keep in ((1, 50), (2, 1)):
+                while len(live[site]) > keep or (site == 1 and i == 1999 and live[site]):
+                    address = next(iter(live[site]))
+                    event("free_requested", site, address, live[site].pop(address))
+        source = self.write("grew.json", json.dumps({"segments": [], "device_traces": [trace]}))
+        told = [a["text"] for a in self.data(source)["advice"] if "every quarter" in a["text"]]
+        self.assertEqual(len(told), 1, told)
+        self.assertRegex(told[0], r"^Peak memory grew in every quarter of the run, from \S+ KiB to \S+ KiB: does .*\? "
+                                  r"Grew in each: site0 \(a\.py:1\) from 4\S+ KiB to 195 KiB\.$")
+
     def test_thinned_out(self):
         """The one moment of the peak stays, whatever else is left out."""
         lines = ["a 0 1000 0"]

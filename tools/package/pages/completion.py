@@ -3,7 +3,7 @@ import re
 
 FILES = ("FILE", "OUT")
 FOLDERS = ("DIR", "FOLDER")
-PIDS = "accelcache ps --running --no-header 2>/dev/null | cut -d' ' -f1"
+PIDS = "accelcache ps --no-header 2>/dev/null | cut -d' ' -f1"
 
 
 def kind_of(metavar):
