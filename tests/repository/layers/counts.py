@@ -18,8 +18,8 @@ COUNTS = {
     "words of the glossary": 59,
 }
 LINES = {  # hundreds of lines with code, by folder; of tests whole thousands
-    "shim/allocator": 151, "shim/api": 38, "shim/intercept": 147, "shim/device": 24, "shim/share": 12, "shim/observe": 66,
-    "shim/config": 13, "tools/accelcache": 187, "tools/simcuda": 169, "tools/bench": 53, "tests": 900,
+    "shim/allocator": 151, "shim/api": 38, "shim/intercept": 149, "shim/device": 24, "shim/share": 12, "shim/observe": 66,
+    "shim/config": 13, "tools/accelcache": 187, "tools/simcuda": 169, "tools/bench": 53, "tests": 901,
 }
 RECORD = re.compile(r"\bstruct(?: \w+)? \{((?:[^{}]|\{[^{}]*\})*)\}")
 FIELD = r"\b(?:%s)\b[^;()]*;"
