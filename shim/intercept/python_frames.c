@@ -1,10 +1,10 @@
 /* Frames of a Python interpreter in the process (unwind.h), by its public functions, found where the
  * program or a library defines them.
  *
- * They are asked only by a thread that holds the interpreter's lock: its frames stand still then, and
- * its reference counts may change.  PyGILState_Check alone says yes to every thread once there was a
- * second interpreter, so the current thread state must be the calling thread's as well.  A foreign call
- * by ctypes.CDLL, or by code that released the lock, has no Python frames. */
+ * Only a thread that holds the interpreter's lock calls them, since they change reference counts.  PyGILState_Check
+ * alone says yes to every thread once there was a second interpreter, so the current thread state must be the calling
+ * thread's as well.  In a foreign call that released the lock (ctypes.CDLL, most bindings) frames are read without any
+ * call of the interpreter (python_own.h). */
 #include "intercept/unwind.h"
 
 #include <stdatomic.h>
@@ -13,6 +13,7 @@
 
 #include "intercept/callers.h"
 #include "intercept/objects.h"
+#include "intercept/python_own.h"
 
 /*   PYTHON(result, name, parameters) */
 #define PYTHON_FUNCTIONS(PYTHON)                                                                 \
@@ -37,12 +38,28 @@ typedef struct {
     int (*PyGC_Disable)(void), (*PyGC_Enable)(void); /* 3.10 and later, else NULL */
     void *(*current)(void); /* PyThreadState_GetUnchecked, or its former name */
     uintptr_t base;
+    ac_python_own_t own;
 } python_t;
 
 static python_t python;
 enum { UNKNOWN, LOOKING, FOUND };
 static _Atomic int state;
 static _Atomic uint32_t looked; /* ac_callers_now when there was none */
+
+/* Free-threaded and debug builds have other layouts. */
+static void find_own(const ac_object_t *object) {
+    const unsigned long *version = ac_object_symbol(object, "Py_Version");
+    const char *(*describe)(void);
+    void *found = ac_object_symbol(object, "Py_GetVersion");
+    memcpy(&describe, &found, sizeof describe);
+    bool other = !version || !describe || strstr(describe(), "free-threading") ||
+                 ac_object_symbol(object, "_Py_NegativeRefcount") ||
+                 ac_object_symbol(object, "PyModule_Create2TraceRefs");
+    python.own = (ac_python_own_t){.version = other ? 0 : *version,
+                                   .code_type = ac_object_symbol(object, "PyCode_Type"),
+                                   .text_type = ac_object_symbol(object, "PyUnicode_Type"),
+                                   .bytes_type = ac_object_symbol(object, "PyBytes_Type")};
+}
 
 static bool find_all(const ac_object_t *object) {
     bool all = true;
@@ -62,6 +79,7 @@ static bool find_all(const ac_object_t *object) {
     found = found ? ac_object_symbol(object, "PyGC_Disable") : NULL;
     memcpy(&python.PyGC_Disable, &found, sizeof found);
     python.base = object->base;
+    find_own(object);
     return all && python.current;
 }
 
@@ -110,11 +128,16 @@ static uint64_t frame_of(void *frame) {
     return ac_frame_text(ac_site_text(text), line > 0 ? (uint32_t)line : 0);
 }
 
-unsigned ac_python_frames(uint64_t *frame, unsigned room, uintptr_t *interpreter) {
+unsigned ac_python_frames(uint64_t *frame, unsigned room, uintptr_t *interpreter, bool *locked) {
     unsigned count = 0;
-    if (!have_python() || !holds_lock())
+    if (!have_python())
         return 0;
     *interpreter = python.base;
+    *locked = holds_lock();
+    if (!*locked)
+        return python.Py_IsInitialized()
+                   ? ac_python_own_frames(&python.own, python.PyGILState_GetThisThreadState(), frame, room)
+                   : 0;
     /* Frames become objects here (3.11), and a collection would run the program's destructors inside its
      * request or free. */
     bool collects = python.PyGC_Disable && python.PyGC_Disable();

@@ -224,6 +224,7 @@ unsigned ac_unwind(ac_thread_t *thread, const void *caller, uint64_t frame[AC_SI
     pcs_t stack;
     uint64_t python[AC_SITE_FRAMES];
     uintptr_t interpreter = 0;
+    bool locked = false, inside = false; /* inside: a function of the interpreter called */
     unsigned first = 0, count = 0;
     enum { ROOM = sizeof stack.pc / sizeof *stack.pc };
     stack.count = 0;
@@ -242,14 +243,15 @@ unsigned ac_unwind(ac_thread_t *thread, const void *caller, uint64_t frame[AC_SI
             first = i + 1;
     if (first == stack.count && caller) /* nothing is known of its own frame */
         frame[count++] = ac_unwind_frame(caller);
-    unsigned pythons = place < 0 ? 0 : ac_python_frames(python, AC_SITE_FRAMES, &interpreter);
+    unsigned pythons = place < 0 ? 0 : ac_python_frames(python, AC_SITE_FRAMES, &interpreter, &locked);
     for (unsigned i = first; i < stack.count && count < AC_SITE_FRAMES; i++) {
         load_t load = load_at(stack.pc[i]);
-        if (pythons && load.base == interpreter)
+        inside = pythons && load.base == interpreter;
+        if (inside)
             break;
         frame[count++] = ac_frame_code(load.file, stack.pc[i] - load.base);
     }
-    for (unsigned i = 0; i < pythons && count < AC_SITE_FRAMES; i++)
+    for (unsigned i = 0; (locked || inside) && i < pythons && count < AC_SITE_FRAMES; i++)
         frame[count++] = python[i];
     return count;
 }

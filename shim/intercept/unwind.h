@@ -18,12 +18,13 @@ uint64_t ac_unwind_frame(const void *pc);
 
 /* Frames from the innermost one outside the library and the runtime that it was called by on.  The code
  * at `caller` is one of them, or NULL where that is not known.  Python's frames follow those of the
- * interpreter's callees, where the thread holds the interpreter's lock.  While another thread forks there is
+ * interpreter's callees, in place of the interpreter's own.  While another thread forks there is
  * nothing of the stack but the caller.  Returns how many there are. */
 unsigned ac_unwind(ac_thread_t *thread, const void *caller, uint64_t frame[AC_SITE_FRAMES]);
 
-/* Python's frames of the calling thread, innermost first; 0: there are none that may be read.
- * *interpreter: the object that the interpreter is part of.  python_frames.c */
-unsigned ac_python_frames(uint64_t *frame, unsigned room, uintptr_t *interpreter);
+/* Python's frames of the calling thread, innermost first; 0: there are none that may be read.  *interpreter: the object
+ * that has the interpreter.  *locked: the thread holds its lock.  Without it the frames count only if the thread's stack
+ * has one of the interpreter.  python_frames.c */
+unsigned ac_python_frames(uint64_t *frame, unsigned room, uintptr_t *interpreter, bool *locked);
 
 #endif

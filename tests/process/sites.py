@@ -1,6 +1,7 @@
 """Call sites of requests and frees, by name: history, stacks, and what shows them (sites.c)."""
 
 
+import glob
 import re
 import resource
 import shutil
@@ -246,7 +247,7 @@ class Stacks(SitesTest):
 
 @unittest.skipIf(EMULATED, "the machine's Python is of another architecture")
 class Python(SitesTest):
-    """Frames of an interpreter are there where it holds its lock."""
+    """Frames of an interpreter, with its lock and without."""
 
     SOURCE = """
 import ctypes, sys
@@ -265,12 +266,12 @@ prepare()
 outer()
 """
 
-    def run_script(self, kind, source):
+    def run_script(self, kind, source, interpreter=sys.executable):
         script = os.path.join(self.work, "train.py")
         with open(script, "w", encoding="utf-8") as file:
             file.write(source)
-        child = self.start(sys.executable, script, kind, env=self.environment(
-            "stacks:all,dump:python.json", PYTHONDONTWRITEBYTECODE="1"))
+        child = self.start(interpreter, script, kind, env=self.environment(
+            "stacks:all,dump:python.json", PYTHONDONTWRITEBYTECODE="1", LC_ALL="C.UTF-8"))
         out, _ = self.finish(child)
         folded = self.command("export", "-f", "folded", "python.json")
         return [re.sub(r"/\S*/", "", line) for line in folded.splitlines()], out
@@ -312,10 +313,114 @@ print(gc.isenabled())
         self.assertLessEqual(int(count), 2)
         self.assertEqual(enabled, ["True", "False"])
 
+    NESTED = """
+import threading
+def größe(pointer):
+    size = ctypes.c_size_t(54321)
+
+    return library.cuMemAlloc_v2(ctypes.byref(pointer), size)
+class Model:
+    def メモリ(self):
+        pointer = ctypes.c_ulonglong()
+        for _ in range(1):
+            assert not größe(pointer)
+def generator():
+    Model().メモリ()
+    yield 1
+def nested():
+    list(map(lambda i: next(generator()), [1]))
+"""
+
+    def interpreters(self):
+        """{(3, 11): path}: those of this machine, of one kind each; None for one whose frames take the lock."""
+        found = {}
+        folders = glob.glob(os.path.expanduser("~/.pyenv/versions/3.*/bin")) + ["/usr/bin", "/usr/local/bin"]
+        tell = "import sys, sysconfig; print(*sys.version_info[:2], sysconfig.get_config_var('Py_GIL_DISABLED') or 0)"
+        for path in (sys.executable, *(os.path.join(f, "python3") for f in folders)):
+            done = subprocess.run([path, "-c", tell], capture_output=True, text=True, check=False) \
+                if os.path.exists(path) else None
+            if done and done.returncode == 0:
+                found.setdefault(tuple(map(int, done.stdout.split())), path)
+        return found
+
     @unittest.skipIf(SANITIZED, "the interpreter is not built for it")
-    def test_without(self):
-        (line,) = self.run_python("CDLL")
-        self.assertNotIn("train.py", line)
+    def test_without_its_lock(self):
+        """The frames and lines that it has with the lock, in each thread; of versions that are not known, none."""
+        source = self.SOURCE + self.NESTED + """
+nested()
+thread = threading.Thread(target=lambda: (prepare(), nested()))
+thread.start()
+thread.join()
+"""
+        frames = ("nested (train.py:31);<lambda> (train.py:31);generator (train.py:28);メモリ (train.py:26);"
+                  "größe (train.py:21)")
+        for (major, minor, free), path in self.interpreters().items():
+            with self.subTest(interpreter=path):
+                lines, _ = self.run_script("CDLL", source, path)
+                if (major, minor) not in ((3, 11), (3, 12), (3, 13)) or free:
+                    self.assertFalse([line for line in lines if "train.py" in line])
+                    continue
+                self.assertEqual(lines, self.run_script("PyDLL", source, path)[0])
+                self.assertIn(f"device 0;<module> (train.py:33);{frames} 54321", lines)
+                self.assertTrue([line for line in lines if line.startswith("device 0;_bootstrap (threading.py:")
+                                 and line.endswith(f"<lambda> (train.py:34);{frames} 54321")], lines)
+
+    @unittest.skipIf(SANITIZED, "the interpreter is not built for it")
+    def test_without_its_lock_while_others_run(self):
+        """Threads that collect garbage, look at all frames, make and drop code and trace change nothing of a chain that
+        is inside a call."""
+        source = self.SOURCE + """
+import gc, threading
+stop = False
+def disturb():
+    while not stop:
+        names = {}
+        exec("def made(n):\\n    return made(n - 1) if n else [object() for _ in range(50)]", names)
+        names["made"](20)
+        [frame.f_lineno for frame in sys._current_frames().values()]
+        sys.settrace(lambda *a: None)
+        names["made"](3)
+        sys.settrace(None)
+        gc.collect(0)
+def make(depth):
+    chain = {}
+    for i in range(depth):
+        call = f"f{depth}_{i - 1}()" if i else "leaf()"
+        exec(f"def f{depth}_{i}():\\n    return {call}", chain)
+    def leaf():
+        pointers = [ctypes.c_ulonglong() for _ in range(300)]
+        for pointer in pointers:
+            assert not library.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(512))
+    chain["leaf"] = leaf
+    return chain[f"f{depth}_{depth - 1}"]
+def work(depth):
+    prepare()
+    make(depth)()
+sys.setswitchinterval(1e-5)
+others = [threading.Thread(target=disturb) for _ in range(2)]
+workers = [threading.Thread(target=work, args=(depth,)) for depth in (3, 9, 20)]
+for thread in others + workers:
+    thread.start()
+for thread in workers:
+    thread.join()
+stop = True
+for thread in others:
+    thread.join()
+"""
+        for (major, minor, free), path in self.interpreters().items():
+            if (major, minor) not in ((3, 11), (3, 12), (3, 13)) or free:
+                continue
+            with self.subTest(interpreter=path):
+                lines, _ = self.run_script("CDLL", source, path)
+                made = {}
+                for line in lines:
+                    stack = re.sub(r" \([^;]*\)", "", line).split(";")
+                    if "work" in stack:
+                        tail, size = stack[stack.index("work"):], int(stack[-1].rsplit(" ", 1)[1])
+                        made[";".join(tail).rsplit(" ", 1)[0]] = size
+                wanted = {";".join(["work", *(f"f{depth}_{i}" for i in reversed(range(depth))), "leaf"]): 300 * 512
+                          for depth in (3, 9, 20)}
+                self.assertEqual(made, wanted)
 
 
 class Failures(SitesTest):

@@ -18,7 +18,7 @@ COUNTS = {
     "words of the glossary": 59,
 }
 LINES = {  # hundreds of lines with code, by folder; of tests whole thousands
-    "shim/allocator": 152, "shim/api": 38, "shim/intercept": 147, "shim/device": 24, "shim/share": 12, "shim/observe": 66,
+    "shim/allocator": 152, "shim/api": 38, "shim/intercept": 149, "shim/device": 24, "shim/share": 12, "shim/observe": 66,
     "shim/config": 13, "tools/accelcache": 191, "tools/simcuda": 169, "tools/bench": 53, "tests": 910,
 }
 RECORD = re.compile(r"\bstruct(?: \w+)? \{((?:[^{}]|\{[^{}]*\})*)\}")
