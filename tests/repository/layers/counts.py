@@ -13,12 +13,12 @@ COUNTS = {
     "records with an address and a size": 28,
     "files with a hash of their own": 24,
     "files that ask what a fence reached": 15,
-    "constants outside policy.def": 181,
+    "constants outside policy.def": 179,
     "lock-free pairs": 25,
     "words of the glossary": 59,
 }
 LINES = {  # hundreds of lines with code, by folder; of tests whole thousands
-    "shim/allocator": 152, "shim/api": 38, "shim/intercept": 149, "shim/device": 24, "shim/share": 12, "shim/observe": 66,
+    "shim/allocator": 153, "shim/api": 38, "shim/intercept": 149, "shim/device": 24, "shim/share": 12, "shim/observe": 66,
     "shim/config": 13, "tools/accelcache": 191, "tools/simcuda": 169, "tools/bench": 53, "tests": 910,
 }
 RECORD = re.compile(r"\bstruct(?: \w+)? \{((?:[^{}]|\{[^{}]*\})*)\}")
