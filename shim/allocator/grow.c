@@ -24,15 +24,18 @@ static void take_tallies(const ac_request_t *request) {
     ac_unlock(&allocator->lock);
 }
 
-/* Sets how much freed memory may wait rather than rely on a stream's order.  `full`: the device gave nothing. */
+/* Sets how much freed memory may wait rather than rely on a stream's order: none if the device gave nothing. */
 static void set_bound(const ac_request_t *request, bool full) {
     ac_arena_t *arena = request->arena;
     ac_allocator_t *allocator = arena->allocator;
-    uint64_t left = 0, room = ac_allocator_room(allocator);
-    if (!ac_sole_may_begin(&arena->timeline) || arena->ops->capturing(arena->context, true))
+    uint64_t left;
+    if (full)
+        ac_sole_set_bound(&arena->timeline, 0, 0, 0);
+    if (full || !ac_sole_may_begin(&arena->timeline) || arena->ops->capturing(arena->context, true))
         return;
-    if (!full && arena->ops->memory_free(arena->context, &left) != AC_OK)
+    if (arena->ops->memory_free(arena->context, &left) != AC_OK)
         left = 0;
+    uint64_t room = ac_allocator_room(allocator);
     take_tallies(request); /* with the request */
     ac_lock(&allocator->lock);
     uint64_t live = allocator->high_water;
