@@ -380,6 +380,24 @@ START_TEST(own_streams_of_others_after_a_capture) {
 }
 END_TEST
 
+/* A context captures from the beginning to the end of each capture, and not after one that was refused.  A
+ * capture without a place counts for every context, and for none when it is over. */
+START_TEST(captures_are_counted_by_context) {
+    static ac_cuda_context_t other;
+    ac_cuda_capture_begin(&context);
+    ac_cuda_capture_began(&context, false);
+    ck_assert(!ac_cuda_is_capturing(&context) && !ac_cuda_is_capturing(NULL));
+    ac_cuda_capture_begin(&context);
+    ac_cuda_capture_began(&context, true);
+    ck_assert(ac_cuda_is_capturing(&context) && !ac_cuda_is_capturing(&other));
+    ac_cuda_capture_unplace(&context);
+    ck_assert(ac_cuda_is_capturing(&context) && ac_cuda_is_capturing(&other));
+    ac_cuda_capture_ended(NULL);
+    ck_assert(!ac_cuda_is_capturing(&context) && !ac_cuda_is_capturing(&other));
+    ck_assert(!ac_cuda_is_capturing(NULL));
+}
+END_TEST
+
 static unsigned destroyed;
 
 static CUresult event_destroy(CUevent event) {
@@ -457,6 +475,7 @@ int main(void) {
     tcase_add_test(tests, the_contexts_own_event_comes_before_the_legacy_stream);
     tcase_add_test(tests, own_streams_of_others_are_covered_in_the_midst_of_a_call);
     tcase_add_test(tests, own_streams_of_others_after_a_capture);
+    tcase_add_test(tests, captures_are_counted_by_context);
     tcase_add_test(tests, an_event_too_many_is_destroyed_from_inside_the_context);
     suite_add_tcase(suite, tests);
     return run_suite(suite);
