@@ -289,24 +289,6 @@ START_TEST(a_refused_size_comes_back) {
 }
 END_TEST
 
-/* One large size replaces another one that has the same place in the table. */
-START_TEST(a_large_size_replaces_another) {
-    const uint64_t one = 17 * MIB;
-    uint64_t other = one + 512, address;
-    while (ac_cache_entry(cache, other) != ac_cache_entry(cache, one))
-        other += 512;
-    for (int turn = 0; turn < 3; turn++)
-        for (int i = 0; i < 2; i++) {
-            uint64_t size = i ? other : one;
-            for (int k = 0; k < 4; k++)
-                put(take(size));
-            end();
-            ck_assert(hit(size, &address));
-            put(address);
-        }
-}
-END_TEST
-
 /* A cache keeps a bounded number of blocks, so that a recall ends soon. */
 START_TEST(how_many_are_kept_is_bounded) {
     enum { BLOCKS = 3 * AC_CACHE_BLOCKS, BYTES = 512 };
@@ -736,7 +718,6 @@ int main(void) {
     tcase_add_test(all, a_miss_leaves_the_others);
     tcase_add_test(all, a_sweep_gives_back_the_largest);
     tcase_add_loop_test(all, a_refused_size_comes_back, 0, 2);
-    tcase_add_test(all, a_large_size_replaces_another);
     tcase_add_test(all, how_many_are_kept_is_bounded);
     tcase_add_test(all, threads_share_a_budget);
     tcase_add_loop_test(all, a_small_program_grows, 0, 2);

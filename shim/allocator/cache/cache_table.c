@@ -351,8 +351,9 @@ static uint64_t largest_kept(const ac_cache_t *cache) {
 static void sweep(ac_cache_t *cache) {
     int64_t wanted = (int64_t)(cache->budget / 4);
     for (uint64_t largest; cache->room < wanted && (largest = largest_kept(cache));) {
-        int i;
-        for (int class = ac_cache_class(largest / 4 * 3); class < AC_CACHE_CLASSES; class++)
+        int i, last = ac_cache_class(largest);
+        for (int class = ac_cache_class(largest / 4 * 3); class <= AC_CACHE_STREAMS;
+             class = class == last ? AC_CACHE_STREAMS : class + 1)
             EACH_KEPT(cache, class, i) {
                 ac_entry_t *entry = &cache->entry[i];
                 if (ac_entry_size(entry) > largest / 4 * 3 &&
