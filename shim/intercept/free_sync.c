@@ -265,6 +265,8 @@ void ac_shown_awaited(ac_context_t *context) {
 
 /* With green contexts a default stream's handle stands for several streams. */
 void ac_shown_awaited_stream(ac_context_t *context, CUstream stream) {
+    if (!context)
+        return;
     bool several = (uintptr_t)stream <= 2 && atomic_load(&context->cuda.green);
     if (!several && ac_shown_knows(context, stream))
         ac_shown_awaited(context);

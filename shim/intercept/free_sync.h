@@ -90,7 +90,7 @@ void ac_shown_recorded(struct ac_context *context, const CUstream *stream, CUeve
 /* The stream waits for the event. */
 void ac_shown_joined(struct ac_context *context, CUstream stream, CUevent event);
 
-/* The program synchronised, or saw complete, the stream, the event, or the context. */
+/* The program synchronised, or saw complete, the stream, the event, or the context (NULL: it is not known). */
 void ac_shown_awaited_stream(struct ac_context *context, CUstream stream);
 void ac_shown_awaited_event(CUevent event);
 void ac_shown_awaited(struct ac_context *context);

@@ -3,7 +3,7 @@ record, no wait.  It only asks who and where it is."""
 
 from host import *
 
-QUESTIONS = {"cuDriverGetVersion", "cuDeviceGetName", "cuDeviceGetUuid", "cuDeviceTotalMem_v2",
+QUESTIONS = {"cuDriverGetVersion", "cuDeviceGetAttribute", "cuDeviceGetName", "cuDeviceGetUuid", "cuDeviceTotalMem_v2",
              "cuCtxGetCurrent", "cuCtxGetDevice", "cuCtxGetId", "cuStreamGetCtx", "cuStreamGetCaptureInfo_v2"}
 
 
