@@ -109,17 +109,11 @@ static inline int index_of(ac_request_t *request) {
     return ac_big_serves(allocator, request->pool, request->size) ? AC_INDEX_BIG : AC_POOL_LARGE;
 }
 
-/* Searches all indices, the one for such requests first. */
-__attribute__((noinline)) static ac_block_t *pick_any(ac_request_t *request,
-                                                      const ac_free_index_t *from,
-                                                      const ac_fit_t *fit) {
-    int own = index_of(request);
-    ac_block_t *block = ac_free_index_find(&from[own], fit, true);
-    if (!block && own == AC_INDEX_BIG)
-        block = ac_free_index_find(&from[AC_POOL_LARGE], fit, true);
-    for (int i = 0; i < AC_INDICES && !block; i++)
-        if (i != own)
-            block = ac_free_index_find(&from[i], fit, true);
+/* Searches all indices, the request's own first. */
+static ac_block_t *pick_any(ac_request_t *request, const ac_free_index_t *from, const ac_fit_t *fit) {
+    ac_block_t *block = NULL;
+    for (int i = 0, own = index_of(request); i < AC_INDICES && !block; i++)
+        block = ac_free_index_find(&from[(own + i) % AC_INDICES], fit, true);
     return block;
 }
 
@@ -157,18 +151,16 @@ static ac_block_t *find_block(ac_request_t *request) {
     return block;
 }
 
-/* Returns true if a free block serves the request that is smaller than `block`, which waits in the order of
- * a stream.  What a stream uses again and again stays in large pieces. */
-static bool fits_better(const ac_request_t *request, const ac_block_t *block) {
+/* Picks a block that waits in the order of a stream, unless a smaller free block serves the request.  So what
+ * a stream uses again and again stays in large pieces. */
+static ac_block_t *pick_ordered(void *arg, const ac_free_index_t *index, const ac_fit_t *fit) {
+    ac_request_t *request = arg;
     const ac_arena_t *arena = request->arena;
-    return block->size != request->size && !request->scarce &&
-           request->size < arena->allocator->settings.max_split_size &&
-           ac_free_index_has_better(&arena->index[block->segment->index], request->size, block);
-}
-
-static ac_block_t *pick_ordered(void *request, const ac_free_index_t *index, const ac_fit_t *fit) {
     ac_block_t *block = pick(request, index, fit);
-    return block && !fits_better(request, block) ? block : NULL;
+    bool must = !block || block->size == request->size || request->scarce ||
+                request->size >= arena->allocator->settings.max_split_size;
+    return !must && ac_free_index_has_better(&arena->index[block->segment->index], request->size, block) ? NULL
+                                                                                                  : block;
 }
 
 ac_order_request_t ac_find_ordered(ac_request_t *request) {

@@ -78,6 +78,13 @@ static inline void ac_ledger_remove(ac_ledger_t *ledger, ac_due_t *due) {
         ledger->filled &= ~ac_key_bit(due->ticket.key);
 }
 
+/* Puts `other`, which has the ticket of `due`, in its place. */
+static inline void ac_ledger_replace(ac_ledger_t *ledger, ac_due_t *due, ac_due_t *other) {
+    ac_due_queue_t *queue = ac_ledger_queue(ledger, &due->ticket);
+    ac_due_queue_put_after(queue, due, other);
+    ac_due_queue_remove(queue, due);
+}
+
 /* Returns true if anything waits for fences or in the order of a stream. */
 static inline bool ac_ledger_waits(const ac_ledger_t *ledger) {
     return ledger->filled || ledger->fence[0].first || ledger->fence[1].first;

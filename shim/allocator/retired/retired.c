@@ -196,8 +196,7 @@ static void leave_rest(ac_block_t *block, uint64_t size, ac_block_t *rest) {
     AC_BLOCK_SET(block, requested, block->requested - left);
     ac_block_set_state(rest, AC_BLOCK_RETIRED);
     ac_free_index_replace(index_of(block), block, rest);
-    ac_ledger_put_after(ledger_of(block), &block->due, &rest->due);
-    ac_ledger_remove(ledger_of(block), &block->due);
+    ac_ledger_replace(ledger_of(block), &block->due, &rest->due);
     ac_block_take_out(block);
 }
 

@@ -80,20 +80,14 @@ void ac_segment_enlist(ac_block_t *block) {
     index_insert(block->segment, block, false);
 }
 
-/* Moves a block that waits in the order of a stream to the index that its segment has now. */
-static void relist_ordered(ac_block_t *block, unsigned before) {
-    const ac_segment_t *segment = block->segment;
-    ac_free_index_t *index = segment->space->waiting[ac_key_slot(block->ticket.key)];
-    ac_free_index_remove(&index[before], block);
-    ac_free_index_insert(&index[segment->index], block);
-}
-
 void ac_segment_relist(ac_segment_t *segment, unsigned index) {
     unsigned before = segment->index;
     for (ac_block_t *block = segment->first; block; block = block->next) {
-        ac_segment_set_index(segment, index);
-        if (block->state == AC_BLOCK_RETIRED && ac_key_is_stream(block->ticket.key))
-            relist_ordered(block, before);
+        if (block->state == AC_BLOCK_RETIRED && ac_key_is_stream(block->ticket.key)) {
+            ac_free_index_t *waiting = segment->space->waiting[ac_key_slot(block->ticket.key)];
+            ac_free_index_remove(&waiting[before], block);
+            ac_free_index_insert(&waiting[index], block);
+        }
         if (block->state != AC_BLOCK_FREE)
             continue;
         ac_segment_set_index(segment, before);

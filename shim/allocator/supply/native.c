@@ -200,8 +200,7 @@ static bool make_room(const ac_growth_ask_t *ask, uint64_t excess, bool patient)
     bool may = ac_supply_may_shrink(allocator, ask->target);
     if (!may && any && patient && ac_supply_wait(ask)) {
         ac_lock(&allocator->lock);
-        bool served = ask->look(ask->arg); /* what waited for that work makes more segments idle */
-        if (served)
+        if (ask->look(ask->arg)) /* what waited for that work makes more segments idle */
             return true;
         ac_unlock(&allocator->lock);
         may = ac_supply_may_shrink(allocator, ask->target);
