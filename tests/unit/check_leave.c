@@ -145,7 +145,6 @@ START_TEST(medium_blocks_begin_anew) {
 }
 END_TEST
 
-/* An allocator whose memory was not shared itself follows with its next growth. */
 /* A block that waits in the order of a stream is where no request looks, too. */
 START_TEST(what_waits_in_the_order_of_a_stream_is_left) {
     enum { STREAM = 0x1000 };
@@ -161,9 +160,12 @@ START_TEST(what_waits_in_the_order_of_a_stream_is_left) {
     ck_assert(!on_pages(address));
     check_world();
     ck_assert_int_eq(ac_block_free_on(arena, STREAM, address), AC_OK);
+    complete(0); /* for the fence that is under way */
+    ac_fence_poll(ac_arena_timeline(arena), true);
 }
 END_TEST
 
+/* An allocator whose memory was not shared itself follows with its next growth. */
 START_TEST(others_follow) {
     give(alloc(16 * MIB));
     atomic_store(&ac_expand_shared, true);
