@@ -80,14 +80,14 @@ bool ac_ready_ask(ac_request_t *request) {
 
 /* Returns true if growing has to wait for work first.  It has not if the wait might never end: the program
  * may let go of what it holds only after this request.  Nor if the memory could have relied on the order
- * of the only stream: frees do so from now on, and this request grows. */
+ * of the only stream: this request grows, and frees rely from then on. */
 static bool must_wait(const ac_request_t *request, ac_look_t *now) {
     ac_arena_t *arena = request->arena;
     ac_lock(&arena->allocator->lock);
     look(request, now);
     ac_unlock(&arena->allocator->lock);
     return (now->waits[AC_REACH_OWN] || now->waits[AC_REACH_ALL]) && now->exceeds &&
-           !ac_sole_lacked(&arena->timeline) &&
+           !ac_sole_lacks(&arena->timeline) &&
            ac_fence_hopeful(&arena->timeline, now->reach) &&
            !ac_fence_holding(&arena->timeline, now->reach);
 }

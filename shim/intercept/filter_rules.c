@@ -25,6 +25,7 @@ static const int calls[] = {
     SYS_futex,     SYS_rt_sigprocmask, SYS_munmap,         SYS_madvise,   SYS_exit,
     SYS_ioctl,     SYS_mmap,           SYS_mprotect,       SYS_read,      SYS_write,
     SYS_dup,       SYS_fstat,          SYS_sched_yield,    SYS_brk,       SYS_mremap,
+    SYS_nanosleep, SYS_clock_nanosleep, SYS_pwrite64,      SYS_getdents64,
 #ifdef SYS_poll
     SYS_poll,      SYS_open,           SYS_stat,
 #endif

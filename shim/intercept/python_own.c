@@ -48,9 +48,11 @@ static _Atomic bool refused; /* by the kernel: it is not asked again */
 
 static bool copy(uintptr_t from, void *to, size_t size) {
     struct iovec mine = {to, size}, theirs = {(void *)from, size};
+    int saved = errno;
     ssize_t copied = process_vm_readv(getpid(), &mine, 1, &theirs, 1, 0);
     if (copied < 0 && errno != EFAULT)
         atomic_store_explicit(&refused, true, memory_order_relaxed);
+    errno = saved;
     return copied == (ssize_t)size;
 }
 

@@ -213,10 +213,7 @@ uint32_t ac_record_alloc(ac_thread_t *thread, uint64_t address, uint64_t bytes, 
 }
 
 void ac_record_asked(uint64_t address, const void *caller) {
-    const struct timespec now = ac_raw_time(CLOCK_REALTIME);
-    ac_holding_t holding;
-    if (stacks() != AC_STACKS_ALL && ac_holding_get(address, &now, &holding) &&
-        !holding.estimate) /* else its frames were found by unwinding */
+    if (stacks() != AC_STACKS_ALL)
         ac_holding_rename(address, stack_of(NULL, caller, false));
 }
 

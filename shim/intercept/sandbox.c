@@ -5,9 +5,9 @@
 #include <linux/seccomp.h>
 #include <sys/syscall.h>
 
+#include "intercept/filter_rules.h"
 #include "intercept/resolve.h"
 #include "observe/filter.h"
-#include "intercept/filter_rules.h"
 #include "observe/raw.h"
 #include "observe/start.h"
 
@@ -41,7 +41,7 @@ static long forward(long operation, long flags, void *argument) {
 /* From the kernel's answer on, nothing here makes a system call: the filter may forbid it. */
 long ac_sandbox_seccomp(long number, long operation, long flags, void *argument) {
     (void)number;
-    if (operation != SECCOMP_SET_MODE_FILTER || !(flags & SECCOMP_FILTER_FLAG_TSYNC))
+    if ((unsigned)operation != SECCOMP_SET_MODE_FILTER || !(flags & SECCOMP_FILTER_FLAG_TSYNC))
         return forward(operation, flags, argument);
     ac_filter_install_begin();
     long result = forward(operation, flags, argument);

@@ -26,7 +26,8 @@ __thread ac_thread_t *ac_thread_tls __attribute__((tls_model("initial-exec")));
 
 AC_START_DATA static ac_mutex_t lock = AC_MUTEX(LEAF);
 AC_START_DATA static ac_thread_t *spare;
-/* Records of them with a cache.  Recalls look at each: more threads may end than ever begin again. */
+/* So many records of ended threads have a cache, at most: recalls look at each, and the next threads may never
+ * come. */
 enum { HANDED_ON_MOST = 32 };
 AC_START_DATA static _Atomic unsigned handed_on;
 AC_START_DATA static pthread_key_t key;
@@ -312,6 +313,8 @@ static void thread_ended(void *arg) {
         ac_thread_tls = NULL;
         if (atomic_load(&ac_state) == AC_STATE_ACTIVE)
             leave_caches(thread);
+        else
+            thread->caches = NULL; /* they stay as they are */
         ac_timeline_t *inside = atomic_load(&thread->submitter.inside);
         if (inside) /* it left from within a call, which may have submitted its work */
             ac_fence_leave_as(inside, &thread->submitter);

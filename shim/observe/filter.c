@@ -102,11 +102,12 @@ static int open_status(const char *file) {
 void ac_filter_start(void) {
     int fd = open_status("/proc/self/status");
     text_t text = {.fd = fd, .offset = 0};
-    atomic_store(&harmless, 0);
-    if (fd >= 0 && look(&text, &mode, &filters) && go_to(fd, MARK))
+    if (fd >= 0 && look(&text, &mode, &filters) && go_to(fd, MARK)) {
+        atomic_store(&harmless, 0); /* those that came before are in `filters` */
         atomic_store(&status, fd);
-    else if (fd >= 0)
+    } else if (fd >= 0) {
         ac_raw_close(fd);
+    }
 }
 
 void ac_filter_thread_start(void) {

@@ -72,7 +72,8 @@ static bool follows(void) {
 
 /* Under no lock. */
 static void count(const ac_holding_t *holding, int sign) {
-    ac_site_hold(holding->stack, holding->device, (int64_t)holding->bytes, (int64_t)holding->estimate, sign);
+    ac_site_hold(holding->stack, holding->device, (int64_t)holding->bytes,
+                 (int64_t)holding->estimate, sign);
 }
 
 void ac_holding_put(const ac_holding_t *holding) {
@@ -139,17 +140,19 @@ void ac_holding_rename(uint64_t address, uint32_t stack) {
     ac_holding_t before;
     size_t at;
     ac_lock(&shard->lock);
-    bool found = look(shard, address, &before, &at);
+    bool found = look(shard, address, &before, &at) && !before.estimate;
     if (found)
         shard->entry[at].stack = stack;
     ac_unlock(&shard->lock);
     if (found && follows())
-        ac_site_rename(before.stack, stack, before.device, (int64_t)before.bytes, (int64_t)before.estimate);
+        ac_site_rename(before.stack, stack, before.device, (int64_t)before.bytes, 0);
 }
 
-/* One of the shard that is wanted, or none.  Each time from the first on: what follows a hole moves up. */
-static bool take_wanted(shard_t *shard, bool (*wanted)(const ac_holding_t *holding, const void *arg), const void *arg,
-                        size_t *from, ac_holding_t *holding) {
+/* One of the shard that is wanted, or none: from *from on, which stays at a hole, since what follows moves up.
+ * A free of another thread meanwhile may hide one. */
+static bool take_wanted(shard_t *shard,
+                        bool (*wanted)(const ac_holding_t *holding, const void *arg),
+                        const void *arg, size_t *from, ac_holding_t *holding) {
     bool found = false;
     ac_lock(&shard->lock);
     size_t end = shard->entry ? (size_t)1 << shard->bits : 0;
@@ -163,8 +166,8 @@ static bool take_wanted(shard_t *shard, bool (*wanted)(const ac_holding_t *holdi
     return found;
 }
 
-void ac_holdings_sweep(bool (*wanted)(const ac_holding_t *holding, const void *arg), const void *arg,
-                       void (*gone)(const ac_holding_t *holding)) {
+void ac_holdings_sweep(bool (*wanted)(const ac_holding_t *holding, const void *arg),
+                       const void *arg, void (*gone)(const ac_holding_t *holding)) {
     for (unsigned i = 0; i < SHARDS; i++) {
         size_t from = 0;
         ac_holding_t holding;

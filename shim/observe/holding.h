@@ -31,10 +31,11 @@ bool ac_holding_take(uint64_t address, ac_holding_t *holding);
  * thread may have been stopped for good with it. */
 bool ac_holding_get(uint64_t address, const struct timespec *deadline, ac_holding_t *holding);
 
-/* The block was asked for by another stack. */
+/* The block was asked for by another stack.  A sample keeps its own, whose frames were unwound. */
 void ac_holding_rename(uint64_t address, uint32_t stack);
 
-/* Takes out each that `wanted` says is to go, and gives it to `gone`, which may take no lock of the library. */
+/* Takes out each that `wanted` says is to go, and gives it to `gone`.
+ * `wanted` may take no lock of the library. */
 void ac_holdings_sweep(bool (*wanted)(const ac_holding_t *holding, const void *arg), const void *arg,
                        void (*gone)(const ac_holding_t *holding));
 

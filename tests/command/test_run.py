@@ -827,10 +827,22 @@ class Recorded(base.CommandTest):
         self.assertNotIn("from cache", told)
         self.assertNotIn("from cache", self.on_terminal("--conf", "dump:none", "--", self.DEMO)[1])
 
+    def test_ignored_signals(self):
+        """What was ignored is ignored by the program as well."""
+        ours, terminal = os.openpty()
+        done = subprocess.run(["sh", "-c", "trap '' HUP INT USR1; exec \"$@\"", "sh", base.COMMAND, "run", "--sim", "--",
+                               "grep", "SigIgn", "/proc/self/status"], cwd=self.folder, stderr=terminal,
+                              env=self.environment, stdout=subprocess.PIPE, text=True, check=True, timeout=200)
+        os.close(terminal)
+        os.close(ours)
+        wanted = sum(1 << number - 1 for number in (signal.SIGHUP, signal.SIGINT, signal.SIGUSR1))
+        self.assertEqual(int(done.stdout.split()[1], 16) & wanted, wanted)
+
     def test_signals_of_run(self):
         """They reach the program, whose end is the command's."""
         status, _ = self.on_terminal("--", "sh", "-c", "echo ready; exec sleep 100", stdin=subprocess.DEVNULL)
         self.assertEqual(status, -signal.SIGTERM)
+
 
 if __name__ == "__main__":
     base.main()

@@ -68,7 +68,7 @@ class Screens(base.CommandTest):
             self.assertIn("driver", self.words(lines))
             self.assertIn("figures that outlive a kill", self.words(lines))
         for _, status, lines in self.each("doctor", "--sim", "--", base.COMMAND):
-            self.assertIn("libraries opened with dlmopen", self.words(lines))
+            self.assertIn("other namespaces of dlmopen", self.words(lines))
 
     def test_tune(self):
         self.write("a.trace", "".join(f"a {i} {5 << 20} 0\nf {i}\n" for i in range(100)))

@@ -411,6 +411,14 @@ START_TEST(rounded_sizes_are_not_kept) {
 }
 END_TEST
 
+START_TEST(large_sizes_are_not_kept) {
+    habit(0, S, AC_CACHE_WHOLE + 512);
+    uint64_t address = take(0, S, AC_CACHE_WHOLE + 512);
+    ck_assert(!kept(0, S, address));
+    give(0, S, address);
+}
+END_TEST
+
 START_TEST(more_streams_than_lanes) {
     enum { STREAMS = 80 };
     uint64_t address[STREAMS];
@@ -614,6 +622,7 @@ int main(void) {
     tcase_add_test(all, a_lane_that_is_cleared_is_empty);
     tcase_add_test(all, an_answer_is_no_newer_than_its_question);
     tcase_add_test(all, rounded_sizes_are_not_kept);
+    tcase_add_test(all, large_sizes_are_not_kept);
     tcase_add_test(all, more_streams_than_lanes);
     tcase_add_test(all, figures_follow_hits);
     tcase_add_test(all, a_peak_of_two_threads_is_seen);

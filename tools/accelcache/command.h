@@ -51,6 +51,9 @@ void *cmd_alloc(size_t size);
 void *cmd_resize(void *memory, size_t size);
 char *cmd_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* What stands behind the last slash of a path; into `path`. */
+const char *cmd_base_name(const char *path);
+
 /* A whole file as NUL-terminated text, malloc'd; NULL with errno set.  Works for /proc. */
 char *cmd_file_read(const char *path, size_t *length);
 /* The same of a descriptor, which is closed. */

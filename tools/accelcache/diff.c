@@ -8,7 +8,7 @@
 #include <string.h>
 
 static const char help[] =
-    "Usage: accelcache diff [--json] [--at MOMENT] A B\n"
+    "Usage: accelcache diff [--json] [--all] [--at MOMENT] A B\n"
     "Compares two recordings by call site: what B holds more than A, what is new in\n"
     "B, what A alone has.  A and B are traces, dumps with recorded stacks, or\n"
     "snapshots.  Call sites match by their functions and lines; offsets of code\n"
@@ -50,8 +50,8 @@ static int by_amount(const void *a, const void *b) {
 }
 
 static void add(cmd_changes_t *changes, const cmd_holders_t *holders, int which) {
-    changes->change =
-        cmd_resize(changes->change, (changes->count + holders->count + 1) * sizeof *changes->change);
+    changes->change = cmd_resize(changes->change,
+                                 (changes->count + holders->count + 1) * sizeof *changes->change);
     for (size_t i = 0; i < holders->count; i++) {
         cmd_change_t *change = &changes->change[changes->count++];
         *change = (cmd_change_t){.site = cmd_format("%s", holders->holder[i].site)};
@@ -83,8 +83,8 @@ static void join(cmd_changes_t *changes) {
         qsort(changes->change, kept, sizeof *changes->change, by_amount);
 }
 
-bool cmd_changes(const cmd_history_t *const history[2], cmd_moment_t moment, cmd_changes_t *changes, int *wrong,
-                 char **error) {
+bool cmd_changes(const cmd_history_t *const history[2], cmd_moment_t moment,
+                 cmd_changes_t *changes, int *wrong, char **error) {
     *changes = (cmd_changes_t){0};
     for (*wrong = 0; *wrong < 2; ++*wrong) {
         cmd_holders_t holders;
@@ -124,12 +124,9 @@ static char *signed_bytes(char text[CMD_FIGURE], int64_t bytes) {
 }
 
 static void print_text(const cmd_changes_t *changes, cmd_moment_t moment, bool all) {
-    static const char *const when[] = {[CMD_AT_PEAK] = "at the peak",
-                                       [CMD_AT_END] = "at the end",
-                                       [CMD_AT_LEAKED] = "never freed"};
     char a[CMD_FIGURE], b[CMD_FIGURE], c[CMD_FIGURE];
     size_t shown = 0;
-    printf("%s%s%s  %s in A, %s in B (%s)\n", cmd_bold(), when[moment], cmd_plain(),
+    printf("%s%s%s  %s in A, %s in B (%s)\n", cmd_bold(), cmd_moment_text(moment), cmd_plain(),
            cmd_text_bytes(a, changes->bytes[0]), cmd_text_bytes(b, changes->bytes[1]),
            signed_bytes(c, changes->bytes[1] - changes->bytes[0]));
     cmd_table_t *table = cmd_table_new("lrrrl");
@@ -139,8 +136,10 @@ static void print_text(const cmd_changes_t *changes, cmd_moment_t moment, bool a
         if (!all && !amount(change))
             continue;
         shown++;
-        cmd_table_row(table, word_of(change), signed_bytes(c, change->bytes[1] - change->bytes[0]),
-                      cmd_text_bytes(a, change->bytes[0]), cmd_text_bytes(b, change->bytes[1]), change->site);
+        cmd_table_row(table, word_of(change),
+                      signed_bytes(c, change->bytes[1] - change->bytes[0]),
+                      cmd_text_bytes(a, change->bytes[0]), cmd_text_bytes(b, change->bytes[1]),
+                      change->site);
     }
     cmd_table_print(table, 2);
     if (!shown)
@@ -152,22 +151,26 @@ static int print_json(const cmd_changes_t *changes, const char *at) {
     for (size_t i = 0; i < changes->count; i++) {
         const cmd_change_t *change = &changes->change[i];
         json_array_append_new(
-            sites, json_pack("{s:o, s:s, s:[I, I], s:[I, I]}", "site", cmd_json_text(change->site), "change",
-                             word_of(change), "bytes", (json_int_t)change->bytes[0], (json_int_t)change->bytes[1],
-                             "blocks", (json_int_t)change->blocks[0], (json_int_t)change->blocks[1]));
+            sites, json_pack("{s:o, s:s, s:[I, I], s:[I, I]}", "site",
+                             cmd_json_text(change->site), "change", word_of(change), "bytes",
+                             (json_int_t)change->bytes[0], (json_int_t)change->bytes[1], "blocks",
+                             (json_int_t)change->blocks[0], (json_int_t)change->blocks[1]));
     }
-    return cmd_print_json(json_pack("{s:s, s:i, s:s, s:[I, I], s:o}", "schema", "accelcache-diff", "version", 1, "at",
-                                    at, "bytes", (json_int_t)changes->bytes[0], (json_int_t)changes->bytes[1], "sites",
-                                    sites),
+    return cmd_print_json(json_pack("{s:s, s:i, s:s, s:[I, I], s:o}", "schema", "accelcache-diff",
+                                    "version", 1, "at", at, "bytes",
+                                    (json_int_t)changes->bytes[0], (json_int_t)changes->bytes[1],
+                                    "sites", sites),
                           JSON_PRESERVE_ORDER);
 }
 
-static int compare(char *const path[2], cmd_moment_t moment, const char *at, bool json, bool all) {
+static int compare(char *const path[2], cmd_moment_t moment, const char *at, bool json,
+                   bool all) {
     cmd_history_t *history[2] = {NULL, NULL};
     cmd_changes_t changes;
     char *error = NULL;
     int wrong = 0, status = CMD_FAILED;
-    bool good = (history[0] = cmd_history_read(path[0], &error)) && (history[1] = cmd_history_read(path[1], &error));
+    bool good = (history[0] = cmd_history_read(path[0], &error)) &&
+                (history[1] = cmd_history_read(path[1], &error));
     bool read = good; /* else the message names the file */
     const cmd_history_t *const both[2] = {history[0], history[1]};
     good = good && cmd_changes(both, moment, &changes, &wrong, &error);

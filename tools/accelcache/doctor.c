@@ -259,7 +259,7 @@ static void check_program(cmd_findings_t *findings, const char *name, bool simul
         free(how);
     }
     cmd_finding(findings, CMD_FINDING_NOTE, "not covered",
-                "static executables, setuid programs, libraries opened with dlmopen");
+                "static executables, setuid programs, other namespaces of dlmopen");
     cmd_program_clear(&program);
 }
 

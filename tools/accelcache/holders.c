@@ -12,7 +12,8 @@ static int by_bytes(const void *a, const void *b) {
     return strcmp(x->site, y->site);
 }
 
-bool cmd_holders(const cmd_history_t *history, cmd_moment_t moment, cmd_holders_t *holders, char **error) {
+bool cmd_holders(const cmd_history_t *history, cmd_moment_t moment, cmd_holders_t *holders,
+                 char **error) {
     cmd_stacks_t stacks;
     *holders = (cmd_holders_t){0};
     if (!cmd_stacks_sites(history, moment, &stacks, error))
@@ -22,7 +23,8 @@ bool cmd_holders(const cmd_history_t *history, cmd_moment_t moment, cmd_holders_
         cmd_stack_t *stack = &stacks.stack[i];
         if (stack->bytes <= 0)
             continue;
-        holders->holder[holders->count++] = (cmd_holder_t){stack->site, stack->blocks, stack->bytes};
+        holders->holder[holders->count++] =
+            (cmd_holder_t){stack->site, stack->blocks, stack->bytes};
         holders->blocks = cmd_sum(holders->blocks, stack->blocks, 1);
         holders->bytes = cmd_sum(holders->bytes, stack->bytes, 1);
         stack->site = NULL;
@@ -41,10 +43,6 @@ void cmd_holders_free(cmd_holders_t *holders) {
 }
 
 /* ------------------------------------------------------------------ for people */
-
-static const char *const titles[] = {[CMD_AT_PEAK] = "at the peak",
-                                     [CMD_AT_END] = "at the end",
-                                     [CMD_AT_LEAKED] = "never freed"};
 
 static void print_table(const char *title, const cmd_holders_t *holders, unsigned most) {
     char bytes[CMD_FIGURE], blocks[CMD_FIGURE];
@@ -88,7 +86,7 @@ void cmd_holders_print(const cmd_history_t *history, unsigned most) {
     for (unsigned i = 0; i < 3; i++)
         if (of[moments[i]].count &&
             (moments[i] != CMD_AT_LEAKED || !same(&of[CMD_AT_LEAKED], &of[CMD_AT_END])))
-            print_table(titles[moments[i]], &of[moments[i]], most);
+            print_table(cmd_moment_text(moments[i]), &of[moments[i]], most);
     for (unsigned i = 0; i < 3; i++)
         cmd_holders_free(&of[i]);
 }

@@ -110,11 +110,6 @@ static const rule_t path_rules[] = {
     {LIBRARY, "*/lib/python[0-9]*/*.py"},
 };
 
-static const char *base_name(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 static bool matches(const rule_t *rules, size_t count, const char *text, rank_t *rank) {
     for (size_t i = 0; *text && i < count; i++)
         if (!fnmatch(rules[i].pattern, text, 0)) {
@@ -201,20 +196,20 @@ static char *object_of(const json_t *frame) {
     const char *object = text_of(frame, "object"), *file = file_of(frame);
     if (*object || line_of(frame) > 0)
         return cmd_format("%s", object);
-    const char *offset = strstr(base_name(file), "+0x");
+    const char *offset = strstr(cmd_base_name(file), "+0x");
     return cmd_format("%.*s", (int)(offset ? (size_t)(offset - file) : strlen(file)), file);
 }
 
 static bool is_nameless(const json_t *frame) {
     const char *name = text_of(frame, "name");
-    return !*name || !strcmp(name, base_name(file_of(frame)));
+    return !*name || !strcmp(name, cmd_base_name(file_of(frame)));
 }
 
 static rank_t find_rank(const json_t *frame) {
     rank_t rank = PROGRAM;
     char *object = object_of(frame);
     char *function = is_nameless(frame) ? cmd_format("%s", "") : plain_function(text_of(frame, "name"));
-    bool known = MATCHES(object_rules, base_name(object), &rank) ||
+    bool known = MATCHES(object_rules, cmd_base_name(object), &rank) ||
                  MATCHES(function_rules, function, &rank) ||
                  MATCHES(path_rules, file_of(frame), &rank) ||
                  MATCHES(path_rules, object, &rank);
@@ -239,7 +234,7 @@ static rank_t rank_of(const json_t *frame) {
 
 /* "file.cc:12", "object+0x12", or "".  malloc'd. */
 static char *place_of(const json_t *frame) {
-    const char *file = base_name(file_of(frame));
+    const char *file = cmd_base_name(file_of(frame));
     return line_of(frame) > 0 && *file ? cmd_format("%s:%lld", file, (long long)line_of(frame))
                                        : cmd_format("%s", file);
 }
@@ -260,7 +255,7 @@ char *cmd_naming_box(const json_t *frame) {
     if (line_of(frame) > 0 || is_nameless(frame))
         return cmd_naming_frame(frame);
     char *object = object_of(frame);
-    char *text = named(text_of(frame, "name"), frame, cmd_format("%s", base_name(object)));
+    char *text = named(text_of(frame, "name"), frame, cmd_format("%s", cmd_base_name(object)));
     free(object);
     return text;
 }

@@ -28,11 +28,6 @@ enum { OUR_MACHINE = EM_AARCH64 };
  * with NVIDIA's. */
 #define STANDIN_SYMBOLS "simrt_*"
 
-static const char *base_name(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 static void set_problem(cmd_program_t *program, cmd_problem_t problem, char *text) {
     if (program->problem == CMD_PROGRAM_FINE) {
         program->problem = problem;
@@ -95,7 +90,7 @@ static char *script_interpreter(const char *path) {
     if (!word)
         return NULL;
     const char *found = word;
-    if (!strcmp(base_name(word), "env")) {
+    if (!strcmp(cmd_base_name(word), "env")) {
         while ((word = strtok_r(NULL, " \t\r", &rest))) {
             if (word[0] != '-' && !strchr(word, '=')) {
                 found = word;
@@ -158,7 +153,7 @@ static char *find_in(const char *folders, const char *name, const char *origin) 
     while (folders && *folders) {
         size_t length = strcspn(folders, ":");
         const char *start = folders;
-        int origin_length = (int)(base_name(origin) - origin);
+        int origin_length = (int)(cmd_base_name(origin) - origin);
         char *file;
         size_t skip = !strncmp(start, "$ORIGIN", 7) ? 7 : !strncmp(start, "${ORIGIN}", 9) ? 9 : 0;
         if (skip && skip <= length)
@@ -240,7 +235,7 @@ static int sanitizer_of(const char *name) {
 
 bool cmd_program_is_sanitizer(const char *entry, size_t length) {
     char *file = cmd_format("%.*s", (int)length, entry);
-    bool found = sanitizer_of(base_name(file)) < SANITIZERS;
+    bool found = sanitizer_of(cmd_base_name(file)) < SANITIZERS;
     free(file);
     return found;
 }
@@ -338,7 +333,7 @@ static void note_runtime(cmd_program_t *program, const cmd_elf_t *elf, const cha
     free(program->runtime_name);
     program->runtime_name = name ? cmd_format("%s", name) : NULL;
     free(program->runtime_in);
-    program->runtime_in = in ? cmd_format("%s", base_name(in)) : NULL;
+    program->runtime_in = in ? cmd_format("%s", cmd_base_name(in)) : NULL;
 }
 
 /* The program and the libraries it needs, breadth first. */
@@ -360,7 +355,7 @@ static void inspect_libraries(cmd_program_t *program, const char *image) {
             const char *name = elf.needed[i];
             bool known = is_plain_library(name), pinned;
             for (unsigned k = 1; k < seen.count && !known; k++)
-                known = !strcmp(base_name(seen.path[k]), name);
+                known = !strcmp(cmd_base_name(seen.path[k]), name);
             if (known)
                 continue;
             char *file = find_library(&elf, seen.path[at], name, &pinned);

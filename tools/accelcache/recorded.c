@@ -8,11 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *base_name(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 /* ------------------------------------------------------------------ frames as JSON */
 
 static json_t *pack_frame(const char *name, const char *file, int64_t line) {
@@ -24,7 +19,7 @@ static json_t *pack_frame(const char *name, const char *file, int64_t line) {
 static json_t *pack_line(const cmd_frame_t *frame, cmd_line_t *line) {
     char *place = cmd_format("%s+0x%" PRIx64, frame->path, frame->offset);
     bool known = line->file && line->line > 0;
-    json_t *json = pack_frame(line->function ? line->function : base_name(place), known ? line->file : place,
+    json_t *json = pack_frame(line->function ? line->function : cmd_base_name(place), known ? line->file : place,
                               known ? line->line : 0);
     if (known)
         json_object_set_new(json, "object", cmd_json_text(frame->path));

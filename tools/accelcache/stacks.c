@@ -259,7 +259,8 @@ static bool lives(const cmd_history_t *history, size_t i, size_t end, cmd_moment
            (moment == CMD_AT_LEAKED && history->event[partner].implied);
 }
 
-static void take_events(adding_t *adding, const cmd_history_t *history, size_t end, cmd_moment_t moment) {
+static void take_events(adding_t *adding, const cmd_history_t *history, size_t end,
+                        cmd_moment_t moment) {
     groups_t groups = {NULL, 0, 0};
     for (size_t i = 0; i < history->events; i++) {
         const cmd_event_t *event = &history->event[i];
@@ -295,7 +296,8 @@ static void take_events(adding_t *adding, const cmd_history_t *history, size_t e
 /* ------------------------------------------------------------------ of a snapshot */
 
 static void take_block(adding_t *adding, const cmd_segment_t *segment, const cmd_block_t *block) {
-    char *stack = stack_text(segment->device, block->frames), *site = cmd_naming_site(block->frames);
+    char *stack = stack_text(segment->device, block->frames),
+         *site = cmd_naming_site(block->frames);
     if (!site) {
         unsigned long long stream = segment->stream;
         char *class = class_text(class_of(block->requested));
@@ -310,7 +312,8 @@ static void take_block(adding_t *adding, const cmd_segment_t *segment, const cmd
 
 typedef bool wanted_fn(const void *arg, const cmd_segment_t *segment, const cmd_block_t *block);
 
-static void take_now(adding_t *adding, const cmd_history_t *history, wanted_fn *wanted, const void *arg) {
+static void take_now(adding_t *adding, const cmd_history_t *history, wanted_fn *wanted,
+                     const void *arg) {
     const cmd_segments_t *now = &history->now;
     for (size_t i = 0; i < now->segments; i++) {
         const cmd_segment_t *segment = &now->segment[i];
@@ -371,7 +374,8 @@ static void take_older(adding_t *adding, const cmd_history_t *history, size_t en
 /* ------------------------------------------------------------------ all */
 
 bool cmd_moment_find(const char *name, cmd_moment_t *moment) {
-    static const char *const names[] = {[CMD_AT_END] = "end", [CMD_AT_PEAK] = "peak", [CMD_AT_LEAKED] = "leaked"};
+    static const char *const names[] = {
+        [CMD_AT_END] = "end", [CMD_AT_PEAK] = "peak", [CMD_AT_LEAKED] = "leaked"};
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
         *moment = (cmd_moment_t)i;
         if (!strcmp(name, names[i]))
@@ -380,12 +384,20 @@ bool cmd_moment_find(const char *name, cmd_moment_t *moment) {
     return false;
 }
 
+const char *cmd_moment_text(cmd_moment_t moment) {
+    static const char *const texts[] = {[CMD_AT_END] = "at the end",
+                                        [CMD_AT_PEAK] = "at the peak",
+                                        [CMD_AT_LEAKED] = "never freed"};
+    return texts[moment];
+}
+
 /* The peak that the library noted; NULL: the history has none. */
 static const json_t *noted_peak(const cmd_history_t *history) {
     return json_object_get(json_object_get(history->figures, "recorded"), "peak");
 }
 
-static bool gather(const cmd_history_t *history, cmd_moment_t moment, cmd_stacks_t *stacks, char **error) {
+static bool gather(const cmd_history_t *history, cmd_moment_t moment, cmd_stacks_t *stacks,
+                   char **error) {
     adding_t adding = {.stacks = stacks};
     bool snapshot = history->source == CMD_SOURCE_SNAPSHOT, peak = moment == CMD_AT_PEAK;
     *stacks = (cmd_stacks_t){.has_all = !snapshot};
@@ -395,8 +407,9 @@ static bool gather(const cmd_history_t *history, cmd_moment_t moment, cmd_stacks
         return true;
     }
     if (peak && !history->events) {
-        *error = cmd_format("it has no events, which tell of the peak: record the program with accelcache run "
-                            "--trace, or with history:N in ACCEL_ALLOC_CONF");
+        *error = cmd_format(
+            "it has no events, which tell of the peak: run the program with accelcache record, "
+            "or with history:N in ACCEL_ALLOC_CONF");
         return false;
     }
     size_t end = peak ? cmd_history_peak(history) : history->events;
@@ -411,14 +424,16 @@ static bool gather(const cmd_history_t *history, cmd_moment_t moment, cmd_stacks
     return true;
 }
 
-bool cmd_stacks(const cmd_history_t *history, cmd_moment_t moment, cmd_stacks_t *stacks, char **error) {
+bool cmd_stacks(const cmd_history_t *history, cmd_moment_t moment, cmd_stacks_t *stacks,
+                char **error) {
     bool known = gather(history, moment, stacks, error);
     if (known)
         merge(stacks, by_frames);
     return known;
 }
 
-bool cmd_stacks_sites(const cmd_history_t *history, cmd_moment_t moment, cmd_stacks_t *stacks, char **error) {
+bool cmd_stacks_sites(const cmd_history_t *history, cmd_moment_t moment, cmd_stacks_t *stacks,
+                      char **error) {
     bool known = gather(history, moment, stacks, error);
     if (known)
         merge(stacks, by_site);

@@ -13,6 +13,8 @@ typedef enum {
 
 /* The moment of that name ("end", "peak", "leaked"); false: there is none. */
 bool cmd_moment_find(const char *name, cmd_moment_t *moment);
+/* A heading: "at the peak", "at the end", "never freed". */
+const char *cmd_moment_text(cmd_moment_t moment);
 
 typedef struct {
     char *frames;                  /* names, apart by '\n' */

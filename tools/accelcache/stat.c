@@ -9,6 +9,7 @@
 #include "stat_sites.h"
 #include "summary.h"
 #include "terminal.h"
+#include "trace_read.h"
 
 #include <errno.h>
 #include <fnmatch.h>
@@ -39,8 +40,8 @@ static const char help[] =
     "\n"
     "  --all      every figure of one document, whatever its length\n"
     "  --brief    the first four lines of each document\n"
-    "  --sites    who held the memory of one FILE: call sites at the peak, at the\n"
-    "             end, and what the program never freed\n"
+    "  --sites    who held the memory of one FILE or PID: call sites at the peak,\n"
+    "             at the end, and what the program never freed\n"
     "  --diff     of two documents, what differs and nothing else\n"
     "  --summary  no line for each, but sum, min, max and median\n"
     "  --growth   modules and call sites whose memory rises: in several dumps of one\n"
@@ -65,7 +66,8 @@ typedef struct {
     unsigned count;
     ac_live_name_t *killed; /* pages of dead processes that are shown now */
     unsigned killed_count;
-    cmd_history_t *recording; /* a trace or snapshot, which is no document; NULL: none was named */
+    cmd_history_t
+        *recording; /* a trace or snapshot, which is no document; NULL: none was named */
     bool failed;
 } shown_t;
 
@@ -103,23 +105,32 @@ static char *hinted(char *error, const char *hint) {
     return whole;
 }
 
-/* NULL: it is none. */
-static cmd_history_t *recording_of(const char *path) {
-    char *error = NULL;
-    cmd_history_t *history = access(path, F_OK) == 0 ? cmd_history_read(path, &error) : NULL;
-    free(error);
+/* What is no dump: NULL, and *error is what keeps it from being a recording, if it looks like one. */
+static cmd_history_t *recording_of(const char *path, char **error) {
+    char *why = NULL;
+    cmd_history_t *history = access(path, F_OK) == 0 ? cmd_history_read(path, &why) : NULL;
     cmd_bar_end();
+    if (history || (why && cmd_trace_is(path))) {
+        free(*error);
+        *error = why;
+    } else {
+        free(why);
+    }
     return history;
 }
 
 static void take_file(shown_t *shown, const char *path) {
     char *error;
+    cmd_history_t *history;
     json_t *document = cmd_document_load(path, &error);
     if (document)
         shown_add(shown, document, path);
-    else if (!shown->recording && (shown->recording = recording_of(path)))
-        free(error);
-    else
+    else if ((history = recording_of(path, &error))) {
+        if (shown->recording)
+            cmd_history_free(history);
+        else
+            shown->recording = history;
+    } else
         shown_fail(shown, path,
                    access(path, F_OK) == 0
                        ? error
@@ -385,9 +396,8 @@ static int show(char **argument, int count, const wanted_t *wanted) {
                    cmd_format("it is shown alone, and accelcache diff compares two"));
         cmd_history_free(shown.recording);
     }
-    int printed = wanted->json
-                      ? print_json(&shown, wanted, count == 1 && !is_folder(argument[0]))
-                      : print_text(&shown, wanted, two);
+    int printed = wanted->json ? print_json(&shown, wanted, count == 1 && !is_folder(argument[0]))
+                               : print_text(&shown, wanted, two);
     int status = shown.failed || printed ? CMD_FAILED : CMD_OK;
     /* What was not printed must not be lost. */
     bool failed = false;
@@ -537,6 +547,7 @@ int cmd_stat(int argc, char **argv) {
             "--brief takes FILEs, PIDs or a DIR, and none of --diff, --summary, --all");
     if (wanted.sites && (count != 1 || is_folder(argv[optind]) || wanted.difference ||
                          wanted.summary || wanted.brief || wanted.remove))
-        return cmd_usage("--sites takes one FILE or PID, and of the other options --json and --all");
+        return cmd_usage(
+            "--sites takes one FILE or PID, and of the other options --json and --all");
     return count ? show(argv + optind, count, &wanted) : show_list(wanted.json, wanted.remove);
 }

@@ -62,6 +62,11 @@ void *cmd_resize(void *memory, size_t size) {
     return result;
 }
 
+const char *cmd_base_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
 void *cmd_alloc(size_t size) {
     return memset(cmd_resize(NULL, size), 0, size ? size : 1);
 }

@@ -33,8 +33,12 @@ enum { STOPPING = 3, PASSED = sizeof passed / sizeof passed[0] };
 static void catch_signals(int count) {
     struct sigaction action = {.sa_sigaction = pass_on, .sa_flags = SA_SIGINFO};
     sigemptyset(&action.sa_mask);
-    for (int i = 0; i < count; i++)
-        sigaction(passed[i], &action, NULL);
+    for (int i = 0; i < count; i++) {
+        struct sigaction before; /* what was ignored stays so, for the program as well */
+        if (sigaction(passed[i], NULL, &before) == 0 &&
+            ((before.sa_flags & SA_SIGINFO) || before.sa_handler != SIG_IGN))
+            sigaction(passed[i], &action, NULL);
+    }
 }
 
 static int64_t now_ns(void) {
@@ -87,7 +91,8 @@ static int run_child(cmd_trial_t *trial, const char *program, char **command, co
     }
     if (pid == 0) {
         for (int i = 0; i < PASSED; i++)
-            signal(passed[i], SIG_DFL);
+            if (signal(passed[i], SIG_DFL) == SIG_IGN)
+                signal(passed[i], SIG_IGN);
         if (stop_signal) /* it came before the lines above, and our handler took it */
             raise(stop_signal);
         become(program, command, conf, fd);

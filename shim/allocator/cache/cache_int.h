@@ -32,10 +32,10 @@ static inline void ac_cache_count_moved(ac_cache_t *cache, int64_t blocks, uint6
     ac_tally_add(&cache->tally->moved_bytes[flow], (uint64_t)blocks * size);
 }
 
-/* The entry of a size that blocks are kept for, now that one is freed; NULL: not of this one. */
+/* The entry of a key that blocks are kept for, now that one is freed; NULL: not of this one. */
 ac_entry_t *ac_cache_keeps(ac_cache_t *cache, uint64_t key);
 
-/* Room for one more block of the size, which was freed, at the price of others if need be.  NULL:
+/* Room for one more block of the key, which was freed, at the price of others if need be.  NULL:
  * it is not kept.  Only of sizes that were asked for: others are more use in one piece. */
 ac_entry_t *ac_cache_make_room(ac_cache_t *cache, uint64_t key);
 

@@ -1,5 +1,5 @@
-/* The table of a thread's cache (thread_cache.h): entries by size, and the budget of what is ready
- * in them. */
+/* The table of a thread's cache (thread_cache.h): entries by key (a size, and a stream's number), and the
+ * budget of what is ready in them. */
 #include "allocator/cache/cache_int.h"
 #include "allocator/cache/lane.h"
 #include "allocator/retired/retired.h"
@@ -11,8 +11,7 @@
 enum { FETCH_MOST = 16, FETCH_LEAST = 2 };
 #define FETCH_BYTES ((uint64_t)64 << 10)
 
-/* After so many refusals they are forgotten: the sizes of a step that is over go, those of the next
- * one may be kept. */
+/* After so many refusals they are forgotten: what was refused in one step may be kept in the next. */
 enum { REFUSALS = 4096 };
 
 /* --- entries --- */
@@ -126,7 +125,7 @@ ac_entry_t *ac_cache_keeps(ac_cache_t *cache, uint64_t key) {
     return NULL;
 }
 
-/* The block that was freed last had this size, and it is asked for again. */
+/* A block of this key was refused, and at most one was freed here since; it is asked for again. */
 static ac_entry_t *let_in(ac_cache_t *cache, ac_entry_t *entry) {
     uint64_t key = ac_entry_key(entry);
     if (key != cache->refused || frees(cache) > cache->refused_at + 1)

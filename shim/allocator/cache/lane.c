@@ -212,7 +212,8 @@ bool ac_lane_give_long(ac_cache_t *cache, const ac_lane_ask_t *ask, uint64_t add
         if (entry)
             ac_cache_free_for(cache, block->module);
         kept = entry && ac_lane_push(cache, block, ask->handle, address);
-        full = entry && !kept && cache->room < 0;
+        full = entry && !kept && cache->room < 0 &&
+               ac_lane_comes_after(ac_lane_of(cache->lanes, ask->handle), block);
         ac_cache_leave(cache);
         full = full && make_room(cache, key);
         if (kept)

@@ -263,6 +263,7 @@ bool ac_cache_hand_on(ac_cache_t *cache) {
     bool stays = !cache->lanes && !ac_cache_is_gone(cache);
     if (stays) {
         ac_cache_leave_all(cache);
+        configure(cache); /* what it leased is for others now */
         cache->owner_arena = 0;
         leave_chain(cache, ac_inbox_take(&cache->inbox, 0), false);
         ac_caches_check_peaks(allocator, cache);

@@ -157,7 +157,7 @@ enum {
 
 /* Invariants (ac_allocator_check): the blocks of an entry, ready or not, are in state
  * AC_BLOCK_CACHED, of its size and of the cache's arena; refused entries and unused ones have
- * none.  An entry lies in the bucket of its size, no size has two, and
+ * none.  An entry lies in the bucket of its key, no key has two, and
  * `kept` has the bits of those that may have blocks.  `room` is the budget less the bytes of all
  * ready blocks: without the largest one these are within the budget, which is AC_CACHE_OWN, or
  * the limit if that is less, and `leased`; all leases are within AC_CACHE_KEPT and the limit.
@@ -222,7 +222,7 @@ struct ac_cache {
     /* Of each entry the blocks that wait: the newest one, whose link is the oldest, and so
      * on around; NULL: none. */
     ac_block_t *wait[AC_CACHE_ENTRIES];
-    /* Sizes without an entry that were asked for (cache_table.c). */
+    /* Keys without an entry that were asked for (cache_table.c). */
     uint64_t seen[1 << AC_CACHE_SEEN_BITS];
     /* Blocks that requests of the owner were served with, by address: a free looks here first.
      * What another thread did to one since shows in its record; one that says another address by

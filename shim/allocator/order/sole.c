@@ -6,7 +6,7 @@
 #include "failpoint.h"
 
 enum { LEAST_PATIENCE = 64, MOST_PATIENCE = 1 << 20 }; /* epochs */
-enum { LAG = 64, LACK = 1024 };                         /* epochs */
+enum { LAG = 64, LACK = 1024 };                        /* epochs */
 
 _Atomic bool ac_sole_wanted = true;
 _Atomic bool ac_sole_eager;
@@ -35,7 +35,8 @@ static uint64_t sole_of(const ac_sole_t *single) {
 static bool in_force(const ac_timeline_t *timeline) {
     return atomic_load_explicit(&ac_sole_wanted, memory_order_relaxed) &&
            atomic_load(&closed) == 0 && !atomic_load(&ac_fence_shared) &&
-           !atomic_load(&ac_fence_untracked) && !timeline->ops->capturing(timeline->context, false);
+           !atomic_load(&ac_fence_untracked) &&
+           !timeline->ops->capturing(timeline->context, false);
 }
 
 /* All work is complete but that of `self` callers, who are inside and have not marked it yet.
@@ -129,13 +130,15 @@ static void tighten(ac_timeline_t *timeline, uint64_t epochs) {
     ac_fence_raise(&timeline->single.tight, ac_fence_now() + epochs);
 }
 
-bool ac_sole_lacked(ac_timeline_t *timeline) {
+bool ac_sole_lacks(const ac_timeline_t *timeline) {
     const ac_sole_t *single = &timeline->single;
-    bool lacked = mode_of(single) == AC_SOLE_ONE && ac_fence_now() >= atomic_load(&single->since) &&
-                  ac_fence_waiting_bytes(timeline);
-    if (lacked)
+    return mode_of(single) == AC_SOLE_ONE && ac_fence_now() >= atomic_load(&single->since) &&
+           ac_fence_waiting_bytes(timeline);
+}
+
+void ac_sole_lacked(ac_timeline_t *timeline) {
+    if (ac_sole_lacks(timeline))
         tighten(timeline, LACK);
-    return lacked;
 }
 
 /* A free relied on order, maybe because of others that wait: asks the device, now and then, whether their
@@ -630,6 +633,7 @@ void ac_sole_begin(ac_timeline_t *timeline) {
     atomic_store(&single->since, 0);
     atomic_store(&single->early, 0);
     atomic_store(&single->tight, 0);
+    atomic_store(&single->bound, 0);
     single->left = single->backoff = 0;
     single->waited = false;
     set_word(single, AC_SOLE_NONE, 0);

@@ -1,15 +1,7 @@
 /* The single-stream rule: while one stream does all the work of a context, the order of that
  * stream protects freed memory, and a free needs no fence.
  *
- * When a free relies on order.  Each free that does so costs an event before the next work, while frees
- * that wait share a fence.  So a free waits, as beside several streams, unless memory would be short:
- *   - What waits in the context would exceed the bound: AC_SOLE_BYTES, or 1/AC_SOLE_SHARE of the high-water
- *     mark if so much is reserved beyond it.  The bound is no more than the device or the limit has left.
- *   - A request found no free memory lately while such memory waited (`tight`).
- * The free itself decides.  It could rely later only if nothing was submitted since, which no block tells.
- * Waiting is safe in every mode, so how much waits may be counted roughly.
- *
- * A free that finds work pending on the only stream in use (the *sole stream*) is ready at once:
+ * A free that finds work pending on the only stream in use (the *sole stream*) may be ready at once:
  * the next owner can use the memory only through work, and work on the sole stream comes later
  * than what is pending there.  Such a free *relies* on the sole stream.  The next work for the
  * sole stream is preceded by a fence, recorded on the sole stream: the *join event*.  From the
@@ -18,6 +10,14 @@
  * the newest join event, and so is each further one before its first work, until the join event
  * is known to be over.  Else no stream waits: what is free of such memory is kept from new owners
  * until the join event is over (*quarantine*).
+ *
+ * When a free relies on order.  Each free that does so costs an event before the next work, while frees
+ * that wait share a fence.  So a free waits, as beside several streams, unless memory would be short:
+ *   - What waits in the context would exceed the bound: AC_SOLE_BYTES, or 1/AC_SOLE_SHARE of the high-water
+ *     mark if so much is reserved beyond it.  The bound is no more than the device or the limit has left.
+ *   - A request found no free memory lately while such memory waited (`tight`).
+ * The free itself decides.  It could rely later only if nothing was submitted since, which no block tells.
+ * Waiting is safe in every mode, so how much waits may be counted roughly.
  *
  *   NONE     nothing is pending: the next stream becomes the sole stream
  *   ONE      the sole stream does all the work: frees rely on it
@@ -195,8 +195,8 @@ void ac_sole_pass(ac_timeline_t *timeline, uint64_t stream, ac_joins_t *joins);
  * as relied on. */
 bool ac_sole_protects(ac_timeline_t *timeline);
 
-/* Sets the bound for a context whose blocks had at most `live` bytes at a time, of `reserved` bytes.  The
- * device and the limit have `left` bytes. */
+/* Sets the context's bound.  All blocks of the allocator had at most `live` bytes at a time, of `reserved`
+ * bytes.  The device and the limit have `left` bytes. */
 #define AC_SOLE_BYTES ((uint64_t)8 << 20)
 enum { AC_SOLE_SHARE = 32 };
 void ac_sole_set_bound(ac_timeline_t *timeline, uint64_t live, uint64_t reserved, uint64_t left);
@@ -205,12 +205,15 @@ void ac_sole_set_bound(ac_timeline_t *timeline, uint64_t live, uint64_t reserved
  * Ends the epoch if half of the bound waits, which is worth a fence. */
 bool ac_sole_waits(ac_timeline_t *timeline, uint64_t bytes);
 
-/* Returns true if frees rely on order, or may come to. */
+/* Returns true if one stream does all the work, or nothing is pending. */
 bool ac_sole_may_begin(const ac_timeline_t *timeline);
 
-/* Called when a request finds no free memory.  If memory waits that could have relied on order, frees rely
- * for a while, whatever the bound, and the request does not wait: returns true. */
-bool ac_sole_lacked(ac_timeline_t *timeline);
+/* Returns true if memory waits that could have relied on order: a request that lacks it grows and does not
+ * wait. */
+bool ac_sole_lacks(const ac_timeline_t *timeline);
+
+/* Called when a request finds no free memory.  If ac_sole_lacks, frees rely for a while, whatever the bound. */
+void ac_sole_lacked(ac_timeline_t *timeline);
 
 /* Blocks with a lower clock are not early.  Any thread. */
 uint64_t ac_sole_early(const ac_timeline_t *timeline);

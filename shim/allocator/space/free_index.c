@@ -19,7 +19,7 @@ static inline ac_block_t *scan(ac_block_t *block, uint64_t from, uint64_t span, 
     return best;
 }
 
-/* The first bin from `bin` to `last` that holds a block; AC_BINS: none does. */
+/* The first bin from `bin` on that holds a block, perhaps one beyond `last`; AC_BINS: none up to there. */
 static unsigned next_bin(const ac_free_index_t *index, unsigned bin, unsigned last) {
     unsigned word = bin / 64;
     if (bin > last)

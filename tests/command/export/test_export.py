@@ -582,6 +582,11 @@ class Lines(ExportTest):
                          r" +2\.00 MiB +99\.8 % +1 block +requests of 2\.00 MiB to 4\.00 MiB, stream 1\n")
         self.assertIn("inner (a.py:3) < outer;x", self.expect(0, "stat", self.snapshot).stdout)
         self.assertIn("compares two", self.expect(1, "stat", self.trace, self.dump).stderr)
+        two = self.expect(1, "stat", self.trace, self.trace).stderr
+        self.assertEqual(len(two.splitlines()), 1, two)
+        with open(self.trace, "rb") as file:
+            cut = self.write("cut.trace", file.read()[:300])
+        self.assertIn("was cut short", self.expect(1, "stat", cut).stderr)
         self.assertIn("--sites takes one", self.expect(2, "stat", "--sites", self.trace, self.dump).stderr)
         self.assertIn("not valid JSON", self.expect(1, "stat", self.write("bad", "{nonsense")).stderr)
 

@@ -15,7 +15,7 @@ def argument_of(sub):
     """What stands behind the options: command, keys, pid, file or nothing."""
     words = " ".join(sub.usage)
     for word, kind in (("PROGRAM", "command"), ("[STRING|KEY]", "keys"), ("PID dump", "pid"),
-                       ("FILE", "file"), ("TRACE", "file")):
+                       ("FILE", "file"), ("TRACE", "file"), ("A B", "file")):
         if word in words:
             return kind
     return "none"
