@@ -1,4 +1,4 @@
-/* Texts of the command in JSON (tools/accelcache/safe.c) where jansson is no archive but is found at run
+/* Texts of the command in JSON (tools/accelcache/base/safe.c) where jansson is no archive but is found at run
  * time: the first one needs its functions, before anything else asked for them. */
 #include <check.h>
 #include <stdlib.h>

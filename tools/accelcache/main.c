@@ -1,8 +1,8 @@
 /* A command with subcommands: `accelcache`, and `accelcache-dev` for developers. */
-#include "child.h"
+#include "base/child.h"
 #include "command.h"
-#include "option.h"
-#include "terminal.h"
+#include "base/option.h"
+#include "base/terminal.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -2,10 +2,10 @@
 #include "bench.h"
 #include "command.h"
 #include "config/config.h"
-#include "place.h"
-#include "terminal.h"
+#include "run/place.h"
+#include "base/terminal.h"
 
-#include "option.h"
+#include "base/option.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* `accelcache-dev bench`: starting the programs that measure; see bench.h. */
 #include "bench.h"
-#include "child.h"
+#include "base/child.h"
 #include "command.h"
-#include "place.h"
+#include "run/place.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,9 +1,9 @@
 /* `accelcache-dev bench`: what observing costs; see bench.h and bench_observe.def. */
 #include "bench.h"
 #include "command.h"
-#include "output.h"
-#include "place.h"
-#include "trial.h"
+#include "base/output.h"
+#include "run/place.h"
+#include "run/trial.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  * it said as the reason. */
 #include "bench.h"
 #include "command.h"
-#include "place.h"
+#include "run/place.h"
 
 #include <stdlib.h>
 #include <string.h>

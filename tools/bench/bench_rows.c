@@ -1,7 +1,7 @@
 /* `accelcache-dev bench`: the rows, ours beside others; see bench.h and tools/bench/bench_rows.def. */
 #include "bench.h"
 #include "command.h"
-#include "place.h"
+#include "run/place.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "command.h"
-#include "model.h"
+#include "replay/model.h"
 #include "run_suite.h"
 
 #define MIB ((uint64_t)1 << 20)

@@ -17,7 +17,7 @@
 
 #include "observe/live.h"
 #include "observe/trace.h"
-#include "trace_read.h"
+#include "read/trace_read.h"
 #include "run_suite.h"
 
 /* ck_assert writes down that it was passed: too much for what is asked of each of many events. */

@@ -54,7 +54,7 @@ STATES_ELSEWHERE = {"check.c": "the checker of all rooms"}
 
 # Internal headers (*_int.h) stay in their folder and those below it, but for these.
 INTERNAL_ELSEWHERE = {
-    ("tools/accelcache/replay_run.c", "allocator/allocator_int.h"): "fields of arenas",
+    ("tools/accelcache/replay/replay_run.c", "allocator/allocator_int.h"): "fields of arenas",
 }
 
 FOLDER = os.path.join("shim", "allocator")

@@ -32,7 +32,7 @@ def sim_keys(root):
 
 def model_costs(root):
     """CALL and WORK rows of the modelled device as a table."""
-    with open(os.path.join(root, "tools/accelcache/model_calls.def"), encoding="utf-8") as file:
+    with open(os.path.join(root, "tools/accelcache/replay/model_calls.def"), encoding="utf-8") as file:
         text = re.sub(r"/\*.*?\*/", "", file.read(), flags=re.S)
     lines = ["| call | us | us per MiB | us per page | source |", "|---|---|---|---|---|"]
     row = re.compile(r'(?:CALL|WORK)\(\w+, "([^"]*)", (\d+), (\d+), (?:(\d+), )?"([^"]*)"\)')

@@ -1,7 +1,7 @@
 /* libFuzzer over the reader of pickles: what it takes is nested no deeper than jansson reads itself,
  * and what it refuses it says why.  Sanitizers judge the rest. */
 #include "command.h"
-#include "pickle.h"
+#include "read/pickle.h"
 
 #include <stdlib.h>
 

@@ -1,11 +1,11 @@
 /* `accelcache-dev gen`: traces of programs as they are known to allocate, from a seed. */
 #include "gen.h"
 #include "command.h"
-#include "replay_options.h"
-#include "sizes.h"
+#include "replay/replay_options.h"
+#include "base/sizes.h"
 
 #include <errno.h>
-#include "option.h"
+#include "base/option.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,0 +1,201 @@
+/* `accelcache env`: the lines that put the library under everything that a shell starts. */
+#include "command.h"
+#include "config/config.h"
+#include "base/option.h"
+#include "run/place.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char help[] =
+    "Usage: accelcache env [OPTION...]\n"
+    "Prints the lines that put the library under every program started from a shell later on, "
+    "for\n"
+    "that shell to read: eval \"$(accelcache env)\".\n\n"
+    "  --conf STRING   with ACCEL_ALLOC_CONF set to this, instead of left as it is\n"
+    "  --lib FILE      the library to preload, instead of the one beside this command\n"
+    "  --sim[=SPEC]    the simulated device as well; SPEC becomes ACCEL_SIM\n"
+    "  --format sh|csh|fish|plain\n"
+    "                  for which shell; plain: NAME=VALUE, as Docker's --env-file and systemd's\n"
+    "                  EnvironmentFile read it (sh)\n"
+    "  --unset         take it back: what else was preloaded stays\n\n"
+    "Exit status: 0, 1 the library was not found, 2 wrong usage.\n";
+
+enum { OPT_CONF = 256, OPT_LIB, OPT_SIM, OPT_FORMAT, OPT_UNSET };
+
+/* How a shell sets a variable, and how it forgets one; `quote`: what stands for a quote between
+ * quotes (NULL: values are not quoted); `also`: what else has to be quoted so. */
+static const struct format {
+    const char *name, *set, *end, *unset, *quote, *also;
+} formats[] = {{"sh", "export %s=", "\n", "unset %s\n", "'\\''", ""},
+               {"csh", "setenv %s ", ";\n", "unsetenv %s;\n", "'\\''", "!"},
+               {"fish", "set -gx %s ", ";\n", "set -e %s;\n", "\\'", "\\"},
+               {"plain", "%s=", "\n", "%s=\n", NULL, ""},
+               {NULL, NULL, NULL, NULL, NULL, NULL}};
+
+static void print_name(const char *pattern, const char *name) {
+    const char *at = strstr(pattern, "%s");
+    printf("%.*s%s%s", (int)(at - pattern), pattern, name, at + 2);
+}
+
+static void print_value(const struct format *format, const char *value) {
+    if (!format->quote) {
+        fputs(value, stdout);
+        return;
+    }
+    putchar('\'');
+    for (; *value; value++)
+        if (*value == '\'')
+            fputs(format->quote, stdout);
+        else if (strchr(format->also, *value))
+            printf("\\%c", *value);
+        else
+            putchar(*value);
+    putchar('\'');
+}
+
+static void print_set(const struct format *format, const char *name, const char *value) {
+    print_name(format->set, name);
+    print_value(format, value);
+    fputs(format->end, stdout);
+}
+
+/* What stands between entries, for the loader.  A folder's name may have a blank in it. */
+#define PRELOADS ": \t"
+#define FOLDERS  ":;"
+
+/* The entries of `list` but `gone`; malloc'd. */
+static char *without(const char *list, const char *gone, const char *between) {
+    char *rest = cmd_format("%s", "");
+    while (list && *list) {
+        size_t length = strcspn(list, between);
+        if (length && (length != strlen(gone) || strncmp(list, gone, length) != 0)) {
+            char *longer = cmd_format("%s%s%.*s", rest, *rest ? ":" : "", (int)length, list);
+            free(rest);
+            rest = longer;
+        }
+        list += length + (list[length] != '\0');
+    }
+    return rest;
+}
+
+/* A variable without one of its entries, or none at all where nothing is left of it. */
+static void print_without(const struct format *format, const char *name, const char *gone,
+                          const char *between) {
+    const char *list = getenv(name);
+    if (!list)
+        return;
+    char *rest = without(list, gone, between);
+    if (*rest)
+        print_set(format, name, rest);
+    else
+        print_name(format->unset, name);
+    free(rest);
+}
+
+static const struct format *find_format(const char *name) {
+    for (const struct format *f = formats; f->name; f++)
+        if (!strcmp(f->name, name))
+            return f;
+    return NULL;
+}
+
+static int print_failed(char *error) {
+    cmd_say("%s", error);
+    free(error);
+    return CMD_FAILED;
+}
+
+typedef struct {
+    const struct format *format;
+    const char *conf, *library, *spec;
+    bool simulated, unset;
+} settings_t;
+
+static int print_lines(const settings_t *s) {
+    char *error = NULL, *simulator = NULL;
+    char *library = cmd_place_library(s->library, &error);
+    if (!library)
+        return print_failed(error);
+    if ((s->simulated || s->unset) && !(simulator = cmd_place_simulator(&error)) &&
+        s->simulated) {
+        free(library);
+        return print_failed(error);
+    }
+    if (s->unset) {
+        print_without(s->format, "LD_PRELOAD", library, PRELOADS);
+        if (simulator)
+            print_without(s->format, "LD_LIBRARY_PATH", simulator, FOLDERS);
+        print_name(s->format->unset, "ACCEL_ALLOC_CONF");
+        print_name(s->format->unset, "ACCEL_SIM");
+    } else {
+        /* Twice in a shell is as once. */
+        char *paths = simulator ? without(getenv("LD_LIBRARY_PATH"), simulator, FOLDERS) : NULL;
+        char *path = simulator ? cmd_place_prepend(simulator, paths) : NULL;
+        char *preload = cmd_place_preload(library, getenv("LD_PRELOAD"));
+        print_set(s->format, "LD_PRELOAD", preload);
+        if (s->conf)
+            print_set(s->format, "ACCEL_ALLOC_CONF", s->conf);
+        if (path)
+            print_set(s->format, "LD_LIBRARY_PATH", path);
+        if (s->spec)
+            print_set(s->format, "ACCEL_SIM", s->spec);
+        free(preload);
+        free(path);
+        free(paths);
+    }
+    free(simulator);
+    free(library);
+    return CMD_OK;
+}
+
+int cmd_env(int argc, char **argv) {
+    static const struct option options[] = {{"conf", required_argument, NULL, OPT_CONF},
+                                            {"lib", required_argument, NULL, OPT_LIB},
+                                            {"sim", optional_argument, NULL, OPT_SIM},
+                                            {"format", required_argument, NULL, OPT_FORMAT},
+                                            {"unset", no_argument, NULL, OPT_UNSET},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
+    settings_t s = {.format = formats};
+    int option;
+    while ((option = cmd_option(argc, argv, "h", options)) != -1) {
+        switch (option) {
+        case 'h':
+            fputs(help, stdout);
+            return CMD_OK;
+        case OPT_CONF:
+            s.conf = optarg;
+            break;
+        case OPT_LIB:
+            s.library = optarg;
+            break;
+        case OPT_SIM:
+            s.simulated = true;
+            s.spec = optarg;
+            break;
+        case OPT_FORMAT:
+            s.format = find_format(optarg);
+            if (!s.format)
+                return cmd_usage("--format: expected sh, csh, fish or plain, got \"%s\"", optarg);
+            break;
+        case OPT_UNSET:
+            s.unset = true;
+            break;
+        default:
+            return cmd_usage_hint();
+        }
+    }
+    if (optind < argc)
+        return cmd_usage("there is nothing to name but options: \"%s\"", argv[optind]);
+    if (s.unset && (s.conf || s.simulated))
+        return cmd_usage("--unset goes with neither --conf nor --sim");
+    if ((s.conf && strpbrk(s.conf, "\n")) || (s.spec && strpbrk(s.spec, "\n")))
+        return cmd_usage("a value cannot hold the end of a line");
+    ac_config_t config;
+    ac_config_error_t wrong;
+    if (s.conf && ac_config_parse(s.conf, &config, &wrong, NULL))
+        return cmd_usage("--conf: %s", wrong.text);
+    return print_lines(&s);
+}

@@ -1,0 +1,494 @@
+/* `accelcache where`: what lies at a device address. */
+#include "command.h"
+#include "read/control.h"
+#include "read/document.h"
+#include "read/layout.h"
+#include "observe/dump.h"
+#include "base/option.h"
+#include "read/processes.h"
+#include "read/snapshot.h"
+#include "show/where_recorded.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char help[] =
+    "Usage: accelcache where [--json] ADDRESS [PID|FILE]\n"
+    "Says what lies at a device address, of an illegal access say: which block, how far into it "
+    "or\n"
+    "past its end, which module asked for it, and whether it is held, freed, or never was "
+    "ours.\n\n"
+    "  PID   a process of the same user, started with control:true in ACCEL_ALLOC_CONF\n"
+    "  FILE  a dump with blocks: of accelcache ctl PID snapshot FILE, of the key oom_dump, or at "
+    "the\n"
+    "        exit of a program with the key guard; or a memory snapshot of PyTorch's, as pickle "
+    "or\n"
+    "        JSON\n\n"
+    "Without either it is the one process of the user that runs under the library.  ADDRESS is\n"
+    "hexadecimal with 0x in front, or decimal.\n\n"
+    "  --json  the answer as JSON\n\n"
+    "Exit status: 0 the address lies in a segment of the library; 1 it does not, or there is no\n"
+    "answer: the reason is on stderr, within a second; 2 wrong usage.\n";
+
+/* ------------------------------------------------------------------ what is there */
+
+typedef struct {
+    uint64_t address;
+    int ordinal;                      /* of the device */
+    const ac_laid_segment_t *segment; /* around it; NULL: none */
+    const ac_laid_block_t *block;     /* around it; NULL: none */
+    const ac_laid_block_t *before,
+        *behind; /* nearest ones that the program holds or are unmapped */
+    const ac_laid_segment_t *below, *above; /* where it is in none */
+} spot_t;
+
+static uint64_t end_of(const ac_laid_block_t *block) {
+    return block->address + (block->requested ? block->requested : block->size);
+}
+
+static void look_around(spot_t *spot, const ac_layout_t *layout,
+                        const ac_laid_segment_t *segment) {
+    for (size_t i = 0; i < segment->count; i++) {
+        const ac_laid_block_t *block = &layout->block[segment->first + i];
+        if (spot->address >= block->address && spot->address - block->address < block->size)
+            spot->block = block;
+        else if (block->state != AC_LAID_ALLOCATED && block->state != AC_LAID_UNMAPPED)
+            continue;
+        else if (block->address <= spot->address)
+            spot->before = block;
+        else if (!spot->behind)
+            spot->behind = block;
+    }
+}
+
+static bool is_inside(const ac_laid_segment_t *segment, uint64_t address) {
+    return address >= segment->address && address - segment->address < segment->size;
+}
+
+static uint64_t distance(const ac_laid_segment_t *segment, uint64_t address) {
+    return address < segment->address ? segment->address - address
+                                      : address - (segment->address + segment->size);
+}
+
+/* Of all devices: the segment that has the address, else the nearest ones. */
+static void find(spot_t *spot, const cmd_layouts_t *layouts) {
+    for (unsigned i = 0; i < layouts->count; i++) {
+        const ac_layout_t *layout = &layouts->layout[i];
+        for (size_t k = 0; k < layout->segments; k++) {
+            const ac_laid_segment_t *segment = &layout->segment[k];
+            const ac_laid_segment_t **side =
+                segment->address > spot->address ? &spot->above : &spot->below;
+            if (is_inside(segment, spot->address)) {
+                spot->segment = segment;
+                spot->ordinal = layout->ordinal;
+                look_around(spot, layout, segment);
+                return;
+            }
+            if (!*side || distance(segment, spot->address) < distance(*side, spot->address))
+                *side = segment;
+        }
+    }
+}
+
+/* ------------------------------------------------------------------ words */
+
+static const char *const state_text[AC_LAID_STATES] = {
+    [AC_LAID_FREE] = "free memory of the library",
+    [AC_LAID_ALLOCATED] = "a block that the program holds",
+    [AC_LAID_CACHED] = "a block that was freed, and that a thread keeps for its next request",
+    [AC_LAID_PENDING] = "a block that was freed, and that work from before may still use",
+    [AC_LAID_HELD] = "a block that was freed, and that a captured graph may use",
+    [AC_LAID_UNMAPPED] = "a guarded block that was freed, whose addresses have no memory now"};
+
+static char *bytes_past(uint64_t bytes) {
+    char text[CMD_FIGURE];
+    return bytes ? cmd_format("%s byte%s past the end of", cmd_text_count(text, (int64_t)bytes),
+                              bytes == 1 ? "" : "s")
+                 : cmd_format("right behind the end of");
+}
+
+/* Which call site of a snapshot asked for the block; of other documents, which module. */
+static const char *asker(const ac_laid_block_t *block, const json_t *document) {
+    const json_t *sites = json_object_get(document, "site_names");
+    const char *site = json_string_value(json_array_get(sites, sites ? block->stack : 0));
+    return site ? site : cmd_layout_module(document, block->module);
+}
+
+/* When the guarded block was freed and by whom, as the end of a sentence. */
+static char *freed(const ac_laid_block_t *block, const json_t *document) {
+    char text[CMD_FIGURE];
+    if (!block->freed_ns)
+        return cmd_format("%s", "");
+    return cmd_format(", freed %s ago by %s", cmd_text_ns(text, (int64_t)block->freed_ns),
+                      cmd_layout_module(document, block->freed_by));
+}
+
+/* Behind the end of a block that may have been run past: how far. */
+static char *past_block(const spot_t *spot, const char *what, const json_t *document) {
+    const ac_laid_block_t *block = spot->before;
+    char *past = bytes_past(spot->address - end_of(block)), *when = freed(block, document);
+    char *all = cmd_format("0x%" PRIx64 " is %s %s%s, in %s", spot->address, past,
+                           block->state == AC_LAID_UNMAPPED ? "a guarded block"
+                                                            : "a block that the program holds",
+                           when, what);
+    free(past);
+    free(when);
+    return all;
+}
+
+/* In whose block, or past which one's end, in one sentence. */
+static char *sentence(const spot_t *spot, const json_t *document) {
+    enum { NEAR = 1 << 20 };
+    char text[CMD_FIGURE];
+    const ac_laid_block_t *block = spot->block;
+    if (!spot->segment && json_is_true(json_object_get(document, "layout_partial")))
+        return cmd_format("0x%" PRIx64 " is near no guarded block, and the file lists no others",
+                          spot->address);
+    if (!spot->segment)
+        return cmd_format("0x%" PRIx64
+                          " is in no segment of the library: it was never its memory, "
+                          "or went back to the driver",
+                          spot->address);
+    if (block && block->state != AC_LAID_FREE) {
+        bool beyond = spot->address >= end_of(block) &&
+                      (block->state == AC_LAID_ALLOCATED || block->state == AC_LAID_UNMAPPED);
+        char *place =
+            beyond ? bytes_past(spot->address - end_of(block))
+                   : cmd_format("byte %s of",
+                                cmd_text_count(text, (int64_t)(spot->address - block->address)));
+        char *when = freed(block, document);
+        char *all =
+            cmd_format("0x%" PRIx64 " is %s %s%s%s", spot->address, place,
+                       beyond ? "what was asked for, in " : "", state_text[block->state], when);
+        free(place);
+        free(when);
+        return all;
+    }
+    const char *what =
+        block ? state_text[AC_LAID_FREE] : "addresses of the library without memory";
+    if (!spot->before || spot->address - end_of(spot->before) > NEAR)
+        return cmd_format("0x%" PRIx64 " is in %s", spot->address, what);
+    return past_block(spot, what, document);
+}
+
+static void add_block(cmd_table_t *table, const char *title, const ac_laid_block_t *block,
+                      const json_t *document) {
+    char size[CMD_FIGURE], asked[CMD_FIGURE];
+    char *place = cmd_format("0x%" PRIx64, block->address);
+    char *known = block->requested ? cmd_format(", %s bytes asked for by %s",
+                                                cmd_text_count(asked, (int64_t)block->requested),
+                                                asker(block, document))
+                  : block->state != AC_LAID_FREE
+                      ? cmd_format(", of %s", asker(block, document))
+                      : cmd_format("%s", "");
+    char *stream = block->stream
+                       ? cmd_format(", freed in the order of stream 0x%" PRIx64, block->stream)
+                       : cmd_format("%s", block->async ? ", asked for on a stream" : "");
+    char *when = freed(block, document);
+    char *since = block->asked_ns
+                      ? cmd_format(" %s ago", cmd_text_ns(asked, (int64_t)block->asked_ns))
+                      : cmd_format("%s", "");
+    char *text = cmd_format("%s, %s%s%s%s%s", cmd_text_bytes(size, (int64_t)block->size),
+                            ac_laid_words[block->state], known, since, stream, when);
+    cmd_table_row(table, title, place, text, NULL);
+    free(place);
+    free(known);
+    free(stream);
+    free(when);
+    free(since);
+    free(text);
+}
+
+static void add_segment(cmd_table_t *table, const char *title, const ac_laid_segment_t *segment,
+                        const char *more) {
+    char size[CMD_FIGURE];
+    char *place = cmd_format("0x%" PRIx64, segment->address);
+    char *text =
+        cmd_format("%s of the %s pool%s%s%s", cmd_text_bytes(size, (int64_t)segment->size),
+                   segment->small ? "small" : "large",
+                   segment->guarded ? ", of guarded blocks"
+                   : segment->paged ? ", expandable"
+                                    : "",
+                   segment->exported ? ", known to other processes" : "", more);
+    cmd_table_row(table, title, place, text, NULL);
+    free(place);
+    free(text);
+}
+
+static void add_near(cmd_table_t *table, const spot_t *spot, const ac_laid_segment_t *segment,
+                     const char *side) {
+    char away[CMD_FIGURE];
+    if (!segment)
+        return;
+    char *more = cmd_format(
+        ", %s %s", cmd_text_bytes(away, (int64_t)distance(segment, spot->address)), side);
+    add_segment(table, "nearest segment", segment, more);
+    free(more);
+}
+
+/* Of a snapshot's traces: the newest block there. */
+static void add_life(cmd_table_t *table, cmd_snapshot_life_t *life) {
+    char size[CMD_FIGURE];
+    char *place = cmd_format("0x%" PRIx64, life->address);
+    char *text = cmd_format("%s asked for by %s%s%s", cmd_text_bytes(size, (int64_t)life->bytes),
+                            life->asked_by ? life->asked_by : "code of no file",
+                            life->freed ? ", freed by " : "",
+                            !life->freed     ? ""
+                            : life->freed_by ? life->freed_by
+                                             : "code of no file");
+    cmd_table_row(table, "newest there", place, text, NULL);
+    free(place);
+    free(text);
+    free(life->asked_by);
+    free(life->freed_by);
+}
+
+static json_t *life_json(const json_t *document, uint64_t address) {
+    cmd_snapshot_life_t life;
+    if (!cmd_snapshot_life(document, address, &life))
+        return json_null();
+    json_t *json =
+        json_pack("{s:I, s:I, s:o, s:b, s:o}", "address", (json_int_t)life.address, "size",
+                  (json_int_t)life.bytes, "asked_by",
+                  life.asked_by ? cmd_json_text(life.asked_by) : json_null(), "freed", life.freed,
+                  "freed_by", life.freed_by ? cmd_json_text(life.freed_by) : json_null());
+    free(life.asked_by);
+    free(life.freed_by);
+    return json;
+}
+
+static void print(const spot_t *spot, const json_t *document) {
+    char *line = sentence(spot, document);
+    cmd_print_safe(line);
+    putchar('\n');
+    free(line);
+    cmd_table_t *table = cmd_table_new("lll");
+    if (spot->block)
+        add_block(table, "block", spot->block, document);
+    if (spot->segment) {
+        char *more = cmd_format(", of device %d", spot->ordinal);
+        add_segment(table, "segment", spot->segment, more);
+        free(more);
+    }
+    if (spot->before)
+        add_block(table, spot->before->freed_ns ? "freed before it" : "held before it",
+                  spot->before, document);
+    if (spot->behind)
+        add_block(table, spot->behind->freed_ns ? "freed behind it" : "held behind it",
+                  spot->behind, document);
+    json_t *recorded = cmd_where_recorded(document, spot->block, spot->address);
+    int64_t now_ns = json_integer_value(json_object_get(recorded, "time_ns"));
+    cmd_where_rows(table, "asked for", json_object_get(recorded, "alloc"), now_ns);
+    cmd_where_rows(table, "freed", json_object_get(recorded, "free"), now_ns);
+    json_decref(recorded);
+    if (!spot->segment) {
+        add_near(table, spot, spot->below, "before the address");
+        add_near(table, spot, spot->above, "behind the address");
+    }
+    cmd_snapshot_life_t life;
+    if (cmd_snapshot_life(document, spot->address, &life))
+        add_life(table, &life);
+    cmd_table_print(table, 2);
+}
+
+/* ------------------------------------------------------------------ for machines */
+
+static json_t *ago_json(uint64_t ns) {
+    return ns ? json_integer((json_int_t)(ns / 1000000)) : json_null();
+}
+
+static json_t *block_json(const ac_laid_block_t *block, const json_t *document) {
+    if (!block)
+        return json_null();
+    return json_pack(
+        "{s:I, s:I, s:s, s:I, s:o, s:o, s:b, s:o, s:o, s:o}", "address",
+        (json_int_t)block->address, "size", (json_int_t)block->size, "state",
+        ac_laid_words[block->state], "requested", (json_int_t)block->requested, "module",
+        block->state == AC_LAID_FREE ? json_null()
+                                     : cmd_json_text(asker(block, document)),
+        "stream", block->stream ? json_integer((json_int_t)block->stream) : json_null(), "async",
+        block->async, "asked_ago_ms", ago_json(block->asked_ns), "freed_ago_ms",
+        ago_json(block->freed_ns), "freed_by",
+        block->freed_ns ? cmd_json_text(cmd_layout_module(document, block->freed_by))
+                        : json_null());
+}
+
+static json_t *segment_json(const ac_laid_segment_t *segment) {
+    if (!segment)
+        return json_null();
+    return json_pack("{s:I, s:I, s:s, s:b, s:b, s:b}", "address", (json_int_t)segment->address,
+                     "size", (json_int_t)segment->size, "pool",
+                     segment->small ? "small" : "large", "expandable", segment->paged, "exported",
+                     segment->exported, "guarded", segment->guarded);
+}
+
+/* How far the address lies past the end of what was asked for; null: it does not. */
+static json_t *past_json(const spot_t *spot) {
+    bool in_one = spot->block && spot->block->state != AC_LAID_FREE;
+    const ac_laid_block_t *block = in_one ? spot->block : spot->before;
+    bool whole = block && (block->state == AC_LAID_ALLOCATED || block->state == AC_LAID_UNMAPPED);
+    return whole && spot->address >= end_of(block)
+               ? json_integer((json_int_t)(spot->address - end_of(block)))
+               : json_null();
+}
+
+static void print_json(const spot_t *spot, const json_t *document) {
+    char *line = sentence(spot, document);
+    json_t *recorded = cmd_where_recorded(document, spot->block, spot->address);
+    json_t *whole = json_pack(
+        "{s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "address",
+        (json_int_t)spot->address, "text", cmd_json_text(line), "device",
+        spot->segment ? json_integer(spot->ordinal) : json_null(), "block",
+        block_json(spot->block, document), "offset",
+        spot->block ? json_integer((json_int_t)(spot->address - spot->block->address))
+                    : json_null(),
+        "past_end", past_json(spot), "segment", segment_json(spot->segment), "before",
+        block_json(spot->before, document), "behind", block_json(spot->behind, document),
+        "nearest", json_pack("[o, o]", segment_json(spot->below), segment_json(spot->above)),
+        "alloc", cmd_where_named(json_object_get(recorded, "alloc")), "free",
+        cmd_where_named(json_object_get(recorded, "free")));
+    json_decref(recorded);
+    json_object_set_new(whole, "newest", life_json(document, spot->address));
+    free(line);
+    cmd_print_json(whole, 0);
+}
+
+/* ------------------------------------------------------------------ where from */
+
+/* An empty object where the process tells nothing, as one of an older version. */
+static json_t *ask_recorded(const ac_live_name_t *name, const char *question) {
+    ac_control_answer_t answer;
+    char *error = NULL;
+    json_t *recorded = NULL;
+    if (cmd_control(name, AC_CONTROL_RECORDED, question, &answer, &error))
+        recorded = json_loads(answer.text, 0, NULL);
+    free(error);
+    return recorded ? recorded : json_object();
+}
+
+/* The document of a page, with what its process says is near the address.  NULL: *error. */
+static json_t *ask(const ac_live_name_t *name, uint64_t address, char **error) {
+    ac_control_answer_t answer;
+    char why[1200];
+    bool alive;
+    char *question = cmd_format("%" PRIu64, address);
+    bool done = cmd_control(name, AC_CONTROL_WHERE, question, &answer, error);
+    json_t *near = done ? json_loads(answer.text, 0, NULL) : NULL;
+    json_t *asked = done ? ask_recorded(name, question) : NULL;
+    free(question);
+    if (!done)
+        return NULL;
+    const ac_live_t *page = ac_live_read(name, &alive, why, sizeof why);
+    const ac_dump_more_t nothing = {0};
+    size_t length;
+    char *text = page ? ac_dump_text_with(page, "running", &nothing, &length) : NULL;
+    json_t *document = text ? json_loadb(text, length, 0, NULL) : NULL;
+    if (page)
+        ac_live_free(page);
+    free(text);
+    if (document && near) {
+        json_object_set_new(document, "layout", near);
+        json_object_set_new(document, "asked", asked);
+        return document;
+    }
+    *error = page ? cmd_format("process %d answered what this version does not read", name->pid)
+                  : cmd_format("%s", why);
+    json_decref(near);
+    json_decref(asked);
+    json_decref(document);
+    return NULL;
+}
+
+/* The one process that runs. */
+static bool only_process(ac_live_name_t *name, char **error) {
+    cmd_processes_t processes = {.quiet = false};
+    unsigned running = 0;
+    cmd_processes_find(&processes);
+    for (unsigned i = 0; i < processes.count; i++)
+        if (processes.process[i].alive && !running++)
+            *name = processes.process[i].name;
+    cmd_processes_clear(&processes);
+    if (running != 1)
+        *error = running
+                     ? cmd_format("%u processes run under the library: name one (accelcache ps)",
+                                  running)
+                     : cmd_format("no process of yours runs under the library: name a file");
+    return running == 1;
+}
+
+static json_t *document_of(const char *source, uint64_t address, char **error) {
+    ac_live_name_t name;
+    uint64_t space;
+    int pid;
+    if (!source)
+        return only_process(&name, error) ? ask(&name, address, error) : NULL;
+    if (!cmd_process_read(source, &pid, &space)) {
+        size_t length;
+        char *text = cmd_document_text(source, 0, &length, error);
+        json_t *document = text ? cmd_snapshot_parse(text, length, error) : NULL;
+        if (document)
+            document = cmd_snapshot_as_dump(document, error);
+        else if (text && !*error)
+            document = cmd_document_parse(text, length, error);
+        free(text);
+        if (!document) {
+            char *whole = cmd_format("%s: %s", source, *error);
+            free(*error);
+            *error = whole;
+        }
+        return document;
+    }
+    return cmd_control_find(pid, space, &name, error) ? ask(&name, address, error) : NULL;
+}
+
+static int where(uint64_t address, const char *source, bool json) {
+    char *error = NULL;
+    cmd_layouts_t layouts = {0};
+    spot_t spot = {.address = address};
+    json_t *document = document_of(source, address, &error);
+    bool done =
+        document && cmd_layouts_read(&layouts, json_object_get(document, "layout"), &error);
+    if (done) {
+        find(&spot, &layouts);
+        if (json)
+            print_json(&spot, document);
+        else
+            print(&spot, document);
+        if (spot.segment && !spot.block && layouts.unlisted)
+            cmd_say("the file lists no blocks of this segment: there were too many");
+    } else if (json) {
+        cmd_print_json(json_pack("{s:I, s:o}", "address", (json_int_t)address, "error",
+                                 cmd_json_text(error)),
+                       0);
+    }
+    if (!done)
+        cmd_say("%s", error);
+    free(error);
+    cmd_layouts_free(&layouts);
+    json_decref(document);
+    return done && spot.segment ? CMD_OK : CMD_FAILED;
+}
+
+/* Hexadecimal with 0x, else decimal; device addresses have 49 bits at most. */
+static bool read_address(const char *text, uint64_t *address) {
+    char *end;
+    bool hex = text[0] == '0' && (text[1] == 'x' || text[1] == 'X');
+    *address = strtoull(text, &end, hex ? 16 : 10);
+    return *text >= '0' && *text <= '9' && !*end && *address < INT64_MAX;
+}
+
+int cmd_where(int argc, char **argv) {
+    bool json;
+    int status;
+    uint64_t address;
+    if (!cmd_option_json(argc, argv, help, &json, &status))
+        return status;
+    if (optind == argc)
+        return cmd_usage("ADDRESS is missing");
+    if (!read_address(argv[optind], &address))
+        return cmd_usage("\"%s\" is no address: 0x7f0000000000, or decimal", argv[optind]);
+    if (argc - optind > 2)
+        return cmd_usage("\"%s\" is one argument too many", argv[optind + 2]);
+    return where(address, argv[optind + 1], json);
+}

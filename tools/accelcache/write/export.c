@@ -1,0 +1,135 @@
+/* `accelcache export`: what a dump, a trace or a snapshot tells, in the formats of other tools. */
+#include "write/export.h"
+#include "command.h"
+#include "base/output.h"
+#include "base/terminal.h"
+
+#include "base/option.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define DUMP   ((unsigned)CMD_SOURCE_DUMP)
+#define EVENTS ((unsigned)CMD_SOURCE_TRACE | CMD_SOURCE_SNAPSHOT)
+#define ANY    (DUMP | EVENTS)
+
+static const struct {
+    const char *name, *doc;
+    cmd_export_fn *function;
+    unsigned sources;
+    bool binary, moments; /* moments: --at goes with it */
+} formats[] = {
+    {"torch-snapshot",
+     "pickle for pytorch.org/memory_viz: blocks in their ranges, and their history",
+     cmd_export_torch, EVENTS, true, false},
+    {"perfetto", "JSON for ui.perfetto.dev and chrome://tracing: memory over time, driver calls",
+     cmd_export_perfetto, EVENTS, false, false},
+    {"pprof", "for go tool pprof, speedscope: bytes and blocks, in use and in all",
+     cmd_export_pprof, ANY, true, true},
+    {"prometheus", "text for Prometheus and its textfile collector, labels pod, container, job",
+     cmd_export_prometheus, DUMP, false, false},
+    {"folded", "a line for each stack with its bytes in use, for flame graphs", cmd_export_folded,
+     ANY, false, true},
+};
+enum { FORMATS = sizeof formats / sizeof *formats };
+
+static void print_help(void) {
+    fputs(
+        "Usage: accelcache export --format FORMAT FILE [-o OUT]\n"
+        "Writes a dump (or the figures of the process PID), a trace, or a snapshot in PyTorch's\n"
+        "layout, as pickle or JSON, in the format of another tool.\n\n"
+        "Formats:\n",
+        stdout);
+    for (int i = 0; i < FORMATS; i++) {
+        printf("  %-15s %s\n", formats[i].name, formats[i].doc);
+        if (formats[i].sources != ANY)
+            printf("  %-15s (of %s)\n", "",
+                   formats[i].sources == DUMP ? "dumps" : "traces and snapshots");
+    }
+    fputs("\n  -f, --format FORMAT   one of them\n"
+          "  --at MOMENT           of pprof and folded, what is in use at the end (the default), at\n"
+          "                        the peak, or leaked: never freed, also if its context has ended\n"
+          "  -o FILE               write to FILE, which appears when it is whole; - and the "
+          "default\n"
+          "                        is the standard output\n\n"
+          "Exit status: 0 done, 1 FILE could not be read or the result not be written, 2 wrong\n"
+          "usage.\n",
+          stdout);
+}
+
+static int find_format(const char *name) {
+    for (int i = 0; i < FORMATS; i++)
+        if (!strcmp(name, formats[i].name))
+            return i;
+    return -1;
+}
+
+static int export_as(int format, cmd_moment_t moment, const char *path, const char *target) {
+    char *error = NULL;
+    cmd_output_t output;
+    cmd_history_t *history = cmd_history_read(path, &error);
+    if (!history) {
+        cmd_bar_end();
+        cmd_say("%s", error);
+        free(error);
+        return CMD_FAILED;
+    }
+    int status = CMD_FAILED;
+    unsigned sources = history->source | (history->figures ? DUMP : 0);
+    if (!(formats[format].sources & sources)) {
+        cmd_say("%s: a %s has %s for the format %s: give %s", path, history->format,
+                history->source == CMD_SOURCE_DUMP ? "no blocks and no time line" : "no counters",
+                formats[format].name,
+                formats[format].sources == DUMP
+                    ? "a dump, or the PID of a process that runs"
+                    : "a trace (accelcache run --trace) or a snapshot");
+    } else if (cmd_output_open(&output, target, formats[format].binary)) {
+        bool written = formats[format].function(history, moment, output.file, &error);
+        cmd_bar_end();
+        if (!written)
+            cmd_say("%s: %s", path, error);
+        status = cmd_output_close(&output, written);
+    }
+    free(error);
+    cmd_history_free(history);
+    return status;
+}
+
+int cmd_export(int argc, char **argv) {
+    static const struct option options[] = {{"format", required_argument, NULL, 'f'},
+                                            {"output", required_argument, NULL, 'o'},
+                                            {"at", required_argument, NULL, 'a'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
+    const char *name = NULL, *target = NULL, *at = NULL;
+    cmd_moment_t moment = CMD_AT_END;
+    int option;
+    while ((option = cmd_option(argc, argv, "f:o:h", options)) != -1) {
+        switch (option) {
+        case 'f':
+            name = optarg;
+            break;
+        case 'a':
+            at = optarg;
+            break;
+        case 'o':
+            target = optarg;
+            break;
+        case 'h':
+            print_help();
+            return CMD_OK;
+        default:
+            return cmd_usage_hint();
+        }
+    }
+    if (!name)
+        return cmd_usage("--format is missing");
+    if (find_format(name) < 0)
+        return cmd_usage_names("format", name, &formats[0].name, sizeof *formats, FORMATS);
+    if (at && !formats[find_format(name)].moments)
+        return cmd_usage("--at goes with pprof and folded");
+    if (at && !cmd_moment_find(at, &moment))
+        return cmd_usage("--at: expected end, peak or leaked, got \"%s\"", at);
+    if (argc - optind != 1)
+        return cmd_usage(optind == argc ? "FILE is missing" : "one FILE at a time");
+    return export_as(find_format(name), moment, argv[optind], target);
+}

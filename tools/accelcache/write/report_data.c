@@ -1,0 +1,459 @@
+/* What the charts of a report show (report.h). */
+#include "command.h"
+#include "read/document.h"
+#include "base/terminal.h"
+#include "write/report.h"
+#include "read/stacks.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------ over time */
+
+enum { FIGURES = 4, BUCKETS = 3000, EXTREMES = 2 + 2 * FIGURES };
+
+static const char *const figure_names[FIGURES] = {"allocated", "reserved", "pinned", "passed"};
+
+/* The events of one bucket that are shown: the first, the last, and where a figure is least and
+ * greatest. */
+typedef struct {
+    size_t at;
+    int64_t time;
+    cmd_holding_t holding;
+} moment_t;
+
+typedef struct {
+    moment_t first, last, least[FIGURES], most[FIGURES];
+    bool used;
+} bucket_t;
+
+typedef struct {
+    const cmd_history_t *history;
+    json_t *points;
+    int device;
+    bool shown[FIGURES];
+} series_t;
+
+static int64_t figure(const moment_t *moment, int which) {
+    const cmd_holding_t *holding = &moment->holding;
+    const int64_t figures[FIGURES] = {holding->allocated, holding->reserved, holding->pinned,
+                                      holding->passed};
+    return figures[which];
+}
+
+static void add_moment(bucket_t *bucket, const moment_t *moment) {
+    if (!bucket->used)
+        bucket->first = *moment;
+    bucket->last = *moment;
+    for (int i = 0; i < FIGURES; i++) {
+        if (!bucket->used || figure(moment, i) < figure(&bucket->least[i], i))
+            bucket->least[i] = *moment;
+        if (!bucket->used || figure(moment, i) > figure(&bucket->most[i], i))
+            bucket->most[i] = *moment;
+    }
+    bucket->used = true;
+}
+
+static int by_place(const void *a, const void *b) {
+    const moment_t *x = a, *y = b;
+    return (x->at > y->at) - (x->at < y->at);
+}
+
+static void put_moment(const series_t *series, const moment_t *moment) {
+    json_t *point = json_array();
+    json_array_append_new(point, series->history->timed ? json_real((double)moment->time / 1e9)
+                                                        : json_integer(moment->time));
+    for (int i = 0; i < FIGURES; i++)
+        if (series->shown[i])
+            json_array_append_new(point, json_integer(figure(moment, i)));
+    json_array_append_new(series->points, point);
+}
+
+static void put_bucket(const series_t *series, const bucket_t *bucket) {
+    moment_t all[EXTREMES];
+    int count = 0;
+    if (!bucket->used)
+        return;
+    all[count++] = bucket->first;
+    all[count++] = bucket->last;
+    for (int i = 0; i < FIGURES; i++)
+        if (series->shown[i]) {
+            all[count++] = bucket->least[i];
+            all[count++] = bucket->most[i];
+        }
+    qsort(all, (size_t)count, sizeof *all, by_place);
+    for (int i = 0; i < count; i++)
+        if (i == 0 || all[i].at != all[i - 1].at)
+            put_moment(series, &all[i]);
+}
+
+static void put_points(const series_t *series) {
+    const cmd_history_t *history = series->history;
+    cmd_holding_t holding = cmd_history_before(history, series->device);
+    int64_t last = 1;
+    for (size_t i = 0; i < history->events; i++)
+        last = history->event[i].time_ns > last ? history->event[i].time_ns : last;
+    bucket_t bucket = {.used = false};
+    int64_t number = 0;
+    put_moment(series, &(moment_t){.holding = holding});
+    for (size_t i = 0; i < history->events; i++) {
+        const cmd_event_t *event = &history->event[i];
+        cmd_bar_step("events", i, history->events);
+        if (event->device != series->device)
+            continue;
+        cmd_holding_add(&holding, event);
+        int64_t of = (int64_t)((double)event->time_ns / (double)last * BUCKETS);
+        if (of > number) { /* time may fall back a little between threads */
+            put_bucket(series, &bucket);
+            bucket.used = false;
+            number = of;
+        }
+        add_moment(&bucket, &(moment_t){i + 1, event->time_ns, holding});
+    }
+    put_bucket(series, &bucket);
+}
+
+/* What the figures of the dump say of the device's peak; 0: they do not. */
+static int64_t peak_of(const cmd_history_t *history, int ordinal) {
+    size_t index;
+    const json_t *device;
+    json_array_foreach(json_object_get(history->figures, "devices"), index, device) {
+        if (json_integer_value(json_object_get(device, "ordinal")) == ordinal)
+            return cmd_document_stat(device, "allocated_bytes", "all", "peak");
+    }
+    return 0;
+}
+
+static json_t *series_of(const cmd_history_t *history, int device) {
+    series_t series = {history, json_array(), device,
+                       {true, history->source == CMD_SOURCE_SNAPSHOT}};
+    char figures[CMD_FIGURE * FIGURES] = "";
+    for (size_t i = 0; i < history->events; i++) {
+        int kind = history->event[i].device == device ? history->event[i].kind : -1;
+        series.shown[2] |= kind == CMD_EVENT_PINNED;
+        series.shown[3] |= kind == CMD_EVENT_PASSED || kind == CMD_EVENT_PHYSICAL ||
+                           kind == CMD_EVENT_ARRAY;
+    }
+    for (int i = 0; i < FIGURES; i++)
+        if (series.shown[i]) {
+            strcat(figures, *figures ? " " : "");
+            strcat(figures, figure_names[i]);
+        }
+    put_points(&series);
+    json_t *json = json_pack("{si ss so}", "device", device, "figures", figures, "points",
+                             series.points);
+    if (cmd_history_cut(history, device))
+        json_object_set_new(json, "peak", json_integer(peak_of(history, device)));
+    return json;
+}
+
+json_t *cmd_report_series(const cmd_history_t *history) {
+    json_t *series = json_array();
+    for (unsigned device = 0; history->events && device < history->devices; device++)
+        json_array_append_new(series, series_of(history, (int)device));
+    return series;
+}
+
+/* ------------------------------------------------------------------ histograms */
+
+typedef struct {
+    int64_t count, bytes;
+} bin_t;
+
+/* From the first bin that has any to the last one. */
+static json_t *bins_json(const bin_t *bins, unsigned count,
+                         char *(*label)(unsigned bin, bool timed), bool timed) {
+    json_t *list = json_array();
+    unsigned from = 0, to = count;
+    while (from < to && !bins[from].count)
+        from++;
+    while (to > from && !bins[to - 1].count)
+        to--;
+    for (unsigned i = from; i < to; i++) {
+        char *text = label(i, timed);
+        json_array_append_new(list, json_pack("{ss sI sI}", "label", text, "count",
+                                              (json_int_t)bins[i].count, "bytes",
+                                              (json_int_t)bins[i].bytes));
+        free(text);
+    }
+    return list;
+}
+
+static char *size_label(unsigned bin, bool timed) {
+    char text[CMD_FIGURE];
+    (void)timed;
+    return cmd_format("%s", cmd_text_bytes(text, (int64_t)1 << bin));
+}
+
+json_t *cmd_report_sizes(const cmd_history_t *history) {
+    bin_t bins[63] = {{0, 0}};
+    for (size_t i = 0; i < history->events; i++) {
+        const cmd_event_t *event = &history->event[i];
+        unsigned bin = 0;
+        if (event->kind != CMD_EVENT_ALLOC)
+            continue;
+        while (bin < 62 && event->bytes >> (bin + 1))
+            bin++;
+        bins[bin].count++;
+        bins[bin].bytes += (int64_t)event->bytes;
+    }
+    return bins_json(bins, 63, size_label, false);
+}
+
+/* The bin has lives from 10^bin to ten times that, in ns or in operations. */
+static char *life_label(unsigned bin, bool timed) {
+    static const char *const units[] = {"ns", "us", "ms", "s"};
+    static const int factors[] = {1, 10, 100};
+    int64_t value = 1;
+    if (timed && bin < 12)
+        return cmd_format("%d %s", factors[bin % 3], units[bin / 3]);
+    for (unsigned i = timed ? 9 : 0; i < bin; i++)
+        value *= 10;
+    return cmd_format("%" PRId64 "%s", value, timed ? " s" : "");
+}
+
+json_t *cmd_report_lives(const cmd_history_t *history) {
+    bin_t bins[19] = {{0, 0}};
+    for (size_t i = 0; i < history->events; i++) {
+        const cmd_event_t *event = &history->event[i];
+        unsigned bin = 0;
+        if (event->kind != CMD_EVENT_ALLOC || event->partner == CMD_NO_PARTNER)
+            continue;
+        int64_t life = history->event[event->partner].time_ns - event->time_ns;
+        for (; bin < 18 && life >= 10; life /= 10)
+            bin++;
+        bins[bin].count++;
+        bins[bin].bytes += (int64_t)event->bytes;
+    }
+    return bins_json(bins, 19, life_label, history->timed);
+}
+
+/* ------------------------------------------------------------------ the map of segments */
+
+enum { CELLS = 240, MOST_ROWS = 200, FULL = 9 };
+
+static int by_size(const void *a, const void *b, void *of) {
+    const cmd_segments_t *list = of;
+    const cmd_segment_t *x = &list->segment[*(const size_t *)a];
+    const cmd_segment_t *y = &list->segment[*(const size_t *)b];
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? 1 : -1;
+    return (x > y) - (x < y);
+}
+
+/* Each part as a digit: 0 free, 9 full, between them a share of both. */
+static json_t *row_of(const cmd_segments_t *list, const cmd_segment_t *segment) {
+    double part[CELLS] = {0}, width = (double)segment->bytes / CELLS;
+    uint64_t used = 0;
+    char cells[CELLS + 1] = {0}, address[CMD_FIGURE];
+    for (size_t i = 0; i < segment->blocks; i++) {
+        const cmd_block_t *block = &list->block[segment->first + i];
+        if (!block->allocated && !block->pending)
+            continue;
+        used += block->bytes;
+        double from = (double)(block->address - segment->address) / width;
+        double to = from + (double)block->bytes / width;
+        for (int cell = (int)from; cell < to && cell < CELLS; cell++) {
+            double left = cell > from ? cell : from, right = cell + 1 < to ? cell + 1 : to;
+            part[cell] += right - left;
+        }
+    }
+    for (int i = 0; i < CELLS; i++) {
+        int level = (int)(part[i] * FULL + 0.5);
+        /* Only what is wholly free or used looks so. */
+        level = level == 0 && part[i] > 0          ? 1
+                : level >= FULL && part[i] < 0.999 ? FULL - 1
+                                                   : level;
+        cells[i] = (char)('0' + (level < FULL ? level : FULL));
+    }
+    snprintf(address, sizeof address, "0x%" PRIx64, segment->address);
+    return json_pack("{si ss sI sI ss}", "device", segment->device, "address", address, "bytes",
+                     (json_int_t)segment->bytes, "used", (json_int_t)used, "cells", cells);
+}
+
+json_t *cmd_report_map(const cmd_history_t *history, const cmd_segments_t *list) {
+    json_t *rows = json_array();
+    size_t *order = cmd_alloc((list->segments + 1) * sizeof *order), shown = 0;
+    for (size_t i = 0; i < list->segments; i++)
+        order[i] = i;
+    qsort_r(order, list->segments, sizeof *order, by_size, (void *)(uintptr_t)list);
+    for (; shown < list->segments && shown < MOST_ROWS; shown++)
+        json_array_append_new(rows, row_of(list, &list->segment[order[shown]]));
+    free(order);
+    return json_pack("{ss sI so}", "when",
+                     history->source == CMD_SOURCE_SNAPSHOT ? "segments of the snapshot"
+                                                            : "ranges of addresses at the peak",
+                     "of", (json_int_t)list->segments, "rows", rows);
+}
+
+/* ------------------------------------------------------------------ the largest blocks */
+
+enum { MOST_BLOCKS = 20 };
+
+typedef struct {
+    uint64_t address, bytes, stream;
+    int64_t time;
+    int device;
+} large_t;
+
+/* `large` has the largest so far, `count` of them, the largest first. */
+static unsigned insert(large_t *large, unsigned count, const large_t *block) {
+    unsigned at = count;
+    while (at > 0 && large[at - 1].bytes < block->bytes)
+        at--;
+    if (at == MOST_BLOCKS)
+        return count;
+    count += count < MOST_BLOCKS;
+    memmove(large + at + 1, large + at, (count - at - 1) * sizeof *large);
+    large[at] = *block;
+    return count;
+}
+
+json_t *cmd_report_blocks(const cmd_history_t *history, size_t at) {
+    large_t large[MOST_BLOCKS] = {{0}};
+    const cmd_segments_t *now = &history->now;
+    unsigned count = 0;
+    for (size_t i = 0; i < at && history->source == CMD_SOURCE_TRACE; i++) {
+        const cmd_event_t *event = &history->event[i];
+        if (event->kind == CMD_EVENT_ALLOC && event->partner >= at)
+            count = insert(large, count,
+                           &(large_t){event->address, event->bytes, event->stream, event->time_ns,
+                                      event->device});
+    }
+    for (size_t i = 0; i < now->segments; i++)
+        for (size_t k = 0; k < now->segment[i].blocks; k++) {
+            const cmd_block_t *block = &now->block[now->segment[i].first + k];
+            if (block->allocated)
+                count = insert(large, count,
+                               &(large_t){block->address, block->requested,
+                                          now->segment[i].stream, -1, now->segment[i].device});
+        }
+    json_t *list = json_array();
+    for (unsigned i = 0; i < count; i++) {
+        char address[CMD_FIGURE];
+        snprintf(address, sizeof address, "0x%" PRIx64, large[i].address);
+        json_array_append_new(
+            list, json_pack("{si ss sI sI so}", "device", large[i].device, "address",
+                            large[i].address ? address : "", "bytes", (json_int_t)large[i].bytes,
+                            "stream", (json_int_t)large[i].stream, "since",
+                            large[i].time < 0 ? json_null()
+                            : history->timed  ? json_real((double)large[i].time / 1e9)
+                                              : json_integer(large[i].time)));
+    }
+    return list;
+}
+
+/* ------------------------------------------------------------------ figures of a dump */
+
+static void put_row(json_t *rows, const char *name, const char *unit, int64_t value,
+                    const char *doc) {
+    char text[CMD_FIGURE];
+    if (value)
+        json_array_append_new(rows,
+                              json_pack("[sss]", name, cmd_text_unit(text, unit, value), doc));
+}
+
+static void put_table(json_t *tables, const char *title, json_t *rows) {
+    char *safe = cmd_safe(title);
+    if (json_array_size(rows))
+        json_array_append_new(tables,
+                              json_pack("{so so}", "title", cmd_json_text(safe), "rows", rows));
+    else
+        json_decref(rows);
+    free(safe);
+}
+
+static json_t *modules_of(const json_t *device) {
+    json_t *rows = json_array();
+    size_t index;
+    const json_t *module;
+    json_array_foreach(json_object_get(device, "modules"), index, module) {
+        char bytes[CMD_FIGURE];
+        const char *name = json_string_value(json_object_get(module, "name"));
+        char *safe = cmd_safe(name ? name : "not known");
+        const json_t *held = json_object_get(module, "allocated_bytes");
+        cmd_text_bytes(bytes, json_integer_value(json_object_get(held, "current")));
+        char *told =
+            cmd_format("%lld requests so far",
+                       (long long)json_integer_value(json_object_get(module, "num_allocs")));
+        json_array_append_new(rows, json_pack("[oss]", cmd_json_text(safe), bytes, told));
+        free(told);
+        free(safe);
+    }
+    return rows;
+}
+
+static void put_device(json_t *tables, const json_t *device) {
+    const char *name = json_string_value(json_object_get(device, "name"));
+    char *title = cmd_format("Device %lld: %s",
+                             (long long)json_integer_value(json_object_get(device, "ordinal")),
+                             name ? name : "");
+    json_t *rows = json_array();
+    put_row(rows, "total_memory", "bytes",
+            json_integer_value(json_object_get(device, "total_memory")), "memory of the device");
+#define STAT_POOLS(name, unit, doc)                                                              \
+    put_row(rows, #name, #unit, cmd_document_stat(device, #name, "all", "current"), doc);        \
+    put_row(rows, #name ", peak", #unit, cmd_document_stat(device, #name, "all", "peak"), doc);
+#define STAT_COUNT(name, doc)                                                                    \
+    put_row(rows, #name, "count", cmd_document_stat(device, #name, NULL, NULL), doc);
+#define STAT_SETTING(name, doc)
+#include "observe/stats.def"
+#define DEVICE_COUNTER(name, unit, doc)                                                          \
+    put_row(rows, #name, #unit, cmd_document_counter(device, #name), doc);
+#include "observe/counters.def"
+    put_table(tables, title, rows);
+    free(title);
+    title = cmd_format("Who holds memory of device %lld",
+                       (long long)json_integer_value(json_object_get(device, "ordinal")));
+    put_table(tables, title, modules_of(device));
+    free(title);
+}
+
+json_t *cmd_report_tables(const cmd_history_t *history) {
+    json_t *tables = json_array();
+    const json_t *document = history->figures;
+    if (!document)
+        return tables;
+    size_t index;
+    const json_t *device;
+    json_array_foreach(json_object_get(document, "devices"), index, device)
+        put_device(tables, device);
+    json_t *rows = json_array();
+#define PROCESS_COUNTER(name, unit, doc)                                                         \
+    put_row(rows, #name, #unit, cmd_document_counter(document, #name), doc);
+#include "observe/counters.def"
+    put_table(tables, "Process", rows);
+    return tables;
+}
+
+/* ------------------------------------------------------------------ stacks */
+
+static int by_stack_bytes(const void *a, const void *b) {
+    const cmd_stack_t *x = a, *y = b;
+    return (x->bytes < y->bytes) - (x->bytes > y->bytes);
+}
+
+static json_t *stacks_at(const cmd_history_t *history, cmd_moment_t moment) {
+    enum { MOST_STACKS = 2000 };
+    cmd_stacks_t stacks;
+    json_t *list = json_array();
+    char *error = NULL;
+    if (!cmd_stacks(history, moment, &stacks, &error)) { /* the page leaves out what is not known */
+        free(error);
+        return list;
+    }
+    if (stacks.count)
+        qsort(stacks.stack, stacks.count, sizeof *stacks.stack, by_stack_bytes);
+    for (size_t i = 0; i < stacks.count && i < MOST_STACKS && stacks.stack[i].bytes > 0; i++)
+        json_array_append_new(list, json_pack("[o, I]", cmd_json_text(stacks.stack[i].frames),
+                                              (json_int_t)stacks.stack[i].bytes));
+    cmd_stacks_free(&stacks);
+    return list;
+}
+
+json_t *cmd_report_stacks(const cmd_history_t *history) {
+    return json_pack("{s:o, s:o, s:o}", "peak", stacks_at(history, CMD_AT_PEAK), "end",
+                     stacks_at(history, CMD_AT_END), "leaked",
+                     history->events ? stacks_at(history, CMD_AT_LEAKED) : json_array());
+}
