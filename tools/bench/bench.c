@@ -1,6 +1,7 @@
 /* `accelcache-dev bench`: what calls cost with the library, beside other allocators. */
 #include "bench.h"
 #include "command.h"
+#include "base/conf.h"
 #include "config/config.h"
 #include "run/place.h"
 #include "base/terminal.h"
@@ -253,7 +254,7 @@ static int set_conf(bench_t *b) {
     const char *given = b->conf_given ? b->conf_given : getenv("ACCEL_ALLOC_CONF");
     if (ac_config_parse(given, &config, &error, NULL))
         return cmd_usage("%s: %s", b->conf_given ? "--conf" : "ACCEL_ALLOC_CONF", error.text);
-    b->conf = cmd_place_conf(given, "dump", "none");
+    b->conf = cmd_conf_set(given, "dump", "none");
     return CMD_OK;
 }
 

@@ -1,8 +1,8 @@
 /* `accelcache-dev bench`: what observing costs; see bench.h and bench_observe.def. */
 #include "bench.h"
 #include "command.h"
+#include "base/conf.h"
 #include "base/output.h"
-#include "run/place.h"
 #include "run/trial.h"
 
 #include <stdlib.h>
@@ -28,9 +28,9 @@ static const char *const endings[] = {".json", ".prom", ".trace"};
 static char *conf_of(const bench_t *b, const bench_observe_t *row, const char *stem) {
     const char *place = strstr(row->conf, "%s");
     if (!place)
-        return cmd_place_confs(b->conf, row->conf);
+        return cmd_conf_merge(b->conf, row->conf);
     char *own = cmd_format("%.*s%s%s", (int)(place - row->conf), row->conf, stem, place + 2);
-    char *whole = cmd_place_confs(b->conf, own);
+    char *whole = cmd_conf_merge(b->conf, own);
     free(own);
     return whole;
 }

@@ -5,6 +5,7 @@
  * it said as the reason. */
 #include "bench.h"
 #include "command.h"
+#include "base/conf.h"
 #include "run/place.h"
 
 #include <stdlib.h>
@@ -326,7 +327,7 @@ static void run_pinned(bench_t *b, long round) {
                                  b->quick ? 5 : 7, b->pass_us, b->pairs, b->simulated, bytes[0],
                                  bytes[1], bytes[2]);
     (void)round;
-    b->conf = cmd_place_conf(conf, "pinned_cache", "true");
+    b->conf = cmd_conf_set(conf, "pinned_cache", "true");
     for (unsigned p = 0; p < sizeof peers / sizeof *peers; p++) {
         const bench_peer_t *peer = &bench_peers[peers[p]];
         if (bench_is_left_out(b, peers[p], "pinned"))
@@ -374,7 +375,7 @@ static void run_startup(bench_t *b, long round) {
             bench_child_t child = {
                 .program = rows[i].program, .preload = turn % 2, .sim = books_sim};
             /* A dump that costs its making, but leaves no file. */
-            b->conf = rows[i].dump ? cmd_place_conf(conf, "dump", "/dev/null") : conf;
+            b->conf = rows[i].dump ? cmd_conf_set(conf, "dump", "/dev/null") : conf;
             bench_time_t time = bench_child_time(b, &child, rows[i].arguments);
             const char *id = bench_peers[peer].id;
             if (time.wall_ns < 0) {

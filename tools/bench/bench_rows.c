@@ -1,7 +1,7 @@
 /* `accelcache-dev bench`: the rows, ours beside others; see bench.h and tools/bench/bench_rows.def. */
 #include "bench.h"
 #include "command.h"
-#include "run/place.h"
+#include "base/conf.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -67,7 +67,7 @@ static void count_row(bench_t *b, const bench_row_t *row, bench_peer_id_t peer,
 
 /* The counts do not vary: once is enough. */
 static void run_row(bench_t *b, const bench_row_t *row, bool counts) {
-    char *conf = *row->conf ? cmd_place_confs(b->conf, row->conf) : NULL;
+    char *conf = *row->conf ? cmd_conf_merge(b->conf, row->conf) : NULL;
     for (bench_peer_id_t peer = 0; peer < BENCH_PEER_COUNT; peer++) {
         bool ours = peer == BENCH_accelcache;
         bench_child_t child = {.program = ours ? row->ours : bench_peers[peer].program,

@@ -11,6 +11,7 @@ import shutil
 import sys
 import tempfile
 
+import command
 import figures
 import rooms
 
@@ -129,6 +130,7 @@ def check(root, only=None):
     lines = [line for top in ("shim", "tools") for path in sources(root, top)
              if only in (None, path) for line in check_file(root, path)]
     lines += check_internal(root)
+    lines += command.check(root)
     if not only:
         lines += figures.check(root)
     return lines + [line for line in rooms.check_rooms(root) if line]
@@ -196,7 +198,8 @@ def self_test(root):
                        (rooms.INCLUDES_UP, ("space", "allocator/unneeded.h")),
                        (rooms.INTERNAL_ELSEWHERE, ("shim/x.c", "unneeded_int.h")),
                        (rooms.CIRCLES, ("space/unneeded", "space/x")),
-                       (rooms.STATES_ELSEWHERE, "unneeded.c")):
+                       (rooms.STATES_ELSEWHERE, "unneeded.c"),
+                       (command.EXCEPTIONS, ("base/unneeded.c", "replay"))):
         table[key] = "none"
         if not any("unneeded" in line and line.endswith(" any more") for line in check(root)):
             print(f"not noticed: an exception without need, {key}")
@@ -208,8 +211,9 @@ def self_test(root):
         for helper in ("shim/allocator/x.h", "shim/intercept/resolve.h"):
             os.makedirs(os.path.join(copy, os.path.dirname(helper)), exist_ok=True)
             open(os.path.join(copy, helper), "a", encoding="utf-8").close()
-        for path, text, expected in BREAKS + [(os.path.join(rooms.FOLDER, path), text, expected)
-                                              for path, text, expected in rooms.BREAKS]:
+        below = [(os.path.join(rooms.FOLDER, path), text, expected)
+                 for path, text, expected in rooms.BREAKS]
+        for path, text, expected in BREAKS + command.BREAKS + below:
             failed |= not_noticed(copy, path, text, expected)
         for path, text, figure in figures.BREAKS:
             failed |= figures.not_noticed(copy, path, text, figure)

@@ -1,9 +1,9 @@
 /* See control.h. */
 #include "read/control.h"
 #include "command.h"
+#include "base/conf.h"
 #include "config/config.h"
 #include "read/document.h"
-#include "run/place.h"
 #include "share/ipc_fds.h"
 #include "share/ipc_socket.h"
 
@@ -127,5 +127,5 @@ char *cmd_control_settings(const ac_live_name_t *name, const char *change, char 
         return NULL;
     ac_live_conf(page, conf);
     ac_live_free(page);
-    return cmd_place_confs(conf, change);
+    return cmd_conf_merge(conf, change);
 }

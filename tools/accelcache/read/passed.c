@@ -1,14 +1,12 @@
-/* See passed.h.  A reason is a row here and a counter passed_async_* of counters.def. */
+/* See passed.h.  Each reason has a row here and a counter passed_async_* in counters.def. */
 #include "read/passed.h"
 #include "command.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 typedef struct {
     unsigned counter;
-    const char *label, *advice; /* advice NULL: nothing is to be changed */
+    const char *label, *advice;
 } reason_t;
 
 static const reason_t reasons[] = {
@@ -39,39 +37,30 @@ static const reason_t reasons[] = {
      "or "
      "had wrong arguments: preload the library, and look for errors of cudaMallocAsync"},
 };
-enum { REASONS = sizeof reasons / sizeof *reasons };
+_Static_assert(sizeof reasons / sizeof *reasons == CMD_PASSED_REASONS, "a row for each reason");
 
-typedef struct {
-    const reason_t *reason;
-    uint64_t count;
-} row_t;
-
-static int by_count(const void *a, const void *b) {
-    const row_t *x = a, *y = b;
-    if (x->count != y->count)
-        return x->count < y->count ? 1 : -1;
-    return x->reason < y->reason ? -1 : 1;
-}
-
-/* Those that there were, most frequent first. */
-static unsigned rows_of(const cmd_figures_t *figures, row_t rows[REASONS]) {
+unsigned cmd_passed(const cmd_figures_t *figures, cmd_passed_t rows[CMD_PASSED_REASONS]) {
     unsigned count = 0;
-    for (unsigned i = 0; i < REASONS; i++) {
+    for (unsigned i = 0; i < CMD_PASSED_REASONS; i++) {
         uint64_t n = figures->process[reasons[i].counter];
-        if (n)
-            rows[count++] = (row_t){&reasons[i], n};
+        unsigned at = count;
+        if (!n)
+            continue;
+        for (; at && rows[at - 1].count < n; at--)
+            rows[at] = rows[at - 1];
+        rows[at] = (cmd_passed_t){reasons[i].label, reasons[i].advice, n};
+        count++;
     }
-    qsort(rows, count, sizeof *rows, by_count);
     return count;
 }
 
 const char *cmd_passed_text(char text[CMD_PASSED_TEXT], const cmd_figures_t *figures) {
-    row_t rows[REASONS];
+    cmd_passed_t rows[CMD_PASSED_REASONS];
     char some[CMD_FIGURE], all[CMD_FIGURE];
     uint64_t passed = figures->process[AC_COUNT_passed_async];
     if (!passed)
         return NULL;
-    unsigned count = rows_of(figures, rows);
+    unsigned count = cmd_passed(figures, rows);
     int length =
         snprintf(text, CMD_PASSED_TEXT, "%s of %s stream-ordered requests left to the driver",
                  cmd_text_count(some, (int64_t)passed),
@@ -79,19 +68,6 @@ const char *cmd_passed_text(char text[CMD_PASSED_TEXT], const cmd_figures_t *fig
     for (unsigned i = 0; i < count && length < CMD_PASSED_TEXT; i++)
         length +=
             snprintf(text + length, (size_t)(CMD_PASSED_TEXT - length), "%s %s %s", i ? "," : ":",
-                     cmd_text_count(some, (int64_t)rows[i].count), rows[i].reason->label);
+                     cmd_text_count(some, (int64_t)rows[i].count), rows[i].label);
     return text;
-}
-
-void cmd_passed_advise(cmd_findings_t *findings, const cmd_figures_t *figures) {
-    row_t rows[REASONS];
-    char text[CMD_PASSED_TEXT], some[CMD_FIGURE];
-    if (!cmd_passed_text(text, figures))
-        return;
-    cmd_finding(findings, CMD_FINDING_NOTE, "streams", "%s", text);
-    unsigned count = rows_of(figures, rows);
-    for (unsigned i = 0; i < count; i++)
-        if (rows[i].reason->advice)
-            cmd_finding(findings, CMD_FINDING_NOTE, "streams", "%s %s",
-                        cmd_text_count(some, (int64_t)rows[i].count), rows[i].reason->advice);
 }

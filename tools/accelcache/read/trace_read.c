@@ -22,7 +22,7 @@ typedef struct {
     uint64_t key;
 } stream_t;
 
-struct cmd_trace {
+struct cmd_trace_file {
     int fd;
     ac_trace_header_t header;
     cmd_trace_lane_t *lane;

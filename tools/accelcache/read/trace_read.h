@@ -11,7 +11,7 @@
 #include "observe/trace_format.h"
 #include "read/recorded.h"
 
-typedef struct cmd_trace cmd_trace_t;
+typedef struct cmd_trace_file cmd_trace_t;
 
 typedef enum {
     CMD_TRACE_ALLOC,

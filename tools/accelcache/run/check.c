@@ -1,6 +1,6 @@
 /* `accelcache run --max-peak SIZE --fail-on-leak`: a program's memory as a test. */
 #include "command.h"
-#include "run/place.h"
+#include "base/conf.h"
 #include "run/run.h"
 #include "run/trial.h"
 
@@ -252,7 +252,7 @@ int cmd_run_check(const cmd_run_t *run, const char *program, const char *conf) {
     int stopped = 0, status = CMD_FAILED;
     /* What is in the dump need not be said twice. */
     char *with_report =
-        run->fail_on_leak ? cmd_place_conf(conf, "leak_report", "dump") : cmd_format("%s", conf);
+        run->fail_on_leak ? cmd_conf_set(conf, "leak_report", "dump") : cmd_format("%s", conf);
     check_t c = {.run = run, .trial = {.as_it_is = true, .visit = look_at, .arg = &c}};
     c.trial.folder = cmd_trial_folder(run->keep);
     if (c.trial.folder &&

@@ -86,6 +86,20 @@ static void check_counters(cmd_findings_t *findings, const cmd_figures_t *figure
     }
 }
 
+/* Stream-ordered requests that were left to the driver: a finding for each reason that the program can remove. */
+static void check_passed(cmd_findings_t *findings, const cmd_figures_t *figures) {
+    cmd_passed_t rows[CMD_PASSED_REASONS];
+    char text[CMD_PASSED_TEXT], count[CMD_FIGURE];
+    if (!cmd_passed_text(text, figures))
+        return;
+    cmd_finding(findings, CMD_FINDING_NOTE, "streams", "%s", text);
+    unsigned found = cmd_passed(figures, rows);
+    for (unsigned i = 0; i < found; i++)
+        if (rows[i].advice)
+            cmd_finding(findings, CMD_FINDING_NOTE, "streams", "%s %s",
+                        cmd_text_count(count, (int64_t)rows[i].count), rows[i].advice);
+}
+
 void cmd_doctor_figures(cmd_findings_t *findings, const json_t *document) {
     cmd_figures_t figures = {0};
     const json_t *config = json_object_get(document, "config");
@@ -94,7 +108,7 @@ void cmd_doctor_figures(cmd_findings_t *findings, const json_t *document) {
     cmd_figures_add(&figures, document);
     check_frees(findings, &figures, free_sync ? free_sync : "");
     check_counters(findings, &figures);
-    cmd_passed_advise(findings, &figures);
+    check_passed(findings, &figures);
     cmd_doctor_shares(findings, &figures);
 }
 

@@ -22,9 +22,4 @@ char *cmd_place_preload(const char *library, const char *existing);
 /* Put `folder` in front of the colon-separated `existing` (may be NULL).  malloc'd. */
 char *cmd_place_prepend(const char *folder, const char *existing);
 
-/* The configuration string `conf` (may be NULL) with `key` set to `value`.  malloc'd. */
-char *cmd_place_conf(const char *conf, const char *key, const char *value);
-/* With every key that `changes`, a valid string, has set to its value there.  malloc'd. */
-char *cmd_place_confs(const char *conf, const char *changes);
-
 #endif

@@ -1,6 +1,7 @@
 /* `accelcache run` and `record`: start a program under libaccelcache.so. */
 #include "base/child.h"
 #include "command.h"
+#include "base/conf.h"
 #include "config/config.h"
 #include "run/place.h"
 #include "run/program.h"
@@ -230,7 +231,7 @@ static int read_options(cmd_run_t *run, int argc, char **argv) {
 static char *set_key(char *conf, const char *key, const char *value) {
     ac_config_t config;
     ac_config_error_t error;
-    char *changed = cmd_place_conf(conf, key, value);
+    char *changed = cmd_conf_set(conf, key, value);
     free(conf);
     if (!ac_config_parse(changed, &config, &error, NULL))
         return changed;
@@ -279,7 +280,7 @@ static char *with_stacks(char *conf) {
     ac_config_t config;
     ac_config_error_t error;
     bool has = !ac_config_parse(conf, &config, &error, NULL) && config.stacks != AC_STACKS_NONE;
-    char *whole = has ? cmd_format("%s", conf) : cmd_place_conf(conf, "stacks", "all");
+    char *whole = has ? cmd_format("%s", conf) : cmd_conf_set(conf, "stacks", "all");
     free(conf);
     return whole;
 }

@@ -2,7 +2,7 @@
 #include "run/trial.h"
 #include "base/child.h"
 #include "command.h"
-#include "run/place.h"
+#include "base/conf.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -170,11 +170,11 @@ static int read_dumps(cmd_trial_t *trial) {
 int cmd_trial_run(cmd_trial_t *trial, const char *program, char **command, const char *conf,
                   const char *input, int *stopped) {
     char *pattern = cmd_format("%s/%%h-%%p.json", trial->folder);
-    char *readable = cmd_place_conf(conf, "dump_format", "json");
-    char *with_dump = cmd_place_conf(readable, "dump", pattern);
+    char *readable = cmd_conf_set(conf, "dump_format", "json");
+    char *with_dump = cmd_conf_set(readable, "dump", pattern);
     char *whole = trial->as_it_is
                       ? cmd_format("%s", with_dump)
-                      : cmd_place_conf(with_dump, "enabled", trial->cached ? "true" : "false");
+                      : cmd_conf_set(with_dump, "enabled", trial->cached ? "true" : "false");
     int fd[3] = {-1, -1, -1}, failed = trial->as_it_is ? 0 : open_files(trial, input, fd);
     catch_signals(STOPPING);
     if (!failed && !stop_signal)

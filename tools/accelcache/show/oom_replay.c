@@ -1,7 +1,7 @@
 /* The replay behind `accelcache oom` (oom.h). */
 #include "command.h"
 #include "show/oom.h"
-#include "run/place.h"
+#include "base/conf.h"
 #include "replay/replay.h"
 
 #include <stdlib.h>
@@ -77,19 +77,7 @@ static void build(state_t *state, const cmd_oom_state_t *of) {
 static bool plan_of(const cmd_oom_candidate_t *candidate, const cmd_oom_state_t *state,
                     const cmd_costs_t *costs, cmd_replay_plan_t *plan) {
     ac_config_error_t wrong;
-    char *conf = cmd_format("%s", state->conf);
-    const char *at = candidate->conf;
-    while (*at) {
-        size_t key = strcspn(at, ":"), end = strcspn(at, ",");
-        char *name = cmd_format("%.*s", (int)key, at);
-        char *value = cmd_format("%.*s", (int)(end - key - 1), at + key + 1);
-        char *longer = cmd_place_conf(conf, name, value);
-        free(conf);
-        free(name);
-        free(value);
-        conf = longer;
-        at += end + (at[end] == ',');
-    }
+    char *conf = cmd_conf_merge(state->conf, candidate->conf);
     uint64_t room = state->available == UINT64_MAX ? 0 : state->available;
     uint64_t capacity = state->reserved + room;
     *plan = (cmd_replay_plan_t){.repeat = 1, .work = CMD_WORK_NONE, .costs = costs};
