@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "device/driver.h"
-#include "intercept/observers.h"
-#include "intercept/pinned.h"
-#include "intercept/resolve.h"
+#include "track/observers.h"
+#include "track/pinned.h"
+#include "bind/resolve.h"
 #include "lock.h"
 #include "observe/dump.h"
 #include "observe/folder.h"

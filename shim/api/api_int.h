@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "intercept/body.h"
+#include "hooks/body.h"
 #include "observe/json.h"
 
 /* Their declarations are exported. */

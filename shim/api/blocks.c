@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "intercept/observers.h"
+#include "track/observers.h"
 #include "lock.h"
 
 enum { SHARDS = 16, FIRST = 64 };

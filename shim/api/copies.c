@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "device/driver.h"
-#include "intercept/ipc.h"
+#include "hooks/ipc.h"
 
 static CUdeviceptr address_of(const void *pointer) {
     return (CUdeviceptr)(uintptr_t)pointer;

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "intercept/objects.h"
+#include "bind/objects.h"
 #include "observe/sites.h"
 
 typedef struct {

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "intercept/observers.h"
-#include "intercept/recording.h"
+#include "track/observers.h"
+#include "tell/recording.h"
 #include "observe/sites.h"
 #include "lock.h"
 

@@ -6,8 +6,8 @@
 #include "allocator/supply/pages.h"
 #include "device/driver.h"
 #include "failpoint.h"
-#include "intercept/context.h"
-#include "intercept/observers.h"
+#include "track/context.h"
+#include "track/observers.h"
 #include "observe/log.h"
 
 bool ac_late_may(accel_status_t status) {

@@ -4,8 +4,8 @@
 
 #include "allocator/cache/thread_cache.h"
 #include "device/driver.h"
-#include "intercept/hooks.h"
-#include "intercept/modules.h"
+#include "bind/hooks.h"
+#include "track/modules.h"
 
 accel_status_t ac_api_status(CUresult result) {
     switch (result) {

@@ -9,8 +9,8 @@
 #include "device/driver.h"
 #include "device/wait.h"
 #include "failpoint.h"
-#include "intercept/context.h"
-#include "intercept/observers.h"
+#include "track/context.h"
+#include "track/observers.h"
 #include "lock.h"
 
 ac_mutex_t ac_pools_lock = AC_MUTEX(POOLS);

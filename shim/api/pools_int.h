@@ -6,7 +6,7 @@
 
 #include "allocator/space/segment.h"
 #include "api/api_int.h"
-#include "intercept/context.h"
+#include "track/context.h"
 #include "lock.h"
 
 typedef struct ac_pool_line ac_pool_line_t;

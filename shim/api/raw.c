@@ -7,7 +7,7 @@
 
 #include "device/driver.h"
 #include "device/wait.h"
-#include "intercept/observers.h"
+#include "track/observers.h"
 #include "lock.h"
 
 /* --- the allocator in use --- */

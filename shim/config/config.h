@@ -23,7 +23,7 @@ typedef enum { AC_LEAKS_OFF, AC_LEAKS_SAY, AC_LEAKS_DUMP } ac_leak_report_t;
 typedef enum { AC_STACKS_NONE, AC_STACKS_SAMPLED, AC_STACKS_ALL } ac_stacks_t;
 /* AC_PAGES_AUTO: until others know memory of the process by its address. */
 typedef enum { AC_PAGES_OFF, AC_PAGES_ON, AC_PAGES_AUTO } ac_pages_mode_t;
-/* AC_FREE_SYNC_AUTO: intercept/free_sync.h. */
+/* AC_FREE_SYNC_AUTO: track/free_sync.h. */
 typedef enum { AC_FREE_SYNC_OFF, AC_FREE_SYNC_ON, AC_FREE_SYNC_AUTO } ac_free_sync_t;
 typedef enum { AC_IPC_AUTO, AC_IPC_OWN_SEGMENTS, AC_IPC_OFF } ac_ipc_mode_t;
 

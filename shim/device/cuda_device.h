@@ -25,7 +25,7 @@ typedef enum {
     AC_RECORD_NONE     /* only a synchronisation can tell */
 } ac_record_mode_t;
 
-/* What happens here and is counted in intercept/process.c; indices of its table. */
+/* What happens here and is counted in process/process.c; indices of its table. */
 typedef enum {
     AC_CUDA_FENCE_CTX,
     AC_CUDA_FENCE_STREAMS,

@@ -1,6 +1,6 @@
 /* Readers of live pages: the command copies pages of running and of killed processes; see live.h.
  * Of this the preload library uses the program's name (ac_live_exe), and where a request failed
- * for want of memory what other processes hold (intercept/oom_report.c). */
+ * for want of memory what other processes hold (tell/oom_report.c). */
 #include "observe/live.h"
 
 #include <dirent.h>

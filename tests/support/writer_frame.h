@@ -1,4 +1,4 @@
-/* The process around the library's thread (intercept/writer.h), stood in for: one device, whose
+/* The process around the library's thread (process/writer.h), stood in for: one device, whose
  * allocator is that of fake_world.h; no dumps and no requests; a main thread that never ends.
  * The test defines ac_process_config and ac_pinned_decay. */
 #ifndef WRITER_FRAME_H
@@ -8,13 +8,13 @@
 
 #include "allocator/supply/supply.h"
 #include "allocator_frame.h"
-#include "intercept/context.h"
-#include "intercept/control.h"
-#include "intercept/decay.h"
-#include "intercept/own_thread.h"
-#include "intercept/pinned.h"
-#include "intercept/process.h"
-#include "intercept/writer.h"
+#include "track/context.h"
+#include "process/control.h"
+#include "track/decay.h"
+#include "process/own_thread.h"
+#include "track/pinned.h"
+#include "process/process.h"
+#include "process/writer.h"
 
 _Atomic int ac_state;
 _Atomic bool ac_enabled = true;

@@ -2,9 +2,9 @@
 #include <check.h>
 #include <dlfcn.h>
 
-#include "intercept/callers.h"
-#include "intercept/frame_rules.h"
-#include "intercept/resolve.h"
+#include "bind/callers.h"
+#include "tell/frame_rules.h"
+#include "bind/resolve.h"
 #include "run_suite.h"
 
 /* Frames of this library are none here. */

@@ -1,4 +1,4 @@
-/* What is open of other processes' memory (intercept/ipc_views.h): the counts, and threads that want
+/* What is open of other processes' memory (track/ipc_views.h): the counts, and threads that want
  * the same at a time. */
 #include <check.h>
 #include <pthread.h>
@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "intercept/ipc_views.h"
+#include "track/ipc_views.h"
 #include "run_suite.h"
 
 enum { MIB = 1 << 20 };

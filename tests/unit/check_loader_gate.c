@@ -23,7 +23,7 @@ static long pause_once(long number, long time) {
 }
 
 #define ac_raw_call(number, a, b, time, d) pause_once(number, time)
-#include "intercept/loader_gate.c"
+#include "bind/loader_gate.c"
 
 /* --- another thread, which does one thing at a time --- */
 

@@ -1,12 +1,12 @@
-/* Peers (intercept/peers.h): no thread waits for another one's call of the driver without a limit.
+/* Peers (track/peers.h): no thread waits for another one's call of the driver without a limit.
  * The device and its pages are stood in for. */
 #include <check.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
 
-#include "intercept/ipc_pages.h"
-#include "intercept/peers.h"
+#include "track/ipc_pages.h"
+#include "track/peers.h"
 #include "run_suite.h"
 
 static ac_context_t context[4] = {

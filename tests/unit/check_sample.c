@@ -1,8 +1,8 @@
-/* Which calls are timed for the library's own time (intercept/thread.h): each of a thread's with
+/* Which calls are timed for the library's own time (track/thread.h): each of a thread's with
  * the same chance, the first one, which is slow, among them. */
 #include <check.h>
 
-#include "intercept/thread.h"
+#include "track/thread.h"
 #include "run_suite.h"
 
 enum { FIRST_NS = 100000, OTHERS_NS = 100, THREADS = 4096 };

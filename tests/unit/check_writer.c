@@ -1,4 +1,4 @@
-/* The library's thread (intercept/writer.h) and what is owed (intercept/decay.h), on the fake device:
+/* The library's thread (process/writer.h) and what is owed (track/decay.h), on the fake device:
  * the process around them is stood in for. */
 #include <pthread.h>
 #include <sched.h>

@@ -3,7 +3,7 @@
  * Captured work does not run: the graph made of it does, later and as often as the program
  * launches it.  No fence tells when it is done with the memory, so memory that captured work may
  * name waits for a *capture session*: all captures from the moment when the first began until
- * none was left, by number.  intercept/graphs.h follows the graphs and says when the last one of
+ * none was left, by number.  track/graphs.h follows the graphs and says when the last one of
  * a session has gone; what waited for it then waits for a fence of that moment, because the last
  * launch may still run.
  *

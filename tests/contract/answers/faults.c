@@ -19,7 +19,7 @@
 
 static const char *const functions[] = {
 #define HOOK_DRIVER(symbol) #symbol,
-#include "intercept/hooks.def"
+#include "bind/hooks.def"
 #define DRIVER(symbol, need) #symbol,
 #include "device/driver.def"
 };

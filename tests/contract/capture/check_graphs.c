@@ -1,10 +1,10 @@
-/* Capture sessions and links (intercept/graphs.h), without blocks or a driver: which session is
+/* Capture sessions and links (track/graphs.h), without blocks or a driver: which session is
  * released, and when. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "intercept/graphs.h"
+#include "track/graphs.h"
 #include "run_suite.h"
 
 enum { SESSIONS = 8192 };

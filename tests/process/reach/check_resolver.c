@@ -8,10 +8,10 @@
 #include <string.h>
 
 #include "allocator/order/fence.h"
-#include "intercept/callers.h"
-#include "intercept/process.h"
-#include "intercept/resolve.h"
-#include "intercept/watch.h"
+#include "bind/callers.h"
+#include "process/process.h"
+#include "bind/resolve.h"
+#include "bind/watch.h"
 #include "observe/live.h"
 #include "strange_driver.h"
 #include "run_suite.h"
@@ -459,7 +459,7 @@ START_TEST(a_table_that_no_list_knows_is_noticed) {
     static const uint64_t lists[][2] = {
 #define HARMLESS_FUNCTION(name)
 #define HARMLESS_TABLE(name, first, last) {first, last},
-#include "intercept/harmless.def"
+#include "bind/harmless.def"
         {0, 0}};
     const void *table = NULL;
     CUuuid id;

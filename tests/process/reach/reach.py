@@ -323,7 +323,7 @@ def check_dump(case, settings, dump):
 
 def hook_names(settings):
     names = set()
-    for table in "intercept/hooks.def", "device/cuda_functions.def":
+    for table in "bind/hooks.def", "device/cuda_functions.def":
         with open(os.path.join(settings["source"], "shim", table), encoding="utf-8") as file:
             names.update(re.findall(r"^(?:HOOK_\w+|CU_(?:HOOK|SUBMIT|RETRY))\((\w+)", file.read(),
                                     re.M))

@@ -1,8 +1,8 @@
 /* Stands for the bodies of the hooks where the resolver is tested alone: a function for every
  * symbol of the driver and of the runtime but those that lookup.c defines. */
-#include "intercept/process.h"
-#include "intercept/resolve.h"
-#include "intercept/thread.h"
+#include "process/process.h"
+#include "bind/resolve.h"
+#include "track/thread.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #define cuGetProcAddress    unused_cuGetProcAddress
@@ -29,7 +29,7 @@
     int symbol params {                                                                          \
         return 0;                                                                                \
     }
-#include "intercept/hooks.def"
+#include "bind/hooks.def"
 
 extern unsigned stub_forgotten;
 

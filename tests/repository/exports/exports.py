@@ -30,7 +30,7 @@ def preprocessed(root, compiler, text):
 def declared(root, compiler):
     macros = "".join(f"#define HOOK_{kind}(symbol, ...) hook_row symbol;\n" for kind in KINDS)
     hooks = re.findall(r"hook_row (\w+);", preprocessed(
-        root, compiler, macros + '#include "intercept/hooks.def"\n'))
+        root, compiler, macros + '#include "bind/hooks.def"\n'))
     api = re.findall(r"\b(accel_\w+)\s*\(", preprocessed(
         root, compiler, '#include "accelcache_pools.h"\n#include "accelcache_torch.h"\n'))
     if len(hooks) < 5 or not api:

@@ -29,7 +29,7 @@ FIGURES = {
 # A file of the product that names most rows of a table is a second place to edit.  These are
 # written by `ninja tables`, or name the rows because they use them.
 TABLES = ("shim/config/config.def", "shim/observe/stats.def", "shim/observe/counters.def",
-          "shim/device/cuda_functions.def", "shim/intercept/hooks.def")
+          "shim/device/cuda_functions.def", "shim/bind/hooks.def")
 NO_LISTS = {
     ("shim/config/config.def", "shim/config/README.md"): "generated",
     ("shim/config/config.def", "shim/observe/dump.schema.json"): "generated",

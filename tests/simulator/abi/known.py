@@ -25,14 +25,14 @@ def text_of(*path):
 
 def main():
     root, include = sys.argv[1:3]
-    intercept = os.path.join(root, "shim/intercept")
+    bind = os.path.join(root, "shim/bind")
     rows = re.findall(r"^CU_\w+\((\w+),\s*(\w+)", text_of(root, "shim/device/cuda_functions.def"),
                       re.M)
     sets = {
         "cuda_functions.def": {name for row in rows for name in row},
         "harmless.def": set(re.findall(r"^HARMLESS_FUNCTION\((\w+)\)",
-                                       text_of(intercept, "harmless.def"), re.M)),
-        "lookup.c": set(re.findall(r"\bMAKER\(\w+, (cu[A-Z]\w+),", text_of(intercept, "lookup.c"))),
+                                       text_of(bind, "harmless.def"), re.M)),
+        "lookup.c": set(re.findall(r"\bMAKER\(\w+, (cu[A-Z]\w+),", text_of(bind, "lookup.c"))),
         "known.py": UNSEEN,
     }
     if "--but" in sys.argv:

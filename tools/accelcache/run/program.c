@@ -261,7 +261,7 @@ static bool is_hook(const char *name) {
     static const char *const hooks[] = {
 #define HOOK_RUNTIME(symbol, params) #symbol,
 #define HOOK_DRIVER(symbol)          #symbol,
-#include "intercept/hooks.def"
+#include "bind/hooks.def"
     };
     for (unsigned i = 0; i < sizeof hooks / sizeof *hooks; i++)
         if (!strcmp(hooks[i], name))

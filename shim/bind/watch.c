@@ -1,0 +1,85 @@
+/* See watch.h. */
+#include "bind/watch.h"
+
+#include <stdatomic.h>
+
+#include "allocator/retired/streams.h"
+#include "process/process.h"
+#include "bind/resolve.h"
+#include "track/thread.h"
+#include "observe/live.h"
+
+/* Thunks are of equal size, AC_WATCHES of them. */
+extern const char ac_watch_thunks[] AC_HIDDEN;
+extern const char ac_watch_first[] AC_HIDDEN;
+#if defined(__x86_64__)
+enum { THUNK_BYTES = 16 };
+#else
+enum { THUNK_BYTES = 32 };
+#endif
+
+/* Where the thunks jump to. */
+extern AC_HIDDEN _Atomic(void *) ac_watch_to[AC_WATCHES];
+_Atomic(void *) ac_watch_to[AC_WATCHES];
+
+/* Taken in order, never given back. */
+static struct {
+    _Atomic(void *) real;
+    _Atomic unsigned traits;
+    _Atomic bool counted; /* a thread is in its first call, or was */
+} watched[AC_WATCHES];
+
+AC_EARLY static void tell_traits(unsigned traits) {
+    if (traits & AC_UNKNOWN_CONTEXT)
+        ac_current_goes_unseen();
+    if (traits & AC_UNKNOWN_GRAPH)
+        atomic_store_explicit(&ac_graph_unseen, true, memory_order_relaxed);
+}
+
+AC_EARLY static void tell(unsigned traits, bool counted) {
+    if (!counted)
+        ac_count_early(AC_COUNT_unknown_functions);
+    tell_traits(traits);
+    ac_streams_unseen();
+}
+
+AC_EARLY void ac_unknown_function(unsigned traits) {
+    tell(traits, false);
+}
+
+/* Where the driver gives nothing to the device, and our own calls would hang or fail: in a fork
+ * child another thread of the parent may have held our locks; a host function of the program (a
+ * guest) may not call the driver. */
+static bool is_refused(void) {
+    return atomic_load_explicit(&ac_state, memory_order_acquire) == AC_STATE_INERT ||
+           ac_thread_is_guest();
+}
+
+void *ac_watch_called(unsigned n) AC_HIDDEN;
+void *ac_watch_called(unsigned n) {
+    void *real = atomic_load(&watched[n].real);
+    if (is_refused())
+        return real;
+    unsigned traits = atomic_load(&watched[n].traits);
+    /* A second thread does not go on before it is true that work goes unseen, either. */
+    tell(traits, atomic_exchange(&watched[n].counted, true));
+    atomic_store(&ac_watch_to[n], real);
+    unsigned later = atomic_load(&watched[n].traits); /* another name was found meanwhile */
+    if (later != traits)
+        tell_traits(later);
+    return real;
+}
+
+AC_EARLY void *ac_watch(void *real, unsigned traits) {
+    for (unsigned n = 0; n < AC_WATCHES; n++) {
+        void *seen = NULL, *none = NULL;
+        if (!atomic_compare_exchange_strong(&watched[n].real, &seen, real) && seen != real)
+            continue;
+        atomic_fetch_or(&watched[n].traits, traits);
+        if (!atomic_compare_exchange_strong(&ac_watch_to[n], &none, (void *)ac_watch_first) &&
+            none == real)
+            tell_traits(traits); /* it was called by another name */
+        return (void *)(ac_watch_thunks + n * THUNK_BYTES);
+    }
+    return NULL;
+}

@@ -1,0 +1,110 @@
+/* See ipc_serve.h. */
+#include "process/ipc_serve.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+#include "allocator/allocator.h"
+#include "track/context.h"
+#include "process/own_thread.h"
+#include "process/process.h"
+#include "lock.h"
+#include "observe/filter.h"
+#include "share/ipc_fds.h"
+#include "share/ipc_socket.h"
+#include "share/ipc_table.h"
+
+/* How long the thread sleeps at the most where it need not look at other threads: no descriptor is
+ * kept to wake it. */
+enum { SLEEP_NS = 500000000 };
+/* After this time an answer is sent with the pages it has: importers see progress, and take turns. */
+enum { GRANT_NS = 50000000 };
+
+static ac_mutex_t lock = AC_MUTEX(IPC);
+static bool serving;
+
+/* Show up to `most` of the pages that are lent, as far as the driver goes. */
+static void show(const ac_lent_t *lent, uint64_t most, ac_ipc_pages_t *pages,
+                 int page[AC_IPC_BATCH]) {
+    ac_cuda_context_t *context = ac_arena_context(lent->arena);
+    uint64_t begin = ac_cuda_ops.now_ns();
+    pages->error = EIO;
+    for (unsigned i = 0; i < lent->count && i < most; i++) {
+        if (i && ac_cuda_ops.now_ns() - begin > GRANT_NS)
+            return;
+        ac_fds_enter();
+        bool done = ac_cuda_page_export(context, lent->at[i].page, &page[i]) == AC_OK &&
+                    ac_fds_add(page[i]);
+        ac_fds_leave();
+        if (!done)
+            return;
+        pages->bytes[i] = lent->at[i].bytes;
+        pages->count = i + 1;
+    }
+}
+
+/* The lifetime lasts when its pages are lent, and they stay until they have been shown.  If it ends
+ * meanwhile the importer finds out: it looks once more when it has them (ipc_import.c). */
+static void grant(const ac_ipc_ask_t *ask, ac_ipc_pages_t *pages, int page[AC_IPC_BATCH]) {
+    ac_ipc_token_t token = {.nonce = ask->nonce};
+    ac_ipc_entry_t entry;
+    ac_lent_t lent;
+    if (!ac_ipc_table_find(&token, &entry) ||
+        ac_pages_lend(ask->address, ask->serial, ask->from, &lent) != AC_OK)
+        return;
+    show(&lent, ask->most, pages, page);
+    ac_pages_return(&lent);
+}
+
+/* The next export starts another thread, or is refused. */
+static void *end(void) {
+    ac_lock(&lock);
+    serving = false;
+    ac_unlock(&lock);
+    return ac_own_thread_end();
+}
+
+static void *serve(void *arg) {
+    int64_t look_ns = 0;
+    bool quiet = false;
+    (void)arg;
+    ac_filter_thread_start();
+    for (;;) {
+        int state = atomic_load(&ac_state);
+        if (state == AC_STATE_EXITING || state == AC_STATE_INERT)
+            return NULL;
+        look_ns = ac_own_thread_look_ns(look_ns, quiet);
+        uint64_t begin = ac_cuda_ops.now_ns();
+        int64_t wait_ns = look_ns ? look_ns : SLEEP_NS;
+        ac_ipc_await(wait_ns);
+        quiet = ac_cuda_ops.now_ns() - begin >= (uint64_t)wait_ns;
+        /* The program may have forbidden this thread what comes next. */
+        if (ac_filter_thread_now() || (look_ns && ac_own_thread_alone()))
+            return end();
+        bool there = ac_ipc_answer(grant);
+        if (!there && atomic_load(&ac_state) == AC_STATE_ACTIVE &&
+            (ac_filter_now() || ac_ipc_listen() != 0))
+            return end();
+    }
+}
+
+int ac_ipc_serve_start(void) {
+    int error = 0;
+    ac_lock(&lock);
+    if (serving ? ac_filter_thread_now() : ac_filter_now())
+        error = EPERM;
+    else if (!serving)
+        error = ac_ipc_listen();
+    if (!serving && !error)
+        error = ac_own_thread_start(serve);
+    if (!error)
+        serving = true;
+    ac_unlock(&lock);
+    return error;
+}
+
+void ac_ipc_serve_fork_child(void) {
+    lock = (ac_mutex_t)AC_MUTEX(IPC);
+    serving = false;
+}

@@ -1,0 +1,292 @@
+/* What a thread of the program knows: its current context and its row of counters.  One pointer
+ * of thread-local storage; the record is ours, made at the thread's first hooked CUDA call. */
+#ifndef AC_THREAD_H
+#define AC_THREAD_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "allocator/order/fence.h"
+#include "allocator/order/generation.h"
+#include "process/process.h"
+#include "observe/holding.h"
+#include "observe/live.h"
+
+struct ac_context;
+struct ac_trace_lane;
+
+/* Code that asks for memory: a segment of a loaded object, or the page of code that no object has. */
+typedef struct {
+    uintptr_t start, bytes;
+    uint64_t generation; /* ac_generation when it was looked at; 0: nothing */
+    uint8_t module;      /* that it is part of (modules.h) */
+} ac_code_t;
+
+static inline bool ac_code_holds(const ac_code_t *code, const void *caller) {
+    return (uintptr_t)caller - code->start < code->bytes;
+}
+
+/* What a hit needs to know: that code asks for memory of the cache's context.  For a use that asks, the cache
+ * asks for the module of the code: a hit does not look (ac_thread_ask_for). */
+typedef struct {
+    ac_code_t code;
+    struct ac_cache *cache;
+} ac_fast_t;
+
+/* A program mostly frees in other code than it allocates in, so each use remembers its own code: the
+ * code that called last.  Names of the driver serve the thread's current context, whatever code calls them. */
+typedef enum {
+    AC_FAST_MALLOC,
+    AC_FAST_FREE,
+    AC_FAST_DRIVER,        /* of any code */
+    AC_FAST_DRIVER_MALLOC, /* while the former holds, requests of the code whose module is known */
+    AC_FAST_USES
+} ac_fast_use_t;
+enum { AC_FAST_CODES = 16 };
+
+/* What a submission to a stream found out, for the next one to the same stream.  Good while
+ * ac_generation is what it was; a default stream also needs the context to be current. */
+typedef struct {
+    void *stream;            /* resolved handle */
+    uint64_t generation;     /* 0: nothing */
+    ac_timeline_t *timeline; /* the context's */
+    uint64_t clock; /* while it shows this, there is nothing to do but the call (fence.h) */
+} ac_submit_path_t;
+
+/* While the clock shows this there is nothing to do either for a submission to another stream of the
+ * timeline: more than one is in use, and none is followed. */
+typedef struct {
+    const ac_timeline_t *timeline;
+    uint64_t clock; /* 0: none */
+} ac_looked_t;
+
+/* What requests for pinned memory of the thread come to, by function of the runtime and flags
+ * (pinned_runtime.c). */
+enum { AC_PINNED_PLAIN, AC_PINNED_FLAGGED, AC_PINNED_FUNCTIONS, AC_PINNED_FLAGS = 8 };
+typedef struct {
+    struct ac_context *context; /* NULL: nothing is known */
+    const struct ac_runtime *runtime;
+    uint64_t generation;
+    uint32_t kind[AC_PINNED_FUNCTIONS]
+                 [AC_PINNED_FLAGS]; /* of ac_host_key_t, plus 1; 0: not seen */
+} ac_pinned_path_t;
+
+/* A stream has one place for its path among the first ones.  If another stream has that, its path is one of
+ * AC_SUBMIT_WAYS places among the others. */
+enum {
+    AC_SUBMIT_PATH_BITS = 6,
+    AC_SUBMIT_PATHS = 1 << AC_SUBMIT_PATH_BITS,
+    AC_SUBMIT_MORE_BITS = 9,
+    AC_SUBMIT_MORE = 1 << AC_SUBMIT_MORE_BITS,
+    AC_SUBMIT_WAYS = 8
+};
+
+/* Of recording.h. */
+typedef struct {
+    ac_holding_t freeing; /* of the block that a free is about; address 0: it was not known */
+    int64_t until_sample; /* bytes of requests */
+    uint64_t seed;        /* 0: not begun */
+    bool missed;          /* the request that is under way */
+    uint32_t tid;         /* kernel id; 0: not asked for yet */
+} ac_recorder_t;
+
+/* Blocks that recent copies and fills named (reach.h): the last one of each side, others by address. */
+typedef enum { AC_NAMED_TO, AC_NAMED_FROM, AC_NAMED_SIDES } ac_named_t;
+enum { AC_REACHED_BITS = 8, AC_REACHED = 1 << AC_REACHED_BITS };
+
+typedef struct ac_thread {
+    ac_fast_t fast[AC_FAST_USES];
+    uint64_t generation;             /* ac_generation when `known` and `runtime` were set */
+    struct ac_context *known;        /* the driver's current context, proved by a real call */
+    struct ac_context *runtime;      /* the context that cudaMalloc really used last */
+    const struct ac_runtime *prover; /* whose cudaMalloc that was (runtimes.h) */
+    struct ac_context *last_alloc;   /* context of the newest cuMemAlloc hook call */
+    struct ac_context *asked_too_much; /* whose request was AC_SERVED_TOO_LARGE last (body.h) */
+    struct ac_context *last_free;    /* the same of a free of our memory */
+    void *stream;                    /* newest stream handle resolved, and its context */
+    uint64_t stream_generation;
+    struct ac_context *stream_context;
+    ac_joins_t joins;            /* streams that wait for the turn (sole.h) */
+    struct ac_trace_lane *trace; /* the trace's lane; NULL: none is written */
+    ac_live_row_t *row;          /* counters; shared: additions must be atomic */
+    bool shared;
+    uint64_t number;         /* unique for the life of the process */
+    struct ac_cache *caches; /* one per context, by sibling (allocator/cache/thread_cache.h) */
+    uint64_t refused;        /* ac_generation when the last one could not be had */
+    bool late;               /* the thread is ending: it gets no cache any more */
+    ac_code_t code;          /* that asked last (modules.h) */
+    uint8_t asks_for;      /* the module that called the runtime, where the thread is; 0: none */
+    bool observing;        /* it runs an observer (observers.h) */
+    bool quiet;            /* what fails for want of memory is asked for in another way after that */
+    bool apart;            /* it asks for memory that belongs to no cache */
+    struct ac_rescue *rescue; /* another source for its request (observers.h); NULL: none */
+    bool records;          /* with `generation`: its calls are recorded (recording.h) */
+    const void *asks_from; /* the code that called the runtime to allocate, where the thread is */
+    const void *frees_for; /* the same to free */
+    void **unwinding; /* where the unwinder's abort() goes to; NULL: none is at work (unwind.h) */
+    ac_recorder_t recorder;
+    uint32_t calls;         /* of the timed hooks: one in AC_SAMPLE is timed */
+    uint32_t guard_left;    /* the request after so many less one is guarded; 0: not known */
+    uint64_t guard_seed;    /* 0: none yet */
+    uint64_t given_back;    /* ac_given_back before the call that may be tried again */
+    struct ac_thread *next; /* spare records */
+    ac_pinned_path_t pinned;
+    struct {
+        struct ac_context *context; /* NULL: none came */
+        uint32_t kind;
+    } pinned_seen;                 /* the newest request that came by a driver hook */
+    ac_fast_t before[AC_FAST_CODES]; /* of code that called before */
+    unsigned replaced;               /* of these, so far */
+    ac_looked_t looked;
+    /* From here on fields outlive the thread, with the record. */
+    ac_submitter_t submitter;
+    bool has_paths, has_more; /* since they were cleared */
+    const struct ac_block *last_reached[AC_NAMED_SIDES], *reached[AC_REACHED]; /* hints */
+    ac_submit_path_t path[AC_SUBMIT_PATHS];
+    ac_submit_path_t more[AC_SUBMIT_MORE];
+} ac_thread_t;
+
+/* Returns the path of the stream among `more`, else `path`. */
+ac_submit_path_t *ac_submit_path_among_more(ac_thread_t *thread, ac_submit_path_t *path,
+                                            const void *stream);
+
+static inline ac_submit_path_t *ac_submit_path_first(ac_thread_t *thread, const void *stream) {
+    uint64_t hash = (uint64_t)(uintptr_t)stream * 0x9e3779b97f4a7c15u;
+    return &thread->path[hash >> (64 - AC_SUBMIT_PATH_BITS)];
+}
+
+/* Returns the path of the stream.  If it has none, that is another stream's. */
+static inline ac_submit_path_t *ac_submit_path_of(ac_thread_t *thread, const void *stream) {
+    ac_submit_path_t *path = ac_submit_path_first(thread, stream);
+    return __builtin_expect(path->stream == stream, 1)
+               ? path
+               : ac_submit_path_among_more(thread, path, stream);
+}
+
+/* Returns the place for a path of the stream, which may serve another stream now. */
+ac_submit_path_t *ac_submit_path_place(ac_thread_t *thread, const void *stream);
+
+extern AC_HIDDEN __thread ac_thread_t *ac_thread_tls __attribute__((tls_model("initial-exec")));
+
+/* The calling thread's record, made if needed; NULL when host memory is short, and for a guest.
+ */
+ac_thread_t *ac_thread_get(void);
+
+/* A guest is a thread of the driver while it runs a host function of the program.  The driver
+ * refuses calls from there (CUDA_ERROR_NOT_PERMITTED), so that none may be answered here, and
+ * whatever a hook would ask of the driver by itself would fail.  A guest gets no record, so that
+ * its calls go the way of unknown threads, and none of the short ones. */
+bool ac_thread_is_guest(void);
+
+/* The program gave the driver a function to call: from now on there may be guests. */
+void ac_thread_expect_guests(void);
+
+/* The calling thread's cache for the context, made if needed; NULL: it has none. */
+struct ac_cache *ac_thread_cache(ac_thread_t *thread, const struct ac_context *context);
+
+/* Returns true if thread->fast[use].cache serves calls of the code at `caller`, counted in the thread's
+ * own row. */
+static inline bool ac_thread_is_fast(const ac_thread_t *thread, ac_fast_use_t use,
+                                     const void *caller) {
+    return thread && (use == AC_FAST_DRIVER || ac_code_holds(&thread->fast[use].code, caller)) &&
+           thread->fast[use].code.generation == ac_generation_now();
+}
+
+/* Whether the thread's calls are recorded, by a trace or in the history (recording.h). */
+extern AC_HIDDEN _Atomic bool ac_recording;
+static inline bool ac_thread_records(const ac_thread_t *thread) {
+    return thread->trace || atomic_load_explicit(&ac_recording, memory_order_relaxed);
+}
+
+/* Like ac_thread_is_fast, for calls that are recorded, and for requests if one in so many is guarded (guard.h).
+ * The thread keeps the complement of the generation for them: the shorter way does neither, so it is never theirs. */
+static inline bool ac_thread_is_apart(const ac_thread_t *thread, ac_fast_use_t use,
+                                         const void *caller) {
+    return thread && ac_code_holds(&thread->fast[use].code, caller) &&
+           thread->fast[use].code.generation == ~ac_generation_now();
+}
+
+/* Remembers that the cache serves calls of the code at `caller`, as was found out in the generation. */
+void ac_thread_set_fast(ac_thread_t *thread, ac_fast_use_t use, const void *caller,
+                        uint64_t generation, struct ac_cache *cache);
+
+/* Like ac_thread_set_fast, and remembers the code for other uses, and for when other code called. */
+void ac_thread_set_code(ac_thread_t *thread, ac_fast_use_t use, const void *caller,
+                        uint64_t generation, struct ac_cache *cache);
+
+/* Remembers that the cache serves the names of the driver in the thread's current context. */
+void ac_thread_set_driver(ac_thread_t *thread, uint64_t generation, struct ac_cache *cache);
+
+/* Gives the use what is remembered of the code at `caller`.  False: nothing is. */
+bool ac_thread_recall_fast(ac_thread_t *thread, ac_fast_use_t use, const void *caller);
+
+/* What the thread asks of its cache from now on is for that module: what was known of code of other
+ * ones is to be recalled. */
+void ac_thread_ask_for(ac_thread_t *thread, struct ac_cache *cache, unsigned module);
+
+/* Forgets all that the thread's caches serve. */
+void ac_thread_clear_fast(ac_thread_t *thread);
+
+/* While AC_FAST_DRIVER holds: sets AC_FAST_DRIVER_MALLOC for the code at `caller`.  False: the requests are
+ * those of another module, which called the runtime that this code is part of. */
+bool ac_thread_name_caller(ac_thread_t *thread, const void *caller);
+
+/* Forgets what the calling thread knows of its current context, unless that is still current. */
+void ac_thread_forget(void);
+
+/* Called after the runtime chose `device` for the calling thread (-1: it failed).  Forgets what the thread knows,
+ * unless the runtime allocates from the primary context of that device already.  A runtime before version 12
+ * makes its context current with its next call only, so the current context does not tell. */
+void ac_thread_forget_device(int device);
+
+/* Add to a counter of the live page (observe/live.h); `thread` may be NULL. */
+static inline void ac_count_add(ac_thread_t *thread, unsigned counter, uint64_t n) {
+    if (thread && !thread->shared) {
+        uint64_t *cell = &thread->row->counter[counter];
+        __atomic_store_n(cell, __atomic_load_n(cell, __ATOMIC_RELAXED) + n, __ATOMIC_RELAXED);
+    } else {
+        ac_live_row_t *common = atomic_load_explicit(&ac_live_common, memory_order_acquire);
+        __atomic_fetch_add(&common->counter[counter], n, __ATOMIC_RELAXED);
+        ac_live_note_added();
+    }
+}
+
+/* The same for a cell of a row that is the thread's own. */
+static inline void ac_count_row(uint64_t *cell) {
+    ac_tally_add(cell, 1);
+}
+
+static inline void ac_count(ac_thread_t *thread, unsigned counter) {
+    ac_count_add(thread, counter, 1);
+}
+
+/* Host time spent in the shim is estimated: reading the clock costs more than a cache hit, so one
+ * call in AC_SAMPLE is timed (by `now`) and counts for all.  Which of a thread's calls it is differs
+ * from thread to thread: the first one is slower than all others, and must not count for them. */
+enum { AC_SAMPLE_BITS = 7, AC_SAMPLE = 1 << AC_SAMPLE_BITS };
+
+/* What `calls` of a thread of that number begins with. */
+static inline uint32_t ac_sample_phase(uint64_t number) {
+    return (uint32_t)(number * 0x9e3779b97f4a7c15u >> (64 - AC_SAMPLE_BITS));
+}
+
+static inline uint64_t ac_sample_begin(ac_thread_t *thread, uint64_t (*now)(void)) {
+    return thread && thread->calls++ % AC_SAMPLE == 0 ? now() : 0;
+}
+
+static inline void ac_sample_end(ac_thread_t *thread, uint64_t begin, uint64_t (*now)(void)) {
+    if (begin)
+        ac_count_add(thread, AC_COUNT_shim_ns, (now() - begin) * AC_SAMPLE);
+}
+
+/* Notice when the main thread leaves by pthread_exit; from the constructor. */
+void ac_thread_watch_main(void);
+
+/* Have the end of threads noticed; from activation, before any thread has a record. */
+void ac_thread_setup(void);
+
+/* In a fork child: other threads may have held our lock. */
+void ac_thread_fork_child(void);
+
+#endif
