@@ -445,6 +445,17 @@ int accel_is_history_enabled(void);
 /* Adds an entry with the text to the history of the current device, and tells it to trace trackers. */
 accel_status_t accel_annotate(const char *text);
 
+/* Opens and closes a phase of the calling thread: "training", "forward".  What the settings `stacks` and `history`
+ * record of a request names the phases that its thread has open, so reports, flame graphs and comparisons show call
+ * sites by phase.  Phases nest.  16 of a thread are named, the outermost, with 63 bytes of each name.  Of names beyond
+ * the first 256 numbers are left out.  Ranges of NVTX are phases as well (nvtxRangePush, nvtxDomainRangePushEx) if
+ * NVTX_INJECTION64_PATH names this library.
+ *
+ * Any thread, also before CUDA is used; no call of the driver.  Returns ACCEL_OK; ACCEL_ERROR_INVALID: `name` is NULL
+ * or empty, or the thread has no phase open; ACCEL_ERROR_OUT_OF_MEMORY. */
+accel_status_t accel_phase_push(const char *name);
+accel_status_t accel_phase_pop(void);
+
 /* Segments, blocks and the history, in the layout of PyTorch's memory snapshots, as JSON text: the
  * caller frees *json with free().  Blocks also have the frames that the setting `stacks` recorded.
  * {0, 0}: memory of the cache, of all pools and of all devices; else of that pool alone.  All memory is listed once: a pool's segment has that pool's `segment_pool_id`,

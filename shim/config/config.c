@@ -150,6 +150,10 @@ __attribute__((format(printf, 2, 3))) static void warn(parser_t *p, const char *
     va_end(args);
 }
 
+static char lower(char c) {
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
 /* Edits (insert, delete, replace, swap of neighbours) between a token in any case and a key. */
 static unsigned distance(ac_token_t token, const char *key) {
     enum { LONGEST = 64 };
@@ -164,13 +168,13 @@ static unsigned distance(ac_token_t token, const char *key) {
         const unsigned *before = row[(i + 2) % 3], *earlier = row[(i + 1) % 3];
         now[0] = (unsigned)i;
         for (size_t j = 1; j <= columns; j++) {
-            unsigned best = before[j - 1] + (ac_lower(token.at[i - 1]) != key[j - 1]);
+            unsigned best = before[j - 1] + (lower(token.at[i - 1]) != key[j - 1]);
             if (before[j] + 1 < best)
                 best = before[j] + 1;
             if (now[j - 1] + 1 < best)
                 best = now[j - 1] + 1;
-            if (i > 1 && j > 1 && ac_lower(token.at[i - 1]) == key[j - 2] &&
-                ac_lower(token.at[i - 2]) == key[j - 1] && earlier[j - 2] + 1 < best)
+            if (i > 1 && j > 1 && lower(token.at[i - 1]) == key[j - 2] &&
+                lower(token.at[i - 2]) == key[j - 1] && earlier[j - 2] + 1 < best)
                 best = earlier[j - 2] + 1;
             now[j] = best;
         }
@@ -197,7 +201,10 @@ static int fail_unknown(parser_t *p, ac_token_t key) {
     if (best <= strlen(nearest) / 2)
         return fail(p, key.at, "unknown key \"%s\"; the nearest known key is \"%s\"", shown,
                     nearest);
-    return fail(p, key.at, "unknown key \"%s\"; accelcache config lists the keys", shown);
+    return fail(p, key.at,
+                "unknown key \"%s\"; the nearest of the known keys (see accelcache config) is "
+                "\"%s\"",
+                shown, nearest);
 }
 
 /* ---- grammar ---- */
@@ -532,21 +539,6 @@ int ac_config_merge(const char *file, const char *text, char *whole, size_t size
     int result = p ? merge(p, file, text, whole, size, error, warnings) : no_memory(error);
     ac_scratch_give(p);
     return result;
-}
-
-AC_START bool ac_config_is_strict(const char *text) {
-    bool strict = false;
-    for (const char *at = text; at && *at;) {
-        size_t length = until(at, ",\n"), key = until(at, ":=,\n");
-        if (key < length && ac_token_is(ac_token_trim((ac_token_t){at, key}), "strict")) {
-            ac_token_t value = ac_token_trim((ac_token_t){at + key + 1, length - key - 1});
-            ac_refusal_t refusal;
-            if (!ac_value_types[AC_VALUE_BOOL].read(value, (ac_bounds_t){0, 1}, &strict, &refusal))
-                strict = true;
-        }
-        at += length + (at[length] != '\0');
-    }
-    return strict;
 }
 
 void ac_config_take_fixed(ac_config_t *config, const ac_config_t *now) {

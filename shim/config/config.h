@@ -42,7 +42,6 @@ typedef enum { AC_TRAIT_PLAIN, AC_TRAIT_FIXED, AC_TRAIT_TUNED } ac_config_trait_
 #define AC_FIELD_DIVISIONS(field)         uint32_t field[AC_CONFIG_DIVISIONS] /* by MiB octave */
 #define AC_FIELD_FRACTION(field)          double field
 #define AC_FIELD_SECONDS(field)           double field
-#define AC_FIELD_MILLISECONDS(field)      uint64_t field
 #define AC_FIELD_FENCE(field)             ac_fence_mode_t field
 #define AC_FIELD_DEEPBIND(field)          ac_deepbind_t field
 #define AC_FIELD_IPC(field)               ac_ipc_mode_t field
@@ -91,11 +90,7 @@ int ac_config_parse(const char *text, ac_config_t *config, ac_config_error_t *er
 int ac_config_merge(const char *file, const char *text, char *whole, size_t size,
                     ac_config_error_t *error, ac_config_warnings_t *warnings);
 
-/* Returns true if `text` (NULL: empty), a string or a file, has an entry strict:true.  The entry counts even if
- * the text is wrong elsewhere; a strict with a wrong value counts as true. */
-bool ac_config_is_strict(const char *text);
-
-/* Copies the FIXED keys of *now to *config. */
+/* The FIXED keys of *now, whatever they are. */
 void ac_config_take_fixed(ac_config_t *config, const ac_config_t *now);
 
 /* Prepare *wanted to take the place of *now once the cache is active: FIXED keys keep their value
@@ -114,8 +109,6 @@ typedef struct {
 } ac_config_row_t;
 extern const ac_config_row_t ac_config_rows[];
 extern const unsigned ac_config_row_count;
-/* Number of rows at the beginning that users need first. */
-extern const unsigned ac_config_first_rows;
 
 /* The value of `key` in *config as text that the parser accepts. Returns the length, or -1 for
  * an unknown or foreign key. */

@@ -12,7 +12,6 @@
 #define TYPE_NAME_DIVISIONS         "divisions"
 #define TYPE_NAME_FRACTION          "fraction"
 #define TYPE_NAME_SECONDS           "seconds"
-#define TYPE_NAME_MILLISECONDS      "milliseconds"
 #define TYPE_NAME_FENCE             "word"
 #define TYPE_NAME_FILL              "pattern"
 #define TYPE_NAME_SAMPLE            "share"
@@ -34,10 +33,4 @@ const ac_config_row_t ac_config_rows[] = {
 #define FOREIGN(key, harmless, doc) {#key, "any", "", "any value", doc, true, AC_TRAIT_PLAIN},
 #include "config/config.def"
 };
-
-enum {
-#define CONFIG(key, type, field, low, high, default_text, scope, trait, range, doc) ROW_##key,
-#include "config/config.def"
-};
-const unsigned ac_config_first_rows = ROW_control + 1;
 const unsigned ac_config_row_count = sizeof ac_config_rows / sizeof *ac_config_rows;

@@ -43,7 +43,6 @@ enum {
     AC_VALUE_DIVISIONS,
     AC_VALUE_FRACTION,
     AC_VALUE_SECONDS,
-    AC_VALUE_MILLISECONDS,
     AC_VALUE_FENCE,
     AC_VALUE_DEEPBIND,
     AC_VALUE_IPC,
@@ -62,10 +61,7 @@ enum {
 };
 extern const ac_value_type_t ac_value_types[AC_VALUE_TYPES];
 
-/* Letters of both cases are equal. */
 bool ac_token_is(ac_token_t token, const char *word);
-/* In the C locale. */
-char ac_lower(char c);
 /* The C locale's white space, whatever locale the host has set. */
 bool ac_is_space(char c);
 /* Without white space at both ends. */

@@ -62,10 +62,11 @@ static uint64_t bytes_of(const ac_context_t *context, uint64_t address) {
 }
 
 CUresult ac_fill_this_free(ac_context_t *context, uint64_t address) {
+    bool all;
     uint64_t bytes = bytes_of(context, address);
-    const ac_moment_t moment = ac_fence_moment(context->timeline);
+    uint64_t target = ac_fence_target(context->timeline, &all);
     CUresult result = ac_context_await(context);
-    if (bytes && result == CUDA_SUCCESS && ac_fence_is_over(context->timeline, moment))
+    if (bytes && result == CUDA_SUCCESS && ac_fence_reached(context->timeline, all) >= target)
         fill(context, address, bytes);
     return result;
 }

@@ -300,11 +300,25 @@ int64_t ac_sites_peak(void) {
     return atomic_load(&most);
 }
 
-uint32_t ac_site_text(const char *text) {
-    uint64_t word[AC_SITE_TEXT / sizeof(uint64_t)] = {0};
-    size_t length = strnlen(text, sizeof word - 1);
+/* Words of a text, with zeroes behind it.  Returns how many. */
+static unsigned words_of(const char *text, uint64_t word[AC_SITE_TEXT / sizeof(uint64_t)]) {
+    size_t length = strnlen(text, AC_SITE_TEXT - 1);
+    memset(word, 0, AC_SITE_TEXT);
     memcpy(word, text, length);
-    return number_of(&texts, word, (unsigned)(length / sizeof *word + 1));
+    return (unsigned)(length / sizeof *word + 1);
+}
+
+uint32_t ac_site_text(const char *text) {
+    uint64_t word[AC_SITE_TEXT / sizeof(uint64_t)];
+    return number_of(&texts, word, words_of(text, word));
+}
+
+uint32_t ac_site_text_known(const char *text) {
+    uint64_t word[AC_SITE_TEXT / sizeof(uint64_t)];
+    unsigned count = words_of(text, word);
+    _Atomic(entry_t *) *place;
+    const entry_t *entry = find(&texts, hash_of(word, count), word, count, &place);
+    return entry ? entry->number : 0;
 }
 
 const char *ac_site_text_of(uint32_t text) {

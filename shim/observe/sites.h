@@ -41,6 +41,7 @@ static inline uint64_t ac_frame_offset(uint64_t frame) {
 /* `id`: the build ID of what is loaded, in hexadecimal digits; "": it has none. */
 unsigned ac_site_file(const char *path, const char *id);
 uint32_t ac_site_text(const char *text);
+uint32_t ac_site_text_known(const char *text); /* 0: the text has no number yet */
 uint32_t ac_site_of(const uint64_t *frame, unsigned count);
 
 /* A request of the stack: added to its sums. */

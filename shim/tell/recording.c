@@ -1,6 +1,7 @@
 /* Requests and frees as they are recorded (recording.h). */
 #include "tell/recording.h"
 
+#include <string.h>
 #include <unistd.h>
 
 #include "allocator/allocator.h"
@@ -8,6 +9,7 @@
 #include "tell/unwind.h"
 #include "observe/beside.h"
 #include "observe/log.h"
+#include "observe/phases.h"
 #include "observe/raw.h"
 #include "observe/recorded.h"
 #include "observe/sites.h"
@@ -103,13 +105,16 @@ static uint64_t sample(ac_recorder_t *recorder, uint64_t bytes) {
 /* ------------------------------------------------------------------ stacks */
 
 static uint32_t stack_of(ac_thread_t *thread, const void *caller, bool whole) {
-    uint64_t frame[AC_SITE_FRAMES];
-    unsigned count = 1;
+    uint64_t frame[AC_SITE_FRAMES], phase[AC_PHASES];
+    unsigned count = 0, phases = ac_phase_frames(phase, AC_PHASES);
     if (whole)
         count = ac_unwind(thread, caller, frame);
     else if (caller)
-        frame[0] = ac_unwind_frame(caller);
-    return whole || caller ? ac_site_of(frame, count) : 0;
+        frame[count++] = ac_unwind_frame(caller);
+    if (count > AC_SITE_FRAMES - phases)
+        count = AC_SITE_FRAMES - phases;
+    memcpy(frame + count, phase, phases * sizeof *frame);
+    return ac_site_of(frame, count + phases);
 }
 
 uint32_t ac_record_context(ac_thread_t *thread, const void *caller, const char *text) {

@@ -7,10 +7,11 @@ subclasses (OutOfMemoryError is a MemoryError as well), and ImportError where th
 """
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import time
-from typing import Any, Dict, Optional, Tuple, Union
+from typing import Any, Dict, Iterator, Optional, Tuple, Union
 
 from ._library import (BUSY as _BUSY, INVALID as _INVALID, NO_DRIVER as _NO_DRIVER,
                        BusyError, Error, InvalidError, NoDriverError, OutOfMemoryError, PointerError,
@@ -36,7 +37,7 @@ __all__ = ["Allocation", "BusyError", "Checkpoint", "CheckpointDelta", "Error", 
            "get_ipc_ptr", "get_memory_fraction", "get_stream", "initialized", "ipc_memory",
            "is_enabled", "is_history_enabled", "largest_block", "library", "library_path",
            "maybe_exchange_device", "memcpy_async", "memory_info", "name", "numba_manager",
-           "pluggable_allocator", "pointer_info", "pool_empty", "raw_alloc", "raw_delete",
+           "phase", "pluggable_allocator", "pointer_info", "pool_empty", "raw_alloc", "raw_delete",
            "raw_deleter", "record_history", "record_stream", "reset_accumulated_stats",
            "reset_peak_stats", "rmm_resource", "set_device", "set_memory_fraction", "set_settings",
            "set_stream", "share_ipc_handle", "snapshot", "stats", "stats_document", "stream_guard",
@@ -170,6 +171,21 @@ def record_history(most=100000, *, enabled=True, context="all", clear=False, rec
 def annotate(text: str) -> None:
     """Adds an entry with the text to the history of the current device, and tells it to trace trackers."""
     _call("accel_annotate", text.encode())
+
+
+@contextlib.contextmanager
+def phase(name: str) -> Iterator[None]:
+    """`with phase("forward"):` names what this thread does inside the block.
+
+    What the settings `stacks` and `history` record of a request has the phases that its thread has open: reports,
+    flame graphs and `accelcache diff` show call sites by phase.  Phases nest; 16 are named, with 63 bytes of each name.
+    An empty name raises InvalidError.
+    """
+    _call("accel_phase_push", name.encode(errors="replace"))
+    try:
+        yield
+    finally:
+        _call("accel_phase_pop")
 
 
 def snapshot(pool: Tuple[int, int] = (0, 0)) -> Dict[str, Any]:

@@ -100,6 +100,8 @@ _FUNCTIONS = {
     "accel_record_history": (None, (_POINTER,)),
     "accel_annotate": (None, (ctypes.c_char_p,)),
     "accel_is_history_enabled": (_INT, ()),
+    "accel_phase_push": (None, (ctypes.c_char_p,)),
+    "accel_phase_pop": (None, ()),
     "accel_enable": (None, (_INT,)),
     "accel_is_enabled": (_INT, ()),
     "accel_malloc": (None, (_TO_POINTER, _SIZE)),

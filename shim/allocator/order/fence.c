@@ -205,21 +205,9 @@ bool ac_fence_holding(const ac_timeline_t *timeline, bool all) {
     return any;
 }
 
-/* Takes back what was counted for the next fence.  Returns it; another thread's share may be lost (ac_fence_want). */
-static uint64_t take_open(ac_timeline_t *timeline) {
-    uint64_t open = atomic_load_explicit(&timeline->open, memory_order_relaxed);
-    if (!open)
-        return 0;
-    ac_fence_credit_give(timeline, (int)(uint32_t)open);
-    atomic_store_explicit(&timeline->open, 0, memory_order_relaxed);
-    return open;
-}
-
 void ac_fence_synced(ac_timeline_t *timeline, uint64_t clock) {
     if (ac_fence_raise(&timeline->done, clock))
         sweep(timeline);
-    if (atomic_load(&timeline->last_submit) <= atomic_load(&timeline->done))
-        take_open(timeline); /* every free that was counted is ready */
     ac_sole_synced(timeline);
 }
 
@@ -452,15 +440,10 @@ uint64_t ac_fence_reached(const ac_timeline_t *timeline, bool all) {
     return reached;
 }
 
-ac_moment_t ac_fence_moment(ac_timeline_t *timeline) {
-    ac_moment_t moment = {.all = true};
-    if (timeline)
-        moment.clock = ac_fence_target(timeline, &moment.all);
-    else if (atomic_load_explicit(&ac_fence_untracked, memory_order_relaxed))
+uint64_t ac_fence_target_all(void) {
+    if (atomic_load_explicit(&ac_fence_untracked, memory_order_relaxed))
         for_lines(NULL, true, count_unseen);
-    if (!timeline)
-        moment.clock = ac_fence_now();
-    return moment;
+    return ac_fence_now();
 }
 
 static ac_status_t is_under_way(ac_timeline_t *timeline) {
@@ -551,7 +534,9 @@ static ac_status_t close_line(ac_timeline_t *timeline) {
         return AC_OK;
     if (atomic_load(&timeline->broken))
         return AC_FAILED;
-    uint64_t open = take_open(timeline), bytes = ac_fence_bytes_of(open);
+    uint64_t open = atomic_load(&timeline->open), bytes = ac_fence_bytes_of(open);
+    ac_fence_credit_give(timeline, (int)(uint32_t)open);
+    atomic_store_explicit(&timeline->open, 0, memory_order_relaxed); /* what is lost, see ac_fence_want */
     uint64_t wanted =
         AC_FAILPOINT(wanted_before_inside) ? atomic_load(&timeline->last_submit) : 0;
     AC_WINDOW(close_begins);
@@ -694,19 +679,19 @@ bool ac_fence_poll(ac_timeline_t *timeline, bool all) {
 }
 
 bool ac_fence_calm(uint64_t target) {
-    if (target && ac_fence_is_over(NULL, (ac_moment_t){target, true}))
+    if (target && ac_fence_reached_all(target))
         return true;
-    const ac_moment_t now = {ac_fence_moment(NULL).clock, true};
-    if (ac_fence_is_over(NULL, now))
+    target = ac_fence_target_all();
+    if (ac_fence_reached_all(target))
         return true;
     ac_fence_close(NULL, true);
     ac_fence_poll(NULL, true);
     /* The event of an idle device takes some microseconds.  Where work may go unseen the next
      * call would ask for a new one, and never find it complete. */
     const int asks = atomic_load_explicit(&ac_fence_untracked, memory_order_relaxed) ? 32 : 0;
-    for (int i = 0; i < asks && !ac_fence_is_over(NULL, now); i++)
+    for (int i = 0; i < asks && !ac_fence_reached_all(target); i++)
         ac_fence_poll(NULL, true);
-    return ac_fence_is_over(NULL, now);
+    return ac_fence_reached_all(target);
 }
 
 /* What is left until `end` (0: no end); waits take 0 for no limit. */
@@ -762,16 +747,11 @@ ac_status_t ac_fence_wait(ac_timeline_t *timeline, bool all, uint64_t clock, uin
     return worst;
 }
 
-bool ac_fence_await(ac_timeline_t *timeline, ac_moment_t moment, uint64_t limit_ns) {
-    if (ac_fence_is_over(timeline, moment))
-        return true;
-    if (limit_ns)
-        ac_fence_wait(timeline, moment.all, moment.clock, limit_ns);
-    else if (!ac_fence_poll(timeline, moment.all) || !ac_fence_is_over(timeline, moment)) {
-        if (ac_fence_close(timeline, moment.all) == AC_OK)
-            ac_fence_poll(timeline, moment.all);
-    }
-    return ac_fence_is_over(timeline, moment);
+bool ac_fence_settle(ac_timeline_t *timeline, uint64_t limit_ns) {
+    bool all;
+    uint64_t target = ac_fence_target(timeline, &all);
+    ac_fence_wait(timeline, all, target, limit_ns);
+    return ac_fence_reached(timeline, all) >= target;
 }
 
 bool ac_fence_look(ac_timeline_t *timeline, bool all, uint64_t clock) {

@@ -224,6 +224,9 @@ static void observers(void) {
     history.recorder = on_context;
     OK(accel_record_history(&history));
     OK(accel_annotate("step 1"));
+    OK(accel_phase_push("step"));
+    OK(accel_phase_pop());
+    GIVES(accel_phase_pop(), ACCEL_ERROR_INVALID);
     EXPECT(accel_is_history_enabled());
     OK(accel_raw_delete(alloc(1000, NULL)));
     GIVES(accel_raw_alloc(&pointer, 1024 * MIB), ACCEL_ERROR_DEVICE_MEMORY);

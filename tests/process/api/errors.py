@@ -54,12 +54,13 @@ ARGUMENTS = {"set_device": (0,), "set_memory_fraction": (1.0,), "set_settings": 
              "base_allocation": (4096,), "copy_data": (4096, 4096, 1),
              "memcpy_async": (4096, 0, 4096, 0, 1), "share_ipc_handle": (4096,),
              "get_ipc_ptr": (bytes(96),), "close_ipc_ptr": (4096,), "attach_oom_observer": (print,),
-             "add_free_callback": (print,), "attach_trace_tracker": (print,), "annotate": ("x",), "device_guard": (0,),
+             "add_free_callback": (print,), "attach_trace_tracker": (print,), "annotate": ("x",), "phase": ("x",),
+             "device_guard": (0,),
              "stream_guard": (None,), "ipc_memory": (bytes(96),)}
 # What these answer without a driver; all others raise.
 WITHOUT_DRIVER = {"current_device": -1, "device_count": 0, "initialized": False, "is_enabled": False,
                   "library_path": str, "version": tuple, "set_settings": None, "name": "accelcache",
-                  "get_accelerator": None, "is_history_enabled": False, "raw_deleter": int, "annotate": None,
+                  "get_accelerator": None, "is_history_enabled": False, "raw_deleter": int, "annotate": None, "phase": None,
                   "attach_oom_observer": object, "add_free_callback": object,
                   "attach_trace_tracker": object}
 UNKNOWN = {"base_allocation", "pointer_info", "record_stream"}  # no driver, no memory of ours
@@ -75,7 +76,7 @@ def called(accelcache, name):
     if name == "Checkpoint":
         return accelcache.Checkpoint(accelcache.Pool())
     answer = getattr(accelcache, name)(*ARGUMENTS.get(name, ()))
-    if name in ("device_guard", "stream_guard", "ipc_memory"):
+    if name in ("device_guard", "stream_guard", "ipc_memory", "phase"):
         with answer as answer:
             return answer
     return answer
@@ -256,7 +257,7 @@ def wrong_use(accelcache):
     accelcache.check()
     tested = {one[0] for one in row} | {"use_in_jax"}
     cannot = set(WITHOUT_DRIVER) | ERRORS | RECORDS | {
-        "library", "annotate", "empty_cache", "enable", "check", "stats_document",  # their ways to fail: no driver
+        "library", "annotate", "phase", "empty_cache", "enable", "check", "stats_document",  # their ways to fail: no driver
         "MemPool", "use_mem_pool", "use_in_cuda_core", "use_in_rmm",  # by the functions above
         "numba_manager", "use_in_numba"}  # as CuPy
     expect(set(accelcache.__all__) == tested | cannot,

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What libaccelcache.so shows and needs.  usage: exports.py [--self-test] LIBRARY ROOT CC
 
-Its dynamic symbols are the rows of hooks.def and the functions of the C headers, unversioned, and
-nothing else; it needs no library beyond libc; its thread-local storage is one pointer that is
+Its dynamic symbols are the rows of hooks.def, the functions of the C headers and the function that NVTX
+calls, unversioned, and nothing else; it needs no library beyond libc; its thread-local storage is one pointer that is
 reached without a call into the dynamic linker; it has no text relocations.  It refers to none of
 these symbols itself: a reference would reach whatever stands before it under that name.
 """
@@ -35,7 +35,7 @@ def declared(root, compiler):
         root, compiler, '#include "accelcache_pools.h"\n#include "accelcache_torch.h"\n'))
     if len(hooks) < 5 or not api:
         sys.exit("exports.py: could not read hooks.def or the C headers")
-    return set(hooks) | set(api)
+    return {"InitializeInjectionNvtx2", *hooks, *api}
 
 
 def problems(library, names):

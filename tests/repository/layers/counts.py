@@ -12,14 +12,14 @@ import rooms
 COUNTS = {
     "records with an address and a size": 28,
     "files with a hash of their own": 24,
-    "files that ask what a fence reached": 4,
+    "files that ask what a fence reached": 15,
     "constants outside policy.def": 179,
     "lock-free pairs": 25,
     "words of the glossary": 59,
 }
 LINES = {  # hundreds of lines with code, by folder; of tests whole thousands
     "shim/allocator": 153,
-    "shim/api": 38,
+    "shim/api": 39,
     "shim/bind": 24,
     "shim/track": 44,
     "shim/hooks": 50,
@@ -27,9 +27,9 @@ LINES = {  # hundreds of lines with code, by folder; of tests whole thousands
     "shim/process": 12,
     "shim/device": 24,
     "shim/share": 12,
-    "shim/observe": 66,
+    "shim/observe": 67,
     "shim/config": 13,
-    "tools/accelcache": 191,
+    "tools/accelcache": 192,
     "tools/simcuda": 169,
     "tools/bench": 53,
     "tests": 910,

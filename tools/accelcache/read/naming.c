@@ -8,7 +8,9 @@
 
 /* ------------------------------------------------------------------ ranks */
 
-typedef enum { PROGRAM, LIBRARY, WRAPPER, RANKS } rank_t;
+typedef enum { PROGRAM, LIBRARY, WRAPPER, PHASE } rank_t;
+
+#define PHASE_PREFIX "phase "
 
 /* A pattern of fnmatch.  The first row that matches decides; a frame that matches none is the program's. */
 typedef struct {
@@ -205,8 +207,14 @@ static bool is_nameless(const json_t *frame) {
     return !*name || !strcmp(name, cmd_base_name(file_of(frame)));
 }
 
+bool cmd_naming_is_phase(const char *name, const char *file) {
+    return !*file && !strncmp(name, PHASE_PREFIX, sizeof PHASE_PREFIX - 1);
+}
+
 static rank_t find_rank(const json_t *frame) {
     rank_t rank = PROGRAM;
+    if (cmd_naming_is_phase(text_of(frame, "name"), text_of(frame, "filename")))
+        return PHASE;
     char *object = object_of(frame);
     char *function = is_nameless(frame) ? cmd_format("%s", "") : plain_function(text_of(frame, "name"));
     bool known = MATCHES(object_rules, cmd_base_name(object), &rank) ||
@@ -264,7 +272,7 @@ char *cmd_naming_box(const json_t *frame) {
 
 /* The rank that names a site: the most telling one in the stack. */
 static rank_t best_rank(const json_t *frames) {
-    rank_t best = RANKS;
+    rank_t best = PHASE;
     for (size_t i = 0; i < json_array_size(frames) && best != PROGRAM; i++) {
         rank_t rank = rank_of(json_array_get(frames, i));
         best = rank < best ? rank : best;
@@ -292,20 +300,39 @@ static char *part_of_site(const json_t *frame, bool first) {
     return text;
 }
 
+/* Takes over `text`, which may be NULL. */
+static char *join(char *text, const char *between, const char *more) {
+    char *longer = text ? cmd_format("%s%s%s", text, between, more) : cmd_format("%s", more);
+    free(text);
+    return longer;
+}
+
+/* "phase serve/decode"; NULL: the stack has none.  malloc'd. */
+static char *phases_of(const json_t *frames) {
+    char *phases = NULL;
+    for (size_t i = json_array_size(frames); i-- > 0;) {
+        const json_t *frame = json_array_get(frames, i);
+        if (rank_of(frame) == PHASE)
+            phases = join(phases, "/", text_of(frame, "name") + (phases ? sizeof PHASE_PREFIX - 1 : 0));
+    }
+    return phases;
+}
+
 char *cmd_naming_site(const json_t *frames) {
     enum { SHOWN = 3 };
     rank_t best = best_rank(frames);
-    char *site = NULL;
+    char *site = NULL, *phases = phases_of(frames);
     size_t shown = 0;
-    for (size_t i = 0; i < json_array_size(frames) && shown < SHOWN; i++) {
+    for (size_t i = 0; i < json_array_size(frames) && shown < SHOWN && best != PHASE; i++) {
         const json_t *frame = json_array_get(frames, i);
         if (rank_of(frame) != best)
             continue;
         char *part = part_of_site(frame, !shown++);
-        char *longer = site ? cmd_format("%s < %s", site, part) : cmd_format("%s", part);
+        site = join(site, " < ", part);
         free(part);
-        free(site);
-        site = longer;
     }
+    if (phases)
+        site = join(site, ", ", phases);
+    free(phases);
     return site;
 }

@@ -5,15 +5,22 @@
  *
  * A stack begins with frames that every request has: the CUDA runtime, the wrappers of its headers, allocators,
  * libffi, the interpreter.  These wrappers do not tell which code asked.  Each frame has a rank (naming.c), and only
- * frames of the program name a site.  If the stack has none, frames of libraries do, and last the wrappers. */
+ * frames of the program name a site.  If the stack has none, frames of libraries do, and last the wrappers.
+ *
+ * The outermost frames may be phases that the program had open (shim/observe/phases.h): "phase NAME", without a file.
+ * They divide sites: the same code in another phase is another site. */
 #ifndef CMD_NAMING_H
 #define CMD_NAMING_H
 
 #include <jansson.h>
+#include <stdbool.h>
 
-/* "Tensor::Tensor (tensor.cc:12) < make < KVCache::append": the three innermost frames of the best rank.
- * malloc'd; NULL if there are no frames. */
+/* "Tensor::Tensor (tensor.cc:12) < make < KVCache::append, phase serve/decode": the three innermost frames of the best
+ * rank, and the phases.  malloc'd; NULL if there are no frames. */
 char *cmd_naming_site(const json_t *frames);
+
+/* Returns true for a phase: `name` is "phase NAME". */
+bool cmd_naming_is_phase(const char *name, const char *file);
 
 /* The frames without wrappers; all of them if there are no others.  The caller releases the list. */
 json_t *cmd_naming_stack(const json_t *frames);

@@ -1,8 +1,10 @@
 /* See shares.h. */
 #include "read/shares.h"
 #include "command.h"
+#include "naming.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static int64_t integer_of(const json_t *object, const char *key) {
     return json_integer_value(json_object_get(object, key));
@@ -14,24 +16,38 @@ static const json_t *frames_of(const json_t *document, int64_t stack) {
     return stack > 0 ? json_object_get(json_array_get(list, (size_t)stack - 1), "frames") : NULL;
 }
 
+/* A number for the phases at the stack's end; 0: it has none. */
+static int64_t phases_of(const json_t *document, const json_t *frames) {
+    const json_t *texts = json_object_get(json_object_get(document, "recorded"), "texts");
+    int64_t number = 0;
+    for (size_t at = json_array_size(frames) / 2; at-- > 0;) {
+        int64_t text = -json_integer_value(json_array_get(frames, 2 * at));
+        const json_t *pair = text > 0 ? json_array_get(texts, (size_t)text - 1) : NULL;
+        const char *name = json_string_value(json_array_get(pair, 0));
+        if (!name || json_is_string(json_array_get(pair, 1)) || !cmd_naming_is_phase(name, ""))
+            break;
+        number = (int64_t)(((uint64_t)number + (uint64_t)text) * 0x9e3779b97f4a7c15u);
+    }
+    return number;
+}
+
 typedef struct {
     cmd_share_t share;
-    int64_t frame[2]; /* the innermost */
+    int64_t by[3]; /* the innermost frame, and the phases */
 } row_t;
 
 static int by_frame(const void *a, const void *b) {
     const row_t *x = a, *y = b;
     if (x->share.device != y->share.device)
         return x->share.device < y->share.device ? -1 : 1;
-    for (int i = 0; i < 2; i++)
-        if (x->frame[i] != y->frame[i])
-            return x->frame[i] < y->frame[i] ? -1 : 1;
+    for (int i = 0; i < 3; i++)
+        if (x->by[i] != y->by[i])
+            return x->by[i] < y->by[i] ? -1 : 1;
     return (x->share.stack > y->share.stack) - (x->share.stack < y->share.stack);
 }
 
 static bool same_frame(const row_t *a, const row_t *b) {
-    return a->share.device == b->share.device && a->frame[0] == b->frame[0] &&
-           a->frame[1] == b->frame[1];
+    return a->share.device == b->share.device && !memcmp(a->by, b->by, sizeof a->by);
 }
 
 /* Returns the part of `whole` that lies before `at` of `all`. */
@@ -68,7 +84,7 @@ cmd_share_t *cmd_shares(const json_t *document, const json_t *sites, size_t *cou
         row[index] = (row_t){{integer_of(from, "device"), stack, integer_of(from, "blocks"),
                               integer_of(from, "requested"), estimate > 0 ? estimate : 0},
                              {json_integer_value(json_array_get(frames, 0)),
-                              json_integer_value(json_array_get(frames, 1))}};
+                              json_integer_value(json_array_get(frames, 1)), phases_of(document, frames)}};
     }
     if (*count)
         qsort(row, *count, sizeof *row, by_frame);

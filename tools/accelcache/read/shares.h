@@ -13,8 +13,8 @@ typedef struct {
 } cmd_share_t;
 
 /* Rows of `sites` (recorded.sites, or those of recorded.peak).  With stacks:sampled most requests have their
- * innermost frame alone: their bytes are shared out among the sampled stacks with that frame, in proportion to what
- * these stand for.  Sums by innermost frame are exact.  Their division among callers is an estimate.
+ * innermost frame and their phases alone: their bytes are shared out among the sampled stacks with these, in proportion
+ * to what those stand for.  Sums by innermost frame and phases are exact.  Their division among callers is an estimate.
  * The caller frees. */
 cmd_share_t *cmd_shares(const json_t *document, const json_t *sites, size_t *count);
 

@@ -275,12 +275,18 @@ static char *set_file(char *conf, const char *key, const char *name) {
     return conf;
 }
 
-/* `conf` is freed.  What the user says of stacks stays. */
-static char *with_stacks(char *conf) {
+/* False: the settings are wrong, or record no stacks. */
+static bool has_stacks(const char *conf, bool history_too) {
     ac_config_t config;
     ac_config_error_t error;
-    bool has = !ac_config_parse(conf, &config, &error, NULL) && config.stacks != AC_STACKS_NONE;
-    char *whole = has ? cmd_format("%s", conf) : cmd_conf_set(conf, "stacks", "all");
+    return !ac_config_parse(conf, &config, &error, NULL) &&
+           (config.stacks != AC_STACKS_NONE || (history_too && config.history));
+}
+
+/* `conf` is freed.  What the user says of stacks stays. */
+static char *with_stacks(char *conf) {
+    char *whole =
+        has_stacks(conf, false) ? cmd_format("%s", conf) : cmd_conf_set(conf, "stacks", "all");
     free(conf);
     return whole;
 }
@@ -411,6 +417,8 @@ static int start(const cmd_run_t *run, const cmd_program_t *program) {
         status = set_simulated(run, program);
     if (!status) {
         preload_library(library, program);
+        if (has_stacks(conf, true)) /* ranges of NVTX are phases; another tool's library stays */
+            setenv("NVTX_INJECTION64_PATH", library, 0);
         if (run->compare) {
             status = cmd_run_compare(run, program->path, conf);
         } else if (is_check(run)) {

@@ -1,0 +1,30 @@
+/* Phases of the program: what a thread says that it is doing, by accel_phase_push or by ranges of NVTX.
+ *
+ * The stack of a request ends with the phases that its thread has open, as texts "phase NAME" (sites.h).  So every
+ * document with stacks has phases.  A thread keeps its open phases for itself, without a lock.  A process without
+ * phases keeps nothing. */
+#ifndef AC_PHASES_H
+#define AC_PHASES_H
+
+#include <stdint.h>
+
+enum {
+    AC_PHASES = 16,    /* open phases of a thread that stacks name: the outermost */
+    AC_PHASE_NAME = 64 /* bytes of a name that are kept, with its 0 byte */
+};
+
+/* Opens a phase of the calling thread.  `domain`: phases of different domains close independently.  Returns the number
+ * of phases that the thread has open in all domains, without this one; -1: host memory is short. */
+int ac_phase_push(const void *domain, const char *name);
+
+/* Closes the thread's innermost phase of the domain.  Returns the number of phases that stay open; -1: the domain has
+ * none. */
+int ac_phase_pop(const void *domain);
+
+/* Writes frames of the thread's phases, innermost first, at most `room`.  Returns how many. */
+unsigned ac_phase_frames(uint64_t *frame, unsigned room);
+
+/* Returns a copy of the name that stays, for push; NULL: host memory is short. */
+const char *ac_phase_keep(const char *name);
+
+#endif
