@@ -317,8 +317,8 @@ bool ac_allocator_lay_out(ac_allocator_t *allocator, const struct timespec *dead
     ac_retired_drain_all(allocator);
     for (ac_arena_t *arena = atomic_load(&allocator->arenas); arena; arena = arena->next) {
         layout->now_ns = arena->ops->now_ns();
-        if (!arena->dead)
-            ac_space_lay_out(&arena->space, stream_of, layout);
+        for (const ac_segment_t *s = arena->dead ? NULL : arena->segments; s; s = s->next)
+            ac_segment_lay_out(s, stream_of, layout);
     }
     ac_unlock(&allocator->lock);
     return layout->segments <= layout->segment_room && layout->blocks <= layout->block_room;

@@ -238,19 +238,6 @@ void ac_allocator_is_shared(ac_allocator_t *allocator);
  * AC_OOM: host memory is short, and nothing has changed. */
 ac_status_t ac_block_attribute(uint64_t address, unsigned module);
 
-/* What there is, in no order of segments: each one, and then its blocks in the order of their
- * addresses, without a gap but for addresses without memory.  `visit` is called under the
- * allocator's lock, and may do nothing but write down. */
-typedef struct {
-    uint64_t address, size, requested; /* bytes; of a segment: `requested` is 0 */
-    bool segment;
-    bool paged, small;
-    bool captured; /* freed, and a graph may still use it */
-    ac_block_state_t state; /* of a block: FREE, ALLOCATED, RETIRED or CACHED */
-} ac_item_t;
-void ac_allocator_walk(ac_allocator_t *allocator, void (*visit)(const ac_item_t *item, void *arg),
-                       void *arg);
-
 /* Make every later free of the block wait for a fence, as if work on it had been seen. */
 ac_status_t ac_block_mark_used(uint64_t address);
 

@@ -11,6 +11,7 @@
 
 #include "hooks/body.h"
 #include "observe/json.h"
+#include "tell/layouts.h"
 
 /* Their declarations are exported. */
 #pragma GCC visibility push(default)
@@ -241,55 +242,16 @@ accel_status_t ac_pool_release(accel_pool_id_t id, int device);
 accel_status_t ac_pool_begin(int device, accel_pool_id_t id, accel_stream_filter_t filter,
                              void *arg, void (*drop)(void *arg));
 
-/* A block of a copy. */
-typedef struct {
-    uint64_t address, size;
-    size_t bytes; /* asked for */
-    ac_block_state_t state; /* FREE, ALLOCATED or RETIRED */
-    uint32_t stack;
-} ac_pool_place_t;
-
-/* A segment of a copy, and its blocks: places [first, first + count). */
-typedef struct {
-    uint64_t address, size;
-    accel_pool_id_t pool;
-    int device;
-    void *stream;
-    uint64_t life; /* of the stream */
-    bool small;
-    size_t first, count;
-} ac_pool_part_t;
-
-/* Segments and blocks of pools at one moment, in the order of addresses. */
-typedef struct {
-    ac_pool_part_t *part;
-    ac_pool_place_t *place;
-    size_t parts, places;
-} ac_pool_copy_t;
-
-/* Copies what is in the pool, or with {0, 0} in all pools, on the device, or with -1 on all devices.  `held`:
- * only blocks that the program holds, their segments, and pools with users.  _here: under the lock of the pools.
- * False: host memory is short.  _drop: frees the copy. */
-bool ac_pool_copy(ac_pool_copy_t *copy, accel_pool_id_t pool, int device, bool held);
-bool ac_pool_copy_here(ac_pool_copy_t *copy, accel_pool_id_t pool, int device, bool held);
-void ac_pool_copy_drop(ac_pool_copy_t *copy);
-
 /* --- frames.c --- */
 
 /* Frames of the stack of that number as PyTorch's snapshots have them, innermost first; [] for 0.  `known` (an
  * object) keeps those that were asked for: frames have their names looked up once. */
 json_t *ac_frames_json(json_t *known, uint32_t stack, bool *failed);
 
-/* --- items.c --- */
+/* --- state.c --- */
 
-/* Segments and blocks of a device's cache, as ac_allocator_walk shows them. */
-typedef struct {
-    ac_item_t *item; /* the caller's to free() */
-    size_t count, room;
-} ac_items_t;
-
-/* All of them, into `items`, which is empty or was filled before; false: host memory is short. */
-bool ac_items_collect(ac_items_t *items, ac_allocator_t *allocator);
+/* Copies segments and blocks of a device's cache.  False: host memory is short, or the allocator does not answer. */
+bool ac_api_lay_out(ac_layout_t *layout, ac_allocator_t *allocator);
 
 /* --- history.c --- */
 

@@ -7,7 +7,7 @@
 struct accel_checkpoint {
     accel_pool_id_t pool;
     int device;
-    ac_pool_copy_t held;
+    ac_layout_t held; /* blocks that the program held, and their segments */
 };
 
 /* For every segment of the pool on the device, with its line. */
@@ -16,17 +16,50 @@ struct accel_checkpoint {
         for (ac_segment_t *segment = line->device == (of_device) ? line->space.segments : NULL;  \
              segment; segment = segment->next)
 
+/* Leaves only blocks that the program holds, and their segments. */
+static void keep_held(ac_layout_t *layout) {
+    size_t segments = 0, blocks = 0;
+    for (size_t i = 0; i < layout->segments; i++) {
+        ac_laid_segment_t segment = layout->segment[i];
+        size_t first = blocks;
+        for (size_t j = segment.first; j < segment.first + segment.count; j++)
+            if (layout->block[j].state == AC_LAID_ALLOCATED)
+                layout->block[blocks++] = layout->block[j];
+        segment.first = first;
+        segment.count = blocks - first;
+        if (segment.count)
+            layout->segment[segments++] = segment;
+    }
+    layout->segments = segments;
+    layout->blocks = blocks;
+}
+
+/* Under the lock. */
+static bool copy_held(ac_layout_t *layout, const ac_pool_t *pool, int device) {
+    bool made = ac_pool_lay_out(layout, pool, device);
+    if (made)
+        keep_held(layout);
+    return made;
+}
+
 accel_status_t accel_get_checkpoint_state(int device, accel_pool_id_t id,
                                           accel_checkpoint_t **checkpoint) {
     accel_status_t status = ac_api_need(device);
-    if (status != ACCEL_OK || !checkpoint || !accel_pool_use_count(id))
+    if (status != ACCEL_OK || !checkpoint)
         return status == ACCEL_OK ? ACCEL_ERROR_INVALID : status;
     accel_checkpoint_t *made = calloc(1, sizeof *made);
-    if (made)
-        *made = (accel_checkpoint_t){.pool = id, .device = device};
-    if (!made || !ac_pool_copy(&made->held, id, device, true)) {
-        free(made);
+    if (!made)
         return ACCEL_ERROR_OUT_OF_MEMORY;
+    *made = (accel_checkpoint_t){.pool = id, .device = device};
+    ac_lock(&ac_pools_lock);
+    const ac_pool_t *pool = ac_pool_named(id);
+    status = !pool                                   ? ACCEL_ERROR_INVALID
+             : copy_held(&made->held, pool, device) ? ACCEL_OK
+                                                    : ACCEL_ERROR_OUT_OF_MEMORY;
+    ac_unlock(&ac_pools_lock);
+    if (status != ACCEL_OK) {
+        free(made);
+        return status;
     }
     *checkpoint = made;
     return ACCEL_OK;
@@ -34,7 +67,7 @@ accel_status_t accel_get_checkpoint_state(int device, accel_pool_id_t id,
 
 void accel_release_checkpoint_state(accel_checkpoint_t *checkpoint) {
     if (checkpoint)
-        ac_pool_copy_drop(&checkpoint->held);
+        ac_layout_drop(&checkpoint->held);
     free(checkpoint);
 }
 
@@ -82,43 +115,43 @@ static accel_status_t settle(const accel_checkpoint_t *checkpoint, uint64_t *sin
 
 /* --- the state that comes back --- */
 
-static const ac_pool_part_t *part_of(const ac_pool_copy_t *copy, const ac_segment_t *segment) {
+static const ac_laid_segment_t *laid_of(const ac_layout_t *held, const ac_segment_t *segment) {
     const ac_pool_line_t *line = ac_pool_line_of(segment);
-    for (const ac_pool_part_t *part = copy->part; part < copy->part + copy->parts; part++)
-        if (part->address == segment->address && part->size == segment->size &&
-            part->stream == line->stream && part->life == line->life)
-            return part;
+    for (const ac_laid_segment_t *s = held->segment; s < held->segment + held->segments; s++)
+        if (s->address == segment->address && s->size == segment->size &&
+            s->stream == (uint64_t)(uintptr_t)line->stream && s->life == line->life)
+            return s;
     return NULL;
 }
 
 /* Returns true if the pool still has all segments of the copy, for the streams that they were for. */
-static bool has_all(const ac_pool_t *pool, int device, const ac_pool_copy_t *copy) {
+static bool has_all(const ac_pool_t *pool, int device, const ac_layout_t *held) {
     size_t found = 0;
     EACH_SEGMENT(pool, device, line, segment)
-    found += part_of(copy, segment) != NULL;
-    return found == copy->parts;
+    found += laid_of(held, segment) != NULL;
+    return found == held->segments;
 }
 
-static void restore(const ac_pool_t *pool, int device, const ac_pool_copy_t *copy) {
+static void restore(const ac_pool_t *pool, int device, const ac_layout_t *held) {
     EACH_SEGMENT(pool, device, line, segment) {
-        const ac_pool_part_t *part = part_of(copy, segment);
-        ac_pool_restore(segment, part ? &copy->place[part->first] : NULL, part ? part->count : 0);
+        const ac_laid_segment_t *laid = laid_of(held, segment);
+        ac_pool_restore(segment, laid ? &held->block[laid->first] : NULL, laid ? laid->count : 0);
     }
 }
 
 /* Room for one at least: an empty list is no lack of memory. */
-static void **addresses(const ac_pool_copy_t *copy) {
-    void **list = calloc(copy->places + 1, sizeof *list);
-    for (size_t i = 0; list && i < copy->places; i++)
-        list[i] = (void *)(uintptr_t)copy->place[i].address;
+static void **addresses(const ac_layout_t *held) {
+    void **list = calloc(held->blocks + 1, sizeof *list);
+    for (size_t i = 0; list && i < held->blocks; i++)
+        list[i] = (void *)(uintptr_t)held->block[i].address;
     return list;
 }
 
 /* Restores the state under the lock.  *before: blocks that the program held; *freed: their addresses.  On an
  * error nothing has changed. */
 static accel_status_t carry_out(const accel_checkpoint_t *checkpoint, uint64_t since,
-                                ac_pool_copy_t *before, void ***freed) {
-    const ac_pool_copy_t *held = &checkpoint->held;
+                                ac_layout_t *before, void ***freed) {
+    const ac_layout_t *held = &checkpoint->held;
     int device = checkpoint->device;
     const ac_pool_t *pool = ac_pool_named(checkpoint->pool);
     if (!pool)
@@ -127,21 +160,22 @@ static accel_status_t carry_out(const accel_checkpoint_t *checkpoint, uint64_t s
         return ACCEL_ERROR_BUSY;
     if (!has_all(pool, device, held))
         return ACCEL_ERROR_INVALID;
-    if (!ac_pool_copy_here(before, checkpoint->pool, device, true) ||
-        !(*freed = addresses(before)) || !ac_pool_reserve(held->places))
+    if (!copy_held(before, pool, device) || !(*freed = addresses(before)) ||
+        !ac_pool_reserve(held->blocks))
         return ACCEL_ERROR_OUT_OF_MEMORY;
     restore(pool, device, held);
     return ACCEL_OK;
 }
 
-static void tell(const ac_pool_copy_t *copy, accel_trace_action_t action, uint32_t stack) {
-    for (const ac_pool_part_t *part = copy->part; part < copy->part + copy->parts; part++)
-        for (size_t i = part->first; i < part->first + part->count; i++)
-            ac_history(action, part->device, copy->place[i].address, copy->place[i].bytes,
-                       part->stream, part->pool, stack);
+static void tell(const ac_layout_t *held, accel_trace_action_t action, uint32_t stack) {
+    for (const ac_laid_segment_t *s = held->segment; s < held->segment + held->segments; s++)
+        for (size_t i = s->first; i < s->first + s->count; i++)
+            ac_history(action, s->device, held->block[i].address, held->block[i].requested,
+                       (void *)(uintptr_t)s->stream, (accel_pool_id_t){s->pool[0], s->pool[1]},
+                       stack);
 }
 
-static void tell_restored(const ac_pool_copy_t *before, const ac_pool_copy_t *held) {
+static void tell_restored(const ac_layout_t *before, const ac_layout_t *held) {
     uint32_t stack = ac_history_stack(ACCEL_CONTEXT_ALL, NULL);
     tell(before, ACCEL_TRACE_FREE_REQUESTED, stack);
     tell(before, ACCEL_TRACE_FREE_COMPLETED, stack);
@@ -151,7 +185,7 @@ static void tell_restored(const ac_pool_copy_t *before, const ac_pool_copy_t *he
 accel_status_t accel_set_checkpoint_pool_state(const accel_checkpoint_t *checkpoint,
                                                accel_checkpoint_delta_t *delta) {
     uint64_t since;
-    ac_pool_copy_t before = {.part = NULL};
+    ac_layout_t before = {.segment = NULL};
     void **freed = NULL;
     if (!checkpoint || (delta && delta->size < sizeof *delta))
         return ACCEL_ERROR_INVALID;
@@ -167,11 +201,11 @@ accel_status_t accel_set_checkpoint_pool_state(const accel_checkpoint_t *checkpo
     if (status == ACCEL_OK)
         tell_restored(&before, &checkpoint->held);
     if (status == ACCEL_OK && delta) {
-        *delta = (accel_checkpoint_delta_t){delta->size, freed, before.places, allocated,
-                                            checkpoint->held.places};
+        *delta = (accel_checkpoint_delta_t){delta->size, freed, before.blocks, allocated,
+                                            checkpoint->held.blocks};
         freed = allocated = NULL;
     }
-    ac_pool_copy_drop(&before);
+    ac_layout_drop(&before);
     free(freed);
     free(allocated);
     return status;

@@ -218,7 +218,7 @@ static void clear(ac_segment_t *segment) {
     }
 }
 
-void ac_pool_restore(ac_segment_t *segment, const ac_pool_place_t *place, size_t count) {
+void ac_pool_restore(ac_segment_t *segment, const ac_laid_block_t *place, size_t count) {
     clear(segment);
     ac_block_t *rest = segment->first;
     for (size_t i = 0; i < count; i++) {
@@ -229,7 +229,7 @@ void ac_pool_restore(ac_segment_t *segment, const ac_pool_place_t *place, size_t
             rest = gap->next;
         }
         ac_segment_carve(rest, place[i].size);
-        hand_out(rest, place[i].bytes, 0);
+        hand_out(rest, place[i].requested, 0);
         rest = rest->next;
         if (gap)
             ac_segment_put_back(gap);

@@ -1,9 +1,7 @@
 /* Figures and copies of private pools. */
 #include "api/pools_int.h"
 
-#include <stdlib.h>
-
-static const accel_pool_id_t none = {0, 0};
+#include "allocator/space/lay_out.h"
 
 accel_status_t accel_pool_bytes(accel_pool_id_t id, int device, size_t *reserved,
                                 size_t *allocated) {
@@ -50,75 +48,32 @@ accel_status_t accel_pool_check_live(accel_pool_id_t id, int device, void *const
 
 /* --- copies --- */
 
-typedef struct {
-    accel_pool_id_t pool;
-    int device;
-    bool held;
-} wanted_t;
-
-static bool is_wanted(const wanted_t *wanted, const ac_segment_t *segment) {
-    const ac_pool_line_t *line = ac_pool_line_of(segment);
-    return (ac_pool_is(wanted->pool, none) || ac_pool_is(wanted->pool, line->pool->id)) &&
-           (wanted->device < 0 || wanted->device == line->device) &&
-           (!wanted->held || (segment->allocated && line->pool->users));
-}
-
-/* Counts free blocks, too: two of them are never neighbours. */
-static size_t most_places(const wanted_t *wanted, const ac_segment_t *segment) {
-    return wanted->held ? segment->allocated : 2 * (size_t)segment->busy + 1;
-}
-
-static void note(ac_pool_copy_t *copy, const wanted_t *wanted, const ac_segment_t *segment) {
-    const ac_pool_line_t *line = ac_pool_line_of(segment);
-    ac_pool_part_t *part = &copy->part[copy->parts++];
-    *part = (ac_pool_part_t){.address = segment->address,
-                             .size = segment->size,
-                             .pool = line->pool->id,
-                             .device = line->device,
-                             .stream = line->stream,
-                             .life = line->life,
-                             .small = segment->pool == AC_POOL_SMALL,
-                             .first = copy->places};
-    for (const ac_block_t *block = segment->first; block; block = block->next)
-        if (!wanted->held || block->state == AC_BLOCK_ALLOCATED)
-            copy->place[copy->places++] = (ac_pool_place_t){.address = ac_block_address(block),
-                                                            .size = block->size,
-                                                            .bytes = block->requested,
-                                                            .state = block->state,
-                                                            .stack = block->stack};
-    part->count = copy->places - part->first;
-}
-
-bool ac_pool_copy_here(ac_pool_copy_t *copy, accel_pool_id_t pool, int device, bool held) {
-    const wanted_t wanted = {pool, device, held};
+static void lay_out(ac_layout_t *layout, const ac_pool_t *pool, int device) {
     const ac_segment_t *segment;
-    size_t parts = 0, places = 0;
-    *copy = (ac_pool_copy_t){.part = NULL};
-    for (size_t i = 0; (segment = ac_pool_segment_number(i)); i++)
-        if (is_wanted(&wanted, segment)) {
-            parts++;
-            places += most_places(&wanted, segment);
-        }
-    copy->part = calloc(parts + 1, sizeof *copy->part);
-    copy->place = calloc(places + 1, sizeof *copy->place);
-    bool room = copy->part && copy->place;
-    for (size_t i = 0; room && (segment = ac_pool_segment_number(i)); i++)
-        if (is_wanted(&wanted, segment))
-            note(copy, &wanted, segment);
-    if (!room)
-        ac_pool_copy_drop(copy);
-    return room;
+    layout->segments = layout->blocks = 0;
+    for (size_t i = 0; (segment = ac_pool_segment_number(i)); i++) {
+        const ac_pool_line_t *line = ac_pool_line_of(segment);
+        if ((pool && line->pool != pool) || (device >= 0 && line->device != device))
+            continue;
+        ac_segment_lay_out(segment, NULL, layout);
+        if (layout->segments > layout->segment_room)
+            continue;
+        ac_laid_segment_t *laid = &layout->segment[layout->segments - 1];
+        laid->pool[0] = line->pool->id.first;
+        laid->pool[1] = line->pool->id.second;
+        laid->stream = (uint64_t)(uintptr_t)line->stream;
+        laid->life = line->life;
+        laid->device = line->device;
+    }
 }
 
-bool ac_pool_copy(ac_pool_copy_t *copy, accel_pool_id_t pool, int device, bool held) {
-    ac_lock(&ac_pools_lock);
-    bool made = ac_pool_copy_here(copy, pool, device, held);
-    ac_unlock(&ac_pools_lock);
-    return made;
-}
-
-void ac_pool_copy_drop(ac_pool_copy_t *copy) {
-    free(copy->part);
-    free(copy->place);
-    *copy = (ac_pool_copy_t){.part = NULL};
+bool ac_pool_lay_out(ac_layout_t *layout, const ac_pool_t *pool, int device) {
+    *layout = (ac_layout_t){.segment = NULL};
+    lay_out(layout, pool, device);
+    if (!ac_layout_make_room(layout)) {
+        ac_layout_drop(layout);
+        return false;
+    }
+    lay_out(layout, pool, device);
+    return true;
 }

@@ -121,7 +121,13 @@ void ac_pool_lose(ac_pool_line_t *line);
 bool ac_pool_reserve(size_t places);
 
 /* The segment has these allocated blocks, in the order of addresses, and no others, whatever waited there. */
-void ac_pool_restore(ac_segment_t *segment, const ac_pool_place_t *place, size_t count);
+void ac_pool_restore(ac_segment_t *segment, const ac_laid_block_t *place, size_t count);
+
+/* --- pool_report.c --- */
+
+/* Copies segments and blocks, in the order of addresses: of the pool, or with NULL of all, on the device, or with -1
+ * on all.  Under the lock.  False: host memory is short. */
+bool ac_pool_lay_out(ac_layout_t *layout, const ac_pool_t *pool, int device);
 
 /* --- pool_index.c: memory of pools by address; all under the lock --- */
 

@@ -1,16 +1,7 @@
 /* Segments, blocks and the history, in the layout of PyTorch's memory snapshots. */
-#include "api/api_int.h"
+#include "api/pools_int.h"
 
 #include <stdlib.h>
-#include <time.h>
-
-#include "observe/holding.h"
-
-static const char *state_of(ac_block_state_t state) {
-    return state == AC_BLOCK_ALLOCATED ? "active_allocated"
-           : state == AC_BLOCK_RETIRED ? "active_pending_free"
-                                       : "inactive";
-}
 
 /* --- a segment in the making --- */
 
@@ -18,8 +9,9 @@ typedef struct {
     json_t *list, *segment, *blocks;
     json_t *known; /* frames (ac_frames_json) */
     int64_t allocated, active, requested;
-    uint64_t size; /* of its blocks */
-    ac_pool_copy_t pools;
+    uint64_t address, size; /* of the segment so far */
+    ac_layout_t pools; /* segments of private pools */
+    accel_pool_id_t wanted; /* only of this pool; {0, 0}: all memory */
     bool failed;
 } writer_t;
 
@@ -46,72 +38,75 @@ static void end_segment(writer_t *to) {
     to->segment = NULL;
 }
 
-typedef struct {
-    int device;
-    uint64_t address;
-    const void *stream;
-    bool small, expandable;
-    accel_pool_id_t pool;
-} segment_t;
-
-static void begin_segment(writer_t *to, const segment_t *of) {
+/* Begins a segment at the address, of the device and with the properties of `of`. */
+static void begin_segment(writer_t *to, int device, uint64_t address,
+                          const ac_laid_segment_t *of) {
     end_segment(to);
     to->segment = json_object();
     to->blocks = json_array();
     to->allocated = to->active = to->requested = 0;
+    to->address = address;
     to->size = 0;
-    ac_json_put_integer(to->segment, "device", of->device, &to->failed);
-    put_address(to->segment, "address", of->address, &to->failed);
-    put_address(to->segment, "stream", (uint64_t)(uintptr_t)of->stream, &to->failed);
+    ac_json_put_integer(to->segment, "device", device, &to->failed);
+    put_address(to->segment, "address", address, &to->failed);
+    put_address(to->segment, "stream", of->stream, &to->failed);
     ac_json_put_text(to->segment, "segment_type", of->small ? "small" : "large", &to->failed);
-    put_pool(to->segment, "segment_pool_id", of->pool, &to->failed);
-    ac_json_put(to->segment, "is_expandable", of->expandable ? json_true() : json_false(),
+    put_pool(to->segment, "segment_pool_id", (accel_pool_id_t){of->pool[0], of->pool[1]},
+             &to->failed);
+    ac_json_put(to->segment, "is_expandable", of->paged ? json_true() : json_false(),
                 &to->failed);
     ac_json_put(to->segment, "frames", json_array(), &to->failed);
 }
 
-static void put_block(writer_t *to, uint64_t address, uint64_t size, uint64_t requested,
-                      const char *state, uint32_t stack) {
+/* Adds the part [from, end) of the block.  Only a whole block has a requested size. */
+static void put_block(writer_t *to, const ac_laid_block_t *of, uint64_t from, uint64_t end,
+                      uint32_t stack) {
     json_t *block = json_object();
-    bool used = state[0] == 'a', allocated = used && state[7] == 'a';
-    put_address(block, "address", address, &to->failed);
+    bool allocated = of->state == AC_LAID_ALLOCATED;
+    bool active = allocated || of->state == AC_LAID_PENDING || of->state == AC_LAID_HELD;
+    bool whole = active && from == of->address && end == of->address + of->size;
+    uint64_t size = end - from, requested = whole ? of->requested : 0;
+    put_address(block, "address", from, &to->failed);
     put_address(block, "size", size, &to->failed);
-    put_address(block, "requested_size", used ? requested : 0, &to->failed);
-    ac_json_put_text(block, "state", state, &to->failed);
-    ac_json_put(block, "frames", ac_frames_json(to->known, used ? stack : 0, &to->failed),
+    put_address(block, "requested_size", requested, &to->failed);
+    ac_json_put_text(block, "state",
+                     allocated ? "active_allocated"
+                     : active  ? "active_pending_free"
+                               : "inactive",
+                     &to->failed);
+    ac_json_put(block, "frames", ac_frames_json(to->known, whole ? stack : 0, &to->failed),
                 &to->failed);
     ac_json_append(to->blocks, block, &to->failed);
     to->size += size;
-    to->active += used ? (int64_t)size : 0;
-    to->requested += used ? (int64_t)requested : 0;
+    to->active += active ? (int64_t)size : 0;
+    to->requested += (int64_t)requested;
     to->allocated += allocated ? (int64_t)size : 0;
 }
 
 /* --- segments and blocks --- */
 
 static void write_pools(writer_t *to) {
-    for (size_t i = 0; i < to->pools.parts; i++) {
-        const ac_pool_part_t *part = &to->pools.part[i];
-        begin_segment(to, &(segment_t){.device = part->device,
-                                       .address = part->address,
-                                       .stream = part->stream,
-                                       .small = part->small,
-                                       .pool = part->pool});
-        for (size_t j = part->first; j < part->first + part->count; j++) {
-            const ac_pool_place_t *place = &to->pools.place[j];
-            put_block(to, place->address, place->size, place->bytes, state_of(place->state),
-                      place->stack);
-        }
+    const accel_pool_id_t none = {0, 0};
+    for (size_t i = 0; i < to->pools.segments; i++) {
+        const ac_laid_segment_t *segment = &to->pools.segment[i];
+        const ac_laid_block_t *block = &to->pools.block[segment->first];
+        if (!ac_pool_is(to->wanted, none) &&
+            !ac_pool_is(to->wanted, (accel_pool_id_t){segment->pool[0], segment->pool[1]}))
+            continue;
+        begin_segment(to, segment->device, segment->address, segment);
+        for (size_t j = 0; j < segment->count; j++)
+            put_block(to, &block[j], block[j].address, block[j].address + block[j].size,
+                      block[j].stack);
     }
     end_segment(to);
 }
 
-/* The first segment of a pool that ends behind the address. */
+/* Returns the place of the first segment of a pool that ends behind the address. */
 static size_t part_behind(const writer_t *to, uint64_t address) {
-    size_t low = 0, high = to->pools.parts;
+    size_t low = 0, high = to->pools.segments;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (to->pools.part[middle].address + to->pools.part[middle].size <= address)
+        if (to->pools.segment[middle].address + to->pools.segment[middle].size <= address)
             low = middle + 1;
         else
             high = middle;
@@ -119,63 +114,45 @@ static size_t part_behind(const writer_t *to, uint64_t address) {
     return low;
 }
 
-/* Returns the stack of the request, from the history for raw memory, else from the records of `stacks`. */
-static uint32_t stack_of(const ac_item_t *item) {
-    struct timespec deadline;
-    ac_holding_t holding;
-    if (item->state != AC_BLOCK_ALLOCATED)
-        return 0;
-    uint32_t stack = ac_raw_stack(item->address);
-    if (stack)
-        return stack;
-    clock_gettime(CLOCK_REALTIME, &deadline);
-    deadline.tv_sec++;
-    return ac_holding_get(item->address, &deadline, &holding) ? holding.stack : 0;
-}
-
-/* Memory of the cache from `address` to `end`, behind what is there already, or of a new segment. */
-static void put_cached(writer_t *to, segment_t *segment, const ac_item_t *item, uint64_t address,
-                       uint64_t end) {
-    bool whole = address == item->address && end == address + item->size;
-    if (address >= end)
+/* Lists the part [from, end) of the cache's block.  Behind a gap a new segment begins. */
+static void put_cached(writer_t *to, int device, const ac_laid_segment_t *segment,
+                       const ac_laid_block_t *block, uint64_t from, uint64_t end) {
+    if (from >= end)
         return;
-    if (!to->segment || address != segment->address + to->size) {
-        segment->address = address;
-        begin_segment(to, segment);
-    }
-    put_block(to, address, end - address, whole ? item->requested : 0, state_of(item->state),
-              whole ? stack_of(item) : 0);
+    if (!to->segment || from != to->address + to->size)
+        begin_segment(to, device, from, segment);
+    uint32_t stack = block->state == AC_LAID_ALLOCATED ? ac_raw_stack(block->address) : 0;
+    put_block(to, block, from, end, stack ? stack : block->stack);
 }
 
-/* Segments of pools lie in blocks of the cache, and are listed before: the rest of the block is listed here,
- * so that each byte is listed once. */
-static void write_block(writer_t *to, segment_t *segment, const ac_item_t *item) {
-    uint64_t at = item->address, end = at + item->size;
-    for (size_t i = part_behind(to, at); i < to->pools.parts && to->pools.part[i].address < end; i++) {
-        put_cached(to, segment, item, at, to->pools.part[i].address);
-        at = to->pools.part[i].address + to->pools.part[i].size;
+/* Lists the block without the segments of pools that lie in it, which are listed already: each byte is listed
+ * once. */
+static void write_block(writer_t *to, int device, const ac_laid_segment_t *segment,
+                        const ac_laid_block_t *block) {
+    uint64_t at = block->address, end = at + block->size;
+    for (size_t i = part_behind(to, at);
+         i < to->pools.segments && to->pools.segment[i].address < end; i++) {
+        put_cached(to, device, segment, block, at, to->pools.segment[i].address);
+        at = to->pools.segment[i].address + to->pools.segment[i].size;
     }
-    put_cached(to, segment, item, at, end);
+    put_cached(to, device, segment, block, at, end);
 }
 
 static void write_cache(CUdevice device, ac_allocator_t *allocator, void *arg) {
     writer_t *to = arg;
-    ac_items_t items = {.item = NULL};
-    if (!ac_items_collect(&items, allocator))
+    ac_layout_t layout;
+    if (!ac_api_lay_out(&layout, allocator)) {
         to->failed = true;
-    segment_t segment = {.device = device};
-    for (size_t i = 0; i < items.count && !to->failed; i++) {
-        const ac_item_t *item = &items.item[i];
-        if (item->segment) {
-            end_segment(to);
-            segment.small = item->small;
-            segment.expandable = item->paged;
-        } else {
-            write_block(to, &segment, item);
-        }
+        return;
     }
-    end_segment(to);
-    free(items.item);
+    for (size_t i = 0; i < layout.segments && !to->failed; i++) {
+        const ac_laid_segment_t *segment = &layout.segment[i];
+        for (size_t j = segment->first; j < segment->first + segment->count; j++)
+            if (layout.block[j].state != AC_LAID_UNMAPPED)
+                write_block(to, device, segment, &layout.block[j]);
+        end_segment(to);
+    }
+    ac_layout_drop(&layout);
 }
 
 static const char *const action_names[] = {
@@ -233,12 +210,14 @@ accel_status_t accel_snapshot(accel_pool_id_t pool, char **json) {
     if (!ac_pool_is(pool, none) && !accel_pool_use_count(pool))
         return ACCEL_ERROR_INVALID;
     ac_history(ACCEL_TRACE_SNAPSHOT, accel_current_device(), 0, 0, NULL, pool, 0);
-    writer_t to = {.list = json_array(), .known = json_object()};
-    to.failed = !ac_pool_copy(&to.pools, pool, -1, false);
+    writer_t to = {.list = json_array(), .known = json_object(), .wanted = pool};
+    ac_lock(&ac_pools_lock);
+    to.failed = !ac_pool_lay_out(&to.pools, NULL, -1);
+    ac_unlock(&ac_pools_lock);
     write_pools(&to);
     if (ac_pool_is(pool, none))
         ac_device_each(write_cache, &to);
-    ac_pool_copy_drop(&to.pools);
+    ac_layout_drop(&to.pools);
     json_t *root = json_object(), *traces = json_array();
     for (int device = 0; device < accel_device_count() && device < AC_LIVE_DEVICES; device++)
         ac_json_append(traces, history_of(device, pool, to.known, &to.failed), &to.failed);

@@ -4,6 +4,7 @@
 #include "observe/layout.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 
 #include "observe/text.h"
 const char *const ac_laid_words[AC_LAID_STATES] = {
@@ -11,6 +12,25 @@ const char *const ac_laid_words[AC_LAID_STATES] = {
     AC_LAID_WORDS(X)
 #undef X
 };
+
+void ac_layout_drop(ac_layout_t *layout) {
+    free(layout->segment);
+    free(layout->block);
+    layout->segment = NULL;
+    layout->block = NULL;
+    layout->segment_room = layout->block_room = 0;
+}
+
+bool ac_layout_make_room(ac_layout_t *layout) {
+    size_t segments = layout->segments + layout->segments / 8 + 16;
+    size_t blocks = layout->blocks + layout->blocks / 8 + 256;
+    ac_layout_drop(layout);
+    layout->segment = malloc(segments * sizeof *layout->segment);
+    layout->block = malloc(blocks * sizeof *layout->block);
+    layout->segment_room = layout->segment ? segments : 0;
+    layout->block_room = layout->block ? blocks : 0;
+    return layout->segment && layout->block;
+}
 
 /* ---- near an address ---- */
 

@@ -49,6 +49,10 @@ typedef struct {
     bool paged;             /* an expandable segment */
     bool exported;          /* known outside, serves no other request */
     bool guarded;           /* each block on pages of its own */
+    /* Of a private pool of the C API (else 0): its id, and the device and stream that the segment serves.  `life`
+     * tells streams with the same handle from each other. */
+    uint64_t pool[2], stream, life;
+    int device;
 } ac_laid_segment_t;
 
 typedef struct {
@@ -60,6 +64,11 @@ typedef struct {
     size_t segments, blocks; /* how many there are; may be more than there is room for */
     size_t segment_room, block_room;
 } ac_layout_t;
+
+/* Allocates room for the segments and blocks that the layout counts, and for some more.  The old room is freed, with
+ * what lay there.  False: host memory is short.  _drop: frees the room. */
+bool ac_layout_make_room(ac_layout_t *layout);
+void ac_layout_drop(ac_layout_t *layout);
 
 /* Keep of a layout what tells about `address`: its segment with the block around it and the nearest
  * ones beside that one that the program holds; where it lies in none, the nearest segments on both

@@ -4,29 +4,11 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "allocator/allocator.h"
 #include "track/context.h"
 #include "observe/holding.h"
 #include "observe/raw.h"
 
 enum { TRIES = 5 };
-
-static void release(ac_layout_t *layout) {
-    free(layout->segment);
-    free(layout->block);
-}
-
-/* Room for what there was at the last try, and for what came since. */
-static bool make_room(ac_layout_t *layout) {
-    size_t segments = layout->segments + layout->segments / 8 + 16;
-    size_t blocks = layout->blocks + layout->blocks / 8 + 256;
-    release(layout);
-    layout->segment = malloc(segments * sizeof *layout->segment);
-    layout->block = malloc(blocks * sizeof *layout->block);
-    layout->segment_room = layout->segment ? segments : 0;
-    layout->block_room = layout->block ? blocks : 0;
-    return layout->segment && layout->block;
-}
 
 /* Which stack asked for the blocks that the program holds, where that is recorded: without a lock of
  * the device. */
@@ -48,21 +30,26 @@ typedef struct {
     bool guarded;
 } taking_t;
 
-static void take(CUdevice device, ac_allocator_t *allocator, void *arg) {
-    taking_t *taking = arg;
-    ac_layout_t layout = {.ordinal = (int)device, .guarded = taking->guarded};
+bool ac_layout_take(ac_layout_t *layout, ac_allocator_t *allocator,
+                    const struct timespec *deadline) {
     bool done = false;
     for (int i = 0; i < TRIES && !done; i++) {
-        done = ac_allocator_lay_out(allocator, &taking->deadline, &layout);
-        if (!done && ((!layout.segments && !layout.blocks) || !make_room(&layout)))
+        done = ac_allocator_lay_out(allocator, deadline, layout);
+        if (!done && ((!layout->segments && !layout->blocks) || !ac_layout_make_room(layout)))
             break;
     }
     if (done && atomic_load_explicit(&ac_recording, memory_order_relaxed))
-        name_blocks(&layout, &taking->deadline);
-    if (done)
+        name_blocks(layout, deadline);
+    if (!done)
+        ac_layout_drop(layout);
+    return done;
+}
+
+static void take(CUdevice device, ac_allocator_t *allocator, void *arg) {
+    taking_t *taking = arg;
+    ac_layout_t layout = {.ordinal = (int)device, .guarded = taking->guarded};
+    if (ac_layout_take(&layout, allocator, &taking->deadline))
         taking->all->layout[taking->all->count++] = layout;
-    else
-        release(&layout);
 }
 
 static ac_layouts_t *take_all(bool guarded) {
@@ -83,6 +70,6 @@ ac_layouts_t *ac_layouts_take_guarded(void) {
 
 void ac_layouts_free(ac_layouts_t *layouts) {
     for (unsigned i = 0; layouts && i < layouts->count; i++)
-        release(&layouts->layout[i]);
+        ac_layout_drop(&layouts->layout[i]);
     free(layouts);
 }

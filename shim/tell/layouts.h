@@ -2,6 +2,9 @@
 #ifndef AC_LAYOUTS_H
 #define AC_LAYOUTS_H
 
+#include <time.h>
+
+#include "allocator/allocator.h"
 #include "observe/layout.h"
 #include "observe/live.h"
 
@@ -15,6 +18,11 @@ typedef struct {
  * locks one after the other.  Any thread; no device call. */
 ac_layouts_t *ac_layouts_take(void);
 ac_layouts_t *ac_layouts_take_guarded(void); /* only segments of guarded blocks */
+
+/* Copies what one allocator has into the empty layout, with the stacks that are recorded.  False: the lock was not to
+ * be had before `deadline` (CLOCK_REALTIME), or host memory is short. */
+bool ac_layout_take(ac_layout_t *layout, ac_allocator_t *allocator,
+                    const struct timespec *deadline);
 void ac_layouts_free(ac_layouts_t *layouts);
 
 #endif

@@ -7,7 +7,6 @@
 typedef struct {
     ac_layout_t *layout;
     ac_stream_named_fn *stream_of;
-    size_t first;   /* of the segment's blocks */
     uint64_t end;   /* where the block before ended ... */
     bool free_last; /* ... which was free */
 } walk_t;
@@ -65,6 +64,8 @@ static void visit(ac_block_t *block, void *arg) {
         laid.module = atomic_load_explicit(&block->module, memory_order_relaxed);
         laid.requested = atomic_load_explicit(&block->requested, memory_order_relaxed);
     }
+    if (!is_free && !block->segment->arena)
+        laid.stack = block->stack;
     laid.async = state == AC_LAID_ALLOCATED && block->mempool;
     if (state == AC_LAID_PENDING && ac_key_is_stream(block->ticket.key))
         laid.stream = walk->stream_of(block);
@@ -103,33 +104,26 @@ static void lay_out_guarded(const ac_segment_t *segment, walk_t *walk) {
             visit_gone(block, walk);
 }
 
-static void lay_out(const ac_segment_t *segment, walk_t *walk) {
-    ac_layout_t *layout = walk->layout;
+void ac_segment_lay_out(const ac_segment_t *segment, ac_stream_named_fn *stream_of,
+                        ac_layout_t *layout) {
+    walk_t walk = {.layout = layout, .stream_of = stream_of};
     bool guarded = ac_segment_is_guarded(segment);
-    walk->first = layout->blocks;
-    walk->free_last = false;
+    size_t first = layout->blocks;
     if (guarded)
-        lay_out_guarded(segment, walk);
+        lay_out_guarded(segment, &walk);
     else if (!layout->guarded)
-        ac_segment_each(segment, visit, walk);
+        ac_segment_each(segment, visit, &walk);
     else
         return;
     if (layout->segments < layout->segment_room)
         layout->segment[layout->segments] =
             (ac_laid_segment_t){.address = segment->address,
                                 .size = segment->size,
-                                .first = walk->first,
-                                .count = layout->blocks - walk->first,
+                                .first = first,
+                                .count = layout->blocks - first,
                                 .small = segment->pool == AC_POOL_SMALL,
                                 .paged = segment->range != NULL,
                                 .exported = segment->tainted && !guarded,
                                 .guarded = guarded};
     layout->segments++;
-}
-
-void ac_space_lay_out(const ac_space_t *space, ac_stream_named_fn *stream_of,
-                      ac_layout_t *layout) {
-    walk_t walk = {.layout = layout, .stream_of = stream_of};
-    for (const ac_segment_t *segment = space->segments; segment; segment = segment->next)
-        lay_out(segment, &walk);
 }

@@ -8,10 +8,9 @@
 /* What a block waits for in the order of a stream: the stream's key. */
 typedef uint64_t ac_stream_named_fn(const ac_block_t *block);
 
-/* Add the segments of the space and their blocks to the layout, as far as it has room, and count
- * all.  Under the lock.  Owners of caches may take and give blocks meanwhile: each is shown as it
- * was at some moment of the call. */
-void ac_space_lay_out(const ac_space_t *space, ac_stream_named_fn *stream_of,
-                      ac_layout_t *layout);
+/* Adds the segment and its blocks to the layout, as far as it has room, and counts them.  Under the lock.
+ * Owners of caches may take and give blocks meanwhile: each is shown as it was at some moment of the call. */
+void ac_segment_lay_out(const ac_segment_t *segment, ac_stream_named_fn *stream_of,
+                        ac_layout_t *layout);
 
 #endif
