@@ -75,46 +75,13 @@ static const char help_tail[] =
     "                  removed meanwhile, so that figures of two builds would stand together\n\n"
     "Exit status: 0 done, 1 the library could not be measured, or not to the end, 2 wrong usage.\n";
 
-enum {
-    OPT_QUICK = 256,
-    OPT_ONLY,
-    OPT_WITHOUT,
-    OPT_SIM,
-    OPT_CONF,
-    OPT_LIB,
-    OPT_ROUNDS,
-    OPT_PASS_US,
-    OPT_PAIRS,
-    OPT_MARKDOWN,
-    OPT_SPREAD,
-    OPT_INSTRUCTIONS,
-    OPT_OBSERVE
-};
-
-static const struct option options[] = {{"quick", no_argument, NULL, OPT_QUICK},
-                                        {"only", required_argument, NULL, OPT_ONLY},
-                                        {"without", required_argument, NULL, OPT_WITHOUT},
-                                        {"sim", no_argument, NULL, OPT_SIM},
-                                        {"conf", required_argument, NULL, OPT_CONF},
-                                        {"lib", required_argument, NULL, OPT_LIB},
-                                        {"rounds", required_argument, NULL, OPT_ROUNDS},
-                                        {"pass-us", required_argument, NULL, OPT_PASS_US},
-                                        {"pairs", required_argument, NULL, OPT_PAIRS},
-                                        {"markdown", no_argument, NULL, OPT_MARKDOWN},
-                                        {"spread", no_argument, NULL, OPT_SPREAD},
-                                        {"instructions", no_argument, NULL, OPT_INSTRUCTIONS},
-                                        {"observe", no_argument, NULL, OPT_OBSERVE},
-                                        {"json", no_argument, NULL, 'j'},
-                                        {"help", no_argument, NULL, 'h'},
-                                        {NULL, 0, NULL, 0}};
-
 static void print_rows(bool shapes) {
     for (int i = 0; i < BENCH_ROW_COUNT; i++)
         if ((bench_rows[i].counted == BENCH_SHAPE) == shapes)
             printf("  %-19s %s\n", bench_rows[i].id, bench_rows[i].what);
 }
 
-static void print_help(void) {
+static int print_help(void) {
     fputs(help_head, stdout);
     for (int i = 0; i < bench_part_count; i++)
         printf("  %-15s %s\n", bench_parts[i].name, bench_parts[i].what);
@@ -126,6 +93,7 @@ static void print_help(void) {
     puts("\nShapes, rows that are measured only if they are named:");
     print_rows(true);
     fputs(help_tail, stdout);
+    return CMD_OK;
 }
 
 static bool is_name(const char *name, const char *text, size_t length) {
@@ -148,7 +116,10 @@ static bool add_part(bench_t *b, const char *name, size_t length) {
 }
 
 /* Names with commas between them; 0 or the status to end with. */
-static int add_parts(bench_t *b, const char *names) {
+static int add_parts(const char *names, void *bench) {
+    bench_t *b = bench;
+    if (!*names)
+        return cmd_usage("--only: no part was given");
     while (*names) {
         size_t length = strcspn(names, ",");
         if (!add_part(b, names, length))
@@ -159,7 +130,8 @@ static int add_parts(bench_t *b, const char *names) {
 }
 
 /* The same for peers; the library itself is what is measured. */
-static int leave_out_peers(bench_t *b, const char *names) {
+static int leave_out_peers(const char *names, void *bench) {
+    bench_t *b = bench;
     while (*names) {
         size_t length = strcspn(names, ",");
         bench_peer_id_t peer = BENCH_accelcache + 1;
@@ -173,78 +145,44 @@ static int leave_out_peers(bench_t *b, const char *names) {
     return CMD_OK;
 }
 
-static int read_number(const char *option, const char *text, long most, long *number) {
-    char *end;
-    *number = strtol(text, &end, 10);
-    if (*end || end == text || *number < 1 || *number > most)
-        return cmd_usage("%s: expected a number from 1 to %ld, got \"%s\"", option, most, text);
-    return CMD_OK;
-}
-
-/* 0: go on; else the exit status (negative: 0 after --help). */
-static int read_options(bench_t *b, int argc, char **argv) {
-    int option, status = CMD_OK;
-    while (!status && (option = cmd_option(argc, argv, "hj", options)) != -1) {
-        switch (option) {
-        case OPT_QUICK:
-            b->quick = true;
-            break;
-        case OPT_ONLY:
-            status = *optarg ? add_parts(b, optarg) : cmd_usage("--only: no part was given");
-            break;
-        case OPT_WITHOUT:
-            status = leave_out_peers(b, optarg);
-            break;
-        case OPT_SIM:
-            b->force_simulated = true;
-            break;
-        case OPT_CONF:
-            b->conf_given = optarg;
-            break;
-        case OPT_LIB:
-            b->library_given = optarg;
-            break;
-        case OPT_ROUNDS:
-            status = read_number("--rounds", optarg, 1000, &b->rounds);
-            break;
-        case OPT_PASS_US:
-            status = read_number("--pass-us", optarg, 10000000, &b->pass_us);
-            break;
-        case OPT_PAIRS:
-            status = read_number("--pairs", optarg, 100000000, &b->pairs);
-            break;
-        case OPT_INSTRUCTIONS:
-            b->instructions = true;
-            break;
-        case OPT_OBSERVE:
-            add_part(b, "observe", strlen("observe"));
-            b->instructions = true;
-            break;
-        case OPT_MARKDOWN:
-            b->markdown = true;
-            b->spread = true;
-            break;
-        case OPT_SPREAD:
-            b->spread = true;
-            break;
-        case 'j':
-            b->json = true;
-            break;
-        case 'h':
-            print_help();
-            return -1;
-        default:
-            return cmd_usage_hint();
-        }
-    }
+/* Returns false if the subcommand ends with *status. */
+static bool read_options(bench_t *b, int argc, char **argv, int *status) {
+    bool observe = false;
+    uint64_t rounds = 0, pass_us = 0, pairs = 0;
+    const cmd_option_t options[] = {
+        {"quick", .flag = &b->quick},
+        {"only", .take = add_parts, .arg = b},
+        {"without", .take = leave_out_peers, .arg = b},
+        {"sim", .flag = &b->force_simulated},
+        {"conf", .text = &b->conf_given},
+        {"lib", .text = &b->library_given},
+        {"rounds", .number = &rounds, .low = 1, .high = 1000, .expected = "a number from 1 to 1000"},
+        {"pass-us", .number = &pass_us, .low = 1, .high = 10000000, .expected = "a number from 1 to 10000000"},
+        {"pairs", .number = &pairs, .low = 1, .high = 100000000, .expected = "a number from 1 to 100000000"},
+        {"markdown", .flag = &b->markdown},
+        {"spread", .flag = &b->spread},
+        {"instructions", .flag = &b->instructions},
+        {"observe", .flag = &observe},
+        {"json", 'j', .flag = &b->json},
+        {"help", 'h', .stop = print_help},
+        {.name = NULL}};
+    if (!cmd_options(argc, argv, options, NULL, status))
+        return false;
+    if (observe)
+        add_part(b, "observe", strlen("observe"));
+    b->instructions |= observe;
+    b->spread |= b->markdown;
+    b->rounds = rounds ? (long)rounds : b->quick ? 3 : 7;
+    b->pass_us = pass_us ? (long)pass_us : b->quick ? 2000 : 10000;
+    b->pairs = (long)pairs;
     /* --only PART PART... */
-    for (; !status && optind < argc; optind++)
-        status = b->only || b->only_rows
-                     ? add_parts(b, argv[optind])
-                     : cmd_usage("\"%s\": parts are named behind --only", argv[optind]);
-    if (!status && b->json && b->markdown)
-        status = cmd_usage("--json and --markdown exclude each other");
-    return status;
+    for (; !*status && optind < argc; optind++)
+        *status = b->only || b->only_rows
+                      ? add_parts(argv[optind], b)
+                      : cmd_usage("\"%s\": parts are named behind --only", argv[optind]);
+    if (!*status && b->json && b->markdown)
+        *status = cmd_usage("--json and --markdown exclude each other");
+    return !*status;
 }
 
 /* Statistics stay on, as in any program; the file at the end is measured by itself. */
@@ -303,13 +241,9 @@ static int print_result(const bench_t *b) {
 
 int cmd_bench(int argc, char **argv) {
     bench_t b = {.rounds = 0};
-    int status = read_options(&b, argc, argv);
-    if (status)
-        return status < 0 ? CMD_OK : status;
-    if (!b.rounds)
-        b.rounds = b.quick ? 3 : 7;
-    if (!b.pass_us)
-        b.pass_us = b.quick ? 2000 : 10000;
+    int status;
+    if (!read_options(&b, argc, argv, &status))
+        return status;
     status = set_conf(&b);
     if (status)
         return status;

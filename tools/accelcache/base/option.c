@@ -3,6 +3,7 @@
 #include "command.h"
 
 #include <ctype.h>
+#include <getopt.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,7 +65,7 @@ int cmd_usage_names(const char *what, const char *given, const char *const *name
     return status;
 }
 
-/* What is wrong with the long option `given`, "--name" or "--name=value". */
+/* Says what is wrong with the long option `given`, "--name" or "--name=value". */
 static void say_long(const char *given, const struct option *options) {
     size_t length = strcspn(given + 2, "=");
     char *name = cmd_format("%.*s", (int)length, given + 2);
@@ -92,49 +93,100 @@ static void say_long(const char *given, const struct option *options) {
     free(name);
 }
 
-/* Whether getopt stopped at the long option `given`: of an unknown one it tells nothing, of one
- * with a wrong value `val`. */
-static bool is_long(const char *given, const struct option *options) {
-    if (strncmp(given, "--", 2) != 0 || !given[2])
-        return false;
-    if (!optopt)
-        return true;
-    size_t length = strcspn(given + 2, "=");
-    for (const struct option *o = options; o->name; o++)
-        if (o->val == optopt && !strncmp(o->name, given + 2, length))
-            return true;
-    return false;
+/* ------------------------------------------------------------------ the table */
+
+enum { MOST_OPTIONS = 30, LONG = 256 };
+
+/* The table in the form that getopt takes.  A long option has the value LONG and its row. */
+typedef struct {
+    struct option options[MOST_OPTIONS + 2]; /* --help and the end */
+    char letters[2 * MOST_OPTIONS + 3];
+    unsigned count;
+} getopt_t;
+
+static void prepare(getopt_t *g, const cmd_option_t *table, bool command, bool help) {
+    char *letter = g->letters;
+    *letter = '+';
+    letter += command;
+    for (g->count = 0; table[g->count].name; g->count++) {
+        const cmd_option_t *o = &table[g->count];
+        bool value = o->text || o->number || o->real || o->take;
+        int argument = !value ? no_argument : o->flag ? optional_argument : required_argument;
+        g->options[g->count] = (struct option){o->name, argument, NULL, LONG + (int)g->count};
+        if (o->letter)
+            *letter++ = o->letter;
+        if (o->letter && value)
+            *letter++ = ':';
+    }
+    if (help)
+        *letter++ = 'h';
+    *letter = '\0';
+    g->options[g->count] = help ? (struct option){"help", no_argument, NULL, 'h'} : (struct option){0};
+    g->options[g->count + 1] = (struct option){0};
 }
 
-int cmd_option(int argc, char **argv, const char *letters, const struct option *options) {
-    opterr = 0;
-    optopt = 0;
-    int option = getopt_long(argc, argv, letters, options, NULL);
-    if (option != '?')
-        return option;
-    const char *given = argv[optind - 1];
-    if (is_long(given, options))
-        say_long(given, options);
-    else if (optopt != '+' && strchr(letters, optopt))
+/* Says what getopt refused.  Of an unknown long option getopt tells nothing, of one with a wrong value its number. */
+static void say_wrong(const getopt_t *g, const char *given) {
+    bool is_long = !strncmp(given, "--", 2) && given[2];
+    if (is_long && (!optopt || optopt >= LONG || optopt == 'h'))
+        say_long(given, g->options);
+    else if (optopt != '+' && optopt < LONG && strchr(g->letters, optopt))
         cmd_say("-%c needs a value behind it", optopt);
     else
         cmd_say("unknown option -%c", optopt);
-    return option;
 }
 
-bool cmd_option_json(int argc, char **argv, const char *help, bool *json, int *status) {
-    static const struct option options[] = {
-        {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+/* Returns CMD_OK, or CMD_USAGE after a message. */
+static int take(const cmd_option_t *o, const char *value) {
+    char *end = NULL;
+    double number = 0;
+    if (o->flag)
+        *o->flag = true;
+    if (o->text)
+        *o->text = value;
+    if (o->take)
+        return o->take(value, o->arg);
+    if (o->number)
+        number = (double)(*o->number = strtoull(value, &end, 10));
+    else if (o->real)
+        number = *o->real = strtod(value, &end);
+    if (!end || (!*end && end != value && *value != '-' && number >= o->low && number <= o->high))
+        return CMD_OK;
+    return cmd_usage("--%s %s: %s", o->name, value, o->expected);
+}
+
+static bool read_all(int argc, char **argv, const cmd_option_t *table, bool command, const char *help,
+                     int *status) {
+    getopt_t g;
     int option;
-    *json = false;
-    while ((option = cmd_option(argc, argv, "hj", options)) != -1) {
-        *json |= option == 'j';
-        if (option == 'j')
-            continue;
-        if (option == 'h')
+    prepare(&g, table, command, help != NULL);
+    opterr = optopt = 0;
+    while ((option = getopt_long(argc, argv, g.letters, g.options, NULL)) != -1) {
+        unsigned i = (unsigned)option - LONG;
+        if (option == '?') {
+            say_wrong(&g, argv[optind - 1]);
+            *status = cmd_usage_hint();
+            return false;
+        }
+        if (help && option == 'h') {
             fputs(help, stdout);
-        *status = option == 'h' ? CMD_OK : cmd_usage_hint();
-        return false;
+            *status = CMD_OK;
+            return false;
+        }
+        for (unsigned k = 0; option < LONG && k < g.count; k++)
+            i = table[k].letter == option ? k : i;
+        *status = table[i].stop ? table[i].stop() : take(&table[i], optarg);
+        if (*status || table[i].stop)
+            return false;
+        optopt = 0;
     }
     return true;
+}
+
+bool cmd_options(int argc, char **argv, const cmd_option_t *table, const char *help, int *status) {
+    return read_all(argc, argv, table, false, help, status);
+}
+
+bool cmd_options_of_command(int argc, char **argv, const cmd_option_t *table, const char *help, int *status) {
+    return read_all(argc, argv, table, true, help, status);
 }

@@ -5,14 +5,29 @@
 #include <getopt.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
-/* As getopt_long, but what is wrong is said in one line, with the option that was meant perhaps;
- * '?' is answered then. */
-int cmd_option(int argc, char **argv, const char *letters, const struct option *options);
+/* One option.  Without `text`, `number`, `real` and `take` it has no value; with one of them and `flag` the value is
+ * optional. */
+typedef struct {
+    const char *name; /* "json" for --json; NULL ends the table */
+    char letter;      /* 'j' for -j; 0: it has none */
+    bool *flag;       /* set to true */
+    const char **text;
+    uint64_t *number; /* whole, from `low` to `high` */
+    double *real;     /* likewise */
+    double low, high;
+    const char *expected; /* what a message says about `low` and `high` */
+    int (*take)(const char *value, void *arg); /* returns CMD_OK, or an exit status after a message */
+    void *arg;
+    int (*stop)(void); /* the subcommand ends with what this returns */
+} cmd_option_t;
 
-/* Read the options of a subcommand that has none but --json, which sets *json, and --help, which
- * prints `help`.  True: it goes on with argv[optind]; false: *status is how it ends. */
-bool cmd_option_json(int argc, char **argv, const char *help, bool *json, int *status);
+/* Reads the options of a subcommand.  --help and -h print `help`; with NULL they are a row of the table.
+ * True: argv[optind] is the first argument.  False: the subcommand ends with *status. */
+bool cmd_options(int argc, char **argv, const cmd_option_t *table, const char *help, int *status);
+/* Like cmd_options, but options end at the first argument, which is a program with options of its own. */
+bool cmd_options_of_command(int argc, char **argv, const cmd_option_t *table, const char *help, int *status);
 
 /* Of names `size` bytes apart, up to a NULL, the one that `text` most likely means; NULL: none. */
 const char *cmd_nearest(const char *text, const char *const *names, size_t size);

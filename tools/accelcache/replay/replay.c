@@ -281,87 +281,46 @@ static int replay_all(replays_t *r, const options_t *o) {
     return status;
 }
 
-enum { CONF = 256, CAPACITY, LEAST, REPEAT, PENDING, STREAMS, COSTS, ORDINAL, DEVICE, JSON };
+static int take_conf(const char *value, void *replays) {
+    replays_t *r = replays;
+    r->conf[r->count++] = value;
+    return CMD_OK;
+}
 
-static const struct option options[] = {{"conf", required_argument, NULL, CONF},
-                                        {"capacity", required_argument, NULL, CAPACITY},
-                                        {"min-capacity", no_argument, NULL, LEAST},
-                                        {"repeat", required_argument, NULL, REPEAT},
-                                        {"pending", required_argument, NULL, PENDING},
-                                        {"streams", required_argument, NULL, STREAMS},
-                                        {"costs", required_argument, NULL, COSTS},
-                                        {"ordinal", required_argument, NULL, ORDINAL},
-                                        {"device", no_argument, NULL, DEVICE},
-                                        {"json", no_argument, NULL, JSON},
-                                        {"help", no_argument, NULL, 'h'},
-                                        {NULL, 0, NULL, 0}};
-
-/* One option; CMD_OK, or the status to end with after a message. */
-static int take_option(int option, replays_t *r, options_t *o) {
-    uint64_t number = 0;
-    switch (option) {
-    case CONF:
-        r->conf[r->count++] = optarg;
-        o->given = true;
-        return CMD_OK;
-    case CAPACITY:
-        o->capacity = optarg;
-        return CMD_OK;
-    case LEAST:
-        r->search = true;
-        return CMD_OK;
-    case REPEAT:
-        if (!cmd_whole_number(optarg, 1, 1000, &number))
-            return cmd_usage("--repeat %s: a whole number from 1 to 1000", optarg);
-        o->plan.repeat = (unsigned)number;
-        return CMD_OK;
-    case PENDING:
-        return cmd_replay_pending(&o->plan, optarg);
-    case STREAMS:
-        return cmd_replay_streams(&o->plan, optarg);
-    case COSTS:
-        o->costs = optarg;
-        return CMD_OK;
-    case ORDINAL:
-        if (!cmd_whole_number(optarg, 0, CMD_OPS_DEVICES - 1, &number))
-            return cmd_usage("--ordinal %s: a device from 0 to %d", optarg, CMD_OPS_DEVICES - 1);
-        o->ordinal = (int)number;
-        return CMD_OK;
-    case DEVICE:
-        o->plan.real = true;
-        return CMD_OK;
-    case JSON:
-        r->json = true;
-        return CMD_OK;
-    default:
-        return cmd_usage_hint();
-    }
+static int read_and_replay(replays_t *r, int argc, char **argv) {
+    options_t o = {.plan = {.repeat = 2}, .ordinal = -1};
+    uint64_t repeat = 2;
+    int status;
+    const cmd_option_t options[] = {
+        {"conf", .take = take_conf, .arg = r},
+        {"capacity", .text = &o.capacity},
+        {"min-capacity", .flag = &r->search},
+        {"repeat", .number = &repeat, .low = 1, .high = 1000, .expected = "a whole number from 1 to 1000"},
+        {"pending", .take = cmd_replay_pending, .arg = &o.plan},
+        {"streams", .take = cmd_replay_streams, .arg = &o.plan},
+        {"costs", .text = &o.costs},
+        {"ordinal", .take = cmd_replay_ordinal, .arg = &o.ordinal},
+        {"device", .flag = &o.plan.real},
+        {"json", .flag = &r->json},
+        {.name = NULL}};
+    if (!cmd_options(argc, argv, options, help, &status))
+        return status;
+    o.plan.repeat = (unsigned)repeat;
+    o.given = r->count > 0;
+    if (o.plan.real && (o.plan.work != CMD_WORK_NONE || r->search || o.costs))
+        return cmd_usage("--device goes without --pending, --streams, --min-capacity and "
+                         "--costs: no work is submitted, and time is measured");
+    if (argc - optind != 1)
+        return cmd_usage(optind == argc ? "TRACE is missing" : "one TRACE at a time");
+    if (r->count == 0)
+        r->conf[r->count++] = getenv("ACCEL_ALLOC_CONF");
+    r->path = argv[optind];
+    return replay_all(r, &o);
 }
 
 int cmd_replay(int argc, char **argv) {
-    replays_t r = {0};
-    options_t o = {.plan = {.repeat = 2}, .ordinal = -1};
-    int option, status = CMD_OK;
-    r.conf = cmd_alloc(((size_t)argc + 1) * sizeof *r.conf);
-    while (status == CMD_OK && (option = cmd_option(argc, argv, "h", options)) != -1) {
-        if (option == 'h') {
-            fputs(help, stdout);
-            free(r.conf);
-            return CMD_OK;
-        }
-        status = take_option(option, &r, &o);
-    }
-    if (status == CMD_OK && o.plan.real && (o.plan.work != CMD_WORK_NONE || r.search || o.costs))
-        status = cmd_usage("--device goes without --pending, --streams, --min-capacity and "
-                           "--costs: no work is submitted, and time is measured");
-    if (status == CMD_OK && argc - optind != 1)
-        status = cmd_usage(optind == argc ? "TRACE is missing" : "one TRACE at a time");
-    if (status == CMD_OK) {
-        if (r.count == 0)
-            r.conf[r.count++] = getenv("ACCEL_ALLOC_CONF");
-        r.path = argv[optind];
-        status = replay_all(&r, &o);
-    }
+    replays_t r = {.conf = cmd_alloc(((size_t)argc + 1) * sizeof *r.conf)};
+    int status = read_and_replay(&r, argc, argv);
     free(r.conf);
     return status;
 }

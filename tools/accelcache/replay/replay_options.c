@@ -4,36 +4,39 @@
 #include "base/sizes.h"
 #include "base/terminal.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-bool cmd_whole_number(const char *text, uint64_t low, uint64_t high, uint64_t *value) {
-    char *end;
-    errno = 0;
-    if (*text < '0' || *text > '9')
-        return false;
-    *value = strtoull(text, &end, 10);
-    return !errno && !*end && *value >= low && *value <= high;
-}
-
 static const char exclude[] = "--pending and --streams real exclude each other";
 
-int cmd_replay_pending(cmd_replay_plan_t *plan, const char *value) {
+int cmd_replay_pending(const char *value, void *into) {
+    cmd_replay_plan_t *plan = into;
+    char *end;
     if (plan->work == CMD_WORK_STREAMS)
         return cmd_usage(exclude);
-    if (!cmd_whole_number(value, 0, 1000000000, &plan->delay))
+    plan->delay = strtoull(value, &end, 10);
+    if (*end || *value < '0' || *value > '9' || plan->delay > 1000000000)
         return cmd_usage("--pending %s: a number of operations", value);
     plan->work = CMD_WORK_DELAY;
     return CMD_OK;
 }
 
-int cmd_replay_streams(cmd_replay_plan_t *plan, const char *value) {
+int cmd_replay_streams(const char *value, void *into) {
+    cmd_replay_plan_t *plan = into;
     if (strcmp(value, "real") != 0)
         return cmd_usage("--streams %s: only \"real\" is known", value);
     if (plan->work == CMD_WORK_DELAY)
         return cmd_usage(exclude);
     plan->work = CMD_WORK_STREAMS;
+    return CMD_OK;
+}
+
+int cmd_replay_ordinal(const char *value, void *ordinal) {
+    char *end;
+    unsigned long number = strtoul(value, &end, 10);
+    if (*end || *value < '0' || *value > '9' || number >= CMD_OPS_DEVICES)
+        return cmd_usage("--ordinal %s: a device from 0 to %d", value, CMD_OPS_DEVICES - 1);
+    *(int *)ordinal = (int)number;
     return CMD_OK;
 }
 

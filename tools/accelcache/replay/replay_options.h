@@ -4,12 +4,10 @@
 
 #include "replay/replay.h"
 
-/* A whole number within the bounds; false for anything else. */
-bool cmd_whole_number(const char *text, uint64_t low, uint64_t high, uint64_t *value);
-
-/* --pending K and --streams real into a plan: CMD_OK, or CMD_USAGE after a message. */
-int cmd_replay_pending(cmd_replay_plan_t *plan, const char *value);
-int cmd_replay_streams(cmd_replay_plan_t *plan, const char *value);
+/* Rows of a table of options: --pending K and --streams real into a cmd_replay_plan_t, --ordinal N into an int. */
+int cmd_replay_pending(const char *value, void *plan);
+int cmd_replay_streams(const char *value, void *plan);
+int cmd_replay_ordinal(const char *value, void *ordinal);
 
 /* --capacity.  CMD_OK, or CMD_USAGE after a message. */
 int cmd_replay_capacity(const char *value, const cmd_ops_t *trace, uint64_t *bytes);

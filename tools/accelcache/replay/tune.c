@@ -472,7 +472,7 @@ static int tune_all(tuning_t *t) {
     return status;
 }
 
-static void print_help(void) {
+static int print_help(void) {
     fputs(help, stdout);
     int column = 80;
     for (unsigned i = 0; tune_key(i); i++) {
@@ -482,25 +482,13 @@ static void print_help(void) {
         column += printf(" %s", tune_key(i));
     }
     printf("\n\n%s", help_end);
+    return CMD_OK;
 }
 
-enum { OBJECTIVE = 256, CAPACITY, PENDING, STREAMS, COSTS, ORDINAL, SECONDS, JSON };
-
-static const struct option options[] = {{"objective", required_argument, NULL, OBJECTIVE},
-                                        {"capacity", required_argument, NULL, CAPACITY},
-                                        {"pending", required_argument, NULL, PENDING},
-                                        {"streams", required_argument, NULL, STREAMS},
-                                        {"costs", required_argument, NULL, COSTS},
-                                        {"ordinal", required_argument, NULL, ORDINAL},
-                                        {"seconds", required_argument, NULL, SECONDS},
-                                        {"json", no_argument, NULL, JSON},
-                                        {"help", no_argument, NULL, 'h'},
-                                        {NULL, 0, NULL, 0}};
-
-static int take_objective(tune_t *tune, const char *name) {
+static int take_objective(const char *name, void *objective) {
     for (unsigned i = 0; i < sizeof objective_names / sizeof *objective_names; i++) {
         if (!strcmp(name, objective_names[i])) {
-            tune->objective = (tune_objective_t)i;
+            *(tune_objective_t *)objective = (tune_objective_t)i;
             return CMD_OK;
         }
     }
@@ -511,39 +499,6 @@ typedef struct {
     const char *capacity, *costs;
     int ordinal;
 } options_t;
-
-static int take_option(int option, tuning_t *t, options_t *o) {
-    uint64_t number = 0;
-    switch (option) {
-    case OBJECTIVE:
-        return take_objective(&t->tune, optarg);
-    case CAPACITY:
-        o->capacity = optarg;
-        return CMD_OK;
-    case PENDING:
-        return cmd_replay_pending(&t->tune.plan, optarg);
-    case STREAMS:
-        return cmd_replay_streams(&t->tune.plan, optarg);
-    case COSTS:
-        o->costs = optarg;
-        return CMD_OK;
-    case ORDINAL:
-        if (!cmd_whole_number(optarg, 0, CMD_OPS_DEVICES - 1, &number))
-            return cmd_usage("--ordinal %s: a device from 0 to %d", optarg, CMD_OPS_DEVICES - 1);
-        o->ordinal = (int)number;
-        return CMD_OK;
-    case SECONDS:
-        if (!cmd_whole_number(optarg, 1, 86400, &number))
-            return cmd_usage("--seconds %s: a whole number", optarg);
-        t->tune.seconds = (double)number;
-        return CMD_OK;
-    case JSON:
-        t->json = true;
-        return CMD_OK;
-    default:
-        return cmd_usage_hint();
-    }
-}
 
 static int read_all(tuning_t *t, const options_t *o) {
     t->trace = cmd_alloc((size_t)t->paths * sizeof *t->trace);
@@ -565,20 +520,26 @@ static int read_all(tuning_t *t, const options_t *o) {
 }
 
 int cmd_tune(int argc, char **argv) {
-    tuning_t t = {.tune = {.plan = {.repeat = 2}, .objective = TUNE_BALANCED, .seconds = 30}};
+    tuning_t t = {.tune = {.plan = {.repeat = 2}, .objective = TUNE_BALANCED}};
     options_t o = {.ordinal = -1};
-    int option, status = CMD_OK;
-    while (status == CMD_OK && (option = cmd_option(argc, argv, "h", options)) != -1) {
-        if (option == 'h') {
-            print_help();
-            return CMD_OK;
-        }
-        status = take_option(option, &t, &o);
-    }
-    if (status == CMD_OK && optind == argc)
-        status = cmd_usage("TRACE is missing");
-    if (status != CMD_OK)
+    uint64_t seconds = 30;
+    int status;
+    const cmd_option_t options[] = {
+        {"objective", .take = take_objective, .arg = &t.tune.objective},
+        {"capacity", .text = &o.capacity},
+        {"pending", .take = cmd_replay_pending, .arg = &t.tune.plan},
+        {"streams", .take = cmd_replay_streams, .arg = &t.tune.plan},
+        {"costs", .text = &o.costs},
+        {"ordinal", .take = cmd_replay_ordinal, .arg = &o.ordinal},
+        {"seconds", .number = &seconds, .low = 1, .high = 86400, .expected = "a whole number"},
+        {"json", .flag = &t.json},
+        {"help", 'h', .stop = print_help},
+        {.name = NULL}};
+    if (!cmd_options(argc, argv, options, NULL, &status))
         return status;
+    if (optind == argc)
+        return cmd_usage("TRACE is missing");
+    t.tune.seconds = (double)seconds;
     t.path = argv + optind;
     t.paths = argc - optind;
     status = read_all(&t, &o);

@@ -254,27 +254,15 @@ static void print_markdown_stats(void) {
 /* ------------------------------------------------------------------ */
 
 int cmd_config(int argc, char **argv) {
-    static const struct option options[] = {
-        {"json", no_argument, NULL, 'j'},  {"markdown", no_argument, NULL, 'm'},
-        {"stats", no_argument, NULL, 's'}, {"all", no_argument, NULL, 'a'},
-        {"help", no_argument, NULL, 'h'},  {NULL, 0, NULL, 0}};
     bool json = false, markdown = false, stats = false, all = false;
-    int option;
-    while ((option = cmd_option(argc, argv, "hj", options)) != -1) {
-        if (option == 'j')
-            json = true;
-        else if (option == 'm')
-            markdown = true;
-        else if (option == 's')
-            stats = true;
-        else if (option == 'a')
-            all = true;
-        else if (option == 'h') {
-            fputs(help, stdout);
-            return CMD_OK;
-        } else
-            return cmd_usage_hint();
-    }
+    int status;
+    const cmd_option_t options[] = {{"json", 'j', .flag = &json},
+                                    {"markdown", .flag = &markdown},
+                                    {"stats", .flag = &stats},
+                                    {"all", .flag = &all},
+                                    {.name = NULL}};
+    if (!cmd_options(argc, argv, options, help, &status))
+        return status;
     if (argc - optind > 1)
         return cmd_usage("one STRING at most; quote it when it has blanks");
     if ((markdown && (json || optind < argc)) || (stats && !markdown && (!json || optind < argc)))
@@ -302,7 +290,7 @@ int cmd_config(int argc, char **argv) {
         cmd_settings_read(here);
         config = here->config;
     }
-    int status = here && here->refused ? CMD_FAILED : CMD_OK;
+    status = here && here->refused ? CMD_FAILED : CMD_OK;
     if (json) {
         status = print_json(string, &config, wrong ? &error : NULL, &warnings, here);
         free(here);

@@ -165,23 +165,13 @@ static int ask(const struct verb *verb, int pid, uint64_t space, const char *giv
 }
 
 int cmd_ctl(int argc, char **argv) {
-    static const struct option options[] = {{"force", no_argument, NULL, 'f'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
     bool json = false, force = false;
-    int pid, option;
+    int pid, status;
     uint64_t space;
-    while ((option = cmd_option(argc, argv, "hj", options)) != -1) {
-        if (option == 'h') {
-            fputs(help, stdout);
-            return CMD_OK;
-        }
-        if (!strchr("fj", option))
-            return cmd_usage_hint();
-        json |= option == 'j';
-        force |= option == 'f';
-    }
+    const cmd_option_t options[] = {
+        {"force", .flag = &force}, {"json", 'j', .flag = &json}, {.name = NULL}};
+    if (!cmd_options(argc, argv, options, help, &status))
+        return status;
     int count = argc - optind;
     char **argument = argv + optind;
     if (count < 1 || !cmd_process_read(argument[0], &pid, &space))

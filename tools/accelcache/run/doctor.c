@@ -291,33 +291,17 @@ static int print_findings(cmd_findings_t *findings, bool json) {
 }
 
 int cmd_doctor(int argc, char **argv) {
-    static const struct option options[] = {{"lib", required_argument, NULL, 'l'},
-                                            {"sim", no_argument, NULL, 's'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {"dump", required_argument, NULL, 'd'},
-                                            {"probe-driver", no_argument, NULL, 'p'},
-                                            {NULL, 0, NULL, 0}};
     const char *library = NULL, *dump = NULL;
     bool simulated = false, json = false;
-    int option;
-    while ((option = cmd_option(argc, argv, "+hj", options)) != -1) {
-        if (option == 'l')
-            library = optarg;
-        else if (option == 's')
-            simulated = true;
-        else if (option == 'j')
-            json = true;
-        else if (option == 'd')
-            dump = optarg;
-        else if (option == 'p')
-            return cmd_doctor_probe();
-        else if (option == 'h') {
-            fputs(help, stdout);
-            return CMD_OK;
-        } else
-            return cmd_usage_hint();
-    }
+    int status;
+    const cmd_option_t options[] = {{"lib", .text = &library},
+                                    {"sim", .flag = &simulated},
+                                    {"json", 'j', .flag = &json},
+                                    {"dump", .text = &dump},
+                                    {"probe-driver", .stop = cmd_doctor_probe},
+                                    {.name = NULL}};
+    if (!cmd_options_of_command(argc, argv, options, help, &status))
+        return status;
     bool divided = optind > 1 && !strcmp(argv[optind - 1], "--");
     int pid = 0;
     uint64_t space = 0;

@@ -22,8 +22,6 @@ static const char help[] =
     "  --unset         take it back: what else was preloaded stays\n\n"
     "Exit status: 0, 1 the library was not found, 2 wrong usage.\n";
 
-enum { OPT_CONF = 256, OPT_LIB, OPT_SIM, OPT_FORMAT, OPT_UNSET };
-
 /* How a shell sets a variable, and how it forgets one; `quote`: what stands for a quote between
  * quotes (NULL: values are not quoted); `also`: what else has to be quoted so. */
 static const struct format {
@@ -94,11 +92,13 @@ static void print_without(const struct format *format, const char *name, const c
     free(rest);
 }
 
-static const struct format *find_format(const char *name) {
+static int take_format(const char *name, void *format) {
     for (const struct format *f = formats; f->name; f++)
-        if (!strcmp(f->name, name))
-            return f;
-    return NULL;
+        if (!strcmp(f->name, name)) {
+            *(const struct format **)format = f;
+            return CMD_OK;
+        }
+    return cmd_usage("--format: expected sh, csh, fish or plain, got \"%s\"", name);
 }
 
 static int print_failed(char *error) {
@@ -151,42 +151,16 @@ static int print_lines(const settings_t *s) {
 }
 
 int cmd_env(int argc, char **argv) {
-    static const struct option options[] = {{"conf", required_argument, NULL, OPT_CONF},
-                                            {"lib", required_argument, NULL, OPT_LIB},
-                                            {"sim", optional_argument, NULL, OPT_SIM},
-                                            {"format", required_argument, NULL, OPT_FORMAT},
-                                            {"unset", no_argument, NULL, OPT_UNSET},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
     settings_t s = {.format = formats};
-    int option;
-    while ((option = cmd_option(argc, argv, "h", options)) != -1) {
-        switch (option) {
-        case 'h':
-            fputs(help, stdout);
-            return CMD_OK;
-        case OPT_CONF:
-            s.conf = optarg;
-            break;
-        case OPT_LIB:
-            s.library = optarg;
-            break;
-        case OPT_SIM:
-            s.simulated = true;
-            s.spec = optarg;
-            break;
-        case OPT_FORMAT:
-            s.format = find_format(optarg);
-            if (!s.format)
-                return cmd_usage("--format: expected sh, csh, fish or plain, got \"%s\"", optarg);
-            break;
-        case OPT_UNSET:
-            s.unset = true;
-            break;
-        default:
-            return cmd_usage_hint();
-        }
-    }
+    int status;
+    const cmd_option_t options[] = {{"conf", .text = &s.conf},
+                                    {"lib", .text = &s.library},
+                                    {"sim", .flag = &s.simulated, .text = &s.spec},
+                                    {"format", .take = take_format, .arg = &s.format},
+                                    {"unset", .flag = &s.unset},
+                                    {.name = NULL}};
+    if (!cmd_options(argc, argv, options, help, &status))
+        return status;
     if (optind < argc)
         return cmd_usage("there is nothing to name but options: \"%s\"", argv[optind]);
     if (s.unset && (s.conf || s.simulated))

@@ -86,49 +86,28 @@ static const char record_help[] =
     "Exit status: the program's (128 + number for a signal); 1 nothing was recorded;\n"
     "2, 126 and 127 as of accelcache run.\n";
 
-enum {
-    OPT_CONF = 256,
-    OPT_DUMP,
-    OPT_TRACE,
-    OPT_LIB,
-    OPT_SIM,
-    OPT_COMPARE,
-    OPT_REPEAT,
-    OPT_WARM_UP,
-    OPT_STRICT,
-    OPT_KEEP,
-    OPT_STDIN,
-    OPT_MAX_PEAK,
-    OPT_FAIL_ON_LEAK,
-    OPT_JUNIT
-};
-
-static const struct option options[] = {{"conf", required_argument, NULL, OPT_CONF},
-                                        {"dump", required_argument, NULL, OPT_DUMP},
-                                        {"trace", required_argument, NULL, OPT_TRACE},
-                                        {"lib", required_argument, NULL, OPT_LIB},
-                                        {"sim", optional_argument, NULL, OPT_SIM},
-                                        {"compare", no_argument, NULL, OPT_COMPARE},
-                                        {"repeat", required_argument, NULL, OPT_REPEAT},
-                                        {"warm-up", required_argument, NULL, OPT_WARM_UP},
-                                        {"strict", no_argument, NULL, OPT_STRICT},
-                                        {"keep", required_argument, NULL, OPT_KEEP},
-                                        {"stdin", required_argument, NULL, OPT_STDIN},
-                                        {"max-peak", required_argument, NULL, OPT_MAX_PEAK},
-                                        {"fail-on-leak", no_argument, NULL, OPT_FAIL_ON_LEAK},
-                                        {"junit", required_argument, NULL, OPT_JUNIT},
-                                        {"json", no_argument, NULL, 'j'},
-                                        {"help", no_argument, NULL, 'h'},
-                                        {NULL, 0, NULL, 0}};
-
-/* A number of runs; 0, or the exit status after a message. */
-static int read_runs(const char *option, const char *text, int least, int *runs) {
+/* Reads a number of runs.  Returns 0, or the exit status after a message. */
+static int take_runs(const char *option, const char *text, int least, int *runs) {
     char *end;
     long number = strtol(text, &end, 10);
     *runs = (int)number;
     if (!*end && end != text && number >= least && number <= 1000)
         return 0;
     return cmd_usage("%s: expected a number from %d to 1000, got \"%s\"", option, least, text);
+}
+
+static int take_repeat(const char *text, void *runs) {
+    return take_runs("--repeat", text, 1, runs);
+}
+
+static int take_warm_up(const char *text, void *runs) {
+    return take_runs("--warm-up", text, 0, runs);
+}
+
+static int take_peak(const char *text, void *bytes) {
+    if (strchr(text, 'x') || !cmd_size_parse(text, 1, bytes))
+        return cmd_usage("--max-peak %s: expected bytes, as 500M or 1.5G", text);
+    return CMD_OK;
 }
 
 /* Is the program's memory judged? */
@@ -158,73 +137,11 @@ static int check_options(cmd_run_t *run) {
     return 0;
 }
 
-/* 0: go on; else the exit status (negative: 0 after --help). */
-static int read_options(cmd_run_t *run, int argc, char **argv) {
-    int option, status = 0;
-    while ((option = cmd_option(argc, argv, "+hj", options)) != -1) {
-        switch (option) {
-        case OPT_CONF:
-            run->conf = optarg;
-            break;
-        case OPT_DUMP:
-            run->dump = optarg;
-            break;
-        case OPT_TRACE:
-            run->trace = optarg;
-            break;
-        case OPT_LIB:
-            run->library = optarg;
-            break;
-        case OPT_SIM:
-            run->simulated = true;
-            run->sim = optarg;
-            break;
-        case OPT_COMPARE:
-            run->compare = true;
-            break;
-        case OPT_REPEAT:
-            status = read_runs("--repeat", optarg, 1, &run->repeat);
-            break;
-        case OPT_WARM_UP:
-            status = read_runs("--warm-up", optarg, 0, &run->warm_up);
-            break;
-        case OPT_STRICT:
-            run->strict = true;
-            break;
-        case OPT_KEEP:
-            run->keep = optarg;
-            break;
-        case OPT_STDIN:
-            run->input = optarg;
-            break;
-        case OPT_MAX_PEAK:
-            if (strchr(optarg, 'x') || !cmd_size_parse(optarg, 1, &run->max_peak))
-                status = cmd_usage("--max-peak %s: expected bytes, as 500M or 1.5G", optarg);
-            break;
-        case OPT_FAIL_ON_LEAK:
-            run->fail_on_leak = true;
-            break;
-        case OPT_JUNIT:
-            run->junit = optarg;
-            break;
-        case 'j':
-            run->json = true;
-            break;
-        case 'h':
-            fputs(help, stdout);
-            fputs("\nFigures of --compare:", stdout);
-            cmd_compare_print_measures();
-            return -1;
-        default:
-            return cmd_usage_hint();
-        }
-        if (status)
-            return status;
-    }
-    run->command = argv + optind;
-    if (!run->command[0])
-        return cmd_usage("no program was given");
-    return check_options(run);
+static int print_help(void) {
+    fputs(help, stdout);
+    fputs("\nFigures of --compare:", stdout);
+    cmd_compare_print_measures();
+    return CMD_OK;
 }
 
 /* The string with one key set; both are malloc'd, and `conf` is freed. NULL after a message. */
@@ -457,43 +374,43 @@ static int begin(const cmd_run_t *run) {
 
 int cmd_run(int argc, char **argv) {
     cmd_run_t run = {.warm_up = -1}; /* not given */
-    int status = read_options(&run, argc, argv);
-    if (status)
-        return status < 0 ? CMD_OK : status;
-    return begin(&run);
+    int status;
+    const cmd_option_t options[] = {{"conf", .text = &run.conf},
+                                    {"dump", .text = &run.dump},
+                                    {"trace", .text = &run.trace},
+                                    {"lib", .text = &run.library},
+                                    {"sim", .flag = &run.simulated, .text = &run.sim},
+                                    {"compare", .flag = &run.compare},
+                                    {"repeat", .take = take_repeat, .arg = &run.repeat},
+                                    {"warm-up", .take = take_warm_up, .arg = &run.warm_up},
+                                    {"strict", .flag = &run.strict},
+                                    {"keep", .text = &run.keep},
+                                    {"stdin", .text = &run.input},
+                                    {"max-peak", .take = take_peak, .arg = &run.max_peak},
+                                    {"fail-on-leak", .flag = &run.fail_on_leak},
+                                    {"junit", .text = &run.junit},
+                                    {"json", 'j', .flag = &run.json},
+                                    {"help", 'h', .stop = print_help},
+                                    {.name = NULL}};
+    if (!cmd_options_of_command(argc, argv, options, NULL, &status))
+        return status;
+    run.command = argv + optind;
+    if (!run.command[0])
+        return cmd_usage("no program was given");
+    status = check_options(&run);
+    return status ? status : begin(&run);
 }
 
 int cmd_record(int argc, char **argv) {
-    static const struct option recording[] = {{"output", required_argument, NULL, 'o'},
-                                              {"conf", required_argument, NULL, OPT_CONF},
-                                              {"lib", required_argument, NULL, OPT_LIB},
-                                              {"sim", optional_argument, NULL, OPT_SIM},
-                                              {"help", no_argument, NULL, 'h'},
-                                              {NULL, 0, NULL, 0}};
     cmd_run_t run = {.record = true, .trace = "accelcache-%p.trace"};
-    int option;
-    while ((option = cmd_option(argc, argv, "+ho:", recording)) != -1) {
-        switch (option) {
-        case 'o':
-            run.trace = optarg;
-            break;
-        case OPT_CONF:
-            run.conf = optarg;
-            break;
-        case OPT_LIB:
-            run.library = optarg;
-            break;
-        case OPT_SIM:
-            run.simulated = true;
-            run.sim = optarg;
-            break;
-        case 'h':
-            fputs(record_help, stdout);
-            return CMD_OK;
-        default:
-            return cmd_usage_hint();
-        }
-    }
+    int status;
+    const cmd_option_t options[] = {{"output", 'o', .text = &run.trace},
+                                    {"conf", .text = &run.conf},
+                                    {"lib", .text = &run.library},
+                                    {"sim", .flag = &run.simulated, .text = &run.sim},
+                                    {.name = NULL}};
+    if (!cmd_options_of_command(argc, argv, options, record_help, &status))
+        return status;
     run.command = argv + optind;
     return run.command[0] ? begin(&run) : cmd_usage("no program was given");
 }

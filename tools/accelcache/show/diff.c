@@ -193,33 +193,16 @@ static int compare(char *const path[2], cmd_moment_t moment, const char *at, boo
 }
 
 int cmd_diff(int argc, char **argv) {
-    static const struct option options[] = {{"at", required_argument, NULL, 't'},
-                                            {"all", no_argument, NULL, 'a'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
     cmd_moment_t moment = CMD_AT_PEAK;
     const char *at = "peak";
     bool json = false, all = false;
-    int option;
-    while ((option = cmd_option(argc, argv, "hj", options)) != -1) {
-        switch (option) {
-        case 't':
-            at = optarg;
-            break;
-        case 'a':
-            all = true;
-            break;
-        case 'j':
-            json = true;
-            break;
-        case 'h':
-            fputs(help, stdout);
-            return CMD_OK;
-        default:
-            return cmd_usage_hint();
-        }
-    }
+    int status;
+    const cmd_option_t options[] = {{"at", .text = &at},
+                                    {"all", .flag = &all},
+                                    {"json", 'j', .flag = &json},
+                                    {.name = NULL}};
+    if (!cmd_options(argc, argv, options, help, &status))
+        return status;
     if (!cmd_moment_find(at, &moment))
         return cmd_usage("--at: expected end, peak or leaked, got \"%s\"", at);
     if (argc - optind != 2)

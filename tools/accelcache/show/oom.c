@@ -394,9 +394,10 @@ static int show(const char *path, bool json) {
 }
 
 int cmd_oom(int argc, char **argv) {
-    bool json;
+    bool json = false;
     int status;
-    if (!cmd_option_json(argc, argv, help, &json, &status))
+    const cmd_option_t options[] = {{"json", 'j', .flag = &json}, {.name = NULL}};
+    if (!cmd_options(argc, argv, options, help, &status))
         return status;
     if (optind == argc)
         return cmd_usage("FILE is missing");

@@ -41,35 +41,25 @@ static void print_line(const cmd_process_t *process) {
 }
 
 int cmd_ps(int argc, char **argv) {
-    static const struct option options[] = {{"all", no_argument, NULL, 'a'},
-                                            {"no-header", no_argument, NULL, 'n'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
-    bool json = false, all = false, header = true;
-    int option;
-    while ((option = cmd_option(argc, argv, "hj", options)) != -1) {
-        if (option == 'h') {
-            fputs(help, stdout);
-            return CMD_OK;
-        }
-        if (!strchr("anj", option))
-            return cmd_usage_hint();
-        all |= option == 'a';
-        header &= option != 'n';
-        json |= option == 'j';
-    }
+    bool json = false, all = false, bare = false;
+    int status;
+    const cmd_option_t options[] = {{"all", .flag = &all},
+                                    {"no-header", .flag = &bare},
+                                    {"json", 'j', .flag = &json},
+                                    {.name = NULL}};
+    if (!cmd_options(argc, argv, options, help, &status))
+        return status;
     if (optind < argc)
         return cmd_usage("%s: takes no argument; accelcache stat PID shows one process",
                          argv[optind]);
     cmd_processes_t list = {.quiet = false};
     cmd_processes_find(&list);
-    int status = list.unread ? CMD_FAILED : CMD_OK;
+    status = list.unread ? CMD_FAILED : CMD_OK;
     if (json) {
         if (cmd_print_json(cmd_processes_json(&list, !all), 0))
             status = CMD_FAILED;
     } else {
-        if (header)
+        if (!bare)
             puts("PID STATE UID DEVICES RESERVED ALLOCATED PEAK STARTED PROGRAM");
         for (unsigned i = 0; i < list.count; i++)
             if (list.process[i].alive || all)

@@ -456,35 +456,19 @@ static int show_list(bool json, bool remove) {
     return status;
 }
 
-/* What --growth has besides. */
+/* Options of --growth; 0: not given. */
 typedef struct {
     bool wanted;
-    unsigned looks;
+    uint64_t looks;
     double interval;
 } growth_options_t;
-
-/* 0, or the exit status after a message. */
-static int read_growth(growth_options_t *growth, int option, const char *text) {
-    char *end;
-    if (option == 'L') {
-        unsigned long looks = strtoul(text, &end, 10);
-        growth->looks = (unsigned)looks;
-        return *end || end == text || *text == '-' || looks < 2 || looks > 100000
-                   ? cmd_usage("--looks %s: a number from 2 to 100000", text)
-                   : 0;
-    }
-    growth->interval = strtod(text, &end);
-    return *end || end == text || !(growth->interval >= 0.05 && growth->interval <= 3600)
-               ? cmd_usage("--interval %s: seconds from 0.05 to 3600", text)
-               : 0;
-}
 
 static int show_growth(char **argument, int count, const growth_options_t *growth, bool json) {
     shown_t shown = {0};
     int pid;
     uint64_t space;
     if (count == 1 && cmd_process_read(argument[0], &pid, &space))
-        return cmd_growth_watch(pid, space, growth->looks ? growth->looks : 10,
+        return cmd_growth_watch(pid, space, growth->looks ? (unsigned)growth->looks : 10,
                                 growth->interval > 0 ? growth->interval : 1, json);
     if (growth->looks || growth->interval > 0)
         return cmd_usage("--looks and --interval belong to --growth of one PID");
@@ -496,39 +480,23 @@ static int show_growth(char **argument, int count, const growth_options_t *growt
 }
 
 int cmd_stat(int argc, char **argv) {
-    static const struct option options[] = {{"json", no_argument, NULL, 'j'},
-                                            {"remove", no_argument, NULL, 'r'},
-                                            {"diff", no_argument, NULL, 'd'},
-                                            {"summary", no_argument, NULL, 's'},
-                                            {"all", no_argument, NULL, 'a'},
-                                            {"brief", no_argument, NULL, 'b'},
-                                            {"sites", no_argument, NULL, 'S'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {"growth", no_argument, NULL, 'g'},
-                                            {"looks", required_argument, NULL, 'L'},
-                                            {"interval", required_argument, NULL, 'i'},
-                                            {NULL, 0, NULL, 0}};
     wanted_t wanted = {0};
     growth_options_t growth = {0};
-    int option;
-    while ((option = cmd_option(argc, argv, "hj", options)) != -1) {
-        if (option == 'h') {
-            fputs(help, stdout);
-            return CMD_OK;
-        }
-        if (!strchr("jrdsabgLiS", option))
-            return cmd_usage_hint();
-        growth.wanted |= option == 'g';
-        if ((option == 'L' || option == 'i') && read_growth(&growth, option, optarg))
-            return CMD_USAGE;
-        wanted.json |= option == 'j';
-        wanted.remove |= option == 'r';
-        wanted.difference |= option == 'd';
-        wanted.summary |= option == 's';
-        wanted.all |= option == 'a';
-        wanted.brief |= option == 'b';
-        wanted.sites |= option == 'S';
-    }
+    int status;
+    const cmd_option_t options[] = {
+        {"json", 'j', .flag = &wanted.json},
+        {"remove", .flag = &wanted.remove},
+        {"diff", .flag = &wanted.difference},
+        {"summary", .flag = &wanted.summary},
+        {"all", .flag = &wanted.all},
+        {"brief", .flag = &wanted.brief},
+        {"sites", .flag = &wanted.sites},
+        {"growth", .flag = &growth.wanted},
+        {"looks", .number = &growth.looks, .low = 2, .high = 100000, .expected = "a number from 2 to 100000"},
+        {"interval", .real = &growth.interval, .low = 0.05, .high = 3600, .expected = "seconds from 0.05 to 3600"},
+        {.name = NULL}};
+    if (!cmd_options(argc, argv, options, help, &status))
+        return status;
     int count = argc - optind;
     if (growth.wanted || growth.looks || growth.interval > 0) {
         if (!growth.wanted || !count || wanted.remove || wanted.difference || wanted.summary ||

@@ -32,13 +32,13 @@ static const char help[] =
     "Exit status: 0 done, 1 there is no terminal that can be drawn on, or the figures of a\n"
     "process cannot be read (the others are shown), 2 wrong usage, 128 + number for a signal.\n";
 
-static bool find_sort(const char *name, top_sort_t *by) {
+static int take_sort(const char *name, void *by) {
     for (int i = 0; i < TOP_SORTS; i++)
         if (!strcmp(name, top_sort_names[i])) {
-            *by = (top_sort_t)i;
-            return true;
+            *(top_sort_t *)by = (top_sort_t)i;
+            return CMD_OK;
         }
-    return false;
+    return cmd_usage("--sort %s: reserved, allocated, rate, hit, fragmentation or pid", name);
 }
 
 static void print_tables(const top_sample_t *sample) {
@@ -96,38 +96,17 @@ static int print_once(double seconds, top_sort_t by, bool json) {
 }
 
 int cmd_top(int argc, char **argv) {
-    static const struct option options[] = {{"interval", required_argument, NULL, 'i'},
-                                            {"sort", required_argument, NULL, 's'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
     double seconds = 1;
     top_sort_t by = TOP_RESERVED;
     bool json = false;
-    int option;
-    char *end;
-    while ((option = cmd_option(argc, argv, "hj", options)) != -1) {
-        switch (option) {
-        case 'i':
-            seconds = strtod(optarg, &end);
-            if (*end || end == optarg || !(seconds >= 0.1 && seconds <= 3600))
-                return cmd_usage("--interval %s: seconds from 0.1 to 3600", optarg);
-            break;
-        case 's':
-            if (!find_sort(optarg, &by))
-                return cmd_usage(
-                    "--sort %s: reserved, allocated, rate, hit, fragmentation or pid", optarg);
-            break;
-        case 'j':
-            json = true;
-            break;
-        case 'h':
-            fputs(help, stdout);
-            return CMD_OK;
-        default:
-            return cmd_usage_hint();
-        }
-    }
+    int status;
+    const cmd_option_t options[] = {
+        {"interval", .real = &seconds, .low = 0.1, .high = 3600, .expected = "seconds from 0.1 to 3600"},
+        {"sort", .take = take_sort, .arg = &by},
+        {"json", 'j', .flag = &json},
+        {.name = NULL}};
+    if (!cmd_options(argc, argv, options, help, &status))
+        return status;
     if (optind < argc)
         return cmd_usage("%s: takes no argument; accelcache stat PID shows one process",
                          argv[optind]);

@@ -22,14 +22,6 @@ static const char help[] =
     "  --json          the same figures as JSON\n\n"
     "Exit status: 0 done, 1 the file cannot be read or is damaged, 2 wrong usage.\n";
 
-enum { OPT_JSON = 256 };
-
-static const struct option options[] = {{"long", no_argument, NULL, 'l'},
-                                        {"summary", no_argument, NULL, 's'},
-                                        {"json", no_argument, NULL, OPT_JSON},
-                                        {"help", no_argument, NULL, 'h'},
-                                        {NULL, 0, NULL, 0}};
-
 typedef struct {
     uint64_t allocs, frees, failed, syncs, stream_syncs, event_syncs;
     uint64_t live, live_bytes, peak_live, most_live, largest;
@@ -239,25 +231,13 @@ static int print_json(const ac_trace_header_t *header, const figures_t *figures,
 
 int cmd_trace(int argc, char **argv) {
     bool details = false, summary = false, json = false;
-    int option;
-    while ((option = cmd_option(argc, argv, "lsh", options)) != -1) {
-        switch (option) {
-        case 'l':
-            details = true;
-            break;
-        case 's':
-            summary = true;
-            break;
-        case OPT_JSON:
-            json = true;
-            break;
-        case 'h':
-            fputs(help, stdout);
-            return CMD_OK;
-        default:
-            return cmd_usage_hint();
-        }
-    }
+    int status;
+    const cmd_option_t options[] = {{"long", 'l', .flag = &details},
+                                    {"summary", 's', .flag = &summary},
+                                    {"json", .flag = &json},
+                                    {.name = NULL}};
+    if (!cmd_options(argc, argv, options, help, &status))
+        return status;
     if (argc - optind != 1)
         return cmd_usage(optind == argc ? "FILE is missing" : "one FILE at a time");
     if (details && (summary || json))
@@ -281,7 +261,6 @@ int cmd_trace(int argc, char **argv) {
             print_event(&event, details);
     }
     cmd_trace_counts_t counts = cmd_trace_counts(trace);
-    int status = CMD_OK;
     if (json)
         status = print_json(header, &figures, &counts);
     else if (summary)

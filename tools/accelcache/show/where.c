@@ -479,10 +479,11 @@ static bool read_address(const char *text, uint64_t *address) {
 }
 
 int cmd_where(int argc, char **argv) {
-    bool json;
+    bool json = false;
     int status;
     uint64_t address;
-    if (!cmd_option_json(argc, argv, help, &json, &status))
+    const cmd_option_t options[] = {{"json", 'j', .flag = &json}, {.name = NULL}};
+    if (!cmd_options(argc, argv, options, help, &status))
         return status;
     if (optind == argc)
         return cmd_usage("ADDRESS is missing");

@@ -32,7 +32,7 @@ static const struct {
 };
 enum { FORMATS = sizeof formats / sizeof *formats };
 
-static void print_help(void) {
+static int print_help(void) {
     fputs(
         "Usage: accelcache export --format FORMAT FILE [-o OUT]\n"
         "Writes a dump (or the figures of the process PID), a trace, or a snapshot in PyTorch's\n"
@@ -54,6 +54,7 @@ static void print_help(void) {
           "Exit status: 0 done, 1 FILE could not be read or the result not be written, 2 wrong\n"
           "usage.\n",
           stdout);
+    return CMD_OK;
 }
 
 static int find_format(const char *name) {
@@ -95,32 +96,16 @@ static int export_as(int format, cmd_moment_t moment, const char *path, const ch
 }
 
 int cmd_export(int argc, char **argv) {
-    static const struct option options[] = {{"format", required_argument, NULL, 'f'},
-                                            {"output", required_argument, NULL, 'o'},
-                                            {"at", required_argument, NULL, 'a'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
     const char *name = NULL, *target = NULL, *at = NULL;
     cmd_moment_t moment = CMD_AT_END;
-    int option;
-    while ((option = cmd_option(argc, argv, "f:o:h", options)) != -1) {
-        switch (option) {
-        case 'f':
-            name = optarg;
-            break;
-        case 'a':
-            at = optarg;
-            break;
-        case 'o':
-            target = optarg;
-            break;
-        case 'h':
-            print_help();
-            return CMD_OK;
-        default:
-            return cmd_usage_hint();
-        }
-    }
+    int status;
+    const cmd_option_t options[] = {{"format", 'f', .text = &name},
+                                    {"at", .text = &at},
+                                    {"output", 'o', .text = &target},
+                                    {"help", 'h', .stop = print_help},
+                                    {.name = NULL}};
+    if (!cmd_options(argc, argv, options, NULL, &status))
+        return status;
     if (!name)
         return cmd_usage("--format is missing");
     if (find_format(name) < 0)

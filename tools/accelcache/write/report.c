@@ -13,7 +13,7 @@
 /* Where Debian's libjs-dygraphs lies. */
 static const char library_folder[] = "/usr/share/javascript/dygraphs";
 
-static void print_help(void) {
+static int print_help(void) {
     printf(
         "Usage: accelcache report FILE [-o OUT]\n"
         "Makes a page of a dump (or the figures of the process PID), a trace, or a snapshot in\n"
@@ -26,6 +26,7 @@ static void print_help(void) {
         "Exit status: 0 done, 1 FILE or the library could not be read or the page not be\n"
         "written, 2 wrong usage.\n",
         library_folder);
+    return CMD_OK;
 }
 
 /* ------------------------------------------------------------------ data */
@@ -155,28 +156,14 @@ static int report(const char *path, const char *target, const char *folder) {
 }
 
 int cmd_report(int argc, char **argv) {
-    enum { OPT_LIBRARY = 256 };
-    static const struct option options[] = {{"output", required_argument, NULL, 'o'},
-                                            {"library", required_argument, NULL, OPT_LIBRARY},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
     const char *target = "report.html", *folder = library_folder;
-    int option;
-    while ((option = cmd_option(argc, argv, "o:h", options)) != -1) {
-        switch (option) {
-        case 'o':
-            target = optarg;
-            break;
-        case OPT_LIBRARY:
-            folder = optarg;
-            break;
-        case 'h':
-            print_help();
-            return CMD_OK;
-        default:
-            return cmd_usage_hint();
-        }
-    }
+    int status;
+    const cmd_option_t options[] = {{"output", 'o', .text = &target},
+                                    {"library", .text = &folder},
+                                    {"help", 'h', .stop = print_help},
+                                    {.name = NULL}};
+    if (!cmd_options(argc, argv, options, NULL, &status))
+        return status;
     if (argc - optind != 1)
         return cmd_usage(optind == argc ? "FILE is missing" : "one FILE at a time");
     return report(argv[optind], target, folder);

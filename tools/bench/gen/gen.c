@@ -27,7 +27,7 @@ static const struct {
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-static void print_help(void) {
+static int print_help(void) {
     fputs("Usage: accelcache-dev gen KIND [OPTION...]\n"
           "Writes an allocation trace to the standard output, one operation a line:\n"
           "  a ID BYTES STREAM   allocates, f ID frees, s: the program waits for the device\n\n"
@@ -43,6 +43,7 @@ static void print_help(void) {
         "  -o FILE     write to FILE\n\n"
         "Exit status: 0 done, 1 the trace could not be written, 2 wrong usage.\n",
         stdout);
+    return CMD_OK;
 }
 
 /* ------------------------------------------------------------------ operations */
@@ -134,40 +135,24 @@ static int generate(gen_t *gen, int kind, uint64_t seed, const char *path) {
     return lost ? CMD_FAILED : CMD_OK;
 }
 
+static int take_most(const char *text, void *bytes) {
+    return cmd_size_parse(text, 0, bytes) ? CMD_OK : cmd_usage("--max %s: a size like 64M", text);
+}
+
 int cmd_gen(int argc, char **argv) {
-    static const struct option options[] = {{"seed", required_argument, NULL, 's'},
-                                            {"ops", required_argument, NULL, 'n'},
-                                            {"max", required_argument, NULL, 'm'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
     gen_t gen = {.wanted = 200000};
     const char *path = NULL;
     uint64_t seed = 1;
-    int option, kind = 0;
-    while ((option = cmd_option(argc, argv, "ho:", options)) != -1) {
-        switch (option) {
-        case 'h':
-            print_help();
-            return CMD_OK;
-        case 'o':
-            path = optarg;
-            break;
-        case 's':
-            if (!cmd_whole_number(optarg, 0, UINT64_MAX, &seed))
-                return cmd_usage("--seed %s: a whole number", optarg);
-            break;
-        case 'n':
-            if (!cmd_whole_number(optarg, 1, 1000000000, &gen.wanted))
-                return cmd_usage("--ops %s: a number from 1 to 1000000000", optarg);
-            break;
-        case 'm':
-            if (!cmd_size_parse(optarg, 0, &gen.most_bytes))
-                return cmd_usage("--max %s: a size like 64M", optarg);
-            break;
-        default:
-            return cmd_usage_hint();
-        }
-    }
+    int status, kind = 0;
+    const cmd_option_t options[] = {
+        {"seed", .number = &seed, .high = (double)UINT64_MAX, .expected = "a whole number"},
+        {"ops", .number = &gen.wanted, .low = 1, .high = 1000000000, .expected = "a number from 1 to 1000000000"},
+        {"max", .take = take_most, .arg = &gen.most_bytes},
+        {"output", 'o', .text = &path},
+        {"help", 'h', .stop = print_help},
+        {.name = NULL}};
+    if (!cmd_options(argc, argv, options, NULL, &status))
+        return status;
     if (argc - optind != 1)
         return cmd_usage(optind == argc ? "KIND is missing" : "one KIND at a time");
     while (kind < KINDS && strcmp(argv[optind], kinds[kind].name) != 0)
