@@ -66,7 +66,7 @@ static void note_devices(cmd_history_t *history) {
     for (size_t i = 0; i < json_array_size(devices); i++) {
         const json_t *device = json_array_get(devices, i);
         json_int_t ordinal = json_integer_value(json_object_get(device, "ordinal"));
-        if (ordinal < 0 || ordinal >= CMD_HISTORY_DEVICES)
+        if (ordinal < 0 || ordinal >= CMD_DEVICES)
             continue;
         history->total_memory[ordinal] =
             (uint64_t)json_integer_value(json_object_get(device, "total_memory"));
@@ -228,12 +228,6 @@ cmd_history_t *cmd_history_of(json_t *document, char **error) {
     return NULL;
 }
 
-void cmd_segments_free(cmd_segments_t *segments) {
-    free(segments->segment);
-    free(segments->block);
-    *segments = (cmd_segments_t){0};
-}
-
 void cmd_history_free(cmd_history_t *history) {
     json_decref(history->document);
     json_decref(history->figures);
@@ -317,8 +311,8 @@ cmd_holding_t cmd_history_before(const cmd_history_t *history, int device) {
         before.reserved += (int64_t)segment->bytes;
         for (size_t k = 0; k < segment->blocks; k++) {
             const cmd_block_t *block = &history->now.block[segment->first + k];
-            before.allocated += block->allocated ? (int64_t)block->requested : 0;
-            before.blocks += block->allocated;
+            before.allocated += cmd_block_is_held(block) ? (int64_t)block->requested : 0;
+            before.blocks += cmd_block_is_held(block);
         }
     }
     for (size_t i = 0; i < history->events; i++)
@@ -419,7 +413,7 @@ static void add_range(cmd_segments_t *list, const place_t *place, size_t from, s
                                  .bytes = place[i].end - place[i].address,
                                  .requested = place[i].requested,
                                  .frames = place[i].frames,
-                                 .allocated = true});
+                                 .state = AC_LAID_ALLOCATED});
         at = place[i].end;
     }
     add_block(list, segment, &(cmd_block_t){.address = at, .bytes = end - at});

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "read/recorded.h"
+#include "read/segments.h"
 
 typedef enum {
     CMD_SOURCE_DUMP = 1,
@@ -59,28 +60,6 @@ typedef struct {
 } cmd_event_t;
 
 typedef struct {
-    uint64_t address, bytes, requested; /* requested: 0 of free ones */
-    const json_t *frames;               /* of the request, innermost first; NULL: none known */
-    bool allocated, pending;            /* neither: free */
-} cmd_block_t;
-
-/* Its blocks cover it, in the order of addresses. */
-typedef struct {
-    uint64_t address, bytes, stream;
-    size_t first, blocks; /* in `block` of the list */
-    int device;
-    bool small, expandable;
-} cmd_segment_t;
-
-typedef struct {
-    cmd_segment_t *segment;
-    cmd_block_t *block;
-    size_t segments, blocks;
-} cmd_segments_t;
-
-enum { CMD_HISTORY_DEVICES = 64 };
-
-typedef struct {
     cmd_source_t source;
     const char *format; /* for people */
     json_t *document;   /* DUMP, SNAPSHOT; of a TRACE what frames live in */
@@ -89,7 +68,7 @@ typedef struct {
     size_t events;
     cmd_segments_t now;                         /* SNAPSHOT: segments of its moment */
     unsigned devices;                           /* ordinals are below */
-    uint64_t total_memory[CMD_HISTORY_DEVICES]; /* 0: not known */
+    uint64_t total_memory[CMD_DEVICES]; /* 0: not known */
     int64_t start_ns;                           /* of the clock; 0: not known */
     bool timed, addressed;                      /* events have times, addresses */
     char *command, *host, *note;                /* NULL: not known, none */
@@ -107,7 +86,6 @@ void cmd_history_free(cmd_history_t *history);
  * adjoining ones taken together, with the blocks that live before event `at` (`events`: at the
  * end).  Blocks of a trace are rounded up to 512 bytes, as the library does.  The caller releases them. */
 cmd_segments_t cmd_history_segments(const cmd_history_t *history, size_t at);
-void cmd_segments_free(cmd_segments_t *segments);
 
 /* The number of events before the first moment of the most bytes in use, on all devices together. */
 size_t cmd_history_peak(const cmd_history_t *history);

@@ -8,7 +8,6 @@
  * what it does not know, and draws nothing for it. */
 #include "command.h"
 #include "read/history.h"
-#include "read/layout.h"
 #include "read/recorded.h"
 
 #include <stdlib.h>
@@ -228,7 +227,7 @@ static void add_device(making_t *m, const json_t *device) {
     size_t count = count_events(events);
     int64_t ordinal = integer_of(device, "device");
     fate_t *fate = fates(m->document, events, count);
-    while (ordinal >= 0 && ordinal < CMD_HISTORY_DEVICES &&
+    while (ordinal >= 0 && ordinal < CMD_DEVICES &&
            json_array_size(m->traces) <= (size_t)ordinal)
         json_array_append_new(m->traces, json_array());
     json_t *trace = json_array_get(m->traces, (size_t)ordinal);

@@ -31,71 +31,6 @@ static bool get_bytes(const json_t *object, const char *key, uint64_t *value) {
     return !number || (json_is_integer(number) && bytes >= 0 && bytes <= MOST_BYTES);
 }
 
-/* ------------------------------------------------------------------ segments */
-
-static bool take_blocks(reading_t *r, cmd_segment_t *segment, const json_t *blocks) {
-    cmd_segments_t *now = &r->history->now;
-    uint64_t at = segment->address;
-    size_t index;
-    const json_t *from;
-    now->block =
-        cmd_resize(now->block, (now->blocks + json_array_size(blocks) + 1) * sizeof *now->block);
-    json_array_foreach((json_t *)(uintptr_t)blocks, index, from) {
-        const char *state = json_string_value(json_object_get(from, "state"));
-        cmd_block_t *block = &now->block[now->blocks];
-        *block = (cmd_block_t){.frames = json_object_get(from, "frames")};
-        if (!state || !get_bytes(from, "size", &block->bytes) ||
-            !get_bytes(from, "requested_size", &block->requested))
-            return false;
-        if (!get_address(from, "address", &block->address))
-            block->address = at; /* older versions leave it out */
-        block->allocated = !strcmp(state, "active_allocated");
-        block->pending = !block->allocated && !strncmp(state, "active", 6);
-        if (!block->allocated && !block->pending)
-            block->requested = 0;
-        else if (!block->requested || block->requested > block->bytes)
-            block->requested = block->bytes;
-        if (block->address != at || block->bytes > segment->bytes - (at - segment->address))
-            return false;
-        at += block->bytes;
-        now->blocks++;
-        segment->blocks++;
-    }
-    return at == segment->address + segment->bytes;
-}
-
-static bool take_segments(reading_t *r, const json_t *segments) {
-    cmd_segments_t *now = &r->history->now;
-    size_t index;
-    const json_t *from;
-    now->segment = cmd_alloc((json_array_size(segments) + 1) * sizeof *now->segment);
-    json_array_foreach((json_t *)(uintptr_t)segments, index, from) {
-        json_int_t device = json_integer_value(json_object_get(from, "device"));
-        const char *type = json_string_value(json_object_get(from, "segment_type"));
-        cmd_segment_t *segment = &now->segment[now->segments];
-        *segment =
-            (cmd_segment_t){.first = now->blocks,
-                            .device = (int)device,
-                            .small = type && !strcmp(type, "small"),
-                            .expandable = json_is_true(json_object_get(from, "is_expandable"))};
-        get_address(from, "stream", &segment->stream);
-        if (device < 0 || device >= CMD_HISTORY_DEVICES ||
-            !get_address(from, "address", &segment->address) ||
-            !get_bytes(from, "total_size", &segment->bytes) || !segment->bytes ||
-            !take_blocks(r, segment, json_object_get(from, "blocks"))) {
-            r->wrong =
-                cmd_format("segments[%zu]: device, address, total_size or blocks are missing "
-                           "or do not match",
-                           index);
-            return false;
-        }
-        if ((unsigned)device >= r->history->devices)
-            r->history->devices = (unsigned)device + 1;
-        now->segments++;
-    }
-    return true;
-}
-
 /* ------------------------------------------------------------------ events */
 
 static const struct {
@@ -170,7 +105,7 @@ static bool take_traces(reading_t *r, const json_t *traces) {
     const json_t *trace, *event;
     json_array_foreach((json_t *)(uintptr_t)traces, device, trace) {
         json_array_foreach((json_t *)(uintptr_t)trace, index, event) {
-            if (device >= CMD_HISTORY_DEVICES || !take_event(r, event, (unsigned)device)) {
+            if (device >= CMD_DEVICES || !take_event(r, event, (unsigned)device)) {
                 r->wrong = cmd_format("device_traces[%zu][%zu]: no action or size that is known",
                                       device, index);
                 return false;
@@ -195,7 +130,7 @@ static int by_time(const void *a, const void *b) {
 
 static void sort_events(cmd_history_t *history) {
     placed_t *placed = cmd_alloc((history->events + 1) * sizeof *placed);
-    int64_t latest[CMD_HISTORY_DEVICES] = {0};
+    int64_t latest[CMD_DEVICES] = {0};
     for (size_t i = 0; i < history->events; i++) {
         cmd_event_t *event = &history->event[i];
         int64_t *last = &latest[event->device];
@@ -270,13 +205,17 @@ static void match(cmd_history_t *history) {
 
 bool cmd_history_snapshot(cmd_history_t *history, char **error) {
     reading_t r = {.history = history};
+    cmd_segments_t *now = &history->now;
     const json_t *segments = json_object_get(history->document, "segments");
     const json_t *traces = json_object_get(history->document, "device_traces");
     find_first(&r, traces);
     if ((segments && !json_is_array(segments)) || (traces && !json_is_array(traces)))
         r.wrong = cmd_format("segments or device_traces is no list");
-    else if (take_segments(&r, segments))
+    else if (cmd_segments_of_snapshot(now, segments, &r.wrong))
         (void)take_traces(&r, traces);
+    for (size_t i = 0; i < now->segments; i++)
+        if ((unsigned)now->segment[i].device >= history->devices)
+            history->devices = (unsigned)now->segment[i].device + 1;
     if (r.wrong) {
         *error = cmd_format("no snapshot in PyTorch's layout: %s; was it changed after it was "
                             "written?",

@@ -23,9 +23,9 @@ static void take_header(cmd_history_t *history, const ac_trace_header_t *header)
          used++)
         history->command[used] = header->argv[used] ? header->argv[used] : ' ';
     history->command[used] = '\0';
-    for (unsigned i = 0; i < AC_TRACE_DEVICES && i < CMD_HISTORY_DEVICES; i++) {
+    for (unsigned i = 0; i < AC_TRACE_DEVICES && i < CMD_DEVICES; i++) {
         const ac_trace_device_t *device = &header->device[i];
-        if (device->used && device->ordinal >= 0 && device->ordinal < CMD_HISTORY_DEVICES) {
+        if (device->used && device->ordinal >= 0 && device->ordinal < CMD_DEVICES) {
             history->total_memory[device->ordinal] = device->total_memory;
             if (history->devices <= (unsigned)device->ordinal)
                 history->devices = (unsigned)device->ordinal + 1;
@@ -88,7 +88,7 @@ bool cmd_history_trace(cmd_history_t *history, const char *path, char **error) {
                              .partner = CMD_NO_PARTNER,
                              .thread = (uint32_t)from.thread,
                              .device =
-                                 (int16_t)(from.device < CMD_HISTORY_DEVICES ? from.device : -1),
+                                 (int16_t)(from.device < CMD_DEVICES ? from.device : -1),
                              .kind = kind_of(from.kind),
                              .implied = from.implied};
         if (from.kind == CMD_TRACE_ALLOC) {

@@ -1,4 +1,4 @@
-/* Snapshots of PyTorch's, as pickle or JSON: read as a document, and as `where` looks at dumps. */
+/* PyTorch's memory snapshots, as pickle or JSON. */
 #ifndef CMD_SNAPSHOT_H
 #define CMD_SNAPSHOT_H
 
@@ -6,13 +6,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The document of a file's text.  NULL with *error NULL: it is no snapshot; else one line,
- * malloc'd. */
+/* Returns the document of a file's text.  NULL with *error NULL: it is no snapshot.  NULL with *error, one line,
+ * malloc'd: it cannot be read. */
 json_t *cmd_snapshot_parse(const char *data, size_t length, char **error);
-
-/* Returns the snapshot as a document that has `layout` as dumps have it.  `stack` of a block is an index into
- * `site_names`, the call sites (naming.h).  Takes it over.  NULL: *error is one line, malloc'd. */
-json_t *cmd_snapshot_as_dump(json_t *snapshot, char **error);
 
 /* The newest request in its traces around the address, and its free. */
 typedef struct {

@@ -319,7 +319,7 @@ static void take_now(adding_t *adding, const cmd_history_t *history, wanted_fn *
         const cmd_segment_t *segment = &now->segment[i];
         for (size_t k = 0; k < segment->blocks; k++) {
             const cmd_block_t *block = &now->block[segment->first + k];
-            if (block->allocated && (!wanted || wanted(arg, segment, block)))
+            if (cmd_block_is_held(block) && (!wanted || wanted(arg, segment, block)))
                 take_block(adding, segment, block);
         }
     }

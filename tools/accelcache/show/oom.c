@@ -2,7 +2,7 @@
 #include "show/oom.h"
 #include "command.h"
 #include "read/document.h"
-#include "read/layout.h"
+#include "read/segments.h"
 #include "base/option.h"
 #include "read/recorded.h"
 
@@ -26,8 +26,7 @@ enum { MOST_SITES = 8 };
 
 typedef struct {
     const json_t *document, *failure, *device;
-    cmd_layouts_t layouts;
-    const ac_layout_t *layout; /* of the device; NULL: none is known */
+    cmd_segments_t segments; /* of the device */
     int64_t ordinal, bytes, total;
     int64_t available, limit; /* -1: not known, none */
     int64_t reserved, others;
@@ -55,30 +54,30 @@ static const json_t *device_of(const json_t *document, int64_t ordinal) {
     return NULL;
 }
 
-static void count_segment(oom_t *oom, const ac_laid_segment_t *segment) {
+static void count_segment(oom_t *oom, const cmd_segment_t *segment) {
     int64_t busy = 0, run = 0, all = 0;
     uint64_t end = 0;
-    for (size_t i = 0; i < segment->count; i++) {
-        const ac_laid_block_t *block = &oom->layout->block[segment->first + i];
+    for (size_t i = 0; i < segment->blocks; i++) {
+        const cmd_block_t *block = &oom->segments.block[segment->first + i];
         bool is_free = block->state == AC_LAID_FREE || block->state == AC_LAID_CACHED;
         if (block->state == AC_LAID_UNMAPPED)
             continue;
-        oom->state[block->state].bytes += (int64_t)block->size;
+        oom->state[block->state].bytes += (int64_t)block->bytes;
         oom->state[block->state].blocks++;
         if (block->state == AC_LAID_ALLOCATED)
             oom->wanted += (int64_t)block->requested;
-        run = is_free ? (end == block->address ? run : 0) + (int64_t)block->size : 0;
-        end = block->address + block->size;
+        run = is_free ? (end == block->address ? run : 0) + (int64_t)block->bytes : 0;
+        end = block->address + block->bytes;
         oom->largest = run > oom->largest ? run : oom->largest;
         busy += !is_free;
-        all += (int64_t)block->size;
+        all += (int64_t)block->bytes;
     }
     oom->idle += busy ? 0 : all;
 }
 
 static void count(oom_t *oom) {
-    for (size_t i = 0; oom->layout && i < oom->layout->segments; i++)
-        count_segment(oom, &oom->layout->segment[i]);
+    for (size_t i = 0; i < oom->segments.segments; i++)
+        count_segment(oom, &oom->segments.segment[i]);
     size_t index;
     const json_t *other;
     json_array_foreach(json_object_get(oom->failure, "others"), index, other)
@@ -101,15 +100,15 @@ static bool read(oom_t *oom, const json_t *document, char **error) {
                        "for that");
         return false;
     }
-    if (!cmd_layouts_read(&oom->layouts, json_object_get(document, "layout"), error))
+    if (!cmd_segments_of_dump(&oom->segments, json_object_get(document, "layout"), error))
         return false;
     oom->ordinal = figure(oom->failure, "device");
     oom->bytes = figure(oom->failure, "bytes");
     oom->available = figure(oom->failure, "device_free");
     oom->limit = figure(oom->failure, "limit");
     oom->is_at_limit = json_is_true(json_object_get(oom->failure, "at_limit"));
-    oom->layout = cmd_layouts_of(&oom->layouts, (int)oom->ordinal);
-    oom->is_whole = oom->layout && !oom->layouts.unlisted;
+    cmd_segments_keep(&oom->segments, (int)oom->ordinal);
+    oom->is_whole = oom->segments.segments && !oom->segments.unlisted;
     oom->device = device_of(document, oom->ordinal);
     if (!oom->device || oom->bytes <= 0) {
         *error = cmd_format("out_of_memory has another form than accelcache writes");
@@ -135,7 +134,7 @@ static void replay(oom_t *oom) {
         return;
     const char *conf =
         json_string_value(json_object_get(json_object_get(oom->document, "config"), "string"));
-    const cmd_oom_state_t state = {.layout = oom->layout,
+    const cmd_oom_state_t state = {.segments = &oom->segments,
                                    .conf = conf ? conf : "",
                                    .bytes = (uint64_t)oom->bytes,
                                    .reserved = (uint64_t)oom->reserved,
@@ -160,7 +159,7 @@ static const cmd_oom_candidate_t *helper(const oom_t *oom, bool sure) {
 
 static const char *asker(const oom_t *oom) {
     int64_t module = figure(oom->failure, "module");
-    return cmd_layout_module(oom->document, module < 0 ? 0 : (unsigned)module);
+    return cmd_module_name(oom->document, module < 0 ? 0 : (unsigned)module);
 }
 
 static void say_what(const oom_t *oom) {
@@ -388,7 +387,7 @@ static int show(const char *path, bool json) {
             print(&oom);
     }
     free(error);
-    cmd_layouts_free(&oom.layouts);
+    cmd_segments_free(&oom.segments);
     json_decref(document);
     return status;
 }

@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "observe/layout.h"
+#include "read/segments.h"
 
 typedef struct {
     const char *conf;   /* settings that take the place of the process's own; "": none do */
@@ -27,7 +27,7 @@ enum { CMD_OOM_CANDIDATES = 4 }; /* [0]: the settings as they were */
  *
  * `limit` UINT64_MAX: none.  Not for layouts whose blocks are not all listed. */
 typedef struct {
-    const ac_layout_t *layout;
+    const cmd_segments_t *segments;      /* of the device */
     const char *conf;                    /* of the process */
     uint64_t bytes;                      /* of the request */
     uint64_t reserved, available, limit; /* bytes */

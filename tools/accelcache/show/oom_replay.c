@@ -10,11 +10,11 @@
 /* ------------------------------------------------------------------ the state, as operations */
 
 static int by_address(const void *a, const void *b) {
-    const ac_laid_segment_t *left = a, *right = b;
+    const cmd_segment_t *left = a, *right = b;
     return left->address < right->address ? -1 : left->address > right->address;
 }
 
-static bool is_idle(const ac_laid_block_t *block) {
+static bool is_idle(const cmd_block_t *block) {
     return block->state == AC_LAID_FREE || block->state == AC_LAID_CACHED;
 }
 
@@ -33,37 +33,36 @@ static void request(state_t *state, uint64_t bytes) {
 
 /* Free memory too small for the segment's pool belongs to the block before it: as a request of its
  * own it would lie elsewhere, and all that follows would be moved. */
-static void add_segment(state_t *state, const ac_layout_t *layout,
-                        const ac_laid_segment_t *segment) {
+static void add_segment(state_t *state, const cmd_segments_t *list, const cmd_segment_t *segment) {
     enum { SMALL = 64 << 10 };
     bool joined = false; /* what came before is a block of this segment */
-    for (size_t i = 0; i < segment->count; i++) {
-        const ac_laid_block_t *block = &layout->block[segment->first + i];
+    for (size_t i = 0; i < segment->blocks; i++) {
+        const cmd_block_t *block = &list->block[segment->first + i];
         bool idle = is_idle(block);
         if (block->state == AC_LAID_UNMAPPED)
             continue; /* no memory */
-        if (idle && joined && !segment->small && block->size <= SMALL) {
-            state->ops.op[state->ops.count - 1].bytes += block->size;
+        if (idle && joined && !segment->small && block->bytes <= SMALL) {
+            state->ops.op[state->ops.count - 1].bytes += block->bytes;
             continue;
         }
         if (idle)
             state->idle[state->idles++] = state->ops.blocks;
-        request(state, block->size);
+        request(state, block->bytes);
         joined = true;
     }
 }
 
 static void build(state_t *state, const cmd_oom_state_t *of) {
-    const ac_layout_t *layout = of->layout;
-    size_t most = 2 * layout->blocks + 1;
-    ac_laid_segment_t *segment = cmd_alloc((layout->segments + 1) * sizeof *segment);
+    const cmd_segments_t *list = of->segments;
+    size_t most = 2 * list->blocks + 1;
+    cmd_segment_t *segment = cmd_alloc((list->segments + 1) * sizeof *segment);
     *state = (state_t){.ops = {.op = cmd_alloc(most * sizeof *state->ops.op), .format = "state"},
-                       .idle = cmd_alloc((layout->blocks + 1) * sizeof *state->idle)};
-    if (layout->segments)
-        memcpy(segment, layout->segment, layout->segments * sizeof *segment);
-    qsort(segment, layout->segments, sizeof *segment, by_address);
-    for (size_t i = 0; i < layout->segments; i++)
-        add_segment(state, layout, &segment[i]);
+                       .idle = cmd_alloc((list->blocks + 1) * sizeof *state->idle)};
+    if (list->segments)
+        memcpy(segment, list->segment, list->segments * sizeof *segment);
+    qsort(segment, list->segments, sizeof *segment, by_address);
+    for (size_t i = 0; i < list->segments; i++)
+        add_segment(state, list, &segment[i]);
     for (size_t i = 0; i < state->idles; i++)
         state->ops.op[state->ops.count++] =
             (cmd_op_t){.block = state->idle[i], .stream = CMD_NO_STREAM, .kind = CMD_OP_FREE};
@@ -99,14 +98,14 @@ static uint64_t divide_up(uint64_t bytes, uint64_t by) {
 
 /* Pages that cannot be moved as long as the blocks stay, at most: a block touches one more than it
  * fills.  Small blocks lie side by side in pages of their own. */
-static uint64_t pages_kept(const ac_layout_t *layout, uint64_t page) {
+static uint64_t pages_kept(const cmd_segments_t *list, uint64_t page) {
     uint64_t pages = 0, small = 0;
-    for (size_t i = 0; i < layout->segments; i++) {
-        const ac_laid_segment_t *segment = &layout->segment[i];
-        small += segment->small ? segment->size : 0;
-        for (size_t k = 0; k < segment->count && !segment->small; k++) {
-            const ac_laid_block_t *block = &layout->block[segment->first + k];
-            pages += is_idle(block) ? 0 : divide_up(block->size, page) + 1;
+    for (size_t i = 0; i < list->segments; i++) {
+        const cmd_segment_t *segment = &list->segment[i];
+        small += segment->small ? segment->bytes : 0;
+        for (size_t k = 0; k < segment->blocks && !segment->small; k++) {
+            const cmd_block_t *block = &list->block[segment->first + k];
+            pages += is_idle(block) ? 0 : divide_up(block->bytes, page) + 1;
         }
     }
     return pages + (small ? divide_up(small, page) + 1 : 0);
@@ -119,7 +118,7 @@ static bool is_sure(const cmd_oom_state_t *state, const cmd_replay_plan_t *plan)
         return plan->capacity >= state->reserved &&
                divide_up(state->bytes, AC_SEGMENT_ALIGN) * AC_SEGMENT_ALIGN <=
                    plan->capacity - state->reserved;
-    uint64_t kept = pages_kept(state->layout, page);
+    uint64_t kept = pages_kept(state->segments, page);
     uint64_t needed = divide_up(state->bytes, page) + 1;
     return (kept + needed) * page <= plan->capacity;
 }

@@ -2,7 +2,8 @@
 #include "command.h"
 #include "read/control.h"
 #include "read/document.h"
-#include "read/layout.h"
+#include "read/naming.h"
+#include "read/segments.h"
 #include "observe/dump.h"
 #include "base/option.h"
 #include "read/processes.h"
@@ -35,23 +36,21 @@ static const char help[] =
 
 typedef struct {
     uint64_t address;
-    int ordinal;                      /* of the device */
-    const ac_laid_segment_t *segment; /* around it; NULL: none */
-    const ac_laid_block_t *block;     /* around it; NULL: none */
-    const ac_laid_block_t *before,
+    const cmd_segment_t *segment; /* around it; NULL: none */
+    const cmd_block_t *block;     /* around it; NULL: none */
+    const cmd_block_t *before,
         *behind; /* nearest ones that the program holds or are unmapped */
-    const ac_laid_segment_t *below, *above; /* where it is in none */
+    const cmd_segment_t *below, *above; /* where it is in none */
 } spot_t;
 
-static uint64_t end_of(const ac_laid_block_t *block) {
-    return block->address + (block->requested ? block->requested : block->size);
+static uint64_t end_of(const cmd_block_t *block) {
+    return block->address + (block->requested ? block->requested : block->bytes);
 }
 
-static void look_around(spot_t *spot, const ac_layout_t *layout,
-                        const ac_laid_segment_t *segment) {
-    for (size_t i = 0; i < segment->count; i++) {
-        const ac_laid_block_t *block = &layout->block[segment->first + i];
-        if (spot->address >= block->address && spot->address - block->address < block->size)
+static void look_around(spot_t *spot, const cmd_segments_t *list, const cmd_segment_t *segment) {
+    for (size_t i = 0; i < segment->blocks; i++) {
+        const cmd_block_t *block = &list->block[segment->first + i];
+        if (spot->address >= block->address && spot->address - block->address < block->bytes)
             spot->block = block;
         else if (block->state != AC_LAID_ALLOCATED && block->state != AC_LAID_UNMAPPED)
             continue;
@@ -62,32 +61,27 @@ static void look_around(spot_t *spot, const ac_layout_t *layout,
     }
 }
 
-static bool is_inside(const ac_laid_segment_t *segment, uint64_t address) {
-    return address >= segment->address && address - segment->address < segment->size;
+static bool is_inside(const cmd_segment_t *segment, uint64_t address) {
+    return address >= segment->address && address - segment->address < segment->bytes;
 }
 
-static uint64_t distance(const ac_laid_segment_t *segment, uint64_t address) {
+static uint64_t distance(const cmd_segment_t *segment, uint64_t address) {
     return address < segment->address ? segment->address - address
-                                      : address - (segment->address + segment->size);
+                                      : address - (segment->address + segment->bytes);
 }
 
 /* Of all devices: the segment that has the address, else the nearest ones. */
-static void find(spot_t *spot, const cmd_layouts_t *layouts) {
-    for (unsigned i = 0; i < layouts->count; i++) {
-        const ac_layout_t *layout = &layouts->layout[i];
-        for (size_t k = 0; k < layout->segments; k++) {
-            const ac_laid_segment_t *segment = &layout->segment[k];
-            const ac_laid_segment_t **side =
-                segment->address > spot->address ? &spot->above : &spot->below;
-            if (is_inside(segment, spot->address)) {
-                spot->segment = segment;
-                spot->ordinal = layout->ordinal;
-                look_around(spot, layout, segment);
-                return;
-            }
-            if (!*side || distance(segment, spot->address) < distance(*side, spot->address))
-                *side = segment;
+static void find(spot_t *spot, const cmd_segments_t *list) {
+    for (size_t i = 0; i < list->segments; i++) {
+        const cmd_segment_t *segment = &list->segment[i];
+        const cmd_segment_t **side = segment->address > spot->address ? &spot->above : &spot->below;
+        if (is_inside(segment, spot->address)) {
+            spot->segment = segment;
+            look_around(spot, list, segment);
+            return;
         }
+        if (!*side || distance(segment, spot->address) < distance(*side, spot->address))
+            *side = segment;
     }
 }
 
@@ -108,25 +102,24 @@ static char *bytes_past(uint64_t bytes) {
                  : cmd_format("right behind the end of");
 }
 
-/* Which call site of a snapshot asked for the block; of other documents, which module. */
-static const char *asker(const ac_laid_block_t *block, const json_t *document) {
-    const json_t *sites = json_object_get(document, "site_names");
-    const char *site = json_string_value(json_array_get(sites, sites ? block->stack : 0));
-    return site ? site : cmd_layout_module(document, block->module);
+/* Returns the call site that asked for the block, if the file has frames of it, else the module; malloc'd. */
+static char *asker(const cmd_block_t *block, const json_t *document) {
+    char *site = cmd_naming_site(block->frames);
+    return site ? site : cmd_format("%s", cmd_module_name(document, block->module));
 }
 
 /* When the guarded block was freed and by whom, as the end of a sentence. */
-static char *freed(const ac_laid_block_t *block, const json_t *document) {
+static char *freed(const cmd_block_t *block, const json_t *document) {
     char text[CMD_FIGURE];
     if (!block->freed_ns)
         return cmd_format("%s", "");
     return cmd_format(", freed %s ago by %s", cmd_text_ns(text, (int64_t)block->freed_ns),
-                      cmd_layout_module(document, block->freed_by));
+                      cmd_module_name(document, block->freed_by));
 }
 
 /* Behind the end of a block that may have been run past: how far. */
 static char *past_block(const spot_t *spot, const char *what, const json_t *document) {
-    const ac_laid_block_t *block = spot->before;
+    const cmd_block_t *block = spot->before;
     char *past = bytes_past(spot->address - end_of(block)), *when = freed(block, document);
     char *all = cmd_format("0x%" PRIx64 " is %s %s%s, in %s", spot->address, past,
                            block->state == AC_LAID_UNMAPPED ? "a guarded block"
@@ -141,7 +134,7 @@ static char *past_block(const spot_t *spot, const char *what, const json_t *docu
 static char *sentence(const spot_t *spot, const json_t *document) {
     enum { NEAR = 1 << 20 };
     char text[CMD_FIGURE];
-    const ac_laid_block_t *block = spot->block;
+    const cmd_block_t *block = spot->block;
     if (!spot->segment && json_is_true(json_object_get(document, "layout_partial")))
         return cmd_format("0x%" PRIx64 " is near no guarded block, and the file lists no others",
                           spot->address);
@@ -172,16 +165,16 @@ static char *sentence(const spot_t *spot, const json_t *document) {
     return past_block(spot, what, document);
 }
 
-static void add_block(cmd_table_t *table, const char *title, const ac_laid_block_t *block,
+static void add_block(cmd_table_t *table, const char *title, const cmd_block_t *block,
                       const json_t *document) {
     char size[CMD_FIGURE], asked[CMD_FIGURE];
     char *place = cmd_format("0x%" PRIx64, block->address);
-    char *known = block->requested ? cmd_format(", %s bytes asked for by %s",
-                                                cmd_text_count(asked, (int64_t)block->requested),
-                                                asker(block, document))
-                  : block->state != AC_LAID_FREE
-                      ? cmd_format(", of %s", asker(block, document))
-                      : cmd_format("%s", "");
+    char *by = asker(block, document);
+    char *known = block->requested
+                      ? cmd_format(", %s bytes asked for by %s",
+                                   cmd_text_count(asked, (int64_t)block->requested), by)
+                  : block->state != AC_LAID_FREE ? cmd_format(", of %s", by)
+                                                 : cmd_format("%s", "");
     char *stream = block->stream
                        ? cmd_format(", freed in the order of stream 0x%" PRIx64, block->stream)
                        : cmd_format("%s", block->async ? ", asked for on a stream" : "");
@@ -189,10 +182,11 @@ static void add_block(cmd_table_t *table, const char *title, const ac_laid_block
     char *since = block->asked_ns
                       ? cmd_format(" %s ago", cmd_text_ns(asked, (int64_t)block->asked_ns))
                       : cmd_format("%s", "");
-    char *text = cmd_format("%s, %s%s%s%s%s", cmd_text_bytes(size, (int64_t)block->size),
+    char *text = cmd_format("%s, %s%s%s%s%s", cmd_text_bytes(size, (int64_t)block->bytes),
                             ac_laid_words[block->state], known, since, stream, when);
     cmd_table_row(table, title, place, text, NULL);
     free(place);
+    free(by);
     free(known);
     free(stream);
     free(when);
@@ -200,15 +194,15 @@ static void add_block(cmd_table_t *table, const char *title, const ac_laid_block
     free(text);
 }
 
-static void add_segment(cmd_table_t *table, const char *title, const ac_laid_segment_t *segment,
+static void add_segment(cmd_table_t *table, const char *title, const cmd_segment_t *segment,
                         const char *more) {
     char size[CMD_FIGURE];
     char *place = cmd_format("0x%" PRIx64, segment->address);
     char *text =
-        cmd_format("%s of the %s pool%s%s%s", cmd_text_bytes(size, (int64_t)segment->size),
+        cmd_format("%s of the %s pool%s%s%s", cmd_text_bytes(size, (int64_t)segment->bytes),
                    segment->small ? "small" : "large",
                    segment->guarded ? ", of guarded blocks"
-                   : segment->paged ? ", expandable"
+                   : segment->expandable ? ", expandable"
                                     : "",
                    segment->exported ? ", known to other processes" : "", more);
     cmd_table_row(table, title, place, text, NULL);
@@ -216,7 +210,7 @@ static void add_segment(cmd_table_t *table, const char *title, const ac_laid_seg
     free(text);
 }
 
-static void add_near(cmd_table_t *table, const spot_t *spot, const ac_laid_segment_t *segment,
+static void add_near(cmd_table_t *table, const spot_t *spot, const cmd_segment_t *segment,
                      const char *side) {
     char away[CMD_FIGURE];
     if (!segment)
@@ -267,7 +261,7 @@ static void print(const spot_t *spot, const json_t *document) {
     if (spot->block)
         add_block(table, "block", spot->block, document);
     if (spot->segment) {
-        char *more = cmd_format(", of device %d", spot->ordinal);
+        char *more = cmd_format(", of device %d", spot->segment->device);
         add_segment(table, "segment", spot->segment, more);
         free(more);
     }
@@ -298,35 +292,36 @@ static json_t *ago_json(uint64_t ns) {
     return ns ? json_integer((json_int_t)(ns / 1000000)) : json_null();
 }
 
-static json_t *block_json(const ac_laid_block_t *block, const json_t *document) {
+static json_t *block_json(const cmd_block_t *block, const json_t *document) {
     if (!block)
         return json_null();
+    char *by = asker(block, document);
+    json_t *module = block->state == AC_LAID_FREE ? json_null() : cmd_json_text(by);
+    free(by);
     return json_pack(
         "{s:I, s:I, s:s, s:I, s:o, s:o, s:b, s:o, s:o, s:o}", "address",
-        (json_int_t)block->address, "size", (json_int_t)block->size, "state",
-        ac_laid_words[block->state], "requested", (json_int_t)block->requested, "module",
-        block->state == AC_LAID_FREE ? json_null()
-                                     : cmd_json_text(asker(block, document)),
+        (json_int_t)block->address, "size", (json_int_t)block->bytes, "state",
+        ac_laid_words[block->state], "requested", (json_int_t)block->requested, "module", module,
         "stream", block->stream ? json_integer((json_int_t)block->stream) : json_null(), "async",
         block->async, "asked_ago_ms", ago_json(block->asked_ns), "freed_ago_ms",
         ago_json(block->freed_ns), "freed_by",
-        block->freed_ns ? cmd_json_text(cmd_layout_module(document, block->freed_by))
+        block->freed_ns ? cmd_json_text(cmd_module_name(document, block->freed_by))
                         : json_null());
 }
 
-static json_t *segment_json(const ac_laid_segment_t *segment) {
+static json_t *segment_json(const cmd_segment_t *segment) {
     if (!segment)
         return json_null();
     return json_pack("{s:I, s:I, s:s, s:b, s:b, s:b}", "address", (json_int_t)segment->address,
-                     "size", (json_int_t)segment->size, "pool",
-                     segment->small ? "small" : "large", "expandable", segment->paged, "exported",
+                     "size", (json_int_t)segment->bytes, "pool",
+                     segment->small ? "small" : "large", "expandable", segment->expandable, "exported",
                      segment->exported, "guarded", segment->guarded);
 }
 
 /* How far the address lies past the end of what was asked for; null: it does not. */
 static json_t *past_json(const spot_t *spot) {
     bool in_one = spot->block && spot->block->state != AC_LAID_FREE;
-    const ac_laid_block_t *block = in_one ? spot->block : spot->before;
+    const cmd_block_t *block = in_one ? spot->block : spot->before;
     bool whole = block && (block->state == AC_LAID_ALLOCATED || block->state == AC_LAID_UNMAPPED);
     return whole && spot->address >= end_of(block)
                ? json_integer((json_int_t)(spot->address - end_of(block)))
@@ -339,7 +334,7 @@ static void print_json(const spot_t *spot, const json_t *document) {
     json_t *whole = json_pack(
         "{s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "address",
         (json_int_t)spot->address, "text", cmd_json_text(line), "device",
-        spot->segment ? json_integer(spot->ordinal) : json_null(), "block",
+        spot->segment ? json_integer(spot->segment->device) : json_null(), "block",
         block_json(spot->block, document), "offset",
         spot->block ? json_integer((json_int_t)(spot->address - spot->block->address))
                     : json_null(),
@@ -427,9 +422,7 @@ static json_t *document_of(const char *source, uint64_t address, char **error) {
         size_t length;
         char *text = cmd_document_text(source, 0, &length, error);
         json_t *document = text ? cmd_snapshot_parse(text, length, error) : NULL;
-        if (document)
-            document = cmd_snapshot_as_dump(document, error);
-        else if (text && !*error)
+        if (text && !document && !*error)
             document = cmd_document_parse(text, length, error);
         free(text);
         if (!document) {
@@ -444,18 +437,19 @@ static json_t *document_of(const char *source, uint64_t address, char **error) {
 
 static int where(uint64_t address, const char *source, bool json) {
     char *error = NULL;
-    cmd_layouts_t layouts = {0};
+    cmd_segments_t list = {0};
     spot_t spot = {.address = address};
     json_t *document = document_of(source, address, &error);
-    bool done =
-        document && cmd_layouts_read(&layouts, json_object_get(document, "layout"), &error);
+    const json_t *segments = json_object_get(document, "segments"), *layout = json_object_get(document, "layout");
+    bool done = document && (segments ? cmd_segments_of_snapshot(&list, segments, &error)
+                                      : cmd_segments_of_dump(&list, layout, &error));
     if (done) {
-        find(&spot, &layouts);
+        find(&spot, &list);
         if (json)
             print_json(&spot, document);
         else
             print(&spot, document);
-        if (spot.segment && !spot.block && layouts.unlisted)
+        if (spot.segment && !spot.block && list.unlisted)
             cmd_say("the file lists no blocks of this segment: there were too many");
     } else if (json) {
         cmd_print_json(json_pack("{s:I, s:o}", "address", (json_int_t)address, "error",
@@ -465,7 +459,7 @@ static int where(uint64_t address, const char *source, bool json) {
     if (!done)
         cmd_say("%s", error);
     free(error);
-    cmd_layouts_free(&layouts);
+    cmd_segments_free(&list);
     json_decref(document);
     return done && spot.segment ? CMD_OK : CMD_FAILED;
 }

@@ -108,7 +108,7 @@ static const json_t *find_event(const json_t *document, const char *kind, uint64
     return NULL;
 }
 
-json_t *cmd_where_recorded(const json_t *document, const ac_laid_block_t *block,
+json_t *cmd_where_recorded(const json_t *document, const cmd_block_t *block,
                            uint64_t address) {
     json_t *known = json_object_get(document, "asked");
     const json_t *event;

@@ -3,11 +3,11 @@
 #define CMD_WHERE_RECORDED_H
 
 #include "command.h"
-#include "observe/layout.h"
+#include "read/segments.h"
 
 /* {"time_ns", "alloc", "free"}: what the process said ("asked" of the document), or what the file's history
  * has of the address; `block`: around it, NULL: none.  The caller decrefs. */
-json_t *cmd_where_recorded(const json_t *document, const ac_laid_block_t *block,
+json_t *cmd_where_recorded(const json_t *document, const cmd_block_t *block,
                            uint64_t address);
 
 /* Rows for one of both, with its frames; nothing where it is not known. */

@@ -174,7 +174,7 @@ bool cmd_export_perfetto(const cmd_history_t *history, cmd_moment_t moment, FILE
                                            [CMD_EVENT_SEGMENT_GONE] = "memory to the driver",
                                            [CMD_EVENT_PHYSICAL] = "physical memory (cuMemCreate)",
                                            [CMD_EVENT_ARRAY] = "array"};
-    cmd_holding_t holding[CMD_HISTORY_DEVICES];
+    cmd_holding_t holding[CMD_DEVICES];
     json_t *title = cmd_json_text(history->command ? history->command : history->format);
     char *name = json_dumps(title, JSON_ENCODE_ANY);
     json_decref(title);

@@ -34,7 +34,7 @@ static void put_block(cmd_pickle_t *out, const cmd_block_t *block) {
     put_number(out, "address", block->address);
     put_number(out, "size", block->bytes);
     put_number(out, "requested_size", block->requested);
-    put_text(out, "state", block->allocated ? "active_allocated" : "inactive");
+    put_text(out, "state", cmd_block_is_held(block) ? "active_allocated" : "inactive");
     put_frames(out, block->frames);
     cmd_pickle_dictionary_close(out);
 }
@@ -43,7 +43,7 @@ static void put_segment(cmd_pickle_t *out, const cmd_segments_t *list, const cmd
     uint64_t allocated = 0, requested = 0;
     for (size_t i = 0; i < segment->blocks; i++) {
         const cmd_block_t *block = &list->block[segment->first + i];
-        allocated += block->allocated ? block->bytes : 0;
+        allocated += cmd_block_is_held(block) ? block->bytes : 0;
         requested += block->requested;
     }
     cmd_pickle_dictionary(out);

@@ -229,9 +229,10 @@ static void advise_segments(json_t *advice, const cmd_history_t *history,
         whole += list->segment[i].bytes;
     for (size_t i = 0; i < list->blocks; i++) {
         const cmd_block_t *block = &list->block[i];
-        used += block->allocated || block->pending ? block->bytes : 0;
-        pending += block->pending ? block->bytes : 0;
-        if (!block->allocated && !block->pending && block->bytes > largest)
+        bool held = cmd_block_is_held(block), waits = cmd_block_waits(block);
+        used += held || waits ? block->bytes : 0;
+        pending += waits ? block->bytes : 0;
+        if (!held && !waits && block->bytes > largest)
             largest = block->bytes;
     }
     if (history->source != CMD_SOURCE_SNAPSHOT || !whole)

@@ -249,7 +249,7 @@ static json_t *row_of(const cmd_segments_t *list, const cmd_segment_t *segment) 
     char cells[CELLS + 1] = {0}, address[CMD_FIGURE];
     for (size_t i = 0; i < segment->blocks; i++) {
         const cmd_block_t *block = &list->block[segment->first + i];
-        if (!block->allocated && !block->pending)
+        if (!cmd_block_is_held(block) && !cmd_block_waits(block))
             continue;
         used += block->bytes;
         double from = (double)(block->address - segment->address) / width;
@@ -324,7 +324,7 @@ json_t *cmd_report_blocks(const cmd_history_t *history, size_t at) {
     for (size_t i = 0; i < now->segments; i++)
         for (size_t k = 0; k < now->segment[i].blocks; k++) {
             const cmd_block_t *block = &now->block[now->segment[i].first + k];
-            if (block->allocated)
+            if (cmd_block_is_held(block))
                 count = insert(large, count,
                                &(large_t){block->address, block->requested,
                                           now->segment[i].stream, -1, now->segment[i].device});
