@@ -213,9 +213,8 @@ uint64_t ac_allocator_room(ac_allocator_t *allocator) {
 
 /* Waits for other calls under way: the driver may refuse them, and their bytes are then free again. */
 bool ac_allocator_claim(ac_allocator_t *allocator, uint64_t bytes) {
-    enum { PATIENCE_NS = 100000000 };
     ac_arena_t *any = atomic_load(&allocator->arenas);
-    uint64_t end = any ? any->ops->now_ns() + PATIENCE_NS : 0;
+    uint64_t end = any ? any->ops->now_ns() + AC_OTHERS_NS : 0;
     const struct timespec until = {(time_t)(end / 1000000000), (long)(end % 1000000000)};
     int late = !any;
     bool fits;

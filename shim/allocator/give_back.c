@@ -198,11 +198,10 @@ void ac_allocator_release(ac_allocator_t *allocator, uint64_t session) {
 /* Work that the program itself may hold back gets a moment only: another thread may let it go,
  * but it may as well be the caller who would, after this call. */
 void ac_arena_await(ac_arena_t *arena, uint64_t target, uint64_t limit_ns) {
-    const uint64_t step_ns = 50000000;
     uint64_t begin = arena->ops->now_ns(), spent = 0;
     while (spent < limit_ns && !arena->ops->capturing(arena->context, true) &&
            !(spent >= AC_PATIENCE_NS && ac_fence_holding(&arena->timeline, AC_REACH_ALL)) &&
-           ac_fence_wait(&arena->timeline, AC_REACH_ALL, target, step_ns) == AC_BUSY)
+           ac_fence_wait(&arena->timeline, AC_REACH_ALL, target, AC_STEP_NS) == AC_BUSY)
         spent = arena->ops->now_ns() - begin;
 }
 

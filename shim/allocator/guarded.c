@@ -8,8 +8,6 @@
 #include "device/wait.h"
 #include "failpoint.h"
 
-enum { LIMIT_NS = 1000000000 };
-
 typedef struct {
     ac_arena_t *arena;
     const ac_stream_t *stream; /* NULL: a plain request */
@@ -100,7 +98,7 @@ static void await_others(const ac_arena_t *arena) {
 void ac_guard_freed(ac_arena_t *arena, bool wait) {
     bool gone = collect(arena);
     if (!gone && wait && !arena->ops->capturing(arena->context, false)) {
-        ac_fence_settle(&arena->timeline, LIMIT_NS);
+        ac_fence_settle(&arena->timeline, AC_FREE_NS);
         gone = collect(arena);
     }
     if (wait)

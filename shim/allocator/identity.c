@@ -8,9 +8,6 @@
 /* Blocks that ask for SYNC_MEMOPS again while they are freed are set back so often. */
 enum { TRIES = 4 };
 
-/* A change of SYNC_MEMOPS waits so long for another thread's. */
-#define SYNC_PATIENCE_NS ((uint64_t)1000000000)
-
 /* Whether a thread may take the block into its cache without the lock. */
 static bool may_be_taken(const ac_block_t *block) {
     return atomic_load_explicit(&block->owner_arena, memory_order_relaxed) != 0;
@@ -148,7 +145,7 @@ static ac_status_t lock_in_turn(uint64_t address, ac_block_t **block,
         ac_status_t status = ac_allocator_lock_block(address, block, allocator);
         if (status != AC_OK || !(*allocator)->syncing || late)
             return status;
-        uint64_t end = (*block)->segment->arena->ops->now_ns() + SYNC_PATIENCE_NS;
+        uint64_t end = (*block)->segment->arena->ops->now_ns() + AC_FREE_NS;
         const struct timespec until = {(time_t)(end / 1000000000), (long)(end % 1000000000)};
         while ((*allocator)->syncing && !late)
             late = ac_wait_until(&(*allocator)->settled, &(*allocator)->lock, &until);

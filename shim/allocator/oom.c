@@ -97,8 +97,6 @@ static void wait_for(void *arg) {
 }
 
 bool ac_oom_wait(const ac_oom_t *oom) {
-    /* Others may free memory meanwhile. */
-    const uint64_t step_ns = 100000000;
     const ac_arena_t *arena = oom->arena;
     ac_timeline_t *timeline = &oom->arena->timeline;
     if (AC_FAILPOINT(fence_dropped_at_oom))
@@ -116,7 +114,7 @@ bool ac_oom_wait(const ac_oom_t *oom) {
             ac_fence_raise(&stuck[1], oom->target);
         return false;
     }
-    wait_t wait = {timeline, oom->target, end - now < step_ns ? end - now : step_ns, AC_FAILED};
+    wait_t wait = {timeline, oom->target, end - now < AC_STEP_NS ? end - now : AC_STEP_NS, AC_FAILED};
     if (is_beside(arena))
         arena->ops->beside(arena->context, wait_for, &wait, 0);
     else

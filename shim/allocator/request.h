@@ -29,9 +29,6 @@ typedef struct {
     uint64_t target;  /* out of memory: of the work that comes first; else 0 */
 } ac_request_t;
 
-/* Rounds of a wait, or of the last resort, as long as other threads change what there is to find. */
-enum { AC_REQUEST_ROUNDS = 8 };
-
 /* --- find.c: free memory; no call of the device --- */
 
 /* The first step: what became ready meanwhile joins the free memory, which is searched.  Sets size

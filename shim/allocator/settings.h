@@ -5,11 +5,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "allocator/policy.h"
 #include "config/config.h"
 
-#define AC_SMALL_LIMIT   ((uint64_t)64 << 10)
-#define AC_SMALL_SEGMENT ((uint64_t)2 << 20)
-#define AC_UNLIMITED     UINT64_MAX
+#define AC_UNLIMITED UINT64_MAX
 
 enum { AC_DIVISION_SLOTS = AC_CONFIG_DIVISIONS };
 

@@ -6,6 +6,7 @@
 #include "allocator/carve.h"
 #include "allocator/order/capture.h"
 #include "allocator/order/fence.h"
+#include "allocator/policy.h"
 #include "failpoint.h"
 
 struct ac_host_block {
@@ -23,8 +24,6 @@ struct ac_host_block {
     ac_host_block_t *newer, *older; /* IDLE: those of its bucket; a spare one: the next */
 };
 
-enum { LEAST = 512, STEPS = 8 };
-
 void ac_host_init(ac_host_t *host, ac_host_stats_t *stats) {
     ac_mutex_init(&host->lock, AC_RANK_HOST);
     host->stats = stats;
@@ -34,7 +33,7 @@ uint64_t ac_host_size(uint64_t bytes) {
     if (bytes > UINT64_MAX / 2)
         return 0;
     uint64_t power = (uint64_t)1 << (63 - __builtin_clzll(bytes));
-    uint64_t step = power / STEPS < LEAST ? LEAST : power / STEPS;
+    uint64_t step = power / AC_PINNED_STEPS < AC_PINNED_LEAST ? AC_PINNED_LEAST : power / AC_PINNED_STEPS;
     return (bytes + step - 1) / step * step;
 }
 

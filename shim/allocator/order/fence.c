@@ -755,11 +755,10 @@ bool ac_fence_settle(ac_timeline_t *timeline, uint64_t limit_ns) {
 }
 
 bool ac_fence_look(ac_timeline_t *timeline, bool all, uint64_t clock) {
-    enum { MOMENT_NS = 2000000 };
     if (ac_fence_reached(timeline, all) >= clock)
         return true;
     if (ac_fence_close(timeline, all) == AC_UNSUPPORTED)
-        ac_fence_wait(timeline, all, clock, MOMENT_NS);
+        ac_fence_wait(timeline, all, clock, AC_MOMENT_NS);
     else
         ac_fence_poll(timeline, all);
     return ac_fence_reached(timeline, all) >= clock;

@@ -68,6 +68,7 @@
 
 #include "allocator/order/barrier.h"
 #include "allocator/order/sole.h"
+#include "allocator/policy.h"
 #include "device/device.h"
 #include "lock.h"
 #include "observe/stats.h"
@@ -455,7 +456,7 @@ bool ac_fence_under_way(ac_timeline_t *timeline, bool all);
 
 /* Frees that wait have a weight: AC_FENCE_BATCH_WEIGHT of it is worth a fence.  A timeline's credit is
  * the weight that no fence was taken for, within its bounds, and not to the last one. */
-enum { AC_FENCE_BATCH_WEIGHT = 64, AC_FENCE_FIRST = 16, AC_FENCE_UNIT_BITS = 9 };
+enum { AC_FENCE_UNIT_BITS = 9 };
 AC_FENCE_HOT void ac_fence_credit_give(ac_timeline_t *timeline, int weight) {
     const int most = AC_FENCE_FIRST * AC_FENCE_BATCH_WEIGHT;
     int credit = (int)atomic_load_explicit(&timeline->credit, memory_order_relaxed) + weight;

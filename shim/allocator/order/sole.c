@@ -5,8 +5,6 @@
 #include "device/wait.h"
 #include "failpoint.h"
 
-enum { LEAST_PATIENCE = 64, MOST_PATIENCE = 1 << 20 }; /* epochs */
-enum { LAG = 64, LACK = 1024 };                        /* epochs */
 
 _Atomic bool ac_sole_wanted = true;
 _Atomic bool ac_sole_eager;
@@ -138,7 +136,7 @@ bool ac_sole_lacks(const ac_timeline_t *timeline) {
 
 void ac_sole_lacked(ac_timeline_t *timeline) {
     if (ac_sole_lacks(timeline))
-        tighten(timeline, LACK);
+        tighten(timeline, AC_SOLE_LACK);
 }
 
 /* A free relied on order, maybe because of others that wait: asks the device, now and then, whether their
@@ -149,7 +147,7 @@ static void look_at_pending(ac_timeline_t *timeline) {
         return;
     ac_fence_poll(timeline, false);
     if (atomic_load(&timeline->pending) > atomic_load(&single->bound) / 2)
-        tighten(timeline, LAG);
+        tighten(timeline, AC_SOLE_LAG);
 }
 
 uint64_t ac_sole_early(const ac_timeline_t *timeline) {
@@ -375,8 +373,8 @@ static void wait_join(ac_timeline_t *timeline) {
 /* A stream has to wait for the join event: it might have run beside the sole stream.  Under the
  * lock. */
 static void lose_backoff(ac_sole_t *single) {
-    if (!single->waited && single->backoff < MOST_PATIENCE)
-        single->backoff = single->backoff ? single->backoff * 4 : LEAST_PATIENCE;
+    if (!single->waited && single->backoff < AC_SOLE_AWAY_MOST)
+        single->backoff = single->backoff ? single->backoff * 4 : AC_SOLE_AWAY;
     single->waited = true;
 }
 

@@ -111,6 +111,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "allocator/policy.h"
 #include "lock.h"
 
 typedef struct ac_timeline ac_timeline_t;
@@ -197,8 +198,6 @@ bool ac_sole_protects(ac_timeline_t *timeline);
 
 /* Sets the context's bound.  All blocks of the allocator had at most `live` bytes at a time, of `reserved`
  * bytes.  The device and the limit have `left` bytes. */
-#define AC_SOLE_BYTES ((uint64_t)8 << 20)
-enum { AC_SOLE_SHARE = 32 };
 void ac_sole_set_bound(ac_timeline_t *timeline, uint64_t live, uint64_t reserved, uint64_t left);
 
 /* While one stream does all the work: returns true if a free of `bytes` is to wait for a fence nevertheless.

@@ -358,7 +358,6 @@ static void all_gone(ac_arena_t *arena) {
  * or an earlier wait did not see it reached.  Without it a moment suffices to ask a device whose
  * events tell nothing (fence:sync), once until that is reached. */
 static bool is_over(ac_arena_t *arena, uint64_t clock, bool wait) {
-    enum { MOMENT_NS = 2000000 };
     ac_timeline_t *timeline = &arena->timeline;
     bool all = atomic_load(&ac_fence_shared);
     bool may = ac_fence_hopeful(timeline, all) && !ac_fence_holding(timeline, all);
@@ -368,7 +367,7 @@ static bool is_over(ac_arena_t *arena, uint64_t clock, bool wait) {
         if (!may || ac_fence_reached(timeline, all) >= clock)
             return ac_fence_reached(timeline, all) >= clock;
     }
-    uint64_t limit = wait ? AC_PATIENCE_NS : MOMENT_NS;
+    uint64_t limit = wait ? AC_PATIENCE_NS : AC_MOMENT_NS;
     if (ac_fence_wait(timeline, all, clock, limit) != AC_BUSY)
         return true;
     ac_fence_missed(timeline, clock);

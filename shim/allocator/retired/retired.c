@@ -7,7 +7,7 @@
 #include "allocator/space/segment.h"
 #include "allocator/space/slab.h"
 
-enum { JOIN_SHARE = 4, INDEX_BYTES = AC_INDICES * (sizeof(ac_free_index_t) + AC_BINS_BYTES) };
+enum { INDEX_BYTES = AC_INDICES * (sizeof(ac_free_index_t) + AC_BINS_BYTES) };
 
 /* --- into the ledger and out of it --- */
 
@@ -78,7 +78,7 @@ static void join_next(ac_block_t *block) {
 static bool joins(const ac_block_t *block, const ac_block_t *beside) {
     return ac_retired_alike(block, beside) || (beside && beside->state == AC_BLOCK_FREE &&
                                                beside->ticket.epoch <= block->ticket.epoch &&
-                                               beside->size / JOIN_SHARE <= block->size);
+                                               beside->size / AC_JOIN_SHARE <= block->size);
 }
 
 /* The block beside `block` leaves its lists and waits for what `block` does. */

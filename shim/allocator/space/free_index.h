@@ -4,15 +4,11 @@
 #ifndef AC_FREE_INDEX_H
 #define AC_FREE_INDEX_H
 
+#include "allocator/policy.h"
 #include "allocator/space/block.h"
 
-enum {
-    AC_BIN_BITS = 6,
-    AC_BIN_WORDS = 40,
-    AC_BINS = AC_BIN_WORDS * 64, /* a block has its number in 16 bits */
-    AC_BIN_SCAN = 4,
-    AC_BIN_SCAN_ORDERED = 16 /* where positions matter */
-};
+/* A block has the number of its bin in 16 bits. */
+enum { AC_BIN_BITS = 6, AC_BIN_WORDS = 40, AC_BINS = AC_BIN_WORDS * 64 };
 
 /* Zero, it is empty.  The bins lie apart: most are never used, and take no host memory then. */
 typedef struct ac_free_index {

@@ -50,7 +50,7 @@ static void search(search_t *search, uint64_t from) {
 static bool is_recent(const search_t *search, uint64_t now) {
     const ac_guarded_t *record = search->range->guard->record;
     for (uint64_t at = search->found; at < search->found + search->units; at++)
-        if (record[at].freed_ns && now - record[at].freed_ns < AC_GUARD_KEEP_NS)
+        if (record[at].freed_ns && (now - record[at].freed_ns) / 1000000000 < AC_GUARD_KEEP_S)
             return true;
     return false;
 }

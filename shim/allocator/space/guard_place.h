@@ -6,7 +6,7 @@
  * All of them lie in one range of the arena, whose segment is tainted from the beginning: its free
  * memory serves no request, and no thread keeps a block of it.  A block that is freed gives its pages
  * back as soon as the device is done with it (supply/guard.h), and its addresses stay without
- * memory: places are taken one behind the other.  They are taken again AC_GUARD_KEEP_NS after the
+ * memory: places are taken one behind the other.  They are taken again AC_GUARD_KEEP_S after the
  * free, or when the range has been gone through.
  *
  * All under the allocator's lock, but for the records of a place that a thread moves pages of: those
@@ -14,12 +14,8 @@
 #ifndef AC_GUARD_PLACE_H
 #define AC_GUARD_PLACE_H
 
+#include "allocator/policy.h"
 #include "allocator/space/place.h"
-
-#define AC_GUARD_KEEP_NS ((uint64_t)300 * 1000000000)
-
-/* The least range has room for so many blocks like the first. */
-enum { AC_GUARD_LEAST = 64 };
 
 /* The range of guarded blocks in a segment of its own; NULL: host memory is short. */
 ac_range_t *ac_guard_add(ac_space_t *space, uint64_t address, uint64_t size);

@@ -7,7 +7,6 @@
 #include "allocator/space/size.h"
 #include "failpoint.h"
 
-enum { LOOKS = 8 };
 _Static_assert(sizeof(ac_slot_t) == 16, "more host memory than is promised");
 
 /* --- slots --- */
@@ -152,7 +151,7 @@ static ac_slab_t **list_of(const ac_slab_t *slab) {
 /* Behind those of the first few that lie lower. */
 static void list_enter(ac_slab_t *slab) {
     ac_slab_t *prev = NULL, *next = *list_of(slab);
-    for (int i = 0; i < LOOKS && next && next->block->address < slab->block->address; i++) {
+    for (int i = 0; i < AC_SLAB_LOOKS && next && next->block->address < slab->block->address; i++) {
         prev = next;
         next = next->next;
     }

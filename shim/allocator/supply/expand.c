@@ -9,8 +9,6 @@
 #include "observe/history.h"
 #include "failpoint.h"
 
-enum { ROUNDS = 4 };
-
 static uint64_t round_up(uint64_t value, uint64_t unit) {
     return (value + unit - 1) / unit * unit;
 }
@@ -756,7 +754,7 @@ static ac_status_t grow(ac_growth_ask_t *ask) {
     if (!ask->aside && arena->ops->capturing(arena->context, true))
         return AC_BUSY;
     growth.calm = is_calm(ask, false);
-    for (int round = 0; round < 2 * ROUNDS; round++) {
+    for (int round = 0; round < AC_REQUEST_ROUNDS; round++) {
         ac_lock(&allocator->lock);
         if (round == 0 && ask->look(ask->arg)) {
             ac_unlock(&allocator->lock);

@@ -3,9 +3,6 @@
 
 #include "allocator/space/range.h"
 
-/* Larger pages were set for the sake of few calls. */
-#define LARGEST ((uint64_t)8 << 20)
-
 /* Bytes of the block on the page of a unit, if that reaches beyond it, and has at most so many bytes. */
 static uint64_t rest_on(const ac_range_t *range, const ac_block_t *block, uint64_t unit, uint64_t most) {
     uint64_t from = ac_block_address(block), to = from + block->size;
@@ -50,7 +47,7 @@ void ac_fine_look(ac_arena_t *arena, uint64_t reserved, uint64_t live, bool over
         return;
     }
     if (!over || !ac_budget_learns(settings) || settings->page <= settings->small_page ||
-        settings->page > LARGEST || reserved < live + much ||
+        settings->page > AC_FINE_PAGE || reserved < live + much ||
         reserved > live + live / 100 * AC_FINE_MOST || reserved < fine->looked)
         return;
     fine->looked = reserved + reserved / 64;

@@ -4,7 +4,6 @@
 #include "allocator/space/guard_place.h"
 #include "allocator/supply/expand.h"
 
-enum { SHARE = 4 };
 
 void (*ac_guard_damaged)(const ac_guard_damage_t *damage);
 
@@ -114,7 +113,7 @@ static bool affords(ac_arena_t *arena, uint64_t size) {
     if (range)
         more += range->mapped - range->guard->held;
     ac_unlock(&allocator->lock);
-    return more <= most / SHARE;
+    return more <= most / AC_GUARD_MOST;
 }
 
 static ac_guard_answer_t answer_of(ac_status_t status) {

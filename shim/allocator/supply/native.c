@@ -79,7 +79,6 @@ static void unreserve(ac_growth_ask_t *ask, uint64_t size, bool changed) {
  * does only after this request.  Once that took too long nothing that was announced up to then is
  * waited for by any thread. */
 static bool share_growth(const ac_growth_ask_t *ask) {
-    enum { PATIENCE_NS = 100000000 };
     ac_arena_t *arena = ask->arena;
     ac_allocator_t *allocator = arena->allocator;
     const unsigned index = index_for(ask);
@@ -89,7 +88,7 @@ static bool share_growth(const ac_growth_ask_t *ask) {
     if (*coming < ask->size)
         return false;
     *coming -= ask->size;
-    uint64_t end = arena->ops->now_ns() + PATIENCE_NS;
+    uint64_t end = arena->ops->now_ns() + AC_OTHERS_NS;
     const struct timespec until = {(time_t)(end / 1000000000), (long)(end % 1000000000)};
     while (!found && !late && !arena->dead && arena->growths->calls[index]) {
         late = ac_wait_until(&allocator->settled, &allocator->lock, &until);

@@ -4,34 +4,14 @@
 #include "allocator/budget.h"
 #include "allocator/supply/fine.h"
 
-/* What moving is taken to cost, in nanoseconds, against creating: published figures of one device
- * (see the simulated device's table). */
-enum {
-    UNMAP_NS = 26000,
-    UNMAP_PAGE_NS = 1000,
-    MAP_PAGE_NS = 1500,
-    ALLOW_NS = 36000,
-    ALLOW_PAGE_NS = 2000,
-    CREATE_LEAST_NS = 193000,
-    CREATE_NS = 100000,
-    CREATE_MIB_NS = 15000
-};
-
-/* A program that begins, or changes, is costly for a while only.  A step down is small and late, so that the first
- * moves after it stop the fall. */
-static const uint64_t calm_window_ns = 1000000000;
-
-/* In percent of the high-water mark: what moving may earn where all pages are small, or fine. */
-enum { FINE_SHARE = 4 };
-
 static uint64_t percent(uint64_t bytes, unsigned share) {
     return bytes / 100 * share;
 }
 
 /* Of one page. */
 static uint64_t create_ns(uint64_t page) {
-    uint64_t ns = CREATE_NS + CREATE_MIB_NS * (page >> 20);
-    return ns > CREATE_LEAST_NS ? ns : CREATE_LEAST_NS;
+    uint64_t ns = AC_CREATE_NS + AC_CREATE_MIB_NS * (page >> 20);
+    return ns > AC_CREATE_LEAST_NS ? ns : AC_CREATE_LEAST_NS;
 }
 
 /* By how many percent the budget rises: far from what it has to be by more, so that the program is
@@ -79,8 +59,8 @@ static void look_at_time(ac_toll_t *toll, uint64_t now_ns) {
         toll->calm_ns = now_ns;
         toll->still_ns = toll->spent_ns;
     }
-    uint64_t windows = (now_ns - toll->calm_ns) / calm_window_ns;
-    toll->calm_ns += windows * calm_window_ns;
+    uint64_t windows = (now_ns - toll->calm_ns) / AC_CALM_NS;
+    toll->calm_ns += windows * AC_CALM_NS;
     toll->quiet += (unsigned)(windows < AC_TOLL_MOST * AC_WINDOWS ? windows : AC_TOLL_MOST * AC_WINDOWS);
 }
 
@@ -119,7 +99,7 @@ uint64_t ac_toll_budget(ac_allocator_t *allocator, uint64_t size, uint64_t page)
         uint64_t earned = live + toll->earned_ns / create_ns(page) * page / 4;
         uint64_t floor = ac_budget_floor(settings, AC_BUDGET_PAGES);
         if (settings->frugal || ac_fine_serves(allocator))
-            most = live + percent(live, FINE_SHARE);
+            most = live + percent(live, AC_FINE_SHARE);
         most = earned < most ? earned : most;
         most = most > floor ? most : floor;
         uint64_t learned = ac_toll_kept(allocator, live);
@@ -133,8 +113,8 @@ void ac_toll_charge(ac_allocator_t *allocator, uint64_t runs, uint64_t pages, ui
     ac_toll_t *toll = &allocator->supply->expand.toll;
     if (!pages && !traded)
         return;
-    uint64_t moved_ns = runs * (uint64_t)UNMAP_NS + ALLOW_NS +
-                        pages * (UNMAP_PAGE_NS + MAP_PAGE_NS + ALLOW_PAGE_NS);
+    uint64_t moved_ns = runs * (uint64_t)AC_UNMAP_NS + AC_ALLOW_NS +
+                        pages * (AC_UNMAP_PAGE_NS + AC_MAP_PAGE_NS + AC_ALLOW_PAGE_NS);
     toll->earned_ns += pages ? moved_ns : 0;
     toll->spent_ns +=
         moved_ns + traded / page * create_ns(page) / 2; /* the rest it would cost anyway */

@@ -13,12 +13,12 @@ COUNTS = {
     "records with an address and a size": 26,
     "files with a hash of their own": 24,
     "files that ask what a fence reached": 15,
-    "constants outside policy.def": 179,
+    "constants outside policy.def": 142,
     "lock-free pairs": 25,
     "words of the glossary": 59,
 }
 LINES = {  # hundreds of lines with code, by folder; of tests whole thousands
-    "shim/allocator": 153,
+    "shim/allocator": 152,
     "shim/api": 39,
     "shim/bind": 24,
     "shim/track": 44,
