@@ -3,7 +3,7 @@
 #define AC_ALLOCATOR_INT_H
 
 #include "allocator/allocator.h"
-#include "allocator/budget.h"
+#include "allocator/policy.h"
 #include "allocator/cache/caches.h"
 #include "allocator/core_int.h"
 #include "allocator/retired/ordered.h"

@@ -6,7 +6,6 @@
 #include "allocator/carve.h"
 #include "allocator/retired/retired.h"
 #include "allocator/supply/supply.h"
-#include "allocator/supply/toll.h"
 #include "device/wait.h"
 #include "observe/history.h"
 
@@ -282,7 +281,8 @@ void ac_allocator_reset_accumulated(ac_allocator_t *allocator) {
     ac_cache_sum_t sum;
     ac_lock(&allocator->lock);
     ac_caches_absorb(allocator, &sum);
-    ac_toll_reset(allocator);
+    allocator->supply->expand.toll.requests -=
+        (uint64_t)allocator->stats->allocation[AC_POOL_ALL].allocated;
     ac_stats_reset_accumulated(allocator->stats);
     ac_unlock(&allocator->lock);
 }

@@ -13,7 +13,7 @@
 #include "allocator/give_back.h"
 
 #include "allocator/supply/expand.h"
-#include "allocator/supply/toll.h"
+#include "allocator/supply/supply.h"
 
 bool ac_give_back_begin(ac_allocator_t *allocator, uint64_t target) {
     ac_caches_recall(allocator, NULL); /* what waits there is pending from now on */
@@ -136,13 +136,17 @@ uint64_t ac_allocator_decay(ac_allocator_t *allocator, uint32_t epochs) {
     return may ? shrink_aged(allocator, epochs) : 0;
 }
 
-/* Whether the budget of pages is more than usual; what it fell by is owed. */
+/* Returns true if a larger budget of pages was learned.  If it fell, memory is owed. */
 static bool look_at_toll(ac_allocator_t *allocator) {
+    ac_toll_t *toll = &allocator->supply->expand.toll;
+    bool owes = false;
     ac_lock(&allocator->lock);
-    if (allocator->supply->expand.toll.share)
+    if (toll->share) {
         ac_caches_raise(allocator, NULL); /* the statistics have the requests */
-    bool owes = ac_toll_look(allocator);
-    bool learned = allocator->supply->expand.toll.share;
+        owes = ac_policy_learn(toll, &allocator->settings, ac_supply_requests(allocator),
+                               allocator->arenas->ops->now_ns());
+    }
+    bool learned = toll->share;
     ac_unlock(&allocator->lock);
     if (owes)
         ac_supply_owe(allocator);

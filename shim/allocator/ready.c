@@ -1,7 +1,7 @@
 /* Freed memory that waits for work: a request asks whether the work is over, and waits for it
  * where growing would exceed the budget.  The lock is left around each call of the device, and
  * what was seen before may have changed after it. */
-#include "allocator/budget.h"
+#include "allocator/policy.h"
 #include "allocator/request.h"
 #include "allocator/supply/supply.h"
 

@@ -5,7 +5,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "allocator/policy.h"
 #include "config/config.h"
 
 #define AC_UNLIMITED UINT64_MAX

@@ -23,7 +23,7 @@
  * thread's next operation, or in the next reading: a peak of just that moment may lack it.  To see
  * it at once would take a heavy barrier each time, and waiting for it.
  */
-#include "allocator/budget.h"
+#include "allocator/policy.h"
 #include "allocator/cache/cache_int.h"
 #include "failpoint.h"
 

@@ -1,5 +1,5 @@
 /* The budget of thread caches, and what they lease of the device's (thread_cache.h). */
-#include "allocator/budget.h"
+#include "allocator/policy.h"
 #include "allocator/cache/cache_int.h"
 
 #define LEASE ((uint64_t)1 << 20)

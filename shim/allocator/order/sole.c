@@ -100,10 +100,7 @@ bool ac_sole_protects(ac_timeline_t *timeline) {
 }
 
 void ac_sole_set_bound(ac_timeline_t *timeline, uint64_t live, uint64_t reserved, uint64_t left) {
-    uint64_t bound = live / AC_SOLE_SHARE, spare = reserved > live ? reserved - live : 0;
-    bound = spare < bound ? spare : bound;
-    bound = bound < AC_SOLE_BYTES ? AC_SOLE_BYTES : bound;
-    bound = left < bound ? left : bound;
+    uint64_t bound = ac_budget_sole(live, reserved, left);
     atomic_store_explicit(&timeline->single.bound, atomic_load(&ac_sole_eager) ? 0 : bound,
                           memory_order_relaxed);
 }

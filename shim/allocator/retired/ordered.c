@@ -2,7 +2,7 @@
  * when that order ends.  Their lists are in retired.h. */
 #include "allocator/retired/ordered.h"
 
-#include "allocator/budget.h"
+#include "allocator/policy.h"
 #include "allocator/order/generation.h"
 #include "allocator/order/retire.h"
 #include "allocator/retired/ordered_int.h"

@@ -1,7 +1,7 @@
 /* Blocks that were freed and are not free yet (retired.h). */
 #include "allocator/retired/retired.h"
 
-#include "allocator/budget.h"
+#include "allocator/policy.h"
 #include "allocator/order/retire.h"
 #include "allocator/space/records.h"
 #include "allocator/space/segment.h"

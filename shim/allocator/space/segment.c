@@ -293,8 +293,8 @@ void ac_segments_unseal(ac_space_t *space) {
 
 /* Whether what is left behind `size` bytes of the free block is to serve no request. */
 static inline bool seals(const ac_segment_t *segment, const ac_block_t *block, uint64_t size) {
-    return size >= AC_LARGE && !beside_others(block) && !segment->range && !segment->tainted &&
-           ac_size_fills(size, block->size, segment->space->store->high_water);
+    return size >= AC_LARGE && block->size - size < AC_SEGMENT_ALIGN && !beside_others(block) && !segment->range &&
+           !segment->tainted && ac_policy_whole(size, segment->space->store->high_water);
 }
 
 /* Cut the free block after `size` bytes: it is in transit then, and the rest is in its place.

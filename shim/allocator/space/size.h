@@ -1,10 +1,8 @@
-/* The size that a request is served with, the blocks that may serve it, and the segment that is
- * asked for where there are none.  Arithmetic alone. */
+/* The size that a request is served with, and the blocks that may serve it.  Pure functions. */
 #ifndef AC_SIZE_H
 #define AC_SIZE_H
 
 #include "allocator/policy.h"
-#include "allocator/settings.h"
 #include "allocator/space/free_index.h"
 
 static inline uint64_t ac_size_up(uint64_t value, uint64_t unit) {
@@ -42,12 +40,6 @@ static inline ac_fit_t ac_size_fit_last(const ac_settings_t *settings, uint64_t 
                       size > UINT64_MAX - slack ? UINT64_MAX : size + slack, 0};
 }
 
-/* Whether a request leaves so little of a segment that it has to itself as if it filled it, and
- * asks for so much of the most that was `live` that more such segments would weigh heavily. */
-static inline bool ac_size_fills(uint64_t size, uint64_t segment, uint64_t live) {
-    return size >= AC_LARGE && size >= live / AC_LARGE_SHARE && segment - size < AC_SEGMENT_ALIGN;
-}
-
 /* What may serve any other: so much of that.  Large free blocks are kept for requests that nearly
  * fill them, where memory is short. */
 static inline uint64_t ac_size_below(const ac_settings_t *settings, uint64_t size,
@@ -63,23 +55,5 @@ static inline ac_fit_t ac_size_fit(const ac_settings_t *settings, uint64_t size)
     fit.below = ac_size_below(settings, size, fit.below);
     return fit;
 }
-
-/* Bytes that the device or the limit has left. */
-static inline uint64_t ac_size_room(const ac_settings_t *settings, uint64_t reserved) {
-    uint64_t whole = settings->memory && settings->memory < settings->limit ? settings->memory
-                                                                            : settings->limit;
-    return whole > reserved ? whole - reserved : 0;
-}
-
-/* Bytes of a native segment for a request of `size` bytes (rounded, not of the small pool) while
- * `reserved` are held: a whole number of such requests, so that equal ones leave nothing over but
- * what the segment is rounded up by. */
-typedef enum {
-    AC_SNUG_LARGE, /* so many that few segments serve the program */
-    AC_SNUG_FEW,   /* beyond the budget: the fewest that leave next to nothing over */
-    AC_SNUG_EXACT  /* one */
-} ac_snug_t;
-uint64_t ac_size_segment(const ac_settings_t *settings, uint64_t size, uint64_t reserved,
-                         ac_snug_t snug);
 
 #endif

@@ -1,11 +1,9 @@
 /* Growing by pages (expand.h). */
-#include "allocator/budget.h"
+#include "allocator/policy.h"
 #include "allocator/space/guard_place.h"
 #include "allocator/space/place.h"
 #include "allocator/supply/expand.h"
-#include "allocator/supply/fine.h"
 #include "allocator/supply/medium.h"
-#include "allocator/supply/toll.h"
 #include "observe/history.h"
 #include "failpoint.h"
 
@@ -47,7 +45,7 @@ static uint64_t page_size(const ac_growth_t *growth) {
     uint64_t least = allocator->supply->expand.support.granularity;
     uint64_t page = is_small(growth) && !growth->whole
                         ? allocator->settings.small_page
-                        : ac_fine_page(allocator, growth->ask->size);
+                        : allocator->settings.page;
     if (growth->ask->guard)
         return round_up(growth->ask->size, least); /* none is shared with other blocks */
     return growth->ask->shrink || page < least ? least : round_up(page, least);
@@ -370,6 +368,15 @@ static bool may_wait(const ac_growth_t *growth) {
     return growth->starved && !growth->patient;
 }
 
+/* Returns the budget beyond which pages of `page` bytes move for the request. */
+static uint64_t budget(const ac_growth_ask_t *ask, uint64_t page) {
+    ac_allocator_t *allocator = ask->arena->allocator;
+    ac_toll_t *toll = &allocator->supply->expand.toll;
+    uint64_t live = ac_supply_live(allocator, ask->size);
+    ac_policy_learn(toll, &allocator->settings, ac_supply_requests(allocator), 0);
+    return ac_supply_bound(allocator, ac_policy_pages(toll, &allocator->settings, live, page));
+}
+
 /* AC_OK: claimed.  AC_NOT_OURS: no range has room; AC_UNSUPPORTED: nor does that of guarded blocks,
  * of which there is one.  AC_BUSY: wait first.  AC_OOM: the limit. */
 static ac_status_t plan_pages(ac_growth_t *growth) {
@@ -409,19 +416,15 @@ static ac_status_t plan_pages(ac_growth_t *growth) {
     uint64_t reserved = ac_supply_taken(allocator);
     bool over = !ask->guard &&
                 (growth->force ||
-                 reserved + place.missing > ac_toll_budget(allocator, ask->size, growth->page));
+                 reserved + place.missing > budget(ask, growth->page));
     growth->create = over ? collect(growth, place.missing) : place.missing;
     if (growth->create == 0)
         return AC_OK;
     if (over)
         growth->traded = trade(growth, growth->create);
     reserved -= growth->traded;
-    if (growth->calm && !ask->guard) { /* else it is pages that may not move yet */
-        uint64_t live = ac_supply_live(allocator, ask->size);
-        ac_medium_look(ask->arena, reserved + growth->create, live);
-        if (!is_small(growth))
-            ac_fine_look(ask->arena, reserved + growth->create, live, over);
-    }
+    if (growth->calm && !ask->guard) /* else it is pages that may not move yet */
+        ac_medium_look(ask->arena, reserved + growth->create, ac_supply_live(allocator, ask->size));
     uint64_t limit = ac_supply_limit(allocator);
     uint64_t patience =
         ac_budget(&allocator->settings, AC_BUDGET_HOLES, ac_supply_live(allocator, ask->size));
@@ -442,7 +445,7 @@ static ac_status_t plan(ac_growth_t *growth) {
     growth->whole = !ask->guard && !ask->shrink && is_small(growth) &&
                     page_size(growth) < allocator->settings.page &&
                     ac_supply_taken(allocator) + page_size(growth) >
-                        ac_toll_budget(allocator, ask->size, page_size(growth)) &&
+                        budget(ask, page_size(growth)) &&
                     ac_range_any_whole(&ask->arena->space, false);
     ac_status_t status = plan_pages(growth);
     if (!growth->whole || (status == AC_OK && !growth->create))
@@ -665,7 +668,7 @@ static void account_all(ac_growth_t *growth) {
 static void finish(ac_growth_t *growth, uint64_t announced, ac_status_t status) {
     ac_allocator_t *allocator = growth->ask->arena->allocator;
     uint64_t traded = growth->traded < growth->created ? growth->traded : growth->created;
-    ac_toll_charge(allocator, growth->runs, growth->pages_moved, traded, growth->page);
+    ac_policy_charge(&allocator->supply->expand.toll, growth->runs, growth->pages_moved, traded, growth->page);
     if (status == AC_OOM)
         allocator->supply->ceiling = ac_supply_taken(allocator) - announced;
     else if (growth->created)

@@ -2,7 +2,7 @@
  * place in its range that lacks the fewest pages gets them (range.h, place.c).
  *
  * Pages come, in this order,
- *   1. from the device, as long as what is reserved stays within the budget (toll.h), or a fixed
+ *   1. from the device, as long as what is reserved stays within the budget (policy.h), or a fixed
  *      share of the high-water mark of allocated bytes;
  *   2. out of holes: whole pages side by side from the high end of one, with one unmapping, whatever
  *      their sizes as long as they fit; of the smallest hole that has enough.  Only where all work

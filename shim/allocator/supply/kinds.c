@@ -1,17 +1,15 @@
 /* Which kind of memory comes and goes (supply.h). */
 #include "allocator/supply/supply.h"
 
-#include "allocator/budget.h"
+#include "allocator/policy.h"
 #include "allocator/supply/guard.h"
 #include "allocator/supply/medium.h"
-#include "allocator/supply/toll.h"
 
 uint64_t ac_supply_excess(ac_allocator_t *allocator) {
     ac_lock(&allocator->lock);
     uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;
-    uint64_t budget = ac_budget(&allocator->settings, AC_BUDGET_IDLE, allocator->high_water);
-    uint64_t learned = ac_toll_kept(allocator, allocator->high_water);
-    budget = learned > budget ? learned : budget;
+    uint64_t budget =
+        ac_policy_kept(&allocator->supply->expand.toll, &allocator->settings, allocator->high_water);
     ac_unlock(&allocator->lock);
     return reserved > budget ? reserved - budget : 0;
 }
@@ -36,14 +34,10 @@ uint64_t ac_supply_shrink(ac_allocator_t *allocator, const ac_shrink_t *pick) {
     return freed;
 }
 
-/* Bytes by which gc_threshold x limit is exceeded, with `growth` more.  Under the lock. */
+/* Returns the bytes beyond gc_threshold x limit, with `growth` more.  Under the lock. */
 static uint64_t garbage(const ac_allocator_t *allocator, uint64_t growth) {
-    const ac_settings_t *settings = &allocator->settings;
-    if (settings->gc_threshold <= 0 || settings->limit == AC_UNLIMITED)
-        return 0;
-    uint64_t wanted = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current + growth;
-    uint64_t threshold = (uint64_t)(settings->gc_threshold * (double)settings->limit);
-    return wanted > threshold ? wanted - threshold : 0;
+    uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;
+    return ac_budget_garbage(&allocator->settings, reserved + growth);
 }
 
 uint64_t ac_supply_collect(ac_allocator_t *allocator) {

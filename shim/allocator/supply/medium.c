@@ -1,7 +1,7 @@
 /* Which memory medium blocks keep from large ones (medium.h). */
 #include "allocator/supply/medium.h"
 
-#include "allocator/budget.h"
+#include "allocator/policy.h"
 #include "allocator/space/range.h"
 #include "allocator/space/segment.h"
 #include "allocator/space/size.h"
@@ -53,9 +53,8 @@ static uint64_t idle_beside_medium(const ac_range_t *range) {
 void ac_medium_look(ac_arena_t *arena, uint64_t reserved, uint64_t live) {
     const ac_settings_t *settings = &arena->allocator->settings;
     ac_medium_t *medium = &arena->allocator->supply->medium;
-    uint64_t much = live / AC_MEDIUM_LOST > ac_budget_floor(settings, AC_BUDGET_PAGES)
-                        ? live / AC_MEDIUM_LOST
-                        : ac_budget_floor(settings, AC_BUDGET_PAGES);
+    uint64_t floor = ac_budget_floor(settings, AC_BUDGET_PAGES);
+    uint64_t much = live / AC_MEDIUM_LOST > floor ? live / AC_MEDIUM_LOST : floor;
     if (medium->apart || settings->page <= settings->small_page || reserved < live + much ||
         reserved < medium->looked)
         return;
@@ -120,23 +119,15 @@ static look_t look_for(const ac_arena_t *arena, uint64_t size, uint64_t most) {
 static bool may_come_apart(const ac_allocator_t *allocator, uint64_t live) {
     const ac_medium_t *medium = &allocator->supply->medium;
     return !allocator->settings.expandable_segments && !medium->apart &&
-           live / AC_APART_FLOOR >= allocator->settings.large_segment_size;
-}
-
-static uint64_t requests_of(const ac_allocator_t *allocator) {
-    return (uint64_t)allocator->stats->allocation[AC_POOL_ALL].allocated;
+           ac_policy_parts(&allocator->settings, live);
 }
 
 /* --- big blocks --- */
 
-static uint64_t least_big(uint64_t live) {
-    return live / AC_BIG_SHARE > AC_LARGE ? live / AC_BIG_SHARE : AC_LARGE;
-}
-
 static bool may_become_big(const ac_allocator_t *allocator, uint64_t size, uint64_t live) {
     const ac_big_t *big = &allocator->supply->big;
-    return !allocator->settings.expandable_segments && !big->apart && size >= least_big(live) &&
-           live / AC_APART_FLOOR >= allocator->settings.large_segment_size && live / 2 >= big->together;
+    return !allocator->settings.expandable_segments && !big->apart && size >= ac_policy_big(live) &&
+           ac_policy_parts(&allocator->settings, live) && live / 2 >= big->together;
 }
 
 /* Whether the segment has room for big blocks alone, and some. */
@@ -157,10 +148,10 @@ static void big_begin(ac_allocator_t *allocator, uint64_t live) {
     *big = (ac_big_t){.apart = true,
                       .least = allocator->high_water,
                       .together = big->together,
-                      .requests = requests_of(allocator)};
+                      .requests = ac_supply_requests(allocator)};
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
         for (ac_segment_t *s = arena->segments; s; s = s->next)
-            if (is_for_big(s, least_big(live)))
+            if (is_for_big(s, ac_policy_big(live)))
                 ac_segment_relist(s, AC_INDEX_BIG);
 }
 
@@ -187,13 +178,13 @@ void ac_big_sort(ac_allocator_t *allocator) {
         big_end(allocator, big->together);
     } else if (allocator->high_water / 2 >= big->least) {
         big->least = allocator->high_water;
-        big_join(allocator, least_big(allocator->high_water));
+        big_join(allocator, ac_policy_big(allocator->high_water));
     }
 }
 
 void ac_big_note_trade(ac_allocator_t *allocator) {
     ac_big_t *big = &allocator->supply->big;
-    uint64_t count = requests_of(allocator) - big->requests;
+    uint64_t count = ac_supply_requests(allocator) - big->requests;
     if (!big->apart)
         return;
     big->trades++;
@@ -240,7 +231,7 @@ bool ac_big_stays_apart(ac_allocator_t *allocator, uint64_t live) {
 /* Walks of many blocks are paid for by requests. */
 static bool looked_lately(ac_allocator_t *allocator) {
     ac_medium_t *medium = &allocator->supply->medium;
-    uint64_t requests = requests_of(allocator);
+    uint64_t requests = ac_supply_requests(allocator);
     uint64_t paid = (requests - medium->requests) * AC_LOOK_FOR_EACH;
     medium->requests = requests;
     medium->owed -= paid < medium->owed ? paid : medium->owed;
@@ -264,22 +255,9 @@ void ac_medium_look_native(ac_arena_t *arena, uint64_t size, uint64_t live) {
             medium->grown += size;
         medium->apart = medium->grown > live / AC_MEDIUM_LOST;
     }
-    if (as_big && look_for(arena, size, least_big(live) - 1).kept) {
+    if (as_big && look_for(arena, size, ac_policy_big(live) - 1).kept) {
         big->grown += size;
         if (big->grown > live / AC_BIG_LOST)
             big_begin(allocator, live);
     }
-}
-
-uint64_t ac_medium_segment(const ac_allocator_t *allocator) {
-    const ac_settings_t *settings = &allocator->settings;
-    uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;
-    uint64_t most = ac_size_up(settings->large_segment_size, AC_SEGMENT_ALIGN);
-    uint64_t room = ac_size_room(settings, reserved) / AC_ROOM_SHARE; /* as of any segment (size.h) */
-    uint64_t size = allocator->high_water / AC_MEDIUM_SEGMENT;
-    size = size < most ? size : most;
-    size = (size < room ? size : room) / AC_SEGMENT_ALIGN * AC_SEGMENT_ALIGN;
-    return size > AC_SMALL_SEGMENT && size < settings->max_split_size && !settings->exact
-               ? size
-               : AC_SMALL_SEGMENT;
 }

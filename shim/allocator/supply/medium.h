@@ -44,16 +44,14 @@ static inline bool ac_medium_serves(const ac_allocator_t *allocator, uint64_t si
 static inline bool ac_medium_comes_apart(const ac_allocator_t *allocator, uint64_t size,
                                          const ac_segment_t *segment) {
     const ac_settings_t *settings = &allocator->settings;
-    return size <= AC_MEDIUM && segment->size >= AC_LARGE &&
-           segment->size >= allocator->high_water / AC_LARGE_SHARE && !segment->range &&
+    return size <= AC_MEDIUM && ac_policy_whole(segment->size, allocator->high_water) && !segment->range &&
            !allocator->supply->medium.apart && !settings->expandable_segments &&
-           allocator->high_water / AC_APART_FLOOR >= settings->large_segment_size;
+           ac_policy_parts(settings, allocator->high_water);
 }
 
 /* Returns true if a request is served from segments of big blocks. */
 static inline bool ac_big_serves(const ac_allocator_t *allocator, int pool, uint64_t size) {
-    return allocator->supply->big.apart && pool == AC_POOL_LARGE && size >= AC_LARGE &&
-           size >= allocator->high_water / AC_BIG_SHARE &&
+    return allocator->supply->big.apart && pool == AC_POOL_LARGE && size >= ac_policy_big(allocator->high_water) &&
            !allocator->settings.expandable_segments;
 }
 
@@ -75,8 +73,5 @@ void ac_big_note_trade(ac_allocator_t *allocator);
  * bytes lies idle beside big blocks, their segments serve all sizes from now on, and it returns false: the
  * caller searches again. */
 bool ac_big_stays_apart(ac_allocator_t *allocator, uint64_t live);
-
-/* Returns the bytes of a native segment for medium blocks: the least if memory is short. */
-uint64_t ac_medium_segment(const ac_allocator_t *allocator);
 
 #endif

@@ -1,6 +1,6 @@
 /* Native segments: memory that the driver allocates, and frees as a whole (supply.h).  They leave
  * the arena under the lock and go to the driver without it. */
-#include "allocator/budget.h"
+#include "allocator/policy.h"
 #include "allocator/space/records.h"
 #include "allocator/space/segment.h"
 #include "allocator/space/size.h"
@@ -27,16 +27,14 @@ static unsigned index_for(const ac_growth_ask_t *ask) {
     return is_medium(ask) ? AC_INDEX_MEDIUM : is_big(ask) ? AC_INDEX_BIG : (unsigned)ask->pool;
 }
 
-static uint64_t segment_size(const ac_growth_ask_t *ask, ac_snug_t snug) {
+static ac_plan_t plan_of(const ac_growth_ask_t *ask) {
     const ac_allocator_t *allocator = ask->arena->allocator;
-    if (ask->pool == AC_POOL_SMALL || (is_medium(ask) && snug == AC_SNUG_EXACT))
-        return AC_SMALL_SEGMENT;
-    if (is_medium(ask))
-        return ac_medium_segment(allocator);
-    if (is_big(ask))
-        snug = AC_SNUG_EXACT;
-    return ac_size_segment(&allocator->settings, ask->size,
-                           (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current, snug);
+    ac_for_t kind = ask->pool == AC_POOL_SMALL ? AC_FOR_SMALL
+                    : is_medium(ask)           ? AC_FOR_MEDIUM
+                    : is_big(ask)              ? AC_FOR_BIG
+                                               : AC_FOR_LARGE;
+    return ac_policy_plan(&allocator->settings, ac_supply_live(allocator, ask->size),
+                          ac_supply_taken(allocator), kind, ask->size);
 }
 
 /* What others may have of a segment that is asked for. */
@@ -210,38 +208,30 @@ static bool make_room(const ac_growth_ask_t *ask, uint64_t excess, bool patient)
     return false;
 }
 
-/* Returns true if a request that is not big exceeds the budget, big blocks end being apart for it, and one of their
- * free blocks served it. */
-static bool big_lets_go(const ac_growth_ask_t *ask, uint64_t cap) {
+/* Returns true if big blocks end being apart for a request that is not big, and a free block of theirs served it. */
+static bool big_lets_go(const ac_growth_ask_t *ask) {
     ac_allocator_t *allocator = ask->arena->allocator;
-    return index_for(ask) == AC_POOL_LARGE &&
-           ac_supply_taken(allocator) + segment_size(ask, AC_SNUG_FEW) > cap &&
+    return index_for(ask) == AC_POOL_LARGE && plan_of(ask).exceeds &&
            !ac_big_stays_apart(allocator, ac_supply_live(allocator, ask->size)) && ask->look(ask->arg);
 }
 
-/* Gives idle segments back if the request would exceed the budget `cap`.  Returns true if it was served meanwhile. */
-static bool make_way(const ac_growth_ask_t *ask, bool shares, uint64_t cap) {
-    ac_allocator_t *allocator = ask->arena->allocator;
-    uint64_t taken = ac_supply_taken(allocator), wanted = taken + segment_size(ask, AC_SNUG_LARGE);
-    if (wanted <= cap)
+/* Gives idle segments back if the request would exceed the budget.  Returns true if it was served meanwhile. */
+static bool make_way(const ac_growth_ask_t *ask, bool shares) {
+    ac_plan_t plan = plan_of(ask);
+    if (!plan.trim)
         return false;
-    ac_big_note_trade(allocator); /* what goes for it may go later, too */
-    uint64_t most =
-        ac_budget(&allocator->settings, AC_BUDGET_WAIT, ac_supply_live(allocator, ask->size));
-    bool patient = shares && taken + segment_size(ask, AC_SNUG_EXACT) > most;
-    return make_room(ask, wanted - cap, patient) ||
+    ac_big_note_trade(ask->arena->allocator); /* what goes for it may go later, too */
+    return make_room(ask, plan.trim, shares && plan.waits) ||
            (shares && share_growth(ask)) || /* others have begun to grow meanwhile */
-           big_lets_go(ask, cap);
+           big_lets_go(ask);
 }
 
-/* Asks for a segment that serves several requests, and for smaller ones if there is no memory for it.  Beyond the
- * budget it begins with few requests. */
-static ac_status_t grow_planned(ac_growth_ask_t *ask, uint64_t cap) {
-    uint64_t size = segment_size(ask, AC_SNUG_LARGE), tried = UINT64_MAX;
-    bool exceeds = ac_supply_taken(ask->arena->allocator) + size > cap;
+/* Asks for the planned segments in turn.  Each call leaves the lock, so the plan is made again after it. */
+static ac_status_t grow_planned(ac_growth_ask_t *ask) {
     ac_status_t status = AC_OOM;
-    for (int snug = exceeds ? AC_SNUG_FEW : AC_SNUG_LARGE; snug <= AC_SNUG_EXACT && status == AC_OOM; snug++) {
-        size = segment_size(ask, (ac_snug_t)snug);
+    uint64_t tried = UINT64_MAX;
+    for (int i = 0; i < 3 && status == AC_OOM; i++) {
+        uint64_t size = plan_of(ask).segment[i];
         if (size < tried)
             status = grow_by(ask, tried = size);
     }
@@ -251,14 +241,11 @@ static ac_status_t grow_planned(ac_growth_ask_t *ask, uint64_t cap) {
 /* Grows for one request.  With `shares`, the request first waits for other threads that grow by more than they
  * need. */
 static ac_status_t grow_snug(ac_growth_ask_t *ask, bool shares) {
-    ac_allocator_t *allocator = ask->arena->allocator;
     if (ask->look(ask->arg) || (shares && share_growth(ask)))
         return AC_OK;
-    uint64_t live = ac_supply_live(allocator, ask->size);
-    uint64_t cap = ac_budget(&allocator->settings, AC_BUDGET_IDLE, live);
     if (ask->pool == AC_POOL_LARGE && ask->size > AC_MEDIUM && !ask->target) /* once a request */
-        ac_medium_look_native(ask->arena, ask->size, live);
-    return make_way(ask, shares, cap) ? AC_OK : grow_planned(ask, cap);
+        ac_medium_look_native(ask->arena, ask->size, ac_supply_live(ask->arena->allocator, ask->size));
+    return make_way(ask, shares) ? AC_OK : grow_planned(ask);
 }
 
 /* Requests share growth, but not while anything captures, when the driver answers each thread differently. */
@@ -274,7 +261,7 @@ static ac_status_t grow(ac_growth_ask_t *ask) {
 ac_status_t ac_native_grow_instead(ac_growth_ask_t *ask) {
     ac_allocator_t *allocator = ask->arena->allocator;
     ac_lock(&allocator->lock);
-    uint64_t size = segment_size(ask, AC_SNUG_EXACT);
+    uint64_t size = plan_of(ask).segment[2];
     uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;
     bool full = reserved + size > allocator->settings.memory / 2;
     ac_status_t status = full ? AC_OOM : grow_by(ask, size);

@@ -13,32 +13,14 @@
 #define AC_SUPPLY_H
 
 #include "allocator/core_int.h"
+#include "allocator/policy.h"
 #include "allocator/supply/pages.h"
-
-/* What moving pages costs (toll.h). */
-typedef struct {
-    uint64_t spent_ns;          /* that it is taken to have cost so far */
-    uint64_t earned_ns;         /* of moving alone, beyond next to nothing for each request */
-    uint64_t requests, seen_ns; /* of the program, and `spent_ns`, at the last look */
-    uint64_t calm_ns, still_ns; /* since when nothing has moved, and `spent_ns` then */
-    unsigned share;             /* percent of the high-water mark that were learned; 0: none */
-    unsigned costly, quiet;     /* windows in a row with many moves, and with hardly any */
-} ac_toll_t;
-
-/* Whether pages are half as large (fine.h). */
-typedef struct {
-    uint64_t live;   /* bytes at most, when they were to be; 0: they are not */
-    uint64_t page;   /* bytes of those that were set then */
-    uint64_t old;    /* bytes that blocks leave of their pages, when that ended as new ones did not */
-    uint64_t looked; /* reserved bytes at which it is looked next whether they are to be */
-} ac_fine_t;
 
 /* Of an allocator whose arenas grow by pages (expand.h). */
 typedef struct {
     enum { AC_EXPAND_UNKNOWN, AC_EXPAND_ABLE, AC_EXPAND_UNABLE } able; /* what the device is */
     ac_range_support_t support;
     ac_toll_t toll;
-    ac_fine_t fine;
     uint64_t peerings; /* how often ac_expand_allow was called */
     ac_refused_t refused;
 } ac_expand_t;
@@ -199,6 +181,11 @@ static inline uint64_t ac_supply_bound(const ac_allocator_t *allocator, uint64_t
 static inline uint64_t ac_supply_live(const ac_allocator_t *allocator, uint64_t size) {
     uint64_t live = (uint64_t)allocator->stats->allocated_bytes[AC_POOL_ALL].current + size;
     return live > allocator->high_water ? live : allocator->high_water;
+}
+
+/* Requests of the program so far, as the device statistics have them.  Under the lock. */
+static inline uint64_t ac_supply_requests(const ac_allocator_t *allocator) {
+    return (uint64_t)allocator->stats->allocation[AC_POOL_ALL].allocated;
 }
 
 /* Up to which target work on the arena's memory is over. */

@@ -18,7 +18,7 @@ COUNTS = {
     "words of the glossary": 59,
 }
 LINES = {  # hundreds of lines with code, by folder; of tests whole thousands
-    "shim/allocator": 152,
+    "shim/allocator": 150,
     "shim/api": 39,
     "shim/bind": 24,
     "shim/track": 44,

@@ -31,7 +31,7 @@ MAY_USE = {
     "order": {BASE},
     BASE: set(),
 }
-BASE_FILES = {"budget.h", "carve.c", "carve.h", "list.h", "policy.def", "policy.h",
+BASE_FILES = {"carve.c", "carve.h", "list.h", "policy.c", "policy.def", "policy.h",
               "settings.h", "ticket.h"}
 CORE_FILES = {"core_int.h"}
 
