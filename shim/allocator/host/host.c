@@ -15,13 +15,13 @@ struct ac_host_block {
     uint64_t requested;  /* bytes; HELD */
     ac_host_key_t key;
     ac_host_state_t state;
-    bool tainted;     /* the driver was told something about it: it serves once */
+    bool tainted;     /* the program told the driver about it: it serves no second request */
     bool freed;       /* LEAVING: the program had freed it before */
     uint64_t handout; /* clock (fence.h) */
-    ac_due_t due;     /* WAITING: in the ledger; IDLE: in the queue of those */
+    ac_due_t due;     /* WAITING: its entry of the ledger; IDLE: of the queue of idle blocks */
     uint64_t idle_ns; /* IDLE: since when */
     uint64_t serial;  /* of its lifetime; HELD */
-    ac_host_block_t *newer, *older; /* IDLE: those of its bucket; a spare one: the next */
+    ac_host_block_t *newer, *older; /* IDLE: neighbours in its bucket; GONE: `newer` is the next spare */
 };
 
 void ac_host_init(ac_host_t *host, ac_host_stats_t *stats) {
@@ -223,7 +223,7 @@ bool ac_host_add(ac_host_t *host, const ac_host_key_t *key, uint64_t address, ui
 
 /* --- frees --- */
 
-/* What the driver would answer is the driver's to say for blocks that are not kept. */
+/* Blocks that the library does not keep are left to the driver. */
 static ac_host_free_t retire(ac_host_t *host, ac_host_block_t *block, uint64_t now) {
     uint64_t session = ac_order_captured_anywhere(block->handout);
     if (session && !AC_FAILPOINT(pinned_capture_forgotten)) {

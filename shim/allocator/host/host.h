@@ -50,7 +50,7 @@ typedef enum {
 typedef struct {
     void *owner;   /* the context */
     uint32_t kind; /* which function, with which flags */
-    uint32_t node; /* where the thread's memory comes from */
+    uint32_t node; /* NUMA node of the thread's memory */
 } ac_host_key_t;
 
 enum { AC_HOST_BUCKETS = 512 };
@@ -78,18 +78,18 @@ static inline uint64_t ac_host_kept(const ac_host_t *host) {
 /* A zeroed *host; *stats is borrowed. */
 void ac_host_init(ac_host_t *host, ac_host_stats_t *stats);
 
-/* What is asked of the driver for a request (> 0); 0: it cannot be rounded. */
+/* Returns the bytes to request from the driver; 0: `bytes` cannot be rounded. */
 uint64_t ac_host_size(uint64_t bytes);
 
 /* Hand out an idle block of exactly `size`.  False: there is none. */
 bool ac_host_take(ac_host_t *host, const ac_host_key_t *key, uint64_t size, uint64_t bytes,
                   uint64_t now, uint64_t *address);
 
-/* Whether one is there that waits for fences. */
+/* Returns true if a block of that key and size waits for fences. */
 bool ac_host_waits(ac_host_t *host, const ac_host_key_t *key, uint64_t size);
 
-/* The driver gave `size` bytes for a request of `bytes`.  What was known of the range is over. False:
- * host memory is short, and the block is not known here. */
+/* Notes that the driver gave `size` bytes for a request of `bytes`. Forgets what it knew about the range.  Returns
+ * false if host memory is short: the block is unknown here. */
 bool ac_host_add(ac_host_t *host, const ac_host_key_t *key, uint64_t address, uint64_t size,
                  uint64_t bytes);
 
@@ -113,23 +113,23 @@ ac_host_free_t ac_host_give(ac_host_t *host, uint64_t address, bool keep, uint64
  * kept. */
 ac_host_block_t *ac_host_leave(ac_host_t *host, uint64_t before, uint64_t limit, uint64_t now);
 
-/* Whether _leave may find one for that age or that limit, or would if what waits became ready. */
+/* Returns true if _leave may find a block for that age or limit, now or after pending frees became ready. */
 bool ac_host_due(ac_host_t *host, uint64_t before, uint64_t limit);
 
-/* What to free of a block that is LEAVING. */
+/* The allocation of a block that is LEAVING. */
 void *ac_host_leaving(const ac_host_block_t *block, uint64_t *address, uint64_t *size);
 
-/* The driver freed it, or did not: it is again what it was. */
+/* Notes that the driver freed the block.  Otherwise restores the state from before. */
 void ac_host_left(ac_host_t *host, ac_host_block_t *block, bool freed, uint64_t now);
 
 /* The context is gone, and its memory with it. */
 void ac_host_owner_gone(ac_host_t *host, const void *owner);
 
-/* The clock that all contexts have to reach until no block waits for fences; 0: none does.  Of an
- * owner's alone: those of captures as well, as if their last graph went now. */
+/* Returns the clock that all contexts have to reach until no block waits for fences; 0: none waits.  For one owner
+ * it includes blocks of captures, as if their last graph were destroyed now. */
 uint64_t ac_host_target(ac_host_t *host, const void *owner);
 
-/* Whether a block waits for the session; its last graph has gone. */
+/* _holds: returns true if a block waits for the session.  _release: its last graph is gone. */
 bool ac_host_holds(ac_host_t *host, uint64_t session);
 void ac_host_release(ac_host_t *host, uint64_t session, uint64_t now);
 
@@ -149,8 +149,7 @@ void ac_host_taint(ac_host_t *host, uint64_t address);
 /* The driver freed the block at `address` in a way of its own. */
 void ac_host_forget(ac_host_t *host, uint64_t address);
 
-/* The figures, of one moment.  False: the lock was not to be had before `deadline`
- * (CLOCK_REALTIME). */
+/* Copies the figures of one moment.  Returns false if the lock was not free before `deadline` (CLOCK_REALTIME). */
 bool ac_host_figures(ac_host_t *host, const struct timespec *deadline, ac_host_stats_t *stats);
 
 /* Nonzero if an invariant does not hold; `why` gets a word. */

@@ -1,6 +1,6 @@
-/* Pinned memory by address: an ordered tree of nodes in records of others, so that the one around
- * an address is found.  A treap: sorted by address, and a heap by a hash of it.  Under the lock of
- * who owns the tree; no memory of its own. */
+/* Pinned memory by address: a treap of nodes in records of others.  It is sorted by address, and a heap by a hash
+ * of the address.  It finds the node around an address.  The owner of the tree holds the lock.  The tree has no
+ * memory of its own. */
 #ifndef AC_HOST_INDEX_H
 #define AC_HOST_INDEX_H
 

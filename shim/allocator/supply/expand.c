@@ -13,7 +13,7 @@ static uint64_t round_up(uint64_t value, uint64_t unit) {
 
 /* --- ranges --- */
 
-/* Whether the device has pages; it is asked once. */
+/* Returns true if the device has pages.  Asks it once. */
 bool ac_expand_able(ac_arena_t *arena) {
     ac_allocator_t *allocator = arena->allocator;
     ac_expand_t *expand = &allocator->supply->expand;
@@ -64,13 +64,12 @@ ac_refused_t ac_expand_refused(ac_allocator_t *allocator) {
     return what;
 }
 
-/* The free index of the ranges that may serve. */
+/* Returns the free index of the ranges that may serve the request. */
 static int index_of(const ac_growth_ask_t *ask) {
     return ask->guard ? AC_INDEX_GUARD : ask->medium ? AC_INDEX_MEDIUM : ask->pool;
 }
 
-/* AC_OK; AC_OOM: host memory is short, for the records of so many pages; AC_FAILED: the context
- * has gone. */
+/* Adds the range.  AC_OOM: host memory is short.  AC_FAILED: the context is gone. */
 static ac_status_t add_range(const ac_growth_t *growth, uint64_t address, uint64_t bytes) {
     const ac_growth_ask_t *ask = growth->ask;
     ac_arena_t *arena = ask->arena;
@@ -94,9 +93,9 @@ static uint64_t give_addresses(ac_allocator_t *allocator) {
     return bytes;
 }
 
-/* One more range: small blocks never need more addresses than the device has memory, large ones
- * want room to find a place in one piece.  Where addresses are short, at most half of what is to
- * be had: others need some, the driver's own allocations among them. */
+/* Reserves another range.  Small blocks never need more addresses than the device has memory.  Large blocks need
+ * room for a place in one piece.  If addresses are short, the range takes at most half of the available ones:
+ * others need some, the driver's own allocations among them. */
 static ac_status_t reserve_range(ac_growth_t *growth) {
     ac_arena_t *arena = growth->ask->arena;
     ac_allocator_t *allocator = arena->allocator;
@@ -169,7 +168,7 @@ ac_block_t *ac_expand_oldest_hole(ac_arena_t *arena, const ac_hole_pick_t *pick,
     ac_block_t *oldest = NULL;
     uint64_t first, count;
     if (atomic_load(&arena->timeline.broken))
-        return NULL; /* what its work does is not told any more: its end will */
+        return NULL; /* no fence tells when its work ends */
     for (ac_block_t *hole = arena->holes.last; hole; hole = hole->list_prev) {
         if (pick->guarded != ac_segment_is_guarded(hole->segment) ||
             (pick->pool != AC_POOL_ALL && hole->segment->pool != pick->pool) ||
@@ -185,8 +184,8 @@ ac_block_t *ac_expand_oldest_hole(ac_arena_t *arena, const ac_hole_pick_t *pick,
     return oldest;
 }
 
-/* The hole that pages come out of for a request: the smallest that has so many units, so that larger ones
- * stay in one piece; where none has, the one that has the most. */
+/* Returns the hole that pages come out of for a request.  It is the smallest one with `wanted` units, so that
+ * larger holes stay in one piece.  If none has enough, it is the one with the most. */
 static ac_block_t *best_hole(ac_arena_t *arena, const ac_hole_pick_t *pick, uint64_t wanted,
                              bool *starved) {
     uint64_t most = 0, first, count;
@@ -252,8 +251,8 @@ static void find_gaps(ac_growth_t *growth, const ac_place_t *place) {
     }
 }
 
-/* The gap number (*at)++, of units [*first, *end).  False: there are no more.  Those that were
- * too many to be noted are looked for, behind *end. */
+/* Finds gap number (*at)++ of the place: units [*first, *end). Returns false if there is none.  Gaps beyond
+ * AC_EXPAND_GAPS were not recorded; the search for them starts at *end. */
 static bool next_gap(const ac_growth_t *growth, unsigned *at, uint64_t *first, uint64_t *end) {
     const ac_range_t *range = growth->range;
     unsigned number = (*at)++;
@@ -269,17 +268,16 @@ static bool next_gap(const ac_growth_t *growth, unsigned *at, uint64_t *first, u
     return true;
 }
 
-/* Find pages in holes for the gaps of the place, which lack `missing` bytes, and note whether there
- * may be more than one step takes.  Returns bytes that the device is to be asked for.  The spares that
- * the place left are its own: should the device fail, it falls into as many parts as it was made of,
- * and a few more. */
+/* Claims pages in holes for the gaps of the place, which lack `missing` bytes.  Sets `partial` if one step cannot
+ * take all of them.  Returns the bytes that have to come from the device.  The spares that the place left are its
+ * own: if the device fails, the place falls into as many parts as before, and a few more. */
 static uint64_t collect(ac_growth_t *growth, uint64_t missing) {
     ac_arena_t *arena = growth->ask->arena;
     const unsigned spares = growth->spares.count + AC_CLAIM_SPARES;
     ac_hole_pick_t pick = {.pool = AC_POOL_ALL, .reached = ac_supply_reached(arena)};
     uint64_t rest = 0, end = 0, first; /* units */
     uint64_t without = 0;              /* bytes that no page in a hole fits */
-    uint64_t none = 0; /* units: so few fit no page in a hole, which was looked for */
+    uint64_t none = 0; /* units for which no hole has a page */
     unsigned gap = 0;
     bool starved = false;
     if (arena->ops->capturing(arena->context, false))
@@ -436,8 +434,8 @@ static ac_status_t plan_pages(ac_growth_t *growth) {
     return full ? give_up(growth, AC_OOM) : AC_OK;
 }
 
-/* The same.  A block of small pages takes a page of large blocks, where it would be beyond the budget
- * else and one can move: that costs less than to give it back and make a small one. */
+/* Plans a step like plan_pages.  Beyond the budget, a block of small pages takes a page of large blocks if one can
+ * move.  This costs less than to release that page and create a small one. */
 static ac_status_t plan(ac_growth_t *growth) {
     const ac_growth_ask_t *ask = growth->ask;
     ac_allocator_t *allocator = ask->arena->allocator;
@@ -473,7 +471,7 @@ static void note(const ac_arena_t *arena, ac_event_kind_t kind, uint64_t address
                    &(ac_event_t){.kind = (uint8_t)kind, .address = address, .bytes = bytes});
 }
 
-/* Nothing is mapped at these units; where a page began it is still known. */
+/* Notes that nothing is mapped at these units.  The record of a page stays at its first unit. */
 static void lift(ac_range_t *range, uint64_t first, uint64_t count) {
     for (uint64_t at = first; at < first + count; at++)
         ac_expand_unit(range, at)->flags = 0;
@@ -493,7 +491,7 @@ void ac_expand_take_away(ac_growth_t *growth) {
     }
 }
 
-/* The unit of the next page that was taken away and has at most so many units; NULL: there is none. */
+/* Returns the unit of the next page that was taken away and has at most `most` units, or NULL. */
 static ac_unit_t *next_moved(ac_growth_t *growth, uint64_t most) {
     while (growth->at_run < growth->runs) {
         ac_run_t *run = &growth->run[growth->at_run];
@@ -528,7 +526,7 @@ void ac_expand_release_run(ac_growth_t *growth, const ac_run_t *run) {
     }
 }
 
-/* A page for up to `rest` units: a moved one where one fits, else a new one.  *count: units. */
+/* Gets a page for up to `rest` units: a moved one if one fits, else a new one.  *count: its units. */
 static ac_status_t get_page(ac_growth_t *growth, uint64_t rest, uint64_t *count, uint64_t *page) {
     ac_arena_t *arena = growth->ask->arena;
     ac_unit_t *unit = next_moved(growth, rest);
@@ -606,7 +604,7 @@ static ac_status_t fill(ac_growth_t *growth, uint64_t first, uint64_t end) {
     return allowed;
 }
 
-/* The pages that are traded go; where some could not be taken away the limit has no room for as many. */
+/* Releases the traded pages.  If some could not be taken away, the limit has less room for new ones. */
 static void release_traded(ac_growth_t *growth) {
     for (unsigned i = 0; i < growth->runs; i++) {
         const ac_run_t *run = &growth->run[i];
@@ -664,7 +662,7 @@ static void account_all(ac_growth_t *growth) {
     counters->pages_moved += growth->pages_moved;
 }
 
-/* What the device may be asked for was announced; it is now recorded or was not to be had. */
+/* Ends a step: the announced bytes are recorded by now, or the device refused them. */
 static void finish(ac_growth_t *growth, uint64_t announced, ac_status_t status) {
     ac_allocator_t *allocator = growth->ask->arena->allocator;
     uint64_t traded = growth->traded < growth->created ? growth->traded : growth->created;
@@ -688,7 +686,7 @@ static ac_status_t serve(const ac_growth_ask_t *ask, ac_block_t *block, uint64_t
     return AC_OK;
 }
 
-/* Under the lock after plan; returns so. */
+/* Carries out the plan.  Called with the lock, which is open meanwhile. */
 static ac_status_t step(ac_growth_t *growth) {
     const ac_growth_ask_t *ask = growth->ask;
     ac_arena_t *arena = ask->arena;
@@ -753,7 +751,7 @@ static ac_status_t grow(ac_growth_ask_t *ask) {
     ask->refused = false;
     if (!ac_expand_able(arena))
         return AC_UNSUPPORTED;
-    /* A plain request fares beside a capture as the driver's own would. */
+    /* During a capture, a plain request fails like one of the driver's. */
     if (!ask->aside && arena->ops->capturing(arena->context, true))
         return AC_BUSY;
     growth.calm = is_calm(ask, false);
@@ -783,7 +781,7 @@ static ac_status_t grow(ac_growth_ask_t *ask) {
             be_patient(&growth, polled);
             polled = true;
         } else if (status == AC_BUSY && claimed && growth.partial && growth.pages_moved) {
-            round--; /* so many pages lack less: this ends */
+            round--; /* each round lacks fewer pages, so this ends */
         } else if (status == AC_OOM && claimed && !oom) {
             growth.force = oom = true; /* the rest out of holes, as far as they go */
         } else {

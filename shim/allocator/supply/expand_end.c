@@ -1,5 +1,4 @@
-/* Pages that go: given back while their context lives, and after it; and who may reach those that
- * stay (expand.h). */
+/* Giving pages back, while their context lives and after it; peers of pages that stay (expand.h). */
 #include "allocator/supply/expand.h"
 
 #include "allocator/space/segment.h"
@@ -116,11 +115,11 @@ bool ac_expand_leave(ac_allocator_t *allocator) {
         return false;
     settings->expandable_segments = AC_PAGES_OFF;
     settings->exact = settings->frugal;
-    allocator->supply->medium = (ac_medium_t){0}; /* what was learned is of pages */
+    allocator->supply->medium = (ac_medium_t){0}; /* it was learned from pages */
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
         for (ac_segment_t *s = arena->segments; s; s = s->next)
             if (s->range && !s->range->guard)
-                ac_segment_relist(s, AC_INDEX_LEFT); /* where no request looks */
+                ac_segment_relist(s, AC_INDEX_LEFT); /* no request searches it */
     allocator->counters->left_pages++;
     return true;
 }
@@ -180,19 +179,18 @@ uint64_t ac_expand_give_addresses(ac_arena_t *arena) {
 
 /* --- peers ---
  *
- * A thread that maps a page lets all devices reach it that are peers by then.  Where one comes,
- * `peerings` grows after the device's own table of peers has changed, and two threads share what
- * is there by then: ac_expand_allow takes the pages under blocks that no thread moves, and a
- * thread that moves a part of a range takes those of its part, when it finds that `peerings` grew
- * since it claimed it and before it gives the part up.  So neither waits for the other, whose
- * call of the device may last as long as a kernel. */
+ * A new mapping reaches all devices that are peers at that time.  When a peer comes, the device's own table of
+ * peers changes first, then `peerings` grows.  Two threads share the pages that exist by then: ac_expand_allow
+ * handles the pages under blocks that no thread moves.  A thread that moves a part of a range handles the pages of
+ * its part, if `peerings` grew since it claimed the part.  Neither waits for the other, whose device call may last
+ * as long as a kernel. */
 
 typedef struct {
     uint64_t address[64], bytes[64];
     unsigned count;
 } pages_t;
 
-/* Add pages of the units [*at, end) as long as there is room; *at moves on.  Under the lock. */
+/* Adds pages of the units [*at, end) while there is room, and moves *at on.  Under the lock. */
 static void gather(pages_t *pages, const ac_range_t *range, uint64_t *at, uint64_t end) {
     while (*at < end && pages->count < 64) {
         if (!ac_range_is_mapped(range, *at)) {
@@ -206,8 +204,8 @@ static void gather(pages_t *pages, const ac_range_t *range, uint64_t *at, uint64
     }
 }
 
-/* The lock is dropped meanwhile.  A page that has gone by then is refused, or another one has
- * come, which no harm is done to. */
+/* Lets peers reach the pages.  The lock is open meanwhile: the device refuses a page that left, and another page in
+ * its place does no harm. */
 static void allow(ac_arena_t *arena, pages_t *pages) {
     ac_unlock(&arena->allocator->lock);
     for (unsigned i = 0; i < pages->count; i++)

@@ -13,7 +13,7 @@ typedef struct {
     uint64_t address, bytes;
 } part_t;
 
-/* In front of the block, and behind what was asked for. */
+/* Fills the bytes in front of the block and behind it with the pattern. */
 static unsigned parts_of(const ac_guarded_t *record, uint64_t before, part_t part[2]) {
     unsigned count = 0;
     uint64_t end = record->address + record->requested;
@@ -29,7 +29,7 @@ static uint64_t before_of(uint64_t address, uint64_t pages) {
     return address - pages < AC_GRANULE ? address - pages : AC_GRANULE;
 }
 
-/* No other thread knows of the block yet. */
+/* No other thread can see the block yet. */
 static bool mark(const ac_arena_t *arena, const ac_guarded_t *record, uint64_t before) {
     const ac_device_ops_t *ops = arena->ops;
     part_t part[2];
@@ -100,7 +100,7 @@ static uint64_t page_of(const ac_arena_t *arena, uint64_t size) {
     return (size + least - 1) / least * least;
 }
 
-/* Whether guarded blocks may take so much more than what they hold. */
+/* Returns true if the pages of guarded blocks may exceed their bytes by one more block. */
 static bool affords(ac_arena_t *arena, uint64_t size) {
     ac_allocator_t *allocator = arena->allocator;
     uint64_t more = page_of(arena, size) - size;
@@ -159,7 +159,7 @@ ac_guard_answer_t ac_guard_grow(ac_guard_ask_t *ask) {
 
 /* --- after the free --- */
 
-/* Without the lock: the records are those of pages that this thread moves. */
+/* Without the lock: this thread moves the pages, so it owns their records. */
 static void leaving(const ac_growth_t *batch) {
     for (unsigned i = 0; i < batch->runs; i++) {
         const ac_run_t *run = &batch->run[i];

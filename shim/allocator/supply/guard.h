@@ -1,8 +1,6 @@
-/* Guarded blocks that come and go (space/guard_place.h): memory for a request on pages of its own, and what
- * becomes of it after its free.
- *
- * What lies around the block on its pages, up to AC_GRANULE bytes on each side, has a pattern.  It is
- * looked at before the pages go, when the device is done with them. */
+/* Memory for guarded blocks (space/guard_place.h): pages for a request, and their release after the free.  Up to
+ * AC_GRANULE bytes on each side of the block have a pattern.  The library checks it after the device is done with
+ * the block, before the pages go. */
 #ifndef AC_GUARD_H
 #define AC_GUARD_H
 
@@ -11,9 +9,9 @@
 
 enum { AC_GUARD_BYTE = 0xa5 };
 
-/* Add memory for a request of `requested` bytes, of `size` with rounding; `serve` is called under the
- * lock with the block, in transit.  AC_GUARD_SHARE where guarded blocks would take more than a quarter
- * of the device, or of the limit, beyond their own bytes. */
+/* Adds memory for a request of `requested` bytes, rounded to `size`. Calls `serve` under the lock with the block,
+ * which is in transit.  AC_GUARD_SHARE: guarded blocks would take more than a quarter of the device, or of the
+ * limit, beyond their own bytes. */
 typedef struct {
     ac_arena_t *arena;
     uint64_t requested, size; /* bytes */
@@ -25,15 +23,14 @@ typedef struct {
 } ac_guard_ask_t;
 ac_guard_answer_t ac_guard_grow(ac_guard_ask_t *ask);
 
-/* Pages of blocks that are free go, where the device is done with them.  Returns bytes.  Waits for
- * nothing. */
+/* Gives back pages of freed blocks after the device is done with them.  Waits for nothing.  Returns bytes. */
 uint64_t ac_guard_collect(ac_arena_t *arena);
 
-/* Whether there are pages that are no block's which the program holds. */
+/* Returns true if there are pages without a block that the program holds. */
 bool ac_guard_waits(ac_arena_t *arena);
 
-/* A block whose surroundings were written to.  Set once, before any allocator is made; NULL: it is only
- * counted.  Called without a lock. */
+/* Called without a lock for a block with a damaged pattern.  Set once, before any allocator exists.  NULL: the
+ * damage is only counted. */
 typedef struct {
     uint64_t address, requested; /* bytes */
     int64_t at; /* the first byte that changed: before the block, or from its end on */

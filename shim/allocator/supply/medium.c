@@ -9,13 +9,13 @@
 
 /* --- pages --- */
 
-/* A page, and what medium blocks hold of it; 0 units: none is looked at. */
+/* A page, and the bytes of medium blocks on it.  0 units: no page. */
 typedef struct {
     uint64_t first, units;
     uint64_t used;
 } page_t;
 
-/* Bytes that lie idle on pages which only medium blocks keep, where these hold less than half. */
+/* Returns the idle bytes of a page that only medium blocks keep, if these have less than half of it. */
 static uint64_t page_end(page_t *page) {
     uint64_t bytes = page->units << AC_PAGE_BITS;
     uint64_t idle = page->used && 2 * page->used < bytes ? bytes - page->used : 0;
@@ -68,17 +68,16 @@ void ac_medium_look(ac_arena_t *arena, uint64_t reserved, uint64_t live) {
 
 /* --- native segments --- */
 
-/* A stretch between two large blocks: its bytes, those in use by smaller ones, and the largest free
- * block. */
+/* A stretch between two large blocks: all bytes, bytes of smaller blocks in use, and the largest free block. */
 typedef struct {
     uint64_t bytes, used, largest;
 } stretch_t;
 
 typedef struct {
-    uint64_t size; /* what is asked for */
+    uint64_t size; /* of the request */
     uint64_t most; /* bytes of a smaller block */
     uint64_t used; /* of smaller blocks */
-    unsigned left; /* blocks that may still be looked at */
+    unsigned left; /* blocks that it may still visit */
     bool kept;     /* it would fit, did smaller blocks not take a small part */
 } look_t;
 
@@ -106,7 +105,7 @@ static void look_at(look_t *look, const ac_segment_t *segment) {
     stretch_end(look, &at);
 }
 
-/* Whether smaller blocks than `most` keep the request from the arena's free memory. */
+/* Finds out if blocks of up to `most` bytes keep the request from the arena's free memory. */
 static look_t look_for(const ac_arena_t *arena, uint64_t size, uint64_t most) {
     look_t look = {.size = size, .most = most, .left = AC_LOOK_MOST};
     for (const ac_segment_t *s = arena->segments; s && look.left; s = s->next)
@@ -130,7 +129,7 @@ static bool may_become_big(const ac_allocator_t *allocator, uint64_t size, uint6
            ac_policy_parts(&allocator->settings, live) && live / 2 >= big->together;
 }
 
-/* Whether the segment has room for big blocks alone, and some. */
+/* Returns true if the segment has room for a big block, and smaller blocks hold nothing of it. */
 static bool is_for_big(const ac_segment_t *segment, uint64_t least) {
     bool room = false;
     if (segment->range || segment->index != AC_POOL_LARGE)
@@ -155,7 +154,7 @@ static void big_begin(ac_allocator_t *allocator, uint64_t live) {
                 ac_segment_relist(s, AC_INDEX_BIG);
 }
 
-/* Segments of less than so many bytes serve all sizes. */
+/* Lets segments of less than `least` bytes serve all sizes. */
 static void big_join(ac_allocator_t *allocator, uint64_t least) {
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next) {
         for (ac_segment_t *s = arena->segments; s; s = s->next)
@@ -198,7 +197,7 @@ void ac_big_note_trade(ac_allocator_t *allocator) {
         big_end(allocator, allocator->high_water);
 }
 
-/* Bytes that lie idle beside a big block in its segment.  A segment that is idle as a whole goes back
+/* Returns the idle bytes of a segment in which a big block is in use.  A segment that is wholly idle goes back
  * beyond the budget, and does not count. */
 static uint64_t idle_beside_big(const ac_segment_t *segment, unsigned *left) {
     uint64_t idle = 0;
@@ -228,7 +227,7 @@ bool ac_big_stays_apart(ac_allocator_t *allocator, uint64_t live) {
 
 /* --- what large requests that grow teach --- */
 
-/* Walks of many blocks are paid for by requests. */
+/* Returns true if the last walks took more time than the requests since then are worth. */
 static bool looked_lately(ac_allocator_t *allocator) {
     ac_medium_t *medium = &allocator->supply->medium;
     uint64_t requests = ac_supply_requests(allocator);

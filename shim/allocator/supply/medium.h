@@ -1,17 +1,16 @@
-/* Medium blocks, of 64 KiB to AC_MEDIUM, and big blocks, of 1/64 of the high-water mark or more, have
- * memory of their own.  A small block that lives long keeps the memory around it from large requests.
+/* Medium blocks (64 KiB to AC_MEDIUM) and big blocks (from 1/64 of the high-water mark) have memory of their own.
+ * A small block that lives long keeps the memory around it from large requests.
  *
- * Pages: blocks of up to AC_MEDIUM_PAGES have a range of their own, with the pages of small blocks.  Larger
- * medium blocks join them after many pages were found that only medium blocks keep.
+ * Pages: blocks of up to AC_MEDIUM_PAGES have a range of their own, with the pages of small blocks.  Larger medium
+ * blocks join them after medium blocks kept many pages from large ones.
  *
- * Native segments: medium blocks get segments of their own once one would be cut out of a large segment, or
- * after large requests had to grow although they would have fitted without medium blocks.  Then it stays so.
+ * Native segments: medium blocks get segments of their own once one would be cut out of a large segment.  So they
+ * do after large requests grew that would have fitted without medium blocks.  This does not end.
  *
- * Big blocks get native segments of their own, one each, after their requests had to grow by a tenth of what
- * is live although they would have fitted without smaller blocks.  The segments serve smaller requests only
- * before one of these fails.  Beyond the budget, segments go back to the driver for others.  If that
- * happens too often, or if much lies idle beside big blocks when a smaller request has to grow, all segments
- * serve all sizes again, until the program has doubled.
+ * Big blocks get a native segment each, after their requests grew by a tenth of the high-water mark although they
+ * would have fitted without smaller blocks.  These segments serve smaller requests only before one fails.  Beyond
+ * the budget, they go back to the driver for others.  All segments serve all sizes again if that happens too often,
+ * or if much lies idle next to big blocks when a smaller request grows.  This ends when the program has doubled.
  *
  * All functions need the lock. */
 #ifndef AC_MEDIUM_H
@@ -69,9 +68,8 @@ void ac_big_sort(ac_allocator_t *allocator);
 /* Counts a growth beyond the budget: other segments go back for it, now or later. */
 void ac_big_note_trade(ac_allocator_t *allocator);
 
-/* Called before a large request that is not big grows beyond the budget.  If more than a sixth of the `live`
- * bytes lies idle beside big blocks, their segments serve all sizes from now on, and it returns false: the
- * caller searches again. */
+/* Called before a large request that is not big grows beyond the budget.  Returns false if more than a sixth of the
+ * `live` bytes lies idle next to big blocks.  Their segments then serve all sizes, and the caller searches again. */
 bool ac_big_stays_apart(ac_allocator_t *allocator, uint64_t live);
 
 #endif

@@ -11,8 +11,8 @@
 
 /* --- growing: all under the lock, which is given up around calls and waits --- */
 
-/* For a medium block, and where such segments serve: not in the place of pages, which the device
- * refused. */
+/* Returns true for a medium block if medium segments serve.  Segments that replace refused pages are no medium
+ * ones. */
 static bool is_medium(const ac_growth_ask_t *ask) {
     const ac_allocator_t *allocator = ask->arena->allocator;
     return ask->medium && !allocator->settings.expandable_segments &&
@@ -37,7 +37,7 @@ static ac_plan_t plan_of(const ac_growth_ask_t *ask) {
                           ac_supply_taken(allocator), kind, ask->size);
 }
 
-/* What others may have of a segment that is asked for. */
+/* Returns the bytes of the requested segment that other requests may use. */
 static uint64_t left_over(const ac_growth_ask_t *ask, uint64_t size) {
     const ac_settings_t *settings = &ask->arena->allocator->settings;
     return size < settings->max_split_size ? size - ask->size : 0;
@@ -62,7 +62,7 @@ static bool reserve(ac_growth_ask_t *ask, uint64_t size) {
 static void unreserve(ac_growth_ask_t *ask, uint64_t size, bool changed) {
     ac_arena_t *arena = ask->arena;
     ac_allocator_t *allocator = arena->allocator;
-    /* Less where others have laid claim to it; the settings may have changed as well. */
+    /* Others may have claimed some of it, and the settings may have changed. */
     uint64_t *coming = &arena->growths->coming[ask->index], left = left_over(ask, size);
     allocator->supply->growing -= size;
     *coming -= *coming < left ? *coming : left;
@@ -72,10 +72,9 @@ static void unreserve(ac_growth_ask_t *ask, uint64_t size, bool changed) {
     ac_supply_end_call(allocator, changed);
 }
 
-/* Wait as long as others grow by more than they need themselves, for what is left of that.  True:
- * the request was served.  Not for ever: such a call of the device may wait for what the program
- * does only after this request.  Once that took too long nothing that was announced up to then is
- * waited for by any thread. */
+/* Waits for a segment that another thread asks for, if it holds more than that thread needs.  Returns true if the
+ * request was served.  The wait ends: the device call may depend on what the program does after this request.
+ * After a wait that failed, no thread waits for segments that were announced before. */
 static bool share_growth(const ac_growth_ask_t *ask) {
     ac_arena_t *arena = ask->arena;
     ac_allocator_t *allocator = arena->allocator;
@@ -97,8 +96,8 @@ static bool share_growth(const ac_growth_ask_t *ask) {
     return found;
 }
 
-/* Adds a segment whose free blocks are listed in `index`: in that of the pool if big blocks have come together
- * with others meanwhile. */
+/* Adds a segment and lists its free blocks in `index`, or in that of the pool if big blocks are not separate any
+ * more. */
 static ac_segment_t *add(ac_arena_t *arena, int pool, unsigned index, uint64_t address,
                          uint64_t size) {
     if (index == AC_INDEX_BIG && !arena->allocator->supply->big.apart)
@@ -109,9 +108,8 @@ static ac_segment_t *add(ac_arena_t *arena, int pool, unsigned index, uint64_t a
     return segment;
 }
 
-/* What the device gave becomes a segment, and the request is served with it: the end of the call
- * that was announced.  Where pages are a segment's so far that waits for ac_supply_adopt, unless
- * this is it: `last`. */
+/* Makes a segment of new memory and serves the request with it: the end of the announced call.  If another segment
+ * has some of the pages, that waits for ac_supply_adopt, unless this is it (`last`). */
 static ac_status_t adopt(ac_growth_ask_t *ask, uint64_t address, uint64_t size, bool last) {
     ac_arena_t *arena = ask->arena;
     ac_allocator_t *allocator = arena->allocator;
@@ -132,13 +130,12 @@ static ac_status_t adopt(ac_growth_ask_t *ask, uint64_t address, uint64_t size, 
         arena->ops->segment_free(arena->context, address, size);
         ac_lock(&allocator->lock);
     }
-    /* A failure changes what others find only where the announced bytes stood in their way. */
+    /* A failure changes nothing for others unless the announced bytes were in their way. */
     unreserve(ask, size, segment || allocator->settings.limit != AC_UNLIMITED);
     return segment ? AC_OK : AC_FAILED;
 }
 
-/* One segment of `size` bytes, where the limit and the device allow it, and the request's block
- * out of it. */
+/* Asks for a segment of `size` bytes within the limit, and serves the request with it. */
 static ac_status_t grow_by(ac_growth_ask_t *ask, uint64_t size) {
     ac_arena_t *arena = ask->arena;
     ac_allocator_t *allocator = arena->allocator;
@@ -172,22 +169,22 @@ ac_status_t ac_supply_adopt(ac_growth_ask_t *ask) {
     return status;
 }
 
-/* Whether there are whole pages that no request finds any more.  Under the lock. */
+/* Returns true if there are whole pages that no request can find.  Under the lock. */
 static bool has_left_pages(ac_arena_t *arena) {
     return arena->allocator->counters->left_pages && !atomic_load(&arena->timeline.broken) &&
            ac_range_any_whole(&arena->space, false);
 }
 
-/* First pages that no request finds any more (ac_expand_leave). */
+/* Gives back pages that no request can find, then idle segments. */
 static void shrink_by(ac_arena_t *arena, uint64_t bytes, bool left) {
     uint64_t freed = left ? ac_supply_pages.shrink(arena, &(ac_shrink_t){.bytes = bytes}) : 0;
     if (freed < bytes)
         ac_supply_native.shrink(arena, &(ac_shrink_t){.bytes = bytes - freed});
 }
 
-/* Beyond the budget, idle segments that are too small go first, where that waits for nothing; beyond
- * the waiting limit the work that keeps them is waited for, once.  The lock is given up meanwhile.
- * Returns true if the request was served. */
+/* Beyond the budget: gives idle segments that are too small back, if that waits for nothing.  Beyond `wait_budget`:
+ * first waits, once, for the work that keeps them.  The lock is open meanwhile.  Returns true if the request was
+ * served. */
 static bool make_room(const ac_growth_ask_t *ask, uint64_t excess, bool patient) {
     ac_arena_t *arena = ask->arena;
     ac_allocator_t *allocator = arena->allocator;
@@ -208,7 +205,8 @@ static bool make_room(const ac_growth_ask_t *ask, uint64_t excess, bool patient)
     return false;
 }
 
-/* Returns true if big blocks end being apart for a request that is not big, and a free block of theirs served it. */
+/* Ends separate big blocks if too much lies idle next to them.  Returns true if one of their free blocks then
+ * served the request, which is not big. */
 static bool big_lets_go(const ac_growth_ask_t *ask) {
     ac_allocator_t *allocator = ask->arena->allocator;
     return index_for(ask) == AC_POOL_LARGE && plan_of(ask).exceeds &&
@@ -220,7 +218,7 @@ static bool make_way(const ac_growth_ask_t *ask, bool shares) {
     ac_plan_t plan = plan_of(ask);
     if (!plan.trim)
         return false;
-    ac_big_note_trade(ask->arena->allocator); /* what goes for it may go later, too */
+    ac_big_note_trade(ask->arena->allocator); /* the segments that go for it may go later */
     return make_room(ask, plan.trim, shares && plan.waits) ||
            (shares && share_growth(ask)) || /* others have begun to grow meanwhile */
            big_lets_go(ask);
@@ -300,8 +298,7 @@ static bool picked(const ac_segment_t *segment, const ac_pick_t *pick, uint64_t 
             segment->arena->allocator->epoch - segment->idle_epoch > shrink->epochs);
 }
 
-/* Take up to BATCH picked segments of the arena out of its lists, longest idle first, until so
- * many bytes are reached. */
+/* Takes up to BATCH picked segments out of the arena's lists, longest idle first, until `bytes` are reached. */
 static unsigned take(ac_arena_t *arena, const ac_pick_t *pick, ac_leaving_t leaving[BATCH],
                      uint64_t *taken) {
     unsigned n = 0;
@@ -331,7 +328,7 @@ static void return_records(ac_allocator_t *allocator, const ac_leaving_t *leavin
     ac_record_block_return(&allocator->store, leaving->block);
 }
 
-/* The device would not have the segment now: it is ours as before. */
+/* Takes a segment back that the device refused to free now. */
 static void put_back(ac_arena_t *arena, const ac_leaving_t *leaving) {
     ac_device_stats_t *stats = arena->allocator->stats;
     ac_segment_t *segment =

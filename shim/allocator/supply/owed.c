@@ -1,5 +1,4 @@
-/* What the kinds of memory have in common: whether memory may leave the device now, and what is
- * owed to it otherwise (supply.h). */
+/* Rules for both kinds of memory: whether memory may leave the device now, and pending trims (supply.h). */
 #include "allocator/supply/supply.h"
 
 #include "allocator/space/range.h"
@@ -31,7 +30,7 @@ bool ac_supply_wait(const ac_growth_ask_t *ask) {
     return true;
 }
 
-/* --- what is owed --- */
+/* --- pending trims --- */
 
 _Atomic bool ac_trim_owed;
 void (*ac_trim_notify)(void);

@@ -1,15 +1,14 @@
-/* What hooks ask of supply/: pages, which arenas may grow by (expand.h), and memory that is owed to
- * the device.  All functions are thread-safe and take the allocator's lock themselves. */
+/* Functions of supply/ for the hooks: pages (expand.h), and pending trims.  All functions are thread-safe and take
+ * the allocator's lock. */
 #ifndef AC_PAGES_H
 #define AC_PAGES_H
 
 #include "allocator/space/block.h"
 
-/* Whether the arena's device knows pages, it is asked once. */
+/* Returns true if the arena's device has pages.  Asks it once. */
 bool ac_expand_able(ac_arena_t *arena);
 
-/* What the device would not give where native segments served instead: for the user to be
- * told. */
+/* What the device refused, so that native segments serve instead; for a message to the user. */
 typedef enum { AC_REFUSED_NOTHING, AC_REFUSED_ADDRESSES, AC_REFUSED_PAGES } ac_refused_t;
 ac_refused_t ac_expand_refused(ac_allocator_t *allocator);
 
@@ -18,27 +17,26 @@ ac_refused_t ac_expand_refused(ac_allocator_t *allocator);
  * or by ac_expand_leave. */
 extern AC_HIDDEN _Atomic bool ac_expand_shared;
 
-/* Under the lock: if so, leave the pages.  What is free on them serves only requests that would fail
- * else, and goes back to the device.  True: it did so just now; what threads keep is not of the
- * settings then, and the free pages are owed. */
+/* Leaves the pages if expandable_segments:auto has to.  Free pages then serve only requests that would fail, and go
+ * back to the device.  Returns true if it left them now: the caller recalls the caches, and the free pages are a
+ * pending trim.  Under the lock. */
 bool ac_expand_leave(ac_allocator_t *allocator);
 
 /* The context of the arena, which was dropped, has gone: give back what is left of its ranges. */
 void ac_expand_bury(ac_arena_t *arena);
 
-/* More may reach the device's memory from now on: tell the device so for all pages.  NULL: it has no
- * allocator yet. */
+/* Called when a peer was added.  Lets it reach all pages.  NULL: the device has no allocator yet. */
 void ac_expand_allow(ac_allocator_t *allocator);
 
-/* Memory that was to go back while the device worked is owed: `ac_trim_owed` while any allocator
- * may owe some, of which `ac_trim_notify` tells (no lock is held; NULL: no thread).  */
+/* A trim is pending if memory could not go back while the device worked.  `ac_trim_owed` is true while any
+ * allocator may have one; `ac_trim_notify`, if not NULL, is called then, without a lock. */
 extern AC_HIDDEN _Atomic bool ac_trim_owed;
 extern AC_HIDDEN void (*ac_trim_notify)(void);
 
 /* Bytes that went back to the driver so far, of all devices and of pinned memory, by any thread. */
 extern AC_HIDDEN _Atomic uint64_t ac_given_back;
 
-/* What became of a request for a guarded block (supply/guard.h). */
+/* The outcome of a request for a guarded block (supply/guard.h). */
 typedef enum {
     AC_GUARD_SERVED = 0,
     AC_GUARD_NOT_NOW,   /* a stream captures, the context goes, or a call failed */

@@ -1,14 +1,12 @@
-/* Memory from the device and back to it.  Two kinds behind one interface: native segments, which
- * the driver allocates (native.c), and pages that are mapped into reserved ranges (expand.h).
+/* Memory from the device and back to it.  There are two kinds behind one interface: native segments, which the
+ * driver allocates (native.c), and pages that are mapped into reserved ranges (expand.h).
  *
- * Giving back: the driver's own free may wait for all work of the device.  So memory goes back
- * where the device has nothing to do, or where a request would fail; else what is over the budget
- * is *owed*, and goes back later.  And only what is quiet: the device is done with it
- * (ac_segment_t, ac_range_hole_enter).
+ * Giving back: the driver's own free may wait for all work of the device.  So memory goes back only while the
+ * device is idle, or before a request fails.  Otherwise memory above the budget is a pending trim.  Memory must be
+ * quiet: the device is done with it (ac_segment_t, ac_range_hole_enter).
  *
- * The caller has recalled the caches of threads before, where what they keep may matter: nothing
- * here looks into them, nor at what is freed and waits.  Functions take the lock themselves unless
- * they say otherwise. */
+ * If it matters what thread caches keep, the caller has recalled them: no function here looks into them, nor at
+ * pending frees.  Functions take the lock themselves unless they say otherwise. */
 #ifndef AC_SUPPLY_H
 #define AC_SUPPLY_H
 
@@ -16,25 +14,25 @@
 #include "allocator/policy.h"
 #include "allocator/supply/pages.h"
 
-/* Of an allocator whose arenas grow by pages (expand.h). */
+/* State of an allocator that grows by pages (expand.h). */
 typedef struct {
-    enum { AC_EXPAND_UNKNOWN, AC_EXPAND_ABLE, AC_EXPAND_UNABLE } able; /* what the device is */
+    enum { AC_EXPAND_UNKNOWN, AC_EXPAND_ABLE, AC_EXPAND_UNABLE } able; /* what the device can do */
     ac_range_support_t support;
     ac_toll_t toll;
     uint64_t peerings; /* how often ac_expand_allow was called */
     ac_refused_t refused;
 } ac_expand_t;
 
-/* What was learned of medium blocks (medium.h). */
+/* What the allocator learned about medium blocks (medium.h). */
 typedef struct {
     bool apart;      /* they have memory of their own */
     uint64_t looked; /* reserved bytes at which it is looked next whether they need pages */
     uint64_t grown;  /* native bytes of requests that medium blocks were seen to keep from free memory */
-    /* Blocks that were looked at and not paid for yet, and requests of the program at that time. */
+    /* Visited blocks that no request has paid for yet, and the program's requests at that time. */
     uint64_t owed, requests;
 } ac_medium_t;
 
-/* What was learned of big blocks (medium.h). */
+/* What the allocator learned about big blocks (medium.h). */
 typedef struct {
     bool apart;     /* they have native segments of their own */
     uint64_t grown; /* bytes of their requests that smaller blocks were seen to keep from free memory */
@@ -44,9 +42,9 @@ typedef struct {
     unsigned trades, costly; /* segments made in the place of others; windows in a row with many */
 } ac_big_t;
 
-/* Of an allocator. */
+/* State of an allocator. */
 struct ac_supply {
-    uint32_t owed_epochs; /* what was idle for so many is owed; 0: nothing */
+    uint32_t owed_epochs; /* a pending decay: memory that was idle for this many epochs goes back; 0: none */
     _Atomic bool owes;    /* memory is to go back (ac_supply_owe) */
     uint64_t growing;     /* bytes that the device is being asked for */
     uint64_t claimed;     /* the same past the allocator, and native segments that leave */
@@ -56,8 +54,8 @@ struct ac_supply {
     ac_big_t big;
 };
 
-/* Of an arena: calls under way that ask the device for a segment, and bytes of those that no
- * request has a claim to, by the index that the segment will have; 0: none. */
+/* State of an arena, by the index that a new segment will have: device calls that ask for a segment, and bytes of
+ * these segments that no request has claimed. */
 struct ac_growths {
     unsigned calls[AC_INDICES];
     uint64_t coming[AC_INDICES];
@@ -65,21 +63,21 @@ struct ac_growths {
 
 /* --- growing --- */
 
-/* For whom memory is asked.  `serve` and `look` are called under the lock. */
+/* A request for new memory.  `serve` and `look` are called under the lock. */
 typedef struct {
     ac_arena_t *arena;
     int pool;
     uint64_t size; /* bytes, a multiple of AC_GRANULE */
-    bool medium;   /* in memory for such blocks (medium.h) */
+    bool medium;   /* in memory for medium blocks (medium.h) */
     bool guard;    /* on pages of its own (guard.h) */
-    bool aside;    /* of a stream: the driver would serve it beside any capture */
+    bool aside;    /* of a stream: the driver would serve it during any capture */
     bool shrink;   /* pages of the least size, whatever it costs: before the request fails */
     /* ns: how long it may wait for holes that the device works on; 0: not at all. */
     uint64_t until;
     /* Memory may leave the device when this was reached: out of memory (oom.h); 0: when the
      * device is idle. */
     uint64_t target;
-    /* What was added since the last look may serve the request.  True: it did. */
+    /* Serves the request with memory that was added since the last look.  Returns true if it did. */
     bool (*look)(void *arg);
     /* The request is served with the free block, of memory that was added for it. */
     void (*serve)(void *arg, ac_block_t *block);
@@ -91,14 +89,14 @@ typedef struct {
     uint64_t stale_address, stale_bytes; /* bytes; 0: none */
 } ac_growth_ask_t;
 
-/* Add memory within the limit.  AC_OK: served.  AC_OOM; AC_BUSY: something captures; AC_FAILED.
- * With `stale_bytes` afterwards the device gave memory whose pages are those of a segment: the
- * context of that one has ended unseen.  The caller forgets it, in all rooms, and calls
- * _adopt, which adds the memory or gives it back: AC_OK or AC_FAILED. */
+/* Adds memory within the limit and serves the request.  AC_BUSY: a stream captures.  If `stale_bytes` is set
+ * afterwards, the device gave memory whose pages belong to a segment: the context of that segment ended unseen.
+ * The caller forgets the segment in all rooms, then calls _adopt, which adds the memory or gives it back: AC_OK or
+ * AC_FAILED. */
 ac_status_t ac_supply_grow(ac_growth_ask_t *ask);
 ac_status_t ac_supply_adopt(ac_growth_ask_t *ask);
 
-/* Bytes of the least segment for a request. */
+/* Returns the bytes of the smallest segment for a request. */
 static inline uint64_t ac_supply_least(int pool, uint64_t size) {
     return pool == AC_POOL_SMALL ? AC_SMALL_SEGMENT
                                  : (size + AC_SEGMENT_ALIGN - 1) & ~(AC_SEGMENT_ALIGN - 1);
@@ -106,61 +104,59 @@ static inline uint64_t ac_supply_least(int pool, uint64_t size) {
 
 /* --- giving back --- */
 
-/* What goes, of what is idle and quiet: first what was idle longest. */
+/* Which idle and quiet memory goes back, longest idle first. */
 typedef struct {
     uint64_t bytes;  /* so many; AC_UNLIMITED */
-    uint32_t epochs; /* only what was idle for so many whole ones (ac_allocator_decay); 0: all */
-    bool large;      /* of native segments only those of the large pool */
+    uint32_t epochs; /* only memory idle for this many whole epochs (ac_allocator_decay); 0: all */
+    bool large;      /* only native segments of the large pool */
     bool leaving;    /* tainted segments first, however many */
     bool within;     /* never more than `bytes`: a segment that is larger stays */
 } ac_shrink_t;
 
-/* Give back memory of all arenas.  Returns bytes. */
+/* Gives back memory of all arenas.  Returns bytes. */
 uint64_t ac_supply_shrink(ac_allocator_t *allocator, const ac_shrink_t *pick);
 
-/* Give back tainted segments of the arena.  Returns bytes. */
+/* Gives back tainted segments of the arena.  Returns bytes. */
 uint64_t ac_supply_shrink_leaving(ac_arena_t *arena);
 
-/* What is reserved beyond gc_threshold x limit goes back.  Returns bytes. */
+/* Gives back memory beyond gc_threshold x limit.  Returns bytes. */
 uint64_t ac_supply_collect(ac_allocator_t *allocator);
 
-/* Bytes that are reserved beyond the budget. */
+/* Returns the bytes that are reserved beyond the budget. */
 uint64_t ac_supply_excess(ac_allocator_t *allocator);
 
-/* Memory is to go back as soon as that waits for nothing.  Takes no lock. */
+/* Makes a trim pending.  Takes no lock. */
 void ac_supply_owe(ac_allocator_t *allocator);
 
-/* Memory may be owed from now on without a call of ours: it is looked at again and again
- * (ac_allocator_settle_debt).  Takes no lock. */
+/* Watches for pending trims from now on: the library calls ac_allocator_settle_debt regularly.  Takes no lock. */
 void ac_supply_watch(void);
 
-/* Under the lock: one of `calls` ended; `changed`: others may find more now. */
+/* Notes the end of one of `calls`. `changed`: requests of others may find more now.  Under the lock. */
 void ac_supply_end_call(ac_allocator_t *allocator, bool changed);
 
 /* --- the kinds --- */
 
-/* AC_UNSUPPORTED: the device has no memory of that kind. */
+/* A kind of memory.  AC_UNSUPPORTED: the device does not have it. */
 typedef struct {
     ac_status_t (*grow)(ac_growth_ask_t *ask);
     uint64_t (*shrink)(ac_arena_t *arena, const ac_shrink_t *pick);
 } ac_supply_kind_t;
 extern const ac_supply_kind_t ac_supply_native, ac_supply_pages;
 
-/* The device would not give this, and native segments serve instead (ac_expand_refused). */
+/* Notes what the device refused, so that native segments serve instead (ac_expand_refused). */
 void ac_expand_refuse(ac_allocator_t *allocator, ac_refused_t what);
 
-/* The device gave no page: where it cannot be full, for another reason than memory, and a native
- * segment may be had. */
+/* Called when the device gave no page.  Grows by a native segment if the device is not full, and refused for
+ * another reason. */
 ac_status_t ac_native_grow_instead(ac_growth_ask_t *ask);
 
-/* Bytes that are reserved, or that the device is being asked for.  Under the lock. */
+/* Returns the bytes that are reserved or requested from the device.  Under the lock. */
 static inline uint64_t ac_supply_taken(const ac_allocator_t *allocator) {
     return (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current +
            allocator->supply->growing;
 }
 
-/* The limit, less what the driver gave the program past the allocator or is being asked for.  Under the
- * lock. */
+/* Returns the limit, less the memory that the driver gave the program directly or is asked for.  Under the lock. */
 static inline uint64_t ac_supply_limit(const ac_allocator_t *allocator) {
     const ac_device_counters_t *held = allocator->counters;
     uint64_t limit = allocator->settings.limit;
@@ -169,34 +165,33 @@ static inline uint64_t ac_supply_limit(const ac_allocator_t *allocator) {
     return limit == AC_UNLIMITED ? limit : limit > beside ? limit - beside : 0;
 }
 
-/* So many bytes, and no more than the device was seen to have, nor than the limit.  Under the
- * lock. */
+/* Returns `bytes`, at most the limit and the most that the device was seen to have.  Under the lock. */
 static inline uint64_t ac_supply_bound(const ac_allocator_t *allocator, uint64_t bytes) {
     uint64_t ceiling = allocator->supply->ceiling, limit = ac_supply_limit(allocator);
     bytes = ceiling && ceiling < bytes ? ceiling : bytes;
     return limit < bytes ? limit : bytes;
 }
 
-/* The high-water mark of allocated bytes, with a request of `size`.  Under the lock. */
+/* Returns the high-water mark of allocated bytes, with a request of `size`. Under the lock. */
 static inline uint64_t ac_supply_live(const ac_allocator_t *allocator, uint64_t size) {
     uint64_t live = (uint64_t)allocator->stats->allocated_bytes[AC_POOL_ALL].current + size;
     return live > allocator->high_water ? live : allocator->high_water;
 }
 
-/* Requests of the program so far, as the device statistics have them.  Under the lock. */
+/* Returns the number of requests so far that the device statistics include.  Under the lock. */
 static inline uint64_t ac_supply_requests(const ac_allocator_t *allocator) {
     return (uint64_t)allocator->stats->allocation[AC_POOL_ALL].allocated;
 }
 
-/* Up to which target work on the arena's memory is over. */
+/* Returns the target up to which work on the arena's memory is over. */
 uint64_t ac_supply_reached(ac_arena_t *arena);
 
-/* Wait for all work on the arena's memory that was submitted up to now, as long as the request may,
- * and only where nothing keeps it from ending.  False: it did not wait. */
+/* Waits for all work on the arena's memory that was submitted so far, as long as the request may.  Returns false if
+ * it did not wait, because the wait might never end. */
 bool ac_supply_wait(const ac_growth_ask_t *ask);
 
-/* Whether giving back waits for nothing now, or for work that was waited for: up to `target`, if
- * not 0.  Where that could give anything, and does wait, it is owed. */
+/* Returns true if giving back waits for nothing, or only for work up to `target` (0: none) that is over.  If it
+ * would wait, the trim is pending. */
 bool ac_supply_may_shrink(ac_allocator_t *allocator, uint64_t target);
 
 #endif
