@@ -85,6 +85,15 @@ json_t *cmd_json_text(const char *text);
  * Returns the exit status. */
 int cmd_print_json(json_t *whole, size_t flags);
 
+/* A member of an object: its number, or 0; its text, or "". */
+static inline int64_t cmd_integer(const json_t *object, const char *key) {
+    return json_integer_value(json_object_get(object, key));
+}
+static inline const char *cmd_text(const json_t *object, const char *key) {
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+
 /* A string with a mark under its byte number `position`, to stderr. */
 void cmd_say_position(const char *text, size_t position);
 

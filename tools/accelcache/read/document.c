@@ -22,7 +22,7 @@ int64_t cmd_document_stat(const json_t *device, const char *name, const char *po
 }
 
 int64_t cmd_document_counter(const json_t *holder, const char *name) {
-    return json_integer_value(json_object_get(json_object_get(holder, "counters"), name));
+    return cmd_integer(json_object_get(holder, "counters"), name);
 }
 
 /* ------------------------------------------------------------------ checking */

@@ -70,9 +70,9 @@ void cmd_headline(cmd_headline_t *h, const json_t *document) {
     size_t at;
     json_array_foreach(leaks, at, leak) {
         h->leaked_blocks =
-            cmd_sum(h->leaked_blocks, json_integer_value(json_object_get(leak, "blocks")), 1);
+            cmd_sum(h->leaked_blocks, cmd_integer(leak, "blocks"), 1);
         h->leaked_bytes =
-            cmd_sum(h->leaked_bytes, json_integer_value(json_object_get(leak, "bytes")), 1);
+            cmd_sum(h->leaked_bytes, cmd_integer(leak, "bytes"), 1);
     }
     h->free_driver = h->driver_ns < cmd_sum(0, h->driver_calls, NOTHING_NS);
     h->simulated = is_simulated(devices);

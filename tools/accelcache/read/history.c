@@ -65,11 +65,11 @@ static void note_devices(cmd_history_t *history) {
     const json_t *devices = json_object_get(history->document, "devices");
     for (size_t i = 0; i < json_array_size(devices); i++) {
         const json_t *device = json_array_get(devices, i);
-        json_int_t ordinal = json_integer_value(json_object_get(device, "ordinal"));
+        json_int_t ordinal = cmd_integer(device, "ordinal");
         if (ordinal < 0 || ordinal >= CMD_DEVICES)
             continue;
         history->total_memory[ordinal] =
-            (uint64_t)json_integer_value(json_object_get(device, "total_memory"));
+            (uint64_t)cmd_integer(device, "total_memory");
         if (history->devices <= (unsigned)ordinal)
             history->devices = (unsigned)ordinal + 1;
     }
@@ -83,7 +83,7 @@ static void take_dump(cmd_history_t *history, json_t *document) {
     history->format = "dump";
     history->document = document;
     history->figures = json_incref(document);
-    history->pid = (int)json_integer_value(json_object_get(process, "pid"));
+    history->pid = (int)cmd_integer(process, "pid");
     history->host = cmd_format("%s", host ? host : "");
     note_devices(history);
     char *command = cmd_format("%s", "");
@@ -331,9 +331,9 @@ bool cmd_history_cut(const cmd_history_t *history, int device) {
     if (history->source != CMD_SOURCE_SNAPSHOT)
         return false;
     json_array_foreach(json_object_get(history->figures, "history"), index, ring) {
-        if (json_integer_value(json_object_get(ring, "device")) == device)
+        if (cmd_integer(ring, "device") == device)
             return before.blocks ||
-                   json_integer_value(json_object_get(ring, "events")) >
+                   cmd_integer(ring, "events") >
                        (json_int_t)json_array_size(json_object_get(ring, "event"));
     }
     return true;

@@ -36,10 +36,6 @@ static json_t *frames_of(frames_t *frames, const json_t *document, int64_t stack
 
 /* ------------------------------------------------------------------ segments */
 
-static int64_t integer_of(const json_t *object, const char *key) {
-    return json_integer_value(json_object_get(object, key));
-}
-
 static bool is_state(const json_t *block, const char *state) {
     const char *word = json_string_value(json_object_get(block, "state"));
     return word && !strcmp(word, state);
@@ -61,7 +57,7 @@ static void end_segment(making_t *m, int64_t end) {
     if (!m->segment)
         return;
     json_object_set_new(m->segment, "total_size",
-                        json_integer(end - integer_of(m->segment, "address")));
+                        json_integer(end - cmd_integer(m->segment, "address")));
     json_object_set_new(m->segment, "allocated_size", json_integer(m->allocated));
     json_object_set_new(m->segment, "active_size", json_integer(m->active));
     json_object_set_new(m->segment, "requested_size", json_integer(m->requested));
@@ -74,7 +70,7 @@ static void begin_segment(making_t *m, const json_t *from, int64_t address) {
     const char *pool = json_string_value(json_object_get(from, "pool"));
     m->segment = json_pack(
         "{s:I, s:I, s:i, s:s, s:[i, i], s:b, s:[]}", "device",
-        (json_int_t)integer_of(from, "device"), "address", (json_int_t)address, "stream", 0,
+        (json_int_t)cmd_integer(from, "device"), "address", (json_int_t)address, "stream", 0,
         "segment_type", pool && !strcmp(pool, "small") ? "small" : "large", "segment_pool_id", 0,
         0, "is_expandable", json_is_true(json_object_get(from, "expandable")), "frames");
     m->blocks = json_array();
@@ -83,16 +79,16 @@ static void begin_segment(making_t *m, const json_t *from, int64_t address) {
 
 static void add_block(making_t *m, const json_t *from) {
     bool held = is_state(from, "allocated"), pending = is_pending(from);
-    int64_t size = integer_of(from, "size"), asked = integer_of(from, "requested");
+    int64_t size = cmd_integer(from, "size"), asked = cmd_integer(from, "requested");
     json_array_append_new(
         m->blocks,
-        json_pack("{s:I, s:I, s:I, s:s, s:o}", "address", (json_int_t)integer_of(from, "address"),
+        json_pack("{s:I, s:I, s:I, s:s, s:o}", "address", (json_int_t)cmd_integer(from, "address"),
                   "size", (json_int_t)size, "requested_size",
                   (json_int_t)(held || pending ? asked : 0), "state",
                   held      ? "active_allocated"
                   : pending ? "active_pending_free"
                             : "inactive",
-                  "frames", frames_of(&m->frames, m->document, integer_of(from, "stack"))));
+                  "frames", frames_of(&m->frames, m->document, cmd_integer(from, "stack"))));
     m->allocated += held ? size : 0;
     m->active += held || pending ? size : 0;
     m->requested += held || pending ? asked : 0;
@@ -100,17 +96,17 @@ static void add_block(making_t *m, const json_t *from) {
 
 /* Where addresses of an expandable one have no memory, another one begins behind the gap. */
 static void add_segment(making_t *m, const json_t *from) {
-    int64_t end = integer_of(from, "address");
+    int64_t end = cmd_integer(from, "address");
     size_t index;
     const json_t *block;
     json_array_foreach(json_object_get(from, "blocks"), index, block) {
-        int64_t address = integer_of(block, "address");
+        int64_t address = cmd_integer(block, "address");
         if (!m->segment || address != end) {
             end_segment(m, end);
             begin_segment(m, from, address);
         }
         add_block(m, block);
-        end = address + integer_of(block, "size");
+        end = address + cmd_integer(block, "size");
     }
     end_segment(m, end);
 }
@@ -154,11 +150,11 @@ static bool waited(const json_t *document, int64_t address) {
     size_t i, k;
     const json_t *segment, *block;
     json_array_foreach(json_object_get(document, "layout"), i, segment) {
-        if (address < integer_of(segment, "address") ||
-            address - integer_of(segment, "address") >= integer_of(segment, "size"))
+        if (address < cmd_integer(segment, "address") ||
+            address - cmd_integer(segment, "address") >= cmd_integer(segment, "size"))
             continue;
         json_array_foreach(json_object_get(segment, "blocks"), k, block) {
-            if (integer_of(block, "address") == address)
+            if (cmd_integer(block, "address") == address)
                 return is_pending(block);
         }
     }
@@ -225,7 +221,7 @@ static size_t count_events(const json_t *events) {
 static void add_device(making_t *m, const json_t *device) {
     const json_t *events = json_object_get(device, "event");
     size_t count = count_events(events);
-    int64_t ordinal = integer_of(device, "device");
+    int64_t ordinal = cmd_integer(device, "device");
     fate_t *fate = fates(m->document, events, count);
     while (ordinal >= 0 && ordinal < CMD_DEVICES &&
            json_array_size(m->traces) <= (size_t)ordinal)

@@ -58,8 +58,8 @@ static const struct {
 
 /* Nanoseconds; 0: not known. Our own snapshots have time_ns beside PyTorch's time_us. */
 static json_int_t time_of(const json_t *event) {
-    json_int_t us = json_integer_value(json_object_get(event, "time_us"));
-    json_int_t ns = json_integer_value(json_object_get(event, "time_ns"));
+    json_int_t us = cmd_integer(event, "time_us");
+    json_int_t ns = cmd_integer(event, "time_ns");
     if (ns > 0)
         return ns;
     return us > 0 && us < INT64_MAX / 1000 ? us * 1000 : 0;

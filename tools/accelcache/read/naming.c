@@ -178,24 +178,19 @@ static char *plain_function(const char *name) {
 
 /* ------------------------------------------------------------------ one frame */
 
-static const char *text_of(const json_t *frame, const char *key) {
-    const char *text = json_string_value(json_object_get(frame, key));
-    return text ? text : "";
-}
-
 /* The file; "" if PyTorch did not know it. */
 static const char *file_of(const json_t *frame) {
-    const char *file = text_of(frame, "filename");
+    const char *file = cmd_text(frame, "filename");
     return strcmp(file, "??") != 0 ? file : "";
 }
 
 static int64_t line_of(const json_t *frame) {
-    return json_integer_value(json_object_get(frame, "line"));
+    return cmd_integer(frame, "line");
 }
 
 /* The path of the frame's object, without the offset; "" for an interpreter's frame.  malloc'd. */
 static char *object_of(const json_t *frame) {
-    const char *object = text_of(frame, "object"), *file = file_of(frame);
+    const char *object = cmd_text(frame, "object"), *file = file_of(frame);
     if (*object || line_of(frame) > 0)
         return cmd_format("%s", object);
     const char *offset = strstr(cmd_base_name(file), "+0x");
@@ -203,7 +198,7 @@ static char *object_of(const json_t *frame) {
 }
 
 static bool is_nameless(const json_t *frame) {
-    const char *name = text_of(frame, "name");
+    const char *name = cmd_text(frame, "name");
     return !*name || !strcmp(name, cmd_base_name(file_of(frame)));
 }
 
@@ -216,7 +211,7 @@ static rank_t find_rank(const json_t *frame) {
     if (cmd_naming_is_phase(text_of(frame, "name"), text_of(frame, "filename")))
         return PHASE;
     char *object = object_of(frame);
-    char *function = is_nameless(frame) ? cmd_format("%s", "") : plain_function(text_of(frame, "name"));
+    char *function = is_nameless(frame) ? cmd_format("%s", "") : plain_function(cmd_text(frame, "name"));
     bool known = MATCHES(object_rules, cmd_base_name(object), &rank) ||
                  MATCHES(function_rules, function, &rank) ||
                  MATCHES(path_rules, file_of(frame), &rank) ||
@@ -230,8 +225,8 @@ static rank_t find_rank(const json_t *frame) {
 static rank_t rank_of(const json_t *frame) {
     static json_t *known;
     known = known ? known : json_object();
-    char *key = cmd_format("%d %s\n%s\n%s", line_of(frame) > 0, text_of(frame, "name"), text_of(frame, "filename"),
-                           text_of(frame, "object"));
+    char *key = cmd_format("%d %s\n%s\n%s", line_of(frame) > 0, cmd_text(frame, "name"), cmd_text(frame, "filename"),
+                           cmd_text(frame, "object"));
     const json_t *found = json_object_get(known, key);
     rank_t rank = found ? (rank_t)json_integer_value(found) : find_rank(frame);
     if (!found)
@@ -255,7 +250,7 @@ static char *named(const char *name, const json_t *frame, char *place) {
 }
 
 char *cmd_naming_frame(const json_t *frame) {
-    const char *name = text_of(frame, "name");
+    const char *name = cmd_text(frame, "name");
     return named(*name ? name : "?", frame, place_of(frame));
 }
 
@@ -263,7 +258,7 @@ char *cmd_naming_box(const json_t *frame) {
     if (line_of(frame) > 0 || is_nameless(frame))
         return cmd_naming_frame(frame);
     char *object = object_of(frame);
-    char *text = named(text_of(frame, "name"), frame, cmd_format("%s", cmd_base_name(object)));
+    char *text = named(cmd_text(frame, "name"), frame, cmd_format("%s", cmd_base_name(object)));
     free(object);
     return text;
 }
@@ -293,7 +288,7 @@ json_t *cmd_naming_stack(const json_t *frames) {
 
 /* The first frame has its place, its callers their names. */
 static char *part_of_site(const json_t *frame, bool first) {
-    char *function = plain_function(text_of(frame, "name"));
+    char *function = plain_function(cmd_text(frame, "name"));
     char *place = first || is_nameless(frame) ? place_of(frame) : cmd_format("%s", "");
     char *text = named(*function ? function : "?", frame, place);
     free(function);

@@ -146,14 +146,14 @@ cmd_site_t *cmd_recorded_sites(const json_t *document, int64_t device, size_t *c
     size_t index, all = 0;
     *count = 0;
     json_array_foreach((json_t *)(uintptr_t)sites, index, from) {
-        int64_t ordinal = json_integer_value(json_object_get(from, "device"));
+        int64_t ordinal = cmd_integer(from, "device");
         if (device < 0 || device == ordinal)
             site[all++] =
                 (cmd_site_t){.name = cmd_recorded_site(
-                                 document, json_integer_value(json_object_get(from, "stack"))),
+                                 document, cmd_integer(from, "stack")),
                              .device = ordinal,
-                             .blocks = json_integer_value(json_object_get(from, "blocks")),
-                             .bytes = json_integer_value(json_object_get(from, "bytes"))};
+                             .blocks = cmd_integer(from, "blocks"),
+                             .bytes = cmd_integer(from, "bytes")};
     }
     if (all)
         qsort(site, all, sizeof *site, by_name);

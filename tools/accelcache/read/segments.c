@@ -136,7 +136,7 @@ static bool take_block(const json_t *from, cmd_block_t *block, uint64_t at) {
 
 static bool take_segment(cmd_segments_t *list, json_t *from) {
     json_t *blocks = json_object_get(from, "blocks"), *block;
-    json_int_t device = json_integer_value(json_object_get(from, "device"));
+    json_int_t device = cmd_integer(from, "device");
     const char *type = json_string_value(json_object_get(from, "segment_type"));
     cmd_segment_t *segment = add_segment(list, json_array_size(blocks));
     size_t index;

@@ -6,10 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int64_t integer_of(const json_t *object, const char *key) {
-    return json_integer_value(json_object_get(object, key));
-}
-
 /* Two integers in `recorded.stack`; NULL: the stack is not known. */
 static const json_t *frames_of(const json_t *document, int64_t stack) {
     const json_t *list = json_object_get(json_object_get(document, "recorded"), "stack");
@@ -79,10 +75,10 @@ cmd_share_t *cmd_shares(const json_t *document, const json_t *sites, size_t *cou
     *count = json_array_size(sites);
     row_t *row = cmd_alloc((*count + 1) * sizeof *row);
     json_array_foreach((json_t *)(uintptr_t)sites, index, from) {
-        int64_t stack = integer_of(from, "stack"), estimate = integer_of(from, "estimated");
+        int64_t stack = cmd_integer(from, "stack"), estimate = cmd_integer(from, "estimated");
         const json_t *frames = frames_of(document, stack);
-        row[index] = (row_t){{integer_of(from, "device"), stack, integer_of(from, "blocks"),
-                              integer_of(from, "requested"), estimate > 0 ? estimate : 0},
+        row[index] = (row_t){{cmd_integer(from, "device"), stack, cmd_integer(from, "blocks"),
+                              cmd_integer(from, "requested"), estimate > 0 ? estimate : 0},
                              {json_integer_value(json_array_get(frames, 0)),
                               json_integer_value(json_array_get(frames, 1)), phases_of(document, frames)}};
     }

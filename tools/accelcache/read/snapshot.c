@@ -30,7 +30,7 @@ json_t *cmd_snapshot_parse(const char *data, size_t length, char **error) {
 }
 
 static uint64_t number(const json_t *object, const char *key) {
-    return (uint64_t)json_integer_value(json_object_get(object, key));
+    return (uint64_t)cmd_integer(object, key);
 }
 
 static char *site_of(const json_t *object) {

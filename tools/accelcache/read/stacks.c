@@ -66,18 +66,14 @@ static char *frame_text(const char *text) {
 
 /* ------------------------------------------------------------------ of a dump */
 
-static int64_t integer_of(const json_t *object, const char *key) {
-    return json_integer_value(json_object_get(object, key));
-}
-
 static void take_module(adding_t *adding, int64_t ordinal, const json_t *module) {
     const char *name = json_string_value(json_object_get(module, "name"));
     char *safe = frame_text(name ? name : "unknown module");
     add(adding, cmd_format("device %lld\n%s", (long long)ordinal, safe), safe,
-        &(cmd_stack_t){.bytes = integer_of(json_object_get(module, "allocated_bytes"), "current"),
-                       .all_blocks = integer_of(module, "num_allocs"),
+        &(cmd_stack_t){.bytes = cmd_integer(json_object_get(module, "allocated_bytes"), "current"),
+                       .all_blocks = cmd_integer(module, "num_allocs"),
                        .all_bytes =
-                           integer_of(json_object_get(module, "allocated_bytes"), "allocated")});
+                           cmd_integer(json_object_get(module, "allocated_bytes"), "allocated")});
 }
 
 /* ------------------------------------------------------------------ frames */
@@ -132,16 +128,16 @@ static bool take_recorded(adding_t *adding, const json_t *document) {
     const json_t *sites = json_object_get(recorded, "sites");
     const json_t *stacks = json_object_get(recorded, "stack");
     const json_t *devices = json_object_get(document, "devices");
-    int64_t device = integer_of(json_array_get(devices, 0), "ordinal");
+    int64_t device = cmd_integer(json_array_get(devices, 0), "ordinal");
     size_t index;
     if (!json_array_size(sites) && !json_array_size(stacks))
         return false;
     adding->stacks->has_all =
-        !integer_of(recorded, "sample_bytes") && json_array_size(devices) == 1;
+        !cmd_integer(recorded, "sample_bytes") && json_array_size(devices) == 1;
     take_sites(adding, document, sites);
     json_array_foreach((json_t *)(uintptr_t)stacks, index, from) {
-        cmd_stack_t figures = {.all_blocks = integer_of(from, "requests"),
-                               .all_bytes = integer_of(from, "bytes")};
+        cmd_stack_t figures = {.all_blocks = cmd_integer(from, "requests"),
+                               .all_bytes = cmd_integer(from, "bytes")};
         if (adding->stacks->has_all && figures.all_blocks > 0)
             add_recorded(adding, document, device, (int64_t)index + 1, &figures);
     }
@@ -149,7 +145,7 @@ static bool take_recorded(adding_t *adding, const json_t *document) {
 }
 
 static void take_pool(adding_t *adding, const json_t *device, const char *pool) {
-    add(adding, cmd_format("device %lld\n%s", (long long)integer_of(device, "ordinal"), pool),
+    add(adding, cmd_format("device %lld\n%s", (long long)cmd_integer(device, "ordinal"), pool),
         cmd_format("%s", pool),
         &(cmd_stack_t){.blocks = cmd_document_stat(device, "allocation", pool, "current"),
                        .bytes = cmd_document_stat(device, "allocated_bytes", pool, "current"),
@@ -166,7 +162,7 @@ static void take_dump(adding_t *adding, const json_t *document) {
     json_array_foreach(json_object_get(document, "devices"), index, device) {
         const json_t *modules = json_object_get(device, "modules");
         json_array_foreach((json_t *)(uintptr_t)modules, number, module)
-            take_module(adding, integer_of(device, "ordinal"), module);
+            take_module(adding, cmd_integer(device, "ordinal"), module);
         if (json_array_size(modules) == 0) {
             take_pool(adding, device, "small_pool");
             take_pool(adding, device, "large_pool");

@@ -29,7 +29,7 @@ static char *leakers_of(const json_t *leaks) {
     for (size_t i = 0; i < json_array_size(leaks) && i < MOST; i++) {
         const json_t *leak = json_array_get(leaks, i), *sizes = json_object_get(leak, "sizes");
         const char *name = json_string_value(json_object_get(leak, "name"));
-        int64_t blocks = json_integer_value(json_object_get(leak, "blocks"));
+        int64_t blocks = cmd_integer(leak, "blocks");
         bool alike = json_array_size(sizes) == 1;
         const json_t *amount = alike
                                    ? json_object_get(json_array_get(sizes, 0), "requested_bytes")
@@ -51,7 +51,7 @@ static void look_at(const json_t *document, void *arg) {
     const json_t *devices = json_object_get(document, "devices");
     const char *reason = json_string_value(json_object_get(document, "reason"));
     int64_t pid =
-        json_integer_value(json_object_get(json_object_get(document, "process"), "pid"));
+        cmd_integer(json_object_get(document, "process"), "pid");
     int64_t blocks = 0;
     for (size_t i = 0; i < json_array_size(devices); i++) {
         const json_t *device = json_array_get(devices, i);
@@ -59,7 +59,7 @@ static void look_at(const json_t *document, void *arg) {
         if (peak > c->peak) {
             c->peak = peak;
             c->peak_pid = pid;
-            c->peak_device = json_integer_value(json_object_get(device, "ordinal"));
+            c->peak_device = cmd_integer(device, "ordinal");
         }
         /* A process that was ended could not free; one that exits could have. */
         if (!reason || strcmp(reason, "exit") != 0)

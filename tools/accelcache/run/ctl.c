@@ -128,7 +128,7 @@ static char *over_limit(const ac_live_name_t *name, const char *text) {
             said = cmd_format("process %d holds %s on device %lld, more than memory_limit %s: its next request for "
                               "new memory would fail; set it with --force, or after the program has freed",
                               name->pid, cmd_text_bytes(held, bytes),
-                              (long long)json_integer_value(json_object_get(device, "ordinal")),
+                              (long long)cmd_integer(device, "ordinal"),
                               cmd_text_bytes(limit, (int64_t)config.memory_limit));
     }
     json_decref(document);

@@ -79,8 +79,7 @@ static void take(const json_t *document, void *arg) {
     if (is_more(most, document, &headline)) {
         most->headline = headline;
         most->headline.not_applied = NULL; /* the document's */
-        most->pid = (int)json_integer_value(
-            json_object_get(json_object_get(document, "process"), "pid"));
+        most->pid = (int)cmd_integer(json_object_get(document, "process"), "pid");
     }
 }
 

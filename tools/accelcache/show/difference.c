@@ -111,7 +111,7 @@ static figures_t hook_figures(const json_t *const document[2]) {
     json_t *value;
     json_object_foreach(hooks[0], name, value) {
         add_figure(&figures, name, json_integer_value(value),
-                   json_integer_value(json_object_get(hooks[1], name)));
+                   cmd_integer(hooks[1], name));
     }
     json_object_foreach(hooks[1], name, value) {
         if (!json_object_get(hooks[0], name))
@@ -124,7 +124,7 @@ static const json_t *device_at(const json_t *document, json_int_t ordinal) {
     const json_t *devices = json_object_get(document, "devices");
     for (size_t i = 0; i < json_array_size(devices); i++) {
         const json_t *device = json_array_get(devices, i);
-        if (json_integer_value(json_object_get(device, "ordinal")) == ordinal)
+        if (cmd_integer(device, "ordinal") == ordinal)
             return device;
     }
     return NULL;
@@ -139,7 +139,7 @@ static void each_device(const json_t *const document[2],
         const json_t *devices = json_object_get(document[which], "devices");
         for (size_t i = 0; i < json_array_size(devices); i++) {
             json_int_t ordinal =
-                json_integer_value(json_object_get(json_array_get(devices, i), "ordinal"));
+                cmd_integer(json_array_get(devices, i), "ordinal");
             const json_t *device[2] = {device_at(document[0], ordinal),
                                        device_at(document[1], ordinal)};
             if (which == 1 && device[0])

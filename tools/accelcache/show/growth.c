@@ -36,11 +36,6 @@ typedef struct {
 
 /* ------------------------------------------------------------------ looks */
 
-static const char *text_of(const json_t *object, const char *key) {
-    const char *text = json_string_value(json_object_get(object, key));
-    return text ? text : "";
-}
-
 static module_t *holder_of(growth_t *growth, int64_t device, const char *name, const char *path,
                            bool is_site) {
     for (unsigned i = 0; i < growth->modules; i++) {
@@ -63,7 +58,7 @@ static module_t *holder_of(growth_t *growth, int64_t device, const char *name, c
 static void add_look(growth_t *growth, const json_t *document) {
     const json_t *devices = json_object_get(document, "devices");
     growth->at = cmd_resize(growth->at, (growth->looks + 1) * sizeof *growth->at);
-    growth->at[growth->looks] = cmd_document_seconds(text_of(document, "time"));
+    growth->at[growth->looks] = cmd_document_seconds(cmd_text(document, "time"));
     for (unsigned i = 0; i < growth->modules; i++) {
         module_t *module = &growth->module[i];
         module->held = cmd_resize(module->held, (growth->looks + 1) * sizeof(int64_t));
@@ -72,16 +67,16 @@ static void add_look(growth_t *growth, const json_t *document) {
     for (size_t i = 0; i < json_array_size(devices); i++) {
         const json_t *device = json_array_get(devices, i);
         const json_t *modules = json_object_get(device, "modules");
-        int64_t ordinal = json_integer_value(json_object_get(device, "ordinal"));
+        int64_t ordinal = cmd_integer(device, "ordinal");
         growth->named |= modules != NULL;
         for (size_t k = 0; k < json_array_size(modules); k++) {
             const json_t *json = json_array_get(modules, k);
             const json_t *bytes = json_object_get(json, "allocated_bytes");
             /* Several have no path: they count as one. */
-            int64_t *held = &holder_of(growth, ordinal, text_of(json, "name"),
-                                       text_of(json, "path"), false)
+            int64_t *held = &holder_of(growth, ordinal, cmd_text(json, "name"),
+                                       cmd_text(json, "path"), false)
                                  ->held[growth->looks];
-            *held = cmd_sum(*held, json_integer_value(json_object_get(bytes, "current")), 1);
+            *held = cmd_sum(*held, cmd_integer(bytes, "current"), 1);
         }
     }
     size_t sites;
@@ -249,7 +244,7 @@ static int report(growth_t *growth, bool json) {
 
 static int by_time(const void *a, const void *b) {
     const json_t *x = *(const json_t *const *)a, *y = *(const json_t *const *)b;
-    return strcmp(text_of(x, "time"), text_of(y, "time"));
+    return strcmp(cmd_text(x, "time"), cmd_text(y, "time"));
 }
 
 static bool same_process(const json_t *a, const json_t *b) {

@@ -16,15 +16,6 @@ enum { MOST_HOOKS = 12 };
 static bool all; /* rows that are 0 as well */
 static unsigned hidden;
 
-static const char *text_of(const json_t *object, const char *key) {
-    const char *text = json_string_value(json_object_get(object, key));
-    return text ? text : "";
-}
-
-static int64_t integer_of(const json_t *object, const char *key) {
-    return json_integer_value(json_object_get(object, key));
-}
-
 /* What `reason` means; a killed process wrote nothing, its page did. */
 static const char *reason_text(const char *reason) {
     static const char *const texts[][2] = {
@@ -60,14 +51,14 @@ static char *command_text(const json_t *document) {
     const json_t *process = json_object_get(document, "process");
     const json_t *argv = json_object_get(process, "argv"),
                  *rank = json_object_get(process, "rank");
-    char *text = cmd_format("process %lld on %s:", (long long)integer_of(process, "pid"),
-                            text_of(process, "host"));
+    char *text = cmd_format("process %lld on %s:", (long long)cmd_integer(process, "pid"),
+                            cmd_text(process, "host"));
     for (size_t i = 0; i < json_array_size(argv); i++) {
         const char *argument = json_string_value(json_array_get(argv, i));
         text = joined(text, cmd_format(" %s", argument ? argument : "?"));
     }
     if (!json_array_size(argv))
-        text = joined(text, cmd_format(" %s", text_of(process, "exe")));
+        text = joined(text, cmd_format(" %s", cmd_text(process, "exe")));
     if (json_is_integer(rank))
         text = joined(text, cmd_format("  (rank %lld)", (long long)json_integer_value(rank)));
     return text;
@@ -76,20 +67,20 @@ static char *command_text(const json_t *document) {
 static void render_process(const json_t *document, const char *source) {
     const json_t *process = json_object_get(document, "process");
     const json_t *config = json_object_get(document, "config");
-    int64_t driver = integer_of(document, "driver_version");
+    int64_t driver = cmd_integer(document, "driver_version");
     printf("\n%s", cmd_bold());
     print_long(cmd_format("%s", source), 0);
     fputs(cmd_plain(), stdout);
     print_long(command_text(document), 0);
     char *text =
-        cmd_format("%s; started %s; figures of %s", reason_text(text_of(document, "reason")),
-                   text_of(process, "start_time"), text_of(document, "time"));
+        cmd_format("%s; started %s; figures of %s", reason_text(cmd_text(document, "reason")),
+                   cmd_text(process, "start_time"), cmd_text(document, "time"));
     if (driver > 0)
         text = joined(text, cmd_format("; driver of CUDA %lld.%lld", (long long)driver / 1000,
                                        (long long)driver % 1000 / 10));
     print_long(text, 0);
-    if (*text_of(config, "string"))
-        print_long(cmd_format("ACCEL_ALLOC_CONF %s", text_of(config, "string")), 0);
+    if (*cmd_text(config, "string"))
+        print_long(cmd_format("ACCEL_ALLOC_CONF %s", cmd_text(config, "string")), 0);
 }
 
 static void render_stat(cmd_table_t *table, const json_t *device, const char *name,
@@ -127,7 +118,7 @@ static void render_count(cmd_table_t *table, const char *name, const char *unit,
 }
 
 static int64_t asked_bytes(const json_t *module, const char *field) {
-    return integer_of(json_object_get(module, "allocated_bytes"), field);
+    return cmd_integer(json_object_get(module, "allocated_bytes"), field);
 }
 
 static int64_t held_by(const json_t *module) {
@@ -156,7 +147,7 @@ static void render_modules(const json_t *modules, double seconds) {
     cmd_table_row(table, "", "held", "requests", "a second", "asked for", "a second");
     for (size_t i = 0; i < count; i++) {
         char text[5][CMD_FIGURE];
-        int64_t requests = integer_of(list[i], "num_allocs");
+        int64_t requests = cmd_integer(list[i], "num_allocs");
         int64_t bytes = asked_bytes(list[i], "allocated");
         cmd_text_bytes(text[0], held_by(list[i]));
         cmd_text_count(text[1], requests);
@@ -167,7 +158,7 @@ static void render_modules(const json_t *modules, double seconds) {
             cmd_text_count(text[2], (int64_t)((double)requests / seconds + 0.5));
             cmd_text_bytes(text[4], (int64_t)((double)bytes / seconds + 0.5));
         }
-        const char *name = text_of(list[i], "name");
+        const char *name = cmd_text(list[i], "name");
         cmd_table_row(table, *name ? name : "(not known)", text[0], text[1], text[2], text[3],
                       text[4]);
     }
@@ -177,12 +168,12 @@ static void render_modules(const json_t *modules, double seconds) {
 
 static void render_device(const json_t *device, double seconds) {
     char total[CMD_FIGURE];
-    cmd_text_bytes(total, integer_of(device, "total_memory"));
-    printf("\n%sdevice %lld%s  ", cmd_bold(), (long long)integer_of(device, "ordinal"),
+    cmd_text_bytes(total, cmd_integer(device, "total_memory"));
+    printf("\n%sdevice %lld%s  ", cmd_bold(), (long long)cmd_integer(device, "ordinal"),
            cmd_plain());
-    cmd_print_safe(text_of(device, "name"));
-    printf(", %s%s", total, *text_of(device, "uuid") ? ", " : "");
-    cmd_print_safe(text_of(device, "uuid"));
+    cmd_print_safe(cmd_text(device, "name"));
+    printf(", %s%s", total, *cmd_text(device, "uuid") ? ", " : "");
+    cmd_print_safe(cmd_text(device, "uuid"));
     puts("");
     cmd_table_t *table = cmd_table_new("llrrrr");
     cmd_table_row(table, "", "", "current", "peak", "allocated", "freed");
@@ -216,17 +207,17 @@ static void render_leaks(const json_t *leaks) {
         char *text = cmd_format("%s", "");
         for (size_t k = 0; k < json_array_size(sizes) && k < MOST_SIZES; k++) {
             const json_t *size = json_array_get(sizes, k);
-            cmd_text_bytes(one, integer_of(size, "requested_bytes"));
+            cmd_text_bytes(one, cmd_integer(size, "requested_bytes"));
             text = joined(text, cmd_format("%s%lld of %s", k ? ", " : "",
-                                           (long long)integer_of(size, "blocks"), one));
+                                           (long long)cmd_integer(size, "blocks"), one));
         }
         if (json_array_size(sizes) > MOST_SIZES)
             text = joined(text, cmd_format(", ..."));
-        const char *name = text_of(leak, "name");
-        cmd_table_row(table, cmd_text_count(device, integer_of(leak, "device")),
+        const char *name = cmd_text(leak, "name");
+        cmd_table_row(table, cmd_text_count(device, cmd_integer(leak, "device")),
                       *name ? name : "(not known)",
-                      cmd_text_count(blocks, integer_of(leak, "blocks")),
-                      cmd_text_bytes(bytes, integer_of(leak, "bytes")), text);
+                      cmd_text_count(blocks, cmd_integer(leak, "blocks")),
+                      cmd_text_bytes(bytes, cmd_integer(leak, "bytes")), text);
         free(text);
     }
     cmd_table_print(table, 2);
@@ -337,8 +328,8 @@ void cmd_render(json_t *document, const char *source, cmd_render_t how) {
     render_sites(document);
     const json_t *devices = json_object_get(document, "devices");
     double start =
-        cmd_document_seconds(text_of(json_object_get(document, "process"), "start_time"));
-    double seconds = start > 0 ? cmd_document_seconds(text_of(document, "time")) - start : 0;
+        cmd_document_seconds(cmd_text(json_object_get(document, "process"), "start_time"));
+    double seconds = start > 0 ? cmd_document_seconds(cmd_text(document, "time")) - start : 0;
     for (size_t i = 0; i < json_array_size(devices); i++)
         render_device(json_array_get(devices, i), seconds);
     if (!json_array_size(devices))

@@ -20,19 +20,10 @@ static double percent(int64_t part, int64_t whole) {
     return whole > 0 ? 100 * (double)part / (double)whole : 0;
 }
 
-static int64_t integer_of(const json_t *object, const char *key) {
-    return json_integer_value(json_object_get(object, key));
-}
-
-static const char *text_of(const json_t *object, const char *key) {
-    const char *text = json_string_value(json_object_get(object, key));
-    return text ? text : "";
-}
-
 /* Devices are the same where their id is; a driver may give none. */
 static top_device_t *device_of(top_sample_t *sample, const json_t *device) {
-    const char *uuid = text_of(device, "uuid"), *name = text_of(device, "name");
-    int64_t ordinal = integer_of(device, "ordinal");
+    const char *uuid = cmd_text(device, "uuid"), *name = cmd_text(device, "name");
+    int64_t ordinal = cmd_integer(device, "ordinal");
     for (unsigned i = 0; i < sample->devices; i++) {
         top_device_t *d = &sample->device[i];
         if (*uuid ? !strcmp(d->uuid, uuid) : (d->ordinal == ordinal && !strcmp(d->name, name)))
@@ -41,7 +32,7 @@ static top_device_t *device_of(top_sample_t *sample, const json_t *device) {
     sample->device = cmd_resize(sample->device, (sample->devices + 1) * sizeof *sample->device);
     top_device_t *added = &sample->device[sample->devices++];
     *added = (top_device_t){.ordinal = ordinal,
-                            .total = integer_of(device, "total_memory"),
+                            .total = cmd_integer(device, "total_memory"),
                             .name = cmd_format("%s", name),
                             .uuid = cmd_format("%s", uuid)};
     return added;

@@ -272,7 +272,7 @@ static void print(const spot_t *spot, const json_t *document) {
         add_block(table, spot->behind->freed_ns ? "freed behind it" : "held behind it",
                   spot->behind, document);
     json_t *recorded = cmd_where_recorded(document, spot->block, spot->address);
-    int64_t now_ns = json_integer_value(json_object_get(recorded, "time_ns"));
+    int64_t now_ns = cmd_integer(recorded, "time_ns");
     cmd_where_rows(table, "asked for", json_object_get(recorded, "alloc"), now_ns);
     cmd_where_rows(table, "freed", json_object_get(recorded, "free"), now_ns);
     json_decref(recorded);

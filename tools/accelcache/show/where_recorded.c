@@ -23,8 +23,8 @@ void cmd_where_rows(cmd_table_t *table, const char *title, const json_t *recorde
                     int64_t now_ns) {
     char ago[CMD_FIGURE];
     const json_t *frames = json_object_get(recorded, "frames");
-    int64_t time_ns = json_integer_value(json_object_get(recorded, "time_ns"));
-    int64_t stream = json_integer_value(json_object_get(recorded, "stream"));
+    int64_t time_ns = cmd_integer(recorded, "time_ns");
+    int64_t stream = cmd_integer(recorded, "stream");
     if (!json_is_object(recorded))
         return;
     char *when = cmd_format("%s ago", cmd_text_ns(ago, now_ns > time_ns ? now_ns - time_ns : 0));
@@ -36,7 +36,7 @@ void cmd_where_rows(cmd_table_t *table, const char *title, const json_t *recorde
         char *frame = count ? cmd_naming_frame(json_array_get(telling, i)) : cmd_format("not recorded");
         char *text = i ? cmd_format("%s", frame)
                        : cmd_format("%s, by thread %" PRId64 "%s", frame,
-                                    (int64_t)json_integer_value(json_object_get(recorded, "thread")), on);
+                                    (int64_t)cmd_integer(recorded, "thread"), on);
         cmd_table_row(table, i ? "" : title, i ? "" : when, text, NULL);
         free(frame);
         free(text);
@@ -82,7 +82,7 @@ static bool is_free(const char *word) {
 static const json_t *find_event(const json_t *document, const char *kind, uint64_t address) {
     size_t index;
     const json_t *device, *recorded = json_object_get(document, "recorded");
-    if (!json_integer_value(json_object_get(recorded, "history")))
+    if (!cmd_integer(recorded, "history"))
         return NULL; /* it was off: what it has may be of former owners */
     json_array_foreach(json_object_get(document, "history"), index, device) {
         const json_t *events = json_object_get(device, "event");

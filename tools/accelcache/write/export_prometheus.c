@@ -56,8 +56,8 @@ bool cmd_export_prometheus(const cmd_history_t *history, cmd_moment_t moment, FI
         const json_t *from = json_array_get(devices, i);
         fill_device(&filled[i], from);
         device[i] = (ac_prometheus_device_t){
-            .ordinal = json_integer_value(json_object_get(from, "ordinal")),
-            .total_memory = (uint64_t)json_integer_value(json_object_get(from, "total_memory")),
+            .ordinal = cmd_integer(from, "ordinal"),
+            .total_memory = (uint64_t)cmd_integer(from, "total_memory"),
             .stats = &filled[i].stats,
             .counters = &filled[i].counters};
     }

@@ -24,11 +24,6 @@ static void take_process(ac_labels_t *labels, const char *process) {
     free(path);
 }
 
-static const char *text_of(const json_t *object, const char *key) {
-    const char *text = json_string_value(json_object_get(object, key));
-    return text ? text : "";
-}
-
 static void set(ac_labels_t *labels, unsigned label, const char *text) {
     snprintf(labels->value[label], AC_LABEL_SIZE, "%s", text);
 }
@@ -36,8 +31,8 @@ static void set(ac_labels_t *labels, unsigned label, const char *text) {
 void cmd_labels(const cmd_history_t *history, ac_labels_t *labels) {
     const json_t *process = json_object_get(history->document, "process");
     const json_t *rank = json_object_get(process, "rank");
-    const char *exe = text_of(process, "exe"), *slash = strrchr(exe, '/');
-    const char *reason = text_of(history->document, "reason");
+    const char *exe = cmd_text(process, "exe"), *slash = strrchr(exe, '/');
+    const char *reason = cmd_text(history->document, "reason");
     char host[256] = "", number[24];
     *labels = (ac_labels_t){{""}};
     snprintf(number, sizeof number, "%d", history->pid);

@@ -39,7 +39,7 @@ enum { MANY = 1000, MUCH = 64 << 20 };
 
 static void advise_device(json_t *advice, const json_t *device) {
     char a[CMD_FIGURE], b[CMD_FIGURE];
-    long long ordinal = json_integer_value(json_object_get(device, "ordinal"));
+    long long ordinal = cmd_integer(device, "ordinal");
     int64_t ooms = cmd_document_stat(device, "num_ooms", NULL, NULL);
     int64_t reserved = cmd_document_stat(device, "reserved_bytes", "all", "current");
     int64_t split = cmd_document_stat(device, "inactive_split_bytes", "all", "current");

@@ -119,7 +119,7 @@ static int64_t peak_of(const cmd_history_t *history, int ordinal) {
     size_t index;
     const json_t *device;
     json_array_foreach(json_object_get(history->figures, "devices"), index, device) {
-        if (json_integer_value(json_object_get(device, "ordinal")) == ordinal)
+        if (cmd_integer(device, "ordinal") == ordinal)
             return cmd_document_stat(device, "allocated_bytes", "all", "peak");
     }
     return 0;
@@ -373,10 +373,10 @@ static json_t *modules_of(const json_t *device) {
         const char *name = json_string_value(json_object_get(module, "name"));
         char *safe = cmd_safe(name ? name : "not known");
         const json_t *held = json_object_get(module, "allocated_bytes");
-        cmd_text_bytes(bytes, json_integer_value(json_object_get(held, "current")));
+        cmd_text_bytes(bytes, cmd_integer(held, "current"));
         char *told =
             cmd_format("%lld requests so far",
-                       (long long)json_integer_value(json_object_get(module, "num_allocs")));
+                       (long long)cmd_integer(module, "num_allocs"));
         json_array_append_new(rows, json_pack("[oss]", cmd_json_text(safe), bytes, told));
         free(told);
         free(safe);
@@ -387,11 +387,11 @@ static json_t *modules_of(const json_t *device) {
 static void put_device(json_t *tables, const json_t *device) {
     const char *name = json_string_value(json_object_get(device, "name"));
     char *title = cmd_format("Device %lld: %s",
-                             (long long)json_integer_value(json_object_get(device, "ordinal")),
+                             (long long)cmd_integer(device, "ordinal"),
                              name ? name : "");
     json_t *rows = json_array();
     put_row(rows, "total_memory", "bytes",
-            json_integer_value(json_object_get(device, "total_memory")), "memory of the device");
+            cmd_integer(device, "total_memory"), "memory of the device");
 #define STAT_POOLS(name, unit, doc)                                                              \
     put_row(rows, #name, #unit, cmd_document_stat(device, #name, "all", "current"), doc);        \
     put_row(rows, #name ", peak", #unit, cmd_document_stat(device, #name, "all", "peak"), doc);
@@ -405,7 +405,7 @@ static void put_device(json_t *tables, const json_t *device) {
     put_table(tables, title, rows);
     free(title);
     title = cmd_format("Who holds memory of device %lld",
-                       (long long)json_integer_value(json_object_get(device, "ordinal")));
+                       (long long)cmd_integer(device, "ordinal"));
     put_table(tables, title, modules_of(device));
     free(title);
 }
