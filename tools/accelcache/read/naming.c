@@ -208,7 +208,7 @@ bool cmd_naming_is_phase(const char *name, const char *file) {
 
 static rank_t find_rank(const json_t *frame) {
     rank_t rank = PROGRAM;
-    if (cmd_naming_is_phase(text_of(frame, "name"), text_of(frame, "filename")))
+    if (cmd_naming_is_phase(cmd_text(frame, "name"), cmd_text(frame, "filename")))
         return PHASE;
     char *object = object_of(frame);
     char *function = is_nameless(frame) ? cmd_format("%s", "") : plain_function(cmd_text(frame, "name"));
@@ -308,7 +308,7 @@ static char *phases_of(const json_t *frames) {
     for (size_t i = json_array_size(frames); i-- > 0;) {
         const json_t *frame = json_array_get(frames, i);
         if (rank_of(frame) == PHASE)
-            phases = join(phases, "/", text_of(frame, "name") + (phases ? sizeof PHASE_PREFIX - 1 : 0));
+            phases = join(phases, "/", cmd_text(frame, "name") + (phases ? sizeof PHASE_PREFIX - 1 : 0));
     }
     return phases;
 }

@@ -33,20 +33,4 @@ const char *cmd_recorded_site(const json_t *document, int64_t stack);
 /* Of an answer of a process: [path, offset], [path, offset, null, build ID] or [function, file, line]. */
 cmd_frame_t cmd_recorded_frame(const json_t *json);
 
-/* A call site and the memory that it holds. */
-typedef struct {
-    const char *name;
-    int64_t device, blocks, bytes;
-} cmd_site_t;
-
-/* Returns the sites of the device, the largest first; with -1 of all devices, each with its own.  The caller frees. */
-cmd_site_t *cmd_recorded_sites(const json_t *document, int64_t device, size_t *count);
-
-/* Prints a table of the largest sites under a heading, after an empty line; nothing if there are none. */
-void cmd_recorded_print(const json_t *document, int64_t device, const char *heading,
-                        unsigned most);
-
-/* Returns the sites as an array, for machines. */
-json_t *cmd_recorded_json(const json_t *document, int64_t device);
-
 #endif

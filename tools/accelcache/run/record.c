@@ -2,7 +2,7 @@
 #include "command.h"
 #include "config/config.h"
 #include "read/headline.h"
-#include "read/holders.h"
+#include "read/sites.h"
 #include "run/run.h"
 #include "base/terminal.h"
 #include "read/trace_read.h"
@@ -109,18 +109,18 @@ static void match_trace(const char *path, void *arg) {
 static void say_peak(const char *path, const char *others) {
     char *error = NULL, bytes[2][CMD_FIGURE];
     cmd_history_t *history = cmd_history_read(path, &error);
-    cmd_holders_t holders = {0};
-    bool known = history && cmd_holders(history, CMD_AT_PEAK, &holders, &error);
+    cmd_sites_t sites = {0};
+    bool known = history && cmd_sites_at(history, CMD_AT_PEAK, &sites, &error);
     cmd_bar_end();
     if (!known)
         cmd_say("%s", error);
-    else if (!holders.count)
+    else if (!sites.count)
         cmd_say("peak 0 B%s", others);
     else
-        cmd_say("peak %s%s, of which %s (%.1f %%) by %s", cmd_text_bytes(bytes[0], holders.bytes), others,
-                cmd_text_bytes(bytes[1], holders.holder[0].bytes),
-                100 * (double)holders.holder[0].bytes / (double)holders.bytes, holders.holder[0].site);
-    cmd_holders_free(&holders);
+        cmd_say("peak %s%s, of which %s (%.1f %%) by %s", cmd_text_bytes(bytes[0], sites.bytes), others,
+                cmd_text_bytes(bytes[1], sites.site[0].bytes),
+                100 * (double)sites.site[0].bytes / (double)sites.bytes, sites.site[0].name);
+    cmd_sites_free(&sites);
     if (history)
         cmd_history_free(history);
     free(error);

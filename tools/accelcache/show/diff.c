@@ -49,17 +49,17 @@ static int by_amount(const void *a, const void *b) {
     return by_site(a, b);
 }
 
-static void add(cmd_changes_t *changes, const cmd_holders_t *holders, int which) {
+static void add(cmd_changes_t *changes, const cmd_sites_t *sites, int which) {
     changes->change = cmd_resize(changes->change,
-                                 (changes->count + holders->count + 1) * sizeof *changes->change);
-    for (size_t i = 0; i < holders->count; i++) {
+                                 (changes->count + sites->count + 1) * sizeof *changes->change);
+    for (size_t i = 0; i < sites->count; i++) {
         cmd_change_t *change = &changes->change[changes->count++];
-        *change = (cmd_change_t){.site = cmd_format("%s", holders->holder[i].site)};
+        *change = (cmd_change_t){.site = cmd_format("%s", sites->site[i].name)};
         drop_offsets(change->site);
-        change->bytes[which] = holders->holder[i].bytes;
-        change->blocks[which] = holders->holder[i].blocks;
+        change->bytes[which] = sites->site[i].bytes;
+        change->blocks[which] = sites->site[i].blocks;
     }
-    changes->bytes[which] = holders->bytes;
+    changes->bytes[which] = sites->bytes;
 }
 
 static void join(cmd_changes_t *changes) {
@@ -87,13 +87,13 @@ bool cmd_changes(const cmd_history_t *const history[2], cmd_moment_t moment,
                  cmd_changes_t *changes, int *wrong, char **error) {
     *changes = (cmd_changes_t){0};
     for (*wrong = 0; *wrong < 2; ++*wrong) {
-        cmd_holders_t holders;
-        if (!cmd_holders(history[*wrong], moment, &holders, error)) {
+        cmd_sites_t sites;
+        if (!cmd_sites_at(history[*wrong], moment, &sites, error)) {
             cmd_changes_free(changes);
             return false;
         }
-        add(changes, &holders, *wrong);
-        cmd_holders_free(&holders);
+        add(changes, &sites, *wrong);
+        cmd_sites_free(&sites);
     }
     join(changes);
     return true;

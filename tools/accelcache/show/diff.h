@@ -2,7 +2,7 @@
 #ifndef CMD_DIFF_H
 #define CMD_DIFF_H
 
-#include "read/holders.h"
+#include "read/sites.h"
 
 typedef struct {
     char *site;                 /* without offsets of code */

@@ -7,7 +7,7 @@
 #include "command.h"
 #include "read/control.h"
 #include "read/document.h"
-#include "read/recorded.h"
+#include "read/sites.h"
 #include "base/terminal.h"
 
 #include <stdlib.h>
@@ -79,12 +79,12 @@ static void add_look(growth_t *growth, const json_t *document) {
             *held = cmd_sum(*held, cmd_integer(bytes, "current"), 1);
         }
     }
-    size_t sites;
-    cmd_site_t *site = cmd_recorded_sites(document, -1, &sites);
-    for (size_t i = 0; i < sites; i++)
-        holder_of(growth, site[i].device, site[i].name, "", true)->held[growth->looks] =
-            site[i].bytes;
-    free(site);
+    cmd_sites_t sites;
+    cmd_sites_recorded(document, -1, &sites);
+    for (size_t i = 0; i < sites.count; i++)
+        holder_of(growth, sites.site[i].device, sites.site[i].name, "", true)->held[growth->looks] =
+            sites.site[i].bytes;
+    cmd_sites_free(&sites);
     growth->looks++;
 }
 

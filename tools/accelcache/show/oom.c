@@ -5,6 +5,7 @@
 #include "read/segments.h"
 #include "base/option.h"
 #include "read/recorded.h"
+#include "read/sites.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -329,7 +330,7 @@ static void print(const oom_t *oom) {
     cmd_table_print(table, 2);
     free(elsewhere);
     print_modules(oom);
-    cmd_recorded_print(oom->document, oom->ordinal, "Largest call sites", MOST_SITES);
+    cmd_sites_recorded_print(oom->document, oom->ordinal, "Largest call sites", MOST_SITES);
     say_what_helps(oom);
 }
 
@@ -367,7 +368,7 @@ static int print_json(const oom_t *oom) {
             json_object_get(oom->device, "modules"), "replays", replays, "would_serve",
             best ? json_string(best->name) : json_null(), "site",
             stack > 0 ? cmd_json_text(cmd_recorded_site(oom->document, stack)) : json_null(),
-            "sites", cmd_recorded_json(oom->document, oom->ordinal)),
+            "sites", cmd_sites_recorded_json(oom->document, oom->ordinal)),
         0);
 }
 

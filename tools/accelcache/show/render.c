@@ -3,7 +3,7 @@
 #include "command.h"
 #include "read/document.h"
 #include "read/headline.h"
-#include "read/holders.h"
+#include "read/sites.h"
 #include "read/passed.h"
 
 #include <limits.h>
@@ -230,7 +230,7 @@ static void render_sites(json_t *document) {
     cmd_history_t *history =
         json_object_get(document, "recorded") ? cmd_history_of(document, &error) : NULL;
     if (history) {
-        cmd_holders_print(history, all ? UINT_MAX : MOST);
+        cmd_sites_print(history, all ? UINT_MAX : MOST);
         cmd_history_free(history);
     }
     free(error);

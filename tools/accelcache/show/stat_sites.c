@@ -1,6 +1,6 @@
 /* `accelcache stat` of what is no dump, and `stat --sites`: who held the memory, by call site. */
 #include "command.h"
-#include "read/holders.h"
+#include "read/sites.h"
 #include "show/stat_sites.h"
 #include "base/terminal.h"
 
@@ -46,7 +46,7 @@ static int print_json(const cmd_history_t *history, const char *source) {
         json_pack("{s:s, s:i, s:o, s:s, s:I, s:I}", "schema", "accelcache-sites", "version", 1,
                   "source", cmd_json_text(source), "format", history->format, "requests",
                   (json_int_t)of.requests, "failed", (json_int_t)of.failed);
-    json_t *sites = cmd_holders_json(history);
+    json_t *sites = cmd_sites_json(history);
     json_object_update(whole, sites);
     json_decref(sites);
     return cmd_print_json(whole, JSON_PRESERVE_ORDER);
@@ -60,7 +60,7 @@ int cmd_stat_sites(const cmd_history_t *history, const char *source, bool json, 
     if (!whole)
         cmd_page_begin();
     print_head(history, source);
-    cmd_holders_print(history, whole ? UINT_MAX : MOST);
+    cmd_sites_print(history, whole ? UINT_MAX : MOST);
     cmd_page_end("accelcache stat --all shows everything");
     return CMD_OK;
 }
