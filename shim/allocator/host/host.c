@@ -21,7 +21,7 @@ struct ac_host_block {
     ac_due_t due;     /* WAITING: its entry of the ledger; IDLE: of the queue of idle blocks */
     uint64_t idle_ns; /* IDLE: since when */
     uint64_t serial;  /* of its lifetime; HELD */
-    ac_host_block_t *newer, *older; /* IDLE: neighbours in its bucket; GONE: `newer` is the next spare */
+    ac_host_block_t *newer, *older; /* IDLE: neighbours in its bucket; GONE: `older` is the next spare */
 };
 
 void ac_host_init(ac_host_t *host, ac_host_stats_t *stats) {

@@ -1,10 +1,9 @@
-/* Blocks, segments and free indices: the records behind the allocator, in host memory.  Nothing
- * of them lies in device memory.
+/* Blocks, segments and free indices: the records behind the allocator.  They lie in host memory, none in device
+ * memory.
  *
- * The allocator's lock guards all fields, but in the cache of a thread: there its owner reads and
- * writes blocks from inside the cache without the lock (thread_cache.h).  Which of the two holds
- * says the state (state.def).  Any thread may read the atomic fields of a record at any time, and
- * is told the past at worst. */
+ * The allocator's lock guards all fields, except in a thread's cache: the owner of a cache reads and writes blocks
+ * from inside it without the lock (thread_cache.h). The state tells which of the two holds the block (state.def).
+ * Any thread may read the atomic fields of a record at any time.  The values may be outdated. */
 #ifndef AC_BLOCK_H
 #define AC_BLOCK_H
 
@@ -29,11 +28,11 @@ typedef struct ac_lifetime ac_lifetime_t; /* lifetime.h */
 struct ac_range;
 struct ac_slab;
 
-/* state.def: who holds a block, and the steps between these. */
+/* state.def has the holder of a block by state, and the steps between states. */
 typedef enum __attribute__((packed)) {
     AC_BLOCK_UNUSED,    /* a spare record */
     AC_BLOCK_TRANSIT,   /* in the hands of a function that has the lock */
-    AC_BLOCK_FREE,      /* in its pool's free index, where the segment serves */
+    AC_BLOCK_FREE,      /* in its pool's free index, if the segment serves requests */
     AC_BLOCK_ALLOCATED, /* the program holds it */
     AC_BLOCK_RETIRED,   /* freed, and waits as its ticket says: retired.h */
     AC_BLOCK_CACHED,    /* a thread keeps it; it waits if it has a ticket: thread_cache.h */
@@ -43,15 +42,15 @@ typedef enum __attribute__((packed)) {
     AC_BLOCK_STATES
 } ac_block_state_t;
 
-/* `address` is first, and written whole: a thread's cache looks at it in records that may serve
- * another block by now (thread_cache.h).  That a record says a block's very address while the
- * program holds the block means that it is the block's: returned records say none.
+/* `address` is first, and written whole.  A thread's cache looks at it in records that may serve another block by
+ * that time (thread_cache.h). A returned record has no address.  So a record that has a block's address while the
+ * program holds the block is that block's.
  *
- * Invariants: the blocks of a segment tile it in address order; no two neighbours are both
- * free; the page map's slot at `address` is this record, for every state but UNUSED, UNMAPPED and
- * MOVING.  Blocks in slabs have no neighbours, and only their slab knows of them (slab.h).
+ * Invariants: the blocks of a segment tile it in address order; no two neighbours are both free; the page map's
+ * slot at `address` is this record, for every state but UNUSED, UNMAPPED and MOVING. Blocks in slabs have no
+ * neighbours, and only their slab knows of them (slab.h).
  *
- * Which list the two pairs of pointers belong to says the state:
+ * The state tells which list the two pairs of pointers belong to:
  *
  *              bin_at, bin_next                 list_prev, list_next
  *   UNUSED     spare records (next)             -
@@ -62,24 +61,24 @@ typedef enum __attribute__((packed)) {
  *   ALLOCATED  -                                -
  *   UNMAPPED   -                                those of its range
  *
- * Slots of slabs are in no index: there bin_next lists all records of slots (slab.h). */
+ * Slots of slabs are in no index: their bin_next lists all records of slots (slab.h). */
 struct ac_block {
-    /* In lines of the processor's cache of its own: neighbours may belong to other threads, which
-     * write to them with every hit.  What is looked at, or written to, in a block because it is
-     * beside another one, in its bin or a spare, is in the first of the two: a split and a merge
-     * reach three of these, and would miss as many lines again. */
+    /* Two cache lines of its own: neighbours may belong to other threads, which write to them with every hit.  The
+     * first line has all that a split or a merge reads or writes in neighbours, in blocks of the same bin and in
+     * spares.  A split reaches three of these records, and would miss twice as many lines otherwise. */
     _Alignas(64) _Atomic uint64_t address; /* a multiple of AC_GRANULE, but in spare records */
     uint64_t size;                         /* bytes, a multiple of AC_GRANULE */
     ac_block_t *prev, *next;               /* neighbours in the segment */
     union {
         ac_block_t **bin_at; /* see above: the pointer to this one there */
-        ac_block_t *link;    /* CACHED: see above; once it is handed out what it was then.
-                                ALLOCATED in a private pool: the next one of its chain there */
+        /* CACHED: see above; the value stays after the block is handed out.  ALLOCATED in a private pool: the
+         * next block of its chain. */
+        ac_block_t *link;
     };
     union {
         ac_block_t *bin_next; /* see above */
         ac_block_t *ahead; /* CACHED, ALLOCATED: one that is handed out soon after it (inbox.h) */
-        uint64_t raised; /* CACHED, in a chain: whether its headroom goes where that does (inbox.h) */
+        uint64_t raised; /* CACHED, in a chain: its headroom goes where the chain goes (inbox.h) */
         struct {            /* ALLOCATED, RETIRED: in a private pool (api/pools_int.h) */
             uint32_t stack; /* number of the call stack that asked; 0: none */
             uint32_t named; /* the last check of live blocks that was given it */
@@ -89,18 +88,18 @@ struct ac_block {
         struct {
             _Atomic uint8_t module;         /* allocated: of the module that asked (stats.h) */
             _Atomic ac_block_state_t state; /* a byte */
-            _Atomic uint16_t
-                owner_arena; /* number of the arena whose caches may take it when it is freed, with
-                                AC_OWNER_STREAM when it is freed in the order of a stream; 0: none */
+            /* Number of the arena with caches that may keep it when it is freed, and AC_OWNER_STREAM if it is
+             * freed in the order of a stream; 0: none. */
+            _Atomic uint16_t owner_arena;
         };
         _Atomic uint32_t label; /* all three: a hit writes and compares them at once */
     };
-    uint16_t bin;    /* of the index that it is in: where it was put by its size then */
+    uint16_t bin;    /* of its index: the bin of its size at the time of the insert */
     uint8_t mempool; /* allocated: of the request that named a stream (mempool.h); 0: none did */
     union {
         struct {
             uint8_t place : 7; /* of its start in the page map, as far as it is known (page_map.h) */
-            bool oversize : 1; /* allocated: counted in oversize_allocations, whose limit may change */
+            bool oversize : 1; /* allocated: counted in oversize_allocations, even if the limit changed since */
         };
         uint8_t place_alone; /* both, and it is not */
     };
@@ -124,7 +123,7 @@ struct ac_block {
         _Atomic uint64_t age;       /* FREE, of a range: ac_range_hole_age */
     };
     struct ac_slab *_Atomic slab; /* that it is divided into, or lies in; NULL */
-    ac_lifetime_t *lifetime; /* ALLOCATED: what others were told of it; NULL: nothing */
+    ac_lifetime_t *lifetime; /* ALLOCATED: what others know of it; NULL: nothing */
 };
 _Static_assert(offsetof(ac_block_t, ticket.epoch) == 56, "the first line holds what it is said to");
 _Static_assert(sizeof(ac_block_t) == 128, "two lines");
@@ -152,7 +151,7 @@ AC_LIST(ac_blocks, ac_block_t, list_)
 AC_CHAIN(ac_bin, ac_block_t, bin_)
 AC_QUEUE(ac_block_queue, ac_block_queue_t, ac_block_t, list_)
 
-/* What threads look at without the lock is written whole; what orders it are the locks. */
+/* Threads read these fields without the lock, so each is written whole.  Locks order the writes. */
 #define AC_BLOCK_SET(block, field, value)                                                        \
     atomic_store_explicit(&(block)->field, (value), memory_order_relaxed)
 
@@ -160,8 +159,8 @@ static inline uint64_t ac_block_address(const ac_block_t *block) {
     return atomic_load_explicit(&block->address, memory_order_relaxed);
 }
 
-/* Whether the range lies in the block, the first `size` bytes of which and the rest of their last
- * granule the program may use.  Without overflow. */
+/* Returns true if the range lies in the block.  The program may use the first `size` bytes, and the rest of their
+ * last granule.  The sum does not overflow. */
 static inline bool ac_block_spans(const ac_block_t *block, uint64_t size, uint64_t address,
                                   uint64_t bytes) {
     uint64_t whole = (size + AC_GRANULE - 1) & ~(AC_GRANULE - 1);
@@ -179,9 +178,8 @@ static inline bool ac_block_has(const ac_block_t *block, uint64_t address, uint6
            atomic_load_explicit(&block->state, memory_order_relaxed) == AC_BLOCK_ALLOCATED;
 }
 
-/* Debug and sanitizer builds look each step up in state.def: one that is not there is given to
- * ac_block_bad_step, which ends the process unless a test set it.  ac_block_stepped: those that
- * were taken so far. */
+/* Debug and sanitizer builds check each step against state.def.  An illegal step goes to ac_block_bad_step, which
+ * ends the process unless a test replaced it.  ac_block_stepped: all steps taken so far. */
 #ifdef AC_CHECKED
 extern AC_HIDDEN void (*ac_block_bad_step)(ac_block_state_t from, ac_block_state_t to);
 extern AC_HIDDEN _Atomic bool ac_block_stepped[AC_BLOCK_STATES][AC_BLOCK_STATES];
@@ -196,7 +194,7 @@ static inline void ac_block_set_state(ac_block_t *block, ac_block_state_t to) {
     AC_BLOCK_SET(block, state, to);
 }
 
-/* The same with what else is in the label. */
+/* Sets the state and the rest of the label. */
 static inline void ac_block_set_label(ac_block_t *block, uint32_t label) {
 #ifdef AC_CHECKED
     ac_block_check_step(atomic_load_explicit(&block->state, memory_order_relaxed),
@@ -210,13 +208,12 @@ static inline void ac_block_take_out(ac_block_t *block) {
     ac_block_set_state(block, AC_BLOCK_TRANSIT);
 }
 
-/* Whether the block is in a thread's cache and waits there, as its ticket says; by who holds
- * it. */
+/* Returns true if the block waits in a thread's cache, by its ticket.  For the holder of the block. */
 static inline bool ac_block_waits_cached(const ac_block_t *block) {
     return block->state == AC_BLOCK_CACHED && block->ticket.key == AC_KEY_OWN;
 }
 
-/* Whether a graph may use the block, which the program freed. */
+/* Returns true if a graph may use the block, which the program freed. */
 static inline bool ac_block_is_held(const ac_block_t *block) {
     return block->state == AC_BLOCK_RETIRED && block->ticket.key == AC_KEY_CAPTURE;
 }
@@ -249,13 +246,13 @@ static inline void ac_block_init_between(ac_block_t *block, uint64_t address, ui
     ac_block_set_label(block, ac_block_label(AC_MODULE_UNKNOWN, AC_BLOCK_TRANSIT, 0));
 }
 
-/* The same without neighbours yet. */
+/* Initializes the record of a block that has no neighbours yet. */
 static inline void ac_block_init(ac_block_t *block, uint64_t address, uint64_t size,
                                  ac_segment_t *segment) {
     ac_block_init_between(block, address, size, segment, NULL, NULL);
 }
 
-/* Whether there is memory under the block, and no thread is about to take it away or bring it. */
+/* Returns true if the block has memory, and no thread is about to unmap or map it. */
 static inline bool ac_block_has_memory(const ac_block_t *block) {
     return block->state != AC_BLOCK_UNMAPPED && block->state != AC_BLOCK_MOVING;
 }
@@ -265,13 +262,13 @@ static inline bool ac_block_is_moving(const ac_block_t *block) {
     return block->state == AC_BLOCK_MOVING;
 }
 
-/* They are about to be looked at, and among many blocks lie in no cache of the processor. */
+/* Prefetches the neighbours: among many blocks no cache of the processor has them. */
 static inline void ac_block_touch_neighbours(const ac_block_t *block) {
     __builtin_prefetch(block->next);
     __builtin_prefetch(block->prev);
 }
 
-/* The same without the lock, under which these change: a fetch that is of no use does no harm. */
+/* Prefetches the neighbours without the lock.  They may change: a useless fetch does no harm. */
 static inline void ac_block_guess_neighbours(const ac_block_t *block) {
 #ifdef AC_TSAN
     (void)block;
@@ -280,16 +277,16 @@ static inline void ac_block_guess_neighbours(const ac_block_t *block) {
 #endif
 }
 
-/* All of the record is about to be looked at. */
+/* Prefetches the whole record. */
 static inline void ac_block_touch(const ac_block_t *block) {
     __builtin_prefetch(block);
     __builtin_prefetch((const void *)((uintptr_t)block + 64)); /* of NULL, too */
 }
 
-/* Its first line is about to be written to.  Read first, it would come from the processor that wrote to it
- * last as a copy, and had to be asked for once more. */
+/* Prefetches the first line for a write.  After a read, the processor would have to ask the last writer for it
+ * twice. */
 static inline void ac_block_touch_to_write(const ac_block_t *block) {
-#ifdef __x86_64__ /* no instruction to compilers that know of no such processor; every one takes it */
+#ifdef __x86_64__ /* compilers emit nothing unless told of a processor that has it; every one accepts it */
     __asm__ volatile("prefetchw %0" : : "m"(*(const char *)block));
 #else
     __builtin_prefetch(block, 1);
@@ -301,7 +298,7 @@ static inline void ac_block_touch_to_write(const ac_block_t *block) {
  * the slabs. */
 struct ac_segment {
     uint64_t address, size; /* bytes, multiples of AC_SEGMENT_ALIGN */
-    ac_arena_t *arena;      /* whose space it is in: the page map names it; NULL: of a private pool */
+    ac_arena_t *arena;      /* arena of its space, for the page map; NULL: of a private pool */
     ac_space_t *space;
     struct ac_free_index *frees; /* the one of `index` (ac_segment_set_index) */
     ac_block_t *first;
@@ -312,7 +309,7 @@ struct ac_segment {
     uint32_t held;      /* of them: held */
     uint32_t synced;    /* native: blocks that ask for SYNC_MEMOPS */
     uint8_t pool;       /* AC_POOL_SMALL or AC_POOL_LARGE */
-    uint8_t index;      /* of the arena's: where its free blocks are; its pool, or AC_INDEX_... */
+    uint8_t index;      /* index of its free blocks: its pool, or AC_INDEX_... */
     bool oversize;   /* counted in oversize_segments */
     bool special;    /* it has a range, or is not in the page map */
     union {
@@ -325,19 +322,19 @@ struct ac_segment {
     uint32_t taints; /* why: reasons that ac_block_taint was given and that still hold */
     /* The allocator's epoch when it became idle (give_back.c). */
     uint32_t idle_epoch;
-    /* A fence target: the device is done with all free memory of the segment when it was reached.
-     * Where a stream's order protects what is free, that comes later than the free. */
+    /* A fence target: the device is done with all free memory of the segment after it.  If a stream's order
+     * protects free memory, the target is later than the free. */
     uint64_t quiet;
     struct ac_range *range; /* reserved addresses (range.h), NULL: the driver's memory */
     const void *source;     /* of a private pool: the program's allocator, NULL: none */
 };
 
-/* Whether its free blocks are in the free index. */
+/* Returns true if its free blocks are in the free index. */
 static inline bool ac_segment_serves(const ac_segment_t *segment) {
     return !segment->barred;
 }
 
-/* The same as ac_block_take_out, out of a thread's cache: its segment counts it no more. */
+/* Takes the block out of a thread's cache like ac_block_take_out.  Its segment counts it no more. */
 static inline void ac_block_uncache(ac_block_t *block) {
     block->segment->allocated--;
     ac_block_take_out(block);
@@ -360,7 +357,7 @@ static inline void ac_block_split(ac_block_t *block, uint64_t size, ac_block_t *
     block->size = size;
 }
 
-/* The block takes in its right neighbour, whose record is returned: in no list any more. */
+/* Merges the right neighbour into the block.  The neighbour is in no list any more; its record is returned. */
 static inline ac_block_t *ac_block_merge(ac_block_t *block) {
     ac_block_t *gone = block->next, *next = gone->next;
     block->next = next;

@@ -8,7 +8,7 @@ static inline ac_block_t *scan(ac_block_t *block, uint64_t from, uint64_t span, 
     ac_block_t *best = NULL;
     uint64_t least = span; /* beyond `from` */
     for (; block && limit; block = block->bin_next, limit--) {
-        uint64_t over = block->size - from; /* huge where it is smaller */
+        uint64_t over = block->size - from; /* wraps to a huge value if the block is smaller */
         if (over >= least || (until && block->ticket.place > until))
             continue;
         best = block;
@@ -33,7 +33,7 @@ static unsigned next_bin(const ac_free_index_t *index, unsigned bin, unsigned la
     return word * 64 + (unsigned)__builtin_ctzll(bits);
 }
 
-/* Of so many bytes or more, but less than `span` more, which bins beyond `last` have not. */
+/* Returns a block of `from` bytes or more, but less than `from + span`. Bins beyond `last` hold none. */
 __attribute__((always_inline)) static inline ac_block_t *find(const ac_free_index_t *index,
                                                               unsigned own, uint64_t from,
                                                               uint64_t span, uint64_t until,

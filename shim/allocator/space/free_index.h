@@ -1,6 +1,6 @@
-/* Free blocks by size: 64 bins per power of two, last freed first.  Finding a bin is a scan of a
- * few words whatever the number of blocks.  Bins are narrow, so that few blocks in one have to be
- * looked at: each look is a miss of the processor's cache where there are many blocks. */
+/* Free blocks by size: 64 bins per power of two, last freed first.  The search for a bin scans a few words, however
+ * many blocks there are.  Bins are narrow, so that a search visits few blocks: with many blocks each visit is a
+ * cache miss. */
 #ifndef AC_FREE_INDEX_H
 #define AC_FREE_INDEX_H
 
@@ -10,7 +10,7 @@
 /* A block has the number of its bin in 16 bits. */
 enum { AC_BIN_BITS = 6, AC_BIN_WORDS = 40, AC_BINS = AC_BIN_WORDS * 64 };
 
-/* Zero, it is empty.  The bins lie apart: most are never used, and take no host memory then. */
+/* An index of zeros is empty.  The bins are a separate array: most are never used, and take no host memory then. */
 typedef struct ac_free_index {
     uint64_t nonempty[AC_BIN_WORDS];
     ac_block_t **bin; /* [AC_BINS] */
@@ -53,9 +53,8 @@ static inline void ac_free_index_remove(ac_free_index_t *index, ac_block_t *bloc
         index->nonempty[bin / 64] &= ~((uint64_t)1 << (bin % 64));
 }
 
-/* As _remove of the one and _insert of the other, which is not in the index, or is the same with
- * another size than before.  A small piece of a large block leaves a rest that mostly belongs where
- * the block was, and so does a large block that a small one joins. */
+/* Removes one block and inserts another, or the same one with a new size.  After a split, the rest of a large block
+ * mostly stays in the same bin.  So does a large block that a small one joins. */
 static inline void ac_free_index_replace(ac_free_index_t *index, ac_block_t *block,
                                          ac_block_t *other) {
     unsigned bin = ac_free_index_bin_of(other);
@@ -73,12 +72,12 @@ static inline void ac_free_index_replace(ac_free_index_t *index, ac_block_t *blo
     ac_free_index_insert_in(index, other, bin);
 }
 
-/* What a request accepts; see ac_free_index_find. */
+/* The blocks that a request accepts; see ac_free_index_find. */
 typedef struct {
     uint64_t size;  /* bytes needed */
     uint64_t least; /* blocks smaller than this do not serve */
     uint64_t below; /* blocks of this size or larger do not serve */
-    uint64_t until; /* nor do those with a later position; 0: positions do not matter */
+    uint64_t until; /* nor do blocks with a later position; 0: positions do not matter */
 } ac_fit_t;
 
 /* Near-best fit: the smallest of the first AC_BIN_SCAN fitting blocks of the request's own
@@ -87,8 +86,8 @@ typedef struct {
 ac_block_t *ac_free_index_find(const ac_free_index_t *index, const ac_fit_t *fit,
                                bool exhaustive);
 
-/* The same of `size` bytes or more, but less than `below`, which is more, whatever their positions;
- * not exhaustive.  Some segment could have such a size. */
+/* Returns a near-best fit of `size` bytes or more, but less than `below`, whatever its position.  A segment of
+ * `size` bytes can exist. */
 ac_block_t *ac_free_index_first(const ac_free_index_t *index, uint64_t size, uint64_t below);
 
 /* Returns true if ac_free_index_first would find a block that is smaller than `than`, which is larger than

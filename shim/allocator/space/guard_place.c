@@ -1,4 +1,4 @@
-/* Where guarded blocks lie (guard_place.h). */
+/* The places of guarded blocks (guard_place.h). */
 #include "allocator/space/guard_place.h"
 
 #include "allocator/space/records.h"
@@ -60,8 +60,8 @@ bool ac_guard_place(const ac_range_t *range, uint64_t size, uint64_t page, uint6
     search_t best = {.range = range,
                      .units = ((size + page - 1) / page * page) >> AC_PAGE_BITS,
                      .step = page >> AC_PAGE_BITS};
-    /* What was used first, once it was left alone for long enough; else addresses that are
-     * new; else those that were left alone for longest. */
+    /* The order of choice: the addresses that were used first, if nothing used them for long enough; new addresses;
+     * the addresses that were unused for longest. */
     search_t fresh = best;
     search(&best, range->guard->cursor);
     if (best.found == UINT64_MAX)
@@ -92,7 +92,7 @@ bool ac_guard_place(const ac_range_t *range, uint64_t size, uint64_t page, uint6
 static uint64_t first_unit(const ac_block_t *block) {
     const ac_range_t *range = block->segment->range;
     uint64_t unit = ac_range_unit(range, block->address);
-    /* Pages of other blocks do not adjoin: so those before it are the block's. */
+    /* Pages of other blocks do not adjoin, so the pages before it are the block's. */
     while (unit && ac_range_is_mapped(range, unit - 1))
         unit = ac_range_page_begin(range, unit - 1);
     return unit;

@@ -1,16 +1,14 @@
-/* Guarded blocks, where they lie: each on pages of its own, its end at the end of the pages, with
- * addresses that have no memory on both sides.  What runs past the end of the pages faults; up to
- * AC_GRANULE - 1 bytes lie between the end of what was asked for and there, because addresses are
- * multiples of AC_GRANULE.
+/* The places of guarded blocks.  Each block has pages of its own and ends at their end.  The addresses on both
+ * sides have no memory, so an access past the end of the pages faults.  Addresses are multiples of AC_GRANULE, so
+ * up to AC_GRANULE - 1 bytes lie between the end of the request and the end of the pages.
  *
- * All of them lie in one range of the arena, whose segment is tainted from the beginning: its free
- * memory serves no request, and no thread keeps a block of it.  A block that is freed gives its pages
- * back as soon as the device is done with it (supply/guard.h), and its addresses stay without
- * memory: places are taken one behind the other.  They are taken again AC_GUARD_KEEP_S after the
- * free, or when the range has been gone through.
+ * All of them lie in one range of the arena, whose segment is tainted from the beginning: its free memory serves no
+ * request, and no thread keeps a block of it.  A freed block gives its pages back after the device is done with it
+ * (supply/guard.h). Its addresses stay without memory, because the next block gets addresses behind it.  Addresses
+ * serve again AC_GUARD_KEEP_S after the free, or after the range was used up.
  *
- * All under the allocator's lock, but for the records of a place that a thread moves pages of: those
- * are its own, as the units are (range.h). */
+ * The allocator's lock guards all of this.  The records of a place belong to the thread that moves its pages, like
+ * its units (range.h). */
 #ifndef AC_GUARD_PLACE_H
 #define AC_GUARD_PLACE_H
 

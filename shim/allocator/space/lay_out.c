@@ -7,7 +7,7 @@
 typedef struct {
     ac_layout_t *layout;
     ac_stream_named_fn *stream_of;
-    uint64_t end;   /* where the block before ended ... */
+    uint64_t end;   /* end of the block before ... */
     bool free_last; /* ... which was free */
 } walk_t;
 
@@ -30,7 +30,7 @@ static void add(ac_layout_t *layout, const ac_laid_block_t *laid) {
     layout->blocks++;
 }
 
-/* When the guarded block was asked for and freed, and who did that. */
+/* Time and caller of the request for a guarded block, and of its free. */
 static void date(const ac_layout_t *layout, const ac_guarded_t *record, ac_laid_block_t *laid) {
     laid->asked_ns = layout->now_ns - record->asked_ns;
     if (!record->freed_ns)
@@ -76,7 +76,7 @@ static void visit(ac_block_t *block, void *arg) {
     walk->free_last = is_free;
 }
 
-/* Guarded blocks that lay where there is no memory now. */
+/* Guarded blocks at addresses that have no memory now. */
 static void visit_gone(const ac_block_t *unmapped, walk_t *walk) {
     const ac_range_t *range = unmapped->segment->range;
     uint64_t at = ac_range_unit(range, unmapped->address);

@@ -5,7 +5,7 @@
 #include "allocator/space/space.h"
 #include "observe/layout.h"
 
-/* What a block waits for in the order of a stream: the stream's key. */
+/* The key of the stream in whose order a block waits. */
 typedef uint64_t ac_stream_named_fn(const ac_block_t *block);
 
 /* Adds the segment and its blocks to the layout, as far as it has room, and counts them.  Under the lock.

@@ -1,16 +1,14 @@
-/* What the memory pools of the driver API have of a device's memory here.  A pool has a number;
- * a block that serves a request of it carries the number (block.h), and counts in the pool's
- * figures until the program frees it.
+/* The figures of the driver API's memory pools for one device.  A pool has a number.  A block that serves a request
+ * of the pool has the number (block.h), and counts in the pool's figures until the program frees it.
  *
- * `used` is the sum of the requests, each rounded up to AC_GRANULE as the driver rounds.
- * `reserved` is what a pool of the driver would hold: it grows with `used`, and a synchronisation
- * of the program brings it down to the release threshold, or to `used` where that is more.  It
- * says nothing of segments, which all pools and plain requests share.
+ * `used` is the sum of the requests, each rounded up to AC_GRANULE as the driver rounds.  `reserved` is what a pool
+ * of the driver would hold.  It grows with `used`. A synchronisation of the program lowers it to the release
+ * threshold, or to `used` if that is more.  Segments do not matter for it: all pools and plain requests share them.
  *
- * What threads take and give without the lock joins `used` when their tallies are absorbed: the
- * marks and `reserved` may lack what rose and fell between two such moments, which is what threads keep.
+ * Blocks that threads take and give without the lock join `used` when their tallies are absorbed.  The marks and
+ * `reserved` may miss changes between two such moments, up to what threads keep.
  *
- * All under the allocator's lock, but for synchronisations. */
+ * All under the allocator's lock, except synchronisations. */
 #ifndef AC_MEMPOOL_H
 #define AC_MEMPOOL_H
 
@@ -30,10 +28,10 @@ void ac_mempool_raise(ac_store_t *store, unsigned number);
 void ac_mempool_take(ac_block_t *block, unsigned number);
 void ac_mempool_give(const ac_block_t *block);
 
-/* What of the block counts in the pool. */
+/* Returns the bytes of the block that count in the pool. */
 uint64_t ac_mempool_bytes(const ac_block_t *block);
 
-/* The same for a request of so many bytes. */
+/* Returns the bytes of a request that count in the pool. */
 uint64_t ac_mempool_round(uint64_t bytes);
 
 /* Idle bytes that pools with a release threshold are to find again, without pool `but` (0: all). */

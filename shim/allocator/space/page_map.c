@@ -15,9 +15,9 @@ enum {
     PLACE_BITS = AC_PAGE_BITS - AC_GRANULE_BITS, /* of a granule in its page */
     KEY_BITS = PLACE_BITS + 1,
     LINE_WORDS = 8,
-    LINES_LOG = PLACE_BITS - 3, /* of so many lines that all places fit */
-    LINES_STEP = 3,             /* they become so many powers of two more at a time */
-    NEAR = 16                   /* places that are asked for one by one */
+    LINES_LOG = PLACE_BITS - 3, /* lines that have room for all places */
+    LINES_STEP = 3,             /* the number of lines grows by this many powers of two */
+    NEAR = 16                   /* places that a search visits one by one */
 };
 #define ADDRESS_LIMIT ((uint64_t)1 << (ROOT_BITS + NODE_BITS + AC_PAGE_BITS))
 #define KEY_MASK      (((uint64_t)1 << KEY_BITS) - 1)
@@ -82,8 +82,8 @@ static line_t *first_in(uint64_t lines) {
     return (line_t *)(uintptr_t)(lines & POINTER_MASK);
 }
 
-/* The one of 2^log lines where a start lies.  The factor is odd: places map one to one, so that
- * the most lines have room for all; and near the golden section, so that runs spread. */
+/* Returns which of 2^log lines has a start.  The factor is odd, so that places map one to one and the most lines
+ * have room for all.  It is near the golden section, so that runs of places spread. */
 static unsigned line_of(uint64_t key, unsigned log) {
     unsigned mixed = (unsigned)(key >> 1) * 2531 & ((1 << PLACE_BITS) - 1);
     return mixed >> (PLACE_BITS - log);
@@ -99,15 +99,15 @@ static struct ac_arena *owner_in(const ac_page_t *page) {
     return atomic_load_explicit(&page->owner, memory_order_acquire);
 }
 
-/* The same of an address that is covered. */
+/* Returns the page of a covered address. */
 static ac_page_t *covered_page_of(uint64_t address) {
     node_t *node =
         atomic_load_explicit(&root[address >> (AC_PAGE_BITS + NODE_BITS)], memory_order_acquire);
     return &node->page[(address >> AC_PAGE_BITS) & (NODE_SIZE - 1)];
 }
 
-/* The record of the start among so many words, which is written out; NULL: none.  A word that differs
- * from the key in the record alone has it, and the difference is the record's. */
+/* Returns the record of the start among some words, or NULL. The loop is unrolled.  A word that differs from the
+ * key only in the bits of the record has it, and the difference is the record's pointer. */
 __attribute__((always_inline)) static inline struct ac_block *
 among(const _Atomic uint64_t *words, int n, uint64_t key) {
 #pragma GCC unroll 8
@@ -123,8 +123,8 @@ static struct ac_block *in_lines(uint64_t lines, uint64_t key) {
     return among(first_in(lines)[line_of(key, log_in(lines))].word, LINE_WORDS, key);
 }
 
-/* What starts there; `address` is a multiple of the granule.  Where most starts of the page lie in
- * lines, these are looked at first. */
+/* Returns the block that starts at `address`, a multiple of the granule.  If most starts of the page lie in lines,
+ * the search begins with the lines. */
 static struct ac_block *start_in(const ac_page_t *page, uint64_t address) {
     uint64_t key = key_of(address), lines = load(&page->lines);
     bool most = starts_in(lines) > NEAR_WORDS;
@@ -166,7 +166,7 @@ static uint64_t node_end(uint64_t address) {
     return (address / bytes + 1) * bytes;
 }
 
-/* Where so many bytes of pages end in a node; NULL like `first` where there is no node. */
+/* Returns the end of the pages within the node; NULL if `first` is NULL, because there is no node. */
 static ac_page_t *pages_behind(ac_page_t *first, uint64_t bytes) {
     return first ? first + (bytes >> AC_PAGE_BITS) : NULL;
 }
@@ -221,7 +221,7 @@ static bool put_in(line_t *line, uint64_t word) {
     return false;
 }
 
-/* Whether the starts of the old lines, and one more, would each find room in 2^log. */
+/* Returns true if the starts of the old lines, and one more, have room in 2^log lines. */
 static bool fits(uint64_t old, uint64_t key, unsigned log) {
     uint8_t taken[1 << LINES_LOG] = {0};
     taken[line_of(key, log)]++;
@@ -233,8 +233,8 @@ static bool fits(uint64_t old, uint64_t key, unsigned log) {
     return true;
 }
 
-/* More lines with the starts of the page's, which stay as they are: readers may be in them.  0
- * when host memory is short. */
+/* Makes more lines with the page's starts.  The old lines stay as they are: readers may be in them.  Returns 0 if
+ * host memory is short. */
 static uint64_t more_lines(ac_page_t *page, uint64_t key) {
     uint64_t old = load(&page->lines);
     unsigned log = old ? log_in(old) + LINES_STEP : 0;
@@ -269,7 +269,7 @@ bool ac_page_map_set(uint64_t address, struct ac_block *block) {
     return ac_page_map_set_on(covered_page_of(address), address, block) != AC_PLACE_NONE;
 }
 
-/* Apart, as what follows: it would save registers before the page itself is looked at. */
+/* Not inline, like the next one: it would save registers before the page itself is read. */
 __attribute__((noinline)) static unsigned set_in_more_lines(ac_page_t *page, uint64_t key,
                                                             uint64_t word) {
     uint64_t lines = more_lines(page, key);
@@ -400,7 +400,7 @@ static struct ac_block *last_of(const ac_page_t *page, uint64_t key) {
     return record_in(best);
 }
 
-/* Where blocks are small, their starts are near. */
+/* Starts of small blocks are near. */
 static struct ac_block *near(const ac_page_t *page, uint64_t address) {
     for (int i = 0; i < NEAR; i++, address -= AC_GRANULE) {
         struct ac_block *block = start_in(page, address);

@@ -1,10 +1,9 @@
-/* Where in a range a request goes that no free memory fits (place.h).
+/* The place in a range for a request that no free memory fits (place.h).
  *
- * A run without unmapped blocks is one free block, which was looked at before: so only unmapped
- * blocks and what lies around them are visited, and those are few.  Candidates are the places
- * that begin where a free block begins or end where one ends, those at both ends of the run, and
- * those that begin or end with the first or last whole page where pages are cut: any other could
- * be shifted to one of them without lacking more. */
+ * A run without unmapped blocks is one free block, and an earlier search refused it.  So the search visits only
+ * unmapped blocks and their neighbours, which are few.  Candidates begin where a free block begins, or end where
+ * one ends; or they begin or end at an end of the run; or with its first or last whole page if pages are cut.  Any
+ * other place could be shifted to one of these without lacking more. */
 #include "allocator/space/place.h"
 
 static bool is_open(const ac_block_t *block) {
@@ -15,7 +14,7 @@ typedef struct {
     const ac_range_t *range;
     uint64_t size;
     uint32_t span; /* units of a page */
-    uint64_t run;  /* bytes of the run that is looked at */
+    uint64_t run;  /* bytes of the current run */
     ac_place_t *best;
 } search_t;
 
@@ -23,8 +22,8 @@ static uint64_t end_of(const ac_block_t *block) {
     return block->address + block->size;
 }
 
-/* Pages are aligned within the range; at the ends of an unmapped block they may be cut, where
- * smaller ones lie beside it. */
+/* Pages are aligned within the range.  At the ends of an unmapped block they may be cut, if smaller pages lie next
+ * to it. */
 static uint64_t page_floor(const search_t *search, const ac_block_t *block, uint64_t address) {
     uint32_t unit = (uint32_t)ac_range_unit(search->range, address);
     uint64_t floor = ac_range_address(search->range, unit / search->span * search->span);

@@ -1,14 +1,14 @@
-/* Where in a range a request goes that no free memory fits.  Under the allocator's lock. */
+/* The place in a range for a request that no free memory fits.  Under the allocator's lock. */
 #ifndef AC_PLACE_H
 #define AC_PLACE_H
 
 #include "allocator/space/range.h"
 
-/* Where a request goes, and what it lacks there. */
+/* A place for a request, and the memory that it lacks there. */
 typedef struct {
     ac_block_t *block; /* the first that it takes a part of */
     uint64_t address;  /* of the request's memory */
-    uint64_t from, to; /* what has to be claimed: whole pages where none are mapped */
+    uint64_t from, to; /* addresses to claim: whole pages if none are mapped */
     uint64_t missing;  /* bytes of pages that are not mapped */
     uint64_t run;      /* bytes of free or unmapped addresses that it lies in */
 } ac_place_t;

@@ -131,7 +131,7 @@ bool ac_range_tail(const ac_block_t *hole, uint64_t span, bool pinned, uint64_t 
         } else if (*count) {
             break;
         }
-        at = begin; /* past a page that the hole has only a part of, as well */
+        at = begin; /* skips a page that lies partly outside of the hole, too */
     }
     return *count;
 }
@@ -279,7 +279,7 @@ void ac_range_uncover(const ac_block_t *moving, bool all) {
     }
 }
 
-/* Where the part of the block that begins at `address` ends: all of it mapped, or nothing. */
+/* Returns the end of the part that begins at `address`: all of it is mapped, or nothing. */
 static uint64_t part_end(const ac_block_t *block, uint64_t address, bool *mapped) {
     const ac_range_t *range = block->segment->range;
     uint64_t at = unit_floor(range, address);
@@ -320,8 +320,7 @@ void ac_range_settle_whole(ac_block_t *moving, bool mapped, uint64_t quiet, ac_s
         ac_block_set_state(moving, AC_BLOCK_TRANSIT);
         ac_segment_coalesce(moving, quiet);
     }
-    /* Else host memory is short, and what is here could not be freed: it stays as it is until the
-     * context goes. */
+    /* Host memory is short, and this part cannot be freed: it stays as it is until the context ends. */
 }
 
 static bool is_free(const ac_block_t *block) {
@@ -447,7 +446,7 @@ uint64_t ac_range_check(const ac_range_t *range, const char **wrong) {
         if (block->state != AC_BLOCK_MOVING)
             *wrong = check_units(range, block);
     if (range->calls)
-        return range->mapped; /* who knows of the pages is at work on them */
+        return range->mapped; /* another thread works on the pages */
     uint64_t units = range->size >> AC_PAGE_BITS, covered = 0;
     for (const ac_block_t *block = range->segment->first; block && !*wrong; block = block->next) {
         if (block->state == AC_BLOCK_UNMAPPED)

@@ -1,5 +1,4 @@
-/* Host memory for records: recycled, never given back.  Under the allocator's lock; NULL: host
- * memory is short. */
+/* Host memory for records: recycled, never given back.  Under the allocator's lock.  NULL: host memory is short. */
 #ifndef AC_RECORDS_H
 #define AC_RECORDS_H
 

@@ -10,7 +10,7 @@
 #include "allocator/space/slab.h"
 #include "observe/history.h"
 
-/* One body for native segments and for those of ranges: what is of the other kind goes. */
+/* One body serves native segments and those of ranges.  The compiler drops the other kind's code from each. */
 #define INLINE static inline __attribute__((always_inline))
 
 #define RISE_BLOCKS(store, name, pool)                                                           \
@@ -27,9 +27,9 @@ static bool beside_others(const ac_block_t *block) {
     return block->prev || block->next;
 }
 
-/* One change of the free blocks beside others; PyTorch applies the net of a merge once, so that
- * the peak never shows a state that did not exist.  Of native segments: as PyTorch does, for any part
- * of a range can serve others. */
+/* Counts one change of the free blocks next to others.  Like PyTorch, it applies the net of a merge once, so that
+ * the peak never has a state that did not exist.  It counts native segments only: any part of a range can serve
+ * others. */
 INLINE void inactive_up(const ac_segment_t *segment, int64_t blocks, uint64_t bytes) {
     ac_device_stats_t *s = segment->space->store->stats;
     if (blocks)
@@ -191,7 +191,7 @@ uint32_t ac_segment_synced(const ac_block_t *block, uint64_t address, uint64_t *
     return segment->range ? ac_range_synced(segment->range, address) : segment->synced;
 }
 
-/* What others were told of the block ends. */
+/* Ends the block's lifetime. */
 static void end_lifetime(ac_block_t *block) {
     ac_segment_set_sync(block, false);
     ac_lifetime_end(block);
@@ -272,11 +272,10 @@ void ac_segment_remove(ac_segment_t *segment, bool lost) {
 
 /* --- sealed segments ---
  *
- * A large request that gets a segment to itself leaves less than a unit over, by which the segment
- * was rounded up.  To a small request that would be the best fit of all, and where its block lives
- * long it keeps the whole segment from going back, or from serving a buffer that grew: of such
- * programs one after the other.  So the rest serves no request until the segment is free, or a part
- * of it. */
+ * A large request with a segment to itself leaves less than a unit over, because the segment was rounded up.  That
+ * rest would be the best fit of a small request.  If that block lives long, the segment cannot go back, nor serve a
+ * buffer that grew.  In programs with growing buffers this happens to one segment after another.  So the rest
+ * serves no request until the segment, or a part of it, is free. */
 
 static void unseal(ac_segment_t *segment) {
     segment->sealed = false;
@@ -291,7 +290,7 @@ void ac_segments_unseal(ac_space_t *space) {
             unseal(s);
 }
 
-/* Whether what is left behind `size` bytes of the free block is to serve no request. */
+/* Returns true if the rest behind `size` bytes of the free block should serve no request. */
 static inline bool seals(const ac_segment_t *segment, const ac_block_t *block, uint64_t size) {
     return size >= AC_LARGE && block->size - size < AC_SEGMENT_ALIGN && !beside_others(block) && !segment->range &&
            !segment->tainted && ac_policy_whole(size, segment->space->store->high_water);
@@ -402,7 +401,7 @@ ac_block_t *ac_segment_cut(ac_space_t *space, int pool, uint64_t size) {
 }
 
 void ac_segment_reuse(ac_block_t *block, unsigned module, uint64_t requested) {
-    count_taken(block, module, requested); /* busy and beside its neighbours as before */
+    count_taken(block, module, requested); /* busy, and next to its neighbours as before */
 }
 
 void ac_segment_attribute(ac_block_t *block, unsigned module) {
@@ -455,7 +454,7 @@ static uint64_t later(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
-/* The block joins the free memory, and what is free beside it. */
+/* Coalesces the block with its free neighbours. */
 INLINE void join(ac_segment_t *segment, ac_block_t *block, uint64_t quiet, bool special) {
     bool ranged = special && segment->range;
     ac_free_index_t *index = segment->frees;
@@ -568,7 +567,7 @@ void ac_segment_count_cut(const ac_segment_t *segment) {
     RISE_BLOCKS(segment->space->store, active, segment->pool);
 }
 
-/* No cache owns a block of the segment any more. */
+/* Takes all blocks of the segment out of the caches' ownership. */
 static void disown(ac_segment_t *segment) {
     for (ac_block_t *block = segment->first; block; block = block->next) {
         AC_BLOCK_SET(block, owner_arena, 0);

@@ -25,8 +25,8 @@ static inline uint64_t ac_size_round(const uint32_t in[AC_DIVISION_SLOTS], uint6
     return ac_size_up(bytes, AC_GRANULE);
 }
 
-/* What may serve a request that would fail otherwise.  One below max_split_size accepts no block
- * that must stay whole, but for one no larger than the segment it would get otherwise. */
+/* The blocks that may serve a request that would fail otherwise.  One below max_split_size accepts no block that
+ * must stay whole, unless that is no larger than a new segment. */
 static inline uint64_t ac_size_below_last(const ac_settings_t *settings, uint64_t size) {
     uint64_t whole = ac_size_up(size, AC_SEGMENT_ALIGN) + 1;
     return whole > settings->max_split_size ? whole : settings->max_split_size;
@@ -40,8 +40,8 @@ static inline ac_fit_t ac_size_fit_last(const ac_settings_t *settings, uint64_t 
                       size > UINT64_MAX - slack ? UINT64_MAX : size + slack, 0};
 }
 
-/* What may serve any other: so much of that.  Large free blocks are kept for requests that nearly
- * fill them, where memory is short. */
+/* The blocks that may serve any other request.  With `low_memory`, large free blocks wait for requests that nearly
+ * fill them. */
 static inline uint64_t ac_size_below(const ac_settings_t *settings, uint64_t size,
                                      uint64_t last) {
     if (__builtin_expect(!settings->exact, 1))

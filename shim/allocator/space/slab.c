@@ -62,7 +62,7 @@ static unsigned slot_at(const ac_slab_t *slab, uint64_t address) {
 
 /* --- records --- */
 
-/* Of a block without one. */
+/* Returns the word of a slot for a block without a record. */
 enum { MODULE_SHIFT = 48 };
 static uint64_t word_for(const ac_block_t *record) {
     return (uint64_t)record->module << MODULE_SHIFT | record->requested << 1 | 1;
@@ -71,7 +71,7 @@ static uint64_t requested_in(uint64_t word) {
     return (word & (((uint64_t)1 << MODULE_SHIFT) - 1)) >> 1;
 }
 
-/* Where the list of all records leads to this one. */
+/* Returns the pointer to this record in the list of all records. */
 static ac_block_t ***at_of(const ac_block_t *record) {
     ac_slab_t *slab = slab_of(record);
     return &slab->slot[slot_at(slab, record->address)].at;
@@ -98,9 +98,8 @@ static ac_slots_t *records_of(const ac_slab_t *slab) {
     return &slab->block->segment->space->store->slots;
 }
 
-/* What a record of the slot says.  Its address comes last: the thread that was handed the block
- * may know it by the same record from before, and frees it without the lock as soon as that says
- * its address (ac_cache_owns). */
+/* Fills a record of the slot.  The address comes last: the thread that got the block may know the record from
+ * before.  It frees the block without the lock as soon as the record has its address (ac_cache_owns). */
 static void describe(ac_block_t *record, ac_slab_t *slab, unsigned i) {
     ac_segment_t *segment = slab->block->segment;
     uint64_t word = word_of(slab, i), address = address_of(slab, i);
@@ -148,7 +147,7 @@ static ac_slab_t **list_of(const ac_slab_t *slab) {
     return &lists->partial[class_of(slab->size)];
 }
 
-/* Behind those of the first few that lie lower. */
+/* Enters the slab behind those of the first few slabs that have lower addresses. */
 static void list_enter(ac_slab_t *slab) {
     ac_slab_t *prev = NULL, *next = *list_of(slab);
     for (int i = 0; i < AC_SLAB_LOOKS && next && next->block->address < slab->block->address; i++) {
@@ -172,7 +171,7 @@ static void spare(ac_store_t *store, ac_slab_t *slab) {
     *list = slab;
 }
 
-/* No list has it, no block, and nothing is in it. */
+/* Removes the slab: it is in no list, and holds no block. */
 static void retire(ac_slab_t *slab) {
     AC_BLOCK_SET(slab->block, slab, NULL);
     ac_page_map_set_slab(slab->block->address, NULL);
@@ -205,7 +204,7 @@ static ac_slab_t *new_slab(ac_store_t *store, uint64_t size) {
     return slab;
 }
 
-/* Bytes from the block's start to where a slab may lie. */
+/* Returns the bytes from the block's start to the first place for a slab. */
 static uint64_t lead_of(const ac_block_t *block) {
     return -block->address & (AC_SLAB_SIZE - 1);
 }
@@ -331,7 +330,7 @@ ac_block_t *ac_slab_look(uint64_t address) {
         if (i < slab->slots)
             block = record_in(word_of(slab, i));
     }
-    /* Its second line as well: else that is missed only once the first one was there. */
+    /* Fetches its second line, too: otherwise that is missed after the first one arrived. */
     if (block)
         __builtin_prefetch(&block->requested);
     return block;
@@ -349,7 +348,7 @@ static ac_block_t *show(ac_slab_t *slab, unsigned i, ac_block_t *shown) {
     return shown;
 }
 
-/* What is left behind the slots. */
+/* The rest behind the slots. */
 static bool rest_of(const ac_slab_t *slab, ac_block_t *rest) {
     uint64_t used = (uint64_t)slab->slots * slab->size;
     if (used == AC_SLAB_SIZE)
@@ -464,7 +463,7 @@ void ac_slab_lose(ac_block_t *block, ac_block_visit_fn *visit, void *arg) {
     retire(slab);
 }
 
-/* What a slab becomes: its blocks in use, and what lies between them, in address order. */
+/* Makes blocks of a slab: its blocks in use, and the free memory between them, in address order. */
 typedef struct {
     ac_block_t *piece[2 * AC_SLAB_SLOTS];
     unsigned n;

@@ -1,18 +1,17 @@
 /* Slabs: blocks of up to 4 KiB lie side by side in pieces of 64 KiB, each for one size.
  *
- * A block of its own record costs more host memory than a quarter of its 512 bytes.  In a slab a
- * block is a *slot* of 16 bytes, and has a record only while something happens to it: while it is
- * new, in a thread's cache, pending or held.
- * Elsewhere such a record is a block as any other, but that it has no neighbours and that
- * ac_segment_coalesce gives its slot back.  Records of blocks that the program just holds return
- * to their slots when there are many (ac_slabs_drop_records).
+ * A record costs more host memory than a quarter of a block of 512 bytes.  In a slab a block is a *slot* of 16
+ * bytes.  It has a record only while something happens to it: while it is new, in a thread's cache, pending or
+ * held.  Elsewhere its record is a block like any other, but it has no neighbours, and ac_segment_coalesce gives
+ * its slot back.  If there are many records of blocks that the program just holds, they return to their slots
+ * (ac_slabs_drop_records).
  *
- * Only the sizes that are multiples of the granule anyway: nothing is rounded up for a slab.  Not
- * for requests that name a stream, whose memory is cut and joined in its order.
+ * Slabs have sizes that are multiples of the granule, so nothing is rounded up for a slab.  Requests that name a
+ * stream do not use them: their memory is split and joined in the stream's order.
  *
- * A slab is an ordinary block to its segment, in state AC_BLOCK_SLAB.  It serves lowest address
- * first, as far as eight looks tell, and goes back with its last block.  Before a request fails,
- * slabs become ordinary blocks again.  All under the allocator's lock, unless said otherwise. */
+ * To its segment, a slab is an ordinary block in state AC_BLOCK_SLAB. The slab with the lowest address serves
+ * first, within a few looks.  A slab goes back with its last block.  Before a request fails, slabs become ordinary
+ * blocks again.  All functions need the allocator's lock, unless they say otherwise. */
 #ifndef AC_SLAB_H
 #define AC_SLAB_H
 
@@ -21,10 +20,10 @@
 enum { AC_SLAB_SLOTS = 1 << (AC_SLAB_BITS - AC_GRANULE_BITS) };
 #define AC_SLAB_LARGEST (AC_SLAB_CLASSES * AC_GRANULE)
 
-/* `word`: 0, free; the record of the block; or, with the lowest bit set, twice the bytes asked
- * for, and from bit 48 on the module that asked, of a block without one, which the program holds
- * and was handed at `clock`.  `at`: of the record the pointer to it among all records of slots, which are
- * linked by bin_next; bin_at is the caches'. */
+/* `word` is 0: the slot is free; or a pointer to the block's record; or an odd number: the program holds a block
+ * without a record, with twice the requested bytes, the module from bit 48 on, and the time of the request in
+ * `clock`. `at`: the pointer to the record in the list of all records of slots (bin_next); bin_at belongs to the
+ * caches. */
 typedef struct {
     _Atomic uint64_t word;
     union {
@@ -33,9 +32,9 @@ typedef struct {
     };
 } ac_slot_t;
 
-/* Invariants (ac_slab_check): `free` counts the bits of `vacant`, which are the free slots; slabs
- * with some are in their arena's list of the size, but for those of tainted segments and those that
- * are put aside.  `size` and `slots` never change: threads look into slabs without the lock. */
+/* Invariants (ac_slab_check): `free` counts the bits of `vacant`, which are the free slots.  A slab with free slots
+ * is in its arena's list of the size, unless its segment is tainted or it is put aside.  `size` and `slots` never
+ * change: threads read slabs without the lock. */
 struct ac_slab {
     ac_block_t *block; /* what it lies in */
     ac_slab_t *prev, *next;
@@ -74,11 +73,11 @@ ac_status_t ac_slab_get(uint64_t address, ac_block_t **found);
  * outdated. */
 ac_block_t *ac_slab_look(uint64_t address);
 
-/* Call `visit` for each slot of the slab, and what is left behind them; those without a record
- * show one that lasts as long as the call. */
+/* Calls `visit` for each slot of the slab, and for the rest behind them.  A slot without a record gets one for the
+ * call. */
 void ac_slab_each(const ac_block_t *block, ac_block_visit_fn *visit, void *arg);
 
-/* What such a call shows of the slot around `address`; in *shown where there is no record. */
+/* Returns the record that such a call has for the slot around `address`: *shown if the slot has none. */
 const ac_block_t *ac_slab_at(const ac_block_t *block, uint64_t address, ac_block_t *shown);
 
 /* Whether the program or a captured graph has the block, or a slot of it. */
@@ -94,27 +93,27 @@ static inline bool ac_slab_is_aside(const ac_block_t *block) {
     return ac_block_is_slab(block) && block->ticket.key != AC_KEY_NONE;
 }
 
-/* Puts aside slabs of segments whose stamp is above `reached`: `visit` gives each block its ticket. */
+/* Puts aside slabs of segments with a stamp above `reached`: `visit` gives each block its ticket. */
 void ac_slabs_put_aside(ac_space_t *space, uint64_t reached, ac_block_visit_fn *visit, void *arg);
 
 /* Puts the slab, which is in no ledger any more, back into service. */
 void ac_slab_take_back(ac_block_t *block);
 
-/* Make ordinary blocks of the slabs with free slots, where host memory allows: what is free in
- * them may serve any size.  True if there was any. */
+/* Makes ordinary blocks of the slabs with free slots, as far as host memory allows, so that their free memory
+ * serves any size.  Returns true if there was any. */
 bool ac_slabs_dissolve(ac_space_t *space);
 
 /* The segment serves no more. */
 void ac_slab_taint(ac_block_t *block);
 
-/* No cache owns a slot of it any more. */
+/* Takes all slots of the slab out of the caches' ownership. */
 void ac_slab_disown(const ac_block_t *block);
 
 /* The segment is lost: call `visit` as ac_slab_each does, and forget the slots.  The block
  * remains. */
 void ac_slab_lose(ac_block_t *block, ac_block_visit_fn *visit, void *arg);
 
-/* Whether ac_slabs_drop_records is worth its while: 512 KiB of records, and twice as many as before. */
+/* Returns true if ac_slabs_drop_records is worth its time: 512 KiB of records, and twice as many as before. */
 static inline bool ac_slabs_crowded(const ac_slots_t *slots) {
     return slots->count >= 4096 && slots->count >= 2 * slots->left;
 }

@@ -1,8 +1,6 @@
-/* What the files of space/ know of an arena (ac_space_t) and of an allocator (ac_store_t), and what
- * they offer: where bytes are.  No time, no threads, no device: a number that stands for a moment
- * (`quiet`, a block's clock) comes from the caller and is only compared.
- *
- * All under the allocator's lock, which the callers hold. */
+/* Blocks and segments: what space/ knows of an arena (ac_space_t) and of an allocator (ac_store_t), and its
+ * functions.  It knows no time, no threads and no device.  Numbers that stand for a moment (`quiet`, a block's
+ * clock) come from the caller and are only compared.  The callers hold the allocator's lock. */
 #ifndef AC_SPACE_H
 #define AC_SPACE_H
 
@@ -13,12 +11,12 @@
 enum { AC_SLAB_CLASSES = 8 };
 typedef struct ac_slab ac_slab_t;
 
-/* Slabs (slab.h), of an arena: those with free slots. */
+/* Slabs of an arena that have free slots (slab.h). */
 typedef struct {
     ac_slab_t *partial[AC_SLAB_CLASSES];
 } ac_slabs_t;
 
-/* Of an allocator: host memory of slabs, and the records of slots, by bin_next. */
+/* Host memory of an allocator's slabs, and the records of slots, by bin_next. */
 typedef struct {
     ac_slab_t *spare[AC_SLAB_CLASSES];
     ac_block_t *records;
@@ -28,12 +26,12 @@ typedef struct {
 /* Memory pools (mempool.h).  Numbers are 1 to AC_MEMPOOLS - 1; 0 is a request that names no stream. */
 enum { AC_MEMPOOLS = 256, AC_MEMPOOL_FIRST = 1 };
 
-/* The free indices of an arena: by pool, that of ranges for medium blocks (supply/medium.h), which
- * count for the large pool, that of ranges which serve no more than what would fail else
- * (ac_expand_leave), and that of native segments for big blocks (supply/medium.h). */
+/* The free indices of an arena: one for each pool; of ranges for medium blocks, which count for the large pool
+ * (supply/medium.h); of ranges that serve only requests that would fail (ac_expand_leave); of native segments for
+ * big blocks (supply/medium.h). */
 enum { AC_INDEX_MEDIUM = AC_POOL_ALL, AC_INDEX_LEFT = AC_POOL_KINDS, AC_INDEX_BIG, AC_INDICES };
 
-/* Of segments whose free memory is in none of them (guard_place.h). */
+/* Index of segments with free memory in no index (guard_place.h). */
 enum { AC_INDEX_GUARD = AC_INDICES };
 
 /* The two high-water marks of a pool. */
@@ -44,7 +42,7 @@ typedef struct {
     uint64_t now[AC_MARKS], most[AC_MARKS]; /* `most`: since the mark was reset */
     uint64_t threshold;                     /* kept in reserve across synchronisations */
     uint64_t limit;                         /* of `used`; 0: none */
-    uint64_t claimed;                       /* where there is a limit: by requests under way */
+    uint64_t claimed;                       /* by requests under way, if there is a limit */
     uint64_t syncs;                         /* synchronisations that `now` takes in */
     bool tallied; /* threads take and give of it without the lock, which comes in later (cache/lane.h) */
 } ac_mempool_t;
@@ -80,31 +78,31 @@ typedef struct {
     struct ac_range *guarded;     /* the range of guarded blocks, or NULL (guard_place.h) */      \
     struct ac_range *lost_ranges; /* the context has gone; their pages have not yet */
 
-/* Of an allocator: what its arenas share. */
+/* The part of an allocator that its arenas share. */
 struct ac_store {
     AC_STORE_FIELDS
 };
 
-/* Of an arena, or of a private pool for one stream.  `arena` and `store` never change. */
+/* The blocks of an arena, or of a private pool for one stream.  `arena` and `store` never change. */
 struct ac_space {
     ac_store_t *store;
     ac_arena_t *arena; /* for the page map; NULL: its blocks are not there */
     AC_SPACE_FIELDS
 };
 
-/* Where the free blocks of the segment are from now on. */
+/* Sets the index of the segment's free blocks. */
 static inline void ac_segment_set_index(ac_segment_t *segment, unsigned index) {
     segment->index = (uint8_t)index;
     segment->frees = &segment->space->index[index];
 }
 
-/* The pool that threads' caches keep blocks of a size for: a constant on their way, whatever the
- * small limit is.  What another pool serves they leave alone. */
+/* Returns the pool for which caches of threads keep blocks of a size: a constant for speed, whatever `small_limit`
+ * is.  Caches do not keep blocks of another pool. */
 static inline int ac_pool_kept(uint64_t size) {
     return size > AC_SMALL_LIMIT ? AC_POOL_LARGE : AC_POOL_SMALL;
 }
 
-/* Whether caches may have the block: it counts for the pool of its size, whose segment serves. */
+/* Returns true if caches may keep the block: it is of the pool of its size, and its segment serves requests. */
 static inline bool ac_block_is_plain(const ac_block_t *block) {
     const ac_segment_t *segment = block->segment;
     return !segment->tainted && block->size < segment->space->store->settings.max_split_size &&
