@@ -5,8 +5,8 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
-/* Before anything is started: where SIGCHLD came to us ignored, as many daemons leave it, the kernel
- * would keep no child's status. */
+/* Before anything is started: if SIGCHLD is ignored, as many daemons leave it, the kernel keeps no child's
+ * status. */
 void cmd_child_begin(void);
 /* Before another program takes this process's place: it gets SIGCHLD as it came to us. */
 void cmd_child_restore(void);
@@ -16,12 +16,12 @@ void cmd_child_restore(void);
 void cmd_child_bind(pid_t parent);
 /* cmd_child_wait for a child that a signal which removes the command's files ends first: see output.h. */
 int cmd_child_wait_bound(pid_t pid, int *status, struct rusage *usage);
-/* Ends the child that is waited for so, and waits.  From a signal handler. */
+/* Ends the child that cmd_child_wait_bound waits for, and waits.  From a signal handler. */
 void cmd_child_end_bound(void);
 
 /* Waits for `pid` to end; `usage` may be NULL.  0, or an errno, and *status is then not set. */
 int cmd_child_wait(pid_t pid, int *status, struct rusage *usage);
-/* The same for so many ms at most: ETIMEDOUT, it has not ended. */
+/* Waits like cmd_child_wait, for at most `ms`: ETIMEDOUT, it has not ended. */
 int cmd_child_wait_for(pid_t pid, int *status, int ms);
 
 #endif

@@ -125,7 +125,8 @@ static void prepare(getopt_t *g, const cmd_option_t *table, bool command, bool h
     g->options[g->count + 1] = (struct option){0};
 }
 
-/* Says what getopt refused.  Of an unknown long option getopt tells nothing, of one with a wrong value its number. */
+/* Says what getopt refused.  For an unknown long option getopt tells nothing, for one with a wrong value its
+ * number. */
 static void say_wrong(const getopt_t *g, const char *given) {
     bool is_long = !strncmp(given, "--", 2) && given[2];
     if (is_long && (!optopt || optopt >= LONG || optopt == 'h'))

@@ -29,11 +29,12 @@ bool cmd_options(int argc, char **argv, const cmd_option_t *table, const char *h
 /* Like cmd_options, but options end at the first argument, which is a program with options of its own. */
 bool cmd_options_of_command(int argc, char **argv, const cmd_option_t *table, const char *help, int *status);
 
-/* Of names `size` bytes apart, up to a NULL, the one that `text` most likely means; NULL: none. */
+/* Returns the name that `text` most likely means.  The names are `size` bytes apart and end with NULL; NULL:
+ * none. */
 const char *cmd_nearest(const char *text, const char *const *names, size_t size);
 
-/* `given` is none of the `count` names, `size` bytes apart: CMD_USAGE after a message that lists
- * them.  `what` is what they name, "kind". */
+/* Returns CMD_USAGE after a message that `given` is none of the `count` names, `size` bytes apart.  `what` is
+ * what they name, "kind". */
 int cmd_usage_names(const char *what, const char *given, const char *const *names, size_t size,
                     int count);
 

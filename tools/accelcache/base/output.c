@@ -12,7 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Of the one output whose file has not got its name yet: a signal must not leave it behind. */
+/* The one output that has no final name yet: a signal must not leave it behind. */
 static char *volatile unfinished;
 static const char *volatile unfinished_folder;
 static const int ending[] = {SIGINT, SIGTERM, SIGHUP};
@@ -44,7 +44,7 @@ static void on_end(int number) {
         unlink(unfinished);
     if (unfinished_folder)
         remove_in_handler(unfinished_folder);
-    raise(number); /* whose action is the usual one again */
+    raise(number); /* with its usual action again */
 }
 
 static void watch_signals(void) {
@@ -61,7 +61,7 @@ void cmd_folder_guard(const char *folder) {
         watch_signals();
 }
 
-/* A file of ours beside the one that is wanted, so that the rename stays on one file system. */
+/* A temporary file in the folder of the wanted one, so that the rename stays on one file system. */
 static int create_temporary(cmd_output_t *output) {
     enum { TRIES = 100 };
     int fd = -1;

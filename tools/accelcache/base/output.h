@@ -9,7 +9,7 @@
 
 typedef struct {
     FILE *file;
-    char *path;      /* NULL: the standard output; malloc'd, where a link leads */
+    char *path;      /* NULL: the standard output; malloc'd; the target of a link */
     char *temporary; /* NULL: none */
 } cmd_output_t;
 
@@ -18,11 +18,12 @@ typedef struct {
  * terminal. */
 bool cmd_output_open(cmd_output_t *output, const char *path, bool binary);
 
-/* A signal that ends the command ends its bound child (child.h), and removes this folder and the files in it, and no folders; NULL: none any more. */
+/* Names a folder that goes with the command: a signal that ends the command also ends its bound child (child.h), and
+ * removes this folder with the files in it, but no folders in it.  NULL: none any more. */
 void cmd_folder_guard(const char *folder);
 
-/* With `keep` the file gets its name, else nothing stays.  The exit status, with a message where
- * not all could be written. */
+/* With `keep` the file gets its name, else nothing stays.  Returns the exit status, with a message if not all
+ * could be written. */
 int cmd_output_close(cmd_output_t *output, bool keep);
 
 #endif

@@ -78,7 +78,7 @@ void cmd_say_position(const char *text, size_t position) {
 
 enum { GAP = 2, LEAST_TEXT = 24 }; /* LEAST_TEXT: narrower columns of text are no pleasure */
 
-/* The lines of one row: column 0, and those from `first` to before `end`. */
+/* The lines of one row: column 0, and the columns from `first` to before `end`. */
 static void print_row(const cmd_table_t *table, char *const *cell, const int *width,
                       unsigned first, unsigned end, int indent) {
     const char **rest = cmd_alloc(table->columns * sizeof *rest);
@@ -116,7 +116,7 @@ static void print_columns(const cmd_table_t *table, const int *width, unsigned f
         print_row(table, &table->cell[row], width, first, end, indent);
 }
 
-/* What does not fit beside each other goes below each other, with the first column again. */
+/* Columns that do not fit next to each other go below, with the first column again. */
 static void print_folded(const cmd_table_t *table, int *width, int indent, int room) {
     if (table->align[0] == 'l' && width[0] > room / 2)
         width[0] = room / 2;

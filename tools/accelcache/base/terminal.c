@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What stands in for stdout while a page is made. */
+/* Takes the place of stdout while a page is made. */
 static struct {
     FILE *terminal;
     char *text;

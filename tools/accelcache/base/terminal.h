@@ -11,28 +11,25 @@
  * that does not tell has COLUMNS, else 80. */
 int cmd_columns(FILE *file);
 
-/* From here to the end of the page, what is printed on stdout is kept where that is a terminal: then
- * only as many lines appear as it has, and behind them how many more there are and that `more` shows
- * them. */
+/* From here to the end of the page, output for a terminal is kept: then only as many lines appear as it has, and
+ * behind them how many more there are and that `more` shows them. */
 void cmd_page_begin(void);
 void cmd_page_end(const char *more);
 
 /* Columns that UTF-8 text takes. */
 int cmd_text_width(const char *text);
 
-/* Bytes of `text` that make its next line of at most `width` columns (at least 1): to the last
- * blank that fits, else behind the last , / : or =, else as much as fits.  *next is where the line
- * after it begins. */
+/* Bytes of `text` that make its next line of at most `width` columns (at least 1): to the last blank that fits,
+ * else behind the last , / : or =, else as much as fits.  *`next` is the start of the line after it. */
 size_t cmd_text_line(const char *text, int width, const char **next);
 
 /* `text` to `file` in lines of at most `width` columns, the first behind `indent` blanks, the
  * others behind `hang`. */
 void cmd_print_wrapped(FILE *file, const char *text, int width, int indent, int hang);
 
-/* One line on stderr, written over by the next: "[=====     ] WHAT, about 12 s left".  Nothing
- * where stderr is no terminal.  `done` is the part that is over, from 0 to 1; time left is told
- * from the first call with 0 on, once there is something to tell it from (before that, time gone:
- * see cmd_bar_begin). */
+/* One line on stderr, written over by the next: "[===== ] WHAT, about 12 s left".  Nothing if stderr is no
+ * terminal.  `done` is the part that is over, from 0 to 1; time left is told from the first call with 0 on, once
+ * there is something to tell it from (before that, time gone: see cmd_bar_begin). */
 void cmd_bar(double done, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The same for step `at` of `of` (0: how many is not known), which are short: the line appears if

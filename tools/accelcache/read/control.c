@@ -32,7 +32,7 @@ static char state_of(int pid) {
     return state;
 }
 
-/* Why nothing answers.  What it says of /proc holds for processes of our own pid namespace. */
+/* Why nothing answers.  Its advice about /proc holds for our own pid namespace. */
 static char *silence(const ac_live_name_t *name, bool connected) {
     char state = name->here ? state_of(name->pid) : 'S';
     if (state == 'T' || state == 't')

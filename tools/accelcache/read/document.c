@@ -115,14 +115,13 @@ json_t *cmd_document_parse(const char *text, size_t length, char **error) {
 
 /* ------------------------------------------------------------------ loading */
 
-/* Where the user means what a pipe brings.  Not all of /dev: any user may put a pipe into
- * /dev/shm. */
+/* Returns true if the user means the data of a pipe.  Only these of /dev: any user may put a pipe into /dev/shm. */
 static bool is_stream(const char *path) {
     return !strcmp(path, "/dev/stdin") || !strncmp(path, "/dev/fd/", 8) ||
            !strncmp(path, "/proc/self/fd/", 14);
 }
 
-/* Whether the file begins with what neither text nor a pickle has. */
+/* Returns true if the file begins with bytes that neither text nor a pickle has. */
 static bool is_binary(int fd) {
     unsigned char first[4096];
     ssize_t n = pread(fd, first, sizeof first, 0);
@@ -217,8 +216,8 @@ typedef struct {
     void *arg;
 } page_walk_t;
 
-/* The name of the file in the folder that the page's process writes its dump to; malloc'd, NULL
- * where it writes elsewhere. */
+/* The name of the file in the folder that the page's process writes its dump to; malloc'd; NULL: it writes
+ * elsewhere. */
 static char *dump_in_folder(const page_walk_t *walk, const ac_live_t *page) {
     char conf[AC_LIVE_CONF], path[AC_LIVE_EXE + AC_CONFIG_PATH];
     struct stat folder;
@@ -241,7 +240,7 @@ static void visit_page(const ac_live_name_t *name, void *arg) {
     const page_walk_t *walk = arg;
     char why[1200], *error = NULL;
     bool alive;
-    if (name->user != geteuid()) /* root sees those of others, who may claim any folder */
+    if (name->user != geteuid()) /* root sees pages of other users, which may claim any folder */
         return;
     const ac_live_t *page = ac_live_read(name, &alive, why, sizeof why);
     char *file = page ? dump_in_folder(walk, page) : NULL;

@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* `count` objects of `size` bytes at `offset`, or NULL where the file does not hold them or
- * where reading them in place would be unaligned. */
+/* Returns `count` objects of `size` bytes at `offset`.  NULL: the file does not hold them, or they are not
+ * aligned. */
 static const void *elf_at(const cmd_elf_t *elf, uint64_t offset, uint64_t count, uint64_t size) {
     if (offset > elf->size || (size && count > (elf->size - offset) / size))
         return NULL;

@@ -9,7 +9,7 @@
 
 typedef struct {
     bool is_elf;         /* else nothing below is set */
-    bool bits64, little; /* only such files are read further */
+    bool bits64, little; /* other files are not read further */
     uint16_t machine;    /* EM_X86_64, EM_AARCH64, ... */
     uint16_t type;       /* ET_EXEC, ET_DYN, ... */
     bool dynamic;        /* has a dynamic section */
@@ -40,8 +40,8 @@ const char *cmd_elf_export(const cmd_elf_t *elf, unsigned type, bool (*wanted)(c
 enum { CMD_BUILD_ID = 41 };
 void cmd_elf_build_id(const cmd_elf_t *elf, char id[CMD_BUILD_ID]);
 
-/* The functions that the file defines, by its full symbol table or, where it was stripped of that, by those
- * for the loader.  malloc'd; the names are the file's. */
+/* Returns the functions that the file defines, by its full symbol table, or by the loader's if the file is
+ * stripped.  malloc'd; the names are the file's. */
 typedef struct {
     uint64_t address, size;
     const char *name;

@@ -7,12 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A driver whose calls take less than this on average is one that does nothing. */
+/* If calls take less than this on average, the driver does nothing. */
 enum { NOTHING_NS = 150 };
 
-/* What the saved calls would have taken: each as much as an allocation or a free of a segment did on
- * average, whichever took less.  Segments cost the driver more than most of the program's own blocks
- * would, and frees of them may wait for the device, so the larger figure would promise too much. */
+/* Time that the saved calls would have taken: each as much as an allocation or a free of a segment did on
+ * average, whichever took less.  Segments cost the driver more than most of the program's own blocks would, and
+ * frees of them may wait for the device, so the larger figure would promise too much. */
 static int64_t would_take(int64_t saved, const ac_device_counters_t *c) {
     double alloc = c->driver_allocs ? (double)c->driver_alloc_ns / (double)c->driver_allocs : 0;
     double release =

@@ -1,4 +1,4 @@
-/* What one wants to know of a statistics document first. */
+/* The most important figures of a statistics document. */
 #ifndef CMD_HEADLINE_H
 #define CMD_HEADLINE_H
 

@@ -168,8 +168,8 @@ static bool read_process(cmd_history_t *history, int pid, char **error) {
     return document != NULL;
 }
 
-/* The first character that is no blank, '\0' where there is none; -1 where it cannot be read, with
- * *error.  What is no regular file might keep its reader waiting. */
+/* Returns the first character that is no blank, '\0' if there is none; -1 with *error if it cannot be read. Only
+ * regular files are read: others might block. */
 static int first_character(const char *path, char **error) {
     struct stat status;
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC), first = '\0';

@@ -1,4 +1,4 @@
-/* What a file tells of a program's memory, whatever its form, for `export` and `report`: the
+/* A program's memory as a file of any form describes it: the
  * figures of a dump, or events in their order with the segments and blocks of one moment.
  *
  *   dump       JSON statistics of the library, or the live page of a process: figures alone.  With
@@ -30,8 +30,7 @@ typedef enum {
     CMD_EVENT_WAIT,        /* the program waited for the device, a stream or an event */
     CMD_EVENT_SEGMENT,     /* memory came from the driver */
     CMD_EVENT_SEGMENT_GONE, /* memory went back to it */
-    /* Memory beside the cache, each GONE behind its own: the bytes of one are 0 where its request is not
-     * there. */
+    /* Memory outside of the cache, each GONE after its own: a GONE without its request has 0 bytes. */
     CMD_EVENT_PINNED, /* pinned host memory */
     CMD_EVENT_PINNED_GONE,
     CMD_EVENT_PASSED, /* of the driver's own pools, or managed */
@@ -47,11 +46,11 @@ typedef enum {
 
 typedef struct {
     int64_t
-        time_ns; /* since the first moment; the number of the operation, where none is known */
+        time_ns; /* since the first moment; the number of the operation if times are not known */
     uint64_t address; /* 0: not known */
     uint64_t bytes;   /* as the program asked */
     uint64_t stream;
-    const json_t *frames; /* of who called, innermost first; NULL: none known */
+    const json_t *frames; /* of the caller, innermost first; NULL: none known */
     uint32_t partner;     /* ALLOC: the event of its free, FREE: that of its request; or none */
     uint32_t thread;
     int16_t device; /* -1: not known */
@@ -75,8 +74,8 @@ typedef struct {
     int pid;                                    /* 0: not known */
 } cmd_history_t;
 
-/* Read a file, or the page of the process where `path` is a PID and no file.  NULL: *error is one
- * line with cause and remedy, malloc'd. */
+/* Reads a file, or the page of a process if `path` is a PID and no file.  NULL: *error is one line with cause
+ * and remedy, malloc'd. */
 cmd_history_t *cmd_history_read(const char *path, char **error);
 /* Returns the history of a dump that was read before.  NULL: as cmd_history_read. */
 cmd_history_t *cmd_history_of(json_t *document, char **error);
@@ -90,16 +89,16 @@ cmd_segments_t cmd_history_segments(const cmd_history_t *history, size_t at);
 /* The number of events before the first moment of the most bytes in use, on all devices together. */
 size_t cmd_history_peak(const cmd_history_t *history);
 
-/* What a device held before the first event: of a snapshot, whose history is cut short, what its
- * segments hold less what the events changed.  A trace begins with nothing. */
+/* Memory of a device before the first event.  A snapshot's history is cut short: it is the memory of its
+ * segments less the changes of its events.  A trace begins with nothing. */
 typedef struct {
     int64_t allocated, blocks, reserved; /* bytes, number, bytes */
     int64_t pinned, passed;              /* bytes that events tell of; 0 before them */
 } cmd_holding_t;
 cmd_holding_t cmd_history_before(const cmd_history_t *history, int device);
-/* Whether what came before the first event is missing, or may be, as of a snapshot of PyTorch's. */
+/* Returns true if earlier events are missing, or may be, as in PyTorch's snapshots. */
 bool cmd_history_cut(const cmd_history_t *history, int device);
-/* After the event as well, where it is the device's. */
+/* Adds the change of an event of the device. */
 void cmd_holding_add(cmd_holding_t *holding, const cmd_event_t *event);
 
 /* ------------------------------------------------------------------ for the readers */

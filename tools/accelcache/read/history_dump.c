@@ -1,11 +1,10 @@
-/* Dumps with recorded events or blocks, as snapshots in PyTorch's layout, for history.h: `segments` of
- * `layout`, `device_traces` of `history`, with the frames of `recorded`.
+/* Dumps with recorded events or blocks, as snapshots in PyTorch's layout, for history.h: `segments` of `layout`,
+ * `device_traces` of `history`, with the frames of `recorded`.
  *
- * The library notes a free when it is asked for, and when the work that freed memory waited for is over,
- * where it had to wait; what waited for nothing, or was handed out again in the order of its stream, was
- * complete at once.  Events behind the moment of the layout, the last "snapshot", are left out, since a
- * viewer goes back from there.  What lies beside the cache keeps the names of its events: PyTorch's viewer lists
- * what it does not know, and draws nothing for it. */
+ * The library records a free at its request, and if the memory had to wait, again when that work is over; what
+ * waited for nothing, or was handed out again in the order of its stream, was complete at once.  Events behind
+ * the moment of the layout, the last "snapshot", are left out, since a viewer goes back from there.  Events
+ * outside of the cache keep their names: PyTorch's viewer lists them, and draws nothing. */
 #include "command.h"
 #include "read/history.h"
 #include "read/recorded.h"
@@ -15,7 +14,7 @@
 
 /* ------------------------------------------------------------------ frames */
 
-/* By number of the stack; what they hold is shared by all who name it. */
+/* Frames by number of the stack; all events with that number share them. */
 typedef struct {
     json_t **list;
     size_t count;
@@ -94,7 +93,7 @@ static void add_block(making_t *m, const json_t *from) {
     m->requested += held || pending ? asked : 0;
 }
 
-/* Where addresses of an expandable one have no memory, another one begins behind the gap. */
+/* A gap in an expandable segment, without memory, ends it: another one begins behind the gap. */
 static void add_segment(making_t *m, const json_t *from) {
     int64_t end = cmd_integer(from, "address");
     size_t index;
@@ -113,7 +112,7 @@ static void add_segment(making_t *m, const json_t *from) {
 
 /* ------------------------------------------------------------------ events */
 
-/* What an event is: places in the array that the library writes. */
+/* Parts of an event: places in the array that the library writes. */
 enum { WORD, TIME, ADDRESS, BYTES, STREAM, STACK, THREAD };
 
 static int64_t part(const json_t *event, int which) {
@@ -145,7 +144,7 @@ static int by_use(const void *a, const void *b) {
 
 typedef enum { PLAIN, LEFT_OUT, COMPLETE, WAITS } fate_t;
 
-/* Whether freed memory at the address still waited when the blocks were written down. */
+/* Returns true if freed memory at the address still waited when the blocks were written. */
 static bool waited(const json_t *document, int64_t address) {
     size_t i, k;
     const json_t *segment, *block;
@@ -161,7 +160,7 @@ static bool waited(const json_t *document, int64_t address) {
     return false;
 }
 
-/* What becomes of each event: of a free, whether it is complete at once. */
+/* Decides the fate of each event: of a free, whether it is complete at once. */
 static fate_t *fates(const json_t *document, const json_t *events, size_t count) {
     fate_t *fate = cmd_alloc((count + 1) * sizeof *fate);
     use_t *use = cmd_alloc((count + 1) * sizeof *use);
@@ -210,7 +209,7 @@ static void add_entry(making_t *m, json_t *trace, const json_t *event, const cha
                   frames_of(&m->frames, m->document, part(event, STACK))));
 }
 
-/* Those up to the last snapshot. */
+/* Counts the events up to the last snapshot. */
 static size_t count_events(const json_t *events) {
     size_t count = json_array_size(events), last = count;
     while (last && !is(json_array_get(events, last - 1), "snapshot"))

@@ -1,6 +1,5 @@
-/* Snapshots in PyTorch's layout, as JSON, for history.h: `segments` with their `blocks`, and
- * `device_traces`.  PyTorch keeps the newest events only: a free of what no event allocated has
- * no partner. */
+/* Snapshots in PyTorch's layout, as JSON, for history.h: `segments` with their `blocks`, and `device_traces`.
+ * PyTorch keeps the newest events only: a free without its request has no partner. */
 #include "command.h"
 #include "read/history.h"
 
@@ -16,7 +15,7 @@ typedef struct {
     char *wrong;
 } reading_t;
 
-/* Addresses may be negative, where the writer had signed numbers alone. */
+/* Addresses may be negative, if the writer had only signed numbers. */
 static bool get_address(const json_t *object, const char *key, uint64_t *value) {
     const json_t *number = json_object_get(object, key);
     *value = (uint64_t)json_integer_value(number);
@@ -37,7 +36,7 @@ static const struct {
     const char *action;
     cmd_event_kind_t kind;
 } actions[] = {
-    /* A free counts when it was asked for; when it took effect is the allocator's business. */
+    /* A free counts at its request; when it took effect is the allocator's business. */
     {"alloc", CMD_EVENT_ALLOC},
     {"free_requested", CMD_EVENT_FREE},
     {"free", CMD_EVENT_FREE},
@@ -56,7 +55,7 @@ static const struct {
     {"array_free", CMD_EVENT_ARRAY_GONE},
 };
 
-/* Nanoseconds; 0: not known. Our own snapshots have time_ns beside PyTorch's time_us. */
+/* Nanoseconds; 0: not known. Our own snapshots have time_ns in addition to PyTorch's time_us. */
 static json_int_t time_of(const json_t *event) {
     json_int_t us = cmd_integer(event, "time_us");
     json_int_t ns = cmd_integer(event, "time_ns");
@@ -145,12 +144,12 @@ static void sort_events(cmd_history_t *history) {
     free(placed);
 }
 
-/* Which free is whose: by address, requests and frees of one address in turn. */
+/* Finds the request of each free: by address, requests and frees of one address in turn. */
 typedef struct {
     uint64_t address;
     uint32_t at;
     int16_t device;
-    uint8_t group; /* of kinds whose addresses are of one sort */
+    uint8_t group; /* kinds of one group share a space of addresses */
 } use_t;
 
 static int by_use(const void *a, const void *b) {
@@ -170,7 +169,7 @@ static bool ends(const cmd_event_t *event) {
            event->kind == CMD_EVENT_ARRAY_GONE;
 }
 
-/* cuMemFree takes pinned memory, too: such a free is that of what began. */
+/* cuMemFree takes pinned memory, too: such a free ends the pinned memory. */
 static void match(cmd_history_t *history) {
     enum { NONE, CACHED, BESIDE, MEMORY, ARRAYS };
     static const uint8_t groups[CMD_EVENT_KINDS] = {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of a damaged file a time may be anything: sums of two have to fit. */
+/* A damaged file may have any time: sums of two have to fit. */
 static int64_t between(int64_t ns) {
     const int64_t most = INT64_MAX / 4;
     return ns < 0 ? 0 : ns < most ? ns : most;

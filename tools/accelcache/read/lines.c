@@ -99,7 +99,7 @@ cmd_lines_t *cmd_lines_open(const char *path) {
         lines.module = dw.dwfl_report_offline(lines.dwfl, path, path, -1);
     if (!lines.module || dw.dwfl_report_end(lines.dwfl, NULL, NULL) ||
         !dw.dwfl_module_getelf(lines.module, &lines.bias))
-        return NULL; /* what libdw holds of it goes with the command */
+        return NULL; /* libdw's data about it lives as long as the command */
     cmd_lines_t *kept = cmd_alloc(sizeof *kept);
     *kept = lines;
     return kept;
@@ -174,7 +174,7 @@ static int64_t number_of(Dwarf_Die *die, unsigned name) {
     return value <= INT32_MAX ? (int64_t)value : 0;
 }
 
-/* Where the inlined function is called from. */
+/* The call of the inlined function. */
 static void take_call(Dwarf_Die *die, cmd_line_t *line) {
     Dwarf_Die unit;
     Dwarf_Files *files;
@@ -186,7 +186,7 @@ static void take_call(Dwarf_Die *die, cmd_line_t *line) {
     line->line = line->file ? number_of(die, DW_AT_call_line) : 0;
 }
 
-/* Functions around an address, the outermost first: one, and those inlined there. */
+/* Functions around an address, the outermost first: one, and the functions inlined there. */
 typedef struct {
     Dwarf_Die die[CMD_LINES];
     int depth;
@@ -224,7 +224,7 @@ static bool find_functions(Dwarf_Die *parent, Dwarf_Addr address, functions_t *f
     return false;
 }
 
-/* The compilation unit of the address; NULL: none.  Not every compiler writes the table of addresses (.debug_aranges). */
+/* The compilation unit of the address; NULL: none.  Some compilers write no table of addresses (.debug_aranges). */
 static Dwarf_Die *unit_at(cmd_lines_t *lines, GElf_Addr at, Dwarf_Addr *bias) {
     Dwarf_Die *unit = dw.dwfl_module_addrdie(lines->module, at, bias);
     if (unit)

@@ -9,8 +9,8 @@
 
 /* ------------------------------------------------------------------ names to numbers */
 
-/* Open addressing with linear probing; entries that go leave a mark behind, and a map that is
- * half full of either is made anew. */
+/* Open addressing with linear probing; removed entries leave a mark, and a map that is half full of entries and
+ * marks is rebuilt. */
 typedef struct {
     uint64_t key, bytes;
     uint32_t number;
@@ -109,7 +109,7 @@ static uint16_t stream_number(cmd_ops_builder_t *builder, uint64_t stream) {
     if (!entry) {
         size_t number = builder->streams.used;
         entry = map_insert(&builder->streams, stream);
-        /* More streams than this share the last number: their order gets stricter, no less. */
+        /* Further streams share the last number: their order gets stricter, no less. */
         entry->number = number < CMD_NO_STREAM - 1 ? (uint32_t)number : CMD_NO_STREAM - 1;
     }
     return (uint16_t)entry->number;

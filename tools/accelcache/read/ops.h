@@ -33,7 +33,7 @@ typedef struct {
     unsigned streams;     /* numbers in use */
     uint64_t peak_live;   /* most bytes requested and not freed */
     uint64_t live_at_end; /* bytes */
-    int device;           /* whose operations these are */
+    int device;           /* of the operations */
     unsigned devices;     /* how many the file speaks of */
     const char *format;
     char *note; /* what the user must know of the file (cut short, ...), or NULL */
@@ -44,7 +44,7 @@ typedef struct {
 cmd_ops_t *cmd_ops_read(const char *path, int device, char **error);
 void cmd_ops_free(cmd_ops_t *trace);
 
-/* The operations [from, to) as a trace of their own; what lives at `from` is allocated first. */
+/* The operations [from, to) as a trace of their own; blocks that live at `from` are allocated first. */
 cmd_ops_t *cmd_ops_part(const cmd_ops_t *trace, size_t from, size_t to);
 
 /* All but the requests of [from, to) and the frees of what they got. */
@@ -52,7 +52,7 @@ cmd_ops_t *cmd_ops_without(const cmd_ops_t *trace, size_t from, size_t to);
 
 /* ------------------------------------------------------------------ for the readers */
 
-/* What a reader fills, one for each device of the file. */
+/* Filled by a reader, one for each device of the file. */
 typedef struct cmd_ops_builder cmd_ops_builder_t;
 enum { CMD_OPS_DEVICES = 64 };
 typedef struct {
@@ -69,7 +69,7 @@ typedef struct {
 bool cmd_ops_add(cmd_reading_t *reading, unsigned device, uint64_t block, uint64_t bytes,
                  uint64_t stream);
 bool cmd_ops_remove(cmd_reading_t *reading, unsigned device, uint64_t block, uint64_t stream);
-/* Adds a request that failed when it was recorded, and whose memory is freed at once.  Returns false, and adds
+/* Adds a request that failed when it was recorded; its memory is freed at once.  Returns false, and adds
  * nothing, if no allocator could have served it: with what lives, it exceeds `total`, the device's bytes. */
 bool cmd_ops_failed(cmd_reading_t *reading, unsigned device, uint64_t bytes, uint64_t stream, uint64_t total);
 void cmd_ops_sync(cmd_reading_t *reading, unsigned device);
@@ -81,7 +81,8 @@ void cmd_ops_before(cmd_reading_t *reading, unsigned device, uint64_t block, uin
 typedef bool cmd_ops_reader_fn(cmd_reading_t *reading, const char *data, size_t length,
                                char **error);
 cmd_ops_reader_fn cmd_ops_read_text, cmd_ops_read_rmm, cmd_ops_read_torch;
-/* Whether a text begins like a log of RMM's requests, or like RMM's debug log (RMM_LOG), which is not read. */
+/* Returns true if a text begins like a log of RMM's requests, or like RMM's debug log (RMM_LOG), which is not
+ * read. */
 bool cmd_ops_is_rmm(const char *data);
 bool cmd_ops_is_rmm_debug(const char *data);
 /* This one maps its file. */

@@ -1,7 +1,7 @@
 /* Binary traces, as `trace:FILE` and `accelcache run --trace` write them (ops.h).
  *
- * Managed memory is left out: the library leaves it to the driver.  So are waits for a single
- * stream or event: which work they are behind is not in the trace. */
+ * Managed memory is left out: the library leaves it to the driver.  Waits for a single stream or event are left
+ * out, too: which work they are behind is not in the trace. */
 #include "command.h"
 #include "device/cuda_abi.h"
 #include "read/ops.h"
@@ -17,7 +17,7 @@ static unsigned device_of(const cmd_trace_event_t *event) {
     return event->device < 0 || event->device >= CMD_OPS_DEVICES ? 0 : (unsigned)event->device;
 }
 
-/* Of the requests that failed for want of memory. */
+/* Counts the requests that failed for lack of memory. */
 typedef struct {
     uint64_t replayed, hopeless;
 } failed_t;

@@ -1,7 +1,7 @@
 /* Logs of RMM's logging adaptor: Thread,Time,Action,Pointer,Size,Stream (ops.h).
  *
- * Rows stand in the order in which they happened, whatever their thread and time.  A pointer is
- * hexadecimal, `(nil)` where the allocation failed. */
+ * Rows stand in the order in which they happened, whatever their thread and time.  A pointer is hexadecimal, or
+ * "(nil)" if the allocation failed. */
 #include "command.h"
 #include "read/ops.h"
 
@@ -81,7 +81,7 @@ static bool read_number(const char *text, int base, uint64_t *value) {
     return end != text && !*end;
 }
 
-/* What is wrong with the row, NULL: nothing. */
+/* Describes the fault of the row; NULL: nothing. */
 static const char *read_row(cmd_reading_t *reading, log_t *log, char *row) {
     char *field[MOST_COLUMNS];
     uint64_t pointer, bytes, stream;

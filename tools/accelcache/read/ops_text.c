@@ -48,7 +48,7 @@ static bool stream_of(line_t *line, uint64_t *stream) {
     return line->at == line->end || strchr(" \t\r#", *line->at);
 }
 
-/* What is wrong with the line, NULL: nothing. */
+/* Describes the fault of the line; NULL: nothing. */
 static const char *read_line(cmd_reading_t *reading, line_t line, uint64_t *block) {
     uint64_t bytes, stream;
     if (at_end(&line))

@@ -1,8 +1,7 @@
 /* `device_traces` of a PyTorch memory snapshot, as pickle or JSON (ops.h).
  *
- * PyTorch keeps the newest events only.  What was allocated before them is found out: by the
- * frees of addresses that no event allocated, and by the snapshot's `segments`, which tell what
- * is live at its end. */
+ * PyTorch keeps the newest events only.  Earlier allocations are derived: by the frees of addresses that no
+ * event allocated, and by the snapshot's `segments`, which tell what is live at its end. */
 #include "command.h"
 #include "read/ops.h"
 #include "read/pickle.h"
@@ -28,7 +27,7 @@ static bool get_number(const json_t *event, const char *key, uint64_t *value) {
     return true;
 }
 
-/* An address as PyTorch has it may be negative where JSON has no unsigned numbers. */
+/* An address may be negative, since JSON has no unsigned numbers. */
 static bool get_address(const json_t *event, const char *key, uint64_t *value) {
     const json_t *number = json_object_get(event, key);
     *value = (uint64_t)json_integer_value(number);
@@ -43,7 +42,7 @@ static bool take_event(state_t *s, const json_t *event) {
         return false;
     }
     bool allocate = !strcmp(action, "alloc");
-    /* The free counts when it was asked for; when it took effect is the allocator's business. */
+    /* A free counts at its request; when it took effect is the allocator's business. */
     if (!allocate && strcmp(action, "free_requested") != 0 && strcmp(action, "free") != 0)
         return true;
     if (!get_address(event, "addr", &address) || !get_number(event, "size", &bytes) ||

@@ -1,4 +1,4 @@
-/* See pickle.h.  The opcodes are those of Python's pickletools documentation. */
+/* See pickle.h.  Opcodes as in the documentation of Python's pickletools. */
 #include "read/pickle.h"
 #include "command.h"
 
@@ -17,7 +17,7 @@ enum {
     BININT1 = 'K',    /* 1 byte, unsigned */
     BININT2 = 'M',    /* 2 bytes, unsigned */
     BININT = 'J',     /* 4 bytes, signed */
-    LONG1 = 0x8a,     /* a length, and so many bytes of two's complement */
+    LONG1 = 0x8a,     /* a length, and as many bytes of two's complement */
     BINUNICODE = 'X', /* a length of 4 bytes, UTF-8 */
     BINFLOAT = 'G',   /* 8 bytes, the highest first */
     NEWTRUE = 0x88,

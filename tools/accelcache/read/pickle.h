@@ -38,9 +38,9 @@ void cmd_pickle_pair(cmd_pickle_t *pickle, int64_t first, int64_t second);
  * "segment_pool_id" or "pool_id" becomes a tuple. */
 void cmd_pickle_json(cmd_pickle_t *pickle, const json_t *value);
 
-/* What Python's pickle wrote, of protocol 2 or later, as JSON: tuples are arrays, keys text.  Nothing
- * in it is executed.  Values are nested no deeper than jansson's own, and none lies in itself; one
- * that is named several times is shared.  NULL: *error is one line, malloc'd. */
+/* Reads files of Python's pickle, protocol 2 or later, as JSON: tuples are arrays, keys text.  Nothing in it is
+ * executed.  Values are nested no deeper than jansson's own, and none lies in itself; one that is named several
+ * times is shared.  NULL: *error is one line, malloc'd. */
 json_t *cmd_pickle_read(const char *data, size_t length, char **error);
 static inline bool cmd_pickle_is(const char *data, size_t length) {
     return length > 1 && (unsigned char)data[0] == 0x80;

@@ -6,15 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What reads and frees values calls itself for each level, and walks what is shared as often as it
- * is named: a few bytes must not become a deep or an endless value.  The depth is jansson's own. */
+/* Functions that read and free values recurse for each level, and visit a shared value each time it is named: a
+ * few bytes must not become a deep or an endless value.  The depth is jansson's own. */
 enum { MOST_DEPTH = 2048 };
 #define MOST_VALUES ((uint64_t)1 << 30)
 
-/* A list or dictionary: how deep it is, how many values are in it where each is counted as often as
- * it is named, and whether it lies in another one.  From then on it must not change: its figures are
- * part of the other's, and one that lies in itself would have no end.  Python fills each before it
- * puts it anywhere. */
+/* A list or dictionary: its depth, its number of values (a shared one counts each time it is named), and true if
+ * it lies in another one.  From then on it must not change: its figures are part of the other's, and one that
+ * lies in itself would have no end.  Python fills each before it puts it anywhere. */
 typedef struct {
     uint64_t values;
     uint32_t depth;
@@ -41,7 +40,7 @@ static void fail(reader_t *r, const char *why) {
         r->wrong = why;
 }
 
-/* The next `n` bytes; NULL: there are not so many. */
+/* The next `n` bytes; NULL: there are fewer. */
 static const unsigned char *take(reader_t *r, size_t n) {
     const unsigned char *at = r->at;
     if (n > (size_t)(r->end - r->at)) {
@@ -89,12 +88,12 @@ static void push_container(reader_t *r, json_t *value) {
     push_item(r, (item_t){value, r->containers});
 }
 
-/* Where the values behind the topmost mark begin: what lies below is not there for most opcodes. */
+/* Start of the values behind the topmost mark: most opcodes do not see the values below. */
 static size_t bottom(const reader_t *r) {
     return r->marks ? r->mark[r->marks - 1] : 0;
 }
 
-/* Whether so many values lie there. */
+/* Returns true if there are `count` values. */
 static bool has(reader_t *r, size_t count) {
     if (r->depth >= bottom(r) + count)
         return true;
@@ -115,7 +114,7 @@ static void push_mark(reader_t *r) {
     r->mark[r->marks++] = r->depth;
 }
 
-/* Where the values behind the last mark begin. */
+/* Returns the start of the values behind the last mark. */
 static size_t pop_mark(reader_t *r) {
     if (!r->marks) {
         fail(r, "it is damaged");
@@ -127,7 +126,7 @@ static size_t pop_mark(reader_t *r) {
 static const char closed[] =
     "a list or dictionary in it lies in itself, or is filled where it lies in another";
 
-/* Whether `item` may be put into `into`, which is a container: from now on it is in there. */
+/* Returns true if `item` may go into the container `into`: from now on it is in there. */
 static bool enclose(reader_t *r, const item_t *into, const item_t *item) {
     container_t *outer = &r->container[into->container], *inner = &r->container[item->container];
     if (!item->container) {
@@ -174,7 +173,7 @@ static void append(reader_t *r, size_t first) {
         move(r, list, first);
 }
 
-/* So many values of the top become a list. */
+/* Turns the topmost `count` values into a list. */
 static void pack(reader_t *r, size_t first) {
     push_container(r, json_array());
     if (r->wrong)
@@ -189,7 +188,7 @@ static void pack_last(reader_t *r, size_t count) {
         pack(r, r->depth - count);
 }
 
-/* Keys that are no text become one: PyTorch has none of these where it matters. */
+/* Keys that are no text become one: The parts that matter have none of these in PyTorch. */
 static void set_one(json_t *to, const json_t *key, json_t *value) {
     char text[32];
     const char *name = json_string_value(key);
@@ -253,7 +252,7 @@ static void bytes(reader_t *r, uint64_t length) {
         push(r, value ? value : json_string("(bytes)"));
 }
 
-/* Two's complement; what needs more than 64 bits is cut. */
+/* Two's complement; more than 64 bits are cut. */
 static void integer(reader_t *r, uint64_t length) {
     const unsigned char *at = take(r, length);
     uint64_t value = 0;

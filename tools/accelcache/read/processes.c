@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 static void add_dead(cmd_processes_t *list, const ac_live_name_t *name) {
-    if (name->user != geteuid()) /* root names those of others one by one */
+    if (name->user != geteuid()) /* root names pages of other users one by one */
         return;
     list->dead = cmd_resize(list->dead, (list->dead_count + 1) * sizeof *list->dead);
     list->dead[list->dead_count++] = *name;
@@ -39,7 +39,7 @@ static void add(const ac_live_name_t *name, void *arg) {
         if (list->unread++ < UNREAD_SHOWN && !list->quiet)
             cmd_say("%s", error);
         free(error);
-        add_dead(list, name); /* where it is not, it will not be removed */
+        add_dead(list, name); /* otherwise it is not removed */
         return;
     }
     if (!alive)

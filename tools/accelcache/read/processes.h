@@ -1,5 +1,5 @@
-/* The processes of this user (for root: of all users) that have a live page: those that run under
- * the library, and those that ended by a signal or _exit. */
+/* The processes of this user (for root: of all users) that have a live page: running ones, and ones that ended
+ * by a signal or _exit. */
 #ifndef CMD_PROCESSES_H
 #define CMD_PROCESSES_H
 
@@ -35,12 +35,12 @@ bool cmd_process_read(const char *text, int *pid, uint64_t *space);
 const char *cmd_process_start_time(const cmd_process_t *process);
 const char *cmd_process_exe(const cmd_process_t *process);
 enum { CMD_PROCESS_ID = 40 };
-/* Its id, with its pid namespace behind an @ where that is another than ours. */
+/* Returns its id, with its pid namespace behind an @ if it is not ours. */
 char *cmd_process_id(char text[CMD_PROCESS_ID], const cmd_process_t *process);
 /* "running" or "killed". */
 const char *cmd_process_state(const cmd_process_t *process);
 
-/* An array with an object for each; with `running` for those that run. */
+/* An array with an object for each; with `running`, the running ones alone. */
 json_t *cmd_processes_json(const cmd_processes_t *processes, bool running);
 
 #endif

@@ -125,7 +125,7 @@ static bool same(const cmd_sites_t *a, const cmd_sites_t *b) {
     return true;
 }
 
-/* What is held at the end and what was never freed differ if contexts took blocks along. */
+/* The end and the leaked blocks differ if contexts took blocks along. */
 void cmd_sites_print(const cmd_history_t *history, unsigned most) {
     static const cmd_moment_t moments[] = {CMD_AT_PEAK, CMD_AT_END, CMD_AT_LEAKED};
     cmd_sites_t of[3];

@@ -55,7 +55,7 @@ static void merge(cmd_stacks_t *stacks, int (*order)(const void *a, const void *
     stacks->count = kept;
 }
 
-/* Line breaks divide frames, semicolons those of folded stacks. */
+/* Line breaks divide frames; in folded stacks semicolons do. */
 static char *frame_text(const char *text) {
     char *safe = cmd_safe(text);
     for (char *at = safe; *at; at++)
@@ -122,7 +122,7 @@ static void take_sites(adding_t *adding, const json_t *document, const json_t *s
     free(share);
 }
 
-/* What stacks hold.  False: none are recorded. */
+/* Adds the bytes that stacks hold.  False: none are recorded. */
 static bool take_recorded(adding_t *adding, const json_t *document) {
     const json_t *recorded = json_object_get(document, "recorded"), *from;
     const json_t *sites = json_object_get(recorded, "sites");
@@ -188,7 +188,7 @@ static char *class_text(unsigned class) {
                       class < 62 ? cmd_text_bytes(to, (int64_t)1 << (class + 1)) : "");
 }
 
-/* Requests of one stack, or where none is known of one stream and class of sizes. */
+/* Requests of one stack, or without stacks of one stream and class of sizes. */
 typedef struct {
     const json_t *frames;
     uint64_t stream;
@@ -246,7 +246,7 @@ static void put_group(adding_t *adding, const group_t *group) {
     free(class);
 }
 
-/* Whether the program held what ALLOC event `i` asked for.  `end`: the number of events before the moment. */
+/* Returns true if the program held the block of ALLOC event `i`.  `end`: the number of events before the moment. */
 static bool lives(const cmd_history_t *history, size_t i, size_t end, cmd_moment_t moment) {
     uint32_t partner = history->event[i].partner;
     if (i >= end)

@@ -1,5 +1,5 @@
-/* What holds memory at a moment, as stacks from the outermost frame to the innermost: device, then module,
- * or stream and size, or the frames that were recorded.  For flame graphs and pprof. */
+/* Holders of memory at a moment, as stacks from the outermost frame to the innermost: device, then module, or
+ * stream and size, or the frames that were recorded.  For flame graphs and pprof. */
 #ifndef CMD_STACKS_H
 #define CMD_STACKS_H
 
@@ -17,8 +17,8 @@ bool cmd_moment_find(const char *name, cmd_moment_t *moment);
 const char *cmd_moment_text(cmd_moment_t moment);
 
 typedef struct {
-    char *frames;                  /* names, apart by '\n' */
-    char *site;                    /* name of the call site: the innermost frames that tell who asked */
+    char *frames;                  /* names, with '\n' between them */
+    char *site;                    /* name of the call site: the innermost frames that tell the caller */
     int64_t blocks, bytes;         /* in use at the moment */
     int64_t all_blocks, all_bytes; /* of every request so far */
 } cmd_stack_t;
@@ -32,7 +32,7 @@ typedef struct {
 /* False: the history does not tell of that moment, and *error is one line, malloc'd.  The peak of a dump is the
  * one that the library noted, which covers the whole run; its history may begin later. */
 bool cmd_stacks(const cmd_history_t *history, cmd_moment_t moment, cmd_stacks_t *stacks, char **error);
-/* Adds up stacks with the same call site; `frames` are those of one of them. */
+/* Adds up stacks with the same call site; `frames` come from one of them. */
 bool cmd_stacks_sites(const cmd_history_t *history, cmd_moment_t moment, cmd_stacks_t *stacks, char **error);
 /* Adds up by call site the blocks that were held before event `end` of a history with events. */
 void cmd_stacks_before(const cmd_history_t *history, size_t end, cmd_stacks_t *stacks);

@@ -41,7 +41,7 @@ static file_t *file_of(const char *path) {
     return file;
 }
 
-/* By the C++ library, where there is one: the command does without. */
+/* Demangles with the C++ library, if it is loaded: the command does without. */
 typedef char *demangle_fn(const char *name, char *buffer, size_t *length, int *status);
 
 static char *demangled(const char *name) {
@@ -73,7 +73,7 @@ static file_t *file_by_id(const char *id) {
     return strcmp(id, file->id) ? NULL : file;
 }
 
-/* The file whose code ran, as far as that is known; NULL: it is another one by now. */
+/* The file of the code, as far as it is known; NULL: it is another one by now. */
 static file_t *file_that_ran(const char *path, const char *id) {
     file_t *file = file_of(path);
     if (!id || !strcmp(id, file->id))

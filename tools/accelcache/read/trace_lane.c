@@ -167,7 +167,7 @@ static bool decode(cmd_trace_lane_t *lane, cmd_trace_raw_t *raw, unsigned *numbe
         if (result == EVENT)
             return true;
         if (result == DAMAGED) {
-            /* What places mean is not known from here on. */
+            /* The meaning of places is not known from here on. */
             lane->damaged = true;
             lane->taken = lane->chunks;
         }
@@ -186,8 +186,8 @@ bool cmd_trace_lane_next(cmd_trace_lane_t *lane, cmd_trace_raw_t *raw) {
         } else if (!decode(lane, raw, &number)) {
             return false;
         }
-        /* Whether a free was refused stands right behind it.  Looking there may define its place
-         * anew: a copy of what it is now. */
+        /* Whether a free was refused stands right behind it.  A copy of its current place, since reading on may
+         * redefine it. */
         if (raw->kind == AC_TRACE_UNFREE)
             continue; /* of a free that is not there */
         if (number < AC_TRACE_PLACES)

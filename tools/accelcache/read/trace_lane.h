@@ -25,7 +25,7 @@ typedef struct {
     cmd_trace_place_t *place; /* NULL: the kind has none; good until the next event */
 } cmd_trace_raw_t;
 
-/* A chunk: where it lies in the file, or what a front was when the file was opened. */
+/* A chunk: its offset in the file, or a copy of a front from when the file was opened. */
 typedef struct {
     uint64_t ordinal, offset;
     uint64_t *front; /* malloc'd, AC_TRACE_UNIT bytes; NULL: read it from the file */

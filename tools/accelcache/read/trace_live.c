@@ -47,7 +47,7 @@ void cmd_live_add(cmd_live_t *live, const cmd_live_block_t *block) {
     place(live, block);
 }
 
-/* What follows without a gap moves up where it may, so that no search ends too early. */
+/* Entries that follow without a gap move up if they may, so that no search ends too early. */
 void cmd_live_remove(cmd_live_t *live, cmd_live_block_t *block) {
     size_t mask = live->slots - 1, hole = (size_t)(block - live->slot);
     for (size_t at = (hole + 1) & mask; live->used[at]; at = (at + 1) & mask) {

@@ -79,9 +79,9 @@ static char *check_header(const char *path, const ac_trace_header_t *header) {
     return NULL;
 }
 
-/* The lane writes to its front meanwhile, where its process runs: what was read is one chunk if
- * its ordinal is the same afterwards.  The copy of a chunk that is gone by then was made before,
- * and stands behind what has been looked at.  NULL: there is none to be had. */
+/* A running process writes to its front meanwhile: the copy is one chunk if its ordinal is the same afterwards.
+ * A chunk that is gone by then was copied before; the copy stands behind the chunks already seen.  NULL: none is
+ * available. */
 static uint64_t *read_front(const cmd_trace_t *trace, uint64_t offset, uint64_t *ordinal,
                             bool *cut) {
     enum { TRIES = 100 };

@@ -25,7 +25,7 @@ typedef enum {
 typedef struct {
     cmd_trace_kind_t kind;
     bool managed;     /* ALLOC, FREE: cuMemAllocManaged's */
-    bool implied;     /* FREE: of a context that ended, or of a block whose free went unseen */
+    bool implied;     /* FREE: by the end of its context, or its own free was not seen */
     int device;       /* ordinal, -1: not known */
     int error;        /* FAILED: a CUresult */
     uint32_t context; /* contexts in the order of their appearance, from 1; 0: not known */
@@ -47,10 +47,10 @@ typedef struct {
     uint64_t damaged_lanes; /* rows of events that end early in something unknown */
 } cmd_trace_counts_t;
 
-/* Whether the file begins as a recorded trace does. */
+/* Returns true if the file begins like a recorded trace. */
 bool cmd_trace_is(const char *path);
 
-/* NULL and *error, one line, malloc'd: no such file, no trace, another version or byte order. */
+/* NULL and *error, one line, malloc'd: no file, no trace, another version or byte order. */
 cmd_trace_t *cmd_trace_open(const char *path, char **error);
 const ac_trace_header_t *cmd_trace_header(const cmd_trace_t *trace);
 /* The next event; false: there are no more. */

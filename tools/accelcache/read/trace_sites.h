@@ -14,7 +14,7 @@ typedef struct cmd_trace_sites cmd_trace_sites_t;
 cmd_trace_sites_t *cmd_trace_sites_new(void);
 void cmd_trace_sites_free(cmd_trace_sites_t *sites);
 
-/* A FRAME and a PIECE: `about` of word 0, and the words behind it.  False: no recorder writes such. */
+/* A FRAME and a PIECE: `about` of word 0, and the words behind it.  False: no recorder writes this. */
 bool cmd_trace_sites_frame(cmd_trace_sites_t *sites, uint64_t about, uint64_t frame);
 bool cmd_trace_sites_piece(cmd_trace_sites_t *sites, uint64_t about, const uint64_t word[2]);
 

@@ -2,7 +2,7 @@
  * every run.  Memory is address ranges, calls cost what a table says, and time is a number that
  * they advance.  One context; not thread-safe.
  *
- * What work is pending at a free is one of three models:
+ * Work that is pending at a free follows one of three models:
  *
  *   CMD_WORK_NONE     nothing is ever submitted: a freed block is ready at once.
  *   CMD_WORK_DELAY    one piece of work is submitted with each operation and completes when
@@ -45,9 +45,8 @@ typedef struct {
 } cmd_costs_t;
 
 void cmd_costs_default(cmd_costs_t *costs);
-/* Take over what a CSV file says: one of the model's (model_calls.def), or a table of the
- * simulated device, whose first line begins with "function,": as measured on a GPU.  False, and
- * *error is one line, malloc'd. */
+/* Take over what a CSV file says: one of the model's (model_calls.def), or a table of the simulated device (its
+ * first line begins with "function,"): as measured on a GPU.  False, and *error is one line, malloc'd. */
 bool cmd_costs_read(cmd_costs_t *costs, const char *path, char **error);
 
 /* The driver's name of a call. */
@@ -56,7 +55,7 @@ extern const char *const cmd_call_names[CMD_CALLS];
 typedef enum { CMD_WORK_NONE, CMD_WORK_DELAY, CMD_WORK_STREAMS } cmd_work_t;
 enum { CMD_RUN_AHEAD = 1024 };
 
-/* What the model counts; cmd_model_reset sets it back. */
+/* Counts of the model; cmd_model_reset sets it back. */
 typedef struct {
     uint64_t call[CMD_CALLS];
     double ns;             /* of all these calls, waits not included */
@@ -82,7 +81,7 @@ uint64_t cmd_model_stream_key(unsigned stream);
 /* The program waits for the device. */
 void cmd_model_synchronise(cmd_model_t *model);
 
-/* What the allocator did that the contract of device.h forbids, NULL: nothing. */
+/* Describes how the allocator broke the contract of device.h; NULL: nothing. */
 const char *cmd_model_misuse(const cmd_model_t *model);
 void cmd_model_figures(const cmd_model_t *model, cmd_model_figures_t *figures);
 void cmd_model_reset(cmd_model_t *model); /* the peak becomes what is in use */

@@ -1,4 +1,4 @@
-/* Between the files of the modelled device (model.h). */
+/* Internal to the modelled device (model.h). */
 #ifndef CMD_MODEL_INT_H
 #define CMD_MODEL_INT_H
 
@@ -6,7 +6,7 @@
 
 #include "replay/model.h"
 
-/* Where segments lie, and where ranges of pages do. */
+/* Address ranges of segments and of pages. */
 #define BASE      ((uint64_t)0x200000000000)
 #define END       ((uint64_t)0x300000000000)
 #define PAGES     END
@@ -37,8 +37,8 @@ typedef struct {
     uint32_t mapped; /* times */
 } page_t;
 
-/* Reserved addresses, and which page (by number, 0: none) covers each multiple of UNIT; with
- * BEGINS where it begins there. */
+/* Reserved addresses, and which page (by number, 0: none) covers each multiple of UNIT; with BEGINS in its first
+ * one. */
 typedef struct {
     uint64_t address, size;
     uint32_t *page;
@@ -48,8 +48,8 @@ enum { MOST_RESERVED = 16 };
 #define BEGINS ((uint32_t)1 << 31)
 #define UNIT   AC_SEGMENT_ALIGN
 
-/* Invariants: the ranges are in address order and do not overlap; `used` is the sum of their
- * sizes and of those of all pages. */
+/* Invariants: the ranges are in address order and do not overlap; `used` is the sum of the sizes of segments and
+ * pages. */
 struct cmd_model {
     cmd_costs_t costs;
     uint64_t capacity, used;

@@ -1,5 +1,5 @@
-/* Memory in pages of the modelled device: reserved addresses, physical pages, and which lies
- * where (model.h).  What device.h forbids is refused and remembered (cmd_model_misuse). */
+/* Memory in pages of the modelled device: reserved addresses, physical pages, and their mappings (model.h).
+ * Calls that device.h forbids are refused and remembered (cmd_model_misuse). */
 #include "command.h"
 #include "replay/model_int.h"
 
@@ -23,7 +23,7 @@ ac_status_t model_range_support(void *context, ac_range_support_t *support) {
     return AC_OK;
 }
 
-/* Behind all that was reserved before: no address of a range is ever a segment's. */
+/* The range follows all earlier ones: no address of a range is ever a segment's. */
 ac_status_t model_range_reserve(void *context, uint64_t bytes, uint64_t *address) {
     cmd_model_t *model = context;
     CHARGE(model, reserve, bytes);
@@ -35,7 +35,7 @@ ac_status_t model_range_reserve(void *context, uint64_t bytes, uint64_t *address
         return AC_OOM;
     reserved_t *reserved = &model->reserved[model->reserves];
     *reserved = (reserved_t){.address = start, .size = bytes};
-    /* Mostly never touched, so no memory is taken for it. */
+    /* The table is rarely touched, so mmap gives it no memory at first. */
     reserved->page = mmap(NULL, page_table_size(reserved), PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (reserved->page == MAP_FAILED)

@@ -13,7 +13,7 @@ static ac_cuda_context_t context;
 static cmd_model_figures_t counted;
 static uint64_t used; /* bytes */
 
-/* What segments and pages hold, so that giving them back can be counted: both are few. */
+/* Bytes of segments and pages, to count their release: both are few. */
 static struct { uint64_t name, bytes; } * held;
 static size_t holding, room;
 

@@ -13,10 +13,10 @@ extern const ac_device_ops_t cmd_real_ops;
  * cmd_real_ops; or NULL, and `why` gets one line.  Once in a process. */
 void *cmd_real_open(char *why, size_t size, uint64_t *memory);
 
-/* Whether that driver is the simulated one. */
+/* True if the driver is the simulated one. */
 bool cmd_real_simulated(void);
 
-/* What was counted since the last call: calls, the time spent in them, and most bytes taken. */
+/* Counts since the last call: calls, the time spent in them, and most bytes taken. */
 void cmd_real_figures(cmd_model_figures_t *figures);
 
 #endif

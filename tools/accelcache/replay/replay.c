@@ -65,7 +65,7 @@ typedef struct {
     cmd_replay_job_t *job;
     uint64_t *least; /* 0: not asked for, or there is none */
     bool search, json;
-    unsigned searched; /* configurations whose least capacity is known */
+    unsigned searched; /* configurations with a known least capacity */
 } replays_t;
 
 static double ratio(uint64_t bytes, const cmd_ops_t *trace) {

@@ -11,7 +11,7 @@
 
 typedef struct {
     ac_config_t config;
-    uint64_t capacity; /* bytes; 0: CMD_REPLAY_ROOM, or what the real device has */
+    uint64_t capacity; /* bytes; 0: CMD_REPLAY_ROOM, or the memory of the real device */
     unsigned repeat;   /* replays in a row by the same allocator, at least 1 */
     cmd_work_t work;
     uint64_t delay;           /* CMD_WORK_DELAY: operations */
@@ -57,10 +57,10 @@ typedef struct {
 void cmd_replay_jobs(cmd_replay_job_t *job, size_t count, bool alone,
                      void (*progress)(size_t done, void *arg), void *arg);
 
-/* The least capacity, in whole pages, with which the plan completes; 0: it does not even with
- * CMD_REPLAY_ROOM.  Between the bound and what it takes without one, by bisection: a capacity
- * below the result may happen to suffice as well, since placement is not monotonic.  `progress`
- * is called some times a second, `done` means nothing. */
+/* The least capacity, in whole pages, with which the plan completes; 0: it does not even with CMD_REPLAY_ROOM.
+ * Bisects between the bound and the bytes that it takes without a limit.  A capacity below the result may
+ * suffice, too, since placement is not monotonic.  `progress` is called some times a second, `done` means
+ * nothing. */
 uint64_t cmd_replay_least(const cmd_ops_t *trace, const cmd_replay_plan_t *plan,
                           void (*progress)(size_t done, void *arg), void *arg);
 

@@ -16,7 +16,7 @@ enum { MOST_WORKERS = 64 };
 typedef struct {
     cmd_replay_job_t *job; /* NULL: idle */
     pid_t pid;
-    int out; /* where its figures come from */
+    int out; /* the pipe that its figures come through */
 } worker_t;
 
 static void child(const cmd_replay_job_t *job, int out) {
@@ -175,7 +175,7 @@ uint64_t cmd_replay_least(const cmd_ops_t *trace, const cmd_replay_plan_t *plan,
         return 0;
     if (try_capacity(&search, low, &peak) == CMD_REPLAY_DONE)
         return low;
-    /* As much as it took without a limit suffices, unless settings follow the capacity. */
+    /* The bytes that it took without a limit suffice, unless settings follow the capacity. */
     uint64_t high = peak_without;
     while (high < CMD_REPLAY_ROOM && try_capacity(&search, high, &peak) != CMD_REPLAY_DONE)
         high += (high / 8 + PAGE - 1) / PAGE * PAGE;

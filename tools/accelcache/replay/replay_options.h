@@ -12,8 +12,8 @@ int cmd_replay_ordinal(const char *value, void *ordinal);
 /* --capacity.  CMD_OK, or CMD_USAGE after a message. */
 int cmd_replay_capacity(const char *value, const cmd_ops_t *trace, uint64_t *bytes);
 
-/* Whether what the program held at a time fits into `capacity` bytes (0: no limit), without which
- * no setting completes; false after a message. */
+/* Returns true if the program's peak fits into `capacity` bytes (0: no limit), without which no setting
+ * completes; false after a message. */
 bool cmd_replay_fits(const char *path, const cmd_ops_t *trace, uint64_t capacity);
 
 /* The table of costs, with what `path` (may be NULL) replaces; false after a message. */

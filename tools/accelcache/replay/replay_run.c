@@ -31,7 +31,7 @@ static double cpu_ns(void) {
 
 /* ------------------------------------------------------------------ work */
 
-/* What the hooks of submitting calls do around the driver's call. */
+/* Does what the hooks of submitting calls do around the driver's call. */
 static void submit(replay_t *r, uint64_t stream) {
     if (ac_fence_full(r->line))
         ac_fence_close(r->line, false);
@@ -62,7 +62,7 @@ static void stream_work(replay_t *r, const cmd_op_t *op) {
     submitted(r);
 }
 
-/* As the hooks of the program's synchronisation do, and what is owed goes back after it. */
+/* Does what the hooks of a synchronisation do.  Memory over the budget goes back after it. */
 static void synchronise(replay_t *r) {
     uint64_t clock = ac_fence_now();
     ac_fence_close(r->line, false);
@@ -73,7 +73,7 @@ static void synchronise(replay_t *r) {
 
 /* ------------------------------------------------------------------ operations */
 
-/* As a thread of the program: through its cache. */
+/* Acts like a thread of the program: through its cache. */
 static inline ac_status_t plain_request(replay_t *r, const cmd_op_t *op) {
     uint64_t *address = &r->address[op->block];
     return r->cache ? ac_cache_alloc(r->cache, op->bytes, false, address)
@@ -97,8 +97,7 @@ static ac_status_t give_back(replay_t *r, const cmd_op_t *op) {
     return ac_block_free_on(r->arena, cmd_model_stream_key(op->stream), r->address[op->block]);
 }
 
-/* The operations, once.  `work` is a constant where this is called, and decides at compile time
- * what the loop has to do. */
+/* The operations, once.  `work` is a constant of each caller: the compiler makes a loop for each. */
 static inline __attribute__((always_inline)) ac_status_t loop(replay_t *r, cmd_work_t work) {
     const cmd_op_t *op = r->trace->op, *end = op + r->trace->count;
     ac_status_t status = AC_OK;
@@ -139,7 +138,7 @@ static ac_status_t loop_once(replay_t *r) {
     }
 }
 
-/* What the trace left allocated is freed, so that it can be replayed again. */
+/* Frees what the trace left allocated, so that it can be replayed again. */
 static void free_rest(replay_t *r) {
     for (uint32_t i = 0; i < r->trace->blocks; i++) {
         if (r->address[i])
@@ -152,7 +151,7 @@ static void free_rest(replay_t *r) {
 
 /* ------------------------------------------------------------------ a whole plan */
 
-/* Of the device since the last time. */
+/* Counts of the device since the last round. */
 static void take_figures(replay_t *r, cmd_model_figures_t *figures) {
     if (!r->model) {
         cmd_real_figures(figures);
@@ -162,7 +161,7 @@ static void take_figures(replay_t *r, cmd_model_figures_t *figures) {
     cmd_model_reset(r->model);
 }
 
-/* `done`: operations of the round, fewer than all where one failed. */
+/* `done`: operations of the round; fewer than all if one failed. */
 static void add_figures(replay_t *r, cmd_replay_figures_t *figures, unsigned round, double done) {
     unsigned later = round > 0;
     unsigned rounds = later ? r->plan->repeat - 1 : 1;
@@ -229,7 +228,7 @@ static ac_arena_t *make_arena(replay_t *r, cmd_replay_figures_t *figures) {
     if (!context)
         return NULL;
     ac_settings_t settings = ac_settings_from(&r->plan->config, memory);
-    /* Less than the real device has can be had as a limit. */
+    /* A smaller capacity than the real device's is set as a limit. */
     if (r->plan->real && r->plan->capacity && r->plan->capacity < settings.limit)
         settings.limit = r->plan->capacity;
     ac_allocator_t *allocator = ac_allocator_create(&settings, &stats, &counters);

@@ -58,7 +58,7 @@ typedef struct {
 
 enum { FINALISTS = 5 };
 
-/* By less than this a setting does not outlive the next version of the program. */
+/* Smaller gains do not outlive the next version of the program. */
 #define WORTH_A_SETTING 0.97
 #define WORTH_MORE_KEYS 0.99
 
@@ -147,7 +147,7 @@ static void run_checks(tuning_t *t) {
     free(job);
 }
 
-/* Whether the finalist completes everything, and the default does not. */
+/* Returns true if the finalist completes everything, and the default does not. */
 static bool rescues(const tuning_t *t, size_t finalist) {
     bool needed = false;
     for (unsigned i = 0; i < t->checks; i++) {
@@ -175,8 +175,7 @@ static double compare(const tuning_t *t, size_t finalist) {
     return compared > 0 ? sum / compared : 1;
 }
 
-/* Whether a setting is what a capacity asks for is a fact; by how much one is better otherwise is
- * an estimate. */
+/* That a setting completes in the capacity is a fact; by how much one is better otherwise is an estimate. */
 static void find_doubt(tuning_t *t) {
     const cmd_replay_plan_t *ours = t->chosen ? &point_of(t, t->chosen)->plan : NULL;
     if (rescues(t, t->chosen) || figures_of(t, t->chosen, 0)->end != CMD_REPLAY_DONE)
@@ -188,7 +187,7 @@ static void choose(tuning_t *t) {
     double best = WORTH_A_SETTING;
     for (size_t i = 1; i < t->finalists; i++) {
         double value = compare(t, i);
-        /* What the search ended with is simple; others may bring keys of no use along. */
+        /* The result of the search is simple; others may bring keys of no use along. */
         if (value < best * (t->chosen ? WORTH_MORE_KEYS : 1)) {
             best = value;
             t->chosen = i;
@@ -235,7 +234,7 @@ static const tune_point_t **find_front(const tune_t *tune, size_t *count) {
 
 /* ------------------------------------------------------------------ human */
 
-enum { MOST_SHOWN = 5 }; /* on a terminal, where what matters comes last */
+enum { MOST_SHOWN = 5 }; /* a terminal, which shows the end: the result comes last */
 
 static const char *conf_name(const tune_point_t *point) {
     return *point->conf ? point->conf : "(default)";
@@ -298,7 +297,7 @@ static void print_checks(const tuning_t *t) {
     cmd_table_print(table, 2);
 }
 
-/* What the chosen keys do, from the table of keys. */
+/* Prints what the chosen keys do, from the table of keys. */
 static void print_keys(const tuning_t *t) {
     const tune_point_t *point = point_of(t, t->chosen);
     bool terminal = cmd_columns(stdout) != 0;
@@ -420,7 +419,7 @@ static void add_check(tuning_t *t, const char *path, const char *part, cmd_ops_t
     t->check[t->checks++] = (check_t){path, part, trace};
 }
 
-/* Whether the default completes the trace in the capacity that was given. */
+/* Returns true if the default completes the trace in the given capacity. */
 static bool default_completes(const tuning_t *t, const cmd_ops_t *trace) {
     cmd_replay_plan_t plan = t->tune.plan;
     ac_config_default(&plan.config);

@@ -21,9 +21,9 @@ typedef struct {
 
 typedef struct {
     const cmd_ops_t *trace; /* the part that is searched on */
-    cmd_replay_plan_t plan; /* what all replays have in common */
+    cmd_replay_plan_t plan; /* common to all replays */
     tune_objective_t objective;
-    double seconds; /* begin no more replays when so many have passed */
+    double seconds; /* after these no replay begins */
     void (*progress)(double spent, size_t tried); /* seconds so far, settings; often */
     tune_point_t *point;                          /* all that were tried; [0]: the default */
     size_t count, room;
@@ -36,10 +36,10 @@ typedef struct {
 /* Fill `point`, malloc'd. */
 void tune_search(tune_t *tune);
 
-/* What figures are worth: memory by the peak of live bytes, driver time per 1000 operations, as
- * if the program ran ten times as long as its trace: the second replay counts for the other nine.
- * If memory did not suffice for the first replay: more than TUNE_FAILED, the less the later it ran out; if only for
- * the second one: between half of that and all of it. */
+/* Returns the worth of figures: memory by the peak of live bytes, driver time per 1000 operations, as if the
+ * program ran ten times as long as its trace: the second replay counts for the other nine. If memory did not
+ * suffice for the first replay: more than TUNE_FAILED, the less the later it ran out; if only for the second
+ * one: between half of that and all of it. */
 #define TUNE_FAILED 1e9
 double tune_value(tune_objective_t objective, const cmd_replay_figures_t *figures,
                   const cmd_ops_t *trace);
@@ -53,7 +53,7 @@ char *tune_doubt(tune_objective_t objective, const cmd_ops_t *trace,
 
 /* The names of keys that are searched, for --help and messages; NULL behind the last. */
 const char *tune_key(unsigned key);
-/* What the row of config.def says of a key. */
+/* Returns the text of a key's row in config.def. */
 const char *tune_key_doc(unsigned key);
 
 #endif

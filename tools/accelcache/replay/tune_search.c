@@ -1,11 +1,10 @@
-/* The search (tune.h): one key after the other takes the candidate that does best beside the
- * others as they are, in two rounds; then keys that bring next to nothing go back to their
- * defaults.  That begins at the default, and again at each switch thrown: a switch that gains
- * nothing by itself may be what lets another key work.
+/* The search (tune.h): in two rounds each key in turn takes its best candidate while the others stay as they are;
+ * then keys that bring next to nothing go back to their defaults.  The search starts at the default, and again with
+ * each switch thrown: a switch that gains nothing by itself may be what lets another key work.
  *
- * Keys are the rows of config.def with the trait TUNED: those that decide how memory is laid out.
- * Not what the program may have, nor when memory is out of the device's reach: a trace cannot
- * decide that.  Candidates are by type; what the parser refuses is none. */
+ * Keys are the rows of config.def with the trait TUNED: keys that decide the layout of memory. Not what the
+ * program may have, nor when memory is out of the device's reach: a trace cannot decide that.  Candidates are by
+ * type; what the parser refuses is none. */
 #include "replay/tune.h"
 #include "command.h"
 
@@ -19,7 +18,7 @@ enum { MOST_CANDIDATES = 16, ROUNDS = 2 };
 #define WORTH_IT 0.995
 #define NO_LOSS  1.002
 
-/* By the types of value.h; the default joins in front. */
+/* Types of value.h; the default joins in front. */
 static const char *const candidates_BOOL[] = {"true", "false", NULL};
 static const char *const candidates_PAGES[] = {"auto", NULL}; /* a trace shares nothing */
 static const char *const candidates_MEGABYTES[] = {"2",   "4",   "8",   "16",   "32", "64",
@@ -79,7 +78,7 @@ const char *tune_key_doc(unsigned at) {
     return at < find_keys(key) ? rows[key[at]].doc : NULL;
 }
 
-/* ------------------------------------------------------------------ what it is worth */
+/* ------------------------------------------------------------------ its worth */
 
 double tune_memory(const cmd_replay_figures_t *f, const cmd_ops_t *trace) {
     uint64_t peak = f->peak[1] > f->peak[0] ? f->peak[1] : f->peak[0];
@@ -115,7 +114,7 @@ static double seconds_now(void) {
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* The configuration string of a point; false where the parser refuses it. */
+/* The configuration string of a point; False: the parser refuses it. */
 static bool write_conf(const unsigned *key, unsigned keys, tune_point_t *point) {
     size_t used = 0;
     ac_config_error_t error;
@@ -144,7 +143,7 @@ static bool is_usual(unsigned row, unsigned choice) {
     return choice && !strcmp(rows[row].candidate[choice - 1], rows[row].usual);
 }
 
-/* Make a point beside the best one, where `at` has `choice`; false: none, or it is known. */
+/* Makes a point next to the best one, in which `at` has `choice`; false: none, or it is known. */
 static bool add_point(tune_t *tune, const unsigned *key, unsigned keys, unsigned at,
                       unsigned choice) {
     tune_point_t point = {.plan = tune->plan};
@@ -196,7 +195,7 @@ static unsigned candidate_count(unsigned row) {
     return count;
 }
 
-/* Each key that is set back to its default, where that costs next to nothing. */
+/* Sets each key back to its default if that costs next to nothing. */
 static void simplify(tune_t *tune, const unsigned *key, unsigned keys) {
     for (unsigned i = 0; i < keys; i++) {
         size_t from = tune->count, best = tune->best;
@@ -216,7 +215,7 @@ static void simplify(tune_t *tune, const unsigned *key, unsigned keys) {
     }
 }
 
-/* How long pending memory is waited for changes nothing where none is pending. */
+/* The time to wait for pending memory has no effect if none is pending. */
 static bool has_no_say(const tune_t *tune, unsigned row) {
     return tune->plan.work == CMD_WORK_NONE && !strcmp(rows[row].key, "wait_budget");
 }
@@ -241,7 +240,7 @@ static void descend(tune_t *tune, const unsigned *key, unsigned keys, double end
     }
 }
 
-/* Whether the point does anything at all that the default does not. */
+/* Returns true if the point acts differently from the default at all. */
 static bool has_effect(const tune_point_t *usual, const tune_point_t *point) {
     return memcmp(usual->figures.peak, point->figures.peak, sizeof usual->figures.peak) != 0 ||
            memcmp(usual->figures.call, point->figures.call, sizeof usual->figures.call) != 0;
@@ -253,7 +252,7 @@ void tune_search(tune_t *tune) {
     double end = tune->began + tune->seconds;
     add_point(tune, key, keys, 0, 0);
     measure(tune, 0);
-    for (unsigned i = 0; i < keys; i++) /* switches, beside the default */
+    for (unsigned i = 0; i < keys; i++) /* switches, in addition to the default */
         if (rows[key[i]].candidate == candidates_BOOL)
             for (unsigned c = 1; c <= candidate_count(key[i]); c++)
                 add_point(tune, key, keys, i, c);

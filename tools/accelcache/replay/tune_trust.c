@@ -18,7 +18,7 @@ static size_t fewest_operations(const cmd_costs_t *costs) {
     return (size_t)(2 * 1000 * call_ms / (100 * WORTH * MS_OF_1));
 }
 
-/* Requests that come after a free: only those can use memory again. */
+/* Requests that come after a free: only these can use memory again. */
 static size_t requests_after_a_free(const cmd_ops_t *trace) {
     size_t count = 0;
     bool freed = false;
@@ -29,10 +29,10 @@ static size_t requests_after_a_free(const cmd_ops_t *trace) {
     return count;
 }
 
-/* By how much `ours` is better with one eighth of the trace's requests after the other left out:
- * what adds up over a run, as small free pieces do, stays.  Where one of these resamples has no
- * gain, a single stretch of requests made all of it, and the next run may have none.  The
- * standard error of the jackknife says no more here: peaks are no smooth function of the requests. */
+/* By how much `ours` is better with one eighth of the trace's requests after the other left out: what adds up
+ * over a run, as small free pieces do, stays.  If one of these resamples has no gain, a single stretch of
+ * requests made all of it, and the next run may have none.  The standard error of the jackknife says no more
+ * here: peaks are no smooth function of the requests. */
 typedef struct {
     double least, most;
 } gains_t;

@@ -13,10 +13,10 @@ typedef struct {
     cmd_trial_t trial;
     /* The process and device that held most at a time. */
     int64_t peak, peak_pid, peak_device;
-    /* What processes held when they exited, and how many did. */
+    /* Memory that processes held at their exit. */
     int64_t leaked_blocks, leaked_bytes, leak_pid;
     unsigned leaking;
-    char *leakers; /* of the process `leak_pid`: who asked for what; "" where it is not known */
+    char *leakers; /* of the process `leak_pid`: the requests by module; "" if not known */
     char *peak_fault, *leak_fault; /* one line each; NULL: passed, or not asked for */
 } check_t;
 
@@ -74,7 +74,7 @@ static void look_at(const json_t *document, void *arg) {
     c->leaked_blocks += blocks;
 }
 
-/* Allocations whose bytes no figure has. */
+/* Allocations without figures of their bytes. */
 static uint64_t left_to_driver(const check_t *c) {
     return c->trial.figures.process[AC_COUNT_passed_allocs] +
            c->trial.figures.process[AC_COUNT_passed_async];
@@ -209,7 +209,7 @@ static int print_json(const check_t *c) {
 
 /* ------------------------------------------------------------------ running */
 
-/* Why nothing can be said of the program's memory; NULL: something can.  malloc'd. */
+/* Returns the reason why the program's memory is not known; NULL: something can.  malloc'd. */
 static char *unmeasured(const check_t *c) {
     if (!c->trial.dumps)
         return cmd_format("the program did not use CUDA, or the library did not reach it "
@@ -250,7 +250,7 @@ static int report(check_t *c) {
 
 int cmd_run_check(const cmd_run_t *run, const char *program, const char *conf) {
     int stopped = 0, status = CMD_FAILED;
-    /* What is in the dump need not be said twice. */
+    /* The dump has the rest. */
     char *with_report =
         run->fail_on_leak ? cmd_conf_set(conf, "leak_report", "dump") : cmd_format("%s", conf);
     check_t c = {.run = run, .trial = {.as_it_is = true, .visit = look_at, .arg = &c}};

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What is compared: one row each.
+/* Figures of a comparison: one row each.
  *   FIGURE(key, unit, "label", expression of a trial `t`, "what it measures") */
 #define FIGURES                                                                                  \
     FIGURE(wall_ns, ns, "wall time", t->wall, "from the start of the program to its end")        \
@@ -80,8 +80,8 @@ static bool is_untracked(int figure, int64_t value) {
 
 typedef struct {
     const cmd_run_t *run;
-    const char *folder; /* with those of all runs */
-    cmd_trial_t *first; /* those before, uncounted, all off */
+    const char *folder; /* with the processes of all runs */
+    cmd_trial_t *first; /* warm-up runs, uncounted, all off */
     cmd_trial_t *trial; /* off and on of each round */
     int count;          /* of `trial` */
     bool simulated;
@@ -206,7 +206,7 @@ static void print_note(char *text) {
     free(text);
 }
 
-/* Processes of the program whose figures were not written by themselves. */
+/* Processes of the program that did not write their figures themselves. */
 static void print_unwritten(const cmd_trial_t *trial) {
     const char *way = trial->cached ? "on" : "off";
     if (trial->left)
@@ -220,7 +220,7 @@ static void print_unwritten(const cmd_trial_t *trial) {
             way, trial->running, trial->running == 1 ? "" : "es"));
 }
 
-/* On a device whose calls return at once, how long they take is the time of asking. */
+/* If the device's calls return at once, their time is only the cost of the call. */
 static bool driver_is_free(const comparison_t *c) {
     const char *spec = getenv("ACCEL_SIM"); /* run.c has put costs into it */
     return c->simulated && spec && strstr(spec, "costs:none");
@@ -352,8 +352,7 @@ typedef struct {
     const char *program, *conf;
 } runner_t;
 
-/* One run in `folder`/`name`; `which` is said of it where it fails.  0, or the status to end
- * with. */
+/* One run in `folder`/`name`; which a failure names.  0, or the status to end with. */
 static int run_one(const runner_t *runner, cmd_trial_t *trial, bool cached, char *name,
                    const char *which) {
     const cmd_run_t *run = runner->c->run;
@@ -377,10 +376,9 @@ static int run_one(const runner_t *runner, cmd_trial_t *trial, bool cached, char
     return trial->status;
 }
 
-/* All runs: first those that do not count, because the first run of a program pays for what later
- * ones find (files in memory, compiled kernels).  Then off and on in turn, and each round begins
- * with the other one, so that a machine that grows slower favours neither.  0, or the status to
- * end with. */
+/* All runs: warm-up runs first: the first run of a program pays for what later runs find (files in memory,
+ * compiled kernels).  Then off and on in turn, and each round begins with the other one, so that a machine that
+ * grows slower favours neither.  0, or the status to end with. */
 static int run_trials(const runner_t *runner) {
     const comparison_t *c = runner->c;
     int status = CMD_OK;

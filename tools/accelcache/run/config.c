@@ -30,8 +30,8 @@ static const char fixed[] = "Cannot change once the cache is active.";
 
 /* ------------------------------------------------------------------ human */
 
-/* The key with its value; with `described` what it accepts and does, and with `settings` that have
- * a file where the value comes from. */
+/* The key with its value; with `described` also its values and effect, and with settings from a file the source
+ * of the value. */
 static void print_key(const ac_config_row_t *row, const ac_config_t *config, bool described,
                       const cmd_settings_t *settings) {
     ac_config_t defaults;

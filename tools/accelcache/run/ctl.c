@@ -88,7 +88,7 @@ static int print_done(const struct verb *verb, int pid, const ac_control_answer_
     case AC_CONTROL_HISTORY:
         printf("process %d: the history is switched\n", pid);
         break;
-    case AC_CONTROL_WHERE: /* asked for by accelcache where, and by stat --growth */
+    case AC_CONTROL_WHERE: /* requests of `accelcache where` and `stat --growth` */
     case AC_CONTROL_RECORDED:
     case AC_CONTROL_FIGURES:
         break;
@@ -96,7 +96,7 @@ static int print_done(const struct verb *verb, int pid, const ac_control_answer_
     return CMD_OK;
 }
 
-/* What goes with the request; malloc'd.  NULL: *error. */
+/* The argument of the request; malloc'd.  NULL: *error. */
 static char *prepare(const struct verb *verb, const ac_live_name_t *name, const char *given,
                      char **error) {
     if (verb->verb == AC_CONTROL_SET)

@@ -167,7 +167,7 @@ static const char *place_of(bool before, const char *name) {
                  "program; to have it first, name it before libaccelcache.so";
 }
 
-/* Where LD_PRELOAD does not name the library, `accelcache run` puts it in front. */
+/* If LD_PRELOAD does not name the library, accelcache run puts it in front. */
 void cmd_doctor_preloads(cmd_findings_t *findings, const char *preload) {
     const char *ours = preload ? strstr(preload, "libaccelcache.so") : NULL;
     while (preload && *preload) {
@@ -186,7 +186,7 @@ void cmd_doctor_preloads(cmd_findings_t *findings, const char *preload) {
     }
 }
 
-/* What has to be preloaded before the library. */
+/* Libraries to preload before ours. */
 static void check_sanitizer(cmd_findings_t *findings, const cmd_program_t *program,
                             const char *given) {
     const char *file = program->sanitizer_file, *preload = getenv("LD_PRELOAD");

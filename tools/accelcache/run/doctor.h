@@ -1,4 +1,4 @@
-/* What the parts of `doctor` share: findings, and the checks that make them. */
+/* Common parts of `doctor`: findings, and the checks that make them. */
 #ifndef CMD_DOCTOR_H
 #define CMD_DOCTOR_H
 
@@ -27,18 +27,18 @@ int cmd_doctor_probe(void);
  * figures. */
 void cmd_doctor_process(cmd_findings_t *findings, int pid);
 
-/* What the figures of a program advise: whether it needs free_sync, counters that should be 0. */
+/* Findings from the figures of a program: whether it needs free_sync, counters that should be 0. */
 void cmd_doctor_figures(cmd_findings_t *findings, const json_t *document);
-/* The same for the document in a file. */
+/* Findings from the document in a file. */
 void cmd_doctor_dump(cmd_findings_t *findings, const char *path);
 
-/* A variable of the program that has the name of a function of ours; `where` is freed. */
+/* A variable of the program that has the name of a function of ours; Frees `where`. */
 void cmd_doctor_variable(cmd_findings_t *findings, char *where);
 
-/* Preloaded libraries, by LD_PRELOAD, that have functions with names of ours: who stands where. */
+/* Preloaded libraries, by LD_PRELOAD, that have functions with names of ours: their order. */
 void cmd_doctor_preloads(cmd_findings_t *findings, const char *preload);
 
-/* What a program shares with other processes, and what that costs. */
+/* Memory that a program shares with other processes, and its cost. */
 void cmd_doctor_shares(cmd_findings_t *findings, const cmd_figures_t *figures);
 /* Which of its blocks a process that runs shares now. */
 void cmd_doctor_exports(cmd_findings_t *findings, const ac_live_name_t *name);

@@ -90,7 +90,7 @@ static void become_probe(const char *folder, int out) {
     _exit(CMD_CANNOT_RUN);
 }
 
-/* What the child printed, in `reply`, and its wait status.  0, or an errno: ETIMEDOUT, it had to be
+/* Reads the output of the child into `reply`, and its wait status.  0, or an errno: ETIMEDOUT, it had to be
  * ended. */
 static int ask(const char *folder, char reply[REPLY], int *status) {
     int pipe_fd[2], error;

@@ -18,7 +18,7 @@ static uint64_t status_mask(const char *status, const char *key) {
     return line ? strtoull(line + strlen(key) + 1, NULL, 16) : 0;
 }
 
-/* Whether every thread blocks the signal. */
+/* Returns true if every thread blocks the signal. */
 static bool blocked_everywhere(int pid, uint64_t bit) {
     char *folder = cmd_format("/proc/%d/task", pid);
     DIR *tasks = opendir(folder);
@@ -78,7 +78,7 @@ static void check_signal(cmd_findings_t *findings, int pid, const ac_live_t *pag
     free(path);
 }
 
-/* The name of the first mapped file whose base name begins with `start`; malloc'd or NULL. */
+/* Returns the first mapped file with a base name that begins with `start`; malloc'd or NULL. */
 static char *mapped(const char *maps, const char *start) {
     for (const char *line = maps; *line; line += strcspn(line, "\n"), line += *line == '\n') {
         size_t length = strcspn(line, "\n");
@@ -143,7 +143,7 @@ static void check_cuda(cmd_findings_t *findings, int pid, const char *maps) {
     free(runtime);
 }
 
-/* The first library that is mapped and has such a variable. */
+/* Returns the first mapped library with a variable of this kind. */
 static void check_variables(cmd_findings_t *findings, const char *maps) {
     char *last = cmd_format("%s", ""), *variable = NULL;
     for (const char *line = maps; *line && !variable;

@@ -1,5 +1,5 @@
-/* What `doctor` says of memory that a program shares with other processes by CUDA IPC: how much,
- * which blocks, and what that costs. */
+/* Findings of `doctor` about memory that a program shares by CUDA IPC: how much, which blocks, and what that
+ * costs. */
 #include "command.h"
 #include "run/doctor.h"
 #include "read/document.h"
@@ -117,7 +117,7 @@ static int by_size(const void *a, const void *b) {
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-/* As dumps and nvidia-smi have it. */
+/* In the form of dumps and nvidia-smi. */
 static void uuid_text(const unsigned char uuid[AC_IPC_UUID], char text[48]) {
     char *at = text + sprintf(text, "GPU-");
     for (int i = 0; i < AC_IPC_UUID; i++)

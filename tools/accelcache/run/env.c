@@ -22,8 +22,8 @@ static const char help[] =
     "  --unset         take it back: what else was preloaded stays\n\n"
     "Exit status: 0, 1 the library was not found, 2 wrong usage.\n";
 
-/* How a shell sets a variable, and how it forgets one; `quote`: what stands for a quote between
- * quotes (NULL: values are not quoted); `also`: what else has to be quoted so. */
+/* How a shell sets a variable, and how it forgets one; `quote`: what stands for a quote between quotes (NULL:
+ * values are not quoted); `also`: quotes also the rest of the special characters. */
 static const struct format {
     const char *name, *set, *end, *unset, *quote, *also;
 } formats[] = {{"sh", "export %s=", "\n", "unset %s\n", "'\\''", ""},
@@ -59,7 +59,7 @@ static void print_set(const struct format *format, const char *name, const char 
     fputs(format->end, stdout);
 }
 
-/* What stands between entries, for the loader.  A folder's name may have a blank in it. */
+/* The loader's separators between entries.  A folder's name may have a blank in it. */
 #define PRELOADS ": \t"
 #define FOLDERS  ":;"
 
@@ -78,7 +78,7 @@ static char *without(const char *list, const char *gone, const char *between) {
     return rest;
 }
 
-/* A variable without one of its entries, or none at all where nothing is left of it. */
+/* Prints a variable without one of its entries, or unsets it if none is left. */
 static void print_without(const struct format *format, const char *name, const char *gone,
                           const char *between) {
     const char *list = getenv(name);

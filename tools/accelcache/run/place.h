@@ -1,12 +1,11 @@
-/* Where the parts of this installation lie, and the environment a program gets from them. */
+/* Files of this installation, and the environment that a program gets from them. */
 #ifndef CMD_PLACE_H
 #define CMD_PLACE_H
 
 #include <stdbool.h>
 
-/* libaccelcache.so beside this command: of the build tree or installed.  `given` (may be NULL)
- * wins.  malloc'd absolute path; or NULL, and *error is one line with cause and remedy, malloc'd.
- */
+/* Finds libaccelcache.so next to this command: of the build tree or installed.  `given` (may be NULL) wins.
+ * malloc'd absolute path; or NULL, and *error is one line with cause and remedy, malloc'd. */
 char *cmd_place_library(const char *given, char **error);
 
 /* The folder with the simulated device's libcuda.so.1, in the same way. */

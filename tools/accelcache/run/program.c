@@ -24,8 +24,7 @@ enum { OUR_MACHINE = EM_AARCH64 };
 #error "accelcache runs on x86-64 and aarch64"
 #endif
 
-/* How all functions of the stand-in runtime begin; a stripped program cannot be told from one
- * with NVIDIA's. */
+/* How all functions of the stand-in runtime begin; a stripped program looks like one with NVIDIA's. */
 #define STANDIN_SYMBOLS "simrt_*"
 
 static void set_problem(cmd_program_t *program, cmd_problem_t problem, char *text) {
@@ -74,8 +73,8 @@ static char *find_program(const char *name) {
     return unusable;
 }
 
-/* What `#!` at the start of `path` asks for: the interpreter, or behind `env` the program that
- * env would start.  malloc'd; NULL when the file is no script. */
+/* Returns the interpreter that #! at the start of `path` names: the interpreter, or behind `env` the program
+ * that env would start.  malloc'd; NULL when the file is no script. */
 static char *script_interpreter(const char *path) {
     FILE *file = fopen(path, "re");
     char line[512] = "";
@@ -209,9 +208,8 @@ static bool is_plain_library(const char *name) {
 
 /* ------------------------------------------------------------------ sanitizers */
 
-/* How the runtimes of gcc and of clang begin, what each defines where it is linked in, and
- * whether it has to be before every other library: its hooks are not called otherwise, and most
- * end the program at once then. */
+/* Runtimes of gcc and of clang: start of the name, a symbol that they define if linked in, and true if one must
+ * come before every other library: its hooks are not called otherwise, and most end the program at once then. */
 static const struct {
     const char *gcc, *clang, *symbol, *name;
     bool first;
@@ -224,7 +222,7 @@ static const struct {
 };
 enum { SANITIZERS = sizeof sanitizers / sizeof sanitizers[0] };
 
-/* Number of the sanitizer whose runtime has this name; SANITIZERS: none. */
+/* Returns the number of the sanitizer with this runtime; SANITIZERS: none. */
 static int sanitizer_of(const char *name) {
     int i = 0;
     while (i < SANITIZERS && !begins(name, sanitizers[i].gcc) &&
@@ -240,7 +238,7 @@ bool cmd_program_is_sanitizer(const char *entry, size_t length) {
     return found;
 }
 
-/* `file` is where the library `name`, which the program or a library of it needs, was found. */
+/* `file` is the path of the library `name`, which the program or one of its libraries needs. */
 static void note_sanitizer(cmd_program_t *program, const char *name, const char *file) {
     int i = sanitizer_of(name);
     if (i == SANITIZERS || !sanitizers[i].first || program->sanitizer)
@@ -406,7 +404,7 @@ static void check_image(cmd_program_t *program, const char *path) {
         return;
     }
     if (!elf.is_elf) {
-        /* Neither ELF nor #!: execvp hands it to the shell. */
+        /* The file is neither ELF nor a script: execvp hands it to the shell. */
     } else if (!elf.bits64 || !elf.little || elf.machine != OUR_MACHINE) {
         set_problem(program, CMD_PROGRAM_FOREIGN,
                     cmd_format("%s is built for another architecture (%s, machine %u): the "

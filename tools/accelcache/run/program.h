@@ -1,5 +1,5 @@
-/* What a program is, found out without running it: can a preloaded library reach it, and how
- * does it get to CUDA.  For `run` (refusals, --sim) and `doctor`. */
+/* Properties of a program, found without running it: can a preloaded library reach it, and how does it get to
+ * CUDA.  For `run` (refusals, --sim) and `doctor`. */
 #ifndef CMD_PROGRAM_H
 #define CMD_PROGRAM_H
 
@@ -11,7 +11,7 @@
 /* Why the preload cannot work, worst first found. */
 typedef enum {
     CMD_PROGRAM_FINE,
-    CMD_PROGRAM_MISSING,  /* no such program */
+    CMD_PROGRAM_MISSING,  /* the program was not found */
     CMD_PROGRAM_UNUSABLE, /* a folder, not executable, cut short */
     CMD_PROGRAM_SETUID,   /* the loader ignores LD_PRELOAD when ids change */
     CMD_PROGRAM_STATIC,   /* no loader runs at all */
@@ -35,16 +35,16 @@ typedef struct {
     cmd_runtime_t runtime;
     char *runtime_name;    /* of SHARED: "libcudart.so.13" */
     char *runtime_in;      /* the library through which it comes, NULL: the program itself */
-    char *static_in;       /* a library with a static runtime inside, beside `runtime`; or NULL */
+    char *static_in;       /* a library with a static runtime inside, in addition to `runtime`; or NULL */
     char *pinned;          /* a libcudart that DT_RPATH puts before LD_LIBRARY_PATH; or NULL */
     char *unresolved;      /* a needed CUDA library found in no folder; or NULL */
     char *variable;        /* "NAME in LIBRARY": a library's variable with the name of a function of ours; or NULL */
-    const char *sanitizer; /* "AddressSanitizer" etc., whose runtime is in the program; or NULL */
-    char *sanitizer_file;  /* that runtime, where it is a library and has to be the first one: its
-                            * path, or its name where it was found in no folder; NULL: linked in */
+    const char *sanitizer; /* "AddressSanitizer" etc., if its runtime is in the program; or NULL */
+    char *sanitizer_file; /* that runtime, if it is a library that must be the first one: its path, or its name if no
+                           * folder has it; NULL: linked in */
 } cmd_program_t;
 
-/* Look at `name` as execvp would find it.  Never fails: what goes wrong is the result. */
+/* Look at `name` as execvp would find it.  Never fails: problems are part of the result. */
 void cmd_program_inspect(cmd_program_t *program, const char *name);
 void cmd_program_clear(cmd_program_t *program);
 

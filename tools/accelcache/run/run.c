@@ -115,7 +115,7 @@ static bool is_check(const cmd_run_t *run) {
     return run->max_peak || run->fail_on_leak;
 }
 
-/* What goes with what; 0, or the exit status after a message. */
+/* Checks options that exclude each other; 0, or the exit status after a message. */
 static int check_options(cmd_run_t *run) {
     bool check = is_check(run);
     if (!run->compare && (run->repeat || run->warm_up >= 0 || run->strict || run->input))
@@ -157,9 +157,8 @@ static char *set_key(char *conf, const char *key, const char *value) {
     return NULL;
 }
 
-/* What the user names is a file of the folder he is in, wherever the program is started (it may
- * be a script that goes elsewhere first).  A folder whose name does not fit into the string
- * leaves the name as it is.  malloc'd. */
+/* A relative name means the user's current folder, even if the program (a script) changes its folder first.  If
+ * the folder's name does not fit into the string, the name stays as it is.  malloc'd. */
 static char *absolute(const char *key, const char *name) {
     char folder[AC_CONFIG_PATH], escaped[2 * AC_CONFIG_PATH];
     ac_config_t config;
@@ -200,7 +199,7 @@ static bool has_stacks(const char *conf, bool history_too) {
            (config.stacks != AC_STACKS_NONE || (history_too && config.history));
 }
 
-/* `conf` is freed.  What the user says of stacks stays. */
+/* `conf` is freed.  The user's own key `stacks` stays. */
 static char *with_stacks(char *conf) {
     char *whole =
         has_stacks(conf, false) ? cmd_format("%s", conf) : cmd_conf_set(conf, "stacks", "all");
@@ -281,7 +280,7 @@ static int set_simulated(const cmd_run_t *run, const cmd_program_t *program) {
     setenv("LD_LIBRARY_PATH", path, 1);
     const char *given = run->sim ? run->sim : getenv("ACCEL_SIM");
     char *spec = cmd_format("%s", given ? given : "");
-    /* Where calls cost nothing there is nothing to compare but their number. */
+    /* If calls cost nothing, only their number can be compared. */
     if (run->compare && !strstr(spec, "costs:")) {
         char *costly = cmd_format("%s%scosts:published", spec, *spec ? "," : "");
         free(spec);
@@ -306,7 +305,7 @@ static int refuse(const cmd_program_t *program) {
     return program->problem == CMD_PROGRAM_MISSING ? CMD_NOT_FOUND : CMD_CANNOT_RUN;
 }
 
-/* The runtime of a sanitizer comes first where the program is linked to one (doctor says why). */
+/* If the program is linked to a sanitizer's runtime, that comes first (doctor explains it). */
 static void preload_library(const char *library, const cmd_program_t *program) {
     const char *existing = getenv("LD_PRELOAD");
     const char *first = program->sanitizer_file;

@@ -1,4 +1,4 @@
-/* What `run`, `run --compare` and the checks of `run` share. */
+/* Common parts of `run`, `run --compare` and the checks of `run`. */
 #ifndef CMD_RUN_H
 #define CMD_RUN_H
 
@@ -10,11 +10,11 @@ typedef struct {
     const char *keep;                          /* --compare, checks: folder for their files */
     const char *input;                         /* --compare: the program's stdin */
     const char *junit;                         /* checks: the result as JUnit's XML */
-    uint64_t max_peak;                         /* bytes; 0: no such check */
+    uint64_t max_peak;                         /* bytes; 0: no limit */
     bool fail_on_leak;
     bool compare, json, simulated, record;
     bool strict;     /* --compare: outputs that differ have a status of their own */
-    int warm_up;     /* --compare: runs before those that count */
+    int warm_up;     /* --compare: warm-up runs */
     const char *sim; /* ACCEL_SIM, NULL: as in the environment */
     int repeat;
     char **command;
@@ -24,7 +24,7 @@ typedef struct {
  * but ACCEL_ALLOC_CONF is set; `conf` is that string, known to be valid. */
 int cmd_run_compare(const cmd_run_t *run, const char *program, const char *conf);
 
-/* What each figure of a comparison measures, to stdout. */
+/* Prints the meaning of each figure of a comparison. */
 void cmd_compare_print_measures(void);
 
 /* Run `program` as it is and judge its memory, in the same way.  A program that used no CUDA

@@ -13,7 +13,7 @@ typedef struct {
     const char *refused;           /* a file that is not applied */
     char why[AC_DEFAULTS_WHY];     /* why it is not */
     ac_config_t config;            /* in force */
-    ac_config_error_t error;       /* of the string: text is empty where it is good */
+    ac_config_error_t error;       /* of the string: `text` is empty if it is good */
     ac_config_warnings_t warnings; /* of the string */
     ac_config_warnings_t warnings_of_file;
     char from_file[AC_LIVE_CONF];  /* "key:value," of what the file gives */
@@ -21,7 +21,7 @@ typedef struct {
 
 void cmd_settings_read(cmd_settings_t *settings);
 
-/* Where the value of a key comes from: a file's name, "ACCEL_ALLOC_CONF", NULL for the default. */
+/* Returns the source of a key's value: a file's name, "ACCEL_ALLOC_CONF", NULL for the default. */
 const char *cmd_settings_source(const cmd_settings_t *settings, const char *key);
 
 #endif

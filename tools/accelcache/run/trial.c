@@ -18,7 +18,7 @@
 /* Only the handler and cmd_trial_run touch these. */
 static volatile sig_atomic_t child, stop_signal;
 
-/* What a terminal sends (Ctrl-C) reaches the program as well: once is enough. */
+/* Signals of a terminal (Ctrl-C) reach the program, too: once is enough. */
 static void pass_on(int number, siginfo_t *info, void *context) {
     (void)context;
     stop_signal = number;
@@ -34,7 +34,7 @@ static void catch_signals(int count) {
     struct sigaction action = {.sa_sigaction = pass_on, .sa_flags = SA_SIGINFO};
     sigemptyset(&action.sa_mask);
     for (int i = 0; i < count; i++) {
-        struct sigaction before; /* what was ignored stays so, for the program as well */
+        struct sigaction before; /* ignored signals stay ignored, for the program, too */
         if (sigaction(passed[i], NULL, &before) == 0 &&
             ((before.sa_flags & SA_SIGINFO) || before.sa_handler != SIG_IGN))
             sigaction(passed[i], &action, NULL);
@@ -112,8 +112,8 @@ static int run_child(cmd_trial_t *trial, const char *program, char **command, co
     return 0;
 }
 
-/* Write the document of a page where its process would have, over what it wrote earlier: at
- * an interval, say.  The page of a process that is gone is not left behind. */
+/* Writes the document of a page to the file of its process, over an earlier one: at an interval, say.  The page
+ * of a process that is gone is not left behind. */
 static void save_page(const ac_live_name_t *name, json_t *document, bool alive, const char *file,
                       void *arg) {
     cmd_trial_t *trial = arg;

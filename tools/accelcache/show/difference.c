@@ -130,8 +130,7 @@ static const json_t *device_at(const json_t *document, json_int_t ordinal) {
     return NULL;
 }
 
-/* Calls `visit` for each device of the first document, and of the second those that the first
- * lacks. */
+/* Calls `visit` for each device of the first document, and for devices of the second that the first lacks. */
 static void each_device(const json_t *const document[2],
                         void (*visit)(json_int_t ordinal, const figures_t *figures, void *arg),
                         void *arg) {

@@ -1,8 +1,8 @@
 /* Growth of modules and of call sites (growth.h).
  *
- * What a program takes and gives back in each round of a loop goes up and down; what it forgets to
- * give back raises the least that is held in a round.  So the looks are divided into thirds by their
- * number, and a module's memory rises if the least of each third is above that of the one before. */
+ * Memory that a program takes and returns in each round of a loop goes up and down; memory that it forgets
+ * raises the least of each round.  So the looks are divided into thirds by their number, and a module's memory
+ * rises if the least of each third is above that of the one before. */
 #include "show/growth.h"
 #include "command.h"
 #include "read/control.h"
@@ -101,7 +101,7 @@ static void clear(growth_t *growth) {
 
 /* ------------------------------------------------------------------ what they say */
 
-/* Where part `i` begins. */
+/* Returns the first look of part `i`. */
 static unsigned part_begin(const growth_t *growth, unsigned i) {
     return growth->looks * i / growth->parts;
 }
@@ -125,7 +125,7 @@ static void judge_module(const growth_t *growth, module_t *module) {
     module->per_second = seconds > 0 ? (double)(module->low[last] - module->low[0]) / seconds : 0;
 }
 
-/* What rises comes first, and that which rises most. */
+/* Rising ones come first, the fastest in front. */
 static int by_growth(const void *a, const void *b) {
     const module_t *x = a, *y = b;
     if (x->rises != y->rises)
@@ -240,7 +240,7 @@ static int report(growth_t *growth, bool json) {
     return CMD_OK;
 }
 
-/* ------------------------------------------------------------------ where they come from */
+/* ------------------------------------------------------------------ sources of the looks */
 
 static int by_time(const void *a, const void *b) {
     const json_t *x = *(const json_t *const *)a, *y = *(const json_t *const *)b;
@@ -286,7 +286,7 @@ static json_t *ask_figures(const ac_live_name_t *name, const char *path, char **
     return document;
 }
 
-/* Of a process that does not answer, or cannot write where we read, what its page has. */
+/* Falls back to the page of a process that does not answer, or cannot write where we read. */
 static json_t *look_at(const ac_live_name_t *name, const char *path, char **why, bool *alive,
                        char **error) {
     json_t *document = *why ? NULL : ask_figures(name, path, why);

@@ -1,4 +1,4 @@
-/* `accelcache stat --growth`: modules whose memory rises from look to look at one process. */
+/* `accelcache stat --growth`: modules with memory that rises from look to look at one process. */
 #ifndef CMD_GROWTH_H
 #define CMD_GROWTH_H
 
@@ -7,7 +7,7 @@
 
 #include "show/summary.h"
 
-/* Of documents of one process, in whatever order.  The exit status, after a message. */
+/* Takes documents of one process, in any order.  The exit status, after a message. */
 int cmd_growth_of(const cmd_rendered_t *document, unsigned count, bool json);
 
 /* Look `looks` times at a process, or until it ends, with `seconds` between two of them. */

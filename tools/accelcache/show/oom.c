@@ -1,4 +1,4 @@
-/* `accelcache oom`: who held the memory when a request failed for want of it. */
+/* `accelcache oom`: the holders of the memory when a request failed for lack of it. */
 #include "show/oom.h"
 #include "command.h"
 #include "read/document.h"
@@ -35,7 +35,7 @@ typedef struct {
     struct {
         int64_t bytes, blocks;
     } state[AC_LAID_STATES];
-    int64_t wanted;             /* of what is held: bytes that were asked for */
+    int64_t wanted;             /* of what is held: requested bytes */
     int64_t idle;               /* free, in segments in which nothing else is */
     int64_t largest;            /* free bytes side by side */
     bool is_at_limit, is_whole; /* whole: all blocks are listed */

@@ -1,4 +1,4 @@
-/* What a request that failed for want of memory would have needed, found out by replaying. */
+/* Settings that would have served a request that failed for lack of memory, found by replays. */
 #ifndef CMD_OOM_H
 #define CMD_OOM_H
 
@@ -9,23 +9,23 @@
 typedef struct {
     const char *conf;   /* settings that take the place of the process's own; "": none do */
     const char *name;   /* how to speak of them */
-    bool without_limit; /* the configured limit is left out as well */
+    bool without_limit; /* without the configured limit, too */
     bool tried, served; /* after cmd_oom_replay */
     bool sure;          /* wherever the blocks had come to lie, there would have been room */
 } cmd_oom_candidate_t;
 
 enum { CMD_OOM_CANDIDATES = 4 }; /* [0]: the settings as they were */
 
-/* The device's blocks as they lay are allocated again, in their order and next to each other, by
- * the allocator itself over a modelled device that has what the process reserved and what was free;
- * those that were free are freed, and the request follows: once with each candidate, in processes
- * of their own.  What was freed but not ready yet counts as held.
+/* The allocator itself allocates the device's blocks again, in their order and next to each other.  Its device is
+ * modelled, with the bytes that the process reserved and that were free.  Then it frees the free blocks, and the
+ * request follows: once with each candidate, in processes of their own.  Freed blocks that work may still use count
+ * as held.
  *
- * With other settings the blocks would have come to lie elsewhere, so a replay that serves the
- * request does not prove that the program would have been served: it is `sure` where the pages that
- * the blocks can keep at most leave room for it, or where no more than new memory is needed.
+ * With other settings the blocks would have come to lie elsewhere, so a replay that serves the request does not
+ * prove that the program would have been served: it is `sure` if the pages that the blocks can keep at most leave
+ * room for it, or if new memory suffices.
  *
- * `limit` UINT64_MAX: none.  Not for layouts whose blocks are not all listed. */
+ * `limit` UINT64_MAX: none.  All blocks must be listed. */
 typedef struct {
     const cmd_segments_t *segments;      /* of the device */
     const char *conf;                    /* of the process */

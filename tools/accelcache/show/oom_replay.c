@@ -35,7 +35,7 @@ static void request(state_t *state, uint64_t bytes) {
  * own it would lie elsewhere, and all that follows would be moved. */
 static void add_segment(state_t *state, const cmd_segments_t *list, const cmd_segment_t *segment) {
     enum { SMALL = 64 << 10 };
-    bool joined = false; /* what came before is a block of this segment */
+    bool joined = false; /* the operation before is a block of this segment */
     for (size_t i = 0; i < segment->blocks; i++) {
         const cmd_block_t *block = &list->block[segment->first + i];
         bool idle = is_idle(block);
@@ -72,7 +72,7 @@ static void build(state_t *state, const cmd_oom_state_t *of) {
 
 /* ------------------------------------------------------------------ candidates */
 
-/* The settings of the process with those of the candidate.  False: they are not accepted. */
+/* Applies the candidate's settings to the process's own.  False: they are not accepted. */
 static bool plan_of(const cmd_oom_candidate_t *candidate, const cmd_oom_state_t *state,
                     const cmd_costs_t *costs, cmd_replay_plan_t *plan) {
     ac_config_error_t wrong;

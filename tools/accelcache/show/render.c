@@ -13,10 +13,10 @@
 
 enum { MOST_HOOKS = 12 };
 
-static bool all; /* rows that are 0 as well */
+static bool all; /* also rows that are 0 */
 static unsigned hidden;
 
-/* What `reason` means; a killed process wrote nothing, its page did. */
+/* Returns the meaning of `reason`; a killed process wrote nothing, its page did. */
 static const char *reason_text(const char *reason) {
     static const char *const texts[][2] = {
         {"exit", "written at exit"},
@@ -193,7 +193,7 @@ static void render_device(const json_t *device, double seconds) {
     render_modules(json_object_get(device, "modules"), seconds);
 }
 
-/* What was not freed at exit, where the key leak_report asked for it. */
+/* Blocks that were not freed at exit, if the key leak_report is set. */
 static void render_leaks(const json_t *leaks) {
     if (!json_array_size(leaks))
         return;
@@ -236,7 +236,7 @@ static void render_sites(json_t *document) {
     free(error);
 }
 
-/* Where pinned_cache kept any. */
+/* Pinned memory, if pinned_cache kept any. */
 static void render_pinned(const json_t *pinned) {
     if (!cmd_document_stat(pinned, "num_host_alloc", NULL, NULL))
         return;
@@ -286,7 +286,7 @@ static void render_hooks(const json_t *hooks) {
     free(list);
 }
 
-/* Memory shared with other processes, where any is. */
+/* Memory shared with other processes, if there is any. */
 static void render_shares(const json_t *document) {
     static const struct {
         const char *label, *counter[2], *unit, *doc;

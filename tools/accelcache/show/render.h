@@ -10,7 +10,7 @@ typedef enum {
     CMD_RENDER_ALL
 } cmd_render_t;
 
-/* One document; `source` is where it came from. */
+/* One document; `source` is its file or process. */
 void cmd_render(json_t *document, const char *source, cmd_render_t how);
 
 #endif

@@ -105,7 +105,7 @@ static char *hinted(char *error, const char *hint) {
     return whole;
 }
 
-/* What is no dump: NULL, and *error is what keeps it from being a recording, if it looks like one. */
+/* Reads a file that is no dump: NULL, and *error is what keeps it from being a recording, if it looks like one. */
 static cmd_history_t *recording_of(const char *path, char **error) {
     char *why = NULL;
     cmd_history_t *history = access(path, F_OK) == 0 ? cmd_history_read(path, &why) : NULL;
@@ -182,7 +182,7 @@ static bool is_unwritten(const unwritten_t *list, const char *file) {
     return false;
 }
 
-/* What they counted, in place of what they may have written earlier. */
+/* Their last counts, instead of earlier files. */
 static void take_unwritten(shown_t *shown, const unwritten_t *list) {
     for (unsigned i = 0; i < list->count; i++) {
         char *source = cmd_format("process %d, not written", list->page[i].name.pid);
@@ -251,12 +251,12 @@ static bool is_folder(const char *path) {
     return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
 }
 
-/* What is asked for beside the documents. */
+/* Options about the output. */
 typedef struct {
     bool json, remove, difference, summary, all, brief, sites;
 } wanted_t;
 
-/* What is known first of each document. */
+/* The first lines of each document. */
 static json_t *headlines(const shown_t *shown, bool single) {
     json_t *list = json_array();
     for (unsigned i = 0; i < shown->count; i++) {
@@ -295,8 +295,7 @@ static int print_json(const shown_t *shown, const wanted_t *wanted, bool single)
     return cmd_print_json(whole, JSON_PRESERVE_ORDER);
 }
 
-/* Removes pages of killed processes, none of one that runs; `failed` is set where that cannot be.
- */
+/* Removes pages of killed processes, none of one that runs; Sets `failed` if one cannot be removed. */
 static unsigned remove_all(const ac_live_name_t *name, unsigned count, bool *failed) {
     unsigned removed = 0;
     for (unsigned i = 0; i < count; i++) {
@@ -323,7 +322,7 @@ static void print_brief(const shown_t *shown) {
 }
 
 static void print_one(const cmd_rendered_t *document, const wanted_t *wanted) {
-    if (!wanted->all && !wanted->remove) /* what is cut off could not be asked for again */
+    if (!wanted->all && !wanted->remove) /* a second call could not show the rest */
         cmd_page_begin();
     cmd_render(document->document, document->source,
                wanted->all ? CMD_RENDER_ALL : CMD_RENDER_USUAL);
@@ -399,7 +398,7 @@ static int show(char **argument, int count, const wanted_t *wanted) {
     int printed = wanted->json ? print_json(&shown, wanted, count == 1 && !is_folder(argument[0]))
                                : print_text(&shown, wanted, two);
     int status = shown.failed || printed ? CMD_FAILED : CMD_OK;
-    /* What was not printed must not be lost. */
+    /* Figures that were not printed must not be lost. */
     bool failed = false;
     if (wanted->remove && !printed && fflush(stdout) == 0 && !ferror(stdout))
         remove_all(shown.killed, shown.killed_count, &failed);

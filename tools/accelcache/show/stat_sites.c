@@ -1,4 +1,4 @@
-/* `accelcache stat` of what is no dump, and `stat --sites`: who held the memory, by call site. */
+/* `accelcache stat` of what is no dump, and `stat --sites`: memory by call site. */
 #include "command.h"
 #include "read/sites.h"
 #include "show/stat_sites.h"

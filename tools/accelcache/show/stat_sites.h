@@ -4,8 +4,8 @@
 
 #include "read/history.h"
 
-/* To stdout: who held the memory at the peak, at the end, and what was never freed; `whole`: all of them.  Returns
- * the exit status. */
+/* Prints the holders of memory at the peak and at the end, and the blocks that were never freed; `whole`: all of
+ * them.  Returns the exit status. */
 int cmd_stat_sites(const cmd_history_t *history, const char *source, bool json, bool whole);
 
 #endif

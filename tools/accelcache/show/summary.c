@@ -1,5 +1,5 @@
-/* Several documents beside each other (summary.h): a line each, then their sum, the least and the
- * greatest of each figure, and the documents that stand apart from the others. */
+/* Several documents in a table (summary.h): a line each, then the sum, the least and the greatest of each
+ * figure, and the outliers among the documents. */
 #include "show/summary.h"
 #include "command.h"
 #include "read/document.h"
@@ -55,8 +55,8 @@ static row_t row_of(const json_t *document) {
 typedef enum { SUM, LEAST, GREATEST, MEDIAN, TOTALS } total_t;
 static const char *const total_names[TOTALS] = {"sum", "least", "greatest", "median"};
 
-/* A document that stands apart: the one furthest from the median in a column, where it is off by
- * more than a tenth of it and by more than five times what is usual (the median distance). */
+/* An outlier: the document that is furthest from the median in a column, if it is off by more than a tenth of
+ * the median and by more than five times the median distance. */
 typedef struct {
     bool found;
     unsigned document;
@@ -125,8 +125,8 @@ static const json_t *process_of(const cmd_rendered_t *document, const char *key)
     return json_object_get(json_object_get(document->document, "process"), key);
 }
 
-/* Of the process, where the documents' processes do not all have the same; else nothing.  Of a
- * program the name without its folders. */
+/* Returns a member of the process if not all processes have the same, else "".  A program has its name without
+ * folders. */
 static const char *if_differs(const summary_t *s, unsigned document, const char *key) {
     const json_t *first = process_of(&s->documents[0], key);
     bool differs = false;

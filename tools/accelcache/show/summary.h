@@ -1,4 +1,4 @@
-/* Statistics documents beside each other. */
+/* Statistics documents in one table. */
 #ifndef CMD_SUMMARY_H
 #define CMD_SUMMARY_H
 
@@ -7,11 +7,11 @@
 
 typedef struct {
     json_t *document;
-    char *source; /* where it came from */
+    char *source; /* its file or process */
 } cmd_rendered_t;
 
-/* To stdout: a line each (not with `totals_alone`), then sum, least and greatest of each figure
- * (and with it the median), and which documents stand apart.  `count` is at least 1. */
+/* To stdout: a line each (not with `totals_alone`), then sum, least and greatest of each figure (and with it the
+ * median), and the outliers.  `count` is at least 1. */
 void cmd_render_many(const cmd_rendered_t *documents, unsigned count, bool totals_alone);
 
 /* The totals and the outliers as JSON. */

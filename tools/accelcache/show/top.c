@@ -1,4 +1,4 @@
-/* `accelcache top`: what processes under the library do, while they run. */
+/* `accelcache top`: a live view of the processes under the library. */
 #include "show/top.h"
 #include "command.h"
 #include "base/option.h"

@@ -1,5 +1,4 @@
-/* What `top` shows: the processes of this user that run, their devices, and what happened since the
- * look before. */
+/* Data of `top`: the processes of this user that run, their devices, and what happened since the look before. */
 #ifndef CMD_TOP_H
 #define CMD_TOP_H
 
@@ -19,7 +18,7 @@ typedef struct {
     int64_t requests, served;          /* since the process began */
     int64_t ooms;
     double per_s;              /* requests a second since the look before; negative: not known */
-    double hit, fragmentation; /* per cent; hit: of these requests, of all where there was none */
+    double hit, fragmentation; /* per cent; hit: of these requests; of all requests if there was none */
 } top_process_t;
 
 typedef struct {
@@ -55,8 +54,8 @@ void top_clear(top_sample_t *sample);
 void top_sort(top_sample_t *sample, top_sort_t by);
 json_t *top_json(const top_sample_t *sample);
 
-/* The interactive screen, until the user ends it; looks each `seconds`.  The exit status, with a
- * message where this build cannot. */
+/* The interactive screen, until the user ends it; looks each `seconds`.  Returns the exit status, with a message
+ * if this build has no screen. */
 int top_run(double seconds, top_sort_t by);
 
 #endif

@@ -20,7 +20,7 @@ static double percent(int64_t part, int64_t whole) {
     return whole > 0 ? 100 * (double)part / (double)whole : 0;
 }
 
-/* Devices are the same where their id is; a driver may give none. */
+/* Devices with one id are the same; a driver may give none. */
 static top_device_t *device_of(top_sample_t *sample, const json_t *device) {
     const char *uuid = cmd_text(device, "uuid"), *name = cmd_text(device, "name");
     int64_t ordinal = cmd_integer(device, "ordinal");
@@ -61,8 +61,7 @@ static const top_process_t *same_process(const top_sample_t *before, const ac_li
     return NULL;
 }
 
-/* What happened since the look before.  A pid that another process has got meanwhile, or statistics
- * that were reset, begin anew. */
+/* Changes since the look before.  A pid of a new process, and statistics that were reset, start from zero. */
 static void find_rates(top_process_t *process, const top_process_t *before, double seconds) {
     int64_t requests = process->requests, served = process->served;
     process->per_s = -1;

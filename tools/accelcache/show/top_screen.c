@@ -31,7 +31,7 @@ typedef struct {
     top_sample_t sample;
     top_sort_t by;
     ac_live_name_t chosen; /* of the process under the bar */
-    unsigned row; /* its row, where it is not there any more the one that takes its place */
+    unsigned row; /* its row; if it is gone, the row in its place */
     char message[MESSAGE];
 } screen_t;
 
@@ -217,7 +217,7 @@ static int milliseconds_left(const screen_t *s, double seconds) {
     return left <= 0 ? 0 : (int)(left * 1000) + 1;
 }
 
-/* ERR: none came so far.  Where stdin is no terminal there is nothing to read, at once. */
+/* ERR: none came so far.  If stdin is no terminal, there is nothing to read. */
 static int key_of(int ms) {
     if (!isatty(STDIN_FILENO)) {
         poll(NULL, 0, ms);

@@ -131,7 +131,7 @@ static const char *state_text(const ac_trace_header_t *header) {
     }
 }
 
-/* The command line, its arguments apart by spaces; malloc'd. */
+/* The command line, with spaces between its arguments; malloc'd. */
 static char *command_text(const ac_trace_header_t *header) {
     size_t size = sizeof header->argv, used = 0;
     char *text = cmd_alloc(size + 1);

@@ -40,7 +40,7 @@ typedef struct {
     const cmd_block_t *block;     /* around it; NULL: none */
     const cmd_block_t *before,
         *behind; /* nearest ones that the program holds or are unmapped */
-    const cmd_segment_t *below, *above; /* where it is in none */
+    const cmd_segment_t *below, *above; /* if it is in none */
 } spot_t;
 
 static uint64_t end_of(const cmd_block_t *block) {
@@ -70,7 +70,7 @@ static uint64_t distance(const cmd_segment_t *segment, uint64_t address) {
                                       : address - (segment->address + segment->bytes);
 }
 
-/* Of all devices: the segment that has the address, else the nearest ones. */
+/* Looks on all devices for the segment that has the address, else for the nearest ones. */
 static void find(spot_t *spot, const cmd_segments_t *list) {
     for (size_t i = 0; i < list->segments; i++) {
         const cmd_segment_t *segment = &list->segment[i];
@@ -108,7 +108,7 @@ static char *asker(const cmd_block_t *block, const json_t *document) {
     return site ? site : cmd_format("%s", cmd_module_name(document, block->module));
 }
 
-/* When the guarded block was freed and by whom, as the end of a sentence. */
+/* Returns the time and the module of a guarded block's free, as the end of a sentence. */
 static char *freed(const cmd_block_t *block, const json_t *document) {
     char text[CMD_FIGURE];
     if (!block->freed_ns)
@@ -117,7 +117,7 @@ static char *freed(const cmd_block_t *block, const json_t *document) {
                       cmd_module_name(document, block->freed_by));
 }
 
-/* Behind the end of a block that may have been run past: how far. */
+/* Returns the sentence about an address behind the end of a block. */
 static char *past_block(const spot_t *spot, const char *what, const json_t *document) {
     const cmd_block_t *block = spot->before;
     char *past = bytes_past(spot->address - end_of(block)), *when = freed(block, document);
@@ -130,7 +130,7 @@ static char *past_block(const spot_t *spot, const char *what, const json_t *docu
     return all;
 }
 
-/* In whose block, or past which one's end, in one sentence. */
+/* Returns one sentence: the block of the address, or the block before it. */
 static char *sentence(const spot_t *spot, const json_t *document) {
     enum { NEAR = 1 << 20 };
     char text[CMD_FIGURE];
@@ -221,7 +221,7 @@ static void add_near(cmd_table_t *table, const spot_t *spot, const cmd_segment_t
     free(more);
 }
 
-/* Of a snapshot's traces: the newest block there. */
+/* Adds the newest block there, from a snapshot's traces. */
 static void add_life(cmd_table_t *table, cmd_snapshot_life_t *life) {
     char size[CMD_FIGURE];
     char *place = cmd_format("0x%" PRIx64, life->address);
@@ -318,7 +318,7 @@ static json_t *segment_json(const cmd_segment_t *segment) {
                      segment->exported, "guarded", segment->guarded);
 }
 
-/* How far the address lies past the end of what was asked for; null: it does not. */
+/* Returns the bytes between the end of the request and the address; null: it does not. */
 static json_t *past_json(const spot_t *spot) {
     bool in_one = spot->block && spot->block->state != AC_LAID_FREE;
     const cmd_block_t *block = in_one ? spot->block : spot->before;
@@ -351,7 +351,7 @@ static void print_json(const spot_t *spot, const json_t *document) {
 
 /* ------------------------------------------------------------------ where from */
 
-/* An empty object where the process tells nothing, as one of an older version. */
+/* Returns an empty object if the process tells nothing, like an older version. */
 static json_t *ask_recorded(const ac_live_name_t *name, const char *question) {
     ac_control_answer_t answer;
     char *error = NULL;
@@ -362,7 +362,7 @@ static json_t *ask_recorded(const ac_live_name_t *name, const char *question) {
     return recorded ? recorded : json_object();
 }
 
-/* The document of a page, with what its process says is near the address.  NULL: *error. */
+/* Returns the document of a page, with the blocks that its process lists near the address.  NULL: *error. */
 static json_t *ask(const ac_live_name_t *name, uint64_t address, char **error) {
     ac_control_answer_t answer;
     char why[1200];

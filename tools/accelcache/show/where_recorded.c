@@ -47,7 +47,7 @@ void cmd_where_rows(cmd_table_t *table, const char *title, const json_t *recorde
     free(on);
 }
 
-/* What the document tells of the block: as a process's answer has it. */
+/* The document's frames of the block, in the form of a process's answer. */
 static json_t *frames_json(const json_t *document, int64_t stack) {
     cmd_frame_t *frame;
     size_t count;
@@ -78,12 +78,12 @@ static bool is_free(const char *word) {
     return !strcmp(word, "free") || !strcmp(word, "passed_free") || !strcmp(word, "pinned_free");
 }
 
-/* The newest event of that kind whose block has the address; a free that was refused is none. */
+/* Returns the newest event of that kind with the address in its block; a free that was refused is none. */
 static const json_t *find_event(const json_t *document, const char *kind, uint64_t address) {
     size_t index;
     const json_t *device, *recorded = json_object_get(document, "recorded");
     if (!cmd_integer(recorded, "history"))
-        return NULL; /* it was off: what it has may be of former owners */
+        return NULL; /* it was off: its events may belong to former owners */
     json_array_foreach(json_object_get(document, "history"), index, device) {
         const json_t *events = json_object_get(device, "event");
         json_int_t refused = 0; /* by this thread, the free before it, of whatever memory */

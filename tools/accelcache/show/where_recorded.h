@@ -1,4 +1,4 @@
-/* Who asked for a block and who freed it, for `accelcache where`. */
+/* The request and the free of a block, for `accelcache where`. */
 #ifndef CMD_WHERE_RECORDED_H
 #define CMD_WHERE_RECORDED_H
 
@@ -10,11 +10,11 @@
 json_t *cmd_where_recorded(const json_t *document, const cmd_block_t *block,
                            uint64_t address);
 
-/* Rows for one of both, with its frames; nothing where it is not known. */
+/* Rows for one of both, with its frames; nothing if it is not known. */
 void cmd_where_rows(cmd_table_t *table, const char *title, const json_t *recorded,
                     int64_t now_ns);
 
-/* The same for machines, with names of frames; null where it is not known. */
+/* Returns it as JSON, with names of frames; null if it is not known. */
 json_t *cmd_where_named(const json_t *recorded);
 
 #endif

@@ -1,5 +1,4 @@
-/* The formats of `accelcache export`, one function for each.  They write to `out`, whose errors
- * their caller looks at. */
+/* The formats of `accelcache export`, one function for each.  The caller checks `out` for errors. */
 #ifndef CMD_EXPORT_H
 #define CMD_EXPORT_H
 

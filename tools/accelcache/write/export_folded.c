@@ -1,4 +1,4 @@
-/* Folded stacks: frames apart by semicolons, then the bytes in use. */
+/* Folded stacks: frames with semicolons between them, then the bytes in use. */
 #include "write/export.h"
 #include "read/stacks.h"
 

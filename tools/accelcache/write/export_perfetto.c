@@ -1,8 +1,7 @@
-/* Chrome's JSON trace format, which Perfetto reads: a counter track for each device and figure, and
- * instants for what the driver was asked for, waits and failures; of a dump's history also pinned memory
- * and what was left to the driver, of what its events tell; where who asked is known, a track for
- * each of the call sites that ever held the most, of what the events tell.  Times are in microseconds; where
- * the trace has none, an operation is one. */
+/* Chrome's JSON trace format, which Perfetto reads: a counter track for each device and figure, and instants for
+ * driver calls, waits and failures; of a dump's history also pinned memory and what was left to the driver, of
+ * what its events tell; with call sites, a track for each of those that ever held the most.  Times are in
+ * microseconds; in a trace without times an operation is one. */
 #include "command.h"
 #include "write/export.h"
 #include "read/naming.h"
@@ -113,7 +112,7 @@ static int by_peak(const void *a, const void *b) {
     return (x->peak < y->peak) - (x->peak > y->peak);
 }
 
-/* What the event changes of its site's bytes; NULL: of none. */
+/* Applies the event to the bytes of its site.  NULL: it has none. */
 static site_t *change_site(const sites_t *sites, const cmd_history_t *history, size_t i) {
     site_t *site = sites->of[i] == NO_SITE ? NULL : &sites->site[sites->of[i]];
     int64_t bytes = (int64_t)history->event[i].bytes;

@@ -1,5 +1,5 @@
-/* pprof's profile, gzip'd protocol buffers (profile.proto of google/pprof): stacks with blocks and
- * bytes in use, and of all requests where they are known. */
+/* pprof's profile, gzip'd protocol buffers (profile.proto of google/pprof): stacks with blocks and bytes in use,
+ * and if known those of all requests. */
 #include "command.h"
 #include "write/export.h"
 #include "read/stacks.h"
@@ -49,7 +49,7 @@ static void put_data(buffer_t *to, unsigned field, const void *data, size_t size
     put_bytes(to, data, size);
 }
 
-/* A message inside another one, whose buffer is released. */
+/* Writes a message inside another one, and frees its buffer. */
 static void put_message(buffer_t *to, unsigned field, buffer_t *message) {
     put_data(to, field, message->data, message->size);
     free(message->data);

@@ -1,6 +1,6 @@
-/* PyTorch's memory snapshot as a pickle, for its viewer and the functions of _memory_viz.py.
- * A snapshot is written as it was read.  Of a trace: the blocks that live at its end, in ranges of
- * addresses in place of segments (history.h), and every request and free. */
+/* PyTorch's memory snapshot as a pickle, for its viewer and the functions of _memory_viz.py. A snapshot is
+ * written as it was read.  A trace gives the blocks that live at its end, in ranges of addresses in place of
+ * segments (history.h), and every request and free. */
 #include "command.h"
 #include "write/export.h"
 #include "base/terminal.h"
@@ -70,7 +70,7 @@ static void put_segment(cmd_pickle_t *out, const cmd_segments_t *list, const cmd
     cmd_pickle_dictionary_close(out);
 }
 
-/* `place` is what the action is about: an address, or of an "oom" what the device has left. */
+/* `place` is the key of an address, or for an "oom" of the bytes that the device has left. */
 static void put_event(cmd_pickle_t *out, const cmd_history_t *history, const cmd_event_t *event,
                       const char *action, const char *place, uint64_t value) {
     cmd_pickle_dictionary(out);

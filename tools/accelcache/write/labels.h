@@ -5,9 +5,8 @@
 #include "read/history.h"
 #include "observe/labels.h"
 
-/* Of the process of a dump: its id, host, rank and program from the dump.  Pod, container and job
- * from environment and control group: of the process where it still runs here, else of this
- * command's where both are on a host of the same name (a pod has a name of its own). */
+/* Fills in id, host, rank and program from the dump.  Pod, container and job from environment and control group:
+ * of the process if it still runs here, else of this command if both hosts have one name (each pod has its own). */
 void cmd_labels(const cmd_history_t *history, ac_labels_t *labels);
 
 #endif

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where Debian's libjs-dygraphs lies. */
+/* The folder of Debian's libjs-dygraphs. */
 static const char library_folder[] = "/usr/share/javascript/dygraphs";
 
 static int print_help(void) {

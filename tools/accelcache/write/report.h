@@ -9,9 +9,9 @@
 /* The page: HTML in which lines with "@style@", "@library@" and "@data@" alone are replaced. */
 extern const char cmd_report_page[];
 
-/* [{device, figures, points, peak}]: bytes over time, in a column for each word of `figures`, thinned out
- * so that no extreme is lost.  `peak` where the events do not tell of all that came before them: what
- * the figures say of the whole run; 0: nothing. */
+/* [{device, figures, points, peak}]: bytes over time, in a column for each word of `figures`, thinned out so
+ * that no extreme is lost.  `peak` if earlier events are missing: what the figures say of the whole run; 0:
+ * nothing. */
 json_t *cmd_report_series(const cmd_history_t *history);
 /* [{label, count, bytes}] of requests by the power of two of their size, or by the power of ten of
  * their life. */
@@ -21,8 +21,8 @@ json_t *cmd_report_lives(const cmd_history_t *history);
  * moment. */
 json_t *cmd_report_map(const cmd_history_t *history, const cmd_segments_t *list);
 json_t *cmd_report_blocks(const cmd_history_t *history, size_t at);
-/* {peak, end, leaked}, each [[frames from the outermost on, apart by line breaks; bytes in use then]], the most
- * bytes first; empty if nothing is known of that moment, or nothing was in use. */
+/* {peak, end, leaked}, each [[frames from the outermost on, with line breaks between them; bytes in use then]],
+ * the most bytes first; empty if nothing is known of that moment, or nothing was in use. */
 json_t *cmd_report_stacks(const cmd_history_t *history);
 /* [{level, text}]: what the figures ask for. */
 json_t *cmd_report_advice(const cmd_history_t *history, const cmd_segments_t *list);

@@ -1,5 +1,5 @@
-/* What the figures of a report ask for, in words (report.h).  Each rule looks at one thing, and
- * says it with the figures that it rests on and what can be done. */
+/* Advice of a report (report.h).  Each rule looks at one thing, and says it with the figures that it rests on
+ * and what can be done. */
 #include "command.h"
 #include "read/document.h"
 #include "read/headline.h"
@@ -123,7 +123,8 @@ static bool rises(const int64_t held[QUARTERS]) {
     return held[0] < held[1] && held[1] < held[2] && held[2] < held[3];
 }
 
-/* What call sites that held more at each quarter's peak grew by: "; a from 1 MiB to 9 MiB", the most first. */
+/* Names the call sites that held more at each quarter's peak, with their growth: "; a from 1 MiB to 9 MiB", the
+ * most first. */
 static char *risers_of(const cmd_history_t *history, const quarters_t *quarters) {
     enum { NAMED = 3 };
     cmd_stacks_t stacks[QUARTERS];

@@ -1,4 +1,4 @@
-/* What the charts of a report show (report.h). */
+/* Data of the charts of a report (report.h). */
 #include "command.h"
 #include "read/document.h"
 #include "base/terminal.h"
@@ -15,8 +15,7 @@ enum { FIGURES = 4, BUCKETS = 3000, EXTREMES = 2 + 2 * FIGURES };
 
 static const char *const figure_names[FIGURES] = {"allocated", "reserved", "pinned", "passed"};
 
-/* The events of one bucket that are shown: the first, the last, and where a figure is least and
- * greatest. */
+/* The events of one bucket that are shown: the first, the last, and the extremes of each figure. */
 typedef struct {
     size_t at;
     int64_t time;
@@ -114,7 +113,7 @@ static void put_points(const series_t *series) {
     put_bucket(series, &bucket);
 }
 
-/* What the figures of the dump say of the device's peak; 0: they do not. */
+/* Returns the device's peak by the figures of the dump; 0: not known. */
 static int64_t peak_of(const cmd_history_t *history, int ordinal) {
     size_t index;
     const json_t *device;
