@@ -159,7 +159,8 @@ class Screens(base.CommandTest):
             with self.subTest(name=name):
                 out = self.expect(0, "help", name).stdout
                 self.assertEqual(out, self.expect(0, name, "--help").stdout)
-                self.assertLessEqual(max(map(len, out.splitlines())), 99)
+                self.assertLessEqual(max(map(len, out.splitlines())), 79)
+        self.assertLessEqual(max(map(len, self.expect(0, "help").stdout.splitlines())), 79)
 
 
 @unittest.skipUnless(terminal.PRESENT, "tmux is missing")

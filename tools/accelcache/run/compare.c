@@ -29,7 +29,7 @@
            "requests that waited for the device to finish with freed memory, and frees that "    \
            "waited for results (free_sync)")                                                     \
     FIGURE(shim_ns, ns, "  in the library", PROCESS(shim_ns),                                    \
-           "the library's own work, estimated from one call in 128, and so rough below some "    \
+           "the library's own work, an estimate from one call in 128, so it is rough below some "    \
            "thousand calls; what a thread serves from "                                          \
            "its own cache, about 10 ns a call, is not in it")                                    \
     FIGURE(driver_calls, calls, "driver calls made",                                             \

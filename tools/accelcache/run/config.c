@@ -11,20 +11,20 @@
 
 static const char help[] =
     "Usage: accelcache config [OPTION...] [STRING|KEY]\n"
-    "Says whether STRING (default: the environment's ACCEL_ALLOC_CONF, over the machine's "
-    "defaults\n"
-    "in /etc/accelcache.conf) is good, which keys it changes, or what is wrong with it.  With "
-    "the\n"
-    "name of a key it shows that one, without any string every key, with its range, its default\n"
-    "and what it does.\n\n"
+    "Checks STRING and shows which keys it changes, or what is wrong with it.  The\n"
+    "default is ACCEL_ALLOC_CONF of the environment, over the machine's defaults in\n"
+    "/etc/accelcache.conf.  With the name of a key it shows that key, and without\n"
+    "any string every key: its range, its default and its effect.\n"
+    "\n"
     "  --all         every key, with its value in STRING\n"
-    "  --json        every key and what is wrong with STRING as JSON\n"
+    "  --json        every key, and the fault of STRING, as JSON\n"
     "  --json --stats\n"
-    "                the rows of statistics and counters, with what they say, as JSON\n"
-    "  --markdown    the table of keys as the README has it\n"
+    "                the rows of statistics and counters, with their texts, as JSON\n"
+    "  --markdown    the table of keys in the form of the README\n"
     "  --markdown --stats\n"
-    "                the tables of statistics and counters as the README has them\n\n"
-    "Exit status: 0, 1 when the string is wrong, 2 wrong usage.\n";
+    "                the tables of statistics and counters in that form\n"
+    "\n"
+    "Exit status: 0, 1 if the string is wrong, 2 wrong usage.\n";
 
 static const char fixed[] = "Cannot change once the cache is active.";
 

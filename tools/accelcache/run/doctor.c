@@ -18,16 +18,18 @@
 
 static const char help[] =
     "Usage: accelcache doctor [OPTION...] [PID | [--] PROGRAM [ARGUMENT...]]\n"
-    "Says whether the library can work on this machine; with PROGRAM, whether preloading\n"
-    "reaches it and how it gets to CUDA (it is not run); with PID, whether the library is\n"
-    "active in that process, whether the dump signal may be sent to it, what its figures\n"
-    "advise, as free_sync:true, which of its blocks other processes may open (CUDA IPC), and\n"
-    "what that costs.\n\n"
+    "Checks whether the library can work on this machine.  With PROGRAM, which is\n"
+    "not run: whether preloading reaches it and how it gets to CUDA.  With PID:\n"
+    "whether the library is active in that process, whether the dump signal may be\n"
+    "sent to it, and what its figures advise, for example free_sync:true.  It also\n"
+    "names the blocks that other processes may open (CUDA IPC), and their cost.\n"
+    "\n"
     "  --dump FILE  what the figures in a statistics dump advise, and nothing else\n"
-    "  --lib FILE   the library to look at, instead of the one beside this command\n"
-    "  --sim        look at the simulated device instead of the machine's driver\n"
-    "  --json       the findings as JSON\n\n"
-    "Exit status: 0, 1 when something keeps accelcache from working, 2 wrong usage.\n";
+    "  --lib FILE   the library to check, instead of the one next to this command\n"
+    "  --sim        check the simulated device instead of the machine's driver\n"
+    "  --json       the findings as JSON\n"
+    "\n"
+    "Exit status: 0, 1 if something keeps accelcache from working, 2 wrong usage.\n";
 
 struct cmd_findings {
     struct {

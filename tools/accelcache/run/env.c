@@ -10,16 +10,18 @@
 
 static const char help[] =
     "Usage: accelcache env [OPTION...]\n"
-    "Prints the lines that put the library under every program started from a shell later on, "
-    "for\n"
-    "that shell to read: eval \"$(accelcache env)\".\n\n"
-    "  --conf STRING   with ACCEL_ALLOC_CONF set to this, instead of left as it is\n"
-    "  --lib FILE      the library to preload, instead of the one beside this command\n"
-    "  --sim[=SPEC]    the simulated device as well; SPEC becomes ACCEL_SIM\n"
+    "Prints shell commands that put the library under every program which that\n"
+    "shell starts later: eval \"$(accelcache env)\".\n"
+    "\n"
+    "  --conf STRING   set ACCEL_ALLOC_CONF to this, instead of leaving it as it is\n"
+    "  --lib FILE      the library to preload, instead of the one next to this\n"
+    "                  command\n"
+    "  --sim[=SPEC]    add the simulated device; SPEC becomes ACCEL_SIM\n"
     "  --format sh|csh|fish|plain\n"
-    "                  for which shell; plain: NAME=VALUE, as Docker's --env-file and systemd's\n"
-    "                  EnvironmentFile read it (sh)\n"
-    "  --unset         take it back: what else was preloaded stays\n\n"
+    "                  the shell (sh); plain: NAME=VALUE, for Docker's --env-file\n"
+    "                  and systemd's EnvironmentFile\n"
+    "  --unset         undo it; other preloaded libraries stay\n"
+    "\n"
     "Exit status: 0, 1 the library was not found, 2 wrong usage.\n";
 
 /* How a shell sets a variable, and how it forgets one; `quote`: what stands for a quote between quotes (NULL:

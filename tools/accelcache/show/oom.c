@@ -12,14 +12,15 @@
 
 static const char help[] =
     "Usage: accelcache oom [--json] FILE\n"
-    "Shows what the key oom_dump wrote when a request failed for want of memory: who asked, who "
-    "held\n"
-    "the device's memory, and which setting would have served the request: that is said only "
-    "where a\n"
-    "replay of the blocks as they lay serves it, and there is room wherever else they could "
-    "lie.\n\n"
-    "  --json  the figures as JSON\n\n"
-    "Exit status: 0 shown; 1 the file cannot be read, or is of no such request; 2 wrong usage.\n";
+    "Shows a file of the key oom_dump, which a failed request for memory wrote: the\n"
+    "caller, the holders of the device's memory, and a setting that would have\n"
+    "served the request.  A setting is named only if a replay of the blocks serves\n"
+    "the request with it, and there is room wherever else the blocks could lie.\n"
+    "\n"
+    "  --json  the figures as JSON\n"
+    "\n"
+    "Exit status: 0 shown; 1 the file cannot be read, or no request failed when it\n"
+    "was written; 2 wrong usage.\n";
 
 /* ------------------------------------------------------------------ figures */
 

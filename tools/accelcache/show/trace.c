@@ -10,16 +10,21 @@
 
 static const char help[] =
     "Usage: accelcache trace [OPTION...] FILE\n"
-    "Prints what ACCEL_ALLOC_CONF=trace:FILE, or accelcache run --trace FILE, recorded, also of "
-    "a\n"
-    "process that was killed or still runs.  One operation a line, in order:\n\n"
+    "Prints a recorded trace (ACCEL_ALLOC_CONF=trace:FILE, or accelcache run\n"
+    "--trace FILE), also of a process that was killed or still runs.  One operation\n"
+    "a line, in order:\n"
+    "\n"
     "  a ID BYTES STREAM   an allocation (STREAM -: the call names none)\n"
     "  f ID                its free\n"
     "  s                   the program waited for all work of a context\n"
-    "  # ...               a comment: waits for streams and events, failed requests, managed memory\n\n"
-    "  -l, --long      behind each operation time, thread, device and address, as a comment\n"
-    "  -s, --summary   figures in place of operations\n"
-    "  --json          the same figures as JSON\n\n"
+    "  # ...               a comment: waits for streams and events, failed requests,\n"
+    "                      managed memory\n"
+    "\n"
+    "  -l, --long      after each operation time, thread, device and address, as a\n"
+    "                  comment\n"
+    "  -s, --summary   figures instead of operations\n"
+    "  --json          these figures as JSON\n"
+    "\n"
     "Exit status: 0 done, 1 the file cannot be read or is damaged, 2 wrong usage.\n";
 
 typedef struct {

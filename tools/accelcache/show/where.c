@@ -16,21 +16,23 @@
 
 static const char help[] =
     "Usage: accelcache where [--json] ADDRESS [PID|FILE]\n"
-    "Says what lies at a device address, of an illegal access say: which block, how far into it "
-    "or\n"
-    "past its end, which module asked for it, and whether it is held, freed, or never was "
-    "ours.\n\n"
-    "  PID   a process of the same user, started with control:true in ACCEL_ALLOC_CONF\n"
-    "  FILE  a dump with blocks: of accelcache ctl PID snapshot FILE, of the key oom_dump, or at "
-    "the\n"
-    "        exit of a program with the key guard; or a memory snapshot of PyTorch's, as pickle "
-    "or\n"
-    "        JSON\n\n"
-    "Without either it is the one process of the user that runs under the library.  ADDRESS is\n"
-    "hexadecimal with 0x in front, or decimal.\n\n"
-    "  --json  the answer as JSON\n\n"
-    "Exit status: 0 the address lies in a segment of the library; 1 it does not, or there is no\n"
-    "answer: the reason is on stderr, within a second; 2 wrong usage.\n";
+    "Explains a device address, for example of an illegal access: the block, the\n"
+    "offset in it or past its end, the module that asked for it, and whether the\n"
+    "block is held, was freed, or never belonged to the library.\n"
+    "\n"
+    "  PID   a process of the same user, started with control:true in\n"
+    "        ACCEL_ALLOC_CONF\n"
+    "  FILE  a dump with blocks: from accelcache ctl PID snapshot FILE, from the key\n"
+    "        oom_dump, or from the exit of a program with the key guard; or a\n"
+    "        memory snapshot of PyTorch, as pickle or JSON\n"
+    "\n"
+    "Without either it asks the one process of the user that runs under the\n"
+    "library.  ADDRESS is hexadecimal with 0x in front, or decimal.\n"
+    "\n"
+    "  --json  the answer as JSON\n"
+    "\n"
+    "Exit status: 0 the address lies in a segment of the library; 1 it does not, or\n"
+    "there is no answer: the reason is on stderr, within a second; 2 wrong usage.\n";
 
 /* ------------------------------------------------------------------ what is there */
 

@@ -19,13 +19,13 @@ static const struct {
     bool binary, moments; /* moments: --at goes with it */
 } formats[] = {
     {"torch-snapshot",
-     "pickle for pytorch.org/memory_viz: blocks in their ranges, and their history",
+     "pickle for pytorch.org/memory_viz: blocks and their history",
      cmd_export_torch, EVENTS, true, false},
-    {"perfetto", "JSON for ui.perfetto.dev and chrome://tracing: memory over time, driver calls",
+    {"perfetto", "JSON for ui.perfetto.dev: memory over time, driver calls",
      cmd_export_perfetto, EVENTS, false, false},
-    {"pprof", "for go tool pprof, speedscope: bytes and blocks, in use and in all",
+    {"pprof", "for go tool pprof and speedscope: bytes and blocks",
      cmd_export_pprof, ANY, true, true},
-    {"prometheus", "text for Prometheus and its textfile collector, labels pod, container, job",
+    {"prometheus", "text for Prometheus, with labels pod, container, job",
      cmd_export_prometheus, DUMP, false, false},
     {"folded", "a line for each stack with its bytes in use, for flame graphs", cmd_export_folded,
      ANY, false, true},
@@ -35,8 +35,9 @@ enum { FORMATS = sizeof formats / sizeof *formats };
 static int print_help(void) {
     fputs(
         "Usage: accelcache export --format FORMAT FILE [-o OUT]\n"
-        "Writes a dump (or the figures of the process PID), a trace, or a snapshot in PyTorch's\n"
-        "layout, as pickle or JSON, in the format of another tool.\n\n"
+        "Writes a dump (or the figures of the process PID), a trace, or a snapshot in\n"
+        "PyTorch's layout (pickle or JSON) in the format of another tool.\n"
+        "\n"
         "Formats:\n",
         stdout);
     for (int i = 0; i < FORMATS; i++) {
@@ -45,15 +46,18 @@ static int print_help(void) {
             printf("  %-15s (of %s)\n", "",
                    formats[i].sources == DUMP ? "dumps" : "traces and snapshots");
     }
-    fputs("\n  -f, --format FORMAT   one of them\n"
-          "  --at MOMENT           of pprof and folded, what is in use at the end (the default), at\n"
-          "                        the peak, or leaked: never freed, also if its context has ended\n"
-          "  -o FILE               write to FILE, which appears when it is whole; - and the "
-          "default\n"
-          "                        is the standard output\n\n"
-          "Exit status: 0 done, 1 FILE could not be read or the result not be written, 2 wrong\n"
-          "usage.\n",
-          stdout);
+    fputs(
+        "\n"
+        "  -f, --format FORMAT  one of them\n"
+        "  --at MOMENT          pprof and folded: memory in use at the end (the\n"
+        "                       default), at the peak, or leaked: never freed, also if\n"
+        "                       its context has ended\n"
+        "  -o FILE              write to FILE, which appears when it is whole; - and the\n"
+        "                       default is the standard output\n"
+        "\n"
+        "Exit status: 0 done, 1 FILE could not be read or the result not be written,\n"
+        "2 wrong usage.\n",
+        stdout);
     return CMD_OK;
 }
 

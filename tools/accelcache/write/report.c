@@ -16,13 +16,15 @@ static const char library_folder[] = "/usr/share/javascript/dygraphs";
 static int print_help(void) {
     printf(
         "Usage: accelcache report FILE [-o OUT]\n"
-        "Makes a page of a dump (or the figures of the process PID), a trace, or a snapshot in\n"
-        "PyTorch's layout: memory over time, sizes and lifetimes, segments, the largest\n"
-        "blocks, advice.  The page is one file and needs no network.\n\n"
-        "  -o FILE            write to FILE, which appears when it is whole (report.html); - is\n"
-        "                     the standard output\n"
-        "  --library FOLDER   where dygraph.min.js and dygraph.min.css lie\n"
-        "                     (%s)\n\n"
+        "Makes a page of a dump (or the figures of the process PID), a trace, or a\n"
+        "snapshot in PyTorch's layout: memory over time, sizes and lifetimes, segments,\n"
+        "the largest blocks, advice.  The page is one file and needs no network.\n"
+        "\n"
+        "  -o FILE            write to FILE, which appears when it is whole\n"
+        "                     (report.html); - is the standard output\n"
+        "  --library FOLDER   the folder of dygraph.min.js and dygraph.min.css\n"
+        "                     (%s)\n"
+        "\n"
         "Exit status: 0 done, 1 FILE or the library could not be read or the page not be\n"
         "written, 2 wrong usage.\n",
         library_folder);
