@@ -326,8 +326,8 @@ static uint64_t check_caches(ac_check_t *check, const ac_arena_t *arena, uint64_
             check_waiting(check, cache, i, waiting);
             for (const ac_block_t *b = entry->top; b; b = b->link) {
                 check_kept(check, cache, entry, b);
-                largest = b->size > largest ? b->size : largest;
-                charged += (int64_t)b->size;
+                largest = entry->charge > largest ? entry->charge : largest;
+                charged += entry->charge;
                 bytes += b->size;
                 blocks++;
             }

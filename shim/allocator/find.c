@@ -232,7 +232,7 @@ static bool may_grow(const ac_request_t *request, bool waits) {
     uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;
     bool keeps = request->cache || (request->stream && allocator->caches->mempool);
     return keeps && reserved + ac_supply_least(request->pool, request->size) <=
-                                 ac_caches_allowance(allocator, waits);
+                        ac_caches_allowance(allocator, waits, request->stream);
 }
 
 static void leave(ac_allocator_t *allocator) {
@@ -260,7 +260,7 @@ static bool find_first(ac_request_t *request) {
         ac_cache_tidy(request->cache, true);
     set_out(request);
     if (request->cache && ac_cache_is_in_way(request->cache, request->size))
-        ac_cache_clear_way(request->cache, request->size);
+        ac_cache_flush(request->cache, request->size, AC_CACHE_LARGEST, true);
     bool found = search(request);
     if (!found) {
         bool waits = any_waits(request); /* then the device is asked first (ready.c) */
@@ -354,7 +354,7 @@ uint64_t ac_find_free(ac_cache_t *cache, uint64_t size, uint64_t bytes, bool kno
     if (ac_cache_is_untidy(cache, true))
         ac_cache_tidy(cache, true);
     if (ac_cache_is_in_way(cache, size))
-        ac_cache_clear_way(cache, size);
+        ac_cache_flush(cache, size, AC_CACHE_LARGEST, true);
     ac_retired_drain(arena);
     ac_block_t *block = cut_at_once(cache, pool, size);
     if (!block)

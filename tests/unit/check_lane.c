@@ -411,11 +411,20 @@ START_TEST(rounded_sizes_are_not_kept) {
 }
 END_TEST
 
-START_TEST(large_sizes_are_not_kept) {
-    habit(0, S, AC_CACHE_WHOLE + 512);
-    uint64_t address = take(0, S, AC_CACHE_WHOLE + 512);
-    ck_assert(!kept(0, S, address));
-    give(0, S, address);
+START_TEST(few_large_blocks_are_kept) {
+    enum { MANY = 8, KEPT = AC_CACHE_KEPT / AC_KEPT_CHARGE };
+    const ac_settings_t more = fake_settings("thread_cache_mb:32");
+    const uint64_t LARGE = 16 * MIB;
+    uint64_t address[MANY], kept = 0;
+    ac_allocator_configure(allocator, &more);
+    habit(0, S, LARGE);
+    for (int i = 0; i < MANY; i++)
+        address[i] = take(0, S, LARGE);
+    for (int i = 0; i < MANY; i++)
+        give(0, S, address[i]);
+    for (int i = 0; i < MANY; i++)
+        kept += block_at(address[i])->state == AC_BLOCK_CACHED;
+    ck_assert_uint_eq(kept, KEPT);
 }
 END_TEST
 
@@ -622,7 +631,7 @@ int main(void) {
     tcase_add_test(all, a_lane_that_is_cleared_is_empty);
     tcase_add_test(all, an_answer_is_no_newer_than_its_question);
     tcase_add_test(all, rounded_sizes_are_not_kept);
-    tcase_add_test(all, large_sizes_are_not_kept);
+    tcase_add_test(all, few_large_blocks_are_kept);
     tcase_add_test(all, more_streams_than_lanes);
     tcase_add_test(all, figures_follow_hits);
     tcase_add_test(all, a_peak_of_two_threads_is_seen);

@@ -93,24 +93,6 @@ ac_entry_t *ac_cache_find(ac_cache_t *cache, uint64_t key) {
     return entry ? find_beside(cache, entry, own) : NULL;
 }
 
-static void turn_out(ac_cache_t *cache) {
-    ac_entry_t *entry = cache->guest ? ac_cache_find(cache, cache->guest) : NULL;
-    cache->guest = 0;
-    if (!entry)
-        return;
-    ac_cache_shrink(cache, entry, INT64_MAX);
-    entry->size |= AC_ENTRY_REFUSED;
-}
-
-void ac_cache_clear_way(ac_cache_t *cache, uint64_t size) {
-    if (!ac_cache_usable(cache))
-        return;
-    if (cache->guest)
-        turn_out(cache);
-    if (ac_cache_is_in_way(cache, size))
-        ac_cache_flush(cache, size, AC_CACHE_LARGEST, true);
-}
-
 static uint64_t frees(const ac_cache_t *cache) {
     return cache->tally->side[0].flow.given + cache->tally->side[1].flow.given;
 }
@@ -123,20 +105,6 @@ ac_entry_t *ac_cache_keeps(ac_cache_t *cache, uint64_t key) {
     cache->refused_at = frees(cache);
     cache->refusals++;
     return NULL;
-}
-
-/* A block of this key was refused, and at most one was freed here since; it is asked for again. */
-static ac_entry_t *let_in(ac_cache_t *cache, ac_entry_t *entry) {
-    uint64_t key = ac_entry_key(entry);
-    if (key != cache->refused || frees(cache) > cache->refused_at + 1)
-        return entry;
-    if (ac_key_size(key) > AC_CACHE_WHOLE) {
-        turn_out(cache); /* the entries may change places */
-        entry = ac_cache_find(cache, key);
-        cache->guest = key;
-    }
-    entry->size = key;
-    return entry;
 }
 
 bool ac_cache_each(ac_cache_t *cache, int flow, bool act(ac_cache_t *, ac_entry_t *)) {
@@ -172,7 +140,8 @@ static void make_entry(ac_cache_t *cache, uint64_t key) {
     if (!entry)
         return;
     set_bit(cache, entry, false);
-    *entry = (ac_entry_t){.size = key | (size > AC_CACHE_WHOLE ? AC_ENTRY_REFUSED : 0),
+    *entry = (ac_entry_t){.size = key,
+                          .charge = ac_cache_charge(size),
                           .class = (uint8_t)(key == size ? ac_cache_class(size) : AC_CACHE_STREAMS),
                           .side = &cache->tally->side[ac_cache_flow(size)]};
     set_bit(cache, entry, true);
@@ -183,7 +152,7 @@ _Static_assert(AC_CACHE_PART % AC_CACHE_WAYS == 0, "entries that change places a
 /* --- blocks --- */
 
 void ac_cache_put(ac_cache_t *cache, ac_entry_t *entry, ac_block_t *block) {
-    cache->room -= (int64_t)block->size;
+    cache->room -= entry->charge;
     if (block->home != cache) /* what was posted has it, and that line is not to be written (block.h) */
         block->home = cache;
     block->link = entry->top;
@@ -197,7 +166,7 @@ static inline void release(ac_cache_t *cache, ac_entry_t *entry, int64_t room, u
     while (entry->top && cache->room < room) {
         ac_block_t *block = entry->top;
         entry->top = block->link;
-        cache->room += (int64_t)size;
+        cache->room += entry->charge;
         blocks++;
         ac_block_uncache(block);
         ac_segment_coalesce(block, quiet);
@@ -227,7 +196,7 @@ static bool leave_in_order(ac_cache_t *cache, ac_entry_t *entry, int64_t room) {
     bool any = entry->top, holds = any && ac_ordered_lane_holds(arena, &lane->order);
     for (ac_block_t *block; cache->room < room && (block = entry->top);) {
         entry->top = block->link;
-        cache->room += (int64_t)block->size;
+        cache->room += entry->charge;
         ac_cache_count_moved(cache, -1, block->size);
         ac_block_uncache(block);
         count_active(block);
@@ -324,8 +293,7 @@ static void fetch(ac_cache_t *cache, ac_entry_t *entry) {
 
 static bool forget(ac_cache_t *cache, ac_entry_t *entry) {
     (void)cache;
-    if (ac_entry_size(entry) <= AC_CACHE_WHOLE)
-        entry->size &= ~(uint64_t)AC_ENTRY_REFUSED;
+    entry->size &= ~(uint64_t)AC_ENTRY_REFUSED;
     return false;
 }
 
@@ -362,8 +330,20 @@ static void sweep(ac_cache_t *cache) {
     }
 }
 
+/* Gives back ready blocks of the entry until they have so many bytes.  Returns how many of these they had.
+ * A large size is refused then: requests of other sizes would send it back and forth. */
+static uint64_t give_some(ac_cache_t *cache, ac_entry_t *entry, uint64_t bytes) {
+    uint64_t size = ac_entry_size(entry), blocks = (bytes - 1) / size + 1;
+    int64_t room = cache->room;
+    ac_cache_shrink(cache, entry, room + (int64_t)blocks * entry->charge);
+    uint64_t given = (uint64_t)(cache->room - room) / entry->charge * size;
+    if (size > AC_KEPT_CHARGE && !entry->top)
+        entry->size |= AC_ENTRY_REFUSED;
+    return given < bytes ? given : bytes;
+}
+
 bool ac_cache_give_way(ac_cache_t *cache, uint64_t largest, uint64_t bytes) {
-    int64_t before = cache->room, wanted = before + (int64_t)bytes;
+    uint64_t before = bytes;
     for (int class = ac_cache_class(largest); class > 0; class--)
         for (unsigned words = cache->words[class]; words; words &= words - 1) {
             unsigned word = (unsigned)__builtin_ctz(words);
@@ -372,12 +352,12 @@ bool ac_cache_give_way(ac_cache_t *cache, uint64_t largest, uint64_t bytes) {
                 ac_entry_t *entry = &entries[__builtin_ctzll(left)];
                 if (!entry->top) /* of most sizes this large */
                     continue;
-                if (cache->room >= wanted)
+                if (!bytes)
                     return true;
-                ac_cache_shrink(cache, entry, wanted);
+                bytes -= give_some(cache, entry, bytes);
             }
         }
-    return cache->room > before;
+    return bytes < before;
 }
 
 ac_entry_t *ac_cache_make_room(ac_cache_t *cache, uint64_t key) {
@@ -401,8 +381,9 @@ void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t key, bool known) {
         if (!(entry = ac_cache_find(cache, key)))
             return;
     }
-    if (entry->size & AC_ENTRY_REFUSED)
-        entry = let_in(cache, entry);
+    /* It was refused, at most one block was freed here since, and it is asked for again. */
+    if (key == cache->refused && frees(cache) <= cache->refused_at + 1)
+        entry->size = key;
     if (cache->refusals >= REFUSALS) {
         cache->refusals = 0;
         for (int flow = 0; flow <= AC_FLOWS; flow++)

@@ -133,7 +133,7 @@ __attribute__((noinline)) static void widen(ac_cache_t *cache) {
     if (ac_cache_usable(cache)) {
         uint64_t bytes = 0;
         for (const ac_block_t *block = cache->unplaced; block; block = block->link)
-            bytes += block->size;
+            bytes += ac_cache_charge(block->size);
         cache->narrow = !ac_cache_lease_for(cache, bytes);
     }
     ac_unlock(&cache->arena->allocator->lock);
@@ -354,7 +354,7 @@ AC_CACHE_HOT bool gather(ac_cache_t *cache, ac_entry_t *entry, ac_block_t **wait
         return false;
     do {
         end = block;
-        room -= (int64_t)size;
+        room -= entry->charge;
         blocks++;
         block->ticket.key = AC_KEY_NONE;
         requested += block->requested;
@@ -398,7 +398,7 @@ AC_CACHE_HOT void gather_one(ac_cache_t *cache, ac_entry_t *entry, ac_block_t **
     ready->blocks++;
     ready->bytes += entry->size;
     ready->requested += block->requested;
-    cache->room -= (int64_t)entry->size;
+    cache->room -= entry->charge;
     block->link = entry->top;
     entry->top = block;
 }

@@ -121,15 +121,11 @@ bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block, bool by_order);
  * is not there any more. */
 bool ac_cache_lock_found(const ac_cache_t *cache, const ac_block_t *block, uint64_t address);
 
-/* The owner's request of the size misses: what it keeps that would make it a worse place goes, if
- * there may be any (ac_cache_is_in_way). */
-void ac_cache_clear_way(ac_cache_t *cache, uint64_t size);
-
-/* Bytes: as long as the device holds no more it may grow rather than a request take from its own
- * cache what has another size.  The most that the program held, and twice what threads may keep of
- * it: kept in pieces, it is in the way of as much again.  Where some `waits`, what a program may
- * hold before it waits itself. */
-uint64_t ac_caches_allowance(const ac_allocator_t *allocator, bool waits);
+/* Returns the reserved bytes up to which a request grows rather than take back what threads keep: the
+ * high-water mark, and twice what threads may keep: blocks that are kept in pieces are in the way of as
+ * much again.  If some memory `waits`, at least what a program may hold before it waits.  An `ordered`
+ * request, which names a stream, adds what threads may keep to that: the blocks of other streams wait. */
+uint64_t ac_caches_allowance(const ac_allocator_t *allocator, bool waits, bool ordered);
 
 /* Whether what threads keep is much beside what the program holds. */
 static inline bool ac_cache_weighs(const ac_cache_t *cache) {
@@ -141,8 +137,7 @@ static inline bool ac_cache_weighs(const ac_cache_t *cache) {
 #define AC_CACHE_CLEAR ((uint64_t)8 << 20)
 
 static inline bool ac_cache_is_in_way(const ac_cache_t *cache, uint64_t size) {
-    return size > AC_SMALL_LIMIT &&
-           (cache->guest || (size > AC_CACHE_CLEAR && !ac_cache_weighs(cache)));
+    return size > AC_CACHE_CLEAR && !ac_cache_weighs(cache) && ac_cache_usable(cache);
 }
 
 /* The owner's request of the size found no free memory: ready blocks go back, small ones or large

@@ -163,8 +163,7 @@ static void expect(ac_cache_t *cache, uint64_t key, bool known) {
 
 /* Returns true if the cache, which has no block for the key, should keep some.  Inside. */
 static bool wants(ac_cache_t *cache, uint64_t key, const ac_entry_t *entry) {
-    return entry ? entry->size & AC_ENTRY_REFUSED
-                 : ac_key_size(key) <= AC_CACHE_WHOLE && cache->budget && ac_cache_was_seen(cache, key);
+    return entry ? entry->size & AC_ENTRY_REFUSED : ac_cache_may_keep(cache, key, false);
 }
 
 bool ac_lane_take_long(ac_cache_t *cache, const ac_lane_ask_t *ask, uint64_t bytes,

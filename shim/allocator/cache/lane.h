@@ -112,7 +112,7 @@ static inline ac_take_t ac_lane_pop(ac_cache_t *cache, const void *stream, uint6
     AC_WINDOW(lane_serves);
     ac_cache_side_t *side = entry->side;
     entry->top = block->link;
-    cache->room += (int64_t)size;
+    cache->room += entry->charge;
     ac_cache_hand_out(cache, side, block, ac_lane_label(cache->asks), size, bytes, ac_lane_epoch);
     ac_tally_add(&cache->tally->async_taken, 1);
     ac_tally_add(&lanes->net, size);
@@ -158,7 +158,7 @@ static inline bool ac_lane_push(ac_cache_t *cache, ac_block_t *block, const void
     ac_tally_add(&lanes->net, -bytes);
     block->ticket.key = (uint8_t)ac_key_of(lane->order.slot);
     block->ticket.place = atomic_load_explicit(lane->order.position, memory_order_relaxed) + 1;
-    cache->room -= (int64_t)size;
+    cache->room -= entry->charge;
     block->link = entry->top;
     entry->top = block;
     return true;

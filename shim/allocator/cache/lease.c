@@ -9,10 +9,11 @@ static uint64_t limit_of(const ac_allocator_t *allocator) {
     return most < AC_CACHE_KEPT ? most : AC_CACHE_KEPT;
 }
 
-uint64_t ac_caches_allowance(const ac_allocator_t *allocator, bool waits) {
-    uint64_t most = allocator->high_water + 2 * limit_of(allocator);
-    uint64_t floor = waits ? ac_budget_floor(&allocator->settings, AC_BUDGET_WAIT) : 0;
-    return most > floor ? most : floor;
+uint64_t ac_caches_allowance(const ac_allocator_t *allocator, bool waits, bool ordered) {
+    uint64_t floor = ac_budget_floor(&allocator->settings, AC_BUDGET_WAIT);
+    uint64_t live = ordered && allocator->high_water < floor ? floor : allocator->high_water;
+    uint64_t most = live + 2 * limit_of(allocator);
+    return waits && most < floor ? floor : most;
 }
 
 void ac_cache_set_budget(ac_cache_t *cache) {

@@ -132,7 +132,9 @@ static bool fit(ac_cache_t *cache, ac_entry_t *entry) {
 
 /* What is ready goes until it is within the budget: of large sizes first. */
 static bool fit_budget(ac_cache_t *cache) {
-    bool any = ac_cache_give_way(cache, AC_CACHE_LARGEST, (uint64_t)-cache->room);
+    bool any = false;
+    while (cache->room < 0 && ac_cache_give_way(cache, AC_CACHE_LARGEST, (uint64_t)-cache->room))
+        any = true;
     return (cache->room < 0 && ac_cache_each(cache, 0, fit)) || any;
 }
 

@@ -25,10 +25,10 @@
  * what all threads together keep ready of a device is bounded (AC_CACHE_KEPT), whatever its
  * memory.  A cache has AC_CACHE_OWN bytes and *leases* more under the lock; a recall takes leases
  * back.  The last block may have more bytes than there was room for: so a pair of one size always
- * hits.  When there is no room and no lease a *sweep* gives back the largest blocks, down to 3/4
+ * hits.  A block is charged its bytes, and at most AC_KEPT_CHARGE: so a few large blocks stay.
+ * When there is no room and no lease a *sweep* gives back the largest blocks, down to 3/4
  * of the budget, and a size that it leaves none of is *refused*: it is not kept any more, until
- * it is asked for right after it was freed.  So are sizes above AC_CACHE_WHOLE from the
- * beginning. After many refusals they are forgotten.
+ * it is asked for right after it was freed.  After many refusals they are forgotten.
  *
  * A hit holds `busy`; a thread that recalls caches sets a bit of `gate`, runs a heavy barrier
  * (barrier.h), and touches the table only when it then finds the cache not busy.  The owner looks
@@ -57,6 +57,7 @@
 #include "allocator/order/barrier.h"
 #include "allocator/order/capture.h"
 #include "allocator/order/retire.h"
+#include "allocator/policy.h"
 #include "allocator/settings.h"
 #include "allocator/space/slab.h"
 #include "failpoint.h"
@@ -98,10 +99,6 @@ enum { AC_CACHE_UNSEEN_BLOCKS = 2048, AC_CACHE_UNSEEN_SHARE = 256 };
 #define AC_CACHE_KEPT ((uint64_t)32 << 20)
 #define AC_CACHE_OWN  ((uint64_t)1 << 20)
 
-/* Larger sizes are refused from the beginning. One of them at a time is let in, the *guest*, and
- * leaves when a request of the owner misses. */
-#define AC_CACHE_WHOLE ((uint64_t)16 << 20)
-
 /* With so many blocks a cache leases no more: a recall is to be over soon. */
 enum { AC_CACHE_BLOCKS = 8192 };
 
@@ -114,6 +111,7 @@ typedef struct {
     ac_cache_side_t *side; /* in the account */
     uint8_t fetched;       /* how many came at the last miss */
     uint8_t class;         /* of its key (ac_cache_class) */
+    uint32_t charge;       /* what each of its blocks takes of the budget */
 } ac_entry_t;
 enum { AC_ENTRY_BITS = 5 };
 _Static_assert(sizeof(ac_entry_t) == 1 << AC_ENTRY_BITS, "an entry is found by its offset");
@@ -158,7 +156,7 @@ enum {
 /* Invariants (ac_allocator_check): the blocks of an entry, ready or not, are in state
  * AC_BLOCK_CACHED, of its size and of the cache's arena; refused entries and unused ones have
  * none.  An entry lies in the bucket of its key, no key has two, and
- * `kept` has the bits of those that may have blocks.  `room` is the budget less the bytes of all
+ * `kept` has the bits of those that may have blocks.  `room` is the budget less the charges of all
  * ready blocks: without the largest one these are within the budget, which is AC_CACHE_OWN, or
  * the limit if that is less, and `leased`; all leases are within AC_CACHE_KEPT and the limit.
  * What waits has tickets whose epochs never fall along a ring; the tally has its sums, which are
@@ -177,13 +175,12 @@ struct ac_cache {
     ac_cache_tally_t *tally;
     ac_block_t *last; /* that was handed out, and the own place of its size */
     ac_entry_t *last_own;
-    int64_t room; /* bytes that may be kept beside what is; below 0 by the last block */
+    int64_t room; /* the budget less the charges of all ready blocks; below 0 by the last one */
     int64_t headroom; /* bytes that may be handed out before peaks are due (cache_tally.c) */
     int64_t unseen[AC_FLOWS]; /* bytes that may be cut before growth is looked at (AC_CACHE_UNSEEN) */
     uint64_t raised;  /* `raised` of the device's caches when the headroom was granted (inbox.h) */
     uint64_t budget;     /* of that; 0: nothing is kept */
     uint64_t leased;     /* of the budget */
-    uint64_t guest;      /* key of a size above AC_CACHE_WHOLE that is not refused; 0: none */
     uint64_t refused;    /* key that was not kept last */
     uint64_t refused_at; /* frees of the owner before */
     unsigned refusals;   /* since those of the past were forgotten */
@@ -311,6 +308,11 @@ static inline int ac_cache_flow(uint64_t size) {
     return size > AC_SMALL_LIMIT;
 }
 
+/* What a block of the size takes of the budget. */
+static inline uint32_t ac_cache_charge(uint64_t size) {
+    return size < AC_KEPT_CHARGE ? (uint32_t)size : AC_KEPT_CHARGE;
+}
+
 /* Entries of larger sizes have a higher class: 0 is that of the small ones. */
 static inline int ac_cache_class(uint64_t size) {
     if (size <= AC_SMALL_LIMIT)
@@ -418,7 +420,7 @@ AC_CACHE_HOT ac_take_t ac_cache_pop(ac_cache_t *cache, uint64_t size, uint64_t b
         return AC_TAKE_NONE;
     ac_cache_side_t *side = entry->side;
     entry->top = block->link;
-    cache->room += (int64_t)size;
+    cache->room += entry->charge;
     ac_cache_note_last(cache, block, entry);
     ac_cache_hand_out(cache, side, block, cache->asks, size, bytes, clock);
     *address = ac_block_address(block);
@@ -498,7 +500,7 @@ AC_CACHE_HOT bool ac_cache_push_to(ac_cache_t *cache, ac_entry_t *entry, ac_bloc
     if (__builtin_expect(entry->size != size || cache->room < 0, 0))
         return false;
     ac_cache_take_in(cache, entry->side, block, ordered);
-    cache->room -= (int64_t)size;
+    cache->room -= entry->charge;
     block->link = entry->top;
     entry->top = block;
     return true;

@@ -419,9 +419,12 @@ START_TEST(freed_memory_is_active_until_its_work_is_known_to_be_over) {
     ck_assert_int_eq(accel_raw_delete(alloc(700 * MIB, stream)), ACCEL_OK); /* one segment for all */
     ck_assert_uint_eq(largest(), 700 * MIB);
     for (int way = 0; way < 3; way++) {
-        for (int i = 0; i < 7; i++) {
-            block[i] = alloc(100 * MIB, stream);
-            use(block[i], 100 * MIB, stream);
+        uint64_t left = 700 * MIB;
+        for (int i = 0; i < 7; i++) { /* no size comes twice: the thread keeps none */
+            uint64_t bytes = i < 6 ? 100 * MIB + 512 * (uint64_t)(8 * way + i + 1) : left;
+            block[i] = alloc(bytes, stream);
+            use(block[i], 99 * MIB, stream);
+            left -= bytes;
         }
         for (int i = 0; i < 7; i++)
             ck_assert_int_eq(accel_raw_delete(block[i]), ACCEL_OK);

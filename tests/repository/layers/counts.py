@@ -13,9 +13,9 @@ COUNTS = {
     "records with an address and a size": 26,
     "files with a hash of their own": 24,
     "files that ask what a fence reached": 15,
-    "constants outside policy.def": 142,
+    "constants outside policy.def": 141,
     "lock-free pairs": 25,
-    "words of the glossary": 59,
+    "words of the glossary": 58,
 }
 LINES = {  # hundreds of lines with code, by folder; of tests whole thousands
     "shim/allocator": 150,

@@ -41,7 +41,7 @@ INCLUDES_UP = {}
 # Modules that use each other, at most one such circle in a room, each with its reason.
 CIRCLES = {
     ("cache/cache_int", "cache/cache_table", "cache/cache_tally", "cache/cache_wait",
-     "cache/caches", "cache/lane", "cache/lease", "cache/recall", "cache/thread_cache"): "one record, which hits change from a header",
+     "cache/caches", "cache/lane", "cache/lease", "cache/thread_cache"): "one record, which hits change from a header",
     ("order/fence", "order/sole"): "a submission passes both, under the timeline's lock",
     ("space/range", "space/segment", "space/slab"): "a block may be a slab, or a part of a range",
     ("supply/expand", "supply/expand_end"): "pages that come and pages that go",
