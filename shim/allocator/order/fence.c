@@ -205,9 +205,21 @@ bool ac_fence_holding(const ac_timeline_t *timeline, bool all) {
     return any;
 }
 
+/* Takes back what was counted for the next fence.  Returns it; another thread's share may be lost (ac_fence_want). */
+static uint64_t take_open(ac_timeline_t *timeline) {
+    uint64_t open = atomic_load_explicit(&timeline->open, memory_order_relaxed);
+    if (!open)
+        return 0;
+    ac_fence_credit_give(timeline, (int)(uint32_t)open);
+    atomic_store_explicit(&timeline->open, 0, memory_order_relaxed);
+    return open;
+}
+
 void ac_fence_synced(ac_timeline_t *timeline, uint64_t clock) {
     if (ac_fence_raise(&timeline->done, clock))
         sweep(timeline);
+    if (atomic_load(&timeline->last_submit) <= atomic_load(&timeline->done))
+        take_open(timeline); /* every free that was counted is ready */
     ac_sole_synced(timeline);
 }
 
@@ -534,9 +546,7 @@ static ac_status_t close_line(ac_timeline_t *timeline) {
         return AC_OK;
     if (atomic_load(&timeline->broken))
         return AC_FAILED;
-    uint64_t open = atomic_load(&timeline->open), bytes = ac_fence_bytes_of(open);
-    ac_fence_credit_give(timeline, (int)(uint32_t)open);
-    atomic_store_explicit(&timeline->open, 0, memory_order_relaxed); /* what is lost, see ac_fence_want */
+    uint64_t open = take_open(timeline), bytes = ac_fence_bytes_of(open);
     uint64_t wanted =
         AC_FAILPOINT(wanted_before_inside) ? atomic_load(&timeline->last_submit) : 0;
     AC_WINDOW(close_begins);
