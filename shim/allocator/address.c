@@ -73,19 +73,18 @@ static ac_allocator_t *allocator_of(const ac_block_t *block) {
     return block->segment->arena->allocator;
 }
 
-/* Free the block without a record.  AC_BUSY: that would be too early, *target (with *all for all
- * contexts) comes first, unless it was `reached`. */
-static ac_status_t free_with_record(ac_block_t *shown, bool reached, bool *all,
-                                    uint64_t *target) {
+/* Frees the block without a record.  AC_BUSY: work may still use it, which is over after *moment; not asked with
+ * `reached`, after a wait for that. */
+static ac_status_t free_with_record(ac_block_t *shown, bool reached, ac_moment_t *moment) {
     ac_arena_t *arena = shown->segment->arena;
-    *target = ac_fence_target(&arena->timeline, all);
-    reached |= *target <= ac_fence_reached(&arena->timeline, *all);
+    *moment = ac_fence_moment(&arena->timeline);
+    reached |= ac_fence_is_over(&arena->timeline, *moment);
     /* A graph that is being captured may name it, else. */
     if (!ac_fence_untouched(&arena->timeline, shown->ticket.epoch) &&
         (!reached || ac_order_capturing()))
         return AC_BUSY;
     ac_segment_release(shown);
-    AC_BLOCK_SET(shown, ticket.epoch, *target);
+    AC_BLOCK_SET(shown, ticket.epoch, moment->clock);
     ac_segment_finish(shown);
     arena->allocator->counters->cached_frees++;
     arena->allocator->counters->ready_frees++;
@@ -96,15 +95,14 @@ ac_status_t ac_block_free_without_record(uint64_t address) {
     for (bool waited = false;; waited = true) {
         ac_block_t shown;
         const ac_block_t *block;
-        bool all;
-        uint64_t target;
+        ac_moment_t moment;
         ac_status_t status = lock_with_record(address, &shown, &block);
         if (status != AC_OK)
             return status;
         ac_arena_t *arena = block->segment->arena;
         bool without_record = block == &shown;
         if (without_record)
-            status = free_with_record(&shown, waited, &all, &target);
+            status = free_with_record(&shown, waited, &moment);
         bool leaving = arena->tainted_idle;
         ac_unlock(&arena->allocator->lock);
         if (!without_record)
@@ -114,7 +112,7 @@ ac_status_t ac_block_free_without_record(uint64_t address) {
         if (status == AC_OK || waited)
             return status == AC_OK ? AC_OK : AC_FAILED;
         /* What is submitted from now on is not on this block: once is enough. */
-        if (ac_fence_wait(&arena->timeline, all, target, AC_PATIENCE_NS) != AC_OK)
+        if (!ac_fence_await(&arena->timeline, moment, AC_PATIENCE_NS))
             return AC_FAILED;
     }
 }

@@ -16,7 +16,7 @@ void ac_oom_begin(ac_oom_t *oom, ac_arena_t *arena, uint64_t soon) {
     ac_lock(&allocator->lock);
     uint64_t wait = (uint64_t)(allocator->settings.oom_wait * 1e9);
     ac_unlock(&allocator->lock);
-    *oom = (ac_oom_t){.arena = arena, .target = ac_fence_target_all(), .end = now + wait};
+    *oom = (ac_oom_t){.arena = arena, .target = ac_fence_moment(NULL).clock, .end = now + wait};
     oom->soon = soon ? soon : now + AC_PATIENCE_NS;
     if (oom->soon > oom->end)
         oom->soon = oom->end;

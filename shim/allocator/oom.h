@@ -25,7 +25,7 @@ void ac_oom_begin(ac_oom_t *oom, ac_arena_t *arena, uint64_t soon);
 
 /* Whether the work is over. */
 static inline bool ac_oom_is_over(const ac_oom_t *oom) {
-    return ac_fence_reached_all(oom->target);
+    return ac_fence_is_over(NULL, (ac_moment_t){oom->target, true});
 }
 
 /* ns: when waiting ends, as far as is known now.  Takes the lock. */

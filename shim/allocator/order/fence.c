@@ -452,10 +452,15 @@ uint64_t ac_fence_reached(const ac_timeline_t *timeline, bool all) {
     return reached;
 }
 
-uint64_t ac_fence_target_all(void) {
-    if (atomic_load_explicit(&ac_fence_untracked, memory_order_relaxed))
+ac_moment_t ac_fence_moment(ac_timeline_t *timeline) {
+    ac_moment_t moment = {.all = true};
+    if (timeline)
+        moment.clock = ac_fence_target(timeline, &moment.all);
+    else if (atomic_load_explicit(&ac_fence_untracked, memory_order_relaxed))
         for_lines(NULL, true, count_unseen);
-    return ac_fence_now();
+    if (!timeline)
+        moment.clock = ac_fence_now();
+    return moment;
 }
 
 static ac_status_t is_under_way(ac_timeline_t *timeline) {
@@ -689,19 +694,19 @@ bool ac_fence_poll(ac_timeline_t *timeline, bool all) {
 }
 
 bool ac_fence_calm(uint64_t target) {
-    if (target && ac_fence_reached_all(target))
+    if (target && ac_fence_is_over(NULL, (ac_moment_t){target, true}))
         return true;
-    target = ac_fence_target_all();
-    if (ac_fence_reached_all(target))
+    const ac_moment_t now = {ac_fence_moment(NULL).clock, true};
+    if (ac_fence_is_over(NULL, now))
         return true;
     ac_fence_close(NULL, true);
     ac_fence_poll(NULL, true);
     /* The event of an idle device takes some microseconds.  Where work may go unseen the next
      * call would ask for a new one, and never find it complete. */
     const int asks = atomic_load_explicit(&ac_fence_untracked, memory_order_relaxed) ? 32 : 0;
-    for (int i = 0; i < asks && !ac_fence_reached_all(target); i++)
+    for (int i = 0; i < asks && !ac_fence_is_over(NULL, now); i++)
         ac_fence_poll(NULL, true);
-    return ac_fence_reached_all(target);
+    return ac_fence_is_over(NULL, now);
 }
 
 /* What is left until `end` (0: no end); waits take 0 for no limit. */
@@ -757,11 +762,16 @@ ac_status_t ac_fence_wait(ac_timeline_t *timeline, bool all, uint64_t clock, uin
     return worst;
 }
 
-bool ac_fence_settle(ac_timeline_t *timeline, uint64_t limit_ns) {
-    bool all;
-    uint64_t target = ac_fence_target(timeline, &all);
-    ac_fence_wait(timeline, all, target, limit_ns);
-    return ac_fence_reached(timeline, all) >= target;
+bool ac_fence_await(ac_timeline_t *timeline, ac_moment_t moment, uint64_t limit_ns) {
+    if (ac_fence_is_over(timeline, moment))
+        return true;
+    if (limit_ns)
+        ac_fence_wait(timeline, moment.all, moment.clock, limit_ns);
+    else if (!ac_fence_poll(timeline, moment.all) || !ac_fence_is_over(timeline, moment)) {
+        if (ac_fence_close(timeline, moment.all) == AC_OK)
+            ac_fence_poll(timeline, moment.all);
+    }
+    return ac_fence_is_over(timeline, moment);
 }
 
 bool ac_fence_look(ac_timeline_t *timeline, bool all, uint64_t clock) {

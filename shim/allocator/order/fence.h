@@ -417,20 +417,32 @@ static inline uint64_t ac_fence_reached_own(const ac_timeline_t *timeline) {
     return atomic_load_explicit(&timeline->done, memory_order_acquire);
 }
 
-/* The clock that all work which any context was given so far reaches when it is complete, and
- * whether it is known to have. */
-uint64_t ac_fence_target_all(void);
-static inline bool ac_fence_reached_all(uint64_t target) {
-    return ac_fence_reached(NULL, true) >= target;
+/* A moment: all work that may use the memory of a context and was submitted until then. */
+typedef struct {
+    uint64_t clock; /* the target of a free at that moment; 0: no moment */
+    bool all;       /* the work of all contexts counts */
+} ac_moment_t;
+
+/* Returns the present moment of the timeline's context; NULL: of all contexts. */
+ac_moment_t ac_fence_moment(ac_timeline_t *timeline);
+
+/* Returns true if all work of the moment is known to be complete.  Does not ask the device. */
+static inline bool ac_fence_is_over(const ac_timeline_t *timeline, ac_moment_t moment) {
+    return ac_fence_reached(timeline, moment.all) >= moment.clock;
 }
+
+/* Asks the device whether all work of the moment is complete.  Waits for at most `limit_ns`; 0: does not wait. */
+bool ac_fence_await(ac_timeline_t *timeline, ac_moment_t moment, uint64_t limit_ns);
 
 /* Returns true if all that any context was given up to `target` is complete (0: so far).  Asks the device,
  * without waiting, if that is not known; with `true` a call that waits for the device returns at once. */
 bool ac_fence_calm(uint64_t target);
 
-/* Returns true if the device is done with all that may use the memory of the timeline's context and was
- * submitted so far.  Waits for that, for at most `limit_ns` (> 0). */
-bool ac_fence_settle(ac_timeline_t *timeline, uint64_t limit_ns);
+/* Waits until the device is done with all that may use the memory of the timeline's context and was submitted
+ * so far, for at most `limit_ns` (> 0).  Returns true if it is done. */
+static inline bool ac_fence_settle(ac_timeline_t *timeline, uint64_t limit_ns) {
+    return ac_fence_await(timeline, ac_fence_moment(timeline), limit_ns);
+}
 
 /* See that a fence covers all that was submitted so far (record one where needed), for one
  * timeline or for all.  AC_OK, AC_BUSY (capture), AC_UNSUPPORTED, AC_FAILED. */

@@ -364,8 +364,8 @@ static bool is_over(ac_arena_t *arena, uint64_t clock, bool wait) {
     if (!wait || !may) {
         may &= ac_fence_close(timeline, all) == AC_UNSUPPORTED;
         ac_fence_poll(timeline, all);
-        if (!may || ac_fence_reached(timeline, all) >= clock)
-            return ac_fence_reached(timeline, all) >= clock;
+        if (!may || ac_fence_is_over(timeline, (ac_moment_t){clock, all}))
+            return ac_fence_is_over(timeline, (ac_moment_t){clock, all});
     }
     uint64_t limit = wait ? AC_PATIENCE_NS : AC_MOMENT_NS;
     if (ac_fence_wait(timeline, all, clock, limit) != AC_BUSY)

@@ -725,8 +725,9 @@ static ac_status_t step(ac_growth_t *growth) {
 static bool is_calm(const ac_growth_ask_t *ask, bool look) {
     if (AC_FAILPOINT(page_moved_pending))
         return true;
-    return look ? ac_fence_calm(ask->target)
-                : ac_fence_reached_all(ask->target ? ask->target : ac_fence_target_all());
+    if (look)
+        return ac_fence_calm(ask->target);
+    return ac_fence_is_over(NULL, ask->target ? (ac_moment_t){ask->target, true} : ac_fence_moment(NULL));
 }
 
 /* See that the holes' work is known to be over: once without waiting, once with it. */
