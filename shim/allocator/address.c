@@ -1,4 +1,4 @@
-/* What lies at an address: blocks that are named from outside, and their segments. */
+/* Blocks by address, as calls from outside name them, and their segments. */
 #include "allocator/allocator_int.h"
 #include "allocator/retired/retired.h"
 #include "allocator/space/lay_out.h"
@@ -7,7 +7,7 @@
 #include "allocator/give_back.h"
 #include "failpoint.h"
 
-/* Lock the allocator that owns `address`; NULL: none does. */
+/* Locks the allocator that owns `address`; NULL: none does. */
 static ac_arena_t *lock_owner(uint64_t address) {
     ac_arena_t *arena = ac_page_map_owner(address);
     if (!arena)
@@ -56,7 +56,7 @@ static const ac_block_t *around(uint64_t address, ac_block_t *shown) {
     return slab ? ac_slab_at(slab->block, address, shown) : ac_page_map_find(address);
 }
 
-/* As ac_allocator_lock_block does, but no record is needed: never AC_OOM. */
+/* Locks like ac_allocator_lock_block, but needs no record: never AC_OOM. */
 static ac_status_t lock_with_record(uint64_t address, ac_block_t *shown,
                                     const ac_block_t **found) {
     ac_arena_t *arena = lock_owner(address);
@@ -111,7 +111,7 @@ ac_status_t ac_block_free_without_record(uint64_t address) {
             ac_give_back_leaving(arena);
         if (status == AC_OK || waited)
             return status == AC_OK ? AC_OK : AC_FAILED;
-        /* What is submitted from now on is not on this block: once is enough. */
+        /* Once is enough: work that is submitted from now on is not on this block. */
         if (!ac_fence_await(&arena->timeline, moment, AC_PATIENCE_NS))
             return AC_FAILED;
     }
@@ -140,8 +140,8 @@ ac_status_t ac_block_mark_used(uint64_t address) {
     return AC_OK;
 }
 
-/* What caches keep of tainted segments leaves them, and what their owners hand out meanwhile is no
- * longer theirs: they would go on taking it back and handing it out. */
+/* Takes blocks of tainted segments out of all caches.  Blocks that owners hand out meanwhile do not
+ * return to the cache, or an owner would go on taking them back and handing them out. */
 static void take_from_caches(ac_arena_t *arena) {
     ac_allocator_t *allocator = arena->allocator;
     AC_WINDOW(tainted);
@@ -271,8 +271,8 @@ ac_status_t ac_block_find(uint64_t address, ac_block_info_t *info) {
     return AC_OK;
 }
 
-/* What was freed in the order of a stream stays the program's until that stream gets there: while any work
- * of the context is not known to be over. */
+/* A block that was freed in the order of a stream stays the program's until that stream gets there: as
+ * long as any work of the context is not known to be over. */
 static bool may_be_used(const ac_block_t *block) {
     const ac_timeline_t *timeline = &block->segment->arena->timeline;
     ac_block_state_t state = block->state;

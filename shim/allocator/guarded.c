@@ -26,8 +26,8 @@ static void serve(void *arg, ac_block_t *block) {
     ac_caches_check_peaks(allocator, NULL);
 }
 
-/* Returns whether none is left that was freed and has its pages yet.  Only where the device is known
- * to be idle: it may not let pages go while it works, nor let them be looked at. */
+/* Unmaps pages of freed guarded blocks if the device is known to be idle: unmapping and looking at them
+ * would wait for it.  Returns true if no freed block has pages left. */
 static bool collect(ac_arena_t *arena) {
     if (!ac_guard_waits(arena))
         return true;

@@ -8,12 +8,12 @@
 /* Blocks that ask for SYNC_MEMOPS again while they are freed are set back so often. */
 enum { TRIES = 4 };
 
-/* Whether a thread may take the block into its cache without the lock. */
+/* Returns true if a thread may take the block into its cache without the lock. */
 static bool may_be_taken(const ac_block_t *block) {
     return atomic_load_explicit(&block->owner_arena, memory_order_relaxed) != 0;
 }
 
-/* Keep the block out of all caches.  A thread that looked at it before may be about to take it: it
+/* Keeps the block out of all caches.  A thread that looked at it before may be about to take it: it
  * has done so, or not, once all threads were out of their caches.  False: one is not.  Without the
  * lock. */
 static bool keep_for_program(ac_allocator_t *allocator, uint64_t address) {
@@ -138,7 +138,7 @@ void ac_pages_return(const ac_lent_t *lent) {
 
 /* --- SYNC_MEMOPS --- */
 
-/* Lock the block's allocator when no other change is under way, or that takes too long. */
+/* Locks the block's allocator when no other change is under way, or that takes too long. */
 static ac_status_t lock_in_turn(uint64_t address, ac_block_t **block,
                                 ac_allocator_t **allocator) {
     for (bool late = false;;) {
@@ -153,7 +153,7 @@ static ac_status_t lock_in_turn(uint64_t address, ac_block_t **block,
     }
 }
 
-/* Under the lock: the block at `address`, while it is in that lifetime; else NULL. */
+/* Returns the block at `address` while it is in that lifetime; else NULL.  The caller holds the lock. */
 static ac_block_t *still(const ac_allocator_t *allocator, uint64_t address, uint64_t serial) {
     const ac_arena_t *arena = ac_page_map_owner(address);
     ac_block_t *block = arena && arena->allocator == allocator ? ac_slab_look(address) : NULL;
@@ -170,8 +170,8 @@ typedef struct {
     void *arg;
 } sync_change_t;
 
-/* Tell the driver of all its allocations that the block lies in; `least`: so many blocks there ask
- * for it without this one's change. */
+/* Tells the driver about each of its allocations that the block lies in; `least`: number of blocks there
+ * that ask for the setting without this change. */
 static bool tell_driver(const sync_change_t *change, uint32_t least) {
     uint64_t at = change->address, next = at;
     for (bool more = true; more; at = next) {
@@ -194,7 +194,7 @@ static void count_change(const sync_change_t *change, bool on) {
     ac_unlock(&change->allocator->lock);
 }
 
-/* A block that asks counts before the driver is told, one that asks no more only afterwards. */
+/* A block that asks counts before the driver is told, one that no longer asks only afterwards. */
 static bool change_sync(const sync_change_t *change, bool was, bool on) {
     if (on && !was)
         count_change(change, true);

@@ -34,15 +34,16 @@ static ac_timeline_t *line_at(unsigned i) {
     return atomic_load_explicit(&lines[i], memory_order_acquire);
 }
 
-/* The same, for walks over all lines: the work of a broken context is dead. */
+/* Returns the live line of entry `i`, for walks over all lines; NULL if its context is broken: that work
+ * is dead. */
 static ac_timeline_t *working_line_at(unsigned i) {
     ac_timeline_t *timeline = line_at(i);
     return timeline && !atomic_load(&timeline->broken) ? timeline : NULL;
 }
 
-/* Take out of the ring what `done` has overtaken, or all of it once the context has gone; what is
- * in use stays for its last user.  How many; *old: they are to be released without the lock, by a call of
- * the device.  Under the lock. */
+/* Takes fences out of the ring that `done` has overtaken, or all fences if the context has gone.  A fence
+ * in use stays for its last user.  Returns how many it stored in `old`; the caller releases them without
+ * the lock, by device calls.  The caller holds the lock. */
 static unsigned take_out(ac_timeline_t *timeline, void *old[AC_FENCE_RING]) {
     uint64_t pending = 0;
     unsigned n = 0, kept = 0, join_events = 0;
@@ -347,8 +348,7 @@ void ac_fence_capture_closed(void) {
     }
 }
 
-/* Whether all that was submitted to the timeline is complete: first who is inside, whose mark may
- * come as the last thing. */
+/* First the look for threads inside: their mark may be the last thing that they do. */
 bool ac_timeline_idle(const ac_timeline_t *timeline) {
     uint64_t early = AC_FAILPOINT(mark_before_inside) ? atomic_load(&timeline->last_submit) : 0;
     AC_WINDOW(idle_begins);
@@ -395,7 +395,7 @@ uint64_t ac_fence_handout_shared(void) {
     return newest_mark() < clock ? clock : ac_fence_stamp() + 1;
 }
 
-/* Apply `visit` to one timeline or to all live ones; the worst status wins. */
+/* Applies `visit` to one timeline or to all live ones; the worst status wins. */
 static ac_status_t for_lines(ac_timeline_t *timeline, bool all,
                              ac_status_t (*visit)(ac_timeline_t *)) {
     if (!all)
@@ -416,8 +416,8 @@ static ac_status_t count_unseen(ac_timeline_t *timeline) {
     return AC_OK;
 }
 
-/* With `all` every timeline's `done` is compared with the clock itself, so that who is inside
- * needs no mark.  Targets never fall: the clock does not, nor does a mark. */
+/* With `all` every timeline's `done` is compared with the clock itself, so threads inside need no mark.
+ * Targets never fall: neither the clock nor a mark does. */
 uint64_t ac_fence_target(ac_timeline_t *timeline, bool *all) {
     bool untracked = atomic_load_explicit(&ac_fence_untracked, memory_order_relaxed);
     *all = ac_fence_spans();
@@ -492,9 +492,9 @@ static bool covered(ac_timeline_t *timeline, uint64_t clock, uint64_t bytes) {
     return yes;
 }
 
-/* Take one out of the ring, or a join event: a later fence covers what an earlier one covers, so
- * the second oldest.  Not the newest join event: what comes later may never end (sole.h).  NULL:
- * none can be spared.  Under the lock. */
+/* Takes a fence, or with `join` a join event, out of the ring: the second oldest, because a later fence
+ * covers what an earlier one covers.  The newest join event stays: work behind it may never end (sole.h).
+ * Returns NULL if none can go.  The caller holds the lock. */
 static void *drop_one(ac_timeline_t *timeline, bool join) {
     uint64_t newest = atomic_load(&timeline->single.covered);
     unsigned at = 1;
@@ -565,7 +565,7 @@ static ac_status_t close_line(ac_timeline_t *timeline) {
         AC_WINDOW(close_idle);
         if (AC_FAILPOINT(idle_stamped_late))
             fence.clock = ac_fence_stamp();
-        /* Or frees of now would wait for work that comes later. */
+        /* or later frees would wait for work that comes after them */
         ac_fence_synced(timeline, fence.clock);
         return AC_OK;
     }
@@ -627,7 +627,8 @@ void ac_fence_is_awaited(ac_timeline_t *timeline, uint64_t clock) {
         }
 }
 
-/* The oldest that is not known complete, in use from now on; NULL.  Under the lock. */
+/* Returns the oldest fence that is not known to be complete, and puts it in use; NULL: none.  The caller
+ * holds the lock. */
 static void *oldest(ac_timeline_t *timeline) {
     unsigned i = 0;
     uint64_t done = atomic_load(&timeline->done);
@@ -701,15 +702,15 @@ bool ac_fence_calm(uint64_t target) {
         return true;
     ac_fence_close(NULL, true);
     ac_fence_poll(NULL, true);
-    /* The event of an idle device takes some microseconds.  Where work may go unseen the next
-     * call would ask for a new one, and never find it complete. */
+    /* The event of an idle device takes some microseconds.  If work may go unseen, the next call would
+     * ask for a new event and never find it complete. */
     const int asks = atomic_load_explicit(&ac_fence_untracked, memory_order_relaxed) ? 32 : 0;
     for (int i = 0; i < asks && !ac_fence_is_over(NULL, now); i++)
         ac_fence_poll(NULL, true);
     return ac_fence_is_over(NULL, now);
 }
 
-/* What is left until `end` (0: no end); waits take 0 for no limit. */
+/* Returns the time until `end` (0: no end); waits take 0 for no limit. */
 static uint64_t time_left(const ac_timeline_t *timeline, uint64_t end) {
     uint64_t now = end ? timeline->ops->now_ns() : 0;
     return end > now ? end - now : end != 0;

@@ -1,5 +1,5 @@
-/* Blocks that were freed in the order of a stream, for the ladder (streams.h says what they are).
- * All under the allocator's lock. */
+/* Blocks that were freed in the order of a stream, for the ladder (see streams.h).  Callers hold the
+ * allocator's lock. */
 #ifndef AC_ORDERED_H
 #define AC_ORDERED_H
 
@@ -21,20 +21,20 @@ typedef struct {
 /* The block serves a request that named a stream, of the memory pool. */
 void ac_ordered_handed_out(ac_block_t *block, unsigned mempool);
 
-/* Whether memory may be handed on by stream order here. */
+/* Returns true if memory of the arena may be handed on by stream order. */
 bool ac_ordered_follows(const ac_arena_t *arena);
 
 /* Hands out a block of the stream itself, or of one that is known to come before it, and counts that. */
 bool ac_ordered_serve(ac_arena_t *arena, ac_order_request_t *request);
 
-/* The same with a call of the device: with `own` of the stream itself, which has to be given
- * something first; else of any other stream, which the request's one then waits for. AC_OK;
- * AC_OOM: there is none; anything else: the device would not.  Called and returns with the lock,
- * which is open around that call. */
+/* Serves the request by a call of the device.  With `own` from the blocks of its stream, which is given
+ * something first; else from another stream's blocks, and the request's stream then waits for that
+ * stream.  Returns AC_OK; AC_OOM if there is no block; the device's answer if it refused.  Called and
+ * returns with the lock, which is open around that call. */
 ac_status_t ac_ordered_wait(ac_arena_t *arena, ac_order_request_t *request, bool own);
 
-/* A stream whose blocks a thread keeps (cache/lane.h).  As long as ac_generation does not grow:
- * `position` and `others` are there, and the stream is that of `slot`. */
+/* A stream that has blocks in a thread's cache (cache/lane.h).  While ac_generation does not grow,
+ * `position` and `others` are valid, and the stream is that of `slot`. */
 typedef struct {
     unsigned slot;
     uint64_t base; /* positions of the stream lie above */

@@ -1,4 +1,4 @@
-/* Between ordered.c and edges.c: what is known of the order of an arena's streams. */
+/* Shared by ordered.c and edges.c: the known order of an arena's streams. */
 #ifndef AC_ORDERED_INT_H
 #define AC_ORDERED_INT_H
 
@@ -13,7 +13,7 @@ struct ac_ordered {
     unsigned lanes[AC_ORDER_SLOTS]; /* of threads, that name the slot ... */
     uint64_t laned;                 /* ... bit per slot */
     bool handed_on;                 /* memory that work was under way on has a new owner */
-    uint64_t last;                  /* such work has a clock up to this one; 0: it goes on */
+    uint64_t last;                  /* newest clock of that work; 0: it goes on */
 };
 
 /* The slot of the stream, made if need be; AC_ORDER_NONE: all are busy. */

@@ -2,29 +2,32 @@
  * the arena's lock guards.
  *
  * A block that was freed in the order of a stream can serve requests before it is ready, so it is in an
- * index by size as well.  Neighbours of one stream join at once, at the price of the older one's place,
- * and free memory beside them joins in.  So what a stream uses again and again stays in large pieces.
- * When a stream or the last graph of a capture session goes, the tickets of its blocks are exchanged.
+ * index by size as well.  Waiting neighbours of one stream join at once and take the newer one's place;
+ * free memory next to them joins, too.  So memory that a stream uses again and again stays in large
+ * pieces.  When a stream or the last graph of a capture session goes, the tickets of its blocks are
+ * exchanged.
  *
- * Invariants (ac_allocator_check): every RETIRED block is in the ledger, and those of streams are in
+ * Invariants (ac_allocator_check): every RETIRED block is in the ledger, and blocks of streams are in
  * their index; no two neighbours could be joined; segment.held and the counters capture_deferred_blocks
- * and _bytes are sums over CAPTURE.  Functions are called with the allocator's lock, which those named
- * ac_allocator_ take themselves.  None calls the device. */
+ * and _bytes are sums over CAPTURE.
+ *
+ * Callers hold the allocator's lock, except for functions named ac_allocator_, which take it.  None calls
+ * the device. */
 #ifndef AC_RETIRED_H
 #define AC_RETIRED_H
 
 #include "allocator/core_int.h"
 #include "allocator/order/ledger.h"
 
-/* Of an arena. */
+/* The retired blocks of an arena. */
 struct ac_retired {
     ac_ledger_t ledger;
     ac_order_t *order; /* of its streams; NULL: nothing is known yet */
-    /* Of a stream: AC_INDICES indices of its blocks, as of free ones.  Made at first need. */
+    /* Per stream: AC_INDICES indices of its blocks, as for free blocks.  Made at first need. */
     ac_free_index_t *index[AC_ORDER_SLOTS];
     _Atomic int unordered;         /* its streams' order protects nothing; 2: nor did it ever */
     _Atomic uint64_t submitted[2]; /* [1]: to the legacy stream (ac_arena_submitted) */
-    unsigned mempool; /* whose blocks threads may keep in the order of a stream; 0: of none */
+    unsigned mempool; /* memory pool of blocks that threads may keep in the order of a stream; 0: none */
 };
 
 /* Adds the block, which was freed and is in transit, to the ledger with this ticket, and asks for a
@@ -35,7 +38,7 @@ bool ac_retired_add(ac_block_t *block, const ac_ticket_t *ticket);
 /* Adds the block with the ticket that it has, in transit, and asks for no fence. */
 void ac_retired_put(ac_block_t *block);
 
-/* Does the same with a ticket of a stream, and joins what is beside the block. */
+/* Retires a block with a ticket of a stream, and joins its neighbours. */
 void ac_retired_join(ac_block_t *block);
 
 /* Adds a block in transit that was freed in the order of the stream in `slot` and that a thread kept.
@@ -45,7 +48,7 @@ void ac_retired_late(ac_block_t *block, ac_order_t *order, unsigned slot, uint64
 /* Removes the block from the ledger: it is in transit. */
 void ac_retired_remove(ac_block_t *block);
 
-/* Exchanges the ticket of the block, whose key has gone. */
+/* Exchanges the ticket of the block after its key has gone. */
 void ac_retired_exchange(ac_block_t *block);
 
 /* Does so for all blocks of the segment that wait in the order of a stream: it serves no more. */
