@@ -15,7 +15,7 @@ COUNTS = {
     "files that ask what a fence reached": 4,
     "constants outside policy.def": 142,
     "lock-free pairs": 25,
-    "words of the glossary": 59,
+    "words of the glossary": 29,
 }
 LINES = {  # hundreds of lines with code, by folder; of tests whole thousands
     "shim/allocator": 150,
