@@ -203,7 +203,7 @@ ac_status_t ac_block_identify(uint64_t address, uint64_t *serial);
 ac_status_t ac_block_export(uint64_t address, uint64_t serial, uint64_t exported);
 
 /* Pages of a block that a thread shows to an importer: they stay mapped until they are returned. */
-enum { AC_LENT = 128 };
+enum { AC_SHOWN_PAGES = 128 };
 typedef struct {
     ac_arena_t *arena;
     void *range;
@@ -211,15 +211,15 @@ typedef struct {
     unsigned count; /* number of pages, one behind the other */
     struct {
         uint64_t page, bytes;
-    } at[AC_LENT];
-} ac_lent_t;
+    } at[AC_SHOWN_PAGES];
+} ac_shown_pages_t;
 
 /* Keeps pages of the block at `address` for an importer, from `from` bytes behind the first page's begin
- * on, as many as *lent has room for.  Returns AC_OK; AC_BAD_ADDRESS or AC_NOT_OURS if its lifetime is not
+ * on, as many as *shown has room for.  Returns AC_OK; AC_BAD_ADDRESS or AC_NOT_OURS if its lifetime is not
  * `serial` or not exported, if it is not on pages, or if no page begins there.  One thread at a time;
- * _return gives back what _lend filled in. */
-ac_status_t ac_pages_lend(uint64_t address, uint64_t serial, uint64_t from, ac_lent_t *lent);
-void ac_pages_return(const ac_lent_t *lent);
+ * _return gives back what _show filled in. */
+ac_status_t ac_pages_show(uint64_t address, uint64_t serial, uint64_t from, ac_shown_pages_t *shown);
+void ac_pages_return(const ac_shown_pages_t *shown);
 
 /* Changes SYNC_MEMOPS of the block at `address` for the program.  `set` tells the driver, without a lock:
  * once for each allocation of the driver that the block lies in, with the value that one of its addresses
