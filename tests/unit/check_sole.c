@@ -374,10 +374,10 @@ END_TEST
 START_TEST(a_stray_waits_for_the_join) {
     submit(0);
     ck_assert(rely());
-    ac_fence_stray_begin(FIRST_KEY + !_i);
+    ac_fence_untracked_begin(FIRST_KEY + !_i);
     ck_assert_int_eq(rely(), _i);
     ck_assert_uint_eq(d.waits, !_i);
-    ac_fence_stray_end(false);
+    ac_fence_untracked_end(false);
     full_sync();
     forget_join_events();
     submit(1);

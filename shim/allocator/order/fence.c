@@ -22,7 +22,7 @@ static ac_mutex_t timelines_lock = AC_MUTEX(TIMELINES);
 static ac_submitter_t *_Atomic submitters;
 static _Atomic unsigned submitter_count;
 
-_Atomic unsigned ac_fence_strays;
+_Atomic unsigned ac_fence_untracked_calls;
 
 void ac_fence_break(ac_timeline_t *timeline) {
     if (!atomic_exchange(&timeline->broken, true))
@@ -167,7 +167,7 @@ void ac_fence_submitted(ac_timeline_t *timeline) {
 }
 
 unsigned ac_fence_inside(const ac_timeline_t *timeline, unsigned most) {
-    uint64_t counted = atomic_load(&timeline->inside) + atomic_load(&ac_fence_strays);
+    uint64_t counted = atomic_load(&timeline->inside) + atomic_load(&ac_fence_untracked_calls);
     unsigned found = counted > most ? most + 1 : (unsigned)counted;
     for (const ac_submitter_t *s = atomic_load(&submitters); s && found <= most; s = s->next)
         found += atomic_load_explicit(&s->inside, memory_order_acquire) == timeline;
@@ -259,12 +259,12 @@ void ac_fence_unseen(void) {
     ac_fence_uncount(); /* last: a thread that finds it set finds both (ac_fence_is_unseen) */
 }
 
-/* First `ac_fence_strays`, then the join events: no stream becomes a sole stream from now on,
+/* First `ac_fence_untracked_calls`, then the join events: no stream becomes a sole stream from now on,
  * frees that find the timeline as it is now wait for all contexts.  The first mark comes last, as
  * in ac_sole_enter. */
-void ac_fence_stray_begin(uint64_t stream) {
+void ac_fence_untracked_begin(uint64_t stream) {
     ac_sole_close();
-    atomic_fetch_add(&ac_fence_strays, 1);
+    atomic_fetch_add(&ac_fence_untracked_calls, 1);
     unsigned high = atomic_load(&ac_timeline_high);
     for (unsigned i = 0; i < high; i++) {
         ac_timeline_t *timeline = line_at(i);
@@ -275,7 +275,7 @@ void ac_fence_stray_begin(uint64_t stream) {
     }
 }
 
-void ac_fence_stray_end(bool submitted) {
+void ac_fence_untracked_end(bool submitted) {
     ac_fence_given();
     if (submitted)
         ac_fence_unseen();
@@ -285,7 +285,7 @@ void ac_fence_stray_end(bool submitted) {
         if (timeline)
             ac_fence_mark(timeline);
     }
-    atomic_fetch_sub(&ac_fence_strays, 1); /* last: see ac_fence_leave */
+    atomic_fetch_sub(&ac_fence_untracked_calls, 1); /* last: see ac_fence_leave */
     ac_sole_open();
 }
 

@@ -149,12 +149,12 @@ void ac_fence_uncount(void);
 void ac_fence_unseen(void);
 
 /* Submissions under way that may go to any context: each is inside every timeline. */
-extern AC_HIDDEN _Atomic unsigned ac_fence_strays;
+extern AC_HIDDEN _Atomic unsigned ac_fence_untracked_calls;
 
 /* Returns true if memory that is freed now has to wait for every context. */
 static inline bool ac_fence_spans(void) {
     return atomic_load_explicit(&ac_fence_shared, memory_order_acquire) ||
-           atomic_load(&ac_fence_strays);
+           atomic_load(&ac_fence_untracked_calls);
 }
 
 static inline bool ac_fence_is_unseen(void) {
@@ -167,8 +167,8 @@ static inline bool ac_fence_is_unseen(void) {
  * the submission is inside every timeline, frees wait for all contexts, and the stream waits for the join
  * events of all.  `submitted`: the call succeeded, so there is work that no timeline knows; from then on
  * work counts as unseen.  A call that the driver refuses leaves only a mark. */
-void ac_fence_stray_begin(uint64_t stream);
-void ac_fence_stray_end(bool submitted);
+void ac_fence_untracked_begin(uint64_t stream);
+void ac_fence_untracked_end(bool submitted);
 
 /* Around the driver call by which a stream of the context (NULL: of any context) joins a capture.  From
  * _begin on the timeline relies on no stream's order until the context has no capture.  No timeline

@@ -41,7 +41,7 @@ ac_order_awaits_as(ac_timeline_t *timeline, const ac_ticket_t *used, uint64_t by
      * with the clock after them. */
     *target = atomic_load_explicit(&timeline->last_submit, memory_order_acquire);
     if (*target < atomic_load_explicit(&used->epoch, memory_order_relaxed) ||
-        (!simple && (ac_order_capturing() || !ac_fence_simple())) || atomic_load(&ac_fence_strays))
+        (!simple && (ac_order_capturing() || !ac_fence_simple())) || atomic_load(&ac_fence_untracked_calls))
         return false;
     return *target > atomic_load_explicit(&timeline->done, memory_order_relaxed) &&
            (*target == ac_fence_now() || AC_FAILPOINT(awaited_by_old_mark)) &&
