@@ -74,7 +74,7 @@ static inline uint64_t ac_key_bit(unsigned key) {
     return (uint64_t)1 << ac_key_slot(key);
 }
 
-/* On the line of its key. */
+/* Returns the ticket's place on the line of its key. */
 static inline uint64_t ac_ticket_place(const ac_ticket_t *ticket) {
     return ticket->key == AC_KEY_OWN || ticket->key == AC_KEY_ALL
                ? atomic_load_explicit(&ticket->epoch, memory_order_relaxed)

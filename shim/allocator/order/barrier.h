@@ -59,7 +59,7 @@ static inline bool ac_barrier_is_free(void) {
     return AC_BARRIER_TSAN || atomic_load_explicit(&ac_barrier_kernel, memory_order_acquire);
 }
 
-/* The busy side, between its store and its look, after that was so once. */
+/* The barrier of the busy side, between its store and its look, after ac_barrier_is_free was true once. */
 static inline void ac_barrier_light_free(void) {
 #if AC_BARRIER_TSAN
     atomic_fetch_add(&ac_barrier_word, 1);
@@ -78,9 +78,8 @@ static inline void ac_barrier_light(void) {
         ac_barrier_light_free();
 }
 
-/* The rare side, between its store and its look.  False: the kernel would not do what it had
- * promised, and nothing can be concluded from what is seen afterwards.  Takes no lock; keeps
- * errno. */
+/* The barrier of the rare side, between its store and its look.  Returns false if the kernel breaks its
+ * promise: then a look proves nothing.  Takes no lock; keeps errno. */
 bool ac_barrier_heavy(void);
 
 #endif

@@ -18,8 +18,8 @@
  * before the driver's call that begins the capture, and not while another session is open. */
 void ac_order_capture_begin(uint64_t session);
 
-/* Frees go the ordinary way again.  One that still gets a ticket for the session has its block in
- * a list before the next call of ac_allocator_holds: both hold the allocator's lock. */
+/* Lets frees wait for fences again.  A free that still gets a ticket for the session adds its block to a
+ * list before the next call of ac_allocator_holds: both hold the allocator's lock. */
 void ac_order_capture_end(void);
 
 extern AC_HIDDEN _Atomic uint64_t ac_order_session; /* the open one; 0: nothing captures */
@@ -28,7 +28,7 @@ static inline bool ac_order_capturing(void) {
     return atomic_load_explicit(&ac_order_session, memory_order_acquire) != 0;
 }
 
-/* The open session, if its captures may have recorded a use of memory of the timeline's context
+/* Returns the open session if its captures may have recorded a use of memory of the timeline's context
  * that was handed out at `epoch`; else 0. */
 uint64_t ac_order_captured(const ac_timeline_t *timeline, uint64_t epoch);
 

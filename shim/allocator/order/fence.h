@@ -558,7 +558,7 @@ static inline void ac_fence_missed(ac_timeline_t *timeline, uint64_t target) {
     ac_fence_raise(&timeline->overdue, target);
 }
 
-/* Nonzero if an invariant does not hold. */
+/* Returns nonzero if an invariant does not hold. */
 int ac_fence_check(ac_timeline_t *timeline);
 
 #endif

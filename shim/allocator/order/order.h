@@ -80,7 +80,7 @@ typedef struct {
     ac_order_vector_t vector;
 } ac_order_mark_t;
 
-/* The slot of `stream`, AC_ORDER_NONE if it has none. */
+/* Returns the slot of `stream`, AC_ORDER_NONE if it has none. */
 unsigned ac_order_find(ac_order_t *order, ac_stream_t stream);
 
 /* Returns the slot of `stream`; makes one if needed, in place of the one that was asked for longest ago.
@@ -90,10 +90,10 @@ unsigned ac_order_slot(ac_order_t *order, ac_stream_t stream, uint64_t busy);
 /* Frees the slot for another stream: its stream has gone, or is to be treated as gone. */
 void ac_order_drop(ac_order_t *order, unsigned slot);
 
-/* The position of a free that just happened on the slot's stream. */
+/* Returns the position of a free that just happened on the slot's stream. */
 uint64_t ac_order_advance(ac_order_t *order, unsigned slot);
 
-/* The newest position of `from` that comes before all that goes to `to` from now on; UINT64_MAX
+/* Returns the newest position of `from` that comes before all that goes to `to` from now on; UINT64_MAX
  * for the stream itself. */
 uint64_t ac_order_reach(const ac_order_t *order, unsigned to, unsigned from);
 
@@ -106,7 +106,8 @@ bool ac_order_proven(const ac_order_t *order, unsigned to, unsigned from, uint64
  * position on. */
 void ac_order_read(ac_order_t *order, unsigned slot, ac_order_vector_t *vector);
 
-/* `to` waits for all that is in the vector; the host knows it to be complete. */
+/* Notes that `to` waits for all that is in the vector; _completed: that the host knows all of it to be
+ * complete. */
 void ac_order_join(ac_order_t *order, unsigned to, const ac_order_vector_t *vector);
 void ac_order_completed(ac_order_t *order, const ac_order_vector_t *vector);
 
@@ -116,11 +117,11 @@ void ac_order_record_begin(ac_order_t *order, uint64_t event, unsigned slot,
                            ac_order_mark_t *mark);
 void ac_order_record_end(ac_order_t *order, const ac_order_mark_t *mark, bool good);
 
-/* Before and after a call that waits for `event`.  False: it proves nothing. */
+/* Around a call that waits for `event`.  They return false if the call proves nothing. */
 bool ac_order_look(ac_order_t *order, uint64_t event, ac_order_mark_t *mark);
 bool ac_order_still(ac_order_t *order, const ac_order_mark_t *mark);
 
-/* The event was recorded in a way we do not follow, or destroyed. */
+/* Forgets the event: it was destroyed, or recorded in a way that we do not follow. */
 void ac_order_forget(ac_order_t *order, uint64_t event);
 
 /* From _distrust until _trust, at the event's end, only the driver knows when the event is recorded.  For
@@ -131,7 +132,7 @@ bool ac_order_distrust(uint64_t event);
 bool ac_order_trust(uint64_t event); /* true if it was distrusted by name */
 bool ac_order_distrusts(uint64_t event);
 
-/* Nonzero if an invariant does not hold. */
+/* Returns nonzero if an invariant does not hold. */
 int ac_order_check(const ac_order_t *order);
 
 #endif

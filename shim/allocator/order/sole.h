@@ -126,7 +126,7 @@ typedef enum {
 /* Streams are keys (device.h) of at most 48 bits; 0 is none. */
 enum { AC_SOLE_MODE_BITS = 3, AC_SOLE_KEY_BITS = 48 };
 
-/* The lock is that of the timeline. */
+/* The state of the rule in one context.  The timeline's lock guards the plain members. */
 typedef struct {
     /* mode, sole, and a count of changes in the bits above; changed under the lock */
     _Atomic uint64_t word;
@@ -212,25 +212,24 @@ bool ac_sole_lacks(const ac_timeline_t *timeline);
 /* Called when a request finds no free memory.  If ac_sole_lacks, frees rely for a while, whatever the bound. */
 void ac_sole_lacked(ac_timeline_t *timeline);
 
-/* Blocks with a lower clock are not early.  Any thread. */
+/* Returns the clock below which a block that was handed out is not early.  Any thread. */
 uint64_t ac_sole_early(const ac_timeline_t *timeline);
 
-/* Before the program waits for `stream`: a stamp up to which it was given all of the context's
- * work, so that a wait that succeeds is worth a synchronisation (ac_fence_synced); 0: others were
- * given some. */
+/* Called before the program waits for `stream`.  Returns a stamp up to which that stream was given all of
+ * the context's work: if the wait succeeds, it counts as a synchronisation (ac_fence_synced).  Returns 0
+ * if other streams were given work. */
 uint64_t ac_sole_alone(const ac_timeline_t *timeline, uint64_t stream);
 
 /* Ends reliance on the sole stream, and records the join event if frees relied on it.  Called before an
  * event that ends a stream's order, or that makes recording impossible: a capture. */
 void ac_sole_leave(ac_timeline_t *timeline);
 
-/* The stream that work is about to go to may be held by it until the program does something else,
- * maybe on another stream: none may be made to wait for that.  The join event is recorded before
- * it. */
+/* Called before work that the program may hold back on its stream until it does something else, maybe on
+ * another stream.  Records the join event first: no stream may be made to wait for that work. */
 void ac_sole_hold(ac_timeline_t *timeline);
 
-/* The stream is about to be destroyed: its key may come back for another one, and from the return
- * on no call of ours names it. */
+/* Called before the stream is destroyed: its key may come back for another stream, and after the return
+ * no call of ours names it. */
 void ac_sole_stream_gone(ac_timeline_t *timeline, uint64_t stream);
 
 /* Does what ac_sole_leave does, and waits until the join event is over.  On return, all free memory is
@@ -242,7 +241,7 @@ void ac_sole_settle(ac_timeline_t *timeline, bool forever);
  * not wait for it. */
 bool ac_sole_unorder(ac_timeline_t *timeline);
 
-/* A synchronisation found the context idle: a stream may become the sole stream. */
+/* Lets a stream become the sole stream again, after a synchronisation found the context idle. */
 void ac_sole_synced(ac_timeline_t *timeline);
 
 /* Around the beginning of a capture: no stream becomes a sole stream, and no free relies on one. */
@@ -252,10 +251,10 @@ void ac_sole_open(void);
 /* Prepares the timeline, after its context has gone, for another context. */
 void ac_sole_begin(ac_timeline_t *timeline);
 
-/* The context is gone: drop the join event. */
+/* Drops the join event after the context has gone. */
 void ac_sole_end(ac_timeline_t *timeline);
 
-/* Nonzero if an invariant does not hold. */
+/* Returns nonzero if an invariant does not hold. */
 int ac_sole_check(ac_timeline_t *timeline);
 
 #endif

@@ -6,7 +6,7 @@
 #include "allocator/core_int.h"
 #include "allocator/order/order.h"
 
-/* A request that may be served so. */
+/* A request that a block may serve in the order of streams. */
 typedef struct {
     ac_stream_t stream;
     unsigned mempool, module;
@@ -18,7 +18,7 @@ typedef struct {
     uint64_t address; /* of the block that was taken */
 } ac_order_request_t;
 
-/* The block serves a request that named a stream, of the memory pool. */
+/* Notes that the block serves a request which named a stream, from the memory pool. */
 void ac_ordered_handed_out(ac_block_t *block, unsigned mempool);
 
 /* Returns true if memory of the arena may be handed on by stream order. */
@@ -43,22 +43,22 @@ typedef struct {
     uint64_t item;                  /* ... is that nothing is hidden (ordered.c) */
 } ac_ordered_lane_t;
 
-/* A thread may keep blocks of the stream: its slot serves no other until _lane_end.  False: its
- * order is not known, or is not to be relied on, or too many streams are kept so. */
+/* Keeps the stream's slot for blocks that a thread caches, until _lane_end.  Returns false if the
+ * stream's order is not known or not to be relied on, or if too many streams are kept. */
 bool ac_ordered_lane(ac_arena_t *arena, ac_stream_t stream, ac_ordered_lane_t *lane);
 void ac_ordered_lane_end(ac_arena_t *arena, unsigned slot);
 
 /* Returns the number of lanes that keep the slot.  For the checker. */
 unsigned ac_ordered_lanes(const ac_arena_t *arena, unsigned slot);
 
-/* Whether the lane's stream still has its slot, and its order protects. */
+/* Returns true if the lane's stream still has its slot, and its order protects. */
 bool ac_ordered_lane_holds(const ac_arena_t *arena, const ac_ordered_lane_t *lane);
 
-/* The slot of `stream` there for a block that is freed in its order; AC_ORDER_NONE: the block has
+/* Returns the slot of `stream` in the block's arena for a free in its order; AC_ORDER_NONE: the block has
  * to wait for a fence. */
 unsigned ac_ordered_slot_for(const ac_block_t *block, ac_stream_t stream);
 
-/* The arena is dead: no block is left. */
+/* Forgets the order of a dead arena without blocks. */
 void ac_ordered_close(ac_arena_t *arena);
 
 #endif

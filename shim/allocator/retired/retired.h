@@ -51,13 +51,14 @@ void ac_retired_remove(ac_block_t *block);
 /* Exchanges the ticket of the block after its key has gone. */
 void ac_retired_exchange(ac_block_t *block);
 
-/* Does so for all blocks of the segment that wait in the order of a stream: it serves no more. */
+/* Exchanges the tickets of all blocks of the segment that wait in the order of a stream: the segment
+ * serves no more. */
 void ac_retired_unorder(ac_segment_t *segment);
 
 /* Makes the indices for blocks that wait with tickets of the slot.  Returns false if host memory is short. */
 bool ac_retired_make_index(ac_arena_t *arena, unsigned slot);
 
-/* Makes them unless they are there. */
+/* Returns true if the slot's indices exist or could be made. */
 static inline bool ac_retired_has_index(ac_arena_t *arena, unsigned slot) {
     return arena->retired->index[slot] || ac_retired_make_index(arena, slot);
 }
@@ -66,7 +67,7 @@ static inline bool ac_retired_has_index(ac_arena_t *arena, unsigned slot) {
  * its place.  Without a record for that the block stays whole. */
 void ac_retired_take(ac_block_t *block, uint64_t size, unsigned module, uint64_t requested);
 
-/* The arena is dead and its ledger empty. */
+/* Frees the indices of a dead arena with an empty ledger. */
 void ac_retired_close(ac_arena_t *arena);
 
 /* Returns true if anything waits but for captures. */
@@ -77,8 +78,8 @@ static inline bool ac_retired_any(const ac_arena_t *arena) {
 /* Moves what has become ready to the free memory.  Returns true if there was any. */
 bool ac_retired_drain_some(ac_arena_t *arena);
 
-/* Does the same, and mostly sees that nothing is ready by one look: nearly all blocks wait for fences of
- * their own context. */
+/* Does the work of ac_retired_drain_some, and mostly sees by one look that nothing is ready: nearly all
+ * blocks wait for fences of their own context. */
 static inline bool ac_retired_drain(ac_arena_t *arena) {
     const ac_ledger_t *ledger = &arena->retired->ledger;
     const ac_due_t *first = ledger->fence[AC_REACH_OWN].first;
@@ -87,7 +88,7 @@ static inline bool ac_retired_drain(ac_arena_t *arena) {
            ac_retired_drain_some(arena);
 }
 
-/* Does the same for all arenas.  The caller holds the lock. */
+/* Drains all arenas.  The caller holds the lock. */
 void ac_retired_drain_all(ac_allocator_t *allocator);
 
 /* Exchanges the tickets of the session's blocks: its last graph has gone.  Returns true if one is of a

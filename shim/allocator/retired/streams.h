@@ -31,8 +31,8 @@ enum { AC_STREAM_LEGACY = 1 };
  * submission has to be looked at for another reason (green contexts). */
 extern AC_HIDDEN _Atomic bool ac_streams_tracked;
 
-/* Whether a stream that memory was freed on is known to be independent or not; and say so: it
- * waits for no other stream without being told to. */
+/* Returns true if it is known whether a stream on which memory was freed is independent, which means that it
+ * waits for no other stream without being told to.  ac_arena_stream_is notes the answer. */
 bool ac_arena_stream_asked(ac_arena_t *arena, ac_stream_t stream);
 void ac_arena_stream_is(ac_arena_t *arena, ac_stream_t stream, bool independent);
 
@@ -50,12 +50,12 @@ void ac_streams_unordered(void);
  * submission, a context. */
 void ac_streams_unseen(void);
 
-/* Something was put into a stream of the arena's context, after it happened: the legacy default
- * stream, or another. */
+/* Notes that something was put into a stream of the arena's context, after it happened: the legacy
+ * default stream, or another. */
 void ac_arena_submitted(ac_arena_t *arena, bool legacy);
 
-/* The stream is about to be destroyed, or its handle may stand for another one: nothing is known
- * of it any more.  Waits until no call of ours uses its handle. */
+/* Forgets the stream, which is about to be destroyed, or whose handle may stand for another one.  Waits
+ * until no call of ours uses its handle. */
 void ac_arena_stream_gone(ac_arena_t *arena, ac_stream_t stream);
 
 /* The proof that a call under way would bring. */
@@ -69,20 +69,21 @@ typedef struct {
 void ac_edge_record_begin(ac_edge_t *edge, ac_arena_t *arena, uint64_t event, ac_stream_t stream);
 void ac_edge_record_end(const ac_edge_t *edge, bool good);
 
-/* Before a call that waits for `event` (in `arena`; NULL: wherever it was recorded) or for the
- * end of `stream`: of that, what was put into the stream. */
+/* Called before a wait for `event` (in `arena`; NULL: in any) or for the end of `stream`: notes the work
+ * that was put into the stream. */
 void ac_edge_of_event(ac_edge_t *edge, ac_arena_t *arena, uint64_t event);
 void ac_edge_of_stream(ac_edge_t *edge, ac_arena_t *arena, ac_stream_t stream);
 
-/* After it succeeded: `stream` comes after it; the host saw it complete. */
+/* Called after the wait succeeded.  _joined: `stream` comes after that work.  _completed: the host saw it
+ * complete. */
 void ac_edge_joined(const ac_edge_t *edge, ac_stream_t stream);
 void ac_edge_completed(const ac_edge_t *edge);
 
-/* The event was recorded in a way that is not followed, or is about to be destroyed. */
+/* Forgets the event: it is about to be destroyed, or was recorded in a way that is not followed. */
 void ac_event_forget(uint64_t event);
 
-/* It may be recorded from now on without our seeing it, for as long as it lives: until _trust,
- * before it is destroyed.  True if that was not known before. */
+/* Notes that the event may be recorded unseen from now on, until _trust, before it is destroyed.  Returns
+ * true if that was not known before. */
 bool ac_event_distrust(uint64_t event);
 bool ac_event_trust(uint64_t event); /* true if it was distrusted */
 
