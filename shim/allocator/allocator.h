@@ -284,7 +284,7 @@ uint64_t ac_allocator_trim_addresses(ac_allocator_t *allocator);
  * of fence.h.)  Waits for nothing.  Returns bytes given back. */
 uint64_t ac_allocator_decay(ac_allocator_t *allocator, uint32_t epochs);
 
-/* Does a pending trim (ac_trim_owed, supply/pages.h), if that waits for nothing.  Returns false if a trim
+/* Does a pending trim (ac_trim_pending, supply/pages.h), if that waits for nothing.  Returns false if a trim
  * stays pending, or may be by the next call: the budget of pages is larger than usual. */
 bool ac_allocator_settle_debt(ac_allocator_t *allocator);
 

@@ -114,7 +114,7 @@ static inline void ac_pools_synced(CUresult result) {
 /* The program's synchronisation, with all of a context if `whole`, succeeded: the device may have
  * nothing to do, and what is owed goes back. */
 static inline void ac_synced(ac_thread_t *thread, bool whole) {
-    if (thread && atomic_load_explicit(&ac_trim_owed, memory_order_relaxed))
+    if (thread && atomic_load_explicit(&ac_trim_pending, memory_order_relaxed))
         ac_decay_synced(whole);
 }
 
