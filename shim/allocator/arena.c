@@ -96,7 +96,7 @@ void ac_allocator_is_shared(ac_allocator_t *allocator) {
     if (!left)
         return;
     ac_caches_settle(allocator); /* what threads keep may lie on pages */
-    ac_supply_owe(allocator);
+    ac_supply_postpone_trim(allocator);
 }
 
 void ac_allocator_recall(ac_allocator_t *allocator) {

@@ -24,7 +24,7 @@ bool ac_give_back_begin(ac_allocator_t *allocator, uint64_t target) {
     ac_retired_drain_all(allocator);
     ac_unlock(&allocator->lock);
     if (!may)
-        ac_supply_owe(allocator);
+        ac_supply_postpone_trim(allocator);
     return may;
 }
 
@@ -131,7 +131,7 @@ uint64_t ac_allocator_decay(ac_allocator_t *allocator, uint32_t epochs) {
     ac_unlock(&allocator->lock);
     bool may = ac_give_back_begin(allocator, 0);
     ac_lock(&allocator->lock);
-    allocator->supply->owed_epochs = may ? 0 : epochs;
+    allocator->supply->pending_epochs = may ? 0 : epochs;
     ac_unlock(&allocator->lock);
     return may ? shrink_aged(allocator, epochs) : 0;
 }
@@ -149,20 +149,20 @@ static bool look_at_toll(ac_allocator_t *allocator) {
     bool learned = toll->share;
     ac_unlock(&allocator->lock);
     if (owes)
-        ac_supply_owe(allocator);
+        ac_supply_postpone_trim(allocator);
     return learned;
 }
 
 bool ac_allocator_settle_debt(ac_allocator_t *allocator) {
     bool learned = look_at_toll(allocator);
-    if (!atomic_load(&allocator->supply->owes))
+    if (!atomic_load(&allocator->supply->trim_pending))
         return !learned;
     if (!ac_give_back_begin(allocator, 0))
         return false;
-    atomic_store(&allocator->supply->owes, false);
+    atomic_store(&allocator->supply->trim_pending, false);
     ac_lock(&allocator->lock);
-    uint32_t epochs = allocator->supply->owed_epochs;
-    allocator->supply->owed_epochs = 0;
+    uint32_t epochs = allocator->supply->pending_epochs;
+    allocator->supply->pending_epochs = 0;
     ac_unlock(&allocator->lock);
     const ac_shrink_t excess = {.bytes = ac_supply_excess(allocator), .leaving = true};
     ac_supply_shrink(allocator, &excess);
@@ -181,7 +181,7 @@ void ac_give_back_leaving(ac_arena_t *arena) {
     bool left = arena->tainted_idle;
     ac_unlock(&allocator->lock);
     if (left)
-        ac_supply_owe(allocator);
+        ac_supply_postpone_trim(allocator);
 }
 
 void ac_allocator_release(ac_allocator_t *allocator, uint64_t session) {
@@ -193,7 +193,7 @@ void ac_allocator_release(ac_allocator_t *allocator, uint64_t session) {
         if (leaving)
             ac_supply_shrink_leaving(arena);
         if (owes)
-            ac_supply_owe(allocator);
+            ac_supply_postpone_trim(allocator);
     }
 }
 

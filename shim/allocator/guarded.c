@@ -104,7 +104,7 @@ void ac_guard_freed(ac_arena_t *arena, bool wait) {
     if (wait)
         await_others(arena);
     if (!gone)
-        ac_supply_owe(arena->allocator);
+        ac_supply_postpone_trim(arena->allocator);
 }
 
 void ac_guard_settle(ac_arena_t *arena) {

@@ -203,7 +203,7 @@ static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t add
     if (guarded)
         ac_guard_freed(arena, true);
     else if (leaves)
-        ac_supply_owe(allocator);
+        ac_supply_postpone_trim(allocator);
     return AC_OK;
 }
 
@@ -250,6 +250,6 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
     if (guarded)
         ac_guard_freed(owner, false);
     else if (leaves)
-        ac_supply_owe(allocator);
+        ac_supply_postpone_trim(allocator);
     return AC_OK;
 }

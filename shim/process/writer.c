@@ -186,8 +186,7 @@ static bool is_there(void) {
     return atomic_load(&started) || (!ac_filter_now() && start() == 0 && atomic_load(&started));
 }
 
-/* Memory is owed: the thread is to give it back.  Without it the program's next synchronisation
- * does. */
+/* Wakes the thread for a pending trim.  Without a thread the program's next synchronisation does the trim. */
 static void trim_postponed(void) {
     if (atomic_load(&ac_state) != AC_STATE_ACTIVE || !ac_process_config()->background_trim ||
         atomic_load(&collecting))

@@ -787,7 +787,7 @@ static ac_status_t grow(ac_growth_ask_t *ask) {
             growth.force = oom = true; /* the rest out of holes, as far as they go */
         } else {
             if (growth.starved)
-                ac_supply_owe(allocator);
+                ac_supply_postpone_trim(allocator);
             return status;
         }
     }
