@@ -98,7 +98,7 @@ static void await_others(const ac_arena_t *arena) {
 void ac_guard_freed(ac_arena_t *arena, bool wait) {
     bool gone = collect(arena);
     if (!gone && wait && !arena->ops->capturing(arena->context, false)) {
-        ac_fence_settle(&arena->timeline, AC_FREE_NS);
+        ac_fence_await(&arena->timeline, ac_fence_moment(&arena->timeline), AC_FREE_NS);
         gone = collect(arena);
     }
     if (wait)

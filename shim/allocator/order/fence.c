@@ -209,8 +209,6 @@ bool ac_fence_holding(const ac_timeline_t *timeline, bool all) {
 /* Takes back what was counted for the next fence.  Returns it; another thread's share may be lost (ac_fence_want). */
 static uint64_t take_open(ac_timeline_t *timeline) {
     uint64_t open = atomic_load_explicit(&timeline->open, memory_order_relaxed);
-    if (!open)
-        return 0;
     ac_fence_credit_give(timeline, (int)(uint32_t)open);
     atomic_store_explicit(&timeline->open, 0, memory_order_relaxed);
     return open;
@@ -224,33 +222,28 @@ void ac_fence_synced(ac_timeline_t *timeline, uint64_t clock) {
     ac_sole_synced(timeline);
 }
 
-static void settle_lines(void) {
+static void set_forever(_Atomic bool *flag, _Atomic bool *settled) {
+    if (atomic_load_explicit(settled, memory_order_acquire))
+        return;
+    atomic_store(flag, true);
+    ac_generation_grow();
     unsigned high = atomic_load(&ac_timeline_high);
     for (unsigned i = 0; i < high; i++) {
         ac_timeline_t *timeline = line_at(i);
         if (timeline)
             ac_sole_settle(timeline, true);
     }
+    atomic_store(settled, true);
 }
 
 void ac_fence_share(void) {
     static _Atomic bool settled;
-    if (atomic_load_explicit(&settled, memory_order_acquire))
-        return;
-    atomic_store(&ac_fence_shared, true);
-    ac_generation_grow();
-    settle_lines();
-    atomic_store(&settled, true);
+    set_forever(&ac_fence_shared, &settled);
 }
 
 void ac_fence_uncount(void) {
     static _Atomic bool settled;
-    if (atomic_load_explicit(&settled, memory_order_acquire))
-        return;
-    atomic_store(&ac_fence_untracked, true);
-    ac_generation_grow();
-    settle_lines();
-    atomic_store(&settled, true);
+    set_forever(&ac_fence_untracked, &settled);
 }
 
 void ac_fence_unseen(void) {
@@ -420,7 +413,7 @@ static ac_status_t count_unseen(ac_timeline_t *timeline) {
  * Targets never fall: neither the clock nor a mark does. */
 uint64_t ac_fence_target(ac_timeline_t *timeline, bool *all) {
     bool untracked = atomic_load_explicit(&ac_fence_untracked, memory_order_relaxed);
-    *all = ac_fence_spans();
+    *all = !timeline || ac_fence_spans();
     if (*all) {
         if (untracked)
             for_lines(timeline, true, count_unseen);
@@ -453,13 +446,8 @@ uint64_t ac_fence_reached(const ac_timeline_t *timeline, bool all) {
 }
 
 ac_moment_t ac_fence_moment(ac_timeline_t *timeline) {
-    ac_moment_t moment = {.all = true};
-    if (timeline)
-        moment.clock = ac_fence_target(timeline, &moment.all);
-    else if (atomic_load_explicit(&ac_fence_untracked, memory_order_relaxed))
-        for_lines(NULL, true, count_unseen);
-    if (!timeline)
-        moment.clock = ac_fence_now();
+    ac_moment_t moment;
+    moment.clock = ac_fence_target(timeline, &moment.all);
     return moment;
 }
 
@@ -698,10 +686,7 @@ bool ac_fence_calm(uint64_t target) {
     if (target && ac_fence_is_over(NULL, (ac_moment_t){target, true}))
         return true;
     const ac_moment_t now = {ac_fence_moment(NULL).clock, true};
-    if (ac_fence_is_over(NULL, now))
-        return true;
-    ac_fence_close(NULL, true);
-    ac_fence_poll(NULL, true);
+    ac_fence_await(NULL, now, 0);
     /* The event of an idle device takes some microseconds.  If work may go unseen, the next call would
      * ask for a new event and never find it complete. */
     const int asks = atomic_load_explicit(&ac_fence_untracked, memory_order_relaxed) ? 32 : 0;
@@ -769,8 +754,8 @@ bool ac_fence_await(ac_timeline_t *timeline, ac_moment_t moment, uint64_t limit_
     if (limit_ns)
         ac_fence_wait(timeline, moment.all, moment.clock, limit_ns);
     else if (!ac_fence_poll(timeline, moment.all) || !ac_fence_is_over(timeline, moment)) {
-        if (ac_fence_close(timeline, moment.all) == AC_OK)
-            ac_fence_poll(timeline, moment.all);
+        ac_fence_close(timeline, moment.all);
+        ac_fence_poll(timeline, moment.all);
     }
     return ac_fence_is_over(timeline, moment);
 }

@@ -440,12 +440,6 @@ bool ac_fence_await(ac_timeline_t *timeline, ac_moment_t moment, uint64_t limit_
  * without waiting, if that is not known; with `true` a call that waits for the device returns at once. */
 bool ac_fence_calm(uint64_t target);
 
-/* Waits until the device is done with all that may use the memory of the timeline's context and was submitted
- * so far, for at most `limit_ns` (> 0).  Returns true if it is done. */
-static inline bool ac_fence_settle(ac_timeline_t *timeline, uint64_t limit_ns) {
-    return ac_fence_await(timeline, ac_fence_moment(timeline), limit_ns);
-}
-
 /* Makes sure that a fence covers all that was submitted so far, of one timeline or of all; records one if
  * needed.  Returns AC_OK, AC_BUSY (capture), AC_UNSUPPORTED or AC_FAILED. */
 ac_status_t ac_fence_close(ac_timeline_t *timeline, bool all);

@@ -725,9 +725,8 @@ static ac_status_t step(ac_growth_t *growth) {
 static bool is_calm(const ac_growth_ask_t *ask, bool look) {
     if (AC_FAILPOINT(page_moved_pending))
         return true;
-    if (look)
-        return ac_fence_calm(ask->target);
-    return ac_fence_is_over(NULL, ask->target ? (ac_moment_t){ask->target, true} : ac_fence_moment(NULL));
+    ac_moment_t moment = ask->target ? (ac_moment_t){ask->target, true} : ac_fence_moment(NULL);
+    return look ? ac_fence_calm(ask->target) : ac_fence_is_over(NULL, moment);
 }
 
 /* See that the holes' work is known to be over: once without waiting, once with it. */
