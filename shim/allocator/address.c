@@ -1,4 +1,4 @@
-/* What lies at an address: blocks that are named from outside, and their segments. */
+/* Blocks by address, as calls from outside name them, and their segments. */
 #include "allocator/allocator_int.h"
 #include "allocator/retired/retired.h"
 #include "allocator/space/lay_out.h"
@@ -7,7 +7,7 @@
 #include "allocator/give_back.h"
 #include "failpoint.h"
 
-/* Lock the allocator that owns `address`; NULL: none does. */
+/* Locks the allocator that owns `address`; NULL: none does. */
 static ac_arena_t *lock_owner(uint64_t address) {
     ac_arena_t *arena = ac_page_map_owner(address);
     if (!arena)
@@ -56,7 +56,7 @@ static const ac_block_t *around(uint64_t address, ac_block_t *shown) {
     return slab ? ac_slab_at(slab->block, address, shown) : ac_page_map_find(address);
 }
 
-/* As ac_allocator_lock_block does, but no record is needed: never AC_OOM. */
+/* Locks like ac_allocator_lock_block, but needs no record: never AC_OOM. */
 static ac_status_t lock_with_record(uint64_t address, ac_block_t *shown,
                                     const ac_block_t **found) {
     ac_arena_t *arena = lock_owner(address);
@@ -73,19 +73,18 @@ static ac_allocator_t *allocator_of(const ac_block_t *block) {
     return block->segment->arena->allocator;
 }
 
-/* Free the block without a record.  AC_BUSY: that would be too early, *target (with *all for all
- * contexts) comes first, unless it was `reached`. */
-static ac_status_t free_with_record(ac_block_t *shown, bool reached, bool *all,
-                                    uint64_t *target) {
+/* Frees the block without a record.  AC_BUSY: work may still use it, which is over after *moment; not asked with
+ * `reached`, after a wait for that. */
+static ac_status_t free_with_record(ac_block_t *shown, bool reached, ac_moment_t *moment) {
     ac_arena_t *arena = shown->segment->arena;
-    *target = ac_fence_target(&arena->timeline, all);
-    reached |= *target <= ac_fence_reached(&arena->timeline, *all);
+    *moment = ac_fence_moment(&arena->timeline);
+    reached |= ac_fence_is_over(&arena->timeline, *moment);
     /* A graph that is being captured may name it, else. */
     if (!ac_fence_untouched(&arena->timeline, shown->ticket.epoch) &&
         (!reached || ac_order_capturing()))
         return AC_BUSY;
     ac_segment_release(shown);
-    AC_BLOCK_SET(shown, ticket.epoch, *target);
+    AC_BLOCK_SET(shown, ticket.epoch, moment->clock);
     ac_segment_finish(shown);
     arena->allocator->counters->cached_frees++;
     arena->allocator->counters->ready_frees++;
@@ -96,15 +95,14 @@ ac_status_t ac_block_free_without_record(uint64_t address) {
     for (bool waited = false;; waited = true) {
         ac_block_t shown;
         const ac_block_t *block;
-        bool all;
-        uint64_t target;
+        ac_moment_t moment;
         ac_status_t status = lock_with_record(address, &shown, &block);
         if (status != AC_OK)
             return status;
         ac_arena_t *arena = block->segment->arena;
         bool without_record = block == &shown;
         if (without_record)
-            status = free_with_record(&shown, waited, &all, &target);
+            status = free_with_record(&shown, waited, &moment);
         bool leaving = arena->tainted_idle;
         ac_unlock(&arena->allocator->lock);
         if (!without_record)
@@ -113,8 +111,8 @@ ac_status_t ac_block_free_without_record(uint64_t address) {
             ac_give_back_leaving(arena);
         if (status == AC_OK || waited)
             return status == AC_OK ? AC_OK : AC_FAILED;
-        /* What is submitted from now on is not on this block: once is enough. */
-        if (ac_fence_wait(&arena->timeline, all, target, AC_PATIENCE_NS) != AC_OK)
+        /* Once is enough: work that is submitted from now on is not on this block. */
+        if (!ac_fence_await(&arena->timeline, moment, AC_PATIENCE_NS))
             return AC_FAILED;
     }
 }
@@ -142,8 +140,8 @@ ac_status_t ac_block_mark_used(uint64_t address) {
     return AC_OK;
 }
 
-/* What caches keep of tainted segments leaves them, and what their owners hand out meanwhile is no
- * longer theirs: they would go on taking it back and handing it out. */
+/* Takes blocks of tainted segments out of all caches.  Blocks that owners hand out meanwhile do not
+ * return to the cache, or an owner would go on taking them back and handing them out. */
 static void take_from_caches(ac_arena_t *arena) {
     ac_allocator_t *allocator = arena->allocator;
     AC_WINDOW(tainted);
@@ -273,8 +271,8 @@ ac_status_t ac_block_find(uint64_t address, ac_block_info_t *info) {
     return AC_OK;
 }
 
-/* What was freed in the order of a stream stays the program's until that stream gets there: while any work
- * of the context is not known to be over. */
+/* A block that was freed in the order of a stream stays the program's until that stream gets there: as
+ * long as any work of the context is not known to be over. */
 static bool may_be_used(const ac_block_t *block) {
     const ac_timeline_t *timeline = &block->segment->arena->timeline;
     ac_block_state_t state = block->state;

@@ -96,7 +96,7 @@ void ac_allocator_is_shared(ac_allocator_t *allocator) {
     if (!left)
         return;
     ac_caches_settle(allocator); /* what threads keep may lie on pages */
-    ac_supply_owe(allocator);
+    ac_supply_postpone_trim(allocator);
 }
 
 void ac_allocator_recall(ac_allocator_t *allocator) {
@@ -240,7 +240,7 @@ void ac_allocator_claimed(ac_allocator_t *allocator, uint64_t bytes) {
     ac_unlock(&allocator->lock);
 }
 
-/* Under the lock. */
+/* The caller holds the lock. */
 static void hold(ac_allocator_t *allocator, size_t figure, int64_t change) {
     *(uint64_t *)((char *)allocator->counters + figure) += (uint64_t)change;
     allocator->changes += change < 0;
@@ -296,7 +296,7 @@ void ac_allocator_stats(ac_allocator_t *allocator, ac_device_stats_t *stats) {
     ac_unlock(&allocator->lock);
 }
 
-/* Under the lock. */
+/* The caller holds the lock. */
 static bool is_idle(const ac_allocator_t *allocator) {
     for (const ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
         if (!ac_fence_idle(&arena->timeline))

@@ -17,9 +17,9 @@
 enum { FIRST = 128 << 10, LAST = 1 << 20, MOST = 64 << 10, AT_ONCE = 20 << 10, PAGE = 4 << 10 };
 _Static_assert(MOST + PAGE <= FIRST, "a piece has no room for the largest table");
 
-/* Of a program with very many records, which looks at them here and there: on small pages each look
- * would miss the processor's table of pages as well.  Beyond so many bytes records come from pieces
- * of huge pages, where the kernel has these.  Tables do not, most of which is never touched. */
+/* Beyond MANY bytes records come from pieces of huge pages, if the kernel has them.  A program with very
+ * many records looks at them here and there; on small pages each look would also miss the processor's
+ * table of pages.  Tables stay on small pages: most of a table is never touched. */
 enum { MANY = 6 << 20, HUGE_PAGE = 2 << 20, HUGE_PIECE = 4 << 20 };
 
 static ac_mutex_t lock = AC_MUTEX(LEAF);
@@ -46,7 +46,7 @@ static bool have(size_t bytes) {
     return true;
 }
 
-/* As `have`.  What lies before and behind the huge pages is given back. */
+/* Maps memory as `have` does, and gives back the parts before and behind the huge pages. */
 static bool have_huge(size_t bytes) {
     if (huge_left >= bytes || cut_so_far < MANY)
         return huge_left >= bytes;

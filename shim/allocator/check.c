@@ -12,10 +12,10 @@ typedef struct {
     ac_modules_t modules; /* what they hold, as alloc_bytes */
     uint64_t held_blocks, held_bytes;
     uint32_t records; /* of slots */
-    /* Of an arena, by state; `listed`: free, and in service. */
+    /* Sums of an arena, by state; `listed`: free, and in service. */
     uint64_t listed, retired, cached, waiting;
     unsigned lanes[AC_ORDER_SLOTS]; /* that name the slot */
-    /* Of a segment. */
+    /* Counts of a segment. */
     uint32_t busy, allocated, kept;
     uint64_t synced; /* with pages: a block counts on each */
     const char *wrong;
@@ -31,7 +31,7 @@ static void add(ac_stat_t stat[AC_POOL_KINDS], int pool, int64_t n) {
     stat[pool].current += n;
 }
 
-/* What the block asks of the driver counts wherever it lies in. */
+/* Counts what the block asks of the driver, for each allocation that the block lies in. */
 static void count_synced(ac_check_t *check, const ac_block_t *block) {
     uint64_t end;
     if (!block->lifetime || !block->lifetime->sync)
@@ -54,7 +54,7 @@ static void count(ac_check_t *check, const ac_block_t *block) {
         check->mempool_bytes[block->mempool] += ac_mempool_bytes(block);
 }
 
-/* A block that is not free: what the statistics have of it. */
+/* Counts a block that is not free as the statistics do. */
 static void check_used(ac_check_t *check, const ac_block_t *block) {
     int pool = block->segment->pool;
     count(check, block);
@@ -64,8 +64,8 @@ static void check_used(ac_check_t *check, const ac_block_t *block) {
            "lifetime of a block that the program does not hold");
     if (block->state == AC_BLOCK_CACHED && !ac_block_waits_cached(block))
         return;
-    /* What is left of a block that was freed in stream order may be all rounding; what waits
-     * after it was free memory (quarantine.c) was requested by no program. */
+    /* The rest of a block that was freed in stream order may be all rounding; memory that waits after it
+     * was free (quarantine.c) was requested by no program. */
     expect(check, block->requested || block->state == AC_BLOCK_RETIRED, "requested bytes");
     expect(check, block->requested <= block->size, "requested bytes");
     add(check->sum.active, pool, 1);
@@ -119,7 +119,7 @@ static void check_block(ac_check_t *check, const ac_segment_t *segment, const ac
     }
 }
 
-/* What the pages say; those of a MOVING block are another thread's. */
+/* Returns the pages' count; pages of a MOVING block belong to another thread. */
 static uint64_t synced_pages(const ac_segment_t *segment) {
     const ac_range_t *range = segment->range;
     uint64_t synced = 0;
@@ -227,7 +227,7 @@ static void check_waiting(ac_check_t *check, const ac_cache_t *cache, int i,
     } while (b != last && !check->wrong);
 }
 
-/* Where the entry lies, and that it is the only one of its key. */
+/* Checks the entry's place, and that no other entry has its key. */
 static void check_place(ac_check_t *check, ac_cache_t *cache, int i) {
     const ac_entry_t *entry = &cache->entry[i];
     uint64_t key = ac_entry_key(entry), size = ac_key_size(key), bit = (uint64_t)1 << (i % 64);
@@ -246,7 +246,7 @@ static void check_place(ac_check_t *check, ac_cache_t *cache, int i) {
         expect(check, ac_entry_key(&cache->entry[k]) != key, "a key has two entries");
 }
 
-/* What leads to the bits of its entries. */
+/* Checks the path to the bits of its entries. */
 static void check_classes(ac_check_t *check, const ac_cache_t *cache) {
     for (int k = 0; k < AC_CACHE_CLASSES; k++) {
         unsigned words = 0;
@@ -288,7 +288,8 @@ static void check_kept(ac_check_t *check, const ac_cache_t *cache, const ac_entr
     expect(check, b->ticket.place > lane->order.base, "position of another stream");
 }
 
-/* Of those that go from one cache to another (cache/inbox.h), ready: how many, and their bytes. */
+/* Checks a chain of ready blocks that goes from one cache to another (cache/inbox.h).  Returns their
+ * bytes. */
 static uint64_t check_chain(ac_check_t *check, const ac_cache_t *cache, const ac_block_t *block,
                             uint64_t *bytes) {
     uint64_t blocks = 0;
@@ -368,7 +369,7 @@ static uint64_t check_caches(ac_check_t *check, const ac_arena_t *arena, uint64_
     return blocks;
 }
 
-/* What the caches of all arenas have leased. */
+/* Checks the sum of the leases of all arenas' caches. */
 static void check_leases(ac_check_t *check, const ac_allocator_t *allocator) {
     uint64_t leased = 0;
     for (const ac_cache_t *cache = allocator->caches->first; cache; cache = cache->next) {
@@ -388,8 +389,8 @@ static int64_t brought_by(const ac_allocator_t *allocator, const ac_block_t *blo
     return bytes;
 }
 
-/* Checks that what the bound leaves, and what caches were granted of it, is all that the peak leaves.
- * Before the tallies are absorbed, with all owners out. */
+/* Checks that the bound and the grants of the caches leave as much as the peak leaves.  Called before the
+ * tallies are absorbed, with all owners out. */
 static void check_bound(ac_check_t *check, const ac_allocator_t *allocator) {
     int64_t peak = allocator->stats->allocated_bytes[AC_POOL_ALL].peak;
     int64_t share = peak / AC_CACHE_MISSED_SHARE, beyond = allocator->peak_bound - peak;
@@ -490,7 +491,7 @@ static void check_modules(ac_check_t *check, const ac_allocator_t *allocator) {
                "bytes of a module");
 }
 
-/* What is wrong; *unseen, with NULL: why nothing could be looked at. */
+/* Returns the broken invariant, or NULL; *unseen tells then why it could not look at anything. */
 static const char *check_all(ac_check_t *check, ac_allocator_t *allocator, const char **unseen) {
     ac_cache_sum_t sum;
     memset(check, 0, sizeof *check);

@@ -48,7 +48,7 @@ struct ac_allocator {
     ac_device_counters_t *counters;
     _Atomic(ac_arena_t *) arenas;
     unsigned calls;      /* device calls under way that add or give back segments */
-    uint64_t changes;    /* such calls that changed what a request may find */
+    uint64_t changes;    /* number of device calls that changed what a request may find */
     ac_cond_t settled;   /* a call ended, or one that had a stream's handle */
     bool syncing;        /* a change of SYNC_MEMOPS is under way (identity.c) */
     ac_caches_t *caches; /* of threads, for all arenas */

@@ -1,9 +1,6 @@
-/* What a request finds without the device: free memory of its arena, blocks that the order of
- * streams makes its own, and what became ready since the last look.
- *
- * A search that found nothing notes how much had been added to the arena's free memory by then:
- * until more is added there is nothing new to be found.  So a request searches once, and once
- * more for each time that something came back. */
+/* Searches without the device: free memory of the arena, blocks that the order of streams gives to the
+ * request, and memory that became ready since the last search.  A search that found nothing notes the
+ * arena's count of added memory: until that count moves, another search would find nothing either. */
 #include "allocator/request.h"
 #include "allocator/supply/medium.h"
 #include "failpoint.h"
@@ -17,7 +14,7 @@ static void handed_out(ac_request_t *request, ac_block_t *block) {
         ac_ordered_handed_out(block, request->mempool);
 }
 
-/* There may be more such requests. */
+/* The arena may have more requests of this kind. */
 static inline __attribute__((always_inline)) void conclude(const ac_request_t *request) {
     ac_caches_check_peaks(request->arena->allocator, request->cache);
     if (request->cache && !request->stream &&
@@ -62,7 +59,7 @@ static ac_block_t *cut_slot(const ac_request_t *request) {
                : ac_slab_carve(&request->arena->space, request->size);
 }
 
-/* --- large free blocks that are spared --- */
+/* --- spared large blocks --- */
 
 static bool any_waits(const ac_request_t *request) {
     return ac_retired_any(request->arena) || (request->cache && ac_cache_waits(request->cache));
@@ -117,7 +114,7 @@ static ac_block_t *pick_any(ac_request_t *request, const ac_free_index_t *from, 
     return block;
 }
 
-/* Returns the block for the request out of the AC_INDICES indices.  NULL: there is none, or it is spared. */
+/* Returns the request's block from the AC_INDICES indices.  NULL: there is none, or it is spared. */
 static inline __attribute__((always_inline)) ac_block_t *
 pick(ac_request_t *request, const ac_free_index_t *from, const ac_fit_t *fit) {
     ac_allocator_t *allocator = request->arena->allocator;
@@ -151,8 +148,8 @@ static ac_block_t *find_block(ac_request_t *request) {
     return block;
 }
 
-/* Picks a block that waits in the order of a stream, unless a smaller free block serves the request.  So what
- * a stream uses again and again stays in large pieces. */
+/* Picks a block that waits in the order of a stream, unless a smaller free block serves the request.  So
+ * memory that a stream uses again and again stays in large pieces. */
 static ac_block_t *pick_ordered(void *arg, const ac_free_index_t *index, const ac_fit_t *fit) {
     ac_request_t *request = arg;
     const ac_arena_t *arena = request->arena;
@@ -211,8 +208,8 @@ static bool search(ac_request_t *request) {
     return search_free(request);
 }
 
-/* None of what the request's own cache keeps has its size, but put together with what lies beside
- * it may do: as much as it takes, of medium blocks alone for one of these. */
+/* Flushes blocks of the request's own cache.  None has its size, but coalesced with their neighbours they
+ * may serve it.  Flushes as much as the request takes; for a medium request medium blocks alone. */
 static bool flush(const ac_request_t *request, bool all) {
     uint64_t largest = request->medium ? ac_medium_most(request->arena->allocator) : AC_CACHE_LARGEST;
     return !request->cache_stays && !request->arena->dead && ac_cache_usable(request->cache) &&
@@ -242,7 +239,7 @@ static void leave(ac_allocator_t *allocator) {
         ac_allocator_drop_records(allocator);
 }
 
-/* What a request is served with, and from where. */
+/* Prepares what is common to all ways of serving the request. */
 static inline void set_out(ac_request_t *request) {
     const ac_allocator_t *allocator = request->arena->allocator;
     const ac_settings_t *settings = &allocator->settings;
@@ -312,7 +309,7 @@ __attribute__((noinline)) static void serve_rest(ac_cache_t *cache, int pool, ui
     conclude(&request);
 }
 
-/* The block that search_free would cut out, unless it may be spared; NULL. */
+/* Returns the block that search_free would split, unless it may be spared; else NULL. */
 static inline ac_block_t *cut_at_once(const ac_cache_t *cache, int pool, uint64_t size) {
     ac_arena_t *arena = cache->arena;
     const ac_allocator_t *allocator = arena->allocator;
@@ -345,7 +342,7 @@ uint64_t ac_find_free(ac_cache_t *cache, uint64_t size, uint64_t bytes, bool kno
         known = known || size != ac_size_up(bytes, AC_GRANULE);
     }
     int pool = ac_pool_kept(size);
-    /* Whether the block would be the cache's to have. */
+    /* The cache has to be able to keep the block. */
     if ((gate & (AC_GATE_RECALLED | AC_GATE_GONE)) || !cache->owner_arena || arena->dead ||
         (settings->small_limit != AC_SMALL_LIMIT &&
          (size <= settings->small_limit) != (pool == AC_POOL_SMALL)) ||
@@ -394,7 +391,7 @@ bool ac_find_kept(ac_request_t *request) {
     if (!request->cache)
         return false;
     ac_lock(&request->arena->allocator->lock);
-    /* Else it went before the device was asked. */
+    /* Otherwise it was flushed before the device was asked. */
     bool found = ac_cache_weighs(request->cache) && search_flushed(request, true);
     ac_unlock(&request->arena->allocator->lock);
     return found;

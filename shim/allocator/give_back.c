@@ -1,22 +1,22 @@
-/* Idle memory goes back to the device: after a while without use, when the device has nothing to do
- * any more, and where it is asked for (trim.c).
+/* Idle memory goes back to the device: after a while without use, when the device becomes idle, and on
+ * demand (trim.c).
  *
- * Each begins the same way: the caches of threads are recalled, the device is asked whether it is
- * idle, and what is ready joins the free memory.  Where the device works, giving back would wait
- * for it, and is owed instead (supply.h).
+ * Each way begins with the same steps: recall the caches of threads, ask the device whether it is idle,
+ * add all that is ready to the free memory.  If the device works, giving back would wait for it; a trim
+ * stays pending instead (supply.h).
  *
- * Decay: a segment notes the epoch in which it became idle, and every use takes it off the idle
- * list; one that is still there and was for so many whole epochs was not used in them.  What
- * stays is the high-water mark of recent use, by segments.  Holes of a range note theirs likewise
- * with every free in them.  No time is read where memory is handed out.  Decay is called by one
- * thread at a time, whenever an epoch has passed; how long one is, is the caller's business. */
+ * Decay: a segment notes the epoch in which it became idle, and every use takes it off the idle list.  A
+ * segment that stayed on the list for the given number of whole epochs was not used in them.  The rest is
+ * the high-water mark of recent use, by segments.  Holes of a range note the epoch of their last free.
+ * No time is read when memory is handed out.  One thread at a time calls decay, whenever an epoch has
+ * passed; the caller decides how long an epoch is. */
 #include "allocator/give_back.h"
 
 #include "allocator/supply/expand.h"
 #include "allocator/supply/supply.h"
 
 bool ac_give_back_begin(ac_allocator_t *allocator, uint64_t target) {
-    ac_caches_recall(allocator, NULL); /* what waits there is pending from now on */
+    ac_caches_recall(allocator, NULL); /* memory that waits in caches is pending from now on */
     /* Freed memory that work may still reach is neither in use nor idle, and no request may come
      * that would ask for a fence: so this does. */
     bool may = ac_fence_calm(target);
@@ -24,7 +24,7 @@ bool ac_give_back_begin(ac_allocator_t *allocator, uint64_t target) {
     ac_retired_drain_all(allocator);
     ac_unlock(&allocator->lock);
     if (!may)
-        ac_supply_owe(allocator);
+        ac_supply_postpone_trim(allocator);
     return may;
 }
 
@@ -131,12 +131,12 @@ uint64_t ac_allocator_decay(ac_allocator_t *allocator, uint32_t epochs) {
     ac_unlock(&allocator->lock);
     bool may = ac_give_back_begin(allocator, 0);
     ac_lock(&allocator->lock);
-    allocator->supply->owed_epochs = may ? 0 : epochs;
+    allocator->supply->pending_epochs = may ? 0 : epochs;
     ac_unlock(&allocator->lock);
     return may ? shrink_aged(allocator, epochs) : 0;
 }
 
-/* Returns true if a larger budget of pages was learned.  If it fell, memory is owed. */
+/* Returns true if a larger budget of pages was learned.  If it fell, a trim is pending. */
 static bool look_at_toll(ac_allocator_t *allocator) {
     ac_toll_t *toll = &allocator->supply->expand.toll;
     bool owes = false;
@@ -149,20 +149,20 @@ static bool look_at_toll(ac_allocator_t *allocator) {
     bool learned = toll->share;
     ac_unlock(&allocator->lock);
     if (owes)
-        ac_supply_owe(allocator);
+        ac_supply_postpone_trim(allocator);
     return learned;
 }
 
 bool ac_allocator_settle_debt(ac_allocator_t *allocator) {
     bool learned = look_at_toll(allocator);
-    if (!atomic_load(&allocator->supply->owes))
+    if (!atomic_load(&allocator->supply->trim_pending))
         return !learned;
     if (!ac_give_back_begin(allocator, 0))
         return false;
-    atomic_store(&allocator->supply->owes, false);
+    atomic_store(&allocator->supply->trim_pending, false);
     ac_lock(&allocator->lock);
-    uint32_t epochs = allocator->supply->owed_epochs;
-    allocator->supply->owed_epochs = 0;
+    uint32_t epochs = allocator->supply->pending_epochs;
+    allocator->supply->pending_epochs = 0;
     ac_unlock(&allocator->lock);
     const ac_shrink_t excess = {.bytes = ac_supply_excess(allocator), .leaving = true};
     ac_supply_shrink(allocator, &excess);
@@ -181,7 +181,7 @@ void ac_give_back_leaving(ac_arena_t *arena) {
     bool left = arena->tainted_idle;
     ac_unlock(&allocator->lock);
     if (left)
-        ac_supply_owe(allocator);
+        ac_supply_postpone_trim(allocator);
 }
 
 void ac_allocator_release(ac_allocator_t *allocator, uint64_t session) {
@@ -193,14 +193,14 @@ void ac_allocator_release(ac_allocator_t *allocator, uint64_t session) {
         if (leaving)
             ac_supply_shrink_leaving(arena);
         if (owes)
-            ac_supply_owe(allocator);
+            ac_supply_postpone_trim(allocator);
     }
 }
 
 /* --- before a context goes --- */
 
-/* Work that the program itself may hold back gets a moment only: another thread may let it go,
- * but it may as well be the caller who would, after this call. */
+/* Work that the program itself may hold back gets a second only: another thread may release it, but maybe
+ * only the caller would, after this call. */
 void ac_arena_await(ac_arena_t *arena, uint64_t target, uint64_t limit_ns) {
     uint64_t begin = arena->ops->now_ns(), spent = 0;
     while (spent < limit_ns && !arena->ops->capturing(arena->context, true) &&
@@ -218,7 +218,7 @@ void ac_arena_quiesce(ac_arena_t *arena, uint64_t limit_ns) {
     uint64_t target = waits ? ac_due_epoch(last) : 0;
     for (unsigned i = 0; !arena->dead && i < AC_LEDGER_SESSIONS; i++)
         if (ledger->capture[i].first && atomic_load(&ac_fence_shared)) {
-            waits = true; /* no fence was asked for yet: one of now covers them */
+            waits = true; /* no fence covers them yet: a fence of this moment would */
             target = ac_fence_now();
         }
     ac_unlock(&allocator->lock);

@@ -1,4 +1,4 @@
-/* The last steps of a request: new memory, and what is left where there is none. */
+/* The last steps of a request: new memory, and the last resort if there is none. */
 #include "allocator/oom.h"
 #include "allocator/request.h"
 #include "allocator/supply/supply.h"
@@ -70,9 +70,9 @@ ac_status_t ac_grow(ac_request_t *request) {
 
 /* --- the device, or the limit, has no more --- */
 
-/* Whether others have changed since `seen` what this request may find.  Memory that another
- * thread has taken out of its lists and not yet given to the driver is in neither place: wait for
- * it, until `end` (ns). */
+/* Returns true if other threads have changed since `seen` what this request may find.  Waits until `end`
+ * (ns) for memory that another thread has taken out of its lists and not yet given to the driver: it is
+ * in neither place. */
 static bool others_changed(const ac_request_t *request, uint64_t seen, uint64_t end) {
     ac_allocator_t *allocator = request->arena->allocator;
     const struct timespec until = {(time_t)(end / 1000000000), (long)(end % 1000000000)};
@@ -96,7 +96,7 @@ static uint64_t changes_of_others(const ac_request_t *request) {
     return changes;
 }
 
-/* Give back what is idle, as far as that may be, and try again; `last`: whatever came of it. */
+/* Gives idle memory back, as far as possible, and tries again; `last`: whatever came of it. */
 static ac_status_t retry(ac_request_t *request, const ac_oom_t *oom, bool last, uint64_t *seen) {
     ac_allocator_t *allocator = request->arena->allocator;
     uint64_t freed = ac_oom_give_back(oom);
@@ -136,8 +136,7 @@ static bool is_served_elsewhere(ac_request_t *request) {
     return true;
 }
 
-/* The rounds are bounded for the case that other threads run out of memory all the time as
- * well. */
+/* The number of rounds is bounded, because other threads may run out of memory all the time, too. */
 static ac_status_t last_resort(ac_request_t *request) {
     ac_oom_t oom;
     uint64_t seen;

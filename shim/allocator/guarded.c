@@ -26,8 +26,8 @@ static void serve(void *arg, ac_block_t *block) {
     ac_caches_check_peaks(allocator, NULL);
 }
 
-/* Returns whether none is left that was freed and has its pages yet.  Only where the device is known
- * to be idle: it may not let pages go while it works, nor let them be looked at. */
+/* Unmaps pages of freed guarded blocks if the device is known to be idle: unmapping and looking at them
+ * would wait for it.  Returns true if no freed block has pages left. */
 static bool collect(ac_arena_t *arena) {
     if (!ac_guard_waits(arena))
         return true;
@@ -98,13 +98,13 @@ static void await_others(const ac_arena_t *arena) {
 void ac_guard_freed(ac_arena_t *arena, bool wait) {
     bool gone = collect(arena);
     if (!gone && wait && !arena->ops->capturing(arena->context, false)) {
-        ac_fence_settle(&arena->timeline, AC_FREE_NS);
+        ac_fence_await(&arena->timeline, ac_fence_moment(&arena->timeline), AC_FREE_NS);
         gone = collect(arena);
     }
     if (wait)
         await_others(arena);
     if (!gone)
-        ac_supply_owe(arena->allocator);
+        ac_supply_postpone_trim(arena->allocator);
 }
 
 void ac_guard_settle(ac_arena_t *arena) {

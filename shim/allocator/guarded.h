@@ -4,12 +4,12 @@
 
 #include "allocator/allocator.h"
 
-/* Under the lock: the program frees the guarded block. */
+/* Notes that the program frees the guarded block.  The caller holds the lock. */
 void ac_guard_note_freed(const ac_block_t *block);
 
-/* Without it, when the block is free or waits: its pages go when the device is done with them, now
- * or later (owed).  With `wait` that is waited for, a second at the most, and other threads that
- * take such pages away, for half a second. */
+/* Called without the lock, when the block is free or waits: unmaps its pages if the device is done with
+ * them; else a trim is pending.  With `wait` it waits for the device, a second at most, and for other
+ * threads that are unmapping guarded pages, half a second at most. */
 void ac_guard_freed(ac_arena_t *arena, bool wait);
 
 #endif

@@ -1,4 +1,4 @@
-/* What the program holds, block by block (allocator.h). */
+/* All blocks that the program holds (allocator.h). */
 #include "allocator/allocator_int.h"
 
 typedef struct {

@@ -8,12 +8,12 @@
 /* Blocks that ask for SYNC_MEMOPS again while they are freed are set back so often. */
 enum { TRIES = 4 };
 
-/* Whether a thread may take the block into its cache without the lock. */
+/* Returns true if a thread may take the block into its cache without the lock. */
 static bool may_be_taken(const ac_block_t *block) {
     return atomic_load_explicit(&block->owner_arena, memory_order_relaxed) != 0;
 }
 
-/* Keep the block out of all caches.  A thread that looked at it before may be about to take it: it
+/* Keeps the block out of all caches.  A thread that looked at it before may be about to take it: it
  * has done so, or not, once all threads were out of their caches.  False: one is not.  Without the
  * lock. */
 static bool keep_for_program(ac_allocator_t *allocator, uint64_t address) {
@@ -83,7 +83,7 @@ ac_status_t ac_block_export(uint64_t address, uint64_t serial, uint64_t exported
 /* --- pages --- */
 
 /* A block that is allocated has a page under each of its units, none of which moves. */
-static ac_status_t lend(const ac_block_t *block, uint64_t from, ac_lent_t *lent) {
+static ac_status_t show(const ac_block_t *block, uint64_t from, ac_shown_pages_t *shown) {
     ac_range_t *range = block->segment->range;
     uint64_t begin, stop;
     ac_range_pages(block, &begin, &stop);
@@ -92,21 +92,21 @@ static ac_status_t lend(const ac_block_t *block, uint64_t from, ac_lent_t *lent)
     uint64_t unit = ac_range_unit(range, begin + from), end = ac_range_unit(range, stop);
     if (ac_range_page_begin(range, unit) != unit)
         return AC_BAD_ADDRESS;
-    lent->arena = range->arena;
-    lent->range = range;
-    lent->from = begin + from;
-    for (lent->count = 0; unit < end && lent->count < AC_LENT; lent->count++) {
+    shown->arena = range->arena;
+    shown->range = range;
+    shown->from = begin + from;
+    for (shown->count = 0; unit < end && shown->count < AC_SHOWN_PAGES; shown->count++) {
         ac_unit_t *page = &range->unit[unit];
-        page->flags |= AC_UNIT_LENT;
-        lent->at[lent->count].page = page->page;
-        lent->at[lent->count].bytes = (uint64_t)page->span << AC_PAGE_BITS;
+        page->flags |= AC_UNIT_SHOWN;
+        shown->at[shown->count].page = page->page;
+        shown->at[shown->count].bytes = (uint64_t)page->span << AC_PAGE_BITS;
         unit += page->span;
     }
     range->calls++; /* it stays, should the context go meanwhile */
     return AC_OK;
 }
 
-ac_status_t ac_pages_lend(uint64_t address, uint64_t serial, uint64_t from, ac_lent_t *lent) {
+ac_status_t ac_pages_show(uint64_t address, uint64_t serial, uint64_t from, ac_shown_pages_t *shown) {
     ac_block_t *block;
     ac_allocator_t *allocator;
     ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
@@ -115,19 +115,19 @@ ac_status_t ac_pages_lend(uint64_t address, uint64_t serial, uint64_t from, ac_l
     const ac_lifetime_t *lifetime = block->lifetime;
     bool same =
         lifetime && lifetime->serial == serial && lifetime->exported && block->segment->range;
-    status = same ? lend(block, from, lent) : AC_BAD_ADDRESS;
+    status = same ? show(block, from, shown) : AC_BAD_ADDRESS;
     ac_unlock(&allocator->lock);
     return status;
 }
 
-void ac_pages_return(const ac_lent_t *lent) {
-    ac_arena_t *arena = lent->arena;
-    ac_range_t *range = lent->range;
+void ac_pages_return(const ac_shown_pages_t *shown) {
+    ac_arena_t *arena = shown->arena;
+    ac_range_t *range = shown->range;
     ac_lock(&arena->allocator->lock);
-    uint64_t unit = ac_range_unit(range, lent->from);
-    for (unsigned i = 0; i < lent->count; i++) {
-        range->unit[unit].flags &= ~(uint32_t)AC_UNIT_LENT;
-        unit += lent->at[i].bytes >> AC_PAGE_BITS;
+    uint64_t unit = ac_range_unit(range, shown->from);
+    for (unsigned i = 0; i < shown->count; i++) {
+        range->unit[unit].flags &= ~(uint32_t)AC_UNIT_SHOWN;
+        unit += shown->at[i].bytes >> AC_PAGE_BITS;
     }
     range->calls--;
     bool dead = arena->dead;
@@ -138,7 +138,7 @@ void ac_pages_return(const ac_lent_t *lent) {
 
 /* --- SYNC_MEMOPS --- */
 
-/* Lock the block's allocator when no other change is under way, or that takes too long. */
+/* Locks the block's allocator when no other change is under way, or that takes too long. */
 static ac_status_t lock_in_turn(uint64_t address, ac_block_t **block,
                                 ac_allocator_t **allocator) {
     for (bool late = false;;) {
@@ -153,7 +153,7 @@ static ac_status_t lock_in_turn(uint64_t address, ac_block_t **block,
     }
 }
 
-/* Under the lock: the block at `address`, while it is in that lifetime; else NULL. */
+/* Returns the block at `address` while it is in that lifetime; else NULL.  The caller holds the lock. */
 static ac_block_t *still(const ac_allocator_t *allocator, uint64_t address, uint64_t serial) {
     const ac_arena_t *arena = ac_page_map_owner(address);
     ac_block_t *block = arena && arena->allocator == allocator ? ac_slab_look(address) : NULL;
@@ -170,8 +170,8 @@ typedef struct {
     void *arg;
 } sync_change_t;
 
-/* Tell the driver of all its allocations that the block lies in; `least`: so many blocks there ask
- * for it without this one's change. */
+/* Tells the driver about each of its allocations that the block lies in; `least`: number of blocks there
+ * that ask for the setting without this change. */
 static bool tell_driver(const sync_change_t *change, uint32_t least) {
     uint64_t at = change->address, next = at;
     for (bool more = true; more; at = next) {
@@ -194,7 +194,7 @@ static void count_change(const sync_change_t *change, bool on) {
     ac_unlock(&change->allocator->lock);
 }
 
-/* A block that asks counts before the driver is told, one that asks no more only afterwards. */
+/* A block that asks counts before the driver is told, one that no longer asks only afterwards. */
 static bool change_sync(const sync_change_t *change, bool was, bool on) {
     if (on && !was)
         count_change(change, true);

@@ -1,32 +1,30 @@
 /* Requests and frees: the ladder from a cached block to "out of memory".
  *
- * A hit never comes here: cudaMalloc and cudaFree are one function each, with the cache's part
- * inline (thread_cache.h).  What a miss passes that free memory serves, from ac_cache_fetch on, each
- * once; in brackets what is inline in a Release build, which links these files as one:
- *   ac_cache_fetch (ac_find_free: lock)                      the request, its size and pool
- *   (ac_cache_is_in_way)                                     whether large blocks are in the way
- *   (cut_at_once, ac_free_index_first)                       the block
- *   ac_segment_carve, ac_page_map_set_on                     out of the free memory
- *   (ac_cache_affords, ac_cache_serve_cut)                   whether it counts as a hit
- *   (ac_cache_expect: unlock)                                whether the size is kept from now on
- * Each block that the cache gives back on the way is a free of its own.  (Counted with callgrind
- * in a Release build by the test bench_walk: functions of one file that the compiler put into
- * others are not seen.)
+ * A hit never comes here: cudaMalloc and cudaFree are one function each, with the cache's part inline
+ * (thread_cache.h).  A miss that free memory serves calls, from ac_cache_fetch on, each of these once;
+ * functions in brackets are inline in a Release build, which links these files as one:
+ *   ac_cache_fetch (ac_find_free: lock)               the request, its size and pool
+ *   (ac_cache_is_in_way)                              are large blocks in the way?
+ *   (cut_at_once, ac_free_index_first)                the block
+ *   ac_segment_carve, ac_page_map_set_on              out of the free memory
+ *   (ac_cache_affords, ac_cache_serve_cut)            does it count as a hit?
+ *   (ac_cache_expect: unlock)                         is the size kept from now on?
+ * Each block that the cache gives back on the way is a free of its own.  (The test bench_walk counts them
+ * with callgrind in a Release build, which does not see functions that the compiler put into others.)
  *
- * Steps that call the device leave the lock around the call, and search again after it: whatever
- * was seen before may have changed.  A search is made only if something was added since the last
- * one (find.c). */
+ * Steps that call the device leave the lock around the call, and search again after it, because memory
+ * may have changed.  A search is made only if something was added since the last one (find.c). */
 #include "allocator/give_back.h"
 #include "allocator/guarded.h"
 #include "allocator/request.h"
 #include "allocator/space/guard_place.h"
 #include "allocator/supply/supply.h"
 
-/* No device has so many bytes. */
+/* More than the memory of any device. */
 #define REQUEST_MOST ((uint64_t)1 << 48)
 
-/* Returns true if a large request gets no new memory now: beside a capture, or at the limit.  At the limit
- * pages may still move. */
+/* Returns true if a large request gets no new memory now: beside a capture, or at the limit.  At the
+ * limit pages may still move. */
 static bool is_held_up(const ac_request_t *request) {
     const ac_arena_t *arena = request->arena;
     ac_allocator_t *allocator = arena->allocator;
@@ -45,24 +43,24 @@ static ac_status_t serve(ac_request_t *request) {
     /* 2. One of the request's own stream, which has to be given an item first. */
     if (ac_ready_in_order(request, AC_OWN_STREAM) == AC_OK)
         return AC_OK;
-    /* 3. One whose work is over: the device is asked, and not waited for. */
+    /* 3.  A block of which the work is over: asks the device, without waiting. */
     if (ac_ready_ask(request))
         return AC_OK;
     /* Any free block, if the device has no more or a capture may keep it from answering. */
     if (!request->spared && is_held_up(request) && ac_find_any(request))
         return AC_OK;
-    /* What the request's own cache keeps, where it was spared so far. */
+    /* Blocks of the request's own cache, if they were spared so far. */
     if (ac_find_kept(request))
         return AC_OK;
-    /* What it spared so as to wait, where it does not. */
+    /* A block that was spared in order to wait, if the request does not wait. */
     if (request->spared && !ac_ready_waits(request) && ac_find_spared(request))
         return AC_OK;
-    /* 4. What threads keep for themselves, ready (then there is a second answer to ask for) or not:
-     * unless they may rather have new memory. */
+    /* 4.  Memory that threads keep, ready or waiting; the request asks again after that.  Not if threads
+     * may rather have new memory. */
     if (!request->cache_stays && ac_caches_recall(arena->allocator, request->cache) &&
         (ac_find_again(request) || ac_ready_ask(request)))
         return AC_OK;
-    /* 5. One whose work is waited for, a moment, as long as growing would exceed the budget. */
+    /* 5.  A block with work that ends soon: waits while growing would exceed the budget. */
     if (ac_ready_wait(request) || ac_find_spared(request))
         return AC_OK;
     /* 6. New memory.  Threads that miss together share what one of them asks the device for. */
@@ -72,8 +70,8 @@ static ac_status_t serve(ac_request_t *request) {
         if (ac_caches_recall(arena->allocator, request->cache) && ac_find_again(request))
             return AC_OK;
     }
-    /* 7. The device has no more: all work is waited for, idle memory goes back, and every pool is
-     * searched to its end. */
+    /* 7.  The device has no more: waits for all work, gives idle memory back, and searches every pool to
+     * its end. */
     return status == AC_OOM ? ac_full(request) : status;
 }
 
@@ -121,7 +119,7 @@ ac_status_t ac_arena_alloc_on(ac_arena_t *arena, ac_stream_t stream, uint64_t by
                                how, address);
 }
 
-/* No part of a hit: what this takes must not be paid there. */
+/* Not inlined, or a hit would pay for its registers. */
 __attribute__((noinline)) static ac_status_t miss(ac_cache_t *cache, uint64_t bytes,
                                                   ac_ask_t how, uint64_t *address) {
     return ask(cache->arena, cache, ac_cache_asking(cache), NULL, 0, bytes, how, address);
@@ -161,7 +159,7 @@ static ac_status_t free_without_record(uint64_t address) {
     return status == AC_BUSY ? ac_block_free(address) : status;
 }
 
-/* `block`: see ac_cache_lock_found; NULL: it is still to be looked for. */
+/* `block`: see ac_cache_lock_found; NULL: not found yet. */
 static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
     ac_allocator_t *allocator = cache ? cache->arena->allocator : NULL;
     if (!block || !ac_cache_lock_found(cache, block, address)) {
@@ -205,7 +203,7 @@ static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t add
     if (guarded)
         ac_guard_freed(arena, true);
     else if (leaves)
-        ac_supply_owe(allocator);
+        ac_supply_postpone_trim(allocator);
     return AC_OK;
 }
 
@@ -247,11 +245,11 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
                        &ticket);
     ac_segment_release(block);
     bool leaves = ac_retired_add(block, &ticket);
-    ac_caches_check_peaks(allocator, NULL); /* what was free beside the block may wait with it */
+    ac_caches_check_peaks(allocator, NULL); /* free neighbours of the block may wait with it */
     ac_unlock(&allocator->lock);
     if (guarded)
         ac_guard_freed(owner, false);
     else if (leaves)
-        ac_supply_owe(allocator);
+        ac_supply_postpone_trim(allocator);
     return AC_OK;
 }

@@ -1,26 +1,27 @@
-/* Doubly linked lists through their items.  AC_LIST(name, type, link) makes the functions of lists
- * that know their first item alone, AC_QUEUE those of lists with both ends.  `link` is what the
- * names of the item's two pointers begin with: with list_ these are list_prev and list_next.
- * AC_CHAIN makes _push and _remove of lists whose items know not the one before them but the pointer
- * that leads to them, the list's or that one's: with bin_ bin_at and bin_next.  To take one out is
- * half the work then, and the one before it is not looked at.
+/* Doubly linked lists through their items.  AC_LIST(name, type, link) makes the functions of lists that
+ * know only their first item, AC_QUEUE of lists with both ends.  `link` is the prefix of the item's two
+ * pointers: with list_ these are list_prev and list_next.
  *
- * An item is in one list of a link at a time; in none its two pointers mean nothing.  The
- * caller holds what guards the list.
+ * AC_CHAIN makes _push and _remove of lists with items that know the pointer which leads to them, in the
+ * list or in the item before: with bin_ these are bin_at and bin_next.  Taking an item out is half the
+ * work then and does not touch the item before it.
+ *
+ * An item is in one list of a link at a time; in none its two pointers mean nothing.  The caller holds
+ * the lock that guards the list.
  *
  *   name_push(list, item)           first
  *   name_append(list, item)         last: queues only
  *   name_put_after(list, at, item)  behind `at`, which is in the list; NULL: first
  *   name_remove(list, item)
  *
- * The list is a pointer to its first item (`type **`), or a `type_queue_t` of AC_QUEUE_TYPE: zero,
- * it is empty. */
+ * The list is a pointer to its first item (`type **`), or a `type_queue_t` of AC_QUEUE_TYPE, which is
+ * empty if it is zero. */
 #ifndef AC_LIST_H
 #define AC_LIST_H
 
 #include <stddef.h>
 
-/* Not all lists need all of them. */
+/* A list may use only some of them. */
 #define AC_LIST_FN __attribute__((unused)) static inline void
 
 #define AC_LIST(name, type, link)                                                                \

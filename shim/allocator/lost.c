@@ -1,5 +1,5 @@
-/* Segments that leave service, or whose context has gone: the rooms that keep something of them are
- * told in turn, space/ last. */
+/* Segments that leave service, or that lose their context: each room that keeps something of them is
+ * called in turn, space/ last. */
 #include "allocator/allocator_int.h"
 
 static void let_go(ac_block_t *block, void *unused) {

@@ -5,8 +5,8 @@
 #include "allocator/supply/expand.h"
 #include "failpoint.h"
 
-/* Targets, over all allocators, that a wait for memory did not see reached: until they are, no request
- * waits again, or each of many would be kept for as long.  By whether the wait was a patient one. */
+/* Newest targets, over all allocators, that a wait for memory did not see reached; [1]: of patient waits.
+ * Until they are reached no request waits again, or each of many would wait that long. */
 static _Atomic uint64_t stuck[2];
 
 void ac_oom_begin(ac_oom_t *oom, ac_arena_t *arena, uint64_t soon) {
@@ -16,13 +16,13 @@ void ac_oom_begin(ac_oom_t *oom, ac_arena_t *arena, uint64_t soon) {
     ac_lock(&allocator->lock);
     uint64_t wait = (uint64_t)(allocator->settings.oom_wait * 1e9);
     ac_unlock(&allocator->lock);
-    *oom = (ac_oom_t){.arena = arena, .target = ac_fence_target_all(), .end = now + wait};
+    *oom = (ac_oom_t){.arena = arena, .target = ac_fence_moment(NULL).clock, .end = now + wait};
     oom->soon = soon ? soon : now + AC_PATIENCE_NS;
     if (oom->soon > oom->end)
         oom->soon = oom->end;
 }
 
-/* Whether work keeps idle memory from going back.  Under the lock. */
+/* Returns true if pending work keeps idle memory from going back.  The caller holds the lock. */
 static bool is_kept(ac_arena_t *arena) {
     const ac_hole_pick_t pick = {
         .pool = AC_POOL_ALL, .pinned = true, .reached = ac_supply_reached(arena)};
@@ -33,8 +33,8 @@ static bool is_kept(ac_arena_t *arena) {
     return kept;
 }
 
-/* Whether memory waits that the program freed with cudaFree, and not in the order of a stream.  The
- * driver's own free would have waited, whatever holds the work. */
+/* Returns true if memory waits that the program freed with cudaFree, and not in the order of a stream.
+ * The driver's own free would have waited for the work, even if the program holds it back. */
 static bool is_patient(const ac_oom_t *oom) {
     ac_allocator_t *allocator = oom->arena->allocator;
     bool waits = false;
@@ -65,8 +65,8 @@ static void give_back(void *allocator) {
     ac_supply_shrink(allocator, &all);
 }
 
-/* Beside a capture no fence tells of work that was submitted since it began, and the driver's free may
- * wait for that work: in a thread of its own. */
+/* Beside a capture no fence tells of work that was submitted since the capture began.  The driver's free
+ * may wait for that work, so a thread of its own calls it. */
 uint64_t ac_oom_give_back(const ac_oom_t *oom) {
     const ac_arena_t *arena = oom->arena;
     uint64_t before = atomic_load(&ac_given_back);
@@ -124,8 +124,8 @@ bool ac_oom_wait(const ac_oom_t *oom) {
            (wait.status == AC_BUSY && arena->ops->now_ns() - now >= wait.limit);
 }
 
-/* Whether free memory side by side, with what comes back, is enough; in a segment that others use
- * as well.  Under the lock. */
+/* Returns true if adjacent free memory is enough together with memory that comes back, in a segment that
+ * others use as well.  The caller holds the lock. */
 static bool fits_in(const ac_segment_t *segment, uint64_t size) {
     uint64_t run = 0;
     bool waits = false;

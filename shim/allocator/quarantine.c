@@ -1,7 +1,6 @@
-/* The end of the single-stream rule without a wait of the second stream: free memory that only
- * the sole stream's order protected waits for a fence instead.  What has to be found, and why
- * that is all, is written in sole.h.  In the statistics the memory is active again, as if it were
- * freed now. */
+/* The end of the single-stream rule without a wait of the second stream: free memory that only the sole
+ * stream's order protected waits for a fence instead.  sole.h tells which memory the walk has to find,
+ * and proves that this is all.  In the statistics the memory is active again, as if it were freed now. */
 #include "allocator/allocator_int.h"
 #include "failpoint.h"
 
@@ -47,7 +46,7 @@ static void put_aside(ac_block_t *slab, void *until) {
     ac_ledger_add(&slab->segment->arena->retired->ledger, &slab->due);
 }
 
-/* Those of tainted segments serve nothing, and these go back by their own stamp. */
+/* Blocks of tainted segments serve nothing, and go back by their own stamp. */
 static void withdraw_free(ac_arena_t *arena, uint64_t reached, uint64_t until) {
     for (const ac_segment_t *s = arena->segments; s; s = s->next) {
         if (s->tainted || s->quiet <= reached)

@@ -1,6 +1,6 @@
-/* Freed memory that waits for work: a request asks whether the work is over, and waits for it
- * where growing would exceed the budget.  The lock is left around each call of the device, and
- * what was seen before may have changed after it. */
+/* Freed memory that waits for work: a request asks whether the work is over, and waits for it if growing
+ * would exceed the budget.  The lock is left around each call of the device, so what was found before may
+ * have changed after it. */
 #include "allocator/policy.h"
 #include "allocator/request.h"
 #include "allocator/supply/supply.h"
@@ -20,17 +20,17 @@ ac_status_t ac_ready_in_order(ac_request_t *request, ac_whose_t whose) {
 
 /* --- asking --- */
 
-/* What waits for work, and how a request that finds no free memory may go about it. */
+/* The memory that waits, and the ways in which a request without free memory may get it. */
 typedef struct {
     bool waits[2];   /* by reach */
-    uint64_t oldest; /* the first target of those that wait, and its reach */
+    uint64_t oldest; /* the first target that entries of the ledger wait for, and its reach */
     ac_reach_t reach;
-    bool worth;   /* a fence of now is better than growing */
-    bool exceeds; /* growing would exceed what a wait is for */
+    bool worth;   /* a fence of this moment is better than growing */
+    bool exceeds; /* growing would exceed the wait budget */
 } ac_look_t;
 
-/* A fence is not worth it where memory is hardly worth it and there were many, else each miss of
- * a small program would take one.  Under the lock. */
+/* A fence is not worth it if little memory waits and there were many fences, or each miss of a small
+ * program would record one.  The caller holds the lock. */
 static void look(const ac_request_t *request, ac_look_t *look) {
     ac_arena_t *arena = request->arena;
     const ac_allocator_t *allocator = arena->allocator;
@@ -78,8 +78,8 @@ bool ac_ready_ask(ac_request_t *request) {
 
 /* --- waiting --- */
 
-/* Returns true if growing has to wait for work first.  It has not if the wait might never end: the program
- * may let go of what it holds only after this request.  Nor if the memory could have relied on the order
+/* Returns true if growing has to wait for work first.  Not if the wait might never end, because the
+ * program may release its work only after this request.  Nor if the memory could have relied on the order
  * of the only stream: this request grows, and frees rely from then on. */
 static bool must_wait(const ac_request_t *request, ac_look_t *now) {
     ac_arena_t *arena = request->arena;
@@ -97,9 +97,9 @@ bool ac_ready_waits(const ac_request_t *request) {
     return must_wait(request, &now);
 }
 
-/* The budget is worth a wait, but not any: the fence may stand behind a kernel that never ends,
- * or may not complete before the program goes on.  Where no fence can be recorded the request
- * does not wait: it would wait for later work as well. */
+/* Waits for a bounded time: the fence may stand behind a kernel that never ends, or that needs the
+ * program to go on.  If no fence can be recorded the request does not wait, because it would wait for
+ * later work as well. */
 static ac_status_t wait_for(const ac_request_t *request, const ac_look_t *now) {
     ac_arena_t *arena = request->arena;
     uint64_t begin = arena->ops->now_ns();
@@ -130,7 +130,7 @@ bool ac_ready_wait(ac_request_t *request) {
             if (ac_find_again(request))
                 return true;
         }
-        /* What others freed meanwhile is with them. */
+        /* Other threads keep what they freed meanwhile. */
         if (!waited || !ac_caches_recall(request->arena->allocator, request->cache))
             break;
     }

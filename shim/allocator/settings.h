@@ -1,4 +1,4 @@
-/* What a configuration makes of an allocator, for all its rooms. */
+/* The allocator's settings, as a configuration gives them to all its rooms. */
 #ifndef AC_SETTINGS_H
 #define AC_SETTINGS_H
 
@@ -22,7 +22,7 @@ typedef struct {
 #define CONFIG(key, type, field, low, high, default_text, scope, trait, range, doc)              \
     AC_SETTING_##scope(AC_FIELD_##type(field))
 #include "config/config.def"
-    /* What follows from several of them, and from the device. */
+    /* Derived from several keys, and from the device. */
     uint64_t limit;            /* most bytes reserved; AC_UNLIMITED */
     uint64_t memory;           /* bytes of the device; 0: not known */
     uint64_t page, small_page; /* bytes of a page of expandable segments, by pool */

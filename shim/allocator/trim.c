@@ -15,8 +15,8 @@ static ac_arena_t *any_arena(ac_allocator_t *allocator) {
     return arena;
 }
 
-/* Memory that other threads have taken out of their lists and not yet given to the driver is in
- * neither place.  It goes where that waits for nothing: half a second is enough. */
+/* Waits for memory that other threads have taken out of their lists and not yet given to the driver.
+ * Giving it does not wait for the device, so half a second is enough. */
 static void await_others(const ac_arena_t *arena) {
     ac_allocator_t *allocator = arena->allocator;
     uint64_t end = arena->ops->now_ns() + AC_PATIENCE_NS;
@@ -34,7 +34,7 @@ static uint64_t trim(const ac_oom_t *oom, bool wait) {
     ac_allocator_t *allocator = oom->arena->allocator;
     uint64_t freed = ac_oom_give_back(oom);
     for (bool more = wait; more && ac_oom_helps(oom, 0, 0);) {
-        more = ac_oom_wait(oom); /* false, too, where the work ended between two steps */
+        more = ac_oom_wait(oom); /* also false if the work ended between two steps */
         if (ac_oom_is_over(oom) || oom->arena->ops->capturing(oom->arena->context, true))
             freed += ac_oom_give_back(oom);
     }
@@ -65,9 +65,9 @@ uint64_t ac_allocator_trim_addresses(ac_allocator_t *allocator) {
     return bytes;
 }
 
-/* Whether what comes back after a wait could be why the call succeeds then: it lacks memory of
- * this device, and idle memory is enough.  The last sixteenth counts as used up: drivers round,
- * and keep some to themselves. */
+/* Returns true if memory that comes back after a wait could make the call succeed: it lacks memory of
+ * this device, and idle memory is enough.  The last sixteenth counts as used: drivers round, and keep
+ * some for themselves. */
 static bool may_help(const ac_arena_t *arena, uint64_t need, uint64_t host_left) {
     uint64_t available;
     if (!need || arena->ops->memory_free(arena->context, &available) != AC_OK)

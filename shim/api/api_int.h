@@ -89,8 +89,7 @@ typedef struct {
     bool ordered;  /* of the cache: allocated in the order of `stream` */
     bool recorded; /* other streams use it */
     bool late;     /* the program has freed it: late.c */
-    bool all;      /* late: of all contexts, and ... */
-    uint64_t target; /* ... freed when this was reached (fence.h); 0: not known yet */
+    ac_moment_t moment; /* late: the work that it waits for; without a clock: not known yet */
     unsigned long long context_id; /* late: another context of the same handle has another one */
     uint32_t stack; /* of the request (ac_history_stack); 0: not known */
     uint64_t look; /* late: the number of the look that a thread has at it; 0: none */
@@ -151,9 +150,6 @@ bool ac_late_free(uint64_t limit_ns);
 /* The same for a few of them, without a wait, and with the next call for the next ones: a request or free costs
  * no more where many wait. */
 void ac_late_free_few(void);
-
-/* Whether the device was seen to be done with what was submitted so far: ac_fence_reached tells. */
-void ac_late_look(ac_timeline_t *timeline, uint64_t target, bool all, uint64_t limit_ns);
 
 /* --- raw.c --- */
 

@@ -110,7 +110,8 @@ static accel_status_t settle(const accel_checkpoint_t *checkpoint, uint64_t *sin
         return ACCEL_ERROR_BUSY;
     ac_fence_submitted(timeline); /* by ways that no hook sees, maybe */
     *since = now;
-    return ac_fence_settle(timeline, AC_LATE_WAIT_NS) ? ACCEL_OK : ACCEL_ERROR_BUSY;
+    bool over = ac_fence_await(timeline, ac_fence_moment(timeline), AC_LATE_WAIT_NS);
+    return over ? ACCEL_OK : ACCEL_ERROR_BUSY;
 }
 
 /* --- the state that comes back --- */

@@ -15,16 +15,6 @@ bool ac_late_may(accel_status_t status) {
            status != ACCEL_ERROR_NOT_OURS && status != ACCEL_ERROR_INTERIOR;
 }
 
-void ac_late_look(ac_timeline_t *timeline, uint64_t target, bool all, uint64_t limit_ns) {
-    if (limit_ns) {
-        ac_fence_wait(timeline, all, target, limit_ns);
-        return;
-    }
-    ac_fence_poll(timeline, all);
-    if (ac_fence_reached(timeline, all) < target && ac_fence_close(timeline, all) == AC_OK)
-        ac_fence_poll(timeline, all);
-}
-
 /* Ends the look, and frees the block: from then on its address may be another block's. */
 static accel_status_t give_now(ac_raw_t *raw, bool waits) {
     if (raw->look && !ac_raw_take_looked(raw))
@@ -42,12 +32,11 @@ static accel_status_t give(ac_raw_t *raw, uint64_t limit_ns) {
         return give_now(raw, true);
     if (ac_cuda_is_capturing(NULL))
         return ACCEL_ERROR_BUSY;
-    if (!raw->target) {
+    if (!raw->moment.clock) {
         ac_fence_submitted(context->timeline); /* by ways that no hook sees, maybe */
-        raw->target = ac_fence_target(context->timeline, &raw->all);
+        raw->moment = ac_fence_moment(context->timeline);
     }
-    ac_late_look(context->timeline, raw->target, raw->all, limit_ns);
-    if (ac_fence_reached(context->timeline, raw->all) < raw->target)
+    if (!ac_fence_await(context->timeline, raw->moment, limit_ns))
         return ACCEL_ERROR_BUSY;
     return give_now(raw, false);
 }

@@ -138,17 +138,17 @@ void ac_pool_withhold(ac_pool_line_t *line, uint64_t elsewhere) {
 /* --- freed memory that waits for a fence --- */
 
 static void ask_for(ac_ticket_t *ticket, ac_pool_moment_t *moment) {
-    if (!ticket->epoch && !moment->target) {
+    if (!ticket->epoch && !moment->now.clock) {
         ac_fence_submitted(moment->timeline); /* by ways that no hook sees, maybe */
-        moment->target = ac_fence_target(moment->timeline, &moment->all);
+        moment->now = ac_fence_moment(moment->timeline);
     }
     if (!ticket->epoch) {
-        atomic_store_explicit(&ticket->epoch, moment->target, memory_order_relaxed);
-        ticket->all = moment->all;
+        atomic_store_explicit(&ticket->epoch, moment->now.clock, memory_order_relaxed);
+        ticket->all = moment->now.all;
     }
-    if (moment->newest < ticket->epoch)
-        moment->newest = ticket->epoch;
-    moment->newest_all |= ticket->all;
+    if (moment->newest.clock < ticket->epoch)
+        moment->newest.clock = ticket->epoch;
+    moment->newest.all |= ticket->all;
 }
 
 /* Blocks without an epoch are the last ones. */
@@ -162,17 +162,17 @@ void ac_pool_ask(ac_pool_line_t *line, ac_pool_moment_t *moment) {
         ask_for(&line->rest, moment);
 }
 
-static bool is_reached(const ac_ticket_t *ticket, const uint64_t reached[2]) {
-    return ticket->epoch && ticket->epoch <= reached[ticket->all];
+static bool is_over(const ac_ticket_t *ticket, const ac_timeline_t *timeline) {
+    return ticket->epoch && ac_fence_is_over(timeline, (ac_moment_t){ticket->epoch, ticket->all});
 }
 
-void ac_pool_drain(ac_pool_line_t *line, const uint64_t reached[2]) {
+void ac_pool_drain(ac_pool_line_t *line, const ac_timeline_t *timeline) {
     ac_block_t *block;
-    while ((block = line->pending.first) && is_reached(&block->ticket, reached)) {
+    while ((block = line->pending.first) && is_over(&block->ticket, timeline)) {
         wait_no_more(block);
         ac_segment_finish(block);
     }
-    line->rested |= line->gone && is_reached(&line->rest, reached);
+    line->rested |= line->gone && is_over(&line->rest, timeline);
 }
 
 /* --- segments that go --- */

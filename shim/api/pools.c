@@ -269,15 +269,15 @@ static ac_pool_moment_t ask(int device) {
     return moment;
 }
 
-/* Frees, under the lock, memory whose epoch was reached.  Idle segments of a stream that has gone join *list while
+/* Frees, under the lock, memory if its work is over.  Idle segments of a stream that has gone join *list while
  * the program holds blocks of their line: until then the line serves no other stream (is_left). */
-static void collect(int device, const uint64_t reached[2], leaving_t **list) {
+static void collect(int device, const ac_timeline_t *timeline, leaving_t **list) {
     bool any_waits = false;
     for (ac_pool_t *pool = ac_pools; pool; pool = pool->next)
         for (ac_pool_line_t *line = pool->lines; line; line = line->next) {
             bool waits = ac_pool_line_waits(line);
             if (waits && line->device == device)
-                ac_pool_drain(line, reached);
+                ac_pool_drain(line, timeline);
             if (waits && line->device == device && line->gone && line->rested && line->allocated)
                 cut_idle(line, list);
             any_waits |= ac_pool_line_waits(line);
@@ -290,13 +290,11 @@ static void collect(int device, const uint64_t reached[2], leaving_t **list) {
 static void drain(int device, uint64_t limit_ns) {
     leaving_t *cut = NULL;
     ac_pool_moment_t moment = ask(device);
-    if (!moment.newest)
+    if (!moment.newest.clock)
         return;
-    ac_late_look(moment.timeline, moment.newest, moment.newest_all, limit_ns);
-    const uint64_t reached[] = {ac_fence_reached(moment.timeline, false),
-                                ac_fence_reached(moment.timeline, true)};
+    ac_fence_await(moment.timeline, moment.newest, limit_ns);
     ac_lock(&ac_pools_lock);
-    collect(device, reached, &cut);
+    collect(device, moment.timeline, &cut);
     unlock_leaving(cut);
     give_segments(cut);
 }
@@ -410,8 +408,8 @@ static accel_status_t free_block(uint64_t address, void *const *after) {
         return status;
     tell_free(&was);
     ac_pool_moment_t moment = ask(was.device);
-    if (moment.newest)
-        ac_fence_want(moment.timeline, moment.newest_all, AC_FENCE_BATCH_WEIGHT);
+    if (moment.newest.clock)
+        ac_fence_want(moment.timeline, moment.newest.all, AC_FENCE_BATCH_WEIGHT);
     give_segments(cut);
     return ACCEL_OK;
 }

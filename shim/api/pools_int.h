@@ -100,16 +100,15 @@ void ac_pool_defer(ac_block_t *block, uint64_t elsewhere);
 /* Makes all free blocks of the line wait, as if they were freed now. */
 void ac_pool_withhold(ac_pool_line_t *line, uint64_t elsewhere);
 
-/* The moment that blocks without one wait for: `target` is 0 until a line needs it. */
+/* The moment that blocks without one wait for: `now` has no clock until a line needs it. */
 typedef struct {
     ac_timeline_t *timeline;
-    uint64_t target, newest; /* `newest`: that anything waits for; 0: nothing does */
-    bool all, newest_all;
+    ac_moment_t now, newest; /* `newest`: that anything waits for; without a clock: nothing does */
 } ac_pool_moment_t;
 void ac_pool_ask(ac_pool_line_t *line, ac_pool_moment_t *moment);
 
-/* Frees blocks whose epoch was reached: by [0] the own context, [1] all contexts. */
-void ac_pool_drain(ac_pool_line_t *line, const uint64_t reached[2]);
+/* Frees blocks if their work is over. */
+void ac_pool_drain(ac_pool_line_t *line, const ac_timeline_t *timeline);
 
 /* The segment leaves the line, with its free memory. */
 void ac_pool_remove(ac_segment_t *segment);

@@ -114,7 +114,7 @@ static inline void ac_pools_synced(CUresult result) {
 /* The program's synchronisation, with all of a context if `whole`, succeeded: the device may have
  * nothing to do, and what is owed goes back. */
 static inline void ac_synced(ac_thread_t *thread, bool whole) {
-    if (thread && atomic_load_explicit(&ac_trim_owed, memory_order_relaxed))
+    if (thread && atomic_load_explicit(&ac_trim_pending, memory_order_relaxed))
         ac_decay_synced(whole);
 }
 
@@ -253,12 +253,12 @@ bool ac_async_free(ac_thread_t *thread, ac_context_t *context, uint64_t address,
 
 /* A submission under way: see submit_hooks.c. */
 typedef struct {
-    ac_context_t *context; /* NULL: not known, the work may go to any (ac_fence_stray_begin) */
+    ac_context_t *context; /* NULL: not known, the work may go to any (ac_fence_untracked_begin) */
     CUstream stream;
     bool slotted; /* inside by the thread's slot */
     bool marked;  /* the stream, for the fences */
     bool holds;   /* the program may hold the work: ac_submit_hold */
-    bool stray;   /* between ac_fence_stray_begin and _end */
+    bool stray;   /* between ac_fence_untracked_begin and _end */
 } ac_submit_t;
 
 /* Before work goes to `stream` (`per_thread`: what handle 0 means).  False: nothing to keep. */

@@ -62,11 +62,10 @@ static uint64_t bytes_of(const ac_context_t *context, uint64_t address) {
 }
 
 CUresult ac_fill_this_free(ac_context_t *context, uint64_t address) {
-    bool all;
     uint64_t bytes = bytes_of(context, address);
-    uint64_t target = ac_fence_target(context->timeline, &all);
+    const ac_moment_t moment = ac_fence_moment(context->timeline);
     CUresult result = ac_context_await(context);
-    if (bytes && result == CUDA_SUCCESS && ac_fence_reached(context->timeline, all) >= target)
+    if (bytes && result == CUDA_SUCCESS && ac_fence_is_over(context->timeline, moment))
         fill(context, address, bytes);
     return result;
 }

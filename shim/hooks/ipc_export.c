@@ -77,7 +77,7 @@ static bool complete(const ac_block_info_t *info) {
     enum { LIMIT_NS = 1000000000 };
     ac_timeline_t *timeline = ac_arena_timeline(info->arena);
     ac_sole_settle(timeline, true);
-    return !info->async || ac_fence_settle(timeline, LIMIT_NS);
+    return !info->async || ac_fence_await(timeline, ac_fence_moment(timeline), LIMIT_NS);
 }
 
 /* Whether the block is still in that lifetime, and fills its segment. */

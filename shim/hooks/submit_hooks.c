@@ -88,7 +88,7 @@ static void remember(ac_thread_t *thread, const ac_context_t *context, CUstream 
 static bool stray_begin(ac_submit_t *submit, CUstream stream) {
     *submit = (ac_submit_t){.stream = stream, .stray = !ac_fence_is_unseen()};
     if (submit->stray)
-        ac_fence_stray_begin((uintptr_t)stream <= 2 ? 0 : ac_cuda_stream_key(stream));
+        ac_fence_untracked_begin((uintptr_t)stream <= 2 ? 0 : ac_cuda_stream_key(stream));
     return true;
 }
 
@@ -96,7 +96,7 @@ static void stray_end(const ac_submit_t *submit, ac_thread_t *thread, CUresult r
     if (result == CUDA_SUCCESS)
         ac_context_unseen();
     if (submit->stray)
-        ac_fence_stray_end(result == CUDA_SUCCESS);
+        ac_fence_untracked_end(result == CUDA_SUCCESS);
     ac_count(thread, AC_COUNT_submissions);
 }
 

@@ -24,37 +24,37 @@ enum { GRANT_NS = 50000000 };
 static ac_mutex_t lock = AC_MUTEX(IPC);
 static bool serving;
 
-/* Show up to `most` of the pages that are lent, as far as the driver goes. */
-static void show(const ac_lent_t *lent, uint64_t most, ac_ipc_pages_t *pages,
+/* Exports up to `most` of the pages, as far as the driver allows. */
+static void show(const ac_shown_pages_t *shown, uint64_t most, ac_ipc_pages_t *pages,
                  int page[AC_IPC_BATCH]) {
-    ac_cuda_context_t *context = ac_arena_context(lent->arena);
+    ac_cuda_context_t *context = ac_arena_context(shown->arena);
     uint64_t begin = ac_cuda_ops.now_ns();
     pages->error = EIO;
-    for (unsigned i = 0; i < lent->count && i < most; i++) {
+    for (unsigned i = 0; i < shown->count && i < most; i++) {
         if (i && ac_cuda_ops.now_ns() - begin > GRANT_NS)
             return;
         ac_fds_enter();
-        bool done = ac_cuda_page_export(context, lent->at[i].page, &page[i]) == AC_OK &&
+        bool done = ac_cuda_page_export(context, shown->at[i].page, &page[i]) == AC_OK &&
                     ac_fds_add(page[i]);
         ac_fds_leave();
         if (!done)
             return;
-        pages->bytes[i] = lent->at[i].bytes;
+        pages->bytes[i] = shown->at[i].bytes;
         pages->count = i + 1;
     }
 }
 
-/* The lifetime lasts when its pages are lent, and they stay until they have been shown.  If it ends
+/* The lifetime lasts when ac_pages_show succeeds, and its pages stay until ac_pages_return.  If it ends
  * meanwhile the importer finds out: it looks once more when it has them (ipc_import.c). */
 static void grant(const ac_ipc_ask_t *ask, ac_ipc_pages_t *pages, int page[AC_IPC_BATCH]) {
     ac_ipc_token_t token = {.nonce = ask->nonce};
     ac_ipc_entry_t entry;
-    ac_lent_t lent;
+    ac_shown_pages_t shown;
     if (!ac_ipc_table_find(&token, &entry) ||
-        ac_pages_lend(ask->address, ask->serial, ask->from, &lent) != AC_OK)
+        ac_pages_show(ask->address, ask->serial, ask->from, &shown) != AC_OK)
         return;
-    show(&lent, ask->most, pages, page);
-    ac_pages_return(&lent);
+    show(&shown, ask->most, pages, page);
+    ac_pages_return(&shown);
 }
 
 /* The next export starts another thread, or is refused. */

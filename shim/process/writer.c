@@ -25,7 +25,7 @@
 /* What the thread sleeps for; it changes without a lock, in the signal's handler as well. */
 static ac_cond_t wake;
 AC_START_DATA static _Atomic bool started, starting, dump_wanted, owed, asked;
-/* `debt` runs: who owes memory, or owes it again, need not wake the thread. */
+/* `debt` runs: a thread that postpones a trim need not wake this one. */
 static _Atomic bool collecting;
 static int signal_taken;
 
@@ -98,13 +98,13 @@ static void begin_to_collect(void) {
     timer_start(&debt, DEBT_FIRST_NS);
 }
 
-static void collect_debt(void) {
+static void do_pending_trim(void) {
     int64_t interval = debt.interval * 2 < DEBT_LAST_NS ? debt.interval * 2 : DEBT_LAST_NS;
-    if (!atomic_load(&ac_trim_owed) || ac_decay_settle()) {
+    if (!atomic_load(&ac_trim_pending) || ac_decay_settle()) {
         AC_WINDOW(debt_settled);
         atomic_store(&collecting, false);
-        if (atomic_load(&ac_trim_owed) &&
-            !AC_FAILPOINT(owed_looked_at_once)) /* by a thread that took it for running */
+        if (atomic_load(&ac_trim_pending) &&
+            !AC_FAILPOINT(pending_looked_at_once)) /* by a thread that took it for running */
             atomic_store(&owed, true);
         interval = 0;
     }
@@ -149,7 +149,7 @@ static void *writer(void *arg) {
             ac_decay_step();
         begin_to_collect();
         if (timer_is_due(&debt))
-            collect_debt();
+            do_pending_trim();
     }
 }
 
@@ -186,9 +186,8 @@ static bool is_there(void) {
     return atomic_load(&started) || (!ac_filter_now() && start() == 0 && atomic_load(&started));
 }
 
-/* Memory is owed: the thread is to give it back.  Without it the program's next synchronisation
- * does. */
-static void memory_owed(void) {
+/* Wakes the thread for a pending trim.  Without a thread the program's next synchronisation does the trim. */
+static void trim_postponed(void) {
     if (atomic_load(&ac_state) != AC_STATE_ACTIVE || !ac_process_config()->background_trim ||
         atomic_load(&collecting))
         return;
@@ -202,7 +201,7 @@ void ac_writer_start(void) {
     const ac_config_t *config = ac_process_config();
     bool dumps =
         strcmp(config->dump, "none") != 0 && (config->dump_signal || config->dump_interval > 0);
-    ac_trim_notify = memory_owed;
+    ac_trim_notify = trim_postponed;
     int64_t interval = config->enabled ? ac_decay_interval(config) : 0;
     if (!dumps && !interval && !config->control)
         return;

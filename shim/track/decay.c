@@ -75,7 +75,7 @@ bool ac_decay_settle(void) {
     bool settled = !ac_cuda_is_capturing(NULL);
     if (!settled)
         return false;
-    atomic_store(&ac_trim_owed, false); /* first: what is owed meanwhile says so itself */
+    atomic_store(&ac_trim_pending, false); /* first: a trim postponed meanwhile sets it again */
     ac_device_each(settle_device, &settled);
     if (!settled)
         ac_supply_watch(); /* the writer may have looked meanwhile, and stopped its timer */

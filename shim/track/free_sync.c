@@ -290,15 +290,15 @@ static uint64_t pending(const ac_context_t *context) {
         return ac_fence_now();
     if (!atomic_load(&context->shown.shown) || ac_timeline_idle(timeline))
         return 0;
-    uint64_t done = ac_fence_reached_own(timeline);
-    uint64_t last = atomic_load(&timeline->last_submit), copied = atomic_load(&context->shown.copied);
-    if (atomic_load(&ac_holds_shown) && last >= atomic_load(&held_since) && last > done)
-        return last;
-    return copied > done ? copied : 0;
+    ac_moment_t last = {atomic_load(&timeline->last_submit), false};
+    ac_moment_t copied = {atomic_load(&context->shown.copied), false};
+    if (atomic_load(&ac_holds_shown) && last.clock >= atomic_load(&held_since) &&
+        !ac_fence_is_over(timeline, last))
+        return last.clock;
+    return ac_fence_is_over(timeline, copied) ? 0 : copied.clock;
 }
 
 void ac_free_await_in(ac_thread_t *thread, ac_context_t *context) {
-    bool all;
     uint64_t limit = (uint64_t)(ac_process_config()->oom_wait * 1e9);
     ac_timeline_t *timeline = context->timeline;
     if (!thread || atomic_load(&context->shown.awaited) || ac_fence_broken(timeline) ||
@@ -307,17 +307,16 @@ void ac_free_await_in(ac_thread_t *thread, ac_context_t *context) {
     uint64_t newest = pending(context);
     if (!newest || newest <= atomic_load(&context->shown.missed))
         return;
-    uint64_t target = ac_fence_target(timeline, &all); /* of all: the work of this context suffices */
-    if (ac_fence_close(timeline, AC_REACH_OWN) == AC_OK)
-        ac_fence_poll(timeline, AC_REACH_OWN);
-    if (ac_fence_reached_own(timeline) >= target || ac_timeline_idle(timeline))
+    /* Also if all contexts count: the driver's free would wait for the work of this one. */
+    const ac_moment_t moment = {ac_fence_moment(timeline).clock, false};
+    if (ac_fence_await(timeline, moment, 0) || ac_timeline_idle(timeline))
         return;
     uint64_t begin = ac_cuda_ops.now_ns();
-    ac_status_t status = ac_fence_wait(timeline, AC_REACH_OWN, target, limit);
+    ac_status_t status = ac_fence_wait(timeline, AC_REACH_OWN, moment.clock, limit);
     ac_count(thread, AC_COUNT_free_waits);
     ac_count_add(thread, AC_COUNT_free_wait_ns, ac_cuda_ops.now_ns() - begin);
     if (status == AC_BUSY && !ac_cuda_is_capturing(&context->cuda))
-        ac_fence_raise(&context->shown.missed, target);
+        ac_fence_raise(&context->shown.missed, moment.clock);
 }
 
 /* A free that will be refused does not wait. */

@@ -393,7 +393,7 @@ void ac_ipc_context_gone(const void *context) {
 
 void ac_ipc_postponed(ac_ipc_mapping_t *mapping) {
     ac_lock(&lock);
-    mapping->target = ac_fence_target_all();
+    mapping->target = ac_fence_moment(NULL).clock;
     ac_unlock(&lock);
 }
 

@@ -63,7 +63,7 @@ static void owe(void) {
     uint64_t block = alloc(40 * MIB);
     submit(0);
     give(block);
-    ac_supply_owe(allocator);
+    ac_supply_postpone_trim(allocator);
 }
 
 #endif

@@ -520,7 +520,7 @@ START_TEST(a_segment_goes_back_when_the_device_is_done_with_it) {
     ck_assert_uint_eq(ac_allocator_trim(allocator, false), 0);
     const ac_shrink_t all = {.bytes = AC_UNLIMITED}; /* on any way */
     ck_assert_uint_eq(ac_supply_shrink(allocator, &all), 0);
-    ck_assert(atomic_load(&ac_trim_owed) && !ac_allocator_settle_debt(allocator));
+    ck_assert(atomic_load(&ac_trim_pending) && !ac_allocator_settle_debt(allocator));
     fake_complete(&context[0], atomic_load(&context[0].submitted));
     ck_assert_uint_eq(ac_allocator_trim(allocator, false), 40 * MIB);
     ck_assert(ac_allocator_settle_debt(allocator));
@@ -542,7 +542,7 @@ START_TEST(a_tainted_segment_goes_back_later) {
         ck_assert_int_eq(ac_block_free_on(arena, 16, a), AC_OK);
     else
         give(a);
-    ck_assert(atomic_load(&ac_trim_owed) && !ac_allocator_settle_debt(allocator));
+    ck_assert(atomic_load(&ac_trim_pending) && !ac_allocator_settle_debt(allocator));
     ck_assert_uint_eq(reserved(), 40 * MIB);
     fake_complete(&context[0], atomic_load(&context[0].submitted));
     ck_assert(ac_allocator_settle_debt(allocator));

@@ -525,14 +525,14 @@ START_TEST(a_stray_is_inside_every_line) {
     ac_fence_poll(&timeline[0], false);
     uint64_t born = ac_fence_handout(&timeline[1]);
     ck_assert(ac_fence_idle(&timeline[1]) && ac_fence_untouched(&timeline[1], born));
-    ac_fence_stray_begin(7);
+    ac_fence_untracked_begin(7);
     for (int i = 0; i < 2; i++) {
         ck_assert(!ac_fence_idle(&timeline[i]));
         ck_assert(!ac_fence_untouched(&timeline[i], born));
         ac_fence_target(&timeline[i], &all);
         ck_assert(all);
     }
-    ac_fence_stray_end(_i);
+    ac_fence_untracked_end(_i);
     ck_assert_int_eq(ac_fence_is_unseen(), _i);
     ac_fence_target(&timeline[1], &all);
     ck_assert_int_eq(all, _i);

@@ -499,9 +499,9 @@ END_TEST
 
 /* --- pages that another process is shown --- */
 
-static ac_lent_t lent;
+static ac_shown_pages_t shown;
 
-static void begin_lent(void) {
+static void begin_shown(void) {
     begin_pages();
     ac_lifetime_notify = tell;
     tellings = 0;
@@ -514,59 +514,59 @@ static uint64_t exported_at(uint64_t address) {
 }
 
 /* All pages of the block and no others, a few at a time. */
-START_TEST(all_its_pages_are_lent) {
+START_TEST(all_its_pages_are_shown) {
     uint64_t front = alloc(MIB), block = alloc(130 * MIB), from = 0, last = 0;
     ac_block_info_t info = info_of(block);
     ck_assert(info.pages_begin <= block && info.pages_end >= block + 130 * MIB);
-    ck_assert_int_eq(ac_pages_lend(block, serial_of(block), 0, &lent), AC_BAD_ADDRESS);
+    ck_assert_int_eq(ac_pages_show(block, serial_of(block), 0, &shown), AC_BAD_ADDRESS);
     uint64_t serial = exported_at(block);
     while (from < info.pages_end - info.pages_begin) {
-        ck_assert_int_eq(ac_pages_lend(block, serial, from, &lent), AC_OK);
-        ck_assert(lent.count && lent.from == info.pages_begin + from);
-        for (unsigned i = 0; i < lent.count; i++) {
-            ck_assert(lent.at[i].page && lent.at[i].page != last);
-            last = lent.at[i].page;
-            from += lent.at[i].bytes;
+        ck_assert_int_eq(ac_pages_show(block, serial, from, &shown), AC_OK);
+        ck_assert(shown.count && shown.from == info.pages_begin + from);
+        for (unsigned i = 0; i < shown.count; i++) {
+            ck_assert(shown.at[i].page && shown.at[i].page != last);
+            last = shown.at[i].page;
+            from += shown.at[i].bytes;
         }
-        ac_pages_return(&lent);
+        ac_pages_return(&shown);
     }
     ck_assert_uint_eq(from, info.pages_end - info.pages_begin);
-    ck_assert_int_eq(ac_pages_lend(block, serial, from, &lent), AC_BAD_ADDRESS);
-    ck_assert_int_eq(ac_pages_lend(block, serial, 1, &lent), AC_BAD_ADDRESS);
-    ck_assert_int_eq(ac_pages_lend(block, serial + 1, 0, &lent), AC_BAD_ADDRESS);
-    ck_assert_int_eq(ac_pages_lend(block + 512, serial, 0, &lent), AC_BAD_ADDRESS);
+    ck_assert_int_eq(ac_pages_show(block, serial, from, &shown), AC_BAD_ADDRESS);
+    ck_assert_int_eq(ac_pages_show(block, serial, 1, &shown), AC_BAD_ADDRESS);
+    ck_assert_int_eq(ac_pages_show(block, serial + 1, 0, &shown), AC_BAD_ADDRESS);
+    ck_assert_int_eq(ac_pages_show(block + 512, serial, 0, &shown), AC_BAD_ADDRESS);
     give(block);
-    ck_assert_int_eq(ac_pages_lend(block, serial, 0, &lent), AC_BAD_ADDRESS);
+    ck_assert_int_eq(ac_pages_show(block, serial, 0, &shown), AC_BAD_ADDRESS);
     uint64_t next = alloc(130 * MIB);
     exported_at(next);
-    ck_assert_int_eq(ac_pages_lend(next, serial, 0, &lent), AC_BAD_ADDRESS);
+    ck_assert_int_eq(ac_pages_show(next, serial, 0, &shown), AC_BAD_ADDRESS);
     give(next);
     give(front);
 }
 END_TEST
 
 /* Freed meanwhile, they stay until they are returned. */
-START_TEST(lent_pages_stay) {
+START_TEST(shown_pages_stay) {
     uint64_t block = alloc(32 * MIB), serial = exported_at(block);
-    ck_assert_int_eq(ac_pages_lend(block, serial, 0, &lent), AC_OK);
+    ck_assert_int_eq(ac_pages_show(block, serial, 0, &shown), AC_OK);
     give(block);
     ac_allocator_trim(allocator, true);
     ck_assert_uint_eq(reserved(), 32 * MIB);
-    ac_pages_return(&lent);
+    ac_pages_return(&shown);
     ac_allocator_trim(allocator, true);
     ck_assert_uint_eq(reserved(), 0);
 }
 END_TEST
 
 /* With their context gone, too: who returns them gives them back. */
-START_TEST(lent_pages_outlive_their_context) {
+START_TEST(shown_pages_outlive_their_context) {
     uint64_t block = alloc(32 * MIB), serial = exported_at(block);
-    ck_assert_int_eq(ac_pages_lend(block, serial, 0, &lent), AC_OK);
+    ck_assert_int_eq(ac_pages_show(block, serial, 0, &shown), AC_OK);
     fake_context_kill(&context[0]);
     ac_arena_drop(arena);
     ac_expand_bury(arena);
     ck_assert_uint_gt(fake_reserved_bytes(&device), 0);
-    ac_pages_return(&lent);
+    ac_pages_return(&shown);
     ck_assert_uint_eq(fake_reserved_bytes(&device), 0);
 }
 END_TEST
@@ -576,7 +576,7 @@ int main(void) {
     TCase *known = tcase_create("known"), *plain = tcase_create("plain");
     TCase *shared = tcase_create("exports"), *lost = tcase_create("lost");
     TCase *synced = tcase_create("synced"), *pages = tcase_create("pages");
-    TCase *lent_ones = tcase_create("lent"), *buried = tcase_create("buried");
+    TCase *shown_ones = tcase_create("shown"), *buried = tcase_create("buried");
     tcase_add_checked_fixture(synced, begin_synced, end_cached);
     tcase_add_checked_fixture(known, begin_cached, end_cached);
     tcase_add_checked_fixture(plain, begin_large, end);
@@ -603,12 +603,12 @@ int main(void) {
     tcase_add_test(pages, known_blocks_on_pages_do_not_move);
     tcase_add_test(pages, it_is_set_on_all_pages);
     tcase_add_test(pages, a_refusal_of_one_page_changes_nothing);
-    tcase_add_checked_fixture(lent_ones, begin_lent, end);
-    tcase_add_test(lent_ones, all_its_pages_are_lent);
-    tcase_add_test(lent_ones, lent_pages_stay);
-    tcase_add_checked_fixture(buried, begin_lent, NULL);
-    tcase_add_test(buried, lent_pages_outlive_their_context);
-    suite_add_tcase(suite, lent_ones);
+    tcase_add_checked_fixture(shown_ones, begin_shown, end);
+    tcase_add_test(shown_ones, all_its_pages_are_shown);
+    tcase_add_test(shown_ones, shown_pages_stay);
+    tcase_add_checked_fixture(buried, begin_shown, NULL);
+    tcase_add_test(buried, shown_pages_outlive_their_context);
+    suite_add_tcase(suite, shown_ones);
     suite_add_tcase(suite, buried);
     suite_add_tcase(suite, known);
     suite_add_tcase(suite, plain);

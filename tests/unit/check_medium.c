@@ -264,7 +264,7 @@ START_TEST(holes_within_pages_are_not_owed) {
         give(a);
     submit(0);
     ck_assert(!ac_supply_may_shrink(allocator, 0));
-    ck_assert_int_eq(atomic_load(&allocator->supply->owes), _i);
+    ck_assert_int_eq(atomic_load(&allocator->supply->trim_pending), _i);
     complete(0); /* for the fence that is under way */
     ac_fence_poll(ac_arena_timeline(arena), false);
 }

@@ -125,15 +125,22 @@ START_TEST(frees_rely_while_requests_lack_memory) {
 }
 END_TEST
 
-/* Nothing of it stays when a capture keeps the fence from being recorded, or the context goes. */
-START_TEST(what_waits_is_known_without_a_fence) {
+/* A synchronisation that covers the last submission ends the wait of all frees, also of fewer than a fence is worth. */
+START_TEST(nothing_waits_after_a_synchronisation) {
     submit(0);
     ac_sole_set_bound(&timeline, 0, 0, UINT64_MAX);
     ck_assert_uint_eq(waits_of(MIB), 8);
     ck_assert_uint_eq(ac_fence_waiting_bytes(&timeline), 8 * MIB);
     full_sync();
-    ck_assert_int_eq(ac_fence_close(&timeline, false), AC_OK);
     ck_assert_uint_eq(ac_fence_waiting_bytes(&timeline), 0);
+    ck_assert(!ac_sole_lacks(&timeline)); /* a request that grows now finds nothing to blame */
+    submit(0);
+    ck_assert(waits(512));
+    uint64_t clock = ac_fence_stamp();
+    submit(0); /* beside the synchronisation */
+    ck_assert(waits(512));
+    ac_fence_synced(&timeline, clock);
+    ck_assert_uint_eq(ac_fence_waiting_bytes(&timeline), 2 * 512);
     ck_assert_uint_eq(recorded, 0);
 }
 END_TEST
@@ -367,10 +374,10 @@ END_TEST
 START_TEST(a_stray_waits_for_the_join) {
     submit(0);
     ck_assert(rely());
-    ac_fence_stray_begin(FIRST_KEY + !_i);
+    ac_fence_untracked_begin(FIRST_KEY + !_i);
     ck_assert_int_eq(rely(), _i);
     ck_assert_uint_eq(d.waits, !_i);
-    ac_fence_stray_end(false);
+    ac_fence_untracked_end(false);
     full_sync();
     forget_join_events();
     submit(1);
@@ -621,7 +628,7 @@ int main(void) {
     tcase_add_test(tests, half_of_the_bound_is_worth_a_fence);
     tcase_add_loop_test(tests, frees_wait_again_once_fences_are_over, 0, 2);
     tcase_add_test(tests, frees_rely_while_requests_lack_memory);
-    tcase_add_test(tests, what_waits_is_known_without_a_fence);
+    tcase_add_test(tests, nothing_waits_after_a_synchronisation);
     tcase_add_test(tests, without_a_free_nothing_is_waited_for);
     tcase_add_test(tests, an_idle_context_changes_its_sole);
     tcase_add_test(tests, after_several_streams_a_synchronisation_leads_back);

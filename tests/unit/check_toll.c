@@ -10,7 +10,7 @@ static void begin_paged(void) {
     settings.page = 4 * MIB;
     settings.small_page = 2 * MIB;
     ac_allocator_configure(allocator, &settings);
-    atomic_store(&ac_trim_owed, false);
+    atomic_store(&ac_trim_pending, false);
 }
 
 /* So many requests of sizes that never repeat, up to 64 MiB, with 512 MiB of them live. */
@@ -51,7 +51,7 @@ static void be_calm(unsigned requests) {
 START_TEST(budget_learns) {
     churn(2000);
     ck_assert(share_reserved() < 0.11);
-    ck_assert(!atomic_load(&ac_trim_owed));
+    ck_assert(!atomic_load(&ac_trim_pending));
     uint64_t before = counters.pages_moved;
     churn(9000);
     uint64_t then = counters.pages_moved;
@@ -59,7 +59,7 @@ START_TEST(budget_learns) {
     ck_assert_uint_lt(counters.pages_moved - then, before / 3);
     double learned = share_reserved();
     ck_assert(learned > 0.13 && learned < 0.32);
-    ck_assert(atomic_load(&ac_trim_owed) && !ac_allocator_settle_debt(allocator));
+    ck_assert(atomic_load(&ac_trim_pending) && !ac_allocator_settle_debt(allocator));
     be_calm(3000);
     ck_assert(!ac_allocator_settle_debt(allocator));
     ck_assert(share_reserved() == learned);

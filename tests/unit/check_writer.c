@@ -66,11 +66,11 @@ START_TEST(what_is_owed_still_is_told) {
     owe();
     ac_trim_notify = count;
     ac_decay_synced(true);
-    ck_assert(atomic_load(&ac_trim_owed));
+    ck_assert(atomic_load(&ac_trim_pending));
     ck_assert_uint_eq(told, 1);
     fake_complete(&context[0], context[0].submitted);
     ac_decay_synced(true);
-    ck_assert(!atomic_load(&ac_trim_owed));
+    ck_assert(!atomic_load(&ac_trim_pending));
     ck_assert_uint_eq(told, 1);
 }
 END_TEST
@@ -82,7 +82,7 @@ START_TEST(what_is_owed_goes_back) {
         owe();
         ac_decay_synced(true);
         fake_complete(&context[0], context[0].submitted);
-        while (atomic_load(&ac_trim_owed))
+        while (atomic_load(&ac_trim_pending))
             sched_yield();
     }
     ck_assert(has_thread);

@@ -136,8 +136,7 @@ static void drain(ac_host_t *host, uint64_t now) {
 
 /* Adds the block, which work that was submitted up to now may touch, to the ledger. */
 static void wait_for_all(ac_host_t *host, ac_host_block_t *block, uint64_t now) {
-    uint64_t target =
-        AC_FAILPOINT(pinned_handout_awaited) ? block->handout : ac_fence_target_all();
+    uint64_t target = AC_FAILPOINT(pinned_handout_awaited) ? block->handout : ac_fence_moment(NULL).clock;
     block->due.ticket = (ac_ticket_t){.epoch = target, .key = AC_KEY_ALL, .all = true};
     ac_ledger_add(&host->ledger, &block->due);
     drain(host, now);

@@ -22,7 +22,7 @@ static ac_mutex_t timelines_lock = AC_MUTEX(TIMELINES);
 static ac_submitter_t *_Atomic submitters;
 static _Atomic unsigned submitter_count;
 
-_Atomic unsigned ac_fence_strays;
+_Atomic unsigned ac_fence_untracked_calls;
 
 void ac_fence_break(ac_timeline_t *timeline) {
     if (!atomic_exchange(&timeline->broken, true))
@@ -34,15 +34,16 @@ static ac_timeline_t *line_at(unsigned i) {
     return atomic_load_explicit(&lines[i], memory_order_acquire);
 }
 
-/* The same, for walks over all lines: the work of a broken context is dead. */
+/* Returns the live line of entry `i`, for walks over all lines; NULL if its context is broken: that work
+ * is dead. */
 static ac_timeline_t *working_line_at(unsigned i) {
     ac_timeline_t *timeline = line_at(i);
     return timeline && !atomic_load(&timeline->broken) ? timeline : NULL;
 }
 
-/* Take out of the ring what `done` has overtaken, or all of it once the context has gone; what is
- * in use stays for its last user.  How many; *old: they are to be released without the lock, by a call of
- * the device.  Under the lock. */
+/* Takes fences out of the ring that `done` has overtaken, or all fences if the context has gone.  A fence
+ * in use stays for its last user.  Returns how many it stored in `old`; the caller releases them without
+ * the lock, by device calls.  The caller holds the lock. */
 static unsigned take_out(ac_timeline_t *timeline, void *old[AC_FENCE_RING]) {
     uint64_t pending = 0;
     unsigned n = 0, kept = 0, join_events = 0;
@@ -166,7 +167,7 @@ void ac_fence_submitted(ac_timeline_t *timeline) {
 }
 
 unsigned ac_fence_inside(const ac_timeline_t *timeline, unsigned most) {
-    uint64_t counted = atomic_load(&timeline->inside) + atomic_load(&ac_fence_strays);
+    uint64_t counted = atomic_load(&timeline->inside) + atomic_load(&ac_fence_untracked_calls);
     unsigned found = counted > most ? most + 1 : (unsigned)counted;
     for (const ac_submitter_t *s = atomic_load(&submitters); s && found <= most; s = s->next)
         found += atomic_load_explicit(&s->inside, memory_order_acquire) == timeline;
@@ -205,39 +206,44 @@ bool ac_fence_holding(const ac_timeline_t *timeline, bool all) {
     return any;
 }
 
+/* Takes back what was counted for the next fence.  Returns it; another thread's share may be lost (ac_fence_want). */
+static uint64_t take_open(ac_timeline_t *timeline) {
+    uint64_t open = atomic_load_explicit(&timeline->open, memory_order_relaxed);
+    ac_fence_credit_give(timeline, (int)(uint32_t)open);
+    atomic_store_explicit(&timeline->open, 0, memory_order_relaxed);
+    return open;
+}
+
 void ac_fence_synced(ac_timeline_t *timeline, uint64_t clock) {
     if (ac_fence_raise(&timeline->done, clock))
         sweep(timeline);
+    if (atomic_load(&timeline->last_submit) <= atomic_load(&timeline->done))
+        take_open(timeline); /* every free that was counted is ready */
     ac_sole_synced(timeline);
 }
 
-static void settle_lines(void) {
+static void set_forever(_Atomic bool *flag, _Atomic bool *settled) {
+    if (atomic_load_explicit(settled, memory_order_acquire))
+        return;
+    atomic_store(flag, true);
+    ac_generation_grow();
     unsigned high = atomic_load(&ac_timeline_high);
     for (unsigned i = 0; i < high; i++) {
         ac_timeline_t *timeline = line_at(i);
         if (timeline)
             ac_sole_settle(timeline, true);
     }
+    atomic_store(settled, true);
 }
 
 void ac_fence_share(void) {
     static _Atomic bool settled;
-    if (atomic_load_explicit(&settled, memory_order_acquire))
-        return;
-    atomic_store(&ac_fence_shared, true);
-    ac_generation_grow();
-    settle_lines();
-    atomic_store(&settled, true);
+    set_forever(&ac_fence_shared, &settled);
 }
 
 void ac_fence_uncount(void) {
     static _Atomic bool settled;
-    if (atomic_load_explicit(&settled, memory_order_acquire))
-        return;
-    atomic_store(&ac_fence_untracked, true);
-    ac_generation_grow();
-    settle_lines();
-    atomic_store(&settled, true);
+    set_forever(&ac_fence_untracked, &settled);
 }
 
 void ac_fence_unseen(void) {
@@ -246,12 +252,12 @@ void ac_fence_unseen(void) {
     ac_fence_uncount(); /* last: a thread that finds it set finds both (ac_fence_is_unseen) */
 }
 
-/* First `ac_fence_strays`, then the join events: no stream becomes a sole stream from now on,
+/* First `ac_fence_untracked_calls`, then the join events: no stream becomes a sole stream from now on,
  * frees that find the timeline as it is now wait for all contexts.  The first mark comes last, as
  * in ac_sole_enter. */
-void ac_fence_stray_begin(uint64_t stream) {
+void ac_fence_untracked_begin(uint64_t stream) {
     ac_sole_close();
-    atomic_fetch_add(&ac_fence_strays, 1);
+    atomic_fetch_add(&ac_fence_untracked_calls, 1);
     unsigned high = atomic_load(&ac_timeline_high);
     for (unsigned i = 0; i < high; i++) {
         ac_timeline_t *timeline = line_at(i);
@@ -262,7 +268,7 @@ void ac_fence_stray_begin(uint64_t stream) {
     }
 }
 
-void ac_fence_stray_end(bool submitted) {
+void ac_fence_untracked_end(bool submitted) {
     ac_fence_given();
     if (submitted)
         ac_fence_unseen();
@@ -272,7 +278,7 @@ void ac_fence_stray_end(bool submitted) {
         if (timeline)
             ac_fence_mark(timeline);
     }
-    atomic_fetch_sub(&ac_fence_strays, 1); /* last: see ac_fence_leave */
+    atomic_fetch_sub(&ac_fence_untracked_calls, 1); /* last: see ac_fence_leave */
     ac_sole_open();
 }
 
@@ -335,8 +341,7 @@ void ac_fence_capture_closed(void) {
     }
 }
 
-/* Whether all that was submitted to the timeline is complete: first who is inside, whose mark may
- * come as the last thing. */
+/* First the look for threads inside: their mark may be the last thing that they do. */
 bool ac_timeline_idle(const ac_timeline_t *timeline) {
     uint64_t early = AC_FAILPOINT(mark_before_inside) ? atomic_load(&timeline->last_submit) : 0;
     AC_WINDOW(idle_begins);
@@ -383,7 +388,7 @@ uint64_t ac_fence_handout_shared(void) {
     return newest_mark() < clock ? clock : ac_fence_stamp() + 1;
 }
 
-/* Apply `visit` to one timeline or to all live ones; the worst status wins. */
+/* Applies `visit` to one timeline or to all live ones; the worst status wins. */
 static ac_status_t for_lines(ac_timeline_t *timeline, bool all,
                              ac_status_t (*visit)(ac_timeline_t *)) {
     if (!all)
@@ -404,11 +409,11 @@ static ac_status_t count_unseen(ac_timeline_t *timeline) {
     return AC_OK;
 }
 
-/* With `all` every timeline's `done` is compared with the clock itself, so that who is inside
- * needs no mark.  Targets never fall: the clock does not, nor does a mark. */
+/* With `all` every timeline's `done` is compared with the clock itself, so threads inside need no mark.
+ * Targets never fall: neither the clock nor a mark does. */
 uint64_t ac_fence_target(ac_timeline_t *timeline, bool *all) {
     bool untracked = atomic_load_explicit(&ac_fence_untracked, memory_order_relaxed);
-    *all = ac_fence_spans();
+    *all = !timeline || ac_fence_spans();
     if (*all) {
         if (untracked)
             for_lines(timeline, true, count_unseen);
@@ -440,10 +445,10 @@ uint64_t ac_fence_reached(const ac_timeline_t *timeline, bool all) {
     return reached;
 }
 
-uint64_t ac_fence_target_all(void) {
-    if (atomic_load_explicit(&ac_fence_untracked, memory_order_relaxed))
-        for_lines(NULL, true, count_unseen);
-    return ac_fence_now();
+ac_moment_t ac_fence_moment(ac_timeline_t *timeline) {
+    ac_moment_t moment;
+    moment.clock = ac_fence_target(timeline, &moment.all);
+    return moment;
 }
 
 static ac_status_t is_under_way(ac_timeline_t *timeline) {
@@ -475,9 +480,9 @@ static bool covered(ac_timeline_t *timeline, uint64_t clock, uint64_t bytes) {
     return yes;
 }
 
-/* Take one out of the ring, or a join event: a later fence covers what an earlier one covers, so
- * the second oldest.  Not the newest join event: what comes later may never end (sole.h).  NULL:
- * none can be spared.  Under the lock. */
+/* Takes a fence, or with `join` a join event, out of the ring: the second oldest, because a later fence
+ * covers what an earlier one covers.  The newest join event stays: work behind it may never end (sole.h).
+ * Returns NULL if none can go.  The caller holds the lock. */
 static void *drop_one(ac_timeline_t *timeline, bool join) {
     uint64_t newest = atomic_load(&timeline->single.covered);
     unsigned at = 1;
@@ -534,9 +539,7 @@ static ac_status_t close_line(ac_timeline_t *timeline) {
         return AC_OK;
     if (atomic_load(&timeline->broken))
         return AC_FAILED;
-    uint64_t open = atomic_load(&timeline->open), bytes = ac_fence_bytes_of(open);
-    ac_fence_credit_give(timeline, (int)(uint32_t)open);
-    atomic_store_explicit(&timeline->open, 0, memory_order_relaxed); /* what is lost, see ac_fence_want */
+    uint64_t open = take_open(timeline), bytes = ac_fence_bytes_of(open);
     uint64_t wanted =
         AC_FAILPOINT(wanted_before_inside) ? atomic_load(&timeline->last_submit) : 0;
     AC_WINDOW(close_begins);
@@ -550,7 +553,7 @@ static ac_status_t close_line(ac_timeline_t *timeline) {
         AC_WINDOW(close_idle);
         if (AC_FAILPOINT(idle_stamped_late))
             fence.clock = ac_fence_stamp();
-        /* Or frees of now would wait for work that comes later. */
+        /* or later frees would wait for work that comes after them */
         ac_fence_synced(timeline, fence.clock);
         return AC_OK;
     }
@@ -612,7 +615,8 @@ void ac_fence_is_awaited(ac_timeline_t *timeline, uint64_t clock) {
         }
 }
 
-/* The oldest that is not known complete, in use from now on; NULL.  Under the lock. */
+/* Returns the oldest fence that is not known to be complete, and puts it in use; NULL: none.  The caller
+ * holds the lock. */
 static void *oldest(ac_timeline_t *timeline) {
     unsigned i = 0;
     uint64_t done = atomic_load(&timeline->done);
@@ -679,22 +683,19 @@ bool ac_fence_poll(ac_timeline_t *timeline, bool all) {
 }
 
 bool ac_fence_calm(uint64_t target) {
-    if (target && ac_fence_reached_all(target))
+    if (target && ac_fence_is_over(NULL, (ac_moment_t){target, true}))
         return true;
-    target = ac_fence_target_all();
-    if (ac_fence_reached_all(target))
-        return true;
-    ac_fence_close(NULL, true);
-    ac_fence_poll(NULL, true);
-    /* The event of an idle device takes some microseconds.  Where work may go unseen the next
-     * call would ask for a new one, and never find it complete. */
+    const ac_moment_t now = {ac_fence_moment(NULL).clock, true};
+    ac_fence_await(NULL, now, 0);
+    /* The event of an idle device takes some microseconds.  If work may go unseen, the next call would
+     * ask for a new event and never find it complete. */
     const int asks = atomic_load_explicit(&ac_fence_untracked, memory_order_relaxed) ? 32 : 0;
-    for (int i = 0; i < asks && !ac_fence_reached_all(target); i++)
+    for (int i = 0; i < asks && !ac_fence_is_over(NULL, now); i++)
         ac_fence_poll(NULL, true);
-    return ac_fence_reached_all(target);
+    return ac_fence_is_over(NULL, now);
 }
 
-/* What is left until `end` (0: no end); waits take 0 for no limit. */
+/* Returns the time until `end` (0: no end); waits take 0 for no limit. */
 static uint64_t time_left(const ac_timeline_t *timeline, uint64_t end) {
     uint64_t now = end ? timeline->ops->now_ns() : 0;
     return end > now ? end - now : end != 0;
@@ -747,11 +748,16 @@ ac_status_t ac_fence_wait(ac_timeline_t *timeline, bool all, uint64_t clock, uin
     return worst;
 }
 
-bool ac_fence_settle(ac_timeline_t *timeline, uint64_t limit_ns) {
-    bool all;
-    uint64_t target = ac_fence_target(timeline, &all);
-    ac_fence_wait(timeline, all, target, limit_ns);
-    return ac_fence_reached(timeline, all) >= target;
+bool ac_fence_await(ac_timeline_t *timeline, ac_moment_t moment, uint64_t limit_ns) {
+    if (ac_fence_is_over(timeline, moment))
+        return true;
+    if (limit_ns)
+        ac_fence_wait(timeline, moment.all, moment.clock, limit_ns);
+    else if (!ac_fence_poll(timeline, moment.all) || !ac_fence_is_over(timeline, moment)) {
+        ac_fence_close(timeline, moment.all);
+        ac_fence_poll(timeline, moment.all);
+    }
+    return ac_fence_is_over(timeline, moment);
 }
 
 bool ac_fence_look(ac_timeline_t *timeline, bool all, uint64_t clock) {

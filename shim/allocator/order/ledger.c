@@ -1,4 +1,4 @@
-/* What has become ready of freed memory, and what the rest waits for (ledger.h). */
+/* Entries that became ready, and what the others wait for (ledger.h). */
 #include "allocator/order/ledger.h"
 
 #include "allocator/order/retire.h"
@@ -45,8 +45,8 @@ bool ac_ledger_targets(const ac_ledger_t *ledger, bool all, uint64_t *oldest, ui
     *oldest = UINT64_MAX;
     *newest = 0;
     widen(&ledger->fence[all], all, oldest, newest);
-    /* If both kinds wait in the queue of a stream, those of one context came first.  The oldest of the
-     * others is at no end, and the newest stands for it. */
+    /* If a stream's queue has entries for one context and for all, those for one context came first.  The
+     * oldest of the others is at no end of the queue; the newest stands for it. */
     for (uint64_t left = ledger->filled; left; left &= left - 1)
         widen(&ledger->stream[__builtin_ctzll(left)], all, oldest, newest);
     return *oldest != UINT64_MAX;

@@ -96,8 +96,8 @@ static inline bool ac_ledger_waits(const ac_ledger_t *ledger) {
 bool ac_ledger_drain(ac_ledger_t *ledger, const ac_timeline_t *timeline, const ac_order_t *order,
                      void (*ready)(ac_due_t *due, void *arg), void *arg);
 
-/* The oldest and the newest epoch that entries wait for, of those that wait for their own context or
- * for `all`.  Returns false if there are none. */
+/* Sets *oldest and *newest to the epochs at the ends of what waits for its own context, or for `all`
+ * contexts.  Returns false if nothing waits. */
 bool ac_ledger_targets(const ac_ledger_t *ledger, bool all, uint64_t *oldest, uint64_t *newest);
 
 /* Returns the first entry that waits for the capture session, or NULL. */

@@ -6,8 +6,8 @@
 #include "allocator/carve.h"
 #include "failpoint.h"
 
-/* The distrusted events, by hash.  Records are added and never taken out; one whose event is 0
- * serves the next event of its list. */
+/* The distrusted events, by hash.  Records are added and never taken out; a record with event 0 serves
+ * the next event of its list. */
 typedef struct distrust {
     _Atomic uint64_t event;
     struct distrust *next;
@@ -59,7 +59,7 @@ unsigned ac_order_slot(ac_order_t *order, ac_stream_t stream, uint64_t busy) {
 
 void ac_order_drop(ac_order_t *order, unsigned slot) {
     order->used[slot] = false;
-    order->base[slot] = ac_order_advance(order, slot); /* above what a free may have read */
+    order->base[slot] = ac_order_advance(order, slot); /* above any position that a free may have read */
     order->kind[slot] = AC_ORDER_UNKNOWN;
     order->item[slot] = 0;
     memset(&order->seen[slot], 0, sizeof order->seen[slot]);

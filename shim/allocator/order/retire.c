@@ -40,7 +40,7 @@ static bool relies(ac_timeline_t *timeline, uint64_t bytes) {
            !ac_sole_waits(timeline, bytes) && ac_sole_protects(timeline);
 }
 
-/* Maybe ready: that is looked at before the free relies on order, which costs a join event. */
+/* Checks whether the memory is ready before the free relies on order, which costs a join event. */
 __attribute__((noinline)) static ac_free_t retire_idle(ac_timeline_t *timeline, uint64_t bytes,
                                                        ac_ticket_t *ticket) {
     wait_for_fence(timeline, ticket);
@@ -61,7 +61,7 @@ ac_free_t ac_order_retire_touched(ac_timeline_t *timeline, uint64_t handout, uin
                                   ac_ticket_t *ticket) {
     if (__builtin_expect(ac_order_capturing() || ac_fence_spans(), 0))
         return retire_rarely(timeline, handout, bytes, ticket);
-    /* Where work is known to be pending a fence of now is not reached. */
+    /* While work is known to be pending, a fence of this moment is not reached. */
     bool pending = atomic_load_explicit(&timeline->last_submit, memory_order_relaxed) >
                    atomic_load_explicit(&timeline->done, memory_order_relaxed);
     if (ticket && !pending)
@@ -82,7 +82,7 @@ void ac_order_retire_on(ac_timeline_t *timeline, ac_timeline_t *from, ac_order_t
         ac_fence_submitted(from);
     wait_for_fence(timeline, ticket);
     ticket->ordered = true;
-    /* The owner before may still be at work where this stream does not come after it. */
+    /* The former owner's stream may still use the memory, unless this stream comes after it. */
     bool handed_on = ac_key_is_stream(used->key) && !AC_FAILPOINT(former_owner_forgotten);
     if (slot == AC_ORDER_NONE ||
         (handed_on && !ac_order_proven(order, slot, ac_key_slot(used->key), used->place)))

@@ -11,7 +11,7 @@ _Atomic bool ac_sole_eager;
 
 static _Atomic unsigned closed; /* captures that are about to begin */
 
-/* Under the lock.  Returns a stamp that was taken after the change. */
+/* Returns a stamp that was taken after the change.  The caller holds the lock. */
 static uint64_t set_word(ac_sole_t *single, ac_sole_mode_t mode, uint64_t sole) {
     enum { CHANGE_SHIFT = AC_SOLE_MODE_BITS + AC_SOLE_KEY_BITS };
     uint64_t changes = (atomic_load(&single->word) >> CHANGE_SHIFT) + 1;
@@ -37,9 +37,9 @@ static bool in_force(const ac_timeline_t *timeline) {
            !timeline->ops->capturing(timeline->context, false);
 }
 
-/* All work is complete but that of `self` callers, who are inside and have not marked it yet.
- * Under the lock and after a change of `word`: a thread that submits meanwhile is seen here, or
- * sees that change and waits for the lock. */
+/* Returns true if all work is complete except for `self` callers, which are inside and have not marked it
+ * yet.  The caller holds the lock and has changed `word`: a thread that submits meanwhile is seen here,
+ * or sees that change and waits for the lock. */
 static bool is_idle(const ac_timeline_t *timeline, unsigned self) {
     if (atomic_load(&timeline->last_submit) > atomic_load(&timeline->done))
         return false;
@@ -57,9 +57,9 @@ static void rely(ac_sole_t *single, uint64_t now) {
         ;
 }
 
-/* No longer asked for: the flags that end the rule for good, and a capture that begins.  Who sets
- * them leaves every sole stream before the work that they stand for, and no stream becomes one
- * after. */
+/* Need not read the flags that end the rule permanently, nor whether a capture begins.  The thread that
+ * sets these has left every sole stream before the work that they announce, and no stream becomes one
+ * after that. */
 bool ac_sole_protects(ac_timeline_t *timeline) {
     ac_sole_t *single = &timeline->single;
     uint64_t word = atomic_load(&single->word);
@@ -194,7 +194,7 @@ static void settle_down(ac_timeline_t *timeline, uint64_t stream) {
     AC_WINDOW(sole_made);
 }
 
-/* Once more where it fails: nothing else is left that could hold a second stream back. */
+/* A second try if it fails: nothing else is left that could hold a second stream back. */
 static void synchronize(ac_timeline_t *timeline) {
     uint64_t stamp = ac_fence_stamp();
     if (timeline->ops->synchronize(timeline->context, 0) == AC_OK ||
@@ -202,13 +202,13 @@ static void synchronize(ac_timeline_t *timeline) {
         ac_fence_synced(timeline, stamp);
 }
 
-/* Under the lock. */
+/* The caller holds the lock. */
 static void named(ac_timeline_t *timeline) {
     if (atomic_fetch_sub(&timeline->single.naming, 1) == 1 && timeline->single.awaiting)
         ac_cond_broadcast(&timeline->single.named);
 }
 
-/* Record a join event of the sole stream.  A thread that destroys that stream waits in the
+/* Records a join event of the sole stream.  A thread that destroys that stream waits in the
  * meantime: the device may not be given the name of one that is gone.  Called and returns with
  * the lock, which is open meanwhile. */
 static ac_status_t name_sole(ac_timeline_t *timeline, void **fence) {
@@ -224,15 +224,16 @@ static ac_status_t name_sole(ac_timeline_t *timeline, void **fence) {
     return status;
 }
 
-/* From LEAVING or ONE: what `covered` is the stamp of is the join event.  Under the lock. */
+/* From LEAVING or ONE: makes the event with the stamp `covered` the join event.  The caller holds the
+ * lock. */
 static void set_join(ac_sole_t *single) {
     single->join++;
     set_word(single, AC_SOLE_JOINING, sole_of(single));
 }
 
-/* In LEAVING: record the join event.  Two threads may be at it, the first to come back decides.
- * Without a fence a synchronisation stands for it; a context that allows neither is broken, and
- * what runs in it is dead.  Called and returns with the lock, which is open meanwhile. */
+/* In LEAVING: records the join event.  If two threads record one, the first to come back decides.
+ * Without a fence a synchronisation replaces it.  A context that allows neither is broken, and its work
+ * is dead.  Called and returns with the lock, which is open meanwhile. */
 static void record_join(ac_timeline_t *timeline) {
     ac_sole_t *single = &timeline->single;
     uint64_t word = atomic_load(&single->word);
@@ -261,8 +262,8 @@ static void record_join(ac_timeline_t *timeline) {
     ac_lock(&timeline->lock);
 }
 
-/* From ONE; `heir` takes the sole stream over where nothing is pending, 0: none does.  Called and
- * returns with the lock, which may be open meanwhile. */
+/* Leaves ONE.  If nothing is pending, `heir` becomes the sole stream; 0: none.  Called and returns with
+ * the lock, which may be open meanwhile. */
 static void leave(ac_timeline_t *timeline, uint64_t heir) {
     ac_sole_t *single = &timeline->single;
     uint64_t relied = AC_FAILPOINT(relied_read_first) ? atomic_load(&single->relied) : 0;
@@ -280,8 +281,8 @@ static void leave(ac_timeline_t *timeline, uint64_t heir) {
         record_join(timeline);
 }
 
-/* Before work for the sole stream: see that what relied on order has a join event.  Returns with
- * the lock, and a fence that the caller lets go without it; NULL: none. */
+/* Called before work for the sole stream: makes sure that all that relied on order has a join event.
+ * Returns with the lock, and a fence that the caller lets go without it; NULL: none. */
 static void *record_due(ac_timeline_t *timeline, uint64_t stream) {
     ac_sole_t *single = &timeline->single;
     look_at_pending(timeline);
@@ -299,7 +300,7 @@ static void *record_due(ac_timeline_t *timeline, uint64_t stream) {
     if (AC_FAILPOINT(sole_pinned_late))
         atomic_fetch_add(&single->naming, 1);
     if (due) {
-        join.clock = ac_fence_stamp(); /* what relies on order from now on has a later clock */
+        join.clock = ac_fence_stamp(); /* a free that relies on order from now on has a later clock */
         status = timeline->ops->join_record(timeline->context, stream, &join.fence);
         if (AC_FAILPOINT(join_stamped_late))
             join.clock = ac_fence_stamp();
@@ -324,7 +325,8 @@ static void *record_due(ac_timeline_t *timeline, uint64_t stream) {
     return spare;
 }
 
-/* The join event `join` is over: every stream may work.  Under the lock. */
+/* Ends the wait for the join event `join`, which is over: every stream may work.  The caller holds the
+ * lock. */
 static void end_join(ac_sole_t *single, uint64_t join) {
     if (mode_of(single) == AC_SOLE_JOINING && single->join == join)
         set_word(single, AC_SOLE_MANY, 0);
@@ -367,16 +369,16 @@ static void wait_join(ac_timeline_t *timeline) {
     ac_unlock(&timeline->lock);
 }
 
-/* A stream has to wait for the join event: it might have run beside the sole stream.  Under the
- * lock. */
+/* Lengthens the backoff: a stream that could have run in parallel has to wait for the join event.  The
+ * caller holds the lock. */
 static void lose_backoff(ac_sole_t *single) {
     if (!single->waited && single->backoff < AC_SOLE_AWAY_MOST)
         single->backoff = single->backoff ? single->backoff * 4 : AC_SOLE_AWAY;
     single->waited = true;
 }
 
-/* In LEAVING or JOINING, by who is inside: try to do without the join event.  True: that is done,
- * and every stream may work.  Called and returns with the lock, which is open meanwhile. */
+/* In LEAVING or JOINING, called by a thread that is inside: tries to do without the join event.  Returns
+ * true if every stream may work.  Called and returns with the lock, which is open meanwhile. */
 static bool quarantine(ac_timeline_t *timeline, uint64_t until) {
     ac_sole_t *single = &timeline->single;
     if (!timeline->quarantine || timeline->ops->capturing(timeline->context, false))
@@ -385,7 +387,7 @@ static bool quarantine(ac_timeline_t *timeline, uint64_t until) {
     if (first)
         set_word(single, AC_SOLE_MANY, 0);
     ac_unlock(&timeline->lock);
-    ac_fence_poll(timeline, false); /* what is over is not early */
+    ac_fence_poll(timeline, false); /* memory is not early any more if its work is over */
     bool done = timeline->quarantine(timeline, until);
     ac_lock(&timeline->lock);
     ac_sole_mode_t mode = mode_of(single);
@@ -443,10 +445,10 @@ static void join_join(ac_timeline_t *timeline, uint64_t stream, ac_joins_t *join
     }
 }
 
-/* In LEAVING by another thread, whose device call must not be waited for: it might wait for what
- * this one is about to submit.  False: look again, the join event was recorded meanwhile, or a
- * capture has begun, before which it was.  Called and returns with the lock, which is open
- * meanwhile. */
+/* In LEAVING by another thread: makes `stream` wait by a join event of its own.  It must not wait for the
+ * other thread's device call, which might wait for the work that this thread is about to submit.  Returns
+ * false if the caller has to look again: the join event was recorded meanwhile, or before a capture that
+ * has begun.  Called and returns with the lock, which is open meanwhile. */
 static bool join_sole(ac_timeline_t *timeline, uint64_t stream) {
     void *fence = NULL;
     uint64_t word = atomic_load(&timeline->single.word);
@@ -477,7 +479,7 @@ void ac_sole_pass(ac_timeline_t *timeline, uint64_t stream, ac_joins_t *joins) {
         ac_lock(&timeline->lock);
     for (;;) {
         switch (mode_of(single)) {
-        case AC_SOLE_NONE: /* all that others submitted since goes through here as well */
+        case AC_SOLE_NONE: /* all later submissions of others come through here, too */
             settle_down(timeline,
                         may_be_sole(timeline, stream) && is_idle(timeline, 1) ? stream : 0);
             continue;
@@ -512,8 +514,8 @@ void ac_sole_pass(ac_timeline_t *timeline, uint64_t stream, ac_joins_t *joins) {
     ac_fence_let_go(timeline, spare);
 }
 
-/* Leave the sole stream, also where another thread began to; returns with the lock and neither in
- * ONE nor in LEAVING. */
+/* Leaves the sole stream, also if another thread began to.  Returns with the lock, and neither in ONE nor
+ * in LEAVING. */
 static void leave_sole(ac_timeline_t *timeline) {
     ac_sole_t *single = &timeline->single;
     ac_lock(&timeline->lock);
@@ -550,7 +552,7 @@ void ac_sole_stream_gone(ac_timeline_t *timeline, uint64_t stream) {
     while (mode_of(single) == AC_SOLE_LEAVING && sole_of(single) == stream)
         record_join(timeline); /* another thread is at it, and may come too late */
     if (mode_of(single) == AC_SOLE_JOINING) {
-        single->join++; /* what threads remember of this stream is void */
+        single->join++; /* voids what threads remember of this stream */
         if (sole_of(single) == stream)
             set_word(single, AC_SOLE_JOINING, 0);
     }

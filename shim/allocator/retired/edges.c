@@ -1,10 +1,10 @@
-/* What the program's calls prove about the order of streams (streams.h): read before the driver's
- * call, and used after it. */
+/* The order of streams, as far as the program's calls prove it (streams.h): a proof is read before the
+ * driver's call, and used after it. */
 #include "allocator/retired/ordered_int.h"
 #include "allocator/retired/streams.h"
 #include "failpoint.h"
 
-/* Lock the arena's allocator; NULL: there is no order to know. */
+/* Locks the arena's allocator; NULL: there is no order to know. */
 static ac_order_t *lock_order(ac_arena_t *arena) {
     if (!arena)
         return NULL;
@@ -91,7 +91,7 @@ void ac_edge_completed(const ac_edge_t *edge) {
     ac_order_t *order = lock_order(edge->arena);
     if (!order)
         return;
-    bool event = edge->mark.event; /* which may be recorded unseen where work goes unseen */
+    bool event = edge->mark.event; /* if work goes unseen, the event may be recorded unseen */
     if (!event || (ac_order_still(order, &edge->mark) && !atomic_load(&ac_fence_untracked)))
         ac_order_completed(order, &edge->mark.vector);
     unlock(edge->arena);

@@ -123,7 +123,7 @@ static void take(ac_arena_t *arena, ac_block_t *block, const ac_order_request_t 
     arena->ordered->handed_on = true;
 }
 
-/* Of those with a place of at most `until`. */
+/* Looks among blocks with a place of at most `until`. */
 static ac_block_t *find(const ac_arena_t *arena, unsigned slot, ac_order_request_t *request,
                         uint64_t until) {
     const ac_free_index_t *index = arena->retired->index[slot];
@@ -147,7 +147,8 @@ static uint64_t others(const ac_arena_t *arena, ac_stream_t stream) {
     return atomic_load(&arena->retired->submitted[stream != AC_STREAM_LEGACY]) + 1;
 }
 
-/* Whether such work may be ordered before a free of the stream and before nothing in it. */
+/* Returns true if work may come before a free of the stream without being before anything in the stream
+ * (streams.h). */
 static bool hidden(const ac_arena_t *arena, unsigned slot) {
     const ac_order_t *order = &arena->ordered->order;
     return order->kind[slot] != AC_ORDER_INDEPENDENT &&
@@ -186,7 +187,7 @@ bool ac_ordered_serve(ac_arena_t *arena, ac_order_request_t *request) {
 
 /* --- lanes of threads --- */
 
-/* Other streams need some as well. */
+/* Half of the slots stay for streams without kept blocks. */
 enum { LANED_SLOTS = AC_ORDER_SLOTS / 2 };
 
 bool ac_ordered_lane_holds(const ac_arena_t *arena, const ac_ordered_lane_t *lane) {
@@ -318,13 +319,13 @@ ac_status_t ac_ordered_wait(ac_arena_t *arena, ac_order_request_t *request, bool
 
 /* --- leaving --- */
 
-/* Under the lock; the slot may be used for another stream when no call is inside any more. */
+/* The slot may serve another stream once no call is inside any more.  The caller holds the lock. */
 static void stream_gone(ac_arena_t *arena, unsigned slot) {
     const ac_due_queue_t *queue = &arena->retired->ledger.stream[slot];
     while (queue->first)
         ac_retired_exchange(ac_block_of(queue->first));
     ac_order_drop(&arena->ordered->order, slot);
-    ac_generation_grow(); /* last: lanes of threads are looked at anew, and find it gone */
+    ac_generation_grow(); /* last: threads look at their lanes again, and find that the stream has gone */
 }
 
 /* Whether a call is under way with the stream's handle.  Its slot may have been given up, but
@@ -354,9 +355,9 @@ static void all_gone(ac_arena_t *arena) {
             stream_gone(arena, slot);
 }
 
-/* Whether what has that clock is over.  With `wait` it is waited for, unless the program holds it
- * or an earlier wait did not see it reached.  Without it a moment suffices to ask a device whose
- * events tell nothing (fence:sync), once until that is reached. */
+/* Returns true if work up to `clock` is over.  With `wait` it waits, unless the program may hold that
+ * work or an earlier wait did not see it reached.  Without it, it waits two milliseconds if events of the
+ * device tell nothing (fence:sync), once until that is reached. */
 static bool is_over(ac_arena_t *arena, uint64_t clock, bool wait) {
     ac_timeline_t *timeline = &arena->timeline;
     bool all = atomic_load(&ac_fence_shared);
@@ -364,8 +365,8 @@ static bool is_over(ac_arena_t *arena, uint64_t clock, bool wait) {
     if (!wait || !may) {
         may &= ac_fence_close(timeline, all) == AC_UNSUPPORTED;
         ac_fence_poll(timeline, all);
-        if (!may || ac_fence_reached(timeline, all) >= clock)
-            return ac_fence_reached(timeline, all) >= clock;
+        if (!may || ac_fence_is_over(timeline, (ac_moment_t){clock, all}))
+            return ac_fence_is_over(timeline, (ac_moment_t){clock, all});
     }
     uint64_t limit = wait ? AC_PATIENCE_NS : AC_MOMENT_NS;
     if (ac_fence_wait(timeline, all, clock, limit) != AC_BUSY)

@@ -1,12 +1,12 @@
-/* Blocks that were freed in the order of a stream, for the ladder (streams.h says what they are).
- * All under the allocator's lock. */
+/* Blocks that were freed in the order of a stream, for the ladder (see streams.h).  Callers hold the
+ * allocator's lock. */
 #ifndef AC_ORDERED_H
 #define AC_ORDERED_H
 
 #include "allocator/core_int.h"
 #include "allocator/order/order.h"
 
-/* A request that may be served so. */
+/* A request that a block may serve in the order of streams. */
 typedef struct {
     ac_stream_t stream;
     unsigned mempool, module;
@@ -18,23 +18,23 @@ typedef struct {
     uint64_t address; /* of the block that was taken */
 } ac_order_request_t;
 
-/* The block serves a request that named a stream, of the memory pool. */
+/* Notes that the block serves a request which named a stream, from the memory pool. */
 void ac_ordered_handed_out(ac_block_t *block, unsigned mempool);
 
-/* Whether memory may be handed on by stream order here. */
+/* Returns true if memory of the arena may be handed on by stream order. */
 bool ac_ordered_follows(const ac_arena_t *arena);
 
 /* Hands out a block of the stream itself, or of one that is known to come before it, and counts that. */
 bool ac_ordered_serve(ac_arena_t *arena, ac_order_request_t *request);
 
-/* The same with a call of the device: with `own` of the stream itself, which has to be given
- * something first; else of any other stream, which the request's one then waits for. AC_OK;
- * AC_OOM: there is none; anything else: the device would not.  Called and returns with the lock,
- * which is open around that call. */
+/* Serves the request by a call of the device.  With `own` from the blocks of its stream, which is given
+ * something first; else from another stream's blocks, and the request's stream then waits for that
+ * stream.  Returns AC_OK; AC_OOM if there is no block; the device's answer if it refused.  Called and
+ * returns with the lock, which is open around that call. */
 ac_status_t ac_ordered_wait(ac_arena_t *arena, ac_order_request_t *request, bool own);
 
-/* A stream whose blocks a thread keeps (cache/lane.h).  As long as ac_generation does not grow:
- * `position` and `others` are there, and the stream is that of `slot`. */
+/* A stream that has blocks in a thread's cache (cache/lane.h).  While ac_generation does not grow,
+ * `position` and `others` are valid, and the stream is that of `slot`. */
 typedef struct {
     unsigned slot;
     uint64_t base; /* positions of the stream lie above */
@@ -43,22 +43,22 @@ typedef struct {
     uint64_t item;                  /* ... is that nothing is hidden (ordered.c) */
 } ac_ordered_lane_t;
 
-/* A thread may keep blocks of the stream: its slot serves no other until _lane_end.  False: its
- * order is not known, or is not to be relied on, or too many streams are kept so. */
+/* Keeps the stream's slot for blocks that a thread caches, until _lane_end.  Returns false if the
+ * stream's order is not known or not to be relied on, or if too many streams are kept. */
 bool ac_ordered_lane(ac_arena_t *arena, ac_stream_t stream, ac_ordered_lane_t *lane);
 void ac_ordered_lane_end(ac_arena_t *arena, unsigned slot);
 
 /* Returns the number of lanes that keep the slot.  For the checker. */
 unsigned ac_ordered_lanes(const ac_arena_t *arena, unsigned slot);
 
-/* Whether the lane's stream still has its slot, and its order protects. */
+/* Returns true if the lane's stream still has its slot, and its order protects. */
 bool ac_ordered_lane_holds(const ac_arena_t *arena, const ac_ordered_lane_t *lane);
 
-/* The slot of `stream` there for a block that is freed in its order; AC_ORDER_NONE: the block has
+/* Returns the slot of `stream` in the block's arena for a free in its order; AC_ORDER_NONE: the block has
  * to wait for a fence. */
 unsigned ac_ordered_slot_for(const ac_block_t *block, ac_stream_t stream);
 
-/* The arena is dead: no block is left. */
+/* Forgets the order of a dead arena without blocks. */
 void ac_ordered_close(ac_arena_t *arena);
 
 #endif

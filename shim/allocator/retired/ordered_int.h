@@ -1,4 +1,4 @@
-/* Between ordered.c and edges.c: what is known of the order of an arena's streams. */
+/* Shared by ordered.c and edges.c: the known order of an arena's streams. */
 #ifndef AC_ORDERED_INT_H
 #define AC_ORDERED_INT_H
 
@@ -13,18 +13,18 @@ struct ac_ordered {
     unsigned lanes[AC_ORDER_SLOTS]; /* of threads, that name the slot ... */
     uint64_t laned;                 /* ... bit per slot */
     bool handed_on;                 /* memory that work was under way on has a new owner */
-    uint64_t last;                  /* such work has a clock up to this one; 0: it goes on */
+    uint64_t last;                  /* newest clock of that work; 0: it goes on */
 };
 
-/* The slot of the stream, made if need be; AC_ORDER_NONE: all are busy. */
+/* Returns the slot of the stream and makes it if need be; AC_ORDER_NONE: all are busy. */
 static inline unsigned ac_ordered_slot(ac_arena_t *arena, ac_stream_t stream) {
     ac_ordered_t *ordered = arena->ordered;
     return ac_order_slot(&ordered->order, stream,
                          arena->retired->ledger.filled | ordered->pinned | ordered->laned);
 }
 
-/* Arenas with an order, for events that name no arena: the next from number *i on; NULL: there
- * is none.  Without the lock. */
+/* Returns the next arena with an order, from number *i on, for events that name no arena; NULL: there is
+ * none.  Called without the lock. */
 ac_arena_t *ac_ordered_next(unsigned *i);
 
 #endif

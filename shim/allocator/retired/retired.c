@@ -71,17 +71,17 @@ static void join_next(ac_block_t *block) {
     ac_segment_absorb_next(block);
 }
 
-/* What is beside the block becomes part of it where it is alike, or free: the latter waits for
- * nothing itself, but memory that a stream uses again and again would else fall to pieces among
- * the streams.  Not where the most of it would be withheld from others, nor where the device is
- * done with it later than with the block. */
+/* Returns true if the neighbour becomes part of the block: a similar waiting block, or free memory.  Free
+ * memory waits for nothing itself, but memory that a stream uses again and again would otherwise fall to
+ * pieces among the streams.  It does not join if most of the result would be withheld from others, or if
+ * the device is done with it later than with the block. */
 static bool joins(const ac_block_t *block, const ac_block_t *beside) {
     return ac_retired_alike(block, beside) || (beside && beside->state == AC_BLOCK_FREE &&
                                                beside->ticket.epoch <= block->ticket.epoch &&
                                                beside->size / AC_JOIN_SHARE <= block->size);
 }
 
-/* The block beside `block` leaves its lists and waits for what `block` does. */
+/* Takes `beside` out of its lists; from now on it waits for the same work as `block`. */
 static void join(ac_block_t *beside, const ac_block_t *block) {
     if (beside->state == AC_BLOCK_RETIRED) {
         ac_retired_remove(beside);

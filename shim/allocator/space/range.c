@@ -123,7 +123,7 @@ bool ac_range_tail(const ac_block_t *hole, uint64_t span, bool pinned, uint64_t 
         uint64_t begin = ac_range_page_begin(range, at - 1);
         const ac_unit_t *unit = &range->unit[begin];
         bool whole = begin >= low && begin + unit->span == at;
-        unsigned barred = pinned ? AC_UNIT_LENT : AC_UNIT_LENT | AC_UNIT_PINNED;
+        unsigned barred = pinned ? AC_UNIT_SHOWN : AC_UNIT_SHOWN | AC_UNIT_PINNED;
         bool fits = !*count || *count + unit->span <= most;
         if (whole && fits && (!span || unit->span <= span) && !(unit->flags & barred)) {
             *first = begin;

@@ -26,7 +26,7 @@ typedef struct ac_range ac_range_t;
 enum {
     AC_UNIT_MAPPED = 1, /* a page covers it */
     AC_UNIT_PINNED = 2, /* what others know of the memory here must stay true: it never moves */
-    AC_UNIT_LENT = 4    /* if `span` is not 0: a thread shows the page to another process */
+    AC_UNIT_SHOWN = 4    /* if `span` is not 0: a thread shows the page to another process */
 };
 
 typedef struct {

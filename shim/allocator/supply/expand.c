@@ -725,8 +725,8 @@ static ac_status_t step(ac_growth_t *growth) {
 static bool is_calm(const ac_growth_ask_t *ask, bool look) {
     if (AC_FAILPOINT(page_moved_pending))
         return true;
-    return look ? ac_fence_calm(ask->target)
-                : ac_fence_reached_all(ask->target ? ask->target : ac_fence_target_all());
+    ac_moment_t moment = ask->target ? (ac_moment_t){ask->target, true} : ac_fence_moment(NULL);
+    return look ? ac_fence_calm(ask->target) : ac_fence_is_over(NULL, moment);
 }
 
 /* See that the holes' work is known to be over: once without waiting, once with it. */
@@ -786,7 +786,7 @@ static ac_status_t grow(ac_growth_ask_t *ask) {
             growth.force = oom = true; /* the rest out of holes, as far as they go */
         } else {
             if (growth.starved)
-                ac_supply_owe(allocator);
+                ac_supply_postpone_trim(allocator);
             return status;
         }
     }

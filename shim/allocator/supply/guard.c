@@ -194,7 +194,7 @@ uint64_t ac_guard_collect(ac_arena_t *arena) {
         return 0;
     /* A pattern that is late must not find its pages gone. */
     if (arena->ops->fills_over && !arena->ops->fills_over(arena->context)) {
-        ac_supply_owe(arena->allocator);
+        ac_supply_postpone_trim(arena->allocator);
         return 0;
     }
     return ac_expand_give_back(arena, &pick, AC_UNLIMITED, leaving);

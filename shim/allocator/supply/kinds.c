@@ -69,7 +69,7 @@ ac_status_t ac_supply_grow(ac_growth_ask_t *ask) {
                               .large = true};
     ac_unlock(&allocator->lock);
     if (left)
-        ac_supply_owe(allocator);
+        ac_supply_postpone_trim(allocator);
     if (pick.bytes && ac_supply_may_shrink(allocator, ask->target))
         ac_supply_shrink(allocator, &pick);
     if (!expandable)

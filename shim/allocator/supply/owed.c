@@ -32,19 +32,19 @@ bool ac_supply_wait(const ac_growth_ask_t *ask) {
 
 /* --- pending trims --- */
 
-_Atomic bool ac_trim_owed;
+_Atomic bool ac_trim_pending;
 void (*ac_trim_notify)(void);
 _Atomic uint64_t ac_given_back;
 
 void ac_supply_watch(void) {
-    if (!atomic_exchange(&ac_trim_owed, true) && ac_trim_notify)
+    if (!atomic_exchange(&ac_trim_pending, true) && ac_trim_notify)
         ac_trim_notify();
 }
 
-void ac_supply_owe(ac_allocator_t *allocator) {
-    if (atomic_exchange(&allocator->supply->owes, true))
+void ac_supply_postpone_trim(ac_allocator_t *allocator) {
+    if (atomic_exchange(&allocator->supply->trim_pending, true))
         return;
-    atomic_store(&ac_trim_owed, true);
+    atomic_store(&ac_trim_pending, true);
     if (ac_trim_notify)
         ac_trim_notify();
 }
@@ -63,6 +63,6 @@ bool ac_supply_may_shrink(ac_allocator_t *allocator, uint64_t target) {
         return false;
     bool may = ac_fence_calm(target);
     if (!may)
-        ac_supply_owe(allocator);
+        ac_supply_postpone_trim(allocator);
     return may;
 }

@@ -28,9 +28,9 @@ void ac_expand_bury(ac_arena_t *arena);
 /* Called when a peer was added.  Lets it reach all pages.  NULL: the device has no allocator yet. */
 void ac_expand_allow(ac_allocator_t *allocator);
 
-/* A trim is pending if memory could not go back while the device worked.  `ac_trim_owed` is true while any
+/* A trim is pending if memory could not go back while the device worked.  `ac_trim_pending` is true while any
  * allocator may have one; `ac_trim_notify`, if not NULL, is called then, without a lock. */
-extern AC_HIDDEN _Atomic bool ac_trim_owed;
+extern AC_HIDDEN _Atomic bool ac_trim_pending;
 extern AC_HIDDEN void (*ac_trim_notify)(void);
 
 /* Bytes that went back to the driver so far, of all devices and of pinned memory, by any thread. */

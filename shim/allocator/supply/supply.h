@@ -44,8 +44,9 @@ typedef struct {
 
 /* State of an allocator. */
 struct ac_supply {
-    uint32_t owed_epochs; /* a pending decay: memory that was idle for this many epochs goes back; 0: none */
-    _Atomic bool owes;    /* memory is to go back (ac_supply_owe) */
+    /* a postponed decay: memory that was idle for this many epochs goes back; 0: none */
+    uint32_t pending_epochs;
+    _Atomic bool trim_pending; /* memory is to go back (ac_supply_postpone_trim) */
     uint64_t growing;     /* bytes that the device is being asked for */
     uint64_t claimed;     /* the same past the allocator, and native segments that leave */
     uint64_t ceiling;     /* reserved bytes at which the device had no more; 0: not known */
@@ -125,8 +126,8 @@ uint64_t ac_supply_collect(ac_allocator_t *allocator);
 /* Returns the bytes that are reserved beyond the budget. */
 uint64_t ac_supply_excess(ac_allocator_t *allocator);
 
-/* Makes a trim pending.  Takes no lock. */
-void ac_supply_owe(ac_allocator_t *allocator);
+/* Makes a trim pending, also for pages of guarded blocks: until giving back waits for nothing.  Takes no lock. */
+void ac_supply_postpone_trim(ac_allocator_t *allocator);
 
 /* Watches for pending trims from now on: the library calls ac_allocator_settle_debt regularly.  Takes no lock. */
 void ac_supply_watch(void);

@@ -29,7 +29,7 @@ static void owe_again(void) {
 }
 
 /* Just after the thread found that nothing is owed any more. */
-void window_owed_looked_at_once(void) {
+void window_pending_looked_at_once(void) {
     enum { NAP_NS = 1000000, FEW_NAPS = 1500, MOST_NAPS = 20000 };
     /* With the fault it would wait for ever. */
     const int most = ac_failpoint ? FEW_NAPS : MOST_NAPS;
@@ -42,7 +42,7 @@ void window_owed_looked_at_once(void) {
     for (; naps < MOST_NAPS && !atomic_load(&owed_again); naps++) /* a busy machine starts threads late */
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     ck_assert(atomic_load(&owed_again));
-    for (naps = 0; naps < most && atomic_load(&ac_trim_owed); naps++)
+    for (naps = 0; naps < most && atomic_load(&ac_trim_pending); naps++)
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
-    ck_assert_msg(!atomic_load(&ac_trim_owed), "memory stays that was owed meanwhile");
+    ck_assert_msg(!atomic_load(&ac_trim_pending), "memory stays that was owed meanwhile");
 }
