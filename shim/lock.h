@@ -19,8 +19,8 @@
 /* In the order in which they are taken.  A lock of AC_RANK_LEAF guards a table of its own file:
  * its holder takes no other lock. */
 typedef enum {
-    AC_RANK_CONFIG,    /* process.c: settings of the running process */
-    AC_RANK_DUMP,      /* process.c: one dump at a time */
+    AC_RANK_CONFIG,    /* running.c: settings of the running process */
+    AC_RANK_DUMP,      /* process_dump.c: one dump at a time */
     AC_RANK_CONTEXTS,  /* context.c: the list of context records */
     AC_RANK_GATE,      /* cuda_context.c: captures begin alone, events are recorded shared */
     AC_RANK_GRAPHS,    /* graphs.c: which graphs hold which capture session */

@@ -11,10 +11,12 @@
 #include "track/observers.h"
 #include "track/pinned.h"
 #include "bind/resolve.h"
+#include "tell/process_dump.h"
 #include "lock.h"
 #include "observe/dump.h"
 #include "observe/folder.h"
 #include "observe/scratch.h"
+#include "hooks/submit_hooks.h"
 
 const char *accel_status_string(accel_status_t status) {
     switch (status) {

@@ -6,6 +6,7 @@
 #include "device/driver.h"
 #include "bind/hooks.h"
 #include "track/modules.h"
+#include "tell/recording.h"
 
 accel_status_t ac_api_status(CUresult result) {
     switch (result) {

@@ -8,10 +8,9 @@
 #include <unistd.h>
 
 #include "allocator/retired/streams.h"
-#include "process/process.h"
 #include "bind/resolve.h"
 #include "bind/runtimes.h"
-#include "track/thread.h"
+#include "wiring.h"
 #include "bind/variables.h"
 #include "bind/watch.h"
 #include "observe/live.h"
@@ -121,7 +120,7 @@ AC_EARLY static void *substituted(int hook, void *found, const void *caller) {
     static CUresult make_##symbol params {                                                       \
         CUresult(*real) params = __extension__(CUresult(*) params) atomic_load(&real_##symbol);  \
         CUresult result = real args;                                                             \
-        ac_thread_forget();                                                                      \
+        ac_tell_context_unknown();                                                                    \
         return result;                                                                           \
     }
 MAKERS(MAKER)
@@ -364,7 +363,7 @@ AC_EARLY static ac_route_t open_route(const opener_t *opener, bool known, const 
                                       const void *caller) {
     if (file && ac_text_starts(ac_text_basename(file), "libcuda.so"))
         atomic_store_explicit(&ac_driver_wanted, (int)getpid(), memory_order_relaxed);
-    if (file && (mode & RTLD_DEEPBIND) && ac_deepbind_strip()) {
+    if (file && (mode & RTLD_DEEPBIND) && ac_ask_strips_deepbind()) {
         mode &= ~RTLD_DEEPBIND;
         ac_count_early(AC_COUNT_deepbind_stripped);
     }

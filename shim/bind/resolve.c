@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include "bind/resolve.h"
-#include "track/thread.h"
 #include "observe/live.h"
 #include "observe/scratch.h"
+#include "allocator/order/generation.h"
 
 /* Tables of names are offsets into one text: pointers would have to be relocated, at the start of
  * every process that the library is loaded into. */

@@ -5,7 +5,7 @@
 
 #include "bind/callers.h"
 #include "bind/resolve.h"
-#include "track/thread.h"
+#include "allocator/order/generation.h"
 
 enum {
 #define HOOK_RUNTIME(symbol, params) RUNTIME_##symbol,

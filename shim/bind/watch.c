@@ -4,9 +4,8 @@
 #include <stdatomic.h>
 
 #include "allocator/retired/streams.h"
-#include "process/process.h"
 #include "bind/resolve.h"
-#include "track/thread.h"
+#include "wiring.h"
 #include "observe/live.h"
 
 /* Thunks are of equal size, AC_WATCHES of them. */
@@ -47,18 +46,10 @@ AC_EARLY void ac_unknown_function(unsigned traits) {
     tell(traits, false);
 }
 
-/* Where the driver gives nothing to the device, and our own calls would hang or fail: in a fork
- * child another thread of the parent may have held our locks; a host function of the program (a
- * guest) may not call the driver. */
-static bool is_refused(void) {
-    return atomic_load_explicit(&ac_state, memory_order_acquire) == AC_STATE_INERT ||
-           ac_thread_is_guest();
-}
-
 void *ac_watch_called(unsigned n) AC_HIDDEN;
 void *ac_watch_called(unsigned n) {
     void *real = atomic_load(&watched[n].real);
-    if (is_refused())
+    if (ac_ask_refused())
         return real;
     unsigned traits = atomic_load(&watched[n].traits);
     /* A second thread does not go on before it is true that work goes unseen, either. */

@@ -3,7 +3,7 @@
  * driver's, odd input included, and counted by its reason.  Mixed use works: a pool's pointer given
  * to cuMemFree is the driver's, ours given to cuMemFreeAsync is ours. */
 #include "hooks/body.h"
-#include "track/direct.h"
+#include "hooks/direct_hooks.h"
 
 #include "allocator/cache/lane.h"
 #include "device/driver.h"
@@ -15,6 +15,7 @@
 #include "track/pool_access.h"
 #include "tell/tracing.h"
 #include "tell/wrong_free.h"
+#include "hooks/serve.h"
 
 /* A request.  `named`: of `pool`; else of the device's current one. */
 typedef struct {

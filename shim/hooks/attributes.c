@@ -2,6 +2,7 @@
 #include "hooks/attributes.h"
 
 #include "hooks/body.h"
+#include "hooks/submit_hooks.h"
 #include "failpoint.h"
 
 static unsigned means_of(CUlaunchAttributeID id, const CUlaunchAttributeValue *value) {

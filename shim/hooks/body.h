@@ -6,7 +6,7 @@
 #include "track/context.h"
 #include "track/decay.h"
 #include "bind/hooks.h"
-#include "process/process.h"
+#include "track/running.h"
 #include "failpoint.h"
 
 /* The first line of a driver hook.  Declares `real`, the driver's function, and `thread`, the
@@ -124,15 +124,6 @@ static inline void ac_figures_synced(const ac_context_t *context) {
         ac_allocator_settle(ac_arena_allocator(context->arena));
 }
 
-/* Whether `address` lies in a segment of ours, and this process may say so (a fork child may not:
- * another thread of its parent may have held the locks). */
-static inline bool ac_owned(uint64_t address) {
-    int state = atomic_load_explicit(&ac_state, memory_order_acquire);
-    if ((state != AC_STATE_ACTIVE && state != AC_STATE_EXITING) || !ac_block_arena(address))
-        return false;
-    return __builtin_expect(!atomic_load(&ac_contexts_ending), 1) || ac_context_owns(address);
-}
-
 /* No allocation has this address: in place of one of ours that is free, that may not be shared or
  * freed now, or that another owner decides about, it makes the driver answer in its own words and
  * order. */
@@ -173,36 +164,14 @@ static inline ac_stream_t ac_stream_named(CUstream stream, bool per_thread) {
     return ac_cuda_stream_key(ac_stream_resolved(stream, per_thread));
 }
 
-/* A stream of the context is being destroyed: before the driver does it, and after.
- * event_hooks.c. */
-void ac_stream_gone(ac_context_t *context, CUstream stream);
+/* The driver is about to destroy the stream, or has destroyed it.  event_hooks.c. */
+void ac_event_stream_gone(ac_context_t *context, CUstream stream);
 
 /* Before a node of a graph is made or changed: it may record an event. */
 void ac_event_node(ac_thread_t *thread, const CUgraphNodeParams *params);
 
 /* The same where it is a copy.  graph_hooks.c */
 void ac_memcpy_node(const CUDA_MEMCPY3D *copy);
-
-/* What became of a request for memory. */
-typedef enum {
-    AC_SERVED,            /* *address is set */
-    AC_SERVED_LIMIT,      /* a limit of the user forbids it: out of memory */
-    AC_SERVED_BY_NOTHING, /* nothing that we hold could avoid the failure: ask the driver once */
-    AC_SERVED_TOO_LARGE,  /* likewise, and whether it failed is not known before that */
-    AC_SERVED_BY_DRIVER   /* ask the driver, with AC_RETRY */
-} ac_served_t;
-
-/* A request that names a stream, and the memory pool by its number (mempools.h). */
-typedef struct {
-    ac_stream_t stream;
-    unsigned mempool;
-} ac_from_t;
-
-/* Serve `bytes` (> 0) from the cache of the context (from NULL: a plain request), for a module
- * (modules.h); `caller`: the code that called the hook.  serve.c */
-ac_served_t ac_serve(ac_thread_t *thread, ac_context_t *context, unsigned module,
-                     const void *caller, const ac_from_t *from, uint64_t bytes,
-                     uint64_t *address);
 
 /* Around a driver call that the program's allocation or free was left to: its time is counted
  * (passed_ns), with enabled:false as well, so that the gain can be told. */
@@ -213,20 +182,6 @@ static inline void ac_passed_end(ac_thread_t *thread, uint64_t begin) {
     if (thread)
         ac_count_add(thread, AC_COUNT_passed_ns, ac_cuda_ops.now_ns() - begin);
 }
-
-/* The driver has refused what was AC_SERVED_TOO_LARGE for this thread. */
-void ac_serve_refused(ac_thread_t *thread, uint64_t bytes);
-
-/* The call of the driver for a request of `bytes` that was not served: `result` of `call`. */
-#define AC_ASK_DRIVER(served, result, bytes, call)                                               \
-    do {                                                                                         \
-        if ((served) == AC_SERVED_BY_NOTHING || (served) == AC_SERVED_TOO_LARGE)                 \
-            (result) = (call);                                                                   \
-        else                                                                                     \
-            AC_RETRY(result, AC_NEED(bytes), call);                                              \
-        if ((served) == AC_SERVED_TOO_LARGE && (result) == CUDA_ERROR_OUT_OF_MEMORY)             \
-            ac_serve_refused(thread, bytes);                                                     \
-    } while (0)
 
 /* cuMemAlloc_v2 for the code at `caller`.  memory_hooks.c, for the C API.  _apart: past the
  * thread's cache. */
@@ -250,30 +205,5 @@ bool ac_async_hit(ac_thread_t *thread, ac_context_t *context, unsigned module, s
                   CUstream stream, bool per_thread, uint64_t *address);
 bool ac_async_free(ac_thread_t *thread, ac_context_t *context, uint64_t address, CUstream stream,
                    bool per_thread);
-
-/* A submission under way: see submit_hooks.c. */
-typedef struct {
-    ac_context_t *context; /* NULL: not known, the work may go to any (ac_fence_untracked_begin) */
-    CUstream stream;
-    bool slotted; /* inside by the thread's slot */
-    bool marked;  /* the stream, for the fences */
-    bool holds;   /* the program may hold the work: ac_submit_hold */
-    bool stray;   /* between ac_fence_untracked_begin and _end */
-} ac_submit_t;
-
-/* Before work goes to `stream` (`per_thread`: what handle 0 means).  False: nothing to keep. */
-bool ac_submit_begin(ac_submit_t *submit, ac_thread_t *thread, CUstream stream, bool per_thread);
-
-/* The call names device memory itself: does it belong to the submitting context? */
-void ac_submit_reach(const ac_submit_t *submit, uint64_t address);
-
-/* The work may hold its stream until the program does something else. */
-void ac_submit_hold(ac_submit_t *submit);
-
-/* A graph got a node of such work: each launch of a graph may be one of it from now on. */
-void ac_graphs_hold(void);
-
-/* The submitting call returned `result`. */
-void ac_submit_end(const ac_submit_t *submit, ac_thread_t *thread, CUresult result);
 
 #endif

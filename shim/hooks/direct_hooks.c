@@ -1,5 +1,5 @@
-/* Physical memory, arrays and plain memory of the driver (direct.h), and the calls that end them. */
-#include "track/direct.h"
+/* Physical memory, arrays and plain memory of the driver (direct_hooks.h), and the calls that end them. */
+#include "hooks/direct_hooks.h"
 
 #include "allocator/space/page_map.h"
 #include "device/driver.h"

@@ -235,7 +235,7 @@ STREAM_DONE(cuStreamQuery_ptsz, true, false)
 DESTROY(cuEventDestroy)
 DESTROY(cuEventDestroy_v2)
 
-void ac_stream_gone(ac_context_t *context, CUstream stream) {
+void ac_event_stream_gone(ac_context_t *context, CUstream stream) {
     if (atomic_load_explicit(&ac_streams_tracked, memory_order_acquire) &&
         !AC_FAILPOINT(stream_handle_reused))
         ac_arena_stream_gone(context->arena, ac_stream_named(stream, false));

@@ -10,6 +10,7 @@
 #include "track/graphs.h"
 #include "track/pinned.h"
 #include "track/reach.h"
+#include "hooks/submit_hooks.h"
 #include "failpoint.h"
 
 /* --- the memory behind a capture session: blocks of all devices, and pinned ones --- */

@@ -8,7 +8,13 @@
 #ifndef AC_GUARD_KEY_H
 #define AC_GUARD_KEY_H
 
-#include "hooks/body.h"
+#include "track/context.h"
+
+/* A request that names a stream, and the memory pool by its number (mempools.h). */
+typedef struct {
+    ac_stream_t stream;
+    unsigned mempool;
+} ac_from_t;
 
 /* Whether the next request of the thread is to be guarded: of those that ask this before they look
  * elsewhere, the first that comes to ac_serve is. */

@@ -7,7 +7,7 @@
 
 #include "device/driver.h"
 #include "failpoint.h"
-#include "track/direct.h"
+#include "hooks/direct_hooks.h"
 #include "track/mempools.h"
 #include "track/pinned.h"
 #include "observe/log.h"

@@ -12,7 +12,6 @@
  * never opens another owner's memory. */
 #include "hooks/body.h"
 #include "hooks/ipc.h"
-#include "process/ipc_serve.h"
 
 #include <errno.h>
 #include <string.h>
@@ -220,7 +219,7 @@ static CUresult share(ac_thread_t *thread, cuIpcGetMemHandle_fn *real, CUipcMemH
     if (!info.exported && !complete(&info))
         return refuse(thread, handle, "what the memory was used for before does not end",
                       "synchronise before the memory is shared");
-    int error = info.paged ? ac_ipc_serve_start() : 0;
+    int error = info.paged ? ac_ask_export() : 0;
     if (error)
         return refuse_without_room(thread, handle, error);
     return whole ? export_segment(thread, handle, &info) : export_token(thread, handle, &info);

@@ -1,6 +1,6 @@
 /* Allocation and free: the hooks that the cache is for. */
 #include "hooks/body.h"
-#include "track/direct.h"
+#include "hooks/direct_hooks.h"
 #include "hooks/fill.h"
 #include "hooks/guard.h"
 #include "track/modules.h"
@@ -11,6 +11,7 @@
 
 #include "allocator/cache/thread_cache.h"
 #include "device/driver.h"
+#include "hooks/serve.h"
 
 ac_context_t *ac_context_serving(ac_thread_t *thread) {
     if (!thread || !ac_is_enabled())

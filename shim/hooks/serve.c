@@ -8,6 +8,7 @@
 #include "tell/oom_report.h"
 #include "tell/recording.h"
 #include "observe/log.h"
+#include "hooks/serve.h"
 
 static void say_refused(ac_context_t *context) {
     ac_refused_t what = ac_expand_refused(ac_arena_allocator(context->arena));

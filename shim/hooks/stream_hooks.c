@@ -1,5 +1,6 @@
 /* Streams, events, synchronisation, capture. */
 #include "hooks/body.h"
+#include "track/observers.h"
 
 #include "device/driver.h"
 #include "track/captures.h"
@@ -30,12 +31,11 @@ static void leave_stream(ac_context_t *context, void *stream) {
         ac_sole_stream_gone(context->timeline, ac_cuda_stream_key(stream));
     bool pending = ac_device_any_memory() && !ac_timeline_idle(context->timeline);
     ac_cuda_stream_retire(&context->cuda, stream, pending);
-    ac_shown_stream_gone(context, stream);
-    ac_stream_gone(context, stream);
+    ac_tell_stream_gone(context, stream);
 }
 
 static void stream_left(ac_context_t *context, void *stream) {
-    ac_stream_gone(context, stream);
+    ac_event_stream_gone(context, stream);
 }
 
 /* The stream's context, or any where that is not known. */
@@ -55,6 +55,8 @@ static CUresult destroy_stream(ac_thread_t *thread, cuStreamDestroy_v2_fn *real,
     ac_context_t *context = ac_context_of_stream(thread, stream);
     each_of(context, leave_stream, stream);
     ac_context_stream_gone(stream);
+    if (!AC_FAILPOINT(stream_handle_reused))
+        ac_observe_stream_gone(stream);
     ac_capture_t capture;
     bool captures = ac_capture_leaving(stream, &capture);
     CUresult result = real(stream);

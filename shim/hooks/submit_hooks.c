@@ -5,10 +5,11 @@
 #include "hooks/attributes.h"
 #include "hooks/copies.h"
 #include "track/graphs.h"
-#include "track/direct.h"
+#include "hooks/direct_hooks.h"
 #include "track/observers.h"
 #include "track/pinned.h"
 #include "track/reach.h"
+#include "hooks/submit_hooks.h"
 #include "failpoint.h"
 
 typedef struct {

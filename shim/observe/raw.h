@@ -198,8 +198,8 @@ static inline ac_raw_signals_t ac_raw_mask(int how, ac_raw_signals_t set) {
     return old;
 }
 
-/* Take one pending signal of the set, if there is one. */
-static inline void ac_raw_take(ac_raw_signals_t set) {
+/* Takes one pending signal of the set, if there is one. */
+static inline void ac_raw_take_signal(ac_raw_signals_t set) {
     struct timespec at_once = {0, 0};
     ac_raw_call(SYS_rt_sigtimedwait, AC_RAW_POINTER(&set), 0, AC_RAW_POINTER(&at_once),
                 sizeof set);

@@ -15,7 +15,7 @@ void ac_signals_release(const ac_signal_hold_t *hold) {
     ac_raw_signals_t held = {BIT(SIGPIPE) | BIT(SIGXFSZ) | BIT(SIGTTOU)};
     ac_raw_signals_t ours = {ac_raw_pending().bits & held.bits & ~hold->pending.bits};
     for (uint64_t left = ours.bits; left; left &= left - 1)
-        ac_raw_take(ours);
+        ac_raw_take_signal(ours);
     ac_raw_mask(SIG_SETMASK, hold->mask);
 }
 

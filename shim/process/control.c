@@ -14,7 +14,7 @@
 #include "process/ipc_serve.h"
 #include "tell/layouts.h"
 #include "track/pinned.h"
-#include "process/process.h"
+#include "track/running.h"
 #include "tell/recorded_of.h"
 #include "tell/recording.h"
 #include "process/writer.h"
@@ -22,6 +22,7 @@
 #include "observe/live_file.h"
 #include "observe/log.h"
 #include "share/control.h"
+#include "tell/process_dump.h"
 
 /* One request at a time: who asks while another one is being done is told so. */
 typedef enum { FREE, TAKEN } slot_t;

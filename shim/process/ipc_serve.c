@@ -8,7 +8,7 @@
 #include "allocator/allocator.h"
 #include "track/context.h"
 #include "process/own_thread.h"
-#include "process/process.h"
+#include "track/running.h"
 #include "lock.h"
 #include "observe/filter.h"
 #include "share/ipc_fds.h"

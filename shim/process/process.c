@@ -3,7 +3,7 @@
  * Waking takes no lock: one thread wins the right to set things up, and the others' calls go to
  * the driver until it is done.  So a thread that holds the loader's lock (a library constructor
  * that uses CUDA) never waits for one that needs it. */
-#include "tell/process_dump.h"
+#include "process/process.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -20,8 +20,6 @@
 #include "hooks/body.h"
 #include "process/control.h"
 #include "track/decay.h"
-#include "hooks/graph_hooks.h"
-#include "hooks/guard.h"
 #include "hooks/ipc.h"
 #include "process/ipc_serve.h"
 #include "bind/loader_gate.h"
@@ -44,228 +42,9 @@
 #include "observe/trace.h"
 #include "share/ipc_fds.h"
 #include "share/ipc_socket.h"
+#include "tell/process_dump.h"
+#include "track/running.h"
 #include "lock.h"
-
-AC_START_DATA _Atomic int ac_state = AC_STATE_ASLEEP;
-AC_START_DATA _Atomic bool ac_fast_path, ac_enabled, ac_filling, ac_guarding;
-AC_START_DATA _Atomic int ac_free_sync;
-
-/* --- the environment --- */
-
-/* Most are short, and stay off the pages that only long ones need. */
-AC_START_DATA static char short_text[160];
-static char long_text[AC_LIVE_CONF];
-AC_START_DATA static const char *conf_text;
-AC_START_DATA static bool conf_bad, conf_warned, profiled, sanitized;
-AC_START_DATA static ac_config_t from_environment;
-AC_START_DATA static const ac_config_t *_Atomic in_force = &from_environment;
-static ac_config_error_t conf_error;
-static ac_config_warnings_t conf_warnings, defaults_warnings;
-AC_START_DATA static pthread_once_t environment_once = PTHREAD_ONCE_INIT;
-
-/* Reads the environment and nothing else: it may run in any process, at any time. */
-AC_START static void read_environment(void) {
-    const char *text = secure_getenv("ACCEL_ALLOC_CONF");
-    const char *injected = secure_getenv("CUDA_INJECTION64_PATH");
-    profiled = injected && *injected;
-    sanitized = (injected && strstr(injected, "sanitizer")) ||
-                secure_getenv("NV_SANITIZER_INJECTION_PORT_BASE");
-    ac_config_default(&from_environment);
-    if (!text || !*text)
-        return;
-    size_t length = strlen(text);
-    conf_text = length < sizeof short_text ? short_text : long_text;
-    conf_bad = length >= sizeof long_text;
-    if (conf_bad) {
-        strcpy(conf_error.text, "the string is too long (4095 bytes at most)");
-        return;
-    }
-    memcpy(length < sizeof short_text ? short_text : long_text, text, length + 1);
-    ac_config_error_t error;
-    ac_config_warnings_t warnings;
-    conf_bad = ac_config_parse(conf_text, &from_environment, &error, &warnings) != 0;
-    if (conf_bad)
-        conf_error = error;
-    else if (warnings.count)
-        conf_warnings = warnings;
-    conf_warned = !conf_bad && warnings.count;
-    if (!conf_bad)
-        atomic_store(&ac_log_level, from_environment.log_level);
-}
-
-AC_START const ac_config_t *ac_process_config(void) {
-    pthread_once(&environment_once, read_environment);
-    return atomic_load_explicit(&in_force, memory_order_acquire);
-}
-
-bool ac_deepbind_strip(void) {
-    return ac_process_config()->deepbind == AC_DEEPBIND_STRIP;
-}
-
-/* --- changes while running --- */
-
-/* Guards changes of the configuration, and what is derived from it. */
-AC_START_DATA static ac_mutex_t config_lock = AC_MUTEX(CONFIG);
-
-/* Copies of the configurations that were in force: readers keep pointers to them for as long as
- * they like.  A program that goes back and forth between a few settings makes a few copies. */
-typedef struct ac_kept_config {
-    ac_config_t config;
-    struct ac_kept_config *next;
-} ac_kept_config_t;
-
-/* Under the lock.  NULL when host memory is short. */
-static const ac_config_t *keep(const ac_config_t *config) {
-    static ac_kept_config_t *all;
-    /* Bytes between fields may differ without a meaning: one more copy, no wrong one. */
-    for (const ac_kept_config_t *kept = all; kept; kept = kept->next)
-        if (memcmp(&kept->config, config, sizeof *config) == 0)
-            return &kept->config;
-    ac_kept_config_t *kept = ac_carve(sizeof *kept);
-    if (!kept)
-        return NULL;
-    memcpy(&kept->config, config, sizeof *config);
-    kept->next = all;
-    all = kept;
-    return &kept->config;
-}
-
-/* The machine's defaults as they stand in their file, once CUDA was used and where there are any.
- * Changes under the lock. */
-static char defaults[AC_DEFAULTS_TEXT];
-static bool has_defaults;
-
-/* Put `text` (NULL: empty) into force, over the machine's defaults.  `now`: FIXED keys stay as they
- * are there (NULL: all are free).  Under the lock. */
-static bool put_in_force(const char *text, const ac_config_t *now, const bool *enabled,
-                         ac_config_error_t *error) {
-    static char whole[AC_LIVE_CONF];
-    static ac_config_t wanted;
-    if (ac_config_merge(has_defaults ? defaults : "", text, whole, sizeof whole, error,
-                        &defaults_warnings) != 0 ||
-        ac_config_parse(whole, &wanted, error, NULL) != 0)
-        return false;
-    if (now)
-        ac_config_take_fixed(&wanted, now);
-    if (enabled)
-        wanted.enabled = *enabled;
-    const ac_config_t *kept = keep(&wanted);
-    if (!kept) {
-        snprintf(error->text, sizeof error->text, "host memory is short");
-        return false;
-    }
-    atomic_store(&in_force, kept);
-    ac_live_set_conf(whole);
-    return true;
-}
-
-/* The machine's defaults, at the first use of CUDA.  What the environment gives counts more, if it is
- * good, and so does what the program set through the C API before. */
-static void read_defaults(void) {
-    static char text[AC_LIVE_CONF]; /* under the lock */
-    static ac_config_t plain;       /* as well */
-    char why[AC_DEFAULTS_WHY];
-    ac_config_error_t error;
-    const char *path = ac_defaults_path();
-    if (!path)
-        return;
-    bool good = ac_defaults_read(path, defaults, sizeof defaults, why);
-    ac_lock(&config_lock);
-    const ac_config_t *now = ac_process_config();
-    has_defaults = good && *defaults;
-    if (has_defaults) {
-        if (now == &from_environment)
-            snprintf(text, sizeof text, "%s", conf_text && !conf_bad ? conf_text : "");
-        else
-            ac_live_conf(ac_live, text);
-        /* accel_enable leaves no text. */
-        bool by_call =
-            ac_config_parse(text, &plain, &error, NULL) == 0 && plain.enabled != now->enabled;
-        good = put_in_force(text, NULL, by_call ? &now->enabled : NULL, &error);
-        has_defaults = good;
-        if (!good)
-            snprintf(why, sizeof why, "%s", error.text);
-    }
-    ac_unlock(&config_lock);
-    if (!good)
-        ac_log(AC_LOG_ERROR, "%s was not applied: %s (`accelcache config` shows it)", path, why);
-}
-
-static _Atomic bool given_up; /* for good: see ac_process_give_up */
-
-static void switch_off(void) {
-    atomic_store(&ac_fast_path, false);
-    atomic_store(&ac_enabled, false);
-}
-
-/* What follows from the configuration in force.  Under the lock. */
-static void apply(void) {
-    const ac_config_t *config = ac_process_config();
-    bool enabled = config->enabled && !sanitized && !atomic_load(&given_up);
-    atomic_store(&ac_log_level, config->log_level);
-    atomic_store(&ac_enabled, enabled);
-    atomic_store(&ac_filling, config->fill != 0);
-    atomic_store(&ac_guarding, enabled && config->guard);
-    if (atomic_load(&ac_state) != AC_STATE_INERT) { /* a fork child: its parent's locks are taken */
-        ac_free_sync_configure();
-        ac_device_configure();
-    }
-    atomic_store(&ac_fast_path, enabled && !profiled);
-    if (atomic_load(&given_up)) /* just now */
-        switch_off();
-}
-
-void ac_process_give_up(const char *why) {
-    if (atomic_exchange(&given_up, true))
-        return;
-    atomic_store(&ac_cuda_pages_stay, true);
-    switch_off();
-    ac_generation_grow();
-    ac_log_once(AC_LOG_WARNING,
-                "%s: its work cannot be waited for. The cache is off from now on, requests go to "
-                "the driver",
-                why);
-}
-
-bool ac_process_gave_up(void) {
-    return atomic_load(&given_up);
-}
-
-bool ac_process_configure(const char *text, ac_config_error_t *error) {
-    static ac_config_t wanted; /* under the lock */
-    ac_process_config(); /* the environment comes before any call */
-    ac_lock(&config_lock);
-    const ac_config_t *now = ac_process_config();
-    bool running = atomic_load(&ac_state) == AC_STATE_ACTIVE;
-    bool done = ac_config_parse(text, &wanted, error, NULL) == 0 &&
-                (!running || ac_config_keep_fixed(&wanted, now, error)) &&
-                put_in_force(text, running ? now : NULL, NULL, error);
-    if (done) {
-        apply();
-        ac_generation_grow();
-    }
-    ac_unlock(&config_lock);
-    if (done)
-        ac_writer_configured();
-    return done;
-}
-
-bool ac_process_enable(bool enabled) {
-    static ac_config_t wanted; /* under the lock */
-    ac_lock(&config_lock);
-    wanted = *ac_process_config();
-    wanted.enabled = enabled;
-    const ac_config_t *kept = keep(&wanted);
-    if (kept) {
-        atomic_store(&in_force, kept);
-        apply();
-        ac_generation_grow();
-    }
-    ac_unlock(&config_lock);
-    if (kept)
-        ac_writer_configured();
-    return kept;
-}
 
 /* --- fork and exit --- */
 
@@ -286,21 +65,7 @@ static void forked_child(void) {
         return;
     atomic_store(&ac_state, AC_STATE_INERT);
     ac_generation_grow();
-    config_lock = (ac_mutex_t)AC_MUTEX(CONFIG);
-    ac_loader_fork_child();
-    ac_fds_fork_child();
-    ac_ipc_socket_fork_child();
-    ac_ipc_serve_fork_child();
-    ac_control_fork_child();
-    ac_ipc_table_fork_child();
-    ac_ipc_fork_child();
-    ac_live_fork_child();
-    ac_carve_fork_child();
-    ac_thread_fork_child();
-    ac_own_thread_fork_child();
-    ac_writer_fork_child();
-    ac_trace_fork_child();
-    ac_recording_fork_child();
+    ac_tell_fork_child();
 }
 
 /* From here on: no CUDA of our own.  Later exit handlers may still free memory. */
@@ -375,7 +140,8 @@ __attribute__((constructor)) AC_START static void loaded(int argc, char **argv) 
     ac_process_config();
     ac_log_start();
     ac_folder_start();
-    ac_thread_watch_main();
+    if (ac_thread_watch_main())
+        ac_own_thread_main_watched();
     ac_sandbox_start();
     /* A driver that is there from the start is found now: later the loader's lock may be held by
      * a thread that waits for the one that asks. */
@@ -412,38 +178,6 @@ static bool is_unseen(void) {
     return ac_fence_is_unseen();
 }
 
-static void report_configuration(void) {
-    const ac_config_t *config = ac_process_config();
-    atomic_store(&ac_log_level, config->log_level);
-    if (conf_bad)
-        ac_log(AC_LOG_ERROR, "ACCEL_ALLOC_CONF was not applied, the defaults hold: %s",
-               conf_error.text);
-    for (unsigned i = 0; conf_warned && i < conf_warnings.count; i++)
-        ac_log(AC_LOG_WARNING, "ACCEL_ALLOC_CONF: %s", conf_warnings.text[i]);
-    for (unsigned i = 0; has_defaults && i < defaults_warnings.count; i++)
-        ac_log(AC_LOG_WARNING, "%s: %s", ac_defaults_path(), defaults_warnings.text[i]);
-    if (sanitized && config->enabled)
-        ac_log(AC_LOG_WARNING, "compute-sanitizer is attached: the cache is off");
-    if (config->fence == AC_FENCE_CTX && !ac_driver.cuCtxRecordEvent)
-        ac_log(AC_LOG_WARNING,
-               "fence:ctx needs a driver of CUDA 12.5 or later: fence:streams holds");
-}
-
-/* Changes of the configuration wait: what they write to the page would be lost while it is copied
- * to its file. */
-static int open_page(void) {
-    static char conf[AC_LIVE_CONF]; /* under the lock */
-    ac_lock(&config_lock);
-    bool changed = ac_process_config() != &from_environment;
-    if (changed) /* before CUDA was used */
-        ac_live_conf(ac_live, conf);
-    size_t bytes;
-    const char *names = ac_hook_names(&bytes);
-    int error = ac_live_open(changed ? conf : conf_text, names, bytes, AC_HOOK_COUNT);
-    ac_unlock(&config_lock);
-    return error;
-}
-
 /* Once. */
 static void open_trace(void) {
     static char path[AC_FOLDER_PATH];
@@ -477,12 +211,14 @@ static void find_clock(void) {
 static void set_up(void) {
     int version = 0;
     find_clock();
-    read_defaults();
-    report_configuration();
+    ac_process_read_defaults();
+    ac_process_report_settings();
     ac_filter_start();
     if (!pthread_atfork(fork_prepare, fork_parent, forked_child)) /* before there is a page to share */
         ac_loader_start();
-    int error = open_page();
+    size_t bytes;
+    const char *names = ac_hook_names(&bytes);
+    int error = ac_process_open_page(names, bytes, AC_HOOK_COUNT);
     ac_process_page_shared = !error;
     if (error)
         ac_log(AC_LOG_WARNING,
@@ -514,20 +250,11 @@ static void set_up(void) {
     ac_cuda_thread = number_of_thread;
     ac_cuda_unseen = is_unseen;
     atomic_store(&ac_dump_figures, ac_device_figures);
-    ac_lock(&config_lock);
-    apply();
-    ac_unlock(&config_lock);
-    ac_pinned_start();
-    ac_graph_hooks_setup();
-    ac_ipc_setup();
-    ac_guard_setup();
-    ac_thread_setup();
-    ac_barrier_setup();
+    ac_process_apply();
+    ac_tell_start();
     atexit(exit_began);
     at_quick_exit(exit_began);
-    ac_decay_start();
-    ac_writer_start();
-    ac_control_start();
+    ac_tell_started();
 }
 
 /* Whether the driver of this process was initialised. */

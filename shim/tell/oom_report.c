@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "tell/layouts.h"
-#include "process/process.h"
+#include "track/running.h"
 #include "tell/recording.h"
 #include "observe/dump.h"
 #include "observe/filter.h"
@@ -16,6 +16,7 @@
 #include "observe/log.h"
 #include "observe/module_name.h"
 #include "observe/raw.h"
+#include "tell/process_dump.h"
 
 enum { SIZE_TEXT = 32 };
 

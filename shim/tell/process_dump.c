@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "hooks/guard.h"
+#include "track/running.h"
 #include "tell/layouts.h"
 #include "tell/recording.h"
 #include "observe/dump.h"

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "allocator/allocator.h"
-#include "process/process.h"
+#include "track/running.h"
 #include "tell/unwind.h"
 #include "observe/beside.h"
 #include "observe/log.h"
@@ -304,4 +304,16 @@ static void note_snapshot(CUdevice device, ac_allocator_t *allocator, void *arg)
 void ac_record_snapshot(void) {
     if (ac_history_is_on())
         ac_device_each(note_snapshot, NULL);
+}
+
+void ac_asking_end(const ac_asking_t *asking, const void *pointer) {
+    uint64_t address = (uint64_t)(uintptr_t)pointer;
+    if (asking->thread) {
+        asking->thread->asks_for = asking->before;
+        asking->thread->asks_from = asking->from_before;
+    } else if (pointer && atomic_load(&ac_state) == AC_STATE_ACTIVE) {
+        ac_block_attribute(address, ac_module_of(asking->caller));
+        if (atomic_load_explicit(&ac_recording, memory_order_relaxed))
+            ac_record_asked(address, asking->caller);
+    }
 }

@@ -9,6 +9,7 @@
 #define AC_RECORDING_H
 
 #include "track/context.h"
+#include "track/modules.h"
 #include "track/thread.h"
 #include "observe/history.h"
 #include "observe/holding.h"
@@ -65,5 +66,30 @@ const char *ac_record_text(uint32_t stack);
 
 /* All blocks of all devices were written down. */
 void ac_record_snapshot(void);
+
+/* A call of the runtime, from `caller`, in which requests are that module's.  `thread` is NULL
+ * where the thread has no record yet: then the block is told afterwards. */
+typedef struct {
+    ac_thread_t *thread;
+    const void *caller, *from_before;
+    uint8_t before;
+} ac_asking_t;
+
+static inline ac_asking_t ac_asking_begin(ac_thread_t *thread, const void *caller) {
+    ac_asking_t asking = {.thread = thread, .caller = caller};
+    if (!thread)
+        return asking;
+    asking.before = thread->asks_for;
+    asking.from_before = thread->asks_from;
+    if (atomic_load(&ac_state) == AC_STATE_ACTIVE) { /* no lock of the loader in a fork child */
+        thread->asks_for = (uint8_t)ac_module_asking(thread, caller);
+        thread->asks_from = thread->asks_from ? thread->asks_from : caller;
+        thread->fast[AC_FAST_DRIVER_MALLOC].code.generation = 0; /* the runtime's own code is not who asks */
+    }
+    return asking;
+}
+
+/* `pointer`: what the call allocated, NULL: nothing. */
+void ac_asking_end(const ac_asking_t *asking, const void *pointer);
 
 #endif

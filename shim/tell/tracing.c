@@ -2,7 +2,7 @@
 #include "tell/tracing.h"
 
 #include "device/driver.h"
-#include "process/process.h"
+#include "track/running.h"
 
 /* Of a stream, or of what is current where it names none.  No driver is asked after exit
  * began. */
@@ -33,7 +33,7 @@ static void record_alloc(ac_thread_t *thread, CUstream stream, uint64_t address,
 
 CUresult ac_trace_answer(unsigned kind, CUresult result, const CUdeviceptr *pointer,
                          uint64_t bytes, CUstream stream, const void *caller) {
-    ac_trace_lane_t *lane = ac_trace_lane();
+    ac_trace_lane_t *lane = ac_trace_own_lane();
     if (result == CUDA_SUCCESS && pointer && is_captured(stream))
         return result;
     if (result == CUDA_SUCCESS && pointer)
@@ -66,8 +66,8 @@ void ac_trace_this_free(uint64_t address, const void *caller) {
     if (!address)
         return;
     record_free(address, 0, caller);
-    if (ac_trace_lane())
-        ac_trace_write_free(ac_trace_lane(), address);
+    if (ac_trace_own_lane())
+        ac_trace_write_free(ac_trace_own_lane(), address);
 }
 
 void ac_trace_this_unfree(uint64_t address) {
@@ -75,15 +75,15 @@ void ac_trace_this_unfree(uint64_t address) {
         return;
     if (atomic_load_explicit(&ac_recording, memory_order_relaxed))
         ac_record_refused(ac_thread_tls, address);
-    if (ac_trace_lane())
-        ac_trace_write_unfree(ac_trace_lane());
+    if (ac_trace_own_lane())
+        ac_trace_write_unfree(ac_trace_own_lane());
 }
 
 void ac_trace_this_free_on(uint64_t address, CUstream stream, const void *caller) {
     if (!address)
         return;
     record_free(address, ac_trace_key(stream), caller);
-    if (ac_trace_lane())
-        ac_trace_write_free_on(ac_trace_lane(), address,
+    if (ac_trace_own_lane())
+        ac_trace_write_free_on(ac_trace_own_lane(), address,
                                ac_trace_place(context_of(stream), ac_trace_key(stream)));
 }

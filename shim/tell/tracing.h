@@ -21,7 +21,7 @@ static inline uint64_t ac_trace_key(CUstream stream) {
     return stream ? ac_cuda_stream_key(stream) : 0;
 }
 
-static inline ac_trace_lane_t *ac_trace_lane(void) {
+static inline ac_trace_lane_t *ac_trace_own_lane(void) {
     ac_thread_t *thread = ac_thread_tls;
     return thread ? thread->trace : NULL;
 }
@@ -75,26 +75,26 @@ static inline void ac_trace_freed(uint64_t address, bool refused) {
 
 /* The program waited for the context, or for a stream in it. */
 static inline void ac_trace_synced(const ac_context_t *context, CUresult result) {
-    ac_trace_lane_t *lane = ac_trace_lane();
+    ac_trace_lane_t *lane = ac_trace_own_lane();
     if (__builtin_expect(lane && result == CUDA_SUCCESS, 0))
         ac_trace_write_at(lane, AC_TRACE_SYNC, ac_trace_place(context, 0));
 }
 static inline void ac_trace_stream_synced(const ac_context_t *context, CUstream stream,
                                           CUresult result) {
-    ac_trace_lane_t *lane = ac_trace_lane();
+    ac_trace_lane_t *lane = ac_trace_own_lane();
     if (__builtin_expect(lane && result == CUDA_SUCCESS, 0))
         ac_trace_write_at(lane, AC_TRACE_SYNC_STREAM,
                           ac_trace_place(context, ac_trace_key(stream)));
 }
 static inline void ac_trace_event_synced(CUevent event, CUresult result) {
-    ac_trace_lane_t *lane = ac_trace_lane();
+    ac_trace_lane_t *lane = ac_trace_own_lane();
     if (__builtin_expect(lane && result == CUDA_SUCCESS, 0))
         ac_trace_write_event_sync(lane, (uint64_t)(uintptr_t)event);
 }
 
 /* A context and all its memory are gone; before its number goes to another. */
 static inline void ac_trace_context_gone(const ac_context_t *context) {
-    ac_trace_lane_t *lane = ac_trace_lane();
+    ac_trace_lane_t *lane = ac_trace_own_lane();
     if (__builtin_expect(lane != NULL, 0))
         ac_trace_write_at(lane, AC_TRACE_GONE, ac_trace_place(context, 0));
 }

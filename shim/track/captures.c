@@ -6,7 +6,7 @@
 #include "device/driver.h"
 #include "track/context.h"
 #include "track/graphs.h"
-#include "process/process.h"
+#include "track/running.h"
 #include "lock.h"
 
 enum { CAPTURES = 256 };

@@ -1,5 +1,4 @@
 /* Context records (context.h). */
-#include "track/ipc_views.h"
 #include "track/context.h"
 
 #include <pthread.h>
@@ -8,18 +7,9 @@
 
 #include "allocator/carve.h"
 #include "device/driver.h"
-#include "track/captures.h"
-#include "track/direct.h"
 #include "track/graphs.h"
 #include "bind/hooks.h"
-#include "track/ipc_pages.h"
-#include "track/observers.h"
-#include "track/peers.h"
-#include "track/pinned.h"
-#include "track/pool_access.h"
-#include "process/process.h"
-#include "tell/recording.h"
-#include "tell/tracing.h"
+#include "track/running.h"
 #include "observe/log.h"
 #include "observe/start.h"
 #include "lock.h"
@@ -181,7 +171,7 @@ static ac_context_t *add(CUcontext handle, unsigned long long id, CUdevice devic
         context = make(handle, id, device, created, allocator);
         if (context) {
             atomic_fetch_add(&ac_context_live, 1);
-            ac_shown_begin(context);
+            ac_tell_context_begins(context);
         }
     }
     ac_unlock(&lock);
@@ -216,7 +206,7 @@ static void gone(ac_context_t *context) {
     ac_cuda_context_kill(&context->cuda);
     ac_arena_drop(context->arena);
     atomic_fetch_sub(&ac_context_live, 1);
-    ac_shown_end(context);
+    ac_tell_context_dead(context);
     forget_streams(context);
 }
 
@@ -263,7 +253,7 @@ static ac_ending_t ending(bool (*matches)(const ac_context_t *, uintptr_t), uint
         limit_ns = 0;
     for (unsigned i = 0; limit_ns && i < found.count; i++) {
         ac_arena_quiesce(found.context[i]->arena, limit_ns);
-        ac_pinned_quiesce(found.context[i], limit_ns);
+        ac_tell_context_ends(found.context[i], limit_ns);
     }
     atomic_fetch_add(&ac_contexts_ending, (int)found.count);
     for (unsigned i = 0; i < found.count; i++) {
@@ -334,10 +324,8 @@ static void let_go(const ac_ending_t *ending) {
     ac_unlock(&lock);
 }
 
-static void tell_primary_gone(const ac_context_t *context) {
-    void (*observer)(CUdevice) = atomic_load(&ac_primary_gone_observer);
-    if (observer && !context->created)
-        observer(context->cuda.device);
+void ac_context_bury(const ac_context_t *context) {
+    ac_expand_bury(context->arena);
 }
 
 void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
@@ -348,24 +336,14 @@ void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
         atomic_fetch_sub(&ac_contexts_ending, (int)ending->count);
         return;
     }
-    for (unsigned i = 0; i < ending->count; i++) {
-        ac_trace_context_gone(ending->context[i]);
-        ac_record_context_gone(ending->context[i]);
-    }
+    for (unsigned i = 0; i < ending->count; i++)
+        ac_tell_context_leaves(ending->context[i]);
     ac_lock(&lock);
     for (unsigned i = 0; i < ending->count; i++)
         gone(ending->context[i]);
     ac_unlock(&lock);
     for (unsigned i = 0; i < ending->count; i++) {
-        ac_captures_context_gone(ending->context[i]);
-        ac_direct_context_gone(ending->context[i]);
-        ac_expand_bury(ending->context[i]->arena);
-        ac_ipc_context_gone(ending->context[i]);
-        ac_ipc_pages_bury();
-        ac_peers_context_gone(ending->context[i]);
-        ac_pinned_context_gone(ending->context[i]);
-        ac_pool_reach_gone(ending->context[i]);
-        tell_primary_gone(ending->context[i]);
+        ac_tell_context_gone(ending->context[i]);
         ac_cuda_context_spare(&ending->context[i]->cuda);
     }
     let_go(ending); /* last: now they may serve again */
@@ -602,9 +580,6 @@ void ac_context_stream_gone(CUstream stream) {
     if (atomic_load(entry) >> 8 == (uint64_t)(uintptr_t)stream)
         atomic_store(entry, 0);
     ac_generation_grow();
-    void (*observer)(CUstream) = atomic_load(&ac_stream_gone_observer);
-    if (observer)
-        observer(stream);
 }
 
 void ac_context_note(ac_context_t *context, CUresult result) {

@@ -113,4 +113,16 @@ static inline unsigned ac_context_count(void) {
 /* Another context may reach the memory: see ac_fence_shared. */
 void ac_context_cross(void);
 
+/* Releases the pages of a context that has gone. */
+void ac_context_bury(const ac_context_t *context);
+
+/* Returns true if `address` lies in a segment of ours.  False in a fork child: another thread of its parent may
+ * have held the locks. */
+static inline bool ac_owned(uint64_t address) {
+    int state = atomic_load_explicit(&ac_state, memory_order_acquire);
+    if ((state != AC_STATE_ACTIVE && state != AC_STATE_EXITING) || !ac_block_arena(address))
+        return false;
+    return __builtin_expect(!atomic_load(&ac_contexts_ending), 1) || ac_context_owns(address);
+}
+
 #endif

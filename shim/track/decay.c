@@ -5,7 +5,7 @@
 #include "device/driver.h"
 #include "track/context.h"
 #include "track/pinned.h"
-#include "process/process.h"
+#include "track/running.h"
 #include "observe/host_memory.h"
 #include "observe/raw.h"
 

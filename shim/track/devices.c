@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "device/driver.h"
-#include "process/process.h"
+#include "track/running.h"
 #include "observe/history.h"
 #include "observe/live.h"
 #include "observe/log.h"

@@ -2,8 +2,10 @@
 #include "track/free_sync.h"
 
 #include "device/driver.h"
-#include "hooks/body.h"
+#include "track/running.h"
 #include "track/observers.h"
+#include "track/context.h"
+#include "allocator/order/capture.h"
 #include "lock.h"
 
 _Atomic bool ac_shows, ac_holds_shown;

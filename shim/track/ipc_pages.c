@@ -251,6 +251,11 @@ void ac_ipc_pages_bury(void) {
     }
 }
 
+void ac_ipc_pages_context_gone(const void *context) {
+    (void)context;
+    ac_ipc_pages_bury();
+}
+
 void ac_ipc_pages_allow(CUdevice device) {
     const void *context;
     uint64_t base = 0, bytes;

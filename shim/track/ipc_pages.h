@@ -25,6 +25,7 @@ CUresult ac_ipc_pages_close(ac_ipc_mapping_t *mapping, uint64_t bytes);
 /* Take away what was left: of contexts that have gone, and what was closed while a stream captured,
  * if all work from before the close is over. */
 void ac_ipc_pages_bury(void);
+void ac_ipc_pages_context_gone(const void *context);
 
 /* More may reach the device's memory from now on: what is open of it here, too. */
 void ac_ipc_pages_allow(CUdevice device);

@@ -11,7 +11,6 @@
 
 #include "device/driver.h"
 #include "device/wait.h"
-#include "track/direct.h"
 #include "track/pool_access.h"
 #include "lock.h"
 
@@ -259,7 +258,7 @@ void ac_mempool_destroyed(unsigned number, bool done) {
         retire(&records[number]);
     ac_unlock(&lock);
     if (done) {
-        ac_direct_pool_gone(number);
+        ac_tell_pool_gone(number);
         look_at(number);
     }
 }

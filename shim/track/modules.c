@@ -4,8 +4,7 @@
 #include "allocator/allocator.h"
 #include "bind/callers.h"
 #include "bind/objects.h"
-#include "process/process.h"
-#include "tell/recording.h"
+#include "observe/live.h"
 
 _Static_assert(AC_MODULES <= 1 << 8, "a record of code has no room for a module's number");
 
@@ -85,16 +84,4 @@ ac_code_t ac_module_code(const void *caller) {
     walk.code.module = (uint8_t)module;
     remember(dlopens, &walk.code);
     return walk.code;
-}
-
-void ac_asking_end(const ac_asking_t *asking, const void *pointer) {
-    uint64_t address = (uint64_t)(uintptr_t)pointer;
-    if (asking->thread) {
-        asking->thread->asks_for = asking->before;
-        asking->thread->asks_from = asking->from_before;
-    } else if (pointer && atomic_load(&ac_state) == AC_STATE_ACTIVE) {
-        ac_block_attribute(address, ac_module_of(asking->caller));
-        if (atomic_load_explicit(&ac_recording, memory_order_relaxed))
-            ac_record_asked(address, asking->caller);
-    }
 }

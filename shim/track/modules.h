@@ -15,8 +15,19 @@
 #ifndef AC_MODULE_NUMBERS_H
 #define AC_MODULE_NUMBERS_H
 
-#include "process/process.h"
-#include "track/thread.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Code that asks for memory: a segment of a loaded object, or the page of code that no object has. */
+typedef struct {
+    uintptr_t start, bytes;
+    uint64_t generation; /* ac_generation when it was looked at; 0: nothing */
+    uint8_t module;      /* that it is part of (modules.h) */
+} ac_code_t;
+
+static inline bool ac_code_holds(const ac_code_t *code, const void *caller) {
+    return (uintptr_t)caller - code->start < code->bytes;
+}
 
 /* Returns the segment of code that `caller` lies in, with the number of its module; its generation is 0.  It holds
  * until the next dlopen: only that can put other code at an address. */
@@ -26,43 +37,5 @@ ac_code_t ac_module_code(const void *caller);
 static inline unsigned ac_module_of(const void *caller) {
     return ac_module_code(caller).module;
 }
-
-/* Returns the module of a request that `thread` makes by a call from `caller`, or that a call of the runtime
- * makes for its own caller. */
-static inline unsigned ac_module_asking(ac_thread_t *thread, const void *caller) {
-    if (thread->asks_for)
-        return thread->asks_for;
-    uint64_t generation = ac_generation_now();
-    if (thread->code.generation != generation || !ac_code_holds(&thread->code, caller)) {
-        thread->code = ac_module_code(caller);
-        thread->code.generation = generation;
-    }
-    return thread->code.module;
-}
-
-/* A call of the runtime, from `caller`, in which requests are that module's.  `thread` is NULL
- * where the thread has no record yet: then the block is told afterwards. */
-typedef struct {
-    ac_thread_t *thread;
-    const void *caller, *from_before;
-    uint8_t before;
-} ac_asking_t;
-
-static inline ac_asking_t ac_asking_begin(ac_thread_t *thread, const void *caller) {
-    ac_asking_t asking = {.thread = thread, .caller = caller};
-    if (!thread)
-        return asking;
-    asking.before = thread->asks_for;
-    asking.from_before = thread->asks_from;
-    if (atomic_load(&ac_state) == AC_STATE_ACTIVE) { /* no lock of the loader in a fork child */
-        thread->asks_for = (uint8_t)ac_module_asking(thread, caller);
-        thread->asks_from = thread->asks_from ? thread->asks_from : caller;
-        thread->fast[AC_FAST_DRIVER_MALLOC].code.generation = 0; /* the runtime's own code is not who asks */
-    }
-    return asking;
-}
-
-/* `pointer`: what the call allocated, NULL: nothing. */
-void ac_asking_end(const ac_asking_t *asking, const void *pointer);
 
 #endif

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "process/process.h"
+#include "track/context.h"
 #include "track/thread.h"
 #include "lock.h"
 
@@ -12,6 +12,24 @@ void (*_Atomic ac_primary_gone_observer)(CUdevice);
 bool (*_Atomic ac_private_observer)(uint64_t);
 bool (*_Atomic ac_late_observer)(void);
 _Atomic unsigned ac_observers[AC_OBSERVE_KINDS];
+
+void ac_observe_stream_gone(CUstream stream) {
+    void (*observer)(CUstream) = atomic_load(&ac_stream_gone_observer);
+    if (observer)
+        observer(stream);
+}
+
+void ac_observe_thread_gone(uint64_t number) {
+    void (*observer)(uint64_t) = atomic_load(&ac_thread_gone_observer);
+    if (observer)
+        observer(number);
+}
+
+void ac_observe_context_gone(const ac_context_t *context) {
+    void (*observer)(CUdevice) = atomic_load(&ac_primary_gone_observer);
+    if (observer && !context->created)
+        observer(context->cuda.device);
+}
 
 typedef struct {
     ac_observer_fn *function;

@@ -14,9 +14,11 @@
 
 /* A stream is about to be destroyed; NULL: there is no observer. */
 extern AC_HIDDEN void (*_Atomic ac_stream_gone_observer)(CUstream stream);
+void ac_observe_stream_gone(CUstream stream);
 
 /* The thread of that number (ac_thread_t) is ending; NULL: there is no observer. */
 extern AC_HIDDEN void (*_Atomic ac_thread_gone_observer)(uint64_t number);
+void ac_observe_thread_gone(uint64_t number);
 
 /* Whether the address is of a private pool, whose memory no call of the driver's frees; NULL: there is
  * none.  Asked where a free misses the thread's cache, which never takes such memory
@@ -29,6 +31,8 @@ static inline bool ac_is_private(uint64_t address) {
 
 /* The primary context of a device has ended, and its memory with it; NULL: there is no observer. */
 extern AC_HIDDEN void (*_Atomic ac_primary_gone_observer)(CUdevice device);
+struct ac_context;
+void ac_observe_context_gone(const struct ac_context *context);
 
 /* Free what could not be freed when the program did; NULL: there was none.  Called where idle memory goes
  * back.  True: the driver has got some. */

@@ -5,7 +5,7 @@
 #include "observe/dump.h"
 #include "observe/host_memory.h"
 #include "observe/log.h"
-#include "process/process.h"
+#include "track/running.h"
 #include "track/context.h"
 #include "track/thread.h"
 

@@ -7,9 +7,10 @@
 #include "track/pool_access.h"
 
 #include "device/driver.h"
-#include "hooks/body.h"
+#include "track/running.h"
 #include "track/mempools.h"
 #include "track/peers.h"
+#include "track/context.h"
 #include "lock.h"
 #include "observe/log.h"
 

@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-#include "hooks/body.h"
+#include "track/running.h"
+#include "track/context.h"
 
 void ac_reach_begin(ac_thread_t *thread) {
     static const ac_block_t none;

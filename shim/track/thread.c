@@ -9,14 +9,9 @@
 #include "allocator/cache/thread_cache.h"
 #include "allocator/carve.h"
 #include "device/driver.h"
-#include "track/captures.h"
 #include "track/context.h"
 #include "track/modules.h"
-#include "track/observers.h"
-#include "process/process.h"
-#include "process/own_thread.h"
-#include "track/reach.h"
-#include "process/writer.h"
+#include "track/running.h"
 #include "observe/raw.h"
 #include "observe/start.h"
 #include "observe/trace.h"
@@ -62,6 +57,11 @@ bool ac_thread_is_guest(void) {
            (atomic_load(&guests) || atomic_load(&ac_fence_untracked)) && asked_guest();
 }
 
+bool ac_thread_is_refused(void) {
+    return atomic_load_explicit(&ac_state, memory_order_acquire) == AC_STATE_INERT ||
+           ac_thread_is_guest();
+}
+
 ac_thread_t *ac_thread_get(void) {
     if (ac_thread_tls)
         return ac_thread_tls;
@@ -73,7 +73,7 @@ ac_thread_t *ac_thread_get(void) {
         spare = thread->next;
     ac_unlock(&lock);
     if (!thread && (thread = ac_carve(sizeof *thread)))
-        ac_reach_begin(thread);
+        ac_tell_thread_begins(thread);
     if (!thread) { /* nothing that it does can be followed */
         ac_streams_unseen();
         return NULL;
@@ -318,10 +318,7 @@ static void thread_ended(void *arg) {
         ac_timeline_t *inside = atomic_load(&thread->submitter.inside);
         if (inside) /* it left from within a call, which may have submitted its work */
             ac_fence_leave_as(inside, &thread->submitter);
-        ac_captures_thread_gone(thread->number);
-        void (*observer)(uint64_t) = atomic_load(&ac_thread_gone_observer);
-        if (observer)
-            observer(thread->number);
+        ac_tell_thread_gone(thread->number);
         if (!thread->caches) {
             ac_live_row_return(thread->row);
             thread->row = NULL;
@@ -333,7 +330,7 @@ static void thread_ended(void *arg) {
         ac_unlock(&lock);
     }
     if (arg != &late_mark)
-        ac_writer_thread_ended(ac_raw_gettid() == getpid());
+        ac_tell_thread_ended(ac_raw_gettid() == getpid());
 }
 
 /* In the constructor; at activation where that failed for lack of keys. */
@@ -345,12 +342,11 @@ AC_START static void make_key(void) {
 /* Not before glibc 2.32. */
 extern char __libc_single_threaded __attribute__((weak));
 
-AC_START void ac_thread_watch_main(void) {
+AC_START bool ac_thread_watch_main(void) {
     make_key();
     /* While there is one thread only it is the main one; mostly that spares asking the kernel. */
     bool is_main = (&__libc_single_threaded && __libc_single_threaded) || ac_raw_gettid() == getpid();
-    if (atomic_load(&key_made) && is_main && !pthread_setspecific(key, &main_mark))
-        ac_own_thread_main_watched();
+    return atomic_load(&key_made) && is_main && !pthread_setspecific(key, &main_mark);
 }
 
 void ac_thread_setup(void) {

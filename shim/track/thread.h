@@ -9,23 +9,13 @@
 
 #include "allocator/order/fence.h"
 #include "allocator/order/generation.h"
-#include "process/process.h"
+#include "track/modules.h"
+#include "track/running.h"
 #include "observe/holding.h"
 #include "observe/live.h"
 
 struct ac_context;
 struct ac_trace_lane;
-
-/* Code that asks for memory: a segment of a loaded object, or the page of code that no object has. */
-typedef struct {
-    uintptr_t start, bytes;
-    uint64_t generation; /* ac_generation when it was looked at; 0: nothing */
-    uint8_t module;      /* that it is part of (modules.h) */
-} ac_code_t;
-
-static inline bool ac_code_holds(const ac_code_t *code, const void *caller) {
-    return (uintptr_t)caller - code->start < code->bytes;
-}
 
 /* What a hit needs to know: that code asks for memory of the cache's context.  For a use that asks, the cache
  * asks for the module of the code: a hit does not look (ac_thread_ask_for). */
@@ -280,8 +270,25 @@ static inline void ac_sample_end(ac_thread_t *thread, uint64_t begin, uint64_t (
         ac_count_add(thread, AC_COUNT_shim_ns, (now() - begin) * AC_SAMPLE);
 }
 
-/* Notice when the main thread leaves by pthread_exit; from the constructor. */
-void ac_thread_watch_main(void);
+/* Returns the module of a request that `thread` makes by a call from `caller`, or that a call of the runtime
+ * makes for its own caller. */
+static inline unsigned ac_module_asking(ac_thread_t *thread, const void *caller) {
+    if (thread->asks_for)
+        return thread->asks_for;
+    uint64_t generation = ac_generation_now();
+    if (thread->code.generation != generation || !ac_code_holds(&thread->code, caller)) {
+        thread->code = ac_module_code(caller);
+        thread->code.generation = generation;
+    }
+    return thread->code.module;
+}
+
+/* Has the end of the main thread by pthread_exit noticed; from the constructor.  Returns false if it will not be. */
+bool ac_thread_watch_main(void);
+
+/* Returns true if the calling thread may not call the driver.  In a fork child another thread of the parent may
+ * have held a lock; a host function of the program (a guest) may not call the driver. */
+bool ac_thread_is_refused(void);
 
 /* Have the end of threads noticed; from activation, before any thread has a record. */
 void ac_thread_setup(void);

@@ -13,7 +13,8 @@
 #include "track/decay.h"
 #include "process/own_thread.h"
 #include "track/pinned.h"
-#include "process/process.h"
+#include "tell/process_dump.h"
+#include "track/running.h"
 #include "process/writer.h"
 
 _Atomic int ac_state;

@@ -9,7 +9,7 @@
 
 #include "allocator/order/fence.h"
 #include "bind/callers.h"
-#include "process/process.h"
+#include "track/running.h"
 #include "bind/resolve.h"
 #include "bind/watch.h"
 #include "observe/live.h"

@@ -1,6 +1,6 @@
 /* Stands for the bodies of the hooks where the resolver is tested alone: a function for every
  * symbol of the driver and of the runtime but those that lookup.c defines. */
-#include "process/process.h"
+#include "track/running.h"
 #include "bind/resolve.h"
 #include "track/thread.h"
 
@@ -38,8 +38,8 @@ _Atomic int ac_state;
 extern bool stub_guest;
 bool stub_guest; /* whether the calling thread runs a host function */
 
-bool ac_thread_is_guest(void) {
-    return stub_guest;
+bool ac_ask_refused(void) {
+    return stub_guest || atomic_load(&ac_state) == AC_STATE_INERT;
 }
 
 /* What it stands for may use every register that a call may change. */
@@ -79,12 +79,12 @@ void __wrap_ac_streams_unseen(void) {
 #endif
 }
 
-bool ac_deepbind_strip(void) {
+bool ac_ask_strips_deepbind(void) {
     return true;
 }
 
 unsigned stub_forgotten; /* how often a thread was told to forget its context */
 
-void ac_thread_forget(void) {
+void ac_tell_context_unknown(void) {
     stub_forgotten++;
 }

@@ -21,10 +21,10 @@ LINES = {  # hundreds of lines with code, by folder; of tests whole thousands
     "shim/allocator": 150,
     "shim/api": 39,
     "shim/bind": 24,
-    "shim/track": 44,
-    "shim/hooks": 50,
+    "shim/track": 46,
+    "shim/hooks": 51,
     "shim/tell": 22,
-    "shim/process": 12,
+    "shim/process": 10,
     "shim/device": 24,
     "shim/share": 12,
     "shim/observe": 67,
@@ -32,7 +32,7 @@ LINES = {  # hundreds of lines with code, by folder; of tests whole thousands
     "tools/accelcache": 187,
     "tools/simcuda": 169,
     "tools/bench": 52,
-    "tests": 910,
+    "tests": 911,
 }
 RECORD = re.compile(r"\bstruct(?: \w+)? \{((?:[^{}]|\{[^{}]*\})*)\}")
 FIELD = r"\b(?:%s)\b[^;()]*;"

@@ -12,16 +12,18 @@ import sys
 import tempfile
 
 import command
+import counts
 import figures
+import house
 import rooms
 
 # What a folder of shim/ may include from shim/, besides itself.  observe and config are leaves:
 # every layer may write to them, they know no layer above.
 LEAVES = {"observe", "config"}
-HOUSE = {"bind", "track", "hooks", "tell", "process"}
+HOUSE = set(house.ORDER)
 MAY_INCLUDE = {
     "api": HOUSE | {"allocator", "device", "share"} | LEAVES,
-    **{room: HOUSE | {"allocator", "device", "share"} | LEAVES for room in HOUSE},
+    **{room: house.MAY_USE[room] | {"allocator", "device", "share"} | LEAVES for room in HOUSE},
     "allocator": {"device"} | LEAVES,
     "device": LEAVES,
     "share": LEAVES,
@@ -134,6 +136,9 @@ def check(root, only=None):
     lines += command.check(root)
     if not only:
         lines += figures.check(root)
+    lines += house.check(root)
+    lines += house.check_names({path: text for path, text in counts.read(root, ("shim",))
+                                if path.endswith((".c", ".h"))})
     return lines + [line for line in rooms.check_rooms(root) if line]
 
 
@@ -214,7 +219,7 @@ def self_test(root):
             open(os.path.join(copy, helper), "a", encoding="utf-8").close()
         below = [(os.path.join(rooms.FOLDER, path), text, expected)
                  for path, text, expected in rooms.BREAKS]
-        for path, text, expected in BREAKS + command.BREAKS + below:
+        for path, text, expected in BREAKS + house.BREAKS + command.BREAKS + below:
             failed |= not_noticed(copy, path, text, expected)
         for path, text, figure in figures.BREAKS:
             failed |= figures.not_noticed(copy, path, text, figure)
