@@ -2,7 +2,7 @@
  * its end, or device memory that others gave back.
  *
  * A stretch between ac_fds_enter and ac_fds_leave makes descriptors and registers them; a fork waits
- * for stretches to end, and a stretch for a fork, a second at the most.  The child closes
+ * for stretches to end, and a stretch for a fork, for a second at most.  The child closes
  * what is registered.  Any thread; no lock, no allocation; errno is kept. */
 #ifndef AC_IPC_FDS_H
 #define AC_IPC_FDS_H

@@ -32,7 +32,7 @@ LINES = {  # hundreds of lines with code, by folder; of tests whole thousands
     "tools/accelcache": 192,
     "tools/simcuda": 169,
     "tools/bench": 53,
-    "tests": 910,
+    "tests": 913,
 }
 RECORD = re.compile(r"\bstruct(?: \w+)? \{((?:[^{}]|\{[^{}]*\})*)\}")
 FIELD = r"\b(?:%s)\b[^;()]*;"
