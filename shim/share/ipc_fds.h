@@ -19,7 +19,7 @@ bool ac_fds_add(int fd);
  * that the program's other threads find some; at least 1. */
 unsigned ac_fds_room(int fd);
 
-/* Whether the number still is what was added: a program may close all that it does not know. */
+/* Returns true if the number still is what was added: a program may close all that it does not know. */
 bool ac_fds_has(int fd);
 
 /* Close it, if it still is what was added. */

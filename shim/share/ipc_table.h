@@ -71,7 +71,7 @@ void ac_ipc_table_publish(uint32_t slot, uint64_t serial);
 void ac_ipc_table_token(int kind, uint32_t slot, uint64_t serial,
                         unsigned char bytes[AC_IPC_TOKEN]);
 
-/* Whether the token is one of this process; the entry then, as it is: its serial may be another. */
+/* Returns true if the token is one of this process; the entry then, as it is: its serial may be another. */
 bool ac_ipc_table_find(const ac_ipc_token_t *token, ac_ipc_entry_t *entry);
 
 /* At exit: remove the file.  No allocation, no lock, no function of the C library that asks the
