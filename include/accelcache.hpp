@@ -1,5 +1,4 @@
-// Memory of the cache where C++ takes an allocator: C++11 and later, header only; link with the library, or
-// run under it.
+// Allocators of device memory for C++11 and later, header only.  Link the library, or run under it.
 //
 //   accel::allocator<T>          as std::allocator, of device memory: for execution policies of Thrust
 //                                (thrust::cuda::par(allocator)), and for code that keeps memory
@@ -8,13 +7,14 @@
 //   accel::cub_allocator         with the calls of cub::CachingDeviceAllocator; include
 //                                <cuda_runtime_api.h> before
 //   accel::allocate              a std::unique_ptr of raw memory, of the thread's current stream
-//   accel::dlpack                such memory as a DLManagedTensor of bytes; include <dlpack/dlpack.h> before
+//   accel::dlpack                raw memory as a DLManagedTensor of bytes; include <dlpack/dlpack.h> before
 //
-// Resources of cuda::mr and RMM are in accelcache_rmm.hpp.  Memory is of the device that is current when
-// it is asked for, which has to be current when it is given back, and aligned to 512 bytes.  The host must
+// Resources of cuda::mr and RMM are in accelcache_rmm.hpp.  Memory belongs to the device that is
+// current at the request. That device must be current at the free. Memory is aligned to 512 bytes.
+// The host must
 // not read or write it: containers that construct elements in place need an allocator that does not, as
-// Thrust's.  All of them may be used from any thread; where there is no memory accel::bad_alloc is thrown, a
-// std::bad_alloc that says why.
+// Thrust's.  All may be used from any thread. If memory is short they throw accel::bad_alloc, a
+// std::bad_alloc that names the cause.
 #ifndef ACCELCACHE_HPP
 #define ACCELCACHE_HPP
 
@@ -33,7 +33,7 @@
 #endif
 
 namespace accel {
-// What the classes here and in accelcache_rmm.hpp throw where there is no memory.
+// Thrown by the classes here and in accelcache_rmm.hpp if there is no memory.
 class bad_alloc : public std::bad_alloc {
   public:
     explicit bad_alloc(accel_status_t status, const char *what = nullptr)
@@ -51,8 +51,8 @@ class bad_alloc : public std::bad_alloc {
     const char *what_; // static storage
 };
 
-// For code that frees and learns of no failure: in the order of the stream or, where that was destroyed or
-// captures, after all work that was submitted by now.
+// Frees for code that cannot handle a failure: in the order of the stream, or after all submitted work
+// if the stream was destroyed or captures.
 inline accel_status_t give(void *pointer, void *stream) noexcept {
     accel_status_t const status = accel_free_async(pointer, stream);
     return status == ACCEL_ERROR_INVALID || status == ACCEL_ERROR_CUDA ? accel_free(pointer) : status;
@@ -108,8 +108,8 @@ inline DLManagedTensor *dlpack(std::size_t bytes) {
 }
 #endif
 
-// Where memory comes from and goes: in the order of a stream, or of no stream, where all work that was
-// submitted before the free is waited for before the memory serves again.
+// Source of memory: in the order of a stream, or without a stream. Without one, freed memory serves
+// again after all work submitted before the free.
 class source {
   public:
     static constexpr std::size_t alignment = 512;
@@ -203,7 +203,7 @@ class pmr_resource final : public std::pmr::memory_resource {
 #endif
 
 #if defined(THRUST_VERSION)
-// Of no stream: Thrust does not say which one works with a vector.
+// Uses no stream: Thrust does not tell which one works with a vector.
 class thrust_resource final : public thrust::mr::memory_resource<thrust::device_ptr<void>> {
   public:
     pointer do_allocate(std::size_t bytes, std::size_t aligned) override {
@@ -229,7 +229,7 @@ class thrust_allocator : public thrust::mr::stateless_resource_allocator<T, thru
 #endif
 
 #if defined(CUDART_VERSION)
-// What is freed serves later requests for the same stream at once, and others when its work is done.
+// Freed memory serves later requests for the same stream at once, and others when its work is done.
 class cub_allocator {
   public:
     cudaError_t DeviceAllocate(void **pointer, std::size_t bytes, cudaStream_t stream = nullptr) {

@@ -1,13 +1,13 @@
 // Memory of the cache for C++ programs with resources: libcu++ (cuda::mr) and RMM.  C++17, header
 // only; link with the library, or run under it.
 //
-//   accel::memory_resource       what cuda::mr asks of a resource, for any type of stream that a
-//                                cudaStream_t can be had from by value() or get(), or that is one
-//   accel::rmm_memory_resource   an rmm::mr::device_memory_resource, where RMM has that class
+//   accel::memory_resource       a resource of cuda::mr, for cudaStream_t and types of streams with
+//                                value() or get()
+//   accel::rmm_memory_resource   an rmm::mr::device_memory_resource, if RMM has that class
 //
-// Memory is of the device that is current when it is asked for, which has to be current when it is
-// given back, as with RMM's own resources.  It is aligned to 512 bytes.  What is freed on a stream
-// serves later requests of that stream at once, and those of others when the work before is done.
+// Memory belongs to the device that is current at the request. That device must be current at the
+// free, as with RMM's own resources. Memory is aligned to 512 bytes. Freed memory serves later
+// requests of its stream at once, and others when the work before the free is done.
 // Define ACCEL_CUDA_MR before, and include <cuda/memory_resource>, for the property
 // cuda::mr::device_accessible; with RMM it is there by itself.  RMM of 2026 has no class to derive from any
 // more, and takes accel::memory_resource as it is.

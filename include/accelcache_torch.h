@@ -1,6 +1,6 @@
 /* accelcache: functions for PyTorch's pluggable allocator.
  *
- * Programs do not call them: PyTorch does, once it was given their names or addresses. */
+ * PyTorch calls them by their names or addresses; programs do not. */
 #ifndef ACCELCACHE_TORCH_H
 #define ACCELCACHE_TORCH_H
 
@@ -17,11 +17,11 @@ extern "C" {
  * A stream is a cudaStream_t; accel_pool_id_t is passed as std::pair of two unsigned 64-bit
  * numbers is, on x86-64 and AArch64. */
 
-/* NULL: there is no memory.  For torch.cuda.MemPool, which gives back what it has and tries again. */
+/* Returns NULL if there is no memory.  torch.cuda.MemPool then returns its idle memory and tries again. */
 void *accel_torch_malloc(size_t bytes, int device, void *stream);
 
-/* The same, but std::bad_alloc is thrown, which PyTorch makes an exception of: it does not look for
- * NULL where the allocator was changed. */
+/* Allocates like accel_torch_malloc, but throws std::bad_alloc if there is no memory.  PyTorch does not check
+ * an allocator that was set for NULL. */
 void *accel_torch_malloc_or_throw(size_t bytes, int device, void *stream);
 void accel_torch_free(void *pointer, size_t bytes, int device, void *stream);
 

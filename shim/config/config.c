@@ -24,7 +24,7 @@
 
 enum { HOST, CACHE, ALLOCATOR }; /* scopes */
 
-/* The texts of the rows, one after the other: see text_t. */
+/* The texts of the rows, one after the other (text_t). */
 typedef struct {
 #define CONFIG(key, type, field, low, high, default_text, scope, trait, range, doc)              \
     char key_##key[sizeof #key];                                                                 \
@@ -97,12 +97,12 @@ typedef struct {
     ac_config_error_t *error;
     const char *value_at[ROWS]; /* NULL: not given */
     ac_config_warnings_t warnings;
-    unsigned warnings_dropped, warnings_of_keys; /* those came first: of one key by itself */
+    unsigned warnings_dropped, warnings_of_keys; /* the first warnings are about one key each */
 } parser_t;
 
 /* ---- messages ---- */
 
-/* At most `size` bytes of a token, fit for one line of a terminal. */
+/* Copies at most `size` bytes of a token, for one line of a terminal. */
 static const char *printable(ac_token_t token, char *text, size_t size) {
     size_t n = token.length < size - 1 ? token.length : size - 1;
     for (size_t i = 0; i < n; i++) {
@@ -115,7 +115,7 @@ static const char *printable(ac_token_t token, char *text, size_t size) {
     return text;
 }
 
-/* "position 7", in a file "line 2". */
+/* Writes "position 7", or "line 2" for a file. */
 static const char *place(const parser_t *p, const char *at, char text[32]) {
     size_t line = 1;
     for (const char *before = p->text; before < at; before++)
@@ -150,11 +150,7 @@ __attribute__((format(printf, 2, 3))) static void warn(parser_t *p, const char *
     va_end(args);
 }
 
-static char lower(char c) {
-    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
-}
-
-/* Edits (insert, delete, replace, swap of neighbours) between a token in any case and a key. */
+/* Returns the number of edits (insert, delete, replace, swap of neighbours) from a token to a key. */
 static unsigned distance(ac_token_t token, const char *key) {
     enum { LONGEST = 64 };
     unsigned row[3][LONGEST + 1];
@@ -168,13 +164,13 @@ static unsigned distance(ac_token_t token, const char *key) {
         const unsigned *before = row[(i + 2) % 3], *earlier = row[(i + 1) % 3];
         now[0] = (unsigned)i;
         for (size_t j = 1; j <= columns; j++) {
-            unsigned best = before[j - 1] + (lower(token.at[i - 1]) != key[j - 1]);
+            unsigned best = before[j - 1] + (ac_lower(token.at[i - 1]) != key[j - 1]);
             if (before[j] + 1 < best)
                 best = before[j] + 1;
             if (now[j - 1] + 1 < best)
                 best = now[j - 1] + 1;
-            if (i > 1 && j > 1 && lower(token.at[i - 1]) == key[j - 2] &&
-                lower(token.at[i - 2]) == key[j - 1] && earlier[j - 2] + 1 < best)
+            if (i > 1 && j > 1 && ac_lower(token.at[i - 1]) == key[j - 2] &&
+                ac_lower(token.at[i - 2]) == key[j - 1] && earlier[j - 2] + 1 < best)
                 best = earlier[j - 2] + 1;
             now[j] = best;
         }
@@ -201,15 +197,12 @@ static int fail_unknown(parser_t *p, ac_token_t key) {
     if (best <= strlen(nearest) / 2)
         return fail(p, key.at, "unknown key \"%s\"; the nearest known key is \"%s\"", shown,
                     nearest);
-    return fail(p, key.at,
-                "unknown key \"%s\"; the nearest of the known keys (see accelcache config) is "
-                "\"%s\"",
-                shown, nearest);
+    return fail(p, key.at, "unknown key \"%s\"; accelcache config lists the keys", shown);
 }
 
 /* ---- grammar ---- */
 
-/* As strcspn, whose vectors are another page to every process that has a configuration. */
+/* Does the work of strcspn, without the page of vectors that strcspn touches in every process. */
 AC_START static size_t until(const char *at, const char *ends) {
     size_t n = 0;
     while (at[n]) {
@@ -227,14 +220,14 @@ AC_START static const char *skip_space(const char *at) {
     return at;
 }
 
-/* Inside an entry. */
+/* Skips space inside an entry. */
 AC_START static const char *skip_inside(const parser_t *p, const char *at) {
     while (ac_is_space(*at) && !(p->lines && *at == '\n'))
         at++;
     return at;
 }
 
-/* To the next entry. */
+/* Skips space and comments before the next entry. */
 AC_START static const char *skip_blank(const parser_t *p, const char *at) {
     at = skip_space(at);
     while (p->lines && *at == '#')
@@ -252,7 +245,7 @@ static const char *found(const char *at, char text[16]) {
     return text;
 }
 
-/* Take the value that starts at `at`; returns where it ends, NULL after fail. */
+/* Takes the value that starts at `at`.  Returns its end, NULL after fail. */
 AC_START static const char *take_value(parser_t *p, const row_t *row, const char *at,
                                        ac_token_t *value) {
     char what[16];
@@ -279,7 +272,7 @@ AC_START static const char *take_value(parser_t *p, const row_t *row, const char
     return end;
 }
 
-/* Whether `value` is one of the words in "a|b|c". */
+/* Returns true if `value` is one of the words in "a|b|c". */
 AC_START static bool is_one_of(ac_token_t value, const char *words) {
     while (*words) {
         size_t n = until(words, "|");
@@ -308,7 +301,7 @@ AC_START static int apply(parser_t *p, const row_t *row, ac_token_t value) {
                 printable((ac_token_t){refusal.at, rest}, shown, sizeof shown));
 }
 
-/* The row of a key; ROWS where there is none. */
+/* Returns the row of a key; ROWS if there is none. */
 AC_START static unsigned find_row(ac_token_t key) {
     unsigned i = 0;
     while (i < ROWS && !ac_token_is(key, text_of(rows[i].key)))
@@ -316,7 +309,7 @@ AC_START static unsigned find_row(ac_token_t key) {
     return i;
 }
 
-/* Read one entry; returns where it ends, NULL after fail. */
+/* Reads one entry.  Returns its end, NULL after fail. */
 AC_START static const char *take_entry(parser_t *p, const char *at) {
     char what[16];
     size_t length = until(at, ",:[] \t\n\v\f\r");
@@ -358,7 +351,7 @@ AC_START static const char *take_entry(parser_t *p, const char *at) {
     return end;
 }
 
-/* Keys of one kind of segments. */
+/* Warns about keys of the kind of segments that is not in use. */
 static void warn_of_pages(parser_t *p) {
     static const unsigned of_pages[] = {ROW_page_size_mb, ROW_page_budget};
     bool pages = p->config.expandable_segments;
@@ -372,7 +365,7 @@ static void warn_of_pages(parser_t *p) {
         warn(p, "page_size_mb has no effect with low_memory:true");
 }
 
-/* What only the whole string can tell. */
+/* Checks what depends on several keys. */
 AC_START static int check_combination(parser_t *p) {
     const ac_config_t *c = &p->config;
     if (c->max_split_size < c->large_segment_size)
@@ -423,7 +416,7 @@ AC_START void ac_config_default(ac_config_t *config) {
     }
 }
 
-/* The whole text; 0, or -1 after fail. */
+/* Parses the whole text.  Returns 0, or -1 after fail. */
 AC_START static int parse(parser_t *p) {
     p->error->position = 0;
     p->error->text[0] = '\0';
@@ -443,7 +436,7 @@ AC_START static int parse(parser_t *p) {
     return check_combination(p);
 }
 
-/* A parser of the text (NULL: empty): two of them fit into a piece of scratch, and none on a small stack. */
+/* Two parsers fit into a piece of scratch; a small stack has no room for one. */
 _Static_assert(2 * sizeof(parser_t) <= AC_SCRATCH, "parsers have no room");
 
 AC_START static parser_t *begin(parser_t *p, const char *text, bool lines,
@@ -476,8 +469,8 @@ AC_START int ac_config_parse(const char *text, ac_config_t *config, ac_config_er
     return result;
 }
 
-/* Of what the file has by itself: what is wrong with a key, and what does not go together still
- * does not in `whole`, of which `together` is a parser that may be used. */
+/* Keeps the warnings about single keys of the file.  Keeps its other warnings if they hold for `whole`, the
+ * file and the string together.  `together` is a parser for that. */
 static void warnings_of_file(const parser_t *file, const char *whole, parser_t *together,
                              ac_config_warnings_t *warnings) {
     ac_config_error_t error;
@@ -539,6 +532,21 @@ int ac_config_merge(const char *file, const char *text, char *whole, size_t size
     int result = p ? merge(p, file, text, whole, size, error, warnings) : no_memory(error);
     ac_scratch_give(p);
     return result;
+}
+
+AC_START bool ac_config_is_strict(const char *text) {
+    bool strict = false;
+    for (const char *at = text; at && *at;) {
+        size_t length = until(at, ",\n"), key = until(at, ":=,\n");
+        if (key < length && ac_token_is(ac_token_trim((ac_token_t){at, key}), "strict")) {
+            ac_token_t value = ac_token_trim((ac_token_t){at + key + 1, length - key - 1});
+            ac_refusal_t refusal;
+            if (!ac_value_types[AC_VALUE_BOOL].read(value, (ac_bounds_t){0, 1}, &strict, &refusal))
+                strict = true;
+        }
+        at += length + (at[length] != '\0');
+    }
+    return strict;
 }
 
 void ac_config_take_fixed(ac_config_t *config, const ac_config_t *now) {

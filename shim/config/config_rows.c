@@ -1,8 +1,8 @@
-/* The table of keys as it is shown (`accelcache config`, the README, the man page).  By itself,
- * so that the library, which never prints it, is linked without. */
+/* The table of keys with its texts, for `accelcache config`, the pages and the man page.  A file of its
+ * own, so that the library is linked without it. */
 #include "config/config.h"
 
-/* The types as `accelcache config` names them. */
+/* Names of the types in `accelcache config`. */
 #define TYPE_NAME_BOOL              "boolean"
 #define TYPE_NAME_MEGABYTES         "MiB"
 #define TYPE_NAME_MEGABYTES_OR_NONE "MiB"
@@ -12,6 +12,7 @@
 #define TYPE_NAME_DIVISIONS         "divisions"
 #define TYPE_NAME_FRACTION          "fraction"
 #define TYPE_NAME_SECONDS           "seconds"
+#define TYPE_NAME_MILLISECONDS      "milliseconds"
 #define TYPE_NAME_FENCE             "word"
 #define TYPE_NAME_FILL              "pattern"
 #define TYPE_NAME_SAMPLE            "share"
@@ -33,4 +34,10 @@ const ac_config_row_t ac_config_rows[] = {
 #define FOREIGN(key, harmless, doc) {#key, "any", "", "any value", doc, true, AC_TRAIT_PLAIN},
 #include "config/config.def"
 };
+
+enum {
+#define CONFIG(key, type, field, low, high, default_text, scope, trait, range, doc) ROW_##key,
+#include "config/config.def"
+};
+const unsigned ac_config_first_rows = ROW_control + 1;
 const unsigned ac_config_row_count = sizeof ac_config_rows / sizeof *ac_config_rows;

@@ -7,6 +7,7 @@
 #include <sys/auxv.h>
 
 #include "observe/raw.h"
+#include "observe/start.h"
 
 static const char usual[] = "/etc/accelcache.conf";
 
@@ -19,7 +20,16 @@ const char *ac_defaults_path(void) {
     return strcmp(named, "none") ? named : NULL;
 }
 
-/* What is wrong with the file as such; NULL: nothing. */
+AC_START bool ac_defaults_strict(void) {
+    const char *variable = secure_getenv("ACCEL_CONF_STRICT");
+    char entry[32];
+    if (!variable || !*variable)
+        return false;
+    snprintf(entry, sizeof entry, "strict:%s", variable);
+    return ac_config_is_strict(entry);
+}
+
+/* Returns why the file may not be used, NULL if it may. */
 static const char *fault(const struct stat *file, char why[AC_DEFAULTS_WHY]) {
     if (!S_ISREG(file->st_mode))
         return "it is no regular file";

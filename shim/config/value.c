@@ -13,13 +13,20 @@
 
 enum {
     DIGITS = 15
-}; /* of a decimal number: 10^15 < 2^53, so that one division reads it exactly */
+}; /* of a decimal number: 10^15 < 2^53, so one division reads it exactly */
 
 static const double power_of_ten[DIGITS + 1] = {1e0, 1e1, 1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
                                                 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15};
 
+AC_START char ac_lower(char c) {
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
 AC_START bool ac_token_is(ac_token_t token, const char *word) {
-    return strlen(word) == token.length && memcmp(token.at, word, token.length) == 0;
+    size_t i = 0;
+    while (i < token.length && word[i] && ac_lower(token.at[i]) == ac_lower(word[i]))
+        i++;
+    return i == token.length && !word[i];
 }
 
 AC_START bool ac_is_space(char c) {
@@ -60,16 +67,54 @@ AC_START static bool is_power_of_two(uint64_t n) {
     return n != 0 && (n & (n - 1)) == 0;
 }
 
+/* ---- units ---- */
+
+typedef struct {
+    char name[4];
+    uint64_t size;
+} unit_t;
+
+#define POWER(letter, shift)                                                                     \
+    {letter, (uint64_t)1 << (shift)}, {letter "B", (uint64_t)1 << (shift)}, {                    \
+        letter "iB", (uint64_t)1 << (shift)                                                      \
+    }
+static const unit_t size_units[] = {{"B", 1},      POWER("K", 10), POWER("M", 20),
+                                    POWER("G", 30), POWER("T", 40), {"", 0}};
+static const unit_t time_units[] = {
+    {"ms", 1}, {"s", 1000}, {"min", 60000}, {"h", 3600000}, {"", 0}};
+
+/* Cuts the unit off the end of a token and returns its size; 0: it ends in a digit, or in no unit. */
+AC_START static uint64_t take_unit(const unit_t *units, ac_token_t *token) {
+    size_t length = token->length;
+    while (length && !is_digit(token->at[length - 1]))
+        length--;
+    ac_token_t name = {token->at + length, token->length - length};
+    for (; *units->name; units++) {
+        if (ac_token_is(name, units->name)) {
+            token->length = length;
+            return units->size;
+        }
+    }
+    return 0;
+}
+
 /* ---- bool ---- */
+
+AC_START static bool read_switch(ac_token_t token, bool *on) {
+    static const char words[8][6] = {"true", "yes", "on", "1", "false", "no", "off", "0"};
+    for (int i = 0; i < 8; i++) {
+        if (ac_token_is(token, words[i])) {
+            *on = i < 4;
+            return true;
+        }
+    }
+    return false;
+}
 
 AC_START static bool read_bool(ac_token_t token, ac_bounds_t bounds, void *field,
                                ac_refusal_t *refusal) {
     (void)bounds;
-    bool yes = ac_token_is(token, "true") || ac_token_is(token, "True");
-    if (!yes && !ac_token_is(token, "false") && !ac_token_is(token, "False"))
-        return refuse(refusal, token.at, NULL);
-    *(bool *)field = yes;
-    return true;
+    return read_switch(token, field) || refuse(refusal, token.at, NULL);
 }
 
 static int write_bool(const void *field, char *text, size_t size) {
@@ -78,12 +123,25 @@ static int write_bool(const void *field, char *text, size_t size) {
 
 /* ---- sizes ---- */
 
+/* Reads a size in bytes.  A number without a unit counts in units of `own` bytes. */
+AC_START static bool read_size(ac_token_t token, uint64_t own, uint64_t *bytes) {
+    uint64_t n, unit = take_unit(size_units, &token);
+    if (!unit)
+        unit = own;
+    if (!read_integer(token, &n) || n > UINT64_MAX / unit)
+        return false;
+    *bytes = n * unit;
+    return true;
+}
+
 AC_START static bool read_megabytes(ac_token_t token, ac_bounds_t bounds, void *field,
                                     ac_refusal_t *refusal) {
+    const uint64_t mib = 1 << 20;
     uint64_t n;
-    if (!read_integer(token, &n) || (double)n < bounds.low || (double)n > bounds.high)
+    if (!read_size(token, mib, &n) || n % mib || (double)(n / mib) < bounds.low ||
+        (double)(n / mib) > bounds.high)
         return refuse(refusal, token.at, NULL);
-    *(uint64_t *)field = n << 20;
+    *(uint64_t *)field = n;
     return true;
 }
 
@@ -105,45 +163,34 @@ static int write_megabytes_or_none(const void *field, char *text, size_t size) {
     return write_megabytes(field, text, size);
 }
 
-static const char byte_suffixes[] = "KMGT";
-
 AC_START static bool read_bytes(ac_token_t token, ac_bounds_t bounds, void *field,
                                 ac_refusal_t *refusal) {
-    ac_token_t digits = token;
-    unsigned shift = 0;
-    if (digits.length && !is_digit(digits.at[digits.length - 1])) {
-        const char *suffix = strchr(byte_suffixes, digits.at[--digits.length]);
-        if (!suffix || !*suffix)
-            return refuse(refusal, token.at, NULL);
-        shift = 10 * (unsigned)(suffix - byte_suffixes + 1);
-    }
     uint64_t n;
-    if (!read_integer(digits, &n) || n > UINT64_MAX >> shift)
-        return refuse(refusal, token.at, NULL);
-    n <<= shift;
-    if (n != 0 && ((double)n < bounds.low || (double)n > bounds.high))
+    if (!read_size(token, 1, &n) ||
+        (n != 0 && ((double)n < bounds.low || (double)n > bounds.high)))
         return refuse(refusal, token.at, NULL);
     *(uint64_t *)field = n;
     return true;
 }
 
 static int write_bytes(const void *field, char *text, size_t size) {
+    static const char suffixes[] = "KMGT";
     uint64_t n = *(const uint64_t *)field;
     unsigned power = 0;
     while (power < 4 && n != 0 && n % 1024 == 0) {
         n /= 1024;
         power++;
     }
-    char suffix[2] = {power ? byte_suffixes[power - 1] : '\0', '\0'};
+    char suffix[2] = {power ? suffixes[power - 1] : '\0', '\0'};
     return snprintf(text, size, "%" PRIu64 "%s", n, suffix);
 }
 
-/* ---- a size, or whether at all ---- */
+/* ---- a size, or true or false ---- */
 
 AC_START static bool read_bool_or_bytes(ac_token_t token, ac_bounds_t bounds, void *field,
                                         ac_refusal_t *refusal) {
     bool yes;
-    if (!read_bool(token, bounds, &yes, refusal))
+    if (!read_switch(token, &yes))
         return read_bytes(token, bounds, field, refusal);
     *(uint64_t *)field = yes ? UINT64_MAX : 0;
     return true;
@@ -171,9 +218,9 @@ static int write_number(const void *field, char *text, size_t size) {
 
 /* ---- roundup_power2_divisions ----
  *
- * Slot i speaks for sizes from 2^i MiB to below 2^(i+1) MiB, the first and the last slot for all
- * beyond as well.  In the list form the first key fills every slot up to its own, `>` every slot
- * after the last key; a slot that no key names is 0. */
+ * Slot i stands for sizes from 2^i MiB to below 2^(i+1) MiB, the first slot also for smaller and the last
+ * also for larger ones.  In the list form the first key fills every slot up to its own, and `>` every slot
+ * after the last key.  A slot without a key is 0. */
 
 static bool read_division(ac_token_t token, ac_bounds_t bounds, uint32_t *n) {
     uint64_t value;
@@ -301,17 +348,35 @@ AC_START static bool read_fraction(ac_token_t token, ac_bounds_t bounds, void *f
     return true;
 }
 
+/* Reads a time.  `own` is the key's unit in milliseconds, for the value and for a number without a unit. */
+AC_START static bool read_time(ac_token_t token, double own, ac_bounds_t bounds, double *value) {
+    uint64_t unit = take_unit(time_units, &token);
+    if (!read_decimal(token, value))
+        return false;
+    if (unit)
+        *value = *value * (double)unit / own;
+    return *value == 0 || (*value >= bounds.low && *value <= bounds.high);
+}
+
 AC_START static bool read_seconds(ac_token_t token, ac_bounds_t bounds, void *field,
                                   ac_refusal_t *refusal) {
     double value;
-    if (!read_decimal(token, &value) ||
-        (value != 0 && (value < bounds.low || value > bounds.high)))
+    if (!read_time(token, 1000, bounds, &value))
         return refuse(refusal, token.at, NULL);
     *(double *)field = value;
     return true;
 }
 
-/* The fewest decimals that read back as the same number; all 15 digits where none do. */
+AC_START static bool read_milliseconds(ac_token_t token, ac_bounds_t bounds, void *field,
+                                       ac_refusal_t *refusal) {
+    double value;
+    if (!read_time(token, 1, bounds, &value) || value != (double)(uint64_t)value)
+        return refuse(refusal, token.at, NULL);
+    *(uint64_t *)field = (uint64_t)value;
+    return true;
+}
+
+/* Writes the fewest decimals that read back as the same number, else all 15 digits. */
 static int write_decimal(const void *field, char *text, size_t size) {
     double value = *(const double *)field;
     if (!(value > 0) || value >= 1e9)
@@ -350,12 +415,12 @@ static const word_t view_words[] = {
     {"limit", AC_VIEW_LIMIT}, {"device", AC_VIEW_DEVICE}, {"", 0}};
 static const word_t dump_format_words[] = {
     {"json", AC_DUMP_JSON}, {"prometheus", AC_DUMP_PROMETHEUS}, {"", 0}};
-static const word_t pages_words[] = {{"false", AC_PAGES_OFF}, {"true", AC_PAGES_ON},
-                                     {"auto", AC_PAGES_AUTO}, {"False", AC_PAGES_OFF},
-                                     {"True", AC_PAGES_ON},   {"", 0}};
-static const word_t free_sync_words[] = {
-    {"false", AC_FREE_SYNC_OFF}, {"true", AC_FREE_SYNC_ON}, {"auto", AC_FREE_SYNC_AUTO},
-    {"False", AC_FREE_SYNC_OFF}, {"True", AC_FREE_SYNC_ON}, {"", 0}};
+static const word_t pages_words[] = {
+    {"false", AC_PAGES_OFF}, {"true", AC_PAGES_ON}, {"auto", AC_PAGES_AUTO}, {"", 0}};
+static const word_t free_sync_words[] = {{"false", AC_FREE_SYNC_OFF},
+                                         {"true", AC_FREE_SYNC_ON},
+                                         {"auto", AC_FREE_SYNC_AUTO},
+                                         {"", 0}};
 static const word_t leak_report_words[] = {
     {"false", AC_LEAKS_OFF}, {"true", AC_LEAKS_SAY}, {"dump", AC_LEAKS_DUMP}, {"", 0}};
 static const word_t stacks_words[] = {
@@ -394,11 +459,29 @@ static int write_word(const word_t *words, const void *field, char *text, size_t
     return snprintf(text, size, "%d", value);
 }
 
+/* In every list with "false" and "true" these are 0 and 1: any word for one of them serves. */
+_Static_assert(AC_PAGES_OFF == 0 && AC_PAGES_ON == 1 && AC_FREE_SYNC_OFF == 0 &&
+                   AC_FREE_SYNC_ON == 1 && AC_LEAKS_OFF == 0 && AC_LEAKS_SAY == 1,
+               "read_switch_word");
+
+AC_START static bool read_switch_word(const word_t *words, ac_token_t token, void *field) {
+    bool on;
+    int value;
+    if (!ac_token_is((ac_token_t){words->word, strlen(words->word)}, "false") ||
+        !read_switch(token, &on))
+        return false;
+    value = on;
+    memcpy(field, &value, sizeof value);
+    return true;
+}
+
 #define WORD_TYPE(type)                                                                          \
     static bool read_##type(ac_token_t token, ac_bounds_t bounds, void *field,                   \
                             ac_refusal_t *refusal) {                                             \
         (void)bounds;                                                                            \
-        return read_word(type##_words, token, field) || refuse(refusal, token.at, NULL);         \
+        return read_word(type##_words, token, field) ||                                          \
+               read_switch_word(type##_words, token, field) ||                                   \
+               refuse(refusal, token.at, NULL);                                                  \
     }                                                                                            \
     static int write_##type(const void *field, char *text, size_t size) {                        \
         return write_word(type##_words, field, text, size);                                      \
@@ -414,9 +497,9 @@ WORD_TYPE(leak_report)
 WORD_TYPE(stacks)
 WORD_TYPE(log_level)
 
-/* A number may name any signal but those that cannot be caught, that tell of a fault at the
- * current instruction (the handler would return to it for ever), that the kernel sends by itself
- * in normal operation, and those that the C library keeps for itself (below SIGRTMIN). */
+/* Returns false for signals that cannot be caught, that report a fault at the current instruction (the
+ * handler would return to it endlessly), that the kernel sends in normal operation, and that the C
+ * library reserves (below SIGRTMIN). */
 static bool signal_is_usable(uint64_t number) {
     static const int reserved[] = {SIGKILL, SIGSTOP, SIGSEGV, SIGBUS,  SIGFPE, SIGILL,
                                    SIGTRAP, SIGABRT, SIGSYS,  SIGCHLD, SIGPIPE};
@@ -433,7 +516,10 @@ AC_START static bool read_signal(ac_token_t token, ac_bounds_t bounds, void *fie
                                  ac_refusal_t *refusal) {
     (void)bounds;
     uint64_t number;
-    if (read_word(signal_words, token, field))
+    ac_token_t name = token;
+    if (name.length > 3 && ac_token_is((ac_token_t){name.at, 3}, "SIG"))
+        name = (ac_token_t){name.at + 3, name.length - 3};
+    if (read_word(signal_words, name, field))
         return true;
     if (!read_integer(token, &number) || !signal_is_usable(number))
         return refuse(refusal, token.at, NULL);
@@ -489,7 +575,7 @@ static int write_fill(const void *field, char *text, size_t size) {
     return snprintf(text, size, "0x%08" PRIx32, (uint32_t)fill);
 }
 
-/* ---- one in so many ---- */
+/* ---- one in N ---- */
 
 AC_START static bool read_sample(ac_token_t token, ac_bounds_t bounds, void *field,
                                  ac_refusal_t *refusal) {
@@ -542,6 +628,7 @@ const ac_value_type_t ac_value_types[AC_VALUE_TYPES] = {
     [AC_VALUE_DIVISIONS] = {read_divisions, write_divisions},
     [AC_VALUE_FRACTION] = {read_fraction, write_decimal},
     [AC_VALUE_SECONDS] = {read_seconds, write_decimal},
+    [AC_VALUE_MILLISECONDS] = {read_milliseconds, write_number},
     [AC_VALUE_FENCE] = {read_fence, write_fence},
     [AC_VALUE_DEEPBIND] = {read_deepbind, write_deepbind},
     [AC_VALUE_IPC] = {read_ipc, write_ipc},

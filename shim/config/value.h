@@ -1,5 +1,5 @@
-/* Value types of configuration keys: one reader and one writer each.  Internal to config/.
- * No locale, no allocation, no I/O: the string is read in whatever state the host is in. */
+/* Value types of configuration keys: one reader and one writer each.  Internal to config/.  They use no
+ * locale, no allocation and no I/O: the host may be in any state. */
 #ifndef AC_CONFIG_VALUE_H
 #define AC_CONFIG_VALUE_H
 
@@ -15,17 +15,17 @@ typedef struct {
     double low, high;
 } ac_bounds_t;
 
-/* Why a token was refused: `at` points into it; `hint` replaces the row's range text when the
- * type knows better, NULL otherwise. */
+/* The reason for a refusal: `at` points into the token; `hint` replaces the row's range text, unless it is
+ * NULL. */
 typedef struct {
     const char *at;
     const char *hint;
 } ac_refusal_t;
 
-/* Read `token` into the field; false leaves the field in any state. */
+/* Reads `token` into the field.  If it returns false the field has any state. */
 typedef bool ac_value_read_fn(ac_token_t token, ac_bounds_t bounds, void *field,
                               ac_refusal_t *refusal);
-/* Write the field as text that the reader accepts; returns what snprintf would. */
+/* Writes the field as text that the reader accepts.  Returns a length like snprintf. */
 typedef int ac_value_write_fn(const void *field, char *text, size_t size);
 
 typedef struct {
@@ -43,6 +43,7 @@ enum {
     AC_VALUE_DIVISIONS,
     AC_VALUE_FRACTION,
     AC_VALUE_SECONDS,
+    AC_VALUE_MILLISECONDS,
     AC_VALUE_FENCE,
     AC_VALUE_DEEPBIND,
     AC_VALUE_IPC,
@@ -61,10 +62,13 @@ enum {
 };
 extern const ac_value_type_t ac_value_types[AC_VALUE_TYPES];
 
+/* Letters of both cases are equal. */
 bool ac_token_is(ac_token_t token, const char *word);
-/* The C locale's white space, whatever locale the host has set. */
+/* In the C locale. */
+char ac_lower(char c);
+/* Returns true for white space of the C locale. */
 bool ac_is_space(char c);
-/* Without white space at both ends. */
+/* Removes white space at both ends. */
 ac_token_t ac_token_trim(ac_token_t token);
 
 #endif

@@ -2,8 +2,8 @@
  *
  * No CUDA toolkit is needed to build: types and layouts stand here, constants in
  * cuda_values.def, signatures in cuda_functions.def.  All of it is the ABI of CUDA 11 to
- * 13 on 64-bit Linux; tests/simulator/abi compares sizes, offsets, values and signatures with
- * NVIDIA's headers where CMake finds a toolkit.
+ * 13 on 64-bit Linux; tests/simulator/abi compares sizes, offsets, values and signatures with NVIDIA's
+ * headers if CMake finds a toolkit.
  *
  * Enumerations are `unsigned`: that is how gcc and clang pass NVIDIA's, and it keeps
  * values that are newer than this file.  Structures that we only pass on are opaque. */

@@ -27,11 +27,10 @@ ac_status_t ac_cuda_status_of(CUresult result) {
     }
 }
 
-/* While a stream captures, allocating is one of CUDA's "potentially unsafe" calls: the driver
- * allows it to a thread in relaxed mode, to one that began no capture but in relaxed mode while
- * others capture thread-locally, and refuses it to all others, spoiling the captures that object.
- * So the program's own request would fare; a segment in its place is asked for in the thread's
- * own mode, and fares the same. */
+/* During a capture allocating is one of CUDA's "potentially unsafe" calls. The driver allows it to a
+ * thread in relaxed mode, and to a thread that captures only in relaxed mode, while others capture
+ * thread-locally. It refuses all other threads, and spoils the captures that object. A segment is
+ * requested in the thread's own mode, so it succeeds or fails like the program's own request. */
 static ac_status_t allocate(ac_cuda_context_t *context, uint64_t bytes, bool own_mode,
                             uint64_t *address) {
     ac_cuda_scope_t scope;
@@ -69,8 +68,8 @@ static ac_status_t segment_free(void *arg, uint64_t address, uint64_t bytes) {
     ac_cuda_scope_t scope;
     if (atomic_load(&context->dead))
         return AC_OK;
-    /* Once more: the allocator has forgotten the segment already, it would be lost.  Not where its
-     * context goes, and other memory may come to lie there. */
+    /* Try again: the allocator has forgotten the segment, and it would be lost. Not while its context
+     * ends: other memory may get the address. */
     if (!ac_cuda_enter(context, &scope) && !ac_cuda_enter(context, &scope))
         return AC_FAILED;
     if (ac_cuda_is_barred(&scope)) {
@@ -235,7 +234,8 @@ static ac_status_t fence_ask(ac_cuda_fence_t *fence, cuEventQuery_fn *ask, bool 
 }
 
 static uint64_t now_ns(void) {
-    /* Not the C library's: a program's own clock (libfaketime) may stand still, and waits that
+    /* The kernel's clock, not the C library's: a program's own clock (libfaketime) may stand still,
+     * and waits that
      * have a limit would have none. */
     return (uint64_t)ac_raw_ns(CLOCK_MONOTONIC);
 }

@@ -5,7 +5,7 @@
 #include "device/driver.h"
 #include "observe/scratch.h"
 
-/* A stream of ours that waits for no other, made at first need; the context is current. */
+/* Returns our stream that waits for no other, made at first need. Pre: the context is current. */
 static CUstream filler_of(ac_cuda_context_t *context) {
     CUstream filler;
     ac_lock(&context->lock);
@@ -31,7 +31,7 @@ static CUresult record_filler(ac_cuda_context_t *context, CUevent event, uint64_
     return ac_driver.cuEventRecord(event, (CUstream)(uintptr_t)stream);
 }
 
-/* Wait for what the filler was given so far.  AC_OK; AC_BUSY: not in time, or no event tells;
+/* Waits for all earlier work of the filler. AC_OK; AC_BUSY: not in time, or there is no event;
  * AC_FAILED. */
 static ac_status_t await_filler(ac_cuda_context_t *context, CUstream filler, uint64_t limit_ns) {
     void *fence;
@@ -44,7 +44,7 @@ static ac_status_t await_filler(ac_cuda_context_t *context, CUstream filler, uin
     return status;
 }
 
-/* A fill that is late keeps others from being begun behind it: each would wait as long. */
+/* A late fill prevents later ones: each would wait as long. */
 bool ac_cuda_fills_over(void *arg) {
     ac_cuda_context_t *context = arg;
     unsigned late = atomic_load(&context->filler_late);
@@ -59,8 +59,7 @@ bool ac_cuda_fills_over(void *arg) {
     return atomic_compare_exchange_strong(&context->filler_late, &late, 0);
 }
 
-/* By the filler: `what` puts something into it, which is waited for; for ever where there is no
- * limit. */
+/* Runs `what`, which gives work to the filler, and waits for that work; 0: without limit. */
 typedef CUresult piece_fn(void *arg, CUstream filler);
 static ac_status_t by_filler(ac_cuda_context_t *context, piece_fn *what, void *arg,
                              uint64_t limit_ns) {
@@ -155,7 +154,7 @@ ac_status_t ac_cuda_fill(ac_cuda_context_t *context, uint64_t address, uint64_t 
     if (status == AC_OK)
         return AC_OK;
     if (!piece.begun || (status != AC_BUSY && !piece.parted))
-        return AC_UNSUPPORTED; /* what failed as a whole is not written later */
+        return AC_UNSUPPORTED; /* a failed fill is not written later */
     ac_cuda_stream_used(context, piece.begun);
     return AC_BUSY;
 }

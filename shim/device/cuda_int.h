@@ -1,5 +1,5 @@
-/* Between the files of the CUDA device: cuda_context.c, cuda_fence.c, cuda_streams.c,
- * cuda_sync.c, cuda_device.c. */
+/* Shared by the files of the CUDA device: cuda_context.c, cuda_fence.c, cuda_streams.c, cuda_sync.c,
+ * cuda_device.c. */
 #ifndef AC_CUDA_INT_H
 #define AC_CUDA_INT_H
 
@@ -19,7 +19,7 @@ static inline void ac_cuda_tell(const ac_cuda_context_t *context, ac_event_kind_
         observer(kind, context->device, address, bytes);
 }
 
-/* Work escapes the events: until the next synchronisation only that can tell. */
+/* Notes that work escapes the events: only the next synchronisation covers it. */
 void ac_cuda_lose(ac_cuda_context_t *context);
 
 /* All that the streams had been given before the context's clock left `clock` is done. */
@@ -45,11 +45,11 @@ void ac_cuda_fence_give(ac_cuda_fence_t *fence);
 /* The context is dead: the fence that it kept serves others, without its event. */
 void ac_cuda_fence_drop(ac_cuda_context_t *context);
 
-/* Record `event` behind all streams that had work; with `whole`, behind the context's own event
- * as well.  Inside ac_cuda_enter and the gate. */
+/* Records `event` behind all streams that had work; with `whole`, also behind the context's own event.
+ * Pre: inside ac_cuda_enter and the gate. */
 CUresult ac_cuda_streams_record(ac_cuda_context_t *context, CUevent event, bool whole);
 
-/* Synchronise each stream that had work, by name. Inside ac_cuda_enter. */
+/* Synchronises each stream that had work, by name. Pre: inside ac_cuda_enter. */
 CUresult ac_cuda_streams_wait(ac_cuda_context_t *context);
 
 /* Record a new fence by `how`, which runs with the context current and the gate held
@@ -70,10 +70,10 @@ ac_status_t ac_cuda_synchronize(void *context, uint64_t limit_ns);
 ac_status_t ac_cuda_stream_order(void *context, uint64_t from, uint64_t to);
 ac_status_t ac_cuda_stream_touch(void *context, uint64_t stream);
 
-/* What the driver's answer means to the allocator; a sticky one is counted (cuda_device.c). */
+/* Translates the driver's answer for the allocator; counts a sticky one (cuda_device.c). */
 ac_status_t ac_cuda_status_of(CUresult result);
 
-/* beside of device.h (cuda_sync.c). */
+/* The operation `beside` of device.h (cuda_sync.c). */
 bool ac_cuda_beside(void *context, void (*work)(void *arg), void *arg, uint64_t until);
 
 /* Operations on pages of device.h (vmm.c). */

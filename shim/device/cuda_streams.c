@@ -21,8 +21,8 @@ CUevent ac_cuda_event_take(ac_cuda_context_t *context) {
     return event;
 }
 
-/* Among the context's users: the program may be destroying it, and the event with it.  Where it
- * is, the driver keeps the event for as long. */
+/* Counts as a user of the context, which the program may be destroying together with the event. During
+ * a destruction the driver keeps the event. */
 static void destroy_event(ac_cuda_context_t *context, CUevent event) {
     int cancel;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* as in ac_cuda_enter */
@@ -137,7 +137,7 @@ static ac_cuda_stream_t *entry_new(ac_cuda_context_t *context, CUstream handle, 
     if (context->stream_count < AC_CUDA_STREAMS)
         entry = &context->stream[context->stream_count++];
     else if ((entry = entry_spare(context)))
-        spare_event(context, entry); /* where it cannot, the driver keeps one more */
+        spare_event(context, entry); /* if there is no room, the driver keeps the event */
     if (entry)
         *entry = (ac_cuda_stream_t){.handle = handle, .thread = thread};
     return entry;
@@ -147,7 +147,7 @@ static uint64_t owner_of(CUstream stream) {
     return stream == CU_STREAM_PER_THREAD ? self() : 0;
 }
 
-/* No mark is given twice: a fence that another one overtook clears its own marks only. */
+/* Marks are unique: a fence that another one overtook clears its own marks only. */
 static void note_work(ac_cuda_context_t *context, ac_cuda_stream_t *entry) {
     entry->used = ++context->marks;
     entry->clock = atomic_load(&context->clock);
@@ -170,9 +170,9 @@ bool ac_cuda_stream_begin(ac_cuda_context_t *context, CUstream stream) {
     return entry != NULL;
 }
 
-/* The calling thread's own stream got work: record the entry's event behind it, for the fences of
- * other threads.  The context is current, and not a green one, whose per-thread streams are
- * others.  False: something forbids it. */
+/* Records the entry's event behind new work of the calling thread's own stream, for the fences of
+ * other threads. Pre: the context is current and not a green one, which has per-thread streams of its
+ * own. False: the event could not be recorded. */
 static bool cover(ac_cuda_context_t *context, CUevent *event) {
     bool recorded = false;
     int cancel;
@@ -223,13 +223,13 @@ void ac_cuda_stream_end(ac_cuda_context_t *context, CUstream stream, bool marked
     ac_unlock(&context->lock);
 }
 
-/* Whether the entry is a per-thread stream that the calling thread cannot name. */
+/* Returns true for a per-thread stream that the calling thread cannot name. */
 static bool is_others(const ac_cuda_stream_t *entry) {
     return entry->thread && entry->thread != self();
 }
 
-/* Whether calls of other threads have not returned that are worth a wait; with `give_up`, they
- * are no longer. */
+/* Returns true if calls of other threads have not returned and are worth a wait; `give_up` ends that.
+ * */
 static bool others_inside(const ac_cuda_context_t *context, bool give_up) {
     bool any = false;
     for (unsigned i = 0; i < context->stream_count; i++) {
@@ -243,8 +243,8 @@ static bool others_inside(const ac_cuda_context_t *context, bool give_up) {
     return any;
 }
 
-/* Events of other threads' streams do not cover calls that have not returned: those mostly do so
- * at once.  One that blocks may wait for this thread, so there is a limit.  Under the lock. */
+/* Events of other threads' streams do not cover calls that have not returned: most return at once. A
+ * call that blocks may wait for this thread, so there is a limit. Pre: the lock is held. */
 static void await_others(ac_cuda_context_t *context) {
     enum { MOST_NS = 1000000, SECOND_NS = 1000000000 };
     if (!others_inside(context, false))
@@ -262,8 +262,8 @@ static void await_others(ac_cuda_context_t *context) {
     context->awaiting--;
 }
 
-/* The streams with work, copied; the marks stay until they are joined.  Ends by unmark.  Where there are more
- * than `room`, nothing has begun. */
+/* The streams with work, copied; the marks stay until they are joined.  Ends by unmark. If there are
+ * more than `room`, nothing has begun. */
 static unsigned used_streams(ac_cuda_context_t *context, bool name_others,
                              ac_cuda_stream_t *used, unsigned room) {
     unsigned n = 0;
@@ -278,7 +278,7 @@ static unsigned used_streams(ac_cuda_context_t *context, bool name_others,
     return n;
 }
 
-/* What is done with the streams that have work; it ends by unmark. */
+/* An operation on the streams that have work; it ends by unmark. */
 typedef struct {
     CUresult (*act)(ac_cuda_context_t *context, CUevent event, bool whole, ac_cuda_stream_t *used,
                     unsigned n);
@@ -335,9 +335,8 @@ void ac_cuda_streams_synced(ac_cuda_context_t *context, uint64_t clock) {
     ac_unlock(&context->lock);
 }
 
-/* What an event of another thread's own stream does not cover.  The context's event does; where
- * there is none to be had, the legacy stream's, which the streams that synchronise with that one
- * then wait for. */
+/* Covers work of other threads' own streams that their events do not cover: by the context's event, or
+ * if there is none by the legacy stream's, for which synchronising streams then wait. */
 static CUresult join_uncovered(ac_cuda_context_t *context, CUstream keeper) {
     if (ac_driver.cuCtxRecordEvent && join(context, keeper, NULL) == CUDA_SUCCESS)
         return CUDA_SUCCESS;

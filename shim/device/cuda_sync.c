@@ -1,12 +1,12 @@
-/* Calls that may wait for the device without a limit: synchronize and beside of device.h.
+/* Calls that may wait for the device without a limit: `synchronize` and `beside` of device.h.
  *
- * The driver's synchronisation has no limit, and no event tells for certain that it will be short:
- * where it is needed, events could not be recorded, or do not cover all work, and other threads
- * submit more meanwhile.  A request that has a limit therefore leaves the call to a thread that is
+ * The driver's synchronisation has no limit, and no event proves that it will be short. It is needed
+ * if events cannot be recorded or do not cover all work, and other threads submit more meanwhile.  A
+ * request that has a limit therefore leaves the call to a thread that is
  * made for it, and waits for that thread as long as it may.  The thread ends with the call.  A
  * context has one at a time: behind a kernel that never ends it stays in the driver, and requests
- * that come later wait for it, each with its limit, instead of making more.  Memory that goes back
- * beside a capture is left to such a thread, too. */
+ * that come later wait for it, each with its limit, instead of making more.  This thread also returns
+ * memory during a capture. */
 #include <signal.h>
 #include <time.h>
 
@@ -16,10 +16,10 @@
 #include "observe/filter.h"
 #include "observe/raw.h"
 
-/* What the thread gets at least to ask an idle driver: a busy machine may not run it at once. */
+/* Least time for the thread to ask an idle driver: a busy machine may not run it at once. */
 enum { THREAD_NS = 100000000 };
 
-/* As much as an event can tell of. */
+/* The work that an event covers. */
 static CUresult record_most(ac_cuda_context_t *context, CUevent event, uint64_t stream) {
     (void)stream;
     if (ac_driver.cuCtxRecordEvent &&
@@ -29,8 +29,8 @@ static CUresult record_most(ac_cuda_context_t *context, CUevent event, uint64_t 
                                          : ac_driver.cuEventRecord(event, CU_STREAM_LEGACY);
 }
 
-/* Whether it is worth a synchronisation: mostly the events know that the work lasts (AC_BUSY), and
- * no thread is made.  AC_OK: what they cover is over; else there are none to ask. */
+/* Asks events first, which saves most threads. AC_BUSY: work is pending. AC_OK: the work that they
+ * cover is over. Other answers: there are no events to ask. */
 static ac_status_t ask_events(ac_cuda_context_t *context, uint64_t limit_ns) {
     void *fence;
     ac_status_t status = ac_cuda_record(context, record_most, 0, &fence);
@@ -116,7 +116,7 @@ static struct timespec time_of(uint64_t ns) {
                              .tv_nsec = (long)(ns % 1000000000)};
 }
 
-/* Let a thread synchronise, or do `work`, until `end` on the monotonic clock. */
+/* Lets a thread synchronise, or do `work`, until `end` on the monotonic clock. */
 static ac_status_t wait_until(ac_cuda_context_t *context, void (*work)(void *arg), void *arg,
                               uint64_t end) {
     struct timespec until = time_of(end);

@@ -22,9 +22,9 @@ bool ac_driver_bind(void *(*find)(const char *symbol), const char **missing);
 /* Results after which every call of the context fails until it is destroyed. */
 bool ac_driver_sticky(CUresult result);
 
-/* The calling thread's current context: CUDA_SUCCESS and NULL where it has none;
- * CUDA_ERROR_CONTEXT_IS_DESTROYED and NULL where that was destroyed.  cuCtxGetCurrent goes on
- * naming it then, and the name may be that of a newer context. */
+/* Reads the calling thread's current context: CUDA_SUCCESS and NULL if it has none;
+ * CUDA_ERROR_CONTEXT_IS_DESTROYED and NULL if it was destroyed. cuCtxGetCurrent still names it then,
+ * and a newer context may have that name. */
 CUresult ac_driver_current(CUcontext *out);
 
 /* A context may end from now on: before the driver is asked to, or when it is seen to be gone. */

@@ -1,8 +1,7 @@
 /* The operations of device.h on pages, over virtual memory management (cuda_device.h).
  *
- * None of these calls looks at a context: pages belong to the device.  A call that takes
- * something down is made once more when it fails: the caller has forgotten the pages, so they
- * would be lost.
+ * These calls use no context: pages belong to the device. A call that unmaps or releases is repeated
+ * once if it fails: the caller has forgotten the pages, and they would be lost.
  * While a context is alive they count as calls inside it, so that none meets the end of the
  * process; a stream's capture is let pass by the thread's mode. */
 #include <string.h>
@@ -14,13 +13,14 @@
 /* Devices that may reach each other's memory: bit j of [i], device j that of device i. */
 enum { PEERS = 64 };
 static _Atomic uint64_t peers[PEERS];
-/* Those that could, and may have rights on pages still; those of them that lose them now. */
+/* `former`: devices that could, and may still have rights on pages. `taking`: former devices that are
+ * losing these rights. */
 static _Atomic uint64_t former[PEERS];
 static _Atomic uint64_t taking[PEERS];
 
 _Atomic bool ac_cuda_pages_stay;
 
-/* Devices whose pages are not made for other processes: bit i, the driver would not. */
+/* Devices without pages for other processes, because the driver refuses them: bit i. */
 _Atomic bool ac_cuda_pages_exported;
 static _Atomic uint64_t unexportable;
 
@@ -43,9 +43,9 @@ bool ac_cuda_pages_exportable(CUdevice device) {
            attribute(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
 }
 
-/* Network cards may use such a page where the device and its driver let them, and other processes
- * where it can be exported: memory of cuMemAlloc is so without being asked for.  The flag and the
- * type may not be set where they do not. */
+/* Describes a page that network cards may use if the device supports it, and that can be exported if
+ * the driver allows it. Memory of cuMemAlloc has both by default. An unsupported flag or type must not
+ * be set. */
 static CUmemAllocationProp prop_of(CUdevice device) {
     CUmemAllocationProp prop;
     memset(&prop, 0, sizeof prop);
@@ -73,7 +73,7 @@ ac_status_t ac_cuda_range_support(void *arg, ac_range_support_t *support) {
     return AC_OK;
 }
 
-/* Around calls that put something up: a context that is gone gets nothing any more. */
+/* Around calls that create or map: a destroyed context gets nothing. */
 typedef struct {
     ac_cuda_scope_t scope;
     bool entered;
@@ -84,8 +84,8 @@ static bool enter(ac_cuda_context_t *context, visit_t *visit) {
     return visit->entered;
 }
 
-/* Around those that take something down: it has to go in any case but at the end of the process,
- * when the driver does it. */
+/* Around calls that unmap or release: they always run, except at the end of the process, when the
+ * driver does it. */
 static bool enter_late(ac_cuda_context_t *context, visit_t *visit) {
     return enter(context, visit) || !atomic_load(&ac_cuda_quiet);
 }
@@ -263,7 +263,7 @@ uint64_t ac_cuda_peers_of(CUdevice device) {
     return device >= 0 && device < PEERS ? atomic_load(&peers[device]) : 0;
 }
 
-/* One device after the other: what one cannot reach is no affair of the others. */
+/* One device after the other: an unreachable device must not stop the others. */
 CUresult ac_cuda_import_allow(ac_cuda_context_t *context, CUdevice owner, uint64_t address,
                               uint64_t bytes) {
     visit_t visit;

@@ -1,6 +1,5 @@
-/* Waiting, for another thread with a lock held or for the device.  The program may cancel its
- * thread in there, as in every wait; the thread would end with the lock held, and the next thread
- * that needs it would hang. */
+/* Waits for another thread with a lock held, or for the device, without being cancelled. A thread
+ * cancelled in such a wait would end with the lock held, and the next thread would hang. */
 #ifndef AC_WAIT_H
 #define AC_WAIT_H
 
@@ -10,8 +9,8 @@
 #include <stddef.h>
 #include <time.h>
 
-/* As ac_cond_sleep, but no thread is cancelled.  The time of day may be set meanwhile: no limit is
- * measured by it. */
+/* Sleeps like ac_cond_sleep, without being cancelled. Limits do not use the time of day, which may be
+ * set meanwhile. */
 static inline int ac_wait_until(ac_cond_t *cond, ac_mutex_t *lock, const struct timespec *limit) {
     int state;
     ac_rank_check_alone(lock->rank);
@@ -21,7 +20,8 @@ static inline int ac_wait_until(ac_cond_t *cond, ac_mutex_t *lock, const struct 
     return result;
 }
 
-/* As nanosleep for less than a second, but no thread is cancelled: it has a fence in use. */
+/* Sleeps for less than a second like nanosleep, without being cancelled: the thread has a fence in
+ * use. */
 static inline void ac_nap(long ns) {
     int state;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);

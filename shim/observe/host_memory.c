@@ -167,7 +167,7 @@ uint64_t ac_host_memory_left(void) {
 
 enum { SHARE = 20 }; /* of the time, in which some task waited for memory */
 
-/* Whether that was much since the last look at this file.  One that cannot be read now leaves what is
+/* Returns true if that was much since the last look at this file.  One that cannot be read now leaves what is
  * known of it as it is. */
 static bool is_stalled(ac_look_t *look, const char *root, const char *folder, const char *name,
                        int64_t now_ns, ac_host_stall_t *last) {
@@ -181,7 +181,7 @@ static bool is_stalled(ac_look_t *look, const char *root, const char *folder, co
            now.us - before.us >= (uint64_t)(now_ns - before.asked_ns) / 1000 / SHARE;
 }
 
-/* Whether the group came to memory.high or memory.max since the last look. */
+/* Returns true if the group came to memory.high or memory.max since the last look. */
 static bool came_to_limit(ac_look_t *look, const char *root, ac_host_group_t *last) {
     char *text = look->text;
     uint64_t high, max, before = last->events;

@@ -1,52 +1,52 @@
-/* What the machine has of memory, for pinned allocations and devices that share it, and where a thread's comes from.
+/* Free memory of the host, for pinned allocations and for devices that share it, and NUMA nodes of threads.
  *
- * Files are read by system calls of our own, and only where no seccomp filter of the program's may
- * kill it for that (filter.h): what was last read holds then.  Any thread; no lock. */
+ * Files are read by system calls of our own.  If a seccomp filter of the program may kill it for that (filter.h),
+ * the values read last are used.  Any thread; no lock. */
 #ifndef AC_HOST_MEMORY_H
 #define AC_HOST_MEMORY_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Bytes that could be had without taking any from others: the least of MemAvailable and of what
- * the control groups of the process have left, version 1 or 2, pages of files that were not used of
- * late counted as free.  At most as old as a tenth of a second.  0: that cannot be told. */
+/* Returns the bytes that the process can obtain without taking memory from others: the minimum of MemAvailable
+ * and of the rest of the process's control groups (version 1 or 2; inactive pages of files count as free).
+ * At most a tenth of a second old.  0: not known. */
 uint64_t ac_host_memory_left(void);
 
-/* The same of the files below `root`, read now; for tests. */
+/* Returns the bytes according to the files below `root`, read now; for tests. */
 uint64_t ac_host_memory_below(const char *root);
 
-enum { AC_HOST_GROUPS = 16 }; /* that are looked at: the process's own and those above it */
+enum { AC_HOST_GROUPS = 16 }; /* control groups that are read: the process's own and its ancestors */
 
-/* Microseconds in which some task waited for memory, as last read. */
+/* Microseconds during which some task waited for memory, as read last. */
 typedef struct {
     int64_t asked_ns; /* CLOCK_MONOTONIC; 0: never */
     uint64_t us;
 } ac_host_stall_t;
 
-/* A control group as last read: how often it came to memory.high or memory.max. */
+/* A control group as read last: `events` counts how often it reached memory.high or memory.max. */
 typedef struct {
     ac_host_stall_t stall;
     bool known;
     uint64_t events;
 } ac_host_group_t;
 
-/* What was seen of memory pressure; zeroed before the first look. */
+/* State of the pressure checks; zeroed before the first one. */
 typedef struct {
     ac_host_stall_t machine;
     ac_host_group_t group[AC_HOST_GROUPS];
 } ac_host_pressure_t;
 
-/* Whether memory got short since the last look: tasks of the machine waited for it in a twentieth of
- * the time (PSI), or tasks of a control group of the process did, and it came to a limit.  False at the
- * first look, and where the kernel tells neither.  By one thread, the library's own. */
+/* Returns true if memory got short since the last call: tasks of the machine waited for memory for a twentieth of the
+ * time (PSI), or tasks of a control group did and the group reached a limit.  False at the first call, and if
+ * the kernel reports neither.  Called by the library's own thread alone. */
 bool ac_host_memory_pressed(void);
 
-/* The same of the files below `root`; for tests. */
+/* Checks the files below `root` in the same way; for tests. */
 bool ac_host_pressure_below(const char *root, int64_t now_ns, ac_host_pressure_t *last);
 
-/* A number that is the same for two moments of a thread, or two threads, only where the kernel takes
- * memory for them from the same NUMA node, or by the same policy; 0 on machines with one node. */
+/* Returns a number of the calling thread's NUMA node and memory policy: equal numbers mean that the kernel takes
+ * memory from the same node or by the same policy.  0 on machines with one node. */
 uint32_t ac_host_memory_node(void);
 
 #endif

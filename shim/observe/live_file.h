@@ -32,18 +32,18 @@ int ac_live_file_open(int home, const char *file, unsigned user, struct stat *st
  * (share/ipc_table.h, ipc_socket.h).  False and errno: the page stays. */
 bool ac_live_file_remove(int home, const char *file);
 
-/* Whether the process of the page that `fd` has open for reading is surely gone.  `here`: it is
+/* Returns true if the process of the page that `fd` has open for reading is surely gone.  `here`: it is
  * of the caller's pid namespace; `opened_ns` as in the page, 0 when unknown. */
 bool ac_live_gone(int fd, bool here, int pid, uint64_t opened_ns);
 
-/* Whether /proc shows the caller's pid namespace. */
+/* Returns true if /proc shows the caller's pid namespace. */
 bool ac_live_proc_is_ours(void);
 
-/* Whether the very process of that pid still runs that was there at `opened_ns` (CLOCK_BOOTTIME):
+/* Returns true if the very process of that pid still runs that was there at `opened_ns` (CLOCK_BOOTTIME):
  * one that started later is another, and a zombie does not run. */
 bool ac_process_runs(int pid, uint64_t opened_ns);
 
-/* Whether the process of that pid is seen to be stopped, by a signal or a debugger. */
+/* Returns true if the process of that pid is seen to be stopped, by a signal or a debugger. */
 bool ac_process_stopped(int pid);
 
 /* The address range of the page; what of it a file fills. */
@@ -77,7 +77,7 @@ extern ac_live_file_t ac_live_file;
 /* All of a file that has holes, mapped once more; NULL where the page has memory everywhere. */
 extern _Atomic(char *) ac_live_whole;
 
-/* Whether anything was counted or said that the shared page must take over: asked without a look
+/* True if anything was counted or said that the shared page must take over: asked without a look
  * at the private one, most of whose pages are never touched. */
 extern _Atomic bool ac_live_used;
 

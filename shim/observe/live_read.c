@@ -37,7 +37,7 @@ void ac_live_exe(const ac_live_t *page, char exe[AC_LIVE_EXE]) {
 
 /* ---- names ---- */
 
-/* Whether the process of that pid belongs to `user`, and so may be the one of a page of that
+/* Returns true if the process of that pid belongs to `user`, and so may be the one of a page of that
  * user's. Others may well claim a pid. */
 static bool owns_process(unsigned user, int pid) {
     char path[32];

@@ -37,7 +37,7 @@ static _Atomic(more_rows_t *) private_rows;
 
 /* ------------------------------------------------------------------ the file */
 
-/* Whether the page is, and is not closed. */
+/* Returns true if the page is, and is not closed. */
 static bool is_shared(void) {
     return __atomic_load_n(&ac_live_file.name[0], __ATOMIC_SEQ_CST);
 }

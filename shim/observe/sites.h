@@ -1,9 +1,9 @@
-/* Where in the program's code memory is asked for and freed: stacks of frames, each of which is stored
- * once, for the life of the process, and goes by a number.
+/* Call sites of requests and frees: stacks of frames.  Each stack is stored once, for the life of the process,
+ * and has a number.
  *
- * A frame is one word: a file of the loader and an offset in it, so that it stays what it is when
- * the file is unloaded and other code comes to lie there; or a text, of an interpreter's frame, and
- * a line.  Nothing here gives a frame a name: that is done by who reads a document.
+ * A frame is one word.  It is a file of the loader and an offset, which stay right when the file is unloaded and
+ * other code takes its addresses; or a text and a line, for an interpreter's frame.  The readers of documents
+ * find names of frames.
  *
  * Any thread, under no lock of the library; a stack that is known takes no lock. */
 #ifndef AC_SITES_H
@@ -14,10 +14,10 @@
 #include <stdint.h>
 
 enum {
-    AC_SITE_FRAMES = 48,      /* of a stack, innermost first; what lies further out is left out */
+    AC_SITE_FRAMES = 48,      /* of a stack, innermost first; outer ones are left out */
     AC_SITE_FILES = 1 << 10,  /* number 0: code of no file */
     AC_SITE_OFFSET_BITS = 48, /* of a frame's word; above them the file */
-    AC_SITE_TEXT = 2048       /* bytes of a text at the most */
+    AC_SITE_TEXT = 2048       /* most bytes of a text */
 };
 #define AC_FRAME_TEXT                                                                            \
     ((uint64_t)1 << 63) /* the text in bits 32 to 62, the line in bits 0 to 31 */
@@ -36,54 +36,53 @@ static inline uint64_t ac_frame_offset(uint64_t frame) {
     return frame & (((uint64_t)1 << AC_SITE_OFFSET_BITS) - 1);
 }
 
-/* Numbers, from 1 on; 0: there is no room for one more, or host memory is short (counted), or the
- * stack is empty.  A path "" is the program's. */
-/* `id`: the build ID of what is loaded, in hexadecimal digits; "": it has none. */
+/* Return numbers from 1 on; 0 if there is no room, or host memory is short (counted), or the stack is empty.  The
+ * path "" is the program's.  `id`: the build ID of the loaded file in hexadecimal digits; "": none. */
 unsigned ac_site_file(const char *path, const char *id);
 uint32_t ac_site_text(const char *text);
 uint32_t ac_site_text_known(const char *text); /* 0: the text has no number yet */
 uint32_t ac_site_of(const uint64_t *frame, unsigned count);
 
-/* A request of the stack: added to its sums. */
+/* Adds a request to the sums of its stack. */
 void ac_site_count(uint32_t stack, uint64_t bytes);
 
-/* Whether what stacks hold is followed: with stacks:sampled or all. */
+/* True with stacks:sampled or all: held blocks are followed by stack. */
 extern _Atomic bool ac_sites_followed;
-/* A block of `bytes` was handed out to the stack (0: not known) on a device, or `sign` -1: is held no more.
- * `estimate`: bytes of all requests that it stands for. */
+/* Notes a block of `bytes` that was handed out to the stack (0: not known) on a device, or with `sign` -1 its end.
+ * `estimate`: bytes of all requests that the block represents. */
 void ac_site_hold(uint32_t stack, unsigned device, int64_t bytes, int64_t estimate, int sign);
-/* A block that is held was asked for by another stack than it was noted with. */
+/* Moves a held block from the stack that it was noted with to another one. */
 void ac_site_rename(uint32_t from, uint32_t to, unsigned device, int64_t bytes, int64_t estimate);
-/* Nothing is held any more, and there was no peak. */
+/* Forgets all held blocks and the peak. */
 void ac_sites_empty(void);
 
 /* --- for documents --- */
 
-/* What stacks held at the high-water mark: the first moment of the most bytes as requested, of all devices
- * together.  It is exact if one thread requests and frees at a time.  Else it may lack, or have too much, the
- * blocks that other threads were taking or freeing at that very moment. */
+/* Memory that a stack held at the high-water mark: the first moment with the most requested bytes, of all devices
+ * together.  Exact if one thread at a time requests and frees.  Otherwise blocks that other threads were taking or
+ * freeing at that moment may be missing or too many. */
 typedef struct {
     unsigned device;
     int64_t blocks, bytes, estimate;
 } ac_site_held_t;
-/* Of stack 0 and on; `at` counts its devices.  False: there are no more. */
+/* Reads the peak of a stack (from 0); `at` counts its devices.  False: there are no more. */
 bool ac_site_peak(uint32_t stack, unsigned at, ac_site_held_t *held);
-/* Bytes of all stacks then. */
+/* Returns the bytes of all stacks at the peak. */
 int64_t ac_sites_peak(void);
 
-const char *ac_site_file_path(unsigned file); /* NULL: there is no such number */
-const char *ac_site_file_id(unsigned file);   /* "": it has none, or there is no such number */
-const char *ac_site_text_of(uint32_t text);   /* as _path */
+const char *ac_site_file_path(unsigned file); /* NULL: unknown number */
+const char *ac_site_file_id(unsigned file);   /* "": none, or unknown number */
+const char *ac_site_text_of(uint32_t text);   /* NULL: unknown number */
 
 typedef struct {
     const uint64_t *frame;
     unsigned count;
     uint64_t allocs, bytes; /* of all requests so far */
 } ac_site_t;
-/* False: there is no such number. */
+/* Returns false for an unknown number. */
 bool ac_site_get(uint32_t stack, ac_site_t *site);
 
-/* What found no room. */
+/* Returns the number of stacks, files and texts without room. */
 uint64_t ac_sites_lost(void);
 
 #endif

@@ -1,6 +1,6 @@
-/* Device statistics as plain memory: the allocator writes them under its lock.  Who wants figures
- * that match copies them under it (ac_allocator_figures); another process, which cannot, reads
- * them from the shared mapping (live.h), each field by itself.  64-bit words and nothing else. */
+/* Device statistics as plain memory.  The allocator writes them under its lock; ac_allocator_figures copies
+ * figures that match under it.  Another process reads each field by itself from the shared mapping (live.h).
+ * So they consist of 64-bit words alone. */
 #ifndef AC_STATS_H
 #define AC_STATS_H
 
@@ -24,11 +24,11 @@ typedef struct {
 
 enum { AC_POOL_ALL, AC_POOL_SMALL, AC_POOL_LARGE, AC_POOL_KINDS };
 
-/* By module of the program, an object that the loader brought in: what it was handed, and what of
- * that came back.  The figures only grow; what a module holds now is the difference of sums over
- * all parts of the account.  Number 0: it is not known, or beyond the others.
+/* Requests and frees by module: the program, or a library that the loader brought in.  The figures only grow;
+ * a module holds the difference of sums over all parts of the account.  Module 0: not known, or beyond the
+ * others.
  *
- * Arrays rather than one of structures: a hit reaches each figure with one instruction. */
+ * Arrays instead of an array of structures: a hit reaches each figure with one instruction. */
 enum { AC_MODULES = 20, AC_MODULE_UNKNOWN = 0 };
 typedef struct {
     uint64_t allocs[AC_MODULES]; /* requests that were served */
@@ -40,7 +40,7 @@ typedef struct {
 #define STAT_POOLS(name, unit, doc)  ac_stat_t name[AC_POOL_KINDS];
 #define STAT_SINGLE(name, unit, doc) ac_stat_t name;
 #include "observe/stats.def"
-    /* Of what was counted under the lock; caches of threads have the rest (ac_cache_tally_t). */
+    /* Counted under the lock; caches of threads have the rest (ac_cache_tally_t). */
     ac_modules_t modules;
 } ac_device_stats_t;
 
@@ -49,7 +49,7 @@ typedef struct {
 #include "observe/counters.def"
 } ac_device_counters_t;
 
-/* Of the process: pinned memory is no device's (allocator/host/). */
+/* Figures of the process: pinned memory belongs to no device (allocator/host/). */
 typedef struct {
 #define HOST_STAT(name, unit, doc) ac_stat_t name;
 #define HOST_COUNT(name, doc)      int64_t name;
@@ -68,7 +68,7 @@ static inline void ac_stat_down(ac_stat_t *s, int64_t n) {
     s->freed += n;
 }
 
-/* Change `all` and one pool's entry; `pool` is AC_POOL_SMALL or AC_POOL_LARGE. */
+/* Changes `all` and one pool's entry; `pool` is AC_POOL_SMALL or AC_POOL_LARGE. */
 static inline void ac_stat_pools_up(ac_stat_t s[AC_POOL_KINDS], int pool, int64_t n) {
     ac_stat_up(&s[AC_POOL_ALL], n);
     ac_stat_up(&s[pool], n);
@@ -79,18 +79,18 @@ static inline void ac_stat_pools_down(ac_stat_t s[AC_POOL_KINDS], int pool, int6
     ac_stat_down(&s[pool], n);
 }
 
-/* The figures that caches of threads change as well (cache_tally.c). */
+/* The figures that caches of threads also change (cache_tally.c). */
 #define AC_TALLIED(ROW)                                                                          \
     ROW(allocation)                                                                              \
     ROW(allocated_bytes) ROW(active) ROW(active_bytes) ROW(requested_bytes)
 
-/* How far `current` of such a figure may rise above its peak under the lock before peaks are due.
- * Part of it may be what threads freed and the device statistics have not absorbed yet. */
+/* `current` of a tallied figure may rise this far above its peak before peaks are due.  The rise may include memory
+ * that threads freed and the device statistics have not absorbed yet. */
 #define AC_STAT_UNSEEN_BYTES ((int64_t)32 << 20)
 enum { AC_STAT_UNSEEN_BLOCKS = 8192 };
 
-/* Adds `n` to a figure of these and to that of the pool, but not to their peaks.  *due: set if one is
- * more than `unseen` above its peak. */
+/* Adds `n` to a tallied figure and to its pool, but not to their peaks.  Sets *due if one is more than
+ * `unseen` above its peak. */
 static inline void ac_stat_pools_rise(ac_stat_t s[AC_POOL_KINDS], int pool, int64_t n,
                                       int64_t unseen, bool *due) {
     s[AC_POOL_ALL].current += n;
@@ -101,7 +101,7 @@ static inline void ac_stat_pools_rise(ac_stat_t s[AC_POOL_KINDS], int pool, int6
             s[pool].current - s[pool].peak > unseen;
 }
 
-/* What passed through one thread's cache (allocator/cache/thread_cache.h), by pool: small, large.
+/* Blocks that passed through one thread's cache (allocator/cache/thread_cache.h), by pool: small, large.
  * The figures only grow. */
 enum { AC_FLOWS = 2 };
 typedef struct {
@@ -109,40 +109,39 @@ typedef struct {
     uint64_t given, given_bytes, given_requested; /* freed */
 } ac_cache_flow_t;
 
-/* Of what was given: blocks that still wait, so that they are active.  Falls as well. */
+/* Given blocks that still wait and are therefore active.  Rises and falls. */
 typedef struct {
     uint64_t blocks, bytes, requested;
 } ac_cache_wait_t;
 
-/* Of one pool. */
+/* Figures of one pool. */
 typedef struct {
     ac_cache_flow_t flow;
     ac_cache_wait_t waiting;
 } ac_cache_side_t;
 
-/* The tally of one thread's cache.  The thread alone changes what is
- * above `absorbed`, without a lock; `absorbed` is how much of it the device statistics have, and
- * changes, as what follows, under the device's lock.  64-bit words and nothing else: another process reads them as
- * well. */
+/* The tally of one thread's cache.  The thread alone changes the members above `absorbed`, without a lock.
+ * `absorbed` is the part that the device statistics have; it and the next members change under the device's
+ * lock.  It consists of 64-bit words alone, since other processes read it. */
 typedef struct {
     uint64_t device; /* number of its entry + 1; 0: unused */
     ac_cache_side_t side[AC_FLOWS];
-    uint64_t ordered; /* of what was given: protected by the order of a stream */
-    uint64_t fenced;  /* of what was given: had to wait */
-    /* Of what was taken and given: in the order of a stream. */
+    uint64_t ordered; /* given blocks protected by the order of a stream */
+    uint64_t fenced;  /* given blocks that had to wait */
+    /* Taken and given blocks in the order of a stream. */
     uint64_t async_taken, async_given;
     ac_cache_flow_t absorbed[AC_FLOWS];
     ac_cache_wait_t waiting_absorbed[AC_FLOWS];
     uint64_t ordered_absorbed, fenced_absorbed, async_taken_absorbed, async_given_absorbed;
-    /* Put in without a free, less what was taken out. */
+    /* Blocks put in without a free, less blocks taken out. */
     uint64_t moved_blocks[AC_FLOWS], moved_bytes[AC_FLOWS];
-    /* By the thread alone.  What was taken beyond these sums is that of the module `asks`, what was
-     * given beyond them that of the module `frees`: a hit counts nothing for a module. */
+    /* Changed by the thread alone.  Blocks taken beyond these sums belong to the module `asks`, blocks given
+     * beyond them to `frees`.  So a hit counts nothing for a module. */
     ac_modules_t modules;
     uint64_t asks, frees;
 } ac_cache_tally_t;
 
-/* Blocks of one pool in the cache, with those that wait. */
+/* Returns the number of blocks of one pool in the cache, waiting ones included. */
 static inline uint64_t ac_cache_tally_held(const ac_cache_tally_t *tally, int i) {
     const ac_cache_flow_t *flow = &tally->side[i].flow;
     return __atomic_load_n(&flow->given, __ATOMIC_RELAXED) -
@@ -154,8 +153,8 @@ static inline bool ac_tally_same(const uint64_t *figure, const uint64_t *absorbe
     return __atomic_load_n(figure, __ATOMIC_RELAXED) == *absorbed;
 }
 
-/* Whether the device statistics have all of the tally, which its thread may be adding to.  Of each
- * figure: what was absorbed in the midst of a hit may have some of its figures and lack others. */
+/* Returns true if the device statistics have all of the tally, to which its thread may be adding.  Compares every
+ * figure: an absorption during a hit may have some of the hit's figures and lack others. */
 static inline bool ac_cache_tally_absorbed(const ac_cache_tally_t *tally) {
     for (int i = 0; i < AC_FLOWS; i++) {
         const ac_cache_flow_t *flow = &tally->side[i].flow, *absorbed = &tally->absorbed[i];
@@ -175,17 +174,17 @@ static inline bool ac_cache_tally_absorbed(const ac_cache_tally_t *tally) {
     return true;
 }
 
-/* Sums over such tally of what the device statistics do not have yet. */
+/* Sums over tallies of the parts that the device statistics lack. */
 typedef struct {
     ac_cache_flow_t flow[AC_FLOWS];
-    ac_cache_wait_t waiting[AC_FLOWS]; /* growth, below zero where it fell */
+    ac_cache_wait_t waiting[AC_FLOWS]; /* growth; negative if it fell */
     uint64_t ordered, fenced, async_taken, async_given;
     uint64_t held_blocks, held_bytes; /* in the caches now, and ready */
     uint64_t waiting_blocks;          /* not ready */
 } ac_cache_sum_t;
 
-/* Add to a figure that only this thread changes and others may read, whole: no machine that CUDA
- * runs on writes an aligned word in parts. */
+/* Adds to a figure that only this thread changes and others may read.  A plain store suffices: no machine with
+ * CUDA writes an aligned word in parts. */
 static inline void ac_tally_add(uint64_t *figure, uint64_t n) {
 #ifdef AC_TSAN
     __atomic_store_n(figure, *figure + n, __ATOMIC_RELAXED);
@@ -194,7 +193,7 @@ static inline void ac_tally_add(uint64_t *figure, uint64_t n) {
 #endif
 }
 
-/* A block of `bytes` is the module's from now on, or not any more: by who alone changes these. */
+/* Count a block of `bytes` that the module takes or gives.  The caller alone changes these figures. */
 static inline void ac_modules_take(ac_modules_t *modules, unsigned module, uint64_t bytes) {
     ac_tally_add(&modules->allocs[module], 1);
     ac_tally_add(&modules->alloc_bytes[module], bytes);
@@ -204,16 +203,16 @@ static inline void ac_modules_give(ac_modules_t *modules, unsigned module, uint6
     ac_tally_add(&modules->free_bytes[module], bytes);
 }
 
-/* What the tally's thread takes, or gives, from now on is that module's: what passed since the last
- * time is named.  *named: sums of what was, zero at first.  By the thread. */
+/* Make `module` the one of later blocks that the tally's thread takes, or gives, and charge the blocks since the
+ * last call to the former module.  *named: sums of charged blocks, zero at first.  Called by the thread. */
 typedef struct {
     uint64_t allocs, alloc_bytes, free_bytes;
 } ac_modules_named_t;
 void ac_cache_tally_ask_for(ac_cache_tally_t *tally, ac_modules_named_t *named, unsigned module);
 void ac_cache_tally_free_for(ac_cache_tally_t *tally, ac_modules_named_t *named, unsigned module);
 
-/* One block of `bytes` that the thread gave just now was that module's, whichever one's turn it is.
- * After it was counted as given: who looks meanwhile sees no more for modules than was given. */
+/* Charges one block of `bytes` that the thread just gave to `module`.  Called after the block was counted as given,
+ * so that readers never see more bytes of modules than were given. */
 static inline void ac_cache_tally_free_of(ac_cache_tally_t *tally, ac_modules_named_t *named,
                                           unsigned module, uint64_t bytes) {
     uint64_t *figure = &tally->modules.free_bytes[module];
@@ -226,26 +225,26 @@ static inline void ac_cache_tally_free_of(ac_cache_tally_t *tally, ac_modules_na
     named->free_bytes += bytes;
 }
 
-/* Add what the tally, whose thread may be adding to it, has of modules. */
+/* Adds the modules of the tally to *to; the tally's thread may be adding to it. */
 void ac_cache_tally_modules(const ac_cache_tally_t *tally, ac_modules_t *to);
 
-/* What all modules hold, in bytes. */
+/* Returns the bytes that all modules hold. */
 int64_t ac_modules_bytes(const ac_modules_t *modules);
 
-/* Add the tally to *sum; with `absorb` they count as absorbed from now on. */
+/* Adds the tally to *sum; with `absorb` it then counts as absorbed. */
 void ac_cache_tally_add(ac_cache_tally_t *tally, bool absorb, ac_cache_sum_t *sum);
 
-/* Bring the device statistics up to date with *sum, but for peaks. */
+/* Adds *sum to the device statistics, except to peaks. */
 void ac_stats_absorb(ac_device_stats_t *s, ac_device_counters_t *counters,
                      const ac_cache_sum_t *sum);
 
-/* Raises the peaks of the AC_TALLIED figures to what these are now. */
+/* Raises the peaks of the AC_TALLIED figures to their current values. */
 void ac_stats_raise(ac_device_stats_t *s);
 
-/* peak := current, for every field.  The caller holds the lock that guards `s`. */
+/* Sets every peak to its current value.  Pre: the lock that guards `s` is held. */
 void ac_stats_reset_peak(ac_device_stats_t *s);
 
-/* allocated := freed := 0 for every field, and the event counts := 0. */
+/* Sets `allocated`, `freed` and the counts of events to 0. */
 void ac_stats_reset_accumulated(ac_device_stats_t *s);
 
 #endif

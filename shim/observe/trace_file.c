@@ -33,7 +33,7 @@ const char *ac_trace_file_path(void) {
 
 /* --- the clock --- */
 
-/* Whether the processor's counter runs at one rate for ever, and this process may read it. */
+/* Returns true if the processor's counter runs at one rate for ever, and this process may read it. */
 static bool counter_is_steady(void) {
 #if defined(__x86_64__)
     unsigned a, b, c, d;

@@ -10,7 +10,7 @@ typedef struct {
     uint64_t stack[1024], file[AC_SITE_FILES / 64], text[256]; /* a bit for each number */
 } ac_trace_known_t;
 
-/* Whether the recording goes on and the lane has room for an event that defines something; makes it where
+/* Returns true if the recording goes on and the lane has room for an event that defines something; makes it where
  * it can. */
 bool ac_trace_has_room(ac_trace_lane_t *lane);
 

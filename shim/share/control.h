@@ -1,5 +1,6 @@
 /* Requests of `accelcache ctl` and `accelcache top` to a running process, over the socket of
- * ipc_socket.h, and its answers.  The same user only: both sides ask the kernel. */
+ * ipc_socket.h, and its answers.  Both sides ask the kernel that the other one belongs to the same
+ * user. */
 #ifndef AC_SHARE_CONTROL_H
 #define AC_SHARE_CONTROL_H
 
@@ -43,8 +44,8 @@ int ac_control_request(int fd, ac_control_ask_t *ask, ac_control_answer_t *answe
 
 /* ---- the process that is asked ---- */
 
-/* Take a request over, on the thread of ac_ipc_answer, without waiting for anything.  True: `fd` is
- * the taker's, who answers later by ac_control_reply.  False: nothing will come of it. */
+/* Take a request over, on the thread of ac_ipc_answer, without waiting for anything.  True: The
+ * handler owns `fd` and answers later by ac_control_reply.  False: nothing will come of it. */
 typedef bool ac_control_take_fn(int fd, const ac_control_ask_t *ask);
 /* From then on requests are taken; before ac_ipc_listen.  Without it they are refused. */
 void ac_control_serve(ac_control_take_fn *take);

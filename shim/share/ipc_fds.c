@@ -40,7 +40,7 @@ void ac_fds_leave(void) {
     atomic_fetch_sub(&stretches, 1);
 }
 
-/* As the kernel numbers files: a socket has a number of its own. */
+/* Returns the file's number in the kernel; every socket has its own. */
 static bool look(int fd, struct stat *st) {
     int saved = errno;
     bool open = ac_raw_fstat(fd, st) == 0;

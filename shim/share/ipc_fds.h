@@ -2,7 +2,7 @@
  * its end, or device memory that others gave back.
  *
  * A stretch between ac_fds_enter and ac_fds_leave makes descriptors and registers them; a fork waits
- * for stretches to end, and a stretch for a fork, a second at the most.  The child closes
+ * for stretches to end, and a stretch for a fork, for a second at most.  The child closes
  * what is registered.  Any thread; no lock, no allocation; errno is kept. */
 #ifndef AC_IPC_FDS_H
 #define AC_IPC_FDS_H
@@ -19,7 +19,7 @@ bool ac_fds_add(int fd);
  * that the program's other threads find some; at least 1. */
 unsigned ac_fds_room(int fd);
 
-/* Whether the number still is what was added: a program may close all that it does not know. */
+/* Returns true if the number still is what was added: a program may close all that it does not know. */
 bool ac_fds_has(int fd);
 
 /* Close it, if it still is what was added. */

@@ -20,10 +20,10 @@ static bool forked;
 
 /* ---- what killed processes left ----
  *
- * Where a process has a live page, its table and its socket go with that (ac_live_tidy); here there is
- * none that would take them along. */
+ * If a process has a live page, ac_live_tidy removes its table and socket with that page. Files
+ * without a page are removed here. */
 
-/* Of a process of another pid namespace only the table tells, which a living one has mapped. */
+/* A process of another pid namespace is alive if it has its table mapped; other files tell nothing. */
 static bool is_gone(int folder, const char *file, uint64_t space, int pid, bool is_table) {
     struct stat st;
     if (space && space == (uint32_t)ac_live_space())

@@ -3,14 +3,14 @@
 #ifndef AC_IPC_HOME_H
 #define AC_IPC_HOME_H
 
-/* The live page's folder; where that page has no file, because ACCEL_LIVE_DIR names a folder that
- * cannot be used, the one of this user in AC_LIVE_DIR, where importers look as well (ipc_lookup.h).
- * It is chosen once, and made where it is not there; tables and sockets that processes left there which
- * have gone are removed then.  0 or an errno value.  Any thread; a lock of rank
+/* Sets the live page's folder. If that page has no file, because ACCEL_LIVE_DIR names an unusable
+ * folder, sets this user's folder in AC_LIVE_DIR; importers look there too (ipc_lookup.h). The first
+ * call chooses and makes the folder, and removes tables and sockets of ended processes. Returns 0 or
+ * an errno value.  Any thread; a lock of rank
  * IPC may be held. */
 int ac_ipc_home(const char **home);
 
-/* In a fork child: there is none. */
+/* Called in a fork child: it has no folder. */
 void ac_ipc_home_fork_child(void);
 
 #endif

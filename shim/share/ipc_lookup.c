@@ -60,7 +60,7 @@ static ac_ipc_answer_t look_in(const char *root, const char *folder, const ac_ip
     return answer;
 }
 
-/* Whether the process image that now has the neighbour's pid keeps its live page in that folder.
+/* Returns true if the process image that now has the neighbour's pid keeps its live page in that folder.
  * Its table would be beside the page: where that is not the token's, the token is of an image that
  * has ended, by exec or because the pid is another process's. */
 static bool is_anothers(const char *root, const char *folder, const ac_ipc_token_t *token) {
@@ -78,7 +78,7 @@ static bool is_anothers(const char *root, const char *folder, const ac_ipc_token
     return runs;
 }
 
-/* Whether the process may be looked into: a process of another user could have file systems that do
+/* Returns true if the process may be looked into: a process of another user could have file systems that do
  * not answer. */
 static bool is_of_this_user(int pid) {
     char name[32];

@@ -92,7 +92,7 @@ static long with_address(const char *path, long call, int fd) {
     return result;
 }
 
-/* Whether the other side is of this user, and that process if `pid` is known. */
+/* Returns true if the other side is of this user, and that process if `pid` is known. */
 static bool is_trusted(int fd, int pid) {
     struct ucred peer;
     socklen_t size = sizeof peer;

@@ -1,18 +1,18 @@
-/* How pages of a block go from their exporter to an importer: as descriptors, over the socket
- * <space>-<pid>.sock beside the exporter's table (ipc_table.h).
+/* Passes pages of a block from their exporter to an importer, as descriptors, over the socket
+ * <space>-<pid>.sock next to the exporter's table (ipc_table.h).
  *
- * The socket is there from the first export of a block on pages on, or from activation with
- * control:true, when it takes the requests of control.h as well.  Only processes of the same user
- * are listened to, and both sides ask the kernel who the other one is.  An importer asks for the pages
+ * The socket exists from the first export of a block on pages, or from activation with control:true;
+ * it then takes the requests of control.h too. Both sides ask the kernel for the other's user, and
+ * answer only the same user.  An importer asks for the pages
  * of one lifetime, AC_IPC_BATCH at a time, and gets a descriptor and the bytes of each.
  *
- * No side waits for the other without a limit.  The exporter never waits for an importer, and closes
+ * Both sides wait for the other with a limit.  The exporter never waits for an importer, and closes
  * connections that were silent for a second.  If all its places are taken, new importers wait in the
  * listener's queue.  An importer gives each answer a limit.
  *
- * The socket goes at exit; that of a killed process goes with its live page, or with the next process
- * of its pid.  Its descriptors are closed on exec and in a fork child (ipc_fds.h).  None of the system
- * calls here is a point where a thread is cancelled. */
+ * The socket is removed at exit; after a kill it is removed with the live page, or by the next process
+ * with the pid. Its descriptors are closed on exec and in a fork child (ipc_fds.h). The system calls
+ * here are no cancellation points. */
 #ifndef AC_IPC_SOCKET_H
 #define AC_IPC_SOCKET_H
 
@@ -39,13 +39,13 @@ typedef struct {
 
 /* ---- the importer: any thread ---- */
 
-/* Connects to the exporter whose table has the name `table`; pid 0: not known.  Returns a descriptor
+/* Connects to the exporter with the table `table`; pid 0: not known.  Returns a descriptor
  * for ac_fds_close, or a negative errno value: ECONNREFUSED if nothing of that process listens,
  * ETIMEDOUT if its queue was full until `until` (CLOCK_MONOTONIC, ns), EMFILE. */
 int ac_ipc_connect(const char *table, int pid, int64_t until);
 
 /* Asks, and waits for the answer until `until`.  0: pages->count descriptors, at least one, belong to
- * the caller, who gives each to ac_fds_close.  pages->error is EMFILE if this process has too few
+ * the caller, which gives each to ac_fds_close.  pages->error is EMFILE if this process has too few
  * descriptors for all that were sent.  Otherwise an errno value, and after EMFILE and ETOOMANYREFS the
  * caller may ask again at once, because this function has slept:
  *   ETIMEDOUT     no answer
@@ -61,7 +61,7 @@ int ac_ipc_request(int fd, const ac_ipc_ask_t *ask, ac_ipc_pages_t *pages, int p
 /* Make the socket.  0 or an errno value.  One thread at a time. */
 int ac_ipc_listen(void);
 
-/* Answers a request: fills pages and page, whose descriptors the caller closes by ac_fds_close.  With
+/* Answers a request: fills pages and page. The caller closes the descriptors by ac_fds_close.  With
  * none it sets pages->error.  ask->most is from 1 to AC_IPC_BATCH. */
 typedef void ac_ipc_grant_fn(const ac_ipc_ask_t *ask, ac_ipc_pages_t *pages,
                              int page[AC_IPC_BATCH]);
@@ -69,7 +69,8 @@ typedef void ac_ipc_grant_fn(const ac_ipc_ask_t *ask, ac_ipc_pages_t *pages,
 /* Waits for requests, at most `wait_ns`; ppoll(2) is the only system call. */
 void ac_ipc_await(int64_t wait_ns);
 
-/* Answers the requests that _await found.  The same thread.  False: the program closed the socket, and
+/* Answers the requests that _await found, in the same thread.  False: the program closed the socket,
+ * and
  * ac_ipc_listen has to make another. */
 bool ac_ipc_answer(ac_ipc_grant_fn *grant);
 

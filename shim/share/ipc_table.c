@@ -41,8 +41,8 @@ static ac_ipc_entry_t *entry_of(uint32_t slot) {
 
 /* ---- the file ---- */
 
-/* A file of this name is a dead process's, which had our pid: or a living one's of another pid
- * namespace where those are not known. */
+/* A file of this name belongs to a dead process with this pid, or to a living process of another pid
+ * namespace if namespaces are not known. */
 static int remove_stale(const char *name, uint64_t space) {
     struct stat st;
     int fd = ac_live_file_open(AT_FDCWD, name, geteuid(), &st);

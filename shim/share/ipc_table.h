@@ -1,17 +1,17 @@
-/* What this process has exported by tokens (ipc_token.h), for importing processes to read.
+/* The table of blocks that this process exported by tokens (ipc_token.h), for importing processes.
  *
- * The table is the file <space>-<pid>.ipc beside the live page (observe/live.h), mode 0600, made at
+ * The table is the file <space>-<pid>.ipc next to the live page (observe/live.h), mode 0600, made at
  * the first export.  It grows by AC_IPC_CHUNK bytes, which have memory before they are mapped, so
- * that a full disk is an error of the export and never a signal.  As with the live page, a process
- * of the same user that cuts the file short ends this one by SIGBUS, which it may do anyway.
+ * that a full disk is an error of the export and never a signal.  A process of the same user that
+ * truncates the file ends this one by SIGBUS; it could kill it anyway.
  * Importers only read, by pread (ipc_lookup.h).
  *
- * An entry has its serial stored last and cleared first: a reader that finds the same serial before
- * and after what it did has read one lifetime's entry.
+ * An entry's serial is stored last and cleared first. A reader that finds the same serial before and
+ * after its read has read the entry of one lifetime.
  *
- * The file goes at exit.  That of a killed process goes with its live page, with the next process
- * of its pid, or with the importer that finds its process dead.  A fork child has no table; after
- * exec there is a new nonce, and tokens of before name nothing. */
+ * The file is removed at exit. After a kill it is removed with the live page, by the next process with
+ * the pid, or by an importer that finds the process dead.  A fork child has no table; after
+ * exec there is a new nonce, and older tokens name nothing. */
 #ifndef AC_IPC_TABLE_H
 #define AC_IPC_TABLE_H
 
@@ -24,7 +24,7 @@
 enum { AC_IPC_HANDLE = 64, AC_IPC_UUID = 16, AC_IPC_TABLE_VERSION = 1, AC_IPC_CHUNK = 64 << 10 };
 #define AC_IPC_TABLE_MAGIC ((uint64_t)0x4c42544350494341) /* "ACIPCTBL" */
 
-/* Of the file; each chunk but the first begins with an entry. */
+/* Head of the file; each chunk but the first begins with an entry. */
 typedef struct {
     uint64_t magic;
     uint32_t version, uid;
@@ -55,8 +55,8 @@ static inline uint64_t ac_ipc_slot_at(uint32_t slot) {
            slot % AC_IPC_SLOTS * sizeof(ac_ipc_entry_t);
 }
 
-/* An empty slot for the caller, *slot > 0; makes or grows the file.  0 or an errno value, ENOSPC
- * where there is no more room.  Any thread, with no lock held. */
+/* An empty slot for the caller, *slot > 0; makes or grows the file.  Returns 0 or an errno value,
+ * ENOSPC if there is no more room.  Any thread, with no lock held. */
 int ac_ipc_table_reserve(uint32_t *slot);
 
 /* Fill a slot that the caller reserved, all but its serial: no importer finds it yet. */
@@ -71,7 +71,7 @@ void ac_ipc_table_publish(uint32_t slot, uint64_t serial);
 void ac_ipc_table_token(int kind, uint32_t slot, uint64_t serial,
                         unsigned char bytes[AC_IPC_TOKEN]);
 
-/* Whether the token is one of this process; the entry then, as it is: its serial may be another. */
+/* Returns true if the token is one of this process; the entry then, as it is: its serial may be another. */
 bool ac_ipc_table_find(const ac_ipc_token_t *token, ac_ipc_entry_t *entry);
 
 /* At exit: remove the file.  No allocation, no lock, no function of the C library that asks the

@@ -1,6 +1,6 @@
 /* The handle that cuIpcGetMemHandle answers for a block inside a segment, or on pages: 64 bytes that name an
- * entry of the exporting process's table (ipc_table.h).  Where the memory lies, and how much of it
- * there is, stands in the table alone, so that a damaged token cannot reach beyond a block.
+ * entry of the exporting process's table (ipc_table.h).  The table alone has the memory's address and
+ * size, so that a damaged token cannot reach beyond a block.
  *
  *    0  magic[8]    with bytes ff: no pid, no count and no handle of a driver reads as valid there
  *    8  kind        AC_IPC_NATIVE, AC_IPC_PAGES
@@ -12,11 +12,11 @@
  *   24  nonce[8]    random, of one process image: made at its first export
  *   32  serial[8]   of the block's lifetime, never used twice by a process
  *   40  check       CRC-32C of the other 60 bytes
- *   44  stray[6]    of the folder accelcache-<uid>.<stray> that has the table; ff: of no such folder
+ *   44  stray[6]    of the folder accelcache-<uid>.<stray> that has the table; ff: no stray
  *   50  ff to the end
  *
- * Words are in the byte order of the machine.  The same lifetime always gives the same bytes:
- * libraries compare handles. */
+ * Words are in the byte order of the machine.  A lifetime always gives the same bytes, since libraries
+ * compare handles. */
 #ifndef AC_IPC_TOKEN_H
 #define AC_IPC_TOKEN_H
 
@@ -42,7 +42,7 @@ typedef enum {
 
 void ac_ipc_token_write(const ac_ipc_token_t *token, unsigned char bytes[AC_IPC_TOKEN]);
 
-/* Sets *token where the answer is AC_IPC_OURS. */
+/* Sets *token if the answer is AC_IPC_OURS. */
 ac_ipc_origin_t ac_ipc_token_read(const unsigned char bytes[AC_IPC_TOKEN], ac_ipc_token_t *token);
 
 #endif

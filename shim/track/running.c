@@ -28,7 +28,7 @@ AC_START_DATA _Atomic int ac_free_sync;
 AC_START_DATA static char short_text[160];
 static char long_text[AC_LIVE_CONF];
 AC_START_DATA static const char *conf_text;
-AC_START_DATA static bool conf_bad, conf_warned, profiled, sanitized;
+AC_START_DATA static bool conf_bad, conf_strict, conf_warned, profiled, sanitized;
 AC_START_DATA static ac_config_t from_environment;
 AC_START_DATA static const ac_config_t *_Atomic in_force = &from_environment;
 static ac_config_error_t conf_error;
@@ -43,6 +43,7 @@ AC_START static void read_environment(void) {
     sanitized = (injected && strstr(injected, "sanitizer")) ||
                 secure_getenv("NV_SANITIZER_INJECTION_PORT_BASE");
     ac_config_default(&from_environment);
+    conf_strict = ac_config_is_strict(text) || ac_defaults_strict();
     if (!text || !*text)
         return;
     size_t length = strlen(text);
@@ -105,7 +106,7 @@ static const ac_config_t *keep(const ac_config_t *config) {
 /* The machine's defaults as they stand in their file, once CUDA was used and where there are any.
  * Changes under the lock. */
 static char defaults[AC_DEFAULTS_TEXT];
-static bool has_defaults;
+static bool has_defaults, defaults_bad;
 
 /* Put `text` (NULL: empty) into force, over the machine's defaults.  `now`: FIXED keys stay as they
  * are there (NULL: all are free).  Under the lock. */
@@ -158,6 +159,7 @@ void ac_process_read_defaults(void) {
             snprintf(why, sizeof why, "%s", error.text);
     }
     ac_unlock(&config_lock);
+    defaults_bad = !good;
     if (!good)
         ac_log(AC_LOG_ERROR, "%s was not applied: %s (`accelcache config` shows it)", path, why);
 }
@@ -250,6 +252,26 @@ int ac_process_open_page(const char *names, size_t bytes, unsigned hooks) {
     return error;
 }
 
+/* If the user asked for strict settings and one is wrong, lets no request for device memory through. */
+static void refuse_wrong_settings(void) {
+    static ac_config_t refusing; /* under the lock */
+    if (!(conf_bad || defaults_bad) || !(conf_strict || ac_config_is_strict(defaults)))
+        return;
+    ac_lock(&config_lock);
+    refusing = *ac_process_config();
+    refusing.enabled = true;
+    refusing.memory_limit = 1;
+    refusing.view = AC_VIEW_DEVICE; /* a device of one byte would confuse the program */
+    const ac_config_t *kept = keep(&refusing);
+    if (kept)
+        atomic_store(&in_force, kept);
+    ac_unlock(&config_lock);
+    ac_log(AC_LOG_ERROR,
+           kept ? "strict settings: every request for device memory fails until the settings are "
+                  "right (`accelcache config` checks them)"
+                : "strict settings: host memory is short, wrong settings are not refused");
+}
+
 void ac_process_report_settings(void) {
     const ac_config_t *config = ac_process_config();
     atomic_store(&ac_log_level, config->log_level);
@@ -265,6 +287,7 @@ void ac_process_report_settings(void) {
     if (config->fence == AC_FENCE_CTX && !ac_driver.cuCtxRecordEvent)
         ac_log(AC_LOG_WARNING,
                "fence:ctx needs a driver of CUDA 12.5 or later: fence:streams holds");
+    refuse_wrong_settings();
 }
 
 void ac_process_apply(void) {

@@ -76,7 +76,8 @@ bool ac_process_configure(const char *text, ac_config_error_t *error);
 /* Change the one key `enabled` of an active process.  False: host memory is short. */
 bool ac_process_enable(bool enabled);
 
-/* From activation: reads the machine's defaults, logs what is wrong with the settings, opens the live page under
+/* From activation: reads the machine's defaults, logs what is wrong with the settings
+ * (strict settings: refuses all requests if any is), opens the live page under
  * the names of the hooks (0 or an errno value), and puts the settings into effect. */
 void ac_process_read_defaults(void);
 void ac_process_report_settings(void);

@@ -85,6 +85,91 @@ START_TEST(every_key) {
 }
 END_TEST
 
+/* Both texts mean the same value of `key`. */
+static void same(const char *key, const char *one, const char *other) {
+    const char *const texts[] = {one, other};
+    char value[2][AC_CONFIG_PATH + 1];
+    for (int i = 0; i < 2; i++) {
+        char text[128];
+        snprintf(text, sizeof text, "%s:%s", key, texts[i]);
+        accept(text);
+        ac_config_value(&config, key, value[i], sizeof value[i]);
+    }
+    ck_assert_msg(!strcmp(value[0], value[1]), "%s:%s is %s, %s is %s", key, one, value[0], other,
+                  value[1]);
+}
+
+START_TEST(one_form_of_units) {
+    static const char *const sizes[] = {"8G", "8GB", "8GiB", "8g", "8gb", "8192M", "8192MiB",
+                                        "8388608K", "8589934592B", "8589934592"};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        same("memory_limit", "8192M", sizes[i]);
+        ck_assert(config.memory_limit == (uint64_t)8 << 30);
+        same("keep_free", "8192M", sizes[i]);
+        same("pinned_cache", "8192M", sizes[i]);
+    }
+    static const char *const mib_keys[] = {"page_size_mb", "large_segment_size_mb",
+                                           "thread_cache_mb", "max_split_size_mb"};
+    for (size_t i = 0; i < sizeof mib_keys / sizeof *mib_keys; i++) {
+        same(mib_keys[i], "64", "64M");
+        same(mib_keys[i], "64", "64MB");
+        same(mib_keys[i], "64", "65536KiB");
+        same(mib_keys[i], "64", "67108864B");
+    }
+    same("small_limit", "65536", "64kb");
+    same("max_split_size_mb", "2048", "2G");
+    same("thread_cache_mb", "0", "0M");
+    same("idle_trim_ms", "10000", "10s");
+    same("idle_trim_ms", "1500", "1.5s");
+    same("idle_trim_ms", "500", "500ms");
+    same("idle_trim_ms", "7200000", "2h");
+    ck_assert(config.idle_trim_ms == 7200000);
+    same("oom_wait", "0.5", "500ms");
+    same("oom_wait", "90", "1.5min");
+    same("dump_interval", "3600", "1H");
+    ck_assert(config.dump_interval == 3600);
+    same("dump_signal", "USR1", "SIGUSR1");
+    same("dump_signal", "HUP", "sighup");
+    static const char *const switches[] = {"enabled", "expandable_segments", "free_sync",
+                                           "pinned_cache", "leak_report"};
+    static const char *const yes[] = {"True", "TRUE", "1", "yes", "on", "Yes"};
+    static const char *const no[] = {"False", "0", "no", "off", "OFF"};
+    for (size_t k = 0; k < sizeof switches / sizeof *switches; k++) {
+        for (size_t i = 0; i < sizeof yes / sizeof *yes; i++)
+            same(switches[k], "true", yes[i]);
+        for (size_t i = 0; i < sizeof no / sizeof *no; i++)
+            same(switches[k], "false", no[i]);
+    }
+    accept("MEMORY_LIMIT:3g,Enabled:True,fence:Streams");
+    ck_assert(config.memory_limit == (uint64_t)3 << 30 && config.enabled);
+    ck_assert_int_eq(config.fence, AC_FENCE_STREAMS);
+    refuse("memory_limit:3G,MEMORY_LIMIT:4G", 16, "given twice");
+    refuse("foo", 0, "unknown key \"foo\"; accelcache config lists the keys");
+}
+END_TEST
+
+START_TEST(strict_is_found_in_wrong_texts) {
+    static const struct {
+        const char *text;
+        bool strict;
+    } cases[] = {{NULL, false},
+                 {"", false},
+                 {"strict:true", true},
+                 {"memory_limit=8G,strict:true", true},
+                 {" Strict : yes ,,x", true},
+                 {"# a file\nfenze:sync\nstrict:1\n", true},
+                 {"strict=true", true},
+                 {"strict:maybe", true},
+                 {"strict:false,memory_limit=8G", false},
+                 {"strict:", true},
+                 {"strict", false},
+                 {"strictly:true,dump:strict:true", false},
+                 {"#strict:true", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        ck_assert_msg(ac_config_is_strict(cases[i].text) == cases[i].strict, "%s", cases[i].text);
+}
+END_TEST
+
 START_TEST(division_lists) {
     static const struct {
         const char *text;
@@ -120,7 +205,6 @@ START_TEST(refusals) {
         {"max_split_sise_mb:40", 0, "\"max_split_size_mb\""},
         {"fence:auto, dmup:x", 12, "\"dump\""},
         {"foo", 0, "unknown key \"foo\""},
-        {"Enabled:true", 0, "\"enabled\""},
         {"fence:auto,fence:ctx", 11, "given twice (first at position 6)"},
         {"backend:native,backend:native", 15, "given twice"},
         /* separators */
@@ -139,7 +223,7 @@ START_TEST(refusals) {
         {"roundup_power2_divisions:[1:2", 29, "expected ] to close the list"},
         {"roundup_power2_divisions:[[1:2]]", 26, "expected ] to close the list"},
         /* numbers */
-        {"max_split_size_mb:20x", 18, "expected an integer from 2 "},
+        {"max_split_size_mb:20x", 18, "expected a size from 2M "},
         {"max_split_size_mb:-1", 18, "got \"-1\""},
         {"max_split_size_mb:+20", 18, "got"},
         {"max_split_size_mb:2 0", 18, "got \"2 0\""},
@@ -150,7 +234,7 @@ START_TEST(refusals) {
         {"max_split_size_mb:18446744073709551617", 18, "got"},
         {"max_split_size_mb:none20", 18, "got"},
         {"large_segment_size_mb:none", 22, "got"},
-        {"large_segment_size_mb:1025", 22, "from 2 to 1024"},
+        {"large_segment_size_mb:1025", 22, "from 2M to 1G"},
         {"garbage_collection_threshold:1", 29, "below 1"},
         {"garbage_collection_threshold:1.2", 29, "got \"1.2\""},
         {"garbage_collection_threshold:.5", 29, "got"},
@@ -161,8 +245,24 @@ START_TEST(refusals) {
         {"garbage_collection_threshold:0.1234567890123456", 29, "got"},
         {"per_process_memory_fraction:1.01", 28, "from 0 to 1"},
         {"per_process_memory_fraction:-0.5", 28, "got"},
-        {"memory_limit:16", 13, "the suffixes K, M, G, T"},
-        {"memory_limit:16GB", 13, "got"},
+        {"memory_limit:16", 13, "8G, 8GB or 8GiB"},
+        {"memory_limit:16GX", 13, "got"},
+        {"memory_limit:16iB", 13, "got"},
+        {"memory_limit:1024TB1", 13, "got"},
+        {"memory_limit:8s", 13, "got"},
+        {"page_size_mb:2049K", 13, "a bare number counts MiB"},
+        {"page_size_mb:1G", 13, "from 2M to 256M"},
+        {"page_size_mb:20000000T", 13, "got"},
+        {"large_segment_size_mb:2MiBB", 22, "got"},
+        {"idle_trim_ms:0.5", 13, "a bare number counts milliseconds"},
+        {"idle_trim_ms:0.0105s", 13, "got"},
+        {"idle_trim_ms:25h", 13, "from 10ms to 24h"},
+        {"idle_trim_ms:9ms", 13, "got"},
+        {"idle_trim_ms:10S1", 13, "got"},
+        {"idle_trim_ms:ms", 13, "got"},
+        {"idle_trim_ms:10G", 13, "got"},
+        {"idle_trim_ms:99999999999999h", 13, "got"},
+        {"history:100K", 8, "an integer from 16"},
         {"memory_limit:G", 13, "got"},
         {"memory_limit:1.5G", 13, "got"},
         {"memory_limit:99999999999T", 13, "got"},
@@ -182,13 +282,15 @@ START_TEST(refusals) {
         {"thread_cache_mb:17592186044416", 16, "got"},
         {"large_segment_size_mb:17592186044436", 22, "got"},
         {"max_split_size_mb:17592186044616", 18, "got"},
-        {"dump_interval:0.05", 14, "from 0.1"},
+        {"dump_interval:0.05", 14, "from 100ms"},
+        {"dump_interval:50ms", 14, "from 100ms"},
+        {"oom_wait:61min", 9, "to 1h"},
         {"dump_interval:604801", 14, "got"},
         /* words */
-        {"free_sync:yes", 10, "auto, true or false"},
-        {"free_sync:TRUE", 10, "auto, true or false"},
-        {"free_sync:1", 10, "auto, true or false"},
-        {"fence:Auto", 6, "auto, ctx, streams or sync"},
+        {"free_sync:2", 10, "auto, true or false"},
+        {"free_sync:yesno", 10, "auto, true or false"},
+        {"fence:1", 6, "auto, ctx, streams or sync"},
+        {"enabled:01", 8, "true or false"},
         {"deepbind:true", 9, "strip or keep"},
         {"log_level:3", 10, "none, error, warning, info or debug"},
         /* divisions */
@@ -211,8 +313,10 @@ START_TEST(refusals) {
         {"dump: ,", 6, "a path without commas"},
         {"dump:a%x.json", 6, "after a percent sign"},
         {"dump:a%", 6, "after a percent sign"},
-        {"dump_signal:SIGUSR2", 12, "HUP, USR1, USR2, none"},
-        {"dump_signal:9", 12, "HUP, USR1, USR2, none"},
+        {"dump_signal:SIGUSR3", 12, "HUP, USR1, USR2"},
+        {"dump_signal:SIG", 12, "HUP, USR1, USR2"},
+        {"dump_signal:SIG12", 12, "HUP, USR1, USR2"},
+        {"dump_signal:9", 12, "HUP, USR1, USR2"},
         {"dump_signal:11", 12, "HUP"},
         {"dump_signal:0", 12, "HUP"},
         {"dump_signal:32", 12, "HUP"},
@@ -333,6 +437,7 @@ static const char *const valid[] = {
     "history:1000",
     "stacks:all",
     "stacks:sampled",
+    "strict:true",
     "pinned_cache:true",
     "pinned_cache:64M",
     "keep_free:1G",
@@ -622,6 +727,8 @@ int main(void) {
     TCase *cases = tcase_create("config");
     tcase_add_test(cases, defaults);
     tcase_add_test(cases, every_key);
+    tcase_add_test(cases, one_form_of_units);
+    tcase_add_test(cases, strict_is_found_in_wrong_texts);
     tcase_add_test(cases, division_lists);
     tcase_add_test(cases, refusals);
     tcase_add_test(cases, long_and_odd_texts_stay_in_bounds);

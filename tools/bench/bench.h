@@ -156,7 +156,7 @@ typedef struct {
 bench_time_t bench_child_time(bench_t *b, const bench_child_t *child, const char *arguments);
 
 /* ---- bench_files.c ---- */
-/* Whether what the child at the absolute path `program` is made of is what it was when it was first started;
+/* Returns true if what the child at the absolute path `program` is made of is what it was when it was first started;
  * b->changed if not.  _missed: no program of that name is found any more. */
 bool bench_files_same(bench_t *b, const bench_child_t *child, const char *program);
 void bench_files_missed(bench_t *b, const char *program);
@@ -186,7 +186,7 @@ bench_part_fn bench_run_rows;
 bench_part_fn bench_run_observe;
 
 /* ---- bench_count.c ---- */
-/* Whether valgrind can count here; if not, the reason is noted under `name`. */
+/* Returns true if valgrind can count here; if not, the reason is noted under `name`. */
 bool bench_can_count(bench_t *b, const char *name);
 /* Instructions per pair of each turn of a workload, into `each`; their number.  0: *error. */
 int bench_count(bench_t *b, const bench_child_t *child, const char *arguments, double *each,

@@ -106,7 +106,7 @@ sim_peer_t *sim_vmm_peer(const sim_alloc_t *record, uint64_t *offset);
 
 CUresult sim_peer_open(const sim_token_t *token, sim_peer_t **out);
 void sim_peer_close(sim_peer_t *peer);
-/* Whether the process still runs; one that ended and was not waited for does not. */
+/* Returns true if the process still runs; one that ended and was not waited for does not. */
 bool sim_process_runs(pid_t pid);
 
 #endif

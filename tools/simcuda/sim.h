@@ -238,13 +238,13 @@ void sim_multicast_unmapped(CUmemGenericAllocationHandle handle);
 bool sim_multicast_member(const sim_alloc_t *record, int device);
 /* False: in the range there is a byte of an object to which not all devices have bound memory. */
 bool sim_multicast_ready(uint64_t address, uint64_t length);
-/* Whether the address is one of an object; store there, which reaches the memory of all devices. */
+/* Returns true if the address is one of an object; store there, which reaches the memory of all devices. */
 bool sim_multicast_at(uint64_t address);
 void sim_multicast_store(uint64_t address, const void *bytes, uint64_t length);
 
 /* True if every byte is mapped and may be touched so; marks written records as touched. */
 bool sim_range_ok(uint64_t address, uint64_t length, bool write);
-/* Whether kernels of the context may touch these bytes, all of which are mapped: memory of another
+/* Returns true if kernels of the context may touch these bytes, all of which are mapped: memory of another
  * device only with peer access to its context, or with that device's right on the mapping, the pool
  * or the graph's allocation. */
 bool sim_reaches(CUcontext ctx, uint64_t address, uint64_t length, bool write);

@@ -51,7 +51,7 @@ CUresult sim_physical_check(const CUmemAllocationProp *prop);
 CUresult sim_physical_new(const CUmemAllocationProp *prop, uint64_t size, bool charge,
                           sim_physical_t **out);
 
-/* Whether the range may be mapped: whole grains inside one reservation, with nothing in it. */
+/* Returns true if the range may be mapped: whole grains inside one reservation, with nothing in it. */
 bool sim_range_mappable(uint64_t address, uint64_t size);
 /* A record with a mapping of its own, without access; NULL without memory. */
 sim_alloc_t *sim_mapping_new(sim_mem_kind_t kind, uint64_t address, uint64_t size, int device);

@@ -1,7 +1,7 @@
 """The C API of libaccelcache.so, by ctypes alone.
 
 Works with the library that the process was started under (LD_PRELOAD, `accelcache run`), and else
-loads it: the file that ACCELCACHE_LIBRARY names, the one beside this package, or the system's.  Sizes
+loads it: the file that ACCELCACHE_LIBRARY names, the one next to this package, or the system's.  Sizes
 are bytes, devices CUDA ordinals, pointers and streams numbers; a call that fails raises Error or one of its
 subclasses (OutOfMemoryError is a MemoryError as well), and ImportError where there is no library.
 """
@@ -105,12 +105,12 @@ def stats(device: Optional[int] = None) -> Dict[str, Any]:
 
 
 def reset_peak_stats(device: Optional[int] = None) -> None:
-    """Peaks begin anew at what is held now."""
+    """Sets peaks to the current values."""
     _call("accel_reset_peak_stats", _device(device))
 
 
 def reset_accumulated_stats(device: Optional[int] = None) -> None:
-    """Sums and counts begin anew at 0."""
+    """Sets sums and counts to 0."""
     _call("accel_reset_accumulated_stats", _device(device))
 
 
@@ -196,7 +196,7 @@ def snapshot(pool: Tuple[int, int] = (0, 0)) -> Dict[str, Any]:
 
 
 def is_history_enabled() -> bool:
-    """Whether entries are kept."""
+    """Returns True if entries are kept."""
     return bool(_call("accel_is_history_enabled"))
 
 
@@ -206,7 +206,7 @@ def enable(enabled: bool = True) -> None:
 
 
 def is_enabled() -> bool:
-    """Whether requests are served from the cache."""
+    """Returns True if the cache serves requests."""
     return bool(_call("accel_is_enabled"))
 
 

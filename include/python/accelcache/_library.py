@@ -293,7 +293,7 @@ def taken(pointer: ctypes.c_void_p) -> Any:
 
 
 def serves_all() -> bool:
-    """Whether requests of others in this process are served, too."""
+    """Returns True if the library also serves requests of other code in this process."""
     lib()
     return _from_the_start
 

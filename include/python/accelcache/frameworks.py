@@ -1,6 +1,6 @@
 """Memory of the cache in frameworks that have a slot for an allocator.
 
-Each function imports its framework when it is called.  Where there is no memory MemoryError is raised, by
+Each function imports its framework when it is called.  If memory is short they raise MemoryError,
 PyTorch RuntimeError.
 Frees need nothing of the program: with a stream they are in its order, and without one all work that
 was submitted before is waited for, on the device, before the memory serves again.
@@ -38,7 +38,7 @@ def _free(pointer):
 
 
 def _free_async(pointer, stream):
-    """In the order of the stream or, where that was destroyed or captures, after all work that there is."""
+    """Frees in the order of the stream, or after all work if the stream was destroyed or captures."""
     status = lib().accel_free_async(pointer or None, stream or None)
     if status in (INVALID, CUDA):
         _free(pointer)
@@ -105,7 +105,7 @@ def use_in_torch():
 def autoload():
     """The `torch.backends` entry point, which `import torch` calls: use_in_torch() if ACCELCACHE_TORCH is 1.
 
-    What fails is a warning, and PyTorch keeps its own cache."""
+    A failure is a warning, and PyTorch keeps its own cache."""
     if os.environ.get("ACCELCACHE_TORCH") != "1":
         return
     try:
@@ -115,7 +115,7 @@ def autoload():
 
 
 def MemPool(**options):
-    """A torch.cuda.MemPool whose memory is the cache's; PyTorch caches above it."""
+    """A torch.cuda.MemPool with memory of the cache; PyTorch caches above it."""
     import torch
     allocator = pluggable_allocator()
     pool = torch.cuda.MemPool(allocator.allocator(), **options)
@@ -125,7 +125,7 @@ def MemPool(**options):
 
 @contextlib.contextmanager
 def use_mem_pool(pool=None):
-    """PyTorch's requests of this thread go to such a pool meanwhile."""
+    """Directs PyTorch's requests of this thread to the pool."""
     import torch
     pool = MemPool() if pool is None else pool
     with torch.cuda.use_mem_pool(pool):
@@ -134,7 +134,7 @@ def use_mem_pool(pool=None):
 
 # --- JAX ---
 
-# It has no place for functions of ours, but a choice of where XLA takes memory from.
+# JAX accepts no functions of other allocators, but lets XLA's allocator be chosen.
 _JAX = {"XLA_PYTHON_CLIENT_ALLOCATOR": "cuda_async", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 
 
@@ -180,7 +180,7 @@ def rmm_resource():
 
 
 def use_in_rmm():
-    """RMM takes memory of the current device from the cache, where it is given no other resource."""
+    """Makes the cache RMM's default resource of the current device."""
     import rmm
     resource = rmm_resource()
     rmm.mr.set_current_device_resource(resource)

@@ -24,12 +24,12 @@ def raw_alloc(size: int, stream: Any = None) -> int:
 
 
 def raw_delete(pointer: int) -> None:
-    """Frees such memory in the order of its stream; 0 may be freed."""
+    """Frees raw memory in the order of its stream; 0 may be freed."""
     call("accel_raw_delete", pointer or None)
 
 
 def raw_deleter() -> int:
-    """The address of a C function `void (*)(void *)` that frees such memory."""
+    """The address of a C function `void (*)(void *)` that frees raw memory."""
     return call("accel_raw_deleter")
 
 
@@ -82,7 +82,8 @@ class _DLManagedTensor(ctypes.Structure):
 
 
 _DLPACK_CUDA, _DLPACK_UINT, _NAME = 2, 1, b"dltensor"
-# What consumers of DLPack hold: the structure, its shape and the owner, by the structure's address.
+# The structures of DLPack that a consumer holds: the structure, its shape and the owner, by the
+# structure's address.
 _exported: Dict[int, Tuple[Any, Any, Any]] = {}
 
 
@@ -245,7 +246,7 @@ def get_ipc_ptr(handle: bytes) -> int:
 
 
 def close_ipc_ptr(pointer: int) -> None:
-    """Closes such memory; as often as it was opened."""
+    """Closes memory of get_ipc_ptr; as often as it was opened."""
     call("accel_close_ipc_ptr", pointer)
 
 

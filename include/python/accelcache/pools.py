@@ -30,7 +30,8 @@ class Checkpoint:
              ctypes.byref(self._state))
 
     def restore(self) -> CheckpointDelta:
-        """Frees every block that the program holds of the pool, and hands out those of the checkpoint."""
+        """Frees every block that the program holds of the pool, and hands out the blocks of the
+        checkpoint."""
         delta = DeltaStruct(size=ctypes.sizeof(DeltaStruct))
         call("accel_set_checkpoint_pool_state", self._state, ctypes.byref(delta))
         try:
@@ -122,7 +123,7 @@ class Pool:
 
     @property
     def use_count(self) -> int:
-        """Users; 0: there is no such pool any more."""
+        """Users; 0: the pool no longer exists."""
         return call("accel_pool_use_count", self._id)
 
     def begin(self, device: Optional[int] = None,

@@ -1,5 +1,5 @@
 """The interface of PyTorch 2.15's accelerator allocator, row by row: the equivalent functions and fields
-here.  run_reference.py calls each row; tests/repository/readme writes the table of include/README.md.
+here.  run_reference.py calls each row; tests/repository/readme writes the table of README.md.
 
 A row: name in the reference; name in C; name in Python; source file of the suite that tries the C function at
 length; a function that calls both and gives both answers, which have to be equal.  `w` is run_reference.World.

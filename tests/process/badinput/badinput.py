@@ -59,7 +59,7 @@ class BadInput(HostTest):
         table = [
             ("enabled:maybe", "enabled", "true or false"),
             ("enabld:true", "enabld", "enabled"),
-            ("large_segment_size_mb:1", "large_segment_size_mb", "from 2 to 1024"),
+            ("large_segment_size_mb:1", "large_segment_size_mb", "from 2M to 1G"),
             ("large_segment_size_mb:x", "large_segment_size_mb", "expected"),
             ("large_segment_size_mb:99999999999999999999", "large_segment_size_mb", "expected"),
             ("roundup_power2_divisions:[256:3]", "roundup_power2_divisions", "power of two"),
@@ -72,7 +72,7 @@ class BadInput(HostTest):
             (":", "expected"),
             ("enabled:true,,fence:auto", "expected"),
             ("enabled:true;fence:auto", "enabled", "expected"),
-            ("\x01\x7f\xff", "known keys"),
+            ("\x01\x7f\xff", "accelcache config lists the keys"),
             ("dump:" + "x" * 5000, "too long"),
         ]
         for conf, *words in table:
@@ -100,6 +100,38 @@ class BadInput(HostTest):
     def test_quiet_where_asked(self):
         self.compare(WORK, conf="log_level:none,backend:cudaMallocAsync,dump:/nonexistent/x",
                      lines=0)
+
+    # ---- strict settings
+
+    def strict(self, conf=None, file="none", refused=True, **more):
+        """Runs under a wrong setting; returns the library's lines."""
+        self.reset()
+        child = self.start(WORK, cwd=self.work, stdin=subprocess.DEVNULL,
+                           env=self.environment(conf, ACCEL_CONF_FILE=file, **more))
+        _, err = child.communicate(timeout=LIMIT)
+        ours = [line for line in err.splitlines() if line.startswith("accelcache: ")]
+        said = [line for line in ours if "every request for device memory fails" in line]
+        self.assertEqual((child.returncode != 11, len(said)), (refused, int(refused)), err)
+        return ours
+
+    def test_strict_settings_refuse_memory(self):
+        lines = self.strict("memory_limit=8G", ACCEL_CONF_STRICT="1")
+        self.assert_says(lines[0], "ACCEL_ALLOC_CONF", "write : instead of =")
+        self.assert_says(lines[1], "strict", "accelcache config")
+        self.strict("memory_limit=8G,strict:true")
+        self.strict("x" * 5000, ACCEL_CONF_STRICT="yes")
+        file = self.defaults("strict:true\nmemory_limit:2G\n")
+        self.strict("memory_limit=8G", file)
+        self.strict("memory_limit:4G", self.defaults("memory_limit:4X\nstrict:true\n"))
+        self.strict(file=self.root + "/none", ACCEL_CONF_STRICT="on")
+        self.strict("enabled:flase", ACCEL_CONF_STRICT="1")
+
+    def test_strict_settings_let_right_ones_through(self):
+        self.strict("memory_limit:8GB", refused=False, ACCEL_CONF_STRICT="1")
+        self.strict("idle_trim_ms:10s", self.defaults("strict:true\n"), refused=False)
+        for word in ("0", "no", ""):
+            self.strict("memory_limit=8G", refused=False, ACCEL_CONF_STRICT=word)
+        self.strict("memory_limit=8G,strict:false", refused=False)
 
     # ---- the machine's defaults
 

@@ -34,14 +34,13 @@ FIGURES = {
 TABLES = ("shim/config/config.def", "shim/observe/stats.def", "shim/observe/counters.def",
           "shim/device/cuda_functions.def", "shim/bind/hooks.def")
 NO_LISTS = {
-    ("shim/config/config.def", "shim/config/README.md"): "generated",
+    ("shim/config/config.def", "tools/guide/settings.md"): "generated",
     ("shim/config/config.def", "shim/observe/dump.schema.json"): "generated",
-    ("shim/observe/stats.def", "shim/observe/README.md"): "generated",
+    ("shim/observe/stats.def", "tools/guide/statistics.md"): "generated",
     ("shim/observe/stats.def", "shim/observe/dump.schema.json"): "generated",
     ("shim/observe/stats.def", "include/accelcache.h"): "generated",
-    ("shim/observe/stats.def", "include/README.md"): "generated",
     ("shim/observe/stats.def", "shim/allocator/space/segment.c"): "counts blocks and bytes",
-    ("shim/observe/counters.def", "shim/observe/README.md"): "generated",
+    ("shim/observe/counters.def", "tools/guide/statistics.md"): "generated",
     ("shim/observe/counters.def", "shim/observe/dump.schema.json"): "generated",
     ("shim/device/cuda_functions.def", "tools/simcuda/cudart/lookups.def"):
         "what the runtime asks the driver for, hooked or not",

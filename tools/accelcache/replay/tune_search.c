@@ -34,6 +34,7 @@ static const char *const none[] = {NULL};
 #define candidates_BOOL_OR_BYTES none
 #define candidates_NUMBER        none
 #define candidates_SECONDS       none
+#define candidates_MILLISECONDS  none
 #define candidates_FENCE         none
 #define candidates_FILL          none
 #define candidates_SAMPLE        none

@@ -198,6 +198,9 @@ static void print_markdown_keys(void) {
     puts("| key | default | accepts | what it does |\n|---|---|---|---|");
     for (unsigned i = 0; i < ac_config_row_count; i++) {
         const ac_config_row_t *row = &ac_config_rows[i];
+        if (i == ac_config_first_rows)
+            puts("\n## Settings for experts\n\n"
+                 "| key | default | accepts | what it does |\n|---|---|---|---|");
         if (row->foreign)
             continue;
         char key[80], usual[AC_CONFIG_PATH + 2];
@@ -208,7 +211,7 @@ static void print_markdown_keys(void) {
         print_cells(4, (const char *const[]){key, usual, row->range, doc});
         free(doc);
     }
-    fputs("\nKeys of PyTorch's that are known, warned about and without effect here:", stdout);
+    fputs("\nThese keys of PyTorch are known and have no effect here; they cause a warning:", stdout);
     const char *separator = " ";
     for (unsigned i = 0; i < ac_config_row_count; i++) {
         if (!ac_config_rows[i].foreign)

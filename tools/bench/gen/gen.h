@@ -28,7 +28,7 @@ void gen_free(gen_t *gen, gen_block_t block);
 void gen_drop(gen_t *gen, gen_block_t *block);
 void gen_sync(gen_t *gen);
 
-/* Whether enough was written: asked at the end of a step. */
+/* Returns true if enough was written: asked at the end of a step. */
 static inline bool gen_enough(const gen_t *gen) {
     return gen->count >= gen->wanted;
 }

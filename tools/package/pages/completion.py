@@ -7,12 +7,12 @@ PIDS = "accelcache ps --no-header 2>/dev/null | cut -d' ' -f1"
 
 
 def kind_of(metavar):
-    """What a value is: file, folder, or anything else."""
+    """The kind of a value: file, folder, or anything else."""
     return "file" if metavar in FILES else "folder" if metavar in FOLDERS else "any"
 
 
 def argument_of(sub):
-    """What stands behind the options: command, keys, pid, file or nothing."""
+    """The arguments after the options: command, keys, pid, file or nothing."""
     words = " ".join(sub.usage)
     for word, kind in (("PROGRAM", "command"), ("[STRING|KEY]", "keys"), ("PID dump", "pid"),
                        ("FILE", "file"), ("TRACE", "file"), ("A B", "file")):
@@ -33,7 +33,7 @@ def argument_words(sub, keys):
 
 
 def names(option):
-    """What is offered: the long name, or the short one where there is no other."""
+    """The words on offer: the long name, or the short one if there is no other."""
     return option.long or option.short
 
 
@@ -80,7 +80,7 @@ BASH_END = """\
         return
     fi
     [[ -n ${options[$sub]:-} ]] || return
-    # Behind the program's name everything belongs to the program.
+    # All words after the program's name belong to the program.
     if [[ ${arguments[$sub]} == command ]]; then
         for ((at = 2; at < COMP_CWORD; at++)); do
             case ${COMP_WORDS[at]} in
@@ -161,7 +161,7 @@ def zsh(command, keys):
                 sign, value = "=-", ":" + value
             meaning = f"[{zsh_text(option.text)}]{value}"
             for name in option.names():
-                # No more of the same option, unless it takes several.
+                # An option is offered once, unless it takes several values.
                 specs.append(f"'*'{name}{sign}{quoted(meaning)}")
         kind = argument_of(sub)
         if kind == "command":

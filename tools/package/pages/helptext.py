@@ -24,7 +24,7 @@ class Paragraph:
 
 
 class Option:
-    """long or short may be None; metavar: None where it takes no value; optional: [=VALUE]."""
+    """long or short may be None; metavar: None if it takes no value; optional: [=VALUE]."""
 
     def __init__(self, short, long, metavar, optional, text):
         self.short, self.long, self.metavar = short, long, metavar

@@ -35,7 +35,7 @@ class Page:
         self.lines.append(wrapped(text))
 
     def usage(self, lines):
-        """Names of options and of the program bold, what stands for something else as it is."""
+        """Makes names of options and of the program bold, and leaves placeholders as they are."""
         for i, line in enumerate(lines):
             if i:
                 self.lines.append(".br")
