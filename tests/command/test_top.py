@@ -121,7 +121,7 @@ class Top(live.LiveTest):
         with self.window(80, 24, "--interval", "60") as window:
             self.assertIn("68.0", self.row_of(window, process))
             window.press("r")
-            self.shows(window, f"process {process.pid}: peaks begin anew")
+            self.shows(window, f"process {process.pid}: peaks are reset")
             self.shows(window, rf"^ +{process.pid} .* 4\.00 MiB +4\.00 MiB ")
             window.press("t")
             self.shows(window, rf"process {process.pid} gave back [6-9]\d\.\d MiB")
@@ -150,7 +150,7 @@ class Top(live.LiveTest):
             self.shows(window, "s sort: reserved")
             window.until(lambda: order(window) == [low, high])
             window.press("r")                        # the bar has stayed with its process
-            self.shows(window, f"process {high}: peaks begin anew")
+            self.shows(window, f"process {high}: peaks are reset")
             window.press("q")
             window.wait()
 

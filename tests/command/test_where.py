@@ -323,6 +323,14 @@ class Snapshots(base.CommandTest):
         file = self.write("other.pickle", pickle.dumps({"a": [1, -5, 2.5, True, None, (1, 2)]}))
         self.assertIn("no memory snapshot", self.expect(1, "where", "1", file).stderr)
 
+    def test_blocks_that_do_not_fill_their_segment(self):
+        damaged = json.loads(json.dumps(SNAPSHOT))
+        damaged["segments"][0]["blocks"][0]["size"] = 7
+        file = self.write("short.json", json.dumps(damaged))
+        for words in (("where", "0x7f0000000001"), ("export", "-f", "folded")):
+            self.assertIn("segments[0]: device, address, total_size or blocks are missing or do not match",
+                          self.expect(1, *words, file).stderr)
+
     def test_readers_of_histories(self):
         out = [self.expect(0, "export", "-f", "perfetto", file).stdout for file in self.files[:2]]
         self.assertEqual(out[0], out[1])

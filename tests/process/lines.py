@@ -127,7 +127,7 @@ class Code(LinesTest):
 
 
 class Files(LinesTest):
-    """A stripped file, one that was moved, one that was built anew."""
+    """A stripped file, one that was moved, one that was rebuilt."""
 
     def setUp(self):
         super().setUp()
@@ -180,7 +180,7 @@ class Files(LinesTest):
     def test_built_anew(self):
         """Lines of the new file would be wrong ones."""
         self.compile("lines", "-O1", "-g", "-DNEW", "-fno-inline")
-        self.nameless(said=rf"accelcache stat: {re.escape(self.path)} was built anew since \(build ID "
+        self.nameless(said=rf"accelcache stat: {re.escape(self.path)} was rebuilt since \(build ID "
                            r"[0-9a-f]{12}\.\. then, [0-9a-f]{12}\.\. now\): its functions stay without names; put "
                            r"the old file back to see them\n")
 

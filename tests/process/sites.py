@@ -153,7 +153,7 @@ class Stacks(SitesTest):
             env = self.environment(LD_PRELOAD=None)
             done = subprocess.run([COMMAND, "export", "-f", "folded", name], env=env, cwd=self.work, text=True,
                                   capture_output=True, timeout=LIMIT, check=True)
-            self.assertRegex(done.stderr, r"^accelcache export: \S+/libcopy\.so was built anew since \(build ID "
+            self.assertRegex(done.stderr, r"^accelcache export: \S+/libcopy\.so was rebuilt since \(build ID "
                                           r"[0-9a-f]{12}\.\. then, [0-9a-f]{12}\.\. now\): its functions stay "
                                           r"without names; put the old file back to see them\n$")
             self.assertRegex(done.stdout, r"(?m);libcopy\.so\+0x[0-9a-f]+ 5\d+$")

@@ -526,7 +526,7 @@ int bench_probe(bench_t *b) {
         if (info && !p->preload && !b->usable[peer]) {
             bench_skip(b, p->id, "LD_PRELOAD of the environment loads the library: unset it");
         } else if (!b->usable[peer]) {
-            if (error && strstr(error, "was not found beside"))
+            if (error && strstr(error, "was not found next to"))
                 missing = cmd_format("%s is not there: %s", p->program, p->missing);
             bench_skip(b, p->id,
                        missing ? missing

@@ -253,6 +253,9 @@ class Replay(frame.TraceTest):
                           (path, "--streams", "real", "--pending", "1"), (path, "--fast"),
                           (path, "--ordinal", "64"), (path, "--capacity", "0.1")):
             self.assertEqual(self.expect(2, "replay", *arguments).stdout, "")
+        for number in ("", "+5", " 5", "5x", "1001", "99999999999999999999"):
+            self.assertIn(f"--repeat {number}: a whole number from 1 to 1000",
+                          self.expect(2, "replay", path, "--repeat", number).stderr)
         for key in ("ops", "ns_per_op", "ratio_second", "min_capacity_ratio", "bound"):
             self.assertIn(key, self.expect(0, "replay", "--help").stdout)
 

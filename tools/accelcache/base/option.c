@@ -3,6 +3,7 @@
 #include "command.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <getopt.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -108,7 +109,7 @@ static void prepare(getopt_t *g, const cmd_option_t *table, bool command, bool h
     char *letter = g->letters;
     *letter = '+';
     letter += command;
-    for (g->count = 0; table[g->count].name; g->count++) {
+    for (g->count = 0; table[g->count].name && g->count < MOST_OPTIONS; g->count++) {
         const cmd_option_t *o = &table[g->count];
         bool value = o->text || o->number || o->real || o->take;
         int argument = !value ? no_argument : o->flag ? optional_argument : required_argument;
@@ -147,11 +148,15 @@ static int take(const cmd_option_t *o, const char *value) {
         *o->text = value;
     if (o->take)
         return o->take(value, o->arg);
+    if (!o->number && !o->real)
+        return CMD_OK;
+    errno = 0;
     if (o->number)
         number = (double)(*o->number = strtoull(value, &end, 10));
-    else if (o->real)
+    else
         number = *o->real = strtod(value, &end);
-    if (!end || (!*end && end != value && *value != '-' && number >= o->low && number <= o->high))
+    bool digit = *value >= '0' && *value <= '9', good = digit || (o->real && *value == '.');
+    if (good && !*end && !errno && number >= o->low && number <= o->high)
         return CMD_OK;
     return cmd_usage("--%s %s: %s", o->name, value, o->expected);
 }

@@ -14,15 +14,10 @@ static int64_t between(int64_t ns) {
 }
 
 static void take_header(cmd_history_t *history, const ac_trace_header_t *header) {
-    size_t used = 0;
     history->start_ns = between(header->start_time_ns);
     history->pid = header->pid;
     history->host = cmd_format("%.*s", (int)sizeof header->host, header->host);
-    history->command = cmd_alloc(sizeof header->argv + 1);
-    for (; used + 1 < sizeof header->argv && (header->argv[used] || header->argv[used + 1]);
-         used++)
-        history->command[used] = header->argv[used] ? header->argv[used] : ' ';
-    history->command[used] = '\0';
+    history->command = cmd_trace_command(header);
     for (unsigned i = 0; i < AC_TRACE_DEVICES && i < CMD_DEVICES; i++) {
         const ac_trace_device_t *device = &header->device[i];
         if (device->used && device->ordinal >= 0 && device->ordinal < CMD_DEVICES) {

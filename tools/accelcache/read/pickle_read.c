@@ -188,7 +188,7 @@ static void pack_last(reader_t *r, size_t count) {
         pack(r, r->depth - count);
 }
 
-/* Keys that are no text become one: The parts that matter have none of these in PyTorch. */
+/* Keys that are no text become text.  PyTorch has none in the parts that matter. */
 static void set_one(json_t *to, const json_t *key, json_t *value) {
     char text[32];
     const char *name = json_string_value(key);

@@ -81,7 +81,7 @@ static file_t *file_that_ran(const char *path, const char *id) {
     file_t *kept = file_by_id(id);
     if (!kept && file->elf.bytes && !file->told) {
         file->told = true;
-        cmd_say("%s was built anew since (build ID %.12s.. then, %.12s%s now): its functions stay "
+        cmd_say("%s was rebuilt since (build ID %.12s.. then, %.12s%s now): its functions stay "
                 "without names; put the old file back to see them",
                 file->path, id, *file->id ? file->id : "none", *file->id ? ".." : "");
     }

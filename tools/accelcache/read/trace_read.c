@@ -197,6 +197,17 @@ void cmd_trace_close(cmd_trace_t *trace) {
     free(trace);
 }
 
+char *cmd_trace_command(const ac_trace_header_t *header) {
+    size_t size = sizeof header->argv, used = 0;
+    char *text = cmd_alloc(size + 1);
+    while (used + 1 < size && (header->argv[used] || header->argv[used + 1])) {
+        char c = header->argv[used];
+        text[used++] = c ? c : ' ';
+    }
+    text[used] = '\0';
+    return text;
+}
+
 const ac_trace_header_t *cmd_trace_header(const cmd_trace_t *trace) {
     return &trace->header;
 }

@@ -53,6 +53,8 @@ bool cmd_trace_is(const char *path);
 /* NULL and *error, one line, malloc'd: no file, no trace, another version or byte order. */
 cmd_trace_t *cmd_trace_open(const char *path, char **error);
 const ac_trace_header_t *cmd_trace_header(const cmd_trace_t *trace);
+/* Returns the command line, with spaces between its arguments; malloc'd. */
+char *cmd_trace_command(const ac_trace_header_t *header);
 /* The next event; false: there are no more. */
 bool cmd_trace_next(cmd_trace_t *trace, cmd_trace_event_t *event);
 /* The frames of a stack that an event named, innermost first; the caller frees them, their names live with

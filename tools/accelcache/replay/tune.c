@@ -238,7 +238,7 @@ static const tune_point_t **find_front(const tune_t *tune, size_t *count) {
 
 /* ------------------------------------------------------------------ human */
 
-enum { MOST_SHOWN = 5 }; /* a terminal, which shows the end: the result comes last */
+enum { MOST_SHOWN = 5 }; /* rows of the front on a terminal; the result comes last */
 
 static const char *conf_name(const tune_point_t *point) {
     return *point->conf ? point->conf : "(default)";

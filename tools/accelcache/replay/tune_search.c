@@ -2,9 +2,9 @@
  * then keys that bring next to nothing go back to their defaults.  The search starts at the default, and again with
  * each switch thrown: a switch that gains nothing by itself may be what lets another key work.
  *
- * Keys are the rows of config.def with the trait TUNED: keys that decide the layout of memory. Not what the
- * program may have, nor when memory is out of the device's reach: a trace cannot decide that.  Candidates are by
- * type; what the parser refuses is none. */
+ * Keys are the rows of config.def with the trait TUNED: keys that decide the layout of memory. Limits of the
+ * program are no such keys, nor are times after which memory goes back: a trace cannot decide them.  Candidates
+ * follow the type of a key; the parser must accept them. */
 #include "replay/tune.h"
 #include "command.h"
 
@@ -115,7 +115,7 @@ static double seconds_now(void) {
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* The configuration string of a point; False: the parser refuses it. */
+/* The configuration string of a point.  False: the parser refuses it. */
 static bool write_conf(const unsigned *key, unsigned keys, tune_point_t *point) {
     size_t used = 0;
     ac_config_error_t error;

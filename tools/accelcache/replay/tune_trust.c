@@ -29,10 +29,10 @@ static size_t requests_after_a_free(const cmd_ops_t *trace) {
     return count;
 }
 
-/* By how much `ours` is better with one eighth of the trace's requests after the other left out: what adds up
- * over a run, as small free pieces do, stays.  If one of these resamples has no gain, a single stretch of
- * requests made all of it, and the next run may have none.  The standard error of the jackknife says no more
- * here: peaks are no smooth function of the requests. */
+/* Returns how much better `ours` is if each eighth of the requests is left out in turn: effects that add up over
+ * a run, like small free pieces, stay.  If one of these resamples has no gain, a single stretch of requests made
+ * all of it, and the next run may have none.  The standard error of the jackknife says no more here: peaks are
+ * no smooth function of the requests. */
 typedef struct {
     double least, most;
 } gains_t;

@@ -209,7 +209,7 @@ static int print_json(const check_t *c) {
 
 /* ------------------------------------------------------------------ running */
 
-/* Returns the reason why the program's memory is not known; NULL: something can.  malloc'd. */
+/* Returns the reason why the program's memory is not known; NULL: it is known.  malloc'd. */
 static char *unmeasured(const check_t *c) {
     if (!c->trial.dumps)
         return cmd_format("the program did not use CUDA, or the library did not reach it "

@@ -352,7 +352,7 @@ typedef struct {
     const char *program, *conf;
 } runner_t;
 
-/* One run in `folder`/`name`; which a failure names.  0, or the status to end with. */
+/* One run in the folder `folder`/`name`, which a failure names.  0, or the status to end with. */
 static int run_one(const runner_t *runner, cmd_trial_t *trial, bool cached, char *name,
                    const char *which) {
     const cmd_run_t *run = runner->c->run;
@@ -376,7 +376,7 @@ static int run_one(const runner_t *runner, cmd_trial_t *trial, bool cached, char
     return trial->status;
 }
 
-/* All runs: warm-up runs first: the first run of a program pays for what later runs find (files in memory,
+/* All runs, warm-up runs first: the first run of a program pays for what later runs find (files in memory,
  * compiled kernels).  Then off and on in turn, and each round begins with the other one, so that a machine that
  * grows slower favours neither.  0, or the status to end with. */
 static int run_trials(const runner_t *runner) {

@@ -84,7 +84,7 @@ static int print_done(const struct verb *verb, int pid, const ac_control_answer_
         printf("process %d gave back %s\n", pid, cmd_text_bytes(bytes, (int64_t)answer->bytes));
         break;
     case AC_CONTROL_RESET_PEAKS:
-        printf("process %d: peaks begin anew\n", pid);
+        printf("process %d: peaks are reset\n", pid);
         break;
     case AC_CONTROL_SET:
         printf("process %d: the settings are changed\n", pid);

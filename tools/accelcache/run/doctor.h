@@ -32,7 +32,7 @@ void cmd_doctor_figures(cmd_findings_t *findings, const json_t *document);
 /* Findings from the document in a file. */
 void cmd_doctor_dump(cmd_findings_t *findings, const char *path);
 
-/* A variable of the program that has the name of a function of ours; Frees `where`. */
+/* A variable of the program that has the name of a function of ours.  Frees `where`. */
 void cmd_doctor_variable(cmd_findings_t *findings, char *where);
 
 /* Preloaded libraries, by LD_PRELOAD, that have functions with names of ours: their order. */

@@ -25,7 +25,7 @@ static const char help[] =
     "Exit status: 0, 1 the library was not found, 2 wrong usage.\n";
 
 /* How a shell sets a variable, and how it forgets one; `quote`: what stands for a quote between quotes (NULL:
- * values are not quoted); `also`: quotes also the rest of the special characters. */
+ * values are not quoted); `also`: other characters that need quotes. */
 static const struct format {
     const char *name, *set, *end, *unset, *quote, *also;
 } formats[] = {{"sh", "export %s=", "\n", "unset %s\n", "'\\''", ""},

@@ -52,7 +52,7 @@ static char *find_place(const char *const *places, const char *what, char **erro
         }
         free(path);
     }
-    *error = cmd_format("%s was not found beside the command (%s), neither as a build tree has "
+    *error = cmd_format("%s was not found next to the command (%s), neither as a build tree has "
                         "it nor as an installation does; build or install all of accelcache",
                         what, self);
     return NULL;

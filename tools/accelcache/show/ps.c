@@ -22,7 +22,7 @@ static const char help[] =
     "  PEAK       peak of these, summed over devices\n"
     "  STARTED    when it first used CUDA\n"
     "  PROGRAM    its file, to the end of the line; control characters as \\x1b\n\n"
-    "  --all        killed ones as well\n"
+    "  --all        also killed ones\n"
     "  --no-header  no first line with these names\n"
     "  --json       the same as a JSON array\n\n"
     "Exit status: 0, also when there is none; 1 when a page could not be read (the\n"

@@ -23,9 +23,9 @@
 static const char help[] =
     "Usage: accelcache stat [OPTION...] [FILE|DIR|PID]...\n"
     "Shows statistics dumps: what the cache gained, how much memory it took, whether\n"
-    "anything went wrong, who held the memory, and the figures that are not 0.  Of a\n"
-    "trace, a history or a snapshot it shows who held the memory.  A terminal gets\n"
-    "the first page.\n"
+    "anything went wrong, which call sites held the memory, and the figures that are\n"
+    "not 0.  For a trace, a history or a snapshot it shows the call sites.  A\n"
+    "terminal gets the first page.\n"
     "\n"
     "  FILE       a dump.  One is shown in full.  Several get a line each, their\n"
     "             sum, min and max, and those that stand apart: of four or more, off\n"
@@ -40,11 +40,11 @@ static const char help[] =
     "\n"
     "  --all      every figure of one document, whatever its length\n"
     "  --brief    the first four lines of each document\n"
-    "  --sites    who held the memory of one FILE or PID: call sites at the peak,\n"
+    "  --sites    holders of memory of one FILE or PID: call sites at the peak,\n"
     "             at the end, and what the program never freed\n"
     "  --diff     of two documents, what differs and nothing else\n"
     "  --summary  no line for each, but sum, min, max and median\n"
-    "  --growth   modules and call sites whose memory rises: in several dumps of one\n"
+    "  --growth   modules and call sites with rising memory: in several dumps of one\n"
     "             process, or in a running PID, which is read --looks times (10),\n"
     "             --interval seconds apart (1).  Call sites of a PID need\n"
     "             ACCEL_ALLOC_CONF=control:true,stacks:sampled\n"
@@ -295,7 +295,7 @@ static int print_json(const shown_t *shown, const wanted_t *wanted, bool single)
     return cmd_print_json(whole, JSON_PRESERVE_ORDER);
 }
 
-/* Removes pages of killed processes, none of one that runs; Sets `failed` if one cannot be removed. */
+/* Removes pages of killed processes, none of one that runs.  Sets `failed` if one cannot be removed. */
 static unsigned remove_all(const ac_live_name_t *name, unsigned count, bool *failed) {
     unsigned removed = 0;
     for (unsigned i = 0; i < count; i++) {

@@ -158,7 +158,7 @@ static void ask(screen_t *s, ac_control_verb_t verb) {
         snprintf(s->message, sizeof s->message, "process %d gave back %s", pid,
                  cmd_text_bytes(bytes, (int64_t)answer.bytes));
     } else {
-        snprintf(s->message, sizeof s->message, "process %d: peaks begin anew", pid);
+        snprintf(s->message, sizeof s->message, "process %d: peaks are reset", pid);
     }
     free(error);
 }

@@ -136,20 +136,8 @@ static const char *state_text(const ac_trace_header_t *header) {
     }
 }
 
-/* The command line, with spaces between its arguments; malloc'd. */
-static char *command_text(const ac_trace_header_t *header) {
-    size_t size = sizeof header->argv, used = 0;
-    char *text = cmd_alloc(size + 1);
-    while (used + 1 < size && (header->argv[used] || header->argv[used + 1])) {
-        char c = header->argv[used];
-        text[used++] = c ? c : ' ';
-    }
-    text[used] = '\0';
-    return text;
-}
-
 static void print_head(const ac_trace_header_t *header) {
-    char *command = command_text(header);
+    char *command = cmd_trace_command(header);
     char *host = cmd_format("%.*s", (int)sizeof header->host, header->host);
     fputs("# ", stdout);
     cmd_print_safe(command);
@@ -172,7 +160,7 @@ static void row_bytes(cmd_table_t *table, const char *name, uint64_t n) {
 
 static void print_summary(const ac_trace_header_t *header, const figures_t *figures,
                           const cmd_trace_counts_t *counts) {
-    char text[CMD_FIGURE], *command = command_text(header);
+    char text[CMD_FIGURE], *command = cmd_trace_command(header);
     cmd_print_hanging(command, 0, 2);
     free(command);
     printf("process %d; %s\n", (int)header->pid, state_text(header));
@@ -203,7 +191,7 @@ static void print_summary(const ac_trace_header_t *header, const figures_t *figu
 
 static int print_json(const ac_trace_header_t *header, const figures_t *figures,
                       const cmd_trace_counts_t *counts) {
-    char *command = command_text(header);
+    char *command = cmd_trace_command(header);
     json_t *root = json_object();
     json_object_set_new(root, "command", cmd_json_text(command));
     free(command);

@@ -320,7 +320,7 @@ static json_t *segment_json(const cmd_segment_t *segment) {
                      segment->exported, "guarded", segment->guarded);
 }
 
-/* Returns the bytes between the end of the request and the address; null: it does not. */
+/* Returns the bytes between the end of the request and the address; null: the address is not past it. */
 static json_t *past_json(const spot_t *spot) {
     bool in_one = spot->block && spot->block->state != AC_LAID_FREE;
     const cmd_block_t *block = in_one ? spot->block : spot->before;
