@@ -18,7 +18,7 @@ COUNTS = {
     "words of the glossary": 59,
 }
 LINES = {  # hundreds of lines with code, by folder; of tests whole thousands
-    "shim/allocator": 150,
+    "shim/allocator": 151,
     "shim/api": 39,
     "shim/bind": 24,
     "shim/track": 44,
@@ -32,7 +32,7 @@ LINES = {  # hundreds of lines with code, by folder; of tests whole thousands
     "tools/accelcache": 192,
     "tools/simcuda": 169,
     "tools/bench": 53,
-    "tests": 910,
+    "tests": 912,
 }
 RECORD = re.compile(r"\bstruct(?: \w+)? \{((?:[^{}]|\{[^{}]*\})*)\}")
 FIELD = r"\b(?:%s)\b[^;()]*;"
