@@ -167,6 +167,24 @@ static bool learns(const ac_settings_t *settings) {
     return !settings->frugal && settings->page_budget == 0;
 }
 
+bool ac_policy_fine(const ac_toll_t *toll, const ac_settings_t *settings) {
+    return toll->fine.live && toll->fine.page == settings->page && learns(settings);
+}
+
+uint64_t ac_policy_page(const ac_toll_t *toll, const ac_settings_t *settings, uint64_t size) {
+    uint64_t page = settings->page;
+    return ac_policy_fine(toll, settings) && size / AC_FINE_MANY < page ? page / 2 : page;
+}
+
+uint64_t ac_policy_rests(const ac_toll_t *toll, const ac_settings_t *settings, uint64_t live, uint64_t reserved) {
+    uint64_t rests = most(share_of(live, AC_FINE_MUCH), AC_FINE_LITTLE * settings->page);
+    bool may = learns(settings) && settings->page > settings->small_page && settings->page <= AC_FINE_PAGE;
+    return may && reserved >= live + rests && reserved <= live + share_of(live, AC_FINE_MOST) &&
+                   reserved >= toll->fine.looked
+               ? toll->fine.old + rests
+               : UINT64_MAX;
+}
+
 static unsigned windows_in(uint64_t count, uint64_t window) {
     return (unsigned)least(count / window, AC_TOLL_MOST * AC_WINDOWS);
 }
@@ -177,7 +195,7 @@ static void rise(ac_toll_t *toll, uint64_t cost_ns) {
     toll->share = (unsigned)least(most(toll->share, AC_SHARE_PAGES) + step, AC_TOLL_MOST);
 }
 
-static void look_at_requests(ac_toll_t *toll, uint64_t requests) {
+static void look_at_requests(ac_toll_t *toll, uint64_t requests, bool fine) {
     uint64_t count = requests - toll->requests, little = count * AC_TOLL_LITTLE_NS;
     if (count < AC_WINDOW_REQUESTS)
         return;
@@ -188,8 +206,12 @@ static void look_at_requests(ac_toll_t *toll, uint64_t requests) {
     toll->earned_ns -= least(little, toll->earned_ns);
     toll->quiet = cost_ns < AC_TOLL_LITTLE_NS ? toll->quiet + windows : 0;
     toll->costly = cost_ns > AC_TOLL_MUCH_NS ? toll->costly + windows : 0;
-    if (toll->costly >= AC_WINDOWS)
+    if (toll->costly < AC_WINDOWS)
+        return;
+    if (!fine)
         rise(toll, cost_ns);
+    else
+        toll->fine.live = toll->costly = 0; /* larger pages move at less cost */
 }
 
 static void look_at_time(ac_toll_t *toll, uint64_t now_ns) {
@@ -203,7 +225,7 @@ static void look_at_time(ac_toll_t *toll, uint64_t now_ns) {
 
 bool ac_policy_learn(ac_toll_t *toll, const ac_settings_t *settings, uint64_t requests, uint64_t now_ns) {
     unsigned before = toll->share;
-    look_at_requests(toll, requests);
+    look_at_requests(toll, requests, ac_policy_fine(toll, settings));
     if (before && now_ns)
         look_at_time(toll, now_ns);
     for (; toll->share && toll->quiet >= AC_WINDOWS; toll->quiet -= AC_WINDOWS)
@@ -222,7 +244,7 @@ uint64_t ac_policy_pages(const ac_toll_t *toll, const ac_settings_t *settings, u
     uint64_t cap = ac_budget(settings, AC_BUDGET_PAGES, live);
     if (settings->page_budget != 0)
         return cap;
-    if (settings->frugal)
+    if (settings->frugal || ac_policy_fine(toll, settings))
         cap = live + share_of(live, AC_SHARE_FRUGAL);
     cap = least(cap, live + toll->earned_ns / create_ns(page) * page / 4);
     return most(most(cap, ac_budget_floor(settings, AC_BUDGET_PAGES)), learned(toll, settings, live));

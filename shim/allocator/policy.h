@@ -74,8 +74,17 @@ static inline bool ac_policy_whole(uint64_t size, uint64_t live) {
 
 /* --- pages --- */
 
+/* Pages of half the size (supply/fine.h). */
+typedef struct {
+    uint64_t live;   /* high-water mark when pages became half as large; 0: they are not */
+    uint64_t page;   /* size of a page at that time */
+    uint64_t old;    /* rests of old blocks, which are no reason again */
+    uint64_t looked; /* reserved bytes at which the next look is due */
+} ac_fine_t;
+
 /* What moves of pages cost, and what was learned from it. */
 typedef struct {
+    ac_fine_t fine;
     uint64_t spent_ns;          /* modelled cost of all moves */
     uint64_t earned_ns;         /* of moves without trades, less a small amount for each request */
     uint64_t requests, seen_ns; /* requests of the program and `spent_ns` at the last look */
@@ -91,6 +100,16 @@ void ac_policy_charge(ac_toll_t *toll, uint64_t runs, uint64_t pages, uint64_t t
 /* Looks at the moves since the last look, after `requests` requests of the program.  A budget that was learned
  * also falls with time: `now_ns`, 0 if not known.  Returns true if it fell. */
 bool ac_policy_learn(ac_toll_t *toll, const ac_settings_t *settings, uint64_t requests, uint64_t now_ns);
+
+/* Returns true if new pages for large blocks are half as large. */
+bool ac_policy_fine(const ac_toll_t *toll, const ac_settings_t *settings);
+
+/* Returns the bytes of a page for a large request of `size` bytes. */
+uint64_t ac_policy_page(const ac_toll_t *toll, const ac_settings_t *settings, uint64_t size);
+
+/* Returns the free bytes on pages of large blocks that make pages half as large.  UINT64_MAX: other reasons weigh
+ * more, or the last look was recent. */
+uint64_t ac_policy_rests(const ac_toll_t *toll, const ac_settings_t *settings, uint64_t live, uint64_t reserved);
 
 /* Returns the reserved bytes beyond which pages of `page` bytes move rather than new ones come. */
 uint64_t ac_policy_pages(const ac_toll_t *toll, const ac_settings_t *settings, uint64_t live, uint64_t page);

@@ -174,6 +174,42 @@ START_TEST(costly_moves_raise_the_budget) {
 }
 END_TEST
 
+/* Rests on pages count if the budget is nearly all that is reserved, and not again until more is reserved. */
+START_TEST(rests_make_pages_half_as_large) {
+    const uint64_t live = 10000 * MIB;
+    ck_assert_uint_eq(ac_policy_rests(&toll, &settings, live, 10499 * MIB), UINT64_MAX);
+    ck_assert_uint_eq(ac_policy_rests(&toll, &settings, live, 10500 * MIB), 500 * MIB);
+    ck_assert_uint_eq(ac_policy_rests(&toll, &settings, live, 11000 * MIB), 500 * MIB);
+    ck_assert_uint_eq(ac_policy_rests(&toll, &settings, live, 11001 * MIB), UINT64_MAX);
+    toll.fine.old = 100 * MIB;
+    toll.fine.looked = 10600 * MIB;
+    ck_assert_uint_eq(ac_policy_rests(&toll, &settings, live, 10599 * MIB), UINT64_MAX);
+    ck_assert_uint_eq(ac_policy_rests(&toll, &settings, live, 10600 * MIB), 600 * MIB);
+    settings.page = 16 * MIB;
+    ck_assert_uint_eq(ac_policy_rests(&toll, &settings, live, 10800 * MIB), UINT64_MAX);
+    settings.page = settings.small_page;
+    ck_assert_uint_eq(ac_policy_rests(&toll, &settings, live, 10800 * MIB), UINT64_MAX);
+}
+END_TEST
+
+/* Blocks of few pages get smaller ones, until moves become costly: that comes before a larger budget. */
+START_TEST(half_pages_end_before_the_budget_rises) {
+    ck_assert_uint_eq(ac_policy_page(&toll, &settings, MIB), 8 * MIB);
+    toll.fine = (ac_fine_t){.live = 1000 * MIB, .page = 8 * MIB};
+    toll.earned_ns = UINT64_MAX / 2;
+    ck_assert_uint_eq(ac_policy_page(&toll, &settings, 127 * MIB), 4 * MIB);
+    ck_assert_uint_eq(ac_policy_page(&toll, &settings, 128 * MIB), 8 * MIB);
+    ck_assert_uint_eq(pages(), 10400 * MIB);
+    windows(AC_WINDOWS, AC_TOLL_MUCH_NS + 1);
+    ck_assert(!ac_policy_fine(&toll, &settings));
+    ck_assert_uint_eq(pages(), 11000 * MIB);
+    windows(AC_WINDOWS, AC_TOLL_MUCH_NS + 1);
+    ck_assert_uint_eq(pages(), 11100 * MIB);
+    toll.fine = (ac_fine_t){.live = 1000 * MIB, .page = 4 * MIB}; /* the size was set since */
+    ck_assert(!ac_policy_fine(&toll, &settings));
+}
+END_TEST
+
 /* Time without a move counts as quiet windows, even if no request comes. */
 START_TEST(time_lowers_the_budget) {
     toll.share = 20;
@@ -214,6 +250,8 @@ int main(void) {
     tcase_add_test(tests, kinds_have_sizes_of_their_own);
     tcase_add_test(tests, moves_earn_pages);
     tcase_add_test(tests, costly_moves_raise_the_budget);
+    tcase_add_test(tests, rests_make_pages_half_as_large);
+    tcase_add_test(tests, half_pages_end_before_the_budget_rises);
     tcase_add_test(tests, time_lowers_the_budget);
     tcase_add_loop_test(tests, set_budgets_do_not_learn, 0, 2);
     suite_add_tcase(suite, tests);

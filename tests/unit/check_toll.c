@@ -162,15 +162,30 @@ START_TEST(budget_learns_beside_resets) {
 END_TEST
 
 /* Where less lies idle on pages, less is worth it. */
-START_TEST(small_pages_earn_less) {
+START_TEST(small_and_fine_pages_earn_less) {
     settings.page = settings.small_page;
     settings.frugal = _i == 1;
     ac_allocator_configure(allocator, &settings);
+    allocator->supply->expand.toll.fine = (ac_fine_t){.live = _i == 2 ? 512 * MIB : 0, .page = settings.page};
     churn(3000);
     if (_i)
         ck_assert(share_reserved() < 0.05);
     else
         ck_assert(share_reserved() > 0.09);
+}
+END_TEST
+
+/* Where moves cost much fine pages end, before more than any other program gets is reserved. */
+START_TEST(fine_pages_end_where_moves_cost_much) {
+    allocator->supply->expand.toll.fine = (ac_fine_t){.live = 512 * MIB, .page = allocator->settings.page};
+    for (int i = 0; i < 50 && allocator->supply->expand.toll.fine.live; i++)
+        churn(200);
+    ck_assert_uint_eq(allocator->supply->expand.toll.fine.live, 0);
+    churn(1500);
+    ck_assert_uint_eq(allocator->supply->expand.toll.share, 0);
+    ck_assert(share_reserved() < 0.11);
+    churn(9000);
+    ck_assert(share_reserved() > 0.11);
 }
 END_TEST
 
@@ -185,7 +200,8 @@ int main(void) {
     tcase_add_test(tests, budget_falls_with_time);
     tcase_add_loop_test(tests, budget_is_forgotten, 0, 2);
     tcase_add_test(tests, budget_learns_beside_resets);
-    tcase_add_loop_test(tests, small_pages_earn_less, 0, 2);
+    tcase_add_loop_test(tests, small_and_fine_pages_earn_less, 0, 3);
+    tcase_add_test(tests, fine_pages_end_where_moves_cost_much);
     suite_add_tcase(suite, tests);
     return run_suite(suite);
 }

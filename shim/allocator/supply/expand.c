@@ -3,6 +3,7 @@
 #include "allocator/space/guard_place.h"
 #include "allocator/space/place.h"
 #include "allocator/supply/expand.h"
+#include "allocator/supply/fine.h"
 #include "allocator/supply/medium.h"
 #include "observe/history.h"
 #include "failpoint.h"
@@ -42,12 +43,12 @@ static bool is_small(const ac_growth_t *growth) {
 
 static uint64_t page_size(const ac_growth_t *growth) {
     const ac_allocator_t *allocator = growth->ask->arena->allocator;
-    uint64_t least = allocator->supply->expand.support.granularity;
-    uint64_t page = is_small(growth) && !growth->whole
-                        ? allocator->settings.small_page
-                        : allocator->settings.page;
+    const ac_expand_t *expand = &allocator->supply->expand;
+    uint64_t least = expand->support.granularity, size = growth->ask->size;
     if (growth->ask->guard)
-        return round_up(growth->ask->size, least); /* none is shared with other blocks */
+        return round_up(size, least); /* none is shared with other blocks */
+    uint64_t page = is_small(growth) && !growth->whole ? allocator->settings.small_page
+                                                       : ac_policy_page(&expand->toll, &allocator->settings, size);
     return growth->ask->shrink || page < least ? least : round_up(page, least);
 }
 
@@ -421,11 +422,14 @@ static ac_status_t plan_pages(ac_growth_t *growth) {
     if (over)
         growth->traded = trade(growth, growth->create);
     reserved -= growth->traded;
-    if (growth->calm && !ask->guard) /* else it is pages that may not move yet */
-        ac_medium_look(ask->arena, reserved + growth->create, ac_supply_live(allocator, ask->size));
+    uint64_t live = ac_supply_live(allocator, ask->size);
+    if (growth->calm && !ask->guard) { /* else it is pages that may not move yet */
+        ac_medium_look(ask->arena, reserved + growth->create, live);
+        if (!is_small(growth))
+            ac_fine_look(ask->arena, reserved + growth->create, live, over);
+    }
     uint64_t limit = ac_supply_limit(allocator);
-    uint64_t patience =
-        ac_budget(&allocator->settings, AC_BUDGET_HOLES, ac_supply_live(allocator, ask->size));
+    uint64_t patience = ac_budget(&allocator->settings, AC_BUDGET_HOLES, live);
     bool full = growth->create > limit || reserved > limit - growth->create;
     if (!full && growth->traded > limit - growth->create - reserved)
         growth->owed = growth->traded - (limit - growth->create - reserved);

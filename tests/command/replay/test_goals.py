@@ -179,10 +179,10 @@ class Goals(frame.TraceTest):
     def test_islands(self):
         """Small blocks do not keep the pages of the large ones around them, which have gone."""
         figures = self.figures("islands", PAGES, "--ops", "60000", work=("--min-capacity",))
-        self.assert_most(figures, "ratio", 1.072, 1.077)
-        self.assert_most(figures, "ratio_second", 1.072, 1.077)
-        self.assert_most(figures, "min_capacity_ratio", 1.06, 1.079)
-        self.assert_most(self.steady(figures), "steady", 0.2, 0.3)
+        self.assert_most(figures, "ratio", 1.05, 1.055)
+        self.assert_most(figures, "ratio_second", 1.05, 1.055)
+        self.assert_most(figures, "min_capacity_ratio", 1.05, 1.055)
+        self.assert_most(self.steady(figures), "steady", 0.4, 0.6)
 
     @staticmethod
     def waves(seed, operations=60000):
@@ -213,9 +213,9 @@ class Goals(frame.TraceTest):
     def test_waves(self):
         """Rests of pages beside large blocks do not add up."""
         figures = [self.replay(self.trace(*self.waves(seed)), "--conf", PAGES) for seed in SEEDS]
-        self.assert_most(figures, "ratio", 1.077, 1.082)
-        self.assert_most(figures, "ratio_second", 1.077, 1.082)
-        self.assert_most(self.steady(figures), "steady", 0.2, 0.32)
+        self.assert_most(figures, "ratio", 1.05, 1.055)
+        self.assert_most(figures, "ratio_second", 1.05, 1.055)
+        self.assert_most(self.steady(figures), "steady", 0.4, 0.7)
 
     @staticmethod
     def queue(seed, operations=30000):
@@ -231,12 +231,12 @@ class Goals(frame.TraceTest):
             last += 1
         return lines
 
-    def test_queue(self):
-        """Blocks of nearly one size in turn: pages hardly move, for little memory."""
+    def test_smaller_pages_that_do_not_pay(self):
+        """Where they would have to move all the time pages become no smaller, for no more memory."""
         figures = [self.replay(self.trace(*self.queue(seed)), "--conf", PAGES) for seed in range(1, 6)]
-        self.assert_most(figures, "ratio", 1.105, 1.13)
-        self.assert_most(figures, "ratio_second", 1.105, 1.13)
-        self.assert_most(self.steady(figures), "steady", 0.1, 0.2)
+        self.assert_most(figures, "ratio", 1.105, 1.11)
+        self.assert_most(figures, "ratio_second", 1.105, 1.11)
+        self.assert_most(self.steady(figures), "steady", 0.6, 1)
 
     def test_patches(self):
         """Medium blocks that come to have pages of their own leave nothing behind on those of others."""

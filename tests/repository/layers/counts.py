@@ -18,7 +18,7 @@ COUNTS = {
     "words of the glossary": 29,
 }
 LINES = {  # hundreds of lines with code, by folder; of tests whole thousands
-    "shim/allocator": 150,
+    "shim/allocator": 151,
     "shim/api": 38,
     "shim/bind": 24,
     "shim/track": 46,
@@ -32,7 +32,7 @@ LINES = {  # hundreds of lines with code, by folder; of tests whole thousands
     "tools/accelcache": 187,
     "tools/simcuda": 169,
     "tools/bench": 52,
-    "tests": 914,
+    "tests": 917,
 }
 RECORD = re.compile(r"\bstruct(?: \w+)? \{((?:[^{}]|\{[^{}]*\})*)\}")
 FIELD = r"\b(?:%s)\b[^;()]*;"
