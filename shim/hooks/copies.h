@@ -89,13 +89,14 @@
 #define LONG_GRAPH      (ac_graph_shows() ? AC_SHOW_COPY : AC_SHOW_NOTHING)
 
 /* CUDA documents of these copies alone that they return when the result is there, and only from the
- * device.  Memory that is not known as the device's may be the host's own. */
+ * device.  Memory that is not known as the device's may be the host's own.  Memory of another context has no
+ * result of this one.  The context of an array is not known. */
 #define LONG_BACK(p, n)                                                                          \
-    ((n) && !ac_address_shows((uint64_t)(p)) ? AC_SHOW_AWAITED : AC_SHOW_NOTHING)
-#define LONG_BACK_ARRAY(n) ((n) ? AC_SHOW_AWAITED : AC_SHOW_NOTHING)
+    ((n) && owns(&submit, (uint64_t)(p)) ? AC_SHOW_AWAITED : AC_SHOW_NOTHING)
+#define LONG_BACK_ARRAY(n) ((n) && ac_context_count() < 2 ? AC_SHOW_AWAITED : AC_SHOW_NOTHING)
 #define LONG_BACK_SHAPE(s)                                                                       \
     ((s) && (s)->WidthInBytes && (s)->Height && (s)->dstMemoryType == CU_MEMORYTYPE_HOST &&      \
-             (s)->srcMemoryType == CU_MEMORYTYPE_DEVICE && !ac_address_shows((s)->srcDevice)     \
+             (s)->srcMemoryType == CU_MEMORYTYPE_DEVICE && owns(&submit, (s)->srcDevice)         \
          ? AC_SHOW_AWAITED                                                                       \
          : AC_SHOW_NOTHING)
 

@@ -64,6 +64,12 @@ static void show(const ac_submit_t *submit, ac_show_t what) {
         ac_shown_awaited_stream(submit->context, submit->stream);
 }
 
+/* Returns true if the memory at the address belongs to the context of the submission. */
+static bool owns(const ac_submit_t *submit, uint64_t address) {
+    const ac_arena_t *arena = ac_block_arena(address);
+    return arena && submit->context && arena == submit->context->arena;
+}
+
 /* What the host can see of the call of `symbol`. */
 #define SHOWN(symbol)                                                                            \
     (atomic_load_explicit(&ac_shows, memory_order_relaxed) ? AC_SHOWS(LONG_, symbol)             \

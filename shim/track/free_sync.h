@@ -13,8 +13,8 @@
  * A free waits if visible work is pending in the block's context, until the program has awaited
  * visible work of that context itself.  The program awaits it when it synchronises, or sees
  * complete, one of these: the context, a stream with visible work, an event behind it, a stream that
- * waits for that event.  A copy that returns with its result in host memory synchronises its stream
- * (copies.h).  From then on no free of the context's memory waits.  If a table below is
+ * waits for that event.  A copy of the context's own memory that returns with its result in host
+ * memory synchronises its stream (copies.h).  From then on no free of the context's memory waits.  If a table below is
  * full, its oldest entry is lost: frees may then wait although the program has awaited a result. */
 #ifndef AC_FREE_SYNC_H
 #define AC_FREE_SYNC_H

@@ -434,6 +434,33 @@ static void copies_elsewhere(unsigned value) {
     MUST(cuMemcpyDtoD_v2(memory + KIB, memory + 2 * KIB, 4));
 }
 
+/* What it copies first is a result of another context, in the stream of this one. */
+static void copies_of_another_context(unsigned value) {
+    static CUdeviceptr far;
+    unsigned word = 0;
+    CUcontext second;
+    if (!far) {
+        MUST(cuDevicePrimaryCtxRetain(&second, 1));
+        MUST(cuCtxSetCurrent(second));
+        MUST(cuMemAlloc_v2(&far, 4 * KIB));
+        MUST(cuMemsetD8_v2(far, 0, 4 * KIB));
+        MUST(cuCtxSetCurrent(first));
+    }
+    to_host_legacy(value);
+    if (value == 1) {
+        CUDA_MEMCPY2D row = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                             .srcDevice = far,
+                             .srcPitch = 4,
+                             .dstMemoryType = CU_MEMORYTYPE_HOST,
+                             .dstHost = &word,
+                             .dstPitch = 4,
+                             .WidthInBytes = 4,
+                             .Height = 1};
+        MUST(cuMemcpyDtoH_v2(&word, far, 4));
+        MUST(cuMemcpy2D_v2(&row));
+    }
+}
+
 static void not_complete(unsigned value) {
     to_host(value);
     if (!real_time())
@@ -540,6 +567,7 @@ static const struct {
     READS(physical_of_node, barrier),
     READS(copies_beside, barrier),
     READS(copies_elsewhere, barrier),
+    READS(copies_of_another_context, barrier),
     READS(to_host, of_pinned_memory),
     READS(mapped, of_pinned_memory),
     READS(before_the_work, barrier),
