@@ -8,9 +8,10 @@
  * The layouts below are those of final releases, fixed within a minor version, and tests run with each of them
  * (tests/process/sites.py).  Other versions, free-threaded builds and debug builds are left out.
  *
- * The kernel copies the memory (process_vm_readv), which fails where a load would end the process: an interpreter that
- * shuts down frees the states of threads that are still inside calls.  Each object is taken for what it should be only if
- * its type says so. */
+ * The kernel copies the memory (/proc/thread-self/mem).  That fails if a load would end the process: an interpreter that
+ * shuts down frees the states of threads that are still inside calls.  It takes only openat, pread64 and close.  The
+ * first use of CUDA made these calls (filter.c), so a seccomp filter from before it lets them pass.  Each object is
+ * taken for what it should be only if its type says so. */
 #include "tell/python_own.h"
 
 #include <errno.h>
@@ -18,11 +19,10 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 #include "lock.h"
 #include "observe/filter.h"
+#include "observe/raw.h"
 
 /* Offsets in bytes. */
 typedef struct {
@@ -44,16 +44,9 @@ enum { FRAME_SIZE = 80, CODE_SIZE = 144, TEXT_SIZE = 40 };
 
 /* ------------------------------------------------------------------ memory that may have gone */
 
-static _Atomic bool refused; /* by the kernel: it is not asked again */
-
-static bool copy(uintptr_t from, void *to, size_t size) {
-    struct iovec mine = {to, size}, theirs = {(void *)from, size};
-    int saved = errno;
-    ssize_t copied = process_vm_readv(getpid(), &mine, 1, &theirs, 1, 0);
-    if (copied < 0 && errno != EFAULT)
-        atomic_store_explicit(&refused, true, memory_order_relaxed);
-    errno = saved;
-    return copied == (ssize_t)size;
+/* `memory`: a descriptor of the process's memory. */
+static bool copy(int memory, uintptr_t from, void *to, size_t size) {
+    return ac_raw_call(SYS_pread64, memory, AC_RAW_POINTER(to), (long)size, (long)from) == (long)size;
 }
 
 static uintptr_t word_of(const unsigned char *at) {
@@ -68,12 +61,13 @@ static unsigned number_of(const unsigned char *at) {
     return number;
 }
 
-static bool copy_object(uintptr_t from, const void *type, unsigned char *to, size_t size) {
-    return from && from % sizeof from == 0 && copy(from, to, size) && word_of(to + TYPE) == (uintptr_t)type;
+static bool copy_object(int memory, uintptr_t from, const void *type, unsigned char *to, size_t size) {
+    return from && from % sizeof from == 0 && copy(memory, from, to, size) && word_of(to + TYPE) == (uintptr_t)type;
 }
 
 /* Bytes in their order, some at a time. */
 typedef struct {
+    int memory;
     uintptr_t at, end;
     unsigned char data[128];
     unsigned count, next;
@@ -84,7 +78,7 @@ static int next_byte(bytes_t *bytes) {
         size_t left = bytes->end - bytes->at;
         bytes->count = left < sizeof bytes->data ? (unsigned)left : sizeof bytes->data;
         bytes->next = 0;
-        if (!bytes->count || !copy(bytes->at, bytes->data, bytes->count))
+        if (!bytes->count || !copy(bytes->memory, bytes->at, bytes->data, bytes->count))
             return -1;
         bytes->at += bytes->count;
     }
@@ -110,14 +104,14 @@ static void copy_text(const ac_python_own_t *own, const layout_t *layout, uintpt
     unsigned char head[TEXT_SIZE];
     size_t used = 0;
     snprintf(text, size, "?");
-    if (!copy_object(from, own->text_type, head, sizeof head))
+    if (!copy_object(own->memory, from, own->text_type, head, sizeof head))
         return;
     unsigned state = number_of(head + TEXT_STATE), width = state >> 2 & 7;
     bool compact = state >> 5 & 1, ascii = state >> 6 & 1;
     if (!compact || (width != 1 && width != 2 && width != 4))
         return;
     uintptr_t begin = from + (ascii ? layout->ascii : layout->wide);
-    bytes_t bytes = {.at = begin, .end = begin + width * word_of(head + LENGTH)};
+    bytes_t bytes = {.memory = own->memory, .at = begin, .end = begin + width * word_of(head + LENGTH)};
     for (int byte = 0; used + 5 < size;) {
         unsigned character = 0;
         for (unsigned i = 0; i < width && byte >= 0; i++)
@@ -150,9 +144,9 @@ static unsigned next_number(bytes_t *bytes) {
 static unsigned line_at(const ac_python_own_t *own, uintptr_t table, unsigned line, uintptr_t offset) {
     enum { ONE_LINE = 10, NO_COLUMNS = 13, LONG = 14, NONE = 15, UNIT = 2 };
     unsigned char head[BYTES];
-    if (!copy_object(table, own->bytes_type, head, sizeof head))
+    if (!copy_object(own->memory, table, own->bytes_type, head, sizeof head))
         return 0;
-    bytes_t bytes = {.at = table + BYTES, .end = table + BYTES + word_of(head + LENGTH)};
+    bytes_t bytes = {.memory = own->memory, .at = table + BYTES, .end = table + BYTES + word_of(head + LENGTH)};
     uintptr_t end = 0;
     for (int first; (first = next_byte(&bytes)) >= 0;) {
         unsigned code = (unsigned)first >> 3 & 15, skipped = code < ONE_LINE ? 1 : code < NO_COLUMNS ? 2 : 0;
@@ -215,7 +209,7 @@ static uint64_t frame_of(const ac_python_own_t *own, const layout_t *layout, uin
     enum { PART = 500 };
     unsigned char raw[CODE_SIZE];
     char text[2 * PART + 2];
-    if (!copy_object(code, own->code_type, raw, sizeof raw))
+    if (!copy_object(own->memory, code, own->code_type, raw, sizeof raw))
         return 0;
     uint64_t frame = find_known(code, instruction, raw);
     if (frame)
@@ -240,25 +234,22 @@ static const layout_t *layout_of(unsigned long version) {
 }
 
 /* The innermost frame of the calling thread; 0: none, or the state is another thread's. */
-static uintptr_t innermost(const layout_t *layout, uintptr_t state) {
+static uintptr_t innermost(int memory, const layout_t *layout, uintptr_t state) {
     uintptr_t thread, holder = state, frame;
-    if (!copy(state + layout->thread, &thread, sizeof thread) || thread != (uintptr_t)pthread_self())
+    if (!copy(memory, state + layout->thread, &thread, sizeof thread) || thread != (uintptr_t)pthread_self())
         return 0;
-    if (layout->holder && !copy(state + layout->holder, &holder, sizeof holder))
+    if (layout->holder && !copy(memory, state + layout->holder, &holder, sizeof holder))
         return 0;
-    return copy(holder + layout->current, &frame, sizeof frame) ? frame : 0;
+    return copy(memory, holder + layout->current, &frame, sizeof frame) ? frame : 0;
 }
 
-unsigned ac_python_own_frames(const ac_python_own_t *own, void *state, uint64_t *frame, unsigned room) {
+static unsigned frames_from(const ac_python_own_t *own, const layout_t *layout, uintptr_t at, uint64_t *frame,
+                            unsigned room) {
     enum { FURTHEST = 256 };
-    const layout_t *layout = layout_of(own->version);
     unsigned count = 0;
-    if (!layout || !state || atomic_load_explicit(&refused, memory_order_relaxed) || ac_filter_now())
-        return 0;
-    uintptr_t at = innermost(layout, (uintptr_t)state);
     for (unsigned i = 0; at && count < room && i < FURTHEST; i++) {
         unsigned char raw[FRAME_SIZE];
-        if (at % sizeof at || !copy(at, raw, sizeof raw))
+        if (at % sizeof at || !copy(own->memory, at, raw, sizeof raw))
             break;
         if (raw[layout->kind] != layout->on_stack) {
             frame[count] = frame_of(own, layout, word_of(raw + layout->code), word_of(raw + layout->instruction));
@@ -267,5 +258,21 @@ unsigned ac_python_own_frames(const ac_python_own_t *own, void *state, uint64_t 
         }
         at = word_of(raw + layout->before);
     }
+    return count;
+}
+
+unsigned ac_python_own_frames(const ac_python_own_t *own, void *state, uint64_t *frame, unsigned room) {
+    const layout_t *layout = layout_of(own->version);
+    if (!layout || !state || ac_filter_now())
+        return 0;
+    int saved = errno;
+    unsigned count = 0;
+    ac_python_own_t opened = *own;
+    opened.memory = ac_raw_open("/proc/thread-self/mem", O_RDONLY | O_CLOEXEC, 0);
+    if (opened.memory >= 0) {
+        count = frames_from(&opened, layout, innermost(opened.memory, layout, (uintptr_t)state), frame, room);
+        ac_raw_close(opened.memory);
+    }
+    errno = saved;
     return count;
 }

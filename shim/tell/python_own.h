@@ -8,6 +8,7 @@
 typedef struct {
     unsigned long version; /* Py_Version; 0: of another kind */
     const void *code_type, *text_type, *bytes_type;
+    int memory; /* a descriptor of the process's memory, while frames are read */
 } ac_python_own_t;
 
 /* Frames of the calling thread, innermost first.  `state`: its PyThreadState.  0: they cannot be read.  If the thread's

@@ -366,6 +366,26 @@ thread.join()
                                  and line.endswith(f"<lambda> (train.py:34);{frames} 54321")], lines)
 
     @unittest.skipIf(SANITIZED, "the interpreter is not built for it")
+    def test_without_its_lock_behind_a_filter(self):
+        """A seccomp filter from before the first use of CUDA ends a process that reads memory as debuggers do."""
+        number = {"x86_64": 310, "aarch64": 270}[os.uname().machine]  # process_vm_readv
+        filtered = f"""
+import ctypes, struct
+rules = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *rule) for rule in (
+    (0x20, 0, 0, 0), (0x15, 0, 1, {number}), (0x06, 0, 0, 0x80000000), (0x06, 0, 0, 0x7fff0000))))
+class Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("rules", ctypes.c_void_p)]
+prctl = ctypes.CDLL(None).prctl
+assert prctl(38, 1, 0, 0, 0) == 0
+assert prctl(22, 2, ctypes.byref(Program(4, ctypes.addressof(rules))), 0, 0) == 0
+"""
+        for (major, minor, free), path in self.interpreters().items():
+            if (major, minor) in ((3, 11), (3, 12), (3, 13)) and not free:
+                with self.subTest(interpreter=path):
+                    lines, _ = self.run_script("CDLL", filtered + self.SOURCE, path)
+                    self.assertTrue([line for line in lines if "innermost (train.py:" in line], lines)
+
+    @unittest.skipIf(SANITIZED, "the interpreter is not built for it")
     def test_without_its_lock_while_others_run(self):
         """Threads that collect garbage, look at all frames, make and drop code and trace change nothing of a chain that
         is inside a call."""
