@@ -84,6 +84,8 @@ START_TEST(beyond_the_budget_segments_are_small) {
     p = plan(10000 * MIB, 10799 * MIB, AC_FOR_LARGE, 7 * MIB);
     ck_assert(p.exceeds && !p.waits);
     ck_assert(plan(10000 * MIB, 11999 * MIB, AC_FOR_LARGE, 7 * MIB).waits);
+    /* A sixteenth of the reserved bytes at most: three requests would leave less over. */
+    ck_assert_uint_eq(plan(600 * MIB, 800 * MIB, AC_FOR_LARGE, 37 * MIB / 2).segment[0], 38 * MIB);
 }
 END_TEST
 
@@ -163,6 +165,8 @@ START_TEST(costly_moves_raise_the_budget) {
     ck_assert_uint_eq(pages(), 11100 * MIB);
     windows(1, 2 * AC_TOLL_MUCH_NS + 1);
     ck_assert_uint_eq(pages(), 11400 * MIB);
+    windows(1, 3 * AC_TOLL_MUCH_NS + 1);
+    ck_assert_uint_eq(pages(), 12000 * MIB);
     windows(9, 4 * AC_TOLL_MUCH_NS);
     ck_assert_uint_eq(pages(), 13000 * MIB);
     ck_assert_uint_eq(ac_policy_kept(&toll, &settings, 10000 * MIB), 13000 * MIB);
