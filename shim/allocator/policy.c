@@ -144,7 +144,7 @@ ac_plan_t ac_policy_plan(const ac_settings_t *settings, uint64_t live, uint64_t 
     return (ac_plan_t){.segment = {first, few, exact},
                        .trim = trim,
                        .exceeds = reserved + first > cap,
-                       .waits = reserved + exact > ac_budget(settings, AC_BUDGET_WAIT, live)};
+                       .waits = trim && reserved + exact > ac_budget(settings, AC_BUDGET_WAIT, live)};
 }
 
 /* --- pages --- */

@@ -205,34 +205,28 @@ static bool make_room(const ac_growth_ask_t *ask, uint64_t excess, bool patient)
     return false;
 }
 
-/* Ends separate big blocks if too much lies idle next to them.  Returns true if one of their free blocks then
- * served the request, which is not big. */
+/* Ends separate big blocks if too much lies idle next to them.  Returns true if one of their free blocks then served
+ * the request, which is not big. */
 static bool big_lets_go(const ac_growth_ask_t *ask) {
     ac_allocator_t *allocator = ask->arena->allocator;
-    return index_for(ask) == AC_POOL_LARGE && plan_of(ask).exceeds &&
+    return allocator->supply->big.apart && index_for(ask) == AC_POOL_LARGE && plan_of(ask).exceeds &&
            !ac_big_stays_apart(allocator, ac_supply_live(allocator, ask->size)) && ask->look(ask->arg);
 }
 
-/* Gives idle segments back if the request would exceed the budget.  Returns true if it was served meanwhile. */
-static bool make_way(const ac_growth_ask_t *ask, bool shares) {
-    ac_plan_t plan = plan_of(ask);
-    if (!plan.trim)
-        return false;
+/* Gives idle segments back: the request exceeds the budget.  Returns true if it was served meanwhile. */
+static bool make_way(const ac_growth_ask_t *ask, const ac_plan_t *plan, bool shares) {
     ac_big_note_trade(ask->arena->allocator); /* the segments that go for it may go later */
-    return make_room(ask, plan.trim, shares && plan.waits) ||
+    return make_room(ask, plan->trim, shares && plan->waits) ||
            (shares && share_growth(ask)) || /* others have begun to grow meanwhile */
            big_lets_go(ask);
 }
 
-/* Asks for the planned segments in turn.  Each call leaves the lock, so the plan is made again after it. */
-static ac_status_t grow_planned(ac_growth_ask_t *ask) {
+static ac_status_t grow_planned(ac_growth_ask_t *ask, const ac_plan_t *plan) {
     ac_status_t status = AC_OOM;
     uint64_t tried = UINT64_MAX;
-    for (int i = 0; i < 3 && status == AC_OOM; i++) {
-        uint64_t size = plan_of(ask).segment[i];
-        if (size < tried)
-            status = grow_by(ask, tried = size);
-    }
+    for (int i = 0; i < 3 && status == AC_OOM; i++)
+        if (plan->segment[i] < tried)
+            status = grow_by(ask, tried = plan->segment[i]);
     return status;
 }
 
@@ -243,7 +237,12 @@ static ac_status_t grow_snug(ac_growth_ask_t *ask, bool shares) {
         return AC_OK;
     if (ask->pool == AC_POOL_LARGE && ask->size > AC_MEDIUM && !ask->target) /* once a request */
         ac_medium_look_native(ask->arena, ask->size, ac_supply_live(ask->arena->allocator, ask->size));
-    return make_way(ask, shares) ? AC_OK : grow_planned(ask);
+    ac_plan_t plan = plan_of(ask);
+    if (plan.trim && make_way(ask, &plan, shares))
+        return AC_OK;
+    if (plan.trim)
+        plan = plan_of(ask); /* the lock was left */
+    return grow_planned(ask, &plan);
 }
 
 /* Requests share growth, but not while anything captures, when the driver answers each thread differently. */
