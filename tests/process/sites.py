@@ -745,6 +745,41 @@ class History(SitesTest):
     def leaf(self, event):
         return re.sub(r" \(.*", "", event["frames"][0])
 
+    def test_report_of_a_process(self):
+        """It is asked for all that it recorded, and leaves nothing behind; else its figures are read, and why."""
+        library = os.path.join(self.root, "library")
+        os.mkdir(library)
+        for name in ("dygraph.min.js", "dygraph.min.css"):
+            with open(os.path.join(library, name), "w", encoding="utf-8"):
+                pass
+
+        def data_of(pid):
+            page = subprocess.run([COMMAND, "report", str(pid), "-o", "-", "--library", library], check=True, text=True,
+                                  capture_output=True, timeout=LIMIT, cwd=self.work,
+                                  env=self.environment(LD_PRELOAD=None, TMPDIR=self.work)).stdout
+            return json.loads(page.split('id="data">')[1].split("</script>")[0])
+        child, _ = self.start_waiting("keep", 2, 100000, "lose", 1, 3 * MIB, "drop", 0)
+        files = set(os.listdir(self.work))
+        data = data_of(child.pid)
+        self.assertEqual(set(os.listdir(self.work)), files)
+        self.assertEqual(max(p[1] for p in data["series"][0]["points"]), 200000 + 3 * MIB)
+        self.assertEqual(data["series"][0]["points"][-1][1], 100000 + 3 * MIB)
+        self.assertRegex(data["sites"][0], "^lose_buffers")
+        self.finish(child)
+        child, _ = self.start_waiting("keep", 2, 100000, conf="history:1000,stacks:all")
+        data = data_of(child.pid)
+        self.assertEqual(data["series"], [])
+        self.assertRegex(dict(data["facts"])["Note"], "^figures alone: .*control:true")
+        self.finish(child)
+
+    def test_memory_that_goes_with_its_context(self):
+        """It has its end in the history: the curve of a page is never below nothing, and ends there."""
+        self.run_sites("keep", 3, MIB, "reset", conf="history:1000,stacks:all,dump:gone.json")
+        with open(os.path.join(self.work, "gone.json"), encoding="utf-8") as file:
+            (ring,) = json.load(file)["history"]
+        words = [event[0] for event in ring["event"]]
+        self.assertEqual((words.count("alloc"), words.count("free")), (3, 3))
+
     def test_where(self):
         child, (kept, lost) = self.start_waiting("keep", 1, 100000, "lose", 1, 3 * MIB, "drop", 0)
         self.command("ctl", str(child.pid), "snapshot", "now.json")

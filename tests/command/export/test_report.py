@@ -11,13 +11,13 @@ import browser
 from base import main
 from inputs import BASE, BESIDE, ExportTest, Trace, snapshot
 
-LIBRARY = "/usr/share/javascript/dygraphs/dygraph.min.js"
+LIBRARY = os.path.join(os.environ.get("AC_DYGRAPHS", "/usr/share/javascript/dygraphs"), "dygraph.min.js")
 
 
 class ReportTest(ExportTest):
     def setUp(self):
         super().setUp()
-        self.arguments = []
+        self.arguments = ["--library", os.path.dirname(LIBRARY)]
         if not os.path.exists(LIBRARY):  # what the page holds does not depend on it
             folder = self.path("library")
             os.mkdir(folder)
@@ -41,9 +41,13 @@ class Data(ReportTest):
         data = self.data(self.trace)
         self.assertEqual(data["series"], [
             {"device": 0, "figures": "allocated",
-             "points": [[0, 0], [1e-6, 700], [2.5e-6, 3700], [5e-6, 3700], [6e-6, 3000],
-                        [7e-6, 3000]]},
-            {"device": 1, "figures": "allocated", "points": [[0, 0], [4e-6, 2 << 20]]}])
+             "points": [[1e-6, 0, 0, 0, 0], [1e-6, 700, 0, 0, 700], [2.5e-6, 3700, 0, 3000, 700],
+                        [5e-6, 3700, 0, 3000, 700], [6e-6, 3000, 0, 3000, 0], [7e-6, 3000, 0, 3000, 0]]},
+            {"device": 1, "figures": "allocated",
+             "points": [[1e-6, 0, 0, 0, 0], [4e-6, 2 << 20, 2 << 20, 0, 0]]}])
+        self.assertEqual([site.split(",")[0] for site in data["sites"]],
+                         ["requests of 2.00 MiB to 4.00 MiB", "requests of 2.00 KiB to 4.00 KiB",
+                          "requests of below 1 KiB"])
         self.assertEqual(data["sizes"][0], {"label": "512 B", "count": 1, "bytes": 700})
         self.assertEqual(data["sizes"][2], {"label": "2.00 KiB", "count": 1, "bytes": 3000})
         self.assertEqual((data["sizes"][-1]["label"], len(data["sizes"])), ("2.00 MiB", 13))
@@ -70,8 +74,9 @@ class Data(ReportTest):
         whole["segments"][0]["blocks"][2]["state"] = "active_pending_free"
         data = self.data(self.write("other.json", json.dumps(whole)))
         self.assertEqual(data["series"][0]["points"],
-                         [[0, 1000, 2 << 20], [0, 1000, 4 << 20], [50e-6, 1700, 4 << 20],
-                          [150e-6, 1000, 4 << 20], [250e-6, 1000, 2 << 20]])
+                         [[0, 1000, 2 << 20, 1000, 0], [0, 1000, 4 << 20, 1000, 0],
+                          [50e-6, 1700, 4 << 20, 1000, 700], [150e-6, 1000, 4 << 20, 1000, 0],
+                          [250e-6, 1000, 2 << 20, 1000, 0]])
         cells = data["map"]["rows"][0]["cells"]
         self.assertEqual((cells[:2], cells[59], cells[60], cells[61:]), ("10", "0", "7", "9" * 179))
         self.assertIn("512 KiB of 2.00 MiB reserved are free; the largest free piece has 512 KiB.",
@@ -85,11 +90,13 @@ class Data(ReportTest):
             {"name": "libfoo.so", "path": "/a/libfoo.so", "num_allocs": 5,
              "allocated_bytes": {"current": 1 << 20, "allocated": 1 << 21, "freed": 1 << 20}}]
         data = self.data(self.write("dump2.json", json.dumps(document)))
-        tables = {table["title"]: table["rows"] for table in data["tables"]}
-        self.assertIn(["reserved_bytes, peak", "12.0 MiB", "in segments obtained from the driver"],
-                      tables["Device 1: Fixture device"])
-        self.assertEqual(tables["Who holds memory of device 1"],
-                         [["libfoo.so", "1.00 MiB", "5 requests so far"]])
+        self.assertNotIn("tables", data)  # the page says who and when, stat has all counters
+        shown = self.answer(0, "stat", "--json", self.dump)["devices"]
+        for figures, device in zip(data["figures"], shown, strict=True):
+            stats = device["stats"]
+            self.assertEqual(figures, {"device": device["ordinal"], "reserved": stats["reserved_bytes"]["all"]["current"],
+                                       "allocated": stats["allocated_bytes"]["all"]["current"],
+                                       "peak": stats["allocated_bytes"]["all"]["peak"]})
         texts = [a["text"] for a in data["advice"]]
         self.assertTrue(texts[0].startswith("Device 1: 3 requests failed for lack of memory."))
         self.assertIn("Warning: a warning of the fixture", texts)
@@ -137,7 +144,7 @@ class Data(ReportTest):
         points = data["series"][0]["points"]
         self.assertLess(len(points), 20000)
         self.assertEqual(max(p[1] for p in points), 1000983)
-        self.assertEqual(points[-1], [200000, 1000])
+        self.assertEqual(points[-1][:2], [200000, 1000])
         self.assertEqual(data["events"], 200001)
 
     def test_size_is_bounded(self):
@@ -148,14 +155,15 @@ class Data(ReportTest):
         data = json.loads(text)
         self.assertGreater(data["events"], 1000000)
         self.assertLess(len(text), 400_000)
-        self.assertLessEqual(len(data["series"][0]["points"]), 4 * 3000 + 1)
+        self.assertLessEqual(len(data["series"][0]["points"]), 4 * 750 + 1)
+        self.assertEqual(len(data["sites"]), 10)
 
     def test_memory_beside_the_cache(self):
         data = self.data(self.recorded(BESIDE, len(BESIDE)))
         (series,) = data["series"]
         self.assertEqual(series["figures"], "allocated reserved pinned passed")
         self.assertNotIn("peak", series, "nothing is missing")
-        self.assertEqual([p[1:] for p in series["points"]],
+        self.assertEqual([p[1:5] for p in series["points"]],
                          [[0, 0, 0, 0], [700, 0, 0, 0], [700, 0, 5000, 0], [700, 0, 5000, 0],
                           [700, 0, 5000, 90], [700, 0, 5000, 0], [700, 0, 5000, 2 << 20],
                           [700, 0, 5000, 3 << 20], [700, 0, 5000, 1 << 20],
@@ -167,6 +175,97 @@ class Data(ReportTest):
         for numbered, peak in ((3, None), (4, 129 << 20)):
             (series,) = self.data(self.recorded(events, numbered))["series"]
             self.assertEqual(series.get("peak"), peak)
+
+    def sites_of(self, source):
+        """{site: bytes at each point}, with those of all others."""
+        data = self.data(source)
+        (series,) = data["series"]
+        first = 1 + len(series["figures"].split())
+        columns = {name: [p[first + i] for p in series["points"]] for i, name in enumerate(data["sites"])}
+        columns[None] = [p[1] - sum(p[first:]) for p in series["points"]]
+        return columns
+
+    def grown(self, sites=12):
+        """Events of so many call sites, `site3` with 4 blocks of 1,000 bytes, one of them freed; in phases."""
+        trace, time = [], 100
+
+        def event(action, address, site):
+            nonlocal time
+            time += 10
+            frames = [{"name": f"site{site}", "filename": "a.py", "line": site + 1}]
+            if site < 3:
+                frames.append({"name": f"phase p{site // 2}", "filename": "", "line": 0})
+            trace.append({"action": action, "addr": address, "size": 1000, "stream": 0, "time_us": time,
+                          "frames": frames})
+        for site in range(sites):
+            for k in range(site + 1):
+                event("alloc", BASE + (site << 24) + (k << 16), site)
+            event("free_requested", BASE + (site << 24), 99)
+        return {"segments": [], "device_traces": [trace]}
+
+    def test_call_sites_over_time(self):
+        """A column for each of the ten largest; what is freed leaves the site that asked for it."""
+        source = self.write("sites.json", json.dumps(self.grown()))
+        columns = self.sites_of(source)
+        names = [name.split(" ")[0] for name in columns if name]
+        self.assertEqual(names, [f"site{i}" for i in range(11, 1, -1)])
+        for i, held in zip(range(11, 1, -1), columns.values()):
+            self.assertEqual((held[0], max(held), held[-1]), (0, 1000 * (i + 1), 1000 * i))
+        self.assertEqual(columns[None][-1], 1000)  # of site1; site0 freed all
+        phases = self.data(source)["phases"]
+        self.assertEqual([name for name, _, _ in phases], ["p0", "p1"])
+        self.assertLess(phases[0][2], phases[1][1])
+
+    def test_never_below_nothing(self):
+        """Events that free what none of them took: the page says so, and draws nothing in use."""
+        data = self.data(self.recorded([("free", BASE + 4096, 9 << 20), ("alloc", BASE, 20 << 20), ("snapshot", 0, 0)], 3))
+        self.assertEqual([p[1] for p in data["series"][0]["points"]], [0, 0, 11 << 20])
+        self.assertRegex(data["advice"][0]["text"], "^The events free 9.00 MiB more than they show as allocated")
+        source = self.recorded([("alloc", BASE, 5000), ("free", BASE, 5000), ("snapshot", 0, 0)], 3)
+        with open(source, encoding="utf-8") as file:
+            document = json.load(file)
+        left = self.data(self.recorded([("alloc", BASE, 5000), ("snapshot", 0, 0)], 2))
+        self.assertEqual([p[1] for p in left["series"][0]["points"]], [0, 5000])
+        document["recorded"]["peak"] = {"requested": 100 << 20, "sites": []}
+        document["history"][0]["event"] = document["history"][0]["event"][:2]
+        document["history"][0]["events"] = 2
+        said = self.data(self.write("peak.json", json.dumps(document)))["advice"][0]
+        self.assertEqual(said, {"level": "problem", "text":
+                                "The events reach 4.88 KiB at the peak, the figures 100 MiB: some events are missing."})
+
+    def test_two_recordings(self):
+        before, after = self.grown(), self.grown()
+        after["device_traces"][0].append({"action": "alloc", "addr": BASE - 65536, "size": 9000, "stream": 0,
+                                          "time_us": 9000, "frames": [{"name": "late", "filename": "b.py", "line": 7}]})
+        a, b = self.write("a.json", json.dumps(before)), self.write("b.json", json.dumps(after))
+        self.expect(0, "report", a, b, "-o", self.path("two.html"), *self.arguments)
+        with open(self.path("two.html"), encoding="utf-8") as file:
+            data = json.loads(file.read().split('id="data">')[1].split("</script>")[0])
+        told = self.answer(0, "diff", "--json", a, b)
+        self.assertEqual(data["changes"]["bytes"], told["bytes"])
+        self.assertEqual(data["changes"]["from"], a)
+        self.assertEqual(data["changes"]["sites"], [
+            {key: site[key] for key in ("site", "change", "bytes")} for site in told["sites"] if site["change"] != "same"])
+        self.assertEqual([site["site"] for site in data["changes"]["sites"]], ["late (b.py:7)", "site11 (a.py:12)"])
+
+    def test_request_that_failed(self):
+        with open(self.dump, encoding="utf-8") as file:
+            document = json.load(file)
+        ordinal = document["devices"][0]["ordinal"]
+        document["module_names"] = ["libmodel.so"]
+        document["out_of_memory"] = {"device": ordinal, "bytes": 5 << 30, "module": 0, "thread": 1, "async": False,
+                                     "at_limit": False, "limit": None, "device_free": 1 << 20, "other_processes": 0,
+                                     "others": []}
+        document["layout"] = [{"device": ordinal, "pool": "large", "expandable": False, "address": BASE, "size": 4 << 20,
+                               "blocks": [{"address": BASE, "size": 1 << 20, "requested": 1 << 20, "module": 0,
+                                           "state": "allocated"},
+                                          {"address": BASE + (1 << 20), "size": 3 << 20, "requested": 0, "module": 0,
+                                           "state": "free"}]}]
+        data = self.data(self.write("oom.json", json.dumps(document)))
+        self.assertRegex(data["advice"][0]["text"], rf"^Device {ordinal}: \S+ asked for 5\.00 GiB, and the device had "
+                                                    r"no room for it\. accelcache oom FILE says")
+        (row,) = data["map"]["rows"]
+        self.assertEqual((row["bytes"], row["used"], row["cells"][:61]), (4 << 20, 1 << 20, "9" * 60 + "0"))
 
     def test_alone(self):
         """The page asks nothing of a network, and no text of the file becomes part of it."""
@@ -221,6 +320,10 @@ class Shown(ReportTest):
         return self.browser.value(
             f"[...document.querySelectorAll('{selector}')].map(e => e.textContent)")
 
+    def unfold(self):
+        self.browser.value("document.querySelector('details').open = true")
+        self.browser.value("new Promise(f => setTimeout(() => requestAnimationFrame(() => f(1)), 50))")
+
     def place(self, selector):
         return self.browser.value(
             f"(() => {{ const e = document.querySelector('{selector}'); e.scrollIntoView({{block:"
@@ -242,14 +345,16 @@ class Shown(ReportTest):
         self.show(self.trace)
         self.assertEqual(self.text(".tile b"), ["3.61 KiB", "2.00 MiB", "3", "2.00 MiB"])
         self.assertEqual(self.text("h2"), [
-            "What the figures say", "Who holds the memory", "Memory of device 0 over time", "Memory of device 1 over time",
-            "Sizes of requests", "Lifetimes", "Map: ranges of addresses at the peak",
-            "The largest blocks at the peak"])
+            "What the figures say", "Who holds the memory", "Memory of device 0 over time, by call site",
+            "Memory of device 1 over time, by call site"])
+        self.unfold()
+        self.assertEqual(self.text("h2")[4:], [
+            "Sizes of requests", "Lifetimes", "The largest blocks at the peak", "Map: ranges of addresses at the peak"])
         self.assertEqual(self.text(".moments button"), ["at the peak", "at the end", "leaked"])
         self.assertEqual(self.text(".frame"), [f"{name}, 2.00 MiB" for name in (
             "all", "device 1", "stream 1", "2.00 MiB to 4.00 MiB")])
-        self.assertEqual(self.text("td")[:6],
-                         ["1", hex(BASE + (1 << 32)), "2.00 MiB", "2,097,152", "1", "4.0 us"])
+        self.assertEqual(self.text("td")[:5], ["2.00 MiB", "4.0 us", "1", "1", hex(BASE + (1 << 32))])
+        self.assertIn("2.00 MiB", self.text(".sites li:not([hidden]) b"))
 
     def test_kept_events(self):
         source = self.recorded([("pinned_alloc", 4096, 5000), ("alloc", BASE, 121 << 20),
@@ -269,6 +374,7 @@ class Shown(ReportTest):
         at = x + inner["x"] + inner["w"] * (0.2005 / 0.99)
         self.browser.mouse("mouseMoved", at, y + height / 2)
         self.assertRegex(self.text(".legend")[0], r"^200\.000 ms: 21\.0 MiB in use$")
+        self.assertEqual(self.text(".sites li b")[0], "21.0 MiB")
         self.browser.drag(x + inner["x"] + inner["w"] * 0.2, x + inner["x"] + inner["w"] * 0.4,
                           y + height / 3)
         low, high = self.browser.value("report.charts[0].xAxisRange()")
@@ -279,6 +385,7 @@ class Shown(ReportTest):
 
     def test_histogram(self):
         self.show(self.longer())
+        self.unfold()
         x, y, width, height = self.place(".small .chart")
         inner = self.browser.value("report.charts[1].getArea()")
         self.browser.mouse("mouseMoved", x + inner["x"] + inner["w"] / 4, y + height / 2)
@@ -288,6 +395,7 @@ class Shown(ReportTest):
 
     def test_map(self):
         self.show(self.longer())
+        self.unfold()
         x, y, width, height = self.place(".row canvas")
         self.browser.mouse("mouseMoved", x + width / 2, y + height / 2)
         self.assertRegex(self.text(".legend")[-1],
@@ -301,6 +409,8 @@ class Shown(ReportTest):
             colours = set()
             for width, dark in ((1400, False), (420, True)):
                 self.show(source, width=width, dark=dark)
+                if self.browser.value("!!document.querySelector('details')"):
+                    self.unfold()
                 self.assertLessEqual(
                     self.browser.value("document.documentElement.scrollWidth"), width)
                 colours.add(self.browser.value("getComputedStyle(document.body).backgroundColor"))

@@ -318,9 +318,10 @@ cmd_holding_t cmd_history_before(const cmd_history_t *history, int device) {
     for (size_t i = 0; i < history->events; i++)
         if (history->event[i].device == device)
             cmd_holding_add(&change, &history->event[i]);
-    before.allocated -= change.allocated;
-    before.blocks -= change.blocks;
-    before.reserved -= change.reserved;
+    /* Of a damaged history events may add more than there is: nothing was held before then. */
+    before.allocated = before.allocated > change.allocated ? before.allocated - change.allocated : 0;
+    before.blocks = before.blocks > change.blocks ? before.blocks - change.blocks : 0;
+    before.reserved = before.reserved > change.reserved ? before.reserved - change.reserved : 0;
     return before;
 }
 

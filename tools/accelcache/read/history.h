@@ -108,7 +108,7 @@ void cmd_history_add(cmd_history_t *history, size_t *room, const cmd_event_t *ev
 bool cmd_history_trace(cmd_history_t *history, const char *path, char **error);
 bool cmd_history_snapshot(cmd_history_t *history, char **error); /* of `document` */
 
-/* Whether the dump has events, and may be taken for a snapshot, which is made of it (the caller's). */
+/* Whether the dump has events, or blocks, and may be taken for a snapshot, which is made of it (the caller's). */
 bool cmd_history_recorded(const json_t *document);
 json_t *cmd_history_as_snapshot(const json_t *document);
 

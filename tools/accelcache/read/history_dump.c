@@ -244,7 +244,7 @@ static void add_device(making_t *m, const json_t *device) {
 /* ------------------------------------------------------------------ the whole */
 
 bool cmd_history_recorded(const json_t *document) {
-    return json_object_get(document, "history") && json_object_get(document, "recorded");
+    return json_object_get(document, json_object_get(document, "history") ? "recorded" : "layout");
 }
 
 json_t *cmd_history_as_snapshot(const json_t *document) {

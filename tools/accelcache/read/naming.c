@@ -206,9 +206,14 @@ bool cmd_naming_is_phase(const char *name, const char *file) {
     return !*file && !strncmp(name, PHASE_PREFIX, sizeof PHASE_PREFIX - 1);
 }
 
+const char *cmd_naming_phase(const json_t *frame) {
+    const char *name = cmd_text(frame, "name");
+    return cmd_naming_is_phase(name, cmd_text(frame, "filename")) ? name + sizeof PHASE_PREFIX - 1 : NULL;
+}
+
 static rank_t find_rank(const json_t *frame) {
     rank_t rank = PROGRAM;
-    if (cmd_naming_is_phase(cmd_text(frame, "name"), cmd_text(frame, "filename")))
+    if (cmd_naming_phase(frame))
         return PHASE;
     char *object = object_of(frame);
     char *function = is_nameless(frame) ? cmd_format("%s", "") : plain_function(cmd_text(frame, "name"));

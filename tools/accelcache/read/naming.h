@@ -21,6 +21,8 @@ char *cmd_naming_site(const json_t *frames);
 
 /* Returns true for a phase: `name` is "phase NAME". */
 bool cmd_naming_is_phase(const char *name, const char *file);
+/* NAME of such a frame; NULL: it is none. */
+const char *cmd_naming_phase(const json_t *frame);
 
 /* The frames without wrappers; all of them if there are no others.  The caller releases the list. */
 json_t *cmd_naming_stack(const json_t *frames);

@@ -231,17 +231,31 @@ static void grow_groups(groups_t *groups) {
     *groups = larger;
 }
 
+static char *stream_text(uint64_t stream) {
+    return stream ? cmd_format("stream %llu", (unsigned long long)stream) : cmd_format("no stream named");
+}
+
+static char *nameless_site(uint64_t bytes, uint64_t stream) {
+    char *class = class_text(class_of(bytes)), *of = stream_text(stream);
+    char *site = cmd_format("requests of %s, %s", class, of);
+    free(of);
+    free(class);
+    return site;
+}
+
+char *cmd_stacks_site(const json_t *frames, uint64_t bytes, uint64_t stream) {
+    return json_array_size(frames) ? cmd_naming_site(frames) : nameless_site(bytes, stream);
+}
+
 static void put_group(adding_t *adding, const group_t *group) {
     if (json_array_size(group->frames)) {
         add(adding, stack_text(group->device, group->frames), cmd_naming_site(group->frames),
             &group->figures);
         return;
     }
-    char *class = class_text(group->class);
-    char *stream = group->stream ? cmd_format("stream %llu", (unsigned long long)group->stream)
-                                 : cmd_format("no stream named");
+    char *class = class_text(group->class), *stream = stream_text(group->stream);
     add(adding, cmd_format("device %d\n%s\n%s", group->device, stream, class),
-        cmd_format("requests of %s, %s", class, stream), &group->figures);
+        nameless_site((uint64_t)1 << group->class, group->stream), &group->figures);
     free(stream);
     free(class);
 }
@@ -409,13 +423,13 @@ static bool gather(const cmd_history_t *history, cmd_moment_t moment, cmd_stacks
         return false;
     }
     size_t end = peak ? cmd_history_peak(history) : history->events;
-    if (history->source == CMD_SOURCE_DUMP)
-        take_dump(&adding, history->document);
+    if (history->figures && !history->events)
+        take_dump(&adding, history->figures);
     else if (!snapshot || peak)
         take_events(&adding, history, end, moment);
     if (snapshot && peak)
         take_older(&adding, history, end);
-    else if (snapshot)
+    else if (snapshot && !(history->figures && !history->events))
         take_now(&adding, history, NULL, NULL);
     return true;
 }

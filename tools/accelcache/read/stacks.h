@@ -38,4 +38,7 @@ bool cmd_stacks_sites(const cmd_history_t *history, cmd_moment_t moment, cmd_sta
 void cmd_stacks_before(const cmd_history_t *history, size_t end, cmd_stacks_t *stacks);
 void cmd_stacks_free(cmd_stacks_t *stacks);
 
+/* The call site of a request, as cmd_stacks_sites names it; without frames by its size and stream.  malloc'd. */
+char *cmd_stacks_site(const json_t *frames, uint64_t bytes, uint64_t stream);
+
 #endif

@@ -2,6 +2,7 @@
 #include "show/oom.h"
 #include "command.h"
 #include "read/document.h"
+#include "read/failure.h"
 #include "read/segments.h"
 #include "base/option.h"
 #include "read/recorded.h"
@@ -165,14 +166,7 @@ static const char *asker(const oom_t *oom) {
 }
 
 static void say_what(const oom_t *oom) {
-    char asked[CMD_FIGURE], limit[CMD_FIGURE];
-    bool async = json_is_true(json_object_get(oom->failure, "async"));
-    int64_t stack = figure(oom->failure, "stack");
-    const char *site = stack > 0 ? cmd_recorded_site(oom->document, stack) : "";
-    char *line = cmd_format(
-        "Device %lld: %s asked for %s%s%s%s, and %s.", (long long)oom->ordinal, asker(oom),
-        cmd_text_bytes(asked, oom->bytes), async ? " on a stream" : "", *site ? " in " : "", site,
-        oom->is_at_limit ? "the configured limit refused it" : "the device had no room for it");
+    char *line = cmd_failure_text(oom->document), limit[CMD_FIGURE];
     cmd_print_hanging(line, 0, 2);
     free(line);
     if (oom->is_at_limit && oom->limit >= 0)

@@ -1,24 +1,30 @@
 /* `accelcache report`: one page of HTML with everything in it, charts drawn by dygraphs. */
 #include "write/report.h"
 #include "command.h"
+#include "read/changes.h"
+#include "read/control.h"
 #include "read/headline.h"
 #include "base/output.h"
 #include "base/terminal.h"
 
 #include <errno.h>
 #include "base/option.h"
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The folder of Debian's libjs-dygraphs. */
 static const char library_folder[] = "/usr/share/javascript/dygraphs";
 
 static int print_help(void) {
     printf(
-        "Usage: accelcache report FILE [-o OUT]\n"
-        "Makes a page of a dump (or the figures of the process PID), a trace, or a\n"
-        "snapshot in PyTorch's layout: memory over time, sizes and lifetimes, segments,\n"
-        "the largest blocks, advice.  The page is one file and needs no network.\n"
+        "Usage: accelcache report [A] FILE [-o OUT]\n"
+        "Makes a page of a trace, a dump, the process PID, or a snapshot in PyTorch's\n"
+        "layout: advice, call sites that hold the memory, memory over time by call site,\n"
+        "sizes, lifetimes, the largest blocks, segments.  A process with control:true is\n"
+        "asked for all that it recorded.  With A, the page also shows which call sites\n"
+        "hold more than in A, and which less.  The page is one file and needs no network.\n"
         "\n"
         "  -o FILE            write to FILE, which appears when it is whole\n"
         "                     (report.html); - is the standard output\n"
@@ -71,14 +77,14 @@ static json_t *data_of(const cmd_history_t *history, const char *path) {
     json_object_set_new(data, "facts", facts_of(history, path));
     json_object_set_new(data, "timed", json_boolean(history->timed));
     json_object_set_new(data, "events", json_integer((json_int_t)history->events));
-    json_object_set_new(data, "series", cmd_report_series(history));
     json_object_set_new(data, "sizes", cmd_report_sizes(history));
     json_object_set_new(data, "lives", cmd_report_lives(history));
     json_object_set_new(data, "map", cmd_report_map(history, &list));
     json_object_set_new(data, "blocks", cmd_report_blocks(history, at));
     json_object_set_new(data, "stacks", cmd_report_stacks(history));
-    json_object_set_new(data, "tables", cmd_report_tables(history));
+    json_object_set_new(data, "figures", cmd_report_figures(history));
     json_object_set_new(data, "advice", cmd_report_advice(history, &list));
+    cmd_report_series(history, data);
     cmd_segments_free(&list);
     return data;
 }
@@ -123,25 +129,88 @@ static void put_page(FILE *out, const char *style, const char *library, const ch
     fputs(rest, out);
 }
 
-static int report(const char *path, const char *target, const char *folder) {
-    char *error, *text = NULL;
-    char *style = library_file(folder, "dygraph.min.css");
+/* ------------------------------------------------------------------ what is read */
+
+/* Asks the process PID for a snapshot.  NULL: it gives none, and *why says so; both malloc'd. */
+static cmd_history_t *read_snapshot(int pid, char **why) {
+    const char *folder = getenv("TMPDIR");
+    char *path = cmd_format("%s/accelcache-report-XXXXXX", folder && *folder == '/' ? folder : "/tmp");
+    ac_control_answer_t answer;
+    ac_live_name_t name;
+    cmd_history_t *history = NULL;
+    int fd = mkstemp(path); /* the process, of the same user, replaces it */
+    if (fd < 0)
+        *why = cmd_format("%s: %s", path, strerror(errno));
+    else if (cmd_control_find(pid, 0, &name, why) && cmd_control(&name, AC_CONTROL_SNAPSHOT, path, &answer, why))
+        history = cmd_history_read(path, why);
+    if (fd >= 0) {
+        close(fd);
+        unlink(path);
+    }
+    free(path);
+    return history;
+}
+
+/* A process is asked for all that it recorded; else its figures are read, and the page says what is missing. */
+static cmd_history_t *read_any(const char *path, char **error) {
+    char *end, *why = NULL;
+    long pid = strtol(path, &end, 10);
+    bool is_process = *path >= '1' && *path <= '9' && !*end && pid <= INT_MAX && access(path, F_OK) != 0;
+    cmd_history_t *history = is_process ? read_snapshot((int)pid, &why) : NULL;
+    if (!history && (history = cmd_history_read(path, error)) && why && !history->note)
+        history->note = cmd_format("figures alone: %s", why);
+    free(why);
+    return history;
+}
+
+/* [{site, change, bytes: [A, B]}] of the peak; false: *error, with the name of the file. */
+static bool put_changes(json_t *data, const cmd_history_t *a, const char *name, const cmd_history_t *b,
+                        char **error) {
+    cmd_changes_t changes;
+    int wrong;
+    json_t *list = json_array();
+    if (!cmd_changes((const cmd_history_t *const[2]){a, b}, CMD_AT_PEAK, &changes, &wrong, error))
+        return false;
+    for (size_t i = 0; i < changes.count; i++) {
+        const cmd_change_t *change = &changes.change[i];
+        if (change->bytes[0] != change->bytes[1])
+            json_array_append_new(list, json_pack("{s:o, s:s, s:[I, I]}", "site", cmd_json_text(change->site), "change",
+                                                  cmd_change_word(change), "bytes", (json_int_t)change->bytes[0],
+                                                  (json_int_t)change->bytes[1]));
+    }
+    json_object_set_new(data, "changes",
+                        json_pack("{s:o, s:[I, I], s:o}", "from", cmd_json_text(name), "bytes",
+                                  (json_int_t)changes.bytes[0], (json_int_t)changes.bytes[1], "sites", list));
+    cmd_changes_free(&changes);
+    return true;
+}
+
+/* The page's data as text; `before` NULL: no other recording.  NULL: *error. */
+static char *text_of(const char *before, const char *path, char **error) {
+    cmd_history_t *history = read_any(path, error), *other = NULL;
+    bool good = history && (!before || (other = cmd_history_read(before, error)));
+    json_t *data = good ? data_of(history, path) : NULL;
+    good = good && (!before || put_changes(data, other, before, history, error));
+    cmd_bar_end();
+    char *text = good ? json_dumps(data, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;
+    if (good && !text)
+        *error = cmd_format("out of memory");
+    json_decref(data);
+    if (other)
+        cmd_history_free(other);
+    if (history)
+        cmd_history_free(history);
+    return text;
+}
+
+static int report(const char *before, const char *path, const char *target, const char *folder) {
+    char *error = NULL, *style = library_file(folder, "dygraph.min.css");
     char *library = style ? library_file(folder, "dygraph.min.js") : NULL;
-    cmd_history_t *history = library ? cmd_history_read(path, &error) : NULL;
+    char *text = library ? text_of(before, path, &error) : NULL;
     cmd_output_t output;
     int status = CMD_FAILED;
-    if (library && !history) {
+    if (error)
         cmd_say("%s", error);
-        free(error);
-    }
-    if (history) {
-        json_t *data = data_of(history, path);
-        cmd_bar_end();
-        text = json_dumps(data, JSON_COMPACT);
-        json_decref(data);
-        if (!text)
-            cmd_say("out of memory");
-    }
     if (text && cmd_output_open(&output, target, false)) {
         put_page(output.file, style, library, text);
         bool to_file = output.path != NULL;
@@ -149,8 +218,7 @@ static int report(const char *path, const char *target, const char *folder) {
         if (status == CMD_OK && to_file)
             fprintf(stderr, "accelcache report: wrote %s\n", target);
     }
-    if (history)
-        cmd_history_free(history);
+    free(error);
     free(text);
     free(library);
     free(style);
@@ -166,7 +234,8 @@ int cmd_report(int argc, char **argv) {
                                     {.name = NULL}};
     if (!cmd_options(argc, argv, options, NULL, &status))
         return status;
-    if (argc - optind != 1)
-        return cmd_usage(optind == argc ? "FILE is missing" : "one FILE at a time");
-    return report(argv[optind], target, folder);
+    int files = argc - optind;
+    if (files != 1 && files != 2)
+        return cmd_usage(files ? "one FILE, or two that are compared" : "FILE is missing");
+    return report(files == 2 ? argv[optind] : NULL, argv[argc - 1], target, folder);
 }

@@ -2,6 +2,7 @@
  * and what can be done. */
 #include "command.h"
 #include "read/document.h"
+#include "read/failure.h"
 #include "read/headline.h"
 #include "read/passed.h"
 #include "write/report.h"
@@ -70,6 +71,10 @@ static void advise_dump(json_t *advice, const json_t *document) {
     char passed[CMD_PASSED_TEXT], count[CMD_FIGURE];
     size_t index;
     const json_t *device, *warning;
+    char *failure = cmd_failure_text(document);
+    if (failure)
+        say(advice, "problem", "%s accelcache oom FILE says what would have served it.", failure);
+    free(failure);
     if (fault && *fault)
         say(advice, "problem", "ACCEL_ALLOC_CONF was not applied: %s", fault);
     json_array_foreach(json_object_get(document, "devices"), index, device)

@@ -1,158 +1,13 @@
 /* Data of the charts of a report (report.h). */
 #include "command.h"
 #include "read/document.h"
-#include "base/terminal.h"
+#include "read/naming.h"
 #include "write/report.h"
 #include "read/stacks.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ------------------------------------------------------------------ over time */
-
-enum { FIGURES = 4, BUCKETS = 3000, EXTREMES = 2 + 2 * FIGURES };
-
-static const char *const figure_names[FIGURES] = {"allocated", "reserved", "pinned", "passed"};
-
-/* The events of one bucket that are shown: the first, the last, and the extremes of each figure. */
-typedef struct {
-    size_t at;
-    int64_t time;
-    cmd_holding_t holding;
-} moment_t;
-
-typedef struct {
-    moment_t first, last, least[FIGURES], most[FIGURES];
-    bool used;
-} bucket_t;
-
-typedef struct {
-    const cmd_history_t *history;
-    json_t *points;
-    int device;
-    bool shown[FIGURES];
-} series_t;
-
-static int64_t figure(const moment_t *moment, int which) {
-    const cmd_holding_t *holding = &moment->holding;
-    const int64_t figures[FIGURES] = {holding->allocated, holding->reserved, holding->pinned,
-                                      holding->passed};
-    return figures[which];
-}
-
-static void add_moment(bucket_t *bucket, const moment_t *moment) {
-    if (!bucket->used)
-        bucket->first = *moment;
-    bucket->last = *moment;
-    for (int i = 0; i < FIGURES; i++) {
-        if (!bucket->used || figure(moment, i) < figure(&bucket->least[i], i))
-            bucket->least[i] = *moment;
-        if (!bucket->used || figure(moment, i) > figure(&bucket->most[i], i))
-            bucket->most[i] = *moment;
-    }
-    bucket->used = true;
-}
-
-static int by_place(const void *a, const void *b) {
-    const moment_t *x = a, *y = b;
-    return (x->at > y->at) - (x->at < y->at);
-}
-
-static void put_moment(const series_t *series, const moment_t *moment) {
-    json_t *point = json_array();
-    json_array_append_new(point, series->history->timed ? json_real((double)moment->time / 1e9)
-                                                        : json_integer(moment->time));
-    for (int i = 0; i < FIGURES; i++)
-        if (series->shown[i])
-            json_array_append_new(point, json_integer(figure(moment, i)));
-    json_array_append_new(series->points, point);
-}
-
-static void put_bucket(const series_t *series, const bucket_t *bucket) {
-    moment_t all[EXTREMES];
-    int count = 0;
-    if (!bucket->used)
-        return;
-    all[count++] = bucket->first;
-    all[count++] = bucket->last;
-    for (int i = 0; i < FIGURES; i++)
-        if (series->shown[i]) {
-            all[count++] = bucket->least[i];
-            all[count++] = bucket->most[i];
-        }
-    qsort(all, (size_t)count, sizeof *all, by_place);
-    for (int i = 0; i < count; i++)
-        if (i == 0 || all[i].at != all[i - 1].at)
-            put_moment(series, &all[i]);
-}
-
-static void put_points(const series_t *series) {
-    const cmd_history_t *history = series->history;
-    cmd_holding_t holding = cmd_history_before(history, series->device);
-    int64_t last = 1;
-    for (size_t i = 0; i < history->events; i++)
-        last = history->event[i].time_ns > last ? history->event[i].time_ns : last;
-    bucket_t bucket = {.used = false};
-    int64_t number = 0;
-    put_moment(series, &(moment_t){.holding = holding});
-    for (size_t i = 0; i < history->events; i++) {
-        const cmd_event_t *event = &history->event[i];
-        cmd_bar_step("events", i, history->events);
-        if (event->device != series->device)
-            continue;
-        cmd_holding_add(&holding, event);
-        int64_t of = (int64_t)((double)event->time_ns / (double)last * BUCKETS);
-        if (of > number) { /* time may fall back a little between threads */
-            put_bucket(series, &bucket);
-            bucket.used = false;
-            number = of;
-        }
-        add_moment(&bucket, &(moment_t){i + 1, event->time_ns, holding});
-    }
-    put_bucket(series, &bucket);
-}
-
-/* Returns the device's peak by the figures of the dump; 0: not known. */
-static int64_t peak_of(const cmd_history_t *history, int ordinal) {
-    size_t index;
-    const json_t *device;
-    json_array_foreach(json_object_get(history->figures, "devices"), index, device) {
-        if (cmd_integer(device, "ordinal") == ordinal)
-            return cmd_document_stat(device, "allocated_bytes", "all", "peak");
-    }
-    return 0;
-}
-
-static json_t *series_of(const cmd_history_t *history, int device) {
-    series_t series = {history, json_array(), device,
-                       {true, history->source == CMD_SOURCE_SNAPSHOT}};
-    char figures[CMD_FIGURE * FIGURES] = "";
-    for (size_t i = 0; i < history->events; i++) {
-        int kind = history->event[i].device == device ? history->event[i].kind : -1;
-        series.shown[2] |= kind == CMD_EVENT_PINNED;
-        series.shown[3] |= kind == CMD_EVENT_PASSED || kind == CMD_EVENT_PHYSICAL ||
-                           kind == CMD_EVENT_ARRAY;
-    }
-    for (int i = 0; i < FIGURES; i++)
-        if (series.shown[i]) {
-            strcat(figures, *figures ? " " : "");
-            strcat(figures, figure_names[i]);
-        }
-    put_points(&series);
-    json_t *json = json_pack("{si ss so}", "device", device, "figures", figures, "points",
-                             series.points);
-    if (cmd_history_cut(history, device))
-        json_object_set_new(json, "peak", json_integer(peak_of(history, device)));
-    return json;
-}
-
-json_t *cmd_report_series(const cmd_history_t *history) {
-    json_t *series = json_array();
-    for (unsigned device = 0; history->events && device < history->devices; device++)
-        json_array_append_new(series, series_of(history, (int)device));
-    return series;
-}
 
 /* ------------------------------------------------------------------ histograms */
 
@@ -293,6 +148,7 @@ enum { MOST_BLOCKS = 20 };
 typedef struct {
     uint64_t address, bytes, stream;
     int64_t time;
+    const json_t *frames;
     int device;
 } large_t;
 
@@ -318,7 +174,7 @@ json_t *cmd_report_blocks(const cmd_history_t *history, size_t at) {
         if (event->kind == CMD_EVENT_ALLOC && event->partner >= at)
             count = insert(large, count,
                            &(large_t){event->address, event->bytes, event->stream, event->time_ns,
-                                      event->device});
+                                      event->frames, event->device});
     }
     for (size_t i = 0; i < now->segments; i++)
         for (size_t k = 0; k < now->segment[i].blocks; k++) {
@@ -326,104 +182,44 @@ json_t *cmd_report_blocks(const cmd_history_t *history, size_t at) {
             if (cmd_block_is_held(block))
                 count = insert(large, count,
                                &(large_t){block->address, block->requested,
-                                          now->segment[i].stream, -1, now->segment[i].device});
+                                          now->segment[i].stream, -1, block->frames,
+                                          now->segment[i].device});
         }
     json_t *list = json_array();
     for (unsigned i = 0; i < count; i++) {
         char address[CMD_FIGURE];
         snprintf(address, sizeof address, "0x%" PRIx64, large[i].address);
+        char *site = cmd_naming_site(large[i].frames);
         json_array_append_new(
-            list, json_pack("{si ss sI sI so}", "device", large[i].device, "address",
+            list, json_pack("{si so ss sI sI so}", "device", large[i].device, "site",
+                            cmd_json_text(site ? site : ""), "address",
                             large[i].address ? address : "", "bytes", (json_int_t)large[i].bytes,
                             "stream", (json_int_t)large[i].stream, "since",
                             large[i].time < 0 ? json_null()
                             : history->timed  ? json_real((double)large[i].time / 1e9)
                                               : json_integer(large[i].time)));
+        free(site);
     }
     return list;
 }
 
 /* ------------------------------------------------------------------ figures of a dump */
 
-static void put_row(json_t *rows, const char *name, const char *unit, int64_t value,
-                    const char *doc) {
-    char text[CMD_FIGURE];
-    if (value)
-        json_array_append_new(rows,
-                              json_pack("[sss]", name, cmd_text_unit(text, unit, value), doc));
-}
-
-static void put_table(json_t *tables, const char *title, json_t *rows) {
-    char *safe = cmd_safe(title);
-    if (json_array_size(rows))
-        json_array_append_new(tables,
-                              json_pack("{so so}", "title", cmd_json_text(safe), "rows", rows));
-    else
-        json_decref(rows);
-    free(safe);
-}
-
-static json_t *modules_of(const json_t *device) {
-    json_t *rows = json_array();
-    size_t index;
-    const json_t *module;
-    json_array_foreach(json_object_get(device, "modules"), index, module) {
-        char bytes[CMD_FIGURE];
-        const char *name = json_string_value(json_object_get(module, "name"));
-        char *safe = cmd_safe(name ? name : "not known");
-        const json_t *held = json_object_get(module, "allocated_bytes");
-        cmd_text_bytes(bytes, cmd_integer(held, "current"));
-        char *told =
-            cmd_format("%lld requests so far",
-                       (long long)cmd_integer(module, "num_allocs"));
-        json_array_append_new(rows, json_pack("[oss]", cmd_json_text(safe), bytes, told));
-        free(told);
-        free(safe);
-    }
-    return rows;
-}
-
-static void put_device(json_t *tables, const json_t *device) {
-    const char *name = json_string_value(json_object_get(device, "name"));
-    char *title = cmd_format("Device %lld: %s",
-                             (long long)cmd_integer(device, "ordinal"),
-                             name ? name : "");
-    json_t *rows = json_array();
-    put_row(rows, "total_memory", "bytes",
-            cmd_integer(device, "total_memory"), "memory of the device");
-#define STAT_POOLS(name, unit, doc)                                                              \
-    put_row(rows, #name, #unit, cmd_document_stat(device, #name, "all", "current"), doc);        \
-    put_row(rows, #name ", peak", #unit, cmd_document_stat(device, #name, "all", "peak"), doc);
-#define STAT_COUNT(name, doc)                                                                    \
-    put_row(rows, #name, "count", cmd_document_stat(device, #name, NULL, NULL), doc);
-#define STAT_SETTING(name, doc)
-#include "observe/stats.def"
-#define DEVICE_COUNTER(name, unit, doc)                                                          \
-    put_row(rows, #name, #unit, cmd_document_counter(device, #name), doc);
-#include "observe/counters.def"
-    put_table(tables, title, rows);
-    free(title);
-    title = cmd_format("Who holds memory of device %lld",
-                       (long long)cmd_integer(device, "ordinal"));
-    put_table(tables, title, modules_of(device));
-    free(title);
-}
-
-json_t *cmd_report_tables(const cmd_history_t *history) {
-    json_t *tables = json_array();
-    const json_t *document = history->figures;
-    if (!document)
-        return tables;
+json_t *cmd_report_figures(const cmd_history_t *history) {
+    json_t *list = json_array();
     size_t index;
     const json_t *device;
-    json_array_foreach(json_object_get(document, "devices"), index, device)
-        put_device(tables, device);
-    json_t *rows = json_array();
-#define PROCESS_COUNTER(name, unit, doc)                                                         \
-    put_row(rows, #name, #unit, cmd_document_counter(document, #name), doc);
-#include "observe/counters.def"
-    put_table(tables, "Process", rows);
-    return tables;
+    json_array_foreach(json_object_get(history->figures, "devices"), index, device) {
+        json_t *figures = json_object();
+        json_object_set(figures, "device", json_object_get(device, "ordinal"));
+        json_object_set_new(figures, "allocated",
+                            json_integer(cmd_document_stat(device, "allocated_bytes", "all", "current")));
+        json_object_set_new(figures, "peak", json_integer(cmd_document_stat(device, "allocated_bytes", "all", "peak")));
+        json_object_set_new(figures, "reserved",
+                            json_integer(cmd_document_stat(device, "reserved_bytes", "all", "current")));
+        json_array_append_new(list, figures);
+    }
+    return list;
 }
 
 /* ------------------------------------------------------------------ stacks */

@@ -1,6 +1,6 @@
 /* Bytes that call sites hold in one recording and in another. */
-#ifndef CMD_DIFF_H
-#define CMD_DIFF_H
+#ifndef CMD_CHANGES_H
+#define CMD_CHANGES_H
 
 #include "read/sites.h"
 
@@ -18,6 +18,8 @@ typedef struct {
 /* False: history[*wrong] does not tell of that moment, and *error is one line, malloc'd. */
 bool cmd_changes(const cmd_history_t *const history[2], cmd_moment_t moment, cmd_changes_t *changes, int *wrong,
                  char **error);
+/* "new", "gone", "grew", "shrank" or "same". */
+const char *cmd_change_word(const cmd_change_t *change);
 void cmd_changes_free(cmd_changes_t *changes);
 
 #endif
