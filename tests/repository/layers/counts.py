@@ -29,10 +29,10 @@ LINES = {  # hundreds of lines with code, by folder; of tests whole thousands
     "shim/share": 12,
     "shim/observe": 67,
     "shim/config": 13,
-    "tools/accelcache": 187,
+    "tools/accelcache": 190,
     "tools/simcuda": 169,
     "tools/bench": 52,
-    "tests": 917,
+    "tests": 918,
 }
 RECORD = re.compile(r"\bstruct(?: \w+)? \{((?:[^{}]|\{[^{}]*\})*)\}")
 FIELD = r"\b(?:%s)\b[^;()]*;"
