@@ -1,5 +1,5 @@
-/* Between the files of thread caches (thread_cache.h).  Under the lock, but where it says by the
- * owner from inside its cache. */
+/* Internals of thread caches (thread_cache.h).  Callers hold the lock, or are the owner inside its cache
+ * where a comment says so. */
 #ifndef AC_CACHE_INT_H
 #define AC_CACHE_INT_H
 
@@ -7,54 +7,54 @@
 
 /* --- cache_tally.c --- */
 
-/* Lets the cache, whose owner has the lock, be granted headroom again if it rests. */
+/* Wakes a cache that rests: it may be granted headroom again.  Called by the owner. */
 void ac_cache_wake(ac_cache_t *cache);
 
-/* The cache, whose owner has the lock, does nothing any more: the device statistics have its figures. */
+/* Absorbs the figures of a cache that ends.  Called by the owner. */
 void ac_cache_tally_end(ac_cache_t *cache);
 
-/* Counts blocks that waited and are ready; by the owner from inside, or while it keeps out. */
+/* Counts blocks that waited and are ready now.  Called by the owner inside, or while the owner keeps out. */
 void ac_cache_count_ready(ac_cache_t *cache, int flow, const ac_cache_wait_t *ready);
 
-/* --- cache_table.c: the owner's cache, or one whose owner keeps out --- */
+/* --- cache_table.c: called by the owner, or while the owner keeps out --- */
 
-/* Blocks come, or go, without being allocated or freed: so many of a flow, and their bytes. */
+/* Counts blocks of a flow that come (or go, if `blocks` is negative) without an allocation or a free. */
 static inline void ac_cache_count_chain(ac_cache_t *cache, int flow, int64_t blocks,
                                         uint64_t bytes) {
     ac_tally_add(&cache->tally->moved_blocks[flow], (uint64_t)blocks);
     ac_tally_add(&cache->tally->moved_bytes[flow], blocks < 0 ? -bytes : bytes);
 }
 
-/* The same for blocks of one size. */
+/* Counts blocks of one size that come, or go, without an allocation or a free. */
 static inline void ac_cache_count_moved(ac_cache_t *cache, int64_t blocks, uint64_t size) {
     int flow = ac_cache_flow(size);
     ac_tally_add(&cache->tally->moved_blocks[flow], (uint64_t)blocks);
     ac_tally_add(&cache->tally->moved_bytes[flow], (uint64_t)blocks * size);
 }
 
-/* The entry of a key that blocks are kept for, now that one is freed; NULL: not of this one. */
+/* Returns the entry for a block of the key that is freed now.  NULL: the key is refused, or has none. */
 ac_entry_t *ac_cache_keeps(ac_cache_t *cache, uint64_t key);
 
-/* Room for one more block of the key, which was freed, at the price of others if need be.  NULL:
- * it is not kept.  Only of sizes that were asked for: others are more use in one piece. */
+/* Makes room for a block of the key that was freed, by a lease or a sweep if needed.  Returns its entry.
+ * NULL: the block is not kept; sizes that were not requested repeatedly are more useful coalesced. */
 ac_entry_t *ac_cache_make_room(ac_cache_t *cache, uint64_t key);
 
-/* Then: the block is one of the entry's. */
+/* Adds the block to the entry, which has room. */
 void ac_cache_put(ac_cache_t *cache, ac_entry_t *entry, ac_block_t *block);
 
-/* Moves ready blocks of the entry to the free memory, or to the list of their stream, until there is so much
- * room.  Returns true if there were any. */
+/* Moves ready blocks of the entry to the free memory, or to the list of their stream, until the cache has
+ * `room`.  Returns true if there were any. */
 bool ac_cache_shrink(ac_cache_t *cache, ac_entry_t *entry, int64_t room);
 
-/* Does so for all that entries of the stream with that number keep, and with `forget` removes these. */
+/* Moves all blocks of the stream with that number to its list.  With `forget`, also removes the entries. */
 void ac_cache_leave_stream(ac_cache_t *cache, uint64_t number, bool forget);
 
-/* By the owner: what is ready in entries of small or of large sizes goes to the free memory.  True:
- * any. */
+/* Moves all ready blocks of small or of large sizes to the free memory.  Returns true if there were any.
+ * Called by the owner. */
 bool ac_cache_empty(ac_cache_t *cache, int flow);
 
-/* By the owner: ready blocks of large sizes of up to `largest`, in powers of two, go to the free
- * memory, the largest first, until so many bytes have, which the last block may exceed.  True: any. */
+/* Moves ready blocks of large sizes of up to `largest`, in powers of two, to the free memory, the largest
+ * first, until at least `bytes` went.  Returns true if any did.  Called by the owner. */
 bool ac_cache_give_way(ac_cache_t *cache, uint64_t largest, uint64_t bytes);
 
 /* Calls `act` for all entries of small or of large plain sizes, or with AC_FLOWS of streams, that may have
@@ -63,52 +63,51 @@ bool ac_cache_each(ac_cache_t *cache, int flow, bool act(ac_cache_t *, ac_entry_
 
 /* --- lease.c --- */
 
-/* The budget begins anew, with nothing in the cache: what was leased is given back. */
+/* Resets the budget of an empty cache: gives leases back. */
 void ac_cache_set_budget(ac_cache_t *cache);
 
-/* Room without giving anything back; false: there is none, or with `some` not enough. */
+/* Leases room for the last block.  With `some`, takes less if there is not enough.  Returns true if the cache
+ * has room now. */
 bool ac_cache_lease(ac_cache_t *cache, bool some);
 
-/* Room for so many bytes, as far as there is any to lease.  True: some. */
+/* Leases up to `bytes` of room.  Returns true if there was any. */
 bool ac_cache_lease_for(ac_cache_t *cache, uint64_t bytes);
 
 /* --- lane.c --- */
 
-
-/* A cache without lanes, before it is used: `lanes` (NULL: none) may be made of. */
+/* Gives a cache that is not used yet the memory of `lanes`, cleared.  NULL: it gets some later. */
 void ac_lanes_begin(ac_cache_t *cache, ac_lanes_t *lanes);
 
-/* Then: there are no lanes. */
+/* Closes all lanes of the cache. */
 void ac_lanes_close(ac_cache_t *cache);
 
-/* Adds what the lanes did since the last time to the figures of their memory pool. */
+/* Adds what the lanes did since the last call to the figures of their memory pool. */
 void ac_lanes_absorb(ac_cache_t *cache);
 
 /* --- cache_wait.c --- */
 
-/* By the owner from inside, or while it keeps out. */
+/* Sets the blocks that are yet to be placed.  Called by the owner inside, or while the owner keeps out. */
 static inline void ac_cache_set_unplaced(ac_cache_t *cache, ac_block_t *block) {
     atomic_store_explicit(&cache->unplaced, block, memory_order_relaxed);
 }
 
-/* By the owner, where ac_cache_enter fails.  False: the cache is not to be entered. */
+/* Enters the cache after ac_cache_enter failed.  Returns false if the cache is recalled or gone. */
 bool ac_cache_enter_long(ac_cache_t *cache);
 
-/* What waits in entries and is ready by now joins the others there, whatever room there is.  As
- * ac_cache_gather. */
+/* Moves all waiting blocks whose work is over to the ready blocks of their entries, regardless of room.
+ * Called by the owner inside, or while the owner keeps out. */
 void ac_cache_ripen(ac_cache_t *cache);
 
-/* Blocks of the entry that wait, and are ready by now, join the others there: one at least, and
- * more as far as there is room.  True if there were any.  By the owner from inside, or while it
- * keeps out. */
+/* Moves waiting blocks of the entry whose work is over to its ready blocks: at least one, and more while
+ * there is room.  Returns true if there were any.  Called by the owner inside, or while the owner keeps out. */
 bool ac_cache_gather(ac_cache_t *cache, ac_entry_t *entry);
 
-/* The block, which waits and is in no list of the cache any more, is one of the arena's pending ones
- * from now on, or free memory if it is ready: `reached` is ac_fence_reached. */
+/* Moves a waiting block, which is in no list of the cache any more, to the ledger, or to the free memory if its
+ * epoch is at most `reached`. */
 void ac_cache_leave_waiting(ac_cache_t *cache, ac_block_t *block, uint64_t reached);
 
-/* Blocks of the entry that wait and are ready go to the free memory, and with `all` the others are
- * the arena's pending ones from now on.  True if there were any. */
+/* Moves waiting blocks of the entry whose work is over to the free memory.  With `all`, moves the others to the
+ * ledger.  Returns true if there were any. */
 bool ac_cache_unpark(ac_cache_t *cache, ac_entry_t *entry, bool all);
 
 #endif

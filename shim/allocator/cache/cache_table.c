@@ -22,7 +22,7 @@ static void note_empty_word(ac_cache_t *cache, int class, size_t word) {
         cache->classes &= (uint16_t) ~(1 << class);
 }
 
-/* Its bit says whether it may have blocks. */
+/* Sets the bit that says if the entry may have blocks. */
 static inline void set_bit(ac_cache_t *cache, const ac_entry_t *entry, bool set) {
     size_t i = (size_t)(entry - cache->entry);
     int class = entry->class;
@@ -36,12 +36,12 @@ static inline void set_bit(ac_cache_t *cache, const ac_entry_t *entry, bool set)
     }
 }
 
-/* The classes of small or of large plain sizes with entries that may have blocks, a bit each. */
+/* Returns a bit for each class of small or of large plain sizes with entries that may have blocks. */
 static unsigned classes_of(const ac_cache_t *cache, int flow) {
     return cache->classes & (flow ? (1u << AC_CACHE_STREAMS) - 2 : 1u);
 }
 
-/* For the number of each entry of the class that may have blocks, which may lose them meanwhile. */
+/* Loops over the numbers of all entries of the class that may have blocks.  The body may take these away. */
 #define EACH_KEPT(cache, class, i)                                                               \
     for (unsigned words = (cache)->words[class]; words; words &= words - 1)                      \
         for (uint64_t left = (cache)->kept[class][__builtin_ctz(words)];                         \
@@ -52,7 +52,7 @@ static bool may_have(const ac_entry_t *entry) {
     return entry->size && !(entry->size & AC_ENTRY_EMPTY);
 }
 
-/* Of one bucket, so that both have their bits in one word. */
+/* Swaps two entries of a bucket.  Both have their bits in one word. */
 static void change_places(ac_cache_t *cache, ac_entry_t *one, ac_entry_t *other) {
     ac_block_t **a = ac_cache_wait(cache, one), **b = ac_cache_wait(cache, other), *wait = *a;
     size_t i = (size_t)(one - cache->entry), k = (size_t)(other - cache->entry);
@@ -78,7 +78,7 @@ static inline ac_entry_t *wake(ac_cache_t *cache, ac_entry_t *own) {
     return own;
 }
 
-/* Apart, so that the others save no registers. */
+/* Finds the entry elsewhere in its bucket.  Not inline: other callers would save registers for it. */
 __attribute__((noinline)) static ac_entry_t *find_beside(ac_cache_t *cache, ac_entry_t *entry,
                                                          ac_entry_t *own) {
     change_places(cache, entry, own);
@@ -159,7 +159,7 @@ void ac_cache_put(ac_cache_t *cache, ac_entry_t *entry, ac_block_t *block) {
     entry->top = block;
 }
 
-/* Ready blocks of the entry go, until there is so much room. */
+/* Frees ready blocks of the entry until the cache has `room`. */
 static inline void release(ac_cache_t *cache, ac_entry_t *entry, int64_t room, uint64_t quiet) {
     uint64_t size = ac_entry_size(entry);
     int64_t blocks = 0;
@@ -174,7 +174,7 @@ static inline void release(ac_cache_t *cache, ac_entry_t *entry, int64_t room, u
     ac_cache_count_moved(cache, -blocks, size);
 }
 
-/* It was ready, and waits as what is freed now: active again. */
+/* Counts a block that was ready and waits from now on: it is active again. */
 static void count_active(const ac_block_t *block) {
     ac_allocator_t *allocator = block->segment->arena->allocator;
     ac_device_stats_t *s = allocator->stats;
@@ -215,7 +215,8 @@ bool ac_cache_shrink(ac_cache_t *cache, ac_entry_t *entry, int64_t room) {
     return true;
 }
 
-/* All that is ready goes, and what waited and is ready by now.  True: any. */
+/* Frees all blocks of the entry that are ready, including those whose work ended meanwhile.  Returns true if
+ * there were any. */
 static inline bool empty(ac_cache_t *cache, ac_entry_t *entry, uint64_t quiet) {
     bool any = entry->top;
     if (any) {
@@ -297,7 +298,7 @@ static bool forget(ac_cache_t *cache, ac_entry_t *entry) {
     return false;
 }
 
-/* The largest size that there are ready blocks of; 0. */
+/* Returns the largest size with ready blocks; 0: none. */
 static uint64_t largest_kept(const ac_cache_t *cache) {
     uint64_t largest = 0;
     int i;
@@ -330,7 +331,7 @@ static void sweep(ac_cache_t *cache) {
     }
 }
 
-/* Gives back ready blocks of the entry until they have so many bytes.  Returns how many of these they had.
+/* Gives back ready blocks of the entry until `bytes` went.  Returns the bytes that went, at most that.
  * A large size is refused then: requests of other sizes would send it back and forth. */
 static uint64_t give_some(ac_cache_t *cache, ac_entry_t *entry, uint64_t bytes) {
     uint64_t size = ac_entry_size(entry), blocks = (bytes - 1) / size + 1;

@@ -1,5 +1,5 @@
-/* What the ladder asks of the caches of threads (thread_cache.h).  Under the allocator's lock, but
- * where it says that a function takes it. */
+/* The ladder's view of thread caches (thread_cache.h).  Callers hold the allocator's lock, unless a comment
+ * says that the function takes it. */
 #ifndef AC_CACHES_H
 #define AC_CACHES_H
 
@@ -7,21 +7,21 @@
 #include "allocator/core_int.h"
 #include "allocator/space/mempool.h"
 
-/* Of an allocator. */
+/* The caches of an allocator. */
 struct ac_caches {
     ac_cache_t *first, *spare;
     ac_cache_t *gone;  /* of dead arenas, until their owners close them */
-    uint64_t leased;   /* bytes, of all budgets */
-    ac_cache_t *awake; /* of the list, by awake_next: those that have headroom, or had some lately */
-    uint64_t raised;        /* another one with each raise of peaks; odd but at first: no pointer */
-    _Atomic unsigned count; /* of the list */
-    unsigned mempool;       /* of lanes; 0: there were none so far */
-    bool frozen;            /* between _freeze and _thaw: a cache that opens is shut */
+    uint64_t leased;   /* bytes of all budgets */
+    ac_cache_t *awake; /* caches that have headroom, or had some recently; a list by awake_next */
+    uint64_t raised;        /* changes with each raise of peaks; odd, but 0 at first: never a pointer */
+    _Atomic unsigned count; /* caches in the list */
+    unsigned mempool;       /* memory pool of the lanes; 0: no lane existed so far */
+    bool frozen;            /* set between _freeze and _thaw: a cache that opens is shut */
     ac_mutex_t recall_lock; /* one recall at a time; rank: before the allocator's */
 };
 
-/* Absorbs the tallies of all caches that are awake, and raises the peaks to what the figures are
- * now.  `own`: the caller's cache; NULL: none. */
+/* Absorbs the tallies of all caches that are awake, and raises the peaks to the current figures.
+ * `own`: the caller's cache; NULL: none. */
 void ac_caches_raise(ac_allocator_t *allocator, ac_cache_t *own);
 
 /* Raises the peaks if they are due.  Called after figures may have risen under the lock. */
@@ -30,29 +30,30 @@ static inline void ac_caches_check_peaks(ac_allocator_t *allocator, ac_cache_t *
         ac_caches_raise(allocator, own);
 }
 
-/* Before a block of the memory pool is given: what the program's synchronisations since did to its
- * figures, they did to what they were before. */
+/* Raises the pool's figures before a block of it is freed, if the program synchronised since the last raise.
+ * Those synchronisations apply to the figures from before this free. */
 static inline void ac_caches_settle_pool(ac_allocator_t *allocator, unsigned mempool) {
     if (mempool && mempool == allocator->caches->mempool &&
         allocator->mempools[mempool].syncs != atomic_load(&ac_mempool_syncs))
         ac_caches_raise(allocator, NULL);
 }
 
-/* Absorb the tallies of all caches, as who reads the statistics does; *sum is what they held and
- * did since. */
+/* Absorbs the tallies of all caches, for a reader of the statistics.  *sum gets what the caches hold, and
+ * what they did since the last time. */
 void ac_caches_absorb(ac_allocator_t *allocator, ac_cache_sum_t *sum);
 
-/* Add what modules were handed and gave back in all caches; owners may go on. */
+/* Adds what modules took from all caches and gave back to them.  Owners may use their caches meanwhile. */
 void ac_caches_modules(const ac_allocator_t *allocator, ac_modules_t *modules);
 
-/* The same as _absorb, and peaks begin anew. */
+/* Absorbs the tallies of all caches, and resets peaks to the current values. */
 void ac_caches_reset_peak(ac_allocator_t *allocator);
 
-/* The block, which was released and counted finished, stays in the cache.  False: no room. */
+/* Keeps the block, which was released and counted finished, in the cache.  Returns false if there is no
+ * room. */
 bool ac_cache_keep(ac_cache_t *cache, ac_block_t *block);
 
-/* Whether the size, which has no entry, was asked for lately.  From now on it was.  A word has the
- * tags of four sizes, the newest in its lowest bits: they leave by age. */
+/* Notes a request of the size, which has no entry.  Returns true if the size was requested recently.  A word
+ * has the tags of four sizes, the newest in its lowest bits: the oldest leaves first. */
 AC_CACHE_HOT bool ac_cache_was_seen(ac_cache_t *cache, uint64_t size) {
     const uint64_t each = 0x0001000100010001u, hash = size * 0x9e3779b97f4a7c15u;
     uint64_t *word = &cache->seen[hash >> (64 - AC_CACHE_SEEN_BITS)];
@@ -64,19 +65,18 @@ AC_CACHE_HOT bool ac_cache_was_seen(ac_cache_t *cache, uint64_t size) {
     return false;
 }
 
-/* Whether the cache may keep the size from now on.  Not `known`: the owner looked, and the size has
- * no entry. */
+/* Returns true if the cache may keep the size from now on.  `known` is false if the size has no entry. */
 AC_CACHE_HOT bool ac_cache_may_keep(ac_cache_t *cache, uint64_t size, bool known) {
     return size <= AC_CACHE_LARGEST && cache->budget && (known || ac_cache_was_seen(cache, size));
 }
 
-/* The same for a cache that is NULL or not usable, too. */
+/* Calls ac_cache_may_keep if the cache is not NULL and usable.  Returns false otherwise. */
 AC_CACHE_HOT bool ac_cache_may_expect(ac_cache_t *cache, uint64_t size, bool known) {
     return ac_cache_usable(cache) && ac_cache_may_keep(cache, size, known);
 }
 
-/* After it: a block of the size was served from the pool, so there may be more such requests, and
- * frees. */
+/* Prepares the cache for more requests of the size, after the pool served one and ac_cache_may_keep was
+ * true: makes an entry, lets a refused size in again, fetches small blocks. */
 void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size, bool known);
 
 /* Returns whether the cache has, or is granted, headroom for `size` bytes. */
@@ -91,13 +91,13 @@ AC_CACHE_HOT bool ac_cache_affords(ac_cache_t *cache, uint64_t size) {
  * cache. */
 void ac_cache_show(ac_cache_t *cache, int flow);
 
-/* Whether the owner may be served with blocks as a hit would, and keep them. */
+/* Returns true if the owner may be served as by a hit, and may keep blocks. */
 static inline bool ac_cache_owns_any(const ac_cache_t *cache) {
     return ac_cache_usable(cache) && cache->owner_arena;
 }
 
-/* Then: the block, which was cut (ac_segment_carve), is of that size and plain, serves it as a hit
- * would. */
+/* Serves the owner with the block as a hit would.  The block was carved (ac_segment_carve), has that size and
+ * is plain; ac_cache_owns_any and ac_cache_affords were true. */
 AC_CACHE_HOT void ac_cache_serve_cut(ac_cache_t *cache, ac_block_t *block, uint64_t size,
                                      uint64_t bytes) {
     size_t flow = (size_t)ac_cache_flow(size);
@@ -113,12 +113,12 @@ AC_CACHE_HOT void ac_cache_serve_cut(ac_cache_t *cache, ac_block_t *block, uint6
         ac_cache_show(cache, (int)flow);
 }
 
-/* Free the block, which is allocated and ready, `by_order` by its stream alone, as a hit would where
- * only the lock can.  False: it is not the cache's to take. */
+/* Frees the block, which is allocated and ready, as a hit would.  `by_order`: ready for its stream alone.
+ * Returns false if the cache may not have it. */
 bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block, bool by_order);
 
-/* Lock the allocator of a block that the cache's owner found at `address` without it.  False: it
- * is not there any more. */
+/* Locks the allocator of a block that the cache's owner found at `address` without the lock.  Returns false,
+ * unlocked, if the block is not there any more. */
 bool ac_cache_lock_found(const ac_cache_t *cache, const ac_block_t *block, uint64_t address);
 
 /* Returns the reserved bytes up to which a request grows rather than take back what threads keep: the
@@ -127,58 +127,58 @@ bool ac_cache_lock_found(const ac_cache_t *cache, const ac_block_t *block, uint6
  * request, which names a stream, adds what threads may keep to that: the blocks of other streams wait. */
 uint64_t ac_caches_allowance(const ac_allocator_t *allocator, bool waits, bool ordered);
 
-/* Whether what threads keep is much beside what the program holds. */
+/* Returns true if thread caches may hold a large share of the program's memory: more than 1/32 of its
+ * high-water mark. */
 static inline bool ac_cache_weighs(const ac_cache_t *cache) {
     return cache->arena->allocator->high_water <= 32 * AC_CACHE_KEPT;
 }
 
-/* A request of such a size finds the large blocks of its cache in its way, and those beside them
- * are the better place for it.  Not so in a small program, where most requests may be such. */
+/* A request that is larger should be carved from coalesced free memory.  Cached large blocks prevent
+ * coalescing, so they are flushed first.  A small program skips this: most of its requests may be that large. */
 #define AC_CACHE_CLEAR ((uint64_t)8 << 20)
 
 static inline bool ac_cache_is_in_way(const ac_cache_t *cache, uint64_t size) {
     return size > AC_CACHE_CLEAR && !ac_cache_weighs(cache) && ac_cache_usable(cache);
 }
 
-/* The owner's request of the size found no free memory: ready blocks go back, small ones or large
- * ones as the size is.  Where the cache weighs (ac_cache_weighs) what is ready beyond its budget, and
- * with `all` so many bytes of the rest, in sizes of up to `largest`; else all that are ready.  True if
- * there was any: it may be called again. */
+/* Gives ready blocks back, after a request of the size found no free memory: small blocks for a small size,
+ * else large ones.  If the cache weighs (ac_cache_weighs), only blocks beyond its budget go, and with `all`
+ * also `size` bytes of the rest, in sizes of up to `largest`.  Returns true if any block went: a caller may
+ * call again. */
 bool ac_cache_flush(ac_cache_t *cache, uint64_t size, uint64_t largest, bool all);
 
-/* Blocks that the owner gave away without the lock go to the free memory now: where there are any
- * (ac_cache_is_untidy).  With `request` so do those that are to go back to another cache and were not
- * posted yet (inbox.h), which the owner's own request may be served with. */
+/* Moves loose and unplaced blocks to the free memory, if there are any (ac_cache_is_untidy).  With `request`,
+ * also moves blocks that were to be posted to another cache (inbox.h): they may serve the owner's request. */
 void ac_cache_tidy(ac_cache_t *cache, bool request);
 
-/* The same for all that the cache holds: what is not ready becomes pending. */
+/* Moves all blocks of the cache to the free memory, or to the ledger if they wait.  Returns true if there
+ * were any. */
 bool ac_cache_leave_all(ac_cache_t *cache);
 
 /* Returns true if a cache other than `own` holds anything. */
 bool ac_caches_hold(const ac_allocator_t *allocator, const ac_cache_t *own);
 
-/* What all caches hold goes back to the free memory.  `own`: the caller's cache, NULL: none or
- * not known.  True if there was any.  Without the lock. */
+/* Recalls all caches: their blocks go to the free memory, or to the ledger if they wait.  `own`: the caller's
+ * cache; NULL: none, or not known.  Returns true if there were any blocks.  Takes the lock. */
 bool ac_caches_recall(ac_allocator_t *allocator, ac_cache_t *own);
 
-/* The same, and it returns with the lock: no other thread can have taken what
- * came back. */
+/* Recalls all caches, and returns with the lock: no other thread can take the blocks before the caller. */
 void ac_caches_recall_lock(ac_allocator_t *allocator, ac_cache_t *own);
 
-/* The same, and all caches learn of settings that have changed. */
+/* Recalls all caches after settings changed, so that the caches use the new ones.  Takes the lock. */
 void ac_caches_settle(ac_allocator_t *allocator);
 
-/* Between the two all owners keep out of their caches, and the lock is held.  False: but for one
- * that was in it and did not come out, or may be. */
+/* Keeps all owners out of their caches until _thaw, and takes the lock.  Returns false if an owner did not
+ * come out, or may not have: _thaw is due all the same. */
 bool ac_caches_freeze(ac_allocator_t *allocator);
-/* The same, and one that is kept from running is waited for, half a second with naps between. */
+/* Freezes caches, and waits up to half a second for owners that are kept from running. */
 bool ac_caches_freeze_patiently(ac_allocator_t *allocator);
 void ac_caches_thaw(ac_allocator_t *allocator);
 
-/* Between them: the caches of the arena hold nothing any more. */
+/* Empties the caches of the arena, between _freeze and _thaw. */
 void ac_caches_empty(ac_arena_t *arena);
 
-/* The arena is dead: its caches lose what they hold, and serve no more.  Without the lock. */
+/* Called when the arena is dead: its caches forget their blocks and serve nothing any more.  Takes the lock. */
 void ac_caches_drop(ac_arena_t *arena);
 
 #endif

@@ -1,5 +1,4 @@
-/* Thread caches (thread_cache.h): their beginning and end, what the owner does with the lock, and
- * recalls. */
+/* Life of thread caches (thread_cache.h), the operations of owners that take the lock, and recalls. */
 #include "allocator/cache/thread_cache.h"
 
 #include <sched.h>
@@ -14,28 +13,28 @@
 
 #define SMALL_WAIT ((uint64_t)8 << 20) /* of all small blocks that wait */
 
-/* How long an owner is waited for: yields, and ns beside many other programs. */
+/* A recall waits for an owner for this number of yields, and at most this time on a busy machine. */
 enum { RECALL_TRIES = 10000, RECALL_NS = 100000000 };
 enum { FREEZE_PATIENCE_NS = 500000000, FREEZE_NAP_NS = 10000000 };
 
-/* In place of a block. */
+/* Sentinel: an empty place of `handed` points here. */
 static ac_block_t no_block = {.address = 1};
 
 /* --- what comes back --- */
 
-/* Whatever there is. */
+/* Moves all blocks of the entry out of the cache. */
 static bool leave(ac_cache_t *cache, ac_entry_t *entry) {
     bool any = ac_cache_shrink(cache, entry, INT64_MAX);
     return ac_cache_unpark(cache, entry, true) || any;
 }
 
-/* The block, which the cache does not hold any more, is free memory. */
+/* Frees a block that left the cache's lists. */
 static void leave_block(ac_block_t *block, uint64_t quiet) {
     ac_block_uncache(block);
     ac_segment_coalesce(block, quiet);
 }
 
-/* What was posted to the cache, and there was no room for without the lock. */
+/* Places posted blocks for which there was no room without the lock. */
 __attribute__((noinline)) static void place(ac_cache_t *cache) {
     ac_block_t *block = cache->unplaced;
     uint64_t quiet = ac_fence_quiet(cache->timeline);
@@ -94,7 +93,7 @@ __attribute__((noinline)) static void leave_all_of(ac_cache_t *cache, ac_block_t
     }
 }
 
-/* Of a chain, that the cache holds or not (inbox.h): mostly there is none. */
+/* Frees the blocks of a chain, which is mostly empty.  `held`: the cache's tally counts them (inbox.h). */
 static inline bool leave_chain(ac_cache_t *cache, ac_block_t *block, bool held) {
     if (block)
         leave_all_of(cache, block, held);
@@ -116,7 +115,7 @@ void ac_cache_tidy(ac_cache_t *cache, bool request) {
         call_off(cache);
 }
 
-/* What is nowhere in the table. */
+/* Moves all blocks that are not in the table out of the cache. */
 static bool leave_chains(ac_cache_t *cache) {
     ac_block_t *unplaced = cache->unplaced;
     ac_cache_set_unplaced(cache, NULL);
@@ -130,7 +129,7 @@ static bool fit(ac_cache_t *cache, ac_entry_t *entry) {
     return ac_cache_shrink(cache, entry, 0);
 }
 
-/* What is ready goes until it is within the budget: of large sizes first. */
+/* Gives ready blocks back until the rest is within the budget, large sizes first. */
 static bool fit_budget(ac_cache_t *cache) {
     bool any = false;
     while (cache->room < 0 && ac_cache_give_way(cache, AC_CACHE_LARGEST, (uint64_t)-cache->room))
@@ -138,8 +137,8 @@ static bool fit_budget(ac_cache_t *cache) {
     return (cache->room < 0 && ac_cache_each(cache, 0, fit)) || any;
 }
 
-/* Of what is ready the budget is kept, in small sizes: a large block makes room for many requests,
- * and its own is one.  `all`: and then as much goes as the request takes. */
+/* Gives ready blocks beyond the budget back, large ones first: one large block makes room for many requests.
+ * With `all`, also gives back as many bytes as the request needs. */
 static bool flush_some(ac_cache_t *cache, uint64_t size, uint64_t largest, bool all) {
     uint64_t reached = ac_fence_reached_own(cache->timeline);
     if (reached != cache->flushed[1] && ac_cache_waits(cache)) {
@@ -154,7 +153,7 @@ static bool flush_some(ac_cache_t *cache, uint64_t size, uint64_t largest, bool 
 static bool flush_all(ac_cache_t *cache, int flow) {
     uint64_t held = ac_cache_tally_held(cache->tally, flow);
     uint64_t reached = ac_fence_reached_own(cache->timeline);
-    /* What waits is looked at once for each fence. */
+    /* Waiting blocks are checked once for each fence. */
     if (held == cache->tally->side[flow].waiting.blocks && reached == cache->flushed[flow])
         return false;
     cache->flushed[flow] = reached;
@@ -179,7 +178,7 @@ bool ac_cache_leave_all(ac_cache_t *cache) {
 
 /* --- the owner's requests and frees that take the lock --- */
 
-/* The owner may have the block, by the lock. */
+/* Returns true if the owner may have the block. */
 static bool may_keep(const ac_cache_t *cache, const ac_block_t *block) {
     return ac_cache_usable(cache) && cache->owner_arena &&
            block->owner_arena == cache->owner_arena;
@@ -225,7 +224,7 @@ bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block, bool by_order) {
     return true;
 }
 
-/* While its owner keeps out, and with nothing in it. */
+/* Applies the settings to an empty cache, while its owner keeps out. */
 static void configure(ac_cache_t *cache) {
     const ac_settings_t *settings = &cache->arena->allocator->settings;
     uint32_t gate = ac_barrier_is_light() ? 0 : AC_GATE_FENCED;
@@ -242,7 +241,7 @@ static void configure(ac_cache_t *cache) {
     cache->may_wait[1] = settings->thread_cache;
 }
 
-/* Under the lock. */
+/* Takes the cache out of the allocator's lists. */
 static void unlist(ac_cache_t *cache) {
     ac_allocator_t *allocator = cache->arena->allocator;
     allocator->caches->leased -= cache->leased;
@@ -332,7 +331,7 @@ static bool is_busy(const ac_cache_t *cache) {
     return atomic_load_explicit(&cache->busy, memory_order_acquire);
 }
 
-/* Whether an owner has not come out of a cache that is shut.  Under the lock. */
+/* Returns true if an owner is still inside a cache that is shut.  Called with the lock. */
 static bool any_inside(const ac_allocator_t *allocator) {
     bool busy = false;
     for (const ac_cache_t *cache = allocator->caches->first; cache && !busy; cache = cache->next)
@@ -347,9 +346,9 @@ static bool any_busy(ac_allocator_t *allocator) {
     return busy;
 }
 
-/* Let no owner of all caches but `own` (of one arena; NULL: of all) into them any more: who is in one
- * shows.  *ops: of any that is shut; NULL: none is.  False: that cannot be done.  With the recall lock
- * alone. */
+/* Shuts all caches but `own`, of one arena or with NULL of all: no owner enters any more, and `busy` shows an
+ * owner that is inside.  *ops is that of a shut cache; NULL: none was shut.  Returns false if there is no heavy
+ * barrier.  Called with the recall lock alone. */
 static bool close_gates(ac_allocator_t *allocator, const ac_cache_t *own, const ac_arena_t *arena,
                         const ac_device_ops_t **ops) {
     *ops = NULL;
@@ -364,7 +363,8 @@ static bool close_gates(ac_allocator_t *allocator, const ac_cache_t *own, const 
     return !*ops || AC_FAILPOINT(recall_without_barrier) || ac_barrier_heavy();
 }
 
-/* The same, and they come out.  False: they may be in them. */
+/* Shuts caches as close_gates does, and waits until the owners are out, or RECALL_NS.  Returns false if an owner
+ * may be inside unseen. */
 static bool shut(ac_allocator_t *allocator, const ac_cache_t *own, const ac_arena_t *arena) {
     const ac_device_ops_t *ops;
     if (!close_gates(allocator, own, arena, &ops))
@@ -378,10 +378,9 @@ static bool shut(ac_allocator_t *allocator, const ac_cache_t *own, const ac_aren
     return true;
 }
 
-/* Let the owners in again, or with AC_GATE_GONE as `then` never; before that `visit` (NULL:
- * none) sees each cache whose owner is out of it.  True if it said so of any.  `left`: those whose
- * owner is not out stay shut, and it says whether there are any; NULL: none does.  With both locks.
- */
+/* Opens shut caches again, or ends them if `then` is AC_GATE_GONE.  Calls `visit` (NULL: none) first for each
+ * cache with its owner outside.  Returns true if a call did.  If `left` is not NULL, caches with an owner inside
+ * stay shut, and *left says if there are any.  Called with both locks. */
 static bool reopen(ac_allocator_t *allocator, bool (*visit)(ac_cache_t *), uint32_t then,
                    bool *left) {
     bool any = false;
@@ -410,7 +409,7 @@ static bool reopen(ac_allocator_t *allocator, bool (*visit)(ac_cache_t *), uint3
     return any;
 }
 
-/* All caches are shut, and it has both locks.  False: as close_gates. */
+/* Shuts all caches, and takes both locks.  Returns what close_gates does. */
 static bool freeze(ac_allocator_t *allocator) {
     ac_lock(&allocator->caches->recall_lock);
     ac_lock(&allocator->lock);
@@ -462,7 +461,7 @@ static bool give_back(ac_cache_t *cache) {
     return any;
 }
 
-/* What was posted to caches that had been seen, by an owner that had not come out of its own. */
+/* Empties inboxes: an owner that was inside its cache may have posted to caches that were visited before. */
 static bool leave_inboxes(ac_allocator_t *allocator) {
     bool any = false;
     for (ac_cache_t *cache = allocator->caches->first; cache; cache = cache->next)
@@ -470,8 +469,8 @@ static bool leave_inboxes(ac_allocator_t *allocator) {
     return any;
 }
 
-/* One owner that does not come out, since its thread is kept from running, keeps no other one out of
- * its cache. */
+/* Recalls all caches but `own`.  An owner inside, with its thread kept from running, does not keep the other
+ * owners out of their caches meanwhile. */
 static bool recall_others(ac_allocator_t *allocator, ac_cache_t *own) {
     const ac_device_ops_t *ops;
     bool out = close_gates(allocator, own, NULL, &ops), any = false, left = false;
@@ -491,7 +490,7 @@ static bool recall_others(ac_allocator_t *allocator, ac_cache_t *own) {
     }
 }
 
-/* `always`: also where there is nothing to be had. */
+/* Recalls caches.  `always`: shuts the others even if they are empty. */
 static bool recall(ac_allocator_t *allocator, ac_cache_t *own, bool always) {
     bool any = false;
     if (!atomic_load(&allocator->caches->count))
@@ -532,7 +531,7 @@ void ac_caches_settle(ac_allocator_t *allocator) {
     recall(allocator, NULL, true);
 }
 
-/* The records go with the segments. */
+/* Forgets the blocks of the entry: their records go with the segments. */
 static bool forget(ac_cache_t *cache, ac_entry_t *entry) {
     entry->top = *ac_cache_wait(cache, entry) = NULL;
     return false;
@@ -574,7 +573,7 @@ void ac_caches_drop(ac_arena_t *arena) {
 
 /* --- life --- */
 
-/* `seen` and `handed` stay: their contents are hints, whichever owner left them. */
+/* Clears a spare cache.  `seen` and `handed` stay: they are hints, whichever owner left them. */
 static void begin_again(ac_cache_t *cache) {
     ac_lanes_t *lanes = cache->lanes;
     for (uint64_t left = cache->made; left; left &= left - 1) {
