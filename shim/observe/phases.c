@@ -2,8 +2,6 @@
 #include "observe/phases.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,19 +22,19 @@ typedef struct {
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
-static _Atomic bool has_key;
+_Atomic bool ac_phases_used; /* with it: the key */
 
 static void make_key(void) {
-    atomic_store(&has_key, !pthread_key_create(&key, free));
+    atomic_store(&ac_phases_used, !pthread_key_create(&key, free));
 }
 
 static phases_t *mine(void) {
-    return atomic_load_explicit(&has_key, memory_order_acquire) ? pthread_getspecific(key) : NULL;
+    return ac_has_phases() ? pthread_getspecific(key) : NULL;
 }
 
 static phases_t *make(void) {
     pthread_once(&once, make_key);
-    phases_t *phases = atomic_load(&has_key) ? calloc(1, sizeof *phases) : NULL;
+    phases_t *phases = ac_has_phases() ? calloc(1, sizeof *phases) : NULL;
     if (phases && pthread_setspecific(key, phases)) {
         free(phases);
         return NULL;

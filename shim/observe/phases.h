@@ -6,6 +6,8 @@
 #ifndef AC_PHASES_H
 #define AC_PHASES_H
 
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 enum {
@@ -20,6 +22,12 @@ int ac_phase_push(const void *domain, const char *name);
 /* Closes the thread's innermost phase of the domain.  Returns the number of phases that stay open; -1: the domain has
  * none. */
 int ac_phase_pop(const void *domain);
+
+/* Set at the first phase of any thread. */
+extern _Atomic bool ac_phases_used;
+static inline bool ac_has_phases(void) {
+    return atomic_load_explicit(&ac_phases_used, memory_order_acquire);
+}
 
 /* Writes frames of the thread's phases, innermost first, at most `room`.  Returns how many. */
 unsigned ac_phase_frames(uint64_t *frame, unsigned room);

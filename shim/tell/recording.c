@@ -104,17 +104,26 @@ static uint64_t sample(ac_recorder_t *recorder, uint64_t bytes) {
 
 /* ------------------------------------------------------------------ stacks */
 
+/* Ends a stack with the open phases of the thread; they take the place of the outermost frames of a deep one. */
+static unsigned add_phases(uint64_t frame[AC_SITE_FRAMES], unsigned count) {
+    uint64_t phase[AC_PHASES];
+    unsigned phases = ac_phase_frames(phase, AC_PHASES);
+    if (count > AC_SITE_FRAMES - phases)
+        count = AC_SITE_FRAMES - phases;
+    memcpy(frame + count, phase, phases * sizeof *frame);
+    return count + phases;
+}
+
 static uint32_t stack_of(ac_thread_t *thread, const void *caller, bool whole) {
-    uint64_t frame[AC_SITE_FRAMES], phase[AC_PHASES];
-    unsigned count = 0, phases = ac_phase_frames(phase, AC_PHASES);
+    uint64_t frame[AC_SITE_FRAMES];
+    unsigned count = 0;
     if (whole)
         count = ac_unwind(thread, caller, frame);
     else if (caller)
         frame[count++] = ac_unwind_frame(caller);
-    if (count > AC_SITE_FRAMES - phases)
-        count = AC_SITE_FRAMES - phases;
-    memcpy(frame + count, phase, phases * sizeof *frame);
-    return ac_site_of(frame, count + phases);
+    if (ac_has_phases())
+        count = add_phases(frame, count);
+    return ac_site_of(frame, count);
 }
 
 uint32_t ac_record_context(ac_thread_t *thread, const void *caller, const char *text) {

@@ -54,7 +54,7 @@ class Fill(HostTest):
                 self.assertEqual(dump["counters"]["unfilled"], 3)
 
     def test_other_values(self):
-        for value in ("0x", "0x1", "0x123", "0x123456", "0x123456789", "12", "0xgg", "NAN", "-0x12"):
+        for value in ("0x", "0x1", "0x123", "0x123456", "0x123456789", "12", "0xgg", "nann", "-0x12"):
             _, _, err = self.run_program(program("fill"), "refused", env=self.environment(f"fill:{value}"))
             self.assertIn("expected none, nan, or 1, 2 or 4 bytes", err)
 
