@@ -18,7 +18,7 @@ int64_t ac_own_thread_look_ns(int64_t last, bool quiet);
 /* Returns true if every other thread has ended or belongs to the library. */
 bool ac_own_thread_alone(void);
 
-/* Ends the bookkeeping of a thread of the library. It is the thread's last call. */
+/* Prepares the end of a thread of the library. It is the thread's last call. */
 void *ac_own_thread_end(void);
 
 /* Promises that ac_own_thread_main_ended is called when the main thread ends. Called from the library's

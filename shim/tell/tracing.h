@@ -1,7 +1,7 @@
 /* Calls of the hooks to the recorders: the trace (observe/trace.h), and the history and the stacks of blocks
  * (recording.h). If nothing is recorded, each call is one or two comparisons. The calls use the record of the
- * calling thread. The thread keeps it while the library is inert or the process exits: frees of exit handlers
- * belong to the trace. */
+ * calling thread. A thread keeps its record while the library is inert and while the process exits: frees of
+ * exit handlers belong to the trace. */
 #ifndef AC_TRACING_H
 #define AC_TRACING_H
 
