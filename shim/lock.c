@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 /* Sleeps while *word is `seen`, until `limit` by `clock` (0: CLOCK_MONOTONIC). Returns true if
- * the limit has passed, or is not a valid time. */
+ * the limit has passed, or is no valid time. */
 static bool sleep_while(_Atomic uint32_t *word, uint32_t seen, const struct timespec *limit,
                         int clock) {
     int kept = errno;
@@ -42,8 +42,8 @@ void ac_lock_wake(ac_mutex_t *mutex) {
 }
 
 /* `waiting` grows before the lock is released, so a thread that changes the state under the lock
- * sees it. That thread then changes `changes` before this one sleeps, or wakes it. No wake-up is
- * lost. */
+ * sees it. Its broadcast then changes `changes` before this thread sleeps, or wakes this thread.
+ * No wake-up is lost. */
 int ac_cond_sleep(ac_cond_t *cond, ac_mutex_t *mutex, const struct timespec *limit) {
     atomic_fetch_add(&cond->waiting, 1);
     uint32_t seen = atomic_load(&cond->changes);
@@ -94,7 +94,7 @@ void ac_rank_check_alone(ac_rank_t rank) {
         broken("waits with a lock of", rank);
 }
 
-/* Defined by a test that counts locks (tests/process/fork_locks.c), else NULL. */
+/* A hook of one test, which counts locks (tests/process/fork_locks.c); else NULL. */
 extern void ac_test_locked(void) __attribute__((weak));
 
 void ac_rank_held(ac_rank_t rank, bool held) {

@@ -8,7 +8,7 @@
  *
  * A rule holds until the next dlopen, like the numbers of callers.h. A rule of code that is never unloaded
  * holds permanently. A stack through other code counts only if the loader has loaded or unloaded nothing
- * since its rules were first made.
+ * since the first rule after the last dlopen.
  *
  * Any thread may call this. It takes no lock of the library and allocates nothing. The caller is inside the
  * gate of loader_gate.h. */

@@ -28,7 +28,7 @@
 /* Offsets in bytes. */
 typedef struct {
     unsigned version;                        /* major and minor, as in Py_Version */
-    uint8_t thread, holder, current;         /* of a state; holder: of the record that has `current`, 0: the state itself */
+    uint8_t thread, holder, current;         /* of a state; holder: the record with `current`, 0: the state itself */
     uint8_t code, instruction, before, kind; /* of a frame */
     uint8_t on_stack;                        /* kind of a frame that stands for a call from C; 255: no kind does */
     uint8_t first_line, bytecode;            /* of code */

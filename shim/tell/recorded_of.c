@@ -38,7 +38,7 @@ static bool find_event(ac_event_kind_t kind, uint64_t address, bool skip, ac_rec
         return false;
     const ac_history_t *history = ac_history_of((unsigned)context->device);
     uint64_t count = ac_history_count(history, &dropped);
-    uint32_t refused = 0; /* the thread whose free came before, of any memory */
+    uint32_t refused = 0; /* thread of a refused free: the free itself comes next */
     for (uint64_t i = 1; i <= count && i <= room; i++) {
         ac_event_t event;
         bool there = ac_history_get(history, count - i, &event);

@@ -22,7 +22,8 @@ static bool is_captured(CUstream stream) {
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* Writes the stack to the trace before the allocation that it belongs to. */
+/* Records the allocation. The trace gets its stack first, then the caller writes the
+ * allocation. */
 static void record_alloc(ac_thread_t *thread, CUstream stream, uint64_t address, uint64_t bytes,
                          const void *caller) {
     if (!atomic_load_explicit(&ac_recording, memory_order_relaxed))
