@@ -6,8 +6,8 @@
  *
  * Only AC_RANK_GATE is held while the driver is called. A thread that waits for a condition with a
  * lock held uses ac_wait (device/wait.h), which cannot be cancelled. Except for the gate, it holds no
- * other lock (checked). A recording holds the gate while it waits, for a limited time, for submissions
- * of other threads. */
+ * other lock (checked). The gate is the exception because a thread that records an event holds it
+ * while it waits, for a limited time, for submissions of other threads. */
 #ifndef AC_LOCK_H
 #define AC_LOCK_H
 

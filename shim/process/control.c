@@ -167,7 +167,7 @@ void ac_control_run(void) {
     memset(&answer, 0, sizeof answer);
     answer.error = act(&slot_ask, &answer);
     int fd = slot_fd;
-    atomic_store(&slot, FREE); /* before the reply: a requester with the answer may send the next request at once */
+    atomic_store(&slot, FREE); /* first: the requester may ask again once it has the answer */
     ac_control_reply(fd, &answer);
 }
 
@@ -193,7 +193,8 @@ void ac_control_start(void) {
     if (!ac_process_config()->control)
         return;
     ac_control_serve(take);
-    int error = ac_live_file.name[0] ? ac_ipc_serve_start() : ENOENT; /* next to the live page */
+    /* The socket lies next to the live page, so it needs the page's name. */
+    int error = ac_live_file.name[0] ? ac_ipc_serve_start() : ENOENT;
     if (error)
         ac_log_once(AC_LOG_WARNING, "no socket for `accelcache ctl`: %s", strerror(error));
 }

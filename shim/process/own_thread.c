@@ -57,7 +57,8 @@ int ac_own_thread_start(void *(*run)(void *)) {
     pthread_attr_t attributes;
     sigset_t all, mask;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &mask); /* the thread must not take the program's signals */
+    /* The new thread inherits this mask, so the program's signals do not go to it. */
+    pthread_sigmask(SIG_SETMASK, &all, &mask);
     program_mask = mask;
     atomic_fetch_add(&running, 1);
     pthread_attr_init(&attributes);
@@ -73,7 +74,7 @@ int ac_own_thread_start(void *(*run)(void *)) {
 
 void *ac_own_thread_end(void) {
     atomic_fetch_sub(&running, 1);
-    /* The C library exits the process when its last thread ends. Exit handlers must find the
+    /* The C library exits the process when the last thread ends. Exit handlers must find the
      * program's signal mask. */
     pthread_sigmask(SIG_SETMASK, &program_mask, NULL);
     return NULL;

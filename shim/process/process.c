@@ -1,8 +1,9 @@
 /* First use, fork, exit (process.h). writer.c makes the dumps on request.
  *
  * Waking takes no lock. One thread wins the right to set things up, and the calls of the others go to
- * the driver until it is done. A thread may hold the loader's lock (a library constructor that uses
- * CUDA). Without a lock it never waits for a thread that needs the loader's lock. */
+ * the driver until it is done. A thread may hold the loader's lock, for example in a library
+ * constructor that uses CUDA. Since waking takes no lock, this thread never waits for a thread that
+ * needs the loader's lock. */
 #include "process/process.h"
 
 #include <errno.h>

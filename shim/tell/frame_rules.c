@@ -376,7 +376,7 @@ static __attribute__((noinline)) rule_t make_rule(ac_thread_t *thread, uintptr_t
     return run(&m, &rows) ? rule_from(&m.now) : none;
 }
 
-/* ------------------------------------------------------------------ what is remembered */
+/* ------------------------------------------------------------------ the table of rules */
 
 /* Table of rules. `check` is key ^ rule, so the words of two writers never make a valid rule together. A key
  * holds an address of 48 bits, the most that Linux gives to programs that do not ask for more. The bits of a

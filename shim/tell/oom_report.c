@@ -124,7 +124,7 @@ static void say(ac_context_t *context, const ac_dump_oom_t *oom, const char *mor
     int64_t allocated = stats.allocated_bytes[AC_POOL_ALL].current;
     int64_t freed = stats.active_bytes[AC_POOL_ALL].current - allocated;
     int64_t graphs = live ? (int64_t)live->counters.capture_deferred_bytes : 0;
-    int64_t kept = freed - graphs + (int64_t)free_bytes.kept; /* other threads go on meanwhile: may be negative */
+    int64_t kept = freed - graphs + (int64_t)free_bytes.kept; /* may be negative: threads go on */
     int64_t parts = stats.reserved_bytes[AC_POOL_ALL].current - allocated - freed -
                     (int64_t)free_bytes.kept;
     uint64_t room = oom->available == UINT64_MAX ? 0 : oom->available;

@@ -43,7 +43,7 @@ static const layout_t layouts[] = {
 enum { TYPE = 8, LENGTH = 16, CODE_FILE = 112, CODE_NAME = 120, CODE_LINES = 136, BYTES = 32, TEXT_STATE = 32 };
 enum { FRAME_SIZE = 80, CODE_SIZE = 144, TEXT_SIZE = 40 };
 
-/* ------------------------------------------------------------------ memory that may have gone */
+/* ------------------------------------------------------------------ memory that may be unmapped */
 
 /* Copies memory of the process; `memory` is a descriptor of it. */
 static bool copy(int memory, uintptr_t from, void *to, size_t size) {

@@ -160,7 +160,7 @@ static int device_of(uint64_t address) {
     return context ? context->device : -1;
 }
 
-/* ------------------------------------------------------------------ memory of others */
+/* ------------------------------------------------------------------ memory outside the cache */
 
 /* Returns the device of the thread's context; -1: it has none, or the driver must not be called now. */
 static int current_device(ac_thread_t *thread) {

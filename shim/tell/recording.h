@@ -88,7 +88,7 @@ static inline ac_asking_t ac_asking_begin(ac_thread_t *thread, const void *calle
     if (atomic_load(&ac_state) == AC_STATE_ACTIVE) { /* a fork child takes no lock of the loader */
         thread->asks_for = (uint8_t)ac_module_asking(thread, caller);
         thread->asks_from = thread->asks_from ? thread->asks_from : caller;
-        thread->fast[AC_FAST_DRIVER_MALLOC].code.generation = 0; /* the runtime's code did not make the request */
+        thread->fast[AC_FAST_DRIVER_MALLOC].code.generation = 0; /* the runtime did not make the request */
     }
     return asking;
 }
