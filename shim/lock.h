@@ -27,7 +27,7 @@ typedef enum {
     AC_RANK_GRAPHS,    /* graphs.c: which graphs hold which capture session */
     AC_RANK_POOLS,     /* pools.c: private pools, and their blocks */
     AC_RANK_RECALL,    /* allocator: one recall of the thread caches at a time */
-    AC_RANK_ALLOCATOR, /* allocator: blocks, segments, pending frees; never of two devices */
+    AC_RANK_ALLOCATOR, /* allocator: blocks, segments, pending frees; of one device at a time */
     AC_RANK_TIMELINES, /* fence.c: the table of timelines */
     AC_RANK_TIMELINE,  /* fence.h: one context's fences and its sole stream */
     AC_RANK_DEVICE,    /* cuda_device.h: one context's events, streams and marks */

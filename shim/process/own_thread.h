@@ -24,7 +24,11 @@ void *ac_own_thread_end(void);
 /* Promises that ac_own_thread_main_ended is called when the main thread ends. Called from the library's
  * constructor. */
 void ac_own_thread_main_watched(void);
+
+/* Notes that the main thread has ended. */
 void ac_own_thread_main_ended(void);
+
+/* Returns true if ac_own_thread_main_ended was called. */
 bool ac_own_thread_main_has_ended(void);
 
 /* Notes in a fork child that the library has no threads. */

@@ -1,5 +1,5 @@
-/* Frames of a Python interpreter in the process (unwind.h). The interpreter's public functions deliver them.
- * The program or a library defines these functions.
+/* Frames of a Python interpreter in the process (unwind.h). They come from the interpreter's public
+ * functions, which the program or a library defines.
  *
  * Only a thread that holds the interpreter's lock may call them, since they change reference counts.
  * PyGILState_Check alone does not prove it: after a second interpreter was made, it returns 1 to every
@@ -84,8 +84,8 @@ static bool find_all(const ac_object_t *object) {
     return all && python.current;
 }
 
-/* Searches the interpreter once for each set of loaded objects: it is there from the start, or came with a
- * dlopen. */
+/* Searches for the interpreter once for each set of loaded objects: it is there from the start, or came with
+ * a dlopen. */
 static bool have_python(void) {
     int now = atomic_load_explicit(&state, memory_order_acquire), unknown = UNKNOWN;
     uint32_t generation = ac_callers_now();

@@ -135,8 +135,8 @@ const char *ac_record_text(uint32_t stack) {
     return ac_site_text_of((uint32_t)((site.frame[0] & ~AC_FRAME_TEXT) >> 32));
 }
 
-/* Warns once that records are lost, because host memory or numbers are short. Requests and figures stay
- * correct. */
+/* Warns once that records are lost, because host memory or stack numbers are short. Requests and figures
+ * stay correct. */
 static void tell_what_is_lost(void) {
     if (__builtin_expect(ac_holdings_lost() || ac_sites_lost(), 0))
         ac_log_once(

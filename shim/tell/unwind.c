@@ -81,13 +81,12 @@ static load_t load_at(uintptr_t at) {
     unsigned number;
     if (!ac_callers_find(&callers, word, &number))
         return look_at(at, word);
-    /* `callers` also runs before constructors, so ThreadSanitizer does not see its order. This load
-     * shows it. */
+    /* The code of `callers` also runs before constructors, and ThreadSanitizer does not see it. This
+     * load shows the order. */
     atomic_load_explicit(&load_count, memory_order_acquire);
     return loads[number];
 }
 
-/* Returns the frame of the code at `at`. */
 static uint64_t frame_at(uintptr_t at) {
     load_t load = load_at(at);
     return ac_frame_code(load.file, at - load.base);
@@ -119,7 +118,7 @@ void ac_unwind_abort(void) {
     }
 }
 
-/* Copies the type of the C library since 2.35, so the library runs with older ones. */
+/* Type of the C library since 2.35, defined here so that the library runs with older ones. */
 typedef struct {
     unsigned long long flags;
     void *begin, *end;
