@@ -5,9 +5,9 @@
  * with failpoints) verify this at each lock. They end the process if the order is broken.
  *
  * Only AC_RANK_GATE is held while the driver is called. A thread that waits for a condition with a
- * lock held uses ac_wait (device/wait.h), which cannot be cancelled. Except for the gate, it holds no
- * other lock (checked). The gate is the exception because a thread that records an event holds it
- * while it waits, for a limited time, for submissions of other threads. */
+ * lock held uses ac_wait (device/wait.h), which cannot be cancelled. It holds no other lock except the
+ * gate (checked). A thread that records an event holds the gate while it waits, for a limited time,
+ * for submissions of other threads. */
 #ifndef AC_LOCK_H
 #define AC_LOCK_H
 
@@ -62,8 +62,8 @@ typedef struct {
 #ifdef AC_CHECKED
 /* Ranks of the locks that the calling thread holds, one bit each. */
 extern _Thread_local uint32_t ac_ranks_held;
-/* Check the order of locks. _check comes before a lock is taken, _alone before a wait for a condition
- * that releases the lock, and _held after a lock was taken or released. An error is reported on stderr
+/* Check the order of locks. _check comes before a lock is taken, _held after it was taken or released.
+ * _alone comes before a wait for a condition that releases the lock. An error is reported on stderr
  * and ends the process. */
 void ac_rank_check(ac_rank_t rank);
 void ac_rank_check_alone(ac_rank_t rank);
@@ -98,8 +98,8 @@ void ac_lock_wake(ac_mutex_t *mutex);
 int ac_cond_sleep(ac_cond_t *cond, ac_mutex_t *mutex, const struct timespec *limit);
 
 /* Sleeps, without a lock, until `cond` has more changes than `*seen`, then stores their current number
- * in `*seen`. A change after the return makes the next call return at once. So the caller examines its
- * state after the call, and misses no change. Returns true if `limit` has passed. */
+ * in `*seen`. A change after the return makes the next call return at once. The caller examines its
+ * state after the call, so it misses no change. Returns true if `limit` has passed. */
 bool ac_cond_await(ac_cond_t *cond, uint32_t *seen, const struct timespec *limit);
 
 /* Wakes all threads that wait for `cond`, so that they test their condition again. Signal handlers may

@@ -7,7 +7,7 @@
  * the program forbids it. Any thread, with no lock held. */
 int ac_ipc_serve_start(void);
 
-/* Notes in a fork child that it has no such thread. */
+/* Notes in a fork child that the thread does not exist. */
 void ac_ipc_serve_fork_child(void);
 
 #endif

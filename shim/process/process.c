@@ -116,8 +116,8 @@ AC_START static void process_over(void *unused) {
     (void)unused;
     exit_began();
     if (atomic_load(&ac_state) == AC_STATE_EXITING) {
-        /* This comes before any other system call. Behind a filter of the program, a system call may
-         * kill the process and change its exit status. The page stays, as for a killed process. */
+        /* This comes before any other system call. If the program has a seccomp filter, a system call
+         * may kill the process and change its exit status. The page stays, as for a killed process. */
         if (ac_filter_at_exit()) {
             ac_live_warn(ac_process_filtered);
             return;
@@ -135,7 +135,8 @@ int __cxa_atexit(void (*handler)(void *), void *arg, void *library);
 int __cxa_at_quick_exit(void (*handler)(void *), void *library);
 
 /* Runs before the C library registers the loader's own exit handler. Handlers that are registered here
- * run after that one. So they run after the destructors of every library, which may free memory too. */
+ * run after that one. Therefore they run after the destructors of every library, which may free memory
+ * too. */
 __attribute__((constructor)) AC_START static void loaded(int argc, char **argv) {
     ac_live_arguments(argc, argv);
     ac_process_config();

@@ -1,7 +1,6 @@
-/* The thread that writes dumps on request (writer.h). It also lets idle memory decay, and frees memory whose
- * trim was postponed (decay.h). It starts at activation if dumps, decay or control are configured. Otherwise
- * it starts when a trim is first postponed, or when other settings need it. The signal's handler only wakes
- * it. */
+/* The thread that writes dumps on request (writer.h). It also lets idle memory decay, and does postponed
+ * trims (decay.h). It starts at activation if dumps, decay or control are configured. Otherwise it starts
+ * when a trim is first postponed, or when other settings need it. The signal's handler only wakes it. */
 #include "process/writer.h"
 
 #include <pthread.h>

@@ -164,7 +164,7 @@ static bool is_by_fp(reader_t block, bool deref, int64_t *offset) {
     return is && !block.bad && block.at == block.end;
 }
 
-/* Runs an instruction of the tables whose operand is not in its lower bits (below 0x40). */
+/* Runs an instruction of the tables below 0x40: its lower bits hold no operand. */
 static void run_long(machine_t *m, reader_t *r, unsigned op) {
     uint64_t reg;
     int64_t offset = 0;
@@ -407,17 +407,17 @@ static uint64_t rule_of(ac_thread_t *thread, uintptr_t at, uint32_t dlopens) {
 enum { LOADS_BITS = 16 };
 static _Atomic uint64_t first_loads;
 
-/* Keeps the two counts of loads and unloads separately, not their sum. The C library derives dlpi_subs from a
- * count of objects that counts objects of further namespaces several times. So dlpi_subs may fall with a
- * load. */
+/* Keeps the counts of loads and unloads separately, not their sum. The C library derives dlpi_subs from a
+ * count of objects that counts objects of further namespaces several times. Therefore dlpi_subs may fall with
+ * a load. */
 static int count_loads(struct dl_phdr_info *info, size_t size, void *arg) {
     if (size >= offsetof(struct dl_phdr_info, dlpi_subs) + sizeof info->dlpi_subs)
         *(uint64_t *)arg = info->dlpi_adds << LOADS_BITS | (uint16_t)info->dlpi_subs;
     return 1;
 }
 
-/* Takes the lock of the loader's list of objects. Under that lock the loader runs only callbacks of
- * dl_iterate_phdr. */
+/* Takes the lock of the loader's list of objects. The loader runs only callbacks of dl_iterate_phdr under
+ * this lock. */
 static uint64_t loads_now(uint32_t dlopens) {
     uint64_t loads = 0;
     dl_iterate_phdr(count_loads, &loads);

@@ -4,7 +4,7 @@
  * A rule covers almost all code that GCC and clang make for x86-64 and aarch64. It holds the end of the frame
  * as an offset to the stack pointer or the frame pointer. It also holds the places of the return address and
  * of the caller's frame pointer. Other code has no rule: signal frames, other registers, longer expressions,
- * code without tables. A stack with such a frame is unwound by the compiler's unwinder (unwind.c).
+ * code without tables. The compiler's unwinder unwinds a stack with a frame of this kind (unwind.c).
  *
  * A rule holds until the next dlopen, like the numbers of callers.h. A rule of code that is never unloaded
  * holds permanently. A stack through other code counts only if the loader has loaded or unloaded nothing

@@ -1,5 +1,5 @@
-/* Dumps of the process (process_dump.h): their place, their content, and the lock that keeps them
- * apart. */
+/* Dumps of the process (process_dump.h): their place, their content, and the lock that allows one at
+ * a time. */
 #include "tell/process_dump.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
  *
  * Only a thread that holds the interpreter's lock may call them, since they change reference counts.
  * PyGILState_Check alone does not prove it: after a second interpreter was made, it returns 1 to every
- * thread. So the current thread state must also be the calling thread's. In a foreign call that released the
+ * thread. The current thread state must also be the calling thread's. In a foreign call that released the
  * lock (ctypes.CDLL, most bindings), the library reads the frames without a call of the interpreter
  * (python_own.h). */
 #include "tell/unwind.h"

@@ -2,7 +2,7 @@
  *
  * A chain of frames belongs to a thread state. Only the thread that runs with this state pushes and pops
  * frames. While this thread is inside a foreign call, its chain does not change, with the lock or without.
- * The code objects of running frames, their names and their tables of lines do not change either. So the
+ * The code objects of running frames, their names and their tables of lines do not change either. The
  * library can read the chain, but must not touch it. It changes no reference count, and calls no function of
  * the interpreter that makes objects.
  *

@@ -4,7 +4,7 @@
 
 #include "observe/sites.h"
 
-/* An interpreter whose frames the library can read without its lock. */
+/* An interpreter with frames that the library can read without its lock. */
 typedef struct {
     unsigned long version; /* Py_Version; 0: its frames cannot be read */
     const void *code_type, *text_type, *bytes_type;

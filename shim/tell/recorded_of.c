@@ -28,7 +28,7 @@ static bool is_free(const ac_event_t *event) {
            event->kind == AC_EVENT_PINNED_FREE;
 }
 
-/* Finds the newest event of the kind whose block contains the address; with `skip` the one
+/* Finds the newest event of the kind for a block that contains the address; with `skip` the one
  * before it. A refused free does not count. */
 static bool find_event(ac_event_kind_t kind, uint64_t address, bool skip, ac_recorded_t *found) {
     ac_arena_t *arena = ac_block_arena(address);

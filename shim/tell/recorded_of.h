@@ -14,15 +14,15 @@ typedef struct {
 } ac_recorded_t;
 
 /* Finds the request for the block at `address`. If the program does not hold a block that begins there,
- * it is the latest request in the history whose block contains the address. Returns false if neither is
- * known.
+ * this is the latest request in the history for a block that contains the address. Returns false if
+ * neither is known.
  *
  * Any thread, with no lock held. The call searches the history. */
 bool ac_recorded_alloc(uint64_t address, ac_recorded_t *alloc);
 
-/* Finds the latest free in the history whose block contains the address. With `skip_latest` it is the
- * free before that one: the caller excludes a free that has just been recorded. A refused free does not
- * count. Returns false if the history has none. */
+/* Finds the latest free in the history of a block that contains the address. With `skip_latest` it is
+ * the free before that one: the caller excludes a free that has just been recorded. A refused free does
+ * not count. Returns false if the history has none. */
 bool ac_recorded_free(uint64_t address, bool skip_latest, ac_recorded_t *freed);
 
 /* Writes the request and the free with their frames as a JSON object, for `accelcache where`. Outer

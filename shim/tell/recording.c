@@ -63,7 +63,7 @@ void ac_recording_fork_child(void) {
 
 /* Returns the number of sample points in the next `bytes` of the thread's requests. The requests lie end to
  * end on a line, which is divided into parts of AC_SAMPLE_BYTES. One point of each part is drawn at random.
- * So each point stands for AC_SAMPLE_BYTES, at any position of the requests' ends. */
+ * Each point then stands for AC_SAMPLE_BYTES, at any position of the requests' ends. */
 static uint64_t points(ac_recorder_t *recorder, uint64_t bytes) {
     const int64_t part = AC_SAMPLE_BYTES;
     uint64_t count = 0;
@@ -231,7 +231,7 @@ uint32_t ac_record_free(ac_thread_t *thread, uint64_t address, uint64_t stream,
     if (!ac_holding_take(address, &freed))
         freed = (ac_holding_t){.address = 0};
     /* Reading an interpreter's frames may run code that frees on this thread. That free comes through this
-     * function too, so `freeing` is set afterwards. */
+     * function too. Therefore `freeing` is set afterwards. */
     uint32_t stack = listed ? stack_of(thread, thread->frees_for ? thread->frees_for : caller,
                                        stacks() == AC_STACKS_ALL)
                             : 0;

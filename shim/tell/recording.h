@@ -41,7 +41,7 @@ uint32_t ac_record_free(ac_thread_t *thread, uint64_t address, uint64_t stream,
 /* Records that the free of `address`, recorded before, was refused. */
 void ac_record_refused(ac_thread_t *thread, uint64_t address);
 
-/* Records a free of each block of a context whose record is about to be dropped. */
+/* Records a free of each block of a context, before the record of the context is dropped. */
 void ac_record_context_gone(const ac_context_t *context);
 
 /* Records an event of memory outside the cache. `kind` is a kind of the history for this memory only.

@@ -57,8 +57,8 @@ static inline CUresult ac_trace_allocated(unsigned kind, CUresult result,
                             : result;
 }
 
-/* Record a free before it is made, and take the record back if the free was refused. No other call of this
- * thread comes in between. */
+/* Record a free before it is made, and take the record back if the free was refused. The thread makes no
+ * other call in between. */
 AC_TRACING void ac_trace_this_free(uint64_t address, const void *caller);
 AC_TRACING void ac_trace_this_free_on(uint64_t address, CUstream stream, const void *caller);
 AC_TRACING void ac_trace_this_unfree(uint64_t address);
