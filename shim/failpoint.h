@@ -1,24 +1,24 @@
-/* Failpoints (failpoints.def): how the tests make the shim wrong in one place at a time.
+/* Failpoints (failpoints.def): the tests use them to break the library in one place at a time.
  *
- * In the product AC_FAILPOINT is the constant false and leaves no code.  The library of the tests
- * is built from the same sources with AC_FAILPOINTS and brings `ac_failpoint`, the number of the
+ * In the product, AC_FAILPOINT is the constant false and leaves no code. The library of the tests
+ * is built from the same sources with AC_FAILPOINTS. It defines `ac_failpoint`, the number of the
  * chosen fault or 0, which is set before anything else happens.
  *
- * One row of cuda_functions.def can be spoilt as well (tests/contract/rows): where that would be
- * done stands AC_ROW_FAILPOINT(symbol, way).
- *   long       the call is passed on and nothing else done, where it goes the long way
- *   short      the same where it goes the short way
- *   elsewhere  another stream is marked than the one that the work goes to
- *   blind      the memory that the call names is not looked at
- *   once       the driver's call is not made again when it was out of memory
- *   deaf       the result of the driver's call does not tell of a broken context
- *   unseen     a body of its own is without a record of its thread, and does the call only
+ * A test can also break one row of cuda_functions.def (tests/contract/rows).
+ * AC_ROW_FAILPOINT(symbol, way) marks a place in the code that can make the fault `way`:
+ *   long       The hook's long path passes the call on and does nothing else.
+ *   short      The hook's short path passes the call on and does nothing else.
+ *   elsewhere  The hook marks another stream than the one that gets the work.
+ *   blind      The hook ignores the memory that the call names.
+ *   once       The hook does not repeat a driver call that was out of memory.
+ *   deaf       The hook does not learn of a broken context from the driver's result.
+ *   unseen     A hook with its own body gets no record of its thread, and only makes the call.
  *
- * Where two threads meet without a lock, AC_WINDOW(name) names the moment of the one at which it
- * matters what the other one does.  In the product it is nothing; in the library of the tests it
- * calls `ac_window`, where a test has set that, which does the other thread's part
- * (tests/contract/windows).  Locks may be held: a test does there what another thread could do
- * just then. */
+ * AC_WINDOW(name) marks a race between two threads without a lock. It stands at the moment of one
+ * thread at which an action of the other thread matters. In the product it is nothing. In the
+ * library of the tests it calls `ac_window`, if a test has set it. This function plays the part
+ * of the other thread (tests/contract/windows). Locks may be held. The test does there any action
+ * that another thread could take at that moment. */
 #ifndef AC_FAILPOINT_H
 #define AC_FAILPOINT_H
 
@@ -35,7 +35,7 @@ enum {
 extern int ac_failpoint;
 extern void (*ac_window)(const char *name);
 int ac_row_failpoint(const char *symbol, const char *way);
-/* The other thread holds none of this one's locks. */
+/* The test plays another thread, which holds none of this thread's locks. */
 static inline void ac_window_reached(const char *name) {
     uint32_t held = ac_ranks_swap(0);
     ac_window(name);

@@ -1,4 +1,4 @@
-/* Locks that are not to be had at once, conditions, and the order of locks, verified (lock.h). */
+/* Slow paths of locks, conditions, and the checks of the order of locks (lock.h). */
 #include "lock.h"
 
 #include <errno.h>
@@ -8,8 +8,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Sleep while *word is `seen`, until `limit` by the clock that `clock` says (0: CLOCK_MONOTONIC).
- * True: the limit has passed, or is no time. */
+/* Sleeps while *word is `seen`, until `limit` by `clock` (0: CLOCK_MONOTONIC). Returns true if
+ * the limit has passed, or is no valid time. */
 static bool sleep_while(_Atomic uint32_t *word, uint32_t seen, const struct timespec *limit,
                         int clock) {
     int kept = errno;
@@ -26,7 +26,7 @@ static void wake(_Atomic uint32_t *word, int most) {
     errno = kept;
 }
 
-/* A thread that had to sleep leaves 2 behind: others may sleep as well. */
+/* A thread that had to sleep leaves 2 in `word`, because other threads may sleep too. */
 bool ac_lock_sleep(ac_mutex_t *mutex, const struct timespec *deadline) {
     bool late = false;
     while (atomic_exchange_explicit(&mutex->word, 2, memory_order_acquire) != 0) {
@@ -41,8 +41,9 @@ void ac_lock_wake(ac_mutex_t *mutex) {
     wake(&mutex->word, 1);
 }
 
-/* `waiting` rises before the lock is released: who then changes what is waited for, under the
- * lock, sees it, and `changes` is another one before the thread sleeps, or wakes it. */
+/* `waiting` grows before the lock is released, so a thread that changes the state under the lock
+ * sees it. Its broadcast then changes `changes` before this thread sleeps, or wakes this thread.
+ * No wake-up is lost. */
 int ac_cond_sleep(ac_cond_t *cond, ac_mutex_t *mutex, const struct timespec *limit) {
     atomic_fetch_add(&cond->waiting, 1);
     uint32_t seen = atomic_load(&cond->changes);
@@ -93,7 +94,7 @@ void ac_rank_check_alone(ac_rank_t rank) {
         broken("waits with a lock of", rank);
 }
 
-/* Of a test that counts locks (tests/process/fork_locks.c), else NULL. */
+/* A hook of one test, which counts locks (tests/process/fork_locks.c); else NULL. */
 extern void ac_test_locked(void) __attribute__((weak));
 
 void ac_rank_held(ac_rank_t rank, bool held) {

@@ -1,12 +1,13 @@
-/* The locks of the shim, and the order in which one thread may take them.
+/* The locks of the library, and the order in which a thread may take them.
  *
- * Every lock has a rank.  A thread takes a lock only if all those that it holds have lower ranks,
- * so no two threads can wait for each other.  Builds with AC_CHECKED (Debug, the sanitizers, and
- * the library with failpoints) verify this at each lock and end the process where it is broken.
+ * Every lock has a rank. A thread takes a lock only if all locks that it holds have lower ranks, so no
+ * two threads can wait for each other. Builds with AC_CHECKED (Debug, the sanitizers, and the library
+ * with failpoints) verify this at each lock. They end the process if the order is broken.
  *
- * Only AC_RANK_GATE is held while the driver is called.  A thread that waits for a condition uses
- * ac_wait (device/wait.h), which cannot be cancelled, and holds no other lock (checked) but the
- * gate: a recording waits there, for a limited time, for submissions of other threads. */
+ * Only AC_RANK_GATE is held while the driver is called. A thread that waits for a condition with a
+ * lock held uses ac_wait (device/wait.h), which cannot be cancelled. It holds no other lock except the
+ * gate (checked). A thread that records an event holds the gate while it waits, for a limited time,
+ * for submissions of other threads. */
 #ifndef AC_LOCK_H
 #define AC_LOCK_H
 
@@ -16,7 +17,7 @@
 #include <stdint.h>
 #include <time.h>
 
-/* In the order in which they are taken.  A lock of AC_RANK_LEAF guards a table of its own file:
+/* Ranks, in the order in which locks are taken. A lock of AC_RANK_LEAF guards a table of its own file:
  * its holder takes no other lock. */
 typedef enum {
     AC_RANK_CONFIG,    /* running.c: settings of the running process */
@@ -26,7 +27,7 @@ typedef enum {
     AC_RANK_GRAPHS,    /* graphs.c: which graphs hold which capture session */
     AC_RANK_POOLS,     /* pools.c: private pools, and their blocks */
     AC_RANK_RECALL,    /* allocator: one recall of the thread caches at a time */
-    AC_RANK_ALLOCATOR, /* allocator: blocks, segments, what waits; never those of two devices */
+    AC_RANK_ALLOCATOR, /* allocator: blocks, segments, pending frees; of one device at a time */
     AC_RANK_TIMELINES, /* fence.c: the table of timelines */
     AC_RANK_TIMELINE,  /* fence.h: one context's fences and its sole stream */
     AC_RANK_DEVICE,    /* cuda_device.h: one context's events, streams and marks */
@@ -35,15 +36,15 @@ typedef enum {
     AC_RANK_LEAF
 } ac_rank_t;
 
-/* `word`: 0 free, 1 held, 2 held and maybe waited for.  Where no other thread has the lock, taking
- * it and releasing it are one atomic operation each, without a call: requests and frees that no
- * thread's cache serves do that once or twice. */
+/* Values of `word`: 0 is free, 1 is held, 2 is held and maybe another thread waits. Without
+ * contention, taking and releasing the lock are one atomic operation each, without a call. Requests
+ * and frees that miss the thread's cache do that once or twice. */
 typedef struct {
     _Atomic uint32_t word;
     ac_rank_t rank;
 } ac_mutex_t;
 
-/* What threads wait for with a lock held (device/wait.h).  Zero, no thread waits. */
+/* A condition that threads wait for with a lock held (device/wait.h). All zero: no thread waits. */
 typedef struct {
     _Atomic uint32_t changes, waiting;
 } ac_cond_t;
@@ -59,16 +60,17 @@ typedef struct {
     { PTHREAD_RWLOCK_INITIALIZER, AC_RANK_##name }
 
 #ifdef AC_CHECKED
-/* A bit for each rank that the calling thread holds. */
+/* Ranks of the locks that the calling thread holds, one bit each. */
 extern _Thread_local uint32_t ac_ranks_held;
-/* Before a lock is taken, after it was taken or released, and before a wait for a condition that
- * releases it.  An error is reported on stderr and ends the process. */
+/* Check the order of locks. _check comes before a lock is taken, _held after it was taken or released.
+ * _alone comes before a wait for a condition that releases the lock. An error is reported on stderr
+ * and ends the process. */
 void ac_rank_check(ac_rank_t rank);
 void ac_rank_check_alone(ac_rank_t rank);
 void ac_rank_held(ac_rank_t rank, bool held);
 
-/* For tests in which the calling thread does another one's part: it holds `ranks` from now on.
- * Returns those that it held. */
+/* Makes `ranks` the ranks that the calling thread holds, and returns the former ones. Tests call it if
+ * the calling thread plays the part of another thread. */
 static inline uint32_t ac_ranks_swap(uint32_t ranks) {
     uint32_t held = ac_ranks_held;
     ac_ranks_held = ranks;
@@ -83,22 +85,25 @@ static inline uint32_t ac_ranks_swap(uint32_t ranks) {
 }
 #endif
 
-/* lock.c: the thread sleeps until it has the lock; false: it was not to be had by `deadline`
- * (CLOCK_REALTIME; NULL: no limit).  A sleeping thread wakes up.  errno stays as it is. */
+/* Sleeps until the calling thread has the lock. Returns false if it does not get the lock by
+ * `deadline` (CLOCK_REALTIME; NULL: no limit). Keeps errno. */
 bool ac_lock_sleep(ac_mutex_t *mutex, const struct timespec *deadline);
+
+/* Wakes one thread that sleeps in ac_lock_sleep. Keeps errno. */
 void ac_lock_wake(ac_mutex_t *mutex);
 
-/* The lock, which the caller holds, is released while the thread sleeps until `cond` changes, or
- * `limit` (CLOCK_MONOTONIC; NULL: none): 0, or ETIMEDOUT.  0 does not say that anything changed. */
+/* Releases the lock, which the caller holds, and sleeps until `cond` changes or until `limit`
+ * (CLOCK_MONOTONIC; NULL: none). Takes the lock again before it returns 0 or ETIMEDOUT. A result of 0
+ * does not mean that anything changed. */
 int ac_cond_sleep(ac_cond_t *cond, ac_mutex_t *mutex, const struct timespec *limit);
 
-/* Without a lock: the thread sleeps until `cond` has changed since the changes that are `*seen`, which
- * are all of them when it returns: what it then looks at may change afterwards, and the next call
- * does not sleep.  True: `limit` has passed. */
+/* Sleeps, without a lock, until `cond` has more changes than `*seen`, then stores their current number
+ * in `*seen`. A change after the return makes the next call return at once. The caller examines its
+ * state after the call, so it misses no change. Returns true if `limit` has passed. */
 bool ac_cond_await(ac_cond_t *cond, uint32_t *seen, const struct timespec *limit);
 
-/* What threads wait for may have come true: all of them look again.  Signal handlers may call it;
- * errno stays as it is. */
+/* Wakes all threads that wait for `cond`, so that they test their condition again. Signal handlers may
+ * call it. Keeps errno. */
 void ac_cond_broadcast(ac_cond_t *cond);
 
 static inline void ac_mutex_init(ac_mutex_t *mutex, ac_rank_t rank) {
@@ -106,7 +111,7 @@ static inline void ac_mutex_init(ac_mutex_t *mutex, ac_rank_t rank) {
     mutex->rank = rank;
 }
 
-/* Without ranks. */
+/* Takes the lock if it is free, without a check of ranks. */
 static inline bool ac_lock_at_once(ac_mutex_t *mutex) {
     uint32_t none = 0;
     return atomic_compare_exchange_strong_explicit(&mutex->word, &none, 1, memory_order_acquire,
@@ -125,7 +130,7 @@ static inline void ac_lock(ac_mutex_t *mutex) {
     ac_rank_held(mutex->rank, true);
 }
 
-/* False: the lock was not to be had, at all or by `deadline` (CLOCK_REALTIME). */
+/* Returns false if another thread holds the lock. */
 static inline bool ac_try_lock(ac_mutex_t *mutex) {
     if (!ac_lock_at_once(mutex))
         return false;
@@ -133,6 +138,7 @@ static inline bool ac_try_lock(ac_mutex_t *mutex) {
     return true;
 }
 
+/* Returns false if the thread does not get the lock by `deadline` (CLOCK_REALTIME). */
 static inline bool ac_lock_until(ac_mutex_t *mutex, const struct timespec *deadline) {
     ac_rank_check(mutex->rank);
     if (!ac_lock_at_once(mutex) && !ac_lock_sleep(mutex, deadline))

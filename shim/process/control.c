@@ -24,7 +24,7 @@
 #include "share/control.h"
 #include "tell/process_dump.h"
 
-/* One request at a time: who asks while another one is being done is told so. */
+/* One request at a time: a second requester gets EBUSY with a message. */
 typedef enum { FREE, TAKEN } slot_t;
 static _Atomic int slot = FREE;
 static int slot_fd;
@@ -81,7 +81,7 @@ static int figures(const char *file, ac_control_answer_t *answer) {
     return ac_process_dump_with(file, "request", &more, answer->text, sizeof answer->text);
 }
 
-/* All blocks are written with what they look like at one moment of each device. */
+/* Writes all blocks, each device as it was at one moment. */
 static int snapshot(const char *file, ac_control_answer_t *answer) {
     if (!is_absolute(file, answer))
         return EINVAL;
@@ -95,7 +95,7 @@ static int snapshot(const char *file, ac_control_answer_t *answer) {
     return error;
 }
 
-/* Of several devices the one that has the address, else what is near on each. */
+/* Writes the part of the layout that is near the address, for each device. */
 static int where(const char *text, ac_control_answer_t *answer) {
     enum { MOST = 4 };
     uint64_t address = strtoull(text, NULL, 10);
@@ -156,22 +156,22 @@ static int act(const ac_control_ask_t *ask, ac_control_answer_t *answer) {
     case AC_CONTROL_FIGURES:
         return figures(ask->text, answer);
     default:
-        return ENOSYS; /* of a later version */
+        return ENOSYS; /* a verb of a later version */
     }
 }
 
 void ac_control_run(void) {
-    static ac_control_answer_t answer; /* of the writer alone */
+    static ac_control_answer_t answer; /* only the writer uses it */
     if (atomic_load(&slot) != TAKEN)
         return;
     memset(&answer, 0, sizeof answer);
     answer.error = act(&slot_ask, &answer);
     int fd = slot_fd;
-    atomic_store(&slot, FREE); /* before: who has the answer may ask the next thing at once */
+    atomic_store(&slot, FREE); /* first: the requester may ask again once it has the answer */
     ac_control_reply(fd, &answer);
 }
 
-/* On the thread that serves the socket. */
+/* Accepts a request. Runs on the thread that serves the socket. */
 static bool take(int fd, const ac_control_ask_t *ask) {
     static ac_control_answer_t refusal;
     bool idle = atomic_load(&slot) == FREE;
@@ -193,7 +193,8 @@ void ac_control_start(void) {
     if (!ac_process_config()->control)
         return;
     ac_control_serve(take);
-    int error = ac_live_file.name[0] ? ac_ipc_serve_start() : ENOENT; /* beside the live page */
+    /* The socket lies next to the live page, so it needs the page's name. */
+    int error = ac_live_file.name[0] ? ac_ipc_serve_start() : ENOENT;
     if (error)
         ac_log_once(AC_LOG_WARNING, "no socket for `accelcache ctl`: %s", strerror(error));
 }

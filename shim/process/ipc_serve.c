@@ -15,10 +15,10 @@
 #include "share/ipc_socket.h"
 #include "share/ipc_table.h"
 
-/* How long the thread sleeps at the most where it need not look at other threads: no descriptor is
- * kept to wake it. */
+/* Longest sleep of the thread if it need not check other threads. No descriptor is kept to wake it. */
 enum { SLEEP_NS = 500000000 };
-/* After this time an answer is sent with the pages it has: importers see progress, and take turns. */
+/* After this time, an answer is sent with the pages that are ready: importers see progress and take
+ * turns. */
 enum { GRANT_NS = 50000000 };
 
 static ac_mutex_t lock = AC_MUTEX(IPC);
@@ -44,8 +44,8 @@ static void show(const ac_shown_pages_t *shown, uint64_t most, ac_ipc_pages_t *p
     }
 }
 
-/* The lifetime lasts when ac_pages_show succeeds, and its pages stay until ac_pages_return.  If it ends
- * meanwhile the importer finds out: it looks once more when it has them (ipc_import.c). */
+/* The block's lifetime lasts when ac_pages_show succeeds, and its pages stay until ac_pages_return. If
+ * it ends meanwhile, the importer detects it: it checks again after it has the pages (ipc_import.c). */
 static void grant(const ac_ipc_ask_t *ask, ac_ipc_pages_t *pages, int page[AC_IPC_BATCH]) {
     ac_ipc_token_t token = {.nonce = ask->nonce};
     ac_ipc_entry_t entry;
@@ -57,7 +57,7 @@ static void grant(const ac_ipc_ask_t *ask, ac_ipc_pages_t *pages, int page[AC_IP
     ac_pages_return(&shown);
 }
 
-/* The next export starts another thread, or is refused. */
+/* Ends the thread. The next export starts another one, or is refused. */
 static void *end(void) {
     ac_lock(&lock);
     serving = false;
@@ -79,7 +79,7 @@ static void *serve(void *arg) {
         int64_t wait_ns = look_ns ? look_ns : SLEEP_NS;
         ac_ipc_await(wait_ns);
         quiet = ac_cuda_ops.now_ns() - begin >= (uint64_t)wait_ns;
-        /* The program may have forbidden this thread what comes next. */
+        /* A filter of the program may now forbid the next calls of this thread. */
         if (ac_filter_thread_now() || (look_ns && ac_own_thread_alone()))
             return end();
         bool there = ac_ipc_answer(grant);

@@ -15,10 +15,11 @@
 
 AC_START_DATA static _Atomic bool main_watched, main_ended;
 static _Atomic int running;
-static sigset_t program_mask; /* of a thread that started one */
+static sigset_t program_mask; /* signal mask of a program thread that started a thread here */
 
-/* Whether every other thread has ended.  Without /proc, and behind a filter that may kill who
- * opens it, there is no telling, and the process's end is worth more than a dump on request. */
+/* Returns true if every other thread has ended or belongs to the library. Also returns true if
+ * this cannot be known, without /proc or behind a filter that may kill the process for opening
+ * it. The end of the process is worth more than a dump on request. */
 bool ac_own_thread_alone(void) {
     char text[1024];
     if (ac_filter_now())
@@ -56,7 +57,8 @@ int ac_own_thread_start(void *(*run)(void *)) {
     pthread_attr_t attributes;
     sigset_t all, mask;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &mask); /* its signals are not ours to take */
+    /* The new thread inherits this mask, so the program's signals do not go to it. */
+    pthread_sigmask(SIG_SETMASK, &all, &mask);
     program_mask = mask;
     atomic_fetch_add(&running, 1);
     pthread_attr_init(&attributes);
@@ -72,7 +74,8 @@ int ac_own_thread_start(void *(*run)(void *)) {
 
 void *ac_own_thread_end(void) {
     atomic_fetch_sub(&running, 1);
-    /* The C library sees its last thread end, and exits: in the program's state of signals. */
+    /* The C library exits the process when the last thread ends. Exit handlers must find the
+     * program's signal mask. */
     pthread_sigmask(SIG_SETMASK, &program_mask, NULL);
     return NULL;
 }

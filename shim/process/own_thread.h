@@ -1,33 +1,37 @@
-/* Threads of the library's own: the writer (writer.c), and the one that answers importers
- * (ipc_serve.c).  They take none of the program's signals, and keep no process alive: a process whose
- * main thread has called pthread_exit ends with its last thread.  So from then on the library's threads
- * look whether any other thread is left, and end where none is. */
+/* The library's own threads: the writer (writer.c), and the thread that answers importers
+ * (ipc_serve.c). They take none of the program's signals, and do not keep the process alive. If the
+ * main thread calls pthread_exit, the process ends with its last thread. From then on the library's
+ * threads check whether any other thread is left, and end if there is none. */
 #ifndef AC_OWN_THREAD_H
 #define AC_OWN_THREAD_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Start one.  0 or an errno value. */
+/* Starts a thread of the library. Returns 0 or an errno value. */
 int ac_own_thread_start(void *(*run)(void *));
 
-/* How long it may sleep until its next look at the other threads, in ns; 0: there is no need.
- * `last`: what the function answered before, 0 at first; `quiet`: nothing happened meanwhile. */
+/* Returns the time in ns until the thread must check for other threads again; 0: it need not. `last` is
+ * the previous result, 0 at first. `quiet` means that nothing happened since then. */
 int64_t ac_own_thread_look_ns(int64_t last, bool quiet);
 
-/* Whether every other thread has ended, or is of the library. */
+/* Returns true if every other thread has ended or belongs to the library. */
 bool ac_own_thread_alone(void);
 
-/* The last call of a thread that ends. */
+/* Prepares the end of a thread of the library. It is the thread's last call. */
 void *ac_own_thread_end(void);
 
-/* Promise that ac_own_thread_main_ended is called when the main thread ends; from the
+/* Promises that ac_own_thread_main_ended is called when the main thread ends. Called from the library's
  * constructor. */
 void ac_own_thread_main_watched(void);
+
+/* Notes that the main thread has ended. */
 void ac_own_thread_main_ended(void);
+
+/* Returns true if ac_own_thread_main_ended was called. */
 bool ac_own_thread_main_has_ended(void);
 
-/* In a fork child: there are none. */
+/* Notes in a fork child that the library has no threads. */
 void ac_own_thread_fork_child(void);
 
 #endif

@@ -1,8 +1,9 @@
-/* First use, fork, exit (process.h); dumps on request are writer.c's.
+/* First use, fork, exit (process.h). writer.c makes the dumps on request.
  *
- * Waking takes no lock: one thread wins the right to set things up, and the others' calls go to
- * the driver until it is done.  So a thread that holds the loader's lock (a library constructor
- * that uses CUDA) never waits for one that needs it. */
+ * Waking takes no lock. One thread wins the right to set things up, and the calls of the others go to
+ * the driver until it is done. A thread may hold the loader's lock, for example in a library
+ * constructor that uses CUDA. Since waking takes no lock, this thread never waits for a thread that
+ * needs the loader's lock. */
 #include "process/process.h"
 
 #include <errno.h>
@@ -68,7 +69,7 @@ static void forked_child(void) {
     ac_tell_fork_child();
 }
 
-/* From here on: no CUDA of our own.  Later exit handlers may still free memory. */
+/* From here on the library makes no CUDA call. Later exit handlers may still free memory. */
 AC_START static void exit_began(void) {
     int active = AC_STATE_ACTIVE;
     if (atomic_compare_exchange_strong(&ac_state, &active, AC_STATE_EXITING)) {
@@ -79,7 +80,8 @@ AC_START static void exit_began(void) {
 
 AC_START static void last_dump(void) {
     static _Atomic bool done;
-    /* The page's pid: a child made without fork handlers (_Fork, clone) has our state as well. */
+    /* The state does not identify a child that was made without fork handlers (_Fork, clone). The pid
+     * of the page does. */
     if (ac_live->pid != (int32_t)ac_raw_getpid() || atomic_exchange(&done, true))
         return;
     if (ac_process_config()->leak_report != AC_LEAKS_OFF) {
@@ -87,7 +89,7 @@ AC_START static void last_dump(void) {
         if (ac_process_config()->leak_report == AC_LEAKS_SAY)
             ac_leaks_say();
     }
-    /* Metrics that were written again and again are those of a process that runs. */
+    /* Metrics that an interval rewrites describe a running process, so they are removed at exit. */
     const ac_config_t *config = ac_process_config();
     bool going = config->dump_format == AC_DUMP_PROMETHEUS && config->dump_interval > 0 &&
                  strcmp(config->dump, "none") != 0;
@@ -95,8 +97,8 @@ AC_START static void last_dump(void) {
         ac_process_end_metrics();
     else
         ac_process_dump_configured("exit");
-    /* After a failure the figures stay where `accelcache stat` finds them, as those of a killed process
-     * do; ac_live_tidy removes the oldest of many. */
+    /* After a failed dump the page stays, as for a killed process, and `accelcache stat` finds the
+     * figures there. ac_live_tidy removes the oldest of many pages. */
     if (!atomic_load(&ac_process_dump_failed))
         ac_live_close();
 }
@@ -114,14 +116,13 @@ AC_START static void process_over(void *unused) {
     (void)unused;
     exit_began();
     if (atomic_load(&ac_state) == AC_STATE_EXITING) {
-        /* Before any other system call.  Behind a filter of the program's own each of them may
-         * kill the process, and change its exit status: the page stays as that of a killed
-         * process. */
+        /* This comes before any other system call. If the program has a seccomp filter, a system call
+         * may kill the process and change its exit status. The page stays, as for a killed process. */
         if (ac_filter_at_exit()) {
             ac_live_warn(ac_process_filtered);
             return;
         }
-        ac_ipc_socket_close(); /* before the folder goes */
+        ac_ipc_socket_close(); /* the folder is removed later */
         ac_ipc_table_close();
         last_dump();
         ac_trace_close();
@@ -129,12 +130,13 @@ AC_START static void process_over(void *unused) {
     tell_missing_driver();
 }
 
-/* glibc's: exit handlers that belong to no library. */
+/* Functions of glibc: they register exit handlers that belong to no library. */
 int __cxa_atexit(void (*handler)(void *), void *arg, void *library);
 int __cxa_at_quick_exit(void (*handler)(void *), void *library);
 
-/* Runs before the C library registers the loader's own exit handler: what is registered here is
- * run after it, and so after the destructors of every library, which may free memory too. */
+/* Runs before the C library registers the loader's own exit handler. Handlers that are registered here
+ * run after that one. Therefore they run after the destructors of every library, which may free memory
+ * too. */
 __attribute__((constructor)) AC_START static void loaded(int argc, char **argv) {
     ac_live_arguments(argc, argv);
     ac_process_config();
@@ -143,8 +145,8 @@ __attribute__((constructor)) AC_START static void loaded(int argc, char **argv) 
     if (ac_thread_watch_main())
         ac_own_thread_main_watched();
     ac_sandbox_start();
-    /* A driver that is there from the start is found now: later the loader's lock may be held by
-     * a thread that waits for the one that asks. */
+    /* A driver that is loaded from the start is found now. Later the loader's lock may be held by a
+     * thread that waits for the thread that searches. */
     if (ac_driver_is_before()) {
         ac_current_goes_unseen();
         atomic_store(&ac_graph_unseen, true);
@@ -178,7 +180,7 @@ static bool is_unseen(void) {
     return ac_fence_is_unseen();
 }
 
-/* Once. */
+/* Opens the trace, once in a process. */
 static void open_trace(void) {
     static char path[AC_FOLDER_PATH];
     int other, error = ac_trace_open(ac_process_config()->trace, path, sizeof path, &other);
@@ -194,7 +196,7 @@ static void open_trace(void) {
             other, path);
 }
 
-/* Under the kernel's name for it, past whatever stands in for the C library's. */
+/* Finds the kernel's own clock, and bypasses replacements of the C library's function. */
 static void find_clock(void) {
 #if defined(__aarch64__)
     static const char name[] = "__kernel_clock_gettime";
@@ -257,7 +259,7 @@ static void set_up(void) {
     ac_tell_started();
 }
 
-/* Whether the driver of this process was initialised. */
+/* Returns true if the driver of this process was initialised. */
 static bool driver_ready(void) {
     AC_START_DATA static _Atomic bool bound, hopeless;
     const char *missing = NULL;
@@ -306,7 +308,7 @@ static void tell_failed_start(CUresult result) {
                     (int)result);
 }
 
-/* A process that never initialises CUDA never wakes. */
+/* A process that never initialises CUDA never wakes the library. */
 CUresult cuInit(unsigned flags) {
     ac_driver_open();
     cuInit_fn *real = AC_REAL(cuInit);

@@ -1,4 +1,4 @@
-/* The library in the life of its process: first use, fork, exit. */
+/* Start of the library at first use, and its handling of fork and exit. */
 #ifndef AC_PROCESS_H
 #define AC_PROCESS_H
 

@@ -1,6 +1,6 @@
-/* The thread that writes dumps on request (writer.h), lets idle memory decay, and gives back what
- * is owed (decay.h).  Started at activation, where one of the first two is configured, else when
- * memory is first owed or other settings ask for it; the signal's handler only wakes it. */
+/* The thread that writes dumps on request (writer.h). It also lets idle memory decay, and does postponed
+ * trims (decay.h). It starts at activation if dumps, decay or control are configured. Otherwise it starts
+ * when a trim is first postponed, or when other settings need it. The signal's handler only wakes it. */
 #include "process/writer.h"
 
 #include <pthread.h>
@@ -23,10 +23,10 @@
 #include "observe/start.h"
 #include "failpoint.h"
 
-/* What the thread sleeps for; it changes without a lock, in the signal's handler as well. */
+/* The condition of the thread's sleep. It changes without a lock, in the signal's handler too. */
 static ac_cond_t wake;
 AC_START_DATA static _Atomic bool started, starting, dump_wanted, owed, asked;
-/* `debt` runs: a thread that postpones a trim need not wake this one. */
+/* True while `debt` runs: a thread that postpones a trim need not wake this one. */
 static _Atomic bool collecting;
 static int signal_taken;
 
@@ -46,9 +46,9 @@ static bool before(const struct timespec *a, const struct timespec *b) {
     return a->tv_sec != b->tv_sec ? a->tv_sec < b->tv_sec : a->tv_nsec < b->tv_nsec;
 }
 
-/* Sleep until something is to be done, at `due` at the latest (NULL: no time); the next look at
- * the other threads comes `look_ns` from now (0: there is no need).  True when it was that time
- * that ran out.  `seen`: changes of `wake` that the thread has seen to. */
+/* Sleeps until there is work, or until `due` (NULL: no limit). The next check for other threads comes
+ * `look_ns` from now (0: none). Returns true if that time ran out. `seen` is the number of changes of `wake`
+ * that the thread has handled. */
 static bool sleep_until(const struct timespec *due, int64_t look_ns, uint32_t *seen) {
     struct timespec until = ac_raw_time(CLOCK_MONOTONIC);
     add_ns(&until, look_ns);
@@ -56,7 +56,7 @@ static bool sleep_until(const struct timespec *due, int64_t look_ns, uint32_t *s
     return ac_cond_await(&wake, seen, look ? &until : due) && look;
 }
 
-/* What comes again and again. */
+/* A repeated task. */
 typedef struct {
     int64_t interval; /* 0: never */
     struct timespec next;
@@ -77,12 +77,12 @@ static bool timer_is_due(ac_timer_t *timer) {
     return true;
 }
 
-/* Set before the thread starts: by its first turn the program may have changed the settings.
- * `debt` runs while memory is owed, and slows down while the device works. */
+/* The timers are set before the thread starts, because the program may change the settings before its first
+ * turn. `debt` runs while a trim is pending, and slows down while the device works. */
 static ac_timer_t dump, decay, debt;
 enum { DEBT_FIRST_NS = 10000000, DEBT_LAST_NS = 1000000000 };
 
-/* The time of the one that comes first; NULL: none does. */
+/* Returns the time of the next timer; NULL: no timer runs. */
 static const struct timespec *first_timer(void) {
     const ac_timer_t *const timers[] = {&dump, &decay, &debt};
     const struct timespec *first = NULL;
@@ -105,7 +105,7 @@ static void do_pending_trim(void) {
         AC_WINDOW(debt_settled);
         atomic_store(&collecting, false);
         if (atomic_load(&ac_trim_pending) &&
-            !AC_FAILPOINT(pending_looked_at_once)) /* by a thread that took it for running */
+            !AC_FAILPOINT(pending_looked_at_once)) /* postponed by a thread that read `collecting` as true */
             atomic_store(&owed, true);
         interval = 0;
     }
@@ -113,7 +113,7 @@ static void do_pending_trim(void) {
     begin_to_collect();
 }
 
-/* The interval of the settings in force, by which a step counts epochs. */
+/* Follows the interval of the current settings, by which a step counts epochs. */
 static void follow_settings(void) {
     const ac_config_t *config = ac_process_config();
     int64_t interval = ac_decay_interval(config);
@@ -132,7 +132,7 @@ static void *writer(void *arg) {
         int state = atomic_load(&ac_state);
         if (state == AC_STATE_EXITING || state == AC_STATE_INERT)
             return NULL;
-        if (state != AC_STATE_ACTIVE) { /* the thread that started this one is about to say so */
+        if (state != AC_STATE_ACTIVE) { /* the thread that started this one sets it soon */
             ac_cond_broadcast(&wake);
             sched_yield();
             continue;
@@ -171,7 +171,7 @@ static void take_signal(void) {
         signal_taken = number;
 }
 
-/* Once in a process.  Returns 0 or an errno value. */
+/* Starts the thread, once in a process. Returns 0 or an errno value. */
 static int start(void) {
     if (atomic_exchange(&starting, true))
         return 0;
@@ -181,8 +181,8 @@ static int start(void) {
     return error;
 }
 
-/* The thread is there, or starts where it was not needed so far, but not behind a filter that may kill
- * who makes a thread. */
+/* Returns true if the thread runs, and starts it if needed. It is not started behind a filter that may kill
+ * the process for making a thread. */
 static bool is_there(void) {
     return atomic_load(&started) || (!ac_filter_now() && start() == 0 && atomic_load(&started));
 }

@@ -4,20 +4,21 @@
 
 #include <stdbool.h>
 
-/* Start the thread that writes and take the signal, as far as configured; from activation. */
+/* Starts the thread that writes, and takes the signal, if the configuration needs them. Called at
+ * activation. */
 void ac_writer_start(void);
 
-/* Other settings are in force: the thread follows, and starts where they ask for it first.  Any thread;
- * no lock is held. */
+/* Makes the thread follow changed settings, and starts it if they need it for the first time. Any
+ * thread, with no lock held. */
 void ac_writer_configured(void);
 
-/* Have the thread call ac_control_run.  False: there is none.  Any thread. */
+/* Makes the thread call ac_control_run. Returns false if there is no thread. Any thread. */
 bool ac_writer_ask(void);
 
-/* A thread of the program that used CUDA, or the main thread, is about to end. */
+/* Notes that a thread of the program that used CUDA, or the main thread, is about to end. */
 void ac_writer_thread_ended(bool is_main);
 
-/* In a fork child: there is no writer. */
+/* Notes in a fork child that there is no writer. */
 void ac_writer_fork_child(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* Rules by return address (frame_rules.h). */
+/* Unwind rules by return address (frame_rules.h). */
 #include "tell/frame_rules.h"
 
 #include <link.h>
@@ -23,24 +23,24 @@ enum { REG_FP = 29, REG_SP = 31, REG_RA = 30 };
 /* ------------------------------------------------------------------ rules */
 
 typedef enum {
-    NO_RULE,  /* the unwinder has to do it */
+    NO_RULE,  /* the compiler's unwinder must do it */
     BY_SP,    /* the frame ends at sp + end */
-    BY_FP,    /* at fp + end */
-    AT_FP,    /* at what lies at fp + end */
+    BY_FP,    /* the frame ends at fp + end */
+    AT_FP,    /* the frame ends at the address stored at fp + end */
     OUTERMOST /* there is no caller */
 } end_kind_t;
 
-typedef enum { FP_SAME, FP_BY_END, FP_BY_FP } fp_kind_t; /* kept; at end + fp; at fp + fp */
+typedef enum { FP_SAME, FP_BY_END, FP_BY_FP } fp_kind_t; /* kept; stored at end + fp; stored at fp + fp */
 
 typedef struct {
     uint8_t kind, fp_kind; /* end_kind_t, fp_kind_t */
-    int16_t ra, fp;        /* bytes; the return address lies at the frame's end + ra */
+    int16_t ra, fp;        /* bytes; the return address lies at end + ra */
     int32_t end;           /* bytes, of 24 bits */
 } rule_t;
 
 enum { END_BITS = 24 };
 
-enum { LOOSE = 8 }; /* bit of a packed rule: of code that may be unloaded */
+enum { LOOSE = 8 }; /* bit of a packed rule: its code may be unloaded */
 
 static uint64_t pack(const rule_t *rule) {
     return (uint64_t)(uint16_t)rule->ra << 48 | (uint64_t)(uint16_t)rule->fp << 32 |
@@ -60,7 +60,7 @@ static rule_t unpack(uint64_t word) {
 
 typedef struct {
     const unsigned char *at, *end;
-    bool bad; /* it was at its end, or has what is not understood */
+    bool bad; /* set after a read beyond the end, or at an encoding that is not supported */
 } reader_t;
 
 static uint64_t read_bytes(reader_t *r, unsigned count) {
@@ -108,13 +108,13 @@ static reader_t read_block(reader_t *r) {
     return block;
 }
 
-/* Of a pointer with that encoding; 0: not understood. */
+/* Returns the size of a pointer with that encoding; 0: not supported. */
 static unsigned encoded_size(unsigned encoding) {
     static const unsigned char sizes[16] = {8, 0, 2, 4, 8, 0, 0, 0, 0, 0, 2, 4, 8};
     return (encoding & 0x70) == 0x50 ? 0 : sizes[encoding & 15];
 }
 
-/* What the tables say of one place in the code. */
+/* Contents of the unwind tables for one place in the code. */
 typedef enum { SAVED_NOT, SAVED_BY_END, SAVED_BY_FP, SAVED_UNDEFINED, SAVED_OTHERWISE } saved_t;
 typedef struct {
     end_kind_t kind;
@@ -127,7 +127,7 @@ enum { KEPT = 4 };
 typedef struct {
     uint64_t code_align;
     int64_t data_align;
-    uintptr_t at, wanted; /* code: where the row begins; the place */
+    uintptr_t at, wanted; /* addresses in code: start of the row; the wanted place */
     state_t now, first, kept[KEPT];
     unsigned kept_count;
 } machine_t;
@@ -156,7 +156,7 @@ static void set_end(machine_t *m, uint64_t reg, int64_t offset) {
 
 enum { OP_DEREF = 0x06, OP_BREG0 = 0x70 };
 
-/* fp + *offset, and nothing more, or with `deref` what lies there. */
+/* Returns true if the expression is fp + *offset and nothing more, or with `deref` the word stored there. */
 static bool is_by_fp(reader_t block, bool deref, int64_t *offset) {
     bool is = read_bytes(&block, 1) == OP_BREG0 + REG_FP;
     *offset = read_sleb(&block);
@@ -164,7 +164,7 @@ static bool is_by_fp(reader_t block, bool deref, int64_t *offset) {
     return is && !block.bad && block.at == block.end;
 }
 
-/* The rows behind the first ones (0x40 and up have an operand in their lower bits). */
+/* Runs an instruction of the tables below 0x40: its lower bits hold no operand. */
 static void run_long(machine_t *m, reader_t *r, unsigned op) {
     uint64_t reg;
     int64_t offset = 0;
@@ -247,7 +247,7 @@ static void run_long(machine_t *m, reader_t *r, unsigned op) {
     }
 }
 
-/* The rows that begin at the place or before it. */
+/* Runs the rows that begin at the place or before it. */
 static bool run(machine_t *m, reader_t *r) {
     while (!r->bad && r->at < r->end && m->at <= m->wanted) {
         unsigned op = (unsigned)read_bytes(r, 1), low = op & 0x3f;
@@ -263,7 +263,7 @@ static bool run(machine_t *m, reader_t *r) {
     return !r->bad;
 }
 
-/* What the head of a group of entries says.  False: not understood. */
+/* Reads the head of a group of entries (CIE). Returns false if it is not supported. */
 static bool read_head(const uint32_t *head, machine_t *m, unsigned *encoding, bool *sized,
                       reader_t *rows) {
     reader_t r = {(const unsigned char *)(head + 2), (const unsigned char *)(head + 1) + *head,
@@ -318,18 +318,19 @@ static rule_t rule_from(const state_t *state) {
                     .end = (int32_t)state->end};
 }
 
-/* Of the compiler's unwinder, which knows where the tables are; NULL: none for that code. */
+/* A function of the compiler's unwinder that finds the tables of code; NULL: there are none. */
 struct dwarf_eh_bases {
     void *tbase, *dbase, *func;
 };
 extern const uint32_t *_Unwind_Find_FDE(void *pc, struct dwarf_eh_bases *bases);
 
 typedef struct {
-    const uint32_t *entry; /* NULL: none, or the search ended in abort() */
+    const uint32_t *entry; /* NULL: there is none, or the search ended in abort() */
     struct dwarf_eh_bases bases;
 } found_entry_t;
 
-/* Apart, as walk() of unwind.c: tables that make no sense end the search in the unwinder's abort(). */
+/* A separate function, like walk() of unwind.c, for __builtin_setjmp. Tables that make no sense end the
+ * search in the unwinder's abort(). */
 static __attribute__((noinline)) void find_entry(ac_thread_t *thread, uintptr_t at,
                                                  found_entry_t *found) {
     void *back[5];
@@ -341,8 +342,8 @@ static __attribute__((noinline)) void find_entry(ac_thread_t *thread, uintptr_t 
     thread->unwinding = NULL;
 }
 
-/* Whether the code is loaded for as long as the process runs: the program itself, this library, its C
- * library.  That of another namespace goes with it. */
+/* Returns true if the code stays loaded as long as the process: the program itself, this library, its C
+ * library. The C library of another namespace may be unloaded with that namespace. */
 static bool is_bound(uintptr_t at) {
     ac_object_t object = ac_object_of((const void *)at);
     return object.dynamic && object.path &&
@@ -375,15 +376,16 @@ static __attribute__((noinline)) rule_t make_rule(ac_thread_t *thread, uintptr_t
     return run(&m, &rows) ? rule_from(&m.now) : none;
 }
 
-/* ------------------------------------------------------------------ what is remembered */
+/* ------------------------------------------------------------------ the table of rules */
 
-/* `check`: key ^ rule, so that of two writers' words no rule is made.  A key has an address of 48 bits,
- * all that Linux gives to programs that do not ask for more; a higher one is another generation's at most.
- * Rules of code that is never unloaded are of all generations: 0 stands for them. */
+/* Table of rules. `check` is key ^ rule, so the words of two writers never make a valid rule together. A key
+ * holds an address of 48 bits, the most that Linux gives to programs that do not ask for more. The bits of a
+ * higher address can at most be mistaken for another generation. Rules of code that is never unloaded have
+ * generation 0, and hold for every generation. */
 enum { PLACES = 1 << 12, DLOPEN_BITS = 16, GENERATION = (1 << DLOPEN_BITS) - 1 };
 static struct { _Atomic uint64_t check, rule; } known[PLACES];
 
-/* Packed. */
+/* Returns the packed rule of the code at `at`, from the table if it is there. */
 static uint64_t rule_of(ac_thread_t *thread, uintptr_t at, uint32_t dlopens) {
     uint64_t bound = (uint64_t)at << DLOPEN_BITS | (uint64_t)at >> (64 - DLOPEN_BITS);
     uint64_t key = bound ^ (dlopens & GENERATION);
@@ -401,35 +403,37 @@ static uint64_t rule_of(ac_thread_t *thread, uintptr_t at, uint32_t dlopens) {
 
 /* ------------------------------------------------------------------ loads that no hook sees */
 
-/* A generation, and what was loaded before its first rule was made. */
+/* A generation, and the loader's counts before the first rule of the generation was made. */
 enum { LOADS_BITS = 16 };
 static _Atomic uint64_t first_loads;
 
-/* Not their sum: the C library derives dlpi_subs from a count of objects in which those of further namespaces
- * are counted several times, so it may fall with a load. */
+/* Keeps the counts of loads and unloads separately, not their sum. The C library derives dlpi_subs from a
+ * count of objects that counts objects of further namespaces several times. Therefore dlpi_subs may fall with
+ * a load. */
 static int count_loads(struct dl_phdr_info *info, size_t size, void *arg) {
     if (size >= offsetof(struct dl_phdr_info, dlpi_subs) + sizeof info->dlpi_subs)
         *(uint64_t *)arg = info->dlpi_adds << LOADS_BITS | (uint16_t)info->dlpi_subs;
     return 1;
 }
 
-/* Takes the loader's lock for its list of objects, under which it runs no code but callbacks of
- * dl_iterate_phdr. */
+/* Takes the lock of the loader's list of objects. The loader runs only callbacks of dl_iterate_phdr under
+ * this lock. */
 static uint64_t loads_now(uint32_t dlopens) {
     uint64_t loads = 0;
     dl_iterate_phdr(count_loads, &loads);
     return loads << 32 | dlopens;
 }
 
-/* Once for each, by the thread that comes first; never back to an older one, of which a thread may still make rules. */
+/* Stores the counts of a new generation once, by the first thread. It never goes back to an older generation:
+ * another thread may still make rules of that one. */
 static void begin_generation(uint32_t dlopens) {
     uint64_t before = atomic_load(&first_loads);
     if ((int32_t)(dlopens - (uint32_t)before) > 0)
         atomic_compare_exchange_strong(&first_loads, &before, loads_now(dlopens));
 }
 
-/* Whether anything was loaded or unloaded since rules of `dlopens` were first made.  The hook of dlopen does not
- * see dlmopen, nor calls that are bound past it, and comes before what is loaded. */
+/* Returns true if anything was loaded or unloaded since the first rules of `dlopens` were made. The hook of
+ * dlopen does not see dlmopen, nor calls that bypass it. It also runs before the object is loaded. */
 static bool outdated(uint32_t dlopens) {
     if (ac_callers_now() == dlopens && atomic_load(&first_loads) != loads_now(dlopens))
         ac_callers_forget();
@@ -451,11 +455,11 @@ static uintptr_t word_at(uintptr_t address) {
     return *(const uintptr_t *)address;
 }
 
-/* No frame of a stack that has one at `sp` ends beyond: the C library keeps a thread's record above its
- * stack, and the kernel the program's name above the first thread's.  A rule that is outdated by a load
- * which no hook saw ends there, before memory that may not be mapped. */
+/* Returns a limit: no frame of a stack with a frame at `sp` ends beyond it. The C library keeps a thread's
+ * record above its stack, and the kernel puts the program's name above the first thread's stack. A load that
+ * no hook saw may outdate a rule. The walk then ends at the limit, before memory that may not be mapped. */
 static uintptr_t stack_limit(uintptr_t sp) {
-    enum { LARGEST = 64 << 20 }; /* what is deeper is the unwinder's */
+    enum { LARGEST = 64 << 20 }; /* a deeper stack is left to the unwinder */
     static _Atomic uintptr_t first;
     uintptr_t thread = AC_THREAD_POINTER, end;
     if (thread - sp < LARGEST)
@@ -468,7 +472,7 @@ static uintptr_t stack_limit(uintptr_t sp) {
     return end - sp < LARGEST ? end : sp + LARGEST;
 }
 
-/* It reads the stacks of frames that are not its own. */
+/* The walk reads stack frames of other functions, which sanitizers would report. */
 #if defined(__clang__)
 #define READS_STACKS __attribute__((no_sanitize("address", "thread", "undefined")))
 #else

@@ -10,8 +10,8 @@
 
 enum { TRIES = 5 };
 
-/* Which stack asked for the blocks that the program holds, where that is recorded: without a lock of
- * the device. */
+/* Adds stack and time of the request to each block that the program holds, if they are
+ * recorded. The caller holds no lock of the device. */
 static void name_blocks(ac_layout_t *layout, const struct timespec *deadline) {
     for (size_t i = 0; i < layout->blocks; i++) {
         ac_laid_block_t *block = &layout->block[i];

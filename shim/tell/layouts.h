@@ -13,14 +13,14 @@ typedef struct {
     ac_layout_t layout[AC_LIVE_DEVICES];
 } ac_layouts_t;
 
-/* Copy those of all devices, a second at the most; what a device does not give until then, or host
- * memory has no room for, is left out.  malloc'd; NULL when memory is short.  Takes allocators'
- * locks one after the other.  Any thread; no device call. */
+/* Copies segments and blocks of all devices, for at most one second. A device is left out if its lock is not
+ * free in that time, or if host memory is short. The caller frees the result with ac_layouts_free; NULL: host
+ * memory is short. Takes the allocators' locks one after the other. Any thread; no device call. */
 ac_layouts_t *ac_layouts_take(void);
-ac_layouts_t *ac_layouts_take_guarded(void); /* only segments of guarded blocks */
+ac_layouts_t *ac_layouts_take_guarded(void); /* of segments with guarded blocks only */
 
-/* Copies what one allocator has into the empty layout, with the stacks that are recorded.  False: the lock was not to
- * be had before `deadline` (CLOCK_REALTIME), or host memory is short. */
+/* Copies segments and blocks of one allocator into the empty layout, with the recorded stacks. Returns false
+ * if the lock is not free before `deadline` (CLOCK_REALTIME), or if host memory is short. */
 bool ac_layout_take(ac_layout_t *layout, ac_allocator_t *allocator,
                     const struct timespec *deadline);
 void ac_layouts_free(ac_layouts_t *layouts);

@@ -20,7 +20,7 @@
 
 enum { SIZE_TEXT = 32 };
 
-/* No floating point: the program's locale may have a comma. */
+/* Formats without floating point: the program's locale may have a comma. */
 static const char *size_text(char text[SIZE_TEXT], uint64_t bytes) {
     if (bytes < 10 << 10)
         snprintf(text, SIZE_TEXT, "%" PRIu64 " bytes", bytes);
@@ -39,7 +39,7 @@ static bool same_device(const ac_live_device_t *a, const ac_live_device_t *b) {
                                                     : a->ordinal == b->ordinal;
 }
 
-/* Where it goes: the largest stay. */
+/* Stores a process in the list. If the list is full, the smallest entry gives way. */
 static void add_other(ac_dump_oom_t *oom, const ac_live_name_t *name, const ac_live_t *page,
                       uint64_t reserved) {
     unsigned at = oom->others++;
@@ -79,7 +79,8 @@ static void look_at_other(const ac_live_name_t *name, void *arg) {
 
 /* ---- the document ---- */
 
-/* Whether enough time has passed since the last one; then the caller writes the next. */
+/* Returns true if enough time has passed since the last document. Then the caller writes the
+ * next. */
 static bool may_write(void) {
     enum { APART_SECONDS = 10 };
     static _Atomic uint64_t next;
@@ -103,7 +104,8 @@ static int write_document(ac_dump_oom_t *oom, char *path, size_t size) {
 
 /* ---- the line ---- */
 
-/* Whether the request would fit if pages could be moved: in whole pages of its own. */
+/* Returns true if the request would fit after pages were moved. It then takes whole pages of its
+ * own. */
 static bool pages_help(const ac_dump_oom_t *oom, uint64_t movable, uint64_t page, uint64_t room) {
     return !ac_process_config()->expandable_segments && movable &&
            movable + room >= (oom->bytes + page - 1) / page * page;
@@ -122,7 +124,7 @@ static void say(ac_context_t *context, const ac_dump_oom_t *oom, const char *mor
     int64_t allocated = stats.allocated_bytes[AC_POOL_ALL].current;
     int64_t freed = stats.active_bytes[AC_POOL_ALL].current - allocated;
     int64_t graphs = live ? (int64_t)live->counters.capture_deferred_bytes : 0;
-    int64_t kept = freed - graphs + (int64_t)free_bytes.kept; /* others go on meanwhile */
+    int64_t kept = freed - graphs + (int64_t)free_bytes.kept; /* may be negative: threads go on */
     int64_t parts = stats.reserved_bytes[AC_POOL_ALL].current - allocated - freed -
                     (int64_t)free_bytes.kept;
     uint64_t room = oom->available == UINT64_MAX ? 0 : oom->available;
@@ -149,7 +151,7 @@ static void say(ac_context_t *context, const ac_dump_oom_t *oom, const char *mor
            more);
 }
 
-/* In host memory of its own: the thread's stack may be small. */
+/* The report lies on the heap: the thread's stack may be small. */
 typedef struct {
     ac_dump_oom_t oom;
     char path[AC_FOLDER_PATH], rest[AC_FOLDER_PATH + 128];
@@ -174,7 +176,8 @@ void ac_oom_report(ac_thread_t *thread, ac_context_t *context, unsigned module,
     bool writes = wanted && !ac_filter_now() && may_write();
     bool first = !atomic_exchange(&said, 1);
     report_t *report = writes || first ? calloc(1, sizeof *report) : NULL;
-    /* A driver call: programs that try again and again pay it for what is read only. */
+    /* The figure costs a driver call. It is read only if it is used, because some programs try
+     * again and again. */
     uint64_t available = UINT64_MAX;
     bool recorded = atomic_load_explicit(&ac_recording, memory_order_relaxed);
     if ((report || recorded) && !ac_allocator_available(allocator, &available))

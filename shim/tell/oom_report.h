@@ -1,13 +1,14 @@
-/* What the user is told of a request that fails for want of memory: one line on stderr, once, and
- * with the key oom_dump a document that says who holds what. */
+/* Report of a request that fails because device memory is short. The first failure prints one line on stderr.
+ * With the key oom_dump, a document lists the holders of the memory. */
 #ifndef AC_OOM_REPORT_H
 #define AC_OOM_REPORT_H
 
 #include "track/context.h"
 
-/* `module`, by code at `caller`, asked for `bytes`, with `async` on a stream; `at_limit`: a configured limit refuses
- * them.  By the thread that asked, without a lock of ours.  Documents of one process are written
- * ten seconds apart: programs that go on after a failure may fail again and again. */
+/* Reports a request for `bytes`, made by `module` from code at `caller`. `async` means that the request names
+ * a stream, `at_limit` that a configured limit refuses it. The thread that made the request calls this and
+ * holds no lock of the library. A process writes at most one document every ten seconds: a program that goes
+ * on after a failure may fail again and again. */
 void ac_oom_report(ac_thread_t *thread, ac_context_t *context, unsigned module,
                    const void *caller, bool async, uint64_t bytes, bool at_limit);
 

@@ -1,4 +1,5 @@
-/* Dumps of the process (process.h): where they go, what they say, and one at a time. */
+/* Dumps of the process (process_dump.h): their place, their content, and the lock that allows one at
+ * a time. */
 #include "tell/process_dump.h"
 
 #include <errno.h>
@@ -21,14 +22,14 @@
 #include "lock.h"
 
 static ac_mutex_t dump_lock = AC_MUTEX(DUMP);
-static bool metrics_over; /* they were removed at exit; under dump_lock */
+static bool metrics_over; /* true: removed at exit, so none is written; under dump_lock */
 bool ac_process_page_shared;
 _Atomic bool ac_process_dump_failed;
 const char ac_process_filtered[] =
     "the program has put its system calls behind a seccomp filter: no dump is written any more, "
     "the figures are those of its live page";
 
-/* Where the configured dump goes: with metrics the default has another end. */
+/* Returns the configured place of the dump. The default name has another extension for metrics. */
 static const char *configured_dump(void) {
     const ac_config_t *config = ac_process_config();
     bool usual = !strcmp(config->dump, "accelcache-%p.json");
@@ -49,29 +50,31 @@ static int write_metrics(const char *pattern, const char *reason, const ac_dump_
     return ac_dump_write_metrics(pattern, ac_process_config()->dump_interval > 0, path, size);
 }
 
-/* The format may have changed while the process runs. */
+/* The format may have changed while the process runs: an old file of metrics is removed. */
 static int write_json(const char *pattern, const char *reason, const ac_dump_more_t *more,
                       char *path, size_t size) {
     ac_dump_remove_metrics();
     return ac_dump_write_from_start(pattern, reason, more, path, size);
 }
 
-/* Take dump_lock where files may be written.  0, or an errno value. */
+/* Takes dump_lock if files may be written. Returns 0 or an errno value. */
 static int begin_files(void) {
     int state = atomic_load(&ac_state);
     if (state == AC_STATE_INERT)
-        return EOPNOTSUPP; /* a fork child: it has counted nothing of its own */
+        return EOPNOTSUPP; /* a fork child has no figures of its own */
     if (state != AC_STATE_EXITING && ac_filter_now()) {
         ac_live_warn(ac_process_filtered);
         return ECANCELED;
     }
-    /* At exit another thread may have been stopped while it wrote: do not wait for ever. */
+    /* The wait is limited: at exit another thread may have been stopped while it wrote, and never
+     * release the lock. */
     struct timespec limit = ac_raw_time(CLOCK_REALTIME);
     limit.tv_sec += 5;
     return ac_lock_until(&dump_lock, &limit) ? 0 : ETIMEDOUT;
 }
 
-/* `last`: at exit.  The thread that writes them may be about to do so once more. */
+/* Removes the metrics. `last` means at exit: the writer's thread may be about to write them once
+ * more, so it must find `metrics_over`. */
 static void remove_metrics(bool last) {
     if (begin_files() != 0)
         return;
@@ -104,8 +107,9 @@ int ac_process_dump_with(const char *pattern, const char *reason, const ac_dump_
     return write_dump(ac_dump_write_from_start, pattern, reason, more, path, size);
 }
 
-/* The blocks that a dump says: all, where the history is on, whose events viewers begin at their end;
- * in the configured dump else those that are guarded, where an address that faulted is looked for. */
+/* Lists all blocks if the history is on: viewers start at the end of the history and need the blocks
+ * of that moment. Otherwise the configured dump lists guarded blocks only, which explain an address
+ * that faulted. */
 int ac_process_dump(const char *given, const char *reason, char *path, size_t size) {
     if (!given && ac_process_config()->dump_format == AC_DUMP_PROMETHEUS)
         return write_dump(write_metrics, configured_dump(), reason, NULL, path, size);
@@ -144,7 +148,7 @@ const char *ac_process_remedy(int error, const char *elsewhere) {
 
 void ac_process_dump_configured(const char *reason) {
     if (!strcmp(ac_process_config()->dump, "none")) {
-        remove_metrics(false); /* of a name it had before */
+        remove_metrics(false); /* a former configuration may have written them */
         atomic_store(&ac_process_dump_failed, false);
         return;
     }
@@ -152,7 +156,7 @@ void ac_process_dump_configured(const char *reason) {
     const char *path = room ? room : configured_dump();
     int error = room ? ac_process_dump(NULL, reason, room, AC_FOLDER_PATH) : ENOMEM;
     atomic_store(&ac_process_dump_failed, error != 0);
-    if (error && error != ECANCELED) /* which was said */
+    if (error && error != ECANCELED) /* begin_files printed the reason for ECANCELED */
         ac_log_once(
             AC_LOG_WARNING, "cannot write the statistics to %s: %s; %s%s", path, strerror(error),
             ac_process_remedy(error, "free space there, or name another place with "

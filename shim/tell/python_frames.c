@@ -1,10 +1,11 @@
-/* Frames of a Python interpreter in the process (unwind.h), by its public functions, found where the
- * program or a library defines them.
+/* Frames of a Python interpreter in the process (unwind.h). They come from the interpreter's public
+ * functions, which the program or a library defines.
  *
- * Only a thread that holds the interpreter's lock calls them, since they change reference counts.  PyGILState_Check
- * alone says yes to every thread once there was a second interpreter, so the current thread state must be the calling
- * thread's as well.  In a foreign call that released the lock (ctypes.CDLL, most bindings) frames are read without any
- * call of the interpreter (python_own.h). */
+ * Only a thread that holds the interpreter's lock may call them, since they change reference counts.
+ * PyGILState_Check alone does not prove it: after a second interpreter was made, it returns 1 to every
+ * thread. The current thread state must also be the calling thread's. In a foreign call that released the
+ * lock (ctypes.CDLL, most bindings), the library reads the frames without a call of the interpreter
+ * (python_own.h). */
 #include "tell/unwind.h"
 
 #include <stdatomic.h>
@@ -44,7 +45,7 @@ typedef struct {
 static python_t python;
 enum { UNKNOWN, LOOKING, FOUND };
 static _Atomic int state;
-static _Atomic uint32_t looked; /* ac_callers_now when there was none */
+static _Atomic uint32_t looked; /* ac_callers_now of the last search without success */
 
 /* Free-threaded and debug builds have other layouts. */
 static void find_own(const ac_object_t *object) {
@@ -83,7 +84,8 @@ static bool find_all(const ac_object_t *object) {
     return all && python.current;
 }
 
-/* Looked for once for what is loaded: the interpreter is there from the start, or came by dlopen. */
+/* Searches for the interpreter once for each set of loaded objects: it is there from the start, or came with
+ * a dlopen. */
 static bool have_python(void) {
     int now = atomic_load_explicit(&state, memory_order_acquire), unknown = UNKNOWN;
     uint32_t generation = ac_callers_now();
@@ -104,7 +106,7 @@ static bool holds_lock(void) {
            python.current() == python.PyGILState_GetThisThreadState() && !python.PyErr_Occurred();
 }
 
-/* A copy of the attribute's text; "?" where it has none. */
+/* Copies the text of the attribute; "?" if it has none. */
 static void copy_text(void *code, const char *name, char *text, size_t size) {
     void *value = python.PyObject_GetAttrString(code, name);
     const char *found = value ? python.PyUnicode_AsUTF8(value) : NULL;
@@ -138,8 +140,8 @@ unsigned ac_python_frames(uint64_t *frame, unsigned room, uintptr_t *interpreter
         return python.Py_IsInitialized()
                    ? ac_python_own_frames(&python.own, python.PyGILState_GetThisThreadState(), frame, room)
                    : 0;
-    /* Frames become objects here (3.11), and a collection would run the program's destructors inside its
-     * request or free. */
+    /* Frames become objects here (3.11). A collection would run the program's destructors inside its request
+     * or free. */
     bool collects = python.PyGC_Disable && python.PyGC_Disable();
     void *at = python.PyEval_GetFrame();
     if (at)

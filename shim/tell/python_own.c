@@ -1,17 +1,18 @@
 /* Python frames of a thread that released the interpreter's lock (unwind.h).
  *
- * A chain of frames belongs to a thread state, and only the thread that runs with this state pushes and pops frames.
- * While this thread is inside a foreign call its chain stands still, with the lock or without.  Code objects of frames
- * that run, their names and their tables of lines do not change either.  So the chain can be read, but nothing of it may
- * be touched: no reference count, no function of the interpreter that makes objects.
+ * A chain of frames belongs to a thread state. Only the thread that runs with this state pushes and pops
+ * frames. While this thread is inside a foreign call, its chain does not change, with the lock or without.
+ * The code objects of running frames, their names and their tables of lines do not change either. The
+ * library can read the chain, but must not touch it. It changes no reference count, and calls no function of
+ * the interpreter that makes objects.
  *
- * The layouts below are those of final releases, fixed within a minor version, and tests run with each of them
- * (tests/process/sites.py).  Other versions, free-threaded builds and debug builds are left out.
+ * The layouts below are the layouts of final releases, which are fixed within a minor version. Tests run with
+ * each of them (tests/process/sites.py). Other versions, free-threaded builds and debug builds are left out.
  *
- * The kernel copies the memory (/proc/thread-self/mem).  That fails if a load would end the process: an interpreter that
- * shuts down frees the states of threads that are still inside calls.  It takes only openat, pread64 and close.  The
- * first use of CUDA made these calls (filter.c), so a seccomp filter from before it lets them pass.  Each object is
- * taken for what it should be only if its type says so. */
+ * The kernel copies the memory (/proc/thread-self/mem). The copy fails if a load would end the process: an
+ * interpreter that shuts down frees the states of threads that are still inside calls. It uses only openat,
+ * pread64 and close. The first use of CUDA made these calls (filter.c), so a seccomp filter from before it
+ * allows them. The type of each object is checked before the object is used. */
 #include "tell/python_own.h"
 
 #include <errno.h>
@@ -27,11 +28,11 @@
 /* Offsets in bytes. */
 typedef struct {
     unsigned version;                        /* major and minor, as in Py_Version */
-    uint8_t thread, holder, current;         /* of a state; holder: of the record that has `current`, 0: itself */
+    uint8_t thread, holder, current;         /* of a state; holder: the record with `current`, 0: the state itself */
     uint8_t code, instruction, before, kind; /* of a frame */
-    uint8_t on_stack;                        /* kind of a frame that stands for a call from C; 255: there is none */
+    uint8_t on_stack;                        /* kind of a frame that stands for a call from C; 255: no kind does */
     uint8_t first_line, bytecode;            /* of code */
-    uint8_t ascii, wide;                     /* of a text: where its characters begin */
+    uint8_t ascii, wide;                     /* of a text: start of its characters */
 } layout_t;
 
 static const layout_t layouts[] = {
@@ -42,9 +43,9 @@ static const layout_t layouts[] = {
 enum { TYPE = 8, LENGTH = 16, CODE_FILE = 112, CODE_NAME = 120, CODE_LINES = 136, BYTES = 32, TEXT_STATE = 32 };
 enum { FRAME_SIZE = 80, CODE_SIZE = 144, TEXT_SIZE = 40 };
 
-/* ------------------------------------------------------------------ memory that may have gone */
+/* ------------------------------------------------------------------ memory that may be unmapped */
 
-/* `memory`: a descriptor of the process's memory. */
+/* Copies memory of the process; `memory` is a descriptor of it. */
 static bool copy(int memory, uintptr_t from, void *to, size_t size) {
     return ac_raw_call(SYS_pread64, memory, AC_RAW_POINTER(to), (long)size, (long)from) == (long)size;
 }
@@ -65,7 +66,7 @@ static bool copy_object(int memory, uintptr_t from, const void *type, unsigned c
     return from && from % sizeof from == 0 && copy(memory, from, to, size) && word_of(to + TYPE) == (uintptr_t)type;
 }
 
-/* Bytes in their order, some at a time. */
+/* Reader of memory, byte by byte; it copies some bytes at a time. */
 typedef struct {
     int memory;
     uintptr_t at, end;
@@ -99,7 +100,7 @@ static unsigned put_character(char *to, unsigned character) {
     return more + 1;
 }
 
-/* As UTF-8, cut where there is no room; "?" where it is no text. */
+/* Copies a text as UTF-8, cut to `size`; "?" if the object is no text. */
 static void copy_text(const ac_python_own_t *own, const layout_t *layout, uintptr_t from, char *text, size_t size) {
     unsigned char head[TEXT_SIZE];
     size_t used = 0;
@@ -126,7 +127,7 @@ static void copy_text(const ac_python_own_t *own, const layout_t *layout, uintpt
 
 /* ------------------------------------------------------------------ lines */
 
-/* Six bits in each byte, the low ones first. */
+/* Reads a number of six bits in each byte, the low bits first. */
 static unsigned next_number(bytes_t *bytes) {
     unsigned number = 0, shift = 0;
     int byte;
@@ -140,7 +141,7 @@ static unsigned next_number(bytes_t *bytes) {
     return number;
 }
 
-/* The line of the instruction at `offset` in bytes; 0: it has none. */
+/* Returns the line of the instruction at `offset` in bytes; 0: it has none. */
 static unsigned line_at(const ac_python_own_t *own, uintptr_t table, unsigned line, uintptr_t offset) {
     enum { ONE_LINE = 10, NO_COLUMNS = 13, LONG = 14, NONE = 15, UNIT = 2 };
     unsigned char head[BYTES];
@@ -169,8 +170,8 @@ static unsigned line_at(const ac_python_own_t *own, uintptr_t table, unsigned li
 
 /* ------------------------------------------------------------------ frames */
 
-/* Frames that were read.  The code is compared as a whole but for its count of references, since another one may come
- * to lie at its address. */
+/* Frames that were read. All bytes of the code object except its reference count are compared: another code
+ * object may later lie at its address. */
 enum { KNOWN = 512, COUNTED = 8 };
 static struct {
     uintptr_t code, instruction;
@@ -183,7 +184,7 @@ static size_t place_of(uintptr_t code, uintptr_t instruction) {
     return (code >> 6 ^ instruction >> 1) % KNOWN;
 }
 
-/* 0: it was not read yet. */
+/* Returns 0 if the frame was not read yet. */
 static uint64_t find_known(uintptr_t code, uintptr_t instruction, const unsigned char *raw) {
     size_t i = place_of(code, instruction);
     ac_lock(&lock);
@@ -204,7 +205,7 @@ static void add_known(uintptr_t code, uintptr_t instruction, const unsigned char
     ac_unlock(&lock);
 }
 
-/* 0: it is no code. */
+/* Returns 0 if the object is no code. */
 static uint64_t frame_of(const ac_python_own_t *own, const layout_t *layout, uintptr_t code, uintptr_t instruction) {
     enum { PART = 500 };
     unsigned char raw[CODE_SIZE];
@@ -233,7 +234,8 @@ static const layout_t *layout_of(unsigned long version) {
     return NULL;
 }
 
-/* The innermost frame of the calling thread; 0: none, or the state is another thread's. */
+/* Returns the innermost frame of the calling thread; 0: it has none, or the state belongs to another
+ * thread. */
 static uintptr_t innermost(int memory, const layout_t *layout, uintptr_t state) {
     uintptr_t thread, holder = state, frame;
     if (!copy(memory, state + layout->thread, &thread, sizeof thread) || thread != (uintptr_t)pthread_self())

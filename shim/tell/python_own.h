@@ -4,15 +4,16 @@
 
 #include "observe/sites.h"
 
-/* An interpreter of a kind whose frames can be read without its lock. */
+/* An interpreter with frames that the library can read without its lock. */
 typedef struct {
-    unsigned long version; /* Py_Version; 0: of another kind */
+    unsigned long version; /* Py_Version; 0: its frames cannot be read */
     const void *code_type, *text_type, *bytes_type;
-    int memory; /* a descriptor of the process's memory, while frames are read */
+    int memory; /* descriptor of the process's memory, while frames are read */
 } ac_python_own_t;
 
-/* Frames of the calling thread, innermost first.  `state`: its PyThreadState.  0: they cannot be read.  If the thread's
- * stack has no frame of the interpreter, another thread may run with this state, and the answer means nothing. */
+/* Reads the frames of the calling thread, innermost first, and returns their number; 0: they cannot be read.
+ * `state` is its PyThreadState. If the thread's stack has no frame of the interpreter, another thread may run
+ * with this state. Then the result means nothing. */
 unsigned ac_python_own_frames(const ac_python_own_t *own, void *state, uint64_t *frame, unsigned room);
 
 #endif

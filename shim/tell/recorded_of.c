@@ -1,4 +1,4 @@
-/* Searching what was recorded (recorded_of.h). */
+/* Search in the recorded events (recorded_of.h). */
 #include "tell/recorded_of.h"
 
 #include <errno.h>
@@ -28,16 +28,17 @@ static bool is_free(const ac_event_t *event) {
            event->kind == AC_EVENT_PINNED_FREE;
 }
 
-/* The newest event of the kind whose block has the address.  A free that was refused is none. */
+/* Finds the newest event of the kind for a block that contains the address; with `skip` the one
+ * before it. A refused free does not count. */
 static bool find_event(ac_event_kind_t kind, uint64_t address, bool skip, ac_recorded_t *found) {
     ac_arena_t *arena = ac_block_arena(address);
     const ac_cuda_context_t *context = arena ? ac_arena_context(arena) : NULL;
     uint64_t dropped, room = ac_history_room();
-    if (!context || !ac_history_is_on()) /* off: what it has may be of former owners */
+    if (!context || !ac_history_is_on()) /* off: its events may belong to former blocks */
         return false;
     const ac_history_t *history = ac_history_of((unsigned)context->device);
     uint64_t count = ac_history_count(history, &dropped);
-    uint32_t refused = 0; /* by this thread, the free before it, of whatever memory */
+    uint32_t refused = 0; /* thread of a refused free: the free itself comes next */
     for (uint64_t i = 1; i <= count && i <= room; i++) {
         ac_event_t event;
         bool there = ac_history_get(history, count - i, &event);
@@ -99,7 +100,7 @@ static json_t *frame_json(uint64_t frame, const char *exe, bool *failed) {
     ac_json_append(json, json_integer((json_int_t)ac_frame_offset(frame)), failed);
     const char *id = ac_site_file_id(ac_frame_file(frame));
     if (*id) {
-        ac_json_append(json, json_null(), failed); /* so that it is none of three */
+        ac_json_append(json, json_null(), failed); /* tells it from a frame of three entries */
         ac_json_append(json, ac_json_text(id, strlen(id)), failed);
     }
     return json;

@@ -1,4 +1,4 @@
-/* Requests and frees as they are recorded (recording.h). */
+/* Records of requests and frees (recording.h). */
 #include "tell/recording.h"
 
 #include <string.h>
@@ -36,11 +36,11 @@ static void note_begin(CUdevice device, ac_allocator_t *allocator, void *arg) {
     ac_history_add(ac_history_of((unsigned)device), &(ac_event_t){.kind = AC_EVENT_BEGIN});
 }
 
-/* Threads that have looked before the generation grows look again. */
+/* Growing the generation makes threads test again whether calls are recorded. */
 void ac_recording_history(bool on) {
     bool records = on || stacks() != AC_STACKS_NONE, begins = on && !ac_history_is_on();
-    /* Frees are not seen in between: the addresses may belong to other blocks by now.  A thread may put
-     * a holding after the end, but none of a block that was freed after it began again. */
+    /* Frees are not recorded in between: the addresses may belong to other blocks by now. A thread may add
+     * a holding after the end, but not of a block that was freed after recording began again. */
     if (records && !atomic_load(&ac_recording))
         ac_holdings_clear();
     if (begins)
@@ -61,9 +61,9 @@ void ac_recording_fork_child(void) {
 
 /* ------------------------------------------------------------------ samples */
 
-/* How often a point falls into the next `bytes` of the thread's requests.  The requests lie end to end on a
- * line that is divided into parts of AC_SAMPLE_BYTES, and one point of each part is drawn: so many
- * bytes each stands for, wherever requests begin and end. */
+/* Returns the number of sample points in the next `bytes` of the thread's requests. The requests lie end to
+ * end on a line, which is divided into parts of AC_SAMPLE_BYTES. One point of each part is drawn at random.
+ * Each point then stands for AC_SAMPLE_BYTES, at any position of the requests' ends. */
 static uint64_t points(ac_recorder_t *recorder, uint64_t bytes) {
     const int64_t part = AC_SAMPLE_BYTES;
     uint64_t count = 0;
@@ -72,7 +72,7 @@ static uint64_t points(ac_recorder_t *recorder, uint64_t bytes) {
         recorder->until_sample = (int64_t)(recorder->seed % AC_SAMPLE_BYTES);
     }
     recorder->until_sample -= (int64_t)bytes;
-    if (recorder->until_sample < -part) { /* of whole parts between each has one */
+    if (recorder->until_sample < -part) { /* each whole part in between has one point */
         count = (uint64_t)(-recorder->until_sample / part);
         recorder->until_sample += (int64_t)count * part;
     }
@@ -93,7 +93,7 @@ void ac_record_missed(ac_thread_t *thread) {
     thread->recorder.missed = true;
 }
 
-/* Bytes that the request stands for; 0: it is no sample. */
+/* Returns the bytes that the request stands for; 0: it is no sample. */
 static uint64_t sample(ac_recorder_t *recorder, uint64_t bytes) {
     bool missed = recorder->missed;
     recorder->missed = false;
@@ -144,7 +144,8 @@ const char *ac_record_text(uint32_t stack) {
     return ac_site_text_of((uint32_t)((site.frame[0] & ~AC_FRAME_TEXT) >> 32));
 }
 
-/* Out of host memory, or of numbers, what is recorded is less; requests and figures stay what they are. */
+/* Warns once that records are lost, because host memory or stack numbers are short. Requests and figures
+ * stay correct. */
 static void tell_what_is_lost(void) {
     if (__builtin_expect(ac_holdings_lost() || ac_sites_lost(), 0))
         ac_log_once(
@@ -154,23 +155,23 @@ static void tell_what_is_lost(void) {
             "is not recorded (lost_blocks, lost_stacks of the dump); all figures stay right");
 }
 
-/* A system call the first time only. */
+/* Makes a system call only the first time. */
 static uint32_t thread_id(ac_thread_t *thread) {
     if (!thread->recorder.tid)
         thread->recorder.tid = (uint32_t)ac_raw_gettid();
     return thread->recorder.tid;
 }
 
-/* -1: the address is none of ours. */
+/* Returns -1 if the address is not in a segment of the library. */
 static int device_of(uint64_t address) {
     ac_arena_t *arena = ac_block_arena(address);
     const ac_cuda_context_t *context = arena ? ac_arena_context(arena) : NULL;
     return context ? context->device : -1;
 }
 
-/* ------------------------------------------------------------------ memory of others */
+/* ------------------------------------------------------------------ memory outside the cache */
 
-/* The device of the thread's context; -1: it has none, or may not ask now. */
+/* Returns the device of the thread's context; -1: it has none, or the driver must not be called now. */
 static int current_device(ac_thread_t *thread) {
     ac_context_t *context =
         atomic_load_explicit(&ac_state, memory_order_acquire) == AC_STATE_ACTIVE
@@ -238,7 +239,8 @@ uint32_t ac_record_free(ac_thread_t *thread, uint64_t address, uint64_t stream,
     bool listed = ac_history_is_on() && device >= 0;
     if (!ac_holding_take(address, &freed))
         freed = (ac_holding_t){.address = 0};
-    /* Reading an interpreter's frames may run code that frees on this thread, and comes here. */
+    /* Reading an interpreter's frames may run code that frees on this thread. That free comes through this
+     * function too. Therefore `freeing` is set afterwards. */
     uint32_t stack = listed ? stack_of(thread, thread->frees_for ? thread->frees_for : caller,
                                        stacks() == AC_STACKS_ALL)
                             : 0;

@@ -1,11 +1,11 @@
-/* See tracing.h: what only happens while something is recorded. */
+/* Parts of tracing.h that run only while something is recorded. */
 #include "tell/tracing.h"
 
 #include "device/driver.h"
 #include "track/running.h"
 
-/* Of a stream, or of what is current where it names none.  No driver is asked after exit
- * began. */
+/* Returns the context of the stream, or the current context for NULL. After exit began it
+ * returns NULL, because the driver must not be called then. */
 static ac_context_t *context_of(CUstream stream) {
     ac_thread_t *thread = ac_thread_tls;
     if (atomic_load_explicit(&ac_state, memory_order_acquire) != AC_STATE_ACTIVE)
@@ -13,7 +13,8 @@ static ac_context_t *context_of(CUstream stream) {
     return ac_context_of_stream(thread, stream);
 }
 
-/* What a capturing stream is given is memory of the graph, and there when that runs. */
+/* Returns true if the stream captures. Its allocation is memory of the graph, and exists only
+ * when the graph runs. */
 static bool is_captured(CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     return stream && ac_cuda_is_capturing(NULL) && ac_driver.cuStreamIsCapturing &&
@@ -21,7 +22,8 @@ static bool is_captured(CUstream stream) {
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* The stack goes in front of the allocation that the trace has next. */
+/* Records the allocation. The trace gets its stack first, then the caller writes the
+ * allocation. */
 static void record_alloc(ac_thread_t *thread, CUstream stream, uint64_t address, uint64_t bytes,
                          const void *caller) {
     if (!atomic_load_explicit(&ac_recording, memory_order_relaxed))
@@ -56,7 +58,7 @@ void ac_trace_this_hit(ac_thread_t *thread, const ac_context_t *context, CUstrea
                              ac_trace_place(context, ac_trace_key(stream)));
 }
 
-/* Of what hooks call only with a record of the thread. */
+/* Hooks call this only if the thread has a record. */
 static void record_free(uint64_t address, uint64_t stream, const void *caller) {
     if (atomic_load_explicit(&ac_recording, memory_order_relaxed))
         ac_record_free(ac_thread_tls, address, stream, caller);

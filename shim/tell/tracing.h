@@ -1,6 +1,7 @@
-/* What hooks tell the recorders: of the trace (observe/trace.h), of the history and of who asked for
- * what (recording.h).  With nothing to record each of these is one comparison or two.  They look at the calling thread's own record, which it keeps while the shim is
- * inert or the process exits: frees of exit handlers belong to the trace. */
+/* Calls of the hooks to the recorders: the trace (observe/trace.h), and the history and the stacks of blocks
+ * (recording.h). If nothing is recorded, each call is one or two comparisons. The calls use the record of the
+ * calling thread. A thread keeps its record while the library is inert and while the process exits: frees of
+ * exit handlers belong to the trace. */
 #ifndef AC_TRACING_H
 #define AC_TRACING_H
 
@@ -8,7 +9,7 @@
 #include "tell/recording.h"
 #include "observe/trace.h"
 
-/* What is called from hot paths only while something is recorded. */
+/* Marks a function that hot paths call only while something is recorded. */
 #define AC_TRACING __attribute__((noinline))
 
 static inline ac_trace_place_t ac_trace_place(const ac_context_t *context, uint64_t stream) {
@@ -26,16 +27,16 @@ static inline ac_trace_lane_t *ac_trace_own_lane(void) {
     return thread ? thread->trace : NULL;
 }
 
-/* Whether the calling thread's calls are recorded. */
+/* Returns true if the calling thread's calls are recorded. */
 static inline bool ac_is_recorded(void) {
     ac_thread_t *thread = ac_thread_tls;
     return thread && __builtin_expect(ac_thread_records(thread), 0);
 }
 
-/* Streams as ac_stream_resolved gives them; NULL: the call names none.  `caller`: the code that called
- * the hook. */
+/* Parameters of the functions below. `stream` comes from ac_stream_resolved; NULL: the call names none.
+ * `caller` is the code that called the hook. */
 
-/* A hit of a hook that knows thread and context. */
+/* Records a cache hit of a hook that knows thread and context. */
 AC_TRACING void ac_trace_this_hit(ac_thread_t *thread, const ac_context_t *context,
                                   CUstream stream, uint64_t address, uint64_t bytes,
                                   const void *caller);
@@ -45,8 +46,8 @@ static inline void ac_trace_hit(ac_thread_t *thread, const ac_context_t *context
         ac_trace_this_hit(thread, context, stream, address, bytes, caller);
 }
 
-/* A hook is about to answer `result` to a request for `bytes` (`kind`: AC_TRACE_ALLOC or
- * _MANAGED); *pointer is set on success.  Returns `result`. */
+/* Records the answer `result` of a hook to a request for `bytes`. `kind` is AC_TRACE_ALLOC or _MANAGED;
+ * *pointer is set on success. Returns `result`. */
 AC_TRACING CUresult ac_trace_answer(unsigned kind, CUresult result, const CUdeviceptr *pointer,
                                     uint64_t bytes, CUstream stream, const void *caller);
 static inline CUresult ac_trace_allocated(unsigned kind, CUresult result,
@@ -56,7 +57,8 @@ static inline CUresult ac_trace_allocated(unsigned kind, CUresult result,
                             : result;
 }
 
-/* Before a free, and after one that was refused: nothing of this thread comes in between. */
+/* Record a free before it is made, and take the record back if the free was refused. The thread makes no
+ * other call in between. */
 AC_TRACING void ac_trace_this_free(uint64_t address, const void *caller);
 AC_TRACING void ac_trace_this_free_on(uint64_t address, CUstream stream, const void *caller);
 AC_TRACING void ac_trace_this_unfree(uint64_t address);
@@ -73,7 +75,7 @@ static inline void ac_trace_freed(uint64_t address, bool refused) {
         ac_trace_this_unfree(address);
 }
 
-/* The program waited for the context, or for a stream in it. */
+/* Records that the program waited for the context, or for a stream or an event in it. */
 static inline void ac_trace_synced(const ac_context_t *context, CUresult result) {
     ac_trace_lane_t *lane = ac_trace_own_lane();
     if (__builtin_expect(lane && result == CUDA_SUCCESS, 0))
@@ -92,7 +94,7 @@ static inline void ac_trace_event_synced(CUevent event, CUresult result) {
         ac_trace_write_event_sync(lane, (uint64_t)(uintptr_t)event);
 }
 
-/* A context and all its memory are gone; before its number goes to another. */
+/* Records that a context and all its memory are gone. This comes before another context gets its number. */
 static inline void ac_trace_context_gone(const ac_context_t *context) {
     ac_trace_lane_t *lane = ac_trace_own_lane();
     if (__builtin_expect(lane != NULL, 0))

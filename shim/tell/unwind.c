@@ -18,8 +18,8 @@
 
 /* ------------------------------------------------------------------ frames */
 
-/* Objects by their number in `callers`, from 1 on: one that was loaded again elsewhere has another
- * one, and the same file. */
+/* Objects by their number in `callers`, from 1 on. An object that was loaded again at another address
+ * has another number, and the same file. */
 typedef struct {
     unsigned file;
     uintptr_t base;
@@ -29,7 +29,7 @@ enum { LOADS = 1 << AC_CALLERS_BITS };
 static ac_callers_t callers;
 static load_t loads[LOADS];
 static _Atomic unsigned load_count;
-static ac_mutex_t lock = AC_MUTEX(LEAF); /* of what is added */
+static ac_mutex_t lock = AC_MUTEX(LEAF); /* guards additions to `loads` */
 
 static unsigned find_load(unsigned file, uintptr_t base) {
     unsigned count = atomic_load_explicit(&load_count, memory_order_acquire), i = 1;
@@ -38,7 +38,7 @@ static unsigned find_load(unsigned file, uintptr_t base) {
     return i <= count ? i : 0;
 }
 
-/* 0: there is no room for one more. */
+/* Returns 0 if there is no room for one more. */
 static unsigned load_of(unsigned file, uintptr_t base) {
     unsigned found = find_load(file, base);
     if (found)
@@ -55,7 +55,8 @@ static unsigned load_of(unsigned file, uintptr_t base) {
     return found;
 }
 
-/* Of code that is not remembered by that word.  {0, 0}: another thread forks, or it is of no object. */
+/* Looks up the object of code that `callers` does not know by that word. Returns {0, 0} if another
+ * thread forks, or if the code belongs to no object. */
 static __attribute__((noinline)) load_t look_at(uintptr_t at, uint64_t word) {
     load_t load = {0, 0};
     int place = ac_loader_try();
@@ -69,43 +70,43 @@ static __attribute__((noinline)) load_t look_at(uintptr_t at, uint64_t word) {
     }
     ac_loader_leave(place);
     unsigned number = load.file ? load_of(load.file, load.base) : 0;
-    if (number || !object.dynamic) /* what found no room is looked at again */
+    if (number || !object.dynamic) /* without room, the next look-up tries again */
         ac_callers_remember(&callers, word, number);
     return load;
 }
 
-/* Of the code at `at`; {0, 0}: of no object. */
+/* Returns the object of the code at `at`; {0, 0}: it belongs to no object. */
 static load_t load_at(uintptr_t at) {
     uint64_t word = ac_callers_word((const void *)at);
     unsigned number;
     if (!ac_callers_find(&callers, word, &number))
         return look_at(at, word);
-    /* ThreadSanitizer does not see that of `callers`, which runs early: here it sees the order. */
+    /* The code of `callers` also runs before constructors, and ThreadSanitizer does not see it. This
+     * load shows the order. */
     atomic_load_explicit(&load_count, memory_order_acquire);
     return loads[number];
 }
 
-/* The call is what comes before the address it returns to. */
 static uint64_t frame_at(uintptr_t at) {
     load_t load = load_at(at);
     return ac_frame_code(load.file, at - load.base);
 }
 
 uint64_t ac_unwind_frame(const void *pc) {
-    return frame_at((uintptr_t)pc - 1);
+    return frame_at((uintptr_t)pc - 1); /* the call lies before the address it returns to */
 }
 
 /* ------------------------------------------------------------------ the unwinder's needs */
 
-/* What a thread unwinds; the unwinder's own abort() comes back to it.  In the thread's record: the
- * library's thread-local storage is one pointer. */
+/* The addresses that one walk found. The unwinder's abort() returns through `unwinding` of the thread's
+ * record: the library's thread-local storage is only one pointer. */
 typedef struct {
-    uintptr_t pc[AC_SITE_FRAMES + 16]; /* with those of the library and the runtime */
+    uintptr_t pc[AC_SITE_FRAMES + 16]; /* room for frames of the library and the runtime too */
     unsigned count;
 } pcs_t;
 
-/* In place of abort(), which the unwinder calls on tables that make no sense (-Wl,--defsym): nothing of
- * it is held then.  Nothing else in the library calls it. */
+/* Replaces abort() (-Wl,--defsym). The unwinder calls it on tables that make no sense, and holds
+ * nothing then. Nothing else in the library calls it. */
 void ac_unwind_abort(void) __attribute__((noreturn, used));
 void ac_unwind_abort(void) {
     ac_thread_t *thread = ac_thread_tls;
@@ -117,7 +118,7 @@ void ac_unwind_abort(void) {
     }
 }
 
-/* As in the C library since 2.35; defined here, so that the library runs with older ones. */
+/* Type of the C library since 2.35, defined here so that the library runs with older ones. */
 typedef struct {
     unsigned long long flags;
     void *begin, *end;
@@ -160,7 +161,7 @@ static int look(struct dl_phdr_info *info, size_t size, void *arg) {
     return found.eh_frame ? 1 : -1;
 }
 
-/* In place of the C library's (-Wl,--defsym). */
+/* Replaces the C library's _dl_find_object (-Wl,--defsym). */
 int ac_unwind_find_object(void *address, found_object_t *found) __attribute__((used));
 int ac_unwind_find_object(void *address, found_object_t *found) {
     if (find_object)
@@ -173,7 +174,7 @@ int ac_unwind_find_object(void *address, found_object_t *found) {
 
 static _Unwind_Reason_Code step(struct _Unwind_Context *context, void *arg) {
     pcs_t *stack = arg;
-    int before = 0; /* a signal's frame: the instruction itself */
+    int before = 0; /* stays 0 in a signal's frame: pc is the instruction itself */
     uintptr_t pc = _Unwind_GetIPInfo(context, &before);
     if (!pc || stack->count == sizeof stack->pc / sizeof *stack->pc)
         return _URC_END_OF_STACK;
@@ -188,7 +189,7 @@ static bool is_ours(uintptr_t at) {
     return at >= (uintptr_t)ac_image_begin && at < (uintptr_t)ac_image_end;
 }
 
-/* Apart: what returns by the unwinder's abort() has no other local variables. */
+/* A separate function without other local variables, because the unwinder's abort() returns into it. */
 static __attribute__((noinline)) void walk(ac_thread_t *thread, pcs_t *stack) {
     void *back[5];
     if (!__builtin_setjmp(back)) {
@@ -198,7 +199,8 @@ static __attribute__((noinline)) void walk(ac_thread_t *thread, pcs_t *stack) {
     thread->unwinding = NULL;
 }
 
-/* In builds that check themselves: the short way finds what the unwinder does, outside the library. */
+/* Checks, in builds with AC_CHECKED, that the walk by rules finds what the unwinder finds outside the
+ * library. */
 static void check_walk(ac_thread_t *thread, const pcs_t *stack) {
 #ifdef AC_CHECKED
     pcs_t whole;
@@ -210,7 +212,7 @@ static void check_walk(ac_thread_t *thread, const pcs_t *stack) {
         b--;
     }
     bool same =
-        whole.count == sizeof whole.pc / sizeof *whole.pc; /* both have but the inner ones */
+        whole.count == sizeof whole.pc / sizeof *whole.pc; /* both lack the outer frames */
     if (!same && (b && !is_ours(whole.pc[b - 1])))
         ac_log(AC_LOG_ERROR, "unwinding by rules differs: %u of %u frames, %u of %u", a,
                stack->count, b, whole.count);
@@ -224,7 +226,7 @@ unsigned ac_unwind(ac_thread_t *thread, const void *caller, uint64_t frame[AC_SI
     pcs_t stack;
     uint64_t python[AC_SITE_FRAMES];
     uintptr_t interpreter = 0;
-    bool locked = false, inside = false; /* inside: a function of the interpreter called */
+    bool locked = false, inside = false; /* inside: a function of the interpreter is on the stack */
     unsigned first = 0, count = 0;
     enum { ROOM = sizeof stack.pc / sizeof *stack.pc };
     stack.count = 0;
@@ -237,11 +239,12 @@ unsigned ac_unwind(ac_thread_t *thread, const void *caller, uint64_t frame[AC_SI
         check_walk(thread, &stack);
         ac_loader_leave(place);
     }
-    /* A runtime that serves the program's call calls a hook again: the outermost one is it. */
+    /* A runtime that serves the program's call may call a hook again. The outermost frame of the
+     * library is the program's call. */
     for (unsigned i = 0; i < stack.count; i++)
         if (is_ours(stack.pc[i]))
             first = i + 1;
-    if (first == stack.count && caller) /* nothing is known of its own frame */
+    if (first == stack.count && caller) /* the stack has no frame outside the library */
         frame[count++] = ac_unwind_frame(caller);
     unsigned pythons = place < 0 ? 0 : ac_python_frames(python, AC_SITE_FRAMES, &interpreter, &locked);
     for (unsigned i = first; i < stack.count && count < AC_SITE_FRAMES; i++) {

@@ -1,30 +1,31 @@
 /* The call stack of the calling thread, as frames of sites.h.
  *
- * The unwinder is GCC's, linked in hidden (libgcc_eh): it reads the unwind tables of loaded objects and
- * the thread's own stack, takes no lock but the loader's list lock where the C library is older than
- * 2.35, and allocates nothing.  Where it meets code without unwind tables, or tables that make no
- * sense, the stack ends.  It needs some 2 KiB of stack. */
+ * The unwinder is GCC's libgcc_eh, linked with hidden symbols. It reads the unwind tables of loaded objects
+ * and the thread's own stack. It allocates nothing. It takes no lock, except for the lock of the loader's
+ * list with a C library older than 2.35. The stack ends at code without unwind tables, or with tables that
+ * make no sense. The unwinder needs some 2 KiB of stack. */
 #ifndef AC_UNWIND_H
 #define AC_UNWIND_H
 
 #include "track/thread.h"
 #include "observe/sites.h"
 
-/* Find what the unwinder needs of the C library.  Once, before the first unwinding. */
+/* Finds the function of the C library that the unwinder needs. Called once, before the first unwinding. */
 void ac_unwind_start(void);
 
-/* The frame of code that was called from `pc`, a return address. */
+/* Returns the frame of the call that returns to `pc`. */
 uint64_t ac_unwind_frame(const void *pc);
 
-/* Frames from the innermost one outside the library and the runtime that it was called by on.  The code
- * at `caller` is one of them, or NULL where that is not known.  Python's frames follow those of the
- * interpreter's callees, in place of the interpreter's own.  While another thread forks there is
- * nothing of the stack but the caller.  Returns how many there are. */
+/* Stores the frames of the stack and returns their number. The first one is the innermost frame outside the
+ * library and the runtime that called it. The code at `caller` is one of them; NULL if it is not known.
+ * Python's frames follow those of the functions that the interpreter called, and replace the interpreter's
+ * own. While another thread forks, the stack is `caller` alone. */
 unsigned ac_unwind(ac_thread_t *thread, const void *caller, uint64_t frame[AC_SITE_FRAMES]);
 
-/* Python's frames of the calling thread, innermost first; 0: there are none that may be read.  *interpreter: the object
- * that has the interpreter.  *locked: the thread holds its lock.  Without it the frames count only if the thread's stack
- * has one of the interpreter.  python_frames.c */
+/* Stores Python's frames of the calling thread, innermost first, and returns their number; 0: none can be
+ * read. `*interpreter` gets the load address of the interpreter's object. `*locked` tells if the thread holds
+ * the interpreter's lock. Without it the frames count only if the thread's stack has a frame of the
+ * interpreter. Defined in python_frames.c. */
 unsigned ac_python_frames(uint64_t *frame, unsigned room, uintptr_t *interpreter, bool *locked);
 
 #endif

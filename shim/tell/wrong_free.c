@@ -1,4 +1,4 @@
-/* Frees that are refused (wrong_free.h). */
+/* Reports of refused frees (wrong_free.h). */
 #include "tell/wrong_free.h"
 
 #include <inttypes.h>
@@ -13,7 +13,8 @@
 #include "observe/module_name.h"
 #include "observe/recorded.h"
 
-/* Who frees; our own code is the C API's, whose callers are not known. */
+/* Names the module that frees. A caller inside the library means the C API, and its own callers
+ * are not known. */
 static char *label_of(char text[AC_MODULE_LABEL], const void *caller) {
     unsigned module = AC_MODULE_UNKNOWN;
     if (ac_object_of(caller).dynamic != ac_object_of(&ac_live).dynamic)
@@ -21,7 +22,7 @@ static char *label_of(char text[AC_MODULE_LABEL], const void *caller) {
     return ac_module_label(text, module, "a caller of accel_free, or code of no module,");
 }
 
-/* " at libplugin.so+0x1234"; "" where it was not recorded. */
+/* Formats the place, " at libplugin.so+0x1234"; "" if it was not recorded. */
 static char *place_of(char text[AC_SITE_LABEL + 8], const char *before, uint32_t stack) {
     char label[AC_SITE_LABEL];
     ac_site_label(label, stack);
@@ -44,8 +45,8 @@ static void say_inside(const ac_block_info_t *block, uint64_t address, const cha
            ac_module_label(asked, block->module, "code of no known module"), place);
 }
 
-/* The record of memory that is free names the module that asked for it last, as long as the memory
- * was not joined with other. */
+/* The record of free memory names the last module that asked for it, until the memory is joined
+ * with other free memory. */
 static void say_again(const ac_block_info_t *block, uint64_t address, const char *who,
                       const char *here) {
     char asked[AC_MODULE_LABEL], text[AC_MODULE_LABEL + AC_SITE_LABEL + 40] = "";
@@ -69,16 +70,16 @@ static void say_again(const ac_block_info_t *block, uint64_t address, const char
 }
 
 void ac_wrong_free(ac_thread_t *thread, uint64_t address, const void *caller) {
-    static _Atomic int said[2]; /* by kind */
+    static _Atomic int said[2]; /* one flag a kind */
     ac_block_info_t block;
     char who[AC_MODULE_LABEL], here[AC_SITE_LABEL + 8] = "";
     ac_count(thread, AC_COUNT_bad_frees);
     if (ac_block_find(address, &block) != AC_OK)
-        return; /* its segment went meanwhile */
+        return; /* the segment was freed meanwhile */
     bool inside = block.allocated && block.address != address;
     ac_count(thread, inside ? AC_COUNT_interior_frees : AC_COUNT_double_frees);
     if (atomic_exchange(&said[inside], 1))
-        return; /* the search walks over the whole history */
+        return; /* printed once: the search reads the whole history */
     caller = thread && thread->frees_for ? thread->frees_for : caller;
     label_of(who, caller);
     if (thread && (ac_thread_records(thread) || ac_is_guarding())) {
