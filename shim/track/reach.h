@@ -1,12 +1,12 @@
 /* Checks the device memory that copies and fills name.
  *
- * A range that begins in memory of the library must lie in one block that the program holds, up to the end
- * of the block's last granule.  The driver knows segments only: it would let the call overwrite the
- * neighbours.  Not checked: host addresses, memory of others, arguments that the driver refuses by itself,
- * and everything with check_ranges:false.
+ * A range that begins in memory of the library must lie in one block that the program holds.  It may
+ * extend to the end of the block's last granule.  The driver knows only segments: it would let the
+ * call overwrite neighbours.  Not checked: host addresses, memory of other owners, arguments that the
+ * driver refuses by itself, and everything with check_ranges:false.
  *
- * The short way only accepts: ranges in blocks that the thread named recently.  Only a look under the lock
- * of the memory's owner refuses. */
+ * The short way only accepts: it knows blocks that the thread named recently.  Only a look-up under
+ * the lock of the memory's owner refuses. */
 #ifndef AC_REACH_H
 #define AC_REACH_H
 
@@ -25,7 +25,7 @@ static inline uint32_t ac_reach_place(uint64_t address) {
     return (uint32_t)address * 0x9e3779b1u >> (32 - AC_REACHED_BITS);
 }
 
-/* Clears what a new thread has of recent blocks. */
+/* Clears the recent blocks of a new thread. */
 void ac_reach_begin(ac_thread_t *thread);
 
 /* Returns false if the range must not be used.  Takes a lock. */
@@ -42,8 +42,9 @@ static inline bool ac_reach_ok(ac_thread_t *thread, ac_named_t side, uint64_t ad
     return true;
 }
 
-/* Returns true if the rows lie in the last block of the side, with what follows each of them up to the pitch;
- * false proves nothing.  Signed, which is one instruction less: the driver refuses what has a sign. */
+/* Returns true if the rows lie in the last block of the side, with the bytes after each row up to the
+ * pitch; false proves nothing.  Signed numbers save one instruction: the driver refuses negative
+ * ones. */
 static inline bool ac_reach_rows_last(const ac_thread_t *thread, ac_named_t side, uint64_t address,
                                       uint64_t pitch, uint64_t width, uint64_t rows) {
     int64_t bytes;
