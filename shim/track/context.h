@@ -1,7 +1,7 @@
 /* The program's contexts: finds the one that a call works on, and its arena.
  *
- * A record is found by its handle.  If the driver has context ids, the id is compared as well.  When
- * a context ends, its record is marked dead.  The record may then serve a later context of the same
+ * A record is found by its handle.  If the driver has context ids, the id is compared, too.  When a
+ * context ends, its record is marked dead.  The record may then serve a later context of the same
  * device, so that a program that makes contexts in a loop does not grow.  This is safe because CUDA
  * forbids calls under way in a context that is destroyed. */
 #ifndef AC_CONTEXT_H
@@ -67,7 +67,7 @@ typedef struct {
     ac_context_t *context[AC_ENDING];
 } ac_ending_t;
 ac_ending_t ac_context_ending(CUcontext handle);
-ac_ending_t ac_context_primary_ending(CUdevice device, bool sure); /* `sure`: it ends */
+ac_ending_t ac_context_primary_ending(CUdevice device, bool sure); /* `sure`: it certainly ends */
 ac_ending_t ac_context_primary_gone(CUdevice device);              /* it has ended already */
 void ac_context_ended(const ac_ending_t *ending, bool destroyed);
 

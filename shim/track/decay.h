@@ -16,7 +16,7 @@
 void ac_decay_start(void);
 
 /* Returns the nanoseconds from one ac_decay_step to the next; 0: there is nothing to do.  Ignores
- * `enabled`: a cache that was switched off may still hold memory, which goes back as well. */
+ * `enabled`: a cache that was switched off may still hold memory, which also goes back. */
 int64_t ac_decay_interval(const ac_config_t *config);
 
 /* Does pending trims (ac_allocator_settle_debt), if they wait for nothing.  Does nothing while a

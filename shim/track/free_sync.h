@@ -3,16 +3,16 @@
  * A driver's free waits for the device, and some programs use no other synchronisation.  Visible work
  * is work with results that the host can read:
  *
- *   - an asynchronous copy to an address that the library does not know as the device's,
- *   - a graph, if any graph contains a visible copy,
- *   - a kernel or a graph, while the process holds visible memory,
+ *   - an asynchronous copy to an address that the library does not know as the device's;
+ *   - a graph, if any graph contains a visible copy;
+ *   - a kernel or a graph, while the process holds visible memory;
  *   - anything, once work goes unseen.
  *
  * Visible memory is:
  *
- *   - managed memory, variables and pools of it,
- *   - page-locked memory that was mapped by a flag or has a known device address,
- *   - memory of cuMemCreate or of a pool, if it is the host's,
+ *   - managed memory, variables and pools of it;
+ *   - page-locked memory that was mapped by a flag or has a known device address;
+ *   - memory of cuMemCreate or of a pool, if it is the host's;
  *   - all memory, if a device reaches pageable memory.
  *
  * A free waits if visible work is pending in the block's context.  It stops waiting once the program
@@ -42,7 +42,7 @@ typedef struct {
     _Atomic uint64_t stream[AC_SHOWN_STREAMS]; /* keys of streams with visible work, each at the place of its hash */
     _Atomic uint64_t copied; /* epoch of the newest visible copy or graph; 0: none */
     _Atomic uint64_t missed; /* a wait for work up to this epoch was given up */
-    _Atomic bool awaited;    /* or it is not followed: the context has ended */
+    _Atomic bool awaited;    /* the program has awaited visible work, or the context has ended */
     _Atomic bool shown;      /* it got visible work */
     uint64_t life;           /* number of the context that the record serves; 0: none yet */
 } ac_shown_t;

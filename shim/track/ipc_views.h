@@ -54,15 +54,15 @@ unsigned ac_ipc_leave(ac_ipc_mapping_t *mapping);
 void ac_ipc_closed(ac_ipc_mapping_t *mapping, bool failed);
 
 /* Called after the driver opened one of its own handles at `base`.  If that is a mapping of this
- * table, now or later, it counts as one more view of the whole mapping, and has to be closed as
- * often. */
+ * table, now or later, it counts as one more view of the whole mapping.  It has to be closed as
+ * often as it was opened. */
 void ac_ipc_native_opened(const void *context, uint64_t base);
 
 /* Called before the driver closes memory that _native_opened recorded and that is no view.  If the
  * driver fails, the caller calls _native_opened again.  Returns false if there is no record. */
 bool ac_ipc_native_close(const void *context, uint64_t base);
 
-/* Result of ac_ipc_find: where an address lies. */
+/* Result of ac_ipc_find: the place of an address. */
 typedef enum {
     AC_IPC_ELSEWHERE, /* not in a mapping */
     AC_IPC_BETWEEN,   /* in a mapping, but in no view: it belongs to other programs */

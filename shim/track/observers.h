@@ -21,9 +21,9 @@ void ac_observe_stream_gone(CUstream stream);
 extern AC_HIDDEN void (*_Atomic ac_thread_gone_observer)(uint64_t number);
 void ac_observe_thread_gone(uint64_t number);
 
-/* Returns true if the address belongs to a private pool, whose memory no driver call frees; NULL:
- * there is no observer.  Called if a free misses the thread's cache, which never takes memory of
- * private pools (ac_block_keep_apart). */
+/* Returns true if the address is in a private pool, where no driver call frees memory.  NULL: there
+ * is no observer.  Called if a free misses the thread's cache, which never takes memory of private
+ * pools (ac_block_keep_apart). */
 extern AC_HIDDEN bool (*_Atomic ac_private_observer)(uint64_t address);
 static inline bool ac_is_private(uint64_t address) {
     bool (*observer)(uint64_t) = atomic_load_explicit(&ac_private_observer, memory_order_acquire);

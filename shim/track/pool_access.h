@@ -6,8 +6,8 @@
 #include "track/context.h"
 
 /* Called after the program allowed `other` to reach the pool's memory: makes the pool's blocks
- * in use reachable.  More becomes reachable than the program asked for: the segments of these
- * blocks, and pages of the device. */
+ * in use reachable.  `other` can then reach more than the program asked for: the segments of
+ * these blocks, and pages of the device. */
 void ac_pool_reach(unsigned number, CUdevice other);
 
 /* Called after a block of the pool was handed out while the program changed the access. */

@@ -22,7 +22,7 @@ extern _Atomic int ac_state;
 /* Settings that hooks read at each call.  The other settings are in ac_process_config. */
 extern _Atomic bool ac_enabled, ac_filling, ac_guarding;
 
-/* What a free does: nothing more, check if it has to wait (free_sync.h), or wait. */
+/* Behaviour of a free: it does nothing more, checks if it has to wait (free_sync.h), or waits. */
 enum { AC_FREES_GO_ON, AC_FREES_LOOK, AC_FREES_WAIT };
 extern _Atomic int ac_free_sync;
 
