@@ -29,7 +29,7 @@ typedef struct {
     uint64_t thread;            /* number of the thread, for a per-thread stream; else 0 */
     struct ac_context *context; /* NULL: unknown */
     CUgraph graph;              /* graph that the capture adds to; NULL: a new one */
-    cuuint64_t id;              /* the driver's; 0: not known */
+    cuuint64_t id;              /* the driver's id; 0: not known */
     bool joined;
 } ac_capture_t;
 

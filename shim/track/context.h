@@ -74,7 +74,7 @@ void ac_context_ended(const ac_ending_t *ending, bool destroyed);
 /* Number of contexts between _ending and _ended.  Meanwhile the driver may have given their addresses
  * to another owner.  _owns is called for an `address` that was found in memory of the library.  It
  * waits, for at most one second, until the driver has answered.  Returns true if the address still
- * belongs to the library. */
+ * belongs to the library, or if there was no answer. */
 extern AC_HIDDEN _Atomic int ac_contexts_ending;
 bool ac_context_owns(uint64_t address);
 

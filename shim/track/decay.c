@@ -75,10 +75,10 @@ bool ac_decay_settle(void) {
     bool settled = !ac_cuda_is_capturing(NULL);
     if (!settled)
         return false;
-    atomic_store(&ac_trim_pending, false); /* first: a trim postponed meanwhile sets it again */
+    atomic_store(&ac_trim_pending, false); /* cleared first: a trim postponed now sets it again */
     ac_device_each(settle_device, &settled);
     if (!settled)
-        ac_supply_watch(); /* the writer may have looked meanwhile, and stopped its timer */
+        ac_supply_watch(); /* the writer may have checked meanwhile, and stopped its timer */
     return settled;
 }
 

@@ -75,7 +75,7 @@ void ac_shown_begin(ac_context_t *context) {
     ac_unlock(&lock);
 }
 
-/* Under the lock. */
+/* Called under the lock. */
 static void leave(ac_context_t *context) {
     if (atomic_exchange(&context->shown.awaited, true))
         return;
@@ -178,7 +178,7 @@ bool ac_shown_knows(const ac_context_t *context, CUstream stream) {
            atomic_load(place_of((ac_context_t *)context, key)) == key;
 }
 
-/* Under the lock. */
+/* Called under the lock. */
 static void add(ac_context_t *context, CUstream stream) {
     uint64_t key = ac_cuda_stream_key(stream);
     atomic_store(place_of(context, key), key);

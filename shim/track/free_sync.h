@@ -65,7 +65,7 @@ void ac_shown_memory(uint64_t address);
 void ac_shown_memory_gone(uint64_t address);
 
 /* Called with memory that the program got an address or a handle of, and with a device that it uses.
- * Ask the driver if this is visible memory. */
+ * Each function asks the driver if this is visible memory. */
 void ac_shown_found(CUdeviceptr address);
 void ac_shown_physical(CUmemGenericAllocationHandle handle);
 void ac_shown_device(CUdevice device);

@@ -49,7 +49,7 @@ typedef struct {
     const ac_ipc_token_t *token;
     const ac_ipc_entry_t *entry;
     uint64_t base, mapped;      /* bytes mapped at the base */
-    int64_t since, until, last; /* of the last page; limits for the next one, and for all */
+    int64_t since, until, last; /* time of the last page; limits for the next one, and for all */
 } import_t;
 
 static void set_limit(import_t *import) {
@@ -191,7 +191,7 @@ CUresult ac_ipc_pages_open(ac_context_t *context, const ac_ipc_token_t *token,
  * memory, and no driver call waits for the work: its addresses must not go from under it. */
 typedef struct {
     const ac_ipc_left_t *pages; /* owner -1: not known */
-    uint64_t end;               /* of the wait, ns */
+    uint64_t end;               /* end of the wait, ns */
     ac_status_t status;
 } users_t;
 

@@ -39,7 +39,7 @@ struct ac_ipc_mapping {
     bool alone;    /* not shared: another mapping of the handle is stuck */
     bool on_pages; /* ac_ipc_on_pages */
     int owner;       /* device of the pages */
-    uint64_t target; /* of ac_ipc_postponed; 0: it was not called */
+    uint64_t target; /* clock of ac_ipc_postponed; 0: it was not called */
 };
 
 typedef struct {
@@ -52,7 +52,7 @@ static ac_mutex_t lock = AC_MUTEX(IPC);
 static ac_cond_t returned; /* signalled when a driver call has returned */
 static ac_ipc_mapping_t *mappings, *spare;
 static ac_ipc_mapping_t *left; /* on pages, lost or postponed: to be removed */
-static view_t *views;          /* by address */
+static view_t *views;          /* ordered by address */
 static size_t view_count, view_room;
 _Atomic unsigned ac_ipc_mappings, ac_ipc_natives;
 
@@ -345,7 +345,8 @@ bool ac_ipc_native_close(const void *context, uint64_t base) {
 }
 
 /* Finds the newest view around the address.  Views may overlap if the program kept a view of a
- * dead exporter.  The driver may open an allocation for two contexts at one base. */
+ * block that the exporter freed.  The driver may open an allocation for two contexts at one
+ * base. */
 ac_ipc_place_t ac_ipc_find(uint64_t address, ac_ipc_view_t *view) {
     uint64_t widest = 0;
     bool any = false;

@@ -65,16 +65,16 @@ bool ac_ipc_native_close(const void *context, uint64_t base);
 /* Result of ac_ipc_find: the place of an address. */
 typedef enum {
     AC_IPC_ELSEWHERE, /* not in a mapping */
-    AC_IPC_BETWEEN,   /* in a mapping, but in no view: it belongs to other programs */
+    AC_IPC_BETWEEN,   /* in a mapping, but in no view: memory of others */
     AC_IPC_VIEW
 } ac_ipc_place_t;
 typedef struct {
-    uint64_t address, size; /* of the view */
+    uint64_t address, size; /* address and size of the view */
     uint64_t id;            /* unique among all views of this process */
-    uint64_t base, bytes;   /* of its mapping */
+    uint64_t base, bytes;   /* address and size of its mapping */
     const void *context;    /* context that it was opened in */
     bool on_pages;          /* ac_ipc_on_pages */
-    bool closed;            /* by ac_ipc_view_close, for the last time */
+    bool closed;            /* ac_ipc_view_close removed its last use */
 } ac_ipc_view_t;
 
 /* Removes one use of the view at exactly `address`; prefers a view of `context`.  *view describes

@@ -14,15 +14,15 @@
 #include "track/pool_access.h"
 #include "lock.h"
 
-/* `maxSize` counts in these (guesses.def: pool_limit). */
+/* Unit of `maxSize` (guesses.def: pool_limit) */
 #define LIMIT_UNIT ((uint64_t)2 << 20)
 
 typedef struct {
-    _Atomic(CUmemoryPool) handle; /* of the live pool; NULL: there is none */
+    _Atomic(CUmemoryPool) handle; /* handle of the live pool; NULL: there is none */
     CUmemoryPool last;            /* handle of the live or of the destroyed pool */
     _Atomic CUdevice device;
     _Atomic ac_passed_t reason;
-    _Atomic bool made;   /* by the program, which may destroy it */
+    _Atomic bool made;   /* the program made the pool and may destroy it */
     _Atomic bool passed; /* the driver has served requests of it */
     bool taken;          /* it has a pool, live or destroyed with blocks in use */
     _Atomic bool counts; /* the allocator has figures of it */
@@ -136,7 +136,7 @@ static unsigned take_record(void) {
         spare = is_spare(&records[i]) && records[i].taken == taken;
         if (spare) {
             records[i].taken = true;
-            records[i].pins = 1; /* until it is opened */
+            records[i].pins = 1; /* reserved until it is opened */
             if (atomic_load(&end) <= i)
                 atomic_store_explicit(&end, i + 1, memory_order_release);
         }

@@ -1,4 +1,4 @@
-/* Which module asks for memory (modules.h). */
+/* Finds the module that asks for memory (modules.h). */
 #include "track/modules.h"
 
 #include "allocator/allocator.h"
@@ -81,7 +81,7 @@ ac_code_t ac_module_code(const void *caller) {
     if (!ac_object_each(walk_step, &walk))
         walk.code = (ac_code_t){.start = walk.address & -(uintptr_t)CODE_PAGE, .bytes = CODE_PAGE};
     if (walk.object.dynamic && !ac_live_module(walk.object.path ? walk.object.path : "", &module))
-        return walk.code; /* another thread is about to name one */
+        return walk.code; /* another thread is about to name a module */
     walk.code.module = (uint8_t)module;
     remember(dlopens, &walk.code);
     return walk.code;

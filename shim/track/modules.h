@@ -10,8 +10,9 @@
  * unknown: code of no object, which a compiler made at run time, and objects beyond the last number.
  * For a tail call, the library sees the caller's caller (runtimes.h).
  *
- * Any thread that holds no lock of the library.  For code of another segment the functions take the
- * loader's list lock. dlopen does not hold that lock while constructors run.  No allocation. */
+ * Called by any thread that holds no lock of the library.  For code of another segment the functions
+ * take the loader's list lock.  While constructors run, dlopen does not hold that lock.  No
+ * allocation. */
 #ifndef AC_MODULE_NUMBERS_H
 #define AC_MODULE_NUMBERS_H
 

@@ -19,7 +19,7 @@ void ac_peers_hold(CUdevice device, CUdevice peer, ac_allocator_t *allocator);
 
 /* Called after the driver disabled the access.  A device loses access to pages if no other context
  * of it has access, and if no work is under way that may use it.  Otherwise a later change takes
- * it back. */
+ * the access back. */
 void ac_peers_disabled(const ac_context_t *from, const ac_context_t *to);
 
 /* Called after the context ended, before its record serves another context.  Removes its pairs. */

@@ -14,13 +14,14 @@
 #include "device/cuda_abi.h"
 #include "track/thread.h"
 
-/* Returns the bytes of `count` elements; UINT64_MAX, which no block has, if they have no number. */
+/* Returns the bytes of `count` elements.  If the product overflows, returns UINT64_MAX, which no
+ * block has. */
 static inline uint64_t ac_reach_bytes(uint64_t count, unsigned element) {
     uint64_t bytes;
     return __builtin_mul_overflow(count, element, &bytes) ? UINT64_MAX : bytes;
 }
 
-/* Index of an address in `reached`. */
+/* Returns the index of an address in `reached`. */
 static inline uint32_t ac_reach_place(uint64_t address) {
     return (uint32_t)address * 0x9e3779b1u >> (32 - AC_REACHED_BITS);
 }
@@ -84,7 +85,7 @@ __attribute__((always_inline)) static inline bool ac_reach_2d(ac_thread_t *threa
            ac_reach_2d_look(thread, copy);
 }
 
-/* Batches.  *refused, if not NULL, is the entry that must not be used. */
+/* Check batches and return false if an entry must not be used; *refused, if not NULL, is that entry. */
 bool ac_reach_batch(ac_thread_t *thread, const CUdeviceptr *to, const CUdeviceptr *from,
                     const size_t *bytes, size_t count, size_t *refused);
 bool ac_reach_3d_batch(ac_thread_t *thread, const CUDA_MEMCPY3D_BATCH_OP *copies, size_t count,

@@ -32,7 +32,7 @@ typedef struct {
 typedef enum {
     AC_FAST_MALLOC,
     AC_FAST_FREE,
-    AC_FAST_DRIVER,        /* of any code */
+    AC_FAST_DRIVER,        /* calls from any code */
     AC_FAST_DRIVER_MALLOC, /* while AC_FAST_DRIVER holds: requests of code with a known module */
     AC_FAST_USES
 } ac_fast_use_t;
@@ -42,8 +42,8 @@ enum { AC_FAST_CODES = 16 };
  * keeps its value; for a default stream, also only while the context is current. */
 typedef struct {
     void *stream;            /* resolved handle */
-    uint64_t generation;     /* 0: nothing */
-    ac_timeline_t *timeline; /* the context's */
+    uint64_t generation;     /* ac_generation of the result; 0: none */
+    ac_timeline_t *timeline; /* timeline of the context */
     uint64_t clock; /* while the clock shows this, only the call is left to do (fence.h) */
 } ac_submit_path_t;
 
@@ -62,7 +62,7 @@ typedef struct {
     const struct ac_runtime *runtime;
     uint64_t generation;
     uint32_t kind[AC_PINNED_FUNCTIONS]
-                 [AC_PINNED_FLAGS]; /* of ac_host_key_t, plus 1; 0: not seen */
+                 [AC_PINNED_FLAGS]; /* kind of ac_host_key_t, plus 1; 0: not seen */
 } ac_pinned_path_t;
 
 /* A stream has one place for its path in `path`.  If another stream has that place, its path is in
@@ -206,8 +206,7 @@ static inline bool ac_thread_is_apart(const ac_thread_t *thread, ac_fast_use_t u
 void ac_thread_set_fast(ac_thread_t *thread, ac_fast_use_t use, const void *caller,
                         uint64_t generation, struct ac_cache *cache);
 
-/* Like ac_thread_set_fast, and remembers the code for other uses, and for the time after other code
- * called. */
+/* Like ac_thread_set_fast, and remembers the code for other uses, also after other code has called. */
 void ac_thread_set_code(ac_thread_t *thread, ac_fast_use_t use, const void *caller,
                         uint64_t generation, struct ac_cache *cache);
 
