@@ -13,8 +13,8 @@ enum { CAPTURES = 256 };
 
 static ac_mutex_t lock = AC_MUTEX(LEAF);
 
-/* Captures, and joins of contexts to them.  What the list has no room for is known by its number only, and
- * counts for every context. */
+/* Captures, and joins of contexts to captures.  If the list is full, a capture or join is only
+ * counted.  It then counts for every context. */
 static ac_capture_t list[CAPTURES];
 static unsigned listed, unlisted, unlisted_joins;
 
@@ -22,12 +22,12 @@ static ac_cuda_context_t *cuda_of(ac_context_t *context) {
     return context ? &context->cuda : NULL;
 }
 
-/* From its return on the context captures.  Fences of now are for memory that goes back beside the
- * capture: none is recorded after it began. */
+/* The context captures from its return on.  Records the fences that memory freed until now needs to
+ * go back during the capture: after the capture began, no fence is recorded. */
 static void open(ac_context_t *context) {
     ac_timeline_t *timeline = context ? context->timeline : NULL;
     ac_fence_capture_begin(timeline);
-    if (ac_is_enabled()) /* else there is no memory that a fence would be for */
+    if (ac_is_enabled()) /* else no memory needs a fence */
         ac_fence_close(timeline, !timeline || ac_fence_spans());
     ac_cuda_capture_begin(cuda_of(context));
 }
@@ -49,8 +49,8 @@ static bool has_any(void) {
     return i < listed || unlisted;
 }
 
-/* The capture `id` is over.  So are the joins to it; where no capture is left, all joins.  Under the
- * lock. */
+/* Called under the lock when the capture `id` is over.  Ends the joins to it.  If no capture is left,
+ * ends all joins. */
 static void end_joins(uint64_t id) {
     bool all = !has_any();
     for (unsigned i = listed; i-- > 0;) {
@@ -92,14 +92,14 @@ void ac_capture_began(ac_capture_t *capture, bool began) {
     ac_fence_capture_began();
 }
 
-/* Streams have handles of their own but for the per-thread ones, of which each thread has one in
- * each context. */
+/* Each stream has a handle of its own, except per-thread streams: they share one handle.  Each thread
+ * has a per-thread stream in each context. */
 static bool same(const ac_capture_t *a, const ac_capture_t *b) {
     return !a->joined && a->stream == b->stream && a->thread == b->thread &&
            (!a->thread || !a->context || !b->context || a->context == b->context);
 }
 
-/* Under the lock.  Returns what stood there. */
+/* Removes an entry and returns it.  Called under the lock. */
 static ac_capture_t delist(unsigned i) {
     ac_capture_t capture = list[i];
     list[i] = list[--listed];
@@ -131,13 +131,13 @@ bool ac_capture_ended(const ac_capture_t *capture, CUgraph graph) {
     if (found && graph && !known.graph)
         ac_graphs_fresh(AC_GRAPH(graph));
     if (graph)
-        known.graph = graph; /* the one known before has the nodes of a capture that failed, too */
+        known.graph = graph; /* the graph known before also has the nodes of a failed capture */
     if (any)
         over(&known);
     return any;
 }
 
-/* End all of the context or the thread, whichever is given. */
+/* Ends all captures of the context or of the thread. */
 static void end_matching(const struct ac_context *context, uint64_t thread) {
     for (bool found = true; found;) {
         ac_capture_t capture;
@@ -158,7 +158,7 @@ static void end_matching(const struct ac_context *context, uint64_t thread) {
     }
 }
 
-/* The newest listed capture on the stream; a stream has one at a time. */
+/* Takes the newest listed capture on the stream; a stream has one at a time. */
 bool ac_capture_leaving(CUstream stream, ac_capture_t *taken) {
     bool found = false;
     if (!ac_cuda_is_capturing(NULL))
@@ -196,22 +196,23 @@ bool ac_capture_join_begin(ac_context_t *context) {
     if (!ac_cuda_is_capturing(NULL))
         return false;
     open(context);
-    ac_cuda_capture_began(cuda_of(context), true); /* the wait may block: not at the gate */
+    ac_cuda_capture_began(cuda_of(context), true); /* opens the gate: the wait may block */
     return true;
 }
 
-/* Whether the stream takes part in a capture now. */
+/* Returns true if the stream takes part in a capture now. */
 static bool takes_part(CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     CUresult result = ac_driver.cuStreamIsCapturing
                           ? ac_driver.cuStreamIsCapturing(stream, &status)
                           : CUDA_ERROR_NOT_FOUND;
-    /* The legacy stream takes part in none; it answers so beside a capture of its context. */
+    /* The legacy stream takes part in no capture.  The driver returns this error for it while its
+     * context captures. */
     return result != CUDA_ERROR_STREAM_CAPTURE_IMPLICIT &&
            (result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
-/* Under the lock.  Returns true if the join is in the list. */
+/* Returns true if the join is in the list.  Called under the lock. */
 static bool is_known(const ac_capture_t *join) {
     for (unsigned i = 0; i < listed; i++)
         if (list[i].joined && list[i].context == join->context && list[i].id == join->id)

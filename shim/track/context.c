@@ -17,7 +17,8 @@
 
 enum { CONTEXTS = AC_FENCE_LINES, STREAMS = 4096 };
 
-/* How long the end of a context waits for work of others, and what may not be its end. */
+/* How long the end of a context waits for work of others.  DOUBT_NS: if the call may not end the
+ * context. */
 #define END_NS   ((uint64_t)30000000000)
 #define DOUBT_NS ((uint64_t)1000000000)
 
@@ -26,8 +27,8 @@ static ac_context_t *_Atomic contexts[CONTEXTS];
 AC_START_DATA static _Atomic unsigned context_high;
 AC_START_DATA _Atomic unsigned ac_context_live;
 
-/* Handle -> context of streams, so that a submission costs no driver call: the handle and the
- * index of its context in one word, which cannot be read torn. */
+/* Table from stream handles to contexts, so that a submission needs no driver call.  One word holds
+ * the handle and the index of its context: no reader sees a torn entry. */
 static _Atomic uint64_t streams[STREAMS];
 
 static uint64_t stream_word(CUstream stream, unsigned slot) {
@@ -45,7 +46,7 @@ static ac_record_mode_t record_mode(void) {
     }
 }
 
-/* 0 where the driver has no ids.  False: it has, and did not tell. */
+/* Returns false if the driver has ids and did not tell this one.  *id is 0 if the driver has none. */
 static bool id_of(CUcontext handle, unsigned long long *id) {
     *id = 0;
     return !ac_driver.cuCtxGetId || ac_driver.cuCtxGetId(handle, id) == CUDA_SUCCESS;
@@ -73,8 +74,8 @@ static bool device_of(CUcontext handle, CUdevice *device) {
     return known;
 }
 
-/* Two contexts of one device may share its memory in ways we do not see.  `handle`: the one that is being
- * added, which another thread may have done by now. */
+/* Returns true if the device has another context: two may share its memory in ways that the library
+ * does not see.  `handle`: the one that is being added, which another thread may have done by now. */
 static bool shares_device(CUdevice device, CUcontext handle) {
     for (unsigned i = 0; i < atomic_load(&context_high); i++) {
         ac_context_t *other = atomic_load(&contexts[i]);
@@ -85,13 +86,14 @@ static bool shares_device(CUdevice device, CUcontext handle) {
     return false;
 }
 
-/* So many records of a device rest before the oldest serves again.  What a call that comes late
- * finds is then dead for a while, whatever the program does. */
+/* Number of dead records of a device that rest before the oldest serves again.  A late call then
+ * finds a record that has been dead for a while, whatever the program does. */
 enum { RESTING = 16 };
 static uint64_t ends;
 
-/* Have the record of the device that was longest dead serve another context, if more than `resting`
- * are dead and nothing refers to its former one; NULL: there is none.  Under the lock. */
+/* Makes the record of the device that was dead longest serve another context.  Requires that more
+ * than `resting` are dead and that nothing refers to its former context.  NULL: there is none.
+ * Called under the lock. */
 static ac_context_t *take_over(CUcontext handle, unsigned long long id, CUdevice device,
                                bool created, unsigned resting) {
     ac_context_t *oldest = NULL;
@@ -112,8 +114,8 @@ static ac_context_t *take_over(CUcontext handle, unsigned long long id, CUdevice
     return oldest;
 }
 
-/* A record of its own in an empty place, or in that of a dead one that cannot serve again.  Under
- * the lock. */
+/* Returns a new record in an empty place, or in the place of a dead one that cannot serve again.
+ * Called under the lock. */
 static ac_context_t *make(CUcontext handle, unsigned long long id, CUdevice device, bool created,
                           ac_allocator_t *allocator) {
     unsigned slot = 0;
@@ -141,7 +143,7 @@ static ac_context_t *make(CUcontext handle, unsigned long long id, CUdevice devi
     return context;
 }
 
-/* What the device held before the process took any memory: the first context's own cost. */
+/* Records the cost of the first context: memory in use before the process took any. */
 static void measure(const ac_context_t *context, ac_allocator_t *allocator) {
     static _Atomic bool measured[AC_LIVE_DEVICES];
     CUdevice device = context->cuda.device;
@@ -163,7 +165,7 @@ static ac_context_t *add(CUcontext handle, unsigned long long id, CUdevice devic
     ac_lock(&lock);
     ac_context_t *other = find(handle);
     if (other) {
-        context = other; /* another thread was faster */
+        context = other; /* another thread has added it */
     } else {
         shared = shares_device(device, handle);
         if (shared)
@@ -176,7 +178,7 @@ static ac_context_t *add(CUcontext handle, unsigned long long id, CUdevice devic
     }
     ac_unlock(&lock);
     if (shared)
-        ac_fence_share(); /* another thread made the first one meanwhile */
+        ac_fence_share(); /* another thread added the first one meanwhile */
     if (context)
         measure(context, allocator);
     if (context && ac_process_config()->expandable_segments == AC_PAGES_ON &&
@@ -188,7 +190,8 @@ static ac_context_t *add(CUcontext handle, unsigned long long id, CUdevice devic
     return context;
 }
 
-/* Its streams may go from now on, and their handles name streams of other contexts. */
+/* Forgets the context's streams: the driver may destroy them from now on, and reuse their handles in
+ * other contexts. */
 static void forget_streams(const ac_context_t *context) {
     for (unsigned i = 0; i < STREAMS; i++) {
         uint64_t word = atomic_load(&streams[i]);
@@ -198,7 +201,7 @@ static void forget_streams(const ac_context_t *context) {
     ac_generation_grow();
 }
 
-/* Under the lock. */
+/* Called under the lock. */
 static void gone(ac_context_t *context) {
     if (atomic_load(&context->cuda.dead))
         return;
@@ -232,10 +235,11 @@ static bool is_primary_of(const ac_context_t *context, uintptr_t device) {
     return (uintptr_t)context->cuda.device == device && !context->created;
 }
 
-/* A driver waits in every free, so that a context that goes takes no memory from under work of
- * others.  Ours did not wait then: it does now, while its calls are let in, for `limit_ns` at the
- * most (0: the context has gone).  A driver would not give up; but it would have waited in the
- * free, not here, where the program may have gone on to work that is let go only after this. */
+/* The driver's free waits for work of other contexts, so a context that ends takes no memory from
+ * under it.  The library's free did not wait: this function does, while it still lets calls into the
+ * context.  It waits for at most `limit_ns` (0: the context has ended).  The driver would wait
+ * without a limit, but in the free.  Here the program may hold back newer work until after this call:
+ * a wait without a limit might never end. */
 static ac_ending_t ending(bool (*matches)(const ac_context_t *, uintptr_t), uintptr_t what,
                           uint64_t limit_ns) {
     ac_ending_t found = {.count = 0};
@@ -258,7 +262,7 @@ static ac_ending_t ending(bool (*matches)(const ac_context_t *, uintptr_t), uint
     atomic_fetch_add(&ac_contexts_ending, (int)found.count);
     for (unsigned i = 0; i < found.count; i++) {
         ac_cuda_context_dying(&found.context[i]->cuda);
-        forget_streams(found.context[i]); /* as soon as the driver drops them, not after that */
+        forget_streams(found.context[i]); /* before the driver drops them, not after */
     }
     return found;
 }
@@ -275,12 +279,12 @@ ac_ending_t ac_context_primary_gone(CUdevice device) {
     return ending(is_primary_of, (uintptr_t)device, 0);
 }
 
-/* --- who retains a primary context ---
+/* --- retains of a primary context ---
  *
- * Runtimes and libraries do, by calls that are hooks' as well.  A retain may go unseen, before
- * the library was there, and a reset leaves the driver's own count as it was: so more than one
- * that was seen is proof that a release is not the last, but one is only mostly proof that it is.
- */
+ * Runtimes and libraries retain it, by calls that the library hooks.  A retain before the library was
+ * loaded is unseen, and a reset does not change the driver's own count.  If more than one retain was
+ * seen, a release is not the last one.  If exactly one was seen, the release is probably the last
+ * one. */
 
 static struct {
     _Atomic unsigned count;
@@ -316,7 +320,7 @@ ac_last_t ac_context_releasing(CUdevice device) {
     return atomic_load(&retains[device].unsure) ? AC_LAST_MAYBE : AC_LAST_SURE;
 }
 
-/* The calling thread has done with the records. */
+/* Ends this thread's use of the records. */
 static void let_go(const ac_ending_t *ending) {
     ac_lock(&lock);
     for (unsigned i = 0; i < ending->count; i++)
@@ -353,7 +357,8 @@ void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
 
 /* --- primary contexts --- */
 
-/* The device's, retained until release_primary, if it is active; NULL: it is not. */
+/* Returns the device's primary context if it is active, retained until release_primary; NULL if it is
+ * not. */
 static CUcontext retain_active(CUdevice device) {
     CUcontext handle = NULL;
     unsigned flags;
@@ -371,7 +376,7 @@ static void release_primary(CUcontext handle, CUdevice device) {
         release(device);
 }
 
-/* --- green contexts: views of the primary one, whose memory they share --- */
+/* --- green contexts: views of the primary context that share its memory --- */
 
 enum { GREENS = 64 };
 static struct {
@@ -397,11 +402,11 @@ bool ac_context_green(CUcontext view) {
     if (!primary)
         return false;
     ac_cuda_context_greened(&primary->cuda);
-    /* Submissions mark their streams from now on; those under way when they are over. */
+    /* Submissions mark their streams from now on, and submissions under way when they end. */
     atomic_store(&ac_streams_tracked, true);
     ac_fence_stamp();
     ac_generation_grow();
-    /* Its default streams have the handles of the primary context's, and are others. */
+    /* Its default streams have the handles of the primary context's, but are different streams. */
     ac_sole_settle(primary->timeline, true);
     ac_arena_unordered(primary->arena, true);
     ac_lock(&lock);
@@ -418,7 +423,7 @@ bool ac_context_green(CUcontext view) {
 }
 
 void ac_context_green_ending(ac_context_t *primary) {
-    ac_cuda_streams_retire(&primary->cuda); /* they are of no use afterwards */
+    ac_cuda_streams_retire(&primary->cuda); /* they are useless afterwards */
     forget_streams(primary);
 }
 
@@ -450,13 +455,13 @@ static ac_context_t *context_of(CUcontext handle, bool created) {
         return context;
     bool known = id_of(handle, &id);
     context = find(handle);
-    /* Without an answer a known handle keeps its record: its memory is in use. */
+    /* Without an answer a known handle keeps its record, because its memory is in use. */
     if (context && (!known || context->cuda.id == id))
         return context;
     if (!known)
         return NULL;
     if (context) {
-        /* The handle lives on in another context: the end of the old one went unseen. */
+        /* The handle now names another context: the end of the old one was unseen. */
         ac_ending_t unseen = ending(has_handle, (uintptr_t)handle, 0);
         ac_context_ended(&unseen, true);
     }
@@ -481,7 +486,7 @@ ac_context_t *ac_context_created(CUcontext handle) {
     return context_of(handle, true);
 }
 
-/* --- what goes unseen --- */
+/* --- work that the library does not see --- */
 
 ac_context_t *ac_context_primary(CUdevice device) {
     CUcontext handle = retain_active(device);
@@ -492,15 +497,15 @@ ac_context_t *ac_context_primary(CUdevice device) {
 
 static _Atomic bool adopted;
 
-/* Fences cover contexts that have a record.  Where work goes unseen, one that the program only
- * uses in such ways needs a record as well: the primary contexts that there are.  Those that come
- * later get theirs when they are made. */
+/* Makes records for the primary contexts that exist.  Fences cover only contexts with a record.  If
+ * work goes unseen, a context needs one even if the program submits only unseen work to it.  Later
+ * contexts get theirs when they are made. */
 static void adopt(void) {
     int devices = 0;
     if (!ac_fence_is_unseen() || atomic_load(&adopted) || atomic_exchange(&adopted, true))
         return;
     if (ac_driver.cuDeviceGetCount(&devices) != CUDA_SUCCESS)
-        atomic_store(&adopted, false); /* in a host function, say: next time */
+        atomic_store(&adopted, false); /* fails in a host function, for example: try again next time */
     for (CUdevice device = 0; device < devices; device++)
         ac_context_primary(device);
 }

@@ -1,9 +1,9 @@
-/* Contexts of the program: which one a call works on, and its arena.
+/* The program's contexts: finds the one that a call works on, and its arena.
  *
- * A record is found by handle and, where the driver has ids, checked by id; when a context goes,
- * its record is marked dead.  It may serve a later context of the device (CUDA wants no call of the
- * program under way in a context that is destroyed), so that a program that makes contexts in a loop
- * does not grow. */
+ * A record is found by its handle.  If the driver has context ids, the id is compared, too.  When a
+ * context ends, its record is marked dead.  The record may then serve a later context of the same
+ * device, so that a program that makes contexts in a loop does not grow.  This is safe because CUDA
+ * forbids calls under way in a context that is destroyed. */
 #ifndef AC_CONTEXT_H
 #define AC_CONTEXT_H
 
@@ -22,102 +22,105 @@ typedef struct ac_context {
     ac_timeline_t *timeline;
     ac_shown_t shown;
     unsigned slot; /* in the table of contexts */
-    bool created;  /* by cuCtxCreate or from a green context: not a primary context */
-    /* Both under the table's lock. */
-    uint64_t end;    /* of a dead one: how many contexts had ended before */
-    unsigned ending; /* threads between _ending and _ended: it serves no other context */
+    bool created;  /* made by cuCtxCreate or from a green context: not a primary context */
+    /* The table's lock protects both. */
+    uint64_t end;    /* of a dead record: number of contexts that had ended before */
+    unsigned ending; /* threads between _ending and _ended: the record serves no other context */
 } ac_context_t;
 
-/* The record of a timeline's context: a timeline is opened with the record's driver part. */
+/* Returns the record of a timeline's context.  A timeline is opened with the record's driver part. */
 static inline ac_context_t *ac_context_of_timeline(const ac_timeline_t *timeline) {
     char *cuda = ac_fence_context(timeline);
     return (ac_context_t *)(void *)(cuda - offsetof(ac_context_t, cuda));
 }
 
-/* The calling thread's current context; NULL: none, or it cannot be served. */
+/* Returns the calling thread's current context; NULL: there is none, or it cannot be served. */
 ac_context_t *ac_context_current(ac_thread_t *thread);
 
-/* The record of a context handle, made if needed; NULL when that fails. */
+/* Returns the record of a context handle, made if needed; NULL if that fails. */
 ac_context_t *ac_context_of(CUcontext handle);
 
-/* The context that `stream` belongs to.  NULL: the driver does not tell, there is none current,
- * or it cannot be served.  Never a guess: what goes to such a stream goes unseen. */
+/* Returns the context that `stream` belongs to.  NULL: the driver does not tell, no context is
+ * current, or it cannot be served.  The result is never a guess: the library cannot see work on a
+ * stream of an unknown context. */
 ac_context_t *ac_context_of_stream(ac_thread_t *thread, CUstream stream);
 
-/* Work was given, or is about to be, to a stream whose context is not known: ac_streams_unseen, and
- * a record for each context that fences have to cover. */
+/* Called before or after work goes to a stream of an unknown context.  Calls ac_streams_unseen and
+ * makes a record for each context that fences have to cover. */
 void ac_context_unseen(void);
 
-/* The record of the device's primary context, if that is active; else NULL. */
+/* Returns the record of the device's primary context if it is active; else NULL. */
 ac_context_t *ac_context_primary(CUdevice device);
 
-/* ac_context_of for one that cuCtxCreate just made: no reset of its device ends it. */
+/* Like ac_context_of, for a context that cuCtxCreate just made: no reset of its device ends it. */
 ac_context_t *ac_context_created(CUcontext handle);
 
-/* Call `visit` for every live context that is served. */
+/* Calls `visit` for every live context that is served. */
 void ac_context_each(void (*visit)(ac_context_t *context, void *arg), void *arg);
 
-/* Contexts that the driver is about to end, by handle or as the primary one of a device: no call
- * of ours is inside them from the return of _ending until _ended says what came of it. */
+/* Contexts that the driver is about to end, found by handle or as the primary context of a device.
+ * From the return of _ending until _ended no call of the library is inside them.  `destroyed`: the
+ * driver ended them. */
 enum { AC_ENDING = 8 };
 typedef struct {
     unsigned count;
     ac_context_t *context[AC_ENDING];
 } ac_ending_t;
 ac_ending_t ac_context_ending(CUcontext handle);
-ac_ending_t ac_context_primary_ending(CUdevice device, bool sure); /* `sure` that it ends */
+ac_ending_t ac_context_primary_ending(CUdevice device, bool sure); /* `sure`: it certainly ends */
 ac_ending_t ac_context_primary_gone(CUdevice device);              /* it has ended already */
 void ac_context_ended(const ac_ending_t *ending, bool destroyed);
 
-/* Contexts between _ending and _ended.  Meanwhile the driver may have given addresses of theirs to
- * another owner: _owns waits until it is known whose `address` is (a second at the most), which was
- * found to be ours. */
+/* Number of contexts between _ending and _ended.  Meanwhile the driver may have given their addresses
+ * to another owner.  _owns is called for an `address` that was found in memory of the library.  It
+ * waits, for at most one second, until the driver has answered.  Returns true if the address still
+ * belongs to the library, or if there was no answer. */
 extern AC_HIDDEN _Atomic int ac_contexts_ending;
 bool ac_context_owns(uint64_t address);
 
-/* The primary context of a device was retained, or reset, by any caller; is about to be released:
- * whether that may be the last time.  A release that fails was none: _retained again, but for
- * AC_LAST_UNSEEN. */
+/* Retains and releases of a device's primary context by any caller.  _retained and _reset are called
+ * after the driver's call, _releasing before it: it tells if this release may be the last.  If the
+ * release then fails, the caller calls _retained again, unless the answer was AC_LAST_UNSEEN. */
 typedef enum { AC_LAST_NOT, AC_LAST_MAYBE, AC_LAST_SURE, AC_LAST_UNSEEN } ac_last_t;
 void ac_context_retained(CUdevice device);
 void ac_context_reset(CUdevice device);
 ac_last_t ac_context_releasing(CUdevice device);
 
-/* `view` is the handle of a green context: it stands for its device's primary context from now
- * on, until it is gone.  False: that cannot be kept.  _ending: one of the greens of `primary` is
- * about to go, and its streams with it. */
+/* `view` is the handle of a green context: it stands for its device's primary context until
+ * _green_gone.  Returns false if the library cannot follow that.  _ending: called before a green
+ * context of `primary` ends, and its streams with it. */
 bool ac_context_green(CUcontext view);
 void ac_context_green_ending(ac_context_t *primary);
 void ac_context_green_gone(CUcontext view);
 
-/* Whether that is a view of `primary`.  _any_green: whether there ever was a view of some context: a
- * default stream's handle may then stand for several streams of one primary context. */
+/* Returns true if `view` is a view of `primary`.  _any_green returns true if any context ever had a
+ * view: a default stream's handle may then stand for several streams of one primary context. */
 bool ac_context_is_view(CUcontext view, CUcontext primary);
 bool ac_context_any_green(void);
 
-/* A stream handle is about to be destroyed: forget what it meant. */
+/* Called before a stream is destroyed: forgets the meaning of its handle. */
 void ac_context_stream_gone(CUstream stream);
 
-/* A result that says whether the context is broken for good. */
+/* Marks the context as broken if the driver's `result` is a sticky error. */
 void ac_context_note(ac_context_t *context, CUresult result);
 
-/* The same for a call that works on the current context. `thread` may be NULL. */
+/* Like ac_context_note, for the result of a call in the current context.  `thread` may be NULL. */
 void ac_context_note_current(ac_thread_t *thread, CUresult result);
 
-/* Number of live contexts: with one, no memory can be reached from another. */
+/* Number of live contexts.  With one context, no memory can be reached from another. */
 extern AC_HIDDEN _Atomic unsigned ac_context_live;
 static inline unsigned ac_context_count(void) {
     return atomic_load_explicit(&ac_context_live, memory_order_relaxed);
 }
 
-/* Another context may reach the memory: see ac_fence_shared. */
+/* Called when another context may reach the memory: see ac_fence_shared. */
 void ac_context_cross(void);
 
-/* Releases the pages of a context that has gone. */
+/* Releases the pages of a context that ended. */
 void ac_context_bury(const ac_context_t *context);
 
-/* Returns true if `address` lies in a segment of ours.  False in a fork child: another thread of its parent may
- * have held the locks. */
+/* Returns true if `address` lies in a segment of the library.  Returns false in a fork child: another
+ * thread of the parent may have held the locks. */
 static inline bool ac_owned(uint64_t address) {
     int state = atomic_load_explicit(&ac_state, memory_order_acquire);
     if ((state != AC_STATE_ACTIVE && state != AC_STATE_EXITING) || !ac_block_arena(address))

@@ -9,12 +9,12 @@
 #include "observe/host_memory.h"
 #include "observe/raw.h"
 
-/* Steps in idle_trim_ms: memory goes back after that and up to a quarter more. */
+/* Steps in idle_trim_ms: memory goes back after idle_trim_ms and at most a quarter more. */
 enum { STEPS = 4, LOOK_NS = 250000000 };
 #define PINNED_LOOK_NS   ((int64_t)2000000000)
 #define PRESSURE_LOOK_NS ((int64_t)1000000000)
 
-/* Whether memory of a device is that of the host. */
+/* True if a device uses the host's memory. */
 static _Atomic bool any_integrated;
 
 void ac_decay_start(void) {
@@ -37,7 +37,7 @@ int64_t ac_decay_interval(const ac_config_t *config) {
     return look && (!idle || idle > look) ? look : idle;
 }
 
-/* Whole intervals that memory has to be idle for. */
+/* Returns the number of whole intervals for which memory has to be idle. */
 static uint32_t epochs_of(const ac_config_t *config) {
     int64_t interval = ac_decay_interval(config), idle = (int64_t)config->idle_trim_ms * 1000000;
     return interval ? (uint32_t)((idle + interval - 1) / interval) : 1;
@@ -59,7 +59,7 @@ typedef struct {
 static void step_device(CUdevice device, ac_allocator_t *allocator, void *arg) {
     const ac_step_t *step = arg;
     const ac_config_t *config = step->config;
-    if (config->idle_trim_ms) /* also what is left of a cache that was switched off */
+    if (config->idle_trim_ms) /* also memory of a cache that was switched off */
         ac_allocator_decay(allocator, epochs_of(config));
     if (is_short(device, allocator, config->keep_free) || (step->pressed && ac_cuda_integrated(device)))
         ac_allocator_trim(allocator, false);
@@ -75,10 +75,10 @@ bool ac_decay_settle(void) {
     bool settled = !ac_cuda_is_capturing(NULL);
     if (!settled)
         return false;
-    atomic_store(&ac_trim_pending, false); /* first: a trim postponed meanwhile sets it again */
+    atomic_store(&ac_trim_pending, false); /* cleared first: a trim postponed now sets it again */
     ac_device_each(settle_device, &settled);
     if (!settled)
-        ac_supply_watch(); /* the writer may have looked meanwhile, and stopped its timer */
+        ac_supply_watch(); /* the writer may have checked meanwhile, and stopped its timer */
     return settled;
 }
 

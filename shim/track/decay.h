@@ -1,6 +1,7 @@
-/* Idle memory goes back to the driver by itself: idle_trim_ms, keep_free, and on
- * devices that share it with the host when its memory gets short.  The thread that
- * writes dumps (writer.c) is there for this as well, and calls. */
+/* Returns idle memory to the driver from time to time: the settings idle_trim_ms and keep_free.
+ * An integrated device shares memory with the host: its idle memory also goes back if the host's
+ * memory gets short.  The thread that writes dumps (writer.c) calls ac_decay_step at each
+ * interval. */
 #ifndef AC_DECAY_H
 #define AC_DECAY_H
 
@@ -9,23 +10,26 @@
 
 #include "config/config.h"
 
-/* Look for devices whose memory is the host's: idle memory of these goes back when the host's gets
- * short.  At the first use of CUDA, before ac_decay_interval counts.  Calls the driver. */
+/* Finds integrated devices, which have no memory but the host's.  Their idle memory goes back when
+ * the host's memory gets short.  Called at the first use of CUDA, before ac_decay_interval counts.
+ * Calls the driver. */
 void ac_decay_start(void);
 
-/* Nanoseconds from one ac_decay_step to the next; 0: nothing is to be done.  The same where the cache
- * is off: what is left of one that was switched off goes as well. */
+/* Returns the nanoseconds from one ac_decay_step to the next; 0: there is nothing to do.  Ignores
+ * `enabled`: a cache that was switched off may still hold memory, which also goes back. */
 int64_t ac_decay_interval(const ac_config_t *config);
 
-/* What is owed (ac_allocator_settle_debt) goes back if that waits for nothing, and if nothing
- * captures.  False: some is owed still.  Calls the driver. */
+/* Does pending trims (ac_allocator_settle_debt), if they wait for nothing.  Does nothing while a
+ * stream captures.  Returns false if a trim stays pending.  Calls the driver. */
 bool ac_decay_settle(void);
 
-/* The same after a synchronisation of the program.  One with a stream alone (not `whole`) says
- * little of the others, so that it tries the less often the longer they go on.  Thread-safe. */
+/* Calls ac_decay_settle after a synchronisation of the program.  `whole`: not with one stream
+ * alone.  A synchronisation with one stream says little about the others.  With background_trim,
+ * the function skips calls of that kind after a failure, for longer after each further one.
+ * Thread-safe. */
 void ac_decay_synced(bool whole);
 
-/* An interval has passed.  Calls the driver; does nothing while anything captures. */
+/* Called once in each interval.  Calls the driver.  Does nothing while a stream captures. */
 void ac_decay_step(void);
 
 #endif

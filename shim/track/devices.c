@@ -15,7 +15,8 @@ AC_START_DATA static ac_mutex_t lock = AC_MUTEX(CONTEXTS);
 static ac_allocator_t *_Atomic allocators[AC_LIVE_DEVICES];
 AC_START_DATA static _Atomic bool any_allocator; /* set with the first, under the lock */
 
-/* Bytes that the program lets the process reserve, beside its settings; 0: no limit. */
+/* Bytes that the program lets the process reserve, in addition to the limits of the settings;
+ * 0: no limit. */
 static uint64_t caps[AC_LIVE_DEVICES];
 
 static _Atomic bool any_cap;
@@ -140,7 +141,8 @@ void ac_device_set_cap(CUdevice device, uint64_t bytes) {
 }
 
 void ac_device_configure(void) {
-    /* A pattern of ours would come before what that stream has still to do. */
+    /* The library's fill pattern would come before the work that is still pending in that
+     * stream. */
     atomic_store(&ac_sole_wanted,
                  ac_process_config()->single_stream && !ac_process_config()->fill);
     ac_lock(&lock); /* an allocator that is being made may have seen older settings */

@@ -14,8 +14,8 @@ enum { EVENTS = 256, MEMORIES = 64 };
 
 static ac_mutex_t lock = AC_MUTEX(LEAF);
 
-/* Under the lock.  Number of live contexts that the program has not awaited, and of those among them
- * with visible work. */
+/* Number of live contexts that the program has not awaited; number of them with visible work.
+ * `lock` protects both. */
 static unsigned unawaited, shown;
 static uint64_t lives;
 
@@ -41,7 +41,7 @@ static _Atomic uint64_t *place_of(ac_context_t *context, uint64_t key) {
     return &context->shown.stream[place(key, AC_SHOWN_STREAMS)];
 }
 
-/* Under the lock, after a change. */
+/* Called under the lock after a change. */
 static void settle(void) {
     const ac_config_t *config = ac_process_config();
     bool wait = config->free_sync == AC_FREE_SYNC_ON || config->fill;
@@ -75,7 +75,7 @@ void ac_shown_begin(ac_context_t *context) {
     ac_unlock(&lock);
 }
 
-/* Under the lock. */
+/* Called under the lock. */
 static void leave(ac_context_t *context) {
     if (atomic_exchange(&context->shown.awaited, true))
         return;
@@ -178,7 +178,7 @@ bool ac_shown_knows(const ac_context_t *context, CUstream stream) {
            atomic_load(place_of((ac_context_t *)context, key)) == key;
 }
 
-/* Under the lock. */
+/* Called under the lock. */
 static void add(ac_context_t *context, CUstream stream) {
     uint64_t key = ac_cuda_stream_key(stream);
     atomic_store(place_of(context, key), key);
@@ -216,8 +216,8 @@ void ac_shown_stream_gone(ac_context_t *context, CUstream stream) {
 
 /* --- the program awaits it --- */
 
-/* Returns true if the record still serves that context, and the program has not awaited its visible
- * work.  Under the lock. */
+/* Returns true if the record still serves that context, and the program has not awaited its
+ * visible work.  Called under the lock. */
 static bool is_followed(const ac_context_t *context, uint64_t life) {
     return context && context->shown.life == life && atomic_load(&context->shown.shown) &&
            !atomic_load(&context->shown.awaited);
@@ -241,7 +241,7 @@ void ac_shown_recorded(ac_context_t *context, const CUstream *stream, CUevent ev
     ac_unlock(&lock);
 }
 
-/* Returns the context with visible work before the event; NULL: none.  Under the lock. */
+/* Returns the context with visible work before the event; NULL: none.  Called under the lock. */
 static ac_context_t *context_of_event(CUevent event) {
     unsigned i = place_of_event(event);
     return event && events[i].event == event && is_followed(events[i].context, events[i].life)

@@ -1,5 +1,5 @@
-/* Sessions and links (graphs.h).  The table is searched from end to end: it is empty in programs
- * that free nothing while they capture, and has two entries for each graph in the others. */
+/* Sessions and links (graphs.h).  The table is searched from end to end.  It is empty in
+ * programs that free nothing while they capture; in others it has two entries for each graph. */
 #include "track/graphs.h"
 
 #include <pthread.h>
@@ -19,12 +19,12 @@ static ac_mutex_t lock = AC_MUTEX(GRAPHS);
 static ac_graphs_memory_t memory;
 static ac_link_t links[LINKS];
 static _Atomic unsigned link_count;
-static struct { ac_holder_t inner, outer; } inners[INNER]; /* graphs that live in others */
+static struct { ac_holder_t inner, outer; } inners[INNER]; /* graphs that are part of others */
 static _Atomic unsigned inner_count;
-static _Atomic unsigned capturing; /* captures of the open session */
-static uint64_t session;           /* the newest */
+static _Atomic unsigned capturing; /* number of captures of the open session */
+static uint64_t session;           /* number of the newest session */
 static bool open_lost;             /* the open one cannot be followed */
-static uint64_t numbers;           /* of leaving holders */
+static uint64_t numbers;           /* numbers of leaving holders */
 static bool inners_lost;           /* more than the table has room for */
 
 void ac_graphs_setup(const ac_graphs_memory_t *with) {
@@ -43,7 +43,7 @@ static bool is_open(uint64_t which) {
     return capturing && which == session;
 }
 
-/* The graph that `holder` is part of, in the end. */
+/* Returns the outermost graph that contains `holder`. */
 static ac_holder_t outermost(ac_holder_t holder) {
     for (unsigned depth = 0; depth < INNER; depth++) {
         unsigned i = 0;
@@ -74,7 +74,7 @@ static bool linked(ac_holder_t holder, uint64_t which) {
     return false;
 }
 
-/* `to` keeps in future what `from` kept. */
+/* Makes `to` keep what `from` kept. */
 static void pass_on(ac_holder_t from, ac_holder_t to) {
     for (unsigned i = link_count; i-- > 0;) {
         if (!same(links[i].holder, from))
@@ -92,7 +92,8 @@ static ac_holder_t as_holder(uint64_t which) {
 
 static const ac_holder_t for_ever = {AC_HOLDER_EVER, 0};
 
-/* Its memory stays until the context ends: no link says otherwise. */
+/* Stops following the session: its memory stays until the context ends.  Removes its links,
+ * and makes the sessions that it keeps permanent. */
 static void lose(uint64_t which) {
     for (unsigned i = link_count; i-- > 0;)
         if (links[i].session == which)
@@ -103,7 +104,7 @@ static void lose(uint64_t which) {
     memory.lost();
 }
 
-/* Links of a session that holds no memory and keeps no other are worth nothing. */
+/* Removes links of a session that holds no memory and keeps no other: they serve no purpose. */
 static bool forget_empty(uint64_t which) {
     if (is_open(which) || memory.holds(which))
         return false;
@@ -118,14 +119,14 @@ static bool forget_empty(uint64_t which) {
 
 static void prune(void) {
     for (unsigned i = 0; i < link_count;)
-        i += !forget_empty(links[i].session); /* those before name others: they did not move */
+        i += !forget_empty(links[i].session); /* links before name other sessions and stay */
 }
 
 static void link_up(ac_holder_t holder, uint64_t which) {
     if (is_open(which) && open_lost)
         return;
     if (linked(holder, which) || same(holder, as_holder(which)))
-        return; /* a session that kept itself would never go */
+        return; /* a session that kept itself would never end */
     if (link_count == LINKS)
         prune();
     if (link_count == LINKS)
@@ -136,7 +137,7 @@ static void link_up(ac_holder_t holder, uint64_t which) {
 
 static void inherit(ac_holder_t to, ac_holder_t from) {
     uint64_t done = 0;
-    for (;;) { /* by number, not by place: adding may move or remove links */
+    for (;;) { /* by number, not by place: adding a link may move or remove links */
         uint64_t next = UINT64_MAX;
         for (unsigned i = 0; i < link_count; i++)
             if (same(links[i].holder, from) && links[i].session > done && links[i].session < next)
@@ -148,8 +149,8 @@ static void inherit(ac_holder_t to, ac_holder_t from) {
     }
 }
 
-/* Take one link of a leaving holder away.  Returns the session that it was the last to name, 0
- * for none; what that one kept leaves with it.  *more tells whether links remain. */
+/* Removes one link of a leaving holder.  Returns the session if this was its last link, else
+ * 0.  The sessions that it kept then leave with it.  *more: links remain. */
 static uint64_t take_one(ac_holder_t leaving, bool *more) {
     unsigned i = 0;
     while (i < link_count && !same(links[i].holder, leaving))

@@ -10,8 +10,8 @@
 #include "share/ipc_fds.h"
 #include "share/ipc_socket.h"
 
-/* How long an import waits for more pages: for an exporter that runs, and may not have been given a
- * processor for a while, longer than for one that is stopped.  How long without any descriptor. */
+/* How long an import waits for more pages.  An exporter that runs may have been off the processor
+ * for a while, so it gets longer than a stopped one.  LIMIT_WITHOUT_NS: without any descriptor. */
 #define LIMIT_NS         ((int64_t)5000000000)
 #define LIMIT_STOPPED_NS ((int64_t)1000000000)
 #define LIMIT_WITHOUT_NS ((int64_t)100000000)
@@ -27,7 +27,7 @@ static CUresult result_of(ac_status_t status) {
                               : CUDA_ERROR_MAP_FAILED;
 }
 
-/* The device with this id, -1: none here. */
+/* Returns the device with this id; -1: there is none in this process. */
 static CUdevice device_of(const unsigned char uuid[AC_IPC_UUID]) {
     static const unsigned char unknown[AC_IPC_UUID];
     int count = 0;
@@ -42,14 +42,14 @@ static CUdevice device_of(const unsigned char uuid[AC_IPC_UUID]) {
     return -1;
 }
 
-/* A connection to the exporter, and what is there of the block so far. */
+/* Connection to the exporter, and the part of the block that is mapped so far. */
 typedef struct {
     int fd, error;
     ac_ipc_ask_t ask;
     const ac_ipc_token_t *token;
     const ac_ipc_entry_t *entry;
-    uint64_t base, mapped;      /* bytes that are mapped from there on */
-    int64_t since, until, last; /* of the last page; limits for the next one, and for all */
+    uint64_t base, mapped;      /* bytes mapped at the base */
+    int64_t since, until, last; /* time of the last page; limits for the next one, and for all */
 } import_t;
 
 static void set_limit(import_t *import) {
@@ -70,7 +70,7 @@ static void choose_most(import_t *import, uint64_t count, bool all) {
     import->ask.most = most > AC_IPC_BATCH ? AC_IPC_BATCH : most ? most : 1;
 }
 
-/* Map a few pages more. */
+/* Maps a few more pages. */
 static CUresult add_pages(ac_context_t *context, import_t *import) {
     ac_ipc_pages_t pages;
     int page[AC_IPC_BATCH];
@@ -89,7 +89,7 @@ static CUresult add_pages(ac_context_t *context, import_t *import) {
         if (result == CUDA_SUCCESS)
             result = ac_cuda_page_import(&context->cuda, page[i], import->base + import->mapped,
                                          bytes);
-        if (result == CUDA_ERROR_INVALID_VALUE) /* it stands for no memory, or for less */
+        if (result == CUDA_ERROR_INVALID_VALUE) /* the descriptor stands for no memory, or for less */
             result = CUDA_ERROR_INVALID_HANDLE;
         if (result == CUDA_SUCCESS)
             import->mapped += bytes;
@@ -146,7 +146,8 @@ static ac_cuda_context_t *cuda_of(const void *context) {
     return (ac_cuda_context_t *)(uintptr_t) & ((const ac_context_t *)context)->cuda;
 }
 
-/* Of [base, base + bytes) the first `mapped` bytes have pages.  The context may have gone. */
+/* Unmaps the pages and releases the range; its first `mapped` bytes have pages.  The context may
+ * have ended. */
 static ac_status_t take_down(const void *context, CUdeviceptr base, uint64_t bytes,
                              uint64_t mapped) {
     ac_status_t status = mapped ? ac_cuda_import_end(cuda_of(context), base, mapped) : AC_OK;
@@ -186,11 +187,11 @@ CUresult ac_ipc_pages_open(ac_context_t *context, const ac_ipc_token_t *token,
     return result;
 }
 
-/* Other contexts that may have work on what is closed.  The memory is not freed by this process, and no
- * driver's call waits for them: its addresses must not go from under their work. */
+/* Other contexts that may have work on memory that is closed.  This process does not free that
+ * memory, and no driver call waits for the work: its addresses must not go from under it. */
 typedef struct {
     const ac_ipc_left_t *pages; /* owner -1: not known */
-    uint64_t end;               /* of the wait, ns */
+    uint64_t end;               /* end of the wait, ns */
     ac_status_t status;
 } users_t;
 

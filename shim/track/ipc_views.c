@@ -1,11 +1,12 @@
 /* See ipc_views.h.
  *
- * `inside` of a mapping counts the uses of its views and the threads between an entry and what ends
- * it.  The driver is asked to open where it becomes 1, and to close where it becomes 0.
+ * `inside` of a mapping counts the uses of its views and the threads between an entry and its
+ * end.  The caller opens the mapping when `inside` becomes 1, and closes it when `inside`
+ * becomes 0.
  *
- * The driver counts how often an allocation is open, whether by a token or by its own handle.  What
- * was opened by its own is a view of the mapping, of all of it; where there is none, or the driver
- * has not answered yet, a record of its own (NATIVE) until there is. */
+ * The driver counts how often an allocation is open, by a token or by its own handle.  Memory
+ * opened by its own handle is a view of the whole mapping.  If there is no mapping, or the
+ * driver has not answered yet, it has a record of its own (NATIVE) until there is one. */
 #include "track/ipc_views.h"
 
 #include <pthread.h>
@@ -18,7 +19,8 @@
 #include "device/wait.h"
 #include "lock.h"
 
-/* How long a thread waits for the call of another one: a close waits for the device in there. */
+/* How long a thread waits for the call of another thread: a close waits for the device in that
+ * call. */
 enum { WAIT_SECONDS = 1, VIEWS_FIRST = 128 };
 
 typedef enum { OPENING, OPEN, CLOSING, NATIVE } state_t;
@@ -31,13 +33,13 @@ struct ac_ipc_mapping {
     uint64_t base, bytes;
     uint64_t widest; /* bytes of the largest view so far */
     unsigned inside;
-    unsigned opens; /* of the driver's */
+    unsigned opens; /* opens that the driver counts */
     state_t state;
-    bool lost;     /* its context has gone: the driver has closed it, but for pages */
-    bool alone;    /* not shared: another one of its handle is stuck */
+    bool lost;     /* its context has ended: the driver has closed it, except pages */
+    bool alone;    /* not shared: another mapping of the handle is stuck */
     bool on_pages; /* ac_ipc_on_pages */
     int owner;       /* device of the pages */
-    uint64_t target; /* of ac_ipc_postponed; 0: it was not called */
+    uint64_t target; /* clock of ac_ipc_postponed; 0: it was not called */
 };
 
 typedef struct {
@@ -47,10 +49,10 @@ typedef struct {
 } view_t;
 
 static ac_mutex_t lock = AC_MUTEX(IPC);
-static ac_cond_t returned; /* a call of the driver */
+static ac_cond_t returned; /* signalled when a driver call has returned */
 static ac_ipc_mapping_t *mappings, *spare;
-static ac_ipc_mapping_t *left; /* on pages, lost or postponed: to be taken away */
-static view_t *views;          /* by address */
+static ac_ipc_mapping_t *left; /* on pages, lost or postponed: to be removed */
+static view_t *views;          /* ordered by address */
 static size_t view_count, view_room;
 _Atomic unsigned ac_ipc_mappings, ac_ipc_natives;
 
@@ -66,12 +68,12 @@ static ac_ipc_mapping_t *find_handle(const void *context, uint64_t exporter,
     return mapping;
 }
 
-/* How many there are of its kind. */
+/* Returns the counter of mappings of this kind. */
 static _Atomic unsigned *count_of(const ac_ipc_mapping_t *mapping) {
     return mapping->state == NATIVE ? &ac_ipc_natives : &ac_ipc_mappings;
 }
 
-/* NULL: host memory is short. */
+/* Returns NULL if host memory is short. */
 static ac_ipc_mapping_t *take_spare(void) {
     ac_ipc_mapping_t *mapping = spare;
     if (!mapping)
@@ -119,7 +121,7 @@ static ac_ipc_mapping_t *find_base(const void *context, uint64_t base, state_t s
 
 /* ---- views, under the lock ---- */
 
-/* The first view at `address` or above. */
+/* Returns the index of the first view at `address` or above. */
 static size_t first_at(uint64_t address) {
     size_t low = 0, high = view_count;
     while (low < high) {
@@ -163,7 +165,7 @@ static bool add_view(ac_ipc_mapping_t *mapping, uint64_t address, uint64_t size)
         view_count++;
     }
     if (!known || views[at].size != size)
-        views[at].id = (uint64_t)3 << 62 | ++ids; /* no driver's, and no block's of ours */
+        views[at].id = (uint64_t)3 << 62 | ++ids; /* unlike ids of the driver and of any block */
     views[at].size = size;
     views[at].opens++;
     if (mapping->widest < size)
@@ -199,7 +201,7 @@ ac_ipc_mapping_t *ac_ipc_enter(const void *context, uint64_t exporter,
                                bool *fresh) {
     struct timespec limit = limit_of_wait();
     ac_ipc_mapping_t *mapping;
-    bool stuck = false; /* the call of another thread does not return: one of its own */
+    bool stuck = false; /* another thread's call does not return: open a separate mapping */
     ac_lock(&lock);
     while ((mapping = find_handle(context, exporter, handle)) && mapping->state != OPEN && !stuck)
         stuck = ac_wait_until(&returned, &lock, &limit) != 0;
@@ -220,8 +222,8 @@ ac_ipc_mapping_t *ac_ipc_enter(const void *context, uint64_t exporter,
     return mapping;
 }
 
-/* The driver opened it by its own handle, which becomes a view of the mapping.  Under the lock.
- * False: host memory is short. */
+/* Adds a use by the driver's own handle, which becomes a view of the mapping.  Called under the
+ * lock.  Returns false if host memory is short. */
 static bool add_native(ac_ipc_mapping_t *mapping) {
     if (!add_view(mapping, mapping->base, mapping->bytes))
         return false;
@@ -342,8 +344,9 @@ bool ac_ipc_native_close(const void *context, uint64_t base) {
     return native;
 }
 
-/* Views may overlap where the program kept one of a dead lifetime: the newest around the address.
- * The driver may open an allocation for two contexts at one base. */
+/* Finds the newest view around the address.  Views may overlap if the program kept a view of a
+ * block that the exporter freed.  The driver may open an allocation for two contexts at one
+ * base. */
 ac_ipc_place_t ac_ipc_find(uint64_t address, ac_ipc_view_t *view) {
     uint64_t widest = 0;
     bool any = false;
@@ -354,7 +357,7 @@ ac_ipc_place_t ac_ipc_find(uint64_t address, ac_ipc_view_t *view) {
             widest = mapping->widest > widest ? mapping->widest : widest;
         }
     for (const ac_ipc_mapping_t *mapping = left; mapping; mapping = mapping->next)
-        any |= address - mapping->base < mapping->bytes; /* closed, and there all the same */
+        any |= address - mapping->base < mapping->bytes; /* closed, but still mapped */
     const view_t *found = NULL;
     for (size_t at = widest ? first_at(address + 1) : 0; at > 0; at--) {
         const view_t *candidate = &views[at - 1];
@@ -415,7 +418,7 @@ bool ac_ipc_next_left(ac_ipc_left_t *next) {
     return mapping;
 }
 
-/* Without host memory for it the pages stay. */
+/* If host memory is short, the pages stay. */
 void ac_ipc_left_again(const ac_ipc_left_t *again) {
     ac_lock(&lock);
     ac_ipc_mapping_t *mapping = take_spare();

@@ -1,8 +1,8 @@
 /* Records of memory pools (mempools.h).
  *
- * A record is taken when the program makes a pool, or first uses one that the driver made, and
- * may serve another pool once its own was destroyed and no block of it is out.  `handle` of a live
- * pool is looked at without the lock; a record is written whole before its handle is stored. */
+ * A record is taken when the program makes a pool, or first uses one that the driver made.  It may
+ * serve another pool after its own was destroyed and none of its blocks is in use.  `handle` of a
+ * live pool is read without the lock: a record is complete before its handle is stored. */
 #include "track/mempools.h"
 
 #include <errno.h>
@@ -14,34 +14,34 @@
 #include "track/pool_access.h"
 #include "lock.h"
 
-/* `maxSize` counts in these (guesses.def: pool_limit). */
+/* Unit of `maxSize` (guesses.def: pool_limit) */
 #define LIMIT_UNIT ((uint64_t)2 << 20)
 
 typedef struct {
-    _Atomic(CUmemoryPool) handle; /* of the live pool; NULL: there is none */
-    CUmemoryPool last;            /* the same, and of a destroyed one */
+    _Atomic(CUmemoryPool) handle; /* handle of the live pool; NULL: there is none */
+    CUmemoryPool last;            /* handle of the live or of the destroyed pool */
     _Atomic CUdevice device;
     _Atomic ac_passed_t reason;
-    _Atomic bool made;   /* by the program, which may destroy it */
+    _Atomic bool made;   /* the program made the pool and may destroy it */
     _Atomic bool passed; /* the driver has served requests of it */
-    bool taken;          /* a pool, live or destroyed with blocks out */
+    bool taken;          /* it has a pool, live or destroyed with blocks in use */
     _Atomic bool counts; /* the allocator has figures of it */
-    unsigned pins;       /* calls of ours under way that name the handle */
-    unsigned destroying; /* calls under way that may end the pool: none of ours begins */
+    unsigned pins;       /* calls of the library under way that use the handle */
+    unsigned destroying; /* calls under way that may end the pool: no call of the library begins */
     _Atomic uint64_t limit;
-    /* If the driver serves the pool as well: its share at the last change, and the peak until then. */
+    /* If the driver also serves the pool: its share at the last change, and the peak until then. */
     uint64_t share[AC_MARKS], peak[AC_MARKS];
-    bool resides;          /* on the device, and is this process's own */
+    bool resides;          /* memory on the device that belongs to this process */
     ac_allocator_sum_t at; /* bytes that the driver reserves for it */
 } record_t;
 
 static ac_mutex_t lock = AC_MUTEX(LEAF);
 static ac_cond_t unpinned;
 static record_t records[AC_MEMPOOLS];
-static _Atomic unsigned end = AC_MEMPOOL_FIRST; /* no record from here on was ever taken */
+static _Atomic unsigned end = AC_MEMPOOL_FIRST; /* no record from here on was ever in use */
 static _Atomic bool full;                       /* a pool found no record */
-static _Atomic bool any_passed;                 /* `passed` of any was set */
-static ac_passed_t all_left;                    /* why every pool is the driver's; under the lock */
+static _Atomic bool any_passed;                 /* `passed` of some record was set */
+static ac_passed_t all_left; /* reason why the driver serves every pool; under the lock */
 
 /* --- finding --- */
 
@@ -75,7 +75,7 @@ CUmemoryPool ac_mempool_handle(unsigned number) {
 void ac_mempool_leave(unsigned number, ac_passed_t reason) {
     ac_passed_t ours = AC_POOL_OURS;
     if (number && atomic_compare_exchange_strong(&records[number].reason, &ours, reason))
-        ac_generation_grow(); /* lanes of threads serve it without a look */
+        ac_generation_grow(); /* lanes of threads serve it without a check */
 }
 
 void ac_mempools_leave(ac_passed_t reason) {
@@ -90,7 +90,7 @@ void ac_mempools_leave(ac_passed_t reason) {
 
 /* --- taking and leaving records --- */
 
-/* Whether blocks of the pool are out, or about to be. */
+/* Returns true if blocks of the pool are in use, or about to be. */
 static bool has_blocks(CUdevice device, unsigned number) {
     ac_mempool_t figures;
     ac_allocator_t *allocator = ac_device_allocator(device);
@@ -113,7 +113,7 @@ bool ac_mempool_is_named(CUmemoryPool handle) {
     return false;
 }
 
-/* Under the lock. */
+/* Called under the lock. */
 static void retire(record_t *record) {
     atomic_store(&record->handle, NULL);
 }
@@ -123,7 +123,7 @@ static bool is_spare(const record_t *record) {
            (!atomic_load(&record->handle) && !record->pins && !record->destroying);
 }
 
-/* A record without a pool, taken; 0: there is none. */
+/* Takes a record without a pool; 0: there is none. */
 static unsigned take_record(void) {
     for (unsigned i = AC_MEMPOOL_FIRST; i < AC_MEMPOOLS; i++) {
         ac_lock(&lock);
@@ -136,7 +136,7 @@ static unsigned take_record(void) {
         spare = is_spare(&records[i]) && records[i].taken == taken;
         if (spare) {
             records[i].taken = true;
-            records[i].pins = 1; /* until it is opened */
+            records[i].pins = 1; /* reserved until it is opened */
             if (atomic_load(&end) <= i)
                 atomic_store_explicit(&end, i + 1, memory_order_release);
         }
@@ -157,8 +157,8 @@ typedef struct {
 
 static void look_at(unsigned number);
 
-/* Give the pool a record.  One that has the same handle is of a pool that has gone, unless `keep`:
- * then another thread was faster. */
+/* Gives the pool a record.  An older record with the same handle belongs to a destroyed pool.  With
+ * `keep`, it was made by another thread and is kept. */
 static unsigned open_record(CUmemoryPool handle, const traits_t *traits, bool keep) {
     unsigned number = take_record();
     if (!number)
@@ -171,7 +171,7 @@ static unsigned open_record(CUmemoryPool handle, const traits_t *traits, bool ke
         ac_mempool_open(allocator, number, traits->threshold, traits->limit);
     ac_pool_reach_none(number);
     record_t *record = &records[number];
-    look_at(number); /* of the pool that had it before nothing is left */
+    look_at(number); /* nothing is left of the record's former pool */
     ac_lock(&lock);
     unsigned old = find(handle);
     record->pins = 0;
@@ -225,7 +225,7 @@ void ac_mempool_created(CUmemoryPool handle, const CUmemPoolProps *props) {
     }
 }
 
-/* That of a device is found where it is first used. */
+/* Skips pools that the library could serve: it finds the pool of a device at its first use. */
 void ac_mempool_shown(CUmemoryPool handle, const CUmemLocation *location,
                       CUmemAllocationType type) {
     const CUmemPoolProps props = {.allocType = type, .location = *location};
@@ -265,7 +265,7 @@ void ac_mempool_destroyed(unsigned number, bool done) {
 
 /* --- pools that the driver makes --- */
 
-/* The pool that the driver made for the device; NULL: none. */
+/* Returns the pool that the driver made for the device; NULL: none. */
 static CUmemoryPool default_pool(CUdevice device) {
     static _Atomic(CUmemoryPool) known[AC_LIVE_DEVICES];
     int supported = 0;
@@ -282,7 +282,8 @@ bool ac_mempool_is_default(unsigned number) {
     return ac_mempool_handle(number) == default_pool(ac_mempool_device(number));
 }
 
-/* What the program did to a pool before it was first looked at. */
+/* Returns the reason not to serve a pool, from the changes that the program made before the first
+ * look-up. */
 static ac_passed_t past_of(CUmemoryPool pool, CUdevice device) {
     static const CUmemPool_attribute switches[] = {
         CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES,
@@ -352,7 +353,7 @@ void ac_mempool_current_changed(CUdevice device) {
     for (CUdevice each = 0; each < AC_LIVE_DEVICES; each++)
         if (device < 0 || each == device)
             change_current(each);
-    ac_generation_grow(); /* lanes of threads serve the former one without a look */
+    ac_generation_grow(); /* lanes of threads serve the former pool without a check */
 }
 
 unsigned ac_mempool_current(CUdevice device, ac_passed_t *why) {
@@ -377,7 +378,7 @@ unsigned ac_mempool_current(CUdevice device, ac_passed_t *why) {
 
 /* --- what the driver serves --- */
 
-/* The live pool, until unpin; NULL: it is gone, or may be at any moment. */
+/* Returns the live pool, which stays until unpin; NULL: it is destroyed, or may be at any moment. */
 static CUmemoryPool pin(unsigned number) {
     ac_lock(&lock);
     CUmemoryPool pool = records[number].destroying ? NULL : atomic_load(&records[number].handle);
@@ -393,7 +394,7 @@ static void unpin(unsigned number) {
     ac_unlock(&lock);
 }
 
-/* A figure of the driver's part of the pool; 0: it is gone. */
+/* Returns a figure of the driver's part of the pool; 0: the pool is destroyed. */
 static uint64_t figure(unsigned number, CUmemPool_attribute attribute) {
     cuuint64_t value = 0;
     CUmemoryPool pool = ac_driver.cuMemPoolGetAttribute ? pin(number) : NULL;
@@ -413,8 +414,8 @@ static uint64_t driver_has(unsigned number, ac_mark_t mark) {
 
 /* --- peaks of both sides together --- */
 
-/* If the driver's share changed: until now the sum was at most its old value plus the library's peak since
- * the last change. */
+/* Updates the peak if the driver's share changed.  Until now the sum was at most its old value plus
+ * the library's peak since the last change. */
 static void note_share(unsigned number, ac_mark_t mark) {
     record_t *record = &records[number];
     uint64_t share = driver_has(number, mark);
@@ -470,7 +471,7 @@ void ac_mempool_reset_peak(unsigned number, ac_mark_t mark) {
 
 /* --- what a limit counts --- */
 
-/* Of two looks the one that began later counts. */
+/* Returns the number of a look-up.  If two overlap, the one that began later counts. */
 static uint64_t next_look(void) {
     static _Atomic uint64_t looks;
     return atomic_fetch_add(&looks, 1) + 1;
@@ -496,7 +497,7 @@ void ac_mempools_look(CUdevice device) {
     cuuint64_t bytes = 0;
     unsigned last = atomic_load_explicit(&end, memory_order_acquire);
     if (ac_cuda_is_capturing(NULL))
-        return; /* whether these calls leave a capture whole is not known */
+        return; /* it is unknown if these calls disturb a capture */
     for (unsigned i = AC_MEMPOOL_FIRST; i < last; i++)
         if (records[i].device == device && atomic_load(&records[i].passed))
             look_at(i);
@@ -520,8 +521,9 @@ uint64_t ac_mempool_growth(unsigned number, uint64_t bytes) {
     return bytes > left ? bytes - left : 0;
 }
 
-/* Where requests have to be announced: the pool has a limit, or it may go meanwhile, and its record
- * must not serve another one before the block has the number. */
+/* Returns the allocator if requests of the pool need ac_mempool_admit; else NULL.  They do if the
+ * pool has a limit, or if the program may destroy it meanwhile.  The record must not serve another
+ * pool before the block has the number. */
 static ac_allocator_t *claimed_from(unsigned number) {
     const record_t *record = &records[number];
     return record->made || record->limit ? ac_mempool_allocator(number) : NULL;
@@ -557,7 +559,8 @@ void ac_mempool_passed(unsigned number) {
     note_all_marks(number);
 }
 
-/* Either sees the other: a request relies on what its pool has left, or the pools give that back. */
+/* Requests that rely on unused memory of their pool, and threads that make pools give it back.  Each
+ * side increments its counter before it reads the other's: at least one sees the other. */
 static _Atomic int relying, yielding;
 
 bool ac_mempools_rely(void) {

@@ -1,69 +1,73 @@
-/* The program's memory pools: which of them are served here, and why the others are not.
+/* The program's memory pools: which pools the library serves, and why the driver serves the others.
  *
- * A pool has a record with a number.  Handle values recur, so the number says which pool is
- * meant: blocks carry it (allocator/space/mempool.h), and outlive the pool with it.  The driver
- * keeps every pool, its handle and its settings; of its memory it knows only what it served
- * itself.  All functions are thread-safe. */
+ * A pool has a record with a number.  Handles recur, so the number identifies the pool.  Blocks carry
+ * the number (allocator/space/mempool.h) and outlive the pool with it.  The driver keeps every pool,
+ * its handle and its settings; it knows only the memory that it served itself.  All functions are
+ * thread-safe. */
 #ifndef AC_MEMPOOLS_H
 #define AC_MEMPOOLS_H
 
 #include "track/context.h"
 
-/* Why requests of a pool, or one request, are the driver's: the counter of live.h that counts
- * them.  AC_POOL_OURS: they are not. */
+/* Reason why the driver serves a pool or a request: the counter of live.h that counts it.
+ * AC_POOL_OURS: the library serves it. */
 typedef unsigned ac_passed_t;
 #define AC_POOL_OURS       0u
 #define AC_PASSED(counter) ((ac_passed_t)AC_COUNT_passed_async_##counter)
 
-/* The number of the pool that the handle means now; 0: none is known, which *why explains (NULL:
- * not asked). */
+/* Returns the number of the pool that the handle means now.  0: none is known, and *why is the reason
+ * (`why` may be NULL). */
 unsigned ac_mempool_named(CUmemoryPool handle, ac_passed_t *why);
 
-/* The number of the pool that cuMemAllocAsync uses on the device; 0 likewise. */
+/* Returns the number of the pool that cuMemAllocAsync uses on the device.  0: none is known, and *why
+ * is the reason. */
 unsigned ac_mempool_current(CUdevice device, ac_passed_t *why);
 
-/* The program may have set another one, on the device (negative: on any). */
+/* Called after the program may have set another current pool on the device (negative: on any device). */
 void ac_mempool_current_changed(CUdevice device);
 
-/* Returns true if the handle is that of a destroyed pool whose blocks are still in use. */
+/* Returns true if the handle belonged to a destroyed pool and blocks of that pool are still in use. */
 bool ac_mempool_is_named(CUmemoryPool handle);
 
-/* The driver made a pool.  `props`: as asked for; NULL: imported from another process. */
+/* Called after the driver made a pool.  `props`: as the program gave them; NULL: imported from
+ * another process. */
 void ac_mempool_created(CUmemoryPool handle, const CUmemPoolProps *props);
 
-/* The driver showed the program one of its own pools. */
+/* Called after the driver returned one of its own pools to the program. */
 void ac_mempool_shown(CUmemoryPool handle, const CUmemLocation *location,
                       CUmemAllocationType type);
 
-/* The pool was destroyed.  `number` is the handle's of before the driver's call: it may mean a new
- * pool by now.  Waits, a second at the most, for a call of ours that names it. */
+/* Called before and after the driver's call that destroys a pool.  `number` was looked up before that
+ * call: the handle may name a new pool afterwards.  _destroying waits, for at most one second, for a
+ * call of the library that uses the handle. */
 void ac_mempool_destroying(unsigned number);
 void ac_mempool_destroyed(unsigned number, bool done);
 
-/* Of a pool: a device, AC_POOL_OURS or a reason, and a handle, which is also answered when the
- * pool was destroyed.  `number` is not 0. */
+/* Return properties of a pool: its device, the reason or AC_POOL_OURS, its handle.  A destroyed pool
+ * keeps its handle.  `number` is not 0. */
 CUdevice ac_mempool_device(unsigned number);
 ac_passed_t ac_mempool_reason(unsigned number);
 CUmemoryPool ac_mempool_handle(unsigned number);
 
-/* Whether it is the pool that the driver made for the device. */
+/* Returns true if the driver made the pool as the default of its device. */
 bool ac_mempool_is_default(unsigned number);
 
-/* Whether requests of the pool need not be announced (_admit). */
+/* Returns true if requests of the pool need no ac_mempool_admit. */
 bool ac_mempool_is_open(unsigned number);
 
-/* The allocator that has figures of the pool; NULL: none was ever served here. */
+/* Returns the allocator that has figures of the pool; NULL: the library never served it. */
 ac_allocator_t *ac_mempool_allocator(unsigned number);
 
-/* The pool's requests are the driver's from now on.  The first reason stays. */
+/* Leaves the pool's requests to the driver from now on.  The first reason stays. */
 void ac_mempool_leave(unsigned number, ac_passed_t reason);
 
-/* The same of all pools, those to come too. */
+/* Leaves the requests of all pools to the driver, also of later pools. */
 void ac_mempools_leave(ac_passed_t reason);
 
-/* Before a request of `bytes`; false: it would exceed the pool's limit.  Else it counts until it is
- * served here, or _cancel.  _passed: the driver has served it.  While it counts the number means no
- * other pool; it may mean one since it was found, so that it has to be found once more. */
+/* _admit is called before a request of `bytes`.  Returns false if the request would exceed the pool's
+ * limit.  Otherwise the request counts until the library serves it, or _cancel.  _passed: the driver
+ * served it.  While it counts, the number means no other pool.  The number may have changed its
+ * meaning before that, so the caller has to look it up once more. */
 bool ac_mempool_admit(unsigned number, uint64_t bytes);
 void ac_mempool_cancel(unsigned number, uint64_t bytes);
 void ac_mempool_passed(unsigned number);
@@ -76,19 +80,20 @@ void ac_mempool_reset_peak(unsigned number, ac_mark_t mark);
 /* Called after the driver may have freed memory of a pool. */
 void ac_mempools_given(void);
 
-/* Counts what the driver reserves on the device, for the pools that it serves and for graphs. */
+/* Counts the memory that the driver reserves on the device, for the pools that it serves and for
+ * graphs. */
 void ac_mempools_look(CUdevice device);
 
-/* Between _rely, which may be false, and _relied no pool gives back what it does not use.  _growth: bytes that the
- * pool then has to reserve more for a request of `bytes`.  _resides: the pool's memory is the device's, and not
- * another process's. */
+/* If _rely returns true, no pool gives back unused memory until _relied.  It returns false while
+ * pools do that.  _growth: bytes that the pool has to reserve in addition for a request of `bytes`.
+ * _resides: the pool's memory belongs to the device and to this process. */
 bool ac_mempools_rely(void);
 void ac_mempools_relied(void);
 bool ac_mempool_resides(unsigned number);
 uint64_t ac_mempool_growth(unsigned number, uint64_t bytes);
 
-/* Requests of the device fail: the driver's pools give back what they hold and do not use.  True:
- * there may be room now. */
+/* Called if requests of the device fail: the driver's pools give back their unused memory.  Returns
+ * true if there may be room now. */
 bool ac_mempools_yield(CUdevice device);
 
 #endif

@@ -1,4 +1,4 @@
-/* Which module asks for memory (modules.h). */
+/* Finds the module that asks for memory (modules.h). */
 #include "track/modules.h"
 
 #include "allocator/allocator.h"
@@ -8,8 +8,9 @@
 
 _Static_assert(AC_MODULES <= 1 << 8, "a record of code has no room for a module's number");
 
-/* What is known of code, for all threads.  `version` is how often dlopen was called, and below it a number that
- * grows with each use of the record.  A reader takes what it read only if the version has stayed. */
+/* Known code, for all threads.  `version` has two parts: the number of dlopen calls, and below it a
+ * number that grows with each use of the record.  A reader accepts the fields only if the version has
+ * not changed. */
 enum { CODES = 64, CODE_PAGE = 4096, VERSION_BITS = 32 };
 #define WRITING UINT64_MAX /* no version: dlopen is not called that often */
 static struct {
@@ -73,14 +74,14 @@ static int walk_step(struct dl_phdr_info *info, size_t size, void *argument) {
 ac_code_t ac_module_code(const void *caller) {
     ac_code_t code = {0};
     unsigned module = AC_MODULE_UNKNOWN;
-    uint32_t dlopens = ac_callers_now(); /* before the code is looked at */
+    uint32_t dlopens = ac_callers_now(); /* read before the code */
     if (find(dlopens, caller, &code))
         return code;
     walk_t walk = {.address = (uintptr_t)caller};
     if (!ac_object_each(walk_step, &walk))
         walk.code = (ac_code_t){.start = walk.address & -(uintptr_t)CODE_PAGE, .bytes = CODE_PAGE};
     if (walk.object.dynamic && !ac_live_module(walk.object.path ? walk.object.path : "", &module))
-        return walk.code; /* another thread is about to name one */
+        return walk.code; /* another thread is about to name a module */
     walk.code.module = (uint8_t)module;
     remember(dlopens, &walk.code);
     return walk.code;

@@ -81,7 +81,8 @@ void ac_observers_call(ac_observe_t kind,
     unsigned count = atomic_load(&ac_observers[kind]);
     memcpy(now, places[kind], sizeof now);
     ac_unlock(&lock);
-    /* An observer may be called in the middle of a request: what the thread has noted of it stays. */
+    /* An observer may run in the middle of a request: the state of that request is kept and
+     * restored. */
     bool quiet = thread->quiet, apart = thread->apart;
     ac_rescue_t *rescue = thread->rescue;
     bool missed = thread->recorder.missed;

@@ -15,25 +15,25 @@ static ac_mutex_t lock = AC_MUTEX(LEAF);
 static ac_cond_t taken;
 static struct { const ac_context_t *from, *to; } pair[PAIRS];
 static unsigned pairs;
-static uint64_t held[AC_LIVE_DEVICES]; /* bits of devices that keep their right, see peers.h */
-static bool lost; /* there was no room for one: nothing is taken back any more */
+static uint64_t held[AC_LIVE_DEVICES]; /* bits of devices that keep their access (peers.h) */
+static bool lost; /* the table was full: nothing is taken back any more */
 
-/* What threads tell the driver of a device's pages, without the lock: how many let peers reach them,
- * and whether one takes rights back. */
+/* Driver calls under way, without the lock, that change the access to a device's pages: number of
+ * threads that grant it, and true if one thread takes it back. */
 static struct {
     unsigned giving;
     bool taking;
 } telling[AC_LIVE_DEVICES];
 
-/* What there is of the device's memory on pages, of this process and of others. */
+/* Updates the access to all of the device's memory on pages, of this process and of others. */
 static void allow(CUdevice device, ac_allocator_t *allocator) {
     ac_expand_allow(allocator);
     ac_ipc_pages_allow(device);
 }
 
-/* Rights that are not used any more go.  While work is under way none is taken back: it may be using
- * it, and one that is not used does no harm.  Nor beside another thread, whose call this one would
- * have to wait for: both with a later change. */
+/* Takes back access that is no longer granted.  While work is under way, nothing is taken back:
+ * the work may use the access, and unused access does no harm.  If another thread changes the
+ * access, this one would have to wait for its call.  Both cases are left to a later change. */
 static void take_back(CUdevice device, ac_allocator_t *allocator) {
     bool calm = ac_cuda_peers_former(device) && ac_fence_calm(0);
     ac_lock(&lock);
@@ -53,16 +53,17 @@ static void take_back(CUdevice device, ac_allocator_t *allocator) {
     ac_unlock(&lock);
 }
 
-/* The peer is in the device's table, `fresh` since now; when this returns, it may reach the pages.
- * A thread that takes rights back may be in a call that was made before: that is let go first.
- * Where the driver keeps it for longer, it has it before ours.  Under the lock, which is left. */
+/* Called with the peer in the device's table; `fresh`: it was added just now.  On return the peer
+ * may reach the pages.  A thread that takes access back may be in a call that it made before:
+ * this thread waits for that call first.  If the driver holds that call beyond the limit, it
+ * received it before this thread's call.  Called under the lock, and releases it. */
 static void give(CUdevice device, bool fresh, ac_allocator_t *allocator) {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += PATIENCE_S;
     while (telling[device].taking && ac_wait_until(&taken, &lock, &until) != ETIMEDOUT)
         continue;
-    bool tell = fresh || telling[device].giving; /* the other one may not be through */
+    bool tell = fresh || telling[device].giving; /* the other thread may not be through */
     telling[device].giving += tell;
     ac_unlock(&lock);
     if (!tell)
@@ -94,7 +95,7 @@ void ac_peers_hold(CUdevice device, CUdevice peer, ac_allocator_t *allocator) {
     give(device, ac_cuda_peer_add(device, peer), allocator);
 }
 
-/* Under the lock.  True: a device has lost its right. */
+/* Removes a pair.  Returns true if a device lost its access.  Called under the lock. */
 static bool remove_pair(unsigned i) {
     CUdevice from = pair[i].from->cuda.device, to = pair[i].to->cuda.device;
     pair[i] = pair[--pairs];

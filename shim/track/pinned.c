@@ -1,5 +1,5 @@
-/* The cache of pinned memory beside the calls that use it: limits, what goes back, contexts and
- * captures that end (pinned.h). */
+/* The cache of pinned memory, without the hooks that serve requests: limits, give-back, and
+ * contexts and captures that end (pinned.h). */
 #include "track/pinned.h"
 
 #include "observe/dump.h"
@@ -9,7 +9,7 @@
 #include "track/context.h"
 #include "track/thread.h"
 
-/* Without idle_trim_ms: what was not used for so long goes back. */
+/* Idle time after which blocks go back if idle_trim_ms is off. */
 #define IDLE_NS ((uint64_t)60000000000)
 
 ac_host_t ac_pinned;
@@ -64,7 +64,7 @@ uint64_t ac_pinned_give_back(uint64_t before, uint64_t limit) {
     return freed;
 }
 
-/* Wait until what is pending now is ready, for oom_wait at the most. */
+/* Waits until blocks that are pending now are ready, for at most oom_wait. */
 static void wait_for_pending(ac_context_t *context) {
     uint64_t target = ac_host_target(&ac_pinned, NULL);
     if (target)
@@ -95,14 +95,15 @@ uint64_t ac_pinned_trim(bool wait) {
     return ac_pinned_give_back(UINT64_MAX, 0);
 }
 
-/* The driver's free waits for the device, so that it is asked only while that has nothing to do. */
+/* The driver's free waits for the device, so the function calls it only while the device is
+ * idle. */
 void ac_pinned_decay(const ac_config_t *config) {
     uint64_t idle_ns = config->idle_trim_ms ? config->idle_trim_ms * 1000000 : IDLE_NS;
     uint64_t now = ac_cuda_ops.now_ns(), limit = ac_pinned_limit();
     uint64_t before = now > idle_ns ? now - idle_ns : 0;
     if (!ac_host_kept(&ac_pinned) || !ac_host_due(&ac_pinned, before, limit))
         return;
-    if (ac_fence_calm(0)) { /* what waits becomes ready here as well */
+    if (ac_fence_calm(0)) { /* this also makes waiting blocks ready */
         ac_pinned_give_back(before, 0);
         ac_pinned_give_back(UINT64_MAX, limit);
     }

@@ -1,9 +1,9 @@
 /* Access of other devices to pools (pool_access.h).
  *
- * The driver gives a pool's memory to another device, whatever the context there.  Ours lies in
- * segments of a primary context, which each context of the other device is given as a peer: those
- * that exist, and others when they are made.  The pairs stand in a table, so that what the program
- * enables and disables itself looks as it would without. */
+ * The driver gives another device access to a pool's memory in every context there.  The
+ * library's pool memory is in segments of a primary context.  Each context of the other device
+ * gets peer access to that context: existing contexts now, later ones when they are made.  The
+ * table of pairs lets peer access look to the program as it would without the library. */
 #include "track/pool_access.h"
 
 #include "device/driver.h"
@@ -23,14 +23,14 @@ typedef struct {
 
 typedef struct {
     name_t from, to;
-    bool program; /* the program enabled it as well */
+    bool program; /* the program enabled it, too */
 } pair_t;
 
 static ac_mutex_t lock = AC_MUTEX(LEAF);
 static pair_t pairs[PAIRS];
 static unsigned pair_count;
 
-/* Bits of devices: those that reach the pool's memory, those that reach a device's. */
+/* Bits of devices that reach the pool's memory; bits of devices that reach a device's memory. */
 static _Atomic uint64_t reaches_pool[AC_MEMPOOLS], reaches_device[AC_LIVE_DEVICES];
 static _Atomic bool any;
 
@@ -42,7 +42,7 @@ static bool same(name_t a, name_t b) {
     return a.handle == b.handle && a.id == b.id;
 }
 
-/* Under the lock. */
+/* Called under the lock. */
 static pair_t *find(name_t from, name_t to) {
     for (unsigned i = 0; i < pair_count; i++)
         if (same(pairs[i].from, from) && same(pairs[i].to, to))
@@ -50,7 +50,7 @@ static pair_t *find(name_t from, name_t to) {
     return NULL;
 }
 
-/* False: there is no place. */
+/* Returns false if the table is full. */
 static bool note(name_t from, name_t to, bool program) {
     ac_lock(&lock);
     bool room = pair_count < PAIRS;
@@ -60,7 +60,7 @@ static bool note(name_t from, name_t to, bool program) {
     return room;
 }
 
-/* `from` reaches what `to` has. */
+/* Lets `from` reach the memory of `to`. */
 static void enable(ac_context_t *from, const ac_context_t *to) {
     ac_cuda_scope_t scope;
     name_t ends[2] = {name_of(from), name_of(to)};
@@ -81,7 +81,7 @@ static void enable(ac_context_t *from, const ac_context_t *to) {
                 (int)from->cuda.device, (int)to->cuda.device);
 }
 
-/* From a context, or from a device, to all primary contexts that it is to reach. */
+/* A context, or a device, that is to reach primary contexts. */
 typedef struct {
     ac_context_t *from;
     CUdevice device;
@@ -131,7 +131,7 @@ void ac_pool_reach(unsigned number, CUdevice other) {
         return;
     atomic_fetch_or(&reaches_pool[number], (uint64_t)1 << other);
     ac_allocator_t *allocator = ac_mempool_allocator(number);
-    if (allocator) /* what a thread takes beside this call from its cache shows after it */
+    if (allocator) /* the figures then show blocks that threads took from their caches */
         ac_allocator_recall(allocator);
     ac_pool_reach_again(number);
 }
@@ -158,7 +158,7 @@ void ac_pool_reach_gone(const ac_context_t *context) {
 
 /* --- the program's own calls --- */
 
-/* The pair that a call of the program names; under the lock. */
+/* Returns the pair that a call of the program names.  Called under the lock. */
 static pair_t *named(const ac_context_t *from, const ac_context_t *to) {
     return from && to ? find(name_of(from), name_of(to)) : NULL;
 }

@@ -1,4 +1,4 @@
-/* Ranges of copies and fills: what the short way does not accept (reach.h). */
+/* Checks the ranges of copies and fills that the short way does not accept (reach.h). */
 #include "track/reach.h"
 
 #include <string.h>
@@ -49,7 +49,7 @@ typedef struct {
     uint64_t width, rows, planes;
 } extent_t;
 
-/* More than there is where the product or the sum has no number. */
+/* Return a number that no block has (UINT64_MAX) if the product or the sum overflows. */
 static uint64_t times(uint64_t a, uint64_t b) {
     uint64_t product;
     return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
@@ -117,9 +117,9 @@ bool ac_reach_3d_peer(ac_thread_t *thread, const CUDA_MEMCPY3D_PEER *copy) {
 
 /* --- batches --- */
 
-/* A batch is looked at up to an entry that the driver refuses: the count may be wrong. */
+/* A batch is checked up to an entry that the driver refuses: the count may be wrong. */
 
-/* The entry that is refused: as the driver tells it. */
+/* Stores the entry that is refused, as the driver does. */
 static bool refuse(size_t entry, size_t *refused) {
     if (refused)
         *refused = entry;

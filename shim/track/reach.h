@@ -1,12 +1,12 @@
 /* Checks the device memory that copies and fills name.
  *
- * A range that begins in memory of the library must lie in one block that the program holds, up to the end
- * of the block's last granule.  The driver knows segments only: it would let the call overwrite the
- * neighbours.  Not checked: host addresses, memory of others, arguments that the driver refuses by itself,
- * and everything with check_ranges:false.
+ * A range that begins in memory of the library must lie in one block that the program holds.  It may
+ * extend to the end of the block's last granule.  The driver knows only segments: it would let the
+ * call overwrite neighbours.  Not checked: host addresses, memory of other owners, arguments that the
+ * driver refuses by itself, and everything with check_ranges:false.
  *
- * The short way only accepts: ranges in blocks that the thread named recently.  Only a look under the lock
- * of the memory's owner refuses. */
+ * The short way only accepts: it knows blocks that the thread named recently.  Only a look-up under
+ * the lock of the memory's owner refuses. */
 #ifndef AC_REACH_H
 #define AC_REACH_H
 
@@ -14,18 +14,19 @@
 #include "device/cuda_abi.h"
 #include "track/thread.h"
 
-/* Returns the bytes of `count` elements; UINT64_MAX, which no block has, if they have no number. */
+/* Returns the bytes of `count` elements.  If the product overflows, returns UINT64_MAX, which no
+ * block has. */
 static inline uint64_t ac_reach_bytes(uint64_t count, unsigned element) {
     uint64_t bytes;
     return __builtin_mul_overflow(count, element, &bytes) ? UINT64_MAX : bytes;
 }
 
-/* Index of an address in `reached`. */
+/* Returns the index of an address in `reached`. */
 static inline uint32_t ac_reach_place(uint64_t address) {
     return (uint32_t)address * 0x9e3779b1u >> (32 - AC_REACHED_BITS);
 }
 
-/* Clears what a new thread has of recent blocks. */
+/* Clears the recent blocks of a new thread. */
 void ac_reach_begin(ac_thread_t *thread);
 
 /* Returns false if the range must not be used.  Takes a lock. */
@@ -42,8 +43,9 @@ static inline bool ac_reach_ok(ac_thread_t *thread, ac_named_t side, uint64_t ad
     return true;
 }
 
-/* Returns true if the rows lie in the last block of the side, with what follows each of them up to the pitch;
- * false proves nothing.  Signed, which is one instruction less: the driver refuses what has a sign. */
+/* Returns true if the rows lie in the last block of the side, with the bytes after each row up to the
+ * pitch; false proves nothing.  Signed numbers save one instruction: the driver refuses negative
+ * ones. */
 static inline bool ac_reach_rows_last(const ac_thread_t *thread, ac_named_t side, uint64_t address,
                                       uint64_t pitch, uint64_t width, uint64_t rows) {
     int64_t bytes;
@@ -83,7 +85,7 @@ __attribute__((always_inline)) static inline bool ac_reach_2d(ac_thread_t *threa
            ac_reach_2d_look(thread, copy);
 }
 
-/* Batches.  *refused, if not NULL, is the entry that must not be used. */
+/* Check batches and return false if an entry must not be used; *refused, if not NULL, is that entry. */
 bool ac_reach_batch(ac_thread_t *thread, const CUdeviceptr *to, const CUdeviceptr *from,
                     const size_t *bytes, size_t count, size_t *refused);
 bool ac_reach_3d_batch(ac_thread_t *thread, const CUDA_MEMCPY3D_BATCH_OP *copies, size_t count,

@@ -24,7 +24,7 @@ AC_START_DATA _Atomic int ac_free_sync;
 
 /* --- the environment --- */
 
-/* Most are short, and stay off the pages that only long ones need. */
+/* Most texts are short, and stay off the pages that only long ones need. */
 AC_START_DATA static char short_text[160];
 static char long_text[AC_LIVE_CONF];
 AC_START_DATA static const char *conf_text;
@@ -80,17 +80,17 @@ bool ac_process_strips_deepbind(void) {
 /* Guards changes of the configuration, and what is derived from it. */
 AC_START_DATA static ac_mutex_t config_lock = AC_MUTEX(CONFIG);
 
-/* Copies of the configurations that were in force: readers keep pointers to them for as long as
- * they like.  A program that goes back and forth between a few settings makes a few copies. */
+/* Copies of the configurations that were in force: readers may keep pointers to them forever.  A
+ * program that switches between a few settings makes a few copies. */
 typedef struct ac_kept_config {
     ac_config_t config;
     struct ac_kept_config *next;
 } ac_kept_config_t;
 
-/* Under the lock.  NULL when host memory is short. */
+/* Returns a copy that stays.  NULL if host memory is short.  Called under the lock. */
 static const ac_config_t *keep(const ac_config_t *config) {
     static ac_kept_config_t *all;
-    /* Bytes between fields may differ without a meaning: one more copy, no wrong one. */
+    /* Padding bytes may differ: this makes one more copy, not a wrong one. */
     for (const ac_kept_config_t *kept = all; kept; kept = kept->next)
         if (memcmp(&kept->config, config, sizeof *config) == 0)
             return &kept->config;
@@ -103,13 +103,13 @@ static const ac_config_t *keep(const ac_config_t *config) {
     return &kept->config;
 }
 
-/* The machine's defaults as they stand in their file, once CUDA was used and where there are any.
- * Changes under the lock. */
+/* Text of the machine's defaults file, once CUDA was used, if there is a file.  Changes under the
+ * lock. */
 static char defaults[AC_DEFAULTS_TEXT];
 static bool has_defaults, defaults_bad;
 
-/* Put `text` (NULL: empty) into force, over the machine's defaults.  `now`: FIXED keys stay as they
- * are there (NULL: all are free).  Under the lock. */
+/* Puts `text` (NULL: empty) into force, over the machine's defaults.  `now`: FIXED keys keep its
+ * values (NULL: all keys may change).  Called under the lock. */
 static bool put_in_force(const char *text, const ac_config_t *now, const bool *enabled,
                          ac_config_error_t *error) {
     static char whole[AC_LIVE_CONF];
@@ -132,10 +132,11 @@ static bool put_in_force(const char *text, const ac_config_t *now, const bool *e
     return true;
 }
 
-/* The environment, and what the program set through the C API before, count more than the defaults. */
+/* The environment, and settings that the program made through the C API before, override the
+ * defaults. */
 void ac_process_read_defaults(void) {
     static char text[AC_LIVE_CONF]; /* under the lock */
-    static ac_config_t plain;       /* as well */
+    static ac_config_t plain;       /* under the lock, too */
     char why[AC_DEFAULTS_WHY];
     ac_config_error_t error;
     const char *path = ac_defaults_path();
@@ -150,7 +151,7 @@ void ac_process_read_defaults(void) {
             snprintf(text, sizeof text, "%s", conf_text && !conf_bad ? conf_text : "");
         else
             ac_live_conf(ac_live, text);
-        /* accel_enable leaves no text. */
+        /* accel_enable leaves no text: its setting is passed on separately. */
         bool by_call =
             ac_config_parse(text, &plain, &error, NULL) == 0 && plain.enabled != now->enabled;
         good = put_in_force(text, NULL, by_call ? &now->enabled : NULL, &error);
@@ -164,14 +165,14 @@ void ac_process_read_defaults(void) {
         ac_log(AC_LOG_ERROR, "%s was not applied: %s (`accelcache config` shows it)", path, why);
 }
 
-static _Atomic bool given_up; /* for good: see ac_process_give_up */
+static _Atomic bool given_up; /* permanent: see ac_process_give_up */
 
 static void switch_off(void) {
     atomic_store(&ac_fast_path, false);
     atomic_store(&ac_enabled, false);
 }
 
-/* What follows from the configuration in force.  Under the lock. */
+/* Applies the configuration in force.  Called under the lock. */
 static void apply(void) {
     const ac_config_t *config = ac_process_config();
     bool enabled = config->enabled && !sanitized && !atomic_load(&given_up);
@@ -179,7 +180,7 @@ static void apply(void) {
     atomic_store(&ac_enabled, enabled);
     atomic_store(&ac_filling, config->fill != 0);
     atomic_store(&ac_guarding, enabled && config->guard);
-    if (atomic_load(&ac_state) != AC_STATE_INERT) { /* a fork child: its parent's locks are taken */
+    if (atomic_load(&ac_state) != AC_STATE_INERT) { /* else a fork child: locks may be taken */
         ac_tell_settings();
     }
     atomic_store(&ac_fast_path, enabled && !profiled);
@@ -239,8 +240,8 @@ bool ac_process_enable(bool enabled) {
     return kept;
 }
 
-/* Changes of the configuration wait: what they write to the page would be lost while it is copied
- * to its file. */
+/* Makes changes of the configuration wait: a change during the copy of the page to its file would be
+ * lost. */
 int ac_process_open_page(const char *names, size_t bytes, unsigned hooks) {
     static char conf[AC_LIVE_CONF]; /* under the lock */
     ac_lock(&config_lock);
@@ -252,7 +253,8 @@ int ac_process_open_page(const char *names, size_t bytes, unsigned hooks) {
     return error;
 }
 
-/* If the user asked for strict settings and one is wrong, lets no request for device memory through. */
+/* If the user asked for strict settings and one is wrong, makes every request for device memory
+ * fail. */
 static void refuse_wrong_settings(void) {
     static ac_config_t refusing; /* under the lock */
     if (!(conf_bad || defaults_bad) || !(conf_strict || ac_config_is_strict(defaults)))

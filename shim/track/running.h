@@ -19,10 +19,10 @@ typedef enum {
 
 extern _Atomic int ac_state;
 
-/* Settings that hooks ask for at each call; the others: ac_process_config. */
+/* Settings that hooks read at each call.  The other settings are in ac_process_config. */
 extern _Atomic bool ac_enabled, ac_filling, ac_guarding;
 
-/* What frees do now: nothing more, look whether they have to wait (free_sync.h), or wait. */
+/* Behaviour of a free: it does nothing more, checks if it has to wait (free_sync.h), or waits. */
 enum { AC_FREES_GO_ON, AC_FREES_LOOK, AC_FREES_WAIT };
 extern _Atomic int ac_free_sync;
 
@@ -53,32 +53,32 @@ static inline bool ac_is_active(void) {
            ac_ask_active();
 }
 
-/* Whether the runtime-level fast path may be used (profilers want to see every call). */
+/* True if hooks may use the runtime-level fast path (profilers want to see every call). */
 extern _Atomic bool ac_fast_path;
 
-/* Fences no longer tell when freed memory is out of reach of the device: none is handed out
- * again, in the whole process, and requests go to the driver.  Said once, with `why`. */
+/* Called if fences no longer tell when freed memory is out of reach of the device.  From now on the
+ * process reuses no freed memory, and requests go to the driver.  Logs `why` once. */
 void ac_process_give_up(const char *why);
 bool ac_process_gave_up(void);
 
 /* Returns true if dlopen is called without RTLD_DEEPBIND. */
 bool ac_process_strips_deepbind(void);
 
-/* The configuration in force: of the environment, until accel_set_allocator_settings puts another
- * one in its place.  What it points to never changes and never goes away.  Any thread, any time.
- */
+/* Returns the configuration in force: that of the environment, until accel_set_allocator_settings
+ * replaces it.  The configuration behind the pointer never changes and is never freed.  Any thread,
+ * any time. */
 const ac_config_t *ac_process_config(void);
 
-/* Replace the configuration (accel_set_allocator_settings).  False: *error says why, and nothing
- * has changed. */
+/* Replaces the configuration (accel_set_allocator_settings).  Returns false if nothing changed;
+ * *error says why. */
 bool ac_process_configure(const char *text, ac_config_error_t *error);
 
-/* Change the one key `enabled` of an active process.  False: host memory is short. */
+/* Changes only the key `enabled` of an active process.  Returns false if host memory is short. */
 bool ac_process_enable(bool enabled);
 
-/* From activation: reads the machine's defaults, logs what is wrong with the settings
- * (strict settings: refuses all requests if any is), opens the live page under
- * the names of the hooks (0 or an errno value), and puts the settings into effect. */
+/* Called in this order at activation: reads the machine's defaults; logs what is wrong with the
+ * settings; opens the live page under the names of the hooks; puts the settings into effect.  With
+ * strict settings, a wrong setting refuses all requests.  _open_page returns 0 or an errno value. */
 void ac_process_read_defaults(void);
 void ac_process_report_settings(void);
 int ac_process_open_page(const char *names, size_t bytes, unsigned hooks);

@@ -21,15 +21,15 @@ __thread ac_thread_t *ac_thread_tls __attribute__((tls_model("initial-exec")));
 
 AC_START_DATA static ac_mutex_t lock = AC_MUTEX(LEAF);
 AC_START_DATA static ac_thread_t *spare;
-/* So many records of ended threads have a cache, at most: recalls look at each, and the next threads may never
- * come. */
+/* Maximum number of records of ended threads that keep a cache.  Recalls look at each of them, and
+ * the next threads may never come. */
 enum { HANDED_ON_MOST = 32 };
 AC_START_DATA static _Atomic unsigned handed_on;
 AC_START_DATA static pthread_key_t key;
 AC_START_DATA static _Atomic bool key_made;
 AC_START_DATA static _Atomic uint64_t numbers;
 
-/* In the key of a main thread that has no record yet, and of a thread that is ending. */
+/* Values of the key: for a main thread that has no record yet, and for a thread that is ending. */
 static char main_mark, late_mark;
 
 AC_START_DATA static _Atomic bool guests;
@@ -39,8 +39,8 @@ void ac_thread_expect_guests(void) {
         atomic_store(&guests, true);
 }
 
-/* The driver alone knows.  It is asked by a call that changes nothing and that a capture of
- * another thread does not forbid. */
+/* Asks the driver, which alone knows.  The call changes nothing, and a capture of another thread does
+ * not forbid it. */
 static bool asked_guest(void) {
     size_t available, total;
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -74,11 +74,11 @@ ac_thread_t *ac_thread_get(void) {
     ac_unlock(&lock);
     if (!thread && (thread = ac_carve(sizeof *thread)))
         ac_tell_thread_begins(thread);
-    if (!thread) { /* nothing that it does can be followed */
+    if (!thread) { /* the library cannot follow this thread's work */
         ac_streams_unseen();
         return NULL;
     }
-    ac_live_row_t *row = thread->row; /* of the thread before */
+    ac_live_row_t *row = thread->row; /* row of the record's former thread */
     ac_cache_t *caches = thread->caches;
     bool shared = thread->shared;
     memset(thread, 0, offsetof(ac_thread_t, submitter));
@@ -105,7 +105,8 @@ ac_thread_t *ac_thread_get(void) {
     return thread;
 }
 
-/* Handles differ by multiples of one size, which one multiplication alone may map to few places. */
+/* Returns a place in `more`.  Handles differ by multiples of one size, and a single multiplication
+ * may map them to few places. */
 static ac_submit_path_t *way_of(ac_thread_t *thread, const void *stream, unsigned way) {
     uint64_t hash = (uint64_t)(uintptr_t)stream * 0xff51afd7ed558ccdu;
     hash = (hash ^ hash >> 32) * 0xc4ceb9fe1a85ec53u;
@@ -131,13 +132,14 @@ ac_submit_path_t *ac_submit_path_place(ac_thread_t *thread, const void *stream) 
     for (unsigned way = 0; path->stream != stream && path->generation == generation; way++) {
         path = way_of(thread, stream, way % AC_SUBMIT_WAYS);
         thread->has_more = true;
-        if (way == AC_SUBMIT_WAYS) /* all are in use */
+        if (way == AC_SUBMIT_WAYS) /* all places are in use */
             break;
     }
     return path;
 }
 
-/* A context that was destroyed and whose handle came back made the generation grow. */
+/* Returns true if the context is still current.  If a context was destroyed and its handle came back,
+ * the generation has grown. */
 static bool is_still_current(const ac_thread_t *thread) {
     CUcontext current;
     return thread->known && thread->generation == ac_generation_now() && ac_is_active() &&
@@ -175,7 +177,8 @@ static void forget_use(ac_fast_t *fast, const ac_cache_t *cache) {
         fast->code.generation = 0;
 }
 
-/* Modules may take turns: the uses that ask (above) one by one, without a walk over all. */
+/* Modules may take turns, so it forgets the uses that ask (above) one by one, without a walk over
+ * all. */
 void ac_thread_ask_for(ac_thread_t *thread, ac_cache_t *cache, unsigned module) {
     if (ac_cache_asking(cache) == module)
         return;
@@ -245,7 +248,7 @@ static void close_cache(ac_cache_t **at) {
     ac_cache_close(cache);
 }
 
-/* A context that is gone leaves its caches to their threads. */
+/* Closes the thread's caches of contexts that ended.  Contexts leave their caches to the threads. */
 static void close_gone(ac_thread_t *thread) {
     for (ac_cache_t **at = &thread->caches; *at;)
         if (ac_cache_is_gone(*at)) {
@@ -256,7 +259,8 @@ static void close_gone(ac_thread_t *thread) {
         }
 }
 
-/* The thread has ended.  Its newest cache, emptied, stays with the record for the next thread. */
+/* Closes the caches of a thread that ended.  Its newest cache, emptied, stays with the record for the
+ * next thread. */
 static void leave_caches(ac_thread_t *thread) {
     while (thread->caches && thread->caches->sibling)
         close_cache(&thread->caches->sibling);
@@ -302,21 +306,21 @@ ac_cache_t *ac_thread_cache(ac_thread_t *thread, const ac_context_t *context) {
     return open_cache(thread, context);
 }
 
-/* Other destructors of the thread may still call CUDA after this one: they get a new record,
- * and this runs once more. */
+/* Destructor of the key.  Other destructors of the thread may still call CUDA after this one: they
+ * get a new record, and this one runs once more. */
 static void thread_ended(void *arg) {
     ac_thread_t *thread = ac_thread_tls;
     if (!thread && arg == &late_mark)
-        return; /* no other destructor came in between: the C library need not ask again */
+        return; /* no other destructor came in between: the C library need not call again */
     pthread_setspecific(key, &late_mark);
     if (thread) {
         ac_thread_tls = NULL;
         if (atomic_load(&ac_state) == AC_STATE_ACTIVE)
             leave_caches(thread);
         else
-            thread->caches = NULL; /* they stay as they are */
+            thread->caches = NULL; /* the caches stay as they are */
         ac_timeline_t *inside = atomic_load(&thread->submitter.inside);
-        if (inside) /* it left from within a call, which may have submitted its work */
+        if (inside) /* the thread ended inside a call, which may have submitted its work */
             ac_fence_leave_as(inside, &thread->submitter);
         ac_tell_thread_gone(thread->number);
         if (!thread->caches) {
@@ -333,18 +337,18 @@ static void thread_ended(void *arg) {
         ac_tell_thread_ended(ac_raw_gettid() == getpid());
 }
 
-/* In the constructor; at activation where that failed for lack of keys. */
+/* Called by the constructor, and again at activation if no key was free then. */
 AC_START static void make_key(void) {
     if (!atomic_load(&key_made) && pthread_key_create(&key, thread_ended) == 0)
         atomic_store(&key_made, true);
 }
 
-/* Not before glibc 2.32. */
+/* Exists from glibc 2.32 on. */
 extern char __libc_single_threaded __attribute__((weak));
 
 AC_START bool ac_thread_watch_main(void) {
     make_key();
-    /* While there is one thread only it is the main one; mostly that spares asking the kernel. */
+    /* A thread that is alone is the main thread: usually this saves asking the kernel. */
     bool is_main = (&__libc_single_threaded && __libc_single_threaded) || ac_raw_gettid() == getpid();
     return atomic_load(&key_made) && is_main && !pthread_setspecific(key, &main_mark);
 }
