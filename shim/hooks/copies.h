@@ -1,5 +1,5 @@
-/* Destinations of submissions, for free_sync.h: a line for each function that may be visible work.  The
- * parameters are those of cuda_functions.def.
+/* Destinations of submissions, for free_sync.h: a line for each function that may be visible work.
+ * Parameters have their names from cuda_functions.def.
  *
  *   HOST         memory of the host, or a layout that is not declared here
  *   AT(p)        an address
@@ -88,9 +88,9 @@
 #define LONG_KERNEL     (atomic_load(&ac_holds_shown) ? AC_SHOW_KERNEL : AC_SHOW_NOTHING)
 #define LONG_GRAPH      (ac_graph_shows() ? AC_SHOW_COPY : AC_SHOW_NOTHING)
 
-/* CUDA documents of these copies alone that they return when the result is there, and only from the
- * device.  Memory that is not known as the device's may be the host's own.  Memory of another context has no
- * result of this one.  The context of an array is not known. */
+/* CUDA documents only for these copies, and only from the device, that they return after the result
+ * has arrived.  Memory that is not known as the device's may be the host's own.  Memory of another
+ * context has no result of this one.  The context of an array is not known. */
 #define LONG_BACK(p, n)                                                                          \
     ((n) && owns(&submit, (uint64_t)(p)) ? AC_SHOW_AWAITED : AC_SHOW_NOTHING)
 #define LONG_BACK_ARRAY(n) ((n) && ac_context_count() < 2 ? AC_SHOW_AWAITED : AC_SHOW_NOTHING)
