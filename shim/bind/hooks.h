@@ -96,8 +96,8 @@ void *ac_resolve_substitute(void *address);
 extern AC_HIDDEN _Atomic bool ac_current_unseen;
 void ac_current_goes_unseen(void);
 
-/* Set when the program gets, or calls, an unhooked function that may make or change graphs or
- * captures.  From then on the library cannot follow which graphs come from a capture. */
+/* Set when graphs or captures may change unseen: the program gets, or calls, a real function that may
+ * change them.  From then on the library cannot follow which graphs come from a capture. */
 extern _Atomic bool ac_graph_unseen;
 
 /* Counts an event of a lookup without a thread record, in row 0 of the live page, by an atomic

@@ -31,7 +31,8 @@ AC_EARLY int ac_loader_enter(void);
 AC_EARLY int ac_loader_try(void);
 AC_EARLY void ac_loader_leave(int place);
 
-/* Handlers of a fork.  `start` opens the gate's bookkeeping; call it once the handlers are installed. */
+/* Handlers of a fork.  Call `start` once they are installed; before that, uses of dl_iterate_phdr are not
+ * recorded. */
 void ac_loader_start(void);
 void ac_loader_fork_prepare(void);
 void ac_loader_fork_parent(void);

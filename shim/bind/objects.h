@@ -1,6 +1,6 @@
 /* The loaded objects and their symbols: the resolver's own view of the process.
  *
- * This code reads the symbol tables itself and does not ask the loader.  That allocates nothing and
+ * This code reads the symbol tables itself and does not ask the loader.  It allocates nothing and
  * leaves dlerror() alone.  It also answers questions that dlsym cannot answer, for example which
  * object after a given one defines a name.  All functions see the main namespace only.
  *
@@ -54,7 +54,7 @@ AC_EARLY const char *ac_text_basename(const char *path);
  * function (IFUNC) would know it. */
 AC_EARLY void *ac_object_symbol(const ac_object_t *object, const char *symbol);
 
-/* Do in two steps what ac_object_symbol does, for many lookups in one object. */
+/* Split ac_object_symbol into two steps, for many lookups in one object. */
 AC_EARLY ac_symbols_t ac_object_symbols(const ac_object_t *object);
 AC_EARLY void *ac_symbols_find(const ac_symbols_t *symbols, const char *symbol);
 

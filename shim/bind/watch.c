@@ -17,7 +17,7 @@ enum { THUNK_BYTES = 16 };
 enum { THUNK_BYTES = 32 };
 #endif
 
-/* Where the thunks jump to. */
+/* The targets of the thunks. */
 extern AC_HIDDEN _Atomic(void *) ac_watch_to[AC_WATCHES];
 _Atomic(void *) ac_watch_to[AC_WATCHES];
 
