@@ -147,7 +147,7 @@ malloc_unknown(ac_thread_t *thread, void **pointer, size_t bytes, const void *ca
     return malloc_slow(thread, pointer, bytes, caller, NULL);
 }
 
-/* Not inlined into the hook, and malloc_unknown is not inlined here: its calls would save registers. */
+/* Does not contain malloc_unknown: with its calls inside, this function would have to save registers. */
 static __attribute__((noinline)) ac_runtime_error_t
 malloc_not_fast(ac_thread_t *thread, void **pointer, size_t bytes, const void *caller) {
     if (ac_thread_is_apart(thread, AC_FAST_MALLOC, caller) && ac_guard_counts(thread))
