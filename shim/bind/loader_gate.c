@@ -5,7 +5,7 @@
 
 #include "observe/raw.h"
 
-/* FREE: inside without a place, because the call is nested or all places were taken.  No fork waits for it. */
+/* FREE: inside without a place, because the call is nested or all places were taken; no fork waits for it. */
 enum { PLACES = 64, PLACE_BITS = 6, FREE = PLACES, CLOSED = -1 };
 enum { TURNS = 100, NAP_NS = 100000, NAPS = 10000 };
 

@@ -2,7 +2,7 @@
  *
  * Some libraries find the driver's functions at run time and keep them in exported variables of the
  * same names: `CUresult (*cuInit)(unsigned)`.  The loader binds all references to the first definition
- * in its scope.  That is a function of this library, and the program would write into its code.
+ * in its scope: a function of this library.  The program would write into the function's code.
  *
  * This file looks for words that hold the address of one of our exports.  If the loader finds a
  * variable without us, the word is set to the variable's address.  An executable may have a copy of the

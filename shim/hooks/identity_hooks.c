@@ -1,5 +1,5 @@
 /* Queries about a block: address ranges, pointer attributes, sharing.  The answers describe a block
- * inside a segment as an allocation of its own.  A query without such an answer is refused. */
+ * inside a segment as an allocation of its own.  A query that has no answer of this kind is refused. */
 #include "hooks/body.h"
 #include "hooks/ipc.h"
 
@@ -17,8 +17,9 @@ static bool inside(const ac_block_info_t *info, CUdeviceptr address) {
     return info->allocated && address - info->address < info->requested;
 }
 
-/* Called before others than streams of this context may use the block.  No stream's order would keep them
- * from memory that earlier work still uses, so the function waits for work that relies on such an order. */
+/* Called before others than streams of this context may use the block.  The order of a stream does not keep
+ * them from memory that earlier work still uses.  The single-stream rule (order/sole.h) therefore ends for
+ * the context. */
 static void expose(const ac_block_info_t *info) {
     ac_sole_settle(ac_arena_timeline(info->arena), true);
     if (info->paged)

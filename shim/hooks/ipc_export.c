@@ -70,8 +70,9 @@ static CUresult refuse_without_room(ac_thread_t *thread, CUipcMemHandle *handle,
 }
 
 /* Waits until earlier uses of the memory are over, because another process follows no stream of this one.
- * Waits at most one second, and only for memory that was handed out in the order of a stream; the
- * driver's own free would have waited for that.  Returns false if the uses are not over. */
+ * First the single-stream rule of the context ends.  Then, for memory that was handed out in the order of a
+ * stream, it waits at most one second; the driver's own free would have waited for these uses.  Returns
+ * false if they are not over. */
 static bool complete(const ac_block_info_t *info) {
     enum { LIMIT_NS = 1000000000 };
     ac_timeline_t *timeline = ac_arena_timeline(info->arena);

@@ -98,7 +98,7 @@ static bool lives(const import_t *import) {
     return ac_ipc_lookup_again(&import->source, &import->token);
 }
 
-/* Lets the driver report errors that it finds without the memory of the token. */
+/* Lets the driver report errors of the arguments and of the context, if there may be any. */
 static CUresult ask_driver(const ac_context_t *context, open_fn *real, CUdeviceptr *pointer,
                            CUipcMemHandle segment, unsigned flags) {
     CUdeviceptr base;

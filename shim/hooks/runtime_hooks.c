@@ -96,8 +96,8 @@ malloc_slow(ac_thread_t *thread, void **pointer, size_t bytes, const void *calle
     return proved(runtime, result);
 }
 
-/* Not inlined, like the functions after a free that misses: with a call inside, a hit would have to save
- * registers. */
+/* This function is not inlined, like the functions after a free that misses: with a call inside, a hit would
+ * have to save registers. */
 static __attribute__((noinline)) ac_runtime_error_t
 malloc_missed(ac_thread_t *thread, void **pointer, size_t bytes, const void *caller) {
     ac_cache_t *cache = thread->fast[AC_FAST_MALLOC].cache;

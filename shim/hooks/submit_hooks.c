@@ -478,7 +478,7 @@ INLINE bool shows_nothing(ac_thread_t *thread, CUstream stream) {
 }
 
 /* SHORT_`reach`: true if `reach` has nothing to do.  A call that may hold its stream takes the long way.
- * So does a call that names memory which may belong to a context that no fence covers. */
+ * A call takes it, too, if it names memory that may belong to a context that no fence covers. */
 #define SHORT_REACH_NONE       true
 #define SHORT_REACH_1(p)       reaches_no_other()
 #define SHORT_REACH_2(p, q)    reaches_no_other()
@@ -549,7 +549,7 @@ static bool refuses(ac_thread_t *thread, CUstream stream) {
 }
 
 /* Answers a call that names memory which the program may not use.  For a call without a stream, the driver
- * first answers the empty call: it may have another error to report. */
+ * first gets the empty call and may report another error.  With a stream, an empty call would be queued. */
 #define REFUSE(args, stream_of, synchronous, empty)                                              \
     do {                                                                                         \
         if (synchronous) {                                                                       \
