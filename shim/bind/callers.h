@@ -14,9 +14,9 @@
 /* Numbers are less than 1 << AC_CALLERS_BITS. */
 enum { AC_CALLERS_SETS = 64, AC_CALLERS_WAYS = 8, AC_CALLERS_BITS = 10 };
 
-/* A set-associative cache of words.  A word has the page of the code, the count of dlopen calls, and
- * the number.  Threads read and write a word whole, so it is never torn.  A lost entry costs one more
- * lookup.  Zero at first. */
+/* A set-associative cache of words.  A word has the page of the code, the count of dlopen calls,
+ * and the number.  Threads read and write a word whole, so it is never torn.  A lost entry costs
+ * one more lookup.  Zero at first. */
 typedef struct {
     _Alignas(64) _Atomic uint64_t known[AC_CALLERS_SETS][AC_CALLERS_WAYS];
 } ac_callers_t;
@@ -34,7 +34,8 @@ AC_EARLY void ac_callers_remember(ac_callers_t *callers, uint64_t word, unsigned
 /* Returns how often dlopen was called. */
 AC_EARLY uint32_t ac_callers_now(void);
 
-/* Makes all entries of all caches outdated.  The dlopen hook calls it before the object is loaded. */
+/* Makes all entries of all caches outdated.  The dlopen hook calls it before the object is
+ * loaded. */
 AC_EARLY void ac_callers_forget(void);
 
 #endif

@@ -5,7 +5,8 @@
 
 #include "observe/raw.h"
 
-/* FREE: inside without a place, because the call is nested or all places were taken; no fork waits for it. */
+/* FREE: inside without a place, because the call is nested or all places were taken; no fork waits for
+ * it. */
 enum { PLACES = 64, PLACE_BITS = 6, FREE = PLACES, CLOSED = -1 };
 enum { TURNS = 100, NAP_NS = 100000, NAPS = 10000 };
 
@@ -28,8 +29,8 @@ AC_EARLY static bool is_inside(uintptr_t self, int place) {
     return false;
 }
 
-/* Takes a place first and then reads whether the gate is closed.  A fork closes the gate first and then reads
- * the places, so one of the two sees the other. */
+/* Takes a place first and then reads whether the gate is closed.  A fork closes the gate first and then
+ * reads the places, so one of the two sees the other. */
 AC_EARLY int ac_loader_try(void) {
     uintptr_t self = AC_THREAD_POINTER;
     unsigned first = first_place(self);

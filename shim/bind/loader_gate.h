@@ -25,8 +25,8 @@
 #define AC_THREAD_POINTER ((uintptr_t)pthread_self())
 #endif
 
-/* Enclose uses of dl_iterate_phdr.  `enter` and `try` return a place that the caller gives to `leave`.  `try` does
- * not wait; it returns a negative number while another thread forks, and then the caller must not go in. */
+/* Enclose uses of dl_iterate_phdr.  `enter` and `try` return a place that the caller gives to `leave`.  `try`
+ * does not wait; it returns a negative number while another thread forks, and then the caller must not go in. */
 AC_EARLY int ac_loader_enter(void);
 AC_EARLY int ac_loader_try(void);
 AC_EARLY void ac_loader_leave(int place);

@@ -30,7 +30,8 @@ AC_EARLY const char *ac_text_basename(const char *path) {
 }
 
 /* Returns the address for a value of a dynamic section.  glibc relocates the pointers of most sections
- * in place.  It does not relocate the vDSO's and read-only ones: a value below the base is an offset. */
+ * in place.  It does not relocate the vDSO's and read-only ones: a value below the base is an
+ * offset. */
 AC_EARLY static const void *table_at(uintptr_t base, uintptr_t value) {
     return (const void *)(value < base ? base + value : value);
 }
@@ -176,7 +177,7 @@ typedef struct {
     uintptr_t address;  /* wanted: the object that holds it; 0: do not care */
     const char *symbol; /* wanted: an object after that one which defines it */
     const char *soname; /* wanted: an object with a soname that starts with this */
-    const char *needed; /* wanted: an object that needs a library with this prefix, after `skip` others */
+    const char *needed; /* wanted: an object that needs a library of this prefix, after `skip` others */
     unsigned skip;
     bool passed;        /* the object of `address` was seen */
     ac_object_t found;
@@ -381,7 +382,8 @@ static bool find_note(const char *at, size_t size, size_t align, char *id) {
     return false;
 }
 
-/* Returns true if one loaded segment contains the whole part.  Linker scripts may leave notes outside. */
+/* Returns true if one loaded segment contains the whole part.  Linker scripts may leave notes
+ * outside. */
 static bool is_loaded(const struct dl_phdr_info *info, const ElfW(Phdr) * part) {
     for (unsigned i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *header = &info->dlpi_phdr[i];

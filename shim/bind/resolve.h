@@ -78,8 +78,9 @@ bool ac_nvml_takes(int hook, void *found);
 typedef enum { AC_KIND_DRIVER, AC_KIND_RUNTIME, AC_KIND_LOADER, AC_KIND_NVML } ac_hook_kind_t;
 extern const unsigned char ac_hook_kinds[AC_HOOK_COUNT];
 
-/* Return dlsym, dlopen and dlmopen: libc's (_real_), and the ones that the process would use without this library
- * (_next_): another preload's or libc's.  NULL if they cannot be found; the library then replaces nothing. */
+/* Return dlsym, dlopen and dlmopen: libc's (_real_), and the ones that the process would use without this
+ * library (_next_): another preload's or libc's.  NULL if they cannot be found; the library then replaces
+ * nothing. */
 AC_EARLY ac_dlsym_fn *ac_real_dlsym(void);
 AC_EARLY ac_dlopen_fn *ac_real_dlopen(void);
 AC_EARLY ac_dlmopen_fn *ac_real_dlmopen(void);

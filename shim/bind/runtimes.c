@@ -52,7 +52,8 @@ AC_EARLY static void *function_of(const ac_object_t *runtime, const char *symbol
     return ac_object_symbol(runtime, symbol);
 }
 
-/* Returns the record of this libcudart; NULL if it cannot be kept loaded or there are too many. */
+/* Returns the record of this libcudart; NULL if it cannot be kept loaded or there are too
+ * many. */
 AC_EARLY static ac_runtime_t *record_of(const ac_object_t *object) {
     struct link_map *map = NULL;
     for (unsigned i = 0; i < RUNTIMES; i++) {
@@ -93,10 +94,10 @@ AC_EARLY static const ac_object_t *one_of(const ac_object_t *loaded, unsigned co
     return NULL;
 }
 
-/* Returns the runtime, of several, that code at `caller` in `holder` is bound to.  The runtime that the
- * code was linked with comes first: references carry the version of their libcudart, so a libcudart of
- * another version does not resolve them, even from the global scope.  The loader's order comes next:
- * global scope, then local scope. */
+/* Returns the runtime, of several, that code at `caller` in `holder` is bound to.  The runtime
+ * that the code was linked with comes first: references carry the version of their libcudart, so
+ * a libcudart of another version does not resolve them, even from the global scope.  The loader's
+ * order comes next: global scope, then local scope. */
 AC_EARLY static const ac_object_t *choose(const ac_object_t *loaded, unsigned count,
                                           const ac_object_t *holder, const void *caller) {
     for (unsigned i = 0; i < count; i++)

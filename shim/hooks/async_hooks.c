@@ -271,8 +271,8 @@ static CUresult driver_free(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUdevi
     return result;
 }
 
-/* Returns true if the limit has room for the bytes that the pool would grow by.  It claims first the bytes that
- * the pool lacks, then the whole request. */
+/* Returns true if the limit has room for the bytes that the pool would grow by.  It claims first the bytes
+ * that the pool lacks, then the whole request. */
 static bool claims(ac_thread_t *thread, ask_t *ask) {
     if (!thread || !ac_device_limited() || !takes_memory(ask) ||
         !ac_mempool_resides(ask->mempool))

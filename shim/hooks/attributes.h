@@ -1,5 +1,5 @@
-/* Attributes of kernel launches and kernel nodes that let the work do more than a plain launch does.
- * This is the only interface that reads them. */
+/* Attributes of kernel launches and kernel nodes that let the work do more than a plain launch
+ * does.  This is the only interface that reads them. */
 #ifndef AC_ATTRIBUTES_H
 #define AC_ATTRIBUTES_H
 
@@ -14,13 +14,13 @@ enum {
     AC_LAUNCH_UNKNOWN = 8 /* an attribute that is not known here: it may mean all of these */
 };
 
-/* Returns the OR of the AC_LAUNCH_ values for the attributes of a launch; 0 for NULL.  An event that
- * one of the attributes records proves no order from then on.  Call it before the driver gets the
- * launch.  Any thread. */
+/* Returns the OR of the AC_LAUNCH_ values for the attributes of a launch; 0 for NULL.  An event
+ * that one of the attributes records proves no order from then on.  Call it before the driver
+ * gets the launch.  Any thread. */
 unsigned ac_launch_seen(const CUlaunchConfig *config);
 
-/* Records the effect of an attribute of a kernel node on the launches of graphs.  Call it before the
- * driver gets the attribute. */
+/* Records the effect of an attribute of a kernel node on the launches of graphs.  Call it before
+ * the driver gets the attribute. */
 void ac_node_attribute_seen(CUlaunchAttributeID id, const CUlaunchAttributeValue *value);
 
 /* Bits, by id, of the attributes that mean none of the AC_LAUNCH_ values. */

@@ -90,7 +90,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
     return result;
 }
 
-/* --- destruction: no call of ours is inside the context during the driver's call; the records end after it --- */
+/* --- destruction: no call of ours is inside during the driver's call; records end after it --- */
 
 #define DESTROY(symbol)                                                                          \
     CUresult symbol(CUcontext context) {                                                         \
@@ -154,8 +154,8 @@ CUresult cuGreenCtxDestroy(CUgreenCtx green) {
 RESET(cuDevicePrimaryCtxReset)
 RESET(cuDevicePrimaryCtxReset_v2)
 
-/* Releases the primary context.  The last release ends it, and waits for work of other contexts and for
- * calls that are inside.  Other releases must not wait for these. */
+/* Releases the primary context.  The last release ends it, and waits for work of other contexts
+ * and for calls that are inside.  Other releases must not wait for these. */
 static CUresult release(const ac_thread_t *thread, cuDevicePrimaryCtxRelease_v2_fn *real,
                         CUdevice device) {
     unsigned flags;

@@ -11,7 +11,8 @@
 #include "tell/recording.h"
 #include "observe/beside.h"
 
-/* Memory of cuMemAlloc, on pages or not, is no mapping of the program.  Memory of another process is none, either. */
+/* Memory of cuMemAlloc, on pages or not, is no mapping of the program.  Memory of another process is none,
+ * either. */
 CUdeviceptr ac_direct_address(CUdeviceptr address, uint64_t bytes) {
     bool countable = bytes <= (uint64_t)1 << 48 && address <= UINT64_MAX - bytes;
     bool ours = ac_block_arena(address) || (countable && ac_page_map_is_owned(address, bytes));
@@ -92,9 +93,9 @@ static void note_end(ac_thread_t *thread, const ac_beside_t *ended, const void *
             ended->device, ended->handle, ended->bytes, caller);
 }
 
-/* Counts memory, records it, and then writes its event.  The count comes first, because another thread may end the
- * memory once it is recorded.  The record comes before the event, so that the end of older memory with the same
- * number precedes it. */
+/* Counts memory, records it, and then writes its event.  The count comes first, because another thread may end
+ * the memory once it is recorded.  The record comes before the event, so that the end of older memory with the
+ * same number precedes it. */
 static void begin(ac_thread_t *thread, ac_beside_t *made, const void *caller) {
     ac_beside_t ended;
     made->told = made->kind != AC_BESIDE_PLAIN && ac_history_is_on();
@@ -161,8 +162,8 @@ void ac_direct_pooled(ac_thread_t *thread, CUdeviceptr address, uint64_t bytes, 
               NULL);
 }
 
-/* Makes the pool's memory plain memory.  Its bytes are counted first, because it may be freed as plain memory right
- * after; bytes that were freed meanwhile are subtracted. */
+/* Makes the pool's memory plain memory.  Its bytes are counted first, because it may be freed as plain memory
+ * right after; bytes that were freed meanwhile are subtracted. */
 void ac_direct_pool_gone(unsigned pool) {
     ac_beside_t memory = {.kind = AC_BESIDE_PLAIN, .device = (uint16_t)ac_mempool_device(pool)};
     if (!ac_mempool_resides(pool))
@@ -234,8 +235,8 @@ CUresult cuMipmappedArrayDestroy(CUmipmappedArray array) {
     END(cuMipmappedArrayDestroy, ARRAY, array);
 }
 
-/* Ends the mappings after the driver's call.  Another thread's new mapping at these addresses comes after this call,
- * by the program's own order. */
+/* Ends the mappings after the driver's call.  Another thread's new mapping at these addresses comes after this
+ * call, by the program's own order. */
 CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
     AC_ENTER_OR_RETURN(cuMemUnmap);
     ac_beside_t ended;

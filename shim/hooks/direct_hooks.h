@@ -24,8 +24,8 @@ ac_claim_t ac_claim_physical(ac_thread_t *thread, uint64_t bytes, const CUmemAll
                              unsigned long long flags);
 ac_claim_t ac_claim_here(ac_thread_t *thread, uint64_t bytes);
 
-/* Begin the claim.  False: a limit forbids the call, and the answer is "out of memory".  _begin tries again after
- * memory pools and the cache gave back idle memory; _try does not. */
+/* Begin the claim.  False: a limit forbids the call, and the answer is "out of memory".  _begin tries again
+ * after memory pools and the cache gave back idle memory; _try does not. */
 bool ac_claim_try(ac_claim_t *claim);
 bool ac_claim_begin(ac_claim_t *claim);
 
@@ -58,7 +58,8 @@ void ac_direct_plain(ac_thread_t *thread, CUdeviceptr address, uint64_t bytes);
 void ac_direct_pooled(ac_thread_t *thread, CUdeviceptr address, uint64_t bytes, unsigned pool);
 void ac_direct_pool_gone(unsigned pool);
 
-/* Returns the serial of recorded memory at the address; 0: there is no record.  Call it before the driver's free. */
+/* Returns the serial of recorded memory at the address; 0: there is no record.  Call it before the driver's
+ * free. */
 uint64_t ac_direct_serial(const ac_thread_t *thread, CUdeviceptr address);
 
 /* Ends the record with that serial after the driver's free, if `result` is success. */

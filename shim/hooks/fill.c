@@ -12,7 +12,8 @@ static bool word_of(uint32_t *word) {
     return fill & AC_FILL_SET && !ac_cuda_is_capturing(NULL);
 }
 
-/* Fills the memory.  False: the device was late, and the pattern is pending work of the context. */
+/* Fills the memory.  False: the device was late, and the pattern is pending work of the
+ * context. */
 static bool fill(ac_context_t *context, uint64_t address, uint64_t bytes) {
     uint32_t word;
     ac_status_t status =
@@ -52,7 +53,8 @@ void ac_fill_this_on(uint64_t address, uint64_t bytes, CUstream stream, bool per
             cuMemsetD8Async(address + at, ac_fill_byte(word, at), 1, stream);
 }
 
-/* Returns the bytes of the block that the program frees; 0: there is none, or another context owns it. */
+/* Returns the bytes of the block that the program frees; 0: there is none, or another context
+ * owns it. */
 static uint64_t bytes_of(const ac_context_t *context, uint64_t address) {
     ac_block_info_t block;
     return ac_block_find(address, &block) == AC_OK && block.allocated &&

@@ -185,14 +185,15 @@ CUresult cuUserObjectCreate(CUuserObject *object, void *value, CUhostFn destroy,
     return real(object, value, destroy, references, flags);
 }
 
-/* --- nodes that copy and fill: checked in the calls that the driver checks (simcuda/guesses.def) --- */
+/* --- nodes that copy and fill: checked in the calls that the driver checks (guesses.def) --- */
 
 #define REACHING_NODE(symbol, ok, params, args)                                                  \
     CUresult symbol params {                                                                     \
         AC_ENTER_OR_RETURN(symbol);                                                              \
         return !thread || (ok) ? real args : CUDA_ERROR_INVALID_VALUE;                           \
     }
-/* Returns false for a copy that the driver refuses.  Records whether another copy is visible work. */
+/* Returns false for a copy that the driver refuses.  Records whether another copy is visible
+ * work. */
 static bool may_copy(ac_thread_t *thread, const CUDA_MEMCPY3D *copy) {
     bool may = ac_reach_3d(thread, copy);
     if (may)
@@ -275,8 +276,8 @@ CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraphNod
     return result;
 }
 
-/* Returns the graph inside a node.  The driver does not tell its outer graph, so the library cannot follow
- * graphs made of it or nodes added to it. */
+/* Returns the graph inside a node.  The driver does not tell its outer graph, so the library cannot
+ * follow graphs made of it or nodes added to it. */
 CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *graph) {
     AC_ENTER_OR_RETURN(cuGraphChildGraphNodeGetGraph);
     CUresult result = real(node, graph);

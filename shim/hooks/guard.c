@@ -36,7 +36,7 @@ static bool is_due(ac_thread_t *thread) {
     return true;
 }
 
-/* Reasons to leave out a request; the library prints each once.  NULL: the condition is temporary. */
+/* Reasons to leave out a request, each printed once.  NULL: the condition is temporary. */
 static const char *const reasons[AC_GUARD_ANSWERS] = {
     [AC_GUARD_NO_PAGES] = "the device has no pages (virtual memory management), or their size is "
                           "odd. guard has no effect there",

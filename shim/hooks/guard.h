@@ -1,10 +1,10 @@
 /* The key `guard`: one request in N gets pages of its own (allocator/space/guard_place.h).
  *
  * With the key set, no request takes the shortest way to the thread's cache (ac_thread_is_apart).  One
- * subtraction counts the request first; then it takes that way unless it is the one to guard.  Frees do
- * not change, since a hit never takes a guarded block.  The guarded request differs between threads and
- * between runs; it is one in N on average.  The key does not guard private pools of the C API, pinned
- * memory, and requests that the driver serves. */
+ * subtraction counts the request first; then it takes that way unless it is the one to guard.  Frees
+ * do not change, since a hit never takes a guarded block.  The guarded request differs between threads
+ * and between runs; it is one in N on average.  The key does not guard private pools of the C API,
+ * pinned memory, and requests that the driver serves. */
 #ifndef AC_GUARD_KEY_H
 #define AC_GUARD_KEY_H
 
@@ -16,8 +16,8 @@ typedef struct {
     unsigned mempool;
 } ac_from_t;
 
-/* Returns true if the thread's next request has to reach ac_serve, which decides whether to guard it.  A
- * hook asks this before it looks for memory elsewhere. */
+/* Returns true if the thread's next request has to reach ac_serve, which decides whether to guard it.
+ * A hook asks this before it looks for memory elsewhere. */
 static inline bool ac_guard_next(const ac_thread_t *thread) {
     return __builtin_expect(ac_is_guarding(), 0) && thread->guard_left <= 1;
 }
@@ -38,8 +38,8 @@ static inline bool ac_guard_counts(ac_thread_t *thread) {
     return true;
 }
 
-/* Returns true if a request may go to the thread's cache: by ac_guard_counts if the key is set, else if
- * the thread's calls are not recorded. */
+/* Returns true if a request may go to the thread's cache: by ac_guard_counts if the key is set, else
+ * if the thread's calls are not recorded. */
 static inline bool ac_guard_passes(ac_thread_t *thread) {
     return ac_is_guarding() ? ac_guard_counts(thread) : !ac_thread_records(thread);
 }

@@ -1,5 +1,6 @@
-/* Queries about a block: address ranges, pointer attributes, sharing.  The answers describe a block
- * inside a segment as an allocation of its own.  A query that has no answer of this kind is refused. */
+/* Queries about a block: address ranges, pointer attributes, sharing.  The answers describe a
+ * block inside a segment as an allocation of its own.  A query that has no answer of this kind is
+ * refused. */
 #include "hooks/body.h"
 #include "hooks/ipc.h"
 
@@ -17,17 +18,17 @@ static bool inside(const ac_block_info_t *info, CUdeviceptr address) {
     return info->allocated && address - info->address < info->requested;
 }
 
-/* Called before others than streams of this context may use the block.  The order of a stream does not keep
- * them from memory that earlier work still uses.  The single-stream rule (order/sole.h) therefore ends for
- * the context. */
+/* Called before others than streams of this context may use the block.  The order of a stream does
+ * not keep them from memory that earlier work still uses.  The single-stream rule (order/sole.h)
+ * therefore ends for the context. */
 static void expose(const ac_block_info_t *info) {
     ac_sole_settle(ac_arena_timeline(info->arena), true);
     if (info->paged)
         ac_block_pin(info->address);
 }
 
-/* Takes the segment out of reuse: the driver now has a setting for it that lasts as long as the segment.
- * It does so even if another thread freed the block during the driver's call. */
+/* Takes the segment out of reuse: the driver now has a setting for it that lasts as long as the
+ * segment.  It does so even if another thread freed the block during the driver's call. */
 static void taint(ac_thread_t *thread, const ac_block_info_t *info) {
     bool fresh;
     AC_WINDOW(attribute_set);
@@ -77,10 +78,10 @@ static uint64_t id_of(const ac_block_info_t *info) {
     return (uint64_t)1 << 63 | info->serial;
 }
 
-/* Replaces the driver's answer about the segment or the pages by the answer about the block.  A block that
- * stands for memory of its device's pool has no context, and is usable neither for IPC nor by other
- * devices on the bus.  Pages have no context and may have types of handles; memory of cuMemAlloc has a
- * context and no types of handles. */
+/* Replaces the driver's answer about the segment or the pages by the answer about the block.  A
+ * block that stands for memory of its device's pool has no context, and is usable neither for IPC
+ * nor by other devices on the bus.  Pages have no context and may have types of handles; memory of
+ * cuMemAlloc has a context and no types of handles. */
 static void patch(CUpointer_attribute attribute, const ac_block_info_t *info, void *data) {
     const ac_cuda_context_t *context = ac_arena_context(info->arena);
     bool pooled = ac_block_is_pooled(info);
@@ -131,8 +132,8 @@ static void patch(CUpointer_attribute attribute, const ac_block_info_t *info, vo
     }
 }
 
-/* Replaces the driver's answers by the block's own.  Gives the block an id if an attribute asks for one.
- * AC_BAD_ADDRESS: the block was freed meanwhile.  AC_OOM: host memory is short. */
+/* Replaces the driver's answers by the block's own.  Gives the block an id if an attribute asks
+ * for one.  AC_BAD_ADDRESS: the block was freed meanwhile.  AC_OOM: host memory is short. */
 static ac_status_t patch_all(unsigned count, const CUpointer_attribute *attributes, void **data,
                              ac_block_info_t *info) {
     ac_status_t status = AC_OK;
@@ -192,8 +193,8 @@ typedef struct {
     CUresult result; /* of the first call that failed */
 } sync_ask_t;
 
-/* Sets SYNC_MEMOPS by the driver.  It applies to the driver's whole allocation, so more calls become
- * synchronous than the program asked for, never fewer. */
+/* Sets SYNC_MEMOPS by the driver.  It applies to the driver's whole allocation, so more calls
+ * become synchronous than the program asked for, never fewer. */
 static bool set_sync(void *arg, uint64_t address, bool on) {
     sync_ask_t *ask = arg;
     unsigned value = on;
@@ -238,14 +239,16 @@ static bool touches(const ac_block_info_t *info, uint64_t from, uint64_t to) {
     return info->allocated && info->address < to && from < info->address + info->requested;
 }
 
-/* Finds the block of a range of host pages: it touches the first page and the last one.  Libraries round
- * the range of a block to whole host pages.  False: there is no block, or the range leaves the segment. */
+/* Finds the block of a range of host pages: it touches the first page and the last one.  Libraries
+ * round the range of a block to whole host pages.  False: there is no block, or the range leaves
+ * the segment. */
 static bool block_of_range(uint64_t address, uint64_t size, ac_block_info_t *info) {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), end = address + size;
     uint64_t first = address & -page, last = (end - 1) & -page;
     if (!size || end < address)
         return false;
-    /* A block that touches two pages covers the end of the first.  In one page, any block there is tried. */
+    /* A block that touches two pages covers the end of the first.  In one page, any block there is
+     * tried. */
     for (uint64_t at = first == last ? first : first + page - AC_GRANULE; at < first + page;
          at += AC_GRANULE)
         if (ac_block_find(at, info) == AC_OK && touches(info, first, first + page) &&

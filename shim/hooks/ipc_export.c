@@ -4,12 +4,12 @@
  * segment serves no other request from then on, and goes back to the driver when the block is
  * freed and its fence is over: the handle ends with it, as it would without the library.
  *
- * Any other block gives a token (share/ipc_token.h) that names an entry of the exporter's table.  The
- * entry has the driver's handle of the segment, and the block's position in it.  Pages have no handle;
- * for a block on pages the entry says what an importer asks this process for (ipc_serve.h).  The segment,
- * the pages and their other blocks stay in use.  The entry ends with the block's lifetime
- * (allocator/space/lifetime.h), at its free and before its memory can serve again; so a token
- * never opens another owner's memory. */
+ * Any other block gives a token (share/ipc_token.h) that names an entry of the exporter's table.
+ * The entry has the driver's handle of the segment, and the block's position in it.  Pages have no
+ * handle; for a block on pages the entry says what an importer asks this process for (ipc_serve.h).
+ * The segment, the pages and their other blocks stay in use.  The entry ends with the block's
+ * lifetime (allocator/space/lifetime.h), at its free and before its memory can serve again; so a
+ * token never opens another owner's memory. */
 #include "hooks/body.h"
 #include "hooks/ipc.h"
 
@@ -26,7 +26,8 @@
 _Static_assert(sizeof(CUipcMemHandle) == AC_IPC_TOKEN && sizeof(CUipcMemHandle) == AC_IPC_HANDLE,
                "a token stands in the place of a handle");
 
-/* The number that an exported lifetime carries: its slot, and the granules of its block above that. */
+/* The number that an exported lifetime carries: its slot, and the granules of its block above
+ * that. */
 enum { SLOT_BITS = 20 };
 _Static_assert(((uint64_t)AC_IPC_CHUNKS * AC_IPC_SLOTS) >> SLOT_BITS == 0, "the slots fit");
 
@@ -69,10 +70,10 @@ static CUresult refuse_without_room(ac_thread_t *thread, CUipcMemHandle *handle,
     return AC_REAL(cuIpcGetMemHandle)(handle, AC_UNOWNED);
 }
 
-/* Waits until earlier uses of the memory are over, because another process follows no stream of this one.
- * First the single-stream rule of the context ends.  Then, for memory that was handed out in the order of a
- * stream, it waits at most one second; the driver's own free would have waited for these uses.  Returns
- * false if they are not over. */
+/* Waits until earlier uses of the memory are over, because another process follows no stream of
+ * this one.  First the single-stream rule of the context ends.  Then, for memory that was handed
+ * out in the order of a stream, it waits at most one second; the driver's own free would have
+ * waited for these uses.  Returns false if they are not over. */
 static bool complete(const ac_block_info_t *info) {
     enum { LIMIT_NS = 1000000000 };
     ac_timeline_t *timeline = ac_arena_timeline(info->arena);
@@ -87,8 +88,9 @@ static bool still_fills(const ac_block_info_t *info, uint64_t serial) {
            now.size == now.segment_size;
 }
 
-/* Exports a whole segment.  Another thread may free the block at any moment.  The segment is therefore taken
- * out of reuse first.  The driver's handle counts only if the block existed before and after the call. */
+/* Exports a whole segment.  Another thread may free the block at any moment.  The segment is
+ * therefore taken out of reuse first.  The driver's handle counts only if the block existed before
+ * and after the call. */
 static CUresult export_segment(ac_thread_t *thread, CUipcMemHandle *handle,
                                const ac_block_info_t *info) {
     CUipcMemHandle segment;
@@ -117,7 +119,8 @@ static CUresult export_segment(ac_thread_t *thread, CUipcMemHandle *handle,
     return CUDA_SUCCESS;
 }
 
-/* Fills an entry.  For pages, the serial of the block's lifetime takes the place of the driver's handle. */
+/* Fills an entry.  For pages, the serial of the block's lifetime takes the place of the driver's
+ * handle. */
 static void describe(const ac_block_info_t *info, const CUipcMemHandle *segment,
                      ac_ipc_entry_t *entry) {
     CUuuid uuid = {{0}};
@@ -136,15 +139,17 @@ static void describe(const ac_block_info_t *info, const CUipcMemHandle *segment,
         memcpy(entry->handle, segment->reserved, sizeof entry->handle);
 }
 
-/* Asks the driver for the segment's handle.  It reports errors of the context, even for a block that was
- * exported before.  For memory on pages it otherwise has no handle, and *segment is not set. */
+/* Asks the driver for the segment's handle.  It reports errors of the context, even for a block
+ * that was exported before.  For memory on pages it otherwise has no handle, and *segment is not
+ * set. */
 static CUresult ask_driver(const ac_block_info_t *info, CUipcMemHandle *segment) {
     CUresult result =
         AC_REAL(cuIpcGetMemHandle)(segment, info->paged ? AC_UNOWNED : info->segment_address);
     return info->paged && result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result;
 }
 
-/* Publishes an entry.  If another thread has exported the block meanwhile, that thread's slot serves. */
+/* Publishes an entry.  If another thread has exported the block meanwhile, that thread's slot
+ * serves. */
 static ac_status_t publish(ac_thread_t *thread, const ac_block_info_t *info,
                            const ac_ipc_entry_t *entry, uint32_t *slot, int *error) {
     *error = ac_ipc_table_reserve(slot);
@@ -191,8 +196,8 @@ static CUresult export_token(ac_thread_t *thread, CUipcMemHandle *handle, ac_blo
     }
 }
 
-/* Returns true if the memory may have an IPC handle.  Memory of a pool may not, unless async_ipc makes it
- * plain memory, or the caller allows it (`pooled`). */
+/* Returns true if the memory may have an IPC handle.  Memory of a pool may not, unless async_ipc
+ * makes it plain memory, or the caller allows it (`pooled`). */
 static bool is_shareable(const ac_block_info_t *info, CUdeviceptr address, bool pooled) {
     return info->allocated && address - info->address < info->requested &&
            (pooled || !ac_block_is_pooled(info));

@@ -46,8 +46,9 @@ static bool has_peers(void) {
     return ac_driver.cuDeviceGetCount(&devices) != CUDA_SUCCESS || devices > 1;
 }
 
-/* Search for the allocator of a device.  Opening memory of another device enables peer access to it, as
- * cuCtxEnablePeerAccess does.  Present and future pages of that device have to allow the access. */
+/* Search for the allocator of a device.  Opening memory of another device enables peer access to it,
+ * as cuCtxEnablePeerAccess does.  Present and future pages of that device have to allow the
+ * access. */
 typedef struct {
     CUdevice owner;
     ac_allocator_t *allocator; /* of it; NULL: none yet */
@@ -143,7 +144,7 @@ static CUresult open_entry(ac_thread_t *thread, open_fn *real, CUdeviceptr *poin
     const ac_ipc_entry_t *entry = &import->entry;
     CUdeviceptr base = 0;
     bool fresh;
-    if (!context) /* the end of an unknown context goes unnoticed; its addresses may get other memory */
+    if (!context) /* the context's end would go unnoticed; its addresses may get other memory */
         return refuse_without_context(thread);
     bool peer = !is_device_of(context, entry->uuid);
     if (peer)
@@ -174,8 +175,8 @@ static CUresult open_entry(ac_thread_t *thread, open_fn *real, CUdeviceptr *poin
     return CUDA_SUCCESS;
 }
 
-/* Returns the driver's error for 64 bytes that are no handle of its own.  `gone`: the driver would have
- * known the memory and found it freed; the error is then INVALID_HANDLE. */
+/* Returns the driver's error for 64 bytes that are no handle of its own.  `gone`: the driver would
+ * have known the memory and found it freed; the error is then INVALID_HANDLE. */
 static CUresult answer_without(open_fn *real, CUdeviceptr *pointer, CUipcMemHandle handle,
                                unsigned flags, bool gone) {
     CUdeviceptr opened;
@@ -224,8 +225,8 @@ static const char *reason(int error) {
     }
 }
 
-/* Opens a token of pages, which the driver does not know.  The driver first reports errors of the call
- * itself; if it finds none, it reports an invalid handle, and the pages are opened. */
+/* Opens a token of pages, which the driver does not know.  The driver first reports errors of the
+ * call itself; if it finds none, it reports an invalid handle, and the pages are opened. */
 static CUresult open_pages_token(ac_thread_t *thread, open_fn *real, CUdeviceptr *pointer,
                                  CUipcMemHandle handle, import_t *import, unsigned flags) {
     ac_context_t *context = ac_context_current(thread);
@@ -329,9 +330,9 @@ static bool has_context(ac_thread_t *thread, ac_context_t **context) {
     return *context || (ac_driver_current(&current) == CUDA_SUCCESS && current);
 }
 
-/* Waits for the work of the context.  The driver's last close of an allocation waits for it, and then the
- * program may tell the exporter that it does not use the memory any more.  The last close of a block has
- * to wait, too, although its segment stays open. */
+/* Waits for the work of the context.  The driver's last close of an allocation waits for it, and then
+ * the program may tell the exporter that it does not use the memory any more.  The last close of a
+ * block has to wait, too, although its segment stays open. */
 static void wait_as_closing(const ac_context_t *context) {
     if (context && !ac_timeline_idle(context->timeline))
         ac_cuda_ops.synchronize((void *)(uintptr_t)&context->cuda, 0);
@@ -412,8 +413,8 @@ CUresult ac_ipc_address_range(cuMemGetAddressRange_v2_fn *real, CUdeviceptr *bas
     return CUDA_SUCCESS;
 }
 
-/* Corrects the driver's answer.  Pages have no context but types of handles; memory that the driver opened
- * has a context and no types of handles. */
+/* Corrects the driver's answer.  Pages have no context but types of handles; memory that the driver
+ * opened has a context and no types of handles. */
 static void patch(CUpointer_attribute attribute, const ac_ipc_view_t *view, void *data) {
     const ac_context_t *context = view->context;
     if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)

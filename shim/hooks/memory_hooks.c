@@ -82,8 +82,8 @@ static __attribute__((noinline)) CUresult alloc_due(const ac_thread_t *thread) {
     return CUDA_SUCCESS;
 }
 
-/* True if the thread knows that its cache serves its current context (AC_FAST_DRIVER), or requests of
- * `code` in it (AC_FAST_DRIVER_MALLOC). */
+/* True if the thread knows that its cache serves its current context (AC_FAST_DRIVER), or requests
+ * of `code` in it (AC_FAST_DRIVER_MALLOC). */
 #define IS_FAST(thread, use, code, symbol)                                                       \
     (__builtin_expect(ac_thread_is_fast(thread, use, code), 1) &&                                \
      !AC_ROW_FAILPOINT(symbol, unseen))
@@ -192,7 +192,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned flags) {
 CUresult ac_context_await(ac_context_t *context) {
     ac_cuda_scope_t scope;
     if (!ac_cuda_sync_begin(&context->cuda))
-        return CUDA_SUCCESS; /* a wait would spoil the capture; the block gets a fence after that */
+        return CUDA_SUCCESS; /* a wait would spoil the capture; later the block gets a fence */
     uint64_t stamp = ac_fence_stamp(), lost = ac_cuda_lost(&context->cuda);
     CUresult result = CUDA_SUCCESS;
     bool entered = ac_cuda_enter(&context->cuda, &scope);

@@ -3,9 +3,9 @@
 #include "track/mempools.h"
 #include "observe/log.h"
 
-/* Leaves all memory pools to the driver if the object may be bound to memory of cudaMallocAsync.  An object
- * for other processes takes only memory that can be shared, which is never ours, and changes nothing.  A
- * program asks for the granularity before it allocates the memory to bind. */
+/* Leaves all memory pools to the driver if the object may be bound to memory of cudaMallocAsync.  An
+ * object for other processes takes only memory that can be shared, which is never ours, and changes
+ * nothing.  A program asks for the granularity before it allocates the memory to bind. */
 static void leave_pools(const CUmulticastObjectProp *prop) {
     if (!prop->handleTypes)
         ac_mempools_leave(AC_PASSED(kind));
@@ -30,9 +30,9 @@ CUresult cuMulticastCreate(CUmemGenericAllocationHandle *object,
     return result;
 }
 
-/* Returns an address that the driver refuses for memory of ours: memory of cuMemAlloc cannot be bound.  The
- * driver would bind pages of ours.  Other devices could then write to blocks that already have another
- * owner, and the pages could not move. */
+/* Returns an address that the driver refuses for memory of ours: memory of cuMemAlloc cannot be bound.
+ * The driver would bind pages of ours.  Other devices could then write to blocks that already have
+ * another owner, and the pages could not move. */
 static CUdeviceptr bindable(CUdeviceptr address) {
     return ac_owned(address) ? AC_UNOWNED : address;
 }

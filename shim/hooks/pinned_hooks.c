@@ -1,7 +1,7 @@
 /* Pinned host memory: requests, frees, and the answers to queries about a block.
  *
- * The runtime's cudaMallocHost, cudaHostAlloc and cudaFreeHost arrive here.  CUDA documents no
- * wait of cudaFreeHost.  A free works like cudaFree: the host waits only with free_sync, and the memory
+ * The runtime's cudaMallocHost, cudaHostAlloc and cudaFreeHost arrive here.  CUDA documents no wait
+ * of cudaFreeHost.  A free works like cudaFree: the host waits only with free_sync, and the memory
  * waits for all work that was submitted to any context. */
 #include "hooks/pinned_int.h"
 
@@ -23,8 +23,8 @@ static CUresult ask(void **out, size_t bytes, uint32_t kind) {
                          : AC_REAL(cuMemHostAlloc)(out, bytes, kind);
 }
 
-/* Returns true if the context's requests are cached.  With green contexts none are: the driver may say
- * that the memory belongs to the green context. */
+/* Returns true if the context's requests are cached.  With green contexts none are: the driver may
+ * say that the memory belongs to the green context. */
 static bool is_kept_in(const ac_context_t *context) {
     return ac_is_enabled() && ac_process_config()->pinned_cache &&
            !atomic_load(&context->cuda.green);
@@ -45,9 +45,9 @@ static bool take(const ac_host_key_t *key, uint64_t size, uint64_t bytes, void *
     return true;
 }
 
-/* Serves a request from the cache: from ready blocks, then from blocks that a query of the device shows
- * to be ready.  While any stream captures, the driver has to be asked: it usually refuses a request for
- * pinned memory and invalidates the capture. */
+/* Serves a request from the cache: from ready blocks, then from blocks that a query of the device
+ * shows to be ready.  While any stream captures, the driver has to be asked: it usually refuses a
+ * request for pinned memory and invalidates the capture. */
 static bool hit(const ac_host_key_t *key, uint64_t size, uint64_t bytes, void **out) {
     if (!ac_host_kept(&ac_pinned) || ac_order_capturing())
         return false;
@@ -186,8 +186,8 @@ static CUresult free_ours(ac_thread_t *thread, cuMemFreeHost_fn *real, void *mem
     return CUDA_SUCCESS;
 }
 
-/* Records the event before the free, since another block may have the address right after it.  If the free
- * fails, a second event cancels the first. */
+/* Records the event before the free, since another block may have the address right after it.  If
+ * the free fails, a second event cancels the first. */
 static CUresult free_recorded(ac_thread_t *thread, cuMemFreeHost_fn *real, void *memory, bool ours,
                               const void *caller) {
     uint64_t address = (uintptr_t)memory;
@@ -283,7 +283,8 @@ CUresult ac_pinned_attributes(cuPointerGetAttributes_fn *real, unsigned count,
     return result;
 }
 
-/* The driver now remembers a setting of this block, so the block goes back to the driver at its free. */
+/* The driver now remembers a setting of this block, so the block goes back to the driver at its
+ * free. */
 CUresult ac_pinned_set_attribute(cuPointerSetAttribute_fn *real, const void *value,
                                  CUpointer_attribute attribute, CUdeviceptr address,
                                  const ac_host_info_t *info) {

@@ -1,11 +1,11 @@
-/* Hooks of the runtime's functions for pinned memory.  A hit does not enter the runtime if the thread knows
- * the driver call that the runtime would make.
+/* Hooks of the runtime's functions for pinned memory.  A hit does not enter the runtime if the
+ * thread knows the driver call that the runtime would make.
  *
- * CUDA does not document which function of the driver the runtime calls, and with which flags.  The thread
- * therefore learns it from a request that goes through the runtime: its record keeps the call that reached
- * our driver hook, and the context (ac_pinned_path_t).  The record is valid for requests of the thread by
- * the same runtime with the same flags, until the generation grows or the thread's context may have
- * changed.  Every other call goes through the runtime. */
+ * CUDA does not document which function of the driver the runtime calls, and with which flags.  The
+ * thread therefore learns it from a request that goes through the runtime: its record keeps the call
+ * that reached our driver hook, and the context (ac_pinned_path_t).  The record is valid for
+ * requests of the thread by the same runtime with the same flags, until the generation grows or the
+ * thread's context may have changed.  Every other call goes through the runtime. */
 #include "hooks/pinned_int.h"
 #include "bind/runtimes.h"
 

@@ -29,9 +29,10 @@ static CUresult make_one(const maker_t *maker, CUmemoryPool *pool) {
                          : maker->create(pool, maker->props);
 }
 
-/* Makes a pool with a handle that no pool with blocks has.  The driver keeps a destroyed pool until its last
- * block is freed, but it does not know the library's blocks.  If a new pool gets the handle of a destroyed
- * pool with blocks, it is held until the driver makes one with another handle, and then destroyed. */
+/* Makes a pool with a handle that no pool with blocks has.  The driver keeps a destroyed pool until its
+ * last block is freed, but it does not know the library's blocks.  If a new pool gets the handle of a
+ * destroyed pool with blocks, it is held until the driver makes one with another handle, and then
+ * destroyed. */
 static CUresult make(const maker_t *maker, CUmemoryPool *pool) {
     CUmemoryPool held[AC_MEMPOOLS];
     unsigned count = 0;

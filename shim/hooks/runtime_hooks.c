@@ -242,7 +242,8 @@ free_untouched_rest(ac_thread_t *thread, void *pointer, const void *caller, ac_b
     return free_slow(thread, pointer, caller, cache);
 }
 
-/* Frees a block that no submission can have used.  It usually goes to the free memory with the next request. */
+/* Frees a block that no submission can have used.  It usually goes to the free memory with the next
+ * request. */
 static __attribute__((noinline)) ac_runtime_error_t
 free_untouched(ac_thread_t *thread, void *pointer, const void *caller, ac_block_t *block) {
     return ac_cache_loosen_rest(thread->fast[AC_FAST_FREE].cache, block)

@@ -14,9 +14,9 @@ typedef enum {
     AC_SERVED_BY_DRIVER   /* ask the driver, with AC_RETRY */
 } ac_served_t;
 
-/* Serves `bytes` (> 0) from the cache of the context, for a module (modules.h).  `from`: the stream
- * and the pool that the request names; NULL: a plain request.  `caller`: the code that called the
- * hook. */
+/* Serves `bytes` (> 0) from the cache of the context, for a module (modules.h).  `from`: the
+ * stream and the pool that the request names; NULL: a plain request.  `caller`: the code that
+ * called the hook. */
 ac_served_t ac_serve(ac_thread_t *thread, ac_context_t *context, unsigned module,
                      const void *caller, const ac_from_t *from, uint64_t bytes,
                      uint64_t *address);

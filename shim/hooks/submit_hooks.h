@@ -14,8 +14,9 @@ typedef struct {
     bool stray;   /* between ac_fence_untracked_begin and _end */
 } ac_submit_t;
 
-/* Called before work goes to `stream`.  `per_thread`: handle 0 means the per-thread default stream.
- * Returns false if the submission is not tracked; then no other function of it is called. */
+/* Called before work goes to `stream`.  `per_thread`: handle 0 means the per-thread default
+ * stream.  Returns false if the submission is not tracked; then no other function of it is
+ * called. */
 bool ac_submit_begin(ac_submit_t *submit, ac_thread_t *thread, CUstream stream, bool per_thread);
 
 /* Checks whether memory that the call names belongs to the submitting context; if not, contexts
