@@ -1,4 +1,4 @@
-/* Pages of code and a number for each (callers.h). */
+/* The cache of numbers for pages of code (callers.h). */
 #include "bind/callers.h"
 
 #include <stdatomic.h>

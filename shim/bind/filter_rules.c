@@ -31,7 +31,7 @@ static const int calls[] = {
 #endif
 };
 
-/* One step of a filter. */
+/* Does one step of a filter. */
 typedef struct {
     const struct sock_filter *at;
     uint32_t value; /* of the accumulator */

@@ -14,7 +14,7 @@ static _Atomic bool started;
 static _Atomic int forks;
 static _Atomic uintptr_t forker; /* the newest thread that forks */
 
-/* Threads inside; 0: none.  A line each: threads that walk at the same time write it. */
+/* Threads inside; 0: none.  Each has a cache line of its own, since threads write their places often. */
 static struct { _Alignas(64) _Atomic uintptr_t thread; } inside[PLACES];
 
 AC_EARLY static unsigned first_place(uintptr_t self) {
@@ -89,7 +89,7 @@ void ac_loader_fork_prepare(void) {
                 nap();
 }
 
-/* The thread that forked last may be another one by now. */
+/* Keeps `forker` if another thread has forked since. */
 void ac_loader_fork_parent(void) {
     uintptr_t self = AC_THREAD_POINTER;
     atomic_compare_exchange_strong(&forker, &self, 0);

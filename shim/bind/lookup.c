@@ -139,7 +139,7 @@ enum { MAKER_COUNT = sizeof(makers) / sizeof(makers[0]) };
 /* Returns the row of `found`, which the driver has under `name`; -1 if it has none.  `familiar`: the
  * function is not newer than the tables, so its parameters are known. */
 AC_EARLY static int maker_of(const char *name, bool familiar, const void *found) {
-    for (int exact = 1; exact >= 0; exact--) /* the address knows better than the name */
+    for (int exact = 1; exact >= 0; exact--) /* the address is more certain than the name */
         for (unsigned i = 0; i < MAKER_COUNT; i++)
             if (exact ? ac_resolve_driver(makers[i].symbol) == found
                       : familiar && (ac_text_same(makers[i].name, name) ||
@@ -232,7 +232,7 @@ AC_EARLY static ac_route_t route_handle(const query_t *query, void *handle) {
     void *found = query->real(handle, query->name);
     if (!found || !ac_is_ours(found))
         return found ? settle(query, found) : answer(NULL);
-    struct link_map *map = handle; /* glibc's handles are that; it accepted this one */
+    struct link_map *map = handle; /* in glibc a handle is a link_map; the lookup above accepted this one */
     if (ac_is_ours(map->l_ld))
         return answer(found);
     void *next = query->real(RTLD_NEXT, query->name);
@@ -388,7 +388,7 @@ ac_dlopen_route(const char *file, int mode, const void *caller) {
     return opener.next ? open_route(&opener, known, file, mode, caller) : answer(NULL);
 }
 
-/* Other namespaces do not see the library. */
+/* Routes a dlmopen.  The real function runs for other namespaces, which do not see this library. */
 AC_EARLY __attribute__((visibility("hidden"))) ac_route_t
 ac_dlmopen_route(Lmid_t space, const char *file, int mode, const void *caller) {
     ac_count_early(AC_COUNT_HOOKS + AC_HOOK_dlmopen);

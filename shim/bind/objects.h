@@ -28,7 +28,7 @@
 #endif
 
 typedef struct {
-    uintptr_t base;            /* what the object's addresses are relative to */
+    uintptr_t base;            /* load address: the object's addresses are offsets from it */
     const ElfW(Dyn) * dynamic; /* identifies the object; NULL: none */
     const char *path;          /* as the loader names it, valid while the object is loaded */
 } ac_object_t;

@@ -122,7 +122,8 @@ AC_EARLY void ac_count_early(unsigned counter) {
 
 /* ---------------------------------------------------------------- tables
  *
- * Open addressing over row numbers plus one, 0 for empty.  Entries are never removed. */
+ * Hash tables with open addressing.  An entry is a row number plus one; 0: empty.  Entries are never
+ * removed. */
 
 typedef _Atomic uint16_t slot_t;
 
@@ -303,7 +304,7 @@ AC_EARLY static void *cached_next(_Atomic(void *) *cache, const char *name) {
     return found;
 }
 
-/* POSIX promises that these conversions work; ISO C has no way to write them. */
+/* Converts an address to a function pointer.  POSIX guarantees it; ISO C has no way to write it. */
 #define AS_FUNCTION(type, address) (__extension__(type *)(address))
 
 AC_EARLY ac_dlsym_fn *ac_real_dlsym(void) {

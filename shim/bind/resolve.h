@@ -62,7 +62,7 @@
 
 typedef struct {
     void *value; /* the answer; for dlopen the mode to use */
-    void *jump;  /* the function to continue in, NULL: return the answer */
+    void *jump;  /* the function to jump to; NULL: return the answer */
 } ac_route_t;
 
 typedef void *ac_dlsym_fn(void *handle, const char *name);

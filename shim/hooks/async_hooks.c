@@ -249,7 +249,7 @@ static void passed(ac_thread_t *thread, ask_t *ask, CUresult result) {
         ac_mempool_cancel(ask->mempool, ask->bytes); /* the driver counts it */
         if (result == CUDA_SUCCESS) {
             ac_mempool_passed(ask->mempool);
-            if (takes_memory(ask)) /* else the address is a graph's */
+            if (takes_memory(ask)) /* else the address belongs to a graph */
                 ac_direct_pooled(thread, *ask->pointer, ask->bytes, ask->mempool);
             ac_mempools_look(ac_mempool_device(ask->mempool));
         }

@@ -11,8 +11,8 @@
 
 /* The first line of a driver hook.  Declares `real`, the driver's function, and `thread`, the
  * record of the calling thread.  `thread` is NULL while the shim is not active, if host memory is
- * short, and for a guest.  Counts the call.  Returns CUDA_ERROR_NOT_FOUND from the hook if the
- * driver lacks the function. */
+ * short, and for a guest: a thread inside a host function (ac_thread_is_guest).  Counts the call.
+ * Returns CUDA_ERROR_NOT_FOUND from the hook if the driver lacks the function. */
 #define AC_ENTER_OR_RETURN(symbol)                                                               \
     symbol##_fn *real = AC_REAL(symbol);                                                         \
     ac_thread_t *thread =                                                                        \
@@ -115,8 +115,8 @@ static inline void ac_pools_synced(CUresult result) {
     ac_mempools_given();
 }
 
-/* Gives memory back to the driver that is due, after a synchronisation of the program succeeded: the
- * device may be idle then.  `whole`: the program synchronised a whole context. */
+/* Returns due memory to the driver after a synchronisation of the program succeeded: the device may be
+ * idle then.  `whole`: the program synchronised a whole context. */
 static inline void ac_synced(ac_thread_t *thread, bool whole) {
     if (thread && atomic_load_explicit(&ac_trim_pending, memory_order_relaxed))
         ac_decay_synced(whole);
@@ -134,7 +134,7 @@ static inline void ac_figures_synced(const ac_context_t *context) {
  * driver then reports its own errors, in its own order. */
 enum { AC_UNOWNED = 1 };
 
-/* Returns true if a free of `cudaFree`'s kind may have to wait. */
+/* Returns true if a free may have to wait for the device, as cudaFree does. */
 static inline bool ac_frees_may_wait(void) {
     return ac_frees_synchronize() ||
            (__builtin_expect(ac_fence_is_unseen(), 0) &&
@@ -182,8 +182,8 @@ void ac_event_node(ac_thread_t *thread, const CUgraphNodeParams *params);
  * (track/free_sync.h).  graph_hooks.c */
 void ac_memcpy_node(const CUDA_MEMCPY3D *copy);
 
-/* Measure a driver call that serves an allocation or a free of the program (passed_ns).  They also
- * measure with enabled:false, so that users can compare the two. */
+/* Measure the time of a driver call that serves an allocation or a free of the program (passed_ns).
+ * They measure with enabled:false, too, so that users can compare both settings. */
 static inline uint64_t ac_passed_begin(const ac_thread_t *thread) {
     return thread ? ac_cuda_ops.now_ns() : 0;
 }

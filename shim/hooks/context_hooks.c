@@ -6,7 +6,7 @@
 #include "track/pool_access.h"
 #include "failpoint.h"
 
-/* --- creation: a context that is not primary, known from the start --- */
+/* --- creation: contexts that are not primary are known from their creation on --- */
 
 static CUresult created(ac_thread_t *thread, CUresult result, const CUcontext *handle) {
     ac_thread_forget(); /* creation makes the new one current */
@@ -36,8 +36,8 @@ CREATE(cuCtxCreate_v4,
        (CUcontext * context, CUctxCreateParams *create, unsigned flags, CUdevice device),
        (context, create, flags, device))
 
-/* A green context shares its device's memory with the primary one: it is served from the same
- * arena, and fences take in the streams of both. */
+/* A green context shares its device's memory with the primary one.  The same arena serves both,
+ * and fences cover the streams of both. */
 CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green) {
     AC_ENTER_OR_RETURN(cuCtxFromGreenCtx);
     CUresult result = real(context, green);
@@ -52,7 +52,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources, CUdevi
     CUresult result;
     CUcontext view = NULL;
     AC_RETRY(result, AC_NEED_UNKNOWN, real(green, resources, device, flags));
-    /* Streams are made from it directly: known from here on. */
+    /* Programs create streams from it directly, so it has to be known now. */
     if (result == CUDA_SUCCESS && thread && green)
         cuCtxFromGreenCtx(&view, *green);
     return result;
@@ -121,7 +121,7 @@ CUresult cuCtxDetach(CUcontext context) {
     return result;
 }
 
-/* The memory stays with the primary context. */
+/* Destroys a green context.  Its memory stays with the primary context. */
 CUresult cuGreenCtxDestroy(CUgreenCtx green) {
     AC_ENTER_OR_RETURN(cuGreenCtxDestroy);
     CUcontext view = NULL;

@@ -68,7 +68,8 @@
 #define TO_cuGraphLaunch                , GRAPH
 #define TO_cuGraphLaunch_ptsz           , GRAPH
 
-/* The rest of that line, NOWHERE for functions without one; AC_SHOWS pastes `way` in front. */
+/* AC_TO: the destination of a function, NOWHERE for functions without a line.  AC_SHOWS puts `way`
+ * in front of it. */
 #define AC_TO_PICK(none, to, ...)   to
 #define AC_TO_PICKED(...)           AC_TO_PICK(__VA_ARGS__)
 #define AC_TO(symbol)               AC_TO_PICKED(TO_##symbol, NOWHERE, )
@@ -108,7 +109,7 @@
 #define SHORT_BACK(p, n)    SHORT_HOST
 #define SHORT_BACK_ARRAY(n) SHORT_HOST
 #define SHORT_BACK_SHAPE(s) SHORT_HOST
-#define SHORT_KERNEL     true /* no thread takes it before the stream is known: `is_new` */
+#define SHORT_KERNEL     true /* the short way serves a stream only after its first kernel: `is_new` */
 #define SHORT_GRAPH      true /* never taken */
 
 typedef enum { AC_SHOW_NOTHING, AC_SHOW_COPY, AC_SHOW_KERNEL, AC_SHOW_AWAITED } ac_show_t;

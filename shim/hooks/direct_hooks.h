@@ -14,7 +14,7 @@
 /* Bytes that a call of the driver is about to take: a claim. */
 typedef struct {
     CUdevice device;
-    uint64_t bytes; /* 0: none that a limit counts */
+    uint64_t bytes; /* 0: a limit counts nothing */
     bool held;      /* between _begin and _end */
 } ac_claim_t;
 

@@ -272,7 +272,7 @@ RECORDED_BY_GRAPH(cuGraphEventRecordNodeSetEvent, (CUgraphNode node, CUevent eve
 RECORDED_BY_GRAPH(cuGraphExecEventRecordNodeSetEvent,
                   (CUgraphExec exec, CUgraphNode node, CUevent event), (exec, node, event))
 
-/* The words of CUgraphNodeParams.payload before the copy of a node of that kind: flags, and the context. */
+/* Position of the copy in the payload of a copy node's parameters: flags and the context come before it. */
 enum { NODE_COPY = 2 };
 
 void ac_event_node(ac_thread_t *thread, const CUgraphNodeParams *params) {

@@ -13,7 +13,7 @@
 #include "hooks/submit_hooks.h"
 #include "failpoint.h"
 
-/* --- the memory behind a capture session: blocks of all devices, and pinned ones --- */
+/* --- memory held by a capture session: blocks of all devices, and pinned blocks --- */
 
 typedef struct {
     uint64_t session;
@@ -138,7 +138,7 @@ CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, const CUgrap
     return result;
 }
 
-/* The words of CUgraphNodeParams.payload for the two kinds of nodes that contain graphs. */
+/* Positions in the payload of CUgraphNodeParams, for the two kinds of nodes that contain graphs. */
 enum { CHILD_GRAPH, CHILD_OWNERSHIP, BODY_HANDLE = 0, BODY_SIZE, BODY_GRAPHS };
 enum { OWNERSHIP_MOVE = 1 };
 
@@ -150,7 +150,7 @@ static void node_added(CUgraph graph, const CUgraphNodeParams *params) {
         if ((int)params->payload[CHILD_OWNERSHIP] == OWNERSHIP_MOVE)
             ac_graphs_inside(AC_GRAPH(child), AC_GRAPH(graph));
     } else if (params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
-        /* Its bodies are made to be captured into. */
+        /* The program captures into the bodies of a conditional node. */
         const CUgraph *body = (const CUgraph *)(uintptr_t)params->payload[BODY_GRAPHS];
         unsigned count = (unsigned)((unsigned long long)params->payload[BODY_SIZE] >> 32);
         for (unsigned i = 0; body && i < count; i++)

@@ -104,7 +104,7 @@ static void patch(CUpointer_attribute attribute, const ac_block_info_t *info, vo
     case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
         expose(info);
         break;
-    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: /* of however many bytes the driver wrote */
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: /* the lowest byte, whatever size the driver wrote */
         *(uint8_t *)data = info->sync;
         break;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
@@ -219,7 +219,7 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
     if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
         CUresult result = real(value, attribute, address);
         if (result == CUDA_SUCCESS)
-            taint(thread, &info); /* it is not known what holds from now on */
+            taint(thread, &info); /* the new state of the memory is not known */
         return result;
     }
     ac_status_t status = ac_block_sync(info.address, *(const unsigned *)value, set_sync, &ask);
@@ -283,7 +283,7 @@ CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t
     return result;
 }
 
-/* The program did not map this memory: it has no handle of its own, whatever lies below. */
+/* Memory of ours has no handle for the program, since the program did not map it. */
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address) {
     AC_ENTER_OR_RETURN(cuMemRetainAllocationHandle);
     CUdeviceptr at = (CUdeviceptr)(uintptr_t)address;

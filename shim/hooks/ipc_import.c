@@ -51,7 +51,7 @@ static bool has_peers(void) {
  * access. */
 typedef struct {
     CUdevice owner;
-    ac_allocator_t *allocator; /* of it; NULL: none yet */
+    ac_allocator_t *allocator; /* of the owner; NULL: none yet */
 } peering_t;
 
 static void find(CUdevice device, ac_allocator_t *allocator, void *arg) {
@@ -181,7 +181,7 @@ static CUresult answer_without(open_fn *real, CUdeviceptr *pointer, CUipcMemHand
                                unsigned flags, bool gone) {
     CUdeviceptr opened;
     CUresult result = real(pointer ? &opened : NULL, handle, flags);
-    if (result == CUDA_SUCCESS && pointer) { /* never: the token begins as no handle does */
+    if (result == CUDA_SUCCESS && pointer) { /* cannot happen: no handle begins like a token */
         AC_REAL(cuIpcCloseMemHandle)(opened);
         return CUDA_ERROR_INVALID_HANDLE;
     }

@@ -269,7 +269,7 @@ static CUresult free_any(ac_thread_t *thread, cuMemFree_v2_fn *real, CUdeviceptr
     ac_count(thread, AC_COUNT_passed_frees);
     ac_context_note_current(thread, result);
     if (result == CUDA_SUCCESS)
-        ac_mempools_given(); /* it may have been a pool's */
+        ac_mempools_given(); /* the memory may have belonged to a pool */
     return result;
 }
 

@@ -1,4 +1,4 @@
-/* Memory of several devices behind one address. */
+/* Hooks of multicast objects: memory of several devices behind one address. */
 #include "hooks/body.h"
 #include "track/mempools.h"
 #include "observe/log.h"

@@ -8,7 +8,7 @@
 
 /* --- creation and destruction of pools --- */
 
-/* The host can read managed memory and its own. */
+/* Returns true if the host can read the pool's memory: managed memory, and memory of the host. */
 static bool is_of_host(CUmemAllocationType type, const CUmemLocation *location) {
     return type == CU_MEM_ALLOCATION_TYPE_MANAGED ||
            location->type != CU_MEM_LOCATION_TYPE_DEVICE;

@@ -8,7 +8,7 @@
 /* Outcome of a request for memory. */
 typedef enum {
     AC_SERVED,            /* *address is set */
-    AC_SERVED_LIMIT,      /* a limit of the user forbids it: out of memory */
+    AC_SERVED_LIMIT,      /* a limit that the user set forbids it: out of memory */
     AC_SERVED_BY_NOTHING, /* no memory of ours could avoid the failure: ask the driver once */
     AC_SERVED_TOO_LARGE,  /* larger than the device: ask the driver once; it may still serve it */
     AC_SERVED_BY_DRIVER   /* ask the driver, with AC_RETRY */

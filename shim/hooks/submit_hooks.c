@@ -34,7 +34,7 @@ static void trim_addresses(CUdevice device, ac_allocator_t *allocator, void *arg
 bool ac_trim_for_driver(ac_thread_t *thread, bool wait, uint64_t need) {
     ac_trim_t trim = {.wait = wait, .need = need};
     AC_WINDOW(driver_is_full);
-    if (need == AC_NEED_ADDRESSES) { /* programs probe with huge sizes: memory stays */
+    if (need == AC_NEED_ADDRESSES) { /* programs probe with huge sizes: idle memory is kept */
         if (!wait)
             ac_device_each(trim_addresses, &trim.freed);
         return trim.freed;
@@ -110,7 +110,7 @@ static void stray_end(const ac_submit_t *submit, ac_thread_t *thread, CUresult r
 bool ac_submit_begin(ac_submit_t *submit, ac_thread_t *thread, CUstream stream, bool per_thread) {
     uint64_t generation = ac_generation_now(); /* first: the next submission sees a later change */
     if (!thread)
-        return false; /* not active, in a host function, or unseen by now: ac_thread_get */
+        return false; /* not active, in a host function, or host memory is short */
     ac_context_t *context = ac_context_of_stream(thread, stream);
     if (!context)
         return stray_begin(submit, stream);
@@ -165,7 +165,7 @@ void ac_submit_hold(ac_submit_t *submit) {
     ac_sole_hold(submit->context->timeline);
 }
 
-/* --- the short way: to a stream that the thread's last submissions went to --- */
+/* --- the short way: for streams of the thread's last submissions --- */
 
 #define LIKELY(condition)   __builtin_expect(!!(condition), 1)
 #define UNLIKELY(condition) __builtin_expect(!!(condition), 0)
@@ -189,12 +189,12 @@ INLINE bool is_current(const ac_thread_t *thread, const ac_timeline_t *timeline)
  * is inside the path's timeline.  Returns false if the path does not serve; the thread has left then. */
 NOINLINE static bool refresh(ac_thread_t *thread, ac_submit_path_t *path, CUstream stream) {
     ac_timeline_t *timeline = path->timeline;
-    uint64_t clock = ac_fence_now(); /* first: whatever changes from now on moves it */
+    uint64_t clock = ac_fence_now(); /* first: any later change moves the clock */
     if (LIKELY(path->stream == (void *)stream && is_of_now(path)) &&
         ((uintptr_t)stream > 2 || is_current(thread, timeline)) && !ac_fence_full(timeline) &&
         !is_new(timeline, stream)) {
         bool many = ac_sole_mode(atomic_load(&timeline->single.word)) >= AC_SOLE_MANY;
-        uint64_t key = many ? 0 : ac_cuda_stream_key(stream); /* asked for only if it counts */
+        uint64_t key = many ? 0 : ac_cuda_stream_key(stream); /* queried only if it matters */
         if (LIKELY(many || ac_sole_passes(&timeline->single, key))) {
             AC_WINDOW(lane_passes);
             if (AC_FAILPOINT(path_clock_late))
@@ -432,7 +432,7 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launches, unsi
             &submit[i], thread,
             MARKED(cuLaunchCooperativeKernelMultiDevice, launches[i].hStream, false), false);
         if (kept[i])
-            ac_submit_hold(&submit[i]); /* as of any cooperative launch */
+            ac_submit_hold(&submit[i]); /* like any cooperative launch */
     }
     if (!AC_ROW_FAILPOINT(cuLaunchCooperativeKernelMultiDevice, blind))
         ac_context_cross();

@@ -6,10 +6,10 @@
 
 /* A submission under way. */
 typedef struct {
-    ac_context_t *context; /* NULL: not known, the work may go to any (ac_fence_untracked_begin) */
+    ac_context_t *context; /* NULL: not known; the work may go to any (ac_fence_untracked_begin) */
     CUstream stream;
     bool slotted; /* the thread's slot says that it is inside (fence.h) */
-    bool marked;  /* the stream, for the fences */
+    bool marked;  /* the stream is marked for the fences */
     bool holds;   /* the program may hold the work: ac_submit_hold */
     bool stray;   /* between ac_fence_untracked_begin and _end */
 } ac_submit_t;
