@@ -1,4 +1,4 @@
-/* Pages of code and a number for each (callers.h). */
+/* The cache of numbers for pages of code (callers.h). */
 #include "bind/callers.h"
 
 #include <stdatomic.h>
@@ -15,7 +15,6 @@ AC_EARLY uint32_t ac_callers_now(void) {
     return atomic_load_explicit(&opened, memory_order_acquire);
 }
 
-/* 0: the address is too high for a word. */
 AC_EARLY uint64_t ac_callers_word(const void *caller) {
     uint32_t generation = ac_callers_now();
     uint64_t page = (uint64_t)(uintptr_t)caller >> PAGE_BITS;

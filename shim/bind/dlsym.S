@@ -1,10 +1,11 @@
 /* The entries of dlsym, dlopen and dlmopen.
  *
- * The loader tells by the return address who asks: RTLD_NEXT and RTLD_DEFAULT search from
- * that object, dlopen uses its RUNPATH and its namespace.  So a wrapper must be gone from the
- * stack when the real function runs; for dlopen where that makes a difference.  A compiler may or may not make that a tail call; these
- * entries always do: they ask a C function in lookup.c what to do and then either return its
- * answer or jump to the real function with the caller's registers and stack.
+ * The loader finds the calling object by the return address.  RTLD_NEXT and RTLD_DEFAULT search
+ * from that object; dlopen uses its RUNPATH and its namespace.  A wrapper must therefore be gone
+ * from the stack when the real function runs; for dlopen only if that makes a difference.  A
+ * compiler does not always make a tail call, but these entries do.  They call a C function in
+ * lookup.c, and then return its answer, or jump to the real function with the caller's registers
+ * and stack.
  *
  *   ac_route_t ac_dlsym_route(handle, name, caller)   answer, or a function to jump to
  *   ac_route_t ac_dlopen_route(file, mode, caller)    answer, or the mode to use and a function

@@ -17,7 +17,7 @@ enum { ARCHITECTURE = AUDIT_ARCH_X86_64 };
 enum { ARCHITECTURE = AUDIT_ARCH_AARCH64 };
 #endif
 
-/* Calls of the library and of the C library, then those that a driver's calls are known to make. */
+/* Calls of the library and of the C library, then the calls that a driver is known to make. */
 static const int calls[] = {
     SYS_ppoll,     SYS_accept4,        SYS_recvmsg,        SYS_sendmsg,   SYS_getsockopt,
     SYS_close,     SYS_lseek,          SYS_pread64,        SYS_newfstatat, SYS_fcntl,
@@ -31,7 +31,7 @@ static const int calls[] = {
 #endif
 };
 
-/* One step of a filter. */
+/* Does one step of a filter. */
 typedef struct {
     const struct sock_filter *at;
     uint32_t value; /* of the accumulator */

@@ -1,4 +1,4 @@
-/* What hooks.def yields for all files: indices, names, real functions, exports. */
+/* Declarations from hooks.def for all files: indices, names, real functions, exports. */
 #ifndef AC_HOOKS_H
 #define AC_HOOKS_H
 
@@ -8,7 +8,7 @@
 #include "device/cuda_abi.h"
 #include "device/device.h"
 
-/* Exported from the shared library; nothing else is. */
+/* Marks a function that the shared library exports.  All other symbols are hidden. */
 #define AC_EXPORT __attribute__((visibility("default")))
 
 typedef enum {
@@ -20,11 +20,11 @@ typedef enum {
     AC_HOOK_COUNT
 } ac_hook_t;
 
-/* Symbol name by index; all names in the order of their indices, each with its NUL. */
+/* Return the symbol name of an index, and all names in the order of their indices, each with its NUL. */
 const char *ac_hook_name(int hook);
 const char *ac_hook_names(size_t *bytes);
 
-/* What the runtime's functions return: a cudaError_t. */
+/* cudaError_t: the result of the runtime's functions. */
 typedef int ac_runtime_error_t;
 
 /* cudaPitchedPtr and cudaExtent. */
@@ -45,14 +45,14 @@ typedef struct {
     unsigned long long total, reserved, available, used;
 } ac_nvml_memory_v2_t;
 
-/* NVML_ERROR_FUNCTION_NOT_FOUND: what a program without that library is told. */
+/* NVML_ERROR_FUNCTION_NOT_FOUND: the answer if the process has no NVML. */
 enum { AC_NVML_MISSING = 13 };
 
-/* What a runtime without the function, or no runtime at all, is told: cudaErrorSymbolNotFound. */
+/* cudaErrorSymbolNotFound: the answer if there is no runtime, or if it lacks the function. */
 enum { AC_RUNTIME_MISSING = 500 };
 
-/* The hooks' own prototypes, and `<symbol>_fn` for those of the runtime: a body that differs from
- * its row does not compile. */
+/* Prototypes of the hooks, and the types `<symbol>_fn` of the runtime's and NVML's functions.  A body
+ * that differs from its row does not compile. */
 #define HOOK_DRIVER(symbol) AC_EXPORT symbol##_fn symbol;
 #define HOOK_NVML(symbol, params)                                                                \
     typedef int symbol##_fn params;                                                              \
@@ -62,12 +62,13 @@ enum { AC_RUNTIME_MISSING = 500 };
     AC_EXPORT symbol##_fn symbol;
 #include "bind/hooks.def"
 
-/* The real function behind hook `hook`; NULL until it is known.  Written by resolve.c. */
+/* The real function behind each hook; NULL until it is known.  resolve.c and lookup.c write it. */
 extern AC_HIDDEN _Atomic(void *) ac_real_slots[AC_HOOK_COUNT];
 
-/* Find the real function behind `hook` and remember it: the driver's rows in the real
- * libcuda.so.1, the runtime's in the libcudart that the process has, NVML's in its libnvidia-ml.  NULL where there is
- * none; never one of our own hooks.  Any thread; takes no lock of ours, may take the loader's. */
+/* Finds the real function behind `hook` and remembers it.  It finds the driver's functions in the real
+ * libcuda.so.1, the runtime's in the libcudart of the process, and NVML's in its libnvidia-ml.  Returns
+ * NULL if there is none; never one of our own hooks.  Any thread; takes no lock of ours, and may take
+ * the loader's. */
 void *ac_real_find(ac_hook_t hook);
 
 static inline void *ac_real_get(ac_hook_t hook) {
@@ -75,32 +76,32 @@ static inline void *ac_real_get(ac_hook_t hook) {
     return real ? real : ac_real_find(hook);
 }
 
-/* The typed real function of a driver hook, NULL where the driver lacks it. */
+/* The real function of a driver hook, with its type; NULL if the driver lacks it. */
 #define AC_REAL(symbol) (__extension__(symbol##_fn *) ac_real_get(AC_HOOK_##symbol))
 
-/* The same where it was found before, NULL elsewhere. */
+/* The real function of a driver hook, with its type, if it was found before; else NULL. */
 #define AC_REAL_KNOWN(symbol)                                                                    \
     (__extension__(symbol##_fn *)                                                                \
          atomic_load_explicit(&ac_real_slots[AC_HOOK_##symbol], memory_order_acquire))
 
-/* Address of any symbol of the real libcuda.so.1 (exact name, with its suffix), never ours;
- * NULL without a driver or symbol.  For device/driver.c. */
+/* Returns the address of a symbol of the real libcuda.so.1, never ours; NULL without a driver or the
+ * symbol.  The name is exact, with its suffix.  For device/driver.c. */
 void *ac_resolve_driver(const char *symbol);
 
-/* The hook that stands for the real driver function at `address`, or NULL. */
+/* Returns the hook that stands for the real driver function at `address`, or NULL. */
 void *ac_resolve_substitute(void *address);
 
-/* Set before a function that can change a thread's current context without our seeing it is
- * called, or handed out as it is: what threads remember of that is worth nothing from then on. */
+/* Set before the program calls, or gets, a real function that can change a thread's current context
+ * unseen.  From then on no thread relies on the current context that it remembers. */
 extern AC_HIDDEN _Atomic bool ac_current_unseen;
 void ac_current_goes_unseen(void);
 
-/* The same for a function for graphs or captures that no table knows, or one of ours in its real
- * form: what comes of a graph cannot be followed from then on. */
+/* Set when graphs or captures may change unseen: the program gets, or calls, a real function that may
+ * change them.  From then on the library cannot follow which graphs come from a capture. */
 extern _Atomic bool ac_graph_unseen;
 
-/* The lookups run in every process, CUDA or not, before anything is set up: these count
- * without a thread state (row 0 of the live page, atomic). */
+/* Counts an event of a lookup without a thread record, in row 0 of the live page, by an atomic
+ * operation.  Lookups run in every process, with CUDA or without, before anything is set up. */
 void ac_count_early(unsigned counter);
 
 #endif

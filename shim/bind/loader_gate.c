@@ -5,7 +5,8 @@
 
 #include "observe/raw.h"
 
-/* FREE: inside without a place, as nested calls are, and those for which there was none: no fork waits. */
+/* FREE: inside without a place, because the call is nested or all places were taken; no fork waits for
+ * it. */
 enum { PLACES = 64, PLACE_BITS = 6, FREE = PLACES, CLOSED = -1 };
 enum { TURNS = 100, NAP_NS = 100000, NAPS = 10000 };
 
@@ -13,14 +14,14 @@ static _Atomic bool started;
 static _Atomic int forks;
 static _Atomic uintptr_t forker; /* the newest thread that forks */
 
-/* Threads inside; 0: none.  A line each: threads that walk at the same time write it. */
+/* Threads inside; 0: none.  Each has a cache line of its own, since threads write their places often. */
 static struct { _Alignas(64) _Atomic uintptr_t thread; } inside[PLACES];
 
 AC_EARLY static unsigned first_place(uintptr_t self) {
     return (unsigned)((uint64_t)(self >> 6) * 0x9e3779b97f4a7c15u >> (64 - PLACE_BITS));
 }
 
-/* In a place other than `place`. */
+/* Returns true if the thread is inside in a place other than `place`. */
 AC_EARLY static bool is_inside(uintptr_t self, int place) {
     for (int i = 0; i < PLACES; i++)
         if (i != place && atomic_load_explicit(&inside[i].thread, memory_order_relaxed) == self)
@@ -28,7 +29,8 @@ AC_EARLY static bool is_inside(uintptr_t self, int place) {
     return false;
 }
 
-/* First the place, then whether the gate is closed; a fork closes it first, and then looks at the places. */
+/* Takes a place first and then reads whether the gate is closed.  A fork closes the gate first and then
+ * reads the places, so one of the two sees the other. */
 AC_EARLY int ac_loader_try(void) {
     uintptr_t self = AC_THREAD_POINTER;
     unsigned first = first_place(self);
@@ -72,7 +74,7 @@ void ac_loader_start(void) {
     atomic_store(&started, true);
 }
 
-/* Of a thread that is inside itself, in a signal handler then, it does not wait for its own end. */
+/* Does not wait for the forking thread itself: it may be inside if it forks in a signal handler. */
 void ac_loader_fork_prepare(void) {
     uintptr_t self = AC_THREAD_POINTER;
     int waits = 0;
@@ -87,7 +89,7 @@ void ac_loader_fork_prepare(void) {
                 nap();
 }
 
-/* The thread that forked last may be another one by now. */
+/* Keeps `forker` if another thread has forked since. */
 void ac_loader_fork_parent(void) {
     uintptr_t self = AC_THREAD_POINTER;
     atomic_compare_exchange_strong(&forker, &self, 0);

@@ -1,9 +1,8 @@
 /* The answers to lookups: dlsym and dlopen (entered through dlsym.S), cuGetProcAddress and
  * cudaGetDriverEntryPoint.  The rules and their numbers stand in resolve.h.
  *
- * Called by the host from any thread, in every process, also before constructors ran and
- * while the loader's lock is held.  No lock and no allocation here; nothing is started by a
- * lookup. */
+ * Any thread of any process may call these functions, also before constructors ran and while the
+ * loader's lock is held.  They take no lock and allocate nothing.  A lookup starts nothing. */
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -30,16 +29,16 @@ static const struct {
 #include "bind/harmless.def"
 };
 
-/* Objects whose lookups are never answered with a hook.  UCX's memory hooks patch the code of
- * whatever their lookup returns: they have to patch the driver, not us, and then see the
- * segments come and go, which is what their caches need. */
+/* Objects with lookups that never return a hook.  UCX's memory hooks patch the code of each function
+ * that their lookup returns.  They have to patch the driver and not this library: then they see the
+ * segments come and go, as their caches need. */
 static const char *const exempt_objects[] = {"libucm"};
 
-/* Symbols of every libcuda that we do not export: finding the driver's through some handle
- * shows that the driver is in reach of that handle. */
+/* Symbols of every libcuda that this library does not export.  If a lookup by a handle finds the
+ * driver's, the driver is in reach of that handle. */
 static const char *const witnesses[] = {"cuDeviceComputeCapability", "cuDriverGetVersion"};
 
-/* Whether `symbol` is one of `harmless`, with or without a suffix such as "_v2" or "_ptsz". */
+/* Returns true if `symbol` is one of `harmless`, with or without a suffix ("_v2", "_ptsz"). */
 AC_EARLY static bool is_harmless(const char *symbol) {
     for (unsigned i = 0; i < sizeof(harmless) / sizeof(harmless[0]); i++) {
         const char *rest = symbol;
@@ -81,8 +80,7 @@ AC_EARLY static bool names_context(const char *name) {
     return false;
 }
 
-/* A name tells at least whether contexts and graphs are meant, beside the work that any function
- * may give to the device. */
+/* Returns the traits of an unknown function, from its name: whether it may concern contexts or graphs. */
 AC_EARLY static unsigned traits_of(const char *name) {
     return (names_context(name) ? AC_UNKNOWN_CONTEXT : 0) |
            (names_graph(name) ? AC_UNKNOWN_GRAPH : 0);
@@ -99,9 +97,9 @@ AC_EARLY static void *substituted(int hook, void *found, const void *caller) {
 /* ---------------------------------------------------------------- functions in no table
  *
  * Two of the driver's functions for graphics make a new context current in the calling thread.
- * Every runtime asks for them when it starts and hardly any program calls them, so that handing
- * them out must not cost anything: what is handed out is a function that calls them and then has
- * the thread forget its current context. */
+ * Every runtime asks for them at its start, and hardly any program calls them, so the lookup must cost
+ * nothing.  It returns a function of this library, which calls the driver's and then makes the thread
+ * forget its current context. */
 
 #define MAKERS(MAKER)                                                                            \
     MAKER(cuGLCtxCreate_v2, cuGLCtxCreate,                                                       \
@@ -138,10 +136,10 @@ static const struct {
 };
 enum { MAKER_COUNT = sizeof(makers) / sizeof(makers[0]) };
 
-/* The row of `found`, which the driver has under `name`, -1 if it has none.  `familiar`: it
- * cannot be newer than our tables, so that its parameters are what we think. */
+/* Returns the row of `found`, which the driver has under `name`; -1 if it has none.  `familiar`: the
+ * function is not newer than the tables, so its parameters are known. */
 AC_EARLY static int maker_of(const char *name, bool familiar, const void *found) {
-    for (int exact = 1; exact >= 0; exact--) /* the address knows better than the name */
+    for (int exact = 1; exact >= 0; exact--) /* the address is more certain than the name */
         for (unsigned i = 0; i < MAKER_COUNT; i++)
             if (exact ? ac_resolve_driver(makers[i].symbol) == found
                       : familiar && (ac_text_same(makers[i].name, name) ||
@@ -150,7 +148,7 @@ AC_EARLY static int maker_of(const char *name, bool familiar, const void *found)
     return -1;
 }
 
-/* What to hand out for the function `found`, which no table knows. */
+/* Returns the answer to a lookup of the function `found`, which no table has. */
 AC_EARLY static void *unlisted(const char *name, bool familiar, void *found, const void *caller) {
     bool exempt = is_exempt(caller);
     int maker = is_harmless(name) ? -1 : maker_of(name, familiar, found);
@@ -184,13 +182,13 @@ AC_EARLY static ac_route_t jump(void) {
     return (ac_route_t){.jump = __extension__(void *) next};
 }
 
-/* NULL, with dlerror() saying that the name is not defined: only for a name that this very
- * lookup is known not to find. */
+/* Answers NULL, with a dlerror() that the name is not defined.  Only for a name that this lookup is
+ * known not to find. */
 AC_EARLY static ac_route_t missing(const query_t *query) {
     return answer(query->real(RTLD_NEXT, query->name));
 }
 
-/* "replaced by address" in the rules. */
+/* Answers by the rule "replaced by address" (resolve.h). */
 AC_EARLY static ac_route_t settle(const query_t *query, void *found) {
     if (ac_hook_kinds[query->hook] == AC_KIND_NVML)
         return answer(ac_nvml_takes(query->hook, found)
@@ -200,7 +198,7 @@ AC_EARLY static ac_route_t settle(const query_t *query, void *found) {
     return answer(hook >= 0 ? substituted(hook, found, query->caller) : found);
 }
 
-/* "the next, replaced by address": the natural answer was our own export. */
+/* Answers by the rule "the next, replaced by address": the plain answer was our own export. */
 AC_EARLY static ac_route_t settle_next(const query_t *query, void *next) {
     if (ac_hook_kinds[query->hook] == AC_KIND_RUNTIME) {
         ac_object_t object = ac_object_of(next);
@@ -210,7 +208,7 @@ AC_EARLY static ac_route_t settle_next(const query_t *query, void *next) {
     return settle(query, next);
 }
 
-/* Whether the real libcuda is what `handle` leads to. */
+/* Returns true if a lookup by `handle` reaches the real libcuda. */
 AC_EARLY static bool driver_behind(const query_t *query, void *handle) {
     for (unsigned i = 0; i < sizeof(witnesses) / sizeof(witnesses[0]); i++) {
         void *expected = ac_resolve_driver(witnesses[i]);
@@ -234,7 +232,7 @@ AC_EARLY static ac_route_t route_handle(const query_t *query, void *handle) {
     void *found = query->real(handle, query->name);
     if (!found || !ac_is_ours(found))
         return found ? settle(query, found) : answer(NULL);
-    struct link_map *map = handle; /* glibc's handles are that; it accepted this one */
+    struct link_map *map = handle; /* in glibc a handle is a link_map; the lookup above accepted this one */
     if (ac_is_ours(map->l_ld))
         return answer(found);
     void *next = query->real(RTLD_NEXT, query->name);
@@ -283,8 +281,8 @@ AC_EARLY static ac_route_t route_next(const query_t *query) {
     return jump();
 }
 
-/* Of what the real dlsym alone can answer it is not known whether it is the driver's function: it
- * counts as handed out. */
+/* Answers a lookup of a driver's function that no table has.  If only the real dlsym can answer, the
+ * result is unknown, and the driver's function counts as handed out. */
 AC_EARLY static ac_route_t route_unlisted(void *handle, const char *name, const void *caller) {
     void *function = ac_resolve_driver(name);
     ac_dlsym_fn *real = ac_real_dlsym();
@@ -306,9 +304,9 @@ AC_EARLY static ac_route_t route_unlisted(void *handle, const char *name, const 
 
 enum { UNLISTED = AC_HOOK_NONE - 1 };
 
-/* The hook that the name asks for, UNLISTED if it looks like a function of a driver that no table
- * has.  All names pass through here, so those that cannot be ours
- * leave early: ours start with "cu" and a capital letter, with "cuda" or with "nvml". */
+/* Returns the hook of the name; UNLISTED if it looks like a driver's function that no table has.  All
+ * looked-up names pass through here, so names of other libraries leave early.  Names of ours start with
+ * "cu" and a capital letter, with "cuda" or with "nvml". */
 AC_EARLY static int hook_of(const char *name) {
     if (name && name[0] == 'n' && ac_text_starts(name, "nvmlDeviceGetMemoryInfo"))
         return ac_hook_by_name(name);
@@ -337,7 +335,7 @@ ac_dlsym_route(void *handle, const char *name, const void *caller) {
     if (!query.real)
         return jump();
     ac_count_early(AC_COUNT_lookups);
-    ac_driver_find(); /* first: it may call the loader, whose last word counts */
+    ac_driver_find(); /* first: it may call the loader, and dlerror() describes the last call */
     if (handle == RTLD_NEXT)
         return route_next(&query);
     return handle == RTLD_DEFAULT ? route_default(&query) : route_handle(&query, handle);
@@ -345,7 +343,7 @@ ac_dlsym_route(void *handle, const char *name, const void *caller) {
 
 /* ---------------------------------------------------------------- dlopen */
 
-/* What a program opens in its own namespace: by dlmopen, or else by dlopen. */
+/* The function that opens objects in the program's own namespace: dlmopen if `spaced`, else dlopen. */
 typedef struct {
     bool spaced;
     ac_dlopen_fn *next;
@@ -356,9 +354,9 @@ AC_EARLY static void *open_by(const opener_t *opener, const char *file, int mode
     return opener->spaced ? opener->next_spaced(LM_ID_BASE, file, mode) : opener->next(file, mode);
 }
 
-/* RTLD_DEEPBIND would put a plugin's own libraries before us for everything in it.  The real function runs in
- * place of ours only where it has to know the caller: else we look at what it loaded.  `known`: that is the C
- * library's. */
+/* Removes RTLD_DEEPBIND: it would put a plugin's own libraries before this one for all code of the plugin.
+ * The real function runs in place of ours only if it has to know the caller.  Otherwise this function calls
+ * it and then examines the loaded objects.  `known`: the real function is the C library's. */
 AC_EARLY static ac_route_t open_route(const opener_t *opener, bool known, const char *file, int mode,
                                       const void *caller) {
     if (file && ac_text_starts(ac_text_basename(file), "libcuda.so"))
@@ -378,7 +376,7 @@ AC_EARLY static ac_route_t open_route(const opener_t *opener, bool known, const 
     ac_loads_t loads = ac_variables_opening();
     void *handle = open_by(opener, file, mode);
     if (ac_variables_opened(handle, known, loads))
-        ac_runtime_forget(); /* others may have looked at code that went before the new one came */
+        ac_runtime_forget(); /* during the load other threads may have remembered code that has gone since */
     return answer(handle);
 }
 
@@ -386,11 +384,11 @@ AC_EARLY __attribute__((visibility("hidden"))) ac_route_t
 ac_dlopen_route(const char *file, int mode, const void *caller) {
     ac_count_early(AC_COUNT_HOOKS + AC_HOOK_dlopen);
     const opener_t opener = {.next = ac_next_dlopen()};
-    bool known = opener.next == ac_real_dlopen(); /* before the call, whose error stays the last */
+    bool known = opener.next == ac_real_dlopen(); /* first: dlerror() has to describe the dlopen */
     return opener.next ? open_route(&opener, known, file, mode, caller) : answer(NULL);
 }
 
-/* Other namespaces do not see the library. */
+/* Routes a dlmopen.  The real function runs for other namespaces, which do not see this library. */
 AC_EARLY __attribute__((visibility("hidden"))) ac_route_t
 ac_dlmopen_route(Lmid_t space, const char *file, int mode, const void *caller) {
     ac_count_early(AC_COUNT_HOOKS + AC_HOOK_dlmopen);
@@ -406,8 +404,8 @@ ac_dlmopen_route(Lmid_t space, const char *file, int mode, const void *caller) {
 
 /* ---------------------------------------------------------------- cuGetProcAddress */
 
-/* The row that answers (name, version, flags), -1 if there is none: in the per-thread mode a
- * row of that mode wins over any other, then the newest that fits. */
+/* Returns the row that answers (name, version, flags); -1 if there is none.  In the per-thread mode a
+ * row of that mode wins over any other.  Among equals the newest that fits wins. */
 static int function_row(const char *name, int version, cuuint64_t flags) {
     bool per_thread = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
     int best = -1;
@@ -423,7 +421,7 @@ static int function_row(const char *name, int version, cuuint64_t flags) {
     return best;
 }
 
-/* Whether a table has `found` under this name. */
+/* Returns true if a table has `found` under this name. */
 static bool is_listed(const char *name, const void *found) {
     for (int any = ac_function_next(name, -1); any >= 0; any = ac_function_next(name, any))
         if (ac_resolve_driver(ac_function_symbol(any)) == found)
@@ -431,9 +429,9 @@ static bool is_listed(const char *name, const void *found) {
     return false;
 }
 
-/* What to answer where the driver answered `found`.  The address decides.  Only where it is no
- * exported symbol's, the row decides, and only for versions that the table knows: a newer
- * driver's newer variant has another signature. */
+/* Returns the answer to the program if the driver answered `found`.  The address decides.  If no exported
+ * symbol has the address, the row decides, but only for versions that the table knows: a newer driver's
+ * newer variant may have another signature. */
 static void *versioned_answer(const char *name, int version, cuuint64_t flags, void *found,
                               const void *caller) {
     if (ac_is_ours(found))
@@ -455,8 +453,8 @@ static void *versioned_answer(const char *name, int version, cuuint64_t flags, v
     return name[0] ? unlisted(name, version <= AC_FUNCTIONS_WHOLE, found, caller) : found;
 }
 
-/* The same where the runtime chose the version: the address alone decides.  Names that have no
- * hook in any version stay harmless. */
+/* Returns the answer to the program if the driver answered `found` and the runtime chose the version.
+ * Only the address decides.  A name without a hook in any version stays harmless. */
 static void *unversioned_answer(const char *name, void *found, const void *caller) {
     if (ac_is_ours(found) || !name[0])
         return found;
@@ -505,8 +503,8 @@ CUresult cuGetProcAddress(const char *name, void **function, int version, cuuint
 
 /* ---------------------------------------------------------------- cuGetExportTable
  *
- * Private tables of functions.  They are the driver's own and never changed; the runtime asks for
- * several whenever it starts.  Who gets one that is not known may do anything. */
+ * Private tables of functions.  They belong to the driver, and the library never changes them.  The
+ * runtime asks for several at its start.  A program that gets an unknown table may do anything. */
 
 AC_EARLY static uint64_t half(const unsigned char *bytes) {
     uint64_t value = 0;
@@ -540,8 +538,8 @@ CUresult cuGetExportTable(const void **table, const CUuuid *id) {
 
 /* ---------------------------------------------------------------- cudaGetDriverEntryPoint
  *
- * The runtime asks the driver, by the function that our lookups gave it: mostly the answer is
- * ours already.  A runtime of CUDA 11 takes three arguments and leaves the fourth alone. */
+ * The runtime asks the driver, by the function that our lookups returned, so the answer is usually a
+ * hook already.  A runtime of CUDA 11 takes three arguments and ignores the fourth. */
 
 static ac_runtime_error_t entry_point(ac_hook_t hook, const char *name, void **function,
                                       unsigned long long flags, unsigned *status,

@@ -29,8 +29,9 @@ AC_EARLY const char *ac_text_basename(const char *path) {
     return name;
 }
 
-/* glibc relocates the pointers of most dynamic sections in place, but not those of the vDSO
- * and of read-only sections: a value below the base is still an offset. */
+/* Returns the address for a value of a dynamic section.  glibc relocates the pointers of most sections
+ * in place.  It does not relocate the vDSO's and read-only ones: a value below the base is an
+ * offset. */
 AC_EARLY static const void *table_at(uintptr_t base, uintptr_t value) {
     return (const void *)(value < base ? base + value : value);
 }
@@ -58,7 +59,7 @@ AC_EARLY ac_symbols_t ac_object_symbols(const ac_object_t *object) {
     return tables;
 }
 
-/* The address of symbol `index` if it is a definition of `name`. */
+/* Returns symbol `index` if it is a definition of `name`, else NULL. */
 AC_EARLY static const ElfW(Sym) *
     symbol_if(const ac_symbols_t *tables, uint32_t index, const char *name) {
     const ElfW(Sym) *symbol = &tables->symbols[index];
@@ -175,8 +176,8 @@ AC_EARLY int ac_object_each(int (*step)(struct dl_phdr_info *, size_t, void *), 
 typedef struct {
     uintptr_t address;  /* wanted: the object that holds it; 0: do not care */
     const char *symbol; /* wanted: an object after that one which defines it */
-    const char *soname; /* wanted: an object whose soname starts so */
-    const char *needed; /* wanted: an object that needs one whose name starts so, after `skip` others */
+    const char *soname; /* wanted: an object with a soname that starts with this */
+    const char *needed; /* wanted: an object that needs a library of this prefix, after `skip` others */
     unsigned skip;
     bool passed;        /* the object of `address` was seen */
     ac_object_t found;
@@ -313,12 +314,13 @@ AC_EARLY unsigned ac_object_survey(const void *address, ac_object_t *holder,
 
 typedef struct {
     uintptr_t caller;
-    bool plain;  /* a name, which is searched for */
-    bool passed; /* the executable, whose DT_RPATH counts for all */
+    bool plain;  /* the file is a name without a folder: the loader searches for it */
+    bool passed; /* the executable was seen; its DT_RPATH counts for all objects */
     bool held, alone;
 } paths_t;
 
-/* DT_RUNPATH counts for its own object; DT_RPATH without it for all that the object loads, too. */
+/* DT_RUNPATH counts for its own object only.  DT_RPATH without DT_RUNPATH also counts for all objects
+ * that the object loads. */
 AC_EARLY static int paths_step(struct dl_phdr_info *info, size_t size, void *argument) {
     (void)size;
     paths_t *paths = argument;
@@ -353,7 +355,7 @@ typedef struct {
     char *id;
 } build_id_t;
 
-/* The note of that kind in [at, at + size). */
+/* Finds the build ID among the notes in [at, at + size).  Returns false if there is none. */
 static bool find_note(const char *at, size_t size, size_t align, char *id) {
     static const char digits[] = "0123456789abcdef";
     ElfW(Nhdr) note;
@@ -380,7 +382,8 @@ static bool find_note(const char *at, size_t size, size_t align, char *id) {
     return false;
 }
 
-/* Whether one loaded segment has it all: linker scripts leave notes outside. */
+/* Returns true if one loaded segment contains the whole part.  Linker scripts may leave notes
+ * outside. */
 static bool is_loaded(const struct dl_phdr_info *info, const ElfW(Phdr) * part) {
     for (unsigned i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *header = &info->dlpi_phdr[i];

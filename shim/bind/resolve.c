@@ -1,9 +1,9 @@
 /* The real functions and the tables of the resolver: see resolve.h.
  *
- * Used from every hook and from inside dlsym, also before constructors ran.  No lock, no
- * allocation: all tables are static and filled by the first thread that needs them.  Two threads
- * that fill the same table at once write the same entries in the same order, so both end with the
- * same table, and a table is used only after one of them has finished it. */
+ * Every hook uses this code, and dlsym, also before constructors ran.  It takes no lock and allocates
+ * nothing: all tables are static, and the first thread that needs a table fills it.  Two threads that
+ * fill the same table at once write the same entries in the same order, so both get the same table.
+ * A table is used only after one of them has finished it. */
 #include <dlfcn.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -14,8 +14,8 @@
 #include "observe/scratch.h"
 #include "allocator/order/generation.h"
 
-/* Tables of names are offsets into one text: pointers would have to be relocated, at the start of
- * every process that the library is loaded into. */
+/* Tables of names are offsets into one text.  Pointers would have to be relocated at the start of every
+ * process that loads the library. */
 typedef struct {
 #define HOOK_LOADER(symbol)          char symbol[sizeof #symbol];
 #define HOOK_RUNTIME(symbol, params) char symbol[sizeof #symbol];
@@ -122,7 +122,8 @@ AC_EARLY void ac_count_early(unsigned counter) {
 
 /* ---------------------------------------------------------------- tables
  *
- * Open addressing over row numbers plus one, 0 for empty.  Entries are never removed. */
+ * Hash tables with open addressing.  An entry is a row number plus one; 0: empty.  Entries are never
+ * removed. */
 
 typedef _Atomic uint16_t slot_t;
 
@@ -135,7 +136,7 @@ static _Atomic bool hook_names_ready, functions_ready;
 static void *_Atomic hook_functions[AC_HOOK_COUNT];
 static _Atomic int16_t function_hooks[FUNCTION_COUNT];
 
-/* Shifts and additions alone: names are short, and dlsym waits for this. */
+/* Uses only shifts and additions: names are short, and every dlsym call pays for this. */
 AC_EARLY static uint32_t text_hash(const char *text) {
     uint32_t hash = 5381;
     for (; *text; text++)
@@ -159,7 +160,7 @@ AC_EARLY static void slot_insert(slot_t *table, uint32_t size, uint32_t hash, un
     }
 }
 
-/* Row at probe position *i of a chain, moving on; -1 at its end. */
+/* Returns the row at probe position *i of a chain, and moves on; -1 at the end of the chain. */
 AC_EARLY static int slot_next(slot_t *table, uint32_t size, uint32_t *i) {
     int row = atomic_load_explicit(&table[*i & (size - 1)], memory_order_acquire) - 1;
     ++*i;
@@ -187,13 +188,13 @@ AC_EARLY ac_symbols_t ac_own_symbols(void) {
     return ac_object_symbols(&self);
 }
 
-/* &symbol would be what the loader bound the name to, which is another preload's function if
- * that comes first; our own symbol table knows better. */
+/* Reads this library's own symbol table.  &symbol would be the loader's choice for the name: the
+ * function of another preload if that comes first. */
 AC_EARLY static void hook_names_fill(void) {
     ac_symbols_t symbols = ac_own_symbols();
     for (int hook = 0; hook < AC_HOOK_COUNT; hook++) {
         if (ac_hook_kinds[hook] == AC_KIND_LOADER)
-            continue; /* looked up by name they stay what they are */
+            continue; /* a lookup by name does not replace these */
         const char *name = ac_hook_name(hook);
         atomic_store_explicit(&hook_functions[hook], ac_symbols_find(&symbols, name),
                               memory_order_relaxed);
@@ -263,8 +264,8 @@ AC_EARLY int ac_function_hook(int row) {
 
 /* ---------------------------------------------------------------- the loader's functions */
 
-/* dlsym and dlopen of libc (of libdl before glibc 2.34).  dlvsym finds them past any other
- * preload, whose definitions carry no version; the second way reads libc's own table. */
+/* Returns a function of libc (of libdl before glibc 2.34).  dlvsym finds it past any other preload,
+ * because a preload's definitions carry no version.  The second way reads libc's own table. */
 AC_EARLY static void *libc_function(const char *name) {
     static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
     for (unsigned i = 0; i < sizeof(versions) / sizeof(versions[0]); i++) {
@@ -303,7 +304,7 @@ AC_EARLY static void *cached_next(_Atomic(void *) *cache, const char *name) {
     return found;
 }
 
-/* POSIX promises that these conversions work; ISO C has no way to write them. */
+/* Converts an address to a function pointer.  POSIX guarantees it; ISO C has no way to write it. */
 #define AS_FUNCTION(type, address) (__extension__(type *)(address))
 
 AC_EARLY ac_dlsym_fn *ac_real_dlsym(void) {
@@ -339,9 +340,8 @@ AC_EARLY ac_dlmopen_fn *ac_next_dlmopen(void) {
     return next ? AS_FUNCTION(ac_dlmopen_fn, next) : ac_real_dlmopen();
 }
 
-/* The loader's handle of an object that is loaded already, counted once more so that it
- * stays: addresses in it are kept from now on.  Opened by the very path that the loader has
- * noted, so that it looks no further. */
+/* Keeps the object loaded, because the caller keeps addresses in it.  It opens the path that the loader
+ * has recorded, so that the loader searches no other place. */
 AC_EARLY struct link_map *ac_object_pin(const ac_object_t *object) {
     ac_dlopen_fn *open = ac_real_dlopen();
     struct link_map *map = NULL;
@@ -360,7 +360,7 @@ AC_EARLY struct link_map *ac_object_pin(const ac_object_t *object) {
 
 AC_START_DATA static _Atomic(struct link_map *) driver_map;
 
-/* Kept by the thread that comes first; read only once they are ready. */
+/* Written by the first thread; read only after they are ready. */
 AC_START_DATA static ac_symbols_t driver_symbols;
 AC_START_DATA static _Atomic int driver_symbols_state;
 enum { SYMBOLS_NONE, SYMBOLS_TAKEN, SYMBOLS_READY };
@@ -378,8 +378,8 @@ AC_EARLY static ac_symbols_t symbols_of_driver(const struct link_map *map) {
     return symbols;
 }
 
-/* One function is found when it is called; all of them only for who asks by address, which a
- * program that is linked against the driver never does. */
+/* Finds one function of the driver, when it is first called.  Only a lookup by address needs all of
+ * them, and a program that is linked against the driver makes none. */
 AC_EARLY static void *driver_slot_fill(const ac_symbols_t *driver, int hook) {
     void *real = ac_symbols_find(driver, ac_hook_name(hook));
     if (real)
@@ -419,7 +419,8 @@ AC_EARLY bool ac_driver_is_before(void) {
     return map && ac_object_defining("cuInit").dynamic == map->l_ld;
 }
 
-/* The driver in the first of the folders where the loader looks for what `object` needs. */
+/* Opens the driver in the first folder that has it, of the folders that the loader searches for the
+ * libraries that `object` needs. */
 static void open_driver_of(const ac_object_t *object, ac_dlopen_fn *open) {
     enum { PATH = 4096 };
     struct link_map *map = ac_object_pin(object);
@@ -443,7 +444,7 @@ void ac_driver_open(void) {
             return;
         atomic_store_explicit(&ac_driver_wanted, (int)getpid(), memory_order_relaxed);
         if (i == 0)
-            open("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL); /* also where ld.so.cache has it */
+            open("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL); /* also searches ld.so.cache */
         open_driver_of(&object, open);
     }
 }
@@ -488,7 +489,8 @@ AC_EARLY void *ac_resolve_substitute(void *address) {
 
 /* ---------------------------------------------------------------- the real functions */
 
-/* The definition that the loader finds behind this library, whose object stays loaded; NULL: there is none. */
+/* Returns the definition that the loader finds behind this library, and keeps its object loaded; NULL:
+ * there is none. */
 AC_EARLY static void *definition_behind(const char *symbol) {
     ac_dlsym_fn *real = ac_real_dlsym();
     void *found = real ? real(RTLD_NEXT, symbol) : NULL;
@@ -499,9 +501,9 @@ AC_EARLY static void *definition_behind(const char *symbol) {
     return found;
 }
 
-/* What a call would reach without us; where the program's own scope has no runtime, the newest
- * one that was opened with RTLD_LOCAL.  For callers of which nothing better is known: runtimes.c
- * tells runtimes apart. */
+/* Returns the function that a call would reach without this library.  If the program's own scope has no
+ * runtime, it is one of the newest runtime that was opened with RTLD_LOCAL.  Serves callers with an
+ * unknown runtime; runtimes.c finds the runtime of a caller. */
 AC_EARLY static void *runtime_find(const char *symbol) {
     void *found = definition_behind(symbol);
     if (found)
@@ -526,7 +528,7 @@ AC_EARLY static void *nvml_find(const char *symbol) {
     return found && ac_object_pin(&object) ? found : NULL;
 }
 
-/* A second copy of the library has devices of its own: its functions stay what they are. */
+/* The functions of a second copy of NVML are not replaced: its device handles are its own. */
 AC_EARLY bool ac_nvml_takes(int hook, void *found) {
     ac_object_t object = ac_object_of(found);
     void *known = atomic_load_explicit(&ac_real_slots[hook], memory_order_acquire);
@@ -548,7 +550,7 @@ AC_EARLY void *ac_real_find(ac_hook_t hook) {
             return NULL;
         driver = symbols_of_driver(map);
         real = driver_slot_fill(&driver, hook);
-        /* One that the driver does not export, cuGetProcAddress may have told. */
+        /* The driver may not export it; then cuGetProcAddress may have returned it before. */
         return real ? real : atomic_load_explicit(&ac_real_slots[hook], memory_order_acquire);
     case AC_KIND_RUNTIME:
         real = runtime_find(ac_hook_name(hook));

@@ -1,4 +1,4 @@
-/* Which CUDA runtime a call is for (runtimes.h). */
+/* The choice of the CUDA runtime for a call (runtimes.h). */
 #include "bind/runtimes.h"
 
 #include <dlfcn.h>
@@ -28,13 +28,13 @@ struct ac_runtime {
 enum { RUNTIMES = 15 };
 static ac_runtime_t runtimes[RUNTIMES];
 
-/* Of each caller the number of its runtime plus one; 0: none. */
+/* For each caller, the number of its runtime plus one; 0: none. */
 static ac_callers_t callers;
 _Static_assert(RUNTIMES < 1 << AC_CALLERS_BITS, "callers have no room for a runtime's number");
 
 AC_EARLY void ac_runtime_forget(void) {
     ac_callers_forget();
-    ac_generation_grow(); /* threads remember callers as well */
+    ac_generation_grow(); /* threads also remember callers */
 }
 
 /* ---------------------------------------------------------------- the runtimes */
@@ -52,7 +52,8 @@ AC_EARLY static void *function_of(const ac_object_t *runtime, const char *symbol
     return ac_object_symbol(runtime, symbol);
 }
 
-/* The record of this libcudart, NULL if it cannot be kept loaded or there are too many. */
+/* Returns the record of this libcudart; NULL if it cannot be kept loaded or there are too
+ * many. */
 AC_EARLY static ac_runtime_t *record_of(const ac_object_t *object) {
     struct link_map *map = NULL;
     for (unsigned i = 0; i < RUNTIMES; i++) {
@@ -93,9 +94,10 @@ AC_EARLY static const ac_object_t *one_of(const ac_object_t *loaded, unsigned co
     return NULL;
 }
 
-/* Which of several runtimes code at `caller`, in `holder`, is bound to.  What it was linked with
- * comes first: references carry the version of their libcudart, so that one of another version
- * does not answer them even from the global scope.  Then the loader's order: global, local. */
+/* Returns the runtime, of several, that code at `caller` in `holder` is bound to.  The runtime
+ * that the code was linked with comes first: references carry the version of their libcudart, so
+ * a libcudart of another version does not resolve them, even from the global scope.  The loader's
+ * order comes next: global scope, then local scope. */
 AC_EARLY static const ac_object_t *choose(const ac_object_t *loaded, unsigned count,
                                           const ac_object_t *holder, const void *caller) {
     for (unsigned i = 0; i < count; i++)
@@ -123,7 +125,7 @@ AC_EARLY static ac_runtime_t *look_up(const void *caller, uint64_t word) {
     ac_runtime_t *runtime = NULL;
     unsigned count = ac_object_survey(caller, &holder, loaded, RUNTIMES);
     void *fallback =
-        ac_real_get(AC_HOOK_cudaMalloc); /* stays what it is when other runtimes come */
+        ac_real_get(AC_HOOK_cudaMalloc); /* does not change when other runtimes are loaded */
     if (count)
         runtime = record_of(count > 1 ? choose(loaded, count, &holder, caller) : &loaded[0]);
     if (runtime || fallback)

@@ -38,7 +38,7 @@ static long forward(long operation, long flags, void *argument) {
         ac_raw_call(SYS_seccomp, operation, flags, AC_RAW_POINTER(argument), 0));
 }
 
-/* From the kernel's answer on, nothing here makes a system call: the filter may forbid it. */
+/* After the kernel's answer this code makes no system call: the new filter may forbid it. */
 long ac_sandbox_seccomp(long number, long operation, long flags, void *argument) {
     (void)number;
     if ((unsigned)operation != SECCOMP_SET_MODE_FILTER || !(flags & SECCOMP_FILTER_FLAG_TSYNC))

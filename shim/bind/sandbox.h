@@ -1,4 +1,4 @@
-/* Seccomp filters that the program installs for all its threads, those of the library included.
+/* Seccomp filters that the program installs for all its threads, including the library's threads.
  *
  * A filter may kill the process for a call that the program does not make.  The kernel does not tell
  * what a filter allows, so the library reads the filter when the program installs it: by syscall(2), since
@@ -9,7 +9,7 @@
 
 #include "device/device.h"
 
-/* From the constructor, before there are other threads: finds the next definition of syscall. */
+/* Finds the next definition of syscall.  The constructor calls it before there are other threads. */
 void ac_sandbox_start(void);
 
 #endif

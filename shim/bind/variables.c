@@ -33,8 +33,8 @@ typedef struct {
 
 typedef struct {
     ac_symbols_t ours;
-    /* What to look at: the object of `caller`; or `root` with the libraries that were loaded for it; or the
-     * objects with numbers in [first, end). */
+    /* The objects to search: the object of `caller`; or `root` with the libraries that were loaded for it; or
+     * the objects with numbers in [first, end). */
     const void *caller;
     const ElfW(Dyn) * root;
     unsigned first, end;
@@ -47,7 +47,7 @@ typedef struct {
 
 /* ---------------------------------------------------------------- places of an object */
 
-/* The loader protects whole pages of what is read-only once it is relocated. */
+/* Returns the protection of the page at `at`.  The loader makes whole pages read-only after relocation. */
 AC_EARLY static int protection_at(const struct dl_phdr_info *info, uintptr_t at) {
     uintptr_t page = getauxval(AT_PAGESZ);
     int protection = PROT_READ | PROT_WRITE;
@@ -98,7 +98,7 @@ AC_EARLY static bool is_place(const search_t *search, const ac_symbols_t *tables
                 : copied && same_bytes(at, address, copied);
 }
 
-/* Relative relocations come first and have no symbol. */
+/* Adds the object's places to the search.  Relative relocations come first and have no symbol. */
 AC_EARLY static void look_at(search_t *search, const struct dl_phdr_info *info,
                              const ac_object_t *object) {
     ac_symbols_t tables = ac_object_symbols(object);
@@ -125,8 +125,8 @@ AC_EARLY static void look_at(search_t *search, const struct dl_phdr_info *info,
     }
 }
 
-/* A load appends to the loader's list: the object that was opened, then those that it needs.  Another thread may close
- * any object but these and that of the caller. */
+/* Returns true if the search covers the object.  A load appends to the loader's list: the opened object, then the
+ * objects that it needs.  Another thread may close any object except these and the caller's. */
 AC_EARLY static bool is_wanted(search_t *search, const struct dl_phdr_info *info,
                                const ac_object_t *object) {
     unsigned number = search->number++;
@@ -235,7 +235,7 @@ AC_EARLY static void set_place(const place_t *place, const void *variable, size_
         atomic_store(&writing, false);
 }
 
-/* Corrects the places that a search finds.  `opened`: the object whose scope they belong to; NULL: each to its own. */
+/* Corrects the places that a search finds, in the scope of `opened`.  NULL: each in the scope of its own object. */
 AC_EARLY static void look(search_t *search, struct link_map *opened) {
     search->ours = ac_own_symbols();
     search->skip = 0;
@@ -290,7 +290,8 @@ AC_EARLY static loaded_t loaded_now(void) {
     return loaded;
 }
 
-/* New objects are last in the list.  Loads count those of other namespaces, too: the answer may be too small. */
+/* Returns the number of the first object loaded since.  New objects are last in the list.  The count of loads
+ * includes other namespaces, so the result may be too small. */
 AC_EARLY static unsigned first_since(const loaded_t *now, uint64_t loads) {
     uint64_t count = now->loads - loads;
     return count < now->objects ? now->objects - (unsigned)count : 0;
@@ -343,7 +344,7 @@ AC_EARLY bool ac_variables_opened(void *handle, bool known, ac_loads_t before) {
 
 _Atomic bool ac_variables_overdue;
 
-/* The real lookup waits for the dlopen of other threads, so what it finds is relocated. */
+/* The real lookup waits for the dlopen of other threads, so the object that it finds is relocated. */
 AC_EARLY void ac_variables_catch_up(void *handle, const char *name) {
     static _Atomic uint64_t last;
     bool named = handle != RTLD_DEFAULT && handle != RTLD_NEXT;

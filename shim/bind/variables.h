@@ -2,7 +2,7 @@
  *
  * Some libraries find the driver's functions at run time and keep them in exported variables of the
  * same names: `CUresult (*cuInit)(unsigned)`.  The loader binds all references to the first definition
- * in its scope.  That is a function of this library, and the program would write into its code.
+ * in its scope: a function of this library.  The program would write into the function's code.
  *
  * This file looks for words that hold the address of one of our exports.  If the loader finds a
  * variable without us, the word is set to the variable's address.  An executable may have a copy of the
@@ -12,8 +12,8 @@
  * object's constructors run.  A constructor that reads its variable before it calls dlopen, dlsym or
  * cuGetProcAddress reads too early.
  *
- * Any thread, at any time, also before constructors ran.  The loader's lock is taken only if there is a
- * variable with such a name. */
+ * Any thread, at any time, also before constructors ran.  The code takes the loader's lock only if the
+ * program has a variable with a name of ours. */
 #ifndef AC_VARIABLES_H
 #define AC_VARIABLES_H
 
@@ -37,9 +37,10 @@ AC_EARLY ac_loads_t ac_variables_opening(void);
  * been loaded. */
 AC_EARLY bool ac_variables_opened(void *handle, bool known, ac_loads_t before);
 
-/* Set before a dlopen that does not return to the hook: what it loads is overdue. */
+/* Set before a dlopen that does not return to the hook: objects that it loads are not examined yet. */
 extern _Atomic bool ac_variables_overdue;
-/* Called before dlsym(handle, name) then.  Looks at the objects behind the handle, or at the one that has the name. */
+/* Called before dlsym(handle, name) while ac_variables_overdue is set.  Looks at the objects behind the handle, or at
+ * the one that has the name. */
 AC_EARLY void ac_variables_catch_up(void *handle, const char *name);
 
 #endif

@@ -1,9 +1,9 @@
 /* The thunks of watch.h.
  *
- * Thunk n jumps to ac_watch_to[n] with n in a register that no argument uses.  That is first_call
- * until a call has come back from ac_watch_called, and the driver's function from then on.
+ * Thunk n jumps to ac_watch_to[n] with n in a register that no argument uses.  The target is
+ * ac_watch_first until a call has come back from ac_watch_called, and then the driver's function.
  *
- *   void *ac_watch_called(n)   what a first call has to do; the function to jump to
+ *   void *ac_watch_called(n)   does the work of a first call; returns the function to jump to
  *
  * All registers that carry arguments are as the caller left them when the driver's function runs,
  * and so are the stack and the return address.  Vector registers are kept as far as arguments of

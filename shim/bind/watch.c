@@ -8,7 +8,7 @@
 #include "wiring.h"
 #include "observe/live.h"
 
-/* Thunks are of equal size, AC_WATCHES of them. */
+/* The AC_WATCHES thunks, of equal size, and the code of a first call (watch.S). */
 extern const char ac_watch_thunks[] AC_HIDDEN;
 extern const char ac_watch_first[] AC_HIDDEN;
 #if defined(__x86_64__)
@@ -17,11 +17,11 @@ enum { THUNK_BYTES = 16 };
 enum { THUNK_BYTES = 32 };
 #endif
 
-/* Where the thunks jump to. */
+/* The targets of the thunks. */
 extern AC_HIDDEN _Atomic(void *) ac_watch_to[AC_WATCHES];
 _Atomic(void *) ac_watch_to[AC_WATCHES];
 
-/* Taken in order, never given back. */
+/* Functions with thunks.  Entries are taken in order and never given back. */
 static struct {
     _Atomic(void *) real;
     _Atomic unsigned traits;
@@ -52,7 +52,7 @@ void *ac_watch_called(unsigned n) {
     if (ac_ask_refused())
         return real;
     unsigned traits = atomic_load(&watched[n].traits);
-    /* A second thread does not go on before it is true that work goes unseen, either. */
+    /* A second thread also waits here until it is recorded that work goes unseen. */
     tell(traits, atomic_exchange(&watched[n].counted, true));
     atomic_store(&ac_watch_to[n], real);
     unsigned later = atomic_load(&watched[n].traits); /* another name was found meanwhile */
@@ -69,7 +69,7 @@ AC_EARLY void *ac_watch(void *real, unsigned traits) {
         atomic_fetch_or(&watched[n].traits, traits);
         if (!atomic_compare_exchange_strong(&ac_watch_to[n], &none, (void *)ac_watch_first) &&
             none == real)
-            tell_traits(traits); /* it was called by another name */
+            tell_traits(traits); /* the program has called it by another name */
         return (void *)(ac_watch_thunks + n * THUNK_BYTES);
     }
     return NULL;

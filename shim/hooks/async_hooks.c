@@ -1,7 +1,7 @@
-/* The stream-ordered API: served from the arena of the stream's context, where that is a primary
- * one and current, and the memory pool is one that is served (mempools.h).  Everything else is the
- * driver's, odd input included, and counted by its reason.  Mixed use works: a pool's pointer given
- * to cuMemFree is the driver's, ours given to cuMemFreeAsync is ours. */
+/* The stream-ordered API.  The arena of the stream's context serves a request if the context is a primary
+ * one and current, and if the library serves the memory pool (mempools.h).  The driver serves every other
+ * request, including wrong arguments, and a counter has the reason.  Programs may mix the APIs: the driver
+ * gets a pool's pointer given to cuMemFree, the library gets its own given to cuMemFreeAsync. */
 #include "hooks/body.h"
 #include "hooks/direct_hooks.h"
 
@@ -17,17 +17,17 @@
 #include "tell/wrong_free.h"
 #include "hooks/serve.h"
 
-/* A request.  `named`: of `pool`; else of the device's current one. */
+/* A request.  `named`: it names `pool`; else it uses the device's current pool. */
 typedef struct {
     CUdeviceptr *pointer;
     size_t bytes;
     CUstream stream;
     bool per_thread, named;
     CUmemoryPool pool;
-    CUdevice device;  /* whose current pool it is */
+    CUdevice device;  /* of the context; its current pool serves if none is named */
     unsigned mempool; /* number of the pool; 0: not known */
     const void *caller;
-    ac_passed_t passed; /* why it is the driver's */
+    ac_passed_t passed; /* why the driver has to serve it */
     uint64_t begin;     /* ns */
     ac_claim_t claim;
     bool relies; /* until ac_mempools_relied */
@@ -45,7 +45,7 @@ static unsigned pool_of(const ask_t *ask, ac_passed_t *why) {
     return ask->named ? ac_mempool_named(ask->pool, why) : ac_mempool_current(ask->device, why);
 }
 
-/* The context that may serve the request.  NULL: it is the driver's, because of ask->passed. */
+/* Returns the context that may serve the request.  NULL: the driver has to, because of ask->passed. */
 static ac_context_t *serving(ac_thread_t *thread, ask_t *ask) {
     ask->passed = AC_PASSED(disabled);
     if (!ac_is_enabled())
@@ -70,13 +70,13 @@ static ac_context_t *serving(ac_thread_t *thread, ask_t *ask) {
 
 /* --- lanes of the thread's cache (allocator/cache/lane.h) --- */
 
-/* The cache whose lane may have memory of the current pool in the order of the stream; NULL: none.
- * What is found out here is good as long as ac_generation is what *ask says. */
+/* Returns the cache with a lane for memory of the current pool in the order of the stream; NULL: none.
+ * The result and *ask are valid until ac_generation differs from ask->generation. */
 static ac_cache_t *lane_of(ac_thread_t *thread, const ac_context_t *context, CUstream stream,
                            bool per_thread, ac_lane_ask_t *ask) {
     ac_passed_t why;
     CUstream handle = ac_stream_resolved(stream, per_thread);
-    ask->generation = ac_generation_now(); /* before all else is looked at */
+    ask->generation = ac_generation_now(); /* first: any later change makes the result outdated */
     if (!thread || !ac_is_enabled() || ac_is_filling() || !ac_fence_simple() ||
         ac_order_capturing() || ac_cuda_is_capturing(NULL) || context->created ||
         ac_cuda_stream_marks(&context->cuda) || ac_fence_broken(context->timeline) ||
@@ -93,7 +93,7 @@ static ac_cache_t *lane_of(ac_thread_t *thread, const ac_context_t *context, CUs
     return ac_thread_cache(thread, context);
 }
 
-/* The cache of the thread's current context, where that is known without a look; NULL. */
+/* Returns the cache of the thread's current context if that is known without a query; else NULL. */
 static ac_cache_t *known_cache(ac_thread_t *thread) {
     bool known = thread && thread->known && thread->generation == ac_generation_now() &&
                  !atomic_load_explicit(&ac_current_unseen, memory_order_relaxed);
@@ -120,7 +120,7 @@ static bool give_to_lane(ac_thread_t *thread, CUdeviceptr pointer, CUstream stre
            ac_lane_give(cache, ac_stream_resolved(stream, per_thread), pointer);
 }
 
-/* The context serves the request. */
+/* Takes memory for a request that `context` serves from the lane, which may have to be made first. */
 static bool take_from_lane_long(ac_thread_t *thread, const ac_context_t *context, unsigned module,
                                 const ask_t *ask, uint64_t *address) {
     ac_lane_ask_t lane;
@@ -136,8 +136,8 @@ static bool take_from_lane_long(ac_thread_t *thread, const ac_context_t *context
     return false;
 }
 
-/* The request counts in its pool until it is served or cancelled; false: there is no room for it.
- * Where the pool has gone since it was found, the request is the driver's, of no pool. */
+/* Counts the request in its pool until it is served or cancelled; false: the pool has no room for it.  If
+ * the pool was destroyed since it was found, the driver has to serve the request, without a pool. */
 static bool admit(ask_t *ask) {
     AC_WINDOW(pool_found);
     if (!ask->mempool)
@@ -172,7 +172,7 @@ bool ac_async_hit(ac_thread_t *thread, ac_context_t *context, unsigned module, s
     return false;
 }
 
-/* AC_SERVED_LIMIT also where the pool has no room for it. */
+/* Serves a request.  Returns AC_SERVED_LIMIT also if the pool has no room for it. */
 static ac_served_t serve(ac_thread_t *thread, ask_t *ask) {
     uint64_t address;
     ask->passed = AC_PASSED(unknown);
@@ -213,7 +213,7 @@ static ac_served_t serve(ac_thread_t *thread, ask_t *ask) {
     return served;
 }
 
-/* What the driver did in the stream counts for what comes after it there. */
+/* Records that the driver put work into the stream: the order of later work depends on it. */
 static void submitted(ac_thread_t *thread, CUstream stream, bool per_thread, CUresult result) {
     if (!thread)
         return;
@@ -226,7 +226,7 @@ static void submitted(ac_thread_t *thread, CUstream stream, bool per_thread, CUr
     ac_context_note(context, result);
 }
 
-/* A graph's memory is taken later. */
+/* Returns true if the call takes memory now; during a capture the graph takes it later. */
 static bool takes_memory(const ask_t *ask) {
     return ask->mempool && ask->pointer && !is_capturing(ask->stream, ask->per_thread);
 }
@@ -246,10 +246,10 @@ static void relied(ask_t *ask) {
 
 static void passed(ac_thread_t *thread, ask_t *ask, CUresult result) {
     if (ask->mempool) {
-        ac_mempool_cancel(ask->mempool, ask->bytes); /* the driver's to count */
+        ac_mempool_cancel(ask->mempool, ask->bytes); /* the driver counts it */
         if (result == CUDA_SUCCESS) {
             ac_mempool_passed(ask->mempool);
-            if (takes_memory(ask)) /* else the address is a graph's */
+            if (takes_memory(ask)) /* else the address belongs to a graph */
                 ac_direct_pooled(thread, *ask->pointer, ask->bytes, ask->mempool);
             ac_mempools_look(ac_mempool_device(ask->mempool));
         }
@@ -271,7 +271,8 @@ static CUresult driver_free(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUdevi
     return result;
 }
 
-/* Whether the limit has room for what the pool would grow by: for all of it, or for what the pool lacks. */
+/* Returns true if the limit has room for the bytes that the pool would grow by.  It claims first the bytes
+ * that the pool lacks, then the whole request. */
 static bool claims(ac_thread_t *thread, ask_t *ask) {
     if (!thread || !ac_device_limited() || !takes_memory(ask) ||
         !ac_mempool_resides(ask->mempool))
@@ -286,7 +287,7 @@ static bool claims(ac_thread_t *thread, ask_t *ask) {
     return ac_claim_begin(&ask->claim);
 }
 
-/* The driver's call for a request, timed. */
+/* Makes the driver's call for a request and measures its time. */
 #define TIMED(call)                                                                              \
     (ask.begin = ac_passed_begin(thread),                                                        \
      result =                                                                                    \
@@ -329,7 +330,7 @@ ALLOC_FROM_POOL(cuMemAllocFromPoolAsync_ptsz, true)
 
 /* --- frees --- */
 
-/* Whether the stream waits for no other by itself, as the default ones and most others do. */
+/* Returns true if the stream does not synchronise with the legacy default stream (it is non-blocking). */
 static bool is_independent(ac_context_t *context, CUstream stream) {
     unsigned flags = 0;
     ac_cuda_scope_t scope;
@@ -363,7 +364,7 @@ static CUresult bad_free(ac_thread_t *thread, CUdeviceptr pointer, const void *c
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Whether the driver knows the handle, and captures nothing on it. */
+/* Returns true if the driver knows the handle and the stream does not capture. */
 static bool is_stream(CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     unsigned flags;
@@ -374,8 +375,8 @@ static bool is_stream(CUstream stream) {
              status == CU_STREAM_CAPTURE_STATUS_NONE));
 }
 
-/* A block of ours, freed in the order of `stream`.  A capturing stream takes only what a graph
- * allocated, and the legacy one nothing while a stream captures that synchronises with it. */
+/* Frees a block of ours in the order of `stream`.  A capturing stream can free only memory that a graph
+ * allocated.  The legacy stream can free nothing while a stream captures that synchronises with it. */
 static CUresult free_on_stream(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUdeviceptr pointer,
                                CUstream stream, bool per_thread, const void *caller) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -383,13 +384,13 @@ static CUresult free_on_stream(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUd
     if (thread) {
         ac_context_t *context = ac_context_of_stream(thread, stream);
         if (context && ac_fence_broken(context->timeline)) {
-            /* The error of the context comes before that of the pointer. */
+            /* The driver reports an error of the context before one of the pointer. */
             CUresult result =
                 ac_driver.cuStreamSynchronize(ac_stream_resolved(stream, per_thread));
             if (ac_driver_sticky(result))
                 return result;
         }
-        if (!context && is_stream(stream)) { /* of a context that is not known */
+        if (!context && is_stream(stream)) { /* the stream's context is not known */
             ac_context_unseen();
             freed = ac_block_free(pointer);
             return freed == AC_OK ? CUDA_SUCCESS : bad_free(thread, pointer, caller);
@@ -400,7 +401,7 @@ static CUresult free_on_stream(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUd
             CUresult result =
                 ac_driver.cuStreamIsCapturing(ac_stream_resolved(stream, per_thread), &status);
             if (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE)
-                return real(AC_UNOWNED, stream); /* says so, or that the capture is spoilt */
+                return real(AC_UNOWNED, stream); /* reports that, or that the capture is invalid */
             if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
                 result = ac_cuda_probe_legacy(&context->cuda);
             if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)

@@ -1,5 +1,5 @@
-/* What the attributes of a launch, or of a kernel node, let the work do that a plain launch does
- * not.  The only place where they are read. */
+/* Attributes of kernel launches and kernel nodes that let the work do more than a plain launch
+ * does.  This is the only interface that reads them. */
 #ifndef AC_ATTRIBUTES_H
 #define AC_ATTRIBUTES_H
 
@@ -9,20 +9,21 @@
 
 enum {
     AC_LAUNCH_EARLY = 1,  /* start before the work ahead of it in its stream is done */
-    AC_LAUNCH_HOLDS = 2,  /* hold its stream until the program does something else */
+    AC_LAUNCH_HOLDS = 2,  /* hold its stream until the program acts elsewhere */
     AC_LAUNCH_EVENT = 4,  /* record an event while it runs */
-    AC_LAUNCH_UNKNOWN = 8 /* something that is not known here: all of it */
+    AC_LAUNCH_UNKNOWN = 8 /* an attribute that is not known here: it may mean all of these */
 };
 
-/* OR of the above for the attributes of a launch; an event that one of them records proves no
- * order from here on.  Before the driver gets the launch.  NULL is no launch.  Any thread. */
+/* Returns the OR of the AC_LAUNCH_ values for the attributes of a launch; 0 for NULL.  An event
+ * that one of the attributes records proves no order from then on.  Call it before the driver
+ * gets the launch.  Any thread. */
 unsigned ac_launch_seen(const CUlaunchConfig *config);
 
-/* For a kernel node, before the driver gets the attribute: what its graph may do from here on is
- * kept. */
+/* Records the effect of an attribute of a kernel node on the launches of graphs.  Call it before
+ * the driver gets the attribute. */
 void ac_node_attribute_seen(CUlaunchAttributeID id, const CUlaunchAttributeValue *value);
 
-/* Attributes that mean none of the above, by their ids. */
+/* Bits, by id, of the attributes that mean none of the AC_LAUNCH_ values. */
 #define AC_ATTRIBUTES_HARMLESS                                                                   \
     (1u << CU_LAUNCH_ATTRIBUTE_IGNORE | 1u << CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW |         \
      1u << CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY |                                          \

@@ -1,4 +1,4 @@
-/* What every hook body begins and ends with. */
+/* The common beginning and end of hook bodies. */
 #ifndef AC_BODY_H
 #define AC_BODY_H
 
@@ -10,9 +10,9 @@
 #include "failpoint.h"
 
 /* The first line of a driver hook.  Declares `real`, the driver's function, and `thread`, the
- * record of the calling thread: NULL while the shim is not active, where host memory is short,
- * and for a guest.  Counts the call.  Returns CUDA_ERROR_NOT_FOUND from the hook where the driver
- * lacks the function. */
+ * record of the calling thread.  `thread` is NULL while the shim is not active, if host memory is
+ * short, and for a guest: a thread inside a host function (ac_thread_is_guest).  Counts the call.
+ * Returns CUDA_ERROR_NOT_FOUND from the hook if the driver lacks the function. */
 #define AC_ENTER_OR_RETURN(symbol)                                                               \
     symbol##_fn *real = AC_REAL(symbol);                                                         \
     ac_thread_t *thread =                                                                        \
@@ -23,9 +23,9 @@
             return CUDA_ERROR_NOT_FOUND;                                                         \
     } while (0)
 
-/* Bytes of the device that a driver's call takes.  The driver may be out of something else, which no
- * wait for the device brings back: then the call is not worth a wait.  For memory of the host it is
- * the tables that map it, 8 bytes for a page of 4 KiB. */
+/* Bytes of device memory that a call of the driver takes.  If the driver is out of another resource,
+ * no wait for the device brings that back, and the call is not worth a wait.  Host memory needs the
+ * tables that map it: 8 bytes for a page of 4 KiB. */
 #define AC_NEED_UNKNOWN     ((uint64_t)0)
 #define AC_NEED_LITTLE      ((uint64_t)2 << 20)
 #define AC_NEED_ADDRESSES                       UINT64_MAX /* no memory, but addresses */
@@ -37,7 +37,7 @@
 #define AC_NEED_ACCESS(address, bytes)          AC_NEED_UNKNOWN
 #define AC_NEED_FOUND(address)                  AC_NEED_UNKNOWN
 #define AC_NEED_IMPORTED(memory)                AC_NEED_UNKNOWN
-/* At least so many bytes; 0 tells nothing. */
+/* Flag: the bytes are a lower bound; a bound of 0 tells nothing. */
 #define AC_NEED_LEAST       ((uint64_t)1 << 63)
 #define AC_NEED_PLANE(b)                                                                         \
     ((b) ? AC_NEED_LEAST |                                                                       \
@@ -48,8 +48,9 @@
                                           (b)->NumChannels, (b)->Flags)                          \
          : AC_NEED_UNKNOWN)
 
-/* What the history says of an array, at most AC_NEED_LEAST - 1.  Without levels and padding; 0 for
- * formats of several planes or compressed, and for arrays that memory is mapped into later. */
+/* Returns the bytes of an array as the history records them, less than AC_NEED_LEAST.  Levels and
+ * padding are not counted.  Returns 0 for compressed formats, for formats with several planes, and
+ * for arrays that get their memory by a later mapping. */
 static inline uint64_t ac_array_bytes(size_t width, size_t height, size_t depth,
                                       CUarray_format format, unsigned channels, unsigned flags) {
     if (flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING) || channels > 4 ||
@@ -72,10 +73,10 @@ static inline uint64_t ac_array_bytes(size_t width, size_t height, size_t depth,
                : bytes;
 }
 
-/* The real call; when it was out of memory, tried again after what is idle was given back, where
- * that waits for nothing, and once more after pending work was waited for, as a request for
- * memory does that would fail (allocator/oom.h), where that may make room for `need`
- * bytes. */
+/* Makes the real call, and up to two more attempts while it is out of memory.  Before the second
+ * attempt the library gives back idle memory without a wait.  Before the third it also waits for
+ * pending work, as a failing request does (allocator/oom.h).  A round that gives nothing back makes
+ * no attempt.  `need`: bytes that the call takes. */
 #define AC_RETRY(result, need, call)                                                             \
     do {                                                                                         \
         if (thread)                                                                              \
@@ -90,19 +91,22 @@ static inline uint64_t ac_array_bytes(size_t width, size_t height, size_t depth,
                 (result) = (call);                                                               \
     } while (0)
 
-/* Give idle memory back because a driver call was out of memory, with `wait` after waiting for
- * pending work, on devices where that may help.  False: no thread has given any back since this one
- * last asked ac_thread_given_back, or began; the call would fail again. */
+/* Returns true if any thread has given memory back to the driver since this thread last asked, or
+ * began. */
 static inline bool ac_thread_given_back(ac_thread_t *thread) {
     uint64_t before = thread->given_back;
     thread->given_back = atomic_load(&ac_given_back);
     return thread->given_back != before;
 }
+
+/* Gives idle memory back because a driver call was out of memory.  `wait`: waits for pending work
+ * first, if that may make room for `need` bytes on the device.  Returns false if no thread gave
+ * memory back, so that the call would fail again. */
 bool ac_trim_for_driver(ac_thread_t *thread, bool wait, uint64_t need);
 void ac_mempools_given(void); /* mempools.h */
 
-/* The program synchronised a stream, an event or a context: memory pools come down to their
- * release thresholds. */
+/* Trims memory pools to their release thresholds after the program synchronised a stream, an event
+ * or a context. */
 static inline void ac_pools_synced(CUresult result) {
     if (result != CUDA_SUCCESS ||
         !atomic_load_explicit(&ac_streams_tracked, memory_order_relaxed))
@@ -111,52 +115,56 @@ static inline void ac_pools_synced(CUresult result) {
     ac_mempools_given();
 }
 
-/* The program's synchronisation, with all of a context if `whole`, succeeded: the device may have
- * nothing to do, and what is owed goes back. */
+/* Returns due memory to the driver after a synchronisation of the program succeeded: the device may be
+ * idle then.  `whole`: the program synchronised a whole context. */
 static inline void ac_synced(ac_thread_t *thread, bool whole) {
     if (thread && atomic_load_explicit(&ac_trim_pending, memory_order_relaxed))
         ac_decay_synced(whole);
 }
 
-/* After it: other processes see in the live page what is not active any longer.  NULL: nothing to do. */
+/* Updates the live page after a synchronisation: other processes see there which memory is no
+ * longer active.  NULL: does nothing. */
 static inline void ac_figures_synced(const ac_context_t *context) {
     if (context && context->arena)
         ac_allocator_settle(ac_arena_allocator(context->arena));
 }
 
-/* No allocation has this address: in place of one of ours that is free, that may not be shared or
- * freed now, or that another owner decides about, it makes the driver answer in its own words and
- * order. */
+/* An address that no allocation has.  Hooks give it to the driver in place of an address of ours
+ * that is free, that may not be shared or freed now, or that another owner decides about.  The
+ * driver then reports its own errors, in its own order. */
 enum { AC_UNOWNED = 1 };
 
-/* Returns true if a free of `cudaFree`'s kind may have to wait. */
+/* Returns true if a free may have to wait for the device, as cudaFree does. */
 static inline bool ac_frees_may_wait(void) {
     return ac_frees_synchronize() ||
            (__builtin_expect(ac_fence_is_unseen(), 0) &&
             atomic_load_explicit(&ac_shows, memory_order_relaxed));
 }
 
-/* Whether a hit has nothing to look at but the thread's cache.  When that ends the generation
- * grows. */
+/* Returns true if a hit needs to check only the thread's cache.  The generation grows when this
+ * becomes false. */
 static inline bool ac_hits_are_simple(void) {
     return !ac_frees_synchronize() && ac_is_enabled() && ac_fence_simple() &&
            !ac_order_capturing();
 }
 
-/* The context that serves a request of this thread, NULL: leave the call to the driver.
+/* Returns the context that serves a request of this thread; NULL: the driver has to serve it.
  * memory_hooks.c */
 ac_context_t *ac_context_serving(ac_thread_t *thread);
 
-/* Wait for all work of the current context, for free_sync:true. */
+/* Waits for all work of the context, for free_sync:true.  Returns the driver's result.  Succeeds
+ * without a wait if the wait would spoil a capture. */
 CUresult ac_context_await(ac_context_t *context);
 
-/* Whether the driver has to answer, whatever the hook does without a record: nothing of ours may wait in a
- * host function, and in a fork child locks are held by threads of its parent. */
+/* Returns true if the driver has to answer, whatever the hook does without a thread record.  In a
+ * host function no code of the library may wait.  In a fork child, threads of the parent may hold
+ * the locks for ever. */
 static inline bool ac_is_guest(const ac_thread_t *thread) {
     return !thread && (ac_thread_is_guest() || atomic_load(&ac_state) == AC_STATE_INERT);
 }
 
-/* The stream that a call names, by handle and key; `per_thread`: what handle 0 means. */
+/* Returns the handle (_resolved) or the key (_named) of the stream that a call names.  Handle 0 means
+ * the per-thread default stream if `per_thread` is set, else the legacy one. */
 static inline CUstream ac_stream_resolved(CUstream stream, bool per_thread) {
     return stream ? stream : per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
 }
@@ -164,17 +172,18 @@ static inline ac_stream_t ac_stream_named(CUstream stream, bool per_thread) {
     return ac_cuda_stream_key(ac_stream_resolved(stream, per_thread));
 }
 
-/* The driver is about to destroy the stream, or has destroyed it.  event_hooks.c. */
+/* Forgets the order of a stream after the driver's call that destroys it.  event_hooks.c */
 void ac_event_stream_gone(ac_context_t *context, CUstream stream);
 
-/* Before a node of a graph is made or changed: it may record an event. */
+/* Called before a node of a graph is made or changed: the node may record an event or be a copy. */
 void ac_event_node(ac_thread_t *thread, const CUgraphNodeParams *params);
 
-/* The same where it is a copy.  graph_hooks.c */
+/* Called before a node that copies is made or changed: its graph may become visible work
+ * (track/free_sync.h).  graph_hooks.c */
 void ac_memcpy_node(const CUDA_MEMCPY3D *copy);
 
-/* Around a driver call that the program's allocation or free was left to: its time is counted
- * (passed_ns), with enabled:false as well, so that the gain can be told. */
+/* Measure the time of a driver call that serves an allocation or a free of the program (passed_ns).
+ * They measure with enabled:false, too, so that users can compare both settings. */
 static inline uint64_t ac_passed_begin(const ac_thread_t *thread) {
     return thread ? ac_cuda_ops.now_ns() : 0;
 }
@@ -183,24 +192,25 @@ static inline void ac_passed_end(ac_thread_t *thread, uint64_t begin) {
         ac_count_add(thread, AC_COUNT_passed_ns, ac_cuda_ops.now_ns() - begin);
 }
 
-/* cuMemAlloc_v2 for the code at `caller`.  memory_hooks.c, for the C API.  _apart: past the
- * thread's cache. */
+/* Serve the C API like cuMemAlloc_v2, for the code at `caller`.  ac_mem_alloc_apart does not use the
+ * thread's cache.  memory_hooks.c */
 CUresult ac_mem_alloc(CUdeviceptr *pointer, size_t bytes, const void *caller);
 CUresult ac_mem_alloc_apart(CUdeviceptr *pointer, size_t bytes, const void *caller);
 
-/* Whether the block answers as memory of its pool: it serves a stream-ordered request, and not of
- * the device's own pool with async_ipc.  identity_hooks.c */
+/* Returns true if attributes describe the block as memory of its pool: it serves a stream-ordered
+ * request.  With async_ipc, blocks of the device's default pool count as plain memory.
+ * identity_hooks.c */
 bool ac_block_is_pooled(const ac_block_info_t *info);
 
-/* The device that the block lies on. */
+/* Returns the device that holds the block. */
 static inline CUdevice ac_block_device(const ac_block_info_t *info) {
     const ac_cuda_context_t *context = ac_arena_context(info->arena);
     return context->device;
 }
 
-/* For the runtime's names: a stream-ordered request, in a context that is current, where no call of
- * the driver is needed; and a free of our memory on a stream of `context`, while nothing captures.
- * False: the caller has to go through the driver's hook.  async_hooks.c */
+/* Serve the runtime's names.  _hit serves a stream-ordered request in a current context, without a
+ * call that allocates from the driver.  _free frees memory of ours on a stream of `context`, while
+ * nothing captures.  False: the caller has to use the driver's hook.  async_hooks.c */
 bool ac_async_hit(ac_thread_t *thread, ac_context_t *context, unsigned module, size_t bytes,
                   CUstream stream, bool per_thread, uint64_t *address);
 bool ac_async_free(ac_thread_t *thread, ac_context_t *context, uint64_t address, CUstream stream,

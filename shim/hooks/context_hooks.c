@@ -1,4 +1,4 @@
-/* Contexts come and go; which one is current changes. */
+/* Hooks that create and destroy contexts, or change the current one. */
 #include "hooks/body.h"
 
 #include "device/driver.h"
@@ -6,7 +6,7 @@
 #include "track/pool_access.h"
 #include "failpoint.h"
 
-/* --- creation: a context that is not primary, known from the start --- */
+/* --- creation: contexts that are not primary are known from their creation on --- */
 
 static CUresult created(ac_thread_t *thread, CUresult result, const CUcontext *handle) {
     ac_thread_forget(); /* creation makes the new one current */
@@ -36,8 +36,8 @@ CREATE(cuCtxCreate_v4,
        (CUcontext * context, CUctxCreateParams *create, unsigned flags, CUdevice device),
        (context, create, flags, device))
 
-/* A green context shares its device's memory with the primary one: it is served from the same
- * arena, and fences take in the streams of both. */
+/* A green context shares its device's memory with the primary one.  The same arena serves both,
+ * and fences cover the streams of both. */
 CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green) {
     AC_ENTER_OR_RETURN(cuCtxFromGreenCtx);
     CUresult result = real(context, green);
@@ -52,7 +52,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources, CUdevi
     CUresult result;
     CUcontext view = NULL;
     AC_RETRY(result, AC_NEED_UNKNOWN, real(green, resources, device, flags));
-    /* Streams are made from it directly: known from here on. */
+    /* Programs create streams from it directly, so it has to be known now. */
     if (result == CUDA_SUCCESS && thread && green)
         cuCtxFromGreenCtx(&view, *green);
     return result;
@@ -84,13 +84,13 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
     if (result == CUDA_SUCCESS)
         ac_context_retained(device);
     if (result == CUDA_SUCCESS && thread && ac_fence_is_unseen())
-        ac_context_of(*context); /* it may get work that is not seen: fences have to cover it */
+        ac_context_of(*context); /* it may get unseen work, so fences have to cover it */
     if (result == CUDA_SUCCESS && thread)
         ac_pool_reach_from(*context);
     return result;
 }
 
-/* --- destruction: no call of ours is inside while the driver does it; then the records go --- */
+/* --- destruction: no call of ours is inside during the driver's call; records end after it --- */
 
 #define DESTROY(symbol)                                                                          \
     CUresult symbol(CUcontext context) {                                                         \
@@ -106,7 +106,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
 DESTROY(cuCtxDestroy)
 DESTROY(cuCtxDestroy_v2)
 
-/* Detaching destroys with the last use. */
+/* Destroys the context if this was its last use. */
 CUresult cuCtxDetach(CUcontext context) {
     AC_ENTER_OR_RETURN(cuCtxDetach);
     unsigned long long id;
@@ -121,7 +121,7 @@ CUresult cuCtxDetach(CUcontext context) {
     return result;
 }
 
-/* The memory stays with the primary context. */
+/* Destroys a green context.  Its memory stays with the primary context. */
 CUresult cuGreenCtxDestroy(CUgreenCtx green) {
     AC_ENTER_OR_RETURN(cuGreenCtxDestroy);
     CUcontext view = NULL;
@@ -154,8 +154,8 @@ CUresult cuGreenCtxDestroy(CUgreenCtx green) {
 RESET(cuDevicePrimaryCtxReset)
 RESET(cuDevicePrimaryCtxReset_v2)
 
-/* The last release ends the primary context.  Any other must not wait for what the end waits for:
- * work of other contexts, and calls that are inside. */
+/* Releases the primary context.  The last release ends it, and waits for work of other contexts
+ * and for calls that are inside.  Other releases must not wait for these. */
 static CUresult release(const ac_thread_t *thread, cuDevicePrimaryCtxRelease_v2_fn *real,
                         CUdevice device) {
     unsigned flags;
@@ -186,7 +186,7 @@ static CUresult release(const ac_thread_t *thread, cuDevicePrimaryCtxRelease_v2_
 RELEASE(cuDevicePrimaryCtxRelease)
 RELEASE(cuDevicePrimaryCtxRelease_v2)
 
-/* --- peers: from now on memory may be touched from other contexts --- */
+/* --- peers: other contexts may use memory from now on --- */
 
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
     AC_ENTER_OR_RETURN(cuCtxEnablePeerAccess);

@@ -1,5 +1,5 @@
-/* Destinations of submissions, for free_sync.h: a line for each function that may be visible work.  The
- * parameters are those of cuda_functions.def.
+/* Destinations of submissions, for free_sync.h: a line for each function that may be visible work.
+ * Parameters have their names from cuda_functions.def.
  *
  *   HOST         memory of the host, or a layout that is not declared here
  *   AT(p)        an address
@@ -68,7 +68,8 @@
 #define TO_cuGraphLaunch                , GRAPH
 #define TO_cuGraphLaunch_ptsz           , GRAPH
 
-/* The rest of that line, NOWHERE for functions without one; AC_SHOWS pastes `way` in front. */
+/* AC_TO: the destination of a function, NOWHERE for functions without a line.  AC_SHOWS puts `way`
+ * in front of it. */
 #define AC_TO_PICK(none, to, ...)   to
 #define AC_TO_PICKED(...)           AC_TO_PICK(__VA_ARGS__)
 #define AC_TO(symbol)               AC_TO_PICKED(TO_##symbol, NOWHERE, )
@@ -88,9 +89,9 @@
 #define LONG_KERNEL     (atomic_load(&ac_holds_shown) ? AC_SHOW_KERNEL : AC_SHOW_NOTHING)
 #define LONG_GRAPH      (ac_graph_shows() ? AC_SHOW_COPY : AC_SHOW_NOTHING)
 
-/* CUDA documents of these copies alone that they return when the result is there, and only from the
- * device.  Memory that is not known as the device's may be the host's own.  Memory of another context has no
- * result of this one.  The context of an array is not known. */
+/* CUDA documents only for these copies, and only from the device, that they return after the result
+ * has arrived.  Memory that is not known as the device's may be the host's own.  Memory of another
+ * context has no result of this one.  The context of an array is not known. */
 #define LONG_BACK(p, n)                                                                          \
     ((n) && owns(&submit, (uint64_t)(p)) ? AC_SHOW_AWAITED : AC_SHOW_NOTHING)
 #define LONG_BACK_ARRAY(n) ((n) && ac_context_count() < 2 ? AC_SHOW_AWAITED : AC_SHOW_NOTHING)
@@ -108,7 +109,7 @@
 #define SHORT_BACK(p, n)    SHORT_HOST
 #define SHORT_BACK_ARRAY(n) SHORT_HOST
 #define SHORT_BACK_SHAPE(s) SHORT_HOST
-#define SHORT_KERNEL     true /* no thread takes it before the stream is known: `is_new` */
+#define SHORT_KERNEL     true /* the short way serves a stream only after its first kernel: `is_new` */
 #define SHORT_GRAPH      true /* never taken */
 
 typedef enum { AC_SHOW_NOTHING, AC_SHOW_COPY, AC_SHOW_KERNEL, AC_SHOW_AWAITED } ac_show_t;

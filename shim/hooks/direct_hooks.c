@@ -1,4 +1,4 @@
-/* Physical memory, arrays and plain memory of the driver (direct_hooks.h), and the calls that end them. */
+/* Physical memory, arrays and plain memory of the driver (direct_hooks.h), and the calls that free them. */
 #include "hooks/direct_hooks.h"
 
 #include "allocator/space/page_map.h"
@@ -11,7 +11,8 @@
 #include "tell/recording.h"
 #include "observe/beside.h"
 
-/* Memory of cuMemAlloc, on pages or not, is no mapping of the program, nor is that of another process. */
+/* Memory of cuMemAlloc, on pages or not, is no mapping of the program.  Memory of another process is none,
+ * either. */
 CUdeviceptr ac_direct_address(CUdeviceptr address, uint64_t bytes) {
     bool countable = bytes <= (uint64_t)1 << 48 && address <= UINT64_MAX - bytes;
     bool ours = ac_block_arena(address) || (countable && ac_page_map_is_owned(address, bytes));
@@ -24,8 +25,8 @@ static ac_claim_t no_claim(void) {
     return (ac_claim_t){.bytes = 0};
 }
 
-/* A full device answers arguments that are wrong as any other does: what the granularity is asked for with them
- * tells. */
+/* A query of the granularity tells if the driver would refuse the arguments.  A call with wrong arguments claims
+ * nothing, so that the driver reports its usual error even if the limit is reached. */
 ac_claim_t ac_claim_physical(ac_thread_t *thread, uint64_t bytes, const CUmemAllocationProp *what,
                              unsigned long long flags) {
     size_t unit = 0;
@@ -53,14 +54,14 @@ bool ac_claim_try(ac_claim_t *claim) {
     return claim->held;
 }
 
-/* Other threads may take what comes back: the rounds are bounded for that. */
+/* The number of rounds is bounded, because other threads may take the memory that comes back. */
 bool ac_claim_begin(ac_claim_t *claim) {
     enum { ROUNDS = 8, NAP_NS = 1000000 };
     for (int round = 0; round < ROUNDS; round++) {
         if (ac_claim_try(claim) || (ac_mempools_yield(claim->device) && ac_claim_try(claim)))
             return true;
         if (!ac_allocator_trim(ac_device_allocator(claim->device), false))
-            ac_nap(NAP_NS); /* what another thread gives back may be on its way */
+            ac_nap(NAP_NS); /* another thread may be giving memory back now */
     }
     return false;
 }
@@ -92,8 +93,9 @@ static void note_end(ac_thread_t *thread, const ac_beside_t *ended, const void *
             ended->device, ended->handle, ended->bytes, caller);
 }
 
-/* Counted before it is recorded: another thread may end it then.  Recorded before its event, so that what had the
- * number before ends in front of it. */
+/* Counts memory, records it, and then writes its event.  The count comes first, because another thread may end
+ * the memory once it is recorded.  The record comes before the event, so that the end of older memory with the
+ * same number precedes it. */
 static void begin(ac_thread_t *thread, ac_beside_t *made, const void *caller) {
     ac_beside_t ended;
     made->told = made->kind != AC_BESIDE_PLAIN && ac_history_is_on();
@@ -108,7 +110,7 @@ static void begin(ac_thread_t *thread, ac_beside_t *made, const void *caller) {
                         made->device, made->handle, made->bytes, caller);
 }
 
-/* With enabled:false nothing is counted, only told. */
+/* Returns true if memory is recorded.  With enabled:false the history alone needs it. */
 static bool records(const ac_thread_t *thread) {
     return thread && (ac_is_enabled() || ac_history_is_on());
 }
@@ -160,7 +162,8 @@ void ac_direct_pooled(ac_thread_t *thread, CUdeviceptr address, uint64_t bytes, 
               NULL);
 }
 
-/* Counted before it may be freed as plain memory; what was freed meanwhile is not. */
+/* Makes the pool's memory plain memory.  Its bytes are counted first, because it may be freed as plain memory
+ * right after; bytes that were freed meanwhile are subtracted. */
 void ac_direct_pool_gone(unsigned pool) {
     ac_beside_t memory = {.kind = AC_BESIDE_PLAIN, .device = (uint16_t)ac_mempool_device(pool)};
     if (!ac_mempool_resides(pool))
@@ -207,7 +210,7 @@ void ac_direct_freed(CUdeviceptr address, uint64_t serial, CUresult result) {
         note_end(NULL, &ended, NULL);
 }
 
-/* The serial is asked for before the driver may give the number again. */
+/* Reads the serial before the driver's call: during the call the driver may give the number again. */
 #define END(symbol, which, handle)                                                               \
     AC_ENTER_OR_RETURN(symbol);                                                                  \
     ac_beside_t ended;                                                                           \
@@ -232,7 +235,8 @@ CUresult cuMipmappedArrayDestroy(CUmipmappedArray array) {
     END(cuMipmappedArrayDestroy, ARRAY, array);
 }
 
-/* A mapping that another thread makes at these addresses comes after this call by the program's own order. */
+/* Ends the mappings after the driver's call.  Another thread's new mapping at these addresses comes after this
+ * call, by the program's own order. */
 CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
     AC_ENTER_OR_RETURN(cuMemUnmap);
     ac_beside_t ended;

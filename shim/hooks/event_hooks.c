@@ -1,6 +1,6 @@
-/* Events and what waits for them or for a stream: they tell of broken contexts, and of the order
- * between streams (allocator/order/order.h).  Before the first stream-ordered request no hook
- * asks for that order, and a call costs one more branch. */
+/* Events, and calls that wait for an event or a stream.  They show broken contexts, and the order between
+ * streams (allocator/order/order.h).  Before the first stream-ordered request no hook follows that order,
+ * and a call costs one more branch. */
 #include "hooks/body.h"
 
 #include "hooks/attributes.h"
@@ -21,7 +21,7 @@ static bool shows(void) {
     return atomic_load_explicit(&ac_shows, memory_order_relaxed);
 }
 
-/* Others may record the event, at times that are not known here. */
+/* Called if the event may be recorded without a hook, at an unknown time: it proves no order. */
 static void distrust(ac_thread_t *thread, CUevent event) {
     if (thread && shows())
         ac_shown_recorded(NULL, NULL, event);
@@ -29,7 +29,7 @@ static void distrust(ac_thread_t *thread, CUevent event) {
         ac_count(thread, AC_COUNT_untracked_events);
 }
 
-/* Something stands in the stream, if the call succeeded. */
+/* Records that the call put work into the stream, if it succeeded. */
 static void submitted(ac_context_t *context, CUstream stream, bool per_thread, CUresult result) {
     ac_stream_t named = ac_stream_named(stream, per_thread);
     if (context)
@@ -103,13 +103,13 @@ RECORD(cuEventRecordWithFlags, false, flags, (CUevent event, CUstream stream, un
 RECORD(cuEventRecordWithFlags_ptsz, true, flags, (CUevent event, CUstream stream, unsigned flags),
        (event, stream, flags))
 
-/* The record of the handle's context; NULL: the event may stand behind a part of it alone. */
+/* Returns the record of the handle's context; NULL: the event may cover only a part of its work. */
 static ac_context_t *whole_context(ac_thread_t *thread, CUcontext handle) {
     ac_context_t *context = handle ? ac_context_of(handle) : ac_context_current(thread);
     return context && !atomic_load(&context->cuda.green) ? context : NULL;
 }
 
-/* A record behind several streams is more than is kept of it: nothing. */
+/* An event behind several streams proves no order: the records have one stream for each event. */
 #define RECORD_ALL(symbol, params, args, of)                                                     \
     CUresult symbol params {                                                                     \
         AC_ENTER_OR_RETURN(symbol);                                                              \
@@ -155,7 +155,7 @@ RECORD_ALL(cuGreenCtxRecordEvent, (CUgreenCtx context, CUevent event), (context,
 WAIT(cuStreamWaitEvent, false)
 WAIT(cuStreamWaitEvent_ptsz, true)
 
-/* --- waits of the host: what they saw complete is ready for every stream --- */
+/* --- waits of the host: memory behind completed work is ready for every stream --- */
 
 #define EVENT_DONE(symbol, waits)                                                                \
     CUresult symbol(CUevent event) {                                                             \
@@ -169,7 +169,7 @@ WAIT(cuStreamWaitEvent_ptsz, true)
             ac_edge_completed(&edge);                                                            \
         if (thread && shows() && result == CUDA_SUCCESS)                                         \
             ac_shown_awaited_event(event);                                                       \
-        ac_context_note_current(thread, result); /* an event does not tell whose it is */        \
+        ac_context_note_current(thread, result); /* an event does not tell its context */        \
         if (waits)                                                                               \
             ac_pools_synced(result);                                                             \
         if (waits)                                                                               \
@@ -218,7 +218,7 @@ STREAM_DONE(cuStreamQuery_ptsz, true, false)
 
 /* --- the end of events and streams --- */
 
-/* Before the driver's call: the handle may come back for another event as soon as it is free. */
+/* Forgets the event before the driver's call: right after it, another event may get the handle. */
 #define DESTROY(symbol)                                                                          \
     CUresult symbol(CUevent event) {                                                             \
         AC_ENTER_OR_RETURN(symbol);                                                              \
@@ -241,7 +241,7 @@ void ac_event_stream_gone(ac_context_t *context, CUstream stream) {
         ac_arena_stream_gone(context->arena, ac_stream_named(stream, false));
 }
 
-/* --- records without a call here: by another process, by a graph, by a kernel --- */
+/* --- records of events without a hook: by another process, by a graph, by a kernel --- */
 
 CUresult cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event) {
     AC_ENTER_OR_RETURN(cuIpcGetEventHandle);
@@ -272,7 +272,7 @@ RECORDED_BY_GRAPH(cuGraphEventRecordNodeSetEvent, (CUgraphNode node, CUevent eve
 RECORDED_BY_GRAPH(cuGraphExecEventRecordNodeSetEvent,
                   (CUgraphExec exec, CUgraphNode node, CUevent event), (exec, node, event))
 
-/* The words of CUgraphNodeParams.payload before the copy of a node of that kind: flags, and the context. */
+/* Position of the copy in the payload of a copy node's parameters: flags and the context come before it. */
 enum { NODE_COPY = 2 };
 
 void ac_event_node(ac_thread_t *thread, const CUgraphNodeParams *params) {

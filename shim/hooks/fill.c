@@ -5,14 +5,15 @@
 #include "bind/hooks.h"
 #include "observe/log.h"
 
-/* The pattern that is set; without one memory stays as it is. */
+/* Sets *word to the pattern.  Returns false if the key is not set or a stream captures. */
 static bool word_of(uint32_t *word) {
     uint64_t fill = ac_process_config()->fill;
     *word = (uint32_t)fill;
     return fill & AC_FILL_SET && !ac_cuda_is_capturing(NULL);
 }
 
-/* False: the pattern may come later, as work of the context. */
+/* Fills the memory.  False: the device was late, and the pattern is pending work of the
+ * context. */
 static bool fill(ac_context_t *context, uint64_t address, uint64_t bytes) {
     uint32_t word;
     ac_status_t status =
@@ -31,11 +32,11 @@ static bool fill(ac_context_t *context, uint64_t address, uint64_t bytes) {
 bool ac_fill_this(ac_context_t *context, uint64_t address, uint64_t bytes) {
     if (fill(context, address, bytes))
         return true;
-    ac_block_free(address); /* it waits for a fence, which the pattern comes before */
+    ac_block_free(address); /* the block waits for a fence behind the pattern */
     return false;
 }
 
-/* By the hook: it is work of the stream like any other. */
+/* Calls the hook of the driver's function, so that the pattern counts as work of the stream. */
 void ac_fill_this_on(uint64_t address, uint64_t bytes, CUstream stream, bool per_thread) {
     uint32_t word;
     if (!word_of(&word))
@@ -52,7 +53,8 @@ void ac_fill_this_on(uint64_t address, uint64_t bytes, CUstream stream, bool per
             cuMemsetD8Async(address + at, ac_fill_byte(word, at), 1, stream);
 }
 
-/* Bytes of the block that the program frees; 0: there is none, or it is another context's. */
+/* Returns the bytes of the block that the program frees; 0: there is none, or another context
+ * owns it. */
 static uint64_t bytes_of(const ac_context_t *context, uint64_t address) {
     ac_block_info_t block;
     return ac_block_find(address, &block) == AC_OK && block.allocated &&

@@ -1,5 +1,5 @@
-/* Graphs: what comes of what, so that memory held for a capture goes when its last graph does
- * (graphs.h). Launches are rows of submit_hooks.c. */
+/* Hooks of graphs.  They follow which graph is made of which, so that memory held for a capture is
+ * released with its last graph (graphs.h).  submit_hooks.c has the launches. */
 #include "hooks/body.h"
 #include "hooks/copies.h"
 #include "hooks/graph_hooks.h"
@@ -13,7 +13,7 @@
 #include "hooks/submit_hooks.h"
 #include "failpoint.h"
 
-/* --- the memory behind a capture session: blocks of all devices, and pinned ones --- */
+/* --- memory held by a capture session: blocks of all devices, and pinned blocks --- */
 
 typedef struct {
     uint64_t session;
@@ -86,8 +86,8 @@ INSTANTIATE(cuGraphInstantiateWithParams_ptsz,
             (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *how),
             (exec, graph, how))
 
-/* An update that succeeded replaced every parameter; one that failed, some perhaps.  The last
- * launch may still run: the fence that a released block gets covers it. */
+/* A successful update replaces every parameter; a failed one may replace some.  The last launch may
+ * still run: a released block gets a fence that covers it. */
 #define UPDATE(symbol, params, args)                                                             \
     CUresult symbol params {                                                                     \
         AC_ENTER_OR_RETURN(symbol);                                                              \
@@ -138,11 +138,11 @@ CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, const CUgrap
     return result;
 }
 
-/* The words of CUgraphNodeParams.payload for the two kinds of nodes that contain graphs. */
+/* Positions in the payload of CUgraphNodeParams, for the two kinds of nodes that contain graphs. */
 enum { CHILD_GRAPH, CHILD_OWNERSHIP, BODY_HANDLE = 0, BODY_SIZE, BODY_GRAPHS };
 enum { OWNERSHIP_MOVE = 1 };
 
-/* `graph` got a node with these parameters. */
+/* Records that `graph` got a node with these parameters. */
 static void node_added(CUgraph graph, const CUgraphNodeParams *params) {
     if (params->type == CU_GRAPH_NODE_TYPE_GRAPH) {
         const void *child = (const void *)(uintptr_t)params->payload[CHILD_GRAPH];
@@ -150,7 +150,7 @@ static void node_added(CUgraph graph, const CUgraphNodeParams *params) {
         if ((int)params->payload[CHILD_OWNERSHIP] == OWNERSHIP_MOVE)
             ac_graphs_inside(AC_GRAPH(child), AC_GRAPH(graph));
     } else if (params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
-        /* Its bodies are made to be captured into. */
+        /* The program captures into the bodies of a conditional node. */
         const CUgraph *body = (const CUgraph *)(uintptr_t)params->payload[BODY_GRAPHS];
         unsigned count = (unsigned)((unsigned long long)params->payload[BODY_SIZE] >> 32);
         for (unsigned i = 0; body && i < count; i++)
@@ -163,7 +163,7 @@ void ac_memcpy_node(const CUDA_MEMCPY3D *copy) {
         ac_graphs_show();
 }
 
-/* Work that may hold its graph until the program does something else. */
+/* Nodes with work that may hold its graph until the program acts elsewhere. */
 #define HOLDING_NODE(symbol, type)                                                               \
     CUresult symbol(CUgraphNode *node, CUgraph graph, const CUgraphNode *before, size_t count,   \
                     const type *params) {                                                        \
@@ -176,7 +176,7 @@ HOLDING_NODE(cuGraphAddHostNode, CUDA_HOST_NODE_PARAMS)
 HOLDING_NODE(cuGraphAddBatchMemOpNode, CUDA_BATCH_MEM_OP_NODE_PARAMS)
 HOLDING_NODE(cuGraphAddExternalSemaphoresWaitNode, CUDA_EXT_SEM_WAIT_NODE_PARAMS)
 
-/* Its destructor is called by the driver, as a host function is. */
+/* The driver calls the object's destructor like a host function, with the same restrictions. */
 CUresult cuUserObjectCreate(CUuserObject *object, void *value, CUhostFn destroy,
                             unsigned references, unsigned flags) {
     AC_ENTER_OR_RETURN(cuUserObjectCreate);
@@ -185,14 +185,15 @@ CUresult cuUserObjectCreate(CUuserObject *object, void *value, CUhostFn destroy,
     return real(object, value, destroy, references, flags);
 }
 
-/* --- nodes that copy and fill: checked where the driver does (simcuda/guesses.def) --- */
+/* --- nodes that copy and fill: checked in the calls that the driver checks (guesses.def) --- */
 
 #define REACHING_NODE(symbol, ok, params, args)                                                  \
     CUresult symbol params {                                                                     \
         AC_ENTER_OR_RETURN(symbol);                                                              \
         return !thread || (ok) ? real args : CUDA_ERROR_INVALID_VALUE;                           \
     }
-/* Returns false for a copy that the driver refuses; what it shows the host is noted of any other. */
+/* Returns false for a copy that the driver refuses.  Records whether another copy is visible
+ * work. */
 static bool may_copy(ac_thread_t *thread, const CUDA_MEMCPY3D *copy) {
     bool may = ac_reach_3d(thread, copy);
     if (may)
@@ -275,8 +276,8 @@ CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraphNod
     return result;
 }
 
-/* The graph inside a node: the driver does not say to which graph it belongs, so what is made of
- * it or put into it cannot be followed. */
+/* Returns the graph inside a node.  The driver does not tell its outer graph, so the library cannot
+ * follow graphs made of it or nodes added to it. */
 CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *graph) {
     AC_ENTER_OR_RETURN(cuGraphChildGraphNodeGetGraph);
     CUresult result = real(node, graph);
@@ -307,8 +308,7 @@ CUresult cuGraphExecDestroy(CUgraphExec exec) {
     return result;
 }
 
-/* --- nodes that the program made itself become part of a capture: as if they were submitted ---
- */
+/* --- nodes that the program made itself join a capture: they count as submissions --- */
 
 static CUresult joined(ac_thread_t *thread, CUstream stream, CUresult result) {
     if (!thread || result != CUDA_SUCCESS || AC_FAILPOINT(joined_nodes_unseen))

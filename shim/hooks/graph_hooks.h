@@ -1,8 +1,9 @@
-/* Hooks of graphs (graph_hooks.c): what they start with. */
+/* Setup of the graph hooks (graph_hooks.c). */
 #ifndef AC_GRAPH_HOOKS_H
 #define AC_GRAPH_HOOKS_H
 
-/* Tell graphs.h what memory its capture sessions hold; at activation. */
+/* Gives graphs.h the functions that find and release memory held by capture sessions.  Called at
+ * activation. */
 void ac_graph_hooks_setup(void);
 
 #endif

@@ -12,7 +12,7 @@
 
 /* --- which request --- */
 
-/* A number from 1 to 2 N - 1, of which the mean is N. */
+/* Returns a random number from 1 to 2 N - 1, with the mean N. */
 static uint32_t next_gap(ac_thread_t *thread, uint32_t n) {
     if (!thread->guard_seed)
         thread->guard_seed = ((uint64_t)ac_raw_ns(CLOCK_MONOTONIC) ^ thread->number << 32 ^
@@ -36,7 +36,7 @@ static bool is_due(ac_thread_t *thread) {
     return true;
 }
 
-/* Why a request is left out, each said once; NULL: it will pass. */
+/* Reasons to leave out a request, each printed once.  NULL: the condition is temporary. */
 static const char *const reasons[AC_GUARD_ANSWERS] = {
     [AC_GUARD_NO_PAGES] = "the device has no pages (virtual memory management), or their size is "
                           "odd. guard has no effect there",

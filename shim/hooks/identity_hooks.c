@@ -1,5 +1,6 @@
-/* What a block looks like from outside: address ranges, pointer attributes, sharing.  A block
- * inside a segment answers as an allocation of its own; what cannot be answered so is refused. */
+/* Queries about a block: address ranges, pointer attributes, sharing.  The answers describe a
+ * block inside a segment as an allocation of its own.  A query that has no answer of this kind is
+ * refused. */
 #include "hooks/body.h"
 #include "hooks/ipc.h"
 
@@ -12,21 +13,22 @@
 #include "track/pinned.h"
 #include "observe/log.h"
 
-/* Whether `address` lies in the block as the program asked for it, not in what rounding added. */
+/* Returns true if `address` lies in the bytes that the program asked for, without the rounding. */
 static bool inside(const ac_block_info_t *info, CUdeviceptr address) {
     return info->allocated && address - info->address < info->requested;
 }
 
-/* Others than streams of this context may use the block from now on: no stream's order holds them
- * back from memory that earlier work is still busy with. */
+/* Called before others than streams of this context may use the block.  The order of a stream does
+ * not keep them from memory that earlier work still uses.  The single-stream rule (order/sole.h)
+ * therefore ends for the context. */
 static void expose(const ac_block_info_t *info) {
     ac_sole_settle(ac_arena_timeline(info->arena), true);
     if (info->paged)
         ac_block_pin(info->address);
 }
 
-/* What the driver now knows about the segment stays true for as long as it lives: take it out of
- * reuse, also where another thread freed the block while the driver was asked. */
+/* Takes the segment out of reuse: the driver now has a setting for it that lasts as long as the
+ * segment.  It does so even if another thread freed the block during the driver's call. */
 static void taint(ac_thread_t *thread, const ac_block_info_t *info) {
     bool fresh;
     AC_WINDOW(attribute_set);
@@ -47,12 +49,12 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ad
     CUdeviceptr segment;
     size_t segment_bytes;
     CUresult result = real(&segment, &segment_bytes,
-                           address); /* errors of the context are the driver's to tell */
+                           address); /* the driver reports errors of the context */
     if (result != CUDA_SUCCESS)
         return result;
     if (!inside(&info, address))
         return CUDA_ERROR_NOT_FOUND;
-    expose(&info); /* the way in of libraries that register memory with a network card */
+    expose(&info); /* libraries that register memory with a network card call this function */
     if (base)
         *base = info.address;
     if (size)
@@ -76,10 +78,10 @@ static uint64_t id_of(const ac_block_info_t *info) {
     return (uint64_t)1 << 63 | info->serial;
 }
 
-/* Put what is so of the block in place of what is so of its segment or its pages.  A block that
- * stands for memory of its device's pool has no context, and is neither for IPC nor for other
- * devices on the bus.  Pages have no context and may have types of handles, as memory of
- * cuMemAlloc has not. */
+/* Replaces the driver's answer about the segment or the pages by the answer about the block.  A
+ * block that stands for memory of its device's pool has no context, and is usable neither for IPC
+ * nor by other devices on the bus.  Pages have no context and may have types of handles; memory of
+ * cuMemAlloc has a context and no types of handles. */
 static void patch(CUpointer_attribute attribute, const ac_block_info_t *info, void *data) {
     const ac_cuda_context_t *context = ac_arena_context(info->arena);
     bool pooled = ac_block_is_pooled(info);
@@ -102,7 +104,7 @@ static void patch(CUpointer_attribute attribute, const ac_block_info_t *info, vo
     case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
         expose(info);
         break;
-    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: /* of however many bytes the driver wrote */
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: /* the lowest byte, whatever size the driver wrote */
         *(uint8_t *)data = info->sync;
         break;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
@@ -130,8 +132,8 @@ static void patch(CUpointer_attribute attribute, const ac_block_info_t *info, vo
     }
 }
 
-/* The driver has answered: the block's own answers, and its id from now on where that was asked
- * for.  AC_BAD_ADDRESS: it was freed meanwhile; AC_OOM. */
+/* Replaces the driver's answers by the block's own.  Gives the block an id if an attribute asks
+ * for one.  AC_BAD_ADDRESS: the block was freed meanwhile.  AC_OOM: host memory is short. */
 static ac_status_t patch_all(unsigned count, const CUpointer_attribute *attributes, void **data,
                              ac_block_info_t *info) {
     ac_status_t status = AC_OK;
@@ -191,8 +193,8 @@ typedef struct {
     CUresult result; /* of the first call that failed */
 } sync_ask_t;
 
-/* In the driver's words.  It holds for all that the driver allocated there, which makes more calls
- * synchronous than asked for, never fewer. */
+/* Sets SYNC_MEMOPS by the driver.  It applies to the driver's whole allocation, so more calls
+ * become synchronous than the program asked for, never fewer. */
 static bool set_sync(void *arg, uint64_t address, bool on) {
     sync_ask_t *ask = arg;
     unsigned value = on;
@@ -217,7 +219,7 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
     if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
         CUresult result = real(value, attribute, address);
         if (result == CUDA_SUCCESS)
-            taint(thread, &info); /* it is not known what holds from now on */
+            taint(thread, &info); /* the new state of the memory is not known */
         return result;
     }
     ac_status_t status = ac_block_sync(info.address, *(const unsigned *)value, set_sync, &ask);
@@ -232,20 +234,21 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
 
 /* --- handles of ranges --- */
 
-/* Whether the block, as the program asked for it, has a byte in [from, to). */
+/* Returns true if a byte that the program asked for lies in [from, to). */
 static bool touches(const ac_block_info_t *info, uint64_t from, uint64_t to) {
     return info->allocated && info->address < to && from < info->address + info->requested;
 }
 
-/* The block that a range of whole host pages is asked for: it touches the first page and the last
- * one.  Libraries round what they were given to host pages.  False: there is none, or the range is
- * not of one segment. */
+/* Finds the block of a range of host pages: it touches the first page and the last one.  Libraries
+ * round the range of a block to whole host pages.  False: there is no block, or the range leaves
+ * the segment. */
 static bool block_of_range(uint64_t address, uint64_t size, ac_block_info_t *info) {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), end = address + size;
     uint64_t first = address & -page, last = (end - 1) & -page;
     if (!size || end < address)
         return false;
-    /* What touches both covers the end of the first; in one page, whatever lies there. */
+    /* A block that touches two pages covers the end of the first.  In one page, any block there is
+     * tried. */
     for (uint64_t at = first == last ? first : first + page - AC_GRANULE; at < first + page;
          at += AC_GRANULE)
         if (ac_block_find(at, info) == AC_OK && touches(info, first, first + page) &&
@@ -255,7 +258,7 @@ static bool block_of_range(uint64_t address, uint64_t size, ac_block_info_t *inf
     return false;
 }
 
-/* The handle names the very range that was asked for. */
+/* The handle covers exactly the range of the call, so the driver makes it without changes. */
 CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t size,
                                        CUmemRangeHandleType type, unsigned long long flags) {
     AC_ENTER_OR_RETURN(cuMemGetHandleForAddressRange);
@@ -280,7 +283,7 @@ CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t
     return result;
 }
 
-/* The program did not map this memory: it has no handle of its own, whatever lies below. */
+/* Memory of ours has no handle for the program, since the program did not map it. */
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address) {
     AC_ENTER_OR_RETURN(cuMemRetainAllocationHandle);
     CUdeviceptr at = (CUdeviceptr)(uintptr_t)address;

@@ -1,15 +1,15 @@
-/* cuIpcGetMemHandle: what other processes may open of our memory.
+/* cuIpcGetMemHandle: handles by which other processes open memory of this one.
  *
  * A block that fills its segment gives the driver's own handle, which any process can open.  Its
  * segment serves no other request from then on, and goes back to the driver when the block is
  * freed and its fence is over: the handle ends with it, as it would without the library.
  *
- * Any other block gives a token (share/ipc_token.h) that names an entry of the exporter's table:
- * the driver's handle of the segment, and where in it the block lies; or of a block on pages,
- * which have no such handle, what an importer asks this process for (ipc_serve.h).  The segment,
- * the pages and their other blocks stay in use.  The entry ends with the block's lifetime
- * (allocator/space/lifetime.h), at its free and before its memory can serve again; so a token
- * never opens another owner's memory. */
+ * Any other block gives a token (share/ipc_token.h) that names an entry of the exporter's table.
+ * The entry has the driver's handle of the segment, and the block's position in it.  Pages have no
+ * handle; for a block on pages the entry says what an importer asks this process for (ipc_serve.h).
+ * The segment, the pages and their other blocks stay in use.  The entry ends with the block's
+ * lifetime (allocator/space/lifetime.h), at its free and before its memory can serve again; so a
+ * token never opens another owner's memory. */
 #include "hooks/body.h"
 #include "hooks/ipc.h"
 
@@ -26,7 +26,8 @@
 _Static_assert(sizeof(CUipcMemHandle) == AC_IPC_TOKEN && sizeof(CUipcMemHandle) == AC_IPC_HANDLE,
                "a token stands in the place of a handle");
 
-/* What an exported lifetime is told of: its slot, and the granules of its block above that. */
+/* The number that an exported lifetime carries: its slot, and the granules of its block above
+ * that. */
 enum { SLOT_BITS = 20 };
 _Static_assert(((uint64_t)AC_IPC_CHUNKS * AC_IPC_SLOTS) >> SLOT_BITS == 0, "the slots fit");
 
@@ -34,7 +35,7 @@ static uint32_t slot_of(uint64_t exported) {
     return (uint32_t)(exported & (((uint64_t)1 << SLOT_BITS) - 1));
 }
 
-/* See ac_lifetime_notify. */
+/* The function behind ac_lifetime_notify. */
 static void lifetime_exported(uint64_t exported, uint64_t serial) {
     uint64_t bytes = exported >> SLOT_BITS << AC_GRANULE_BITS;
     ac_ipc_table_publish(slot_of(exported), serial);
@@ -69,9 +70,10 @@ static CUresult refuse_without_room(ac_thread_t *thread, CUipcMemHandle *handle,
     return AC_REAL(cuIpcGetMemHandle)(handle, AC_UNOWNED);
 }
 
-/* Another process follows no stream of ours: what the memory was used for before is over when it
- * gets to know it.  A second at the most, for memory that was handed out in the order of a stream;
- * the driver's own free would have waited for it. */
+/* Waits until earlier uses of the memory are over, because another process follows no stream of
+ * this one.  First the single-stream rule of the context ends.  Then, for memory that was handed
+ * out in the order of a stream, it waits at most one second; the driver's own free would have
+ * waited for these uses.  Returns false if they are not over. */
 static bool complete(const ac_block_info_t *info) {
     enum { LIMIT_NS = 1000000000 };
     ac_timeline_t *timeline = ac_arena_timeline(info->arena);
@@ -79,15 +81,16 @@ static bool complete(const ac_block_info_t *info) {
     return !info->async || ac_fence_await(timeline, ac_fence_moment(timeline), LIMIT_NS);
 }
 
-/* Whether the block is still in that lifetime, and fills its segment. */
+/* Returns true if the block is still in that lifetime and fills its segment. */
 static bool still_fills(const ac_block_info_t *info, uint64_t serial) {
     ac_block_info_t now;
     return ac_block_find(info->address, &now) == AC_OK && now.serial == serial &&
            now.size == now.segment_size;
 }
 
-/* Another thread may free the block at any moment.  The segment is out of service before its handle
- * is asked for, and a handle counts only if the block was there before and after. */
+/* Exports a whole segment.  Another thread may free the block at any moment.  The segment is
+ * therefore taken out of reuse first.  The driver's handle counts only if the block existed before
+ * and after the call. */
 static CUresult export_segment(ac_thread_t *thread, CUipcMemHandle *handle,
                                const ac_block_info_t *info) {
     CUipcMemHandle segment;
@@ -116,7 +119,8 @@ static CUresult export_segment(ac_thread_t *thread, CUipcMemHandle *handle,
     return CUDA_SUCCESS;
 }
 
-/* In the place of the driver's handle pages have bytes that stand for their lifetime. */
+/* Fills an entry.  For pages, the serial of the block's lifetime takes the place of the driver's
+ * handle. */
 static void describe(const ac_block_info_t *info, const CUipcMemHandle *segment,
                      ac_ipc_entry_t *entry) {
     CUuuid uuid = {{0}};
@@ -135,15 +139,17 @@ static void describe(const ac_block_info_t *info, const CUipcMemHandle *segment,
         memcpy(entry->handle, segment->reserved, sizeof entry->handle);
 }
 
-/* Errors of the context are the driver's to tell, whatever was exported before; of memory on pages
- * it then says that it has no handle, and *segment is nothing. */
+/* Asks the driver for the segment's handle.  It reports errors of the context, even for a block
+ * that was exported before.  For memory on pages it otherwise has no handle, and *segment is not
+ * set. */
 static CUresult ask_driver(const ac_block_info_t *info, CUipcMemHandle *segment) {
     CUresult result =
         AC_REAL(cuIpcGetMemHandle)(segment, info->paged ? AC_UNOWNED : info->segment_address);
     return info->paged && result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result;
 }
 
-/* Another thread may have exported the block by now: then its slot serves. */
+/* Publishes an entry.  If another thread has exported the block meanwhile, that thread's slot
+ * serves. */
 static ac_status_t publish(ac_thread_t *thread, const ac_block_info_t *info,
                            const ac_ipc_entry_t *entry, uint32_t *slot, int *error) {
     *error = ac_ipc_table_reserve(slot);
@@ -190,8 +196,8 @@ static CUresult export_token(ac_thread_t *thread, CUipcMemHandle *handle, ac_blo
     }
 }
 
-/* Memory of a pool has no such handle, unless it answers as plain memory (async_ipc), or the caller
- * says that it may have (`pooled`). */
+/* Returns true if the memory may have an IPC handle.  Memory of a pool may not, unless async_ipc
+ * makes it plain memory, or the caller allows it (`pooled`). */
 static bool is_shareable(const ac_block_info_t *info, CUdeviceptr address, bool pooled) {
     return info->allocated && address - info->address < info->requested &&
            (pooled || !ac_block_is_pooled(info));
@@ -206,7 +212,7 @@ static CUresult share(ac_thread_t *thread, cuIpcGetMemHandle_fn *real, CUipcMemH
         return real(handle, AC_UNOWNED);
     if (!handle)
         return real(handle, info.segment_address);
-    if (info.paged) /* whether it gets a handle or not */
+    if (info.paged) /* even if it gets no handle */
         ac_allocator_is_shared(ac_arena_allocator(info.arena));
     bool whole = !info.paged && info.size == info.segment_size;
     if (!whole && ac_process_config()->ipc == AC_IPC_OFF)

@@ -1,11 +1,11 @@
 /* cuIpcOpenMemHandle and cuIpcCloseMemHandle: memory of other processes.
  *
- * A handle that is no token of this library is the driver's.  A token is looked up in its
- * exporter's table (share/ipc_lookup.h); the segment that it names is opened once for each
- * context, or the pages are mapped that its exporter gives (ipc_pages.h), and the program is
- * given the block's own address in it (ipc_views.h).  The exporter may free the block at any
- * moment: the entry is read again after the memory was opened, so that no token opens the memory
- * of a later owner.  What happens to a block after that is as without the library: undefined. */
+ * A handle that is no token of this library is the driver's.  For a token the library reads the
+ * exporter's table (share/ipc_lookup.h).  It opens the segment that the token names, once for each
+ * context, or maps the pages that the exporter gives (ipc_pages.h).  The program gets the block's own
+ * address there (ipc_views.h).  The exporter may free the block at any moment.  The library therefore
+ * reads the entry again after it has opened the memory, so that no token opens the memory of a later
+ * owner.  A free by the exporter after that has undefined effects, as without the library. */
 #include "hooks/body.h"
 #include "hooks/ipc.h"
 #include "track/ipc_pages.h"
@@ -21,18 +21,18 @@
 
 typedef cuIpcOpenMemHandle_v2_fn open_fn;
 
-/* A token, and where its entry came from.  Own pages are never opened. */
+/* A token, its entry, and the entry's source.  Pages of this process itself are never opened. */
 typedef struct {
     ac_ipc_token_t token;
     ac_ipc_entry_t entry;
     ac_ipc_source_t source; /* unless it is `own` */
     bool own;
-    int error; /* why the exporter's pages are not here (ac_ipc_pages_open) */
+    int error; /* why the exporter's pages could not be mapped (ac_ipc_pages_open) */
 } import_t;
 
 /* ---- peers ---- */
 
-/* Whether the device with this id is the context's own. */
+/* Returns true if the device with this id is the context's own. */
 static bool is_device_of(const ac_context_t *context, const unsigned char uuid[AC_IPC_UUID]) {
     static const unsigned char unknown[AC_IPC_UUID];
     CUuuid own;
@@ -46,11 +46,12 @@ static bool has_peers(void) {
     return ac_driver.cuDeviceGetCount(&devices) != CUDA_SUCCESS || devices > 1;
 }
 
-/* Opening memory of another device enables peer access to it, as cuCtxEnablePeerAccess does: pages
- * on that device have to allow it, those to come and those that there are. */
+/* Search for the allocator of a device.  Opening memory of another device enables peer access to it,
+ * as cuCtxEnablePeerAccess does.  Present and future pages of that device have to allow the
+ * access. */
 typedef struct {
     CUdevice owner;
-    ac_allocator_t *allocator; /* of it; NULL: none yet */
+    ac_allocator_t *allocator; /* of the owner; NULL: none yet */
 } peering_t;
 
 static void find(CUdevice device, ac_allocator_t *allocator, void *arg) {
@@ -98,7 +99,7 @@ static bool lives(const import_t *import) {
     return ac_ipc_lookup_again(&import->source, &import->token);
 }
 
-/* Of what the driver finds wrong without opening anything, it says so itself. */
+/* Lets the driver report errors of the arguments and of the context, if there may be any. */
 static CUresult ask_driver(const ac_context_t *context, open_fn *real, CUdeviceptr *pointer,
                            CUipcMemHandle segment, unsigned flags) {
     CUdeviceptr base;
@@ -122,7 +123,7 @@ static CUresult refuse_without_context(ac_thread_t *thread) {
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Open what a new mapping is of. */
+/* Opens the segment, or maps the pages, of a new mapping. */
 static CUresult open_mapping(ac_thread_t *thread, open_fn *real, ac_context_t *context,
                              import_t *import, ac_ipc_mapping_t *mapping, CUdeviceptr *base) {
     CUipcMemHandle segment;
@@ -143,7 +144,7 @@ static CUresult open_entry(ac_thread_t *thread, open_fn *real, CUdeviceptr *poin
     const ac_ipc_entry_t *entry = &import->entry;
     CUdeviceptr base = 0;
     bool fresh;
-    if (!context) /* its end would go unnoticed, and its addresses may be other memory's then */
+    if (!context) /* the context's end would go unnoticed; its addresses may get other memory */
         return refuse_without_context(thread);
     bool peer = !is_device_of(context, entry->uuid);
     if (peer)
@@ -168,19 +169,19 @@ static CUresult open_entry(ac_thread_t *thread, open_fn *real, CUdeviceptr *poin
         return lasting ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_HANDLE;
     }
     if (on_pages(import))
-        ac_ipc_pages_bury(); /* should its context have gone meanwhile */
+        ac_ipc_pages_bury(); /* in case its context was destroyed meanwhile */
     *pointer = base + entry->offset;
     ac_count(thread, AC_COUNT_ipc_imported);
     return CUDA_SUCCESS;
 }
 
-/* The driver's words for 64 bytes that are no handle of its own; but where it would have known the
- * memory and found it gone, INVALID_HANDLE. */
+/* Returns the driver's error for 64 bytes that are no handle of its own.  `gone`: the driver would
+ * have known the memory and found it freed; the error is then INVALID_HANDLE. */
 static CUresult answer_without(open_fn *real, CUdeviceptr *pointer, CUipcMemHandle handle,
                                unsigned flags, bool gone) {
     CUdeviceptr opened;
     CUresult result = real(pointer ? &opened : NULL, handle, flags);
-    if (result == CUDA_SUCCESS && pointer) { /* never: the token begins as no handle does */
+    if (result == CUDA_SUCCESS && pointer) { /* cannot happen: no handle begins like a token */
         AC_REAL(cuIpcCloseMemHandle)(opened);
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -224,16 +225,16 @@ static const char *reason(int error) {
     }
 }
 
-/* Of pages the driver knows nothing: of a token it finds wrong what it finds wrong of any call, and
- * else that this is no handle. */
+/* Opens a token of pages, which the driver does not know.  The driver first reports errors of the
+ * call itself; if it finds none, it reports an invalid handle, and the pages are opened. */
 static CUresult open_pages_token(ac_thread_t *thread, open_fn *real, CUdeviceptr *pointer,
                                  CUipcMemHandle handle, import_t *import, unsigned flags) {
     ac_context_t *context = ac_context_current(thread);
     CUresult result = answer_without(real, pointer, handle, flags, true);
-    if (result != CUDA_ERROR_INVALID_HANDLE || !pointer) /* a driver may look at that last */
+    if (result != CUDA_ERROR_INVALID_HANDLE || !pointer) /* a driver may check the pointer last */
         return result;
     if (import->own)
-        return CUDA_ERROR_INVALID_CONTEXT; /* as of a handle of its own */
+        return CUDA_ERROR_INVALID_CONTEXT; /* the driver's error for a handle of the own process */
     import->error = EPERM;
     if (!ac_filter_now())
         result = open_entry(thread, real, pointer, context, import);
@@ -277,7 +278,7 @@ static CUresult open_token(ac_thread_t *thread, open_fn *real, CUdeviceptr *poin
     return answer_without(real, pointer, handle, flags, gone);
 }
 
-/* A handle of the driver.  Which device its memory is of is known only when it is open. */
+/* Opens a handle of the driver.  The device of its memory is known only after that. */
 static CUresult open_native(ac_thread_t *thread, open_fn *real, CUdeviceptr *pointer,
                             CUipcMemHandle handle, unsigned flags) {
     CUresult result;
@@ -329,15 +330,15 @@ static bool has_context(ac_thread_t *thread, ac_context_t **context) {
     return *context || (ac_driver_current(&current) == CUDA_SUCCESS && current);
 }
 
-/* The driver's last close of an allocation waits for the work of the context, after which the program
- * may tell the exporter that it is done with the memory.  So does that of a block, where the segment
- * stays open. */
+/* Waits for the work of the context.  The driver's last close of an allocation waits for it, and then
+ * the program may tell the exporter that it does not use the memory any more.  The last close of a
+ * block has to wait, too, although its segment stays open. */
 static void wait_as_closing(const ac_context_t *context) {
     if (context && !ac_timeline_idle(context->timeline))
         ac_cuda_ops.synchronize((void *)(uintptr_t)&context->cuda, 0);
 }
 
-/* Errors of the context are the driver's to tell. */
+/* Closes the mapping.  For pages, the driver first reports errors of the context. */
 static CUresult close_mapping(cuIpcCloseMemHandle_fn *real, ac_ipc_mapping_t *mapping,
                               const ac_ipc_view_t *view) {
     if (!view->on_pages)
@@ -346,7 +347,7 @@ static CUresult close_mapping(cuIpcCloseMemHandle_fn *real, ac_ipc_mapping_t *ma
     return result == CUDA_ERROR_INVALID_VALUE ? ac_ipc_pages_close(mapping, view->bytes) : result;
 }
 
-/* What is no view; the driver must not close what views are of. */
+/* Closes an address that is no view.  The driver must not close a mapping that views use. */
 static CUresult close_native(const ac_context_t *context, cuIpcCloseMemHandle_fn *real,
                              CUdeviceptr address) {
     ac_ipc_view_t view;
@@ -383,12 +384,12 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
     } else if (closes) {
         close_rest(mapping, closes - 1);
     }
-    if (view.on_pages) /* should its context have gone meanwhile */
+    if (view.on_pages) /* in case its context was destroyed meanwhile */
         ac_ipc_pages_bury();
     return result;
 }
 
-/* ---- what it looks like ---- */
+/* ---- queries about imported memory ---- */
 
 CUresult ac_ipc_address_range(cuMemGetAddressRange_v2_fn *real, CUdeviceptr *base, size_t *size,
                               CUdeviceptr address) {
@@ -412,7 +413,8 @@ CUresult ac_ipc_address_range(cuMemGetAddressRange_v2_fn *real, CUdeviceptr *bas
     return CUDA_SUCCESS;
 }
 
-/* Pages have no context, and types of handles, as memory that the driver opened has not. */
+/* Corrects the driver's answer.  Pages have no context but types of handles; memory that the driver
+ * opened has a context and no types of handles. */
 static void patch(CUpointer_attribute attribute, const ac_ipc_view_t *view, void *data) {
     const ac_context_t *context = view->context;
     if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)

@@ -1,4 +1,4 @@
-/* Allocation and free: the hooks that the cache is for. */
+/* Hooks of cuMemAlloc and cuMemFree, and of their variants. */
 #include "hooks/body.h"
 #include "hooks/direct_hooks.h"
 #include "hooks/fill.h"
@@ -20,7 +20,7 @@ ac_context_t *ac_context_serving(ac_thread_t *thread) {
     return context && !ac_fence_broken(context->timeline) ? context : NULL;
 }
 
-/* Of the thread's current context. */
+/* Serves a request in the thread's current context. */
 static ac_served_t serve(ac_thread_t *thread, const void *caller, uint64_t bytes,
                          CUdeviceptr *pointer) {
     ac_context_t *context = ac_context_serving(thread);
@@ -36,7 +36,7 @@ static ac_served_t serve(ac_thread_t *thread, const void *caller, uint64_t bytes
     return served;
 }
 
-/* An allocation that is left to the driver. */
+/* Allocates from the driver, with a claim and a record. */
 static CUresult driver_alloc(ac_thread_t *thread, CUdeviceptr *pointer, size_t bytes) {
     ac_claim_t claim = ac_claim_here(thread, pointer ? bytes : 0);
     uint64_t begin = ac_passed_begin(thread);
@@ -82,8 +82,8 @@ static __attribute__((noinline)) CUresult alloc_due(const ac_thread_t *thread) {
     return CUDA_SUCCESS;
 }
 
-/* Whether the thread knows that its cache serves its current context: AC_FAST_DRIVER; for requests
- * of that code: AC_FAST_DRIVER_MALLOC. */
+/* True if the thread knows that its cache serves its current context (AC_FAST_DRIVER), or requests
+ * of `code` in it (AC_FAST_DRIVER_MALLOC). */
 #define IS_FAST(thread, use, code, symbol)                                                       \
     (__builtin_expect(ac_thread_is_fast(thread, use, code), 1) &&                                \
      !AC_ROW_FAILPOINT(symbol, unseen))
@@ -178,7 +178,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, s
                               NULL, caller);
 }
 
-/* Left to the driver: it moves between host and device. */
+/* The driver serves managed memory, because it moves the memory between host and device. */
 CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned flags) {
     AC_ENTER_OR_RETURN(cuMemAllocManaged);
     CUresult result;
@@ -192,7 +192,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned flags) {
 CUresult ac_context_await(ac_context_t *context) {
     ac_cuda_scope_t scope;
     if (!ac_cuda_sync_begin(&context->cuda))
-        return CUDA_SUCCESS; /* it would spoil the capture; the block gets its fence after it */
+        return CUDA_SUCCESS; /* a wait would spoil the capture; later the block gets a fence */
     uint64_t stamp = ac_fence_stamp(), lost = ac_cuda_lost(&context->cuda);
     CUresult result = CUDA_SUCCESS;
     bool entered = ac_cuda_enter(&context->cuda, &scope);
@@ -222,7 +222,7 @@ static CUresult free_ours(ac_thread_t *thread, CUdeviceptr pointer, const void *
         if (!context && known == CUDA_SUCCESS && !current)
             return CUDA_ERROR_INVALID_CONTEXT;
         if (!context) {
-            /* One that we failed to learn about: the block is free all the same. */
+            /* The current context has no record: the block is freed without a wait. */
         } else if (ac_frees_wait() || ac_fence_broken(context->timeline)) {
             CUresult result = ac_fill_await(context, pointer);
             if (result != CUDA_SUCCESS && ac_driver_sticky(result))
@@ -269,7 +269,7 @@ static CUresult free_any(ac_thread_t *thread, cuMemFree_v2_fn *real, CUdeviceptr
     ac_count(thread, AC_COUNT_passed_frees);
     ac_context_note_current(thread, result);
     if (result == CUDA_SUCCESS)
-        ac_mempools_given(); /* it may have been a pool's */
+        ac_mempools_given(); /* the memory may have belonged to a pool */
     return result;
 }
 
@@ -293,7 +293,7 @@ CUresult cuMemFree_v2(CUdeviceptr pointer) {
                : free_missed(thread, pointer, __builtin_return_address(0));
 }
 
-/* The 32-bit ABI: a pointer that fits and lies in our segments is none of its own. */
+/* The 32-bit ABI.  A pointer of 32 bits in our segments does not come from this ABI. */
 CUresult cuMemFree(CUdeviceptr_v1 pointer) {
     AC_ENTER_OR_RETURN(cuMemFree);
     if (ac_owned(pointer))

@@ -1,11 +1,11 @@
-/* Memory of several devices behind one address. */
+/* Hooks of multicast objects: memory of several devices behind one address. */
 #include "hooks/body.h"
 #include "track/mempools.h"
 #include "observe/log.h"
 
-/* An object takes memory of cuMemCreate and of cudaMallocAsync; one that other processes may have, only
- * memory that they may have too, which is never ours.  For any other one the pools are the driver's
- * from now on.  A program asks for the granularity before it allocates what it will bind. */
+/* Leaves all memory pools to the driver if the object may be bound to memory of cudaMallocAsync.  An
+ * object for other processes takes only memory that can be shared, which is never ours, and changes
+ * nothing.  A program asks for the granularity before it allocates the memory to bind. */
 static void leave_pools(const CUmulticastObjectProp *prop) {
     if (!prop->handleTypes)
         ac_mempools_leave(AC_PASSED(kind));
@@ -30,8 +30,9 @@ CUresult cuMulticastCreate(CUmemGenericAllocationHandle *object,
     return result;
 }
 
-/* Memory of cuMemAlloc cannot be bound.  Pages of ours could be: their blocks would be written from
- * other devices when they are long another owner's, and they would have to stay where they are. */
+/* Returns an address that the driver refuses for memory of ours: memory of cuMemAlloc cannot be bound.
+ * The driver would bind pages of ours.  Other devices could then write to blocks that already have
+ * another owner, and the pages could not move. */
 static CUdeviceptr bindable(CUdeviceptr address) {
     return ac_owned(address) ? AC_UNOWNED : address;
 }

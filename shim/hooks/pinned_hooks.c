@@ -1,8 +1,8 @@
-/* Pinned host memory: requests, frees, and what a block looks like from outside.
+/* Pinned host memory: requests, frees, and the answers to queries about a block.
  *
- * The runtime's cudaMallocHost, cudaHostAlloc and cudaFreeHost arrive here.  CUDA documents no
- * wait of cudaFreeHost; a free is as cudaFree here: the host waits for nothing (but with
- * free_sync), the memory for all work that was given to any context. */
+ * The runtime's cudaMallocHost, cudaHostAlloc and cudaFreeHost arrive here.  CUDA documents no wait
+ * of cudaFreeHost.  A free works like cudaFree: the host waits only with free_sync, and the memory
+ * waits for all work that was submitted to any context. */
 #include "hooks/pinned_int.h"
 
 #include "allocator/order/capture.h"
@@ -15,7 +15,7 @@ enum {
     FLAGS = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED
 };
 
-/* Memory of cuMemAllocHost, which has no flags and is told what flags it has by the driver. */
+/* The kind of memory of cuMemAllocHost: the call has no flags, and the driver chooses them. */
 enum { PLAIN = 1 << 16 };
 
 static CUresult ask(void **out, size_t bytes, uint32_t kind) {
@@ -23,8 +23,8 @@ static CUresult ask(void **out, size_t bytes, uint32_t kind) {
                          : AC_REAL(cuMemHostAlloc)(out, bytes, kind);
 }
 
-/* The context that a request is kept account of in.  The driver may say that memory of a green
- * context belongs to that: there none is. */
+/* Returns true if the context's requests are cached.  With green contexts none are: the driver may
+ * say that the memory belongs to the green context. */
 static bool is_kept_in(const ac_context_t *context) {
     return ac_is_enabled() && ac_process_config()->pinned_cache &&
            !atomic_load(&context->cuda.green);
@@ -45,8 +45,9 @@ static bool take(const ac_host_key_t *key, uint64_t size, uint64_t bytes, void *
     return true;
 }
 
-/* From what is kept: what is ready, and what a look at the device shows to be.  While anything
- * captures the driver mostly refuses such a request, and spoils the capture: it has to be asked. */
+/* Serves a request from the cache: from ready blocks, then from blocks that a query of the device
+ * shows to be ready.  While any stream captures, the driver has to be asked: it usually refuses a
+ * request for pinned memory and invalidates the capture. */
 static bool hit(const ac_host_key_t *key, uint64_t size, uint64_t bytes, void **out) {
     if (!ac_host_kept(&ac_pinned) || ac_order_capturing())
         return false;
@@ -59,7 +60,7 @@ static bool hit(const ac_host_key_t *key, uint64_t size, uint64_t bytes, void **
     return take(key, size, bytes, out);
 }
 
-/* From the driver.  Where memory is short the size is not rounded. */
+/* Gets memory from the driver.  If memory is short, the size is not rounded. */
 static CUresult obtain(ac_thread_t *thread, ac_context_t *context, const ac_host_key_t *key,
                        uint64_t size, size_t bytes, void **out) {
     uint64_t begin = ac_cuda_ops.now_ns();
@@ -173,10 +174,10 @@ static CUresult free_ours(ac_thread_t *thread, cuMemFreeHost_fn *real, void *mem
         ac_host_left(&ac_pinned, block, result == CUDA_SUCCESS, now);
         return result;
     }
-    case AC_HOST_BAD: /* freed before, or inside: in the driver's words */
+    case AC_HOST_BAD: /* freed before, or inside a block: the driver reports the error */
         ac_count(thread, AC_COUNT_bad_frees);
         return real((void *)(uintptr_t)AC_UNOWNED);
-    default: /* its context has gone meanwhile */
+    default: /* its context was destroyed meanwhile */
         return real(memory);
     }
     ac_count(thread, AC_COUNT_pinned_cached_frees);
@@ -185,7 +186,8 @@ static CUresult free_ours(ac_thread_t *thread, cuMemFreeHost_fn *real, void *mem
     return CUDA_SUCCESS;
 }
 
-/* Before the free, since the address may be another block's behind it; taken back where it fails. */
+/* Records the event before the free, since another block may have the address right after it.  If
+ * the free fails, a second event cancels the first. */
 static CUresult free_recorded(ac_thread_t *thread, cuMemFreeHost_fn *real, void *memory, bool ours,
                               const void *caller) {
     uint64_t address = (uintptr_t)memory;
@@ -227,13 +229,13 @@ CUresult ac_pinned_plain_free(cuMemFree_v2_fn *real, CUdeviceptr pointer) {
     return result;
 }
 
-/* --- what it looks like: the driver's answers, where the block is held --- */
+/* --- queries: the driver's answers, corrected for blocks of the cache --- */
 
 static uint64_t seen(CUdeviceptr address, const ac_host_info_t *info) {
     return info->allocated ? address : AC_UNOWNED;
 }
 
-/* What rounding added is not the request's. */
+/* Replaces the rounded size by the requested one. */
 static void patch_size(size_t *size, const ac_host_info_t *info) {
     if (*size == info->size)
         *size = info->requested;
@@ -281,7 +283,8 @@ CUresult ac_pinned_attributes(cuPointerGetAttributes_fn *real, unsigned count,
     return result;
 }
 
-/* Whatever the driver remembers now goes with the block, at its free. */
+/* The driver now remembers a setting of this block, so the block goes back to the driver at its
+ * free. */
 CUresult ac_pinned_set_attribute(cuPointerSetAttribute_fn *real, const void *value,
                                  CUpointer_attribute attribute, CUdeviceptr address,
                                  const ac_host_info_t *info) {

@@ -1,15 +1,15 @@
-/* The runtime's names for pinned memory: a hit of its cache is served without entering the runtime,
- * where it is known what the runtime would ask of the driver.
+/* Hooks of the runtime's functions for pinned memory.  A hit does not enter the runtime if the
+ * thread knows the driver call that the runtime would make.
  *
- * Which function of the driver stands behind one of the runtime, and with which flags, is no
- * documented fact.  So it is seen: a request that went through the runtime leaves in the thread's
- * record what arrived at our driver hook, and in which context (ac_pinned_path_t).  It holds for
- * requests of the thread, by the same runtime with the same flags, until the generation grows or the
- * thread's context may have changed.  All else goes through the runtime. */
+ * CUDA does not document which function of the driver the runtime calls, and with which flags.  The
+ * thread therefore learns it from a request that goes through the runtime: its record keeps the call
+ * that reached our driver hook, and the context (ac_pinned_path_t).  The record is valid for
+ * requests of the thread by the same runtime with the same flags, until the generation grows or the
+ * thread's context may have changed.  Every other call goes through the runtime. */
 #include "hooks/pinned_int.h"
 #include "bind/runtimes.h"
 
-/* The path that the thread knows of the runtime; NULL: none. */
+/* Returns the path that the thread knows for the runtime; NULL: none. */
 static ac_pinned_path_t *path_of(ac_thread_t *thread, const ac_runtime_t *runtime) {
     if (!thread || !thread->pinned.context || thread->pinned.runtime != runtime ||
         thread->pinned.generation != ac_generation_now() ||
@@ -31,7 +31,7 @@ static bool hit(const void *caller, unsigned function, unsigned flags, size_t by
     return true;
 }
 
-/* Before the runtime is asked, for the code at `caller`. */
+/* Called before the runtime's function, for the code at `caller`. */
 static uint64_t ask_begin(const void *caller) {
     ac_thread_t *thread = ac_thread_tls;
     ac_count(thread, AC_COUNT_runtime_forwarded);
@@ -42,7 +42,7 @@ static uint64_t ask_begin(const void *caller) {
     return ac_generation_now();
 }
 
-/* After it: what arrived at the driver. */
+/* Called after the runtime's function: remembers the call that reached the driver hook. */
 static void ask_end(const void *caller, unsigned function, unsigned flags, uint64_t generation,
                     ac_runtime_error_t result) {
     ac_thread_t *thread = ac_thread_tls;

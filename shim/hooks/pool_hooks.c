@@ -1,14 +1,14 @@
-/* Memory pools.  The driver is asked in every call, so that arguments, errors, handles and settings
- * are its own; what its answers lack is the memory that is served here (mempools.h). */
+/* Hooks of memory pools.  Every call goes to the driver, so arguments, errors, handles and settings are its
+ * own.  The hooks add the memory that the library serves to the driver's answers (mempools.h). */
 #include "hooks/body.h"
 
 #include "device/driver.h"
 #include "track/mempools.h"
 #include "track/pool_access.h"
 
-/* --- pools come and go --- */
+/* --- creation and destruction of pools --- */
 
-/* The host can read managed memory and its own. */
+/* Returns true if the host can read the pool's memory: managed memory, and memory of the host. */
 static bool is_of_host(CUmemAllocationType type, const CUmemLocation *location) {
     return type == CU_MEM_ALLOCATION_TYPE_MANAGED ||
            location->type != CU_MEM_LOCATION_TYPE_DEVICE;
@@ -29,9 +29,10 @@ static CUresult make_one(const maker_t *maker, CUmemoryPool *pool) {
                          : maker->create(pool, maker->props);
 }
 
-/* The driver keeps a destroyed pool until its last block is freed, so that no new pool has its handle.  The
- * driver does not know blocks that are served here.  A new pool with such a handle is held until the
- * driver makes one with another handle, and destroyed then. */
+/* Makes a pool with a handle that no pool with blocks has.  The driver keeps a destroyed pool until its
+ * last block is freed, but it does not know the library's blocks.  If a new pool gets the handle of a
+ * destroyed pool with blocks, it is held until the driver makes one with another handle, and then
+ * destroyed. */
 static CUresult make(const maker_t *maker, CUmemoryPool *pool) {
     CUmemoryPool held[AC_MEMPOOLS];
     unsigned count = 0;
@@ -40,7 +41,7 @@ static CUresult make(const maker_t *maker, CUmemoryPool *pool) {
         held[count++] = *pool;
         result = make_one(maker, pool);
     }
-    if (count && result != CUDA_SUCCESS) { /* better than no pool */
+    if (count && result != CUDA_SUCCESS) { /* a pool with a used handle is better than none */
         *pool = held[--count];
         result = CUDA_SUCCESS;
     }
@@ -76,7 +77,7 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handle,
     return result;
 }
 
-/* Blocks of the pool that are out live on, and go as any others. */
+/* Allocated blocks of the pool stay valid, and are freed like any others. */
 CUresult cuMemPoolDestroy(CUmemoryPool pool) {
     AC_ENTER_OR_RETURN(cuMemPoolDestroy);
     unsigned number = thread ? ac_mempool_named(pool, NULL) : 0;
@@ -163,7 +164,7 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
     return result;
 }
 
-/* The program set the attribute: `value` is what the driver took. */
+/* Follows an attribute that the program set; `value`: the driver has accepted it. */
 static void follow_setting(unsigned number, CUmemPool_attribute attribute, const void *value) {
     ac_allocator_t *allocator = ac_mempool_allocator(number);
     if (is_reuse(attribute) && !*(const int *)value)
@@ -185,7 +186,7 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
 
 /* --- trim --- */
 
-/* What the driver keeps counts first: `least` is for both together. */
+/* `least` applies to the driver's and the library's memory together; the driver's counts first. */
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t least) {
     AC_ENTER_OR_RETURN(cuMemPoolTrimTo);
     unsigned number = thread ? ac_mempool_named(pool, NULL) : 0;
@@ -226,7 +227,7 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access, si
     return result;
 }
 
-/* --- sharing with other processes: of pools that were made for it, which are the driver's --- */
+/* --- sharing with other processes: only pools made for it can be shared, and the driver serves them --- */
 
 CUresult cuMemPoolExportToShareableHandle(void *handle, CUmemoryPool pool,
                                           CUmemAllocationHandleType type,

@@ -1,6 +1,6 @@
-/* The runtime's own names: a hit is served without entering the runtime when the thread's context
- * is known; everything else goes through the real runtime function, which arrives at the driver
- * hooks by itself, so that lazy initialisation and cudaGetLastError stay the runtime's own. */
+/* Hooks of the runtime's functions.  A hit does not enter the runtime if the thread's context is known.
+ * Every other call goes to the real runtime function, which reaches the driver hooks.  Lazy initialisation
+ * and cudaGetLastError thus stay the runtime's own. */
 #include "allocator/cache/lane.h"
 #include "hooks/body.h"
 #include "hooks/fill.h"
@@ -10,7 +10,7 @@
 #include "bind/runtimes.h"
 #include "tell/tracing.h"
 
-/* The context that allocations of this runtime is known to use in this thread, or NULL. */
+/* Returns the context that allocations of this runtime are known to use in this thread, or NULL. */
 static ac_context_t *fast_context(ac_thread_t *thread, const ac_runtime_t *runtime) {
     if (!thread || !thread->runtime || thread->prover != runtime ||
         atomic_load_explicit(&ac_current_unseen, memory_order_relaxed) ||
@@ -19,8 +19,8 @@ static ac_context_t *fast_context(ac_thread_t *thread, const ac_runtime_t *runti
     return thread->runtime;
 }
 
-/* After a real allocation, before which `last_alloc` was NULL: if it came by our driver hook in
- * the context that is current, that is the one this runtime uses in this thread. */
+/* Called after a real allocation; `last_alloc` was NULL before it.  If the allocation reached our driver
+ * hook in the current context, this runtime uses that context in this thread. */
 static ac_runtime_error_t proved(const ac_runtime_t *runtime, ac_runtime_error_t result) {
     ac_thread_t *thread = ac_thread_tls;
     bool good = thread && result == CUDA_SUCCESS && atomic_load(&ac_fast_path) &&
@@ -33,19 +33,19 @@ static ac_runtime_error_t proved(const ac_runtime_t *runtime, ac_runtime_error_t
     return result;
 }
 
-/* What serves a call without the runtime: a context (NULL: the runtime has to), from the thread's
- * cache where there is one. */
+/* The context that serves a call without the runtime (NULL: the runtime has to serve it), and the thread's
+ * cache for it (NULL: there is none). */
 typedef struct {
     ac_context_t *context;
     ac_cache_t *cache;
 } server_t;
 
-/* The thread remembers it for the code that asks. */
+/* Finds the server of a call.  The thread remembers it for the calling code. */
 static server_t server_for(ac_thread_t *thread, ac_fast_use_t use, const void *caller) {
     if (ac_thread_is_fast(thread, use, caller) || ac_thread_is_apart(thread, use, caller))
         return (server_t){thread->runtime, thread->fast[use].cache};
     uint64_t generation =
-        ac_generation_now(); /* before what is remembered with it is looked at */
+        ac_generation_now(); /* first: a later change makes the remembered cache outdated */
     ac_context_t *context = fast_context(thread, ac_runtime_of(caller));
     ac_cache_t *cache = context ? ac_thread_cache(thread, context) : NULL;
     if (cache && generation == thread->generation && ac_hits_are_simple()) {
@@ -63,8 +63,8 @@ static ac_status_t alloc_for(ac_thread_t *thread, const server_t *server, unsign
     return ac_cache_alloc(server->cache, bytes, true, address);
 }
 
-/* Not a hit of the thread's own cache, or not known to be one.  `missed`: the cache that has nothing
- * for the request, and neither has the free memory; NULL: none was asked. */
+/* Serves a request that is not known to be a hit of the thread's cache.  `missed`: the cache that has no
+ * block for the request, like the free memory; NULL: no cache was asked. */
 static __attribute__((noinline)) ac_runtime_error_t
 malloc_slow(ac_thread_t *thread, void **pointer, size_t bytes, const void *caller,
             const ac_cache_t *missed) {
@@ -96,12 +96,13 @@ malloc_slow(ac_thread_t *thread, void **pointer, size_t bytes, const void *calle
     return proved(runtime, result);
 }
 
-/* Apart, as what follows a free that misses: with a call inside a hit would save registers. */
+/* This function is not inlined, like the functions after a free that misses: with a call inside, a hit would
+ * have to save registers. */
 static __attribute__((noinline)) ac_runtime_error_t
 malloc_missed(ac_thread_t *thread, void **pointer, size_t bytes, const void *caller) {
     ac_cache_t *cache = thread->fast[AC_FAST_MALLOC].cache;
     uint64_t address = pointer ? ac_cache_fetch(cache, bytes) : 0;
-    /* Who is asked to free some is asked before the device is. */
+    /* If functions of the program can free memory, they are asked before the device. */
     if (__builtin_expect(!address, 0) && pointer && !ac_observed(AC_OBSERVE_FREE))
         address = ac_cache_fetch_ready(cache, bytes);
     if (__builtin_expect(!address, 0)) {
@@ -117,7 +118,7 @@ static __attribute__((noinline)) ac_runtime_error_t malloc_due(const ac_thread_t
     return CUDA_SUCCESS;
 }
 
-/* By the thread's cache for the code that calls. */
+/* Serves a request from the thread's cache for the calling code. */
 static inline __attribute__((always_inline)) ac_runtime_error_t
 malloc_fast(ac_thread_t *thread, void **pointer, size_t bytes, const void *caller) {
     const ac_fast_t *fast = &thread->fast[AC_FAST_MALLOC];
@@ -132,7 +133,7 @@ malloc_fast(ac_thread_t *thread, void **pointer, size_t bytes, const void *calle
     return __builtin_expect(taken == AC_TAKE_DUE, 0) ? malloc_due(thread) : CUDA_SUCCESS;
 }
 
-/* Whether the thread's cache serves a request of the code, which is not fast, all the same. */
+/* Returns true if the thread's cache may serve the request although the code is not fast. */
 static inline bool may_ask(ac_thread_t *thread, const void *caller) {
     return thread && ac_thread_recall_fast(thread, AC_FAST_MALLOC, caller) &&
            ac_guard_passes(thread);
@@ -146,7 +147,7 @@ malloc_unknown(ac_thread_t *thread, void **pointer, size_t bytes, const void *ca
     return malloc_slow(thread, pointer, bytes, caller, NULL);
 }
 
-/* Apart from what looks further, which would save registers. */
+/* Does not contain malloc_unknown: with its calls inside, this function would have to save registers. */
 static __attribute__((noinline)) ac_runtime_error_t
 malloc_not_fast(ac_thread_t *thread, void **pointer, size_t bytes, const void *caller) {
     if (ac_thread_is_apart(thread, AC_FAST_MALLOC, caller) && ac_guard_counts(thread))
@@ -162,9 +163,9 @@ ac_runtime_error_t cudaMalloc(void **pointer, size_t bytes) {
     return malloc_fast(thread, pointer, bytes, caller);
 }
 
-/* After a real free, before which `last_free` was NULL, of a thread that may only free: in the
- * context that is current this runtime frees by our driver hook.  Whether it would allocate in that
- * one is not known from this. */
+/* Called after a real free of a thread that may never allocate; `last_free` was NULL before it.  If the
+ * free reached our driver hook, this runtime frees through the hook in the current context.  The free
+ * does not prove that the runtime would allocate in that context. */
 static ac_runtime_error_t proved_to_free(const void *caller, uint64_t generation,
                                          ac_runtime_error_t result) {
     ac_thread_t *thread = ac_thread_tls;
@@ -216,7 +217,7 @@ free_slow(ac_thread_t *thread, void *pointer, const void *caller, const ac_cache
     return proved_to_free(caller, generation, result);
 }
 
-/* What the thread's cache was handed, beside work. */
+/* Frees a block of the thread's cache after work was submitted since the block was handed out. */
 static __attribute__((noinline)) ac_runtime_error_t
 free_rest(ac_thread_t *thread, void *pointer, const void *caller, ac_block_t *block) {
     ac_cache_t *cache = thread->fast[AC_FAST_FREE].cache;
@@ -225,7 +226,7 @@ free_rest(ac_thread_t *thread, void *pointer, const void *caller, ac_block_t *bl
     return free_slow(thread, pointer, caller, cache);
 }
 
-/* Mostly it waits there. */
+/* Frees a block after work was submitted: the cache usually keeps it until that work is over. */
 static __attribute__((noinline)) ac_runtime_error_t
 free_touched(ac_thread_t *thread, void *pointer, const void *caller, ac_block_t *block) {
     return ac_cache_park_rest(thread->fast[AC_FAST_FREE].cache, block)
@@ -241,7 +242,8 @@ free_untouched_rest(ac_thread_t *thread, void *pointer, const void *caller, ac_b
     return free_slow(thread, pointer, caller, cache);
 }
 
-/* Nothing was submitted since it was handed out: mostly it goes to the free memory with the next request. */
+/* Frees a block that no submission can have used.  It usually goes to the free memory with the next
+ * request. */
 static __attribute__((noinline)) ac_runtime_error_t
 free_untouched(ac_thread_t *thread, void *pointer, const void *caller, ac_block_t *block) {
     return ac_cache_loosen_rest(thread->fast[AC_FAST_FREE].cache, block)
@@ -249,12 +251,12 @@ free_untouched(ac_thread_t *thread, void *pointer, const void *caller, ac_block_
                : free_untouched_rest(thread, pointer, caller, block);
 }
 
-/* The cache does not name it among what it was handed any more, or it takes longer. */
+/* Frees a block that the cache's table of handed-out blocks does not have, or that the short way refused. */
 static __attribute__((noinline)) ac_runtime_error_t
 free_missed(ac_thread_t *thread, void *pointer, const void *caller) {
     ac_cache_t *cache = thread->fast[AC_FAST_FREE].cache;
     uint64_t address = (uint64_t)(uintptr_t)pointer;
-    ac_block_t *block = ac_cache_record(cache, address); /* whose it is, is looked at inside */
+    ac_block_t *block = ac_cache_record(cache, address); /* may be another cache's: checked inside */
     ac_give_t given = block ? ac_cache_give_found_or_rest(cache, address, block) : AC_GIVE_NONE;
     if (given == AC_GIVE_TOUCHED)
         return free_touched(thread, pointer, caller, block);
@@ -310,7 +312,7 @@ ac_runtime_error_t cudaSetDevice(int device) {
     return result;
 }
 
-/* --- stream-ordered: the same for what the context's arena can serve --- */
+/* --- stream-ordered requests and frees that the context's arena can serve --- */
 
 static __attribute__((noinline)) ac_runtime_error_t
 malloc_async_slow(ac_hook_t hook, const void *caller, void **pointer, size_t bytes,
@@ -424,9 +426,9 @@ static inline ac_runtime_error_t free_async(ac_hook_t hook, const void *caller, 
 STREAM_ORDERED(, false)
 STREAM_ORDERED(_ptsz, true)
 
-/* --- the others, forwarded always: so that memory counts as that of the module that asked --- */
+/* --- other functions: always forwarded; their memory counts for the module that asked --- */
 
-/* `outcome`: where the call leaves the block's address; NULL in the program: the runtime answers. */
+/* `outcome`: the block's address after the call.  If the program passes NULL, the runtime answers. */
 #define FORWARDED(symbol, params, args, outcome)                                                 \
     ac_runtime_error_t symbol params {                                                           \
         ac_thread_t *thread = ac_thread_tls;                                                     \

@@ -1,4 +1,4 @@
-/* Requests for memory, plain and of a stream: one policy for all hooks. */
+/* Requests for memory, plain and stream-ordered: one policy for all hooks. */
 #include "hooks/body.h"
 
 #include "allocator/cache/thread_cache.h"
@@ -44,7 +44,7 @@ void ac_serve_refused(ac_thread_t *thread, uint64_t bytes) {
         ac_observe_oom(context->cuda.device, allocator, bytes);
 }
 
-/* What no free block at hand serves. */
+/* Serves a request that no free block at hand can serve. */
 static ac_status_t search(ac_thread_t *thread, ac_context_t *context, ac_cache_t *cache,
                           unsigned module, const ac_from_t *from, uint64_t bytes,
                           uint64_t *address) {
@@ -74,12 +74,12 @@ ac_served_t ac_serve(ac_thread_t *thread, ac_context_t *context, unsigned module
         return AC_SERVED_TOO_LARGE;
     }
     if (!from && bytes < AC_SEGMENT_ALIGN && ac_process_config()->ipc == AC_IPC_OWN_SEGMENTS)
-        return AC_SERVED_BY_DRIVER; /* whose handle it has then */
+        return AC_SERVED_BY_DRIVER; /* then the driver's handle can share the memory */
     thread->last_alloc = context;
     if (ac_guard_serve(thread, context, module, from, bytes, address))
         return AC_SERVED;
     uint64_t generation =
-        ac_generation_now(); /* before what is remembered with it is looked at */
+        ac_generation_now(); /* first: a later change makes the remembered cache outdated */
     uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
     ac_cache_t *cache = from || thread->apart ? NULL : ac_thread_cache(thread, context);
     if (cache && thread->known == context && thread->generation == generation &&
@@ -92,11 +92,11 @@ ac_served_t ac_serve(ac_thread_t *thread, ac_context_t *context, unsigned module
     if (status == AC_OK)
         return AC_SERVED;
     if (ac_is_rescued(thread))
-        return AC_SERVED_LIMIT; /* the caller of the hook has its memory */
+        return AC_SERVED_LIMIT; /* the caller of the hook already has its memory */
     if (status == AC_FAILED)
         ac_count(thread, AC_COUNT_internal_failures);
     if (status != AC_OOM)
-        return AC_SERVED_BY_DRIVER; /* AC_BUSY: a capture, where it knows whether it may */
+        return AC_SERVED_BY_DRIVER; /* AC_BUSY: during a capture the driver decides */
     ac_allocator_t *allocator = ac_arena_allocator(context->arena);
     if (!thread->quiet)
         ac_oom_report(thread, context, module, caller, from != NULL, bytes,

@@ -8,7 +8,7 @@
 #include "tell/tracing.h"
 #include "failpoint.h"
 
-/* --- life of streams --- */
+/* --- creation and destruction of streams --- */
 
 #define STREAM_CREATE(symbol, params, args)                                                      \
     CUresult symbol params {                                                                     \
@@ -24,8 +24,8 @@ STREAM_CREATE(cuGreenCtxStreamCreate,
               (CUstream * stream, CUgreenCtx context, unsigned flags, int priority),
               (stream, context, flags, priority))
 
-/* What the context keeps of the stream: before the driver's call, and what was said of it
- * meanwhile after it. */
+/* Ends the context's records of the stream before the driver's call.  stream_left, after the
+ * call, ends records that other threads have added meanwhile. */
 static void leave_stream(ac_context_t *context, void *stream) {
     if (!AC_FAILPOINT(stream_handle_reused))
         ac_sole_stream_gone(context->timeline, ac_cuda_stream_key(stream));
@@ -38,7 +38,7 @@ static void stream_left(ac_context_t *context, void *stream) {
     ac_event_stream_gone(context, stream);
 }
 
-/* The stream's context, or any where that is not known. */
+/* Visits the stream's context; visits all contexts if it is NULL, not known. */
 static void each_of(ac_context_t *context, void (*visit)(ac_context_t *, void *),
                     CUstream stream) {
     if (context)
@@ -47,7 +47,8 @@ static void each_of(ac_context_t *context, void (*visit)(ac_context_t *, void *)
         ac_context_each(visit, stream);
 }
 
-/* Its handle may come back for another stream, and no later event names it: join it first. */
+/* Ends the records of the stream before the driver destroys it: the handle may come back for
+ * another stream, and no later event can name the old one. */
 static CUresult destroy_stream(ac_thread_t *thread, cuStreamDestroy_v2_fn *real,
                                CUstream stream) {
     if (!thread || (uintptr_t)stream <= 2)
@@ -83,9 +84,9 @@ typedef struct {
     uint64_t clock, lost;
 } ac_sync_t;
 
-/* Before the driver's call: only what returned by now is covered by it.  Where there are
- * green contexts, one of them may be current, and only its own work be waited for: then it
- * retires nothing. */
+/* Called before the driver's call, which covers only submissions that have returned by now.  If
+ * there are green contexts, one of them may be current, and the driver waits only for its work.
+ * The synchronisation then retires nothing. */
 static ac_sync_t sync_begin(ac_context_t *context) {
     if (!context ||
         (atomic_load(&context->cuda.green) && !AC_FAILPOINT(green_context_synchronised)))
@@ -132,7 +133,8 @@ CUresult cuCtxSynchronize_v2(CUcontext context) {
 
 /* --- capture --- */
 
-/* The capture that a call means; `per_thread`: what handle 0 is. */
+/* Returns the capture that a call names.  `per_thread`: handle 0 is the per-thread default
+ * stream. */
 static ac_capture_t capture_on(ac_thread_t *thread, CUstream stream, bool per_thread) {
     if (!stream)
         stream = per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
@@ -142,7 +144,8 @@ static ac_capture_t capture_on(ac_thread_t *thread, CUstream stream, bool per_th
                           .context = thread ? ac_context_of_stream(thread, stream) : NULL};
 }
 
-/* Without a thread record, or a context that we know, it is a capture all the same. */
+/* Defines the hook that begins a capture.  It counts without a thread record or a known context,
+ * too. */
 #define BEGIN_CAPTURE(symbol, per_thread, into, params, args)                                    \
     CUresult symbol params {                                                                     \
         AC_ENTER_OR_RETURN(symbol);                                                              \
@@ -171,8 +174,8 @@ BEGIN_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, true, graph,
                const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode),
               (stream, graph, before, edges, count, mode))
 
-/* Whether an end that failed ended the capture all the same: an invalidated one is over, one of
- * another thread goes on.  Where the driver does not tell, the error has to. */
+/* Returns true if a failed end still ended the capture: an invalidated capture is over, a capture
+ * of another thread goes on.  If the driver does not tell its state, the error decides. */
 static bool over_despite(CUresult result, CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     if (ac_driver.cuStreamIsCapturing &&
@@ -191,7 +194,7 @@ static CUresult end_capture(ac_thread_t *thread, cuStreamEndCapture_fn *real, CU
     if (result == CUDA_SUCCESS || over_despite(result, capture.stream))
         ac_capture_ended(&capture, result == CUDA_SUCCESS && graph ? *graph : NULL);
     if (thread)
-        ac_ipc_pages_bury(); /* what was closed meanwhile */
+        ac_ipc_pages_bury(); /* pages that were closed during the capture */
     return result;
 }
 

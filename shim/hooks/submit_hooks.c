@@ -19,7 +19,7 @@ typedef struct {
 
 static void trim_device(CUdevice device, ac_allocator_t *allocator, void *arg) {
     ac_trim_t *trim = arg;
-    /* Of a least need it is not known either how much would be enough. */
+    /* A lower bound does not tell how much would be enough. */
     uint64_t enough = trim->need & AC_NEED_LEAST ? 0 : ac_cuda_host_left(device);
     trim->freed += trim->wait
                        ? ac_allocator_trim_for(allocator, trim->need & ~AC_NEED_LEAST, enough)
@@ -34,7 +34,7 @@ static void trim_addresses(CUdevice device, ac_allocator_t *allocator, void *arg
 bool ac_trim_for_driver(ac_thread_t *thread, bool wait, uint64_t need) {
     ac_trim_t trim = {.wait = wait, .need = need};
     AC_WINDOW(driver_is_full);
-    if (need == AC_NEED_ADDRESSES) { /* programs probe with huge sizes: memory stays */
+    if (need == AC_NEED_ADDRESSES) { /* programs probe with huge sizes: idle memory is kept */
         if (!wait)
             ac_device_each(trim_addresses, &trim.freed);
         return trim.freed;
@@ -54,7 +54,7 @@ static bool kernels_show(void) {
            atomic_load_explicit(&ac_shows, memory_order_relaxed);
 }
 
-/* The call succeeded.  AWAITED: the host has seen its result. */
+/* Records visible work after its call succeeded.  AC_SHOW_AWAITED: the host has already seen its result. */
 static void show(const ac_submit_t *submit, ac_show_t what) {
     if (what == AC_SHOW_COPY)
         ac_shown_copy(submit->context, submit->stream);
@@ -70,17 +70,17 @@ static bool owns(const ac_submit_t *submit, uint64_t address) {
     return arena && submit->context && arena == submit->context->arena;
 }
 
-/* What the host can see of the call of `symbol`. */
+/* The kind of visible work that the call of `symbol` is. */
 #define SHOWN(symbol)                                                                            \
     (atomic_load_explicit(&ac_shows, memory_order_relaxed) ? AC_SHOWS(LONG_, symbol)             \
                                                            : AC_SHOW_NOTHING)
 
-/* The host can see what kernels of the stream write, and none was given to it since. */
+/* Returns true if kernels are visible work and the record of the stream has none yet. */
 static bool is_new(const ac_timeline_t *timeline, CUstream stream) {
     return kernels_show() && !ac_shown_knows(ac_context_of_timeline(timeline), stream);
 }
 
-/* Remember what was found out, for the short way of the next submission. */
+/* Remembers the stream's timeline for the short way of the next submission. */
 static void remember(ac_thread_t *thread, const ac_context_t *context, CUstream stream,
                      uint64_t generation) {
     if (is_new(context->timeline, stream))
@@ -91,7 +91,7 @@ static void remember(ac_thread_t *thread, const ac_context_t *context, CUstream 
         .stream = (void *)stream, .generation = generation, .timeline = context->timeline};
 }
 
-/* The driver does not tell which context the work goes to.  It may also refuse the stream. */
+/* Begins a submission to an unknown context: the driver does not tell it, or refuses the stream. */
 static bool stray_begin(ac_submit_t *submit, CUstream stream) {
     *submit = (ac_submit_t){.stream = stream, .stray = !ac_fence_is_unseen()};
     if (submit->stray)
@@ -108,9 +108,9 @@ static void stray_end(const ac_submit_t *submit, ac_thread_t *thread, CUresult r
 }
 
 bool ac_submit_begin(ac_submit_t *submit, ac_thread_t *thread, CUstream stream, bool per_thread) {
-    uint64_t generation = ac_generation_now(); /* before: a change meanwhile is seen next time */
+    uint64_t generation = ac_generation_now(); /* first: the next submission sees a later change */
     if (!thread)
-        return false; /* not active, in a host function, or unseen by now: ac_thread_get */
+        return false; /* not active, in a host function, or host memory is short */
     ac_context_t *context = ac_context_of_stream(thread, stream);
     if (!context)
         return stray_begin(submit, stream);
@@ -119,7 +119,7 @@ bool ac_submit_begin(ac_submit_t *submit, ac_thread_t *thread, CUstream stream, 
     submit->context = context;
     submit->stream = stream;
     submit->holds = false;
-    /* Frees that wait for a fence get it now, before later work would delay it. */
+    /* Frees that wait for a fence get it now: a fence behind later work would take longer. */
     if (ac_fence_full(context->timeline))
         ac_fence_close(context->timeline, atomic_load(&ac_fence_shared));
     submit->marked = ac_cuda_stream_begin(&context->cuda, stream);
@@ -141,7 +141,7 @@ void ac_submit_reach(const ac_submit_t *submit, uint64_t address) {
         ac_context_cross();
 }
 
-/* Such work was captured or made a node: any graph may be the one that has it. */
+/* Work that may hold its stream was captured or made a node: any graph may contain it. */
 static _Atomic bool graphs_hold;
 
 void ac_graphs_hold(void) {
@@ -165,7 +165,7 @@ void ac_submit_hold(ac_submit_t *submit) {
     ac_sole_hold(submit->context->timeline);
 }
 
-/* --- the short way: to a stream that the thread's last submissions went to --- */
+/* --- the short way: for streams of the thread's last submissions --- */
 
 #define LIKELY(condition)   __builtin_expect(!!(condition), 1)
 #define UNLIKELY(condition) __builtin_expect(!!(condition), 0)
@@ -173,28 +173,28 @@ void ac_submit_hold(ac_submit_t *submit) {
 #define COLD                __attribute__((cold)) NOINLINE
 #define INLINE              __attribute__((always_inline)) static inline
 
-/* What the fast path says of its stream still holds. */
+/* Returns true if the fast path's record of its stream is still valid. */
 INLINE bool is_of_now(const ac_submit_path_t *path) {
     return AC_FAILPOINT(path_generation_ignored) || path->generation == ac_generation_now();
 }
 
-/* A default stream is the current context's. */
+/* Returns true if the timeline's context is current: a default stream belongs to the current context. */
 INLINE bool is_current(const ac_thread_t *thread, const ac_timeline_t *timeline) {
     return AC_FAILPOINT(path_context_ignored) ||
            (ac_context_of_timeline(timeline) == thread->known &&
             !atomic_load(&ac_current_unseen));
 }
 
-/* The clock has moved on, or the fast path is that of another stream.  By who is inside.  False:
- * he is not any more. */
+/* Checks the fast path again, after the clock moved or if the path belongs to another stream.  The thread
+ * is inside the path's timeline.  Returns false if the path does not serve; the thread has left then. */
 NOINLINE static bool refresh(ac_thread_t *thread, ac_submit_path_t *path, CUstream stream) {
     ac_timeline_t *timeline = path->timeline;
-    uint64_t clock = ac_fence_now(); /* first: whatever changes from now on moves it */
+    uint64_t clock = ac_fence_now(); /* first: any later change moves the clock */
     if (LIKELY(path->stream == (void *)stream && is_of_now(path)) &&
         ((uintptr_t)stream > 2 || is_current(thread, timeline)) && !ac_fence_full(timeline) &&
         !is_new(timeline, stream)) {
         bool many = ac_sole_mode(atomic_load(&timeline->single.word)) >= AC_SOLE_MANY;
-        uint64_t key = many ? 0 : ac_cuda_stream_key(stream); /* asked for only if it counts */
+        uint64_t key = many ? 0 : ac_cuda_stream_key(stream); /* queried only if it matters */
         if (LIKELY(many || ac_sole_passes(&timeline->single, key))) {
             AC_WINDOW(lane_passes);
             if (AC_FAILPOINT(path_clock_late))
@@ -214,7 +214,8 @@ NOINLINE static bool refresh(ac_thread_t *thread, ac_submit_path_t *path, CUstre
     return false;
 }
 
-/* Whether the thread looked since the clock moved, for another stream, and no stream made a difference. */
+/* Returns true if the thread checked the timeline for another stream since the clock moved, and the
+ * result holds for all streams. */
 INLINE bool looked(const ac_thread_t *thread, ac_submit_path_t *path) {
     if (thread->looked.clock != ac_fence_now() ||
         (thread->looked.timeline != path->timeline && !AC_FAILPOINT(looked_in_another_context)))
@@ -223,15 +224,14 @@ INLINE bool looked(const ac_thread_t *thread, ac_submit_path_t *path) {
     return true;
 }
 
-/* Enter the fast path's timeline, if the fast path is that of the stream and all that was found
- * out still holds. The slot is taken first: what a signal handler submits before that may change
- * the fast path, what it submits after that does not. */
+/* Enters the fast path's timeline if the path belongs to the stream and is still valid.  Takes the slot
+ * first.  A submission of a signal handler before that may change the fast path; one after that does not. */
 INLINE bool enter_path(ac_thread_t *thread, ac_submit_path_t *path, CUstream stream) {
     ac_submitter_t *self = &thread->submitter;
     if (UNLIKELY(atomic_load_explicit(&self->inside, memory_order_relaxed) != NULL))
         return false;
     atomic_store_explicit(&self->inside, path->timeline, memory_order_relaxed);
-    ac_barrier_light_free(); /* a fast path is remembered where it is */
+    ac_barrier_light_free(); /* `remember` stores a fast path only if ac_barrier_is_free */
     if (LIKELY(path->stream == (void *)stream) &&
         (LIKELY(path->clock == ac_fence_now()) || looked(thread, path)) &&
         LIKELY(is_of_now(path)) &&
@@ -240,8 +240,8 @@ INLINE bool enter_path(ac_thread_t *thread, ac_submit_path_t *path, CUstream str
     return refresh(thread, path, stream);
 }
 
-/* After the call, what is not always to be done: the clock moved meanwhile, streams are to be
- * marked by now, an order of streams is followed, the result tells of a broken context. */
+/* Does the work after the call that is rarely due.  The clock moved during the call: streams may have to
+ * be marked, or the order of streams followed.  Or the result may show that the context is broken. */
 NOINLINE static void settle(const ac_submit_path_t *path, CUresult result) {
     ac_context_t *context = ac_context_of_timeline(path->timeline);
     CUstream stream = path->stream;
@@ -266,15 +266,15 @@ NOINLINE static void settle(const ac_submit_path_t *path, CUresult result) {
     } while (0)
 #define HEARD(symbol, result) (AC_ROW_FAILPOINT(symbol, deaf) ? CUDA_SUCCESS : (result))
 
-/* A stream that `stream` is not. */
+/* Returns a default stream other than `stream`. */
 INLINE CUstream elsewhere(CUstream stream, bool per_thread) {
     CUstream meant = ac_stream_resolved(stream, per_thread);
     return meant == CU_STREAM_LEGACY ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
 }
 
-/* Defines the hook of a submission: the short way where `plain`, and long_`symbol` anywhere else.
- * The short way does the same without an atomic read-modify-write, and without a branch that is
- * taken: two looks at the clock, two counters. */
+/* Defines the hook of a submission: the short way if `plain` is true, else long_`symbol`.  The short way
+ * has the same effect without an atomic read-modify-write and without a taken branch.  It reads the clock
+ * twice and adds to two counters. */
 #define SUBMISSION(symbol, params, args, stream_of, per_thread, plain)                           \
     CUresult symbol params {                                                                     \
         ac_thread_t *thread = ac_thread_tls;                                                     \
@@ -316,8 +316,8 @@ typedef struct {
     CUlaunchAttribute attrs[ATTRIBUTES];
 } launch_t;
 
-/* The same launch in its stream's order, which is always right and only slower; as it is where
- * the copy has no room for its attributes. */
+/* Returns a copy of the launch that keeps its stream's order, which is always correct but slower.  Returns
+ * `config` itself if the copy has no room for its attributes. */
 static const CUlaunchConfig *in_order(const CUlaunchConfig *config, launch_t *copy) {
     if (config->numAttrs > ATTRIBUTES)
         return config;
@@ -331,9 +331,9 @@ static const CUlaunchConfig *in_order(const CUlaunchConfig *config, launch_t *co
     return &copy->config;
 }
 
-/* How the launch goes to the driver: in order until nothing is known to rely on that, which is
- * not waited for, since it may last until the program has launched more.  Captured launches are
- * not work yet, and the launch of their graph is ordered as a whole. */
+/* Returns the launch to give to the driver.  It keeps the stream's order until no memory is known to rely
+ * on that order.  The thread does not wait for that moment, because it may need more launches of the
+ * program.  Captured launches are not work yet; the launch of their graph is ordered as a whole. */
 static const CUlaunchConfig *ordered(ac_submit_t *submit, const CUlaunchConfig *config,
                                      launch_t *copy) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -348,7 +348,7 @@ static const CUlaunchConfig *ordered(ac_submit_t *submit, const CUlaunchConfig *
         ac_driver.cuStreamIsCapturing(submit->stream, &status) == CUDA_SUCCESS &&
         status != CU_STREAM_CAPTURE_STATUS_NONE)
         return config;
-    /* An unknown attribute cannot be taken out, nor can attributes that no copy has room for. */
+    /* An unknown attribute cannot be removed.  If the copy has no room, no attribute can be removed. */
     bool wait = (means & AC_LAUNCH_UNKNOWN) || config->numAttrs > ATTRIBUTES;
     if (wait)
         ac_sole_settle(submit->context->timeline, true);
@@ -357,7 +357,7 @@ static const CUlaunchConfig *ordered(ac_submit_t *submit, const CUlaunchConfig *
     return ready || wait ? config : in_order(config, copy);
 }
 
-/* No attribute that needs a look at all. */
+/* Returns true if all attributes are harmless. */
 static bool is_plain(const CUlaunchConfig *config) {
     for (unsigned i = 0; config->attrs && i < config->numAttrs; i++)
         if (!ac_attribute_is_harmless(config->attrs[i].id))
@@ -413,7 +413,7 @@ void ac_submit_end(const ac_submit_t *submit, ac_thread_t *thread, CUresult resu
     ac_context_note(submit->context, result);
 }
 
-/* One launch, a stream on each of several devices. */
+/* One launch on several devices, with a stream on each. */
 CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launches, unsigned count,
                                               unsigned flags) {
     AC_ENTER_OR_RETURN(cuLaunchCooperativeKernelMultiDevice);
@@ -432,7 +432,7 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launches, unsi
             &submit[i], thread,
             MARKED(cuLaunchCooperativeKernelMultiDevice, launches[i].hStream, false), false);
         if (kept[i])
-            ac_submit_hold(&submit[i]); /* as of any cooperative launch */
+            ac_submit_hold(&submit[i]); /* like any cooperative launch */
     }
     if (!AC_ROW_FAILPOINT(cuLaunchCooperativeKernelMultiDevice, blind))
         ac_context_cross();
@@ -468,7 +468,7 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launches, unsi
 #define REACH_3D_BATCH(copies, n, bad)         REACH_MANY
 enum { MODE_LEGACY, MODE_PTDS };
 
-/* Returns true if nothing that goes to the stream has to be looked at. */
+/* Returns true if submissions to the stream need no check for visible work. */
 INLINE bool shows_nothing(ac_thread_t *thread, CUstream stream) {
     if (LIKELY(!atomic_load_explicit(&ac_shows, memory_order_relaxed)))
         return true;
@@ -477,8 +477,8 @@ INLINE bool shows_nothing(ac_thread_t *thread, CUstream stream) {
            atomic_load(&ac_context_of_timeline(path->timeline)->shown.awaited);
 }
 
-/* Whether `reach` has nothing to do.  A call that may hold its stream takes the long way, and so
- * does one that names memory which may belong to a context that no fence covers. */
+/* SHORT_`reach`: true if `reach` has nothing to do.  A call that may hold its stream takes the long way.
+ * A call takes it, too, if it names memory that may belong to a context that no fence covers. */
 #define SHORT_REACH_NONE       true
 #define SHORT_REACH_1(p)       reaches_no_other()
 #define SHORT_REACH_2(p, q)    reaches_no_other()
@@ -497,7 +497,7 @@ INLINE bool shows_nothing(ac_thread_t *thread, CUstream stream) {
 #define SHORT_REACH_BATCH(...)     (reaches_no_other() && HELD_REACH_BATCH(__VA_ARGS__))
 #define SHORT_REACH_3D_BATCH(...)  (reaches_no_other() && HELD_REACH_3D_BATCH(__VA_ARGS__))
 
-/* Whether the bytes that the call names may be used (reach.h). */
+/* HELD_`reach`: true if the program may use the bytes that the call names (reach.h). */
 #define HELD_REACH_NONE               true
 #define HELD_REACH_1(p)               true
 #define HELD_REACH_2(p, q)            true
@@ -518,7 +518,8 @@ INLINE bool shows_nothing(ac_thread_t *thread, CUstream stream) {
 #define HELD_REACH_BATCH(to, from, bytes, n, bad) ac_reach_batch(thread, to, from, bytes, n, bad)
 #define HELD_REACH_3D_BATCH(copies, n, bad)       ac_reach_3d_batch(thread, copies, n, bad)
 
-/* The call with nothing to copy or to fill: the driver refuses it for all reasons but its memory. */
+/* EMPTY_`reach`: makes the call copy or fill nothing.  The driver then refuses it for any reason except
+ * its memory. */
 #define EMPTY_REACH_NONE               (void)0
 #define EMPTY_REACH_1(p)               (void)0
 #define EMPTY_REACH_2(p, q)            (void)0
@@ -537,7 +538,7 @@ INLINE bool shows_nothing(ac_thread_t *thread, CUstream stream) {
 #define EMPTY_REACH_BATCH(to, from, bytes, n, bad) (void)0
 #define EMPTY_REACH_3D_BATCH(copies, n, bad)       (void)0
 
-/* Whether a call for `stream` is refused for the memory that it names alone. */
+/* Returns true if a call for `stream` has no other reason to be refused than the memory that it names. */
 static bool refuses(ac_thread_t *thread, CUstream stream) {
     const ac_context_t *context = ac_context_of_stream(thread, stream);
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -547,8 +548,8 @@ static bool refuses(ac_thread_t *thread, CUstream stream) {
                           status != CU_STREAM_CAPTURE_STATUS_INVALIDATED));
 }
 
-/* The answer to a call whose memory may not be used.  Without a stream the driver is asked for the rest:
- * in its stead nothing could be queued. */
+/* Answers a call that names memory which the program may not use.  For a call without a stream, the driver
+ * first gets the empty call and may report another error.  With a stream, an empty call would be queued. */
 #define REFUSE(args, stream_of, synchronous, empty)                                              \
     do {                                                                                         \
         if (synchronous) {                                                                       \
@@ -589,7 +590,7 @@ INLINE bool reaches_no_other(void) {
     }                                                                                            \
     SUBMISSION(symbol, params, args, stream_of, MODE_##mode,                                     \
                SHORT_##reach && AC_SHOWS(SHORT_, symbol))
-/* What the history is told of a call by its need; the call's first parameter is `a`. */
+/* TOLD_`need`: records a call that succeeded.  The call's first parameter is `a`. */
 #define TOLD_AC_NEED_MEMORY(bytes, what)                                                         \
     ac_direct_physical(thread, *a, (bytes), &(what)->location, __builtin_return_address(0))
 #define TOLD_AC_NEED_MAPPING(address, bytes, memory) ac_direct_mapped(thread, address, bytes, memory)
@@ -614,7 +615,7 @@ INLINE bool reaches_no_other(void) {
 #define TOLD_AC_NEED_ADDRESSES   (void)0
 #define TOLD_AC_NEED_UNKNOWN     (void)0
 
-/* What is to be done with a call's arguments before it. */
+/* ASKED_`need`: corrects a call's arguments before the call. */
 #define ASKED_AC_NEED_MEMORY(bytes, what) (void)0
 #define ASKED_AC_NEED_MAPPING(address, bytes, memory) (address) = ac_direct_address(address, bytes)
 #define ASKED_AC_NEED_ACCESS(address, bytes)          (address) = ac_direct_address(address, bytes)
@@ -628,7 +629,7 @@ INLINE bool reaches_no_other(void) {
 #define ASKED_AC_NEED_FOUND(address)    (void)0
 #define ASKED_AC_NEED_IMPORTED(memory)  (void)0
 
-/* What a limit counts of it. */
+/* CLAIM_`need`: the bytes of the call that a limit counts. */
 #define CLAIM_AC_NEED_MEMORY(bytes, what) ac_claim_physical(a ? thread : NULL, (bytes), (what), d)
 #define CLAIM_ARRAY(b, depth, flags)                                                             \
     a && (b) ? ac_claim_here(thread, ac_array_bytes((b)->Width, (b)->Height, (depth),            \

@@ -95,7 +95,7 @@ static int digit(char c) {
     return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Of "GPU-" and 32 digits with dashes among them. */
+/* Reads a UUID: "GPU-" and 32 hexadecimal digits, with dashes among them. */
 static bool read_uuid(const char *text, unsigned char *bytes) {
     unsigned digits = 0;
     if (!ac_text_starts(text, "GPU-"))
@@ -110,7 +110,7 @@ static bool read_uuid(const char *text, unsigned char *bytes) {
     return digits == 32 && !*text;
 }
 
-/* The CUDA device that `device` of the library with `function` is; -1: none. */
+/* Returns the CUDA device for NVML's handle `device`; -1: none.  `function` lies in the NVML to ask. */
 static CUdevice device_of(void *device, void *function) {
     char text[96] = "";
     unsigned char wanted[16] = {0};
@@ -131,7 +131,7 @@ static CUdevice device_of(void *device, void *function) {
     return -1;
 }
 
-/* True: both figures are of the limit. */
+/* Fits the figures to the limit.  Returns true if the limit is smaller than the device. */
 static bool fit_nvml(ac_thread_t *thread, void *device, void *function,
                      unsigned long long *available, unsigned long long *total) {
     CUdevice known = thread && is_limited() ? device_of(device, function) : -1;
@@ -145,7 +145,7 @@ static bool fit_nvml(ac_thread_t *thread, void *device, void *function,
     return fits;
 }
 
-/* A process that has not used CUDA is not woken. */
+/* Returns the thread record; NULL in a process that has not used CUDA, so that NVML does not activate it. */
 static ac_thread_t *nvml_thread(ac_hook_t hook) {
     ac_thread_t *thread = atomic_load(&ac_state) == AC_STATE_ACTIVE ? ac_thread_get() : NULL;
     ac_count(thread, AC_COUNT_HOOKS + hook);
