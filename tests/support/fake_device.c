@@ -32,7 +32,7 @@ static bool beside(void *arg, void (*work)(void *), void *work_arg, uint64_t unt
     return true;
 }
 
-/* What a capture forbids, but in `beside`. */
+/* Returns true if a capture forbids the call except in `beside`. */
 static bool may_beside(fake_kind_t kind) {
     return is_beside && (kind == FAKE_SEGMENT_FREE || kind == FAKE_QUERY || kind == FAKE_WAIT ||
                          kind == FAKE_PAGES_UNMAP);
@@ -179,7 +179,8 @@ static ac_status_t fence_record(void *arg, bool unseen, void **out) {
     return fake_leave(context, AC_OK);
 }
 
-/* Under the lock. */
+/* Returns true if the fence is live and of this context; reports a misuse if not. Pre: the lock is
+ * held. */
 static bool is_live(fake_context_t *context, const fake_fence_t *fence) {
     bool good = fence->magic == FENCE_LIVE && fence->context == context;
     if (!good)

@@ -112,7 +112,6 @@ START_TEST(every_kind_of_node) {
 }
 END_TEST
 
-/* Two branches run beside each other, a joined node after both. */
 /* One call for every type: `payload` holds what the call of that type takes. */
 static CUgraphNodeParams generic(CUgraphNodeType type, const void *payload, size_t bytes) {
     CUgraphNodeParams params = {.type = type};
@@ -216,7 +215,7 @@ START_TEST(branches_are_concurrent) {
 }
 END_TEST
 
-/* A launch waits for the stream's work and is waited for by what follows. */
+/* A launch comes after earlier work of its stream and before later work. */
 START_TEST(launch_is_in_stream_order) {
     CUdeviceptr p = words();
     CUgraph graph = new_graph();

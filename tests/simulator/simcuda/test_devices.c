@@ -102,7 +102,7 @@ START_TEST(only_the_current_context_is_detached_from) {
     OK(cuCtxSetCurrent(primary));
     GIVES(cuCtxDetach(primary), CUDA_ERROR_INVALID_CONTEXT);
     OK(cuCtxAttach(&ctx, 0));
-    OK(cuCtxDetach(primary)); /* the one who retained it still has it */
+    OK(cuCtxDetach(primary)); /* the primary context stays retained */
     OK(cuCtxSynchronize());
 }
 END_TEST
