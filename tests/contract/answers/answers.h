@@ -15,8 +15,8 @@
 enum { POISON = 0xa5 };
 #define POISONED ((uint64_t)0xa5a5a5a5a5a5a5a5u)
 
-/* Run `body(arg)` in a child process; what it printed comes out, and a line if it crashed, hung
- * or failed.  0: it ended with status 0. */
+/* Runs `body(arg)` in a child process and prints its output, and a line if it crashed, hung or failed. Returns
+ * 0 if it ended with status 0. */
 int in_child(const char *name, void (*body)(const void *), const void *arg);
 
 /* A case of a program; `title` is the name of the running one. */

@@ -1,4 +1,4 @@
-/* What answers.h declares. */
+/* The functions that answers.h declares. */
 #include "answers.h"
 
 #include <signal.h>
@@ -27,7 +27,8 @@ __attribute__((constructor)) static void say_on_stdout(void) {
     test_say = say;
 }
 
-/* Ends what hangs, near the test's own limit: what is short of processors only is late. */
+/* Limit of a case, close to the limit of the test: it ends a case that hangs, but not one
+ * that only lacks processor time. */
 enum { CASE_S = 200 };
 
 int in_child(const char *name, void (*body)(const void *), const void *arg) {

@@ -1,7 +1,8 @@
-/* Sequences of calls whose answers depend on what went before: contexts that come and go, other
+/* Sequences of calls with answers that depend on earlier calls: contexts that come and go, other
  * threads, several devices, odd sizes, sticky errors, captures.
  *
- * usage: edges         Every case in a child of its own; one line a call. */
+ * usage: edges        Runs every case in its own child process and prints one line for each call.
+ * */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +27,7 @@ static CUdeviceptr block(size_t bytes) {
     return pointer;
 }
 
-/* Whether the memory works: written and read back whole. */
+/* Prints if the memory works: fills all of it and reads both ends back. */
 static void say_usable(const char *what, CUdeviceptr pointer, size_t bytes) {
     unsigned char first = 0, last = 0;
     CUresult result = cuMemsetD8_v2(pointer, 0x5c, bytes);
@@ -333,7 +334,7 @@ static void say_attributes(CUdeviceptr pointer, CUmemoryPool own) {
     SAY(cuIpcGetMemHandle(&handle, pointer));
 }
 
-/* What a pointer of a stream-ordered request is, and the pool that it stands for. */
+/* Prints the attributes of a stream-ordered pointer and the answers of its pool. */
 static void pool_identity(void) {
     CUdeviceptr first, second, third;
     CUstream stream;
@@ -498,8 +499,8 @@ static void green(void) {
     SAY(cuMemFree_v2(third));
 }
 
-/* A stream of another context joins by waiting for an event: calls of ours in that context would
- * spoil the capture as well. */
+/* A stream of another context joins a capture by waiting for an event. A call of the library in
+ * that context would spoil the capture, too. */
 static void wide_capture(void) {
     CUcontext other, here = primary(0);
     CUstream origin, joined;
@@ -585,7 +586,8 @@ static void called_back(CUstream stream, CUresult status, void *unused) {
     call_inside(unused);
 }
 
-/* Nothing is said but inside: when that happens is up to the device. */
+/* Launches the graph twice. Only the host function prints, because the device decides when it
+ * runs. */
 static void launch_graph(CUgraph graph) {
     CUgraphExec exec;
     MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
@@ -650,7 +652,8 @@ static void no_mapping(void) {
     SAY(cuCtxSynchronize());
 }
 
-/* Nothing is written past a block, whichever way; the entry of a batch is told. */
+/* Copies and fills beyond a block fail and write nothing. A batch reports the entry that failed.
+ * */
 static void ranges(void) {
     CUdeviceptr pointer, to[2], from[2];
     size_t bytes[] = {512, 513}, failed = 77;

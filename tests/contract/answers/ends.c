@@ -1,5 +1,6 @@
-/* Ends of contexts beside work of another context that the program lets go only afterwards
- * (contract 9): a driver, whose free was over when that work was submitted, does not wait for it.
+/* A context ends while work of another context runs that the program releases only afterwards
+ * (contract 9). A driver does not wait for that work, because its frees were over before the work
+ * was submitted.
  *
  * usage: ends */
 #include <stdio.h>

@@ -37,7 +37,7 @@ static void other_sizes(void) {
     }
 }
 
-/* Half of what is held is freed and must be there again, with work still pending on it. */
+/* A program frees half of its memory and gets it again while work on it is pending. */
 static void halves(void) {
     unsigned n = take(2 * MIB);
     for (unsigned i = 0; i < n; i++)
@@ -50,7 +50,7 @@ static void halves(void) {
     EXPECT(take(200 * MIB) == 1);
 }
 
-/* What cuMemGetInfo calls free can be had in one piece when nothing is in use. */
+/* A program that holds nothing can get the memory that cuMemGetInfo calls free in one piece. */
 static void obtainable(void) {
     size_t room, total;
     give(0, take(3 * MIB), 1);
@@ -63,7 +63,7 @@ static void obtainable(void) {
     EXPECT(room > 240 * MIB);
 }
 
-/* Calls beside the allocator get the memory that the cache holds. */
+/* Calls outside the allocator get the memory that the cache holds. */
 static void others(void) {
     CUDA_ARRAY_DESCRIPTOR shape = {
         .Width = 16384, .Height = 12000, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 1};
@@ -73,7 +73,7 @@ static void others(void) {
     CUarray array;
     CUdeviceptr pointer;
     CUcontext context;
-    /* The second time with work pending, the third with some memory idle as well. */
+    /* The second round has pending work, the third has idle memory in addition. */
     for (int round = 0; round < 3; round++) {
 #define FILL()                                                                                   \
     do {                                                                                         \
@@ -97,7 +97,8 @@ static void others(void) {
         EXPECT(cuMemAllocManaged(&pointer, 200 * MIB, CU_MEM_ATTACH_GLOBAL) == CUDA_SUCCESS);
         MUST(cuMemFree_v2(pointer));
         FILL();
-        MUST(cuCtxCreate_v2(&context, 0, 0)); /* the other context's cache counts as well */
+        MUST(cuCtxCreate_v2(&context, 0, 0)); /* the request also gets memory of the other
+                                                 context's cache */
         EXPECT(cuMemAlloc_v2(&pointer, 200 * MIB) == CUDA_SUCCESS);
         MUST(cuCtxDestroy_v2(context));
     }

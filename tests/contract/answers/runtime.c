@@ -68,7 +68,7 @@ static void sizes(void) {
     }
 }
 
-/* An error stays until it is asked for, whatever succeeds meanwhile. */
+/* An error stays until the program reads it, also if later calls succeed. */
 static void remembered_errors(void) {
     void *pointer, *other = block(MIB);
     cudaFree(other);

@@ -1,22 +1,23 @@
-/* Every driver function that is hooked, once with arguments that are all valid and once for each
- * interesting value of each single argument, in several states of the process.
+/* Calls every hooked driver function once with valid arguments, and once for each interesting value of each
+ * argument, in several states of the process.
  *
- * usage: sweep STATE [SYMBOL]
- *        STATE: normal, none, uninitialised, capturing, sticky, other, inside, busy, held
+ * usage: sweep STATE [SYMBOL]        STATE: normal, none, uninitialised, capturing, sticky, other, inside,
+ * busy, held
  *
- * inside: the calls are made in a host function.
+ * inside: the calls come from a host function.
  *
- * busy: a kernel that never ends runs on the only stream that had work, after frees behind
- * kernels that did end.  held: that stream waits for a value that the program has not written
- * yet. Each function is called once, from another thread, with valid arguments; requests for
- * memory with every size, questions about it with every attribute, launches with every attribute
- * of theirs.  "hangs": it has not answered for more than a second, and no thread was kept from a
- * processor meanwhile.
+ * busy: a kernel that never ends runs on the only stream that had work. Blocks were freed before behind
+ * kernels that ended. held: that stream waits for a value that the program has not written yet.
  *
- * With SWEEP_WITHIN set no extent is huge: sanitizers would notice what a huge count finds.
+ * In both states each function is called once, from another thread, with valid arguments. In addition,
+ * requests for memory get every size, queries every attribute, and launches every launch attribute. "hangs"
+ * means that a call has not returned for more than a second and that all threads had processor time
+ * meanwhile.
  *
- * The rows come from cuda_functions.def (sweep_rows.py).  One line a call: result and what became
- * of the arguments that the driver writes to. */
+ * SWEEP_WITHIN excludes huge extents, because sanitizers report the accesses of a huge count.
+ *
+ * The rows come from cuda_functions.def (sweep_rows.py). Each line shows the result of a call and the
+ * arguments that the driver wrote to. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,7 +99,7 @@ static const row_t rows[] = {
 #include "sweep_rows.inc"
 };
 
-/* --- what the process has --- */
+/* --- objects of the process --- */
 
 static struct {
     CUcontext primary, created, second; /* second: of device 1 */
@@ -263,8 +264,8 @@ static unsigned choices(kind_t kind, unsigned at, choice_t choice[CHOICES]) {
                                                     .NumChannels = 1};
     static const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                              .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
-    /* As many as the first count says.  What a huge count finds behind an array differs from one
-     * build to the next: sanitizers do without (CMakeLists.txt). */
+    /* As many elements as the largest count. A huge count reads past the array, with results that differ
+     * between builds, so sanitizers leave it out (CMakeLists.txt). */
     static CUmemAccessDesc access[64];
     for (int i = 0; i < 64; i++)
         access[i] = (CUmemAccessDesc){.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0},
@@ -302,7 +303,8 @@ static unsigned choices(kind_t kind, unsigned at, choice_t choice[CHOICES]) {
         CHOICE("0", 0), CHOICE("1", 1), CHOICE("-1", (uint64_t)-1), CHOICE("99", 99);
         break;
     case ARG_ADDRESS:
-    case ARG_ANY_ADDRESS: /* where host memory does as well, no other address may be given */
+    case ARG_ANY_ADDRESS: /* the functions of ARG_ANY_ADDRESS take host memory, so every other address must be
+                             valid */
         CHOICE("block", have.block), CHOICE("0", 0);
         CHOICE("foreign", kind == ARG_ADDRESS ? 0x12345600u : word(bytes));
         CHOICE("freed", have.freed), CHOICE("interior", have.block + 512);
@@ -401,7 +403,7 @@ static unsigned choices(kind_t kind, unsigned at, choice_t choice[CHOICES]) {
                                  .Height = 2};
         past2d = copy2d;
         past2d.dstDevice = have.block + BLOCK - 16;
-        past2d.dstPitch = 512; /* past the last granule as well */
+        past2d.dstPitch = 512; /* past the last granule, too */
         CHOICE("copy", word(&copy2d)), CHOICE("null", 0), CHOICE("zero", word(zero));
         CHOICE("past", word(&past2d));
         break;
@@ -519,9 +521,9 @@ static void *make_call(void *arg) {
     return NULL;
 }
 
-/* Looks at the threads, a moment apart.  A call that is a second old hangs where each thread has had its turn
- * since and none of them answered it: it went to sleep SLEEPS times, as what polls does, or slept through
- * LOOKS of these looks.  One that is kept from a processor did neither. */
+/* Samples the threads every LOOK_NS. A call that is older than a second hangs if every thread had processor
+ * time since and the call has not returned. A thread had processor time if it went to sleep SLEEPS times, as
+ * a polling thread does, or slept through LOOKS samples. */
 enum { LOOK_NS = 100000000, YOUNG = 10, LOOKS = 10, SLEEPS = 30, WATCHED = 32 };
 
 static struct {
@@ -550,7 +552,7 @@ static bool is_stuck(void) {
     return stuck;
 }
 
-/* The call from a thread of its own, in a process that ends where it is not answered. */
+/* Makes the call in a thread of its own. If the call hangs, ends the process. */
 static CUresult call_in_time(const row_t *row, const uint64_t *arg) {
     call_t call = {row, arg, CUDA_SUCCESS};
     pthread_t thread;
@@ -639,7 +641,7 @@ static unsigned calls_of(const row_t *row) {
     return calls ? calls : 1;
 }
 
-/* Whether the call in which argument `varied` takes its choice `which` is one of the state's. */
+/* Returns true if the state includes the call in which argument `varied` has its choice `which`. */
 static bool is_asked(const row_t *row, unsigned varied, unsigned which) {
     kind_t kind = row->count ? (kind_t)row->kind[varied] : ARG_COUNT;
     return !is_endless(state_name) || (varied == 0 && which == 0) || kind == ARG_ATTRIBUTE ||
@@ -694,8 +696,8 @@ static void sweep_row(const row_t *row) {
 
 enum { ROWS = sizeof rows / sizeof *rows, LANES = 12 };
 
-/* Most of the time of these is spent in waiting: several at a time.  What each row printed comes
- * out in the order of the rows. */
+/* Runs the rows in several processes, because they mostly wait. Prints the output in the order of the rows.
+ * */
 static int sweep_lanes(void) {
     static FILE *printed[ROWS];
     pid_t lane[LANES];

@@ -1,9 +1,8 @@
-/* Requests beside work that takes long, or never ends before the program goes on (contract 9): no
- * request waits for it unless it would fail, and then with a limit.  On a device of 1 GiB; each
- * case runs in a child and judges for itself.
+/* Requests for memory while work takes long, or does not end before the program goes on (contract 9). A request
+ * waits for that work only if it would fail otherwise, and then with a limit. The device has 1 GiB. Each case
+ * runs in a child process and checks its own results.
  *
- * usage: waits [CASE]    `quiet` needs a driver whose free does not wait, and the race detector
- */
+ * usage: waits [CASE]    `quiet` needs a driver with a free that does not wait, and the race detector */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +42,7 @@ static void launch(CUfunction kernel) {
     MUST(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
 }
 
-/* What holds a stream ends, and long kernels do. */
+/* Ends the wait of the held stream and the long kernels. */
 static void release(void) {
     MUST(cuStreamWriteValue32_v2(second, flag, 1, 0));
     MUST(cuCtxSynchronize());
@@ -60,7 +59,7 @@ static void leave_idle(size_t mib) {
     MUST(cuMemFree_v2(must_have(mib)));
 }
 
-/* The same such that pages have to move for a request of nearly all. */
+/* Leaves idle memory in two parts, so that a request for nearly all of it must move pages. */
 static void leave_pieces(void) {
     CUdeviceptr at = must_have(HALF);
     must_have(2);
@@ -99,7 +98,7 @@ static void grow(void) {
     took_soon();
 }
 
-/* What is over the budget goes back once that waits for nothing. */
+/* Expects that memory above the budget goes back once this needs no wait. */
 static void expect_given_back(void) {
     for (int i = 0; i < 3000 && simcuda_used_memory(0) > 240 * MIB; i++)
         nap();
@@ -125,7 +124,7 @@ static void grow_beside_one_that_does_not_end(void) {
     EXPECT(simcuda_used_memory(0) <= 240 * MIB); /* by the synchronisation itself */
 }
 
-/* The program does not synchronise, nor does anything of ours where no event may be recorded. */
+/* The program does not synchronise. The case needs a fence, so it does not run with fence:sync. */
 static void grow_and_give_back_later(void) {
     const char *conf = getenv("ACCEL_ALLOC_CONF");
     if (conf && strstr(conf, "fence:sync"))
@@ -200,8 +199,7 @@ static void never_fits_beside_an_endless_one(void) {
     EXPECT(ask(NEARLY_ALL) == CUDA_SUCCESS);
 }
 
-/* Neither the library nor the program gets an event: only a synchronisation can tell, and that
- * knows no limit. */
+/* Makes all event calls fail. Only a synchronisation can tell then that work is over, and it has no limit. */
 static void no_events(void) {
     if (simcuda_fail("cuEventCreate>=1=801;cuEventRecord>=1=801;cuCtxRecordEvent>=1=801") != 0)
         exit(3);
@@ -435,7 +433,7 @@ static void hand_on(bool behind) {
         launch(endless);
 }
 
-/* Of a later CUDA, maybe: it could mean anything. */
+/* Launches with an attribute of no known CUDA version: it could mean anything. */
 static void launch_unknown(void) {
     CUlaunchAttribute unknown = {.id = (CUlaunchAttributeID)200};
     CUlaunchConfig config = {1, 1, 1, 1, 1, 1, 0, second, &unknown, 1};
@@ -455,8 +453,7 @@ static void an_unknown_launch_beside_its_former_owner(void) {
     launch_unknown();
 }
 
-/* --- memory that is free by a stream's order alone, with a driver whose free does not wait ---
- */
+/* --- memory that is free by a stream's order alone, with a driver with a free that does not wait --- */
 
 static void leave_in_use(size_t mib) {
     CUdeviceptr at = must_have(mib);

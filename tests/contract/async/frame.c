@@ -75,7 +75,7 @@ void order(CUevent event, CUstream from, CUstream to) {
 
 static unsigned long long (*reports)(void);
 
-/* What streams gave back before is not at hand any more. */
+/* Empties the caches, so that no later request gets memory that streams gave back before. */
 static void settle(void) {
     accel_status_t (*empty)(void);
     if (test_find("accel_empty_cache", &empty))

@@ -1,5 +1,5 @@
-/* Memory that is needed beside a capture, while the device's memory lies idle here in pieces: the
- * request is served as by the driver, and the capture stays whole.
+/* Requests for memory during a capture, while the library holds the device's memory idle in pieces. The
+ * request succeeds as with the driver, and the capture stays valid.
  *
  * usage: beside [CASE]
  *
@@ -57,7 +57,7 @@ typedef struct {
     CUarray array;
 } ask_t;
 
-/* More than any piece, and less than what is free. */
+/* Requests more than any piece, and less than the free memory. */
 static CUresult request(ask_t *ask) {
     CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                 .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
@@ -172,7 +172,7 @@ static void rules(void) {
                          (request_t)what);
 }
 
-/* Work from before the capture still uses what was freed: it is waited for. */
+/* Work from before the capture still uses the freed memory, so the request waits for it. */
 static void pending(void) {
     ask_t ask = {.what = PLAIN};
     take_all();
@@ -230,7 +230,8 @@ static void held(void) {
     MUST(cuStreamSynchronize(beside));
 }
 
-/* Two captures overlap; what was freed before the first is idle, and so is what the second left. */
+/* Two captures overlap. Memory freed before the first one is idle, and so is memory that the second one
+ * left. */
 static void overlapping(void) {
     ask_t ask = {.what = PLAIN};
     CUstream second = test_stream();
@@ -249,7 +250,8 @@ static void overlapping(void) {
     expect_whole();
 }
 
-/* One request after the other, each larger: memory that nothing was submitted beside goes back again. */
+/* Requests follow one another, each larger than the last. Freed memory without submitted work goes back.
+ * */
 static void growing(void) {
     take_all();
     give_half();

@@ -1,13 +1,11 @@
-/* What is freed while a stream captures, as a program sees it: launched again and again, a graph
- * finds its memory as it left it, no other request gets it before the last graph has gone, and
- * then it comes back.
+/* Memory that a program frees while a stream captures. Each launch of the graph finds its memory as it left
+ * it. No other request gets that memory before the last graph has gone; then it comes back.
  *
  * usage: capture [CASE]
  *
- * Runs under the library on the simulated device.  A `fill` kernel writes one value to a whole
- * buffer; where another owner had the graph's memory, his values would be gone.  The race
- * detector is told of lifetimes as the library should see them: a graph's memory is owned until
- * the graph has gone. */
+ * Runs under the library on the simulated device. A `fill` kernel writes one value to a whole buffer;
+ * another owner of the graph's memory would overwrite these values. The program tells the race detector the
+ * lifetimes as the library should see them: a graph owns its memory until the graph has gone. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -128,7 +126,7 @@ static void expect_no_capture(void) {
     give(other);
 }
 
-/* No graph and no capture names the memory any more. */
+/* Returns true if a request gets the memory again. Pre: no graph and no capture names it. */
 static bool comes_back(CUdeviceptr memory) {
     MUST(cuCtxSynchronize());
     return others_get(memory, NULL);
@@ -341,7 +339,7 @@ static void freed_by_a_thread(void) {
     EXPECT(comes_back(memory));
 }
 
-/* --- captures that come to nothing, and those that end elsewhere --- */
+/* --- captures that yield no graph, and captures that end elsewhere --- */
 
 static void spoilt(void) {
     CUdeviceptr memory = alloc();
@@ -357,8 +355,8 @@ static void spoilt(void) {
     expect_no_capture();
 }
 
-/* What was made of the graph inside a node cannot be told: from then on nothing that a capture
- * held comes back, but what no graph came of. */
+/* The library cannot follow copies of a graph inside a node. From then on memory held by a capture never
+ * comes back, except if no graph came of the capture. */
 static void inner_graph_seen(void) {
     CUdeviceptr memory;
     CUgraph graph = freed_inside(&memory), parent, inner, copy;
@@ -528,7 +526,7 @@ static void joined_by_another_context(void) {
 
 /* --- requests inside a capture --- */
 
-/* Where the driver would serve the request, the cache takes a segment for it. */
+/* If the driver would serve the request, the cache takes a segment for it. */
 static void request_while_relaxed(void) {
     CUdeviceptr warm = alloc(), large[2];
     give(warm);
@@ -548,7 +546,8 @@ static void request_while_relaxed(void) {
         MUST(cuMemFree_v2(large[i]));
 }
 
-/* Where it would refuse, it does, and spoils the capture as it would have. */
+/* If the driver would refuse the request, the library refuses it and the capture is invalid, as with the
+ * driver. */
 static void request_while_global(void) {
     CUdeviceptr pointer = 0, cached = alloc();
     CUgraph graph;
@@ -635,7 +634,7 @@ static void beside_churn(void) {
     for (int i = 0; i < CAPTURES; i++) {
         MUST(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
         launch(stream, buffer, 1);
-        CUgraph graph = end(); /* fails where anything was recorded meanwhile */
+        CUgraph graph = end(); /* fails if another thread recorded an event meanwhile */
         MUST(cuGraphDestroy(graph));
     }
     atomic_store(&stop, true);

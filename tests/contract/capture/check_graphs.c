@@ -9,7 +9,7 @@
 
 enum { SESSIONS = 8192 };
 
-/* What the memory behind the sessions was told. */
+/* Calls that the memory behind the sessions received. */
 static uint64_t open, newest, lost;
 static bool holding[SESSIONS], empty, unseen;
 static unsigned released[SESSIONS], releases;
@@ -151,7 +151,7 @@ START_TEST(overlapping_captures_are_one_session) {
     ac_graphs_capture_began();
     ck_assert_uint_eq(newest, e);
     ac_graphs_capture_ended(G(1));
-    destroy(G(1)); /* while the other goes on: frees of now are held, too */
+    destroy(G(1)); /* while the other capture goes on: later frees are held, too */
     HELD(e);
     ac_graphs_capture_began();
     ac_graphs_capture_ended(NONE);
@@ -301,7 +301,8 @@ START_TEST(lineage_unseen) {
 }
 END_TEST
 
-/* More links than the table has room for: memory stays, and nothing else is mixed up. */
+/* More links than the table holds: the memory of the rest stays held, and all else is correct.
+ * */
 START_TEST(overflow) {
     enum { MANY = 4200 };
     for (unsigned i = 0; i < MANY; i++)

@@ -92,7 +92,7 @@ START_TEST(released_behind_a_fence) {
 }
 END_TEST
 
-/* None was asked for while the capture held it. */
+/* The library records no fence for memory that a capture holds. */
 START_TEST(released_memory_wants_a_fence) {
     uint64_t held[AC_FENCE_BATCH_WEIGHT];
     for (int i = 0; i < AC_FENCE_BATCH_WEIGHT; i++)
@@ -108,8 +108,8 @@ START_TEST(released_memory_wants_a_fence) {
 }
 END_TEST
 
-/* What no captured work can name is not held: nothing was submitted since the session began or
- * since the block was handed out. */
+/* A capture does not hold memory that no captured work can name: nothing was submitted since the
+ * session began, or since the block was handed out. */
 START_TEST(untouched_is_not_held) {
     uint64_t a = alloc(0, MIB), b = alloc(1, MIB);
     submit(0);
@@ -145,7 +145,8 @@ START_TEST(shared_across_contexts) {
 END_TEST
 
 /* Running out of memory does not touch it, and it is not offered as free. */
-/* A context without a capture, whose memory no other one uses; and one that begins to capture. */
+/* A context without a capture, with memory that no other context uses; then it begins to capture.
+ * */
 START_TEST(not_where_nothing_captures) {
     uint64_t a = alloc(1, MIB), b = alloc(1, MIB);
     context[1].bystander = true;

@@ -1,10 +1,10 @@
-/* Captures and contexts: a capture keeps nothing from the contexts that take no part in it, and everything
- * that would spoil it from those that do.
+/* Captures and contexts. A capture holds no memory of contexts that take no part in it. The library makes no
+ * call in a context that takes part if the call would spoil the capture.
  *
  * usage: contexts [CASE]
  *
- * Each case runs in a child process, with the second context on another device, and with two contexts on
- * one.  It runs on the simulated device, bare and under the library. */
+ * Each case runs in a child process, with the second context on another device, and with two contexts on one.
+ * It runs on the simulated device, bare and under the library. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -88,7 +88,7 @@ static void expect_whole(bool joined) {
     MUST(cuCtxSetCurrent(ours));
 }
 
-/* --- what a free does --- */
+/* --- effects of a free --- */
 
 static void write_late(unsigned value) {
     void *params[] = {&word, &value};
@@ -141,8 +141,8 @@ static void barrier_after_wait(void) {
 
 /* --- memory --- */
 
-/* Together more than the device has: what was freed serves again although a capture goes on.  Of two
- * contexts on one device each may use the other's memory. */
+/* Requests together more than the device has: freed memory serves again during a capture. With two contexts
+ * on one device either context may use the other's memory. */
 static void reuse(void) {
     enum { ROUNDS = 40 };
     if (one_device)
@@ -159,7 +159,7 @@ static void reuse(void) {
     expect_whole(false);
 }
 
-/* What a request needs lies idle in pieces, and goes back. */
+/* The memory for a request lies idle in pieces, which go back to the device. */
 static void pieces(void) {
     enum { PIECES = 10 };
     CUdeviceptr piece[PIECES];

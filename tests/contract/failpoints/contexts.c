@@ -43,8 +43,9 @@ void failpoint_path_context_ignored(failpoint_run_t *t) {
     failpoint_new(t, t->stream[1]);
 }
 
-/* The first device's launch looks at the clock that the second one's memory was handed out with: the
- * old owner has to look as well.  On another stream where two streams have one fast path. */
+/* The clock moved when the second device's memory was handed out, and the next launch is on the
+ * first device. The launch of the old owner has to look at the clock, too. Two streams may share one
+ * fast path, so the new owner uses another stream. */
 void failpoint_looked_in_another_context(failpoint_run_t *t) {
     side_t here = side_of(t);
     CUdeviceptr near, far;

@@ -30,7 +30,8 @@ void failpoint_event_on_wrong_stream(failpoint_run_t *t) {
     failpoint_ordered_wait(t);
 }
 
-/* Idle memory is to go back, which takes a fence for the work beside the capture. */
+/* Idle memory goes back to the device during a capture. This needs a fence for the work outside the
+ * capture. */
 void failpoint_record_during_capture(failpoint_run_t *t) {
     CUgraph graph = NULL;
     CUgraphExec exec;
@@ -59,7 +60,8 @@ void failpoint_record_during_capture(failpoint_run_t *t) {
 void failpoint_fence_dropped_at_oom(failpoint_run_t *t) {
     CUdeviceptr held;
     failpoint_take(t, 3 * MIB);
-    for (int i = 0; i < 8; i++) /* beside it as well: or the segment would go back, and wait */
+    for (int i = 0; i < 8; i++) /* next to `memory`, too: otherwise its segment would go back, which
+                                   waits */
         cuMemAlloc_v2(&held, MIB);
     failpoint_old(t, t->stream[0]);
     failpoint_give(t);
@@ -102,8 +104,9 @@ typedef struct {
     _Atomic bool inside, freed;
 } meeting_t;
 
-/* Runs while the other thread waits in its synchronisation, which does not return before this.
- * A free of the driver's own waits for this as well: enough that it began. */
+/* A host function that holds up the other thread's synchronisation until this thread's free has
+ * returned. A free of the driver waits for this function, too, so a free that has begun is enough.
+ * */
 static void hold_up(void *argument) {
     meeting_t *meeting = argument;
     atomic_store(&meeting->inside, true);
@@ -165,7 +168,7 @@ void failpoint_waiting_flushed(failpoint_run_t *t) {
     failpoint_new(t, t->stream[1]);
 }
 
-/* Of a size that the thread does not keep: the next request finds it under the lock. */
+/* Memory of a size that the thread does not keep: the next request finds it under the lock. */
 void failpoint_loose_not_awaited(failpoint_run_t *t) {
     failpoint_take(t, 3 * MIB);
     failpoint_old(t, t->stream[0]);

@@ -9,8 +9,8 @@ static CUgraphExec instantiate(CUgraph graph) {
     return exec;
 }
 
-/* A graph of work for memory that is freed while it is captured, and launched later: good only
- * where the allocator keeps the memory for the graph. */
+/* Captures work on memory, and frees the memory during the capture. A later launch is correct
+ * only if the allocator keeps the memory for the graph. */
 static CUgraph captured(failpoint_run_t *t) {
     CUgraph graph;
     failpoint_take(t, MIB);
@@ -21,7 +21,7 @@ static CUgraph captured(failpoint_run_t *t) {
     return graph;
 }
 
-/* Another owner gets the memory, if it is to be had, and then the graph runs. */
+/* Gives the memory to another owner, if a request gets it, and then launches the graph. */
 static void run_late(failpoint_run_t *t, CUgraphExec exec) {
     failpoint_seek(t, FAILPOINT_SOME);
     failpoint_new(t, t->stream[1]);

@@ -1,4 +1,4 @@
-/* The same faults where memory is asked for and freed in the order of a stream. */
+/* Faults with memory that a program allocates and frees in the order of a stream. */
 #include "failpoints.h"
 
 enum { MIB = 1 << 20 };
@@ -104,7 +104,8 @@ void failpoint_lane_outlives_stream(failpoint_run_t *t) {
     MUST(cuCtxSynchronize());
 }
 
-/* What is held was handed on in the order of the stream that was destroyed. */
+/* A thread keeps memory that was handed on in the order of a stream. That stream is destroyed,
+ * and a new one gets its handle. */
 void failpoint_lane_former_stream(failpoint_run_t *t) {
     CUstream gone, again;
     MUST(cuStreamCreate(&gone, CU_STREAM_NON_BLOCKING));
@@ -126,7 +127,7 @@ void failpoint_lane_former_stream(failpoint_run_t *t) {
     MUST(cuCtxSynchronize());
 }
 
-/* What relied on the order of the only stream is freed on one that did no work yet. */
+/* Memory that relied on the order of the only stream is freed on a stream without work. */
 void failpoint_lane_overlooked(failpoint_run_t *t) {
     MUST(cuMemAlloc_v2(&t->beside, MIB));
     habit(t, t->stream[1]);

@@ -1,4 +1,4 @@
-/* Faults in knowing who may touch the memory: streams, contexts, devices. */
+/* Faults in tracking the streams, contexts and devices that may touch the memory. */
 #include "failpoints.h"
 
 enum { MIB = 1 << 20, PROCESSORS = 1, DEFAULT_STREAM = 1 };

@@ -1,5 +1,4 @@
-/* Faults in the rule that one stream's order protects what is freed while it does all the work.
- */
+/* Faults in the rule that a single working stream protects freed memory by its order. */
 #include <pthread.h>
 #include <semaphore.h>
 
@@ -50,7 +49,7 @@ void failpoint_join_after_work(failpoint_run_t *t) {
     overtake(t);
 }
 
-/* Nothing is asked for after the free. */
+/* The program makes no request after the free. */
 void failpoint_join_not_announced(failpoint_run_t *t) {
     failpoint_take(t, MIB);
     for (int i = 0; i < 3; i++) /* so that the clock is all that the next launch looks at */
@@ -94,14 +93,15 @@ void failpoint_path_clock_late(failpoint_run_t *t) {
     MUST(cuMemAlloc_v2(&other, t->bytes)); /* ends the epoch: the launch looks */
     failpoint_at_window("lane_passes", another_thread_gives, t);
     MUST(failpoint_elsewhere(t, t->stream[0]));
-    sem_post(&wanted); /* where there is no window */
+    sem_post(&wanted); /* if the library has no window */
     pthread_join(thread, NULL);
-    t->memory = other; /* the launch was on `beside`: a free that waits brings no order with it */
+    t->memory = other; /* the launch wrote to `beside`; a free that waits must not add any order
+                          with it */
     overtake(t);
 }
 
-/* The rule ends with the first work on a second stream, which is not on that memory; what the
- * first one is at work on is asked for again. */
+/* Ends the rule by the first work on a second stream, which uses other memory. Then requests the
+ * memory on which the first stream still works. */
 static void free_at_the_end(failpoint_run_t *t) {
     failpoint_old(t, t->stream[0]);
     failpoint_give(t);

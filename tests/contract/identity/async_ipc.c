@@ -42,8 +42,8 @@ static void opens(peer_t *peer, size_t bytes, unsigned word) {
     MUST(cuMemFreeAsync(beside, stream));
 }
 
-/* A process follows no stream of another one: what memory was used for before is over when it is
- * exported. */
+/* Another process cannot follow this one's streams. So earlier work on the memory is over when the
+ * memory is exported. */
 static void is_complete(void) {
     CUfunction busy =
         test_kernel(&(simcuda_kernel_t){.name = "busy", .duration_ns = 1000000});

@@ -1,9 +1,9 @@
-/* The calls by which libraries choose how to send memory (libraries.def), made as they make them:
- * the same comes of them with the library as without.
+/* The calls by which libraries choose how to send memory (libraries.def).  Their results are equal
+ * with and without the library.
  *
  * usage: libraries [async_ipc] [unexported]
  *   async_ipc     memory of cudaMallocAsync answers as that of cudaMalloc
- *   unexported    memory cannot be exported: who needs that chooses another way */
+ *   unexported    memory cannot be exported, so a library chooses another way */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +24,7 @@ __attribute__((format(printf, 1, 2))) static void say(const char *format, ...) {
     va_end(list);
 }
 
-/* What is asked about: an address in a block that was asked for with `bytes`. */
+/* The memory of a query: an address in a block of `bytes`. */
 typedef struct {
     CUdeviceptr block, address;
     size_t bytes;
@@ -264,7 +264,7 @@ static const struct {
 #include "libraries.def"
 };
 
-/* What takes the place of an answer where memory cannot be exported. */
+/* Returns the answer that replaces this one if memory cannot be exported. */
 static const char *unexported(const char *answer) {
     static const struct {
         const char *with, *without;

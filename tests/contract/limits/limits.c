@@ -272,7 +272,8 @@ static void uncounted(void) {
     GIVES(create(&handle, LIMIT), CUDA_SUCCESS);
 }
 
-/* Arguments that the driver refuses get its answer beyond the limit as well. */
+/* If the driver refuses the arguments, the program gets the driver's answer, even beyond the
+ * limit. */
 static void wrong(void) {
     CUDA_ARRAY_DESCRIPTOR plane = {
         .Width = 8192, .Height = 8192, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 3};

@@ -1,13 +1,12 @@
-/* A long random program of everything at once, in good order by itself: streams of all kinds,
+/* A long random program with every feature, in good order by itself: streams of all kinds,
  * events, both kinds of allocation, copies between devices, mappings, graphs, captures, host
  * functions, several contexts, and threads that take turns.
  *
- *   churn [SEED [OPERATIONS [THREADS [FILE]]]]
+ * churn [SEED [OPERATIONS [THREADS [FILE]]]]
  *
  * With clock:virtual the order in which work completes, written to FILE, is the same in every
- * run.  What the simulated device remembers must not grow with the length of the run.  Exit
- * status 1 after a report, a wrong answer, or something left behind; 77 without the simulated
- * device. */
+ * run. The records of the simulated device must not grow with the length of the run. Exit status:
+ * 1 after a report, a wrong answer, or something left behind; 77 without the simulated device. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -336,8 +335,8 @@ static void tear_down(place_t *p) {
         MUST(cuEventDestroy_v2(p->event[i]));
 }
 
-/* What may be there at the end: 0 for all that the program made and ended, and for the race
- * detector what it remembers of lately released memory.  Default streams keep their last item. */
+/* Objects that may exist at the end: none of those that the program made and ended, and the race
+ * detector's records of recently released memory. Default streams keep their last item. */
 static unsigned long long most(const char *kind) {
     static const struct {
         const char *kind;

@@ -1,8 +1,9 @@
-/* A stream that waits for a value does not hold other streams' work, and what releases it may
- * come from the host after other streams have done theirs.
+/* A stream that waits for a value does not hold the work of other streams. The host may release
+ * it after other streams have finished.
  *
  * CUDA Driver API, "Stream Memory Operations", cuStreamWaitValue32: work that is submitted to the
- * stream after the wait is not begun before the condition holds; nothing is said of others. */
+ * stream after the wait does not begin before the condition holds. Other streams are not
+ * mentioned. */
 #include "litmus.h"
 
 static void not_released_yet(litmus_t *t) {

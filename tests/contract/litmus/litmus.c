@@ -1,4 +1,4 @@
-/* What all litmus programs share: devices, kernels, ownership, judging. */
+/* Functions that all litmus programs share: devices, kernels, ownership, verdicts. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +8,8 @@
 
 enum { BYTES = 64 << 10, SLOW_SPINS = 2000000, ROUNDS = 3, BLOCKS = 32 };
 
-/* With real frees and allocations: served from slabs, from a segment, and nearly all there is
- * where the settings leave 8 MiB. */
+/* Block sizes of the rounds with real frees and allocations: from a slab, from a segment, and
+ * nearly all memory if the settings leave 8 MiB. */
 static const size_t round_bytes[] = {BYTES, 512 << 10, 3 << 20};
 
 /* store(to, value, spins): waits, then writes one word. */
@@ -50,7 +50,8 @@ static void set_up_device(litmus_t *t, int i) {
     MUST(cuModuleGetFunction(&t->store[i][1], module, "litmus_slow"));
 }
 
-/* Only where a case asks for it: peer access changes what a cache has to wait for. */
+/* Enables peer access only if a case needs it, because it changes the work that a cache has to
+ * wait for. */
 static void connect_devices(litmus_t *t) {
     int can = 0;
     bool wanted = false;

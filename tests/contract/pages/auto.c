@@ -33,7 +33,7 @@ static unsigned long long segments(void) {
     return simcuda_calls("cuMemAlloc_v2");
 }
 
-/* What a program without partners does: also questions that make no block known. */
+/* Does the calls of a program without partners, including queries that do not export a block. */
 static void alone(void) {
     CUdeviceptr block[16];
     CUcontext owner;
@@ -149,7 +149,8 @@ static void refused(void) {
     becomes_known(ask_refused);
 }
 
-/* What was left does not stay reserved: the device has room for nearly all of it again. */
+/* Pages that `auto` left do not stay reserved: the device has room for nearly all their bytes
+ * again. */
 static void gives_back(void) {
     CUdeviceptr known = take(16 * MIB), gone = take(600 * MIB);
     MUST(cuMemFree_v2(gone));

@@ -1,7 +1,6 @@
-/* Expandable segments under a program: what memory in pages looks like, who may reach it, and
- * that it goes.
+/* Expandable segments under a program: identity of memory in pages, access of peers, and return of pages.
  *
- * usage: pages CASE (a name of the table at the end).  Exit status 0: as it should be. */
+ * usage: pages CASE (a name of the table at the end). Exit status 0: passed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,7 +101,8 @@ static void multicast(void) {
     MUST(cuMemFree_v2(p));
 }
 
-/* A reservation that the driver has no addresses for gets those of ranges without a page; memory stays. */
+/* The driver has no addresses for a reservation of the program. The library returns the addresses of its
+ * ranges without pages. Memory stays. */
 static void addresses(void) {
     CUdeviceptr kept = take(1000), large = take(64 * MIB), own;
     int (*empty_cache)(void);
@@ -141,7 +141,7 @@ static void contents(void) {
     EXPECT(byte_at(large) == 4 && byte_at(large + 44 * MIB - 1) == 4);
 }
 
-/* What others may have registered stays where it is. */
+/* Other libraries may have registered these pages, so they stay at their addresses. */
 static void pinned(void) {
     take(3 * MIB);
     CUdeviceptr hole = take(32 * MIB), base;
@@ -158,7 +158,7 @@ static void pinned(void) {
     EXPECT(simcuda_calls("cuMemCreate") == created + 6);
 }
 
-/* --- who may reach it --- */
+/* --- access of peers --- */
 
 static unsigned long long access_of(CUdeviceptr p, int device) {
     return simcuda_writable(p, device) ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
@@ -231,8 +231,8 @@ static void destroyed(void) {
     nothing_left();
 }
 
-/* More contexts than there are records for: the work of the last one is waited for by no fence, so
- * that no page goes from under it. */
+/* More contexts than the library has records for. No fence waits for work of the last one, so the library
+ * must not unmap its pages. */
 static void many_contexts(void) {
     CUdeviceptr held = take(MIB), block = take(100 * MIB);
     CUcontext context = NULL;

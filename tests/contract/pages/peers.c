@@ -98,9 +98,9 @@ static void existing_and_future(void) {
     for (size_t bytes = BYTES; bytes <= 60 * MIB; bytes *= 11)
         reaches(1, take(0, bytes, 7), bytes, 7);
     use(0);
-    MUST(cuMemFree_v2(large)); /* what it is cut from, or moved to, serves again */
+    MUST(cuMemFree_v2(large)); /* the pages of the freed block serve again, in place or moved */
     reaches(1, take(0, 70 * MIB, 3), 70 * MIB, 3);
-    does_not_reach(0, take(1, MIB, 4)); /* the other way was never asked for */
+    does_not_reach(0, take(1, MIB, 4)); /* access in the other direction was never enabled */
 }
 
 static void disabled(void) {
@@ -172,7 +172,7 @@ static void two_contexts(void) {
     does_not_reach(1, p);
 }
 
-/* With the context that had it, and with the one whose memory it was. */
+/* Ends the context that had access, and the context with the memory. */
 static void reset(void) {
     CUdeviceptr p = take(0, 20 * MIB, 1);
     use(1);

@@ -1,7 +1,8 @@
-/* What the driver answers about pinned memory: flags, addresses, attributes, ids, sizes, frees that
- * are wrong.  Every question is asked for several lifetimes, so that kept blocks answer as well.
+/* Answers of the driver about pinned memory: flags, addresses, attributes, ids, sizes, wrong frees.
+ * Each query runs over several lifetimes, so that kept blocks answer, too.
  *
- * usage: pinned_answers        Every case in a child of its own; one line a call. */
+ * usage: pinned_answers        Runs every case in its own child process and prints one line for
+ * each call. */
 #include <stdio.h>
 #include <string.h>
 
@@ -79,7 +80,7 @@ static void *get(size_t bytes, int kind) {
     return memory;
 }
 
-/* Whether all of it can be written and copied, and one byte more is not its own. */
+/* Prints if all of the memory can be written and copied. */
 static void say_usable(void *memory, size_t bytes) {
     CUdeviceptr device;
     unsigned char back = 0;

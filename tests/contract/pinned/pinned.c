@@ -1,5 +1,5 @@
-/* Pinned memory that is freed and asked for again: when it serves, what for, and what goes back.
- * The race detector knows who owns what (litmus_owners tells it), and has to stay silent.
+/* Reuse of pinned memory: when a freed block serves, which requests it serves, and which blocks go back. The
+ * race detector knows the owners from litmus_owners and must report nothing.
  *
  * usage: pinned_program CASE      without the library (owners alone) and with it */
 #include <pthread.h>
@@ -69,7 +69,7 @@ static void find_kernel(void) {
     late = test_kernel(&(simcuda_kernel_t){"late", test_store, LATE_NS, 2, sizes, 1, &access});
 }
 
-/* Whether a request of that size and kind gets the block at `before`. */
+/* Returns true if a request of this size and kind gets the block at `before`. */
 static bool serves(const void *before, size_t bytes, int kind) {
     void *memory = get_as(bytes, kind);
     bool same = memory == before;
@@ -152,8 +152,7 @@ static void mapped(void) {
     EXPECT(*other == 7);
 }
 
-/* Neither of another function, nor with other flags, nor of another context, nor of another
- * size. */
+/* A freed block serves no request of another function, other flags, another context or another size. */
 static void keys(void) {
     void *memory[9], *there;
     CUcontext made;
@@ -173,7 +172,7 @@ static void keys(void) {
     MUST(cuCtxDestroy_v2(made));
 }
 
-/* Requests of one rounded size share blocks; what is told of them is the request's. */
+/* Requests of one rounded size share blocks. Queries return the size of the request. */
 static void rounded(void) {
     for (size_t bytes = 1; bytes < (size_t)8 * MIB; bytes = bytes * 9 / 8 + 1) {
         size_t size = 0;
@@ -205,8 +204,8 @@ static void limit(void) {
     EXPECT(!kept || serves(memory[7], MIB, CU_MEMHOSTALLOC_PORTABLE)); /* the newest stay */
 }
 
-/* pinned_cache:true, and a size above what the host has: at most an eighth, and at most half, of what it has
- * left.  Nothing touches these blocks, so that they take no memory. */
+/* The cache keeps at most an eighth of the host's available memory with pinned_cache:true, and at most half
+ * with a larger size than the host has. The test does not touch these blocks, so they take no memory. */
 static void share(void) {
     char line[128];
     unsigned long long left = 0, frees;
@@ -227,7 +226,7 @@ static void share(void) {
     EXPECT(!kept || serves(memory, MIB, CU_MEMHOSTALLOC_PORTABLE)); /* ... and in no other's place */
 }
 
-/* The driver is out of memory: what is idle goes back, and it is asked once more. */
+/* The driver is out of memory. The library frees idle blocks and repeats the call. */
 static void short_of_memory(void) {
     for (int kind = -1; kind < 2; kind++) {
         void *memory = get(MIB), *other = NULL;
@@ -247,7 +246,7 @@ static void short_of_memory(void) {
     EXPECT(cuMemHostAlloc(&other, (size_t)1 << 50, 0) == CUDA_ERROR_OUT_OF_MEMORY);
 }
 
-/* The same where what is freed waits for work. */
+/* The driver is out of memory while freed blocks wait for work. */
 static void short_pending(void) {
     void *memory = get(MIB), *other = NULL;
     write_late(memory, stream);
@@ -361,7 +360,7 @@ static void empty(void) {
     EXPECT(test_figure("num_host_free") == 2);
 }
 
-/* What the driver remembers of a block goes with it. */
+/* The driver keeps state for this block, so the library frees the block. */
 static void tainted(void) {
     const unsigned on = 1;
     void *memory = get(MIB);

@@ -1,5 +1,5 @@
-/* Pinned memory by the runtime's names: what is kept is served without the runtime, where it is known
- * what that would ask of the driver; and the answers are the runtime's.
+/* Pinned memory through the runtime's functions. The library serves kept blocks without the runtime
+ * if it knows which driver call the runtime would make. The answers must be the runtime's.
  *
  * usage: pinned_runtime CASE      without the library (owners alone) and with it */
 #include <pthread.h>
@@ -45,7 +45,7 @@ static void give(void *memory) {
     right(cudaFreeHost(memory));
 }
 
-/* Requests and frees of what is kept do not reach the runtime. */
+/* Requests and frees of kept blocks do not reach the runtime. */
 static void direct(void) {
     unsigned flags[WAYS];
     for (unsigned how = 0; how < WAYS; how++) {
@@ -90,7 +90,7 @@ static void devices(void) {
     }
 }
 
-/* What the runtime would refuse, and what it says of it later. */
+/* Calls that the runtime refuses, and the error that it reports later. */
 static void refusals(void) {
     void *memory = get(1, MIB), *again;
     give(memory);

@@ -1,6 +1,6 @@
-/* What the cases of memory pools are written with (frame.c).  Each runs bare and under the library:
- * what is judged by EXPECT and GIVES holds in both, and what only the library does is judged where
- * it serves. */
+/* The frame of the cases for memory pools (frame.c). Each case runs bare and under the library.
+ * EXPECT and GIVES must hold in both; checks of the library's own behaviour run only if it serves.
+ * */
 #ifndef POOLS_H
 #define POOLS_H
 
@@ -29,11 +29,11 @@ extern CUcontext context;
 long long passed(const char *reason);
 /* Requests of streams that the library served, of all devices. */
 long long taken(void);
-/* Since it was called last, exactly so many requests were passed because of `reason`, and no
- * others; judged only where the library is. */
+/* Checks that since the last call exactly `count` requests were passed to the driver, all for
+ * `reason`. Without the library it checks nothing. */
 void passed_only(const char *reason, long long count, int line);
 #define PASSED(reason, count) passed_only(reason, count, __LINE__)
-/* What the library alone does. */
+/* Checks a behaviour of the library alone. */
 #define OURS(condition) EXPECT(!served || (condition))
 
 CUmemoryPool pool_with(CUmemAllocationHandleType types, size_t most, unsigned short usage,

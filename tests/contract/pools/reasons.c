@@ -43,7 +43,8 @@ static void exportable(void) {
                                           0));
     MUST(cuMemPoolExportPointer(&data, memory));
     EXPECT(figure(pool, USED) == MIB);
-    /* What is not made for it is refused, and stays as it is. */
+    /* The driver refuses to export a pool that is not exportable, or its memory. The library goes
+     * on serving that pool. */
     GIVES(cuMemPoolExportToShareableHandle(&handle, default_pool(0),
                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
           CUDA_ERROR_INVALID_VALUE);
@@ -196,8 +197,9 @@ static void access_before(void) {
     OURS(simcuda_calls("cuCtxEnablePeerAccess") == 0);
 }
 
-/* Memory that is out becomes reachable: for the other device's contexts that there are, and for
- * those that come.  What the program itself enables and disables looks as it would without. */
+/* Handed-out memory becomes reachable for all contexts of the other device, existing and later
+ * ones. The program's own calls that enable and disable access return the same as without the
+ * library. */
 static void access_after(void) {
     CUstream stream = test_stream();
     CUcontext other, made;
@@ -219,7 +221,8 @@ static void access_after(void) {
     MUST(cuCtxCreate_v2(&made, 0, 1));
     OURS(simcuda_calls("cuCtxEnablePeerAccess") == before + 1);
     GIVES(cuCtxEnablePeerAccess(context, 0), CUDA_SUCCESS);
-    for (int turn = 0; turn < 300; turn++) { /* what is kept of one goes with it */
+    for (int turn = 0; turn < 300; turn++) { /* the library's records of a context go with the
+                                                context */
         CUcontext passing;
         MUST(cuCtxCreate_v2(&passing, 0, 1));
         GIVES(cuCtxEnablePeerAccess(context, 0), CUDA_SUCCESS);

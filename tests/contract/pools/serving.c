@@ -1,4 +1,4 @@
-/* What is served, and what pools answer for it. */
+/* Requests that the library serves from pools, and the answers of those pools. */
 #include <pthread.h>
 
 #include "pools.h"
@@ -152,8 +152,8 @@ static void figures(void) {
     PASSED(NULL, 0);
 }
 
-/* Requests of a stream of another context are the driver's: both sides serve a pool, in turns.  Peaks are
- * those of all together, to the byte for what is used. */
+/* Requests in a stream of another context go to the driver, so both sides serve one pool in turns. Peaks
+ * are those of the sum. The peak of used bytes is exact. */
 static void both(void) {
     struct {
         CUdeviceptr at;
@@ -208,7 +208,7 @@ static void handed_over(void) {
     give(a, stream);
     EXPECT(figure(pool, USED_HIGH) == 8 * MIB);
     EXPECT(figure(pool, HELD_HIGH) ==
-           32 * MIB); /* a step of the driver's; nothing here by then */
+           32 * MIB); /* one step of the driver; the library holds nothing by now */
     set_figure(pool, USED_HIGH, 0);
     set_figure(pool, HELD_HIGH, 0);
     EXPECT(figure(pool, USED_HIGH) == 0);
@@ -216,7 +216,7 @@ static void handed_over(void) {
     PASSED("reuse", 1);
 }
 
-/* Idle memory here and at the driver: what is left after a trim is `least` of both together. */
+/* Idle memory in the library and in the driver: after a trim `least` of their sum is left. */
 static void trimmed(void) {
     enum { PART = 64 };
     static const size_t leasts[] = {2 * PART, PART, 0};
@@ -318,7 +318,8 @@ static void destroyed(void) {
     PASSED("unknown", 1);
 }
 
-/* Programs make pools in loops: what stands for a pool here comes back with its last block. */
+/* Programs make pools in loops: the library's record of a pool is free again after the pool's last block.
+ * */
 static void many(void) {
     CUstream stream = test_stream();
     CUdeviceptr last = 0;
@@ -449,7 +450,7 @@ static void streams(void) {
     PASSED(NULL, 0);
 }
 
-/* --- out of memory: what each side holds and does not use goes to the other --- */
+/* --- out of memory: idle memory of each side goes to the other --- */
 
 static void full(void) {
     CUstream stream = test_stream();
@@ -460,7 +461,7 @@ static void full(void) {
     give(memory, stream);
     MUST(cuStreamSynchronize(stream));
     EXPECT(figure(exportable, HELD) >= 160 * MIB);
-    plain = 0; /* the device has 256 MiB, and a driver whose pools do not yield */
+    plain = 0; /* the device has 256 MiB, and the driver's pools do not yield memory */
     GIVES(cuMemAlloc_v2(&plain, 200 * MIB), served ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
     if (served)
         MUST(cuMemFree_v2(plain));
