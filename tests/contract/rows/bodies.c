@@ -1,16 +1,16 @@
-/* Hooks with bodies of their own, each twin by its name: what a graph is made of, where a capture
- * begins and ends, what orders streams, which context is current.
+/* Hooks with bodies of their own, each variant of a function by its name: contents of graphs, begin
+ * and end of captures, order between streams, the current context.
  *
- *   bodies             runs every case
+ *   bodies                runs every case
  *   bodies --failpoints   with each body spoilt (failpoint.h: unseen), which its case must notice
  *
- * A case is about one function; the checks are as in rows.c. */
+ * Each case tests one function, with the checks of rows.c. */
 #include <stdio.h>
 #include <string.h>
 
 #include "checks.h"
 
-/* The function of a case, with its own name for what it is given and makes. */
+/* A case: the function, and its check, which gets the function's name. */
 typedef struct {
     const char *symbol;
     void (*check)(const char *symbol);
@@ -132,10 +132,11 @@ static void begin(const char *symbol, CUgraph into) {
         MUST(cuStreamBeginCapture_v2(captured_on, mode));
 }
 
-/* More is freed than waits for a fence, and asked for: none is recorded during the capture. */
+/* Frees and requests more memory than waits for one fence. The library must record no fence
+ * during the capture. */
 static void check_capture(const char *symbol) {
     enum { MANY = 200 };
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* new memory is asked for, too */
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* new memory is requested, too */
     CUdeviceptr memory[MANY];
     CUgraph graph;
     set_up();
@@ -227,8 +228,9 @@ static void check_edge(const char *symbol) {
            "the order of the two streams was not seen");
 }
 
-/* The event may be recorded where the library does not see it, or for something else: where it
- * was recorded last orders nothing any more.  That the driver refuses some of it is no matter. */
+/* Lets something record the event that the library does not see, or uses it for something else.
+ * The library must then derive no order from its last record. The driver may refuse some of these
+ * calls. */
 static void disturb(const char *symbol, CUevent event) {
     CUgraph graph;
     CUgraphNode node;
@@ -287,7 +289,7 @@ static void check_distrusted(const char *symbol) {
 
 /* --- contexts --- */
 
-/* What is asked for next is memory of the context that is current then. */
+/* The next request gets memory of the context that is current then. */
 static void check_current(const char *symbol) {
     CUcontext there, popped;
     int device = 0, expected = 1;

@@ -17,7 +17,7 @@ static const char *stood_in;
 static CUresult failure;
 static unsigned failures_left, asked;
 
-/* No place, and so nothing to wait for, where a stream captures. */
+/* Submits one work item. During a capture the item gets no position, so nothing waits for it. */
 static CUresult submit(const char *symbol, CUstream handle, bool per_thread) {
     static const sim_work_ops_t ops = {.name = "row", .type = SIM_WORK_OTHER};
     CUstream stream;
@@ -40,7 +40,7 @@ static CUresult submit_first(const char *symbol, const void *arguments) {
     return submit(symbol, launches[0].hStream, false);
 }
 
-/* What the program gets instead of work. */
+/* Returns the result that the program gets in place of work. */
 static CUresult refused(const char *symbol) {
     if (!stood_in || strcmp(stood_in, symbol) != 0)
         return CUDA_SUCCESS;

@@ -147,7 +147,8 @@ static void behind_managed(void) {
     expect_no_wait();
 }
 
-/* Kernels show nothing once such memory has gone. */
+/* Once the program holds no memory that the host can read, kernels have no visible result, and a
+ * free need not wait. */
 static void managed_is_gone(void) {
     CUdeviceptr address;
     void *host, *locked;
@@ -209,7 +210,7 @@ static void bad_frees(void) {
     EXPECT(test_figure("free_waits") == 0);
 }
 
-/* A capture in the same thread, whose graph is whole: it writes once it is launched. */
+/* A capture in the same thread stays valid, and its graph writes only after its launch. */
 static void beside_capture(void) {
     CUgraph graph;
     CUdeviceptr address = block();
@@ -225,7 +226,8 @@ static void beside_capture(void) {
     EXPECT(*result == 7);
 }
 
-/* What is captured is no work yet, and a synchronisation of its stream tells nothing of it. */
+/* Captured work is not pending yet. A synchronisation of its stream does not count as a wait for
+ * its result. */
 static void captured_only(void) {
     CUgraph graph;
     MUST(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));

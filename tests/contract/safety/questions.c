@@ -1,14 +1,15 @@
-/* Contract 9, no wait of ours: memory was freed behind work that ends by itself; then a kernel
- * runs that ends only when the program has done something more.  No call in between, and no work
- * on another stream, may wait for that kernel: the driver's own free came before it.
+/* Contract 9: the library adds no waits. The program frees memory behind work that ends by
+ * itself. Then a kernel runs that ends only when the program has done something more. No call in
+ * between, and no work on another stream, may wait for that kernel, because the driver's own free
+ * came before it.
  *
  * usage: questions [early]
  *
- * With `early` the kernel comes before the free, where the driver's own would wait for it; memory
- * is handed out again meanwhile, and the program holds none of that.  Then work on another stream
- * goes ahead, and what it gets is memory that the kernel's stream does not use.
+ * With `early` the kernel comes before the free, and a free of the driver would wait for it.
+ * Memory is handed out again meanwhile, and the program holds none of it. Then work on another
+ * stream goes ahead, and gets memory that the kernel's stream does not use.
  *
- * The kernel takes a thousand seconds.  With virtual time it must not have ended after the call,
+ * The kernel takes a thousand seconds. With virtual time it must not have ended after the call;
  * with real time an alarm ends the case. */
 #include <pthread.h>
 #include <stdbool.h>
@@ -60,7 +61,7 @@ static void held_home(unsigned frees) {
     launch(polls, home);
 }
 
-/* --- what the program does then --- */
+/* --- the program's next calls --- */
 
 static void address_range(void) {
     CUdeviceptr base;

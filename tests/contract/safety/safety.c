@@ -1,12 +1,12 @@
-/* Contract 2, never in use twice: memory is freed while work that was submitted before may still
- * touch it; the next owner must not see that work.
+/* Contract 2, never in use twice. The program frees memory while earlier work may still touch it.
+ * The next owner must not see that work.
  *
  * usage: safety [CASE]
  *
- * The kernels are host functions that run when the kernel ends.  Each case submits one that
- * writes to a block late, frees the block, takes all the memory that it can be given in exchange,
- * fills it in a stream that is ordered after nothing, and looks at the contents once all work is
- * done.  How fences are recorded and whether time is real is up to the environment. */
+ * The kernels are host functions that run when the kernel ends. Each case submits a late write to
+ * a block, frees the block, and takes all memory that it can get. It fills that memory in a
+ * stream without order, and checks the contents after all work is done. The environment chooses
+ * how fences are recorded and whether time is real. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -268,7 +268,7 @@ static void reused_handle(void) {
     reuse_of(a);
 }
 
-/* Whether ACCEL_ALLOC_CONF has such a setting. */
+/* Returns true if ACCEL_ALLOC_CONF has this setting. */
 static bool is_set(const char *setting) {
     const char *conf = getenv("ACCEL_ALLOC_CONF");
     return conf && strstr(conf, setting);
@@ -426,7 +426,8 @@ static void freed_in_stream_order(void) {
     wait_and_look();
 }
 
-/* Memory runs out while all of it is pending: fences are waited for, not dropped. */
+/* Memory runs out while work on all of it is pending: the library waits for its fences and does
+ * not drop them. */
 static void when_full(void) {
     CUstream stream = stream_of(CU_STREAM_NON_BLOCKING);
     CUdeviceptr many[256];
@@ -445,7 +446,8 @@ static void when_full(void) {
     wait_and_look();
 }
 
-/* Destroying the stream ends its capture: freed memory is recycled again, not asked for anew. */
+/* Destroying the stream ends its capture: freed memory serves again, without new calls to the
+ * driver. */
 static void destroyed_capture(void) {
     CUstream gone = stream_of(CU_STREAM_NON_BLOCKING), stream = stream_of(CU_STREAM_NON_BLOCKING);
     MUST(cuStreamBeginCapture_v2(gone, CU_STREAM_CAPTURE_MODE_RELAXED));
@@ -468,7 +470,7 @@ static unsigned long long waits(void) {
            simcuda_calls("cuStreamSynchronize");
 }
 
-/* The host is not made to wait, unless that was asked for. */
+/* A free does not make the host wait unless a setting asks for it. */
 static void no_waiting(void) {
     if (!getenv("LD_PRELOAD") || is_set("free_sync:true") || is_set("enabled:false") ||
         is_set("fill:"))

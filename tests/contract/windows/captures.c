@@ -80,7 +80,7 @@ static void context_goes_elsewhere(void) {
 void window_entered_after_look(void) {
     ac_cuda_scope_t scope;
     ac_driver.cuCtxGetCurrent = get_current;
-    ac_driver.cuCtxGetDevice = get_device; /* asked for where the other thread is early */
+    ac_driver.cuCtxGetDevice = get_device; /* called if the other thread comes early */
     ac_cuda_context_init(&context, handle, 0, 0, AC_RECORD_STREAMS);
     at_window("context_seen", context_goes_elsewhere);
     ck_assert(ac_cuda_enter(&context, &scope));

@@ -47,7 +47,7 @@ static void recall(void) {
 
 static _Atomic bool stays, may_go;
 
-/* Of another thread: until this one went on. */
+/* Keeps its thread here until another thread lets it go. */
 static void stay(void) {
     atomic_store(&stays, true);
     while (!atomic_load(&may_go))
@@ -81,7 +81,7 @@ void window_gate_before_busy(void) {
 static uint64_t named, named_serial;
 
 static void name_block(void) {
-    ac_block_identify(named, &named_serial); /* it may be free by then */
+    ac_block_identify(named, &named_serial); /* the block may be free at that time */
 }
 
 static bool is_shut(const ac_cache_t *it) {
@@ -117,7 +117,7 @@ static void take_hit(void) {
     hit = take();
 }
 
-/* Of a segment that leaves service a hit gets a block once more at most. */
+/* When a segment leaves service, a hit gets at most one more of its blocks. */
 void window_tainted_beside_hit(void) {
     bool fresh;
     begin_cached();
@@ -133,7 +133,7 @@ void window_tainted_beside_hit(void) {
     end_cached();
 }
 
-/* What the processor of the owner had kept to itself shows: it had found the gate open. */
+/* Makes the owner's store visible, which its processor had delayed. The owner had found the gate open. */
 static void owner_shows(void) {
     atomic_store(&cache->busy, 1);
 }
@@ -188,7 +188,7 @@ void window_room_kept(void) {
     begin_cached();
     ac_cache_t *second = ac_cache_open(arena, &other_tally);
     ck_assert_int_eq(ac_arena_alloc(arena, 108 * MIB, false, &large), AC_OK);
-    give(large); /* what follows is served from it: growing would take the cache's block back */
+    give(large); /* the next large request is served from it: growing would take the cache's block back */
     ac_allocator_reset_peak(allocator);
     for (int i = 0; i < 2; i++) {
         ck_assert_int_eq(ac_cache_alloc(cache, 8 * MIB, false, &mine), AC_OK);
@@ -249,7 +249,8 @@ static void recall_beside_giver(void) {
     other_thread(recall, only_giver_is_shut);
 }
 
-/* The last free of the chain is under way while the cache that it goes to is recalled.  Whether it is left. */
+/* Recalls the taker's cache while the last free of a chain to it is under way. Returns true if the recall left
+ * the chain in the inbox. */
 static bool recall_leaves_it(void) {
     begin_posting();
     ck_assert(!ac_inbox_first(&taker->inbox));
@@ -262,7 +263,8 @@ static bool recall_leaves_it(void) {
     return left;
 }
 
-/* A recall does not wait for long for an owner whose thread is kept from running, and that leaves it. */
+/* A recall does not wait long for an owner that does not run, and then leaves its inbox. So the test tries
+ * several times. */
 void window_inbox_seen_early(void) {
     enum { TRIES = 5 };
     bool left = true;
@@ -300,7 +302,7 @@ void window_posted_room_kept(void) {
     end_posting();
 }
 
-/* Of modules, as another process reads them. */
+/* Reads the figures of modules like another process. */
 static ac_modules_t before_change;
 
 static void read_modules(void) {
@@ -578,7 +580,7 @@ void window_guard_not_awaited(void) {
     end();
 }
 
-/* Work on the only stream, under whose order memory is handed over early. */
+/* Submits work to the only stream. Its order allows early hand-over of memory. */
 static void sole_works(void) {
     ac_timeline_t *timeline = ac_arena_timeline(arena);
     ac_fence_enter(timeline);
@@ -603,8 +605,8 @@ void window_idle_without_stamp(void) {
 static void nothing(void) {
 }
 
-/* A block waits for work, another one is free, and a larger one is asked for: the device is asked
- * about the work, the caches are recalled, and a segment is asked for. */
+/* A block waits for work, another one is free, and a request is larger. The library queries the device about
+ * the work, recalls the caches, and requests a segment. */
 void window_searched_again(void) {
     begin_large();
     uint64_t waiting = alloc(10 * MIB);

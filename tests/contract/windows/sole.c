@@ -1,4 +1,4 @@
-/* Windows of the single-stream rule (sole.c) and of fences (fence.c), on a device whose oracle
+/* Windows of the single-stream rule (sole.c) and of fences (fence.c). The oracle of this device
  * knows the order of its work. */
 #include "allocator/order/retire.h"
 #include "line_device.h"
@@ -6,7 +6,7 @@
 
 static ac_submitter_t other;
 
-/* As submit() does, where the timeline's lock may be held. */
+/* Submits like submit(), but may run while the timeline's lock is held. */
 static void submit_raw(unsigned stream) {
     ac_fence_enter(&timeline);
     ac_sole_enter(&timeline, FIRST_KEY + stream, NULL);
@@ -83,7 +83,7 @@ void window_sole_before_its_marks(void) {
     end();
 }
 
-/* What the processor of the other thread had kept to itself is to be seen. */
+/* Makes the other thread's store to its slot visible; its processor had delayed it. */
 static void slot_shows(void) {
     atomic_store(&other.inside, &timeline);
 }
@@ -126,7 +126,7 @@ void window_join_within_epoch(void) {
     begin();
     submit(0);
     ck_assert(rely());
-    submit(1); /* whose turn covers the sole stream alone */
+    submit(1); /* the turn of this stream covers the sole stream alone */
     d.completed[0] = 1;
     ac_fence_poll(&timeline, false);
     check_busy();
@@ -136,7 +136,8 @@ void window_join_within_epoch(void) {
 static uint64_t
     lane_clock; /* of another thread's stream, the sole stream: it looked, and marked */
 
-/* A free of that thread's, and its next submission, which looks where the clock moved. */
+/* Does a free of that thread, which relies on the order, and its next submission, which looks
+ * only if the clock moved. */
 static void lane_leans_and_submits(void) {
     ck_assert(rely());
     if (lane_clock == ac_fence_now())
@@ -157,7 +158,8 @@ void window_due_before_epoch(void) {
     end();
 }
 
-/* The program waits for the sole stream; then only what that was given is complete. */
+/* The program waits for the sole stream. Afterwards only the work given to that stream is
+ * complete. */
 static void wait_for_sole(void) {
     uint64_t stamp = ac_sole_alone(&timeline, FIRST_KEY);
     d.completed[0] = d.submitted[0];
@@ -270,8 +272,8 @@ void window_leaving_passes(void) {
     end();
 }
 
-/* The walk over the program's blocks: at its begin a third stream works on one of those that were
- * handed out early, at its end none is held. */
+/* The walk over the program's blocks. When it begins, a third stream works on a block that was
+ * handed out early. When it ends, no such block is in use. */
 static bool walk(ac_timeline_t *of, uint64_t until) {
     static bool inside;
     ck_assert_uint_ge(until, atomic_load(&of->single.relied));

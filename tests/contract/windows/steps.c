@@ -1,6 +1,5 @@
-/* steps CASE: what one thread of a program does between two steps that the library takes for another
- * one, on the simulated device.  The library of the tests calls back (shim/failpoint.h).
- * Exit status 0: as it should be. */
+/* steps CASE: a thread of a program acts between two steps that the library takes for another thread, on the
+ * simulated device. The library of the tests calls back (shim/failpoint.h). Exit status 0: passed. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -17,7 +16,7 @@
 
 #define MIB ((size_t)1 << 20)
 
-/* Where it runs, for the library; once. */
+/* Called by the library in each window. Runs the part in the window `at`, once. */
 void ac_test_window(const char *name) __attribute__((visibility("default")));
 static const char *at;
 static void (*part)(void);
@@ -97,7 +96,8 @@ static void first_by_two(void) {
     NEED(test_figure("ordered_frees") == before + 1); /* its only stream protects it */
 }
 
-/* What went back before the call was made could not have helped it, in this thread or another. */
+/* Makes a request that fails. Memory returned before the call could not have helped it, so the library does
+ * not repeat it. */
 static void *ask_once(void *unused) {
     CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                 .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
@@ -140,7 +140,7 @@ static void freed_during_export(void) {
     NEED(!at);
 }
 
-/* No other process knows the segment: it serves again. */
+/* If the export fails, no other process knows the segment, so it serves again. */
 static void export_refused(void) {
     CUipcMemHandle handle;
     whole = taken(WHOLE * MIB);
@@ -153,20 +153,21 @@ static void export_refused(void) {
     EXPECT(simcuda_calls("cuMemAlloc_v2") == 2);
 }
 
-/* --- a block is freed while the driver is told something of it --- */
+/* --- a block is freed while the library passes a call about it to the driver --- */
 
 static void free_whole(void) {
     MUST(cuMemFree_v2(whole));
 }
 
-/* What the driver took for that block holds for its segment, which serves no other. */
+/* The driver sets the attribute of a freed block for the whole segment, so the segment must not serve other
+ * blocks. */
 static void freed_during_setting(void) {
     unsigned value = 1;
     for (unsigned part = 1; part <= 4; part *= 4) { /* of its segment */
         whole = taken(WHOLE / part * MIB);
         unsigned long long freed = simcuda_calls("cuMemFree_v2");
         at_window("attribute_set", free_whole);
-        /* As ACCEL_SIM says. */
+        /* ACCEL_SIM makes this call succeed. */
         MUST(cuPointerSetAttribute(&value, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, whole));
         NEED(!at);
         EXPECT(simcuda_calls("cuMemFree_v2") == freed + 1);
@@ -178,7 +179,8 @@ static void freed_during_setting(void) {
 static CUcontext later;
 static CUdeviceptr memory;
 
-/* So many records rest before the oldest, that of the primary context, serves again. */
+/* Ends the primary context and makes 17 contexts. Records of ended contexts rest; the record of the primary
+ * context, the oldest, serves the last one. */
 static void end_and_go_on(void) {
     enum { RESTING = 16 };
     MUST(cuDevicePrimaryCtxReset_v2(0));
@@ -226,7 +228,8 @@ static unsigned long long used_of(CUmemoryPool of) {
     return used;
 }
 
-/* The device's current pool goes while memory of it is asked for, which then is no other pool's. */
+/* The device's current pool is destroyed during a request for its memory. The request must not use another
+ * pool. */
 static void destroyed_at(const char *window) {
     CUdeviceptr block;
     pool = pool_made(CU_MEM_HANDLE_TYPE_NONE);
@@ -314,7 +317,7 @@ static void *let_device_in_beside(void *unused) {
 
 static void beside_lane(const char *name) {
     if (!pthread_equal(pthread_self(), lane_owner)) {
-        if (!strcmp(name, "barrier_heavy")) /* it looks who is in a cache */
+        if (!strcmp(name, "barrier_heavy")) /* the other thread reads which threads are in a cache */
             atomic_store(&lane_may_go, true);
     } else if (!strcmp(name, "lane_serves") && !atomic_exchange(&lane_found, true)) {
         NEED(!pthread_create(&lane_reader, NULL, let_device_in_beside, NULL));
@@ -342,7 +345,7 @@ static void reader_beside_lane(void) {
     EXPECT(simcuda_calls("cuCtxEnablePeerAccess") > 0);
 }
 
-/* --- a block whose free had to wait is freed once more while another thread looks at it --- */
+/* --- a block waits after its free; it is freed again while another thread reads its record --- */
 
 static accel_status_t (*raw_delete)(void *);
 static void *late;
@@ -361,7 +364,7 @@ static void hand_late_on(void) {
     NEED(next_owner == late);
 }
 
-/* Calls `meanwhile` while a thread looks at a block whose free waits. */
+/* Calls `meanwhile` while a thread reads the record of a block that waits after its free. */
 static void look_at_late(void (*meanwhile)(void)) {
     accel_status_t (*enable)(int), (*record)(void *, void *);
     accel_status_t (*alloc)(void **, size_t, void *);
@@ -443,7 +446,7 @@ static void asked_while_cut(void) {
     EXPECT(asked == ACCEL_OK);
 }
 
-/* --- metrics go at exit, beside the thread that writes them --- */
+/* --- metrics are removed at exit, while a thread writes them --- */
 
 static const char *writer_stops_at, *metrics_file;
 static _Atomic bool writer_stopped, writer_done, removed;
@@ -452,8 +455,8 @@ static void nap(void) {
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
-/* The writer stays there until they are removed, or where it holds the lock, for a while; what it then
- * writes must not stay. */
+/* Stops the writer in the window until the metrics are removed, or for a while if it holds the lock. A file
+ * that it writes later must not stay. */
 static void remove_beside_writer(const char *name) {
     enum { PATIENCE = 300 };
     if (!strcmp(name, writer_stops_at) && !atomic_exchange(&writer_stopped, true)) {

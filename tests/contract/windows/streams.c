@@ -20,7 +20,7 @@ static void give_on(uint64_t address, ac_stream_t stream) {
     ac_arena_stream_is(arena, stream, true);
 }
 
-/* Whether `to` is taken to come after the free in `from` with that position. */
+/* Returns true if `to` is known to come after the free in `from` with that position. */
 static bool proven(ac_stream_t to, ac_stream_t from, uint64_t position) {
     ac_order_t *order = &arena->ordered->order;
     unsigned at = ac_order_find(order, to), of = ac_order_find(order, from);
@@ -86,8 +86,8 @@ void window_stream_not_pinned(void) {
     end_idle();
 }
 
-/* The program records the event on S, and lets T wait for it; what `meanwhile` does comes before
- * the driver's call of the wait. */
+/* Records the event on S and lets T wait for it. Calls `meanwhile` before the driver's call of
+ * the wait. */
 static void wait_for_event(void (*meanwhile)(void)) {
     ac_edge_t edge;
     ac_edge_record_begin(&edge, arena, EVENT, S);

@@ -28,7 +28,7 @@ static void owe_again(void) {
     atomic_store(&owed_again, true);
 }
 
-/* Just after the thread found that nothing is owed any more. */
+/* New memory is owed just after the thread found nothing owed. */
 void window_pending_looked_at_once(void) {
     enum { NAP_NS = 1000000, FEW_NAPS = 1500, MOST_NAPS = 20000 };
     /* With the fault it would wait for ever. */
