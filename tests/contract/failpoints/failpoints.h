@@ -16,11 +16,10 @@ typedef struct {
     CUfunction old_owner, new_owner, endless; /* of the context that was set up last */
     CUstream stream[3];                       /* non-blocking, of that context */
     CUdeviceptr memory, beside;               /* `beside` is other memory, never freed */
-    size_t bytes;                             /* Makes a context, functions and streams of the
-                                                 second device current. */
+    size_t bytes;                             /* of `memory` */
 } failpoint_run_t;
 
-/* Context, functions and streams of the second device, made current. */
+/* Makes a context, functions and streams of the second device current. */
 void failpoint_second_device(failpoint_run_t *t);
 
 /* Allocates `memory`, and `beside`, in the current context. */
