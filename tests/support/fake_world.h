@@ -32,8 +32,8 @@ static inline void open_world(int contexts, uint64_t capacity, ac_settings_t wit
     }
 }
 
-/* Checks that the allocator's records agree with each other, and that the device saw no misuse.
- * */
+/* Checks that the allocator's records agree with each other, and that the device saw no
+ * misuse. */
 static inline void check_world(void) {
     const char *why = NULL;
     ck_assert_msg(ac_allocator_check(allocator, &why) == 0, "%s", why);

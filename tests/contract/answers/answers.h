@@ -26,13 +26,13 @@ typedef struct {
 } answers_case_t;
 extern const char *title;
 
-/* Every case in a child of its own; nonzero: one did not end with status 0. */
+/* Runs every case in its own child process. Returns nonzero if one did not end with status 0. */
 int in_children(const answers_case_t *cases, size_t count);
 
-/* "ok" or the number of the error. */
+/* Returns "ok" or the number of the error. */
 const char *code(CUresult result);
 
-/* A line with the case, the call and its result, which is returned. */
+/* Prints a line with the case, the call and its result. Returns the result. */
 CUresult say_answer(const char *what, CUresult result);
 
 #endif

@@ -18,7 +18,7 @@ const char *code(CUresult result) {
     return out;
 }
 
-/* Among the lines that are compared. */
+/* Prints a message on stdout, where it is one of the compared lines. */
 static void say(int status, const char *message) {
     printf("%s%s\n", status == TEST_BROKEN ? "SETUP FAILED " : "", message);
 }

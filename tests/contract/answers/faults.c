@@ -228,7 +228,8 @@ static void run(const void *arg) {
         trace->calls[f] = simcuda_calls(functions[f]);
 }
 
-/* "cuMemAlloc_v2" and "cuMemAlloc_v2_ptsz" are of one name. */
+/* Returns true if both symbols are versions of one function, like "cuMemAlloc_v2" and
+ * "cuMemAlloc_v2_ptsz". */
 static bool same_name(const char *a, const char *b) {
     size_t n = strcspn(a, "_"), m = strcspn(b, "_");
     return n == m && !memcmp(a, b, n);
@@ -246,7 +247,7 @@ static void fail(const fault_t *fault, const char *what, unsigned step) {
 }
 
 static void judge(const fault_t *fault, const trace_t *clean, bool served) {
-    bool told = false; /* the program learnt of the failure: what follows from it may differ */
+    bool told = false; /* the program saw the failure, so its later calls may differ */
     if (!trace->whole)
         fail(fault, "the scenario did not end", trace->steps ? trace->steps - 1 : 0);
     if (trace->left && strcmp(fault->function, "cuDevicePrimaryCtxRelease_v2") != 0)
@@ -258,7 +259,8 @@ static void judge(const fault_t *fault, const trace_t *clean, bool served) {
         if (i < clean->steps && result == clean->step[i].result)
             continue;
         told = true;
-        /* Better than without the failure; or memory that the driver did not take back. */
+        /* A better result than without the failure, or a result of memory that the driver did not
+         * take back. */
         if (result == CUDA_SUCCESS || !strcmp(fault->function, "cuMemFree_v2"))
             continue;
         bool full = result == CUDA_ERROR_OUT_OF_MEMORY;

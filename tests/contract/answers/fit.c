@@ -20,7 +20,7 @@ enum { MANY = 40000, PAGE_KIB = 2048 };
 static const uint64_t DEVICE = (uint64_t)16 << 30;
 static CUdeviceptr held[MANY];
 
-/* KiB; the second is 0, or asked for in turn with the first. */
+/* Sizes in KiB. The second is 0, or alternates with the first. */
 static const struct {
     unsigned kib[2];
 } cases[] = {
@@ -73,7 +73,7 @@ static unsigned take(const unsigned kib[2]) {
     return n;
 }
 
-/* Every other block first, then the rest. */
+/* Frees every other block first, then the rest. */
 static void give(unsigned n) {
     for (unsigned first = 0; first < 2; first++)
         for (unsigned i = first; i < n; i += 2)

@@ -27,7 +27,7 @@ static void give(unsigned from, unsigned to, unsigned step) {
         MUST(cuMemFree_v2(held[i]));
 }
 
-/* Everything free goes back, whatever it was cut into before. */
+/* All free memory serves again, whatever sizes it was cut into before. */
 static void other_sizes(void) {
     static const size_t size[] = {4096, MIB, 10 * MIB, 60 * MIB, 65536, 4 * MIB, 220 * MIB};
     for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
@@ -106,7 +106,8 @@ static void others(void) {
         "cuModuleLoadData", "cuGraphInstantiateWithFlags", "cuStreamCreate", "cuEventCreate",
         "cuArrayCreate_v2", "cuMemAllocManaged",           "cuGraphCreate",  "cuGraphClone",
         "cuGraphAddNode",   "cuDevicePrimaryCtxRetain"};
-    /* One failure for want of memory is not noticed while there is idle memory to give back. */
+    /* While there is idle memory to give back, the program does not see a single out-of-memory
+     * failure of these functions. */
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         char plan[96];
         CUmodule module;
@@ -135,7 +136,7 @@ static void others(void) {
     }
 }
 
-/* A limit of 64 MiB holds for what is reserved, and leaves nothing behind. */
+/* A limit of 64 MiB bounds the reserved memory, and ends without a trace. */
 static void limit(void) {
     size_t room, total;
     unsigned n = take(2 * MIB);

@@ -146,9 +146,9 @@ static void launch_kernel(uint64_t ns) {
     MUST(cuLaunchKernel(have.function, 1, 1, 1, 1, 1, 1, 0, have.stream, NULL, NULL));
 }
 
-/* Memory in every state that a request or a question may have to do with: idle segments; blocks
- * freed behind kernels of the only stream, the last with its kernel still under way when the
- * endless work comes; one of them handed out again; one freed in stream order. */
+/* Prepares memory in every state that can matter to a call: idle segments, blocks freed behind kernels of the
+ * only stream, one of them handed out again, and one freed in stream order. The kernel of the last freed
+ * block still runs when the endless work comes. */
 static void never_end(const char *state) {
     enum { FREES = 3 };
     CUdeviceptr idle, relied[FREES], later, flag;
@@ -243,7 +243,7 @@ typedef struct {
 
 static attributed_t programmatic, cooperative;
 
-/* `launch` with a flag that is set. */
+/* Returns `launch` with an attribute that is set to 1. */
 static uint64_t attributed(attributed_t *launched, CUlaunchAttributeID id) {
     static const int yes = 1;
     launched->config = launch;
@@ -462,7 +462,7 @@ static unsigned choices(kind_t kind, unsigned at, choice_t choice[CHOICES]) {
     case ARG_IN_POOL:
         CHOICE("pinned", word(&pool)), CHOICE("null", 0), CHOICE("zero", word(zero));
         break;
-    default: /* structures without a sample, and extra arguments of launches */
+    default: /* structures without a sample value, and extra arguments of launches */
         CHOICE("zero", word(zero)), CHOICE("null", 0);
     }
     return n;
@@ -574,7 +574,7 @@ static CUresult call_in_time(const row_t *row, const uint64_t *arg) {
     return call.result;
 }
 
-/* The call in which argument `varied` takes its choice `which`; the others are valid. */
+/* Makes the call with choice `which` for argument `varied`. The other arguments are valid. */
 static void one_call(const row_t *row, unsigned varied, unsigned which) {
     uint64_t arg[ARGS] = {0};
     CUdeviceptr start = 0;
@@ -586,7 +586,7 @@ static void one_call(const row_t *row, unsigned varied, unsigned which) {
             printf(" %c=%s", 'a' + (int)i, choice[i][pick].name);
     }
     memset(out, POISON, sizeof out);
-    /* The out-parameter of attribute queries is a plain void *. */
+    /* Attribute queries have a plain void * as out-parameter. */
     bool asks = !strcmp(row->symbol, "cuPointerGetAttribute");
     if (asks && arg[0])
         arg[0] = word(out[0]);
@@ -598,7 +598,7 @@ static void one_call(const row_t *row, unsigned varied, unsigned which) {
         arg[2] = word(slots);
     if (asks_many && varied != 0)
         arg[0] = 4;
-    /* Parameters by one way only, or no kernel is launched. */
+    /* A launch may get its parameters in one way only, or it launches no kernel. */
     for (unsigned i = 0; is_endless(state_name) && i < row->count; i++)
         if (row->kind[i] == ARG_OUT_HANDLE && !strncmp(row->symbol, "cuLaunch", 8))
             arg[i] = 0;
@@ -673,9 +673,9 @@ static void run_part(const void *arg) {
     MUST(cuStreamSynchronize(have.stream));
 }
 
-/* Functions with a body change the process: every call of theirs in a fresh one. */
+/* Functions with a body change the process, so each of their calls runs in a fresh one. */
 static void sweep_row(const row_t *row) {
-    /* Filled as in a child, as far as how many choices there are is concerned. */
+    /* Set as in a child process, so that the numbers of choices agree. */
     have.others = have.far = !strcmp(state_name, "other") || !strcmp(state_name, "none");
     have.elsewhere = have.others ? CU_STREAM_LEGACY : NULL;
     have.created = (CUcontext)(uintptr_t)have.others;
@@ -696,8 +696,8 @@ static void sweep_row(const row_t *row) {
 
 enum { ROWS = sizeof rows / sizeof *rows, LANES = 12 };
 
-/* Runs the rows in several processes, because they mostly wait. Prints the output in the order of the rows.
- * */
+/* Runs the rows in several processes, because they mostly wait. Prints the output in the order of the
+ * rows. */
 static int sweep_lanes(void) {
     static FILE *printed[ROWS];
     pid_t lane[LANES];

@@ -13,12 +13,12 @@
 #include "answers.h"
 
 #define SECONDS(s) ((uint64_t)((s)*1e9))
-/* Kernels: one that is over before a request has to fail, and one that for all that a request can
- * tell never ends. */
+/* Durations of kernels. A lasting one is over before a request has to fail. An endless one never ends as far as
+ * a request can tell. */
 #define LASTING ((long long)1200000000)
 #define ENDLESS ((long long)12000000000)
-/* Seconds.  A request waits half a second for work that could save memory.  One that would fail waits as long as
- * oom_wait says. */
+/* Times in seconds. A request waits half a second for work that could save memory. A request that would fail
+ * waits for oom_wait. */
 #define SOON     1
 #define OOM_WAIT 4.9
 #define OVER     11
@@ -54,7 +54,7 @@ static CUdeviceptr must_have(size_t mib) {
     return at;
 }
 
-/* Memory that is idle, by itself. */
+/* Leaves a block of this size idle. */
 static void leave_idle(size_t mib) {
     MUST(cuMemFree_v2(must_have(mib)));
 }
@@ -79,7 +79,7 @@ static bool took(double from, double to) {
     return good;
 }
 
-/* A busy machine makes more of half a second: a case that ends with SLOW is run again, a few times. */
+/* On a busy machine half a second becomes longer. A case that ends with SLOW runs again, a few times. */
 enum { SLOW = 99, ROUNDS = 5 };
 
 static void took_soon(void) {
@@ -135,7 +135,7 @@ static void grow_and_give_back_later(void) {
     expect_given_back();
 }
 
-/* Owed memory costs synchronisations with another stream next to nothing. */
+/* Owed memory adds almost no cost to synchronisations with another stream. */
 static void synchronise_beside_one_that_does_not_end(void) {
     enum { MANY = 2000 };
     leave_idle(SOME);
@@ -169,7 +169,7 @@ static void grow_beside_freed_memory(void) {
     MUST(cuMemsetD8Async(at, 1, MIB, second));
     MUST(cuMemFree_v2(at));
     grow();
-    grow(); /* the same stuck work is not waited for twice */
+    grow(); /* no second wait for the same stuck work */
     release();
 }
 
@@ -193,7 +193,7 @@ static void never_fits_beside_an_endless_one(void) {
     launch(endless);
     EXPECT(ask(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT(took(OOM_WAIT, OVER));
-    EXPECT(ask(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY); /* known by now */
+    EXPECT(ask(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY); /* known from the first request */
     took_soon();
     release();
     EXPECT(ask(NEARLY_ALL) == CUDA_SUCCESS);
@@ -219,7 +219,7 @@ static void never_fits_beside_an_endless_one_without_events(void) {
     launch(endless);
     EXPECT(ask(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT(took(OOM_WAIT, OVER));
-    EXPECT(ask(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY); /* known by now */
+    EXPECT(ask(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY); /* known from the first request */
     took_soon();
     release();
     EXPECT(ask(NEARLY_ALL) == CUDA_SUCCESS);
@@ -251,7 +251,7 @@ static void a_held_stream_and_idle_memory(void) {
     EXPECT(ask(NEARLY_ALL) == CUDA_SUCCESS);
 }
 
-/* The driver's free would have waited, whatever holds the work. */
+/* The request waits although a stream is held, because a free of the driver would have waited, too. */
 static void a_held_stream_and_pending_memory(void) {
     CUdeviceptr at = must_have(HALF);
     hold_stream();
@@ -259,13 +259,13 @@ static void a_held_stream_and_pending_memory(void) {
     MUST(cuMemFree_v2(at));
     EXPECT(ask(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT(took(OOM_WAIT, OVER));
-    EXPECT(ask(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY); /* known by now */
+    EXPECT(ask(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY); /* known from the first request */
     took_soon();
     release();
     EXPECT(ask(NEARLY_ALL) == CUDA_SUCCESS);
 }
 
-/* A free in the order of the stream would not have waited. */
+/* The request does not wait, because a free in the order of the stream would not have waited. */
 static void a_held_stream_and_ordered_memory(void) {
     CUdeviceptr at, plain = must_have(SOME);
     MUST(cuMemAllocAsync(&at, HALF * MIB, stream));
@@ -276,7 +276,7 @@ static void a_held_stream_and_ordered_memory(void) {
     MUST(cuMemsetD8Async(plain, 1, MIB, stream));
     MUST(cuMemFree_v2(plain));
     EXPECT(ask(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
-    EXPECT(took(OOM_WAIT, OVER)); /* for that one it would have */
+    EXPECT(took(OOM_WAIT, OVER)); /* a free of this memory would have waited */
     release();
     EXPECT(ask(NEARLY_ALL) == CUDA_SUCCESS);
 }
@@ -296,8 +296,8 @@ static void fits_after_a_host_function(void) {
     EXPECT(took(0, OOM_WAIT));
 }
 
-/* A request gave up the wait for the stream.  Later ones fit once it went on, though the program
- * waits for its streams only, and never for the whole context. */
+/* A request gave up its wait for the stream. Later requests fit once the stream went on, although the program
+ * waits only for its streams and never for the whole context. */
 static void a_held_stream_that_went_on(void) {
     leave_pieces();
     hold_stream();
@@ -377,7 +377,7 @@ static void other_calls_beside_an_endless_one(void) {
     EXPECT(create_memory() == CUDA_SUCCESS);
 }
 
-/* Out of memory, but not of what idle memory would bring back. */
+/* The calls are out of memory, but idle memory would not help them. */
 static void calls_that_no_wait_would_help(void) {
     const size_t huge = (size_t)1 << 50;
     CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -420,7 +420,7 @@ static void other_calls_beside_a_held_stream(void) {
 
 /* --- calls that end what the order of streams protects --- */
 
-/* The former owner of the memory is done, or stands behind the endless kernel. */
+/* Hands memory on in the order of the stream. Its former owner is done, or comes behind the endless kernel. */
 static void hand_on(bool behind) {
     CUdeviceptr at;
     if (behind)
@@ -537,11 +537,11 @@ static void run(const void *arg) {
     MUST(cuMemAllocHost_v2(&host, 4));
     memset(host, 0, 4);
     MUST(cuMemHostGetDevicePointer_v2(&flag, host, 0));
-    alarm(600); /* what hangs ends; a machine that is short of processors is only late */
+    alarm(600); /* ends a case that hangs, but not one that only lacks processor time */
     (*(void (*const *)(void))arg)();
 }
 
-/* Cases wait more than they work, each in a process of its own: several run at once. */
+/* Cases mostly wait, each in a process of its own, so several run at once. */
 enum { AT_ONCE = 6 };
 
 static unsigned reap(void) {

@@ -40,7 +40,7 @@ static void per_thread(room_t *r) {
     if (pthread_create(&thread, NULL, request_there, &there))
         exit(1);
     pthread_join(thread, NULL);
-    if (size < 1 << 20) /* else there is no other, and the request waited */
+    if (size < 1 << 20) /* otherwise the device has no other memory, and the request waited */
         OTHER(there, old);
 }
 
@@ -100,7 +100,8 @@ static void event_again(room_t *r) {
 static void whole_context(room_t *r) {
     CUdeviceptr old = busy(r->s[0]);
     order(r->e[0], r->s[0], r->s[2]);
-    MUST(cuCtxRecordEvent(context, r->e[0])); /* behind more than we keep: nothing is proved */
+    MUST(cuCtxRecordEvent(context, r->e[0])); /* behind more streams than the library tracks, so
+                                                 nothing is proved */
     MUST(cuStreamWaitEvent(r->s[1], r->e[0], 0));
     OTHER(next(r->s[1]), old);
 }
@@ -163,7 +164,7 @@ static void query_seen(room_t *r) {
     give(other, r->s[2]);
 }
 
-/* --- records that are none --- */
+/* --- records that do not count --- */
 
 static void captured_edge(room_t *r) {
     CUgraph graph;
@@ -310,7 +311,7 @@ static void growth_held(room_t *r) {
             MUST(cuMemAlloc_v2(&more, 4 * (size_t)MUCH));
             MUST(cuStreamWriteValue32_v2(r->s[1], flag, 1, 0));
             MUST(cuMemFree_v2(more));
-        } else if (i == 1) { /* would fit into what was given back before the hold */
+        } else if (i == 1) { /* would fit into memory given back before the stream was held */
             CUdeviceptr half;
             MUST(cuMemAllocAsync(&half, MUCH - (64 << 20), r->s[1]));
             touch(half, r->s[1]);
@@ -435,7 +436,7 @@ static void legacy_hands_on(room_t *r) {
     give(memory, CU_STREAM_LEGACY); /* after the work of b[0] */
     for (int i = 0; i < 3; i++) {
         memory = take(CU_STREAM_LEGACY);
-        use(memory, r->b[1]); /* after the request */
+        use(memory, r->b[1]); /* after the request for the memory */
         give(memory, CU_STREAM_LEGACY);
     }
 }
@@ -446,7 +447,7 @@ static void legacy_used(room_t *r) {
         use(memory, CU_STREAM_LEGACY);
         give(memory, r->b[0]); /* after the work of the legacy stream */
         memory = take(r->b[0]);
-        MUST(cuStreamSynchronize(r->b[0])); /* the request was before it */
+        MUST(cuStreamSynchronize(r->b[0])); /* the request came before the synchronisation */
         use(memory, r->s[i % 2]);
         order(r->e[0], r->s[i % 2], r->b[0]);
         give(memory, r->b[0]);
@@ -474,7 +475,8 @@ static void programmatic(room_t *r) {
     SAME(memory, old);
     void *params[] = {&memory};
     CUlaunchConfig config = {1, 1, 1, 1, 1, 1, 0, r->s[0], &attribute, 1};
-    MUST(cuLaunchKernelEx(&config, quick, params, NULL)); /* before it, the old use is over */
+    MUST(cuLaunchKernelEx(&config, quick, params, NULL)); /* the old use is over before this
+                                                             launch */
     give(memory, r->s[0]);
     memory = busy(r->s[0]);
     OTHER(next(r->s[0]), memory);
@@ -498,7 +500,7 @@ static void programmatic_beside(room_t *r) {
     MUST(cuGraphDestroy(graph));
 }
 
-/* While the program holds a stream, and lets go of it only after the launch. */
+/* The program holds a stream during the launch, and releases it afterwards. */
 static void programmatic_held(room_t *r) {
     CUdeviceptr flag;
     CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION};
@@ -527,17 +529,17 @@ static CUlaunchAttribute cooperative(void) {
     return attribute;
 }
 
-/* One that no table knows counts as one that may. */
+/* An attribute that no table knows counts as one that may hold the stream. */
 static CUlaunchAttribute unknown(void) {
     return (CUlaunchAttribute){.id = 99};
 }
 
-/* Memory that was given back before `launch` is needed on another stream: that one must not wait
- * for what was launched. */
+/* Memory given back before `launch` serves another stream. That stream must not wait for the
+ * launched work. */
 static void held_by(room_t *r, void (*launch)(CUdeviceptr memory, CUstream stream)) {
     enum {
         LONG = 300
-    }; /* until frees rely on the stream again, and no join event is recorded early */
+    }; /* enough for frees to rely on the stream again, and for no early record of a join event */
     CUdeviceptr memory, other;
     MUST(cuMemAlloc_v2(&other, size));
     MUST(cuCtxSynchronize());
@@ -582,7 +584,7 @@ static void nothing(void *argument) {
     (void)argument;
 }
 
-static CUgraphExec executable; /* of one slow kernel */
+static CUgraphExec executable; /* a graph of one slow kernel */
 
 static void launch_executable(CUdeviceptr memory, CUstream stream) {
     (void)memory;
@@ -691,7 +693,7 @@ static void context_goes(room_t *r) {
         MUST(cuMemAlloc_v2(&memory[i], size));
         MUST(cuMemsetD8Async(memory[i], 0, size, CU_STREAM_LEGACY));
     }
-    MUST(cuMemFree_v2(memory[0])); /* waited for at the end, while nothing else may begin */
+    MUST(cuMemFree_v2(memory[0])); /* awaited at the end, while no other work may begin */
     MUST(cuCtxSynchronize());
     give(memory[1], r->s[0]);
     MUST(cuCtxDestroy_v2(other));
@@ -753,7 +755,7 @@ static void green_context(room_t *r) {
     MUST(cuDeviceGetDevResource(0, (CUdevResource *)(void *)processors, 1));
     MUST(cuDevResourceGenerateDesc(&description, (CUdevResource *)(void *)processors, 1));
     MUST(cuGreenCtxCreate(&green, description, 0, 1));
-    memory = take(r->s[0]); /* the driver's from now on */
+    memory = take(r->s[0]); /* served by the driver from now on */
     ALLOCATED(0);
     give(memory, r->s[0]);
     MUST(cuGreenCtxDestroy(green));

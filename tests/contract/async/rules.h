@@ -47,8 +47,8 @@ void give(CUdeviceptr memory, CUstream stream);
 void use(CUdeviceptr memory, CUstream stream);   /* long work */
 void touch(CUdeviceptr memory, CUstream stream); /* short work */
 CUdeviceptr
-busy(CUstream stream); /* memory with work under way, given back in the stream's order */
-CUdeviceptr next(CUstream stream); /* a request, used and given back */
+busy(CUstream stream); /* returns memory with pending work, given back in the stream's order */
+CUdeviceptr next(CUstream stream); /* requests memory, uses it and gives it back */
 void order(CUevent event, CUstream from, CUstream to);
 
 #endif

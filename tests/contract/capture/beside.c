@@ -21,11 +21,11 @@ static CUstream captured, beside;
 static CUdeviceptr piece[PIECES], buffer;
 static size_t part; /* bytes of a piece */
 
-/* All memory of the device, in pieces. */
+/* Allocates all memory of the device, in pieces. */
 static void take_all(void) {
     int (*empty_cache)(void);
     size_t total;
-    if (test_find("accel_empty_cache", &empty_cache)) /* what is left would hold several pieces */
+    if (test_find("accel_empty_cache", &empty_cache)) /* the rest would hold several pieces */
         MUST(empty_cache());
     MUST(cuMemAlloc_v2(&buffer, BUFFER));
     MUST(cuMemGetInfo_v2(&part, &total));
@@ -39,7 +39,7 @@ static void give(int first, int end) {
         MUST(cuMemFree_v2(piece[i]));
 }
 
-/* Every second one: no two are side by side. */
+/* Frees every second piece, so no two free pieces are adjacent. */
 static void give_half(void) {
     for (int i = 0; i < PIECES; i += 2)
         MUST(cuMemFree_v2(piece[i]));
@@ -51,7 +51,7 @@ typedef enum { PLAIN, ORDERED, PHYSICAL, ARRAY, REQUESTS } request_t;
 
 typedef struct {
     request_t what;
-    CUstreamCaptureMode mode; /* of the thread that asks */
+    CUstreamCaptureMode mode; /* capture mode of the requesting thread */
     CUdeviceptr address;
     CUmemGenericAllocationHandle page;
     CUarray array;
@@ -112,7 +112,7 @@ static void begin(CUstreamCaptureMode mode) {
     MUST(cuMemsetD8Async(buffer, 1, BUFFER, captured));
 }
 
-/* The capture is whole, and its graph finds its memory. */
+/* Ends the capture, which must be valid, and launches its graph, which must find its memory. */
 static void expect_whole(void) {
     CUgraph graph = NULL;
     CUgraphExec exec;
@@ -135,7 +135,8 @@ static bool forbids(CUstreamCaptureMode capture, CUstreamCaptureMode thread, boo
                       capture == CU_STREAM_CAPTURE_MODE_GLOBAL;
 }
 
-/* cuda.h's words of CUstreamCaptureMode, for each mode of the capture and of the thread that asks. */
+/* Checks the rules of cuda.h for CUstreamCaptureMode, for a mode of the capture and a mode of the
+ * requesting thread. */
 static void rule(CUstreamCaptureMode capture, CUstreamCaptureMode thread, bool same,
                  request_t what) {
     ask_t ask = {.what = what, .mode = thread};
@@ -250,8 +251,8 @@ static void overlapping(void) {
     expect_whole();
 }
 
-/* Requests follow one another, each larger than the last. Freed memory without submitted work goes back.
- * */
+/* Requests follow one another, each larger than the last. Freed memory without submitted work goes
+ * back. */
 static void growing(void) {
     take_all();
     give_half();

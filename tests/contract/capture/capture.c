@@ -19,7 +19,7 @@
 enum { BYTES = 300 << 10, OTHERS = 40, MOST = 1000, LAUNCHES = 5 };
 
 static CUcontext primary;
-static CUstream stream, beside; /* non-blocking; captured, and for others' work */
+static CUstream stream, beside; /* non-blocking; `stream` captures, `beside` has other owners' work */
 static CUfunction fill;
 
 static void on_fill(const simcuda_launch_t *launch) {
@@ -44,13 +44,12 @@ static void give(CUdeviceptr pointer) {
     MUST(cuMemFree_v2(pointer));
 }
 
-/* The program gives the memory up, but for what it captures: it is the graph's until graph_gone.
- */
+/* Frees memory that captured work uses: it is the graph's until graph_gone. */
 static void leave_to_graph(CUdeviceptr pointer) {
     MUST(cuMemFree_v2(pointer));
 }
 
-/* Before the last of the graphs is destroyed. */
+/* Tells the race detector the end of the graph's ownership. Called before the last graph is destroyed. */
 static void graph_gone(CUdeviceptr pointer) {
     simcuda_owner_end(pointer);
 }
@@ -68,15 +67,15 @@ static bool all_are(CUdeviceptr buffer, unsigned value) {
     return true;
 }
 
-/* --- what others make of the memory --- */
+/* --- other owners of the memory --- */
 
-/* Any of it: a segment that went back to the driver comes again with other places for blocks. */
+/* Returns true if the blocks overlap: a segment that went back to the driver comes again with other places
+ * for blocks. */
 static bool overlap(CUdeviceptr a, CUdeviceptr b) {
     return a < b + BYTES && b < a + BYTES;
 }
 
-/* Whether the memory is among the next `most` blocks that requests are served with, or among all
- * that there is. */
+/* Returns true if the memory is among the next `most` blocks of requests, or among all available memory. */
 static bool given_out(CUdeviceptr memory, int most) {
     static CUdeviceptr others[MOST];
     int count = 0;
@@ -90,8 +89,8 @@ static bool given_out(CUdeviceptr memory, int most) {
     return got;
 }
 
-/* Others allocate, write, and look whether it was theirs alone while `exec` (if any) ran.  True:
- * one of them was given `memory`. */
+/* Allocates blocks for others, writes to them, and checks that no one else wrote to them while `exec` (if
+ * any) ran. Returns true if one of the blocks was `memory`. */
 static bool others_get(CUdeviceptr memory, CUgraphExec exec) {
     CUdeviceptr others[OTHERS];
     bool got = false;
@@ -112,8 +111,8 @@ static bool others_get(CUdeviceptr memory, CUgraphExec exec) {
     return got || given_out(memory, MOST);
 }
 
-/* Frees are fenced, or waited for, before memory runs out: the library does not take a capture
- * for one that goes on. */
+/* Checks that frees are fenced or awaited before memory runs out: the library must not believe that a
+ * capture goes on. */
 static void expect_no_capture(void) {
     CUdeviceptr buffer = alloc(), other = alloc();
     launch(beside, other, 1);
@@ -187,7 +186,7 @@ static void allocated_inside(void) {
     EXPECT(comes_back(memory));
 }
 
-/* Freed after the capture, the graph may not be launched any more: an ordinary free. */
+/* Memory freed after the capture is an ordinary free: the program may not launch the graph any more. */
 static void freed_after(void) {
     CUdeviceptr memory = alloc();
     begin();
@@ -211,7 +210,7 @@ static void exec_outlives(void) {
     EXPECT(comes_back(memory));
 }
 
-/* The last launch may still run when its graph is destroyed. */
+/* The last launch may still run when the program destroys its graph. */
 static void destroyed_while_running(void) {
     CUdeviceptr memory;
     CUgraph graph = freed_inside(&memory);
@@ -431,7 +430,7 @@ static void *end_elsewhere(void *arg) {
     return NULL;
 }
 
-/* Ends that the driver refuses end nothing. */
+/* If the driver refuses the end of a capture, the capture goes on. */
 static void refused_end(void) {
     CUdeviceptr memory = alloc();
     CUgraph graph = NULL;
@@ -441,7 +440,8 @@ static void refused_end(void) {
     EXPECT(cuStreamEndCapture(beside, &graph) == CUDA_ERROR_ILLEGAL_STATE);
     EXPECT(cuStreamEndCapture(stream, NULL) == CUDA_ERROR_INVALID_VALUE);
     leave_to_graph(memory);
-    EXPECT(!given_out(memory, OTHERS)); /* and records nothing, which would spoil it */
+    EXPECT(!given_out(memory, OTHERS)); /* and the library records no event, which would spoil the
+                                           capture */
     CUgraphExec exec = instantiate(graph = end());
     EXPECT(!others_get(memory, exec));
     MUST(cuGraphExecDestroy(exec));
@@ -490,7 +490,7 @@ static void context_destroyed(void) {
     CUdeviceptr memory = alloc();
     MUST(cuStreamBeginCapture_v2(theirs, CU_STREAM_CAPTURE_MODE_RELAXED));
     MUST(cuMemsetD8Async(memory, 99, BYTES, theirs));
-    give(memory); /* held, and gone with its context */
+    give(memory); /* held, and freed with its context */
     MUST(cuCtxDestroy_v2(other));
     MUST(cuCtxSetCurrent(primary));
     expect_no_capture();
@@ -578,7 +578,7 @@ static void request_of_another_thread(void) {
     EXPECT(simcuda_calls("cuMemAlloc_v2") == 1);
     MUST(cuGraphDestroy(end()));
     MUST(cuMemFree_v2(pointer));
-    MUST(cuMemAlloc_v2(&pointer, (size_t)50 << 20)); /* kept, not the driver's */
+    MUST(cuMemAlloc_v2(&pointer, (size_t)50 << 20)); /* served from the cache, not by the driver */
     EXPECT(simcuda_calls("cuMemAlloc_v2") == 1);
     EXPECT(simcuda_calls("cuMemFree_v2") == 0);
     MUST(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -591,7 +591,7 @@ static void request_of_another_thread(void) {
 /* A capture closes the lanes of threads.  The stream's next request finds the memory that its lane kept. */
 static void kept_in_order(void) {
     CUdeviceptr before = 0, pointer;
-    for (int i = 0; i < 5; i++) { /* the size becomes one that is kept */
+    for (int i = 0; i < 5; i++) { /* the thread begins to keep this size */
         MUST(cuMemAllocAsync(&before, BYTES, beside));
         MUST(cuMemFreeAsync(before, beside));
     }
@@ -614,7 +614,7 @@ static void *churn(void *arg) {
     while (!atomic_load(&stop)) {
         CUdeviceptr buffer;
         if (cuMemAlloc_v2(&buffer, BYTES)) {
-            sched_yield(); /* nothing becomes ready while the other captures */
+            sched_yield(); /* no memory becomes ready while the other thread captures */
             continue;
         }
         simcuda_owner_begin(buffer, BYTES);
@@ -669,7 +669,7 @@ static const struct {
     {"per_thread_streams", per_thread_streams},
     {"thread_ends", thread_ends},
     {"beside_churn", beside_churn},
-    /* From here on there are two contexts: every fence is of both. */
+    /* From here on there are two contexts: every fence covers both. */
     {"context_destroyed", context_destroyed},
     {"joined_by_another_context", joined_by_another_context},
     {"inside", inside},

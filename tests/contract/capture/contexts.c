@@ -18,7 +18,7 @@
 #define MIB ((size_t)1 << 20)
 enum { LATE_NS = 2000000, BYTES = 4096, VALUE = 9 };
 
-/* In `theirs` a stream captures; `ours` has the work. */
+/* A stream of `theirs` captures; the work is in `ours`. */
 static CUcontext theirs, ours;
 static bool one_device;
 static CUstream captured, stream;
@@ -62,7 +62,7 @@ static void begin(CUstreamCaptureMode mode) {
     MUST(cuCtxSetCurrent(ours));
 }
 
-/* `from` goes on in `to` in the same capture. */
+/* Lets `to` join the capture of `from`. */
 static void join(CUcontext owner, CUstream from, CUstream to) {
     CUevent event;
     MUST(cuCtxSetCurrent(owner));
@@ -72,7 +72,7 @@ static void join(CUcontext owner, CUstream from, CUstream to) {
     MUST(cuEventDestroy_v2(event));
 }
 
-/* The capture is whole; its graph finds its memory. */
+/* Ends the capture, which must be valid, and launches its graph, which must find its memory. */
 static void expect_whole(bool joined) {
     CUgraph graph = NULL;
     CUgraphExec exec;
@@ -111,7 +111,7 @@ static void barrier(void) {
     expect_whole(false);
 }
 
-/* The context took part in captures, which are over. */
+/* The context took part in captures that are over. */
 static void barrier_afterwards(void) {
     CUgraph graph;
     CUstream second = test_stream();
@@ -128,7 +128,7 @@ static void barrier_afterwards(void) {
     expect_whole(false);
 }
 
-/* The wait of a stream that took no part. */
+/* A stream outside the capture waits. */
 static void barrier_after_wait(void) {
     CUstream second = test_stream();
     begin(CU_STREAM_CAPTURE_MODE_RELAXED);
@@ -215,7 +215,7 @@ static void joined(CUstreamCaptureMode mode) {
     by_another_thread();
     expect_whole(true);
     MUST(cuCtxSetCurrent(ours));
-    expect_awaited(); /* no longer */
+    expect_awaited(); /* the capture is over */
 }
 
 static void joined_relaxed(void) {
@@ -263,7 +263,8 @@ static unsigned next(unsigned *seed) {
     return *seed = *seed * 1103515245u + 12345u, *seed >> 16;
 }
 
-/* Captures without an end in sight, each in one of two contexts, every second one with the other's stream. */
+/* Runs captures in one of two contexts, without a defined end. Every second one includes the other context's
+ * stream. */
 static void *captures(void *arg) {
     enum { ROUNDS = 60 };
     unsigned seed = *(unsigned *)arg;

@@ -27,8 +27,8 @@ void failpoint_take(failpoint_run_t *t, size_t bytes);
 
 void failpoint_old(failpoint_run_t *t, CUstream stream); /* 1 ms, writes to `memory` */
 void failpoint_new(failpoint_run_t *t, CUstream stream); /* 1 us, writes to `memory` */
-/* Launches the old owner's kernel with an attribute that records `event` when the kernel begins.
- * */
+/* Launches the old owner's kernel with an attribute that records `event` when the kernel
+ * begins. */
 void failpoint_old_event(failpoint_run_t *t, CUstream stream, CUevent event);
 void failpoint_long(failpoint_run_t *t, CUstream stream); /* 1 s */
 void failpoint_new_programmatic(failpoint_run_t *t, CUstream stream);
@@ -39,7 +39,7 @@ CUresult failpoint_elsewhere(failpoint_run_t *t, CUstream stream); /* 1 us, writ
 /* Frees `memory`. */
 void failpoint_give(failpoint_run_t *t);
 
-/* For the library. */
+/* Called by the library in its windows. */
 extern void ac_test_window(const char *name);
 
 /* Requests memory until the address of the freed `memory` comes back. After `most` other blocks,
@@ -52,25 +52,27 @@ static inline void failpoint_hand_over(failpoint_run_t *t) {
     failpoint_seek(t, FAILPOINT_SOME);
 }
 
-/* In a window of the library with failpoints (shim/failpoint.h), once: without it, never. */
+/* Calls `part` once in a window of the library with failpoints (shim/failpoint.h). Without that
+ * library it never does. */
 void failpoint_at_window(const char *name, void (*part)(failpoint_run_t *t), failpoint_run_t *t);
 
 /* Waits for all work; the new owner's value must be in `memory`. */
 void failpoint_settle(failpoint_run_t *t);
 
-/* The programs, by the names of the rows. */
+/* The programs. Their names are those of the rows. */
 #define FAILPOINT(number, name, text) void failpoint_##name(failpoint_run_t *t);
 #define WINDOW(number, name, text)
 #include "failpoints.def"
 #undef WINDOW
 #undef FAILPOINT
 
-/* Parts of these, for memory in the order of streams.  Each waits for all work at its end. */
+/* Parts of these programs, for memory in the order of streams. Each waits for all work at its
+ * end. */
 void failpoint_ordered_event(failpoint_run_t *t);
 void failpoint_ordered_handle(failpoint_run_t *t);
 void failpoint_ordered_wait(failpoint_run_t *t);
 
-/* Programs that do wrong by themselves, and the same in good order. */
+/* Programs that are wrong without the library, and the same programs in good order. */
 void failpoint_page_moved(failpoint_run_t *t);
 void failpoint_page_moved_waited(failpoint_run_t *t);
 void failpoint_page_taken(failpoint_run_t *t);

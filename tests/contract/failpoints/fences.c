@@ -55,8 +55,8 @@ void failpoint_record_during_capture(failpoint_run_t *t) {
     MUST(cuGraphDestroy(graph));
 }
 
-/* First no event can be made for a fence; then there is one, and the limit leaves no other memory
- * than what waits for it. */
+/* First the driver refuses an event for a fence. Then it gives one, and the limit leaves no memory
+ * except blocks that wait for it. */
 void failpoint_fence_dropped_at_oom(failpoint_run_t *t) {
     CUdeviceptr held;
     failpoint_take(t, 3 * MIB);
@@ -75,7 +75,7 @@ void failpoint_fence_dropped_at_oom(failpoint_run_t *t) {
     failpoint_new(t, t->stream[1]);
 }
 
-/* The event of the fence would be recorded again for a stream that has nothing left to do. */
+/* The library records the event of a pending fence again, for a stream without work. */
 void failpoint_event_reused_early(failpoint_run_t *t) {
     CUstream idle;
     failpoint_take(t, MIB);
@@ -100,13 +100,13 @@ void failpoint_event_reused_early(failpoint_run_t *t) {
 
 typedef struct {
     failpoint_run_t *t;
-    unsigned long long frees; /* of the driver, before */
+    unsigned long long frees; /* calls of the driver's free before this one */
     _Atomic bool inside, freed;
 } meeting_t;
 
 /* A host function that holds up the other thread's synchronisation until this thread's free has
- * returned. A free of the driver waits for this function, too, so a free that has begun is enough.
- * */
+ * returned. A free of the driver waits for this function, too, so a free that has begun is
+ * enough. */
 static void hold_up(void *argument) {
     meeting_t *meeting = argument;
     atomic_store(&meeting->inside, true);
@@ -142,7 +142,7 @@ void failpoint_free_during_synchronisation(failpoint_run_t *t) {
     failpoint_new(t, t->stream[1]);
 }
 
-/* A size that comes again, so that the thread keeps what it frees of it. */
+/* The size comes again, so the thread keeps freed blocks of it. */
 void failpoint_waiting_served(failpoint_run_t *t) {
     for (int i = 0; i < 3; i++) {
         failpoint_take(t, MIB);
@@ -154,7 +154,8 @@ void failpoint_waiting_served(failpoint_run_t *t) {
     failpoint_new(t, t->stream[1]);
 }
 
-/* The same; and a request that finds no free memory asks for what its thread keeps. */
+/* The size comes again, so the thread keeps freed blocks of it. A request that finds no free memory
+ * then takes those. */
 void failpoint_waiting_flushed(failpoint_run_t *t) {
     for (int i = 0; i < 3; i++) {
         failpoint_take(t, MIB);
@@ -183,8 +184,8 @@ static void *give_in_thread(void *argument) {
     return NULL;
 }
 
-/* Another thread frees what this one keeps the size of: so much is posted at once, and this thread's
- * next request takes it out of its inbox. */
+/* Another thread frees a block of a size that this thread keeps. Such a large block is posted at
+ * once. This thread's next request takes it from the inbox. */
 void failpoint_posted_not_awaited(failpoint_run_t *t) {
     pthread_t thread;
     for (int i = 0; i < 3; i++) {

@@ -37,7 +37,7 @@ void failpoint_graph_memory_released(failpoint_run_t *t) {
     run_late(t, exec);
 }
 
-/* The other graph has no node, and does not fit. */
+/* Updates the executable graph from a graph without nodes, which fails. */
 void failpoint_failed_update_released(failpoint_run_t *t) {
     CUgraph graph = captured(t), other;
     CUgraphExec exec = instantiate(graph);
@@ -49,7 +49,7 @@ void failpoint_failed_update_released(failpoint_run_t *t) {
     run_late(t, exec);
 }
 
-/* The program adds the work to the graph of the capture by itself. */
+/* The program itself adds the work to the graph of the capture. */
 void failpoint_joined_nodes_unseen(failpoint_run_t *t) {
     CUstreamCaptureStatus status;
     CUgraph graph;
@@ -95,7 +95,7 @@ void failpoint_graph_clone_forgotten(failpoint_run_t *t) {
     run_late(t, instantiate(clone));
 }
 
-/* The graph is launched, and goes while it runs. */
+/* The program launches the executable graph, and destroys it while it runs. */
 void failpoint_graph_gone_with_launches(failpoint_run_t *t) {
     CUgraph graph = captured(t);
     CUgraphExec exec = instantiate(graph);

@@ -35,7 +35,7 @@ static void look_for(const char *none, const char *fault) {
     free(text);
 }
 
-/* The ring of the row's settings takes a GiB. */
+/* The ring has 1 GiB in this row's settings. */
 void failpoint_history_without_memory(failpoint_run_t *t) {
     take_starved(t, 256 << 20);
     look_for("\"dropped\": 0,", "an event is missing and not counted");

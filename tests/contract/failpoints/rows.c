@@ -30,8 +30,8 @@ void failpoint_body_unseen(failpoint_run_t *t) {
     failpoint_new(t, t->stream[1]);
 }
 
-/* Cached facts about a stream are wrong for a stream of another device with the same handle.
- * */
+/* Cached facts about a stream are wrong for a stream of another device with the same
+ * handle. */
 void failpoint_path_generation_ignored(failpoint_run_t *t) {
     CUstream gone, again;
     failpoint_take(t, MIB);
@@ -51,7 +51,7 @@ void failpoint_path_generation_ignored(failpoint_run_t *t) {
     failpoint_new(t, t->stream[1]);
 }
 
-/* The event lies behind the free, until a launch on another stream records it. */
+/* The event comes after the free, until a launch on another stream records it again. */
 void failpoint_launch_event_trusted(failpoint_run_t *t) {
     CUdeviceptr freed;
     CUevent event;

@@ -31,7 +31,7 @@ void failpoint_second_stream_let_in(failpoint_run_t *t) {
     failpoint_new(t, t->stream[1]);
 }
 
-/* Work behind the free, which may wait for that of the second stream, is not waited for by it. */
+/* Checks that a second stream does not wait for work that the first stream got after the free. */
 static void overtake(failpoint_run_t *t) {
     CUdeviceptr early;
     failpoint_long(t, t->stream[0]);
@@ -77,7 +77,7 @@ static void another_thread_gives(failpoint_run_t *t) {
     sem_wait(&given);
 }
 
-/* The free comes between a launch's looks and its call. */
+/* The free comes between a launch's checks and its call. */
 void failpoint_path_clock_late(failpoint_run_t *t) {
     pthread_t thread;
     failpoint_take(t, MIB);
@@ -90,7 +90,7 @@ void failpoint_path_clock_late(failpoint_run_t *t) {
         test_stop(TEST_WRONG, "no thread");
     sem_wait(&ready);
     CUdeviceptr other;
-    MUST(cuMemAlloc_v2(&other, t->bytes)); /* ends the epoch: the launch looks */
+    MUST(cuMemAlloc_v2(&other, t->bytes)); /* ends the epoch, so the launch checks again */
     failpoint_at_window("lane_passes", another_thread_gives, t);
     MUST(failpoint_elsewhere(t, t->stream[0]));
     sem_post(&wanted); /* if the library has no window */
@@ -119,7 +119,7 @@ void failpoint_pools_not_in_quarantine(failpoint_run_t *t) {
     failpoint_caches_not_in_quarantine(t);
 }
 
-/* In a slab that something else is in. */
+/* Takes a slot of a slab that has another slot in use. */
 static void take_slot(failpoint_run_t *t) {
     CUdeviceptr stays;
     failpoint_take(t, SLOT);
@@ -131,7 +131,7 @@ void failpoint_slabs_not_in_quarantine(failpoint_run_t *t) {
     free_at_the_end(t);
 }
 
-/* It is handed out again before that. */
+/* The block is handed out again before the rule ends. */
 void failpoint_early_block_overlooked(failpoint_run_t *t) {
     failpoint_second_stream_let_in(t);
 }
@@ -143,7 +143,7 @@ void failpoint_early_slot_overlooked(failpoint_run_t *t) {
     failpoint_new(t, t->stream[1]);
 }
 
-/* And freed in the order of a stream that did no work yet. */
+/* Hands memory on, and frees it in the order of a stream without work. */
 static void give_in_order(failpoint_run_t *t) {
     failpoint_take(t, MIB);
     failpoint_old(t, t->stream[0]);

@@ -63,8 +63,8 @@ static CUcontext beside_first(failpoint_run_t *t) {
     return made;
 }
 
-/* `memory`, of `owner`, is written to by a copy in `stream` of `from`, behind other work there.
- */
+/* `memory`, of `owner`, is written to by a copy in `stream` of `from`, behind other work
+ * there. */
 static void late_copy(failpoint_run_t *t, CUcontext owner, CUcontext from, CUstream stream) {
     CUdeviceptr there;
     MUST(RAW(cuMemAlloc_v2)(&there, (size_t)BUSY_MIB * MIB));
@@ -80,8 +80,8 @@ static void new_owner_fills(failpoint_run_t *t) {
     MUST(cuMemsetD32Async(t->memory, 2, 1, stream));
 }
 
-/* The stream's context is unknown, and the library never served it: the copy is its first work.
- * */
+/* The stream's context is unknown, and the library never served it: the copy is its first
+ * work. */
 void failpoint_stream_of_strange_context(failpoint_run_t *t) {
     CUcontext owner = beside_first(t);
     MUST(RAW(cuCtxSetCurrent)(t->ctx[0]));
@@ -91,7 +91,7 @@ void failpoint_stream_of_strange_context(failpoint_run_t *t) {
     t->ctx[1] = owner;
 }
 
-/* The free is the driver's to refuse, and it does not. */
+/* The driver may refuse this free, and does not. */
 void failpoint_freed_on_untold_stream(failpoint_run_t *t) {
     failpoint_take(t, MIB);
     MUST(cuMemAllocAsync(&t->memory, MIB, NULL));
@@ -103,7 +103,7 @@ void failpoint_freed_on_untold_stream(failpoint_run_t *t) {
     failpoint_new(t, t->stream[1]);
 }
 
-/* A handle that no driver knows is refused, and that is all. */
+/* The driver refuses an unknown handle, and nothing else happens. */
 void failpoint_no_stream(failpoint_run_t *t) {
     CUdeviceptr before;
     failpoint_take(t, MIB);
@@ -153,7 +153,7 @@ static CUresult (*look_up(const char *name))(void) {
     return __extension__(CUresult(*)(void)) found;
 }
 
-/* `memory` is freed, and served again, in its own context only. */
+/* `memory` is freed and served again only in its own context. */
 static void by_future_copy(failpoint_run_t *t, bool early) {
     CUresult (*copy)(void) = NULL;
     if (simcuda_offer_function("cuFutureCopy", __extension__(void *) future_copy))
@@ -185,7 +185,7 @@ void failpoint_found_before_contexts(failpoint_run_t *t) {
     by_future_copy(t, true);
 }
 
-/* A runtime looks up functions that it never calls: freed memory is served at once as before. */
+/* A runtime looks up functions that it never calls. Freed memory still serves at once. */
 void failpoint_found_and_not_called(failpoint_run_t *t) {
     CUdeviceptr before;
     if (simcuda_offer_function("cuFutureCopy", __extension__(void *) future_copy))

@@ -86,8 +86,8 @@ static bool is_sync(CUdeviceptr p) {
     return number(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p);
 }
 
-/* With the library, the driver has SYNC_MEMOPS set as long as a block asks for it, and no longer.
- * */
+/* With the library, the driver has SYNC_MEMOPS set as long as a block asks for it, and no
+ * longer. */
 static void syncs(void) {
     for (int i = 0; i < SIZES; i++) {
         CUdeviceptr a = take(sizes[i]), b = take(sizes[i]), c = take(sizes[i]);

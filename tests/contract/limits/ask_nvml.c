@@ -1,7 +1,7 @@
 /* Answers of the management library to a process with a limit of 256 MiB, looked up or linked.
  *
- * usage: ask_nvml CASE LIBRARY OTHER    OTHER: a library of another name with the same functions
- * */
+ * usage: ask_nvml CASE LIBRARY OTHER    OTHER: a library of another name with the same
+ * functions */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* The frame of the cases for memory pools (frame.c). Each case runs bare and under the library.
- * EXPECT and GIVES must hold in both; checks of the library's own behaviour run only if it serves.
- * */
+ * EXPECT and GIVES must hold in both; checks of the library's own behaviour run only if it
+ * serves. */
 #ifndef POOLS_H
 #define POOLS_H
 

@@ -318,8 +318,8 @@ static void destroyed(void) {
     PASSED("unknown", 1);
 }
 
-/* Programs make pools in loops: the library's record of a pool is free again after the pool's last block.
- * */
+/* Programs make pools in loops: the library's record of a pool is free again after the pool's last
+ * block. */
 static void many(void) {
     CUstream stream = test_stream();
     CUdeviceptr last = 0;

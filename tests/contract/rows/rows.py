@@ -24,7 +24,7 @@ NO_WORK = re.compile(
     r"cuStream(Get|Set|Copy|Is)\w+|cu(Mem(Alloc|Free)|EventRecord|StreamWaitEvent|StreamDestroy|"
     r"StreamSynchronize|StreamQuery|StreamBeginCapture|StreamEndCapture|"
     r"StreamUpdateCaptureDependencies)\w*")
-# Functions that submit work which may wait for a later action of the program.
+# Functions with work that may wait, on its stream, for another action of the program.
 HOLDS = re.compile(r"cu(LaunchHostFunc|LaunchCooperativeKernel|StreamAddCallback|StreamWaitValue|"
                    r"StreamBatchMemOp|WaitExternalSemaphores)")
 # Structures and arrays that may point to memory of any context.
