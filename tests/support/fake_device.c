@@ -227,8 +227,8 @@ static void fence_release(void *arg, void *what) {
     free(fence);
 }
 
-/* The fake context does its work in the order of submission, as one stream would: a stream that
- * waits for another one has nothing to do but to be counted, and told of. */
+/* The fake context does its work in the order of submission, like one stream. A stream that waits for
+ * another one therefore only counts the wait and reports it. */
 static ac_status_t join_record(void *arg, uint64_t stream, void **out) {
     ac_status_t status = fence_record(arg, false, out);
     if (status == AC_OK)
@@ -267,7 +267,7 @@ static ac_status_t synchronize(void *arg, uint64_t limit_ns) {
     return fake_leave(context, status);
 }
 
-/* The test's own bookkeeping knows streams; the device only whether the call succeeds. */
+/* Only the test tracks streams. The device only decides if the call succeeds. */
 static ac_status_t stream_order(void *arg, uint64_t from, uint64_t to) {
     fake_context_t *context = arg;
     ac_status_t status = fake_enter(context, FAKE_STREAM_ORDER);

@@ -89,7 +89,7 @@ typedef struct {
     void (*turned)(uint64_t from, uint64_t number, uint64_t to);
     void (*freeing)(void *arg, uint64_t address, uint64_t size);
     void *arg;
-    uint64_t most_addresses; /* bytes that can be reserved at a time; 0: any number */
+    uint64_t most_addresses; /* limit of reserved bytes at a time; 0: none */
     uint64_t most_used;      /* bytes: the peak of `used` */
     fake_reserved_t reserved[FAKE_RESERVED];
     fake_page_t *page;

@@ -192,7 +192,7 @@ static void mpich(const memory_t *memory) {
     unsigned type = 0;
     int device = -1;
     CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                   CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL}; /* by the runtime */
+                                   CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL}; /* through the runtime */
     void *out[] = {&type, &device};
     MUST(cuPointerGetAttributes(2, which, out, memory->address));
     EXPECT(type == CU_MEMORYTYPE_DEVICE);
@@ -302,7 +302,8 @@ static void ask(size_t which, const memory_t *memory, const char *kind, const ch
     test_title = NULL;
 }
 
-/* A block of each size among others, at its start and inside; freed and asked for again. */
+/* Runs the queries of a library on blocks of each size, at their start and inside. Frees and
+ * requests the blocks again. */
 static void ask_all(size_t which) {
     static const size_t sizes[] = {700, 4 * KIB, 300 * KIB, 5 * MIB};
     const char *async = async_ipc ? libraries[which].async_ipc : libraries[which].async;

@@ -19,14 +19,14 @@ enum { PLACES = 4, BUFFERS = 24, STREAMS = 6, EVENTS = 6, GRAPHS = 3, MOST_THREA
 
 typedef struct {
     CUdeviceptr memory;
-    CUstream stream; /* stream-ordered: its only one; else NULL */
+    CUstream stream; /* the only stream of stream-ordered memory; else NULL */
     size_t bytes;
-    CUmemGenericAllocationHandle handle; /* mapped memory, else 0 */
+    CUmemGenericAllocationHandle handle; /* of mapped memory; else 0 */
 } buffer_t;
 
 typedef struct {
     CUgraphExec exec;
-    CUdeviceptr memory; /* that only its nodes use */
+    CUdeviceptr memory; /* used by its nodes alone */
 } graph_t;
 
 /* A context and what lives in it. */
@@ -184,7 +184,7 @@ static void synchronise(place_t *p) {
     }
 }
 
-/* The last stream comes and goes, with its work; and an event. */
+/* Destroys the last stream with its work, and an event, and makes new ones. */
 static void renew(place_t *p) {
     CUevent *event = &p->event[random_below(EVENTS)];
     MUST(cuStreamDestroy_v2(p->stream[STREAMS - 1]));
@@ -218,7 +218,7 @@ static void capture(place_t *p, graph_t *g) {
     MUST(cuStreamEndCapture(one, &graph));
     MUST(cuGraphInstantiateWithFlags(&g->exec, graph, 0));
     MUST(cuGraphDestroy(graph));
-    /* The events were recorded in a capture: make plain ones of them. */
+    /* The events were recorded in a capture: record them again outside it. */
     MUST(cuEventRecord(p->event[0], one));
     MUST(cuEventRecord(p->event[1], two));
 }
@@ -280,12 +280,14 @@ static void pass_turn(unsigned long to) {
     pthread_mutex_unlock(&turn_lock);
 }
 
-/* The main thread is number `threads`: it sees each end before the next goes on. */
+/* The threads take turns. The main thread is number `threads`: it sees each round's end before
+ * the next one. */
 static void *work(void *argument) {
     unsigned long mine = *(unsigned long *)argument;
     for (unsigned long i = mine; i < operations; i += threads) {
         wait_for_turn(mine);
-        for (int more = 0; more < 4; more++) /* a turn takes two switches of threads */
+        for (int more = 0; more < 4; more++) /* several steps, because a turn costs two switches
+                                                of threads */
             step();
         pass_turn(i + threads < operations ? (mine + 1) % threads : threads);
     }

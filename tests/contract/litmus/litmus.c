@@ -136,7 +136,8 @@ static void give(litmus_t *t) {
     MUST(cuMemFree_v2(t->memory));
 }
 
-/* Asks for more until the old memory comes back, or there is no more. */
+/* Frees the memory and requests more until the same address comes back, or the device has no
+ * more. */
 static void give_and_take(litmus_t *t) {
     CUdeviceptr before = t->memory, kept[BLOCKS];
     int count = 0;
@@ -194,7 +195,7 @@ static void finish(litmus_t *t) {
     MUST(cuCtxSynchronize());
 }
 
-/* NULL: passed. */
+/* Returns the fault, or NULL if the case passed. */
 static const char *judge(litmus_t *t, const litmus_case_t *one, unsigned long long found) {
     bool racy = one->what & RACY && !t->allocator;
     unsigned value = 0;
@@ -223,7 +224,7 @@ static bool run(litmus_t *t, const litmus_case_t *one) {
     unsigned long long found = reports ? reports() - before : 0;
     finish(t);
     if (reports && !(one->what & RACY && !t->allocator))
-        found = reports() - before; /* the end belongs to it */
+        found = reports() - before; /* work at the end of the case counts, too */
     const char *wrong = judge(t, one, found);
     printf("%s %s, %zu bytes%s%s\n", wrong ? "not ok" : "ok", one->name, t->bytes,
            wrong ? ": " : "", wrong ? wrong : "");

@@ -32,7 +32,7 @@ typedef struct {
     CUevent event[2];
     CUdeviceptr memory, other, peer; /* peer: of device 1 */
     void *pinned;
-    size_t bytes, reused; /* of `memory`; how often handing over kept the address */
+    size_t bytes, reused; /* size of `memory`; number of hand-overs that kept its address */
     int devices;
     bool simulated, allocator;
 } litmus_t;
@@ -59,7 +59,8 @@ void litmus_new(litmus_t *t, CUstream stream); /* a short kernel that writes 2 *
 void litmus_launch(litmus_t *t, int on, CUstream stream, CUdeviceptr to, unsigned value,
                    bool slow, bool programmatic);
 void litmus_hand_over(litmus_t *t);
-/* A lifetime of memory that a case took from the driver itself; nothing on a GPU. */
+/* Begin and end a lifetime of memory that a case got from the driver itself. Do nothing on a
+ * GPU. */
 void litmus_own(litmus_t *t, CUdeviceptr memory, size_t bytes);
 void litmus_disown(litmus_t *t, CUdeviceptr memory);
 /* Waits until the host reads `wanted` in memory that work writes. */

@@ -90,7 +90,8 @@ static void ask_dmabuf(CUdeviceptr p, size_t bytes) {
     EXPECT(descriptor >= 0 && close(descriptor) == 0);
 }
 
-/* Pages are refused (ipc:off), but the program wants to share: what fills its segment it can. */
+/* Queries that pages refuse (ipc:off). The first one fails; later blocks, which fill a native
+ * segment, can be shared. */
 static void ask_refused(CUdeviceptr p, size_t bytes) {
     static bool known;
     CUipcMemHandle handle;
@@ -99,7 +100,7 @@ static void ask_refused(CUdeviceptr p, size_t bytes) {
     known = true;
 }
 
-/* The block itself stays as it is, and what comes next lies in segments. */
+/* The known block does not change. Later blocks lie in native segments. */
 static void becomes_known(void ask(CUdeviceptr, size_t)) {
     CUdeviceptr beside = take(12 * MIB), known = take(16 * MIB), gone = take(16 * MIB);
     fill(beside, 12 * MIB, 1);

@@ -1,5 +1,5 @@
-/* Multicast objects under the library: what can be bound, with the mapping in use; and that no
- * thread waits for one that waits for its team. */
+/* Multicast objects under the library: the memory that they accept, with the mapping in use. No
+ * thread waits for a thread that waits for its team. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -95,8 +95,8 @@ static void multicast_blocks(void) {
                         serving it */
 }
 
-/* An object that is not shared takes memory of any pool: from its making on requests are the
- * driver's. */
+/* An object that is not shared accepts memory of any pool. After the program makes one, the driver
+ * serves all requests. */
 static void multicast_pools(void) {
     CUstream stream = test_stream();
     CUmemoryPool early = pool_plain();

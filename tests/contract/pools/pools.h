@@ -12,7 +12,7 @@
 #include "harness.h"
 
 #define MIB  ((size_t)1 << 20)
-#define UNIT ((size_t)512) /* in which pools count */
+#define UNIT ((size_t)512) /* granularity of pools */
 
 typedef struct {
     const char *name;
@@ -25,9 +25,9 @@ extern const size_t serving_count, reasons_count, sharing_count, multicast_count
 extern bool served; /* the library is here */
 extern CUcontext context;
 
-/* Counters of the process: requests left to the driver because of `reason` (NULL: all). */
+/* Returns the number of requests left to the driver because of `reason` (NULL: all). */
 long long passed(const char *reason);
-/* Requests of streams that the library served, of all devices. */
+/* Returns the number of stream-ordered requests that the library served, on all devices. */
 long long taken(void);
 /* Checks that since the last call exactly `count` requests were passed to the driver, all for
  * `reason`. Without the library it checks nothing. */
@@ -41,7 +41,7 @@ CUmemoryPool pool_with(CUmemAllocationHandleType types, size_t most, unsigned sh
 #define pool_plain() pool_with(CU_MEM_HANDLE_TYPE_NONE, 0, 0, 0)
 CUmemoryPool default_pool(int device);
 CUdeviceptr take(size_t bytes, CUmemoryPool pool,
-                 CUstream stream); /* pool NULL: the current one */
+                 CUstream stream); /* NULL: the current pool */
 void give(CUdeviceptr memory, CUstream stream);
 cuuint64_t figure(CUmemoryPool pool, CUmemPool_attribute attribute);
 void set_figure(CUmemoryPool pool, CUmemPool_attribute attribute, cuuint64_t value);

@@ -32,7 +32,7 @@ static void work(CUstream stream, CUdeviceptr memory) {
 
 static CUdeviceptr held;
 
-/* A graph of one node; with `holding` its memory was freed meanwhile: `held`. */
+/* Captures a graph of one node. With `holding` its memory, `held`, is freed during the capture. */
 static CUgraph capture(bool holding) {
     CUgraph graph;
     CUstream stream = test_stream();
@@ -47,7 +47,7 @@ static CUgraph capture(bool holding) {
     return graph;
 }
 
-/* The graph is gone, and `keeper` has to keep its memory until it goes, too. */
+/* Destroys the graph, and checks that `keeper` keeps the memory until it is destroyed, too. */
 static void kept_by_exec(CUgraph graph, CUgraphExec keeper) {
     MUST(cuGraphDestroy(graph));
     expect(!comes_back(held), "memory was handed out that an executable graph is to use");
@@ -164,8 +164,7 @@ static void check_capture(const char *symbol) {
     expect(back, "memory stayed away when the graph was gone");
 }
 
-/* The program adds a node to the capture by itself; the memory is new, and nothing else uses it.
- */
+/* The program itself adds a node to the capture. No other work uses the new memory. */
 static void check_joined(const char *symbol) {
     CUgraph graph;
     CUgraphNode node;
@@ -194,8 +193,8 @@ static void check_joined(const char *symbol) {
 
 /* --- order between streams: records and waits --- */
 
-/* Memory that a stream freed in its order goes to another one that waits for it; the library has
- * to insert no wait of its own. */
+/* A stream frees memory in its order, and another stream waits for it and gets the memory. The
+ * library must add no wait of its own. */
 static void check_edge(const char *symbol) {
     CUdeviceptr memory, again;
     CUevent event;
@@ -315,7 +314,7 @@ static void check_current(const char *symbol) {
     expect(device == expected, "memory of another context than the current one");
 }
 
-/* A synchronisation makes ready what was freed before. */
+/* A synchronisation makes memory that was freed earlier ready. */
 static void check_synchronised(const char *symbol) {
     set_up();
     CUdeviceptr memory = take_first();

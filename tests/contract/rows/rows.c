@@ -26,7 +26,7 @@ typedef struct {
     CUdeviceptr address[2];
     CUlaunchConfig config;
     CUDA_LAUNCH_PARAMS launches[2];
-    CUdeviceptr room[ROOM / sizeof(CUdeviceptr)]; /* for whatever is pointed to */
+    CUdeviceptr room[ROOM / sizeof(CUdeviceptr)]; /* target of the pointers */
 } target_t;
 
 typedef enum { SUBMIT, RETRY, BODY } kind_t;
@@ -71,7 +71,7 @@ static void aim(const row_t *row, CUstream stream, CUdeviceptr memory) {
         target.room[i] = memory;
 }
 
-/* Calls the row; the number of its first work item. */
+/* Calls the row and returns the number of its first work item. */
 static unsigned run_row(const row_t *row) {
     unsigned first = rows_works();
     test_must(row->call(&target), row->symbol, __FILE__, __LINE__);
@@ -81,7 +81,7 @@ static unsigned run_row(const row_t *row) {
     return first;
 }
 
-/* Other work, by a function that is not the row's. */
+/* Submits other work, by a function other than the row's. */
 static unsigned run_other(const row_t *row, CUstream stream, CUdeviceptr memory) {
     unsigned first = rows_works();
     if (strstr(row->symbol, "cuMemsetD8Async"))
@@ -124,7 +124,7 @@ static void check_covered(const row_t *row, unsigned variant) {
     for (unsigned i = 0; i <= pass; i++) {
         CUdeviceptr memory = take();
         aim(row, stream, memory);
-        if (pass == 2) /* nothing lies between the last two */
+        if (pass == 2) /* no other submission lies between the last two */
             MUST(cuMemsetD32_v2(memory, 1, 4)), MUST(cuCtxSynchronize());
         unsigned first = run_row(row);
         MUST(cuMemFree_v2(memory));
@@ -155,8 +155,9 @@ static void check_home(const row_t *row, unsigned on_default) {
                                            : "the stream was not taken for the only one in use");
 }
 
-/* A graph's launch holds its stream, as soon as there was work that any graph may have and that
- * holds.  `variant`: how that work came into a graph; GRAPH_WAYS: there is other work only. */
+/* Makes a graph with work that may hold its stream. Every later launch of a graph then counts as
+ * holding. `variant` is the way by which the work gets into a graph; GRAPH_WAYS: only other
+ * work. */
 enum { GRAPH_WAYS = 6 };
 static void make_graph(const row_t *row, unsigned variant) {
     CUgraph graph;
@@ -228,8 +229,8 @@ static void check_second(const row_t *row, unsigned variant) {
     expect(rows_follow(run_row(row), before), "the work did not wait for the stream before it");
 }
 
-/* Address number `variant` (or, from there on, all that lies behind pointers) is memory of
- * another device's context. */
+/* Address number `variant` is memory of another device's context. From the number of addresses on,
+ * all memory behind pointers is. */
 static void check_reach(const row_t *row, unsigned variant) {
     set_up();
     CUstream stream = test_stream();
@@ -270,8 +271,8 @@ static void check_foreign(const row_t *row, unsigned variant) {
         test_stop(TEST_BROKEN, "the work did not stay pending");
 }
 
-/* The stream captures: what is freed after the call stays as long as the graph.  `variant`: how
- * often the stream was used before. */
+/* The stream captures: memory freed after the call stays as long as the graph. `variant`: number
+ * of earlier uses of the stream. */
 static void check_captured(const row_t *row, unsigned variant) {
     CUgraph graph;
     set_up();
@@ -295,7 +296,7 @@ static void check_captured(const row_t *row, unsigned variant) {
         test_stop(TEST_WRONG, "memory stayed away when the graph was gone");
 }
 
-/* The context is broken, as the call's result says: memory is the driver's business then. */
+/* The call's result says that the context is broken. From then on the driver serves its memory. */
 static void check_broken(const row_t *row, unsigned again) {
     set_up();
     CUdeviceptr memory = take_first();
@@ -357,10 +358,10 @@ static void check_retried(const row_t *row, unsigned variant) {
 enum {
     LONG = 1,      /* the first submission to a stream */
     SHORT = 2,     /* the next ones */
-    ELSEWHERE = 4, /* another stream is marked */
+    ELSEWHERE = 4, /* the hook marks another stream */
     BLIND = 8,     /* the hook reads no address */
-    ONCE = 16,     /* out of memory is the answer */
-    DEAF = 32,     /* a broken context is not heard of */
+    ONCE = 16,     /* the hook returns out of memory at once */
+    DEAF = 32,     /* the hook ignores a broken context */
 };
 static const char *const spoilt[] = {"long", "short", "elsewhere", "blind", "once", "deaf"};
 enum { SPOILT = sizeof spoilt / sizeof *spoilt };

@@ -60,7 +60,7 @@ CUdeviceptr block(void) {
 }
 
 void barrier(void) {
-    CUdeviceptr address = block(); /* nothing was given to it */
+    CUdeviceptr address = block(); /* no work uses it */
     MUST(cuMemFree_v2(address));
 }
 
@@ -192,7 +192,7 @@ static void generic_node(unsigned value) {
     launch_graph(graph);
 }
 
-/* The node copied elsewhere when it was made. */
+/* The node had another target when it was made. */
 static void redirected_node(unsigned value) {
     CUgraph graph;
     CUgraphExec exec;
@@ -215,7 +215,7 @@ void managed(unsigned value) {
     write_to(address, value, stream);
 }
 
-/* The stream was in use before, by the same thread and others. */
+/* The same thread and others used the stream before. */
 static void managed_later(unsigned value) {
     write_to(memory, value, stream);
     MUST(cuMemsetD8Async(memory + KIB, 1, 4, stream));
@@ -274,7 +274,7 @@ static void asked_for(unsigned value) {
     write_to(address, value, stream);
 }
 
-/* The host's view of memory that it may read. */
+/* Returns the host's address of memory that the host may read. */
 static volatile unsigned *seen_by_host(CUdeviceptr address) {
     __typeof__(&simcuda_host) host;
     return test_find("simcuda_host", &host) ? host(address) : (void *)(uintptr_t)address;

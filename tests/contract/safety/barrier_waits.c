@@ -38,7 +38,7 @@ static void nothing_visible(void) {
     expect_no_wait();
 }
 
-/* The copy is over; what is pending shows nothing. */
+/* The copy is over, and pending work has no visible result. */
 static void visible_is_over(void) {
     result_waits();
     expect_no_wait();
@@ -165,7 +165,7 @@ static void managed_is_gone(void) {
     expect_no_wait();
 }
 
-/* Each device's results are awaited by themselves. */
+/* The library tracks separately for each device if the program awaits results itself. */
 static void another_device(void) {
     CUcontext second = test_device(1);
     CUstream there = test_stream();
@@ -183,13 +183,13 @@ static void another_device(void) {
     EXPECT(test_figure("free_waits") == before);
 }
 
-/* The kernel ends when the host says so, and the program frees before that. */
+/* The kernel ends on the host's signal, and the program frees before that signal. */
 static void polling_kernel(void) {
     void *flag;
     configure("dump:none,oom_wait:0.2");
     MUST(cuMemHostAlloc(&flag, 4 * KIB, CU_MEMHOSTALLOC_DEVICEMAP));
     EXPECT(waits());
-    barrier(); /* no second time */
+    barrier(); /* does not wait a second time */
     EXPECT(test_figure("free_waits") == 1);
 }
 

@@ -48,7 +48,7 @@ static void start(void) {
     MUST(cuMemAlloc_v2(&kept, MIB));
 }
 
-/* Frees behind work on the home, each of which is reused; then the kernel. */
+/* Frees blocks behind work on the home stream, and reuses each; then launches the kernel. */
 static void held_home(unsigned frees) {
     for (unsigned i = 0; i < frees; i++) {
         CUdeviceptr block;
@@ -57,7 +57,7 @@ static void held_home(unsigned frees) {
         MUST(cuMemFree_v2(block));
     }
     MUST(cuMemFree_v2(kept));
-    MUST(cuMemAlloc_v2(&kept, MIB)); /* handed out early, and held from now on */
+    MUST(cuMemAlloc_v2(&kept, MIB)); /* handed out early, and kept from then on */
     launch(polls, home);
 }
 
@@ -152,7 +152,7 @@ static void end_well(void) {
         _exit(4);
 }
 
-/* Freed behind work that waits for the kernel, and what goes ahead. */
+/* Frees blocks behind work that waits for the kernel, and goes ahead on another stream. */
 static void go_ahead(unsigned blocks, size_t bytes) {
     give(blocks);
     second_copy();
@@ -178,7 +178,7 @@ static void small_blocks(void) {
     go_ahead(BLOCKS, 16384);
 }
 
-/* In slabs that have others in use. */
+/* The blocks are slots of slabs with other slots in use. */
 static void slots(void) {
     CUdeviceptr stay;
     MUST(cuMemAlloc_v2(&stay, 512));
@@ -214,7 +214,7 @@ static void freed_by_another_thread(void) {
     go_ahead(4, 65536);
 }
 
-/* Streams come and go, and the rule with them. */
+/* Streams are made and destroyed, and the single-stream rule begins and ends with them. */
 static void once_more(void) {
     CUstream third;
     held_before(2, MIB);
@@ -248,7 +248,7 @@ static const struct {
              CASE(freed_by_another_thread),
              CASE(once_more)};
 
-/* No frees: the case does all of that itself. */
+/* Runs a case in a child process. With `frees` 0 the case itself frees and launches. */
 static bool passes(void (*ask)(void), unsigned frees) {
     int status = 0;
     fflush(NULL);

@@ -33,7 +33,7 @@ static void wait_for_part(void) {
     NEED(pthread_join(thread, NULL) == 0);
 }
 
-static void (*_Atomic at_exit)(const char *name); /* in whatever thread it is, every time */
+static void (*_Atomic at_exit)(const char *name); /* called in every window, in any thread */
 
 void ac_test_window(const char *name) {
     void (*exits)(const char *) = atomic_load(&at_exit);
@@ -93,7 +93,7 @@ static void first_by_two(void) {
     MUST(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
     long long before = test_figure("ordered_frees");
     MUST(cuMemFree_v2(used));
-    NEED(test_figure("ordered_frees") == before + 1); /* its only stream protects it */
+    NEED(test_figure("ordered_frees") == before + 1); /* the order of its only stream protects it */
 }
 
 /* Makes a request that fails. Memory returned before the call could not have helped it, so the library does
@@ -131,7 +131,7 @@ static void free_and_share_out(void) {
         taken(WHOLE / 4 * MIB);
 }
 
-/* The driver's handle opens the whole segment, with whatever serves there. */
+/* The driver's handle opens the whole segment, including other blocks in it. */
 static void freed_during_export(void) {
     CUipcMemHandle handle;
     whole = taken(WHOLE * MIB);
@@ -163,7 +163,7 @@ static void free_whole(void) {
  * blocks. */
 static void freed_during_setting(void) {
     unsigned value = 1;
-    for (unsigned part = 1; part <= 4; part *= 4) { /* of its segment */
+    for (unsigned part = 1; part <= 4; part *= 4) { /* the block is the whole segment, or a quarter of it */
         whole = taken(WHOLE / part * MIB);
         unsigned long long freed = simcuda_calls("cuMemFree_v2");
         at_window("attribute_set", free_whole);
@@ -186,7 +186,7 @@ static void end_and_go_on(void) {
     MUST(cuDevicePrimaryCtxReset_v2(0));
     for (int i = 0; i <= RESTING; i++) {
         MUST(cuCtxCreate_v2(&later, 0, 0));
-        taken(MIB); /* so that the next is no segment of its own */
+        taken(MIB); /* so that the next block has no segment of its own */
         memory = taken(MIB);
         if (i < RESTING)
             MUST(cuCtxDestroy_v2(later));
@@ -216,7 +216,7 @@ static CUmemoryPool pool_made(CUmemAllocationHandleType handles) {
     return made;
 }
 
-/* A record of the library that is free serves the next pool. */
+/* Destroys the pool and makes another, which gets the library's free record. */
 static void replace_pool(void) {
     MUST(cuMemPoolDestroy(pool));
     next_pool = pool_made(CU_MEM_HANDLE_TYPE_NONE);
@@ -254,7 +254,7 @@ static void pool_destroyed_when_claimed(void) {
     destroyed_at("pool_sure");
 }
 
-/* The device is full, and pools of which the driver serves requests give back what they can. */
+/* Requests too much. The device is full, so pools served by the driver give back their idle memory. */
 static void ask_too_much(void) {
     CUdeviceptr block;
     GIVES(cuMemAlloc_v2(&block, 100 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
@@ -274,7 +274,7 @@ static void named_while_destroyed(void) {
     EXPECT(!at && simcuda_calls("cuMemPoolTrimTo") == trims);
 }
 
-/* Another device may reach the pool from now on, in which nothing is yet. */
+/* Gives another device access to the pool, which is still empty. */
 static void let_device_in(void) {
     CUmemAccessDesc reader = {{CU_MEM_LOCATION_TYPE_DEVICE, 1},
                               CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
@@ -282,7 +282,7 @@ static void let_device_in(void) {
     EXPECT(simcuda_calls("cuCtxEnablePeerAccess") == 0);
 }
 
-/* A hit of the runtime's cudaMallocAsync comes from that pool, of a size that no lane keeps. */
+/* A hit of the runtime's cudaMallocAsync comes from this pool, with a size that no lane keeps. */
 static void reader_beside_hit(void) {
     void *block;
     CUstream stream;
@@ -301,8 +301,8 @@ static void reader_beside_hit(void) {
     EXPECT(simcuda_calls("cuCtxEnablePeerAccess") > 0);
 }
 
-/* A thread is about to take a block from its lane when another one lets the device in: that one waits until
- * the block shows. */
+/* A thread is about to take a block from its lane when another thread gives the device access. That thread
+ * must wait until the block is visible. */
 static pthread_t lane_owner, lane_reader;
 static _Atomic bool lane_found, lane_may_go;
 
@@ -354,7 +354,7 @@ static void free_late_again(void) {
     GIVES(raw_delete(late), ACCEL_ERROR_DOUBLE_FREE);
 }
 
-/* A call that knows of no record frees the block, and its memory becomes another one's. */
+/* A call without a record frees the block, and another owner gets its memory. */
 static accel_status_t (*malloc_async)(void **, size_t, void *), (*free_async)(void *, void *);
 static void *late_stream, *next_owner;
 
@@ -504,7 +504,7 @@ static void capture_use(void) {
     MUST(cuMemsetD8Async(named_by_graph, 1, MIB, captured));
 }
 
-/* The thread does not use the old result for its next frees. */
+/* The thread must not use the old result for its next frees. */
 static void captured_beside_free(void) {
     CUstream stream = test_stream();
     CUdeviceptr block[IN_ORDER];
@@ -516,7 +516,7 @@ static void captured_beside_free(void) {
             MUST(cuMemFreeAsync(block[i], stream));
     }
     named_by_graph = block[IN_ORDER - 1];
-    MUST(cuStreamDestroy_v2(test_stream())); /* makes threads forget what they know */
+    MUST(cuStreamDestroy_v2(test_stream())); /* makes the threads drop their cached facts */
     at_window("lane_asked", capture_use);
     MUST(cuMemFreeAsync(block[0], stream));
     NEED(!at);
@@ -550,7 +550,7 @@ static void captured_beside_fast_free(void) {
     at_window("server_found", capture_use);
     NEED(cudaFree(block[0]) == cudaSuccess);
     NEED(!at);
-    for (int i = 1; i < IN_ORDER; i++) /* the last one is named */
+    for (int i = 1; i < IN_ORDER; i++) /* the graph names the last one */
         NEED(cudaFree(block[i]) == cudaSuccess);
     MUST(cuStreamEndCapture(captured, &graph));
     MUST(cuCtxSynchronize());

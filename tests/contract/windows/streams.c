@@ -27,13 +27,13 @@ static bool proven(ac_stream_t to, ac_stream_t from, uint64_t position) {
     return at != AC_ORDER_NONE && of != AC_ORDER_NONE && ac_order_proven(order, at, of, position);
 }
 
-/* The position that the last free on the stream got. */
+/* Returns the position of the last free on the stream. */
 static uint64_t last_of(ac_stream_t stream) {
     ac_order_t *order = &arena->ordered->order;
     return order->pos[ac_order_find(order, stream)];
 }
 
-/* Two blocks of S, of which the first is freed and all that is left for a request of T. */
+/* Allocates two blocks on S and frees the first. A request of T can get no other memory. */
 static void begin_ordered(void) {
     begin_large();
     settings.limit = 4 * MIB;
@@ -122,7 +122,7 @@ void window_joined_without_version(void) {
     end();
 }
 
-/* Two threads record the event at the same time: the driver's order is not known. */
+/* Two threads record the event at the same time, so the order in the driver is not known. */
 void window_overlapping_records_known(void) {
     ac_edge_t on_s, on_u, edge;
     begin_three();
@@ -159,7 +159,7 @@ static void stream_goes_and_call_fails(void) {
     other_thread(stream_goes, slot_is_given_up);
     device.fail_with[FAKE_STREAM_ORDER] = AC_FAILED;
     device.fail_at = device.total_calls + 1;
-    at_call(&device, FAKE_WAIT, end); /* which comes next, the block is back in a list */
+    at_call(&device, FAKE_WAIT, end); /* when that call comes, the block is in a list again */
 }
 
 void window_given_to_gone_stream(void) {

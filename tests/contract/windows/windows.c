@@ -1,5 +1,5 @@
-/* windows NAME: the test of that WINDOW of shim/failpoints.def, once as the library is and once
- * with the row's fault, which has to make it fail by an assertion. */
+/* windows NAME: runs the test of that WINDOW of shim/failpoints.def twice. It must pass without
+ * the fault, and fail by an assertion with it. */
 #include "windows.h"
 
 #include <check.h>
@@ -28,7 +28,7 @@ static const struct {
 enum { ROWS = sizeof rows / sizeof *rows, ARMED = 8 };
 
 static struct {
-    const char *window, *why; /* why: that is wrong */
+    const char *window, *why; /* why: reason if the window must not be reached */
     void (*part)(void);
     _Atomic bool over;
 } armed[ARMED];

@@ -15,10 +15,11 @@
 #undef WINDOW
 #undef FAILPOINT
 
-/* At the next passage of the window, once.  Without the fault it has to come to that. */
+/* Calls `part` at the next passage of the window, once. Without the fault the test must reach
+ * the window. */
 void at_window(const char *window, void (*part)(void));
 
-/* The window is not to be reached: `why` it would be wrong. */
+/* Fails the test if the window is reached; `why` is the reason. */
 void never_at_window(const char *window, const char *why);
 
 /* Starts another thread that does `part`. Returns when the thread has ended, or when `waits`

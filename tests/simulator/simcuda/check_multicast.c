@@ -356,7 +356,7 @@ START_TEST(what_keeps_it) {
 }
 END_TEST
 
-/* Access, per device of the team; and a place to which one device has bound nothing. */
+/* Faults by access rights of each device, and at a place to which one device has bound nothing. */
 static const enum { NO_ACCESS, READ_ONLY, UNBOUND, READ_BY_COPY, OUTSIDE, WRONG_DEVICE } faults[] =
     {NO_ACCESS, READ_ONLY, UNBOUND, READ_BY_COPY, OUTSIDE, WRONG_DEVICE};
 
@@ -401,7 +401,7 @@ END_TEST
 
 /* ---- the race detector ---- */
 
-/* Work that goes through the object uses the memory behind it: of its owner of that time. */
+/* Work through the object uses the memory behind it, as owned at that time. */
 START_TEST(a_race_through_it) {
     CUmemGenericAllocationHandle object;
     CUdeviceptr memory[2];
