@@ -9,9 +9,9 @@
 
 enum { AGREES_TRIES = 100, AGREES_PAUSE_NS = 10000000 };
 
-/* What `check` (accel_check) answers, with what is wrong in `message`.  Where it could not look, because a thread
- * is kept from running inside its cache, it is asked again, AGREES_TRIES times at most: it waits for such a
- * thread itself, for half a second. */
+/* Returns the answer of `check` (accel_check), with the fault in `message`. If the check is busy because a thread
+ * does not run inside its cache, it is called again, at most AGREES_TRIES times. Each call waits half a second
+ * for the thread. */
 static inline accel_status_t records_agree(accel_status_t (*check)(char *, size_t), char *message, size_t size) {
     accel_status_t status = check(message, size);
     for (int i = 1; status == ACCEL_ERROR_BUSY && i < AGREES_TRIES; i++) {

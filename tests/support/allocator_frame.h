@@ -1,4 +1,4 @@
-/* What the suites of the allocator begin and end with: two arenas on the fake device. */
+/* The begin and the end of the allocator's suites: two arenas on the fake device. */
 #ifndef ALLOCATOR_FRAME_H
 #define ALLOCATOR_FRAME_H
 
@@ -22,7 +22,8 @@ static inline void end(void) {
     check_world();
 }
 
-/* The same where a fence is under way in the first context: its work is over, and it is released. */
+/* Ends a test that left a fence in the first context: completes the context's work and releases the
+ * fence first. */
 static inline void end_idle(void) {
     complete(0);
     ac_fence_poll(ac_arena_timeline(arena), false);
@@ -30,7 +31,7 @@ static inline void end_idle(void) {
 }
 
 static inline ac_status_t try_alloc(ac_arena_t *from, uint64_t bytes, uint64_t *address) {
-    unsigned module = (unsigned)(bytes / 512 % AC_MODULES); /* so that checks see them apart */
+    unsigned module = (unsigned)(bytes / 512 % AC_MODULES); /* so that checks tell modules apart */
     return ac_arena_alloc_for(from, module, bytes, false, address);
 }
 
@@ -45,13 +46,13 @@ static inline void give(uint64_t address) {
     ck_assert_int_eq(ac_block_free(address), AC_OK);
 }
 
-/* Afterwards the budget allows for as much. */
+/* Raises the high-water mark by `bytes`, so that the budget allows for as much. */
 static inline void raise_high_water(uint64_t bytes) {
     give(alloc(bytes));
     ac_allocator_trim(allocator, false);
 }
 
-/* What waits for a fence of its own context. */
+/* Bytes of the retired blocks that wait for a fence of their own context. */
 static inline uint64_t retired_bytes(const ac_arena_t *of) {
     uint64_t bytes = 0;
     for (const ac_due_t *due = of->retired->ledger.fence[0].first; due; due = due->next)

@@ -1,4 +1,4 @@
-/* The driver's functions as a program that links libcuda.so.1 declares them. */
+/* Declares the driver's functions for a program that links libcuda.so.1. */
 #ifndef SUPPORT_DRIVER_H
 #define SUPPORT_DRIVER_H
 
@@ -8,7 +8,7 @@
 #include "device/cuda_functions.def"
 #undef CU_FN
 
-/* What a graph's node is made of that launches the kernel in one thread. */
+/* Returns the parameters of a graph node that launches the kernel in one thread. */
 static inline CUDA_KERNEL_NODE_PARAMS test_kernel_node(CUfunction kernel, void **params) {
     return (CUDA_KERNEL_NODE_PARAMS){.func = kernel,
                                      .gridDimX = 1,

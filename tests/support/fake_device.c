@@ -32,7 +32,7 @@ static bool beside(void *arg, void (*work)(void *), void *work_arg, uint64_t unt
     return true;
 }
 
-/* What a capture forbids, but in `beside`. */
+/* Returns true if a capture forbids the call except in `beside`. */
 static bool may_beside(fake_kind_t kind) {
     return is_beside && (kind == FAKE_SEGMENT_FREE || kind == FAKE_QUERY || kind == FAKE_WAIT ||
                          kind == FAKE_PAGES_UNMAP);
@@ -179,7 +179,8 @@ static ac_status_t fence_record(void *arg, bool unseen, void **out) {
     return fake_leave(context, AC_OK);
 }
 
-/* Under the lock. */
+/* Returns true if the fence is live and of this context; reports a misuse if not. Pre: the lock is
+ * held. */
 static bool is_live(fake_context_t *context, const fake_fence_t *fence) {
     bool good = fence->magic == FENCE_LIVE && fence->context == context;
     if (!good)
@@ -226,8 +227,8 @@ static void fence_release(void *arg, void *what) {
     free(fence);
 }
 
-/* The fake context does its work in the order of submission, as one stream would: a stream that
- * waits for another one has nothing to do but to be counted, and told of. */
+/* The fake context does its work in the order of submission, like one stream. A stream that waits for
+ * another one therefore only counts the wait and reports it. */
 static ac_status_t join_record(void *arg, uint64_t stream, void **out) {
     ac_status_t status = fence_record(arg, false, out);
     if (status == AC_OK)
@@ -266,7 +267,7 @@ static ac_status_t synchronize(void *arg, uint64_t limit_ns) {
     return fake_leave(context, status);
 }
 
-/* The test's own bookkeeping knows streams; the device only whether the call succeeds. */
+/* Only the test tracks streams. The device only decides if the call succeeds. */
 static ac_status_t stream_order(void *arg, uint64_t from, uint64_t to) {
     fake_context_t *context = arg;
     ac_status_t status = fake_enter(context, FAKE_STREAM_ORDER);

@@ -47,10 +47,10 @@ typedef struct {
     fake_context_t *owner;
 } fake_range_t;
 
-/* Reserved addresses; a page is its number plus one. */
+/* Reserved addresses. The number of a page is its index plus one. */
 enum { FAKE_RESERVED = 16 };
 typedef struct {
-    uint32_t page; /* that is mapped here, by all its units; 0: none */
+    uint32_t page; /* number of the page that is mapped here; 0: none */
     bool first, allowed;
     unsigned peers; /* of the device, when it was allowed */
 } fake_unit_t;
@@ -61,40 +61,41 @@ typedef struct {
 typedef struct {
     uint64_t bytes;
     bool held;       /* not released */
-    uint32_t mapped; /* how often */
+    uint32_t mapped; /* number of its mappings */
 } fake_page_t;
 
 typedef struct {
-    pthread_mutex_t lock;    /* guards all but the plan, which is set before a call */
+    pthread_mutex_t lock;    /* guards all fields except the plan, which is set before a call */
     uint64_t capacity, used; /* bytes */
     bool bump;               /* never hand out an address twice */
-    uint64_t next;           /* where to go on, with `bump` */
+    uint64_t next;           /* address of the next allocation, with `bump` */
     unsigned count;
     fake_range_t range[FAKE_RANGES]; /* in address order */
     unsigned calls[FAKE_KINDS], total_calls;
     unsigned fail_at;                   /* the total_calls at which a call fails; 0: none */
     ac_status_t fail_with[FAKE_KINDS];  /* AC_OK: that kind never fails */
-    unsigned failed;                    /* how many calls did fail on plan */
-    void (*sync_off)(uint64_t address); /* SYNC_MEMOPS is set back there */
+    unsigned failed;                    /* number of calls that failed on plan */
+    void (*sync_off)(uint64_t address); /* called when SYNC_MEMOPS is reset there */
     bool no_fences;                     /* recording answers AC_UNSUPPORTED */
     bool fill_late; /* fills are not waited for to the end: AC_BUSY */
-    bool endless; /* waits that have a limit reach it; they last where it is short */
+    bool endless; /* waits with a limit reach it; a short limit passes in real time */
     unsigned live_fences;
     const char *wrong;                           /* the first misuse that was seen */
-    void (*before)(void *arg, fake_kind_t kind); /* each call, without the device's lock */
-    /* Whatever goes to `to` now comes after all that `from` was given. */
+    void (*before)(void *arg, fake_kind_t kind); /* called before each call, without the device's lock
+                                                    */
+    /* Called when later work of `to` comes after all earlier work of `from`. */
     void (*ordered)(fake_context_t *context, uint64_t from, uint64_t to);
-    /* Whatever goes to `to` now comes after the work of `from` up to that number. */
+    /* Called when later work of `to` comes after the work of `from` up to that number. */
     void (*turned)(uint64_t from, uint64_t number, uint64_t to);
     void (*freeing)(void *arg, uint64_t address, uint64_t size);
     void *arg;
-    uint64_t most_addresses; /* bytes that can be reserved at a time; 0: any number */
+    uint64_t most_addresses; /* limit of reserved bytes at a time; 0: none */
     uint64_t most_used;      /* bytes: the peak of `used` */
     fake_reserved_t reserved[FAKE_RESERVED];
     fake_page_t *page;
     uint32_t pages, page_room, live_pages, live_mappings;
-    unsigned peers; /* devices that may reach its pages, if they were allowed since */
-    /* Contents: pieces that were filled, newest last, until their pages go.  A test changes `byte`. */
+    unsigned peers; /* devices that may reach its pages, if the pages were allowed since */
+    /* Contents: filled pieces, newest last, until their pages go. A test changes `byte`. */
     unsigned fills;
     struct {
         uint64_t address, bytes;
@@ -107,37 +108,37 @@ struct fake_context {
     _Atomic uint64_t submitted, completed; /* pieces of work */
     _Atomic bool capturing, dead;
     bool bystander; /* it captures nothing, although a capture session is open */
-    unsigned join_events; /* streams that were made to wait for another one */
+    unsigned join_events; /* number of streams that were made to wait for another one */
 };
 
 extern const ac_device_ops_t fake_ops;
 
 void fake_device_init(fake_device_t *device, uint64_t capacity);
 
-/* Whether device.h lets a call of that kind fail so. */
+/* Returns true if device.h lets a call of this kind return this status. */
 bool fake_may_answer(fake_kind_t kind, ac_status_t status);
 
-/* Free what the device holds of the host's memory. */
+/* Frees the host memory that the device holds. */
 void fake_device_close(fake_device_t *device);
 
-/* Addresses that are reserved, bytes. */
+/* Bytes of reserved addresses. */
 uint64_t fake_reserved_bytes(const fake_device_t *device);
 
-/* Whether all of [address, address + size) is memory that may be used. */
+/* Returns true if all of [address, address + size) may be used. */
 bool fake_usable(const fake_device_t *device, uint64_t address, uint64_t size);
 
-/* Whether all pages that may be used may be so by all peers. */
+/* Returns true if all peers may use every page that its own device may use. */
 bool fake_reachable(const fake_device_t *device);
 
 void fake_context_init(fake_context_t *context, fake_device_t *device);
 
-/* The context ends: its memory goes back, its work is done. */
+/* Ends the context: frees its memory and completes its work. */
 void fake_context_kill(fake_context_t *context);
 
-/* One piece of work; returns its number. */
+/* Submits one piece of work and returns its number. */
 uint64_t fake_submit(fake_context_t *context);
 
-/* Work up to number `until` has completed. */
+/* Completes the work up to number `until`. */
 void fake_complete(fake_context_t *context, uint64_t until);
 
 #endif

@@ -1,4 +1,4 @@
-/* Between the files of the fake device. */
+/* Functions that the files of the fake device share. */
 #ifndef FAKE_DEVICE_INT_H
 #define FAKE_DEVICE_INT_H
 
@@ -6,7 +6,8 @@
 
 void fake_misuse(fake_device_t *device, const char *what);
 
-/* Begin a call: count it and look at the plan.  Returns with the lock held; _leave drops it. */
+/* Begins a call: counts it and applies the plan. Returns with the lock held; _leave drops
+ * it. */
 ac_status_t fake_enter(fake_context_t *context, fake_kind_t kind);
 ac_status_t fake_leave(fake_context_t *context, ac_status_t status);
 

@@ -1,5 +1,5 @@
-/* Reserved addresses and pages of the fake device: what the allocator does with them is judged as
- * a driver would judge it, and more strictly: pages that a dead context left have to go. */
+/* Reserved addresses and pages of the fake device. It judges the allocator's calls as a driver
+ * would, and more strictly: the allocator must also release pages that a dead context left. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,7 +44,7 @@ bool fake_may_answer(fake_kind_t kind, ac_status_t status) {
     }
 }
 
-/* A call that takes something down works in a dead context, and beside a capture. */
+/* Enters a call that takes something down: it works in a dead context and during a capture. */
 static ac_status_t enter_late(fake_context_t *context, fake_kind_t kind) {
     fake_enter(context, kind);
     return AC_OK;
@@ -74,7 +74,7 @@ ac_status_t fake_range_reserve(void *arg, uint64_t bytes, uint64_t *address) {
     return fake_leave(context, AC_OK);
 }
 
-/* The units of whole addresses inside one range; NULL: misuse. */
+/* Returns the units of whole addresses inside one range; NULL: misuse. */
 static fake_unit_t *units_at(fake_device_t *device, uint64_t address, uint64_t bytes) {
     for (int i = 0; i < FAKE_RESERVED; i++) {
         const fake_reserved_t *r = &device->reserved[i];
@@ -185,7 +185,7 @@ ac_status_t fake_page_map(void *arg, uint64_t address, uint64_t bytes, uint64_t 
     return fake_leave(context, AC_OK);
 }
 
-/* Whether the units are whole pages side by side; misuse if not. */
+/* Returns true if the units are whole adjacent pages; reports a misuse if not. */
 static bool whole(fake_device_t *device, const fake_unit_t *unit, uint64_t count) {
     for (uint64_t i = 0; unit && i < count;) {
         uint64_t span = unit[i].page ? units_of(device->page[unit[i].page - 1].bytes) : 0;

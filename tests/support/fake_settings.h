@@ -1,5 +1,5 @@
-/* Settings for allocators on the fake device: those that a configuration string asks for, so that
- * what a test does not name is as in the product (config.def). */
+/* Settings for allocators on the fake device. They come from a configuration string; a setting
+ * that the string does not name has the product's default (config.def). */
 #ifndef FAKE_SETTINGS_H
 #define FAKE_SETTINGS_H
 

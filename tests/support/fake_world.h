@@ -32,7 +32,8 @@ static inline void open_world(int contexts, uint64_t capacity, ac_settings_t wit
     }
 }
 
-/* The allocator's records agree with each other, and the device saw no misuse. */
+/* Checks that the allocator's records agree with each other, and that the device saw no
+ * misuse. */
 static inline void check_world(void) {
     const char *why = NULL;
     ck_assert_msg(ac_allocator_check(allocator, &why) == 0, "%s", why);
@@ -43,13 +44,13 @@ static inline ac_arena_t *arena_of(int i) {
     return i ? other : arena;
 }
 
-/* Work in context i that nothing else counts: it completes when the test says so. */
+/* Submits work to context i that nothing else counts. The test completes it. */
 static inline void submit(int i) {
     fake_submit(&context[i]);
     ac_fence_submitted(ac_arena_timeline(arena_of(i)));
 }
 
-/* All work of context i completes; the library is not told. */
+/* Completes all work of context i without telling the library. */
 static inline void complete(int i) {
     fake_complete(&context[i], atomic_load(&context[i].submitted));
 }

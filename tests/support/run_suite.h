@@ -4,7 +4,7 @@
 
 #include <check.h>
 
-/* The suite's tests are run; what main returns. */
+/* Runs the suite's tests and returns the exit status of main. */
 static inline int run_suite_as(Suite *suite, enum fork_status fork) {
     SRunner *runner = srunner_create(suite);
     srunner_set_fork_status(runner, fork);
@@ -14,7 +14,8 @@ static inline int run_suite_as(Suite *suite, enum fork_status fork) {
     return failed != 0;
 }
 
-/* Each in a process of its own, or all in this one where the environment says CK_FORK=no. */
+/* Runs each test in a process of its own, or all in this process if the environment has
+ * CK_FORK=no. */
 static inline int run_suite(Suite *suite) {
     return run_suite_as(suite, CK_FORK_GETENV);
 }

@@ -1,5 +1,5 @@
-/* Whether a test can make host memory short by RLIMIT_AS: sanitizers need the address space
- * themselves, and emulators of other machines take the limit without keeping it. */
+/* Tells if a test can make host memory short by RLIMIT_AS. Sanitizers need the address
+ * space themselves. Emulators of other machines accept the limit and do not enforce it. */
 #ifndef SHORT_MEMORY_H
 #define SHORT_MEMORY_H
 

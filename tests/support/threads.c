@@ -6,7 +6,7 @@
 
 #include "harness.h"
 
-/* The number behind `name` in the lines of a status file; 0: there is none. */
+/* Returns the number after `name` in the lines of a status file; 0: there is none. */
 static long number_of(const char *status, const char *name) {
     const char *line = strstr(status, name);
     return line ? strtol(line + strlen(name), NULL, 10) : 0;

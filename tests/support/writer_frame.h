@@ -1,6 +1,6 @@
-/* The process around the library's thread (process/writer.h), stood in for: one device, whose
- * allocator is that of fake_world.h; no dumps and no requests; a main thread that never ends.
- * The test defines ac_process_config and ac_pinned_decay. */
+/* A stand-in for the process around the library's thread (process/writer.h): one device with the
+ * allocator of fake_world.h, no dumps and no requests, and a main thread that never ends. The
+ * test defines ac_process_config and ac_pinned_decay. */
 #ifndef WRITER_FRAME_H
 #define WRITER_FRAME_H
 
@@ -59,7 +59,7 @@ bool ac_own_thread_main_has_ended(void) {
     return false;
 }
 
-/* Memory whose free waits for work: the thread is told. */
+/* Frees memory while work is pending and tells the library's thread about it. */
 static void owe(void) {
     uint64_t block = alloc(40 * MIB);
     submit(0);

@@ -15,8 +15,8 @@
 enum { POISON = 0xa5 };
 #define POISONED ((uint64_t)0xa5a5a5a5a5a5a5a5u)
 
-/* Run `body(arg)` in a child process; what it printed comes out, and a line if it crashed, hung
- * or failed.  0: it ended with status 0. */
+/* Runs `body(arg)` in a child process and prints its output, and a line if it crashed, hung or failed. Returns
+ * 0 if it ended with status 0. */
 int in_child(const char *name, void (*body)(const void *), const void *arg);
 
 /* A case of a program; `title` is the name of the running one. */
@@ -26,13 +26,13 @@ typedef struct {
 } answers_case_t;
 extern const char *title;
 
-/* Every case in a child of its own; nonzero: one did not end with status 0. */
+/* Runs every case in its own child process. Returns nonzero if one did not end with status 0. */
 int in_children(const answers_case_t *cases, size_t count);
 
-/* "ok" or the number of the error. */
+/* Returns "ok" or the number of the error. */
 const char *code(CUresult result);
 
-/* A line with the case, the call and its result, which is returned. */
+/* Prints a line with the case, the call and its result. Returns the result. */
 CUresult say_answer(const char *what, CUresult result);
 
 #endif

@@ -1,4 +1,4 @@
-/* What answers.h declares. */
+/* The functions that answers.h declares. */
 #include "answers.h"
 
 #include <signal.h>
@@ -18,7 +18,7 @@ const char *code(CUresult result) {
     return out;
 }
 
-/* Among the lines that are compared. */
+/* Prints a message on stdout, where it is one of the compared lines. */
 static void say(int status, const char *message) {
     printf("%s%s\n", status == TEST_BROKEN ? "SETUP FAILED " : "", message);
 }
@@ -27,7 +27,8 @@ __attribute__((constructor)) static void say_on_stdout(void) {
     test_say = say;
 }
 
-/* Ends what hangs, near the test's own limit: what is short of processors only is late. */
+/* Limit of a case, close to the limit of the test: it ends a case that hangs, but not one
+ * that only lacks processor time. */
 enum { CASE_S = 200 };
 
 int in_child(const char *name, void (*body)(const void *), const void *arg) {

@@ -1,10 +1,10 @@
-"""Runs a program without and with the library and compares what it printed, line by line.
+"""Runs a program without and with the library and compares the two outputs, line by line.
 
 usage: compare.py PROGRAM LIBRARY ALLOWED[,ALLOWED...] [arguments...]
 
-A line is "what was asked => answer".  Where both runs differ, a row of a file ALLOWED must name the
-difference (see there).  Both together have nine tenths of ctest's own limit, AC_TEST_LIMIT: a run that does not
-end is told of."""
+A line is "question => answer".  If the runs differ in a line, a row of a file ALLOWED must name the
+difference (see there).  Both runs together have nine tenths of ctest's own limit, AC_TEST_LIMIT, so that this
+script can report a run that does not end."""
 import os
 import re
 import subprocess
@@ -20,7 +20,7 @@ def run(command, preload):
     if preload:
         runtime = env.get("AC_SANITIZER_RUNTIME")
         env["LD_PRELOAD"] = f"{runtime}:{preload}" if runtime else preload
-    # A process with threads ends a second late otherwise; some programs here start thousands.
+    # Without this a process with threads ends a second late; some programs here start thousands.
     env.setdefault("TSAN_OPTIONS", "atexit_sleep_ms=0")
     env["ACCEL_ALLOC_CONF"] = env.get("ACCEL_ALLOC_CONF", "dump:none,log_level:none")
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True, errors="replace") as process:

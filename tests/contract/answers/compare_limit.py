@@ -1,4 +1,4 @@
-"""compare.py says which run does not end, before ctest ends it.
+"""Tests that compare.py reports which run does not end, before ctest ends it.
 
 usage: compare_limit.py COMPARE ALLOWED"""
 import os
@@ -7,7 +7,7 @@ import sys
 import tempfile
 
 compare, allowed = sys.argv[1:]
-own = float(os.environ["AC_TEST_LIMIT"])  # as CMake tells every test
+own = float(os.environ["AC_TEST_LIMIT"])  # CMake sets it for every test
 assert own > 0
 with tempfile.TemporaryDirectory() as folder:
     program = os.path.join(folder, "program")

@@ -1,7 +1,8 @@
-/* Sequences of calls whose answers depend on what went before: contexts that come and go, other
+/* Sequences of calls with answers that depend on earlier calls: contexts that come and go, other
  * threads, several devices, odd sizes, sticky errors, captures.
  *
- * usage: edges         Every case in a child of its own; one line a call. */
+ * usage: edges        Runs every case in its own child process and prints one line for each
+ * call. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +27,7 @@ static CUdeviceptr block(size_t bytes) {
     return pointer;
 }
 
-/* Whether the memory works: written and read back whole. */
+/* Prints if the memory works: fills all of it and reads both ends back. */
 static void say_usable(const char *what, CUdeviceptr pointer, size_t bytes) {
     unsigned char first = 0, last = 0;
     CUresult result = cuMemsetD8_v2(pointer, 0x5c, bytes);
@@ -249,7 +250,7 @@ static void attributes(void) {
     SAY(cuMemFree_v2(after));
 }
 
-/* The block at the start of a segment, which may be shared, and its life afterwards. */
+/* Shares the block at the start of a segment, and uses it afterwards. */
 static void sharing(void) {
     CUipcMemHandle handle;
     CUdeviceptr pointer, next;
@@ -305,7 +306,7 @@ static void pools(void) {
     SAY(cuStreamDestroy_v2(stream));
     SAY(cuStreamDestroy_v2(stream));
     mine = block(MIB);
-    SAY(cuMemFreeAsync(mine, stream)); /* no stream any more */
+    SAY(cuMemFreeAsync(mine, stream)); /* the stream no longer exists */
     SAY(cuMemFree_v2(mine));
 }
 
@@ -333,7 +334,7 @@ static void say_attributes(CUdeviceptr pointer, CUmemoryPool own) {
     SAY(cuIpcGetMemHandle(&handle, pointer));
 }
 
-/* What a pointer of a stream-ordered request is, and the pool that it stands for. */
+/* Prints the attributes of a stream-ordered pointer and the answers of its pool. */
 static void pool_identity(void) {
     CUdeviceptr first, second, third;
     CUstream stream;
@@ -392,7 +393,7 @@ static void sticky(void) {
     simcuda_sticky(1);
     SAY(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
     SAY(cuCtxSynchronize());
-    SAY(cuMemAlloc_v2(&fresh, MIB)); /* a hit if the cache went on */
+    SAY(cuMemAlloc_v2(&fresh, MIB)); /* a hit, if the cache served a broken context */
     printf("%s: untouched => %d\n", title, fresh == POISONED);
     SAY(cuMemFree_v2(kept));
     SAY(cuMemFree_v2(freed));
@@ -403,7 +404,7 @@ static void sticky(void) {
     SAY(cuStreamCreate(&stream, 0));
     SAY(cuMemGetAddressRange_v2(&fresh, &room, kept));
     SAY(cuMemsetD8_v2(kept, 1, 10));
-    SAY(cuDevicePrimaryCtxRetain(&second, 1)); /* the other device lives on */
+    SAY(cuDevicePrimaryCtxRetain(&second, 1)); /* the other device still works */
     SAY(cuCtxSetCurrent(second));
     SAY(cuMemAlloc_v2(&fresh, MIB));
     SAY(cuMemFree_v2(fresh));
@@ -417,7 +418,7 @@ static void sticky(void) {
     SAY(cuMemFree_v2(fresh));
 }
 
-/* The error is seen by a call that is not the context's synchronisation. */
+/* A call that is not the context's synchronisation reports the error. */
 static void sticky_seen(void) {
     primary(0);
     CUmodule module;
@@ -449,7 +450,7 @@ static void capture(void) {
     SAY(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
     SAY(cuMemsetD8Async(pointer, 7, MIB, stream));
     SAY(cuMemAlloc_v2(&other, MIB));
-    SAY(cuMemFreeAsync(pointer, stream)); /* not the graph's */
+    SAY(cuMemFreeAsync(pointer, stream)); /* the graph does not own this memory */
     SAY(cuMemFree_v2(other));
     SAY(cuStreamIsCapturing(stream, &status));
     printf("%s: status => %u\n", title, status);
@@ -459,7 +460,7 @@ static void capture(void) {
     SAY(cuGraphLaunch(exec, stream));
     SAY(cuStreamSynchronize(stream));
     SAY(cuMemFree_v2(pointer));
-    /* A capture that the program spoils itself ends as an invalid one. */
+    /* A capture that the program itself spoils ends as invalid. */
     pointer = block(MIB);
     SAY(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     SAY(cuMemsetD8Async(pointer, 7, MIB, stream));
@@ -471,7 +472,8 @@ static void capture(void) {
     SAY(cuMemFree_v2(other));
 }
 
-/* Memory allocated under a green context is its device's primary context's: it outlives it. */
+/* Memory allocated under a green context belongs to the device's primary context. It outlives the
+ * green context. */
 static void green(void) {
     CUgreenCtx part;
     CUcontext view, whole = primary(0);
@@ -498,8 +500,8 @@ static void green(void) {
     SAY(cuMemFree_v2(third));
 }
 
-/* A stream of another context joins by waiting for an event: calls of ours in that context would
- * spoil the capture as well. */
+/* A stream of another context joins a capture by waiting for an event. A call of the library in
+ * that context would spoil the capture, too. */
 static void wide_capture(void) {
     CUcontext other, here = primary(0);
     CUstream origin, joined;
@@ -585,7 +587,8 @@ static void called_back(CUstream stream, CUresult status, void *unused) {
     call_inside(unused);
 }
 
-/* Nothing is said but inside: when that happens is up to the device. */
+/* Launches the graph twice. Only the host function prints, because the device decides when it
+ * runs. */
 static void launch_graph(CUgraph graph) {
     CUgraphExec exec;
     MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
@@ -626,7 +629,8 @@ static void host_functions(void) {
     SAY(cuMemFree_v2(kept));
 }
 
-/* Its size is one of whole pages; the driver refuses it all the same, and it stays as it is. */
+/* The driver refuses to map a block although its size is one of whole pages. The block does not
+ * change. */
 static void no_mapping(void) {
     CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                 .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
@@ -650,7 +654,8 @@ static void no_mapping(void) {
     SAY(cuCtxSynchronize());
 }
 
-/* Nothing is written past a block, whichever way; the entry of a batch is told. */
+/* Copies and fills beyond a block fail and write nothing. A batch reports the entry that
+ * failed. */
 static void ranges(void) {
     CUdeviceptr pointer, to[2], from[2];
     size_t bytes[] = {512, 513}, failed = 77;
@@ -691,5 +696,5 @@ static const answers_case_t cases[] = {{"sizes", sizes},
 
 int main(void) {
     in_children(cases, sizeof cases / sizeof *cases);
-    return 0; /* what a child ended with stands among its lines */
+    return 0; /* each child's exit status is one of the compared lines */
 }

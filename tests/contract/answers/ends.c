@@ -1,5 +1,6 @@
-/* Ends of contexts beside work of another context that the program lets go only afterwards
- * (contract 9): a driver, whose free was over when that work was submitted, does not wait for it.
+/* A context ends while work of another context runs that the program releases only afterwards
+ * (contract 9). A driver does not wait for that work, because its frees were over before the work
+ * was submitted.
  *
  * usage: ends */
 #include <stdio.h>
@@ -18,7 +19,8 @@ static double seconds(void) {
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* Memory of the context that ends is freed while the other one works, which is then held. */
+/* Frees memory of the context that ends, while the other context works. Then holds the other
+ * context's work. */
 static void prepare(CUcontext context) {
     CUmodule module;
     CUfunction kernel;
@@ -80,7 +82,7 @@ static void last_release(const void *unused) {
     judge("the last release", begin, 5);
 }
 
-/* One that fails leaves the count as it was. */
+/* A call that fails leaves the count unchanged. */
 static void release_after_a_failure(const void *unused) {
     (void)unused;
     if (cuInit(0) || !cuDevicePrimaryCtxRelease_v2(0))

@@ -1,14 +1,16 @@
-/* One scenario, run again for every driver call that it makes, directly or through the library,
+/* One scenario, repeated for every driver call that it makes, directly or through the library,
  * with that call failing.
  *
  * usage: faults [FUNCTION [N]]
  *
- * For each hooked function and each of driver.def and for N = 1, 2, ... until no Nth call happens
- * any more (in larger steps where there are hundreds), a child runs the scenario under
- * fail:FUNCTION@N.  Of addresses and pages nothing may be left.  The program may notice only at
- * its own call of that very function, and only that code; it must not crash or hang; what it
- * wrote to its memory must be there.  A single "out of memory" must not be noticed at all where
- * the library can give memory back and ask again. */
+ * FUNCTION is each hooked function and each function of driver.def; N is 1, 2, ... until the
+ * scenario makes no Nth call. If there are hundreds of calls, N grows in larger steps. A child
+ * runs the scenario under fail:FUNCTION@N.
+ *
+ * It must not crash or hang, must keep the contents of its memory, and must leave no addresses or
+ * pages. It may see the failure only in its own call of FUNCTION, with the injected code. If the
+ * library can return memory and repeat the call, the program must not see a single "out of
+ * memory" at all. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,10 +28,11 @@ static const char *const functions[] = {
 
 enum { STEPS = 1024, SKIPPED = -1, BLOCKS = 16, CHECKED = 4096, MANY = 100, POSITIONS = 50 };
 
-/* What a run left for its parent. */
+/* Result of a run, for the parent. */
 typedef struct {
     struct {
-        const char *symbol; /* the parent is the same program: literals are where they were */
+        const char *symbol; /* valid in the parent, too: it is the same program, and its literals
+                               have the same addresses */
         int result;
         int line;
     } step[STEPS];
@@ -52,7 +55,7 @@ static bool note(const char *symbol, int line, bool possible, CUresult result) {
     return possible && result == CUDA_SUCCESS;
 }
 
-/* Call it if what it needs is there; true if it succeeded. */
+/* Makes the call if `needs` is true. Returns true if the call succeeded. */
 #define STEP(needs, symbol, ...)     STEP_CALL(needs, #symbol, symbol(__VA_ARGS__))
 #define STEP_CALL(needs, name, call) note(name, __LINE__, needs, (needs) ? (call) : CUDA_SUCCESS)
 
@@ -84,7 +87,7 @@ static void give(unsigned i) {
     held[i].there = held[i].filled = false;
 }
 
-/* What was written is there, at both ends. */
+/* Counts bytes that differ from the written ones, at both ends of each block. */
 static void verify(void) {
     static unsigned char bytes[CHECKED];
     if (!STEP_CALL(current, "cuCtxSynchronize", cuCtxSynchronize()))
@@ -104,7 +107,7 @@ static void verify(void) {
 static void pressure(void) {
     CUdeviceptr many[12];
     bool there[12];
-    /* How many fit beyond the first four depends on where the small blocks lie. */
+    /* The position of the small blocks decides how many fit beyond the first four. */
     for (unsigned i = 0; i < 12; i++)
         there[i] = i < 4 ? STEP(current, cuMemAlloc_v2, &many[i], 40 * MIB)
                          : current && cuMemAlloc_v2(&many[i], 40 * MIB) == CUDA_SUCCESS;
@@ -225,7 +228,8 @@ static void run(const void *arg) {
         trace->calls[f] = simcuda_calls(functions[f]);
 }
 
-/* "cuMemAlloc_v2" and "cuMemAlloc_v2_ptsz" are of one name. */
+/* Returns true if both symbols are versions of one function, like "cuMemAlloc_v2" and
+ * "cuMemAlloc_v2_ptsz". */
 static bool same_name(const char *a, const char *b) {
     size_t n = strcspn(a, "_"), m = strcspn(b, "_");
     return n == m && !memcmp(a, b, n);
@@ -243,7 +247,7 @@ static void fail(const fault_t *fault, const char *what, unsigned step) {
 }
 
 static void judge(const fault_t *fault, const trace_t *clean, bool served) {
-    bool told = false; /* the program learnt of the failure: what follows from it may differ */
+    bool told = false; /* the program saw the failure, so its later calls may differ */
     if (!trace->whole)
         fail(fault, "the scenario did not end", trace->steps ? trace->steps - 1 : 0);
     if (trace->left && strcmp(fault->function, "cuDevicePrimaryCtxRelease_v2") != 0)
@@ -255,7 +259,8 @@ static void judge(const fault_t *fault, const trace_t *clean, bool served) {
         if (i < clean->steps && result == clean->step[i].result)
             continue;
         told = true;
-        /* Better than without the failure; or memory that the driver did not take back. */
+        /* A better result than without the failure, or a result of memory that the driver did not
+         * take back. */
         if (result == CUDA_SUCCESS || !strcmp(fault->function, "cuMemFree_v2"))
             continue;
         bool full = result == CUDA_ERROR_OUT_OF_MEMORY;

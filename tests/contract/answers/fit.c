@@ -1,13 +1,12 @@
-/* How many blocks fit into a device (contract 3), against what the driver alone would serve.
+/* Number of blocks that fit into a device (contract 3), compared with the driver alone.
  *
- * A driver gives memory out in pages of 2 MiB; the simulated one is finer: in 512 bytes.
- *   - Equal blocks in whole pages: as many as without the library.
- *   - Equal blocks of other sizes: as many as a driver serves that rounds each up to pages; and
- *     of those that the simulated one serves all but a 64th, which is what segments, rounded up
- *     to pages, may leave over.
- *   - Two sizes in turn: the same, but for one pair and another 64th.  What a segment has left
- *     may fit neither size.
- * Equal ones are asked for again after all of them were freed.
+ * A driver hands out memory in pages of 2 MiB; the simulated one in 512 bytes.
+ *   - Equal blocks of whole pages: as many as without the library.
+ *   - Equal blocks of other sizes: as many as with a driver that rounds each block up to pages,
+ *     and at least 63/64 of the number without the library.  Segments are rounded up to pages.
+ *   - Two sizes in turn: the limits of equal blocks, less one pair and another 64th.  The rest of
+ *     a segment may fit neither size.
+ * Equal blocks are freed and requested a second time.
  *
  * usage: fit [bare]   `bare`: exactly as many as the simulated driver serves */
 #include <stdio.h>
@@ -21,7 +20,7 @@ enum { MANY = 40000, PAGE_KIB = 2048 };
 static const uint64_t DEVICE = (uint64_t)16 << 30;
 static CUdeviceptr held[MANY];
 
-/* KiB; the second is 0, or asked for in turn with the first. */
+/* Sizes in KiB. The second is 0, or alternates with the first. */
 static const struct {
     unsigned kib[2];
 } cases[] = {
@@ -74,7 +73,7 @@ static unsigned take(const unsigned kib[2]) {
     return n;
 }
 
-/* Every other block first, then the rest. */
+/* Frees every other block first, then the rest. */
 static void give(unsigned n) {
     for (unsigned first = 0; first < 2; first++)
         for (unsigned i = first; i < n; i += 2)

@@ -27,7 +27,7 @@ static void give(unsigned from, unsigned to, unsigned step) {
         MUST(cuMemFree_v2(held[i]));
 }
 
-/* Everything free goes back, whatever it was cut into before. */
+/* All free memory serves again, whatever sizes it was cut into before. */
 static void other_sizes(void) {
     static const size_t size[] = {4096, MIB, 10 * MIB, 60 * MIB, 65536, 4 * MIB, 220 * MIB};
     for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
@@ -37,7 +37,7 @@ static void other_sizes(void) {
     }
 }
 
-/* Half of what is held is freed and must be there again, with work still pending on it. */
+/* A program frees half of its memory and gets it again while work on it is pending. */
 static void halves(void) {
     unsigned n = take(2 * MIB);
     for (unsigned i = 0; i < n; i++)
@@ -50,7 +50,7 @@ static void halves(void) {
     EXPECT(take(200 * MIB) == 1);
 }
 
-/* What cuMemGetInfo calls free can be had in one piece when nothing is in use. */
+/* A program that holds nothing can get the memory that cuMemGetInfo calls free in one piece. */
 static void obtainable(void) {
     size_t room, total;
     give(0, take(3 * MIB), 1);
@@ -63,7 +63,7 @@ static void obtainable(void) {
     EXPECT(room > 240 * MIB);
 }
 
-/* Calls beside the allocator get the memory that the cache holds. */
+/* Calls outside the allocator get the memory that the cache holds. */
 static void others(void) {
     CUDA_ARRAY_DESCRIPTOR shape = {
         .Width = 16384, .Height = 12000, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 1};
@@ -73,7 +73,7 @@ static void others(void) {
     CUarray array;
     CUdeviceptr pointer;
     CUcontext context;
-    /* The second time with work pending, the third with some memory idle as well. */
+    /* The second round has pending work, the third has idle memory in addition. */
     for (int round = 0; round < 3; round++) {
 #define FILL()                                                                                   \
     do {                                                                                         \
@@ -97,7 +97,8 @@ static void others(void) {
         EXPECT(cuMemAllocManaged(&pointer, 200 * MIB, CU_MEM_ATTACH_GLOBAL) == CUDA_SUCCESS);
         MUST(cuMemFree_v2(pointer));
         FILL();
-        MUST(cuCtxCreate_v2(&context, 0, 0)); /* the other context's cache counts as well */
+        MUST(cuCtxCreate_v2(&context, 0, 0)); /* the request also gets memory of the other
+                                                 context's cache */
         EXPECT(cuMemAlloc_v2(&pointer, 200 * MIB) == CUDA_SUCCESS);
         MUST(cuCtxDestroy_v2(context));
     }
@@ -105,7 +106,8 @@ static void others(void) {
         "cuModuleLoadData", "cuGraphInstantiateWithFlags", "cuStreamCreate", "cuEventCreate",
         "cuArrayCreate_v2", "cuMemAllocManaged",           "cuGraphCreate",  "cuGraphClone",
         "cuGraphAddNode",   "cuDevicePrimaryCtxRetain"};
-    /* One failure for want of memory is not noticed while there is idle memory to give back. */
+    /* While there is idle memory to give back, the program does not see a single out-of-memory
+     * failure of these functions. */
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         char plan[96];
         CUmodule module;
@@ -134,7 +136,7 @@ static void others(void) {
     }
 }
 
-/* A limit of 64 MiB holds for what is reserved, and leaves nothing behind. */
+/* A limit of 64 MiB bounds the reserved memory, and ends without a trace. */
 static void limit(void) {
     size_t room, total;
     unsigned n = take(2 * MIB);

@@ -1,6 +1,6 @@
-/* Copies and fills at random: inside one block, to its end, past it, and in memory that was freed just
- * before.  Blocks are whole granules, and every range begins in one, so that the answer depends on no
- * address; what each block holds in the end is printed as well.
+/* Random copies and fills: inside one block, to its end, past it, and in memory that was freed just before.
+ * Blocks are whole granules and every range begins in a block, so that no answer depends on an address. The
+ * program also prints the final contents of each block.
  *
  * usage: ranges SEED */
 #include <stdio.h>
@@ -40,13 +40,13 @@ static void make(unsigned i) {
     MUST(cuStreamSynchronize(stream));
 }
 
-/* A range of a copy or a fill: rows, planes, and where it begins. */
+/* A range of a copy or a fill: its rows, planes and begin. */
 typedef struct {
     CUdeviceptr at;
     size_t x, y, z, width, rows, planes, pitch, height;
 } range_t;
 
-/* Where the range begins in the block, so that offsets stay in it. */
+/* Chooses the begin of a range in the block, so that offsets stay in it. */
 static void begin(range_t *range, unsigned i, bool offsets) {
     size_t first = any(3) ? any(block[i].size / 16) * 16 : 0;
     range->at = block[i].at + first;
@@ -205,7 +205,8 @@ static CUresult shaped(unsigned from, unsigned to) {
     }
 }
 
-/* No request comes between a free and the last use of its memory. */
+/* Frees a block, uses its memory, and allocates another block. No request comes between the free and the last
+ * use. */
 static void replace(unsigned i) {
     CUdeviceptr freed = block[i].at;
     bool ordered = block[i].ordered || any(4) == 0;

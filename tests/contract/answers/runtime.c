@@ -12,8 +12,8 @@
 
 #include "answers.h"
 
-/* The result, what cudaPeekAtLastError says, and what cudaGetLastError says when asked twice: a
- * success in between must not clear it. */
+/* Prints the result, the error of cudaPeekAtLastError, and the errors of two calls of
+ * cudaGetLastError. */
 static int say(const char *what, int result) {
     int peeked = (int)cudaPeekAtLastError(), got = (int)cudaGetLastError();
     printf("%s: %s => %d, remembered %d %d %d\n", title, what, result, peeked, got,
@@ -68,7 +68,7 @@ static void sizes(void) {
     }
 }
 
-/* An error stays until it is asked for, whatever succeeds meanwhile. */
+/* An error stays until the program reads it, also if later calls succeed. */
 static void remembered_errors(void) {
     void *pointer, *other = block(MIB);
     cudaFree(other);
@@ -95,7 +95,7 @@ static void wrong_pointers(void) {
     SAY(cudaFree(first));
 }
 
-/* Twice each: the second time the runtime itself may not be asked any more. */
+/* Runs each call twice: the library may serve the second one without the runtime. */
 static void stream_ordered(void) {
     void *pointer = NULL, *plain;
     cudaStream_t stream;
@@ -208,7 +208,7 @@ static void reset(void) {
     SAY(cudaFree(pointer));
 }
 
-/* A fault that nothing but a fence of ours has seen yet: no hit hides it any more. */
+/* Only a fence of the library has seen the fault. From then on no hit may hide it. */
 static void sticky(void) {
     void *used = block(MIB), *kept = block(MIB), *pointer;
     CUmodule module;
@@ -273,7 +273,8 @@ static void threads(void) {
     }
 }
 
-/* Calls from a function that the driver calls are refused; what was known before stays true. */
+/* Calls from a function that the driver calls are refused. The library's earlier knowledge stays
+ * valid. */
 static void call_inside(void *arg) {
     void *pointer = NULL;
     size_t available, total;

@@ -1,22 +1,23 @@
-/* Every driver function that is hooked, once with arguments that are all valid and once for each
- * interesting value of each single argument, in several states of the process.
+/* Calls every hooked driver function once with valid arguments, and once for each interesting value of each
+ * argument, in several states of the process.
  *
- * usage: sweep STATE [SYMBOL]
- *        STATE: normal, none, uninitialised, capturing, sticky, other, inside, busy, held
+ * usage: sweep STATE [SYMBOL]        STATE: normal, none, uninitialised, capturing, sticky, other, inside,
+ * busy, held
  *
- * inside: the calls are made in a host function.
+ * inside: the calls come from a host function.
  *
- * busy: a kernel that never ends runs on the only stream that had work, after frees behind
- * kernels that did end.  held: that stream waits for a value that the program has not written
- * yet. Each function is called once, from another thread, with valid arguments; requests for
- * memory with every size, questions about it with every attribute, launches with every attribute
- * of theirs.  "hangs": it has not answered for more than a second, and no thread was kept from a
- * processor meanwhile.
+ * busy: a kernel that never ends runs on the only stream that had work. Blocks were freed before behind
+ * kernels that ended. held: that stream waits for a value that the program has not written yet.
  *
- * With SWEEP_WITHIN set no extent is huge: sanitizers would notice what a huge count finds.
+ * In both states each function is called once, from another thread, with valid arguments. In addition,
+ * requests for memory get every size, queries every attribute, and launches every launch attribute. "hangs"
+ * means that a call has not returned for more than a second and that all threads had processor time
+ * meanwhile.
  *
- * The rows come from cuda_functions.def (sweep_rows.py).  One line a call: result and what became
- * of the arguments that the driver writes to. */
+ * SWEEP_WITHIN excludes huge extents, because sanitizers report the accesses of a huge count.
+ *
+ * The rows come from cuda_functions.def (sweep_rows.py). Each line shows the result of a call and the
+ * arguments that the driver wrote to. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,7 +99,7 @@ static const row_t rows[] = {
 #include "sweep_rows.inc"
 };
 
-/* --- what the process has --- */
+/* --- objects of the process --- */
 
 static struct {
     CUcontext primary, created, second; /* second: of device 1 */
@@ -145,9 +146,9 @@ static void launch_kernel(uint64_t ns) {
     MUST(cuLaunchKernel(have.function, 1, 1, 1, 1, 1, 1, 0, have.stream, NULL, NULL));
 }
 
-/* Memory in every state that a request or a question may have to do with: idle segments; blocks
- * freed behind kernels of the only stream, the last with its kernel still under way when the
- * endless work comes; one of them handed out again; one freed in stream order. */
+/* Prepares memory in every state that can matter to a call: idle segments, blocks freed behind kernels of the
+ * only stream, one of them handed out again, and one freed in stream order. The kernel of the last freed
+ * block still runs when the endless work comes. */
 static void never_end(const char *state) {
     enum { FREES = 3 };
     CUdeviceptr idle, relied[FREES], later, flag;
@@ -242,7 +243,7 @@ typedef struct {
 
 static attributed_t programmatic, cooperative;
 
-/* `launch` with a flag that is set. */
+/* Returns `launch` with an attribute that is set to 1. */
 static uint64_t attributed(attributed_t *launched, CUlaunchAttributeID id) {
     static const int yes = 1;
     launched->config = launch;
@@ -263,8 +264,8 @@ static unsigned choices(kind_t kind, unsigned at, choice_t choice[CHOICES]) {
                                                     .NumChannels = 1};
     static const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                              .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
-    /* As many as the first count says.  What a huge count finds behind an array differs from one
-     * build to the next: sanitizers do without (CMakeLists.txt). */
+    /* As many elements as the largest count. A huge count reads past the array, with results that differ
+     * between builds, so sanitizers leave it out (CMakeLists.txt). */
     static CUmemAccessDesc access[64];
     for (int i = 0; i < 64; i++)
         access[i] = (CUmemAccessDesc){.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0},
@@ -302,7 +303,8 @@ static unsigned choices(kind_t kind, unsigned at, choice_t choice[CHOICES]) {
         CHOICE("0", 0), CHOICE("1", 1), CHOICE("-1", (uint64_t)-1), CHOICE("99", 99);
         break;
     case ARG_ADDRESS:
-    case ARG_ANY_ADDRESS: /* where host memory does as well, no other address may be given */
+    case ARG_ANY_ADDRESS: /* the functions of ARG_ANY_ADDRESS take host memory, so every other address must be
+                             valid */
         CHOICE("block", have.block), CHOICE("0", 0);
         CHOICE("foreign", kind == ARG_ADDRESS ? 0x12345600u : word(bytes));
         CHOICE("freed", have.freed), CHOICE("interior", have.block + 512);
@@ -401,7 +403,7 @@ static unsigned choices(kind_t kind, unsigned at, choice_t choice[CHOICES]) {
                                  .Height = 2};
         past2d = copy2d;
         past2d.dstDevice = have.block + BLOCK - 16;
-        past2d.dstPitch = 512; /* past the last granule as well */
+        past2d.dstPitch = 512; /* past the last granule, too */
         CHOICE("copy", word(&copy2d)), CHOICE("null", 0), CHOICE("zero", word(zero));
         CHOICE("past", word(&past2d));
         break;
@@ -460,7 +462,7 @@ static unsigned choices(kind_t kind, unsigned at, choice_t choice[CHOICES]) {
     case ARG_IN_POOL:
         CHOICE("pinned", word(&pool)), CHOICE("null", 0), CHOICE("zero", word(zero));
         break;
-    default: /* structures without a sample, and extra arguments of launches */
+    default: /* structures without a sample value, and extra arguments of launches */
         CHOICE("zero", word(zero)), CHOICE("null", 0);
     }
     return n;
@@ -519,9 +521,9 @@ static void *make_call(void *arg) {
     return NULL;
 }
 
-/* Looks at the threads, a moment apart.  A call that is a second old hangs where each thread has had its turn
- * since and none of them answered it: it went to sleep SLEEPS times, as what polls does, or slept through
- * LOOKS of these looks.  One that is kept from a processor did neither. */
+/* Samples the threads every LOOK_NS. A call that is older than a second hangs if every thread had processor
+ * time since and the call has not returned. A thread had processor time if it went to sleep SLEEPS times, as
+ * a polling thread does, or slept through LOOKS samples. */
 enum { LOOK_NS = 100000000, YOUNG = 10, LOOKS = 10, SLEEPS = 30, WATCHED = 32 };
 
 static struct {
@@ -550,7 +552,7 @@ static bool is_stuck(void) {
     return stuck;
 }
 
-/* The call from a thread of its own, in a process that ends where it is not answered. */
+/* Makes the call in a thread of its own. If the call hangs, ends the process. */
 static CUresult call_in_time(const row_t *row, const uint64_t *arg) {
     call_t call = {row, arg, CUDA_SUCCESS};
     pthread_t thread;
@@ -572,7 +574,7 @@ static CUresult call_in_time(const row_t *row, const uint64_t *arg) {
     return call.result;
 }
 
-/* The call in which argument `varied` takes its choice `which`; the others are valid. */
+/* Makes the call with choice `which` for argument `varied`. The other arguments are valid. */
 static void one_call(const row_t *row, unsigned varied, unsigned which) {
     uint64_t arg[ARGS] = {0};
     CUdeviceptr start = 0;
@@ -584,7 +586,7 @@ static void one_call(const row_t *row, unsigned varied, unsigned which) {
             printf(" %c=%s", 'a' + (int)i, choice[i][pick].name);
     }
     memset(out, POISON, sizeof out);
-    /* The out-parameter of attribute queries is a plain void *. */
+    /* Attribute queries have a plain void * as out-parameter. */
     bool asks = !strcmp(row->symbol, "cuPointerGetAttribute");
     if (asks && arg[0])
         arg[0] = word(out[0]);
@@ -596,7 +598,7 @@ static void one_call(const row_t *row, unsigned varied, unsigned which) {
         arg[2] = word(slots);
     if (asks_many && varied != 0)
         arg[0] = 4;
-    /* Parameters by one way only, or no kernel is launched. */
+    /* A launch may get its parameters in one way only, or it launches no kernel. */
     for (unsigned i = 0; is_endless(state_name) && i < row->count; i++)
         if (row->kind[i] == ARG_OUT_HANDLE && !strncmp(row->symbol, "cuLaunch", 8))
             arg[i] = 0;
@@ -639,7 +641,7 @@ static unsigned calls_of(const row_t *row) {
     return calls ? calls : 1;
 }
 
-/* Whether the call in which argument `varied` takes its choice `which` is one of the state's. */
+/* Returns true if the state includes the call in which argument `varied` has its choice `which`. */
 static bool is_asked(const row_t *row, unsigned varied, unsigned which) {
     kind_t kind = row->count ? (kind_t)row->kind[varied] : ARG_COUNT;
     return !is_endless(state_name) || (varied == 0 && which == 0) || kind == ARG_ATTRIBUTE ||
@@ -671,9 +673,9 @@ static void run_part(const void *arg) {
     MUST(cuStreamSynchronize(have.stream));
 }
 
-/* Functions with a body change the process: every call of theirs in a fresh one. */
+/* Functions with a body change the process, so each of their calls runs in a fresh one. */
 static void sweep_row(const row_t *row) {
-    /* Filled as in a child, as far as how many choices there are is concerned. */
+    /* Set as in a child process, so that the numbers of choices agree. */
     have.others = have.far = !strcmp(state_name, "other") || !strcmp(state_name, "none");
     have.elsewhere = have.others ? CU_STREAM_LEGACY : NULL;
     have.created = (CUcontext)(uintptr_t)have.others;
@@ -694,8 +696,8 @@ static void sweep_row(const row_t *row) {
 
 enum { ROWS = sizeof rows / sizeof *rows, LANES = 12 };
 
-/* Most of the time of these is spent in waiting: several at a time.  What each row printed comes
- * out in the order of the rows. */
+/* Runs the rows in several processes, because they mostly wait. Prints the output in the order of the
+ * rows. */
 static int sweep_lanes(void) {
     static FILE *printed[ROWS];
     pid_t lane[LANES];

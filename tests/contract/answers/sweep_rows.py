@@ -1,9 +1,9 @@
-"""Writes sweep_rows.inc: one row for each driver function that is hooked, with its arguments' types.
+"""Writes sweep_rows.inc: one row for each hooked driver function, with the types of its arguments.
 
 usage: sweep_rows.py cuda_functions.def OUTPUT
 
-A new hook is swept without being named here; one whose signature has a type that no kind of
-argument stands for makes this fail, and with it the build."""
+A new hook needs no change here.  If its signature has a type without a kind of argument, this script
+fails, and the build with it."""
 import re
 import sys
 
@@ -45,7 +45,7 @@ OUT_HANDLES = {"CUcontext", "CUstream", "CUevent", "CUgraph", "CUgraphExec", "CU
                "CUlibrary", "CUarray", "CUmipmappedArray", "CUmemoryPool", "CUgreenCtx",
                "CUexternalMemory", "CUuserObject", "CUfunction", "CUkernel",
                "CUexternalSemaphore"}
-# Structures that are read: zero-filled ones are handed over.
+# Structures that the driver reads: the sweep passes zero-filled ones.
 IN_ZERO = {"CUDA_HOST_NODE_PARAMS", "CUDA_MEMSET_NODE_PARAMS", "CUDA_BATCH_MEM_OP_NODE_PARAMS",
            "CUDA_EXT_SEM_WAIT_NODE_PARAMS", "CUjit_option", "CUlibraryOption", "CUgraphNode", "CUgraphEdgeData", "CUgraphNodeParams",
            "CUstreamBatchMemOpParams", "CUDA_MEMCPY3D_BATCH_OP", "CUDA_MEMCPY3D_PEER",

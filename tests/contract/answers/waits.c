@@ -1,9 +1,8 @@
-/* Requests beside work that takes long, or never ends before the program goes on (contract 9): no
- * request waits for it unless it would fail, and then with a limit.  On a device of 1 GiB; each
- * case runs in a child and judges for itself.
+/* Requests for memory while work takes long, or does not end before the program goes on (contract 9). A request
+ * waits for that work only if it would fail otherwise, and then with a limit. The device has 1 GiB. Each case
+ * runs in a child process and checks its own results.
  *
- * usage: waits [CASE]    `quiet` needs a driver whose free does not wait, and the race detector
- */
+ * usage: waits [CASE]    `quiet` needs a driver with a free that does not wait, and the race detector */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,12 +13,12 @@
 #include "answers.h"
 
 #define SECONDS(s) ((uint64_t)((s)*1e9))
-/* Kernels: one that is over before a request has to fail, and one that for all that a request can
- * tell never ends. */
+/* Durations of kernels. A lasting one is over before a request has to fail. An endless one never ends as far as
+ * a request can tell. */
 #define LASTING ((long long)1200000000)
 #define ENDLESS ((long long)12000000000)
-/* Seconds.  A request waits half a second for work that could save memory.  One that would fail waits as long as
- * oom_wait says. */
+/* Times in seconds. A request waits half a second for work that could save memory. A request that would fail
+ * waits for oom_wait. */
 #define SOON     1
 #define OOM_WAIT 4.9
 #define OVER     11
@@ -43,7 +42,7 @@ static void launch(CUfunction kernel) {
     MUST(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
 }
 
-/* What holds a stream ends, and long kernels do. */
+/* Ends the wait of the held stream and the long kernels. */
 static void release(void) {
     MUST(cuStreamWriteValue32_v2(second, flag, 1, 0));
     MUST(cuCtxSynchronize());
@@ -55,12 +54,12 @@ static CUdeviceptr must_have(size_t mib) {
     return at;
 }
 
-/* Memory that is idle, by itself. */
+/* Leaves a block of this size idle. */
 static void leave_idle(size_t mib) {
     MUST(cuMemFree_v2(must_have(mib)));
 }
 
-/* The same such that pages have to move for a request of nearly all. */
+/* Leaves idle memory in two parts, so that a request for nearly all of it must move pages. */
 static void leave_pieces(void) {
     CUdeviceptr at = must_have(HALF);
     must_have(2);
@@ -80,7 +79,7 @@ static bool took(double from, double to) {
     return good;
 }
 
-/* A busy machine makes more of half a second: a case that ends with SLOW is run again, a few times. */
+/* On a busy machine half a second becomes longer. A case that ends with SLOW runs again, a few times. */
 enum { SLOW = 99, ROUNDS = 5 };
 
 static void took_soon(void) {
@@ -99,7 +98,7 @@ static void grow(void) {
     took_soon();
 }
 
-/* What is over the budget goes back once that waits for nothing. */
+/* Expects that memory above the budget goes back once this needs no wait. */
 static void expect_given_back(void) {
     for (int i = 0; i < 3000 && simcuda_used_memory(0) > 240 * MIB; i++)
         nap();
@@ -125,7 +124,7 @@ static void grow_beside_one_that_does_not_end(void) {
     EXPECT(simcuda_used_memory(0) <= 240 * MIB); /* by the synchronisation itself */
 }
 
-/* The program does not synchronise, nor does anything of ours where no event may be recorded. */
+/* The program does not synchronise. The case needs a fence, so it does not run with fence:sync. */
 static void grow_and_give_back_later(void) {
     const char *conf = getenv("ACCEL_ALLOC_CONF");
     if (conf && strstr(conf, "fence:sync"))
@@ -136,7 +135,7 @@ static void grow_and_give_back_later(void) {
     expect_given_back();
 }
 
-/* Owed memory costs synchronisations with another stream next to nothing. */
+/* Owed memory adds almost no cost to synchronisations with another stream. */
 static void synchronise_beside_one_that_does_not_end(void) {
     enum { MANY = 2000 };
     leave_idle(SOME);
@@ -170,7 +169,7 @@ static void grow_beside_freed_memory(void) {
     MUST(cuMemsetD8Async(at, 1, MIB, second));
     MUST(cuMemFree_v2(at));
     grow();
-    grow(); /* the same stuck work is not waited for twice */
+    grow(); /* no second wait for the same stuck work */
     release();
 }
 
@@ -194,14 +193,13 @@ static void never_fits_beside_an_endless_one(void) {
     launch(endless);
     EXPECT(ask(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT(took(OOM_WAIT, OVER));
-    EXPECT(ask(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY); /* known by now */
+    EXPECT(ask(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY); /* known from the first request */
     took_soon();
     release();
     EXPECT(ask(NEARLY_ALL) == CUDA_SUCCESS);
 }
 
-/* Neither the library nor the program gets an event: only a synchronisation can tell, and that
- * knows no limit. */
+/* Makes all event calls fail. Only a synchronisation can tell then that work is over, and it has no limit. */
 static void no_events(void) {
     if (simcuda_fail("cuEventCreate>=1=801;cuEventRecord>=1=801;cuCtxRecordEvent>=1=801") != 0)
         exit(3);
@@ -221,7 +219,7 @@ static void never_fits_beside_an_endless_one_without_events(void) {
     launch(endless);
     EXPECT(ask(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT(took(OOM_WAIT, OVER));
-    EXPECT(ask(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY); /* known by now */
+    EXPECT(ask(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY); /* known from the first request */
     took_soon();
     release();
     EXPECT(ask(NEARLY_ALL) == CUDA_SUCCESS);
@@ -253,7 +251,7 @@ static void a_held_stream_and_idle_memory(void) {
     EXPECT(ask(NEARLY_ALL) == CUDA_SUCCESS);
 }
 
-/* The driver's free would have waited, whatever holds the work. */
+/* The request waits although a stream is held, because a free of the driver would have waited, too. */
 static void a_held_stream_and_pending_memory(void) {
     CUdeviceptr at = must_have(HALF);
     hold_stream();
@@ -261,13 +259,13 @@ static void a_held_stream_and_pending_memory(void) {
     MUST(cuMemFree_v2(at));
     EXPECT(ask(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT(took(OOM_WAIT, OVER));
-    EXPECT(ask(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY); /* known by now */
+    EXPECT(ask(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY); /* known from the first request */
     took_soon();
     release();
     EXPECT(ask(NEARLY_ALL) == CUDA_SUCCESS);
 }
 
-/* A free in the order of the stream would not have waited. */
+/* The request does not wait, because a free in the order of the stream would not have waited. */
 static void a_held_stream_and_ordered_memory(void) {
     CUdeviceptr at, plain = must_have(SOME);
     MUST(cuMemAllocAsync(&at, HALF * MIB, stream));
@@ -278,7 +276,7 @@ static void a_held_stream_and_ordered_memory(void) {
     MUST(cuMemsetD8Async(plain, 1, MIB, stream));
     MUST(cuMemFree_v2(plain));
     EXPECT(ask(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
-    EXPECT(took(OOM_WAIT, OVER)); /* for that one it would have */
+    EXPECT(took(OOM_WAIT, OVER)); /* a free of this memory would have waited */
     release();
     EXPECT(ask(NEARLY_ALL) == CUDA_SUCCESS);
 }
@@ -298,8 +296,8 @@ static void fits_after_a_host_function(void) {
     EXPECT(took(0, OOM_WAIT));
 }
 
-/* A request gave up the wait for the stream.  Later ones fit once it went on, though the program
- * waits for its streams only, and never for the whole context. */
+/* A request gave up its wait for the stream. Later requests fit once the stream went on, although the program
+ * waits only for its streams and never for the whole context. */
 static void a_held_stream_that_went_on(void) {
     leave_pieces();
     hold_stream();
@@ -379,7 +377,7 @@ static void other_calls_beside_an_endless_one(void) {
     EXPECT(create_memory() == CUDA_SUCCESS);
 }
 
-/* Out of memory, but not of what idle memory would bring back. */
+/* The calls are out of memory, but idle memory would not help them. */
 static void calls_that_no_wait_would_help(void) {
     const size_t huge = (size_t)1 << 50;
     CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -422,7 +420,7 @@ static void other_calls_beside_a_held_stream(void) {
 
 /* --- calls that end what the order of streams protects --- */
 
-/* The former owner of the memory is done, or stands behind the endless kernel. */
+/* Hands memory on in the order of the stream. Its former owner is done, or comes behind the endless kernel. */
 static void hand_on(bool behind) {
     CUdeviceptr at;
     if (behind)
@@ -435,7 +433,7 @@ static void hand_on(bool behind) {
         launch(endless);
 }
 
-/* Of a later CUDA, maybe: it could mean anything. */
+/* Launches with an attribute of no known CUDA version: it could mean anything. */
 static void launch_unknown(void) {
     CUlaunchAttribute unknown = {.id = (CUlaunchAttributeID)200};
     CUlaunchConfig config = {1, 1, 1, 1, 1, 1, 0, second, &unknown, 1};
@@ -455,8 +453,7 @@ static void an_unknown_launch_beside_its_former_owner(void) {
     launch_unknown();
 }
 
-/* --- memory that is free by a stream's order alone, with a driver whose free does not wait ---
- */
+/* --- memory that is free by a stream's order alone, with a driver with a free that does not wait --- */
 
 static void leave_in_use(size_t mib) {
     CUdeviceptr at = must_have(mib);
@@ -540,11 +537,11 @@ static void run(const void *arg) {
     MUST(cuMemAllocHost_v2(&host, 4));
     memset(host, 0, 4);
     MUST(cuMemHostGetDevicePointer_v2(&flag, host, 0));
-    alarm(600); /* what hangs ends; a machine that is short of processors is only late */
+    alarm(600); /* ends a case that hangs, but not one that only lacks processor time */
     (*(void (*const *)(void))arg)();
 }
 
-/* Cases wait more than they work, each in a process of its own: several run at once. */
+/* Cases mostly wait, each in a process of its own, so several run at once. */
 enum { AT_ONCE = 6 };
 
 static unsigned reap(void) {

@@ -52,7 +52,7 @@ void touch(CUdeviceptr memory, CUstream stream) {
     MUST(cuLaunchKernel(quick, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
 }
 
-/* Memory with work under way on it, given back in the order of `stream`. */
+/* Returns memory with pending work, given back in the order of `stream`. */
 CUdeviceptr busy(CUstream stream) {
     CUdeviceptr memory = take(stream);
     use(memory, stream);
@@ -60,7 +60,7 @@ CUdeviceptr busy(CUstream stream) {
     return memory;
 }
 
-/* A request of `stream`, used and given back. */
+/* Requests memory on `stream`, uses it and gives it back. Returns its address. */
 CUdeviceptr next(CUstream stream) {
     CUdeviceptr memory = take(stream);
     touch(memory, stream);
@@ -75,7 +75,7 @@ void order(CUevent event, CUstream from, CUstream to) {
 
 static unsigned long long (*reports)(void);
 
-/* What streams gave back before is not at hand any more. */
+/* Empties the caches, so that no later request gets memory that streams gave back before. */
 static void settle(void) {
     accel_status_t (*empty)(void);
     if (test_find("accel_empty_cache", &empty))
@@ -94,7 +94,7 @@ static void run(const case_t *one) {
     for (int i = 0; i < 2; i++)
         MUST(cuEventCreate(&room.e[i], CU_EVENT_DISABLE_TIMING));
     for (int i = 0; i < FREE_STREAMS; i++)
-        next(room.s[i]); /* all are known */
+        next(room.s[i]); /* the library knows all streams */
     MUST(cuCtxSynchronize());
     settle();
     one->run(&room);
@@ -128,7 +128,7 @@ int main(int argc, char **argv) {
     quick = kernel("quick", 1000);
     bool little = argc > 1 && !strcmp(argv[1], "limited");
     if (little)
-        size = 5 << 20; /* room for one */
+        size = 5 << 20; /* the room holds one block */
     const case_t *cases = little ? limited : all;
     size_t count = little ? limited_count : all_count;
     for (size_t i = 0; argc > 1 && i < alone_count; i++)

@@ -1,18 +1,18 @@
-/* What the stream-ordered API gets from the pools, one rule a case: which address a request is
- * given tells whether it got memory that work is still under way on, and the race detector
- * whether that was right.
+/* Rules by which the pools serve the stream-ordered API, one rule in each case. The address that
+ * a request gets shows if its memory still has pending work. The race detector shows if that was
+ * right.
  *
- *   rules [limited | CASE]
+ * rules [limited | CASE]
  *
- * All programs are in good order by themselves, so without the library only the race detector is
- * asked. `limited`: the cases for settings that leave 8 MiB; a case that spoils others runs
- * alone.  Exit status 1 after a wrong address or a report, 77 without the simulated device. */
+ * Every program is in good order by itself. Without the library only the race detector judges.
+ * `limited` runs the cases for settings that leave 8 MiB; a case that spoils others runs alone.
+ * Exit status: 1 after a wrong address or a report, 77 without the simulated device. */
 #include "rules.h"
 
 /* --- one stream, and streams in no order --- */
 
 static void same_stream(room_t *r) {
-    next(r->s[0]); /* the first one asks what kind of stream it is */
+    next(r->s[0]); /* the first request on a stream queries its kind */
     CUdeviceptr old = busy(r->s[0]);
     SAME(next(r->s[0]), old);
 }
@@ -40,7 +40,7 @@ static void per_thread(room_t *r) {
     if (pthread_create(&thread, NULL, request_there, &there))
         exit(1);
     pthread_join(thread, NULL);
-    if (size < 1 << 20) /* else there is no other, and the request waited */
+    if (size < 1 << 20) /* otherwise the device has no other memory, and the request waited */
         OTHER(there, old);
 }
 
@@ -100,7 +100,8 @@ static void event_again(room_t *r) {
 static void whole_context(room_t *r) {
     CUdeviceptr old = busy(r->s[0]);
     order(r->e[0], r->s[0], r->s[2]);
-    MUST(cuCtxRecordEvent(context, r->e[0])); /* behind more than we keep: nothing is proved */
+    MUST(cuCtxRecordEvent(context, r->e[0])); /* behind more streams than the library tracks, so
+                                                 nothing is proved */
     MUST(cuStreamWaitEvent(r->s[1], r->e[0], 0));
     OTHER(next(r->s[1]), old);
 }
@@ -163,7 +164,7 @@ static void query_seen(room_t *r) {
     give(other, r->s[2]);
 }
 
-/* --- records that are none --- */
+/* --- records that do not count --- */
 
 static void captured_edge(room_t *r) {
     CUgraph graph;
@@ -203,7 +204,7 @@ static void captured_record(room_t *r) {
     MUST(cuGraphDestroy(graph));
 }
 
-/* The graph records the event anew, behind nothing that matters. */
+/* A graph records the event again, behind no relevant work. */
 static void record_node(room_t *r) {
     CUgraph graph;
     CUgraphNode node;
@@ -220,7 +221,8 @@ static void record_node(room_t *r) {
     MUST(cuGraphDestroy(graph));
 }
 
-/* Of many events that a graph may record each is another one once it was destroyed. */
+/* A graph may record many events. Events created after their destruction are new ones, even with
+ * the same handles. */
 static void record_nodes_and_gone(room_t *r) {
     enum { MANY = 100 };
     CUgraph graph;
@@ -244,7 +246,7 @@ static void record_nodes_and_gone(room_t *r) {
         MUST(cuEventDestroy_v2(event[i]));
 }
 
-/* The same with the library and without. */
+/* Checks a result that must be equal with and without the library. */
 static void answers(CUresult result, CUresult right, int line) {
     if (result == right)
         return;
@@ -272,7 +274,7 @@ static void growth(room_t *r) {
     expect(cuStreamQuery(r->s[0]) == CUDA_ERROR_NOT_READY, "the host waited", __LINE__);
 }
 
-/* No memory that is kept could avoid this failure: it stays. */
+/* A request fails that no freed memory could satisfy. The library keeps its memory. */
 static void more_than_there_is(room_t *r) {
     unsigned long long (*used)(int);
     test_find("simcuda_used_memory", &used);
@@ -288,7 +290,7 @@ static void more_than_there_is(room_t *r) {
     expect(cuStreamQuery(r->s[0]) == CUDA_ERROR_NOT_READY, "the host waited", __LINE__);
 }
 
-/* What holds one stream is let go by work that comes after the request. */
+/* Work that the program submits after the request releases a held stream. */
 static void growth_held(room_t *r) {
     CUdeviceptr flag, memory, plain;
     MUST(cuMemAlloc_v2(&flag, 256));
@@ -309,7 +311,7 @@ static void growth_held(room_t *r) {
             MUST(cuMemAlloc_v2(&more, 4 * (size_t)MUCH));
             MUST(cuStreamWriteValue32_v2(r->s[1], flag, 1, 0));
             MUST(cuMemFree_v2(more));
-        } else if (i == 1) { /* would fit into what was given back before the hold */
+        } else if (i == 1) { /* would fit into memory given back before the stream was held */
             CUdeviceptr half;
             MUST(cuMemAllocAsync(&half, MUCH - (64 << 20), r->s[1]));
             touch(half, r->s[1]);
@@ -396,7 +398,8 @@ static void plain_freed_async(room_t *r) {
     give(more, r->s[0]);
 }
 
-/* The driver leaves it to the program to wait before such a free. */
+/* A plain free of stream-ordered memory does not wait in the driver: the program has to wait
+ * before it. */
 static void async_freed_plain(room_t *r) {
     if (!served)
         return;
@@ -408,8 +411,8 @@ static void async_freed_plain(room_t *r) {
     OTHER(next(r->s[0]), memory); /* the free named no stream */
 }
 
-/* Memory that changed hands by stream order and was not used by its new owner: the work of the
- * one before is still to be waited for. */
+/* Memory changed hands by stream order, and its new owner did not use it. A later request still
+ * has to wait for the work of the first owner. */
 static void taken_over_unused(room_t *r) {
     CUdeviceptr plain;
     if (!served)
@@ -425,15 +428,15 @@ static void taken_over_unused(room_t *r) {
     MUST(cuMemFree_v2(plain));
 }
 
-/* --- the legacy default stream, and those that come after it without being told --- */
+/* --- the legacy default stream, and the streams that follow it implicitly --- */
 
 static void legacy_hands_on(room_t *r) {
     CUdeviceptr memory = take(CU_STREAM_LEGACY);
     use(memory, r->b[0]);
-    give(memory, CU_STREAM_LEGACY); /* after what b[0] was given */
+    give(memory, CU_STREAM_LEGACY); /* after the work of b[0] */
     for (int i = 0; i < 3; i++) {
         memory = take(CU_STREAM_LEGACY);
-        use(memory, r->b[1]); /* after the request */
+        use(memory, r->b[1]); /* after the request for the memory */
         give(memory, CU_STREAM_LEGACY);
     }
 }
@@ -442,9 +445,9 @@ static void legacy_used(room_t *r) {
     for (int i = 0; i < 3; i++) {
         CUdeviceptr memory = take(r->b[0]);
         use(memory, CU_STREAM_LEGACY);
-        give(memory, r->b[0]); /* after what the legacy stream was given */
+        give(memory, r->b[0]); /* after the work of the legacy stream */
         memory = take(r->b[0]);
-        MUST(cuStreamSynchronize(r->b[0])); /* the request was before it */
+        MUST(cuStreamSynchronize(r->b[0])); /* the request came before the synchronisation */
         use(memory, r->s[i % 2]);
         order(r->e[0], r->s[i % 2], r->b[0]);
         give(memory, r->b[0]);
@@ -461,7 +464,8 @@ static void legacy_seen(room_t *r) {
     MUST(cuMemFree_v2(plain));
 }
 
-/* --- launches that do not keep to their stream's order; last: it is for good --- */
+/* --- launches that may run ahead of their stream's order; last, because the effect is permanent
+ * --- */
 
 static void programmatic(room_t *r) {
     CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION};
@@ -471,13 +475,14 @@ static void programmatic(room_t *r) {
     SAME(memory, old);
     void *params[] = {&memory};
     CUlaunchConfig config = {1, 1, 1, 1, 1, 1, 0, r->s[0], &attribute, 1};
-    MUST(cuLaunchKernelEx(&config, quick, params, NULL)); /* before it, the old use is over */
+    MUST(cuLaunchKernelEx(&config, quick, params, NULL)); /* the old use is over before this
+                                                             launch */
     give(memory, r->s[0]);
     memory = busy(r->s[0]);
     OTHER(next(r->s[0]), memory);
 }
 
-/* While another stream captures, nothing of ours is waited for by events. */
+/* While another stream captures, the library does not wait by events. */
 static void programmatic_beside(room_t *r) {
     CUgraph graph;
     CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION};
@@ -495,7 +500,7 @@ static void programmatic_beside(room_t *r) {
     MUST(cuGraphDestroy(graph));
 }
 
-/* While the program holds a stream, and lets go of it only after the launch. */
+/* The program holds a stream during the launch, and releases it afterwards. */
 static void programmatic_held(room_t *r) {
     CUdeviceptr flag;
     CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION};
@@ -524,17 +529,17 @@ static CUlaunchAttribute cooperative(void) {
     return attribute;
 }
 
-/* One that no table knows counts as one that may. */
+/* An attribute that no table knows counts as one that may hold the stream. */
 static CUlaunchAttribute unknown(void) {
     return (CUlaunchAttribute){.id = 99};
 }
 
-/* Memory that was given back before `launch` is needed on another stream: that one must not wait
- * for what was launched. */
+/* Memory given back before `launch` serves another stream. That stream must not wait for the
+ * launched work. */
 static void held_by(room_t *r, void (*launch)(CUdeviceptr memory, CUstream stream)) {
     enum {
         LONG = 300
-    }; /* until frees rely on the stream again, and no join event is recorded early */
+    }; /* enough for frees to rely on the stream again, and for no early record of a join event */
     CUdeviceptr memory, other;
     MUST(cuMemAlloc_v2(&other, size));
     MUST(cuCtxSynchronize());
@@ -579,15 +584,15 @@ static void nothing(void *argument) {
     (void)argument;
 }
 
-static CUgraphExec executable; /* of one slow kernel */
+static CUgraphExec executable; /* a graph of one slow kernel */
 
 static void launch_executable(CUdeviceptr memory, CUstream stream) {
     (void)memory;
     MUST(cuGraphLaunch(executable, stream));
 }
 
-/* The attribute is that of the captured launch, or of the node, or there is a host function.
- * What the device makes of the attribute of a node does not matter. */
+/* The captured launch, its node, or a host function breaks the stream's order. The device's
+ * treatment of a node's attribute does not matter. */
 static void graph_of(room_t *r, const CUlaunchAttribute *captured, const CUlaunchAttribute *set,
                      const CUDA_HOST_NODE_PARAMS *host) {
     CUdeviceptr memory;
@@ -649,7 +654,7 @@ static void marks(room_t *r) {
     give(memory[1], r->s[0]);
 }
 
-/* The same by a graph, on the stream that had done all the work. */
+/* Holds the stream that did all the work, by a graph. */
 static void graph_held(room_t *r) {
     enum { BLOCKS = 3, LONG = 200 };
     CUdeviceptr flag, memory[BLOCKS];
@@ -688,7 +693,7 @@ static void context_goes(room_t *r) {
         MUST(cuMemAlloc_v2(&memory[i], size));
         MUST(cuMemsetD8Async(memory[i], 0, size, CU_STREAM_LEGACY));
     }
-    MUST(cuMemFree_v2(memory[0])); /* waited for at the end, while nothing else may begin */
+    MUST(cuMemFree_v2(memory[0])); /* awaited at the end, while no other work may begin */
     MUST(cuCtxSynchronize());
     give(memory[1], r->s[0]);
     MUST(cuCtxDestroy_v2(other));
@@ -721,7 +726,8 @@ static void inserted_wait(room_t *r) {
         give(more[i], r->s[1]);
 }
 
-/* Of a stream that comes after the legacy one, at the price of something put into it. */
+/* Memory serves again in a stream that follows the legacy one. For this the library puts an
+ * operation into that stream. */
 static void blocking_again(room_t *r) {
     enum { BLOCKS = 3 };
     CUdeviceptr memory[BLOCKS];
@@ -736,7 +742,8 @@ static void blocking_again(room_t *r) {
     }
 }
 
-/* --- green contexts: whose default streams are whose is not documented; for good --- */
+/* --- green contexts: CUDA does not document which default streams they share; last, because the
+ * effect is permanent --- */
 
 static void green_context(room_t *r) {
     unsigned long long processors[64] = {0};
@@ -748,7 +755,7 @@ static void green_context(room_t *r) {
     MUST(cuDeviceGetDevResource(0, (CUdevResource *)(void *)processors, 1));
     MUST(cuDevResourceGenerateDesc(&description, (CUdevResource *)(void *)processors, 1));
     MUST(cuGreenCtxCreate(&green, description, 0, 1));
-    memory = take(r->s[0]); /* the driver's from now on */
+    memory = take(r->s[0]); /* served by the driver from now on */
     ALLOCATED(0);
     give(memory, r->s[0]);
     MUST(cuGreenCtxDestroy(green));

@@ -1,5 +1,4 @@
-/* What the rules of the stream-ordered API are written with (frame.c), and what they are
- * (rules.c). */
+/* The frame (frame.c) and the list (rules.c) of the rules of the stream-ordered API. */
 #ifndef RULES_H
 #define RULES_H
 
@@ -35,7 +34,7 @@ extern size_t size; /* of the next block */
 extern bool served; /* the library serves: addresses can be judged */
 extern unsigned wrong;
 
-void expect(bool holds, const char *what, int line); /* judged only where the library serves */
+void expect(bool holds, const char *what, int line); /* counts only if the library serves */
 long long pending(void);   /* blocks that were given back and are not free yet */
 long long allocated(void); /* blocks that the library has handed out */
 #define SAME(a, b)   expect((a) == (b), "other memory than the one that was free for it", __LINE__)
@@ -48,8 +47,8 @@ void give(CUdeviceptr memory, CUstream stream);
 void use(CUdeviceptr memory, CUstream stream);   /* long work */
 void touch(CUdeviceptr memory, CUstream stream); /* short work */
 CUdeviceptr
-busy(CUstream stream); /* memory with work under way, given back in the stream's order */
-CUdeviceptr next(CUstream stream); /* a request, used and given back */
+busy(CUstream stream); /* returns memory with pending work, given back in the stream's order */
+CUdeviceptr next(CUstream stream); /* requests memory, uses it and gives it back */
 void order(CUevent event, CUstream from, CUstream to);
 
 #endif

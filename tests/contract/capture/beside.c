@@ -1,5 +1,5 @@
-/* Memory that is needed beside a capture, while the device's memory lies idle here in pieces: the
- * request is served as by the driver, and the capture stays whole.
+/* Requests for memory during a capture, while the library holds the device's memory idle in pieces. The
+ * request succeeds as with the driver, and the capture stays valid.
  *
  * usage: beside [CASE]
  *
@@ -21,11 +21,11 @@ static CUstream captured, beside;
 static CUdeviceptr piece[PIECES], buffer;
 static size_t part; /* bytes of a piece */
 
-/* All memory of the device, in pieces. */
+/* Allocates all memory of the device, in pieces. */
 static void take_all(void) {
     int (*empty_cache)(void);
     size_t total;
-    if (test_find("accel_empty_cache", &empty_cache)) /* what is left would hold several pieces */
+    if (test_find("accel_empty_cache", &empty_cache)) /* the rest would hold several pieces */
         MUST(empty_cache());
     MUST(cuMemAlloc_v2(&buffer, BUFFER));
     MUST(cuMemGetInfo_v2(&part, &total));
@@ -39,7 +39,7 @@ static void give(int first, int end) {
         MUST(cuMemFree_v2(piece[i]));
 }
 
-/* Every second one: no two are side by side. */
+/* Frees every second piece, so no two free pieces are adjacent. */
 static void give_half(void) {
     for (int i = 0; i < PIECES; i += 2)
         MUST(cuMemFree_v2(piece[i]));
@@ -51,13 +51,13 @@ typedef enum { PLAIN, ORDERED, PHYSICAL, ARRAY, REQUESTS } request_t;
 
 typedef struct {
     request_t what;
-    CUstreamCaptureMode mode; /* of the thread that asks */
+    CUstreamCaptureMode mode; /* capture mode of the requesting thread */
     CUdeviceptr address;
     CUmemGenericAllocationHandle page;
     CUarray array;
 } ask_t;
 
-/* More than any piece, and less than what is free. */
+/* Requests more than any piece, and less than the free memory. */
 static CUresult request(ask_t *ask) {
     CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                 .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
@@ -112,7 +112,7 @@ static void begin(CUstreamCaptureMode mode) {
     MUST(cuMemsetD8Async(buffer, 1, BUFFER, captured));
 }
 
-/* The capture is whole, and its graph finds its memory. */
+/* Ends the capture, which must be valid, and launches its graph, which must find its memory. */
 static void expect_whole(void) {
     CUgraph graph = NULL;
     CUgraphExec exec;
@@ -135,7 +135,8 @@ static bool forbids(CUstreamCaptureMode capture, CUstreamCaptureMode thread, boo
                       capture == CU_STREAM_CAPTURE_MODE_GLOBAL;
 }
 
-/* cuda.h's words of CUstreamCaptureMode, for each mode of the capture and of the thread that asks. */
+/* Checks the rules of cuda.h for CUstreamCaptureMode, for a mode of the capture and a mode of the
+ * requesting thread. */
 static void rule(CUstreamCaptureMode capture, CUstreamCaptureMode thread, bool same,
                  request_t what) {
     ask_t ask = {.what = what, .mode = thread};
@@ -172,7 +173,7 @@ static void rules(void) {
                          (request_t)what);
 }
 
-/* Work from before the capture still uses what was freed: it is waited for. */
+/* Work from before the capture still uses the freed memory, so the request waits for it. */
 static void pending(void) {
     ask_t ask = {.what = PLAIN};
     take_all();
@@ -230,7 +231,8 @@ static void held(void) {
     MUST(cuStreamSynchronize(beside));
 }
 
-/* Two captures overlap; what was freed before the first is idle, and so is what the second left. */
+/* Two captures overlap. Memory freed before the first one is idle, and so is memory that the second one
+ * left. */
 static void overlapping(void) {
     ask_t ask = {.what = PLAIN};
     CUstream second = test_stream();
@@ -249,7 +251,8 @@ static void overlapping(void) {
     expect_whole();
 }
 
-/* One request after the other, each larger: memory that nothing was submitted beside goes back again. */
+/* Requests follow one another, each larger than the last. Freed memory without submitted work goes
+ * back. */
 static void growing(void) {
     take_all();
     give_half();

@@ -1,13 +1,11 @@
-/* What is freed while a stream captures, as a program sees it: launched again and again, a graph
- * finds its memory as it left it, no other request gets it before the last graph has gone, and
- * then it comes back.
+/* Memory that a program frees while a stream captures. Each launch of the graph finds its memory as it left
+ * it. No other request gets that memory before the last graph has gone; then it comes back.
  *
  * usage: capture [CASE]
  *
- * Runs under the library on the simulated device.  A `fill` kernel writes one value to a whole
- * buffer; where another owner had the graph's memory, his values would be gone.  The race
- * detector is told of lifetimes as the library should see them: a graph's memory is owned until
- * the graph has gone. */
+ * Runs under the library on the simulated device. A `fill` kernel writes one value to a whole buffer;
+ * another owner of the graph's memory would overwrite these values. The program tells the race detector the
+ * lifetimes as the library should see them: a graph owns its memory until the graph has gone. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -21,7 +19,7 @@
 enum { BYTES = 300 << 10, OTHERS = 40, MOST = 1000, LAUNCHES = 5 };
 
 static CUcontext primary;
-static CUstream stream, beside; /* non-blocking; captured, and for others' work */
+static CUstream stream, beside; /* non-blocking; `stream` captures, `beside` has other owners' work */
 static CUfunction fill;
 
 static void on_fill(const simcuda_launch_t *launch) {
@@ -46,13 +44,12 @@ static void give(CUdeviceptr pointer) {
     MUST(cuMemFree_v2(pointer));
 }
 
-/* The program gives the memory up, but for what it captures: it is the graph's until graph_gone.
- */
+/* Frees memory that captured work uses: it is the graph's until graph_gone. */
 static void leave_to_graph(CUdeviceptr pointer) {
     MUST(cuMemFree_v2(pointer));
 }
 
-/* Before the last of the graphs is destroyed. */
+/* Tells the race detector the end of the graph's ownership. Called before the last graph is destroyed. */
 static void graph_gone(CUdeviceptr pointer) {
     simcuda_owner_end(pointer);
 }
@@ -70,15 +67,15 @@ static bool all_are(CUdeviceptr buffer, unsigned value) {
     return true;
 }
 
-/* --- what others make of the memory --- */
+/* --- other owners of the memory --- */
 
-/* Any of it: a segment that went back to the driver comes again with other places for blocks. */
+/* Returns true if the blocks overlap: a segment that went back to the driver comes again with other places
+ * for blocks. */
 static bool overlap(CUdeviceptr a, CUdeviceptr b) {
     return a < b + BYTES && b < a + BYTES;
 }
 
-/* Whether the memory is among the next `most` blocks that requests are served with, or among all
- * that there is. */
+/* Returns true if the memory is among the next `most` blocks of requests, or among all available memory. */
 static bool given_out(CUdeviceptr memory, int most) {
     static CUdeviceptr others[MOST];
     int count = 0;
@@ -92,8 +89,8 @@ static bool given_out(CUdeviceptr memory, int most) {
     return got;
 }
 
-/* Others allocate, write, and look whether it was theirs alone while `exec` (if any) ran.  True:
- * one of them was given `memory`. */
+/* Allocates blocks for others, writes to them, and checks that no one else wrote to them while `exec` (if
+ * any) ran. Returns true if one of the blocks was `memory`. */
 static bool others_get(CUdeviceptr memory, CUgraphExec exec) {
     CUdeviceptr others[OTHERS];
     bool got = false;
@@ -114,8 +111,8 @@ static bool others_get(CUdeviceptr memory, CUgraphExec exec) {
     return got || given_out(memory, MOST);
 }
 
-/* Frees are fenced, or waited for, before memory runs out: the library does not take a capture
- * for one that goes on. */
+/* Checks that frees are fenced or awaited before memory runs out: the library must not believe that a
+ * capture goes on. */
 static void expect_no_capture(void) {
     CUdeviceptr buffer = alloc(), other = alloc();
     launch(beside, other, 1);
@@ -128,7 +125,7 @@ static void expect_no_capture(void) {
     give(other);
 }
 
-/* No graph and no capture names the memory any more. */
+/* Returns true if a request gets the memory again. Pre: no graph and no capture names it. */
 static bool comes_back(CUdeviceptr memory) {
     MUST(cuCtxSynchronize());
     return others_get(memory, NULL);
@@ -189,7 +186,7 @@ static void allocated_inside(void) {
     EXPECT(comes_back(memory));
 }
 
-/* Freed after the capture, the graph may not be launched any more: an ordinary free. */
+/* Memory freed after the capture is an ordinary free: the program may not launch the graph any more. */
 static void freed_after(void) {
     CUdeviceptr memory = alloc();
     begin();
@@ -213,7 +210,7 @@ static void exec_outlives(void) {
     EXPECT(comes_back(memory));
 }
 
-/* The last launch may still run when its graph is destroyed. */
+/* The last launch may still run when the program destroys its graph. */
 static void destroyed_while_running(void) {
     CUdeviceptr memory;
     CUgraph graph = freed_inside(&memory);
@@ -341,7 +338,7 @@ static void freed_by_a_thread(void) {
     EXPECT(comes_back(memory));
 }
 
-/* --- captures that come to nothing, and those that end elsewhere --- */
+/* --- captures that yield no graph, and captures that end elsewhere --- */
 
 static void spoilt(void) {
     CUdeviceptr memory = alloc();
@@ -357,8 +354,8 @@ static void spoilt(void) {
     expect_no_capture();
 }
 
-/* What was made of the graph inside a node cannot be told: from then on nothing that a capture
- * held comes back, but what no graph came of. */
+/* The library cannot follow copies of a graph inside a node. From then on memory held by a capture never
+ * comes back, except if no graph came of the capture. */
 static void inner_graph_seen(void) {
     CUdeviceptr memory;
     CUgraph graph = freed_inside(&memory), parent, inner, copy;
@@ -433,7 +430,7 @@ static void *end_elsewhere(void *arg) {
     return NULL;
 }
 
-/* Ends that the driver refuses end nothing. */
+/* If the driver refuses the end of a capture, the capture goes on. */
 static void refused_end(void) {
     CUdeviceptr memory = alloc();
     CUgraph graph = NULL;
@@ -443,7 +440,8 @@ static void refused_end(void) {
     EXPECT(cuStreamEndCapture(beside, &graph) == CUDA_ERROR_ILLEGAL_STATE);
     EXPECT(cuStreamEndCapture(stream, NULL) == CUDA_ERROR_INVALID_VALUE);
     leave_to_graph(memory);
-    EXPECT(!given_out(memory, OTHERS)); /* and records nothing, which would spoil it */
+    EXPECT(!given_out(memory, OTHERS)); /* and the library records no event, which would spoil the
+                                           capture */
     CUgraphExec exec = instantiate(graph = end());
     EXPECT(!others_get(memory, exec));
     MUST(cuGraphExecDestroy(exec));
@@ -492,7 +490,7 @@ static void context_destroyed(void) {
     CUdeviceptr memory = alloc();
     MUST(cuStreamBeginCapture_v2(theirs, CU_STREAM_CAPTURE_MODE_RELAXED));
     MUST(cuMemsetD8Async(memory, 99, BYTES, theirs));
-    give(memory); /* held, and gone with its context */
+    give(memory); /* held, and freed with its context */
     MUST(cuCtxDestroy_v2(other));
     MUST(cuCtxSetCurrent(primary));
     expect_no_capture();
@@ -528,7 +526,7 @@ static void joined_by_another_context(void) {
 
 /* --- requests inside a capture --- */
 
-/* Where the driver would serve the request, the cache takes a segment for it. */
+/* If the driver would serve the request, the cache takes a segment for it. */
 static void request_while_relaxed(void) {
     CUdeviceptr warm = alloc(), large[2];
     give(warm);
@@ -548,7 +546,8 @@ static void request_while_relaxed(void) {
         MUST(cuMemFree_v2(large[i]));
 }
 
-/* Where it would refuse, it does, and spoils the capture as it would have. */
+/* If the driver would refuse the request, the library refuses it and the capture is invalid, as with the
+ * driver. */
 static void request_while_global(void) {
     CUdeviceptr pointer = 0, cached = alloc();
     CUgraph graph;
@@ -579,7 +578,7 @@ static void request_of_another_thread(void) {
     EXPECT(simcuda_calls("cuMemAlloc_v2") == 1);
     MUST(cuGraphDestroy(end()));
     MUST(cuMemFree_v2(pointer));
-    MUST(cuMemAlloc_v2(&pointer, (size_t)50 << 20)); /* kept, not the driver's */
+    MUST(cuMemAlloc_v2(&pointer, (size_t)50 << 20)); /* served from the cache, not by the driver */
     EXPECT(simcuda_calls("cuMemAlloc_v2") == 1);
     EXPECT(simcuda_calls("cuMemFree_v2") == 0);
     MUST(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -592,7 +591,7 @@ static void request_of_another_thread(void) {
 /* A capture closes the lanes of threads.  The stream's next request finds the memory that its lane kept. */
 static void kept_in_order(void) {
     CUdeviceptr before = 0, pointer;
-    for (int i = 0; i < 5; i++) { /* the size becomes one that is kept */
+    for (int i = 0; i < 5; i++) { /* the thread begins to keep this size */
         MUST(cuMemAllocAsync(&before, BYTES, beside));
         MUST(cuMemFreeAsync(before, beside));
     }
@@ -615,7 +614,7 @@ static void *churn(void *arg) {
     while (!atomic_load(&stop)) {
         CUdeviceptr buffer;
         if (cuMemAlloc_v2(&buffer, BYTES)) {
-            sched_yield(); /* nothing becomes ready while the other captures */
+            sched_yield(); /* no memory becomes ready while the other thread captures */
             continue;
         }
         simcuda_owner_begin(buffer, BYTES);
@@ -635,7 +634,7 @@ static void beside_churn(void) {
     for (int i = 0; i < CAPTURES; i++) {
         MUST(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
         launch(stream, buffer, 1);
-        CUgraph graph = end(); /* fails where anything was recorded meanwhile */
+        CUgraph graph = end(); /* fails if another thread recorded an event meanwhile */
         MUST(cuGraphDestroy(graph));
     }
     atomic_store(&stop, true);
@@ -670,7 +669,7 @@ static const struct {
     {"per_thread_streams", per_thread_streams},
     {"thread_ends", thread_ends},
     {"beside_churn", beside_churn},
-    /* From here on there are two contexts: every fence is of both. */
+    /* From here on there are two contexts: every fence covers both. */
     {"context_destroyed", context_destroyed},
     {"joined_by_another_context", joined_by_another_context},
     {"inside", inside},

@@ -32,7 +32,7 @@ static bool unseen(void) {
     return true;
 }
 
-/* A capture is that of its context; of all contexts, if it is not known which. */
+/* A capture blocks its context, or all contexts if its context is not known. */
 START_TEST(a_context_captures) {
     static ac_cuda_context_t one, other;
     ac_cuda_capture_begin(&one);
@@ -52,7 +52,7 @@ START_TEST(a_context_captures) {
 END_TEST
 
 static _Atomic bool arrived, leaving;
-static double waited; /* seconds, by the capture that began last */
+static double waited; /* seconds that the last capture waited to begin */
 
 static double seconds(void) {
     struct timespec now;
@@ -70,7 +70,7 @@ static void *begin_capture(void *arg) {
     return NULL;
 }
 
-/* Rounds, because nothing tells when the other thread stands at the gate. */
+/* Runs many rounds, because nothing shows when the other thread has reached the gate. */
 START_TEST(a_capture_waits_for_a_synchronisation) {
     for (int round = 0; round < 200; round++) {
         pthread_t thread;
@@ -86,12 +86,14 @@ START_TEST(a_capture_waits_for_a_synchronisation) {
         atomic_store(&leaving, true);
         ac_cuda_sync_end();
         pthread_join(thread, NULL);
-        ck_assert(after || waited > 0.9); /* a second is all it waits for a thread that sleeps */
+        ck_assert(after || waited > 0.9); /* it waits at most a second for a thread that
+                                             sleeps */
     }
 }
 END_TEST
 
-/* The device may wait for the thread that begins: it is let through. */
+/* The device may wait for the thread that begins a capture, so the gate lets that thread through
+ * after a while. */
 START_TEST(but_not_for_ever) {
     pthread_t thread;
     bool after = true;

@@ -9,7 +9,7 @@
 
 enum { SESSIONS = 8192 };
 
-/* What the memory behind the sessions was told. */
+/* Calls that the memory behind the sessions received. */
 static uint64_t open, newest, lost;
 static bool holding[SESSIONS], empty, unseen;
 static unsigned released[SESSIONS], releases;
@@ -55,12 +55,12 @@ static void tear_down(void) {
     ck_assert_int_eq(ac_graphs_check(), 0);
 }
 
-/* Names of graphs and executable graphs; the same number is used for both kinds on purpose. */
+/* Names of graphs and executable graphs. Both kinds use the same numbers on purpose. */
 #define NONE ((ac_holder_t){AC_HOLDER_NONE, 0})
 #define G(n) AC_GRAPH(0x1000 + 16 * (n))
 #define X(n) AC_EXEC(0x1000 + 16 * (n))
 
-/* A capture that gave `graph`; the session's number. */
+/* Runs a capture that yields `graph`. Returns the session's number. */
 static uint64_t capture(ac_holder_t graph) {
     ac_graphs_capture_began();
     uint64_t session = newest;
@@ -123,7 +123,8 @@ START_TEST(update_replaces) {
     uint64_t a = capture(G(1)), b = capture(G(2));
     ac_graphs_inherit(X(1), G(1), false);
     destroy(G(1));
-    ac_graphs_inherit(X(1), G(2), false); /* it failed: of both, perhaps */
+    ac_graphs_inherit(X(1), G(2), false); /* it failed: X(1) may now hold memory of both
+                                             graphs */
     HELD(a);
     ac_graphs_inherit(X(1), G(2), true);
     FREE(a);
@@ -151,7 +152,7 @@ START_TEST(overlapping_captures_are_one_session) {
     ac_graphs_capture_began();
     ck_assert_uint_eq(newest, e);
     ac_graphs_capture_ended(G(1));
-    destroy(G(1)); /* while the other goes on: frees of now are held, too */
+    destroy(G(1)); /* while the other capture goes on: later frees are held, too */
     HELD(e);
     ac_graphs_capture_began();
     ac_graphs_capture_ended(NONE);
@@ -196,7 +197,7 @@ START_TEST(refused_destruction) {
 }
 END_TEST
 
-/* While the driver destroys a graph its handle may be another's already. */
+/* While the driver destroys a graph, another graph may already have its handle. */
 START_TEST(handle_comes_back) {
     uint64_t a = capture(G(1));
     ac_holder_t leaving = ac_graphs_leaving(G(1));
@@ -213,7 +214,7 @@ START_TEST(launched_into_a_capture) {
     uint64_t a = capture(G(1));
     ac_graphs_inherit(X(1), G(1), false);
     destroy(G(1));
-    ac_graphs_launched(X(1)); /* outside: nothing comes of it */
+    ac_graphs_launched(X(1)); /* outside a capture: no effect */
     ac_graphs_capture_began();
     uint64_t b = newest;
     ac_graphs_launched(X(1));
@@ -281,7 +282,7 @@ END_TEST
 
 START_TEST(fresh_handle_of_an_inner_graph) {
     ac_graphs_inside(G(2), G(1));
-    ac_graphs_fresh(G(2)); /* its node was destroyed, unseen */
+    ac_graphs_fresh(G(2)); /* its node was destroyed without a call that the library sees */
     uint64_t e = capture(G(2));
     destroy(G(1));
     HELD(e);
@@ -296,12 +297,13 @@ START_TEST(lineage_unseen) {
     destroy(G(1));
     HELD(a);
     ck_assert_uint_eq(lost, 1);
-    uint64_t b = capture(NONE); /* surely no graph */
+    uint64_t b = capture(NONE); /* certainly not a graph */
     FREE(b);
 }
 END_TEST
 
-/* More links than the table has room for: memory stays, and nothing else is mixed up. */
+/* More links than the table holds: the memory of the rest stays held, and all else is
+ * correct. */
 START_TEST(overflow) {
     enum { MANY = 4200 };
     for (unsigned i = 0; i < MANY; i++)
@@ -364,7 +366,7 @@ START_TEST(pruned) {
 }
 END_TEST
 
-/* At overflow what holds nothing any more makes room by itself. */
+/* At overflow, sessions that hold nothing make room. */
 START_TEST(pruned_at_overflow) {
     for (unsigned i = 0; i < 4096; i++)
         capture(G(i));

@@ -1,5 +1,5 @@
-/* Held blocks (allocator/retired/retired.h) on the fake device: what is held, what is not, and
- * that the statistics say so. */
+/* Held blocks (allocator/retired/retired.h) on the fake device: which blocks are held, and their
+ * statistics. */
 #include <stdlib.h>
 
 #include "fake_world.h"
@@ -17,7 +17,7 @@ static uint64_t alloc(int i, uint64_t bytes) {
     return address;
 }
 
-/* The program synchronised. */
+/* Completes the context's work, as a synchronisation of the program does. */
 static void synchronise(int i) {
     uint64_t now = ac_fence_stamp();
     complete(i);
@@ -72,7 +72,7 @@ START_TEST(held_while_open) {
 }
 END_TEST
 
-/* A released block waits for what was submitted until then: the graph's last launch. */
+/* A released block waits for all work submitted so far: the graph's last launch. */
 START_TEST(released_behind_a_fence) {
     uint64_t a = alloc(0, MIB);
     ac_order_capture_begin(1);
@@ -80,7 +80,7 @@ START_TEST(released_behind_a_fence) {
     give(a);
     ac_order_capture_end();
     synchronise(0);
-    submit(0); /* the launch */
+    submit(0); /* the launch of the graph */
     ac_allocator_release(allocator, 1);
     check_world();
     ck_assert(!served_again(0, a, MIB));
@@ -92,7 +92,7 @@ START_TEST(released_behind_a_fence) {
 }
 END_TEST
 
-/* None was asked for while the capture held it. */
+/* The library records no fence for memory that a capture holds. */
 START_TEST(released_memory_wants_a_fence) {
     uint64_t held[AC_FENCE_BATCH_WEIGHT];
     for (int i = 0; i < AC_FENCE_BATCH_WEIGHT; i++)
@@ -108,8 +108,8 @@ START_TEST(released_memory_wants_a_fence) {
 }
 END_TEST
 
-/* What no captured work can name is not held: nothing was submitted since the session began or
- * since the block was handed out. */
+/* A capture does not hold memory that no captured work can name: nothing was submitted since the
+ * session began, or since the block was handed out. */
 START_TEST(untouched_is_not_held) {
     uint64_t a = alloc(0, MIB), b = alloc(1, MIB);
     submit(0);
@@ -123,7 +123,7 @@ START_TEST(untouched_is_not_held) {
     expect_held(0, 0);
     submit(1);
     b = alloc(1, MIB);
-    submit(1); /* it may have joined the capture */
+    submit(1); /* this work may have joined the capture */
     give(b);
     expect_held(1, MIB);
     ac_order_capture_end();
@@ -132,7 +132,7 @@ START_TEST(untouched_is_not_held) {
 }
 END_TEST
 
-/* Once memory may be reached from every context, work of any counts. */
+/* Once every context may reach the memory, work of any context counts. */
 START_TEST(shared_across_contexts) {
     atomic_store(&ac_fence_shared, true);
     uint64_t a = alloc(0, MIB);
@@ -144,8 +144,8 @@ START_TEST(shared_across_contexts) {
 }
 END_TEST
 
-/* Running out of memory does not touch it, and it is not offered as free. */
-/* A context without a capture, whose memory no other one uses; and one that begins to capture. */
+/* A context without a capture, with memory that no other context uses; then it begins to
+ * capture. */
 START_TEST(not_where_nothing_captures) {
     uint64_t a = alloc(1, MIB), b = alloc(1, MIB);
     context[1].bystander = true;
@@ -200,7 +200,7 @@ START_TEST(gone_with_the_context) {
 }
 END_TEST
 
-/* A segment that is to go back when it is idle goes when its held block is released. */
+/* A segment that leaves service goes back when its held block is released. */
 START_TEST(tainted) {
     bool fresh;
     uint64_t a = alloc(0, 30 * MIB);

@@ -1,10 +1,10 @@
-/* Captures and contexts: a capture keeps nothing from the contexts that take no part in it, and everything
- * that would spoil it from those that do.
+/* Captures and contexts. A capture holds no memory of contexts that take no part in it. The library makes no
+ * call in a context that takes part if the call would spoil the capture.
  *
  * usage: contexts [CASE]
  *
- * Each case runs in a child process, with the second context on another device, and with two contexts on
- * one.  It runs on the simulated device, bare and under the library. */
+ * Each case runs in a child process, with the second context on another device, and with two contexts on one.
+ * It runs on the simulated device, bare and under the library. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 #define MIB ((size_t)1 << 20)
 enum { LATE_NS = 2000000, BYTES = 4096, VALUE = 9 };
 
-/* In `theirs` a stream captures; `ours` has the work. */
+/* A stream of `theirs` captures; the work is in `ours`. */
 static CUcontext theirs, ours;
 static bool one_device;
 static CUstream captured, stream;
@@ -62,7 +62,7 @@ static void begin(CUstreamCaptureMode mode) {
     MUST(cuCtxSetCurrent(ours));
 }
 
-/* `from` goes on in `to` in the same capture. */
+/* Lets `to` join the capture of `from`. */
 static void join(CUcontext owner, CUstream from, CUstream to) {
     CUevent event;
     MUST(cuCtxSetCurrent(owner));
@@ -72,7 +72,7 @@ static void join(CUcontext owner, CUstream from, CUstream to) {
     MUST(cuEventDestroy_v2(event));
 }
 
-/* The capture is whole; its graph finds its memory. */
+/* Ends the capture, which must be valid, and launches its graph, which must find its memory. */
 static void expect_whole(bool joined) {
     CUgraph graph = NULL;
     CUgraphExec exec;
@@ -88,7 +88,7 @@ static void expect_whole(bool joined) {
     MUST(cuCtxSetCurrent(ours));
 }
 
-/* --- what a free does --- */
+/* --- effects of a free --- */
 
 static void write_late(unsigned value) {
     void *params[] = {&word, &value};
@@ -111,7 +111,7 @@ static void barrier(void) {
     expect_whole(false);
 }
 
-/* The context took part in captures, which are over. */
+/* The context took part in captures that are over. */
 static void barrier_afterwards(void) {
     CUgraph graph;
     CUstream second = test_stream();
@@ -128,7 +128,7 @@ static void barrier_afterwards(void) {
     expect_whole(false);
 }
 
-/* The wait of a stream that took no part. */
+/* A stream outside the capture waits. */
 static void barrier_after_wait(void) {
     CUstream second = test_stream();
     begin(CU_STREAM_CAPTURE_MODE_RELAXED);
@@ -141,8 +141,8 @@ static void barrier_after_wait(void) {
 
 /* --- memory --- */
 
-/* Together more than the device has: what was freed serves again although a capture goes on.  Of two
- * contexts on one device each may use the other's memory. */
+/* Requests together more than the device has: freed memory serves again during a capture. With two contexts
+ * on one device either context may use the other's memory. */
 static void reuse(void) {
     enum { ROUNDS = 40 };
     if (one_device)
@@ -159,7 +159,7 @@ static void reuse(void) {
     expect_whole(false);
 }
 
-/* What a request needs lies idle in pieces, and goes back. */
+/* The memory for a request lies idle in pieces, which go back to the device. */
 static void pieces(void) {
     enum { PIECES = 10 };
     CUdeviceptr piece[PIECES];
@@ -215,7 +215,7 @@ static void joined(CUstreamCaptureMode mode) {
     by_another_thread();
     expect_whole(true);
     MUST(cuCtxSetCurrent(ours));
-    expect_awaited(); /* no longer */
+    expect_awaited(); /* the capture is over */
 }
 
 static void joined_relaxed(void) {
@@ -263,7 +263,8 @@ static unsigned next(unsigned *seed) {
     return *seed = *seed * 1103515245u + 12345u, *seed >> 16;
 }
 
-/* Captures without an end in sight, each in one of two contexts, every second one with the other's stream. */
+/* Runs captures in one of two contexts, without a defined end. Every second one includes the other context's
+ * stream. */
 static void *captures(void *arg) {
     enum { ROUNDS = 60 };
     unsigned seed = *(unsigned *)arg;

@@ -20,7 +20,7 @@ static const struct {
 #undef FAILPOINT
 };
 
-/* Does not compile where two rows have the same number. */
+/* Fails to compile if two rows have the same number. */
 __attribute__((unused)) static void numbers_differ(int number) {
     switch (number) {
 #define FAILPOINT(number, name, text) case (number):
@@ -31,7 +31,7 @@ __attribute__((unused)) static void numbers_differ(int number) {
     }
 }
 
-/* Of the program: what it does in a window (failpoint.h). */
+/* Called in each window (failpoint.h); the program defines it. */
 extern void ac_test_window(const char *name) __attribute__((weak, visibility("default")));
 
 __attribute__((constructor)) static void choose(void) {
@@ -49,7 +49,8 @@ __attribute__((constructor)) static void choose(void) {
     }
 }
 
-/* Asked anew each time: a child of the test's chooses after its fork. */
+/* Returns true if the variable chooses this way to spoil the function. Reads it at each call,
+ * because a child of the test chooses after its fork. */
 int ac_row_failpoint(const char *symbol, const char *way) {
     const char *chosen = getenv("ACCEL_FAILPOINT_ROW");
     size_t length = strlen(symbol);

@@ -12,7 +12,7 @@ static side_t side_of(const failpoint_run_t *t) {
     return (side_t){t->old_owner, t->new_owner, {t->stream[0], t->stream[1], t->stream[2]}};
 }
 
-/* The side of a device, made current. */
+/* Makes the context of a device current, with its functions and streams. */
 static void turn_to(failpoint_run_t *t, int device, const side_t *side) {
     MUST(cuCtxSetCurrent(t->ctx[device]));
     t->old_owner = side->old_owner;
@@ -21,7 +21,7 @@ static void turn_to(failpoint_run_t *t, int device, const side_t *side) {
         t->stream[i] = side->stream[i];
 }
 
-/* The default stream was used on one device, and now is on the other. */
+/* The program uses the default stream on one device, and then on the other. */
 void failpoint_path_context_ignored(failpoint_run_t *t) {
     side_t here = side_of(t);
     CUdeviceptr near;
@@ -43,8 +43,9 @@ void failpoint_path_context_ignored(failpoint_run_t *t) {
     failpoint_new(t, t->stream[1]);
 }
 
-/* The first device's launch looks at the clock that the second one's memory was handed out with: the
- * old owner has to look as well.  On another stream where two streams have one fast path. */
+/* The clock moved when the second device's memory was handed out, and the next launch is on the
+ * first device. The launch of the old owner has to look at the clock, too. Two streams may share one
+ * fast path, so the new owner uses another stream. */
 void failpoint_looked_in_another_context(failpoint_run_t *t) {
     side_t here = side_of(t);
     CUdeviceptr near, far;
@@ -77,7 +78,7 @@ void failpoint_looked_in_another_context(failpoint_run_t *t) {
     }
 }
 
-/* The copy, work of the first device, reads what the second one's context frees. */
+/* A copy of the first device reads memory that the second device's context frees. */
 void failpoint_second_address_ignored(failpoint_run_t *t) {
     side_t here = side_of(t);
     CUdeviceptr to;
@@ -92,13 +93,13 @@ void failpoint_second_address_ignored(failpoint_run_t *t) {
     MUST(cuMemcpyDtoDAsync_v2(to, t->memory, 2 * MIB, t->stream[0]));
     MUST(cuEventRecord(copied, t->stream[0]));
     turn_to(t, 1, &there);
-    MUST(cuStreamWaitEvent(t->stream[0], copied, 0)); /* a free of the driver's own waits */
+    MUST(cuStreamWaitEvent(t->stream[0], copied, 0)); /* so that a free of the driver waits, too */
     failpoint_hand_over(t);
     failpoint_new(t, t->stream[1]);
 }
 
-/* A free of the driver's own waits for the device, and so for the copy: another context of the
- * device has a wait for it. */
+/* A free of the driver waits for the device. Another context of the device waits for the copy, so
+ * the free waits for it, too. */
 void failpoint_context_ends_at_once(failpoint_run_t *t) {
     side_t here = side_of(t);
     CUcontext gone;

@@ -30,7 +30,8 @@ void failpoint_event_on_wrong_stream(failpoint_run_t *t) {
     failpoint_ordered_wait(t);
 }
 
-/* Idle memory is to go back, which takes a fence for the work beside the capture. */
+/* Idle memory goes back to the device during a capture. This needs a fence for the work outside the
+ * capture. */
 void failpoint_record_during_capture(failpoint_run_t *t) {
     CUgraph graph = NULL;
     CUgraphExec exec;
@@ -54,12 +55,13 @@ void failpoint_record_during_capture(failpoint_run_t *t) {
     MUST(cuGraphDestroy(graph));
 }
 
-/* First no event can be made for a fence; then there is one, and the limit leaves no other memory
- * than what waits for it. */
+/* First the driver refuses an event for a fence. Then it gives one, and the limit leaves no memory
+ * except blocks that wait for it. */
 void failpoint_fence_dropped_at_oom(failpoint_run_t *t) {
     CUdeviceptr held;
     failpoint_take(t, 3 * MIB);
-    for (int i = 0; i < 8; i++) /* beside it as well: or the segment would go back, and wait */
+    for (int i = 0; i < 8; i++) /* next to `memory`, too: otherwise its segment would go back, which
+                                   waits */
         cuMemAlloc_v2(&held, MIB);
     failpoint_old(t, t->stream[0]);
     failpoint_give(t);
@@ -73,7 +75,7 @@ void failpoint_fence_dropped_at_oom(failpoint_run_t *t) {
     failpoint_new(t, t->stream[1]);
 }
 
-/* The event of the fence would be recorded again for a stream that has nothing left to do. */
+/* The library records the event of a pending fence again, for a stream without work. */
 void failpoint_event_reused_early(failpoint_run_t *t) {
     CUstream idle;
     failpoint_take(t, MIB);
@@ -98,12 +100,13 @@ void failpoint_event_reused_early(failpoint_run_t *t) {
 
 typedef struct {
     failpoint_run_t *t;
-    unsigned long long frees; /* of the driver, before */
+    unsigned long long frees; /* calls of the driver's free before this one */
     _Atomic bool inside, freed;
 } meeting_t;
 
-/* Runs while the other thread waits in its synchronisation, which does not return before this.
- * A free of the driver's own waits for this as well: enough that it began. */
+/* A host function that holds up the other thread's synchronisation until this thread's free has
+ * returned. A free of the driver waits for this function, too, so a free that has begun is
+ * enough. */
 static void hold_up(void *argument) {
     meeting_t *meeting = argument;
     atomic_store(&meeting->inside, true);
@@ -139,7 +142,7 @@ void failpoint_free_during_synchronisation(failpoint_run_t *t) {
     failpoint_new(t, t->stream[1]);
 }
 
-/* A size that comes again, so that the thread keeps what it frees of it. */
+/* The size comes again, so the thread keeps freed blocks of it. */
 void failpoint_waiting_served(failpoint_run_t *t) {
     for (int i = 0; i < 3; i++) {
         failpoint_take(t, MIB);
@@ -151,7 +154,8 @@ void failpoint_waiting_served(failpoint_run_t *t) {
     failpoint_new(t, t->stream[1]);
 }
 
-/* The same; and a request that finds no free memory asks for what its thread keeps. */
+/* The size comes again, so the thread keeps freed blocks of it. A request that finds no free memory
+ * then takes those. */
 void failpoint_waiting_flushed(failpoint_run_t *t) {
     for (int i = 0; i < 3; i++) {
         failpoint_take(t, MIB);
@@ -165,7 +169,7 @@ void failpoint_waiting_flushed(failpoint_run_t *t) {
     failpoint_new(t, t->stream[1]);
 }
 
-/* Of a size that the thread does not keep: the next request finds it under the lock. */
+/* Memory of a size that the thread does not keep: the next request finds it under the lock. */
 void failpoint_loose_not_awaited(failpoint_run_t *t) {
     failpoint_take(t, 3 * MIB);
     failpoint_old(t, t->stream[0]);
@@ -180,8 +184,8 @@ static void *give_in_thread(void *argument) {
     return NULL;
 }
 
-/* Another thread frees what this one keeps the size of: so much is posted at once, and this thread's
- * next request takes it out of its inbox. */
+/* Another thread frees a block of a size that this thread keeps. Such a large block is posted at
+ * once. This thread's next request takes it from the inbox. */
 void failpoint_posted_not_awaited(failpoint_run_t *t) {
     pthread_t thread;
     for (int i = 0; i < 3; i++) {

@@ -9,8 +9,8 @@ static CUgraphExec instantiate(CUgraph graph) {
     return exec;
 }
 
-/* A graph of work for memory that is freed while it is captured, and launched later: good only
- * where the allocator keeps the memory for the graph. */
+/* Captures work on memory, and frees the memory during the capture. A later launch is correct
+ * only if the allocator keeps the memory for the graph. */
 static CUgraph captured(failpoint_run_t *t) {
     CUgraph graph;
     failpoint_take(t, MIB);
@@ -21,7 +21,7 @@ static CUgraph captured(failpoint_run_t *t) {
     return graph;
 }
 
-/* Another owner gets the memory, if it is to be had, and then the graph runs. */
+/* Gives the memory to another owner, if a request gets it, and then launches the graph. */
 static void run_late(failpoint_run_t *t, CUgraphExec exec) {
     failpoint_seek(t, FAILPOINT_SOME);
     failpoint_new(t, t->stream[1]);
@@ -37,7 +37,7 @@ void failpoint_graph_memory_released(failpoint_run_t *t) {
     run_late(t, exec);
 }
 
-/* The other graph has no node, and does not fit. */
+/* Updates the executable graph from a graph without nodes, which fails. */
 void failpoint_failed_update_released(failpoint_run_t *t) {
     CUgraph graph = captured(t), other;
     CUgraphExec exec = instantiate(graph);
@@ -49,7 +49,7 @@ void failpoint_failed_update_released(failpoint_run_t *t) {
     run_late(t, exec);
 }
 
-/* The program adds the work to the graph of the capture by itself. */
+/* The program itself adds the work to the graph of the capture. */
 void failpoint_joined_nodes_unseen(failpoint_run_t *t) {
     CUstreamCaptureStatus status;
     CUgraph graph;
@@ -95,7 +95,7 @@ void failpoint_graph_clone_forgotten(failpoint_run_t *t) {
     run_late(t, instantiate(clone));
 }
 
-/* The graph is launched, and goes while it runs. */
+/* The program launches the executable graph, and destroys it while it runs. */
 void failpoint_graph_gone_with_launches(failpoint_run_t *t) {
     CUgraph graph = captured(t);
     CUgraphExec exec = instantiate(graph);

@@ -1,4 +1,4 @@
-/* Faults in recording who holds memory, while host memory is short. */
+/* Faults in recording the holders of memory, while host memory is short. */
 #include "failpoints.h"
 
 #include <dlfcn.h>
@@ -9,7 +9,7 @@
 
 enum { BYTES = 1 << 20 };
 
-/* A request while no more than `left` bytes of address space are to be had. */
+/* Requests memory with at most `left` bytes of address space available. */
 static void take_starved(failpoint_run_t *t, unsigned long left) {
     unsigned long pages = 0;
     struct rlimit usual;
@@ -35,7 +35,7 @@ static void look_for(const char *none, const char *fault) {
     free(text);
 }
 
-/* The ring of the row's settings takes a GiB. */
+/* The ring has 1 GiB in this row's settings. */
 void failpoint_history_without_memory(failpoint_run_t *t) {
     take_starved(t, 256 << 20);
     look_for("\"dropped\": 0,", "an event is missing and not counted");

@@ -1,10 +1,10 @@
-/* A page of mapped memory gets another place, and another owner, while work for the old one is
- * pending.
+/* A page of mapped memory moves to another address and another owner while work of the old owner
+ * is pending.
  *
- * What the library could do wrong with expandable segments is done here by the program itself at
- * first, which needs no library for it: the page of a hole is mapped where memory is needed.
- * Either way round: taking it away first happens to wait for the work, which CUDA does not
- * promise in all cases. */
+ * The first cases do this without the library: the program itself makes the fault that the
+ * library could make with expandable segments. It maps the page of a hole at the address that
+ * needs memory, before or after it unmaps the hole. Unmapping first happens to wait for the
+ * work, which CUDA does not promise in all cases. */
 #include "failpoints.h"
 
 enum { PAGE = 2 << 20 };
@@ -59,14 +59,15 @@ void failpoint_page_taken_waited(failpoint_run_t *t) {
     move(t, true, true);
 }
 
-/* The same by the library: memory is short, so the pages of what was freed go where a larger
- * request is served.  The only stream's order lets others have that memory at once, but does not
- * keep its pages in place. */
+/* The library moves the page. Memory is short, so the pages of freed memory serve a larger
+ * request. The only stream's order lets others have that memory at once, but does not keep its
+ * pages in place. */
 void failpoint_page_moved_pending(failpoint_run_t *t) {
     enum { MIB = 1 << 20, OLD_AT = 16 * MIB, NEW_AT = 15 * MIB };
     CUdeviceptr behind, freed;
     failpoint_take(t, 32 * MIB);
-    MUST(cuMemAlloc_v2(&behind, MIB)); /* or the larger one would begin where this one did */
+    MUST(cuMemAlloc_v2(&behind, MIB)); /* without it the larger block would begin at the same
+                                          address */
     freed = t->memory;
     t->memory += OLD_AT;
     failpoint_old(t, t->stream[0]);

@@ -1,4 +1,4 @@
-/* The same faults where memory is asked for and freed in the order of a stream. */
+/* Faults with memory that a program allocates and frees in the order of a stream. */
 #include "failpoints.h"
 
 enum { MIB = 1 << 20 };
@@ -7,8 +7,8 @@ static void take_on(failpoint_run_t *t, CUstream stream) {
     MUST(cuMemAllocAsync(&t->memory, t->bytes, stream));
 }
 
-/* The event that was recorded behind the free is gone; a new one with its handle, never recorded,
- * orders nothing. */
+/* The event recorded behind the free was destroyed. A new event with its handle was never
+ * recorded, so it orders nothing. */
 void failpoint_ordered_event(failpoint_run_t *t) {
     CUevent recorded, never;
     t->bytes = MIB;
@@ -27,7 +27,8 @@ void failpoint_ordered_event(failpoint_run_t *t) {
     MUST(cuCtxSynchronize());
 }
 
-/* Freed in the order of a stream that is gone, asked for on a new one with its handle. */
+/* Memory is freed in the order of a destroyed stream, and requested on a new one with its
+ * handle. */
 void failpoint_ordered_handle(failpoint_run_t *t) {
     CUstream gone, again;
     t->bytes = MIB;
@@ -44,7 +45,8 @@ void failpoint_ordered_handle(failpoint_run_t *t) {
     MUST(cuCtxSynchronize());
 }
 
-/* Nothing else is left: the stream that gets the memory has to wait for the one that freed it. */
+/* No other memory is left, so the stream that gets it has to wait for the stream that freed
+ * it. */
 void failpoint_ordered_wait(failpoint_run_t *t) {
     t->bytes = 3 * MIB;
     take_on(t, t->stream[0]);
@@ -55,8 +57,8 @@ void failpoint_ordered_wait(failpoint_run_t *t) {
     MUST(cuCtxSynchronize());
 }
 
-/* Memory is handed on in the order of a stream, and then freed on another one, which does not
- * come after the work of the owner before. */
+/* Memory is handed on in the order of a stream. It is then freed on another stream, which does
+ * not follow the former owner's work. */
 void failpoint_former_owner_forgotten(failpoint_run_t *t) {
     t->bytes = MIB;
     take_on(t, t->stream[0]);
@@ -75,7 +77,8 @@ static void give_on(failpoint_run_t *t, CUstream stream) {
     MUST(cuMemFreeAsync(t->memory, stream));
 }
 
-/* The size comes again on the stream; the last block stays with the thread. */
+/* Requests and frees the size several times on the stream, so that the thread keeps the last
+ * block. */
 static void habit(failpoint_run_t *t, CUstream stream) {
     t->bytes = MIB;
     for (int i = 0; i < 4; i++) {
@@ -87,7 +90,7 @@ static void habit(failpoint_run_t *t, CUstream stream) {
 void failpoint_lane_outlives_stream(failpoint_run_t *t) {
     CUstream gone, again;
     CUdeviceptr little;
-    MUST(cuMemAlloc_v2(&little, 512)); /* nothing grows for the other */
+    MUST(cuMemAlloc_v2(&little, 512)); /* the segment exists, so the next request does not grow */
     MUST(cuStreamCreate(&gone, CU_STREAM_NON_BLOCKING));
     habit(t, gone);
     take_on(t, gone);
@@ -104,7 +107,8 @@ void failpoint_lane_outlives_stream(failpoint_run_t *t) {
     MUST(cuCtxSynchronize());
 }
 
-/* What is held was handed on in the order of the stream that was destroyed. */
+/* A thread keeps memory that was handed on in the order of a stream. That stream is destroyed,
+ * and a new one gets its handle. */
 void failpoint_lane_former_stream(failpoint_run_t *t) {
     CUstream gone, again;
     MUST(cuStreamCreate(&gone, CU_STREAM_NON_BLOCKING));
@@ -126,7 +130,7 @@ void failpoint_lane_former_stream(failpoint_run_t *t) {
     MUST(cuCtxSynchronize());
 }
 
-/* What relied on the order of the only stream is freed on one that did no work yet. */
+/* Memory that relied on the order of the only stream is freed on a stream without work. */
 void failpoint_lane_overlooked(failpoint_run_t *t) {
     MUST(cuMemAlloc_v2(&t->beside, MIB));
     habit(t, t->stream[1]);
@@ -142,8 +146,8 @@ void failpoint_lane_overlooked(failpoint_run_t *t) {
     MUST(cuCtxSynchronize());
 }
 
-/* The legacy stream's work comes before the free, and not before a synchronisation of the stream,
- * which was given nothing. */
+/* The legacy stream's work comes before the free. A synchronisation of the blocking stream, which
+ * has no work, does not cover it. */
 void failpoint_lane_hidden_ignored(failpoint_run_t *t) {
     CUstream blocking;
     MUST(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
@@ -157,7 +161,7 @@ void failpoint_lane_hidden_ignored(failpoint_run_t *t) {
     MUST(cuCtxSynchronize());
 }
 
-/* Handed on in the order of a stream, and freed by a call that names none. */
+/* Memory is handed on in the order of a stream, and freed by a call that names no stream. */
 void failpoint_lane_handed_out_new(failpoint_run_t *t) {
     habit(t, t->stream[0]);
     take_on(t, t->stream[0]);

@@ -59,14 +59,15 @@ void failpoint_pinned_owner_forgotten(failpoint_run_t *t) {
 void failpoint_pinned_handout_awaited(failpoint_run_t *t) {
     t->memory = take(CU_MEMHOSTALLOC_PORTABLE);
     MUST(cuMemsetD8Async(t->memory, 0, BYTES, t->stream[0]));
-    MUST(cuCtxSynchronize()); /* what was submitted up to now is known to be over */
+    MUST(cuCtxSynchronize()); /* all earlier work is known to be over */
     failpoint_old(t, t->stream[0]);
     give(t->memory);
     seek(t);
     failpoint_new(t, t->stream[1]);
 }
 
-/* By the runtime's names, which the thread is served by without the runtime. */
+/* Uses the runtime's functions. The library serves them to this thread without the
+ * runtime. */
 void failpoint_pinned_path_kept(failpoint_run_t *t) {
     int (*host_alloc)(void **, size_t, unsigned), (*free_host)(void *), device = 0;
     CUcontext first, second;

@@ -1,9 +1,10 @@
-/* Faults in knowing who may touch the memory: streams, contexts, devices. */
+/* Faults in tracking the streams, contexts and devices that may touch the memory. */
 #include "failpoints.h"
 
 enum { MIB = 1 << 20, PROCESSORS = 1, DEFAULT_STREAM = 1 };
 
-/* The copy is work of the other device's context; the memory's own has only a wait for it. */
+/* A peer copy is work of the other device's context. The memory's own context has only a wait
+ * for it. */
 void failpoint_peer_copy_elsewhere(failpoint_run_t *t) {
     CUfunction here[2] = {t->old_owner, t->new_owner};
     CUstream stream = t->stream[1];
@@ -53,7 +54,8 @@ void failpoint_destroyed_stream_running(failpoint_run_t *t) {
     failpoint_new(t, t->stream[1]);
 }
 
-/* A handle that came back; `gone` was the only stream, and its order protects what was freed. */
+/* Destroys the only stream, which protected freed memory, and makes a new one with its
+ * handle. */
 static CUstream again_for(CUstream gone) {
     CUstream again;
     MUST(cuStreamDestroy_v2(gone));

@@ -30,7 +30,8 @@ void failpoint_body_unseen(failpoint_run_t *t) {
     failpoint_new(t, t->stream[1]);
 }
 
-/* What was found out of a stream is not true of one of another device that got its handle. */
+/* Cached facts about a stream are wrong for a stream of another device with the same
+ * handle. */
 void failpoint_path_generation_ignored(failpoint_run_t *t) {
     CUstream gone, again;
     failpoint_take(t, MIB);
@@ -50,7 +51,7 @@ void failpoint_path_generation_ignored(failpoint_run_t *t) {
     failpoint_new(t, t->stream[1]);
 }
 
-/* The event lies behind the free, until a launch on another stream records it. */
+/* The event comes after the free, until a launch on another stream records it again. */
 void failpoint_launch_event_trusted(failpoint_run_t *t) {
     CUdeviceptr freed;
     CUevent event;

@@ -1,5 +1,4 @@
-/* Faults in the rule that one stream's order protects what is freed while it does all the work.
- */
+/* Faults in the rule that a single working stream protects freed memory by its order. */
 #include <pthread.h>
 #include <semaphore.h>
 
@@ -32,7 +31,7 @@ void failpoint_second_stream_let_in(failpoint_run_t *t) {
     failpoint_new(t, t->stream[1]);
 }
 
-/* Work behind the free, which may wait for that of the second stream, is not waited for by it. */
+/* Checks that a second stream does not wait for work that the first stream got after the free. */
 static void overtake(failpoint_run_t *t) {
     CUdeviceptr early;
     failpoint_long(t, t->stream[0]);
@@ -50,7 +49,7 @@ void failpoint_join_after_work(failpoint_run_t *t) {
     overtake(t);
 }
 
-/* Nothing is asked for after the free. */
+/* The program makes no request after the free. */
 void failpoint_join_not_announced(failpoint_run_t *t) {
     failpoint_take(t, MIB);
     for (int i = 0; i < 3; i++) /* so that the clock is all that the next launch looks at */
@@ -78,7 +77,7 @@ static void another_thread_gives(failpoint_run_t *t) {
     sem_wait(&given);
 }
 
-/* The free comes between a launch's looks and its call. */
+/* The free comes between a launch's checks and its call. */
 void failpoint_path_clock_late(failpoint_run_t *t) {
     pthread_t thread;
     failpoint_take(t, MIB);
@@ -91,17 +90,18 @@ void failpoint_path_clock_late(failpoint_run_t *t) {
         test_stop(TEST_WRONG, "no thread");
     sem_wait(&ready);
     CUdeviceptr other;
-    MUST(cuMemAlloc_v2(&other, t->bytes)); /* ends the epoch: the launch looks */
+    MUST(cuMemAlloc_v2(&other, t->bytes)); /* ends the epoch, so the launch checks again */
     failpoint_at_window("lane_passes", another_thread_gives, t);
     MUST(failpoint_elsewhere(t, t->stream[0]));
-    sem_post(&wanted); /* where there is no window */
+    sem_post(&wanted); /* if the library has no window */
     pthread_join(thread, NULL);
-    t->memory = other; /* the launch was on `beside`: a free that waits brings no order with it */
+    t->memory = other; /* the launch wrote to `beside`; a free that waits must not add any order
+                          with it */
     overtake(t);
 }
 
-/* The rule ends with the first work on a second stream, which is not on that memory; what the
- * first one is at work on is asked for again. */
+/* Ends the rule by the first work on a second stream, which uses other memory. Then requests the
+ * memory on which the first stream still works. */
 static void free_at_the_end(failpoint_run_t *t) {
     failpoint_old(t, t->stream[0]);
     failpoint_give(t);
@@ -119,7 +119,7 @@ void failpoint_pools_not_in_quarantine(failpoint_run_t *t) {
     failpoint_caches_not_in_quarantine(t);
 }
 
-/* In a slab that something else is in. */
+/* Takes a slot of a slab that has another slot in use. */
 static void take_slot(failpoint_run_t *t) {
     CUdeviceptr stays;
     failpoint_take(t, SLOT);
@@ -131,7 +131,7 @@ void failpoint_slabs_not_in_quarantine(failpoint_run_t *t) {
     free_at_the_end(t);
 }
 
-/* It is handed out again before that. */
+/* The block is handed out again before the rule ends. */
 void failpoint_early_block_overlooked(failpoint_run_t *t) {
     failpoint_second_stream_let_in(t);
 }
@@ -143,7 +143,7 @@ void failpoint_early_slot_overlooked(failpoint_run_t *t) {
     failpoint_new(t, t->stream[1]);
 }
 
-/* And freed in the order of a stream that did no work yet. */
+/* Hands memory on, and frees it in the order of a stream without work. */
 static void give_in_order(failpoint_run_t *t) {
     failpoint_take(t, MIB);
     failpoint_old(t, t->stream[0]);

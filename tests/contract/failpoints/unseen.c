@@ -1,5 +1,5 @@
-/* Work that the library cannot see, or cannot tell whose it is: it counts for all memory of all
- * contexts. */
+/* Work that the library cannot see, or cannot assign to a context: it counts for all memory of
+ * all contexts. */
 #include <dlfcn.h>
 #include <stdint.h>
 
@@ -24,7 +24,7 @@ static side_t side_of(const failpoint_run_t *t) {
     return (side_t){t->old_owner, t->new_owner, t->stream[0], t->beside};
 }
 
-/* A long kernel beside `memory`, of which the library knows. */
+/* Runs a long kernel on other memory than `memory`. The library sees this kernel. */
 static void keep_busy(failpoint_run_t *t, const side_t *side) {
     CUfunction own = t->old_owner;
     CUdeviceptr memory = t->memory;
@@ -35,7 +35,7 @@ static void keep_busy(failpoint_run_t *t, const side_t *side) {
     t->memory = memory;
 }
 
-/* --- streams whose context the driver does not tell --- */
+/* --- streams of a context that the driver does not report --- */
 
 static void refuse(const char *what) {
     if (simcuda_fail(what))
@@ -63,8 +63,8 @@ static CUcontext beside_first(failpoint_run_t *t) {
     return made;
 }
 
-/* `memory`, of `owner`, is written to by a copy in `stream` of `from`, behind other work there.
- */
+/* `memory`, of `owner`, is written to by a copy in `stream` of `from`, behind other work
+ * there. */
 static void late_copy(failpoint_run_t *t, CUcontext owner, CUcontext from, CUstream stream) {
     CUdeviceptr there;
     MUST(RAW(cuMemAlloc_v2)(&there, (size_t)BUSY_MIB * MIB));
@@ -80,7 +80,8 @@ static void new_owner_fills(failpoint_run_t *t) {
     MUST(cuMemsetD32Async(t->memory, 2, 1, stream));
 }
 
-/* Nor has the library ever served that context: the copy is the first that it gets. */
+/* The stream's context is unknown, and the library never served it: the copy is its first
+ * work. */
 void failpoint_stream_of_strange_context(failpoint_run_t *t) {
     CUcontext owner = beside_first(t);
     MUST(RAW(cuCtxSetCurrent)(t->ctx[0]));
@@ -90,7 +91,7 @@ void failpoint_stream_of_strange_context(failpoint_run_t *t) {
     t->ctx[1] = owner;
 }
 
-/* The free is the driver's to refuse, and it does not. */
+/* The driver may refuse this free, and does not. */
 void failpoint_freed_on_untold_stream(failpoint_run_t *t) {
     failpoint_take(t, MIB);
     MUST(cuMemAllocAsync(&t->memory, MIB, NULL));
@@ -102,7 +103,7 @@ void failpoint_freed_on_untold_stream(failpoint_run_t *t) {
     failpoint_new(t, t->stream[1]);
 }
 
-/* A handle that no driver knows is refused, and that is all. */
+/* The driver refuses an unknown handle, and nothing else happens. */
 void failpoint_no_stream(failpoint_run_t *t) {
     CUdeviceptr before;
     failpoint_take(t, MIB);
@@ -118,7 +119,7 @@ void failpoint_no_stream(failpoint_run_t *t) {
     failpoint_new(t, t->stream[1]);
 }
 
-/* More attributes than the library copies, on a stream whose context is not told. */
+/* A launch has more attributes than the library copies, on a stream of unknown context. */
 void failpoint_many_attributes(failpoint_run_t *t) {
     enum { MANY = 100 };
     CUlaunchAttribute attribute[MANY] = {{0}}; /* they are ignored, but for one */
@@ -138,7 +139,7 @@ void failpoint_many_attributes(failpoint_run_t *t) {
 static const side_t *near_side;
 static failpoint_run_t *of_table;
 
-/* What a newer driver could have: a copy into `memory`, from the other device. */
+/* A function that a newer driver could have: copies from the other device into `memory`. */
 static CUresult future_copy(void) {
     failpoint_run_t *t = of_table;
     return RAW(cuMemcpyPeerAsync)(t->memory, t->ctx[1], near_side->beside, t->ctx[0], (size_t)MIB,
@@ -152,7 +153,7 @@ static CUresult (*look_up(const char *name))(void) {
     return __extension__(CUresult(*)(void)) found;
 }
 
-/* `memory` is freed, and served again, in its own context only. */
+/* `memory` is freed and served again only in its own context. */
 static void by_future_copy(failpoint_run_t *t, bool early) {
     CUresult (*copy)(void) = NULL;
     if (simcuda_offer_function("cuFutureCopy", __extension__(void *) future_copy))
@@ -184,7 +185,7 @@ void failpoint_found_before_contexts(failpoint_run_t *t) {
     by_future_copy(t, true);
 }
 
-/* A runtime looks up functions that it never calls: freed memory is served at once as before. */
+/* A runtime looks up functions that it never calls. Freed memory still serves at once. */
 void failpoint_found_and_not_called(failpoint_run_t *t) {
     CUdeviceptr before;
     if (simcuda_offer_function("cuFutureCopy", __extension__(void *) future_copy))
@@ -201,7 +202,7 @@ void failpoint_found_and_not_called(failpoint_run_t *t) {
     failpoint_new(t, t->stream[0]);
 }
 
-/* By a table. */
+/* The old owner's launch, called through a table. */
 static CUresult table_old(void) {
     failpoint_run_t *t = of_table;
     unsigned value = 1;

@@ -20,7 +20,8 @@ static CUdeviceptr take(size_t bytes) {
     return address;
 }
 
-/* Its bytes there, the range of an allocation of its own; nothing once it is freed. */
+/* The other process opens the block and reads its bytes, as an allocation of its own. After the
+ * free it opens nothing. */
 static void opens(peer_t *peer, size_t bytes, unsigned word) {
     CUdeviceptr beside = take(bytes), block = take(bytes), there = 0;
     CUipcMemHandle handle, next;
@@ -42,8 +43,8 @@ static void opens(peer_t *peer, size_t bytes, unsigned word) {
     MUST(cuMemFreeAsync(beside, stream));
 }
 
-/* A process follows no stream of another one: what memory was used for before is over when it is
- * exported. */
+/* Another process cannot follow this one's streams. So earlier work on the memory is over when the
+ * memory is exported. */
 static void is_complete(void) {
     CUfunction busy =
         test_kernel(&(simcuda_kernel_t){.name = "busy", .duration_ns = 1000000});
@@ -51,14 +52,14 @@ static void is_complete(void) {
     CUipcMemHandle handle;
     MUST(cuLaunchKernel(busy, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
     MUST(cuMemFreeAsync(block, stream));
-    EXPECT(take(MIB) == block); /* in its stream's order, at once */
+    EXPECT(take(MIB) == block); /* at once, in the stream's order */
     EXPECT(simcuda_pending_work() > 0);
     MUST(cuIpcGetMemHandle(&handle, block));
     EXPECT(simcuda_pending_work() == 0);
     MUST(cuMemFreeAsync(block, stream));
 }
 
-/* Memory of a pool that the program made is that pool's. */
+/* The option does not change memory of a pool that the program made. */
 static void pools_stay(void) {
     CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                             .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};

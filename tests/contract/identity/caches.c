@@ -1,8 +1,8 @@
-/* Libraries remember what they opened or registered by an address and its BUFFER_ID.  Over a random
- * churn of blocks none may take something for what it was before: a stale hit, by which it would
- * reach another owner's memory or beyond its end.
+/* Libraries identify memory that they opened or registered by an address and its BUFFER_ID. The
+ * test churns blocks at random. A stale hit takes a block for an earlier one, and would reach
+ * another owner's memory or pass the block's end.
  *
- * usage: caches        Without the library, or under it: exit status 0, and no stale hit. */
+ * usage: caches        Runs without the library or under it. Exit status 0: no stale hit. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -19,7 +19,7 @@ static uint64_t draw(uint64_t n) {
     return state % n;
 }
 
-/* What the program holds; `lifetime` is the test's own number for it. */
+/* A block of the program; `lifetime` is the test's own number for it. */
 typedef struct {
     CUdeviceptr base;
     size_t size;
@@ -94,8 +94,8 @@ static void put(cache_t *cache, const entry_t *wanted) {
     cache->entry[cache->entries++] = *wanted;
 }
 
-/* uct_cuda_ipc_map_memhandle (cuda_ipc_cache.c): the region around the base hits where its id is
- * the same; else that one and all that overlap are closed, and the new one is opened. */
+/* uct_cuda_ipc_map_memhandle (cuda_ipc_cache.c): the region around the base hits if its id is
+ * equal. If not, this region and all that overlap are closed, and the new one is opened. */
 static void ucx(cache_t *cache, const entry_t *wanted) {
     for (unsigned i = 0; i < cache->entries; i++) {
         const entry_t *entry = &cache->entry[i];
@@ -115,7 +115,7 @@ static void ucx(cache_t *cache, const entry_t *wanted) {
     put(cache, wanted);
 }
 
-/* MPIDI_GPU ipc handle caches: by base alone, renewed where the id has changed. */
+/* MPIDI_GPU ipc handle caches: look up by base alone, and renew the entry if the id has changed. */
 static void mpich(cache_t *cache, const entry_t *wanted) {
     for (unsigned i = 0; i < cache->entries; i++) {
         const entry_t *entry = &cache->entry[i];
@@ -131,8 +131,8 @@ static void mpich(cache_t *cache, const entry_t *wanted) {
     put(cache, wanted);
 }
 
-/* cuda_mm_valid (cuda_mem_monitor.c): what was registered is asked about again by its own address,
- * and good as long as that has the id it had. */
+/* cuda_mm_valid (cuda_mem_monitor.c): reads the id at the registered address again. The
+ * registration is valid while the id is unchanged. */
 static void libfabric(cache_t *cache, const entry_t *wanted) {
     for (unsigned i = 0; i < cache->entries;) {
         const entry_t *entry = &cache->entry[i];

@@ -1,7 +1,7 @@
-/* Contract 6, identity: a block looks like an allocation of its own.  What holds without the
- * library holds with it, on segments and on pages.
+/* Contract 6, identity: a block looks like an allocation of its own. Every check holds without the
+ * library and with it, on segments and on pages.
  *
- * usage: identity CASE (a name of the table at the end).  Exit status 0: as it should be. */
+ * usage: identity CASE (a name of the table at the end). Exit status 0: passed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,8 +86,8 @@ static bool is_sync(CUdeviceptr p) {
     return number(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p);
 }
 
-/* With the library it is set where the driver knows an allocation; it is never set for longer than
- * a block asks for it. */
+/* With the library, the driver has SYNC_MEMOPS set as long as a block asks for it, and no
+ * longer. */
 static void syncs(void) {
     for (int i = 0; i < SIZES; i++) {
         CUdeviceptr a = take(sizes[i]), b = take(sizes[i]), c = take(sizes[i]);
@@ -128,8 +128,8 @@ static size_t used(void) {
     return total - available;
 }
 
-/* A registration of each of a thousand small buffers, twice over, costs what the buffers do and
- * one segment at the most; the half that was freed meanwhile served again. */
+/* Registers a thousand small buffers, twice. This costs at most the buffers' bytes and one
+ * segment, and memory of freed buffers serves again. */
 static void costs_nothing(void) {
     enum { BLOCKS = 1000 };
     static CUdeviceptr block[BLOCKS];
@@ -191,7 +191,7 @@ static CUresult dma_buf(CUdeviceptr from, CUdeviceptr to) {
     return result;
 }
 
-/* As UCX, libfabric and NCCL ask: the buffer, rounded to host pages. */
+/* Exports each buffer, rounded to host pages, as UCX, libfabric and NCCL do. */
 static void rounded_ranges(void) {
     CUdeviceptr mask = (CUdeviceptr)sysconf(_SC_PAGESIZE) - 1;
     for (int i = 0; i < SIZES; i++) {
@@ -205,7 +205,7 @@ static void rounded_ranges(void) {
     }
 }
 
-/* What reaches beyond the pages of one buffer is refused, and what is free. */
+/* The driver refuses a range beyond the pages of one buffer, and free memory. */
 static void foreign_ranges(void) {
     CUdeviceptr mask = (CUdeviceptr)sysconf(_SC_PAGESIZE) - 1, p = take(3 * MIB),
                 q = take(3 * MIB);

@@ -1,9 +1,9 @@
-/* The calls by which libraries choose how to send memory (libraries.def), made as they make them:
- * the same comes of them with the library as without.
+/* The calls by which libraries choose how to send memory (libraries.def).  Their results are equal
+ * with and without the library.
  *
  * usage: libraries [async_ipc] [unexported]
  *   async_ipc     memory of cudaMallocAsync answers as that of cudaMalloc
- *   unexported    memory cannot be exported: who needs that chooses another way */
+ *   unexported    memory cannot be exported, so a library chooses another way */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +24,7 @@ __attribute__((format(printf, 1, 2))) static void say(const char *format, ...) {
     va_end(list);
 }
 
-/* What is asked about: an address in a block that was asked for with `bytes`. */
+/* The memory of a query: an address in a block of `bytes`. */
 typedef struct {
     CUdeviceptr block, address;
     size_t bytes;
@@ -192,7 +192,7 @@ static void mpich(const memory_t *memory) {
     unsigned type = 0;
     int device = -1;
     CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                   CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL}; /* by the runtime */
+                                   CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL}; /* through the runtime */
     void *out[] = {&type, &device};
     MUST(cuPointerGetAttributes(2, which, out, memory->address));
     EXPECT(type == CU_MEMORYTYPE_DEVICE);
@@ -264,7 +264,7 @@ static const struct {
 #include "libraries.def"
 };
 
-/* What takes the place of an answer where memory cannot be exported. */
+/* Returns the answer that replaces this one if memory cannot be exported. */
 static const char *unexported(const char *answer) {
     static const struct {
         const char *with, *without;
@@ -302,7 +302,8 @@ static void ask(size_t which, const memory_t *memory, const char *kind, const ch
     test_title = NULL;
 }
 
-/* A block of each size among others, at its start and inside; freed and asked for again. */
+/* Runs the queries of a library on blocks of each size, at their start and inside. Frees and
+ * requests the blocks again. */
 static void ask_all(size_t which) {
     static const size_t sizes[] = {700, 4 * KIB, 300 * KIB, 5 * MIB};
     const char *async = async_ipc ? libraries[which].async_ipc : libraries[which].async;

@@ -1,6 +1,7 @@
-/* What a process with a limit of 256 MiB is told by the management library: looked up, or linked.
+/* Answers of the management library to a process with a limit of 256 MiB, looked up or linked.
  *
- * usage: ask_nvml CASE LIBRARY OTHER    OTHER: the same functions in a library of another name */
+ * usage: ask_nvml CASE LIBRARY OTHER    OTHER: a library of another name with the same
+ * functions */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>

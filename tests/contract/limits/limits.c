@@ -57,14 +57,14 @@ static void physical(void) {
     GIVES(cuMemAlloc_v2(&p, PART * MIB), CUDA_SUCCESS);
     GIVES(create(&handle[0], 2), CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT(simcuda_used_memory(0) <= LIMIT * MIB);
-    MUST(cuMemFree_v2(p)); /* idle now: it goes back */
+    MUST(cuMemFree_v2(p)); /* the cache's idle memory goes back to the device */
     GIVES(create(&handle[0], PART), CUDA_SUCCESS);
     for (int i = 0; i < PARTS; i++)
         MUST(cuMemRelease(handle[i]));
     EXPECT(figure("physical_bytes") == 0);
 }
 
-/* One handle counts once, until its last reference and its last mapping have gone. */
+/* A handle counts once, until its last reference and its last mapping are gone. */
 static void handles(void) {
     CUmemGenericAllocationHandle handle, again, more;
     CUmemAccessDesc access = {on_device.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
@@ -121,7 +121,7 @@ static void arrays(void) {
 
 /* --- pools --- */
 
-/* One that other processes could open is the driver's. */
+/* Makes a pool that other processes could open. The driver serves it. */
 static CUmemoryPool driver_pool(void) {
     CUmemoryPool pool;
     unsigned long long all = UINT64_MAX;
@@ -145,11 +145,11 @@ static void pools(void) {
     EXPECT(figure("driver_pool_bytes") == LIMIT * MIB);
     MUST(cuMemFreeAsync(p[0], stream));
     MUST(cuStreamSynchronize(stream));
-    /* The pool keeps it, and a request of the pool gets it. */
+    /* The pool keeps freed memory, and a request to the pool gets it. */
     GIVES(cuMemAllocFromPoolAsync(&p[0], PART * MIB, pool, stream), CUDA_SUCCESS);
     MUST(cuMemFreeAsync(p[0], stream));
     MUST(cuStreamSynchronize(stream));
-    /* A request of another kind makes the pool give it back. */
+    /* A request of another kind makes the pool give its idle memory back. */
     GIVES(create(&handle, PART), CUDA_SUCCESS);
     used_is(LIMIT);
     GIVES(cuMemAllocFromPoolAsync(&p[0], 2 * MIB, pool, stream), CUDA_ERROR_OUT_OF_MEMORY);
@@ -158,7 +158,7 @@ static void pools(void) {
     GIVES(cuMemAllocAsync(&p[PARTS], 10 * MIB, stream), CUDA_ERROR_OUT_OF_MEMORY);
 }
 
-/* The memory of a pool that was destroyed counts until it is freed. */
+/* Memory of a destroyed pool counts until it is freed. */
 static void destroyed(void) {
     CUmemoryPool pool = driver_pool();
     CUstream stream = test_stream();
@@ -223,7 +223,7 @@ static void waits(void) {
     EXPECT(simcuda_pending_work() == 0);
 }
 
-/* Small requests of ipc:native are the driver's. */
+/* With ipc:native the driver serves small requests. */
 static void passed(void) {
     enum { COUNT = LIMIT };
     static CUdeviceptr p[COUNT + 1];
@@ -272,7 +272,8 @@ static void uncounted(void) {
     GIVES(create(&handle, LIMIT), CUDA_SUCCESS);
 }
 
-/* Arguments that the driver refuses get its answer beyond the limit as well. */
+/* If the driver refuses the arguments, the program gets the driver's answer, even beyond the
+ * limit. */
 static void wrong(void) {
     CUDA_ARRAY_DESCRIPTOR plane = {
         .Width = 8192, .Height = 8192, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 3};

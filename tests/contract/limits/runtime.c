@@ -1,4 +1,5 @@
-/* What the runtime says of a device of 1 GiB with a limit of 256 MiB. */
+/* Answers of the runtime about a device of 1 GiB with a limit of 256
+ * MiB. */
 #include "harness.h"
 
 #define MIB ((size_t)1 << 20)

@@ -1,4 +1,5 @@
-/* What is captured becomes nodes: streams fork and join through events, and only that orders.
+/* Captured work becomes nodes of a graph. Streams fork and join through events, and nothing
+ * else orders the nodes.
  *
  * CUDA C++ Programming Guide, "CUDA Graphs", "Creating a Graph Using Stream Capture",
  * "Cross-stream Dependencies and Events". */

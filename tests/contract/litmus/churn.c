@@ -1,13 +1,12 @@
-/* A long random program of everything at once, in good order by itself: streams of all kinds,
+/* A long random program with every feature, in good order by itself: streams of all kinds,
  * events, both kinds of allocation, copies between devices, mappings, graphs, captures, host
  * functions, several contexts, and threads that take turns.
  *
- *   churn [SEED [OPERATIONS [THREADS [FILE]]]]
+ * churn [SEED [OPERATIONS [THREADS [FILE]]]]
  *
  * With clock:virtual the order in which work completes, written to FILE, is the same in every
- * run.  What the simulated device remembers must not grow with the length of the run.  Exit
- * status 1 after a report, a wrong answer, or something left behind; 77 without the simulated
- * device. */
+ * run. The records of the simulated device must not grow with the length of the run. Exit status:
+ * 1 after a report, a wrong answer, or something left behind; 77 without the simulated device. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,14 +19,14 @@ enum { PLACES = 4, BUFFERS = 24, STREAMS = 6, EVENTS = 6, GRAPHS = 3, MOST_THREA
 
 typedef struct {
     CUdeviceptr memory;
-    CUstream stream; /* stream-ordered: its only one; else NULL */
+    CUstream stream; /* the only stream of stream-ordered memory; else NULL */
     size_t bytes;
-    CUmemGenericAllocationHandle handle; /* mapped memory, else 0 */
+    CUmemGenericAllocationHandle handle; /* of mapped memory; else 0 */
 } buffer_t;
 
 typedef struct {
     CUgraphExec exec;
-    CUdeviceptr memory; /* that only its nodes use */
+    CUdeviceptr memory; /* used by its nodes alone */
 } graph_t;
 
 /* A context and what lives in it. */
@@ -185,7 +184,7 @@ static void synchronise(place_t *p) {
     }
 }
 
-/* The last stream comes and goes, with its work; and an event. */
+/* Destroys the last stream with its work, and an event, and makes new ones. */
 static void renew(place_t *p) {
     CUevent *event = &p->event[random_below(EVENTS)];
     MUST(cuStreamDestroy_v2(p->stream[STREAMS - 1]));
@@ -219,7 +218,7 @@ static void capture(place_t *p, graph_t *g) {
     MUST(cuStreamEndCapture(one, &graph));
     MUST(cuGraphInstantiateWithFlags(&g->exec, graph, 0));
     MUST(cuGraphDestroy(graph));
-    /* The events were recorded in a capture: make plain ones of them. */
+    /* The events were recorded in a capture: record them again outside it. */
     MUST(cuEventRecord(p->event[0], one));
     MUST(cuEventRecord(p->event[1], two));
 }
@@ -281,12 +280,14 @@ static void pass_turn(unsigned long to) {
     pthread_mutex_unlock(&turn_lock);
 }
 
-/* The main thread is number `threads`: it sees each end before the next goes on. */
+/* The threads take turns. The main thread is number `threads`: it sees each round's end before
+ * the next one. */
 static void *work(void *argument) {
     unsigned long mine = *(unsigned long *)argument;
     for (unsigned long i = mine; i < operations; i += threads) {
         wait_for_turn(mine);
-        for (int more = 0; more < 4; more++) /* a turn takes two switches of threads */
+        for (int more = 0; more < 4; more++) /* several steps, because a turn costs two switches
+                                                of threads */
             step();
         pass_turn(i + threads < operations ? (mine + 1) % threads : threads);
     }
@@ -336,8 +337,8 @@ static void tear_down(place_t *p) {
         MUST(cuEventDestroy_v2(p->event[i]));
 }
 
-/* What may be there at the end: 0 for all that the program made and ended, and for the race
- * detector what it remembers of lately released memory.  Default streams keep their last item. */
+/* Objects that may exist at the end: none of those that the program made and ended, and the race
+ * detector's records of recently released memory. Default streams keep their last item. */
 static unsigned long long most(const char *kind) {
     static const struct {
         const char *kind;

@@ -1,4 +1,4 @@
-/* A stream that waits for an event continues after what the event was recorded behind.
+/* A stream that waits for an event continues after the work before the event's record.
  *
  * CUDA Driver API, "Event Management", cuEventRecord; "Stream Management", cuStreamWaitEvent. */
 #include "litmus.h"

@@ -1,4 +1,4 @@
-/* A graph names memory; what it names has to be there, and in no other use, at each launch.
+/* A graph names memory. At each launch that memory has to exist and must have no other use.
  *
  * CUDA C++ Programming Guide, "CUDA Graphs", "Graph Structure" and "Updating Instantiated
  * Graphs": the parameters of a node are fixed when it is made, or replaced, and used by every
@@ -100,7 +100,7 @@ static void within_the_graph(litmus_t *t) {
     MUST(cuGraphExecDestroy(exec));
 }
 
-/* What the graph allocates and frees itself is its own affair. */
+/* A graph may use memory that it allocates and frees itself. */
 static void its_own(litmus_t *t) {
     CUgraph graph;
     CUgraphExec exec;

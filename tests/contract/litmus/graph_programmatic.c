@@ -102,7 +102,8 @@ static void captured_plain(litmus_t *t) {
     capture(t, false);
 }
 
-/* Only the stream's own kernel is overlapped: an event that was waited for is a whole edge. */
+/* A programmatic launch overlaps only its own stream's kernel: a wait for an event is a full
+ * edge. */
 static void captured_behind_an_event(litmus_t *t) {
     begin(t);
     litmus_old(t, t->free_stream[0]);

@@ -16,7 +16,7 @@ typedef struct {
 static green_t *made(litmus_t *t) {
     static green_t made;
     CUdevResourceDesc desc;
-    unsigned long long processors[64]; /* larger than the ABI has it */
+    unsigned long long processors[64]; /* larger than in the ABI */
     if (made.green)
         return &made;
     MUST(cuDeviceGetDevResource(t->device[0], (CUdevResource *)(void *)processors, 1));
@@ -118,7 +118,7 @@ static void stream_destroyed(litmus_t *t) {
     recorded_after_the_stream(t, 0);
 }
 
-/* Its work is over, though the host has not looked. */
+/* The stream's work is over, although the host has not looked. */
 static void stream_destroyed_and_done(litmus_t *t) {
     recorded_after_the_stream(t, 20);
 }

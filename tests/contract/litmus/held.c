@@ -1,8 +1,9 @@
-/* A stream that waits for a value does not hold other streams' work, and what releases it may
- * come from the host after other streams have done theirs.
+/* A stream that waits for a value does not hold the work of other streams. The host may release
+ * it after other streams have finished.
  *
  * CUDA Driver API, "Stream Memory Operations", cuStreamWaitValue32: work that is submitted to the
- * stream after the wait is not begun before the condition holds; nothing is said of others. */
+ * stream after the wait does not begin before the condition holds. Other streams are not
+ * mentioned. */
 #include "litmus.h"
 
 static void not_released_yet(litmus_t *t) {
@@ -12,7 +13,7 @@ static void not_released_yet(litmus_t *t) {
 }
 
 static void hold(litmus_t *t, CUstream stream) {
-    MUST(cuStreamWaitValue32_v2(stream, t->other, 1, 0 /* at least */));
+    MUST(cuStreamWaitValue32_v2(stream, t->other, 1, 0 /* compares with >= */));
 }
 
 static void release(litmus_t *t, CUstream stream) {
@@ -30,8 +31,8 @@ static void after(litmus_t *t) {
     MUST(cuStreamSynchronize(t->free_stream[0]));
 }
 
-/* And while it is.  A free may wait for all work, as the driver's own does: not with a real one.
- */
+/* Memory is handed over while the stream is held. The case has no real free, because a free may
+ * wait for all work, as the driver's own does. */
 static void during(litmus_t *t) {
     not_released_yet(t);
     litmus_old(t, t->free_stream[0]);

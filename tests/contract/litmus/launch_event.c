@@ -1,5 +1,5 @@
-/* A launch may record an event of its own beginning: what the kernel follows comes before that,
- * the kernel itself does not.
+/* A launch may record an event of its own beginning: work before the kernel is over at that
+ * event, the kernel itself is not.
  *
  * CUDA Driver API, "Data types used by CUDA driver", CUlaunchAttributeID:
  * CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT (triggers when all blocks have triggered it, which a

@@ -1,7 +1,7 @@
 /* The legacy default stream and non-blocking streams do not wait for each other.
  *
- * CUDA Driver API, "Stream synchronization behavior", "Default stream": non-blocking streams are
- * those made with CU_STREAM_NON_BLOCKING. */
+ * CUDA Driver API, "Stream synchronization behavior", "Default stream": a stream is non-blocking
+ * if it was made with CU_STREAM_NON_BLOCKING. */
 #include "litmus.h"
 
 static void stream_then_legacy(litmus_t *t) {

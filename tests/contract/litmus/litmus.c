@@ -1,4 +1,4 @@
-/* What all litmus programs share: devices, kernels, ownership, judging. */
+/* Functions that all litmus programs share: devices, kernels, ownership, verdicts. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +8,8 @@
 
 enum { BYTES = 64 << 10, SLOW_SPINS = 2000000, ROUNDS = 3, BLOCKS = 32 };
 
-/* With real frees and allocations: served from slabs, from a segment, and nearly all there is
- * where the settings leave 8 MiB. */
+/* Block sizes of the rounds with real frees and allocations: from a slab, from a segment, and
+ * nearly all memory if the settings leave 8 MiB. */
 static const size_t round_bytes[] = {BYTES, 512 << 10, 3 << 20};
 
 /* store(to, value, spins): waits, then writes one word. */
@@ -50,7 +50,8 @@ static void set_up_device(litmus_t *t, int i) {
     MUST(cuModuleGetFunction(&t->store[i][1], module, "litmus_slow"));
 }
 
-/* Only where a case asks for it: peer access changes what a cache has to wait for. */
+/* Enables peer access only if a case needs it, because it changes the work that a cache has to
+ * wait for. */
 static void connect_devices(litmus_t *t) {
     int can = 0;
     bool wanted = false;
@@ -135,7 +136,8 @@ static void give(litmus_t *t) {
     MUST(cuMemFree_v2(t->memory));
 }
 
-/* Asks for more until the old memory comes back, or there is no more. */
+/* Frees the memory and requests more until the same address comes back, or the device has no
+ * more. */
 static void give_and_take(litmus_t *t) {
     CUdeviceptr before = t->memory, kept[BLOCKS];
     int count = 0;
@@ -193,7 +195,7 @@ static void finish(litmus_t *t) {
     MUST(cuCtxSynchronize());
 }
 
-/* NULL: passed. */
+/* Returns the fault, or NULL if the case passed. */
 static const char *judge(litmus_t *t, const litmus_case_t *one, unsigned long long found) {
     bool racy = one->what & RACY && !t->allocator;
     unsigned value = 0;
@@ -222,7 +224,7 @@ static bool run(litmus_t *t, const litmus_case_t *one) {
     unsigned long long found = reports ? reports() - before : 0;
     finish(t);
     if (reports && !(one->what & RACY && !t->allocator))
-        found = reports() - before; /* the end belongs to it */
+        found = reports() - before; /* work at the end of the case counts, too */
     const char *wrong = judge(t, one, found);
     printf("%s %s, %zu bytes%s%s\n", wrong ? "not ok" : "ok", one->name, t->bytes,
            wrong ? ": " : "", wrong ? wrong : "");

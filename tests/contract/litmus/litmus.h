@@ -1,19 +1,19 @@
-/* Litmus programs: one rule of CUDA's order each, in two directions.
+/* Litmus programs: each tests one rule of CUDA's order, in two directions.
  *
  * A case uses a piece of memory (litmus_old), hands it to a new owner (litmus_hand_over) and
- * uses it again (litmus_new); between the two uses stands what the rule says orders them, or
- * something that does not.  What is checked depends on where the program runs:
+ * uses it again (litmus_new).  An ordered case has between the two uses the operation that the
+ * rule says orders them; a racy case has one that does not.  The checks depend on the device:
  *
  *   simulated device       ordered cases: no report of the race detector, the new value is in
- *   memory.
+ *                          memory.
  *                          racy cases: at least one report.
  *   with LITMUS=allocator  handing over is a real free and a real allocation: no report and the
  *                          new value in every case, because the allocator has to provide the
  *                          order that the program left out.
- *   GPU                    ordered cases: the new value is in memory.  Racy ones are left out,
- *                          as is all that needs a second device where there is one only.
+ *   GPU                    ordered cases: the new value is in memory.  Racy cases do not run.
+ *                          Cases for two devices run only if there are two.
  *
- * Exit status 0 passed, 1 or 2 failed, 77 no device, or no case that can run. */
+ * Exit status: 0 passed; 1 or 2 failed; 77 no device, or no case that can run. */
 #ifndef LITMUS_H
 #define LITMUS_H
 
@@ -32,7 +32,7 @@ typedef struct {
     CUevent event[2];
     CUdeviceptr memory, other, peer; /* peer: of device 1 */
     void *pinned;
-    size_t bytes, reused; /* of `memory`; how often handing over kept the address */
+    size_t bytes, reused; /* size of `memory`; number of hand-overs that kept its address */
     int devices;
     bool simulated, allocator;
 } litmus_t;
@@ -59,17 +59,18 @@ void litmus_new(litmus_t *t, CUstream stream); /* a short kernel that writes 2 *
 void litmus_launch(litmus_t *t, int on, CUstream stream, CUdeviceptr to, unsigned value,
                    bool slow, bool programmatic);
 void litmus_hand_over(litmus_t *t);
-/* A lifetime of memory that a case took from the driver itself; nothing on a GPU. */
+/* Begin and end a lifetime of memory that a case got from the driver itself. Do nothing on a
+ * GPU. */
 void litmus_own(litmus_t *t, CUdeviceptr memory, size_t bytes);
 void litmus_disown(litmus_t *t, CUdeviceptr memory);
-/* The host reads `wanted` where work writes it; waits for that. */
+/* Waits until the host reads `wanted` in memory that work writes. */
 void litmus_poll(litmus_t *t, const volatile unsigned *at, unsigned wanted);
-/* Reads there once. */
+/* Reads the word once. */
 unsigned litmus_look(litmus_t *t, const volatile unsigned *at);
-/* Whether a racy case has to be run once more: the work before `event` was over already when the
- * host had submitted all, so that it may have learned of that in time after all. */
+/* Returns true if a racy case must run again: the work before `event` was over when the host had
+ * submitted everything, so the host may have learnt of it in time. */
 bool litmus_was_late(litmus_t *t, CUevent event);
-/* Lets simulated time pass, or waits a moment. */
+/* Lets simulated time pass, or waits a moment in real time. */
 void litmus_pause(litmus_t *t);
 
 #define LITMUS_CASES(...)                                                                        \

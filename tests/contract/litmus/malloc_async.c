@@ -30,12 +30,11 @@ static void several_streams(litmus_t *t) {
     litmus_new(t, t->free_stream[0]);
 }
 
-/* The free waits, by an event, for the stream that used the memory.
+/* The stream-ordered free waits, by an event, for the stream that used the memory.
  *
- * Where it does not, the use has to come first all the same, for work on memory that the driver
- * took back already faults, which is another finding and ends the context.  So the free stands
- * behind work that is as long and begins no earlier: no order that a program may rely on, but no
- * slow host, either, changes what the device does first. */
+ * In the racy case the use has to come first in fact, too: work on memory that the driver took
+ * back faults, which ends the context. So the free comes behind work that is as long and begins
+ * no earlier. A program may not rely on this order, but a slow host does not change it. */
 static void used_elsewhere(litmus_t *t, bool wait) {
     CUdeviceptr memory = take(t->free_stream[0]);
     MUST(cuEventRecord(t->event[0], t->free_stream[0]));

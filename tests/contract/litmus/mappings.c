@@ -31,7 +31,7 @@ static mapped_t make(litmus_t *t) {
     return m;
 }
 
-/* `mapped`: bit i, address i is. */
+/* Ends the mappings: bit i of `mapped` is set if address i is mapped. */
 static void end(litmus_t *t, const mapped_t *m, int mapped) {
     MUST(cuCtxSynchronize());
     for (int i = 0; i < 2; i++) {
@@ -133,7 +133,7 @@ static void different_parts(litmus_t *t) {
     end(t, &m, 3);
 }
 
-/* Whose memory it is by the driver's account does not depend on the address. */
+/* The driver knows the owner by the memory, whatever the address. */
 static void one_owner(litmus_t *t) {
     mapped_t m = make(t);
     map(t, &m, 1);

@@ -1,4 +1,4 @@
-/* What the host knows after a synchronous copy depends on where its ends are.
+/* The ends of a synchronous copy decide which work is over when it returns.
  *
  * CUDA Driver API, "API synchronization behavior", "Memcpy": synchronous and asynchronous
  * forms, for pageable, pinned and device memory. */
@@ -29,7 +29,8 @@ static void from_pageable(litmus_t *t) {
     litmus_new(t, t->free_stream[0]);
 }
 
-/* But work before it is complete: the stream is synchronised before staging. */
+/* Work before a copy from pageable memory is complete: the driver synchronises the stream
+ * before staging. */
 static void before_from_pageable(litmus_t *t) {
     litmus_old(t, t->blocking[0]);
     MUST(cuMemcpyHtoD_v2(t->other, &word, sizeof word));
@@ -57,7 +58,7 @@ static void async_to_pageable(litmus_t *t) {
     litmus_new(t, t->free_stream[0]);
 }
 
-/* Nor is a non-blocking stream's work complete when a copy in the default stream is. */
+/* A copy in the default stream does not complete the work of a non-blocking stream. */
 static void other_stream(litmus_t *t) {
     litmus_old(t, t->free_stream[1]);
     MUST(cuMemcpyDtoH_v2(&word, t->other, sizeof word));

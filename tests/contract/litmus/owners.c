@@ -42,7 +42,7 @@ static size_t ended(CUdeviceptr address) {
     return !depth && told() ? LOAD(end_)(address) : 0;
 }
 
-/* A refused free leaves the memory where it was. */
+/* Restores the owner of memory if the driver refused the free. */
 static void ended_not(CUdeviceptr address, size_t bytes, bool good) {
     if (!good && bytes)
         LOAD(begin_)(address, bytes);

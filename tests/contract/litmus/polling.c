@@ -1,5 +1,4 @@
-/* A host that finds in memory what work has written there knows that what the work follows is
- * over.
+/* If the host reads a value that work wrote, all work before that work is over.
  *
  * CUDA C++ Programming Guide, "Page-Locked Host Memory", "Mapped Memory": the host may read what
  * a device writes there; CUDA Driver API, "Stream memory operations", cuStreamWriteValue32: the
@@ -69,7 +68,7 @@ static void too_early_to_see(litmus_t *t) {
     then_new(t);
 }
 
-/* What was written before the work says nothing of it. */
+/* A value written before the work proves nothing about the work. */
 static void polled_too_early(litmus_t *t) {
     const volatile unsigned *at = flag(t);
     litmus_launch(t, 0, t->free_stream[0], on_the_device(t), 7, false, false);

@@ -15,7 +15,7 @@ static void programmatic(litmus_t *t) {
     litmus_launch(t, 0, t->free_stream[0], t->memory, 2, false, true);
 }
 
-/* What the kernel before it waited for, it has waited for too. */
+/* A programmatic launch follows all work that the kernel before it waited for. */
 static void one_further(litmus_t *t) {
     litmus_old(t, t->free_stream[0]);
     litmus_launch(t, 0, t->free_stream[0], t->other, 0, false, false);

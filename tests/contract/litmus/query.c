@@ -21,7 +21,7 @@ static void event(litmus_t *t) {
 }
 
 static void not_ready(litmus_t *t) {
-    do /* again where a slow host was answered that it is over */
+    do /* again, if the host was so slow that the work was over */
         litmus_old(t, t->free_stream[0]);
     while (cuStreamQuery(t->free_stream[0]) == CUDA_SUCCESS && !t->allocator);
     litmus_hand_over(t);

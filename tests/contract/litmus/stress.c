@@ -1,12 +1,12 @@
-/* Random programs that are in good order by themselves, under the race detector: what it reports
- * is the fault of the allocator.
+/* Random programs that are in good order by themselves, under the race detector. Each report is a
+ * fault of the allocator.
  *
- *   stress [SEED [OPERATIONS [THREADS]]]
+ * stress [SEED [OPERATIONS [THREADS]]]
  *
- * Plain memory is used in any stream and freed while its work is pending, which is right for
- * cuMemFree; stream-ordered memory is used in its own stream only.  Each buffer's use stays
- * within its lifetime, so two lifetimes meet only by reuse.  Prints its seed; exit status 1 after
- * a report or a wrong answer, 77 without the simulated device. */
+ * The program uses plain memory in any stream and frees it while its work is pending, which
+ * cuMemFree allows. It uses stream-ordered memory in the memory's own stream only. Each use of a
+ * buffer stays within its lifetime, so two lifetimes meet only by reuse. The program prints its
+ * seed. Exit status: 1 after a report or a wrong answer, 77 without the simulated device. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -33,7 +33,7 @@ static unsigned long long segments(void) {
     return simcuda_calls("cuMemAlloc_v2");
 }
 
-/* What a program without partners does: also questions that make no block known. */
+/* Does the calls of a program without partners, including queries that do not export a block. */
 static void alone(void) {
     CUdeviceptr block[16];
     CUcontext owner;
@@ -90,7 +90,8 @@ static void ask_dmabuf(CUdeviceptr p, size_t bytes) {
     EXPECT(descriptor >= 0 && close(descriptor) == 0);
 }
 
-/* Pages are refused (ipc:off), but the program wants to share: what fills its segment it can. */
+/* Queries that pages refuse (ipc:off). The first one fails; later blocks, which fill a native
+ * segment, can be shared. */
 static void ask_refused(CUdeviceptr p, size_t bytes) {
     static bool known;
     CUipcMemHandle handle;
@@ -99,7 +100,7 @@ static void ask_refused(CUdeviceptr p, size_t bytes) {
     known = true;
 }
 
-/* The block itself stays as it is, and what comes next lies in segments. */
+/* The known block does not change. Later blocks lie in native segments. */
 static void becomes_known(void ask(CUdeviceptr, size_t)) {
     CUdeviceptr beside = take(12 * MIB), known = take(16 * MIB), gone = take(16 * MIB);
     fill(beside, 12 * MIB, 1);
@@ -149,7 +150,8 @@ static void refused(void) {
     becomes_known(ask_refused);
 }
 
-/* What was left does not stay reserved: the device has room for nearly all of it again. */
+/* Pages that `auto` left do not stay reserved: the device has room for nearly all their bytes
+ * again. */
 static void gives_back(void) {
     CUdeviceptr known = take(16 * MIB), gone = take(600 * MIB);
     MUST(cuMemFree_v2(gone));

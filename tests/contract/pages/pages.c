@@ -1,7 +1,6 @@
-/* Expandable segments under a program: what memory in pages looks like, who may reach it, and
- * that it goes.
+/* Expandable segments under a program: identity of memory in pages, access of peers, and return of pages.
  *
- * usage: pages CASE (a name of the table at the end).  Exit status 0: as it should be. */
+ * usage: pages CASE (a name of the table at the end). Exit status 0: passed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,10 +75,11 @@ static void counts_what_is_free(void) {
     EXPECT(after == before - 6 * PAGE);
     MUST(cuMemFree_v2(p));
     MUST(cuMemGetInfo_v2(&after, &total));
-    EXPECT(after == before - 2 * PAGE); /* whole pages count */
+    EXPECT(after == before - 2 * PAGE); /* only whole free pages count */
 }
 
-/* Memory of cuMemAlloc cannot be bound to a multicast object; what the program mapped itself can. */
+/* A multicast object does not accept memory of cuMemAlloc, but accepts memory that the program mapped
+ * itself. */
 static void multicast(void) {
     CUmulticastObjectProp prop = {.numDevices = 2, .size = 4 * MIB};
     CUmemAllocationProp own = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -102,7 +102,8 @@ static void multicast(void) {
     MUST(cuMemFree_v2(p));
 }
 
-/* A reservation that the driver has no addresses for gets those of ranges without a page; memory stays. */
+/* The driver has no addresses for a reservation of the program. The library returns the addresses of its
+ * ranges without pages. Memory stays. */
 static void addresses(void) {
     CUdeviceptr kept = take(1000), large = take(64 * MIB), own;
     int (*empty_cache)(void);
@@ -115,7 +116,8 @@ static void addresses(void) {
     MUST(empty_cache());
     NEED(simcuda_fail("cuMemAddressReserve@1=2") == 0);
     GIVES(cuMemAddressReserve(&own, PAGE, 0, 0, 0), CUDA_SUCCESS);
-    EXPECT(simcuda_live("reservations") == reserved); /* one went, this one came */
+    EXPECT(simcuda_live("reservations") == reserved); /* one range was released, and the program's one was
+                                                         reserved */
     MUST(cuMemsetD8_v2(kept, 1, 1000));
     large = take(64 * MIB);
     MUST(cuMemsetD8_v2(large, 2, 64 * MIB));
@@ -123,7 +125,7 @@ static void addresses(void) {
 
 /* --- pages that move --- */
 
-/* Memory around the pages that move keeps what was written to it. */
+/* Blocks next to pages that move keep their contents. */
 static void contents(void) {
     CUdeviceptr before = take(3 * MIB), hole = take(32 * MIB), behind = take(3 * MIB);
     MUST(cuMemsetD8_v2(before, 1, 3 * MIB));
@@ -141,7 +143,7 @@ static void contents(void) {
     EXPECT(byte_at(large) == 4 && byte_at(large + 44 * MIB - 1) == 4);
 }
 
-/* What others may have registered stays where it is. */
+/* Other libraries may have registered these pages, so they stay at their addresses. */
 static void pinned(void) {
     take(3 * MIB);
     CUdeviceptr hole = take(32 * MIB), base;
@@ -158,7 +160,7 @@ static void pinned(void) {
     EXPECT(simcuda_calls("cuMemCreate") == created + 6);
 }
 
-/* --- who may reach it --- */
+/* --- access of peers --- */
 
 static unsigned long long access_of(CUdeviceptr p, int device) {
     return simcuda_writable(p, device) ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
@@ -231,8 +233,8 @@ static void destroyed(void) {
     nothing_left();
 }
 
-/* More contexts than there are records for: the work of the last one is waited for by no fence, so
- * that no page goes from under it. */
+/* More contexts than the library has records for. No fence waits for work of the last one, so the library
+ * must not unmap its pages. */
 static void many_contexts(void) {
     CUdeviceptr held = take(MIB), block = take(100 * MIB);
     CUcontext context = NULL;
@@ -253,19 +255,19 @@ static void many_contexts(void) {
     use(0);
     MUST(cuMemFree_v2(block));
     MUST(cuMemGetInfo_v2(&available, &total));
-    if (cuMemAlloc_v2(&more, total - 50 * MIB) == CUDA_SUCCESS) /* idle memory would have to go */
+    if (cuMemAlloc_v2(&more, total - 50 * MIB) == CUDA_SUCCESS) /* would need idle memory to go back */
         MUST(cuMemFree_v2(more));
     EXPECT(simcuda_race_reports() == 0);
     MUST(cuMemFree_v2(held));
 }
 
-/* The device has none of this: native segments. */
+/* The device does not support pages, so the library uses native segments. */
 static void missing(void) {
     CUdeviceptr p = take(MIB);
     MUST(cuMemsetD8_v2(p, 7, MIB));
     EXPECT(byte_at(p) == 7);
     MUST(cuMemFree_v2(p));
-    MUST(cuCtxSynchronize()); /* it may wait for a fence */
+    MUST(cuCtxSynchronize()); /* the freed block may wait for a fence */
     EXPECT(take(MIB) == p);
     EXPECT(simcuda_calls("cuMemAlloc_v2") == 1);
     EXPECT(simcuda_live("mappings") == 0);

@@ -63,7 +63,7 @@ static void launch(int device, CUdeviceptr p) {
     MUST(cuLaunchKernel(add_one[device], 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
 }
 
-/* A kernel of the device gets at the beginning and at the end, and leaves what it should. */
+/* Checks that a kernel of the device reads and writes the first and the last words. */
 static void reaches(int device, CUdeviceptr p, size_t bytes, unsigned value) {
     unsigned seen = 0;
     launch(device, p);
@@ -76,7 +76,7 @@ static void reaches(int device, CUdeviceptr p, size_t bytes, unsigned value) {
     EXPECT(seen == value + 1);
 }
 
-/* It faults, and its context is gone with that: the last step of a case. */
+/* Checks that a kernel faults. This ends its context, so it is the last step of a case. */
 static void does_not_reach(int device, CUdeviceptr p) {
     launch(device, p);
     GIVES(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
@@ -98,9 +98,9 @@ static void existing_and_future(void) {
     for (size_t bytes = BYTES; bytes <= 60 * MIB; bytes *= 11)
         reaches(1, take(0, bytes, 7), bytes, 7);
     use(0);
-    MUST(cuMemFree_v2(large)); /* what it is cut from, or moved to, serves again */
+    MUST(cuMemFree_v2(large)); /* the pages of the freed block serve again, in place or moved */
     reaches(1, take(0, 70 * MIB, 3), 70 * MIB, 3);
-    does_not_reach(0, take(1, MIB, 4)); /* the other way was never asked for */
+    does_not_reach(0, take(1, MIB, 4)); /* access in the other direction was never enabled */
 }
 
 static void disabled(void) {
@@ -148,13 +148,13 @@ static void three(void) {
         for (int to = 0; to < DEVICES; to++)
             reaches(from, p[to], 12 * MIB, 10 * (unsigned)to + (unsigned)from);
     disable(1, 0);
-    reaches(2, p[0], 12 * MIB, 3); /* the others keep it */
+    reaches(2, p[0], 12 * MIB, 3); /* the other devices keep their access */
     reaches(2, take(0, 30 * MIB, 4), 30 * MIB, 4);
     reaches(0, p[1], 12 * MIB, 13);
     does_not_reach(1, p[0]);
 }
 
-/* Two contexts of a device: it loses the right with the last one. */
+/* With two contexts on a device, the device loses access when the last one disables it. */
 static void two_contexts(void) {
     CUdeviceptr p = take(0, 20 * MIB, 1);
     CUcontext other;
@@ -172,7 +172,7 @@ static void two_contexts(void) {
     does_not_reach(1, p);
 }
 
-/* With the context that had it, and with the one whose memory it was. */
+/* Ends the context that had access, and the context with the memory. */
 static void reset(void) {
     CUdeviceptr p = take(0, 20 * MIB, 1);
     use(1);
@@ -197,7 +197,8 @@ static void reset(void) {
     does_not_reach(1, p);
 }
 
-/* On pages: the right is not taken from under a kernel that uses it, but afterwards. */
+/* The program disables access on pages while a kernel uses it. The pages lose it after the
+ * kernel. */
 static void in_use(void) {
     CUdeviceptr p = take(0, BYTES, 1);
     unsigned seen;

@@ -1,7 +1,8 @@
-/* What the driver answers about pinned memory: flags, addresses, attributes, ids, sizes, frees that
- * are wrong.  Every question is asked for several lifetimes, so that kept blocks answer as well.
+/* Answers of the driver about pinned memory: flags, addresses, attributes, ids, sizes, wrong frees.
+ * Each query runs over several lifetimes, so that kept blocks answer, too.
  *
- * usage: pinned_answers        Every case in a child of its own; one line a call. */
+ * usage: pinned_answers        Runs every case in its own child process and prints one line for
+ * each call. */
 #include <stdio.h>
 #include <string.h>
 
@@ -22,7 +23,7 @@ static void say_device_pointer(void *memory, size_t at) {
            device == POISONED ? -1 : (int)(device == test_address(memory) + at));
 }
 
-/* All attributes that do not depend on the address space; of an address inside. */
+/* Prints all attributes of an inner address that do not depend on the address space. */
 static void say_attributes(const char *what, const void *memory, size_t at) {
     static const CUpointer_attribute names[] = {
         CU_POINTER_ATTRIBUTE_MEMORY_TYPE,     CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
@@ -79,7 +80,7 @@ static void *get(size_t bytes, int kind) {
     return memory;
 }
 
-/* Whether all of it can be written and copied, and one byte more is not its own. */
+/* Prints if all of the memory can be written and copied. */
 static void say_usable(void *memory, size_t bytes) {
     CUdeviceptr device;
     unsigned char back = 0;
@@ -156,7 +157,7 @@ static void wrong(void) {
     SAY(cuMemFreeHost(pageable));
     say_flags(pageable);
     SAY(cuMemHostUnregister(pageable));
-    /* Neighbours are not seen. */
+    /* Neighbouring blocks have no effect. */
     pair[0] = get(4096, 0);
     pair[1] = get(4096, 0);
     say_attributes("one", pair[0], 4095);
@@ -164,7 +165,7 @@ static void wrong(void) {
     SAY(cuMemFreeHost(pair[0]));
     say_attributes("left", pair[1], 4095);
     SAY(cuMemFreeHost(pair[1]));
-    /* Without a context. */
+    /* No context is current. */
     memory = get(MIB, 0);
     MUST(cuCtxSetCurrent(NULL));
     SAY(cuMemHostAlloc(&nothing, MIB, 0));
@@ -235,7 +236,7 @@ static void capture(void) {
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
         void *held = get(2 * MIB, 0), *memory = NULL;
         MUST(cuStreamBeginCapture_v2(stream, modes[i]));
-        SAY(cuMemHostAlloc(&memory, 5 * MIB, 0)); /* none is kept of that size */
+        SAY(cuMemHostAlloc(&memory, 5 * MIB, 0)); /* the cache keeps no block of this size */
         SAY(cuStreamEndCapture(stream, &graph));
         if (memory)
             SAY(cuMemFreeHost(memory));

@@ -1,5 +1,5 @@
-/* Pinned memory that is freed and asked for again: when it serves, what for, and what goes back.
- * The race detector knows who owns what (litmus_owners tells it), and has to stay silent.
+/* Reuse of pinned memory: when a freed block serves, which requests it serves, and which blocks go back. The
+ * race detector knows the owners from litmus_owners and must report nothing.
  *
  * usage: pinned_program CASE      without the library (owners alone) and with it */
 #include <pthread.h>
@@ -45,7 +45,7 @@ static unsigned long long freed(void) {
 
 static void check(void) {
     test_library_agrees();
-    /* A graph that names freed memory is the program's own doing. */
+    /* A graph that uses freed memory is the program's own fault, so its report does not count. */
     if (simcuda_race_reports() != simcuda_race_found("freed"))
         test_stop(TEST_WRONG, "the race detector reports");
 }
@@ -69,7 +69,7 @@ static void find_kernel(void) {
     late = test_kernel(&(simcuda_kernel_t){"late", test_store, LATE_NS, 2, sizes, 1, &access});
 }
 
-/* Whether a request of that size and kind gets the block at `before`. */
+/* Returns true if a request of this size and kind gets the block at `before`. */
 static bool serves(const void *before, size_t bytes, int kind) {
     void *memory = get_as(bytes, kind);
     bool same = memory == before;
@@ -93,7 +93,7 @@ static void reuse(void) {
     EXPECT(test_figure("num_host_alloc") == kept && test_figure("num_host_free") == 0);
 }
 
-/* The kernel keeps the copy waiting, which reads the buffer long after that was freed. */
+/* The kernel delays the copy, which reads the buffer long after its free. */
 static void pending(void) {
     CUdeviceptr to = device_memory(MIB), from = device_memory(MIB);
     unsigned char *memory = get(MIB), *other, back[2] = {0};
@@ -121,7 +121,7 @@ static void pending(void) {
     EXPECT(!kept || serves(memory, MIB, CU_MEMHOSTALLOC_PORTABLE));
 }
 
-/* Work of another device is what the memory waits for. */
+/* The freed memory waits for work of another device. */
 static void other_context(void) {
     unsigned *memory = get(MIB);
     CUcontext first = context, other = test_device(1);
@@ -131,7 +131,7 @@ static void other_context(void) {
     MUST(cuCtxSetCurrent(first));
     give(memory);
     EXPECT(!kept || !serves(memory, MIB, CU_MEMHOSTALLOC_PORTABLE));
-    MUST(cuCtxSynchronize()); /* of the owner: that tells nothing */
+    MUST(cuCtxSynchronize()); /* the owner's context: proves nothing about the other one */
     EXPECT(!kept || !serves(memory, MIB, CU_MEMHOSTALLOC_PORTABLE));
     MUST(cuCtxSetCurrent(other));
     MUST(cuCtxSynchronize());
@@ -152,8 +152,7 @@ static void mapped(void) {
     EXPECT(*other == 7);
 }
 
-/* Neither of another function, nor with other flags, nor of another context, nor of another
- * size. */
+/* A freed block serves no request of another function, other flags, another context or another size. */
 static void keys(void) {
     void *memory[9], *there;
     CUcontext made;
@@ -173,7 +172,7 @@ static void keys(void) {
     MUST(cuCtxDestroy_v2(made));
 }
 
-/* Requests of one rounded size share blocks; what is told of them is the request's. */
+/* Requests of one rounded size share blocks. Queries return the size of the request. */
 static void rounded(void) {
     for (size_t bytes = 1; bytes < (size_t)8 * MIB; bytes = bytes * 9 / 8 + 1) {
         size_t size = 0;
@@ -205,8 +204,8 @@ static void limit(void) {
     EXPECT(!kept || serves(memory[7], MIB, CU_MEMHOSTALLOC_PORTABLE)); /* the newest stay */
 }
 
-/* pinned_cache:true, and a size above what the host has: at most an eighth, and at most half, of what it has
- * left.  Nothing touches these blocks, so that they take no memory. */
+/* The cache keeps at most an eighth of the host's available memory with pinned_cache:true, and at most half
+ * with a larger size than the host has. The test does not touch these blocks, so they take no memory. */
 static void share(void) {
     char line[128];
     unsigned long long left = 0, frees;
@@ -223,11 +222,11 @@ static void share(void) {
     give(memory);
     frees = freed();
     give(large);
-    EXPECT(freed() == frees + 1); /* too large to be kept ... */
-    EXPECT(!kept || serves(memory, MIB, CU_MEMHOSTALLOC_PORTABLE)); /* ... and in no other's place */
+    EXPECT(freed() == frees + 1); /* too large to be kept */
+    EXPECT(!kept || serves(memory, MIB, CU_MEMHOSTALLOC_PORTABLE)); /* and it displaces no other block */
 }
 
-/* The driver is out of memory: what is idle goes back, and it is asked once more. */
+/* The driver is out of memory. The library frees idle blocks and repeats the call. */
 static void short_of_memory(void) {
     for (int kind = -1; kind < 2; kind++) {
         void *memory = get(MIB), *other = NULL;
@@ -247,7 +246,7 @@ static void short_of_memory(void) {
     EXPECT(cuMemHostAlloc(&other, (size_t)1 << 50, 0) == CUDA_ERROR_OUT_OF_MEMORY);
 }
 
-/* The same where what is freed waits for work. */
+/* The driver is out of memory while freed blocks wait for work. */
 static void short_pending(void) {
     void *memory = get(MIB), *other = NULL;
     write_late(memory, stream);
@@ -262,7 +261,7 @@ static void short_pending(void) {
     give(other);
 }
 
-/* Another call of the driver is out of memory: the same. */
+/* Another call of the driver is out of memory. The library frees idle blocks and repeats it. */
 static void other_call(void) {
     const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                       .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
@@ -275,12 +274,12 @@ static void other_call(void) {
     CUresult result = cuMemCreate(&page, (size_t)2 * MIB, &prop, 0);
     EXPECT(result == (kept ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY));
     EXPECT(freed() == frees + kept);
-    /* Nothing is left: the driver's answer is final. */
+    /* No idle block is left: the program gets the driver's answer. */
     NEED(simcuda_fail("cuMemCreate@1=2") == 0);
     EXPECT(cuMemCreate(&page, (size_t)2 * MIB, &prop, 0) == CUDA_ERROR_OUT_OF_MEMORY);
 }
 
-/* A context takes its memory with it, kept or held. */
+/* A context's memory ends with it, idle blocks and held blocks alike. */
 static void context_ends(void) {
     for (int i = 0; i < 40; i++) {
         CUcontext made;
@@ -302,7 +301,7 @@ static void context_ends(void) {
     }
     EXPECT(!kept || test_figure("allocations") == 0);
     if (!kept)
-        return; /* no driver's free waits for another device */
+        return; /* a free of the driver does not wait for another device */
     /* Work of this context still reads memory of the one that ends. */
     CUcontext made;
     CUdeviceptr to = device_memory(MIB);
@@ -361,7 +360,7 @@ static void empty(void) {
     EXPECT(test_figure("num_host_free") == 2);
 }
 
-/* What the driver remembers of a block goes with it. */
+/* The driver keeps state for this block, so the library frees the block. */
 static void tainted(void) {
     const unsigned on = 1;
     void *memory = get(MIB);
@@ -380,13 +379,13 @@ static void plain_free(void) {
     EXPECT(!kept || serves(memory, MIB, CU_MEMHOSTALLOC_PORTABLE));
 }
 
-/* Freed while it is captured: kept for the graph, until the last one has gone. */
+/* Memory freed during a capture is kept for the graph, until the last graph has gone. */
 static void captured(void) {
     CUgraph graph;
     CUgraphExec exec;
     unsigned *memory = get(MIB), *other;
     if (!kept)
-        return; /* the driver takes it from under the graph */
+        return; /* the driver frees it although the graph uses it */
     MUST(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
     write_late(memory, stream);
     give(memory);
@@ -417,7 +416,7 @@ static void captured(void) {
     }
 }
 
-/* The context fails: its frees and requests are the driver's to answer. */
+/* The context fails: the driver answers its frees and requests. */
 static void sticky(void) {
     void *memory = get(MIB), *other = get(MIB);
     CUresult result;
@@ -457,7 +456,8 @@ static void synchronous(void) {
 
 enum { THREADS = 6, TURNS = 300, HELD = 8 };
 
-/* Each fills what it gets and finds it so later; work that is pending when it frees reads it. */
+/* Each thread fills its blocks and checks them later. Pending work still reads a block when the thread frees
+ * it. */
 static void *churn(void *arg) {
     unsigned seed = (unsigned)(uintptr_t)arg;
     unsigned char *block[HELD] = {NULL}, mark = (unsigned char)(seed + 1);
@@ -497,8 +497,8 @@ static void threads(void) {
         NEED(pthread_join(thread[i], NULL) == 0);
 }
 
-/* After exit began nothing is asked of the driver but what the program asks.  Its handler comes
- * from before CUDA, so that it is the last. */
+/* After exit began, the library makes only the driver calls that the program makes. The test registers its
+ * handler before CUDA, so that it runs last. */
 static void *until_exit;
 static unsigned long long calls_before;
 

@@ -1,5 +1,5 @@
-/* Pinned memory by the runtime's names: what is kept is served without the runtime, where it is known
- * what that would ask of the driver; and the answers are the runtime's.
+/* Pinned memory through the runtime's functions. The library serves kept blocks without the runtime
+ * if it knows which driver call the runtime would make. The answers must be the runtime's.
  *
  * usage: pinned_runtime CASE      without the library (owners alone) and with it */
 #include <pthread.h>
@@ -32,7 +32,8 @@ static int device_of(const void *memory) {
     return device;
 }
 
-/* One function of each, and the flags: none, portable, mapped, write-combined. */
+/* Requests memory by cudaMallocHost (0), or by cudaHostAlloc with no flags, portable, mapped or
+ * write-combined. */
 static void *get(unsigned how, size_t bytes) {
     void *memory = NULL;
     right(how ? cudaHostAlloc(&memory, bytes, how == 1 ? 0 : 1u << (how - 2))
@@ -45,7 +46,7 @@ static void give(void *memory) {
     right(cudaFreeHost(memory));
 }
 
-/* Requests and frees of what is kept do not reach the runtime. */
+/* Requests and frees of kept blocks do not reach the runtime. */
 static void direct(void) {
     unsigned flags[WAYS];
     for (unsigned how = 0; how < WAYS; how++) {
@@ -68,7 +69,8 @@ static void direct(void) {
     EXPECT(test_figure("pinned_cached_allocs") == hits + 10 * WAYS);
 }
 
-/* Another device, by the runtime and by the driver: memory of the context that is current. */
+/* The program changes the device by the runtime and by the driver. It gets memory of the current
+ * context. */
 static void devices(void) {
     CUcontext there, here;
     MUST(cuCtxGetCurrent(&here));
@@ -90,7 +92,7 @@ static void devices(void) {
     }
 }
 
-/* What the runtime would refuse, and what it says of it later. */
+/* Calls that the runtime refuses, and the error that it reports later. */
 static void refusals(void) {
     void *memory = get(1, MIB), *again;
     give(memory);
@@ -107,7 +109,7 @@ static void refusals(void) {
     EXPECT(cudaGetLastError() == cudaErrorInvalidValue);
     give(memory);
     EXPECT(cudaFreeHost(memory) == cudaErrorInvalidValue);
-    give(get(1, MIB)); /* which takes no error back */
+    give(get(1, MIB)); /* this does not clear the error */
     EXPECT(cudaGetLastError() == cudaErrorInvalidValue);
     EXPECT(cudaGetLastError() == cudaSuccess);
 }
@@ -151,7 +153,7 @@ static void *frees(void *memory) {
     return NULL;
 }
 
-/* Threads, of which each learns by itself; the first free of each is of another's memory. */
+/* Each thread gets the fast path by itself. Its first free is of another thread's memory. */
 static void threads(void) {
     pthread_t thread[4];
     for (int i = 0; i < 4; i++)
@@ -162,7 +164,7 @@ static void threads(void) {
         NEED(pthread_join(thread[i], NULL) == 0);
 }
 
-/* The limit is reached: the driver has it. */
+/* The cache has reached its limit, so the driver serves more requests. */
 static void leaving(void) {
     void *block[8];
     for (int round = 0; round < 3; round++) {

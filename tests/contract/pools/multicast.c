@@ -1,5 +1,5 @@
-/* Multicast objects under the library: what can be bound, with the mapping in use; and that no
- * thread waits for one that waits for its team. */
+/* Multicast objects under the library: the memory that they accept, with the mapping in use. No
+ * thread waits for a thread that waits for its team. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -46,8 +46,9 @@ static unsigned char byte_at(CUdeviceptr address) {
     return byte;
 }
 
-/* As NCCL's NVLS: memory of one's own behind the object, and blocks of cudaMalloc beside it, which no
- * object takes.  They are copied into it, freed under that work, and used by others. */
+/* Uses memory as NVLS of NCCL does: the object has memory of its own, and does not accept blocks of
+ * cudaMalloc. The program copies the blocks into it, frees them under that work, and lets others use
+ * them. */
 static void multicast_blocks(void) {
     CUmemGenericAllocationHandle object = team(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 2);
     CUstream stream = test_stream();
@@ -90,11 +91,12 @@ static void multicast_blocks(void) {
     MUST(cuMemFree_v2(block));
     MUST(cuMemFree_v2(small));
     give(take(MIB, NULL, stream), stream);
-    PASSED(NULL, 0); /* such an object has no use for memory of a pool that is not shared */
+    PASSED(NULL, 0); /* an exportable object accepts no memory of this pool, so the library goes on
+                        serving it */
 }
 
-/* An object that is not shared takes memory of any pool: from its making on requests are the
- * driver's. */
+/* An object that is not shared accepts memory of any pool. After the program makes one, the driver
+ * serves all requests. */
 static void multicast_pools(void) {
     CUstream stream = test_stream();
     CUmemoryPool early = pool_plain();
@@ -148,7 +150,7 @@ static void *allocate(void *arg) {
         MUST(cuStreamSynchronize(stream));
         nanosleep(&(struct timespec){0, 500000}, NULL);
     }
-    MUST(cuMemAlloc_v2(arg, (size_t)1 << 30)); /* what is idle goes back for it */
+    MUST(cuMemAlloc_v2(arg, (size_t)1 << 30)); /* idle memory goes back for this request */
     return NULL;
 }
 

@@ -1,6 +1,6 @@
-/* What the cases of memory pools are written with (frame.c).  Each runs bare and under the library:
- * what is judged by EXPECT and GIVES holds in both, and what only the library does is judged where
- * it serves. */
+/* The frame of the cases for memory pools (frame.c). Each case runs bare and under the library.
+ * EXPECT and GIVES must hold in both; checks of the library's own behaviour run only if it
+ * serves. */
 #ifndef POOLS_H
 #define POOLS_H
 
@@ -12,7 +12,7 @@
 #include "harness.h"
 
 #define MIB  ((size_t)1 << 20)
-#define UNIT ((size_t)512) /* in which pools count */
+#define UNIT ((size_t)512) /* granularity of pools */
 
 typedef struct {
     const char *name;
@@ -25,15 +25,15 @@ extern const size_t serving_count, reasons_count, sharing_count, multicast_count
 extern bool served; /* the library is here */
 extern CUcontext context;
 
-/* Counters of the process: requests left to the driver because of `reason` (NULL: all). */
+/* Returns the number of requests left to the driver because of `reason` (NULL: all). */
 long long passed(const char *reason);
-/* Requests of streams that the library served, of all devices. */
+/* Returns the number of stream-ordered requests that the library served, on all devices. */
 long long taken(void);
-/* Since it was called last, exactly so many requests were passed because of `reason`, and no
- * others; judged only where the library is. */
+/* Checks that since the last call exactly `count` requests were passed to the driver, all for
+ * `reason`. Without the library it checks nothing. */
 void passed_only(const char *reason, long long count, int line);
 #define PASSED(reason, count) passed_only(reason, count, __LINE__)
-/* What the library alone does. */
+/* Checks a behaviour of the library alone. */
 #define OURS(condition) EXPECT(!served || (condition))
 
 CUmemoryPool pool_with(CUmemAllocationHandleType types, size_t most, unsigned short usage,
@@ -41,7 +41,7 @@ CUmemoryPool pool_with(CUmemAllocationHandleType types, size_t most, unsigned sh
 #define pool_plain() pool_with(CU_MEM_HANDLE_TYPE_NONE, 0, 0, 0)
 CUmemoryPool default_pool(int device);
 CUdeviceptr take(size_t bytes, CUmemoryPool pool,
-                 CUstream stream); /* pool NULL: the current one */
+                 CUstream stream); /* NULL: the current pool */
 void give(CUdeviceptr memory, CUstream stream);
 cuuint64_t figure(CUmemoryPool pool, CUmemPool_attribute attribute);
 void set_figure(CUmemoryPool pool, CUmemPool_attribute attribute, cuuint64_t value);

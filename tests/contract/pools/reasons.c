@@ -14,7 +14,7 @@ static void capture(void) {
     give(memory, stream);
     MUST(cuStreamEndCapture(stream, &graph));
     PASSED("capture", 2);
-    give(take(MIB, NULL, stream), stream); /* again ours */
+    give(take(MIB, NULL, stream), stream); /* the library serves again */
     PASSED(NULL, 0);
     MUST(cuGraphDestroy(graph));
 }
@@ -23,9 +23,9 @@ static void other_context(void) {
     CUcontext made;
     CUstream stream = test_stream(), there;
     MUST(cuCtxCreate_v2(&made, 0, 0));
-    give(take(MIB, NULL, stream), stream); /* not current */
+    give(take(MIB, NULL, stream), stream); /* the stream's context is not current */
     MUST(cuStreamCreate(&there, CU_STREAM_NON_BLOCKING));
-    give(take(MIB, NULL, there), there); /* not primary */
+    give(take(MIB, NULL, there), there); /* the context is not primary */
     PASSED("context", 2);
     MUST(cuCtxSetCurrent(context));
     give(take(MIB, pool_with(CU_MEM_HANDLE_TYPE_NONE, 0, 0, 1), stream), stream);
@@ -43,7 +43,8 @@ static void exportable(void) {
                                           0));
     MUST(cuMemPoolExportPointer(&data, memory));
     EXPECT(figure(pool, USED) == MIB);
-    /* What is not made for it is refused, and stays as it is. */
+    /* The driver refuses to export a pool that is not exportable, or its memory. The library goes
+     * on serving that pool. */
     GIVES(cuMemPoolExportToShareableHandle(&handle, default_pool(0),
                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
           CUDA_ERROR_INVALID_VALUE);
@@ -126,16 +127,16 @@ static void reuse(void) {
     set_switch(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 0);
     CUdeviceptr after = take(2 * MIB, pool, stream);
     PASSED("reuse", 1);
-    EXPECT(figure(pool, USED) == 3 * MIB); /* both sides' */
+    EXPECT(figure(pool, USED) == 3 * MIB); /* sum of the library and the driver */
     EXPECT(pool_of(before) == pool && pool_of(after) == pool);
     set_switch(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 1);
     give(take(MIB, pool, stream), stream);
-    PASSED("reuse", 1); /* for good */
+    PASSED("reuse", 1); /* permanent for this pool */
     give(before, stream);
     EXPECT(figure(pool, USED) == 2 * MIB);
     give(after, stream);
     EXPECT(figure(pool, USED) == 0);
-    give(take(MIB, NULL, stream), stream); /* other pools are as they were */
+    give(take(MIB, NULL, stream), stream); /* other pools are not affected */
     PASSED(NULL, 0);
 }
 
@@ -185,7 +186,8 @@ static CUresult allow(CUmemoryPool pool, int device, CUmemAccess_flags flags) {
 static void access_before(void) {
     CUstream stream = test_stream();
     CUmemoryPool pool = pool_plain(), plain = pool_plain();
-    MUST(allow(plain, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)); /* as it is */
+    MUST(allow(plain, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)); /* no change: the device has access
+                                                                  to its own pool */
     GIVES(allow(plain, 0, CU_MEM_ACCESS_FLAGS_PROT_NONE), CUDA_ERROR_INVALID_DEVICE);
     GIVES(allow(plain, 7, CU_MEM_ACCESS_FLAGS_PROT_READWRITE), CUDA_ERROR_INVALID_DEVICE);
     give(take(MIB, plain, stream), stream);
@@ -196,8 +198,9 @@ static void access_before(void) {
     OURS(simcuda_calls("cuCtxEnablePeerAccess") == 0);
 }
 
-/* Memory that is out becomes reachable: for the other device's contexts that there are, and for
- * those that come.  What the program itself enables and disables looks as it would without. */
+/* Handed-out memory becomes reachable for all contexts of the other device, existing and later
+ * ones. The program's own calls that enable and disable access return the same as without the
+ * library. */
 static void access_after(void) {
     CUstream stream = test_stream();
     CUcontext other, made;
@@ -219,7 +222,8 @@ static void access_after(void) {
     MUST(cuCtxCreate_v2(&made, 0, 1));
     OURS(simcuda_calls("cuCtxEnablePeerAccess") == before + 1);
     GIVES(cuCtxEnablePeerAccess(context, 0), CUDA_SUCCESS);
-    for (int turn = 0; turn < 300; turn++) { /* what is kept of one goes with it */
+    for (int turn = 0; turn < 300; turn++) { /* the library's records of a context go with the
+                                                context */
         CUcontext passing;
         MUST(cuCtxCreate_v2(&passing, 0, 1));
         GIVES(cuCtxEnablePeerAccess(context, 0), CUDA_SUCCESS);
@@ -227,7 +231,8 @@ static void access_after(void) {
     }
     MUST(cuCtxSetCurrent(context));
     give(memory, stream);
-    GIVES(cuCtxEnablePeerAccess(other, 0), CUDA_SUCCESS); /* the other way round is its own */
+    GIVES(cuCtxEnablePeerAccess(other, 0), CUDA_SUCCESS); /* access in the other direction is
+                                                             separate */
 }
 
 const case_t reasons[] = {{"capture", capture},

@@ -1,4 +1,4 @@
-/* What is served, and what pools answer for it. */
+/* Requests that the library serves from pools, and the answers of those pools. */
 #include <pthread.h>
 
 #include "pools.h"
@@ -83,7 +83,7 @@ static void judge(const model_t *model) {
     EXPECT(figure(model->pool, THRESHOLD) == model->threshold);
     cuuint64_t held = figure(model->pool, HELD);
     EXPECT(held >= model->used && held <= figure(model->pool, HELD_HIGH));
-    OURS(held == model->held); /* the driver's own is in steps */
+    OURS(held == model->held); /* the driver alone reserves in steps */
     OURS(figure(model->pool, HELD_HIGH) == model->held_high);
 }
 
@@ -152,8 +152,8 @@ static void figures(void) {
     PASSED(NULL, 0);
 }
 
-/* Requests of a stream of another context are the driver's: both sides serve a pool, in turns.  Peaks are
- * those of all together, to the byte for what is used. */
+/* Requests in a stream of another context go to the driver, so both sides serve one pool in turns. Peaks
+ * are those of the sum. The peak of used bytes is exact. */
 static void both(void) {
     struct {
         CUdeviceptr at;
@@ -195,7 +195,7 @@ static void both(void) {
     OURS(passed("context") > 100 && taken() > 100);
 }
 
-/* From one moment on all requests are the driver's. */
+/* From one moment on the driver serves all requests of the pool. */
 static void handed_over(void) {
     CUmemoryPool pool = pool_plain();
     CUstream stream = test_stream();
@@ -208,7 +208,7 @@ static void handed_over(void) {
     give(a, stream);
     EXPECT(figure(pool, USED_HIGH) == 8 * MIB);
     EXPECT(figure(pool, HELD_HIGH) ==
-           32 * MIB); /* a step of the driver's; nothing here by then */
+           32 * MIB); /* one step of the driver; the library holds nothing by now */
     set_figure(pool, USED_HIGH, 0);
     set_figure(pool, HELD_HIGH, 0);
     EXPECT(figure(pool, USED_HIGH) == 0);
@@ -216,7 +216,7 @@ static void handed_over(void) {
     PASSED("reuse", 1);
 }
 
-/* Idle memory here and at the driver: what is left after a trim is `least` of both together. */
+/* Idle memory in the library and in the driver: after a trim `least` of their sum is left. */
 static void trimmed(void) {
     enum { PART = 64 };
     static const size_t leasts[] = {2 * PART, PART, 0};
@@ -243,8 +243,8 @@ static void trimmed(void) {
 
 /* --- the end of a pool --- */
 
-/* Blocks of a destroyed pool name it, and no pool that is made meanwhile has its handle; once the last
- * one is freed another may. */
+/* Blocks of a destroyed pool still name it, and no new pool gets its handle. After the last block is
+ * freed, a new pool may get it. */
 static void names(void) {
     enum { POOLS = 8, MORE = 20 };
     CUstream stream = test_stream();
@@ -269,7 +269,7 @@ static void names(void) {
         else
             made++;
     }
-    EXPECT(simcuda_live("pools") == made); /* nothing else stays */
+    EXPECT(simcuda_live("pools") == made); /* no other pool remains */
     for (int i = 0; i < POOLS; i++)
         give(memory[i], stream);
     MUST(cuCtxSynchronize());
@@ -289,7 +289,7 @@ static void destroyed(void) {
     CUmemoryPool pool = pool_plain(), second;
     CUdeviceptr memory[OUT], fresh;
     unsigned word = 0;
-    default_pool(1); /* made when asked for: it must not take the place of one that goes */
+    default_pool(1); /* made on demand now, so that it does not take a freed place later */
     for (unsigned i = 0; i < OUT; i++) {
         memory[i] = take(MIB, pool, stream);
         MUST(cuMemsetD32Async(memory[i], 70 + i, MIB / 4, stream));
@@ -311,14 +311,15 @@ static void destroyed(void) {
     give(fresh, stream);
     EXPECT(figure(second, USED) == 0);
     GIVES(cuMemPoolDestroy(default_pool(0)), CUDA_ERROR_INVALID_VALUE);
-    give(take(MIB, NULL, stream), stream); /* it is as it was */
+    give(take(MIB, NULL, stream), stream); /* the default pool is not affected */
     MUST(cuMemPoolDestroy(second));
     GIVES(cuMemPoolDestroy(second), CUDA_ERROR_INVALID_VALUE);
     GIVES(cuMemAllocFromPoolAsync(&fresh, MIB, second, stream), CUDA_ERROR_INVALID_VALUE);
     PASSED("unknown", 1);
 }
 
-/* Programs make pools in loops: what stands for a pool here comes back with its last block. */
+/* Programs make pools in loops: the library's record of a pool is free again after the pool's last
+ * block. */
 static void many(void) {
     CUstream stream = test_stream();
     CUdeviceptr last = 0;
@@ -378,7 +379,7 @@ static void *crowd(void *arg) {
     return NULL;
 }
 
-/* Two threads at the limit: together they never have more, and one alone gets all of it. */
+/* Two threads share a limit. Together they never exceed it, and one alone gets all of it. */
 static void limited_threads(void) {
     pthread_t thread[2];
     int got[2] = {0};
@@ -387,7 +388,7 @@ static void limited_threads(void) {
         NEED(!pthread_create(&thread[i], NULL, crowd, &got[i]));
     for (int i = 0; i < 2; i++)
         pthread_join(thread[i], NULL);
-    EXPECT(got[0] + got[1] > 0); /* one may be done before the other has a turn */
+    EXPECT(got[0] + got[1] > 0); /* one thread may end before the other runs */
     EXPECT(figure(shared_pool, USED) == 0);
     got[0] = 0;
     crowd(&got[0]);
@@ -410,7 +411,7 @@ static void current(void) {
     EXPECT(pool_of(third) == own);
     MUST(cuDeviceSetMemPool(0, set));
     give(second, stream);
-    MUST(cuMemPoolDestroy(set)); /* the device falls back to its own */
+    MUST(cuMemPoolDestroy(set)); /* the device falls back to its default pool */
     MUST(cuDeviceGetMemPool(&now, 0));
     EXPECT(now == own);
     CUdeviceptr fourth = take(MIB, NULL, stream);
@@ -438,7 +439,7 @@ static void streams(void) {
         } else if (dice(3)) {
             give(slot[at], stream[home[at]]);
             slot[at] = 0;
-        } else { /* used and given back by the other stream */
+        } else { /* the other stream uses and frees it */
             MUST(cuEventRecord(event, stream[home[at]]));
             MUST(cuStreamWaitEvent(stream[!home[at]], event, 0));
             use(slot[at], stream[!home[at]]);
@@ -449,7 +450,7 @@ static void streams(void) {
     PASSED(NULL, 0);
 }
 
-/* --- out of memory: what each side holds and does not use goes to the other --- */
+/* --- out of memory: idle memory of each side goes to the other --- */
 
 static void full(void) {
     CUstream stream = test_stream();
@@ -460,7 +461,7 @@ static void full(void) {
     give(memory, stream);
     MUST(cuStreamSynchronize(stream));
     EXPECT(figure(exportable, HELD) >= 160 * MIB);
-    plain = 0; /* the device has 256 MiB, and a driver whose pools do not yield */
+    plain = 0; /* the device has 256 MiB, and the driver's pools do not yield memory */
     GIVES(cuMemAlloc_v2(&plain, 200 * MIB), served ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
     if (served)
         MUST(cuMemFree_v2(plain));

@@ -9,7 +9,8 @@ extern char **environ;
 
 enum { BYTES = 3 << 20, POSIX = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR };
 
-/* The exporter's memory: descriptor of the pool, and 64 bytes of a pointer, by the environment. */
+/* Opens the exporter's memory. The environment has the descriptor of the pool and the 64 bytes of
+ * a pointer. */
 static void importer(void) {
     const char *text = getenv("POOL_POINTER");
     int descriptor = atoi(getenv("POOL_DESCRIPTOR"));
@@ -46,11 +47,12 @@ static void importer(void) {
     PASSED(NULL, 0);
     unsigned long long pools = simcuda_live("pools");
     MUST(cuMemPoolDestroy(pool));
-    EXPECT(pool_plain() != pool); /* which lives until its memory is closed */
+    EXPECT(pool_plain() != pool); /* the pool exists until its memory is closed */
     give(memory, stream);
     GIVES(cuMemFreeAsync(memory, stream), CUDA_ERROR_INVALID_VALUE);
     MUST(cuStreamSynchronize(stream));
-    EXPECT(simcuda_live("pools") == pools); /* the plain one in its place */
+    EXPECT(simcuda_live("pools") == pools); /* the imported pool is gone, and the plain one
+                                               exists */
 }
 
 static void shared(void) {
@@ -67,7 +69,7 @@ static void shared(void) {
     MUST(cuStreamSynchronize(stream));
     MUST(cuMemPoolExportToShareableHandle(&descriptor, pool, POSIX, 0));
     MUST(cuMemPoolExportPointer(&data, memory));
-    open = dup(descriptor); /* one that the other process inherits */
+    open = dup(descriptor); /* a descriptor that the other process inherits */
     for (size_t i = 0; i < sizeof data; i++)
         snprintf(text + 2 * i, 3, "%02x", (unsigned)data.reserved[i]);
     snprintf(number, sizeof number, "%d", open);

@@ -1,16 +1,16 @@
-/* Hooks with bodies of their own, each twin by its name: what a graph is made of, where a capture
- * begins and ends, what orders streams, which context is current.
+/* Hooks with bodies of their own, each variant of a function by its name: contents of graphs, begin
+ * and end of captures, order between streams, the current context.
  *
- *   bodies             runs every case
+ *   bodies                runs every case
  *   bodies --failpoints   with each body spoilt (failpoint.h: unseen), which its case must notice
  *
- * A case is about one function; the checks are as in rows.c. */
+ * Each case tests one function, with the checks of rows.c. */
 #include <stdio.h>
 #include <string.h>
 
 #include "checks.h"
 
-/* The function of a case, with its own name for what it is given and makes. */
+/* A case: the function, and its check, which gets the function's name. */
 typedef struct {
     const char *symbol;
     void (*check)(const char *symbol);
@@ -32,7 +32,7 @@ static void work(CUstream stream, CUdeviceptr memory) {
 
 static CUdeviceptr held;
 
-/* A graph of one node; with `holding` its memory was freed meanwhile: `held`. */
+/* Captures a graph of one node. With `holding` its memory, `held`, is freed during the capture. */
 static CUgraph capture(bool holding) {
     CUgraph graph;
     CUstream stream = test_stream();
@@ -47,7 +47,7 @@ static CUgraph capture(bool holding) {
     return graph;
 }
 
-/* The graph is gone, and `keeper` has to keep its memory until it goes, too. */
+/* Destroys the graph, and checks that `keeper` keeps the memory until it is destroyed, too. */
 static void kept_by_exec(CUgraph graph, CUgraphExec keeper) {
     MUST(cuGraphDestroy(graph));
     expect(!comes_back(held), "memory was handed out that an executable graph is to use");
@@ -132,10 +132,11 @@ static void begin(const char *symbol, CUgraph into) {
         MUST(cuStreamBeginCapture_v2(captured_on, mode));
 }
 
-/* More is freed than waits for a fence, and asked for: none is recorded during the capture. */
+/* Frees and requests more memory than waits for one fence. The library must record no fence
+ * during the capture. */
 static void check_capture(const char *symbol) {
     enum { MANY = 200 };
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* new memory is asked for, too */
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* new memory is requested, too */
     CUdeviceptr memory[MANY];
     CUgraph graph;
     set_up();
@@ -163,8 +164,7 @@ static void check_capture(const char *symbol) {
     expect(back, "memory stayed away when the graph was gone");
 }
 
-/* The program adds a node to the capture by itself; the memory is new, and nothing else uses it.
- */
+/* The program itself adds a node to the capture. No other work uses the new memory. */
 static void check_joined(const char *symbol) {
     CUgraph graph;
     CUgraphNode node;
@@ -193,8 +193,8 @@ static void check_joined(const char *symbol) {
 
 /* --- order between streams: records and waits --- */
 
-/* Memory that a stream freed in its order goes to another one that waits for it; the library has
- * to insert no wait of its own. */
+/* A stream frees memory in its order, and another stream waits for it and gets the memory. The
+ * library must add no wait of its own. */
 static void check_edge(const char *symbol) {
     CUdeviceptr memory, again;
     CUevent event;
@@ -227,8 +227,9 @@ static void check_edge(const char *symbol) {
            "the order of the two streams was not seen");
 }
 
-/* The event may be recorded where the library does not see it, or for something else: where it
- * was recorded last orders nothing any more.  That the driver refuses some of it is no matter. */
+/* Lets something record the event that the library does not see, or uses it for something else.
+ * The library must then derive no order from its last record. The driver may refuse some of these
+ * calls. */
 static void disturb(const char *symbol, CUevent event) {
     CUgraph graph;
     CUgraphNode node;
@@ -287,7 +288,7 @@ static void check_distrusted(const char *symbol) {
 
 /* --- contexts --- */
 
-/* What is asked for next is memory of the context that is current then. */
+/* The next request gets memory of the context that is current then. */
 static void check_current(const char *symbol) {
     CUcontext there, popped;
     int device = 0, expected = 1;
@@ -313,7 +314,7 @@ static void check_current(const char *symbol) {
     expect(device == expected, "memory of another context than the current one");
 }
 
-/* A synchronisation makes ready what was freed before. */
+/* A synchronisation makes memory that was freed earlier ready. */
 static void check_synchronised(const char *symbol) {
     set_up();
     CUdeviceptr memory = take_first();

@@ -9,7 +9,7 @@
 
 #include "accelcache.h"
 
-#pragma weak accel_stats_json /* of the library that is preloaded */
+#pragma weak accel_stats_json /* of the preloaded library */
 
 enum { SECONDS = 60, TEXT = 160 };
 

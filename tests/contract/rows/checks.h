@@ -1,5 +1,5 @@
-/* What the checks of these tests are made of.  Each runs in a process of its own, which ends by
- * returning (good), or by one of the functions here that say what was wrong. */
+/* Helpers of the checks in this folder. Each check runs in a process of its own. It ends by
+ * returning (good), or by a function declared here that prints the fault. */
 #ifndef ROWS_CHECKS_H
 #define ROWS_CHECKS_H
 
@@ -19,17 +19,18 @@ extern CUcontext here;
 void set_up(void);
 
 CUdeviceptr take(void);
-CUdeviceptr take_first(void); /* beside memory that stays, and so does their segment */
+CUdeviceptr take_first(void); /* next to memory that stays allocated, which keeps their segment
+                                 */
 
-/* Asks for memory until `memory` comes back, SOME times at most. */
+/* Requests memory until `memory` comes back, at most SOME times. */
 bool comes_back(CUdeviceptr memory);
 
 /* A number of the library's statistics. */
 unsigned long long figure(const char *name);
 
-/* Runs `job` in a child, with the row `symbol` spoilt by `failpoint` unless that is NULL:
- * TEST_GOOD, TEST_WRONG or TEST_BROKEN.  Says what was wrong, on stderr, where nothing is
- * spoilt. */
+/* Runs `job` in a child process, with the row `symbol` spoilt by `failpoint` unless that is
+ * NULL. Returns TEST_GOOD, TEST_WRONG or TEST_BROKEN. If nothing is spoilt, prints the fault on
+ * stderr. */
 int checks_run(const char *symbol, const char *name, const char *failpoint,
                void (*job)(const void *argument), const void *argument);
 

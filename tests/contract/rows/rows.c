@@ -1,16 +1,17 @@
-/* Every row that gives work to a stream or is tried again when memory is short: does the library
- * do with it what the row says, and does this test notice where it does not?
+/* Every row that gives work to a stream, or is tried again when memory is short.  Does the library
+ * treat the call as the row says, and does this test notice if it does not?
  *
- *   rows              runs every row
- *   rows SYMBOL       runs one
- *   rows --failpoints    for every row and every way to spoil it (failpoint.h): the checks that
- * are about that must fail (under the library with failpoints)
+ *   rows                 runs every row
+ *   rows SYMBOL          runs one
+ *   rows --failpoints    spoils every row in every way (failpoint.h): the checks for that way must
+ *                        fail (under the library with failpoints)
  *
- * What the library should do comes from the driver's signatures (rows.py), not from the hooks'
- * columns.  A new row gets its cases by being there.  Each check is a process of its own, forked
- * before CUDA is used, on a device of stand-ins (rows_device.h): work stays pending until a
- * thread waits for it.  ACCEL_ALLOC_CONF says how fences are recorded, ROWS_CONF the same in one
- * word: ctx, streams, sync and pages (single_stream is off there), single and single_streams. */
+ * The expected behaviour comes from the driver's signatures (rows.py), not from the hooks'
+ * columns, so a new row gets its cases without a change here.  Each check is a process of its own,
+ * forked before CUDA is used, on a device of stand-ins (rows_device.h): work stays pending until a
+ * thread waits for it.  ACCEL_ALLOC_CONF sets how fences are recorded, and ROWS_CONF repeats it in
+ * one word: ctx, streams, sync and pages (single_stream is off there), single and
+ * single_streams. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,13 +20,13 @@
 
 enum { ROOM = 4096, PASSES = 3 };
 
-/* What a row is called with. */
+/* Arguments of a row's call. */
 typedef struct {
     CUstream stream;
     CUdeviceptr address[2];
     CUlaunchConfig config;
     CUDA_LAUNCH_PARAMS launches[2];
-    CUdeviceptr room[ROOM / sizeof(CUdeviceptr)]; /* for whatever is pointed to */
+    CUdeviceptr room[ROOM / sizeof(CUdeviceptr)]; /* target of the pointers */
 } target_t;
 
 typedef enum { SUBMIT, RETRY, BODY } kind_t;
@@ -70,7 +71,7 @@ static void aim(const row_t *row, CUstream stream, CUdeviceptr memory) {
         target.room[i] = memory;
 }
 
-/* Calls the row; the number of its first work item. */
+/* Calls the row and returns the number of its first work item. */
 static unsigned run_row(const row_t *row) {
     unsigned first = rows_works();
     test_must(row->call(&target), row->symbol, __FILE__, __LINE__);
@@ -80,7 +81,7 @@ static unsigned run_row(const row_t *row) {
     return first;
 }
 
-/* Other work, by a function that is not the row's. */
+/* Submits other work, by a function other than the row's. */
 static unsigned run_other(const row_t *row, CUstream stream, CUdeviceptr memory) {
     unsigned first = rows_works();
     if (strstr(row->symbol, "cuMemsetD8Async"))
@@ -90,7 +91,7 @@ static unsigned run_other(const row_t *row, CUstream stream, CUdeviceptr memory)
     return first;
 }
 
-/* The handle that always means the stream that the row does where it names none. */
+/* The handle that always means the stream that the row uses if it names none. */
 static CUstream plain_default(const row_t *row) {
     return row->per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
 }
@@ -112,8 +113,9 @@ static void check_counted(const row_t *row, unsigned pass) {
     }
 }
 
-/* What is freed after the call is not handed out while its work is pending.  `variant`: the pass,
- * the first of which goes the long way; from PASSES on the same on the default stream. */
+/* Memory freed after the call is not handed out while the call's work is pending. `variant` is
+ * the pass; the first pass takes the long way. From PASSES on the passes repeat on the default
+ * stream. */
 static void check_covered(const row_t *row, unsigned variant) {
     set_up();
     unsigned pass = variant % PASSES;
@@ -122,7 +124,7 @@ static void check_covered(const row_t *row, unsigned variant) {
     for (unsigned i = 0; i <= pass; i++) {
         CUdeviceptr memory = take();
         aim(row, stream, memory);
-        if (pass == 2) /* nothing lies between the last two */
+        if (pass == 2) /* no other submission lies between the last two */
             MUST(cuMemsetD32_v2(memory, 1, 4)), MUST(cuCtxSynchronize());
         unsigned first = run_row(row);
         MUST(cuMemFree_v2(memory));
@@ -135,7 +137,8 @@ static void check_covered(const row_t *row, unsigned variant) {
     }
 }
 
-/* The stream is the only one in use, and known as such: its order is enough for what is freed. */
+/* The stream is the only one in use, and the library knows it. The stream's order is enough for
+ * freed memory. */
 static void check_home(const row_t *row, unsigned on_default) {
     set_up();
     CUstream stream = on_default ? NULL : test_stream();
@@ -152,8 +155,9 @@ static void check_home(const row_t *row, unsigned on_default) {
                                            : "the stream was not taken for the only one in use");
 }
 
-/* A graph's launch holds its stream, as soon as there was work that any graph may have and that
- * holds.  `variant`: how that work came into a graph; GRAPH_WAYS: there is other work only. */
+/* Makes a graph with work that may hold its stream. Every later launch of a graph then counts as
+ * holding. `variant` is the way by which the work gets into a graph; GRAPH_WAYS: only other
+ * work. */
 enum { GRAPH_WAYS = 6 };
 static void make_graph(const row_t *row, unsigned variant) {
     CUgraph graph;
@@ -202,8 +206,9 @@ static void check_graph(const row_t *row, unsigned variant) {
            "whether the graph may hold its stream was taken wrongly");
 }
 
-/* The call's stream is a second one: its work comes after that of the first, whose order freed
- * memory relied on.  `variant`: on the default stream; from 2 on after the stream was used. */
+/* The call's stream is a second one. Its work must come after that of the first stream, because
+ * freed memory relied on the first stream's order. `variant`: odd numbers are on the default
+ * stream; from 2 on the stream was used before. */
 static void check_second(const row_t *row, unsigned variant) {
     set_up();
     bool again = variant >= 2;
@@ -224,8 +229,8 @@ static void check_second(const row_t *row, unsigned variant) {
     expect(rows_follow(run_row(row), before), "the work did not wait for the stream before it");
 }
 
-/* Address number `variant` (or, from there on, all that lies behind pointers) is memory of
- * another device's context. */
+/* Address number `variant` is memory of another device's context. From the number of addresses on,
+ * all memory behind pointers is. */
 static void check_reach(const row_t *row, unsigned variant) {
     set_up();
     CUstream stream = test_stream();
@@ -266,8 +271,8 @@ static void check_foreign(const row_t *row, unsigned variant) {
         test_stop(TEST_BROKEN, "the work did not stay pending");
 }
 
-/* The stream captures: what is freed after the call stays as long as the graph.  `variant`: how
- * often the stream was used before. */
+/* The stream captures: memory freed after the call stays as long as the graph. `variant`: number
+ * of earlier uses of the stream. */
 static void check_captured(const row_t *row, unsigned variant) {
     CUgraph graph;
     set_up();
@@ -291,7 +296,7 @@ static void check_captured(const row_t *row, unsigned variant) {
         test_stop(TEST_WRONG, "memory stayed away when the graph was gone");
 }
 
-/* The context is broken, as the call's result says: memory is the driver's business then. */
+/* The call's result says that the context is broken. From then on the driver serves its memory. */
 static void check_broken(const row_t *row, unsigned again) {
     set_up();
     CUdeviceptr memory = take_first();
@@ -313,8 +318,8 @@ static void check_broken(const row_t *row, unsigned again) {
 
 enum { FOR_GOOD, TRIMMED, WAITED, AGAIN };
 
-/* The call is out of memory; FOR_GOOD: for good, and nothing can be given back; WAITED: there is
- * work to wait for; AGAIN: the stream was used. */
+/* The call is out of memory. FOR_GOOD: permanently, and nothing can be given back. WAITED: there
+ * is work to wait for. AGAIN: the stream was used before. */
 static void check_retried(const row_t *row, unsigned variant) {
     set_up();
     CUdeviceptr memory;
@@ -324,7 +329,7 @@ static void check_retried(const row_t *row, unsigned variant) {
     if (variant == AGAIN)
         run_row(row);
     if (variant == WAITED) {
-        rows_last(1000000); /* less than what memory that comes back is waited for */
+        rows_last(1000000); /* less than the limit of the wait for memory that comes back */
         run_other(row, test_stream(), memory);
     }
     if (variant != FOR_GOOD)
@@ -348,15 +353,15 @@ static void check_retried(const row_t *row, unsigned variant) {
     expect(figure(row->symbol) == calls + 1, "the call was not counted");
 }
 
-/* --- which checks a row has, and what has to fail where it is spoilt --- */
+/* --- the checks of each row, and the checks that have to fail if it is spoilt --- */
 
 enum {
     LONG = 1,      /* the first submission to a stream */
     SHORT = 2,     /* the next ones */
-    ELSEWHERE = 4, /* another stream is marked */
-    BLIND = 8,     /* no address is looked at */
-    ONCE = 16,     /* out of memory is the answer */
-    DEAF = 32,     /* a broken context is not heard of */
+    ELSEWHERE = 4, /* the hook marks another stream */
+    BLIND = 8,     /* the hook reads no address */
+    ONCE = 16,     /* the hook returns out of memory at once */
+    DEAF = 32,     /* the hook ignores a broken context */
 };
 static const char *const spoilt[] = {"long", "short", "elsewhere", "blind", "once", "deaf"};
 enum { SPOILT = sizeof spoilt / sizeof *spoilt };
@@ -370,7 +375,8 @@ typedef struct {
 
 enum { CHECKS = 32 };
 
-/* The library knows how much these need, and does not wait where the device has that. */
+/* Returns true if the library knows how much memory the call needs, and does not wait if the
+ * device has it. */
 static bool tells_its_need(const row_t *row) {
     static const char *const symbols[] = {"cuEventCreate", "cuMemCreate", "cuMemHostRegister_v2",
                                           "cuGraphAddMemAllocNode", "cuImportExternalSemaphore"};

@@ -1,4 +1,4 @@
-"""Writes rows.inc: what the test of every row knows of it, from the driver's signatures alone.
+"""Writes rows.inc: the facts of each row for its test, from the driver's signatures alone.
 
 usage: rows.py cuda_functions.def OUTPUT
 
@@ -6,31 +6,31 @@ One line for each CU_SUBMIT and CU_RETRY row of cuda_functions.def and each body
 
     ROW(kind, symbol, (parameters), (arguments), stream, per thread, addresses, many, slow, call)
 
-Of the hooks' columns only the kind of a row is read: where the work goes and which memory it names
-comes from the types of the parameters, so that a row with a wrong stream or a forgotten address
-differs from what stands here.  A type that is not here, or a function that submits and is no row,
-makes this fail, and with it the build."""
+This script reads only the kind from the hooks' columns.  It derives the stream and the memory from the
+types of the parameters, so a row with a wrong stream or a missing address differs from its line here.
+If a type is unknown, or a function that submits has no row, this script fails, and the build with
+it."""
 import re
 import sys
 
-# What submits and has a hand-written body; `stream` as an expression over the parameters.
+# Functions that submit and have a hand-written body: the stream as an expression over the parameters.
 BODIES = {
     "cuLaunchKernelEx": "a ? a->hStream : NULL",
     "cuLaunchKernelEx_ptsz": "a ? a->hStream : NULL",
     "cuLaunchCooperativeKernelMultiDevice": "a[1].hStream",  # and a[0].hStream before it
 }
-# Functions of a stream that give it no work: they ask, or they order what is there.
+# Functions of a stream that give it no work: they query, or they order existing work.
 NO_WORK = re.compile(
     r"cuStream(Get|Set|Copy|Is)\w+|cu(Mem(Alloc|Free)|EventRecord|StreamWaitEvent|StreamDestroy|"
     r"StreamSynchronize|StreamQuery|StreamBeginCapture|StreamEndCapture|"
     r"StreamUpdateCaptureDependencies)\w*")
-# Work that may wait for something else that the program does, on its stream.
+# Functions with work that may wait, on its stream, for another action of the program.
 HOLDS = re.compile(r"cu(LaunchHostFunc|LaunchCooperativeKernel|StreamAddCallback|StreamWaitValue|"
                    r"StreamBatchMemOp|WaitExternalSemaphores)")
-# Structures, arrays and handles behind which there is memory of any context.
+# Structures and arrays that may point to memory of any context.
 MANY = re.compile(r"(const )?CUDA_MEMCPY[23]D\w* \*|CUDA_MEMCPY3D_BATCH_OP \*|CUdeviceptr \*|"
                   r"CUmemDecompressParams \*|CUstreamBatchMemOpParams \*|CUDA_LAUNCH_PARAMS \*")
-# Types of parameters that no driver function would look at before the stand-in does.
+# Types of parameters that no code reads before the stand-in.
 NUMBERS = {"unsigned", "int", "size_t", "cuuint32_t", "cuuint64_t", "unsigned short",
            "unsigned char", "unsigned long long", "CUdevice", "CUlimit", "CUdeviceptr_v1",
            "CUmemAllocationHandleType", "CUfunction_attribute", "CUfunc_cache"}

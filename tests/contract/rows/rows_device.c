@@ -1,5 +1,5 @@
-/* Stand-ins for the bodies of the simulated driver (rows_device.h): the linker puts them before
- * these (--wrap), and they run like these, with the simulator's lock held. */
+/* Stand-ins for the bodies of the simulated driver (rows_device.h). The linker puts them in front
+ * of the bodies (--wrap). They run with the simulator's lock held, as the bodies do. */
 #include "rows_device.h"
 
 #include <string.h>
@@ -17,7 +17,7 @@ static const char *stood_in;
 static CUresult failure;
 static unsigned failures_left, asked;
 
-/* No place, and so nothing to wait for, where a stream captures. */
+/* Submits one work item. During a capture the item gets no position, so nothing waits for it. */
 static CUresult submit(const char *symbol, CUstream handle, bool per_thread) {
     static const sim_work_ops_t ops = {.name = "row", .type = SIM_WORK_OTHER};
     CUstream stream;
@@ -32,7 +32,7 @@ static CUresult submit(const char *symbol, CUstream handle, bool per_thread) {
     return sim_enqueue(stream, work, &works[work_count++]);
 }
 
-/* A launch on several devices is one on each of its streams. */
+/* Submits the first part of a launch on several devices, which is a launch on each stream. */
 static CUresult submit_first(const char *symbol, const void *arguments) {
     if (strcmp(symbol, "cuLaunchCooperativeKernelMultiDevice") != 0)
         return CUDA_SUCCESS;
@@ -40,7 +40,7 @@ static CUresult submit_first(const char *symbol, const void *arguments) {
     return submit(symbol, launches[0].hStream, false);
 }
 
-/* What the program gets instead of work. */
+/* Returns the result that the program gets in place of work. */
 static CUresult refused(const char *symbol) {
     if (!stood_in || strcmp(stood_in, symbol) != 0)
         return CUDA_SUCCESS;
@@ -51,12 +51,13 @@ static CUresult refused(const char *symbol) {
     return failure;
 }
 
-/* True: *result is what the program gets, and nothing is done. */
+/* Returns true if the stand-in answers with *result and does nothing. */
 static bool stands_in(const char *symbol, CUresult *result) {
     bool mine = stood_in && !strcmp(stood_in, symbol);
     *result = refused(symbol);
     return *result ||
-           (mine && strcmp(symbol, "cuEventCreate") != 0); /* the library needs events */
+           (mine && strcmp(symbol, "cuEventCreate") != 0); /* it must work, because the library
+                                                              needs events */
 }
 
 #pragma GCC diagnostic push

@@ -1,9 +1,10 @@
-/* The simulated device of these tests: libcuda.so.1 with stand-ins for all that submits.
+/* The simulated device of these tests: a libcuda.so.1 with stand-ins for every function that
+ * submits work.
  *
- * Every function of rows.inc that gives work to a stream does just that, whatever its other
- * arguments are, and returns at once: one work item on the stream that the driver's documentation
- * says, which lasts so long that it is pending until a thread waits for it.  So all rows can be
- * treated alike, those included that the simulated device does not know. */
+ * A function of rows.inc that gives work to a stream ignores its other arguments and returns at
+ * once. It submits one work item to the stream that the driver's documentation names. The item
+ * stays pending until a thread waits for it. So all rows can be treated alike, including
+ * functions that the simulated device does not have. */
 #ifndef ROWS_DEVICE_H
 #define ROWS_DEVICE_H
 
@@ -15,16 +16,16 @@ void rows_last(uint64_t ns);
 /* Items that stand-ins have made so far. */
 unsigned rows_works(void);
 
-/* How many of those from number `first` on are not complete.  Lets no time pass. */
+/* Number of the items from number `first` on that are not complete. Lets no time pass. */
 unsigned rows_pending(unsigned first);
 
-/* Whether the items from number `first` on begin when item `before` is complete, not earlier.
- * Waits for them. */
+/* Returns true if the items from number `first` on begin when item `before` is complete, not
+ * earlier. Waits for them. */
 int rows_follow(unsigned first, unsigned before);
 
-/* The function `symbol` (NULL: none) answers `result` the next `failures` times, and does
- * nothing; after that a CU_RETRY one succeeds, and does nothing either.  rows_asked: how often
- * it was called since. */
+/* Makes the function `symbol` (NULL: none) return `result` the next `failures` times and do
+ * nothing. After that a CU_RETRY function succeeds and does nothing either. rows_asked: number of
+ * its calls since. */
 void rows_stand_in(const char *symbol, CUresult result, unsigned failures);
 unsigned rows_asked(void);
 

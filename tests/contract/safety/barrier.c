@@ -1,12 +1,12 @@
-/* Contracts 2 and 9, free_sync:auto: a program that takes a free for its only barrier reads what the
- * device wrote; a program that has once awaited a result itself is never made to wait.
+/* Contracts 2 and 9, free_sync:auto. A program that uses a free as its only barrier reads the values
+ * that the device wrote. Once a program has awaited a result itself, no free makes it wait.
  *
- * usage: barrier [ROUNDS [NAME]]     NAME: the cases of the first part that begin so
+ * usage: barrier [ROUNDS [NAME]]     NAME: only cases of the first part with this prefix
  *
- * Each case runs in a child process.  A case of the first part writes a new value late, by a kernel
- * or a copy behind one, frees some block, and reads the value on the host; in ROUNDS rounds (20).  The
- * cases of the second part look whether a free waited; they run under the library alone.  With real
- * time work may be over before it is looked for: then less is looked at. */
+ * Each case runs in a child process. A case of the first part writes a new value late, by a kernel or
+ * a copy behind one. It frees some block, and reads the value on the host; all this in ROUNDS rounds
+ * (20). The cases of the second part check if a free waited; they run under the library alone. With
+ * real time, work may be over before a check; the case then checks less. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -60,7 +60,7 @@ CUdeviceptr block(void) {
 }
 
 void barrier(void) {
-    CUdeviceptr address = block(); /* nothing was given to it */
+    CUdeviceptr address = block(); /* no work uses it */
     MUST(cuMemFree_v2(address));
 }
 
@@ -192,7 +192,7 @@ static void generic_node(unsigned value) {
     launch_graph(graph);
 }
 
-/* The node copied elsewhere when it was made. */
+/* The node had another target when it was made. */
 static void redirected_node(unsigned value) {
     CUgraph graph;
     CUgraphExec exec;
@@ -215,7 +215,7 @@ void managed(unsigned value) {
     write_to(address, value, stream);
 }
 
-/* The stream was in use before, by the same thread and others. */
+/* The same thread and others used the stream before. */
 static void managed_later(unsigned value) {
     write_to(memory, value, stream);
     MUST(cuMemsetD8Async(memory + KIB, 1, 4, stream));
@@ -274,7 +274,7 @@ static void asked_for(unsigned value) {
     write_to(address, value, stream);
 }
 
-/* The host's view of memory that it may read. */
+/* Returns the host's address of memory that the host may read. */
 static volatile unsigned *seen_by_host(CUdeviceptr address) {
     __typeof__(&simcuda_host) host;
     return test_find("simcuda_host", &host) ? host(address) : (void *)(uintptr_t)address;
@@ -293,7 +293,7 @@ static void variable(unsigned value) {
     write_to(address, value, stream);
 }
 
-/* What a kernel does with an address of the program's own memory. */
+/* The body of a kernel that stores to an address of the program's own memory. */
 static void store_directly(const simcuda_launch_t *launch) {
     unsigned *to;
     memcpy(&to, launch->params[0], sizeof to);
@@ -434,7 +434,7 @@ static void copies_elsewhere(unsigned value) {
     MUST(cuMemcpyDtoD_v2(memory + KIB, memory + 2 * KIB, 4));
 }
 
-/* What it copies first is a result of another context, in the stream of this one. */
+/* Copies first a result of another context, in a stream of this one. */
 static void copies_of_another_context(unsigned value) {
     static CUdeviceptr far;
     unsigned word = 0;

@@ -1,5 +1,5 @@
-/* What the two parts of the barrier program share (barrier.c: results that are read behind a free;
- * barrier_waits.c: whether a free waited). */
+/* Shared by the two parts of the barrier program. barrier.c: results that the host reads behind a
+ * free. barrier_waits.c: whether a free waited. */
 #ifndef TEST_BARRIER_H
 #define TEST_BARRIER_H
 
@@ -12,8 +12,8 @@
 #define KIB ((size_t)1024)
 #define HELD_NS 1000000000000ll
 
-/* Of the running case: its context, two streams, a kernel that stores a number late, a kernel that is
- * held, 4 KiB of the device, and page-locked memory that the host reads. */
+/* Objects of the running case: its context, two streams, a kernel that stores a number late, a kernel
+ * that is held, 4 KiB of the device, and page-locked memory that the host reads. */
 extern CUcontext first;
 extern CUstream stream, other;
 extern CUfunction store, held;

@@ -38,7 +38,7 @@ static void nothing_visible(void) {
     expect_no_wait();
 }
 
-/* The copy is over; what is pending shows nothing. */
+/* The copy is over, and pending work has no visible result. */
 static void visible_is_over(void) {
     result_waits();
     expect_no_wait();
@@ -147,7 +147,8 @@ static void behind_managed(void) {
     expect_no_wait();
 }
 
-/* Kernels show nothing once such memory has gone. */
+/* Once the program holds no memory that the host can read, kernels have no visible result, and a
+ * free need not wait. */
 static void managed_is_gone(void) {
     CUdeviceptr address;
     void *host, *locked;
@@ -164,7 +165,7 @@ static void managed_is_gone(void) {
     expect_no_wait();
 }
 
-/* Each device's results are awaited by themselves. */
+/* The library tracks separately for each device if the program awaits results itself. */
 static void another_device(void) {
     CUcontext second = test_device(1);
     CUstream there = test_stream();
@@ -182,13 +183,13 @@ static void another_device(void) {
     EXPECT(test_figure("free_waits") == before);
 }
 
-/* The kernel ends when the host says so, and the program frees before that. */
+/* The kernel ends on the host's signal, and the program frees before that signal. */
 static void polling_kernel(void) {
     void *flag;
     configure("dump:none,oom_wait:0.2");
     MUST(cuMemHostAlloc(&flag, 4 * KIB, CU_MEMHOSTALLOC_DEVICEMAP));
     EXPECT(waits());
-    barrier(); /* no second time */
+    barrier(); /* does not wait a second time */
     EXPECT(test_figure("free_waits") == 1);
 }
 
@@ -209,7 +210,7 @@ static void bad_frees(void) {
     EXPECT(test_figure("free_waits") == 0);
 }
 
-/* A capture in the same thread, whose graph is whole: it writes once it is launched. */
+/* A capture in the same thread stays valid, and its graph writes only after its launch. */
 static void beside_capture(void) {
     CUgraph graph;
     CUdeviceptr address = block();
@@ -225,7 +226,8 @@ static void beside_capture(void) {
     EXPECT(*result == 7);
 }
 
-/* What is captured is no work yet, and a synchronisation of its stream tells nothing of it. */
+/* Captured work is not pending yet. A synchronisation of its stream does not count as a wait for
+ * its result. */
 static void captured_only(void) {
     CUgraph graph;
     MUST(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));

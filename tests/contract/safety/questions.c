@@ -1,14 +1,15 @@
-/* Contract 9, no wait of ours: memory was freed behind work that ends by itself; then a kernel
- * runs that ends only when the program has done something more.  No call in between, and no work
- * on another stream, may wait for that kernel: the driver's own free came before it.
+/* Contract 9: the library adds no waits. The program frees memory behind work that ends by
+ * itself. Then a kernel runs that ends only when the program has done something more. No call in
+ * between, and no work on another stream, may wait for that kernel, because the driver's own free
+ * came before it.
  *
  * usage: questions [early]
  *
- * With `early` the kernel comes before the free, where the driver's own would wait for it; memory
- * is handed out again meanwhile, and the program holds none of that.  Then work on another stream
- * goes ahead, and what it gets is memory that the kernel's stream does not use.
+ * With `early` the kernel comes before the free, and a free of the driver would wait for it.
+ * Memory is handed out again meanwhile, and the program holds none of it. Then work on another
+ * stream goes ahead, and gets memory that the kernel's stream does not use.
  *
- * The kernel takes a thousand seconds.  With virtual time it must not have ended after the call,
+ * The kernel takes a thousand seconds. With virtual time it must not have ended after the call;
  * with real time an alarm ends the case. */
 #include <pthread.h>
 #include <stdbool.h>
@@ -47,7 +48,7 @@ static void start(void) {
     MUST(cuMemAlloc_v2(&kept, MIB));
 }
 
-/* Frees behind work on the home, each of which is reused; then the kernel. */
+/* Frees blocks behind work on the home stream, and reuses each; then launches the kernel. */
 static void held_home(unsigned frees) {
     for (unsigned i = 0; i < frees; i++) {
         CUdeviceptr block;
@@ -56,11 +57,11 @@ static void held_home(unsigned frees) {
         MUST(cuMemFree_v2(block));
     }
     MUST(cuMemFree_v2(kept));
-    MUST(cuMemAlloc_v2(&kept, MIB)); /* handed out early, and held from now on */
+    MUST(cuMemAlloc_v2(&kept, MIB)); /* handed out early, and kept from then on */
     launch(polls, home);
 }
 
-/* --- what the program does then --- */
+/* --- the program's next calls --- */
 
 static void address_range(void) {
     CUdeviceptr base;
@@ -151,7 +152,7 @@ static void end_well(void) {
         _exit(4);
 }
 
-/* Freed behind work that waits for the kernel, and what goes ahead. */
+/* Frees blocks behind work that waits for the kernel, and goes ahead on another stream. */
 static void go_ahead(unsigned blocks, size_t bytes) {
     give(blocks);
     second_copy();
@@ -177,7 +178,7 @@ static void small_blocks(void) {
     go_ahead(BLOCKS, 16384);
 }
 
-/* In slabs that have others in use. */
+/* The blocks are slots of slabs with other slots in use. */
 static void slots(void) {
     CUdeviceptr stay;
     MUST(cuMemAlloc_v2(&stay, 512));
@@ -213,7 +214,7 @@ static void freed_by_another_thread(void) {
     go_ahead(4, 65536);
 }
 
-/* Streams come and go, and the rule with them. */
+/* Streams are made and destroyed, and the single-stream rule begins and ends with them. */
 static void once_more(void) {
     CUstream third;
     held_before(2, MIB);
@@ -247,7 +248,7 @@ static const struct {
              CASE(freed_by_another_thread),
              CASE(once_more)};
 
-/* No frees: the case does all of that itself. */
+/* Runs a case in a child process. With `frees` 0 the case itself frees and launches. */
 static bool passes(void (*ask)(void), unsigned frees) {
     int status = 0;
     fflush(NULL);

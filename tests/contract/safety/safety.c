@@ -1,12 +1,12 @@
-/* Contract 2, never in use twice: memory is freed while work that was submitted before may still
- * touch it; the next owner must not see that work.
+/* Contract 2, never in use twice. The program frees memory while earlier work may still touch it.
+ * The next owner must not see that work.
  *
  * usage: safety [CASE]
  *
- * The kernels are host functions that run when the kernel ends.  Each case submits one that
- * writes to a block late, frees the block, takes all the memory that it can be given in exchange,
- * fills it in a stream that is ordered after nothing, and looks at the contents once all work is
- * done.  How fences are recorded and whether time is real is up to the environment. */
+ * The kernels are host functions that run when the kernel ends. Each case submits a late write to
+ * a block, frees the block, and takes all memory that it can get. It fills that memory in a
+ * stream without order, and checks the contents after all work is done. The environment chooses
+ * how fences are recorded and whether time is real. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -105,7 +105,7 @@ static CUstream stream_of(unsigned flags) {
     return stream;
 }
 
-/* Take what may be handed out and write to it; what was freed must not be among it early. */
+/* Takes blocks and writes to them; freed blocks must not be among them too early. */
 static CUdeviceptr taken[TAKEN];
 
 static void take_all(void) {
@@ -136,7 +136,7 @@ static void reuse_of(CUdeviceptr freed) {
     wait_and_look();
 }
 
-/* A stream with a long past, so that waiting for it alone would not do. */
+/* Gives the writer stream completed work, so that a wait for that stream alone is not enough. */
 static void decoy(void) {
     MUST(cuMemsetD8Async(block(), 1, 16, writer));
     MUST(cuStreamSynchronize(writer));
@@ -268,13 +268,13 @@ static void reused_handle(void) {
     reuse_of(a);
 }
 
-/* Whether ACCEL_ALLOC_CONF has such a setting. */
+/* Returns true if ACCEL_ALLOC_CONF has this setting. */
 static bool is_set(const char *setting) {
     const char *conf = getenv("ACCEL_ALLOC_CONF");
     return conf && strstr(conf, setting);
 }
 
-/* The streams of a green context go with it, and one of another device gets the handle. */
+/* A green context's streams end with it, and a stream of another device gets the handle. */
 static void handle_of_a_green_context(void) {
     enum { PROCESSORS = 1, DEFAULT_STREAM = 1 };
     static struct { _Alignas(16) unsigned char room[256]; } processors;
@@ -283,7 +283,7 @@ static void handle_of_a_green_context(void) {
     CUgreenCtx green;
     CUcontext second;
     CUstream gone;
-    if (is_set("fill:")) /* a stream of the library may get the handle */
+    if (is_set("fill:")) /* a stream of the library might get the handle */
         return;
     MUST(cuDevicePrimaryCtxRetain(&second, 1));
     MUST(cuDeviceGetDevResource(0, all, PROCESSORS));
@@ -316,7 +316,7 @@ static void after_event(void) {
     MUST(cuEventRecord(event, one));
     MUST(cuStreamWaitEvent(two, event, 0));
     late_write(two, a);
-    MUST(cuEventSynchronize(event)); /* the first is done, the second is not */
+    MUST(cuEventSynchronize(event)); /* the first work is over, the second is not */
     reuse_of(a);
 }
 
@@ -380,7 +380,7 @@ static void *synchronise(void *arg) {
     return NULL;
 }
 
-/* Another thread's synchronisation covers what was submitted before it began, no more. */
+/* Another thread's synchronisation covers only work submitted before it began. */
 static void racing_synchronisation(void) {
     for (int round = 0; round < 3; round++) {
         CUdeviceptr a = block(), b = block(), c = block();
@@ -401,7 +401,7 @@ static void racing_synchronisation(void) {
     }
 }
 
-/* A fence's event comes back into use while an earlier fence is still pending. */
+/* The library records a fence's event again while an earlier fence is still pending. */
 static void many_fences(void) {
     CUdeviceptr held[8];
     CUstream stream = stream_of(CU_STREAM_NON_BLOCKING);
@@ -426,7 +426,8 @@ static void freed_in_stream_order(void) {
     wait_and_look();
 }
 
-/* Memory runs out while all of it is pending: fences are waited for, not dropped. */
+/* Memory runs out while work on all of it is pending: the library waits for its fences and does
+ * not drop them. */
 static void when_full(void) {
     CUstream stream = stream_of(CU_STREAM_NON_BLOCKING);
     CUdeviceptr many[256];
@@ -445,7 +446,8 @@ static void when_full(void) {
     wait_and_look();
 }
 
-/* Destroying the stream ends its capture: freed memory is recycled again, not asked for anew. */
+/* Destroying the stream ends its capture: freed memory serves again, without new calls to the
+ * driver. */
 static void destroyed_capture(void) {
     CUstream gone = stream_of(CU_STREAM_NON_BLOCKING), stream = stream_of(CU_STREAM_NON_BLOCKING);
     MUST(cuStreamBeginCapture_v2(gone, CU_STREAM_CAPTURE_MODE_RELAXED));
@@ -468,7 +470,7 @@ static unsigned long long waits(void) {
            simcuda_calls("cuStreamSynchronize");
 }
 
-/* The host is not made to wait, unless that was asked for. */
+/* A free does not make the host wait unless a setting asks for it. */
 static void no_waiting(void) {
     if (!getenv("LD_PRELOAD") || is_set("free_sync:true") || is_set("enabled:false") ||
         is_set("fill:"))
@@ -487,7 +489,7 @@ static void no_waiting(void) {
     }
 }
 
-/* Asked for: all work is done when the free returns. */
+/* With free_sync:true all work is done when the free returns. */
 static void waiting_free(void) {
     if (getenv("LD_PRELOAD") && !is_set("free_sync:true") && !is_set("fill:"))
         return;

@@ -11,7 +11,8 @@ static void capture_begins(void) {
     ac_cuda_capture_began(NULL, true);
 }
 
-/* Who looked at the mark, and finds that none began since, may do what no capture bears. */
+/* Checks the mark: if no capture began since it, calls that a capture forbids must be
+ * safe. */
 static void check_mark(uint64_t mark) {
     ck_assert_msg(!ac_cuda_capture_none_since(mark) || !ac_cuda_is_capturing(NULL),
                   "a capture is under way that counts as none");
@@ -64,7 +65,7 @@ static CUresult get_device(CUdevice *out) {
 }
 
 static void context_goes(void) {
-    ac_cuda_context_dying(&context); /* returns when no call of ours is inside */
+    ac_cuda_context_dying(&context); /* returns when no call of the library is inside */
     ac_cuda_context_kill(&context);
     atomic_store(&destroyed, true);
 }
@@ -80,7 +81,7 @@ static void context_goes_elsewhere(void) {
 void window_entered_after_look(void) {
     ac_cuda_scope_t scope;
     ac_driver.cuCtxGetCurrent = get_current;
-    ac_driver.cuCtxGetDevice = get_device; /* asked for where the other thread is early */
+    ac_driver.cuCtxGetDevice = get_device; /* called if the other thread comes early */
     ac_cuda_context_init(&context, handle, 0, 0, AC_RECORD_STREAMS);
     at_window("context_seen", context_goes_elsewhere);
     ck_assert(ac_cuda_enter(&context, &scope));

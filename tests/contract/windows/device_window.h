@@ -1,5 +1,5 @@
-/* What another thread does while the fake device is called: once, before the next call of a kind.
- */
+/* A window in the fake device: another thread does its part once, before the next call of a
+ * kind. */
 #ifndef DEVICE_WINDOW_H
 #define DEVICE_WINDOW_H
 

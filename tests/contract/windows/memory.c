@@ -1,4 +1,4 @@
-/* Windows of the thread caches, of what lies at an address, and around device calls, on the fake
+/* Windows of the thread caches, of blocks looked up by address, and around device calls, on the fake
  * device. */
 #include <string.h>
 #include <time.h>
@@ -25,7 +25,7 @@ static uint64_t take(void) {
     return address;
 }
 
-/* With a block of BYTES in it. */
+/* Opens a cache with a block of BYTES in it. */
 static void begin_cached(void) {
     begin_large();
     settings.thread_cache = 8 * MIB;
@@ -47,7 +47,7 @@ static void recall(void) {
 
 static _Atomic bool stays, may_go;
 
-/* Of another thread: until this one went on. */
+/* Keeps its thread here until another thread lets it go. */
 static void stay(void) {
     atomic_store(&stays, true);
     while (!atomic_load(&may_go))
@@ -81,7 +81,7 @@ void window_gate_before_busy(void) {
 static uint64_t named, named_serial;
 
 static void name_block(void) {
-    ac_block_identify(named, &named_serial); /* it may be free by then */
+    ac_block_identify(named, &named_serial); /* the block may be free at that time */
 }
 
 static bool is_shut(const ac_cache_t *it) {
@@ -96,7 +96,7 @@ static void name_elsewhere(void) {
     other_thread(name_block, is_recalled);
 }
 
-/* The next one at its address must not go by the name of the one that is freed meanwhile. */
+/* The next block at this address must not get the serial number of the block that is freed meanwhile. */
 void window_identified_in_reach(void) {
     uint64_t serial = 0;
     begin_cached();
@@ -117,7 +117,7 @@ static void take_hit(void) {
     hit = take();
 }
 
-/* Of a segment that leaves service a hit gets a block once more at most. */
+/* When a segment leaves service, a hit gets at most one more of its blocks. */
 void window_tainted_beside_hit(void) {
     bool fresh;
     begin_cached();
@@ -133,7 +133,7 @@ void window_tainted_beside_hit(void) {
     end_cached();
 }
 
-/* What the processor of the owner had kept to itself shows: it had found the gate open. */
+/* Makes the owner's store visible, which its processor had delayed. The owner had found the gate open. */
 static void owner_shows(void) {
     atomic_store(&cache->busy, 1);
 }
@@ -156,7 +156,7 @@ void window_recall_beside_owner(void) {
     end_cached();
 }
 
-/* The block is the cache's as the hit saw it, until it is given. */
+/* The cache owns the block, as the hit saw, until the block is given. */
 void window_rest_given_outside(void) {
     ac_block_t *rest = NULL;
     begin_cached();
@@ -179,8 +179,8 @@ void window_quarantine_beside_owner(void) {
     end_cached();
 }
 
-/* The owner of a cache took 8 MiB and gave them back: so much room it has.  Then another thread
- * raises the peaks, and the same again is 8 MiB above what it raised them to. */
+/* The owner of a cache took 8 MiB and gave them back, so it has room for 8 MiB. Then another thread raises the
+ * peaks. The next 8 MiB are above the new peaks. */
 void window_room_kept(void) {
     static ac_cache_tally_t other_tally;
     ac_device_stats_t now;
@@ -188,7 +188,7 @@ void window_room_kept(void) {
     begin_cached();
     ac_cache_t *second = ac_cache_open(arena, &other_tally);
     ck_assert_int_eq(ac_arena_alloc(arena, 108 * MIB, false, &large), AC_OK);
-    give(large); /* what follows is served from it: growing would take the cache's block back */
+    give(large); /* the next large request is served from it: growing would take the cache's block back */
     ac_allocator_reset_peak(allocator);
     for (int i = 0; i < 2; i++) {
         ck_assert_int_eq(ac_cache_alloc(cache, 8 * MIB, false, &mine), AC_OK);
@@ -204,12 +204,13 @@ void window_room_kept(void) {
     end_cached();
 }
 
-enum { POSTED = 16, POSTED_BYTES = 65536 }; /* a whole chain */
+enum { POSTED = 16, POSTED_BYTES = 65536 }; /* one full chain */
 
 static ac_cache_t *taker, *giver;
 static uint64_t posted[POSTED];
 
-/* All but the last one of a chain were freed by the thread of `giver`, and `taker` handed them out. */
+/* Prepares a chain that lacks one block: `taker` handed the blocks out, and the thread of `giver` freed
+ * them. */
 static void begin_posting(void) {
     static ac_cache_tally_t tallies[2];
     begin_large();
@@ -217,7 +218,7 @@ static void begin_posting(void) {
     ac_allocator_configure(allocator, &settings);
     taker = ac_cache_open(arena, &tallies[0]);
     giver = ac_cache_open(arena, &tallies[1]);
-    for (int round = 0; round < 3; round++) { /* not on the way to a new peak, in the end */
+    for (int round = 0; round < 3; round++) { /* so that the last round does not raise a peak */
         for (int i = 0; i < POSTED; i++)
             ck_assert_int_eq(ac_cache_alloc(taker, POSTED_BYTES, false, &posted[i]), AC_OK);
         for (int i = 0; i < POSTED && round < 2; i++)
@@ -249,7 +250,8 @@ static void recall_beside_giver(void) {
     other_thread(recall, only_giver_is_shut);
 }
 
-/* The last free of the chain is under way while the cache that it goes to is recalled.  Whether it is left. */
+/* Recalls the taker's cache while the last free of a chain to it is under way. Returns true if the recall left
+ * the chain in the inbox. */
 static bool recall_leaves_it(void) {
     begin_posting();
     ck_assert(!ac_inbox_first(&taker->inbox));
@@ -262,7 +264,8 @@ static bool recall_leaves_it(void) {
     return left;
 }
 
-/* A recall does not wait for long for an owner whose thread is kept from running, and that leaves it. */
+/* A recall does not wait long for an owner that does not run, and then leaves its inbox. So the test tries
+ * several times. */
 void window_inbox_seen_early(void) {
     enum { TRIES = 5 };
     bool left = true;
@@ -271,7 +274,7 @@ void window_inbox_seen_early(void) {
     ck_assert_msg(!left, "a recall left what was freed before it");
 }
 
-/* A thread ends, and has given back all that it had when another one posts more to it. */
+/* A thread ends. It has given back all its memory when another thread posts more to it. */
 void window_closed_inbox_left(void) {
     begin_posting();
     at_window("cache_left", post_chain);
@@ -279,7 +282,7 @@ void window_closed_inbox_left(void) {
     end_posting();
 }
 
-/* A thread has ended when another one posts to its cache. */
+/* A thread posts to the cache of a thread that has ended. */
 void window_posted_to_gone(void) {
     begin_posting();
     ac_cache_close(taker);
@@ -287,7 +290,8 @@ void window_posted_to_gone(void) {
     end_posting();
 }
 
-/* Another thread raises the peaks while a chain is in the inbox: bars are set as if it brought no room. */
+/* Another thread raises the peaks while a chain is in the inbox. The limits are set as if the chain brought no
+ * room. */
 void window_posted_room_kept(void) {
     begin_posting();
     post_chain();
@@ -295,12 +299,12 @@ void window_posted_room_kept(void) {
     ac_lock(&allocator->lock);
     ac_caches_raise(allocator, NULL);
     ac_unlock(&allocator->lock);
-    end(); /* what may be taken before a peak moves is no more than is left below it */
+    end(); /* checks that no cache may take more than is left below a peak */
     ac_cache_close(taker);
     end_posting();
 }
 
-/* Of modules, as another process reads them. */
+/* Reads the figures of modules like another process. */
 static ac_modules_t before_change;
 
 static void read_modules(void) {
@@ -338,7 +342,7 @@ static void begin_thread(void) {
     beginning = ac_live_row_take(&shared);
 }
 
-/* Beside the page, which has none left, as in it. */
+/* A row outside the full page behaves as one inside it. */
 void window_row_returned_early(void) {
     bool shared;
     for (int i = 0; i < AC_LIVE_ROWS; i++)
@@ -382,7 +386,7 @@ void window_event_read_once(void) {
     ck_assert(read_event(1, &event) && event.address == 2 && event.bytes == 2);
 }
 
-/* The later event has no place, and the earlier one is whole. */
+/* The later event is dropped, and the earlier one is complete. */
 void window_event_written_by_two(void) {
     uint64_t dropped;
     ac_event_t event;
@@ -413,7 +417,7 @@ void window_found_looked_at_once(void) {
     end_cached();
 }
 
-/* The owner was handed the block with this record, and frees it now. */
+/* Frees the block as its owner, which got it with this record. */
 static void record_says_nothing_yet(void) {
     const ac_block_t *record = *ac_cache_handed(cache, block);
     ck_assert_msg(!ac_cache_owns(cache, record, block), "a record counts that is not complete");
@@ -427,7 +431,7 @@ void window_record_address_first(void) {
     block = take();
     record = *ac_cache_handed(cache, block);
     ac_allocator_drop_records(allocator);
-    ck_assert_uint_ne(ac_block_address(record), block); /* which has no record now */
+    ck_assert_uint_ne(ac_block_address(record), block); /* the block has no record now */
     at_window("record_described", record_says_nothing_yet);
     ck_assert_int_eq(ac_allocator_lock_block(block, &found, &locked), AC_OK);
     ac_unlock(&locked->lock);
@@ -528,7 +532,7 @@ void window_leaving_not_awaited(void) {
     uint64_t address;
     begin_tight();
     give(alloc(40 * MIB));
-    at_call(&device, FAKE_SEGMENT_FREE, stay); /* in no book any more, nor with the device */
+    at_call(&device, FAKE_SEGMENT_FREE, stay); /* in no list any more, and not yet with the device */
     other_thread(trim_all, is_staying);
     at_window("leaving_awaited", let_go);
     ck_assert_int_eq(try_alloc(arena, 40 * MIB, &address), AC_OK);
@@ -536,7 +540,7 @@ void window_leaving_not_awaited(void) {
     end();
 }
 
-/* The library's thread gives back what the program wants to go. */
+/* The library's thread returns the memory that the program wants to return. */
 void window_trim_not_awaited(void) {
     begin_tight();
     give(alloc(40 * MIB));
@@ -559,7 +563,7 @@ static uint64_t guarded(void) {
     return address;
 }
 
-/* The library's thread takes away what was freed before. */
+/* The library's thread removes memory that was freed before. */
 void window_guard_not_awaited(void) {
     const ac_stream_t stream = 0x1000;
     begin_large();
@@ -578,7 +582,7 @@ void window_guard_not_awaited(void) {
     end();
 }
 
-/* Work on the only stream, under whose order memory is handed over early. */
+/* Submits work to the only stream. Its order allows early hand-over of memory. */
 static void sole_works(void) {
     ac_timeline_t *timeline = ac_arena_timeline(arena);
     ac_fence_enter(timeline);
@@ -603,8 +607,8 @@ void window_idle_without_stamp(void) {
 static void nothing(void) {
 }
 
-/* A block waits for work, another one is free, and a larger one is asked for: the device is asked
- * about the work, the caches are recalled, and a segment is asked for. */
+/* A block waits for work, another one is free, and a request is larger. The library queries the device about
+ * the work, recalls the caches, and requests a segment. */
 void window_searched_again(void) {
     begin_large();
     uint64_t waiting = alloc(10 * MIB);

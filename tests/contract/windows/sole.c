@@ -1,4 +1,4 @@
-/* Windows of the single-stream rule (sole.c) and of fences (fence.c), on a device whose oracle
+/* Windows of the single-stream rule (sole.c) and of fences (fence.c). The oracle of this device
  * knows the order of its work. */
 #include "allocator/order/retire.h"
 #include "line_device.h"
@@ -6,7 +6,7 @@
 
 static ac_submitter_t other;
 
-/* As submit() does, where the timeline's lock may be held. */
+/* Submits like submit(), but may run while the timeline's lock is held. */
 static void submit_raw(unsigned stream) {
     ac_fence_enter(&timeline);
     ac_sole_enter(&timeline, FIRST_KEY + stream, NULL);
@@ -30,7 +30,7 @@ static void free_relies(void) {
     ck_assert(rely());
 }
 
-/* Nothing of the timeline's work is known to be complete that is not. */
+/* Checks that the timeline does not count as idle while work is pending. */
 static void check_busy(void) {
     ck_assert_msg(!ac_timeline_idle(&timeline),
                   "work is under way, and the context counts as idle");
@@ -48,7 +48,7 @@ void window_rely_looked_at_once(void) {
 }
 
 static void second_works_early(void) {
-    d.late_join_events = true; /* rely() has not noted the free yet */
+    d.late_join_events = true; /* rely() has not recorded the free yet */
     submit(1);
 }
 
@@ -69,7 +69,7 @@ void window_relied_read_first(void) {
     end();
 }
 
-/* Another thread's work for the new sole stream runs, and memory of it is freed. */
+/* Another thread submits work to the new sole stream and frees memory of it. */
 static void sole_works_and_relies(void) {
     submit_raw(0);
     ck_assert(rely());
@@ -83,7 +83,7 @@ void window_sole_before_its_marks(void) {
     end();
 }
 
-/* What the processor of the other thread had kept to itself is to be seen. */
+/* Makes the other thread's store to its slot visible; its processor had delayed it. */
 static void slot_shows(void) {
     atomic_store(&other.inside, &timeline);
 }
@@ -93,7 +93,8 @@ void window_sole_without_barrier(void) {
     ac_fence_list(&other);
     submit(0);
     full_sync();
-    ck_assert(ac_sole_passes(&timeline.single, FIRST_KEY)); /* so the other thread found it */
+    ck_assert(ac_sole_passes(&timeline.single, FIRST_KEY)); /* so that the other thread found
+                                                               it */
     at_window("barrier_heavy", slot_shows);
     submit(1);
     slot_shows();
@@ -126,7 +127,7 @@ void window_join_within_epoch(void) {
     begin();
     submit(0);
     ck_assert(rely());
-    submit(1); /* whose turn covers the sole stream alone */
+    submit(1); /* the turn of this stream covers the sole stream alone */
     d.completed[0] = 1;
     ac_fence_poll(&timeline, false);
     check_busy();
@@ -134,9 +135,11 @@ void window_join_within_epoch(void) {
 }
 
 static uint64_t
-    lane_clock; /* of another thread's stream, the sole stream: it looked, and marked */
+    lane_clock; /* clock of another thread's stream, the sole stream, after it looked and
+                   marked */
 
-/* A free of that thread's, and its next submission, which looks where the clock moved. */
+/* Does a free of that thread, which relies on the order, and its next submission, which looks
+ * only if the clock moved. */
 static void lane_leans_and_submits(void) {
     ck_assert(rely());
     if (lane_clock == ac_fence_now())
@@ -157,7 +160,8 @@ void window_due_before_epoch(void) {
     end();
 }
 
-/* The program waits for the sole stream; then only what that was given is complete. */
+/* The program waits for the sole stream. Afterwards only the work given to that stream is
+ * complete. */
 static void wait_for_sole(void) {
     uint64_t stamp = ac_sole_alone(&timeline, FIRST_KEY);
     d.completed[0] = d.submitted[0];
@@ -194,7 +198,8 @@ static bool sole_is_pinned(void) {
 }
 
 static void sole_is_destroyed(void) {
-    pinned = atomic_load(&timeline.single.naming) > 0; /* before the other thread pins it, too */
+    pinned = atomic_load(&timeline.single.naming) > 0; /* if false, the other thread pins the
+                                                          stream first */
     other_thread(destroy_sole, sole_is_pinned);
 }
 
@@ -270,8 +275,8 @@ void window_leaving_passes(void) {
     end();
 }
 
-/* The walk over the program's blocks: at its begin a third stream works on one of those that were
- * handed out early, at its end none is held. */
+/* The walk over the program's blocks. When it begins, a third stream works on a block that was
+ * handed out early. When it ends, no such block is in use. */
 static bool walk(ac_timeline_t *of, uint64_t until) {
     static bool inside;
     ck_assert_uint_ge(until, atomic_load(&of->single.relied));
@@ -290,13 +295,13 @@ void window_rule_ended_before_walk(void) {
     submit(0);
     ck_assert(rely());
     submit(1);
-    ck_assert_uint_eq(d.waits, 1); /* of the third one */
+    ck_assert_uint_eq(d.waits, 1); /* a wait of the third stream */
     end();
 }
 
 static uint64_t handed_out;
 
-/* The memory of another free that relies on order is handed out at once. */
+/* Frees memory that relies on order. It is handed out again at once. */
 static void memory_comes_back(void) {
     ck_assert(rely());
     handed_out = ac_fence_handout(&timeline);
@@ -314,7 +319,7 @@ void window_early_noted_late(void) {
 
 /* --- fences --- */
 
-/* The other thread's call has begun; all that was in the driver before it is complete. */
+/* Begins a call of another thread, and then completes all earlier work. */
 static void other_begins(void) {
     ac_fence_list(&other);
     ck_assert(ac_fence_enter_as(&timeline, &other));
@@ -381,7 +386,7 @@ void window_marked_after_call(void) {
     uint64_t born = ac_fence_handout(&timeline);
     ac_fence_enter(&timeline);
     ac_sole_enter(&timeline, FIRST_KEY, NULL);
-    d.submitted[0]++; /* it runs, and tells another thread, which frees */
+    d.submitted[0]++; /* the work runs and signals another thread, which frees */
     ck_assert(!ac_fence_untouched(&timeline, born));
     ac_fence_leave(&timeline);
     end();
@@ -398,7 +403,7 @@ void window_target_without_mark(void) {
     end();
 }
 
-/* The mark is of an epoch that is over, and the call that made it may be in the driver still. */
+/* The mark belongs to an epoch that is over, and the marking call may still be in the driver. */
 void window_awaited_by_old_mark(void) {
     uint64_t target;
     begin();
@@ -409,7 +414,7 @@ void window_awaited_by_old_mark(void) {
     ck_assert(ac_fence_enter_as(&timeline, &other));
     ac_sole_enter(&timeline, FIRST_KEY, NULL);
     ck_assert(ac_order_awaits(&timeline, &used, 0, &target));
-    uint64_t stamp = ac_fence_stamp(); /* of a fence that does not cover the call */
+    uint64_t stamp = ac_fence_stamp(); /* the stamp of a fence that does not cover the call */
     d.submitted[0]++;
     if (ac_order_awaits(&timeline, &used, 0, &target))
         ck_assert_uint_gt(target, stamp);

@@ -1,6 +1,5 @@
-/* steps CASE: what one thread of a program does between two steps that the library takes for another
- * one, on the simulated device.  The library of the tests calls back (shim/failpoint.h).
- * Exit status 0: as it should be. */
+/* steps CASE: a thread of a program acts between two steps that the library takes for another thread, on the
+ * simulated device. The library of the tests calls back (shim/failpoint.h). Exit status 0: passed. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -17,7 +16,7 @@
 
 #define MIB ((size_t)1 << 20)
 
-/* Where it runs, for the library; once. */
+/* Called by the library in each window. Runs the part in the window `at`, once. */
 void ac_test_window(const char *name) __attribute__((visibility("default")));
 static const char *at;
 static void (*part)(void);
@@ -34,7 +33,7 @@ static void wait_for_part(void) {
     NEED(pthread_join(thread, NULL) == 0);
 }
 
-static void (*_Atomic at_exit)(const char *name); /* in whatever thread it is, every time */
+static void (*_Atomic at_exit)(const char *name); /* called in every window, in any thread */
 
 void ac_test_window(const char *name) {
     void (*exits)(const char *) = atomic_load(&at_exit);
@@ -94,10 +93,11 @@ static void first_by_two(void) {
     MUST(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
     long long before = test_figure("ordered_frees");
     MUST(cuMemFree_v2(used));
-    NEED(test_figure("ordered_frees") == before + 1); /* its only stream protects it */
+    NEED(test_figure("ordered_frees") == before + 1); /* the order of its only stream protects it */
 }
 
-/* What went back before the call was made could not have helped it, in this thread or another. */
+/* Makes a request that fails. Memory returned before the call could not have helped it, so the library does
+ * not repeat it. */
 static void *ask_once(void *unused) {
     CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                 .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
@@ -131,7 +131,7 @@ static void free_and_share_out(void) {
         taken(WHOLE / 4 * MIB);
 }
 
-/* The driver's handle opens the whole segment, with whatever serves there. */
+/* The driver's handle opens the whole segment, including other blocks in it. */
 static void freed_during_export(void) {
     CUipcMemHandle handle;
     whole = taken(WHOLE * MIB);
@@ -140,7 +140,7 @@ static void freed_during_export(void) {
     NEED(!at);
 }
 
-/* No other process knows the segment: it serves again. */
+/* If the export fails, no other process knows the segment, so it serves again. */
 static void export_refused(void) {
     CUipcMemHandle handle;
     whole = taken(WHOLE * MIB);
@@ -153,20 +153,21 @@ static void export_refused(void) {
     EXPECT(simcuda_calls("cuMemAlloc_v2") == 2);
 }
 
-/* --- a block is freed while the driver is told something of it --- */
+/* --- a block is freed while the library passes a call about it to the driver --- */
 
 static void free_whole(void) {
     MUST(cuMemFree_v2(whole));
 }
 
-/* What the driver took for that block holds for its segment, which serves no other. */
+/* The driver sets the attribute of a freed block for the whole segment, so the segment must not serve other
+ * blocks. */
 static void freed_during_setting(void) {
     unsigned value = 1;
-    for (unsigned part = 1; part <= 4; part *= 4) { /* of its segment */
+    for (unsigned part = 1; part <= 4; part *= 4) { /* the block is the whole segment, or a quarter of it */
         whole = taken(WHOLE / part * MIB);
         unsigned long long freed = simcuda_calls("cuMemFree_v2");
         at_window("attribute_set", free_whole);
-        /* As ACCEL_SIM says. */
+        /* ACCEL_SIM makes this call succeed. */
         MUST(cuPointerSetAttribute(&value, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, whole));
         NEED(!at);
         EXPECT(simcuda_calls("cuMemFree_v2") == freed + 1);
@@ -178,13 +179,14 @@ static void freed_during_setting(void) {
 static CUcontext later;
 static CUdeviceptr memory;
 
-/* So many records rest before the oldest, that of the primary context, serves again. */
+/* Ends the primary context and makes 17 contexts. Records of ended contexts rest; the record of the primary
+ * context, the oldest, serves the last one. */
 static void end_and_go_on(void) {
     enum { RESTING = 16 };
     MUST(cuDevicePrimaryCtxReset_v2(0));
     for (int i = 0; i <= RESTING; i++) {
         MUST(cuCtxCreate_v2(&later, 0, 0));
-        taken(MIB); /* so that the next is no segment of its own */
+        taken(MIB); /* so that the next block has no segment of its own */
         memory = taken(MIB);
         if (i < RESTING)
             MUST(cuCtxDestroy_v2(later));
@@ -214,7 +216,7 @@ static CUmemoryPool pool_made(CUmemAllocationHandleType handles) {
     return made;
 }
 
-/* A record of the library that is free serves the next pool. */
+/* Destroys the pool and makes another, which gets the library's free record. */
 static void replace_pool(void) {
     MUST(cuMemPoolDestroy(pool));
     next_pool = pool_made(CU_MEM_HANDLE_TYPE_NONE);
@@ -226,7 +228,8 @@ static unsigned long long used_of(CUmemoryPool of) {
     return used;
 }
 
-/* The device's current pool goes while memory of it is asked for, which then is no other pool's. */
+/* The device's current pool is destroyed during a request for its memory. The request must not use another
+ * pool. */
 static void destroyed_at(const char *window) {
     CUdeviceptr block;
     pool = pool_made(CU_MEM_HANDLE_TYPE_NONE);
@@ -251,7 +254,7 @@ static void pool_destroyed_when_claimed(void) {
     destroyed_at("pool_sure");
 }
 
-/* The device is full, and pools of which the driver serves requests give back what they can. */
+/* Requests too much. The device is full, so pools served by the driver give back their idle memory. */
 static void ask_too_much(void) {
     CUdeviceptr block;
     GIVES(cuMemAlloc_v2(&block, 100 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
@@ -271,7 +274,7 @@ static void named_while_destroyed(void) {
     EXPECT(!at && simcuda_calls("cuMemPoolTrimTo") == trims);
 }
 
-/* Another device may reach the pool from now on, in which nothing is yet. */
+/* Gives another device access to the pool, which is still empty. */
 static void let_device_in(void) {
     CUmemAccessDesc reader = {{CU_MEM_LOCATION_TYPE_DEVICE, 1},
                               CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
@@ -279,7 +282,7 @@ static void let_device_in(void) {
     EXPECT(simcuda_calls("cuCtxEnablePeerAccess") == 0);
 }
 
-/* A hit of the runtime's cudaMallocAsync comes from that pool, of a size that no lane keeps. */
+/* A hit of the runtime's cudaMallocAsync comes from this pool, with a size that no lane keeps. */
 static void reader_beside_hit(void) {
     void *block;
     CUstream stream;
@@ -298,8 +301,8 @@ static void reader_beside_hit(void) {
     EXPECT(simcuda_calls("cuCtxEnablePeerAccess") > 0);
 }
 
-/* A thread is about to take a block from its lane when another one lets the device in: that one waits until
- * the block shows. */
+/* A thread is about to take a block from its lane when another thread gives the device access. That thread
+ * must wait until the block is visible. */
 static pthread_t lane_owner, lane_reader;
 static _Atomic bool lane_found, lane_may_go;
 
@@ -314,7 +317,7 @@ static void *let_device_in_beside(void *unused) {
 
 static void beside_lane(const char *name) {
     if (!pthread_equal(pthread_self(), lane_owner)) {
-        if (!strcmp(name, "barrier_heavy")) /* it looks who is in a cache */
+        if (!strcmp(name, "barrier_heavy")) /* the other thread reads which threads are in a cache */
             atomic_store(&lane_may_go, true);
     } else if (!strcmp(name, "lane_serves") && !atomic_exchange(&lane_found, true)) {
         NEED(!pthread_create(&lane_reader, NULL, let_device_in_beside, NULL));
@@ -342,7 +345,7 @@ static void reader_beside_lane(void) {
     EXPECT(simcuda_calls("cuCtxEnablePeerAccess") > 0);
 }
 
-/* --- a block whose free had to wait is freed once more while another thread looks at it --- */
+/* --- a block waits after its free; it is freed again while another thread reads its record --- */
 
 static accel_status_t (*raw_delete)(void *);
 static void *late;
@@ -351,7 +354,7 @@ static void free_late_again(void) {
     GIVES(raw_delete(late), ACCEL_ERROR_DOUBLE_FREE);
 }
 
-/* A call that knows of no record frees the block, and its memory becomes another one's. */
+/* A call without a record frees the block, and another owner gets its memory. */
 static accel_status_t (*malloc_async)(void **, size_t, void *), (*free_async)(void *, void *);
 static void *late_stream, *next_owner;
 
@@ -361,7 +364,7 @@ static void hand_late_on(void) {
     NEED(next_owner == late);
 }
 
-/* Calls `meanwhile` while a thread looks at a block whose free waits. */
+/* Calls `meanwhile` while a thread reads the record of a block that waits after its free. */
 static void look_at_late(void (*meanwhile)(void)) {
     accel_status_t (*enable)(int), (*record)(void *, void *);
     accel_status_t (*alloc)(void **, size_t, void *);
@@ -443,7 +446,7 @@ static void asked_while_cut(void) {
     EXPECT(asked == ACCEL_OK);
 }
 
-/* --- metrics go at exit, beside the thread that writes them --- */
+/* --- metrics are removed at exit, while a thread writes them --- */
 
 static const char *writer_stops_at, *metrics_file;
 static _Atomic bool writer_stopped, writer_done, removed;
@@ -452,8 +455,8 @@ static void nap(void) {
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
-/* The writer stays there until they are removed, or where it holds the lock, for a while; what it then
- * writes must not stay. */
+/* Stops the writer in the window until the metrics are removed, or for a while if it holds the lock. A file
+ * that it writes later must not stay. */
 static void remove_beside_writer(const char *name) {
     enum { PATIENCE = 300 };
     if (!strcmp(name, writer_stops_at) && !atomic_exchange(&writer_stopped, true)) {
@@ -501,7 +504,7 @@ static void capture_use(void) {
     MUST(cuMemsetD8Async(named_by_graph, 1, MIB, captured));
 }
 
-/* The thread does not use the old result for its next frees. */
+/* The thread must not use the old result for its next frees. */
 static void captured_beside_free(void) {
     CUstream stream = test_stream();
     CUdeviceptr block[IN_ORDER];
@@ -513,7 +516,7 @@ static void captured_beside_free(void) {
             MUST(cuMemFreeAsync(block[i], stream));
     }
     named_by_graph = block[IN_ORDER - 1];
-    MUST(cuStreamDestroy_v2(test_stream())); /* makes threads forget what they know */
+    MUST(cuStreamDestroy_v2(test_stream())); /* makes the threads drop their cached facts */
     at_window("lane_asked", capture_use);
     MUST(cuMemFreeAsync(block[0], stream));
     NEED(!at);
@@ -547,7 +550,7 @@ static void captured_beside_fast_free(void) {
     at_window("server_found", capture_use);
     NEED(cudaFree(block[0]) == cudaSuccess);
     NEED(!at);
-    for (int i = 1; i < IN_ORDER; i++) /* the last one is named */
+    for (int i = 1; i < IN_ORDER; i++) /* the graph names the last one */
         NEED(cudaFree(block[i]) == cudaSuccess);
     MUST(cuStreamEndCapture(captured, &graph));
     MUST(cuCtxSynchronize());

@@ -20,20 +20,20 @@ static void give_on(uint64_t address, ac_stream_t stream) {
     ac_arena_stream_is(arena, stream, true);
 }
 
-/* Whether `to` is taken to come after the free in `from` with that position. */
+/* Returns true if `to` is known to come after the free in `from` with that position. */
 static bool proven(ac_stream_t to, ac_stream_t from, uint64_t position) {
     ac_order_t *order = &arena->ordered->order;
     unsigned at = ac_order_find(order, to), of = ac_order_find(order, from);
     return at != AC_ORDER_NONE && of != AC_ORDER_NONE && ac_order_proven(order, at, of, position);
 }
 
-/* The position that the last free on the stream got. */
+/* Returns the position of the last free on the stream. */
 static uint64_t last_of(ac_stream_t stream) {
     ac_order_t *order = &arena->ordered->order;
     return order->pos[ac_order_find(order, stream)];
 }
 
-/* Two blocks of S, of which the first is freed and all that is left for a request of T. */
+/* Allocates two blocks on S and frees the first. A request of T can get no other memory. */
 static void begin_ordered(void) {
     begin_large();
     settings.limit = 4 * MIB;
@@ -86,8 +86,8 @@ void window_stream_not_pinned(void) {
     end_idle();
 }
 
-/* The program records the event on S, and lets T wait for it; what `meanwhile` does comes before
- * the driver's call of the wait. */
+/* Records the event on S and lets T wait for it. Calls `meanwhile` before the driver's call of
+ * the wait. */
 static void wait_for_event(void (*meanwhile)(void)) {
     ac_edge_t edge;
     ac_edge_record_begin(&edge, arena, EVENT, S);
@@ -122,7 +122,7 @@ void window_joined_without_version(void) {
     end();
 }
 
-/* Two threads record the event at the same time: the driver's order is not known. */
+/* Two threads record the event at the same time, so the order in the driver is not known. */
 void window_overlapping_records_known(void) {
     ac_edge_t on_s, on_u, edge;
     begin_three();
@@ -159,7 +159,7 @@ static void stream_goes_and_call_fails(void) {
     other_thread(stream_goes, slot_is_given_up);
     device.fail_with[FAKE_STREAM_ORDER] = AC_FAILED;
     device.fail_at = device.total_calls + 1;
-    at_call(&device, FAKE_WAIT, end); /* which comes next, the block is back in a list */
+    at_call(&device, FAKE_WAIT, end); /* when that call comes, the block is in a list again */
 }
 
 void window_given_to_gone_stream(void) {

@@ -1,5 +1,5 @@
-/* windows NAME: the test of that WINDOW of shim/failpoints.def, once as the library is and once
- * with the row's fault, which has to make it fail by an assertion. */
+/* windows NAME: runs the test of that WINDOW of shim/failpoints.def twice. It must pass without
+ * the fault, and fail by an assertion with it. */
 #include "windows.h"
 
 #include <check.h>
@@ -28,7 +28,7 @@ static const struct {
 enum { ROWS = sizeof rows / sizeof *rows, ARMED = 8 };
 
 static struct {
-    const char *window, *why; /* why: that is wrong */
+    const char *window, *why; /* why: reason if the window must not be reached */
     void (*part)(void);
     _Atomic bool over;
 } armed[ARMED];
@@ -92,7 +92,8 @@ START_TEST(run) {
 }
 END_TEST
 
-/* What became of the row's test, with the fault or without; in *message what it said. */
+/* Runs the row's test, with the fault or without. Returns its result and writes its message to
+ * *message. */
 static enum test_result result_of(int row, int failpoint, char message[256]) {
     ac_failpoint = failpoint;
     Suite *suite = suite_create(rows[row].name);
@@ -111,8 +112,9 @@ static enum test_result result_of(int row, int failpoint, char message[256]) {
     return result;
 }
 
-/* Not where hits of a cache have a barrier of their own and take the long way; nor under
- * ThreadSanitizer, which sees how the tests look at another thread's state. */
+/* Returns true if the row can be tested here. Four rows need cache hits that have no barrier of
+ * their own. Under ThreadSanitizer no row can be tested, because it reports how the tests read
+ * another thread's state. */
 static bool applies(const char *name) {
     ac_barrier_setup();
     return !AC_BARRIER_TSAN &&

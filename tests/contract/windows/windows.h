@@ -1,9 +1,9 @@
-/* What one thread does in a window of another one: the rows of shim/failpoints.def that are
+/* Parts that one thread does in a window of another: the rows of shim/failpoints.def that are
  * WINDOWs.
  *
- * Each row has a test, window_<name>, which is right as the library is and fails with the row's
- * fault.  The test does the other thread's part where AC_WINDOW (shim/failpoint.h) or the
- * device's functions call it, so that every run is the same. */
+ * Each row has a test, window_<name>, which passes with the correct library and fails with the
+ * row's fault. AC_WINDOW (shim/failpoint.h) or the device's functions call the other thread's
+ * part in the test, so every run is the same. */
 #ifndef WINDOWS_H
 #define WINDOWS_H
 
@@ -15,14 +15,15 @@
 #undef WINDOW
 #undef FAILPOINT
 
-/* At the next passage of the window, once.  Without the fault it has to come to that. */
+/* Calls `part` at the next passage of the window, once. Without the fault the test must reach
+ * the window. */
 void at_window(const char *window, void (*part)(void));
 
-/* The window is not to be reached: `why` it would be wrong. */
+/* Fails the test if the window is reached; `why` is the reason. */
 void never_at_window(const char *window, const char *why);
 
-/* Another thread does its part as far as it gets by itself; `waits` (NULL: nothing) tells that it
- * goes on only after what the caller does next.  Then it is waited for. */
+/* Starts another thread that does `part`. Returns when the thread has ended, or when `waits`
+ * (NULL: never) returns true: then the thread waits for the caller's next step. */
 void other_thread(void (*part)(void), bool (*waits)(void));
 void other_thread_ends(void);
 

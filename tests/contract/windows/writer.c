@@ -1,5 +1,5 @@
-/* The window between the library's thread and one that owes memory (writer.c), on the fake device: the
- * process around them is stood in for. */
+/* The window between the library's thread and a thread that owes memory (writer.c), on the fake device.
+ * writer_frame.h stands in for the process. */
 #include <check.h>
 #include <time.h>
 
@@ -28,10 +28,10 @@ static void owe_again(void) {
     atomic_store(&owed_again, true);
 }
 
-/* Just after the thread found that nothing is owed any more. */
+/* New memory is owed just after the thread found nothing owed. */
 void window_pending_looked_at_once(void) {
     enum { NAP_NS = 1000000, FEW_NAPS = 1500, MOST_NAPS = 20000 };
-    /* With the fault it would wait for ever. */
+    /* with the fault it would wait forever */
     const int most = ac_failpoint ? FEW_NAPS : MOST_NAPS;
     int naps = 0;
     begin_large();
@@ -39,7 +39,8 @@ void window_pending_looked_at_once(void) {
     ac_writer_start();
     at_window("debt_settled", owe_again);
     owe_what_is_done();
-    for (; naps < MOST_NAPS && !atomic_load(&owed_again); naps++) /* a busy machine starts threads late */
+    for (; naps < MOST_NAPS && !atomic_load(&owed_again); naps++) /* a busy machine may start threads
+                                                                     late */
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     ck_assert(atomic_load(&owed_again));
     for (naps = 0; naps < most && atomic_load(&ac_trim_pending); naps++)

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Every driver function that NVIDIA's headers declare is one that the library knows.
+"""Tests that the library knows every driver function that NVIDIA's headers declare.
 
 usage: known.py ROOT INCLUDE [--but NAME]
 
-INCLUDE holds the headers of a CUDA toolkit.  A function is known that is a row of
-cuda_functions.def, harmless (harmless.def) or answered with a function of ours that calls it (the
-MAKERS of lookup.c); UNSEEN names those after whose first call a program is not trusted any more, with
-the reason in harmless.def.  No name may be in two of these.  --but leaves a row out, to show that
-its absence is noticed.
+INCLUDE holds the headers of a CUDA toolkit.  A function is known if it is a row of
+cuda_functions.def, is harmless (harmless.def), or is wrapped by a function of the library (the
+MAKERS of lookup.c).  UNSEEN lists functions that end the library's trust in a program at their first
+call; harmless.def has the reasons.  No name may be in two of these.  --but leaves a row out, to show
+that the test notices its absence.
 """
 import os
 import re

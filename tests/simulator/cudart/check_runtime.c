@@ -37,7 +37,7 @@ static void *driver(const char *symbol) {
         memcpy(&variable, &address, sizeof variable);                                            \
     } while (0)
 
-/* Of simcuda.h, for the casts. */
+/* Function types of simcuda.h, for the casts. */
 typedef unsigned long long calls_fn(const char *symbol);
 typedef void *host_fn(CUdeviceptr address);
 typedef int supported_fn(const char *symbol);
@@ -502,7 +502,7 @@ START_TEST(a_captured_graph_runs) {
 }
 END_TEST
 
-/* What the other process does with a handle; its exit status tells. */
+/* Uses a handle in the other process; the exit status tells the result. */
 static int open_and_read(int pipe_end) {
     cudaIpcMemHandle_t handle;
     char text[32] = "";

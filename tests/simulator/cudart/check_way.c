@@ -49,7 +49,8 @@ START_TEST(nothing_happens_before_the_first_call) {
 }
 END_TEST
 
-/* The runtime is the stand-in, or NVIDIA's: what it asks is what the list says. */
+/* The runtime looks up the functions of the list, in its order. The runtime is the stand-in or
+ * NVIDIA's. */
 START_TEST(lookups_are_those_of_the_real_runtime) {
     static const struct {
         const char *name;
@@ -224,7 +225,7 @@ int main(int argc, char **argv) {
         tcase_add_test(tests, allocation_arrives_at_the_driver);
     } else if (strcmp(driver, "none") == 0) {
         if (dlopen("libcuda.so.1", RTLD_NOW) != NULL) {
-            return 77; /* this machine has one: the test is for those without */
+            return 77; /* this machine has a driver: the test needs one without */
         }
         tcase_add_test(tests, no_driver_at_all);
     } else {

@@ -43,7 +43,7 @@ static void find_functions(void) {
     memcpy(&configure, &found, sizeof configure);
 }
 
-/* How often the driver was asked for memory. */
+/* Number of memory requests that reached the driver. */
 static unsigned long long driver_calls(void) {
     return calls("cuMemAlloc_v2");
 }
@@ -171,7 +171,7 @@ START_TEST(a_fault_seen_by_another_thread) {
     cudaError_t good = cudaSuccess, fault = cudaErrorIllegalAddress;
     void *p = NULL;
     register_kernel();
-    by_another_thread(launch_and_wait, &good); /* what the first one opens is open then */
+    by_another_thread(launch_and_wait, &good); /* the first launch opens the device */
     warm();
     make_faulty(1);
     by_another_thread(launch_and_wait, &fault);

@@ -1,6 +1,6 @@
-// What nvcc generates around a kernel, on the stand-in runtime: registration before main, a
-// launch with <<<>>>, a device variable, both with the shared and the static library.  Kernels do
-// not compute on the simulated device unless a host function stands behind their name.
+// The code that nvcc generates around a kernel, on the stand-in runtime: registration before main,
+// a launch with <<<>>>, a device variable.  It runs with the shared and with the static library.  A
+// kernel computes on the simulated device only if a host function is registered for its name.
 #include <cstdio>
 #include <cstring>
 

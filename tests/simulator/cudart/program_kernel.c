@@ -21,7 +21,7 @@ static void add_one(const simcuda_launch_t *launch) {
     }
 }
 
-/* 0, or -1 where the driver is no simulated one. */
+/* Returns 0, or -1 if the driver is not the simulated one. */
 int register_add_one(void) {
     static const unsigned short sizes[] = {8, 4};
     static const simcuda_kernel_t kernel = {.name = "add_one",

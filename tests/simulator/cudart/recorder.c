@@ -1,9 +1,9 @@
-/* A libcuda.so.1 that does almost nothing but remember what it was asked for, so that a test
- * can compare the stand-in's way to the driver with the recorded one.
+/* A libcuda.so.1 that records its calls and does almost nothing else. A test compares the
+ * stand-in's calls of the driver with recorded ones.
  *
- * Built a second time with RECORDER_OLD: a driver from before cuGetProcAddress, which has only
- * exported symbols.  RECORDER_LACKS names functions (by their queried name, between commas)
- * that this driver does not have. */
+ * RECORDER_OLD builds a driver from before cuGetProcAddress, which has only exported symbols.
+ * RECORDER_LACKS lists functions, by their queried names and separated by commas, that this
+ * driver does not have. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -141,7 +141,7 @@ static CUresult answer(const char *name, void **out) {
     return CUDA_ERROR_NOT_FOUND;
 }
 
-/* What "cuGetProcAddress" leads to when asked for through the exported one. */
+/* The function that the exported cuGetProcAddress_v2 returns for the name "cuGetProcAddress". */
 static CUresult query_through_itself(const char *name, void **out, int version, cuuint64_t flags,
                                      CUdriverProcAddressQueryResult *status) {
     record(ASKED_THROUGH_ITSELF, name, version, flags, status != NULL);

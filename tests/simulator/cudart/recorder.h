@@ -1,4 +1,4 @@
-/* What the recording libcuda.so.1 remembers.  Tests reach it through dlsym. */
+/* Records of the recording libcuda.so.1. Tests reach them through dlsym. */
 #ifndef TESTS_CUDART_RECORDER_H
 #define TESTS_CUDART_RECORDER_H
 
@@ -9,7 +9,8 @@ enum { RECORDER_CALLS = 2048 };
 
 enum recorder_way {
     ASKED,                /* the exported cuGetProcAddress_v2 */
-    ASKED_THROUGH_ITSELF, /* the one that cuGetProcAddress was asked for */
+    ASKED_THROUGH_ITSELF, /* the one that cuGetProcAddress returned for its own
+                             name */
     CALLED,               /* a function was called */
 };
 

@@ -65,7 +65,7 @@ START_TEST(captured_work_runs_at_launch) {
     ck_assert_uint_eq(node_count(graph), 3);
     ck_assert_uint_eq(edge_count(graph), 2);
 
-    /* What a captured kernel was given can be read and changed. */
+    /* A program can read and change the arguments of a captured kernel. */
     CUgraphNode first;
     size_t count = 1;
     CUDA_KERNEL_NODE_PARAMS params;
@@ -141,7 +141,7 @@ START_TEST(relaxed_permits) {
     GIVES(cuMemAlloc_v2(&p, 64), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     end_invalid(s);
 
-    /* What conflicts by itself stays forbidden. */
+    /* A call that conflicts with the capture itself stays forbidden in the relaxed mode. */
     OK(cuThreadExchangeStreamCaptureMode(&mode));
     begin(s, CU_STREAM_CAPTURE_MODE_RELAXED);
     GIVES(cuStreamQuery(s), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);

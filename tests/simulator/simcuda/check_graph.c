@@ -112,8 +112,7 @@ START_TEST(every_kind_of_node) {
 }
 END_TEST
 
-/* Two branches run beside each other, a joined node after both. */
-/* One call for every type: `payload` holds what the call of that type takes. */
+/* Makes the parameters of a node of any type from the parameters of that type. */
 static CUgraphNodeParams generic(CUgraphNodeType type, const void *payload, size_t bytes) {
     CUgraphNodeParams params = {.type = type};
     ck_assert_uint_le(bytes, sizeof params.payload);
@@ -216,7 +215,7 @@ START_TEST(branches_are_concurrent) {
 }
 END_TEST
 
-/* A launch waits for the stream's work and is waited for by what follows. */
+/* A launch comes after earlier work of its stream and before later work. */
 START_TEST(launch_is_in_stream_order) {
     CUdeviceptr p = words();
     CUgraph graph = new_graph();
@@ -586,7 +585,7 @@ static void destroy_value(void *value) {
     ++*(unsigned *)value;
 }
 
-/* Lets the destructors run that may. */
+/* Lets pending destructors run. */
 static void pass_time(void) {
     CUstream s = extra_stream();
     extra_launch(s, words(), 1);
@@ -641,8 +640,8 @@ START_TEST(graphs_keep_user_objects) {
 }
 END_TEST
 
-/* An executable graph keeps what its graph had until its last launch is over: destroyed, or
- * updated to a graph that has nothing. */
+/* An executable graph keeps the objects of its graph until its last launch is over. This also
+ * holds after it was destroyed, or updated to a graph without objects. */
 START_TEST(launches_keep_user_objects) {
     unsigned destroyed = 0;
     CUdeviceptr p = words();

@@ -1,5 +1,5 @@
-/* Memory and events shared between processes: cuda.h, cuIpcGetMemHandle to cuIpcCloseMemHandle.
- * What two processes do at the same time is tests/process/ipc's. */
+/* Memory and events that processes share: cuda.h, cuIpcGetMemHandle to cuIpcCloseMemHandle. The
+ * tests in tests/process/ipc run two processes at the same time. */
 #include <spawn.h>
 #include <stdio.h>
 #include <sys/wait.h>
@@ -251,7 +251,7 @@ START_TEST(many_events) {
         OK(cuEventDestroy_v2(shared_event(&handle)));
     CUevent event = shared_event(&handle);
     CUstream stream = extra_stream();
-    for (unsigned i = 0; i < 100; i++) { /* more records than are told apart */
+    for (unsigned i = 0; i < 100; i++) { /* more records than the event keeps separate */
         CUdeviceptr p;
         OK(cuMemAllocAsync(&p, 64, stream));
         OK(extra_launch(stream, p, i));

@@ -1,4 +1,5 @@
-/* simcuda_live: each kind counts what is made of it, and what is gone is gone. */
+/* Counts of simcuda_live: making an object of a kind raises its count, and ending the object
+ * lowers it. */
 #include <stdint.h>
 
 #include "extra.h"
@@ -223,7 +224,7 @@ START_TEST(one_more_and_one_less) {
 }
 END_TEST
 
-/* The race detector keeps the last 1024 releases, to name who took memory away. */
+/* The race detector remembers the last 1024 releases, to report which call took memory away. */
 START_TEST(the_race_detector_forgets) {
     enum { TURNS = 5000, KEPT = 1024 };
     for (int i = 0; i < TURNS; i++) {

@@ -140,7 +140,8 @@ START_TEST(other_stream_reuses_completed) {
 }
 END_TEST
 
-/* Where the pool may not grow, it waits for another stream's free, if that is allowed. */
+/* If the pool may not grow, it waits for another stream's free, provided that the attribute allows
+ * it. */
 START_TEST(inserted_dependency) {
     CUmemoryPool pool = new_pool(32 * MIB);
     CUstream s = extra_stream(), other = extra_stream();

@@ -168,8 +168,8 @@ START_TEST(order_of_calls) {
 }
 END_TEST
 
-/* What an object takes by address: mapped memory, and memory of pools; and of which kinds, if other
- * processes may have the object. */
+/* An object accepts mapped memory and memory of pools by address, but no memory of cuMemAlloc. An
+ * object that other processes may open accepts only memory that can be exported. */
 START_TEST(by_address) {
     CUmemGenericAllocationHandle object = team(1, 4 * GRAIN, FD), own = team(1, 4 * GRAIN, 0);
     CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -233,7 +233,7 @@ static void *map_early(void *arg) {
     return NULL;
 }
 
-/* Binding and mapping wait; what is wrong is said at once. */
+/* Binding and mapping wait for all devices of the object. Wrong arguments are refused at once. */
 START_TEST(the_team_is_waited_for) {
     pthread_t thread[2];
     waiting.object = team(2, 2 * GRAIN, FD);
@@ -356,7 +356,7 @@ START_TEST(what_keeps_it) {
 }
 END_TEST
 
-/* Access, per device of the team; and a place to which one device has bound nothing. */
+/* Faults by access rights of each device, and at a place to which one device has bound nothing. */
 static const enum { NO_ACCESS, READ_ONLY, UNBOUND, READ_BY_COPY, OUTSIDE, WRONG_DEVICE } faults[] =
     {NO_ACCESS, READ_ONLY, UNBOUND, READ_BY_COPY, OUTSIDE, WRONG_DEVICE};
 
@@ -401,7 +401,7 @@ END_TEST
 
 /* ---- the race detector ---- */
 
-/* Work that goes through the object uses the memory behind it: of its owner of that time. */
+/* Work through the object uses the memory behind it, as owned at that time. */
 START_TEST(a_race_through_it) {
     CUmemGenericAllocationHandle object;
     CUdeviceptr memory[2];
@@ -464,7 +464,8 @@ static pid_t other_process(CUmemGenericAllocationHandle object, const char *part
     return child;
 }
 
-/* As a rank of NCCL: its device, its memory, the object mapped; binding waits for the other rank. */
+/* Does the steps of one rank of NCCL: adds its device, maps its memory and the object, and binds.
+ * Binding waits for the other rank. */
 static CUdeviceptr rank(CUmemGenericAllocationHandle object, int device, CUdeviceptr *memory) {
     CUmemGenericAllocationHandle handle = create(device, 2 * GRAIN);
     *memory = mapped(handle, 2 * GRAIN, device);

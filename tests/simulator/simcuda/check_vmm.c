@@ -115,7 +115,7 @@ START_TEST(unmapped_reservation_faults) {
 }
 END_TEST
 
-/* What a kernel does whose accesses are not declared: as many bytes as it is told. */
+/* The body of a kernel without declared accesses: accesses as many bytes as its argument says. */
 static void sweep(const simcuda_launch_t *launch) {
     CUdeviceptr address;
     unsigned bytes;
@@ -310,7 +310,7 @@ END_TEST
 
 enum { PASSED_FD = 77 };
 
-/* The other process: reads 21, writes 22 beside it. */
+/* The other process: reads 21 and writes 22 next to it. */
 START_TEST(import_side) {
     CUmemGenericAllocationHandle handle;
     OK(cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)PASSED_FD,

@@ -1,5 +1,5 @@
-/* What the suites with a fresh device per test share (the clock is virtual, so runs repeat): the
- * device, and a kernel that writes. */
+/* Shared by the suites that have a fresh device in each test: the device, and a kernel that
+ * writes. The clock is virtual, so runs repeat. */
 #ifndef EXTRA_H
 #define EXTRA_H
 

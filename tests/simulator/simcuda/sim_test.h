@@ -1,5 +1,5 @@
-/* What the simulator's own tests share: the driver API by linking, shorthands for a context
- * and work of known duration. */
+/* Shared by the simulator's own tests: the driver API by linking, shorthands for a context, and
+ * work of known duration. */
 #ifndef SIM_TEST_H
 #define SIM_TEST_H
 

@@ -77,8 +77,7 @@ START_TEST(a_value_written_by_the_host_releases_a_stream) {
 }
 END_TEST
 
-/* No query is made while these are submitted; finished ones are cleared away nevertheless, and
- * each of them once. */
+/* The device removes finished work although the program never queries, and each item once. */
 START_TEST(a_long_queue_stays_short) {
     start();
     CUfunction kernel = nothing_kernel();

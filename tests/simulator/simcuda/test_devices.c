@@ -1,7 +1,8 @@
 /* Which devices a process sees (CUDA_VISIBLE_DEVICES), and contexts that are attached to. */
 #include "sim_test.h"
 
-/* Opens the driver on a machine of four devices; how many are seen, -1: cuInit finds none. */
+/* Opens the driver on a machine of four devices. Returns the number of visible devices, or -1
+ * if cuInit finds none. */
 static int devices_with(const char *visible) {
     int count = -1;
     if (visible)
@@ -17,7 +18,7 @@ static int devices_with(const char *visible) {
     return count;
 }
 
-/* Bus number of the device: which one of the machine it is, from 1. */
+/* Returns the bus number of the device: its number in the machine, from 1. */
 static int bus_of(CUdevice device) {
     int bus;
     CUdevice back = -1;
@@ -102,7 +103,7 @@ START_TEST(only_the_current_context_is_detached_from) {
     OK(cuCtxSetCurrent(primary));
     GIVES(cuCtxDetach(primary), CUDA_ERROR_INVALID_CONTEXT);
     OK(cuCtxAttach(&ctx, 0));
-    OK(cuCtxDetach(primary)); /* the one who retained it still has it */
+    OK(cuCtxDetach(primary)); /* the primary context stays retained */
     OK(cuCtxSynchronize());
 }
 END_TEST

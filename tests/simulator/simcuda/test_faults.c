@@ -1,5 +1,5 @@
-/* What goes wrong on demand, and what goes wrong by itself: the fault plan, sticky errors,
- * bad settings, forks, ends of processes. */
+/* Faults on demand and faults that happen by themselves: the fault plan, sticky errors, bad
+ * settings, forks, ends of processes. */
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/wait.h>

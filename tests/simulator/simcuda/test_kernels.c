@@ -75,7 +75,7 @@ START_TEST(names_come_from_ptx_text) {
 }
 END_TEST
 
-/* Behind .ptr stands the alignment of what the pointer points to. */
+/* The number after .ptr is the alignment of the target, not of the pointer. */
 START_TEST(pointers_are_aligned_as_pointers) {
     static const char text[] = ".version 7.8\n.target sm_80\n.address_size 64\n"
                                ".visible .entry k(.param .u32 n,\n"
@@ -262,8 +262,8 @@ static void await_other(const simcuda_launch_t *launch) {
         usleep(100);
 }
 
-/* With clock:real: a thread that asks, or waits, is not the one that a kernel runs in, and a kernel that
- * waits for another one holds up no more than its stream. */
+/* With clock:real a kernel does not run in a thread that queries or waits. A kernel that waits for another one holds up
+ * only its own stream. */
 START_TEST(kernels_have_their_own_threads) {
     enum { WAITING = 3 };
     simcuda_kernel_t kernel = {.name = "empty", .fn = await_other, .param_count = 1};

@@ -220,7 +220,8 @@ START_TEST(host_memory_calls) {
     GIVES(cuMemHostRegister_v2(page, 4096, 0), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
     OK(cuMemHostGetDevicePointer_v2(&device, page, 0));
     OK(cuMemHostUnregister(page));
-    OK(cuMemHostRegister_v2((char *)page + 4096, 100, 0)); /* what encloses one holds it as well */
+    OK(cuMemHostRegister_v2((char *)page + 4096, 100, 0)); /* a registration that encloses it
+                                                              fails, too */
     GIVES(cuMemHostRegister_v2(page, 8192, 0), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
     OK(cuMemHostRegister_v2(page, 4096, 0));
     OK(cuMemHostUnregister((char *)page + 4096));

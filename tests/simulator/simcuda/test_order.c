@@ -292,11 +292,12 @@ START_TEST(queries_do_not_wait_and_polling_makes_progress) {
     for (; cuStreamQuery(a) == CUDA_ERROR_NOT_READY; polls++)
         if (polls == 4)
             first = simcuda_now() - begin;
-    /* A kernel takes a millisecond.  A call takes 100 ns, but for those who do nothing else. */
+    /* A kernel takes 1 ms. A call takes 100 ns, but time moves faster for a program that only
+     * polls. */
     ck_assert_uint_eq(first, 400);
     ck_assert_int_gt(polls, 10);
     ck_assert_int_lt(polls, 40);
-    /* Who gives work in between is no such one. */
+    /* A program that submits work between its queries does not only poll. */
     OK(run(kernel, a));
     for (int i = 0; i < 40; i++) {
         GIVES(cuStreamQuery(a), CUDA_ERROR_NOT_READY);
