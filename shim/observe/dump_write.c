@@ -1,4 +1,4 @@
-/* Where a dump goes: the name's pattern, the temporary file, the rename; see dump.h. */
+/* Output files of dumps: the name's pattern, the temporary file, the rename; see dump.h. */
 #include "observe/dump.h"
 
 #include <stdatomic.h>
@@ -73,7 +73,7 @@ static int create_temporary(const char *path, char *name, size_t size, int *fd) 
     return EEXIST;
 }
 
-/* *placed (where it is wanted): the file that lies at `path` then. */
+/* Writes the text to a temporary file and renames it to `path`.  *placed, unless NULL: the new file. */
 static int replace_by(char *name, const char *path, const char *text, size_t length,
                       struct stat *placed) {
     int fd, failure = create_temporary(path, name, AC_SCRATCH, &fd);

@@ -1,6 +1,6 @@
 /* Device statistics as plain memory.  The allocator writes them under its lock; ac_allocator_figures copies
  * figures that match under it.  Another process reads each field by itself from the shared mapping (live.h).
- * So they consist of 64-bit words alone. */
+ * Therefore the structures consist only of 64-bit words. */
 #ifndef AC_STATS_H
 #define AC_STATS_H
 
@@ -219,7 +219,7 @@ static inline void ac_cache_tally_free_of(ac_cache_tally_t *tally, ac_modules_na
 #ifdef AC_TSAN
     __atomic_store_n(figure, *figure + bytes, __ATOMIC_RELEASE);
 #else
-    __atomic_thread_fence(__ATOMIC_RELEASE); /* no instruction on x86, where a store would take three */
+    __atomic_thread_fence(__ATOMIC_RELEASE); /* no instruction on x86; a release store would take three */
     *figure += bytes;
 #endif
     named->free_bytes += bytes;

@@ -22,7 +22,7 @@ bool ac_trace_counter;
 uint32_t ac_trace_shift;
 
 static struct {
-    char path[AC_FOLDER_PATH]; /* absolute where the working folder has a name */
+    char path[AC_FOLDER_PATH]; /* absolute if the working folder has a name */
     dev_t device;
     ino_t inode;
 } file;
@@ -144,12 +144,11 @@ static int process_of(const ac_trace_header_t *header) {
         header->pid <= 0)
         return 0;
     if (strncmp(header->host, ac_live->host, sizeof header->host) != 0)
-        return header->pid; /* another machine's processes cannot be looked at */
+        return header->pid; /* processes of another machine cannot be checked */
     return ac_process_runs(header->pid, header->opened_ns) ? header->pid : 0;
 }
 
-/* The process that records to the file there: 0 when there is none, or none that lives; -1: host memory
- * is short. */
+/* Returns the living process that records to the file `path`; 0 if there is none; -1 if host memory is short. */
 static int recording_process(const char *path) {
     int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
@@ -163,7 +162,7 @@ static int recording_process(const char *path) {
     return process;
 }
 
-/* Give the finished file its name.  EEXIST: a living process has it, *other. */
+/* Gives the finished file its name.  Returns EEXIST if the living process *other records to that name. */
 static int publish(const char *temporary, const char *path, int *other) {
     struct stat st;
     *other = 0;
@@ -179,8 +178,8 @@ static int publish(const char *temporary, const char *path, int *other) {
     *other = process;
     if (process)
         return EEXIST;
-    /* Of an ended process, or on a file system without links: that file keeps its contents for
-     * who has it open, and is not cut short. */
+    /* The old file is of an ended process, or the file system has no links.  A rename does not cut the old file
+     * short, so that a reader that has it open keeps its contents. */
     if (failure == EEXIST || failure == EPERM || failure == ENOTSUP || failure == ENOSYS)
         return rename(temporary, path) == 0 ? 0 : errno;
     return failure;
@@ -285,7 +284,7 @@ int ac_trace_file_create(const char *pattern, char *path, size_t size, int *othe
     return failure;
 }
 
-/* The file, if it is still the one under that name; -1 with errno. */
+/* Opens the file again if it is still the one under its name; returns -1 and errno otherwise. */
 static int reopen(void) {
     struct stat st;
     int fd = ac_open_above(file.path, O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0);
