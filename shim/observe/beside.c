@@ -67,7 +67,7 @@ static bool put(const ac_beside_t *entry) {
 }
 
 /* Removes an entry.  Later entries of the probe sequence move into the hole, because a search stops at the first
- * empty slot.  An entry whose home lies after the hole stays. */
+ * empty slot.  An entry with a home after the hole stays. */
 static void take_out(ac_beside_t *entry) {
     size_t mask = ((size_t)1 << bits) - 1, hole = (size_t)(entry - table);
     mappings -= entry->kind == AC_BESIDE_MAPPING;

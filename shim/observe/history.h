@@ -78,7 +78,8 @@ static inline void ac_history_add(ac_history_t *history, const ac_event_t *event
         ac_history_write(history, event);
 }
 
-/* Returns the number of events so far, including overwritten and dropped ones.  *dropped: number of dropped ones. */
+/* Returns the count of event numbers so far, including those of overwritten events.  *dropped: number of events that
+ * were not recorded. */
 uint64_t ac_history_count(const ac_history_t *history, uint64_t *dropped);
 
 /* Copies the event with this number.  Returns false if it was overwritten, dropped, or is being written. */

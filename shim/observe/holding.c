@@ -101,7 +101,7 @@ void ac_holding_put(const ac_holding_t *holding) {
 }
 
 /* Removes an entry.  Later entries of the probe sequence move into the hole, because a search stops at the first
- * empty slot.  An entry whose home lies after the hole stays. */
+ * empty slot.  An entry with a home after the hole stays. */
 static void take_out(shard_t *shard, size_t hole) {
     size_t mask = ((size_t)1 << shard->bits) - 1;
     for (size_t at = (hole + 1) & mask; shard->entry[at].address; at = (at + 1) & mask) {

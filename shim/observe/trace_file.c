@@ -57,7 +57,7 @@ uint64_t ac_trace_coarse_ns(void) {
     return clock_ns(CLOCK_MONOTONIC_COARSE);
 }
 
-/* Both clocks at one moment, as nearly as a few tries come to it. */
+/* Reads both clocks at nearly the same moment, the best of a few tries. */
 static ac_trace_time_t time_pair(void) {
     enum { TRIES = 5 };
     ac_trace_time_t best = {0, 0};
@@ -73,7 +73,7 @@ static ac_trace_time_t time_pair(void) {
     return best;
 }
 
-/* A kill in between leaves the former one in force. */
+/* Stores the new pair before the turn, so that a kill in between leaves the former pair valid. */
 void ac_trace_file_time(void) {
     ac_trace_header_t *header = ac_trace_header;
     uint32_t turn = header->latest_turn + 1;
@@ -81,7 +81,7 @@ void ac_trace_file_time(void) {
     __atomic_store_n(&header->latest_turn, turn, __ATOMIC_RELEASE);
 }
 
-/* Ticks of at least 16 ns a unit let 32 bits of them last a minute. */
+/* Chooses a unit of at least 16 ns, so that 32 bits last for a minute. */
 static uint32_t shift_for(const ac_trace_header_t *header) {
     enum { UNIT_NS = 16 };
     uint64_t ticks = header->latest[0].ticks - header->start.ticks;
@@ -92,8 +92,7 @@ static uint32_t shift_for(const ac_trace_header_t *header) {
     return shift;
 }
 
-/* The rate has to be known even if the process is killed at once: one millisecond tells it to
- * a ten-thousandth. */
+/* Measures the clock's rate for one millisecond, to a ten-thousandth, because the process may be killed at once. */
 static void start_clock(ac_trace_header_t *header) {
     enum { MEASURED_NS = 1000000 };
     ac_trace_counter = counter_is_steady();
@@ -185,8 +184,8 @@ static int publish(const char *temporary, const char *path, int *other) {
     return failure;
 }
 
-/* The name itself, then with the process's id, then numbered (a process that went on to another
- * program by exec). */
+/* Tries the wanted name, then that name with the process's id, then with a further number.  The number is for a
+ * process that called exec. */
 static int publish_somewhere(const char *temporary, const char *wanted, int *other) {
     enum { TRIES = 100 };
     int failure = 0, first = 0;
@@ -266,7 +265,7 @@ static int create_as(names_t *as, const char *pattern, char *path, size_t size, 
     ac_signal_hold_t hold;
     ac_signals_hold(&hold);
     failure = create(as->wanted, as->temporary, other);
-    if (failure == EEXIST && !*other && unlink(as->temporary) == 0) /* a killed one's of our pid */
+    if (failure == EEXIST && !*other && unlink(as->temporary) == 0) /* of a killed process with our pid */
         failure = create(as->wanted, as->temporary, other);
     ac_signals_release(&hold);
     if (failure == 0)
@@ -324,7 +323,7 @@ static int write_at(int fd, const void *data, size_t bytes, uint64_t offset) {
     return 0;
 }
 
-/* The header comes last, so that a copy cut off by a kill or a full disk is not taken for one. */
+/* Writes the header last, so that readers ignore a copy that a kill or a full disk cut short. */
 int ac_trace_file_copy(uint64_t offset, const ac_trace_chunk_t *front) {
     ac_trace_chunk_t header = *front;
     ac_signal_hold_t hold;
