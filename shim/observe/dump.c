@@ -218,8 +218,8 @@ static json_t *modules_json(const ac_live_t *page, const ac_modules_t *of, bool 
     return modules;
 }
 
-/* A writer that was stopped with its lock held (exit from a signal handler) costs a dump this
- * much of waiting, however many devices there are. */
+/* Time that a dump waits for the locks of all devices together.  A writer may have been stopped with its lock held
+ * (exit from a signal handler). */
 enum { MOST_SECONDS = 1 };
 
 void ac_dump_device(const ac_live_t *page, unsigned device, const struct timespec *deadline,
@@ -305,7 +305,7 @@ static void put_counters(json_t *root, const ac_live_t *page, bool *failed) {
     ac_json_put_integer(root, "hook_count", page->hook_count, failed);
 }
 
-/* The first byte of a warning is written last: without it there is nothing yet. */
+/* Returns true if the warning is complete: its first byte is written last. */
 static bool warning_is_there(const char *text) {
     return __atomic_load_n(text, __ATOMIC_ACQUIRE) != '\0';
 }
@@ -388,7 +388,7 @@ static void put_oom(json_t *root, const ac_dump_oom_t *oom, bool *failed) {
 /* Most blocks of a dump, about 25 MiB of text. */
 enum { MOST_BLOCKS = 1 << 18 };
 
-/* A part that is text already goes in front of the document's last brace.  Takes both over; NULL:
+/* Inserts a part that is already text before the document's last brace.  Takes ownership of both.  Returns NULL if
  * memory is short. */
 static char *add_part(char *text, const char *name, char *part, size_t size, size_t *length) {
     static const char before[] = ",\n  \"", between[] = "\": ", end[] = "\n}\n";

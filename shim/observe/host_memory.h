@@ -1,7 +1,7 @@
 /* Free memory of the host, for pinned allocations and for devices that share it, and NUMA nodes of threads.
  *
- * Files are read by system calls of our own.  If a seccomp filter of the program may kill it for that (filter.h),
- * the values read last are used.  Any thread; no lock. */
+ * The library reads files by its own system calls.  If a seccomp filter of the program may kill the process for
+ * them (filter.h), it uses the values that it read last.  Any thread; no lock. */
 #ifndef AC_HOST_MEMORY_H
 #define AC_HOST_MEMORY_H
 

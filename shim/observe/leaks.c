@@ -152,7 +152,7 @@ void ac_leaks_find(ac_held_each_fn *each) {
 
 /* ------------------------------------------------------------------ telling */
 
-/* "libplugin.so (10 blocks, 2621440 bytes, 9 of 262144 each)" behind what is in `text`. */
+/* Appends "libplugin.so (10 blocks, 2621440 bytes, 9 of 262144 each)" to `text`. */
 static size_t add_holder(char *text, size_t used, size_t size, const holder_t *holder) {
     char name[AC_MODULE_LABEL];
     const kind_t *most = &found.kind[holder->first];

@@ -131,9 +131,9 @@ typedef struct {
 /* Returns the version of the layout, made of AC_LIVE_LAYOUT and the names and order of all rows. */
 uint32_t ac_live_version(void);
 
-/* The page of this process; never NULL, and always the same address.  Before ac_live_open, and
- * after a failure of it, it is private memory, so that counting never needs a check; pointers
- * into it (rows, device entries) stay good across ac_live_open and fork. */
+/* The page of this process; never NULL, and always at the same address.  Before ac_live_open, and after it
+ * failed, the page is private memory, so that counting never needs a check.  Pointers into it (rows, device
+ * entries) stay valid across ac_live_open and fork. */
 extern ac_live_t *ac_live;
 
 /* The row in which threads without one count, atomically.  It is a row outside of the page until the page is shared,
@@ -170,11 +170,11 @@ void ac_live_close(void);
  * parent's figures.  Async-signal-safe. */
 void ac_live_fork_child(void);
 
-/* Takes a counter row for the calling thread: one of the page, or of the file next to it, or row 0 if the file system is
- * full (then *shared is set: additions must be atomic).  _return gives it back when the thread ends, and adds
- * its figures to row 0.  If the other file cannot be made or is full, the row is private: other processes see its
- * figures after _return, and never if the process is killed before.  While `rows_beside` is not 0 readers report
- * that, and show no figures of modules, which would not add up. */
+/* Takes a counter row for the calling thread, from the page or from the file next to it.  If the file system is full,
+ * it returns row 0 and sets *shared: additions must be atomic.  If the other file cannot be made or is full, the row
+ * is private.  Other processes see the figures of a private row after _return, and never if the process is killed
+ * before.  While `rows_beside` is not 0, readers report that, and show no figures of modules, which would not add up.
+ * _return gives the row back when the thread ends, and adds its figures to row 0. */
 ac_live_row_t *ac_live_row_take(bool *shared);
 void ac_live_row_return(ac_live_row_t *row);
 

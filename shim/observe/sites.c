@@ -300,7 +300,7 @@ int64_t ac_sites_peak(void) {
     return atomic_load(&most);
 }
 
-/* Words of a text, with zeroes behind it.  Returns how many. */
+/* Converts a text to words, padded with zeros.  Returns their number. */
 static unsigned words_of(const char *text, uint64_t word[AC_SITE_TEXT / sizeof(uint64_t)]) {
     size_t length = strnlen(text, AC_SITE_TEXT - 1);
     memset(word, 0, AC_SITE_TEXT);

@@ -193,7 +193,7 @@ static inline void ac_tally_add(uint64_t *figure, uint64_t n) {
 #endif
 }
 
-/* Count a block of `bytes` that the module takes or gives.  The caller alone changes these figures. */
+/* Counts a block of `bytes` that the module takes or gives.  The caller alone changes these figures. */
 static inline void ac_modules_take(ac_modules_t *modules, unsigned module, uint64_t bytes) {
     ac_tally_add(&modules->allocs[module], 1);
     ac_tally_add(&modules->alloc_bytes[module], bytes);
@@ -203,8 +203,8 @@ static inline void ac_modules_give(ac_modules_t *modules, unsigned module, uint6
     ac_tally_add(&modules->free_bytes[module], bytes);
 }
 
-/* Make `module` the one of later blocks that the tally's thread takes, or gives, and charge the blocks since the
- * last call to the former module.  *named: sums of charged blocks, zero at first.  Called by the thread. */
+/* Sets the module of later blocks that the tally's thread takes (_ask_for) or gives (_free_for).  Charges the blocks
+ * since the last call to the former module.  *named: sums of charged blocks, zero at first.  Called by the thread. */
 typedef struct {
     uint64_t allocs, alloc_bytes, free_bytes;
 } ac_modules_named_t;

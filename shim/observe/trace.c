@@ -67,7 +67,7 @@ static struct {
 static _Atomic uint64_t file_end; /* the next unit */
 static _Atomic uint32_t fronts;   /* lanes that have one */
 
-/* Guards what follows, and the header once there is one; taken inside any other lock. */
+/* Guards `spare`, and the header once it exists.  It may be taken while any other lock is held. */
 static ac_mutex_t lock = AC_MUTEX(LEAF);
 static ac_trace_lane_t *spare;
 
