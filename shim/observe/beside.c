@@ -1,4 +1,4 @@
-/* Physical memory, its mappings, arrays and plain memory (beside.h): one table by kind and handle. */
+/* The table of physical memory, mappings, arrays and plain memory, by kind and handle (see the header). */
 #include "observe/beside.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 
 enum { FIRST_BITS = 8, LEAST_MAPPING = 64 << 10 };
 
-/* Open addressing: an entry lies at its hash or behind it, without a gap. */
+/* A table with open addressing and linear probing: no empty slot lies between an entry and its home. */
 static ac_mutex_t lock = AC_MUTEX(LEAF);
 static ac_beside_t *table; /* [1 << bits]; NULL: none yet */
 static unsigned bits;
@@ -20,7 +20,7 @@ static size_t home_of(uint64_t handle, unsigned kind, unsigned table_bits) {
     return (size_t)((handle * 4 + kind) * 0x9e3779b97f4a7c15u >> (64 - table_bits));
 }
 
-/* Where the entry is, or the free place for it. */
+/* Returns the entry, or the empty slot for it. */
 static ac_beside_t *place_in(ac_beside_t *entries, unsigned entry_bits, unsigned kind,
                              uint64_t handle) {
     size_t mask = ((size_t)1 << entry_bits) - 1, at = home_of(handle, kind, entry_bits);
@@ -29,13 +29,13 @@ static ac_beside_t *place_in(ac_beside_t *entries, unsigned entry_bits, unsigned
     return &entries[at];
 }
 
-/* NULL: there is none. */
+/* Returns the entry, or NULL if there is none. */
 static ac_beside_t *find(unsigned kind, uint64_t handle) {
     ac_beside_t *entry = table ? place_in(table, bits, kind, handle) : NULL;
     return entry && entry->kind ? entry : NULL;
 }
 
-/* Twice as large, or the first one. */
+/* Doubles the table, or makes the first one.  Returns false if host memory is short. */
 static bool grow(void) {
     int saved = errno;
     unsigned larger_bits = table ? bits + 1 : FIRST_BITS;
@@ -54,7 +54,7 @@ static bool grow(void) {
     return larger != MAP_FAILED;
 }
 
-/* In place of what has that kind and handle.  False: host memory is short. */
+/* Stores an entry, replacing one with the same kind and handle.  Returns false if host memory is short. */
 static bool put(const ac_beside_t *entry) {
     bool room = table && used < (size_t)3 << bits >> 2;
     if (!room && !grow())
@@ -66,7 +66,8 @@ static bool put(const ac_beside_t *entry) {
     return true;
 }
 
-/* What follows without a gap moves up where its home lies no further on. */
+/* Removes an entry.  Later entries of the probe sequence move into the hole, because a search stops at the first
+ * empty slot.  An entry with a home after the hole stays. */
 static void take_out(ac_beside_t *entry) {
     size_t mask = ((size_t)1 << bits) - 1, hole = (size_t)(entry - table);
     mappings -= entry->kind == AC_BESIDE_MAPPING;
@@ -81,7 +82,7 @@ static void take_out(ac_beside_t *entry) {
     used--;
 }
 
-/* Take it out where nothing holds it. */
+/* Removes the entry if it has no handle and no mapping. */
 static bool end_unheld(ac_beside_t *entry, ac_beside_t *ended) {
     if (entry->handles || entry->mappings)
         return false;
@@ -147,8 +148,8 @@ void ac_beside_map(uint64_t address, uint64_t bytes, uint64_t handle) {
     ac_unlock(&lock);
 }
 
-/* Where the first mapping from `at` on begins; at least `end`: none before it.  Looks at the places where one may
- * begin, and where the table has fewer, at all mappings. */
+/* Returns the start of the first mapping in [at, end), or a value of at least `end`.  It probes each possible start;
+ * if there are more of these than slots of the table, it scans the table. */
 static uint64_t next_mapping(uint64_t at, uint64_t end) {
     size_t slots = (size_t)1 << bits;
     uint64_t next = end;
@@ -191,7 +192,7 @@ bool ac_beside_lost(const void *context, size_t *at, ac_beside_t *ended) {
         found = entry->kind && entry->context == context;
         if (found) {
             *ended = *entry;
-            take_out(entry); /* what follows may lie here now: it is looked at next */
+            take_out(entry); /* another entry may have moved to this slot: the next call reads it again */
         } else {
             ++*at;
         }

@@ -1,11 +1,12 @@
-/* Device memory that the driver gives the program past the allocator: physical memory of cuMemCreate, arrays,
- * and what the driver serves of cuMemAlloc.  The limit counts it, and the history tells when each ends.
- * Physical memory ends with its last handle and its last mapping in this process.
+/* Device memory that the driver gives the program without the allocator: physical memory of cuMemCreate, arrays,
+ * and cuMemAlloc requests that the driver serves.  The limit counts this memory, and the history records when
+ * each piece ends.  Physical memory ends with its last handle and its last mapping in this process.
  *
- * The driver may give a handle's number again as soon as the call that ends it is made.  So each entry has a
- * serial: it is asked for before that call and given after it, and says whether the entry is still the same.
+ * The driver may reuse a handle's number as soon as the call that ends the handle is made.  So each entry has a
+ * serial.  The caller reads the serial before that call and passes it afterwards, which shows whether the entry
+ * is still the same one.
  *
- * What host memory is too short for is not kept.  Any thread, one lock of its own. */
+ * If host memory is short, an entry is not kept.  All functions are thread-safe; the table has its own lock. */
 #ifndef AC_BESIDE_H
 #define AC_BESIDE_H
 
@@ -21,48 +22,50 @@ typedef enum {
 } ac_beside_kind_t;
 
 typedef struct {
-    uint64_t handle; /* of a mapping, or of memory of cuMemAlloc: its address */
+    uint64_t handle; /* for a mapping or memory of cuMemAlloc: the address */
     uint64_t bytes, serial;
-    const void *context; /* that it goes with; of physical memory NULL */
+    const void *context; /* its end ends this memory; NULL for physical memory */
     uint64_t
-        memory; /* of a mapping: the handle of what is mapped, whose `serial` it has; of plain memory: the
-                        number of the memory pool that it is part of, or 0 */
-    uint32_t handles, mappings; /* of physical memory */
+        memory; /* MAPPING: handle of the mapped memory, with the same `serial`.  PLAIN: number of the memory
+                        pool that contains it, or 0 */
+    uint32_t handles, mappings; /* numbers of handles and mappings; PHYSICAL only */
     uint16_t device;
-    uint8_t kind; /* ac_beside_kind_t; 0: none */
-    bool told;    /* the history has its beginning */
+    uint8_t kind; /* ac_beside_kind_t; 0: empty entry */
+    bool told;    /* the history contains the event of its allocation */
 } ac_beside_t;
 
-/* It was made: `kind`, `handle`, `bytes`, `context`, `device`, `told` are read; `serial` becomes 0 if it is not
- * kept.  True: the driver has given the number again before the end of what had it was noted; that is in
- * `ended`. */
+/* Adds memory that was just allocated.  Reads `kind`, `handle`, `bytes`, `context`, `device` and `told`.  Sets
+ * `serial`; 0 means that the entry is not kept.  Returns true if an older entry had the same handle, because
+ * the driver reused it before the older end was recorded.  The older entry is removed and copied to `ended`. */
 bool ac_beside_begin(ac_beside_t *made, ac_beside_t *ended);
 
-/* 0: it is not known. */
+/* Returns the serial of the entry with this handle; 0 if there is none. */
 uint64_t ac_beside_serial(ac_beside_kind_t kind, uint64_t handle);
 
-/* The handle was released, the array destroyed, the memory freed.  True: nothing holds it, and it is in `ended`. */
+/* Records that a handle was released, an array destroyed or memory freed.  Returns true if nothing holds the memory
+ * any more.  The entry is then removed and copied to `ended`. */
 bool ac_beside_end(ac_beside_kind_t kind, uint64_t handle, uint64_t serial, ac_beside_t *ended);
 
-/* Physical memory got one more handle; it was mapped. */
+/* _retain adds a handle to physical memory; _map adds a mapping. */
 void ac_beside_retain(uint64_t handle);
 void ac_beside_map(uint64_t address, uint64_t bytes, uint64_t handle);
 
-/* What was mapped from *at up to `end` is no longer.  True: with that the memory in `ended` ended; go on from
- * the new *at. */
+/* Removes the mappings that begin at *at or later and before `end`.  Returns true after a mapping that was the last
+ * use of its physical memory, which is copied to `ended`.  The caller then repeats the call from the new *at. */
 bool ac_beside_unmap(uint64_t *at, uint64_t end, ac_beside_t *ended);
 
-/* The context has gone.  True: so has what is in `ended`; go on from the new *at, which begins as 0.  Entries
- * that other threads move meanwhile may be passed over: repeat from 0 until there is none. */
+/* Removes one entry of a destroyed context and copies it to `ended`; false if none is left.  *at is 0 for the first
+ * call, and the next call continues from its new value.  The search may miss entries that other threads move
+ * meanwhile.  The caller starts again at 0 until a whole search finds none. */
 bool ac_beside_lost(const void *context, size_t *at, ac_beside_t *ended);
 
-/* Bytes of the plain memory that is part of the pool; with `end` it is part of none any more. */
+/* Returns the bytes of plain memory in the pool.  With `end`, the memory is in no pool afterwards. */
 uint64_t ac_beside_pooled(uint64_t pool, bool end);
 
-/* The history begins anew: it has no beginning of what there is. */
+/* Clears `told` of all entries, because the history restarts without their allocations. */
 void ac_beside_untell(void);
 
-/* Forget all. */
+/* Removes all entries. */
 void ac_beside_clear(void);
 
 #endif

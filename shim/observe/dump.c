@@ -1,7 +1,7 @@
-/* The dump document, from a live page alone; see dump.h, and dump.schema.json for its form.
- * Called at exit, by the thread that serves signals and intervals, through the API, and by the
- * command on pages of other processes.  The page may change meanwhile: what has to match is
- * copied first, from this process's devices under the lock of its writers. */
+/* The dump document, made only from a live page; see dump.h, and dump.schema.json for its form.
+ * Callers are the exit handler, the thread that serves signals and intervals, the API, and the command for
+ * pages of other processes.  The page may change meanwhile.  So figures that have to match are copied
+ * first, for devices of this process under the lock of the writers. */
 #include "observe/dump.h"
 
 #include <inttypes.h>
@@ -23,7 +23,8 @@ enum { DUMP_VERSION = 1 };
 AC_START_DATA _Atomic(ac_dump_figures_fn *) ac_dump_figures;
 AC_START_DATA _Atomic(ac_dump_pinned_fn *) ac_dump_pinned;
 
-/* "2026-01-31T12:00:00.000Z".  By hand: gmtime_r may read time zone files and takes a lock. */
+/* Writes a time as "2026-01-31T12:00:00.000Z".  It does not use gmtime_r, which may read time zone files and takes
+ * a lock. */
 static void format_time(int64_t ns, char text[32]) {
     uint64_t ms = ns > 0 ? (uint64_t)ns / 1000000 : 0;
     unsigned of_day = (unsigned)(ms % 86400000);
@@ -61,7 +62,7 @@ static void put_process(json_t *root, const ac_live_t *page, bool *failed) {
     ac_json_put(process, "argv", argv, failed);
     for (size_t i = 0; i < sizeof page->argv - 1 && !*failed;) {
         size_t n = strnlen(page->argv + i, sizeof page->argv - i);
-        /* Empty arguments are real, so the end is where nothing follows. */
+        /* An argument may be empty, so the list ends only when all further bytes are 0. */
         bool rest = false;
         for (size_t j = i; j < sizeof page->argv && !rest; j++)
             rest = page->argv[j] != '\0';
@@ -148,7 +149,7 @@ static json_t *uuid_json(const unsigned char uuid[16]) {
     return ac_json_text(text, n);
 }
 
-/* Word by word: the writer is another process, or holds its lock for ever. */
+/* Copies word by word with atomic loads: the writer is another process, or holds its lock for ever. */
 static void copy_words(uint64_t *to, const uint64_t *from, size_t bytes) {
     for (size_t i = 0; i < bytes / sizeof *to; i++)
         to[i] = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
@@ -167,7 +168,7 @@ typedef struct {
 _Static_assert(sizeof(figures_t) == sizeof(ac_device_stats_t) + sizeof(ac_device_counters_t),
                "figures are 64-bit words and nothing else");
 
-/* Threads of another process whose figures this one cannot see. */
+/* Returns the number of threads of another process with private rows, which this process cannot read. */
 static uint32_t rows_beside(const ac_live_t *page) {
     return page == ac_live ? 0 : __atomic_load_n(&page->rows_beside, __ATOMIC_RELAXED);
 }
@@ -194,7 +195,7 @@ static void get_figures(const ac_live_t *page, unsigned device, const struct tim
     figures->counters.thread_cache_bytes = caches.held_bytes;
 }
 
-/* Of each module that was ever handed anything, in the order of their numbers. */
+/* Makes the array of modules that ever got memory, in the order of their numbers. */
 static json_t *modules_json(const ac_live_t *page, const ac_modules_t *of, bool *failed) {
     char exe[AC_LIVE_EXE];
     json_t *modules = json_array();
@@ -217,8 +218,8 @@ static json_t *modules_json(const ac_live_t *page, const ac_modules_t *of, bool 
     return modules;
 }
 
-/* A writer that was stopped with its lock held (exit from a signal handler) costs a dump this
- * much of waiting, however many devices there are. */
+/* Time that a dump waits for the locks of all devices together.  A writer may have been stopped with its lock held
+ * (exit from a signal handler). */
 enum { MOST_SECONDS = 1 };
 
 void ac_dump_device(const ac_live_t *page, unsigned device, const struct timespec *deadline,
@@ -232,7 +233,7 @@ void ac_dump_device(const ac_live_t *page, unsigned device, const struct timespe
 static void put_devices(json_t *root, const ac_live_t *page, const struct timespec *deadline,
                         bool *failed) {
     figures_t figures;
-    uint64_t blocks = 0, bytes = 0; /* of a damaged page they may be anything */
+    uint64_t blocks = 0, bytes = 0; /* a damaged page may have any values */
     json_t *devices = json_array();
     ac_json_put(root, "devices", devices, failed);
     for (unsigned i = 0; i < AC_LIVE_DEVICES && !*failed; i++) {
@@ -264,7 +265,7 @@ static void put_devices(json_t *root, const ac_live_t *page, const struct timesp
     ac_json_put_integer(held, "bytes", (int64_t)bytes, failed);
 }
 
-/* As those of the devices. */
+/* Copies the figures of pinned memory; see ac_dump_device. */
 void ac_dump_host(const ac_live_t *page, const struct timespec *deadline,
                   ac_host_stats_t *stats) {
     ac_dump_pinned_fn *copy = page == ac_live ? atomic_load(&ac_dump_pinned) : NULL;
@@ -304,7 +305,7 @@ static void put_counters(json_t *root, const ac_live_t *page, bool *failed) {
     ac_json_put_integer(root, "hook_count", page->hook_count, failed);
 }
 
-/* The first byte of a warning is written last: without it there is nothing yet. */
+/* Returns true if the warning is complete: its first byte is written last. */
 static bool warning_is_there(const char *text) {
     return __atomic_load_n(text, __ATOMIC_ACQUIRE) != '\0';
 }
@@ -384,10 +385,10 @@ static void put_oom(json_t *root, const ac_dump_oom_t *oom, bool *failed) {
     }
 }
 
-/* More blocks than these are not written: some 25 MiB of text. */
+/* Most blocks of a dump, about 25 MiB of text. */
 enum { MOST_BLOCKS = 1 << 18 };
 
-/* A part that is text already goes in front of the document's last brace.  Takes both over; NULL:
+/* Inserts a part that is already text before the document's last brace.  Takes ownership of both.  Returns NULL if
  * memory is short. */
 static char *add_part(char *text, const char *name, char *part, size_t size, size_t *length) {
     static const char before[] = ",\n  \"", between[] = "\": ", end[] = "\n}\n";

@@ -1,5 +1,5 @@
-/* The JSON dump: built from a live page and nothing else, so that a running process, an
- * exiting one and the reader of a dead one's page produce the same document. */
+/* The JSON dump.  It is built only from a live page.  So a running process, an exiting process and the
+ * reader of a dead process's page produce the same document. */
 #ifndef AC_DUMP_H
 #define AC_DUMP_H
 
@@ -11,86 +11,84 @@
 #include "observe/layout.h"
 #include "observe/live.h"
 
-/* How the figures of a device of this process are copied while others write them, so that they
- * match: by the owner of their lock, entry `device` of ac_live.  False: the lock was not to be
- * had before `deadline` (CLOCK_REALTIME), or the entry has no owner; then they are read as they
- * stand.  NULL: no thread writes but the one that dumps. */
+/* Copies matching figures of a device of this process, under the lock of their writers.  `device` is the entry of
+ * ac_live.  Returns false if the lock was not free before `deadline` (CLOCK_REALTIME) or the entry has no owner.
+ * The dump then reads the figures without the lock.  NULL: no other thread writes them. */
 typedef bool ac_dump_figures_fn(unsigned device, const struct timespec *deadline,
                                 ac_device_stats_t *stats, ac_device_counters_t *counters);
 extern _Atomic(ac_dump_figures_fn *) ac_dump_figures;
 
-/* The same for pinned memory. */
+/* Copies matching figures of pinned memory, under the lock of their writers.  Returns false if the lock was not free
+ * before `deadline`. */
 typedef bool ac_dump_pinned_fn(const struct timespec *deadline, ac_host_stats_t *stats);
 extern _Atomic(ac_dump_pinned_fn *) ac_dump_pinned;
 
-/* The document as text: malloc'd, NUL-terminated, *length without the NUL; the caller frees.
- * `reason`: "exit", "signal", "interval", "request", "killed", "running",
- * "out of memory".  NULL when memory is
- * short.  Thread-safe; no CUDA. */
+/* Returns the document as malloc'd, NUL-terminated text; the caller frees it.  *length does not include the NUL.
+ * `reason`: "exit", "signal", "interval", "request", "killed", "running", "out of memory".  NULL: memory is
+ * short.  Thread-safe; it does not call CUDA. */
 char *ac_dump_text(const ac_live_t *page, const char *reason, size_t *length);
 
-/* A request that failed, and what was seen of the device then. */
+/* A failed request, and the state of its device at that time. */
 enum { AC_DUMP_OTHERS = 32 };
 typedef struct {
     int ordinal;
-    unsigned module; /* that asked: its number */
-    bool async;      /* a stream was named */
-    bool at_limit;   /* a configured limit refused it, and not the device */
+    unsigned module; /* number of the requesting module */
+    bool async;      /* the request named a stream */
+    bool at_limit;   /* refused by a configured limit and not by the device */
     uint64_t bytes;
     uint64_t limit;     /* bytes that may be reserved; UINT64_MAX: no limit */
-    uint64_t available; /* bytes that the device says are free; UINT64_MAX: it does not tell */
-    int thread;         /* id of the one that asked */
-    uint32_t stack;     /* of it (sites.h); 0: not recorded */
-    unsigned others;    /* other processes under the library that hold memory of the device; more
-                         * than the array has room for are counted, largest or not */
+    uint64_t available; /* bytes that the device reports as free; UINT64_MAX: not known */
+    int thread;         /* id of the requesting thread */
+    uint32_t stack;     /* of the request (sites.h); 0: not recorded */
+    unsigned others;    /* number of other processes with the library that hold memory of the device; may
+                         * be larger than the array */
     struct {
         int pid;
-        bool here;         /* in the same pid namespace */
+        bool here;         /* its pid is of our pid namespace */
         uint64_t reserved; /* bytes */
         char exe[AC_LIVE_EXE];
     } other[AC_DUMP_OTHERS];
 } ac_dump_oom_t;
 
-/* What a dump may say beyond the live page. */
+/* Optional contents of a dump in addition to the live page. */
 typedef struct ac_dump_more {
-    const ac_dump_oom_t *oom; /* NULL: nothing */
+    const ac_dump_oom_t *oom; /* NULL: none */
     const ac_layout_t *layout;
-    unsigned layouts; /* how many */
-    bool partial;     /* they have only segments of guarded blocks */
-    bool figures;     /* alone: blocks and the history are left out */
+    unsigned layouts; /* number of layouts */
+    bool partial;     /* the layouts have only segments of guarded blocks */
+    bool figures;     /* leave out blocks and the history */
 } ac_dump_more_t;
 char *ac_dump_text_with(const ac_live_t *page, const char *reason, const ac_dump_more_t *more,
                         size_t *length);
 
-/* The same figures of this process as metrics in the text format of Prometheus; no time, no reason. */
+/* Returns the figures of this process as metrics in the text format of Prometheus, without time and reason. */
 char *ac_dump_metrics(size_t *length);
 
-/* The figures of a device, or of pinned memory, in one piece where that can be had until the deadline
- * (CLOCK_REALTIME). */
+/* Copies the figures of a device, or of pinned memory.  They match each other if the writers' lock becomes free
+ * before `deadline` (CLOCK_REALTIME). */
 void ac_dump_device(const ac_live_t *page, unsigned device, const struct timespec *deadline,
                     ac_device_stats_t *stats, ac_device_counters_t *counters);
 void ac_dump_host(const ac_live_t *page, const struct timespec *deadline, ac_host_stats_t *stats);
 
-/* Expand %p pid, %h host, %r rank (none when unknown), %e program name, %% in `pattern`.  Returns 0
+/* Expands %p pid, %h host, %r rank (empty if unknown), %e program name and %% in `pattern`.  Returns 0
  * or ENAMETOOLONG. */
 int ac_dump_path(const char *pattern, const ac_live_t *page, char *path, size_t size);
 
-/* Write the dump of this process to `pattern` atomically (temporary name in the same folder,
- * fsync not needed, rename); a target that exists and is no regular file (a pipe, /dev/stderr,
- * a link) gets the text appended instead, unless another user owns it (EPERM).  On failure the
- * temporary file is removed and an errno value is returned; `path` (of `size` bytes) has the
- * expanded name in any case.  `more` may be NULL. */
+/* Writes the dump of this process to `pattern` atomically: to a temporary name in the same folder, without fsync,
+ * then by a rename.  If the target exists and is not a regular file (a pipe, /dev/stderr, a link), the text is
+ * appended, unless another user owns the target (EPERM).  On failure it removes the temporary file and returns
+ * an errno value.  `path` (of `size` bytes) receives the expanded name in any case.  `more` may be NULL. */
 int ac_dump_write(const char *pattern, const char *reason, const ac_dump_more_t *more, char *path,
                   size_t size);
 
-/* The same for a pattern of the configuration: a relative name is one of the folder that the
- * program was started in. */
+/* Calls ac_dump_write with a pattern of the configuration.  A relative name refers to the folder in which
+ * the program was started. */
 int ac_dump_write_from_start(const char *pattern, const char *reason, const ac_dump_more_t *more,
                              char *path, size_t size);
 
-/* The same with ac_dump_metrics.  A file that is `passing` goes with the next one of another name, or by
- * _remove_metrics: only the very file that this process wrote, no other that lies there by now.  All
- * calls of both under one lock of the caller. */
+/* Writes the text of ac_dump_metrics to a pattern of the configuration.  A `passing` file is removed when the next
+ * file has another name, or by ac_dump_remove_metrics.  The removal affects only the file that this process wrote,
+ * not a later file of that name.  The caller makes all calls of both functions under one lock. */
 int ac_dump_write_metrics(const char *pattern, bool passing, char *path, size_t size);
 void ac_dump_remove_metrics(void);
 

@@ -10,7 +10,7 @@
 #include "observe/prometheus.h"
 #include "observe/raw.h"
 
-/* The file's text, with a NUL; at most `room` bytes. */
+/* Reads a file as text of at most `room` bytes, with its NUL.  Returns the length. */
 static size_t read_file(const char *path, char *text, size_t room) {
     size_t length = 0;
     int fd = ac_raw_open(path, O_RDONLY | O_CLOEXEC, 0);
@@ -23,7 +23,7 @@ static size_t read_file(const char *path, char *text, size_t room) {
     return length;
 }
 
-/* Environment and control groups as the process was started with. */
+/* Fills in the labels, also from the environment and the control groups of the process. */
 static void find_labels(ac_labels_t *labels) {
     enum { ROOM = 1 << 20 };
     char exe[AC_LIVE_EXE], *text = malloc(ROOM);

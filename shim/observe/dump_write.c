@@ -1,4 +1,4 @@
-/* Where a dump goes: the name's pattern, the temporary file, the rename; see dump.h. */
+/* Output files of dumps: the name's pattern, the temporary file, the rename; see dump.h. */
 #include "observe/dump.h"
 
 #include <stdatomic.h>
@@ -12,7 +12,8 @@
 #include "observe/scratch.h"
 #include "observe/write.h"
 
-/* Without a rank it is none: a launcher that uses CUDA would replace the file of rank 0 else. */
+/* Returns the expansion of a letter.  An unknown rank is empty and not 0, because a launcher that uses CUDA would
+ * otherwise replace the file of rank 0. */
 static const char *expansion(char letter, const ac_live_t *page, char text[AC_LIVE_EXE]) {
     switch (letter) {
     case 'p':
@@ -56,7 +57,7 @@ int ac_dump_path(const char *pattern, const ac_live_t *page, char *path, size_t 
     return 0;
 }
 
-/* A file of ours in the same folder, so that the rename cannot cross file systems. */
+/* Creates a temporary file in the same folder, so that the rename cannot cross file systems. */
 static int create_temporary(const char *path, char *name, size_t size, int *fd) {
     static atomic_uint serial;
     for (int attempt = 0; attempt < 16; attempt++) {
@@ -73,7 +74,7 @@ static int create_temporary(const char *path, char *name, size_t size, int *fd) 
     return EEXIST;
 }
 
-/* *placed (where it is wanted): the file that lies at `path` then. */
+/* Writes the text to a temporary file and renames it to `path`.  *placed, unless NULL: the new file. */
 static int replace_by(char *name, const char *path, const char *text, size_t length,
                       struct stat *placed) {
     int fd, failure = create_temporary(path, name, AC_SCRATCH, &fd);
@@ -98,8 +99,8 @@ static int replace_file(const char *path, const char *text, size_t length, struc
     return failure;
 }
 
-/* /dev/stderr, a pipe, a link: renaming would put a file in place of the device.  A pipe without
- * a reader must not stop the host, hence O_NONBLOCK. */
+/* Appends the text to /dev/stderr, a pipe or a link, because a rename would replace the device by a file.  O_NONBLOCK:
+ * a pipe without a reader must not block the program. */
 static int append_to(const char *path, const char *text, size_t length) {
     int fd = ac_open_above(path, O_WRONLY | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
     if (fd < 0)
@@ -109,13 +110,13 @@ static int append_to(const char *path, const char *text, size_t length) {
     return failure;
 }
 
-/* In a folder that every user may write to, another user may have put a link to a file of this
- * user under the expected name. */
+/* Returns true if the target belongs to another user than root, and is not a device.  In a folder with write permission
+ * for all, another user may put a link to a file of this user under the expected name. */
 static bool is_strange(const struct stat *st) {
     return !S_ISCHR(st->st_mode) && st->st_uid != 0 && st->st_uid != ac_raw_geteuid();
 }
 
-/* Takes the text over. */
+/* Writes the text to `path` and frees it. */
 static int write_to(const char *path, char *text, size_t length, struct stat *placed) {
     struct stat st;
     int failure;
@@ -162,7 +163,7 @@ int ac_dump_write_from_start(const char *pattern, const char *reason, const ac_d
     return write_to(path, text, length, NULL);
 }
 
-/* The metrics of this process that are to go, as they were put in place; path "": there are none. */
+/* The passing metrics file of this process; path "": none. */
 static struct {
     char path[AC_FOLDER_PATH];
     dev_t device;
@@ -182,7 +183,7 @@ int ac_dump_write_metrics(const char *pattern, bool passing, char *path, size_t 
     if (failure)
         return failure;
     *passing_file.path = '\0';
-    if (passing && placed.st_ino) { /* else it was appended to */
+    if (passing && placed.st_ino) { /* otherwise the text was appended */
         snprintf(passing_file.path, sizeof passing_file.path, "%s", path);
         passing_file.device = placed.st_dev;
         passing_file.inode = placed.st_ino;
@@ -190,7 +191,7 @@ int ac_dump_write_metrics(const char *pattern, bool passing, char *path, size_t 
     return 0;
 }
 
-/* Another process, or the user, may have put another file there. */
+/* Checks device and inode, because another process or the user may have put another file there. */
 void ac_dump_remove_metrics(void) {
     struct stat st;
     if (*passing_file.path && ac_raw_lstat(passing_file.path, &st) == 0 &&

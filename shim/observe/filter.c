@@ -10,12 +10,13 @@
 static _Atomic int status = -1;        /* the descriptor */
 static _Atomic int thread_status = -1; /* of ac_filter_thread_start */
 static int mode, filters;              /* as they were at first use */
-/* Filters for all threads: under way, and those since first use that allow what the thread does. */
+/* Filters for all threads: installations in progress, and filters since first use that allow the calls of the
+ * library's thread. */
 static _Atomic int installing, harmless;
 
-/* Where the descriptor stands between two reads: far behind the end.  A program that closed all
- * descriptors may have a file of its own under the number, or a pipe, which a read would empty or
- * wait for; none of them stands there. */
+/* File position of the descriptor between two checks, far behind the end of the file.  A program that closed
+ * all descriptors may have its own file or pipe under the number.  A read would change the file's position,
+ * and would empty the pipe or block.  No other descriptor has this position. */
 enum { MARK = 0x61636366 };
 
 static bool is_at_mark(int fd) {
@@ -26,10 +27,10 @@ static bool go_to(int fd, long place) {
     return ac_raw_call(SYS_lseek, fd, place, SEEK_SET, 0) == place;
 }
 
-/* The file as a stream of bytes: the line may lie behind any number of supplementary groups. */
+/* The file as a stream of bytes.  Any number of supplementary groups may precede the wanted line. */
 typedef struct {
     int fd;
-    long offset; /* of the next read; -1: wherever the descriptor stands */
+    long offset; /* of the next read; -1: use the position of the descriptor */
     char data[1024];
     ssize_t length, at;
 } text_t;
@@ -58,8 +59,8 @@ static int number(text_t *text) {
     return n;
 }
 
-/* The lines "Seccomp:" and, from Linux 5.9 on, "Seccomp_filters:" behind it.  False: this is no
- * status file any more, or this kernel has no filters. */
+/* Reads the line "Seccomp:" and, from Linux 5.9 on, the line "Seccomp_filters:" after it.  Returns false if
+ * this is not a status file any more, or if the kernel has no filters. */
 static bool look(text_t *text, int *mode_p, int *filters_p) {
     static const char label[] = "\nSeccomp";
     size_t matched = 0;
@@ -85,8 +86,8 @@ static bool look(text_t *text, int *mode_p, int *filters_p) {
     return found;
 }
 
-/* Returns true if other filters came than `known` ones.  A kernel that does not count filters shows the
- * mode alone: there no filter is known. */
+/* Returns true if the number of new filters is not `known`.  A kernel that does not count filters shows only the
+ * mode.  With it the result is true if the mode changed or `known` is not 0. */
 static bool changed(text_t *text, int known) {
     int mode_now, filters_now;
     text->length = text->at = 0;
@@ -103,7 +104,7 @@ void ac_filter_start(void) {
     int fd = open_status("/proc/self/status");
     text_t text = {.fd = fd, .offset = 0};
     if (fd >= 0 && look(&text, &mode, &filters) && go_to(fd, MARK)) {
-        atomic_store(&harmless, 0); /* those that came before are in `filters` */
+        atomic_store(&harmless, 0); /* earlier filters are in `filters` */
         atomic_store(&status, fd);
     } else if (fd >= 0) {
         ac_raw_close(fd);
@@ -122,7 +123,7 @@ bool ac_filter_at_exit(void) {
     if (!is_at_mark(text.fd) || !go_to(text.fd, 0))
         return false;
     bool filtered = changed(&text, 0);
-    go_to(text.fd, MARK); /* a child made without fork handlers shares the place */
+    go_to(text.fd, MARK); /* a child made without fork handlers shares the file position */
     return filtered;
 }
 
@@ -144,7 +145,8 @@ void ac_filter_install_end(bool allows) {
     atomic_fetch_sub(&installing, 1);
 }
 
-/* The kernel shows a filter before the thread that installs it has said what it allows. */
+/* The kernel shows a new filter before its installer calls ac_filter_install_end.  So the check waits for
+ * installations in progress, and then looks again. */
 bool ac_filter_thread_now(void) {
     enum { TURNS = 100000000 };
     int fd = atomic_load(&thread_status);

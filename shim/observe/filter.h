@@ -1,40 +1,40 @@
-/* Whether the process has put system calls of its own behind a seccomp filter since it first used
- * CUDA.  Such a filter may kill the process for any call that the program itself does not make.
+/* Detection of seccomp filters that the process installed after it first used CUDA.  A filter may kill the
+ * process for any system call that the program itself does not make.
  *
- * Asking must not be what kills it.  So a descriptor of /proc/self/status is opened at first use,
- * far above the numbers that programs see, and what is left to do later is to read it, after a
- * look at where it stands has told that it is still the one that was opened: lseek and read, which
- * the C library itself calls at exit for files that are open.  A filter from before the
- * first use (a container's, a service manager's) does not count: the files that first use opened
- * went through it.
+ * The check must not be the call that kills.  So the library opens /proc/self/status at first use, with a
+ * descriptor number far above the numbers that programs see.  A later check first compares the file
+ * position with the stored one, which shows that the descriptor is still the same.  Then it reads the file.
+ * The C library itself calls lseek and read at exit for open files.  A filter from before the first use (a
+ * container's, a service manager's) does not count, because it allowed the opens at first use.
  *
- * The figures are those of the thread that started the process; a filter that another thread puts
- * on itself alone is not seen.  A filter belongs to threads: without SECCOMP_FILTER_FLAG_TSYNC it does
- * not bind threads that run already.  A thread of the library that lasts asks for itself. */
+ * The file shows the thread that started the process.  A filter that another thread installs for itself
+ * alone is not seen.  A filter belongs to threads: without SECCOMP_FILTER_FLAG_TSYNC it does not bind
+ * threads that already run.  A long-lived thread of the library checks its own filters. */
 #ifndef AC_FILTER_H
 #define AC_FILTER_H
 
 #include <stdbool.h>
 
-/* From activation, once. */
+/* Opens the descriptor and stores the current filters.  Called once, from activation. */
 void ac_filter_start(void);
 
-/* For the exit handler, once: true when the number of filters has changed.  False where that
- * cannot be told.  Nothing but lseek(2) and read(2) is called. */
+/* Returns true if the filters have changed, and false if that is unknown.  Called once, by the exit handler.
+ * It calls only lseek(2) and read(2). */
 bool ac_filter_at_exit(void);
 
-/* The same at any other time, from any thread (lseek(2) and pread(2) are called). */
+/* Returns true if the filters have changed, and false if that is unknown.  Any thread may call it at any time
+ * before exit.  It calls only lseek(2) and pread(2). */
 bool ac_filter_now(void);
 
-/* One thread of the library calls it when it starts: its own filters are watched from then on. */
+/* Watches the filters of the calling thread from now on.  One thread of the library calls it when it starts. */
 void ac_filter_thread_start(void);
 
-/* Returns true if a filter of the program binds that thread and may forbid what the thread does.  Any
- * thread.  If the program closed the descriptor, answers as ac_filter_now. */
+/* Returns true if a filter of the program binds the thread of ac_filter_thread_start and may forbid its calls.
+ * Any thread may call it.  If the program closed the descriptor, it returns ac_filter_now. */
 bool ac_filter_thread_now(void);
 
-/* Around the installation of a filter for all threads.  `allows`: it was installed, and allows what that
- * thread does (filter_rules.h).  No system call. */
+/* Called before and after the installation of a filter for all threads.  `allows`: the filter was installed and
+ * allows the calls of the library's thread (filter_rules.h).  They make no system call. */
 void ac_filter_install_begin(void);
 void ac_filter_install_end(bool allows);
 

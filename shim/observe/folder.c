@@ -6,7 +6,7 @@
 #include "observe/raw.h"
 #include "observe/start.h"
 
-/* Most names are short, and stay off a page that only long ones need. */
+/* The start folder.  A short name lies here; only a long one needs `long_text`, which is on another page. */
 AC_START_DATA static struct {
     const char *name; /* NULL: it has none, or is not known */
     dev_t device;
@@ -15,7 +15,7 @@ AC_START_DATA static struct {
 } start;
 static char long_text[4096];
 
-/* False: there is no absolute name. */
+/* Reads the name of the working folder.  Returns false if it has no absolute name. */
 static bool present_name(char *text, size_t size, size_t *length) {
     long bytes = ac_raw_getcwd(text, size);
     *length = bytes > 0 ? (size_t)bytes - 1 : 0;

@@ -1,5 +1,5 @@
-/* What a relative name in the configuration means: the folder that the program was started in,
- * wherever it has gone since (chdir, daemon). */
+/* Relative names in the configuration.  They refer to the folder in which the program was started, even
+ * after the program changed its working folder (chdir, daemon). */
 #ifndef AC_FOLDER_H
 #define AC_FOLDER_H
 
@@ -8,12 +8,14 @@
 
 enum { AC_FOLDER_PATH = 4096 + 512 }; /* room for every name that the kernel takes */
 
-/* From the constructor: two system calls that leave nothing behind.  errno is kept. */
+/* Stores the working folder.  Called from the constructor.  It makes at most three system calls, opens no
+ * file and keeps errno. */
 void ac_folder_start(void);
 
-/* `name` as seen from the folder of the start: unchanged while the program is still there, unless
- * it is to stay right (`lasting`) when it leaves.  Where that folder has no name the present one
- * serves.  Returns 0 or ENAMETOOLONG. No allocation, no lock; safe at exit. */
+/* Writes `name`, relative to the start folder, to `path`.  The name stays unchanged while the program is in
+ * that folder.  With `lasting` it becomes absolute, so that it stays right after a chdir.  If the start
+ * folder has no name, the current folder is used.  Returns 0 or ENAMETOOLONG.  It allocates nothing, takes
+ * no lock and is safe at exit. */
 int ac_folder_resolve(const char *name, bool lasting, char *path, size_t size);
 
 #endif

@@ -1,4 +1,4 @@
-/* What the program holds, block by block: who knows the blocks calls a visitor for each. */
+/* Iteration over the blocks that the program holds.  The owner of the blocks calls a visitor for each. */
 #ifndef AC_HELD_H
 #define AC_HELD_H
 
@@ -8,15 +8,15 @@
 
 typedef struct {
     uint64_t address;
-    uint64_t size, requested; /* bytes; as asked for */
-    unsigned module;          /* that asked (stats.h) */
+    uint64_t size, requested; /* bytes of the block, and of the request */
+    unsigned module;          /* number of the module that made the request (stats.h) */
 } ac_held_t;
 
-/* Called under the device's lock: it takes no lock and allocates nothing. */
+/* Visits one block.  It runs under the device's lock, so it takes no lock and allocates nothing. */
 typedef void ac_held_visit_fn(const ac_held_t *block, void *arg);
 
-/* Call `visit` for each block of device entry `device` that the program holds.  False: the lock
- * was not to be had before `deadline` (CLOCK_REALTIME), or the entry has no owner. */
+/* Calls `visit` for each block of device entry `device` that the program holds.  Returns false if the
+ * lock was not free before `deadline` (CLOCK_REALTIME), or if the entry has no owner. */
 typedef bool ac_held_each_fn(unsigned device, const struct timespec *deadline,
                              ac_held_visit_fn *visit, void *arg);
 

@@ -84,7 +84,7 @@ void ac_history_write(ac_history_t *history, const ac_event_t *event) {
         atomic_fetch_add_explicit(&history->dropped, 1, memory_order_relaxed);
         return;
     }
-    atomic_thread_fence(memory_order_release); /* what follows comes after the odd number */
+    atomic_thread_fence(memory_order_release); /* orders the stores below after the odd number */
     put(&slot->time_ns, (uint64_t)(event->time_ns ? event->time_ns : ac_raw_ns(CLOCK_REALTIME)));
     put(&slot->address, event->address);
     AC_WINDOW(event_half_written);

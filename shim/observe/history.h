@@ -1,10 +1,12 @@
 /* The history of a device's memory: a ring of the last events, in host memory, which dumps show.
  *
- * A writer claims the next number by one addition and owns the slot that it falls on by one
- * compare-and-swap, and waits for no other thread.  Where a slower writer is still at that slot, one round of the
- * ring behind, or a faster one was there before it, the event is dropped and counted.  A reader takes a
- * slot whose number was the same before and after.  No lock, no allocation but the mapping of the ring
- * at a device's first event; any thread, also under a lock of the allocator. */
+ * A writer claims the next number by one atomic addition, and the slot for that number by one compare-and-swap.  It
+ * waits for no other thread.  The event is dropped and counted in two cases: a slower writer of an earlier round
+ * still uses the slot, or a faster writer of a later round took it first.  A reader accepts a slot if its number
+ * was the same before and after the copy.
+ *
+ * The functions take no lock.  They allocate only the ring, at a device's first event.  Any thread may call them,
+ * also under a lock of the allocator. */
 #ifndef AC_HISTORY_RING_H
 #define AC_HISTORY_RING_H
 
@@ -45,11 +47,11 @@ typedef enum {
 extern const char *const ac_event_words[AC_EVENT_KINDS];
 
 typedef struct {
-    int64_t time_ns; /* CLOCK_REALTIME; 0 of one to be written: now */
+    int64_t time_ns; /* CLOCK_REALTIME; a writer may pass 0 for the current time */
     uint64_t address, bytes;
     uint64_t stream; /* key of the stream that the call named; 0: none */
     uint32_t stack;  /* sites.h; 0: not known */
-    uint32_t thread; /* its kernel id; 0: not of a call */
+    uint32_t thread; /* kernel id of the calling thread; 0: the event is not of a call */
     uint8_t kind;    /* ac_event_kind_t */
 } ac_event_t;
 
@@ -57,8 +59,8 @@ typedef struct ac_history ac_history_t; /* of one device */
 
 enum { AC_HISTORY_USUAL = 1 << 16, AC_HISTORY_MOST = 1 << 24 };
 
-/* How many events of a device are kept.  Once, before it is switched on; then it may be switched at
- * any time, and what was recorded stays. */
+/* Sets the number of events that each device keeps.  Called once, before ac_history_on is set.  Afterwards
+ * ac_history_on may change at any time, and recorded events stay. */
 void ac_history_size(size_t events);
 size_t ac_history_room(void);
 extern _Atomic bool ac_history_on;
@@ -66,21 +68,21 @@ static inline bool ac_history_is_on(void) {
     return __builtin_expect(atomic_load_explicit(&ac_history_on, memory_order_relaxed), 0);
 }
 
-/* That of the device with this entry (live.h). */
+/* Returns the history of a device entry (live.h). */
 ac_history_t *ac_history_of(unsigned device);
 
-/* Nothing where `history` is NULL or it is switched off. */
+/* Records an event.  _add does nothing if the history is switched off, and both do nothing if `history` is NULL. */
 void ac_history_write(ac_history_t *history, const ac_event_t *event);
 static inline void ac_history_add(ac_history_t *history, const ac_event_t *event) {
     if (ac_history_is_on())
         ac_history_write(history, event);
 }
 
-/* A number for each event so far, those that the ring has no more included; and how many were
- * dropped. */
+/* Returns the count of event numbers so far, including those of overwritten events.  *dropped: number of events that
+ * were not recorded. */
 uint64_t ac_history_count(const ac_history_t *history, uint64_t *dropped);
 
-/* The event of that number.  False: it is not there any more, or just being written. */
+/* Copies the event with this number.  Returns false if it was overwritten, dropped, or is being written. */
 bool ac_history_get(const ac_history_t *history, uint64_t number, ac_event_t *event);
 
 #endif

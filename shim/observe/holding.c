@@ -1,4 +1,4 @@
-/* Holdings by address (holding.h): tables with a lock of their own each, so that threads seldom meet. */
+/* Holdings by address (holding.h).  Each of several tables has its own lock, so that threads seldom wait. */
 #include "observe/holding.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 
 enum { SHARD_BITS = 6, SHARDS = 1 << SHARD_BITS, FIRST_BITS = 7 };
 
-/* Open addressing: an entry lies at its hash or behind it, without a gap. */
+/* A table with open addressing and linear probing: no empty slot lies between an entry and its home. */
 typedef struct {
     _Alignas(64) ac_mutex_t lock;
     ac_holding_t *entry; /* [1 << bits]; NULL: none yet */
@@ -34,12 +34,12 @@ static shard_t *shard_of(uint64_t address) {
     return &shards[hash_of(address) >> (64 - SHARD_BITS)];
 }
 
-/* Where an entry of the address belongs first. */
+/* Returns the home slot of an address. */
 static size_t home_of(const shard_t *shard, uint64_t address) {
     return (size_t)(hash_of(address) << SHARD_BITS >> (64 - shard->bits));
 }
 
-/* Where the entry is, or the free place for it. */
+/* Returns the slot of the entry, or the empty slot for it. */
 static size_t place_of(const shard_t *shard, uint64_t address) {
     size_t mask = ((size_t)1 << shard->bits) - 1, at = home_of(shard, address);
     while (shard->entry[at].address && shard->entry[at].address != address)
@@ -47,7 +47,7 @@ static size_t place_of(const shard_t *shard, uint64_t address) {
     return at;
 }
 
-/* Twice as large, or the first one. */
+/* Doubles the table, or makes the first one.  Returns false if host memory is short. */
 static bool grow(shard_t *shard) {
     int saved = errno;
     shard_t larger = {.bits = shard->entry ? shard->bits + 1 : FIRST_BITS};
@@ -70,7 +70,7 @@ static bool follows(void) {
     return __builtin_expect(atomic_load_explicit(&ac_sites_followed, memory_order_relaxed), 1);
 }
 
-/* Under no lock. */
+/* Updates the totals of the stack; called without the shard's lock. */
 static void count(const ac_holding_t *holding, int sign) {
     ac_site_hold(holding->stack, holding->device, (int64_t)holding->bytes,
                  (int64_t)holding->estimate, sign);
@@ -100,7 +100,8 @@ void ac_holding_put(const ac_holding_t *holding) {
         atomic_fetch_add_explicit(&lost, 1, memory_order_relaxed);
 }
 
-/* What follows without a gap moves up where its home lies no further on. */
+/* Removes an entry.  Later entries of the probe sequence move into the hole, because a search stops at the first
+ * empty slot.  An entry with a home after the hole stays. */
 static void take_out(shard_t *shard, size_t hole) {
     size_t mask = ((size_t)1 << shard->bits) - 1;
     for (size_t at = (hole + 1) & mask; shard->entry[at].address; at = (at + 1) & mask) {
@@ -148,8 +149,8 @@ void ac_holding_rename(uint64_t address, uint32_t stack) {
         ac_site_rename(before.stack, stack, before.device, (int64_t)before.bytes, 0);
 }
 
-/* One of the shard that is wanted, or none: from *from on, which stays at a hole, since what follows moves up.
- * A free of another thread meanwhile may hide one. */
+/* Removes the first wanted entry of the shard from slot *from on.  *from stays at the slot after a removal, because
+ * a later entry may move there.  A concurrent free of another thread may hide an entry from the search. */
 static bool take_wanted(shard_t *shard,
                         bool (*wanted)(const ac_holding_t *holding, const void *arg),
                         const void *arg, size_t *from, ac_holding_t *holding) {

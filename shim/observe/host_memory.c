@@ -15,7 +15,7 @@
 
 enum { TEXT = 8192, PATH = 1024 };
 
-/* Room for one look: a stack may be too small for it. */
+/* Buffers of one check, which may be too large for a stack. */
 typedef struct {
     char groups[TEXT]; /* /proc/self/cgroup */
     char text[TEXT];   /* any other file */
@@ -25,7 +25,7 @@ _Static_assert(sizeof(ac_look_t) <= AC_SCRATCH, "a look has no room");
 
 static const uint64_t unlimited = UINT64_MAX;
 
-/* The file as text; false: it cannot be read.  errno stays. */
+/* Reads a file as text.  Returns false if it cannot be read.  Keeps errno. */
 static bool read_text(ac_look_t *look, const char *root, const char *folder, const char *name,
                       char text[TEXT]) {
     int length = snprintf(look->path, sizeof look->path, "%s%s%s", root, folder, name);
@@ -43,7 +43,7 @@ static bool read_text(ac_look_t *look, const char *root, const char *folder, con
     return true;
 }
 
-/* The number behind `name` at the beginning of a line. */
+/* Reads the number after `name` at the start of a line. */
 static bool number_of(const char *text, const char *name, uint64_t *number) {
     size_t length = strlen(name);
     while (text && strncmp(text, name, length) != 0) {
@@ -67,8 +67,7 @@ static uint64_t lower(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
-/* Where a version of control groups has its figures, and how memory.stat calls the files' pages that
- * were not used of late. */
+/* File names of a version of control groups, and the name of inactive file pages in its memory.stat. */
 typedef struct {
     const char *mount, *limit, *usage, *reclaimable;
 } ac_groups_t;
@@ -78,21 +77,21 @@ static const ac_groups_t version_1 = {"/sys/fs/cgroup/memory", "/memory.limit_in
 static const ac_groups_t version_2 = {"/sys/fs/cgroup", "/memory.max", "/memory.current",
                                       "inactive_file "};
 
-/* What is left of a limit; `unlimited` where there is none.  The usage counts pages of files, which
- * the kernel takes back before the limit refuses anything. */
+/* Returns the rest of a group's limit; `unlimited` if it has none.  Inactive file pages do not count as used: the
+ * kernel reclaims them before the limit refuses an allocation. */
 static uint64_t left_in(ac_look_t *look, const char *root, const ac_groups_t *groups) {
     char *text = look->text;
     uint64_t most, used, files;
     if (!read_text(look, root, look->folder, groups->limit, text) || !number_of(text, "", &most) ||
         !read_text(look, root, look->folder, groups->usage, text) || !number_of(text, "", &used))
-        return unlimited; /* also where version 2 says "max" */
+        return unlimited; /* also for "max" of version 2 */
     if (read_text(look, root, look->folder, "/memory.stat", text) &&
         number_of(text, groups->reclaimable, &files))
         used -= lower(used, files);
     return most > used ? most - used : 0;
 }
 
-/* From the folder of a group to that of the one above it; false: there is none. */
+/* Changes `folder` to that of the parent group.  Returns false if there is none. */
 static bool go_up(char *folder, const char *mount) {
     char *slash = strrchr(folder, '/');
     if (!slash || slash < folder + strlen(mount))
@@ -101,7 +100,7 @@ static bool go_up(char *folder, const char *mount) {
     return true;
 }
 
-/* The group and those above it: a limit of any holds. */
+/* Returns the smallest rest of the limits of the group and its ancestors. */
 static uint64_t left_in_groups(ac_look_t *look, const char *root, const ac_groups_t *groups,
                                const char *group) {
     uint64_t left = unlimited;
@@ -146,7 +145,7 @@ uint64_t ac_host_memory_below(const char *root) {
     return left;
 }
 
-/* One thread looks again, others use the last figure meanwhile.  While there is none, each looks. */
+/* One thread reads a new figure, while others use the last one.  Before the first figure, each thread reads. */
 uint64_t ac_host_memory_left(void) {
     enum { FRESH_NS = 100000000 };
     static _Atomic int64_t asked; /* 0: never */
@@ -167,8 +166,8 @@ uint64_t ac_host_memory_left(void) {
 
 enum { SHARE = 20 }; /* of the time, in which some task waited for memory */
 
-/* Returns true if that was much since the last look at this file.  One that cannot be read now leaves what is
- * known of it as it is. */
+/* Returns true if tasks waited for more than that share since the last read of this file.  If the file cannot be
+ * read, *last is unchanged. */
 static bool is_stalled(ac_look_t *look, const char *root, const char *folder, const char *name,
                        int64_t now_ns, ac_host_stall_t *last) {
     char *text = look->text;
@@ -181,7 +180,7 @@ static bool is_stalled(ac_look_t *look, const char *root, const char *folder, co
            now.us - before.us >= (uint64_t)(now_ns - before.asked_ns) / 1000 / SHARE;
 }
 
-/* Returns true if the group came to memory.high or memory.max since the last look. */
+/* Returns true if the group reached memory.high or memory.max since the last read. */
 static bool came_to_limit(ac_look_t *look, const char *root, ac_host_group_t *last) {
     char *text = look->text;
     uint64_t high, max, before = last->events;
@@ -195,8 +194,8 @@ static bool came_to_limit(ac_look_t *look, const char *root, ac_host_group_t *la
     return known && last->events > before;
 }
 
-/* The group and those above it, version 2.  A group comes to its limit whenever the kernel takes back
- * pages of files for it, too: memory is short only where its tasks wait for that. */
+/* Returns true if memory is short in the group or an ancestor (version 2).  A group also reaches its limit when the
+ * kernel reclaims its file pages.  So memory counts as short only if tasks of the group also wait. */
 static bool groups_are_short(ac_look_t *look, const char *root, int64_t now_ns,
                              ac_host_pressure_t *last) {
     static const char own[] = "0::";

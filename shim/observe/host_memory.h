@@ -1,7 +1,7 @@
 /* Free memory of the host, for pinned allocations and for devices that share it, and NUMA nodes of threads.
  *
- * Files are read by system calls of our own.  If a seccomp filter of the program may kill it for that (filter.h),
- * the values read last are used.  Any thread; no lock. */
+ * The library reads files by its own system calls.  If a seccomp filter of the program may kill the process for
+ * them (filter.h), it uses the values that it read last.  Any thread; no lock. */
 #ifndef AC_HOST_MEMORY_H
 #define AC_HOST_MEMORY_H
 
@@ -37,9 +37,9 @@ typedef struct {
     ac_host_group_t group[AC_HOST_GROUPS];
 } ac_host_pressure_t;
 
-/* Returns true if memory got short since the last call: tasks of the machine waited for memory for a twentieth of the
- * time (PSI), or tasks of a control group did and the group reached a limit.  False at the first call, and if
- * the kernel reports neither.  Called by the library's own thread alone. */
+/* Returns true if memory got short since the last call.  It is short if tasks of the machine waited for memory for a
+ * twentieth of the time (PSI), or if tasks of a control group did and the group reached a limit.  Returns false
+ * at the first call, and if the kernel reports neither.  Only the library's own thread calls it. */
 bool ac_host_memory_pressed(void);
 
 /* Checks the files below `root` in the same way; for tests. */

@@ -1,9 +1,8 @@
-/* The few functions of jansson that the dump needs, and a builder that remembers the first
- * failure, so that call sites stay free of checks.  Writing only: parsing is the command's
- * business.  Internal to observe/ (and the C API's texts).
+/* A JSON builder on top of jansson.  It remembers the first failure, so that call sites need no checks.  It
+ * only writes; the command parses.  Internal to observe/ and the C API.
  *
- * Where no jansson archive links into a shared library, AC_JANSSON_DLOPEN is defined and
- * json_load.c finds the functions in libjansson.so.4 at run time; call sites are the same. */
+ * If the system's jansson archive cannot be linked into a shared library, AC_JANSSON_DLOPEN is defined.
+ * Then json_load.c finds the functions in libjansson.so.4 at run time.  Call sites are the same. */
 #ifndef AC_JSON_H
 #define AC_JSON_H
 
@@ -50,31 +49,30 @@ extern ac_json_table_t ac_json_table;
 #define json_dump_callback(j, c, d, f) ac_json_table.json_dump_callback_(j, c, d, f)
 #endif
 
-/* Make the functions callable; false (and nothing else here may be called) where there is no
- * jansson.  Thread-safe, cheap after the first call. */
+/* Makes the functions callable.  Returns false if there is no jansson; then no other function of this file may be
+ * called.  Thread-safe, and cheap after the first call. */
 bool ac_json_ready(void);
 
-/* Drop a reference; NULL is fine. */
+/* Drops a reference; NULL is allowed. */
 void ac_json_free(json_t *json);
 
-/* Every function below takes over `value`, and sets *failed where memory is short. */
+/* Each function below takes ownership of `value`, and sets *failed if memory is short. */
 void ac_json_put(json_t *object, const char *key, json_t *value, bool *failed);
 void ac_json_put_integer(json_t *object, const char *key, int64_t value, bool *failed);
 void ac_json_put_text(json_t *object, const char *key, const char *text, bool *failed);
 void ac_json_append(json_t *array, json_t *value, bool *failed);
-/* A new empty object under `key`; it belongs to `object`. */
+/* Adds a new empty object under `key`.  `object` owns it. */
 json_t *ac_json_put_object(json_t *object, const char *key, bool *failed);
 
-/* Length of the UTF-8 sequence at `at`, 0 if there is none within `room` bytes: no overlong forms,
- * no surrogates, nothing past U+10FFFF, no NUL. */
+/* Returns the length of the valid UTF-8 sequence at `at`; 0 if there is none within `room` bytes.  Overlong forms,
+ * surrogates, values above U+10FFFF and NUL are not valid. */
 size_t ac_json_sequence(const unsigned char *at, size_t room);
 
-/* A string of `length` bytes; what is not UTF-8 becomes U+FFFD, byte by byte, because file names
- * and arguments may hold anything. */
+/* Makes a string of `length` bytes.  Each byte that is not part of UTF-8 becomes U+FFFD, because file names and
+ * arguments may contain any bytes. */
 json_t *ac_json_text(const char *text, size_t length);
 
-/* The document as text with a newline at its end: malloc'd, NUL-terminated; NULL when memory is
- * short. */
+/* Returns the document as malloc'd, NUL-terminated text that ends with a newline; NULL if memory is short. */
 char *ac_json_dump(const json_t *json, size_t *length);
 
 #endif

@@ -1,9 +1,9 @@
-/* How jansson is reached: linked in (the rule), or found at run time where the distribution's
- * archive cannot be linked into a shared library; see json.h. */
+/* The link to jansson.  It is normally linked in.  If the distribution's archive cannot be linked into a shared
+ * library, it is found at run time; see json.h. */
 #include "observe/json.h"
 
-/* Of jansson's hash tables: left alone it opens /dev/urandom, when the process ends.  The keys
- * are ours, so that knowing it is of no use. */
+/* Seed of jansson's hash tables.  Without it jansson would open /dev/urandom when the process ends.  A constant is
+ * safe, because only the library chooses the keys. */
 enum { SEED = 1 };
 
 #ifndef AC_JANSSON_DLOPEN
@@ -14,9 +14,9 @@ enum { SEED = 1 };
 
 int ac_json_time(struct timeval *now, void *zone);
 
-/* What jansson, which seeds its tables from the time, gets for gettimeofday in the shared library
- * (--defsym).  libc's is an indirect function in a part of libc that small programs touch for
- * nothing else: the loader would have to run it in each of them. */
+/* Replaces gettimeofday for jansson in the shared library (--defsym).  The function of libc is an indirect function.
+ * The loader would have to resolve it in each process, in a part of libc that small programs otherwise never
+ * touch. */
 int ac_json_time(struct timeval *now, void *zone) {
     struct timespec time = ac_raw_time(CLOCK_REALTIME);
     (void)zone;

@@ -10,7 +10,7 @@
 const char *const ac_label_name[AC_LABELS] = {"pid", "host", "program",  "rank",
                                               "job", "pod",  "container"};
 
-/* Variables that say so, the first that is set. */
+/* Environment variables for each label; the first one that is set counts. */
 static const struct {
     unsigned label;
     const char *variable;
@@ -26,7 +26,7 @@ static const struct {
     {AC_LABEL_CONTAINER, "K8S_CONTAINER_NAME"},
 };
 
-/* The value of a variable; NULL: it has none. */
+/* Returns the value of a variable; NULL if it is not set. */
 static const char *variable_of(const char *text, size_t length, const char *name) {
     size_t n = strlen(name);
     for (size_t at = 0; at < length; at += strlen(text + at) + 1)
@@ -50,8 +50,8 @@ void ac_labels_environment(ac_labels_t *labels, const char *text, size_t length)
         set(labels->value[AC_LABEL_POD], labels->value[AC_LABEL_HOST], AC_LABEL_SIZE);
 }
 
-/* What follows `mark` in a path of control groups, as long as `more` are letters of it.  False:
- * nothing does. */
+/* Copies the part of a control group path after `mark`, up to the first character that is not in `more`.  Returns
+ * false if it is empty. */
 static bool take_part(char value[AC_LABEL_SIZE], const char *path, const char *mark,
                       const char *more) {
     const char *at = strstr(path, mark);
@@ -62,8 +62,8 @@ static bool take_part(char value[AC_LABEL_SIZE], const char *path, const char *m
     return true;
 }
 
-/* The last run of 64 hexadecimal digits: how container runtimes name what they start.  The first
- * 12 of them, as docker ps shows. */
+/* Finds the last run of 64 hexadecimal digits, which is the container's id, and copies the first 12 digits, as
+ * docker ps shows them. */
 static void take_container(char value[AC_LABEL_SIZE], const char *path) {
     enum { ID = 64, SHOWN = 12 };
     const char *found = NULL;
@@ -81,7 +81,7 @@ void ac_labels_group(ac_labels_t *labels, const char *text) {
     static const char hex[] = "0123456789abcdef-_";
     char *pod = labels->value[AC_LABEL_POD];
     take_part(labels->value[AC_LABEL_JOB], text, "/job_", "0123456789");
-    /* Of the cgroupfs and the systemd driver: /pod1234-.., -pod1234_... */
+    /* The cgroupfs driver writes /pod1234-.., the systemd driver -pod1234_... */
     if (!*pod && (take_part(pod, text, "/pod", hex) || take_part(pod, text, "-pod", hex)))
         for (char *at = pod; *at; at++)
             *at = *at == '_' ? '-' : *at;

@@ -1,4 +1,4 @@
-/* Labels of a process' metrics: which job, pod, container and rank it belongs to. */
+/* Labels of a process's metrics: its job, pod, container and rank. */
 #ifndef AC_LABELS_H
 #define AC_LABELS_H
 
@@ -22,12 +22,13 @@ typedef struct {
     char value[AC_LABELS][AC_LABEL_SIZE];
 } ac_labels_t;
 
-/* Job, pod and container as far as they are not known yet: from a text as /proc/PID/environ has, then
- * from one as /proc/PID/cgroup.  A host that is known is the pod's name inside one. */
+/* Fills in job, pod and container if unknown.  _environment reads a text in the form of /proc/PID/environ;
+ * _group, called next, reads one in the form of /proc/PID/cgroup.  Inside a pod, a known host name is the pod's
+ * name. */
 void ac_labels_environment(ac_labels_t *labels, const char *text, size_t length);
 void ac_labels_group(ac_labels_t *labels, const char *text);
 
-/* Line breaks, other control characters and what is no UTF-8 become \xNN; long values are cut. */
+/* Replaces line breaks, other control characters and invalid UTF-8 by \xNN, and cuts long values. */
 void ac_labels_clean(ac_labels_t *labels);
 
 #endif

@@ -1,6 +1,6 @@
-/* Layouts as text, and what of them is near an address (layout.h).  The text is made here and not
- * by the builder of documents, whose objects would take ten times the memory: a program may hold
- * millions of blocks, and may be short of memory just now. */
+/* Layouts as text, and the part of a layout near an address (layout.h).  The text is not made by the JSON
+ * builder, because its objects would take ten times the memory.  A program may hold millions of blocks and
+ * may be short of memory. */
 #include "observe/layout.h"
 
 #include <inttypes.h>
@@ -34,12 +34,12 @@ bool ac_layout_make_room(ac_layout_t *layout) {
 
 /* ---- near an address ---- */
 
-/* What an address may have run off from. */
+/* Returns true if an out-of-bounds address may belong to the block. */
 static bool is_held(const ac_laid_block_t *block) {
     return block->state == AC_LAID_ALLOCATED || block->state == AC_LAID_UNMAPPED;
 }
 
-/* Blocks [from, to) of the segment and none else go into the next one of `near`. */
+/* Adds a copy of the segment, without blocks, to `near`. */
 static void keep(ac_near_t *near, const ac_laid_segment_t *segment) {
     ac_layout_t *to = &near->layout;
     near->segment[to->segments] = *segment;
@@ -55,8 +55,8 @@ static void keep_block(ac_near_t *near, const ac_laid_block_t *block) {
     near->segment[to->segments - 1].count++;
 }
 
-/* The block around the address, the last one before it that the program holds, or that was
- * guarded, and the first behind. */
+/* Copies the segment with up to three blocks: the one that contains the address, and the nearest held or guarded
+ * block on each side. */
 static void keep_around(const ac_layout_t *of, const ac_laid_segment_t *segment, uint64_t address,
                         ac_near_t *near) {
     const ac_laid_block_t *before = NULL, *around = NULL, *behind = NULL;

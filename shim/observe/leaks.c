@@ -10,14 +10,14 @@
 #include "observe/raw.h"
 #include "observe/recorded.h"
 
-/* Blocks of one size that one module asked for; while they are gathered, a single block. */
+/* Blocks of one requested size of one module; during the gathering, a single block. */
 typedef struct {
     uint32_t device, module;
-    uint64_t requested; /* bytes of each, as asked for */
+    uint64_t requested; /* bytes of each request */
     uint64_t blocks, bytes;
 } kind_t;
 
-/* What one module holds on one device: `count` kinds from `first` on, the most bytes first. */
+/* The holdings of one module on one device: `count` kinds from `first` on, the most bytes first. */
 typedef struct {
     unsigned device, module;
     size_t first, count;
@@ -55,7 +55,8 @@ static void gather_block(const ac_held_t *block, void *arg) {
             (kind_t){gather->device, block->module, block->requested, 1, block->size};
 }
 
-/* Under the lock memory for the list could not be had: the blocks are counted first. */
+/* Gathers the blocks of a device.  It visits them twice, because the list cannot be allocated under the device's
+ * lock: the first visit counts the blocks. */
 static void gather_device(ac_held_each_fn *each, const struct timespec *deadline,
                           unsigned device) {
     gather_t gather = {.device = device};
@@ -151,7 +152,7 @@ void ac_leaks_find(ac_held_each_fn *each) {
 
 /* ------------------------------------------------------------------ telling */
 
-/* "libplugin.so (10 blocks, 2621440 bytes, 9 of 262144 each)" behind what is in `text`. */
+/* Appends "libplugin.so (10 blocks, 2621440 bytes, 9 of 262144 each)" to `text`. */
 static size_t add_holder(char *text, size_t used, size_t size, const holder_t *holder) {
     char name[AC_MODULE_LABEL];
     const kind_t *most = &found.kind[holder->first];

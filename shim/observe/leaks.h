@@ -1,8 +1,8 @@
-/* The leak report: what the program held when it exited, by device, module and size.
+/* The leak report: the blocks that the program held when it exited, by device, module and size.
  *
- * Found once, at exit, when no handler or destructor of the program is left to free anything;
- * then it is put into the dump, and said.  Threads that still run may free or take blocks
- * meanwhile: each block shows as it was when it was looked at. */
+ * The report is made once, at exit, after all handlers and destructors of the program.  It goes into the
+ * dump and to stderr.  Threads that still run may allocate and free meanwhile.  Each block appears in the
+ * state in which it was visited. */
 #ifndef AC_LEAKS_H
 #define AC_LEAKS_H
 
@@ -10,15 +10,14 @@
 #include "observe/json.h"
 #include "observe/live.h"
 
-/* Look at all devices of this process.  By one thread, once; allocates, and takes the devices'
- * locks.  A device that cannot be looked at within a second in all, or for want of memory, is
- * left out. */
+/* Makes the report for all devices of this process.  One thread calls it, once.  It allocates, and takes the
+ * devices' locks.  It skips a device if the total time exceeds one second or host memory is short. */
 void ac_leaks_find(ac_held_each_fn *each);
 
-/* One line on stderr, if anything was found: how much, and who asked for most of it. */
+/* Prints the amount and the largest holders as one line on stderr, if the program held anything. */
 void ac_leaks_say(void);
 
-/* Put what was found into a dump of this process, as `leaks`; nothing before _find. */
+/* Adds the report to a dump of this process as `leaks`; adds nothing before ac_leaks_find. */
 void ac_leaks_put(json_t *root, bool *failed);
 
 #endif

@@ -1,11 +1,12 @@
 /* The live page of this process: counter rows, devices, configuration, warnings, closing, fork;
- * see live.h; live_open.c shares it.
+ * see live.h.  live_open.c shares the page.
  *
- * The page has one address for the whole life of the process: private zero memory at first, and
- * then the shared file mapped over it in place.  Threads may keep pointers to their rows across
- * ac_live_open and across fork, and no hook ever asks whether the page is there.
+ * The page has one address for the whole life of the process.  It is private zero memory at first.  Then the
+ * shared file is mapped over it in place.  So threads may keep pointers to their rows across ac_live_open and
+ * fork, and no hook has to check whether the page exists.
  *
- * No allocation, no stdio streams, no locks; shared words are touched by atomic builtins. */
+ * The code allocates nothing, uses no stdio streams and takes no locks.  It accesses shared words by atomic
+ * builtins. */
 #include "observe/live.h"
 
 #include <errno.h>
@@ -47,9 +48,9 @@ void ac_live_gather(void) {
     }
 }
 
-/* The same bytes as before, where others are at work on the page already.  With an old length of
- * 0 mremap maps what is shared twice; where that is not known (valgrind), the file is opened
- * again, which its mode allows root only: for others there is no memory then. */
+/* Maps a part of the file over the page, while other threads may already use that part.  With an old length of 0
+ * mremap makes a second mapping of shared memory.  If that is not supported (valgrind), the file is opened
+ * again.  Its mode allows that only to root; for other users the function returns false. */
 static bool map_again(char *whole, size_t first, size_t bytes) {
     struct stat st;
     void *place = ac_live_storage + first;
@@ -71,7 +72,7 @@ bool ac_live_back(const void *at, size_t size) {
     char *whole = atomic_load(&ac_live_whole);
     if (!whole)
         return true;
-    if (ac_filter_now()) /* what it takes is nothing that a program's sandbox has to allow */
+    if (ac_filter_now()) /* a program's sandbox need not allow madvise and mremap */
         return false;
     int saved = errno;
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -83,7 +84,7 @@ bool ac_live_back(const void *at, size_t size) {
     return done;
 }
 
-/* Entries that the page has no memory for. */
+/* Private device entries, made if the page has no memory for an entry. */
 static _Atomic(ac_live_device_t *) device_beside[AC_LIVE_DEVICES];
 AC_START_DATA static _Atomic bool any_beside; /* stored after the first of them */
 
@@ -98,7 +99,7 @@ void ac_live_set_conf(const char *conf) {
     size_t old = strnlen(ac_live->conf, AC_LIVE_CONF);
     uint32_t odd = __atomic_load_n(&ac_live->conf_turn, __ATOMIC_RELAXED) | 1;
     __atomic_store_n(&ac_live->conf_turn, odd, __ATOMIC_RELAXED);
-    /* Each byte brings the odd turn along: who sees one of them sees that as well. */
+    /* Release order of each byte: a reader that sees a new byte also sees the odd turn. */
     for (size_t i = 0; i < n || i < old; i++)
         __atomic_store_n(&ac_live->conf[i], i < n ? conf[i] : '\0', __ATOMIC_RELEASE);
     __atomic_store_n(&ac_live->conf_turn, odd + 1, __ATOMIC_RELEASE);
@@ -134,7 +135,7 @@ void ac_live_close(void) {
     memcpy(name, ac_live_file.name, sizeof name);
     ac_live->state = AC_LIVE_EXITED;
     __atomic_store_n(&ac_live_file.name[0], '\0', __ATOMIC_SEQ_CST);
-    /* Where the pid namespace is unknown, the same name may be another process's by now. */
+    /* If the pid namespace is unknown, another process may have reused the name. */
     bool there = ac_raw_lstat(name, &st) == 0;
     bool other = there && (st.st_dev != ac_live_file.device || st.st_ino != ac_live_file.inode);
     if (there && !other)
@@ -147,8 +148,8 @@ void ac_live_close(void) {
 
 void ac_live_fork_child(void) {
     ac_live_more_fork_child();
-    /* The thread that called fork goes on to use its row, so the rows' owners are kept; those of
-     * the threads that do not exist here are lost, and row 0 serves in their place. */
+    /* The owners of rows are kept, because the thread that called fork still uses its row.  Rows of threads
+     * that do not exist in the child are never reused; row 0 serves instead. */
     uint32_t owner[AC_LIVE_ROWS];
     memset(&beside, 0, sizeof beside);
     memcpy(owner, ac_live->row_owner, sizeof owner);
@@ -170,26 +171,27 @@ void ac_live_fork_child(void) {
 
 /* ---- counter rows ---- */
 
-/* A row that no thread ever had needs memory first; two threads may give it some. */
+/* Returns true if the row has memory.  Allocates memory for a row that no thread ever had; two threads may do so at
+ * once. */
 static bool row_is_there(ac_live_t *page, int i, uint32_t owner) {
     return i < AC_LIVE_ROWS_READY || owner == AC_LIVE_RETURNED ||
            ac_live_back(&page->row[i], sizeof page->row[i]);
 }
 
-/* Of a copy, the rows behind it (ac_live_read). */
+/* Returns the next row of the rows that follow a copied page (ac_live_read). */
 static const ac_live_row_t *copied_after(const ac_live_t *page, const ac_live_row_t *row) {
     const ac_live_row_t *behind = (const ac_live_row_t *)(const void *)(page + 1);
     size_t next = row ? (size_t)(row - behind) + 1 : 0;
     return next < page->rows_more ? &behind[next] : NULL;
 }
 
-/* The next row after `row` (NULL: the first one) that may be looked at; those beside the page as
- * well.  NULL: no more. */
+/* Returns the next row that may be read, after `row` or the first one for NULL; NULL at the end.  It includes rows
+ * outside of the page. */
 static const ac_live_row_t *next_row(const ac_live_t *page, const ac_live_row_t *row) {
     const ac_live_row_t *end = page->row + AC_LIVE_ROWS;
     bool inside = !row || (row >= page->row && row < end);
     if (inside) {
-        row = row ? row + 1 : page->row; /* threads take rows in order: behind a fresh row, all are */
+        row = row ? row + 1 : page->row; /* threads take rows in order: all rows after a fresh one are fresh */
         if (row < end && ac_live_has_row(page, (int)(row - page->row)))
             return row;
         row = NULL;
@@ -207,7 +209,7 @@ ac_live_row_t *ac_live_row_take(bool *shared) {
         if (owner == AC_LIVE_TAKEN || (full && owner == AC_LIVE_FRESH))
             continue;
         if (!row_is_there(page, i, owner)) {
-            full = true; /* what failed is not tried for each row */
+            full = true; /* do not try each further row */
             continue;
         }
         if (__atomic_compare_exchange_n(&page->row_owner[i], &owner, AC_LIVE_TAKEN, false,
@@ -221,7 +223,7 @@ ac_live_row_t *ac_live_row_take(bool *shared) {
     return more ? more : &page->row[0];
 }
 
-/* Another thread may have it. */
+/* Makes the row available to other threads. */
 static void give_row(ac_live_row_t *row) {
     ac_live_t *page = ac_live;
     if (row > page->row && row < page->row + AC_LIVE_ROWS)
@@ -298,7 +300,7 @@ bool ac_live_module(const char *name, unsigned *number) {
     return true;
 }
 
-/* Calls of the runtime that may be served without it. */
+/* Returns the number of calls to runtime functions that the library may serve without the runtime. */
 static uint64_t runtime_calls(const ac_live_t *page) {
     static const char *const functions[] = {"cudaMalloc", "cudaFree"}; /* and what begins so */
     uint64_t sum = 0;
@@ -312,7 +314,7 @@ static uint64_t runtime_calls(const ac_live_t *page) {
 
 uint64_t ac_live_sum(const ac_live_t *page, unsigned counter) {
     uint64_t sum = 0;
-    if (counter == AC_COUNT_fast_hits) /* not counted one by one: a hit counts the call only */
+    if (counter == AC_COUNT_fast_hits) /* derived, because a hit counts only the call */
         return runtime_calls(page) - ac_live_sum(page, AC_COUNT_runtime_forwarded);
     for (const ac_live_row_t *row = NULL; (row = next_row(page, row));)
         sum += __atomic_load_n(&row->counter[counter], __ATOMIC_RELAXED);
@@ -373,7 +375,7 @@ void ac_live_warn(const char *text) {
     atomic_store_explicit(&ac_live_used, true, memory_order_relaxed);
     uint32_t count = __atomic_load_n(&page->warning_count, __ATOMIC_RELAXED);
     for (uint32_t i = 0; i < count && i < AC_LIVE_WARNINGS; i++) {
-        /* The first byte is written last: until then the rest is another thread's. */
+        /* The first byte is written last.  Until then another thread writes the rest. */
         const char *kept = page->warning[i];
         if (__atomic_load_n(kept, __ATOMIC_ACQUIRE) == text[0] &&
             strncmp(kept + 1, text + 1, n - 1) == 0 && kept[n] == '\0')

@@ -10,16 +10,16 @@
  * user; an empty one may be removed at any time.  `accelcache stat` renders the file (ac_dump_text), also after
  * a kill.  The layout has a version; the page contains the names of its hooks.
  *
- * Files of killed processes stay until `accelcache stat --remove`.  Beyond AC_LIVE_MOST_DEAD files of a user, the
- * next process of that user that starts to use CUDA removes the oldest.
+ * Files of killed processes stay until `accelcache stat --remove`.  If a user has more than AC_LIVE_MOST_DEAD files,
+ * that user's next process removes the oldest ones when it starts to use CUDA.
  *
  * Readers never map the file, since an access beyond a new end is a signal.  They check that it is a regular file
  * of the folder's user, and copy it by pread.  They follow no link, and no open waits.
  *
  * The process counts by plain stores into the mapping.  If a process of the same user (or root) truncates the
  * file, the next count ends this one by SIGBUS.  The alternatives are worse.  A sealed memfd ends with its
- * process.  A System V segment stays until the machine restarts if its entry in a folder is lost, counts against
- * a limit of all users, and is invisible to readers that share only the folder.  Figures in private memory,
+ * process.  A System V segment counts against a limit of all users, and readers that share only the folder do not
+ * see it.  If its entry in a folder is lost, it stays until the machine restarts.  Figures in private memory,
  * written from time to time, miss the last ones before a kill.  Mode 0400 keeps all but root from a truncation
  * by mistake ("> file", truncate, a pattern over the files of DIR).  A removal does no harm.  There is no defence
  * against intent: the same users may send SIGKILL.
@@ -131,9 +131,9 @@ typedef struct {
 /* Returns the version of the layout, made of AC_LIVE_LAYOUT and the names and order of all rows. */
 uint32_t ac_live_version(void);
 
-/* The page of this process; never NULL, and always the same address.  Before ac_live_open, and
- * after a failure of it, it is private memory, so that counting never needs a check; pointers
- * into it (rows, device entries) stay good across ac_live_open and fork. */
+/* The page of this process; never NULL, and always at the same address.  Before ac_live_open, and after it
+ * failed, the page is private memory, so that counting never needs a check.  Pointers into it (rows, device
+ * entries) stay valid across ac_live_open and fork. */
 extern ac_live_t *ac_live;
 
 /* The row in which threads without one count, atomically.  It is a row outside of the page until the page is shared,
@@ -170,11 +170,11 @@ void ac_live_close(void);
  * parent's figures.  Async-signal-safe. */
 void ac_live_fork_child(void);
 
-/* Takes a counter row for the calling thread: one of the page, or of the file next to it, or row 0 if the file system is
- * full (then *shared is set: additions must be atomic).  _return gives it back when the thread ends, and adds
- * its figures to row 0.  If the other file cannot be made or is full, the row is private: other processes see its
- * figures after _return, and never if the process is killed before.  While `rows_beside` is not 0 readers report
- * that, and show no figures of modules, which would not add up. */
+/* Takes a counter row for the calling thread, from the page or from the file next to it.  If the file system is full,
+ * it returns row 0 and sets *shared: additions must be atomic.  If the other file cannot be made or is full, the row
+ * is private.  Other processes see the figures of a private row after _return, and never if the process is killed
+ * before.  While `rows_beside` is not 0, readers report that, and show no figures of modules, which would not add up.
+ * _return gives the row back when the thread ends, and adds its figures to row 0. */
 ac_live_row_t *ac_live_row_take(bool *shared);
 void ac_live_row_return(ac_live_row_t *row);
 
@@ -213,7 +213,7 @@ void ac_live_modules(const ac_live_t *page, unsigned device, ac_modules_t *modul
 /* Returns the sum of one counter over all rows of `page`. */
 uint64_t ac_live_sum(const ac_live_t *page, unsigned counter);
 
-/* Reads the program's file from the kernel.  That is costly, so only a dump or `accelcache stat` does it.  The
+/* Reads the program's file from the kernel.  The call is costly, so only a dump or `accelcache stat` makes it.  The
  * page, also of a killed process, has the name by which the program was started. */
 enum { AC_LIVE_EXE = sizeof((ac_live_t *)NULL)->exe };
 void ac_live_exe(const ac_live_t *page, char exe[AC_LIVE_EXE]);

@@ -1,8 +1,8 @@
-/* The folders of live pages, and whether a page's process still runs; see live.h and live_file.h.
+/* The folders of live pages, and the check whether a page's process still runs; see live.h and live_file.h.
  *
- * What lies in a folder may have been put there by another user, or be changed at any time by
- * another process of this one: whatever is opened is looked at first, by fstat, and nothing here
- * waits.  No allocation but that of a folder's stream, no stdio streams, no locks. */
+ * Another user may have put files into a folder, and another process of this user may change them at any
+ * time.  So the code checks each opened file by fstat before it uses the file, and no open waits.  Only
+ * opendir allocates.  The code uses no stdio streams and takes no locks. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -70,7 +70,7 @@ int ac_live_home_open(const char *home, unsigned user) {
 }
 
 int ac_live_file_open(int home, const char *file, unsigned user, struct stat *st) {
-    /* To open a device may do something to it, so that the type is looked at before as well. */
+    /* The check before the open is needed because an open may change the state of a device. */
     if (fstatat(home, file, st, AT_SYMLINK_NOFOLLOW) != 0)
         return -1;
     int fd = -1;
@@ -98,8 +98,8 @@ bool ac_live_proc_is_ours(void) {
     return strtol(text, NULL, 10) == getpid();
 }
 
-/* From /proc/<pid>/stat: when the process started, in clock ticks since boot, and its state
- * letter. False when there is no such process, or /proc does not tell. */
+/* Reads the start time, in clock ticks since boot, and the state letter of a process from /proc/<pid>/stat.
+ * Returns false if the process does not exist or /proc is of another namespace. */
 static bool read_identity(int pid, uint64_t *start_ticks, char *state) {
     char name[32], text[1024];
     snprintf(name, sizeof name, "/proc/%d/stat", pid);
@@ -109,7 +109,7 @@ static bool read_identity(int pid, uint64_t *start_ticks, char *state) {
     ssize_t n = read(fd, text, sizeof text - 1);
     close(fd);
     text[n > 0 ? n : 0] = '\0';
-    /* Field 2 is the program's name in parentheses and may hold anything, parentheses as well. */
+    /* Field 2 is the program's name in parentheses.  The name may itself contain parentheses. */
     const char *at = strrchr(text, ')');
     if (!at || at[1] != ' ' || !at[2])
         return false;
@@ -144,11 +144,10 @@ bool ac_process_stopped(int pid) {
 
 typedef enum { HELD, FREE, UNKNOWN } hold_t;
 
-/* Whether any process, of any pid namespace, has the file mapped or open for writing: only the
- * page's own has.  The kernel knows: it grants a lease for reading (and only to the owner, or
- * root) where there is none.  Where one opens the file for writing while the lease is held,
- * its holder gets a signal: SIGURG, which is ignored unless the host wants it, and may come for
- * nothing. */
+/* Finds out whether a process of any pid namespace has the file mapped or open for writing.  Only the page's own
+ * process does that.  The kernel grants a read lease if no process does, and only to the owner or root.  If
+ * a process opens the file for writing during the lease, the lease holder gets a signal.  It is SIGURG,
+ * because programs ignore that by default and expect it to come without a cause. */
 static hold_t look_for_holder(int fd) {
     if (fcntl(fd, F_SETSIG, SIGURG) != 0)
         return UNKNOWN;
@@ -158,11 +157,10 @@ static hold_t look_for_holder(int fd) {
     return FREE;
 }
 
-/* A fork child that never ran a fork handler holds its parent's page as well, so that in the
- * caller's own namespace the pid must exist too.  More of /proc is asked only where the kernel
- * does not answer the first question: the process is a zombie as well when only its main thread
- * has ended, and the clock that tells when it started may be another one here (a time namespace,
- * a library that fakes time). */
+/* A fork child that never ran a fork handler also holds its parent's page.  So in the caller's own namespace the
+ * pid must exist, too.  The state and start time from /proc count only if the lease gave no answer, because
+ * they may mislead.  A process looks like a zombie when only its main thread has ended.  The start time may
+ * be of another clock (a time namespace, a library that fakes time). */
 bool ac_live_gone(int fd, bool here, int pid, uint64_t opened_ns) {
     hold_t hold = look_for_holder(fd);
     uint64_t start_ticks;
@@ -177,7 +175,7 @@ bool ac_live_gone(int fd, bool here, int pid, uint64_t opened_ns) {
 
 /* ---- the folder that this process has its page in ---- */
 
-/* By reading it, but no further than one beyond `most`. */
+/* Counts the entries by reading the folder; stops after `most` + 1. */
 static int count_entries(int fd, int most) {
     struct entry { /* the kernel's */
         uint64_t inode;
@@ -199,8 +197,8 @@ static int count_entries(int fd, int most) {
     return count;
 }
 
-/* Files in the folder, but not more than `most` + 1; a folder of tmpfs is 20 bytes long for each
- * of its entries, `.` and `..` among them: then it need not be read to see that they are few. */
+/* Counts the files of the folder, at most `most` + 1.  The size of a tmpfs folder is 20 bytes per entry, including
+ * `.` and `..`.  So the code reads a tmpfs folder only if it has many entries. */
 int ac_live_count(int most) {
     enum { TMPFS = 0x01021994, ENTRY = 20 };
     struct statfs system;
@@ -282,10 +280,10 @@ static bool remove_dead(int home, uint64_t space, int pid, uint64_t own_space) {
     return gone && ac_live_file_remove(home, file);
 }
 
-/* Programs that always end by _exit, as workers of Python's multiprocessing do, would fill the
- * folder in time. */
+/* Without this function, programs that always end by _exit would fill the folder over time.  Workers of Python's
+ * multiprocessing do so. */
 void ac_live_tidy(void) {
-    enum { MOST_SEEN = 4096 }; /* the user's own files, but there may be any number of them */
+    enum { MOST_SEEN = 4096 }; /* limits the work: the folder may have any number of files */
     pages_t pages = {.count = 0};
     if (ac_live_count(AC_LIVE_MOST_DEAD) <= AC_LIVE_MOST_DEAD)
         return;

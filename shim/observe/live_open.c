@@ -1,14 +1,12 @@
-/* Sharing the live page: its file, what of it has memory from the start, the process fields; see
- * live.h.
+/* Creation of the shared live page: its file, its first memory, and the process fields; see live.h.
  *
- * The file has holes where nothing is used yet, and there the page stays private: code that
- * walks over the library's data (a garbage collector, a leak checker) meets no memory that a full
- * file system might fail to give.  Rows and devices are mapped as they are taken (ac_live_back).
- * Memory is had by asking the kernel to write to the mapping (MADV_POPULATE_WRITE), which fails
- * where a touch would raise a signal; a kernel that does not know how gets a file without holes
- * instead.
+ * Unused parts of the file are holes, and the page stays private there.  The reason is code that walks over the
+ * library's data (a garbage collector, a leak checker).  On a full file system, an access to a mapped hole would
+ * raise a signal.  Rows and devices are mapped when they are taken (ac_live_back).
+ * Memory is allocated by MADV_POPULATE_WRITE, which fails in cases in which an access would raise a signal.
+ * On a kernel without it the file has no holes.
  *
- * No allocation, no stdio streams, no locks. */
+ * The code allocates nothing, uses no stdio streams and takes no locks. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -26,7 +24,7 @@
 
 /* ---- process fields ---- */
 
-/* At most `size` bytes; returns how many, 0 on any failure. */
+/* Reads up to `size` bytes of a file.  Returns their number, 0 if the file cannot be opened. */
 static size_t read_file(const char *name, char *data, size_t size) {
     int fd = open(name, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
@@ -57,11 +55,11 @@ static void fill_rank(char *rank, size_t size) {
     }
 }
 
-/* As much of them as the page has room for. */
+/* The program's arguments, cut to the room in the page. */
 AC_START_DATA static const char *arguments;
 AC_START_DATA static size_t argument_bytes;
 
-/* Only where they still lie as the kernel puts them, one after the other: a program may have
+/* Stores the arguments only if they still lie one after the other, as the kernel puts them.  A program may have
  * changed the pointers before the library was opened. */
 AC_START void ac_live_arguments(int argc, char **argv) {
     enum { ROOM = sizeof((ac_live_t *)NULL)->argv - 2 };
@@ -101,7 +99,7 @@ static void fill_process(ac_live_t *page, uint64_t space) {
     fill_rank(page->rank, sizeof page->rank);
 }
 
-/* Names that do not fit are left out. */
+/* Copies the hook names; leaves out names that do not fit. */
 static void fill_names(ac_live_t *page, const char *names, size_t bytes, unsigned count) {
     size_t used = 0;
     page->hook_count = 0;
@@ -129,8 +127,8 @@ static void fill(ac_live_t *page, uint64_t space, const char *names, size_t byte
 
 AC_START_DATA bool ac_live_strayed;
 
-/* The user's folder at `path`, for what is made in it: -1 and errno; EEXIST where something else
- * has the name. */
+/* Opens the user's folder at `path`.  Returns -1 and errno on failure; EEXIST if the name belongs to something
+ * else. */
 static int open_home(const char *path) {
     struct stat st;
     int fd = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -149,8 +147,8 @@ static int open_home(const char *path) {
     return -1;
 }
 
-/* A folder under a name that no other user can guess.  It is not looked for by the next process:
- * to search DIR would take as long as others please. */
+/* Makes a folder with a name that no other user can guess.  The next process does not search for it, because other
+ * users could make a search of DIR take any time. */
 static int make_stray_home(ac_live_file_t *file) {
     size_t length = strlen(file->home);
     if (length + sizeof ".XXXXXX" > sizeof file->home)
@@ -175,15 +173,15 @@ int ac_live_home_make(const char *path) {
     return 0;
 }
 
-/* Find or make the folder of this user. */
+/* Finds or makes the folder of this user. */
 static int enter_home(ac_live_file_t *file) {
     int failure = ac_live_home_make(file->home);
     return failure == EEXIST ? make_stray_home(file) : failure;
 }
 
-/* A file of this name that is in the way belongs to a process that is gone: this pid was
- * another's, or this process called exec.  Where the pid namespace is unknown, it may be a living
- * one's of another namespace. */
+/* Removes an old file with the name of this process's page.  It belongs to an ended process that had this pid, or to
+ * this process before an exec.  If the pid namespace is unknown, the file may be of a living process of another
+ * namespace. */
 static int remove_stale(const char *name, uint64_t space) {
     struct stat st;
     int fd = ac_live_file_open(AT_FDCWD, name, geteuid(), &st);
@@ -194,7 +192,8 @@ static int remove_stale(const char *name, uint64_t space) {
     return !gone ? EEXIST : ac_live_file_remove(AT_FDCWD, name) || errno == ENOENT ? 0 : errno;
 }
 
-/* The folder may be removed at any moment while it is empty (ac_live_remove does). */
+/* Creates the file of the page.  It tries several times, because an empty folder may be removed at any moment (for
+ * example by ac_live_remove). */
 static int create_exclusively(ac_live_file_t *file, uint64_t space, int *fd) {
     enum { ATTEMPTS = 8 };
     char home[sizeof file->home];
@@ -241,7 +240,7 @@ static size_t whole_pages(size_t bytes) {
     return (bytes + page - 1) / page * page;
 }
 
-/* Nothing is to be kept: what is used at once is mapped in place, and given memory there. */
+/* Shares a page without earlier contents: maps the first members in place and allocates their memory. */
 static int share_fresh(int fd) {
     size_t ready = whole_pages(offsetof(ac_live_t, row[AC_LIVE_ROWS_READY]));
     char *whole = map_file(fd, NULL, AC_LIVE_BYTES);
@@ -256,14 +255,14 @@ static int share_fresh(int fd) {
         failure = reserve_all(fd);
     if (!failure && map_file(fd, ac_live_storage, AC_LIVE_BYTES) == MAP_FAILED)
         failure = errno;
-    if (failure) /* as it was */
+    if (failure) /* restore the private page */
         mmap(ac_live_storage, ready, PROT_READ | PROT_WRITE,
              MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS, -1, 0);
     munmap(whole, AC_LIVE_BYTES);
     return failure;
 }
 
-/* What was counted and said before. */
+/* Copies earlier counts and warnings to the shared page. */
 static void carry_over(ac_live_t *to, const ac_live_t *from) {
     to->warning_count = __atomic_load_n(&from->warning_count, __ATOMIC_RELAXED);
     memcpy(to->warning, from->warning, sizeof to->warning);
@@ -280,7 +279,7 @@ static void carry_over(ac_live_t *to, const ac_live_t *from) {
             *ac_live_device_at(to, i) = *ac_live_device_at((ac_live_t *)(uintptr_t)from, i);
 }
 
-/* A file without holes takes over what there is and is then moved to its place. */
+/* Shares a page with earlier contents: copies them to a file without holes and moves its mapping into place. */
 static int share_used(int fd) {
     int failure = reserve_all(fd);
     if (failure)
@@ -307,7 +306,7 @@ static int share(int fd) {
     return atomic_load(&ac_live_used) ? share_used(fd) : share_fresh(fd);
 }
 
-/* There is no page, and no folder of its own for it. */
+/* Removes the folder with random characters, if this process made one.  Returns `failure`. */
 static int give_up(const ac_live_file_t *file, int failure) {
     if (ac_live_strayed)
         rmdir(file->home);
@@ -345,7 +344,7 @@ static int open_page(uint64_t space) {
 }
 
 int ac_live_open(const char *conf, const char *hook_names, size_t bytes, unsigned hook_count) {
-    /* A file size limit answers the growth of a file with a signal as well as with an error. */
+    /* Beyond a file size limit, the growth of a file causes a signal in addition to the error. */
     ac_signal_hold_t hold;
     uint64_t space = ac_live_space();
     ac_signals_hold(&hold);

@@ -1,8 +1,7 @@
-/* The address range of the live page, which a shared file is mapped over: see live.c.
+/* The address range of the live page, over which a shared file is mapped: see live.c.
  *
- * In a section of its own, behind all other data: in .bss its alignment would be that of .bss as a
- * whole, and the small variables there would begin on a page by themselves, which every process
- * that the library is loaded into would pay for. */
+ * It has its own section after all other data.  In .bss its alignment would apply to the whole of .bss.  The
+ * small variables there would then begin on a page of their own, at a cost for each process with the library. */
 #include "observe/live_room.h"
 
     .section .live_page, "aw", %nobits

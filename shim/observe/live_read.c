@@ -1,6 +1,6 @@
-/* Readers of live pages: the command copies pages of running and of killed processes; see live.h.
- * Of this the preload library uses the program's name (ac_live_exe), and where a request failed
- * for want of memory what other processes hold (tell/oom_report.c). */
+/* Readers of live pages.  The command copies pages of running and killed processes; see live.h.  The preload
+ * library uses ac_live_exe.  After an out-of-memory failure it also reads the memory of other processes
+ * (tell/oom_report.c). */
 #include "observe/live.h"
 
 #include <dirent.h>
@@ -37,8 +37,8 @@ void ac_live_exe(const ac_live_t *page, char exe[AC_LIVE_EXE]) {
 
 /* ---- names ---- */
 
-/* Returns true if the process of that pid belongs to `user`, and so may be the one of a page of that
- * user's. Others may well claim a pid. */
+/* Returns true if the process `pid` belongs to `user`.  Otherwise a page of `user` cannot be of that process: a page's
+ * pid is only a claim of its writer. */
 static bool owns_process(unsigned user, int pid) {
     char path[32];
     struct stat st;
@@ -102,7 +102,7 @@ int ac_live_each(void (*visit)(const ac_live_name_t *name, void *arg), void *arg
     return walk.visited;
 }
 
-/* The page's file, open; `st` tells of it. */
+/* Opens the page's file and fills `st`. */
 static int open_name(const ac_live_name_t *name, struct stat *st) {
     int home = ac_live_home_open(name->home, name->user);
     if (home < 0)
@@ -113,7 +113,7 @@ static int open_name(const ac_live_name_t *name, struct stat *st) {
     return fd;
 }
 
-/* When the page's process was started; 0 when unknown. */
+/* Reads `opened_ns` of the page; 0 if unknown. */
 static uint64_t opened_at(int fd) {
     uint64_t opened_ns = 0;
     return pread(fd, &opened_ns, sizeof opened_ns, offsetof(ac_live_t, opened_ns)) ==
@@ -161,7 +161,7 @@ bool ac_live_find(int pid, uint64_t space, ac_live_name_t *name) {
 
 /* ---- pages ---- */
 
-/* At most `size` bytes from `offset`; returns how many. */
+/* Reads up to `size` bytes from `offset`.  Returns their number. */
 static size_t read_at(int fd, void *data, size_t size, size_t offset) {
     size_t length = 0;
     while (length < size) {
@@ -175,7 +175,7 @@ static size_t read_at(int fd, void *data, size_t size, size_t offset) {
     return length;
 }
 
-/* The configuration again, until no change is under way; see ac_live_conf. */
+/* Reads the configuration again until no change is in progress; see ac_live_conf. */
 static void read_conf(int fd, ac_live_t *page) {
     enum { TRIES = 200, PAUSE_NS = 50000 };
     uint32_t before = 1, after = 0;
@@ -192,7 +192,7 @@ static void read_conf(int fd, ac_live_t *page) {
     page->conf_turn = 0;
 }
 
-/* What was read may hold anything. */
+/* Ends all texts with a NUL, because the file may contain any bytes. */
 static void end_texts(ac_live_t *page) {
     page->rank[sizeof page->rank - 1] = '\0';
     page->host[sizeof page->host - 1] = '\0';
@@ -206,8 +206,8 @@ static void end_texts(ac_live_t *page) {
         page->warning[i][AC_LIVE_TEXT - 1] = '\0';
 }
 
-/* The page with the rows of the file beside it, which was read before: what is missing of them is said to
- * be in neither.  The page where memory is short. */
+/* Appends the rows of the second file to the copy of the page.  Rows that cannot be read are added to `rows_beside`,
+ * which readers report as missing.  Returns the page alone if memory is short. */
 static ac_live_t *add_rows(const ac_live_name_t *name, ac_live_t *page) {
     struct stat st;
     char file[sizeof name->file + sizeof ".rows"];
@@ -301,6 +301,6 @@ int ac_live_remove(const ac_live_name_t *name) {
     close(home);
     char path[1024];
     snprintf(path, sizeof path, "%s/%s", ac_live_dir(), name->home);
-    rmdir(path); /* where it is empty now */
+    rmdir(path); /* fails unless the folder is empty */
     return failure;
 }

@@ -1,8 +1,8 @@
-/* Counter rows of threads that the page has none for (live.h): in a file beside the page, FILE.rows, which
- * is made when the first such thread comes; where that cannot be had, in private memory.
+/* Counter rows for threads that find no row in the page (live.h).  They lie in the file FILE.rows next to the
+ * page, which is made for the first of these threads.  If the file cannot be made, rows are in private memory.
  *
- * The file has holes, as the page has, and is mapped whole for the life of the process: a row gets memory
- * before its first use.  Who has which row is not in the file: readers add up all that were ever used. */
+ * The file has holes like the page.  It is mapped whole for the life of the process, and a row gets memory
+ * before its first use.  The owners of rows are not in the file: readers add up all rows that were ever used. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ static _Atomic(ac_live_row_t *) rows;         /* the file's; NULL: there is none
 static _Atomic uint32_t owners[AC_LIVE_MORE]; /* ac_live_owner_t */
 static char rows_name[sizeof ac_live_file.name + sizeof ".rows"];
 static _Atomic unsigned stage;   /* of the file */
-enum { NOT_BEGUN, BEGUN, DONE }; /* a thread makes it; it is there, or cannot be had */
+enum { NOT_BEGUN, BEGUN, DONE }; /* BEGUN: a thread makes it; DONE: it exists, or cannot be made */
 
 /* Rows in private memory.  They are never unmapped. */
 typedef struct more_rows {
@@ -37,7 +37,7 @@ static _Atomic(more_rows_t *) private_rows;
 
 /* ------------------------------------------------------------------ the file */
 
-/* Returns true if the page is, and is not closed. */
+/* Returns true if the page is shared and not closed. */
 static bool is_shared(void) {
     return __atomic_load_n(&ac_live_file.name[0], __ATOMIC_SEQ_CST);
 }
@@ -53,14 +53,14 @@ static ac_live_row_t *map_file(void) {
     if (memory != MAP_FAILED && is_shared())
         return memory;
     ac_raw_unlink(
-        rows_name); /* also where the page was closed before there was a file to remove */
+        rows_name); /* also if the page was closed before this file existed */
     if (memory != MAP_FAILED)
         munmap(memory, FILE_BYTES);
     return NULL;
 }
 
-/* Once.  A file size limit answers the growth of a file with a signal as well as with an error.  Threads that
- * come meanwhile wait for it a little, as pools start many at once. */
+/* Makes the file, once.  Signals are held, because a file size limit causes a signal in addition to the error.
+ * Other threads wait a short time for the file, because thread pools start many threads at once. */
 static void make_file(void) {
     enum { SPINS = 100, PAUSE_NS = 100000 }; /* 10 ms at most */
     ac_signal_hold_t hold;
@@ -82,7 +82,7 @@ static void make_file(void) {
     errno = saved;
 }
 
-/* Memory for a row that no thread ever had; two threads may give it some. */
+/* Allocates memory for a row that no thread ever had; two threads may do so at once. */
 static bool back(ac_live_row_t *row) {
     int saved = errno;
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -181,8 +181,8 @@ void ac_live_more_close(const char *page) {
         ac_raw_unlink(name);
 }
 
-/* A thread of the child may have one of these: they become private, and begin anew.  Those that no thread had
- * yet are no more: the child's further threads have rows of private memory. */
+/* Used rows of the file become private zero memory, because the child's thread may own one of them.  Unused rows
+ * become inaccessible.  Further threads of the child get rows in private memory. */
 void ac_live_more_fork_child(void) {
     ac_live_row_t *file = atomic_load(&rows);
     for (more_rows_t *more = atomic_load(&private_rows); more; more = more->next)
@@ -194,7 +194,7 @@ void ac_live_more_fork_child(void) {
     if (used)
         mmap(file, used, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS, -1, 0);
     if (used <
-        FILE_BYTES) /* takes no memory: where that is counted strictly, so much may not be had */
+        FILE_BYTES) /* PROT_NONE takes no memory: strict overcommit might refuse this amount */
         mmap((char *)file + used, FILE_BYTES - used, PROT_NONE,
              MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS, -1, 0);
 }

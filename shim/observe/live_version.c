@@ -1,9 +1,9 @@
-/* The version of the live page's layout.  A reader that was built of other rows than the writer
- * would show one counter under the name of another, so the rows are part of the version: no
- * number has to be changed by hand when one is added, moved or renamed. */
+/* The version of the live page's layout.  A reader with other rows than the writer would show counters under
+ * wrong names.  So the version is computed from the rows, and changes by itself when a row is added, moved or
+ * renamed. */
 #include "observe/live.h"
 
-/* Every row that takes place in the page, in its order. */
+/* The names of all rows of the page, in order. */
 static const char rows[] = ""
 #define STAT_COUNT(name, doc)        "," #name
 #define STAT_POOLS(name, unit, doc)  ",3 " #name

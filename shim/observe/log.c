@@ -1,5 +1,5 @@
-/* One line on stderr; see log.h.  Called from hooks on any thread, inside the host's locks and
- * with its errno: nothing here allocates, locks or uses stdio streams. */
+/* Lines on stderr; see log.h.  Hooks call it on any thread, while the program may hold locks or use errno.  So
+ * the code does not allocate, takes no lock and uses no stdio streams. */
 #include "observe/log.h"
 
 #include <stdarg.h>
@@ -30,8 +30,8 @@ AC_START void ac_log_start(void) {
     errno = saved;
 }
 
-/* A daemon's log is appended to, or a device; anything else under number 2 that was not there at
- * the start may be data. */
+/* Returns true if stderr is the one from the start, or is clearly a log: a terminal, or a file opened for appending.
+ * Any other file with number 2 may contain the program's data. */
 static bool stderr_is_for_messages(void) {
     struct stat st;
     if (!first_stderr.noted)
@@ -46,8 +46,8 @@ static bool stderr_is_for_messages(void) {
             (flags & O_ACCMODE) == O_WRONLY);
 }
 
-/* Names of files and programs hold any bytes: none of them may end the line or command the
- * terminal (C0, DEL, and C1 as UTF-8 has it). */
+/* Replaces control characters (C0, DEL, and C1 in UTF-8).  Names of files and programs may contain any bytes, and must
+ * not end the line or control the terminal. */
 static void mask_controls(char *text, int length) {
     for (int i = 0; i < length; i++) {
         unsigned char c = (unsigned char)text[i], next = (unsigned char)text[i + 1];

@@ -1,6 +1,6 @@
-/* Messages for the user: one line on stderr, said once, without stdio and without malloc, so
- * that it is safe in any hook.  A line starts with "accelcache: ".  Level `warning` and worse
- * also go to the live page and so into the dump.  Nothing is printed while `level` is below. */
+/* Messages for the user, each one line on stderr.  The code uses neither stdio nor malloc, so that it is safe in
+ * any hook.  A line starts with "accelcache: ".  Messages of level `warning` and worse also go to the live
+ * page and so into the dump.  Messages above ac_log_level are not printed. */
 #ifndef AC_LOG_H
 #define AC_LOG_H
 
@@ -14,19 +14,20 @@ typedef enum {
     AC_LOG_DEBUG
 } ac_log_level_t;
 
-/* Set by activation from the configuration; default AC_LOG_WARNING. Any thread. */
+/* The level up to which messages are printed.  Activation sets it from the configuration; the default is
+ * AC_LOG_WARNING.  Any thread. */
 extern _Atomic int ac_log_level;
 
-/* Remember what stderr is now; from the library's constructor.  A line is written later only if
- * stderr is still that, or is plainly meant for messages: a program that closed it may have got
- * the same number for a file of its own. */
+/* Stores the identity of stderr; called from the library's constructor.  A later line is written only if stderr is
+ * still the same, or is clearly meant for messages.  A program that closed stderr may have got its number
+ * for another file. */
 void ac_log_start(void);
 
-/* Format (printf subset of vsnprintf) and write one line with a single write(2) to stderr,
- * errno preserved.  Thread-safe. */
+/* Formats one line (printf subset of vsnprintf) and writes it to stderr with a single write(2).  Keeps errno.
+ * Thread-safe. */
 void ac_log(ac_log_level_t level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The same, at most once per process and call site. */
+/* Calls ac_log, at most once per process and call site. */
 #define ac_log_once(level, ...)                                                                  \
     do {                                                                                         \
         static _Atomic int said;                                                                 \

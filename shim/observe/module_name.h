@@ -5,17 +5,16 @@
 #include "observe/json.h"
 #include "observe/live.h"
 
-/* The file of the module of that number; `exe`: the program's (ac_live_exe).  NULL: not known. */
+/* Returns the path of module `number`; NULL if not known.  `exe`: the program's file (ac_live_exe). */
 const char *ac_module_path(const ac_live_t *page, unsigned number, const char *exe);
 
-/* A file's name without its folder: a part of `path`. */
+/* Returns the file name without its folder, as a part of `path`. */
 const char *ac_module_file(const char *path);
 
-/* `name` (the file's, without its folder) and `path` of a module; null where it is not known. */
+/* Adds `name` (the file name without its folder) and `path` of a module; null if the module is not known. */
 void ac_module_put(json_t *json, const char *path, bool *failed);
 
-/* The module of this process for a line on stderr: the file's name, cut where it is very long, or
- * `unknown`. */
+/* Writes the file name of a module of this process for a message, or `unknown`.  Long names are cut. */
 enum { AC_MODULE_LABEL = 64 };
 char *ac_module_label(char text[AC_MODULE_LABEL], unsigned number, const char *unknown);
 

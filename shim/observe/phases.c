@@ -44,8 +44,9 @@ static phases_t *make(void) {
 
 /* ------------------------------------------------------------------ texts */
 
-/* A program may open a range for each step, with its number in the name.  Such names must not use up the room for
- * texts and stacks.  So names beyond the first PLAIN have '#' for numbers, and beyond as many of these are one. */
+/* Limit of names.  A program may open a range for each step, with the step's number in the name, and must not fill
+ * the tables of texts and stacks.  After PLAIN names, numbers in names become '#'.  After PLAIN of these names,
+ * all further ones become one name. */
 enum { PLAIN = 256 };
 
 /* Returns true if there is room for one more name. */

@@ -1,8 +1,8 @@
-/* Phases of the program: what a thread says that it is doing, by accel_phase_push or by ranges of NVTX.
+/* Phases of the program: named sections of a thread's work, from accel_phase_push or NVTX ranges.
  *
- * The stack of a request ends with the phases that its thread has open, as texts "phase NAME" (sites.h).  So every
- * document with stacks has phases.  A thread keeps its open phases for itself, without a lock.  A process without
- * phases keeps nothing. */
+ * The stack of a request ends with the open phases of its thread, as texts "phase NAME" (sites.h).  Therefore every
+ * document with stacks also shows phases.  Each thread stores its own open phases, without a lock.  A process
+ * without phases stores nothing. */
 #ifndef AC_PHASES_H
 #define AC_PHASES_H
 

@@ -24,14 +24,14 @@ static void put_label(FILE *out, bool *first, const char *name, const char *valu
 
 /* ------------------------------------------------------------------ families */
 
-/* What a family is made of: a row of a table, and one of its fields. */
+/* A metric family: a row of a table, and one of its fields. */
 typedef struct {
     const char *name, *unit, *doc;
     const char *field; /* "", "peak", "allocated", "freed" */
     bool gauge;
 } family_t;
 
-/* Rows of counters.def that go up and down. */
+/* Returns true for rows of counters.def that go up and down. */
 static bool is_gauge(const char *name) {
     static const char *const gauges[] = {"capture_deferred_blocks",
                                          "capture_deferred_bytes",

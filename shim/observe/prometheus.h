@@ -9,7 +9,7 @@
 #include "observe/stats.h"
 
 typedef struct {
-    const char *name, *value; /* UTF-8, no line breaks; without a value it is left out */
+    const char *name, *value; /* UTF-8, no line breaks; a label without a value is left out */
 } ac_label_t;
 
 typedef struct {
@@ -27,7 +27,7 @@ typedef struct {
     const uint64_t *counter; /* of the process, by AC_COUNT_* */
 } ac_prometheus_t;
 
-/* `out`'s errors are its owner's to look at. */
+/* Writes the metrics to `out`.  The caller checks `out` for errors. */
 void ac_prometheus_text(const ac_prometheus_t *in, FILE *out);
 
 #endif

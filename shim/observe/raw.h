@@ -1,15 +1,15 @@
-/* System calls without the C library, for all that runs when the process ends, or that writes
- * files of ours.
+/* System calls without the C library, for code that runs at the end of the process or writes the library's
+ * files.
  *
- * The exit handler of the library runs after the destructors of every other one.  A library
- * behind ours in LD_PRELOAD may have replaced open, lstat, getpid, clock_gettime and the like
- * (libfaketime does), and its replacements may use what its destructor took down.  So nothing
- * there calls a function of the C library that asks the kernel.  What remains are functions that
- * only look at memory (memcpy, snprintf, strerror), and malloc: a replacement of it has to
- * serve to the very end, because the C library itself and static destructors use it there.
+ * The exit handler of the library runs after the destructors of every other library.  A later library in
+ * LD_PRELOAD may replace open, lstat, getpid, clock_gettime and similar functions (libfaketime does).  Its
+ * replacements may use data that its destructor has already released.  So the exit handler calls no function
+ * of the C library that makes a system call.  It calls functions that only access memory (memcpy, snprintf,
+ * strerror), and malloc.  A replacement of malloc has to work until the end, because the C library itself
+ * and static destructors use it there.
  *
- * Each answers as the function of its name does, with errno; async-signal-safe, no cancellation
- * point. */
+ * Each function returns the result of the C function of its name and sets errno.  All are async-signal-safe
+ * and no cancellation points. */
 #ifndef AC_RAW_H
 #define AC_RAW_H
 
@@ -26,7 +26,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* -errno on failure. */
+/* Makes a system call.  Returns -errno on failure. */
 static inline long ac_raw_call(long number, long a, long b, long c, long d) {
 #if defined(__x86_64__)
     long result;
@@ -66,7 +66,7 @@ static inline pid_t ac_raw_getpid(void) {
     return (pid_t)ac_raw_call(SYS_getpid, 0, 0, 0, 0);
 }
 
-/* Its function of the C library is newer than glibc 2.28. */
+/* glibc has had gettid only since a version after 2.28. */
 static inline pid_t ac_raw_gettid(void) {
     return (pid_t)ac_raw_call(SYS_gettid, 0, 0, 0, 0);
 }
@@ -148,8 +148,8 @@ static inline int ac_raw_rename(const char *from, const char *to) {
 #endif
 }
 
-/* The length with its NUL; the text does not begin with a slash where the folder cannot be
- * reached from the root. */
+/* Returns the length with the NUL.  The text does not begin with a slash if the folder cannot be reached from the
+ * root. */
 static inline long ac_raw_getcwd(char *text, size_t size) {
     return ac_raw_answer(ac_raw_call(SYS_getcwd, AC_RAW_POINTER(text), (long)size, 0, 0));
 }
@@ -162,8 +162,8 @@ static inline bool ac_raw_is_terminal(int fd) {
 
 /* ---- time ---- */
 
-/* The kernel's own function in the vDSO, once activation has found it; NULL: the system call,
- * which takes several times as long. */
+/* The clock function of the vDSO, which activation sets if it finds it.  NULL: the code makes the system call, which
+ * takes several times as long. */
 typedef int ac_raw_clock_fn(clockid_t clock, struct timespec *now);
 extern _Atomic(ac_raw_clock_fn *) ac_raw_clock;
 

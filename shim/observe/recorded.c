@@ -34,9 +34,9 @@ static bool has_history(void) {
     return ac_history_is_on();
 }
 
-/* ------------------------------------------------------------------ who holds what */
+/* ------------------------------------------------------------------ held blocks by stack */
 
-/* What a stack holds of a device; while blocks are gathered, a single one. */
+/* The blocks that a stack holds on a device; during the gathering, a single block. */
 typedef struct {
     uint64_t address; /* of the single block */
     uint64_t blocks, bytes, requested, estimate;
@@ -65,7 +65,7 @@ static void gather_block(const ac_held_t *block, void *arg) {
                                                  .device = gather->device};
 }
 
-/* Who asked is looked up without the device's lock. */
+/* Looks up the stacks of blocks; called without the device's lock. */
 static void name_blocks(held_t *held, size_t count, const struct timespec *deadline) {
     for (size_t i = 0; i < count; i++) {
         ac_holding_t holding;
@@ -135,7 +135,7 @@ static size_t join(held_t *held, size_t count) {
     return kept;
 }
 
-/* The innermost frame in place of the address. */
+/* Compares by the innermost frame, which `address` contains here. */
 static int by_frame(const void *a, const void *b) {
     const held_t *x = a, *y = b;
     return compare(x->address, y->address);
@@ -201,7 +201,7 @@ static void put_peak_site(json_t *sites, uint32_t stack, const ac_site_held_t *h
         ac_json_put_integer(site, "estimated", held->estimate > 0 ? held->estimate : 0, failed);
 }
 
-/* What each stack held at the high-water mark. */
+/* Adds the holdings of each stack at the high-water mark. */
 static void put_peak(json_t *json, bool *failed) {
     ac_site_held_t held;
     ac_site_t known;
@@ -226,7 +226,7 @@ char *ac_site_label(char text[AC_SITE_LABEL], uint32_t stack) {
         return text;
     const char *path = ac_site_file_path(ac_frame_file(site.frame[0] & ~AC_FRAME_TEXT));
     if (site.frame[0] & AC_FRAME_TEXT)
-        path = NULL; /* of an interpreter's function that called the driver itself */
+        path = NULL; /* an interpreter's function that called the driver itself */
     ac_live_exe(ac_live, exe);
     snprintf(text, AC_SITE_LABEL, "%.128s+0x%" PRIx64,
              path ? ac_module_file(*path ? path : exe) : "code of no file",
@@ -234,7 +234,7 @@ char *ac_site_label(char text[AC_SITE_LABEL], uint32_t stack) {
     return text;
 }
 
-/* "function\nfile": both apart. */
+/* Makes an array of the function and the file of "function\nfile". */
 static json_t *text_json(const char *text, bool *failed) {
     json_t *pair = json_array();
     const char *end = strchr(text, '\n');
@@ -302,7 +302,7 @@ void ac_recorded_put(json_t *root, bool *failed) {
     ac_json_put_integer(json, "lost_stacks", (int64_t)ac_sites_lost(), failed);
     put_sites(json, failed);
     put_peak(json, failed);
-    put_stacks(json, failed); /* behind them: what they name is there */
+    put_stacks(json, failed); /* last, so that it has all stacks that the sites name */
 }
 
 /* ------------------------------------------------------------------ events */

@@ -1,19 +1,20 @@
-/* Room for what is too large for a stack.  The library runs on threads of the program, whose stacks may be
- * of 16 KiB, the C library's part included: no function has a frame of more than 4 KiB (Release builds fail
- * there), no path takes more than tests/process/stacks.py allows, and what needs more takes a piece here.
+/* Buffers for data that is too large for a stack.  The library runs on threads of the program.  Their stacks may
+ * have only 16 KiB, including the part of the C library.  So no function has a frame of more than 4 KiB (Release
+ * builds fail otherwise), and no call path exceeds the limit of tests/process/stacks.py.  Larger data uses a
+ * buffer from here.
  *
- * From any thread, at any time, in a fork child and at exit as well: no lock, malloc is not called, errno stays.
- * One piece is kept for the next one who asks; more of them are mapped and unmapped. */
+ * The functions work in any thread, at any time, in a fork child and at exit.  They take no lock, do not call
+ * malloc, and keep errno.  One buffer is kept for reuse; further ones are mapped and unmapped. */
 #ifndef AC_SCRATCH_H
 #define AC_SCRATCH_H
 
 enum { AC_SCRATCH = 32 << 10 };
 
-/* AC_SCRATCH bytes with any contents, aligned to a page; NULL: host memory is short.  The caller gives
- * them back. */
+/* Returns a page-aligned buffer of AC_SCRATCH bytes with undefined contents; NULL if host memory is short.
+ * ac_scratch_give releases it. */
 void *ac_scratch_take(void);
 
-/* NULL is given back as well. */
+/* Releases a buffer; NULL is allowed. */
 void ac_scratch_give(void *scratch);
 
 #endif

@@ -14,8 +14,8 @@ typedef struct {
     _Atomic int64_t blocks, bytes, estimate;
 } amounts_t;
 
-/* What a stack holds on a device.  `was` is what it held at the peak number `peak`: it is written by the first
- * change after that peak.  So a new peak is one more number, and no stack is looked at. */
+/* The holdings of a stack on a device.  `was` has the holdings at peak number `peak`.  The first change after a peak
+ * writes it.  So a new peak only increments a number and visits no stack. */
 typedef struct held {
     struct held *next; /* of another device */
     unsigned device;
@@ -23,7 +23,7 @@ typedef struct held {
     amounts_t now, was;
 } held_t;
 
-/* Words under a number.  `hash` and `word` never change once the entry is in its table. */
+/* A numbered sequence of words.  `hash` and `word` never change once the entry is in its table. */
 typedef struct {
     uint64_t hash;
     uint32_t number, count;
@@ -32,11 +32,11 @@ typedef struct {
     uint64_t word[];
 } entry_t;
 
-/* Entries by their hash, in places that are never left again, so that a reader needs no lock: it sees
- * an entry whole or not at all. */
+/* A table of entries by hash.  An entry never leaves its place, so that readers need no lock.  A reader sees a whole
+ * entry or none. */
 typedef struct {
     unsigned bits;
-    uint32_t most, used;       /* entries: half of the places at the most */
+    uint32_t most, used;       /* entries; `most` is half the number of places */
     _Atomic(entry_t *) *place; /* [1 << bits], then by number from 1 on; NULL: not mapped yet */
 } table_t;
 
@@ -91,7 +91,7 @@ static _Atomic(entry_t *) *places_of(const table_t *table) {
     return __atomic_load_n(&table->place, __ATOMIC_ACQUIRE);
 }
 
-/* The entry, or the place where it belongs. */
+/* Returns the entry; or NULL, and *free_place is the place for it. */
 static entry_t *find(const table_t *table, uint64_t hash, const uint64_t *word, unsigned count,
                      _Atomic(entry_t *) **free_place) {
     _Atomic(entry_t *) *place = places_of(table);
@@ -113,7 +113,7 @@ static _Atomic(entry_t *) *by_number(const table_t *table, uint32_t number) {
                : NULL;
 }
 
-/* Under the lock. */
+/* Adds an entry; called under the lock. */
 static entry_t *insert(table_t *table, uint64_t hash, const uint64_t *word, unsigned count) {
     _Atomic(entry_t *) *place = NULL;
     if (!table->place) {
@@ -220,7 +220,7 @@ static void add(amounts_t *to, int64_t bytes, int64_t estimate, int sign) {
         atomic_fetch_add_explicit(&to->estimate, sign * estimate, memory_order_relaxed);
 }
 
-/* Since the last peak it has not changed. */
+/* Returns true if the holdings have not changed since the last peak. */
 static bool is_at_peak(held_t *held) {
     return atomic_load_explicit(&held->peak, memory_order_relaxed) !=
            atomic_load_explicit(&peak, memory_order_relaxed);
@@ -300,7 +300,7 @@ int64_t ac_sites_peak(void) {
     return atomic_load(&most);
 }
 
-/* Words of a text, with zeroes behind it.  Returns how many. */
+/* Converts a text to words, padded with zeros.  Returns their number. */
 static unsigned words_of(const char *text, uint64_t word[AC_SITE_TEXT / sizeof(uint64_t)]) {
     size_t length = strnlen(text, AC_SITE_TEXT - 1);
     memset(word, 0, AC_SITE_TEXT);
@@ -326,7 +326,7 @@ const char *ac_site_text_of(uint32_t text) {
     return entry ? (const char *)entry->word : NULL;
 }
 
-/* Behind the 0 byte of the path. */
+/* Returns the build ID, which follows the 0 byte of the path. */
 static const char *id_of(const char *file) {
     return file + strlen(file) + 1;
 }

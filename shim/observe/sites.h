@@ -51,7 +51,7 @@ extern _Atomic bool ac_sites_followed;
 /* Notes a block of `bytes` that was handed out to the stack (0: not known) on a device, or with `sign` -1 its end.
  * `estimate`: bytes of all requests that the block represents. */
 void ac_site_hold(uint32_t stack, unsigned device, int64_t bytes, int64_t estimate, int sign);
-/* Moves a held block from the stack that it was noted with to another one. */
+/* Moves a held block from its stack to another one. */
 void ac_site_rename(uint32_t from, uint32_t to, unsigned device, int64_t bytes, int64_t estimate);
 /* Forgets all held blocks and the peak. */
 void ac_sites_empty(void);

@@ -1,10 +1,10 @@
-/* Where lies what every process touches that the library is loaded into, CUDA or not.
+/* Sections for code and data that every process with the library touches, with or without CUDA.
  *
- * Most of these processes are shells, compilers and small tools, and what they pay for is pages:
- * each one first touched costs about a microsecond.  Code marked AC_START lies together at the
- * front of .text.  Data marked AC_START_DATA lies in .data instead of among the large tables of
- * .bss; all of it fits the one page that the loader writes to anyway.  So do single words that
- * every start of CUDA looks at, each of which would be a page otherwise. */
+ * Most of these processes are shells, compilers and small tools.  Their cost is page faults: the first
+ * access to each page takes about a microsecond.  Code marked AC_START lies together at the front of
+ * .text.  Data marked AC_START_DATA lies in .data instead of among the large tables of .bss.  All of it
+ * fits the one page that the loader writes anyway.  The mark is also for single words that each start
+ * of CUDA reads, because each of them would otherwise touch a page of its own. */
 #ifndef AC_START_H
 #define AC_START_H
 

@@ -1,10 +1,10 @@
-/* Resets of the device statistics, and what they take over from caches; the caller holds the lock
- * that guards them. */
+/* Resets of the device statistics, and their updates from caches.  The caller holds the lock that guards the
+ * statistics. */
 #include "observe/stats.h"
 
 #include "failpoint.h"
 
-/* The growth of a figure that its thread may be adding to at this moment.  *now: what it is. */
+/* Returns the growth of a figure since it was last absorbed; its thread may be adding to it.  *now: its value. */
 static uint64_t grown(const uint64_t *figure, uint64_t *absorbed, bool absorb, uint64_t *now) {
     *now = __atomic_load_n(figure, __ATOMIC_ACQUIRE);
     uint64_t growth = *now - __atomic_load_n(absorbed, __ATOMIC_RELAXED);
@@ -13,13 +13,13 @@ static uint64_t grown(const uint64_t *figure, uint64_t *absorbed, bool absorb, u
     return growth;
 }
 
-/* None where the thread changed some of the figures that this was made of, and others not yet. */
+/* Returns 0 for a negative sum.  A sum is negative if the thread had changed only some of its figures. */
 static uint64_t not_negative(uint64_t n) {
     return (int64_t)n < 0 ? 0 : n;
 }
 
-/* What is taken, then what waits, then what is given: so that a thread that goes on meanwhile
- * never seems to hold more than it did. */
+/* The order of the reads is taken, waiting, given.  With it a thread that continues meanwhile never seems to hold
+ * more than it did. */
 void ac_cache_tally_add(ac_cache_tally_t *tally, bool absorb, ac_cache_sum_t *sum) {
     for (int i = 0; i < AC_FLOWS; i++) {
         const ac_cache_flow_t *flow = &tally->side[i].flow;
@@ -55,8 +55,8 @@ void ac_cache_tally_add(ac_cache_tally_t *tally, bool absorb, ac_cache_sum_t *su
     sum->async_given += grown(&tally->async_given, &tally->async_given_absorbed, absorb, &now);
 }
 
-/* Add the figures of all modules, which make up no more than both flows, and what these have
- * beyond them to that of `module`. */
+/* Adds the figures of all modules.  Their sum is at most that of both flows.  The rest of the flows is added to
+ * `module`. */
 static void add_modules(uint64_t to[AC_MODULES], const uint64_t of[AC_MODULES], uint64_t module,
                         const uint64_t *small, const uint64_t *large) {
     uint64_t sum = 0;
@@ -72,9 +72,9 @@ static void add_modules(uint64_t to[AC_MODULES], const uint64_t of[AC_MODULES], 
         to[module < AC_MODULES ? module : AC_MODULE_UNKNOWN] += all - sum;
 }
 
-/* Who asks and frees is looked at first, and so is what the thread adds for the former one before
- * another takes its place: so no more can be counted for a wrong one than what the thread does
- * meanwhile.  Frees first: it never seems to have freed more. */
+/* The current modules (`frees`, `asks`) are read first, before the charges that the thread makes when it changes
+ * them.  So a wrong module is charged at most with the thread's operations during the read.  Frees are
+ * read before allocations, so that a module never seems to have freed more than it got. */
 void ac_cache_tally_modules(const ac_cache_tally_t *tally, ac_modules_t *to) {
     const ac_cache_flow_t *small = &tally->side[0].flow, *large = &tally->side[1].flow;
     uint64_t frees = __atomic_load_n(&tally->frees, __ATOMIC_ACQUIRE);
@@ -86,7 +86,7 @@ void ac_cache_tally_modules(const ac_cache_tally_t *tally, ac_modules_t *to) {
                 &large->taken_bytes);
 }
 
-/* What came beyond *named is the module's; *named follows. */
+/* Charges the growth since *named to the module, and updates *named. */
 static void name(uint64_t *figure, uint64_t *named, uint64_t now) {
     ac_tally_add(figure, now - *named);
     *named = now;

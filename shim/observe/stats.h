@@ -1,6 +1,6 @@
 /* Device statistics as plain memory.  The allocator writes them under its lock; ac_allocator_figures copies
  * figures that match under it.  Another process reads each field by itself from the shared mapping (live.h).
- * So they consist of 64-bit words alone. */
+ * Therefore the structures consist only of 64-bit words. */
 #ifndef AC_STATS_H
 #define AC_STATS_H
 
@@ -193,7 +193,7 @@ static inline void ac_tally_add(uint64_t *figure, uint64_t n) {
 #endif
 }
 
-/* Count a block of `bytes` that the module takes or gives.  The caller alone changes these figures. */
+/* Counts a block of `bytes` that the module takes or gives.  The caller alone changes these figures. */
 static inline void ac_modules_take(ac_modules_t *modules, unsigned module, uint64_t bytes) {
     ac_tally_add(&modules->allocs[module], 1);
     ac_tally_add(&modules->alloc_bytes[module], bytes);
@@ -203,8 +203,8 @@ static inline void ac_modules_give(ac_modules_t *modules, unsigned module, uint6
     ac_tally_add(&modules->free_bytes[module], bytes);
 }
 
-/* Make `module` the one of later blocks that the tally's thread takes, or gives, and charge the blocks since the
- * last call to the former module.  *named: sums of charged blocks, zero at first.  Called by the thread. */
+/* Sets the module of later blocks that the tally's thread takes (_ask_for) or gives (_free_for).  Charges the blocks
+ * since the last call to the former module.  *named: sums of charged blocks, zero at first.  Called by the thread. */
 typedef struct {
     uint64_t allocs, alloc_bytes, free_bytes;
 } ac_modules_named_t;
@@ -219,7 +219,7 @@ static inline void ac_cache_tally_free_of(ac_cache_tally_t *tally, ac_modules_na
 #ifdef AC_TSAN
     __atomic_store_n(figure, *figure + bytes, __ATOMIC_RELEASE);
 #else
-    __atomic_thread_fence(__ATOMIC_RELEASE); /* no instruction on x86, where a store would take three */
+    __atomic_thread_fence(__ATOMIC_RELEASE); /* no instruction on x86; a release store would take three */
     *figure += bytes;
 #endif
     named->free_bytes += bytes;

@@ -1,16 +1,16 @@
-/* Lanes, chunks and events of the recorder; see trace.h, and trace_format.h for what is written.
+/* Lanes, chunks and events of the recorder; see trace.h, and trace_format.h for the format.
  *
- * A lane belongs to one thread from ac_trace_lane_take to _return, and goes on in its chunk with
- * the next thread that takes it.  Only its owner reads and writes it.
+ * A lane belongs to one thread from ac_trace_lane_take to _return.  The next thread that takes it continues in its
+ * chunk.  Only its owner reads and writes it.
  *
- * The order of sequence numbers is right because a free draws its number before the free is made
- * and an allocation after it was: the first happens before the second through whatever the
- * allocator or driver synchronises the hand-over with, and drawing is a read-modify-write of one
- * word, whose changes happen in one order that agrees with that.
+ * The order of sequence numbers is right for this reason.  A free draws its number before the free is made, and an
+ * allocation draws it after the allocation was made.  The allocator or driver synchronises the hand-over of an
+ * address, so the first draw happens before the second.  A draw is a read-modify-write of one word.  The changes of
+ * one word have a single order, which agrees with "happens before".
  *
- * An allocation whose event finds no room ends the recording before its caller has the address:
- * the thread that frees that address finds `recording` false, and no free of it is written.  What
- * other lanes still write is about blocks whose allocations are in the file. */
+ * If an allocation's event finds no room, the recording ends before the caller has the address.  The thread that
+ * frees that address then finds `recording` false and writes no free.  Other lanes write only events of blocks with
+ * allocations in the file. */
 #include "observe/trace.h"
 
 #include <errno.h>
@@ -29,7 +29,7 @@
 #include "observe/trace_int.h"
 #include "lock.h"
 
-/* Most words that one call writes: THREAD, BASE, PLACE, the event itself, and the 0 behind it. */
+/* Most words that one call writes: THREAD, BASE, PLACE, the event itself, and the final 0. */
 enum { ROOM = 2 + 3 + 2 + AC_TRACE_MOST_WORDS + 1 };
 
 /* Places by a hash of device, context and stream, WAYS of them to a row. */
@@ -37,7 +37,7 @@ enum { WAYS = 4, PLACE_ROWS = AC_TRACE_PLACES / WAYS };
 
 typedef struct {
     uint64_t stream;
-    uint64_t where; /* device and context, and DEFINED; 0: nothing yet */
+    uint64_t where; /* device and context, and DEFINED; 0: empty */
 } place_t;
 #define DEFINED ((uint64_t)1 << 32)
 
@@ -58,7 +58,7 @@ struct ac_trace_lane {
 };
 
 static _Atomic bool recording;
-/* Beside no other word that changes: all threads draw from it. */
+/* The next sequence number, which all threads draw.  It is alone on its cache line to avoid false sharing. */
 static struct {
     _Alignas(64) _Atomic uint64_t next;
     char rest[56];
@@ -67,7 +67,7 @@ static struct {
 static _Atomic uint64_t file_end; /* the next unit */
 static _Atomic uint32_t fronts;   /* lanes that have one */
 
-/* Guards what follows, and the header once there is one; taken inside any other lock. */
+/* Guards `spare`, and the header once it exists.  It may be taken while any other lock is held. */
 static ac_mutex_t lock = AC_MUTEX(LEAF);
 static ac_trace_lane_t *spare;
 
@@ -120,7 +120,7 @@ void ac_trace_lane_return(ac_trace_lane_t *lane) {
 
 /* --- chunks --- */
 
-/* Under the lock.  What is in the file stays there. */
+/* Ends the recording; the file keeps its events.  Called under the lock. */
 static void stop(int failure) {
     if (!atomic_exchange(&recording, false) || failure == ECHILD)
         return;
@@ -142,8 +142,8 @@ static void stop(int failure) {
                ac_trace_file_path(), strerror(failure));
 }
 
-/* Under the lock.  Devices are seen one after the other; the page knows each before its first
- * block. */
+/* Copies new devices from the live page to the header.  The page has each device before its first block.  Called
+ * under the lock. */
 static void note_devices(void) {
     uint64_t devices = __atomic_load_n(&ac_live->devices, __ATOMIC_ACQUIRE);
     for (unsigned i = 0; i < AC_TRACE_DEVICES && i < AC_LIVE_DEVICES; i++) {
@@ -163,8 +163,8 @@ static uint64_t *events_of(ac_trace_chunk_t *chunk) {
     return (uint64_t *)(void *)(chunk + 1);
 }
 
-/* What the front becomes: the next chunk.  Until its ordinal changes, the copy of the one before
- * counts in its place, whatever stands in it; from then on it is a chunk without events. */
+/* Makes the front the next chunk.  Until the ordinal changes, readers ignore the front and use the copy of the
+ * previous chunk.  From then on the front is a chunk without events. */
 static void begin_front(ac_trace_lane_t *lane, uint64_t ordinal, uint64_t number,
                         uint64_t ticks) {
     ac_trace_chunk_t *front = lane->front;
@@ -194,16 +194,15 @@ static int next_front(ac_trace_lane_t *lane, uint64_t number, uint64_t ticks) {
     if (failure)
         return failure;
     begin_front(lane, ordinal, number, ticks);
-    /* Numbered now that it has a front: threads that write nothing, or find no room, are no
-     * lanes of the file. */
+    /* A lane gets its number only with its front, so that threads without events take no number. */
     if (ordinal == 0)
         lane->front->lane = atomic_fetch_add(&fronts, 1);
     __atomic_store_n(&lane->front->magic, AC_TRACE_FRONT, __ATOMIC_RELEASE);
     return 0;
 }
 
-/* The program's thread may be cancelled, and notices errno.  A child made without fork handlers
- * has our state as well, and must not write. */
+/* Cancellation is disabled and errno kept, because this runs in a thread of the program.  The check of the pid is for
+ * a child made without fork handlers: it has a copy of this state and must not write. */
 static __attribute__((noinline)) bool next_chunk(ac_trace_lane_t *lane, uint64_t number,
                                                  uint64_t ticks) {
     int saved = errno, cancel;
@@ -226,8 +225,8 @@ static __attribute__((noinline)) bool next_chunk(ac_trace_lane_t *lane, uint64_t
 
 /* --- events --- */
 
-/* The first word makes it an event, and what follows it was made the end before: a kill may come
- * anywhere in between. */
+/* The stores have this order because a kill may come between any two of them.  The word after the event is cleared
+ * first, so that it ends the chunk.  The first word is stored last, because it makes the words an event. */
 static inline void put2(ac_trace_lane_t *lane, uint64_t word, uint64_t second) {
     uint64_t *at = lane->at;
     __atomic_store_n(&at[2], 0, __ATOMIC_RELAXED);
@@ -250,7 +249,7 @@ typedef struct {
     uint64_t stamp;
 } stamp_t;
 
-/* What seldom has to be written before an event: a new owner, a base that is too long ago. */
+/* Writes the rare events that precede an event: a new owner, and a new base if the old one is too far back. */
 static __attribute__((noinline)) void put_before(ac_trace_lane_t *lane, uint64_t number,
                                                  uint64_t ticks) {
     if (lane->announce)
@@ -261,8 +260,8 @@ static __attribute__((noinline)) void put_before(ac_trace_lane_t *lane, uint64_t
     lane->base_ticks = ticks;
 }
 
-/* Draw a number, and make room.  A counter that ran back (another processor's, by a little) reads
- * as no time. */
+/* Draws a number and makes room for an event.  If the counter ran back a little, because the thread changed its
+ * processor, the elapsed time is 0. */
 static inline stamp_t begin_event(ac_trace_lane_t *lane) {
     if (!atomic_load_explicit(&recording, memory_order_relaxed))
         return (stamp_t){false, 0};
@@ -378,7 +377,7 @@ ac_trace_known_t *ac_trace_known(ac_trace_lane_t *lane) {
 void ac_trace_close(void) {
     if (!ac_trace_header || ac_trace_header->pid != (int32_t)ac_raw_getpid())
         return;
-    /* A thread that was stopped for good with the lock held must not hold up the exit. */
+    /* A permanently stopped thread may own the lock, so the exit waits for at most a second. */
     struct timespec limit = ac_raw_time(CLOCK_REALTIME);
     limit.tv_sec += 1;
     if (!ac_lock_until(&lock, &limit))

@@ -22,7 +22,7 @@ bool ac_trace_counter;
 uint32_t ac_trace_shift;
 
 static struct {
-    char path[AC_FOLDER_PATH]; /* absolute where the working folder has a name */
+    char path[AC_FOLDER_PATH]; /* absolute if the working folder has a name */
     dev_t device;
     ino_t inode;
 } file;
@@ -57,7 +57,7 @@ uint64_t ac_trace_coarse_ns(void) {
     return clock_ns(CLOCK_MONOTONIC_COARSE);
 }
 
-/* Both clocks at one moment, as nearly as a few tries come to it. */
+/* Reads both clocks at nearly the same moment, the best of a few tries. */
 static ac_trace_time_t time_pair(void) {
     enum { TRIES = 5 };
     ac_trace_time_t best = {0, 0};
@@ -73,7 +73,7 @@ static ac_trace_time_t time_pair(void) {
     return best;
 }
 
-/* A kill in between leaves the former one in force. */
+/* Stores the new pair before the turn, so that a kill in between leaves the former pair valid. */
 void ac_trace_file_time(void) {
     ac_trace_header_t *header = ac_trace_header;
     uint32_t turn = header->latest_turn + 1;
@@ -81,7 +81,7 @@ void ac_trace_file_time(void) {
     __atomic_store_n(&header->latest_turn, turn, __ATOMIC_RELEASE);
 }
 
-/* Ticks of at least 16 ns a unit let 32 bits of them last a minute. */
+/* Chooses a unit of at least 16 ns, so that 32 bits last for a minute. */
 static uint32_t shift_for(const ac_trace_header_t *header) {
     enum { UNIT_NS = 16 };
     uint64_t ticks = header->latest[0].ticks - header->start.ticks;
@@ -92,8 +92,7 @@ static uint32_t shift_for(const ac_trace_header_t *header) {
     return shift;
 }
 
-/* The rate has to be known even if the process is killed at once: one millisecond tells it to
- * a ten-thousandth. */
+/* Measures the clock's rate for one millisecond, to a ten-thousandth, because the process may be killed at once. */
 static void start_clock(ac_trace_header_t *header) {
     enum { MEASURED_NS = 1000000 };
     ac_trace_counter = counter_is_steady();
@@ -144,12 +143,11 @@ static int process_of(const ac_trace_header_t *header) {
         header->pid <= 0)
         return 0;
     if (strncmp(header->host, ac_live->host, sizeof header->host) != 0)
-        return header->pid; /* another machine's processes cannot be looked at */
+        return header->pid; /* processes of another machine cannot be checked */
     return ac_process_runs(header->pid, header->opened_ns) ? header->pid : 0;
 }
 
-/* The process that records to the file there: 0 when there is none, or none that lives; -1: host memory
- * is short. */
+/* Returns the living process that records to the file `path`; 0 if there is none; -1 if host memory is short. */
 static int recording_process(const char *path) {
     int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
@@ -163,7 +161,7 @@ static int recording_process(const char *path) {
     return process;
 }
 
-/* Give the finished file its name.  EEXIST: a living process has it, *other. */
+/* Gives the finished file its name.  Returns EEXIST if the living process *other records to that name. */
 static int publish(const char *temporary, const char *path, int *other) {
     struct stat st;
     *other = 0;
@@ -179,15 +177,15 @@ static int publish(const char *temporary, const char *path, int *other) {
     *other = process;
     if (process)
         return EEXIST;
-    /* Of an ended process, or on a file system without links: that file keeps its contents for
-     * who has it open, and is not cut short. */
+    /* The old file is of an ended process, or the file system has no links.  A rename does not cut the old file
+     * short, so that a reader that has it open keeps its contents. */
     if (failure == EEXIST || failure == EPERM || failure == ENOTSUP || failure == ENOSYS)
         return rename(temporary, path) == 0 ? 0 : errno;
     return failure;
 }
 
-/* The name itself, then with the process's id, then numbered (a process that went on to another
- * program by exec). */
+/* Tries the wanted name, then that name with the process's id, then with a further number.  The number is for a
+ * process that called exec. */
 static int publish_somewhere(const char *temporary, const char *wanted, int *other) {
     enum { TRIES = 100 };
     int failure = 0, first = 0;
@@ -267,7 +265,7 @@ static int create_as(names_t *as, const char *pattern, char *path, size_t size, 
     ac_signal_hold_t hold;
     ac_signals_hold(&hold);
     failure = create(as->wanted, as->temporary, other);
-    if (failure == EEXIST && !*other && unlink(as->temporary) == 0) /* a killed one's of our pid */
+    if (failure == EEXIST && !*other && unlink(as->temporary) == 0) /* of a killed process with our pid */
         failure = create(as->wanted, as->temporary, other);
     ac_signals_release(&hold);
     if (failure == 0)
@@ -285,7 +283,7 @@ int ac_trace_file_create(const char *pattern, char *path, size_t size, int *othe
     return failure;
 }
 
-/* The file, if it is still the one under that name; -1 with errno. */
+/* Opens the file again if it is still the one under its name; returns -1 and errno otherwise. */
 static int reopen(void) {
     struct stat st;
     int fd = ac_open_above(file.path, O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0);
@@ -325,7 +323,7 @@ static int write_at(int fd, const void *data, size_t bytes, uint64_t offset) {
     return 0;
 }
 
-/* The header comes last, so that a copy cut off by a kill or a full disk is not taken for one. */
+/* Writes the header last, so that readers ignore a copy that a kill or a full disk cut short. */
 int ac_trace_file_copy(uint64_t offset, const ac_trace_chunk_t *front) {
     ac_trace_chunk_t header = *front;
     ac_signal_hold_t hold;

@@ -1,7 +1,7 @@
-/* The file of the recorder (trace.c): its name, its header, its growth and its end.  Internal to
- * observe/.  No descriptor is kept: the program may close any number and open its own under it.
+/* The file of the recorder (trace.c): its name, header, growth and end.  Internal to observe/.  The code keeps
+ * no open descriptor, because the program may close any number and reuse it.
  *
- * Thread-safe but for _create and _time, of which there is one call at a time. */
+ * All functions are thread-safe, except _create and _time: only one thread at a time calls these. */
 #ifndef AC_TRACE_FILE_H
 #define AC_TRACE_FILE_H
 
@@ -11,22 +11,22 @@
 
 #include "observe/trace_format.h"
 
-/* The header while there is a file, mapped; else NULL. */
+/* The mapped header; NULL if there is no file. */
 extern ac_trace_header_t *ac_trace_header;
 
-/* See ac_trace_open; `pattern` names a file. */
+/* Creates the file for ac_trace_open; `pattern` is not "none". */
 int ac_trace_file_create(const char *pattern, char *path, size_t size, int *other);
 const char *ac_trace_file_path(void);
 
-/* Reserve and map a unit at `offset`; it reads as 0.  Returns 0 or an errno value: ESTALE when
- * the file is not where it was. */
+/* Reserves and maps a unit of zeros at `offset`.  Returns 0 or an errno value; ESTALE if the file was moved or
+ * removed. */
 int ac_trace_file_front(uint64_t offset, ac_trace_chunk_t **front);
 
-/* Write a copy of the front to `offset`; it counts once it is whole.  Returns 0 or
- * an errno value. */
+/* Writes a copy of the front to `offset`.  Readers ignore the copy until it is complete.  Returns 0 or an errno
+ * value. */
 int ac_trace_file_copy(uint64_t offset, const ac_trace_chunk_t *front);
 
-/* The clock of stamps: chosen by ac_trace_file_create. */
+/* The clock of stamps, which ac_trace_file_create chooses. */
 extern bool ac_trace_counter;   /* the processor's */
 extern uint32_t ac_trace_shift; /* the header's time_shift */
 uint64_t ac_trace_coarse_ns(void);
@@ -41,7 +41,7 @@ static inline uint64_t ac_trace_ticks(void) {
 #endif
     return ac_trace_coarse_ns();
 }
-/* Note the clock's rate up to now. */
+/* Stores the current time in the header, from which readers compute the clock's rate. */
 void ac_trace_file_time(void);
 
 void ac_trace_file_fork_child(void);

@@ -1,53 +1,51 @@
-/* The file that `trace:FILE` writes: every allocation and free of one process, in the byte order
- * of its machine.  Written by trace.c, read by `accelcache trace` and `accelcache replay`.
+/* Format of the file that `trace:FILE` writes: every allocation and free of one process, in the byte order
+ * of its machine.  trace.c writes the file; `accelcache trace` and `accelcache replay` read it.
  *
- * A file is units of AC_TRACE_UNIT bytes.  The first is the header, each other one a chunk of a
- * lane: a row of chunks that one thread at a time writes to, numbered from 0.  What a lane
- * writes goes into its front, a chunk that is mapped into the process; when that is full, a copy
- * of it becomes a chunk for good, and the front begins the next one.  Whether the process ended
- * normally or was killed, the front holds the lane's end: nothing has to be done for that.  Once
- * the copy is there, a front of the same ordinal is of no interest.  Units that are none of the
- * three may lie in between, and be cut short at the file's end.  Lanes are numbered as they get
- * their fronts: a number is below that of the file's units.
+ * A file consists of units of AC_TRACE_UNIT bytes.  The first unit is the header.  Each other unit is a chunk of
+ * a lane.  A lane is a sequence of chunks, numbered from 0, to which one thread at a time writes.
+ * The lane writes into its front, a chunk that is mapped into the process.  A full front is copied to a
+ * permanent chunk, and the front begins the next chunk.  So the front has the lane's last events, after a normal
+ * end and after a kill.  If there is a copy with the ordinal of the front, readers ignore the front.
+ * Units of other contents may lie between these, and the last unit may be cut short.
+ * Lanes are numbered in the order in which they get their fronts.  A lane's number is below the number of units.
  *
- * Behind its header a chunk is a row of events of two or three 64-bit words.  The first word is
- * never 0, and written last: the first 0 word ends the chunk, and whatever a killed process left
- * behind is whole events.
+ * The header of a chunk is followed by events of two or three 64-bit words.  The first word of an event is never
+ * 0 and is written last.  The first 0 word ends the chunk.  So a killed process leaves only whole events.
  *
- *   word 0   kind in the highest 8 bits; what it is about in the other 56
- *   word 1   stamp: the time in the high half, the sequence number in the low half, both as
- *            differences to the lane's base, which each chunk's header and later a BASE sets
- *   word 2   ALLOC..: the place in the highest 16 bits, bytes in the other 48
+ *   word 0   kind in the highest 8 bits; subject in the other 56.
+ *   word 1   stamp: the time in the high half, the sequence number in the low half.  Both are differences
+ *            to the lane's base.  Each chunk's header sets the base, and a BASE event changes it.
+ *   word 2   ALLOC..: the place in the highest 16 bits, bytes in the other 48.
  *
- * Sequence numbers are unique in the file.  A free has one from before it took effect, an
- * allocation from after: in their order no address is handed out before it was freed, whatever
- * threads did it.  (Where one is all the same, its earlier block went unseen: by a call that no
- * hook sees, or a free whose event a kill cut off.)  They rise within a lane; numbers may be
- * missing.  Time is for people: ticks of the clock named in the header, and of different threads
- * it may run backwards a little.
+ * Sequence numbers are unique in the file.  A free gets its number before it takes effect, and an allocation
+ * after it took effect.  So in the order of numbers an address is freed before it is handed out again, in
+ * whichever threads.  Exceptions are a block that was freed by a call without a hook, and a free with an event
+ * that a kill cut off.  Numbers rise within a lane; some may be missing.
+ * The time is for people.  It is in ticks of the clock that the header names, and may run backwards a little
+ * between threads.
  *
- * A place is where an allocation or synchronisation belongs: context, device and stream. Events
- * name it by a number below AC_TRACE_PLACES that an earlier PLACE of the same lane defines; a
- * later one may define it anew. */
+ * A place is the context, device and stream of an allocation or synchronisation.  Events name it by a number
+ * below AC_TRACE_PLACES.  An earlier PLACE event of the same lane defines the number; a later one may redefine
+ * it. */
 #ifndef AC_TRACE_FORMAT_H
 #define AC_TRACE_FORMAT_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define AC_TRACE_MAGIC      0x0a45434152544341ull /* "ACTRACE\n" where the low byte is first */
+#define AC_TRACE_MAGIC      0x0a45434152544341ull /* "ACTRACE\n" in little-endian order */
 #define AC_TRACE_BYTE_ORDER 0x01020304u
 
 enum {
     AC_TRACE_VERSION = 1,
-    AC_TRACE_VERSION_SITES = 2, /* once it has stacks (SITE, FRAME, PIECE): older readers refuse it */
+    AC_TRACE_VERSION_SITES = 2, /* with stacks (SITE, FRAME, PIECE); older readers refuse it */
     AC_TRACE_UNIT = 65536, /* at least a page, on any machine */
     AC_TRACE_DEVICES = 64,
     AC_TRACE_PLACES = 1024,
     AC_TRACE_MOST_WORDS = 3 /* of an event */
 };
 
-/*   KIND(name, value, words, doc)   value: stays what it is, old files have it */
+/*   KIND(name, value, words, doc)   value: never changes, because old files contain it */
 #define AC_TRACE_KINDS(KIND)                                                                     \
     KIND(ALLOC, 1, 3, "an allocation at the address in word 0")                                  \
     KIND(MANAGED, 2, 3, "the same of managed memory")                                            \
@@ -73,10 +71,9 @@ enum {
         AC_TRACE_KIND_COUNT
 };
 
-/* Streams as a place has them: what the call named; 0 where a call names none, as cudaMalloc.
- * 1 is the legacy default stream; keys whose low AC_TRACE_STREAM_SHIFT bits are 2 are the
- * per-thread default streams, one per thread; others are handles, which the driver may give to
- * another stream after one was destroyed. */
+/* Keys of streams in places.  0: the call names no stream, for example cudaMalloc.  1: the legacy default stream.
+ * A key with the value 2 in its low AC_TRACE_STREAM_SHIFT bits is the per-thread default stream of a thread.
+ * Other keys are handles.  The driver may reuse the handle of a destroyed stream. */
 enum { AC_TRACE_STREAM_SHIFT = 2 };
 
 static inline uint64_t ac_trace_word(unsigned kind, uint64_t about) {
@@ -89,7 +86,7 @@ static inline uint64_t ac_trace_about(uint64_t word) {
     return word & 0xffffffffffffffull;
 }
 
-/* Word 2 of an allocation.  Bytes beyond 2^48 - 1 are cut to that. */
+/* Makes word 2 of an allocation.  The size is at most 2^48 - 1 bytes; larger sizes are cut. */
 static inline uint64_t ac_trace_size_word(unsigned place, uint64_t bytes) {
     const uint64_t most = 0xffffffffffffull;
     return (uint64_t)place << 48 | (bytes < most ? bytes : most);
@@ -101,20 +98,20 @@ static inline uint64_t ac_trace_size_bytes(uint64_t word) {
     return word & 0xffffffffffffull;
 }
 
-/* Word 0 of a PLACE.  `context` tells the living contexts of the process apart; a number comes
- * back after GONE.  AC_TRACE_NOWHERE for device and context: not known. */
+/* Makes word 0 of a PLACE.  `context` distinguishes the living contexts of the process; its number may be reused
+ * after GONE.  AC_TRACE_NOWHERE as device and context: not known. */
 enum { AC_TRACE_NOWHERE = 0xffff };
 static inline uint64_t ac_trace_place_word(unsigned number, unsigned device, unsigned context) {
     return ac_trace_word(AC_TRACE_PLACE,
                          (uint64_t)number << 32 | (uint64_t)device << 16 | context);
 }
 
-/* Stacks, with the key `stacks`: a lane defines each before its first use there, frame by frame, and names
- * of files and texts before those.  Numbers are those of sites.h, the same in all lanes.
+/* Stacks (key `stacks`).  A lane defines each stack, frame by frame, before its first use there.  Names of files
+ * and texts come before the frames that use them.  All lanes use the numbers of sites.h.
  *
- * Word 0 of a FRAME: stack, place of the frame (0: innermost), how many there are.  Of a PIECE: whether
- * it is of a text, number, place of the piece; the last one has a 0 byte.  Of a file the build ID follows
- * behind the 0 byte of its name, as sites.h has it, and ends likewise. */
+ * Word 0 of a FRAME: the stack, the index of the frame (0: innermost) and the number of frames.
+ * Word 0 of a PIECE: a flag for texts, the number of the file or text, and the index of the piece.  The last
+ * piece has a 0 byte.  The build ID of a file follows the 0 byte of its name and also ends with a 0 byte. */
 static inline uint64_t ac_trace_frame_word(uint32_t stack, unsigned place, unsigned count) {
     return ac_trace_word(AC_TRACE_FRAME, (uint64_t)stack << 16 | (uint64_t)place << 8 | count);
 }
@@ -124,7 +121,7 @@ static inline uint64_t ac_trace_piece_word(bool text, uint32_t number, unsigned 
 
 typedef enum {
     AC_TRACE_CLOCK_NS = 1, /* ticks are nanoseconds of CLOCK_MONOTONIC, in coarse steps */
-    AC_TRACE_CLOCK_TICKS   /* of the processor's counter; two of ac_trace_time_t tell the rate */
+    AC_TRACE_CLOCK_TICKS   /* ticks of the processor's counter; two ac_trace_time_t give the rate */
 } ac_trace_clock_t;
 
 typedef enum {
@@ -139,7 +136,7 @@ typedef struct {
 } ac_trace_time_t;
 
 typedef struct {
-    uint32_t used; /* 0: no such device seen */
+    uint32_t used; /* 0: the device was not used */
     int32_t ordinal;
     char name[96];
     unsigned char uuid[16];
@@ -173,9 +170,9 @@ typedef struct {
 
 _Static_assert(sizeof(ac_trace_header_t) <= AC_TRACE_UNIT, "the header is the first unit");
 
-/* What a chunk is. */
-#define AC_TRACE_FRONT 0x544e5246u /* where its lane writes */
-#define AC_TRACE_CHUNK 0x4b4e4843u /* a whole copy of what one was */
+/* Types of chunks. */
+#define AC_TRACE_FRONT 0x544e5246u /* the mapped chunk of a lane */
+#define AC_TRACE_CHUNK 0x4b4e4843u /* a complete copy of a full front */
 
 typedef struct {
     uint32_t magic;

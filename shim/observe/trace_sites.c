@@ -4,7 +4,7 @@
 #include "observe/trace_file.h"
 #include "observe/trace_int.h"
 
-/* True: it was not known to the lane before. */
+/* Marks a number as defined.  Returns true if it was not defined in the lane before. */
 static bool note(uint64_t *bits, size_t words, uint32_t number) {
     uint64_t *word = &bits[number / 64], bit = (uint64_t)1 << number % 64;
     bool fresh = number / 64 < words && !(*word & bit);

@@ -94,19 +94,19 @@ static inline void ac_cache_set_unplaced(ac_cache_t *cache, ac_block_t *block) {
 /* Enters the cache after ac_cache_enter failed.  Returns false if the cache is recalled or gone. */
 bool ac_cache_enter_long(ac_cache_t *cache);
 
-/* Moves all waiting blocks whose work is over to the ready blocks of their entries, regardless of room.
+/* Moves all waiting blocks that became ready to the ready blocks of their entries, regardless of room.
  * Called by the owner inside, or while the owner keeps out. */
 void ac_cache_ripen(ac_cache_t *cache);
 
-/* Moves waiting blocks of the entry whose work is over to its ready blocks: at least one, and more while
- * there is room.  Returns true if there were any.  Called by the owner inside, or while the owner keeps out. */
+/* Moves waiting blocks of the entry that became ready to its ready blocks: at least one, and more while there
+ * is room.  Returns true if there were any.  Called by the owner inside, or while the owner keeps out. */
 bool ac_cache_gather(ac_cache_t *cache, ac_entry_t *entry);
 
 /* Moves a waiting block, which is in no list of the cache any more, to the ledger, or to the free memory if its
  * epoch is at most `reached`. */
 void ac_cache_leave_waiting(ac_cache_t *cache, ac_block_t *block, uint64_t reached);
 
-/* Moves waiting blocks of the entry whose work is over to the free memory.  With `all`, moves the others to the
+/* Moves waiting blocks of the entry that became ready to the free memory.  With `all`, moves the others to the
  * ledger.  Returns true if there were any. */
 bool ac_cache_unpark(ac_cache_t *cache, ac_entry_t *entry, bool all);
 

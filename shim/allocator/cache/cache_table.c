@@ -6,12 +6,12 @@
 #include "allocator/space/segment.h"
 #include "failpoint.h"
 
-/* Of small blocks as many come at a time as were used up since the last one came, and once more as
- * many: between these, or what has so many bytes. */
+/* Limits of a fetch of small blocks.  Each miss fetches twice as many blocks as the one before.  A fetch has at most
+ * FETCH_BYTES; this limit is at least FETCH_LEAST and at most FETCH_MOST blocks. */
 enum { FETCH_MOST = 16, FETCH_LEAST = 2 };
 #define FETCH_BYTES ((uint64_t)64 << 10)
 
-/* After so many refusals they are forgotten: what was refused in one step may be kept in the next. */
+/* Number of refusals after which all are forgotten, because a later phase of the program may need these sizes. */
 enum { REFUSALS = 4096 };
 
 /* --- entries --- */
@@ -153,7 +153,7 @@ _Static_assert(AC_CACHE_PART % AC_CACHE_WAYS == 0, "entries that change places a
 
 void ac_cache_put(ac_cache_t *cache, ac_entry_t *entry, ac_block_t *block) {
     cache->room -= entry->charge;
-    if (block->home != cache) /* what was posted has it, and that line is not to be written (block.h) */
+    if (block->home != cache) /* posted blocks have it already; do not write that cache line (block.h) */
         block->home = cache;
     block->link = entry->top;
     entry->top = block;
@@ -215,13 +215,13 @@ bool ac_cache_shrink(ac_cache_t *cache, ac_entry_t *entry, int64_t room) {
     return true;
 }
 
-/* Frees all blocks of the entry that are ready, including those whose work ended meanwhile.  Returns true if
- * there were any. */
+/* Frees all ready blocks of the entry, including waiting blocks that became ready.  Returns true if there were
+ * any. */
 static inline bool empty(ac_cache_t *cache, ac_entry_t *entry, uint64_t quiet) {
     bool any = entry->top;
     if (any) {
         release(cache, entry, INT64_MAX, quiet);
-        entry->fetched /= 2; /* more than were used came at a time */
+        entry->fetched /= 2; /* more blocks were fetched than used */
     }
     if (*ac_cache_wait(cache, entry))
         any |= ac_cache_unpark(cache, entry, false);
@@ -314,8 +314,8 @@ static uint64_t largest_kept(const ac_cache_t *cache) {
     return largest;
 }
 
-/* Down to 3/4 of the budget.  It never touches what waits: that is bounded by itself, and not
- * ready. */
+/* Gives back ready blocks down to 3/4 of the budget, the largest first.  It leaves waiting blocks, which have their
+ * own limit and are not ready. */
 static void sweep(ac_cache_t *cache) {
     int64_t wanted = (int64_t)(cache->budget / 4);
     for (uint64_t largest; cache->room < wanted && (largest = largest_kept(cache));) {
@@ -367,7 +367,7 @@ ac_entry_t *ac_cache_make_room(ac_cache_t *cache, uint64_t key) {
     ac_entry_t *entry = ac_cache_keeps(cache, key);
     if (entry && cache->room < 0 && !ac_cache_lease(cache, false)) {
         sweep(cache);
-        entry->size = key; /* the sweep may have refused it: this one it did not mean */
+        entry->size = key; /* clears a refusal by the sweep, because this size is freed just now */
     }
     return entry;
 }
@@ -382,7 +382,7 @@ void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t key, bool known) {
         if (!(entry = ac_cache_find(cache, key)))
             return;
     }
-    /* It was refused, at most one block was freed here since, and it is asked for again. */
+    /* The key was refused and is requested again, with at most one free in between. */
     if (key == cache->refused && frees(cache) <= cache->refused_at + 1)
         entry->size = key;
     if (cache->refusals >= REFUSALS) {

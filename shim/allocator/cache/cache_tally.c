@@ -1,28 +1,27 @@
-/* The tally of thread caches (thread_cache.h): peaks, and what the device statistics absorb.
+/* The tally of thread caches (thread_cache.h): peaks, and the updates of the device statistics.
  *
- * The device statistics have what was counted under the lock, and what they absorbed of each tally.
- * What an owner did since then is in its tally alone.
+ * The device statistics contain the operations under the lock, and the absorbed part of each tally.  An owner's
+ * operations since then are only in its tally.
  *
- * The exact peak: allocated bytes of all pools, which every budget starts from.  The figure may rise to
- * `peak_bound`.  A cache is granted part of that as *headroom*, which lowers the bound; hits take from
- * it, frees add to it.  When it is used up the peaks are raised: all caches that are awake are absorbed.
+ * The exact peak is that of allocated bytes of all pools, because all budgets are computed from it.  The figure may
+ * rise to `peak_bound`.  A cache is granted part of that as *headroom*, which lowers the bound.  Hits take from
+ * the headroom, and frees add to it.  When it is used up, the peaks are raised: all awake caches are absorbed.
  *
  *     allocated + sum over the caches that are awake (not absorbed yet + headroom)  <=  peak + E
  *
- * E is 0 with one cache, and max(AC_CACHE_MISSED, peak / AC_CACHE_MISSED_SHARE) with several.  So the
- * peak is never above the true one, and below it by no more than E.  Raising puts all caches but the
- * caller's to rest: they have lost their headroom, and ask for some before they do anything.  So what
- * raising costs depends on how many threads were active since, not on how many caches there are.  A cache
- * that ends beside others returns its headroom and leaves them theirs, or all would ask for the lock.
+ * E is 0 with one cache, and max(AC_CACHE_MISSED, peak / AC_CACHE_MISSED_SHARE) with several.  Therefore the
+ * peak is never above the true one, and at most E below it.  A raise puts all caches except the caller's to rest.
+ * A cache at rest has lost its headroom, and asks for some before its next operation.  The cost of a raise
+ * depends on the number of threads that were active since the last one, not on the number of caches.  A cache
+ * that ends while others are awake returns its own headroom only.  Otherwise all others would need the lock.
  *
- * The peaks of all other figures follow when all caches are absorbed at once: absorbing one alone would
- * show blocks that another thread freed as held.  A figure that rises far above its peak makes that due,
- * under the lock (ac_stat_pools_rise) or through a cache (ac_cache_show).
+ * The peaks of all other figures follow when all caches are absorbed at once.  Absorbing a single one would show
+ * blocks that another thread freed as held.  This is due when a figure rises far above its peak, under the
+ * lock (ac_stat_pools_rise) or through a cache (ac_cache_show).
  *
- * A hit that another thread is in while peaks are raised shows when they are raised again, with its
- * thread's next operation, or in the next reading: a peak of just that moment may lack it.  To see
- * it at once would take a heavy barrier each time, and waiting for it.
- */
+ * A hit may be in progress in another thread during a raise.  It is counted at the next raise, at that thread's
+ * next operation, or at the next reading.  So a peak at exactly that moment may lack it.  To count it at once
+ * would take a heavy barrier and a wait at each raise. */
 #include "allocator/policy.h"
 #include "allocator/cache/cache_int.h"
 #include "failpoint.h"
@@ -45,8 +44,8 @@ static bool is_awake(const ac_cache_t *cache) {
     return !(atomic_load(&cache->gate) & (AC_GATE_RESTS | AC_GATE_GONE));
 }
 
-/* Grants what the cache, which is awake, lacks to have so many bytes, and more, up to half of what the
- * bound leaves.  False: the bound does not leave enough. */
+/* Grants headroom to an awake cache, so that it has at least `bytes`.  It grants more, up to half of the rest of the
+ * bound.  Returns false if the bound does not leave enough. */
 static bool grant(ac_cache_t *cache, int64_t bytes) {
     ac_allocator_t *allocator = cache->arena->allocator;
     int64_t left = allocator->peak_bound - allocator->stats->allocated_bytes[AC_POOL_ALL].current;
@@ -76,8 +75,8 @@ static void lose_headroom(ac_cache_t *cache) {
 
 /* --- raising peaks --- */
 
-/* Puts all caches that are awake to rest, but for `own`, which only loses its headroom.  Before any tally
- * is looked at: what one thread gave and another took is never seen in both. */
+/* Puts all awake caches to rest, except `own`, which only loses its headroom.  It comes before any tally is read, so
+ * that a block which one thread gave and another took is never counted in both. */
 static void put_to_rest(ac_caches_t *caches, ac_cache_t *own) {
     for (ac_cache_t *cache = caches->awake; cache; cache = cache->awake_next) {
         cache->was_awake = is_awake(cache);
@@ -88,7 +87,7 @@ static void put_to_rest(ac_caches_t *caches, ac_cache_t *own) {
     }
 }
 
-/* The owner may be in a hit that does not show yet. */
+/* Returns true if the owner may be in a hit that is not counted yet. */
 static bool is_in_hit(const ac_cache_t *cache) {
     return atomic_load_explicit(&cache->busy, memory_order_acquire) ||
            !ac_cache_tally_absorbed(cache->tally);
@@ -98,11 +97,11 @@ static uint64_t share_of(const ac_allocator_t *allocator) {
     return ac_budget_fence(&allocator->settings, allocator->high_water);
 }
 
-/* The device statistics have the tallies: peaks follow.  The next raise looks once more at a cache that
- * was put to rest just now, for a hit that did not show yet. */
+/* Raises the peaks after the tallies were absorbed.  A cache that was just put to rest stays in the list for the next
+ * raise, because it may have a hit that is not counted yet. */
 static void raise_peaks(ac_allocator_t *allocator, ac_cache_t *own) {
     ac_caches_t *caches = allocator->caches;
-    /* What is in chains brings no headroom any more: the bound is set as if there were none. */
+    /* Blocks in chains bring no headroom after this, because the new bound does not include it. */
     caches->raised = (caches->raised + 1) | 1;
     ac_stats_raise(allocator->stats);
     uint64_t live = (uint64_t)allocator->stats->allocated_bytes[AC_POOL_ALL].current;
@@ -128,8 +127,8 @@ void ac_caches_raise(ac_allocator_t *allocator, ac_cache_t *own) {
     ac_cache_sum_t sum = {.ordered = 0};
     bool any = false;
     put_to_rest(allocator->caches, own);
-    /* The caller's in any case: what was absorbed in the midst of a hit may lack some of it, and the
-     * tally ends with the cache. */
+    /* The caller's cache is absorbed in any case.  An earlier absorption in the middle of a hit may lack part of the
+     * hit, and the tally ends with the cache. */
     for (ac_cache_t *cache = allocator->caches->awake; cache; cache = cache->awake_next)
         if (cache == own || !ac_cache_tally_absorbed(cache->tally)) {
             ac_cache_tally_add(cache->tally, true, &sum);
@@ -141,7 +140,8 @@ void ac_caches_raise(ac_allocator_t *allocator, ac_cache_t *own) {
     raise_peaks(allocator, own);
 }
 
-/* `waiting`: growth of what waits, which is active.  It may be below 0, if more waited before. */
+/* Returns true if a figure grew far.  `waiting`: growth of waiting blocks, which are active; negative if they became
+ * fewer. */
 static inline bool is_far(uint64_t growth, uint64_t waiting, int64_t unseen) {
     return (int64_t)growth > unseen || (int64_t)(growth + waiting) > unseen;
 }
@@ -177,8 +177,8 @@ bool ac_cache_raise(ac_cache_t *cache) {
 
 /* --- the end of a cache --- */
 
-/* Absorbs the cache, which is awake, while the others keep their headroom.  The bound rises by what was
- * granted to the cache: by its headroom, and by what allocated bytes grew by. */
+/* Absorbs an awake cache, while the others keep their headroom.  The bound rises by the bytes that were granted to the
+ * cache: its headroom, and the growth of allocated bytes. */
 static void settle(ac_cache_t *cache) {
     ac_allocator_t *allocator = cache->arena->allocator;
     const ac_stat_t *allocated = &allocator->stats->allocated_bytes[AC_POOL_ALL];
@@ -192,7 +192,7 @@ static void settle(ac_cache_t *cache) {
 
 void ac_cache_tally_end(ac_cache_t *cache) {
     const ac_cache_t *awake = cache->arena->allocator->caches->awake;
-    ac_cache_wake(cache); /* now it shows what it did */
+    ac_cache_wake(cache); /* absorbs operations that were not counted */
     if (cache->lanes || !awake || (awake == cache && !cache->awake_next))
         ac_caches_raise(cache->arena->allocator, cache);
     else
@@ -237,7 +237,7 @@ void ac_cache_wake(ac_cache_t *cache) {
         cache->listed = true;
     }
     atomic_fetch_and(&cache->gate, ~(uint32_t)AC_GATE_RESTS);
-    if (!ac_cache_tally_absorbed(cache->tally)) /* a hit that was under way */
+    if (!ac_cache_tally_absorbed(cache->tally)) /* a hit that was in progress */
         ac_caches_raise(allocator, cache);
 }
 

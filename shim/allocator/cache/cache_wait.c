@@ -1,4 +1,4 @@
-/* Blocks that wait in a thread's cache (thread_cache.h): frees beside work, without the lock. */
+/* Blocks that wait in a thread's cache (thread_cache.h): frees during work of the device, without the lock. */
 #include "allocator/cache/cache_int.h"
 #include "allocator/retired/retired.h"
 #include "allocator/space/segment.h"
@@ -7,7 +7,7 @@
 
 /* --- the owner gives and takes --- */
 
-/* Of so many times that a fence is due, handouts are told from earlier work after one whatever waited. */
+/* After each LOOK_EACH-th due fence all handouts get an exact epoch, however many frees waited. */
 enum { LOOK_EACH = 16 };
 
 void ac_cache_note_due(ac_cache_t *cache) {
@@ -16,15 +16,17 @@ void ac_cache_note_due(ac_cache_t *cache) {
     uint64_t frees = given - cache->given, waited = fenced - cache->fenced;
     cache->given = given;
     cache->fenced = fenced;
-    /* A block that was taken for older waits without work beside it as well: its free does not tell. */
+    /* A block with a rough (too old) epoch waits even if no work can use it.  So the number of waiting frees
+     * alone does not show whether exact epochs would help. */
     bool look = ++cache->dues % LOOK_EACH == 0;
     bool most = waited && frees - waited <= frees / 8 && !ac_order_capturing();
-    /* Fewer than these were: alone they do not bring the next time, whatever each weighs. */
+    /* Fewer rough handouts than frees that waited.  So these handouts alone never make the next fence due,
+     * whatever their weights. */
     uint64_t rough = waited <= AC_FENCE_ROUGH ? waited - 1 : AC_FENCE_ROUGH;
     ac_fence_allow_rough(cache->timeline, most && !look ? (int32_t)rough : 0);
 }
 
-/* Keep the block, which is ready; there is room for it, in its entry if it has one. */
+/* Keeps a ready block: in its entry if it has one, otherwise loose.  The caller has checked for room. */
 static void put_in(ac_cache_t *cache, const ac_entry_t *own, ac_block_t *block, bool ordered) {
     uint64_t size = block->size;
     if (own && ac_cache_push(cache, block, ordered))
@@ -35,8 +37,9 @@ static void put_in(ac_cache_t *cache, const ac_entry_t *own, ac_block_t *block, 
 
 /* --- blocks that another cache handed out (inbox.h) --- */
 
-/* A chain has so much at most, and what an inbox has is bounded: its owner may be idle.  All inboxes
- * of a device may have the weight INBOXES_MOST, and each of many threads INBOX_MOST. */
+/* Limits of a chain (POST_MOST blocks, POST_BYTES) and of inboxes.  Inboxes are limited because their owners may be
+ * idle.  Each inbox may have the weight INBOX_MOST.  It may have up to `may_wait` if all inboxes of the device, at
+ * this weight, stay within INBOXES_MOST. */
 enum { POST_MOST = 16 };
 #define POST_BYTES   ((uint64_t)4 << 20)
 #define INBOX_MOST   ((uint64_t)16 << 20)
@@ -51,7 +54,8 @@ static bool has_room(const ac_cache_t *cache, const ac_inbox_t *inbox, uint64_t 
            (weight <= cache->may_wait[1] && weight * count <= INBOXES_MOST);
 }
 
-/* There is room for a chain that was begun, up to POST_BYTES. */
+/* Returns true if the block can go to the cache that handed it out.  A chain that was begun may grow to POST_BYTES
+ * without another look at the inbox. */
 static inline bool may_post(const ac_cache_t *cache, const ac_block_t *block) {
     const ac_cache_t *home = block->home;
     return home && home != cache &&
@@ -60,13 +64,13 @@ static inline bool may_post(const ac_cache_t *cache, const ac_block_t *block) {
             has_room(cache, &home->inbox, block->size));
 }
 
-/* What the chain is for may have ended: then it is placed here. */
+/* Posts the chain to its home.  If that cache was closed, the blocks stay here as unplaced ones. */
 static void post(ac_cache_t *cache) {
     ac_chain_t out = cache->out;
     cache->out = (ac_chain_t){.first = NULL};
     if (!out.first)
         return;
-    for (int flow = 0; flow < AC_FLOWS; flow++) /* before: they may be taken at once */
+    for (int flow = 0; flow < AC_FLOWS; flow++) /* before the post: the other thread may take them at once */
         ac_cache_count_chain(cache, flow, -(int64_t)out.blocks[flow], out.bytes[flow]);
     if (ac_inbox_post(&cache->out_home->inbox, cache->owner_arena, &out, &cache->trail))
         return;
@@ -75,13 +79,13 @@ static void post(ac_cache_t *cache) {
     for (ac_block_t *block = out.first; block; block = block->link) {
         cache->headroom += ac_cache_brings(block, cache->raised);
         if (!ac_inbox_is_slot(block))
-            block->raised = 0; /* once */
+            block->raised = 0; /* its headroom counts only once */
     }
     out.last->link = cache->unplaced;
     ac_cache_set_unplaced(cache, out.first);
 }
 
-/* The block is ready, `ordered` by its stream alone. */
+/* Adds a ready block to the chain for the cache that handed it out.  `ordered`: it is ready only by stream order. */
 static void give_home(ac_cache_t *cache, ac_block_t *block, bool ordered) {
     int flow = ac_cache_flow(block->size);
     ac_ahead_touch(block);
@@ -99,8 +103,8 @@ static void give_home(ac_cache_t *cache, ac_block_t *block, bool ordered) {
         post(cache);
 }
 
-/* What was posted is the cache's, as far as there is room without the lock; the rest is placed when
- * the owner has it next. */
+/* Takes the posted blocks into the table, as far as there is room without the lock.  The rest is unplaced until the
+ * owner has the lock. */
 static void collect(ac_cache_t *cache) {
     ac_ahead_t ahead = {.turn = 0};
     int64_t blocks[AC_FLOWS] = {0, 0};
@@ -126,8 +130,8 @@ static void collect(ac_cache_t *cache) {
         ac_cache_count_chain(cache, flow, blocks[flow], bytes[flow]);
 }
 
-/* What was posted is more than there is room for: as much room is leased, or each few of these blocks
- * would be looked for again.  By the owner, who is not inside. */
+/* Leases room for the unplaced blocks, if more were posted than fit.  Otherwise the owner would have to search them
+ * again every few requests.  Called by the owner, not inside. */
 __attribute__((noinline)) static void widen(ac_cache_t *cache) {
     ac_lock(&cache->arena->allocator->lock);
     if (ac_cache_usable(cache)) {
@@ -139,7 +143,7 @@ __attribute__((noinline)) static void widen(ac_cache_t *cache) {
     ac_unlock(&cache->arena->allocator->lock);
 }
 
-/* What is yet to be placed, of a size that is out, as far as there is room. */
+/* Moves unplaced blocks to the empty entry of their size, as far as there is room. */
 static void refill(ac_cache_t *cache, ac_entry_t *entry) {
     ac_ahead_t ahead = {.turn = 0};
     for (ac_block_t *block;
@@ -152,14 +156,15 @@ static void refill(ac_cache_t *cache, ac_entry_t *entry) {
     }
 }
 
-/* Whether a stream's order may protect what is freed now.  ac_order_retire is asked only where
- * its answer can be used: a free that relies on the order costs a join event. */
+/* Returns true if a stream's order may protect a block that is freed now.  The caller avoids ac_order_retire if it
+ * cannot use the answer, because a free that relies on the order costs a join event. */
 static bool may_rely(const ac_cache_t *cache) {
     return ac_sole_mode(atomic_load(&cache->timeline->single.word)) < AC_SOLE_MANY;
 }
 
-/* The block waits for `target`, a fence of its own context: in its entry if it has one, `own`.  What is
- * another cache's to have is ready when it is posted, so it does not wait here.  Inside. */
+/* Lets the block wait for `target`, a fence of its own context: in its entry `own`, or loose if that is NULL.  Returns
+ * false if it cannot wait here.  A block that can go to another cache does not wait here, because posted blocks
+ * must be ready.  Called inside. */
 AC_CACHE_HOT bool keep_waiting(ac_cache_t *cache, ac_block_t *block, const ac_entry_t *own,
                                uint64_t target) {
     uint64_t size = block->size;
@@ -181,19 +186,19 @@ AC_CACHE_HOT bool keep_waiting(ac_cache_t *cache, ac_block_t *block, const ac_en
     return true;
 }
 
-/* As ac_cache_keeps: of most sizes that have no entry in their own place there is none. */
+/* Returns ac_cache_keeps of the size.  The cheap ac_cache_peek comes first, because most sizes here have no entry. */
 static inline const ac_entry_t *keeps(ac_cache_t *cache, uint64_t size) {
     return ac_cache_peek(cache, size) ? ac_cache_keeps(cache, size) : NULL;
 }
 
-/* Frees beside work.  Inside. */
+/* Keeps a block that has to wait for `target`, of any module and size.  Called inside. */
 __attribute__((noinline)) static bool keep_awaited(ac_cache_t *cache, ac_block_t *block,
                                                    uint64_t target) {
     ac_cache_free_for(cache, block->module);
     return keep_waiting(cache, block, keeps(cache, block->size), target);
 }
 
-/* Those that are not, or of which one look does not tell.  Inside. */
+/* Keeps a block that is ready, or one with a state that needs ac_order_retire.  Called inside. */
 __attribute__((noinline)) static bool keep(ac_cache_t *cache, ac_block_t *block) {
     uint64_t size = block->size;
     ac_ticket_t ticket;
@@ -238,7 +243,8 @@ bool ac_cache_enter_long(ac_cache_t *cache) {
     }
 }
 
-/* Most frees beside work: of a size that is kept, of the module whose turn it is.  Inside. */
+/* Keeps an owned block.  The fast path is for a waiting block of a kept size and of the current module.  Called
+ * inside. */
 AC_CACHE_HOT bool give_owned(ac_cache_t *cache, ac_block_t *block) {
     uint64_t target;
     if (!ac_order_awaits(cache->timeline, &block->ticket, block->size, &target))
@@ -285,7 +291,7 @@ bool ac_cache_give_untouched(ac_cache_t *cache, ac_block_t *block) {
     return room;
 }
 
-/* What may serve is there.  Inside; the owner comes out. */
+/* Serves the request from waiting, posted or unplaced blocks.  Called inside; the owner is outside on return. */
 __attribute__((noinline)) static bool take_inside(ac_cache_t *cache, uint64_t size, bool known,
                                                   uint64_t bytes, uint64_t *address) {
     if (ac_inbox_has_any(&cache->inbox))
@@ -311,7 +317,7 @@ __attribute__((noinline)) static bool take_long(ac_cache_t *cache, uint64_t byte
     return take_inside(cache, size, ac_cache_peek(cache, size), bytes, address);
 }
 
-/* Apart from the others, so that it saves no registers: mostly nothing of the size waits. */
+/* The slow path is a separate function, so that the common case (no block of the size waits) saves no registers. */
 bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t size, bool known, uint64_t bytes,
                            uint64_t *address) {
     if (!ac_cache_enter(cache))
@@ -326,7 +332,7 @@ bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t size, bool known, uint64_
 
 /* --- what waited --- */
 
-/* From the first to the last of a chain. */
+/* Records the READY event of each block from `first` to `last`. */
 __attribute__((cold, noinline)) static void note_ready(const ac_cache_t *cache,
                                                        const ac_block_t *first,
                                                        const ac_block_t *last) {
@@ -340,14 +346,14 @@ __attribute__((cold, noinline)) static void note_ready(const ac_cache_t *cache,
     }
 }
 
-/* Blocks of the entry that wait and are ready join the others there: one, and with `all`, or as far as
- * there is room, more.  *ready counts them. */
+/* Moves waiting blocks that became ready to the ready blocks of the entry.  It moves at least one if there is one, and
+ * more while there is room or with `all`.  Adds them to *ready. */
 AC_CACHE_HOT bool gather(ac_cache_t *cache, ac_entry_t *entry, ac_block_t **wait, uint64_t reached,
                          bool all, ac_cache_wait_t *ready) {
     ac_block_t *last = *wait, *end;
     uint64_t size = entry->size, requested = 0;
     int64_t blocks = 0, room = cache->room;
-    if (!last || size & AC_ENTRY_FLAGS) /* of a refused size none is kept that is ready */
+    if (!last || size & AC_ENTRY_FLAGS) /* no ready block of a refused size is kept */
         return false;
     ac_block_t *first = last->link, *block = first;
     if (first->ticket.epoch > reached)
@@ -375,7 +381,7 @@ AC_CACHE_HOT bool gather(ac_cache_t *cache, ac_entry_t *entry, ac_block_t **wait
     return true;
 }
 
-/* What waits is ready up to this clock. */
+/* Returns the clock up to which waiting blocks are ready. */
 static uint64_t reached_by(const ac_cache_t *cache) {
     return AC_FAILPOINT(waiting_served) ? UINT64_MAX : ac_fence_reached_own(cache->timeline);
 }
@@ -389,7 +395,7 @@ bool ac_cache_gather(ac_cache_t *cache, ac_entry_t *entry) {
     return true;
 }
 
-/* gather() of an entry where one block waits, and is ready. */
+/* Does the work of gather() for an entry with one waiting block, which is ready. */
 AC_CACHE_HOT void gather_one(ac_cache_t *cache, ac_entry_t *entry, ac_block_t **wait,
                              ac_cache_wait_t *ready) {
     ac_block_t *block = *wait;
@@ -435,7 +441,7 @@ void ac_cache_ripen(ac_cache_t *cache) {
         ac_cache_count_ready(cache, flow, &ready[flow]);
 }
 
-/* The block has left the cache: in the account nothing changes but whose it is. */
+/* Counts a waiting block that leaves the cache.  The sums of the account do not change, only the holder does. */
 static void count_unparked(ac_cache_t *cache, const ac_block_t *block) {
     int flow = ac_cache_flow(block->size);
     ac_cache_wait_t *const both[] = {&cache->tally->side[flow].waiting,
@@ -455,7 +461,7 @@ void ac_cache_leave_waiting(ac_cache_t *cache, ac_block_t *block, uint64_t reach
         ac_segment_finish(block);
         return;
     }
-    block->ticket.ordered = false; /* of its life before */
+    block->ticket.ordered = false; /* clears a value from an earlier use of the block */
     ac_retired_put(block);
 }
 

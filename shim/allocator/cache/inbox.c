@@ -48,7 +48,7 @@ bool ac_inbox_post(ac_inbox_t *inbox, uint16_t arena, const ac_chain_t *chain,
     return true;
 }
 
-/* Have the processor fetch all that was posted, as far as that is known. */
+/* Prefetches the posted blocks that the trail shows. */
 static void touch(const ac_inbox_t *inbox, const ac_block_t *first) {
     const ac_trail_t *trail = atomic_load_explicit(&inbox->trail, memory_order_relaxed);
     if (!trail)
@@ -61,7 +61,7 @@ static void touch(const ac_inbox_t *inbox, const ac_block_t *first) {
 }
 
 ac_block_t *ac_inbox_take(ac_inbox_t *inbox, uint16_t arena) {
-    if (atomic_load(&inbox->word) == word_of(arena, NULL)) /* mostly: nothing is to be done */
+    if (atomic_load(&inbox->word) == word_of(arena, NULL)) /* the common case: the inbox is empty */
         return NULL;
     ac_block_t *first = block_in(
         atomic_exchange_explicit(&inbox->word, word_of(arena, NULL), memory_order_acquire));

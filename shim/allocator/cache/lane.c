@@ -1,4 +1,4 @@
-/* Lanes of a thread's cache (lane.h): what is not to be done at each request. */
+/* Lanes of a thread's cache (lane.h): the slow paths. */
 #include <string.h>
 
 #include "allocator/cache/cache_int.h"
@@ -7,7 +7,7 @@
 #include "allocator/retired/retired.h"
 #include "failpoint.h"
 
-/* One lane of those in use is given to another stream each time that so many found none. */
+/* Number of requests and frees without a lane after which a lane in use is given to another stream. */
 enum { LANE_REFUSALS = 64 };
 
 /* --- lanes --- */
@@ -17,8 +17,8 @@ static void point_at(ac_lanes_t *lanes, const void *handle, const ac_lane_t *lan
     lanes->at[hash >> (64 - AC_LANE_BITS)] = (uint16_t)((uintptr_t)lane - (uintptr_t)lanes);
 }
 
-/* By the owner: the stream's lane is the one at its place.  False: it has none, and is to get
- * none. */
+/* Makes `at` point to the stream's lane, or to a lane that the stream may take.  Returns false if there is none.
+ * Called by the owner. */
 static bool look_up(ac_lanes_t *lanes, const void *handle) {
     ac_lane_t *spare = NULL;
     if (ac_lane_of(lanes, handle)->stream == handle)
@@ -59,7 +59,7 @@ void ac_lanes_close(ac_cache_t *cache) {
         close_lane(cache, &cache->lanes->lane[i]);
 }
 
-/* The pool of the lanes, for all caches of the device; false: it is another. */
+/* Sets the pool of the lanes, for all caches of the device.  Returns false if they have another pool. */
 static bool set_pool(ac_cache_t *cache, unsigned mempool) {
     ac_allocator_t *allocator = cache->arena->allocator;
     if (!allocator->caches->mempool) {
@@ -74,7 +74,7 @@ static bool set_pool(ac_cache_t *cache, unsigned mempool) {
     return true;
 }
 
-/* The stream has its lane, and that is of now.  False: it cannot serve. */
+/* Gives the stream its lane and stores the current conditions in it.  Returns false if the lane cannot serve. */
 static bool renew(ac_cache_t *cache, const ac_lane_ask_t *ask) {
     ac_lane_t *lane = ac_lane_of(cache->lanes, ask->handle);
     ac_ordered_lane_t order;
@@ -96,12 +96,12 @@ static bool renew(ac_cache_t *cache, const ac_lane_ask_t *ask) {
     lane->generation = ask->generation;
     if (atomic_load(order.others) == order.item)
         return true;
-    /* Until the stream is given something. */
+    /* Work is hidden from the stream until the next submission to it. */
     ac_cache_leave_stream(cache, lane->number, false);
     return false;
 }
 
-/* Whether the lane serves as soon as the cache can be entered. */
+/* Returns true if the lane serves as soon as the cache can be entered. */
 static bool is_ready(ac_cache_t *cache, const ac_lane_ask_t *ask) {
     return cache->lanes && ac_lane_serves(ac_lane_of(cache->lanes, ask->handle), ask->handle) &&
            ac_lanes_are_synced(cache->lanes);
@@ -135,9 +135,9 @@ static bool open_lane(ac_cache_t *cache, const ac_lane_ask_t *ask) {
     return may;
 }
 
-/* --- the long way --- */
+/* --- slow paths --- */
 
-/* For this one block it is that module's turn. */
+/* Changes the cache's module label to that of the block, for this one call. */
 bool ac_lane_push_other(ac_cache_t *cache, ac_block_t *block, const void *stream, uint64_t address) {
     uint32_t module, turn = cache->frees, label = block->label - ac_lane_label(0);
     if (cache->others <= 0 || !ac_cache_is_of_other(cache, label, &module))
@@ -151,7 +151,7 @@ bool ac_lane_push_other(ac_cache_t *cache, ac_block_t *block, const void *stream
     return kept;
 }
 
-/* The key may have an entry from now on, or its entry is to serve again.  Takes the lock. */
+/* Makes an entry for the key, or lets its refused entry serve again.  Takes the lock. */
 static void expect(ac_cache_t *cache, uint64_t key, bool known) {
     ac_allocator_t *allocator = cache->arena->allocator;
     ac_lock(&allocator->lock);
@@ -181,8 +181,8 @@ bool ac_lane_take_long(ac_cache_t *cache, const ac_lane_ask_t *ask, uint64_t byt
     return taken == AC_TAKE_DUE ? ac_cache_raise(cache) : taken;
 }
 
-/* Returns true if there is room for one more block of the key, if need be at the price of others.  Takes the
- * lock. */
+/* Makes room for one more block of the key, if necessary by giving back other blocks.  Returns false if there is no
+ * room.  Takes the lock. */
 static bool make_room(ac_cache_t *cache, uint64_t key) {
     ac_allocator_t *allocator = cache->arena->allocator;
     ac_lock(&allocator->lock);
@@ -192,7 +192,8 @@ static bool make_room(ac_cache_t *cache, uint64_t key) {
     return made;
 }
 
-/* The key of the block that is allocated at `address`, in the stream's order; 0: there is none.  Inside. */
+/* Returns the key, in the stream's lane, of the block that is allocated at `address`; 0 if there is none.  Called
+ * inside. */
 static uint64_t key_of(const ac_cache_t *cache, const ac_block_t *block, const void *handle,
                        uint64_t address) {
     bool lies = ac_cache_lies_at(block, address) && block->state == AC_BLOCK_ALLOCATED;

@@ -1,32 +1,36 @@
-/* Lanes: what a thread frees in the order of a stream, and keeps for its own next requests that name
- * the stream, so that such a pair takes no lock either.
+/* Lanes: blocks that a thread freed in the order of a stream and keeps for its next requests on that stream.
+ * With a lane neither the free nor the request takes a lock.
  *
- * A lane belongs to a cache (thread_cache.h) and a stream.  Its blocks lie in entries of the cache's table,
- * whose keys have the lane's number.  They are ready for work of that stream alone; nothing else is known of
- * when they are.  For all others they are memory that was freed in the stream's order (retired/streams.h) and
- * is yet to be put where such memory waits: they *leave* for there whenever the cache gives back what it
- * keeps, so before the device grows.  They share the budget of what the cache keeps ready, and the device
- * statistics count them as ready.
+ * A lane belongs to a cache (thread_cache.h) and a stream.  Its blocks lie in entries of the cache's table; the
+ * keys of these entries contain the lane's number.  The blocks are ready only for work of that stream.  It is not
+ * known when other work may use them.  For other requests they are memory that was freed in the stream's order
+ * (retired/streams.h) and is not yet in the lists of that memory.  They *leave* for these lists whenever the
+ * cache gives back its blocks, and so before the device grows.  They share the budget of ready blocks of the
+ * cache, and the device statistics count them as ready.
  *
- * When a lane serves.  What holds for the context (it is current, not broken, may be served,
- * nothing captures, contexts do not reach each other's memory, all work is seen), for the memory
- * pool (the current one, served here), and for the stream (its handle, its slot, its order
- * protects) was found out under one value of ac_generation, and whatever ends it makes that grow.
- * What is hidden from the stream (ordered.c) shows in `others`: then the lane's entries go.
+ * Conditions.  A lane serves if all conditions held under one value of ac_generation.  Each change of a condition
+ * increments this value.  The conditions are:
+ *   context: it is current, not broken, and may be served; nothing captures; contexts do not reach each other's
+ *            memory; all work is seen;
+ *   memory pool: it is the current one and served here;
+ *   stream: its handle and slot are valid, and its order protects memory.
+ * Work of other streams may come before a free of this stream without being part of its recorded order (hidden
+ * work, ordered.c).  Such work changes `others`.  Then the entries of the lane leave.
  *
- * Positions.  A block that is freed here gets the position of its slot, plus one: what proves that
- * position has ended the present one after this look, before a call of the driver that takes in
- * all that the stream had by then (ac_order_read).  Had this call come before work that the free's
- * thread knows of, the look would have found the new position: the driver takes both by atomic
- * operations of its own.  Handed out again the block says that position, as one does that was
- * handed on by the lock (ticket.h).
+ * Positions.  A block that is freed here gets the position of its stream's slot plus one.  A thread that proves
+ * this position first ends the current position, after the read here.  Then it makes a driver call that covers
+ * all work that the stream has by then (ac_order_read).  If that call came before work that the freeing thread
+ * knows of, the read here would have found the new position, because the driver takes both by its own atomic
+ * operations.  When the block is handed out again it keeps that position, like a block that the lock handed on
+ * (ticket.h).
  *
- * Which blocks.  Those with AC_OWNER_STREAM in `owner_arena`, of one memory pool, that were handed
- * out new, or in the order of the same stream: nothing older may be under way that the stream does
- * not come after.  A size is kept from its second request on, as plain ones are.
+ * Blocks.  A lane has blocks with AC_OWNER_STREAM in `owner_arena`, of one memory pool.  They were handed out new
+ * or in the order of the same stream.  Otherwise older work that the stream does not follow could still use them.
+ * A size is kept from its second request on, like plain sizes.
  *
- * The pool's figures.  `net` is what the thread took less what it gave.  It joins the pool's figures
- * when the tallies are absorbed (cache_tally.c), so the pool's peaks may lack what lanes keep. */
+ * Statistics of the pool.  `net` is the number of bytes that the thread took, minus those that it gave.  It is added
+ * to the pool's figures when the tallies are absorbed (cache_tally.c).  So the pool's peaks may lack the changes
+ * in lanes. */
 #ifndef AC_LANE_H
 #define AC_LANE_H
 
@@ -44,25 +48,26 @@ _Static_assert(AC_LANES << AC_KEY_STREAM_SHIFT <= (AC_GRANULE - 1), "a key has t
 typedef struct {
     const void *stream; /* its resolved handle; NULL: not in use */
     uint64_t generation;
-    uint64_t number; /* in keys */
+    uint64_t number; /* the lane's number in keys */
     ac_ordered_lane_t order;
 } ac_lane_t;
 _Static_assert(sizeof(ac_lane_t) == 64, "one line");
 
-/* Of a cache; the owner's, or the lock's while it keeps out, but for `net`. */
+/* The lanes of a cache.  They are accessed by the owner, or under the lock while the owner keeps out.  Only `net` may
+ * be read at any time. */
 struct ac_lanes {
     _Alignas(64) ac_lane_t lane[AC_LANES];
-    /* Of the stream's lane if it has one, or of another: its offset, by the stream's hash. */
+    /* Offsets of lanes by the hash of a stream: of the stream's lane if it has one, or of another lane. */
     uint16_t at[1 << AC_LANE_BITS];
     uint64_t net, absorbed;
-    uint64_t syncs;   /* synchronisations of the program that the pool's figures take in */
-    unsigned mempool; /* 0: none of the lanes was ever in use */
+    uint64_t syncs;   /* number of the program's synchronisations that the pool's figures include */
+    unsigned mempool; /* the pool of the lanes; 0: no lane was ever in use */
     unsigned count;   /* lanes in use */
-    unsigned refused; /* requests and frees for which there was no lane, all being in use */
+    unsigned refused; /* requests and frees that got no lane, because all were in use */
 };
 
-/* A request or a free that names a stream, where ac_cache_ and no other condition forbids a lane.
- * `generation` is from before that was looked at. */
+/* A request or free that names a stream, after a check that no condition forbids a lane.  `generation` was read
+ * before that check, so that a later change of a condition makes the lane invalid. */
 typedef struct {
     const void *handle; /* resolved */
     ac_stream_t stream;
@@ -70,13 +75,13 @@ typedef struct {
     uint64_t generation;
 } ac_lane_ask_t;
 
-/* A lane, of this or of another stream. */
+/* Returns the lane for the stream's hash: the lane of this stream or of another one. */
 static inline ac_lane_t *ac_lane_of(ac_lanes_t *lanes, const void *stream) {
     uint64_t hash = (uint64_t)(uintptr_t)stream * 0x9e3779b97f4a7c15u;
     return (ac_lane_t *)((char *)lanes + lanes->at[hash >> (64 - AC_LANE_BITS)]);
 }
 
-/* Whether the lane is the stream's, and serves. */
+/* Returns true if the lane belongs to the stream and its conditions hold. */
 static inline bool ac_lane_serves(const ac_lane_t *lane, const void *stream) {
     return lane->stream == stream && lane->generation == ac_generation_now() &&
            (atomic_load_explicit(lane->order.others, memory_order_acquire) == lane->order.item ||
@@ -87,17 +92,18 @@ static inline bool ac_lanes_are_synced(const ac_lanes_t *lanes) {
     return lanes->syncs == atomic_load_explicit(&ac_mempool_syncs, memory_order_relaxed);
 }
 
-/* Work of the owner before may be older than anything that could be said here. */
+/* Returns the epoch of a block from a lane: 0, because work of the block's former user may be older than any epoch
+ * that is known here. */
 static inline uint64_t ac_lane_epoch(ac_timeline_t *timeline) {
     return AC_FAILPOINT(lane_handed_out_new) ? ac_fence_handout(timeline) : 0;
 }
 
-/* Of blocks in lanes, from that of others. */
+/* Converts a label of plain blocks to the label of blocks in lanes. */
 static inline uint32_t ac_lane_label(uint32_t label) {
     return label | (uint32_t)AC_OWNER_STREAM << 16;
 }
 
-/* Inside: serve `bytes` on the stream. */
+/* Serves `bytes` on the stream.  Called inside. */
 static inline ac_take_t ac_lane_pop(ac_cache_t *cache, const void *stream, uint64_t bytes,
                                     uint64_t *address) {
     ac_lanes_t *lanes = cache->lanes;
@@ -120,20 +126,19 @@ static inline ac_take_t ac_lane_pop(ac_cache_t *cache, const void *stream, uint6
     return __builtin_expect((cache->headroom -= (int64_t)size) < 0, 0) ? AC_TAKE_DUE : AC_TAKE_SERVED;
 }
 
-/* Whether nothing is under way on the block, which is allocated, that the lane's stream does not
- * come after. */
+/* Returns true if the lane's stream follows all work in progress on the allocated block. */
 static inline bool ac_lane_comes_after(const ac_lane_t *lane, const ac_block_t *block) {
     return block->ticket.key == ac_key_of(lane->order.slot)
                ? block->ticket.place > lane->order.base || AC_FAILPOINT(lane_former_stream)
                : block->ticket.key == AC_KEY_NONE || AC_FAILPOINT(lane_takes_any);
 }
 
-/* The same as ac_lane_push where the block has another label: that of another module, or of no block
- * that a lane may have (lane.c). */
+/* Does the work of ac_lane_push for a block of another module.  Returns false for a label that a block in a lane cannot
+ * have. */
 bool ac_lane_push_other(ac_cache_t *cache, ac_block_t *block, const void *stream, uint64_t address);
 
-/* Inside: keep the block that is allocated at `address`, and freed on the stream, of whichever module:
- * as ac_cache_give_handed. */
+/* Keeps the block that is allocated at `address` and freed on the stream.  It may be of any module.  Called inside.
+ * Returns false if the block is not kept. */
 static inline bool ac_lane_push(ac_cache_t *cache, ac_block_t *block, const void *stream,
                                 uint64_t address) {
     ac_lanes_t *lanes = cache->lanes;
@@ -164,8 +169,8 @@ static inline bool ac_lane_push(ac_cache_t *cache, ac_block_t *block, const void
     return true;
 }
 
-/* Serve `bytes` on the stream from its lane, as ac_cache_take does; keep the block that was freed on
- * it, which the owner was handed.  The context is known to be current. */
+/* ac_lane_take serves `bytes` on the stream from its lane.  ac_lane_give keeps a block that was freed on the stream and
+ * handed out to the owner.  The caller has checked that the context is current. */
 static inline ac_take_t ac_lane_take(ac_cache_t *cache, const void *stream, uint64_t bytes,
                                      uint64_t *address) {
     if (__builtin_expect(!cache->lanes || !ac_cache_enter(cache), 0))
@@ -183,15 +188,14 @@ static inline bool ac_lane_give(ac_cache_t *cache, const void *stream, uint64_t 
     return kept;
 }
 
-/* The same where that fails: the lane is made, or looked at
- * anew, and the cache may be entered by way of the lock.  False: only the lists of the stream may
- * serve, or take the block. */
+/* Called after ac_lane_take or _give failed.  They make the lane or check its conditions again, and may take the lock
+ * to enter the cache.  Return false if only the lists of the stream can serve the request or take the block. */
 bool ac_lane_take_long(ac_cache_t *cache, const ac_lane_ask_t *ask, uint64_t bytes,
                        uint64_t *address);
 bool ac_lane_give_long(ac_cache_t *cache, const ac_lane_ask_t *ask, uint64_t address);
 
-/* A condition forbids lanes: by the owner, what the one of the stream has is in the stream's lists
- * from now on. */
+/* Moves the blocks of the stream's lane to the stream's lists, because a condition forbids lanes.  Called by the
+ * owner. */
 void ac_lane_clear(ac_cache_t *cache, const void *handle);
 
 #endif

@@ -1,4 +1,4 @@
-/* The budget of thread caches, and what they lease of the device's (thread_cache.h). */
+/* The budget of thread caches, and their leases from the device's budget (thread_cache.h). */
 #include "allocator/policy.h"
 #include "allocator/cache/cache_int.h"
 
@@ -26,7 +26,7 @@ void ac_cache_set_budget(ac_cache_t *cache) {
     cache->room = (int64_t)cache->budget;
 }
 
-/* How much more there is to lease. */
+/* Returns the bytes that the cache may still lease. */
 static uint64_t left_for(const ac_cache_t *cache) {
     const ac_allocator_t *allocator = cache->arena->allocator;
     uint64_t limit = limit_of(allocator), own = limit < AC_CACHE_OWN ? limit : AC_CACHE_OWN;

@@ -62,7 +62,7 @@ __attribute__((always_inline)) static inline bool tidy(ac_cache_t *cache) {
     uint64_t quiet = ac_fence_quiet(cache->timeline);
     cache->loose_count = 0;
     cache->loose_bytes = 0;
-    for (unsigned i = 0; i < n; i++) { /* not before: who is beside it changes under the lock */
+    for (unsigned i = 0; i < n; i++) { /* under the lock, because the neighbours of a block change there */
         const ac_block_t *block = cache->loose[i];
         ac_block_touch_neighbours(block);
         ac_page_map_touch(block->address + block->size);
@@ -264,7 +264,7 @@ bool ac_cache_hand_on(ac_cache_t *cache) {
     bool stays = !cache->lanes && !ac_cache_is_gone(cache);
     if (stays) {
         ac_cache_leave_all(cache);
-        configure(cache); /* what it leased is for others now */
+        configure(cache); /* returns its leases for other caches */
         cache->owner_arena = 0;
         leave_chain(cache, ac_inbox_take(&cache->inbox, 0), false);
         ac_caches_check_peaks(allocator, cache);
@@ -398,7 +398,7 @@ static bool reopen(ac_allocator_t *allocator, bool (*visit)(ac_cache_t *), uint3
             AC_WINDOW(cache_visited);
             any |= visit(cache);
         }
-        if (then) { /* one that was not seen as well: it is never used again */
+        if (then) { /* also for a busy cache without a visit: no thread uses it again */
             atomic_fetch_or(&cache->gate, then);
             unlist(cache);
             cache->next = allocator->caches->gone;
@@ -409,11 +409,11 @@ static bool reopen(ac_allocator_t *allocator, bool (*visit)(ac_cache_t *), uint3
     return any;
 }
 
-/* Shuts all caches, and takes both locks.  Returns what close_gates does. */
+/* Shuts all caches, and takes both locks.  Returns the result of close_gates. */
 static bool freeze(ac_allocator_t *allocator) {
     ac_lock(&allocator->caches->recall_lock);
     ac_lock(&allocator->lock);
-    allocator->caches->frozen = true; /* or a thread would be inside one that opens meanwhile */
+    allocator->caches->frozen = true; /* otherwise a thread might be inside a cache that opens meanwhile */
     ac_unlock(&allocator->lock);
     bool closed = shut(allocator, NULL, NULL);
     ac_lock(&allocator->lock);

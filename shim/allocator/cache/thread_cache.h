@@ -1,55 +1,55 @@
-/* Thread caches: free blocks that a thread keeps for its own next requests, so that a request or
- * a free that meets one (a *hit*) takes no lock and makes no device call.
+/* Thread caches: free blocks that a thread keeps for its own next requests.  A request or free that the cache
+ * serves is a *hit*.  A hit takes no lock and makes no device call.
  *
- * A cache belongs to one thread and one arena.  Its blocks lie in the *entries* of a table, one
- * per size, last freed first; small ones (<= AC_SMALL_LIMIT) are fetched several at a
- * time.  Blocks come back from the cache when its budget is used up, when a request of the thread
- * finds no free memory and the program is not so small that it may grow (ac_caches_allowance),
- * when the thread ends, and whenever memory is short: before a device is asked for more, before a
- * wait, and before every trim, each thread's cache is *recalled*.  So what caches hold is free
- * memory wherever it matters.
+ * A cache belongs to one thread and one arena.  Its blocks lie in the *entries* of a table, one per size, last
+ * freed first.  Small blocks (<= AC_SMALL_LIMIT) are fetched several at a time.  The cache gives blocks back in
+ * these cases:
+ *   - its budget is used up;
+ *   - a request of the thread finds no free memory, and the program is too large to grow instead
+ *     (ac_caches_allowance);
+ *   - the thread ends;
+ *   - memory is short.  Before the device is asked for memory, before a wait, and before each trim, the caches of
+ *     all threads are *recalled*.  Therefore blocks in caches count as free memory for all these decisions.
  *
- * In a program that holds little (ac_cache_weighs) a request that finds no free memory takes from
- * its cache no more than it needs, of the largest sizes first: these are few, and the small ones that
- * stay are most of the program's requests.  What waited and is ready by then is kept as far as the
- * budget goes, and while more waits the device is asked before anything else goes.
+ * In a small program (ac_cache_weighs) a request that finds no free memory takes only the bytes that it needs
+ * from its cache, the largest sizes first.  These are few.  The small blocks that stay serve most of the
+ * program's requests.  Waiting blocks that became ready are kept within the budget.  While other blocks wait,
+ * the device is asked about them before other blocks go.
  *
- * The table.  A size has a place of its own by its hash, and a bucket of AC_CACHE_WAYS entries
- * around it.  A hit looks at the own place alone; an entry that is found elsewhere in its bucket
- * changes places with the one there.  The first request of a size only leaves a tag, the second
- * one makes its entry: blocks of sizes that do not return would come and go at the price of a
- * split and a search each.  In a full bucket a new size replaces one that has no blocks.  If
- * all have blocks, it gets no entry.
+ * The table.  The hash of a size gives its own place, and a bucket of AC_CACHE_WAYS entries around that.  A hit
+ * looks only at the own place.  If an entry is found elsewhere in its bucket, it is swapped to its own place.
+ * The first request of a size only leaves a tag, and the second one makes an entry.  Otherwise blocks of
+ * sizes that do not return would each cost a split and a search.  In a full bucket a new size replaces one
+ * without blocks.  If all have blocks, the new size gets no entry.
  *
- * The budget.  Whole blocks beside free memory keep it from being put together, by their bytes:
- * what all threads together keep ready of a device is bounded (AC_CACHE_KEPT), whatever its
- * memory.  A cache has AC_CACHE_OWN bytes and *leases* more under the lock; a recall takes leases
- * back.  The last block may have more bytes than there was room for: so a pair of one size always
- * hits.  A block is charged its bytes, and at most AC_KEPT_CHARGE: so a few large blocks stay.
- * When there is no room and no lease a *sweep* gives back the largest blocks, down to 3/4
- * of the budget, and a size that it leaves none of is *refused*: it is not kept any more, until
- * it is asked for right after it was freed.  After many refusals they are forgotten.
+ * The budget.  Whole blocks in caches prevent coalescing of free memory, in proportion to their bytes.  So the
+ * ready blocks that all threads keep of a device are limited to AC_CACHE_KEPT, whatever the size of its memory.
+ * A cache has AC_CACHE_OWN bytes and *leases* more under the lock; a recall takes leases back.  The last block
+ * may exceed the room, so that an alternating free and request of one size always hits.  A block is charged
+ * its bytes, but at most AC_KEPT_CHARGE, so that a few large blocks stay.  If there is no room and no lease,
+ * a *sweep* gives back the largest blocks, down to 3/4 of the budget.  A size of which it leaves none is
+ * *refused*: its blocks are not kept until the size is requested right after a free.  After many refusals all
+ * of them are forgotten.
  *
- * A hit holds `busy`; a thread that recalls caches sets a bit of `gate`, runs a heavy barrier
- * (barrier.h), and touches the table only when it then finds the cache not busy.  The owner looks
- * at `gate` after it set `busy`, and leaves its cache alone while the bit is set.
+ * A hit holds `busy`.  A thread that recalls caches sets a bit of `gate` and runs a heavy barrier (barrier.h).  It
+ * touches the table only if it then finds the cache not busy.  The owner reads `gate` after it set `busy`, and
+ * does not touch its cache while the bit is set.
  *
- * Whatever decides if freed memory is ready (fence.h) decides here as well.  A block that is not
- * ready *waits* in the cache, behind those of its size that were freed before; what has become
- * ready joins the ready ones when there are none, in one burst, because one fence covers many. A
- * request that misses leaves it there.  Such blocks count as active in the statistics, and a
- * recall moves them to the arena's lists (retired.h).  Blocks that other contexts may access, or
- * that a capture may have recorded, never wait here; freeing them takes the lock.
+ * Waiting blocks.  fence.h decides whether freed memory is ready.  A block that is not ready *waits* in the cache,
+ * after earlier freed blocks of its size.  When the entry has no ready blocks, all waiting ones that became ready
+ * join it at once, because one fence covers many.  A request that misses leaves waiting blocks there.  The
+ * statistics count waiting blocks as active, and a recall moves them to the arena's lists (retired.h).  A block
+ * that other contexts may access, or that a capture may have recorded, never waits here; its free takes the lock.
  *
- * Statistics.  A hit adds to the tally of its cache (ac_cache_tally_t), which the device
- * statistics absorb under the allocator's lock.  `headroom` is how many bytes hits may hand out
- * before that is due: it keeps the peak of allocated bytes exact (cache_tally.c).
+ * Statistics.  A hit adds to the tally of its cache (ac_cache_tally_t), which the device statistics absorb under
+ * the allocator's lock.  `headroom` is the number of bytes that hits may hand out before this is due.  It keeps
+ * the peak of allocated bytes exact (cache_tally.c).
  *
- * Requests and frees that name a stream have bins of their own in the table (lane.h).
+ * Requests and frees that name a stream have their own entries in the table (lane.h).
  *
- * Free blocks of other sizes, ready or not, stay *loose* for a moment: until the owner takes the lock
- * for its next request, or there are AC_CACHE_LOOSE of them.  Those that another thread was handed go
- * back to its cache (inbox.h). */
+ * Free blocks of other sizes, ready or not, stay *loose* for a short time: until the owner takes the lock for its
+ * next request, or until there are AC_CACHE_LOOSE of them.  Blocks that another thread's cache handed out go back
+ * to that cache (inbox.h). */
 #ifndef AC_THREAD_CACHE_H
 #define AC_THREAD_CACHE_H
 
@@ -72,57 +72,56 @@ enum {
     AC_CACHE_SEEN_BITS = 8,
     AC_CACHE_HANDED_BITS = 11,
     AC_CACHE_LOOSE = 16,
-    AC_CACHE_OTHERS = 1024, /* frees of other modules' blocks, before another one takes its turn */
-    AC_CACHE_STREAMS = 12, /* class of all bins of streams; below: small sizes, and each power of two above */
+    AC_CACHE_OTHERS = 1024, /* frees of other modules' blocks before the module of `frees` changes */
+    AC_CACHE_STREAMS = 12, /* class of stream entries; lower: small sizes, and each power of two above */
     AC_CACHE_CLASSES = AC_CACHE_STREAMS + 1
 };
 
-/* With several caches the peak of allocated bytes may lack so many bytes, or this share of itself. */
+/* Bytes that the peak of allocated bytes may lack with several caches; or this share of the peak, if that is more. */
 #define AC_CACHE_MISSED ((int64_t)256 << 10)
 enum { AC_CACHE_MISSED_SHARE = 1024 };
 
-/* Bytes and blocks that a pool may grow by through one cache before the device statistics absorb it, whatever its
- * headroom.  In bytes it is a share of the peak of allocated bytes, of all caches together, if that is more.
- * Growth is looked at each time that AC_CACHE_UNSEEN was cut for the cache: the peaks of the other figures lack at
- * most twice as much. */
+/* Bytes and blocks by which a pool may grow through one cache before the device statistics absorb it, whatever its
+ * headroom.  In bytes, the limits of all caches together are at least a share of the peak of allocated bytes.  The
+ * growth is checked each time that AC_CACHE_UNSEEN bytes were cut for the cache.  So the peaks of the other
+ * figures lack at most twice as much. */
 #define AC_CACHE_UNSEEN ((int64_t)8 << 20)
 enum { AC_CACHE_UNSEEN_BLOCKS = 2048, AC_CACHE_UNSEEN_SHARE = 256 };
 #define AC_CACHE_WEIGHT(size) ((int64_t)(size) + AC_CACHE_UNSEEN / AC_CACHE_UNSEEN_BLOCKS)
 
-/* Larger blocks are never kept. */
+/* Size of the largest block that a cache keeps. */
 #define AC_CACHE_LARGEST ((uint64_t)64 << 30)
 
-/* Of ready blocks, where the settings allow for it: all caches of a device together, but for the
- * bytes that each has without a lease, and the one block that there was no room for.  What is
- * kept costs no memory up to here, and does above: replays of training programs show it, whatever
- * they hold. */
+/* AC_CACHE_KEPT: bytes of ready blocks that all caches of a device keep at most, if the settings allow it.  The
+ * AC_CACHE_OWN bytes of each cache without a lease, and its one block beyond the room, are not included.
+ * Replays of training programs show that caching up to this size costs no memory, and more does, for programs of
+ * all sizes. */
 #define AC_CACHE_KEPT ((uint64_t)32 << 20)
 #define AC_CACHE_OWN  ((uint64_t)1 << 20)
 
-/* With so many blocks a cache leases no more: a recall is to be over soon. */
+/* Number of blocks from which on a cache leases no more, so that a recall is short. */
 enum { AC_CACHE_BLOCKS = 8192 };
 
 typedef struct ac_lanes ac_lanes_t;
 
 typedef struct {
-    uint64_t size;         /* its key (bytes of each of its blocks, and the stream), with AC_ENTRY_ flags;
-                              0: not in use */
-    ac_block_t *top;       /* ready ones by link, last freed first */
-    ac_cache_side_t *side; /* in the account */
-    uint8_t fetched;       /* how many came at the last miss */
+    uint64_t size;         /* key (size of its blocks, and the stream) with AC_ENTRY_ flags; 0: not in use */
+    ac_block_t *top;       /* ready blocks by link, last freed first */
+    ac_cache_side_t *side; /* figures of its pool in the tally */
+    uint8_t fetched;       /* number of blocks fetched at the last miss */
     uint8_t class;         /* of its key (ac_cache_class) */
-    uint32_t charge;       /* what each of its blocks takes of the budget */
+    uint32_t charge;       /* bytes of the budget that each of its blocks takes */
 } ac_entry_t;
 enum { AC_ENTRY_BITS = 5 };
 _Static_assert(sizeof(ac_entry_t) == 1 << AC_ENTRY_BITS, "an entry is found by its offset");
 
-/* Flags of an entry.  Sizes are multiples of AC_GRANULE, so an entry with a flag is not hit, and ac_cache_find is
- * asked.  REFUSED: no block of the size is kept, by a sweep.  EMPTY: no blocks since the owner gave all back; goes
- * when the entry is found. */
+/* Flags of an entry.  Sizes are multiples of AC_GRANULE, so that a hit never finds an entry with a flag; the slow path
+ * calls ac_cache_find.  REFUSED: a sweep decided to keep no block of the size.  EMPTY: the entry has had no blocks
+ * since the owner gave all back; the flag is cleared when the entry is found. */
 enum { AC_ENTRY_REFUSED = 1, AC_ENTRY_EMPTY = 2, AC_ENTRY_FLAGS = 3 };
 
-/* The key of an entry: a size, and in the bits between the flags and the granule 0 for plain blocks, or the
- * number of the stream in whose order its blocks are ready (lane.h). */
+/* Shift of the stream's number in keys.  The key of an entry is a size.  Its bits between the flags and the granule
+ * are 0 for plain blocks, or the number of the lane (lane.h). */
 enum { AC_KEY_STREAM_SHIFT = 3 };
 
 static inline uint64_t ac_entry_key(const ac_entry_t *entry) {
@@ -137,14 +136,15 @@ static inline uint64_t ac_entry_size(const ac_entry_t *entry) {
     return ac_key_size(entry->size);
 }
 
-/* Whether the entry is of that key, whatever its flags. */
+/* Returns true if the entry has that key, with any flags. */
 static inline bool ac_entry_is_of(const ac_entry_t *entry, uint64_t key) {
     return (entry->size ^ key) <= AC_ENTRY_FLAGS;
 }
 
-/* Why hits take the long way: AC_GATE_RECALLED, _GONE: see above.  AC_GATE_STEPPED: the settings
- * round sizes.  AC_GATE_FENCED: the kernel has no barrier for the other side, so that this one
- * needs its own.  AC_GATE_RESTS, set by others: the cache has lost its headroom (cache_tally.c). */
+/* Bits of the gate; each sends all requests and frees to the slow path.
+ * RECALLED: a recall owns the table.  GONE: the arena is dead.  STEPPED: the settings round sizes up.
+ * FENCED: the kernel has no membarrier, so that the owner needs a full fence.
+ * RESTS: another thread took the cache's headroom (cache_tally.c). */
 enum {
     AC_GATE_RECALLED = 1,
     AC_GATE_GONE = 2,
@@ -153,94 +153,96 @@ enum {
     AC_GATE_RESTS = 16
 };
 
-/* Invariants (ac_allocator_check): the blocks of an entry, ready or not, are in state
- * AC_BLOCK_CACHED, of its size and of the cache's arena; refused entries and unused ones have
- * none.  An entry lies in the bucket of its key, no key has two, and
- * `kept` has the bits of those that may have blocks.  `room` is the budget less the charges of all
- * ready blocks: without the largest one these are within the budget, which is AC_CACHE_OWN, or
- * the limit if that is less, and `leased`; all leases are within AC_CACHE_KEPT and the limit.
- * What waits has tickets whose epochs never fall along a ring; the tally has its sums, which are
- * within `may_wait`. */
+/* Invariants (ac_allocator_check):
+ *   - The blocks of an entry, ready or not, have the state AC_BLOCK_CACHED, its size, and the cache's arena.
+ *   - Refused and unused entries have no blocks.
+ *   - An entry lies in the bucket of its key, and no two entries have the same key.
+ *   - `kept` has the bits of all entries that may have blocks.
+ *   - `room` is the budget minus the charges of all ready blocks.  These charges, without the largest one, are
+ *     within the budget.
+ *   - The budget is AC_CACHE_OWN (or the limit of the settings if that is less) plus `leased`.
+ *   - All leases together are within AC_CACHE_KEPT and the limit.
+ *   - The epochs of waiting blocks never fall along a ring.  The tally has the sums of waiting blocks, and these are
+ *     within `may_wait`. */
 struct ac_cache {
     _Atomic uint32_t busy;
     _Atomic uint32_t gate; /* AC_GATE_ bits; they change under the allocator's lock */
-    /* Labels of blocks that are allocated: what the owner asks for has the first, and what a hit
-     * takes back mostly the second, or it counts by itself for the block's module.  After so many of
-     * these, `others`, or where a hit does not do, ac_cache_free_for is told. */
-    uint32_t asks, frees, least; /* least: that of module 0 */
+    /* Labels of allocated blocks.  `asks`: label of blocks that the owner requests.  `frees`: label of most blocks
+     * that it frees.  A free of another label is counted separately for its module; after `others` of these, or on
+     * a slow path, ac_cache_free_for changes `frees`. */
+    uint32_t asks, frees, least; /* least: label of module 0 */
     int32_t others;
     uint16_t owner_arena; /* the arena's number */
     ac_arena_t *arena;
     ac_timeline_t *timeline;
     ac_cache_tally_t *tally;
-    ac_block_t *last; /* that was handed out, and the own place of its size */
+    ac_block_t *last; /* the block that was handed out last, and the own place of its size */
     ac_entry_t *last_own;
-    int64_t room; /* the budget less the charges of all ready blocks; below 0 by the last one */
+    int64_t room; /* the budget minus the charges of all ready blocks; the last block may make it negative */
     int64_t headroom; /* bytes that may be handed out before peaks are due (cache_tally.c) */
-    int64_t unseen[AC_FLOWS]; /* bytes that may be cut before growth is looked at (AC_CACHE_UNSEEN) */
+    int64_t unseen[AC_FLOWS]; /* bytes that may be cut before the growth is checked (AC_CACHE_UNSEEN) */
     uint64_t raised;  /* `raised` of the device's caches when the headroom was granted (inbox.h) */
-    uint64_t budget;     /* of that; 0: nothing is kept */
-    uint64_t leased;     /* of the budget */
-    uint64_t refused;    /* key that was not kept last */
-    uint64_t refused_at; /* frees of the owner before */
-    unsigned refusals;   /* since those of the past were forgotten */
-    uint64_t flushed[AC_FLOWS];  /* what was reached when all that was ready of one kind left */
-    uint64_t may_wait[AC_FLOWS]; /* bytes of what waits */
-    /* Of it: so many are worth a fence (ac_budget_fence).  `share` is of the time when the cache was
-     * granted room: what waits in an entry serves its size alone, and fences that come early for it
-     * save programs with much work under way 2 % of their memory.  What is loose serves all. */
+    uint64_t budget;     /* for ready blocks; 0: nothing is kept */
+    uint64_t leased;     /* part of the budget */
+    uint64_t refused;    /* the key that was refused last */
+    uint64_t refused_at; /* number of the owner's frees at that time */
+    unsigned refusals;   /* number since refusals were last forgotten */
+    uint64_t flushed[AC_FLOWS];  /* reached clock when all ready blocks of the pool left */
+    uint64_t may_wait[AC_FLOWS]; /* limit of the bytes of waiting blocks */
+    /* Bytes of waiting blocks that are worth a fence (ac_budget_fence).  `share` is the value of the time when the
+     * cache woke up; it is for blocks in entries, which serve only their size.  Early fences for them save programs
+     * with much work in progress 2 % of their memory.  `live_share` is for loose blocks, which serve all sizes. */
     uint64_t share, live_share;
-    uint64_t given, fenced; /* frees, and those of them that waited, when a fence was due last */
+    uint64_t given, fenced; /* numbers of frees and of waiting frees when a fence was last due */
     uint32_t dues;          /* fences that were due */
     uint64_t kept[AC_CACHE_CLASSES][AC_CACHE_WORDS]; /* bit per entry that may have blocks */
-    uint8_t words[AC_CACHE_CLASSES];         /* bit per word of these that is not 0 */
-    uint16_t classes;                        /* bit per class that has any */
-    uint64_t parked[AC_CACHE_WORDS];         /* bit per entry that may have blocks that wait */
+    uint8_t words[AC_CACHE_CLASSES];         /* bit per word of `kept` that is not 0 */
+    uint16_t classes;                        /* bit per class with a word that is not 0 */
+    uint64_t parked[AC_CACHE_WORDS];         /* bit per entry that may have waiting blocks */
     uint32_t divisions[AC_DIVISION_SLOTS];   /* of the settings */
     ac_cache_t *next, *awake_next;           /* the allocator's lists, under its lock */
     ac_cache_t *sibling;                     /* the owner's next cache */
-    /* Blocks of sizes that are not kept, given without the lock: they go to the free memory, or the
-     * arena's lists if they wait, as soon as the owner has it again. */
+    /* Blocks of sizes that are not kept, which were freed without the lock.  As soon as the owner has the lock, they
+     * go to the free memory, or to the arena's lists if they wait. */
     ac_block_t *loose[AC_CACHE_LOOSE];
     unsigned loose_count;
-    /* Blocks that the owner freed and another cache handed out, until they are posted there; and
-     * what was posted here and found no room without the lock. */
+    /* `out`: blocks that the owner freed and the cache `out_home` handed out, until they are posted there.
+     * `unplaced`: blocks that were posted here and found no room without the lock. */
     ac_chain_t out;
     ac_cache_t *out_home;
-    ac_block_t *_Atomic unplaced; /* by link; a look from outside it is a hint */
+    ac_block_t *_Atomic unplaced; /* by link; a read from outside the cache is a hint */
     ac_lanes_t *lanes;             /* lane.h; NULL: none yet */
     bool listed, was_awake;        /* cache_tally.c, under the lock */
     bool narrow;                   /* there was nothing to lease; until a recall */
     uint64_t loose_bytes;
-    ac_modules_named_t named;      /* of the tally, by the owner */
-    uint64_t made;                 /* bit per AC_CACHE_PART entries, one of which may be in use */
-    /* What follows is large and mostly unused: pages of it that are never touched take no memory. */
+    ac_modules_named_t named;      /* of the tally; only the owner uses it */
+    uint64_t made;                 /* bit per AC_CACHE_PART entries, if one of them may be in use */
+    /* The members below are large and mostly unused.  Pages that are never touched take no memory. */
     ac_entry_t entry[AC_CACHE_ENTRIES];
-    /* Of each entry the blocks that wait: the newest one, whose link is the oldest, and so
-     * on around; NULL: none. */
+    /* The newest waiting block of each entry; NULL: none.  The blocks form a ring by link: the link of the newest
+     * one is the oldest one. */
     ac_block_t *wait[AC_CACHE_ENTRIES];
-    /* Keys without an entry that were asked for (cache_table.c). */
+    /* Requested keys without an entry (cache_table.c). */
     uint64_t seen[1 << AC_CACHE_SEEN_BITS];
-    /* Blocks that requests of the owner were served with, by address: a free looks here first.
-     * What another thread did to one since shows in its record; one that says another address by
-     * now is another block's (block.h). */
+    /* Blocks that served the owner's requests, by address.  A free reads this first.  The record shows later changes
+     * by other threads.  A record with another address now belongs to another block (block.h). */
     ac_block_t *handed[1 << AC_CACHE_HANDED_BITS];
-    /* Other threads write to it.  Last, and on a line of its own: it stays as it is when the record
-     * serves another owner. */
+    /* Other threads write to the inbox, so it has its own cache line.  It is last because it stays as it is when the
+     * structure serves another owner. */
     _Alignas(64) ac_inbox_t inbox;
     ac_trail_t trail;
 };
 
-/* A cache of the arena for the calling thread; `tally` is borrowed and zero.  NULL when host
- * memory is short, the arena is dead or the settings forbid it. */
+/* Opens a cache of the arena for the calling thread.  The caller lends `tally`, which is zero.  Returns NULL if host
+ * memory is short, the arena is dead, or the settings forbid caches. */
 ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_tally_t *tally);
 
-/* Whether the arena is dead: the cache serves nothing any more, and is to be closed. */
+/* Returns true if the arena is dead.  The cache then serves nothing and has to be closed. */
 static inline bool ac_cache_is_gone(const ac_cache_t *cache) {
     return atomic_load(&cache->gate) & AC_GATE_GONE;
 }
 
-/* By the owner: what the cache holds goes back, its tally is absorbed and zero again. */
+/* Closes the cache: gives back its blocks, absorbs its tally and sets the tally to zero.  Called by the owner. */
 void ac_cache_close(ac_cache_t *cache);
 
 /* Called when the owner ends: gives back what the cache keeps.  It stays, with its tally, for the next thread that
@@ -249,8 +251,8 @@ void ac_cache_close(ac_cache_t *cache);
 bool ac_cache_hand_on(ac_cache_t *cache);
 void ac_cache_take_over(ac_cache_t *cache);
 
-/* By the owner: what it asks for from now on is for that module (stats.h); what it gives is that
- * module's.  A hit does not count for modules: what passed is named when another one's turn is. */
+/* Sets the module (stats.h) of the owner's later requests (_ask_for) or frees (_free_for).  Called by the owner.  A hit
+ * counts nothing for modules.  The blocks since the last change are charged when the module changes. */
 static inline unsigned ac_cache_asking(const ac_cache_t *cache) {
     return (uint8_t)cache->asks;
 }
@@ -272,20 +274,20 @@ static inline void ac_cache_free_for(ac_cache_t *cache, unsigned module) {
 
 /* --- hits --- */
 
-/* Several hooks hit, each with a copy of its own: a call would save and restore what it needs. */
+/* Inlines a function into each hook, because a call would save and restore registers. */
 #define AC_CACHE_HOT __attribute__((always_inline)) static inline
 
-/* Keep the block that is allocated at `address`, ready or not.  False: only the lock can, or the
- * record is not its any more: only inside the cache that does not change. */
+/* Keeps the block that is allocated at `address`, ready or not.  Returns false if the free needs the lock.  Also
+ * returns false if the record is no longer of that block; this is checked inside the cache, where it cannot change. */
 bool ac_cache_give(ac_cache_t *cache, ac_block_t *block, uint64_t address);
 
-/* Its highest bits are the index: neighbours are apart, and so are multiples of large powers of
+/* Returns a hash with its highest bits as the index.  They differ for neighbours and for multiples of large powers of
  * two. */
 static inline uint32_t ac_cache_hash(uint64_t n) {
     return (uint32_t)n * 0x9e3779b1u;
 }
 
-/* The own place of a size.  By an offset: an index would take one or two instructions more, in
+/* Returns the own place of a size.  It computes an offset, because an index would take one or two more instructions in
  * each hit. */
 static inline ac_entry_t *ac_cache_entry(ac_cache_t *cache, uint64_t size) {
     uint32_t high = ac_cache_hash(size) >> (32 - AC_CACHE_BITS - AC_ENTRY_BITS);
@@ -296,8 +298,8 @@ static inline ac_entry_t *ac_cache_bucket(ac_cache_t *cache, const ac_entry_t *e
     return &cache->entry[(size_t)(entry - cache->entry) & ~((size_t)AC_CACHE_WAYS - 1)];
 }
 
-/* The entry of the size, awake and in its own place; NULL.  By the owner, inside or with the
- * lock while the cache is usable (cache_table.c). */
+/* Finds the entry of the size, clears its EMPTY flag and swaps it to its own place; NULL if there is none.  Called by
+ * the owner, inside, or under the lock while the cache is usable (cache_table.c). */
 ac_entry_t *ac_cache_find(ac_cache_t *cache, uint64_t size);
 
 static inline ac_block_t **ac_cache_handed(ac_cache_t *cache, uint64_t address) {
@@ -308,12 +310,12 @@ static inline int ac_cache_flow(uint64_t size) {
     return size > AC_SMALL_LIMIT;
 }
 
-/* What a block of the size takes of the budget. */
+/* Returns the bytes of the budget that a block of the size takes. */
 static inline uint32_t ac_cache_charge(uint64_t size) {
     return size < AC_KEPT_CHARGE ? (uint32_t)size : AC_KEPT_CHARGE;
 }
 
-/* Entries of larger sizes have a higher class: 0 is that of the small ones. */
+/* Returns the class of a size.  Larger sizes have a higher class; small sizes have class 0. */
 static inline int ac_cache_class(uint64_t size) {
     if (size <= AC_SMALL_LIMIT)
         return 0;
@@ -321,17 +323,17 @@ static inline int ac_cache_class(uint64_t size) {
     return class < AC_CACHE_STREAMS ? class : AC_CACHE_STREAMS - 1;
 }
 
-/* The cache may be used by its owner, which this thread is. NULL may not. */
 static inline uint32_t ac_cache_gate(const ac_cache_t *cache) {
     return atomic_load_explicit(&cache->gate, memory_order_acquire);
 }
 
+/* Returns true if the owner, which is the calling thread, may use the cache; false for NULL. */
 static inline bool ac_cache_usable(const ac_cache_t *cache) {
     return cache && !(ac_cache_gate(cache) & (AC_GATE_RECALLED | AC_GATE_GONE));
 }
 
-/* Between the two no other thread touches the table.  False: one does, or it takes more to
- * keep it out (ac_cache_take_long). */
+/* Keeps other threads from the table until ac_cache_leave; the owner is *inside* meanwhile.  Returns false if another
+ * thread uses the table, or if keeping it out takes the slow path (ac_cache_take_long). */
 static inline bool ac_cache_enter(ac_cache_t *cache) {
     bool early = AC_FAILPOINT(gate_before_busy) && atomic_load(&cache->gate) == 0;
     AC_WINDOW(cache_enters);
@@ -348,19 +350,19 @@ static inline void ac_cache_leave(ac_cache_t *cache) {
     atomic_store_explicit(&cache->busy, 0, memory_order_release);
 }
 
-/* Outcome of a request.  AC_TAKE_DUE: it was served and the headroom is used up, so the owner calls
- * ac_cache_raise once it is not inside any more. */
+/* Outcome of a request.  AC_TAKE_DUE: it was served and used up the headroom, so the owner leaves the cache and then
+ * calls ac_cache_raise. */
 typedef enum { AC_TAKE_NONE, AC_TAKE_SERVED, AC_TAKE_DUE } ac_take_t;
 
 /* Grants the cache headroom, or raises the peaks.  Returns true.  Takes the lock. */
 bool ac_cache_raise(ac_cache_t *cache);
 
-/* The block, which is the cache's, is the program's from now on, with that label; `clock` is
- * ac_fence_handout or its sibling.  The caller takes its size from the headroom. */
+/* Hands a block of the cache to the program, with that label.  `clock` returns the epoch: ac_fence_handout or another
+ * function of its type.  The caller subtracts the size from the headroom. */
 AC_CACHE_HOT void ac_cache_hand_out(ac_cache_t *cache, ac_cache_side_t *side, ac_block_t *block,
                                     uint32_t label, uint64_t size, uint64_t bytes,
                                     uint64_t clock(ac_timeline_t *)) {
-    ac_block_set_label(block, label); /* first: to hold it would take one more register */
+    ac_block_set_label(block, label); /* first, because a later store would need one more register */
     if (__builtin_expect(atomic_load_explicit(&block->requested, memory_order_relaxed) != bytes, 0))
         atomic_store_explicit(&block->requested, bytes, memory_order_relaxed); /* see block.h */
     atomic_store_explicit(&block->ticket.epoch, clock(cache->timeline), memory_order_relaxed);
@@ -370,14 +372,14 @@ AC_CACHE_HOT void ac_cache_hand_out(ac_cache_t *cache, ac_cache_side_t *side, ac
     ac_tally_add(&side->flow.taken_requested, bytes);
 }
 
-/* It is what a free asks for first; `own`: the own place of its size. */
+/* Stores the block as the one that the next free compares first.  `own`: the own place of its size. */
 AC_CACHE_HOT void ac_cache_note_last(ac_cache_t *cache, ac_block_t *block, ac_entry_t *own) {
     cache->last = block;
     cache->last_own = own;
 }
 
-/* The block is the cache's again; `ordered`: ready by its stream alone.  After
- * ac_cache_free_for.  _without: its bytes are no headroom yet. */
+/* Takes a freed block into the cache's account; called after ac_cache_free_for.  `ordered`: it is ready only by stream
+ * order.  _without does not add its bytes to the headroom. */
 AC_CACHE_HOT void ac_cache_take_in_without(ac_cache_t *cache, ac_cache_side_t *side,
                                                ac_block_t *block, bool ordered) {
     uint64_t size = block->size;
@@ -392,7 +394,7 @@ AC_CACHE_HOT void ac_cache_take_in_without(ac_cache_t *cache, ac_cache_side_t *s
 
 AC_CACHE_HOT void ac_cache_take_in(ac_cache_t *cache, ac_cache_side_t *side, ac_block_t *block,
                                    bool ordered) {
-    uint64_t size = block->size; /* read once: the tally is written between */
+    uint64_t size = block->size; /* read once, because the tally is written in between */
     ac_cache_take_in_without(cache, side, block, ordered);
     cache->headroom += (int64_t)size;
 }
@@ -405,13 +407,13 @@ AC_CACHE_HOT int64_t ac_cache_brings(const ac_block_t *block, uint64_t raised) {
     return counts ? (int64_t)block->size : 0;
 }
 
-/* Whether the block brings headroom of a raise after `raised`, when the owner, which is inside all the
- * while, was granted its own.  The cache is at rest by now, and that headroom counts once it is awake. */
+/* Returns true if the block brings headroom of a later raise than `raised`, the one of the owner's headroom.  The owner
+ * is inside all the time, so its cache is at rest by now.  That headroom counts once the cache is awake. */
 static inline bool ac_cache_brings_later(const ac_block_t *block, uint64_t raised) {
     return !ac_inbox_is_slot(block) && (block->raised & 1) && block->raised > raised;
 }
 
-/* The first block for a request of `bytes`, which are served with `size`.  Inside. */
+/* Serves a request of `bytes` by the first block of `size`.  Called inside. */
 AC_CACHE_HOT ac_take_t ac_cache_pop(ac_cache_t *cache, uint64_t size, uint64_t bytes,
                                     uint64_t *address, uint64_t clock(ac_timeline_t *)) {
     ac_entry_t *entry = ac_cache_entry(cache, size);
@@ -427,7 +429,7 @@ AC_CACHE_HOT ac_take_t ac_cache_pop(ac_cache_t *cache, uint64_t size, uint64_t b
     return __builtin_expect((cache->headroom -= (int64_t)size) < 0, 0) ? AC_TAKE_DUE : AC_TAKE_SERVED;
 }
 
-/* Serve `bytes` from the cache.  AC_TAKE_NONE: it has none, or it takes longer. */
+/* Serves `bytes` from the cache.  AC_TAKE_NONE: it has no block, or the request takes the slow path. */
 AC_CACHE_HOT ac_take_t ac_cache_take(ac_cache_t *cache, uint64_t bytes, uint64_t *address,
                                      uint64_t clock(ac_timeline_t *)) {
     if (__builtin_expect(!ac_cache_enter(cache), 0))
@@ -438,21 +440,20 @@ AC_CACHE_HOT ac_take_t ac_cache_take(ac_cache_t *cache, uint64_t bytes, uint64_t
     return taken;
 }
 
-/* Whether the owner gave blocks away without the lock: what ac_cache_tidy is for. */
+/* Returns true if the owner freed blocks without the lock that ac_cache_tidy has to place. */
 static inline bool ac_cache_is_untidy(const ac_cache_t *cache, bool request) {
     return cache->loose_count || cache->unplaced || (request && cache->out.first);
 }
 
-/* Whether blocks wait in the cache. */
+/* Returns true if blocks wait in the cache. */
 static inline bool ac_cache_waits(const ac_cache_t *cache) {
     const ac_cache_side_t *side = cache->tally->side;
     return __atomic_load_n(&side[0].waiting.blocks, __ATOMIC_RELAXED) |
            __atomic_load_n(&side[1].waiting.blocks, __ATOMIC_RELAXED);
 }
 
-/* The entry of the size, wherever it is in its bucket and whatever its flags; NULL: there is none.
- * Written out: most sizes that are looked for here have none.  By the owner: sizes are written by no
- * other thread. */
+/* Returns the entry of the size, at any place of its bucket and with any flags; NULL if there is none.  The loop is
+ * unrolled, because most sizes here have none.  Called by the owner, because only the owner writes sizes. */
 static inline ac_entry_t *ac_cache_peek(ac_cache_t *cache, uint64_t size) {
     _Static_assert(AC_CACHE_WAYS == 4, "all entries of a bucket are looked at");
     ac_entry_t *bucket = ac_cache_bucket(cache, ac_cache_entry(cache, size));
@@ -470,14 +471,14 @@ static inline bool ac_cache_is_apart(ac_cache_t *cache, const ac_entry_t *entry,
     return entry && entry->size == size && entry != ac_cache_entry(cache, size);
 }
 
-/* What ac_cache_take does not, but for what only the lock can: from what waited, and from beside
- * the own place.  `size`: what such a request is served with unless sizes are rounded up further;
- * `known`: ac_cache_peek finds an entry of it. */
+/* Serves a request that ac_cache_take could not serve, without the lock: from waiting or posted blocks, or from an
+ * entry outside of its own place.  `size`: size of the request, unless sizes are rounded up further.  `known`:
+ * ac_cache_peek finds an entry of it. */
 bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t size, bool known, uint64_t bytes,
                            uint64_t *address);
 
-/* The same where there may be any; `entry` is what ac_cache_peek says of the size.  Without an entry
- * that serves, nothing is kept in the table, and what was posted is all that there is to place. */
+/* Calls ac_cache_take_waiting if it may find a block.  `entry`: result of ac_cache_peek for the size.  Without an entry
+ * that serves, the table has no blocks of the size.  Then only posted blocks are a reason for the call. */
 static inline bool ac_cache_take_beside(ac_cache_t *cache, const ac_entry_t *entry, uint64_t size,
                                         uint64_t bytes, uint64_t *address) {
     bool serves = entry && !(entry->size & AC_ENTRY_REFUSED);
@@ -492,8 +493,8 @@ static inline bool ac_cache_take_long(ac_cache_t *cache, uint64_t bytes, uint64_
     return ac_cache_take_beside(cache, ac_cache_peek(cache, size), size, bytes, address);
 }
 
-/* Keep the block, which is ready, `ordered` by its stream alone, in the own place of its size.  After
- * ac_cache_free_for.  False: there is no room. */
+/* Keeps a ready block in `entry`, the own place of its size; called after ac_cache_free_for.  `ordered`: it is ready
+ * only by stream order.  Returns false if there is no room or the place has another size. */
 AC_CACHE_HOT bool ac_cache_push_to(ac_cache_t *cache, ac_entry_t *entry, ac_block_t *block,
                                    bool ordered) {
     uint64_t size = block->size;
@@ -510,13 +511,13 @@ AC_CACHE_HOT bool ac_cache_push(ac_cache_t *cache, ac_block_t *block, bool order
     return ac_cache_push_to(cache, ac_cache_entry(cache, block->size), block, ordered);
 }
 
-/* Whether the block is one of the cache's arena that caches may have. */
+/* Returns true if the block is of the cache's arena and caches may have it. */
 static inline bool ac_cache_may_have(const ac_cache_t *cache, const ac_block_t *block) {
     return atomic_load_explicit(&block->owner_arena, memory_order_relaxed) == cache->owner_arena;
 }
 
-/* Whether the record is that of a block that is allocated at `address` and the cache may have.
- * Acquire: another thread may have given it to the block just now (slab.c). */
+/* Returns true if the record is of a block that is allocated at `address` and that the cache may have.  Acquire:
+ * another thread may have given the record to the block just now (slab.c). */
 static inline bool ac_cache_owns(const ac_cache_t *cache, const ac_block_t *block,
                                  uint64_t address) {
     return atomic_load_explicit(&block->address, memory_order_acquire) == address &&
@@ -524,45 +525,44 @@ static inline bool ac_cache_owns(const ac_cache_t *cache, const ac_block_t *bloc
            ac_cache_may_have(cache, block);
 }
 
-/* The record of what starts at `address`, at worst outdated; NULL. */
+/* Returns the record of the block that starts at `address`; it may be outdated.  NULL: not known. */
 static inline ac_block_t *ac_cache_record(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block = *ac_cache_handed(cache, address);
     return __builtin_expect(ac_block_address(block) == address, 1) ? block
                                                                    : ac_slab_look(address);
 }
 
-/* The block that is allocated at `address`, if the cache may have it.  NULL: ac_cache_free knows.
- */
+/* Returns the block that is allocated at `address`, if the cache may have it; otherwise NULL. */
 static inline ac_block_t *ac_cache_block(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block = ac_cache_record(cache, address);
     return block && ac_cache_owns(cache, block, address) ? block : NULL;
 }
 
-/* Whether nothing was submitted since the block was handed out. */
+/* Returns true if no work was submitted since the block was handed out. */
 AC_CACHE_HOT bool ac_cache_untouched(const ac_cache_t *cache, const ac_block_t *block) {
     return ac_fence_untouched_alone(
         cache->timeline, atomic_load_explicit(&block->ticket.epoch, memory_order_relaxed));
 }
 
-/* Whether the label is that of an allocated block of a module, number `module`, and this may go on: the
- * caller counts for that one, so that the sum of all stays what was given. */
+/* Returns true if the label is of an allocated block of another module, and `others` allows it.  Sets *module.  The
+ * caller then charges the block to that module, so that the sum over modules stays equal to the frees. */
 AC_CACHE_HOT bool ac_cache_is_of_other(ac_cache_t *cache, uint32_t label, uint32_t *module) {
     *module = label - cache->least;
     return *module < AC_MODULES && --cache->others >= 0;
 }
 
-/* What became of a free.  AC_GIVE_REST, AC_GIVE_TOUCHED: the block is still to be given, by
- * ac_cache_give_untouched or ac_cache_give_rest, and the owner is inside its cache until then; the latter:
- * something was submitted since it was handed out. */
+/* Outcome of a free.  REST: the block is untouched and not yet kept; call ac_cache_give_untouched.  TOUCHED: work was
+ * submitted since the block was handed out; call ac_cache_give_rest.  In both cases the owner is inside its cache
+ * until that call. */
 typedef enum { AC_GIVE_NONE, AC_GIVE_KEPT, AC_GIVE_REST, AC_GIVE_TOUCHED } ac_give_t;
 
-/* Whether the record is that of what starts at `address`. */
+/* Returns true if the record is of the block that starts at `address`. */
 AC_CACHE_HOT bool ac_cache_lies_at(const ac_block_t *block, uint64_t address) {
     return atomic_load_explicit(&block->address, memory_order_acquire) == address;
 }
 
-/* The rest of ac_cache_give_handed_or_rest, of a record that is that of the address; `own`: the own place of
- * its size.  `found`: it is not known to be one that the owner was handed, and is left alone where it is not. */
+/* Second part of ac_cache_give_handed_or_rest, with the record of the address.  `own`: the own place of its size.
+ * `found`: another cache may have handed out the block.  If so, the function does not keep it. */
 AC_CACHE_HOT ac_give_t ac_cache_give_inside(ac_cache_t *cache, ac_block_t *block, ac_entry_t *own,
                                             bool found) {
     uint32_t label = atomic_load_explicit(&block->label, memory_order_relaxed), module;
@@ -585,14 +585,13 @@ AC_CACHE_HOT ac_give_t ac_cache_give_inside(ac_cache_t *cache, ac_block_t *block
     return kept ? AC_GIVE_KEPT : AC_GIVE_NONE;
 }
 
-/* Keep the block at `address` if the cache's owner was handed it and nothing was
- * submitted beside, while nothing captures, contexts do not reach each other's memory, and all
- * work is seen: the caller has made sure of that (ac_fence_simple).  *rest: the block that is still to be
- * given. */
+/* Keeps the block at `address` if this cache handed it out and no work was submitted since.  The caller has checked
+ * (ac_fence_simple) that nothing captures, contexts do not reach each other's memory, and all work is seen.
+ * *rest: the block, for AC_GIVE_REST and AC_GIVE_TOUCHED. */
 AC_CACHE_HOT ac_give_t ac_cache_give_handed_or_rest(ac_cache_t *cache, uint64_t address,
                                                     ac_block_t **rest) {
-    /* Mostly what was handed out last.  Told by a branch: by its address and size alone the tables would
-     * have to wait for what the request wrote. */
+    /* Mostly a free is of the block that was handed out last.  A branch tests that, because loads from the tables
+     * would have to wait for the stores of the request. */
     ac_block_t *block = cache->last;
     ac_entry_t *own = cache->last_own;
     if (__builtin_expect(!ac_cache_enter(cache), 0))
@@ -600,7 +599,7 @@ AC_CACHE_HOT ac_give_t ac_cache_give_handed_or_rest(ac_cache_t *cache, uint64_t 
     if (__builtin_expect(!ac_cache_lies_at(block, address), 0)) {
         block = *ac_cache_handed(cache, address);
         if (__builtin_expect(!ac_cache_lies_at(block, address), 0)) {
-            ac_cache_leave(cache); /* another thread may write to the record: no more is read of it */
+            ac_cache_leave(cache); /* another thread may write the record, so read no more of it */
             return AC_GIVE_NONE;
         }
         own = ac_cache_entry(cache, block->size);
@@ -609,7 +608,8 @@ AC_CACHE_HOT ac_give_t ac_cache_give_handed_or_rest(ac_cache_t *cache, uint64_t 
     return ac_cache_give_inside(cache, block, own, false);
 }
 
-/* The same with a record that was looked up, which may be another owner's. */
+/* Frees the block at `address` like ac_cache_give_handed_or_rest.  The caller looked up the record, which may be of a
+ * block from another cache. */
 AC_CACHE_HOT ac_give_t ac_cache_give_found_or_rest(ac_cache_t *cache, uint64_t address,
                                                    ac_block_t *block) {
     if (!ac_cache_enter(cache))
@@ -620,33 +620,33 @@ AC_CACHE_HOT ac_give_t ac_cache_give_found_or_rest(ac_cache_t *cache, uint64_t a
     return AC_GIVE_NONE;
 }
 
-/* The same long way for what is left of it: as ac_cache_give, and the owner is inside no more.
- * _untouched: of what is, whose order is not looked at again. */
+/* Keep the block after AC_GIVE_TOUCHED (_rest) or AC_GIVE_REST (_untouched), like ac_cache_give; the owner is outside
+ * on return.  _untouched does not check the block's order again. */
 bool ac_cache_give_rest(ac_cache_t *cache, ac_block_t *block);
 bool ac_cache_give_untouched(ac_cache_t *cache, ac_block_t *block);
 
-/* Whether a block of a size that is not kept may be loose. */
+/* Returns true if a block of a size that is not kept may be loose. */
 static inline bool ac_cache_may_loosen(const ac_cache_t *cache, uint64_t size) {
     return cache->loose_count < AC_CACHE_LOOSE && size <= AC_CACHE_LARGEST &&
            cache->loose_bytes + size <= cache->may_wait[1];
 }
 
-/* The block, which is the cache's, is of a size that is not kept: there is room for it. */
+/* Adds a block of the cache, of a size that is not kept, to the loose blocks.  The caller has checked for room. */
 static inline void ac_cache_loosen(ac_cache_t *cache, ac_block_t *block) {
     ac_block_guess_neighbours(block);
     cache->loose[cache->loose_count++] = block;
     cache->loose_bytes += block->size;
 }
 
-/* Whether the block, which the owner freed, may be loose without a look further: most sizes that are not
- * kept have no entry. */
+/* Returns true if a freed block of this cache may be loose because its size has no entry.  Most sizes that are not kept
+ * have none. */
 AC_CACHE_HOT bool ac_cache_loosens(ac_cache_t *cache, const ac_block_t *block) {
     return block->home == cache && !ac_cache_peek(cache, block->size) &&
            ac_cache_may_loosen(cache, block->size);
 }
 
-/* The block, which ac_cache_give_inside found untouched, is loose, and the owner is inside no more.
- * False: ac_cache_give_untouched knows. */
+/* Makes a block loose after AC_GIVE_REST; the owner is outside on return.  Returns false, with the owner still inside,
+ * if the caller has to call ac_cache_give_untouched. */
 AC_CACHE_HOT bool ac_cache_loosen_rest(ac_cache_t *cache, ac_block_t *block) {
     if (!ac_cache_loosens(cache, block))
         return false;
@@ -665,9 +665,9 @@ AC_CACHE_HOT bool ac_cache_give_handed(ac_cache_t *cache, uint64_t address) {
     return given == AC_GIVE_KEPT;
 }
 
-/* --- frees beside work that wait in the entry of their size, as far as one look tells so --- */
+/* --- frees during work: blocks that wait in the entry of their size --- */
 
-/* Counts the block, which is freed and waits: it is active as before; `side`: of its size. */
+/* Counts a freed block that waits; it stays active.  `side`: of its size. */
 AC_CACHE_HOT void ac_cache_count_waiting(ac_cache_t *cache, ac_cache_side_t *side,
                                          const ac_block_t *block) {
     uint64_t size = block->size;
@@ -682,11 +682,11 @@ AC_CACHE_HOT void ac_cache_count_waiting(ac_cache_t *cache, ac_cache_side_t *sid
     cache->headroom += (int64_t)size;
 }
 
-/* A fence is due: whether nearly all frees since the last time waited.  Then most of so many handouts
- * need not be told from earlier work, but now and then. */
+/* Called when a fence is due.  If nearly all frees since the last call waited, allows rough epochs for the next
+ * handouts, except now and then. */
 void ac_cache_note_due(ac_cache_t *cache);
 
-/* The block, which was freed, waits in the cache from now on: in an entry, or loose. */
+/* Lets a freed block wait in the cache for `target`.  The caller puts it into an entry or makes it loose. */
 AC_CACHE_HOT void ac_cache_await(ac_cache_t *cache, ac_cache_side_t *side, ac_block_t *block,
                                  uint64_t target, uint64_t share) {
     ac_cache_count_waiting(cache, side, block);
@@ -702,7 +702,7 @@ static inline ac_block_t **ac_cache_wait(ac_cache_t *cache, const ac_entry_t *en
     return &cache->wait[entry - cache->entry];
 }
 
-/* Blocks wait in the entry. */
+/* Sets the bit of an entry with waiting blocks. */
 static inline void ac_cache_note_parked(ac_cache_t *cache, const ac_entry_t *entry) {
     size_t i = (size_t)(entry - cache->entry);
     cache->parked[i / 64] |= (uint64_t)1 << i % 64;
@@ -721,14 +721,14 @@ AC_CACHE_HOT void ac_cache_park(ac_cache_t *cache, const ac_entry_t *entry, ac_b
     ac_cache_await(cache, entry->side, block, target, cache->share);
 }
 
-/* Whether a block that is freed now and not ready may wait here; `side`: of its size. */
+/* Returns true if there is room for one more waiting block of the size.  `side`: of its size. */
 AC_CACHE_HOT bool ac_cache_may_wait(const ac_cache_t *cache, const ac_cache_side_t *side,
                                     uint64_t size) {
     return side->waiting.bytes + size <= cache->may_wait[ac_cache_flow(size)];
 }
 
-/* The block, which ac_cache_give_inside found touched, waits in its entry, or loose where its size has
- * none, and the owner is inside no more.  False: ac_cache_give_rest knows. */
+/* Lets a block wait after AC_GIVE_TOUCHED: in its entry, or loose if its size has none.  The owner is outside on
+ * return.  Returns false, with the owner still inside, if the caller has to call ac_cache_give_rest. */
 AC_CACHE_HOT bool ac_cache_park_rest(ac_cache_t *cache, ac_block_t *block) {
     uint64_t target, size = block->size;
     const ac_entry_t *own = ac_cache_entry(cache, size);
