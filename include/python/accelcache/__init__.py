@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import time
 from typing import Any, Dict, Iterator, Optional, Tuple, Union
@@ -38,11 +39,17 @@ __all__ = ["Allocation", "BusyError", "Checkpoint", "CheckpointDelta", "Error", 
            "is_enabled", "is_history_enabled", "largest_block", "library", "library_path",
            "maybe_exchange_device", "memcpy_async", "memory_info", "name", "numba_manager",
            "phase", "pluggable_allocator", "pointer_info", "pool_empty", "raw_alloc", "raw_delete",
-           "raw_deleter", "record_history", "record_stream", "reset_accumulated_stats",
+           "raw_deleter", "record", "record_history", "record_stream", "reset_accumulated_stats",
            "reset_peak_stats", "rmm_resource", "set_device", "set_memory_fraction", "set_settings",
            "set_stream", "share_ipc_handle", "snapshot", "stats", "stats_document", "stream_guard",
            "synchronize", "use_in_cuda_core", "use_in_cupy", "use_in_jax", "use_in_numba",
            "use_in_rmm", "use_in_torch", "use_mem_pool", "version"]
+
+
+def __getattr__(attribute: str) -> str:
+    if attribute != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {attribute!r}")
+    return "{}.{}".format(*version())
 
 
 def version() -> Tuple[int, int]:
@@ -225,8 +232,34 @@ def check() -> None:
 
 
 def dump(path: Union[None, str, bytes, os.PathLike] = None) -> None:
-    """Write the statistics to a file; without a path to where `dump` of the settings says."""
-    _call("accel_dump", None if path is None else os.fsencode(path))
+    """Writes the statistics to a file; without a path to where `dump` of the settings says.
+
+    Raises Error with the name of the file if it cannot be written.
+    """
+    try:
+        _call("accel_dump", None if path is None else os.fsencode(path))
+    except Error as error:
+        if path is None:
+            raise
+        raise type(error)(error.status, f"{os.fsdecode(path)}: {error}") from None
+
+
+@contextlib.contextmanager
+def record(path: Union[str, bytes, os.PathLike], most: int = 100000) -> Iterator[None]:
+    """`with record("step.json"):` writes a snapshot of what the block did with device memory.
+
+    Drops the history so far and keeps the newest `most` entries of each device, with call stacks if the setting
+    `stacks:all` is on.  When the block ends, also by an exception, it writes the file and switches the history off.
+    `accelcache stat FILE` and `accelcache report FILE` show which call sites held the memory.  One recording at a
+    time, on any thread.  Raises OSError if the file cannot be written.
+    """
+    with open(path, "w", encoding="utf-8") as file:
+        record_history(most, clear=True)
+        try:
+            yield
+        finally:
+            json.dump(snapshot(), file)
+            record_history(0)
 
 
 from .frameworks import (MemPool, cuda_core_resource, numba_manager,  # noqa: E402 (it needs what is above)

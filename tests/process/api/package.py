@@ -7,9 +7,11 @@ A module `torch` that has PyTorch's calls, and no more, stands in for PyTorch: i
 functions by path and name, and calls by address what the setters were given.
 """
 import ctypes
+import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import types
 
@@ -407,6 +409,29 @@ def pools(accelcache, stream):
     accelcache.pool_empty()
 
 
+def recorded(accelcache):
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "step.json")
+        with accelcache.record(path):
+            expect(accelcache.is_history_enabled(), "the history is on")
+            accelcache.raw_delete(accelcache.raw_alloc(5 * MIB))
+        expect(not accelcache.is_history_enabled(), "the history is off again")
+        with open(path, encoding="utf-8") as file:
+            entries = [entry for trace in json.load(file)["device_traces"] for entry in trace]
+        expect([entry["action"] for entry in entries if entry["size"] == 5 * MIB][:2] == ["alloc", "free_requested"],
+               "the request and its free")
+        missing = os.path.join(folder, "none", "step.json")
+        raises(FileNotFoundError, accelcache.record(missing).__enter__, "no folder")
+        try:
+            accelcache.dump(missing)
+        except accelcache.Error as error:
+            expect(missing in str(error), str(error))
+        else:
+            expect(False, "no folder")
+        expect(not accelcache.is_history_enabled(), "off after a failure")
+    expect(accelcache.__version__ == "{}.{}".format(*accelcache.version()), "version")
+
+
 def observers(accelcache):
     seen, asked, traced = [], [], []
     hold = accelcache.raw_alloc(100 * MIB)
@@ -560,6 +585,7 @@ def main(library, packages):
     shared(accelcache)
     pools(accelcache, stream)
     observers(accelcache)
+    recorded(accelcache)
     segments(accelcache, stream)
     sharing(accelcache, packages)
     as_jax(accelcache, "accelcache" in os.environ.get("LD_PRELOAD", ""))
