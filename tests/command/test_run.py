@@ -316,7 +316,11 @@ class Compare(base.CommandTest):
         self.assertRegex(out, r"(?m)^driver calls made +1,000 +10 +100 times fewer$")
         self.assertRegex(out, r"(?m)^peak reserved +12\.0 MiB +12\.0 MiB$")
         self.assertIn("stdout  byte-identical", out)
+        self.assertIn("5 runs each way in turn, medians, after 1 that does not count", " ".join(out.split()))
+        self.assertRegex(out, r"(?m)^wall time from \S+ \S+ to \S+ \S+ with caching off, from ")
+        out = self.compare(0, "--repeat", "1", base.FIXTURE, "app").stdout
         self.assertIn("1 run each way, after 1 that does not count", out)
+        self.assertNotIn("wall time from", out)
         for label in ("wall time", "in allocation calls", "driver, for the program",
                       "driver calls saved", "peak allocated"):
             self.assertRegex(out, rf"(?m)^  {label}: .*")
@@ -364,9 +368,16 @@ class Compare(base.CommandTest):
         other = subprocess.Popen([base.FIXTURE, "live"], stdin=subprocess.PIPE,
                                  stdout=subprocess.PIPE, env=self.environment)
         self.assertEqual(other.stdout.readline(), b"ready\n")
-        whole = json.loads(self.compare(0, "--json", base.FIXTURE, "app").stdout)
+        whole = json.loads(self.compare(0, "--json", "--repeat", "1", base.FIXTURE, "app").stdout)
         self.assertEqual([run["dumps"] for run in whole["runs"]], [1, 1])
         other.communicate(timeout=200)
+
+    def test_rounds(self):
+        """Programs of a second and more run three times each way."""
+        script = "sleep 1.1; echo run >> runs"
+        self.compare(0, "--warm-up", "0", "sh", "-c", script)
+        with open(self.path("runs"), encoding="ascii") as runs:
+            self.assertEqual(len(runs.readlines()), 6)
 
     def test_first_run(self):
         """One run comes before those that count, and its output tells what any two differ in."""
@@ -376,7 +387,8 @@ class Compare(base.CommandTest):
             self.assertEqual([line.split(":")[1].strip() for line in runs],
                              ["false", "false", "true", "true", "false"])
         os.remove(self.path("seen"))
-        self.assertIn("differs\n", self.compare(0, "--warm-up", "0", "sh", "-c", script).stdout)
+        self.assertIn("differs\n", self.compare(0, "--repeat", "1", "--warm-up", "0", "sh", "-c",
+                                                script).stdout)
         self.assertIn("differs between runs of the same setting",
                       self.compare(0, "sh", "-c", "echo $$").stdout)
         self.assertIn("in a run that does not count",
@@ -399,7 +411,7 @@ class Compare(base.CommandTest):
         out = self.compare(0, "--repeat", "2", "--warm-up", "0", base.FIXTURE, "app",
                            "setting").stdout
         self.assertIn("runs of the same setting agree: caching changes it", out)
-        out = self.compare(0, "--warm-up", "0", base.FIXTURE, "app", "setting").stdout
+        out = self.compare(0, "--repeat", "1", "--warm-up", "0", base.FIXTURE, "app", "setting").stdout
         self.assertIn("time stamps", out)
         out = self.compare(0, "--repeat", "2", "sh", "-c", "echo $$").stdout
         self.assertIn("differs between runs of the same setting", out)

@@ -78,6 +78,8 @@ static bool is_untracked(int figure, int64_t value) {
     return value == 0 && (figure == FIGURE_reserved_peak || figure == FIGURE_allocated_peak);
 }
 
+enum { MOST_ROUNDS = 5 }; /* without --repeat */
+
 typedef struct {
     const cmd_run_t *run;
     const char *folder; /* with the processes of all runs */
@@ -226,6 +228,24 @@ static bool driver_is_free(const comparison_t *c) {
     return c->simulated && spec && strstr(spec, "costs:none");
 }
 
+/* Least and greatest wall time each way. */
+static void print_spread(const comparison_t *c) {
+    int64_t least[2] = {INT64_MAX, INT64_MAX}, most[2] = {0, 0};
+    for (int i = 0; i < c->count; i++) {
+        int64_t wall = figure_value(&c->trial[i], FIGURE_wall_ns);
+        bool cached = c->trial[i].cached;
+        least[cached] = wall < least[cached] ? wall : least[cached];
+        most[cached] = wall > most[cached] ? wall : most[cached];
+    }
+    char text[4][CMD_FIGURE];
+    for (int i = 0; i < 2; i++) {
+        cmd_text_unit(text[2 * i], "ns", least[i]);
+        cmd_text_unit(text[2 * i + 1], "ns", most[i]);
+    }
+    print_note(cmd_format("wall time from %s to %s with caching off, from %s to %s with caching on", text[0], text[1],
+                          text[2], text[3]));
+}
+
 static void print_comparison(const comparison_t *c) {
     const char *mark = c->simulated ? " (simulated)" : "";
     char *warm_up = c->run->warm_up ? cmd_format(", after %d that %s not count", c->run->warm_up,
@@ -261,7 +281,10 @@ static void print_comparison(const comparison_t *c) {
     free(head[1]);
     if (costless && c->value[0][FIGURE_driver_calls])
         puts("driver calls cost nothing here: times say nothing, look at calls");
-    putchar('\n');
+    if (c->count > 2)
+        print_spread(c); /* in place of the empty line: all of it fits 24 lines */
+    else
+        putchar('\n');
     print_outputs(c);
     if (!c->trial[0].dumps || !c->trial[1].dumps)
         print_note(
@@ -376,11 +399,17 @@ static int run_one(const runner_t *runner, cmd_trial_t *trial, bool cached, char
     return trial->status;
 }
 
+/* Rounds without --repeat: short programs run more often, since their times differ more from run to run.
+ * `ns`: time of the first round. */
+static int rounds_for(int64_t ns) {
+    const int64_t second = 1000000000;
+    return ns < 2 * second ? MOST_ROUNDS : ns < 20 * second ? 3 : 1;
+}
+
 /* All runs, warm-up runs first: the first run of a program pays for what later runs find (files in memory,
  * compiled kernels).  Then off and on in turn, and each round begins with the other one, so that a machine that
  * grows slower favours neither.  0, or the status to end with. */
-static int run_trials(const runner_t *runner) {
-    const comparison_t *c = runner->c;
+static int run_trials(const runner_t *runner, comparison_t *c) {
     int status = CMD_OK;
     double all = c->run->warm_up + c->count;
     for (int i = 0; i < c->run->warm_up && !status; i++) {
@@ -395,6 +424,10 @@ static int run_trials(const runner_t *runner) {
                 cached ? "on" : "off");
         status = run_one(runner, &c->trial[2 * round + cached], cached,
                          cmd_format("%s-%d", cached ? "on" : "off", round + 1), "");
+        if (i == 1 && !c->run->repeat) {
+            c->count = 2 * rounds_for(c->trial[0].wall + c->trial[1].wall);
+            all = c->run->warm_up + c->count;
+        }
     }
     cmd_bar_end();
     return status;
@@ -407,14 +440,15 @@ static void trials_free(cmd_trial_t *trial, int count) {
 }
 
 int cmd_run_compare(const cmd_run_t *run, const char *program, const char *conf) {
-    comparison_t c = {.run = run, .simulated = run->simulated, .count = 2 * run->repeat};
+    comparison_t c = {.run = run, .simulated = run->simulated, .count = 2 * (run->repeat ? run->repeat : 1)};
     char *folder = cmd_trial_folder(run->keep);
     if (!folder)
         return CMD_FAILED;
     c.folder = folder;
     c.first = cmd_alloc((size_t)run->warm_up * sizeof *c.first);
-    c.trial = cmd_alloc((size_t)c.count * sizeof *c.trial);
-    int status = run_trials(&(runner_t){&c, program, conf});
+    int most = run->repeat ? run->repeat : MOST_ROUNDS;
+    c.trial = cmd_alloc(2 * (size_t)most * sizeof *c.trial);
+    int status = run_trials(&(runner_t){&c, program, conf}, &c);
     if (!status) {
         find_medians(&c);
         compare_outputs(&c);

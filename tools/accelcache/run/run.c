@@ -32,7 +32,8 @@ static const char help[] =
     "                   SPEC, calls cost what publications say\n"
     "  --compare        run it with caching off, then on, and print what caching\n"
     "                   changes\n"
-    "  --repeat N       --compare: N runs each way (1), in turn; figures are medians\n"
+    "  --repeat N       --compare: N runs each way, in turn; figures are medians (5\n"
+    "                   for runs below a second, 3 below ten, else 1)\n"
     "  --warm-up N      --compare: N runs first, with caching off, that do not count\n"
     "                   (1)\n"
     "  --strict         --compare: end with status 117 if what they print on stdout\n"
@@ -128,7 +129,6 @@ static int check_options(cmd_run_t *run) {
         return cmd_usage("--max-peak and --fail-on-leak do not go with --compare");
     if (check && run->dump)
         return cmd_usage("--dump does not go with --max-peak and --fail-on-leak: use --keep DIR");
-    run->repeat = run->repeat ? run->repeat : 1;
     run->warm_up = run->warm_up < 0 ? 1 : run->warm_up;
     if (run->compare && run->dump)
         return cmd_usage("--dump does not go with --compare: use --keep DIR");
