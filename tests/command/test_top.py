@@ -46,6 +46,7 @@ class Top(live.LiveTest):
         device, = whole["devices"]
         self.assertEqual((device["processes"], device["total_memory"]), (1, 16 << 30))
         self.assertEqual(device["reserved_bytes"], one["reserved_bytes"])
+        self.assertTrue(device["simulated"])
         lines = self.expect(0, "top", "--interval", "0.1").stdout.splitlines()
         self.assertIn(str(process.pid), lines[-1])
         self.end(process)
@@ -85,6 +86,23 @@ class Top(live.LiveTest):
                 self.assertEqual(window.wait(), 0)
                 self.assertEqual(window.scrolled(), 0)
         self.assertIsNone(idle.poll())
+
+    @unittest.skipUnless(terminal.PRESENT, "tmux is missing")
+    def test_rows_without_room(self):
+        """The line above the keys says how many of the processes are shown, until a key has an answer there."""
+        for _ in range(5):
+            self.start()
+        with self.window(80, 12) as window:
+            self.shows(window, "^  4 of 5 processes: ")
+            window.press("r")
+            self.shows(window, "peaks are reset|control:true")
+            self.assertFalse([line for line in window.lines() if " of 5 processes" in line])
+            window.press("q")
+            self.assertEqual(window.wait(), 0)
+        with self.window(80, 24) as window:
+            self.shows(window, "5 processes on 1 device")
+            self.assertFalse([line for line in window.lines() if " of 5 processes" in line])
+            window.press("q")
 
     @unittest.skipUnless(terminal.PRESENT, "tmux is missing")
     def test_unread(self):

@@ -21,11 +21,15 @@ static int64_t would_take(int64_t saved, const ac_device_counters_t *c) {
 }
 
 /* The simulator's devices have UUIDs that begin with "simu". */
-static bool is_simulated(const json_t *devices) {
+bool cmd_is_simulated(const char *uuid) {
     static const char prefix[] = "GPU-73696d75-";
+    return !strncmp(uuid, prefix, sizeof prefix - 1);
+}
+
+static bool is_simulated(const json_t *devices) {
     for (size_t i = 0; i < json_array_size(devices); i++) {
         const char *uuid = json_string_value(json_object_get(json_array_get(devices, i), "uuid"));
-        if (uuid && !strncmp(uuid, prefix, sizeof prefix - 1))
+        if (uuid && cmd_is_simulated(uuid))
             return true;
     }
     return false;

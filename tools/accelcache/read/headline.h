@@ -21,6 +21,9 @@ typedef struct {
 
 void cmd_headline(cmd_headline_t *headline, const json_t *document);
 
+/* Returns true if a device with this UUID is one of the simulator. */
+bool cmd_is_simulated(const char *uuid);
+
 /* Four lines to stdout. */
 void cmd_headline_print(const cmd_headline_t *headline);
 json_t *cmd_headline_json(const cmd_headline_t *headline);

@@ -169,9 +169,10 @@ json_t *top_json(const top_sample_t *sample) {
     for (unsigned i = 0; i < sample->devices; i++) {
         const top_device_t *d = &sample->device[i];
         json_array_append_new(
-            devices, json_pack("{s:I, s:o, s:o, s:I, s:I, s:I, s:f, s:i}", "ordinal",
+            devices, json_pack("{s:I, s:o, s:o, s:b, s:I, s:I, s:I, s:f, s:i}", "ordinal",
                                (json_int_t)d->ordinal, "name", cmd_json_text(d->name), "uuid",
-                               cmd_json_text(d->uuid), "total_memory", (json_int_t)d->total,
+                               cmd_json_text(d->uuid), "simulated", cmd_is_simulated(d->uuid),
+                               "total_memory", (json_int_t)d->total,
                                "reserved_bytes", (json_int_t)d->reserved, "allocated_bytes",
                                (json_int_t)d->allocated, "fragmentation_percent",
                                percent(d->split, d->reserved), "processes", (int)d->processes));

@@ -71,6 +71,13 @@ static void put_process(int y, const top_process_t *p, bool chosen) {
     free(line);
 }
 
+/* Some rows have no room. */
+static void put_cut(int y, unsigned shown, unsigned all, const char *what) {
+    char *line = cmd_format("  %u of %u %s: a larger window or --json shows more", shown, all, what);
+    put_line(y, A_DIM, line);
+    free(line);
+}
+
 static void put_head(const screen_t *s, double seconds) {
     char clock[20];
     time_t now = time(NULL);
@@ -113,18 +120,21 @@ static void draw(screen_t *s, double seconds) {
     for (unsigned i = 0; i < s->sample.devices && (int)i < most; i++)
         put_device(++y, &s->sample.device[i]);
     if ((int)s->sample.devices > most)
-        put_line(++y, A_DIM, "  and more devices: --json has all");
+        put_cut(++y, (unsigned)most, s->sample.devices, "devices");
     y += 2;
     put_line(y, A_UNDERLINE,
              "     PID  RESERVED ALLOCATED      PEAK    REQ/S  HIT% FRAG%  OOM  PROGRAM");
     find_chosen(s);
     int room = footer - 1 - (y + 1);
+    if ((int)s->sample.count > room)
+        put_cut(footer - 1, (unsigned)(room > 0 ? room : 0), s->sample.count, "processes");
     unsigned first = room > 0 && (int)s->row >= room ? s->row - (unsigned)room + 1 : 0;
     for (unsigned i = first; i < s->sample.count && (int)(i - first) < room; i++)
         put_process(++y, &s->sample.process[i], i == s->row);
     if (!s->sample.count)
         put_line(y + 1, A_NORMAL, "no process runs under accelcache");
-    put_line(footer - 1, A_NORMAL, s->message);
+    if (*s->message)
+        put_line(footer - 1, A_NORMAL, s->message);
     char *keys = cmd_format("q quit  arrows choose  s sort: %s  d dump  t trim  r reset peaks",
                             top_sort_names[s->by]);
     put_line(footer, A_BOLD, keys);
