@@ -1,10 +1,10 @@
-/* Stream capture: which streams belong to which capture, what the program may not do
- * meanwhile, and the nodes that work becomes.  Global lock.
+/* Stream capture: the captures that streams belong to, the calls that are forbidden meanwhile,
+ * and the graph nodes that captured work becomes.  Global lock.
  *
  * A stream in a capture has a tail: the nodes that its next node depends on.  Recording an event
- * copies the tail into the event, waiting for it adds them to the waiting stream's, which
- * joins the capture if it is in none.  A capture that ended stays while events refer to it, so
- * that they can still be told from events that were really recorded.
+ * copies the tail into the event.  Waiting for the event adds these nodes to the tail of the
+ * waiting stream, which joins the capture if it is in none.  A capture that ended stays while
+ * events refer to it, so that these differ from events that were really recorded.
  *
  * Guesses (public documentation is silent):
  *   beginning on the legacy stream             STREAM_CAPTURE_UNSUPPORTED

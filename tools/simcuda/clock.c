@@ -1,12 +1,12 @@
-/* Device time: the virtual clock, or wall time with the threads that complete work when
- * the program does not poll.
+/* Device time: the virtual clock, or wall time.  With wall time, threads complete work when the
+ * program does not poll.
  *
- * Threads are started when there first is something for them: with clock:real a worker completes work
- * that is due, and kernels run in no other thread.  While one does, another worker watches the clock, so
- * that a kernel that blocks holds up its own stream only.  So does the host thread with host functions.
- * With clock:virtual, too, no host function runs in a
- * thread of the program: the one that moves time waits for the host thread.  Both are detached
- * and stop at process exit. */
+ * Threads are started when there first is something for them.  With clock:real a worker completes
+ * work that is due, and kernels run in no other thread.  While a worker runs a kernel, another one
+ * watches the clock.  A kernel that blocks therefore delays only its own stream.  The host thread
+ * runs host functions in the same way.  With clock:virtual, too, no host function runs in a thread
+ * of the program: the thread that moves time waits for the host thread.  Workers and the host
+ * thread are detached and stop at process exit. */
 #include <errno.h>
 #include <signal.h>
 #include <time.h>
@@ -127,7 +127,7 @@ void sim_clock_hand_over(void) {
     if (!is_watcher())
         return;
     watched = false;
-    worker_until = 0; /* who comes next looks first */
+    worker_until = 0; /* the next watcher looks first */
     if (spares)
         pthread_cond_signal(&spare_wake);
     else if (!start_thread(worker))
@@ -189,7 +189,7 @@ void sim_clock_host_call(void (*body)(sim_work_t *), sim_work_t *work) {
     lent_body = body;
     sim_clock_host_kick();
     if (!host_runs)
-        run_lent(); /* no thread is to be had */
+        run_lent(); /* no thread could be started */
     while (lent == work && !leaving())
         wait_until(&lent_back, UINT64_MAX);
 }
@@ -215,7 +215,7 @@ static void step_virtual(void) {
             atomic_store(&virtual_now, due);
         sim_pump_next();
     } else {
-        /* Only another thread, or the host's memory, can release what we wait for. */
+        /* Only another thread, or a write to host memory, can release this work. */
         sim_unlock();
         nap(GATED_POLL_NS);
         sim_lock();

@@ -136,8 +136,8 @@ EXPORT unsigned long long simcuda_pending_work(void) {
     return pending;
 }
 
-/* Kernels call this, under whatever lock state; records may only be read with the lock, so
- * the answer rests on the address alone where the space is ours. */
+/* Kernels call this in any lock state.  Records may be read only with the lock, so the answer
+ * depends on the address alone if the space is ours. */
 EXPORT void *simcuda_host(CUdeviceptr address) {
     bool ours = sim_space_holds(address);
     if (ours && !sim_multicast_mapped)

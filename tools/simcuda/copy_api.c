@@ -318,7 +318,7 @@ static CUresult batch(const CUdeviceptr *to, const CUdeviceptr *from, const size
                       size_t count, size_t *failed, CUstream stream, unsigned how) {
     if (!to || !from || !sizes || !count || !stream || stream == CU_STREAM_LEGACY)
         return CUDA_ERROR_INVALID_VALUE;
-    /* Nothing is queued where an entry is refused. */
+    /* Nothing is queued if any entry is refused. */
     for (size_t i = 0; i < 2 * count; i++) {
         size_t entry = i % count;
         unsigned only = i < count ? ASK : 0;

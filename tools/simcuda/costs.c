@@ -1,6 +1,6 @@
-/* What driver calls cost: a csv table, function,ns_fixed,ns_per_mib,source, or with ns_per_page
- * (of each page beyond the first) before the source.  The published one is part of the library,
- * from costs/published.csv, its single source. */
+/* Costs of driver calls: a csv table with the columns function,ns_fixed,ns_per_mib,source.  The
+ * column ns_per_page (for each page beyond the first) may stand before the source.  The published
+ * table is built into the library from costs/published.csv, its single source. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>

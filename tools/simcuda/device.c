@@ -1,4 +1,4 @@
-/* Devices: what there is, what they are called, which reach each other.  Global lock.
+/* Devices: their number, their names, and the peers that each one reaches.  Global lock.
  *
  * Guess: a device that CUDA_VISIBLE_DEVICES names twice hides all of them. */
 #include <ctype.h>

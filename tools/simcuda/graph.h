@@ -16,7 +16,7 @@ bool sim_nodes_has(const sim_nodes_t *nodes, CUgraphNode node);
 void sim_nodes_remove(sim_nodes_t *nodes, CUgraphNode node); /* keeps the order */
 void sim_nodes_free(sim_nodes_t *nodes);
 
-/* Where an edge begins: CUgraphEdgeData.from_port. */
+/* The point of a node at which an edge begins: CUgraphEdgeData.from_port. */
 enum { SIM_PORT_DONE = 0, SIM_PORT_PROGRAMMATIC = 1, SIM_PORT_LAUNCH_ORDER = 2 };
 
 typedef struct {
@@ -40,10 +40,10 @@ typedef struct CUgraphNode_handle {
     CUgraph graph;
     CUgraphNodeType type;
     sim_nodes_t before, after;
-    sim_port_t *ports; /* of those edges from `before` that do not begin at its end */
+    sim_port_t *ports; /* of edges from `before` that do not begin at its end */
     size_t port_count;
-    sim_work_t *work;    /* what runs, cloned at each launch; NULL where the type says it all */
-    bool described;      /* made by a cuGraphAdd call: `params` holds what it was given */
+    sim_work_t *work;    /* cloned at each launch; NULL: the type is enough to run the node */
+    bool described;      /* made by a cuGraphAdd call: `params` holds its arguments */
     bool disabled;       /* in executable graphs: cuGraphNodeSetEnabled */
     uint64_t origin_id;  /* copies: the node of the copied graph */
     size_t at;           /* scratch: index in an order being made */
@@ -94,11 +94,11 @@ CUresult sim_graph_node_new(sim_graph_t *graph, CUgraphNodeType type, const CUgr
                             size_t count, sim_graph_node_t **out);
 void sim_graph_node_free(sim_graph_node_t *node);                  /* and its edges */
 bool sim_graph_edge(sim_graph_node_t *from, sim_graph_node_t *to); /* false: no memory */
-/* The way all list queries work: NULL asks for the count; what does not fit is left out, what
- * is too much is filled with NULL. */
+/* Implements all list queries.  NULL asks for the count.  Nodes that do not fit are left out;
+ * surplus entries are set to NULL. */
 CUresult sim_nodes_list(const sim_nodes_t *from, bool roots_only, CUgraphNode *nodes,
                         size_t *count);
-/* A copy in topological order; INVALID_VALUE for a cycle, whose node is *bad. */
+/* Makes a copy in topological order.  INVALID_VALUE: there is a cycle; *bad is one of its nodes. */
 CUresult sim_graph_copy(sim_graph_t *graph, bool image, sim_graph_t **out, CUgraphNode *bad);
 /* Nodes in an order that follows edges and creation; the caller frees it. */
 CUresult sim_graph_sort(sim_graph_t *graph, CUgraphNode **out, CUgraphNode *bad);
@@ -137,7 +137,7 @@ CUresult sim_graph_add_alloc(sim_graph_t *graph, const CUgraphNode *before, size
                              const CUDA_MEM_ALLOC_NODE_PARAMS *params, sim_graph_node_t **out);
 CUresult sim_graph_add_free(sim_graph_t *graph, const CUgraphNode *before, size_t count,
                             uint64_t address, sim_graph_node_t **out);
-/* Before such a node is freed, as if it had never been added. */
+/* Called before a memory node is freed.  Undoes the effect of adding it. */
 void sim_graph_undo_free(sim_graph_node_t *node);
 
 /* ---- capture.c ---- */

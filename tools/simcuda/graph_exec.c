@@ -1,9 +1,9 @@
 /* Executable graphs: instantiation, update, launch.  Global lock.
  *
  * An executable graph is a private copy of the graph (its image) in topological order.  A launch
- * first makes all its items, so that it fails as a whole or not at all, then submits them:
- * a mark after the stream's work and the previous launch, the nodes by their edges, a mark
- * after all of them that becomes the stream's newest item.
+ * first makes all its items, so that it fails as a whole or not at all.  It then submits a mark
+ * that follows the stream's work and the previous launch, the nodes in the order of their edges,
+ * and a last mark that becomes the stream's newest item.
  *
  * Guesses (public documentation is silent):
  *   a second executable graph of a graph with memory   INVALID_VALUE
@@ -13,7 +13,7 @@
  *   instantiating while a capture fills the graph      ILLEGAL_STATE
  *   launching a graph with memory into a capture       NOT_SUPPORTED
  *   an update changes the function of a kernel freely
- *   a launch whose event was destroyed                 INVALID_VALUE
+ *   a launch that uses a destroyed event               INVALID_VALUE
  */
 #include <stdlib.h>
 #include <string.h>
@@ -114,7 +114,7 @@ SIM_API(cuGraphInstantiateWithFlags)
     return instantiate(out, graph, flags, NULL);
 }
 
-/* What the graph and its child graphs hold outlives a launch that is under way. */
+/* Keeps the user objects of the graph and of its child graphs until the launch has completed. */
 static void keep_users(const sim_graph_t *graph, sim_work_t *last) {
     sim_user_refs_keep(&graph->users, last);
     for (size_t i = 0; i < graph->nodes.count; i++)
@@ -328,7 +328,7 @@ static CUresult plan(launch_t *launch, sim_work_t **tail) {
     return result ? result : plan_graph(launch, launch->exec->image, head, tail);
 }
 
-/* What the program may do with events and memory from now on. */
+/* Updates what the program may do with the graph's events and memory after the launch. */
 static void publish(sim_graph_t *image) {
     for (size_t i = 0; i < image->nodes.count; i++) {
         sim_graph_node_t *node = image->nodes.item[i];

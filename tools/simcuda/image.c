@@ -1,5 +1,5 @@
-/* Reading PTX text for entry and variable names.  Not an assembler: declarations at module
- * level are recognised, bodies are skipped.  Global lock (interned names). */
+/* Reads entry and variable names from PTX text.  It is no assembler: it recognises declarations
+ * at module level and skips bodies.  Global lock (interned names). */
 #include <ctype.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -97,7 +97,7 @@ typedef struct {
     bool managed;
 } declaration_t;
 
-/* Too much for anything where the product is too large to be one. */
+/* Returns the product, or SIZE_MAX if it overflows; no buffer has that size. */
 static size_t times(size_t a, size_t b) {
     return __builtin_mul_overflow(a, b, &a) ? SIZE_MAX : a;
 }

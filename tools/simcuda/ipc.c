@@ -1,15 +1,15 @@
 /* Memory shared between processes of one user on one machine.  Global lock.
  *
- * Nothing is copied or moved: device memory already lives in a memory file (the mirror, see
- * sim.h), and another process reaches that file through /proc/<pid>/fd.  A handle says which
- * process, which file, which bytes.  So that memory freed meanwhile is recognised, each
- * exporter keeps a second small file, the register, with the ids of what it exports.
+ * Nothing is copied or moved.  Device memory already lives in a memory file (the mirror, see
+ * sim.h), and another process reaches that file through /proc/<pid>/fd.  A handle names the
+ * process, the file and the bytes.  Each exporter also keeps a second small file, the register,
+ * with the ids of its exports.  It lets an importer recognise memory that was freed meanwhile.
  *
- * A handle denotes the whole allocation, wherever in it the exported address was.
+ * A handle denotes the whole allocation; the exported address may lie anywhere in it.
  *
  * Guesses (public documentation is silent):
  *   pool, virtual, managed memory, arrays      INVALID_VALUE
- *   a handle that is no handle of ours         INVALID_VALUE
+ *   a handle not made by this driver           INVALID_VALUE
  *   memory that was freed, a process that ended  INVALID_HANDLE
  *   a process we may not look into             MAP_FAILED
  *   a device that this process does not have   INVALID_DEVICE

@@ -213,7 +213,7 @@ static bool bad_shape(const sim_launch_args_t *args, const sim_function_t *funct
            b[0] * b[1] * b[2] > 1024 || args->shared_bytes > sim_function_shared(function);
 }
 
-/* As of a kernel that is limited by threads only. */
+/* Computes active blocks as if the number of threads were the kernel's only limit. */
 static CUresult active_blocks(int *out, int threads) {
     if (!out || threads <= 0 || threads > 1024)
         return CUDA_ERROR_INVALID_VALUE;

@@ -19,7 +19,7 @@ struct sim_legacy {
     unsigned char parameters[ROOM];
 };
 
-/* What the function keeps, made at the first call. */
+/* Finds the settings that the function keeps between calls; makes them at the first call. */
 static CUresult kept(CUfunction handle, struct sim_legacy **out) {
     CUcontext ctx;
     CUfunction function;

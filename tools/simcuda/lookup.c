@@ -50,7 +50,7 @@ static sim_fn_t newest(const char *name, int version, bool per_thread, bool *kno
     return best;
 }
 
-/* What a test brought along. */
+/* Functions and tables that a test added. */
 enum { OFFERS = 8 };
 typedef struct {
     const char *name;

@@ -1,6 +1,6 @@
-/* Hints about managed memory.  They change nothing here: managed memory is where the host and
- * the device both see it; so they are checked, and prefetches take their place in the
- * stream.  Global lock. */
+/* Hints about managed memory.  They change nothing here, because the host and the device see the
+ * same managed memory.  The arguments are checked, and prefetches take their place in the stream.
+ * Global lock. */
 #include <string.h>
 
 #include "state.h"

@@ -1,13 +1,13 @@
 /* Memory pools and stream-ordered allocation (cuMemAllocAsync and its kin).  Global lock.
  *
  * A pool takes physical memory in chunks and cuts blocks from them.  A freed block carries the
- * item that frees it: until that has run, only the same stream may have the block at once;
- * others get it after the item completed (opportunistic) or with an inserted dependency.
+ * item that frees it.  Until that item has run, only the same stream may have the block at once.
+ * Other streams get it after the item completed (opportunistic) or with an inserted dependency.
  *
  * Every block that work may still touch has a record, so that accesses are checked in stream
- * order: a new block is out of bounds until its allocation item ran, a freed one stays
- * accessible until its free item ran.  Where a block is reused before that (same stream, or
- * by dependency) the record is simply made anew, accessible.
+ * order.  A new block is out of bounds until its allocation item ran; a freed one stays accessible
+ * until its free item ran.  If a block is reused before that (same stream, or by dependency), it
+ * gets a new record, which is accessible at once.
  *
  * Guesses (public documentation is silent):
  *   zero bytes, NULL address               INVALID_VALUE
@@ -73,7 +73,7 @@ static bool block_make_record(sim_block_t *block, uint64_t size, bool accessible
         sim_alloc_new(SIM_MEM_POOL, block->base, size, block->pool->device, NULL);
     if (!record)
         return false;
-    record->charged = 0; /* the pool's chunk is what the device is charged for */
+    record->charged = 0; /* the device is charged for the pool's chunk */
     record->pool = block->pool;
     record->handle_types = block->pool->props.handleTypes;
     record->no_access = !accessible;
@@ -212,8 +212,8 @@ static void chunk_release(sim_pool_t *pool, sim_chunk_t **link) {
     free(chunk);
 }
 
-/* Releases idle chunks until at most `keep` bytes are reserved; with `floor`, never so many
- * that less than `keep` remains. */
+/* Releases idle chunks until at most `keep` bytes are reserved.  With `floor`, at least `keep`
+ * bytes stay reserved. */
 void sim_pool_trim(sim_pool_t *pool, uint64_t keep, bool floor) {
     for (sim_chunk_t **link = &pool->chunks; *link && pool->reserved > keep;) {
         bool fits = !floor || pool->reserved - (*link)->size >= keep;
