@@ -1,5 +1,5 @@
-/* Between multicast.c, which makes objects and binds memory, and multicast_map.c, which maps them.
- * Global lock; what lies in the file is shared with other processes. */
+/* Interface between multicast.c, which makes objects and binds memory, and multicast_map.c, which
+ * maps them.  Global lock; the file is shared with other processes. */
 #ifndef SIM_MULTICAST_H
 #define SIM_MULTICAST_H
 
@@ -15,8 +15,8 @@ typedef struct {
     int32_t file;        /* descriptor of the memory in its process */
     uint64_t offset;     /* in the object */
     uint64_t place, size; /* in that file */
-    uint64_t at;         /* where its process has it mapped, in its device addresses; UINT64_MAX */
-    sim_token_t maker;   /* that process; its magic is 0 where the object is not shared */
+    uint64_t at;         /* device address in its process; UINT64_MAX: not mapped */
+    sim_token_t maker;   /* that process; its magic is 0 if the object is not shared */
 } sim_binding_t;
 
 /* The file of an object. */
@@ -49,7 +49,7 @@ typedef struct {
 
 /* The object behind a handle, whether the program still holds it or not; NULL: none. */
 sim_team_t *sim_team_any(CUmemGenericAllocationHandle handle);
-/* NULL too where the program has released it. */
+/* Returns the object behind a handle; NULL if there is none or the program has released it. */
 sim_team_t *sim_team_get(CUmemGenericAllocationHandle handle);
 bool sim_team_whole(const sim_team_t *team);
 bool sim_team_has(const sim_team_t *team, int device);

@@ -1,7 +1,7 @@
 /* Stream-ordered memory: what mempool.c and graph_mem.c share.  Global lock everywhere.
  *
- * Both make records of kind SIM_MEM_POOL whose `owner` points to one of the structures
- * below; the first member tells which. */
+ * Both make records of kind SIM_MEM_POOL.  The `owner` of a record points to one of the structures
+ * below; the first member tells which one. */
 #ifndef SIM_POOL_H
 #define SIM_POOL_H
 
@@ -19,7 +19,7 @@ typedef struct {
 typedef struct CUmemoryPool_handle {
     sim_object_t object;
     CUmemPoolProps props;
-    int device;   /* of managed memory the preferred one; 0 where there is none */
+    int device;   /* for managed memory the preferred one, or 0 */
     bool on_host; /* of host or managed memory: contents at its addresses, nothing charged */
     bool managed;
     bool is_default;
@@ -42,8 +42,8 @@ CUresult sim_pool_new(const CUmemPoolProps *props, sim_pool_t **out);
 sim_pool_t *sim_pool_get(CUmemoryPool handle);
 /* The pool that cuMemAllocAsync uses on the device; NULL without host memory. */
 sim_pool_t *sim_pool_current(int device);
-/* Releases idle chunks until at most `keep` bytes are reserved; with `floor`, never so many
- * that less than `keep` remains. */
+/* Releases idle chunks until at most `keep` bytes are reserved.  With `floor`, at least `keep`
+ * bytes stay reserved. */
 void sim_pool_trim(sim_pool_t *pool, uint64_t keep, bool floor);
 /* A destroyed pool: gives back what it can, and its handle once all of it is back. */
 void sim_pool_bury(sim_pool_t *pool);
@@ -67,7 +67,7 @@ typedef struct sim_graph_mem {
     size_t access_count;
     uint64_t graph_id;        /* of the graph with the allocation node */
     bool freed_in_graph;      /* that graph has a free node for it */
-    unsigned freed_elsewhere; /* so many other graphs have one */
+    unsigned freed_elsewhere; /* number of other graphs with a free node for it */
     bool live;                /* host view: a launch allocated it and nothing freed it */
     size_t submitted;         /* allocations submitted whose free has not run */
     sim_alloc_t *record;

@@ -1,12 +1,12 @@
-/* Who used which memory, and whether the uses of two lifetimes are ordered.  Global lock.
+/* Uses of memory, and whether the uses of two lifetimes are ordered.  Global lock.
  *
  * Uses are kept by range, in segments that do not overlap.  A segment lists uses that no later
- * use of the same lifetime follows: work ordered after all of these is ordered after all there
- * were.  When a lifetime ends, its uses take the place of older lifetimes' uses that they
- * follow; so the lists stay as short as there are streams at work on the range.
+ * use of the same lifetime follows.  Work ordered after all uses in the list is ordered after all
+ * earlier uses, too.  When a lifetime ends, its uses replace the uses of older lifetimes that they
+ * follow.  A list is therefore about as long as the number of streams at work on the range.
  *
- * Segments are kept by place, which is the address, but for mappings the place of the physical
- * memory: what is compared there does not depend on the address. */
+ * The key of a segment is the address.  For mappings it is the place of the physical memory, so
+ * that two mappings of the same memory are compared with each other. */
 #include <stdlib.h>
 
 #include "race_memory.h"
@@ -85,7 +85,7 @@ static segment_t *segment_from(uint64_t address) {
     return (segment_t *)(void *)sim_tree_ceil(segments, address);
 }
 
-/* No segment crosses the address afterwards. */
+/* Splits the segment that crosses the address, if there is one. */
 static void cut(uint64_t address) {
     segment_t *segment = segment_around(address);
     if (!segment || segment->node.key == address)
@@ -213,7 +213,7 @@ void sim_op_judge(sim_op_t *op) {
         judge_use(op, &op->uses[i]);
 }
 
-/* What the driver hands out in stream order comes after what it got back in stream order. */
+/* Orders allocations after frees of the same memory: the driver reuses it in stream order. */
 void sim_op_join_frees(sim_op_t *op) {
     for (size_t i = 0; i < op->use_count; i++) {
         const sim_use_t *use = &op->uses[i];

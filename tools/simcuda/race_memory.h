@@ -1,4 +1,4 @@
-/* Between the race detector's files on memory: whose it is (race_owners.c) and who used it
+/* Interface between the race detector's files on memory: its owners (race_owners.c) and its uses
  * (race_memory.c).  Global lock. */
 #ifndef SIM_RACE_MEMORY_H
 #define SIM_RACE_MEMORY_H
@@ -23,7 +23,7 @@ struct sim_owner {
 
 /* ---- race_owners.c ---- */
 
-sim_owner_t *sim_owner_at(uint64_t address); /* who owns the address now; NULL: it is free */
+sim_owner_t *sim_owner_at(uint64_t address); /* current owner of the address; NULL: it is free */
 bool sim_owner_same(const sim_owner_t *a, const sim_owner_t *b);
 void sim_owner_unref(sim_owner_t *owner);
 
@@ -39,8 +39,9 @@ void sim_uses_release(const sim_owner_t *record);
 
 /* ---- multicast_map.c ---- */
 
-/* The memory that a store to [address, address + length) of one multicast mapping reaches, where this
- * process has it mapped: the next piece behind number *slot (0 at first).  False: no more. */
+/* Finds memory that a store to [address, address + length) of one multicast mapping reaches, at
+ * the address of its mapping in this process.  Returns the next piece behind number *slot (0 at
+ * first).  False: no more. */
 bool sim_multicast_here(uint64_t address, uint64_t length, unsigned *slot, uint64_t *at,
                         uint64_t *bytes);
 /* The store is a use of what other processes bound there. */
@@ -62,6 +63,6 @@ void sim_shared_imported(sim_owner_t *owner); /* in imported memory; sets `forei
 /* A use of imported memory is submitted.  False: it has another owner by now, or none. */
 bool sim_shared_use(sim_op_t *op, const sim_use_t *use);
 void sim_shared_known(void); /* the host knows more */
-void sim_shared_sync(void);  /* looks what others do with memory of this process */
+void sim_shared_sync(void);  /* reads uses of this process's memory by others */
 
 #endif

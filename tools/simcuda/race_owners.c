@@ -1,9 +1,9 @@
-/* Whose memory it is: lifetimes as the program saw them.  Global lock.
+/* Owners of memory: lifetimes as the program saw them.  Global lock.
  *
- * Where simcuda_owner_begin told of lifetimes, those; elsewhere the driver's own allocations.
- * A use belongs to the owner at the time its work was made, so that a kernel submitted before
- * a free stays a use of the freed memory, and a graph keeps naming the owners that its nodes
- * were made for. */
+ * A lifetime comes from simcuda_owner_begin if the program called it for the memory.  Otherwise it
+ * is an allocation of the driver.  A use belongs to the owner at the time its work was made.  A
+ * kernel submitted before a free therefore stays a use of the freed memory, and a graph keeps the
+ * owners for which its nodes were made. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,8 @@
 static sim_node_t *records, *programs;
 static uint64_t last_owner, live_owners;
 
-/* What the driver took back lately: who releases memory is asked for when work meets the gap. */
+/* The newest releases of memory by the driver.  If work uses released memory, a report names the
+ * work that released it. */
 enum { RELEASES = 1024 };
 static struct {
     sim_owner_t *record;
@@ -212,7 +213,7 @@ void sim_race_record_new(const sim_alloc_t *record) {
     if (!owner)
         return;
     owner->by_time = record->kind == SIM_MEM_POOL;
-    if (!owner->by_time) /* what the driver had there before is its own affair */
+    if (!owner->by_time) /* earlier uses there concern only the driver */
         sim_race_range_gone(owner->base, owner->size);
 }
 
@@ -335,8 +336,8 @@ static const sim_owner_t *owner_in(uint64_t base, uint64_t size) {
     return owner && owner->base < base + size ? owner : NULL;
 }
 
-/* What a launch may know of memory that was given back: that the graph itself used it again,
- * for a later owner. */
+/* Reports uses by a launch of memory that has another owner now, unless the launch uses the memory
+ * for that owner, too. */
 void sim_race_launched(sim_work_t *const *items, size_t count) {
     for (size_t i = 0; i < count; i++)
         for (size_t j = 0; items[i]->op && j < items[i]->op->use_count; j++) {
@@ -380,7 +381,7 @@ static void end_inside(uint64_t base, uint64_t size, uint64_t given) {
     }
 }
 
-/* The same memory may be mapped at other addresses too. */
+/* Ends the lifetimes in the range, also at other addresses at which the memory is mapped. */
 static void end_overlapping(uint64_t base, uint64_t size) {
     end_inside(base, size, base);
     if (!sim_vmm_mapped)
@@ -404,7 +405,7 @@ static void end_overlapping(uint64_t base, uint64_t size) {
     }
 }
 
-/* Where the driver has nothing yet, a graph will allocate: its nodes are the lifetime. */
+/* Memory without a record belongs to a graph that will allocate it: its nodes are the lifetime. */
 static bool is_of_a_graph(uint64_t address) {
     return sim_space_holds(address) && !owner_floor(records, address);
 }

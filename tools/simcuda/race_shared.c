@@ -1,17 +1,19 @@
-/* The race detector over processes that share memory by cuIpcOpenMemHandle, or physical memory by
- * descriptors.  Global lock; other
- * processes see what stands in the register (ipc_share.h) at any moment.
+/* The race detector for processes that share memory by cuIpcOpenMemHandle, or physical memory by
+ * descriptors.  Global lock; other processes see the register (ipc_share.h) at any moment.
  *
- * The process that owns memory publishes the lifetimes in it.  One that has it open publishes
- * each use in the owner's register, from the submission of its work until its host knows that the work
- * is over: from then on the program may have told the owner, by a way that cannot be seen here.
- * The owner takes these uses for work of its own on chains of their own, so that a release and a
- * later lifetime are judged against them as against any other work.  An event that comes after a
- * use covers it: who waits for the event is ordered after the use.
+ * The process that owns memory publishes the lifetimes in it.  A process that has the memory open
+ * publishes each use in the owner's register.  The use stays there from the submission of the work
+ * until the using host knows that the work is over.  From then on the program may have told the
+ * owner in a way that is invisible here.  The owner treats these uses as work of its own on
+ * separate chains.  It judges a release and a later lifetime against them as against any other
+ * work.  An event that comes after a use covers it: work that waits for the event is ordered after
+ * the use.
  *
- * The other way round, work on memory whose lifetime ended is reported where it is submitted.
+ * In the other direction, a process reports its work on memory with an ended lifetime at
+ * submission.
  *
- * Not known: an order that a third process makes by events alone.  A full register is no report.
+ * Limits: an order that a third process makes by events alone is unknown.  If a register is full,
+ * nothing is reported.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,7 +95,7 @@ typedef struct {
 static published_t *published;
 static size_t published_room;
 
-/* What is at `address` of imported memory: its process and place there. */
+/* Finds the process that owns imported memory, and the place of `address` there. */
 static sim_peer_t *place_of(uint64_t address, uint64_t *offset) {
     const sim_alloc_t *record = sim_alloc_around(address);
     bool mapped = record && record->kind == SIM_MEM_VMM;

@@ -1,5 +1,5 @@
-/* The inside of the simulated driver: objects, scheduler, address space, and who may do
- * what under which lock.
+/* Internals of the simulated driver: objects, scheduler, address space, and the rules of its
+ * locks.
  *
  * README.md says how a driver call runs and how work is ordered.  For bodies,
  * SIM_API(cuMemFree_v2)(CUdeviceptr address) { ... } in any file:
@@ -48,7 +48,7 @@ enum {
 const char *sim_fn_symbol(sim_fn_t fn);
 /* Adds the size-dependent part of the running call's cost (ns_per_mib of the cost table). */
 void sim_call_bytes(sim_fn_t fn, uint64_t bytes);
-/* The same for ns_per_page: of each page that the call speaks of beyond the first. */
+/* Adds ns_per_page of the cost table for each page of the call beyond the first one. */
 void sim_call_pages(sim_fn_t fn, uint64_t pages);
 /* One line to the call log (`log:`); used by unsupported bodies. Any lock state. */
 void sim_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -132,7 +132,7 @@ void sim_range_give(uint64_t address, uint64_t size); /* size as given to take *
 /* Drops the contents and puts the memory file back under [address, address + size). */
 void sim_mirror_restore(uint64_t address, uint64_t size);
 void sim_mirror_discard(uint64_t address, uint64_t size); /* contents only */
-/* Whether the contents can be reached: not where addresses are reserved and nothing is mapped. */
+/* Makes contents unreachable, or reachable again.  Reserved addresses without a mapping are barred. */
 void sim_mirror_bar(uint64_t address, uint64_t size, bool barred);
 
 /* ---- allocation records (memory.c; global lock) ---- */
@@ -166,16 +166,16 @@ typedef struct sim_alloc {
     bool exported;         /* ipc.c: another process may know it; sim_ipc_freed when it goes */
     bool read_only;        /* VMM access: reads only */
     bool no_access;        /* mapped but no access given yet: touching it faults */
-    bool managed;          /* MANAGED, or of a pool of such memory */
+    bool managed;          /* MANAGED, or of a pool of managed memory */
     CUmemoryPool pool;     /* SIM_MEM_POOL */
     unsigned handle_types; /* ALLOWED_HANDLE_TYPES */
-    void *host;  /* HOST, REGISTERED, MANAGED, pools of such memory: host address (= base) */
+    void *host;  /* HOST, REGISTERED, MANAGED, their pools: host address (= base) */
     void *owner; /* for the file that made the record */
 } sim_alloc_t;
 
-/* Charges the device (or answers OUT_OF_MEMORY): the free figure of cuMemGetInfo. */
+/* Charges the device, or answers OUT_OF_MEMORY.  cuMemGetInfo reports the rest as free. */
 CUresult sim_device_charge(int device, uint64_t bytes);
-/* The same, after pools gave back what they do not use where the device is full (pool_yield). */
+/* Charges the device.  If it is full, pools first give back unused memory (pool_yield). */
 CUresult sim_device_charge_all(int device, uint64_t bytes);
 void sim_device_uncharge(int device, uint64_t bytes);
 
@@ -194,9 +194,9 @@ sim_alloc_t *sim_alloc_from(uint64_t base);      /* first record that starts the
 CUresult sim_device_alloc(CUcontext ctx, sim_mem_kind_t kind, uint64_t size, sim_alloc_t **out);
 void sim_device_free(sim_alloc_t *record);
 
-/* Mappings of physical memory (vmm.c): how many there are; where the memory behind one is, in
- * numbers that are no addresses and never come back; the mapping that shows the same memory and
- * comes after `before`, NULL: first, and at the end. */
+/* Mappings of physical memory (vmm.c).  sim_vmm_mapped is their number.  _place returns the place
+ * of the memory behind a mapping: a number that is no address and is never used again.  _alias
+ * returns the next mapping of the same memory after `before` (NULL: the first); NULL at the end. */
 extern size_t sim_vmm_mapped;
 uint64_t sim_vmm_place(const sim_alloc_t *record);
 sim_alloc_t *sim_vmm_alias(const sim_alloc_t *record, const sim_alloc_t *before);
@@ -211,27 +211,28 @@ typedef struct {
     unsigned handle_types;
 } sim_memory_t;
 
-/* For multicast.c: what the program's handle names (false: nothing), or what is behind an address of
- * a mapping; a use of physical memory, by which it stays; the address at which its byte number `from`
- * is mapped, with *bytes from there on, 0: none. */
+/* For multicast.c.  _physical describes the memory that a handle names; false: it names none.
+ * _behind describes the memory at an address of a mapping.  _hold keeps physical memory alive until
+ * _let_go.  _shown returns the address at which byte `from` of it is mapped; 0: it is not mapped.
+ * *bytes receives the bytes mapped from there on. */
 bool sim_vmm_physical(CUmemGenericAllocationHandle handle, sim_memory_t *out);
 void sim_vmm_behind(const sim_alloc_t *record, uint64_t address, sim_memory_t *out);
 void sim_vmm_hold(CUmemGenericAllocationHandle memory);
 void sim_vmm_let_go(CUmemGenericAllocationHandle memory);
 uint64_t sim_vmm_shown(CUmemGenericAllocationHandle memory, uint64_t from, uint64_t *bytes);
 
-/* Multicast objects (multicast.c): whether a handle names one; one handle more, one less. */
+/* Multicast objects (multicast.c).  _has: the handle names one.  _retain, _release: count handles. */
 bool sim_multicast_has(CUmemGenericAllocationHandle handle);
 void sim_multicast_retain(CUmemGenericAllocationHandle handle);
 void sim_multicast_release(CUmemGenericAllocationHandle handle);
-/* Passed to other processes: a descriptor of an object; an object by one, with *result, false where
- * it is of something else. */
+/* Sharing with other processes.  _export makes a descriptor of an object.  _import opens one and
+ * sets *result; false: the descriptor is of something else. */
 CUresult sim_multicast_export(int *out, CUmemGenericAllocationHandle handle,
                               CUmemAllocationHandleType type);
 bool sim_multicast_import(CUmemGenericAllocationHandle *out, int from, CUresult *result);
 
-/* Mapped objects (multicast_map.c): how many mappings there are.  Mapping waits until the team is
- * whole.  _member: whether the device is in the team that is mapped. */
+/* Mapped objects (multicast_map.c).  sim_multicast_mapped is the number of mappings.  _map waits
+ * until the team is complete.  _member: the device is in the team that is mapped. */
 extern size_t sim_multicast_mapped;
 CUresult sim_multicast_map(uint64_t address, uint64_t size, CUmemGenericAllocationHandle handle);
 void sim_multicast_unmapped(CUmemGenericAllocationHandle handle);
@@ -251,7 +252,7 @@ bool sim_reaches(CUcontext ctx, uint64_t address, uint64_t length, bool write);
 bool sim_vmm_allows(const sim_alloc_t *record, int device, bool write);
 bool sim_pool_allows(const sim_alloc_t *record, int device, bool write);
 bool sim_peer_enabled(CUcontext ctx, uint64_t peer_id);
-/* Where the bytes at a device, managed or host address really are. No lock needed. */
+/* Returns the host address of the bytes at a device, managed or host address.  No lock needed. */
 void *sim_bytes(uint64_t address);
 
 /* ---- devices and contexts (device.c, context.c; global lock) ---- */
@@ -298,7 +299,7 @@ typedef struct CUcontext_handle {
 
 typedef struct CUgreenCtx_handle {
     sim_object_t object;
-    CUcontext primary; /* where its memory lives */
+    CUcontext primary; /* owns its memory */
     CUcontext view;    /* cuCtxFromGreenCtx, NULL until asked */
     int device;
     struct sim_work *barrier; /* cuGreenCtxWaitEvent: later items of its streams depend on it */
@@ -333,7 +334,7 @@ sim_thread_t *sim_thread(void); /* made on demand; NULL without memory */
  * otherwise.  For a green context *out is the green view; sim_ctx_home gives the primary. */
 CUresult sim_ctx_current(CUcontext *out);
 CUresult sim_ctx_check(CUcontext ctx);      /* live and not in error, else the error */
-CUcontext sim_ctx_home(CUcontext ctx);      /* where memory and default streams live */
+CUcontext sim_ctx_home(CUcontext ctx);      /* owner of memory and default streams */
 CUresult sim_device_check(CUdevice device); /* INVALID_DEVICE */
 bool sim_peer_allowed(int from_device, int to_device);
 
@@ -371,8 +372,8 @@ typedef struct {
     bool (*ready)(sim_work_t *work);
     /* Frees what payload points to (payload itself is the scheduler's); NULL: nothing. */
     void (*release)(void *payload);
-    /* Fills `to`, a byte copy of `from`, with copies of what it points to; false: no memory.
-     * NULL: the byte copy is enough.  Needed for capture into graphs. */
+    /* Fills `to`, a byte copy of `from`, with copies of the objects that `from` points to; false:
+     * no memory.  NULL: the byte copy is enough.  Needed for capture into graphs. */
     bool (*clone)(void *to, const void *from);
 } sim_work_ops_t;
 
@@ -404,7 +405,7 @@ struct sim_work {
     bool failed;       /* did not run: its context is in error */
     bool staged;       /* a copy whose pageable source was read at submission */
     bool programmatic; /* a launch that may start before the kernel before it is over */
-    struct sim_op *op; /* what the race detector knows of it, or NULL */
+    struct sim_op *op; /* its record in the race detector, or NULL */
     const char *label; /* kernel name or NULL; outlives the item */
     size_t payload_bytes;
     _Alignas(max_align_t) unsigned char payload[]; /* ops-specific; SIM_PAYLOAD */
@@ -419,7 +420,7 @@ sim_work_t *sim_work_ref(sim_work_t *work);         /* NULL is allowed */
 void sim_work_unref(sim_work_t *work);
 /* `work` (NEW) completes after `before`; nothing if that is NULL or complete. False: memory. */
 bool sim_work_after(sim_work_t *work, sim_work_t *before);
-/* The same, but the program may rely on no more than that `before` was begun. */
+/* Orders `work` only after the beginning of `before`; the program may rely on no more. */
 bool sim_work_after_start(sim_work_t *work, sim_work_t *before);
 /* Hands a NEW item to the scheduler, which takes a reference of its own. */
 void sim_work_submit(sim_work_t *work);
@@ -440,8 +441,7 @@ CUresult sim_ctx_barrier(CUcontext ctx, CUevent event);
 
 /* Waits drop the lock while time passes; objects may die meanwhile, recheck handles. */
 void sim_wait(sim_work_t *work); /* NULL is allowed */
-/* The same where the host learns only that the item was reached: what a copy from pageable
- * memory promises. */
+/* Waits until the item is reached: a copy from pageable memory promises no more to the host. */
 void sim_wait_reached(sim_work_t *work);
 CUresult sim_wait_stream(CUstream stream);
 CUresult sim_wait_ctx(CUcontext ctx); /* everything submitted so far; then its error */
@@ -466,7 +466,7 @@ typedef struct CUstream_handle {
     int priority;
     bool is_legacy, is_per_thread;
     sim_work_t *last;                /* newest item, or NULL */
-    CUstreamAttrValue attributes[4]; /* those of stream_api.c's table */
+    CUstreamAttrValue attributes[4]; /* in the order of stream_api.c's table */
     CUstream next, *link;            /* list of the context */
     struct sim_capture *capture;     /* graph.c: not NULL while capturing */
     CUgraphNode *capture_tail;       /* graph.c: nodes the next one depends on */
@@ -531,10 +531,10 @@ typedef struct {
 
 /* The item of a kernel launch: arguments copied, accesses declared. Errors as cuLaunchKernel. */
 CUresult sim_kernel_work(CUcontext ctx, const sim_launch_args_t *args, sim_work_t **out);
-/* What the item (made by sim_kernel_work) was made of; how many arguments.  `params`, if not
- * NULL, receives pointers to the copies that the item owns. */
+/* Describes the arguments of an item made by sim_kernel_work, and returns their number.  `params`,
+ * if not NULL, receives pointers to the copies that the item owns. */
 unsigned sim_kernel_describe(const sim_work_t *work, sim_launch_args_t *out, void **params);
-/* CUkernel handles are accepted where CUfunction ones are. */
+/* Accepts CUkernel handles in place of CUfunction handles. */
 CUresult sim_function_get(CUfunction handle, CUcontext ctx, CUfunction *out);
 
 /* ---- copies and fills, for graph nodes (copy.c) ---- */
@@ -573,16 +573,16 @@ uint64_t sim_pool_release_idle(int device);
 /* Plain device memory with `exported` set is being freed. */
 void sim_ipc_freed(const sim_alloc_t *record);
 extern size_t sim_imports;     /* allocations of other processes that are open */
-extern size_t sim_vmm_imports; /* the same of physical memory */
+extern size_t sim_vmm_imports; /* physical memory of other processes that is open */
 
 /* ---- events shared between processes: ipc_event.c.  Called for events with `shared` set ---- */
 
 bool sim_ipc_event_new(CUevent event); /* sets `shared`; false: no memory */
 void sim_ipc_event_gone(CUevent event);
-/* What sim_record_work answers for them; and when event->work is that record, submitted. */
+/* Makes the item for sim_record_work.  _recorded: event->work is that item and was submitted. */
 sim_work_t *sim_ipc_record_work(CUcontext ctx, CUevent event);
 void sim_ipc_event_recorded(CUevent event);
-/* A reference to what has to complete before the event has happened; *out NULL: nothing. */
+/* Finds the work that must complete before the event has happened, with a reference; *out NULL: none. */
 bool sim_ipc_event_before(CUcontext ctx, CUevent event, sim_work_t **out);
 CUresult sim_ipc_event_query(CUevent event);
 CUresult sim_ipc_event_wait(CUevent event);
