@@ -13,7 +13,7 @@
 /* ---- order (race.c) ---- */
 
 extern bool sim_race_on;
-/* Key `race detector`: off, on (stderr), abort, or a file.  False: the file cannot be written. */
+/* Key `race_detector`: off, on (stderr), abort, or a file.  False: the file cannot be written. */
 bool sim_race_open(const char *how);
 
 /* `work` is ordered after `before`, whatever state that is in. */

@@ -420,7 +420,7 @@ sim_work_t *sim_work_ref(sim_work_t *work);         /* NULL is allowed */
 void sim_work_unref(sim_work_t *work);
 /* `work` (NEW) completes after `before`; nothing if that is NULL or complete. False: memory. */
 bool sim_work_after(sim_work_t *work, sim_work_t *before);
-/* Orders `work` only after the beginning of `before`; the program may rely on no more. */
+/* Completes `work` after `before`, but the program may rely only on the beginning of `before`. */
 bool sim_work_after_start(sim_work_t *work, sim_work_t *before);
 /* Hands a NEW item to the scheduler, which takes a reference of its own. */
 void sim_work_submit(sim_work_t *work);
@@ -441,7 +441,7 @@ CUresult sim_ctx_barrier(CUcontext ctx, CUevent event);
 
 /* Waits drop the lock while time passes; objects may die meanwhile, recheck handles. */
 void sim_wait(sim_work_t *work); /* NULL is allowed */
-/* Waits until the item is reached: a copy from pageable memory promises no more to the host. */
+/* Waits for the item.  The host may rely only on its beginning, as for a copy from pageable memory. */
 void sim_wait_reached(sim_work_t *work);
 CUresult sim_wait_stream(CUstream stream);
 CUresult sim_wait_ctx(CUcontext ctx); /* everything submitted so far; then its error */

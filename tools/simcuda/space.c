@@ -221,8 +221,8 @@ void sim_mirror_bar(uint64_t address, uint64_t size, bool barred) {
              barred ? PROT_NONE : PROT_READ | PROT_WRITE);
 }
 
-/* A memory file lets other processes map the same bytes; where file sizes are limited, an
- * anonymous mirror does all but that. */
+/* Maps the mirror as a memory file, which other processes can map, too.  If file sizes are limited,
+ * an anonymous mirror does everything else. */
 static void *map_mirror(uint64_t size) {
     struct rlimit limit;
     sim_mirror_fd = -1;
@@ -242,8 +242,8 @@ static void *map_mirror(uint64_t size) {
     return mirror;
 }
 
-/* Address space is plentiful but not everywhere (ulimit -v, valgrind): take what there is.
- * SIMCUDA_SPACE_GB is the most: emulators of other machines pay for every page of it. */
+/* Reserves the device's address space, as much as the host allows: ulimit -v and valgrind limit it.
+ * SIMCUDA_SPACE_GB is the upper limit, because emulators of other machines pay for every page. */
 bool sim_space_start(void) {
     if (space_base)
         return true;

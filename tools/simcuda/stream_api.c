@@ -109,7 +109,7 @@ static const CUstreamAttrID kept_attributes[] = {
     CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN,
 };
 
-/* Where the attribute is kept; NULL: not one of a stream. */
+/* Returns the stored attribute; NULL: it is not an attribute of streams. */
 static CUstreamAttrValue *attribute_of(CUstream stream, CUstreamAttrID id) {
     for (unsigned i = 0; i < sizeof kept_attributes / sizeof *kept_attributes; i++)
         if (kept_attributes[i] == id)
@@ -207,7 +207,7 @@ typedef struct {
     void *data;
 } callback_payload_t;
 
-/* Unlike host functions these run in a broken context too, and are told so. */
+/* Unlike host functions, callbacks also run in a broken context, and receive its error. */
 static CUresult run_callback(sim_work_t *work) {
     const callback_payload_t *payload = SIM_PAYLOAD(work, callback_payload_t);
     payload->fn(payload->handle, work->failed ? work->ctx->sticky : CUDA_SUCCESS, payload->data);

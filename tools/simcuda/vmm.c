@@ -1,10 +1,10 @@
 /* Virtual memory management: reservations, physical allocations, mappings, access.  Global lock.
  *
- * Physical memory is a piece of one memory file of the process; a mapping lays that piece
- * over the mirror (see sim.h), so that two mappings of it show the same bytes.
+ * Physical memory is a piece of one memory file of the process.  A mapping lays that piece over the
+ * mirror (see sim.h), so that two mappings of it show the same bytes.
  *
- * Approximation: access is kept per device but enforced for the device that has most, as an
- * address check knows no device.
+ * Approximation: access is recorded per device, but the check of an address knows no device.  It
+ * uses the device with the most rights.
  *
  * Guesses (public documentation is silent):
  *   a partly mapped range, one that cuts a mapping    INVALID_VALUE
@@ -13,7 +13,7 @@
  *   freeing a reservation with mappings in it         INVALID_VALUE
  *   host memory, fabric handles, Windows handles      NOT_SUPPORTED, logged
  *   cuMemGetAccess of memory that is not mapped here  INVALID_VALUE
- *   gpuDirectRDMACapable where the device is not      NOT_SUPPORTED
+ *   gpuDirectRDMACapable on a device without it       NOT_SUPPORTED
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -36,7 +36,7 @@ typedef struct {
 sim_slab_t sim_physicals = SIM_SLAB(sim_physical_t, 1 << 20);
 static sim_node_t *reservations;
 
-/* The memory file: pieces that are free again, and where untouched file begins. */
+/* The memory file: its free pieces, and the beginning of its unused end. */
 int sim_vmm_file = -1;
 static uint64_t file_end;
 static struct { uint64_t offset, size; } * holes;
@@ -167,7 +167,7 @@ CUresult sim_physical_new(const CUmemAllocationProp *prop, uint64_t size, bool c
             sim_device_uncharge(prop->location.id, size);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    static uint64_t next_place = 1ull << 63; /* where no address is */
+    static uint64_t next_place = 1ull << 63; /* never an address */
     physical->refs = 1;
     physical->uses = 0;
     physical->size = size;
@@ -470,7 +470,8 @@ SIM_API(cuMemMap)
 SIM_API(cuMemUnmap)(CUdeviceptr address, size_t size) {
     if (!whole_mappings(address, size))
         return CUDA_ERROR_INVALID_VALUE;
-    /* It waits, but is not documented to do so in all cases: who relies on it is told. */
+    /* The unmap waits, but the documentation does not promise it: a program that relies on it is
+     * reported. */
     for (uint64_t at = address; sim_race_on && at < address + size;) {
         const sim_alloc_t *record = sim_alloc_at(at);
         sim_race_unmapping(record);

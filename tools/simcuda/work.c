@@ -1,9 +1,9 @@
 /* The scheduler: work items, their dependencies, and completing them in time order.
  *
- * Invariant: an item is in the heap exactly while QUEUED (all dependencies complete, not yet
- * run), ordered by (done, seq), so that runs with the virtual clock repeat.  Items without
- * duration and effect complete at once when they become ready.  Global lock throughout; it is
- * dropped while UNLOCKED items run. */
+ * Invariant: an item is in the heap exactly while it is QUEUED (all dependencies complete, not yet
+ * run).  The heap is ordered by (done, seq), so that runs with the virtual clock repeat.  Items
+ * without duration and effect complete at once when they become ready.  The global lock is held
+ * throughout; it is dropped while UNLOCKED items run. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -289,7 +289,7 @@ static bool reaches_all(const sim_work_t *work, const sim_access_t *access) {
            sim_multicast_ready(access->address, access->length);
 }
 
-/* What is wrong with the item at the moment it takes effect. */
+/* Finds the error of the item at the moment it takes effect. */
 static CUresult judge(sim_work_t *work) {
     if (context_gone(work)) {
         work->failed = true;

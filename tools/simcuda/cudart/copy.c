@@ -67,7 +67,8 @@ cudaError_t cudaMemcpyAsync_ptsz(void *to, const void *from, size_t bytes,
 }
 
 /* ---------------------------------------------------------------- rectangles */
-/* What the kind says of each side; with the default kind the driver finds out by address. */
+/* Returns the memory type of one side of a copy.  With the default kind, the driver finds it by
+ * address. */
 static CUmemorytype source_type(enum cudaMemcpyKind kind) {
     return kind == cudaMemcpyDefault ? CU_MEMORYTYPE_UNIFIED
            : kind == cudaMemcpyHostToDevice || kind == cudaMemcpyHostToHost
@@ -170,14 +171,14 @@ static CUresult element_size(cudaArray_t array, size_t *size) {
     return result;
 }
 
-/* One side of a box: memory or array, and where in it. */
+/* One side of a copy of a box: memory or array, and the position in it. */
 struct side {
     cudaArray_t array;
     struct cudaPos position;
     struct cudaPitchedPtr memory;
 };
 
-/* Fills all but types and contexts, in the peer structure, of which the other is a part. */
+/* Fills the structure, except types and contexts.  The non-peer structure is a prefix of it. */
 static CUresult describe_3d(struct side from, struct side to, struct cudaExtent extent,
                             CUDA_MEMCPY3D_PEER *d) {
     size_t element = 1;

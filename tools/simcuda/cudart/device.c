@@ -1,10 +1,10 @@
 /* Devices and contexts: which device a thread uses, its primary context, flags and peers.
  *
- * A runtime call works in the context that is current in its thread, also where the driver API
- * made it current; where none is, in the primary context of the thread's device, which is
- * retained once per process and made current.  Called by simrt_enter (init.c) before almost every
- * entry point. Lock: one per device, around the driver calls that retain and reset its primary
- * context, so that two threads never retain it twice. */
+ * A runtime call works in the current context of its thread, even if the driver API made it
+ * current.  If there is none, the call uses the primary context of the thread's device.  This
+ * context is retained once per process and made current.  simrt_enter (init.c) does so before
+ * almost every entry point.  Each device has a lock around the driver calls that retain and reset
+ * its primary context, so that two threads never retain it twice. */
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -181,8 +181,8 @@ cudaError_t cudaSetDevice(int ordinal) {
 #endif
 }
 
-/* The driver is told to forget the primary context; libraries loaded into it come back with
- * the next launch, because the driver keeps them per process. */
+/* Makes the driver forget the primary context.  Libraries loaded into it come back with the next
+ * launch, because the driver keeps them per process. */
 cudaError_t cudaDeviceReset(void) {
     cudaError_t error = simrt_initialize();
     int ordinal = 0;

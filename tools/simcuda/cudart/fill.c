@@ -105,7 +105,7 @@ cudaError_t cudaMemset3DAsync_ptsz(struct cudaPitchedPtr to, int value, struct c
 }
 
 /* ---------------------------------------------------------------- device variables */
-/* `symbol` is the variable's host shadow; the kind tells where the other end is. */
+/* Finds the variable behind its host shadow `symbol`. */
 static cudaError_t locate(const void *symbol, size_t bytes, size_t offset, char **at) {
     CUdeviceptr address = 0;
     size_t size = 0;

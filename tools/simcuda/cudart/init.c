@@ -1,7 +1,7 @@
-/* The way to the driver: libcuda.so.1 is opened and asked for its functions at the first
- * runtime call, in the sequence of the real runtime, so that whatever stands between a
- * program and the driver (a preload library, an audit module) sees what it would see there.
- * Called by every entry point through simrt_initialize; pthread_once is the only lock. */
+/* The way to the driver.  The first runtime call opens libcuda.so.1 and asks for its functions, in
+ * the order of the real runtime.  A library between a program and the driver (a preload library, an
+ * audit module) therefore sees the usual queries.  Every entry point calls simrt_initialize;
+ * pthread_once is the only lock. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stddef.h>
@@ -26,7 +26,7 @@ simrt_slot_value simrt_slots[RT_SLOT_COUNT];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static cudaError_t outcome = cudaErrorInitializationError;
 
-/* Stands in for what the driver does not have: older than this runtime in that point. */
+/* Answers calls of functions that the driver lacks because it is older than this runtime. */
 static CUresult missing(void) {
     return CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER;
 }
@@ -117,7 +117,7 @@ cudaError_t simrt_enter(void) {
     return error == cudaSuccess ? simrt_return(simrt_context_make_current()) : error;
 }
 
-/* Answers 0 where no driver is installed, as documented. */
+/* Answers 0 if no driver is installed, as documented. */
 cudaError_t cudaDriverGetVersion(int *version) {
     if (version == NULL) {
         return simrt_fail(cudaErrorInvalidValue);

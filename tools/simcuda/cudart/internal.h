@@ -1,16 +1,16 @@
-/* What the files of the stand-in runtime share: the driver's functions as init.c found them,
- * the state of a thread, and how every entry point begins and ends.
+/* Shared parts of the stand-in runtime: the driver's functions as init.c found them, the state of
+ * a thread, and the beginning and end of every entry point.
  *
- * Locks: a device's (device.c, around retaining and resetting its primary context) and the
- * registry's (module.c, never held over a driver call).  Neither is taken inside the other. */
+ * Locks: one per device (device.c, around retaining and resetting its primary context), and one of
+ * the registry (module.c, never held over a driver call).  They are never nested. */
 #ifndef RT_INTERNAL_H
 #define RT_INTERNAL_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What the header declares is what libcudart.so exports; in the static archive it stays
- * hidden, so that a program linked with it has cudaMalloc as a local symbol, as with NVIDIA's. */
+/* libcudart.so exports the functions of the header.  In the static archive they stay hidden: a
+ * program linked with it has cudaMalloc as a local symbol, as with NVIDIA's. */
 #ifndef RT_STATIC
 #pragma GCC visibility push(default)
 #include "cuda_runtime_min.h"
@@ -82,7 +82,7 @@ struct simrt_thread {
     int device;         /* chosen by cudaSetDevice, used while no context is current */
     bool device_chosen; /* ... and not yet current: version 11 waits for the next call */
     CUcontext made;     /* the primary context that we made current here */
-    unsigned made_age;  /* how many resets there had been by then (device.c) */
+    unsigned made_age;  /* number of resets at that time (device.c) */
     unsigned configurations;
     struct simrt_configuration configuration[RT_MAX_CONFIGURATIONS];
 };

@@ -1,4 +1,4 @@
-/* Allocation: device, pinned, pitched, stream-ordered, and what a pointer is. */
+/* Allocation: device, pinned, pitched and stream-ordered memory, and attributes of pointers. */
 #include <string.h>
 
 #include "internal.h"
@@ -151,7 +151,7 @@ cudaError_t cudaFreeAsync_ptsz(void *pointer, cudaStream_t stream) {
     RT_CALL(simrt_enter, free_async(pointer, stream, RT_PER_THREAD));
 }
 
-/* ---------------------------------------------------------------- what a pointer is */
+/* ---------------------------------------------------------------- attributes of pointers */
 /* The driver answers a pointer it does not know with zeros, not with an error. */
 static CUresult pointer_attributes(struct cudaPointerAttributes *out, const void *pointer) {
     CUmemorytype type = 0;

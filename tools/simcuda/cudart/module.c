@@ -79,8 +79,8 @@ bool simrt_function_known(const struct simrt_function *function) {
 }
 
 /* ---------------------------------------------------------------- registration */
-/* No memory at registration leaves the program without this module: its launches answer
- * cudaErrorInvalidDeviceFunction. */
+/* Registers a module.  If memory runs out here, the program goes on without the module, and its
+ * launches answer cudaErrorInvalidDeviceFunction. */
 void **__cudaRegisterFatBinary(void *wrapper) {
     const struct simrt_fatbin_wrapper *w = wrapper;
     struct simrt_module *module = calloc(1, sizeof *module);

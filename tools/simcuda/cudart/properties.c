@@ -64,8 +64,8 @@ _Static_assert(sizeof(struct cudaDeviceProp) == 1032, "layout of version 12");
 #endif
 
 #if RT_MAJOR == 12
-/* Version 12 kept the old name for programs with the old, shorter structure, whose fields are
- * the first ones of the new structure. */
+/* Version 12 kept the old name for programs with the old, shorter structure.  Its fields are the
+ * first ones of the new structure. */
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int ordinal) {
     return properties(p, PROPERTIES_V11_SIZE, ordinal);
 }
