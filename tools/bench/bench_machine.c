@@ -30,8 +30,8 @@ static json_t *load_now(void) {
     return json_real(getloadavg(load, 1) == 1 ? load[0] : 0);
 }
 
-/* The same work again and again: what differs between two times is the machine.  CPU time, as
- * the figures are; and wall time beside it, which tells whether others took the core. */
+/* Runs the same work again and again: differences in time come from the machine.  The figures are
+ * CPU time.  Wall time, measured too, tells whether other programs took the core. */
 void bench_sample_noise(bench_t *b) {
     enum { TURNS = 20, STEPS = 400000 };
     for (int i = 0; i < TURNS; i++) {

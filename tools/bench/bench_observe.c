@@ -15,7 +15,7 @@ const bench_observe_t bench_observe[BENCH_OBSERVE_COUNT] = {
 #undef BENCH_OBSERVE
 };
 
-/* A request that the thread's cache serves, and one that mostly goes past it. */
+/* A request that the thread's cache serves, and one that mostly misses it. */
 static const struct {
     const char *id, *arguments;
 } loops[] = {{"hit", "hot live=0 bytes=65536"},
@@ -71,8 +71,8 @@ static void run_loop(bench_t *b, const bench_observe_t *row, int loop, const ben
     free(part);
 }
 
-/* In turns, so that what else the machine does meets all rows alike.  The counts do not vary: once
- * is enough. */
+/* Rows take turns, so that other load on the machine affects all of them alike.  The counts do not
+ * vary: once is enough. */
 void bench_run_observe(bench_t *b, long round) {
     bool counts = b->instructions && round == 0 && bench_can_count(b, "observe_instructions");
     char *folder = cmd_trial_folder(NULL);

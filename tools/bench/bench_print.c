@@ -8,7 +8,7 @@
 
 enum { COLUMNS = 13 };
 
-/* One table: of figures[key], which is {row: {column: n}}, or {column: n} where flat. */
+/* One table of figures[key], which is {row: {column: n}}, or {column: n} if flat. */
 static const struct table {
     const char *key, *title, *corner;
     bool flat;

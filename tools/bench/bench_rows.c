@@ -1,4 +1,4 @@
-/* `accelcache-dev bench`: the rows, ours beside others; see bench.h and tools/bench/bench_rows.def. */
+/* `accelcache-dev bench`: the rows, the library and its peers; see bench.h and bench_rows.def. */
 #include "bench.h"
 #include "command.h"
 #include "base/conf.h"

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the runtime. */
+/* Functions of the runtime, declared here. */
 int cudaMalloc(void **pointer, size_t bytes);
 int cudaFree(void *pointer);
 int cudaMallocAsync(void **pointer, size_t bytes, void *stream);
@@ -25,7 +25,7 @@ int other_take(void **pointer, size_t bytes, int async) {
 #else
 enum { BLOCKS = 8, BYTES = 4096 };
 
-/* By name, for callgrind. */
+/* Has a name of its own, for callgrind. */
 void turns_free(void *block[BLOCKS], int async);
 __attribute__((noinline, noclone)) void turns_free(void *block[BLOCKS], int async) {
     for (int i = 0; i < BLOCKS; i++)

@@ -1,4 +1,4 @@
-/* Copies and fills: what the library looks at are the addresses, so that sizes do not matter. */
+/* Copies and fills.  The library checks only their addresses, so sizes do not matter. */
 #include "work.h"
 
 #include <stdlib.h>

@@ -65,7 +65,7 @@ static void need_two_threads(void) {
     pthread_detach(thread);
 }
 
-/* Of the device that the peer uses; every stream has had work when this returns. */
+/* Opens the peer's device.  When this returns, every stream has had work. */
 work_device_t *work_device_open(long streams) {
     static work_device_t device;
     CUmodule module;

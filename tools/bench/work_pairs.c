@@ -16,7 +16,7 @@ static void repeat(size_t bytes, long pairs) {
 
 /* ---------------------------------------------------------------- live blocks */
 
-/* A block with what it was taken by. */
+/* A block, and the arguments that allocated it. */
 typedef struct {
     void *pointer;
     size_t bytes;
@@ -94,8 +94,8 @@ void work_replace(const work_t *w) {
         work_fail("replace: live=0 leaves nothing to replace", 0);
     held.device = work_launches(w);
     work_hold(w);
-    /* The first ones still make the cache grow: they are another matter than a steady state.  A
-     * peer without one would take many seconds for as many. */
+    /* The first replacements still make the cache grow, and are not part of the steady state.  A
+     * peer without a cache would take many seconds for that number. */
     enum { STEP = 500 };
     double end = work_now() + 100e3 * (double)w->us;
     for (long left = w->pairs ? w->pairs : 20000 + 2 * w->live; left > 0; left -= STEP)

@@ -1,9 +1,9 @@
-/* The free driver: a libcuda.so.1 whose calls return at once, for measuring the host's side of
- * allocators.  The simulated device keeps books on every call: a peer that calls the driver often
- * would be charged for them (an event record takes as long there as a whole pair takes CUB).
+/* The free driver: a libcuda.so.1 with calls that return at once, for measuring the host's side of
+ * allocators.  The simulated device does bookkeeping on every call, which would add to the cost of
+ * a peer that calls often: an event record takes as long there as a whole pair takes CUB.
  *
- * One device with one context; all work is complete when it is submitted; memory is addresses
- * with nothing behind them.  Functions of cuda_functions.def that have no body here answer "not
+ * One device with one context; all work is complete when it is submitted; memory is addresses with
+ * nothing behind them.  Functions of cuda_functions.def that have no body here answer "not
  * supported" (free_rest.c); free_lookup.c answers cuGetProcAddress.  Handles are never checked.
  * Threads: all calls, from any. */
 #include <pthread.h>
@@ -106,7 +106,7 @@ FREE(cuCtxPushCurrent_v2)(CUcontext context) {
     return CUDA_SUCCESS;
 }
 
-/* There is one context: what lies below it on the stack is the same. */
+/* There is only one context, so the context below it on the stack is the same. */
 FREE(cuCtxPopCurrent_v2)(CUcontext *context) {
     *context = current;
     return CUDA_SUCCESS;
@@ -287,8 +287,8 @@ FREE(cuMemsetD2D8Async)
 
 /* ---------------------------------------------------------------- memory */
 
-/* A range of addresses for each power of two, cut from its front; what is freed comes back
- * last in, first out.  The range tells the size. */
+/* A range of addresses for each power of two, cut from its front.  Freed addresses are reused, last
+ * in, first out.  The range tells the size. */
 enum { LEAST_BITS = 21, MOST_BITS = 40, RANGE_BITS = 41, KEPT = 1 << 20 };
 static struct {
     pthread_mutex_t lock;

@@ -1,8 +1,8 @@
-/* An adaptive-mesh simulation (gen.h): a box is covered by patches, each a small grid with
- * several fields; where something happens, patches are covered by finer ones of half the spacing.
- * Every step each patch takes scratch memory for fluxes and for its borders; every few steps the
- * finer levels are laid out anew, with patches of other sizes, and data is copied from the old
- * ones before these go.  Now and then a snapshot gathers one field of all patches. */
+/* An adaptive-mesh simulation (gen.h).  A box is covered by patches, each a small grid with several
+ * fields.  Patches with activity are covered by finer ones of half the spacing.  Every step each
+ * patch takes scratch memory for fluxes and for its borders.  Every few steps new patches of other
+ * sizes replace the finer levels; data is copied from the old patches before they are freed.  Now
+ * and then a snapshot gathers one field of all patches. */
 #include "gen.h"
 #include "command.h"
 

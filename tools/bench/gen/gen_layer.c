@@ -62,7 +62,7 @@ typedef enum { ONE, HIDDEN, KEY_VALUE, INNER, HEADS } width_t;
 
 typedef enum {
     MAKE,   /* a tensor of `width` elements of `bytes` a token */
-    LINEAR, /* the output of the weight `width`, with its adapter where it has one */
+    LINEAR, /* the output of the weight `width`, with its adapter if it has one */
     DROP,   /* frees it */
     LAST,   /* frees it unless the backward pass needs it */
     GRAD    /* the gradient of the weight `width` */
@@ -297,7 +297,7 @@ static void adapter_gradient(pass_t *p, int weight) {
 static void gradient(pass_t *p, int weight) {
     if (net_adapted(p->net, weight))
         adapter_gradient(p, weight);
-    else if (!p->net->rank) /* beside adapters the weights themselves are frozen */
+    else if (!p->net->rank) /* with adapters the weights themselves are frozen */
         keep_or_add(p->gen, &p->gradients->weight[weight], net_weight(p->net, weight) * HALF);
 }
 

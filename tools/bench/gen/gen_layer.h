@@ -22,7 +22,7 @@ bool net_adapted(const net_t *net, int weight);
 
 enum { LAYER_TENSORS = 56, ADAPTER_TENSORS = 3 };
 
-/* What lives of one layer between its forward and backward pass. */
+/* Tensors of one layer that live from its forward to its backward pass. */
 typedef struct {
     gen_block_t tensor[LAYER_TENSORS];
     gen_block_t adapter[WEIGHTS][ADAPTER_TENSORS]; /* kept by adapters for the backward pass */
@@ -46,7 +46,7 @@ gen_block_t layer_forward(gen_t *gen, const net_t *net, shape_t shape, layer_t *
 gen_block_t layer_backward(gen_t *gen, const net_t *net, shape_t shape, layer_t *layer,
                            gen_block_t change, gradients_t *gradients);
 
-/* The ends of the net: what a batch is made of; head and loss, forward and backward. */
+/* The ends of the net: the tensors of a batch; head and loss, forward and backward. */
 enum { BATCH_TENSORS = 5 };
 typedef struct {
     gen_block_t tensor[BATCH_TENSORS];

@@ -5,9 +5,9 @@
 #define KIB ((uint64_t)1 << 10)
 #define MIB ((uint64_t)1 << 20)
 
-/* A buffer is made anew a little larger in each round, its contents are copied, and the old one
- * goes; what a round found out is kept, in a few small blocks.  A step is such a buffer from 64 MiB
- * to 4 GiB, and what was kept goes with the end of the next one. */
+/* In each round a slightly larger buffer replaces the old one, after a copy of its contents.  The
+ * results of a round stay in a few small blocks.  A step is one buffer that grows from 64 MiB to
+ * 4 GiB.  The small blocks of a step are freed early in the step after the next one. */
 void gen_grow(gen_t *gen) {
     enum { KEPT = 4096 };
     gen_block_t kept[2][KEPT] = {{0}};
@@ -31,8 +31,8 @@ void gen_grow(gen_t *gen) {
     }
 }
 
-/* Large blocks come and go in waves, at random; every third time a small one comes as well, which
- * stays until 3000 others have come. */
+/* Large blocks come and go in waves, at random.  Every third round also allocates a small block,
+ * which stays until 3000 others have come. */
 void gen_islands(gen_t *gen) {
     enum { LARGE = 100, SMALL = 3000 };
     gen_block_t large[LARGE] = {0}, small[SMALL] = {0};
