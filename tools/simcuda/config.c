@@ -67,7 +67,7 @@ static bool parse_number(const char *text, bool size, uint64_t *out) {
     return *end == 0;
 }
 
-/* A value that is refused leaves the setting alone. */
+/* Sets a key.  A refused value leaves the setting unchanged. */
 static bool set(unsigned key, const char *value) {
     void *member = (char *)&sim_config + keys[key].offset;
     uint64_t number;

@@ -131,7 +131,8 @@ static CUresult place(const sim_copy_side_t *side, const sim_copy_t *copy, place
     out->kind = record->managed ? SIDE_MANAGED
                 : record->host                  ? SIDE_PINNED
                                                 : SIDE_DEVICE;
-    /* Records of VMM memory join up; any other copy must stay within its allocation. */
+    /* A copy may cross adjacent records of VMM memory.  Any other copy must stay within its
+     * allocation. */
     if (out->kind == SIDE_DEVICE && !joins_up(record) &&
         extent > record->base + record->size - out->first)
         return CUDA_ERROR_INVALID_VALUE;

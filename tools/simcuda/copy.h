@@ -16,7 +16,7 @@ typedef struct {
 typedef struct {
     sim_copy_side_t from, to;
     size_t width, rows, planes; /* width in bytes */
-    bool later; /* for a graph: its memory may be named that no launch has allocated yet */
+    bool later; /* for a graph: memory may be named before a launch allocates it */
 } sim_copy_t;
 
 /* Makes the item; NULL means that there is nothing to copy.  *host_waits: the host must wait even

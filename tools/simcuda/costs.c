@@ -8,7 +8,7 @@
 
 #include "state.h"
 
-/* The file as it is, put into the read-only data by the assembler. */
+/* The unchanged file, put into the read-only data by the assembler. */
 __asm__(".pushsection .rodata\n"
         ".hidden sim_published_costs\n"
         ".globl sim_published_costs\n"
@@ -21,7 +21,7 @@ extern const char sim_published_costs[];
 static struct { uint64_t fixed, per_mib, per_page; } costs[SIM_FN_COUNT];
 static bool any;
 
-/* A row names a function with all its versions, or one symbol. */
+/* Adds a row.  It names a function with all its versions, or one symbol. */
 static bool add_row(const char *line) {
     char name[96];
     size_t length = strcspn(line, ",");

@@ -79,7 +79,8 @@ bool sim_graph_plain_edges(const CUgraphEdgeData *edges, size_t count) {
 
 /* ---- reading ---- */
 
-/* A list that leaves out data which is not zero would mislead. */
+/* Returns true if an edge of the node has data that is not zero.  A list without this data would
+ * mislead. */
 static bool lossy(const sim_graph_node_t *node) {
     for (size_t i = 0; i < node->after.count; i++)
         if (sim_graph_port((CUgraphNode)node, node->after.item[i]))
@@ -181,7 +182,7 @@ typedef struct {
     size_t count;
 } edges_t;
 
-/* All or nothing: every edge is checked before the first change. */
+/* Checks every edge before the first change, so that a call changes all edges or none. */
 static CUresult check(const edges_t *edges, bool there) {
     const CUgraphNode *from = edges->from, *to = edges->to;
     if (!edges->graph || (edges->count && (!from || !to)))

@@ -217,7 +217,7 @@ static bool is_own(const launch_t *launch, const sim_graph_mem_t *mem) {
     return mem->graph_id == launch->exec->graph_id;
 }
 
-/* The item of one node, with nothing before it yet. */
+/* Makes the item of one node, without dependencies. */
 static CUresult make_item(launch_t *launch, sim_graph_node_t *node, sim_work_t **out) {
     CUcontext ctx = launch->stream->ctx;
     CUevent event = NULL;
@@ -296,7 +296,8 @@ static CUresult plan_graph(launch_t *launch, sim_graph_t *image, sim_work_t *ent
     return enough ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Memory that the previous launch left allocated: freed first, or the launch is wrong. */
+/* Plans the free of memory that the previous launch left allocated.  Without auto-free the launch
+ * is an error. */
 static CUresult plan_auto_free(launch_t *launch, sim_work_t **entry) {
     const sim_graph_t *image = launch->exec->image;
     bool automatic = launch->exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
@@ -449,7 +450,8 @@ SIM_API(cuGraphInstantiateWithParams_ptsz)
 
 /* ---- update ---- */
 
-/* Pairs nodes by their place in the topological order.  `order` is that of the new graph. */
+/* Compares nodes at the same place of the topological order.  `order` is the order of the new
+ * graph. */
 static CUgraphExecUpdateResult compare(const sim_graph_t *image, CUgraphNode *order,
                                        CUgraphExecUpdateResultInfo *info) {
     for (size_t i = 0; i < image->nodes.count; i++) {
@@ -484,7 +486,7 @@ static CUgraphExecUpdateResult compare(const sim_graph_t *image, CUgraphNode *or
     return CU_GRAPH_EXEC_UPDATE_SUCCESS;
 }
 
-/* The new image takes the place of the old; its nodes stand for the same original nodes. */
+/* The new image replaces the old one.  Its nodes stand for the same original nodes. */
 static void adopt_origins(sim_graph_t *to, const sim_graph_t *from) {
     for (size_t i = 0; i < to->nodes.count; i++) {
         to->nodes.item[i]->origin_id = from->nodes.item[i]->origin_id;

@@ -136,7 +136,7 @@ SIM_API(cuGraphAddNode_v2)
         sim_log("cuGraphAddNode: nodes of type %d are not simulated", (int)params->type);
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    /* Edges with data are made one by one behind a node without any. */
+    /* Edges with data are added one by one, after a node without edges. */
     CUgraphNode node;
     place_t at = {graph, before, edges ? 0 : count};
     CUresult result = types[params->type].add(&node, &at, params->payload);

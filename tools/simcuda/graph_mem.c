@@ -31,7 +31,7 @@ static figures_t *figures_of(int device) {
     return d->extra;
 }
 
-/* Address -> structure, for free nodes made before anything was launched. */
+/* Index by address, for free nodes made before any launch. */
 static struct {
     sim_graph_mem_t **item;
     size_t count, room;
@@ -165,7 +165,7 @@ static CUresult reserve(figures_t *figures, int device, uint64_t size) {
 }
 
 CUresult sim_graph_mem_commit(sim_graph_mem_t *mem) {
-    if (mem->submitted) { /* an earlier launch has it, and its free comes first */
+    if (mem->submitted) { /* allocated by an earlier launch, and freed first */
         mem->submitted++;
         return CUDA_SUCCESS;
     }

@@ -122,7 +122,7 @@ CUresult sim_graph_set_event(sim_graph_node_t *node, CUevent handle) {
 
 /* ---- adding ---- */
 
-/* A fresh node is kept if what follows succeeded. */
+/* Returns a new node if the call succeeded, and frees it otherwise. */
 static CUresult keep(CUresult result, sim_graph_node_t *node, CUgraphNode *out) {
     if (result)
         sim_graph_node_free(node);
@@ -323,7 +323,7 @@ static CUresult readable(CUgraphNode handle, CUgraphNodeType type, const void *o
     return CUDA_SUCCESS;
 }
 
-/* The arguments given out are the node's own copies, of captured kernels too. */
+/* The returned arguments are the node's own copies, also for captured kernels. */
 SIM_API(cuGraphKernelNodeGetParams_v2)(CUgraphNode handle, CUDA_KERNEL_NODE_PARAMS *params) {
     sim_graph_node_t *node = sim_graph_node_get(handle);
     if (!node || node->type != CU_GRAPH_NODE_TYPE_KERNEL || !params)

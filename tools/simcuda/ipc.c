@@ -98,7 +98,7 @@ SIM_LIVE_COUNT(exports) {
 
 /* ---- importing ---- */
 
-/* Maps the pages of the allocation over a range of our own; its first byte keeps its place
+/* Maps the pages of the allocation over a range of this process.  The first byte keeps its offset
  * in its page. */
 static CUresult map_import(import_t *import) {
     const sim_token_t *token = &import->token;
@@ -192,7 +192,8 @@ static void import_drop(import_t *import) {
             *link = import->next;
             break;
         }
-    /* The exporter's bytes go out of the way first; restoring discards only our own. */
+    /* Unmaps the exporter's bytes first, so that the freed range discards only bytes of this
+     * process. */
     sim_mirror_restore(import->range, import->mapped);
     sim_alloc_delete(import->record);
     sim_range_give(import->range, import->taken);

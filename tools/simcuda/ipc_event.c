@@ -26,7 +26,7 @@
 
 #define MAGIC 0x3176706961647563ull
 
-enum { ASK_EVERY = 256 }; /* looks at a pending ticket between two at its process */
+enum { ASK_EVERY = 256 }; /* polls of a ticket between two checks of its process */
 
 /* Target of event->shared; records and waits under way hold references to it, too. */
 typedef struct {
@@ -106,7 +106,7 @@ static CUresult record_done(sim_work_t *work) {
 
 static void record_release(void *payload) {
     const payload_t *record = payload;
-    ticket_done(record->shared, record->ticket); /* was refused before it was submitted */
+    ticket_done(record->shared, record->ticket); /* the item was refused before */
     release(payload);
 }
 
@@ -152,13 +152,14 @@ void sim_ipc_event_recorded(CUevent event) {
                            record->ticket);
 }
 
-/* The newest record, if it was made here. */
+/* Returns the newest record if this process made it. */
 static sim_work_t *own_record(CUevent event, uint64_t ticket) {
     sim_work_t *work = event->work;
     return work && ticket && SIM_PAYLOAD(work, payload_t)->ticket == ticket ? work : NULL;
 }
 
-/* The item has no stream: it is complete when the register says that the record is. */
+/* Makes an item without a stream, which completes when the register marks the record
+ * complete. */
 bool sim_ipc_event_before(CUcontext ctx, CUevent event, sim_work_t **out) {
     shared_t *shared = event->shared;
     uint64_t ticket = newest(shared);
@@ -208,7 +209,7 @@ static shared_t *shared_new(sim_share_event_t *slot, uint64_t id, sim_peer_t *pe
                          .slot = slot,
                          .id = id,
                          .cookie = peer ? peer->cookie : sim_share->cookie};
-    live++; /* ends with the event, not with what else keeps it */
+    live++; /* ends with the event, even if others keep it */
     return shared;
 }
 

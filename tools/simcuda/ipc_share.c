@@ -148,7 +148,7 @@ bool sim_process_runs(pid_t pid) {
     if (length <= 0)
         return false;
     text[length] = 0;
-    /* "pid (name) state": the name may hold anything, brackets too. */
+    /* The text is "pid (name) state"; the name may contain anything, even brackets. */
     const char *end = strrchr(text, ')');
     return !end || (end[1] && end[2] != 'Z' && end[2] != 'X');
 }

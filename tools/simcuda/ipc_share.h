@@ -23,7 +23,7 @@ enum {
     SIM_SHARE_USES = 8192,    /* race detector: uses by other processes */
     SIM_SHARE_COVERS = 4,
 };
-enum { SIM_RECORD_PLAIN = 1, SIM_RECORD_HOSTS }; /* HOSTS: only lifetimes in it are of interest */
+enum { SIM_RECORD_PLAIN = 1, SIM_RECORD_HOSTS }; /* HOSTS: only the lifetimes in it count */
 
 /* One record of an event.  number * 2 while it is pending, number * 2 + 1 when complete. */
 typedef struct {
@@ -68,7 +68,7 @@ typedef struct {
 
 /* This process's register; NULL until something is shared. */
 extern sim_share_t *sim_share;
-/* Makes it; false: no memory file. */
+/* Makes the register; false: no memory file. */
 bool sim_share_start(void);
 
 /* The head of every handle.  `check` covers the whole handle. */
@@ -83,13 +83,13 @@ typedef struct {
 
 /* Fills the fields that identify this process, and `check`. */
 void sim_token_seal(sim_token_t *token, uint64_t magic);
-/* False: no handle of this driver and kind. */
+/* Reads a handle.  False: it is no handle of this driver and kind. */
 bool sim_token_read(sim_token_t *token, const void *handle, uint64_t magic);
-/* A descriptor of a file of the process that made the token.  INVALID_HANDLE: it has ended;
- * MAP_FAILED: we may not look into it. */
+/* Opens a file of the process that made the token.  INVALID_HANDLE: the process has ended.
+ * MAP_FAILED: this process may not look into it. */
 CUresult sim_token_open(const sim_token_t *token, int its_fd, int *out);
 
-/* Another process, as long as something of it is open here. */
+/* Another process, while something of it is open here. */
 typedef struct sim_peer {
     struct sim_peer *next;
     sim_share_t *share;
@@ -98,7 +98,8 @@ typedef struct sim_peer {
     unsigned refs;
 } sim_peer_t;
 
-/* The peer and the place in its memory file of a record of kind SIM_MEM_IPC (ipc.c). */
+/* Returns the peer of a record of kind SIM_MEM_IPC (ipc.c), and its place in that peer's memory
+ * file. */
 sim_peer_t *sim_import_peer(const sim_alloc_t *record, uint64_t *offset);
 /* Returns the peer of a record of kind SIM_MEM_VMM (vmm.c), and its place in the device addresses of
  * that peer.  NULL: the memory belongs to this process, or its origin is unknown. */
@@ -106,7 +107,7 @@ sim_peer_t *sim_vmm_peer(const sim_alloc_t *record, uint64_t *offset);
 
 CUresult sim_peer_open(const sim_token_t *token, sim_peer_t **out);
 void sim_peer_close(sim_peer_t *peer);
-/* Returns true if the process still runs; one that ended and was not waited for does not. */
+/* Returns true if the process still runs.  A zombie does not run. */
 bool sim_process_runs(pid_t pid);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include "simcuda.h"
 
-/* From now on there are addresses that are reserved; any lock state. */
+/* Installs the signal handler; called when addresses are reserved.  Any lock state. */
 void sim_kernel_faults_start(void);
 
 /* Runs the function.  CUDA_ERROR_ILLEGAL_ADDRESS: the function used an address without a mapping
