@@ -117,7 +117,7 @@ typedef struct {
     long round;                        /* under way */
     unsigned only, without; /* bit per part, peer */
     uint64_t only_rows;            /* bit per row */
-    /* Found out, before the first part. */
+    /* Determined before the first part. */
     bool simulated;
     bool usable[BENCH_PEER_COUNT];
     char *library, *conf;

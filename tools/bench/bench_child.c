@@ -136,7 +136,7 @@ static bool make_words(bench_t *b, words_t *words, const bench_child_t *child, c
     }
     if (!path)
         return false;
-    /* The path of the helper may hold blanks: it is no word. */
+    /* The path of the helper may contain blanks, so it is added as a whole. */
     words->count = 0;
     words->text = cmd_format("%s %s", child->program + name, arguments);
     if (child->count) {

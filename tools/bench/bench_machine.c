@@ -1,4 +1,4 @@
-/* `accelcache-dev bench`: on what it runs, how much else runs there, and how far it has come; see
+/* `accelcache-dev bench`: the machine, other load on it, and the progress of the run; see
  * bench.h. */
 #include "bench.h"
 #include "command.h"
@@ -14,7 +14,7 @@ static double clock_ns(clockid_t clock) {
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-/* The first "model name" of the system, malloc'd. */
+/* Returns the first "model name" of the system, malloc'd. */
 static char *cpu_model(void) {
     char *text = cmd_file_read("/proc/cpuinfo", NULL);
     const char *at = text ? strstr(text, "model name") : NULL;

@@ -1,4 +1,4 @@
-/* `accelcache-dev bench`: what observing costs; see bench.h and bench_observe.def. */
+/* `accelcache-dev bench`: the cost of observing; see bench.h and bench_observe.def. */
 #include "bench.h"
 #include "command.h"
 #include "base/conf.h"
@@ -24,7 +24,7 @@ enum { LOOPS = sizeof loops / sizeof *loops };
 
 static const char *const endings[] = {".json", ".prom", ".trace"};
 
-/* The row's settings, with names below `stem`; malloc'd. */
+/* Returns the row's settings, with names below `stem`; malloc'd. */
 static char *conf_of(const bench_t *b, const bench_observe_t *row, const char *stem) {
     const char *place = strstr(row->conf, "%s");
     if (!place)

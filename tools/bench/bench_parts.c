@@ -95,7 +95,7 @@ static void sample(bench_t *b, bench_peer_id_t peer, const char *part, long long
     free(arguments);
 }
 
-/* The peers that take part in something. */
+/* Loops over the peers that take part in a measurement. */
 #define FOR_PEERS(b, peer, part_bit)                                                             \
     for (bench_peer_id_t peer = 0; peer < BENCH_PEER_COUNT; peer++)                              \
         if ((b)->usable[peer] && bench_peers[peer].parts & (part_bit))
@@ -146,7 +146,7 @@ static void run_threads(bench_t *b, long round) {
     }
 }
 
-/* A GPU has no room for a hundred thousand blocks of six MiB on average. */
+/* A GPU has no room for 100,000 blocks of 6 MiB on average. */
 static void run_blocks(bench_t *b, long round) {
     static const long counts[] = {1000, 10000, 100000};
     long high = b->simulated ? 64 << 20 : 256 << 10;
@@ -252,7 +252,8 @@ static void run_hooks(bench_t *b, long round) {
                        cmd_format("hooks/%s/%s_ns", calls[i][1], bench_peers[peers[p]].id));
 }
 
-/* On the simulated device with published driver costs, in virtual time: one run says all. */
+/* Runs on the simulated device with published driver costs, in virtual time: one run is
+ * enough. */
 static void run_multistream(bench_t *b, long round) {
     int iterations = b->pairs ? 2 : 50;
     if (round)
@@ -307,7 +308,7 @@ static void count_peer(bench_t *b, bench_peer_id_t peer) {
     free(arguments);
 }
 
-/* The counts do not vary: once is enough. */
+/* Counts instructions.  The counts do not vary, so one round is enough. */
 static void run_instructions(bench_t *b, long round) {
     if (round || !bench_can_count(b, "instructions"))
         return;
@@ -354,8 +355,8 @@ static void run_pinned(bench_t *b, long round) {
 
 /* ---------------------------------------------------------------- processes */
 
-/* The simulated device with all its books, at no cost: addresses are plentiful, memory that is
- * not written takes none. */
+/* Settings of the simulated device with all its bookkeeping, but without costs.  Addresses are
+ * plentiful, and unwritten memory takes none. */
 static const char books_sim[] = "clock:virtual,costs:none,kernel_us:0,memory:4T";
 
 static void run_startup(bench_t *b, long round) {
@@ -375,7 +376,7 @@ static void run_startup(bench_t *b, long round) {
                 continue;
             bench_child_t child = {
                 .program = rows[i].program, .preload = turn % 2, .sim = books_sim};
-            /* A dump that costs its making, but leaves no file. */
+            /* A dump with its full cost, but without a file. */
             b->conf = rows[i].dump ? cmd_conf_set(conf, "dump", "/dev/null") : conf;
             bench_time_t time = bench_child_time(b, &child, rows[i].arguments);
             const char *id = bench_peers[peer].id;
@@ -491,7 +492,7 @@ static void choose_device(bench_t *b) {
     json_decref(info);
 }
 
-/* The folder of the driver that costs nothing, malloc'd; NULL after a message. */
+/* Finds the folder of the driver that costs nothing, malloc'd; NULL after a message. */
 static char *find_free_driver(void) {
     char *error = NULL, *path = cmd_place_helper("free/libcuda.so.1", &error);
     if (path)

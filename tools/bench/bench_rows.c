@@ -31,7 +31,7 @@ static bool takes_part(const bench_t *b, const bench_row_t *row, bench_peer_id_t
     return peer == BENCH_accelcache || (b->usable[peer] && bench_peers[peer].parts & row->peers);
 }
 
-/* Passes in a program of its own, as samples. */
+/* Measures passes in a separate program, as samples. */
 static void time_row(bench_t *b, const bench_row_t *row, bench_peer_id_t peer,
                      bench_child_t *child) {
     char *error = NULL, *part = cmd_format("rows/%s", row->id);
@@ -65,7 +65,7 @@ static void count_row(bench_t *b, const bench_row_t *row, bench_peer_id_t peer,
     free(error);
 }
 
-/* The counts do not vary: once is enough. */
+/* Runs a row.  The counts do not vary, so one round is enough. */
 static void run_row(bench_t *b, const bench_row_t *row, bool counts) {
     char *conf = *row->conf ? cmd_conf_merge(b->conf, row->conf) : NULL;
     for (bench_peer_id_t peer = 0; peer < BENCH_PEER_COUNT; peer++) {

@@ -47,7 +47,7 @@ typedef struct {
     bool watch;                   /* look at them: in the warming pass only */
 } bench_t;
 
-/* multistream_spin(to, ns): a thread that lasts, then writes one word. */
+/* multistream_spin(to, ns): one thread runs for ns, then writes one word. */
 static const char ptx[] = ".version 6.0\n.target sm_50\n.address_size 64\n"
                           ".visible .entry multistream_spin(.param .u64 to, .param .u64 ns) {\n"
                           " .reg .pred %p; .reg .u64 %a, %n, %s, %t, %d;\n"
@@ -166,7 +166,8 @@ static void keep(bench_t *b, way_t way, bool begin) {
                 MUST(cuMemFree_v2(b->kept[s][j]));
 }
 
-/* The library's statistics as a JSON text, the caller's to free; NULL without it. */
+/* Returns the library's statistics as a JSON text, which the caller frees; NULL without the
+ * library. */
 static char *statistics(void) {
     char *json = NULL;
     if (!optional.stats_json || optional.stats_json(&json) != ACCEL_OK)

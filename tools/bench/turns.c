@@ -19,7 +19,7 @@ int other_take(void **pointer, size_t bytes, int async);
 #ifdef TURNS_OTHER
 int other_take(void **pointer, size_t bytes, int async) {
     int result = async ? cudaMallocAsync(pointer, bytes, NULL) : cudaMalloc(pointer, bytes);
-    __asm__ volatile("" : : : "memory"); /* no jump: its caller is this library */
+    __asm__ volatile("" : : : "memory"); /* no tail call: the caller must be this library */
     return result;
 }
 #else

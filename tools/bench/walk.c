@@ -34,7 +34,7 @@ __attribute__((noinline, noclone)) void walked_give(void *pointer) {
     __asm__ volatile("" : : : "memory");
 }
 
-/* Free blocks of 20 MiB between others, and less in use than there was. */
+/* Leaves free blocks of 20 MiB between others, and less memory in use than before. */
 static void make_free_memory(void) {
     enum { BLOCKS = 40 };
     void *block[BLOCKS];

@@ -44,7 +44,7 @@ void *work_alloc(size_t bytes) {
 
 /* ---------------------------------------------------------------- passes */
 
-/* Never inlined, and visible, so that it is there by name. */
+/* Never inlined, and visible, so that callgrind finds it by name. */
 __attribute__((noinline, visibility("default"))) void bench_mark(void) {
     __asm__ volatile("" : : : "memory");
 }

@@ -86,7 +86,8 @@ double work_clock(const work_t *w);
 void *work_alloc(size_t bytes); /* host memory; never NULL */
 void work_fail(const char *what, unsigned code) __attribute__((noreturn));
 
-/* Sizes from low to high, the same in every program: log-uniform, or by the key `grow`. */
+/* Returns sizes from low to high, the same in every program: log-uniform, or by the key
+ * `grow`. */
 enum { WORK_SIZES = 1 << 14 };
 const size_t *work_sizes(const work_t *w);
 static inline uint64_t work_random(uint64_t *state) {
@@ -96,7 +97,7 @@ static inline uint64_t work_random(uint64_t *state) {
     return *state;
 }
 
-/* Take and give `live` blocks of random sizes (work_pairs.c). */
+/* Allocate and free `live` blocks of random sizes (work_pairs.c). */
 void work_hold(const work_t *w);
 void work_release(const work_t *w);
 
@@ -120,18 +121,19 @@ void *work_device_stream(const work_device_t *device, long stream);
 void work_device_wait(const work_device_t *device); /* until all work is over */
 void work_device_capture(const work_device_t *device); /* its first stream captures from now on */
 
-/* `pass`(work, pairs, device, launch) as the keys say: the last two are constants in its loop. */
+/* Calls `pass`(work, pairs, device, launch) according to the keys.  The last two are constants in
+ * its loop. */
 #define WORK_BY_KEYS(pass, w, pairs, device)                                                     \
     (!(device)      ? pass(w, pairs, NULL, false)                                                \
      : (w)->launch ? pass(w, pairs, device, true)                                               \
                     : pass(w, pairs, device, false))
 
-/* The device, if the keys name a launch or streams; else NULL. */
+/* Returns the device, if the keys name a launch or streams; otherwise NULL. */
 work_device_t *work_launches(const work_t *w);
-/* The key `idle`: starts the threads; returns when each has taken and given its block. */
+/* Starts the threads of the key `idle`.  Returns when each has allocated and freed its block. */
 void work_idle(const work_t *w);
 
-/* The compiler knows malloc: without this it takes pairs out altogether. */
+/* Keeps an allocation alive.  The compiler knows malloc, and would otherwise remove pairs. */
 #define WORK_USED(pointer) __asm__ volatile("" : : "r"(pointer) : "memory")
 
 #endif

@@ -1,4 +1,4 @@
-/* How many pairs a pass of a given time has; see work.h. */
+/* The number of pairs in a pass of a given time; see work.h. */
 #include "work.h"
 
 #include <math.h>

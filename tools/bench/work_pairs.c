@@ -62,7 +62,7 @@ void work_hot(const work_t *w) {
     work_release(w);
 }
 
-/* The draw of slot and size, some two ns, is part of every peer's figure. */
+/* Replaces blocks.  The draw of slot and size, about 2 ns, is part of every peer's figure. */
 static inline __attribute__((always_inline)) double replace(const work_t *w, long pairs,
                                                             work_device_t *device,
                                                             bool launch) {
@@ -105,7 +105,7 @@ void work_replace(const work_t *w) {
     work_release(w);
 }
 
-/* The new block comes first: a buffer that grows is copied. */
+/* Allocates the new block before the old one is freed, as a buffer that grows and is copied. */
 static double ring_pass(const work_t *w, long pairs) {
     long at = 0;
     double begin = work_clock(w);

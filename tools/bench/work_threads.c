@@ -92,7 +92,7 @@ void work_threads(const work_t *w) {
     work_measure(w, pair_pass);
 }
 
-/* A thread with all that it costs; a "pair" is one thread. */
+/* Body of a short thread.  A "pair" is one thread with all its costs. */
 static void *brief_body(void *argument) {
     worker_t *self = argument;
     peer_thread();

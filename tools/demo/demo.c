@@ -71,7 +71,7 @@ typedef struct {
     CUmodule module;
     CUfunction saxpy, product, stripes;
     float *x, *y;     /* page-locked, PATTERNS * MAX_FLOATS each */
-    double *prefixes; /* prefixes[p][n]: the sum that pattern p gives at length n */
+    double *prefixes; /* prefixes[p][n]: sum of pattern p at length n */
     worker_t workers[MAX_STREAMS];
     char name[128];
     int simulated;

@@ -81,7 +81,7 @@ static bool start_thread(void *(*body)(void *)) {
         return false;
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     sigfillset(&all);
-    sigdelset(&all, SIGSEGV); /* faults of kernels in it (kernel_fault.c); blocked, a fault ends the process */
+    sigdelset(&all, SIGSEGV); /* kernels may fault (kernel_fault.c); a blocked SIGSEGV ends the process */
     pthread_sigmask(SIG_SETMASK, &all, &old); /* the program's signals go to other threads */
     bool started = !pthread_create(&thread, &attributes, body, NULL);
     pthread_sigmask(SIG_SETMASK, &old, NULL);

@@ -105,7 +105,7 @@ SIM_API(cuMemPoolCreate)(CUmemoryPool *out, const CUmemPoolProps *props) {
     return result;
 }
 
-/* Default and current pools of host and managed memory, one for each place. */
+/* Default and current pools of host and managed memory, one pair for each location. */
 typedef struct {
     CUmemAllocationType type;
     CUmemLocation location;

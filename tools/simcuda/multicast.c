@@ -67,7 +67,7 @@ SIM_API(cuMulticastGetGranularity)
     return result;
 }
 
-/* The team that the file is of, which it takes over. */
+/* Makes the team of a file, and takes over the file. */
 static CUresult team_new(CUmemGenericAllocationHandle *out, int file, bool imported) {
     void *shared = mmap(NULL, sizeof(sim_team_file_t), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     sim_team_t *team = shared == MAP_FAILED ? NULL : sim_slab_take(&teams);
@@ -145,7 +145,7 @@ bool sim_team_has(const sim_team_t *team, int device) {
     return atomic_load(&team->shared->members) >> sim_devices[device].physical & 1;
 }
 
-/* False: it is one, or there is no place. */
+/* Adds the device to the team.  False: it is a member already, or the team is complete. */
 static bool add_member(sim_team_t *team, int device) {
     unsigned long long bit = 1ull << sim_devices[device].physical;
     unsigned long long old = atomic_load(&team->shared->members);
@@ -288,7 +288,7 @@ SIM_API(cuMulticastBindMem_v2)
     return result ? result : bind_memory(handle, device, offset, memory, from, size, flags);
 }
 
-/* Memory that lies in a file of the process. */
+/* Describes memory that lies in a file of the process; false: the memory does not. */
 static bool memory_at(CUdeviceptr address, sim_memory_t *out) {
     const sim_alloc_t *record = sim_alloc_around(address);
     if (record && record->kind == SIM_MEM_VMM) {

@@ -104,15 +104,15 @@ char *sim_binding_bytes(sim_team_t *team, unsigned slot) {
     return team->seen[slot].bytes;
 }
 
-/* The walk over what is bound at [at, at + length) of a mapping:
- * for (reach_t r = reach_of(record, at, length); reach_next(&r);) */
+/* Iterator over the memory bound at [at, at + length) of a mapping: for (reach_t r =
+ * reach_of(record, at, length); reach_next(&r);) */
 typedef struct {
     sim_team_t *team;
     uint64_t from, end; /* in the object */
     unsigned slot;      /* of the piece, + 1 */
     char *bytes;        /* of the piece */
-    uint64_t at, length; /* the piece: from there on of the binding */
-    uint64_t ahead;     /* the piece begins so far behind `from` */
+    uint64_t at, length; /* position in the binding, and length of the piece */
+    uint64_t ahead;     /* distance of the piece from `from` */
 } reach_t;
 
 static reach_t reach_of(const sim_alloc_t *record, uint64_t at, uint64_t length) {
@@ -154,7 +154,8 @@ bool sim_multicast_at(uint64_t address) {
     return record && record->kind == SIM_MEM_MULTICAST;
 }
 
-/* Devices bind no byte twice: as many bytes for each of them are bound everywhere. */
+/* Returns true if all devices have bound memory to the range.  Devices bind no byte twice, so it
+ * is enough to compare the number of bound bytes. */
 bool sim_multicast_ready(uint64_t address, uint64_t length) {
     const sim_alloc_t *record;
     uint64_t here;

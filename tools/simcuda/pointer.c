@@ -3,7 +3,7 @@
 
 #include "state.h"
 
-/* The "device" of pools of host memory: a guess. */
+/* Device ordinal of pools of host memory: a guess. */
 enum { CPU = -1 };
 
 /* Returns true if the host can reach the bytes at the same address. */

@@ -133,7 +133,8 @@ SIM_API(cuMemPoolExportPointer)(CUmemPoolPtrExportData *out, CUdeviceptr address
     return CUDA_SUCCESS;
 }
 
-/* Lays the exporter's bytes over a range of our own; the first keeps its place in its page. */
+/* Maps the exporter's bytes over a range of this process.  The first byte keeps its offset in its
+ * page. */
 static CUresult map_import(import_t *import, const exported_t *data) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/fd/%d", data->source.pid, data->source.mirror_fd);

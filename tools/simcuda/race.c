@@ -34,7 +34,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { TEXTS = 200, PAIRS = 256 }; /* reports written out; recent pairs that are not repeated */
+enum { TEXTS = 200, PAIRS = 256 }; /* reports with text; recent pairs that are not reported again */
 
 bool sim_race_on;
 static FILE *out;
@@ -74,8 +74,8 @@ static sim_vector_t *vector_ref(sim_vector_t *vector) {
     return vector;
 }
 
-/* Makes *slot one that may be written and has room for `count`; without memory the order is
- * lost and what depends on it could be reported wrongly, so the race detector retires. */
+/* Makes *slot writable, with room for `count`.  Without memory the order is lost and later reports
+ * could be wrong, so the race detector stops. */
 static bool vector_own(sim_vector_t **slot, unsigned count) {
     sim_vector_t *old = *slot;
     if (old && old->refs == 1 && old->count >= count)
@@ -190,7 +190,8 @@ static bool extend(sim_op_t *op, unsigned chain) {
     return true;
 }
 
-/* Successors of `before` follow its past, itself, and what is only their past. */
+/* Orders `op` after `before`, the items before it, and the items that precede only its
+ * successors. */
 void sim_op_join(sim_op_t *op, const sim_op_t *before) {
     vector_join(&op->pre, before->pre);
     vector_join(&op->pre, before->extra);
@@ -251,7 +252,7 @@ sim_op_t *sim_op_foreign(unsigned chain, uint64_t pos) {
     return op;
 }
 
-/* Nothing more comes before the item. */
+/* Fixes the order of the item: no more items come before it. */
 static sim_op_t *settle(sim_work_t *work) {
     sim_op_t *op = sim_op_of(work);
     if (!op || op->settled)
@@ -361,7 +362,8 @@ void sim_race_reached(sim_work_t *work) {
         host_learns(work->op, false);
 }
 
-/* A value written to host memory may be polled there. */
+/* Begins the effect of an item.  The host may poll a value written to host memory, so it learns of
+ * the write here. */
 void sim_race_enter(sim_work_t *work) {
     if (!work->op || !work->op->settled)
         return;
@@ -425,7 +427,7 @@ EXPORT unsigned long long simcuda_race_found(const char *finding) {
     return ~0ull;
 }
 
-/* Two items that meet do so in many places: once is enough. */
+/* Returns true if the pair was reported already: two items often meet in many places. */
 static bool said_already(sim_finding_t what, const sim_party_t *first,
                          const sim_party_t *second) {
     static struct {

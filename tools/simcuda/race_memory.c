@@ -75,7 +75,7 @@ static bool entry_add(segment_t *segment, const entry_t *entry) {
     return true;
 }
 
-/* The segment that holds the address, or NULL. */
+/* Returns the segment that contains the address, or NULL. */
 static segment_t *segment_around(uint64_t address) {
     segment_t *segment = (segment_t *)(void *)sim_tree_floor(segments, address);
     return segment && address < segment->end ? segment : NULL;
@@ -98,7 +98,7 @@ static void cut(uint64_t address) {
     segment->end = address;
 }
 
-/* First segment that overlaps [address, ...). */
+/* Returns the first segment that overlaps [address, ...). */
 static segment_t *segment_first(uint64_t address) {
     segment_t *segment = segment_around(address);
     return segment ? segment : segment_from(address);
@@ -106,8 +106,8 @@ static segment_t *segment_first(uint64_t address) {
 
 /* ---- places ---- */
 
-/* A piece of an address range that lies together; the walk over a range is
- * `for (place_t p = place_of(base, end); place_next(&p);)`. */
+/* A contiguous piece of an address range.  Loop over a range: `for (place_t p = place_of(base,
+ * end); place_next(&p);)`. */
 typedef struct {
     uint64_t at, end; /* addresses still to come */
     uint64_t key, key_end;
@@ -172,8 +172,8 @@ static void judge_segment(segment_t *segment, const entry_t *now, uint64_t delta
     entry_add(segment, now);
 }
 
-/* A graph keeps naming memory that was given back after the node was made.  If it has a new
- * owner by now, see sim_race_launched. */
+/* Returns true if the memory was given back after a graph's node was made, and has no owner.  For
+ * a new owner see sim_race_launched. */
 static bool is_unowned(const sim_use_t *use) {
     return !(use->owner->live && !use->owner->hosts) && !sim_owner_at(use->address);
 }
@@ -230,8 +230,8 @@ void sim_op_join_frees(sim_op_t *op) {
 
 /* ---- lifetimes end ---- */
 
-/* Older owners' uses that a use of the ended one follows, and all that the host has seen
- * complete, cannot race with later uses. */
+/* Drops uses that cannot race with later ones: uses of older owners that the ended owner's uses
+ * follow, and all uses that the host has seen complete. */
 static void retire(segment_t *segment, const sim_owner_t *ended) {
     for (size_t i = 0; i < segment->count; i++) {
         const entry_t *mine = &segment->entries[i];
@@ -243,7 +243,7 @@ static void retire(segment_t *segment, const sim_owner_t *ended) {
                 j++;
                 continue;
             }
-            /* The last entry takes the place of the dropped one: it may be `mine`. */
+            /* The last entry, which may be `mine`, takes the place of the dropped one. */
             bool moved = i == segment->count - 1;
             entry_drop(segment, j);
             if (moved)
@@ -288,7 +288,7 @@ void sim_uses_given(const sim_owner_t *owner) {
             }
 }
 
-/* The address of a use says by which of several mappings it was made. */
+/* Returns true if the use was made through this mapping; its address tells. */
 static bool by_address(const entry_t *entry, const sim_owner_t *record) {
     return entry->kind != SIM_USE_REACHED && entry->address < record->base + record->size &&
            record->base < entry->address + entry->length;

@@ -50,7 +50,7 @@ sim_op_t *sim_op_entered(void); /* item whose effect is happening, or NULL */
 
 bool sim_op_add_use(sim_op_t *op, const sim_use_t *use);
 void sim_op_release_uses(sim_op_t *op);
-/* Order that allocations get from frees of the same memory. */
+/* Orders an allocation after frees of the same memory. */
 void sim_op_join_frees(sim_op_t *op);
 void sim_op_judge(sim_op_t *op);
 
@@ -61,7 +61,7 @@ typedef enum {
     SIM_FINDINGS
 } sim_finding_t;
 
-/* One report: a line with what is wrong, then one for each operation. */
+/* One side of a report.  A report is a line with the finding, and a line for each operation. */
 typedef struct {
     const char *text;
     const sim_op_t *op;

@@ -55,8 +55,8 @@ void sim_shared_owner_new(sim_owner_t *owner) {
     }
 }
 
-/* The lifetime at this place of a process's memory that reaches to `end`; 0: none, or more than
- * one.  A lifetime that the program told of goes before the driver's record around it. */
+/* Returns the lifetime at this place of a process's memory that reaches to `end`; 0: none, or more
+ * than one.  A lifetime of the program takes precedence over the driver's record around it. */
 static uint64_t lifetime_at(const sim_share_t *share, uint64_t offset, uint64_t end) {
     uint64_t of_record = 0;
     bool program = false;
@@ -196,7 +196,7 @@ void sim_shared_known(void) {
     }
 }
 
-/* Numbers of an event's record, as one word. */
+/* Packs the numbers of an event's record into one word. */
 static uint64_t cover_of(uint64_t cookie, uint64_t event, uint64_t ticket) {
     uint64_t word = cookie ^ event * 0x9e3779b97f4a7c15ull ^ ticket * 0xc2b2ae3d27d4eb4full;
     return word ? word : 1;
@@ -237,7 +237,7 @@ static unsigned chain_of(uint64_t cookie, uint64_t theirs) {
     return ours;
 }
 
-/* Texts of reports, which outlive the process that they came from. */
+/* Copies a text for reports: it outlives the process that it came from. */
 static const char *kept_text(const char *text) {
     static struct text {
         struct text *next;
@@ -289,7 +289,8 @@ static void over(size_t at) {
     sim_shared_foreign--;
 }
 
-/* Asking for a process takes a while: rarely, but before a lifetime ends. */
+/* Updates the uses by others.  `ask` also checks that their processes run; this is slow, so it is
+ * done rarely, and before a lifetime ends. */
 static void sync_uses(bool ask) {
     unsigned count = sim_share ? atomic_load(&sim_share->uses) : 0;
     for (unsigned i = 0; i < count && sim_race_on; i++) {
@@ -313,7 +314,7 @@ void sim_shared_sync(void) {
     sync_uses(++syncs % ASK_EVERY == 0);
 }
 
-/* The lifetime's uses by others are known before it goes. */
+/* Updates the uses of the lifetime by others before it ends. */
 void sim_shared_owner_gone(sim_owner_t *owner) {
     sync_uses(true);
     atomic_store(&sim_share->owner[owner->shared - 1].lifetime, 0);

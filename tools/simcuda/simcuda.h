@@ -30,9 +30,9 @@ typedef struct simcuda_launch {
 
 typedef void simcuda_kernel_fn(const simcuda_launch_t *launch);
 
-/* One argument that is a device pointer which the kernel reads or writes.  The length is
- * `bytes`, or the value of the (32- or 64-bit) argument number `count_param` times `bytes`
- * when count_param is not negative; length 0 means to the end of the allocation. */
+/* One argument that is a device pointer, which the kernel reads or writes.  The length is `bytes`.
+ * If count_param is not negative, it is `bytes` times the value of the (32- or 64-bit) argument of
+ * that number.  Length 0 means to the end of the allocation. */
 typedef struct {
     unsigned param;
     int count_param;
@@ -41,7 +41,7 @@ typedef struct {
 } simcuda_access_t;
 
 typedef struct {
-    const char *name;                  /* as the program asks cuModuleGetFunction for it */
+    const char *name;                  /* name that the program passes to cuModuleGetFunction */
     simcuda_kernel_fn *fn;             /* NULL: a timed no-op */
     long long duration_ns;             /* < 0: the setting kernel_us */
     unsigned param_count;              /* 0: sizes from PTX */
@@ -57,16 +57,18 @@ int simcuda_version(void);
  * keys marked LIVE in sim_config.def.  0, or -1 after one line on stderr. */
 int simcuda_configure(const char *text);
 
-/* The settings, one line each: key, default, START or LIVE, text, separated by tabs.  Writes at
- * most `room` bytes with the final 0; answers how long the whole text is without it. */
+/* Writes the settings, one line each: key, default, START or LIVE, text, separated by tabs.
+ * Writes at most `room` bytes with the final 0.  Returns the length of the whole text without
+ * it. */
 size_t simcuda_describe(char *out, size_t room);
 
-/* Calls of the exported symbol (say "cuMemAlloc_v2") so far, whatever they returned. */
+/* Number of calls of the exported symbol (for example "cuMemAlloc_v2") so far, successful or
+ * not. */
 unsigned long long simcuda_calls(const char *symbol);
 
 /* Returns true if the device may write to the memory mapped at `address`, by program or library. */
 int simcuda_writable(unsigned long long address, int device);
-/* Calls of all symbols together; the functions of this header do not count. */
+/* Number of calls of all symbols together; the functions of this header do not count. */
 unsigned long long simcuda_calls_total(void);
 void simcuda_reset_calls(void);
 /* Returns 1 if the simulator implements the symbol, 0 if it logs an error, -1 for no such
@@ -75,24 +77,27 @@ int simcuda_supported(const char *symbol);
 
 /* The device clock in nanoseconds: virtual, or CLOCK_MONOTONIC with clock:real. */
 unsigned long long simcuda_now(void);
-/* clock:virtual: lets time pass; work that becomes due runs before this returns. */
+/* Lets time pass with clock:virtual; work that becomes due runs before this returns. */
 void simcuda_advance(unsigned long long ns);
 
-/* Adds to the fault plan, syntax of the key `fail`; N counts from now on.  0 or -1. */
+/* Adds to the fault plan, in the syntax of the key `fail`; N counts from now on.  Returns 0 or
+ * -1. */
 int simcuda_fail(const char *plan);
 void simcuda_clear_faults(void);
-/* The Nth launch from now faults with CUDA_ERROR_ILLEGAL_ADDRESS when it runs; 0: none. */
+/* Makes the Nth launch from now fault with CUDA_ERROR_ILLEGAL_ADDRESS when it runs; 0: none. */
 void simcuda_sticky(unsigned long long nth);
 
-/* Live allocations of all devices and kinds (host memory excluded), and their bytes. */
+/* Number of live allocations of all devices and kinds (host memory excluded), and their
+ * bytes. */
 unsigned long long simcuda_live_allocations(unsigned long long *bytes);
-/* Live objects of a kind of live.def ("events", "mappings"); ULLONG_MAX for an unknown kind. */
+/* Number of live objects of a kind of live.def ("events", "mappings"); ULLONG_MAX: unknown
+ * kind. */
 unsigned long long simcuda_live(const char *kind);
 /* Name of kind number `at`, NULL after the last one. */
 const char *simcuda_live_kind(size_t at);
 /* Bytes of the device in use, as cuMemGetInfo would compute it; 0 for a bad ordinal. */
 unsigned long long simcuda_used_memory(int device);
-/* Work submitted and not yet complete, over all contexts. */
+/* Number of work items submitted and not yet complete, over all contexts. */
 unsigned long long simcuda_pending_work(void);
 
 /* Host address of device memory; NULL if nothing is mapped.  Contents are valid only as far as the
@@ -115,9 +120,10 @@ int simcuda_offer_table(const void *id, const void *table);
 
 /* ---- the race detector (key `race_detector`) ---- */
 
-/* Reports so far. */
+/* Number of reports so far. */
 unsigned long long simcuda_race_reports(void);
-/* Reports of one kind: a name of findings.def ("unordered"); ULLONG_MAX for an unknown one. */
+/* Number of reports of one kind, a name of findings.def ("unordered"); ULLONG_MAX: unknown
+ * name. */
 unsigned long long simcuda_race_found(const char *finding);
 /* Tells the race detector that the host read, at this address of host memory, a value that work
  * wrote. A program that polls memory knows then that the newest of this work is over, as after a

@@ -93,7 +93,7 @@ static uint64_t round_up(uint64_t value, uint64_t align) {
     return (value + align - 1) & ~(align - 1);
 }
 
-/* A range of one bin that can hold the request, looking at `most` of them. */
+/* Returns a range of one bin that can hold the request, after a search of `most` of them. */
 static range_t *find_in(const arena_t *arena, unsigned bin, uint64_t size, uint64_t align,
                         unsigned most) {
     for (range_t *range = arena->bins[bin]; range && most; range = range->next, most--) {
@@ -104,8 +104,8 @@ static range_t *find_in(const arena_t *arena, unsigned bin, uint64_t size, uint6
     return NULL;
 }
 
-/* First range of the bins that can hold the request; NULL: none.  In the bin of the size
- * itself many may be too small, so only a few are tried unless nothing else is left. */
+/* Returns the first range of the bins that can hold the request; NULL: none.  In the bin of the
+ * size itself many ranges may be too small, so only a few are tried unless nothing else is left. */
 static range_t *find(const arena_t *arena, uint64_t size, uint64_t align) {
     enum { FEW = 16 };
     unsigned own = bin_of(size);
@@ -126,7 +126,7 @@ static range_t *find(const arena_t *arena, uint64_t size, uint64_t align) {
 static bool cut(arena_t *arena, range_t *range, uint64_t at, uint64_t size) {
     uint64_t before = at - range->node.key;
     uint64_t after = range->node.key + range->size - at - size;
-    if (before && after) { /* one more range than before: memory first, then no way back */
+    if (before && after) { /* adds a range: memory comes first, the rest cannot fail */
         if (!add_free(arena, at + size, after))
             return false;
         after = 0;
@@ -194,7 +194,7 @@ void sim_range_give(uint64_t address, uint64_t size) {
     if (before)
         put(arena, before);
     else
-        add_free(arena, address, size); /* without memory the addresses are lost, no more */
+        add_free(arena, address, size); /* without memory only the addresses are lost */
 }
 
 void sim_mirror_discard(uint64_t address, uint64_t size) {

@@ -129,7 +129,8 @@ void sim_stream_advance(CUstream stream, sim_work_t *work) {
     sim_work_unref(before);
 }
 
-/* Default streams are the primary context's, whatever context is current. */
+/* Returns true if the stream belongs to the green context, or is a default stream: these belong to
+ * the primary context, in any current context. */
 static bool is_of(const sim_stream_t *stream, CUgreenCtx green) {
     return !green || stream->green == green || stream->is_legacy || stream->is_per_thread;
 }
@@ -289,7 +290,7 @@ CUstream sim_stream_own(CUcontext home) {
     return stream;
 }
 
-/* End of a thread: its default streams go, their work does not. */
+/* Called at the end of a thread.  Its default streams are destroyed; their work goes on. */
 void sim_thread_gone(void *thread) {
     sim_thread_t *self = thread;
     if (!(atomic_load(&sim_gate) & (SIM_GATE_FORKED | SIM_GATE_EXITING))) {

@@ -1,11 +1,11 @@
-/* The rest of the stream calls: properties, host functions and callbacks.  Global lock. */
+/* Other stream calls: properties, host functions and callbacks.  Global lock. */
 #include <string.h>
 
 #include "state.h"
 
 /* ---- properties ---- */
 
-/* Body of a call and of its per-thread twin. */
+/* Defines the bodies of a call and of its per-thread twin. */
 #define TWINS(symbol, twin, params, args)                                                        \
     SIM_API(symbol) params {                                                                     \
         bool per_thread = false;                                                                 \
@@ -60,7 +60,8 @@ static CUresult both_cuStreamGetDevice(CUstream handle, CUdevice *out, bool per_
 }
 TWINS(cuStreamGetDevice, cuStreamGetDevice_ptsz, (CUstream a, CUdevice *b), (a, b, per_thread))
 
-/* The first version answers for a green context's stream with its view, which it makes. */
+/* For a stream of a green context, the first version returns the context's view, and makes
+ * it. */
 static CUresult both_cuStreamGetCtx(CUstream handle, CUcontext *out, bool per_thread) {
     CUstream stream;
     CUresult result = sim_stream_get(handle, per_thread, &stream);

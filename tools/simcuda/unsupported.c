@@ -1,5 +1,6 @@
-/* Weak defaults: a body for each row of cuda_functions.def that says loudly that the call is
- * not simulated, and hooks of parts that may be absent.  A definition elsewhere wins. */
+/* Weak defaults: a body for each row of cuda_functions.def, which logs that the call is not
+ * simulated, and hooks of parts that may be absent.  A definition elsewhere replaces the
+ * default. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

@@ -30,7 +30,7 @@ static sim_user_object_t *object_get(CUuserObject handle) {
     return sim_slab_has(&user_objects, handle) ? handle : NULL;
 }
 
-/* Its destructor will wait for `work` too. */
+/* Makes the destructor of the object wait for `work`, too. */
 static void keep_until(sim_user_object_t *object, sim_work_t *work) {
     if (!work || work->state == SIM_DONE)
         return;

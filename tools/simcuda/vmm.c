@@ -46,7 +46,8 @@ size_t sim_vmm_mapped, sim_vmm_imports;
 
 /* ---- pieces of the memory file ---- */
 
-/* Growing past the limit on file sizes would be a signal, not an error. */
+/* Grows the file.  Beyond the limit on file sizes, growing would raise a signal instead of an
+ * error. */
 bool sim_grow_file(int fd, uint64_t size) {
     struct rlimit limit;
     if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur < size) {
@@ -85,13 +86,13 @@ void sim_piece_give(uint64_t offset, uint64_t size) {
         }
         offset = before ? holes[i].offset : offset;
         size += holes[i].size;
-        holes[i] = holes[--hole_count]; /* and its neighbour on the other side, if it is free */
+        holes[i] = holes[--hole_count]; /* also joins a free neighbour on the other side */
     }
     if (hole_count == hole_room) {
         size_t room = hole_room ? 2 * hole_room : 16;
         void *grown = realloc(holes, room * sizeof *holes);
         if (!grown)
-            return; /* file space is lost, no more */
+            return; /* only file space is lost */
         holes = grown;
         hole_room = room;
     }
@@ -128,7 +129,8 @@ static void physical_settle(sim_physical_t *physical) {
     sim_slab_give(&sim_physicals, physical);
 }
 
-/* Memory of node 0 is all that the host has.  Attributes of pointers take it for memory of device 0. */
+/* Returns true for host memory.  The host has only the memory of node 0.  Attributes of pointers
+ * report it as memory of device 0. */
 static bool is_of_host(const CUmemLocation *location) {
     return location->type == CU_MEM_LOCATION_TYPE_HOST ||
            location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
@@ -319,7 +321,7 @@ SIM_API(cuMemAddressReserve)
     return CUDA_SUCCESS;
 }
 
-/* First mapping that touches the range. */
+/* Returns the first mapping that touches the range. */
 static sim_alloc_t *first_in(uint64_t address, uint64_t size) {
     sim_alloc_t *record = sim_alloc_around(address);
     if (!record) {
@@ -347,7 +349,7 @@ static bool is_mapping(const sim_alloc_t *record) {
     return record->kind == SIM_MEM_VMM || record->kind == SIM_MEM_MULTICAST;
 }
 
-/* The range must consist of whole mappings without gaps. */
+/* Returns true if the range consists of whole mappings without gaps. */
 static bool whole_mappings(uint64_t address, uint64_t size) {
     if (!size || address + size < address)
         return false;
@@ -414,7 +416,7 @@ sim_alloc_t *sim_mapping_new(sim_mem_kind_t kind, uint64_t address, uint64_t siz
     return record;
 }
 
-/* The record of a mapping that is not laid over the mirror yet. */
+/* Makes the record of a mapping, before it is laid over the mirror. */
 static sim_alloc_t *map_physical(sim_physical_t *physical, uint64_t address, uint64_t size) {
     sim_alloc_t *record = sim_mapping_new(SIM_MEM_VMM, address, size, physical->prop.location.id);
     if (!record)

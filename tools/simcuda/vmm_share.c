@@ -163,7 +163,8 @@ static bool dma_buf_range(uint64_t address, uint64_t size) {
     const sim_alloc_t *first = NULL;
     if (address + size < address)
         return false;
-    /* One that covers all but parts of the first and last host page. */
+    /* Finds an allocation that covers the range, except parts of the first and last host
+     * page. */
     for (uint64_t at = address; at < address + PAGE; at += LEAST) {
         const sim_alloc_t *record = sim_alloc_around(at);
         if (record && record->kind == SIM_MEM_DEVICE &&
@@ -183,8 +184,8 @@ static bool dma_buf_range(uint64_t address, uint64_t size) {
     return true;
 }
 
-/* The descriptor is a memory file of the right size, not the memory itself: no device here
- * could import it. */
+/* Makes a memory file of the right size, not the memory itself: no simulated device could import
+ * it. */
 SIM_API(cuMemGetHandleForAddressRange)
 (void *out, CUdeviceptr address, size_t size, CUmemRangeHandleType type,
  unsigned long long flags) {

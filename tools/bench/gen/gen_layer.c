@@ -57,7 +57,7 @@ typedef enum {
 } tensor_t;
 _Static_assert((int)TENSORS <= (int)LAYER_TENSORS, "every tensor has its place");
 
-/* How many elements a tensor has for each token. */
+/* Number of elements of a tensor for each token. */
 typedef enum { ONE, HIDDEN, KEY_VALUE, INNER, HEADS } width_t;
 
 typedef enum {
@@ -82,7 +82,7 @@ static const step_t forward_steps[] = {
     {LINEAR, KEY, W_KEY, HALF},
     {LINEAR, VALUE, W_VALUE, HALF},
     {LAST, IN, 0, 0},
-    {MAKE, TURN, HIDDEN, HALF}, /* positions are turned into queries and keys */
+    {MAKE, TURN, HIDDEN, HALF}, /* positions are rotated into queries */
     {MAKE, QUERY_T, HIDDEN, HALF},
     {DROP, TURN, 0, 0},
     {DROP, QUERY, 0, 0},
@@ -256,7 +256,7 @@ typedef struct {
     bool keep;
 } pass_t;
 
-/* The adapter of a weight adds what it makes of the same input to the output. */
+/* Adds the adapter's result for the same input to the output of the weight. */
 static gen_block_t adapted(pass_t *p, int weight, gen_block_t output) {
     gen_t *gen = p->gen;
     uint64_t inputs = net_inputs(p->net, weight), outputs = net_outputs(p->net, weight);

@@ -16,7 +16,7 @@ static uint64_t cache_bytes(const net_t *net, uint64_t tokens) {
     return tokens * net->key_value * 2 * HALF;
 }
 
-/* All that a pass over the layers needs besides the caches. */
+/* Runs a pass over the layers: allocates all its tensors except the caches. */
 static void pass(gen_t *gen, const net_t *net, shape_t shape) {
     layer_t layer;
     batch_inputs_t batch;
@@ -76,13 +76,13 @@ void gen_serving(gen_t *gen) {
             gen_alloc(gen, net_weight(&net, w) * HALF, ON_COMPUTE);
     gen_alloc(gen, (uint64_t)net.vocabulary * net.hidden * HALF, ON_COMPUTE);
     while (!gen_enough(gen)) {
-        if (gen_chance(gen, 4)) /* how much is asked of the server */
+        if (gen_chance(gen, 4)) /* the load of the server */
             most = (unsigned)gen_between(gen, 4, MOST_REQUESTS);
         for (int i = 0; i < PROMPTS_FIRST && count < most; i++)
             begin_request(gen, &net, &request[count++]);
         pass(gen, &net, (shape_t){count, 1});
         for (unsigned i = 0; i < count;) {
-            /* Several tokens are guessed at a time, and some of them are right. */
+            /* Several tokens are guessed at a time; some guesses are right. */
             request[i].length += gen_between(gen, 4, 24);
             if (request[i].length >= request[i].ends || gen_chance(gen, 1)) {
                 end_request(gen, &net, &request[i]);

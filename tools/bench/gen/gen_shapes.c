@@ -1,5 +1,5 @@
-/* Two ways of holding memory that are hard on an allocator, by themselves (gen.h): a buffer that
- * grows, and small blocks that stay among large ones that come and go. */
+/* Two allocation patterns that are hard on an allocator, each alone (gen.h): a buffer that grows,
+ * and small blocks that stay among large ones that come and go. */
 #include "gen.h"
 
 #define KIB ((uint64_t)1 << 10)
@@ -37,7 +37,7 @@ void gen_islands(gen_t *gen) {
     enum { LARGE = 100, SMALL = 3000 };
     gen_block_t large[LARGE] = {0}, small[SMALL] = {0};
     for (uint64_t round = 0; !gen_enough(gen); round++) {
-        /* From half of them to all and back, in 4000 rounds. */
+        /* Between half of them and all of them, up and down in 4000 rounds. */
         uint64_t wave = round % 4000 < 2000 ? round % 4000 : 4000 - round % 4000;
         uint64_t most = LARGE / 2 + LARGE / 2 * wave / 2000;
         uint64_t at = gen_between(gen, 0, LARGE - 1);

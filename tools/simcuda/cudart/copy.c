@@ -1,5 +1,5 @@
-/* Copies and fills.  Each operation is written once, over the default stream it means; the
- * exported twins below it only choose. */
+/* Copies and fills.  Each operation is written once, with the default stream as a parameter.  The
+ * exported twins below it only choose that stream. */
 #include <string.h>
 
 #include "internal.h"
@@ -155,7 +155,8 @@ cudaError_t cudaMemcpy2DAsync_ptsz(void *to, size_t to_pitch, const void *from, 
 }
 
 /* ---------------------------------------------------------------- boxes */
-/* Positions and widths count elements on the side of an array, bytes elsewhere. */
+/* Returns the size of an element.  Positions and widths count elements for an array, bytes
+ * otherwise. */
 static CUresult element_size(cudaArray_t array, size_t *size) {
     CUDA_ARRAY3D_DESCRIPTOR d;
     CUresult result = RT_DRIVER(cuArray3DGetDescriptor_v2)(&d, array);
@@ -223,7 +224,8 @@ static bool empty(struct cudaExtent extent) {
     return extent.width == 0 || extent.height == 0 || extent.depth == 0;
 }
 
-/* The driver's two structures differ in two words that are reserved, zero, or a context. */
+/* The driver's two structures differ only in two words, which are reserved, zero, or a
+ * context. */
 _Static_assert(sizeof(CUDA_MEMCPY3D) == sizeof(CUDA_MEMCPY3D_PEER), "same shape");
 
 static CUresult describe_box(const struct cudaMemcpy3DParms *p, CUDA_MEMCPY3D *out) {

@@ -33,7 +33,8 @@ static CUresult missing(void) {
 
 typedef cuGetProcAddress_v2_fn *query_fn;
 
-/* The status argument stays NULL, as in the real runtime: interposers must bear that. */
+/* Queries one function.  The status argument stays NULL, as in the real runtime: interposers must
+ * accept it. */
 static bool ask(query_fn query, enum simrt_slot slot) {
     const struct lookup *l = &lookups[slot];
     void *address = NULL;
@@ -44,7 +45,7 @@ static bool ask(query_fn query, enum simrt_slot slot) {
     return address != NULL;
 }
 
-/* Drivers since CUDA 12: one dlsym, everything else through its answer. */
+/* Drivers since CUDA 12: one dlsym; its result finds all other functions. */
 static void ask_driver(query_fn query) {
     void *ignored = NULL;
     (void)query("", &ignored, 0, 0, NULL);
@@ -58,7 +59,7 @@ static void ask_driver(query_fn query) {
     }
 }
 
-/* Older drivers: each symbol by the name that the library exports. */
+/* Older drivers: dlsym finds each symbol by its exported name. */
 static void ask_linker(void *library) {
     for (int slot = 0; slot < RT_SLOT_COUNT; slot++) {
         simrt_slots[slot].address = dlsym(library, lookups[slot].symbol);
@@ -87,8 +88,8 @@ static cudaError_t find_driver(void) {
             simrt_slots[slot].function = (void (*)(void))missing;
         }
     }
-    /* The real runtime refuses drivers older than itself here.  The stand-in takes any, so that
-     * the way without cuGetProcAddress_v2 can be walked with every version of it. */
+    /* The real runtime refuses older drivers here.  The stand-in accepts any, so that every
+     * version tests the way without cuGetProcAddress_v2. */
     int version = 0;
     CUresult result = RT_DRIVER(cuDriverGetVersion)(&version);
     if (result == CUDA_SUCCESS) {
@@ -101,7 +102,8 @@ static void find_driver_once(void) {
     outcome = find_driver();
 }
 
-/* Every call until the process ends answers the first one's error: nothing is tried twice. */
+/* Initialises once.  Every later call returns the result of the first one: nothing is tried
+ * twice. */
 static cudaError_t initialized(void) {
     pthread_once(&once, find_driver_once);
     return outcome;
@@ -130,7 +132,7 @@ cudaError_t cudaDriverGetVersion(int *version) {
     return simrt_return(RT_DRIVER(cuDriverGetVersion)(version));
 }
 
-/* Reaches for the driver like every other call, but needs none for its answer. */
+/* Initialises the driver like every other call, although the answer does not need it. */
 cudaError_t cudaRuntimeGetVersion(int *version) {
     if (version == NULL) {
         return simrt_fail(cudaErrorInvalidValue);

@@ -34,7 +34,7 @@ struct simrt_function {
     struct simrt_function *next; /* in its bucket */
     struct simrt_module *module;
     enum kind kind;
-    const void *host; /* the stub or shadow that stands for it in host code */
+    const void *host; /* its stub or shadow in host code */
     char *name;       /* in device code */
     size_t bytes;     /* of a variable */
     CUkernel kernel;  /* NULL until first used */
@@ -64,8 +64,8 @@ struct simrt_function *simrt_function_find(const void *host) {
     return find(host, KERNEL);
 }
 
-/* Is this one of ours?  Handles that launches carry came from __cudaGetKernel, but a program
- * may hand in anything. */
+/* Returns true if this runtime made the record.  Handles in launches came from __cudaGetKernel,
+ * but a program may pass anything. */
 bool simrt_function_known(const struct simrt_function *function) {
     bool known = false;
     pthread_mutex_lock(&lock);
@@ -98,7 +98,7 @@ void __cudaRegisterFatBinaryEnd(void **module) {
     (void)module;
 }
 
-/* Asked for by modules with managed variables before their first use. */
+/* Modules with managed variables call this before their first use. */
 char __cudaInitModule(void **module) {
     return module != NULL;
 }
@@ -137,7 +137,7 @@ void __cudaRegisterVar(void **module, char *host, char *device, const char *name
     add(module, host, name, VARIABLE, size);
 }
 
-/* Runs at exit or when a plugin is closed; whatever the driver answers is of no use then. */
+/* Runs at exit or when a plugin is closed.  The driver's answer no longer matters then. */
 void __cudaUnregisterFatBinary(void **handle) {
     struct simrt_module *module = (struct simrt_module *)handle;
     pthread_mutex_lock(&lock);
@@ -210,8 +210,8 @@ static CUmodule module_in(struct simrt_module *module, CUcontext context) {
     return entry != NULL ? entry->module : NULL;
 }
 
-/* For drivers before CUDA 12.  A context that was reset keeps its entry: then the functions of
- * its old module fail as they would in a program that kept them itself. */
+/* For drivers before CUDA 12.  A context that was reset keeps its entry.  The functions of its old
+ * module then fail, as in a program that kept them itself. */
 static CUresult load_module(struct simrt_module *module, CUmodule *loaded) {
     CUcontext context = NULL;
     CUresult result = RT_DRIVER(cuCtxGetCurrent)(&context);
@@ -252,7 +252,8 @@ static CUresult load_module(struct simrt_module *module, CUmodule *loaded) {
     return CUDA_SUCCESS;
 }
 
-/* A driver without libraries answers 36, the stand-in's own word for "not there". */
+/* Returns true if the driver has no libraries.  It answers 36 then, the stand-in's code for a
+ * missing function. */
 static bool without_libraries(CUresult result) {
     return result == CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER;
 }
@@ -277,7 +278,7 @@ CUresult simrt_function_kernel(struct simrt_function *function, CUkernel *kernel
     return result == CUDA_ERROR_NOT_FOUND ? (CUresult)cudaErrorInvalidDeviceFunction : result;
 }
 
-/* The kernel's function in the current context. */
+/* Finds the kernel's function in the current context. */
 CUresult simrt_function_load(struct simrt_function *function, CUfunction *loaded) {
     CUkernel kernel = NULL;
     CUresult result = simrt_function_kernel(function, &kernel);
