@@ -25,7 +25,7 @@ void bench_sample(bench_t *b, double value, const char *path, ...) {
 }
 
 void bench_skip(bench_t *b, const char *name, const char *reason) {
-    if (!b->changed && !json_object_get(b->skipped, name)) { /* a changed file explains all missing figures */
+    if (!b->changed && !json_object_get(b->skipped, name)) { /* else b->changed is the reason */
         json_object_set_new(b->skipped, name, cmd_json_text(reason));
     }
 }

@@ -93,7 +93,7 @@ typedef struct {
     cmd_table_t *table;
 } output_t;
 
-/* Adds a row; takes over the cells. */
+/* Prints a row; takes over the cells. */
 static void print_row(output_t *out, char **cell) {
     static const char align[] = "lrrrrrrrrrrrr";
     if (out->markdown) {

@@ -65,7 +65,7 @@ static void count_row(bench_t *b, const bench_row_t *row, bench_peer_id_t peer,
     free(error);
 }
 
-/* Runs a row.  The counts do not vary, so one round is enough. */
+/* Runs a row.  `counts`: also counts instructions, which do not vary, so one round is enough. */
 static void run_row(bench_t *b, const bench_row_t *row, bool counts) {
     char *conf = *row->conf ? cmd_conf_merge(b->conf, row->conf) : NULL;
     for (bench_peer_id_t peer = 0; peer < BENCH_PEER_COUNT; peer++) {

@@ -53,7 +53,7 @@ void work_held(const work_t *w) {
     free(slot);
 }
 
-/* Prints whether the peer works: it is open already, and one block is allocated. */
+/* Prints properties of the peer.  Allocates one block first, which shows that the peer works. */
 void work_info(const work_t *w) {
     peer_give(peer_take((size_t)w->bytes, NULL), (size_t)w->bytes, NULL);
     printf("\"device_memory\": %s, \"simulated\": %s, \"library\": %s",
