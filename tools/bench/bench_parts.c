@@ -1,8 +1,8 @@
-/* `accelcache-dev bench`: what is measured, part by part; see bench.h.
+/* `accelcache-dev bench`: the measured parts; see bench.h.
  *
- * A part runs once per round, and starts its programs in turns, so that whatever else the
- * machine does meets all peers alike.  A program that fails is left out from then on, with what
- * it said as the reason. */
+ * A part runs once per round, and starts its programs in turns, so that other load on the machine
+ * affects all peers alike.  A program that fails is left out from then on; its message is recorded
+ * as the reason. */
 #include "bench.h"
 #include "command.h"
 #include "base/conf.h"

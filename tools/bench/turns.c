@@ -1,8 +1,8 @@
 /* turns OTHER own|other plain|async COUNT: frees of blocks that hits take back, for callgrind; see turns.py.
  *
- *   own     all blocks are the program's
- *   other   each second one is another module's: the library OTHER, made of this file, too
- *   async   by cudaMallocAsync and cudaFreeAsync */
+ *   own     all blocks are the program's.
+ *   other   every second block belongs to another module: the library OTHER, also built from this file.
+ *   async   the calls are cudaMallocAsync and cudaFreeAsync. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

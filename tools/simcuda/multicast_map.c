@@ -104,8 +104,8 @@ char *sim_binding_bytes(sim_team_t *team, unsigned slot) {
     return team->seen[slot].bytes;
 }
 
-/* Iterator over the memory bound at [at, at + length) of a mapping: for (reach_t r =
- * reach_of(record, at, length); reach_next(&r);) */
+/* Iterator over the memory bound at [at, at + length) of a mapping:
+ * for (reach_t r = reach_of(record, at, length); reach_next(&r);) */
 typedef struct {
     sim_team_t *team;
     uint64_t from, end; /* in the object */

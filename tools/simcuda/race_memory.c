@@ -106,8 +106,8 @@ static segment_t *segment_first(uint64_t address) {
 
 /* ---- places ---- */
 
-/* A contiguous piece of an address range.  Loop over a range: `for (place_t p = place_of(base,
- * end); place_next(&p);)`. */
+/* A contiguous piece of an address range.  Loop over the pieces of a range:
+ * `for (place_t p = place_of(base, end); place_next(&p);)`. */
 typedef struct {
     uint64_t at, end; /* addresses still to come */
     uint64_t key, key_end;

@@ -80,8 +80,8 @@ void *sim_slab_take(sim_slab_t *slab);
 void sim_slab_give(sim_slab_t *slab, void *object);
 /* Returns true if the handle names a live object of this slab.  Any value may be passed. */
 bool sim_slab_has(const sim_slab_t *slab, const void *handle);
-/* Returns the live object number `*at` or the next one, NULL at the end: for (size_t i = 0; (o =
- * next(s, &i));) */
+/* Returns the live object number `*at` or the next one, NULL at the end:
+ * for (size_t i = 0; (o = next(s, &i));) */
 void *sim_slab_next(const sim_slab_t *slab, size_t *at);
 uint64_t sim_next_id(void);
 

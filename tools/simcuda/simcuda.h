@@ -1,10 +1,10 @@
 /* Control interface of the simulated CUDA driver, for tests and tools.
  *
- * The simulator is a libcuda.so.1; besides the driver API it exports these functions.  A
- * program that does not link it finds them with dlsym(RTLD_DEFAULT, "simcuda_...") and can
- * tell by simcuda_version whether its driver is the simulated one.  All of them may be
- * called from any thread at any time, also before cuInit, unless a comment says otherwise.
- * ACCEL_SIM, the environment variable with the settings, is described in sim_config.def. */
+ * The simulator is a libcuda.so.1, which exports the driver API and these functions.  A program
+ * that does not link it finds them with dlsym(RTLD_DEFAULT, "simcuda_...").  If simcuda_version is
+ * there, the driver is the simulated one.  All functions may be called from any thread at any time,
+ * even before cuInit, unless a comment says otherwise.  sim_config.def describes ACCEL_SIM, the
+ * environment variable with the settings. */
 #ifndef SIMCUDA_H
 #define SIMCUDA_H
 

@@ -1,9 +1,9 @@
 /* The device address space: one reservation without access rights, its mirror with the contents,
- * and which addresses are free.  Global lock.
+ * and the free addresses.  Global lock.
  *
- * Free ranges are kept twice: by address, to coalesce, and in size bins, newest first, so
- * that an address freed is soon given out again.  Small and large allocations live in
- * different parts; everything in the large part is a multiple of 2 MiB. */
+ * Free ranges are kept twice: by address, to coalesce, and in size bins, newest first, so that a
+ * freed address is soon reused.  Small and large allocations live in different parts.  All sizes
+ * and addresses in the large part are multiples of 2 MiB. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
