@@ -82,7 +82,7 @@ static const step_t forward_steps[] = {
     {LINEAR, KEY, W_KEY, HALF},
     {LINEAR, VALUE, W_VALUE, HALF},
     {LAST, IN, 0, 0},
-    {MAKE, TURN, HIDDEN, HALF}, /* positions are rotated into queries */
+    {MAKE, TURN, HIDDEN, HALF}, /* positions are rotated into queries and keys */
     {MAKE, QUERY_T, HIDDEN, HALF},
     {DROP, TURN, 0, 0},
     {DROP, QUERY, 0, 0},
