@@ -1,5 +1,5 @@
-/* Launches in the style before CUDA 4.  The function keeps block shape, shared memory and parameters
- * for the next cuLaunch, cuLaunchGrid or cuLaunchGridAsync.  Global lock.
+/* Launches in the style before CUDA 4.  The function keeps block shape, shared memory and
+ * parameters for the next cuLaunch, cuLaunchGrid or cuLaunchGridAsync.  Global lock.
  *
  * Guesses (public documentation is silent):
  *   a launch before cuFuncSetBlockShape   INVALID_VALUE

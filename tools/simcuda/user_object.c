@@ -1,8 +1,9 @@
-/* User objects: counted references to objects of the program.  Graphs keep them while they or their
- * work may use the object.  Global lock.
+/* User objects: counted references to objects of the program.  Graphs keep them while they or
+ * their work may use the object.  Global lock.
  *
  * An object is destroyed when the last reference is released.  A host function then calls the
- * destructor in a thread of the driver, after all launches of executable graphs that held the object.
+ * destructor in a thread of the driver, after all launches of executable graphs that held the
+ * object.
  *
  * Guesses (public documentation is silent):
  *   handles that are no objects                       INVALID_VALUE

@@ -1,7 +1,7 @@
 /* Serving a decoder (gen.h).  Requests come in bursts and are processed together, a token of each
- * at a time.  Keys and values of a request lie in one buffer for each layer.  A full buffer grows by
- * half: the copy stream fills the new one before the old one is freed.  A new prompt is processed
- * alone, first.  Requests end with their answer, or are cancelled. */
+ * at a time.  Keys and values of a request lie in one buffer for each layer.  A full buffer grows
+ * by half: the copy stream fills the new one before the old one is freed.  A new prompt is
+ * processed alone, first.  Requests end with their answer, or are cancelled. */
 #include "gen_layer.h"
 
 enum { HALF = 2, FULL = 4, MOST_LAYERS = 32, MOST_REQUESTS = 48, PROMPTS_FIRST = 2 };

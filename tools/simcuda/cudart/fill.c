@@ -3,8 +3,8 @@
 
 /* ---------------------------------------------------------------- fills */
 
-/* A fill on a stream.  The driver's synchronous and asynchronous functions differ only in the
- * stream. */
+/* Form of a fill, synchronous or on a stream.  The driver's functions for the two forms differ
+ * only in the stream. */
 struct target {
     bool async;
     cudaStream_t stream;
