@@ -1,4 +1,4 @@
-/* `accelcache-dev bench`: what calls cost with the library, beside other allocators. */
+/* `accelcache-dev bench`: costs of calls with the library, compared with other allocators. */
 #include "bench.h"
 #include "command.h"
 #include "base/conf.h"
@@ -100,7 +100,7 @@ static bool is_name(const char *name, const char *text, size_t length) {
     return !strncmp(name, text, length) && !name[length];
 }
 
-/* A part, or a row of the part "rows"; false: there is none of that name. */
+/* Adds a part, or a row of the part "rows"; false: there is no part or row of that name. */
 static bool add_part(bench_t *b, const char *name, size_t length) {
     for (int part = 0; part < bench_part_count; part++)
         if (is_name(bench_parts[part].name, name, length)) {
@@ -115,7 +115,7 @@ static bool add_part(bench_t *b, const char *name, size_t length) {
     return false;
 }
 
-/* Names with commas between them; 0 or the status to end with. */
+/* Reads names separated by commas.  Returns 0, or the status to end with. */
 static int add_parts(const char *names, void *bench) {
     bench_t *b = bench;
     if (!*names)
@@ -129,7 +129,7 @@ static int add_parts(const char *names, void *bench) {
     return CMD_OK;
 }
 
-/* The same for peers; the library itself is what is measured. */
+/* Reads the peers to leave out.  The library cannot be left out, because it is measured. */
 static int leave_out_peers(const char *names, void *bench) {
     bench_t *b = bench;
     while (*names) {
@@ -185,7 +185,7 @@ static bool read_options(bench_t *b, int argc, char **argv, int *status) {
     return !*status;
 }
 
-/* Statistics stay on, as in any program; the file at the end is measured by itself. */
+/* Statistics stay on, as in any program.  A separate part measures the file at the end. */
 static int set_conf(bench_t *b) {
     ac_config_t config;
     ac_config_error_t error;
@@ -196,7 +196,7 @@ static int set_conf(bench_t *b) {
     return CMD_OK;
 }
 
-/* Rows that are named stand for the part they belong to, which is the first. */
+/* Returns true if the part runs.  Named rows select their part, which is the first one. */
 static bool is_asked_for(const bench_t *b, int part) {
     if (!(b->only || b->only_rows))
         return !bench_parts[part].apart;

@@ -1,14 +1,14 @@
-/* `accelcache-dev bench`: what its files share.
+/* `accelcache-dev bench`: shared declarations of its files.
  *
- * bench.c        command line, the order of things
- * bench_child.c  starting the programs of tools/bench and reading what they print
- * bench_files.c  whether they, and the library, stay the same files
- * bench_parts.c  what is measured: the parts, and which peers are there
- * bench_rows.c   the part "rows": one thing each, ours beside the peers (tools/bench/bench_rows.def)
- * bench_observe.c  the part "observe": what each way of observing costs (bench_observe.def)
- * bench_count.c  instructions by valgrind
+ * bench.c        command line, the order of parts
+ * bench_child.c  starting the programs of tools/bench and reading their output
+ * bench_files.c  checks that the programs and the library stay the same files
+ * bench_parts.c  the measured parts, and the peers that are there
+ * bench_rows.c   the part "rows": one thing each, the library and the peers (bench_rows.def)
+ * bench_observe.c  the part "observe": the cost of each way of observing (bench_observe.def)
+ * bench_count.c  instructions, counted by valgrind
  * bench_machine.c  the machine, its noise
- * bench_figure.c samples, medians and what follows from them
+ * bench_figure.c samples, medians and figures computed from them
  * bench_print.c  the figures as text and Markdown */
 #ifndef CMD_BENCH_H
 #define CMD_BENCH_H
@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a peer takes part in. */
+/* Measurements in which a peer takes part. */
 enum {
     BENCH_HOT = 1,
     BENCH_REPLACE = 2,
@@ -31,7 +31,7 @@ enum {
 
 /* The peers, in the order of the columns.
  *   BENCH_PEER(id, program and first arguments, preload, where, parts, "label", "if missing")
- * where: ANY, or GPU for those that only a real driver makes sense of. */
+ * where: ANY, or GPU for peers that make sense only with a real driver. */
 #define BENCH_PEERS                                                                              \
     BENCH_PEER(accelcache, "bench_runtime", true, ANY, BENCH_ALL | BENCH_TAIL, "accelcache",     \
                "the simulated device was not built")                                             \
@@ -103,7 +103,7 @@ typedef struct {
 } bench_observe_t;
 extern const bench_observe_t bench_observe[BENCH_OBSERVE_COUNT];
 
-/* A loop that is the same each time, in ns: how far its times differ is the machine's doing. */
+/* Times of a loop that does the same work each time, in ns.  Their spread comes from the machine. */
 typedef struct {
     double least, greatest, cpu, wall; /* of one; sums of all */
     int count;
@@ -111,26 +111,26 @@ typedef struct {
 
 typedef struct {
     bool quick, json, markdown, spread, force_simulated, instructions;
-    int part, part_count; /* under way, of those asked for in a round */
+    int part, part_count; /* current one, and number in a round */
     const char *library_given, *conf_given;
     long rounds, pass_us, pairs;       /* 0: by `quick` */
     long round;                        /* under way */
     unsigned only, without; /* bit per part, peer */
     uint64_t only_rows;            /* bit per row */
-    /* Found out, before the first part. */
+    /* Determined before the first part. */
     bool simulated;
     bool usable[BENCH_PEER_COUNT];
     char *library, *conf;
-    char *simulator; /* folder to find the driver and the runtime in, NULL: those of the system */
+    char *simulator; /* folder of the driver and the runtime, NULL: the system's */
     char *
-        free_driver; /* folder of the driver that comes first there, but where a part says else */
-    char *runtime;   /* library to preload where the system has none, else NULL */
-    /* Figures.  `samples` holds an array for each path "part/row/column" or "part/column"; from
-     * it `figures` (medians) and `passes` (least, greatest, number) are made. */
+        free_driver; /* folder of the driver that comes first, unless a part chooses another */
+    char *runtime;   /* library to preload if the system has none, else NULL */
+    /* Figures.  `samples` has an array for each path "part/row/column" or "part/column".  From
+     * it come `figures` (medians) and `passes` (least, greatest, number). */
     json_t *samples, *figures, *passes, *skipped;
     bool failed; /* the library itself could not be measured */
-    json_t *files; /* path: what it was when it was first used */
-    char *changed; /* one of them is no longer that: nothing more is measured; the line that says so */
+    json_t *files; /* path: identity of the file at its first use */
+    char *changed; /* message that one of them changed: nothing more is measured; NULL: none */
     json_t *machine;
     bench_noise_t noise;
 } bench_t;
@@ -145,19 +145,19 @@ typedef struct {
     char *counted;
 } bench_child_t;
 
-/* Start it with `arguments` (separated by blanks), wait, read the JSON objects that it printed
- * into an array.  NULL: *error says why, malloc'd. */
+/* Starts the program with `arguments` (separated by blanks), waits, and reads the JSON objects that
+ * it printed into an array.  NULL: *error is the reason, malloc'd. */
 json_t *bench_child_run(bench_t *b, bench_child_t *child, const char *arguments,
                         char **error);
-/* Start it, throw its output away; how long until it ended, and the CPU time of it. */
+/* Run time and CPU time of a program.  bench_child_time starts it and discards its output. */
 typedef struct {
-    double wall_ns, cpu_ns; /* negative where it failed */
+    double wall_ns, cpu_ns; /* negative if it failed */
 } bench_time_t;
 bench_time_t bench_child_time(bench_t *b, const bench_child_t *child, const char *arguments);
 
 /* ---- bench_files.c ---- */
-/* Returns true if what the child at the absolute path `program` is made of is what it was when it was first started;
- * b->changed if not.  _missed: no program of that name is found any more. */
+/* Returns true if the files of the child at the absolute path `program` are the same as at its first start;
+ * sets b->changed if not.  _missed: no program of that name is found any more. */
 bool bench_files_same(bench_t *b, const bench_child_t *child, const char *program);
 void bench_files_missed(bench_t *b, const char *program);
 
@@ -167,16 +167,16 @@ typedef struct {
     const char *name;
     bench_part_fn *run;
     const char *what;
-    bool apart; /* only where it is named */
+    bool apart; /* runs only if it is named */
 } bench_part_t;
 extern const bench_part_t bench_parts[];
 extern const int bench_part_count;
 
-/* Note why `peer` has no figure in `part`.  Without the library itself the run has failed. */
+/* Records why `peer` has no figure in `part`.  Without the library itself the run has failed. */
 void bench_leave_out(bench_t *b, bench_peer_id_t peer, const char *part, const char *error);
 bool bench_is_left_out(const bench_t *b, bench_peer_id_t peer, const char *part);
 
-/* Which device, and which peers work; 0, or -1 after a message. */
+/* Finds the device and the peers that work.  Returns 0, or -1 after a message. */
 int bench_probe(bench_t *b);
 
 /* ---- bench_rows.c ---- */
@@ -186,9 +186,10 @@ bench_part_fn bench_run_rows;
 bench_part_fn bench_run_observe;
 
 /* ---- bench_count.c ---- */
-/* Returns true if valgrind can count here; if not, the reason is noted under `name`. */
+/* Returns true if valgrind can count here; if not, records the reason under `name`. */
 bool bench_can_count(bench_t *b, const char *name);
-/* Instructions per pair of each turn of a workload, into `each`; their number.  0: *error. */
+/* Counts instructions per pair of each turn of a workload, into `each`.  Returns the number of turns;
+ * 0: *error is the reason. */
 int bench_count(bench_t *b, const bench_child_t *child, const char *arguments, double *each,
                 int room, char **error);
 
@@ -196,15 +197,15 @@ int bench_count(bench_t *b, const bench_child_t *child, const char *arguments, d
 void bench_machine_begin(bench_t *b);
 void bench_machine_end(bench_t *b);
 void bench_sample_noise(bench_t *b); /* once a round, some 20 ms */
-/* Where the run has come to, and what comes next; on a terminal. */
+/* Shows the progress of the run on a terminal. */
 void bench_progress(const bench_t *b, long round, const char *what);
 
 /* ---- bench_figure.c ---- */
 void bench_sample(bench_t *b, double value, const char *path, ...)
     __attribute__((format(printf, 3, 4)));
-/* The first reason for a name stays. */
+/* Records the reason for a missing figure; the first reason for a name stays. */
 void bench_skip(bench_t *b, const char *name, const char *reason);
-/* Medians of all samples, then what is computed from several of them. */
+/* Computes medians of all samples, then the figures that depend on several of them. */
 void bench_finish(bench_t *b);
 json_t *bench_document(const bench_t *b);
 

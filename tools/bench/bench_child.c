@@ -15,10 +15,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_ARGUMENTS = 24, MAX_SECONDS = 300, OPTIONS = 5 /* of valgrind, itself among them */ };
+enum { MAX_ARGUMENTS = 24, MAX_SECONDS = 300, OPTIONS = 5 /* of valgrind, its own name included */ };
 
 typedef struct {
-    char *text; /* what the pointers below point into */
+    char *text; /* buffer of the pointers below */
     char *argument[MAX_ARGUMENTS + 1];
     int count;
 } words_t;
@@ -29,7 +29,7 @@ static void add_words(words_t *words) {
         words->argument[words->count++] = word;
 }
 
-/* In the child.  A program that hangs is ended by the alarm, which survives exec. */
+/* Runs in the child.  The alarm survives exec and ends a program that hangs. */
 static void become(const bench_t *b, const bench_child_t *child, char *const *argument, int out,
                    int err) {
     if (b->simulator) {
@@ -42,7 +42,7 @@ static void become(const bench_t *b, const bench_child_t *child, char *const *ar
         setenv("ACCEL_ALLOC_CONF", child->conf ? child->conf : b->conf, 1);
         preload = cmd_place_preload(b->library, preload);
     }
-    if (b->runtime) /* behind the library, whose functions come before the runtime's */
+    if (b->runtime) /* behind the library: its functions come before the runtime's */
         preload = preload ? cmd_place_prepend(preload, b->runtime) : b->runtime;
     if (preload)
         setenv("LD_PRELOAD", preload, 1);
@@ -66,7 +66,7 @@ static pid_t start(const bench_t *b, const bench_child_t *child, char *const *ar
     return pid;
 }
 
-/* As a shell shows it; -1 where there was no process. */
+/* Returns the status in the form of a shell; -1: there was no process. */
 static int finish(pid_t pid, struct rusage *usage) {
     int status;
     if (pid < 0)
@@ -76,14 +76,14 @@ static int finish(pid_t pid, struct rusage *usage) {
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/* A file in memory as text, malloc'd. */
+/* Reads a file in memory as text, malloc'd. */
 static char *read_memory(int fd) {
     char *path = cmd_format("/proc/self/fd/%d", fd), *text = cmd_file_read(path, NULL);
     free(path);
     return text ? text : cmd_format("%s", "");
 }
 
-/* The last line that a program left, or its status. */
+/* Returns the last line that a program printed, or a line with its status. */
 static char *last_line(const char *text, const char *program, int status) {
     size_t length = strlen(text);
     if (status == 128 + SIGALRM)
@@ -97,7 +97,7 @@ static char *last_line(const char *text, const char *program, int status) {
                   : cmd_format("%s ended with status %d", program, status);
 }
 
-/* All JSON objects of a text, in an array; NULL where there is none. */
+/* Parses all JSON objects of a text into an array; NULL if there is no object. */
 static json_t *parse(const char *text) {
     json_t *all = json_array();
     size_t left = strlen(text);
@@ -119,7 +119,7 @@ static json_t *parse(const char *text) {
     return NULL;
 }
 
-/* Absolute name and arguments; false: *error says what is missing. */
+/* Fills absolute name and arguments; false: *error names the missing part. */
 static bool make_words(bench_t *b, words_t *words, const bench_child_t *child, const char *arguments,
                        int counted, char **error) {
     size_t name = strcspn(child->program, " ");
@@ -136,7 +136,7 @@ static bool make_words(bench_t *b, words_t *words, const bench_child_t *child, c
     }
     if (!path)
         return false;
-    /* The path of the helper may hold blanks: it is no word. */
+    /* The path of the helper may contain blanks, so it is added as a whole. */
     words->count = 0;
     words->text = cmd_format("%s %s", child->program + name, arguments);
     if (child->count) {
@@ -153,7 +153,7 @@ static bool make_words(bench_t *b, words_t *words, const bench_child_t *child, c
     return true;
 }
 
-/* Where the program stands among them. */
+/* Returns the program's name among the words of its command line. */
 static const char *program_of(const words_t *words, const bench_child_t *child) {
     return words->argument[child->count ? OPTIONS : 0];
 }

@@ -7,7 +7,7 @@
 
 enum { PARTS = 3, MAX_TURNS = 8 }; /* of callgrind's output, for each turn: see work_measure */
 
-/* The lines "totals: N" of callgrind's parts, in order; how many there were. */
+/* Reads the lines "totals: N" of callgrind's parts, in order.  Returns their number. */
 static int read_totals(const char *text, double *total, int room) {
     int count = 0;
     while ((text = strstr(text, "totals: "))) {

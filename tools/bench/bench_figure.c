@@ -25,7 +25,7 @@ void bench_sample(bench_t *b, double value, const char *path, ...) {
 }
 
 void bench_skip(bench_t *b, const char *name, const char *reason) {
-    if (!b->changed && !json_object_get(b->skipped, name)) { /* else that is why, of everything */
+    if (!b->changed && !json_object_get(b->skipped, name)) { /* else b->changed is the reason */
         json_object_set_new(b->skipped, name, cmd_json_text(reason));
     }
 }
@@ -37,12 +37,12 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* To a thousandth: more digits are no more than noise. */
+/* Rounds to a thousandth: more digits are only noise. */
 static double rounded(double value) {
     return (double)(long long)(value * 1000 + (value < 0 ? -0.5 : 0.5)) / 1000;
 }
 
-/* Set `value` (taken over) in `root` under "a/b/c". */
+/* Sets `value` (taken over) in `root` under "a/b/c". */
 static void set_path(json_t *root, const char *path, json_t *value) {
     char *copy = cmd_format("%s", path), *state, *part = strtok_r(copy, "/", &state), *next;
     while ((next = strtok_r(NULL, "/", &state))) {
@@ -82,8 +82,8 @@ static void find_median(bench_t *b, const char *path, const json_t *samples) {
 
 /* ---------------------------------------------------------------- differences and quotients */
 
-/* What is computed of medians: DERIVED(result, first, second, third, kind).
- * LESS: first - second - third (where it is given).  OVER: first / second. */
+/* Figures computed from medians: DERIVED(result, first, second, third, kind).
+ * LESS: first - second - third (if it is given).  OVER: first / second. */
 static const struct derived {
     const char *result, *first, *second, *third;
     enum { LESS, OVER } kind;
@@ -136,7 +136,7 @@ static void derive(bench_t *b, const struct derived *row) {
     set_path(b->figures, row->result, json_real(rounded(value)));
 }
 
-/* What observing adds to the same with everything off. */
+/* Computes the added cost of observing, compared with everything off. */
 static void derive_observed(bench_t *b, const char *row, const char *loop) {
     char *path[3] = {cmd_format("observe/%s/%s_added_ns", row, loop),
                      cmd_format("observe/%s/%s_ns", row, loop),
@@ -158,7 +158,7 @@ void bench_finish(bench_t *b) {
         derive_observed(b, bench_observe[i].id, "hit");
         derive_observed(b, bench_observe[i].id, "miss");
     }
-    /* Present though empty, whatever was asked for: readers of the JSON count on them. */
+    /* Present even if empty, for any selection of parts: readers of the JSON rely on them. */
     static const char *const always[] = {"hot_pair", "replace_ns", "threads", "blocks"};
     for (unsigned i = 0; i < sizeof always / sizeof *always; i++)
         if (!json_object_get(b->figures, always[i]))

@@ -1,14 +1,14 @@
-/* `accelcache-dev bench`: whether the files that are measured stay what they were; see bench.h.
+/* `accelcache-dev bench`: checks that the measured files stay the same; see bench.h.
  *
- * A build or an installation beside the run replaces them one after the other: figures of two builds would stand
- * in one table, and where the library is gone its programs run without it. */
+ * A build or an installation during the run replaces the files one after the other.  Figures of two builds would
+ * then stand in one table.  If the library is gone, its programs run without it. */
 #include "bench.h"
 #include "command.h"
 
 #include <string.h>
 #include <sys/stat.h>
 
-/* What tells a file from the one that came in its place; NULL: there is none.  malloc'd. */
+/* Returns a text that differs if another file replaces this one; NULL: there is no file.  malloc'd. */
 static char *identity(const char *path) {
     struct stat st;
     if (stat(path, &st) != 0)
@@ -17,7 +17,7 @@ static char *identity(const char *path) {
                       (long long)st.st_size, (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
 }
 
-/* As when it was first looked at.  What was never there is for others to tell of. */
+/* Returns true if the file is the same as at its first use.  Other code reports a file that never existed. */
 static bool is_same(bench_t *b, const char *path) {
     const char *known = json_string_value(json_object_get(b->files, path));
     char *now = identity(path);

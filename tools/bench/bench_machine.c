@@ -1,4 +1,4 @@
-/* `accelcache-dev bench`: on what it runs, how much else runs there, and how far it has come; see
+/* `accelcache-dev bench`: the machine, other load on it, and the progress of the run; see
  * bench.h. */
 #include "bench.h"
 #include "command.h"
@@ -14,7 +14,7 @@ static double clock_ns(clockid_t clock) {
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-/* The first "model name" of the system, malloc'd. */
+/* Returns the first "model name" of the system, malloc'd. */
 static char *cpu_model(void) {
     char *text = cmd_file_read("/proc/cpuinfo", NULL);
     const char *at = text ? strstr(text, "model name") : NULL;
@@ -30,8 +30,8 @@ static json_t *load_now(void) {
     return json_real(getloadavg(load, 1) == 1 ? load[0] : 0);
 }
 
-/* The same work again and again: what differs between two times is the machine.  CPU time, as
- * the figures are; and wall time beside it, which tells whether others took the core. */
+/* Runs the same work again and again: differences in time come from the machine.  The figures are
+ * CPU time.  Wall time, measured too, tells whether other programs took the core. */
 void bench_sample_noise(bench_t *b) {
     enum { TURNS = 20, STEPS = 400000 };
     for (int i = 0; i < TURNS; i++) {

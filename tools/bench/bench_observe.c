@@ -1,4 +1,4 @@
-/* `accelcache-dev bench`: what observing costs; see bench.h and bench_observe.def. */
+/* `accelcache-dev bench`: the cost of observing; see bench.h and bench_observe.def. */
 #include "bench.h"
 #include "command.h"
 #include "base/conf.h"
@@ -15,7 +15,7 @@ const bench_observe_t bench_observe[BENCH_OBSERVE_COUNT] = {
 #undef BENCH_OBSERVE
 };
 
-/* A request that the thread's cache serves, and one that mostly goes past it. */
+/* A request that the thread's cache serves, and one that mostly misses it. */
 static const struct {
     const char *id, *arguments;
 } loops[] = {{"hit", "hot live=0 bytes=65536"},
@@ -24,7 +24,7 @@ enum { LOOPS = sizeof loops / sizeof *loops };
 
 static const char *const endings[] = {".json", ".prom", ".trace"};
 
-/* The row's settings, with names below `stem`; malloc'd. */
+/* Returns the row's settings, with names below `stem`; malloc'd. */
 static char *conf_of(const bench_t *b, const bench_observe_t *row, const char *stem) {
     const char *place = strstr(row->conf, "%s");
     if (!place)
@@ -71,8 +71,8 @@ static void run_loop(bench_t *b, const bench_observe_t *row, int loop, const ben
     free(part);
 }
 
-/* In turns, so that what else the machine does meets all rows alike.  The counts do not vary: once
- * is enough. */
+/* Rows take turns, so that other load on the machine affects all of them alike.  The counts do not
+ * vary: once is enough. */
 void bench_run_observe(bench_t *b, long round) {
     bool counts = b->instructions && round == 0 && bench_can_count(b, "observe_instructions");
     char *folder = cmd_trial_folder(NULL);

@@ -1,8 +1,8 @@
-/* `accelcache-dev bench`: what is measured, part by part; see bench.h.
+/* `accelcache-dev bench`: the measured parts; see bench.h.
  *
- * A part runs once per round, and starts its programs in turns, so that whatever else the
- * machine does meets all peers alike.  A program that fails is left out from then on, with what
- * it said as the reason. */
+ * A part runs once per round, and starts its programs in turns, so that other load on the machine
+ * affects all peers alike.  A program that fails is left out from then on; its message is recorded
+ * as the reason. */
 #include "bench.h"
 #include "command.h"
 #include "base/conf.h"
@@ -46,8 +46,8 @@ bool bench_is_left_out(const bench_t *b, bench_peer_id_t peer, const char *part)
     return left_out;
 }
 
-/* The objects that a workload prints, one for each turn (work.h), NULL where it has none to
- * print; the caller decrefs them.  Passes are `longer` times as long as usual. */
+/* Returns the objects that a workload prints, one for each turn (work.h), or NULL if it prints
+ * none; the caller decrefs them.  Passes are `longer` times as long as usual. */
 static json_t *work_turns(bench_t *b, bench_peer_id_t peer, const char *part,
                           const char *arguments, long longer) {
     if (bench_is_left_out(b, peer, part))
@@ -67,7 +67,7 @@ static json_t *work_turns(bench_t *b, bench_peer_id_t peer, const char *part,
     return all;
 }
 
-/* Of a single turn. */
+/* Runs a workload of a single turn and returns its object. */
 static json_t *work(bench_t *b, bench_peer_id_t peer, const char *part, const char *arguments,
                     long longer) {
     json_t *all = work_turns(b, peer, part, arguments, longer);
@@ -76,7 +76,7 @@ static json_t *work(bench_t *b, bench_peer_id_t peer, const char *part, const ch
     return result;
 }
 
-/* The passes of a turn as samples under `path`, which is taken over. */
+/* Adds the passes of a turn as samples under `path`, which is taken over. */
 static void sample_passes(bench_t *b, const json_t *result, char *path) {
     json_t *ns;
     size_t i;
@@ -86,7 +86,7 @@ static void sample_passes(bench_t *b, const json_t *result, char *path) {
     free(path);
 }
 
-/* A workload of a single turn; both strings are taken over. */
+/* Runs a workload of a single turn; both strings are taken over. */
 static void sample(bench_t *b, bench_peer_id_t peer, const char *part, long longer,
                    char *arguments, char *path) {
     json_t *result = work(b, peer, part, arguments, longer);
@@ -95,7 +95,7 @@ static void sample(bench_t *b, bench_peer_id_t peer, const char *part, long long
     free(arguments);
 }
 
-/* The peers that take part in something. */
+/* Loops over the peers that take part in a measurement. */
 #define FOR_PEERS(b, peer, part_bit)                                                             \
     for (bench_peer_id_t peer = 0; peer < BENCH_PEER_COUNT; peer++)                              \
         if ((b)->usable[peer] && bench_peers[peer].parts & (part_bit))
@@ -146,7 +146,7 @@ static void run_threads(bench_t *b, long round) {
     }
 }
 
-/* A GPU has no room for a hundred thousand blocks of six MiB on average. */
+/* A GPU has no room for 100,000 blocks of 6 MiB on average. */
 static void run_blocks(bench_t *b, long round) {
     static const long counts[] = {1000, 10000, 100000};
     long high = b->simulated ? 64 << 20 : 256 << 10;
@@ -214,7 +214,8 @@ static void sample_fences(bench_t *b, const json_t *result, int streams) {
                      "launch/%d/fences_per_64", streams);
 }
 
-/* Differences of some ns between figures of more than a hundred: more turns than elsewhere. */
+/* Takes more turns than other parts: the results are differences of some ns between figures above
+ * 100. */
 enum { TURNS = 3 };
 
 static void run_launch(bench_t *b, long round) {
@@ -251,7 +252,8 @@ static void run_hooks(bench_t *b, long round) {
                        cmd_format("hooks/%s/%s_ns", calls[i][1], bench_peers[peers[p]].id));
 }
 
-/* On the simulated device with published driver costs, in virtual time: one run says all. */
+/* Runs on the simulated device with published driver costs, in virtual time: one run is
+ * enough. */
 static void run_multistream(bench_t *b, long round) {
     int iterations = b->pairs ? 2 : 50;
     if (round)
@@ -306,7 +308,7 @@ static void count_peer(bench_t *b, bench_peer_id_t peer) {
     free(arguments);
 }
 
-/* The counts do not vary: once is enough. */
+/* Counts instructions.  The counts do not vary, so one round is enough. */
 static void run_instructions(bench_t *b, long round) {
     if (round || !bench_can_count(b, "instructions"))
         return;
@@ -317,7 +319,7 @@ static void run_instructions(bench_t *b, long round) {
 
 /* ---------------------------------------------------------------- pinned memory */
 
-/* Of the driver, and kept by pinned_cache. */
+/* Measures pinned memory of the driver, and pinned memory kept by pinned_cache. */
 static void run_pinned(bench_t *b, long round) {
     static const long bytes[] = {4 << 10, 1 << 20, 64 << 20};
     static const bench_peer_id_t peers[] = {BENCH_bare, BENCH_accelcache};
@@ -353,8 +355,8 @@ static void run_pinned(bench_t *b, long round) {
 
 /* ---------------------------------------------------------------- processes */
 
-/* The simulated device with all its books, at no cost: addresses are plentiful, memory that is
- * not written takes none. */
+/* Settings of the simulated device with all its bookkeeping, but without costs.  Addresses are
+ * plentiful, and unwritten memory takes none. */
 static const char books_sim[] = "clock:virtual,costs:none,kernel_us:0,memory:4T";
 
 static void run_startup(bench_t *b, long round) {
@@ -374,7 +376,7 @@ static void run_startup(bench_t *b, long round) {
                 continue;
             bench_child_t child = {
                 .program = rows[i].program, .preload = turn % 2, .sim = books_sim};
-            /* A dump that costs its making, but leaves no file. */
+            /* A dump with its full cost, but without a file. */
             b->conf = rows[i].dump ? cmd_conf_set(conf, "dump", "/dev/null") : conf;
             bench_time_t time = bench_child_time(b, &child, rows[i].arguments);
             const char *id = bench_peers[peer].id;
@@ -443,7 +445,7 @@ static bool is_true(const json_t *info, const char *key) {
     return json_is_true(json_object_get(info, key));
 }
 
-/* What "info" of a program says, or NULL with *error. */
+/* Asks a program with its workload "info".  Returns its object, or NULL with *error. */
 static json_t *ask(bench_t *b, const bench_peer_t *peer, char **error) {
     bench_child_t child = {.program = peer->program, .preload = peer->preload};
     json_t *all = bench_child_run(b, &child, "info bytes=512", error);
@@ -452,8 +454,8 @@ static json_t *ask(bench_t *b, const bench_peer_t *peer, char **error) {
     return info;
 }
 
-/* Beside a GPU's driver there may be no runtime, or none that works with it: ours serves too.  It
- * cannot be found by a folder, which would bring the simulated driver along. */
+/* Chooses the stand-in runtime if a GPU's driver has no runtime that works with it.  A search path
+ * would find the simulated driver, too, so the runtime is preloaded instead. */
 static void choose_runtime(bench_t *b, const char *folder) {
     char *error = NULL;
     json_t *info = ask(b, &bench_peers[BENCH_bare], &error);
@@ -469,8 +471,8 @@ static void choose_runtime(bench_t *b, const char *folder) {
     free(error);
 }
 
-/* The driver that a program finds by itself is taken; without one, or with --sim, it is the
- * simulated device.  `b->simulator` is the folder of it, and goes where it is not needed. */
+/* Chooses the driver that a program finds by itself.  Without one, or with --sim, it chooses the
+ * simulated device.  `b->simulator` is its folder, and NULL if it is not needed. */
 static void choose_device(bench_t *b) {
     char *folder = b->simulator, *error = NULL;
     b->simulated = true;
@@ -478,7 +480,7 @@ static void choose_device(bench_t *b) {
         return;
     b->simulator = NULL;
     json_t *info = ask(b, &bench_peers[BENCH_driver], &error);
-    /* LD_LIBRARY_PATH may lead to the simulated device as well: then with our settings. */
+    /* LD_LIBRARY_PATH may also lead to the simulated device, which then gets our settings. */
     if (info && !is_true(info, "simulated")) {
         b->simulated = false;
         choose_runtime(b, folder);
@@ -490,7 +492,7 @@ static void choose_device(bench_t *b) {
     json_decref(info);
 }
 
-/* The folder of the driver that costs nothing, malloc'd; NULL after a message. */
+/* Finds the folder of the driver that costs nothing, malloc'd; NULL after a message. */
 static char *find_free_driver(void) {
     char *error = NULL, *path = cmd_place_helper("free/libcuda.so.1", &error);
     if (path)
@@ -537,7 +539,7 @@ int bench_probe(bench_t *b) {
         free(error);
         free(missing);
     }
-    /* The stand-in serves where NVIDIA's own is not to be had. */
+    /* The stand-in serves only if NVIDIA's static runtime is missing. */
     if (b->usable[BENCH_cudart] && b->usable[BENCH_static]) {
         b->usable[BENCH_static] = false;
         bench_skip(b, bench_peers[BENCH_static].id, "NVIDIA's runtime is there: cudart");

@@ -8,7 +8,7 @@
 
 enum { COLUMNS = 13 };
 
-/* One table: of figures[key], which is {row: {column: n}}, or {column: n} where flat. */
+/* One table of figures[key], which is {row: {column: n}}, or {column: n} if flat. */
 static const struct table {
     const char *key, *title, *corner;
     bool flat;
@@ -40,7 +40,7 @@ static const struct table {
     {"memory", "the library's own host memory", "what", false, 2},
 };
 
-/* The label of a peer, or the key itself. */
+/* Returns the label of a peer, or the key itself. */
 static char *label_of(const char *key) {
     for (int i = 0; i < BENCH_PEER_COUNT; i++) {
         size_t length = strlen(bench_peers[i].id);
@@ -51,7 +51,7 @@ static char *label_of(const char *key) {
     return cmd_format("%s", key);
 }
 
-/* The first cell of a row. */
+/* Returns the first cell of a row. */
 static char *name_of(const struct table *t, const char *key) {
     char bytes[CMD_FIGURE];
     if (!strcmp(t->corner, "bytes"))
@@ -65,7 +65,7 @@ static char *name_of(const struct table *t, const char *key) {
     return label_of(key);
 }
 
-/* Whole ones as the rest of the command prints them. */
+/* Formats a number.  Whole numbers look as in the rest of the command. */
 static char *number_text(char text[CMD_FIGURE], const json_t *number, int digits) {
     if (!digits)
         return cmd_text_count(text, (int64_t)(json_number_value(number) + 0.5));
@@ -93,7 +93,7 @@ typedef struct {
     cmd_table_t *table;
 } output_t;
 
-/* The cells are taken over. */
+/* Prints a row; takes over the cells. */
 static void print_row(output_t *out, char **cell) {
     static const char align[] = "lrrrrrrrrrrrr";
     if (out->markdown) {
@@ -115,7 +115,7 @@ static void print_row(output_t *out, char **cell) {
         free(cell[i]);
 }
 
-/* Every column that some row has, as often as not in the order of the first. */
+/* Finds every column that any row has, usually in the order of the first row. */
 static int find_columns(const json_t *rows, const char **column) {
     int count = 0;
     const char *name, *key;

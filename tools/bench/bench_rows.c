@@ -1,4 +1,4 @@
-/* `accelcache-dev bench`: the rows, ours beside others; see bench.h and tools/bench/bench_rows.def. */
+/* `accelcache-dev bench`: the rows, the library and its peers; see bench.h and bench_rows.def. */
 #include "bench.h"
 #include "command.h"
 #include "base/conf.h"
@@ -31,7 +31,7 @@ static bool takes_part(const bench_t *b, const bench_row_t *row, bench_peer_id_t
     return peer == BENCH_accelcache || (b->usable[peer] && bench_peers[peer].parts & row->peers);
 }
 
-/* Passes in a program of its own, as samples. */
+/* Measures passes in a separate program, as samples. */
 static void time_row(bench_t *b, const bench_row_t *row, bench_peer_id_t peer,
                      bench_child_t *child) {
     char *error = NULL, *part = cmd_format("rows/%s", row->id);
@@ -65,7 +65,7 @@ static void count_row(bench_t *b, const bench_row_t *row, bench_peer_id_t peer,
     free(error);
 }
 
-/* The counts do not vary: once is enough. */
+/* Runs a row.  `counts`: also counts instructions, which do not vary, so one round is enough. */
 static void run_row(bench_t *b, const bench_row_t *row, bool counts) {
     char *conf = *row->conf ? cmd_conf_merge(b->conf, row->conf) : NULL;
     for (bench_peer_id_t peer = 0; peer < BENCH_PEER_COUNT; peer++) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""A row of `accelcache-dev bench` takes at most the instructions of its bound (bounds.txt); valgrind
-counts them.  The library looks at the time now and then, so that a busy machine makes more of them: the
-least of a few counts is what a row takes.
+"""Checks that a row of `accelcache-dev bench` takes at most the instructions of its bound (bounds.txt).
+valgrind counts them.  The library reads the time now and then, so a busy machine adds instructions.
+The least of a few counts is the row's figure.
 
   bounds.py ACCELCACHE TABLE ROW
 """

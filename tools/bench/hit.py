@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A malloc+free pair that hits takes at most so many instructions, at every size; valgrind counts
-them, and gets the same number each time.
+"""Checks that a malloc+free pair that hits takes at most MOST instructions, at every size.  valgrind
+counts them, and gets the same number each time.
 
   hit.py ACCELCACHE MOST
 """

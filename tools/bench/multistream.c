@@ -1,16 +1,16 @@
-/* bench_multistream: what temporary buffers cost a program that uses several streams.
+/* bench_multistream: the cost of temporary buffers in a program that uses several streams.
  *
  * An iteration gives each of S streams B kernels, round-robin over the streams, each with a
- * temporary buffer of its own; then it may wait for the device.  Three ways, each measured in
- * passes of N iterations, warmed up before:
+ * temporary buffer of its own.  After that it may wait for the device.  There are three ways.  Each
+ * is warmed up and then measured in passes of N iterations:
  *
  *   once    the buffers are allocated before the loop: the reference
  *   plain   cuMemAlloc, kernel, cuMemFree
  *   async   cuMemAllocAsync, kernel, cuMemFreeAsync on the kernel's stream
  *
  * Time is the device's clock on the simulated device (virtual or real), the monotonic clock
- * elsewhere.  One JSON object per way goes to stdout, with the statistics of the library before
- * and after where it is loaded; tools/bench/multistream starts it and compares. */
+ * elsewhere.  One JSON object per way goes to stdout.  It contains the statistics of the library
+ * before and after, if it is loaded.  tools/bench/multistream starts the program and compares. */
 #include <dlfcn.h>
 #include <getopt.h>
 #include <stdbool.h>
@@ -34,7 +34,7 @@ static const char *const way_names[WAYS] = {"once", "plain", "async"};
 
 typedef struct {
     long streams, buffers, bytes, kernel_us, iterations, passes;
-    long sync;  /* wait for the device after every so many iterations; 0: at the end only */
+    long sync;  /* iterations between two waits for the device; 0: wait at the end only */
     long defer; /* nonzero: an iteration's buffers are freed at its end, not after each launch */
 } shape_t;
 
@@ -47,7 +47,7 @@ typedef struct {
     bool watch;                   /* look at them: in the warming pass only */
 } bench_t;
 
-/* multistream_spin(to, ns): a thread that lasts, then writes one word. */
+/* multistream_spin(to, ns): one thread runs for ns, then writes one word. */
 static const char ptx[] = ".version 6.0\n.target sm_50\n.address_size 64\n"
                           ".visible .entry multistream_spin(.param .u64 to, .param .u64 ns) {\n"
                           " .reg .pred %p; .reg .u64 %a, %n, %s, %t, %d;\n"
@@ -57,7 +57,7 @@ static const char ptx[] = ".version 6.0\n.target sm_50\n.address_size 64\n"
                           " setp.lt.u64 %p, %d, %n; @%p bra AGAIN;\n"
                           " st.global.u32 [%a], 1; ret; }\n";
 
-/* Of the simulated driver and of the library, where they are in the process. */
+/* Functions of the simulated driver and of the library; NULL if they are not in the process. */
 static struct {
     __typeof__(&simcuda_register_kernel) register_kernel;
     __typeof__(&simcuda_now) now;
@@ -166,7 +166,8 @@ static void keep(bench_t *b, way_t way, bool begin) {
                 MUST(cuMemFree_v2(b->kept[s][j]));
 }
 
-/* The library's statistics as a JSON text, the caller's to free; NULL without it. */
+/* Returns the library's statistics as a JSON text, which the caller frees; NULL without the
+ * library. */
 static char *statistics(void) {
     char *json = NULL;
     if (!optional.stats_json || optional.stats_json(&json) != ACCEL_OK)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Observing takes at most the instructions of its bounds (bounds_observe.txt); valgrind counts them.
+"""Checks that observing takes at most the instructions of bounds_observe.txt; valgrind counts them.
 
   observed.py ACCELCACHE TABLE ROWS: bench_observe.def
 """

@@ -24,7 +24,7 @@ static inline void peer_open(void) {
         work_fail("cudaSetDevice", error);
 }
 
-/* The thread has memory of cudaMalloc as well: what a cache of the thread costs the others counts. */
+/* Also gives the thread memory of cudaMalloc: the cost of a thread's cache to other calls counts. */
 static inline void peer_thread(void) {
     void *pointer;
     cudaError_t error = cudaMalloc(&pointer, 512);

@@ -11,7 +11,7 @@ CUresult cuCtxSetCurrent(CUcontext context);
 CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes);
 CUresult cuMemFree_v2(CUdeviceptr pointer);
 
-/* Device 0 is used throughout; a thread has a context of its own to name. */
+/* Makes the context of device 0 current: each thread needs a current context. */
 static inline void peer_thread(void) {
     CUdevice device;
     CUcontext context;

@@ -1,4 +1,4 @@
-/* Peers of work.h: host allocators, what host memory costs.  Nothing touches the blocks. */
+/* Peers of work.h: host allocators, for comparison.  Nothing touches the blocks. */
 #ifndef BENCH_PEER_HOST_H
 #define BENCH_PEER_HOST_H
 

@@ -5,7 +5,7 @@ figures.
 
     peers.py rmm|torch WORKLOAD [KEY=VALUE...] [+ KEY=VALUE...]...    as in work.h
 
-Exit status 77 where the module is not installed."""
+Exit status 77 if the module is not installed."""
 
 import json
 import sys
@@ -48,7 +48,7 @@ def open_torch():
 
 
 class Random:
-    """The same draws as in the C programs."""
+    """Draws the same values as the C programs."""
 
     def __init__(self, state):
         self.state = state
@@ -85,7 +85,7 @@ class Work:
         return time.perf_counter_ns() - begin
 
     def replace(self, pairs):
-        # Drawn before the clock starts: in Python it would be most of the time.
+        # Draws happen before the clock starts: in Python they would take most of the time.
         slots, take, give = self.slots, self.take, self.give
         draws = [((self.random.next() >> 32) * len(slots) >> 32, self.draw())
                  for _ in range(pairs)]

@@ -1,4 +1,5 @@
-/* The command `accelcache-dev`, which packages leave out: measuring the library, and traces to develop it with. */
+/* The command `accelcache-dev`, which packages leave out.  It measures the library, and makes
+ * traces to develop it with. */
 #include "command.h"
 
 const char cmd_about[] = "Benchmarks of accelcache, and traces of kinds of programs.";

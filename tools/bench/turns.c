@@ -1,14 +1,14 @@
 /* turns OTHER own|other plain|async COUNT: frees of blocks that hits take back, for callgrind; see turns.py.
  *
- *   own     all blocks are the program's
- *   other   each second one is another module's: the library OTHER, made of this file, too
- *   async   by cudaMallocAsync and cudaFreeAsync */
+ *   own     all blocks are the program's.
+ *   other   every second block belongs to another module: the library OTHER, also built from this file.
+ *   async   the calls are cudaMallocAsync and cudaFreeAsync. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the runtime. */
+/* Functions of the runtime, declared here. */
 int cudaMalloc(void **pointer, size_t bytes);
 int cudaFree(void *pointer);
 int cudaMallocAsync(void **pointer, size_t bytes, void *stream);
@@ -19,13 +19,13 @@ int other_take(void **pointer, size_t bytes, int async);
 #ifdef TURNS_OTHER
 int other_take(void **pointer, size_t bytes, int async) {
     int result = async ? cudaMallocAsync(pointer, bytes, NULL) : cudaMalloc(pointer, bytes);
-    __asm__ volatile("" : : : "memory"); /* no jump: its caller is this library */
+    __asm__ volatile("" : : : "memory"); /* no tail call: the caller must be this library */
     return result;
 }
 #else
 enum { BLOCKS = 8, BYTES = 4096 };
 
-/* By name, for callgrind. */
+/* Has a name of its own, for callgrind. */
 void turns_free(void *block[BLOCKS], int async);
 __attribute__((noinline, noclone)) void turns_free(void *block[BLOCKS], int async) {
     for (int i = 0; i < BLOCKS; i++)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A free of a block that another module asked for takes at most MOST instructions more than one of the
-module whose turn it is; valgrind counts them.  And the figures of both modules add up.
+"""Checks that a free of another module's block takes at most MOST instructions more than a free of
+the current module's block; valgrind counts them.  Also checks that the figures of both modules add up.
 
   turns.py TURNS OTHER LIBRARY plain|async MOST
 """

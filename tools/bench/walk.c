@@ -1,9 +1,9 @@
 /* walk CASE: one call of the runtime by a function of its own, for callgrind; see walk.py.
  *
- *   hit         a request that the thread's cache serves
- *   free        a free of such a block
- *   miss        a request that free memory serves, of a size that was not asked for before, where
- *               no peak rises, nothing waits and no large free block is broken up */
+ *   hit         a request that the thread's cache serves.
+ *   free        a free of a block that the thread's cache takes.
+ *   miss        a request of a new size that free memory serves.  No peak rises, nothing waits, and
+ *               no large free block is broken up. */
 #include "work.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@
 
 #include "peer_runtime.h"
 
-/* By name, for callgrind. */
+/* Functions with names of their own, for callgrind. */
 void *walked_take(size_t bytes);
 void walked_give(void *pointer);
 
@@ -34,7 +34,7 @@ __attribute__((noinline, noclone)) void walked_give(void *pointer) {
     __asm__ volatile("" : : : "memory");
 }
 
-/* Free blocks of 20 MiB between others, and less in use than there was. */
+/* Leaves free blocks of 20 MiB between others, and less memory in use than before. */
 static void make_free_memory(void) {
     enum { BLOCKS = 40 };
     void *block[BLOCKS];

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Functions of the library that a call passes, as callgrind counts them: at most so many, each once.
+"""Counts with callgrind the functions of the library that a call runs: at most MOST, each once.
 
   walk.py WALK LIBRARY CASE=MOST...
 
-WALK is the program of walk.c.  What the compiler put into other functions does not show, so the
-figures are those of one compiler with one set of flags.
+WALK is the program of walk.c.  Functions that the compiler inlined do not show, so the figures hold
+for one compiler with one set of flags.
 """
 import collections
 import os

@@ -44,7 +44,7 @@ void *work_alloc(size_t bytes) {
 
 /* ---------------------------------------------------------------- passes */
 
-/* Never inlined, and visible, so that it is there by name. */
+/* Never inlined, and visible, so that callgrind finds it by name. */
 __attribute__((noinline, visibility("default"))) void bench_mark(void) {
     __asm__ volatile("" : : : "memory");
 }
@@ -184,7 +184,7 @@ static bool read_key(work_t *w, const char *argument) {
     return false;
 }
 
-/* The arguments up to a + or the end as keys; their number, 0 where one is none. */
+/* Reads the arguments up to a + or the end as keys.  Returns their number; 0: one is no key. */
 static int read_keys(work_t *w, char **argument, int count) {
     int i = 0;
     for (; i < count && strcmp(argument[i], "+") != 0; i++)

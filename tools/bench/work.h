@@ -2,18 +2,18 @@
  *
  *   bench_<peer> WORKLOAD [KEY=VALUE...] [+ KEY=VALUE...]...
  *
- * One JSON object on stdout; behind each + the workload once more, with the keys of before but for
- * those that follow: on a GPU a process takes longer to start than to measure.
+ * Prints one JSON object to stdout.  Each + runs the workload once more, with the previous keys,
+ * except the keys that follow.  On a GPU a process takes longer to start than to measure.
  *
- * A peer is a header (peer_*.h) with inline functions, so that what is timed is the call that a
- * program would make:
+ * A peer is a header (peer_*.h) with inline functions, so that the timed call is the call of a real
+ * program:
  *   PEER_NAME, PEER_DEVICE (1: device memory, and work can be submitted)
- *   peer_open()           once; ends the program where the peer cannot work here
+ *   peer_open()           once; ends the program if the peer cannot work here
  *   peer_thread()         in every further thread
  *   peer_take(bytes, stream)           never NULL: peers end the program when memory runs out
- *   peer_give(pointer, bytes, stream)  the same two as when it was taken
- * A peer that is told no streams by its own calls leaves `stream` out, NULL is the default stream.
- * `accelcache-dev bench` starts the programs, in turns, and puts the figures together. */
+ *   peer_give(pointer, bytes, stream)  size and stream of the block's peer_take
+ * A peer with calls that take no stream ignores `stream`.  NULL is the default stream.
+ * `accelcache-dev bench` starts the programs in turns and collects the figures. */
 #ifndef BENCH_WORK_H
 #define BENCH_WORK_H
 
@@ -52,18 +52,18 @@ typedef struct {
 #undef WORK_KEY
 } work_t;
 
-/* What a pass does, `pairs` times; ns spent in it, all of them. */
+/* One pass: does its work `pairs` times, and returns the ns spent in all of it. */
 typedef double work_pass_fn(const work_t *w, long pairs);
 
-/* So many pairs last about `us`, by passes that try it. */
+/* Returns the number of pairs that last about `us`, by trying passes. */
 long work_fit(const work_t *w, work_pass_fn *pass); /* work_fit.c */
 
-/* Find out how many pairs fit, warm up by that, run the passes and print their ns per pair as a
- * member "ns" of the JSON object, which the caller opened.
+/* Finds the number of pairs, which warms up, runs the passes and prints their ns per pair.  The
+ * output is a member "ns" of a JSON object that the caller opened.
  *
- * With `counted`: a pass to warm up, one, and one that is WORK_LONGER times as long, and a call of
- * bench_mark behind each.  Callgrind writes its counts after each and begins anew, so the last
- * less the one before is what "counted" pairs take. */
+ * With `counted` it runs a pass to warm up, a pass, and a pass that is WORK_LONGER times as long.  It
+ * calls bench_mark after each.  Callgrind then writes its counts and starts again at zero.  The last
+ * count minus the one before is the cost of "counted" pairs. */
 enum { WORK_LONGER = 5 };
 void work_measure(const work_t *w, work_pass_fn *pass);
 
@@ -79,14 +79,15 @@ work_fn work_start, work_small, work_held, work_info; /* work_process.c */
 
 double work_now(void);    /* ns of the monotonic clock */
 double work_thread(void); /* ns of CPU time of the calling thread */
-/* One of the two, as the key `cpu` says: where nothing waits they tell the same, but CPU time
- * leaves out what other programs get of the core. */
+/* Wall or CPU time, chosen by the key `cpu`.  If nothing waits, both are equal, but CPU time leaves
+ * out the time that other programs take on the core. */
 double work_clock(const work_t *w);
 
 void *work_alloc(size_t bytes); /* host memory; never NULL */
 void work_fail(const char *what, unsigned code) __attribute__((noreturn));
 
-/* Sizes from low to high, the same in every program: log-uniform, or by the key `grow`. */
+/* Returns sizes from low to high, the same in every program: log-uniform, or by the key
+ * `grow`. */
 enum { WORK_SIZES = 1 << 14 };
 const size_t *work_sizes(const work_t *w);
 static inline uint64_t work_random(uint64_t *state) {
@@ -96,15 +97,15 @@ static inline uint64_t work_random(uint64_t *state) {
     return *state;
 }
 
-/* Take and give `live` blocks of random sizes (work_pairs.c). */
+/* Allocate and free `live` blocks of random sizes (work_pairs.c). */
 void work_hold(const work_t *w);
 void work_release(const work_t *w);
 
-/* The statistics of the library as a JSON text, "null" where it is not in the process; the
+/* Returns the statistics of the library as a JSON text, "null" if it is not in the process; the
  * caller frees it. */
 char *work_statistics(void);
 
-/* The peer, as functions: for code whose speed does not count. */
+/* The peer as functions that are not inlined, for code that is not timed. */
 void work_peer_open(void);
 void work_peer_thread(void);
 void *work_peer_take(size_t bytes);
@@ -120,18 +121,19 @@ void *work_device_stream(const work_device_t *device, long stream);
 void work_device_wait(const work_device_t *device); /* until all work is over */
 void work_device_capture(const work_device_t *device); /* its first stream captures from now on */
 
-/* `pass`(work, pairs, device, launch) as the keys say: the last two are constants in its loop. */
+/* Calls `pass`(work, pairs, device, launch) according to the keys.  The last two are constants in
+ * its loop. */
 #define WORK_BY_KEYS(pass, w, pairs, device)                                                     \
     (!(device)      ? pass(w, pairs, NULL, false)                                                \
      : (w)->launch ? pass(w, pairs, device, true)                                               \
                     : pass(w, pairs, device, false))
 
-/* The device, if the keys name a launch or streams; else NULL. */
+/* Returns the device, if the keys name a launch or streams; otherwise NULL. */
 work_device_t *work_launches(const work_t *w);
-/* The key `idle`: starts the threads; returns when each has taken and given its block. */
+/* Starts the threads of the key `idle`.  Returns when each has allocated and freed its block. */
 void work_idle(const work_t *w);
 
-/* The compiler knows malloc: without this it takes pairs out altogether. */
+/* Keeps an allocation alive.  The compiler knows malloc, and would otherwise remove pairs. */
 #define WORK_USED(pointer) __asm__ volatile("" : : "r"(pointer) : "memory")
 
 #endif

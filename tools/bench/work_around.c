@@ -7,14 +7,14 @@
 
 #include PEER_HEADER
 
-/* Functions that do the same, each on a page of code of its own. */
+/* Functions that do the same, each on its own page of code. */
 typedef void site_fn(size_t bytes);
 #define SITES(n)    SITE(n##0) SITE(n##1) SITE(n##2) SITE(n##3)
 #define SITES_16(n) SITES(n##0) SITES(n##1) SITES(n##2) SITES(n##3)
 #define SITES_64    SITES_16(0) SITES_16(1) SITES_16(2) SITES_16(3)
 #define SITE(n)                                                                                  \
     __attribute__((noinline, aligned(4096))) static void site_##n(size_t bytes) {                \
-        __asm__ volatile("" : : "i"(n)); /* else the compiler makes one of them all */           \
+        __asm__ volatile("" : : "i"(n)); /* otherwise the compiler merges them */           \
         void *pointer = peer_take(bytes, NULL);                                                  \
         WORK_USED(pointer);                                                                      \
         peer_give(pointer, bytes, NULL);                                                         \
@@ -25,7 +25,7 @@ SITES_64
 static site_fn *const sites[] = {SITES_64};
 enum { SITE_COUNT = sizeof sites / sizeof *sites };
 
-/* The runtime's calls: not every peer is linked with one. */
+/* Calls of the runtime, found at run time: not every peer links one. */
 enum { NOTHING, SET_DEVICE, INFO, FAILS };
 static struct {
     int (*set_device)(int device);
@@ -52,7 +52,7 @@ static void call(long before) {
 }
 
 static double pass(const work_t *w, long pairs) {
-    long apart = w->pages ? SITE_COUNT / w->pages : 0; /* as far as they can be */
+    long apart = w->pages ? SITE_COUNT / w->pages : 0; /* distance of sites, as large as possible */
     double begin = work_clock(w);
     for (long i = 0, at = 0; i < pairs; i++, at = at + 1 < w->pages ? at + 1 : 0) {
         if (w->before)

@@ -1,4 +1,4 @@
-/* Copies and fills: what the library looks at are the addresses, so that sizes do not matter. */
+/* Copies and fills.  The library checks only their addresses, so sizes do not matter. */
 #include "work.h"
 
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static struct {
 } copied;
 static work_device_t *device;
 
-/* One pass for each kind of call: a call through a pointer would be part of the figure. */
+/* Defines one pass for each kind of call.  A call through a pointer would add to the figure. */
 #define COPY_PASS(kind, call)                                                                    \
     static double kind##_pass(const work_t *w, long pairs) {                                     \
         CUstream stream = work_device_stream(device, 0);                                         \

@@ -39,7 +39,8 @@ void work_device_launch(const work_device_t *device, long stream) {
     MUST(cuLaunchKernel(device->noop, 1, 1, 1, 1, 1, 1, 0, device->stream[stream], NULL, NULL));
 }
 
-/* The kernel takes no time on the simulated device: a queue that grows would be measured. */
+/* Gives the kernel no duration on the simulated device.  Otherwise the figure would include a
+ * growing queue. */
 static void describe_kernel(void) {
     __typeof__(&simcuda_register_kernel) register_kernel;
     void *found = dlsym(RTLD_DEFAULT, "simcuda_register_kernel");
@@ -49,9 +50,9 @@ static void describe_kernel(void) {
         register_kernel(&kernel);
 }
 
-/* A second thread, as a process that uses a GPU always has.  While there is one only, the C
- * library leaves the atomic operations of its locks out: a peer that brings a thread would be
- * charged for what that takes in the simulated driver. */
+/* A second thread, which every process that uses a GPU has.  With only one thread, the C library's
+ * locks skip their atomic operations.  A peer that starts a thread would then pay for those in the
+ * simulated driver. */
 static void *idle(void *unused) {
     for (;;)
         pause();
@@ -65,12 +66,12 @@ static void need_two_threads(void) {
     pthread_detach(thread);
 }
 
-/* Of the device that the peer uses; every stream has had work when this returns. */
+/* Opens the peer's device.  When this returns, every stream has had work. */
 work_device_t *work_device_open(long streams) {
     static work_device_t device;
     CUmodule module;
     need_two_threads();
-    work_peer_give(work_peer_take(512), 512); /* the runtime makes its context current now */
+    work_peer_give(work_peer_take(512), 512); /* the runtime makes its context current here */
     describe_kernel();
     MUST(cuCtxGetCurrent(&device.context));
     MUST(cuModuleLoadData(&module, ptx));
@@ -97,7 +98,7 @@ void work_device_wait(const work_device_t *device) {
     MUST(cuCtxSynchronize());
 }
 
-/* The relaxed mode: requests go on. */
+/* Begins a capture in relaxed mode, in which requests are allowed. */
 void work_device_capture(const work_device_t *device) {
     MUST(cuStreamBeginCapture_v2(device->stream[0], CU_STREAM_CAPTURE_MODE_RELAXED));
 }
@@ -115,7 +116,7 @@ static double launch_pass(const work_t *w, long pairs) {
     return took;
 }
 
-/* The wait at the end is outside: on a GPU it is the kernels' time. */
+/* The final wait is not timed: on a GPU it is the time of the kernels. */
 static double pair_launch_pass(const work_t *w, long pairs) {
     double begin = work_clock(w);
     for (long i = 0; i < pairs; i++) {
@@ -128,9 +129,9 @@ static double pair_launch_pass(const work_t *w, long pairs) {
     return took;
 }
 
-/* Then once more with the library's statistics before and after, for the fences: not in between,
- * the simulated driver takes memory of the same heap for each launch, and would find it in
- * pieces. */
+/* Measures, then runs once more between two readings of the library's statistics, to count fences.
+ * No reading is taken in between: the simulated driver allocates each launch from the same heap,
+ * which a reading would fragment. */
 static void measure(const work_t *w, work_pass_fn *pass) {
     enum { COUNTED = 8192 };
     device = work_device_open(w->streams);

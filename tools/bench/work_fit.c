@@ -1,15 +1,15 @@
-/* How many pairs a pass of a given time has; see work.h. */
+/* The number of pairs in a pass of a given time; see work.h. */
 #include "work.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A first guess by doubling, corrected by proportion.  By what passes report: starting threads is
- * no part of them, and would make short ones of them.  Where others have the cores a pass takes far longer than
- * it reports: a sixteenth is enough then, since the few pairs that a slow start leaves would be a figure of the
- * clock.  Passes that take seconds, and are shorter than that, end it.  A pass in which its thread had to
- * wait for a core looks longer than it is: what ends it is the shortest of a few. */
+/* Guesses by doubling, then corrects by proportion.  It uses the time that passes report: this time leaves out the
+ * start of threads.  If other programs use the cores, a pass takes far longer than it reports; a sixteenth of the
+ * target is then enough.  The few pairs of a slow start would measure only the clock.  It gives up if a shorter
+ * pass takes seconds.  A pass looks too long if its thread had to wait for a core, so the shortest of a few
+ * passes decides. */
 long work_fit(const work_t *w, work_pass_fn *pass) {
     enum { TRIES = 3 };
     const double most = 5e9;

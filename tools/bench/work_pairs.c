@@ -16,7 +16,7 @@ static void repeat(size_t bytes, long pairs) {
 
 /* ---------------------------------------------------------------- live blocks */
 
-/* A block with what it was taken by. */
+/* A block, and the arguments that allocated it. */
 typedef struct {
     void *pointer;
     size_t bytes;
@@ -62,7 +62,7 @@ void work_hot(const work_t *w) {
     work_release(w);
 }
 
-/* The draw of slot and size, some two ns, is part of every peer's figure. */
+/* Replaces blocks.  The draw of slot and size, about 2 ns, is part of every peer's figure. */
 static inline __attribute__((always_inline)) double replace(const work_t *w, long pairs,
                                                             work_device_t *device,
                                                             bool launch) {
@@ -94,8 +94,8 @@ void work_replace(const work_t *w) {
         work_fail("replace: live=0 leaves nothing to replace", 0);
     held.device = work_launches(w);
     work_hold(w);
-    /* The first ones still make the cache grow: they are another matter than a steady state.  A
-     * peer without one would take many seconds for as many. */
+    /* The first replacements still make the cache grow, and are not part of the steady state.  A
+     * peer without a cache would take many seconds for that number. */
     enum { STEP = 500 };
     double end = work_now() + 100e3 * (double)w->us;
     for (long left = w->pairs ? w->pairs : 20000 + 2 * w->live; left > 0; left -= STEP)
@@ -105,7 +105,7 @@ void work_replace(const work_t *w) {
     work_release(w);
 }
 
-/* The new block comes first: a buffer that grows is copied. */
+/* Allocates the new block before the old one is freed, as a buffer that grows and is copied. */
 static double ring_pass(const work_t *w, long pairs) {
     long at = 0;
     double begin = work_clock(w);

@@ -1,4 +1,4 @@
-/* Whole processes: what starting one costs, and the host memory that blocks take. */
+/* Whole processes: the cost of starting one, and the host memory of blocks. */
 #include "work.h"
 
 #include <dlfcn.h>
@@ -8,7 +8,7 @@
 
 #include PEER_HEADER
 
-/* KiB by a name of /proc/self/status. */
+/* Returns the KiB of a name in /proc/self/status. */
 static long status_kib(const char *name) {
     FILE *file = fopen("/proc/self/status", "r");
     char line[256];
@@ -36,7 +36,8 @@ void work_small(const work_t *w) {
     printf(", \"rss_kib\": %ld, \"private_kib\": %ld", status_kib("VmRSS"), private_kib());
 }
 
-/* The array of pointers is touched before, so that it does not count. */
+/* Measures the host memory of blocks.  The array of pointers is written before, so that it does
+ * not count. */
 void work_held(const work_t *w) {
     void **slot = work_alloc((size_t)(w->live + 1) * sizeof *slot);
     memset(slot, 1, (size_t)(w->live + 1) * sizeof *slot);
@@ -52,7 +53,7 @@ void work_held(const work_t *w) {
     free(slot);
 }
 
-/* The peer has opened by now; taking a block says whether it works. */
+/* Prints properties of the peer.  Allocates one block first, which shows that the peer works. */
 void work_info(const work_t *w) {
     peer_give(peer_take((size_t)w->bytes, NULL), (size_t)w->bytes, NULL);
     printf("\"device_memory\": %s, \"simulated\": %s, \"library\": %s",

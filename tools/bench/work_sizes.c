@@ -1,5 +1,5 @@
-/* Many sizes, one thread: a block of each in turn, and steps that take them all before they give
- * them back. */
+/* Many sizes, one thread: a block of each in turn, and steps that allocate all blocks before they
+ * free them. */
 #include "work.h"
 
 #include <stdlib.h>
@@ -35,7 +35,7 @@ INLINE double cycle(const work_t *w, long pairs, work_device_t *device, bool lau
     return work_clock(w) - begin;
 }
 
-/* Whole steps; what they took, by proportion. */
+/* Runs whole steps, and returns the time of `pairs` by proportion. */
 INLINE double step(const work_t *w, long pairs, work_device_t *device, bool launch) {
     long steps = (pairs + w->count - 1) / w->count;
     double begin = work_clock(w);
@@ -49,7 +49,7 @@ INLINE double step(const work_t *w, long pairs, work_device_t *device, bool laun
     return took / (double)(steps * w->count) * (double)pairs;
 }
 
-/* The wait at the end is outside: on a GPU it is the kernels' time. */
+/* The final wait is not timed: on a GPU it is the time of the kernels. */
 static double cycle_pass(const work_t *w, long pairs) {
     double took = WORK_BY_KEYS(cycle, w, pairs, all.device);
     if (all.device)
@@ -64,7 +64,7 @@ static double step_pass(const work_t *w, long pairs) {
     return took;
 }
 
-/* Ten times through all sizes before anything is timed: then the memory is there. */
+/* Runs ten times through all sizes before any timing, so that the memory is there. */
 static void run(const work_t *w, work_pass_fn *pass) {
     all.device = work_launches(w);
     all.sizes = work_sizes(w);

@@ -21,9 +21,9 @@ typedef struct {
 } worker_t;
 
 static pthread_barrier_t step;
-static work_device_t *device; /* tail: NULL where nothing is launched */
+static work_device_t *device; /* tail: NULL if nothing is launched */
 
-/* The threads of one pass, all of them at once; ns of CPU time of all of them. */
+/* Runs the threads of one pass at the same time; returns the ns of CPU time of all of them. */
 static double run_threads(const work_t *w, long count, void *(*body)(void *), worker_t *worker) {
     pthread_t thread[MAX_THREADS];
     double cpu = 0;
@@ -43,7 +43,7 @@ static double run_threads(const work_t *w, long count, void *(*body)(void *), wo
     return cpu;
 }
 
-/* What reading the clock twice takes: it is in every time. */
+/* Returns the time of reading the clock twice, which is part of every measured time. */
 static double clock_cost(double clock(void)) {
     double least = 1e9;
     for (int i = 0; i < 1000; i++) {
@@ -65,9 +65,9 @@ static void *pair_body(void *argument) {
     worker_t *self = argument;
     size_t bytes = (size_t)self->w->bytes;
     peer_thread();
-    warm_up(bytes); /* what a thread does once is no part of a hit */
+    warm_up(bytes); /* the first use in a thread is no part of a hit */
     pthread_barrier_wait(&step);
-    warm_up(bytes); /* nor is what it does once more, since the others came meanwhile */
+    warm_up(bytes); /* nor is the reaction to the other threads */
     double begin = work_thread();
     for (long i = 0; i < self->pairs; i++) {
         void *pointer = peer_take(bytes, NULL);
@@ -92,7 +92,7 @@ void work_threads(const work_t *w) {
     work_measure(w, pair_pass);
 }
 
-/* A thread with all that it costs; a "pair" is one thread. */
+/* Body of a short thread.  A "pair" is one thread with all its costs. */
 static void *brief_body(void *argument) {
     worker_t *self = argument;
     peer_thread();
@@ -116,8 +116,8 @@ void work_brief(const work_t *w) {
 
 /* ---------------------------------------------------------------- across threads */
 
-/* Two threads and a batch of blocks that goes from one to the other between barriers, so that
- * no waiting is counted.  Nor is the clock, which is a system call for each of so few pairs. */
+/* Two threads pass a batch of blocks from one to the other.  They meet at barriers, so that waiting
+ * is not counted.  The cost of the clock is subtracted: it is a system call for a few pairs. */
 static void *cross_body(void *argument) {
     worker_t *self = argument, *first = self - self->at;
     size_t bytes = (size_t)self->w->bytes;
@@ -203,8 +203,8 @@ static void print_tail(const work_t *w, const char *prefix, long each) {
     free(call);
 }
 
-/* With launches in between, where the time that a call waits for a lock of the driver counts, and
- * without. */
+/* Measures calls without launches, and with launches in between.  With launches, the time that a
+ * call waits for a lock of the driver counts. */
 void work_tail(const work_t *w) {
     long each = (w->pairs ? w->pairs : 160000) / w->threads + 1;
     if (w->streams < w->threads)

@@ -1,13 +1,13 @@
 /* The demonstration: a small signal-processing service, written the way many CUDA programs are.
  *
- * In every iteration each of several streams gets a batch of another length: the program
- * allocates its temporaries, copies two vectors in, launches three kernels, copies the result
- * out and frees everything.  Nothing in it knows of the cache; it opens libcuda.so.1 itself and
- * brings its kernels as PTX, so it needs no toolkit and runs on a GPU or the simulated device.
- * Memory comes through the driver API (demo) or the CUDA runtime (demo_rt): memory.h.
+ * In every iteration each of several streams gets a batch of another length.  The program allocates
+ * its temporaries, copies two vectors in, launches three kernels, copies the result out and frees
+ * everything.  Nothing in it knows of the cache.  It opens libcuda.so.1 itself and brings its
+ * kernels as PTX, so it needs no toolkit and runs on a GPU or the simulated device.  Memory comes
+ * through the driver API (demo) or the CUDA runtime (demo_rt): memory.h.
  *
- * It checks itself: every sum is compared with the host's, so that a buffer handed out while a
- * kernel still used it shows up as a wrong result.  tools/quickstart reads the --json form. */
+ * It checks itself: it compares every sum with the host's.  A buffer that is handed out while a
+ * kernel still uses it produces a wrong result.  tools/quickstart reads the --json form. */
 #include <dlfcn.h>
 #include <getopt.h>
 #include <inttypes.h>
@@ -28,7 +28,7 @@ enum {
     TEMPORARIES = 8,
 };
 
-/* The part of the driver API that the program calls, found as real programs find it. */
+/* The part of the driver API that the program calls, found by dlsym as in real programs. */
 #define DRIVER_FUNCTIONS(X)                                                                      \
     X(cuInit)                                                                                    \
     X(cuGetErrorName)                                                                            \
@@ -71,7 +71,7 @@ typedef struct {
     CUmodule module;
     CUfunction saxpy, product, stripes;
     float *x, *y;     /* page-locked, PATTERNS * MAX_FLOATS each */
-    double *prefixes; /* prefixes[p][n]: the sum that pattern p gives at length n */
+    double *prefixes; /* prefixes[p][n]: sum of pattern p at length n */
     worker_t workers[MAX_STREAMS];
     char name[128];
     int simulated;
@@ -138,7 +138,7 @@ static int device_open(demo_t *demo) {
     return result == CUDA_SUCCESS ? 0 : -1;
 }
 
-/* Small whole numbers: sums stay exact in float, so that results can be compared with ==. */
+/* Makes inputs of small whole numbers.  Sums stay exact in float, so that == compares results. */
 static void inputs_make(demo_t *demo) {
     size_t count = (size_t)PATTERNS * MAX_FLOATS;
     void *memory;
@@ -189,21 +189,21 @@ static void teardown(demo_t *demo, const options_t *options) {
     must(cu.cuDevicePrimaryCtxRelease_v2(demo->device), "cuDevicePrimaryCtxRelease");
 }
 
-/* The same numbers in every run: sizes vary as batches of a real service do. */
+/* Draws the same numbers in every run.  Sizes vary like the batches of a real service. */
 static uint32_t draw(uint32_t *state) {
     *state = *state * 1664525u + 1013904223u;
     return *state >> 8;
 }
 
-/* One batch: everything that a caller without a cache does. */
+/* Runs one batch, with every call that a program without a cache makes. */
 static void batch_run(demo_t *demo, worker_t *worker, uint32_t *random) {
     unsigned n = 2048 + draw(random) % (MAX_FLOATS - 2048 + 1);
     unsigned pattern = draw(random) % PATTERNS;
     size_t vector = n * sizeof(float), workspace = (size_t)(1 + draw(random) % 8) << 20;
     CUstream stream = worker->stream;
 
-    /* Two inputs, two intermediate vectors, stripes, two work areas as a library would ask for,
-     * one small record. */
+    /* Two inputs, two intermediate vectors, stripes, two work areas of a size that libraries use,
+     * and one small record. */
     size_t sizes[TEMPORARIES] = {
         vector, vector, vector, vector, STRIPES * sizeof(float), workspace, workspace / 4, 256};
     CUdeviceptr block[TEMPORARIES];
@@ -273,7 +273,7 @@ static void report(const demo_t *demo, const options_t *options, double seconds)
     }
     printf("device                %s, %s%s\n", demo->name, demo_memory_api, mark);
     fflush(stdout);
-    /* Times differ from run to run: apart from the results, which are compared. */
+    /* Times differ from run to run.  They go to stderr, so that the output can be compared. */
     fprintf(stderr, "iterations/s          %.1f%s\n", options->iterations / seconds, mark);
     fprintf(stderr, "allocating            %.3f s%s\n", demo->alloc_seconds, mark);
     fprintf(stderr, "freeing               %.3f s%s\n", demo->free_seconds, mark);

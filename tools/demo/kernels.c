@@ -1,5 +1,5 @@
-/* Kernels of the demonstration, in both forms; see kernels.h.  The simulated device finds the
- * host functions by their names, simcuda_kernel_<kernel>, in the program's dynamic symbols. */
+/* Kernels of the demonstration, in both forms; see kernels.h.  The simulated device finds the host
+ * functions by their names, simcuda_kernel_<kernel>, in the program's dynamic symbols. */
 #include "kernels.h"
 
 #include <stddef.h>

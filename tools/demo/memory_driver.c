@@ -1,4 +1,4 @@
-/* memory.h through the driver API, found by dlsym as programs without a toolkit do. */
+/* memory.h through the driver API.  dlsym finds it, as in programs without a toolkit. */
 #include "memory.h"
 
 #include <dlfcn.h>

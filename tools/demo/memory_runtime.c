@@ -1,6 +1,6 @@
-/* memory.h through the CUDA runtime: NVIDIA's where the toolkit is (DEMO_TOOLKIT), else the
- * stand-in of the simulated device.  Streams are the driver's: the runtime takes them as they
- * are, and works in the context that is current. */
+/* memory.h through the CUDA runtime: NVIDIA's with the toolkit (DEMO_TOOLKIT), else the stand-in of
+ * the simulated device.  Streams are the driver's: the runtime accepts them, and works in the
+ * current context. */
 #include "memory.h"
 
 #include <stdint.h>

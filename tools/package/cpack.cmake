@@ -1,5 +1,5 @@
-# Packages: `cpack -G DEB` and `cpack -G TXZ` in a build folder.  finish.cmake strips what was
-# installed into the package and makes its times the same in every build.
+# Packages: `cpack -G DEB` and `cpack -G TXZ` in a build folder.  finish.cmake strips the installed
+# files and makes their times the same in every build.
 set(CPACK_PACKAGE_NAME accelcache)
 set(CPACK_PACKAGE_VENDOR accelcache)
 set(CPACK_PACKAGE_CONTACT "accelcache packagers <accelcache@example.org>"
@@ -29,17 +29,17 @@ set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
 set(CPACK_DEBIAN_PACKAGE_SECTION utils)
 set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
-# What programs that link the library depend on.  CPack's own list would also name the simulated
-# driver, and programs that need a driver must not come to depend on this package.
+# Dependencies of programs that link the library.  CPack's own list would also name the simulated
+# driver, and programs that need a driver must not depend on this package.
 file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/shlibs @ONLY
      CONTENT "libaccelcache @PROJECT_VERSION_MAJOR@ accelcache (>= @PROJECT_VERSION@)\n")
 set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA ${CMAKE_CURRENT_SOURCE_DIR}/debian/triggers
     ${CMAKE_CURRENT_BINARY_DIR}/shlibs)
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "libdw1") # source lines of call sites
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libjs-dygraphs, python3, valgrind")
-# What libraries and which of their versions are needed is read from the symbols, but where it is known
-# better: dpkg-shlibdeps would say 2.34 for what moved between glibc's own libraries then.  The drivers
-# and runtimes that programs of the package load come with it.
+# The needed libraries and versions are read from the symbols, with exceptions: dpkg-shlibdeps would require
+# 2.34 for functions that moved between glibc's own libraries then.  The package contains the drivers and
+# runtimes that its programs load.
 find_program(AC_SHLIBDEPS dpkg-shlibdeps)
 if(AC_GLIBC_LINK)
     set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= ${AC_GLIBC})")

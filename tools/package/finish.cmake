@@ -1,7 +1,7 @@
 # Run by cpack between installing into the package's folder and packing it.
 #
-# Strips all programs and libraries, leaves out what may not be passed on, brings modes and times
-# to what does not depend on who builds when and where, and adds the files that Debian asks for.
+# Strips all programs and libraries, and leaves out files that may not be distributed.  Sets modes and times
+# that do not depend on the builder, time and place.  Adds the files that Debian requires.
 set(top ${CPACK_TEMPORARY_DIRECTORY})
 if(NOT top OR NOT IS_DIRECTORY ${top})
     message(FATAL_ERROR "there is nothing to pack in \"${top}\"")
@@ -15,7 +15,7 @@ function(must)
     endif()
 endfunction()
 
-# Packages have the time of the newest change, unless the builder says another.
+# Packages have the time of the newest change, unless the builder sets another.
 if(NOT "$ENV{SOURCE_DATE_EPOCH}")
     file(STRINGS ${CPACK_AC_DEBIAN}/changelog signed REGEX "^ -- ")
     list(GET signed 0 signed)
@@ -28,8 +28,8 @@ if(NOT "$ENV{SOURCE_DATE_EPOCH}")
     set(ENV{SOURCE_DATE_EPOCH} ${epoch})
 endif()
 
-# The benchmark's peers that are built where other people's code is found: a package depends neither
-# on what the machine had that built it, nor on newer system libraries for them.
+# Removes the benchmark's peers with foreign code: a package must not depend on software that the build
+# machine happened to have, or on newer system libraries for it.
 foreach(peer cudart cub rmm mimalloc)
     file(GLOB_RECURSE theirs ${top}/bench_${peer})
     if(theirs)
@@ -69,7 +69,7 @@ foreach(entry IN LISTS entries)
         must(${CPACK_AC_STRIP} --strip-unneeded --remove-section=.comment
              --remove-section=.note ${entry})
     endif()
-    # Programs and scripts may be run, libraries and all the rest read.
+    # Programs and scripts are executable; libraries and all other files are readable.
     if(entry MATCHES "/(bin|libexec/accelcache)/[^/]*$")
         must(chmod 0755 ${entry})
     else()

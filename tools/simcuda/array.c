@@ -3,8 +3,8 @@
  * sim_array_layout.  Global lock.
  *
  * Guesses (public documentation is silent):
- *   largest extents                 what the device attributes of textures say is not
- *                                   checked; an array must fit the device
+ *   largest extents                 the texture limits among the device attributes are not
+ *                                   checked.  An array must fit the device.
  *   sparse and deferred arrays      NOT_SUPPORTED, logged
  *   formats of more than 1, 2 or 4
  *   channels, unknown formats       INVALID_VALUE
@@ -65,7 +65,7 @@ CUresult sim_array_layout(CUarray handle, sim_array_layout_t *out) {
     return CUDA_SUCCESS;
 }
 
-/* Extents in elements; 0 stands for "has no such dimension" and counts as one. */
+/* Extents are in elements; 0 means "no such dimension" and counts as one. */
 static bool layout_of(const CUDA_ARRAY3D_DESCRIPTOR *shape, sim_array_layout_t *out,
                       uint64_t *size) {
     size_t bytes = format_bytes(shape->Format);

@@ -1,10 +1,10 @@
-/* Stream capture: which streams belong to which capture, what the program may not do
- * meanwhile, and the nodes that work becomes.  Global lock.
+/* Stream capture: the captures that streams belong to, the calls that are forbidden meanwhile,
+ * and the graph nodes that captured work becomes.  Global lock.
  *
  * A stream in a capture has a tail: the nodes that its next node depends on.  Recording an event
- * copies the tail into the event, waiting for it adds them to the waiting stream's, which
- * joins the capture if it is in none.  A capture that ended stays while events refer to it, so
- * that they can still be told from events that were really recorded.
+ * copies the tail into the event.  Waiting for the event adds these nodes to the tail of the
+ * waiting stream, which joins the capture if it is in none.  A capture that ended stays while
+ * events refer to it, so that these differ from events that were really recorded.
  *
  * Guesses (public documentation is silent):
  *   beginning on the legacy stream             STREAM_CAPTURE_UNSUPPORTED
@@ -99,7 +99,7 @@ static void stream_leave(CUstream stream) {
     capture_unref(capture);
 }
 
-/* Lets all streams go.  The graph of a failed capture goes too. */
+/* Ends the capture for all its streams.  The graph of a failed capture is destroyed, too. */
 static void capture_end(sim_capture_t *capture, bool keep_graph) {
     capture->ended = true;
     for (sim_capture_t **link = &captures; *link; link = &(*link)->next)
@@ -151,7 +151,8 @@ static CUresult capture_begin(CUstream stream, CUstreamCaptureMode mode, sim_gra
 
 /* ---- what is not allowed meanwhile ---- */
 
-/* The documented rule for potentially unsafe calls, by the thread's mode and the capture's. */
+/* Applies the documented rule for potentially unsafe calls, by the modes of the thread and of the
+ * capture. */
 static bool forbids(const sim_capture_t *capture, const sim_thread_t *thread) {
     if (thread->capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED)
         return false;
@@ -176,8 +177,8 @@ CUresult sim_capture_unsafe(SIM_UNUSED sim_fn_t fn) {
     return unsafe_call();
 }
 
-/* Invalidates the captures that have a stream in the context; `blocking` counts only streams
- * that synchronise with the legacy stream. */
+/* Invalidates the captures with a stream in the context.  `blocking` selects only streams that
+ * synchronise with the legacy stream. */
 static bool invalidate_in(CUcontext ctx, bool blocking, bool only_ask) {
     bool any = false;
     if (!ctx->captures)
@@ -257,7 +258,7 @@ static CUresult add_node(CUstream stream, CUgraphNodeType type, sim_graph_node_t
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* The stream's own newest node, if it is what the next one depends on. */
+/* Returns the newest node of the stream itself, if the next node depends on it. */
 static CUgraphNode own_tail(CUstream stream) {
     for (size_t i = 0; i < stream->capture_tail_count; i++)
         if (stream->capture_tail[i] == stream->capture_own)
@@ -276,13 +277,14 @@ CUresult sim_capture_record(CUstream stream, sim_work_t *work) {
         sim_work_unref(work);
         return result;
     }
-    work->programmatic = false; /* said by the edge from now on */
+    work->programmatic = false; /* the edge holds this from now on */
     node->work = work;
     node->ctx = work->ctx;
     return CUDA_SUCCESS;
 }
 
-/* Nodes that check their parameters are made first; then they become the tail. */
+/* Makes the node the stream's tail if it was made.  Nodes with parameters to check are made
+ * first. */
 static CUresult became_tail(CUstream stream, CUresult result, sim_graph_node_t *node) {
     if (result)
         return result;
@@ -490,7 +492,7 @@ SIM_API(cuThreadExchangeStreamCaptureMode)(CUstreamCaptureMode *mode) {
 
 /* ---- the API: ending ---- */
 
-/* Marks, in `at`, everything the nodes depend on; each node once. */
+/* Marks in `at` all nodes before the given ones, each node once. */
 static void mark_before(sim_graph_t *graph, const CUgraphNode *nodes, size_t count) {
     for (size_t i = 0; i < graph->nodes.count; i++)
         graph->nodes.item[i]->at = 0;
@@ -512,7 +514,7 @@ static void mark_before(sim_graph_t *graph, const CUgraphNode *nodes, size_t cou
     free(todo);
 }
 
-/* Every other stream's newest nodes must come before the origin's tail. */
+/* Returns true if the newest nodes of every other stream come before the origin's tail. */
 static bool all_joined(const sim_capture_t *capture) {
     mark_before(capture->graph, capture->origin->capture_tail,
                 capture->origin->capture_tail_count);

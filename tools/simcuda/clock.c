@@ -1,12 +1,12 @@
-/* Device time: the virtual clock, or wall time with the threads that complete work when
- * the program does not poll.
+/* Device time: the virtual clock, or wall time.  With wall time, threads complete work when the
+ * program does not poll.
  *
- * Threads are started when there first is something for them: with clock:real a worker completes work
- * that is due, and kernels run in no other thread.  While one does, another worker watches the clock, so
- * that a kernel that blocks holds up its own stream only.  So does the host thread with host functions.
- * With clock:virtual, too, no host function runs in a
- * thread of the program: the one that moves time waits for the host thread.  Both are detached
- * and stop at process exit. */
+ * Threads are started when there first is something for them.  With clock:real a worker completes
+ * work that is due, and kernels run in no other thread.  While a worker runs a kernel, another one
+ * watches the clock.  A kernel that blocks therefore delays only its own stream.  The host thread
+ * runs host functions in the same way.  With clock:virtual, too, no host function runs in a thread
+ * of the program: the thread that moves time waits for the host thread.  Workers and the host
+ * thread are detached and stop at process exit. */
 #include <errno.h>
 #include <signal.h>
 #include <time.h>
@@ -20,7 +20,7 @@ static atomic_ullong virtual_now;
 static pthread_cond_t changed, worker_wake, spare_wake, host_wake, lent_back;
 static unsigned waiters; /* threads in sim_wait */
 static bool worker_runs, host_runs;
-static bool watched; /* one of the workers, the watcher, looks when work is due */
+static bool watched; /* one worker, the watcher, wakes when work is due */
 static pthread_t watcher;
 static unsigned spares; /* workers that wait for their turn */
 static uint64_t worker_until; /* when it looks again; UINT64_MAX: when woken */
@@ -53,7 +53,8 @@ void sim_clock_start(void) {
     pthread_condattr_destroy(&attributes);
 }
 
-/* The program may cancel its thread in a wait: that would end with the lock held, and as the stepper. */
+/* The program may cancel its thread in a wait.  The thread would then end with the lock held, and
+ * as the stepper. */
 static void wait_until(pthread_cond_t *condition, uint64_t until) {
     int cancel;
     struct timespec deadline = {(time_t)(until / 1000000000u), (long)(until % 1000000000u)};
@@ -80,8 +81,8 @@ static bool start_thread(void *(*body)(void *)) {
         return false;
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     sigfillset(&all);
-    sigdelset(&all, SIGSEGV); /* of kernels that run in it (kernel_fault.c); blocked, it ends the process */
-    pthread_sigmask(SIG_SETMASK, &all, &old); /* the program's signals are not for us */
+    sigdelset(&all, SIGSEGV); /* kernels may fault (kernel_fault.c); a blocked SIGSEGV ends the process */
+    pthread_sigmask(SIG_SETMASK, &all, &old); /* the program's signals go to other threads */
     bool started = !pthread_create(&thread, &attributes, body, NULL);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     pthread_attr_destroy(&attributes);
@@ -127,14 +128,14 @@ void sim_clock_hand_over(void) {
     if (!is_watcher())
         return;
     watched = false;
-    worker_until = 0; /* who comes next looks first */
+    worker_until = 0; /* the next watcher looks first */
     if (spares)
         pthread_cond_signal(&spare_wake);
     else if (!start_thread(worker))
         watched = true;
 }
 
-/* In a thread of the program: kernels are the workers'. */
+/* Completes due work in a thread of the program, except kernels: only workers run them. */
 static void pump_here(uint64_t now) {
     if (worker_runs)
         sim_pump_no_kernel(now);
@@ -163,7 +164,8 @@ static void *host_thread(SIM_UNUSED void *argument) {
     return NULL;
 }
 
-/* Something became due at `due`; `effect`: the program can notice it without a driver call. */
+/* Tells the clock that work is due at `due`.  `effect`: the program can notice it without a driver
+ * call. */
 void sim_clock_kick(uint64_t due, bool effect) {
     if (sim_config.virtual_clock || !effect)
         return;
@@ -183,13 +185,13 @@ void sim_clock_host_kick(void) {
         pthread_cond_signal(&host_wake);
 }
 
-/* One at a time: only the stepper comes here. */
+/* Only the stepper calls this, so there is one call at a time. */
 void sim_clock_host_call(void (*body)(sim_work_t *), sim_work_t *work) {
     lent = work;
     lent_body = body;
     sim_clock_host_kick();
     if (!host_runs)
-        run_lent(); /* no thread is to be had */
+        run_lent(); /* no thread could be started */
     while (lent == work && !leaving())
         wait_until(&lent_back, UINT64_MAX);
 }
@@ -199,7 +201,7 @@ void sim_clock_done(void) {
         pthread_cond_broadcast(&changed);
 }
 
-/* Moves time to the next thing that happens; lock held, may be dropped meanwhile. */
+/* Moves time to the next event.  The lock is held, and may be dropped meanwhile. */
 static void step_virtual(void) {
     if (stepping && !pthread_equal(stepper, pthread_self())) {
         waiters++;
@@ -215,7 +217,7 @@ static void step_virtual(void) {
             atomic_store(&virtual_now, due);
         sim_pump_next();
     } else {
-        /* Only another thread, or the host's memory, can release what we wait for. */
+        /* Only another thread, or a write to host memory, can release this work. */
         sim_unlock();
         nap(GATED_POLL_NS);
         sim_lock();
@@ -233,7 +235,7 @@ static void step_real(void) {
     if (due <= now && sim_next_due() != due)
         return;
     if (due <= now)
-        due = now + 2 * SPIN_NS; /* a worker is about to take it */
+        due = now + 2 * SPIN_NS; /* a worker is about to take the work */
     if (due - now < SPIN_NS) { /* sleeping would overshoot */
         sim_unlock();
         while (sim_wall_ns() < due)
@@ -274,8 +276,8 @@ void sim_wait_reached(sim_work_t *work) {
     wait_for(work, sim_race_reached);
 }
 
-/* Who does nothing but ask has only these calls to let virtual time pass: they take longer and
- * longer. */
+/* Lets virtual time pass in queries.  A thread that only polls makes no other calls, so its
+ * queries take longer and longer. */
 static void polled(bool done) {
     enum { PATIENT = 8, STEPS = 12 };
     sim_thread_t *self = sim_config.virtual_clock ? sim_thread() : NULL;

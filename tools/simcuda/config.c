@@ -67,7 +67,7 @@ static bool parse_number(const char *text, bool size, uint64_t *out) {
     return *end == 0;
 }
 
-/* A value that is refused leaves the setting alone. */
+/* Sets a key.  A refused value leaves the setting unchanged. */
 static bool set(unsigned key, const char *value) {
     void *member = (char *)&sim_config + keys[key].offset;
     uint64_t number;
@@ -123,7 +123,7 @@ static bool is_name(const char *name, const char *item, size_t length) {
     return strlen(name) == length && !strncmp(name, item, length);
 }
 
-/* Row of the key that `item` begins with; KEY_COUNT where there is none. */
+/* Returns the row of the key that `item` begins with, or KEY_COUNT if there is none. */
 static unsigned find_key(const char *item, size_t length) {
     unsigned key = 0;
     while (key < KEY_COUNT && !is_name(keys[key].key, item, length))

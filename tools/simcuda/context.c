@@ -30,8 +30,8 @@ CUresult sim_ctx_current(CUcontext *out) {
     if (!self || !self->current)
         return CUDA_ERROR_INVALID_CONTEXT;
     CUcontext ctx = self->current;
-    /* A primary context comes back under its handle after a reset; another one that has the
-     * same handle value is a different context. */
+    /* A reset primary context keeps its handle.  A context that merely reuses the handle value
+     * is a different one. */
     if (!sim_slab_has(&sim_contexts, ctx) || !alive(ctx) ||
         (!ctx->primary && ctx->object.id != self->stack[self->depth - 1].id))
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
@@ -153,8 +153,8 @@ static CUresult bring_up(CUcontext ctx, int device, unsigned flags) {
     return CUDA_SUCCESS;
 }
 
-/* Everything the context owns ends; work still pending is waited for first, as the lock is
- * dropped meanwhile the caller checks again that there is something left to end. */
+/* Ends everything that the context owns.  Waits for pending work and drops the lock meanwhile,
+ * so the caller checks again that there is something left to end. */
 static void tear_down(CUcontext ctx) {
     sim_ctx_gone_graph(ctx);
     sim_ctx_gone_array(ctx);
@@ -311,7 +311,7 @@ static CUresult primary_release(CUdevice device) {
     return CUDA_SUCCESS;
 }
 
-/* The count of those who retained it stays: each still has its release to do. */
+/* Keeps the reference count: each caller that retained the context must still release it. */
 static CUresult primary_reset(CUdevice device) {
     CUresult result = sim_device_check(device);
     if (result)

@@ -1,5 +1,5 @@
-/* Asking and adjusting the current context: device, ids, flags, limits, peers, waiting.
- * Global lock. */
+/* Queries and settings of the current context: device, ids, flags, limits, peers, waiting.  Global
+ * lock. */
 #include <stdlib.h>
 
 #include "state.h"
@@ -15,7 +15,7 @@ SIM_API(cuCtxGetDevice)(CUdevice *out) {
     return CUDA_SUCCESS;
 }
 
-/* NULL stands for the current context, here and below. */
+/* Replaces NULL by the current context. */
 static CUresult named_or_current(CUcontext *ctx) {
     return *ctx ? sim_ctx_check(*ctx) : sim_ctx_current(ctx);
 }

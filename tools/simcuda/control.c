@@ -1,4 +1,5 @@
-/* The functions of simcuda.h.  They do not pass the gate: no counting, no faults, no cost. */
+/* The functions of simcuda.h.  They bypass the gate: they are not counted, never fail by plan, and
+ * cost nothing. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,7 @@ uint64_t sim_kernel_ns(void) {
     return kernel_ns != UINT64_MAX ? kernel_ns : sim_config.kernel_us * 1000;
 }
 
-/* A child of a fork must not take the lock; see state.c. */
+/* Returns false in the child of a fork, which must not take the lock; see state.c. */
 static bool usable(void) {
     sim_config_ensure();
     return !(atomic_load(&sim_gate) & (SIM_GATE_FORKED | SIM_GATE_EXITING));
@@ -136,8 +137,8 @@ EXPORT unsigned long long simcuda_pending_work(void) {
     return pending;
 }
 
-/* Kernels call this, under whatever lock state; records may only be read with the lock, so
- * the answer rests on the address alone where the space is ours. */
+/* Kernels call this in any lock state.  Records may be read only with the lock, so the answer
+ * depends on the address alone if the space is ours. */
 EXPORT void *simcuda_host(CUdeviceptr address) {
     bool ours = sim_space_holds(address);
     if (ours && !sim_multicast_mapped)

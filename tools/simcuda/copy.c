@@ -1,8 +1,9 @@
-/* Copies and fills as work items.  Built under the global lock; big ones run without it.
+/* Copies and fills as work items.  They are built under the global lock; large ones run without
+ * it.
  *
- * What the host may rely on follows NVIDIA's "API synchronization behavior": pageable sources
- * are read before the call returns, copies to pageable memory are complete when it returns,
- * copies within devices and fills do not hold up the host even in their synchronous form. */
+ * The guarantees to the host follow NVIDIA's "API synchronization behavior".  Pageable sources
+ * are read before the call returns.  Copies to pageable memory are complete when it returns.
+ * Copies within devices and fills do not block the host, even in their synchronous form. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -89,7 +90,7 @@ static CUresult place_array(const sim_copy_side_t *side, const sim_copy_t *copy,
     return CUDA_SUCCESS;
 }
 
-/* Bytes from the first to the last; SIZE_MAX where they have no number. */
+/* Returns the bytes from the first to the last one, or SIZE_MAX if the count overflows. */
 static size_t extent_of(size_t width, size_t pitch, size_t rows, size_t plane, size_t planes) {
     size_t down, deep, extent;
     bool large = __builtin_mul_overflow(rows - 1, pitch, &down);
@@ -130,7 +131,8 @@ static CUresult place(const sim_copy_side_t *side, const sim_copy_t *copy, place
     out->kind = record->managed ? SIDE_MANAGED
                 : record->host                  ? SIDE_PINNED
                                                 : SIDE_DEVICE;
-    /* Records of VMM memory join up; any other copy must stay within its allocation. */
+    /* A copy may cross adjacent records of VMM memory.  Any other copy must stay within its
+     * allocation. */
     if (out->kind == SIDE_DEVICE && !joins_up(record) &&
         extent > record->base + record->size - out->first)
         return CUDA_ERROR_INVALID_VALUE;

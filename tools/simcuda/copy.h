@@ -1,10 +1,10 @@
-/* Between copy.c, which makes copy items, and copy_api.c, which has the calls. */
+/* Interface between copy.c, which makes copy items, and copy_api.c, which has the calls. */
 #ifndef SIM_COPY_H
 #define SIM_COPY_H
 
 #include "sim.h"
 
-/* One side of a copy: where, and how its rows and planes lie. */
+/* One side of a copy: its address, and the layout of its rows and planes. */
 typedef struct {
     CUmemorytype type;
     uint64_t address; /* host or device address of the first byte, offsets included */
@@ -16,11 +16,12 @@ typedef struct {
 typedef struct {
     sim_copy_side_t from, to;
     size_t width, rows, planes; /* width in bytes */
-    bool later; /* for a graph: its memory may be named that no launch has allocated yet */
+    bool later; /* for a graph: memory may be named before a launch allocates it */
 } sim_copy_t;
 
-/* The item; *host_waits: with an async call too the host has to wait (pageable target), and
- * *sync_waits: a synchronous call has to. NULL item: nothing to copy. */
+/* Makes the item; NULL means that there is nothing to copy.  *host_waits: the host must wait even
+ * after an async call (pageable target).  *sync_waits: the host must wait after a synchronous
+ * call. */
 CUresult sim_copy_build(CUcontext ctx, const sim_copy_t *copy, bool stage, sim_work_t **out,
                         bool *host_waits, bool *sync_waits);
 void sim_copy_from_3d(const CUDA_MEMCPY3D_PEER *in, sim_copy_t *out);

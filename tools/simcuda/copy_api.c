@@ -4,7 +4,7 @@
 #include "copy.h"
 #include "state.h"
 
-/* Synchronous form; per-thread default stream; whether it would be refused, and no more. */
+/* SYNC: synchronous form.  OWN: per-thread default stream.  ASK: only checks the arguments. */
 enum { SYNC = 1, OWN = 2, ASK = 4 };
 
 static CUresult submit(const sim_copy_t *copy, CUstream handle, unsigned how) {
@@ -27,7 +27,7 @@ static CUresult submit(const sim_copy_t *copy, CUstream handle, unsigned how) {
     result = sim_enqueue(stream, work, waits ? &kept : NULL);
     if (result || !kept)
         return result;
-    /* From pageable memory the host waits for the staging only. */
+    /* A copy from pageable memory makes the host wait only for the staging. */
     if (how & SYNC && kept->staged)
         sim_wait_reached(kept);
     else
@@ -104,8 +104,8 @@ SIM_API(cuMemcpyDtoDAsync_v2_ptsz)
 
 /* ---- between devices ---- */
 
-/* Documented of the form without a stream: it comes after all work pending in the current and
- * both named contexts, and before all they are given later; the host does not wait. */
+/* Orders a copy without a stream as documented.  It follows all work pending in the current and
+ * both named contexts, and precedes all their later work.  The host does not wait. */
 static CUresult serialized(CUdeviceptr to, CUcontext to_ctx, CUdeviceptr from, CUcontext from_ctx,
                            size_t bytes, unsigned how) {
     CUstream stream;
@@ -318,7 +318,7 @@ static CUresult batch(const CUdeviceptr *to, const CUdeviceptr *from, const size
                       size_t count, size_t *failed, CUstream stream, unsigned how) {
     if (!to || !from || !sizes || !count || !stream || stream == CU_STREAM_LEGACY)
         return CUDA_ERROR_INVALID_VALUE;
-    /* Nothing is queued where an entry is refused. */
+    /* Nothing is queued if any entry is refused. */
     for (size_t i = 0; i < 2 * count; i++) {
         size_t entry = i % count;
         unsigned only = i < count ? ASK : 0;

@@ -1,6 +1,6 @@
-/* What driver calls cost: a csv table, function,ns_fixed,ns_per_mib,source, or with ns_per_page
- * (of each page beyond the first) before the source.  The published one is part of the library,
- * from costs/published.csv, its single source. */
+/* Costs of driver calls: a csv table with the columns function,ns_fixed,ns_per_mib,source.  The
+ * column ns_per_page (for each page beyond the first) may stand before the source.  The published
+ * table is built into the library from costs/published.csv, its single source. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 #include "state.h"
 
-/* The file as it is, put into the read-only data by the assembler. */
+/* The unchanged file, put into the read-only data by the assembler. */
 __asm__(".pushsection .rodata\n"
         ".hidden sim_published_costs\n"
         ".globl sim_published_costs\n"
@@ -21,7 +21,7 @@ extern const char sim_published_costs[];
 static struct { uint64_t fixed, per_mib, per_page; } costs[SIM_FN_COUNT];
 static bool any;
 
-/* A row names a function with all its versions, or one symbol. */
+/* Adds a row.  It names a function with all its versions, or one symbol. */
 static bool add_row(const char *line) {
     char name[96];
     size_t length = strcspn(line, ",");

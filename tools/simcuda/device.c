@@ -1,4 +1,4 @@
-/* Devices: what there is, what they are called, which reach each other.  Global lock.
+/* Devices: their number, their names, and the peers that each one reaches.  Global lock.
  *
  * Guess: a device that CUDA_VISIBLE_DEVICES names twice hides all of them. */
 #include <ctype.h>
@@ -11,7 +11,7 @@
 
 sim_device_t sim_devices[SIM_MAX_DEVICES];
 
-/* The first bytes of a device's identity; the last one is its number on the machine. */
+/* The first bytes of a device's identity.  The last byte is its number on the machine. */
 static const char identity[16] = "simulated-cuda-";
 
 static void identify(CUuuid *out, int physical) {
@@ -19,7 +19,8 @@ static void identify(CUuuid *out, int physical) {
     out->bytes[15] = (char)physical;
 }
 
-/* "GPU-73696d75-...", as nvidia-smi shows it, or as much of it as names one device. */
+/* Returns true if the text is a prefix of the device's "GPU-73696d75-...", the form of
+ * nvidia-smi. */
 static bool begins_uuid(int physical, const char *text, size_t length) {
     char name[sizeof "GPU-" + 2 * sizeof(CUuuid) + 4] = "GPU-";
     CUuuid uuid;
@@ -32,7 +33,7 @@ static bool begins_uuid(int physical, const char *text, size_t length) {
     return length > 4 && length <= at && !strncasecmp(name, text, length);
 }
 
-/* Number on the machine of the device that an entry of the list names; -1: of none. */
+/* Returns the machine's number of the device that an entry of the list names; -1: none. */
 static int named_device(const char *entry, size_t length) {
     int count = (int)sim_config.devices, found = -1;
     char *end;
@@ -53,14 +54,14 @@ static int named_device(const char *entry, size_t length) {
 static int add_device(int count, int physical) {
     for (int i = 0; i < count; i++)
         if (sim_devices[i].physical == physical)
-            return 0; /* named twice: the driver shows none at all */
+            return 0; /* named twice: the driver shows no device */
     sim_devices[count] =
         (sim_device_t){.ordinal = count, .physical = physical, .total = sim_config.memory};
     return count + 1;
 }
 
-/* CUDA_VISIBLE_DEVICES: which devices there are, in which order.  The first entry that names none
- * ends the list. */
+/* Reads CUDA_VISIBLE_DEVICES, which selects devices and their order.  The first entry that names
+ * no device ends the list. */
 void sim_devices_start(void) {
     const char *list = getenv("CUDA_VISIBLE_DEVICES");
     int count = 0;

@@ -1,5 +1,5 @@
-/* The CUDA version this build of the simulator stands for unless ACCEL_SIM says otherwise;
- * the old-driver library is built with a lower one and without the newer exports. */
+/* The CUDA version of this build of the simulator, unless ACCEL_SIM sets another.  The old-driver
+ * library is built with a lower one, and without the newer exports. */
 #include "sim.h"
 
 #ifndef SIM_DRIVER_VERSION

@@ -1,4 +1,4 @@
-/* Events: each stands for the newest record item made of it.  Global lock. */
+/* Events.  An event refers to the newest record item made of it.  Global lock. */
 #include "race.h"
 #include "state.h"
 
@@ -80,7 +80,7 @@ void sim_event_attach(CUevent event, sim_work_t *work) {
     event->work = work;
     event->recorded = true;
     if (event->capture || event->capture_nodes)
-        sim_capture_event_gone(event); /* a real record ends what a capture left in it */
+        sim_capture_event_gone(event); /* a real record replaces the one from a capture */
     if (event->shared)
         sim_ipc_event_recorded(event);
 }

@@ -57,7 +57,7 @@ static inline void call_end(sim_fn_t fn, unsigned traits) {
 #include "device/cuda_functions.def"
 #undef CU_FN
 
-/* What CU_NAME rows take is not known here; their arguments are never looked at. */
+/* Answers for CU_NAME rows.  Their parameters are unknown here, so arguments are never read. */
 static CUresult extra_FAIL(sim_fn_t fn) {
     sim_log("%s is not simulated", sim_fn_symbol(fn));
     return CUDA_ERROR_NOT_SUPPORTED;

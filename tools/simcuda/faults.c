@@ -1,4 +1,4 @@
-/* The fault plan: which call of which function fails how.  Global lock. */
+/* The fault plan: the calls that fail, and their errors.  Global lock. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +16,9 @@ typedef struct {
 static fault_t *plan;
 static size_t plan_count;
 
-/* "cuMemAlloc" means every version and stream variant of it, "cuMemAlloc_v2" just that one.
- * The first also is a symbol (the 32-bit one); meaning the group is what people expect. */
+/* Matches a name of the plan.  "cuMemAlloc" means every version and stream variant,
+ * "cuMemAlloc_v2" only that symbol.  "cuMemAlloc" is a symbol, too (the 32-bit one), but people
+ * expect the group. */
 static bool matches(const char *function, sim_fn_t fn) {
     return !strcmp(sim_fn_name(fn), function) || !strcmp(sim_fn_symbol(fn), function);
 }

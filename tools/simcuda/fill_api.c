@@ -11,11 +11,11 @@ static CUresult submit(CUdeviceptr to, size_t pitch, unsigned value, unsigned el
     if (result || !work)
         return result;
     const sim_alloc_t *record = sim_alloc_around(to);
-    if (!record && !stream->capture) { /* a graph's, and no launch has allocated it */
+    if (!record && !stream->capture) { /* memory of a graph that no launch has allocated yet */
         sim_work_unref(work);
         return CUDA_ERROR_INVALID_VALUE;
     }
-    /* Host-visible targets are complete when the synchronous form returns. */
+    /* The synchronous form completes host-visible targets before it returns. */
     bool waits = sync && record && record->host;
     CUcontext ctx = stream->ctx;
     result = sim_enqueue(stream, work, waits ? &kept : NULL);

@@ -3,7 +3,7 @@
  * Guesses (public documentation is silent):
  *   handles that are not graphs or nodes     INVALID_VALUE
  *   removing nodes of a graph with memory
- *   nodes, cloning such a graph              NOT_SUPPORTED
+ *   nodes, cloning a graph with them         NOT_SUPPORTED
  *   destroying a child graph by its handle   INVALID_VALUE
  *   destroying a graph being captured into   ILLEGAL_STATE
  */

@@ -1,4 +1,4 @@
-/* Graphs, their nodes, executable graphs, captures: what graph*.c and capture.c share.
+/* Graphs, their nodes, executable graphs and captures: interface of graph*.c and capture.c.
  * Global lock everywhere. */
 #ifndef SIM_GRAPH_H
 #define SIM_GRAPH_H
@@ -16,7 +16,7 @@ bool sim_nodes_has(const sim_nodes_t *nodes, CUgraphNode node);
 void sim_nodes_remove(sim_nodes_t *nodes, CUgraphNode node); /* keeps the order */
 void sim_nodes_free(sim_nodes_t *nodes);
 
-/* Where an edge begins: CUgraphEdgeData.from_port. */
+/* The point of a node at which an edge begins: CUgraphEdgeData.from_port. */
 enum { SIM_PORT_DONE = 0, SIM_PORT_PROGRAMMATIC = 1, SIM_PORT_LAUNCH_ORDER = 2 };
 
 typedef struct {
@@ -24,7 +24,7 @@ typedef struct {
     unsigned char port;
 } sim_port_t;
 
-/* References to user objects, one entry an object. */
+/* References to user objects, one entry for each object. */
 typedef struct {
     CUuserObject object;
     uint64_t held;
@@ -40,10 +40,10 @@ typedef struct CUgraphNode_handle {
     CUgraph graph;
     CUgraphNodeType type;
     sim_nodes_t before, after;
-    sim_port_t *ports; /* of those edges from `before` that do not begin at its end */
+    sim_port_t *ports; /* of edges from `before` that do not begin at its end */
     size_t port_count;
-    sim_work_t *work;    /* what runs, cloned at each launch; NULL where the type says it all */
-    bool described;      /* made by a cuGraphAdd call: `params` holds what it was given */
+    sim_work_t *work;    /* cloned at each launch; NULL: the type is enough to run the node */
+    bool described;      /* made by a cuGraphAdd call: `params` holds its arguments */
     bool disabled;       /* in executable graphs: cuGraphNodeSetEnabled */
     uint64_t origin_id;  /* copies: the node of the copied graph */
     size_t at;           /* scratch: index in an order being made */
@@ -89,24 +89,24 @@ sim_graph_t *sim_graph_get(CUgraph handle); /* not parts of executable graphs; N
 sim_graph_node_t *sim_graph_node_get(CUgraphNode handle);
 CUresult sim_graph_new(sim_graph_t **out);
 void sim_graph_free(sim_graph_t *graph);
-/* A node without work after the given ones, which are of the same graph. */
+/* Makes a node without work after the given nodes of the same graph. */
 CUresult sim_graph_node_new(sim_graph_t *graph, CUgraphNodeType type, const CUgraphNode *before,
                             size_t count, sim_graph_node_t **out);
 void sim_graph_node_free(sim_graph_node_t *node);                  /* and its edges */
 bool sim_graph_edge(sim_graph_node_t *from, sim_graph_node_t *to); /* false: no memory */
-/* The way all list queries work: NULL asks for the count; what does not fit is left out, what
- * is too much is filled with NULL. */
+/* Implements all list queries.  NULL asks for the count.  Nodes that do not fit are left out;
+ * surplus entries are set to NULL. */
 CUresult sim_nodes_list(const sim_nodes_t *from, bool roots_only, CUgraphNode *nodes,
                         size_t *count);
-/* A copy in topological order; INVALID_VALUE for a cycle, whose node is *bad. */
+/* Makes a copy in topological order.  INVALID_VALUE: there is a cycle; *bad is one of its nodes. */
 CUresult sim_graph_copy(sim_graph_t *graph, bool image, sim_graph_t **out, CUgraphNode *bad);
-/* Nodes in an order that follows edges and creation; the caller frees it. */
+/* Sorts the nodes by edges and creation.  The caller frees the list. */
 CUresult sim_graph_sort(sim_graph_t *graph, CUgraphNode **out, CUgraphNode *bad);
 
 /* ---- user_object.c ---- */
 
 bool sim_user_refs_copy(sim_user_refs_t *to, const sim_user_refs_t *from); /* false: no memory */
-/* The objects live on until `work` is complete (NULL: it is); then drop the references. */
+/* Keeps the objects until `work` is complete (NULL: it is), and drops the references then. */
 void sim_user_refs_keep(const sim_user_refs_t *refs, sim_work_t *work);
 void sim_user_refs_drop(sim_user_refs_t *refs);
 
@@ -114,17 +114,18 @@ void sim_user_refs_drop(sim_user_refs_t *refs);
 
 unsigned char sim_graph_port(CUgraphNode from, CUgraphNode to);
 bool sim_graph_port_set(CUgraphNode from, CUgraphNode to, unsigned char port); /* no memory */
-/* False, and a line in the log, if the data asks for more than plain edges; NULL is plain. */
+/* Returns false, with a line in the log, if the data describes more than plain edges.  NULL is
+ * plain. */
 bool sim_graph_plain_edges(const CUgraphEdgeData *edges, size_t count);
 
 /* ---- graph_exec.c ---- */
 
-/* Node of the executable graph that stands for `node`, or NULL. */
+/* Returns the executable graph's node for `node`, or NULL. */
 sim_graph_node_t *sim_graph_exec_node(CUgraphExec exec, CUgraphNode node);
 
 /* ---- graph_nodes.c ---- */
 
-/* Gives the node what it runs: replaces work and params.  Contexts and handles are checked. */
+/* Sets the work and params of a node.  Checks contexts and handles. */
 CUresult sim_graph_set_kernel(sim_graph_node_t *node, const CUDA_KERNEL_NODE_PARAMS *params);
 CUresult sim_graph_set_copy(sim_graph_node_t *node, const CUDA_MEMCPY3D *params, CUcontext ctx);
 CUresult sim_graph_set_fill(sim_graph_node_t *node, const CUDA_MEMSET_NODE_PARAMS *params,
@@ -132,12 +133,12 @@ CUresult sim_graph_set_fill(sim_graph_node_t *node, const CUDA_MEMSET_NODE_PARAM
 CUresult sim_graph_set_host(sim_graph_node_t *node, const CUDA_HOST_NODE_PARAMS *params);
 CUresult sim_graph_set_event(sim_graph_node_t *node, CUevent event);
 
-/* Memory nodes; `before` as in sim_graph_node_new. */
+/* Makes memory nodes.  `before` lists the nodes that come before, as in sim_graph_node_new. */
 CUresult sim_graph_add_alloc(sim_graph_t *graph, const CUgraphNode *before, size_t count,
                              const CUDA_MEM_ALLOC_NODE_PARAMS *params, sim_graph_node_t **out);
 CUresult sim_graph_add_free(sim_graph_t *graph, const CUgraphNode *before, size_t count,
                             uint64_t address, sim_graph_node_t **out);
-/* Before such a node is freed, as if it had never been added. */
+/* Called before a memory node is freed.  Undoes the effect of adding it. */
 void sim_graph_undo_free(sim_graph_node_t *node);
 
 /* ---- capture.c ---- */
@@ -156,11 +157,11 @@ typedef struct sim_capture {
     size_t edge_room;
 } sim_capture_t;
 
-/* cuMemAllocAsync and cuMemFreeAsync on a capturing stream. */
+/* Record cuMemAllocAsync and cuMemFreeAsync on a capturing stream. */
 CUresult sim_capture_alloc(CUstream stream, const CUmemPoolProps *props, size_t size,
                            CUdeviceptr *out);
 CUresult sim_capture_free(CUstream stream, CUdeviceptr address);
-/* cuGraphLaunch on a capturing stream: a child graph node; takes over `child`. */
+/* Records cuGraphLaunch on a capturing stream as a child graph node.  Takes over `child`. */
 CUresult sim_capture_child(CUstream stream, sim_graph_t *child);
 
 #endif

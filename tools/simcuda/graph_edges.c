@@ -1,9 +1,9 @@
-/* Edges of graphs, and what they wait for: the end of a node, or of a kernel no more than its
- * beginning (programmatic edges).  Global lock.
+/* Edges of graphs.  An edge waits for the end of a node, or only for the beginning of a kernel
+ * (programmatic edges).  Global lock.
  *
- * A programmatic edge holds its kernel until the one before has been begun, which means that
- * all that one waited for is over.  The simulator keeps the whole order all the same, as it
- * does for launches; only the race detector takes the edge at its word.
+ * A programmatic edge holds its kernel until the kernel before it has begun.  At that moment
+ * everything that the earlier kernel waited for is over.  The simulator nevertheless keeps the
+ * whole order, as it does for launches.  Only the race detector uses the weaker order.
  *
  * Guesses (public documentation is silent):
  *   edge data that is neither zero nor a programmatic edge
@@ -56,7 +56,7 @@ static bool is_zero(const CUgraphEdgeData *data) {
     return !data || !memcmp(data, &zero, sizeof zero);
 }
 
-/* The port an edge begins at; false: no such edge. */
+/* Finds the port at which an edge begins; false: the data describes no valid edge. */
 static bool port_wanted(const CUgraphEdgeData *data, CUgraphNode from, CUgraphNode to,
                         unsigned char *port) {
     *port = SIM_PORT_DONE;
@@ -79,7 +79,8 @@ bool sim_graph_plain_edges(const CUgraphEdgeData *edges, size_t count) {
 
 /* ---- reading ---- */
 
-/* A list that leaves out data which is not zero would mislead. */
+/* Returns true if an edge of the node has data that is not zero.  A list without this data would
+ * mislead. */
 static bool lossy(const sim_graph_node_t *node) {
     for (size_t i = 0; i < node->after.count; i++)
         if (sim_graph_port((CUgraphNode)node, node->after.item[i]))
@@ -181,7 +182,7 @@ typedef struct {
     size_t count;
 } edges_t;
 
-/* All or nothing: every edge is checked before the first change. */
+/* Checks every edge before the first change, so that a call changes all edges or none. */
 static CUresult check(const edges_t *edges, bool there) {
     const CUgraphNode *from = edges->from, *to = edges->to;
     if (!edges->graph || (edges->count && (!from || !to)))

@@ -1,9 +1,9 @@
 /* Executable graphs: instantiation, update, launch.  Global lock.
  *
  * An executable graph is a private copy of the graph (its image) in topological order.  A launch
- * first makes all its items, so that it fails as a whole or not at all, then submits them:
- * a mark after the stream's work and the previous launch, the nodes by their edges, a mark
- * after all of them that becomes the stream's newest item.
+ * first makes all its items, so that it fails as a whole or not at all.  It then submits a mark
+ * that follows the stream's work and the previous launch, the nodes in the order of their edges,
+ * and a last mark that becomes the stream's newest item.
  *
  * Guesses (public documentation is silent):
  *   a second executable graph of a graph with memory   INVALID_VALUE
@@ -13,7 +13,7 @@
  *   instantiating while a capture fills the graph      ILLEGAL_STATE
  *   launching a graph with memory into a capture       NOT_SUPPORTED
  *   an update changes the function of a kernel freely
- *   a launch whose event was destroyed                 INVALID_VALUE
+ *   a launch that uses a destroyed event               INVALID_VALUE
  */
 #include <stdlib.h>
 #include <string.h>
@@ -114,7 +114,7 @@ SIM_API(cuGraphInstantiateWithFlags)
     return instantiate(out, graph, flags, NULL);
 }
 
-/* What the graph and its child graphs hold outlives a launch that is under way. */
+/* Keeps the user objects of the graph and of its child graphs until the launch has completed. */
 static void keep_users(const sim_graph_t *graph, sim_work_t *last) {
     sim_user_refs_keep(&graph->users, last);
     for (size_t i = 0; i < graph->nodes.count; i++)
@@ -217,7 +217,7 @@ static bool is_own(const launch_t *launch, const sim_graph_mem_t *mem) {
     return mem->graph_id == launch->exec->graph_id;
 }
 
-/* The item of one node, with nothing before it yet. */
+/* Makes the item of one node, without dependencies. */
 static CUresult make_item(launch_t *launch, sim_graph_node_t *node, sim_work_t **out) {
     CUcontext ctx = launch->stream->ctx;
     CUevent event = NULL;
@@ -296,7 +296,8 @@ static CUresult plan_graph(launch_t *launch, sim_graph_t *image, sim_work_t *ent
     return enough ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Memory that the previous launch left allocated: freed first, or the launch is wrong. */
+/* Plans the free of memory that the previous launch left allocated.  Without auto-free the launch
+ * is an error. */
 static CUresult plan_auto_free(launch_t *launch, sim_work_t **entry) {
     const sim_graph_t *image = launch->exec->image;
     bool automatic = launch->exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
@@ -328,7 +329,7 @@ static CUresult plan(launch_t *launch, sim_work_t **tail) {
     return result ? result : plan_graph(launch, launch->exec->image, head, tail);
 }
 
-/* What the program may do with events and memory from now on. */
+/* Updates what the program may do with the graph's events and memory after the launch. */
 static void publish(sim_graph_t *image) {
     for (size_t i = 0; i < image->nodes.count; i++) {
         sim_graph_node_t *node = image->nodes.item[i];
@@ -449,7 +450,8 @@ SIM_API(cuGraphInstantiateWithParams_ptsz)
 
 /* ---- update ---- */
 
-/* Pairs nodes by their place in the topological order.  `order` is that of the new graph. */
+/* Compares nodes at the same place of the topological order.  `order` is the order of the new
+ * graph. */
 static CUgraphExecUpdateResult compare(const sim_graph_t *image, CUgraphNode *order,
                                        CUgraphExecUpdateResultInfo *info) {
     for (size_t i = 0; i < image->nodes.count; i++) {
@@ -484,7 +486,7 @@ static CUgraphExecUpdateResult compare(const sim_graph_t *image, CUgraphNode *or
     return CU_GRAPH_EXEC_UPDATE_SUCCESS;
 }
 
-/* The new image takes the place of the old; its nodes stand for the same original nodes. */
+/* The new image replaces the old one.  Its nodes stand for the same original nodes. */
 static void adopt_origins(sim_graph_t *to, const sim_graph_t *from) {
     for (size_t i = 0; i < to->nodes.count; i++) {
         to->nodes.item[i]->origin_id = from->nodes.item[i]->origin_id;

@@ -1,16 +1,16 @@
 /* Nodes by one call for every type: cuGraphAddNode, cuGraphNodeSetParams and
- * cuGraphExecNodeSetParams.  Each type's parameters go to the function that it has of its own.
+ * cuGraphExecNodeSetParams.  Each type's parameters go to the function for that type.
  *
  * Guesses (public documentation is silent):
- *   words of the structure that the type does not use   not looked at
- *   a child graph that is given away (ownership)        NOT_SUPPORTED, logged
- *   types that have no function of their own here       NOT_SUPPORTED, logged
+ *   fields of the structure that the type does not use  ignored
+ *   a child graph whose ownership is handed over        NOT_SUPPORTED, logged
+ *   types without a function in this driver             NOT_SUPPORTED, logged
  */
 #include <string.h>
 
 #include "graph.h"
 
-/* What stands in `payload`, type by type; the common ones are those of the older calls. */
+/* Layouts of `payload`, type by type; shared ones are the structures of the older calls. */
 typedef struct {
     int flags, reserved;
     CUcontext ctx;
@@ -136,7 +136,7 @@ SIM_API(cuGraphAddNode_v2)
         sim_log("cuGraphAddNode: nodes of type %d are not simulated", (int)params->type);
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    /* Edges with data are made one by one behind a node without any. */
+    /* Edges with data are added one by one, after a node without edges. */
     CUgraphNode node;
     place_t at = {graph, before, edges ? 0 : count};
     CUresult result = types[params->type].add(&node, &at, params->payload);

@@ -1,16 +1,16 @@
 /* Memory of graphs: addresses that allocation nodes own, and the physical memory the device
  * keeps for them (cuDeviceGraphMemTrim).  Global lock.
  *
- * Physical memory is counted, not placed: a launch that allocates raises `used`, a free that
- * ran lowers it, and what the device is charged for is the highest `used` since the last
- * trim, in 2 MiB steps.
+ * Physical memory is counted, not placed.  A launch that allocates raises `used`; a free lowers
+ * it when it runs.  The device is charged for the highest `used` since the last trim, in steps
+ * of 2 MiB.
  *
  * Guesses (public documentation is silent):
- *   the charge is made at launch, and a launch that cannot get it answers OUT_OF_MEMORY
+ *   the charge is made at launch; a launch without enough memory answers OUT_OF_MEMORY
  *   pools of host memory for allocation nodes   NOT_SUPPORTED, logged
  *   handle types other than none                INVALID_VALUE
- *   setting a figure that is no high mark, or
- *   to anything but zero                        INVALID_VALUE
+ *   setting a figure that is no high-water mark,
+ *   or setting one to anything but zero         INVALID_VALUE
  */
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +31,7 @@ static figures_t *figures_of(int device) {
     return d->extra;
 }
 
-/* Address -> structure, for free nodes made before anything was launched. */
+/* Index by address, for free nodes made before any launch. */
 static struct {
     sim_graph_mem_t **item;
     size_t count, room;
@@ -165,7 +165,7 @@ static CUresult reserve(figures_t *figures, int device, uint64_t size) {
 }
 
 CUresult sim_graph_mem_commit(sim_graph_mem_t *mem) {
-    if (mem->submitted) { /* an earlier launch has it, and its free comes first */
+    if (mem->submitted) { /* allocated by an earlier launch, and freed first */
         mem->submitted++;
         return CUDA_SUCCESS;
     }

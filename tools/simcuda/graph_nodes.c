@@ -1,4 +1,4 @@
-/* Nodes with parameters: making them, reading and changing what they hold, in graphs and in
+/* Nodes with parameters: making nodes, and reading and changing their parameters, in graphs and in
  * executable graphs.  Global lock.
  *
  * Guesses (public documentation is silent):
@@ -53,7 +53,7 @@ CUresult sim_graph_set_kernel(sim_graph_node_t *node, const CUDA_KERNEL_NODE_PAR
     return CUDA_SUCCESS;
 }
 
-/* The peer form has a context where the plain form has a reserved word. */
+/* The peer form has a context at the place of a reserved word of the plain form. */
 static CUDA_MEMCPY3D_PEER peer_form(const CUDA_MEMCPY3D *copy, CUcontext ctx) {
     CUDA_MEMCPY3D_PEER peer;
     _Static_assert(sizeof peer == sizeof *copy, "the two forms have one layout");
@@ -122,7 +122,7 @@ CUresult sim_graph_set_event(sim_graph_node_t *node, CUevent handle) {
 
 /* ---- adding ---- */
 
-/* A fresh node is kept if what follows succeeded. */
+/* Returns a new node if the call succeeded, and frees it otherwise. */
 static CUresult keep(CUresult result, sim_graph_node_t *node, CUgraphNode *out) {
     if (result)
         sim_graph_node_free(node);
@@ -323,7 +323,7 @@ static CUresult readable(CUgraphNode handle, CUgraphNodeType type, const void *o
     return CUDA_SUCCESS;
 }
 
-/* The arguments given out are the node's own copies, of captured kernels too. */
+/* The returned arguments are the node's own copies, also for captured kernels. */
 SIM_API(cuGraphKernelNodeGetParams_v2)(CUgraphNode handle, CUDA_KERNEL_NODE_PARAMS *params) {
     sim_graph_node_t *node = sim_graph_node_get(handle);
     if (!node || node->type != CU_GRAPH_NODE_TYPE_KERNEL || !params)

@@ -109,7 +109,8 @@ SIM_API(cuGreenCtxGetId)(CUgreenCtx green, unsigned long long *out) {
     return CUDA_SUCCESS;
 }
 
-/* Documented: a stream of the green context that captures stands in the way and suffers. */
+/* Returns an error if a stream of the green context captures.  As documented, this also
+ * invalidates the capture. */
 static CUresult captures(CUgreenCtx green) {
     CUresult result = CUDA_SUCCESS;
     for (CUstream stream = green->primary->streams; stream; stream = stream->next)

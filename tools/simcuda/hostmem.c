@@ -1,4 +1,4 @@
-/* Memory the host sees too: pinned, registered and managed.  Its device address is its host
+/* Memory that the host sees, too: pinned, registered and managed.  Its device address is its host
  * address, as with unified addressing.  Global lock. */
 #include <sys/mman.h>
 #include <unistd.h>

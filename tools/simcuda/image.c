@@ -1,5 +1,5 @@
-/* Reading PTX text for entry and variable names.  Not an assembler: declarations at module
- * level are recognised, bodies are skipped.  Global lock (interned names). */
+/* Reads entry and variable names from PTX text.  It is no assembler: it recognises declarations
+ * at module level and skips bodies.  Global lock (interned names). */
 #include <ctype.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -79,7 +79,7 @@ static bool is(const scanner_t *s, const char *text) {
     return s->length == strlen(text) && !strncmp(s->token, text, s->length);
 }
 
-/* Bytes of a type word like .u64, .f16x2, .b8; 0 for anything else. */
+/* Returns the bytes of a type word like .u64, .f16x2, .b8; 0 for anything else. */
 static size_t type_bytes(const scanner_t *s) {
     if (s->length < 3 || s->token[0] != '.' || !strchr("usbf", s->token[1]) ||
         !isdigit((unsigned char)s->token[2]))
@@ -97,16 +97,16 @@ typedef struct {
     bool managed;
 } declaration_t;
 
-/* Too much for anything where the product is too large to be one. */
+/* Returns the product, or SIZE_MAX if it overflows; no buffer has that size. */
 static size_t times(size_t a, size_t b) {
     return __builtin_mul_overflow(a, b, &a) ? SIZE_MAX : a;
 }
 
-/* One declaration up to `,`, `)`, `;` or `=`: attributes, type, name, dimensions. */
+/* Reads one declaration up to `,`, `)`, `;` or `=`: attributes, type, name, dimensions. */
 static bool declaration(scanner_t *s, declaration_t *out) {
     memset(out, 0, sizeof *out);
     size_t element = 0, count = 1;
-    bool pointer = false; /* behind .ptr stands the alignment of what it points to */
+    bool pointer = false; /* .ptr is followed by the alignment of its target */
     while (next(s)) {
         if (is(s, ",") || is(s, ")") || is(s, ";") || is(s, "="))
             break;

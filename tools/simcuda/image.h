@@ -1,5 +1,5 @@
-/* What is known of a module image: kernels with their parameters, and variables.  Read from
- * PTX text; of anything else nothing is known and every name is taken to exist. */
+/* Contents of a module image: kernels with their parameters, and variables, read from PTX text.
+ * Other images are not parsed: every name is assumed to exist in them. */
 #ifndef SIM_IMAGE_H
 #define SIM_IMAGE_H
 
@@ -28,7 +28,7 @@ typedef struct {
     unsigned variable_count;
 } sim_image_t;
 
-/* Of all parameters of a kernel together, as of CUDA 12.1. */
+/* Limit for all parameters of a kernel together, since CUDA 12.1. */
 enum { SIM_PARAM_BYTES = 32764 };
 
 /* Size of variables of images that are not PTX text. */

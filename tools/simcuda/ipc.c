@@ -1,15 +1,15 @@
 /* Memory shared between processes of one user on one machine.  Global lock.
  *
- * Nothing is copied or moved: device memory already lives in a memory file (the mirror, see
- * sim.h), and another process reaches that file through /proc/<pid>/fd.  A handle says which
- * process, which file, which bytes.  So that memory freed meanwhile is recognised, each
- * exporter keeps a second small file, the register, with the ids of what it exports.
+ * Nothing is copied or moved.  Device memory already lives in a memory file (the mirror, see
+ * sim.h), and another process reaches that file through /proc/<pid>/fd.  A handle names the
+ * process, the file and the bytes.  Each exporter also keeps a second small file, the register,
+ * with the ids of its exports.  It lets an importer recognise memory that was freed meanwhile.
  *
- * A handle denotes the whole allocation, wherever in it the exported address was.
+ * A handle denotes the whole allocation; the exported address may lie anywhere in it.
  *
  * Guesses (public documentation is silent):
  *   pool, virtual, managed memory, arrays      INVALID_VALUE
- *   a handle that is no handle of ours         INVALID_VALUE
+ *   a handle not made by this driver           INVALID_VALUE
  *   memory that was freed, a process that ended  INVALID_HANDLE
  *   a process we may not look into             MAP_FAILED
  *   a device that this process does not have   INVALID_DEVICE
@@ -98,7 +98,7 @@ SIM_LIVE_COUNT(exports) {
 
 /* ---- importing ---- */
 
-/* Maps the pages of the allocation over a range of our own; its first byte keeps its place
+/* Maps the pages of the allocation over a range of this process.  The first byte keeps its offset
  * in its page. */
 static CUresult map_import(import_t *import) {
     const sim_token_t *token = &import->token;
@@ -192,7 +192,8 @@ static void import_drop(import_t *import) {
             *link = import->next;
             break;
         }
-    /* The exporter's bytes go out of the way first; restoring discards only our own. */
+    /* Unmaps the exporter's bytes first, so that the freed range discards only bytes of this
+     * process. */
     sim_mirror_restore(import->range, import->mapped);
     sim_alloc_delete(import->record);
     sim_range_give(import->range, import->taken);

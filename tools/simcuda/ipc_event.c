@@ -1,20 +1,21 @@
 /* Events for several processes: cuEventCreate with CU_EVENT_INTERPROCESS, cuIpcGetEventHandle,
  * cuIpcOpenEventHandle.  Global lock.
  *
- * A record takes a number, the ticket, from the register of the process that made the event,
- * when it is submitted; when it completes it says so there.  A wait means the newest ticket of its
- * time.
- * Where that was taken in this process, it is an edge to the record as for other events; else the
- * wait asks the register until the ticket is complete (as a wait for a value in memory does).
+ * A record takes a number, the ticket, when it is submitted.  The ticket comes from the register of
+ * the process that made the event.  The record marks its ticket complete there when it completes.
+ * A wait refers to the newest ticket at the time of the call.  If this process took that ticket,
+ * the wait is an edge to the record, as for other events.  Otherwise the wait polls the register
+ * until the ticket is complete, as a wait for a value in memory does.
  *
- * Approximation: a ticket that SIM_SHARE_TICKETS later ones followed is taken to be complete when
- * the one in its place is.  A record by a process that ended counts as complete: its work ended.
+ * Approximation: an old ticket that SIM_SHARE_TICKETS newer ones followed has lost its place.  It
+ * counts as complete when the ticket in its place is complete.  A record by a process that ended
+ * counts as complete, because its work ended.
  *
- * With clock:virtual each process has a clock of its own, and work of another process goes on
- * only while that makes driver calls.
+ * With clock:virtual each process has a clock of its own.  Work of another process advances only
+ * while that process makes driver calls.
  *
- * Guesses (guesses.def): errors.  One more, that no single process can ask: an event whose maker
- * destroyed it is complete for others. */
+ * Guesses: guesses.def has the errors.  One more needs two processes to observe: an event that its
+ * maker destroyed is complete for others. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,9 +26,9 @@
 
 #define MAGIC 0x3176706961647563ull
 
-enum { ASK_EVERY = 256 }; /* looks at a pending ticket between two at its process */
+enum { ASK_EVERY = 256 }; /* polls of a ticket between two checks of its process */
 
-/* What event->shared points to; records and waits under way keep it, too. */
+/* Target of event->shared; records and waits under way hold references to it, too. */
 typedef struct {
     unsigned refs;
     sim_peer_t *peer; /* made it; NULL: this process */
@@ -66,7 +67,7 @@ static uint64_t newest(const shared_t *shared) {
     return same_event(shared) ? atomic_load(&shared->slot->last) : 0;
 }
 
-/* 0 where the event is gone: such a record says nothing to anyone else. */
+/* Returns 0 if the event is gone: a record of it is then invisible to other processes. */
 static uint64_t ticket_take(const shared_t *shared) {
     if (!same_event(shared))
         return 0;
@@ -105,7 +106,7 @@ static CUresult record_done(sim_work_t *work) {
 
 static void record_release(void *payload) {
     const payload_t *record = payload;
-    ticket_done(record->shared, record->ticket); /* was refused before it was submitted */
+    ticket_done(record->shared, record->ticket); /* the item was refused before */
     release(payload);
 }
 
@@ -114,7 +115,7 @@ static bool wait_over(sim_work_t *work) {
     return ticket_is_done(payload->shared, payload->ticket);
 }
 
-/* A broken context, too, must not hold another process up. */
+/* Records run even in a broken context, so that they do not block another process. */
 static const sim_work_ops_t record_ops = {.name = "record",
                                           .type = SIM_WORK_RECORD,
                                           .flags = SIM_RUN_ALWAYS,
@@ -151,13 +152,14 @@ void sim_ipc_event_recorded(CUevent event) {
                            record->ticket);
 }
 
-/* The newest record, if it was made here. */
+/* Returns the newest record if this process made it. */
 static sim_work_t *own_record(CUevent event, uint64_t ticket) {
     sim_work_t *work = event->work;
     return work && ticket && SIM_PAYLOAD(work, payload_t)->ticket == ticket ? work : NULL;
 }
 
-/* The item has no stream: it is complete when the register says that the record is. */
+/* Makes an item without a stream, which completes when the register marks the record
+ * complete. */
 bool sim_ipc_event_before(CUcontext ctx, CUevent event, sim_work_t **out) {
     shared_t *shared = event->shared;
     uint64_t ticket = newest(shared);
@@ -207,7 +209,7 @@ static shared_t *shared_new(sim_share_event_t *slot, uint64_t id, sim_peer_t *pe
                          .slot = slot,
                          .id = id,
                          .cookie = peer ? peer->cookie : sim_share->cookie};
-    live++; /* ends with the event, not with what else keeps it */
+    live++; /* ends with the event, even if others keep it */
     return shared;
 }
 

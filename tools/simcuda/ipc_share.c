@@ -75,8 +75,9 @@ CUresult sim_token_open(const sim_token_t *token, int its_fd, int *out) {
 
 /* ---- peers ---- */
 
-/* The register behind the token.  A process that ended may have a successor of the same number,
- * after an exec even with another register under the same descriptor: the cookie tells. */
+/* Opens the register that the token names.  A new process may have the process number of one that
+ * ended.  After an exec, the descriptor may even refer to another register.  The cookie detects
+ * both cases. */
 static CUresult open_register(const sim_token_t *token, int *fd) {
     uint64_t head[2];
     CUresult result = sim_token_open(token, token->register_fd, fd);
@@ -147,7 +148,7 @@ bool sim_process_runs(pid_t pid) {
     if (length <= 0)
         return false;
     text[length] = 0;
-    /* "pid (name) state": the name may hold anything, brackets too. */
+    /* The text is "pid (name) state"; the name may contain anything, even brackets. */
     const char *end = strrchr(text, ')');
     return !end || (end[1] && end[2] != 'Z' && end[2] != 'X');
 }

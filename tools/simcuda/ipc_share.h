@@ -1,10 +1,10 @@
-/* What one process shows to others: the register, a memory file that it maps and that they reach
- * through /proc/<pid>/fd and map too.  It says which exported allocations and events still are,
- * and carries what another process has to be told of them.
+/* The register: a memory file that one process maps to share state with others, which reach it
+ * through /proc/<pid>/fd and map it too.  It lists the exported allocations and events that still
+ * exist, and carries messages about them to other processes.
  *
- * A process may be killed at any instruction, so there is no lock in a register: a word says
- * whether the rest of an entry holds, and is stored last.  The file is sparse; what is not used
- * takes no memory. */
+ * A process may be killed at any instruction, so there is no lock in a register.  A word in each
+ * entry tells whether the rest of the entry is valid, and is stored last.  The file is sparse;
+ * unused parts take no memory. */
 #ifndef SIM_IPC_SHARE_H
 #define SIM_IPC_SHARE_H
 
@@ -18,12 +18,12 @@
 enum {
     SIM_SHARE_SLOTS = 8192,   /* exported allocations */
     SIM_SHARE_EVENTS = 8192,  /* events for several processes */
-    SIM_SHARE_TICKETS = 16,   /* of an event: newest records that are told apart */
+    SIM_SHARE_TICKETS = 16,   /* of an event: newest records that are tracked */
     SIM_SHARE_OWNERS = 16384, /* race detector: lifetimes inside exported allocations */
     SIM_SHARE_USES = 8192,    /* race detector: uses by other processes */
     SIM_SHARE_COVERS = 4,
 };
-enum { SIM_RECORD_PLAIN = 1, SIM_RECORD_HOSTS }; /* HOSTS: only lifetimes in it are of interest */
+enum { SIM_RECORD_PLAIN = 1, SIM_RECORD_HOSTS }; /* HOSTS: only the lifetimes in it count */
 
 /* One record of an event.  number * 2 while it is pending, number * 2 + 1 when complete. */
 typedef struct {
@@ -43,8 +43,8 @@ typedef struct {
     uint64_t offset, size;  /* in the memory file of the process */
 } sim_share_owner_t;
 
-/* A use of this process's memory by another one, from the submission of its work until the other
- * one's host knows that the work is over. */
+/* A use of this process's memory by another process.  It lasts from the submission of the work
+ * until the host of the other process knows that the work is over. */
 typedef struct {
     atomic_ullong state; /* 0: free; odd: being written; else its number, never used twice */
     uint64_t cookie, chain, pos, seq;
@@ -68,7 +68,7 @@ typedef struct {
 
 /* This process's register; NULL until something is shared. */
 extern sim_share_t *sim_share;
-/* Makes it; false: no memory file. */
+/* Makes the register; false: no memory file. */
 bool sim_share_start(void);
 
 /* The head of every handle.  `check` covers the whole handle. */
@@ -81,15 +81,15 @@ typedef struct {
     uint8_t device, check;
 } sim_token_t;
 
-/* Fills what says which process it is, and `check`. */
+/* Fills the fields that identify this process, and `check`. */
 void sim_token_seal(sim_token_t *token, uint64_t magic);
-/* False: no handle of this driver and kind. */
+/* Reads a handle.  False: it is no handle of this driver and kind. */
 bool sim_token_read(sim_token_t *token, const void *handle, uint64_t magic);
-/* A descriptor of a file of the process that made the token.  INVALID_HANDLE: it has ended;
- * MAP_FAILED: we may not look into it. */
+/* Opens a file of the process that made the token.  INVALID_HANDLE: the process has ended.
+ * MAP_FAILED: this process may not look into it. */
 CUresult sim_token_open(const sim_token_t *token, int its_fd, int *out);
 
-/* Another process, as long as something of it is open here. */
+/* Another process, while something of it is open here. */
 typedef struct sim_peer {
     struct sim_peer *next;
     sim_share_t *share;
@@ -98,15 +98,16 @@ typedef struct sim_peer {
     unsigned refs;
 } sim_peer_t;
 
-/* The peer and the place in its memory file of a record of kind SIM_MEM_IPC (ipc.c). */
+/* Returns the peer of a record of kind SIM_MEM_IPC (ipc.c), and its place in that peer's memory
+ * file. */
 sim_peer_t *sim_import_peer(const sim_alloc_t *record, uint64_t *offset);
-/* The same of SIM_MEM_VMM (vmm.c), in its addresses of device memory; NULL: it is of this process, or
- * not known. */
+/* Returns the peer of a record of kind SIM_MEM_VMM (vmm.c), and its place in the device addresses of
+ * that peer.  NULL: the memory belongs to this process, or its origin is unknown. */
 sim_peer_t *sim_vmm_peer(const sim_alloc_t *record, uint64_t *offset);
 
 CUresult sim_peer_open(const sim_token_t *token, sim_peer_t **out);
 void sim_peer_close(sim_peer_t *peer);
-/* Returns true if the process still runs; one that ended and was not waited for does not. */
+/* Returns true if the process still runs.  A zombie does not run. */
 bool sim_process_runs(pid_t pid);
 
 #endif

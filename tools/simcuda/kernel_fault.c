@@ -1,10 +1,10 @@
-/* Kernels that compute, and run past what is mapped.
+/* Kernels that compute, and access memory that is not mapped.
  *
- * Where addresses are reserved and nothing is mapped (cuMemAddressReserve) the mirror has no access
- * rights: a kernel that is a host function faults there as on a GPU.  The signal's handler leaves the
- * function, the context has CUDA_ERROR_ILLEGAL_ADDRESS from then on, and a line names the address.
- * A fault anywhere else is the program's, whose handler gets it.  Memory of cuMemAlloc ends without
- * such a border, as it may on a GPU. */
+ * Addresses that are reserved (cuMemAddressReserve) but not mapped have no access rights in the
+ * mirror.  A kernel that is a host function faults there, as on a GPU.  The signal handler leaves
+ * the function, the context has CUDA_ERROR_ILLEGAL_ADDRESS from then on, and a line names the
+ * address.  Faults at other addresses belong to the program: its own handler gets them.  Memory of
+ * cuMemAlloc has no inaccessible border behind it, which is possible on a GPU, too. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -16,7 +16,7 @@
 
 typedef struct {
     sigjmp_buf back;
-    uint64_t address; /* of the device, where it faulted */
+    uint64_t address; /* device address of the fault */
 } inside_t;
 
 static _Thread_local inside_t *inside __attribute__((tls_model("initial-exec")));

@@ -4,11 +4,11 @@
 
 #include "simcuda.h"
 
-/* From now on there are addresses that are reserved; any lock state. */
+/* Installs the signal handler; called when addresses are reserved.  Any lock state. */
 void sim_kernel_faults_start(void);
 
-/* Run the function.  CUDA_ERROR_ILLEGAL_ADDRESS: it was left where it used such an address. Lock not
- * held. */
+/* Runs the function.  CUDA_ERROR_ILLEGAL_ADDRESS: the function used an address without a mapping
+ * and was left at that point.  The lock is not held. */
 CUresult sim_kernel_call(simcuda_kernel_fn *fn, const simcuda_launch_t *launch);
 
 #endif

@@ -1,5 +1,5 @@
-/* Launching kernels: registered host functions, functions found by name in the program, or
- * timed no-ops; and what occupancy calculators answer.  Global lock. */
+/* Launches of kernels: registered host functions, functions found by name in the program, or timed
+ * no-ops.  Also the answers of occupancy calculators.  Global lock. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,8 +44,8 @@ bool sim_kernel_register(const simcuda_kernel_t *kernel) {
         free(access);
         return false;
     }
-    /* The arrays of a replaced registration stay: a launch in flight does not refer to them,
-     * but there is no need to prove that for a few bytes. */
+    /* The arrays of a replaced registration stay allocated.  They are small, and freeing them
+     * would need a proof that no launch uses them. */
     entry->kernel = *kernel;
     entry->kernel.name = name;
     entry->kernel.param_bytes = sizes;
@@ -73,7 +73,7 @@ typedef struct {
 
 static CUresult run_kernel(sim_work_t *work) {
     kernel_payload_t *payload = SIM_PAYLOAD(work, kernel_payload_t);
-    enum { FEW = 32 }; /* up to 1,024 would be more than a small stack has */
+    enum { FEW = 32 }; /* 1,024 would be too much for a small stack */
     void *few[FEW];
     unsigned count = payload->launch.param_count;
     void **params = count > FEW ? malloc(count * sizeof *params) : few;
@@ -116,7 +116,7 @@ static const sim_work_ops_t kernel_ops = {.name = "kernel",
                                           .run = run_kernel,
                                           .release = release_kernel,
                                           .clone = clone_kernel};
-/* Kernels without a function: time passes, declared accesses are checked. */
+/* Kernels without a function: time passes, and declared accesses are checked. */
 static const sim_work_ops_t idle_ops = {
     .name = "kernel", .type = SIM_WORK_KERNEL, .release = release_kernel, .clone = clone_kernel};
 
@@ -213,7 +213,7 @@ static bool bad_shape(const sim_launch_args_t *args, const sim_function_t *funct
            b[0] * b[1] * b[2] > 1024 || args->shared_bytes > sim_function_shared(function);
 }
 
-/* As of a kernel that is limited by threads only. */
+/* Computes active blocks as if the number of threads were the kernel's only limit. */
 static CUresult active_blocks(int *out, int threads) {
     if (!out || threads <= 0 || threads > 1024)
         return CUDA_ERROR_INVALID_VALUE;
@@ -224,7 +224,8 @@ static CUresult active_blocks(int *out, int threads) {
 
 enum { PROCESSORS = 132 };
 
-/* Blocks of a cooperative launch wait for each other, so that none may be left for later. */
+/* Returns true if all blocks fit at once.  Blocks of a cooperative launch wait for each
+ * other. */
 static bool fits_at_once(const sim_launch_args_t *args) {
     const unsigned *g = args->grid, *b = args->block;
     int blocks = 0;
@@ -296,7 +297,7 @@ unsigned sim_kernel_describe(const sim_work_t *work, sim_launch_args_t *out, voi
     return made->param_count;
 }
 
-/* An event that a launch records of its own beginning: of all that comes before the kernel. */
+/* Records the event that a launch records at its beginning, after all work before the kernel. */
 static CUresult record_start(CUevent event, CUstream stream, bool programmatic) {
     CUresult result = sim_event_get(event, &event);
     if (result)
@@ -382,7 +383,7 @@ static bool is_cooperative(const CUlaunchConfig *config) {
     return false;
 }
 
-/* Both kinds of event have theirs at the same place. */
+/* Returns the events of a launch.  Both kinds have the event at the same place. */
 static events_t events_of(const CUlaunchConfig *config) {
     events_t events = {.count = 0};
     for (unsigned i = 0; i < config->numAttrs; i++) {
@@ -395,8 +396,8 @@ static events_t events_of(const CUlaunchConfig *config) {
     return events;
 }
 
-/* Other attributes are not acted on: a programmatic launch keeps more order than it
- * has to, and only the race detector takes it at its word. */
+/* Launches with attributes; most of them have no effect.  A programmatic launch keeps more order
+ * than necessary.  Only the race detector uses the weaker order. */
 static CUresult launch_ex(const CUlaunchConfig *config, CUfunction function, void **params,
                           void **extra, bool per_thread) {
     if (!config || (config->numAttrs && !config->attrs))

@@ -1,5 +1,5 @@
-/* Launches as before CUDA 4: block shape, shared memory and parameters are kept with the function
- * and used by the next cuLaunch, cuLaunchGrid or cuLaunchGridAsync.  Global lock.
+/* Launches in the style before CUDA 4.  The function keeps block shape, shared memory and
+ * parameters for the next cuLaunch, cuLaunchGrid or cuLaunchGridAsync.  Global lock.
  *
  * Guesses (public documentation is silent):
  *   a launch before cuFuncSetBlockShape   INVALID_VALUE
@@ -19,7 +19,7 @@ struct sim_legacy {
     unsigned char parameters[ROOM];
 };
 
-/* What the function keeps, made at the first call. */
+/* Finds the settings that the function keeps between calls; makes them at the first call. */
 static CUresult kept(CUfunction handle, struct sim_legacy **out) {
     CUcontext ctx;
     CUfunction function;

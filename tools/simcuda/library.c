@@ -1,5 +1,5 @@
-/* Libraries: images that belong to no context, with kernels that become functions of
- * whatever context uses them.  Global lock. */
+/* Libraries: images that belong to no context.  Their kernels become functions of each context
+ * that uses them.  Global lock. */
 #include <string.h>
 
 #include "module.h"
@@ -220,7 +220,8 @@ SIM_API(cuKernelGetParamInfo)(CUkernel kernel, size_t index, size_t *offset, siz
                                    offset, bytes);
 }
 
-/* Attributes are kept by the function; asking a kernel makes it one in the current context. */
+/* The function keeps the attributes.  A query makes the kernel a function of the current
+ * context. */
 SIM_API(cuKernelGetAttribute)
 (int *out, CUfunction_attribute which, CUkernel kernel, CUdevice device) {
     CUfunction function;

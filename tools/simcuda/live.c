@@ -1,5 +1,5 @@
-/* How many objects of a kind there are, for tests that look for what was left behind: the kinds
- * are live.def, each counted by the file that owns them. */
+/* Numbers of live objects, for tests that look for leaks.  live.def lists the kinds; the file that
+ * owns the objects counts them. */
 #include <string.h>
 
 #include "state.h"

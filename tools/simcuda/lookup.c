@@ -31,8 +31,8 @@ static unsigned first_row(const char *name) {
     return low;
 }
 
-/* The row of this name and mode with the highest `since` that fits; `known` becomes true
- * if the driver has any row of that name, whatever its version. */
+/* Finds the row of this name and mode with the highest `since` that fits.  `known` becomes true if
+ * the driver has a row of that name in any version. */
 static sim_fn_t newest(const char *name, int version, bool per_thread, bool *known) {
     sim_fn_t best = SIM_FN_COUNT;
     for (unsigned i = first_row(name); i < SIM_FN_COUNT; i++) {
@@ -50,7 +50,7 @@ static sim_fn_t newest(const char *name, int version, bool per_thread, bool *kno
     return best;
 }
 
-/* What a test brought along. */
+/* Functions and tables that a test added. */
 enum { OFFERS = 8 };
 typedef struct {
     const char *name;

@@ -1,6 +1,6 @@
-/* Hints about managed memory.  They change nothing here: managed memory is where the host and
- * the device both see it; so they are checked, and prefetches take their place in the
- * stream.  Global lock. */
+/* Hints about managed memory.  They change nothing here, because the host and the device see the
+ * same managed memory.  The arguments are checked, and prefetches take their place in the stream.
+ * Global lock. */
 #include <string.h>
 
 #include "state.h"
@@ -21,7 +21,7 @@ static CUresult advise(CUdeviceptr address, size_t bytes, CUmem_advise advice,
         return result;
     if (!all_managed(address, bytes) || advice < LEAST_ADVICE || advice > LAST_ADVICE)
         return CUDA_ERROR_INVALID_VALUE;
-    /* Advice 1 and 2 (read mostly, or no longer) does not depend on the place. */
+    /* Advice 1 and 2 (read mostly: set, unset) needs no location. */
     return advice > 2 && where->type == CU_MEM_LOCATION_TYPE_DEVICE ? sim_device_check(where->id)
                                                                     : CUDA_SUCCESS;
 }

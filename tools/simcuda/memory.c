@@ -89,8 +89,8 @@ bool sim_range_ok(uint64_t address, uint64_t length, bool write) {
         sim_alloc_t *record = (sim_alloc_t *)(void *)sim_tree_floor(index_root, address);
         if (!record || record->no_access || (write && record->read_only))
             return false;
-        /* A pool's block may be given out again, a little shorter, while work of its former
-         * owner is pending: all of its granules stay accessible. */
+        /* A pool's block may be reused at a slightly smaller size while work of its former owner
+         * is pending.  All of its granules therefore stay accessible. */
         uint64_t size =
             record->kind == SIM_MEM_POOL ? round_up(record->size, SIM_SMALL_ALIGN) : record->size;
         if (address - record->base >= size)
@@ -124,7 +124,7 @@ bool sim_reaches(CUcontext ctx, uint64_t address, uint64_t length, bool write) {
     for (uint64_t end = address + length; address < end;) {
         const sim_alloc_t *record = sim_alloc_around(address);
         if (!record)
-            return true; /* what lies between blocks of a pool */
+            return true; /* gaps between blocks of a pool */
         if (!reaches(ctx, record, write))
             return false;
         address = record->base + record->size;
@@ -270,7 +270,7 @@ SIM_API(cuMemGetAddressRange_v2)(CUdeviceptr *base, size_t *size, CUdeviceptr ad
     return CUDA_SUCCESS;
 }
 
-/* The memory of a context goes with it. */
+/* Frees the memory of a context that ends. */
 void sim_memory_ctx_gone(CUcontext ctx) {
     sim_alloc_t *record = sim_alloc_next(NULL);
     while (record) {

@@ -1,13 +1,13 @@
 /* Memory pools and stream-ordered allocation (cuMemAllocAsync and its kin).  Global lock.
  *
  * A pool takes physical memory in chunks and cuts blocks from them.  A freed block carries the
- * item that frees it: until that has run, only the same stream may have the block at once;
- * others get it after the item completed (opportunistic) or with an inserted dependency.
+ * item that frees it.  Until that item has run, only the same stream may have the block at once.
+ * Other streams get it after the item completed (opportunistic) or with an inserted dependency.
  *
  * Every block that work may still touch has a record, so that accesses are checked in stream
- * order: a new block is out of bounds until its allocation item ran, a freed one stays
- * accessible until its free item ran.  Where a block is reused before that (same stream, or
- * by dependency) the record is simply made anew, accessible.
+ * order.  A new block is out of bounds until its allocation item ran; a freed one stays accessible
+ * until its free item ran.  If a block is reused before that (same stream, or by dependency), it
+ * gets a new record, which is accessible at once.
  *
  * Guesses (public documentation is silent):
  *   zero bytes, NULL address               INVALID_VALUE
@@ -73,7 +73,7 @@ static bool block_make_record(sim_block_t *block, uint64_t size, bool accessible
         sim_alloc_new(SIM_MEM_POOL, block->base, size, block->pool->device, NULL);
     if (!record)
         return false;
-    record->charged = 0; /* the pool's chunk is what the device is charged for */
+    record->charged = 0; /* the device is charged for the pool's chunk */
     record->pool = block->pool;
     record->handle_types = block->pool->props.handleTypes;
     record->no_access = !accessible;
@@ -91,7 +91,7 @@ static void block_ready(sim_block_t *block) {
     block_drop_record(block);
 }
 
-/* Takes over the block's right neighbour. */
+/* Merges the block's right neighbour into the block. */
 static void block_swallow_next(sim_block_t *block) {
     sim_block_t *gone = block->next;
     bool pending = block->freed != NULL;
@@ -121,7 +121,7 @@ static bool blocks_alike(const sim_block_t *a, const sim_block_t *b) {
     return !a->freed || a->freed_stream == b->freed_stream;
 }
 
-/* Settles what completed meanwhile and joins free neighbours of equal readiness. */
+/* Settles frees that completed meanwhile, and joins free neighbours of equal readiness. */
 static void chunk_settle(sim_chunk_t *chunk) {
     for (sim_block_t *block = chunk->first; block; block = block->next)
         if (!block->used && block->freed && block->freed->state == SIM_DONE)
@@ -134,7 +134,7 @@ static void chunk_settle(sim_chunk_t *chunk) {
     }
 }
 
-/* Cuts the block to `size` bytes; the rest is a block of the same readiness. */
+/* Cuts the block to `size` bytes.  The rest becomes a block of the same readiness. */
 static bool block_split(sim_block_t *block, uint64_t size) {
     if (block->size == size)
         return true;
@@ -160,7 +160,7 @@ static bool block_split(sim_block_t *block, uint64_t size) {
 
 /* ---- chunks ---- */
 
-/* Addresses that host and devices share. */
+/* Takes addresses that host and devices share. */
 static uint64_t host_take(uint64_t size) {
     char *all = mmap(NULL, size + CHUNK_ALIGN, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -212,8 +212,8 @@ static void chunk_release(sim_pool_t *pool, sim_chunk_t **link) {
     free(chunk);
 }
 
-/* Releases idle chunks until at most `keep` bytes are reserved; with `floor`, never so many
- * that less than `keep` remains. */
+/* Releases idle chunks until at most `keep` bytes are reserved.  With `floor`, at least `keep`
+ * bytes stay reserved. */
 void sim_pool_trim(sim_pool_t *pool, uint64_t keep, bool floor) {
     for (sim_chunk_t **link = &pool->chunks; *link && pool->reserved > keep;) {
         bool fits = !floor || pool->reserved - (*link)->size >= keep;
@@ -306,7 +306,7 @@ static bool block_fits(const sim_pool_t *pool, const sim_block_t *block, uint64_
     }
 }
 
-/* Smallest block that fits, lowest address first. */
+/* Returns the smallest block that fits, with the lowest address first. */
 static sim_block_t *block_find(sim_pool_t *pool, uint64_t size, uint64_t stream_id,
                                choice_t choice) {
     sim_block_t *best = NULL;
@@ -329,7 +329,7 @@ static CUresult block_take(sim_pool_t *pool, uint64_t size, uint64_t stream_id,
     if (!block) {
         sim_chunk_t *chunk = NULL;
         CUresult result = chunk_new(pool, size, &chunk);
-        /* Only when the device has no more does the real one wait for other streams. */
+        /* The real driver waits for other streams only if the device has no more memory. */
         block = result ? block_find(pool, size, stream_id, BY_DEPENDENCY) : chunk->first;
         if (!block)
             return result;
@@ -379,7 +379,8 @@ static CUresult free_run(sim_work_t *work) {
 static const sim_work_ops_t free_ops = {
     .name = "free_async", .type = SIM_WORK_FREE, .flags = SIM_RUN_ALWAYS, .run = free_run};
 
-/* cuMemFreeAsync of memory from cuMemAlloc: gone when the stream gets there. */
+/* Runs cuMemFreeAsync of memory from cuMemAlloc: the memory is freed when the stream gets
+ * there. */
 static CUresult free_device_run(sim_work_t *work) {
     const alloc_payload_t *payload = SIM_PAYLOAD(work, alloc_payload_t);
     sim_alloc_t *record = sim_alloc_at(payload->base);
@@ -427,7 +428,7 @@ static CUresult alloc_from(sim_pool_t *pool, CUstream stream, size_t asked, CUde
             block_drop_record(block);
         return result;
     }
-    /* With clock:real the item may have run already: only now may the old free be forgotten. */
+    /* With clock:real the item may have run already, so the old free is forgotten only now. */
     sim_work_unref(block->freed);
     block->freed = NULL;
     pool->used += block->size;
@@ -488,7 +489,7 @@ static CUresult free_block(sim_block_t *block, CUstream stream) {
     *SIM_PAYLOAD(work, free_payload_t) = (free_payload_t){pool, pool->object.id};
     if (sim_race_on)
         sim_race_touch(work, block->base, block->record->size, true, SIM_USE_FREE);
-    /* Set before submitting: an idle stream may run the item at once. */
+    /* Set before submission, because an idle stream may run the item at once. */
     block->used = false;
     block->freed = sim_work_ref(work);
     block->freed_stream = stream->object.id;
@@ -568,8 +569,8 @@ SIM_API(cuMemFreeAsync_ptsz)(CUdeviceptr address, CUstream stream) {
     return free_async(address, stream, true);
 }
 
-/* cuMemFree of stream-ordered memory does not wait: the caller must have, the documentation
- * says.  Work that still uses the block faults. */
+/* Implements cuMemFree of stream-ordered memory, which does not wait: the documentation requires
+ * that the caller has waited.  Work that still uses the block faults. */
 CUresult sim_pool_free_sync(sim_alloc_t *record) {
     if (record->kind != SIM_MEM_POOL || !record->owner)
         return CUDA_ERROR_INVALID_VALUE;

@@ -1,5 +1,5 @@
-/* Memory pools as objects: creation, destruction, attributes, access, the pools of a device.
- * Global lock.  What is in them: mempool.c.
+/* Memory pools as objects: creation, destruction, attributes, access, and the pools of a device.
+ * mempool.c handles the memory in them.  Global lock.
  *
  * Guesses (public documentation is silent):
  *   destroying a default pool              INVALID_VALUE
@@ -52,7 +52,7 @@ CUresult sim_pool_new(const CUmemPoolProps *props, sim_pool_t **out) {
     return pool_new(props, false, out);
 }
 
-/* What memory there is: of devices, of the host, of both. */
+/* Checks that memory exists at the location: on a device, on the host, or on both. */
 static CUresult check_location(const CUmemLocation *location, CUmemAllocationType type) {
     bool managed = type == CU_MEM_ALLOCATION_TYPE_MANAGED;
     if (!location || (!managed && type != CU_MEM_ALLOCATION_TYPE_PINNED))
@@ -76,7 +76,8 @@ static bool is_of_host(const CUmemPoolProps *props) {
            props->location.type != CU_MEM_LOCATION_TYPE_DEVICE;
 }
 
-/* Of these only memory of a NUMA node can be shared, and only managed memory has no limit. */
+/* Checks a pool of host or managed memory.  Only memory of a NUMA node can be shared.  Managed
+ * memory takes no size limit. */
 static CUresult check_host(const CUmemPoolProps *props) {
     bool managed = props->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
     if (managed && (props->maxSize || props->usage))
@@ -104,7 +105,7 @@ SIM_API(cuMemPoolCreate)(CUmemoryPool *out, const CUmemPoolProps *props) {
     return result;
 }
 
-/* Default and current pools of host and managed memory, one for each place. */
+/* Default and current pools of host and managed memory, one pair for each location. */
 typedef struct {
     CUmemAllocationType type;
     CUmemLocation location;
@@ -263,7 +264,8 @@ static CUresult check_access(const sim_pool_t *pool, const CUmemAccessDesc *desc
     return sim_config.peer ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
-/* Of a graph: its own device, and those that its allocation node names. */
+/* Returns the access to memory of a graph.  Its own device has access, and each device that the
+ * allocation node names. */
 static CUmemAccess_flags graph_access(const sim_graph_mem_t *mem, int device) {
     CUmemAccess_flags flags = device == mem->device ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
                                                     : CU_MEM_ACCESS_FLAGS_PROT_NONE;

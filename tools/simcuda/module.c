@@ -1,5 +1,5 @@
-/* Modules: any image is taken; what PTX text declares is known, see image.h.  Variables are
- * zero at first whatever the image says.  Global lock. */
+/* Modules.  Any image is accepted.  Names and sizes are known from PTX text only; see image.h.
+ * Variables start as zero, regardless of the image.  Global lock. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

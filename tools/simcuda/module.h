@@ -1,4 +1,4 @@
-/* Modules, libraries and their functions, between module.c, library.c and launch.c. */
+/* Modules, libraries and their functions: interface of module.c, library.c and launch.c. */
 #ifndef SIM_MODULE_H
 #define SIM_MODULE_H
 
@@ -12,7 +12,7 @@ typedef struct CUfunction_handle {
     const sim_image_kernel_t *info; /* NULL: nothing known */
     simcuda_kernel_fn *symbol;      /* simcuda_kernel_<name> of the program, or NULL */
     int max_dynamic_shared, carveout;
-    struct sim_legacy *legacy; /* legacy.c: what the next cuLaunch takes, or NULL */
+    struct sim_legacy *legacy; /* legacy.c: settings of the next cuLaunch, or NULL */
     CUfunction next;
 } sim_function_t;
 
@@ -54,11 +54,12 @@ void sim_module_drop(CUmodule module);
 CUresult sim_module_function(CUmodule module, const char *name, simcuda_kernel_fn *symbol,
                              CUfunction *out);
 CUresult sim_module_variable(CUmodule module, const char *name, CUdeviceptr *base, size_t *bytes);
-/* The most dynamic shared memory that a launch of it may ask for. */
+/* Returns the largest dynamic shared memory that a launch of the function may request. */
 unsigned sim_function_shared(const sim_function_t *function);
-/* The library's module in the context, made on demand. */
+/* Returns the library's module in the context, and makes it on demand. */
 CUresult sim_library_module(CUlibrary library, CUcontext home, CUmodule *out);
-/* Drops the lock (the loader has locks of its own): recheck handles afterwards. */
+/* Finds the program's function for a kernel.  Drops the lock, because the loader has locks of its
+ * own: recheck handles afterwards. */
 simcuda_kernel_fn *sim_kernel_symbol(const char *name);
 CUresult sim_image_read(const char *path, sim_image_t **out);
 CUresult sim_param_info(const sim_image_kernel_t *info, size_t index, size_t *offset,

@@ -1,17 +1,17 @@
-/* Multicast objects: teams of devices, and the memory that each device brings in.  Mapping them:
- * multicast_map.c.  Global lock.
+/* Multicast objects: teams of devices, and the memory that each device contributes.
+ * multicast_map.c maps them.  Global lock.
  *
- * Which devices are in a team, and what is bound, stands in a small memory file, which is what
- * processes pass on: each adds its own devices, all see when the team is whole, and a store reaches
- * the memory that other processes bound.
+ * A small memory file lists the devices of a team and the bound memory.  Processes pass on this
+ * file.  Each process adds its own devices, and all of them see when the team is complete.  A store
+ * reaches the memory that other processes bound, too.
  *
- * As documented, binding and mapping wait without a limit until all devices were added, an object
- * that other processes may have takes only memory that they may have too, and memory comes from
- * cuMemCreate or from a pool.  Other guesses than those of guesses.def:
- *   unbinding what another process bound             INVALID_VALUE
- *   the last handle and mapping of a process go      what it bound is unbound
- *   a process ends                                   what it bound is unbound
- *   an object imported by its own process            a handle of its own
+ * As documented, binding and mapping wait without a limit until all devices were added.  An object
+ * that can be shared with other processes takes only memory that can be shared, too.  Memory comes
+ * from cuMemCreate or from a pool.  Guesses in addition to those of guesses.def:
+ *   unbinding memory that another process bound      INVALID_VALUE
+ *   a process drops its last handle and mapping      its memory is unbound
+ *   a process ends                                   its memory is unbound
+ *   an object imported by its own process            a separate handle
  */
 #include <fcntl.h>
 #include <string.h>
@@ -67,7 +67,7 @@ SIM_API(cuMulticastGetGranularity)
     return result;
 }
 
-/* The team that the file is of, which it takes over. */
+/* Makes the team of a file, and takes over the file. */
 static CUresult team_new(CUmemGenericAllocationHandle *out, int file, bool imported) {
     void *shared = mmap(NULL, sizeof(sim_team_file_t), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     sim_team_t *team = shared == MAP_FAILED ? NULL : sim_slab_take(&teams);
@@ -145,7 +145,7 @@ bool sim_team_has(const sim_team_t *team, int device) {
     return atomic_load(&team->shared->members) >> sim_devices[device].physical & 1;
 }
 
-/* False: it is one, or there is no place. */
+/* Adds the device to the team.  False: it is a member already, or the team is complete. */
 static bool add_member(sim_team_t *team, int device) {
     unsigned long long bit = 1ull << sim_devices[device].physical;
     unsigned long long old = atomic_load(&team->shared->members);
@@ -173,7 +173,7 @@ uint64_t sim_binding_number(const sim_team_t *team, unsigned slot) {
     return state & 1 ? 0 : state;
 }
 
-/* What an ended process had bound is bound no more. */
+/* Returns true if the slot is bound.  Unbinds it first if the process that bound it has ended. */
 static bool is_bound(sim_team_t *team, unsigned slot) {
     unsigned long long state = atomic_load(&team->shared->binding[slot].state);
     const sim_binding_t *b = &team->shared->binding[slot];
@@ -288,7 +288,7 @@ SIM_API(cuMulticastBindMem_v2)
     return result ? result : bind_memory(handle, device, offset, memory, from, size, flags);
 }
 
-/* Memory that lies in a file of the process. */
+/* Describes memory that lies in a file of the process; false: the memory does not. */
 static bool memory_at(CUdeviceptr address, sim_memory_t *out) {
     const sim_alloc_t *record = sim_alloc_around(address);
     if (record && record->kind == SIM_MEM_VMM) {

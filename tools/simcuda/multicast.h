@@ -1,5 +1,5 @@
-/* Between multicast.c, which makes objects and binds memory, and multicast_map.c, which maps them.
- * Global lock; what lies in the file is shared with other processes. */
+/* Interface between multicast.c, which makes objects and binds memory, and multicast_map.c, which
+ * maps them.  Global lock; the file is shared with other processes. */
 #ifndef SIM_MULTICAST_H
 #define SIM_MULTICAST_H
 
@@ -7,7 +7,7 @@
 
 enum { SIM_BINDINGS = 256 }; /* of an object */
 
-/* Memory that one process bound.  A process may be killed at any instruction: `state` is stored
+/* Memory that one process bound.  A process may be killed at any instruction, so `state` is stored
  * last. */
 typedef struct {
     atomic_ullong state; /* 0: free; odd: being written; else its number, never used twice */
@@ -15,8 +15,8 @@ typedef struct {
     int32_t file;        /* descriptor of the memory in its process */
     uint64_t offset;     /* in the object */
     uint64_t place, size; /* in that file */
-    uint64_t at;         /* where its process has it mapped, in its device addresses; UINT64_MAX */
-    sim_token_t maker;   /* that process; its magic is 0 where the object is not shared */
+    uint64_t at;         /* device address in its process; UINT64_MAX: not mapped */
+    sim_token_t maker;   /* that process; its magic is 0 if the object is not shared */
 } sim_binding_t;
 
 /* The file of an object. */
@@ -47,19 +47,21 @@ typedef struct {
     } seen[SIM_BINDINGS];
 } sim_team_t;
 
-/* The object behind a handle, whether the program still holds it or not; NULL: none. */
+/* Returns the object behind a handle, even if the program has released it; NULL: none. */
 sim_team_t *sim_team_any(CUmemGenericAllocationHandle handle);
-/* NULL too where the program has released it. */
+/* Returns the object behind a handle; NULL if there is none or the program has released it. */
 sim_team_t *sim_team_get(CUmemGenericAllocationHandle handle);
 bool sim_team_whole(const sim_team_t *team);
 bool sim_team_has(const sim_team_t *team, int device);
-/* Waits a moment, without the lock, for other threads and processes: look again at everything. */
+/* Waits a moment, without the lock, for other threads and processes.  Everything may have changed
+ * afterwards. */
 void sim_team_wait(void);
-/* The object goes if neither a handle nor a mapping keeps it. */
+/* Frees the object if neither a handle nor a mapping keeps it. */
 void sim_team_settle(sim_team_t *team);
-/* Number of the binding in a slot, 0: none. */
+/* Returns the number of the binding in a slot, 0: none. */
 uint64_t sim_binding_number(const sim_team_t *team, unsigned slot);
-/* Its bytes from the first one on, NULL: there are none, or their process has ended. */
+/* Returns the bytes of the binding in a slot; NULL: there are none, or their process has
+ * ended. */
 char *sim_binding_bytes(sim_team_t *team, unsigned slot);
 void sim_binding_forget(sim_team_t *team, unsigned slot);
 

@@ -1,13 +1,13 @@
 /* Mapped multicast objects, and what a store to one reaches: the memory of all devices of the team.
  * Global lock.
  *
- * Such a mapping has no contents of its own.  A kernel that is a host function finds the memories
- * behind an address by simcuda_multimem, and does what multimem.st, .red and .ld_reduce do; copies
- * and fills to the address are stores.  Memory that another process bound is mapped here when it is
- * met first.
+ * The mapping itself has no contents.  A kernel that is a host function finds the memories behind an
+ * address by simcuda_multimem, and does what multimem.st, .red and .ld_reduce do.  Copies and fills
+ * to the address are stores.  Memory that another process bound is mapped here at its first use.
  *
- * The race detector takes a store for a use of the mapping, and of the memory behind it: at the
- * address where this process has that mapped, and in the register of the process that bound it.
+ * The race detector counts a store as a use of the mapping and of the memory behind it.  That memory
+ * is used at the address at which this process has it mapped, and in the register of the process
+ * that bound it.
  *
  * Guesses are rows of guesses.def. */
 #include <string.h>
@@ -104,15 +104,15 @@ char *sim_binding_bytes(sim_team_t *team, unsigned slot) {
     return team->seen[slot].bytes;
 }
 
-/* The walk over what is bound at [at, at + length) of a mapping:
+/* Iterator over the memory bound at [at, at + length) of a mapping:
  * for (reach_t r = reach_of(record, at, length); reach_next(&r);) */
 typedef struct {
     sim_team_t *team;
     uint64_t from, end; /* in the object */
     unsigned slot;      /* of the piece, + 1 */
     char *bytes;        /* of the piece */
-    uint64_t at, length; /* the piece: from there on of the binding */
-    uint64_t ahead;     /* the piece begins so far behind `from` */
+    uint64_t at, length; /* position in the binding, and length of the piece */
+    uint64_t ahead;     /* distance of the piece from `from` */
 } reach_t;
 
 static reach_t reach_of(const sim_alloc_t *record, uint64_t at, uint64_t length) {
@@ -138,8 +138,8 @@ static bool reach_next(reach_t *r) {
     return false;
 }
 
-/* What of [address, address + length) lies in one mapping, and the record of that; NULL: there is none
- * that begins here. */
+/* Returns the record of the mapping that contains `address`, or NULL.  *here receives the bytes of
+ * [address, address + length) that lie in it. */
 static const sim_alloc_t *part_of(uint64_t address, uint64_t length, uint64_t *here) {
     const sim_alloc_t *record = sim_alloc_around(address);
     if (!record)
@@ -154,7 +154,8 @@ bool sim_multicast_at(uint64_t address) {
     return record && record->kind == SIM_MEM_MULTICAST;
 }
 
-/* Devices bind no byte twice: as many bytes for each of them are bound everywhere. */
+/* Returns true if all devices have bound memory to the range.  Devices bind no byte twice, so it
+ * is enough to compare the number of bound bytes. */
 bool sim_multicast_ready(uint64_t address, uint64_t length) {
     const sim_alloc_t *record;
     uint64_t here;

@@ -1,5 +1,4 @@
-/* The order in which work completed, for tests and tools: kept as text lines.  Global
- * lock. */
+/* The order in which work completed, as text lines for tests and tools.  Global lock. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

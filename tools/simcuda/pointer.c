@@ -1,12 +1,12 @@
-/* What a pointer is: cuPointerGetAttribute and its kin.  Global lock. */
+/* Pointer queries: cuPointerGetAttribute and its variants.  Global lock. */
 #include <string.h>
 
 #include "state.h"
 
-/* The "device" of pools of host memory: a guess. */
+/* Device ordinal of pools of host memory: a guess. */
 enum { CPU = -1 };
 
-/* Kinds whose bytes the host can reach at the same address. */
+/* Returns true if the host can reach the bytes at the same address. */
 static bool host_side(const sim_alloc_t *record) {
     return record->host != NULL;
 }
@@ -82,7 +82,7 @@ SIM_API(cuPointerGetAttribute)(void *out, CUpointer_attribute which, CUdeviceptr
     return attribute(out, which, address, record);
 }
 
-/* Bytes of each answer, to clear those a pointer has no answer for. */
+/* Returns the size of an attribute's answer, to clear it if the pointer has no such attribute. */
 static size_t attribute_bytes(CUpointer_attribute which) {
     switch (which) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
@@ -104,8 +104,8 @@ static size_t attribute_bytes(CUpointer_attribute which) {
     }
 }
 
-/* Unlike the single query this one has an answer for every pointer: what does not apply is
- * zero, the device ordinal -2 (CU_DEVICE_INVALID). */
+/* Unlike the single query, this one has an answer for every pointer.  Attributes that do not apply
+ * are zero, and the device ordinal is -2 (CU_DEVICE_INVALID). */
 SIM_API(cuPointerGetAttributes)
 (unsigned count, CUpointer_attribute *which, void **out, CUdeviceptr address) {
     if (!count || !which || !out)

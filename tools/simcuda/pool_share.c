@@ -1,10 +1,10 @@
 /* Memory pools shared between processes: export and import of a pool, and of pointers into it.
  * Global lock.
  *
- * A pool's memory lies in the mirror (see sim.h) as all device memory does, and another process
+ * A pool's memory lies in the mirror (see sim.h), as all device memory does.  Another process
  * reaches that file through /proc/<pid>/fd, as in ipc.c.  A pool's handle is a descriptor of a
- * small file that says which process and pool; a pointer's 64 bytes say which bytes.  An imported
- * pool has no memory of its own: it is what imported pointers belong to.
+ * small file that names the process and the pool.  The 64 bytes of a pointer name the exported
+ * bytes.  An imported pool has no memory of its own: imported pointers belong to it.
  *
  * Guesses (public documentation is silent):
  *   handle types other than file descriptors        NOT_SUPPORTED, logged
@@ -133,7 +133,8 @@ SIM_API(cuMemPoolExportPointer)(CUmemPoolPtrExportData *out, CUdeviceptr address
     return CUDA_SUCCESS;
 }
 
-/* Lays the exporter's bytes over a range of our own; the first keeps its place in its page. */
+/* Maps the exporter's bytes over a range of this process.  The first byte keeps its offset in its
+ * page. */
 static CUresult map_import(import_t *import, const exported_t *data) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/fd/%d", data->source.pid, data->source.mirror_fd);

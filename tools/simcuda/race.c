@@ -1,29 +1,29 @@
 /* The race detector's order: which work happens before which by CUDA's documented rules, as far
  * as the program established it.  Global lock.
  *
- * The edges are those the simulator makes (sim_work_after: stream order, default streams,
- * events, graph edges, context-wide records and waits), kept although an item is complete
- * already.  Items are threaded onto chains: an item continues the chain of an item it follows,
- * or takes over one whose end it follows, or begins a new one.  Its clock says how far along
- * every chain its past reaches.  Items that touch no memory (records, waits, marks) take no
- * place on a chain; else each event of a whole context would cut one off.  So there are about as
- * many chains as there ever was unordered work.
+ * The edges are those the simulator makes (sim_work_after: stream order, default streams, events,
+ * graph edges, context-wide records and waits).  They are kept even if the earlier item is
+ * complete already.  Items are threaded onto chains.  An item continues the chain of an item that
+ * it follows, takes over a chain if it follows the last item there, or begins a new one.  Its clock
+ * gives its past as one position for each chain.  Items that touch no memory (records, waits,
+ * marks) take no place on a chain; otherwise each event of a whole context would end a chain.  The
+ * number of chains is about the largest number of unordered streams of work so far.
  *
- * The host.  One clock stands for all host threads: what any of them saw complete (by a
- * synchronisation, a successful query, a synchronous copy, or a host function that ran) comes
- * before whatever is submitted afterwards by any of them.  Threads order themselves by locks
- * that cannot be seen from here; real time, in which calls follow each other under the
- * global lock, contains every such order.  So nothing is reported that a lock might have
- * ordered, and two threads that were merely lucky are not found out.
+ * The host.  One clock stands for all host threads.  If any thread saw work complete (by a
+ * synchronisation, a successful query, a synchronous copy, or a host function that ran), this work
+ * comes before all work that any thread submits afterwards.  Threads order themselves by locks
+ * that are invisible here.  Calls follow each other in real time under the global lock, and this
+ * order contains every order made by locks.  The detector therefore never reports accesses that a
+ * lock might have ordered.  It misses races between two threads that were merely lucky.
  *
- * What the host reads in memory cannot be seen either: simcuda_host_saw tells of it.  A value
- * that a stream operation writes to host memory is taken to be polled.
+ * The detector cannot see the host's reads of memory either; simcuda_host_saw reports one.  The
+ * host is assumed to poll each value that a stream operation writes to host memory.
  *
- * A programmatic launch starts when the kernel before it has started: it follows what that
- * kernel follows, and not the kernel itself.  Later work follows both.
+ * A programmatic launch starts when the kernel before it has started.  It follows the work that
+ * this kernel follows, but not the kernel itself.  Later work follows both.
  *
- * A wait for a value in memory is ordered after a write that is not known here: work behind it is
- * not judged against work that it is not known to follow. */
+ * A wait for a value in memory may be ordered after a write that is unknown here.  Work behind the
+ * wait is not compared with work that it is not known to follow. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { TEXTS = 200, PAIRS = 256 }; /* reports written out; recent pairs that are not repeated */
+enum { TEXTS = 200, PAIRS = 256 }; /* reports with text; recent pairs that are not reported again */
 
 bool sim_race_on;
 static FILE *out;
@@ -74,8 +74,8 @@ static sim_vector_t *vector_ref(sim_vector_t *vector) {
     return vector;
 }
 
-/* Makes *slot one that may be written and has room for `count`; without memory the order is
- * lost and what depends on it could be reported wrongly, so the race detector retires. */
+/* Makes *slot writable, with room for `count`.  Without memory the order is lost and later reports
+ * could be wrong, so the race detector stops. */
 static bool vector_own(sim_vector_t **slot, unsigned count) {
     sim_vector_t *old = *slot;
     if (old && old->refs == 1 && old->count >= count)
@@ -190,7 +190,8 @@ static bool extend(sim_op_t *op, unsigned chain) {
     return true;
 }
 
-/* Successors of `before` follow its past, itself, and what is only their past. */
+/* Orders `op` after `before`, the items before it, and the items that precede only its
+ * successors. */
 void sim_op_join(sim_op_t *op, const sim_op_t *before) {
     vector_join(&op->pre, before->pre);
     vector_join(&op->pre, before->extra);
@@ -222,7 +223,7 @@ static unsigned chain_new(void) {
     return ++chains;
 }
 
-/* A chain for an item that continues none: one whose end it follows, else a new one. */
+/* Places an item that continues no chain: on a chain that it follows entirely, or on a new one. */
 static bool place(sim_op_t *op) {
     for (unsigned i = 1; op->pre && i < op->pre->count; i++)
         if (op->pre->at[i] && op->pre->at[i] == tails[i])
@@ -231,7 +232,7 @@ static bool place(sim_op_t *op) {
     return chain && extend(op, chain);
 }
 
-/* No item of this process goes on with it. */
+/* Makes a chain for work of another process; items of this process never continue it. */
 unsigned sim_chain_foreign(void) {
     unsigned chain = chain_new();
     if (chain)
@@ -251,7 +252,7 @@ sim_op_t *sim_op_foreign(unsigned chain, uint64_t pos) {
     return op;
 }
 
-/* Nothing more comes before the item. */
+/* Fixes the order of the item: no more items come before it. */
 static sim_op_t *settle(sim_work_t *work) {
     sim_op_t *op = sim_op_of(work);
     if (!op || op->settled)
@@ -281,8 +282,8 @@ static bool overlaps(const sim_work_t *work, const sim_work_t *before) {
            work->stream_id == before->stream_id;
 }
 
-/* A kernel holds up what comes after it until all it may run beside is over; an event of its
- * beginning does not. */
+/* Orders `work` after the predecessors of the kernel `other`, with which it may run concurrently.
+ * Successors of `work` follow `other`, too, unless `work` is a record of an event. */
 static void join_start(sim_work_t *work, sim_op_t *op, const sim_op_t *other) {
     vector_join(&op->pre, other->pre);
     if (other->pos > 1)
@@ -361,7 +362,8 @@ void sim_race_reached(sim_work_t *work) {
         host_learns(work->op, false);
 }
 
-/* A value written to host memory may be polled there. */
+/* Begins the effect of an item.  The host may poll a value written to host memory, so it learns of
+ * the write here. */
 void sim_race_enter(sim_work_t *work) {
     if (!work->op || !work->op->settled)
         return;
@@ -425,7 +427,7 @@ EXPORT unsigned long long simcuda_race_found(const char *finding) {
     return ~0ull;
 }
 
-/* Two items that meet do so in many places: once is enough. */
+/* Returns true if the pair was reported already: two items often meet in many places. */
 static bool said_already(sim_finding_t what, const sim_party_t *first,
                          const sim_party_t *second) {
     static struct {

@@ -1,12 +1,12 @@
-/* Who used which memory, and whether the uses of two lifetimes are ordered.  Global lock.
+/* Uses of memory, and whether the uses of two lifetimes are ordered.  Global lock.
  *
  * Uses are kept by range, in segments that do not overlap.  A segment lists uses that no later
- * use of the same lifetime follows: work ordered after all of these is ordered after all there
- * were.  When a lifetime ends, its uses take the place of older lifetimes' uses that they
- * follow; so the lists stay as short as there are streams at work on the range.
+ * use of the same lifetime follows.  Work ordered after all uses in the list is ordered after all
+ * earlier uses, too.  When a lifetime ends, its uses replace the uses of older lifetimes that they
+ * follow.  A list is therefore about as long as the number of streams at work on the range.
  *
- * Segments are kept by place, which is the address, but for mappings the place of the physical
- * memory: what is compared there does not depend on the address. */
+ * The key of a segment is the address.  For mappings it is the place of the physical memory, so
+ * that two mappings of the same memory are compared with each other. */
 #include <stdlib.h>
 
 #include "race_memory.h"
@@ -75,7 +75,7 @@ static bool entry_add(segment_t *segment, const entry_t *entry) {
     return true;
 }
 
-/* The segment that holds the address, or NULL. */
+/* Returns the segment that contains the address, or NULL. */
 static segment_t *segment_around(uint64_t address) {
     segment_t *segment = (segment_t *)(void *)sim_tree_floor(segments, address);
     return segment && address < segment->end ? segment : NULL;
@@ -85,7 +85,7 @@ static segment_t *segment_from(uint64_t address) {
     return (segment_t *)(void *)sim_tree_ceil(segments, address);
 }
 
-/* No segment crosses the address afterwards. */
+/* Splits the segment that crosses the address, if there is one. */
 static void cut(uint64_t address) {
     segment_t *segment = segment_around(address);
     if (!segment || segment->node.key == address)
@@ -98,7 +98,7 @@ static void cut(uint64_t address) {
     segment->end = address;
 }
 
-/* First segment that overlaps [address, ...). */
+/* Returns the first segment that overlaps [address, ...). */
 static segment_t *segment_first(uint64_t address) {
     segment_t *segment = segment_around(address);
     return segment ? segment : segment_from(address);
@@ -106,7 +106,7 @@ static segment_t *segment_first(uint64_t address) {
 
 /* ---- places ---- */
 
-/* A piece of an address range that lies together; the walk over a range is
+/* A contiguous piece of an address range.  Loop over the pieces of a range:
  * `for (place_t p = place_of(base, end); place_next(&p);)`. */
 typedef struct {
     uint64_t at, end; /* addresses still to come */
@@ -172,8 +172,8 @@ static void judge_segment(segment_t *segment, const entry_t *now, uint64_t delta
     entry_add(segment, now);
 }
 
-/* A graph keeps naming memory that was given back after the node was made.  If it has a new
- * owner by now, see sim_race_launched. */
+/* Returns true if the memory was given back after a graph's node was made, and has no owner.  For
+ * a new owner see sim_race_launched. */
 static bool is_unowned(const sim_use_t *use) {
     return !(use->owner->live && !use->owner->hosts) && !sim_owner_at(use->address);
 }
@@ -213,7 +213,7 @@ void sim_op_judge(sim_op_t *op) {
         judge_use(op, &op->uses[i]);
 }
 
-/* What the driver hands out in stream order comes after what it got back in stream order. */
+/* Orders allocations after frees of the same memory: the driver reuses it in stream order. */
 void sim_op_join_frees(sim_op_t *op) {
     for (size_t i = 0; i < op->use_count; i++) {
         const sim_use_t *use = &op->uses[i];
@@ -230,8 +230,8 @@ void sim_op_join_frees(sim_op_t *op) {
 
 /* ---- lifetimes end ---- */
 
-/* Older owners' uses that a use of the ended one follows, and all that the host has seen
- * complete, cannot race with later uses. */
+/* Drops uses that cannot race with later ones: uses of older owners that the ended owner's uses
+ * follow, and all uses that the host has seen complete. */
 static void retire(segment_t *segment, const sim_owner_t *ended) {
     for (size_t i = 0; i < segment->count; i++) {
         const entry_t *mine = &segment->entries[i];
@@ -243,7 +243,7 @@ static void retire(segment_t *segment, const sim_owner_t *ended) {
                 j++;
                 continue;
             }
-            /* The last entry takes the place of the dropped one: it may be `mine`. */
+            /* The last entry, which may be `mine`, takes the place of the dropped one. */
             bool moved = i == segment->count - 1;
             entry_drop(segment, j);
             if (moved)
@@ -288,7 +288,7 @@ void sim_uses_given(const sim_owner_t *owner) {
             }
 }
 
-/* The address of a use says by which of several mappings it was made. */
+/* Returns true if the use was made through this mapping; its address tells. */
 static bool by_address(const entry_t *entry, const sim_owner_t *record) {
     return entry->kind != SIM_USE_REACHED && entry->address < record->base + record->size &&
            record->base < entry->address + entry->length;

@@ -1,4 +1,4 @@
-/* Between the race detector's two files: what is kept of an item. */
+/* Interface between the race detector's files: its record of one item of work. */
 #ifndef SIM_RACE_ORDER_H
 #define SIM_RACE_ORDER_H
 
@@ -23,10 +23,10 @@ typedef struct sim_op {
     unsigned refs;
     unsigned chain;      /* 0: none yet */
     uint64_t pos;        /* all earlier positions of the chain come before this item */
-    sim_vector_t *pre;   /* what else comes before it */
-    sim_vector_t *extra; /* what only its successors come after: programmatic launches */
+    sim_vector_t *pre;   /* other items before it */
+    sim_vector_t *extra; /* before its successors only: programmatic launches */
     uint64_t host_seen;  /* version of the host's knowledge that is in `pre` */
-    bool joint; /* touches nothing: has no position of its own but that of what it follows */
+    bool joint; /* touches no memory: takes no position, only follows others */
     bool settled, resolved, done;
     bool undecided; /* follows a wait for a value: the order is not known completely */
     uint64_t seq, stream_id, ctx_id;
@@ -43,14 +43,14 @@ bool sim_op_before(const sim_op_t *first, const sim_op_t *second);
 bool sim_op_host_knows(const sim_op_t *op);
 void sim_op_host_learns(const sim_op_t *op); /* that the item is complete */
 void sim_op_join(sim_op_t *op, const sim_op_t *before);
-/* A chain for work of another process, and an item of it, which its maker releases. */
+/* Makes a chain for work of another process, and an item on it, which the caller releases. */
 unsigned sim_chain_foreign(void); /* 0: no memory */
 sim_op_t *sim_op_foreign(unsigned chain, uint64_t pos);
 sim_op_t *sim_op_entered(void); /* item whose effect is happening, or NULL */
 
 bool sim_op_add_use(sim_op_t *op, const sim_use_t *use);
 void sim_op_release_uses(sim_op_t *op);
-/* Order that allocations get from frees of the same memory. */
+/* Orders an allocation after frees of the same memory. */
 void sim_op_join_frees(sim_op_t *op);
 void sim_op_judge(sim_op_t *op);
 
@@ -61,7 +61,7 @@ typedef enum {
     SIM_FINDINGS
 } sim_finding_t;
 
-/* One report: a line with what is wrong, then one for each operation. */
+/* One side of a report.  A report is a line with the finding, and a line for each operation. */
 typedef struct {
     const char *text;
     const sim_op_t *op;

@@ -1,9 +1,9 @@
-/* Whose memory it is: lifetimes as the program saw them.  Global lock.
+/* Owners of memory: lifetimes as the program saw them.  Global lock.
  *
- * Where simcuda_owner_begin told of lifetimes, those; elsewhere the driver's own allocations.
- * A use belongs to the owner at the time its work was made, so that a kernel submitted before
- * a free stays a use of the freed memory, and a graph keeps naming the owners that its nodes
- * were made for. */
+ * A lifetime comes from simcuda_owner_begin if the program called it for the memory.  Otherwise it
+ * is an allocation of the driver.  A use belongs to the owner at the time its work was made.  A
+ * kernel submitted before a free therefore stays a use of the freed memory, and a graph keeps the
+ * owners for which its nodes were made. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,8 @@
 static sim_node_t *records, *programs;
 static uint64_t last_owner, live_owners;
 
-/* What the driver took back lately: who releases memory is asked for when work meets the gap. */
+/* The newest releases of memory by the driver.  If work uses released memory, a report names the
+ * work that released it. */
 enum { RELEASES = 1024 };
 static struct {
     sim_owner_t *record;
@@ -72,7 +73,7 @@ static sim_owner_t *owner_new(sim_node_t **root, uint64_t base, uint64_t size) {
 }
 
 static void owner_remove(sim_node_t **root, sim_owner_t *owner) {
-    if (owner->shared) /* under_owner: it was not told that it ended */
+    if (owner->shared) /* under_owner: the program did not end it */
         sim_shared_owner_gone(owner);
     sim_tree_remove(root, &owner->node);
     owner->live = false;
@@ -122,7 +123,7 @@ void sim_race_touch(sim_work_t *work, uint64_t address, uint64_t length, bool wr
 
 static void add_reached(sim_op_t *op, uint64_t address, uint64_t length, bool write);
 
-/* Cuts the range into pieces of one owner each. */
+/* Cuts the range into pieces with one owner each. */
 static void add_pieces(sim_op_t *op, const sim_use_t *use) {
     uint64_t at = use->address, end = use->address + use->length;
     while (at < end) {
@@ -142,7 +143,7 @@ static void add_pieces(sim_op_t *op, const sim_use_t *use) {
     }
 }
 
-/* The memory behind a multicast mapping; there is no further one behind that. */
+/* Adds the memory behind a multicast mapping, which has no further memory behind it. */
 static void add_reached(sim_op_t *op, uint64_t address, uint64_t length, bool write) {
     unsigned slot = 0;
     uint64_t at, bytes;
@@ -173,9 +174,9 @@ void sim_race_resolve(sim_work_t *work) {
     sim_op_release_uses(&old);
 }
 
-/* A pointer to the end of one range is often the start of the next one, which the kernel does
- * not touch: a word that is the first address of a range counts only if no other argument points
- * into memory that ends there. */
+/* Returns true if a word is only the end of a range.  The next range often starts there, but the
+ * kernel does not touch it.  The first address of a range therefore counts only if no other
+ * argument points into memory that ends there. */
 static bool is_end(const sim_owner_t *owner, const uint64_t *words, size_t count) {
     for (size_t i = 0; i < count; i++)
         if (words[i] < owner->base && owner->base - words[i] <= (64ull << 30)) {
@@ -212,11 +213,11 @@ void sim_race_record_new(const sim_alloc_t *record) {
     if (!owner)
         return;
     owner->by_time = record->kind == SIM_MEM_POOL;
-    if (!owner->by_time) /* what the driver had there before is its own affair */
+    if (!owner->by_time) /* earlier uses there concern only the driver */
         sim_race_range_gone(owner->base, owner->size);
 }
 
-/* Lifetimes in the record, from now on in the register too. */
+/* Publishes the lifetimes in the record in the register, from now on. */
 void sim_race_exported(const sim_alloc_t *record) {
     sim_owner_t *owner = (sim_owner_t *)(void *)sim_tree_find(records, record->base);
     if (!owner)
@@ -284,7 +285,7 @@ void sim_race_record_gone(const sim_alloc_t *record) {
     owner_remove(&records, owner);
 }
 
-/* Newest first: the release that left the address without memory. */
+/* Returns the newest release that left the address without memory. */
 static unsigned release_of(uint64_t address) {
     for (unsigned i = 0; i < RELEASES; i++) {
         unsigned at = (last_release - i) % RELEASES;
@@ -327,7 +328,7 @@ static bool used_by_any(sim_work_t *const *items, size_t count, const sim_owner_
     return false;
 }
 
-/* First owner of today in the range. */
+/* Returns the first current owner in the range. */
 static const sim_owner_t *owner_in(uint64_t base, uint64_t size) {
     const sim_owner_t *owner = sim_owner_at(base);
     if (!owner)
@@ -335,8 +336,8 @@ static const sim_owner_t *owner_in(uint64_t base, uint64_t size) {
     return owner && owner->base < base + size ? owner : NULL;
 }
 
-/* What a launch may know of memory that was given back: that the graph itself used it again,
- * for a later owner. */
+/* Reports uses by a launch of memory that has another owner now, unless the launch uses the memory
+ * for that owner, too. */
 void sim_race_launched(sim_work_t *const *items, size_t count) {
     for (size_t i = 0; i < count; i++)
         for (size_t j = 0; items[i]->op && j < items[i]->op->use_count; j++) {
@@ -368,7 +369,7 @@ static void end_owner(sim_owner_t *owner) {
     owner_remove(&programs, owner);
 }
 
-/* Two lifetimes at once: the older one is taken to be over. */
+/* Ends older lifetimes in the range: a new lifetime implies that they are over. */
 static void end_inside(uint64_t base, uint64_t size, uint64_t given) {
     for (sim_owner_t *old; (old = owner_floor(programs, base)) ||
                            ((old = (sim_owner_t *)(void *)sim_tree_ceil(programs, base)) &&
@@ -380,7 +381,7 @@ static void end_inside(uint64_t base, uint64_t size, uint64_t given) {
     }
 }
 
-/* The same memory may be mapped at other addresses too. */
+/* Ends the lifetimes in the range, also at other addresses at which the memory is mapped. */
 static void end_overlapping(uint64_t base, uint64_t size) {
     end_inside(base, size, base);
     if (!sim_vmm_mapped)
@@ -404,7 +405,7 @@ static void end_overlapping(uint64_t base, uint64_t size) {
     }
 }
 
-/* Where the driver has nothing yet, a graph will allocate: its nodes are the lifetime. */
+/* Memory without a record belongs to a graph that will allocate it: its nodes are the lifetime. */
 static bool is_of_a_graph(uint64_t address) {
     return sim_space_holds(address) && !owner_floor(records, address);
 }

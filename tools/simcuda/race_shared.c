@@ -1,17 +1,19 @@
-/* The race detector over processes that share memory by cuIpcOpenMemHandle, or physical memory by
- * descriptors.  Global lock; other
- * processes see what stands in the register (ipc_share.h) at any moment.
+/* The race detector for processes that share memory by cuIpcOpenMemHandle, or physical memory by
+ * descriptors.  Global lock; other processes see the register (ipc_share.h) at any moment.
  *
- * The process that owns memory publishes the lifetimes in it.  One that has it open publishes
- * each use in the owner's register, from the submission of its work until its host knows that the work
- * is over: from then on the program may have told the owner, by a way that cannot be seen here.
- * The owner takes these uses for work of its own on chains of their own, so that a release and a
- * later lifetime are judged against them as against any other work.  An event that comes after a
- * use covers it: who waits for the event is ordered after the use.
+ * The process that owns memory publishes the lifetimes in it.  A process that has the memory open
+ * publishes each use in the owner's register.  The use stays there from the submission of the work
+ * until the using host knows that the work is over.  From then on the program may have told the
+ * owner in a way that is invisible here.  The owner treats these uses as work of its own on
+ * separate chains.  It judges a release and a later lifetime against them as against any other
+ * work.  An event that comes after a use covers it: work that waits for the event is ordered after
+ * the use.
  *
- * The other way round, work on memory whose lifetime ended is reported where it is submitted.
+ * In the other direction, a process reports its work on memory with an ended lifetime at
+ * submission.
  *
- * Not known: an order that a third process makes by events alone.  A full register is no report.
+ * Limits: an order that a third process makes by events alone is unknown.  If a register is full,
+ * nothing is reported.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,8 +55,8 @@ void sim_shared_owner_new(sim_owner_t *owner) {
     }
 }
 
-/* The lifetime at this place of a process's memory that reaches to `end`; 0: none, or more than
- * one.  A lifetime that the program told of goes before the driver's record around it. */
+/* Returns the lifetime at this place of a process's memory that reaches to `end`; 0: none, or more
+ * than one.  A lifetime of the program takes precedence over the driver's record around it. */
 static uint64_t lifetime_at(const sim_share_t *share, uint64_t offset, uint64_t end) {
     uint64_t of_record = 0;
     bool program = false;
@@ -93,7 +95,7 @@ typedef struct {
 static published_t *published;
 static size_t published_room;
 
-/* What is at `address` of imported memory: its process and place there. */
+/* Finds the process that owns imported memory, and the place of `address` there. */
 static sim_peer_t *place_of(uint64_t address, uint64_t *offset) {
     const sim_alloc_t *record = sim_alloc_around(address);
     bool mapped = record && record->kind == SIM_MEM_VMM;
@@ -194,7 +196,7 @@ void sim_shared_known(void) {
     }
 }
 
-/* Numbers of an event's record, as one word. */
+/* Packs the numbers of an event's record into one word. */
 static uint64_t cover_of(uint64_t cookie, uint64_t event, uint64_t ticket) {
     uint64_t word = cookie ^ event * 0x9e3779b97f4a7c15ull ^ ticket * 0xc2b2ae3d27d4eb4full;
     return word ? word : 1;
@@ -235,7 +237,7 @@ static unsigned chain_of(uint64_t cookie, uint64_t theirs) {
     return ours;
 }
 
-/* Texts of reports, which outlive the process that they came from. */
+/* Copies a text for reports: it outlives the process that it came from. */
 static const char *kept_text(const char *text) {
     static struct text {
         struct text *next;
@@ -287,7 +289,8 @@ static void over(size_t at) {
     sim_shared_foreign--;
 }
 
-/* Asking for a process takes a while: rarely, but before a lifetime ends. */
+/* Updates the uses by others.  `ask` also checks that their processes run; this is slow, so it is
+ * done rarely, and before a lifetime ends. */
 static void sync_uses(bool ask) {
     unsigned count = sim_share ? atomic_load(&sim_share->uses) : 0;
     for (unsigned i = 0; i < count && sim_race_on; i++) {
@@ -311,7 +314,7 @@ void sim_shared_sync(void) {
     sync_uses(++syncs % ASK_EVERY == 0);
 }
 
-/* The lifetime's uses by others are known before it goes. */
+/* Updates the uses of the lifetime by others before it ends. */
 void sim_shared_owner_gone(sim_owner_t *owner) {
     sync_uses(true);
     atomic_store(&sim_share->owner[owner->shared - 1].lifetime, 0);

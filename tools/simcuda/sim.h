@@ -1,5 +1,5 @@
-/* The inside of the simulated driver: objects, scheduler, address space, and who may do
- * what under which lock.
+/* Internals of the simulated driver: objects, scheduler, address space, and the rules of its
+ * locks.
  *
  * README.md says how a driver call runs and how work is ordered.  For bodies,
  * SIM_API(cuMemFree_v2)(CUdeviceptr address) { ... } in any file:
@@ -33,7 +33,7 @@ typedef enum {
     SIM_FN_COUNT
 } sim_fn_t;
 
-/* Every body, so that files implementing one are checked against its signature. */
+/* Declares every body, so that definitions are checked against their signatures. */
 #define CU_FN(symbol, name, since, mode, params, args) CUresult sim_do_##symbol params;
 #include "device/cuda_functions.def"
 #undef CU_FN
@@ -48,9 +48,9 @@ enum {
 const char *sim_fn_symbol(sim_fn_t fn);
 /* Adds the size-dependent part of the running call's cost (ns_per_mib of the cost table). */
 void sim_call_bytes(sim_fn_t fn, uint64_t bytes);
-/* The same for ns_per_page: of each page that the call speaks of beyond the first. */
+/* Adds ns_per_page of the cost table for each page of the call beyond the first one. */
 void sim_call_pages(sim_fn_t fn, uint64_t pages);
-/* One line to the call log (`log:`); used by unsupported bodies. Any lock state. */
+/* Writes one line to the call log (`log:`); used by unsupported bodies.  Any lock state. */
 void sim_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* ---- handles: type-stable slots, reused newest first (slab.c; global lock) ---- */
@@ -75,16 +75,17 @@ typedef struct {
 #define SIM_SLAB(type, count)                                                                    \
     { .what = #type, .stride = sizeof(type), .capacity = (count) }
 
-/* A zeroed live object with a fresh id; NULL when full. */
+/* Makes a zeroed live object with a new id; NULL when full. */
 void *sim_slab_take(sim_slab_t *slab);
 void sim_slab_give(sim_slab_t *slab, void *object);
-/* True if the handle names a live object of this slab; any value may be asked. */
+/* Returns true if the handle names a live object of this slab.  Any value may be passed. */
 bool sim_slab_has(const sim_slab_t *slab, const void *handle);
-/* Live object number `*at` or after, NULL at the end: for (size_t i = 0; (o = next(s, &i));) */
+/* Returns the live object number `*at` or the next one, NULL at the end:
+ * for (size_t i = 0; (o = next(s, &i));) */
 void *sim_slab_next(const sim_slab_t *slab, size_t *at);
 uint64_t sim_next_id(void);
 
-/* Bodies of live.def: what simcuda_live counts. */
+/* Functions that count the kinds of live.def, for simcuda_live. */
 #define SIM_LIVE(kind, doc) uint64_t sim_live_##kind(void);
 #include "live.def"
 #undef SIM_LIVE
@@ -116,8 +117,8 @@ sim_node_t *sim_tree_ceil(sim_node_t *root, uint64_t key);  /* least >= key */
 #define SIM_LARGE_ALIGN (2ull << 20)
 #define SIM_LARGE_SIZE  (1ull << 20) /* from here on addresses are 2 MiB-aligned */
 
-/* Address space of the process.  With clock:virtual at the same address in every run, as far as
- * that is free: device addresses and handles are then part of what repeats.  MAP_FAILED. */
+/* Reserves address space of the process.  With clock:virtual it has the same address in every run,
+ * if that is free, so that device addresses and handles repeat.  MAP_FAILED: failure. */
 void *sim_reserve(uint64_t size, int protection, int flags, int file_or_none);
 
 extern int64_t sim_mirror_delta;
@@ -125,14 +126,14 @@ extern int sim_mirror_fd;               /* memory file; offset of A is A - sim_s
 uint64_t sim_space_base(void);          /* 0 before cuInit */
 bool sim_space_holds(uint64_t address); /* inside the reservation? */
 
-/* A free range of addresses: size is rounded up to align (>= 512, a power of two); `hint`
- * is taken if it is aligned and free, 0 for none.  0 when there is no room. */
+/* Takes a free range of addresses.  The size is rounded up to align (>= 512, a power of two).
+ * `hint` is used if it is aligned and free; 0: no hint.  Returns 0 if there is no room. */
 uint64_t sim_range_take(uint64_t size, uint64_t align, uint64_t hint);
 void sim_range_give(uint64_t address, uint64_t size); /* size as given to take */
 /* Drops the contents and puts the memory file back under [address, address + size). */
 void sim_mirror_restore(uint64_t address, uint64_t size);
 void sim_mirror_discard(uint64_t address, uint64_t size); /* contents only */
-/* Whether the contents can be reached: not where addresses are reserved and nothing is mapped. */
+/* Makes contents unreachable, or reachable again.  Reserved addresses without a mapping are barred. */
 void sim_mirror_bar(uint64_t address, uint64_t size, bool barred);
 
 /* ---- allocation records (memory.c; global lock) ---- */
@@ -166,92 +167,96 @@ typedef struct sim_alloc {
     bool exported;         /* ipc.c: another process may know it; sim_ipc_freed when it goes */
     bool read_only;        /* VMM access: reads only */
     bool no_access;        /* mapped but no access given yet: touching it faults */
-    bool managed;          /* MANAGED, or of a pool of such memory */
+    bool managed;          /* MANAGED, or of a pool of managed memory */
     CUmemoryPool pool;     /* SIM_MEM_POOL */
     unsigned handle_types; /* ALLOWED_HANDLE_TYPES */
-    void *host;  /* HOST, REGISTERED, MANAGED, pools of such memory: host address (= base) */
+    void *host;  /* HOST, REGISTERED, MANAGED, their pools: host address (= base) */
     void *owner; /* for the file that made the record */
 } sim_alloc_t;
 
-/* Charges the device (or answers OUT_OF_MEMORY): the free figure of cuMemGetInfo. */
+/* Charges the device, or answers OUT_OF_MEMORY.  cuMemGetInfo reports the rest as free. */
 CUresult sim_device_charge(int device, uint64_t bytes);
-/* The same, after pools gave back what they do not use where the device is full (pool_yield). */
+/* Charges the device.  If it is full, pools first give back unused memory (pool_yield). */
 CUresult sim_device_charge_all(int device, uint64_t bytes);
 void sim_device_uncharge(int device, uint64_t bytes);
 
-/* A record at [base, base+size) that the caller took from sim_range_take (or host memory);
- * the caller fills the remaining fields.  NULL without memory. */
+/* Makes a record at [base, base+size), which the caller took from sim_range_take (or host memory).
+ * The caller fills the remaining fields.  NULL without memory. */
 sim_alloc_t *sim_alloc_new(sim_mem_kind_t kind, uint64_t base, uint64_t size, int device,
                            CUcontext ctx);
-/* Removes the record only; range, charge and contents are the caller's business. */
+/* Removes only the record.  The caller handles range, charge and contents. */
 void sim_alloc_delete(sim_alloc_t *record);
 sim_alloc_t *sim_alloc_at(uint64_t base);        /* record that starts here */
 sim_alloc_t *sim_alloc_around(uint64_t address); /* record that contains it */
 sim_alloc_t *sim_alloc_next(sim_alloc_t *after); /* in address order; NULL: first */
 sim_alloc_t *sim_alloc_from(uint64_t base);      /* first record that starts there or later */
-/* Plain device memory: range, charge and record in one; used by cuMemAlloc, arrays, module
+/* Allocates plain device memory, with range, charge and record, for cuMemAlloc, arrays and module
  * variables.  The charge is the size rounded up to 512. */
 CUresult sim_device_alloc(CUcontext ctx, sim_mem_kind_t kind, uint64_t size, sim_alloc_t **out);
 void sim_device_free(sim_alloc_t *record);
 
-/* Mappings of physical memory (vmm.c): how many there are; where the memory behind one is, in
- * numbers that are no addresses and never come back; the mapping that shows the same memory and
- * comes after `before`, NULL: first, and at the end. */
+/* Mappings of physical memory (vmm.c).  sim_vmm_mapped is their number.  _place returns the place
+ * of the memory behind a mapping: a number that is no address and is never used again.  _alias
+ * returns the next mapping of the same memory after `before` (NULL: the first); NULL at the end. */
 extern size_t sim_vmm_mapped;
 uint64_t sim_vmm_place(const sim_alloc_t *record);
 sim_alloc_t *sim_vmm_alias(const sim_alloc_t *record, const sim_alloc_t *before);
 bool sim_vmm_rdma(const sim_alloc_t *record); /* network cards may use it */
 /* Memory that can be bound to a multicast object: bytes from `place` on of a file of this process. */
 typedef struct {
-    CUmemGenericAllocationHandle handle; /* of physical memory; 0: a pool's, at `address` */
+    CUmemGenericAllocationHandle handle; /* physical memory; 0: memory of a pool, at `address` */
     CUdeviceptr address;
     int device, file;
     uint64_t place, size;
-    uint64_t from; /* of the memory behind the handle: its first byte */
+    uint64_t from; /* first byte, in the memory behind the handle */
     unsigned handle_types;
 } sim_memory_t;
 
-/* For multicast.c: what the program's handle names (false: nothing), or what is behind an address of
- * a mapping; a use of physical memory, by which it stays; the address at which its byte number `from`
- * is mapped, with *bytes from there on, 0: none. */
+/* For multicast.c.  _physical describes the memory that a handle names; false: it names none.
+ * _behind describes the memory at an address of a mapping.  _hold keeps physical memory alive until
+ * _let_go.  _shown returns the address at which byte `from` of it is mapped; 0: it is not mapped.
+ * *bytes receives the bytes mapped from there on. */
 bool sim_vmm_physical(CUmemGenericAllocationHandle handle, sim_memory_t *out);
 void sim_vmm_behind(const sim_alloc_t *record, uint64_t address, sim_memory_t *out);
 void sim_vmm_hold(CUmemGenericAllocationHandle memory);
 void sim_vmm_let_go(CUmemGenericAllocationHandle memory);
 uint64_t sim_vmm_shown(CUmemGenericAllocationHandle memory, uint64_t from, uint64_t *bytes);
 
-/* Multicast objects (multicast.c): whether a handle names one; one handle more, one less. */
+/* Multicast objects (multicast.c).  _has: the handle names one.  _retain, _release: count handles. */
 bool sim_multicast_has(CUmemGenericAllocationHandle handle);
 void sim_multicast_retain(CUmemGenericAllocationHandle handle);
 void sim_multicast_release(CUmemGenericAllocationHandle handle);
-/* Passed to other processes: a descriptor of an object; an object by one, with *result, false where
- * it is of something else. */
+/* Sharing with other processes.  _export makes a descriptor of an object.  _import opens one and
+ * sets *result; false: the descriptor is of something else. */
 CUresult sim_multicast_export(int *out, CUmemGenericAllocationHandle handle,
                               CUmemAllocationHandleType type);
 bool sim_multicast_import(CUmemGenericAllocationHandle *out, int from, CUresult *result);
 
-/* Mapped objects (multicast_map.c): how many mappings there are.  Mapping waits until the team is
- * whole.  _member: whether the device is in the team that is mapped. */
+/* Mapped objects (multicast_map.c).  sim_multicast_mapped is the number of mappings.  _map waits
+ * until the team is complete.  _member: the device is in the team that is mapped. */
 extern size_t sim_multicast_mapped;
 CUresult sim_multicast_map(uint64_t address, uint64_t size, CUmemGenericAllocationHandle handle);
 void sim_multicast_unmapped(CUmemGenericAllocationHandle handle);
 bool sim_multicast_member(const sim_alloc_t *record, int device);
-/* False: in the range there is a byte of an object to which not all devices have bound memory. */
+/* Returns false if not all devices have bound memory to each byte of multicast objects in the
+ * range. */
 bool sim_multicast_ready(uint64_t address, uint64_t length);
-/* Returns true if the address is one of an object; store there, which reaches the memory of all devices. */
+/* _at returns true if the address belongs to an object.  _store stores there, which reaches the
+ * memory of all devices. */
 bool sim_multicast_at(uint64_t address);
 void sim_multicast_store(uint64_t address, const void *bytes, uint64_t length);
 
-/* True if every byte is mapped and may be touched so; marks written records as touched. */
+/* Returns true if every byte is mapped and allows the access; marks written records as
+ * touched. */
 bool sim_range_ok(uint64_t address, uint64_t length, bool write);
-/* Returns true if kernels of the context may touch these bytes, all of which are mapped: memory of another
- * device only with peer access to its context, or with that device's right on the mapping, the pool
- * or the graph's allocation. */
+/* Returns true if kernels of the context may touch these bytes, all of which are mapped.  Memory
+ * of another device needs peer access to its context, or the device's access right on the mapping,
+ * the pool or the graph's allocation. */
 bool sim_reaches(CUcontext ctx, uint64_t address, uint64_t length, bool write);
 bool sim_vmm_allows(const sim_alloc_t *record, int device, bool write);
 bool sim_pool_allows(const sim_alloc_t *record, int device, bool write);
 bool sim_peer_enabled(CUcontext ctx, uint64_t peer_id);
-/* Where the bytes at a device, managed or host address really are. No lock needed. */
+/* Returns the host address of the bytes at a device, managed or host address.  No lock needed. */
 void *sim_bytes(uint64_t address);
 
 /* ---- devices and contexts (device.c, context.c; global lock) ---- */
@@ -259,7 +264,7 @@ void *sim_bytes(uint64_t address);
 enum { SIM_MAX_DEVICES = 64 };
 
 typedef struct {
-    int ordinal;  /* as the process sees it: CUDA_VISIBLE_DEVICES */
+    int ordinal;  /* number in the process: CUDA_VISIBLE_DEVICES */
     int physical; /* as the machine has it */
     uint64_t total, used, used_high;
     CUcontext primary; /* its slot is kept over resets: same handle value */
@@ -298,7 +303,7 @@ typedef struct CUcontext_handle {
 
 typedef struct CUgreenCtx_handle {
     sim_object_t object;
-    CUcontext primary; /* where its memory lives */
+    CUcontext primary; /* owns its memory */
     CUcontext view;    /* cuCtxFromGreenCtx, NULL until asked */
     int device;
     struct sim_work *barrier; /* cuGreenCtxWaitEvent: later items of its streams depend on it */
@@ -329,11 +334,11 @@ extern sim_device_t sim_devices[SIM_MAX_DEVICES];
 extern sim_slab_t sim_contexts, sim_greens, sim_streams, sim_events;
 
 sim_thread_t *sim_thread(void); /* made on demand; NULL without memory */
-/* The thread's context if usable: INVALID_CONTEXT, CONTEXT_IS_DESTROYED or its sticky error
- * otherwise.  For a green context *out is the green view; sim_ctx_home gives the primary. */
+/* Returns the thread's context if it is usable, otherwise INVALID_CONTEXT, CONTEXT_IS_DESTROYED or
+ * its sticky error.  For a green context *out is the green view; sim_ctx_home gives the primary. */
 CUresult sim_ctx_current(CUcontext *out);
 CUresult sim_ctx_check(CUcontext ctx);      /* live and not in error, else the error */
-CUcontext sim_ctx_home(CUcontext ctx);      /* where memory and default streams live */
+CUcontext sim_ctx_home(CUcontext ctx);      /* owner of memory and default streams */
 CUresult sim_device_check(CUdevice device); /* INVALID_DEVICE */
 bool sim_peer_allowed(int from_device, int to_device);
 
@@ -367,12 +372,13 @@ typedef struct {
     unsigned flags; /* SIM_RUN_* */
     /* Takes effect; an error becomes the context's sticky error. NULL: nothing to do. */
     CUresult (*run)(sim_work_t *work);
-    /* SIM_RUN_GATED: may it complete yet?  Asked again after other work and periodically. */
+    /* SIM_RUN_GATED: returns true if the item may complete.  Called after other work and
+     * periodically. */
     bool (*ready)(sim_work_t *work);
     /* Frees what payload points to (payload itself is the scheduler's); NULL: nothing. */
     void (*release)(void *payload);
-    /* Fills `to`, a byte copy of `from`, with copies of what it points to; false: no memory.
-     * NULL: the byte copy is enough.  Needed for capture into graphs. */
+    /* Fills `to`, a byte copy of `from`, with copies of the objects that `from` points to; false:
+     * no memory.  NULL: the byte copy is enough.  Needed for capture into graphs. */
     bool (*clone)(void *to, const void *from);
 } sim_work_ops_t;
 
@@ -404,44 +410,47 @@ struct sim_work {
     bool failed;       /* did not run: its context is in error */
     bool staged;       /* a copy whose pageable source was read at submission */
     bool programmatic; /* a launch that may start before the kernel before it is over */
-    struct sim_op *op; /* what the race detector knows of it, or NULL */
+    struct sim_op *op; /* its record in the race detector, or NULL */
     const char *label; /* kernel name or NULL; outlives the item */
     size_t payload_bytes;
     _Alignas(max_align_t) unsigned char payload[]; /* ops-specific; SIM_PAYLOAD */
 };
 #define SIM_PAYLOAD(work, type) ((type *)(void *)(work)->payload)
 
-/* A new item, refs = 1 for the caller, zeroed payload.  NULL without memory. */
+/* Makes an item, with refs = 1 for the caller and a zeroed payload.  NULL without memory. */
 sim_work_t *sim_work_new(const sim_work_ops_t *ops, CUcontext ctx, size_t payload_bytes);
 bool sim_work_touches(sim_work_t *work, uint64_t address, uint64_t length, bool write);
 sim_work_t *sim_work_clone(const sim_work_t *work); /* state NEW, no dependencies */
 sim_work_t *sim_work_ref(sim_work_t *work);         /* NULL is allowed */
 void sim_work_unref(sim_work_t *work);
-/* `work` (NEW) completes after `before`; nothing if that is NULL or complete. False: memory. */
+/* Completes `work` (NEW) after `before`.  Does nothing if that is NULL or complete.  False: no
+ * memory. */
 bool sim_work_after(sim_work_t *work, sim_work_t *before);
-/* The same, but the program may rely on no more than that `before` was begun. */
+/* Completes `work` after `before`, but the program may rely only on the beginning of `before`. */
 bool sim_work_after_start(sim_work_t *work, sim_work_t *before);
-/* Hands a NEW item to the scheduler, which takes a reference of its own. */
+/* Passes a NEW item to the scheduler, which takes its own reference. */
 void sim_work_submit(sim_work_t *work);
 
-/* The usual way.  Takes the caller's reference.  On a capturing stream the item goes to
- * sim_capture_record instead; legacy-stream work while a blocking stream of the context
- * captures is refused.  `kept`, if not NULL, receives a reference on success (NULL when
- * captured) for waiting. */
+/* Submits work to a stream, the usual way.  Takes the caller's reference.  On a capturing stream
+ * the item goes to sim_capture_record instead.  Legacy-stream work is refused while a blocking
+ * stream of the context captures.  `kept`, if not NULL, receives a reference for waiting on
+ * success (NULL when captured). */
 CUresult sim_enqueue(CUstream stream, sim_work_t *work, sim_work_t **kept);
-/* The parts of it, for graph launches: dependencies by stream order; becoming its last. */
+/* The parts of sim_enqueue, for graph launches: _order adds the dependencies of stream order,
+ * _advance makes the item the stream's last one. */
 bool sim_stream_order(CUstream stream, sim_work_t *work);
 void sim_stream_advance(CUstream stream, sim_work_t *work);
-/* `work` after everything so far submitted to the context, all streams, green ones too; for
- * the view of a green context, to its streams and the default ones. */
+/* Orders `work` after all work submitted to the context so far, in all streams, green ones
+ * included.  For the view of a green context, only its streams and the default ones count. */
 bool sim_ctx_order(CUcontext ctx, sim_work_t *work);
-/* All later work of the context, or of a green context's streams, after `work`'s event. */
+/* Orders all later work of the context, or of a green context's streams, after `work`'s
+ * event. */
 CUresult sim_ctx_barrier(CUcontext ctx, CUevent event);
 
-/* Waits drop the lock while time passes; objects may die meanwhile, recheck handles. */
+/* Waits for the item.  Waits drop the lock while time passes, and objects may be destroyed
+ * meanwhile: recheck handles. */
 void sim_wait(sim_work_t *work); /* NULL is allowed */
-/* The same where the host learns only that the item was reached: what a copy from pageable
- * memory promises. */
+/* Waits for the item.  The host may rely only on its beginning, as for a copy from pageable memory. */
 void sim_wait_reached(sim_work_t *work);
 CUresult sim_wait_stream(CUstream stream);
 CUresult sim_wait_ctx(CUcontext ctx); /* everything submitted so far; then its error */
@@ -451,7 +460,7 @@ uint64_t sim_now(void);             /* device clock, ns; no lock needed */
 
 extern const sim_work_ops_t sim_mark_ops; /* SIM_WORK_MARK, takes no time */
 extern const sim_work_ops_t sim_wait_ops; /* SIM_WORK_WAIT, ditto */
-/* Durations by the settings copy_gbps and device_gbps. */
+/* Compute durations from the settings copy_gbps and device_gbps. */
 uint64_t sim_copy_ns(uint64_t bytes, bool host_side);
 
 /* ---- streams and events (stream.c, event.c; global lock) ---- */
@@ -466,7 +475,7 @@ typedef struct CUstream_handle {
     int priority;
     bool is_legacy, is_per_thread;
     sim_work_t *last;                /* newest item, or NULL */
-    CUstreamAttrValue attributes[4]; /* those of stream_api.c's table */
+    CUstreamAttrValue attributes[4]; /* in the order of stream_api.c's table */
     CUstream next, *link;            /* list of the context */
     struct sim_capture *capture;     /* graph.c: not NULL while capturing */
     CUgraphNode *capture_tail;       /* graph.c: nodes the next one depends on */
@@ -486,17 +495,17 @@ typedef struct CUevent_handle {
     void *shared; /* ipc_event.c: CU_EVENT_INTERPROCESS, made here or elsewhere */
 } sim_event_t;
 
-/* Resolves 0 (legacy or per-thread by `per_thread`), 1, 2 and handles.  The context is the
- * current one for the special handles, else the stream's own; its errors are answered. */
+/* Resolves 0 (legacy or per-thread by `per_thread`), 1, 2 and handles.  The special handles use
+ * the current context, other handles the stream's own.  Returns the errors of that context. */
 CUresult sim_stream_get(CUstream handle, bool per_thread, CUstream *out);
 CUresult sim_event_get(CUevent handle, CUevent *out); /* INVALID_HANDLE */
-/* Record and wait as work items in stream order (capture hooks included). */
+/* Record an event and wait for one, as work items in stream order (capture hooks included). */
 CUresult sim_event_record(CUevent event, CUstream stream, unsigned flags);
 CUresult sim_stream_wait_event(CUstream stream, CUevent event, unsigned flags);
-/* The item that an event record or wait is made of, for graphs: takes effect when it
- * completes.  sim_event_attach makes `work` what the event stands for from now on. */
+/* Makes the item of an event record or wait, for graphs: it takes effect when it completes.
+ * sim_event_attach makes `work` the event's newest record. */
 sim_work_t *sim_record_work(CUcontext ctx, CUevent event);
-/* `work` (NEW) completes after the event's newest record.  False: no memory. */
+/* Completes `work` (NEW) after the event's newest record.  False: no memory. */
 bool sim_work_after_event(sim_work_t *work, CUevent event);
 void sim_event_attach(CUevent event, sim_work_t *work);
 
@@ -504,16 +513,17 @@ void sim_event_attach(CUevent event, sim_work_t *work);
 
 /* Takes over `work` (its reference) as a node of the stream's capture. */
 CUresult sim_capture_record(CUstream stream, sim_work_t *work);
-/* Instead of recording or waiting when the stream or the event is in a capture. */
+/* Replace record and wait if the stream or the event is in a capture. */
 CUresult sim_capture_event_record(CUstream stream, CUevent event, unsigned flags);
 CUresult sim_capture_event_wait(CUstream stream, CUevent event, unsigned flags);
-/* A call that is not allowed during capture (SIM_UNSAFE rows); only asked while
- * sim_captures > 0.  Invalidates and answers an error, or SUCCESS to let it pass. */
+/* Checks a call that is not allowed during capture (SIM_UNSAFE rows); called only while
+ * sim_captures > 0.  Invalidates the capture and returns an error, or returns SUCCESS to let the
+ * call pass. */
 CUresult sim_capture_unsafe(sim_fn_t fn);
-/* A call that would synchronise or query the stream, or the context if stream is NULL. */
+/* Checks a call that would synchronise or query the stream, or the context if stream is NULL. */
 CUresult sim_capture_sync(CUcontext ctx, CUstream stream);
-/* Work for the legacy stream: refused (and the capture invalidated) while a blocking stream
- * of the context captures. */
+/* Checks work for the legacy stream.  It is refused, and the capture invalidated, while a blocking
+ * stream of the context captures. */
 CUresult sim_capture_implicit(CUcontext ctx);
 void sim_capture_stream_gone(CUstream stream); /* destroyed while capturing */
 void sim_capture_event_gone(CUevent event);
@@ -529,12 +539,13 @@ typedef struct {
     bool cooperative;  /* all blocks have to run at once */
 } sim_launch_args_t;
 
-/* The item of a kernel launch: arguments copied, accesses declared. Errors as cuLaunchKernel. */
+/* Makes the item of a kernel launch, with copied arguments and declared accesses.  Errors are
+ * those of cuLaunchKernel. */
 CUresult sim_kernel_work(CUcontext ctx, const sim_launch_args_t *args, sim_work_t **out);
-/* What the item (made by sim_kernel_work) was made of; how many arguments.  `params`, if not
- * NULL, receives pointers to the copies that the item owns. */
+/* Describes the arguments of an item made by sim_kernel_work, and returns their number.  `params`,
+ * if not NULL, receives pointers to the copies that the item owns. */
 unsigned sim_kernel_describe(const sim_work_t *work, sim_launch_args_t *out, void **params);
-/* CUkernel handles are accepted where CUfunction ones are. */
+/* Accepts CUkernel handles in place of CUfunction handles. */
 CUresult sim_function_get(CUfunction handle, CUcontext ctx, CUfunction *out);
 
 /* ---- copies and fills, for graph nodes (copy.c) ---- */
@@ -546,8 +557,8 @@ CUresult sim_fill_work(CUcontext ctx, uint64_t address, size_t pitch, unsigned v
                        unsigned element_bytes, size_t width, size_t height, sim_work_t **out);
 CUresult sim_host_work(CUcontext ctx, CUhostFn fn, void *data, sim_work_t **out);
 
-/* Storage of an array, for copies: array.c; weak default answers INVALID_HANDLE.  Layout is
- * row after row, plane after plane, without padding. */
+/* Storage of an array, for copies (array.c).  The weak default answers INVALID_HANDLE.  The layout
+ * is row after row, plane after plane, without padding. */
 typedef struct {
     uint64_t base; /* device address of element (0,0,0) */
     size_t row_bytes, rows, planes;
@@ -561,28 +572,28 @@ void sim_ctx_gone_pool(CUcontext ctx);
 void sim_ctx_gone_vmm(CUcontext ctx);
 void sim_ctx_gone_ipc(CUcontext ctx);
 void sim_ctx_gone_array(CUcontext ctx);
-/* cuMemFree of a record that is not SIM_MEM_DEVICE, GLOBAL, MANAGED: pool memory may be freed
- * with it.  Weak default: INVALID_VALUE. */
+/* Implements cuMemFree of records other than SIM_MEM_DEVICE, GLOBAL and MANAGED: it also frees
+ * pool memory.  Weak default: INVALID_VALUE. */
 CUresult sim_pool_free_sync(sim_alloc_t *record);
 
-/* After a call synchronised a stream, an event or a context: pools give back what exceeds
+/* Called after a stream, an event or a context was synchronised.  Pools give back memory above
  * their release threshold. */
 void sim_pool_synced(void);
-/* Returns physical memory that no pool of the device needs; how much. */
+/* Gives back physical memory that no pool of the device needs, and returns its size. */
 uint64_t sim_pool_release_idle(int device);
-/* Plain device memory with `exported` set is being freed. */
+/* Called when plain device memory with `exported` set is freed. */
 void sim_ipc_freed(const sim_alloc_t *record);
 extern size_t sim_imports;     /* allocations of other processes that are open */
-extern size_t sim_vmm_imports; /* the same of physical memory */
+extern size_t sim_vmm_imports; /* physical memory of other processes that is open */
 
 /* ---- events shared between processes: ipc_event.c.  Called for events with `shared` set ---- */
 
 bool sim_ipc_event_new(CUevent event); /* sets `shared`; false: no memory */
 void sim_ipc_event_gone(CUevent event);
-/* What sim_record_work answers for them; and when event->work is that record, submitted. */
+/* Makes the item for sim_record_work.  _recorded: event->work is that item and was submitted. */
 sim_work_t *sim_ipc_record_work(CUcontext ctx, CUevent event);
 void sim_ipc_event_recorded(CUevent event);
-/* A reference to what has to complete before the event has happened; *out NULL: nothing. */
+/* Finds the work that must complete before the event has happened, with a reference; *out NULL: none. */
 bool sim_ipc_event_before(CUcontext ctx, CUevent event, sim_work_t **out);
 CUresult sim_ipc_event_query(CUevent event);
 CUresult sim_ipc_event_wait(CUevent event);

@@ -1,9 +1,9 @@
 /* The device address space: one reservation without access rights, its mirror with the contents,
- * and which addresses are free.  Global lock.
+ * and the free addresses.  Global lock.
  *
- * Free ranges are kept twice: by address, to coalesce, and in size bins, newest first, so
- * that an address freed is soon given out again.  Small and large allocations live in
- * different parts; everything in the large part is a multiple of 2 MiB. */
+ * Free ranges are kept twice: by address, to coalesce, and in size bins, newest first, so that a
+ * freed address is soon reused.  Small and large allocations live in different parts.  All sizes
+ * and addresses in the large part are multiples of 2 MiB. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -93,7 +93,7 @@ static uint64_t round_up(uint64_t value, uint64_t align) {
     return (value + align - 1) & ~(align - 1);
 }
 
-/* A range of one bin that can hold the request, looking at `most` of them. */
+/* Returns a range of one bin that can hold the request, after a search of `most` of them. */
 static range_t *find_in(const arena_t *arena, unsigned bin, uint64_t size, uint64_t align,
                         unsigned most) {
     for (range_t *range = arena->bins[bin]; range && most; range = range->next, most--) {
@@ -104,8 +104,8 @@ static range_t *find_in(const arena_t *arena, unsigned bin, uint64_t size, uint6
     return NULL;
 }
 
-/* First range of the bins that can hold the request; NULL: none.  In the bin of the size
- * itself many may be too small, so only a few are tried unless nothing else is left. */
+/* Returns the first range of the bins that can hold the request; NULL: none.  In the bin of the
+ * size itself many ranges may be too small, so only a few are tried unless nothing else is left. */
 static range_t *find(const arena_t *arena, uint64_t size, uint64_t align) {
     enum { FEW = 16 };
     unsigned own = bin_of(size);
@@ -126,7 +126,7 @@ static range_t *find(const arena_t *arena, uint64_t size, uint64_t align) {
 static bool cut(arena_t *arena, range_t *range, uint64_t at, uint64_t size) {
     uint64_t before = at - range->node.key;
     uint64_t after = range->node.key + range->size - at - size;
-    if (before && after) { /* one more range than before: memory first, then no way back */
+    if (before && after) { /* adds a range: memory comes first, the rest cannot fail */
         if (!add_free(arena, at + size, after))
             return false;
         after = 0;
@@ -194,7 +194,7 @@ void sim_range_give(uint64_t address, uint64_t size) {
     if (before)
         put(arena, before);
     else
-        add_free(arena, address, size); /* without memory the addresses are lost, no more */
+        add_free(arena, address, size); /* without memory only the addresses are lost */
 }
 
 void sim_mirror_discard(uint64_t address, uint64_t size) {
@@ -221,8 +221,8 @@ void sim_mirror_bar(uint64_t address, uint64_t size, bool barred) {
              barred ? PROT_NONE : PROT_READ | PROT_WRITE);
 }
 
-/* A memory file lets other processes map the same bytes; where file sizes are limited, an
- * anonymous mirror does all but that. */
+/* Maps the mirror as a memory file, which other processes can map, too.  If file sizes are limited,
+ * an anonymous mirror does everything else. */
 static void *map_mirror(uint64_t size) {
     struct rlimit limit;
     sim_mirror_fd = -1;
@@ -242,8 +242,8 @@ static void *map_mirror(uint64_t size) {
     return mirror;
 }
 
-/* Address space is plentiful but not everywhere (ulimit -v, valgrind): take what there is.
- * SIMCUDA_SPACE_GB is the most: emulators of other machines pay for every page of it. */
+/* Reserves the device's address space, as much as the host allows: ulimit -v and valgrind limit it.
+ * SIMCUDA_SPACE_GB is the upper limit, because emulators of other machines pay for every page. */
 bool sim_space_start(void) {
     if (space_base)
         return true;

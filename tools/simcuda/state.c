@@ -36,8 +36,8 @@ pthread_mutex_t *sim_lock_mutex(void) {
     return &lock;
 }
 
-/* A child has one thread and no worker; another thread may have held the lock when it was
- * made, so a child never takes it: every call is turned away at the gate. */
+/* A forked child has one thread and no worker.  Another thread may have held the lock at the fork,
+ * so the child never takes the lock: every call is refused at the gate. */
 static void forked(void) {
     atomic_fetch_or(&sim_gate, SIM_GATE_FORKED);
 }
@@ -141,7 +141,7 @@ SIM_API(cuDriverGetVersion)(int *version) {
     return CUDA_SUCCESS;
 }
 
-/* Private tables are not ours to imitate; every one is unknown but those of a test. */
+/* Private tables of the driver are not imitated: only tables that a test added are known. */
 SIM_API(cuGetExportTable)(const void **table, const CUuuid *id) {
     if (!table || !id)
         return CUDA_ERROR_INVALID_VALUE;

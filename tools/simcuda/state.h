@@ -1,5 +1,5 @@
-/* Process-wide state of the simulator that only its core files share: the gate each call
- * passes, call counters, time keeping.  All other files use sim.h. */
+/* Process-wide state that only the core files of the simulator share: the gate that each call
+ * passes, call counters, time.  All other files use sim.h. */
 #ifndef SIM_STATE_H
 #define SIM_STATE_H
 
@@ -22,7 +22,8 @@ extern atomic_bool sim_timed;
 
 extern _Thread_local sim_thread_t *sim_self __attribute__((tls_model("initial-exec")));
 
-/* Slow half of a call's beginning: anything the gate or the thread objects to. */
+/* Slow path at the beginning of a call: handles everything that the gate or the thread objects
+ * to. */
 CUresult sim_call_refused(sim_fn_t fn, unsigned traits);
 /* Lets the cost of the finished call pass; lock not held. */
 void sim_call_pay(sim_fn_t fn, unsigned traits);
@@ -42,10 +43,10 @@ size_t sim_config_describe(char *out, size_t room);
 /* faults.c */
 bool sim_faults_add(const char *plan);
 void sim_faults_clear(void);
-/* lookup.c: the private table that a test brought along, NULL: none. */
+/* lookup.c: returns the private table that a test added, NULL: none. */
 const void *sim_offered_table(const void *id);
 
-/* Counts the call.  SIM_NOTHING: it is to succeed without doing anything. */
+/* Counts the call.  SIM_NOTHING: the call succeeds without doing anything. */
 CUresult sim_fault_hit(sim_fn_t fn, unsigned traits);
 #define SIM_NOTHING ((CUresult)0x7fffffff)
 
@@ -75,9 +76,8 @@ void sim_work_faults(uint64_t nth); /* key `sticky` */
 /* clock.c, told by work.c */
 void sim_clock_kick(uint64_t due, bool effect);
 void sim_clock_host_kick(void);
-void sim_clock_hand_over(void); /* clock:real: this thread is about to run what may last */
-/* clock:virtual: run body(work), which drops the lock while user code runs, in the host
- * thread. */
+void sim_clock_hand_over(void); /* clock:real: this thread is about to run long work */
+/* clock:virtual: runs body(work) in the host thread.  It drops the lock while user code runs. */
 void sim_clock_host_call(void (*body)(sim_work_t *), sim_work_t *work);
 void sim_clock_done(void);
 

@@ -1,14 +1,15 @@
 /* Streams as chains of work: CUDA's ordering rules.  Global lock.
  *
  *   - an item follows the previous one of its stream;
- *   - an item of the legacy stream follows everything before it in the blocking streams of the
- *     context, per-thread default streams included, and every later item of those follows
- *     it; non-blocking streams are left out;
- *   - cuCtxWaitEvent orders all later items of the context after its event, and
- *     cuGreenCtxWaitEvent those of the green context's own streams.
+ *   - An item follows the previous one of its stream.
+ *   - An item of the legacy stream follows everything before it in the blocking streams of the
+ *     context, per-thread default streams included.  Every later item of these streams follows
+ *     it.  Non-blocking streams are left out.
+ *   - cuCtxWaitEvent orders all later items of the context after its event.
+ *     cuGreenCtxWaitEvent orders the later items of the green context's own streams.
  *
- * A stream's handle may die, and its value be given out again, while its work goes on: items
- * do not refer to the stream. */
+ * A stream can be destroyed, and its handle value reused, while its work goes on: items do not
+ * refer to the stream. */
 #include <stdlib.h>
 
 #include "race.h"
@@ -31,7 +32,7 @@ CUstream sim_stream_make(CUcontext home, unsigned flags, int priority) {
     return stream;
 }
 
-/* Forgets finished orphans; they are looked at only here and when work is ordered. */
+/* Forgets finished orphans.  Orphans are used only here and when work is ordered. */
 static void prune_orphans(CUcontext ctx) {
     size_t kept = 0;
     for (size_t i = 0; i < ctx->orphan_count; i++) {
@@ -128,7 +129,8 @@ void sim_stream_advance(CUstream stream, sim_work_t *work) {
     sim_work_unref(before);
 }
 
-/* Default streams are the primary context's, whatever context is current. */
+/* Returns true if the stream belongs to the green context, or is a default stream: these belong to
+ * the primary context, in any current context. */
 static bool is_of(const sim_stream_t *stream, CUgreenCtx green) {
     return !green || stream->green == green || stream->is_legacy || stream->is_per_thread;
 }
@@ -190,7 +192,7 @@ CUresult sim_enqueue(CUstream stream, sim_work_t *work, sim_work_t **kept) {
 
 /* ---- waiting ---- */
 
-/* An item that is complete when all that `stream`'s next item would wait for is. */
+/* Makes an item that completes when the next item of `stream` could start. */
 static sim_work_t *probe(CUstream stream) {
     sim_work_t *mark = sim_work_new(&sim_mark_ops, stream->ctx, 0);
     if (mark && sim_stream_order(stream, mark)) {
@@ -288,7 +290,7 @@ CUstream sim_stream_own(CUcontext home) {
     return stream;
 }
 
-/* End of a thread: its default streams go, their work does not. */
+/* Called at the end of a thread.  Its default streams are destroyed; their work goes on. */
 void sim_thread_gone(void *thread) {
     sim_thread_t *self = thread;
     if (!(atomic_load(&sim_gate) & (SIM_GATE_FORKED | SIM_GATE_EXITING))) {

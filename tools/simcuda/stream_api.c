@@ -1,11 +1,11 @@
-/* The rest of the stream calls: properties, host functions and callbacks.  Global lock. */
+/* Other stream calls: properties, host functions and callbacks.  Global lock. */
 #include <string.h>
 
 #include "state.h"
 
 /* ---- properties ---- */
 
-/* Body of a call and of its per-thread twin. */
+/* Defines the bodies of a call and of its per-thread twin. */
 #define TWINS(symbol, twin, params, args)                                                        \
     SIM_API(symbol) params {                                                                     \
         bool per_thread = false;                                                                 \
@@ -60,7 +60,8 @@ static CUresult both_cuStreamGetDevice(CUstream handle, CUdevice *out, bool per_
 }
 TWINS(cuStreamGetDevice, cuStreamGetDevice_ptsz, (CUstream a, CUdevice *b), (a, b, per_thread))
 
-/* The first version answers for a green context's stream with its view, which it makes. */
+/* For a stream of a green context, the first version returns the context's view, and makes
+ * it. */
 static CUresult both_cuStreamGetCtx(CUstream handle, CUcontext *out, bool per_thread) {
     CUstream stream;
     CUresult result = sim_stream_get(handle, per_thread, &stream);
@@ -109,7 +110,7 @@ static const CUstreamAttrID kept_attributes[] = {
     CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN,
 };
 
-/* Where the attribute is kept; NULL: not one of a stream. */
+/* Returns the stored attribute; NULL: it is not an attribute of streams. */
 static CUstreamAttrValue *attribute_of(CUstream stream, CUstreamAttrID id) {
     for (unsigned i = 0; i < sizeof kept_attributes / sizeof *kept_attributes; i++)
         if (kept_attributes[i] == id)
@@ -207,7 +208,7 @@ typedef struct {
     void *data;
 } callback_payload_t;
 
-/* Unlike host functions these run in a broken context too, and are told so. */
+/* Unlike host functions, callbacks also run in a broken context, and receive its error. */
 static CUresult run_callback(sim_work_t *work) {
     const callback_payload_t *payload = SIM_PAYLOAD(work, callback_payload_t);
     payload->fn(payload->handle, work->failed ? work->ctx->sticky : CUDA_SUCCESS, payload->data);

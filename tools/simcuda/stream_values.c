@@ -1,4 +1,4 @@
-/* Waiting for and writing values in memory in stream order, one by one and in batches.
+/* Waits for values in memory and writes of values, in stream order, one by one and in batches.
  * Global lock. */
 #include <string.h>
 
@@ -9,7 +9,7 @@ typedef struct {
     unsigned bytes, condition; /* GEQ 0, EQ 1, AND 2, NOR 3 */
 } value_payload_t;
 
-/* The other side may be the host's own code, so these are single accesses. */
+/* Loads the value in a single access, because the host's own code may write it. */
 static uint64_t load(const value_payload_t *payload) {
     void *at = sim_bytes(payload->address);
     return payload->bytes == 8 ? atomic_load((atomic_ullong *)at)
@@ -100,7 +100,7 @@ VALUE_CALLS(cuStreamWriteValue64, &write_value_ops, cuuint64_t)
 
 /* ---- batches ---- */
 
-/* One element as the ABI has it; which fields count depends on the operation. */
+/* One element of a batch, in the layout of the ABI; the operation decides which fields count. */
 typedef struct {
     unsigned operation;
     CUdeviceptr address;

@@ -1,5 +1,5 @@
 /* Texture and surface objects: descriptions of memory that kernels take as arguments.  Texture
- * hardware is not simulated, so an object is what it was described as, and no more.  Global lock.
+ * hardware is not simulated, so an object is only its description.  Global lock.
  *
  * Guesses (public documentation is silent):
  *   handles that are no objects                  INVALID_VALUE
@@ -9,8 +9,8 @@
 
 #include "sim.h"
 
-/* The three descriptions, of which only the beginning of the first is looked at:
- * CUresourcetype, then a union of an array, a mipmapped array and linear memory. */
+/* Sizes of the three descriptions.  Only the beginning of the first one is read: CUresourcetype,
+ * then a union of an array, a mipmapped array and linear memory. */
 enum { RESOURCE_BYTES = 144, TEXTURE_BYTES = 104, VIEW_BYTES = 112 };
 enum { RESOURCE_ARRAY, RESOURCE_MIPMAPPED, RESOURCE_LINEAR, RESOURCE_PITCH2D };
 

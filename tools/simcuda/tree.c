@@ -1,5 +1,5 @@
-/* Treaps over 64-bit keys: the same keys inserted in any order give a balanced tree with
- * high probability, and insertion and removal are a few lines.  The caller locks. */
+/* Treaps over 64-bit keys.  The tree is balanced with high probability, for any order of
+ * insertion.  Insertion and removal are a few lines.  The caller locks. */
 #include "sim.h"
 
 static uint32_t next_priority(void) {

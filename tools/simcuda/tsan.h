@@ -1,8 +1,8 @@
-/* What ThreadSanitizer has to know, where it is built in.
+/* Annotations for ThreadSanitizer, if the build uses it.
  *
- * Work of the device runs on whatever thread completes it, and two pieces that the program left
- * unordered may write the same memory at once, as on a GPU.  That is for the race detector to
- * judge; ThreadSanitizer judges the simulator, so it looks away while a device's effect
+ * Device work runs on the thread that completes it.  As on a GPU, two pieces of unordered work may
+ * write the same memory at once.  The race detector judges the program's work; ThreadSanitizer
+ * judges the simulator.  It therefore ignores memory accesses while a device's effect
  * happens. */
 #ifndef SIM_TSAN_H
 #define SIM_TSAN_H
@@ -24,16 +24,16 @@ void AnnotateIgnoreWritesEnd(const char *file, int line);
     (AnnotateIgnoreReadsBegin(__FILE__, __LINE__), AnnotateIgnoreWritesBegin(__FILE__, __LINE__))
 #define SIM_DEVICE_ENDS                                                                          \
     (AnnotateIgnoreWritesEnd(__FILE__, __LINE__), AnnotateIgnoreReadsEnd(__FILE__, __LINE__))
-/* A signal's handler has left the work, and with that what it had begun. */
+/* A signal handler has left the work, and with it the annotations that the work had begun. */
 #define SIM_DEVICE_LEFT SIM_DEVICE_BEGINS
-/* Where it allows mappings, and nothing lies yet. */
+/* Range that ThreadSanitizer allows for mappings, and that is still empty at start. */
 #define SIM_FIRST_ADDRESS 0x7e8000000000ull
 #define SIM_LAST_ADDRESS  0x7f8000000000ull
 #else
 #define SIM_DEVICE_BEGINS ((void)0)
 #define SIM_DEVICE_ENDS   ((void)0)
 #define SIM_DEVICE_LEFT   ((void)0)
-/* Between what programs and libraries are loaded at. */
+/* Range between the addresses at which programs and libraries are loaded. */
 #define SIM_FIRST_ADDRESS (64ull << 40)
 #define SIM_LAST_ADDRESS  (96ull << 40)
 #endif

@@ -1,5 +1,6 @@
-/* Weak defaults: a body for each row of cuda_functions.def that says loudly that the call is
- * not simulated, and hooks of parts that may be absent.  A definition elsewhere wins. */
+/* Weak defaults: a body for each row of cuda_functions.def, which logs that the call is not
+ * simulated, and hooks of parts that may be absent.  A definition elsewhere replaces the
+ * default. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -99,7 +100,8 @@ WEAK void sim_ctx_gone_ipc(SIM_UNUSED CUcontext ctx) {
 WEAK void sim_ctx_gone_array(SIM_UNUSED CUcontext ctx) {
 }
 
-/* One line per event, opened anew each time: rare, and it survives closed descriptors. */
+/* Writes one line per event.  It opens the file each time: events are rare, and the log survives a
+ * program that closes descriptors. */
 void sim_log(const char *format, ...) {
     const char *where = sim_config.log ? sim_config.log : "stderr";
     if (!strcmp(where, "none"))

@@ -1,8 +1,9 @@
-/* User objects: counted references to something of the program's, which graphs keep while they
- * or work of theirs may use it.  Global lock.
+/* User objects: counted references to objects of the program.  Graphs keep them while they or
+ * their work may use the object.  Global lock.
  *
- * An object is destroyed when the last reference goes: a host function calls the destructor in a
- * thread of the driver, after the launches of executable graphs that held the object.
+ * An object is destroyed when the last reference is released.  A host function then calls the
+ * destructor in a thread of the driver, after all launches of executable graphs that held the
+ * object.
  *
  * Guesses (public documentation is silent):
  *   handles that are no objects                       INVALID_VALUE
@@ -30,7 +31,7 @@ static sim_user_object_t *object_get(CUuserObject handle) {
     return sim_slab_has(&user_objects, handle) ? handle : NULL;
 }
 
-/* Its destructor will wait for `work` too. */
+/* Makes the destructor of the object wait for `work`, too. */
 static void keep_until(sim_user_object_t *object, sim_work_t *work) {
     if (!work || work->state == SIM_DONE)
         return;

@@ -1,10 +1,10 @@
 /* Virtual memory management: reservations, physical allocations, mappings, access.  Global lock.
  *
- * Physical memory is a piece of one memory file of the process; a mapping lays that piece
- * over the mirror (see sim.h), so that two mappings of it show the same bytes.
+ * Physical memory is a piece of one memory file of the process.  A mapping lays that piece over the
+ * mirror (see sim.h), so that two mappings of it show the same bytes.
  *
- * Approximation: access is kept per device but enforced for the device that has most, as an
- * address check knows no device.
+ * Approximation: access is recorded per device, but the check of an address knows no device.  It
+ * uses the device with the most rights.
  *
  * Guesses (public documentation is silent):
  *   a partly mapped range, one that cuts a mapping    INVALID_VALUE
@@ -13,7 +13,7 @@
  *   freeing a reservation with mappings in it         INVALID_VALUE
  *   host memory, fabric handles, Windows handles      NOT_SUPPORTED, logged
  *   cuMemGetAccess of memory that is not mapped here  INVALID_VALUE
- *   gpuDirectRDMACapable where the device is not      NOT_SUPPORTED
+ *   gpuDirectRDMACapable on a device without it       NOT_SUPPORTED
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -36,7 +36,7 @@ typedef struct {
 sim_slab_t sim_physicals = SIM_SLAB(sim_physical_t, 1 << 20);
 static sim_node_t *reservations;
 
-/* The memory file: pieces that are free again, and where untouched file begins. */
+/* The memory file: its free pieces, and the beginning of its unused end. */
 int sim_vmm_file = -1;
 static uint64_t file_end;
 static struct { uint64_t offset, size; } * holes;
@@ -46,7 +46,8 @@ size_t sim_vmm_mapped, sim_vmm_imports;
 
 /* ---- pieces of the memory file ---- */
 
-/* Growing past the limit on file sizes would be a signal, not an error. */
+/* Grows the file.  Beyond the limit on file sizes, growing would raise a signal instead of an
+ * error. */
 bool sim_grow_file(int fd, uint64_t size) {
     struct rlimit limit;
     if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur < size) {
@@ -85,13 +86,13 @@ void sim_piece_give(uint64_t offset, uint64_t size) {
         }
         offset = before ? holes[i].offset : offset;
         size += holes[i].size;
-        holes[i] = holes[--hole_count]; /* and its neighbour on the other side, if it is free */
+        holes[i] = holes[--hole_count]; /* also joins a free neighbour on the other side */
     }
     if (hole_count == hole_room) {
         size_t room = hole_room ? 2 * hole_room : 16;
         void *grown = realloc(holes, room * sizeof *holes);
         if (!grown)
-            return; /* file space is lost, no more */
+            return; /* only file space is lost */
         holes = grown;
         hole_room = room;
     }
@@ -128,7 +129,8 @@ static void physical_settle(sim_physical_t *physical) {
     sim_slab_give(&sim_physicals, physical);
 }
 
-/* Memory of node 0 is all that the host has.  Attributes of pointers take it for memory of device 0. */
+/* Returns true for host memory.  The host has only the memory of node 0.  Attributes of pointers
+ * report it as memory of device 0. */
 static bool is_of_host(const CUmemLocation *location) {
     return location->type == CU_MEM_LOCATION_TYPE_HOST ||
            location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
@@ -167,7 +169,7 @@ CUresult sim_physical_new(const CUmemAllocationProp *prop, uint64_t size, bool c
             sim_device_uncharge(prop->location.id, size);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    static uint64_t next_place = 1ull << 63; /* where no address is */
+    static uint64_t next_place = 1ull << 63; /* never an address */
     physical->refs = 1;
     physical->uses = 0;
     physical->size = size;
@@ -319,7 +321,7 @@ SIM_API(cuMemAddressReserve)
     return CUDA_SUCCESS;
 }
 
-/* First mapping that touches the range. */
+/* Returns the first mapping that touches the range. */
 static sim_alloc_t *first_in(uint64_t address, uint64_t size) {
     sim_alloc_t *record = sim_alloc_around(address);
     if (!record) {
@@ -347,7 +349,7 @@ static bool is_mapping(const sim_alloc_t *record) {
     return record->kind == SIM_MEM_VMM || record->kind == SIM_MEM_MULTICAST;
 }
 
-/* The range must consist of whole mappings without gaps. */
+/* Returns true if the range consists of whole mappings without gaps. */
 static bool whole_mappings(uint64_t address, uint64_t size) {
     if (!size || address + size < address)
         return false;
@@ -414,7 +416,7 @@ sim_alloc_t *sim_mapping_new(sim_mem_kind_t kind, uint64_t address, uint64_t siz
     return record;
 }
 
-/* The record of a mapping that is not laid over the mirror yet. */
+/* Makes the record of a mapping, before it is laid over the mirror. */
 static sim_alloc_t *map_physical(sim_physical_t *physical, uint64_t address, uint64_t size) {
     sim_alloc_t *record = sim_mapping_new(SIM_MEM_VMM, address, size, physical->prop.location.id);
     if (!record)
@@ -470,7 +472,8 @@ SIM_API(cuMemMap)
 SIM_API(cuMemUnmap)(CUdeviceptr address, size_t size) {
     if (!whole_mappings(address, size))
         return CUDA_ERROR_INVALID_VALUE;
-    /* It waits, but is not documented to do so in all cases: who relies on it is told. */
+    /* The unmap waits, but the documentation does not promise it: a program that relies on it is
+     * reported. */
     for (uint64_t at = address; sim_race_on && at < address + size;) {
         const sim_alloc_t *record = sim_alloc_at(at);
         sim_race_unmapping(record);

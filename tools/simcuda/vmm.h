@@ -1,6 +1,6 @@
-/* Between vmm.c, which has reservations, physical memory and mappings, vmm_share.c, which passes memory
- * on to other processes, and multicast_map.c, which maps what reaches several memories.  Global
- * lock. */
+/* Interface between vmm.c, which has reservations, physical memory and mappings, vmm_share.c, which
+ * passes memory on to other processes, and multicast_map.c, which maps several memories behind one
+ * address.  Global lock. */
 #ifndef SIM_VMM_H
 #define SIM_VMM_H
 
@@ -9,10 +9,10 @@
 #define GRAIN (2ull << 20)
 #define PAGE  4096ull
 
-/* What the handle of cuMemCreate points to. */
+/* Physical memory: the target of a handle of cuMemCreate. */
 typedef struct {
     sim_object_t object;
-    unsigned refs;        /* handles the program holds; 0: only what follows keeps it */
+    unsigned refs;        /* handles the program holds; 0: only `uses` and `maps` keep it */
     unsigned uses;        /* by multicast objects */
     struct sim_mapping *maps; /* newest first */
     uint64_t size;
@@ -21,8 +21,8 @@ typedef struct {
     int file;         /* descriptor of another process's file, or -1: ours */
     uint64_t offset;  /* piece of the file */
     uint64_t header;  /* offset of the header page, 0: not exported */
-    sim_peer_t *peer; /* race detector: the process that it was imported from; NULL */
-    uint64_t peer_at; /* where that one had it, in its device addresses */
+    sim_peer_t *peer; /* race detector: the process it was imported from, or NULL */
+    uint64_t peer_at; /* its device address in that process */
     bool charged;
 } sim_physical_t;
 
@@ -37,23 +37,23 @@ typedef struct sim_mapping {
 
 extern sim_slab_t sim_physicals;
 
-/* The memory file of the process, -1: none yet.  A piece of it, from *offset on; taking fails
- * without memory. */
+/* The memory file of the process, -1: none yet.  _take finds a piece of it at *offset, and fails
+ * without memory; _give returns a piece. */
 extern int sim_vmm_file;
 bool sim_piece_take(uint64_t size, uint64_t *offset);
 void sim_piece_give(uint64_t offset, uint64_t size);
 bool sim_grow_file(int fd, uint64_t size);
 
-/* What the program's handle names; NULL: nothing. */
+/* Returns the physical memory that a handle of the program names; NULL: it names none. */
 sim_physical_t *sim_physical_get(CUmemGenericAllocationHandle handle);
 CUresult sim_physical_check(const CUmemAllocationProp *prop);
-/* Without a place in the file; `charge`: the device pays for it. */
+/* Makes physical memory without a place in the file; `charge`: the device is charged for it. */
 CUresult sim_physical_new(const CUmemAllocationProp *prop, uint64_t size, bool charge,
                           sim_physical_t **out);
 
 /* Returns true if the range may be mapped: whole grains inside one reservation, with nothing in it. */
 bool sim_range_mappable(uint64_t address, uint64_t size);
-/* A record with a mapping of its own, without access; NULL without memory. */
+/* Makes a record with its own mapping, without access; NULL without memory. */
 sim_alloc_t *sim_mapping_new(sim_mem_kind_t kind, uint64_t address, uint64_t size, int device);
 
 static inline uint64_t round_up(uint64_t size, uint64_t align) {

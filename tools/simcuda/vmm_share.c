@@ -1,9 +1,9 @@
 /* Physical memory that other processes reach: handles as file descriptors, and the stand-in for
  * dma-buf handles.  Global lock.
  *
- * A shared handle is a descriptor of the memory file (vmm.h) whose position is a header page that
- * says which piece it means: descriptors cost one per exported handle and nothing has to move at
- * export.  A piece that was exported is never used again, another process may still map it.
+ * A shared handle is a descriptor of the memory file (vmm.h).  Its file position is a header page
+ * that names the piece.  Each exported handle therefore costs one descriptor, and nothing moves at
+ * export.  An exported piece is never reused, because another process may still map it.
  *
  * Guesses (public documentation is silent):
  *   physical memory imported from another process     not charged to this one's device
@@ -22,14 +22,15 @@
 typedef struct {
     uint64_t magic, size, offset;
     CUmemAllocationProp prop;
-    sim_token_t maker; /* race detector: its magic is 0 where that is off */
-    uint64_t at;       /* where its maker had it mapped when it exported it last */
+    sim_token_t maker; /* race detector: its magic is 0 if that is off */
+    uint64_t at;       /* address in its maker at the last export */
 } header_t;
 #define MAGIC 0x6d6d764164756353ull
 
 /* ---- sharing ---- */
 
-/* What the race detector of an importer needs to know; and what is in there, from now on. */
+/* Tells the race detector of an importer where the memory is mapped here.  The race detector of
+ * this process exports the lifetimes in it from now on. */
 static void tell_maker(const sim_physical_t *physical, header_t *header) {
     if (!physical->maps || !sim_share_start())
         return;
@@ -79,7 +80,7 @@ SIM_API(cuMemExportToShareableHandle)
     if (!out || !physical || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
         !(physical->prop.requestedHandleTypes & type))
         return CUDA_ERROR_INVALID_VALUE;
-    if (physical->file >= 0) { /* imported: pass on what we were given */
+    if (physical->file >= 0) { /* imported: pass on the same file */
         int copy = fcntl(physical->file, F_DUPFD_CLOEXEC, 3);
         if (copy < 0)
             return CUDA_ERROR_OUT_OF_MEMORY;
@@ -89,7 +90,7 @@ SIM_API(cuMemExportToShareableHandle)
     CUresult result = export_header(physical);
     if (result)
         return result;
-    char path[64]; /* "self" has none where its main thread has ended */
+    char path[64]; /* "self" has none if its main thread has ended */
     snprintf(path, sizeof path, "/proc/thread-self/fd/%d", sim_vmm_file);
     int fresh = open(path, O_RDWR | O_CLOEXEC); /* dup would share our position */
     if (fresh < 0)
@@ -157,12 +158,13 @@ SIM_API(cuMemImportFromShareableHandle)
 
 enum { LEAST = 512 }; /* allocations are aligned to */
 
-/* One plain allocation, or a range that mappings of one device cover. */
+/* Returns true for a range in one plain allocation, or in mappings of one device without gaps. */
 static bool dma_buf_range(uint64_t address, uint64_t size) {
     const sim_alloc_t *first = NULL;
     if (address + size < address)
         return false;
-    /* One that covers all but parts of the first and last host page. */
+    /* Finds an allocation that covers the range, except parts of the first and last host
+     * page. */
     for (uint64_t at = address; at < address + PAGE; at += LEAST) {
         const sim_alloc_t *record = sim_alloc_around(at);
         if (record && record->kind == SIM_MEM_DEVICE &&
@@ -182,8 +184,8 @@ static bool dma_buf_range(uint64_t address, uint64_t size) {
     return true;
 }
 
-/* The descriptor is a memory file of the right size, not the memory itself: no device here
- * could import it. */
+/* Makes a memory file of the right size, not the memory itself: no simulated device could import
+ * it. */
 SIM_API(cuMemGetHandleForAddressRange)
 (void *out, CUdeviceptr address, size_t size, CUmemRangeHandleType type,
  unsigned long long flags) {

@@ -1,9 +1,9 @@
 /* The scheduler: work items, their dependencies, and completing them in time order.
  *
- * Invariant: an item is in the heap exactly while QUEUED (all dependencies complete, not yet
- * run), ordered by (done, seq), so that runs with the virtual clock repeat.  Items without
- * duration and effect complete at once when they become ready.  Global lock throughout; it is
- * dropped while UNLOCKED items run. */
+ * Invariant: an item is in the heap exactly while it is QUEUED (all dependencies complete, not yet
+ * run).  The heap is ordered by (done, seq), so that runs with the virtual clock repeat.  Items
+ * without duration and effect complete at once when they become ready.  The global lock is held
+ * throughout; it is dropped while UNLOCKED items run. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -146,7 +146,7 @@ static bool depend(sim_work_t *work, sim_work_t *before) {
         return true;
     }
     if (before->dependent_count && before->dependents[before->dependent_count - 1] == work)
-        return true; /* asked twice in a row: stream order and an event often agree */
+        return true; /* added twice in a row: stream order and an event often agree */
     if (before->dependent_count == before->dependent_room) {
         size_t room = before->dependent_room ? 2 * before->dependent_room : 2;
         sim_work_t **grown = realloc(before->dependents, room * sizeof *grown);
@@ -176,7 +176,7 @@ bool sim_work_after_start(sim_work_t *work, sim_work_t *before) {
 
 /* ---- life of an item ---- */
 
-/* To the heap, or onto `*list` of items that complete at once. */
+/* Puts the item into the heap, or onto `*list` of items that complete at once. */
 static void make_ready(sim_work_t *work, sim_work_t **list) {
     if (work->start < work->submitted)
         work->start = work->submitted;
@@ -191,7 +191,7 @@ static void make_ready(sim_work_t *work, sim_work_t **list) {
     if (heap_count == heap_room) {
         size_t room = heap_room ? 2 * heap_room : 256;
         sim_work_t **grown = realloc(heap, room * sizeof *grown);
-        if (!grown) { /* nowhere to wait: as if it took no time */
+        if (!grown) { /* no memory: the item completes as if it took no time */
             work->next = *list;
             *list = work;
             return;
@@ -204,7 +204,7 @@ static void make_ready(sim_work_t *work, sim_work_t **list) {
     sim_clock_kick(work->done, sim_effects > 0);
 }
 
-/* Completes the items of the list and whatever becomes ready and takes no time. */
+/* Completes the items of the list, and items that become ready and take no time. */
 static void complete(sim_work_t *list) {
     while (list) {
         sim_work_t *work = list;
@@ -232,8 +232,8 @@ static void complete(sim_work_t *list) {
     sim_clock_done();
 }
 
-/* Completes due items without effect.  Unlike sim_pump this never drops the lock, so a body
- * may do it anywhere; it keeps a program that launches for ever from filling the memory. */
+/* Completes due items without effect.  Unlike sim_pump this never drops the lock, so any body may
+ * call it.  It prevents a program that launches without end from filling the memory. */
 static void tidy(uint64_t now) {
     while (heap_count && heap[0]->done <= now && !heap[0]->ops->run && !heap[0]->ops->ready) {
         sim_work_t *work = heap_pop();
@@ -282,14 +282,15 @@ static bool context_gone(const sim_work_t *work) {
     return ctx && (ctx->object.id != work->ctx_id || !ctx->active || ctx->sticky);
 }
 
-/* A multicast object cannot be read but by kernels, which reduce what they read. */
+/* Returns true if the access reaches memory of all devices.  Only kernels can read a multicast
+ * object, because they reduce the values. */
 static bool reaches_all(const sim_work_t *work, const sim_access_t *access) {
     bool reads = !access->write && work->ops->type != SIM_WORK_KERNEL;
     return !(reads && sim_multicast_at(access->address)) &&
            sim_multicast_ready(access->address, access->length);
 }
 
-/* What is wrong with the item at the moment it takes effect. */
+/* Finds the error of the item at the moment it takes effect. */
 static CUresult judge(sim_work_t *work) {
     if (context_gone(work)) {
         work->failed = true;
@@ -316,7 +317,8 @@ static CUresult judge(sim_work_t *work) {
     return CUDA_SUCCESS;
 }
 
-/* Work of the device, as opposed to host functions and to the simulator's own. */
+/* Returns true for work of the device, false for host functions and the simulator's own
+ * items. */
 static bool is_device(const sim_work_t *work) {
     sim_work_type_t type = work->ops->type;
     return type == SIM_WORK_KERNEL || type == SIM_WORK_COPY || type == SIM_WORK_FILL ||
@@ -356,7 +358,7 @@ static void run_unlocked(sim_work_t *work) {
         fault_context(work->ctx, work->ctx_id, error);
 }
 
-/* Takes effect; false if that happens later, elsewhere. */
+/* Executes the item; false if it takes effect later, in another thread. */
 static bool execute(sim_work_t *work) {
     const sim_work_ops_t *ops = work->ops;
     work->state = SIM_RUNNING;

@@ -1,9 +1,9 @@
-/* The free driver: a libcuda.so.1 whose calls return at once, for measuring the host's side of
- * allocators.  The simulated device keeps books on every call: a peer that calls the driver often
- * would be charged for them (an event record takes as long there as a whole pair takes CUB).
+/* The free driver: a libcuda.so.1 with calls that return at once, for measuring the host's side of
+ * allocators.  The simulated device does bookkeeping on every call, which would add to the cost of
+ * a peer that calls often: an event record takes as long there as a whole pair takes CUB.
  *
- * One device with one context; all work is complete when it is submitted; memory is addresses
- * with nothing behind them.  Functions of cuda_functions.def that have no body here answer "not
+ * One device with one context; all work is complete when it is submitted; memory is addresses with
+ * nothing behind them.  Functions of cuda_functions.def that have no body here answer "not
  * supported" (free_rest.c); free_lookup.c answers cuGetProcAddress.  Handles are never checked.
  * Threads: all calls, from any. */
 #include <pthread.h>
@@ -14,7 +14,7 @@
 
 const int free_driver = 1;
 
-/* Handles are distinct addresses of nothing: none is ever followed. */
+/* Handles are distinct addresses without memory; no code dereferences them. */
 static void *new_handle(void) {
     static _Atomic uintptr_t last = 0x1000;
     return (void *)(atomic_fetch_add(&last, 0x40) + 0x40);
@@ -64,7 +64,7 @@ FREE(cuDeviceTotalMem_v2)(size_t *bytes, CUdevice device) {
     return CUDA_SUCCESS;
 }
 
-/* Yes to what is asked as a yes or no; compute capability 9.0. */
+/* Answers yes to every yes-or-no attribute; compute capability 9.0. */
 FREE(cuDeviceGetAttribute)(int *value, CUdevice_attribute attribute, CUdevice device) {
     (void)device;
     *value = attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR   ? 9
@@ -106,7 +106,7 @@ FREE(cuCtxPushCurrent_v2)(CUcontext context) {
     return CUDA_SUCCESS;
 }
 
-/* There is one context: what lies below it on the stack is the same. */
+/* There is only one context, so the context below it on the stack is the same. */
 FREE(cuCtxPopCurrent_v2)(CUcontext *context) {
     *context = current;
     return CUDA_SUCCESS;
@@ -287,14 +287,14 @@ FREE(cuMemsetD2D8Async)
 
 /* ---------------------------------------------------------------- memory */
 
-/* A range of addresses for each power of two, cut from its front; what is freed comes back
- * last in, first out.  The range tells the size. */
+/* A range of addresses for each power of two, cut from its front.  Freed addresses are reused, last
+ * in, first out.  The range tells the size. */
 enum { LEAST_BITS = 21, MOST_BITS = 40, RANGE_BITS = 41, KEPT = 1 << 20 };
 static struct {
     pthread_mutex_t lock;
     uint64_t used[MOST_BITS + 1];
     unsigned kept[MOST_BITS + 1];
-    CUdeviceptr freed[MOST_BITS + 1][KEPT]; /* host memory is taken as far as it is written */
+    CUdeviceptr freed[MOST_BITS + 1][KEPT]; /* host memory is used only where it is written */
 } memory = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static CUdeviceptr base_of(unsigned bits) {
@@ -384,7 +384,7 @@ FREE(cuMemAllocFromPoolAsync)
     return cuMemAlloc_v2(pointer, bytes);
 }
 
-/* The switches are on, figures and the release threshold are 0. */
+/* Switches are on; figures and the release threshold are 0. */
 FREE(cuMemPoolGetAttribute)(CUmemoryPool of, CUmemPool_attribute attribute, void *value) {
     (void)of;
     if (attribute <= CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES)
@@ -417,7 +417,8 @@ FREE(cuMemGetAllocationGranularity)
     return CUDA_SUCCESS;
 }
 
-/* Above the ranges of cuMemAlloc; never used again, there are enough. */
+/* Reserves addresses above the ranges of cuMemAlloc.  They are never reused: there are
+ * enough. */
 FREE(cuMemAddressReserve)
 (CUdeviceptr *pointer, size_t bytes, size_t alignment, CUdeviceptr wanted,
  unsigned long long flags) {

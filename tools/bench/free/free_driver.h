@@ -1,4 +1,4 @@
-/* What the files of the free driver share (free_driver.c). */
+/* Shared declarations of the free driver (free_driver.c). */
 #ifndef BENCH_FREE_DRIVER_H
 #define BENCH_FREE_DRIVER_H
 
@@ -9,7 +9,7 @@
 #define FREE_VERSION 13000
 #define FREE_MEMORY  ((size_t)4 << 40)
 
-/* By this name a program tells which driver it has. */
+/* Symbol by which a program recognises the free driver. */
 extern FREE_PUBLIC const int free_driver;
 
 #define CU_FN(symbol, name, since, mode, params, args) CUresult symbol params;

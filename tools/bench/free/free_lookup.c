@@ -18,7 +18,7 @@ static const struct {
 #undef CU_FN
 };
 
-/* The newest row that `version` may see; per-thread ones come before the others if asked for. */
+/* Returns the newest row for `version`; per-thread rows come first if requested. */
 static any_fn *find(const char *name, int version, bool per_thread) {
     int best = -1;
     for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {

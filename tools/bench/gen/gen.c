@@ -1,4 +1,4 @@
-/* `accelcache-dev gen`: traces of programs as they are known to allocate, from a seed. */
+/* `accelcache-dev gen`: generates, from a seed, traces like those of known kinds of programs. */
 #include "gen.h"
 #include "command.h"
 #include "replay/replay_options.h"
@@ -93,7 +93,7 @@ uint64_t gen_random(gen_t *gen) {
 }
 
 uint64_t gen_between(gen_t *gen, uint64_t low, uint64_t high) {
-    /* Ranges are far below 2^64: no bias worth speaking of. */
+    /* Ranges are far below 2^64, so the bias is negligible. */
     return low + gen_random(gen) % (high - low + 1);
 }
 
@@ -102,7 +102,7 @@ bool gen_chance(gen_t *gen, unsigned percent) {
 }
 
 unsigned gen_length(gen_t *gen) {
-    /* Quantiles in steps of an eighth; straight lines between them. */
+    /* Quantiles in steps of 1/8, with linear interpolation between them. */
     static const unsigned quantile[] = {32, 160, 256, 368, 512, 720, 1088, 1920, 8192};
     unsigned at = (unsigned)gen_between(gen, 0, 7);
     return (unsigned)gen_between(gen, quantile[at], quantile[at + 1]);

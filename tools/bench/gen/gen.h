@@ -1,4 +1,4 @@
-/* Generated traces: what the generators share.  Everything follows from the seed, with integer
+/* Generated traces: interface of the generators.  All data follows from the seed, with integer
  * arithmetic only, so that a trace is the same on every machine. */
 #ifndef CMD_GEN_H
 #define CMD_GEN_H
@@ -28,7 +28,7 @@ void gen_free(gen_t *gen, gen_block_t block);
 void gen_drop(gen_t *gen, gen_block_t *block);
 void gen_sync(gen_t *gen);
 
-/* Returns true if enough was written: asked at the end of a step. */
+/* Returns true if the trace is long enough.  Generators call this at the end of a step. */
 static inline bool gen_enough(const gen_t *gen) {
     return gen->count >= gen->wanted;
 }
@@ -36,7 +36,7 @@ static inline bool gen_enough(const gen_t *gen) {
 uint64_t gen_random(gen_t *gen);                               /* 64 bits */
 uint64_t gen_between(gen_t *gen, uint64_t low, uint64_t high); /* both included */
 bool gen_chance(gen_t *gen, unsigned percent);
-/* A length with many short and few long ones, from 32 to 8192: half of them below 512. */
+/* Draws a length from 32 to 8192.  Half of them are below 512: many are short, few are long. */
 unsigned gen_length(gen_t *gen);
 
 typedef void gen_kind_fn(gen_t *gen);

@@ -1,8 +1,8 @@
-/* An adaptive-mesh simulation (gen.h): a box is covered by patches, each a small grid with
- * several fields; where something happens, patches are covered by finer ones of half the spacing.
- * Every step each patch takes scratch memory for fluxes and for its borders; every few steps the
- * finer levels are laid out anew, with patches of other sizes, and data is copied from the old
- * ones before these go.  Now and then a snapshot gathers one field of all patches. */
+/* An adaptive-mesh simulation (gen.h).  A box is covered by patches, each a small grid with several
+ * fields.  Patches with activity are covered by finer ones of half the spacing.  Every step each
+ * patch takes scratch memory for fluxes and for its borders.  Every few steps new patches of other
+ * sizes replace the finer levels; data is copied from the old patches before they are freed.  Now
+ * and then a snapshot gathers one field of all patches. */
 #include "gen.h"
 #include "command.h"
 
@@ -27,7 +27,8 @@ static uint64_t cells(const patch_t *patch, unsigned border) {
     return n;
 }
 
-/* Patches are as long as fits the feature that they cover, in steps of four cells. */
+/* Fills a level with patches.  Their lengths fit the features that they cover, in steps of four
+ * cells. */
 static void fill_level(gen_t *gen, level_t *level, unsigned number) {
     level->count = (unsigned)gen_between(gen, 8 + 8 * number, 24 + 24 * number);
     for (unsigned i = 0; i < level->count; i++) {
@@ -52,7 +53,7 @@ static void regrid(gen_t *gen, level_t *levels, unsigned from) {
         gen_block_t tags = gen_alloc(gen, gen_between(gen, 1, 4) << 18, 0);
         gen_block_t boxes = gen_alloc(gen, gen_between(gen, 20, 200) * 48, 0);
         old = levels[l];
-        fill_level(gen, &levels[l], l); /* the old level is still read from */
+        fill_level(gen, &levels[l], l); /* the copy still reads the old level */
         drop_level(gen, &old);
         gen_free(gen, boxes);
         gen_free(gen, tags);

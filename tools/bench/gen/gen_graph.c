@@ -1,6 +1,6 @@
-/* Learning on a graph (gen.h): batches are sampled neighbourhoods, three hops around 1024 nodes.
- * How many neighbours are new differs from batch to batch, so that hardly any size comes twice.
- * The next batch is sampled and its features are gathered on stream 1 while stream 0 learns. */
+/* Learning on a graph (gen.h).  Batches are sampled neighbourhoods, three hops around 1024 nodes.
+ * The number of new neighbours differs from batch to batch, so that hardly any size occurs twice.
+ * Stream 1 samples the next batch and gathers its features while stream 0 learns. */
 #include "gen.h"
 
 enum { HOPS = 3, FEATURES = 256, HIDDEN = 512, CLASSES = 172, SEEDS = 1024 };

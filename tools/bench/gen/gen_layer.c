@@ -57,12 +57,12 @@ typedef enum {
 } tensor_t;
 _Static_assert((int)TENSORS <= (int)LAYER_TENSORS, "every tensor has its place");
 
-/* How many elements a tensor has for each token. */
+/* Number of elements of a tensor for each token. */
 typedef enum { ONE, HIDDEN, KEY_VALUE, INNER, HEADS } width_t;
 
 typedef enum {
     MAKE,   /* a tensor of `width` elements of `bytes` a token */
-    LINEAR, /* the output of the weight `width`, with its adapter where it has one */
+    LINEAR, /* the output of the weight `width`, with its adapter if it has one */
     DROP,   /* frees it */
     LAST,   /* frees it unless the backward pass needs it */
     GRAD    /* the gradient of the weight `width` */
@@ -82,7 +82,7 @@ static const step_t forward_steps[] = {
     {LINEAR, KEY, W_KEY, HALF},
     {LINEAR, VALUE, W_VALUE, HALF},
     {LAST, IN, 0, 0},
-    {MAKE, TURN, HIDDEN, HALF}, /* positions are turned into queries and keys */
+    {MAKE, TURN, HIDDEN, HALF}, /* positions are rotated into queries and keys */
     {MAKE, QUERY_T, HIDDEN, HALF},
     {DROP, TURN, 0, 0},
     {DROP, QUERY, 0, 0},
@@ -256,7 +256,7 @@ typedef struct {
     bool keep;
 } pass_t;
 
-/* The adapter of a weight adds what it makes of the same input to the output. */
+/* Adds the adapter's result for the same input to the output of the weight. */
 static gen_block_t adapted(pass_t *p, int weight, gen_block_t output) {
     gen_t *gen = p->gen;
     uint64_t inputs = net_inputs(p->net, weight), outputs = net_outputs(p->net, weight);
@@ -297,7 +297,7 @@ static void adapter_gradient(pass_t *p, int weight) {
 static void gradient(pass_t *p, int weight) {
     if (net_adapted(p->net, weight))
         adapter_gradient(p, weight);
-    else if (!p->net->rank) /* beside adapters the weights themselves are frozen */
+    else if (!p->net->rank) /* with adapters the weights themselves are frozen */
         keep_or_add(p->gen, &p->gradients->weight[weight], net_weight(p->net, weight) * HALF);
 }
 

@@ -1,5 +1,5 @@
-/* One layer of a decoder, as an eager framework runs it: which tensors it makes, how large, and
- * when the last reference to each goes.  For the generators of training and serving. */
+/* One layer of a decoder, as an eager framework runs it: its tensors, their sizes, and the last
+ * use of each.  Shared by the generators of training and serving. */
 #ifndef CMD_GEN_LAYER_H
 #define CMD_GEN_LAYER_H
 
@@ -22,7 +22,7 @@ bool net_adapted(const net_t *net, int weight);
 
 enum { LAYER_TENSORS = 56, ADAPTER_TENSORS = 3 };
 
-/* What lives of one layer between its forward and backward pass. */
+/* Tensors of one layer that live from its forward to its backward pass. */
 typedef struct {
     gen_block_t tensor[LAYER_TENSORS];
     gen_block_t adapter[WEIGHTS][ADAPTER_TENSORS]; /* kept by adapters for the backward pass */
@@ -37,16 +37,16 @@ typedef struct {
     uint64_t batch, length; /* sequences, tokens in each */
 } shape_t;
 
-/* Forward over `input`, which is not freed.  With `keep` what the backward pass needs stays in
- * *layer.  Returns the output. */
+/* Runs the forward pass over `input`, which is not freed.  With `keep`, the tensors of the
+ * backward pass stay in *layer.  Returns the output. */
 gen_block_t layer_forward(gen_t *gen, const net_t *net, shape_t shape, layer_t *layer, bool keep);
 
-/* Backward: frees `change` and all that the layer kept, returns the change of its input.
- * Gradients that are there already are added to. */
+/* Runs the backward pass.  Frees `change` and all tensors that the layer kept, and returns the
+ * change of its input.  Adds to gradients that exist already. */
 gen_block_t layer_backward(gen_t *gen, const net_t *net, shape_t shape, layer_t *layer,
                            gen_block_t change, gradients_t *gradients);
 
-/* The ends of the net: what a batch is made of; head and loss, forward and backward. */
+/* The ends of the net: the tensors of a batch; head and loss, forward and backward. */
 enum { BATCH_TENSORS = 5 };
 typedef struct {
     gen_block_t tensor[BATCH_TENSORS];
@@ -56,7 +56,8 @@ void batch_drop(gen_t *gen, batch_inputs_t *batch);
 /* Frees `output`, returns its change. */
 gen_block_t net_loss(gen_t *gen, const net_t *net, shape_t shape, gen_block_t output);
 
-/* A prompt, then some tokens one by one, with keys and values that grow by concatenation. */
+/* Runs a prompt, then some tokens one by one, with keys and values that grow by
+ * concatenation. */
 void net_evaluate(gen_t *gen, const net_t *net);
 
 #endif

@@ -1,6 +1,6 @@
-/* RMM's random benchmark (gen.h): in twice N rounds sizes are drawn uniformly; while anything is
- * live, 73 of 100 rounds allocate, if N and the cap allow it, the others free a block chosen at
- * random.  It grows to a plateau, then drains. */
+/* RMM's random benchmark (gen.h), in 2 * N rounds with uniformly drawn sizes.  While any block is
+ * live, 73 of 100 rounds allocate, if N and the cap allow it.  The other rounds free a block chosen
+ * at random.  Memory grows to a plateau, then drains. */
 #include "gen.h"
 #include "command.h"
 

@@ -1,7 +1,7 @@
-/* Serving a decoder (gen.h): requests come in bursts and are worked on together, a token of each
- * at a time.  Keys and values of a request lie in one buffer a layer, which grows by half when it
- * is full: the new one is filled on the copy stream before the old one goes.  A prompt that comes
- * is worked on alone, first.  Requests end when their answer does, or are given up. */
+/* Serving a decoder (gen.h).  Requests come in bursts and are processed together, a token of each
+ * at a time.  Keys and values of a request lie in one buffer for each layer.  A full buffer grows
+ * by half: the copy stream fills the new one before the old one is freed.  A new prompt is
+ * processed alone, first.  Requests end with their answer, or are cancelled. */
 #include "gen_layer.h"
 
 enum { HALF = 2, FULL = 4, MOST_LAYERS = 32, MOST_REQUESTS = 48, PROMPTS_FIRST = 2 };
@@ -16,7 +16,7 @@ static uint64_t cache_bytes(const net_t *net, uint64_t tokens) {
     return tokens * net->key_value * 2 * HALF;
 }
 
-/* All that a pass over the layers needs besides the caches. */
+/* Runs a pass over the layers: allocates all its tensors except the caches. */
 static void pass(gen_t *gen, const net_t *net, shape_t shape) {
     layer_t layer;
     batch_inputs_t batch;
@@ -76,13 +76,13 @@ void gen_serving(gen_t *gen) {
             gen_alloc(gen, net_weight(&net, w) * HALF, ON_COMPUTE);
     gen_alloc(gen, (uint64_t)net.vocabulary * net.hidden * HALF, ON_COMPUTE);
     while (!gen_enough(gen)) {
-        if (gen_chance(gen, 4)) /* how much is asked of the server */
+        if (gen_chance(gen, 4)) /* the load of the server */
             most = (unsigned)gen_between(gen, 4, MOST_REQUESTS);
         for (int i = 0; i < PROMPTS_FIRST && count < most; i++)
             begin_request(gen, &net, &request[count++]);
         pass(gen, &net, (shape_t){count, 1});
         for (unsigned i = 0; i < count;) {
-            /* Several tokens are guessed at a time, and some of them are right. */
+            /* Several tokens are guessed at a time; some guesses are right. */
             request[i].length += gen_between(gen, 4, 24);
             if (request[i].length >= request[i].ends || gen_chance(gen, 1)) {
                 end_request(gen, &net, &request[i]);

@@ -1,13 +1,13 @@
-/* Two ways of holding memory that are hard on an allocator, by themselves (gen.h): a buffer that
- * grows, and small blocks that stay among large ones that come and go. */
+/* Two allocation patterns that are hard on an allocator, each alone (gen.h): a buffer that grows,
+ * and small blocks that stay among large ones that come and go. */
 #include "gen.h"
 
 #define KIB ((uint64_t)1 << 10)
 #define MIB ((uint64_t)1 << 20)
 
-/* A buffer is made anew a little larger in each round, its contents are copied, and the old one
- * goes; what a round found out is kept, in a few small blocks.  A step is such a buffer from 64 MiB
- * to 4 GiB, and what was kept goes with the end of the next one. */
+/* In each round a slightly larger buffer replaces the old one, after a copy of its contents.  The
+ * results of a round stay in a few small blocks.  A step is one buffer that grows from 64 MiB to
+ * 4 GiB.  The small blocks of a step are freed early in the step after the next one. */
 void gen_grow(gen_t *gen) {
     enum { KEPT = 4096 };
     gen_block_t kept[2][KEPT] = {{0}};
@@ -31,13 +31,13 @@ void gen_grow(gen_t *gen) {
     }
 }
 
-/* Large blocks come and go in waves, at random; every third time a small one comes as well, which
- * stays until 3000 others have come. */
+/* Large blocks come and go in waves, at random.  Every third round also allocates a small block,
+ * which stays until 3000 others have come. */
 void gen_islands(gen_t *gen) {
     enum { LARGE = 100, SMALL = 3000 };
     gen_block_t large[LARGE] = {0}, small[SMALL] = {0};
     for (uint64_t round = 0; !gen_enough(gen); round++) {
-        /* From half of them to all and back, in 4000 rounds. */
+        /* Between half of them and all of them, up and down in 4000 rounds. */
         uint64_t wave = round % 4000 < 2000 ? round % 4000 : 4000 - round % 4000;
         uint64_t most = LARGE / 2 + LARGE / 2 * wave / 2000;
         uint64_t at = gen_between(gen, 0, LARGE - 1);

@@ -1,6 +1,6 @@
-/* Training a decoder (gen.h): `fixed` and `varlen` train all weights, `lora` adapters beside
- * weights that are sharded over eight devices and gathered on stream 1, a layer ahead of use;
- * inputs of layers are kept on the host by stream 2, all but every fourth, and brought back. */
+/* Training a decoder (gen.h).  `fixed` and `varlen` train all weights.  `lora` trains adapters of
+ * weights that are sharded over eight devices.  Stream 1 gathers the weights, a layer ahead of use.
+ * Stream 2 keeps the inputs of layers on the host, except every fourth, and brings them back. */
 #include "gen_layer.h"
 
 #include <string.h>
@@ -78,7 +78,7 @@ static void optimise(training_t *t) {
     update(t, (uint64_t)net->vocabulary * net->hidden);
     gen_free(gen, total);
     t->states = true;
-    for (unsigned i = 0; i < net->layers; i++) /* gradients are made anew in the next step */
+    for (unsigned i = 0; i < net->layers; i++) /* the next step makes new gradients */
         for (int w = 0; w < WEIGHTS; w++)
             gen_drop(gen, &t->gradients[i].weight[w]);
     gen_drop(gen, &t->embedding);
@@ -92,7 +92,7 @@ static const net_t small_net = {.layers = 28,
                                 .inner = 8960,
                                 .vocabulary = 32000};
 
-/* Sequences that fit into so many tokens, as a sampler packs them. */
+/* Draws sequences that fit into `tokens` tokens, as a sampler packs them. */
 static shape_t draw_shape(gen_t *gen, uint64_t tokens) {
     shape_t shape = {1, gen_length(gen)};
     if (shape.length > tokens)
@@ -157,7 +157,8 @@ typedef struct {
     gathered_t now, next;
 } adapting_t;
 
-/* Forward, nothing kept but the inputs; those that leave do so while the next layer works. */
+/* Forward pass; only the inputs are kept.  Inputs that go to the host do so while the next layer
+ * works. */
 static gen_block_t adapt_forward(adapting_t *t, shape_t shape, gen_block_t x) {
     gen_t *gen = t->gen;
     const unsigned layers = t->net->layers;

@@ -1,5 +1,5 @@
-/* The start of programs that run with glibc before 2.34: there a program brings the function along that
- * calls its constructors; the startup file of later ones leaves that to the C library. */
+/* The start of programs that run with glibc before 2.34.  There, a program contains the function that
+ * calls its constructors.  The startup file of later versions leaves this to the C library. */
 #include <stddef.h>
 
 typedef void constructor_fn(int, char **, char **);
@@ -23,8 +23,8 @@ static void construct(int argc, char **argv, char **environment) {
         (*each)(argc, argv, environment);
 }
 
-/* What the startup file calls, without constructors of its own since 2.34.  Destructors are the dynamic
- * linker's. */
+/* The startup file calls this, since 2.34 without constructors of its own.  The dynamic linker runs
+ * destructors. */
 int __libc_start_main(main_fn *main, int argc, char **argv, constructor_fn *constructors,
                       void (*destructors)(void), void (*loader_end)(void), void *stack_end) {
     return old_start(main, argc, argv, constructors ? constructors : construct, destructors,

@@ -1,5 +1,6 @@
-/* stat and its kin for programs that run with glibc before 2.33, where they were inline functions around
- * __xstat: the system calls themselves, whose struct is that of the C library on both kinds of machine. */
+/* stat and its variants for programs that run with glibc before 2.33.  There, they were inline functions
+ * around __xstat.  These are the system calls themselves, which fill the same struct as the C library on
+ * both kinds of machine. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-"""Completion of `accelcache` for bash, zsh and fish, of what its help texts say."""
+"""Makes completions of `accelcache` for bash, zsh and fish from its help texts."""
 import re
 
 FILES = ("FILE", "OUT")
@@ -22,7 +22,7 @@ def argument_of(sub):
 
 
 def argument_words(sub, keys):
-    """The words that an argument may be, as far as they are known."""
+    """Returns the words that an argument may be, as far as they are known."""
     kind = argument_of(sub)
     if kind == "keys":
         return keys
@@ -33,7 +33,7 @@ def argument_words(sub, keys):
 
 
 def names(option):
-    """The words on offer: the long name, or the short one if there is no other."""
+    """Returns the words to offer: the long name, or the short one if there is no long one."""
     return option.long or option.short
 
 

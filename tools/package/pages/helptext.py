@@ -1,7 +1,7 @@
-"""What `accelcache SUBCOMMAND --help` says, taken apart: man pages and completions are made of it.
+"""Parses the output of `accelcache SUBCOMMAND --help`, the source of man pages and completions.
 
-A help text is paragraphs with empty lines between.  A paragraph may have a heading and items:
-lines behind two blanks, a term and, behind more blanks, what it means."""
+A help text consists of paragraphs with empty lines between them.  A paragraph may have a heading and
+items.  An item is a line behind two blanks: a term and, behind more blanks, its meaning."""
 import re
 import subprocess
 
@@ -35,8 +35,8 @@ class Option:
 
 
 def items_of(lines):
-    """The items of lines that begin with two blanks; the longer indentation tells in which column
-    the meaning stands, or most of the lines do."""
+    """Returns the items of lines that begin with two blanks.  The longer indentation, or else most of
+    the lines, give the column of the meanings."""
     deeper = [len(line) - len(line.lstrip()) for line in lines
               if not ITEM.match(line) and line.startswith("   ")]
     gaps = [gap.end() - 1 for gap in (GAP.search(line) for line in lines) if gap]
@@ -92,12 +92,12 @@ class Help:
         yield Option("-h", "--help", None, False, "Show this help")
 
     def section(self, word):
-        """Terms of the paragraphs whose heading begins with `word`."""
+        """Returns the terms of the paragraphs with a heading that begins with `word`."""
         return [item.term for paragraph in self.paragraphs if paragraph.lead.startswith(word)
                 for item in paragraph.items]
 
     def values(self, option):
-        """The words that may stand behind an option, as far as the text tells."""
+        """Returns the words that may follow an option, as far as the text tells."""
         meta = option.metavar or ""
         if meta and meta != meta.upper():
             return meta.split("|")
@@ -107,7 +107,7 @@ class Help:
 
 
 class Command:
-    """All that the command says about itself; `start`: the words that start it."""
+    """Returns the parsed help texts of the command; `start`: the words that start it."""
 
     def __init__(self, start):
         self.start = start

@@ -1,5 +1,5 @@
-/* Copies and fills.  Each operation is written once, over the default stream it means; the
- * exported twins below it only choose. */
+/* Copies and fills.  Each operation is written once, with the default stream as a parameter.  The
+ * exported twins below it only choose that stream. */
 #include <string.h>
 
 #include "internal.h"
@@ -67,7 +67,8 @@ cudaError_t cudaMemcpyAsync_ptsz(void *to, const void *from, size_t bytes,
 }
 
 /* ---------------------------------------------------------------- rectangles */
-/* What the kind says of each side; with the default kind the driver finds out by address. */
+/* Returns the memory type of one side of a copy.  With the default kind, the driver finds it by
+ * address. */
 static CUmemorytype source_type(enum cudaMemcpyKind kind) {
     return kind == cudaMemcpyDefault ? CU_MEMORYTYPE_UNIFIED
            : kind == cudaMemcpyHostToDevice || kind == cudaMemcpyHostToHost
@@ -154,7 +155,8 @@ cudaError_t cudaMemcpy2DAsync_ptsz(void *to, size_t to_pitch, const void *from, 
 }
 
 /* ---------------------------------------------------------------- boxes */
-/* Positions and widths count elements on the side of an array, bytes elsewhere. */
+/* Returns the size of an element.  Positions and widths count elements for an array, bytes
+ * otherwise. */
 static CUresult element_size(cudaArray_t array, size_t *size) {
     CUDA_ARRAY3D_DESCRIPTOR d;
     CUresult result = RT_DRIVER(cuArray3DGetDescriptor_v2)(&d, array);
@@ -170,14 +172,14 @@ static CUresult element_size(cudaArray_t array, size_t *size) {
     return result;
 }
 
-/* One side of a box: memory or array, and where in it. */
+/* One side of a copy of a box: memory or array, and the position in it. */
 struct side {
     cudaArray_t array;
     struct cudaPos position;
     struct cudaPitchedPtr memory;
 };
 
-/* Fills all but types and contexts, in the peer structure, of which the other is a part. */
+/* Fills the structure, except types and contexts.  The non-peer structure is a prefix of it. */
 static CUresult describe_3d(struct side from, struct side to, struct cudaExtent extent,
                             CUDA_MEMCPY3D_PEER *d) {
     size_t element = 1;
@@ -222,7 +224,8 @@ static bool empty(struct cudaExtent extent) {
     return extent.width == 0 || extent.height == 0 || extent.depth == 0;
 }
 
-/* The driver's two structures differ in two words that are reserved, zero, or a context. */
+/* The driver's two structures differ only in two words, which are reserved, zero, or a
+ * context. */
 _Static_assert(sizeof(CUDA_MEMCPY3D) == sizeof(CUDA_MEMCPY3D_PEER), "same shape");
 
 static CUresult describe_box(const struct cudaMemcpy3DParms *p, CUDA_MEMCPY3D *out) {

@@ -1,9 +1,9 @@
-/* The CUDA runtime API as far as the stand-in libcudart offers it, in our own words, so that
- * programs of this project are written against it where no toolkit is installed.
+/* The part of the CUDA runtime API that the stand-in libcudart offers, in our own words.  Programs
+ * of this project are built with it if no toolkit is installed.
  *
  * Handles are the driver's (device/cuda_abi.h), as in NVIDIA's headers.  Values, layouts and
- * signatures come from the .def files beside this one; tests/simulator/cudart/abi_check.c compares
- * them with NVIDIA's header where CMake finds one.  RT_MAJOR chooses the version, 13 by default. */
+ * signatures come from the .def files of this folder.  tests/simulator/cudart/abi_check.c compares
+ * them with NVIDIA's header if CMake finds one.  RT_MAJOR chooses the version, 13 by default. */
 #ifndef RT_CUDA_RUNTIME_MIN_H
 #define RT_CUDA_RUNTIME_MIN_H
 
@@ -105,7 +105,7 @@ const char *cudaGetErrorString(cudaError_t error);
 #undef RT_FORWARD2
 #undef RT_QUERY
 
-/* What the code that nvcc generates calls: registration of its modules and launches. */
+/* Interface of the code that nvcc generates: registration of its modules, and launches. */
 struct simrt_fatbin_wrapper {
     int magic; /* RT_FATBIN_MAGIC */
     int version;

@@ -1,10 +1,10 @@
 /* Devices and contexts: which device a thread uses, its primary context, flags and peers.
  *
- * A runtime call works in the context that is current in its thread, also where the driver API
- * made it current; where none is, in the primary context of the thread's device, which is
- * retained once per process and made current.  Called by simrt_enter (init.c) before almost every
- * entry point. Lock: one per device, around the driver calls that retain and reset its primary
- * context, so that two threads never retain it twice. */
+ * A runtime call works in the current context of its thread, even if the driver API made it
+ * current.  If there is none, the call uses the primary context of the thread's device.  This
+ * context is retained once per process and made current.  simrt_enter (init.c) does so before
+ * almost every entry point.  Each device has a lock around the driver calls that retain and reset
+ * its primary context, so that two threads never retain it twice. */
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -20,7 +20,7 @@ struct device {
 static struct device devices[RT_MAX_DEVICES];
 static int device_count;
 
-/* How often any device was reset: a context made current before that may be gone. */
+/* Number of resets of any device.  A context made current before a reset may be gone. */
 static atomic_uint resets;
 
 cudaError_t simrt_devices_find(void) {
@@ -103,8 +103,8 @@ CUresult simrt_context_make_current(void) {
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    /* After cudaDeviceReset, in whatever thread, the context that we left current here is
-     * dead or is a new one behind the old handle: bring the device back to life. */
+    /* After cudaDeviceReset in any thread, the context that the runtime left current here is dead,
+     * or the old handle names a new one: activate the device again. */
     if (context == NULL ||
         (context == thread->made && thread->made_age != atomic_load(&resets))) {
         return make_primary_current(thread->device);
@@ -112,7 +112,7 @@ CUresult simrt_context_make_current(void) {
     return CUDA_SUCCESS;
 }
 
-/* The device of the current context, else the one that this thread would use. */
+/* Finds the device of the current context, or else the device that this thread would use. */
 CUresult simrt_device_current(int *ordinal) {
     struct simrt_thread *thread = &simrt_thread;
     CUcontext context = NULL;
@@ -159,7 +159,8 @@ cudaError_t cudaGetDevice(int *device) {
     return simrt_return(simrt_device_current(device));
 }
 
-/* Since version 12 the primary context is made at once; before, by the next call. */
+/* Version 12 and later make the primary context at once; older versions make it at the next
+ * call. */
 cudaError_t cudaSetDevice(int ordinal) {
     cudaError_t error = simrt_initialize();
     if (error != cudaSuccess) {
@@ -181,8 +182,8 @@ cudaError_t cudaSetDevice(int ordinal) {
 #endif
 }
 
-/* The driver is told to forget the primary context; libraries loaded into it come back with
- * the next launch, because the driver keeps them per process. */
+/* Makes the driver forget the primary context.  Libraries loaded into it come back with the next
+ * launch, because the driver keeps them per process. */
 cudaError_t cudaDeviceReset(void) {
     cudaError_t error = simrt_initialize();
     int ordinal = 0;
@@ -225,7 +226,8 @@ cudaError_t cudaDeviceGetByPCIBusId(int *ordinal, const char *bus_id) {
 }
 
 /* ---------------------------------------------------------------- flags */
-/* Host memory is always mapped under the runtime: the flag is reported, never passed down. */
+/* The runtime always maps host memory, so this flag is reported, but never passed to the
+ * driver. */
 static CUresult set_flags(int ordinal, unsigned flags) {
     if ((flags & ~(unsigned)cudaDeviceMask) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -280,7 +282,7 @@ cudaError_t cudaGetDeviceFlags(unsigned *flags) {
 }
 
 #if RT_MAJOR >= 12
-/* Makes the primary context, but leaves current what is current. */
+/* Makes the primary context, and leaves the current context unchanged. */
 cudaError_t cudaInitDevice(int ordinal, unsigned device_flags, unsigned flags) {
     cudaError_t error = simrt_initialize();
     CUcontext context = NULL;

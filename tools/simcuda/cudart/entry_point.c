@@ -1,8 +1,8 @@
-/* cudaGetDriverEntryPoint: the program asks for driver functions through the runtime, which
- * asks cuGetProcAddress, the one it looked up itself. */
+/* cudaGetDriverEntryPoint: the program asks the runtime for driver functions.  The runtime asks
+ * the cuGetProcAddress that it found itself. */
 #include "internal.h"
 
-/* A symbol that is not there is no failure: the pointer is NULL and the status says why. */
+/* A missing symbol is no failure: the pointer is NULL, and the status gives the reason. */
 static CUresult query(const char *symbol, void **out, unsigned version, unsigned long long flags,
                       enum cudaDriverEntryPointQueryResult *status, enum simrt_mode mode) {
     if (symbol == NULL || out == NULL || version > INT32_MAX) {
@@ -59,7 +59,7 @@ cudaError_t cudaGetDriverEntryPointByVersion_ptsz(const char *symbol, void **out
     RT_CALL(simrt_initialize, query(symbol, out, version, flags, status, RT_PER_THREAD));
 }
 #else
-/* Version 11 has no status: there a missing symbol is the error itself. */
+/* Version 11 has no status, so a missing symbol is an error there. */
 static CUresult query_or_fail(const char *symbol, void **out, unsigned long long flags,
                               enum simrt_mode mode) {
     CUresult result = query(symbol, out, RT_VERSION, flags, NULL, mode);

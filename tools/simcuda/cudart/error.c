@@ -1,11 +1,11 @@
-/* Errors: the last one of each thread, and their names.  Called by every entry point that
- * fails; no lock, the state belongs to the thread. */
+/* Errors: the last one of each thread, and their names.  Every entry point that fails calls this
+ * file.  No lock: the state belongs to the thread. */
 #include "internal.h"
 
 _Thread_local struct simrt_thread simrt_thread;
 
-/* Only failures are recorded; a success never wipes an earlier failure out.  cudaErrorNotReady is
- * none, and is not reported later (CUDA C++ Programming Guide, "Error Checking"). */
+/* Records failures only; a success never clears an earlier failure.  cudaErrorNotReady is no
+ * failure, and is not reported later (CUDA C++ Programming Guide, "Error Checking"). */
 cudaError_t simrt_fail(cudaError_t error) {
     if (error != cudaErrorNotReady)
         simrt_thread.last_error = error;

@@ -1,9 +1,10 @@
-/* Fills (cudaMemset and kin) and copies to and from named device variables. */
+/* Fills (cudaMemset and its variants), and copies to and from named device variables. */
 #include "internal.h"
 
 /* ---------------------------------------------------------------- fills */
 
-/* A fill on a stream: the driver's synchronous and asynchronous functions differ only in that. */
+/* Form of a fill, synchronous or on a stream.  The driver's functions for the two forms differ
+ * only in the stream. */
 struct target {
     bool async;
     cudaStream_t stream;
@@ -105,7 +106,7 @@ cudaError_t cudaMemset3DAsync_ptsz(struct cudaPitchedPtr to, int value, struct c
 }
 
 /* ---------------------------------------------------------------- device variables */
-/* `symbol` is the variable's host shadow; the kind tells where the other end is. */
+/* Finds the variable behind its host shadow `symbol`. */
 static cudaError_t locate(const void *symbol, size_t bytes, size_t offset, char **at) {
     CUdeviceptr address = 0;
     size_t size = 0;
@@ -120,7 +121,8 @@ static cudaError_t locate(const void *symbol, size_t bytes, size_t offset, char 
     return error;
 }
 
-/* A variable is on the device: a kind that says otherwise is a mistake of the caller. */
+/* Returns true if the kind fits.  A variable is on the device, so another kind is an error of the
+ * caller. */
 static bool kind_fits(enum cudaMemcpyKind kind, enum cudaMemcpyKind host_kind) {
     return kind == host_kind || kind == cudaMemcpyDeviceToDevice || kind == cudaMemcpyDefault;
 }

@@ -1,7 +1,7 @@
-/* The way to the driver: libcuda.so.1 is opened and asked for its functions at the first
- * runtime call, in the sequence of the real runtime, so that whatever stands between a
- * program and the driver (a preload library, an audit module) sees what it would see there.
- * Called by every entry point through simrt_initialize; pthread_once is the only lock. */
+/* The way to the driver.  The first runtime call opens libcuda.so.1 and asks for its functions, in
+ * the order of the real runtime.  A library between a program and the driver (a preload library, an
+ * audit module) therefore sees the usual queries.  Every entry point calls simrt_initialize;
+ * pthread_once is the only lock. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stddef.h>
@@ -26,14 +26,15 @@ simrt_slot_value simrt_slots[RT_SLOT_COUNT];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static cudaError_t outcome = cudaErrorInitializationError;
 
-/* Stands in for what the driver does not have: older than this runtime in that point. */
+/* Answers calls of functions that the driver lacks because it is older than this runtime. */
 static CUresult missing(void) {
     return CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER;
 }
 
 typedef cuGetProcAddress_v2_fn *query_fn;
 
-/* The status argument stays NULL, as in the real runtime: interposers must bear that. */
+/* Queries one function.  The status argument stays NULL, as in the real runtime: interposers must
+ * accept it. */
 static bool ask(query_fn query, enum simrt_slot slot) {
     const struct lookup *l = &lookups[slot];
     void *address = NULL;
@@ -44,7 +45,7 @@ static bool ask(query_fn query, enum simrt_slot slot) {
     return address != NULL;
 }
 
-/* Drivers since CUDA 12: one dlsym, everything else through its answer. */
+/* Drivers since CUDA 12: one dlsym; its result finds all other functions. */
 static void ask_driver(query_fn query) {
     void *ignored = NULL;
     (void)query("", &ignored, 0, 0, NULL);
@@ -58,7 +59,7 @@ static void ask_driver(query_fn query) {
     }
 }
 
-/* Older drivers: each symbol by the name that the library exports. */
+/* Older drivers: dlsym finds each symbol by its exported name. */
 static void ask_linker(void *library) {
     for (int slot = 0; slot < RT_SLOT_COUNT; slot++) {
         simrt_slots[slot].address = dlsym(library, lookups[slot].symbol);
@@ -87,8 +88,8 @@ static cudaError_t find_driver(void) {
             simrt_slots[slot].function = (void (*)(void))missing;
         }
     }
-    /* The real runtime refuses drivers older than itself here.  The stand-in takes any, so that
-     * the way without cuGetProcAddress_v2 can be walked with every version of it. */
+    /* The real runtime refuses older drivers here.  The stand-in accepts any, so that every
+     * version tests the way without cuGetProcAddress_v2. */
     int version = 0;
     CUresult result = RT_DRIVER(cuDriverGetVersion)(&version);
     if (result == CUDA_SUCCESS) {
@@ -101,7 +102,8 @@ static void find_driver_once(void) {
     outcome = find_driver();
 }
 
-/* Every call until the process ends answers the first one's error: nothing is tried twice. */
+/* Initialises once.  Every later call returns the result of the first one: nothing is tried
+ * twice. */
 static cudaError_t initialized(void) {
     pthread_once(&once, find_driver_once);
     return outcome;
@@ -117,7 +119,7 @@ cudaError_t simrt_enter(void) {
     return error == cudaSuccess ? simrt_return(simrt_context_make_current()) : error;
 }
 
-/* Answers 0 where no driver is installed, as documented. */
+/* Answers 0 if no driver is installed, as documented. */
 cudaError_t cudaDriverGetVersion(int *version) {
     if (version == NULL) {
         return simrt_fail(cudaErrorInvalidValue);
@@ -130,7 +132,7 @@ cudaError_t cudaDriverGetVersion(int *version) {
     return simrt_return(RT_DRIVER(cuDriverGetVersion)(version));
 }
 
-/* Reaches for the driver like every other call, but needs none for its answer. */
+/* Initialises the driver like every other call, although the answer does not need it. */
 cudaError_t cudaRuntimeGetVersion(int *version) {
     if (version == NULL) {
         return simrt_fail(cudaErrorInvalidValue);

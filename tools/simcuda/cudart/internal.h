@@ -1,16 +1,16 @@
-/* What the files of the stand-in runtime share: the driver's functions as init.c found them,
- * the state of a thread, and how every entry point begins and ends.
+/* Shared parts of the stand-in runtime: the driver's functions as init.c found them, the state of
+ * a thread, and the beginning and end of every entry point.
  *
- * Locks: a device's (device.c, around retaining and resetting its primary context) and the
- * registry's (module.c, never held over a driver call).  Neither is taken inside the other. */
+ * Locks: one per device (device.c, around retaining and resetting its primary context), and one of
+ * the registry (module.c, never held over a driver call).  They are never nested. */
 #ifndef RT_INTERNAL_H
 #define RT_INTERNAL_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What the header declares is what libcudart.so exports; in the static archive it stays
- * hidden, so that a program linked with it has cudaMalloc as a local symbol, as with NVIDIA's. */
+/* libcudart.so exports the functions of the header.  In the static archive they stay hidden: a
+ * program linked with it has cudaMalloc as a local symbol, as with NVIDIA's. */
 #ifndef RT_STATIC
 #pragma GCC visibility push(default)
 #include "cuda_runtime_min.h"
@@ -21,7 +21,8 @@
 
 enum { RT_MAX_DEVICES = 64, RT_MAX_CONFIGURATIONS = 16 };
 
-/* Version that cudaRuntimeGetVersion reports and unversioned entry point queries ask for. */
+/* Version that cudaRuntimeGetVersion reports, and that entry point queries without a version
+ * use. */
 enum { RT_VERSION = RT_MAJOR == 11 ? 11080 : RT_MAJOR == 12 ? 12080 : 13000 };
 
 /* ---------------------------------------------------------------- the driver's functions */
@@ -33,25 +34,26 @@ enum simrt_slot {
 };
 
 typedef union {
-    void *address;          /* what dlsym and cuGetProcAddress speak of */
-    void (*function)(void); /* the one type that any other may be cast to */
+    void *address;          /* form in which dlsym and cuGetProcAddress return it */
+    void (*function)(void); /* type to which every function pointer may be cast */
 } simrt_slot_value;
 
 extern simrt_slot_value simrt_slots[RT_SLOT_COUNT];
 
-/* RT_DRIVER(cuMemAlloc_v2)(&p, n): never NULL, a symbol that the driver lacks answers 36. */
+/* RT_DRIVER(cuMemAlloc_v2)(&p, n) calls the driver.  It is never NULL: a symbol that the driver
+ * lacks answers 36. */
 #define RT_DRIVER(symbol) ((symbol##_fn *)simrt_slots[RT_##symbol].function)
 
-/* Which default stream a call means; the twins of a function differ in nothing else. */
+/* Default stream of a call; the twins of a function differ only in it. */
 enum simrt_mode { RT_LEGACY, RT_PER_THREAD };
 #define RT_BY_MODE(mode, symbol, suffix)                                                         \
     ((symbol##_fn *)simrt_slots[(mode) == RT_PER_THREAD ? RT_##symbol##_##suffix : RT_##symbol]  \
          .function)
 
 /* ---------------------------------------------------------------- begin and end of a call */
-/* Every entry point starts with one of the first two (driver found and initialised; the same
- * and a context current in this thread) and ends in simrt_return, which keeps the first failure
- * for cudaGetLastError. */
+/* Every entry point starts with one of the first two.  simrt_initialize finds and initialises the
+ * driver; simrt_enter also makes a context current in this thread.  It ends in simrt_return, which
+ * keeps the first failure for cudaGetLastError. */
 cudaError_t simrt_initialize(void);
 cudaError_t simrt_enter(void);
 cudaError_t simrt_fail(cudaError_t error);
@@ -59,7 +61,7 @@ static inline cudaError_t simrt_return(CUresult result) {
     return result == CUDA_SUCCESS ? cudaSuccess : simrt_fail((cudaError_t)result);
 }
 
-/* The arguments are evaluated after the call has begun: RT_DEV needs the devices. */
+/* Evaluates the arguments after the call has begun, because RT_DEV needs the devices. */
 #define RT_CALL(begin, call)                                                                     \
     do {                                                                                         \
         cudaError_t simrt_error = begin();                                                       \
@@ -82,7 +84,7 @@ struct simrt_thread {
     int device;         /* chosen by cudaSetDevice, used while no context is current */
     bool device_chosen; /* ... and not yet current: version 11 waits for the next call */
     CUcontext made;     /* the primary context that we made current here */
-    unsigned made_age;  /* how many resets there had been by then (device.c) */
+    unsigned made_age;  /* number of resets at that time (device.c) */
     unsigned configurations;
     struct simrt_configuration configuration[RT_MAX_CONFIGURATIONS];
 };
@@ -90,7 +92,7 @@ extern _Thread_local struct simrt_thread simrt_thread;
 
 /* ---------------------------------------------------------------- devices (device.c) */
 cudaError_t simrt_devices_find(void);      /* by init.c, once */
-CUdevice simrt_device_handle(int ordinal); /* -1, which the driver refuses, for a bad one */
+CUdevice simrt_device_handle(int ordinal); /* a bad number gives -1, which the driver refuses */
 bool simrt_device_exists(int ordinal);
 CUresult simrt_device_primary(int ordinal, CUcontext *context);
 CUresult simrt_device_current(int *ordinal);

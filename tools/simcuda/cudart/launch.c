@@ -1,12 +1,12 @@
-/* Launches: the <<<...>>> configuration between push and pop, kernels by their host stub or
- * handle, and what can be asked about a kernel.  Arguments pass through as the array of
- * pointers that they are. */
+/* Launches: the <<<...>>> configuration between push and pop, kernels by host stub or handle, and
+ * queries about kernels.  The array of argument pointers is passed on unchanged. */
 #include <string.h>
 
 #include "internal.h"
 
 /* ---------------------------------------------------------------- configuration */
-/* nvcc pushes before it evaluates the arguments, which may launch themselves: hence a stack. */
+/* Code of nvcc pushes the configuration before it evaluates the arguments.  These may launch
+ * kernels themselves, so the configurations form a stack. */
 unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, cudaStream_t stream) {
     struct simrt_thread *thread = &simrt_thread;
     if (thread->configurations == RT_MAX_CONFIGURATIONS) {
@@ -58,7 +58,7 @@ static CUresult start(CUfunction f, const struct launch *l, enum simrt_mode mode
                                                         shared, l->stream, l->args, NULL);
 }
 
-/* The function behind a host stub, in the current context. */
+/* Finds the function of a host stub in the current context. */
 static CUresult resolve(const void *host, CUfunction *f) {
     struct simrt_function *function = simrt_function_find(host);
     return function == NULL ? (CUresult)cudaErrorInvalidDeviceFunction
@@ -94,7 +94,8 @@ cudaError_t cudaLaunchCooperativeKernel_ptsz(const void *host, dim3 grid, dim3 b
 }
 
 #if RT_MAJOR >= 12
-/* Handles of nvcc's launch code are our records: they exist before there is a context. */
+/* Handles of nvcc's launch code are records of this runtime, because they exist before any
+ * context. */
 cudaError_t __cudaGetKernel(cudaKernel_t *out, const void *host) {
     struct simrt_function *function = simrt_function_find(host);
     if (out == NULL || function == NULL) {
@@ -124,7 +125,7 @@ cudaError_t __cudaLaunchKernel_ptsz(cudaKernel_t kernel, dim3 grid, dim3 block, 
     RT_CALL(simrt_enter, launch_by_handle(kernel, LAUNCH(false), RT_PER_THREAD));
 }
 
-/* Programs get the driver's own handle: it works in the driver API. */
+/* Returns the driver's own handle, which works in the driver API. */
 cudaError_t cudaGetKernel(cudaKernel_t *out, const void *host) {
     cudaError_t error = simrt_enter();
     if (error != cudaSuccess) {
@@ -236,7 +237,7 @@ static CUresult attributes(struct cudaFuncAttributes *out, CUfunction f) {
         int value = 0;
         CUresult result = RT_DRIVER(cuFuncGetAttribute)(&value, table[i].attribute, f);
         if (result == CUDA_ERROR_INVALID_VALUE) {
-            continue; /* an attribute younger than the driver stays zero */
+            continue; /* an attribute that is newer than the driver */
         }
         if (result != CUDA_SUCCESS) {
             return result;

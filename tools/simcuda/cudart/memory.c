@@ -1,10 +1,10 @@
-/* Allocation: device, pinned, pitched, stream-ordered, and what a pointer is. */
+/* Allocation: device, pinned, pitched and stream-ordered memory, and attributes of pointers. */
 #include <string.h>
 
 #include "internal.h"
 
-/* A request for zero bytes is answered here, as the real runtime does: neither the driver nor a
- * library in front of it sees it. */
+/* Answers a request for zero bytes itself, as the real runtime does: neither the driver nor a
+ * library in front of it sees the request. */
 cudaError_t cudaMalloc(void **out, size_t bytes) {
     cudaError_t error = simrt_enter();
     if (error != cudaSuccess) {
@@ -20,7 +20,8 @@ cudaError_t cudaMalloc(void **out, size_t bytes) {
     return simrt_return(RT_DRIVER(cuMemAlloc_v2)(RT_OUT(out), bytes));
 }
 
-/* Also the customary way to bring a device up: the context comes first, NULL or not. */
+/* Programs also use this call to initialise a device, so the context is made first, even for
+ * NULL. */
 cudaError_t cudaFree(void *pointer) {
     cudaError_t error = simrt_enter();
     if (error != cudaSuccess || pointer == NULL) {
@@ -29,8 +30,8 @@ cudaError_t cudaFree(void *pointer) {
     return simrt_return(RT_DRIVER(cuMemFree_v2)(RT_PTR(pointer)));
 }
 
-/* Rows suit elements of 4 bytes; the driver's pitch is the same for 8 and 16.  Which size the
- * real runtime asks for, and its answer to an empty rectangle, are guesses. */
+/* Rows suit elements of 4 bytes; the driver's pitch is the same for 8 and 16.  Two things are
+ * guesses: the element size that the real runtime uses, and its answer to an empty rectangle. */
 enum { PITCH_ELEMENT = 4 };
 
 static CUresult allocate_pitched(void **out, size_t *pitch, size_t width, size_t height) {
@@ -151,8 +152,8 @@ cudaError_t cudaFreeAsync_ptsz(void *pointer, cudaStream_t stream) {
     RT_CALL(simrt_enter, free_async(pointer, stream, RT_PER_THREAD));
 }
 
-/* ---------------------------------------------------------------- what a pointer is */
-/* The driver answers a pointer it does not know with zeros, not with an error. */
+/* ---------------------------------------------------------------- attributes of pointers */
+/* Returns the attributes.  For an unknown pointer the driver answers zeros, not an error. */
 static CUresult pointer_attributes(struct cudaPointerAttributes *out, const void *pointer) {
     CUmemorytype type = 0;
     CUdeviceptr device_pointer = 0;
@@ -192,7 +193,7 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *out, const vo
 }
 
 /* ---------------------------------------------------------------- between processes */
-/* The handle travels by value, so the runtime's structure must become the driver's. */
+/* Passes the handle by value, so the runtime's structure is converted to the driver's. */
 cudaError_t cudaIpcOpenMemHandle(void **out, cudaIpcMemHandle_t handle, unsigned flags) {
     CUipcMemHandle driver_handle;
     memcpy(&driver_handle, &handle, sizeof driver_handle);

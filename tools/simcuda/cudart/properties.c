@@ -1,12 +1,13 @@
-/* cudaGetDeviceProperties: every field from a device attribute (device_prop.def), the rest
- * from its own driver call.  The structure differs between versions of the runtime. */
+/* cudaGetDeviceProperties.  Device attributes fill the fields (device_prop.def); other driver
+ * calls fill the rest.  The structure differs between versions of the runtime. */
 #include <string.h>
 
 #include "internal.h"
 
 enum { PROPERTIES_V11_SIZE = 728 };
 
-/* An attribute that the driver does not know is left at zero: its table is older than ours. */
+/* Returns an attribute, 0 if the driver does not know it because it is older than this
+ * runtime. */
 static int attribute(CUdevice device, CUdevice_attribute which) {
     int value = 0;
     return RT_DRIVER(cuDeviceGetAttribute)(&value, which, device) == CUDA_SUCCESS ? value : 0;
@@ -37,7 +38,7 @@ static CUresult fill(struct cudaDeviceProp *p, CUdevice device) {
     return CUDA_SUCCESS;
 }
 
-/* `size`: how much room the caller's structure has. */
+/* Fills the properties.  `size` is the size of the caller's structure. */
 static cudaError_t properties(void *out, size_t size, int ordinal) {
     cudaError_t error = simrt_initialize();
     struct cudaDeviceProp p;
@@ -64,8 +65,8 @@ _Static_assert(sizeof(struct cudaDeviceProp) == 1032, "layout of version 12");
 #endif
 
 #if RT_MAJOR == 12
-/* Version 12 kept the old name for programs with the old, shorter structure, whose fields are
- * the first ones of the new structure. */
+/* Version 12 kept the old name for programs with the old, shorter structure.  Its fields are the
+ * first ones of the new structure. */
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int ordinal) {
     return properties(p, PROPERTIES_V11_SIZE, ordinal);
 }
