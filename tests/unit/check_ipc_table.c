@@ -231,8 +231,7 @@ START_TEST(spoilt_table_is_an_error) {
     ck_assert_int_eq(unlink(table_name()), 0);
     ck_assert_int_eq(look(&token, &entry), AC_IPC_HIDDEN); /* the table may be in another folder */
     ck_assert_int_eq(mkfifo(table_name(), 0600), 0);
-    ck_assert_int_eq(look(&token, &entry), AC_IPC_BAD); /* and the open does not wait for a
-                                                           writer */
+    ck_assert_int_eq(look(&token, &entry), AC_IPC_BAD); /* does not wait for a writer */
     token.pid = INT32_MAX;
     ck_assert_int_eq(look(&token, &entry), AC_IPC_ENDED);
     token.space++;
@@ -484,7 +483,7 @@ START_TEST(stray_folder_without_page) {
     ck_assert_int_eq(ac_live_open(NULL, hooks, sizeof hooks, HOOKS), EFBIG);
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
     ck_assert(!ac_live_strayed);
-    ck_assert(remove(home) == 0 && rmdir(dir) == 0 && mkdir(dir, 0700) == 0); /* the folder is gone */
+    ck_assert(remove(home) == 0 && rmdir(dir) == 0 && mkdir(dir, 0700) == 0); /* now without it */
     ac_ipc_token_t token = exported(512, 1, &slot);
     ck_assert_uint_eq(strlen(token.stray), 0);
     ck_assert_int_eq(look(&token, &entry), AC_IPC_FOUND);
