@@ -26,7 +26,7 @@ START_TEST(loose_blocks_go_with_the_next_request) {
 }
 END_TEST
 
-/* A waiting block may be loose. Once it is recalled, the arena has it. */
+/* A waiting block may be loose. The next request that can take the lock moves it to the arena. */
 START_TEST(what_waits_may_be_loose) {
     uint64_t block[2], address;
     habit(7 * MIB);

@@ -70,8 +70,7 @@ START_TEST(what_is_freed_elsewhere_comes_home) {
         memcpy(given, block, sizeof given);
         give_all(giver);
         end();
-        ck_assert_uint_eq(ac_cache_tally_held(&tally[1], 0), 0); /* all chains were full and have been
-                                                                    posted */
+        ck_assert_uint_eq(ac_cache_tally_held(&tally[1], 0), 0); /* whole chains were posted */
         added = arena->added;
         take_all(MEDIUM);
         for (int i = 0; i < BLOCKS; i++)

@@ -167,8 +167,9 @@ static uint64_t pairs_with_work(int pairs, int other) {
     return pairs_of(MIB, pairs, other);
 }
 
-/* While all frees wait, handouts share epochs with earlier work. As soon as the allowance is used up by
- * frees that need not wait, handouts are exact again. Frees at that time do not renew the allowance. */
+/* Nearly all frees wait, so handouts may share an epoch with earlier work. Once frees have no work to wait
+ * for, the allowance (AC_FENCE_ROUGH) is soon used up, and handouts are exact. Frees that wait only because
+ * of a shared epoch do not renew the allowance. */
 START_TEST(handouts_beside_work_end_few_epochs) {
     enum { PAIRS = 2048 };
     ac_sole_settle(ac_arena_timeline(arena), true);
@@ -181,7 +182,7 @@ START_TEST(handouts_beside_work_end_few_epochs) {
 }
 END_TEST
 
-/* Handouts are exact if few frees justify a fence, because each waits with many bytes. */
+/* Handouts also become exact soon if few frees justify a fence, because each waits with many bytes. */
 START_TEST(handouts_of_large_blocks_allow_no_more) {
     ac_sole_settle(ac_arena_timeline(arena), true);
     habit(16 * MIB);
@@ -540,7 +541,7 @@ static void submit_to(uint64_t stream) {
 }
 
 /* The free relies on the stream wherever the block is kept: in an entry, in the loose list, or in an entry
- * of a full cache. It stops when a second stream comes, which waits for nothing. */
+ * of a full cache. The reliance ends when a second stream comes, which waits for nothing. */
 START_TEST(such_a_free_leans_on_the_stream) {
     uint64_t block[5];
     atomic_store(&ac_sole_eager, true);

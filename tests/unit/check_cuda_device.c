@@ -291,8 +291,8 @@ START_TEST(a_loss_is_made_up_for_by_a_later_synchronisation_only) {
 }
 END_TEST
 
-/* Events name other threads' own streams. Until the threads know this, the legacy stream serves once: it
- * would order streams that the program does not order. */
+/* Events name other threads' own streams. The legacy stream serves once, before the threads know that
+ * events are needed. It would order streams that the program does not order. */
 START_TEST(own_streams_of_others_need_no_barrier) {
     enum { THREADS = 3, ROUNDS = 20 };
     for (int round = 0; round < ROUNDS; round++) {

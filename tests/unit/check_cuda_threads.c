@@ -12,7 +12,8 @@
 #include "device/driver.h"
 #include "run_suite.h"
 
-/* Threads at a time, lives of each, rounds of each life, and streams that each creates. */
+/* Threads at a time, lives of each, rounds of each life, and handles of created streams per
+ * thread. */
 enum { THREADS = 16, LIVES = 20, ROUNDS = 200, NAMES = 3 };
 
 /* Streams by index: the legacy one, this library's, the per-thread ones (by number, from 1 on),
@@ -42,8 +43,7 @@ static struct {
 static ac_cuda_context_t context;
 static const CUcontext handle = (CUcontext)0x100;
 static __thread uint64_t number;        /* of this thread */
-static __thread unsigned last[STREAMS]; /* work that the newest record on this library's stream
-                                           covers */
+static __thread unsigned last[STREAMS]; /* covered by the newest record on our stream */
 
 static uint64_t thread_now(void) {
     return number;
@@ -170,8 +170,8 @@ static CUresult synchronize(void) {
     return CUDA_SUCCESS;
 }
 
-/* Highest submission known to any thread. A kernel may run before its call returns, and tell
- * another thread. */
+/* Newest submission to each stream that other threads may know of. A kernel may run before its
+ * call returns, and tell another thread. */
 static _Atomic unsigned told[STREAMS];
 
 static void work_on(CUstream stream, unsigned index) {

@@ -500,8 +500,7 @@ START_TEST(few_addresses) {
     ck_assert_int_eq(ac_expand_refused(allocator), AC_REFUSED_ADDRESSES);
     unsigned asked = device.calls[FAKE_RANGE_RESERVE];
     alloc(30 * MIB);
-    ck_assert_uint_eq(device.calls[FAKE_RANGE_RESERVE], asked + 1); /* does not try all sizes
-                                                                       again */
+    ck_assert_uint_eq(device.calls[FAKE_RANGE_RESERVE], asked + 1); /* no retry of all sizes */
 }
 END_TEST
 

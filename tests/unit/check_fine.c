@@ -65,8 +65,8 @@ START_TEST(large_requests_get_whole_pages) {
 }
 END_TEST
 
-/* Pages stay whole in these cases: few rests, small pages only, a configured page size, a large page
- * budget, or a budget that does not watch the cost. */
+/* Pages stay whole in these cases: few rests, small pages only, a configured page size, a configured
+ * budget, or low_memory. With the last two the cost of moves is not watched. */
 START_TEST(others_stay_as_they_are) {
     if (_i == 1)
         settings.page = settings.small_page;
@@ -145,8 +145,8 @@ START_TEST(it_ends_where_new_blocks_leave_no_rests) {
 }
 END_TEST
 
-/* A configured page size applies to all new pages. Fine pages also end if their cost can no longer end
- * them. */
+/* A configured page size applies to all new pages. Fine pages end with a new page size, a configured
+ * budget, or low_memory: with the last two the cost of moves is not watched. */
 START_TEST(it_ends_with_the_settings) {
     cut_pages(BLOCKS, 20 * MIB, 24 * MIB);
     ck_assert(is_fine());

@@ -28,8 +28,7 @@ START_TEST(bins_grow_with_the_size) {
          size += (size / 256 / AC_GRANULE + 1) * AC_GRANULE) {
         unsigned bin = ac_free_index_bin(size);
         ck_assert_uint_ge(bin, last);
-        ck_assert_uint_lt(bin, AC_BINS - 1); /* the unbounded bin is for sizes that cannot
-                                                occur */
+        ck_assert_uint_lt(bin, AC_BINS - 1); /* for sizes that cannot occur */
         last = bin;
     }
     for (uint64_t power = (uint64_t)64 * AC_GRANULE; power < (uint64_t)1 << 49; power *= 2)
@@ -80,8 +79,7 @@ START_TEST(finds_what_fits) {
                 ac_free_index_bin(from)) /* the scan did not miss it */
                 ck_assert_uint_eq(ac_free_index_bin(found->size), ac_free_index_bin(exact->size));
         }
-        if (!found && fit.below == UINT64_MAX && exact) /* only a long bin of its own size may
-                                                           hide it */
+        if (!found && fit.below == UINT64_MAX && exact) /* only a long own bin may hide it */
             ck_assert_uint_eq(ac_free_index_bin(exact->size),
                               ac_free_index_bin(fit.size > fit.least ? fit.size : fit.least));
     }

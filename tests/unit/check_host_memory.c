@@ -123,8 +123,7 @@ END_TEST
 START_TEST(pressure) {
     const int64_t second = 1000000000;
     ac_host_pressure_t last = {0};
-    ck_assert(!ac_host_pressure_below(root, second, &last)); /* the kernel does not report
-                                                                pressure */
+    ck_assert(!ac_host_pressure_below(root, second, &last)); /* the kernel reports none */
     ck_assert(!ac_host_pressure_below(root, 2 * second, &last));
     put("/proc/pressure/memory", "some avg10=9.00 avg60=9.00 avg300=9.00 total=7000000\n"
                                  "full avg10=0.00 avg60=0.00 avg300=0.00 total=1\n");

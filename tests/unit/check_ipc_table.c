@@ -453,7 +453,7 @@ START_TEST(folder_of_a_container_is_found) {
 }
 END_TEST
 
-/* Another user owns the name of the user's folder. The token says which folder has the table. */
+/* The name of the user's folder is taken. The token says which folder has the table. */
 START_TEST(stray_folder_is_found) {
     ac_ipc_entry_t entry;
     uint32_t slot;

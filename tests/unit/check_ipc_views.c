@@ -81,7 +81,7 @@ START_TEST(later_lifetime_takes_over) {
     uint64_t id = seen(a).id;
     ck_assert_uint_eq(opened(0, 0, 0, 8192, false), a);
     ck_assert(seen(a + 8000).address == a && seen(a).size == 8192 && seen(a).id != id);
-    ck_assert_uint_eq(seen(inner).address, a); /* the newer lifetime is the outer one */
+    ck_assert_uint_eq(seen(inner).address, a); /* the newer lifetime is the one at `a` */
     ck_assert(!closed(0, a) && !closed(0, a) && closed(0, inner) == 1);
 }
 END_TEST

@@ -60,8 +60,7 @@ START_TEST(what_counts_as_shared) {
     else if (_i == 1)
         ck_assert_int_eq(ac_block_sync(block, true, set_sync, NULL), AC_OK);
     else
-        ac_allocator_is_shared(allocator); /* the export gave no handle, but the program wants to
-                                              share */
+        ac_allocator_is_shared(allocator); /* no handle, but the program wants to share */
     ck_assert_int_eq(counters.left_pages, 1);
     ck_assert(!on_pages(alloc(16 * MIB)));
 }

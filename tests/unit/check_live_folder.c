@@ -89,8 +89,7 @@ static void visited(const ac_live_name_t *name, void *arg) {
     *sum += name->pid;
 }
 
-/* Files that do not belong to this user's pages are not opened, because an open of some of them
- * would block. */
+/* Files that cannot be live pages are not opened, because an open of some of them would block. */
 START_TEST(what_is_no_page_is_left_alone) {
     char name[512];
     int sum = 0;

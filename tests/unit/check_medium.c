@@ -54,8 +54,8 @@ START_TEST(others_do_not_for_pages_that_large_ones_keep) {
 }
 END_TEST
 
-/* Small medium blocks get small pages although none kept a large page. If all pages have one size, no block
- * does. */
+/* Small medium blocks get small pages at once, even if none kept a large page. If all pages have one size, all
+ * medium blocks do. */
 START_TEST(small_medium_blocks_get_them_at_once) {
     uint64_t large = alloc(2 * MIB), before = reserved();
     ck_assert_uint_eq(index_at(alloc(513 << 10)), AC_POOL_LARGE);

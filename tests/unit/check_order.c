@@ -71,8 +71,7 @@ static void do_free(unsigned stream) {
 static void do_record(unsigned stream, unsigned event) {
     ac_order_mark_t mark;
     ac_order_record_begin(&order, event + 1, ac_order_find(&order, stream_key[stream]), &mark);
-    bool good = draw(8) != 0; /* false: the record failed or was captured, so its content is
-                                 unknown */
+    bool good = draw(8) != 0; /* false: failed or captured, content unknown */
     ac_order_record_end(&order, &mark, good);
     memset(&before_event[event], 0, sizeof before_event[event]);
     if (good)

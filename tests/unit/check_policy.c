@@ -182,8 +182,8 @@ START_TEST(costly_moves_raise_the_budget) {
 }
 END_TEST
 
-/* Rests on pages count if the budget is nearly equal to the reserved bytes. They count again only after more is
- * reserved. */
+/* Rests on pages count while reserved memory exceeds the live bytes by 5 to 10 %. They count again only after
+ * more is reserved. */
 START_TEST(rests_make_pages_half_as_large) {
     const uint64_t live = 10000 * MIB;
     ck_assert_uint_eq(ac_policy_rests(&toll, &settings, live, 10499 * MIB), UINT64_MAX);

@@ -137,7 +137,7 @@ START_TEST(an_early_block_is_held) {
     ck_assert_uint_eq(context[0].join_events, 1);
     ck_assert_int_eq(mode(), AC_SOLE_JOINING);
     ck_assert_int_eq(pending_bytes(), 0);
-    /* The memory is no longer free, so the next stream does not wait. */
+    /* Once no early block is held, the next stream does not wait. */
     while (n)
         put(taken[--n]);
     if (_i % 2)
@@ -245,7 +245,7 @@ START_TEST(what_is_held_for_a_graph_is_early) {
 }
 END_TEST
 
-/* A free in stream order gives no work that passed the memory by. */
+/* A free in stream order is not work. The freed block is still early. */
 START_TEST(what_was_freed_in_order_is_early) {
     uint64_t block, again;
     begin_as(PLAIN);
@@ -264,7 +264,7 @@ START_TEST(what_was_freed_in_order_is_early) {
 }
 END_TEST
 
-/* Blocks that wait for later work stay in the queue. */
+/* The queue stays in order: blocks that wait for later work stay behind. */
 START_TEST(the_queue_stays_in_order) {
     begin_as(PLAIN);
     uint64_t old[6];

@@ -93,8 +93,7 @@ START_TEST(between_other_blocks) {
     uint64_t odd = alloc(9 * KIB), a = alloc(512);
     ck_assert_uint_eq(odd % AC_SLAB_SIZE, 0);
     ck_assert_uint_eq(a, odd + AC_SLAB_SIZE);
-    ck_assert_uint_eq(alloc(50 * KIB), odd + 9 * KIB); /* the gap before the slab serves other
-                                                          requests */
+    ck_assert_uint_eq(alloc(50 * KIB), odd + 9 * KIB); /* the gap before it serves others */
     give(odd);
     give(a);
 }
@@ -180,7 +179,7 @@ START_TEST(work_is_remembered) {
 }
 END_TEST
 
-/* A free slot has no epoch. The place that listed its record is none. */
+/* A free slot has no epoch. The place at which its record was listed must not be read as one. */
 START_TEST(a_free_slot_has_no_clock) {
     ac_block_t shown;
     alloc(512);

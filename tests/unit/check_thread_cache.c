@@ -145,7 +145,7 @@ START_TEST(what_is_kept_is_bounded) {
 }
 END_TEST
 
-/* The place of the last block in `handed` may belong to another size at the time of its free. */
+/* The own entry of the last block may belong to another size at the time of its free. */
 START_TEST(what_was_handed_out_last_goes_to_its_size) {
     uint64_t size = MIB, rival = MIB, address;
     if (!ac_barrier_is_light()) /* in this case an owner takes the long path */
@@ -174,7 +174,7 @@ START_TEST(what_was_handed_out_last_goes_to_its_size) {
 }
 END_TEST
 
-/* Sizes that share a place in `handed`. All sizes of a bucket hit, and change places. */
+/* Sizes that share an own entry. All sizes of a bucket hit, and change places. */
 START_TEST(sizes_of_one_bucket_hit) {
     uint64_t size[AC_CACHE_WAYS], address;
     const ac_entry_t *own = ac_cache_entry(cache, 512);

@@ -203,8 +203,7 @@ static void free_on(memory_t *memory, unsigned s) {
                        &ticket);
     clocks_t end = m.before[s];
     if (c != memory->context)
-        end = m.submitted; /* the allocator does not know the wait for the other context's
-                              stream */
+        end = m.submitted; /* the wait for the other context's stream is unknown */
     now_busy(memory, &end);
     memory->ready = 0;
     memory->where = WAITING;

@@ -160,7 +160,7 @@ START_TEST(budget_learns_beside_resets) {
 }
 END_TEST
 
-/* Smaller pages leave less idle memory, so that moves earn less. */
+/* If less memory lies idle on pages, moves earn a smaller budget. */
 START_TEST(small_and_fine_pages_earn_less) {
     settings.page = settings.small_page;
     settings.frugal = _i == 1;

@@ -64,8 +64,7 @@ typedef struct {
     uint64_t size[ORACLE_SIZES]; /* sizes that requests through caches repeat */
     bool steady;                 /* keep a cache open, and request few sizes */
     unsigned waits, gathers;     /* frees that waited in a cache; requests served by them */
-    oracle_figure_t blocks[AC_POOL_KINDS], bytes[AC_POOL_KINDS]; /* blocks and bytes that the
-                                                                    program holds */
+    oracle_figure_t blocks[AC_POOL_KINDS], bytes[AC_POOL_KINDS]; /* held by the program */
     bool crowded, unsure;   /* since the last reset of peaks: several caches; another reason */
     unsigned failed_before; /* device.failed then */
     bool was_reset, lock_held;

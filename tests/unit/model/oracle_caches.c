@@ -103,7 +103,7 @@ void oracle_peaks_reset(void) {
     oracle.failed_before = oracle.device.failed;
 }
 
-/* Compares figures. `unseen`: the most that a peak may miss; `missed`: the same for the peak of all
+/* Compares figures. `unseen`: the most that a peak may miss; `missed`: this limit for the peak of all
  * pools. */
 static void compare(const oracle_figure_t *want, const ac_stat_t *have, int64_t unseen,
                     int64_t missed) {

@@ -1,7 +1,8 @@
 /* Replays a trace over the fake device and prints how well it used memory:
  *
- * replay_pages [--page MIB] [--small MIB] [--budget SHARE] [--capacity RATIO] [--native] [--cache
- * MIB] [--repeat N] [--most RATIO] [--check] FILE|rmm[:COUNT[:MIB[:SEED]]]
+ *   replay_pages [--page MIB] [--small MIB] [--budget SHARE] [--capacity RATIO] [--native]
+ *                [--cache MIB] [--repeat N] [--most RATIO] [--check]
+ *                FILE|rmm[:COUNT[:MIB[:SEED]]]
  *
  * FILE has one operation per line: `a ID BYTES STREAM` or `f ID`. `rmm` is a random trace with
  * sizes uniform up to MIB. 73 % of its operations are allocations, up to COUNT blocks and 16000

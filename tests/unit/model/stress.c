@@ -4,14 +4,14 @@
  * A shadow of the device's memory shows a granule with two owners, or with an owner while earlier work may still
  * touch it. The program also serves the sanitizers.
  *
- * stress [ROUNDS [WAYS]]
+ *   stress [ROUNDS [WAYS]]
  *
  * If WAYS contains `alone`, there is a single context. With `ordered` all its work goes to one stream, and this
- * stream's order protects memory too: new owners come after it, but pages that leave do not. With `streams` a
- * second stream gets some of the work now and then. Memory without a wait must come after its previous owner, and
- * some of it is held back (quarantine.c).
+ * stream's order protects memory too: new owners come after it, but pages that leave do not.
  *
- * With `rely` frees rely on the order of the only stream whenever possible. With `pages` arenas grow by pages. */
+ * With `streams` a second stream gets some of the work now and then. Memory without a wait must come after its
+ * previous owner, and some of it is held back (quarantine.c). With `rely` frees rely on the order of the only
+ * stream whenever possible. With `pages` arenas grow by pages. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
