@@ -1,4 +1,4 @@
-/* The allocator on a fake device: single behaviours and the corners of the ladder. */
+/* The allocator on a fake device: single behaviours and edge cases of the request ladder. */
 #include "allocator/supply/supply.h"
 #include "allocator_frame.h"
 #include "run_suite.h"
@@ -22,7 +22,7 @@ END_TEST
 
 START_TEST(work_keeps_memory_from_reuse) {
     raise_high_water(400 * MIB);
-    alloc(100 * MIB); /* from here on memory is worth a fence */
+    alloc(100 * MIB); /* from here on a fence pays for the memory it makes reusable */
     uint64_t a = alloc(3 * MIB);
     alloc(17 * MIB); /* the rest of the segment */
     submit(0);
@@ -32,7 +32,7 @@ START_TEST(work_keeps_memory_from_reuse) {
     ck_assert_uint_ne(alloc(3 * MIB), a);
     alloc(17 * MIB);
     fake_complete(&context[0], 1);
-    ck_assert_uint_eq(alloc(3 * MIB), a); /* asked on the way to the device */
+    ck_assert_uint_eq(alloc(3 * MIB), a); /* the request polls before it calls the device */
     ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], 4);
     ck_assert_uint_eq(device.calls[FAKE_WAIT], 0);
 }
@@ -47,7 +47,7 @@ START_TEST(a_small_program_takes_few_fences) {
             ac_fence_close(ac_arena_timeline(arena), false);
         submit(0);
         give(a);
-        if (i % 10 == 9) /* the device is a little behind */
+        if (i % 10 == 9) /* the device lags a little */
             fake_complete(&context[0], atomic_load(&context[0].submitted) - 5);
     }
     ck_assert_uint_gt(counters.fenced_frees, 6000);
@@ -91,13 +91,13 @@ START_TEST(growth_does_not_wait_for_ever) {
     uint64_t b = alloc(200 * MIB);
     ck_assert_uint_ne(b, a);
     ck_assert_uint_eq(counters.fence_waits, 1);
-    give(b); /* ready: its life saw no work */
+    give(b); /* ready: no work came during its life */
     alloc(200 * MIB);
     alloc(200 * MIB);
     ck_assert_uint_eq(counters.fence_waits, 1);
     ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], 3);
     device.endless = false;
-    ac_allocator_trim(allocator, true); /* the fence goes back */
+    ac_allocator_trim(allocator, true); /* returns the fence */
 }
 END_TEST
 
@@ -197,11 +197,11 @@ END_TEST
 START_TEST(segments_have_the_sizes_of_the_policy) {
     alloc(1);
     ck_assert_uint_eq(reserved(), 2 * MIB);
-    alloc(64 * 1024); /* the largest small one: same segment */
+    alloc(64 * 1024); /* the largest small size: same segment */
     ck_assert_uint_eq(reserved(), 2 * MIB);
-    alloc(64 * 1024 + 1); /* the smallest large one */
+    alloc(64 * 1024 + 1); /* the smallest large size */
     ck_assert_uint_eq(reserved(), 22 * MIB);
-    alloc(400 * MIB + 1); /* beyond every budget: rounded to whole pages */
+    alloc(400 * MIB + 1); /* larger than any budget: rounded to whole pages */
     ck_assert_uint_eq(reserved(), 424 * MIB);
 }
 END_TEST
@@ -243,7 +243,7 @@ START_TEST(idle_segments_go_before_growing_past_the_budget) {
     give(c);
     alloc(110 * MIB); /* 410 are more than 1.1 x 300, 310 are not */
     ck_assert_uint_eq(reserved(), 310 * MIB);
-    ck_assert_ptr_null(ac_block_arena(b)); /* the one that was idle longest */
+    ck_assert_ptr_null(ac_block_arena(b)); /* the longest idle segment went */
     ck_assert_ptr_nonnull(ac_block_arena(a));
 }
 END_TEST
@@ -306,13 +306,13 @@ START_TEST(oversize_blocks_stay_whole) {
     set_max_split(30 * MIB);
     uint64_t a = alloc(40 * MIB);
     give(a);
-    uint64_t b = alloc(MIB); /* must not split it */
+    uint64_t b = alloc(MIB); /* may not split the large block */
     ck_assert(b < a || b >= a + 40 * MIB);
     ck_assert_uint_eq(alloc(35 * MIB), a); /* near enough: 20 MiB of slack */
     give(a);
     uint64_t c = alloc(100 * MIB);
     give(c);
-    uint64_t d = alloc(79 * MIB); /* 100 < 79 + 20 does not hold */
+    uint64_t d = alloc(79 * MIB); /* false: 100 < 79 + 20 */
     ck_assert_uint_ne(d, c);
     ck_assert_uint_eq(alloc(81 * MIB), c);
 }
@@ -348,9 +348,9 @@ START_TEST(segments_are_exact_and_large_blocks_whole) {
     ck_assert_uint_eq(reserved(), 4 * MIB);
     uint64_t large = alloc(128 * MIB);
     give(large);
-    ck_assert_uint_eq(alloc(64 * MIB), large); /* half of it */
+    ck_assert_uint_eq(alloc(64 * MIB), large); /* half of the large block */
     ck_assert_uint_eq(reserved(), 132 * MIB);
-    uint64_t small = alloc(10 * MIB); /* not a part of the other half */
+    uint64_t small = alloc(10 * MIB); /* not from the other half */
     ck_assert_uint_eq(reserved(), 142 * MIB);
     settings.limit = 142 * MIB;
     ac_allocator_configure(allocator, &settings);
@@ -619,7 +619,7 @@ START_TEST(a_tainted_segment_serves_no_other) {
     uint64_t c = alloc(3 * MIB);
     ck_assert(c < a || c >= a + 20 * MIB);
     uint64_t held = reserved();
-    give(a); /* the last one: it goes at once */
+    give(a); /* the last block: its segment goes at once */
     ck_assert_uint_eq(reserved(), held - 20 * MIB);
 }
 END_TEST
@@ -629,7 +629,7 @@ START_TEST(the_pools_help_each_other) {
     alloc(62 * MIB);   /* all the rest */
     alloc(200 * 1024); /* a large request, from the small segment */
     uint64_t address;
-    while (try_alloc(arena, 64 * 1024, &address) == AC_OK) /* fill it up */
+    while (try_alloc(arena, 64 * 1024, &address) == AC_OK) /* fills the segment */
         ;
     while (try_alloc(arena, 512, &address) == AC_OK)
         ;

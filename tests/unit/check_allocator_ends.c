@@ -35,7 +35,7 @@ START_TEST(addresses_come_back_before_the_news) {
     uint64_t a = alloc(10 * MIB), p = alloc(2 * MIB), q = alloc(30 * MIB), b;
     submit(0);
     give(p); /* pending in a segment that will be lost */
-    give(q); /* and in one that will not */
+    give(q); /* pending in a segment that stays */
     fake_context_kill(&context[0]);
     ck_assert_int_eq(try_alloc(other, 20 * MIB, &b), AC_OK);
     ck_assert_uint_eq(a, b);
@@ -132,7 +132,7 @@ START_TEST(a_record_serves_again) {
     ck_assert_uint_eq(stats.allocation[AC_POOL_ALL].current, 2);
     submit(0);
     give(a);
-    ck_assert_uint_ne(alloc(3 * MIB), a); /* what was submitted here may still use it */
+    ck_assert_uint_ne(alloc(3 * MIB), a); /* work submitted here may still use it */
     complete(0);
     give(b);
 }
@@ -145,7 +145,7 @@ START_TEST(a_record_rests_while_the_device_is_asked) {
     ac_allocator_trim(allocator, false);
     device.before = NULL;
     ck_assert(arena->dead);
-    ck_assert(!over_meanwhile); /* that address may be memory of the next context by now */
+    ck_assert(!over_meanwhile); /* the address may belong to the next context now */
     ck_assert(ac_arena_is_over(arena));
 }
 END_TEST
@@ -299,7 +299,7 @@ START_TEST(the_limit_holds_for_two) {
     second.bytes = 2 * MIB;
     second.at = FAKE_SEGMENT_ALLOC;
     device.before = meanwhile;
-    uint64_t a = alloc(58 * MIB + 1); /* 60 MiB: all there is */
+    uint64_t a = alloc(58 * MIB + 1); /* 60 MiB: all memory */
     pthread_join(second.thread, NULL);
     ck_assert_uint_le(reserved(), 60 * MIB);
     ck_assert_int_eq(atomic_load(&second.status), AC_OOM);
@@ -318,7 +318,7 @@ START_TEST(host_memory_runs_short) {
     give(alloc(512));
     getrlimit(RLIMIT_AS, &all);
     none = all;
-    none.rlim_cur = 4096; /* not one page more */
+    none.rlim_cur = 4096; /* no further page */
     ck_assert_int_eq(setrlimit(RLIMIT_AS, &none), 0);
     unsigned n = 0;
     ac_status_t status;
@@ -328,7 +328,7 @@ START_TEST(host_memory_runs_short) {
     setrlimit(RLIMIT_AS, &all);
     ck_assert_int_eq(status, AC_FAILED); /* the caller goes to the driver */
     ck_assert_int_eq(failed, 0);
-    reserved(); /* nothing was kept from the device */
+    reserved(); /* all device memory is accounted for */
     for (unsigned i = 0; i < n; i++)
         give(address[i]);
     alloc(20 * MIB); /* the allocator goes on working */

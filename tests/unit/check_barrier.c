@@ -19,7 +19,7 @@ static _Alignas(64) _Atomic int mine;
 static _Alignas(64) _Atomic int theirs;
 static _Alignas(64) _Atomic unsigned started[2];
 static _Alignas(64) _Atomic unsigned ended[2];
-static _Atomic bool over; /* with this round */
+static _Atomic bool over; /* this round is over */
 static int saw_theirs;
 
 /* Stores to cache lines that the other side holds. They delay the store to `mine` behind them. */
@@ -154,7 +154,7 @@ END_TEST
 
 int main(void) {
     Suite *suite = suite_create("barrier");
-    TCase *tcase = tcase_create("barrier"); /* each test in a process of its own */
+    TCase *tcase = tcase_create("barrier"); /* each test runs in a process of its own */
     tcase_set_timeout(tcase, 60); /* slow if other processes use the processors */
     tcase_add_test(tcase, before_anything_is_known);
     tcase_add_test(tcase, with_what_the_kernel_has);

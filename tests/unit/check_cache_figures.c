@@ -60,7 +60,7 @@ static void same(const figure_t *want, const ac_stat_t *have, bool exact, int st
 }
 
 static void read_and_compare(int step) {
-    ac_allocator_settle(allocator); /* as the reading does */
+    ac_allocator_settle(allocator); /* reading does the same */
     note_all();
     ac_device_stats_t have = now();
     same(&allocated, have.allocation, false, step, "allocation");

@@ -23,7 +23,7 @@ static void end_cached(void) {
     end();
     ac_cache_close(cache);
     end();
-    complete(0); /* for the fence that may be under way */
+    complete(0); /* completes the fence under way */
     ac_fence_poll(ac_arena_timeline(arena), false);
 }
 
@@ -90,7 +90,7 @@ START_TEST(the_largest_goes_and_the_rest_stays) {
     ck_assert(!flush(MIB, false)); /* it is within the budget */
     ck_assert(flush(MIB, true));
     ck_assert(!keeps(16 * MIB) && keeps(8 * MIB) && keeps(4 * MIB) && keeps(512 << 10));
-    ck_assert(flush(8 * MIB + 512, true)); /* two of them */
+    ck_assert(flush(8 * MIB + 512, true)); /* two blocks */
     ck_assert(!keeps(8 * MIB) && !keeps(4 * MIB) && keeps(512 << 10));
     ck_assert(flush(MIB, true));
     ck_assert(!flush(MIB, true));
@@ -111,7 +111,7 @@ START_TEST(small_ones_stay_with_small_ones) {
     habit(4096);
     free_all(4, false);
     put(take(4096));
-    ck_assert(flush(4096, true)); /* all of these */
+    ck_assert(flush(4096, true)); /* all these blocks */
     ck_assert(!keeps(4096) && keeps(4 * MIB) && keeps(16 * MIB));
 }
 END_TEST
@@ -119,7 +119,7 @@ END_TEST
 START_TEST(what_becomes_ready_beyond_the_budget_goes) {
     free_all(SIZES, true);
     ck_assert_uint_eq(tally.side[1].waiting.blocks, SIZES);
-    ck_assert(!flush(MIB, true)); /* the device works on them */
+    ck_assert(!flush(MIB, true)); /* the device works on the blocks */
     ck_assert_uint_eq(tally.side[1].waiting.blocks, SIZES);
     finish_work();
     ck_assert(flush(MIB, false));
@@ -274,7 +274,7 @@ START_TEST(medium_blocks_go_for_medium_requests) {
     habit(MEDIUM);
     habit(whole);
     address = take(whole);
-    for (int i = 0; i < COUNT; i++) /* all of a page of 2 MiB */
+    for (int i = 0; i < COUNT; i++) /* fills a page of 2 MiB */
         medium[i] = take(MEDIUM);
     put(address);
     for (int i = 0; i < COUNT; i++)

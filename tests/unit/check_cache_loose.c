@@ -18,7 +18,7 @@ START_TEST(loose_blocks_go_with_the_next_request) {
     ck_assert_int_eq(now().active[AC_POOL_LARGE].current, 0);
     end();
     ck_assert(!hit(5 * MIB, &address));
-    take(6000); /* of the other pool */
+    take(6000); /* a size of the other pool */
     ck_assert_uint_eq(cache->loose_count, 0);
     ck_assert_uint_eq(take(19 * MIB), block[0]);
     ck_assert_uint_eq(counted().thread_cache_blocks, 0);
@@ -52,7 +52,7 @@ START_TEST(what_waits_may_be_loose) {
     ck_assert_int_eq(now().active[AC_POOL_LARGE].current, 2);
     end();
     finish_work();
-    ck_assert_uint_eq(take(11 * MIB), block[0]); /* both of them, in one piece */
+    ck_assert_uint_eq(take(11 * MIB), block[0]); /* both blocks, coalesced */
     ck_assert_int_eq(now().active[AC_POOL_LARGE].current, 1);
 }
 END_TEST

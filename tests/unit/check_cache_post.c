@@ -408,7 +408,7 @@ START_TEST(a_taker_that_is_handed_on) {
     for (int i = 1; i < BLOCKS; i++)
         ck_assert_int_eq(ac_cache_free(giver, block[i]), AC_OK);
     ac_cache_close(giver);
-    ac_caches_settle(allocator); /* it opens no inbox */
+    ac_caches_settle(allocator); /* settling opens no inbox */
     ck_assert_uint_eq(atomic_load(&taker->inbox.word), 0);
     ac_allocator_trim(allocator, false);
     ck_assert_int_eq(reserved(), 0);
@@ -459,7 +459,7 @@ END_TEST
 enum { SLOTS = 256, ROUNDS = 60000, GRANULES = 1 << 19 };
 static _Atomic uint64_t slot[SLOTS];
 static _Atomic unsigned twice, refused, done;
-static _Atomic unsigned char owned[GRANULES]; /* by the first granule of a block */
+static _Atomic unsigned char owned[GRANULES]; /* indexed by the first granule of a block */
 
 static _Atomic unsigned char *mark_of(uint64_t address) {
     return &owned[(address - FAKE_BASE) / AC_GRANULE % GRANULES];
@@ -633,7 +633,7 @@ int main(void) {
     tcase_add_test(all, small_blocks_in_an_inbox_are_bounded);
     tcase_add_test(all, it_takes_more_than_its_budget);
     tcase_add_test(all, a_taker_that_is_gone);
-    if (!AC_BARRIER_TSAN) /* under ThreadSanitizer no hit takes the short way */
+    if (!AC_BARRIER_TSAN) /* under ThreadSanitizer no hit takes the short path */
         tcase_add_test(all, a_taker_that_is_handed_on);
     tcase_add_test(all, a_handed_on_cache_of_a_context_that_is_gone);
     tcase_add_test(all, a_context_that_is_gone);

@@ -15,7 +15,7 @@ enum { OWNERS = 2, AT_ONCE = 3, RECALLS = 300, CHECK_EVERY = 10, GRANULES = 1 <<
 
 static _Atomic bool over;
 static _Atomic unsigned twice, refused, ready;
-static _Atomic unsigned char owned[GRANULES]; /* by the first granule of a block */
+static _Atomic unsigned char owned[GRANULES]; /* indexed by the first granule of a block */
 static ac_cache_tally_t tally[OWNERS];
 
 static void begin_cached(void) {
@@ -68,7 +68,7 @@ START_TEST(owners_and_recalls) {
         sched_yield();
     for (int i = 0; i < RECALLS && !atomic_load(&twice) && !atomic_load(&refused);) {
         if (!ac_caches_recall(allocator, NULL))
-            sched_yield(); /* nothing there yet */
+            sched_yield(); /* no block was there yet */
         else if (++i % CHECK_EVERY == 0)
             end();
     }
@@ -203,7 +203,7 @@ START_TEST(a_cache_that_ends_leaves_others_their_room) {
         ac_cache_close(second);
         ck_assert(!(atomic_load(&first->gate) & AC_GATE_RESTS));
     }
-    end(); /* bars and rooms */
+    end(); /* checks bars and rooms */
     ac_cache_close(first);
 }
 END_TEST
@@ -278,7 +278,7 @@ START_TEST(a_record_that_comes_back) {
 }
 END_TEST
 
-static _Atomic bool inside; /* a cache that was opened meanwhile */
+static _Atomic bool inside; /* a new cache was opened meanwhile */
 static _Atomic bool out, passed;
 
 static void *freeze(void *unused) {
@@ -321,7 +321,7 @@ START_TEST(nothing_is_taken_back_without_a_barrier) {
     uint64_t address;
     ac_cache_t *cache = ac_cache_open(arena, &tally[0]);
     if (!ac_barrier_is_light() || !refuse_membarrier(EPERM))
-        return; /* each hit has a barrier of its own; filters are forbidden here */
+        return; /* each hit has its own barrier, or filters are forbidden here */
     for (int i = 0; i < 2; i++) {
         ck_assert_int_eq(ac_cache_alloc(cache, MIB, false, &address), AC_OK);
         ck_assert_int_eq(ac_cache_free(cache, address), AC_OK);
@@ -329,7 +329,7 @@ START_TEST(nothing_is_taken_back_without_a_barrier) {
     ck_assert(!ac_caches_recall(allocator, NULL));
     ck_assert(ac_cache_take(cache, MIB, &address, ac_fence_handout));
     ck_assert_int_eq(ac_cache_free(cache, address), AC_OK);
-    ck_assert(ac_caches_recall(allocator, cache)); /* its owner needs none */
+    ck_assert(ac_caches_recall(allocator, cache)); /* the owner needs no barrier */
     ck_assert(!ac_cache_take(cache, MIB, &address, ac_fence_handout));
     ac_cache_close(cache);
 }

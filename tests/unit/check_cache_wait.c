@@ -86,7 +86,7 @@ START_TEST(a_burst_takes_no_lock) {
         for (int i = 0; i < BLOCKS; i++)
             block[i] = take(MIB);
         submit(0);
-        if (round) /* the first one raised peaks */
+        if (round) /* the first round raised peaks */
             ac_lock(&allocator->lock);
         for (int i = 0; i < BLOCKS; i++)
             put(block[i]);
@@ -302,7 +302,7 @@ START_TEST(a_trim_leaves_it_or_waits_for_it) {
     ck_assert_uint_eq(waiting(), 0);
     ck_assert_uint_eq(atomic_load(&context[0].completed), wait);
     ck_assert_uint_eq(reserved(), wait ? 0 : 20 * MIB);
-    ac_allocator_trim(allocator, true); /* the fence goes back */
+    ac_allocator_trim(allocator, true); /* returns the fence */
 }
 END_TEST
 

@@ -31,7 +31,7 @@ START_TEST(the_mark_of_a_call_outlives_a_fence_before_it) {
     marked = ac_cuda_stream_begin(&context, stream_at(2));
     meanwhile = the_call_goes_on_and_returns;
     ck_assert(covers(2));
-    d.submitted[2]++; /* as if between the record and the return */
+    d.submitted[2]++; /* as if between the record and its return */
     ck_assert(covers(2));
 }
 END_TEST

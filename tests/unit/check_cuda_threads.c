@@ -42,7 +42,7 @@ static struct {
 
 static ac_cuda_context_t context;
 static const CUcontext handle = (CUcontext)0x100;
-static __thread uint64_t number;        /* of this thread */
+static __thread uint64_t number;        /* number of this thread */
 static __thread unsigned last[STREAMS]; /* covered by the newest record on our stream */
 
 static uint64_t thread_now(void) {

@@ -106,7 +106,7 @@ START_TEST(failures_leave_nothing) {
     memset(longest, 'n', sizeof longest - 1);
     longest[sizeof longest - 1] = '\0';
     ck_assert_int_eq(ac_dump_write(longest, "exit", NULL, path, sizeof path), ENAMETOOLONG);
-    if (geteuid() != 0) { /* root may write everywhere */
+    if (geteuid() != 0) { /* root may write anywhere */
         ck_assert_int_eq(chmod("folder", 0500), 0);
         ck_assert_int_eq(ac_dump_write("folder/d.json", "exit", NULL, path, sizeof path), EACCES);
     }

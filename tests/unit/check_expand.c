@@ -78,7 +78,7 @@ START_TEST(grows_by_pages) {
     ck_assert_uint_eq(alloc(4 * MIB), first + 3 * MIB);
     unsigned calls = device.total_calls;
     uint64_t third = alloc(MIB);
-    ck_assert_uint_eq(device.total_calls, calls); /* free memory: no call */
+    ck_assert_uint_eq(device.total_calls, calls); /* from free memory: no device call */
     ck_assert_uint_eq(third, first + 7 * MIB);
     alloc(4096); /* the other pool has pages of its own */
     ck_assert_uint_eq(reserved(), 10 * MIB);
@@ -348,7 +348,7 @@ START_TEST(captures) {
                      AC_OK); /* this request does not disturb captures */
     ck_assert_uint_eq(device.calls[FAKE_PAGES_UNMAP], 0);
     ck_assert_int_eq(ac_arena_alloc_on(arena, (ac_stream_t)0x1000, 32 * MIB, false, &address),
-                     AC_OK); /* an idle page went back */
+                     AC_OK); /* an idle page has gone back */
     ck_assert_uint_eq(device.calls[FAKE_PAGES_UNMAP], 1);
     ck_assert_int_ne(ac_arena_alloc_on(arena, (ac_stream_t)0x1000, 48 * MIB, false, &address),
                      AC_OK);
@@ -368,7 +368,7 @@ START_TEST(pinned_pages_stay) {
     give(hole);
     limit_to(72 * MIB);
     uint64_t other_hole = alloc(32 * MIB);
-    ck_assert_uint_eq(other_hole, hole); /* it serves again, in its place */
+    ck_assert_uint_eq(other_hole, hole); /* the hole serves again, at its address */
     give(other_hole);
     uint64_t large = alloc(48 * MIB); /* the pages are idle: they may go back, but not move */
     ck_assert_uint_eq(counters.pages_moved, 0);
@@ -396,7 +396,7 @@ START_TEST(garbage_threshold) {
     ac_allocator_configure(allocator, &settings);
     uint64_t a = alloc(40 * MIB);
     give(a);
-    alloc(44 * MIB); /* 40 + 44 > 64 */
+    alloc(44 * MIB); /* no room: 40 + 44 > 64 */
     ck_assert_uint_le(reserved(), 64 * MIB);
 }
 END_TEST
@@ -404,11 +404,11 @@ END_TEST
 START_TEST(smallest_pages_at_the_end) {
     begin_paged(30 * MIB);
     alloc(7 * MIB);
-    uint64_t rest = alloc(22 * MIB); /* 8 + 22: in pages of 8 MiB it would be 32 */
+    uint64_t rest = alloc(22 * MIB); /* 8 + 22; with pages of 8 MiB it would be 32 */
     ck_assert(fake_usable(&device, rest, 22 * MIB));
     ck_assert_uint_eq(reserved(), 30 * MIB);
     give(rest);
-    alloc(20 * MIB); /* pages of two sizes side by side */
+    alloc(20 * MIB); /* pages of two sizes next to each other */
 }
 END_TEST
 
@@ -704,7 +704,7 @@ START_TEST(every_call_fails_once) {
         device.fail_at = 0;
         ac_allocator_trim(allocator, true);
         ck_assert_uint_eq(reserved(), 0);
-        alloc(30 * MIB); /* it goes on */
+        alloc(30 * MIB); /* the arena goes on */
         end_paged();
         if (over) {
             ck_assert_uint_gt(n, 30);

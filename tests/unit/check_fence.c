@@ -39,7 +39,7 @@ START_TEST(untouched_without_work) {
     ck_assert(!ac_fence_untouched(&timeline[0], born));
     born = ac_fence_handout(&timeline[0]);
     ck_assert(ac_fence_untouched(&timeline[0], born));
-    submit(1); /* now it does */
+    submit(1); /* now it counts */
     ck_assert(!ac_fence_untouched(&timeline[0], born));
 }
 END_TEST
@@ -140,7 +140,7 @@ START_TEST(reached_after_completion_only) {
     submit(0);
     uint64_t t = target(0);
     ck_assert_uint_gt(t, ac_fence_reached(&timeline[0], false));
-    ck_assert(!ac_fence_poll(&timeline[0], false)); /* nothing recorded yet */
+    ck_assert(!ac_fence_poll(&timeline[0], false)); /* no fence recorded yet */
     ck_assert_int_eq(ac_fence_close(&timeline[0], false), AC_OK);
     ck_assert_int_eq(ac_fence_close(&timeline[0], false), AC_OK);
     ck_assert_uint_eq(device.calls[FAKE_RECORD], 1); /* one fence covers it */
@@ -289,7 +289,7 @@ START_TEST(a_synchronisation_retires) {
     submit(0);
     ac_fence_close(&timeline[0], false);
     uint64_t clock = ac_fence_stamp();
-    submit(0); /* while the program synchronises */
+    submit(0); /* this happens while the program synchronises */
     ac_fence_close(&timeline[0], false);
     uint64_t second = target(0);
     submit(0);
@@ -337,7 +337,7 @@ START_TEST(capture_defers) {
     atomic_store(&context[0].capturing, true);
     fake_complete(&context[0], 2);
     ck_assert_int_eq(ac_fence_close(&timeline[0], false), AC_BUSY);
-    ck_assert(atomic_load(&timeline[0].open)); /* tried again at a later submission */
+    ck_assert(atomic_load(&timeline[0].open)); /* retried at a later submission */
     ck_assert(!ac_fence_poll(&timeline[0], false));
     ck_assert_int_eq(ac_fence_wait(&timeline[0], false, target(0), 0), AC_BUSY);
     atomic_store(&context[0].capturing, false);

@@ -64,7 +64,7 @@ START_TEST(finds_what_fits) {
             fit.least = fit.size + draw(fit.size);
         ac_block_t *exact = best(&fit);
         ac_block_t *found = ac_free_index_find(&free_blocks, &fit, true);
-        ck_assert((exact == NULL) == (found == NULL)); /* nothing that fits is missed */
+        ck_assert((exact == NULL) == (found == NULL)); /* no fitting block is missed */
         if (found) {
             ck_assert(found->size >= fit.size && found->size >= fit.least &&
                       found->size < fit.below);

@@ -107,7 +107,7 @@ END_TEST
 START_TEST(what_would_not_do_for_it_is_not_waited_for) {
     asker_t grower, other_one;
     start_growing(&grower, 2 * MIB);
-    start(&other_one, 19 * MIB, 0); /* 18 are left */
+    start(&other_one, 19 * MIB, 0); /* 18 MiB are left */
     join(&other_one);
     ck_assert_int_eq(other_one.status, AC_OK);
     ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], 1); /* the first call is still blocked */
@@ -163,7 +163,7 @@ START_TEST(a_call_that_waits_for_the_program_holds_up_no_thread) {
     start(&waiter, 2 * MIB, 0);
     join(&waiter);
     ck_assert_int_eq(waiter.status, AC_OK);
-    ck_assert_uint_eq(coming(), 0); /* and the next one does not wait at all */
+    ck_assert_uint_eq(coming(), 0); /* the next request does not wait */
     atomic_store(&let_go, true);
     join(&grower);
     ck_assert_int_eq(grower.status, AC_OK);
@@ -322,7 +322,7 @@ START_TEST(idle_segments_are_waited_for_beyond_the_budget) {
         b = alloc_on(stream, 500 * MIB + i * 2 * MIB);
         give_on(stream, a);
     }
-    ck_assert_uint_le(reserved(), 1600 * MIB); /* two live, one idle */
+    ck_assert_uint_le(reserved(), 1600 * MIB); /* two live segments, one idle */
 }
 END_TEST
 

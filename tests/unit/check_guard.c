@@ -394,7 +394,7 @@ START_TEST(pages_serve_no_other_block) {
     complete(0);
     ck_assert(ac_fence_calm(0));
     allocator->supply->expand.toll.costly = 1;
-    alloc(GIB - 64 * MIB); /* beyond every budget */
+    alloc(GIB - 64 * MIB); /* exceeds every budget */
     ck_assert_uint_eq(counters.pages_moved, 0);
     ck_assert(ac_allocator_settle_debt(allocator));
     ck_assert_uint_eq(times_found, 1);

@@ -62,7 +62,7 @@ START_TEST(off_keeps_what_there_is) {
     ac_history_t *history = ac_history_of(0);
     ac_event_t event;
     ac_history_size(4);
-    add(history, 0); /* not on yet */
+    add(history, 0); /* the history is not on yet */
     ck_assert_uint_eq(ac_history_count(history, &dropped), 0);
     ck_assert(!ac_history_get(history, 0, &event));
     atomic_store(&ac_history_on, true);
@@ -91,7 +91,7 @@ START_TEST(devices_have_their_own) {
         ck_assert_uint_eq(event.address, (uint64_t)i << 9);
     }
     ck_assert_ptr_eq(ac_history_of(AC_LIVE_DEVICES + 5), ac_history_of(AC_LIVE_DEVICES - 1));
-    add(NULL, 1); /* of no device */
+    add(NULL, 1); /* without a device */
 }
 END_TEST
 

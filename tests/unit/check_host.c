@@ -80,7 +80,7 @@ END_TEST
 
 START_TEST(a_block_serves_its_size_and_key) {
     add(MIB, MIB);
-    ck_assert_int_eq(give(MIB), AC_HOST_READY);           /* nothing was submitted */
+    ck_assert_int_eq(give(MIB), AC_HOST_READY);           /* no work was submitted */
     for (uint32_t i = 1; i <= 8 * AC_HOST_BUCKETS; i++) { /* some sizes share a bucket */
         ck_assert_uint_eq(take_as(&(ac_host_key_t){(char *)&context[0] + i, 1, 0}, MIB), 0);
         ck_assert_uint_eq(take_as(&(ac_host_key_t){&context[0], 1 + i, 0}, MIB), 0);
@@ -136,7 +136,7 @@ START_TEST(captures_keep_it) {
     add(MIB, MIB);
     add(2 * MIB, MIB);
     ac_order_capture_begin(7);
-    ck_assert_int_eq(give(2 * MIB), AC_HOST_READY); /* nothing was captured */
+    ck_assert_int_eq(give(2 * MIB), AC_HOST_READY); /* no work was captured */
     submit(1);
     ck_assert_int_eq(give(MIB), AC_HOST_DEFERRED);
     ac_order_capture_end();
@@ -166,7 +166,7 @@ START_TEST(limits) {
     ck_assert_int_eq(give(2 * MIB), AC_HOST_READY);
     now += 10;
     ck_assert_int_eq(ac_host_give(&host, 3 * MIB, true, MIB, now, &block), AC_HOST_READY);
-    ck_assert_ptr_null(ac_host_leave(&host, now - 10, 0, now)); /* none is that old */
+    ck_assert_ptr_null(ac_host_leave(&host, now - 10, 0, now)); /* no block is that old */
     ck_assert(!ac_host_due(&host, now - 10, ALL) && ac_host_due(&host, now, ALL));
     ck_assert(!ac_host_due(&host, 0, 2 * MIB) && ac_host_due(&host, 0, 2 * MIB - 1));
     block = ac_host_leave(&host, ALL, MIB, now);

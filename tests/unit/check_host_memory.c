@@ -45,7 +45,7 @@ START_TEST(the_machine) {
     put("/proc/meminfo", "MemTotal:  8000 kB\n");
     ck_assert_uint_eq(ac_host_memory_below(root), 0);
     ck_assert_uint_eq(ac_host_memory_below("/nowhere"), 0);
-    ck_assert_uint_gt(ac_host_memory_left(), 0); /* of this machine */
+    ck_assert_uint_gt(ac_host_memory_left(), 0); /* reads this machine's files */
 }
 END_TEST
 
@@ -202,7 +202,7 @@ START_TEST(pressure_unread) {
     ck_assert(!ac_host_pressure_below(root, 2 * second, &last));
     ck_assert_int_eq(rename(to, from), 0);
     if (file[_i] == machine)
-        put_stall(machine, 7060000); /* since it was read, two seconds ago */
+        put_stall(machine, 7060000); /* since the last read, two seconds ago */
     else if (file[_i] == stall)
         put_events(events, 6, 2);
     put_stall(stall, file[_i] == stall ? 5060000 : 5200000);

@@ -198,7 +198,7 @@ START_TEST(contexts_are_apart_and_end) {
     ac_ipc_context_gone(&contexts[1]);
     ck_assert_int_eq(ac_ipc_find(b, &view), AC_IPC_ELSEWHERE);
     ck_assert_int_eq(closed(1, b), -1);
-    ck_assert_uint_eq(atomic_load(&ac_ipc_mappings), 3); /* two of them in use by calls */
+    ck_assert_uint_eq(atomic_load(&ac_ipc_mappings), 3); /* calls use two of them */
     ck_assert_uint_eq(ac_ipc_leave(inside), 0);
     ac_ipc_opened(opening, 64 * MIB);
     ck_assert(ac_ipc_view_add(opening, 0, 512));

@@ -239,7 +239,7 @@ START_TEST(join_events_are_few) {
         full_sync();
     }
     ck_assert_uint_eq(d.join_events, 1000);
-    submit(1); /* everything is complete */
+    submit(1); /* all work is complete */
     ck_assert_uint_eq(d.waits, 0);
 }
 END_TEST

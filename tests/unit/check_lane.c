@@ -219,7 +219,7 @@ START_TEST(an_edge_behind_the_free_serves_another_stream) {
     ac_edge_of_event(&edge, arena, EVENT);
     ac_edge_joined(&edge, T);
     submit(0);
-    ac_caches_recall(allocator, NULL); /* as before the device grows */
+    ac_caches_recall(allocator, NULL); /* as before a growth */
     ck_assert_uint_eq(take(0, T, MIB), early);
     ck_assert_uint_ne(take(0, T, MIB), late);
     check_world();

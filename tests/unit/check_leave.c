@@ -110,7 +110,7 @@ START_TEST(holes_within_pages_are_not_waited_for) {
     uint64_t block[BLOCKS], elsewhere;
     ck_assert_int_eq(try_alloc(other, 4 * MIB, &elsewhere), AC_OK);
     for (int i = 0; i < BLOCKS; i++)
-        block[i] = alloc(4 * MIB); /* two on each page */
+        block[i] = alloc(4 * MIB); /* two blocks per page */
     for (int i = 1; i < BLOCKS; i += 2)
         give(block[i]);
     if (_i)

@@ -424,7 +424,7 @@ START_TEST(rank_comes_from_the_launcher) {
     ck_assert_int_eq(ac_live_open("", hooks, sizeof hooks, HOOKS), 0);
     ck_assert_str_eq(ac_live->rank, "");
     ac_live_close();
-    for (int i = 4; i >= 0; i--) { /* the earlier name wins */
+    for (int i = 4; i >= 0; i--) { /* the variable that is earlier in the list wins */
         char value[16];
         snprintf(value, sizeof value, "%d", 10 + i);
         setenv(names[i], value, 1);

@@ -1,4 +1,4 @@
-/* Locks and conditions, and the order of locks (lock.h). A permitted lock or wait succeeds, a forbidden one ends the
+/* Locks, conditions, and the order of locks (lock.h). A permitted lock or wait succeeds, a forbidden one ends the
  * process. */
 #include "device/wait.h"
 #include "run_suite.h"

@@ -250,7 +250,7 @@ START_TEST(smaller_pages_move) {
     ck_assert_uint_eq(device.calls[FAKE_PAGES_UNMAP], 1);
     ck_assert_uint_eq(reserved(), 48 * MIB);
     give(large);
-    uint64_t larger = alloc(15 * MIB); /* in its place */
+    uint64_t larger = alloc(15 * MIB); /* at the address of the freed block */
     ck_assert(fake_usable(&device, larger, 15 * MIB));
     ck_assert_uint_eq(larger, large);
 }

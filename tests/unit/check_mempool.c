@@ -61,7 +61,7 @@ START_TEST(synchronisation_comes_first) {
     ac_mempool_synced();
     expect(POOL, MIB, 2 * MIB, 4 * MIB, 4 * MIB);
     ac_mempool_synced();
-    ac_mempool_keep(allocator, POOL, 0); /* the synchronisation was before */
+    ac_mempool_keep(allocator, POOL, 0); /* the synchronisation came before */
     expect(POOL, MIB, 2 * MIB, 4 * MIB, 4 * MIB);
     give(b);
 }

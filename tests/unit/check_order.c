@@ -282,7 +282,7 @@ START_TEST(a_record_without_an_entry_spoils_others) {
     uint64_t event[AC_ORDER_WAYS + 2];
     unsigned n = 0;
     two_streams();
-    /* Events of one set, all being recorded. */
+    /* Events of one set. All are being recorded. */
     for (uint64_t e = 1; n < AC_ORDER_WAYS + 2; e++)
         if (e * 0x9e3779b97f4a7c15u >> 57 == (uint64_t)EVENT * 0x9e3779b97f4a7c15u >> 57)
             event[n++] = e;

@@ -1,4 +1,4 @@
-/* Blocks that are freed in stream order, call by call, on the fake device. */
+/* Blocks that are freed in stream order, one call at a time, on the fake device. */
 #include <string.h>
 
 #include "fake_world.h"
@@ -52,7 +52,7 @@ START_TEST(neighbours_join_and_are_cut) {
     give(a, S);
     give(c, S);
     ck_assert_int_eq(stats.active[AC_POOL_ALL].current, 4);
-    give(b, S); /* three in one */
+    give(b, S); /* three blocks coalesced */
     ck_assert_int_eq(stats.active[AC_POOL_ALL].current, 2);
     ck_assert_int_eq(stats.active_bytes[AC_POOL_ALL].current, 4 * MIB);
     ck_assert_int_eq(stats.allocated_bytes[AC_POOL_ALL].current, MIB);
@@ -136,7 +136,7 @@ START_TEST(free_neighbours_join) {
     give(c, S); /* and b, not the 17 MiB behind it */
     ck_assert_int_eq(stats.active_bytes[AC_POOL_ALL].current, 3 * MIB);
     ck_assert_int_eq(stats.inactive_split_bytes[AC_POOL_ALL].current, 17 * MIB);
-    give(a, S); /* all three in one */
+    give(a, S); /* all three coalesced */
     ck_assert_int_eq(stats.active[AC_POOL_ALL].current, 1);
     ck_assert_int_eq(ac_arena_alloc(arena, 17 * MIB, true, &address), AC_OK);
     check_world();
@@ -333,7 +333,7 @@ START_TEST(a_wait_that_cannot_be_had_leaves_all_as_it_was) {
     uint64_t a = take(S, 3 * MIB);
     give(a, S);
     device.fail_with[FAKE_STREAM_ORDER] = AC_FAILED;
-    device.fail_at = device.total_calls + 3; /* close, poll, and then the wait */
+    device.fail_at = device.total_calls + 3; /* the third call, after close and poll, is the wait */
     uint64_t b = take(T, 3 * MIB);           /* the host waits for it */
     ck_assert_uint_eq(device.failed, 1);
     ck_assert_uint_eq(b, a);

@@ -128,7 +128,7 @@ START_TEST(who_takes_back_leaves_it_to_a_later_change) {
     ac_peers_disabled(&context[2], &context[0]);
     ac_peers_context_gone(&context[2]);
     ck_assert_uint_eq(atomic_load(&allowed), 4);
-    end_elsewhere(); /* which is a later change */
+    end_elsewhere(); /* a later change */
     ck_assert_uint_eq(atomic_load(&allowed), 2);
     ck_assert_uint_eq(atomic_load(&could), 0);
 }

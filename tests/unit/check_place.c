@@ -76,7 +76,7 @@ START_TEST(chosen) {
     expect("U64", 10, 8, 0, 16);          /* the beginning */
     expect("A3F5U56", 13, 8, 3, 8);       /* the free part in front helps */
     expect("A8U16F8A8U64", 12, 8, 20, 8); /* right-aligned: the free part is behind */
-    expect("A8U8F8A8F4U60", 10, 8, 8, 8); /* as few pages: the smaller run */
+    expect("A8U8F8A8F4U60", 10, 8, 8, 8); /* equally few pages: the smaller run */
     expect("A2U16A8", 8, 8, 8, 8);        /* one whole page, not parts of two */
     expect("A8U8F7A1U8F8A8", 15, 8, 8, 8);
     expect("A8U16A8F8U8F8A8U64", 24, 8, 32, 8);  /* over a gap */
@@ -87,7 +87,7 @@ START_TEST(chosen) {
     lay_out("A8F8A8U8A8");
     ck_assert(!ac_place_find(&range, 9 * MIB, 2 * MIB, &place));
     lay_out("A8F8A8");
-    ck_assert(!ac_place_find(&range, MIB, 2 * MIB, &place)); /* needs no place */
+    ck_assert(!ac_place_find(&range, MIB, 2 * MIB, &place)); /* needs no place in a range */
 }
 END_TEST
 

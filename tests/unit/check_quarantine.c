@@ -180,7 +180,7 @@ START_TEST(work_that_is_over_makes_no_block_early) {
     take(4096);
     work_on(0);
     put(take(MIB));
-    work_on(0); /* behind the join event */
+    work_on(0); /* after the join event */
     fake_complete(&context[0], 2);
     put(old); /* relies on work that is not over */
     work_on(1);

@@ -82,7 +82,7 @@ START_TEST(goes_back_with_its_last_block) {
     for (int i = 0; i < 40; i++)
         give(a[i]);
     ck_assert_uint_eq(records(), 0);
-    ck_assert_int_eq(stats.inactive_split[AC_POOL_ALL].current, 0); /* all one block */
+    ck_assert_int_eq(stats.inactive_split[AC_POOL_ALL].current, 0); /* all one block again */
     ac_allocator_trim(allocator, false);
     ck_assert_uint_eq(reserved(), 0);
 }
@@ -270,7 +270,7 @@ static ac_block_t *used_up; /* by list_next */
 static void use_records_up(void) {
     struct rlimit limit;
     getrlimit(RLIMIT_AS, &limit);
-    limit.rlim_cur = 4096; /* not one page more */
+    limit.rlim_cur = 4096; /* no further page */
     ck_assert_int_eq(setrlimit(RLIMIT_AS, &limit), 0);
     ac_lock(&allocator->lock);
     for (ac_block_t *record; (record = ac_record_block(&allocator->store)); used_up = record)
@@ -429,7 +429,7 @@ START_TEST(free_slots_serve_any_size) {
     unsigned n = crowd(a, 512);
     ck_assert_uint_eq(n, 32);
     settle();
-    uint64_t b = alloc(60 * KIB); /* the end of a slab and the begin of the next */
+    uint64_t b = alloc(60 * KIB); /* the end of one slab and the begin of the next */
     ck_assert(!in_slab(b));
     end();
     for (unsigned i = 0; i < n; i++)

@@ -10,7 +10,7 @@
 #include "run_suite.h"
 
 START_TEST(one_stream_protects_what_is_freed) {
-    ck_assert(!rely()); /* no stream yet */
+    ck_assert(!rely()); /* there is no stream yet */
     for (int i = 0; i < 3; i++) {
         submit(0);
         ck_assert(rely());
@@ -51,7 +51,7 @@ START_TEST(frees_wait_up_to_a_bound) {
     ac_sole_set_bound(&timeline, (uint64_t)1024 * MIB, (uint64_t)1040 * MIB, UINT64_MAX);
     ck_assert_uint_eq(waits_of(MIB), 8); /* at most the bytes reserved beyond the live ones */
     ac_sole_set_bound(&timeline, (uint64_t)1024 * MIB, (uint64_t)2048 * MIB, UINT64_MAX);
-    ck_assert_uint_eq(waits_of(MIB), 16); /* 1/32 of it */
+    ck_assert_uint_eq(waits_of(MIB), 16); /* 1/32 of the live bytes */
     ac_sole_set_bound(&timeline, (uint64_t)1024 * MIB, (uint64_t)2048 * MIB, 33 * MIB);
     ck_assert_uint_eq(waits_of(MIB), 0);
     ck_assert(waits(0));
@@ -417,7 +417,7 @@ START_TEST(a_free_beside_a_call_relies) {
     ac_sole_enter(&timeline, FIRST_KEY, &joins);
     d.submitted[0]++;
     ck_assert(rely());
-    submit(1); /* while it is still inside */
+    submit(1); /* while the thread is still inside */
     ck_assert_uint_eq(d.before[1].at[0], 2);
     ac_fence_leave(&timeline);
     ck_assert(!rely());

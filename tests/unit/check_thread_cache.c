@@ -509,7 +509,7 @@ START_TEST(a_record_that_came_back_says_no_address) {
     ck_assert_ptr_eq(record, ac_page_map_get(a));
     put(a);
     put(before);
-    ck_assert(ac_caches_recall(allocator, NULL)); /* all one block now */
+    ck_assert(ac_caches_recall(allocator, NULL)); /* all one block again */
     ck_assert_ptr_null(ac_page_map_get(a));
     ck_assert_uint_ne(ac_block_address(record), a);
 }

@@ -13,7 +13,7 @@
 ac_driver_t ac_driver;
 static ac_config_t config;
 static const ac_config_t *_Atomic in_force;
-static _Atomic unsigned steps; /* of the decay */
+static _Atomic unsigned steps; /* steps of the decay */
 
 const ac_config_t *ac_process_config(void) {
     return atomic_load(&in_force);

@@ -25,7 +25,7 @@
 static const char hooks[] = "cuMemAlloc_v2\0cuMemFree_v2\0cudaMalloc";
 enum { HOOKS = 3 };
 static char dir[64];
-static char home[128]; /* this user's folder in it */
+static char home[128]; /* folder of this user in `dir` */
 static char error[512];
 static bool alive;
 

@@ -92,7 +92,7 @@ static void open_context(int slot) {
     oracle.opened = opened;
     oracle.context[slot] = &opened->context;
     fake_context_init(oracle.context[slot], &oracle.device);
-    oracle.device.before = NULL; /* the arena is not there yet */
+    oracle.device.before = NULL; /* the arena does not exist yet */
     oracle.arena[slot] = ac_arena_create(oracle.allocator, &fake_ops, oracle.context[slot]);
     expect(oracle.arena[slot], "no arena", oracle.step);
     oracle.device.before = before_call;
