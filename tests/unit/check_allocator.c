@@ -469,8 +469,7 @@ START_TEST(the_limit_holds) {
     alloc(3 * MIB); /* the exact size still fits */
     ck_assert_uint_eq(reserved(), 64 * MIB);
     give(a);
-    ck_assert_int_eq(try_alloc(other, 50 * MIB, &address), AC_OK); /* the cached segment makes
-                                                                      room */
+    ck_assert_int_eq(try_alloc(other, 50 * MIB, &address), AC_OK); /* the cached segment goes */
     ck_assert_uint_le(reserved(), 64 * MIB);
 }
 END_TEST

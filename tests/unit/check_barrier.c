@@ -155,7 +155,7 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("barrier");
     TCase *tcase = tcase_create("barrier"); /* each test runs in a process of its own */
-    tcase_set_timeout(tcase, 60); /* slow if other processes use the processors */
+    tcase_set_timeout(tcase, 60);           /* slow if other processes use the processors */
     tcase_add_test(tcase, before_anything_is_known);
     tcase_add_test(tcase, with_what_the_kernel_has);
     tcase_add_test(tcase, registered_late);

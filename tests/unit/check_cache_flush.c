@@ -149,7 +149,7 @@ START_TEST(small_ones_that_become_ready_are_within_the_budget) {
         put(waits[i]);
     ck_assert_uint_eq(tally.side[0].waiting.blocks, EACH);
     finish_work();
-    ck_assert(flush(MIB, false)); /* ready blocks join free memory, which is then searched again */
+    ck_assert(flush(MIB, false)); /* ready blocks join free memory */
     ck_assert_uint_eq(tally.side[0].waiting.blocks, 0);
     ck_assert_uint_eq(ac_cache_tally_held(&tally, 0), EACH);
     ck_assert(!flush(MIB, false));

@@ -149,7 +149,7 @@ START_TEST(room_comes_with_what_was_posted) {
     ck_assert_uint_eq(allocator->caches->raised, raised);
     give_all(giver);
     raised = allocator->caches->raised;
-    ck_assert(ac_caches_recall(allocator, NULL)); /* blocks on their way are nobody's room at that time */
+    ck_assert(ac_caches_recall(allocator, NULL)); /* blocks on their way are no cache's room at that time */
     end();
     close_both();
     end_both();

@@ -115,7 +115,7 @@ START_TEST(survives_sigkill) {
     const ac_live_t *page = copy_of(child);
     ck_assert_msg(page != NULL, "%s", error);
     char exe[AC_LIVE_EXE], link[AC_LIVE_EXE] = "";
-    char proc[32]; /* the child's path: an emulator shows it to others, but not to the child itself */
+    char proc[32]; /* the child's path: an emulator hides it from the child */
     snprintf(proc, sizeof proc, "/proc/%d/exe", (int)child);
     ck_assert_int_gt(readlink(proc, link, sizeof link - 1), 0);
     ac_live_exe(page, exe);

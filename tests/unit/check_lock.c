@@ -216,7 +216,7 @@ START_TEST(a_change_before_the_wait_is_seen) {
     uint32_t seen = 0;
     struct timespec past = {0};
     ac_cond_broadcast(&bell);
-    ck_assert(!ac_cond_await(&bell, &seen, NULL)); /* returns at once; otherwise the test times out */
+    ck_assert(!ac_cond_await(&bell, &seen, NULL)); /* at once; otherwise the test times out */
     ck_assert_uint_eq(seen, 1);
     errno = ENOENT;
     ck_assert(ac_cond_await(&bell, &seen, &past)); /* it was the only signal */

@@ -141,8 +141,7 @@ START_TEST(a_page_holds_a_start_in_every_granule) {
     static char record[SLOTS];
     const uint64_t base = bases[0];
     ck_assert(ac_page_map_cover(base, PAGE, OWNER(a)));
-    for (int i = 0; i < SLOTS; i++) { /* an odd factor: visits each slot once, far from the one
-                                         before */
+    for (int i = 0; i < SLOTS; i++) { /* an odd factor: each slot once, far from the last */
         int slot = i * 1237 % SLOTS;
         ck_assert(ac_page_map_set(base + (uint64_t)slot * AC_GRANULE,
                                   (struct ac_block *)(void *)&record[slot]));

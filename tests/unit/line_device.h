@@ -26,8 +26,7 @@ typedef struct {
 static struct {
     uint64_t submitted[STREAMS], completed[STREAMS];
     clocks_t before[STREAMS]; /* ... after which work submitted to it now may begin */
-    clocks_t relied;          /* ... at a free under the rule: the work that may use the
-                                 memory */
+    clocks_t relied;          /* ... at a free under the rule: work that may use it */
     bool captures[STREAMS], no_join_events, never_join_events, no_waits, late_join_events;
     _Atomic bool gone[STREAMS];
     _Atomic unsigned join_events, fences;

@@ -115,8 +115,7 @@ static void run_model(uint64_t seed, scope_t mode, bool rare, unsigned fault_eve
 
 START_TEST(random_plain) {
     run_model(1 + (uint64_t)_i, (scope_t)(_i % MODES), false, 0);
-    ck_assert_uint_gt(oracle.ooms, 0); /* the device was small enough to run out of
-                                          memory */
+    ck_assert_uint_gt(oracle.ooms, 0); /* the device was small enough to be full */
 }
 END_TEST
 

@@ -127,7 +127,7 @@ void oracle_peaks_check(const ac_device_stats_t *stats) {
         return;
     int64_t share = stats->allocated_bytes[AC_POOL_ALL].peak / AC_CACHE_MISSED_SHARE;
     int64_t missed = share > AC_CACHE_MISSED ? share : AC_CACHE_MISSED;
-    const int64_t each = 2 * AC_FLOWS * ORACLE_CACHES; /* growth of one cache that may go unseen */
+    const int64_t each = 2 * AC_FLOWS * ORACLE_CACHES; /* unseen growth of one cache */
     int64_t blocks = AC_STAT_UNSEEN_BLOCKS + each * AC_CACHE_UNSEEN_BLOCKS;
     int64_t most = stats->allocated_bytes[AC_POOL_ALL].peak / AC_CACHE_UNSEEN_SHARE;
     most = most > AC_CACHE_UNSEEN ? most : AC_CACHE_UNSEEN;
