@@ -379,7 +379,7 @@ START_TEST(own_streams_of_others_after_a_capture) {
 }
 END_TEST
 
-/* A context counts as capturing from the begin to the end of each capture, and not after a refused one. A
+/* A context counts as capturing from the start to the end of each capture, and not after a refused one. A
  * capture without a place counts for every context until it ends. */
 START_TEST(captures_are_counted_by_context) {
     static ac_cuda_context_t other;

@@ -429,7 +429,7 @@ START_TEST(free_slots_serve_any_size) {
     unsigned n = crowd(a, 512);
     ck_assert_uint_eq(n, 32);
     settle();
-    uint64_t b = alloc(60 * KIB); /* the end of one slab and the begin of the next */
+    uint64_t b = alloc(60 * KIB); /* the end of one slab and the start of the next */
     ck_assert(!in_slab(b));
     end();
     for (unsigned i = 0; i < n; i++)
