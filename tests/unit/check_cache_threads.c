@@ -88,7 +88,7 @@ END_TEST
 enum { TAKERS = 8, MOST_HELD = 100, LARGEST = 131072, RESETS = 100 };
 static ac_cache_tally_t taker_tally[TAKERS];
 
-/* Bounds of the bytes that the program holds. Lower: counted from the return of a request to the begin of its
+/* Bounds of the bytes that the program holds. Lower: counted from the return of a request to the start of its
  * free. Upper: counted from before the request to the return of the free. */
 typedef struct {
     _Atomic int64_t now, peak[RESETS + 1]; /* by turn */
