@@ -1,4 +1,4 @@
-/* What the suites of a thread's cache begin and end with: a cache on the fake device, and work beside it. */
+/* Fixture of the suites of thread caches: a cache on the fake device, and pending device work. */
 #ifndef CACHE_FRAME_H
 #define CACHE_FRAME_H
 
@@ -42,7 +42,7 @@ static inline void put(uint64_t address) {
     ck_assert_int_eq(ac_cache_free(cache, address), AC_OK);
 }
 
-/* Served by the cache alone. */
+/* Returns true if the cache alone served the request. */
 static inline bool hit(uint64_t bytes, uint64_t *address) {
     return ac_cache_take(cache, bytes, address, ac_fence_handout) ||
            ac_cache_take_long(cache, bytes, address);
@@ -66,14 +66,14 @@ static inline uint64_t waiting(void) {
     return tally[0].side[0].waiting.blocks + tally[0].side[1].waiting.blocks;
 }
 
-/* Sizes that come again are kept. */
+/* Makes `bytes` a size that the cache keeps: it is requested twice. */
 static inline void habit(uint64_t bytes) {
     put(take(bytes));
     put(take(bytes));
     ac_caches_recall(allocator, cache);
 }
 
-/* A block that was freed with work beside it. */
+/* Returns a block that was freed while work was pending. */
 static inline uint64_t wait_for_work(uint64_t bytes) {
     uint64_t address = take(bytes);
     submit(0);
@@ -81,7 +81,7 @@ static inline uint64_t wait_for_work(uint64_t bytes) {
     return address;
 }
 
-/* The work is done, and the allocator knows. */
+/* Completes the work and lets the allocator learn of it. */
 static inline void finish_work(void) {
     ac_timeline_t *timeline = ac_arena_timeline(arena);
     ac_fence_close(timeline, false);

@@ -1,4 +1,4 @@
-/* The allocator on a fake device: single behaviours and the corners of the ladder. */
+/* The allocator on a fake device: single behaviours and edge cases of the request ladder. */
 #include "allocator/supply/supply.h"
 #include "allocator_frame.h"
 #include "run_suite.h"
@@ -22,7 +22,7 @@ END_TEST
 
 START_TEST(work_keeps_memory_from_reuse) {
     raise_high_water(400 * MIB);
-    alloc(100 * MIB); /* from here on memory is worth a fence */
+    alloc(100 * MIB); /* from here on a fence pays for the memory it makes reusable */
     uint64_t a = alloc(3 * MIB);
     alloc(17 * MIB); /* the rest of the segment */
     submit(0);
@@ -32,14 +32,14 @@ START_TEST(work_keeps_memory_from_reuse) {
     ck_assert_uint_ne(alloc(3 * MIB), a);
     alloc(17 * MIB);
     fake_complete(&context[0], 1);
-    ck_assert_uint_eq(alloc(3 * MIB), a); /* asked on the way to the device */
+    ck_assert_uint_eq(alloc(3 * MIB), a); /* the request polls before it calls the device */
     ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], 4);
     ck_assert_uint_eq(device.calls[FAKE_WAIT], 0);
 }
 END_TEST
 
-/* Small blocks by turns with work: they share a fence, and memory stays within the least budget.
- */
+/* Small blocks alternate with work. They share a fence, and memory stays within the smallest
+ * budget. */
 START_TEST(a_small_program_takes_few_fences) {
     for (int i = 0; i < 6400; i++) {
         uint64_t a = alloc(MIB);
@@ -47,7 +47,7 @@ START_TEST(a_small_program_takes_few_fences) {
             ac_fence_close(ac_arena_timeline(arena), false);
         submit(0);
         give(a);
-        if (i % 10 == 9) /* the device is a little behind */
+        if (i % 10 == 9) /* the device lags a little */
             fake_complete(&context[0], atomic_load(&context[0].submitted) - 5);
     }
     ck_assert_uint_gt(counters.fenced_frees, 6000);
@@ -57,7 +57,7 @@ START_TEST(a_small_program_takes_few_fences) {
 }
 END_TEST
 
-/* The same with blocks that are worth one each. */
+/* Each of these blocks is large enough to be worth a fence. */
 START_TEST(large_blocks_are_waited_for_within_the_budget) {
     for (int i = 0; i < 100; i++) {
         uint64_t a = alloc(100 * MIB);
@@ -82,7 +82,7 @@ START_TEST(a_block_born_after_the_work_is_ready) {
 }
 END_TEST
 
-/* A kernel that does not end: the budget is not worth more than one wait for it. */
+/* A kernel does not end. The budget justifies at most one wait for it. */
 START_TEST(growth_does_not_wait_for_ever) {
     uint64_t a = alloc(200 * MIB);
     device.endless = true;
@@ -91,17 +91,17 @@ START_TEST(growth_does_not_wait_for_ever) {
     uint64_t b = alloc(200 * MIB);
     ck_assert_uint_ne(b, a);
     ck_assert_uint_eq(counters.fence_waits, 1);
-    give(b); /* ready: its life saw no work */
+    give(b); /* ready: no work came during its life */
     alloc(200 * MIB);
     alloc(200 * MIB);
     ck_assert_uint_eq(counters.fence_waits, 1);
     ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], 3);
     device.endless = false;
-    ac_allocator_trim(allocator, true); /* the fence goes back */
+    ac_allocator_trim(allocator, true); /* returns the fence */
 }
 END_TEST
 
-/* A step of the wait runs out of time, and the work is over when the next one begins. */
+/* One step of the wait runs out of time. The work is over when the next step begins. */
 static void end_after_a_step(void *arg, fake_kind_t kind) {
     bool *stepped = arg;
     if (kind == FAKE_WAIT && !*stepped) {
@@ -127,7 +127,7 @@ END_TEST
 
 START_TEST(growth_waits_beyond_the_budget) {
     uint64_t a = alloc(200 * MIB);
-    for (unsigned i = 0; i < 20; i++) { /* each waits for the one before, none grows */
+    for (unsigned i = 0; i < 20; i++) { /* each request waits for the one before; none grows */
         submit(0);
         give(a);
         ck_assert_uint_eq(alloc(200 * MIB), a);
@@ -197,11 +197,11 @@ END_TEST
 START_TEST(segments_have_the_sizes_of_the_policy) {
     alloc(1);
     ck_assert_uint_eq(reserved(), 2 * MIB);
-    alloc(64 * 1024); /* the largest small one: same segment */
+    alloc(64 * 1024); /* the largest small size: same segment */
     ck_assert_uint_eq(reserved(), 2 * MIB);
-    alloc(64 * 1024 + 1); /* the smallest large one */
+    alloc(64 * 1024 + 1); /* the smallest large size */
     ck_assert_uint_eq(reserved(), 22 * MIB);
-    alloc(400 * MIB + 1); /* beyond every budget: rounded to whole pages */
+    alloc(400 * MIB + 1); /* larger than any budget: rounded to whole pages */
     ck_assert_uint_eq(reserved(), 424 * MIB);
 }
 END_TEST
@@ -224,7 +224,8 @@ START_TEST(segments_grow_with_what_is_reserved) {
 }
 END_TEST
 
-/* A size that leaves a third of its exact segment over: few driver calls, little waste. */
+/* The size leaves a third of its exact segment unused. Sharing segments costs few driver calls
+ * and little waste. */
 START_TEST(one_segment_for_several_requests) {
     const unsigned blocks = 200;
     for (unsigned i = 0; i < blocks; i++)
@@ -242,7 +243,7 @@ START_TEST(idle_segments_go_before_growing_past_the_budget) {
     give(c);
     alloc(110 * MIB); /* 410 are more than 1.1 x 300, 310 are not */
     ck_assert_uint_eq(reserved(), 310 * MIB);
-    ck_assert_ptr_null(ac_block_arena(b)); /* the one that was idle longest */
+    ck_assert_ptr_null(ac_block_arena(b)); /* the longest idle segment went */
     ck_assert_ptr_nonnull(ac_block_arena(a));
 }
 END_TEST
@@ -260,7 +261,7 @@ START_TEST(what_a_large_request_leaves_serves_no_small_one) {
     ck_assert_uint_eq(reserved(), 100 * MIB);
     ck_assert(!lies_in(alloc(REST - 4096), a, 100 * MIB));
     give(a);
-    ck_assert_uint_eq(alloc(100 * MIB), a); /* nothing stands in the way of a larger one */
+    ck_assert_uint_eq(alloc(100 * MIB), a); /* nothing prevents a larger one */
 }
 END_TEST
 
@@ -305,19 +306,19 @@ START_TEST(oversize_blocks_stay_whole) {
     set_max_split(30 * MIB);
     uint64_t a = alloc(40 * MIB);
     give(a);
-    uint64_t b = alloc(MIB); /* must not split it */
+    uint64_t b = alloc(MIB); /* may not split the large block */
     ck_assert(b < a || b >= a + 40 * MIB);
     ck_assert_uint_eq(alloc(35 * MIB), a); /* near enough: 20 MiB of slack */
     give(a);
     uint64_t c = alloc(100 * MIB);
     give(c);
-    uint64_t d = alloc(79 * MIB); /* 100 < 79 + 20 does not hold */
+    uint64_t d = alloc(79 * MIB); /* false: 100 < 79 + 20 */
     ck_assert_uint_ne(d, c);
     ck_assert_uint_eq(alloc(81 * MIB), c);
 }
 END_TEST
 
-/* A request just below the limit gets a segment that reaches it, and may use it again. */
+/* A request just below the limit gets a segment of the limit's size, and may reuse it. */
 START_TEST(a_request_close_to_max_split_size) {
     set_max_split(21 * MIB);
     uint64_t a = alloc(20 * MIB + MIB / 2);
@@ -347,13 +348,13 @@ START_TEST(segments_are_exact_and_large_blocks_whole) {
     ck_assert_uint_eq(reserved(), 4 * MIB);
     uint64_t large = alloc(128 * MIB);
     give(large);
-    ck_assert_uint_eq(alloc(64 * MIB), large); /* half of it */
+    ck_assert_uint_eq(alloc(64 * MIB), large); /* half of the large block */
     ck_assert_uint_eq(reserved(), 132 * MIB);
-    uint64_t small = alloc(10 * MIB); /* not a part of the other half */
+    uint64_t small = alloc(10 * MIB); /* not from the other half */
     ck_assert_uint_eq(reserved(), 142 * MIB);
     settings.limit = 142 * MIB;
     ac_allocator_configure(allocator, &settings);
-    ck_assert_uint_eq(alloc(10 * MIB), large + 64 * MIB); /* but rather than fail */
+    ck_assert_uint_eq(alloc(10 * MIB), large + 64 * MIB); /* preferred over a failure */
     give(small);
     ck_assert_uint_eq(alloc(10 * MIB), small);
 }
@@ -376,7 +377,7 @@ START_TEST(the_small_limit_parts_the_pools) {
     for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
         settings.small_limit = rows[i].limit;
         ac_allocator_configure(allocator, &settings);
-        for (int again = 0; again < 5; again++) { /* with the cache, as far as it takes part */
+        for (int again = 0; again < 5; again++) { /* with the cache, if it takes part */
             uint64_t address;
             ac_device_stats_t now;
             ck_assert_int_eq(ac_cache_alloc(cache, rows[i].bytes, false, &address), AC_OK);
@@ -463,12 +464,12 @@ START_TEST(the_limit_holds) {
     ck_assert_uint_eq(ac_allocator_room(allocator), 4 * MIB);
     unsigned calls = device.calls[FAKE_SEGMENT_ALLOC];
     ck_assert_int_eq(try_alloc(arena, 5 * MIB, &address), AC_OOM);
-    ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], calls); /* the device was not asked */
+    ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], calls); /* no device call */
     ck_assert_int_eq(stats.num_ooms, 1);
     alloc(3 * MIB); /* the exact size still fits */
     ck_assert_uint_eq(reserved(), 64 * MIB);
     give(a);
-    ck_assert_int_eq(try_alloc(other, 50 * MIB, &address), AC_OK); /* it goes back for that */
+    ck_assert_int_eq(try_alloc(other, 50 * MIB, &address), AC_OK); /* the cached segment goes */
     ck_assert_uint_le(reserved(), 64 * MIB);
 }
 END_TEST
@@ -484,7 +485,7 @@ START_TEST(garbage_goes_above_the_threshold) {
         block[i] = alloc(100 * MIB);
     give(block[2]);
     give(block[0]);
-    alloc(180 * MIB); /* 80 MiB too many: the one that is idle longest goes, the other stays */
+    alloc(180 * MIB); /* 80 MiB too many: the longest idle segment goes, the other stays */
     ck_assert_uint_eq(reserved(), 480 * MIB);
     ck_assert_ptr_null(ac_block_arena(block[2]));
 }
@@ -506,7 +507,7 @@ END_TEST
 
 /* --- out of memory (64 MiB) --- */
 
-/* What the order of a stream protects is idle, and not quiet. */
+/* Memory that only the order of a stream protects is idle, but not quiet. */
 START_TEST(a_segment_goes_back_when_the_device_is_done_with_it) {
     atomic_store(&ac_sole_wanted, true);
     ac_timeline_t *timeline = ac_arena_timeline(arena);
@@ -518,7 +519,7 @@ START_TEST(a_segment_goes_back_when_the_device_is_done_with_it) {
     give(a);
     ck_assert_uint_eq(ac_allocator_idle_bytes(allocator), 40 * MIB);
     ck_assert_uint_eq(ac_allocator_trim(allocator, false), 0);
-    const ac_shrink_t all = {.bytes = AC_UNLIMITED}; /* on any way */
+    const ac_shrink_t all = {.bytes = AC_UNLIMITED}; /* in any of the ways */
     ck_assert_uint_eq(ac_supply_shrink(allocator, &all), 0);
     ck_assert(atomic_load(&ac_trim_pending) && !ac_allocator_settle_debt(allocator));
     fake_complete(&context[0], atomic_load(&context[0].submitted));
@@ -527,7 +528,8 @@ START_TEST(a_segment_goes_back_when_the_device_is_done_with_it) {
 }
 END_TEST
 
-/* By the order of a stream, or pending: what cannot go at the free is owed. */
+/* The segment cannot go at the free, because a stream's order protects it or work is pending. It
+ * goes back later. */
 START_TEST(a_tainted_segment_goes_back_later) {
     bool fresh;
     atomic_store(&ac_sole_wanted, _i == 0);
@@ -550,7 +552,7 @@ START_TEST(a_tainted_segment_goes_back_later) {
 }
 END_TEST
 
-/* Work that does not end is waited for as long as the setting says, and once. */
+/* The allocator waits once for work that does not end, for as long as `oom_wait` says. */
 START_TEST(failing_has_a_limit) {
     uint64_t a = alloc(40 * MIB), b, begin = fake_ops.now_ns();
     settings.oom_wait = 0.02;
@@ -569,7 +571,7 @@ START_TEST(failing_has_a_limit) {
 }
 END_TEST
 
-/* Nothing that comes back would make it fit: no wait. */
+/* No pending block would make the request fit, so the allocator does not wait. */
 START_TEST(what_does_not_help_is_not_waited_for) {
     uint64_t a = alloc(20 * MIB), b;
     alloc(40 * MIB);
@@ -587,7 +589,7 @@ START_TEST(idle_memory_of_all_contexts_is_given_back) {
     ck_assert_int_eq(try_alloc(arena, 40 * MIB, &b), AC_OOM);
     ck_assert_int_eq(stats.num_ooms, 1);
     submit(1);
-    give(a); /* pending: has to be waited for */
+    give(a); /* pending: the request must wait for it */
     ck_assert_int_eq(try_alloc(arena, 40 * MIB, &b), AC_OK);
     ck_assert_int_ge(stats.num_alloc_retries, 2);
     ck_assert_int_ge(stats.num_sync_all_streams, 2);
@@ -616,7 +618,7 @@ START_TEST(a_tainted_segment_serves_no_other) {
     uint64_t c = alloc(3 * MIB);
     ck_assert(c < a || c >= a + 20 * MIB);
     uint64_t held = reserved();
-    give(a); /* the last one: it goes at once */
+    give(a); /* the last block: its segment goes at once */
     ck_assert_uint_eq(reserved(), held - 20 * MIB);
 }
 END_TEST
@@ -626,7 +628,7 @@ START_TEST(the_pools_help_each_other) {
     alloc(62 * MIB);   /* all the rest */
     alloc(200 * 1024); /* a large request, from the small segment */
     uint64_t address;
-    while (try_alloc(arena, 64 * 1024, &address) == AC_OK) /* fill it up */
+    while (try_alloc(arena, 64 * 1024, &address) == AC_OK) /* fills the segment */
         ;
     while (try_alloc(arena, 512, &address) == AC_OK)
         ;
@@ -635,7 +637,7 @@ START_TEST(the_pools_help_each_other) {
 END_TEST
 
 START_TEST(small_requests_use_large_segments_at_the_end) {
-    uint64_t a = alloc(62 * MIB + 512); /* takes 64 MiB: no small segment fits beside it */
+    uint64_t a = alloc(62 * MIB + 512); /* takes 64 MiB: leaves no room for a small segment */
     alloc(512);
     ck_assert_uint_eq(reserved(), 64 * MIB);
     give(a);
@@ -651,7 +653,8 @@ START_TEST(memory_that_is_not_idle_does_not_help) {
 }
 END_TEST
 
-/* The driver does not take a segment while a stream captures: it stays counted as reserved. */
+/* The driver does not take a segment back during a capture. The segment stays counted as
+ * reserved. */
 START_TEST(a_refused_segment_stays_ours) {
     bool fresh;
     uint64_t a = alloc(10 * MIB), b = alloc(30 * MIB);
@@ -667,7 +670,7 @@ START_TEST(a_refused_segment_stays_ours) {
     ck_assert_int_eq(stats.num_device_alloc, 2);
     uint64_t address;
     ck_assert_int_eq(try_alloc(arena, 30 * MIB, &address), AC_BUSY);
-    ck_assert_uint_eq(alloc(10 * MIB), a); /* served from what was put back */
+    ck_assert_uint_eq(alloc(10 * MIB), a); /* served from the segment that was put back */
     give(a);
     atomic_store(&context[0].capturing, false);
     ck_assert_uint_eq(ac_allocator_trim(allocator, false), 50 * MIB);
@@ -682,7 +685,7 @@ START_TEST(many_segments_go_at_once) {
         for (int k = 0; k < EACH; k++)
             block[i][k] = alloc(64 * 1024);
     for (int i = 0; i < SEGMENTS; i++)
-        for (int k = i % 2; k < EACH; k++) /* every second one keeps a block */
+        for (int k = i % 2; k < EACH; k++) /* every second segment keeps a block */
             give(block[i][k]);
     ck_assert_uint_eq(ac_allocator_idle_bytes(allocator), SEGMENTS / 2 * 2 * MIB);
     ck_assert_uint_eq(ac_allocator_trim(allocator, false), SEGMENTS / 2 * 2 * MIB);

@@ -1,5 +1,5 @@
-/* The allocator on a fake device where things end or run short: contexts, other threads' turns,
- * host memory. */
+/* The allocator on a fake device, at the edges: contexts that end, concurrent threads, and short host
+ * memory. */
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -30,12 +30,12 @@ START_TEST(a_context_takes_its_memory_along) {
 }
 END_TEST
 
-/* The driver hands a dead context's addresses out again before the allocator hears of its end. */
+/* The driver reuses a dead context's addresses before the allocator hears that the context ended. */
 START_TEST(addresses_come_back_before_the_news) {
     uint64_t a = alloc(10 * MIB), p = alloc(2 * MIB), q = alloc(30 * MIB), b;
     submit(0);
     give(p); /* pending in a segment that will be lost */
-    give(q); /* and in one that will not */
+    give(q); /* pending in a segment that stays */
     fake_context_kill(&context[0]);
     ck_assert_int_eq(try_alloc(other, 20 * MIB, &b), AC_OK);
     ck_assert_uint_eq(a, b);
@@ -53,8 +53,8 @@ START_TEST(addresses_come_back_before_the_news) {
 }
 END_TEST
 
-/* The same where the dead context is another allocator's, whose lock may not be taken: the memory
- * goes back to the device, and the request fails. */
+/* The dead context belongs to another allocator, and its lock may not be taken. The memory goes back to
+ * the device, and the request fails. */
 START_TEST(addresses_of_another_device_go_back) {
     static ac_device_stats_t stats_there;
     static ac_device_counters_t counters_there;
@@ -77,7 +77,7 @@ START_TEST(addresses_of_another_device_go_back) {
 }
 END_TEST
 
-/* A context that ends while the device is giving memory to it. */
+/* Ends the context while the device is giving memory to it. */
 static uint64_t drop_meanwhile(void) {
     if (device.used && !arena->dead)
         ac_arena_drop(arena);
@@ -97,8 +97,10 @@ START_TEST(memory_for_an_ended_context_goes_back) {
 }
 END_TEST
 
-/* The record of a context that ended serves another one: as new, and only when no call of the
- * device for the former one is under way, which would be taken for one of the next. */
+/* The record of an ended context serves another one as if new. It is reused only after device calls for
+ * the former context have returned.
+ *
+ * Otherwise such a call would be taken for one of the next context. */
 static bool over_meanwhile;
 
 static void drop_in_free(void *arg, fake_kind_t kind) {
@@ -130,7 +132,7 @@ START_TEST(a_record_serves_again) {
     ck_assert_uint_eq(stats.allocation[AC_POOL_ALL].current, 2);
     submit(0);
     give(a);
-    ck_assert_uint_ne(alloc(3 * MIB), a); /* what was submitted here may still use it */
+    ck_assert_uint_ne(alloc(3 * MIB), a); /* work submitted here may still use it */
     complete(0);
     give(b);
 }
@@ -143,7 +145,7 @@ START_TEST(a_record_rests_while_the_device_is_asked) {
     ac_allocator_trim(allocator, false);
     device.before = NULL;
     ck_assert(arena->dead);
-    ck_assert(!over_meanwhile); /* that address may be memory of the next context by now */
+    ck_assert(!over_meanwhile); /* the address may belong to the next context now */
     ck_assert(ac_arena_is_over(arena));
 }
 END_TEST
@@ -187,11 +189,11 @@ END_TEST
 static struct {
     ac_arena_t *arena;
     uint64_t bytes, address;
-    fake_kind_t at; /* start when the first thread is inside of this call */
+    fake_kind_t at; /* the second thread starts when the first is inside this call */
     pthread_t thread;
     _Atomic bool started, done;
     _Atomic int status;
-    unsigned enough; /* go on when the second thread has asked the device so often */
+    unsigned enough; /* the first thread goes on after this number of device calls */
 } second;
 
 static void *second_thread(void *arg) {
@@ -214,7 +216,7 @@ static unsigned asked(void) {
     return n;
 }
 
-/* In the first thread, inside of its device call: the second one runs as far as it can. */
+/* Runs in the first thread, inside its device call: lets the second thread run as far as it can. */
 static void meanwhile(void *arg, fake_kind_t kind) {
     (void)arg;
     if (kind != second.at || atomic_exchange(&second.started, true))
@@ -233,7 +235,7 @@ START_TEST(memory_on_its_way_back_is_waited_for) {
     second.at = FAKE_SEGMENT_FREE;
     second.enough = 1;
     device.before = meanwhile;
-    ac_allocator_trim(allocator, false); /* in no book any more, and not yet the driver's */
+    ac_allocator_trim(allocator, false); /* counted neither by the allocator nor by the driver */
     ck_assert(atomic_load(&second.started));
     pthread_join(second.thread, NULL);
     ck_assert_int_eq(atomic_load(&second.status), AC_OK);
@@ -248,13 +250,13 @@ static void *driver_is_full(void *unused) {
     return unused;
 }
 
-/* In the first thread, whose memory is in no book any more, and not yet the driver's. */
+/* Runs in the first thread. Its memory is counted neither by the allocator nor yet by the driver. */
 static void full_meanwhile(void *arg, fake_kind_t kind) {
     (void)arg;
     if (kind != FAKE_SEGMENT_FREE || atomic_exchange(&second.started, true))
         return;
     ck_assert_int_eq(pthread_create(&second.thread, NULL, driver_is_full, NULL), 0);
-    /* By the clock: the second thread waits half a second for this one. */
+    /* Measured by the clock, because the second thread waits half a second for this one. */
     struct timespec begin, now;
     clock_gettime(CLOCK_MONOTONIC, &begin);
     do {
@@ -264,7 +266,7 @@ static void full_meanwhile(void *arg, fake_kind_t kind) {
              (now.tv_sec - begin.tv_sec) * 1000 + (now.tv_nsec - begin.tv_nsec) / 1000000 < 100);
 }
 
-/* A call of the driver that lacks memory is made again when another thread gave some back. */
+/* A driver call that lacks memory is repeated after another thread gave some back. */
 START_TEST(memory_on_its_way_back_counts_for_the_driver) {
     give(alloc(60 * MIB));
     second.bytes = atomic_load(&ac_given_back);
@@ -275,8 +277,8 @@ START_TEST(memory_on_its_way_back_counts_for_the_driver) {
 }
 END_TEST
 
-/* Idle memory goes back for a call of the driver only where that lacks memory: the device's, or the
- * host's where that is the same.  What the host has left does not say that idle memory is too little. */
+/* Idle memory goes back for a driver call only if the call lacks memory: device memory, or host memory
+ * on a device that shares it. Short host memory alone does not mean that the device is short. */
 START_TEST(what_a_call_of_the_driver_lacks) {
     give(alloc(60 * MIB));
     uint64_t most = device.capacity - device.used;
@@ -297,7 +299,7 @@ START_TEST(the_limit_holds_for_two) {
     second.bytes = 2 * MIB;
     second.at = FAKE_SEGMENT_ALLOC;
     device.before = meanwhile;
-    uint64_t a = alloc(58 * MIB + 1); /* 60 MiB: all there is */
+    uint64_t a = alloc(58 * MIB + 1); /* 60 MiB: all memory */
     pthread_join(second.thread, NULL);
     ck_assert_uint_le(reserved(), 60 * MIB);
     ck_assert_int_eq(atomic_load(&second.status), AC_OOM);
@@ -316,7 +318,7 @@ START_TEST(host_memory_runs_short) {
     give(alloc(512));
     getrlimit(RLIMIT_AS, &all);
     none = all;
-    none.rlim_cur = 4096; /* not one page more */
+    none.rlim_cur = 4096; /* no further page */
     ck_assert_int_eq(setrlimit(RLIMIT_AS, &none), 0);
     unsigned n = 0;
     ac_status_t status;
@@ -326,17 +328,17 @@ START_TEST(host_memory_runs_short) {
     setrlimit(RLIMIT_AS, &all);
     ck_assert_int_eq(status, AC_FAILED); /* the caller goes to the driver */
     ck_assert_int_eq(failed, 0);
-    reserved(); /* nothing was kept from the device */
+    reserved(); /* all device memory is accounted for */
     for (unsigned i = 0; i < n; i++)
         give(address[i]);
-    alloc(20 * MIB); /* and on it goes */
+    alloc(20 * MIB); /* the allocator goes on working */
     free(address);
 }
 END_TEST
 
 static struct rlimit all_memory;
 
-/* Others take all records, and host memory for more is short, while the device is asked. */
+/* Uses up all records while the device is called, and makes host memory too short for more. */
 static void use_up_records(void *arg, fake_kind_t kind) {
     (void)arg;
     if (kind != FAKE_SEGMENT_FREE)
@@ -351,7 +353,7 @@ static void use_up_records(void *arg, fake_kind_t kind) {
     device.fail_at = device.total_calls + 1;
 }
 
-/* The device does not take a segment back: it is ours again, however short memory is. */
+/* The device does not take a segment back. The allocator keeps it, even if host memory is short. */
 START_TEST(a_refused_segment_needs_no_memory) {
     if (!memory_can_be_short())
         return;

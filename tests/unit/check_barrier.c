@@ -1,5 +1,5 @@
-/* The asymmetric barrier: neither of two threads misses what the other stored, whatever the
- * kernel has to offer. */
+/* The asymmetric barrier: two threads never both miss each other's store, whichever barrier the
+ * kernel offers. */
 #include <check.h>
 #include <errno.h>
 #include <pthread.h>
@@ -12,17 +12,17 @@
 #include "no_membarrier.h"
 #include "run_suite.h"
 
-/* Store, barrier, look: by turns that both sides begin together.  Where others keep the
- * processors busy each takes a slice of their time, and there are fewer. */
+/* Both sides begin each round together: store, barrier, load. If other processes keep the
+ * processors busy, fewer rounds fit into the time. */
 enum { ROUNDS = 10000, MOST_SECONDS = 5, EAGER = 1000, COLD = 32 };
 static _Alignas(64) _Atomic int mine;
 static _Alignas(64) _Atomic int theirs;
 static _Alignas(64) _Atomic unsigned started[2];
 static _Alignas(64) _Atomic unsigned ended[2];
-static _Atomic bool over; /* with this round */
+static _Atomic bool over; /* this round is over */
 static int saw_theirs;
 
-/* Stores to lines that the other side has: they keep the one that matters waiting behind them. */
+/* Stores to cache lines that the other side holds. They delay the store to `mine` behind them. */
 static struct { _Alignas(64) _Atomic int line; } cold[COLD];
 
 static void touch_cold(void) {
@@ -57,7 +57,7 @@ static void *busy_side(void *arg) {
     return NULL;
 }
 
-/* How often both missed. */
+/* Returns the number of rounds in which both sides missed. */
 static unsigned race(void) {
     pthread_t thread;
     unsigned missed = 0;
@@ -106,7 +106,7 @@ static void *idle_thread(void *arg) {
     return NULL;
 }
 
-/* Set up when there are several threads already: the first heavy one registers. */
+/* The process already has several threads at setup. The first heavy barrier registers. */
 START_TEST(registered_late) {
     _Atomic bool stop = false;
     pthread_t thread;
@@ -154,8 +154,8 @@ END_TEST
 
 int main(void) {
     Suite *suite = suite_create("barrier");
-    TCase *tcase = tcase_create("barrier"); /* each test in a process of its own */
-    tcase_set_timeout(tcase, 60); /* races by turns: slow where others keep the processors busy */
+    TCase *tcase = tcase_create("barrier"); /* each test runs in a process of its own */
+    tcase_set_timeout(tcase, 60);           /* slow if other processes use the processors */
     tcase_add_test(tcase, before_anything_is_known);
     tcase_add_test(tcase, with_what_the_kernel_has);
     tcase_add_test(tcase, registered_late);

@@ -1,5 +1,5 @@
-/* How `accelcache-dev bench` finds the length of its passes, by a clock of its own: one pass in which a thread had to
- * wait for a core tells nothing. */
+/* `accelcache-dev bench` finds the length of its passes with a clock of its own. One pass in which a thread had to
+ * wait for a core must not decide. */
 #include <check.h>
 
 #include "run_suite.h"

@@ -1,5 +1,5 @@
-/* What physical memory and arrays are held by (observe/beside.h): ends by the last handle and the last mapping,
- * numbers that the driver gives again, a table that grows. */
+/* The table of physical memory and arrays (observe/beside.h): the last handle and the last mapping end an
+ * entry, the driver reuses numbers, and the table grows. */
 #include <check.h>
 
 #include "observe/beside.h"
@@ -66,7 +66,8 @@ START_TEST(ends_with_its_last_mapping) {
 }
 END_TEST
 
-/* Released and unmapped by one thread, while another one gets the number anew before that is noted. */
+/* One thread releases and unmaps. Another thread gets the same number before the first thread's end is
+ * recorded. */
 START_TEST(a_number_that_is_given_again) {
     begin(AC_BESIDE_PHYSICAL, 5, 2 * MIB, NULL);
     ac_beside_map(AT, 2 * MIB, 5);
@@ -92,7 +93,7 @@ START_TEST(arrays_go_with_their_context) {
 }
 END_TEST
 
-/* As in a ring of pages: many at a time, gone in another order than they came. */
+/* Many entries at a time, removed in another order than they came, like pages of a ring. */
 START_TEST(many) {
     enum { COUNT = 5000 };
     for (uint64_t i = 0; i < COUNT; i++) {
@@ -107,7 +108,7 @@ START_TEST(many) {
 }
 END_TEST
 
-/* The table is walked once, not once for each array: that would be some 10^10 steps. */
+/* The table is walked once, not once for each array, which would take some 10^10 steps. */
 START_TEST(many_arrays_of_a_context) {
     enum { COUNT = 200000 };
     int one = 0, two = 0;
@@ -119,7 +120,7 @@ START_TEST(many_arrays_of_a_context) {
 }
 END_TEST
 
-/* Of 64 PiB two mappings are known: nothing looks at each place where one may begin. */
+/* Only two mappings are known in 64 PiB. The unmap must not visit every place at which a mapping may begin. */
 START_TEST(a_range_of_which_little_is_known) {
     for (uint64_t i = 1; i <= 2; i++) {
         begin(AC_BESIDE_PHYSICAL, i, 2 * MIB, NULL);

@@ -1,4 +1,4 @@
-/* What the figures say of blocks in a thread's cache, on a fake device. */
+/* Figures about blocks in a thread's cache, on a fake device. */
 #include <string.h>
 
 #include "cache_frame.h"
@@ -21,7 +21,8 @@ static void note(figure_t *figure, const ac_stat_t *stat, const uint64_t growth[
             figure->peak[i] = figure->now[i];
 }
 
-/* What a read would show now, without one: reading absorbs. */
+/* Computes the figures that a read would show now. A read itself would change the state,
+ * because it absorbs the tallies. */
 static void note_all(void) {
     ac_cache_sum_t sum = {.ordered = 0};
     ac_cache_tally_add(&tally[0], false, &sum);
@@ -42,7 +43,8 @@ static void note_all(void) {
     note(&requested, stats.requested_bytes, growth[4]);
 }
 
-/* `exact`: so is the peak of all pools.  No other one is above the true one. */
+/* Compares all figures. Without `exact` the peak of all pools may be too low; the peaks of
+ * single pools always may. No peak may be too high. */
 static void same(const figure_t *want, const ac_stat_t *have, bool exact, int step,
                  const char *what) {
     for (int i = 0; i < AC_POOL_KINDS; i++) {
@@ -58,7 +60,7 @@ static void same(const figure_t *want, const ac_stat_t *have, bool exact, int st
 }
 
 static void read_and_compare(int step) {
-    ac_allocator_settle(allocator); /* as the reading does */
+    ac_allocator_settle(allocator); /* reading does the same */
     note_all();
     ac_device_stats_t have = now();
     same(&allocated, have.allocation, false, step, "allocation");
@@ -71,7 +73,7 @@ static void read_and_compare(int step) {
 static void reset_peaks(void) {
     figure_t *const all[] = {&allocated, &allocated_bytes, &active, &active_bytes, &requested};
     ac_allocator_reset_peak(allocator);
-    note_all(); /* it takes blocks back, of which some are ready */
+    note_all(); /* takes blocks back; some of them are ready */
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++)
         memcpy(all[i]->peak, all[i]->now, sizeof all[i]->peak);
     ac_device_stats_t have = now();
@@ -88,7 +90,7 @@ static void reset_peaks(void) {
            sizeof requested.peak);
 }
 
-/* With one cache no peak of allocated bytes is missed, and none is made up, whatever waits. */
+/* With one cache no peak of allocated bytes is missed or invented, even if blocks wait. */
 START_TEST(peaks_of_bytes_are_exact) {
     static const uint64_t sizes[] = {512, 700, 1024, 40000, 65536, 70000, 131072, 262144};
     uint64_t live[LIVE] = {0}, waited = 0, gathered = 0;
@@ -137,9 +139,9 @@ static void take_and_free(ac_cache_t *by, int blocks, uint64_t bytes) {
         ck_assert_int_eq(by ? ac_cache_free(by, many[i]) : ac_block_free(many[i]), AC_OK);
 }
 
-/* Few blocks, and then many that have as many bytes: no headroom is used up. */
+/* Few large blocks, then many small ones with as many bytes. The headroom is not used up. */
 static void check_many(ac_cache_t *by, int64_t unseen) {
-    take_and_free(by, MANY, EACH); /* growing raises peaks as well */
+    take_and_free(by, MANY, EACH); /* growth raises peaks too */
     ac_allocator_reset_peak(allocator);
     take_and_free(by, FEW, MANY / FEW * EACH);
     ck_assert_int_le(now().allocation[AC_POOL_ALL].peak, FEW);

@@ -1,11 +1,11 @@
-/* What a thread's cache gives back when a request of its owner finds no free memory, on a fake
- * device: of a program that holds little as much as it takes. */
+/* Blocks that a thread's cache gives back when a request of its owner finds no free memory, on a fake
+ * device. The program holds little, so the cache matters. */
 #include <string.h>
 
 #include "allocator_frame.h"
 #include "run_suite.h"
 
-#define LIMIT (64 * MIB) /* so AC_CACHE_KEPT is kept ready */
+#define LIMIT (64 * MIB) /* so that AC_CACHE_KEPT is kept ready */
 
 static ac_cache_tally_t tally;
 static ac_cache_t *cache;
@@ -23,7 +23,7 @@ static void end_cached(void) {
     end();
     ac_cache_close(cache);
     end();
-    complete(0); /* for the fence that may be under way */
+    complete(0); /* completes the fence under way */
     ac_fence_poll(ac_arena_timeline(arena), false);
 }
 
@@ -37,7 +37,7 @@ static void put(uint64_t address) {
     ck_assert_int_eq(ac_cache_free(cache, address), AC_OK);
 }
 
-/* Sizes that come again are kept. */
+/* Makes `bytes` a size that the cache keeps: it is requested twice. */
 static void habit(uint64_t bytes) {
     put(take(bytes));
     put(take(bytes));
@@ -65,11 +65,12 @@ static bool keeps(uint64_t size) {
     return entry && entry->top;
 }
 
-/* In an order that is not that of their sizes. */
+/* The order differs from that of the sizes. */
 static const uint64_t sizes[] = {8 * MIB, 512 << 10, 16 * MIB, 4 * MIB, 15 * MIB, 6 * MIB};
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
-/* A block of each of the first sizes, freed with work beside it or not. */
+/* Allocates a block of each of the first `count` sizes and frees them. With `work`, work is pending at
+ * the free. */
 static void free_all(int count, bool work) {
     uint64_t held[SIZES];
     for (int i = 0; i < count; i++)
@@ -89,7 +90,7 @@ START_TEST(the_largest_goes_and_the_rest_stays) {
     ck_assert(!flush(MIB, false)); /* it is within the budget */
     ck_assert(flush(MIB, true));
     ck_assert(!keeps(16 * MIB) && keeps(8 * MIB) && keeps(4 * MIB) && keeps(512 << 10));
-    ck_assert(flush(8 * MIB + 512, true)); /* two of them */
+    ck_assert(flush(8 * MIB + 512, true)); /* two blocks */
     ck_assert(!keeps(8 * MIB) && !keeps(4 * MIB) && keeps(512 << 10));
     ck_assert(flush(MIB, true));
     ck_assert(!flush(MIB, true));
@@ -110,7 +111,7 @@ START_TEST(small_ones_stay_with_small_ones) {
     habit(4096);
     free_all(4, false);
     put(take(4096));
-    ck_assert(flush(4096, true)); /* all of these */
+    ck_assert(flush(4096, true)); /* all these blocks */
     ck_assert(!keeps(4096) && keeps(4 * MIB) && keeps(16 * MIB));
 }
 END_TEST
@@ -118,7 +119,7 @@ END_TEST
 START_TEST(what_becomes_ready_beyond_the_budget_goes) {
     free_all(SIZES, true);
     ck_assert_uint_eq(tally.side[1].waiting.blocks, SIZES);
-    ck_assert(!flush(MIB, true)); /* the device works on them */
+    ck_assert(!flush(MIB, true)); /* the device works on the blocks */
     ck_assert_uint_eq(tally.side[1].waiting.blocks, SIZES);
     finish_work();
     ck_assert(flush(MIB, false));
@@ -129,7 +130,7 @@ START_TEST(what_becomes_ready_beyond_the_budget_goes) {
 }
 END_TEST
 
-/* Small blocks, too, where there are no large ones to give and nothing to lease. */
+/* Small blocks also leave if there are no large ones to give and nothing to lease. */
 START_TEST(small_ones_that_become_ready_are_within_the_budget) {
     enum { SIZE = 4096, EACH = MIB / SIZE };
     uint64_t ready[EACH], waits[EACH];
@@ -148,14 +149,14 @@ START_TEST(small_ones_that_become_ready_are_within_the_budget) {
         put(waits[i]);
     ck_assert_uint_eq(tally.side[0].waiting.blocks, EACH);
     finish_work();
-    ck_assert(flush(MIB, false)); /* what is over is free memory, which is looked through again */
+    ck_assert(flush(MIB, false)); /* ready blocks join free memory */
     ck_assert_uint_eq(tally.side[0].waiting.blocks, 0);
     ck_assert_uint_eq(ac_cache_tally_held(&tally, 0), EACH);
     ck_assert(!flush(MIB, false));
 }
 END_TEST
 
-/* Of one size, of which each block waits for more than the one before. */
+/* All blocks have one size, and each waits for later work than the one before. */
 START_TEST(only_what_is_over_becomes_ready) {
     uint64_t held[3], then = 0;
     habit(MIB);
@@ -186,8 +187,8 @@ START_TEST(only_what_is_over_becomes_ready) {
 }
 END_TEST
 
-/* Nothing is free, and more is reserved than a program may have rather than take from its cache:
- * one that was small so far. */
+/* No memory is free, and more is reserved than the limit for taking new memory instead of cached
+ * blocks. The program was small so far. */
 #define WANTED (8 * MIB + 512)
 static uint64_t held[64], large, awaited;
 static unsigned count;
@@ -214,7 +215,7 @@ static void free_held(void) {
         put(held[--count]);
 }
 
-/* While something waits the device is asked before what the cache keeps goes. */
+/* While a block waits, the allocator polls the device before it gives up ready blocks of the cache. */
 START_TEST(the_device_is_asked_first) {
     uint64_t address;
     use_up();
@@ -233,7 +234,8 @@ START_TEST(the_device_is_asked_first) {
 }
 END_TEST
 
-/* A miss may ask it by itself: what is over by then is no reason to keep the rest any more. */
+/* A miss may poll by itself. Work that is over at that time is no reason to keep the rest any
+ * longer. */
 START_TEST(a_miss_asks_the_device) {
     use_up();
     ck_assert_uint_eq(ac_cache_fetch_ready(cache, WANTED), 0);
@@ -248,19 +250,20 @@ START_TEST(a_miss_asks_the_device) {
 }
 END_TEST
 
-/* And then they go, before the device is asked for more. */
+/* The cache gives its blocks up before the allocator reserves more memory. */
 START_TEST(then_the_cache_gives_way) {
     use_up();
     int64_t reserved = stats.reserved_bytes[AC_POOL_ALL].current;
     ck_assert_uint_eq(take(WANTED), large);
     ck_assert_int_eq(stats.reserved_bytes[AC_POOL_ALL].current, reserved);
-    ck_assert_uint_eq(tally.side[1].waiting.blocks, 1); /* the other one is not asked for */
+    ck_assert_uint_eq(tally.side[1].waiting.blocks, 1); /* the other block stays */
     put(large);
     free_held();
 }
 END_TEST
 
-/* What large blocks leave is no place for medium ones of arenas that grow by pages: these go alone. */
+/* Large blocks do not help medium requests in arenas that grow by pages. Medium blocks leave without
+ * the large ones. */
 START_TEST(medium_blocks_go_for_medium_requests) {
     enum { MEDIUM = 200 << 10, COUNT = 10 };
     uint64_t medium[COUNT], whole = 512 << 10, address;
@@ -271,7 +274,7 @@ START_TEST(medium_blocks_go_for_medium_requests) {
     habit(MEDIUM);
     habit(whole);
     address = take(whole);
-    for (int i = 0; i < COUNT; i++) /* all of a page of 2 MiB */
+    for (int i = 0; i < COUNT; i++) /* fills a page of 2 MiB */
         medium[i] = take(MEDIUM);
     put(address);
     for (int i = 0; i < COUNT; i++)
@@ -279,7 +282,7 @@ START_TEST(medium_blocks_go_for_medium_requests) {
     ck_assert(keeps(whole) && keeps(MEDIUM));
     allocator->high_water = 0;
     settings.thread_cache =
-        0; /* so that nothing may be reserved rather than be taken from a cache */
+        0; /* so that no memory may be reserved instead of taking from a cache */
     allocator->settings.thread_cache = 0;
     uint64_t other_size;
     other_size = ac_cache_fetch(cache, 256 << 10);
@@ -289,13 +292,13 @@ START_TEST(medium_blocks_go_for_medium_requests) {
 }
 END_TEST
 
-/* The context has gone, and the cache is about to be told. */
+/* The context has ended, and the cache does not know it yet. */
 START_TEST(a_dead_context_serves_nothing) {
     uint64_t address;
     use_up();
     finish_work();
     take(MIB);
-    take(MIB); /* what waited: nothing does now */
+    take(MIB); /* takes the block that waited; none waits now */
     ac_lock(&allocator->lock);
     arena->dead = true;
     ac_unlock(&allocator->lock);

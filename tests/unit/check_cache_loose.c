@@ -1,15 +1,14 @@
-/* Blocks in a thread's cache of sizes that it does not keep, on a fake device. */
+/* Blocks of sizes that a thread's cache does not keep, on a fake device. */
 #include "cache_frame.h"
 #include "run_suite.h"
 
-/* The free does not take the lock, and the block leaves with the next request that can have
- * it. */
+/* The free takes no lock. The block leaves with the next request that can use it. */
 START_TEST(loose_blocks_go_with_the_next_request) {
     uint64_t block[3], address;
     for (unsigned i = 0; i < 3; i++)
         block[i] = alloc((5 + i) * MIB);
     take(700);
-    ac_caches_recall(allocator, cache); /* it knows by now that others raise figures */
+    ac_caches_recall(allocator, cache); /* the cache knows now that others raise figures */
     ac_lock(&allocator->lock);
     for (int i = 0; i < 3; i++)
         put(block[i]);
@@ -19,7 +18,7 @@ START_TEST(loose_blocks_go_with_the_next_request) {
     ck_assert_int_eq(now().active[AC_POOL_LARGE].current, 0);
     end();
     ck_assert(!hit(5 * MIB, &address));
-    take(6000); /* of the other pool */
+    take(6000); /* a size of the other pool */
     ck_assert_uint_eq(cache->loose_count, 0);
     ck_assert_uint_eq(take(19 * MIB), block[0]);
     ck_assert_uint_eq(counted().thread_cache_blocks, 0);
@@ -27,7 +26,7 @@ START_TEST(loose_blocks_go_with_the_next_request) {
 }
 END_TEST
 
-/* So are those that wait for work, and the arena has them then. */
+/* A waiting block may be loose. The next request that can take the lock moves it to the arena. */
 START_TEST(what_waits_may_be_loose) {
     uint64_t block[2], address;
     habit(7 * MIB);
@@ -53,7 +52,7 @@ START_TEST(what_waits_may_be_loose) {
     ck_assert_int_eq(now().active[AC_POOL_LARGE].current, 2);
     end();
     finish_work();
-    ck_assert_uint_eq(take(11 * MIB), block[0]); /* both of them, in one piece */
+    ck_assert_uint_eq(take(11 * MIB), block[0]); /* both blocks, coalesced */
     ck_assert_int_eq(now().active[AC_POOL_LARGE].current, 1);
 }
 END_TEST
@@ -67,7 +66,7 @@ START_TEST(few_blocks_are_loose) {
     ck_assert_uint_eq(counted().thread_cache_blocks, AC_CACHE_LOOSE);
     put(block[AC_CACHE_LOOSE]);
     ck_assert_uint_eq(counted().thread_cache_blocks, 0);
-    put(alloc(LIMIT + MIB)); /* nor do they have many bytes */
+    put(alloc(LIMIT + MIB)); /* their bytes are few, too */
     ck_assert_uint_eq(counted().thread_cache_blocks, 0);
 }
 END_TEST
@@ -87,7 +86,7 @@ START_TEST(loose_blocks_are_taken_back) {
 }
 END_TEST
 
-/* Whose lock is another one. */
+/* The other device has another lock. */
 START_TEST(a_free_of_another_device_leaves_them) {
     static fake_device_t far_device;
     static fake_context_t far_context;
@@ -109,7 +108,7 @@ START_TEST(a_free_of_another_device_leaves_them) {
 }
 END_TEST
 
-/* As cudaFree does, without what is behind the short ways.  False: none of them had the block. */
+/* Frees as cudaFree does, but only by the short paths. Returns false if none of them took the block. */
 static bool put_short(ac_cache_t *by, uint64_t address) {
     ac_block_t *block = *ac_cache_handed(by, address);
     bool handed = block->address == address;
@@ -125,7 +124,7 @@ static bool put_short(ac_cache_t *by, uint64_t address) {
     return false;
 }
 
-/* Blocks of the cache's that are not a new peak are handed out by it. */
+/* Allocates blocks below the cache's peak, so that the cache hands them out. */
 static void stay_below_peaks(ac_cache_t *by) {
     uint64_t block[24];
     for (unsigned i = 0; i < 24; i++)
@@ -135,14 +134,14 @@ static void stay_below_peaks(ac_cache_t *by) {
     ac_caches_recall(allocator, by);
 }
 
-/* Another block is named in the place of this one. */
+/* Lets another block take this block's place in `handed`. */
 static void forget_handed(uint64_t address) {
     *ac_cache_handed(cache, address) = *ac_cache_handed(cache, take(4096));
 }
 
-/* Handed out and named, or not named any more; ready, or with work beside it. */
+/* The block is named in `handed` or not, and ready or with pending work. */
 START_TEST(the_short_ways_are_as_the_long_one) {
-    if (!ac_barrier_is_light()) /* then an owner goes the long way */
+    if (!ac_barrier_is_light()) /* in this case an owner takes the long path */
         return;
     stay_below_peaks(cache);
     ac_sole_settle(ac_arena_timeline(arena), true);
@@ -176,8 +175,8 @@ START_TEST(the_short_ways_are_as_the_long_one) {
 }
 END_TEST
 
-/* Two blocks have one place in `handed`: the one that was handed out last is found without it, and the other
- * one by it. */
+/* Two blocks share a place in `handed`. The one that was handed out last is found without the table, the
+ * other one by it. */
 START_TEST(what_is_left_to_give_is_the_block_at_the_address) {
     bool touched = _i & 1, last = _i & 2;
     if (!ac_barrier_is_light())
@@ -212,8 +211,8 @@ static void *resize(void *record) {
     return NULL;
 }
 
-/* For the race detector, whose builds have no short ways: the gate is opened, as nothing is recalled here.
- * The record in the place of the address may be another thread's by now. */
+/* For the race detector. Its builds have no short paths, so the gate is opened here; nothing is recalled.
+ * The record in the address's place may belong to another thread. */
 START_TEST(of_a_record_of_another_address_only_that_is_read) {
     static ac_block_t record;
     ac_block_t *rest;
@@ -230,7 +229,8 @@ START_TEST(of_a_record_of_another_address_only_that_is_read) {
 }
 END_TEST
 
-/* No more than there is room for, and none of a size that has an entry: that is for the long way. */
+/* The short paths keep at most AC_CACHE_LOOSE blocks, and no block of a size that has an entry: the long
+ * path handles these. */
 START_TEST(the_short_ways_leave_what_is_kept) {
     uint64_t block[AC_CACHE_LOOSE + 1], address;
     if (!ac_barrier_is_light())
@@ -242,7 +242,7 @@ START_TEST(the_short_ways_leave_what_is_kept) {
         ck_assert(put_short(cache, block[i]));
     ck_assert(!put_short(cache, block[AC_CACHE_LOOSE]));
     put(block[AC_CACHE_LOOSE]);
-    habit(7 * MIB); /* its entry is there, without blocks: not as a hit leaves it */
+    habit(7 * MIB); /* its entry exists, without blocks; a hit would leave it otherwise */
     address = take(7 * MIB);
     ac_cache_find(cache, 7 * MIB)->size |= AC_ENTRY_EMPTY;
     ck_assert(!put_short(cache, address));
@@ -253,7 +253,7 @@ START_TEST(the_short_ways_leave_what_is_kept) {
 }
 END_TEST
 
-/* Another thread's cache handed it out: there it goes. */
+/* Another thread's cache handed the block out, and the block goes back there. */
 START_TEST(the_short_ways_leave_what_another_cache_handed_out) {
     ac_cache_t *other = ac_cache_open(arena, &tally[1]);
     uint64_t block = 0;
@@ -264,7 +264,7 @@ START_TEST(the_short_ways_leave_what_another_cache_handed_out) {
     put(block);
     ck_assert_uint_eq(cache->loose_count, 0);
     ck_assert(ac_inbox_has_any(&other->inbox));
-    put(take(MIB / 4)); /* where the size is kept, it is this one's from now on */
+    put(take(MIB / 4)); /* this cache keeps the size, so the block is its own from here on */
     ck_assert_int_eq(ac_cache_alloc(other, MIB / 4, false, &block), AC_OK);
     put(take(MIB / 4));
     ck_assert_int_ge(cache->room, 0);

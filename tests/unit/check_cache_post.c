@@ -1,5 +1,5 @@
-/* Blocks that one thread allocates and another one frees: they go back to the cache that handed
- * them out, and are found wherever memory is short (cache/inbox.h). */
+/* Blocks that one thread allocates and another one frees. They go back to the cache that handed them out, and
+ * are found wherever memory is short (cache/inbox.h). */
 #include <pthread.h>
 #include <sched.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static void begin_both(void) {
     giver = ac_cache_open(arena, &tally[1]);
 }
 
-/* Both are closed by now. */
+/* Ends the suite after both caches were closed. */
 static void end_both(void) {
     end();
     ac_allocator_trim(allocator, false);
@@ -46,7 +46,7 @@ static void close_both(void) {
     ac_cache_close(giver);
 }
 
-/* So that they are handed out by the cache, and not on the way to a new peak. */
+/* Warms the cache up, so that it hands blocks out itself instead of raising a peak. */
 static void warm_up(uint64_t bytes) {
     take_all(bytes);
     give_all(taker);
@@ -61,7 +61,7 @@ static bool was_given(uint64_t address, const uint64_t *given) {
     return false;
 }
 
-/* The taker has them again without a search, of each size that it keeps blocks of. */
+/* The taker gets the blocks again without a search, for each size that it keeps. */
 START_TEST(what_is_freed_elsewhere_comes_home) {
     uint64_t given[BLOCKS], added;
     warm_up(MEDIUM);
@@ -75,7 +75,7 @@ START_TEST(what_is_freed_elsewhere_comes_home) {
         take_all(MEDIUM);
         for (int i = 0; i < BLOCKS; i++)
             ck_assert(was_given(block[i], given));
-        ck_assert_uint_eq(arena->added, added); /* none went by the free memory */
+        ck_assert_uint_eq(arena->added, added); /* no block went to free memory */
         end();
         give_all(taker);
         end();
@@ -85,8 +85,8 @@ START_TEST(what_is_freed_elsewhere_comes_home) {
 }
 END_TEST
 
-/* What was posted is in the trail of who posted it, the newest one last; and once it is handed out again it
- * names a block that the next thread to free them reaches soon. */
+/* Each posted block is in the trail of the thread that posted it, the newest one last. Once it is handed out
+ * again, it names a block that the next freeing thread reaches soon. */
 START_TEST(records_name_what_comes_soon) {
     int named = 0;
     warm_up(MEDIUM);
@@ -114,7 +114,7 @@ static void any_step(ac_block_state_t from, ac_block_state_t to) {
 }
 #endif
 
-/* A thread that is kept from running in a free goes on when the context has gone, and with it the record. */
+/* A thread is suspended inside a free, and resumes after the context ended and its record became spare. */
 START_TEST(a_late_owner_spoils_no_spare_record) {
     enum { MORE = 400 };
     uint64_t more[MORE];
@@ -138,7 +138,8 @@ START_TEST(a_late_owner_spoils_no_spare_record) {
 }
 END_TEST
 
-/* The room of what one thread frees is the other's once it has the block: it raises no peaks. */
+/* The room of a freed block belongs to the other thread once that has the block. Taking it raises no
+ * peaks. */
 START_TEST(room_comes_with_what_was_posted) {
     warm_up(MEDIUM);
     take_all(MEDIUM);
@@ -148,15 +149,15 @@ START_TEST(room_comes_with_what_was_posted) {
     ck_assert_uint_eq(allocator->caches->raised, raised);
     give_all(giver);
     raised = allocator->caches->raised;
-    ck_assert(ac_caches_recall(allocator, NULL)); /* what is on its way is no room of anyone's then */
+    ck_assert(ac_caches_recall(allocator, NULL)); /* blocks on their way are no cache's room at that time */
     end();
     close_both();
     end_both();
 }
 END_TEST
 
-/* Peaks are raised while the taker's thread is inside its cache, and before it looks for what was posted
- * another one frees with room that it got since. */
+/* Peaks are raised while the taker's thread is inside its cache. Before the taker looks at its inbox, another
+ * thread frees with room that it got meanwhile. */
 static void take_beside_raise(void) {
     ac_device_stats_t now;
     warm_up(MEDIUM);
@@ -179,7 +180,7 @@ START_TEST(room_that_comes_too_early_is_not_lost) {
 }
 END_TEST
 
-/* It counts with the taker's next request. */
+/* The early room counts with the taker's next request. */
 START_TEST(room_that_came_too_early_counts) {
     take_beside_raise();
     uint64_t raised = allocator->caches->raised;
@@ -194,10 +195,11 @@ START_TEST(room_that_came_too_early_counts) {
 }
 END_TEST
 
-/* More was posted than the budget has room for: as much is leased, not two blocks at a time. */
+/* More was posted than the budget has room for. The taker leases enough for all at once, not two blocks at a
+ * time. */
 START_TEST(a_haul_is_leased_room_for) {
     warm_up(MIB);
-    ac_caches_recall(allocator, NULL); /* and with it all leases */
+    ac_caches_recall(allocator, NULL); /* ends all leases too */
     for (int i = 0; i < HAUL; i++)
         ck_assert_int_eq(ac_cache_alloc(taker, MIB, false, &block[i]), AC_OK);
     for (int i = 0; i < HAUL; i++)
@@ -212,7 +214,7 @@ START_TEST(a_haul_is_leased_room_for) {
 }
 END_TEST
 
-/* What is more than a chain has goes by the room of the inbox, though a chain for it was begun. */
+/* A block larger than a chain uses the room of the inbox, even if a chain was begun for it. */
 START_TEST(a_large_one_behind_a_small_one) {
     uint64_t large = 0;
     warm_up(MEDIUM);
@@ -234,7 +236,7 @@ START_TEST(a_large_one_behind_a_small_one) {
 }
 END_TEST
 
-/* The taker's thread has ended: the room of what could not be posted is the giver's, once. */
+/* The taker's thread has ended. The room of blocks that could not be posted goes to the giver, once. */
 START_TEST(room_of_what_is_not_posted_counts_once) {
     warm_up(MEDIUM);
     take_all(MEDIUM);
@@ -248,7 +250,7 @@ START_TEST(room_of_what_is_not_posted_counts_once) {
 }
 END_TEST
 
-/* Large and small ones, slots of slabs among them, in chains that are not full. */
+/* Large and small blocks and slots of slabs, in chains that are not full. */
 START_TEST(mixed_sizes) {
     static const uint64_t sizes[] = {512, SMALL, MEDIUM, 3 * MIB};
     for (int round = 0; round < 20; round++) {
@@ -263,7 +265,8 @@ START_TEST(mixed_sizes) {
 }
 END_TEST
 
-/* Memory that is short: what one has not posted and the other not taken is free again. */
+/* If memory is short, both become free: blocks that the giver has not posted and blocks that the taker has
+ * not taken. */
 START_TEST(a_recall_finds_what_is_under_way) {
     for (int whole = 0; whole < 2; whole++) {
         warm_up(MEDIUM);
@@ -284,8 +287,8 @@ START_TEST(a_recall_finds_what_is_under_way) {
 }
 END_TEST
 
-/* An idle taker: its inbox is bounded, the more the more threads there are, and the rest is free
- * memory for all. */
+/* The taker is idle. Its inbox is bounded by the number of threads, and the remaining blocks become free
+ * memory. */
 START_TEST(an_inbox_is_bounded) {
     enum { EACH = 1 << 20, MANY = 14 };
     ac_cache_tally_t tallies[MANY];
@@ -302,7 +305,7 @@ START_TEST(an_inbox_is_bounded) {
     take_all(EACH);
     give_all(giver);
     ck_assert_uint_gt(atomic_load(&taker->inbox.weight), (_i ? 8 : 16) * MIB);
-    ck_assert_uint_lt(atomic_load(&taker->inbox.weight), (_i ? 20 : 36) * MIB); /* and a chain */
+    ck_assert_uint_lt(atomic_load(&taker->inbox.weight), (_i ? 20 : 36) * MIB); /* and one chain */
     end();
     uint64_t before = reserved();
     for (int i = 0; i < 6; i++)
@@ -317,7 +320,8 @@ START_TEST(an_inbox_is_bounded) {
 }
 END_TEST
 
-/* So many small blocks as a recall is over soon with, whatever their bytes would allow for. */
+/* The inbox holds at most a number of small blocks that keeps recalls short, even if their bytes would allow
+ * more. */
 START_TEST(small_blocks_in_an_inbox_are_bounded) {
     enum { MANY = 2 * AC_CACHE_BLOCKS, EACH = 2 * SMALL };
     static uint64_t many[MANY];
@@ -339,7 +343,7 @@ START_TEST(small_blocks_in_an_inbox_are_bounded) {
 }
 END_TEST
 
-/* More than the taker may keep ready: it has them again all the same, as it asks for them. */
+/* The blocks exceed the taker's budget. It still gets them again, because it asks for them. */
 START_TEST(it_takes_more_than_its_budget) {
     enum { EACH = 1 << 20 };
     uint64_t given[BLOCKS], added;
@@ -353,7 +357,7 @@ START_TEST(it_takes_more_than_its_budget) {
         take_all(EACH);
         for (int i = 0; i < BLOCKS; i++)
             ck_assert(was_given(block[i], given));
-        ck_assert_uint_eq(arena->added, added); /* none went by the free memory */
+        ck_assert_uint_eq(arena->added, added); /* no block went to free memory */
         end();
         give_all(giver);
     }
@@ -362,7 +366,7 @@ START_TEST(it_takes_more_than_its_budget) {
 }
 END_TEST
 
-/* The taker's thread has ended, or its record serves another thread, of this context or another. */
+/* The taker's thread has ended, or its record serves another thread of this or another context. */
 START_TEST(a_taker_that_is_gone) {
     for (int way = 0; way < 3; way++) {
         warm_up(MEDIUM);
@@ -392,7 +396,8 @@ START_TEST(a_taker_that_is_gone) {
 }
 END_TEST
 
-/* The taker's thread has ended, and its cache is there for the next one: until then it gets nothing. */
+/* The taker's thread has ended, and its cache is ready for the next thread. Until then it receives
+ * nothing. */
 START_TEST(a_taker_that_is_handed_on) {
     warm_up(MEDIUM);
     take_all(MEDIUM);
@@ -403,7 +408,7 @@ START_TEST(a_taker_that_is_handed_on) {
     for (int i = 1; i < BLOCKS; i++)
         ck_assert_int_eq(ac_cache_free(giver, block[i]), AC_OK);
     ac_cache_close(giver);
-    ac_caches_settle(allocator); /* it opens no inbox */
+    ac_caches_settle(allocator); /* settling opens no inbox */
     ck_assert_uint_eq(atomic_load(&taker->inbox.word), 0);
     ac_allocator_trim(allocator, false);
     ck_assert_int_eq(reserved(), 0);
@@ -434,7 +439,7 @@ START_TEST(a_handed_on_cache_of_a_context_that_is_gone) {
 }
 END_TEST
 
-/* Its context has ended: nothing of it is touched. */
+/* The taker's context has ended. The free touches none of its memory. */
 START_TEST(a_context_that_is_gone) {
     warm_up(MEDIUM);
     take_all(MEDIUM);
@@ -454,7 +459,7 @@ END_TEST
 enum { SLOTS = 256, ROUNDS = 60000, GRANULES = 1 << 19 };
 static _Atomic uint64_t slot[SLOTS];
 static _Atomic unsigned twice, refused, done;
-static _Atomic unsigned char owned[GRANULES]; /* by the first granule of a block */
+static _Atomic unsigned char owned[GRANULES]; /* indexed by the first granule of a block */
 
 static _Atomic unsigned char *mark_of(uint64_t address) {
     return &owned[(address - FAKE_BASE) / AC_GRANULE % GRANULES];
@@ -465,7 +470,7 @@ static uint64_t next_random(uint64_t *state) {
     return *state >> 20;
 }
 
-/* Put blocks into slots, and free those that lie there. */
+/* Puts blocks into shared slots, and frees blocks that it finds there. */
 static void *hand_over(void *arg) {
     static const uint64_t sizes[] = {512, SMALL, MEDIUM, 98304, 2 * MIB};
     ac_cache_t *cache = ac_cache_open(arena, arg);
@@ -490,8 +495,8 @@ static void *hand_over(void *arg) {
     return NULL;
 }
 
-/* Of two steps of two threads the second one knows of the first, but nothing orders them but what the library
- * does: the thread sanitizer sees what lacks. */
+/* Orders two threads' steps without synchronising them (relaxed). Only the library orders their memory, so
+ * the thread sanitizer sees missing ordering. */
 static _Atomic int step;
 
 static void reach(int next) {
@@ -512,7 +517,7 @@ static void *take_dissolved(void *arg) {
     return NULL;
 }
 
-/* Of the first whole chain. */
+/* Counts the slots of slabs in the first full chain. */
 static unsigned count_slots(void) {
     unsigned slots = 0;
     for (int i = 1; i <= 16; i++)
@@ -520,12 +525,12 @@ static unsigned count_slots(void) {
     return slots;
 }
 
-/* What was posted as slots of slabs are ordinary blocks when the owner takes them. */
+/* Blocks posted as slots of slabs may be ordinary blocks when the owner takes them. */
 START_TEST(a_slab_is_dissolved_under_way) {
     pthread_t thread;
     warm_up(SMALL);
     take_all(SMALL);
-    give(block[0]); /* into its slab, which is not full then */
+    give(block[0]); /* into its slab, which is then not full */
     for (int i = 1; i < BLOCKS; i++)
         ck_assert_int_eq(ac_cache_free(giver, block[i]), AC_OK);
     ck_assert_uint_eq(count_slots(), 16);
@@ -544,7 +549,7 @@ START_TEST(a_slab_is_dissolved_under_way) {
 }
 END_TEST
 
-/* As far as a request that had to place more of what was posted. */
+/* Allocates until a request has placed a further haul of posted blocks. */
 static void *take_haul(void *arg) {
     const ac_block_t *unplaced = taker->unplaced;
     int *taken = arg;
@@ -557,7 +562,7 @@ static void *take_haul(void *arg) {
     return NULL;
 }
 
-/* There is nothing to lease, and a recall begins right behind a request that knew. */
+/* Nothing can be leased, and a recall begins right after a request that noticed it. */
 START_TEST(a_recall_behind_a_narrow_haul) {
     pthread_t thread;
     int taken = 1;
@@ -628,7 +633,7 @@ int main(void) {
     tcase_add_test(all, small_blocks_in_an_inbox_are_bounded);
     tcase_add_test(all, it_takes_more_than_its_budget);
     tcase_add_test(all, a_taker_that_is_gone);
-    if (!AC_BARRIER_TSAN) /* under ThreadSanitizer no hit takes the short way */
+    if (!AC_BARRIER_TSAN) /* under ThreadSanitizer no hit takes the short path */
         tcase_add_test(all, a_taker_that_is_handed_on);
     tcase_add_test(all, a_handed_on_cache_of_a_context_that_is_gone);
     tcase_add_test(all, a_context_that_is_gone);

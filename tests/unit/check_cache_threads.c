@@ -1,5 +1,5 @@
-/* Thread caches among threads: what owners do in theirs while others take blocks back, and what
- * holds where the kernel's barrier fails. */
+/* Thread caches among threads: owners use theirs while other threads take blocks back, with and without the
+ * kernel's barrier. */
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -15,7 +15,7 @@ enum { OWNERS = 2, AT_ONCE = 3, RECALLS = 300, CHECK_EVERY = 10, GRANULES = 1 <<
 
 static _Atomic bool over;
 static _Atomic unsigned twice, refused, ready;
-static _Atomic unsigned char owned[GRANULES]; /* by the first granule of a block */
+static _Atomic unsigned char owned[GRANULES]; /* indexed by the first granule of a block */
 static ac_cache_tally_t tally[OWNERS];
 
 static void begin_cached(void) {
@@ -31,7 +31,7 @@ static _Atomic unsigned char *mark_of(uint64_t address) {
     return &owned[(address - FAKE_BASE) / AC_GRANULE % GRANULES];
 }
 
-/* A few sizes, so that nearly all are hits: the owner is nearly always inside. */
+/* Uses few sizes. Nearly all requests are hits, so the owner is nearly always inside its cache. */
 static void *take_and_give(void *arg) {
     static const uint64_t sizes[] = {512, 4096, MIB};
     ac_cache_t *cache = ac_cache_open(arena, arg);
@@ -68,7 +68,7 @@ START_TEST(owners_and_recalls) {
         sched_yield();
     for (int i = 0; i < RECALLS && !atomic_load(&twice) && !atomic_load(&refused);) {
         if (!ac_caches_recall(allocator, NULL))
-            sched_yield(); /* nothing there yet */
+            sched_yield(); /* no block was there yet */
         else if (++i % CHECK_EVERY == 0)
             end();
     }
@@ -88,11 +88,11 @@ END_TEST
 enum { TAKERS = 8, MOST_HELD = 100, LARGEST = 131072, RESETS = 100 };
 static ac_cache_tally_t taker_tally[TAKERS];
 
-/* What the program holds: at least, counted once a request is back and until its free begins; at
- * most, counted from before a request until its free is back. */
+/* Bounds of the bytes that the program holds. Lower: counted from the return of a request to the start of its
+ * free. Upper: counted from before the request to the return of the free. */
 typedef struct {
     _Atomic int64_t now, peak[RESETS + 1]; /* by turn */
-    _Atomic unsigned turn;                 /* peaks began anew so many times */
+    _Atomic unsigned turn;                 /* number of resets of the peaks */
 } bound_t;
 static bound_t least, most;
 
@@ -102,7 +102,7 @@ static void raise_to(_Atomic int64_t *peak, int64_t now) {
         ;
 }
 
-/* What began in an earlier turn says nothing of this one. */
+/* A change that began before a reset says nothing about the current turn. */
 static void change_least(int64_t n) {
     unsigned turn = atomic_load(&least.turn);
     raise_to(&least.peak[turn], atomic_fetch_add(&least.now, n) + n);
@@ -142,8 +142,8 @@ static void *take_at_random(void *arg) {
     return NULL;
 }
 
-/* Whatever threads do without the lock, a peak is not above the true one, nor further below it
- * than it may be, with a hit for each thread that was in one; and peaks begin anew meanwhile. */
+/* Threads change figures without the lock while peaks are reset. No peak exceeds the true one, and each falls
+ * short by at most one hit per thread. */
 START_TEST(peaks_of_many_threads) {
     pthread_t thread[TAKERS];
     ac_device_stats_t now;
@@ -163,7 +163,7 @@ START_TEST(peaks_of_many_threads) {
         ac_allocator_stats(allocator, &now);
         int64_t missed = shown->peak / AC_CACHE_MISSED_SHARE;
         missed = (missed > AC_CACHE_MISSED ? missed : AC_CACHE_MISSED) + TAKERS * LARGEST;
-        ck_assert_int_gt(shown->peak, 8 * missed); /* else this would show nothing */
+        ck_assert_int_gt(shown->peak, 8 * missed); /* otherwise the check would be too weak */
         ck_assert_int_ge(shown->peak + missed, true_at_least);
         ck_assert_int_le(shown->peak, atomic_load(&most.peak[i + 1]));
         ck_assert_int_ge(shown->peak, shown->current);
@@ -177,7 +177,7 @@ START_TEST(peaks_of_many_threads) {
 }
 END_TEST
 
-/* Pairs of a size that the cache keeps, until it has room for them. */
+/* Allocates and frees until the cache keeps the size and has room for it. */
 static void settle_in(ac_cache_t *cache) {
     uint64_t block;
     for (int i = 0; i < 3; i++) {
@@ -186,8 +186,8 @@ static void settle_in(ac_cache_t *cache) {
     }
 }
 
-/* Threads that come and go beside one that goes on take none of its room, and leave all of theirs:
- * where one of them did not, peaks would be raised, which shows by the other's rest. */
+/* Threads that come and go take no room from a thread that stays, and leave all of theirs. Otherwise peaks would
+ * be raised, which the other thread's remainder would show. */
 START_TEST(a_cache_that_ends_leaves_others_their_room) {
     enum { ENDS = 100 };
     ac_cache_t *first = ac_cache_open(arena, &tally[0]);
@@ -203,12 +203,12 @@ START_TEST(a_cache_that_ends_leaves_others_their_room) {
         ac_cache_close(second);
         ck_assert(!(atomic_load(&first->gate) & AC_GATE_RESTS));
     }
-    end(); /* bars and rooms */
+    end(); /* checks bars and rooms */
     ac_cache_close(first);
 }
 END_TEST
 
-/* So many blocks at a time, kept by the cache or not. */
+/* Holds `blocks` blocks at a time, whether the cache keeps them or not. */
 static void hold_at_once(ac_cache_t *cache, int blocks) {
     uint64_t held[16];
     for (int i = 0; i < blocks; i++)
@@ -217,14 +217,14 @@ static void hold_at_once(ac_cache_t *cache, int blocks) {
         ck_assert_int_eq(ac_cache_free(cache, held[i]), AC_OK);
 }
 
-/* Where a thread is left alone peaks are exact from the next reading on: until then its room may be beyond them,
- * and to take that would cost it the lock each time that another thread ends. */
+/* A thread that remains alone has exact peaks from the next reading on. Until then its room may exceed them.
+ * Removing the room earlier would cost the lock at each end of another thread. */
 START_TEST(one_that_is_left_misses_no_peak_once_read) {
     ac_device_stats_t now;
     ac_cache_t *first = ac_cache_open(arena, &tally[0]);
     hold_at_once(first, 8);
     ac_cache_t *second = ac_cache_open(arena, &tally[1]);
-    ac_allocator_stats(allocator, &now); /* bars are those of two */
+    ac_allocator_stats(allocator, &now); /* the bars are for two threads */
     hold_at_once(first, 8);
     ac_cache_close(second);
     ac_allocator_stats(allocator, &now);
@@ -249,8 +249,8 @@ static void *give_mine(void *arg) {
     return NULL;
 }
 
-/* A block gets the record again that its owner knows it by, from another thread that the owner
- * never met: what it says is there when its address is. */
+/* A block gets the same record again, from another thread that its owner never met. The record's content is
+ * visible once its address is. */
 START_TEST(a_record_that_comes_back) {
     pthread_t thread;
     ac_cache_t *cache = ac_cache_open(arena, &tally[0]);
@@ -278,7 +278,7 @@ START_TEST(a_record_that_comes_back) {
 }
 END_TEST
 
-static _Atomic bool inside; /* a cache that was opened meanwhile */
+static _Atomic bool inside; /* a new cache was opened meanwhile */
 static _Atomic bool out, passed;
 
 static void *freeze(void *unused) {
@@ -288,7 +288,7 @@ static void *freeze(void *unused) {
     return unused;
 }
 
-/* Who waits until all owners are out of their caches waits for those of new ones as well. */
+/* A thread that waits until all owners left their caches waits for owners of new caches, too. */
 START_TEST(no_cache_opens_beside_those_that_are_shut) {
     enum { MOST = 50 };
     ac_cache_t *first = ac_cache_open(arena, &tally[0]);
@@ -316,13 +316,12 @@ START_TEST(no_cache_opens_beside_those_that_are_shut) {
 }
 END_TEST
 
-/* Without the barrier an owner may be inside unseen: what it keeps stays with it, and it goes on
- * keeping. */
+/* Without the barrier an owner may be inside unseen. Its blocks stay with it, and it goes on keeping blocks. */
 START_TEST(nothing_is_taken_back_without_a_barrier) {
     uint64_t address;
     ac_cache_t *cache = ac_cache_open(arena, &tally[0]);
     if (!ac_barrier_is_light() || !refuse_membarrier(EPERM))
-        return; /* each hit has a barrier of its own; filters are forbidden here */
+        return; /* each hit has its own barrier, or filters are forbidden here */
     for (int i = 0; i < 2; i++) {
         ck_assert_int_eq(ac_cache_alloc(cache, MIB, false, &address), AC_OK);
         ck_assert_int_eq(ac_cache_free(cache, address), AC_OK);
@@ -330,7 +329,7 @@ START_TEST(nothing_is_taken_back_without_a_barrier) {
     ck_assert(!ac_caches_recall(allocator, NULL));
     ck_assert(ac_cache_take(cache, MIB, &address, ac_fence_handout));
     ck_assert_int_eq(ac_cache_free(cache, address), AC_OK);
-    ck_assert(ac_caches_recall(allocator, cache)); /* its owner needs none */
+    ck_assert(ac_caches_recall(allocator, cache)); /* the owner needs no barrier */
     ck_assert(!ac_cache_take(cache, MIB, &address, ac_fence_handout));
     ac_cache_close(cache);
 }

@@ -1,5 +1,5 @@
-/* Blocks that wait in a thread's cache, on a fake device: when they are ready, and where they are while they
- * are not. */
+/* Blocks that wait in a thread's cache, on a fake device: when they become ready, and which list holds them
+ * until then. */
 #include "cache_frame.h"
 #include "run_suite.h"
 
@@ -16,7 +16,7 @@ START_TEST(it_serves_when_its_work_is_done) {
     ck_assert(!ac_fence_poll(ac_arena_timeline(arena), false));
     ck_assert(!hit(MIB, &address)); /* a fence is under way */
     fake_complete(&context[0], 1);
-    ck_assert(!hit(MIB, &address)); /* no thread has seen yet that it is over */
+    ck_assert(!hit(MIB, &address)); /* no thread has noticed yet that the fence is over */
     ck_assert(ac_fence_poll(ac_arena_timeline(arena), false));
     ck_assert(hit(MIB, &address));
     ck_assert_uint_eq(address, a);
@@ -25,7 +25,7 @@ START_TEST(it_serves_when_its_work_is_done) {
 }
 END_TEST
 
-/* It is not kept once it is ready, and counts with the bytes that it has. */
+/* The block is not kept once it is ready. It counts with its own bytes. */
 START_TEST(of_a_refused_size_it_goes_when_recalled) {
     const char *why = NULL;
     uint64_t address;
@@ -76,7 +76,8 @@ START_TEST(work_that_is_known_to_be_done_is_not_waited_for) {
 }
 END_TEST
 
-/* The pattern that all this is for; a second lock of a mutex by its owner never returns. */
+/* The pattern that this optimises. The test holds the mutex: a second lock by its owner would never
+ * return. */
 START_TEST(a_burst_takes_no_lock) {
     enum { BLOCKS = 40 };
     uint64_t block[BLOCKS];
@@ -85,7 +86,7 @@ START_TEST(a_burst_takes_no_lock) {
         for (int i = 0; i < BLOCKS; i++)
             block[i] = take(MIB);
         submit(0);
-        if (round) /* the first one raised peaks */
+        if (round) /* the first round raised peaks */
             ac_lock(&allocator->lock);
         for (int i = 0; i < BLOCKS; i++)
             put(block[i]);
@@ -103,8 +104,8 @@ START_TEST(a_burst_takes_no_lock) {
 }
 END_TEST
 
-/* A block at a time, and work on it, as long as fences keep pace: neither the lock nor the device
- * once there are enough of them. */
+/* Allocates, submits and frees one block at a time while fences keep pace. Once there are enough blocks,
+ * neither the lock nor the device is used. */
 START_TEST(pairs_beside_work_take_no_lock) {
     enum { PAIRS = 3000 };
     habit(MIB);
@@ -137,7 +138,7 @@ START_TEST(pairs_beside_work_take_no_lock) {
 }
 END_TEST
 
-/* A block that is taken and freed, and work on it, or only before it. */
+/* Allocates and frees a block. With `beside`, work is submitted in between; otherwise before. */
 static void pair_with_work(uint64_t bytes, bool beside) {
     ac_timeline_t *timeline = ac_arena_timeline(arena);
     uint64_t address = 0;
@@ -153,7 +154,8 @@ static void pair_with_work(uint64_t bytes, bool beside) {
     put(address);
 }
 
-/* So many, each `other`th without work on its block; 0: all with.  How many frees waited. */
+/* Runs `pairs` pairs and returns the number of frees that waited. Every `other`th pair has no work on its
+ * block; 0: all have. */
 static uint64_t pairs_of(uint64_t bytes, int pairs, int other) {
     uint64_t before = counted().fenced_frees;
     for (int i = 1; i <= pairs; i++)
@@ -165,8 +167,9 @@ static uint64_t pairs_with_work(int pairs, int other) {
     return pairs_of(MIB, pairs, other);
 }
 
-/* Where all frees wait, handouts need not be told from earlier work; where they do not any more, they are
- * again: as soon as what was allowed is used up, which does not allow more by itself. */
+/* Nearly all frees wait, so handouts may share an epoch with earlier work. Once frees have no work to wait
+ * for, the allowance (AC_FENCE_ROUGH) is soon used up, and handouts are exact. Frees that wait only because
+ * of a shared epoch do not renew the allowance. */
 START_TEST(handouts_beside_work_end_few_epochs) {
     enum { PAIRS = 2048 };
     ac_sole_settle(ac_arena_timeline(arena), true);
@@ -179,7 +182,7 @@ START_TEST(handouts_beside_work_end_few_epochs) {
 }
 END_TEST
 
-/* So they are where few frees are worth a fence, each of which waits with many bytes. */
+/* Handouts also become exact soon if few frees justify a fence, because each waits with many bytes. */
 START_TEST(handouts_of_large_blocks_allow_no_more) {
     ac_sole_settle(ac_arena_timeline(arena), true);
     habit(16 * MIB);
@@ -188,7 +191,7 @@ START_TEST(handouts_of_large_blocks_allow_no_more) {
 }
 END_TEST
 
-/* Where a part of the frees waits, the others are soon not taken for such any more. */
+/* A part of the frees waits. The other frees soon stop being treated as waiting. */
 START_TEST(handouts_beside_some_work_are_exact) {
     enum { PAIRS = 2048 };
     ac_sole_settle(ac_arena_timeline(arena), true);
@@ -200,7 +203,7 @@ START_TEST(handouts_beside_some_work_are_exact) {
 }
 END_TEST
 
-/* While free memory relies on the order of a stream the handout is told exactly. */
+/* While free memory relies on a stream's order, each handout gets an exact epoch. */
 START_TEST(handouts_in_the_order_of_a_stream_are_exact) {
     ac_timeline_t *timeline = ac_arena_timeline(arena);
     ac_sole_settle(timeline, true);
@@ -221,7 +224,7 @@ START_TEST(handouts_in_the_order_of_a_stream_are_exact) {
 }
 END_TEST
 
-/* A block of either pool, one at a time: headroom is bytes of any pool. */
+/* Alternates one block of either pool. Headroom is counted in bytes and serves any pool. */
 START_TEST(pools_share_headroom) {
     enum { ROUNDS = 64, SMALL = 8192 };
     put(take(4 * MIB));
@@ -229,7 +232,7 @@ START_TEST(pools_share_headroom) {
         for (int i = 0; i < ROUNDS; i++) {
             if (locked)
                 ac_lock(&allocator->lock);
-            put(take(i % 2 ? MIB : SMALL)); /* for ever, if it takes the lock */
+            put(take(i % 2 ? MIB : SMALL)); /* never returns if it takes the lock */
             if (locked)
                 ac_unlock(&allocator->lock);
         }
@@ -239,7 +242,7 @@ START_TEST(pools_share_headroom) {
 }
 END_TEST
 
-/* --- where it is meanwhile --- */
+/* --- the place of a waiting block --- */
 
 START_TEST(recalled_it_is_pending) {
     habit(MIB);
@@ -284,7 +287,7 @@ START_TEST(what_is_ready_is_recalled_to_the_free_memory) {
 }
 END_TEST
 
-/* A walk over the arenas must not rely on having seen another one before. */
+/* A walk over the arenas must not rely on a previous walk having seen one. */
 static void leave_one_arena(void) {
     fake_context_kill(&context[1]);
     ac_arena_drop(other);
@@ -299,7 +302,7 @@ START_TEST(a_trim_leaves_it_or_waits_for_it) {
     ck_assert_uint_eq(waiting(), 0);
     ck_assert_uint_eq(atomic_load(&context[0].completed), wait);
     ck_assert_uint_eq(reserved(), wait ? 0 : 20 * MIB);
-    ac_allocator_trim(allocator, true); /* the fence goes back */
+    ac_allocator_trim(allocator, true); /* returns the fence */
 }
 END_TEST
 
@@ -334,14 +337,14 @@ START_TEST(short_of_memory_others_wait_for_it) {
     submit(0);
     for (int i = 0; i < 4; i++)
         put(block[i]);
-    ck_assert_uint_eq(take(18 * MIB), address); /* and so does its owner */
+    ck_assert_uint_eq(take(18 * MIB), address); /* and its owner goes back too */
 }
 END_TEST
 
 static ac_cache_t *second;
 static uint64_t late;
 
-/* The other thread frees while this one waits. */
+/* Another thread frees the block while this one waits. */
 static void free_late(void *unused, fake_kind_t kind) {
     (void)unused;
     if (kind != FAKE_WAIT || !late)
@@ -364,7 +367,7 @@ START_TEST(beyond_the_budget_it_is_waited_for_again) {
     }
     give(alloc(10 * MIB));
     uint64_t first = alloc(9 * MIB);
-    alloc(MIB); /* beside it: the segment stays */
+    alloc(MIB); /* keeps the segment in use */
     submit(0);
     give(first);
     late = address;
@@ -425,7 +428,7 @@ START_TEST(how_much_waits_is_bounded) {
 }
 END_TEST
 
-/* --- who may not wait there --- */
+/* --- blocks that may not wait in the cache --- */
 
 START_TEST(not_where_other_contexts_reach_it) {
     habit(MIB);
@@ -451,8 +454,8 @@ START_TEST(not_during_a_capture) {
 }
 END_TEST
 
-/* A graph may use the block.  No request gets it before the graph is destroyed, although the cache is warm
- * and its owner frees the block. */
+/* A graph may use the block. Until the graph is destroyed, no request may get the block, even if the cache
+ * is warm and the owner frees it. */
 START_TEST(what_a_graph_may_name_does_not_serve) {
     enum { KEPT = 3 };
     uint64_t block[KEPT + 1], got[KEPT + 2];
@@ -487,7 +490,7 @@ START_TEST(what_a_graph_may_name_does_not_serve) {
 }
 END_TEST
 
-/* A capture would keep what its work cannot have named. */
+/* A capture would retain blocks that its work cannot name. Handouts are exact during a capture. */
 START_TEST(handouts_during_a_capture_are_exact) {
     ac_timeline_t *timeline = ac_arena_timeline(arena);
     ac_sole_settle(timeline, true);
@@ -526,7 +529,7 @@ START_TEST(not_of_a_shared_segment) {
 }
 END_TEST
 
-/* --- what a stream's order protects --- */
+/* --- memory that a stream's order protects --- */
 
 static void submit_to(uint64_t stream) {
     ac_timeline_t *timeline = ac_arena_timeline(arena);
@@ -537,8 +540,8 @@ static void submit_to(uint64_t stream) {
     ac_fence_leave(timeline);
 }
 
-/* Wherever it is kept: in an entry, in the loose list, or in an entry of a cache that has no room.  It
- * is withdrawn when a second stream comes, which waits for nothing. */
+/* The free relies on the stream wherever the block is kept: in an entry, in the loose list, or in an entry
+ * of a full cache. The reliance ends when a second stream comes, which waits for nothing. */
 START_TEST(such_a_free_leans_on_the_stream) {
     uint64_t block[5];
     atomic_store(&ac_sole_eager, true);
@@ -564,13 +567,13 @@ START_TEST(such_a_free_leans_on_the_stream) {
     ac_cache_close(cache);
     cache = NULL;
     fake_context_kill(&context[0]);
-    ac_arena_drop(arena); /* and the join event with it */
+    ac_arena_drop(arena); /* drops the join event too */
 }
 END_TEST
 
-/* No free memory is left, and what waits would have served. */
+/* No free memory is left, and a waiting block would have served the request. */
 START_TEST(frees_lean_on_the_stream_once_a_request_lacks_them) {
-    enum { BLOCKS = 6 }; /* of 3 MiB: two wait within the bound */
+    enum { BLOCKS = 6 }; /* blocks of 3 MiB: two wait within the bound */
     uint64_t block[BLOCKS];
     for (int i = 0; i < BLOCKS; i++)
         block[i] = alloc(3 * MIB);

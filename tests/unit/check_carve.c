@@ -1,4 +1,4 @@
-/* Carved memory: zeroed, aligned, used once, records and tables as they come. */
+/* Carved memory is zeroed, aligned and used once, for records and tables in any order. */
 #include <check.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -55,7 +55,7 @@ START_TEST(cuts_are_apart) {
 END_TEST
 
 START_TEST(the_largest_fits) {
-    ck_assert_ptr_nonnull(ac_carve(1)); /* a table is not alone in its piece */
+    ck_assert_ptr_nonnull(ac_carve(1)); /* a table shares its piece */
     ck_assert_ptr_nonnull(ac_carve_table(MOST));
     ck_assert_ptr_nonnull(ac_carve(MOST));
     ck_assert_ptr_null(ac_carve_table(MOST + 1));
@@ -63,7 +63,8 @@ START_TEST(the_largest_fits) {
 }
 END_TEST
 
-/* Whether the kernel was asked for huge pages under the address (smaps); *known: whether it says. */
+/* Returns true if huge pages were requested for the address, according to smaps. *known: smaps has
+ * this information. */
 static bool is_huge(const void *memory, bool *known) {
     FILE *file = fopen("/proc/self/smaps", "r");
     char line[512];
@@ -83,11 +84,11 @@ static bool is_huge(const void *memory, bool *known) {
     return huge;
 }
 
-/* Of a small program nothing lies on huge pages, of a large one its records do. */
+/* A small program uses no huge pages; a large one has its records on them. */
 START_TEST(many_records_lie_on_huge_pages) {
     bool known;
     if (getenv("AC_EMULATED"))
-        return; /* qemu writes smaps, without what was asked for */
+        return; /* qemu's smaps omits the requested flags */
     void *first = ac_carve(64), *last = first, *table = NULL;
     for (int i = 0; i < (8 << 20) / MOST; i++) {
         last = ac_carve(MOST);
@@ -96,7 +97,7 @@ START_TEST(many_records_lie_on_huge_pages) {
     }
     ck_assert(!is_huge(first, &known));
     if (!known || access("/sys/kernel/mm/transparent_hugepage", F_OK))
-        return; /* a kernel that has none, or does not tell */
+        return; /* the kernel has no huge pages, or does not report them */
     ck_assert(is_huge(last, &known));
     ck_assert(!is_huge(table, &known));
     ac_carve_fork_child();
@@ -111,5 +112,5 @@ int main(void) {
     tcase_add_test(tests, the_largest_fits);
     tcase_add_test(tests, many_records_lie_on_huge_pages);
     suite_add_tcase(suite, tests);
-    return run_suite_as(suite, CK_FORK); /* what was cut stays with its process */
+    return run_suite_as(suite, CK_FORK); /* carved memory stays with its process */
 }

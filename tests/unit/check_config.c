@@ -20,7 +20,7 @@ static void accept(const char *text) {
                   error.text);
 }
 
-/* `text` is refused at `position`, and the message has `part`. */
+/* Expects `text` to be refused at `position` with a message that contains `part`. */
 static void refuse(const char *text, size_t position, const char *part) {
     ac_config_t before;
     memset(&config, 0x5a, sizeof config);
@@ -85,7 +85,7 @@ START_TEST(every_key) {
 }
 END_TEST
 
-/* Both texts mean the same value of `key`. */
+/* Expects that both texts give `key` the same value. */
 static void same(const char *key, const char *one, const char *other) {
     const char *const texts[] = {one, other};
     char value[2][AC_CONFIG_PATH + 1];
@@ -266,7 +266,7 @@ START_TEST(refusals) {
         {"memory_limit:G", 13, "got"},
         {"memory_limit:1.5G", 13, "got"},
         {"memory_limit:99999999999T", 13, "got"},
-        /* what would be 0, 2M or 4M in 64 bits */
+        /* values that would be 0, 2M or 4M in 64 bits */
         {"memory_limit:18014398509481984K", 13, "got"},
         {"memory_limit:18014398509484032K", 13, "got"},
         {"memory_limit:17592186044416M", 13, "got"},
@@ -348,7 +348,7 @@ START_TEST(long_and_odd_texts_stay_in_bounds) {
 }
 END_TEST
 
-/* The warning that `text` causes, alone; NULL for none. */
+/* Expects `part` in the only warning about `text`; NULL: no warning. */
 static void warn(const char *text, const char *part) {
     accept(text);
     if (!part) {
@@ -461,7 +461,7 @@ static const char *const valid[] = {
 };
 enum { VALID = sizeof valid / sizeof *valid };
 
-/* Write every key of `config` and read it back. */
+/* Writes every key of `config` and reads it back. */
 static void check_round_trip(const char *origin) {
     char text[4096] = "";
     for (unsigned i = 0; i < ac_config_row_count; i++) {
@@ -516,14 +516,14 @@ START_TEST(values_round_trip) {
     }
     ck_assert_int_eq(ac_config_value(&config, "no_such_key", value, sizeof value), -1);
     ck_assert_int_eq(ac_config_value(&config, "backend", value, sizeof value), -1);
-    /* every pattern of slots that 0 and 2 can form */
+    /* every pattern of slots with the values 0 and 2 */
     for (unsigned bits = 0; bits < 1u << AC_CONFIG_DIVISIONS; bits += 7) {
         ac_config_default(&config);
         for (int slot = 0; slot < AC_CONFIG_DIVISIONS; slot++)
             config.divisions[slot] = bits >> slot & 1 ? 2 : 0;
         check_round_trip("slots");
     }
-    /* a short buffer: cut, terminated, and the whole length told */
+    /* a short buffer: the text is cut and terminated, and the full length returned */
     accept("roundup_power2_divisions:[4:2,32:4]");
     char whole[256], part[8];
     int length = ac_config_value(&config, "roundup_power2_divisions", whole, sizeof whole);
@@ -533,7 +533,8 @@ START_TEST(values_round_trip) {
 }
 END_TEST
 
-/* Whether a running cache takes `text` in place of `now`; *out: what it has then. */
+/* Returns true if a running cache with the settings `now` accepts `text`. *out: the resulting
+ * settings. */
 static bool takes(const char *text, const ac_config_t *now, ac_config_t *out) {
     ck_assert_int_eq(ac_config_parse(text, out, &error, NULL), 0);
     return ac_config_keep_fixed(out, now, &error);
@@ -577,7 +578,7 @@ static const char *merged(const char *file, const char *text) {
     return whole;
 }
 
-/* A file of defaults below a string. */
+/* Defaults from a file, below a string. */
 START_TEST(files_fill_in_what_a_string_does_not_give) {
     ac_config_error_t error;
     ck_assert_str_eq(merged("", NULL), "");
@@ -586,7 +587,7 @@ START_TEST(files_fill_in_what_a_string_does_not_give) {
                      "idle_trim_ms:10,fence:sync,");
     ck_assert_str_eq(merged("fence:sync,idle_trim_ms:10,\n", "fence:auto"),
                      "idle_trim_ms:10,fence:auto");
-    /* one that is wrong gives nothing, and stays */
+    /* a wrong string adds nothing to the file's keys, and stays */
     ck_assert_str_eq(merged("fence:sync", "fence:auto,x"), "fence:sync,fence:auto,x");
     ck_assert_str_eq(merged("dump:/a b\n#\ntrace:/c", NULL), "dump:/a b,trace:/c,");
     ck_assert_str_eq(merged("roundup_power2_divisions:[256:1,\n>:8]\nbackend:native", NULL),
@@ -608,7 +609,7 @@ START_TEST(files_fill_in_what_a_string_does_not_give) {
         ck_assert_int_eq(ac_config_merge(wrong[i].file, "", whole, sizeof whole, &error, NULL), -1);
         ck_assert_msg(strstr(error.text, wrong[i].error) == error.text, "%s", error.text);
     }
-    /* every size: whole, or an error */
+    /* every size of buffer: the whole text, or an error */
     static const char file[] = "fence:sync\ntrace:/a", text[] = "fill:nan";
     size_t length = strlen(merged(file, text));
     for (size_t size = 1; size <= length + 1; size++) {
@@ -638,8 +639,8 @@ static uint64_t next_random(uint64_t *state) {
     return *state = x;
 }
 
-/* Strings near the grammar: parsing ends, reports a place inside the string, and either gives
- * values that can be written and read again or leaves the configuration alone. */
+/* Strings near the grammar. Parsing ends and reports a place inside the string. It either gives values
+ * that survive a round trip, or leaves the configuration unchanged. */
 START_TEST(mutations) {
     static const char alphabet[] = "0123456789,,::[]>. %pKMGTabdeflnorstuxyz_-\t\xff";
     uint64_t state = 0x9e3779b97f4a7c15u + (uint64_t)_i;
@@ -692,11 +693,11 @@ START_TEST(mutations) {
 }
 END_TEST
 
-/* Room for a parser comes from the system: where there is none that is the error, and nothing changes. */
+/* A parser's memory comes from the system. If there is none, parsing fails and changes nothing. */
 START_TEST(host_memory_is_short) {
     struct rlimit space, none;
     char whole[64];
-    void *spare = ac_scratch_take(); /* the piece that is kept for the next one */
+    void *spare = ac_scratch_take(); /* the piece that is cached for the next use */
     ck_assert_ptr_nonnull(spare);
     accept("fence:sync");
     void *second = ac_scratch_take();

@@ -1,5 +1,5 @@
-/* The CUDA device on a driver of this test: what one thread's fences and join events are worth while others
- * submit, destroy streams and release contexts. */
+/* The CUDA device on a driver of this test. One thread uses fences and join events while others submit,
+ * destroy streams and release contexts. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@ START_TEST(a_fence_covers_work_whose_call_has_not_returned) {
     CUstream stream = stream_at(2);
     bool marked = ac_cuda_stream_begin(&context, stream);
     ck_assert(covers(2));
-    d.submitted[2]++; /* it runs, and may tell another thread so */
+    d.submitted[2]++; /* the work runs, and may tell another thread */
     ck_assert(covers(2));
     ck_assert(covers(2));
     ac_cuda_stream_end(&context, stream, marked);
@@ -31,7 +31,7 @@ START_TEST(the_mark_of_a_call_outlives_a_fence_before_it) {
     marked = ac_cuda_stream_begin(&context, stream_at(2));
     meanwhile = the_call_goes_on_and_returns;
     ck_assert(covers(2));
-    d.submitted[2]++; /* as if between the record and the return */
+    d.submitted[2]++; /* as if between the record and its return */
     ck_assert(covers(2));
 }
 END_TEST
@@ -79,7 +79,7 @@ static void once_the_first_stream_is_joined(void) {
     meanwhile = it_is_synchronised_and_works_anew;
 }
 
-/* As many submissions as the fence saw, but others. */
+/* The count of submissions equals the one that the fence saw, but the submissions differ. */
 START_TEST(work_that_came_after_a_fence_looked_is_not_taken_for_what_it_saw) {
     ac_cuda_stream_used(&context, stream_at(2));
     d.submitted[2]++;
@@ -99,7 +99,7 @@ static void it_is_destroyed_during_a_capture(void) {
     ac_cuda_capture_ended(NULL);
 }
 
-/* Nothing of ours could be made to wait for it, and the fence names it no more. */
+/* Join events cannot wait for this stream, and the fence no longer names it. */
 START_TEST(no_fence_leaves_out_a_stream_that_went_meanwhile) {
     void *fence = NULL;
     ac_cuda_stream_used(&context, stream_at(2));
@@ -120,8 +120,8 @@ static void *record_join(void *unused) {
     return unused;
 }
 
-/* A release that is not the last one leaves the context, and what another thread had to order
- * meanwhile is in order. */
+/* A release that is not the last one leaves the context. Another thread's joins that happened meanwhile are
+ * in order. */
 START_TEST(a_context_that_stays_is_waited_for) {
     ac_cuda_context_dying(&context);
     run_beside(record_join);
@@ -132,7 +132,7 @@ START_TEST(a_context_that_stays_is_waited_for) {
 }
 END_TEST
 
-/* Two threads release it: the first one's answer says nothing of the second's. */
+/* Two threads release the context. The first one's result says nothing about the second's. */
 START_TEST(each_release_is_waited_for) {
     ac_cuda_context_dying(&context);
     ac_cuda_context_dying(&context);
@@ -161,8 +161,7 @@ static double seconds(void) {
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* The driver does not come back from the end of the context; what another thread wants of it
- * meanwhile fails. */
+/* The driver does not return from destroying the context. Another thread's calls on it fail meanwhile. */
 START_TEST(an_end_that_lasts_is_not_waited_for_forever) {
     ac_cuda_context_dying(&context);
     double begin = seconds();
@@ -177,7 +176,7 @@ START_TEST(an_end_that_lasts_is_not_waited_for_forever) {
 }
 END_TEST
 
-/* A call of ours waits in the driver for work that goes on only after the context's end. */
+/* A call of this library waits in the driver for work that continues only after the context's end. */
 START_TEST(a_call_inside_is_not_waited_for_forever) {
     ac_cuda_scope_t scope;
     ck_assert(ac_cuda_enter(&context, &scope));
@@ -192,8 +191,8 @@ START_TEST(a_call_inside_is_not_waited_for_forever) {
 }
 END_TEST
 
-/* A context keeps one fence with its event for the next record, and what it kept serves other
- * contexts when it goes: there are 4096 fences, and contexts without end. */
+/* A context keeps one fence with its event for the next record. When the context ends, the fence serves
+ * other contexts: there are only 4096 fences. */
 START_TEST(a_fence_that_is_over_is_recorded_again) {
     uint64_t stream = ac_cuda_stream_key(stream_at(2));
     void *first, *second, *again;
@@ -214,7 +213,7 @@ START_TEST(a_fence_that_is_over_is_recorded_again) {
 }
 END_TEST
 
-/* Its record serves another one when work of a stream has come after the end. */
+/* The context's record serves another one after work of a stream came later than the end. */
 START_TEST(nothing_of_a_context_that_went_is_left) {
     ac_cuda_context_kill(&context);
     ac_cuda_stream_begin(&context, stream_at(2));
@@ -248,7 +247,7 @@ static void another_fence_and_then_more_work(void) {
     work_on(stream_at(2));
 }
 
-/* As many submissions as the first fence had seen: they are others nevertheless. */
+/* The count of submissions equals the one that the first fence saw, but the submissions differ. */
 START_TEST(a_mark_is_cleared_by_the_fence_that_saw_it_only) {
     work_on(stream_at(2));
     work_on(stream_at(3));
@@ -271,7 +270,7 @@ START_TEST(too_many_streams_are_forgotten_by_a_synchronisation) {
     for (unsigned i = 0; i < AC_CUDA_STREAMS + 1; i++)
         work_on(stream_at(2 + i));
     ck_assert(!can_record());
-    work_on(stream_at(2)); /* has an entry; its call has returned before the next timeline */
+    work_on(stream_at(2)); /* has an entry; its call returned before the next timeline */
     uint64_t begun = ac_cuda_lost(&context);
     work_on(stream_at(3)); /* the synchronisation does not cover it */
     ac_cuda_synced(&context, begun);
@@ -292,8 +291,8 @@ START_TEST(a_loss_is_made_up_for_by_a_later_synchronisation_only) {
 }
 END_TEST
 
-/* Other threads' own streams are named by events of theirs: the legacy stream, which would order
- * streams that the program does not order, is asked once, before they know that. */
+/* Events name other threads' own streams. The legacy stream serves once, before the threads know that
+ * events are needed. It would order streams that the program does not order. */
 START_TEST(own_streams_of_others_need_no_barrier) {
     enum { THREADS = 3, ROUNDS = 20 };
     for (int round = 0; round < ROUNDS; round++) {
@@ -330,16 +329,16 @@ START_TEST(the_contexts_own_event_comes_before_the_legacy_stream) {
 }
 END_TEST
 
-/* How often this thread gave the processor up by itself: unlike time, that does not depend on
- * what else the machine does. */
+/* Returns how often this thread gave the processor up voluntarily. Unlike time, this does not depend on
+ * other load. */
 static long sleeps(void) {
     struct rusage usage;
     ck_assert_int_eq(getrusage(RUSAGE_THREAD, &usage), 0);
     return usage.ru_nvcsw;
 }
 
-/* A call that has not returned, and may not before this thread goes on: its event does not cover
- * what it may have submitted. */
+/* The call has not returned, and cannot return before this thread goes on. Its event does not cover work
+ * that the call may have submitted. */
 START_TEST(own_streams_of_others_are_covered_in_the_midst_of_a_call) {
     enum { FENCES = 500 };
     thread = 2;
@@ -354,7 +353,7 @@ START_TEST(own_streams_of_others_are_covered_in_the_midst_of_a_call) {
     long begun = sleeps();
     for (int i = 0; i < FENCES; i++)
         ck_assert(covers(own_of(2)));
-    ck_assert_int_lt(sleeps() - begun, FENCES / 10); /* waited for once */
+    ck_assert_int_lt(sleeps() - begun, FENCES / 10); /* waits once */
     thread = 2;
     ac_cuda_stream_end(&context, CU_STREAM_PER_THREAD, marked);
     thread = 1;
@@ -362,7 +361,7 @@ START_TEST(own_streams_of_others_are_covered_in_the_midst_of_a_call) {
 }
 END_TEST
 
-/* Nothing of ours goes into a stream while any captures. */
+/* This library submits nothing into a stream while any stream captures. */
 START_TEST(own_streams_of_others_after_a_capture) {
     thread = 2;
     work_on(CU_STREAM_PER_THREAD);
@@ -380,8 +379,8 @@ START_TEST(own_streams_of_others_after_a_capture) {
 }
 END_TEST
 
-/* A context captures from the beginning to the end of each capture, and not after one that was refused.  A
- * capture without a place counts for every context, and for none when it is over. */
+/* A context counts as capturing from the start to the end of each capture, and not after a refused one. A
+ * capture without a place counts for every context until it ends. */
 START_TEST(captures_are_counted_by_context) {
     static ac_cuda_context_t other;
     ac_cuda_capture_begin(&context);
@@ -407,7 +406,7 @@ static CUresult event_destroy(CUevent event) {
     return CUDA_SUCCESS;
 }
 
-/* A thread that destroys the context waits for calls of ours that are inside. */
+/* A thread that destroys the context waits for this library's calls inside it. */
 START_TEST(an_event_too_many_is_destroyed_from_inside_the_context) {
     enum { FENCES = AC_CUDA_EVENTS + 2 }; /* one is kept as it is */
     void *fence[FENCES];
@@ -421,7 +420,7 @@ START_TEST(an_event_too_many_is_destroyed_from_inside_the_context) {
 }
 END_TEST
 
-/* --- memory that is the host's --- */
+/* --- memory shared with the host --- */
 
 static CUresult is_integrated(int *value, CUdevice_attribute attribute, CUdevice device) {
     (void)device;
@@ -436,7 +435,7 @@ static CUresult much_is_free(size_t *available, size_t *total) {
     return CUDA_SUCCESS;
 }
 
-/* The kernel takes memory back for a request from what a control group counts as used. */
+/* For a request the kernel reclaims memory that a control group counts as used. */
 START_TEST(host_does_not_bound_what_the_driver_has) {
     uint64_t available = 0;
     ac_driver.cuDeviceGetAttribute = is_integrated;

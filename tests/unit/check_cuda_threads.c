@@ -1,8 +1,8 @@
-/* The CUDA device under real threads, fences by streams, on a driver of this test: threads come
- * and go, give work to their per-thread streams and to streams that they create and destroy,
- * record fences and join events, synchronise, capture, and lose their context.  Meant for
- * ThreadSanitizer as much as for itself: the driver's own figures are relaxed, and order nothing.
- */
+/* The CUDA device under real threads, with fences by streams, on a driver of this test. Threads
+ * come and go, and submit to per-thread streams and to streams that they create and destroy.
+ *
+ * They record fences and join events, synchronise, capture, and lose their context. The test also
+ * serves ThreadSanitizer: the driver's own counters are relaxed, and order nothing. */
 #include <check.h>
 #include <pthread.h>
 #include <sched.h>
@@ -12,11 +12,12 @@
 #include "device/driver.h"
 #include "run_suite.h"
 
-/* At a time; after each other in the place of one; what each does. */
+/* Threads at a time, lives of each, rounds of each life, and handles of created streams per
+ * thread. */
 enum { THREADS = 16, LIVES = 20, ROUNDS = 200, NAMES = 3 };
 
-/* Streams by index: the legacy one, ours, the per-thread ones (by number, from 1 on), and those
- * that are created. */
+/* Streams by index: the legacy one, this library's, the per-thread ones (by number, from 1 on),
+ * and created ones. */
 enum {
     LEGACY,
     OURS,
@@ -28,7 +29,7 @@ enum {
 };
 
 typedef struct {
-    _Atomic unsigned at[STREAMS]; /* how far each stream has come */
+    _Atomic unsigned at[STREAMS]; /* progress of each stream */
 } clocks_t;
 
 static struct {
@@ -41,8 +42,8 @@ static struct {
 
 static ac_cuda_context_t context;
 static const CUcontext handle = (CUcontext)0x100;
-static __thread uint64_t number;        /* of this thread */
-static __thread unsigned last[STREAMS]; /* what the newest record on our stream covers */
+static __thread uint64_t number;        /* number of this thread */
+static __thread unsigned last[STREAMS]; /* covered by the newest record on our stream */
 
 static uint64_t thread_now(void) {
     return number;
@@ -169,7 +170,8 @@ static CUresult synchronize(void) {
     return CUDA_SUCCESS;
 }
 
-/* Its kernel may run before the call returns, and tell another thread so. */
+/* Newest submission to each stream that other threads may know of. A kernel may run before its
+ * call returns, and tell another thread. */
 static _Atomic unsigned told[STREAMS];
 
 static void work_on(CUstream stream, unsigned index) {
@@ -181,7 +183,7 @@ static void work_on(CUstream stream, unsigned index) {
 
 static _Atomic unsigned fences;
 
-/* What a fence of now has to cover is what this thread knows of. */
+/* Records a fence and checks that it covers all work that this thread knows of. */
 static void fence(void) {
     unsigned known[STREAMS];
     void *made = NULL;
@@ -315,7 +317,8 @@ START_TEST(fences_cover_what_threads_know_of) {
 }
 END_TEST
 
-/* The context goes in the midst of it: no call of ours is inside then, and none comes. */
+/* The context ends while the threads run. No call of this library is inside at that time, and
+ * none follows. */
 START_TEST(no_call_outlives_the_context) {
     start();
     while (get(&d.submitted[NAMED]) < ROUNDS)

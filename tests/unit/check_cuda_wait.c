@@ -1,5 +1,5 @@
-/* The CUDA device on a driver of this test: waits keep their limits, and no thread is cancelled in the
- * driver. */
+/* The CUDA device on a driver of this test. Waits keep their limits, and no thread is cancelled inside
+ * the driver. */
 #include <pthread.h>
 #include <sched.h>
 
@@ -20,8 +20,8 @@ static CUresult synchronize(void) {
     return CUDA_SUCCESS;
 }
 
-/* The driver does not tell of an event: a wait without a limit has another way, one with a limit
- * does not take it. */
+/* The driver's query of an event fails. A wait without a limit uses another method; a wait with a
+ * limit does not. */
 START_TEST(a_limited_wait_keeps_its_limit) {
     void *fence = NULL;
     ac_driver.cuEventQuery = ac_driver.cuEventSynchronize = no_answer;
@@ -53,14 +53,14 @@ START_TEST(a_limited_synchronisation_keeps_its_limit) {
     ck_assert_int_eq(ac_cuda_ops.synchronize(&context, 1000), AC_BUSY);
     ck_assert_uint_eq(synchronised, 0);
     over_now = true;
-    /* It is not too short for the thread that asks an idle driver. */
+    /* The limit is not too short for a thread that queries an idle driver. */
     ck_assert_int_eq(ac_cuda_ops.synchronize(&context, 1), AC_OK);
     ck_assert_int_eq(ac_cuda_ops.synchronize(&context, 0), AC_OK);
     ck_assert_uint_eq(synchronised, 2);
 }
 END_TEST
 
-/* The events say that the context is idle; the driver waits nevertheless. */
+/* The events report that the context is idle, but the driver still waits. */
 static _Atomic bool let_go;
 static _Atomic unsigned inside;
 
@@ -78,9 +78,9 @@ START_TEST(a_limited_synchronisation_does_not_wait_for_the_driver) {
     ac_driver.cuCtxSynchronize = synchronize_later;
     ck_assert_int_eq(ac_cuda_ops.synchronize(&context, SHORT_NS), AC_BUSY);
     ck_assert_int_eq(ac_cuda_ops.synchronize(&context, SHORT_NS), AC_BUSY);
-    ck_assert_uint_le(inside, 1); /* no second thread beside the first */
+    ck_assert_uint_le(inside, 1); /* no second thread starts while the first is inside */
     atomic_store(&let_go, true);
-    /* One that began before this wait does not tell of all that came before it. */
+    /* A synchronisation that began before this wait does not cover all earlier work. */
     ck_assert_int_eq(ac_cuda_ops.synchronize(&context, LONG_NS), AC_OK);
     ck_assert_uint_eq(inside, 2);
     ck_assert_uint_eq(synchronised, 2);
@@ -102,7 +102,7 @@ static CUresult no_wait(CUstream stream) {
     return CUDA_SUCCESS;
 }
 
-/* A fill behind work that does not end is given up, and others are not begun behind it. */
+/* The wait for a fill behind endless work is given up, and no further fill begins behind it. */
 START_TEST(a_fill_is_not_waited_for_forever) {
     ac_driver.cuEventQuery = whether_over;
     ac_driver.cuMemsetD8Async = fill_later;
@@ -140,7 +140,7 @@ static CUresult fill_words(CUdeviceptr address, unsigned word, size_t count, CUs
     return CUDA_SUCCESS;
 }
 
-/* Words that are late are work of the context, which fences by streams cover. */
+/* Late writes of a fill are work of the context. Fences by streams cover them. */
 START_TEST(a_fence_covers_a_late_fill) {
     ac_driver.cuEventQuery = whether_over;
     ac_driver.cuMemsetD32Async = fill_words;
@@ -169,7 +169,7 @@ static CUresult refuse_byte(CUdeviceptr address, unsigned char byte, size_t byte
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-/* What is refused as a whole is not late; where a part was given, it may be. */
+/* A fill that is refused as a whole is not late. If the driver took a part, it may be. */
 START_TEST(a_fill_that_is_refused) {
     over_now = true;
     ac_driver.cuEventQuery = whether_over;
@@ -184,7 +184,7 @@ START_TEST(a_fill_that_is_refused) {
 }
 END_TEST
 
-/* --- a thread that the program cancels while it is in the driver --- */
+/* --- a thread that the program cancels inside the driver --- */
 
 static pthread_t other;
 static _Atomic bool complete;
@@ -221,7 +221,7 @@ static void *poll_cancelled(void *unused) {
 static void *wait_cancelled(void *unused) {
     pthread_cancel(pthread_self());
     ac_fence_wait(&timeline, false, ac_fence_now() - 1,
-                  200000000); /* longer than it only yields */
+                  200000000); /* after this time it only yields */
     came_back = true;
     pthread_testcancel();
     return unused;
@@ -244,8 +244,8 @@ static void *alloc_cancelled(void *unused) {
     return unused;
 }
 
-/* It is cancelled when it is out of there, and leaves nothing behind: not a fence that no thread
- * asks for any more, nor the gate, nor a context that nothing can destroy. */
+/* The thread is cancelled after it left the driver. It leaves nothing behind: no fence without an
+ * owner, no held gate, and no context that cannot be destroyed. */
 START_TEST(no_thread_is_cancelled_in_the_driver) {
     void *(*const inside[])(void *) = {poll_cancelled, wait_cancelled, close_cancelled,
                                        alloc_cancelled};

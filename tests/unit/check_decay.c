@@ -1,5 +1,4 @@
-/* Memory that was idle for a while goes back, on the fake device; epochs pass as the tests say.
- */
+/* Idle memory goes back after a while, on the fake device. The tests advance the epochs. */
 #include "allocator_frame.h"
 #include "run_suite.h"
 
@@ -27,7 +26,7 @@ START_TEST(idle_for_so_long_and_no_sooner) {
 }
 END_TEST
 
-/* What is used now and then stays; what more there is goes. */
+/* The memory in occasional use stays; the surplus goes. */
 START_TEST(high_water_of_recent_use_stays) {
     uint64_t a = alloc(40 * MIB), b = alloc(50 * MIB);
     give(a);
@@ -41,7 +40,7 @@ START_TEST(high_water_of_recent_use_stays) {
 }
 END_TEST
 
-/* A segment in partial use is in use. */
+/* A partly used segment counts as used. */
 START_TEST(parts_do_not_go) {
     uint64_t a = alloc(8 * MIB), b = alloc(8 * MIB);
     ck_assert_uint_eq(device.count, 1);
@@ -52,7 +51,7 @@ START_TEST(parts_do_not_go) {
 }
 END_TEST
 
-/* Work pending on it keeps memory, and no thread waits for that; its time begins when it is
+/* Pending work keeps memory, and no thread waits for it. The idle time begins when the work is
  * done. */
 START_TEST(pending_work_is_not_waited_for) {
     uint64_t a = alloc(30 * MIB);
@@ -61,14 +60,14 @@ START_TEST(pending_work_is_not_waited_for) {
     ck_assert_uint_eq(pass(20), 0);
     ck_assert_uint_eq(device.calls[FAKE_WAIT] + device.calls[FAKE_SYNCHRONIZE], 0);
     fake_complete(&context[0], context[0].submitted);
-    ck_assert_uint_eq(pass(1), 0); /* sees it done: idle from now on */
+    ck_assert_uint_eq(pass(1), 0); /* notices that the work is done: idle from now on */
     ck_assert_uint_eq(pass(EPOCHS), 0);
     ck_assert_uint_eq(pass(1), 30 * MIB);
     ck_assert_uint_eq(device.calls[FAKE_WAIT] + device.calls[FAKE_SYNCHRONIZE], 0);
 }
 END_TEST
 
-/* What a thread keeps for itself ages as well. */
+/* Blocks in a thread's cache age, too. */
 START_TEST(thread_caches_age) {
     static ac_cache_tally_t tally;
     uint64_t address;
@@ -105,7 +104,7 @@ START_TEST(every_arena_decays) {
 }
 END_TEST
 
-/* The count of epochs may overflow: what is in use in every one of them still stays. */
+/* The count of epochs may overflow. Memory in use in every epoch still stays. */
 START_TEST(epochs_overflow) {
     allocator->epoch = UINT32_MAX - 2;
     give(alloc(30 * MIB));

@@ -1,5 +1,5 @@
 /* The dump: names, atomic writing, targets that must not be replaced, full disks, short memory.
- * Its form is dump_schema.py's business. */
+ * dump_schema.py checks its form. */
 #include <check.h>
 #include <dirent.h>
 #include <errno.h>
@@ -79,7 +79,7 @@ START_TEST(replaces_atomically) {
     int old = open("d.json", O_RDONLY);
     struct stat before, after;
     fstat(old, &before);
-    /* a leftover of a killed process with this pid is in the way of no one */
+    /* a killed process with this pid left a file, which does not matter */
     char leftover[64];
     snprintf(leftover, sizeof leftover, "d.json.%d-1.tmp", (int)getpid());
     fclose(fopen(leftover, "w"));
@@ -106,12 +106,12 @@ START_TEST(failures_leave_nothing) {
     memset(longest, 'n', sizeof longest - 1);
     longest[sizeof longest - 1] = '\0';
     ck_assert_int_eq(ac_dump_write(longest, "exit", NULL, path, sizeof path), ENAMETOOLONG);
-    if (geteuid() != 0) { /* root may write everywhere */
+    if (geteuid() != 0) { /* root may write anywhere */
         ck_assert_int_eq(chmod("folder", 0500), 0);
         ck_assert_int_eq(ac_dump_write("folder/d.json", "exit", NULL, path, sizeof path), EACCES);
     }
     ck_assert_int_eq(files_here(), 2);
-    /* a full disk, and a dump that exists stays whole */
+    /* a full disk leaves an existing dump whole */
     ck_assert_int_eq(ac_dump_write("d.json", "exit", NULL, path, sizeof path), 0);
     struct rlimit limit = {1000, 1000};
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
@@ -133,14 +133,14 @@ START_TEST(devices_and_pipes_are_not_replaced) {
     ck_assert_int_eq(text[n - 1], '\n');
     ck_assert(lstat("pipe", &st) == 0 && S_ISFIFO(st.st_mode));
     close(reader);
-    /* a link keeps pointing, its file gets the text */
+    /* a link stays, and its target gets the text */
     ck_assert_int_eq(symlink("target", "link"), 0);
     ck_assert_int_eq(ac_dump_write("link", "exit", NULL, path, sizeof path), ENOENT);
     fclose(fopen("target", "w"));
     ck_assert_int_eq(ac_dump_write("link", "exit", NULL, path, sizeof path), 0);
     ck_assert(lstat("link", &st) == 0 && S_ISLNK(st.st_mode));
     json_decref(load("target"));
-    /* a full device says so */
+    /* a full device returns ENOSPC */
     ck_assert_int_eq(ac_dump_write("/dev/full", "exit", NULL, path, sizeof path), ENOSPC);
     ck_assert(stat("/dev/full", &st) == 0 && S_ISCHR(st.st_mode));
     ck_assert_int_eq(files_here(), 3);
@@ -185,7 +185,7 @@ START_TEST(short_memory) {
     ac_live_warn("a warning");
     strcpy(ac_live->conf, "fence:wrong");
     memcpy(ac_live->argv, "app\0\0-x", 7);
-    /* objects are seeded once; that is not to fail */
+    /* objects are seeded once, outside the failing allocations */
     json_object_seed(1);
     json_set_alloc_funcs(failing_malloc, free);
     long n = 0;
@@ -244,14 +244,15 @@ START_TEST(figures_come_from_their_owner) {
     ac_live->device[3].counters.trims = another.device[3].counters.trims = 22;
     figures_are(ac_live, 21, 22);
     atomic_store(&ac_dump_figures, give_figures);
-    figures_are(ac_live, 21, 22); /* their lock is not to be had: as they stand */
+    figures_are(ac_live, 21, 22); /* the lock is not available: unlocked figures */
     figures_to_be_had = true;
     figures_are(ac_live, 11, 12);
-    figures_are(&another, 21, 22); /* of another process: no thread here has its lock */
+    figures_are(&another, 21, 22); /* another process: no thread here holds its lock */
 }
 END_TEST
 
-/* With no word of blocks: a reader would take an empty list for a process that has none. */
+/* The dump omits the list of blocks. A reader would take an empty list for a process without
+ * blocks. */
 START_TEST(figures_alone_have_no_blocks) {
     static const bool figures[] = {false, true};
     for (unsigned i = 0; i < 2; i++) {
@@ -295,7 +296,7 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("dump");
     TCase *cases = tcase_create("dump");
-    setenv("ACCEL_LIVE_DIR", "/proc", 1); /* the private page serves as well */
+    setenv("ACCEL_LIVE_DIR", "/proc", 1); /* the private page works too */
     tcase_add_checked_fixture(cases, enter_dir, leave_dir);
     tcase_add_test(cases, names);
     tcase_add_test(cases, replaces_atomically);

@@ -1,5 +1,5 @@
-/* Arenas that grow by pages, on the fake device: what a request gets, where pages come from, what
- * is left when a call fails. */
+/* Arenas that grow by pages, on the fake device: the memory of a request, the source of pages,
+ * and the state after a failed call. */
 #include "allocator/supply/expand.h"
 #include "allocator_frame.h"
 #include "run_suite.h"
@@ -16,7 +16,7 @@ static void begin_wide(void) {
     begin_paged((uint64_t)1 << 30);
 }
 
-/* The contexts go; nothing may be left of what they had. */
+/* Ends the contexts and checks that nothing of theirs is left. */
 static void end_paged(void) {
     end();
     for (int i = 0; i < 2; i++) {
@@ -50,9 +50,8 @@ static void fail_it(void *arg, fake_kind_t kind) {
     }
 }
 
-/* The next call of the kind fails; and after it, unless it is of the same kind, that of the
- * other.
- */
+/* Fails the next call of `kind`. If `then` is another kind, fails the next call of that kind
+ * afterwards. */
 static void fail_next(fake_kind_t kind, fake_kind_t then) {
     static unsigned left;
     left = kind == then ? 1 : 2;
@@ -63,7 +62,7 @@ static void fail_next(fake_kind_t kind, fake_kind_t then) {
     device.before = fail_it;
 }
 
-/* A hole of 32 MiB with 3 whole pages, between two blocks of 1 MiB; reserved: 40 MiB. */
+/* Makes a hole of 32 MiB with 3 whole pages between two blocks of 1 MiB; reserved: 40 MiB. */
 static void make_hole(void) {
     uint64_t hole;
     alloc(MIB);
@@ -79,7 +78,7 @@ START_TEST(grows_by_pages) {
     ck_assert_uint_eq(alloc(4 * MIB), first + 3 * MIB);
     unsigned calls = device.total_calls;
     uint64_t third = alloc(MIB);
-    ck_assert_uint_eq(device.total_calls, calls); /* free memory: no call */
+    ck_assert_uint_eq(device.total_calls, calls); /* from free memory: no device call */
     ck_assert_uint_eq(third, first + 7 * MIB);
     alloc(4096); /* the other pool has pages of its own */
     ck_assert_uint_eq(reserved(), 10 * MIB);
@@ -100,7 +99,7 @@ START_TEST(moves_before_growing) {
 }
 END_TEST
 
-/* A place with more gaps than a step notes: every second page is there already. */
+/* A place has more gaps than one step records: every second page is already there. */
 START_TEST(fills_many_gaps) {
     enum { BLOCKS = 128 };
     uint64_t block[BLOCKS];
@@ -110,7 +109,7 @@ START_TEST(fills_many_gaps) {
         block[i] = alloc(2 * MIB);
     for (int i = 0; i < BLOCKS; i += 2)
         give(block[i]);
-    /* They take what was under these; neither is a place for what follows. */
+    /* These take the pages below the freed blocks. Neither place serves a later request. */
     uint64_t large = alloc(BLOCKS / 2 * MIB), keep = alloc(3 * MIB);
     uint64_t other_large = alloc(BLOCKS / 2 * MIB - 4 * MIB);
     ck_assert_uint_eq(counters.pages_moved, BLOCKS / 2);
@@ -119,15 +118,15 @@ START_TEST(fills_many_gaps) {
     give(large);
     give(other_large);
     uint64_t all = alloc(BLOCKS * 2 * MIB - 6 * MIB);
-    ck_assert_uint_lt(all, block[BLOCKS - 1]); /* not where a large one was */
+    ck_assert_uint_lt(all, block[BLOCKS - 1]); /* not in a large block's place */
     ck_assert(fake_usable(&device, all, BLOCKS * 2 * MIB - 6 * MIB));
     ck_assert_uint_eq(reserved(), settings.limit);
     give(keep);
 }
 END_TEST
 
-/* The same where the device fails, and the pages come from many holes with something left on both
- * sides: all parts of the place are put back. */
+/* The device fails, and the pages come from many holes that keep a part on both sides. All parts
+ * of the place are put back. */
 START_TEST(puts_many_gaps_back) {
     enum { GAPS = 20 };
     uint64_t block[2 * GAPS], hole[GAPS];
@@ -201,7 +200,7 @@ static void no_work_below(void *arg, uint64_t address, uint64_t size) {
     ck_assert_uint_eq(atomic_load(&context[0].completed), atomic_load(&context[0].submitted));
 }
 
-/* Free memory that only a stream's order protects stays where it is until the work is over. */
+/* Free memory that only a stream's order protects is not moved until the work is over. */
 START_TEST(waits_before_moving) {
     atomic_store(&ac_sole_wanted, true);
     alloc(MIB);
@@ -224,17 +223,17 @@ START_TEST(grows_rather_than_waits) {
     alloc(500 * MIB);
     rely_on_stream(hole);
     device.freeing = no_work_below;
-    alloc(104 * MIB); /* below 1.2 times what is in use: wait_budget */
+    alloc(104 * MIB); /* below 1.2 times the memory in use: wait_budget */
     ck_assert_uint_eq(counters.pages_moved, 0);
     ck_assert_uint_eq(device.calls[FAKE_WAIT], 0);
     fake_complete(&context[0], atomic_load(&context[0].submitted));
-    alloc(104 * MIB); /* the work is over by now: pages move */
+    alloc(104 * MIB); /* the work is over, so pages move */
     ck_assert_uint_gt(counters.pages_moved, 0);
     ck_assert_uint_eq(device.calls[FAKE_WAIT], 0);
 }
 END_TEST
 
-/* Work that does not end is waited for once, not by each request. */
+/* The allocator waits once for work that does not end, not once for each request. */
 START_TEST(waits_once_without_success) {
     atomic_store(&ac_sole_wanted, true);
     settings.wait_budget = 0;
@@ -258,7 +257,7 @@ START_TEST(waits_once_without_success) {
 }
 END_TEST
 
-/* Where nothing can be recorded no request waits. */
+/* No request waits if nothing can be recorded. */
 START_TEST(no_request_waits_without_end) {
     uint64_t address;
     atomic_store(&ac_sole_wanted, true);
@@ -294,7 +293,7 @@ START_TEST(idle_pages_go) {
     give(a);
     give(c);
     ck_assert_uint_eq(pass(EPOCHS), 0);
-    give(b); /* not much beside the hole: it stays as old as it is */
+    give(b); /* little memory besides the hole: the hole's age is unchanged */
     ck_assert_uint_eq(pass(1), 34 * MIB);
     ck_assert_uint_eq(reserved(), 8 * MIB);
     ck_assert_uint_eq(pass(20), 0);
@@ -302,7 +301,7 @@ START_TEST(idle_pages_go) {
 }
 END_TEST
 
-/* A hole that something is taken out of and put back to is in use, the rest of it is not. */
+/* A request used a part of a hole and freed it. This part is in use, the rest is not. */
 START_TEST(used_pages_stay) {
     uint64_t a = alloc(64 * MIB);
     alloc(MIB);
@@ -320,7 +319,7 @@ START_TEST(used_pages_stay) {
 }
 END_TEST
 
-/* Free memory that only a stream's order protects does not go before its work is over, and no
+/* Free memory that only a stream's order protects does not go back before its work is over. No
  * thread waits for that. */
 START_TEST(idle_pages_behind_work) {
     atomic_store(&ac_sole_wanted, true);
@@ -346,10 +345,10 @@ START_TEST(captures) {
     atomic_store(&context[0].capturing, true);
     ck_assert_int_eq(try_alloc(arena, 48 * MIB, &address), AC_BUSY);
     ck_assert_int_eq(ac_arena_alloc_on(arena, (ac_stream_t)0x1000, 20 * MIB, false, &address),
-                     AC_OK); /* such a request does no harm to captures */
+                     AC_OK); /* this request does not disturb captures */
     ck_assert_uint_eq(device.calls[FAKE_PAGES_UNMAP], 0);
     ck_assert_int_eq(ac_arena_alloc_on(arena, (ac_stream_t)0x1000, 32 * MIB, false, &address),
-                     AC_OK); /* an idle page went back */
+                     AC_OK); /* an idle page has gone back */
     ck_assert_uint_eq(device.calls[FAKE_PAGES_UNMAP], 1);
     ck_assert_int_ne(ac_arena_alloc_on(arena, (ac_stream_t)0x1000, 48 * MIB, false, &address),
                      AC_OK);
@@ -357,7 +356,7 @@ START_TEST(captures) {
 }
 END_TEST
 
-/* --- who knows of the memory --- */
+/* --- memory that others may know of --- */
 
 START_TEST(pinned_pages_stay) {
     bool fresh;
@@ -369,9 +368,9 @@ START_TEST(pinned_pages_stay) {
     give(hole);
     limit_to(72 * MIB);
     uint64_t other_hole = alloc(32 * MIB);
-    ck_assert_uint_eq(other_hole, hole); /* it serves again, in its place */
+    ck_assert_uint_eq(other_hole, hole); /* the hole serves again, at its address */
     give(other_hole);
-    uint64_t large = alloc(48 * MIB); /* the pages are idle: they may go, but not elsewhere */
+    uint64_t large = alloc(48 * MIB); /* the pages are idle: they may go back, but not move */
     ck_assert_uint_eq(counters.pages_moved, 0);
     ck_assert_uint_eq(reserved(), 64 * MIB);
     give(large);
@@ -397,7 +396,7 @@ START_TEST(garbage_threshold) {
     ac_allocator_configure(allocator, &settings);
     uint64_t a = alloc(40 * MIB);
     give(a);
-    alloc(44 * MIB); /* 40 + 44 > 64 */
+    alloc(44 * MIB); /* no room: 40 + 44 > 64 */
     ck_assert_uint_le(reserved(), 64 * MIB);
 }
 END_TEST
@@ -405,11 +404,11 @@ END_TEST
 START_TEST(smallest_pages_at_the_end) {
     begin_paged(30 * MIB);
     alloc(7 * MIB);
-    uint64_t rest = alloc(22 * MIB); /* 8 + 22: in pages of 8 MiB it would be 32 */
+    uint64_t rest = alloc(22 * MIB); /* 8 + 22; with pages of 8 MiB it would be 32 */
     ck_assert(fake_usable(&device, rest, 22 * MIB));
     ck_assert_uint_eq(reserved(), 30 * MIB);
     give(rest);
-    alloc(20 * MIB); /* pages of two sizes side by side */
+    alloc(20 * MIB); /* pages of two sizes next to each other */
 }
 END_TEST
 
@@ -425,7 +424,7 @@ END_TEST
 
 /* --- peers --- */
 
-/* Before the call of that number another device becomes a peer. */
+/* Makes another device a peer before the call of this number. */
 static unsigned peer_at;
 
 static void peer_comes(void *unused, fake_kind_t kind) {
@@ -440,7 +439,7 @@ static void peer_comes(void *unused, fake_kind_t kind) {
         device.fail_at = device.total_calls + 1;
 }
 
-/* Pages are created, moved into several gaps, refused when they are to go, and given back. */
+/* Creates pages, moves them into several gaps, has their release refused, and gives them back. */
 static void move_pages(void) {
     enum { BLOCKS = 8 };
     const ac_shrink_t some = {.bytes = 4 * MIB};
@@ -460,12 +459,13 @@ static void move_pages(void) {
     give(all);
     device.fail_with[FAKE_PAGES_UNMAP] = AC_BUSY;
     device.fail_at = device.total_calls + 1;
-    ck_assert_uint_eq(ac_supply_pages.shrink(arena, &some), 0); /* what does not go */
+    ck_assert_uint_eq(ac_supply_pages.shrink(arena, &some), 0); /* pages that do not go back */
     ck_assert(fake_reachable(&device));
     ck_assert_uint_gt(ac_supply_pages.shrink(arena, &some), 0);
 }
 
-/* Whatever a thread is doing to pages then: no call waits for it, and no page is left out. */
+/* The peer gets access to every page, whatever another thread does to pages at that time. No call
+ * waits for it. */
 START_TEST(peers_reach_all_pages) {
     unsigned calls = 0;
     for (peer_at = 1; peer_at <= calls + 1; peer_at++) {
@@ -490,7 +490,7 @@ START_TEST(few_addresses) {
     uint64_t address;
     ck_assert_int_eq(try_alloc(other, MIB, &address), AC_OK);
     alloc(4096);
-    device.most_addresses = 1; /* none at all: the driver's own memory serves */
+    device.most_addresses = 1; /* no addresses: the driver's own allocation serves */
     alloc(900 * MIB);
     end_paged();
     begin_wide();
@@ -500,11 +500,11 @@ START_TEST(few_addresses) {
     ck_assert_int_eq(ac_expand_refused(allocator), AC_REFUSED_ADDRESSES);
     unsigned asked = device.calls[FAKE_RANGE_RESERVE];
     alloc(30 * MIB);
-    ck_assert_uint_eq(device.calls[FAKE_RANGE_RESERVE], asked + 1); /* not all sizes again */
+    ck_assert_uint_eq(device.calls[FAKE_RANGE_RESERVE], asked + 1); /* no retry of all sizes */
 }
 END_TEST
 
-/* Ranges that hold nothing give theirs back, those of another context too. */
+/* Ranges without blocks give their addresses back, also ranges of another context. */
 START_TEST(addresses_come_back) {
     uint64_t address;
     device.most_addresses = 700 * MIB;
@@ -523,8 +523,8 @@ static void refuse_pages(void *unused, fake_kind_t kind) {
         device.fail_at = device.total_calls + 1;
 }
 
-/* The device gives no pages, and has memory: native segments serve, as long as it cannot be full.
- */
+/* The device gives no pages, but has memory. Native segments serve, as long as the device cannot
+ * be full. */
 START_TEST(pages_refused) {
     uint64_t address;
     settings.memory = 64 * MIB;
@@ -541,14 +541,14 @@ START_TEST(pages_refused) {
 }
 END_TEST
 
-/* So often a growth asks by itself. */
+/* Refuses two pages: a growth makes two attempts by itself. */
 static void refuse_two_pages(void *unused, fake_kind_t kind) {
     refuse_pages(unused, kind);
     if (device.calls[FAKE_PAGE_CREATE] == 1)
         device.before = NULL;
 }
 
-/* Others had the memory, and gave it back before it was looked at. */
+/* Other processes had the memory, and gave it back before the allocator checked. */
 START_TEST(pages_refused_for_a_moment) {
     settings.memory = 64 * MIB;
     ac_allocator_configure(allocator, &settings);
@@ -561,7 +561,7 @@ START_TEST(pages_refused_for_a_moment) {
 }
 END_TEST
 
-/* It is the limit that has no room for whole pages of that size. */
+/* The limit has no room for whole pages of this size. */
 START_TEST(pages_over_the_limit) {
     settings.memory = 640 * MIB;
     settings.page = 20 * MIB;
@@ -574,7 +574,7 @@ START_TEST(pages_over_the_limit) {
 }
 END_TEST
 
-/* A range without room for one more gets another one beside it. */
+/* If a range has no room for a further page, the arena reserves another range. */
 START_TEST(another_range) {
     device.most_addresses = 64 * MIB;
     alloc(20 * MIB);
@@ -602,7 +602,7 @@ START_TEST(no_pages) {
 }
 END_TEST
 
-/* Requests that would get smaller pages share native segments like any other. */
+/* Requests that would get smaller pages share native segments like all others. */
 START_TEST(medium_blocks_without_pages) {
     enum { BLOCKS = 500 };
     ac_device_ops_t without = fake_ops;
@@ -631,10 +631,10 @@ static void drop_it(void *arg, fake_kind_t kind) {
     device.before = NULL;
     fake_context_kill(&context[0]);
     ac_arena_drop(arena);
-    ac_expand_bury(arena); /* the pages under way are left to who moves them */
+    ac_expand_bury(arena); /* the moving thread owns the pages under way */
 }
 
-/* The context goes while a request is at work. */
+/* The context ends while a request is in progress. */
 START_TEST(context_gone_meanwhile) {
     static const fake_kind_t kinds[] = {FAKE_RANGE_RESERVE, FAKE_PAGE_CREATE, FAKE_PAGE_MAP,
                                         FAKE_PAGES_ALLOW, FAKE_PAGES_UNMAP};
@@ -650,8 +650,8 @@ START_TEST(context_gone_meanwhile) {
 }
 END_TEST
 
-/* Pages without access rights that the device would not take away either: no request gets them,
- * and what lies around them is as good as before. */
+/* The device denies access rights to pages, and does not unmap them either. No request gets these
+ * pages, and the memory around them stays usable. */
 START_TEST(pages_that_stay_barred) {
     uint64_t address, first = alloc(3 * MIB), free_from = first + 3 * MIB;
     fail_next(FAKE_PAGES_ALLOW, FAKE_PAGES_UNMAP);
@@ -704,7 +704,7 @@ START_TEST(every_call_fails_once) {
         device.fail_at = 0;
         ac_allocator_trim(allocator, true);
         ck_assert_uint_eq(reserved(), 0);
-        alloc(30 * MIB); /* it goes on */
+        alloc(30 * MIB); /* the arena goes on */
         end_paged();
         if (over) {
             ck_assert_uint_gt(n, 30);

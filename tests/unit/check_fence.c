@@ -1,4 +1,4 @@
-/* Timelines: when a free may be reused, and what is asked of the device for it. */
+/* Timelines: when a freed block may be reused, and the device calls that this needs. */
 #include <check.h>
 
 #include "allocator/order/fence.h"
@@ -39,12 +39,13 @@ START_TEST(untouched_without_work) {
     ck_assert(!ac_fence_untouched(&timeline[0], born));
     born = ac_fence_handout(&timeline[0]);
     ck_assert(ac_fence_untouched(&timeline[0], born));
-    submit(1); /* now it does */
+    submit(1); /* now it counts */
     ck_assert(!ac_fence_untouched(&timeline[0], born));
 }
 END_TEST
 
-/* Submissions and requests by turns: an epoch for each such step, none for more of the same. */
+/* Submissions and requests alternate. Each change makes one epoch; repeated submissions or
+ * requests make none. */
 START_TEST(epochs_tell_blocks_from_earlier_work) {
     uint64_t clock = 0;
     for (int i = 0; i < 10; i++) {
@@ -61,7 +62,7 @@ START_TEST(epochs_tell_blocks_from_earlier_work) {
 }
 END_TEST
 
-/* A call inside, by its thread's slot or counted in the timeline. */
+/* A call in progress, marked in its thread's slot or counted in the timeline. */
 static ac_submitter_t caller;
 
 static void enter(bool by_slot) {
@@ -80,8 +81,7 @@ static void leave(bool by_slot) {
         ac_fence_leave(&timeline[0]);
 }
 
-/* The block was handed out while a call was inside that marks it at its end: taken for touched.
- */
+/* The block was handed out during a call that marks work at its end. It counts as touched. */
 START_TEST(a_call_around_a_request_counts) {
     enter(_i);
     uint64_t born = ac_fence_handout(&timeline[0]);
@@ -91,7 +91,7 @@ START_TEST(a_call_around_a_request_counts) {
 }
 END_TEST
 
-/* Not to the fence that was recorded while it was inside. */
+/* The call's work does not belong to the fence that was recorded during the call. */
 START_TEST(a_call_around_a_stamp_belongs_to_the_next) {
     submit(0);
     enter(_i);
@@ -106,7 +106,7 @@ START_TEST(a_call_around_a_stamp_belongs_to_the_next) {
 }
 END_TEST
 
-/* One slot for each thread; calls within calls count in the timeline, in whatever order they
+/* Each thread has one slot. Nested calls are counted in the timeline, in whatever order they
  * end. */
 START_TEST(slots) {
     static ac_submitter_t one, two;
@@ -140,7 +140,7 @@ START_TEST(reached_after_completion_only) {
     submit(0);
     uint64_t t = target(0);
     ck_assert_uint_gt(t, ac_fence_reached(&timeline[0], false));
-    ck_assert(!ac_fence_poll(&timeline[0], false)); /* nothing recorded yet */
+    ck_assert(!ac_fence_poll(&timeline[0], false)); /* no fence recorded yet */
     ck_assert_int_eq(ac_fence_close(&timeline[0], false), AC_OK);
     ck_assert_int_eq(ac_fence_close(&timeline[0], false), AC_OK);
     ck_assert_uint_eq(device.calls[FAKE_RECORD], 1); /* one fence covers it */
@@ -236,12 +236,11 @@ START_TEST(a_closed_line_holds_nothing_up) {
     fake_context_kill(&context[1]);
     ac_timeline_close(&timeline[1]);
     ck_assert_uint_le(t, ac_fence_reached(&timeline[0], true));
-    ck_assert_uint_eq(device.live_fences, 0); /* the device's records went too */
+    ck_assert_uint_eq(device.live_fences, 0); /* the device's records are gone too */
 }
 END_TEST
 
-/* A thread that still holds the timeline of a context that ended must not touch the next
- * context. */
+/* A thread still holds the timeline of an ended context. It must not touch the next context. */
 START_TEST(a_closed_line_is_out_of_reach) {
     static ac_timeline_t next;
     static fake_context_t another;
@@ -264,7 +263,7 @@ START_TEST(a_closed_line_is_out_of_reach) {
 }
 END_TEST
 
-/* A fence taken out of the ring for a query comes back after its context has gone. */
+/* A fence was taken out of the ring for a query. It comes back after its context ended. */
 static void close_line_0(void *arg, fake_kind_t kind) {
     (void)arg;
     if (kind != FAKE_QUERY || !atomic_load(&timeline[0].live))
@@ -290,7 +289,7 @@ START_TEST(a_synchronisation_retires) {
     submit(0);
     ac_fence_close(&timeline[0], false);
     uint64_t clock = ac_fence_stamp();
-    submit(0); /* while the program synchronises */
+    submit(0); /* this happens while the program synchronises */
     ac_fence_close(&timeline[0], false);
     uint64_t second = target(0);
     submit(0);
@@ -299,9 +298,9 @@ START_TEST(a_synchronisation_retires) {
     ck_assert_uint_eq(device.live_fences, 1);
     ck_assert_uint_eq(ac_fence_reached(&timeline[0], false), clock);
     ck_assert_uint_gt(target(0), ac_fence_reached(&timeline[0], false));
-    ac_fence_synced(&timeline[0], clock - 1); /* late news change nothing */
+    ac_fence_synced(&timeline[0], clock - 1); /* a late report changes nothing */
     ck_assert_uint_eq(ac_fence_reached(&timeline[0], false), clock);
-    fake_complete(&context[0], 2); /* the later fence is still what it was */
+    fake_complete(&context[0], 2); /* the later fence is unchanged */
     ck_assert(ac_fence_poll(&timeline[0], false));
     ck_assert_uint_eq(ac_fence_reached(&timeline[0], false), second);
     ck_assert_uint_gt(target(0), second);
@@ -321,7 +320,7 @@ START_TEST(a_full_ring_loses_no_free) {
         fake_complete(&context[0], done);
         ac_fence_poll(&timeline[0], false);
         ck_assert_int_eq(ac_fence_check(&timeline[0]), 0);
-        /* Never early; the oldest at once, and all in the end. */
+        /* No target is reached early; the oldest is reached at once, and all in the end. */
         for (unsigned i = done; i < 3 * AC_FENCE_RING; i++)
             ck_assert_uint_gt(t[i], ac_fence_reached(&timeline[0], false));
         ck_assert_uint_le(t[0], ac_fence_reached(&timeline[0], false));
@@ -338,7 +337,7 @@ START_TEST(capture_defers) {
     atomic_store(&context[0].capturing, true);
     fake_complete(&context[0], 2);
     ck_assert_int_eq(ac_fence_close(&timeline[0], false), AC_BUSY);
-    ck_assert(atomic_load(&timeline[0].open)); /* tried again at a later submission */
+    ck_assert(atomic_load(&timeline[0].open)); /* retried at a later submission */
     ck_assert(!ac_fence_poll(&timeline[0], false));
     ck_assert_int_eq(ac_fence_wait(&timeline[0], false, target(0), 0), AC_BUSY);
     atomic_store(&context[0].capturing, false);
@@ -366,7 +365,7 @@ START_TEST(unseen_work_counts_everywhere) {
     uint64_t t = ac_fence_target(&timeline[0], &all);
     ck_assert_uint_gt(t, ac_fence_reached(&timeline[0], all));
     atomic_store(&ac_fence_shared, true);
-    fake_submit(&context[1]); /* no mark counts this */
+    fake_submit(&context[1]); /* no mark counts this work */
     t = ac_fence_target(&timeline[0], &all);
     ck_assert_uint_gt(t, ac_fence_reached(&timeline[0], all));
     ck_assert_int_eq(ac_fence_wait(&timeline[0], all, t, 0), AC_OK);
@@ -385,8 +384,8 @@ static ac_status_t answer_late(void *arg, void *fence) {
     return fake_ops.fence_query(arg, fence);
 }
 
-/* A device with nothing to do takes a moment for an event.  The next question would be about a
- * new one, since work may have gone unseen meanwhile. */
+/* An idle device needs a moment for an event. The next query would be about a new event, because
+ * unseen work may have come meanwhile. */
 START_TEST(calm_allows_an_event_a_moment) {
     ac_device_ops_t late = fake_ops;
     late.fence_query = answer_late;
@@ -411,18 +410,18 @@ START_TEST(want_opens_the_lines_that_count) {
 }
 END_TEST
 
-/* A submission that has not returned: its work may run, and a fence recorded before it was given
- * to the driver does not cover it. */
+/* A submission has not returned. Its work may run, and a fence recorded before the driver got it
+ * does not cover it. */
 START_TEST(work_inside_a_call_counts) {
     uint64_t born = ac_fence_handout(&timeline[0]);
     ac_fence_enter(&timeline[0]);
     ac_fence_mark(&timeline[0]);
     ck_assert(!ac_fence_untouched(&timeline[0], born));
-    ac_fence_close(&timeline[0], false); /* records: how far the call has come is unknown */
+    ac_fence_close(&timeline[0], false); /* records a fence: the call's progress is unknown */
     ck_assert_uint_eq(device.calls[FAKE_RECORD], 1);
-    fake_submit(&context[0]); /* only now it reaches the device */
+    fake_submit(&context[0]); /* the work reaches the device only now */
     uint64_t t = target(0);
-    ck_assert(ac_fence_poll(&timeline[0], false)); /* the fence from before it */
+    ck_assert(ac_fence_poll(&timeline[0], false)); /* the fence recorded before it */
     ck_assert_uint_gt(t, ac_fence_reached(&timeline[0], false));
     ac_fence_close(&timeline[0], false);
     ck_assert(!ac_fence_poll(&timeline[0], false));
@@ -435,7 +434,7 @@ START_TEST(work_inside_a_call_counts) {
 }
 END_TEST
 
-/* Waiting while another thread is inside a call of its own ends. */
+/* A wait ends even while another thread is inside a call of its own. */
 START_TEST(wait_beside_a_call_ends) {
     atomic_store(&ac_fence_shared, true);
     submit(0);
@@ -447,7 +446,7 @@ START_TEST(wait_beside_a_call_ends) {
 }
 END_TEST
 
-/* Frees do not wait for work that another context is given later. */
+/* Frees do not wait for later work of another context. */
 START_TEST(later_work_elsewhere_holds_nothing_up) {
     atomic_store(&ac_fence_shared, true);
     submit(0);
@@ -460,7 +459,7 @@ START_TEST(later_work_elsewhere_holds_nothing_up) {
 }
 END_TEST
 
-/* The work of a broken context is dead: the others go on. */
+/* The work of a broken context is dead, and other contexts go on. */
 START_TEST(a_broken_context_holds_no_other_up) {
     atomic_store(&ac_fence_shared, true);
     submit(0);
@@ -473,8 +472,8 @@ START_TEST(a_broken_context_holds_no_other_up) {
 }
 END_TEST
 
-/* Threads with a stream each, and synchronisations after which one of them becomes the sole
- * stream: who is inside finds the sole stream to be his own for as long as he is. */
+/* Each thread has a stream, and synchronisations make one of the streams the sole one. While a
+ * thread is inside as the sole stream, no other stream becomes it. */
 enum { RACERS = 3, JOIN_EVENTS = 20000 };
 static _Atomic unsigned wrong_homes, homes;
 

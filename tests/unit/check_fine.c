@@ -1,5 +1,5 @@
-/* Fine pages (supply/fine.h) on the fake device: when the pages of large blocks become half as large, for
- * which requests, and when that ends. */
+/* Fine pages (supply/fine.h) on the fake device: when pages of large blocks become half as large, for which
+ * requests, and when that ends. */
 #include "allocator/core_int.h"
 #include "allocator/supply/fine.h"
 #include "allocator_frame.h"
@@ -24,13 +24,14 @@ static bool is_fine(void) {
     return fine;
 }
 
-/* Other blocks, until more is reserved by a tenth. */
+/* Allocates blocks until reserved memory has grown by a tenth. */
 static void grow_by(uint64_t size) {
     for (uint64_t most = reserved() + reserved() / 10; reserved() < most;)
         alloc(size);
 }
 
-/* Blocks of `size` side by side, of which every second goes; then others that fit nowhere. */
+/* Allocates blocks of `size` next to each other and frees every second one. Blocks of `larger`, which fit
+ * nowhere, follow. */
 static void cut_pages(int blocks, uint64_t size, uint64_t larger) {
     for (int i = 0; i < blocks; i++)
         block[i] = alloc(size);
@@ -40,14 +41,14 @@ static void cut_pages(int blocks, uint64_t size, uint64_t larger) {
         grow_by(larger);
 }
 
-/* How many pages the device makes for the request. */
+/* Returns the number of pages that the device makes for the request. */
 static uint64_t pages_for(uint64_t size) {
     uint64_t before = device.calls[FAKE_PAGE_CREATE];
     alloc(size);
     return device.calls[FAKE_PAGE_CREATE] - before;
 }
 
-/* A block of 20 MiB that goes leaves 4 MiB on a page that another one has a part of. */
+/* A freed block of 20 MiB leaves 4 MiB on a page that another block shares. */
 START_TEST(pages_become_fine) {
     cut_pages(BLOCKS, 20 * MIB, 24 * MIB);
     ck_assert(is_fine());
@@ -56,7 +57,7 @@ START_TEST(pages_become_fine) {
 }
 END_TEST
 
-/* The ends of many pages weigh little. */
+/* Partly used end pages matter little in a request of many pages. */
 START_TEST(large_requests_get_whole_pages) {
     cut_pages(BLOCKS, 20 * MIB, 24 * MIB);
     ck_assert(is_fine());
@@ -64,8 +65,8 @@ START_TEST(large_requests_get_whole_pages) {
 }
 END_TEST
 
-/* Where there are few rests; where all pages are small anyway, or large ones were set; where so much memory
- * was allowed, or it could not end by its cost. */
+/* Pages stay whole in these cases: few rests, small pages only, a configured page size, a configured
+ * budget, or low_memory. With the last two the cost of moves is not watched. */
 START_TEST(others_stay_as_they_are) {
     if (_i == 1)
         settings.page = settings.small_page;
@@ -74,7 +75,7 @@ START_TEST(others_stay_as_they_are) {
     if (_i == 2)
         settings.page_budget = 0.2;
     if (_i == 4)
-        settings.page_budget = 0.05; /* what moving costs is not watched */
+        settings.page_budget = 0.05; /* the cost of moving is not watched */
     if (_i == 5)
         settings.frugal = true;
     ac_allocator_configure(allocator, &settings);
@@ -88,7 +89,7 @@ START_TEST(others_stay_as_they_are) {
 }
 END_TEST
 
-/* Nor where it is small pages that lie idle. */
+/* Idle small pages do not count as rests. */
 START_TEST(rests_of_medium_blocks_do_not_count) {
     enum { MEDIUM = 600, ON_A_PAGE = 8 };
     static uint64_t medium[MEDIUM];
@@ -103,7 +104,7 @@ START_TEST(rests_of_medium_blocks_do_not_count) {
 }
 END_TEST
 
-/* While pages may not move it is not the rests that take the memory. */
+/* While pages may not move, rests are not the reason for the growth. */
 START_TEST(not_while_the_device_works) {
     cut_pages(BLOCKS, 20 * MIB, 0);
     submit(0);
@@ -113,7 +114,7 @@ START_TEST(not_while_the_device_works) {
 }
 END_TEST
 
-/* Nor is it they alone where much more was taken meanwhile. */
+/* Rests are not the only reason if much more was allocated meanwhile. */
 START_TEST(not_where_more_was_taken) {
     cut_pages(BLOCKS, 12 * MIB, 0);
     submit(0);
@@ -127,7 +128,7 @@ START_TEST(not_where_more_was_taken) {
 }
 END_TEST
 
-/* A program that has doubled is looked at again: whether new blocks leave rests, too.  Old ones are no
+/* After a program has doubled, the allocator checks again whether new blocks leave rests. Old blocks are no
  * reason to begin again. */
 START_TEST(it_ends_where_new_blocks_leave_no_rests) {
     cut_pages(BLOCKS, 12 * MIB, 16 * MIB);
@@ -144,7 +145,8 @@ START_TEST(it_ends_where_new_blocks_leave_no_rests) {
 }
 END_TEST
 
-/* The page size that was set is that of all new pages; and it ends where it no longer could by its cost. */
+/* A configured page size applies to all new pages. Fine pages end with a new page size, a configured
+ * budget, or low_memory: with the last two the cost of moves is not watched. */
 START_TEST(it_ends_with_the_settings) {
     cut_pages(BLOCKS, 20 * MIB, 24 * MIB);
     ck_assert(is_fine());

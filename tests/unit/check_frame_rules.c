@@ -1,4 +1,4 @@
-/* How often the rules of frames are made anew: once for each load, whether a hook saw it or not. */
+/* How often the rules of frames are rebuilt: once for each load, whether a hook saw it or not. */
 #include <check.h>
 #include <dlfcn.h>
 
@@ -7,13 +7,13 @@
 #include "bind/resolve.h"
 #include "run_suite.h"
 
-/* Frames of this library are none here. */
+/* Replaces the library's function: no frame belongs to this library here. */
 bool ac_is_ourselves(const ac_object_t *object) {
     (void)object;
     return false;
 }
 
-unsigned frame_call(unsigned (*function)(void)); /* of a library that could be unloaded */
+unsigned frame_call(unsigned (*function)(void)); /* of a library that may be unloaded */
 
 static unsigned walk_here(void) {
     static ac_thread_t thread;
@@ -34,11 +34,11 @@ static void *opened(const char *name) {
 }
 
 static void *open_seen(const char *name) {
-    ac_callers_forget(); /* as the hook does, before it */
+    ac_callers_forget(); /* as the hook does, before the load */
     return opened(name);
 }
 
-/* Both libraries are of glibc, and loaded by nothing else. */
+/* Both libraries are part of glibc, and nothing else loads them. */
 START_TEST(made_once_for_a_load_that_is_seen) {
     walk();
     uint32_t before = ac_callers_now();
@@ -48,7 +48,7 @@ START_TEST(made_once_for_a_load_that_is_seen) {
     for (int i = 0; i < 3; i++)
         walk();
     ck_assert_uint_eq(ac_callers_now(), before + 1);
-    open_seen("libBrokenLocale.so.1"); /* which loads nothing */
+    open_seen("libBrokenLocale.so.1"); /* this call loads nothing */
     walk();
     ck_assert_uint_eq(ac_callers_now(), before + 2);
 }
@@ -67,7 +67,7 @@ START_TEST(made_anew_for_a_load_that_is_not_seen) {
 }
 END_TEST
 
-/* The hook comes first: what is loaded after a look that the load began before makes that one outdated. */
+/* The hook runs first. A walk that happens before the load finishes is outdated by that load. */
 START_TEST(made_anew_where_a_look_comes_between) {
     walk();
     uint32_t before = ac_callers_now();

@@ -1,5 +1,5 @@
-/* The free index against a plain list: what it finds fits, is near the best, and is never
- * missed. */
+/* The free index against a plain list: each found block fits and is near the best, and no fitting
+ * block is missed. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,7 @@ START_TEST(bins_grow_with_the_size) {
          size += (size / 256 / AC_GRANULE + 1) * AC_GRANULE) {
         unsigned bin = ac_free_index_bin(size);
         ck_assert_uint_ge(bin, last);
-        ck_assert_uint_lt(bin, AC_BINS - 1); /* the bin without bound is for what cannot come */
+        ck_assert_uint_lt(bin, AC_BINS - 1); /* for sizes that cannot occur */
         last = bin;
     }
     for (uint64_t power = (uint64_t)64 * AC_GRANULE; power < (uint64_t)1 << 49; power *= 2)
@@ -64,11 +64,11 @@ START_TEST(finds_what_fits) {
             fit.least = fit.size + draw(fit.size);
         ac_block_t *exact = best(&fit);
         ac_block_t *found = ac_free_index_find(&free_blocks, &fit, true);
-        ck_assert((exact == NULL) == (found == NULL)); /* nothing that fits is missed */
+        ck_assert((exact == NULL) == (found == NULL)); /* no fitting block is missed */
         if (found) {
             ck_assert(found->size >= fit.size && found->size >= fit.least &&
                       found->size < fit.below);
-            ck_assert_uint_eq(found->size, exact->size); /* the whole bin was looked at */
+            ck_assert_uint_eq(found->size, exact->size); /* the whole bin was searched */
         }
         found = ac_free_index_find(&free_blocks, &fit, false);
         if (found) {
@@ -76,7 +76,7 @@ START_TEST(finds_what_fits) {
                       found->size < fit.below);
             uint64_t from = fit.size > fit.least ? fit.size : fit.least;
             if (ac_free_index_bin(exact->size) >
-                ac_free_index_bin(from)) /* not a miss of the scan */
+                ac_free_index_bin(from)) /* the scan did not miss it */
                 ck_assert_uint_eq(ac_free_index_bin(found->size), ac_free_index_bin(exact->size));
         }
         if (!found && fit.below == UINT64_MAX && exact) /* only a long own bin may hide it */
@@ -102,7 +102,7 @@ START_TEST(an_exact_fit_wins) {
 END_TEST
 
 START_TEST(the_scan_is_bounded) {
-    for (int i = 0; i < 40; i++) { /* all in one bin; the fitting one is the oldest */
+    for (int i = 0; i < 40; i++) { /* all in one bin; the fitting block is the oldest */
         block[i].size = (i == 0 ? 4159 : 4096) * AC_GRANULE;
         ac_free_index_insert(&free_blocks, &block[i]);
     }
@@ -112,7 +112,7 @@ START_TEST(the_scan_is_bounded) {
 }
 END_TEST
 
-/* The same blocks by remove and insert, in an index of their own. */
+/* Mirror of the blocks in an index of their own, updated by remove and insert only. */
 static ac_block_t *plain_bins[AC_BINS];
 static ac_free_index_t plain = {.bin = plain_bins};
 static ac_block_t plain_block[BLOCKS];
@@ -128,7 +128,7 @@ static void same_order(unsigned bin) {
     ck_assert_uint_eq(free_blocks.nonempty[bin / 64] >> bin % 64 & 1, bins[bin] != NULL);
 }
 
-/* The block, if it is in the index, has grown: it lies as if it had left and come again. */
+/* Grows the block. If it is in the index, its place is as if it had left and come again. */
 static void grow(unsigned i) {
     if (!plain_block[i].size)
         return;
@@ -141,8 +141,8 @@ static void grow(unsigned i) {
     same_order(block[i].bin);
 }
 
-/* What is left of a block lies where it would if the block had left and the rest had come: the
- * order in a bin decides what is found. */
+/* The rest of a block lies in its bin as if the block had left and the rest had come. The order
+ * in a bin decides which block is found. */
 START_TEST(a_rest_takes_the_place_of_the_whole) {
     enum { WHOLE = BLOCKS / 2 };
     unsigned in_place = 0;
@@ -165,7 +165,7 @@ START_TEST(a_rest_takes_the_place_of_the_whole) {
         ac_free_index_remove(&plain, &plain_block[from]);
         ac_free_index_insert(&plain, &plain_block[to]);
         plain_block[from].size = 0;
-        if (rest < 64 * AC_GRANULE) { /* else all of them end there */
+        if (rest < 64 * AC_GRANULE) { /* otherwise all of them would end there */
             ac_free_index_remove(&free_blocks, &block[to]);
             ac_free_index_remove(&plain, &plain_block[to]);
             block[to].size = plain_block[to].size = (1 + draw(1 << 14)) * AC_GRANULE;

@@ -1,5 +1,5 @@
-/* Growth by several threads: one asks the device, the others share what it gets, and no thread
- * waits where that could last for ever or be another answer than the thread's own. */
+/* Growth by several threads. One thread calls the device, and the others share the new segment. No
+ * thread waits if the wait could be endless, or if the answer could differ from its own. */
 #include <sched.h>
 #include <stdlib.h>
 
@@ -9,7 +9,7 @@
 
 enum { SHARERS = 6, STREAM = 0x1000 };
 
-/* The first call for a segment stands still until it is let go. */
+/* The first call for a segment blocks until `let_go`. */
 static _Atomic bool standing, let_go;
 static _Atomic unsigned segment_calls;
 
@@ -57,7 +57,7 @@ static uint64_t in_an_hour(void) {
     return fake_ops.now_ns() + (uint64_t)3600 * 1000000000;
 }
 
-/* Who shares waits until it is served, however long the others take to start. */
+/* Makes a sharing thread wait until it is served, however long the others take to start. */
 static void wait_for_long(void) {
     static ac_device_ops_t ops;
     ops = fake_ops;
@@ -65,7 +65,7 @@ static void wait_for_long(void) {
     arena->ops = &ops;
 }
 
-/* One thread asks the device, and stands still there. */
+/* Starts a thread that calls the device and blocks there. */
 static void start_growing(asker_t *grower, uint64_t bytes) {
     device.before = stand_still;
     start(grower, bytes, 0);
@@ -73,7 +73,7 @@ static void start_growing(asker_t *grower, uint64_t bytes) {
         sched_yield();
 }
 
-/* Others that miss meanwhile, each of which has laid claim to a part. */
+/* Starts threads that miss meanwhile. Each of them has claimed a part of the coming segment. */
 static void start_sharing(asker_t sharer[SHARERS], uint64_t bytes, ac_stream_t stream) {
     uint64_t left = coming();
     for (int i = 0; i < SHARERS; i++)
@@ -107,21 +107,21 @@ END_TEST
 START_TEST(what_would_not_do_for_it_is_not_waited_for) {
     asker_t grower, other_one;
     start_growing(&grower, 2 * MIB);
-    start(&other_one, 19 * MIB, 0); /* 18 are left */
+    start(&other_one, 19 * MIB, 0); /* 18 MiB are left */
     join(&other_one);
     ck_assert_int_eq(other_one.status, AC_OK);
-    ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], 1); /* the first one still stands */
+    ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], 1); /* the first call is still blocked */
     atomic_store(&let_go, true);
     join(&grower);
     ck_assert_int_eq(grower.status, AC_OK);
 }
 END_TEST
 
-/* What a segment for medium blocks leaves over is for these alone. */
+/* The rest of a segment for medium blocks serves medium blocks only. */
 START_TEST(large_requests_do_not_wait_for_medium_segments) {
     asker_t grower, other_one;
     wait_for_long();
-    enum { MEDIUM = 14 }; /* MiB of a segment for medium blocks: a 64th of what is live */
+    enum { MEDIUM = 14 }; /* MiB of a segment for medium blocks: 1/64 of the live bytes */
     uint64_t large = alloc(1000 * MIB);
     give(large);
     for (int i = 0; i < MEDIUM; i++)
@@ -156,14 +156,14 @@ START_TEST(who_shared_a_failure_asks_by_itself) {
 }
 END_TEST
 
-/* The device answers the first thread only when the second one has been served. */
+/* The device answers the first thread only after the second one was served. */
 START_TEST(a_call_that_waits_for_the_program_holds_up_no_thread) {
     asker_t grower, waiter;
     start_growing(&grower, 2 * MIB);
     start(&waiter, 2 * MIB, 0);
     join(&waiter);
     ck_assert_int_eq(waiter.status, AC_OK);
-    ck_assert_uint_eq(coming(), 0); /* and the next one does not wait at all */
+    ck_assert_uint_eq(coming(), 0); /* the next request does not wait */
     atomic_store(&let_go, true);
     join(&grower);
     ck_assert_int_eq(grower.status, AC_OK);
@@ -177,7 +177,7 @@ START_TEST(beside_a_capture_each_thread_gets_its_own_answer) {
     uint64_t left = coming();
     start(&other_one, 2 * MIB, _i ? STREAM : 0);
     join(&other_one);
-    ck_assert_int_eq(other_one.status, AC_BUSY); /* the device's own word */
+    ck_assert_int_eq(other_one.status, AC_BUSY); /* the device's own status */
     ck_assert_uint_eq(coming(), left);
     atomic_store(&context[0].capturing, false);
     atomic_store(&let_go, true);
@@ -203,7 +203,8 @@ static void *trim(void *unused) {
     return NULL;
 }
 
-/* The first wait that cancels would cancel this one. */
+/* Waits with cancellation pending. The first wait that is a cancellation point would cancel this
+ * thread. */
 static void *ask_cancelled(void *arg) {
     int state;
     pthread_cancel(pthread_self());
@@ -233,7 +234,7 @@ START_TEST(a_thread_cancelled_while_others_give_back_leaves_the_lock) {
     ck_assert_int_eq(pthread_create(&asker.thread, NULL, ask_cancelled, &asker), 0);
     while (asked_for_segments() < calls + LAST_CALLS)
         sched_yield();
-    for (int i = 0; i < TURNS; i++) /* it is about to wait, or it does */
+    for (int i = 0; i < TURNS; i++) /* the thread is about to wait, or waits */
         sched_yield();
     atomic_store(&let_go, true);
     pthread_join(asker.thread, &result);
@@ -243,7 +244,7 @@ START_TEST(a_thread_cancelled_while_others_give_back_leaves_the_lock) {
 }
 END_TEST
 
-/* --- large free blocks are spared --- */
+/* --- large free blocks are kept whole --- */
 
 static uint64_t keep_large(uint64_t bytes) {
     uint64_t large = alloc(bytes);
@@ -258,7 +259,7 @@ START_TEST(where_the_device_refuses_it_is_broken_up) {
     unsigned calls = asked_for_segments();
     give(large);
     ck_assert_uint_eq(alloc(MIB), large);
-    ck_assert_uint_eq(asked_for_segments(), calls); /* which is remembered */
+    ck_assert_uint_eq(asked_for_segments(), calls); /* the refusal is remembered */
 }
 END_TEST
 
@@ -321,7 +322,7 @@ START_TEST(idle_segments_are_waited_for_beyond_the_budget) {
         b = alloc_on(stream, 500 * MIB + i * 2 * MIB);
         give_on(stream, a);
     }
-    ck_assert_uint_le(reserved(), 1600 * MIB); /* two live, one idle */
+    ck_assert_uint_le(reserved(), 1600 * MIB); /* two live segments, one idle */
 }
 END_TEST
 

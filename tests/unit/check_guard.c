@@ -1,5 +1,5 @@
-/* Guarded blocks on the fake device: where they lie, when their pages go, what is said of what was
- * written beside them. */
+/* Guarded blocks on the fake device: their places, the release of their pages, and reports of writes
+ * next to them. */
 #include "allocator/guarded.h"
 #include "allocator/space/guard_place.h"
 #include "allocator/supply/expand.h"
@@ -31,7 +31,7 @@ static void begin_huge(void) {
     begin_with(1024 * GIB);
 }
 
-/* The contexts go; nothing may be left of what they had. */
+/* Ends the contexts and checks that nothing of theirs is left. */
 static void end_guarded(void) {
     end();
     for (int i = 0; i < 2; i++) {
@@ -83,7 +83,7 @@ START_TEST(looks_like_any_block_and_serves_no_other) {
     ck_assert_uint_eq(info.address, address);
     ck_assert_uint_eq(info.requested, 1000);
     ck_assert_uint_eq(info.pages_end - info.pages_begin, AC_SEGMENT_ALIGN);
-    /* What is left of its pages is there, and no request's. */
+    /* The rest of its pages exists, and serves no request. */
     ck_assert_int_eq(ac_block_find(address - 1, &info), AC_OK);
     ck_assert(!info.allocated);
     ck_assert_uint_eq(alloc(1000) / (64 * GIB) == address / (64 * GIB), 0);
@@ -101,7 +101,7 @@ START_TEST(pages_go_when_nothing_used_them) {
 }
 END_TEST
 
-/* The free waits for what may use the memory, and no longer than a second. */
+/* The free waits for work that may use the memory, for at most a second. */
 START_TEST(a_free_waits_for_the_device) {
     uint64_t address = guarded(MIB);
     submit(0);
@@ -131,7 +131,7 @@ START_TEST(a_free_on_a_stream_does_not_wait) {
     ck_assert_int_eq(ac_block_free_on(arena, stream, address), AC_OK);
     ck_assert_uint_eq(device.calls[FAKE_WAIT], waits);
     ck_assert_uint_eq(device.used, 2 * MIB);
-    /* Nor does it come back to the stream. */
+    /* The block does not go back to the stream either. */
     uint64_t next = 0;
     ck_assert_int_eq(ac_arena_alloc_on(arena, stream, MIB, false, &next), AC_OK);
     ck_assert_uint_ne(next, address);
@@ -142,7 +142,7 @@ START_TEST(a_free_on_a_stream_does_not_wait) {
 }
 END_TEST
 
-/* Addresses come back last: what was freed stays without memory. */
+/* Addresses are reused last: freed blocks keep their addresses without memory. */
 START_TEST(addresses_are_left_alone) {
     enum { TIMES = 300 };
     uint64_t address[TIMES];
@@ -153,7 +153,7 @@ START_TEST(addresses_are_left_alone) {
             ck_assert_uint_ne(address[k] / AC_SEGMENT_ALIGN, address[i] / AC_SEGMENT_ALIGN);
         ck_assert(!fake_usable(&device, address[i], 1));
     }
-    /* Until there are no others: the range is of four times the device's memory. */
+    /* The loop uses all addresses up: the range is four times as large as the device's memory. */
     for (int i = 0; i < 2000; i++)
         give(guarded(1000));
     check_world();
@@ -187,7 +187,7 @@ START_TEST(a_change_beside_the_block_is_found) {
 }
 END_TEST
 
-/* Where they cannot be had nothing is left behind, and other requests are served. */
+/* If there are no pages, the request leaves nothing behind, and other requests are served. */
 START_TEST(failures_leave_nothing) {
     static const fake_kind_t kinds[] = {FAKE_RANGE_RESERVE, FAKE_PAGE_CREATE, FAKE_PAGE_MAP,
                                         FAKE_PAGES_ALLOW};
@@ -217,14 +217,15 @@ START_TEST(takes_no_more_than_a_quarter) {
         count++;
     ck_assert_uint_eq(count, GIB / 4 / AC_SEGMENT_ALIGN);
     ck_assert_int_eq(ac_arena_alloc_guarded(arena, 3, 0, NULL, 1000, &address), AC_GUARD_SHARE);
-    /* A block that fills its pages takes nothing beside them. */
+    /* A block that fills its pages has no guard bytes. */
     guarded(64 * MIB);
     alloc(1000);
     check_world();
 }
 END_TEST
 
-/* A page counts its units in 16 bits: 128 GiB would count as none, and be walked over for ever. */
+/* A page counts its units in 16 bits. A block of 128 GiB would count as 0 units, and a walk would never
+ * end. */
 START_TEST(no_more_than_a_page_can_count) {
     const uint64_t most = (uint64_t)AC_UNIT_MOST * AC_SEGMENT_ALIGN;
     uint64_t address = 0;
@@ -243,14 +244,14 @@ START_TEST(no_more_than_a_page_can_count) {
 }
 END_TEST
 
-/* That the device is full is neither the bound nor a device without pages. */
+/* A full device gives another answer than the bound or a device without pages. */
 START_TEST(answers_tell_why) {
     uint64_t address = 0;
     guarded(2 * MIB);
     alloc(GIB - 64 * MIB);
     ck_assert_int_eq(ac_arena_alloc_guarded(arena, 3, 0, NULL, 64 * MIB, &address),
                      AC_GUARD_FULL);
-    /* Its range is of four times the device's memory. */
+    /* The range is four times as large as the device's memory. */
     ck_assert_int_eq(ac_arena_alloc_guarded(arena, 3, 0, NULL, 5 * GIB, &address),
                      AC_GUARD_ADDRESSES);
     ck_assert_int_eq(ac_arena_alloc_guarded(arena, 3, 0, NULL, 64 * MIB + 1, &address),
@@ -305,7 +306,7 @@ START_TEST(layouts_tell_of_freed_ones) {
 }
 END_TEST
 
-/* Beside other blocks, with pages that move. */
+/* Guarded blocks together with other blocks and moving pages. */
 START_TEST(with_expandable_segments) {
     settings.expandable_segments = true;
     settings.page = 8 * MIB;
@@ -332,8 +333,8 @@ START_TEST(with_expandable_segments) {
 }
 END_TEST
 
-/* Unmapping, and the look before it, may wait for whatever the device does: neither a request nor a free
- * calls for them while it works. */
+/* Unmapping and the check before it may wait for any device work. Neither a request nor a free calls
+ * them while the device works. */
 START_TEST(nothing_goes_while_the_device_works) {
     const ac_stream_t stream = 0x1000;
     uint64_t first = 0, second = 0;
@@ -361,7 +362,7 @@ START_TEST(nothing_goes_while_the_device_works) {
 }
 END_TEST
 
-/* A pattern that is late may be written when it has long been given up: not to pages that went. */
+/* A late pattern may be written long after the wait for it was given up. Pages stay until then. */
 START_TEST(pages_outlast_a_late_pattern) {
     device.fill_late = true;
     uint64_t address = guarded(1000);
@@ -370,15 +371,15 @@ START_TEST(pages_outlast_a_late_pattern) {
     ck_assert_uint_eq(counters.guarded_allocs, 1);
     ac_allocator_settle_debt(allocator);
     ck_assert(fake_usable(&device, address, 1));
-    device.fill_late = false; /* it is owed still */
+    device.fill_late = false; /* the release is still due */
     ac_allocator_settle_debt(allocator);
     ck_assert(!fake_usable(&device, address, 1));
     ck_assert_uint_eq(device.calls[FAKE_DIFFERS], 0); /* it was not marked */
 }
 END_TEST
 
-/* Pages of guarded blocks leave by way of the look at what lies beside them, and by no other: not even
- * where pages move all the time, which looks for the best hole. */
+/* The pages of a guarded block are released only after the check of its guard bytes. Even a growth that
+ * moves pages and looks for the best hole does not take them. */
 START_TEST(pages_serve_no_other_block) {
     settings.expandable_segments = true;
     settings.page = settings.small_page = AC_SEGMENT_ALIGN;
@@ -393,7 +394,7 @@ START_TEST(pages_serve_no_other_block) {
     complete(0);
     ck_assert(ac_fence_calm(0));
     allocator->supply->expand.toll.costly = 1;
-    alloc(GIB - 64 * MIB); /* beyond every budget */
+    alloc(GIB - 64 * MIB); /* exceeds every budget */
     ck_assert_uint_eq(counters.pages_moved, 0);
     ck_assert(ac_allocator_settle_debt(allocator));
     ck_assert_uint_eq(times_found, 1);

@@ -1,5 +1,5 @@
-/* The ring of events: what it keeps when it wraps, whatever its size; readers beside writers; switched
- * off and on; a device without a ring. */
+/* The ring of events: its content after a wrap at any size, readers during writes, switching off and
+ * on, and a device without a ring. */
 #include <check.h>
 #include <errno.h>
 #include <pthread.h>
@@ -20,7 +20,8 @@ static void add(ac_history_t *history, uint64_t n) {
                                           .thread = (uint32_t)~n});
 }
 
-/* Whether all parts of the event are of one that `add` wrote; which one that is. */
+/* Returns true if all parts of the event come from the same call of `add`. *n: the number of this
+ * call. */
 static bool is_whole(const ac_event_t *event, uint64_t *n) {
     *n = event->address >> 9;
     return event->kind == *n % AC_EVENT_KINDS && event->time_ns == (int64_t)(*n + 1) &&
@@ -61,7 +62,7 @@ START_TEST(off_keeps_what_there_is) {
     ac_history_t *history = ac_history_of(0);
     ac_event_t event;
     ac_history_size(4);
-    add(history, 0); /* not on yet */
+    add(history, 0); /* the history is not on yet */
     ck_assert_uint_eq(ac_history_count(history, &dropped), 0);
     ck_assert(!ac_history_get(history, 0, &event));
     atomic_store(&ac_history_on, true);
@@ -90,7 +91,7 @@ START_TEST(devices_have_their_own) {
         ck_assert_uint_eq(event.address, (uint64_t)i << 9);
     }
     ck_assert_ptr_eq(ac_history_of(AC_LIVE_DEVICES + 5), ac_history_of(AC_LIVE_DEVICES - 1));
-    add(NULL, 1); /* of no device */
+    add(NULL, 1); /* without a device */
 }
 END_TEST
 
@@ -103,7 +104,7 @@ START_TEST(an_event_without_a_time_is_of_now) {
 }
 END_TEST
 
-/* Out of host memory each event is one that was dropped, errno stays, and once there is memory the
+/* Without host memory each event counts as dropped, and errno is unchanged. Once there is memory, the
  * ring begins. */
 START_TEST(without_host_memory) {
     uint64_t dropped, n;
@@ -144,7 +145,7 @@ static void *write_some(void *arg) {
     return NULL;
 }
 
-/* Each event that is there is whole, while others write. */
+/* Reads while others write, and checks that each event is whole. */
 static void *read_all(void *seen) {
     while (!atomic_load(&over)) {
         uint64_t dropped, n, count = ac_history_count(ac_history_of(0), &dropped);
@@ -176,7 +177,7 @@ START_TEST(readers_beside_writers) {
         pthread_join(reader[i], NULL);
     uint64_t count = ac_history_count(ac_history_of(0), &dropped);
     ck_assert_uint_eq(count, atomic_load(&written));
-    /* At rest all but those that were dropped are there, each writer's in its order. */
+    /* Without writers, all events except dropped ones are there, in the order of each writer. */
     for (uint64_t i = count > room ? count - room : 0; i < count; i++) {
         ac_event_t event;
         uint64_t n;
@@ -192,7 +193,7 @@ START_TEST(readers_beside_writers) {
 }
 END_TEST
 
-/* Threads that make a device's ring at the same time make one. */
+/* Threads that create a device's ring at the same time create one. */
 static pthread_barrier_t together;
 
 static void *write_one(void *arg) {

@@ -1,4 +1,5 @@
-/* Blocks of pinned memory: what serves, what waits for what, what goes back, and the index. */
+/* Blocks of pinned memory: which block serves a request, which work a free waits for, which
+ * blocks leave, and the index. */
 #include <check.h>
 #include <stdlib.h>
 
@@ -34,13 +35,13 @@ static void end(void) {
     ck_assert_msg(!device.wrong, "%s", device.wrong);
 }
 
-/* Work in context i that completes when the test says so. */
+/* Submits work to context i, which completes when the test calls complete(). */
 static void submit(int i) {
     fake_submit(&context[i]);
     ac_fence_submitted(&timeline[i]);
 }
 
-/* It does, and the fences tell. */
+/* Completes the work of context i. Its fences notice. */
 static void complete(int i) {
     fake_complete(&context[i], atomic_load(&context[i].submitted));
     ac_fence_close(NULL, true);
@@ -56,7 +57,7 @@ static ac_host_free_t give(uint64_t address) {
     return ac_host_give(&host, address, true, ALL, now, &block);
 }
 
-/* 0: none was there. */
+/* Returns 0 if there was no block. */
 static uint64_t take_as(const ac_host_key_t *wanted, uint64_t bytes) {
     uint64_t address = 0;
     return ac_host_take(&host, wanted, ac_host_size(bytes), bytes, now, &address) ? address : 0;
@@ -79,8 +80,8 @@ END_TEST
 
 START_TEST(a_block_serves_its_size_and_key) {
     add(MIB, MIB);
-    ck_assert_int_eq(give(MIB), AC_HOST_READY);           /* nothing was submitted */
-    for (uint32_t i = 1; i <= 8 * AC_HOST_BUCKETS; i++) { /* of some the bucket is the same */
+    ck_assert_int_eq(give(MIB), AC_HOST_READY);           /* no work was submitted */
+    for (uint32_t i = 1; i <= 8 * AC_HOST_BUCKETS; i++) { /* some sizes share a bucket */
         ck_assert_uint_eq(take_as(&(ac_host_key_t){(char *)&context[0] + i, 1, 0}, MIB), 0);
         ck_assert_uint_eq(take_as(&(ac_host_key_t){&context[0], 1 + i, 0}, MIB), 0);
         ck_assert_uint_eq(take_as(&(ac_host_key_t){&context[0], 1, i}, MIB), 0);
@@ -102,7 +103,7 @@ START_TEST(the_newest_serves_first) {
 }
 END_TEST
 
-/* Whatever contexts do counts, though they share nothing. */
+/* Work of any context counts, even if contexts share no memory. */
 START_TEST(a_free_waits_for_all_contexts) {
     add(MIB, MIB);
     submit(0);
@@ -135,7 +136,7 @@ START_TEST(captures_keep_it) {
     add(MIB, MIB);
     add(2 * MIB, MIB);
     ac_order_capture_begin(7);
-    ck_assert_int_eq(give(2 * MIB), AC_HOST_READY); /* nothing was captured */
+    ck_assert_int_eq(give(2 * MIB), AC_HOST_READY); /* no work was captured */
     submit(1);
     ck_assert_int_eq(give(MIB), AC_HOST_DEFERRED);
     ac_order_capture_end();
@@ -161,18 +162,18 @@ START_TEST(limits) {
     ck_assert_int_eq(ac_host_give(&host, MIB, true, MIB / 2, now, &block), AC_HOST_LEAVES);
     ac_host_left(&host, block, true, now);
     ck_assert_int_eq(ac_host_give(&host, 2 * MIB, false, ALL, now, &block), AC_HOST_LEAVES);
-    ac_host_left(&host, block, false, now); /* the driver refused */
+    ac_host_left(&host, block, false, now); /* the driver refused the free */
     ck_assert_int_eq(give(2 * MIB), AC_HOST_READY);
     now += 10;
     ck_assert_int_eq(ac_host_give(&host, 3 * MIB, true, MIB, now, &block), AC_HOST_READY);
-    ck_assert_ptr_null(ac_host_leave(&host, now - 10, 0, now)); /* none is that old */
+    ck_assert_ptr_null(ac_host_leave(&host, now - 10, 0, now)); /* no block is that old */
     ck_assert(!ac_host_due(&host, now - 10, ALL) && ac_host_due(&host, now, ALL));
     ck_assert(!ac_host_due(&host, 0, 2 * MIB) && ac_host_due(&host, 0, 2 * MIB - 1));
     block = ac_host_leave(&host, ALL, MIB, now);
     ck_assert_ptr_nonnull(block);
     ck_assert_ptr_eq(ac_host_leaving(block, &address, &size), &context[0]);
     ck_assert(address == 2 * MIB && size == MIB);
-    ck_assert_uint_eq(take(MIB), 3 * MIB); /* not the one that leaves */
+    ck_assert_uint_eq(take(MIB), 3 * MIB); /* not the block that leaves */
     ac_host_left(&host, block, true, now);
     ck_assert_ptr_null(ac_host_leave(&host, ALL, 0, now));
     ck_assert_int_eq(stats.num_host_alloc, 3);
@@ -180,7 +181,7 @@ START_TEST(limits) {
 }
 END_TEST
 
-/* What waits counts against the limit, and cannot make room. */
+/* Waiting blocks count against the limit and cannot make room. */
 START_TEST(limit_with_waiting_blocks) {
     ac_host_block_t *block;
     add(MIB, MIB);
@@ -243,11 +244,11 @@ START_TEST(contexts_and_addresses_that_come_back) {
     ck_assert_int_eq(stats.allocations.current, 1);
     ck_assert_int_eq(stats.active_requests.current, 1);
     ck_assert(!ac_host_holds(&host, 9));
-    /* The driver gives the address again before the thread that asked it to free is back. */
+    /* The driver reuses the address before the thread that called its free has returned. */
     ck_assert(ac_host_add(&host, &other, 3 * MIB, 2 * MIB, 2 * MIB));
     ac_host_left(&host, leaving, true, now);
     ck_assert_int_eq(stats.allocations.current, 2);
-    /* Nor does the rest of something older stay in its way. */
+    /* The rest of an older block does not prevent adding this one either. */
     ck_assert(ac_host_add(&host, &other, 4 * MIB + 512, 5 * MIB, 5 * MIB));
     ck_assert_int_eq(stats.allocations.current, 1);
     ac_host_forget(&host, 4 * MIB + 512);
@@ -255,7 +256,7 @@ START_TEST(contexts_and_addresses_that_come_back) {
 }
 END_TEST
 
-/* Against a table: all operations, all states. */
+/* Compares with a table: all operations in all states. */
 START_TEST(random_sequences) {
     enum { BLOCKS = 64, STEPS = 20000 };
     bool held[BLOCKS] = {false}, there[BLOCKS] = {false};

@@ -1,4 +1,4 @@
-/* What the host has left for pinned memory, read from folders of the test's own. */
+/* Host memory left for pinned memory, read from folders of the test. */
 #include <check.h>
 #include <errno.h>
 #include <pthread.h>
@@ -45,7 +45,7 @@ START_TEST(the_machine) {
     put("/proc/meminfo", "MemTotal:  8000 kB\n");
     ck_assert_uint_eq(ac_host_memory_below(root), 0);
     ck_assert_uint_eq(ac_host_memory_below("/nowhere"), 0);
-    ck_assert_uint_gt(ac_host_memory_left(), 0); /* of this machine */
+    ck_assert_uint_gt(ac_host_memory_left(), 0); /* reads this machine's files */
 }
 END_TEST
 
@@ -59,7 +59,7 @@ static void *look(void *begin) {
     return (void *)(uintptr_t)(left == 0 || errno != EXDEV);
 }
 
-/* The first look of a process, by several threads at a time. */
+/* Several threads make the first query of a process at the same time. */
 static bool look_first(void) {
     pthread_barrier_t begin;
     pthread_t thread[THREADS];
@@ -87,7 +87,7 @@ START_TEST(first_looks) {
 }
 END_TEST
 
-/* The limit of a group above holds as well; "max" is none. */
+/* The limit of a parent group applies too; "max" means no limit. */
 START_TEST(version_two) {
     put("/proc/self/cgroup", "0::/a/b\n");
     put("/sys/fs/cgroup/a/b/memory.max", "max\n");
@@ -98,9 +98,9 @@ START_TEST(version_two) {
     ck_assert_uint_eq(ac_host_memory_below(root), 600000);
     put("/sys/fs/cgroup/a/memory.stat", "anon 7\nactive_file 50000\ninactive_file 300000\n");
     ck_assert_uint_eq(ac_host_memory_below(root), 900000);
-    put("/sys/fs/cgroup/a/memory.stat", "inactive_file 500000\n"); /* read later than the usage */
+    put("/sys/fs/cgroup/a/memory.stat", "inactive_file 500000\n"); /* read after the usage */
     ck_assert_uint_eq(ac_host_memory_below(root), 1000000);
-    put("/sys/fs/cgroup/memory.max", "100\n"); /* as a container sees its own */
+    put("/sys/fs/cgroup/memory.max", "100\n"); /* a container sees its own limit like this */
     put("/sys/fs/cgroup/memory.current", "400000\n");
     ck_assert_uint_eq(ac_host_memory_below(root), 0);
 }
@@ -119,11 +119,11 @@ START_TEST(version_one) {
 }
 END_TEST
 
-/* What grew since the last look. */
+/* Pressure that grew since the last query. */
 START_TEST(pressure) {
     const int64_t second = 1000000000;
     ac_host_pressure_t last = {0};
-    ck_assert(!ac_host_pressure_below(root, second, &last)); /* the kernel tells nothing */
+    ck_assert(!ac_host_pressure_below(root, second, &last)); /* the kernel reports none */
     ck_assert(!ac_host_pressure_below(root, 2 * second, &last));
     put("/proc/pressure/memory", "some avg10=9.00 avg60=9.00 avg300=9.00 total=7000000\n"
                                  "full avg10=0.00 avg60=0.00 avg300=0.00 total=1\n");
@@ -150,7 +150,7 @@ static void put_events(const char *path, unsigned high, unsigned max) {
     put(path, text);
 }
 
-/* A group comes to its limit with every page of a file that it gives up: its tasks have to wait. */
+/* A group at its limit drops pages of files, so its tasks have to wait. */
 START_TEST(pressure_of_groups) {
     static const char own[] = "/sys/fs/cgroup/a/b/memory.events";
     static const char above[] = "/sys/fs/cgroup/a/memory.events";
@@ -165,9 +165,9 @@ START_TEST(pressure_of_groups) {
     ck_assert(!ac_host_pressure_below(root, second, &last));
     put_events(above, 6, 2);
     put_stall(stall, 2000);
-    ck_assert(!ac_host_pressure_below(root, 2 * second, &last)); /* hardly a wait */
+    ck_assert(!ac_host_pressure_below(root, 2 * second, &last)); /* next to no waiting */
     put_stall(stall, 102000);
-    ck_assert(!ac_host_pressure_below(root, 3 * second, &last)); /* not for its limit */
+    ck_assert(!ac_host_pressure_below(root, 3 * second, &last)); /* not because of its limit */
     put_events(above, 6, 3);
     put_stall(stall, 202000);
     ck_assert(ac_host_pressure_below(root, 4 * second, &last));
@@ -182,7 +182,7 @@ START_TEST(pressure_of_groups) {
 }
 END_TEST
 
-/* What cannot be read for a while is not taken for none. */
+/* A file that is unreadable for a while does not count as no pressure. */
 START_TEST(pressure_unread) {
     static const char machine[] = "/proc/pressure/memory", groups[] = "/proc/self/cgroup";
     static const char events[] = "/sys/fs/cgroup/a/memory.events";
@@ -202,7 +202,7 @@ START_TEST(pressure_unread) {
     ck_assert(!ac_host_pressure_below(root, 2 * second, &last));
     ck_assert_int_eq(rename(to, from), 0);
     if (file[_i] == machine)
-        put_stall(machine, 7060000); /* since it was read, two seconds ago */
+        put_stall(machine, 7060000); /* since the last read, two seconds ago */
     else if (file[_i] == stall)
         put_events(events, 6, 2);
     put_stall(stall, file[_i] == stall ? 5060000 : 5200000);
@@ -215,7 +215,7 @@ END_TEST
 
 START_TEST(nodes) {
     uint32_t node = ac_host_memory_node();
-    for (int i = 0; i < 100; i++) /* the thread may move, but not on most machines */
+    for (int i = 0; i < 100; i++) /* the thread may move to another processor, but rarely */
         node = ac_host_memory_node() == node ? node : ac_host_memory_node();
     ck_assert(node < 1024 || node >> 31);
 }

@@ -1,5 +1,5 @@
-/* What others are told of a block: serials of lifetimes, exports, and that blocks beside it go on
- * being used. */
+/* Block information for other libraries: serials of lifetimes, exports, and the reuse of
+ * neighbouring blocks. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,7 +56,7 @@ static ac_block_info_t info_of(uint64_t address) {
 static const uint64_t sizes[] = {512, 4 * KIB, 5 * KIB, 64 * KIB, 300 * KIB, 3 * MIB, 40 * MIB};
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
-/* Of each size, through the cache and around it: an address comes back at once, its serial never. */
+/* For each size, with and without the cache: an address is reused at once, its serial never. */
 START_TEST(no_two_lifetimes_have_one_serial) {
     uint64_t last = 0;
     for (int i = 0; i < 20; i++) {
@@ -115,9 +115,9 @@ START_TEST(a_slot_keeps_its_serial) {
 }
 END_TEST
 
-/* --- the blocks beside it --- */
+/* --- neighbouring blocks --- */
 
-/* A thousand blocks of which each is known outside take what they would take unknown. */
+/* A thousand blocks with serials take as much memory as blocks without. */
 START_TEST(known_blocks_cost_no_segment) {
     enum { BLOCKS = 1000 };
     static uint64_t address[BLOCKS];
@@ -136,7 +136,8 @@ START_TEST(known_blocks_cost_no_segment) {
 }
 END_TEST
 
-/* Its free takes the lock; what lies beside it goes on being kept by its thread. */
+/* The free of a known block takes the lock. Its thread still keeps the neighbouring block in its
+ * cache. */
 START_TEST(threads_keep_no_known_block) {
     uint64_t known = take(MIB), beside = take(MIB), address;
     serial_of(known);
@@ -154,10 +155,11 @@ END_TEST
 enum { THREADS = 4, ROUNDS = 1500 };
 static ac_cache_tally_t own_tally[THREADS];
 
-/* It may be about to take the block in, and another one would go by the same name. */
+/* The owner may be about to put the block into its cache. Another block would then have the same
+ * serial. */
 START_TEST(an_owner_that_stays_in_its_cache_is_not_passed) {
     uint64_t serial, address = take(4096);
-    if (!ac_barrier_is_light()) /* then an owner goes the long way, with the lock */
+    if (!ac_barrier_is_light()) /* in this case an owner takes the long path, with the lock */
         return;
     ck_assert(ac_cache_enter(cache));
     ck_assert_int_eq(ac_block_identify(address, &serial), AC_OOM);
@@ -167,7 +169,7 @@ START_TEST(an_owner_that_stays_in_its_cache_is_not_passed) {
 }
 END_TEST
 
-/* Its lists may be half changed. */
+/* The lists of its cache may be half changed. */
 START_TEST(beside_an_owner_in_its_cache_nothing_is_compared) {
     const char *why = NULL;
     if (!ac_barrier_is_light())
@@ -191,7 +193,8 @@ static void *come_out_late(void *arg) {
     return NULL;
 }
 
-/* What its cache keeps of a segment that others reach goes, however long its thread does not run. */
+/* A cache gives up its blocks in a segment that others can reach, however long its thread does not
+ * run. */
 START_TEST(an_owner_that_is_late_keeps_nothing_that_others_reach) {
     uint64_t exported = take(MIB), kept = take(MIB), address;
     pthread_t owner;
@@ -211,7 +214,7 @@ END_TEST
 
 static uint64_t serials[THREADS][ROUNDS];
 
-/* Blocks of a thread of its own, of which every third is known to others. */
+/* Allocates and frees blocks of one thread. Every third one is known to others. */
 static void *churn(void *arg) {
     const size_t me = (size_t)(uintptr_t)arg;
     ac_cache_t *own = ac_cache_open(arena, &own_tally[me]);
@@ -305,7 +308,7 @@ END_TEST
 /* --- SYNC_MEMOPS --- */
 
 enum { UNITS = 4096 };
-static bool attribute[UNITS]; /* of segments and pages, by where they begin */
+static bool attribute[UNITS]; /* attributes of segments and pages, by first address */
 static unsigned changes, fails_at;
 static void (*beside)(void);
 
@@ -414,8 +417,8 @@ START_TEST(a_refusal_changes_nothing) {
 }
 END_TEST
 
-/* While the driver is told that the last block is gone another one asks: what it asked for must not
- * be taken from it. */
+/* While the driver is told that the last block is gone, another thread requests the attribute. Its
+ * request must not be undone. */
 static uint64_t late_block;
 
 static void *ask_late(void *unused) {
@@ -462,7 +465,7 @@ START_TEST(known_blocks_on_pages_do_not_move) {
 }
 END_TEST
 
-/* Each page has an attribute of its own; a block over several asks on all. */
+/* Each page has an attribute of its own. A block over several pages sets all of them. */
 START_TEST(it_is_set_on_all_pages) {
     uint64_t front = alloc(MIB), block = alloc(20 * MIB), behind = alloc(MIB);
     memset(attribute, 0, sizeof attribute);
@@ -484,7 +487,7 @@ START_TEST(it_is_set_on_all_pages) {
 }
 END_TEST
 
-/* What was told of a part of them is taken back. */
+/* Pages that were already set are reset. */
 START_TEST(a_refusal_of_one_page_changes_nothing) {
     uint64_t block = alloc(40 * MIB);
     memset(attribute, 0, sizeof attribute);
@@ -497,7 +500,7 @@ START_TEST(a_refusal_of_one_page_changes_nothing) {
 }
 END_TEST
 
-/* --- pages that another process is shown --- */
+/* --- pages shown to another process --- */
 
 static ac_shown_pages_t shown;
 
@@ -513,7 +516,7 @@ static uint64_t exported_at(uint64_t address) {
     return serial;
 }
 
-/* All pages of the block and no others, a few at a time. */
+/* All pages of the block and no others are shown, a few at a time. */
 START_TEST(all_its_pages_are_shown) {
     uint64_t front = alloc(MIB), block = alloc(130 * MIB), from = 0, last = 0;
     ac_block_info_t info = info_of(block);
@@ -545,7 +548,7 @@ START_TEST(all_its_pages_are_shown) {
 }
 END_TEST
 
-/* Freed meanwhile, they stay until they are returned. */
+/* The block is freed meanwhile. Its pages stay until they are returned. */
 START_TEST(shown_pages_stay) {
     uint64_t block = alloc(32 * MIB), serial = exported_at(block);
     ck_assert_int_eq(ac_pages_show(block, serial, 0, &shown), AC_OK);
@@ -558,7 +561,7 @@ START_TEST(shown_pages_stay) {
 }
 END_TEST
 
-/* With their context gone, too: who returns them gives them back. */
+/* The pages outlive their context. The return of the pages releases them. */
 START_TEST(shown_pages_outlive_their_context) {
     uint64_t block = alloc(32 * MIB), serial = exported_at(block);
     ck_assert_int_eq(ac_pages_show(block, serial, 0, &shown), AC_OK);

@@ -1,5 +1,5 @@
-/* Descriptors of pages on their way to an importer (share/ipc_socket.h), and those that a fork child
- * does not keep (share/ipc_fds.h).  Here a page is a pipe. */
+/* File descriptors of pages on their way to an importer (share/ipc_socket.h), and the closing of descriptors in
+ * a fork child (share/ipc_fds.h). A pipe stands for a page. */
 #include "live_frame.h"
 
 #include <sys/resource.h>
@@ -12,10 +12,10 @@
 #include "run_suite.h"
 
 enum { MS = 1000000, UNIT = 2 << 20, PAGES = 3 * AC_IPC_BATCH - 10 };
-#define PATIENCE ((int64_t)20000 * MS) /* on a busy machine; nothing takes as long by itself */
+#define PATIENCE ((int64_t)20000 * MS) /* generous, for a busy machine */
 
 static char table[512];
-static ac_ipc_ask_t asked; /* by the server's thread, under the lock */
+static ac_ipc_ask_t asked; /* written by the server's thread, under the lock */
 static pthread_mutex_t asked_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic bool over;
 static pthread_t server;
@@ -25,7 +25,7 @@ static int64_t in(int64_t ns) {
     return ac_raw_ns(CLOCK_MONOTONIC) + ns;
 }
 
-/* The pages of a block, as the exporter of real ones gives them. */
+/* Returns the pages of a block, as an exporter of real pages would. */
 static void grant(const ac_ipc_ask_t *ask, ac_ipc_pages_t *pages, int page[AC_IPC_BATCH]) {
     pthread_mutex_lock(&asked_lock);
     asked = *ask;
@@ -83,7 +83,7 @@ static unsigned descriptors(void) {
     return count;
 }
 
-/* All pages of the block, each once and in order. */
+/* Fetches all pages of the block, each once and in order. */
 static void get_all(void) {
     int fd = connected();
     uint64_t at = 0;
@@ -127,7 +127,7 @@ START_TEST(all_pages_arrive) {
     for (int i = 0; i < 20; i++)
         get_all();
     while (descriptors() !=
-           before) /* the other side drops its client, or the test's limit ends it */
+           before) /* the other side drops its client, or the test's time limit ends the test */
         usleep(1000);
     stop();
     snprintf(table, sizeof table, "%s.sock", page_name((int)getpid()));
@@ -135,7 +135,7 @@ START_TEST(all_pages_arrive) {
 }
 END_TEST
 
-/* Nanoseconds that a request without an answer took; its limit is 200 ms. */
+/* Returns the nanoseconds that a request without an answer took; its limit is 200 ms. */
 static int64_t unanswered(void) {
     int fd = connected(), page[AC_IPC_BATCH];
     ac_ipc_ask_t ask = {.nonce = 1};
@@ -148,7 +148,8 @@ static int64_t unanswered(void) {
     return spent;
 }
 
-/* Nanoseconds until the queue is full and a connection is given up, in 300 ms; some are made. */
+/* Connects until the queue is full and a connection times out after 300 ms. Returns the nanoseconds of that;
+ * *made: connections before it. */
 static int64_t until_full(int *made) {
     int fd[400], count = 0;
     int64_t begin = in(0);
@@ -162,8 +163,8 @@ static int64_t until_full(int *made) {
     return spent;
 }
 
-/* The importer's limit holds whatever the exporter does, and nothing stays open.  Shown by one of a few, for the
- * machine may be busy. */
+/* The importer's limit holds whatever the exporter does, and no descriptor stays open. One fast try of a few is
+ * enough, because the machine may be busy. */
 START_TEST(no_answer_is_no_wait) {
     enum { TIMES = 5, SOON_MS = 2000 };
     open_page();
@@ -197,8 +198,8 @@ START_TEST(a_refusal_is_an_answer) {
 }
 END_TEST
 
-/* More descriptors come than this process may have, or were asked for: those that fit, in order, and
- * none stays open. */
+/* Sends more descriptors than this process may have or requested. The importer gets the ones that fit, in order,
+ * and leaves none open. */
 static void *send_many(void *arg) {
     enum { MANY = 100 };
     struct {
@@ -216,7 +217,7 @@ static void *send_many(void *arg) {
                              .msg_control = &rights,
                              .msg_controllen = sizeof rights};
     int client = accept(*(int *)arg, NULL, NULL);
-    memset(&rights, 0, sizeof rights); /* standard input, again and again */
+    memset(&rights, 0, sizeof rights); /* standard input, repeatedly */
     rights.head.cmsg_level = SOL_SOCKET;
     rights.head.cmsg_type = SCM_RIGHTS;
     rights.head.cmsg_len = CMSG_LEN(MANY * sizeof(int));
@@ -247,7 +248,7 @@ START_TEST(descriptors_may_be_few) {
         ac_fds_close(page[i]);
     ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
     unsigned before = descriptors();
-    int end = 0; /* of the numbers that it may have */
+    int end = 0; /* of the numbers allowed for descriptors */
     for (unsigned may = 0; may < 5; may++, end++) {
         while (fcntl(end, F_GETFD) >= 0)
             end++;
@@ -267,9 +268,10 @@ START_TEST(descriptors_may_be_few) {
 }
 END_TEST
 
-/* Silent clients, and such as send other things, hold up no one: each is dropped after a second only. */
+/* Silent clients and clients that send other data delay no other client, although each is dropped only after a
+ * second. */
 START_TEST(others_are_heard) {
-    enum { MANY = 100, SOON = 5000 }; /* more than it hears at a time */
+    enum { MANY = 100, SOON = 5000 }; /* more than the server handles at a time */
     start();
     int fd[MANY];
     char nonsense[100] = "nonsense";
@@ -299,7 +301,7 @@ static void *ask_on(void *fds) {
     return NULL;
 }
 
-/* Clients that always ask for more take all places: one more is served as well. */
+/* Clients that always ask for more take all places. One further client is still served. */
 START_TEST(all_take_turns) {
     int fd[64];
     pthread_t asker;
@@ -324,7 +326,7 @@ START_TEST(another_process_is_not_asked) {
 }
 END_TEST
 
-/* The program closes all that it does not know, and opens files of its own under the numbers. */
+/* The program closes all descriptors that it does not know, and opens its own files under these numbers. */
 START_TEST(lost_socket_is_made_again) {
     start();
     get_all();
@@ -343,7 +345,7 @@ START_TEST(lost_socket_is_made_again) {
 }
 END_TEST
 
-/* A folder whose path is longer than a socket's address. */
+/* The folder has a longer path than a socket's address can hold. */
 START_TEST(long_paths_are_reached) {
     char longer[sizeof dir + 200];
     snprintf(longer, sizeof longer, "%s/%0*d", dir, 150, 7);
@@ -359,10 +361,10 @@ START_TEST(long_paths_are_reached) {
 }
 END_TEST
 
-/* What lies there under the name is a dead process's. */
+/* A dead process left a socket under the name. */
 START_TEST(stale_socket_is_replaced) {
     open_page();
-    ac_ipc_socket_fork_child(); /* forgets it, and leaves it where it is */
+    ac_ipc_socket_fork_child(); /* forgets the socket without removing its file */
     ck_assert_int_eq(ac_ipc_listen(), 0);
     ac_fds_close(connected());
     ac_ipc_socket_close();
@@ -380,7 +382,7 @@ static unsigned pipes_and_sockets(void) {
     return count;
 }
 
-/* A connection on both of its sides: a child has nothing of it. */
+/* A connection has both ends in this process. A fork child keeps neither. */
 START_TEST(fork_child_keeps_nothing) {
     unsigned others = pipes_and_sockets();
     pthread_atfork(ac_fds_fork_prepare, ac_fds_fork_parent, ac_fds_fork_child);

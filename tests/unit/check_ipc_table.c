@@ -1,11 +1,12 @@
-/* Handles of ours for IPC (share/ipc_token.h), the exporter's table, and how others read it. */
+/* IPC handles of this library (share/ipc_token.h), the exporter's table, and other processes'
+ * reads of it. */
 #include "live_frame.h"
 
 #include "observe/live_file.h"
 #include "share/ipc_lookup.h"
 #include "run_suite.h"
 
-/* Written here once more, from its definition: CRC-32C of "123456789" is e3069283. */
+/* A second implementation from the definition: CRC-32C of "123456789" is e3069283. */
 static uint32_t castagnoli(const unsigned char *bytes, size_t count, uint32_t sum) {
     for (size_t i = 0; i < 8 * count; i++) {
         uint32_t bit = (sum ^ bytes[i / 8] >> i % 8) & 1;
@@ -60,7 +61,7 @@ START_TEST(other_bytes_are_no_token) {
 }
 END_TEST
 
-/* Sealed well, but of what this version does not make. */
+/* The checksum is right, but this version does not make such contents. */
 START_TEST(token_of_another_version) {
     static const struct {
         unsigned at, value;
@@ -96,7 +97,7 @@ static ac_ipc_entry_t entry_at(uint64_t offset) {
     return entry;
 }
 
-/* Export something: its token. */
+/* Exports a block and returns its token. */
 static ac_ipc_token_t exported(uint64_t offset, uint64_t serial, uint32_t *slot) {
     unsigned char bytes[AC_IPC_TOKEN];
     ac_ipc_token_t token;
@@ -129,7 +130,7 @@ START_TEST(entries_are_found_until_they_end) {
     uint32_t slot, other;
     struct stat st;
     open_page();
-    ck_assert_int_ne(stat(table_name(), &st), 0); /* none without an export */
+    ck_assert_int_ne(stat(table_name(), &st), 0); /* there is no table before the first export */
     ac_ipc_token_t first = exported(512, 1, &slot), second = exported(4096, 2, &other);
     ck_assert_uint_ne(slot, other);
     ck_assert_int_eq(look(&first, &entry), AC_IPC_FOUND);
@@ -143,7 +144,7 @@ START_TEST(entries_are_found_until_they_end) {
     ac_ipc_lookup_end(&source, &first, true);
     ck_assert_int_eq(look(&first, &entry), AC_IPC_FREED);
     ac_ipc_token_t third = exported(8192, 3, &other);
-    ck_assert_uint_eq(other, slot); /* used again: the first token does not fit it */
+    ck_assert_uint_eq(other, slot); /* reused: the first token no longer matches */
     ck_assert_int_eq(look(&first, &entry), AC_IPC_FREED);
     ck_assert_int_eq(look(&third, &entry), AC_IPC_FOUND);
     ck_assert(ac_ipc_table_find(&third, &entry) && entry.serial == 3);
@@ -172,7 +173,7 @@ START_TEST(table_grows) {
 }
 END_TEST
 
-/* What lies in the way is of a process that had this pid before, or no table at all. */
+/* An earlier process with this pid left a file, or the file is no table. */
 START_TEST(stale_file_is_replaced) {
     ac_ipc_entry_t entry;
     uint32_t slot;
@@ -189,7 +190,7 @@ START_TEST(stale_file_is_replaced) {
 }
 END_TEST
 
-/* Another process changes the file as it likes: an error, whatever it is. */
+/* Another process changes the file arbitrarily. Each change gives an error. */
 START_TEST(spoilt_table_is_an_error) {
     static const struct {
         off_t at;
@@ -215,7 +216,7 @@ START_TEST(spoilt_table_is_an_error) {
         ck_assert_int_eq(pwrite(fd, &before, 1, bent[i].at), 1);
     }
     ck_assert_int_eq(look(&token, &entry), AC_IPC_FOUND);
-    token.slot = 5000; /* behind the end */
+    token.slot = 5000; /* past the end */
     ck_assert_int_eq(look(&token, &entry), AC_IPC_BAD);
     token.slot = 0;
     ck_assert_int_eq(look(&token, &entry), AC_IPC_BAD);
@@ -224,13 +225,13 @@ START_TEST(spoilt_table_is_an_error) {
     ck_assert_int_eq(look(&token, &entry), AC_IPC_BAD);
     close(fd);
     ck_assert_int_eq(unlink(table_name()), 0);
-    ck_assert_int_eq(look(&token, &entry), AC_IPC_ENDED); /* the live page has none beside it */
+    ck_assert_int_eq(look(&token, &entry), AC_IPC_ENDED); /* the live page has no table with it */
     ck_assert_int_eq(rename(page_name((int)getpid()), table_name()), 0);
     ck_assert_int_eq(look(&token, &entry), AC_IPC_BAD);
     ck_assert_int_eq(unlink(table_name()), 0);
-    ck_assert_int_eq(look(&token, &entry), AC_IPC_HIDDEN); /* it may be in another folder */
+    ck_assert_int_eq(look(&token, &entry), AC_IPC_HIDDEN); /* the table may be in another folder */
     ck_assert_int_eq(mkfifo(table_name(), 0600), 0);
-    ck_assert_int_eq(look(&token, &entry), AC_IPC_BAD); /* and it does not wait for a writer */
+    ck_assert_int_eq(look(&token, &entry), AC_IPC_BAD); /* does not wait for a writer */
     token.pid = INT32_MAX;
     ck_assert_int_eq(look(&token, &entry), AC_IPC_ENDED);
     token.space++;
@@ -247,7 +248,7 @@ START_TEST(no_room_is_an_error) {
     ck_assert_int_eq(ac_ipc_table_reserve(&slot), ENOENT); /* no live page in the default folder */
     setenv("ACCEL_LIVE_DIR", folder, 1);
     open_page();
-    struct rlimit limit = {AC_IPC_CHUNK, AC_IPC_CHUNK}; /* which a signal would tell of as well */
+    struct rlimit limit = {AC_IPC_CHUNK, AC_IPC_CHUNK}; /* the limit also raises a signal */
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
     for (int i = 1; i < AC_IPC_SLOTS; i++)
         ck_assert_int_eq(ac_ipc_table_reserve(&slot), 0);
@@ -265,7 +266,7 @@ static void other_name(char name[128], uint64_t space, int pid, const char *end)
              (unsigned long long)space, pid, end);
 }
 
-/* Without a live page in the folder that is named, the default one serves. */
+/* If the configured folder has no live page, the default folder serves. */
 START_TEST(another_home_serves) {
     ac_ipc_entry_t entry;
     uint32_t slot;
@@ -279,7 +280,7 @@ START_TEST(another_home_serves) {
 }
 END_TEST
 
-/* What a killed process left there goes with the next one that needs the folder. */
+/* Files of a killed process are removed by the next process that needs the folder. */
 START_TEST(another_home_is_tidied) {
     char table[128], socket[128], living[128], elsewhere[128];
     uint32_t slot;
@@ -299,7 +300,7 @@ START_TEST(another_home_is_tidied) {
     other_name(table, ac_live_space(), (int)child, "ipc");
     other_name(socket, ac_live_space(), (int)child, "sock");
     other_name(living, ac_live_space(), (int)getppid(), "sock");
-    other_name(elsewhere, 1, (int)child, "ipc"); /* of a namespace that has gone */
+    other_name(elsewhere, 1, (int)child, "ipc"); /* of a namespace that no longer exists */
     close(open(living, O_CREAT | O_WRONLY, 0600));
     close(open(elsewhere, O_CREAT | O_WRONLY, 0600));
     kill(child, SIGKILL);
@@ -313,7 +314,7 @@ START_TEST(another_home_is_tidied) {
 }
 END_TEST
 
-/* A child has no table, and ends without taking its parent's away. */
+/* A fork child has no table, and does not remove its parent's at exit. */
 START_TEST(fork_child_has_none) {
     ac_ipc_entry_t entry;
     uint32_t slot;
@@ -342,7 +343,7 @@ START_TEST(fork_child_has_none) {
 }
 END_TEST
 
-/* Of a process that exported one block and was killed. */
+/* Returns the token of a block whose exporting process was killed. */
 static ac_ipc_token_t of_killed(char *name, size_t size, bool alive_too) {
     ac_ipc_entry_t entry;
     ac_ipc_source_t source;
@@ -370,7 +371,8 @@ static ac_ipc_token_t of_killed(char *name, size_t size, bool alive_too) {
     return token;
 }
 
-/* That of a killed process goes with the importer that finds it, or with its live page. */
+/* A killed process's table is removed by the importer that finds it, or together with its live
+ * page. */
 START_TEST(table_of_the_dead_goes) {
     ac_ipc_entry_t entry;
     ac_ipc_source_t source;
@@ -386,7 +388,8 @@ START_TEST(table_of_the_dead_goes) {
 }
 END_TEST
 
-/* An importer that holds a table of this pid's process before removes no other in its place. */
+/* An importer holds the table of an earlier process with this pid. It must not remove the current
+ * one. */
 START_TEST(table_of_the_living_stays) {
     ac_ipc_entry_t entry;
     ac_ipc_source_t source;
@@ -397,7 +400,7 @@ START_TEST(table_of_the_living_stays) {
     snprintf(kept, sizeof kept, "%s.kept", table_name());
     int fd = open(kept, O_CREAT | O_WRONLY, 0600);
     ck_assert_int_eq(ac_ipc_lookup(&token, &source, &entry), AC_IPC_FOUND);
-    close(source.fd); /* in the place of the table: one that no process has mapped */
+    close(source.fd); /* a file in the table's place that no process has mapped */
     ac_ipc_header_t header = {.magic = AC_IPC_TABLE_MAGIC, .opened_ns = 1};
     ck_assert_int_eq(write(fd, &header, sizeof header), sizeof header);
     close(fd);
@@ -408,7 +411,7 @@ START_TEST(table_of_the_living_stays) {
 }
 END_TEST
 
-/* A process that exports nothing would leave it behind for good. */
+/* The process exports nothing, so it would otherwise leave the old table behind permanently. */
 START_TEST(page_replaces_table_too) {
     char name[300];
     strcpy(name, table_name());
@@ -420,7 +423,7 @@ START_TEST(page_replaces_table_too) {
 }
 END_TEST
 
-/* A process in a container with the same pid namespace has a folder of its own under that name. */
+/* A process in a container with the same pid namespace has its own folder of this name. */
 START_TEST(folder_of_a_container_is_found) {
     ac_ipc_entry_t entry;
     ac_ipc_token_t token;
@@ -450,7 +453,7 @@ START_TEST(folder_of_a_container_is_found) {
 }
 END_TEST
 
-/* Where another holds the name of the user's folder, the token says which one has the table. */
+/* The name of the user's folder is taken. The token says which folder has the table. */
 START_TEST(stray_folder_is_found) {
     ac_ipc_entry_t entry;
     uint32_t slot;
@@ -467,7 +470,8 @@ START_TEST(stray_folder_is_found) {
 }
 END_TEST
 
-/* Where that folder has no room for the page, the token is of the other home and names none. */
+/* The second folder has no room for the page. The token uses the other home and names no
+ * folder. */
 START_TEST(stray_folder_without_page) {
     struct rlimit limit, small;
     ac_ipc_entry_t entry;
@@ -479,7 +483,7 @@ START_TEST(stray_folder_without_page) {
     ck_assert_int_eq(ac_live_open(NULL, hooks, sizeof hooks, HOOKS), EFBIG);
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
     ck_assert(!ac_live_strayed);
-    ck_assert(remove(home) == 0 && rmdir(dir) == 0 && mkdir(dir, 0700) == 0); /* it has gone */
+    ck_assert(remove(home) == 0 && rmdir(dir) == 0 && mkdir(dir, 0700) == 0); /* now without it */
     ac_ipc_token_t token = exported(512, 1, &slot);
     ck_assert_uint_eq(strlen(token.stray), 0);
     ck_assert_int_eq(look(&token, &entry), AC_IPC_FOUND);

@@ -1,5 +1,5 @@
-/* What is open of other processes' memory (track/ipc_views.h): the counts, and threads that want
- * the same at a time. */
+/* Open memory of other processes (track/ipc_views.h): the counts, and threads that open the same
+ * block at the same time. */
 #include <check.h>
 #include <pthread.h>
 #include <string.h>
@@ -23,7 +23,7 @@ static ac_ipc_mapping_t *entered(int context, int handle, bool fresh) {
     return mapping;
 }
 
-/* As the import does it, with a driver that opens handle 0 of context 0 at 2 MiB, and so on. */
+/* Opens as the import does. The driver maps handle 0 of context 0 at 2 MiB, and so on. */
 static uint64_t base_of(int context, int handle) {
     return (uint64_t)(2 + 2 * handle + 4 * context) * MIB;
 }
@@ -36,7 +36,7 @@ static uint64_t opened(int context, int handle, uint64_t offset, uint64_t size, 
     return ac_ipc_base(mapping) + offset;
 }
 
-/* How many closes of the driver it asks for; -1: there is no such view. */
+/* Returns the number of driver closes that the close needs; -1: the view does not exist. */
 static int closed(int context, uint64_t address) {
     ac_ipc_view_t view;
     ac_ipc_mapping_t *mapping = ac_ipc_view_close(&contexts[context], address, &view);
@@ -75,18 +75,18 @@ START_TEST(one_open_for_all_views) {
 }
 END_TEST
 
-/* Two lifetimes at one address: one view, of the size of the newer, with another id. */
+/* Two lifetimes at one address share a view. It has the size of the newer one and another id. */
 START_TEST(later_lifetime_takes_over) {
     uint64_t a = opened(0, 0, 0, 4096, true), inner = opened(0, 0, 2048, 512, false);
     uint64_t id = seen(a).id;
     ck_assert_uint_eq(opened(0, 0, 0, 8192, false), a);
     ck_assert(seen(a + 8000).address == a && seen(a).size == 8192 && seen(a).id != id);
-    ck_assert_uint_eq(seen(inner).address, a); /* whose lifetime is the newer one */
+    ck_assert_uint_eq(seen(inner).address, a); /* the newer lifetime is the one at `a` */
     ck_assert(!closed(0, a) && !closed(0, a) && closed(0, inner) == 1);
 }
 END_TEST
 
-/* A driver that does not open or close. */
+/* The driver refuses to open or close. */
 START_TEST(driver_refuses) {
     ac_ipc_view_t view;
     ac_ipc_opened(entered(0, 0, true), 0);
@@ -110,7 +110,8 @@ START_TEST(opened_as_the_drivers_own_too) {
 }
 END_TEST
 
-/* By its own handle before the token, or while another thread opens the token. */
+/* The allocation was opened by the driver's own handle, before the token or while another thread
+ * opens the token. */
 START_TEST(opened_as_the_drivers_own_before) {
     ac_ipc_native_opened(&contexts[0], base_of(0, 0));
     ac_ipc_native_opened(&contexts[1], base_of(0, 0)); /* another one's */
@@ -132,7 +133,8 @@ START_TEST(opened_as_the_drivers_own_before) {
 }
 END_TEST
 
-/* The driver opens an allocation at one base for two contexts; the views of one are small. */
+/* The driver opens an allocation at the same base for two contexts. One context's views are
+ * small. */
 START_TEST(two_contexts_at_one_base) {
     for (int turn = 0; turn < 2; turn++) {
         ac_ipc_mapping_t *wide = entered(turn, 0, true), *small = entered(!turn, 0, true);
@@ -149,7 +151,8 @@ START_TEST(two_contexts_at_one_base) {
 }
 END_TEST
 
-/* One handle in two contexts, at one address: each closes its own view, whichever comes first. */
+/* One handle is open in two contexts at one address. Each context closes its own view, in any
+ * order. */
 START_TEST(one_address_in_two_contexts) {
     for (int turn = 0; turn < 2; turn++) {
         ac_ipc_view_t view;
@@ -171,7 +174,7 @@ START_TEST(one_address_in_two_contexts) {
 }
 END_TEST
 
-/* A program took the place of an exporter, and its driver made the same bytes again. */
+/* A new program took the exporter's place, and its driver returned the same handle bytes. */
 START_TEST(exporters_are_apart) {
     bool fresh;
     uint64_t a = opened(0, 0, 0, 4096, true);
@@ -195,7 +198,7 @@ START_TEST(contexts_are_apart_and_end) {
     ac_ipc_context_gone(&contexts[1]);
     ck_assert_int_eq(ac_ipc_find(b, &view), AC_IPC_ELSEWHERE);
     ck_assert_int_eq(closed(1, b), -1);
-    ck_assert_uint_eq(atomic_load(&ac_ipc_mappings), 3); /* two of them in use by calls */
+    ck_assert_uint_eq(atomic_load(&ac_ipc_mappings), 3); /* calls use two of them */
     ck_assert_uint_eq(ac_ipc_leave(inside), 0);
     ac_ipc_opened(opening, 64 * MIB);
     ck_assert(ac_ipc_view_add(opening, 0, 512));
@@ -205,7 +208,7 @@ START_TEST(contexts_are_apart_and_end) {
 }
 END_TEST
 
-/* Many views, as of many small blocks. */
+/* Many views, like many small blocks. */
 START_TEST(many_views) {
     enum { VIEWS = 3000 };
     for (int i = 0; i < VIEWS; i++)
@@ -221,7 +224,7 @@ END_TEST
 
 static _Atomic int open_now, opens, wrong;
 
-/* The driver: one open at a time of a handle, and none beside a close. */
+/* Stub of the driver: at most one open of a handle at a time, and none during a close. */
 static void driver(int change) {
     if (atomic_fetch_add(&open_now, change) != (change < 0))
         atomic_store(&wrong, 1);
@@ -265,8 +268,8 @@ START_TEST(threads_share_one_mapping) {
 }
 END_TEST
 
-/* Another thread's call of the driver does not return: after a moment, a mapping of its own, which
- * the driver counts by itself. */
+/* Another thread's driver call does not return. After a moment the thread gets a mapping of its
+ * own, which the driver counts separately. */
 START_TEST(another_threads_call_is_not_waited_for_forever) {
     struct timespec begin, end;
     ac_ipc_mapping_t *slow = entered(0, 0, true);
@@ -287,7 +290,8 @@ START_TEST(another_threads_call_is_not_waited_for_forever) {
 }
 END_TEST
 
-/* Pages are closed by who mapped them: when their context goes they are told, each once. */
+/* Pages are closed by the thread that mapped them. When their context ends, each is reported
+ * once. */
 START_TEST(pages_outlive_their_context) {
     ac_ipc_left_t left;
     const void *context;
@@ -299,17 +303,18 @@ START_TEST(pages_outlive_their_context) {
         ac_ipc_opened(mapping[i], base_of(0, i));
         ck_assert(ac_ipc_view_add(mapping[i], 512, 4096));
     }
-    opened(1, 1, 0, 4096, true); /* one of the driver's */
+    opened(1, 1, 0, 4096, true); /* a native view of the driver */
     ck_assert(seen(base_of(0, 1) + 512).on_pages && !seen(base_of(1, 1)).on_pages);
     ck_assert(seen(base_of(0, 1) + 512).context == &contexts[0]);
     base = 0;
     ck_assert(ac_ipc_next_of(1, &context, &base, &bytes) && base == base_of(0, 1));
     ck_assert(context == &contexts[0] && bytes == 2 * MIB);
     ck_assert(!ac_ipc_next_of(1, &context, &base, &bytes));
-    /* Closed before: the caller took it away. */
+    /* A mapping that was closed before is not reported: the caller unmapped it. */
     ck_assert_int_eq(closed(0, base_of(0, 0) + 512), 1);
     ck_assert(!ac_ipc_next_left(&left));
-    /* A thread that is inside when it goes leaves it to be told. */
+    /* The context ends while a thread is inside. The mapping is then reported after the thread has
+     * left. */
     ck_assert_ptr_eq(entered(0, 1, false), mapping[1]);
     ac_ipc_context_gone(&contexts[0]);
     ac_ipc_context_gone(&contexts[1]);
@@ -323,7 +328,7 @@ START_TEST(pages_outlive_their_context) {
 }
 END_TEST
 
-/* What is closed and cannot go yet is no mapping any more: opened again it is another one. */
+/* A closed mapping whose pages cannot go yet is no longer found. The next open makes a new one. */
 START_TEST(pages_are_taken_away_later) {
     ac_ipc_left_t left;
     ac_ipc_mapping_t *mapping = entered(0, 0, true);

@@ -1,5 +1,5 @@
-/* Turns of the single-stream rule: what they cover, and when they are over; on the device and
- * with the oracle of line_device.h. */
+/* Turns of the single-stream rule: the work that they cover, and their end. Uses the device and
+ * the oracle of line_device.h. */
 #include <check.h>
 #include <errno.h>
 #include <sched.h>
@@ -10,9 +10,8 @@
 #include "no_membarrier.h"
 #include "run_suite.h"
 
-/* A kernel on the sole stream that ends only when another stream has worked: the join event may
- * not cover it.
- */
+/* A kernel on the sole stream ends only after another stream has worked. The join event may not
+ * cover this kernel. */
 START_TEST(the_join_leaves_out_work_behind_the_free) {
     static const int frees[] = {1, 2, 3, 4, 5, 6, 7, 8, 33, 100, 200};
     for (int i = 0; i < frees[_i]; i++) {
@@ -20,7 +19,7 @@ START_TEST(the_join_leaves_out_work_behind_the_free) {
         ck_assert(rely());
     }
     submit(0);
-    if (_i % 2) { /* fences that cover it do not take the place of the join event */
+    if (_i % 2) { /* fences that cover it do not replace the join event */
         for (int i = 0; i < 2 * AC_FENCE_RING; i++) {
             ck_assert_int_eq(ac_fence_close(&timeline, false), AC_OK);
             ac_fence_submitted(&timeline);
@@ -35,7 +34,7 @@ START_TEST(the_join_leaves_out_work_behind_the_free) {
 }
 END_TEST
 
-/* All the ways to end the rule. */
+/* Every way to end the rule. */
 START_TEST(no_end_of_the_rule_waits_for_work_behind_the_free) {
     for (int i = 0; i < 3; i++) {
         submit(0);
@@ -71,8 +70,8 @@ static void sole_submits(void) {
     submit(0);
 }
 
-/* Two threads find that a join event is due.  The one that comes back last recorded its join
- * event behind the work of the other: it is not taken. */
+/* Two threads find that a join event is due. The thread that returns last recorded its event
+ * behind the other one's work, so the event is not used. */
 START_TEST(of_two_join_events_the_first_is_taken) {
     submit(0);
     ck_assert(rely());
@@ -105,12 +104,12 @@ static void another_thread_submits(void) {
         sched_yield();
 }
 
-/* The same, and the later join event has the later stamp. */
+/* The later join event also has the later stamp. */
 START_TEST(a_join_behind_later_work_is_not_taken) {
     submit(0);
     ck_assert(rely());
     meanwhile = another_thread_submits;
-    submit(0); /* may run for ever */
+    submit(0); /* may never end */
     atomic_store(&may_record, true);
     pthread_join(submitter, NULL);
     ck_assert_uint_eq(d.join_events, 2);
@@ -123,7 +122,7 @@ static void another_free_relies(void) {
     ck_assert(rely());
 }
 
-/* A free that relies on order while a join event is being recorded has the next one. */
+/* A free that relies on order while a join event is being recorded gets the next join event. */
 START_TEST(a_free_beside_a_record_has_a_join_of_its_own) {
     submit(0);
     ck_assert(rely());
@@ -142,8 +141,7 @@ static void a_second_stream_works(void) {
     submit(1);
 }
 
-/* The sole stream is left while a join event is being recorded: what is recorded then is the join
- * event. */
+/* The sole stream is left while a join event is being recorded. This event is the one to join. */
 START_TEST(the_sole_is_left_beside_a_record) {
     submit(0);
     ck_assert(rely());
@@ -155,7 +153,7 @@ START_TEST(the_sole_is_left_beside_a_record) {
 }
 END_TEST
 
-/* The next submission looks at nothing but the clock. */
+/* The next submission looks at the clock only. */
 START_TEST(a_free_that_leans_ends_the_epoch) {
     submit(0);
     uint64_t clock = ac_fence_now();
@@ -163,7 +161,7 @@ START_TEST(a_free_that_leans_ends_the_epoch) {
         ck_assert(rely());
         ck_assert_uint_gt(ac_fence_now(), clock);
     }
-    ck_assert_uint_eq(ac_fence_now(), clock + 1); /* once is enough */
+    ck_assert_uint_eq(ac_fence_now(), clock + 1); /* one step is enough */
     submit(0);
     clock = ac_fence_now();
     ck_assert(rely());
@@ -171,12 +169,12 @@ START_TEST(a_free_that_leans_ends_the_epoch) {
 }
 END_TEST
 
-/* A join event is a fence: what relied on order is known to be complete by asking for it. */
+/* A join event is a fence: a query of it shows that memory which relied on order is complete. */
 START_TEST(a_join_tells_of_completion) {
     submit(0);
     ck_assert(rely());
     uint64_t relied = atomic_load(&timeline.single.relied);
-    submit(0);                                        /* may run for ever */
+    submit(0);                                        /* may never end */
     ck_assert(!ac_fence_under_way(&timeline, false)); /* no free waits for it */
     d.completed[0] = 1;
     ck_assert(ac_fence_poll(&timeline, false));
@@ -187,7 +185,7 @@ START_TEST(a_join_tells_of_completion) {
 }
 END_TEST
 
-/* Also where it was not asked for before. */
+/* The join event is also found complete if no thread has queried it before. */
 START_TEST(a_join_that_is_over_holds_no_stream_back) {
     submit(0);
     ck_assert(rely());
@@ -208,8 +206,8 @@ START_TEST(without_join_events_no_free_relies) {
 }
 END_TEST
 
-/* A join event that cannot be recorded: frees no longer rely, and the host waits for nothing
- * before a second stream comes. */
+/* The join event cannot be recorded. Frees no longer rely on order, and the host waits for
+ * nothing before a second stream comes. */
 START_TEST(a_record_that_fails_ends_leaning) {
     submit(0);
     ck_assert(rely());
@@ -227,7 +225,7 @@ START_TEST(a_record_that_fails_ends_leaning) {
 }
 END_TEST
 
-/* A join event serves all frees before it, and none is recorded for what is complete. */
+/* A join event serves all frees before it. Completed work gets none. */
 START_TEST(join_events_are_few) {
     for (int i = 0; i < 1000; i++) {
         submit(0);
@@ -241,13 +239,12 @@ START_TEST(join_events_are_few) {
         full_sync();
     }
     ck_assert_uint_eq(d.join_events, 1000);
-    submit(1); /* everything is complete */
+    submit(1); /* all work is complete */
     ck_assert_uint_eq(d.waits, 0);
 }
 END_TEST
 
-/* However many join_events come after it, a fence that frees wait for stays until it is
- * complete. */
+/* A fence that frees wait for stays until it is complete, however many join events follow it. */
 START_TEST(join_events_push_no_fence_out) {
     uint64_t clock = 0;
     for (int i = 0; i < 2; i++) {

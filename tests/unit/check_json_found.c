@@ -1,5 +1,5 @@
-/* Texts of the command in JSON (tools/accelcache/base/safe.c) where jansson is no archive but is found at run
- * time: the first one needs its functions, before anything else asked for them. */
+/* JSON texts of the command (tools/accelcache/base/safe.c) if jansson is found at run time instead of linked.
+ * The first text needs jansson's functions before other code asked for them. */
 #include <check.h>
 #include <stdlib.h>
 
@@ -7,7 +7,7 @@
 #include "observe/log.h"
 #include "run_suite.h"
 
-/* --- what the command has for it --- */
+/* --- functions that the command provides --- */
 
 void *cmd_alloc(size_t size) {
     return malloc(size);

@@ -1,5 +1,5 @@
-/* Lanes of threads' caches on a fake device: what a thread keeps in the order of a stream, where it
- * goes, and its figures. */
+/* Lanes of threads' caches on a fake device: the blocks that a thread keeps in the order of a stream, their
+ * place afterwards, and the figures. */
 #include <pthread.h>
 #include <string.h>
 
@@ -29,7 +29,7 @@ static void end(void) {
     for (int i = 0; i < CACHES; i++)
         ac_cache_close(cache[i]);
     check_world();
-    ac_arena_drop(arena); /* and the fences that were not reached with it */
+    ac_arena_drop(arena); /* drops the unreached fences too */
 }
 
 static const void *handle_of(ac_stream_t stream) {
@@ -43,13 +43,13 @@ static ac_lane_ask_t asking(ac_stream_t stream) {
                            .generation = ac_generation_now()};
 }
 
-/* Without the lock, which another thread may have. */
+/* Requests without the lock, which another thread may hold. */
 static bool hit(int i, ac_stream_t stream, uint64_t bytes, uint64_t *address) {
     ac_take_t taken = ac_lane_take(cache[i], handle_of(stream), bytes, address);
     return taken == AC_TAKE_DUE ? ac_cache_raise(cache[i]) : taken;
 }
 
-/* From the cache. */
+/* Requests from the cache only. */
 static bool found(int i, ac_stream_t stream, uint64_t bytes, uint64_t *address) {
     ac_lane_ask_t ask = asking(stream);
     return hit(i, stream, bytes, address) || ac_lane_take_long(cache[i], &ask, bytes, address);
@@ -77,7 +77,7 @@ static void give(int i, ac_stream_t stream, uint64_t address) {
     ac_arena_stream_is(arena, stream, true);
 }
 
-/* The cache keeps the size for the stream from now on, and has a block. */
+/* Makes the cache keep the size for the stream, with one block. */
 static void habit(int i, ac_stream_t stream, uint64_t bytes) {
     for (int k = 0; k < 4; k++)
         give(i, stream, take(i, stream, bytes));
@@ -134,7 +134,7 @@ START_TEST(every_request_and_free_is_counted) {
 }
 END_TEST
 
-/* It is handed on: nothing may take it for memory that nothing was submitted to. */
+/* The block was handed to another stream. No request may take it for memory without work. */
 START_TEST(what_was_handed_on_is_not_ready_for_all) {
     uint64_t address, again;
     habit(0, S, MIB);
@@ -178,7 +178,7 @@ START_TEST(of_a_destroyed_stream_it_waits_for_a_fence) {
     submit(0);
     give(0, S, address);
     ac_arena_stream_gone(arena, S);
-    ck_assert(!hit(0, S, MIB, &none)); /* another stream may have the handle by now */
+    ck_assert(!hit(0, S, MIB, &none)); /* another stream may have the handle now */
     uint64_t little = take(0, S, 512);
     give(0, S, little);
     ck_assert_uint_ne(take(0, S, MIB), address);
@@ -188,7 +188,7 @@ START_TEST(of_a_destroyed_stream_it_waits_for_a_fence) {
 }
 END_TEST
 
-/* Another stream has the handle and the place of the one that it was handed on in the order of. */
+/* Another stream has the handle and the slot of the stream whose order protected the handover. */
 START_TEST(of_the_stream_before_it_is_not_kept) {
     habit(0, S, MIB);
     uint64_t address = take(0, S, MIB);
@@ -202,7 +202,8 @@ START_TEST(of_the_stream_before_it_is_not_kept) {
 }
 END_TEST
 
-/* What is proved of a free before the block leaves holds after it; of a later one nothing is. */
+/* An order proved for a free before the block leaves still holds afterwards. Nothing is proved for a later
+ * free. */
 START_TEST(an_edge_behind_the_free_serves_another_stream) {
     ac_edge_t edge;
     habit(0, S, MIB);
@@ -218,7 +219,7 @@ START_TEST(an_edge_behind_the_free_serves_another_stream) {
     ac_edge_of_event(&edge, arena, EVENT);
     ac_edge_joined(&edge, T);
     submit(0);
-    ac_caches_recall(allocator, NULL); /* as before the device grows */
+    ac_caches_recall(allocator, NULL); /* as before a growth */
     ck_assert_uint_eq(take(0, T, MIB), early);
     ck_assert_uint_ne(take(0, T, MIB), late);
     check_world();
@@ -331,8 +332,8 @@ START_TEST(a_second_free_is_refused) {
 }
 END_TEST
 
-/* Blocks of streams share the budget with plain ones: a sweep takes the largest of both, and refuses their
- * size until it is asked for right after a free. */
+/* Blocks of streams share the budget with plain ones. A sweep takes the largest blocks of both, and refuses
+ * their size until a request follows a free directly. */
 START_TEST(a_size_that_a_sweep_refused_serves_again) {
     enum { HELD = 8 };
     uint64_t held[HELD], large, again;
@@ -355,7 +356,7 @@ START_TEST(a_size_that_a_sweep_refused_serves_again) {
 }
 END_TEST
 
-/* One thread keeps many sizes for several streams: but for a few, all lie in the table at a time. */
+/* One thread keeps many sizes for several streams. Nearly all of them are in the table at a time. */
 START_TEST(each_stream_keeps_many_sizes) {
     enum { SIZES = 60, STREAMS = 4 };
     unsigned hits = 0;
@@ -396,7 +397,7 @@ START_TEST(rounded_sizes_are_not_kept) {
     uint64_t none;
     habit(0, S, size);
     ac_allocator_configure(allocator, &rounding);
-    ac_generation_grow(); /* as with all settings that change */
+    ac_generation_grow(); /* as for any change of settings */
     uint64_t address = take(0, S, bytes), other = take(0, S, bytes);
     ck_assert_uint_eq(block_at(address)->size, size);
     ck_assert(!kept(0, S, address));
@@ -442,7 +443,7 @@ START_TEST(more_streams_than_lanes) {
 }
 END_TEST
 
-/* Two modules ask in turn, and what both have is freed while it is one's turn. */
+/* Two modules request in turn. Blocks of both are freed during one module's turn. */
 START_TEST(a_free_counts_for_the_module_that_asked) {
     enum { MODULES = 3, PAIRS = 50 };
     uint64_t held[MODULES], bytes[MODULES] = {0};
@@ -451,7 +452,7 @@ START_TEST(a_free_counts_for_the_module_that_asked) {
         for (unsigned m = 1; m < MODULES; m++) {
             ac_cache_ask_for(cache[0], m);
             held[m] = take(0, S, m * MIB);
-            bytes[block_at(held[m])->module] += m * MIB; /* 0, where the cache had none */
+            bytes[block_at(held[m])->module] += m * MIB; /* 0 if the cache had no block */
         }
         for (unsigned m = 1; m < MODULES; m++)
             give(0, S, held[m]);
@@ -465,7 +466,7 @@ START_TEST(a_free_counts_for_the_module_that_asked) {
 }
 END_TEST
 
-/* --- the pool's figures, whose peaks may lack what lanes keep --- */
+/* --- the pool's figures; their peaks may miss blocks in lanes --- */
 
 START_TEST(figures_follow_hits) {
     habit(0, S, MIB);
@@ -488,7 +489,7 @@ START_TEST(figures_follow_hits) {
 }
 END_TEST
 
-/* Held by two threads at a time, taken without the lock. */
+/* Two threads hold blocks at a time, taken without the lock. */
 START_TEST(a_peak_of_two_threads_is_seen) {
     habit(0, S, MIB);
     habit(1, T, MIB);
@@ -502,7 +503,7 @@ START_TEST(a_peak_of_two_threads_is_seen) {
 }
 END_TEST
 
-/* Random requests and frees of two threads on three streams, against sums. */
+/* Compares random requests and frees of two threads on three streams with sums. */
 START_TEST(figures_are_those_of_a_model) {
     enum { HELD = 24, STEPS = 4000 };
     static const uint64_t sizes[] = {4 * KIB, 64 * KIB, 100 * KIB, MIB};
@@ -554,7 +555,8 @@ END_TEST
 enum { ROUNDS = 20000 };
 static _Atomic bool over;
 
-/* Each thread's own blocks on a stream that all use; now and then one that another gives. */
+/* Uses the thread's own blocks on a stream that all threads share, and now and then a block from another
+ * thread. */
 static void *use(void *arg) {
     int i = (int)(intptr_t)arg;
     for (int round = 0; round < ROUNDS; round++) {
@@ -605,7 +607,7 @@ int main(void) {
     Suite *suite = suite_create("lane");
     TCase *all = tcase_create("all");
     tcase_add_checked_fixture(all, begin, end);
-    if (barrier_is_light()) { /* else no hit goes the short way */
+    if (barrier_is_light()) { /* otherwise no hit takes the short path */
         tcase_add_test(all, pairs_take_no_lock);
         tcase_add_test(all, each_stream_keeps_many_sizes);
         tcase_add_test(all, the_second_request_of_a_size_makes_it_kept);
@@ -624,7 +626,7 @@ int main(void) {
     tcase_add_test(all, no_more_once_order_is_off);
     tcase_add_test(all, what_is_hidden_makes_it_leave);
     tcase_add_test(all, it_goes_with_its_context);
-    if (!AC_BARRIER_TSAN) { /* under ThreadSanitizer no hit takes the short way, which lanes belong to */
+    if (!AC_BARRIER_TSAN) { /* under ThreadSanitizer no hit takes the short path, and lanes belong to it */
         tcase_add_test(all, a_size_that_a_sweep_refused_serves_again);
         tcase_add_test(all, another_pool_has_no_lanes);
     }

@@ -1,5 +1,5 @@
-/* expandable_segments:auto on the fake device: pages until others know memory by its address, native
- * segments from then on. */
+/* expandable_segments:auto on the fake device. The arena uses pages until others know memory by its
+ * address, and native segments from then on. */
 #include "allocator/core_int.h"
 #include "allocator/supply/supply.h"
 #include "allocator_frame.h"
@@ -20,7 +20,7 @@ static bool on_pages(uint64_t address) {
     return info.paged;
 }
 
-/* What a program that shares memory does first. */
+/* Does the first step of a program that shares memory. */
 static void share(uint64_t address) {
     ck_assert_int_eq(ac_block_pin(address), AC_OK);
 }
@@ -33,10 +33,10 @@ START_TEST(pages_until_shared) {
     ck_assert_int_eq(counters.left_pages, 0);
     share(first);
     ck_assert_int_eq(counters.left_pages, 1);
-    uint64_t large = alloc(16 * MIB); /* though pages are free */
+    uint64_t large = alloc(16 * MIB); /* although pages are free */
     ck_assert(!on_pages(large) && !on_pages(alloc(32 << 10)));
     ck_assert(on_pages(first));
-    give(first); /* where it was no request goes any more */
+    give(first); /* requests no longer use its place */
     ck_assert(!on_pages(alloc(16 * MIB)));
     uint64_t address;
     ck_assert_int_eq(try_alloc(other, 16 * MIB, &address), AC_OK);
@@ -52,7 +52,7 @@ static bool set_sync(void *arg, uint64_t address, bool on) {
     return true;
 }
 
-/* Each question and each setting by which others get to know a block. */
+/* Each query and each setting by which others learn of a block. */
 START_TEST(what_counts_as_shared) {
     uint64_t block = alloc(16 * MIB), serial;
     if (_i == 0)
@@ -60,7 +60,7 @@ START_TEST(what_counts_as_shared) {
     else if (_i == 1)
         ck_assert_int_eq(ac_block_sync(block, true, set_sync, NULL), AC_OK);
     else
-        ac_allocator_is_shared(allocator); /* it got no handle, but others are meant to have it */
+        ac_allocator_is_shared(allocator); /* no handle, but the program wants to share */
     ck_assert_int_eq(counters.left_pages, 1);
     ck_assert(!on_pages(alloc(16 * MIB)));
 }
@@ -75,11 +75,11 @@ START_TEST(settings_stay_left) {
     uint64_t paged = alloc(16 * MIB);
     ck_assert(on_pages(paged));
     share(paged);
-    ck_assert(on_pages(alloc(16 * MIB))); /* as the program asks for */
+    ck_assert(on_pages(alloc(16 * MIB))); /* as the program requested */
 }
 END_TEST
 
-/* Free pages go back before the budget is exceeded, and serve before a request fails. */
+/* Free pages go back before the budget is exceeded. They serve before a request fails. */
 START_TEST(free_pages) {
     uint64_t keep = alloc(64 * MIB), gone = alloc(448 * MIB);
     give(gone);
@@ -104,13 +104,13 @@ START_TEST(free_pages) {
 }
 END_TEST
 
-/* Work is waited for rather than grow far beyond the budget only where whole pages can go back then. */
+/* A growth far beyond the budget waits for work only if whole pages can go back afterwards. */
 START_TEST(holes_within_pages_are_not_waited_for) {
     enum { BLOCKS = 64 };
     uint64_t block[BLOCKS], elsewhere;
     ck_assert_int_eq(try_alloc(other, 4 * MIB, &elsewhere), AC_OK);
     for (int i = 0; i < BLOCKS; i++)
-        block[i] = alloc(4 * MIB); /* two on each page */
+        block[i] = alloc(4 * MIB); /* two blocks per page */
     for (int i = 1; i < BLOCKS; i += 2)
         give(block[i]);
     if (_i)
@@ -118,16 +118,16 @@ START_TEST(holes_within_pages_are_not_waited_for) {
     share(block[0]);
     submit(0);
     submit(1);
-    give(elsewhere); /* it waits for the work, and the request does not wait for it */
+    give(elsewhere); /* the block waits for the work, and the request does not */
     ck_assert(!on_pages(alloc(100 * MIB)));
     ck_assert_int_eq(device.calls[FAKE_WAIT] > 0, _i);
-    complete(0); /* for the fence that is under way */
+    complete(0); /* completes the fence under way */
     complete(1);
     ac_fence_poll(ac_arena_timeline(arena), true);
 }
 END_TEST
 
-/* That medium blocks keep many pages says nothing of native segments. */
+/* Medium blocks that keep many pages do not predict their behaviour in native segments. */
 START_TEST(medium_blocks_begin_anew) {
     enum { PAIRS = 20 };
     uint64_t large[PAIRS], medium = 0;
@@ -145,7 +145,7 @@ START_TEST(medium_blocks_begin_anew) {
 }
 END_TEST
 
-/* A block that waits in the order of a stream is where no request looks, too. */
+/* Requests do not look at a block that waits in the order of a stream, either. */
 START_TEST(what_waits_in_the_order_of_a_stream_is_left) {
     enum { STREAM = 0x1000 };
     uint64_t first = alloc(16 * MIB), address, waits;
@@ -160,12 +160,12 @@ START_TEST(what_waits_in_the_order_of_a_stream_is_left) {
     ck_assert(!on_pages(address));
     check_world();
     ck_assert_int_eq(ac_block_free_on(arena, STREAM, address), AC_OK);
-    complete(0); /* for the fence that is under way */
+    complete(0); /* completes the fence under way */
     ac_fence_poll(ac_arena_timeline(arena), true);
 }
 END_TEST
 
-/* An allocator whose memory was not shared itself follows with its next growth. */
+/* An allocator without shared memory of its own follows at its next growth. */
 START_TEST(others_follow) {
     give(alloc(16 * MIB));
     atomic_store(&ac_expand_shared, true);

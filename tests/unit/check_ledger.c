@@ -1,4 +1,5 @@
-/* The ledger alone: what a capture session holds, and what the order of a stream makes ready. */
+/* The ledger alone: the blocks that a capture session holds, and the blocks that a stream's
+ * order makes ready. */
 #include <check.h>
 
 #include "allocator/order/ledger.h"
@@ -18,7 +19,7 @@ static void expect(unsigned count) {
     ck_assert_uint_eq(seen, count);
 }
 
-/* Sessions with the same place in the ledger: each finds what itself holds. */
+/* Sessions share a queue of the ledger. Each finds only its own blocks. */
 START_TEST(sessions_that_share_a_queue) {
     enum { SESSIONS = 3, EACH = 2 };
     static ac_due_t due[SESSIONS * EACH];
@@ -44,7 +45,7 @@ static void take(ac_due_t *due, void *arg) {
     ++*(unsigned *)arg;
 }
 
-/* What lies at the last completed place of a stream is ready, the next place is not. */
+/* A block at the stream's last completed place is ready, one at the next place is not. */
 START_TEST(places_of_a_stream) {
     enum { SLOT = 3, DONE = 7 };
     static ac_timeline_t timeline;
@@ -55,7 +56,7 @@ START_TEST(places_of_a_stream) {
     for (unsigned i = 0; i < 3; i++) {
         due[i].ticket.key = ac_key_of(SLOT);
         due[i].ticket.place = DONE - 1 + i;
-        due[i].ticket.epoch = 9; /* no fence of it is over */
+        due[i].ticket.epoch = 9; /* no fence for it is over */
         ac_ledger_add(&ledger, &due[i]);
     }
     ck_assert(ac_ledger_drain(&ledger, &timeline, &order, take, &taken));

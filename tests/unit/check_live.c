@@ -1,4 +1,4 @@
-/* The live page: one address for life, nothing lost by SIGKILL, nothing inherited by fork. */
+/* The live page: one address for the process's life, nothing lost by SIGKILL, nothing inherited by fork. */
 #include "live_frame.h"
 #include "run_suite.h"
 
@@ -115,7 +115,7 @@ START_TEST(survives_sigkill) {
     const ac_live_t *page = copy_of(child);
     ck_assert_msg(page != NULL, "%s", error);
     char exe[AC_LIVE_EXE], link[AC_LIVE_EXE] = "";
-    char proc[32]; /* the child's: an emulator shows it to others, and itself to none */
+    char proc[32]; /* the child's path: an emulator hides it from the child */
     snprintf(proc, sizeof proc, "/proc/%d/exe", (int)child);
     ck_assert_int_gt(readlink(proc, link, sizeof link - 1), 0);
     ac_live_exe(page, exe);
@@ -126,7 +126,7 @@ START_TEST(survives_sigkill) {
     ck_assert_int_eq(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT), 0);
     page = copy_of(child);
     ck_assert_msg(page != NULL, "%s", error);
-    ac_live_exe(page, exe); /* all that is left of it */
+    ac_live_exe(page, exe); /* only this much is left of it */
     ck_assert_str_eq(exe, "./started");
     ck_assert_msg(!alive, "a zombie is dead");
     ck_assert_uint_eq(ac_live_sum(page, AC_COUNT_submissions), 42);
@@ -147,7 +147,7 @@ static void *wait_long(void *arg) {
     return NULL;
 }
 
-/* To /proc such a process is a zombie. */
+/* /proc shows this process as a zombie. */
 START_TEST(a_process_outlives_its_main_thread) {
     pid_t child = fork();
     if (child == 0) {
@@ -189,7 +189,7 @@ START_TEST(fork_child_is_apart) {
         ac_live_row_t *other = ac_live_row_take(&shared);
         if (other == row || shared)
             _exit(2);
-        ac_live_close(); /* not the child's to remove */
+        ac_live_close(); /* the child must not remove the file */
         if (!exists(page_name(getppid())))
             _exit(3);
         if (ac_live_open("", hooks, sizeof hooks, HOOKS) != 0 || !exists(page_name(getpid())))
@@ -244,7 +244,7 @@ static void *count_in_thread(void *arg) {
     pthread_barrier_t *barrier = arg;
     bool shared;
     ac_live_row_t *row = ac_live_row_take(&shared);
-    pthread_barrier_wait(barrier); /* more threads than rows hold one at once */
+    pthread_barrier_wait(barrier); /* more threads than rows hold one row each at once */
     most_beside(__atomic_load_n(&ac_live->rows_beside, __ATOMIC_RELAXED));
     pthread_barrier_wait(barrier);
     for (int i = 0; i < ADDITIONS; i++) {
@@ -271,7 +271,7 @@ START_TEST(rows_of_many_threads) {
         pthread_join(thread[i], &result);
         shared += result != NULL;
     }
-    ck_assert_int_eq(shared, 0); /* the page has fewer: the others' are beside it */
+    ck_assert_int_eq(shared, 0); /* the page has fewer rows: the others are in a second file */
     ck_assert_uint_eq(atomic_load(&beside), THREADS - (AC_LIVE_ROWS - 1));
     ck_assert_uint_eq(ac_live->rows_beside, 0);
     ck_assert_uint_eq(ac_live_sum(ac_live, AC_COUNT_full_syncs), THREADS * ADDITIONS);
@@ -294,7 +294,7 @@ static bool take_many(ac_live_row_t *row[MANY]) {
     return !shared;
 }
 
-/* What threads beyond the page's rows counted outlives them and a kill; also where the page was used before it
+/* Counts of threads beyond the page's rows outlive the threads and a kill, even if the page was used before it
  * was shared. */
 START_TEST(more_rows_survive_sigkill) {
     ac_cache_sum_t sum;
@@ -320,7 +320,7 @@ START_TEST(more_rows_survive_sigkill) {
     char rows[300];
     snprintf(rows, sizeof rows, "%s.rows", page_name(child));
     ck_assert(exists(rows));
-    /* Without that file the page is read all the same, and says what is missing. */
+    /* Without the second file the page can still be read, and reports the missing rows. */
     ck_assert_int_eq(chmod(rows, 0600), 0);
     ck_assert_int_eq(truncate(rows, 4096), 0);
     page = copy_of(child);
@@ -338,7 +338,8 @@ static void *take_at_once(void *barrier) {
     return ac_live_row_take(&shared);
 }
 
-/* Of threads that come while one makes the file each has a row of it; it can be read, whatever the umask is. */
+/* Threads start while one of them creates the second file. Each gets a row of it. The file is readable whatever
+ * the umask is. */
 START_TEST(more_rows_at_once) {
     enum { POOL = 16 };
     pthread_t thread[POOL];
@@ -368,7 +369,7 @@ START_TEST(more_rows_at_once) {
 }
 END_TEST
 
-/* A fork child's are its own; the file goes with the page. */
+/* A fork child has its own rows. The file is removed together with the page. */
 START_TEST(more_rows_of_a_fork_child) {
     ac_live_row_t *row[MANY];
     char rows[300];
@@ -423,7 +424,7 @@ START_TEST(rank_comes_from_the_launcher) {
     ck_assert_int_eq(ac_live_open("", hooks, sizeof hooks, HOOKS), 0);
     ck_assert_str_eq(ac_live->rank, "");
     ac_live_close();
-    for (int i = 4; i >= 0; i--) { /* the earlier name wins */
+    for (int i = 4; i >= 0; i--) { /* the variable that is earlier in the list wins */
         char value[16];
         snprintf(value, sizeof value, "%d", 10 + i);
         setenv(names[i], value, 1);
@@ -432,14 +433,14 @@ START_TEST(rank_comes_from_the_launcher) {
         ac_live_close();
     }
     memset(ac_live->rank, 0, sizeof ac_live->rank);
-    setenv("OMPI_COMM_WORLD_RANK", "../../x", 1); /* goes into file names */
+    setenv("OMPI_COMM_WORLD_RANK", "../../x", 1); /* the rank becomes part of file names */
     ck_assert_int_eq(ac_live_open("", hooks, sizeof hooks, HOOKS), 0);
     ck_assert_str_eq(ac_live->rank, "");
     ac_live_close();
 }
 END_TEST
 
-/* What `speak` wrote to stderr. */
+/* Returns the text that `speak` wrote to stderr. */
 static const char *heard(void (*speak)(void)) {
     static char text[8192];
     int ends[2], saved = dup(STDERR_FILENO);
@@ -492,7 +493,7 @@ START_TEST(conf_is_read_whole) {
     char conf[AC_LIVE_CONF];
     ck_assert_int_eq(pthread_create(&writer, NULL, change_conf, &over), 0);
     while (!__atomic_load_n(&over, __ATOMIC_RELAXED)) {
-        /* Not so beside a writer that is kept from running. */
+        /* The read may fail while a writer is suspended. */
         bool whole = ac_live_conf(ac_live, conf);
         ck_assert_msg(!whole || strspn(conf, conf[0] == 'a' ? "a" : "b") == strlen(conf),
                       "parts of two strings");
@@ -500,7 +501,7 @@ START_TEST(conf_is_read_whole) {
     pthread_join(writer, NULL);
     ck_assert(ac_live_conf(ac_live, conf));
     ck_assert_int_eq(conf[0], 'b');
-    /* A writer that was killed in the middle keeps no reader. */
+    /* A writer that was killed in the middle does not block readers. */
     ac_live->conf_turn |= 1;
     ck_assert(!ac_live_conf(ac_live, conf));
     ck_assert_uint_eq(strlen(conf), AC_LIVE_CONF - 1);

@@ -1,5 +1,5 @@
-/* The folder of live pages: what lies there and is none, what is cut short or stale, and no
- * failure of it that hurts the process. */
+/* The folder of live pages: files that are no pages, truncated and stale files. A failure of the
+ * folder must not harm the process. */
 #include "live_frame.h"
 #include "observe/live_file.h"
 #include "run_suite.h"
@@ -16,7 +16,7 @@ START_TEST(stale_files_are_replaced) {
     const ac_live_t *page = copy_of(getpid());
     ck_assert_msg(page && alive, "%s", error);
     ac_live_free(page);
-    /* a later page of the same name is not ours to remove */
+    /* a later page of the same name is not this process's to remove */
     ck_assert_int_eq(unlink(name), 0);
     fclose(fopen(name, "w"));
     ac_live_close();
@@ -24,7 +24,7 @@ START_TEST(stale_files_are_replaced) {
 }
 END_TEST
 
-/* A copy of the own page under the parent's name; `change` is applied to it. */
+/* Writes a copy of the process's page under the parent's name, after `change` was applied. */
 static void copy_page(void (*change)(ac_live_t *page)) {
     static ac_live_t page;
     int fd = open(page_name(getpid()), O_RDONLY);
@@ -44,7 +44,7 @@ static void of_parent(ac_live_t *page) {
     page->pid = getppid();
 }
 
-/* No process has the file of a dead one mapped, whatever runs under that pid today. */
+/* A dead process has no file mapped, even if its pid runs again. */
 START_TEST(reused_pid_is_dead) {
     ck_assert_int_eq(ac_live_open("", hooks, sizeof hooks, HOOKS), 0);
     copy_page(of_parent);
@@ -67,7 +67,7 @@ static void garble(ac_live_t *page) {
     page->state = AC_LIVE_RUNNING;
 }
 
-/* Whatever a page holds that says it is one, a reader stays within it. */
+/* A file may claim to be a page and hold anything. A reader stays within its bounds. */
 START_TEST(any_content_is_read) {
     size_t length;
     ck_assert_int_eq(ac_live_open("", hooks, sizeof hooks, HOOKS), 0);
@@ -89,7 +89,7 @@ static void visited(const ac_live_name_t *name, void *arg) {
     *sum += name->pid;
 }
 
-/* What is no file of this user is not opened, for some of it keeps who opens it waiting. */
+/* Files that cannot be live pages are not opened, because an open of some of them would block. */
 START_TEST(what_is_no_page_is_left_alone) {
     char name[512];
     int sum = 0;
@@ -116,7 +116,7 @@ START_TEST(what_is_no_page_is_left_alone) {
     ck_assert_ptr_nonnull(strstr(error, "not a file of its folder's user"));
     ck_assert_int_eq(ac_live_remove(&fifo), EPERM);
     ac_live_close();
-    /* the like in the folder above, where all users write */
+    /* FIFOs in the parent folder, which all users can write */
     for (int i = 0; i < 70; i++) {
         snprintf(name, sizeof name, "%s/accelcache-%u.%06d", dir, (unsigned)geteuid(), i);
         ck_assert_int_eq(mkfifo(name, 0666), 0);
@@ -127,7 +127,7 @@ START_TEST(what_is_no_page_is_left_alone) {
 }
 END_TEST
 
-/* Another user who has taken the name of the folder gets nothing by it. */
+/* Another user owns the folder's name, and gains nothing by it. */
 START_TEST(name_of_the_folder_is_taken) {
     enum { LINK, FIFO, FILE_, FOREIGN, OPEN, KINDS };
     for (int kind = 0; kind < KINDS; kind++) {
@@ -162,7 +162,7 @@ START_TEST(name_of_the_folder_is_taken) {
 }
 END_TEST
 
-/* Root sees the pages of all users, others their own. */
+/* Root sees all users' pages, others see their own. */
 START_TEST(root_sees_all_users) {
     char name[512];
     int sum = 0;
@@ -201,7 +201,7 @@ START_TEST(root_sees_all_users) {
 }
 END_TEST
 
-/* Cut short again and again under a reader, which must meet an error at most. */
+/* The file is truncated repeatedly under a reader, which gets an error at most. */
 START_TEST(page_cut_short_under_a_reader) {
     static ac_live_t whole;
     make_home();
@@ -237,7 +237,7 @@ START_TEST(page_cut_short_under_a_reader) {
 }
 END_TEST
 
-/* Opening fails with `expected`; everything goes on in private memory. */
+/* Expects opening to fail with `expected`, and the process to go on in private memory. */
 static void open_fails(int expected) {
     bool shared;
     ac_live_row_t *row = ac_live_row_take(&shared);
@@ -290,7 +290,7 @@ END_TEST
 START_TEST(file_size_limit_sends_no_signal) {
     struct rlimit limit = {4096, 4096};
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    /* SIGXFSZ has its default action: it would kill this process now or at the end */
+    /* SIGXFSZ has its default action: it would kill this process here or at the end */
     open_fails(EFBIG);
     sigset_t pending;
     sigpending(&pending);
@@ -302,7 +302,8 @@ START_TEST(file_size_limit_sends_no_signal) {
 }
 END_TEST
 
-/* Needs root, or a kernel that lets users mount in a namespace of their own. */
+/* Mounts a small file system. Needs root, or a kernel that lets users mount in a namespace of
+ * their own. */
 static bool mount_small(const char *size) {
     if (unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
         mount("tmpfs", dir, "tmpfs", 0, size) == 0)
@@ -311,7 +312,7 @@ static bool mount_small(const char *size) {
     return false;
 }
 
-/* With and without reading the folder. */
+/* Counts files with and without reading the folder. */
 static void count_files(void) {
     ck_assert_int_eq(ac_live_open("", hooks, sizeof hooks, HOOKS), 0);
     for (int pid = 1; pid <= 5; pid++)
@@ -348,18 +349,18 @@ static void fill_folder(void) {
     close(fd);
 }
 
-/* What is used later finds no memory: the caller gets an error, and no access dies of it, neither
- * here nor in a reader. */
+/* A part of the page that is used later finds no memory. The caller gets an error, and no access
+ * crashes this process or a reader. */
 START_TEST(file_system_that_fills_later) {
     bool shared;
     if (getenv("AC_EMULATED") || !mount_small("size=1m"))
-        return; /* qemu answers 0 to MADV_POPULATE_WRITE, and does nothing */
+        return; /* qemu returns 0 for MADV_POPULATE_WRITE without doing it */
     ck_assert_int_eq(ac_live_open("", hooks, sizeof hooks, HOOKS), 0);
     fill_folder();
     ac_live_row_t *row = ac_live_row_take(&shared);
     ck_assert(!shared && row == &ac_live->row[1]);
     count(row, AC_COUNT_lookups, 3);
-    while (!shared) { /* rows that lie in the same page of memory may be there */
+    while (!shared) { /* rows in the same page of memory may exist */
         row = ac_live_row_take(&shared);
         __atomic_fetch_add(&row->counter[AC_COUNT_lookups], 1, __ATOMIC_RELAXED);
     }
@@ -399,7 +400,7 @@ START_TEST(each_visits_this_users_pages) {
     fclose(fopen(name, "w"));
     ck_assert_int_eq(ac_live_each(visited, &sum), 2);
     ck_assert_int_eq(sum, 400017);
-    /* leftovers that are no pages can be removed as well */
+    /* leftovers that are no pages can be removed too */
     ck_assert_int_eq(remove_page(400000), 0);
     ck_assert(!exists(page_name(400000)));
 }

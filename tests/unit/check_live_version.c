@@ -1,5 +1,5 @@
-/* The version of the live page against rows that are laid out alike: two counters in each other's
- * place (swapped), and one under another name (named).  Its reader would show wrong figures. */
+/* The version of the live page must differ for rows of equal layout: two counters swapped
+ * (swapped), or one renamed (named). Otherwise a reader would show wrong figures. */
 #include <check.h>
 
 #include "observe/live.h"

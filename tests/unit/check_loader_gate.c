@@ -25,7 +25,7 @@ static long pause_once(long number, long time) {
 #define ac_raw_call(number, a, b, time, d) pause_once(number, time)
 #include "bind/loader_gate.c"
 
-/* --- another thread, which does one thing at a time --- */
+/* --- another thread, which runs one step at a time --- */
 
 static pthread_t thread;
 static pthread_barrier_t turn;
@@ -87,7 +87,7 @@ static void forks_there(void) {
     ac_loader_fork_parent();
 }
 
-/* --- a fork, and who is inside --- */
+/* --- a fork while threads are inside --- */
 
 START_TEST(a_fork_waits_for_who_is_inside) {
     other(goes_in);
@@ -118,7 +118,7 @@ static void goes_in_again_there(void) {
     other(comes_out_of_both);
 }
 
-/* With _i, its first place is taken when it goes in, and free later. */
+/* With _i, the thread's first place is taken when it enters, and free later. */
 START_TEST(who_is_inside_goes_in_again) {
     other(names_itself);
     _Atomic uintptr_t *first = &inside[first_place(self_of_other)].thread;
@@ -133,7 +133,7 @@ START_TEST(who_is_inside_goes_in_again) {
 }
 END_TEST
 
-/* A thread is inside until it has left its outermost place. */
+/* A thread stays inside until it has left its outermost place. */
 START_TEST(it_is_inside_until_it_came_out_of_all) {
     int first = ac_loader_enter(), second = ac_loader_enter();
     ac_loader_leave(second);
@@ -162,7 +162,7 @@ START_TEST(meanwhile_no_other_goes_in) {
     ck_assert_int_lt(outer, 0);
     other(goes_in);
     ck_assert_uint_eq(waits, NAPS);
-    ck_assert_int_ge(outer, 0); /* it did not wait for ever */
+    ck_assert_int_ge(outer, 0); /* the wait ended */
     other(comes_out);
     ac_loader_fork_parent();
     other(tries);
@@ -178,13 +178,13 @@ START_TEST(a_child_waits_for_none_of_them) {
     ac_loader_fork_prepare();
     ac_loader_fork_child();
     waits = 0;
-    other(tries); /* plays a thread of the child */
+    other(tries); /* stands for a thread of the child */
     ck_assert_int_ge(outer, 0);
     other(comes_out);
     ac_loader_fork_prepare();
     ac_loader_fork_parent();
     ck_assert_uint_eq(waits, 0);
-    other(forks_there); /* the thread that forked is inside as it was */
+    other(forks_there); /* the forking thread is inside as before */
     ck_assert_uint_eq(waits, TURNS + NAPS);
     ac_loader_leave(place);
 }

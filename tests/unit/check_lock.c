@@ -1,5 +1,5 @@
-/* Locks and conditions, and the order of locks (lock.h): what a thread may take and wait for is let through, what it may not
- * ends the process. */
+/* Locks, conditions, and the order of locks (lock.h). A permitted lock or wait succeeds, a forbidden one ends the
+ * process. */
 #include "device/wait.h"
 #include "run_suite.h"
 
@@ -19,7 +19,7 @@ START_TEST(ascending_ranks_are_let_through) {
     ac_lock(&graphs);
     ac_lock(&recall);
     ac_lock(&leaf);
-    ac_unlock(&graphs); /* the order of releases is free */
+    ac_unlock(&graphs); /* locks may be released in any order */
     ac_unlock(&leaf);
     ac_lock(&leaf);
     ac_unlock(&leaf);
@@ -137,7 +137,7 @@ START_TEST(all_that_wait_look_again) {
     in_threads(thread, wait_until_open);
     while (!all) {
         ac_lock(&leaf);
-        all = counted == THREADS; /* and have released the lock since */
+        all = counted == THREADS; /* and have released the lock */
         open = all;
         ac_unlock(&leaf);
         sched_yield();
@@ -193,7 +193,7 @@ static void (*const broken[])(void) = {descend,
                                        wait_with_another};
 enum { BROKEN = sizeof broken / sizeof broken[0] };
 
-/* What __builtin_trap raises. */
+/* Signal that __builtin_trap raises. */
 #if defined(__aarch64__)
 enum { TRAP = SIGTRAP };
 #else
@@ -216,10 +216,10 @@ START_TEST(a_change_before_the_wait_is_seen) {
     uint32_t seen = 0;
     struct timespec past = {0};
     ac_cond_broadcast(&bell);
-    ck_assert(!ac_cond_await(&bell, &seen, NULL)); /* at once, or the test runs out of time */
+    ck_assert(!ac_cond_await(&bell, &seen, NULL)); /* at once; otherwise the test times out */
     ck_assert_uint_eq(seen, 1);
     errno = ENOENT;
-    ck_assert(ac_cond_await(&bell, &seen, &past)); /* it was the only one */
+    ck_assert(ac_cond_await(&bell, &seen, &past)); /* it was the only signal */
     ck_assert_int_eq(errno, ENOENT);
 
     pthread_t other;

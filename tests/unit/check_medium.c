@@ -1,6 +1,7 @@
-/* Medium blocks on the fake device.  Pages of several sizes in one arena: which blocks get the smaller
- * ones, how memory comes from one size to the other, and what of them can go back.  Native segments:
- * when medium blocks, and big ones, get some of their own. */
+/* Medium blocks on the fake device. Pages of several sizes in one arena: which blocks get the smaller pages, how
+ * memory changes between sizes, and which pages can go back.
+ *
+ * Native segments: when medium and big blocks get segments of their own. */
 #include "allocator/supply/expand.h"
 #include "allocator/supply/medium.h"
 #include "allocator_frame.h"
@@ -23,7 +24,8 @@ static unsigned index_at(uint64_t address) {
 
 /* --- medium blocks --- */
 
-/* Pairs of a large block, which goes, and a medium one, which stays on a page of its own. */
+/* Allocates pairs of a large and a medium block. The large one is freed; the medium one stays and keeps its
+ * page. */
 static void keep_pages(uint64_t large, uint64_t medium) {
     uint64_t address[20];
     for (int i = 0; i < 20; i++) {
@@ -32,7 +34,7 @@ static void keep_pages(uint64_t large, uint64_t medium) {
     }
     for (int i = 0; i < 20; i++)
         give(address[i]);
-    alloc(100 * MIB); /* has to grow, by more than what is live accounts for */
+    alloc(100 * MIB); /* has to grow, by more than the live bytes explain */
 }
 
 START_TEST(medium_blocks_get_pages_of_their_own) {
@@ -52,7 +54,8 @@ START_TEST(others_do_not_for_pages_that_large_ones_keep) {
 }
 END_TEST
 
-/* The smaller ones need not have kept any, nor do others where all pages have one size. */
+/* Small medium blocks get small pages at once, even if none kept a large page. If all pages have one size, all
+ * medium blocks do. */
 START_TEST(small_medium_blocks_get_them_at_once) {
     uint64_t large = alloc(2 * MIB), before = reserved();
     ck_assert_uint_eq(index_at(alloc(513 << 10)), AC_POOL_LARGE);
@@ -67,8 +70,7 @@ START_TEST(small_medium_blocks_get_them_at_once) {
 }
 END_TEST
 
-/* Beside a capture, when new memory is not to be had, what is free serves, be it among large or medium
- * blocks. */
+/* During a capture no new memory is available. Free memory of large or medium blocks serves both. */
 START_TEST(blocks_lie_together_beside_a_capture) {
     uint64_t large = alloc(3 * MIB), medium = alloc(200 << 10);
     for (int i = 1; i < 10; i++)
@@ -87,7 +89,7 @@ END_TEST
 
 /* --- pages of several sizes --- */
 
-/* A hole of 64 MiB between two blocks of 1 MiB, with 3 whole pages of 16 MiB. */
+/* Makes a hole of 64 MiB between two blocks of 1 MiB, with 3 whole pages of 16 MiB. */
 static void make_hole(void) {
     settings.page = 16 * MIB;
     ac_allocator_configure(allocator, &settings);
@@ -98,7 +100,7 @@ static void make_hole(void) {
     ck_assert_uint_eq(reserved(), 80 * MIB);
 }
 
-/* Rather than grow beyond the budget medium blocks take a page of large ones. */
+/* Medium blocks take a page of large ones before the arena grows beyond the budget. */
 START_TEST(whole_pages_move_to_medium_blocks) {
     make_hole();
     for (int i = 0; i < 80; i++)
@@ -109,7 +111,7 @@ START_TEST(whole_pages_move_to_medium_blocks) {
 }
 END_TEST
 
-/* One that is too large goes back, and one that fits is made for it. */
+/* A page that is too large goes back, and a fitting page is created. */
 START_TEST(pages_that_do_not_fit_go) {
     make_hole();
     settings.page = 8 * MIB;
@@ -121,7 +123,7 @@ START_TEST(pages_that_do_not_fit_go) {
 }
 END_TEST
 
-/* Three pages that medium blocks have left. */
+/* Makes three pages that medium blocks have left. */
 static void make_idle_pages(void) {
     enum { BLOCKS = 3 * 8 };
     uint64_t block[BLOCKS];
@@ -134,7 +136,7 @@ static void make_idle_pages(void) {
         give(block[i]);
 }
 
-/* Pages that were looked at for a larger one, and do not make it up, are as idle as before. */
+/* Pages that were considered for a larger page, but do not suffice, stay as idle as before. */
 START_TEST(what_is_given_up_stays_as_old) {
     enum { EPOCHS = 5 };
     make_idle_pages();
@@ -149,7 +151,7 @@ START_TEST(what_is_given_up_stays_as_old) {
 }
 END_TEST
 
-/* Another thread begins to submit, after the device was known to be idle. */
+/* Another thread begins to submit after the device was found idle. */
 static bool enter_meanwhile(void *unused) {
     (void)unused;
     ac_fence_enter(ac_arena_timeline(arena));
@@ -160,7 +162,7 @@ static void leave_it(void *unused, ac_block_t *block) {
     (void)unused, (void)block;
 }
 
-/* The device is done with them as well: the growth goes on with them at once. */
+/* The device is done with these pages too. The growth uses them at once. */
 START_TEST(what_is_given_up_stays_as_ready) {
     make_idle_pages();
     ck_assert_uint_eq(reserved(), 46 * MIB);
@@ -176,7 +178,7 @@ START_TEST(what_is_given_up_stays_as_ready) {
 }
 END_TEST
 
-/* The device is done with what was submitted, but was not asked: it is, before a request grows. */
+/* The device is done with the submitted work, but no thread has polled it. A request polls before it grows. */
 START_TEST(the_device_is_asked_before_growing) {
     make_hole();
     settings.page = (_i ? 8 : 16) * MIB;
@@ -190,7 +192,7 @@ START_TEST(the_device_is_asked_before_growing) {
 }
 END_TEST
 
-/* Whichever call of the device fails meanwhile, the records are right, and the next request is served. */
+/* Whichever device call fails meanwhile, the records are correct, and the next request is served. */
 START_TEST(a_call_fails_meanwhile) {
     make_hole();
     settings.page = 8 * MIB;
@@ -200,7 +202,7 @@ START_TEST(a_call_fails_meanwhile) {
         device.fail_with[k] = fake_may_answer((fake_kind_t)k, AC_FAILED) ? AC_FAILED : AC_OK;
     device.fail_at = device.total_calls + (unsigned)_i;
     ac_status_t status = try_alloc(arena, 200 << 10, &address);
-    ck_assert(status == AC_OK || device.failed == 1); /* some are made again */
+    ck_assert(status == AC_OK || device.failed == 1); /* some pages are created again */
     ck_assert_uint_gt(device.total_calls, before);
     device.fail_at = 0;
     alloc(200 << 10);
@@ -213,7 +215,7 @@ static void refuse_unmapping(void *unused, fake_kind_t kind) {
         device.fail_at = device.total_calls + 1;
 }
 
-/* At the limit, pages that should have gone and did not leave no room for others. */
+/* At the limit, pages whose release failed leave no room for others. */
 START_TEST(pages_that_stay_count_for_the_limit) {
     uint64_t address;
     make_hole();
@@ -232,7 +234,7 @@ START_TEST(pages_that_stay_count_for_the_limit) {
 }
 END_TEST
 
-/* Smaller pages move like any other; the device is asked for the rest alone. */
+/* Smaller pages move like all others. Only the missing bytes are new device memory. */
 START_TEST(smaller_pages_move) {
     enum { BLOCKS = 16 };
     uint64_t block[BLOCKS];
@@ -248,7 +250,7 @@ START_TEST(smaller_pages_move) {
     ck_assert_uint_eq(device.calls[FAKE_PAGES_UNMAP], 1);
     ck_assert_uint_eq(reserved(), 48 * MIB);
     give(large);
-    uint64_t larger = alloc(15 * MIB); /* in its place */
+    uint64_t larger = alloc(15 * MIB); /* at the address of the freed block */
     ck_assert(fake_usable(&device, larger, 15 * MIB));
     ck_assert_uint_eq(larger, large);
 }
@@ -256,7 +258,7 @@ END_TEST
 
 /* --- what can go --- */
 
-/* What could go back is owed while the device works; a hole within a page cannot. */
+/* While the device works, memory that could go back is due later. A hole within a page cannot go back. */
 START_TEST(holes_within_pages_are_not_owed) {
     uint64_t a = alloc(4 * MIB), b = alloc(4 * MIB);
     give(b);
@@ -265,14 +267,14 @@ START_TEST(holes_within_pages_are_not_owed) {
     submit(0);
     ck_assert(!ac_supply_may_shrink(allocator, 0));
     ck_assert_int_eq(atomic_load(&allocator->supply->trim_pending), _i);
-    complete(0); /* for the fence that is under way */
+    complete(0); /* completes the fence under way */
     ac_fence_poll(ac_arena_timeline(arena), false);
 }
 END_TEST
 
 /* --- native segments --- */
 
-/* 400 MiB in segments of 40 MiB, each free but for a block of `between` bytes in its middle. */
+/* Makes 400 MiB in segments of 40 MiB. Each is free except for a block of `between` bytes in its middle. */
 static void cut_segments(uint64_t between) {
     enum { SEGMENTS = 10 };
     uint64_t segment[SEGMENTS], end[SEGMENTS];
@@ -291,15 +293,15 @@ static void cut_segments(uint64_t between) {
     ck_assert_uint_eq(reserved(), 400 * MIB);
 }
 
-/* A large request that would have fitted grows; the next medium ones stay out of its like's way, and
- * share a segment. */
+/* A large request grows because medium blocks fragment the segments. The next medium blocks avoid segments of
+ * large ones, and share a segment. */
 START_TEST(medium_blocks_get_native_segments_of_their_own) {
     cut_segments(500 << 10);
     ck_assert_uint_eq(index_at(alloc(500 << 10)), AC_POOL_LARGE);
     alloc(39 * MIB);
     uint64_t before = reserved(), medium = alloc(500 << 10);
     ck_assert_uint_eq(index_at(medium), AC_INDEX_MEDIUM);
-    ck_assert_uint_eq(reserved(), before + 6 * MIB); /* a 64th of what is live */
+    ck_assert_uint_eq(reserved(), before + 6 * MIB); /* 1/64 of the live bytes */
     ck_assert_uint_eq(alloc(MIB), medium + (500 << 10));
     ck_assert_uint_eq(index_at(alloc(MIB + 512)), AC_POOL_LARGE);
     give(medium);
@@ -307,7 +309,7 @@ START_TEST(medium_blocks_get_native_segments_of_their_own) {
 }
 END_TEST
 
-/* They take no more than they need where little is left, or where memory is to be saved. */
+/* Medium blocks take only the segments that they need if little memory is left, or if memory has to be saved. */
 START_TEST(segments_of_medium_blocks_are_small_where_memory_is_short) {
     cut_segments(500 << 10);
     alloc(39 * MIB);
@@ -322,8 +324,8 @@ START_TEST(segments_of_medium_blocks_are_small_where_memory_is_short) {
 }
 END_TEST
 
-/* Large blocks did it, or it is medium ones that the program holds for the most part, or it holds
- * little. */
+/* The rule does not apply in these cases: large blocks cause the fragmentation, the program mostly holds medium
+ * blocks, or it holds little. */
 START_TEST(others_do_not_for_what_keeps_large_requests_out) {
     if (_i == 0) {
         cut_segments(2 * MIB);
@@ -341,7 +343,7 @@ START_TEST(others_do_not_for_what_keeps_large_requests_out) {
 }
 END_TEST
 
-/* A large segment is not cut up for a medium block: not by the first one either. */
+/* A large segment is not split for a medium block, not even for the first one. */
 START_TEST(medium_blocks_come_apart_from_large_segments) {
     uint64_t large = alloc(1000 * MIB);
     give(large);
@@ -350,7 +352,7 @@ START_TEST(medium_blocks_come_apart_from_large_segments) {
 }
 END_TEST
 
-/* Free memory around a large segment's rest does not matter: it will be one with what waits beside it. */
+/* Free memory around a large segment's rest does not matter. It will coalesce with the waiting neighbour. */
 START_TEST(rests_of_large_segments_stay_for_large_blocks) {
     uint64_t segment = alloc(1000 * MIB);
     give(segment);
@@ -360,7 +362,8 @@ START_TEST(rests_of_large_segments_stay_for_large_blocks) {
 }
 END_TEST
 
-/* A segment that is not large among what the program holds, a program that holds little, or a larger request. */
+/* The rule does not apply to a segment that is small for the program, to a program that holds little, or to a
+ * larger request. */
 START_TEST(others_cut_segments_up) {
     static const uint64_t live[] = {1000, 0, 1000}, segment[] = {40, 100, 1000};
     static const uint64_t size[] = {500 << 10, 500 << 10, MIB + 512};
@@ -371,13 +374,13 @@ START_TEST(others_cut_segments_up) {
 }
 END_TEST
 
-/* 400 MiB as above, and medium blocks apart from then on. */
+/* Cuts segments, and makes the allocator separate medium blocks. */
 static void come_apart(void) {
     cut_segments(500 << 10);
     alloc(39 * MIB);
 }
 
-/* Before they get more, idle memory beyond the budget goes. */
+/* Idle memory beyond the budget goes back before medium blocks get more. */
 START_TEST(idle_memory_makes_room_for_medium_blocks) {
     come_apart();
     uint64_t large = alloc(400 * MIB);
@@ -388,7 +391,7 @@ START_TEST(idle_memory_makes_room_for_medium_blocks) {
 }
 END_TEST
 
-/* An idle one that the device would not have back is one for medium blocks as before. */
+/* The device refuses to take an idle segment back. The segment stays one for medium blocks. */
 START_TEST(refused_segments_stay_what_they_are) {
     come_apart();
     uint64_t medium = alloc(500 << 10), before = reserved();
@@ -405,7 +408,7 @@ START_TEST(refused_segments_stay_what_they_are) {
 }
 END_TEST
 
-/* Before a request fails it has what is free in either. */
+/* Before a request fails, free memory of both kinds serves it. */
 START_TEST(either_serves_before_a_request_fails) {
     come_apart();
     uint64_t medium = alloc(500 << 10), large;
@@ -419,7 +422,7 @@ START_TEST(either_serves_before_a_request_fails) {
 }
 END_TEST
 
-/* And at once where there can be no more: the device is asked for nothing. */
+/* At the limit both kinds serve at once, without a device call. */
 START_TEST(either_serves_at_the_limit) {
     come_apart();
     uint64_t first = alloc(500 << 10), medium = first, last;
@@ -439,16 +442,17 @@ END_TEST
 
 /* --- big blocks --- */
 
-/* As cut_segments by blocks that are not big, until a big request has grown for that. */
+/* Cuts segments by blocks that are not big. A big request has then grown because of this. */
 static void big_come_apart(void) {
     cut_segments(4 * MIB);
     alloc(39 * MIB);
     for (int i = 0; i < 100; i++)
-        give(alloc(1000)); /* requests, which pay for looking */
+        give(alloc(1000)); /* requests, which pay for the search */
     alloc(39 * MIB);
 }
 
-/* Smaller ones stay out of their segments, which hold no more than one, and serve the next. */
+/* Smaller blocks avoid the segments of big ones. Each of these holds one big block, and serves the next big
+ * one. */
 START_TEST(big_blocks_get_segments_of_their_own) {
     big_come_apart();
     uint64_t before = reserved(), big = alloc(300 * MIB);
@@ -461,7 +465,7 @@ START_TEST(big_blocks_get_segments_of_their_own) {
 }
 END_TEST
 
-/* Small ones that keep no big request out, and programs with pages. */
+/* Big blocks share segments if the small ones do not fragment them, or if the program uses pages. */
 START_TEST(big_blocks_lie_together_with_others) {
     if (_i == 0)
         cut_segments(30 * MIB / 2);
@@ -474,7 +478,7 @@ START_TEST(big_blocks_lie_together_with_others) {
 }
 END_TEST
 
-/* Before a request fails it has what is free beside a big block. */
+/* Before a request fails, free memory next to a big block serves it. */
 START_TEST(segments_of_big_blocks_serve_before_a_request_fails) {
     big_come_apart();
     uint64_t big = alloc(300 * MIB), small = alloc(100 * MIB), large;
@@ -489,8 +493,7 @@ START_TEST(segments_of_big_blocks_serve_before_a_request_fails) {
 }
 END_TEST
 
-/* And at once where there can be no more for now, at the limit or beside a capture: the device is asked
- * for nothing. */
+/* If no new memory is available, at the limit or during a capture, it serves at once, without a device call. */
 START_TEST(segments_of_big_blocks_serve_where_nothing_can_be_had) {
     big_come_apart();
     uint64_t big = alloc(300 * MIB), large = big;
@@ -513,7 +516,7 @@ START_TEST(segments_of_big_blocks_serve_where_nothing_can_be_had) {
 }
 END_TEST
 
-/* Requests, and a trade for so many of them. */
+/* Makes `requests` requests, and a trade every `every` requests. */
 static void trade(int requests, int every) {
     for (int i = 0; i < requests; i++) {
         give(alloc(1000));
@@ -525,7 +528,7 @@ static void trade(int requests, int every) {
     }
 }
 
-/* Big blocks of 300 MiB have gone, and smaller ones lie in their places. */
+/* Frees big blocks of 300 MiB and allocates smaller ones in their places. */
 static void leave_beside_big(int count, uint64_t size, uint64_t big[]) {
     big_come_apart();
     for (int i = 0; i < count; i++)
@@ -536,7 +539,8 @@ static void leave_beside_big(int count, uint64_t size, uint64_t big[]) {
         ck_assert_uint_eq(index_at(alloc(size)), AC_INDEX_BIG);
 }
 
-/* Others do not grow beyond the budget while much lies idle beside big blocks; they do for little. */
+/* Other requests do not exceed the budget while much idle memory lies next to big blocks. They do if it is
+ * little. */
 START_TEST(big_blocks_join_others_that_grow_beyond_the_budget) {
     enum { BIG = 5, MOST = 40 };
     uint64_t big[BIG], before;
@@ -561,7 +565,7 @@ static void join_all(void *unused, fake_kind_t kind) {
     ac_unlock(&allocator->lock);
 }
 
-/* Another thread has all segments serve all sizes while the device is asked: the new segment is one like any
+/* During a device call, another thread makes all segments serve all sizes. The new segment is then like any
  * other, and no call counts as under way. */
 START_TEST(big_blocks_join_during_a_call) {
     uint64_t beside;
@@ -577,7 +581,7 @@ START_TEST(big_blocks_join_during_a_call) {
 }
 END_TEST
 
-/* What was big in a small program is not in one that has grown. */
+/* A block that was big in a small program is not big after the program has grown. */
 START_TEST(segments_of_what_is_no_longer_big_serve_all) {
     big_come_apart();
     uint64_t big = alloc(40 * MIB);
@@ -589,8 +593,8 @@ START_TEST(segments_of_what_is_no_longer_big_serve_all) {
 }
 END_TEST
 
-/* A program whose sizes never repeat trades segments for ever: then all serve all.  A trade now and
- * then is worth it. */
+/* A program with ever new sizes would trade segments forever, so all segments serve all sizes. An occasional
+ * trade is accepted. */
 START_TEST(big_blocks_join_others_where_that_takes_many_calls) {
     big_come_apart();
     uint64_t big = alloc(300 * MIB);
@@ -600,7 +604,7 @@ START_TEST(big_blocks_join_others_where_that_takes_many_calls) {
 }
 END_TEST
 
-/* Walks of many blocks under the lock are paid for by requests. */
+/* Requests pay for walks of many blocks under the lock, so that walks are rare. */
 START_TEST(large_growth_looks_at_blocks_now_and_then) {
     enum { BLOCKS = 8000 };
     static uint64_t block[BLOCKS];

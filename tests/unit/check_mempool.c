@@ -1,5 +1,5 @@
-/* Memory pools in the allocator: their figures, their limits, and what idle memory is kept for them;
- * on the fake device. */
+/* Memory pools in the allocator, on the fake device: their figures, their limits, and the idle
+ * memory kept for them. */
 #include "allocator_frame.h"
 #include "run_suite.h"
 
@@ -30,7 +30,7 @@ static uint64_t pass(unsigned epochs) {
     return freed;
 }
 
-/* Requests count in units of 512 bytes, whatever block serves them. */
+/* Requests are counted in units of 512 bytes, whichever block serves them. */
 START_TEST(figures) {
     ac_mempool_open(allocator, POOL, 0, 0);
     uint64_t a = take(POOL, 1), b = take(POOL, 5000), c = take(OTHER, MIB);
@@ -51,7 +51,7 @@ START_TEST(figures) {
 }
 END_TEST
 
-/* A synchronisation is taken in before what changes after it. */
+/* A synchronisation is applied before any change after it. */
 START_TEST(synchronisation_comes_first) {
     ac_mempool_open(allocator, POOL, 2 * MIB, 0);
     uint64_t a = take(POOL, 3 * MIB), b = take(POOL, MIB);
@@ -61,13 +61,13 @@ START_TEST(synchronisation_comes_first) {
     ac_mempool_synced();
     expect(POOL, MIB, 2 * MIB, 4 * MIB, 4 * MIB);
     ac_mempool_synced();
-    ac_mempool_keep(allocator, POOL, 0); /* the synchronisation was before */
+    ac_mempool_keep(allocator, POOL, 0); /* the synchronisation came before */
     expect(POOL, MIB, 2 * MIB, 4 * MIB, 4 * MIB);
     give(b);
 }
 END_TEST
 
-/* A number that is used again begins anew, with blocks of the pool before in it. */
+/* A reused number starts with new figures, and contains the former pool's blocks. */
 START_TEST(number_again) {
     ac_mempool_open(allocator, POOL, 8 * MIB, 0);
     uint64_t a = take(POOL, 2 * MIB);
@@ -85,18 +85,18 @@ START_TEST(limits) {
     ck_assert(!ac_mempool_claim(allocator, POOL, 4 * MIB + 1, 0));
     ck_assert(!ac_mempool_claim(allocator, POOL, UINT64_MAX - 5, 0));
     ck_assert(ac_mempool_claim(allocator, POOL, 3 * MIB, 0));
-    ck_assert(!ac_mempool_claim(allocator, POOL, 2 * MIB, 0)); /* the first is under way */
+    ck_assert(!ac_mempool_claim(allocator, POOL, 2 * MIB, 0)); /* the first one is in progress */
     uint64_t a = take(POOL, 3 * MIB);
     ck_assert(!ac_mempool_claim(allocator, POOL, MIB, 512));
     ck_assert(ac_mempool_claim(allocator, POOL, MIB, 0));
-    ac_mempool_unclaim(allocator, POOL, MIB); /* it was not served */
+    ac_mempool_unclaim(allocator, POOL, MIB); /* the claim was not served */
     give(a);
     ck_assert(ac_mempool_claim(allocator, POOL, 4 * MIB, 0));
     ac_mempool_unclaim(allocator, POOL, 4 * MIB);
 }
 END_TEST
 
-/* What pools with a threshold are to find again does not go after a while; the rest does. */
+/* Memory for pools with a threshold does not go back after a while; the rest does. */
 START_TEST(kept_for_a_while) {
     ac_mempool_open(allocator, POOL, 40 * MIB, 0);
     uint64_t a = take(POOL, 30 * MIB), b = alloc(50 * MIB);
@@ -113,7 +113,7 @@ START_TEST(kept_for_a_while) {
 }
 END_TEST
 
-/* The program's trim leaves what it says, and what another pool keeps. */
+/* A trim by the program leaves the bytes that it names, and the memory that another pool keeps. */
 START_TEST(trimmed) {
     ac_mempool_open(allocator, POOL, UINT64_MAX, 0);
     ac_mempool_open(allocator, OTHER, UINT64_MAX, 0);
@@ -132,7 +132,7 @@ START_TEST(trimmed) {
 }
 END_TEST
 
-/* The context goes, and its blocks with it. */
+/* The context ends, and its blocks with it. */
 START_TEST(lost) {
     ac_mempool_open(allocator, POOL, 0, 0);
     take(POOL, 3 * MIB);

@@ -1,5 +1,5 @@
-/* The order between streams: against sets of frees, which know nothing of positions, and call by
- * call where two calls meet on one event. */
+/* The order between streams. One test compares with sets of frees, without positions; others make
+ * two calls meet on one event. */
 #include <check.h>
 #include <pthread.h>
 #include <string.h>
@@ -71,7 +71,7 @@ static void do_free(unsigned stream) {
 static void do_record(unsigned stream, unsigned event) {
     ac_order_mark_t mark;
     ac_order_record_begin(&order, event + 1, ac_order_find(&order, stream_key[stream]), &mark);
-    bool good = draw(8) != 0; /* else it failed or was captured: what it holds is unknown */
+    bool good = draw(8) != 0; /* false: failed or captured, content unknown */
     ac_order_record_end(&order, &mark, good);
     memset(&before_event[event], 0, sizeof before_event[event]);
     if (good)
@@ -104,7 +104,7 @@ static void do_host_stream(unsigned stream) {
     set_join(&seen_by_host, &before_stream[stream]);
 }
 
-/* The handle comes back at once, for another stream. */
+/* The handle is reused at once for another stream. */
 static void do_renew(unsigned stream) {
     unsigned slot = ac_order_find(&order, stream_key[stream]);
     if (slot != AC_ORDER_NONE)
@@ -112,7 +112,7 @@ static void do_renew(unsigned stream) {
     memset(&before_stream[stream], 0, sizeof before_stream[stream]);
 }
 
-/* Whatever counts as proven is so; with `exact`, the other way round as well. */
+/* Checks that every proven order is true. With `exact`, every true order must also be proven. */
 static void compare(unsigned streams, bool exact) {
     ck_assert_int_eq(ac_order_check(&order), 0);
     for (unsigned t = 0; t < streams; t++) {
@@ -121,7 +121,7 @@ static void compare(unsigned streams, bool exact) {
             bool known = set_has(&before_stream[t], i) || set_has(&seen_by_host, i);
             bool proven = to != AC_ORDER_NONE &&
                           ac_order_proven(&order, to, freed[i].slot, freed[i].position);
-            /* Check writes a line to a file at each assertion: there are millions of these. */
+            /* Check writes a line to a file at each assertion, and this loop makes millions. */
             if (proven && !known)
                 ck_abort_msg("free %u taken to come before stream %u", i, t);
             if (exact && to != AC_ORDER_NONE && proven != known)
@@ -212,7 +212,7 @@ START_TEST(a_record_counts_from_its_beginning) {
     ac_order_mark_t mark;
     two_streams();
     ac_order_record_begin(&order, EVENT, a, &mark);
-    uint64_t at = ac_order_advance(&order, a); /* after the driver's call, for all we know */
+    uint64_t at = ac_order_advance(&order, a); /* possibly after the driver's call */
     ac_order_record_end(&order, &mark, true);
     ck_assert(ac_order_look(&order, EVENT, &mark));
     ac_order_join(&order, b, &mark.vector);
@@ -271,7 +271,7 @@ START_TEST(a_forgotten_event_comes_back_new) {
     record(b);
     ck_assert(known() && !ac_order_still(&order, &seen));
     ac_order_record_begin(&order, EVENT, a, &inside);
-    ac_order_forget(&order, EVENT); /* recorded elsewhere, who knows whether before or after */
+    ac_order_forget(&order, EVENT); /* recorded elsewhere, possibly before or after */
     ac_order_record_end(&order, &inside, true);
     ck_assert(!known());
 }
@@ -282,7 +282,7 @@ START_TEST(a_record_without_an_entry_spoils_others) {
     uint64_t event[AC_ORDER_WAYS + 2];
     unsigned n = 0;
     two_streams();
-    /* Events of one set, all being recorded. */
+    /* Events of one set. All are being recorded. */
     for (uint64_t e = 1; n < AC_ORDER_WAYS + 2; e++)
         if (e * 0x9e3779b97f4a7c15u >> 57 == (uint64_t)EVENT * 0x9e3779b97f4a7c15u >> 57)
             event[n++] = e;
@@ -290,7 +290,7 @@ START_TEST(a_record_without_an_entry_spoils_others) {
         ac_order_record_begin(&order, event[i], a, &mark[i]);
     ck_assert(mark[AC_ORDER_WAYS].stray);
     ac_order_record_end(&order, &mark[0], true);
-    ac_order_record_begin(&order, event[AC_ORDER_WAYS], b, &one); /* found room meanwhile */
+    ac_order_record_begin(&order, event[AC_ORDER_WAYS], b, &one); /* found room in the meantime */
     ac_order_record_end(&order, &one, true);
     ck_assert(!ac_order_look(&order, event[AC_ORDER_WAYS], &one));
     ac_order_record_end(&order, &mark[AC_ORDER_WAYS], true);
@@ -316,7 +316,7 @@ START_TEST(a_renewed_stream_is_another_one) {
     ck_assert(ac_order_look(&order, EVENT, &mark));
     ac_order_join(&order, b, &mark.vector);
     ck_assert(!ac_order_proven(&order, b, again, fresh));
-    ck_assert(!ac_order_proven(&order, b, a, old)); /* true, but not known here */
+    ck_assert(!ac_order_proven(&order, b, a, old)); /* true, but unknown here */
 }
 END_TEST
 
@@ -326,7 +326,7 @@ START_TEST(busy_slots_stay) {
         ck_assert_uint_eq(ac_order_slot(&order, 100 + i, 0), i);
     ck_assert_uint_eq(ac_order_slot(&order, 5, UINT64_MAX), AC_ORDER_NONE);
     ck_assert_uint_eq(ac_order_slot(&order, 5, ~(uint64_t)8), 3);
-    ac_order_find(&order, 100); /* asked for just now: the next oldest goes */
+    ac_order_find(&order, 100); /* used just now: the next oldest goes */
     ck_assert_uint_eq(ac_order_slot(&order, 6, 0), 1);
     ck_assert_uint_eq(ac_order_find(&order, 103), AC_ORDER_NONE);
 }

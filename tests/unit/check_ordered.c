@@ -1,4 +1,4 @@
-/* Blocks that are freed in stream order, call by call, on the fake device. */
+/* Blocks that are freed in stream order, one call at a time, on the fake device. */
 #include <string.h>
 
 #include "fake_world.h"
@@ -20,7 +20,7 @@ static uint64_t take(ac_stream_t stream, uint64_t bytes) {
     return address;
 }
 
-/* With work submitted before the free. */
+/* Frees on the stream after work was submitted. */
 static void give(uint64_t address, ac_stream_t stream) {
     submit(0);
     ck_assert_int_eq(ac_block_free_on(arena, stream, address), AC_OK);
@@ -52,14 +52,14 @@ START_TEST(neighbours_join_and_are_cut) {
     give(a, S);
     give(c, S);
     ck_assert_int_eq(stats.active[AC_POOL_ALL].current, 4);
-    give(b, S); /* three in one */
+    give(b, S); /* three blocks coalesced */
     ck_assert_int_eq(stats.active[AC_POOL_ALL].current, 2);
     ck_assert_int_eq(stats.active_bytes[AC_POOL_ALL].current, 4 * MIB);
     ck_assert_int_eq(stats.allocated_bytes[AC_POOL_ALL].current, MIB);
     ck_assert_uint_eq(take(S, 2 * MIB + 100), a);
     ck_assert_int_eq(stats.active[AC_POOL_ALL].current, 3);
     ck_assert_uint_eq(take(S, MIB - 512), a + 2 * MIB + 512);
-    give(other, T); /* another stream's: not joined */
+    give(other, T); /* belongs to another stream: not coalesced */
     give(a, S);
     ck_assert_int_eq(stats.active[AC_POOL_ALL].current, 3);
     ck_assert_uint_eq(counters.async_same_stream, 2);
@@ -67,7 +67,7 @@ START_TEST(neighbours_join_and_are_cut) {
 }
 END_TEST
 
-/* What is cut off a block was asked for once: sums over time are those of the requests. */
+/* A block that is split was requested once. Sums over time count the requests. */
 START_TEST(what_is_left_is_not_counted_again) {
     begin(AC_UNLIMITED);
     uint64_t a = take(S, 4 * MIB);
@@ -77,14 +77,14 @@ START_TEST(what_is_left_is_not_counted_again) {
     ck_assert_int_eq(stats.requested_bytes[AC_POOL_ALL].allocated, 8 * MIB);
     ck_assert_int_eq(stats.allocated_bytes[AC_POOL_ALL].allocated, 8 * MIB);
     ck_assert_int_eq(stats.requested_bytes[AC_POOL_ALL].peak, 4 * MIB);
-    ck_assert_int_eq(stats.active[AC_POOL_ALL].peak, 9); /* and what is left */
+    ck_assert_int_eq(stats.active[AC_POOL_ALL].peak, 9); /* and the rest */
     for (int i = 0; i < 8; i++)
         give(a + (uint64_t)i * MIB / 2, S);
     end();
 }
 END_TEST
 
-/* check_world looks at the order of the list. */
+/* check_world checks the order of the list. */
 START_TEST(what_is_left_keeps_its_place) {
     begin(AC_UNLIMITED);
     uint64_t a = take(S, MIB), between = take(S, MIB), b = take(S, 2 * MIB), last = take(S, MIB);
@@ -111,7 +111,7 @@ START_TEST(a_segment_that_serves_no_more_keeps_no_stream) {
 }
 END_TEST
 
-/* A free that needs no fence makes one affordable nevertheless. */
+/* A free that needs no fence also earns a part of one. */
 START_TEST(frees_of_a_stream_earn_a_fence) {
     begin(AC_UNLIMITED);
     ac_timeline_t *timeline = ac_arena_timeline(arena);
@@ -127,8 +127,7 @@ START_TEST(frees_of_a_stream_earn_a_fence) {
 }
 END_TEST
 
-/* Free memory between the blocks of a stream joins in, but not much more than there is of them.
- */
+/* Free memory between the blocks of a stream is coalesced with them, but not much more than their size. */
 START_TEST(free_neighbours_join) {
     begin(AC_UNLIMITED);
     uint64_t a = take(S, MIB), b = take(S, MIB), c = take(S, MIB), address;
@@ -137,7 +136,7 @@ START_TEST(free_neighbours_join) {
     give(c, S); /* and b, not the 17 MiB behind it */
     ck_assert_int_eq(stats.active_bytes[AC_POOL_ALL].current, 3 * MIB);
     ck_assert_int_eq(stats.inactive_split_bytes[AC_POOL_ALL].current, 17 * MIB);
-    give(a, S); /* all three in one */
+    give(a, S); /* all three coalesced */
     ck_assert_int_eq(stats.active[AC_POOL_ALL].current, 1);
     ck_assert_int_eq(ac_arena_alloc(arena, 17 * MIB, true, &address), AC_OK);
     check_world();
@@ -153,7 +152,7 @@ START_TEST(free_neighbours_join) {
 }
 END_TEST
 
-/* The rules of free memory hold for what waits in the order of a stream. */
+/* The placement rules of free memory also apply to blocks that wait in a stream's order. */
 START_TEST(a_medium_block_is_not_cut_out_of_a_large_one) {
     begin(AC_UNLIMITED);
     uint64_t a = take(S, 200 * MIB);
@@ -171,7 +170,7 @@ START_TEST(a_smaller_free_block_comes_first) {
     give(small, S);
     complete(0);
     ac_fence_synced(ac_arena_timeline(arena), ac_fence_stamp());
-    ck_assert_int_eq(ac_arena_alloc(arena, 19 * MIB, true, &none), AC_BUSY); /* looks at what is ready */
+    ck_assert_int_eq(ac_arena_alloc(arena, 19 * MIB, true, &none), AC_BUSY); /* considers ready blocks */
     give(large, S);
     ck_assert_uint_eq(take(S, 2 * MIB - 512), small);
     ck_assert_uint_eq(counters.async_same_stream, 0);
@@ -183,7 +182,7 @@ START_TEST(a_smaller_free_block_comes_first) {
 }
 END_TEST
 
-/* Beyond the budget, and with no block that another stream could be made to wait for. */
+/* The arena is beyond the budget, and no block is one that another stream could wait for. */
 START_TEST(a_request_of_a_stream_waits_before_it_grows_on) {
     begin(AC_UNLIMITED);
     uint64_t a = take(S, 60 * MIB), b = take(S, 60 * MIB);
@@ -197,8 +196,8 @@ START_TEST(a_request_of_a_stream_waits_before_it_grows_on) {
 }
 END_TEST
 
-/* Work that waits for what the program does after its requests holds these up once, not each
- * time, however often the memory before it changes hands; and no longer than until it is over. */
+/* Some work ends only after a later step of the program. A request waits once for it, not repeatedly, however often
+ * the memory before it changes hands, and at most until the work is over. */
 START_TEST(work_that_does_not_end_is_waited_for_once) {
     begin(AC_UNLIMITED);
     settings = allocator->settings;
@@ -222,7 +221,7 @@ START_TEST(work_that_does_not_end_is_waited_for_once) {
 }
 END_TEST
 
-/* Where nothing can be recorded a wait has no end: none for a request of a stream. */
+/* If no event can be recorded, a wait would be endless. No request of a stream waits. */
 START_TEST(no_request_of_a_stream_waits_without_end) {
     begin(AC_UNLIMITED);
     uint64_t a = take(S, 60 * MIB), b = take(S, 60 * MIB);
@@ -235,8 +234,8 @@ START_TEST(no_request_of_a_stream_waits_without_end) {
 }
 END_TEST
 
-/* Large blocks that are kept for large requests serve a small one before it fails, or waits for
- * work that may not end before it. */
+/* Large blocks are kept for large requests. They serve a small request before it fails or waits for work that may
+ * never end. */
 START_TEST(a_large_block_of_the_stream_is_better_than_none) {
     begin(64 * MIB);
     settings = allocator->settings;
@@ -267,8 +266,7 @@ START_TEST(only_what_is_proven_changes_streams) {
 }
 END_TEST
 
-/* Memory that changed hands early is freed on a stream that is not known to come after its former
- * owner. */
+/* A block that changed hands early is freed on a stream that is not known to come after its former owner. */
 START_TEST(an_early_block_stays_behind_its_past) {
     begin(AC_UNLIMITED);
     uint64_t a = take(S, MIB);
@@ -289,7 +287,7 @@ START_TEST(an_early_block_knows_no_quiet_life) {
     uint64_t a = take(S, MIB), address;
     give(a, S);
     ck_assert_uint_eq(take(S, MIB), a);
-    ck_assert_int_eq(ac_block_free(a), AC_OK); /* nothing was submitted in its second life */
+    ck_assert_int_eq(ac_block_free(a), AC_OK); /* no work was submitted in its second life */
     check_world();
     for (int i = 0; i < 4; i++) {
         ck_assert_int_eq(ac_arena_alloc(arena, MIB, true, &address), AC_OK);
@@ -325,7 +323,7 @@ START_TEST(a_wait_is_inserted_before_the_limit_is_passed) {
     ck_assert_uint_eq(device.calls[FAKE_STREAM_ORDER], 1);
     ck_assert_uint_eq(device.calls[FAKE_WAIT] + device.calls[FAKE_SYNCHRONIZE], waits);
     ck_assert_uint_eq(counters.async_waits, 1);
-    give(a, S); /* a free of its former stream: known to come before T as well */
+    give(a, S); /* a free of its former stream, which is also known to come before T */
     end();
 }
 END_TEST
@@ -335,8 +333,8 @@ START_TEST(a_wait_that_cannot_be_had_leaves_all_as_it_was) {
     uint64_t a = take(S, 3 * MIB);
     give(a, S);
     device.fail_with[FAKE_STREAM_ORDER] = AC_FAILED;
-    device.fail_at = device.total_calls + 3; /* close, poll, and then the wait */
-    uint64_t b = take(T, 3 * MIB);           /* waited for by the host */
+    device.fail_at = device.total_calls + 3; /* the third call, after close and poll, is the wait */
+    uint64_t b = take(T, 3 * MIB);           /* the host waits for it */
     ck_assert_uint_eq(device.failed, 1);
     ck_assert_uint_eq(b, a);
     ck_assert_uint_eq(counters.async_waits, 0);
@@ -355,8 +353,8 @@ START_TEST(nothing_changes_hands_where_order_protects_nothing) {
 }
 END_TEST
 
-/* Without events the device is asked once, for a moment, whether the order is needed no more: not
- * again before what was asked for is reached. */
+/* Without events the device is polled once, for a moment, whether the order is still needed. The next poll comes
+ * after the requested point is reached. */
 START_TEST(what_order_protected_is_asked_for_without_events) {
     begin(AC_UNLIMITED);
     uint64_t a = take(S, MIB);

@@ -1,4 +1,4 @@
-/* The page map: what is set is found, exactly and from inside, and nothing else. */
+/* The page map: every block that was set is found, by its address and from inside, and no other. */
 #include <check.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -8,12 +8,12 @@
 #include "run_suite.h"
 
 #define PAGE AC_SEGMENT_ALIGN
-/* Only addresses of these are used. */
+/* Only the addresses of these are used. */
 static char owner_a, owner_b, block_x, block_y, block_z;
 #define OWNER(name) ((struct ac_arena *)(void *)&owner_##name)
 #define BLOCK(name) ((struct ac_block *)(void *)&block_##name)
 
-/* Where two nodes of the tree meet. */
+/* Places at which two nodes of the tree meet. */
 static const uint64_t bases[] = {PAGE, (uint64_t)1 << 35, ((uint64_t)1 << 35) - 2 * PAGE,
                                  ((uint64_t)1 << 49) - 8 * PAGE};
 enum { BASES = 4 };
@@ -97,18 +97,18 @@ START_TEST(only_the_owner_finds_its_blocks) {
 }
 END_TEST
 
-/* From empty through few starts in a page to many, against a plain array. */
+/* From empty over a few starts in a page to many, compared with a plain array. */
 START_TEST(any_mixture_is_found) {
     enum { PAGES = 3, SLOTS = PAGES * (int)(PAGE >> AC_GRANULE_BITS), STEPS = 60000 };
     static bool there[SLOTS];
     static char record[SLOTS];
     static uint8_t put[SLOTS];      /* where */
-    const uint64_t base = bases[2]; /* where two nodes meet */
+    const uint64_t base = bases[2]; /* two nodes meet here */
     uint64_t state = 88172645463325252u;
     ck_assert(ac_page_map_cover(base, PAGES * PAGE, OWNER(a)));
     for (int step = 0; step < STEPS; step++) {
         state = state * 6364136223846793005u + 1442695040888963407u;
-        /* One page fills up before the others do. */
+        /* One page fills up before the others. */
         int slot = (int)(state >> 33) % (step % 2 ? SLOTS : 700);
         uint64_t at = base + ((uint64_t)slot << AC_GRANULE_BITS);
         struct ac_block *block = (struct ac_block *)(void *)&record[slot];
@@ -141,7 +141,7 @@ START_TEST(a_page_holds_a_start_in_every_granule) {
     static char record[SLOTS];
     const uint64_t base = bases[0];
     ck_assert(ac_page_map_cover(base, PAGE, OWNER(a)));
-    for (int i = 0; i < SLOTS; i++) { /* an odd factor: each once, far from the last */
+    for (int i = 0; i < SLOTS; i++) { /* an odd factor: each slot once, far from the last */
         int slot = i * 1237 % SLOTS;
         ck_assert(ac_page_map_set(base + (uint64_t)slot * AC_GRANULE,
                                   (struct ac_block *)(void *)&record[slot]));
@@ -165,8 +165,8 @@ END_TEST
 enum { PAGES = 256 };
 static _Atomic uint64_t watched; /* a page's address; 0: no more */
 
-/* A start that stays is found while others come and go around it, and while a larger table takes
- * over. */
+/* A lasting start is found while others come and go around it, and while a larger table replaces the
+ * old one. */
 static void *look_up(void *unused) {
     uintptr_t missed = 0;
     uint64_t page;
@@ -194,7 +194,7 @@ START_TEST(what_stays_is_found_without_the_lock) {
     pthread_t reader[2];
     ck_assert(ac_page_map_cover(base, PAGES * PAGE, OWNER(a)));
     for (uint64_t page = base; page < base + PAGES * PAGE; page += PAGE) {
-        for (unsigned i = 1; i < 3; i++) /* the page's own words are taken */
+        for (unsigned i = 1; i < 3; i++) /* the page's own words are in use */
             ck_assert(ac_page_map_set(page + i * 1000 * AC_GRANULE, BLOCK(y)));
         ck_assert(ac_page_map_set(page + 64 * AC_GRANULE, BLOCK(x)));
     }
@@ -215,7 +215,8 @@ START_TEST(what_stays_is_found_without_the_lock) {
 }
 END_TEST
 
-/* Few starts at a time never come to lie far away, however often they change, also beside a slab. */
+/* A few starts at a time never move to distant entries, however often they change, even next to a
+ * slab. */
 START_TEST(a_place_that_was_left_serves_again) {
     uint64_t base = bases[1] + 16 * PAGE, address[5];
     struct ac_slab *slab = (struct ac_slab *)(void *)&block_z;

@@ -1,5 +1,5 @@
-/* Peers (track/peers.h): no thread waits for another one's call of the driver without a limit.
- * The device and its pages are stood in for. */
+/* Peers (track/peers.h): no thread waits without a limit for another thread's driver call. Stubs
+ * replace the device and its pages. */
 #include <check.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 static ac_context_t context[4] = {
     {.cuda.device = 0}, {.cuda.device = 1}, {.cuda.device = 2}, {.cuda.device = 1}};
 
-/* --- the device: who may reach device 0, and who could --- */
+/* --- the device: peers with access to device 0, and possible peers --- */
 
 static _Atomic uint64_t may, could, going;
 
@@ -51,9 +51,9 @@ ac_allocator_t *ac_device_allocator(CUdevice device) {
     return NULL;
 }
 
-/* --- its pages: what they allow, and a call that the driver keeps --- */
+/* --- its pages: their access rights, and a driver call that does not return --- */
 
-static _Atomic uint64_t allowed, taken; /* by the pages; by all calls together */
+static _Atomic uint64_t allowed, taken; /* set by the pages; set by all calls together */
 static _Atomic unsigned calls;
 static _Atomic bool keep, kept;
 
@@ -86,7 +86,7 @@ static void *disable_other(void *unused) {
     return unused;
 }
 
-/* Another thread is in its call of the driver. */
+/* Starts another thread and waits until it is in its driver call. */
 static void begin_elsewhere(void *(*part)(void *)) {
     atomic_store(&keep, true);
     ck_assert_int_eq(pthread_create(&other, NULL, part, NULL), 0);
@@ -110,7 +110,7 @@ START_TEST(another_device_does_not_wait) {
 }
 END_TEST
 
-/* The first one has not told all pages yet. */
+/* The first thread has not yet told all pages. */
 START_TEST(a_second_context_tells_as_well) {
     begin_elsewhere(enable_other);
     ac_peers_enabled(&context[3], &context[0]);
@@ -128,13 +128,14 @@ START_TEST(who_takes_back_leaves_it_to_a_later_change) {
     ac_peers_disabled(&context[2], &context[0]);
     ac_peers_context_gone(&context[2]);
     ck_assert_uint_eq(atomic_load(&allowed), 4);
-    end_elsewhere(); /* which is a later change */
+    end_elsewhere(); /* a later change */
     ck_assert_uint_eq(atomic_load(&allowed), 2);
     ck_assert_uint_eq(atomic_load(&could), 0);
 }
 END_TEST
 
-/* The driver keeps a call that takes back: a second, and then it gets the next one behind that. */
+/* The driver does not return from a revoking call. The granting thread waits a second; then the
+ * next call follows in the driver. */
 START_TEST(who_gives_waits_a_second) {
     ac_peers_enabled(&context[1], &context[0]);
     begin_elsewhere(disable_other);
@@ -153,7 +154,7 @@ static void *let_go_soon(void *unused) {
     return unused;
 }
 
-/* The right that another thread is just taking is given again: only after that call. */
+/* A right that another thread is revoking is granted again, after that call. */
 START_TEST(who_gives_comes_after_who_takes) {
     pthread_t third;
     ac_peers_enabled(&context[1], &context[0]);

@@ -1,4 +1,4 @@
-/* Places for requests in a range, against all places there are. */
+/* Compares the chosen place in a range with all possible places. */
 #include <check.h>
 #include <stdlib.h>
 
@@ -48,7 +48,7 @@ static void add(ac_block_state_t state, uint64_t size) {
     blocks++;
 }
 
-/* `text`: F free, U unmapped, A allocated, each with its size in MiB. */
+/* Lays a range out. `text`: F free, U unmapped, A allocated, each with its size in MiB. */
 static void lay_out(const char *text) {
     start();
     for (char *end; *text; text = end) {
@@ -74,30 +74,30 @@ static void expect(const char *text, uint64_t size, uint64_t page, uint64_t at,
 
 START_TEST(chosen) {
     expect("U64", 10, 8, 0, 16);          /* the beginning */
-    expect("A3F5U56", 13, 8, 3, 8);       /* what is free in front helps */
+    expect("A3F5U56", 13, 8, 3, 8);       /* the free part in front helps */
     expect("A8U16F8A8U64", 12, 8, 20, 8); /* right-aligned: the free part is behind */
-    expect("A8U8F8A8F4U60", 10, 8, 8, 8); /* as few pages: the smaller run */
+    expect("A8U8F8A8F4U60", 10, 8, 8, 8); /* equally few pages: the smaller run */
     expect("A2U16A8", 8, 8, 8, 8);        /* one whole page, not parts of two */
     expect("A8U8F7A1U8F8A8", 15, 8, 8, 8);
     expect("A8U16A8F8U8F8A8U64", 24, 8, 32, 8);  /* over a gap */
     expect("A8U16A8U8F40U8A8U64", 44, 8, 32, 8); /* one end of two */
-    expect("A2U6A8", 5, 8, 2, 6);                /* pages are cut where others end */
+    expect("A2U6A8", 5, 8, 2, 6);                /* cuts pages at the end of others */
     expect("A8U64", 9, 2, 8, 10);
     ac_place_t place;
     lay_out("A8F8A8U8A8");
     ck_assert(!ac_place_find(&range, 9 * MIB, 2 * MIB, &place));
     lay_out("A8F8A8");
-    ck_assert(!ac_place_find(&range, MIB, 2 * MIB, &place)); /* needs no place */
+    ck_assert(!ac_place_find(&range, MIB, 2 * MIB, &place)); /* needs no place in a range */
 }
 END_TEST
 
-/* Blocks as they come about: unmapped ones of whole units, no two open ones of a kind side by
- * side. */
+/* Makes a random realistic layout: unmapped blocks consist of whole units, and two open blocks
+ * of a kind are not adjacent. */
 static void random_layout(uint64_t page) {
     start();
     ac_block_state_t last = AC_BLOCK_UNUSED;
     unsigned parts = 4 + (unsigned)draw(20);
-    uint64_t odd = 0; /* beyond a unit, so far */
+    uint64_t odd = 0; /* bytes beyond a whole unit so far */
     for (unsigned i = 0; i < parts; i++) {
         static const ac_block_state_t states[] = {AC_BLOCK_FREE, AC_BLOCK_UNMAPPED,
                                                   AC_BLOCK_ALLOCATED, AC_BLOCK_RETIRED,
@@ -118,7 +118,7 @@ static void random_layout(uint64_t page) {
     }
 }
 
-/* Bytes of pages that [at, at + size) lacks; UINT64_MAX: something is in the way. */
+/* Returns the bytes of pages missing in [at, at + size); UINT64_MAX: a block is in the way. */
 static uint64_t lacks(uint64_t at, uint64_t size, uint64_t page) {
     uint64_t missing = 0;
     for (unsigned i = 0; i < blocks; i++) {

@@ -1,4 +1,4 @@
-/* Decisions by amounts (policy.h): budgets, native segments, the budget of pages. */
+/* Policy decisions by amounts (policy.h): budgets, native segments, the budget of pages. */
 #include "allocator/policy.h"
 #include "device/device.h"
 #include "run_suite.h"
@@ -41,7 +41,8 @@ START_TEST(budgets_have_shares_and_floors) {
 }
 END_TEST
 
-/* On one stream: 8 MiB, or 1/32 of what is live if as much is reserved beyond it; never more than there is. */
+/* On one stream waiting blocks may hold 8 MiB, or 1/32 of the live bytes if as much is reserved beyond them.
+ * They never exceed the memory there is. */
 START_TEST(one_stream_lets_little_wait) {
     ck_assert_uint_eq(ac_budget_sole(32 * GIB, 34 * GIB, GIB), GIB);
     ck_assert_uint_eq(ac_budget_sole(32 * GIB, 32 * GIB + 100 * MIB, GIB), 100 * MIB);
@@ -60,7 +61,8 @@ START_TEST(garbage_is_a_share_of_the_limit) {
 }
 END_TEST
 
-/* Within the budget: an eighth of what is reserved, in whole requests; then less, if the device refuses. */
+/* Within the budget a segment is an eighth of the reserved bytes, in whole requests. If the device refuses, it
+ * is smaller. */
 START_TEST(segments_hold_whole_requests) {
     ac_plan_t p = plan(40 * GIB, 8 * GIB, AC_FOR_LARGE, 100 * MIB);
     ck_assert_uint_eq(p.segment[0], 1000 * MIB);
@@ -75,21 +77,22 @@ START_TEST(segments_hold_whole_requests) {
 }
 END_TEST
 
-/* Beyond it, idle segments go first, and the new one holds few requests. */
+/* Above the budget idle segments go first, and the new segment holds few requests. */
 START_TEST(beyond_the_budget_segments_are_small) {
     ac_plan_t p = plan(10000 * MIB, 10700 * MIB, AC_FOR_LARGE, 7 * MIB);
     ck_assert_uint_eq(p.trim, 1022 * MIB - 100 * MIB); /* GROWTH_MOST in whole requests */
-    ck_assert_uint_eq(p.segment[0], 14 * MIB); /* two leave nothing over, one would leave a seventh */
+    ck_assert_uint_eq(p.segment[0], 14 * MIB); /* two requests leave no rest, one would leave a seventh */
     ck_assert(!p.exceeds && !p.waits);
     p = plan(10000 * MIB, 10799 * MIB, AC_FOR_LARGE, 7 * MIB);
     ck_assert(p.exceeds && !p.waits);
     ck_assert(plan(10000 * MIB, 11999 * MIB, AC_FOR_LARGE, 7 * MIB).waits);
-    /* A sixteenth of the reserved bytes at most: three requests would leave less over. */
+    /* A segment is at most a sixteenth of the reserved bytes. Three requests would leave a smaller rest, but
+     * exceed this. */
     ck_assert_uint_eq(plan(600 * MIB, 800 * MIB, AC_FOR_LARGE, 37 * MIB / 2).segment[0], 38 * MIB);
 }
 END_TEST
 
-/* Growth leaves most of what the device or the limit has to others. */
+/* Growth leaves most of the room of the device or the limit to others. */
 START_TEST(segments_leave_room) {
     settings.limit = 9 * GIB;
     ck_assert_uint_eq(plan(40 * GIB, 8 * GIB, AC_FOR_LARGE, 2 * MIB).segment[0], 2 * MIB);
@@ -126,7 +129,7 @@ static uint64_t pages(void) {
     return ac_policy_pages(&toll, &settings, 10000 * MIB, settings.page);
 }
 
-/* As many windows, in each of which a request costs so much. */
+/* Passes `count` windows. Each request costs `cost_ns` in them. Returns true if the share fell. */
 static bool windows(int count, uint64_t cost_ns) {
     bool fell = false;
     for (int i = 0; i < count; i++) {
@@ -136,7 +139,8 @@ static bool windows(int count, uint64_t cost_ns) {
     return fell;
 }
 
-/* A program whose pages never moved has next to no budget; moves earn it, up to 10 %, or 4 % with low_memory. */
+/* Before its pages ever moved, a program has a tiny budget of pages. Moves raise it to at most 10 %, or 4 % with
+ * low_memory. */
 START_TEST(moves_earn_pages) {
     ck_assert_uint_eq(pages(), 10000 * MIB);
     ac_policy_charge(&toll, 1, 10, 0, settings.page);
@@ -145,7 +149,7 @@ START_TEST(moves_earn_pages) {
     ac_policy_charge(&toll, 1, 0, 16 * MIB, settings.page); /* a trade earns nothing */
     ck_assert_uint_eq(toll.earned_ns, once);
     ck_assert_uint_gt(toll.spent_ns, once);
-    toll.earned_ns = 220000 * 40; /* what 40 pages take */
+    toll.earned_ns = 220000 * 40; /* the time that 40 pages take */
     ck_assert_uint_eq(pages(), 10080 * MIB);
     toll.earned_ns *= 1000;
     ck_assert_uint_eq(pages(), 11000 * MIB);
@@ -156,7 +160,7 @@ START_TEST(moves_earn_pages) {
 }
 END_TEST
 
-/* Moves that stay costly raise it, quiet windows lower it. */
+/* Lasting costly moves raise the budget, quiet windows lower it. */
 START_TEST(costly_moves_raise_the_budget) {
     toll.earned_ns = UINT64_MAX / 2;
     windows(AC_WINDOWS - 1, AC_TOLL_MUCH_NS + 1);
@@ -178,7 +182,8 @@ START_TEST(costly_moves_raise_the_budget) {
 }
 END_TEST
 
-/* Rests on pages count if the budget is nearly all that is reserved, and not again until more is reserved. */
+/* Rests on pages count while reserved memory exceeds the live bytes by 5 to 10 %. They count again only after
+ * more is reserved. */
 START_TEST(rests_make_pages_half_as_large) {
     const uint64_t live = 10000 * MIB;
     ck_assert_uint_eq(ac_policy_rests(&toll, &settings, live, 10499 * MIB), UINT64_MAX);
@@ -196,7 +201,7 @@ START_TEST(rests_make_pages_half_as_large) {
 }
 END_TEST
 
-/* Blocks of few pages get smaller ones, until moves become costly: that comes before a larger budget. */
+/* Blocks of few pages get smaller pages until moves become costly. This end comes before a larger budget. */
 START_TEST(half_pages_end_before_the_budget_rises) {
     ck_assert_uint_eq(ac_policy_page(&toll, &settings, MIB), 8 * MIB);
     toll.fine = (ac_fine_t){.live = 1000 * MIB, .page = 8 * MIB};
@@ -209,7 +214,7 @@ START_TEST(half_pages_end_before_the_budget_rises) {
     ck_assert_uint_eq(pages(), 11000 * MIB);
     windows(AC_WINDOWS, AC_TOLL_MUCH_NS + 1);
     ck_assert_uint_eq(pages(), 11100 * MIB);
-    toll.fine = (ac_fine_t){.live = 1000 * MIB, .page = 4 * MIB}; /* the size was set since */
+    toll.fine = (ac_fine_t){.live = 1000 * MIB, .page = 4 * MIB}; /* the setting has changed since */
     ck_assert(!ac_policy_fine(&toll, &settings));
 }
 END_TEST
@@ -223,14 +228,14 @@ START_TEST(time_lowers_the_budget) {
     ck_assert(!ac_policy_learn(&toll, &settings, 0, now + 7 * (uint64_t)AC_CALM_NS));
     ck_assert(ac_policy_learn(&toll, &settings, 0, now + 8 * (uint64_t)AC_CALM_NS));
     ck_assert_uint_eq(toll.share, 19);
-    toll.spent_ns++; /* a move: the time begins again */
+    toll.spent_ns++; /* a move restarts the time */
     ck_assert(!ac_policy_learn(&toll, &settings, 0, now + 20 * (uint64_t)AC_CALM_NS));
     ck_assert(ac_policy_learn(&toll, &settings, 0, now + 1000 * (uint64_t)AC_CALM_NS));
     ck_assert_uint_eq(toll.share, 0);
 }
 END_TEST
 
-/* A budget that was set does not learn, and forgets. */
+/* A configured budget does not learn, and forgets. */
 START_TEST(set_budgets_do_not_learn) {
     toll.share = 20;
     settings.page_budget = _i ? 0.1 : 0;

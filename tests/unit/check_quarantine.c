@@ -1,5 +1,5 @@
-/* The single-stream rule ends (sole.h): whether the second stream waits, and what becomes of the
- * free memory where it does not. */
+/* The end of the single-stream rule (sole.h): whether the second stream waits, and the use of
+ * free memory if it does not. */
 #include <stdlib.h>
 
 #include "allocator_frame.h"
@@ -10,12 +10,12 @@ enum { FIRST_KEY = 0x1000 };
 static ac_timeline_t *timeline;
 static ac_joins_t joins;
 static ac_cache_tally_t tally;
-static ac_cache_t *cache; /* NULL: frees and requests of a thread without one */
+static ac_cache_t *cache; /* NULL: a thread without a cache */
 
 static const uint64_t sizes[] = {512, 4096, 65536, 300000, MIB, 30 * MIB};
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
-/* Each in these ways. */
+/* Each test runs in these ways. */
 typedef enum { PLAIN, CACHED, PAGED, WAYS } way_t;
 
 static void begin_as(way_t way) {
@@ -46,7 +46,7 @@ static void all_is_over(void) {
 
 static void end_here(void) {
     check();
-    all_is_over(); /* the device gets its events back */
+    all_is_over(); /* returns the device's events */
     if (cache)
         ac_cache_close(cache);
     end();
@@ -75,7 +75,7 @@ static ac_sole_mode_t mode(void) {
     return ac_sole_mode(atomic_load(&timeline->single.word));
 }
 
-/* How many frees relied on order so far. */
+/* Returns the number of frees that relied on order so far. */
 static uint64_t relied(void) {
     ac_device_stats_t now;
     ac_allocator_stats(allocator, &now);
@@ -88,7 +88,7 @@ static int64_t pending_bytes(void) {
     return now.active_bytes[AC_POOL_ALL].current - now.allocated_bytes[AC_POOL_ALL].current;
 }
 
-/* A block that relied on the sole stream, and one beside it that stays. */
+/* Returns a freed block that relied on the sole stream. Its neighbour stays allocated. */
 static uint64_t rely_on_sole(uint64_t bytes) {
     take(bytes);
     uint64_t block = take(bytes);
@@ -109,7 +109,7 @@ START_TEST(nothing_early_is_held) {
     check();
     int most = bytes > MIB    ? 1
                : bytes == MIB ? 50
-                              : 200; /* more than a slab has slots; within the budget */
+                              : 200; /* more than the slots of a slab; within the budget */
     for (int i = 0; i < most; i++)
         ck_assert_uint_ne(take(bytes), block);
     check();
@@ -119,7 +119,7 @@ START_TEST(nothing_early_is_held) {
         back = take(bytes) == block;
     ck_assert(back);
     check();
-    work_on(2); /* none waits any more */
+    work_on(2); /* no block waits any more */
     ck_assert_uint_eq(context[0].join_events, 0);
     end_here();
 }
@@ -132,12 +132,12 @@ START_TEST(an_early_block_is_held) {
     unsigned n = 0;
     while ((taken[n++] = take(bytes)) != block)
         ck_assert_uint_lt(n, 256);
-    ac_allocator_drop_records(allocator); /* with a record or without */
+    ac_allocator_drop_records(allocator); /* with or without a record */
     work_on(1);
     ck_assert_uint_eq(context[0].join_events, 1);
     ck_assert_int_eq(mode(), AC_SOLE_JOINING);
     ck_assert_int_eq(pending_bytes(), 0);
-    /* Once it is not, the next stream does without. */
+    /* Once no early block is held, the next stream does not wait. */
     while (n)
         put(taken[--n]);
     if (_i % 2)
@@ -150,8 +150,8 @@ START_TEST(an_early_block_is_held) {
 }
 END_TEST
 
-/* What had its place before the first free that relied on order is not early, whatever is done
- * with it. */
+/* A block allocated before the first free that relied on order is not early, whatever happens to
+ * it later. */
 START_TEST(old_blocks_are_not_early) {
     uint64_t old[20];
     begin_as((way_t)_i);
@@ -172,8 +172,7 @@ START_TEST(old_blocks_are_not_early) {
 }
 END_TEST
 
-/* Blocks that were handed out before the last work is over that relied on order, and is over, are
- * not. */
+/* Work that relied on order is over. Blocks that were handed out before its end are not early. */
 START_TEST(work_that_is_over_makes_no_block_early) {
     begin_as((way_t)_i);
     uint64_t old = take(MIB);
@@ -181,9 +180,9 @@ START_TEST(work_that_is_over_makes_no_block_early) {
     take(4096);
     work_on(0);
     put(take(MIB));
-    work_on(0); /* behind the join event */
+    work_on(0); /* after the join event */
     fake_complete(&context[0], 2);
-    put(old); /* relies on what is not over */
+    put(old); /* relies on work that is not over */
     work_on(1);
     ck_assert_uint_eq(context[0].join_events, 0);
     check();
@@ -191,7 +190,7 @@ START_TEST(work_that_is_over_makes_no_block_early) {
 }
 END_TEST
 
-/* A sole stream after the first one: what was handed out between them is not early. */
+/* A second sole stream follows. Blocks handed out between the two are not early. */
 START_TEST(another_sole) {
     begin_as((way_t)_i);
     rely_on_sole(MIB);
@@ -229,7 +228,7 @@ START_TEST(while_a_stream_captures) {
 }
 END_TEST
 
-/* A graph may use what it is kept for. */
+/* A graph may use a block that is held for it. */
 START_TEST(what_is_held_for_a_graph_is_early) {
     begin_as((way_t)_i);
     rely_on_sole(MIB);
@@ -246,7 +245,7 @@ START_TEST(what_is_held_for_a_graph_is_early) {
 }
 END_TEST
 
-/* Memory in the order of streams: a free there is no work that came by. */
+/* A free in stream order is not work. The freed block is still early. */
 START_TEST(what_was_freed_in_order_is_early) {
     uint64_t block, again;
     begin_as(PLAIN);
@@ -265,7 +264,7 @@ START_TEST(what_was_freed_in_order_is_early) {
 }
 END_TEST
 
-/* What waits for later work stays behind. */
+/* The queue stays in order: blocks that wait for later work stay behind. */
 START_TEST(the_queue_stays_in_order) {
     begin_as(PLAIN);
     uint64_t old[6];
@@ -300,8 +299,7 @@ static void third_works(void *arg, fake_kind_t kind) {
     work_on(2);
 }
 
-/* Another thread records the join event meanwhile: that is the fence which the memory waits
- * for. */
+/* Another thread records the join event meanwhile. The memory waits for this fence. */
 START_TEST(a_third_stream_beside_the_record) {
     begin_as((way_t)_i);
     uint64_t block = rely_on_sole(MIB);
@@ -312,7 +310,7 @@ START_TEST(a_third_stream_beside_the_record) {
     ck_assert_int_gt(pending_bytes(), 0);
     ck_assert_uint_ne(take(MIB), block);
     ck_assert_uint_eq(device.calls[FAKE_RECORD], 1);
-    fake_complete(&context[0], 2); /* the third's work was submitted before the record */
+    fake_complete(&context[0], 2); /* the third stream's work was submitted before the record */
     ck_assert(ac_fence_poll(timeline, false));
     while (take(MIB) != block)
         ;
@@ -320,7 +318,8 @@ START_TEST(a_third_stream_beside_the_record) {
 }
 END_TEST
 
-/* Slabs that are aside: they fill up, empty, are known outside, or go with their context. */
+/* Slabs set aside: they fill up, become empty, become known to others, or end with their
+ * context. */
 START_TEST(slabs_aside) {
     uint64_t old[40];
     begin_as(PLAIN);
@@ -354,7 +353,7 @@ START_TEST(slabs_aside) {
 }
 END_TEST
 
-/* The only cache knows how near the peaks are. */
+/* The only cache tracks the distance to the peaks. */
 START_TEST(peaks_stay_true) {
     begin_as(CACHED);
     uint64_t block = rely_on_sole(30 * MIB);

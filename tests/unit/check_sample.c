@@ -1,5 +1,5 @@
-/* Which calls are timed for the library's own time (track/thread.h): each of a thread's with
- * the same chance, the first one, which is slow, among them. */
+/* Selection of the calls that are timed for the library's own time (track/thread.h). Each
+ * call of a thread has the same chance, also the slow first one. */
 #include <check.h>
 
 #include "track/thread.h"
@@ -13,7 +13,7 @@ static uint64_t now(void) {
     return clock_ns;
 }
 
-/* What the thread's first calls are taken to have cost, and what they did. */
+/* Adds the estimated and the true cost of the thread's first calls. */
 static void call(uint64_t number, int calls, double *estimate, double *cost) {
     ac_thread_t thread = {.calls = ac_sample_phase(number)};
     for (int i = 0; i < calls; i++) {

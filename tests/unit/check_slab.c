@@ -1,4 +1,4 @@
-/* Slabs: small blocks side by side, and their records that come and go. */
+/* Slabs: adjacent small blocks, and their records, which come and go. */
 #include <sys/resource.h>
 
 #include "allocator/space/records.h"
@@ -29,12 +29,12 @@ static uint64_t in_use(void) {
     return (uint64_t)stats.allocated_bytes[AC_POOL_ALL].current;
 }
 
-/* --- what lies in them --- */
+/* --- sizes and places --- */
 
 START_TEST(sizes_up_to_four_kib) {
     for (uint64_t size = 512; size <= 8 * KIB; size += 512)
         ck_assert_int_eq(in_slab(alloc(size - 1)), size <= 4 * KIB);
-    ck_assert_uint_eq(in_use(), (uint64_t)512 * 16 * 17 / 2); /* nothing is rounded up for it */
+    ck_assert_uint_eq(in_use(), (uint64_t)512 * 16 * 17 / 2); /* the size is not rounded up */
     ck_assert_uint_eq(reserved(), 2 * MIB);
 }
 END_TEST
@@ -55,7 +55,7 @@ START_TEST(a_full_slab_is_followed_by_the_next) {
     for (int i = 1; i < 17; i++)
         last = alloc(4096);
     ck_assert_uint_eq(last, first + AC_SLAB_SIZE);
-    give(first + 3 * 4096); /* the lower one serves again */
+    give(first + 3 * 4096); /* the lower slot serves again */
     ck_assert_uint_eq(alloc(4096), first + 3 * 4096);
 }
 END_TEST
@@ -77,23 +77,23 @@ END_TEST
 START_TEST(goes_back_with_its_last_block) {
     uint64_t a[40];
     for (int i = 0; i < 40; i++)
-        a[i] = alloc(1536); /* 42 fit, and 1 KiB is left behind them */
+        a[i] = alloc(1536); /* 42 fit, and 1 KiB at the end is unused */
     settle();
     for (int i = 0; i < 40; i++)
         give(a[i]);
     ck_assert_uint_eq(records(), 0);
-    ck_assert_int_eq(stats.inactive_split[AC_POOL_ALL].current, 0); /* all one block */
+    ck_assert_int_eq(stats.inactive_split[AC_POOL_ALL].current, 0); /* all one block again */
     ac_allocator_trim(allocator, false);
     ck_assert_uint_eq(reserved(), 0);
 }
 END_TEST
 
-/* Slabs lie at multiples of their size, whatever lies before them. */
+/* Slabs are aligned to their size, whatever lies before them. */
 START_TEST(between_other_blocks) {
     uint64_t odd = alloc(9 * KIB), a = alloc(512);
     ck_assert_uint_eq(odd % AC_SLAB_SIZE, 0);
     ck_assert_uint_eq(a, odd + AC_SLAB_SIZE);
-    ck_assert_uint_eq(alloc(50 * KIB), odd + 9 * KIB); /* what is left before it serves others */
+    ck_assert_uint_eq(alloc(50 * KIB), odd + 9 * KIB); /* the gap before it serves others */
     give(odd);
     give(a);
 }
@@ -114,7 +114,7 @@ START_TEST(held_blocks_need_no_record) {
     static uint64_t a[MANY];
     for (int i = 0; i < MANY; i++)
         a[i] = alloc(512);
-    ck_assert_uint_lt(records(), 4200); /* looked through on the way */
+    ck_assert_uint_lt(records(), 4200); /* the walk removed records */
     settle();
     ck_assert_uint_eq(records(), 0);
     ck_assert_uint_eq(in_use(), MANY * (uint64_t)512);
@@ -145,7 +145,7 @@ START_TEST(a_block_without_a_record_is_known) {
 }
 END_TEST
 
-/* 1536 bytes: what is left at the end of a slab belongs to no slot. */
+/* Blocks of 1536 bytes: the rest at the end of a slab belongs to no slot. */
 START_TEST(the_end_of_a_slab) {
     ac_block_info_t info;
     uint64_t a = alloc(1536);
@@ -157,7 +157,7 @@ START_TEST(the_end_of_a_slab) {
 }
 END_TEST
 
-/* When it was handed out stays known: what was submitted since is waited for. */
+/* The time of the handout stays known. A free waits for work submitted since then. */
 START_TEST(work_is_remembered) {
     uint64_t before = alloc(512), a = alloc(512);
     submit(0);
@@ -179,7 +179,7 @@ START_TEST(work_is_remembered) {
 }
 END_TEST
 
-/* Where its record was listed is no clock. */
+/* A free slot has no epoch. The place at which its record was listed must not be read as one. */
 START_TEST(a_free_slot_has_no_clock) {
     ac_block_t shown;
     alloc(512);
@@ -217,7 +217,7 @@ static uint64_t take(ac_cache_t *cache, uint64_t bytes) {
     return address;
 }
 
-/* Between looking for a block and freeing it its record may become another's. */
+/* Between the lookup of a block and its free, its record may serve another block. */
 START_TEST(a_record_found_before_it_went) {
     ac_cache_t *cache = open_cache();
     uint64_t kept[6];
@@ -227,12 +227,12 @@ START_TEST(a_record_found_before_it_went) {
         ck_assert_int_eq(ac_cache_free(cache, kept[i]), AC_OK);
     ac_block_t *found = ac_cache_block(cache, kept[1]);
     ck_assert_ptr_nonnull(found);
-    ac_allocator_trim(allocator, false); /* what the cache fetched goes back */
+    ac_allocator_trim(allocator, false); /* returns the slots that the cache fetched */
     settle();
     ck_assert_ptr_null(ac_cache_block(cache, kept[1]));
     uint64_t next = 0;
     for (int i = 0; i < 64 && found->state != AC_BLOCK_ALLOCATED; i++)
-        next = take(cache, 512); /* it is of another block by now */
+        next = take(cache, 512); /* the record serves another block now */
     ck_assert_uint_eq(found->address, next);
     ck_assert_int_eq(ac_cache_free(cache, take(cache, 512)), AC_OK); /* and room for one */
     ck_assert(!ac_cache_give(cache, found, kept[1]));
@@ -251,7 +251,7 @@ START_TEST(records_stay_while_a_thread_is_in_its_cache) {
     ac_cache_t *cache = open_cache();
     uint64_t a = take(cache, 512);
     ac_block_t *block = ac_cache_block(cache, a);
-    atomic_store(&cache->busy, 1); /* inside, the short way or the long one */
+    atomic_store(&cache->busy, 1); /* inside, on the short path or the long one */
     ac_allocator_drop_records(allocator);
     ck_assert(ac_cache_owns(cache, block, a));
     ac_cache_leave(cache);
@@ -265,11 +265,12 @@ END_TEST
 
 static ac_block_t *used_up; /* by list_next */
 
-/* From here on a record is only to be had once another one was given back. */
+/* Uses all records up. From here on a record is available only after another one was
+ * returned. */
 static void use_records_up(void) {
     struct rlimit limit;
     getrlimit(RLIMIT_AS, &limit);
-    limit.rlim_cur = 4096; /* not one page more */
+    limit.rlim_cur = 4096; /* no further page */
     ck_assert_int_eq(setrlimit(RLIMIT_AS, &limit), 0);
     ac_lock(&allocator->lock);
     for (ac_block_t *record; (record = ac_record_block(&allocator->store)); used_up = record)
@@ -303,7 +304,7 @@ START_TEST(a_free_needs_no_record) {
     use_records_up();
     ac_status_t ready = ac_block_free(a);
     submit(0);
-    ac_status_t waits = ac_block_free(b); /* as the driver's own would */
+    ac_status_t waits = ac_block_free(b); /* as for the driver's own memory */
     ac_status_t in_order = ac_block_free_on(arena, 1, c);
     submit(0);
     ac_order_capture_begin(1);
@@ -316,7 +317,7 @@ START_TEST(a_free_needs_no_record) {
     ck_assert_int_eq(ready, AC_OK);
     ck_assert_int_eq(waits, AC_OK);
     ck_assert_int_eq(in_order, AC_OK);
-    ck_assert_int_eq(captured, AC_FAILED); /* a graph may name it, and who would know? */
+    ck_assert_int_eq(captured, AC_FAILED); /* a graph may name it, and no record could say so */
     ck_assert_int_eq(again, AC_BAD_ADDRESS);
     ck_assert_int_eq(later, AC_OK);
     ck_assert_int_eq(context[0].completed == context[0].submitted, true);
@@ -327,7 +328,7 @@ START_TEST(a_free_needs_no_record) {
 }
 END_TEST
 
-/* It waits in the queue by the record of a block that can do without. */
+/* The free waits in the queue with the record of a block that can do without it. */
 START_TEST(a_free_takes_the_record_of_another) {
     if (!memory_can_be_short())
         return;
@@ -346,7 +347,7 @@ START_TEST(a_free_takes_the_record_of_another) {
 }
 END_TEST
 
-/* What others know of a block decides where it may go. */
+/* A taint restricts the later use of a block. */
 START_TEST(a_taint_needs_no_record) {
     if (!memory_can_be_short())
         return;
@@ -407,7 +408,7 @@ END_TEST
 
 /* --- before a request fails --- */
 
-/* One block in each of all slabs there is room for; no more memory is to be had. */
+/* Allocates one block in each slab that fits. No more memory is available afterwards. */
 static unsigned crowd(uint64_t a[], uint64_t size) {
     unsigned n = 0;
     settings.limit = 2 * MIB;
@@ -428,7 +429,7 @@ START_TEST(free_slots_serve_any_size) {
     unsigned n = crowd(a, 512);
     ck_assert_uint_eq(n, 32);
     settle();
-    uint64_t b = alloc(60 * KIB); /* the end of a slab and the begin of the next */
+    uint64_t b = alloc(60 * KIB); /* the end of one slab and the start of the next */
     ck_assert(!in_slab(b));
     end();
     for (unsigned i = 0; i < n; i++)
@@ -440,7 +441,7 @@ START_TEST(free_slots_serve_any_size) {
 }
 END_TEST
 
-/* Of all sizes: with something left behind the slots, and blocks that are waited for. */
+/* Slabs of all sizes, with a rest behind the slots, and with pending blocks. */
 START_TEST(pending_blocks_are_in_the_way) {
     static uint64_t a[5000];
     unsigned n = crowd(a, 1536);
@@ -456,7 +457,7 @@ START_TEST(pending_blocks_are_in_the_way) {
 }
 END_TEST
 
-/* It is all or nothing for each slab, however far the records go. */
+/* Each slab is dissolved completely or not at all, even if records run out. */
 START_TEST(as_far_as_records_go) {
     if (!memory_can_be_short())
         return;

@@ -10,12 +10,12 @@
 #include "run_suite.h"
 
 START_TEST(one_stream_protects_what_is_freed) {
-    ck_assert(!rely()); /* no stream yet */
+    ck_assert(!rely()); /* there is no stream yet */
     for (int i = 0; i < 3; i++) {
         submit(0);
         ck_assert(rely());
     }
-    ck_assert_uint_eq(d.join_events, 2); /* before the second and the third */
+    ck_assert_uint_eq(d.join_events, 2); /* before the second stream and the third */
     ck_assert_uint_eq(d.waits + d.syncs, 0);
 }
 END_TEST
@@ -24,7 +24,7 @@ END_TEST
 
 enum { MIB = 1 << 20 };
 
-/* A free of `bytes`.  Returns true if it waits. */
+/* Frees `bytes`. Returns true if the free waits. */
 static bool waits(uint64_t bytes) {
     bool yes = ac_sole_waits(&timeline, bytes);
     if (yes)
@@ -49,9 +49,9 @@ START_TEST(frees_wait_up_to_a_bound) {
     ck_assert_uint_eq(waits_of(MIB), 8);
     ck_assert(waits(0) && !waits(512) && rely());
     ac_sole_set_bound(&timeline, (uint64_t)1024 * MIB, (uint64_t)1040 * MIB, UINT64_MAX);
-    ck_assert_uint_eq(waits_of(MIB), 8); /* no more than is reserved beyond what was live */
+    ck_assert_uint_eq(waits_of(MIB), 8); /* at most the bytes reserved beyond the live ones */
     ac_sole_set_bound(&timeline, (uint64_t)1024 * MIB, (uint64_t)2048 * MIB, UINT64_MAX);
-    ck_assert_uint_eq(waits_of(MIB), 16); /* 1/32 of it */
+    ck_assert_uint_eq(waits_of(MIB), 16); /* 1/32 of the live bytes */
     ac_sole_set_bound(&timeline, (uint64_t)1024 * MIB, (uint64_t)2048 * MIB, 33 * MIB);
     ck_assert_uint_eq(waits_of(MIB), 0);
     ck_assert(waits(0));
@@ -71,7 +71,7 @@ START_TEST(half_of_the_bound_is_worth_a_fence) {
     submit(0);
     ck_assert_uint_eq(recorded, 1);
     ck_assert_uint_eq(ac_fence_waiting_bytes(&timeline), 4 * MIB + 512);
-    for (int i = 0; i < 63; i++) /* small ones: as beside several streams */
+    for (int i = 0; i < 63; i++) /* small blocks: as with several streams */
         ck_assert(waits(512));
     ck_assert(!ac_fence_full(&timeline));
     ck_assert(waits(512) && ac_fence_full(&timeline));
@@ -88,7 +88,7 @@ START_TEST(half_of_the_bound_is_worth_a_fence) {
 }
 END_TEST
 
-/* The device is asked where a join event is recorded, and not for each one. */
+/* The device is polled when a join event is recorded, but not for each one. */
 START_TEST(frees_wait_again_once_fences_are_over) {
     submit(0);
     ac_sole_set_bound(&timeline, 0, 0, UINT64_MAX);
@@ -96,7 +96,7 @@ START_TEST(frees_wait_again_once_fences_are_over) {
     ck_assert(rely());
     if (_i == 0)
         complete_all(); /* in time */
-    submit(0); /* what waits gets its fence */
+    submit(0); /* the waiting frees get their fence */
     unsigned relied = 0;
     for (; relied < 64 && !waits(MIB); relied++) {
         ck_assert(rely());
@@ -125,7 +125,8 @@ START_TEST(frees_rely_while_requests_lack_memory) {
 }
 END_TEST
 
-/* A synchronisation that covers the last submission ends the wait of all frees, also of fewer than a fence is worth. */
+/* A synchronisation that covers the last submission ends the wait of all frees, even if they are too few for a
+ * fence. */
 START_TEST(nothing_waits_after_a_synchronisation) {
     submit(0);
     ac_sole_set_bound(&timeline, 0, 0, UINT64_MAX);
@@ -133,11 +134,11 @@ START_TEST(nothing_waits_after_a_synchronisation) {
     ck_assert_uint_eq(ac_fence_waiting_bytes(&timeline), 8 * MIB);
     full_sync();
     ck_assert_uint_eq(ac_fence_waiting_bytes(&timeline), 0);
-    ck_assert(!ac_sole_lacks(&timeline)); /* a request that grows now finds nothing to blame */
+    ck_assert(!ac_sole_lacks(&timeline)); /* a request that grows now finds no waiting frees */
     submit(0);
     ck_assert(waits(512));
     uint64_t clock = ac_fence_stamp();
-    submit(0); /* beside the synchronisation */
+    submit(0); /* during the synchronisation */
     ck_assert(waits(512));
     ac_fence_synced(&timeline, clock);
     ck_assert_uint_eq(ac_fence_waiting_bytes(&timeline), 2 * 512);
@@ -155,7 +156,7 @@ START_TEST(a_second_stream_waits_once) {
     submit(1);
     submit(0);
     ck_assert_uint_eq(d.waits, 1);
-    submit(2); /* so does a third */
+    submit(2); /* a third stream does the same */
     ck_assert_uint_eq(d.join_events, 1);
     ck_assert_uint_eq(d.waits, 2);
     ck_assert_uint_eq(d.syncs + d.host_waits, 0);
@@ -184,7 +185,7 @@ START_TEST(what_is_done_needs_no_join) {
     submit(0);
     ck_assert(rely());
     full_sync();
-    submit(0); /* may run for ever */
+    submit(0); /* may never end */
     submit(1);
     ac_sole_settle(&timeline, false);
     ck_assert_uint_eq(d.join_events + d.waits + d.host_waits + d.syncs, 0);
@@ -197,7 +198,7 @@ START_TEST(no_thread_waits_for_a_stream_that_is_held) {
     ac_fence_enter(&timeline);
     ac_sole_enter(&timeline, FIRST_KEY, &joins);
     ac_sole_hold(&timeline);
-    ck_assert_uint_eq(d.join_events, 1); /* before the work that holds it */
+    ck_assert_uint_eq(d.join_events, 1); /* before the work that blocks it */
     d.submitted[0]++;
     ac_fence_leave(&timeline);
     ck_assert(!rely());
@@ -286,7 +287,7 @@ START_TEST(a_capture_ends_the_rule_for_its_time) {
 }
 END_TEST
 
-/* Another thread destroys the sole stream while this one is about to name it to the device. */
+/* Another thread destroys the sole stream while this thread is about to pass it to the device. */
 static _Atomic bool destroying, destroyed;
 
 static void *destroy_sole(void *unused) {
@@ -329,9 +330,7 @@ static void a_third_stream_works(void) {
     submit(2);
 }
 
-/* The second thread to leave the sole stream finds that it cannot record: the capture's join is
- * there.
- */
+/* The second thread to leave the sole stream cannot record. The join event of the capture exists by then. */
 START_TEST(a_capture_begins_while_two_threads_leave) {
     submit(0);
     ck_assert(rely());
@@ -369,8 +368,8 @@ START_TEST(settling_makes_the_host_wait) {
 }
 END_TEST
 
-/* It may be of any context: its stream comes after what relies on the sole stream, unless it is
- * that. */
+/* A stray stream may belong to any context. It comes after work that relies on the sole stream, unless it is that
+ * stream. */
 START_TEST(a_stray_waits_for_the_join) {
     submit(0);
     ck_assert(rely());
@@ -411,21 +410,21 @@ START_TEST(without_fences_or_waits_it_synchronises) {
 }
 END_TEST
 
-/* Its kernel ran before the call returned, and told another thread that the memory is free. */
+/* The kernel ran before its call returned, and told another thread that the memory is free. */
 START_TEST(a_free_beside_a_call_relies) {
     submit(0);
     ac_fence_enter(&timeline);
     ac_sole_enter(&timeline, FIRST_KEY, &joins);
     d.submitted[0]++;
     ck_assert(rely());
-    submit(1); /* while it is still inside */
+    submit(1); /* while the thread is still inside */
     ck_assert_uint_eq(d.before[1].at[0], 2);
     ac_fence_leave(&timeline);
     ck_assert(!rely());
 }
 END_TEST
 
-/* A fence that is recorded meanwhile covers that work, one from before the free does not. */
+/* A fence recorded meanwhile covers this work. A fence from before the free does not. */
 START_TEST(a_join_beside_a_call_is_over_when_its_work_is) {
     submit(0);
     ac_fence_enter(&timeline);
@@ -446,12 +445,12 @@ START_TEST(a_join_beside_a_call_is_over_when_its_work_is) {
 }
 END_TEST
 
-/* Another thread passed when there was no sole stream, and its work may come at any time. */
+/* Another thread entered when there was no sole stream. Its work may come at any time. */
 START_TEST(no_sole_beside_who_is_inside) {
     static ac_submitter_t other;
     ac_fence_list(&other);
     submit(0);
-    submit(1); /* nothing was relied on: every stream works */
+    submit(1); /* no free relied on order: every stream works */
     ck_assert_int_eq(ac_sole_mode(atomic_load(&timeline.single.word)), AC_SOLE_MANY);
     ck_assert(ac_fence_enter_as(&timeline, &other));
     ac_sole_enter(&timeline, FIRST_KEY + 2, NULL);
@@ -469,7 +468,7 @@ START_TEST(no_sole_beside_who_is_inside) {
 }
 END_TEST
 
-/* The same when the sole stream changes hands: the old one's thread is still inside. */
+/* The sole stream changes while a thread of the old one is still inside. */
 START_TEST(no_heir_beside_who_is_inside) {
     static ac_submitter_t other;
     ac_fence_list(&other);
@@ -484,22 +483,21 @@ START_TEST(no_heir_beside_who_is_inside) {
 }
 END_TEST
 
-/* Others may be inside unseen where the kernel's barrier fails: no stream becomes a sole
- * stream. */
+/* If the kernel's barrier fails, other threads may be inside unseen. No stream becomes the sole one. */
 START_TEST(no_sole_without_a_barrier) {
     static ac_submitter_t other;
     ac_fence_list(&other);
     if (!ac_barrier_is_light() || !refuse_membarrier(EPERM))
-        return; /* others have a barrier of their own; filters are forbidden here */
+        return; /* others have their own barrier, or filters are forbidden here */
     submit(0);
     ck_assert_int_eq(ac_sole_mode(atomic_load(&timeline.single.word)), AC_SOLE_MANY);
     ck_assert(!rely());
 }
 END_TEST
 
-/* The work may run, and tell another thread so, before its call returns. */
+/* The work may run and tell another thread so before its call returns. */
 START_TEST(work_is_marked_before_its_call) {
-    for (int sole = 0; sole < 2; sole++) { /* the first becomes it, the second is let in */
+    for (int sole = 0; sole < 2; sole++) { /* the first call makes it the sole stream, the second finds it */
         uint64_t born = ac_fence_handout(&timeline);
         ac_fence_enter(&timeline);
         ac_sole_enter(&timeline, FIRST_KEY, &joins);
@@ -510,7 +508,7 @@ START_TEST(work_is_marked_before_its_call) {
 }
 END_TEST
 
-/* A wait for the sole stream is worth a synchronisation. */
+/* A wait for the sole stream counts like a synchronisation. */
 START_TEST(the_sole_does_all_the_work) {
     ck_assert_uint_eq(ac_sole_alone(&timeline, FIRST_KEY), 0);
     submit(0);
@@ -521,7 +519,7 @@ START_TEST(the_sole_does_all_the_work) {
     d.completed[0] = 1;
     ac_fence_synced(&timeline, alone);
     ck_assert_uint_eq(atomic_load(&timeline.done), alone);
-    submit(1); /* what was relied on is complete */
+    submit(1); /* work that memory relied on is complete */
     ck_assert_uint_eq(d.waits, 0);
     ck_assert_uint_eq(ac_sole_alone(&timeline, FIRST_KEY), 0);
 }
@@ -545,8 +543,8 @@ static void *close_and_poll(void *unused) {
     return unused;
 }
 
-/* Work may run that no mark counts: no free is ready before a fence that was recorded after it,
- * also while another thread finds the context idle and moves the fences on. */
+/* Work may run that no mark counts. A free is ready only after a fence recorded later than this work. This holds even
+ * if another thread finds the context idle and advances the fences. */
 START_TEST(what_no_mark_counts_takes_a_fence_of_its_own) {
     pthread_t closer;
     ac_fence_uncount();
@@ -557,7 +555,7 @@ START_TEST(what_no_mark_counts_takes_a_fence_of_its_own) {
         uint64_t target = ac_fence_target(&timeline, &all);
         bool ready = target <= ac_fence_reached(&timeline, all);
         ck_assert_msg(!ready || atomic_load(&recorded) != before, "free %d took no fence", i);
-        while (target > ac_fence_reached(&timeline, all)) { /* the other thread may be without a processor */
+        while (target > ac_fence_reached(&timeline, all)) { /* the other thread may not be running */
             ac_fence_close(&timeline, false);
             ac_fence_poll(&timeline, false);
         }
@@ -575,7 +573,7 @@ START_TEST(random_programs) {
         case 0:
             full_sync();
             break;
-        case 1: /* the device gets on */
+        case 1: /* the device makes progress */
             d.completed[stream] = d.submitted[stream];
             break;
         case 2:
@@ -604,7 +602,7 @@ START_TEST(random_programs) {
         case 9:
             rely();
             break;
-        default: /* bursts on one stream, so that there is a sole stream now and then */
+        default: /* bursts on one stream, so that a sole stream arises at times */
             for (int n = rand() % 6; n >= 0; n--) {
                 submit(stream);
                 if (rand() % 2)

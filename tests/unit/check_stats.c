@@ -1,4 +1,4 @@
-/* Device statistics: the exact rules of increase, decrease and the two resets. */
+/* Device statistics: the exact rules of increase, decrease and both resets. */
 #include <check.h>
 #include <string.h>
 
@@ -31,7 +31,8 @@ START_TEST(up_and_down) {
 }
 END_TEST
 
-/* Every single number different, so that a field that a reset forgets or confuses shows. */
+/* Fills all fields with different numbers, so that a field that a reset misses or confuses is
+ * noticed. */
 static void fill(ac_device_stats_t *stats) {
     int64_t *word = (int64_t *)stats;
     for (size_t i = 0; i < sizeof *stats / sizeof *word; i++)

@@ -18,7 +18,7 @@ static uint64_t alloc(int64_t bytes) {
     return address;
 }
 
-/* One step of a script, and the `current` values after it, of the large pool. */
+/* A step of a script, and the `current` values of the large pool after it. */
 typedef struct {
     char what; /* a: allocate into `at`; f: free `at`; w: submit work; c: it completes, and the
                   next request finds out; t: trim; s: trim and wait */
@@ -88,7 +88,7 @@ START_TEST(splits_and_merges) {
         {'t', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
     };
     play(script, sizeof script / sizeof script[0]);
-    /* The peaks show no state that did not exist: a merge counts once, net. */
+    /* The peaks show only states that existed: a merge counts once, as its net effect. */
     ck_assert_int_eq(stats.inactive_split[AC_POOL_LARGE].peak, 1);
     ck_assert_int_eq(stats.inactive_split_bytes[AC_POOL_LARGE].peak, 16 * MIB);
     ck_assert_int_eq(stats.inactive_split[AC_POOL_LARGE].allocated, 3);
@@ -98,7 +98,7 @@ START_TEST(splits_and_merges) {
 }
 END_TEST
 
-/* A free whose work is pending lowers `allocated` at once, `active` and `requested` later. */
+/* A free with pending work lowers `allocated` at once, and `active` and `requested` later. */
 START_TEST(pending_frees) {
     static const step_t script[] = {
         {'a', 0, 4 * M, 1, 4 * M, 4 * M, 1, 4 * M, 1, 16 * M, 1, 20 * M},
@@ -112,7 +112,7 @@ START_TEST(pending_frees) {
         {'s', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
     };
     play(script, sizeof script / sizeof script[0]);
-    ck_assert_int_eq(stats.num_sync_all_streams, 1); /* by `s` alone */
+    ck_assert_int_eq(stats.num_sync_all_streams, 1); /* from `s` alone */
     ck_assert_int_eq(stats.allocated_bytes[AC_POOL_LARGE].freed, 24 * MIB);
     ck_assert_int_eq(stats.requested_bytes[AC_POOL_LARGE].freed, 24 * MIB);
 }
@@ -133,7 +133,8 @@ START_TEST(pools_are_apart) {
 }
 END_TEST
 
-/* The decision of what is oversize is kept per block: a changed setting unbalances nothing. */
+/* Each block remembers whether it counted as oversize. A changed setting leaves the counts
+ * balanced. */
 START_TEST(oversize_counts) {
     settings.max_split_size = 30 * (uint64_t)MIB;
     ac_allocator_configure(allocator, &settings);
@@ -159,7 +160,7 @@ START_TEST(out_of_memory_counts) {
     for (int i = 1; i <= 3; i++) {
         ck_assert_int_eq(ac_arena_alloc(arena, 200 * (uint64_t)MIB, false, &address), AC_OOM);
         ck_assert_int_eq(stats.num_ooms, i);
-        ck_assert_int_eq(stats.num_alloc_retries, i); /* once each, after giving back */
+        ck_assert_int_eq(stats.num_alloc_retries, i); /* once each, after a trim */
         ck_assert_int_eq(stats.num_sync_all_streams, i);
     }
     ac_allocator_reset_accumulated(allocator);
@@ -184,7 +185,7 @@ START_TEST(resets) {
 }
 END_TEST
 
-/* A thread may have been stopped for ever with the lock held. */
+/* A thread may have been stopped permanently while it held the lock. */
 START_TEST(figures_do_not_wait_for_ever) {
     ac_device_stats_t copy;
     ac_device_counters_t count;

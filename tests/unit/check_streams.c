@@ -1,4 +1,5 @@
-/* The stream-ordered part of the allocator on a fake device: what random programs hardly meet. */
+/* The stream-ordered part of the allocator on a fake device: cases that random programs rarely
+ * reach. */
 #include <sched.h>
 #include <stdlib.h>
 
@@ -24,7 +25,7 @@ static void give(ac_stream_t stream, uint64_t address) {
     ac_arena_stream_is(arena, stream, true);
 }
 
-/* --- blocks that wait for their own context, and behind them some that wait for all --- */
+/* --- blocks that wait for their own context, followed by blocks that wait for all --- */
 
 START_TEST(what_waits_for_all_contexts_is_waited_for) {
     uint64_t all = 0;
@@ -42,7 +43,7 @@ START_TEST(what_waits_for_all_contexts_is_waited_for) {
 }
 END_TEST
 
-/* --- a stream goes while it is named --- */
+/* --- a stream is destroyed while it is being named --- */
 
 static _Atomic bool gone;
 static pthread_t goer;
@@ -54,7 +55,7 @@ static void *destroy(void *arg) {
     return NULL;
 }
 
-/* Work that keeps to no order comes up in between: the slots are given up, the name is in use. */
+/* Unordered work comes meanwhile. The slots are given up while the name is in use. */
 static void while_named(void *arg, fake_kind_t kind) {
     (void)arg;
     if (kind != FAKE_STREAM_ORDER)

@@ -1,4 +1,4 @@
-/* Thread caches on a fake device: what they keep, what they give back, and their figures. */
+/* Thread caches on a fake device: the blocks that they keep and give back, and their figures. */
 #include <string.h>
 
 #include "allocator_frame.h"
@@ -39,14 +39,14 @@ static uint64_t take(uint64_t bytes) {
 
 static void put(uint64_t address);
 
-/* Sizes that come again are kept. */
+/* Makes `bytes` a size that the cache keeps: it is requested twice. */
 static void habit(uint64_t bytes) {
     put(take(bytes));
     put(take(bytes));
     ac_caches_recall(allocator, cache);
 }
 
-/* Served by the cache alone. */
+/* Returns true if the cache alone served the request. */
 static bool hit(uint64_t bytes, uint64_t *address) {
     return ac_cache_take(cache, bytes, address, ac_fence_handout) ||
            ac_cache_take_long(cache, bytes, address);
@@ -70,12 +70,12 @@ static ac_device_counters_t counted(void) {
     return all;
 }
 
-/* --- what is kept --- */
+/* --- kept blocks --- */
 
 START_TEST(a_freed_block_serves_its_very_size) {
     uint64_t address;
     put(take(MIB));
-    ck_assert(!hit(MIB, &address)); /* one request is not a habit */
+    ck_assert(!hit(MIB, &address)); /* one request does not make the cache keep the size */
     habit(MIB);
     habit(3 * MIB);
     uint64_t a = take(3 * MIB), b = take(MIB);
@@ -111,7 +111,7 @@ START_TEST(small_blocks_come_several_at_a_time) {
     uint64_t address;
     unsigned hits = 0, in_a_row = 0, most = 0;
     take(1000);
-    ck_assert(!hit(1000, &address)); /* one request is not a habit */
+    ck_assert(!hit(1000, &address)); /* one request does not make the cache keep the size */
     for (int i = 0; i < 100; i++) {
         if (hit(1024, &address)) {
             hits++;
@@ -122,7 +122,7 @@ START_TEST(small_blocks_come_several_at_a_time) {
         }
     }
     ck_assert_uint_gt(hits, 80);
-    ck_assert_uint_eq(most, 16); /* no more come at a time */
+    ck_assert_uint_eq(most, 16); /* no more are fetched at a time */
     ck_assert_int_eq(now().allocation[AC_POOL_SMALL].current, 101);
 }
 END_TEST
@@ -145,10 +145,10 @@ START_TEST(what_is_kept_is_bounded) {
 }
 END_TEST
 
-/* The own place of what was handed out last may be another size's by the time of its free. */
+/* The own entry of the last block may belong to another size at the time of its free. */
 START_TEST(what_was_handed_out_last_goes_to_its_size) {
     uint64_t size = MIB, rival = MIB, address;
-    if (!ac_barrier_is_light()) /* then an owner goes the long way */
+    if (!ac_barrier_is_light()) /* in this case an owner takes the long path */
         return;
     do
         rival += 512;
@@ -174,7 +174,7 @@ START_TEST(what_was_handed_out_last_goes_to_its_size) {
 }
 END_TEST
 
-/* Sizes with one own place: all of a bucket hit, and change places. */
+/* Sizes that share an own entry. All sizes of a bucket hit, and change places. */
 START_TEST(sizes_of_one_bucket_hit) {
     uint64_t size[AC_CACHE_WAYS], address;
     const ac_entry_t *own = ac_cache_entry(cache, 512);
@@ -197,8 +197,8 @@ START_TEST(sizes_of_one_bucket_hit) {
 }
 END_TEST
 
-/* In a full bucket a size that is asked for again gets the place of one without blocks, and none while all have
- * some. */
+/* In a full bucket a size that is requested again takes the entry of a size without blocks. While all have
+ * blocks it gets none. */
 START_TEST(a_full_bucket_takes_no_more_sizes) {
     uint64_t size[AC_CACHE_WAYS + 1];
     const ac_entry_t *own = ac_cache_entry(cache, 512);
@@ -222,7 +222,7 @@ START_TEST(a_full_bucket_takes_no_more_sizes) {
 }
 END_TEST
 
-/* A request of another size leaves alone what is kept, as long as there is free memory. */
+/* A request of another size leaves the kept blocks alone while there is free memory. */
 START_TEST(a_miss_leaves_the_others) {
     uint64_t address;
     habit(MIB);
@@ -239,7 +239,7 @@ START_TEST(a_miss_leaves_the_others) {
 }
 END_TEST
 
-/* The size has an entry that keeps nothing. */
+/* Returns true if the size has an entry that keeps no blocks. */
 static bool is_refused(uint64_t size) {
     const ac_entry_t *entry = ac_cache_find(cache, size);
     return entry && entry->size & AC_ENTRY_REFUSED;
@@ -267,7 +267,7 @@ START_TEST(a_sweep_gives_back_the_largest) {
 }
 END_TEST
 
-/* Freed and asked for in turn with nothing else freed between: a pair of any size hits. */
+/* Requests and frees alternate, with no other free in between. A pair of any size hits. */
 START_TEST(a_refused_size_comes_back) {
     uint64_t size = _i ? 100 * MIB : 3 * MIB, address;
     habit(size);
@@ -302,11 +302,11 @@ START_TEST(how_many_are_kept_is_bounded) {
         most = held > most ? held : most;
     }
     ck_assert_uint_ge(most, AC_CACHE_BLOCKS);
-    ck_assert_uint_le(most, AC_CACHE_BLOCKS + MIB / BYTES + AC_CACHE_LOOSE); /* fills its last lease */
+    ck_assert_uint_le(most, AC_CACHE_BLOCKS + MIB / BYTES + AC_CACHE_LOOSE); /* this many fill its last lease */
 }
 END_TEST
 
-/* Together threads keep no more than one may, and a recall makes what one had free for others. */
+/* All threads together keep no more than one thread may. A recall frees one thread's blocks for the others. */
 START_TEST(threads_share_a_budget) {
     uint64_t block[2 * AC_CACHE_KEPT / MIB];
     configure(1024 * MIB, 0);
@@ -336,8 +336,8 @@ START_TEST(threads_share_a_budget) {
 }
 END_TEST
 
-/* A program that needs little grows rather than lose what its thread keeps, unless the device has
- * no more. */
+/* A program that needs little memory grows before its thread loses kept blocks, unless the device has no
+ * more. */
 START_TEST(a_small_program_grows) {
     uint64_t address;
     configure(1024 * MIB, 0);
@@ -365,7 +365,7 @@ END_TEST
 START_TEST(only_ready_blocks_are_kept) {
     uint64_t busy = take(MIB), idle, address;
     submit(0);
-    idle = take(MIB); /* born after the work */
+    idle = take(MIB); /* allocated after the work */
     put(busy);
     ck_assert(!hit(MIB, &address));
     put(idle);
@@ -412,7 +412,7 @@ START_TEST(nothing_is_kept_during_a_capture) {
 }
 END_TEST
 
-/* --- what comes back --- */
+/* --- blocks that return --- */
 
 START_TEST(kept_blocks_are_free_memory) {
     uint64_t block[4];
@@ -420,7 +420,7 @@ START_TEST(kept_blocks_are_free_memory) {
         block[i] = take(5 * MIB);
     for (int i = 0; i < 4; i++)
         put(block[i]);
-    /* No block of this size was freed: the four have to become one. */
+    /* No block of this size was freed: the four blocks must coalesce. */
     ck_assert_uint_eq(take(20 * MIB), block[0]);
     ck_assert_int_eq(device.calls[FAKE_SEGMENT_ALLOC], 1);
     put(block[0]);
@@ -457,7 +457,7 @@ START_TEST(idle_memory_counts_what_is_kept) {
     ck_assert_uint_eq(ac_allocator_idle_bytes(allocator), 0);
     put(a);
     ck_assert_uint_eq(ac_allocator_idle_bytes(allocator), 20 * MIB);
-    ck_assert(hit(2 * MIB, &address)); /* the question took nothing from the cache */
+    ck_assert(hit(2 * MIB, &address)); /* the query took no block from the cache */
     ck_assert_uint_eq(ac_allocator_idle_bytes(allocator), 0);
 }
 END_TEST
@@ -475,13 +475,13 @@ START_TEST(a_cache_outlives_its_context) {
 }
 END_TEST
 
-/* A cache may remember it, and the address may be another record's by now. */
-/* Its thread was kept from running in the middle of a hit, all that time. */
+/* A cache may remember the block, and another record may have the address now. */
+/* The thread was suspended inside a hit for the whole time. */
 START_TEST(a_thread_inside_when_it_ended_is_left_alone) {
     uint64_t address;
     take(512);
     put(take(MIB));
-    put(take(MIB)); /* kept, as it came again */
+    put(take(MIB)); /* kept, because the size was requested again */
     submit(0);
     atomic_store(&cache->busy, 1);
     fake_context_kill(&context[0]);
@@ -509,7 +509,7 @@ START_TEST(a_record_that_came_back_says_no_address) {
     ck_assert_ptr_eq(record, ac_page_map_get(a));
     put(a);
     put(before);
-    ck_assert(ac_caches_recall(allocator, NULL)); /* all one block now */
+    ck_assert(ac_caches_recall(allocator, NULL)); /* all one block again */
     ck_assert_ptr_null(ac_page_map_get(a));
     ck_assert_uint_ne(ac_block_address(record), a);
 }
@@ -528,8 +528,7 @@ START_TEST(closing_gives_everything_back) {
 }
 END_TEST
 
-/* The figures are read while the owner is in the midst of a hit, and its last one before it closes
- * the cache. */
+/* The figures are read while the owner is inside a hit. This is its last hit before it closes the cache. */
 START_TEST(closing_absorbs_what_was_read_in_parts) {
     uint64_t address = take(MIB), *bytes = &tally[0].side[1].flow.given_bytes;
     put(address);
@@ -542,7 +541,7 @@ START_TEST(closing_absorbs_what_was_read_in_parts) {
 }
 END_TEST
 
-/* The same, and then another thread takes memory by the lock: no peak counts what was freed. */
+/* Another thread then takes memory with the lock. No peak counts the freed block. */
 START_TEST(a_peak_lacks_what_was_read_in_parts) {
     uint64_t address = take(MIB), *bytes = &tally[0].side[1].flow.given_bytes, other_address;
     put(address);
@@ -606,7 +605,8 @@ static void add(figure_t *all, int pool, int64_t n) {
     }
 }
 
-/* `exact`: so is the peak of all pools.  No other one is above the true one. */
+/* Compares all figures. Without `exact` the peak of all pools may be too low; the peaks of single pools always
+ * may. No peak may be too high. */
 static void same(const figure_t *want, const ac_stat_t *have, bool exact, int step) {
     for (int i = 0; i < AC_POOL_KINDS; i++) {
         ck_assert_msg(want[i].now == have[i].current, "step %d, current", step);
@@ -618,7 +618,7 @@ static void same(const figure_t *want, const ac_stat_t *have, bool exact, int st
     }
 }
 
-/* Whatever is served how: with one cache no peak of allocated bytes is missed, and none is made up. */
+/* With one cache no peak of allocated bytes is missed or invented, whichever path serves a request. */
 START_TEST(peaks_of_bytes_are_exact) {
     static const uint64_t sizes[] = {512, 700, 1024, 40000, 65536, 70000, 131072, 262144};
     figure_t blocks[3] = {{0}}, bytes[3] = {{0}}, requested[3] = {{0}};
@@ -657,7 +657,7 @@ START_TEST(peaks_of_bytes_are_exact) {
             }
         }
         if ((state >> 13) % 16)
-            continue; /* reading absorbs the tally: not after each step */
+            continue; /* reading absorbs the tally, so not after each step */
         ac_device_stats_t have = now();
         same(blocks, have.allocation, false, step);
         same(bytes, have.allocated_bytes, true, step);
@@ -667,7 +667,7 @@ START_TEST(peaks_of_bytes_are_exact) {
 }
 END_TEST
 
-/* With two, what is shown is what one read would have shown at some time, but for what the other
+/* With two caches the figures are ones that a single cache could have had, except for figures that the other
  * has not published. */
 START_TEST(peaks_of_two_threads_are_close) {
     ac_cache_t *second = ac_cache_open(arena, &tally[1]);
@@ -679,7 +679,7 @@ START_TEST(peaks_of_two_threads_are_close) {
     ck_assert_int_eq(ac_cache_alloc(second, 2 * MIB, false, &b), AC_OK);
     ck_assert_int_eq(now().allocated_bytes[AC_POOL_ALL].peak, 4 * (int64_t)MIB);
     ck_assert_int_eq(ac_cache_free(second, b), AC_OK);
-    for (int i = 0; i < 100; i++) { /* each takes a few small ones, which no lock saw */
+    for (int i = 0; i < 100; i++) { /* each takes a few small blocks without the lock */
         ck_assert_int_eq(ac_cache_alloc(second, 512, false, &b), AC_OK);
         take(512);
     }
@@ -697,7 +697,7 @@ START_TEST(counters_tell_how_blocks_were_freed) {
     ac_device_counters_t all = counted();
     ck_assert_uint_eq(all.cached_frees, 10);
     ck_assert_uint_eq(all.ready_frees, 10);
-    ck_assert_uint_eq(all.cached_allocs, 9); /* the first one came from the device */
+    ck_assert_uint_eq(all.cached_allocs, 9); /* the first block came from the device */
     ck_assert_uint_eq(all.ordered_frees, 0);
 }
 END_TEST

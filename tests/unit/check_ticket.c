@@ -1,9 +1,10 @@
-/* Tickets against a model that knows of each piece of work which others come before it, in random
- * histories of two contexts with their streams, events, captures and synchronisations.  After
- * each step, for every ticket that waits and every asker:
- *   the law of ticket.h holds: the definition and the reaches of keys say the same;
- *   what is called ready, all work on it comes before what that asker may be given next;
- *   what was ready is so still, but where the step was one of those that end a promise. */
+/* Tickets against a model that knows for each piece of work which others come before it. The
+ * histories are random: two contexts with streams, events, captures and synchronisations. Each
+ * step checks every waiting ticket for every asker.
+ *
+ * The law of ticket.h must hold: the definition and the reaches of keys agree. If a block is
+ * called ready, all work on it comes before the asker's next work. A ready block stays ready,
+ * unless the step is one that ends promises. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +14,8 @@
 #include "allocator/order/retire.h"
 #include "run_suite.h"
 
-/* Of a context's streams so many are alive at a time: a new one takes the place of a destroyed
- * one, whose work goes on. */
+/* Number of a context's streams alive at a time. A new stream replaces a destroyed one, and the
+ * old work goes on. */
 enum { CONTEXTS = 2, ALIVE = 3, OWN_STREAMS = 8, STREAMS = CONTEXTS * OWN_STREAMS, EVENTS = 5 };
 enum { BLOCKS = 24, STEPS = 3000, WORK = STEPS + 10, FIRST_KEY = 0x1000 };
 
@@ -27,16 +28,16 @@ typedef enum { NOWHERE, USED, WAITING } where_t;
 typedef struct {
     where_t where;
     unsigned context;
-    ac_ticket_t ticket; /* what it was used with, or what it waits for */
-    clocks_t born;      /* how much work there was when the program got it */
+    ac_ticket_t ticket; /* the use so far, or the work that it waits for */
+    clocks_t born;      /* number of work items when the program got it */
     clocks_t busy;      /* work that may touch it; 0: none */
-    bool captured;      /* so may a graph that can still be launched */
-    uint32_t ready;     /* bit for each asker that was told so; the last: any work */
+    bool captured;      /* a graph that can still be launched may touch it */
+    uint32_t ready;     /* bit for each asker that found it ready; the last: any work */
 } memory_t;
 
 static struct {
     clocks_t submitted, completed;
-    clocks_t before[STREAMS]; /* what the next work of a stream comes after */
+    clocks_t before[STREAMS]; /* work that the next item of a stream comes after */
     clocks_t of[STREAMS][WORK];
     clocks_t event[EVENTS];
     unsigned alive[CONTEXTS][ALIVE], made[CONTEXTS];
@@ -50,7 +51,7 @@ static struct {
 static ac_timeline_t timeline[CONTEXTS];
 static ac_order_t order[CONTEXTS];
 static uint64_t state;
-static bool crosses; /* this history's contexts come to reach each other */
+static bool crosses; /* in this history, contexts start to reach each other */
 
 static uint64_t draw(uint64_t below) {
     state ^= state << 13;
@@ -143,7 +144,7 @@ static void submit(unsigned s) {
     ac_fence_leave(own);
 }
 
-/* The next piece of a stream's work ends, if it has begun. */
+/* Ends the next item of a stream's work, if it has begun. */
 static void work_ends(unsigned s) {
     uint64_t next = m.completed.at[s] + 1;
     if (next <= m.submitted.at[s] && within(&m.of[s][next], &m.completed))
@@ -154,8 +155,8 @@ static bool may_touch(const memory_t *memory, unsigned s) {
     return m.shared || context_of(s) == memory->context;
 }
 
-/* All work that there is, or what comes before a stream's next one, since the memory was given to
- * the program. */
+/* Adds work since the program got the memory: all of it, or the work before a stream's next
+ * item. */
 static void now_busy(memory_t *memory, const clocks_t *until) {
     for (unsigned s = 0; s < STREAMS; s++)
         if (may_touch(memory, s) && until->at[s] > memory->born.at[s])
@@ -232,7 +233,7 @@ static void wait_for(unsigned s, unsigned event) {
     join(&m.before[s], &m.event[event]);
 }
 
-/* The host finds the event complete. */
+/* Lets the host find the event complete. */
 static void ask_event(unsigned event) {
     if (!within(&m.event[event], &m.completed))
         return;
@@ -258,7 +259,7 @@ static void synchronise(unsigned c) {
     ac_fence_synced(&timeline[c], stamp);
 }
 
-/* A stream is destroyed; what waits for its key is exchanged. */
+/* Destroys a stream. Tickets that wait for its key get another. */
 static void renew(void) {
     unsigned c = (unsigned)draw(CONTEXTS), at = (unsigned)draw(ALIVE), s = m.alive[c][at];
     unsigned slot = ac_order_find(&order[c], key_of(s));
@@ -295,10 +296,10 @@ static void capture(unsigned s) {
     ac_order_capture_end();
     for (int i = 0; i < BLOCKS; i++)
         if (m.memory[i].where == USED)
-            m.memory[i].captured = false; /* the program's own business from now on */
+            m.memory[i].captured = false; /* from here on the program has to order it */
 }
 
-/* The last graph goes, whose last launch may still run. */
+/* Releases the last graph. Its last launch may still run. */
 static void release(unsigned s) {
     if (m.capturing)
         return;
@@ -339,8 +340,8 @@ static void check(memory_t *memory, unsigned asker, const clocks_t *after) {
         ck_abort_msg("key %u place %u is ready for asker %u, and busy", t->key, (unsigned)place,
                      asker);
     bool was = memory->ready >> asker & 1;
-    /* A context whose memory others may use that gets work makes ALL fall back: that is
-     * caution. */
+    /* If others can use a context's memory, new work of this context makes ALL fall back. The
+     * check accepts this caution. */
     if (was && !ready && !m.ends && !t->all)
         ck_abort_msg("key %u place %u was ready for asker %u", t->key, (unsigned)place, asker);
     memory->ready = (memory->ready & ~(1u << asker)) | (uint32_t)ready << asker;
@@ -363,7 +364,7 @@ static void check_all(void) {
     m.ends = false;
 }
 
-/* One that is ready for the stream serves it. */
+/* Lets the stream have a block that is ready for it. */
 static void serve(memory_t *memory, unsigned s) {
     unsigned c = context_of(s), slot = ac_order_find(&order[c], key_of(s));
     if (c != memory->context || !ac_order_ready(&timeline[c], &order[c], slot, &memory->ticket))
@@ -409,7 +410,7 @@ static void cross(void) {
     if (!crosses || draw(400))
         return;
     ac_fence_share();
-    atomic_store(&ac_fence_shared, true); /* again: it happens once in a process */
+    atomic_store(&ac_fence_shared, true); /* set again: this happens once in a process */
     m.shared = m.ends = true;
 }
 
@@ -465,7 +466,7 @@ static void step(void) {
     check_all();
 }
 
-/* Each context's work is over, and known to be: nothing waits any more. */
+/* Completes each context's work and lets the allocator know. No ticket waits afterwards. */
 static void end(void) {
     while (m.capturing)
         capture(0);

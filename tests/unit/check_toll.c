@@ -1,4 +1,4 @@
-/* The budget of pages of a program that moves them all the time (policy.h). */
+/* The budget of pages if a program moves pages all the time (policy.h). */
 #include "allocator/core_int.h"
 #include "allocator/supply/supply.h"
 #include "allocator_frame.h"
@@ -13,7 +13,7 @@ static void begin_paged(void) {
     atomic_store(&ac_trim_pending, false);
 }
 
-/* So many requests of sizes that never repeat, up to 64 MiB, with 512 MiB of them live. */
+/* Makes `requests` requests of ever new sizes up to 64 MiB, with 512 MiB live. */
 static void churn(unsigned requests) {
     enum { LIVE = 256 };
     static uint64_t random = 1;
@@ -46,8 +46,7 @@ static void be_calm(unsigned requests) {
         give(alloc(8 * MIB));
 }
 
-/* Where pages move with every few requests more memory is taken, and given back when they no longer
- * do. */
+/* If pages move with every few requests, the budget rises. It falls when moves stop. */
 START_TEST(budget_learns) {
     churn(2000);
     ck_assert(share_reserved() < 0.11);
@@ -72,8 +71,8 @@ START_TEST(budget_learns) {
 }
 END_TEST
 
-/* A program that only begins with moves gets no more than any other; nor does one with low_memory, or
- * whose budget is set. */
+/* Three kinds of programs do not get a higher budget: one that only starts with moves, one with low_memory,
+ * and one with a configured budget. */
 START_TEST(budget_does_not_learn) {
     for (int round = 0; round < 4; round++) {
         churn(2000);
@@ -93,7 +92,7 @@ START_TEST(budget_does_not_learn) {
 }
 END_TEST
 
-/* Nor does one that moves a page now and then, however long it runs. */
+/* A program that moves a page now and then does not get one either, however long it runs. */
 START_TEST(moves_now_and_then_earn_nothing) {
     churn(200);
     be_calm(20000);
@@ -120,14 +119,14 @@ static void pass(uint64_t seconds) {
     toll->calm_ns -= seconds * 1000000000;
 }
 
-/* A program that makes no requests any more does not keep what was learned. */
+/* A program that stops making requests loses the learned budget. */
 START_TEST(budget_falls_with_time) {
     learn();
     double learned = share_reserved();
     pass(6);
     ck_assert(!ac_allocator_settle_debt(allocator));
     ck_assert(share_reserved() == learned);
-    churn(200); /* moves: the seconds before do not count to the end */
+    churn(200); /* moves: the seconds before do not count */
     unsigned share = allocator->supply->expand.toll.share;
     ck_assert(!ac_allocator_settle_debt(allocator));
     pass(1);
@@ -139,7 +138,7 @@ START_TEST(budget_falls_with_time) {
 }
 END_TEST
 
-/* What was learned is forgotten with low_memory, and where the budget is set. */
+/* The learned budget is forgotten with low_memory, and if the budget is configured. */
 START_TEST(budget_is_forgotten) {
     learn();
     settings.frugal = _i == 0;
@@ -150,7 +149,7 @@ START_TEST(budget_is_forgotten) {
 }
 END_TEST
 
-/* However often the program resets the statistics. */
+/* The budget rises however often the program resets the statistics. */
 START_TEST(budget_learns_beside_resets) {
     for (int i = 0; i < 130; i++) {
         churn(100);
@@ -161,7 +160,7 @@ START_TEST(budget_learns_beside_resets) {
 }
 END_TEST
 
-/* Where less lies idle on pages, less is worth it. */
+/* If less memory lies idle on pages, moves earn a smaller budget. */
 START_TEST(small_and_fine_pages_earn_less) {
     settings.page = settings.small_page;
     settings.frugal = _i == 1;
@@ -175,7 +174,7 @@ START_TEST(small_and_fine_pages_earn_less) {
 }
 END_TEST
 
-/* Where moves cost much fine pages end, before more than any other program gets is reserved. */
+/* If moves cost much, fine pages end before the budget of pages rises. */
 START_TEST(fine_pages_end_where_moves_cost_much) {
     allocator->supply->expand.toll.fine = (ac_fine_t){.live = 512 * MIB, .page = allocator->settings.page};
     for (int i = 0; i < 50 && allocator->supply->expand.toll.fine.live; i++)

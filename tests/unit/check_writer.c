@@ -1,5 +1,5 @@
-/* The library's thread (process/writer.h) and what is owed (track/decay.h), on the fake device:
- * the process around them is stood in for. */
+/* The library's thread (process/writer.h) and pending trims (track/decay.h), on the fake device. Stubs
+ * replace the rest of the process. */
 #include <pthread.h>
 #include <sched.h>
 #include <time.h>
@@ -13,7 +13,7 @@
 ac_driver_t ac_driver;
 static ac_config_t config;
 static const ac_config_t *_Atomic in_force;
-static _Atomic unsigned steps; /* of the decay */
+static _Atomic unsigned steps; /* steps of the decay */
 
 const ac_config_t *ac_process_config(void) {
     return atomic_load(&in_force);
@@ -53,7 +53,7 @@ static void end_process(void) {
     end();
 }
 
-/* --- what is owed --- */
+/* --- pending trims --- */
 
 static unsigned told;
 
@@ -61,7 +61,8 @@ static void count(void) {
     told++;
 }
 
-/* While a thread of the program settles nothing counts as owed: the writer may stop its timer then. */
+/* While a thread of the program settles, no trim counts as pending. The writer may stop its timer
+ * then. */
 START_TEST(what_is_owed_still_is_told) {
     owe();
     ac_trim_notify = count;
@@ -75,7 +76,7 @@ START_TEST(what_is_owed_still_is_told) {
 }
 END_TEST
 
-/* The test's limit ends it where memory never goes back. */
+/* If memory never goes back, the test's time limit ends the loop. */
 START_TEST(what_is_owed_goes_back) {
     ac_writer_start();
     for (int round = 0; round < 20; round++) {
@@ -102,8 +103,8 @@ static void wait_for_steps(void) {
         sched_yield();
 }
 
-/* From never to every few milliseconds, and no more; with the thread there, for another reason, and
- * without. */
+/* The period changes from never to a few milliseconds and back, with the thread running for another
+ * reason, and without it. */
 START_TEST(timer_follows_the_settings) {
     ac_config_t fast = config, slow = config;
     fast.idle_trim_ms = 20;
@@ -117,10 +118,10 @@ START_TEST(timer_follows_the_settings) {
     ck_assert(has_thread);
     change(&fast);
     wait_for_steps();
-    change(&off); /* what is left goes as well */
+    change(&off); /* releases the rest too */
     wait_for_steps();
     change(&slow);
-    /* A step may be under way.  The test's limit ends it where they go on. */
+    /* A step may be in progress. If steps never stop, the test's time limit ends the loop. */
     for (unsigned before = ~0u; atomic_load(&steps) != before;) {
         before = atomic_load(&steps);
         nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);

@@ -1,6 +1,6 @@
-/* count_async CACHES PAIRS: so many pairs of a stream-ordered request and its free on the fake device,
- * beside so many caches of other threads, each of which served something.  count_async.py has the
- * instructions counted. */
+/* count_async CACHES PAIRS: makes PAIRS pairs of a stream-ordered request and its free on the fake
+ * device. CACHES caches of other threads exist, each of which has served a request. count_async.py
+ * counts the instructions. */
 #include <stdio.h>
 #include <stdlib.h>
 

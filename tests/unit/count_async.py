@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""A stream-ordered pair takes as many instructions beside 64 caches of threads as alone, within 5 %; valgrind
-counts them.
+"""Checks with valgrind that 64 thread caches add at most 5 % to the instructions of a stream-ordered pair.
 
   count_async.py PROGRAM
 """

@@ -1,4 +1,4 @@
-/* A driver that knows the order of the work, behind the CUDA device (cuda_device.c). */
+/* A driver stub that knows the order of the work, behind the CUDA device (cuda_device.c). */
 #ifndef CUDA_FRAME_H
 #define CUDA_FRAME_H
 
@@ -8,22 +8,22 @@
 #include "device/cuda_int.h"
 #include "device/driver.h"
 
-/* Streams of the program; ours; the legacy one; per-thread ones, by thread. */
+/* Streams of the program, this library's, the legacy one, and per-thread ones by thread. */
 enum { STREAMS = 700, OURS = 1, LEGACY = 0, OWN = 350, FIRST = 0x1000, EVENTS = 700 };
 
 typedef struct {
-    unsigned at[STREAMS]; /* how far each stream has come */
+    unsigned at[STREAMS]; /* progress of each stream */
 } clocks_t;
 
 static struct {
     unsigned submitted[STREAMS];
-    clocks_t before[STREAMS]; /* what a stream waits for */
+    clocks_t before[STREAMS]; /* work that each stream waits for */
     clocks_t event[EVENTS];
     _Atomic bool gone[STREAMS];
     unsigned events, recorded, on_legacy, whole;
 } d;
 
-static uint64_t thread = 1; /* which thread the calls are made by */
+static uint64_t thread = 1; /* the thread that makes the calls */
 
 static inline uint64_t thread_now(void) {
     return thread;
@@ -32,8 +32,8 @@ static inline uint64_t thread_now(void) {
 static ac_cuda_context_t context;
 static const CUcontext handle = (CUcontext)0x100;
 
-/* What another thread does during the next record of an event on a stream of the program; 0: any.
- */
+/* Step of another thread during the next record of an event on stream `meanwhile_at` of the
+ * program; 0: any stream. */
 static void (*meanwhile)(void);
 static unsigned meanwhile_at;
 
@@ -53,7 +53,7 @@ static inline unsigned index_of(CUstream stream) {
     return i;
 }
 
-/* The same, when a call of ours enters the context next. */
+/* Step of another thread when this library next enters the context. */
 static void (*_Atomic at_entry)(void);
 
 static inline CUresult get_current(CUcontext *out) {
@@ -148,7 +148,7 @@ static inline void work_on(CUstream stream) {
     ac_cuda_stream_end(&context, stream, begun);
 }
 
-/* Whether a fence of now covers all that `stream` was given. */
+/* Returns true if a fence recorded now covers all work of `stream`. */
 static inline bool covers(unsigned stream) {
     void *fence = NULL;
     ck_assert_int_eq(ac_cuda_ops.fence_record(&context, false, &fence), AC_OK);

@@ -1,5 +1,5 @@
-/* Fills the live page and writes dumps for dump_schema.py: `dump_program PATTERN [CONF]`; prints
- * the path.  The host's locale has a decimal comma where the machine knows one. */
+/* Fills the live page and writes dumps for dump_schema.py: `dump_program PATTERN [CONF]`. Prints
+ * the path. Uses a locale with a decimal comma if the machine has one. */
 #include <locale.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Dumps against shim/observe/dump.schema.json (which tests/repository/readme/tables.py makes).
+"""Checks dumps against shim/observe/dump.schema.json, which tests/repository/readme/tables.py generates.
 
 usage: dump_schema.py ROOT DUMP_PROGRAM      exit status 77: python3-jsonschema is missing
 """
@@ -97,7 +97,7 @@ for document in (plain, tuned, wrong, laid):
     errors = [f"{list(e.path)}: {e.message}" for e in validator.iter_errors(document)]
     assert not errors, errors
 
-# The schema must be able to refuse.
+# The schema must refuse each of these changes.
 breakages = [
     lambda d: d.pop("reason"),
     lambda d: d.update(reason="because"),

@@ -1,6 +1,6 @@
-/* A frame of code that may be unloaded. */
+/* Calls `function` from code that may be unloaded. */
 unsigned frame_call(unsigned (*function)(void));
 unsigned frame_call(unsigned (*function)(void)) {
-    volatile unsigned found = function(); /* no tail call */
+    volatile unsigned found = function(); /* prevents a tail call */
     return found;
 }

@@ -1,6 +1,6 @@
-/* A device for one line of fences, with an oracle that knows the order of its work: whatever is
- * given to a stream may touch memory that was freed under the single-stream rule, so that all
- * work that was pending at such a free has to come before it. */
+/* A device for one line of fences, with an oracle that knows the order of its work. Work of a
+ * stream may touch memory that was freed under the single-stream rule. All work that was pending
+ * at this free must come before it. */
 #ifndef LINE_DEVICE_H
 #define LINE_DEVICE_H
 
@@ -12,7 +12,7 @@
 
 enum { STREAMS = 5, FIRST_KEY = 0x1000 }; /* keys FIRST_KEY + n */
 
-/* For each stream, how far others have come when ... */
+/* For each stream, the progress of other streams ... */
 typedef struct {
     uint64_t at[STREAMS];
 } clocks_t;
@@ -20,13 +20,13 @@ typedef struct {
 typedef struct {
     clocks_t covers;
     int sole;     /* of a join event; -1 */
-    unsigned use; /* calls of the device that are about it */
+    unsigned use; /* device calls that concern it */
 } fence_t;
 
 static struct {
     uint64_t submitted[STREAMS], completed[STREAMS];
-    clocks_t before[STREAMS]; /* ... work that is submitted to it now may begin */
-    clocks_t relied;          /* ... memory was freed under the rule: what is busy with it */
+    clocks_t before[STREAMS]; /* ... after which work submitted to it now may begin */
+    clocks_t relied;          /* ... at a free under the rule: work that may use it */
     bool captures[STREAMS], no_join_events, never_join_events, no_waits, late_join_events;
     _Atomic bool gone[STREAMS];
     _Atomic unsigned join_events, fences;
@@ -50,7 +50,7 @@ static void join(clocks_t *to, const clocks_t *from) {
         raise_to(&to->at[i], from->at[i]);
 }
 
-/* All that a stream was given, and what that came after. */
+/* Returns all work of a stream, and the work before it. */
 static clocks_t end_of(unsigned stream) {
     clocks_t end = d.before[stream];
     end.at[stream] = d.submitted[stream];
@@ -71,13 +71,13 @@ static bool capturing(void *context, bool any) {
     return false;
 }
 
-/* What other threads do while the next join event is being recorded, when it or a fence was just
- * recorded, while one is asked for. */
+/* Steps of other threads: while the next join event is being recorded, after a join event or a
+ * fence was recorded, and while a fence is queried. */
 typedef void part_fn(void);
 static part_fn *_Atomic meanwhile, *_Atomic after_join, *_Atomic after_record,
     *_Atomic while_asked;
 
-/* Once, though threads may come at a time. */
+/* Runs the step once, even if several threads arrive at a time. */
 static void let_others(part_fn *_Atomic *part) {
     part_fn *others = atomic_exchange(part, NULL);
     if (others)
@@ -135,8 +135,8 @@ static ac_status_t fence_wait(void *context, void *fence, uint64_t limit_ns) {
     return AC_OK;
 }
 
-/* A join event that is waited for covers no work from behind the last free that relied on order:
- * such work may never end. */
+/* A join event in use covers no work behind the last free that relied on order. This work may
+ * never end. */
 static void check_join(const fence_t *join) {
     ck_assert_msg(d.late_join_events || join->covers.at[join->sole] <= d.relied.at[join->sole],
                   "a join covers work %u of its sole, the last free came behind %u",
@@ -195,7 +195,7 @@ static void begin(void) {
     ck_assert(ac_timeline_open(&timeline, &ops, NULL));
 }
 
-/* The context had no join event yet. */
+/* Resets the context to one without join events. */
 static inline void forget_join_events(void) {
     timeline.single.backoff = 0;
 }
@@ -206,7 +206,7 @@ static void end(void) {
     ck_assert_uint_eq(d.fences, 0);
 }
 
-/* As the hooks do; memory that was freed under the rule may be what the work is for. */
+/* Submits as the hooks do. The work may use memory that was freed under the rule. */
 static void submit(unsigned stream) {
     if (ac_fence_full(&timeline))
         ac_fence_close(&timeline, false);
@@ -221,7 +221,7 @@ static void submit(unsigned stream) {
     ck_assert_int_eq(ac_fence_check(&timeline), 0);
 }
 
-/* A free of memory that all work so far may be busy with.  True: it was ready at once. */
+/* Frees memory that all work so far may use. Returns true if it was ready at once. */
 static bool rely(void) {
     bool protects = ac_sole_protects(&timeline);
     if (protects)

@@ -1,4 +1,4 @@
-/* Shared by the tests of live pages: a folder of pages of their own.  Check runs each test in a
+/* Fixture of the tests of live pages: a separate folder of pages. Check runs each test in a
  * process of its own, so each starts with the page as the loader made it. */
 #ifndef LIVE_FRAME_H
 #define LIVE_FRAME_H
@@ -25,7 +25,7 @@
 static const char hooks[] = "cuMemAlloc_v2\0cuMemFree_v2\0cudaMalloc";
 enum { HOOKS = 3 };
 static char dir[64];
-static char home[128]; /* this user's folder in it */
+static char home[128]; /* folder of this user in `dir` */
 static char error[512];
 static bool alive;
 
@@ -53,7 +53,7 @@ static inline const char *page_name(int pid) {
     return name;
 }
 
-/* A copy of the page of `pid`; NULL and `error`. */
+/* Returns a copy of the page of `pid`; NULL, and sets `error`, if there is none. */
 static inline const ac_live_t *copy_of(int pid) {
     ac_live_name_t name;
     if (ac_live_find(pid, 0, &name))
@@ -67,7 +67,8 @@ static inline int remove_page(int pid) {
     return ac_live_find(pid, 0, &name) ? ac_live_remove(&name) : ENOENT;
 }
 
-/* The caller's umask may be anything, and the folder must not be writable by others. */
+/* Makes the folder with mode 0700 whatever the umask is, because others must not write to
+ * it. */
 static inline void make_home(void) {
     ck_assert(mkdir(home, 0700) == 0 || errno == EEXIST);
 }

@@ -1,4 +1,4 @@
-/* Taking the kernel's barrier away from a test's process. */
+/* Disables the kernel's barrier in a test's process. */
 #ifndef NO_MEMBARRIER_H
 #define NO_MEMBARRIER_H
 
@@ -11,8 +11,8 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 
-/* From now on this process's calls of membarrier fail with `error`.  False: filters are forbidden
- * here. */
+/* Makes this process's calls of membarrier fail with `error`. Returns false if filters are
+ * forbidden here. */
 static inline bool refuse_membarrier(unsigned error) {
     struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),

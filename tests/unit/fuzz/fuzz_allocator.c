@@ -1,12 +1,12 @@
-/* libFuzzer target over the allocator core on the fake device: the bytes say which operations
- * happen and what they choose, the oracle of tests/unit/model judges each step.
+/* libFuzzer target for the allocator core on the fake device. The input bytes choose the
+ * operations and their parameters. The oracle of tests/unit/model judges each step.
  *
- * The first byte holds switches: address reuse of the device, work that is not counted, a
- * device without fences, device failures allowed, thread caches.  Then one byte for an operation
- * (the table below) and as many as its choices need; the run ends with the bytes.
+ * The first byte holds switches: address reuse of the device, work that is not counted, a device
+ * without fences, device failures allowed, thread caches. Each operation takes one byte (the
+ * table below), and then the bytes for its parameters. The run ends with the input.
  *
- * Records of the allocator are never given back: each run gets fresh ones (record_mmap), which go
- * when it is over, so that it can go on for hours. */
+ * The allocator never frees its records. Each run gets fresh ones (record_mmap), which are
+ * unmapped at its end, so that fuzzing can go on for hours. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ void *record_mmap(void *at, size_t size, int access, int flags, int file, off_t 
     return made;
 }
 
-/* Only what was mapped last and was not yet handed out. */
+/* Called only for the newest mapping, before it was handed out. */
 int record_munmap(void *at, size_t size) {
     mappings--;
     return munmap(at, size);
@@ -45,7 +45,7 @@ int record_munmap(void *at, size_t size) {
 
 static const uint8_t *next, *end;
 
-/* As many bytes as the range needs; 0 where there are none left. */
+/* Reads the number of bytes that the range needs; missing bytes are 0. */
 uint64_t oracle_draw(uint64_t below) {
     uint64_t value = 0;
     for (uint64_t range = below - 1; range; range >>= 8)
@@ -77,7 +77,7 @@ static void plan_failure(void) {
         oracle_plan_failure(true);
 }
 
-/* How often each appears is its share. */
+/* The number of entries of an operation is its share. */
 static void (*const operation[])(void) = {
     alloc,
     alloc,

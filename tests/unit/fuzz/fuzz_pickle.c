@@ -1,5 +1,5 @@
-/* libFuzzer over the reader of pickles: what it takes is nested no deeper than jansson reads itself,
- * and what it refuses it says why.  Sanitizers judge the rest. */
+/* libFuzzer target for the pickle reader. An accepted pickle is nested no deeper than jansson can
+ * read, and a refusal has a reason. Sanitizers check the rest. */
 #include "command.h"
 #include "read/pickle.h"
 
@@ -7,7 +7,7 @@
 
 enum { MOST_DEPTH = 2048 };
 
-/* The command's own end with a message. */
+/* Replaces the command's function, which would end with a message. */
 void *cmd_resize(void *memory, size_t size) {
     void *result = realloc(memory, size);
     return result ? result : (abort(), NULL);
@@ -23,7 +23,7 @@ char *cmd_format(const char *format, ...) {
     return text;
 }
 
-/* Along the first of each: depth alone, since walking everything may take for ever. */
+/* Follows the first element of each level. A walk over all elements could take forever. */
 static unsigned depth_of(const json_t *value) {
     unsigned depth = 0;
     while (value && (json_is_array(value) || json_is_object(value))) {

@@ -26,7 +26,7 @@ void oracle_wrong(const char *format, ...) {
     ck_abort_msg("%s", text);
 }
 
-static bool pages; /* arenas grow by them */
+static bool pages; /* arenas grow by pages */
 
 static void begin(uint64_t seed, bool bump) {
     state = seed * 0x9e3779b97f4a7c15u + 1;
@@ -71,7 +71,7 @@ static void one_step(bool rare) {
         }
         dice -= common[i].weight;
     }
-    if (!rare || oracle_draw(3)) /* seldom, and only where wanted */
+    if (!rare || oracle_draw(3)) /* rarely, and only on request */
         return;
     dice = oracle_draw(12);
     for (unsigned i = 0; i < sizeof seldom / sizeof seldom[0]; i++) {
@@ -115,7 +115,7 @@ static void run_model(uint64_t seed, scope_t mode, bool rare, unsigned fault_eve
 
 START_TEST(random_plain) {
     run_model(1 + (uint64_t)_i, (scope_t)(_i % MODES), false, 0);
-    ck_assert_uint_gt(oracle.ooms, 0); /* the device was small enough to matter */
+    ck_assert_uint_gt(oracle.ooms, 0); /* the device was small enough to be full */
 }
 END_TEST
 
@@ -130,7 +130,7 @@ START_TEST(random_faults) {
 }
 END_TEST
 
-/* A hit made a peak, and a free that took the lock ended it before it was published. */
+/* A hit made a peak. A free with the lock ended it before it was published. */
 START_TEST(random_short_peaks) {
     static const struct {
         uint64_t seed;
@@ -141,14 +141,15 @@ START_TEST(random_short_peaks) {
 }
 END_TEST
 
-/* What hits are for: work, and blocks of few sizes that wait for it in a cache. */
+/* The typical use of caches: work, and few sizes of blocks that wait for it in a
+ * cache. */
 START_TEST(random_steady) {
     begin(400 + (uint64_t)_i, _i % 2);
     oracle.most_caches = _i % 4 ? 1 : ORACLE_CACHES;
     oracle.steady = true;
     bool rare = _i % 3 == 2, faults = _i > 8;
     run_steps(PLAIN, rare, faults ? 20 : 0);
-    /* Else there may be no cache for most of the time, or each has little. */
+    /* Otherwise no cache may exist most of the time, or each may be nearly empty. */
     if (!rare && !faults && oracle.most_caches == 1) {
         ck_assert_uint_gt(oracle.waits, 5);
         ck_assert_uint_gt(oracle.gathers, 0);
@@ -171,7 +172,7 @@ END_TEST
 
 static void short_program(uint64_t seed) {
     state = seed;
-    unsigned steps = pages ? 80 : 250; /* each makes more calls */
+    unsigned steps = pages ? 80 : 250; /* each step makes more calls */
     for (oracle.step = 0; oracle.step < steps; oracle.step++) {
         one_step(false);
         if (oracle.step % 40 == 39)

@@ -1,5 +1,5 @@
-/* Steps of a block's state: those of state.def and no others are legal, and random operations
- * take every one of them. */
+/* Changes of a block's state: exactly the rows of state.def are legal, and random operations take
+ * every one of them. */
 #include <check.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -61,7 +61,7 @@ START_TEST(a_bad_step_ends_the_process) {
     }
     int status = 0;
     ck_assert_int_eq(waitpid(child, &status, 0), child);
-    ck_assert_int_ne(status, 0); /* by a signal, or by the sanitizer that catches it */
+    ck_assert_int_ne(status, 0); /* by a signal, or by a sanitizer that catches it */
 }
 END_TEST
 
@@ -115,8 +115,8 @@ static void operate(void) {
         seldom[oracle_draw(sizeof seldom / sizeof seldom[0])]();
 }
 
-/* Runs of each kind, in one process: what a row needs may be rare.  In some of them calls of the
- * device fail: pages that cannot be made reachable stay MOVING. */
+/* Runs each kind of program in one process, because some rows are rare. In some runs device calls
+ * fail: pages that cannot be made reachable stay MOVING. */
 static void run(uint64_t seed) {
     state = seed * 0x9e3779b97f4a7c15u + 1;
     oracle_begin(seed % 3 == 0, seed % 2);
@@ -136,7 +136,7 @@ static void run(uint64_t seed) {
     oracle_end();
 }
 
-/* What the oracle does not do: a capture may have recorded a block that is freed. */
+/* Covers a row that the oracle does not reach: a capture may have recorded a freed block. */
 static void hold(void) {
     static const ac_settings_t settings = {
         .max_split_size = AC_UNLIMITED, .large_segment_size = 20 << 20, .limit = AC_UNLIMITED};

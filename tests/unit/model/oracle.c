@@ -1,4 +1,4 @@
-/* The oracle of oracle.h. */
+/* Implements oracle.h. */
 #include "oracle.h"
 
 #include "allocator/supply/expand.h"
@@ -22,7 +22,7 @@ struct oracle_opened {
             oracle_wrong("step %u: " __VA_ARGS__);                                               \
     } while (0)
 
-/* Up to 128 MiB; one size so often that slabs of it are full. */
+/* Draws a size up to 128 MiB. One size is drawn often enough to fill its slabs. */
 static uint64_t draw_size(void) {
     uint64_t log = oracle_draw(32);
     if (log >= 28)
@@ -46,7 +46,8 @@ static void forget_done(void) {
     oracle.hazards = kept;
 }
 
-/* `stream`: whose work comes next; ORACLE_NO_STREAM: any. */
+/* Returns true if unfinished work may use the range. `stream`: the stream of the next work;
+ * ORACLE_NO_STREAM: any stream. */
 static bool in_danger(uint64_t address, uint64_t size, int slot, int stream) {
     for (unsigned i = 0; i < oracle.hazards; i++) {
         const oracle_hazard_t *h = &oracle.hazard[i];
@@ -91,7 +92,7 @@ static void open_context(int slot) {
     oracle.opened = opened;
     oracle.context[slot] = &opened->context;
     fake_context_init(oracle.context[slot], &oracle.device);
-    oracle.device.before = NULL; /* the arena is not there yet */
+    oracle.device.before = NULL; /* the arena does not exist yet */
     oracle.arena[slot] = ac_arena_create(oracle.allocator, &fake_ops, oracle.context[slot]);
     expect(oracle.arena[slot], "no arena", oracle.step);
     oracle.device.before = before_call;
@@ -158,7 +159,7 @@ static uint64_t rounded(uint64_t bytes) {
 }
 
 typedef struct {
-    uint64_t run, longest; /* bytes side by side that completing everything would free */
+    uint64_t run, longest; /* adjacent bytes that would be free after all work */
     uint64_t live_segments;
     const ac_segment_t *segment;
     bool counted;
@@ -258,7 +259,7 @@ void oracle_request(int slot, int stream, bool cached_only) {
         expect(oracle.device.total_calls == calls, "a device call with cached_only", oracle.step);
     if (status != AC_OK) {
         if (oracle.device.failed > failed)
-            return; /* an injected failure: any answer, but the statistics must be right */
+            return; /* an injected failure: any status, but the statistics must be right */
         expect(status != AC_BUSY || cached_only || atomic_load(&oracle.context[slot]->capturing),
                "busy for no reason", oracle.step);
         expect(status != AC_FAILED || oracle.broken, "failed for no reason", oracle.step);
@@ -337,7 +338,7 @@ void oracle_bad_free(void) {
            oracle.step);
 }
 
-/* As the hooks do: waiting frees get their fence first. */
+/* Submits as the hooks do: waiting frees get their fence first. */
 void oracle_submit(void) {
     int slot = (int)oracle_draw(ORACLE_CONTEXTS);
     ac_timeline_t *timeline = ac_arena_timeline(oracle.arena[slot]);
@@ -410,10 +411,10 @@ void oracle_identify(void) {
 static bool set_sync(void *unused, uint64_t address, bool on) {
     (void)unused;
     (void)on;
-    return address % 7; /* as if at random */
+    return address % 7; /* looks random */
 }
 
-/* The checker counts who asks for it. */
+/* Sets the attribute on a block. The checker counts the requests for it. */
 void oracle_sync(void) {
     if (!oracle.lives)
         return;
@@ -428,8 +429,8 @@ void oracle_sync(void) {
            "SYNC_MEMOPS of a block", oracle.step);
 }
 
-/* The driver ends the context first, the allocator hears of it later: others may be handed the
- * same addresses in between. */
+/* The driver ends the context first, and the allocator hears of it later. In between the driver may
+ * hand out the same addresses. */
 void oracle_drop(void) {
     int slot = (int)oracle_draw(ORACLE_CONTEXTS);
     ac_arena_t *arena = oracle.arena[slot];
@@ -472,8 +473,8 @@ void oracle_cross(void) {
     atomic_store(&ac_fence_shared, true);
 }
 
-/* Any call may be busy, memory may be short, recording may be impossible; whether a call that
- * failed for good did anything is not known. */
+/* Plans a failure of a device call: busy, out of memory, or unable to record. With `failed_too` it
+ * may be AC_FAILED, after which the effect of the call is unknown. */
 void oracle_plan_failure(bool failed_too) {
     ac_status_t alloc = AC_BUSY, other = AC_BUSY, record = AC_BUSY;
     oracle.device.fail_at = oracle.device.total_calls + 1 + (unsigned)oracle_draw(3);
@@ -535,8 +536,8 @@ static void check_stat(const ac_stat_t *stat) {
            oracle.step);
 }
 
-/* Blocks that count as active: the program's, and those that were freed and are not ready, in a list
- * or in the cache of a thread. */
+/* Active blocks: the program's, and freed blocks that are not ready, in a list or in a thread's
+ * cache. */
 typedef struct {
     uint64_t blocks, bytes, requested;
 } active_t;
@@ -564,7 +565,7 @@ static void check_active(const ac_device_stats_t *stats) {
            "requested_bytes is not what the blocks add up to", oracle.step);
 }
 
-/* What a snapshot adds up to is what the statistics say, and what the modules have. */
+/* Checks that the sums of a snapshot equal the statistics and the modules' figures. */
 static void check_layout(const ac_device_stats_t *stats) {
     static ac_laid_segment_t segment[4096];
     static ac_laid_block_t block[1 << 16];
@@ -599,10 +600,10 @@ static void check_layout(const ac_device_stats_t *stats) {
            "allocated_bytes is not what the snapshot has", oracle.step);
     expect((uint64_t)stats->requested_bytes[AC_POOL_ALL].current >= requested,
            "requested_bytes is less than the snapshot has", oracle.step);
-    /* What threads keep counts as active only while it waits. */
+    /* Blocks in threads' caches count as active only while they wait. */
     expect(active <= said && said <= active + bytes[AC_LAID_CACHED],
            "active_bytes is not what the snapshot has", oracle.step);
-    /* Pages that a failure left in the hands of none are no blocks. */
+    /* After a failure some pages may belong to no block. */
     const uint64_t reserved = (uint64_t)stats->reserved_bytes[AC_POOL_ALL].current;
     expect(oracle.device.failed ? reserved >= all : reserved == all,
            "reserved_bytes is not what the snapshot has", oracle.step);
@@ -630,7 +631,7 @@ void oracle_check(void) {
         check_stat(&stats.name[i]);
 #define STAT_SINGLE(name, unit, doc) check_stat(&stats.name);
 #include "observe/stats.def"
-    /* A segment whose free failed, as injected, is not counted any more. */
+    /* A segment with an injected failure of its free is no longer counted. */
     if (!oracle.device.failed)
         expect((uint64_t)stats.reserved_bytes[AC_POOL_ALL].current == oracle.device.used,
                "reserved differs from the device's own count", oracle.step);

@@ -1,11 +1,12 @@
-/* An oracle for the allocator on the fake device: operations that choose what they do by drawing
- * numbers, and the judgement of every step.  Its user gives the numbers: a generator
- * (check_model.c) or the bytes of a fuzzer (tests/unit/fuzz).  One at a time in a process.
+/* Oracle for the allocator on the fake device: operations that draw their parameters as numbers,
+ * and a judgement of every step. The user supplies the numbers: a generator (check_model.c) or
+ * the bytes of a fuzzer (tests/unit/fuzz). One oracle at a time in a process.
  *
- * The oracle keeps, for each freed range, the work submitted before the free that may touch
- * it (contract: never handed out again, nor given to the driver, before that work is done), and
- * judges every "out of memory" by what completing everything and giving back all idle segments
- * would have left. */
+ * For each freed range the oracle keeps the earlier work that may touch it. Contract: before this
+ * work is done, the range is neither handed out again nor given to the driver.
+ *
+ * For every "out of memory" the oracle computes the memory that would be left after completing
+ * all work and releasing all idle segments. */
 #ifndef ORACLE_H
 #define ORACLE_H
 
@@ -21,10 +22,10 @@ typedef struct {
     uint64_t address, size, requested;
     int slot, pool;
     uint64_t born[ORACLE_CONTEXTS]; /* work submitted when it was handed out */
-    uint64_t serial;                /* of its lifetime; 0: never asked for */
+    uint64_t serial;                /* of its lifetime; 0: never requested */
 } oracle_live_t;
 
-/* A thread's cache, of the context in `slot` when it was opened; `gone`: that one has ended. */
+/* A thread's cache, of the context in `slot` at its opening; `gone`: this context has ended. */
 typedef struct {
     ac_cache_t *cache;
     int slot;
@@ -39,8 +40,8 @@ typedef struct {
 typedef struct {
     uint64_t address, size;
     int slot;
-    uint64_t need[ORACLE_CONTEXTS]; /* the work that has to be done first */
-    /* Freed in stream order: streams of its context that come after it, and events. */
+    uint64_t need[ORACLE_CONTEXTS]; /* work that has to be done first */
+    /* For a free in stream order: streams of its context that come after it, and events. */
     uint32_t streams, events;
 } oracle_hazard_t;
 
@@ -48,48 +49,48 @@ typedef struct {
     fake_device_t device;
     fake_context_t *context[ORACLE_CONTEXTS];
     ac_arena_t *arena[ORACLE_CONTEXTS];
-    struct oracle_opened *opened; /* every context there was: late fences name them */
+    struct oracle_opened *opened; /* all contexts so far: late fences name them */
     ac_allocator_t *allocator;
     ac_device_stats_t stats;
     ac_device_counters_t counters;
     ac_settings_t settings;
     oracle_live_t live[ORACLE_LIVES];
     unsigned lives;
-    uint64_t serials; /* the last that was given */
+    uint64_t serials; /* the last serial so far */
     oracle_hazard_t hazard[ORACLE_HAZARDS];
     unsigned hazards;
     oracle_cache_t cache[ORACLE_CACHES];
-    unsigned most_caches;        /* at a time */
-    uint64_t size[ORACLE_SIZES]; /* that requests through caches ask for again */
-    bool steady;                 /* a cache stays open, and few sizes are asked for */
-    unsigned waits, gathers;     /* frees that waited in a cache; requests that these served */
-    oracle_figure_t blocks[AC_POOL_KINDS], bytes[AC_POOL_KINDS]; /* what the program holds */
-    bool crowded, unsure;   /* since the last reset of peaks: several caches; something else */
+    unsigned most_caches;        /* caches open at a time */
+    uint64_t size[ORACLE_SIZES]; /* sizes that requests through caches repeat */
+    bool steady;                 /* keep a cache open, and request few sizes */
+    unsigned waits, gathers;     /* frees that waited in a cache; requests served by them */
+    oracle_figure_t blocks[AC_POOL_KINDS], bytes[AC_POOL_KINDS]; /* held by the program */
+    bool crowded, unsure;   /* since the last reset of peaks: several caches; another reason */
     unsigned failed_before; /* device.failed then */
     bool was_reset, lock_held;
-    bool broken;    /* a device call answered AC_FAILED: more requests may fail than need */
-    bool untracked; /* work is submitted that the allocator is not told of */
+    bool broken;    /* a device call answered AC_FAILED: more requests may fail than necessary */
+    bool untracked; /* the allocator is not told of submitted work */
     unsigned ooms, step;
 } oracle_t;
 
 extern oracle_t oracle;
 
-/* --- what the user gives --- */
+/* --- supplied by the user --- */
 
-/* A number below `below` (> 0). */
+/* Returns a number below `below` (> 0). */
 uint64_t oracle_draw(uint64_t below);
 
-/* A judgement, in printf's form; ends the run. */
+/* Reports a judgement in printf's form and ends the run. */
 _Noreturn void oracle_wrong(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* --- a run --- */
 
-/* Fresh contexts on a fresh device; with `bump` it never hands out an address twice; with `pages`
- * arenas grow by them. */
+/* Makes fresh contexts on a fresh device. With `bump` the device never reuses an address; with
+ * `pages` arenas grow by pages. */
 void oracle_begin(bool bump, bool pages);
-/* All contexts end; nothing may be left. */
+/* Ends all contexts, and checks that nothing is left. */
 void oracle_end(void);
-/* After each operation. */
+/* Judges the step. Called after each operation. */
 void oracle_check(void);
 
 /* --- operations --- */
@@ -97,57 +98,58 @@ void oracle_check(void);
 void oracle_alloc(bool cached_only);
 void oracle_free(void);
 void oracle_bad_free(void);
-/* The same in the order of a stream, and what the program says of the order of streams. */
+/* Requests and frees in the order of a stream, and the program's calls that order streams. */
 void oracle_alloc_on(bool cached_only);
 void oracle_free_on(void);
 void oracle_record(void);
 void oracle_wait_event(void);
 void oracle_event_seen(void);
-void oracle_stream_gone(void); /* another one gets its key */
+void oracle_stream_gone(void); /* another stream gets its key */
 void oracle_mark_used(void);
 void oracle_submit(void);
 void oracle_complete(void);
 void oracle_synchronize(void);
 void oracle_trim(void);
-void oracle_settle(void); /* records of slots go */
+void oracle_settle(void); /* removes records of slots */
 void oracle_taint(void);
-/* Another asks who a block is, or wants its memory operations to be synchronous. */
+/* Another library asks for a block's serial, or for synchronous memory operations. */
 void oracle_identify(void);
 void oracle_sync(void);
-void oracle_drop(void);    /* a context ends, another one takes its place */
-void oracle_capture(void); /* begins or ends one */
-void oracle_cache(void);   /* opens or closes one */
+void oracle_drop(void);    /* a context ends, and another one takes its place */
+void oracle_capture(void); /* begins or ends a capture */
+void oracle_cache(void);   /* opens or closes a cache */
 void oracle_configure(void);
 void oracle_reset(void); /* of statistics */
-/* One of the next three device calls fails; `broken` has to be set where AC_FAILED may be. */
+/* Lets one of the next three device calls fail. `broken` must be set if AC_FAILED is possible. */
 void oracle_plan_failure(bool failed_too);
-/* From now on any context may touch any memory. */
+/* Lets any context touch any memory from now on. */
 void oracle_cross(void);
 
 /* --- between the oracle's files --- */
 
-/* The key of a stream. */
+/* Returns the key of a stream. */
 static inline uint64_t oracle_key(int slot, int stream) {
     return 16 + 4 * (uint64_t)(slot * ORACLE_STREAMS + stream);
 }
 
-/* A request, of a stream (or ORACLE_NO_STREAM) of the context. */
+/* Makes a request for a stream of the context (or ORACLE_NO_STREAM). */
 void oracle_request(int slot, int stream, bool cached_only);
-/* Takes a live block from the program, with the work that may touch it. */
+/* Takes a live block from the program, and fills in the work that may touch it. */
 oracle_live_t oracle_give_up(oracle_hazard_t *hazard);
 void oracle_ordered(fake_context_t *context, uint64_t from, uint64_t to);
 
-/* A cache that may serve the context in `slot`, or free anything (-1); NULL: go without. */
+/* Returns a cache that may serve the context in `slot`, or free any block (-1); NULL: use
+ * none. */
 ac_cache_t *oracle_cache_for(int slot);
 uint64_t oracle_size_for(const ac_cache_t *cache, uint64_t fresh);
-/* Blocks that wait in the cache (NULL: none). */
+/* Returns the number of blocks that wait in the cache (NULL: 0). */
 uint64_t oracle_waiting(const ac_cache_t *cache);
-/* The context of the slot ends; all caches close. */
+/* Closes all caches, because the context of the slot ends. */
 void oracle_caches_gone(int slot);
 void oracle_caches_end(void);
-/* Whether figures may be read now: that publishes what caches did. */
+/* Returns true if figures may be read now. A read publishes the caches' figures. */
 bool oracle_caches_rest(void);
-/* The program got the block (sign 1) or has it no more (-1). */
+/* Counts a block that the program got (sign 1) or gave up (-1). */
 void oracle_count(const oracle_live_t *live, int sign);
 void oracle_peaks_reset(void);
 void oracle_peaks_check(const ac_device_stats_t *stats);

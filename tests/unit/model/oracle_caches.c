@@ -1,7 +1,9 @@
-/* The oracle's thread caches (thread_cache.h): any request and any free may go through one of a
- * few, which open and close at random and outlive their contexts.  And the figures of what the
- * program holds.  The peak of bytes in all pools is exact as long as there was one cache at the most.
- * Otherwise, and the other peaks at all times, lack no more than they may (cache_tally.c). */
+/* The oracle's thread caches (thread_cache.h), and its figures of the program's blocks. Any request
+ * and any free may go through one of a few caches, which open and close at random and outlive their
+ * contexts.
+ *
+ * The peak of bytes in all pools is exact while at most one cache was open. Otherwise it may miss a
+ * bounded amount, and other peaks always may (cache_tally.c). */
 #include <string.h>
 
 #include "oracle.h"
@@ -39,7 +41,7 @@ void oracle_cache(void) {
 void oracle_caches_gone(int slot) {
     for (int i = 0; i < ORACLE_CACHES; i++)
         oracle.cache[i].gone |= oracle.cache[i].cache && oracle.cache[i].slot == slot;
-    oracle.unsure = true; /* when its blocks leave the figures is not said */
+    oracle.unsure = true; /* its blocks leave the figures at an unspecified time */
 }
 
 void oracle_caches_end(void) {
@@ -56,7 +58,7 @@ ac_cache_t *oracle_cache_for(int slot) {
     return serves ? entry->cache : NULL;
 }
 
-/* Hits need sizes that come again. */
+/* Prefers repeated sizes, because hits need them. */
 uint64_t oracle_size_for(const ac_cache_t *cache, uint64_t fresh) {
     if (!cache)
         return fresh;
@@ -101,7 +103,8 @@ void oracle_peaks_reset(void) {
     oracle.failed_before = oracle.device.failed;
 }
 
-/* `unseen`: how much each peak may lack; `missed`: that of all pools, where it is less. */
+/* Compares figures. `unseen`: the most that a peak may miss; `missed`: this limit for the peak of all
+ * pools. */
 static void compare(const oracle_figure_t *want, const ac_stat_t *have, int64_t unseen,
                     int64_t missed) {
     for (int i = 0; i < AC_POOL_KINDS; i++) {
@@ -115,8 +118,8 @@ static void compare(const oracle_figure_t *want, const ac_stat_t *have, int64_t 
     }
 }
 
-/* A request that failed on its way, or could not have a block that a stream has to wait for, may
- * have shown in a peak. */
+/* A request may have shown in a peak although it failed on its way, or could not use a block that a
+ * stream has to wait for. */
 void oracle_peaks_check(const ac_device_stats_t *stats) {
     for (int c = 0; c < ORACLE_CONTEXTS; c++)
         oracle.unsure |= atomic_load(&oracle.context[c]->capturing);
@@ -124,7 +127,7 @@ void oracle_peaks_check(const ac_device_stats_t *stats) {
         return;
     int64_t share = stats->allocated_bytes[AC_POOL_ALL].peak / AC_CACHE_MISSED_SHARE;
     int64_t missed = share > AC_CACHE_MISSED ? share : AC_CACHE_MISSED;
-    const int64_t each = 2 * AC_FLOWS * ORACLE_CACHES; /* of what one cache may grow by, unseen */
+    const int64_t each = 2 * AC_FLOWS * ORACLE_CACHES; /* unseen growth of one cache */
     int64_t blocks = AC_STAT_UNSEEN_BLOCKS + each * AC_CACHE_UNSEEN_BLOCKS;
     int64_t most = stats->allocated_bytes[AC_POOL_ALL].peak / AC_CACHE_UNSEEN_SHARE;
     most = most > AC_CACHE_UNSEEN ? most : AC_CACHE_UNSEEN;

@@ -1,6 +1,5 @@
-/* The oracle's streams (oracle.h): which freed memory may be used again by which stream before
- * the work on it is done.  Of each hazard it knows the streams whose work comes after it, and the
- * events that stand for that. */
+/* The oracle's streams (oracle.h): which stream may reuse freed memory before the work on it is
+ * done. For each hazard the oracle knows the streams and events that come after its work. */
 #include <string.h>
 
 #include "oracle.h"
@@ -29,7 +28,7 @@ void oracle_alloc_on(bool cached_only) {
     oracle_request(slot, (int)oracle_draw(ORACLE_STREAMS), cached_only);
 }
 
-/* The program has seen to it that the stream comes after all uses of the block. */
+/* Frees a block. The program has ordered the stream after all uses of it. */
 void oracle_free_on(void) {
     oracle_hazard_t hazard;
     if (!oracle.lives)
@@ -48,7 +47,7 @@ void oracle_free_on(void) {
 void oracle_record(void) {
     int slot = (int)oracle_draw(ORACLE_CONTEXTS), stream = (int)oracle_draw(ORACLE_STREAMS);
     unsigned event = (unsigned)oracle_draw(ORACLE_EVENTS);
-    bool good = oracle_draw(8) != 0; /* else it is unknown what the event stands for */
+    bool good = oracle_draw(8) != 0; /* otherwise the event's content is unknown */
     ac_edge_t edge;
     ac_edge_record_begin(&edge, arena_of(slot), event_name(slot, (int)event),
                          oracle_key(slot, stream));
@@ -74,7 +73,7 @@ void oracle_wait_event(void) {
     ac_edge_joined(&edge, oracle_key(slot, stream));
 }
 
-/* The host saw the event complete: so is the work that it stands for. */
+/* The host saw the event complete, so the work that it covers is complete. */
 void oracle_event_seen(void) {
     int slot = (int)oracle_draw(ORACLE_CONTEXTS);
     unsigned event = (unsigned)oracle_draw(ORACLE_EVENTS);

@@ -1,13 +1,15 @@
-/* Replays a trace over the fake device and prints what its memory was good for:
+/* Replays a trace over the fake device and prints how well it used memory:
  *
  *   replay_pages [--page MIB] [--small MIB] [--budget SHARE] [--capacity RATIO] [--native]
  *                [--cache MIB] [--repeat N] [--most RATIO] [--check]
  *                FILE|rmm[:COUNT[:MIB[:SEED]]]
  *
- * FILE has one operation a line: `a ID BYTES STREAM`, `f ID`.  `rmm` is a random trace: sizes
- * uniform to MIB, 73 % allocations up to COUNT of them and 16000 MiB, a random block freed else.
- * No work is ever pending.  Exit status 1: a request failed, the most memory that was reserved in
- * the last round was more than --most times what was in use, or --check found something wrong. */
+ * FILE has one operation per line: `a ID BYTES STREAM` or `f ID`. `rmm` is a random trace with
+ * sizes uniform up to MIB. 73 % of its operations are allocations, up to COUNT blocks and 16000
+ * MiB. The others free a random block. No work is ever pending.
+ *
+ * Exit status 1 has three reasons. A request failed; the highest reserved memory in the last
+ * round exceeded --most times the memory in use; or --check found an error. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,7 +68,7 @@ static uint64_t draw(uint64_t below) {
                       (double)below);
 }
 
-/* As RMM's benchmark of random allocations. */
+/* Generates the trace of RMM's benchmark of random allocations. */
 static void generate(uint32_t count, uint64_t most, uint64_t seed) {
     const uint64_t cap = 16000 * MIB;
     uint32_t *live = malloc((count + 1) * sizeof *live), lives = 0, made = 0;
@@ -122,13 +124,13 @@ static fake_context_t context;
 static ac_device_stats_t stats;
 static ac_device_counters_t counters;
 
-/* What the calls would have cost, in milliseconds; as the table of expand.c. */
+/* Returns the cost that the calls would have in milliseconds, by the table of expand.c. */
 static double driver_ms(const unsigned from[FAKE_KINDS], uint64_t created_mib) {
     const unsigned *calls = device.calls;
     double us = 0;
     us += (calls[FAKE_PAGE_CREATE] - from[FAKE_PAGE_CREATE]) * 100.0 + (double)created_mib * 15.0;
     us += (calls[FAKE_PAGE_MAP] - from[FAKE_PAGE_MAP]) *
-          4.5; /* with its part of access and unmap */
+          4.5; /* includes its share of access and unmap */
     us += (calls[FAKE_PAGES_ALLOW] - from[FAKE_PAGES_ALLOW]) * 36.0;
     us += (calls[FAKE_PAGES_UNMAP] - from[FAKE_PAGES_UNMAP]) * 26.0;
     us += (calls[FAKE_SEGMENT_ALLOC] - from[FAKE_SEGMENT_ALLOC]) * 100.0;
@@ -168,7 +170,7 @@ static bool replay(ac_arena_t *arena, uint64_t *address) {
     return true;
 }
 
-/* The same, slowly: no two blocks overlap, all lie on memory that may be used. */
+/* Replays slowly, and checks that no two blocks overlap and that all lie on usable memory. */
 static bool replay_checked(ac_allocator_t *allocator, ac_arena_t *arena, uint64_t *address) {
     for (size_t i = 0; i < trace.count; i++) {
         const op_t *op = &trace.op[i];

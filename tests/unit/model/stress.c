@@ -1,16 +1,17 @@
-/* Threads that allocate, each from caches of its own or not, free each other's blocks, submit
- * work and synchronise, while one thread lets work complete and another trims, looks and changes
- * settings.  A shadow of the device's memory tells whether a
- * granule has two owners, or an owner while work of the one before may still touch it.  Meant
- * for the sanitizers as much as for itself.
+/* Threads allocate with caches of their own or without, free each other's blocks, submit work and synchronise.
+ * One thread completes work. Another trims, queries and changes settings.
+ *
+ * A shadow of the device's memory shows a granule with two owners, or with an owner while earlier work may still
+ * touch it. The program also serves the sanitizers.
  *
  *   stress [ROUNDS [WAYS]]
  *
- * Where WAYS has `alone` in it there is a single context.  With `ordered` all its work goes to
- * one stream, whose order protects memory as well: new owners come after it, only pages that
- * leave do not.  With `streams` a second one has some of that, now and then: memory that was not
- * waited for has to come after the owner before, and some of it is kept back (quarantine.c).
- * With `rely` frees rely on the order of the only stream wherever they may.  With `pages` arenas grow by them. */
+ * If WAYS contains `alone`, there is a single context. With `ordered` all its work goes to one stream, and this
+ * stream's order protects memory too: new owners come after it, but pages that leave do not.
+ *
+ * With `streams` a second stream gets some of the work now and then. Memory without a wait must come after its
+ * previous owner, and some of it is held back (quarantine.c). With `rely` frees rely on the order of the only
+ * stream whenever possible. With `pages` arenas grow by pages. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -24,7 +25,7 @@
 
 #define MIB      ((uint64_t)1 << 20)
 #define CAPACITY (96 * MIB)
-/* Of each reserved range, the part that is looked at: all that is used of it. */
+/* Part of each reserved range that the shadow covers: all addresses in use. */
 #define WINDOW   (256 * MIB)
 #define GRANULES ((CAPACITY + FAKE_RESERVED * WINDOW) / AC_GRANULE)
 
@@ -43,12 +44,12 @@ static unsigned long rounds = 20000;
 static _Atomic bool over;
 static _Atomic unsigned long errors, served, refused;
 
-/* What the oracle knows of each granule of the device. */
+/* The oracle's state of each granule of the device. */
 static _Atomic unsigned char owned[GRANULES];
 static _Atomic uint64_t busy_until[CONTEXTS][GRANULES];
 
-/* The same by stream, of the owner and of those before him; and up to which of its work the other
- * stream comes after a stream. */
+/* Work by stream, of the owner and of earlier owners; and for a stream, the other stream's work that it comes
+ * after. */
 static _Atomic uint64_t newest[STREAMS][GRANULES], before[STREAMS][GRANULES];
 static _Atomic uint64_t joined[STREAMS];
 static _Atomic unsigned long relied; /* granules */
@@ -68,7 +69,7 @@ static void turned(uint64_t from, uint64_t number, uint64_t to) {
         raise(&joined[to == key_of(1)], number);
 }
 
-/* Blocks that any thread may free: an exchange makes one the owner. */
+/* Blocks that any thread may free: an atomic exchange decides the owner. */
 typedef struct {
     uint64_t address, size;
     int context;
@@ -99,7 +100,7 @@ static uint64_t granule_of(uint64_t address) {
     return (CAPACITY + range * WINDOW + offset) / AC_GRANULE;
 }
 
-/* Pages leave: nothing may touch them any more.  (With a segment the device waits for that.) */
+/* Called when pages leave: no work may touch them any more. For a segment the device waits for this. */
 static void leaving(void *arg, uint64_t address, uint64_t size) {
     (void)arg;
     if (address < FAKE_RESERVED_BASE)
@@ -133,7 +134,7 @@ static void take_granules(const held_t *held) {
     }
 }
 
-/* The owner's work on the block reached the stream. */
+/* Checks that the owner's work on the block has reached the stream. */
 static void comes_after(const held_t *held, unsigned stream, uint64_t number) {
     uint64_t done = atomic_load(&context[0].completed), first = granule_of(held->address);
     uint64_t known = atomic_load(&joined[stream]);
@@ -145,7 +146,7 @@ static void comes_after(const held_t *held, unsigned stream, uint64_t number) {
     }
 }
 
-/* A thread's caches, one per arena; NULL: none.  And what it knows of streams. */
+/* A thread's caches, one per arena (NULL: none), and its knowledge of streams. */
 typedef struct {
     ac_cache_t *cache[CONTEXTS];
     ac_cache_tally_t tally[CONTEXTS];
@@ -161,8 +162,7 @@ static void free_held(ac_cache_t *cache, held_t *held) {
     free(held);
 }
 
-/* The owner gives work on its block (NULL: on nothing of ours) to a context, as the hooks would.
- */
+/* Submits work on the owner's block (NULL: on no block) to a context, as the hooks would. */
 static void submit(ac_joins_t *joins, const held_t *held, int c, unsigned stream) {
     ac_timeline_t *timeline = ac_arena_timeline(arena[c]);
     if (ac_fence_full(timeline))
@@ -191,7 +191,7 @@ static void close_cache(caches_t *caches, int c) {
     caches->cache[c] = NULL;
 }
 
-/* Mostly through a cache, which lives for some hundred rounds. */
+/* Returns a cache most of the time. A cache lives for some hundred rounds. */
 static ac_cache_t *cache_for(caches_t *caches, int c, uint64_t *state) {
     if (draw(state, 500) == 0)
         close_cache(caches, c);
@@ -227,7 +227,7 @@ static void lose_no_backoff(ac_timeline_t *timeline) {
     ac_unlock(&timeline->lock);
 }
 
-/* The program holds nothing; the second stream gets work, beside the rounds that begin then. */
+/* Gives work to the second stream while the program holds no block. Rounds may begin at the same time. */
 static pthread_rwlock_t in_round = PTHREAD_RWLOCK_INITIALIZER;
 
 static void second_works(caches_t *caches, uint64_t *state) {
@@ -250,7 +250,7 @@ static void one_round(caches_t *caches, uint64_t *state) {
     int c = (int)draw(state, contexts);
     ac_cache_t *cache = cache_for(caches, c, state);
     held_t *held = malloc(sizeof *held);
-    /* Half of the sizes come again and again, and one so often that slabs of it are full. */
+    /* Half of the sizes repeat, and one repeats often enough to fill its slabs. */
     uint64_t bytes = (uint64_t)1 << draw(state, ordered ? 24 : 21);
     if (draw(state, 2))
         bytes += draw(state, 4096);
@@ -280,8 +280,8 @@ static void one_round(caches_t *caches, uint64_t *state) {
     free_held(cache_for(caches, held->context, state), held);
 }
 
-/* Whether the run has seen what it is for.  On a busy machine a thread that is kept from running, the
- * device's or one that captures, makes the others' requests fail meanwhile: then they go on. */
+/* Returns true if the run has exercised the rule. On a busy machine a suspended thread, the device's or a
+ * capturing one, makes the others' requests fail meanwhile: the run then goes on. */
 static bool streams_mattered(void) {
     pthread_mutex_lock(&device.lock);
     unsigned joins = context[0].join_events;
@@ -375,13 +375,13 @@ static void *meddler(void *arg) {
             else
                 ac_allocator_decay(allocator, 1);
             break;
-        case 9: /* as a request that is about to fail, with no thread kept out of its cache */
+        case 9: /* as a request about to fail does, with no thread kept out of its cache */
             ac_lock(&allocator->lock);
             if (!arena[c]->dead)
                 ac_slabs_dissolve(&arena[c]->space);
             ac_unlock(&allocator->lock);
             break;
-        case 10: /* or memory would wait for fences alone, soon */
+        case 10: /* otherwise memory would soon wait for fences alone */
             lose_no_backoff(ac_arena_timeline(arena[c]));
             break;
         default:
@@ -406,7 +406,7 @@ int main(int argc, char **argv) {
     settings = fake_settings("thread_cache_mb:2,large_segment_size_mb:4");
     settings.page = settings.small_page = AC_SEGMENT_ALIGN;
     if (ordered)
-        settings.limit = 64 * MIB; /* hardly more than is in use: pages have to move */
+        settings.limit = 64 * MIB; /* little more than is in use: pages have to move */
     settings.expandable_segments = argc > 2 && strstr(argv[2], "pages");
     fake_device_init(&device, CAPACITY);
     device.freeing = leaving;
