@@ -46,7 +46,7 @@ class Run(base.CommandTest):
             self.run_with(-number, "sh", "-c", f"kill -{number} $$")
 
     def test_children_are_ignored(self):
-        """Daemons leave SIGCHLD ignored. The command still learns exit statuses, and the program inherits the setting."""
+        """Daemons leave SIGCHLD ignored. The command still gets exit statuses, and the program inherits this."""
         def run(*arguments):
             return subprocess.run(
                 [base.COMMAND, *arguments], cwd=self.folder, stdout=subprocess.PIPE,

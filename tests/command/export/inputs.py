@@ -54,7 +54,7 @@ class Trace:
 
 
 def small_trace(**more):
-    """Builds a trace of two devices. On device 0, it has 700 and 3000 bytes side by side, the 700 bytes freed,
+    """Builds a trace of two devices. On device 0, it has 700 and 3000 bytes next to each other, the 700 bytes freed,
     and a failed request for 5000 bytes. On device 1, it has 2 MiB on stream 7."""
     trace = Trace(**more)
     trace.place(0, 0, 0)

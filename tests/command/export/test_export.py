@@ -148,7 +148,7 @@ class Torch(ExportTest):
 
 class Text(ExportTest):
     def test_it_is_read_again(self):
-        """The result reads back as the events that `trace` prints. Requests without a stream still have none."""
+        """`trace` prints a text trace that replay reads alike. Requests that the driver served are comments in it."""
         trace = Trace()
         trace.place(0, 0, 0)
         trace.place(1, 0, 0x5550)
@@ -577,7 +577,7 @@ class Lines(ExportTest):
                               r" +5\.86 KiB +74\.7 % +60 blocks +a\.so\+0x1 < a\.so\+0x2\n")
 
     def test_stat_of_recordings(self):
-        """`stat` shows the call sites of a trace, a log and a snapshot."""
+        """`stat` shows the call sites of a trace or a snapshot, one file at a time."""
         self.assertRegex(self.expect(0, "stat", self.trace).stdout,
                          r"^trace of process 4711  app -x\n3 requests for 2\.00 MiB, 1 failed\n\n"
                          r"at the peak, by call site  2\.00 MiB in 3 blocks\n"

@@ -1,5 +1,5 @@
 """accelcache replay: each trace needs no more memory than the recorded bounds plus a margin. Ratios of
-bytes are deterministic, but the ratio of a single seed can vary by a tenth between versions."""
+bytes are deterministic, but the ratio of a single seed can vary by a tenth by chance."""
 
 import base
 import frame

@@ -1,6 +1,6 @@
 """accelcache replay: memory use on traces that are hard for an allocator, each bounded by the best value
 so far. Ratios of bytes are deterministic. Means over several seeds count, because a single seed can
-vary by a tenth."""
+vary by a tenth by chance."""
 
 import random
 
@@ -248,8 +248,7 @@ class Goals(frame.TraceTest):
         self.assert_most(figures, "ratio_second", 1.06, 1.08)
 
     def test_again(self):
-        """A program that repeats its work needs no more memory the second time, because past moves do not
-        raise the budget."""
+        """A program that repeats its work needs no more memory the second time, although pages moved."""
         for kind in ("varlen", "lora", "serving", "graph", "islands", "grow", "amr", "fixed"):
             options = ("--ops", "1000" if kind == "grow" else "60000")
             for figure in self.figures(kind, PAGES, *options, seeds=range(1, 6)):
@@ -271,8 +270,7 @@ class Goals(frame.TraceTest):
         self.assert_most(figures, "ratio_second", 1.041, 1.045)
 
     def test_random_sizes_on_large_pages(self):
-        """Moves of large pages take less time, so that the allocator moves fewer of them for the same
-        memory."""
+        """With large pages moves take less time, so that they pay off even if they save less memory."""
         figures = self.figures("rmm", PAGES + ",page_size_mb:64", "--ops", "20000")
         self.assert_most(figures, "ratio_second", 1.22, 1.24)
         self.assert_most(self.steady(figures), "steady", 2.3, 3)

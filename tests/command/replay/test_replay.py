@@ -81,7 +81,7 @@ class Replay(frame.TraceTest):
         self.assertEqual(figures["min_capacity_ratio"], 1)
 
     def test_least_capacity_by_bisection(self):
-        """Every other small block of 16 MiB stays, so that a block of 8 MiB needs new memory."""
+        """Every other of 16 blocks of 1 MiB stays, so that a block of 8 MiB needs new memory."""
         path = self.trace(*(a(i, 1) for i in range(16)), *(f"f {i}" for i in range(0, 16, 2)),
                           a(16, 8))
         conf = "large_segment_size_mb:16"
