@@ -3,8 +3,9 @@
  *   fixture dump REASON   writes a dump to stdout
  *   fixture live          opens a live page, prints "ready", waits for the end of stdin, and exits
  *                         as a program does
- *   fixture app [WORD]    acts as a program under ACCEL_ALLOC_CONF: writes its dump to the file that
- *                         `dump` names, with more driver calls if `enabled` is false, and prints WORD
+ *   fixture app [WORD]    acts as a program under ACCEL_ALLOC_CONF: writes its dump to the file
+ *                         that `dump` names, with more driver calls if `enabled` is false, and
+ *                         prints WORD
  *
  * Some WORDs change the end of `app`. "setting" also prints whether caching is on. "fail" exits
  * with status 3. "leave" ends by _exit and "term" by SIGTERM, both after a dump with reason
