@@ -50,8 +50,8 @@ class CommandTest(unittest.TestCase):
         return os.path.join(self.folder, name)
 
     def open_to_all(self):
-        """Gives other users access to the test's folder, and copies the command into it. Other users may be
-        unable to enter the build folder or to read its files."""
+        """Copies the command to the test's folder, with access for all users. They may be unable to read the
+        build."""
         for folder in pathlib.Path(self.folder).parents:
             if not os.stat(folder).st_mode & 1:
                 self.skipTest(f"other users cannot enter {folder}")
@@ -72,8 +72,7 @@ class CommandTest(unittest.TestCase):
         return self.path(name)
 
     def command(self, *arguments, **variables):
-        """Runs `accelcache arguments...`, or accelcache-dev. The result has the output as text in .stdout and
-        .stderr."""
+        """Runs `accelcache arguments...`, or accelcache-dev. The result's .stdout and .stderr are text."""
         environment = {**self.environment, **variables}
         return subprocess.run([program_of(arguments), *arguments], env=environment, text=True, cwd=self.folder,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -91,9 +90,8 @@ class CommandTest(unittest.TestCase):
         return json.loads(result.stdout)
 
     def soon(self, call):
-        """Returns the result of `call`, which must take less than 2.5 s in one of five attempts. The command
-        itself needs at most a second; the rest is for its start. Slow attempts are allowed because the
-        machine may be busy."""
+        """Returns the result of `call`. One of five attempts must take less than 2.5 s: the command itself
+        takes at most 1 s, and the machine may be busy."""
         for _ in range(5):
             begin = time.monotonic()
             result = call()

@@ -1,5 +1,4 @@
-"""A test case whose program allocates and frees blocks as its arguments say, on the simulated
-device."""
+"""A test case with a program that allocates and frees blocks on the simulated device."""
 
 import subprocess
 import unittest
@@ -143,8 +142,7 @@ class HolderTest(base.CommandTest):
         return done
 
     def start(self, *steps, conf="control:true,dump:none", sim="clock:virtual,memory:256M", **more):
-        """Runs the program until it waits. Returns the process and the addresses of blocks taken
-        one by one."""
+        """Runs the program until it waits. Returns the process and addresses of blocks."""
         process = subprocess.Popen(self.words((*steps, "wait"), conf, sim), cwd=self.folder,
                                    env=self.environment, stdin=subprocess.PIPE, text=True,
                                    stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, **more)

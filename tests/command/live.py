@@ -1,4 +1,4 @@
-"""A test case whose program runs under the library on the simulated device."""
+"""A test case with a program that runs under the library on the simulated device."""
 
 import subprocess
 import unittest

@@ -23,8 +23,7 @@ ROWS = ("hot", "hot_64m_expandable", "two_sizes", "sizes_200", "sizes_200_launch
 FEW = ("--sim", "--rounds", "1", "--pairs", "12")
 BUILD = os.path.dirname(os.path.dirname(base.COMMAND))
 
-# Stand-ins for the Python modules that peers.py calls. They fail if a block comes back that they did not give
-# out.
+# Stand-ins for the modules that peers.py calls. They fail if a block comes back that they did not give out.
 FAKE_RMM = """
 class mr:
     class CudaMemoryResource:
@@ -122,8 +121,7 @@ class Bench(base.CommandTest):
                         os.kill(pid, signal.SIGKILL)
 
     def test_observe(self):
-        """The part "observe" runs only if --only names it. It compares each way of observing with all of them
-        off."""
+        """The part "observe" runs only if it is named. It compares ways of observing with no observation."""
         whole = self.bench("--only", "observe")
         rows = whole["observe"]
         self.assertEqual(list(rows)[0], "off")
@@ -240,7 +238,7 @@ class Bench(base.CommandTest):
 
     @staticmethod
     def all_of(terminal):
-        """Returns the output of a terminal whose other end is closed. The kernel delivers it in pieces."""
+        """Returns the output of a terminal after its other end was closed. The kernel delivers it in pieces."""
         said = b""
         with contextlib.suppress(OSError):  # EIO marks the end
             while part := os.read(terminal, 65536):
@@ -270,8 +268,7 @@ class Bench(base.CommandTest):
 
     @unittest.skipIf(base.SANITIZER, "its runtime does not come first")
     def test_busy_machine(self):
-        """If threads start late, the helper still runs enough pairs for a figure, or prints one line and
-        fails."""
+        """If threads start late, the helper still runs enough pairs, or prints one line and fails."""
         def threads(late):
             return subprocess.run([os.path.join(BUILD, "libexec/accelcache/bench_host"), "threads",
                                    "bytes=65536", "threads=16", "passes=1", "us=8000", "cpu=1"],
@@ -328,8 +325,7 @@ class Bench(base.CommandTest):
             if "accelcache" in whole.get("instructions", {}).get(size, {}):
                 row = whole["instructions"][size]
                 self.assert_figures(row, ("accelcache", "bare", "glibc"))
-                # A pair of glibc takes 20 to 2,000 instructions. Other values mean that the counters start or
-                # stop at the wrong place.
+                # Values outside this range mean that the counters start or stop at a wrong place.
                 self.assertTrue(20 < whole["instructions"]["512"]["glibc"] < 2000, row)
                 self.assertEqual(whole["hot_pair"][size]["instructions"], row["accelcache"])
             else:
@@ -416,8 +412,7 @@ class Bench(base.CommandTest):
 
     @unittest.skipIf(base.SANITIZER, "its runtime does not come first in a copy's programs")
     def test_another_build_meanwhile(self):
-        """If a file is replaced during a run, the command keeps earlier figures and measures nothing with the
-        new file."""
+        """If a file is replaced during a run, the command keeps earlier figures and stops."""
         again = "cp {library} {library}.new; mv {library}.new {library}"
         whole = self.stopped("bench_host", again)
         self.assertIn("copy.so was replaced", whole["stopped"])

@@ -1,5 +1,4 @@
-"""accelcache ctl: the program does what a request asks. If a process cannot answer, an error names it
-within a second."""
+"""accelcache ctl: the program does what a request asks, or an error names the process within 1 s."""
 
 import json
 import os
@@ -11,8 +10,7 @@ import base
 import live
 
 MIB = 1 << 20
-# Library that makes pthread_create fail for the library's first thread, which writes dumps and serves
-# requests.
+# Library that makes pthread_create fail for the library's first thread, which serves requests.
 REFUSER = r"""
     #define _GNU_SOURCE
     #include <dlfcn.h>

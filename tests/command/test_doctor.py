@@ -106,8 +106,8 @@ class Doctor(base.CommandTest):
         self.assertIn(f"a script for {shutil.which('sh')}", self.doctor(script)["runtime"][1])
 
     def test_variables(self):
-        """doctor finds a library that keeps functions in variables of their names. It checks programs
-        before their start and while they run."""
+        """doctor finds libraries with functions in variables, both before the start and in a live
+        program."""
         library = self.path("libnamed.so")
         self.assertTrue(self.compile("libnamed.so", "int (*cuInit)(unsigned); int (*cuOwn)(void);",
                                      "-shared", "-fPIC"))
@@ -126,8 +126,7 @@ class Doctor(base.CommandTest):
         self.assertIn("cuInit in " + library, found["variables"][1])
 
     def test_other_preloads(self):
-        """If two preloaded libraries define a function, doctor says which comes first. It ignores CUDA
-        runtimes."""
+        """If two preloaded libraries define a function, doctor names the first. Runtimes do not count."""
         saver = self.compile("saver.so", "int cudaMalloc(void **p, long n) { return !p + n < 0; }",
                              "-shared", "-fPIC")
         driver = self.compile("driver.so", "int cuInit(unsigned f) { return (int)f; }", "-shared",

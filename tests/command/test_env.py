@@ -48,8 +48,7 @@ class Env(base.CommandTest):
                 self.assertIsNone(after["ACCEL_SIM"])
 
     def test_what_was_there(self):
-        """Earlier entries stay behind the library. A second run changes nothing. --unset restores
-        the old value."""
+        """Earlier entries stay behind the library, a second run changes nothing, and --unset undoes it."""
         for format_, shell in self.shells():
             with self.subTest(format_):
                 there = {"LD_PRELOAD": f"{RUNTIME}/none/libother.so"}

@@ -124,8 +124,8 @@ class Reports(holder.HolderTest):
         self.assertEqual({m["name"] for m in self.shown()["modules"]}, {"holder", "libplugin.so"})
 
     def test_another_process(self):
-        """Another process of the library is listed. Each process has its own simulated device here, so
-        the device's figures do not include the other process."""
+        """Another process is listed. Its memory is on another simulated device, which this device cannot
+        see."""
         other, _ = self.start("take", 30 * MIB)
         self.fails(*FULL)
         shown = self.shown()
@@ -170,8 +170,7 @@ class Reports(holder.HolderTest):
                       self.expect(0, "oom", "oom.json").stdout)
 
     def test_a_replay_alone_is_no_proof(self):
-        """A replay with the recorded placement finds room. If the setting places the blocks itself, there
-        is none."""
+        """A replay with the recorded placement finds room, but the real setting leaves no room."""
         sim = "clock:virtual,memory:2G"
         self.agrees(CLOSE, sim=sim)
         said = {r["settings"]: (r["served"], r["sure"]) for r in self.shown()["replays"]}

@@ -1,5 +1,4 @@
-"""Manual pages, and completion for bash, zsh and fish. The help texts are their source: they contain
-all of the options and no others."""
+"""Manual pages, and completion for bash, zsh and fish: they contain exactly the help texts' options."""
 
 import glob
 import json

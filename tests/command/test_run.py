@@ -218,8 +218,7 @@ class Kinds(base.CommandTest):
         self.assertIn(f"a script for {shared}; shared CUDA runtime", self.kind(script))
 
     def sanitized(self, name, source, *options):
-        """Returns a program that was compiled with a sanitizer. Skips the test if the compiler lacks the sanitizer, or
-        if this build has a sanitizer itself."""
+        """Returns a program with a sanitizer. Skips the test without that compiler option, or in sanitized builds."""
         program = self.compile(name, source, "-g", *options)
         if not program or base.SANITIZER:
             self.skipTest("no such sanitizer here")
@@ -326,8 +325,7 @@ class Compare(base.CommandTest):
         return [name for _, _, files in os.walk(self.live) for name in files]
 
     def test_processes_that_write_nothing(self):
-        """A process that ends by _exit or a signal is found by its counters. These replace the dump that it wrote at an
-        interval. They are removed after they were read."""
+        """A process that ends by _exit or a signal is found by its counters, which replace its dump at an interval."""
         fixture = base.FIXTURE
         for end, status in (("leave", 0), ("term", 143)):
             with self.subTest(end=end):
@@ -370,8 +368,7 @@ class Compare(base.CommandTest):
         other.communicate(timeout=200)
 
     def test_first_run(self):
-        """An uncounted run comes first. The output of runs with one setting shows which differences caching did not
-        cause."""
+        """An uncounted run comes first, to show which differences have causes other than caching."""
         script = "echo $ACCEL_ALLOC_CONF | grep -o enabled:.* >> runs; [ -e seen ]; echo $?; touch seen"
         self.assertIn("byte-identical", self.compare(0, "--repeat", "2", "sh", "-c", script).stdout)
         with open(self.path("runs"), encoding="ascii") as runs:
@@ -499,8 +496,7 @@ class Check(base.CommandTest):
         self.assertEqual(sorted(os.listdir(self.path("kept"))), ["package.json", "run-1", "run-2"])
 
     def test_the_peak_of_each_process(self):
-        """The check looks at the peak of each process, including killed ones. It does not add up peaks of consecutive
-        processes."""
+        """The check looks at the peak of each process, also a killed one, and not at the sum."""
         script = f"{base.FIXTURE} app; {base.FIXTURE} app leave"
         self.check(0, "--max-peak", "4M", "sh", "-c", script)
         result = self.check(118, "--max-peak", "2M", "sh", "-c", f"{base.FIXTURE} app leave")
@@ -665,8 +661,7 @@ class Real(base.CommandTest):
     """
 
     def test_compare_stream_ordered(self):
-        """--compare shows what caching saves for cudaMallocAsync. With caching off, it counts and times these calls
-        too."""
+        """--compare shows what caching saves for cudaMallocAsync: it counts these calls with caching off too."""
         program = self.compile("ordered", self.STREAM_ORDERED, "-L" + base.SIM_DIR,
                                "-l:libcuda.so.1")
         whole = json.loads(self.expect(0, "run", "--sim", "--compare", "--json", program).stdout)
@@ -786,8 +781,8 @@ class Recorded(base.CommandTest):
         self.assertFalse([other for other in os.listdir(self.folder) if other.endswith(".json")])
 
     def test_several_processes(self):
-        """The command names the trace of the process with the most memory. Its status is the program's, in a shell's
-        notation for signals."""
+        """The command names the largest trace by memory. Its status is the program's, in a shell's notation for
+        signals."""
         script = f"{self.DEMO} --iterations 2 >o1; {self.DEMO} --iterations 9 >o2; "
         result = self.expect(3, "record", "--sim", "-o", "t-%p.trace", "--", "sh", "-c", script + "exit 3")
         self.assertIn("the largest of 2 processes", self.lines(result)[1])

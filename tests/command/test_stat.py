@@ -469,8 +469,7 @@ class Processes(base.CommandTest):
         self.assertIn("shows no figures", self.expect(1, "stat", str(process.pid)).stderr)
 
     def test_folder_with_processes_that_wrote_nothing(self):
-        """`stat DIR` includes processes that ended before they could write their dump there. It shows
-        earlier dumps of these processes only once."""
+        """`stat DIR` includes processes that ended without a dump there, and shows each only once."""
         out = self.path("out")
         os.mkdir(out)
         conf = f"dump:{out}/accelcache-%p.json"
@@ -618,8 +617,7 @@ class Processes(base.CommandTest):
         self.assertEqual(process.wait(), 0)
 
     def unshared(self):
-        """Starts a fixture in a new PID namespace, as its process 1. Returns the process, the
-        fixture's PID outside that namespace, and the namespace."""
+        """Starts a fixture in a new PID namespace. Returns the process, its outer PID, and the namespace."""
         process = subprocess.Popen(["unshare", "-pf", "--mount-proc", base.FIXTURE, "live"],
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                    stderr=subprocess.DEVNULL, env=self.environment)

@@ -1,5 +1,4 @@
-"""Output on a terminal: the first screen of each subcommand in a window of the usual size and in a larger
-one, and the progress line."""
+"""Output on a terminal: the first screen of each subcommand in two sizes, and the progress line."""
 
 import json
 import os
@@ -94,8 +93,7 @@ class Screens(base.CommandTest):
             self.assertIn("out of memory at operation", self.words(lines))
 
     def progress(self, pattern, *arguments):
-        """Checks the progress line of a slow command on a terminal of the usual size. The line leaves
-        nothing behind."""
+        """Checks the progress line of a slow command, which leaves nothing behind."""
         with terminal.Terminal(80, 24, [base.COMMAND, *arguments], self.environment,
                                self.folder) as window:
             line = window.until(lambda: next(

@@ -88,8 +88,7 @@ class Top(live.LiveTest):
 
     @unittest.skipUnless(terminal.PRESENT, "tmux is missing")
     def test_unread(self):
-        """If a page cannot be read, the screen reports it in the first line. No other line appears over
-        the table."""
+        """If a page cannot be read, the first line of the screen says so, and no other line does."""
         live.LiveTest.start(self)
         home = os.path.dirname(glob.glob(self.path("live/accelcache-*/*"))[0])
         self.write(os.path.join(home, f"{os.stat('/proc/self/ns/pid').st_ino}-1"), "short")
@@ -147,7 +146,7 @@ class Top(live.LiveTest):
             window.press("t")
             self.shows(window, f"process {high} gave back")
             window.until(lambda: order(window) == [low, high])
-            window.press("s")                        # by reserved memory, which the other process kept
+            window.press("s")                        # by reserved memory: the other process has more
             self.shows(window, "s sort: reserved")
             window.until(lambda: order(window) == [low, high])
             window.press("r")                        # the cursor stayed on its process

@@ -279,7 +279,7 @@ SNAPSHOT = {
 
 
 class Snapshots(base.CommandTest):
-    """Snapshots of PyTorch in each format, and those that `accelcache export` writes."""
+    """Snapshots of PyTorch in each format, and a snapshot that `accelcache export` writes."""
 
     def setUp(self):
         super().setUp()

@@ -1,5 +1,4 @@
-"""A headless Chromium over --remote-debugging-pipe. Messages are JSON, each followed by a NUL, on
-descriptors 3 and 4 of the browser."""
+"""A headless Chromium. Its pipes on descriptors 3 and 4 carry JSON messages, each followed by a NUL."""
 
 import base64
 import json

@@ -1,5 +1,4 @@
-"""Inputs that the suites of this folder create: a trace (observe/trace_format.h), a snapshot in PyTorch's
-layout, and the fixture's dump."""
+"""Inputs for the suites: a trace (observe/trace_format.h), a snapshot in PyTorch's layout, and the fixture's dump."""
 
 import json
 import struct

@@ -328,8 +328,7 @@ class Prometheus(ExportTest):
         return self.expect(0, "export", "-f", "prometheus", source, **environment).stdout
 
     def figures(self, text):
-        """Returns {(name, device, pool): value}. Checks that the lines of each family are adjacent and have its
-        type."""
+        """Returns {(name, device, pool): value}. The lines of each family must be adjacent and have its type."""
         figures, kinds = {}, {}
         for line in text.splitlines():
             if line.startswith("# TYPE "):
@@ -550,8 +549,7 @@ class Lines(ExportTest):
         self.assertIn("two recordings", self.expect(2, "diff", self.dump).stderr)
 
     def test_shares(self):
-        """With sampled stacks, the innermost frame has exact bytes. These are divided among the sampled stacks with
-        that frame."""
+        """The innermost frame has exact bytes. These are divided among the sampled stacks with that frame."""
         with open(self.dump, encoding="utf-8") as file:
             document = json.load(file)
 

@@ -114,7 +114,7 @@ class Data(ReportTest):
         self.assertIn("(1.0 %)", self.expect(0, "stat", "--brief", source).stdout)
 
     def test_who_grew(self):
-        """Of the three sites, only the one that never frees its blocks is reported as growing."""
+        """The page reports only the site that never frees its blocks as growing."""
         trace, live = [], [{}, {}, {}]
         def event(word, site, address, size):
             trace.append({"action": word, "addr": address, "size": size, "stream": 0, "time_us": len(trace),
@@ -185,8 +185,7 @@ class Data(ReportTest):
         return columns
 
     def grown(self, sites=12):
-        """Returns a snapshot of events of `sites` call sites, some in phases. Site number N allocates N + 1 blocks of
-        1,000 bytes and one of them is freed."""
+        """Returns a snapshot of call sites. Site N allocates N + 1 blocks of 1,000 bytes, and one is freed."""
         trace, time = [], 100
 
         def event(action, address, site):
@@ -204,8 +203,7 @@ class Data(ReportTest):
         return {"segments": [], "device_traces": [trace]}
 
     def test_call_sites_over_time(self):
-        """The page has a column for each of the ten largest sites. A free reduces the column of the site that allocated
-        the block."""
+        """The page has columns for the ten largest sites. A free counts for the site that allocated the block."""
         source = self.write("sites.json", json.dumps(self.grown()))
         columns = self.sites_of(source)
         names = [name.split(" ")[0] for name in columns if name]
@@ -403,7 +401,7 @@ class Shown(ReportTest):
                          rf"^{hex(BASE)} \+ 2[45]\.\d MiB to 25\.\d MiB: used$")
 
     def test_sizes_and_colours(self):
-        """No element is wider than the window. The light and dark styles differ."""
+        """All elements fit the width of the window. The light and dark styles differ."""
         folder = os.environ.get("AC_SCREENSHOTS", self.folder)
         for name, source in (("trace", self.longer()), ("dump", self.dump),
                              ("snapshot", self.snapshot)):
@@ -421,8 +419,7 @@ class Shown(ReportTest):
             self.assertEqual(len(colours), 2)
 
     def test_million(self):
-        """A page of a million operations opens within three seconds on an idle machine. The test checks
-        mainly that the page has few points, for any number of operations."""
+        """A page of a million operations opens within 3 s on an idle machine. The number of its points is bounded."""
         lines = [f"a {i} 4096 0\nf {i}" for i in range(500000)]
         seconds = self.show(self.write("million", "\n".join(lines) + "\n"))
         points = self.browser.value("report.data.series[0].points.length")

@@ -22,8 +22,7 @@ class TraceTest(base.CommandTest):
 
 
 def peak_of(path):
-    """Returns the maximum of allocated bytes in a text trace. The count is independent of the
-    command."""
+    """Returns the maximum of allocated bytes in a text trace, without the command."""
     live, now, most = {}, 0, 0
     with open(path, encoding="ascii") as file:
         for line in file:

@@ -79,8 +79,7 @@ class Gen(frame.TraceTest):
                                         self.text(kind, "--seed", "8").splitlines()[1:])
 
     def test_varying_sizes(self):
-        """After the first step, each step of "fixed" repeats the previous one. Steps of other kinds
-        differ."""
+        """Steps of "fixed" are equal except the first. Steps of other kinds differ."""
         def sizes(kind, operations):
             text = self.expect(0, "gen", kind, "--ops", str(operations)).stdout
             return len({line.split()[2] for line in text.splitlines() if line.startswith("a")})

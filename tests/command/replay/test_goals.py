@@ -1,6 +1,5 @@
-"""accelcache replay: memory use on traces that are hard for an allocator, each bounded by the best value
-so far. Ratios of bytes are deterministic. Means over several seeds count, because a single seed can
-vary by a tenth by chance."""
+"""accelcache replay: memory use on traces that are hard for an allocator, each bounded by the best value so
+far. Ratios of bytes are deterministic, but a single seed can vary by a tenth by chance."""
 
 import random
 
@@ -35,8 +34,8 @@ class Goals(frame.TraceTest):
 
     @staticmethod
     def swap(large, freed, count, size, rounds=1):
-        """Returns a trace with large blocks, in MiB, of which the last ones are freed, and then rounds of
-        medium blocks."""
+        """Returns a trace of large blocks, in MiB, of which the last are freed, and rounds of medium
+        blocks."""
         lines = [f"a {9000 + i} {mib * MIB} 0" for i, mib in enumerate(large)]
         lines += [f"f {9000 + i}" for i in range(len(large) - len(freed), len(large))]
         for _ in range(rounds):
@@ -46,8 +45,7 @@ class Goals(frame.TraceTest):
 
     @staticmethod
     def turns(rounds):
-        """Returns a trace that alternates large and medium blocks. One in 24 medium blocks stays while
-        the large blocks are live."""
+        """Returns a trace that alternates large and medium blocks. One in 24 medium blocks stays longer."""
         lines, stay, count, few = [], range(0, 2048, 24), 2048, 16
         for _ in range(rounds):
             lines += [f"a {9000 + i} {128 * MIB} 0" for i in range(few)]
@@ -188,8 +186,7 @@ class Goals(frame.TraceTest):
 
     @staticmethod
     def waves(seed, operations=60000):
-        """Returns a trace like "islands", with small blocks of up to 700 KiB. Some of them are first
-        placed among large blocks."""
+        """Returns a trace like "islands". Some small blocks of up to 700 KiB are placed among large ones."""
         draw, lines, last, large, small = random.Random(seed), [], 0, [0] * 100, [0] * 3000
 
         def replace(places, at, most):
@@ -311,7 +308,7 @@ class Goals(frame.TraceTest):
     # ------------------------------------------------------------ a full device
 
     def test_filled_device(self):
-        """As many equal blocks fit as with the driver alone, which allocates units of 2 MiB."""
+        """Equal blocks fill the device as with the driver alone, which allocates units of 2 MiB."""
         for conf in ("", PAGES):
             for mib in (700, 701.3, 33, 64.5, 350, 2047, 5000.7):
                 for capacity in (81920, 24499, 11000):

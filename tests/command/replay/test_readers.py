@@ -106,8 +106,8 @@ class Readers(frame.TraceTest):
                      "no column Stream")
 
     def test_rmm_killed(self):
-        """If the last row is cut off, the other rows are replayed, and a note says so. A damaged row with a line end
-        is an error."""
+        """If the last row is cut off, a note says so and the others are replayed. A damaged complete row is an
+        error."""
         rows = RMM + "1,t,allocate,0x10,64,0\n1,t,free,0x99,64,0\n"
         for row in ("1,t,allocate,0x20,6", "1", "1,t,allo", "1,t,allocate,0x10,64,0", "1,t,free,0x"):
             with self.subTest(row):
@@ -135,8 +135,7 @@ class Readers(frame.TraceTest):
         self.refused("hello", "line 1")
 
     def test_large_and_wrong(self):
-        """The command reads only the start of a file that is no trace. The memory limit is too small for the whole
-        file."""
+        """The command reads only the start of a file that is no trace. The memory limit excludes the whole file."""
         path = self.path("video")
         with open(path, "wb") as file:
             file.truncate(64 << 30)
@@ -158,7 +157,7 @@ class Readers(frame.TraceTest):
                          ("PyTorch snapshot", 3, 1000))
 
     def test_torch_began_late(self):
-        """What is freed or live and was never allocated was there before the first event."""
+        """A block that is freed or live without an allocation existed before the first event."""
         trace = [event("free_requested", 0x1000, 500), event("alloc", 0x9000, 100)]
         blocks = [{"size": 512, "requested_size": 300, "state": "active_allocated"},
                   {"size": 512, "requested_size": 0, "state": "inactive"},
@@ -170,7 +169,7 @@ class Readers(frame.TraceTest):
     def test_torch_devices(self):
         path = self.snapshot([[event("alloc", 1, 100)],
                               [event("alloc", 1, 7), event("free_requested", 1, 7)], []])
-        self.assertEqual(self.replay(path)["peak_live"], 7)  # the busier one
+        self.assertEqual(self.replay(path)["peak_live"], 7)  # the stream with more events
         self.assertEqual(self.replay(path, "--ordinal", "0")["peak_live"], 100)
         self.assertIn("no operation of device 2",
                       self.expect(1, "replay", path, "--ordinal", "2").stderr)
@@ -201,7 +200,7 @@ class Readers(frame.TraceTest):
                              ("PyTorch snapshot", 3, 1000))
 
     def test_pickle_damage(self):
-        """No Python writes these pickles: they pop below a mark, lack an end, or expand to any size."""
+        """These pickles are invalid: they pop below a mark, lack an end, or expand to any size."""
         shared = b"]q\0" + b"".join(b"](" + b"h%c" % i * 10 + b"eq%c" % (i + 1) for i in range(40))
         for content, expected in ((b"]](a\x87.", "damaged"), (b"]](at.", "damaged"),
                                   (b"](e\x87.", "damaged"), (b"}(Ns.", "damaged"),

@@ -73,8 +73,7 @@ class Replay(frame.TraceTest):
         self.assertGreater(ms[0], 0)
 
     def test_least_capacity(self):
-        """Idle segments are freed to make room for another size, so that the capacity can equal the
-        bound."""
+        """Idle segments are freed to make room for another size, so that the bound suffices."""
         path = self.trace(a(1, 8), a(2, 8), "f 1", a(3, 10))
         figures = self.replay(path, "--conf", SMALL, "--min-capacity")
         self.assertEqual((figures["min_capacity"], figures["bound"]), (18 * MIB, 18 * MIB))
@@ -127,8 +126,7 @@ class Replay(frame.TraceTest):
         self.assertEqual((figures["peak_reserved"], figures["waits"]), (8 * MIB, 0))
 
     def test_owed_at_a_synchronisation(self):
-        """Memory that could not be freed while the device worked is freed at the program's next
-        synchronisation."""
+        """Memory that could not be freed earlier is freed when the program synchronises."""
         work = [a(1, 40), a(2, 16), "f 1", "s", "a 3 512 0", a(4, 64), "f 2"]
         for end, freed in (([], 0), (["s"], 1)):
             figures = self.replay(self.trace(*work, *end),
@@ -152,8 +150,7 @@ class Replay(frame.TraceTest):
         self.assertEqual(tight["stream_waits"], 1)
 
     def test_waiting_keeps_memory(self):
-        """Freed memory is still in use by the device. Requests wait for pages if the alternative exceeds
-        wait_budget."""
+        """The device still uses freed memory. Requests wait for it if they exceed wait_budget."""
         path = self.generate("lora", "--ops", "30000")
         conf = "expandable_segments:true"
         for work in (("--pending", "50"), ("--streams", "real")):

@@ -91,8 +91,8 @@ class Tune(frame.TraceTest):
         self.assertIn("one eighth of its requests makes the whole gain", found["doubt"])
 
     def test_two_keys_together(self):
-        """The trace leaves holes of 5.25 MiB. Pages of 2 MiB can move out of them, but pages of 8 MiB cannot. Small
-        segments of exact size can be freed."""
+        """Pages of 2 MiB can move out of the holes of 5.25 MiB, pages of 8 MiB cannot. Small exact segments can be
+        freed."""
         lines, block = [], 0
         for _ in range(4):
             small = range(block, block + 64)
@@ -118,8 +118,8 @@ class Tune(frame.TraceTest):
         self.replay(path, "--capacity", "1.05x", "--conf", found["conf"])
 
     def holes(self, *requests, blocks=100):
-        """Returns a trace with holes of 9 MiB, each behind a block that stays. The requests after it need most
-        holes to move."""
+        """Returns a trace with holes of 9 MiB, each behind a block that stays. Most holes must move for the
+        requests."""
         lines = [f"a {i} {9 * MIB} 0" for i in range(blocks)]
         lines += [f"f {i}" for i in range(0, blocks, 2)]
         return self.trace(*lines, *requests)
@@ -143,8 +143,7 @@ class Tune(frame.TraceTest):
         return self.trace(*lines)
 
     def test_completes_once(self):
-        """A program runs once in its process. If only a second run in it fails, the command reports this
-        separately, and not as a failure."""
+        """If only a second run in the process fails, the command reports this, but not as a failure."""
         for seed in range(50):
             path = self.random_trace(seed)
             least = str(self.replay(path, "--min-capacity", "--repeat", "1")["min_capacity"])
@@ -174,8 +173,7 @@ class Tune(frame.TraceTest):
                       result.stderr)
 
     def test_never_worse(self):
-        """For each objective, replays of the whole trace show that the recommendation is at least as good as the
-        default."""
+        """Replays of the whole trace show for each objective that the result is at least as good as the default."""
         for kind, objective in (("amr", "memory"), ("graph", "time"), ("rmm", "balanced")):
             with self.subTest(kind):
                 path = self.generate(kind, "--ops", "6000")

@@ -1,5 +1,4 @@
-"""Programs that record with trace:FILE, and accelcache run --trace. The records must match what the programs
-did."""
+"""Programs that record with trace:FILE, and run --trace. The records must match the programs' actions."""
 
 import os
 import random
@@ -77,8 +76,7 @@ class TraceTest(HostTest):
         return lines
 
     def compare(self, operations, out):
-        """Checks that the operations are those of the output, in order. Streams get numbers in the order of
-        their appearance."""
+        """Checks that the operations equal the output. Streams get numbers in the order of their appearance."""
         streams, want = {"0": 0}, []
         for line in out:
             word = line.split()
@@ -126,7 +124,7 @@ class Content(TraceTest):
         self.assertEqual(contexts, ["1", "2", "2", "2", "2", "1", "1"])
 
     def test_threads(self):
-        """No address is handed out while it is live, and no free has an unknown address."""
+        """The trace has neither an allocation at a live address nor a free of an unknown one."""
         pid, _, err = self.run_program(PROGRAM, "threads", env=self.environment(CONF))
         self.assertEqual(err, "")
         figures = self.summary(f"t-{pid}.trace")
@@ -169,8 +167,7 @@ class Ends(TraceTest):
             child.kill()
             child.wait()
             figures = self.summary(trace)
-            # The program allocated 100 blocks before it printed "going". Each unit of the file except the header
-            # and two fronts is full: an allocation and its free take five words.
+            # The 100 blocks before "going", or full units: all except the header and two fronts.
             least = max(100, (size // UNIT - 3) * 1500)
             self.assertGreaterEqual(figures["allocs"], least)
             self.assertEqual((figures["unknown_frees"], figures["state"]), (0, "open"))

@@ -58,8 +58,7 @@ class Package:
     """Tests of both kinds of packages. `usr` is the prefix in the unpacked package."""
 
     def test_same_again(self):
-        """A package does not depend on the umask of its build. The exceptions are the modes of the three parts of a
-        .deb, which CPack writes."""
+        """A package does not depend on the umask, except for the modes of a .deb's three parts, which CPack writes."""
         again = packed("packed2", 0o077)[self.kind]
         self.assertEqual(self.content(self.file), self.content(again))
 

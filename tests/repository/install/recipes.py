@@ -148,8 +148,7 @@ class Recipes(unittest.TestCase):
         self.assertEqual(lines["export ACCEL_ALLOC_CONF"], "dump:/a b/accelcache-%h-%r-%p.json")
 
     def await_device(self, pid):
-        """Waits until the process uses a device. Its page exists earlier; a process that is killed then has
-        used no device."""
+        """Waits until the process uses a device. Its page exists earlier, with no device."""
         deadline = time.monotonic() + 60
         devices = 0
         while not devices:
@@ -188,8 +187,7 @@ class Recipes(unittest.TestCase):
         sources = {row["key"] for row in json.loads(out)["keys"] if row["source"]}
         self.assertEqual(sources, {"idle_trim_ms", "dump"})
 
-    # Stand-in for cmake in the recipes of packages. It configures with the recipe's options in an empty
-    # folder, skips the build, and installs what was built before.
+    # Stand-in for cmake: it configures in an empty folder, skips the build, and installs the earlier build.
     CMAKE = """#!/bin/sh
 printf '%%s\\n' "$*" >>"%s"
 case $1 in
@@ -294,8 +292,7 @@ exit 93
                 self.assertTrue(os.path.exists(root + path), (recipe, path))
 
     def test_dockerfile(self):
-        """The test reads the Dockerfile itself. COPY takes an argument, a shell can parse RUN, and the command
-        that starts exists and knows its argument."""
+        """COPY takes an argument, a shell can parse RUN, and the command that starts knows its argument."""
         with open(os.path.join(RECIPES, "Dockerfile"), encoding="utf-8") as file:
             text = re.sub(r"(?m)^#.*\n", "", file.read()).replace("\\\n", "")
         steps = [line.split(None, 1) for line in text.splitlines() if line]
@@ -335,8 +332,7 @@ exit 93
 
     @unittest.skipUnless(shutil.which("lua5.4") or shutil.which("lua"), "needs lua")
     def test_lmod(self):
-        """The test has stand-ins for Lmod's functions. Each path that the recipe sets exists in an
-        installation."""
+        """The test has stand-ins for Lmod's functions. Each path that the recipe sets must exist."""
         prefix = os.path.join(self.installed(), "usr")
         words = "\n".join(f"function {name}(a, b) print('{name}', a, b) end"
                           for name in ("help", "whatis", "prepend_path", "setenv"))

@@ -54,8 +54,7 @@ LOCKS = {"lock.h"}  # each of its locks has a rank
 
 
 def up(arrows):
-    """Returns the least number of arrows to remove so that no circle is left. A circle is small enough to
-    try all orders."""
+    """Returns the least number of arrows to remove so that no circle is left. It tries all orders."""
     return sum(up_in(circle, frozenset((a, b) for a in circle for b in arrows[a] if b in circle))
                for circle in rooms.circles(arrows))
 

@@ -174,8 +174,7 @@ BREAKS = [  # file, its text during the check, expected words of the report
 
 
 def not_noticed(copy, path, text, expected):
-    """Writes the text as the file during a check. Returns true if the report lacks the expected
-    words."""
+    """Writes the text as the file. Returns true if the report lacks the expected words."""
     target = os.path.join(copy, path)
     before = None
     if os.path.exists(target):

@@ -12,7 +12,7 @@ cache/ passes waiting blocks to retired/ when they leave a thread. A call is the
 another room defines. CALLS_UP and INCLUDES_UP list calls and includes against the arrows, each with its reason.
 They are empty now. The check reports entries without a use.
 
-Inside a room, a file and its header form a module. Calls and includes between modules form no circles except
+A file and its header form a module. Calls and includes between modules of a room form no circles except
 the ones in CIRCLES.
 """
 import functools
@@ -38,7 +38,7 @@ CORE_FILES = {"core_int.h"}
 CALLS_UP = {}
 INCLUDES_UP = {}
 
-# Modules that use each other, with the reason. A room may have one such circle.
+# Modules that use each other, with the reason. A room may have one circle.
 CIRCLES = {
     ("cache/cache_int", "cache/cache_table", "cache/cache_tally", "cache/cache_wait",
      "cache/caches", "cache/lane", "cache/lease", "cache/thread_cache"): "one record, which hits change from a header",

@@ -60,8 +60,7 @@ def members(types):
 
 
 def lay_out(value, indent="", used=0):
-    """Returns JSON in lines of at most WIDTH columns. `used` is the width that the first line
-    already has."""
+    """Returns JSON in lines of at most WIDTH columns; the first line already has `used`."""
     line, inner = json.dumps(value, ensure_ascii=False), indent + "  "
     if not isinstance(value, (dict, list)) or used + len(line) < WIDTH:
         return line
