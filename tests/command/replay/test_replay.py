@@ -150,7 +150,7 @@ class Replay(frame.TraceTest):
         self.assertEqual(tight["stream_waits"], 1)
 
     def test_waiting_keeps_memory(self):
-        """The device still uses freed memory. Requests wait for it if they exceed wait_budget."""
+        """The device still uses freed memory. Requests wait for it rather than exceed wait_budget."""
         path = self.generate("lora", "--ops", "30000")
         conf = "expandable_segments:true"
         for work in (("--pending", "50"), ("--streams", "real")):
