@@ -1,8 +1,9 @@
-"""What the tests of the command share: where things are, and running them.
+"""Shared parts of the command's tests: the paths of what was built, and the base class that runs it.
 
-The environment names them: AC_COMMAND, AC_FIXTURE, AC_PRELOAD (a harmless library to preload),
-AC_CC (a C compiler), AC_SANITIZER_RUNTIME (to be preloaded first, or empty), and where they are
-built AC_LIBRARY (libaccelcache.so) and AC_SIM_DIR (the simulated device)."""
+Variables of the environment name the paths. AC_COMMAND and AC_FIXTURE name programs, AC_PRELOAD a harmless
+library to preload, and AC_CC a C compiler. AC_SANITIZER_RUNTIME names the library that must be preloaded
+first; it is empty without a sanitizer. AC_LIBRARY (libaccelcache.so) and AC_SIM_DIR (folder of the
+simulated device) are set only if these were built."""
 
 import json
 import os
@@ -14,9 +15,9 @@ import time
 import unittest
 
 COMMAND = os.environ["AC_COMMAND"]
-DEV = COMMAND + "-dev"  # the developers' command, which knows these:
+DEV = COMMAND + "-dev"  # the command for developers, which has these subcommands:
 DEV_SUBCOMMANDS = ("bench", "gen")
-SHARE = os.path.join(os.path.dirname(os.path.dirname(COMMAND)), "share")  # pages, completions
+SHARE = os.path.join(os.path.dirname(os.path.dirname(COMMAND)), "share")  # manual pages, completion scripts
 COMPLETION = os.path.join(SHARE, "completion", "accelcache")
 FIXTURE = os.environ["AC_FIXTURE"]
 PRELOAD = os.environ["AC_PRELOAD"]
@@ -49,8 +50,8 @@ class CommandTest(unittest.TestCase):
         return os.path.join(self.folder, name)
 
     def open_to_all(self):
-        """Other users can use the test's folder, and a copy of the command: the build may lie where they
-        cannot enter, and its files may be for their owner alone."""
+        """Copies the command to the test's folder, with access for all users. They may be unable to read the
+        build."""
         for folder in pathlib.Path(self.folder).parents:
             if not os.stat(folder).st_mode & 1:
                 self.skipTest(f"other users cannot enter {folder}")
@@ -71,7 +72,7 @@ class CommandTest(unittest.TestCase):
         return self.path(name)
 
     def command(self, *arguments, **variables):
-        """Run `accelcache arguments...`, or accelcache-dev; its output as text is in .stdout and .stderr."""
+        """Runs `accelcache arguments...`, or accelcache-dev. The result's .stdout and .stderr are text."""
         environment = {**self.environment, **variables}
         return subprocess.run([program_of(arguments), *arguments], env=environment, text=True, cwd=self.folder,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -83,14 +84,14 @@ class CommandTest(unittest.TestCase):
         return result
 
     def answer(self, status, *arguments):
-        """The JSON that a right call prints, which has nothing to say on stderr."""
+        """Returns the JSON that the command prints. The command must write nothing to stderr."""
         result = self.expect(status, *arguments)
         self.assertEqual(result.stderr, "", arguments)
         return json.loads(result.stdout)
 
     def soon(self, call):
-        """The result of a call that takes a second, and what it takes to start a command: once in a
-        few times, for the machine may be busy."""
+        """Returns the result of `call`. One of five attempts must take less than 2.5 s: the command itself
+        takes at most 1 s, and the machine may be busy."""
         for _ in range(5):
             begin = time.monotonic()
             result = call()
@@ -100,7 +101,7 @@ class CommandTest(unittest.TestCase):
         return None
 
     def complete(self, *words):
-        """What the shell bash offers for the last of the words behind `accelcache`."""
+        """Returns the completions that bash offers for the last of the words after `accelcache`."""
         done = subprocess.run(
             ["bash", "-c", f"source {COMPLETION}; COMP_WORDS=(accelcache \"$@\"); "
              'COMP_CWORD=$#; _accelcache; printf "%s\\n" "${COMPREPLY[@]}"', "bash", *words],
@@ -112,7 +113,7 @@ class CommandTest(unittest.TestCase):
                               stdout=subprocess.PIPE, check=True, timeout=200).stdout
 
     def compile(self, name, source, *options):
-        """A program or library from C text, or None where the compiler cannot make it so."""
+        """Compiles C text to a program or library. Returns its path, or None if the compiler fails."""
         text = self.write(name + ".c", source)
         made = subprocess.run([CC, text, "-o", self.path(name), *options],
                               stderr=subprocess.PIPE, timeout=200, check=False)

@@ -1,13 +1,15 @@
-/* Makes what the tests of the command look at, through the library's own code:
+/* Program with known figures for the tests of the command. It uses the library's own code.
  *
- *   fixture dump REASON   a dump with known figures, to stdout
- *   fixture live          a live page with the same figures; says "ready", waits for the end of
- *                         stdin, then leaves as a program does
- *   fixture app [WORD]    a program under ACCEL_ALLOC_CONF: writes its dump where `dump` says,
- *                         with more driver calls when `enabled` is false; prints WORD, and with
- *                         WORD "setting" whether caching is on; ends with status 3 on "fail",
- *                         by _exit on "leave" and by SIGTERM on "term", both with
- *                         a dump from before there were figures, as of an interval */
+ *   fixture dump REASON   writes a dump to stdout
+ *   fixture live          opens a live page, prints "ready", waits for the end of stdin, and exits
+ *                         as a program does
+ *   fixture app [WORD]    acts as a program under ACCEL_ALLOC_CONF: writes its dump to the file
+ *                         that `dump` names, with more driver calls if `enabled` is false, and
+ *                         prints WORD
+ *
+ * Some WORDs change the end of `app`. "setting" also prints whether caching is on. "fail" exits
+ * with status 3. "leave" ends by _exit and "term" by SIGTERM, both after a dump with reason
+ * "interval" that lacks the figures. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +22,7 @@
 
 static const char hooks[] = "cuMemAlloc_v2\0cuMemFree_v2\0cuLaunchKernel";
 
-/* Device 1 holds 3 MiB in two blocks, 8 MiB reserved, 12 MiB at the peak. */
+/* Fills device 1: 3 MiB in two blocks, 8 MiB reserved, 12 MiB at the peak. */
 static void fill(ac_live_t *page) {
     bool private;
     ac_live_device_t *device = ac_live_device_take(1, &private);

@@ -1,4 +1,4 @@
-"""A program that holds blocks as its arguments say, under the library on the simulated device."""
+"""A test case with a program that allocates and frees blocks on the simulated device."""
 
 import subprocess
 import unittest
@@ -134,7 +134,7 @@ class HolderTest(base.CommandTest):
                 *(str(word) for word in steps)]
 
     def hold(self, *steps, conf="dump:none", sim="clock:virtual,memory:256M"):
-        """Run to the end; the result has what it printed."""
+        """Runs the program to its end. The result has its output."""
         done = subprocess.run(self.words(steps, conf, sim), cwd=self.folder, text=True,
                               env=self.environment, stdin=subprocess.DEVNULL, timeout=200,
                               capture_output=True, check=False)
@@ -142,7 +142,7 @@ class HolderTest(base.CommandTest):
         return done
 
     def start(self, *steps, conf="control:true,dump:none", sim="clock:virtual,memory:256M", **more):
-        """Run until it waits.  (process, addresses of what was taken one by one)"""
+        """Runs the program until it waits. Returns the process and addresses of blocks."""
         process = subprocess.Popen(self.words((*steps, "wait"), conf, sim), cwd=self.folder,
                                    env=self.environment, stdin=subprocess.PIPE, text=True,
                                    stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, **more)

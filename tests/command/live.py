@@ -1,4 +1,4 @@
-"""A program that runs under the library on the simulated device, for tests that look at it."""
+"""A test case with a program that runs under the library on the simulated device."""
 
 import subprocess
 import unittest

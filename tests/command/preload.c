@@ -1,6 +1,7 @@
-/* Stands in for libaccelcache.so where only its loading matters: says so on stderr when the
- * variable COMMAND_TEST is set, with the environment that the program was given.  COMMAND_TEST_BARRIER: ms that
- * its threads are late for a barrier, as where others have the cores. */
+/* Stand-in for libaccelcache.so in tests that only check that a library was loaded. If the
+ * variable COMMAND_TEST is set, it prints the environment of the program to stderr.
+ * COMMAND_TEST_BARRIER is the time in ms by which each thread is late at a barrier, as on a busy
+ * machine. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>

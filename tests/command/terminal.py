@@ -11,7 +11,7 @@ PRESENT = shutil.which("tmux") is not None
 
 
 class Terminal:
-    """A command in a terminal of its own; used in `with`."""
+    """A command in its own terminal; a context manager."""
 
     def __init__(self, columns, rows, command, environment, folder):
         self.size, self.command = (columns, rows), command
@@ -26,7 +26,7 @@ class Terminal:
                               stdout=subprocess.PIPE, text=True, check=True).stdout
 
     def __enter__(self):
-        # The shell stays when the command is over, and leaves the screen as it is.
+        # The shell stays after the command has ended, and leaves the screen unchanged.
         script = f"trap : INT; {shlex.join(self.command)}; echo $? >{self.over}; exec sleep 600"
         self.tmux("new-session", "-d", "-x", str(self.size[0]), "-y", str(self.size[1]),
                   "sh", "-c", script, ";", "set", "-g", "status", "off")
@@ -38,7 +38,7 @@ class Terminal:
         shutil.rmtree(self.place)
 
     def wait(self, seconds=200):
-        """Until the command is over; its status."""
+        """Waits until the command has ended, and returns its status."""
         self.until(lambda: os.path.exists(self.over) and os.path.getsize(self.over), seconds)
         with open(self.over, encoding="ascii") as file:
             return int(file.read())
@@ -52,11 +52,11 @@ class Terminal:
         return result
 
     def lines(self):
-        """What the window shows; lines that the terminal had to wrap are one."""
+        """Returns the lines in the window. A line that the terminal wrapped counts as one."""
         return [line.rstrip() for line in self.tmux("capture-pane", "-p", "-J").split("\n")[:-1]]
 
     def scrolled(self):
-        """Lines that have gone out at the top."""
+        """Returns the number of lines that have scrolled out at the top."""
         return int(self.tmux("display-message", "-p", "#{history_size}"))
 
     def press(self, *keys):

@@ -1,5 +1,5 @@
-"""accelcache-dev bench: the shape of what it prints, whatever the figures are; peers that are missing or
-fail; wrong command lines.  A handful of pairs: nothing here is a measurement."""
+"""accelcache-dev bench: the format of its output, peers that are missing or fail, and wrong command lines. The
+tests run few pairs: they measure nothing, and accept any figures."""
 
 import contextlib
 import json
@@ -23,7 +23,7 @@ ROWS = ("hot", "hot_64m_expandable", "two_sizes", "sizes_200", "sizes_200_launch
 FEW = ("--sim", "--rounds", "1", "--pairs", "12")
 BUILD = os.path.dirname(os.path.dirname(base.COMMAND))
 
-# What peers.py calls of them; a block that comes back is checked to be one that was given out.
+# Stand-ins for the modules that peers.py calls. They fail if a block comes back that they did not give out.
 FAKE_RMM = """
 class mr:
     class CudaMemoryResource:
@@ -60,7 +60,7 @@ class Bench(base.CommandTest):
         return whole
 
     def test_a_signal_leaves_no_folder(self):
-        """Its files are removed, as where it ends by itself."""
+        """A signal removes the temporary files, as a normal end does."""
         place = self.path("temporary")
         os.mkdir(place)
         environment = dict(self.environment, TMPDIR=place)
@@ -76,14 +76,14 @@ class Bench(base.CommandTest):
         self.assertEqual(os.listdir(place), [])
 
     def running(self, word):
-        """Of processes that have the word in their environment, and have not ended."""
+        """Returns the PIDs of processes that have the word in their environment and have not ended."""
         found = set()
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
                 with open(f"/proc/{pid}/environ", "rb") as environment:
                     if word.encode() in environment.read():
                         found.add(int(pid))
-            except OSError:  # another user's, or it is gone
+            except OSError:  # the process has ended, or belongs to another user
                 pass
         return found
 
@@ -94,8 +94,7 @@ class Bench(base.CommandTest):
         self.assertTrue(condition())
 
     def test_a_signal_ends_what_was_started(self):
-        """No child outlives the command, whichever signal ends that: one that is stopped, so that it cannot
-        end by itself."""
+        """A signal to the command ends its child too. The child is stopped, so that it cannot end by itself."""
         def stop(word, bench):
             for pid in self.running(word) - {bench.pid}:
                 try:
@@ -103,7 +102,7 @@ class Bench(base.CommandTest):
                         os.kill(pid, signal.SIGSTOP)
                     with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
                         return stat.read().rpartition(")")[2].split()[0] in "tT"
-                except OSError:  # it has ended
+                except OSError:  # the process has ended
                     pass
             return False
 
@@ -122,7 +121,7 @@ class Bench(base.CommandTest):
                         os.kill(pid, signal.SIGKILL)
 
     def test_observe(self):
-        """Every way of observing, against everything off; only where it is asked for."""
+        """The part "observe" runs only if it is named. It compares ways of observing with no observation."""
         whole = self.bench("--only", "observe")
         rows = whole["observe"]
         self.assertEqual(list(rows)[0], "off")
@@ -140,7 +139,7 @@ class Bench(base.CommandTest):
         self.assertIn("guard: one request in 1,000", out)
 
     def present(self, whole, part):
-        """The peers that belong into a part; the others have a reason."""
+        """Returns the peers of a part that were measured. Each other peer must have a reason under "skipped"."""
         peers = [peer for peer in PEERS
                  if peer not in whole["skipped"] and f"{part}/{peer}" not in whole["skipped"]]
         self.assertTrue({"accelcache", "bare", "glibc"} <= set(peers), whole["skipped"])
@@ -168,10 +167,10 @@ class Bench(base.CommandTest):
         self.assertEqual(list(whole["threads"]), list(THREADS))
         for count in THREADS:
             self.assertEqual(set(whole["threads"][count]), set(self.present(whole, "threads")))
-        # What was not asked for is empty or absent; the keys that readers count on are there.
+        # Parts that --only does not name are empty or absent. The keys that readers need are present.
         self.assertEqual(whole["blocks"], {})
         self.assertNotIn("startup", whole)
-        # On the simulated device a GPU's allocators are not asked.
+        # Allocators that need a GPU are skipped on the simulated device.
         self.assertIn("GPU", whole["skipped"]["torch"])
 
     def test_rows(self):
@@ -183,7 +182,7 @@ class Bench(base.CommandTest):
             self.assert_figures(figures, ("accelcache",))
             passes = whole["passes"]["rows"][row]["accelcache"]
             self.assertLessEqual(passes["least"], figures["accelcache"])
-        # Those that can run the loop do, where they were built; what is ours alone has no peer.
+        # Each peer that was built has figures for the loops that it can run. Other rows have no peer.
         for peer in {"cub", "rmm_pool"} - set(whole["skipped"]):
             for row in ("hot", "step", "sizes_200_launch", "async", "threads_100"):
                 self.assert_figures(whole["rows"][row], (peer,))
@@ -199,7 +198,7 @@ class Bench(base.CommandTest):
         self.assertEqual(len(re.findall(r"^  .* +\d+\.\d$", table, re.M)), len(rows), out)
 
     def test_shapes(self):
-        """Shapes are rows that run if they are named, each in the program of its calls."""
+        """A shape is a row that runs only if --only names it. Each runs in the program that makes its calls."""
         listed = self.expect(0, "bench", "--help").stdout
         shapes = re.findall(r"^  (\w+) +\S", listed[listed.index("\nShapes, "):].split("\n\n")[0], re.M)
         some = ("hot_launch_64", "async_2", "made_pool", "growing", "captured", "pages_16", "brief", "copy_2d")
@@ -210,7 +209,7 @@ class Bench(base.CommandTest):
             self.assert_figures(figures, ("accelcache",))
 
     def test_left_out_everywhere(self):
-        """A peer that is left out is left out of every part."""
+        """--without removes a peer from every part."""
         whole = self.bench("--without", "bare", "--only", "multistream", "startup")
         for row in (*whole["multistream"].values(), *whole["startup"].values()):
             self.assertGreater(len([key for key in row if key.startswith("accelcache")]), 0)
@@ -230,7 +229,7 @@ class Bench(base.CommandTest):
 
     @unittest.skipIf(base.SANITIZER, "valgrind does not run what a sanitizer instruments")
     def test_conf_of_a_row(self):
-        # Settings of the program do not take the place of those that make the row.
+        # --conf does not replace the settings that define a row.
         whole = self.bench("--conf", "thread_cache_mb:0", "--only", "hot_64m_expandable", "hot_64m",
                            "--instructions", "--pairs", "400", "--without", "cub,rmm_pool")
         if "row_instructions" not in whole["skipped"]:
@@ -239,9 +238,9 @@ class Bench(base.CommandTest):
 
     @staticmethod
     def all_of(terminal):
-        """What comes out of a terminal whose other side is closed; the kernel hands it over by and by."""
+        """Returns the output of a terminal after its other end was closed. The kernel delivers it in pieces."""
         said = b""
-        with contextlib.suppress(OSError):  # EIO is its end
+        with contextlib.suppress(OSError):  # EIO marks the end
             while part := os.read(terminal, 65536):
                 said += part
         os.close(terminal)
@@ -269,7 +268,7 @@ class Bench(base.CommandTest):
 
     @unittest.skipIf(base.SANITIZER, "its runtime does not come first")
     def test_busy_machine(self):
-        """Threads that begin late: as many pairs as make a figure, or a line."""
+        """If threads start late, the helper still runs enough pairs, or prints one line and fails."""
         def threads(late):
             return subprocess.run([os.path.join(BUILD, "libexec/accelcache/bench_host"), "threads",
                                    "bytes=65536", "threads=16", "passes=1", "us=8000", "cpu=1"],
@@ -292,13 +291,13 @@ class Bench(base.CommandTest):
             self.assertAlmostEqual(row["beyond_ns"], row["pair_launch_ns"] -
                                    row["bare_launch_ns"] - row["pair_ns"], delta=0.01)
             self.assertGreaterEqual(row["fences_per_64"], 0)
-        # A fence serves many frees: on one stream 4 MiB of them, and these are of 1 MiB.
+        # A fence covers frees of up to 4 MiB on one stream. Each free here is of 1 MiB.
         self.assertLessEqual(whole["launch"]["1"]["fences_per_64"], 64 / 4)
         for call in ("cuLaunchKernel", "cuMemcpyAsync"):
             row = whole["hooks"][call]
             self.assertAlmostEqual(row["added_ns"], row["accelcache_ns"] - row["bare_ns"],
                                    delta=0.01)
-        # Virtual time: the same figures on any machine.
+        # The device has virtual time, so these figures are equal on all machines.
         self.assertLess(whole["multistream"]["plain"]["accelcache_ratio"], 1.5)
         self.assertGreater(whole["multistream"]["plain"]["bare_ratio"], 5)
 
@@ -326,7 +325,7 @@ class Bench(base.CommandTest):
             if "accelcache" in whole.get("instructions", {}).get(size, {}):
                 row = whole["instructions"][size]
                 self.assert_figures(row, ("accelcache", "bare", "glibc"))
-                # A pair of glibc's takes tens to hundreds: the marks are where they should be.
+                # Values outside this range mean that the counters start or stop at a wrong place.
                 self.assertTrue(20 < whole["instructions"]["512"]["glibc"] < 2000, row)
                 self.assertEqual(whole["hot_pair"][size]["instructions"], row["accelcache"])
             else:
@@ -341,7 +340,7 @@ class Bench(base.CommandTest):
     # ------------------------------------------------------------ missing and failing peers
 
     def installation(self, leave_out):
-        """A copy of the command, beside all that it needs but some helpers."""
+        """Builds a copy of the command's installation, without the helpers in `leave_out`."""
         os.makedirs(self.path("bin"))
         os.makedirs(self.path("libexec/accelcache"))
         shutil.copy(base.DEV, self.path("bin/accelcache-dev"))
@@ -371,14 +370,14 @@ class Bench(base.CommandTest):
             self.assertNotIn("cub_ns", whole["hot_pair"][size])
             self.assertIn("glibc_ns", whole["hot_pair"][size])
         self.assertEqual(set(whole["replace_ns"]), {"accelcache", "bare", "glibc"})
-        # The tables name what is missing as well.
+        # The tables name missing peers too.
         result = self.run_installed("--only", "replace")
         self.assertIn("cub: bench_cub is not there", result.stdout)
 
     def test_failing_peers(self):
         self.installation(leave_out=("bench_cub", "bench_host"))
         self.write("libexec/accelcache/bench_cub", "#!/bin/sh\necho no good >&2\nexit 3\n", 0o755)
-        # This one is there, and fails at one of the workloads.
+        # This helper exists, but fails at one of the workloads.
         real = os.path.join(BUILD, "libexec/accelcache/bench_host")
         self.write("libexec/accelcache/bench_host",
                    f"#!/bin/sh\n[ $1 != replace ] || kill -9 $$\nexec {real} \"$@\"\n", 0o755)
@@ -391,8 +390,8 @@ class Bench(base.CommandTest):
         self.assertNotIn("glibc", whole["replace_ns"])
 
     def stopped(self, helper, action, form="--json"):
-        """What is said, and measured, where the helper does something to the files when it is first asked for
-        pairs."""
+        """Replaces the helper with a script that runs `action` when the command first asks it for pairs.
+        Returns the output, which must say that the measurement stopped."""
         shutil.rmtree(self.folder)
         os.makedirs(self.folder)
         self.installation(leave_out=(helper,))
@@ -413,7 +412,7 @@ class Bench(base.CommandTest):
 
     @unittest.skipIf(base.SANITIZER, "its runtime does not come first in a copy's programs")
     def test_another_build_meanwhile(self):
-        """What was measured stays, and nothing of the files that came after is beside it."""
+        """If a file is replaced during a run, the command keeps earlier figures and stops."""
         again = "cp {library} {library}.new; mv {library}.new {library}"
         whole = self.stopped("bench_host", again)
         self.assertIn("copy.so was replaced", whole["stopped"])
@@ -450,7 +449,7 @@ class Bench(base.CommandTest):
     # ------------------------------------------------------------ a driver of the system
 
     def test_real_driver(self):
-        # The simulated one, made to look like any other: the name by which it is told is gone.
+        # The simulated driver poses as a real one: the symbol that identifies it gets another name.
         with open(os.path.join(base.SIM_DIR, "libcuda.so.1"), "rb") as file:
             library = file.read()
         self.assertIn(b"simcuda_version", library)
@@ -465,12 +464,12 @@ class Bench(base.CommandTest):
                                                        "static_ns", "driver_ns"))
         self.assert_figures(whole["replace_ns"], ("accelcache", "bare", "async"))
         self.assertEqual(list(whole["blocks"]), list(BLOCKS))
-        # There is no runtime that works with it but ours.
+        # Only the stand-in for the runtime works with this driver.
         self.assertIn("stand-in", whole["skipped"]["libcudart"])
-        for peer in ("rmm", "torch"):  # Python was asked: a GPU that works is not there
+        for peer in ("rmm", "torch"):  # the command asked Python, which found no working GPU
             self.assertNotIn("GPU only", whole["skipped"][peer])
         self.assertIn("--sim", whole["skipped"]["instructions"])
-        # Modules that answer as the real ones do.
+        # These modules answer as the real ones do.
         self.write("rmm.py", FAKE_RMM)
         self.write("torch.py", FAKE_TORCH)
         whole = json.loads(self.expect(0, "bench", *few, LD_LIBRARY_PATH=self.path("driver"),
@@ -499,7 +498,7 @@ class Bench(base.CommandTest):
         self.assertNotIn("|", out)
         out = self.expect(0, "bench", *FEW, "--only", "driver", "hot_pair").stdout
         row, head = [line for line in out.splitlines() if "cuMemAlloc" in line]
-        self.assertRegex(row, r"^  64 KiB by cuMemAlloc  ")  # a row and a peer of one name
+        self.assertRegex(row, r"^  64 KiB by cuMemAlloc  ")  # a row and a column of equal name
         self.assertRegex(head, r"^  bytes .* cuMemAlloc  ")
 
     def test_markdown(self):

@@ -46,7 +46,7 @@ class Config(base.CommandTest):
         self.assertEqual(whole["error"]["position"], 8)
 
     def test_fixed_keys(self):
-        """Keys that cannot change once the cache is active: said in every form."""
+        """Every format marks keys that cannot change once the cache is active."""
         keys = json.loads(self.expect(0, "config", "--json").stdout)["keys"]
         fixed = {row["key"] for row in keys if row["fixed"]}
         self.assertTrue(fixed > {"fence", "trace", "keep_free"} and "enabled" not in fixed, fixed)

@@ -1,4 +1,4 @@
-"""accelcache ctl: what is asked is done; a process that cannot answer is named within a second."""
+"""accelcache ctl: the program does what a request asks, or an error names the process within 1 s."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import base
 import live
 
 MIB = 1 << 20
-# Refuses the library's first thread, which writes dumps and does what is asked.
+# Library that makes pthread_create fail for the library's first thread, which serves requests.
 REFUSER = r"""
     #define _GNU_SOURCE
     #include <dlfcn.h>
@@ -110,7 +110,7 @@ class Requests(live.LiveTest):
         self.assertFalse(json.loads(failed.stdout)["done"])
 
     def test_without_a_thread(self):
-        """The thread that does what is asked could not start: each request is told so."""
+        """If the thread that serves requests could not start, each request fails with that reason."""
         preload = self.compile("refuser", REFUSER, "-shared", "-fPIC", "-ldl")
         process = self.start(preload=preload)
         for _ in range(3):
@@ -118,7 +118,7 @@ class Requests(live.LiveTest):
                           self.expect(1, "ctl", str(process.pid), "trim").stderr)
 
     def test_many_at_a_time(self):
-        """Who comes while another one is served is served, or told so."""
+        """A request that arrives while another is in progress is served, or fails with a reason."""
         process = self.start("busy")
         asked = [subprocess.Popen([base.COMMAND, "ctl", str(process.pid), request],
                                   env=self.environment, stdout=subprocess.PIPE,
@@ -163,7 +163,7 @@ class Requests(live.LiveTest):
         self.refusal(process.pid, "shows no figures")
 
     def test_dying(self):
-        """Exit has begun and takes its time: what is asked may not be done any more."""
+        """A request fails if the program is in a slow exit, but the command does not wait for it."""
         process = self.start()
         self.end(process, b"x")
         self.assertEqual(process.stdout.readline(), b"lingers\n")
@@ -179,7 +179,7 @@ class Requests(live.LiveTest):
         self.assertEqual(os.listdir(home) if os.path.exists(home) else [], [])
 
     def test_fork_child_is_not_asked(self):
-        """One socket, one process: that of the page."""
+        """A request changes only the process that it names."""
         first, second = self.start(), self.start()
         self.ask(first, "reset-peaks")
         self.assertEqual(self.figures(first)[1]["allocated_bytes"]["all"]["peak"], 4 * MIB)

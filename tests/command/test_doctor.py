@@ -1,5 +1,5 @@
-"""accelcache doctor: the machine, the driver that is missing, broken, hanging or crashing, and
-programs that a preload cannot reach, figures that advise something.  Processes: test_stat.py."""
+"""accelcache doctor: the machine, a driver that is missing, broken, hanging or crashing, programs that a
+preload cannot reach, and advice from figures. test_stat.py tests its output for processes."""
 
 import json
 import os
@@ -75,7 +75,7 @@ class Doctor(base.CommandTest):
 
     @unittest.skipUnless(base.SIM_DIR, "the simulated device is not built")
     def test_the_stand_in_is_found(self):
-        """The simulated device brings the runtime that the program needs."""
+        """With --sim, doctor finds the runtime that the program needs."""
         self.write("empty.c", "")
         self.write("main.c", "int main(void) { return 0; }")
         for arguments in (("-shared", "-Wl,-soname,libcudart.so.12", "empty.c", "-o", "libcudart.so"),
@@ -106,7 +106,8 @@ class Doctor(base.CommandTest):
         self.assertIn(f"a script for {shutil.which('sh')}", self.doctor(script)["runtime"][1])
 
     def test_variables(self):
-        """A library that keeps functions in variables of their names, before it runs and while it does."""
+        """doctor finds libraries with functions in variables, both before the start and in a live
+        program."""
         library = self.path("libnamed.so")
         self.assertTrue(self.compile("libnamed.so", "int (*cuInit)(unsigned); int (*cuOwn)(void);",
                                      "-shared", "-fPIC"))
@@ -125,7 +126,7 @@ class Doctor(base.CommandTest):
         self.assertIn("cuInit in " + library, found["variables"][1])
 
     def test_other_preloads(self):
-        """Which of two libraries with the same functions comes first; a runtime is none of them."""
+        """If two preloaded libraries define a function, doctor names the first. Runtimes do not count."""
         saver = self.compile("saver.so", "int cudaMalloc(void **p, long n) { return !p + n < 0; }",
                              "-shared", "-fPIC")
         driver = self.compile("driver.so", "int cuInit(unsigned f) { return (int)f; }", "-shared",
@@ -179,7 +180,7 @@ class Main(base.CommandTest):
 
 
 class Figures(base.CommandTest):
-    """What doctor says about a program from its statistics."""
+    """Advice that doctor derives from a program's statistics."""
 
     def advice(self, document, *options):
         self.write("dump.json", json.dumps(document))
@@ -241,7 +242,7 @@ class Figures(base.CommandTest):
         self.assertIn("handle type NONE", rows[1])
         self.write("dump.json", json.dumps(document))
         self.assertIn(f"\n{line}\n", self.expect(0, "stat", "dump.json").stdout)
-        old = self.document(passed_async=7) # of a version without reasons
+        old = self.document(passed_async=7) # a version without reasons wrote this
         rows = [text for _, topic, text in self.advice(old) if topic == "streams"]
         self.assertEqual(rows, ["7 of 7 stream-ordered requests left to the driver"])
 
@@ -274,7 +275,7 @@ class Figures(base.CommandTest):
 
 @unittest.skipUnless(base.LIBRARY and base.SIM_DIR, "needs libaccelcache.so and the simulator")
 class Shares(base.CommandTest):
-    """Which blocks a program exported, and what that costs."""
+    """Blocks that a program exported, and the costs of these exports."""
 
     PROGRAM = """
     #include <stdio.h>
@@ -361,7 +362,7 @@ class Shares(base.CommandTest):
                          r"(?m)^  refusals +12 +of handles asked for")
 
     def test_a_table_that_is_damaged(self):
-        """Nothing that lies there in the place of a table keeps the command waiting or ends it."""
+        """A damaged table, or another file in its place, neither blocks the command nor crashes it."""
         process = self.start("export")
         home = os.path.join(self.live, f"accelcache-{os.geteuid()}")
         table, = [os.path.join(home, name) for name in os.listdir(home) if name.endswith(".ipc")]

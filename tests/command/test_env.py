@@ -1,4 +1,4 @@
-"""accelcache env: the lines, read by the shells they are for."""
+"""accelcache env: real shells read the lines that it prints."""
 
 import json
 import os
@@ -11,20 +11,20 @@ import base
 SHOWN = ("LD_PRELOAD", "LD_LIBRARY_PATH", "ACCEL_ALLOC_CONF", "ACCEL_SIM")
 
 
-# A library that was built with a sanitizer needs its runtime in front, which stays there.
+# A library that was built with a sanitizer needs its runtime before it, which stays first.
 RUNTIME = f"{base.SANITIZER}:" if base.SANITIZER else ""
 OWN = RUNTIME + os.path.realpath(base.PRELOAD)
 
 
 class Env(base.CommandTest):
     def read_by(self, shell, lines, **variables):
-        """The environment of a program that a shell starts once it has read the lines."""
+        """Returns the environment of a program that a shell starts after it has read the lines."""
         script = self.write("lines", lines + "\nenv -0 > after\n")
         environment = {**self.environment, **variables}
         environment.pop("LD_PRELOAD", None)
-        environment.update(variables, ASAN_OPTIONS="detect_leaks=0")  # of shells
+        environment.update(variables, ASAN_OPTIONS="detect_leaks=0")  # shells leak
         subprocess.run([*shell, script], cwd=self.folder, env=environment, check=True, timeout=200,
-                       stderr=subprocess.DEVNULL)  # the loader finds no library in places made up
+                       stderr=subprocess.DEVNULL)  # the loader complains about the invented paths
         with open(self.path("after"), encoding="utf-8") as file:
             found = dict(row.split("=", 1) for row in file.read().split("\0") if "=" in row)
         return {name: found.get(name) for name in SHOWN}
@@ -48,7 +48,7 @@ class Env(base.CommandTest):
                 self.assertIsNone(after["ACCEL_SIM"])
 
     def test_what_was_there(self):
-        """Stays, behind the library; twice is as once; and --unset gives it back."""
+        """Earlier entries stay behind the library, a second run changes nothing, and --unset undoes it."""
         for format_, shell in self.shells():
             with self.subTest(format_):
                 there = {"LD_PRELOAD": f"{RUNTIME}/none/libother.so"}
@@ -84,7 +84,7 @@ class Env(base.CommandTest):
         self.assertIn(f"LD_LIBRARY_PATH='{sim}:/other'\n", again)
         back = self.expect(0, "env", "--unset", LD_LIBRARY_PATH=f"{sim}:/other").stdout
         self.assertIn("LD_LIBRARY_PATH='/other'\n", back)
-        blank = "/my dir/lib:/other"  # only : and ; stand between folders
+        blank = "/my dir/lib:/other"  # only : and ; separate folders
         again = self.expect(0, "env", "--sim", LD_LIBRARY_PATH=blank).stdout
         self.assertIn(f"LD_LIBRARY_PATH='{sim}:{blank}'\n", again)
 

@@ -1,4 +1,4 @@
-"""Which frames name a call site: those of the program, not of runtimes, allocators, interpreters."""
+"""Choice of the frames that name a call site: frames of the program, not of runtimes, allocators or interpreters."""
 
 
 import json
@@ -17,7 +17,7 @@ def python(name, file, line):
     return {"name": name, "filename": file, "line": line}
 
 
-# What PyTorch records around each request with stacks of C++ and Python.
+# Frames that PyTorch records around each request with stacks of C++ and Python.
 TORCH = [native("torch::unwind::unwind()"),
          native("torch::CapturedTraceback::gather(bool, bool, bool)"),
          native("torch::cuda::(anonymous namespace)::gather_with_cpp()"),
@@ -35,12 +35,12 @@ OUTER = [python("step", "/home/u/train.py", 80), python("<module>", "/home/u/tra
          native("PyRun_SimpleFileExFlags"), native("Py_BytesMain"), native("__libc_start_main"), native("_start")]
 
 CASES = (
-    # frames, the site
+    # frames, expected name of the site
     (TORCH + [LINEAR, FORWARD] + OUTER, "forward (model.py:33) < step < <module>"),
     (TORCH + OUTER[2:], "at::detail::_empty_generic<long> < at::native::empty_cuda < "
                         "torch::autograd::THPVariable_empty"),
     (TORCH[:2], "torch::unwind::unwind < torch::CapturedTraceback::gather"),
-    # The wrapper of cuda_runtime.h, an allocator of C++, and what calls main.
+    # The wrapper of cuda_runtime.h, a C++ allocator, and the frame that calls main.
     ([native("cudaMalloc", "/usr/lib/libcudart.so.13+0xf521"),
       native("cudaError cudaMalloc<float>(float**, unsigned long)", "/home/u/app+0x1300"),
       native("operator new(unsigned long, gpu_t)", "/home/u/app+0x1310"),
@@ -51,19 +51,19 @@ CASES = (
       native("KVCache::append(int (*)(int))", "/home/u/app+0x1360"),
       native("main", "/home/u/app+0x1370"), native("libc.so.6+0x27249", "/usr/lib/libc.so.6+0x27249")],
      "Tensor::Tensor (app+0x1340) < make<Tensor, int> < KVCache::append"),
-    # Functions of brackets and blanks.
+    # Functions with brackets and blanks in their names.
     ([native("std::function<void ()> Pool::operator()<int>(int)", "/p/app+0x1"),
       native("main::{lambda(int)#1}::operator()(int) const", "/p/app+0x2"),
       native("(anonymous namespace)::fill(std::pair<int, char>)", "/p/app+0x3")],
      "Pool::operator()<int> (app+0x1) < main::{lambda(int)#1}::operator() < (anonymous namespace)::fill"),
-    # ctypes and libffi; a package over the driver; the standard library of the interpreter.
+    # ctypes and libffi; a package that wraps the driver; the interpreter's standard library.
     ([native("libffi.so.8+0x6f79", "/usr/lib/libffi.so.8+0x6f79"),
       native("PyInit__ctypes", "/usr/lib/python3.11/lib-dynload/_ctypes.cpython-311-x86_64-linux-gnu.so+0x99"),
       native("_PyEval_EvalFrameDefault", "/usr/bin/python3.11+0x1234"),
       python("cuMemAlloc", "/v/lib/python3.11/site-packages/numba_cuda/numba/cuda/driver.py", 7),
       python("inner", "/usr/lib/python3.11/contextlib.py", 81), python("cache", "/home/u/f.py", 6)],
      "cache (f.py:6)"),
-    # A package that is no part of CUDA is the program's: its functions tell who asked.
+    # A package outside CUDA counts as part of the program: its functions name the site.
     ([python("load", "/v/lib/python3.11/site-packages/engine/kv.py", 5), python("<module>", "/home/u/serve.py", 1)],
      "load (kv.py:5) < <module>"),
     # A program without symbols.
@@ -95,7 +95,7 @@ class Naming(base.CommandTest):
                 self.assertIn(f"device 0 {site}", [e["name"] for e in out["traceEvents"] if e["ph"] == "C"])
 
     def test_flame_graph(self):
-        """It has no wrappers; libraries stay, since they tell what the memory is for."""
+        """Flame graphs omit wrappers but keep libraries, which show the purpose of the memory."""
         def folded(frames):
             source = self.write("s.pickle", pickle.dumps(self.snapshot(frames), 4))
             return self.expect(0, "export", "-f", "folded", source).stdout
@@ -111,7 +111,7 @@ class Naming(base.CommandTest):
                                             "torch::unwind::unwind() 512\n")
 
     def test_many_sites(self):
-        """More than a block has numbers for modules."""
+        """The sites outnumber the module numbers that a block can store."""
         frames = [[python(f"f{i}", "/home/u/a.py", i + 1)] for i in range(700)]
         whole = self.snapshot([])
         whole["segments"][0]["total_size"] = 512 * 700

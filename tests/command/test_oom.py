@@ -1,4 +1,4 @@
-"""accelcache oom: who held the memory; a setting is named where, and only where, it helps."""
+"""accelcache oom: names the holders of the memory. It advises a setting only if that setting helps."""
 
 import json
 import re
@@ -10,14 +10,14 @@ import holder
 MIB = 1 << 20
 DUMP = "oom_dump:oom.json,dump:none"
 BIG = "clock:virtual,memory:4G"
-# Blocks that are held keep pages of 8 MiB or segments, but few of 2 MiB.
+# In these cases the held blocks keep pages of 8 MiB or segments in use, but few pages of 2 MiB.
 HOLES = ("fill", 9 * MIB, 440, "every", 5, "try", 2800 * MIB)
 CLOSE = ("fill", 7 * MIB, 270, "every", 3, "try", 900 * MIB)
 FULL = ("fill", 16 * MIB, 14, "try", 64 * MIB)
 
 
 def mask(text):
-    """Figures that differ from machine to machine do not, afterwards."""
+    """Replaces figures that differ between machines."""
     return re.sub(r"process \d+", "process PID", text)
 
 
@@ -50,7 +50,8 @@ class Reports(holder.HolderTest):
                 self.assertNotIn("expandable_segments", done.stderr)
 
     def test_line_advises_what_helps(self):
-        """Pages of 2 MiB fit the holes of 9 MiB, those of 8 MiB may not; or all are too few."""
+        """The message advises expandable_segments only if it helps. Pages of 2 MiB fit into the holes of
+        9 MiB. Pages of 8 MiB may not fit, and for a large request all holes together are too small."""
         for pages, request, advised in (("page_size_mb:2", 1200, True), ("page_size_mb:8", 1200, False),
                                         ("page_size_mb:2", 3000, False)):
             steps = ("fill", 9 * MIB, 440, "every", 2, "try", request * MIB)
@@ -123,8 +124,8 @@ class Reports(holder.HolderTest):
         self.assertEqual({m["name"] for m in self.shown()["modules"]}, {"holder", "libplugin.so"})
 
     def test_another_process(self):
-        """On a device that both share: one of the simulated device's own for each process, so the
-        figures of the device itself know nothing of it."""
+        """Another process is listed. Its memory is on another simulated device, which this device cannot
+        see."""
         other, _ = self.start("take", 30 * MIB)
         self.fails(*FULL)
         shown = self.shown()
@@ -139,11 +140,12 @@ class Reports(holder.HolderTest):
     maxDiff = None
 
     def truth(self, steps, settings, **more):
-        """Whether the request is served when the program runs with the settings."""
+        """Runs the program with the settings. Returns true if the request is served."""
         return self.hold(*steps, conf="dump:none," + settings, **more).stdout.endswith("served\n")
 
     def agrees(self, steps, conf=DUMP, **more):
-        """The setting that is said to have served it; each such one does when it is tried."""
+        """Returns the setting that would have served the request, as the command says. Runs the program
+        with each setting that was replayed, to check that the prediction is true."""
         self.fails(*steps, conf=conf, **more)
         shown = self.shown()
         own = conf.replace(DUMP, "").strip(",")
@@ -168,7 +170,7 @@ class Reports(holder.HolderTest):
                       self.expect(0, "oom", "oom.json").stdout)
 
     def test_a_replay_alone_is_no_proof(self):
-        """The blocks as they lay leave room; where the setting puts them, they do not."""
+        """A replay with the recorded placement finds room, but the real setting leaves no room."""
         sim = "clock:virtual,memory:2G"
         self.agrees(CLOSE, sim=sim)
         said = {r["settings"]: (r["served"], r["sure"]) for r in self.shown()["replays"]}
@@ -194,7 +196,7 @@ class Reports(holder.HolderTest):
                          "memory_limit:0,per_process_memory_fraction:1")
 
     def test_replaced_not_at_each_failure(self):
-        """Programs that go on after a failure may fail many times."""
+        """A program may continue after a failure and fail many times. The dump is not replaced each time."""
         steps = ("take", 16 * MIB, "try", 255 * MIB) + 49 * ("try", 256 * MIB)
         done = self.hold(*steps, conf=DUMP)
         self.assertEqual(done.stdout.count("failed"), 50)

@@ -1,5 +1,4 @@
-"""Manual pages, and completion in bash, zsh and fish: made of the help texts, so that nothing of
-them is missing and nothing else is there."""
+"""Manual pages, and completion for bash, zsh and fish: they contain exactly the help texts' options."""
 
 import glob
 import json
@@ -22,14 +21,14 @@ def pages():
 
 class Pages(base.CommandTest):
     def run_tool(self, *words):
-        """Without a sanitizer's runtime, which would judge that tool."""
+        """Runs a tool without the sanitizer's runtime, which would report errors of that tool."""
         return subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               timeout=200, check=False,
                               env={**self.environment, "LC_ALL": "C.UTF-8", "MANWIDTH": "100",
                                    "LD_PRELOAD": ""})
 
     def shown(self, name):
-        """A page as it appears, with all blanks alike."""
+        """Returns the text of a manual page with each run of blanks as one blank."""
         page = next(page for page in pages() if os.path.basename(page) == name)
         out = self.run_tool("man", "-l", page).stdout
         return " ".join(re.sub(r".\x08", "", out).split())
@@ -55,7 +54,7 @@ class Pages(base.CommandTest):
 
     @unittest.skipUnless(shutil.which("man"), "needs man")
     def test_command_page(self):
-        """Every subcommand, every option and every item of the help texts."""
+        """The page has every subcommand, option and item of the help texts."""
         shown = self.shown("accelcache.1")
         listed = re.findall(r"(?m)^  ([a-z]+) +(\S.*)", self.expect(0, "--help").stdout)
         self.assertGreater(len(listed), 10)
@@ -96,7 +95,7 @@ class Pages(base.CommandTest):
 
 class Shells(base.CommandTest):
     def options(self, name):
-        """Long options at the begin of the items of a help text."""
+        """Returns the long options at the start of the items of a help text."""
         out = self.expect(0, name, "--help").stdout
         found = set()
         for line in re.findall(r"(?m)^  (-.*)", out):
@@ -122,7 +121,7 @@ class Shells(base.CommandTest):
         self.assertEqual(self.complete("help", ""), named)
 
     def test_bash_options(self):
-        """Every option that --help lists is completed, and no other."""
+        """bash completes exactly the options that --help lists."""
         for name in self.subcommands():
             offered = {word for word in self.complete(name, "--") if word.startswith("--")}
             self.assertEqual(offered, self.options(name) | {"--help"}, name)
@@ -141,7 +140,7 @@ class Shells(base.CommandTest):
         self.assertEqual(self.complete("nothing", ""), set())
 
     def test_bash_behind_a_program(self):
-        """What follows a program's name is the program's own."""
+        """Words after the name of a program belong to that program."""
         here = self.write("a-file", "")
         self.environment["PWD"] = self.folder
         os.chdir(self.folder)
@@ -161,7 +160,7 @@ class Shells(base.CommandTest):
 
     @unittest.skipUnless(shutil.which("zsh"), "needs zsh")
     def test_zsh(self):
-        """In a shell behind a terminal: completion of zsh works nowhere else."""
+        """The test starts zsh on a terminal, because its completion works only there."""
         pid, terminal = pty.fork()
         if pid == 0:
             os.chdir(self.folder)

@@ -1,4 +1,4 @@
-"""accelcache run: environment, status, refusals, --sim's words, --compare."""
+"""accelcache run: environment, exit status, refusals, words of --sim, and --compare."""
 
 import json
 import os
@@ -15,8 +15,8 @@ import xml.etree.ElementTree
 
 import base
 
-MACHINE_AT = 18  # e_machine in an ELF header
-CLASS_AT = 4     # EI_CLASS
+MACHINE_AT = 18  # offset of e_machine in an ELF header
+CLASS_AT = 4     # offset of EI_CLASS
 
 STATIC_RUNTIME = """
 const char *volatile names[] = {"cudaErrorCudartUnloading", "libcuda.so.1"};
@@ -29,7 +29,7 @@ class Run(base.CommandTest):
         return self.expect(status, "run", "--lib", base.PRELOAD, *arguments, **variables)
 
     def told(self, *arguments, **variables):
-        """The environment that the program got, from the preloaded library itself."""
+        """Returns the environment that the program got, as the preloaded library prints it."""
         result = self.run_with(0, *arguments, COMMAND_TEST="1", **variables)
         return dict(line.split("=", 1) for line in result.stderr.splitlines()
                     if "=" in line and not line.startswith("accelcache"))
@@ -41,12 +41,12 @@ class Run(base.CommandTest):
 
     def test_signal(self):
         for number in (signal.SIGTERM, signal.SIGKILL):
-            # The program's own end, which a shell would call 128 and the number.  No shell waits
-            # for it here: dash crashes at its first fork where ThreadSanitizer is preloaded.
+            # The command ends by the signal that ended the program. A shell would exit with 128 plus the number. The
+            # test starts no shell to wait for it: dash crashes at its first fork if ThreadSanitizer is preloaded.
             self.run_with(-number, "sh", "-c", f"kill -{number} $$")
 
     def test_children_are_ignored(self):
-        """SIGCHLD ignored, as daemons leave it: statuses are known, and the program inherits it."""
+        """Daemons leave SIGCHLD ignored. The command still gets exit statuses, and the program inherits this."""
         def run(*arguments):
             return subprocess.run(
                 [base.COMMAND, *arguments], cwd=self.folder, stdout=subprocess.PIPE,
@@ -64,7 +64,7 @@ class Run(base.CommandTest):
         self.assertRegex(run("doctor", "--lib", base.PRELOAD).stdout, "ok +driver.* 2 devices")
 
     def test_not_found_at_exec(self):
-        """What the kernel alone finds missing has the same status; stderr is no terminal here."""
+        """If only the kernel finds that a file is missing, the status is also 127. Here stderr is no terminal."""
         inner = self.write("inner", "#!/no/such/interpreter\n", 0o755)
         script = self.write("outer", f"#!{inner}\n", 0o755)
         self.assertIn("No such file", self.run_with(127, script).stderr)
@@ -86,7 +86,7 @@ class Run(base.CommandTest):
                          ":".join([*first, preload, "libm.so.6"]))
 
     def test_sanitizer_runtime_stays_first(self):
-        # The loader skips a file that is not there with a message; the order is what counts.
+        # The loader reports a missing file and continues. The test checks the order only.
         runtime = base.SANITIZER or "/none/libasan.so.8"
         found = self.told("true", LD_PRELOAD=f"{runtime} libm.so.6")["LD_PRELOAD"]
         self.assertEqual(found, f"{runtime}:{os.path.realpath(base.PRELOAD)}:libm.so.6")
@@ -143,7 +143,7 @@ class Run(base.CommandTest):
             changed[at] ^= 0xff
             changed[at + 1] ^= 0x7f
             self.write("program", bytes(changed), 0o755)
-            # The library is missing, so that whatever passes the reader ends there with 1.
+            # The library is missing, so that the command ends with 1 if the reader accepts the file.
             result = self.command("run", "--lib", "none", "./program")
             self.assertIn(result.returncode, (1, 126), (at, result.stderr))
 
@@ -181,7 +181,7 @@ class Run(base.CommandTest):
 
 
 class Kinds(base.CommandTest):
-    """How a program reaches CUDA, as doctor says it."""
+    """How a program reaches CUDA, as doctor reports it."""
 
     def kind(self, program, *options):
         out = self.command("doctor", "--lib", base.PRELOAD, "--json", *options, "--", program)
@@ -218,7 +218,7 @@ class Kinds(base.CommandTest):
         self.assertIn(f"a script for {shared}; shared CUDA runtime", self.kind(script))
 
     def sanitized(self, name, source, *options):
-        """A program with a sanitizer, whose runtime it cannot run before ours; or a skip."""
+        """Returns a program with a sanitizer. Skips the test without that compiler option, or in sanitized builds."""
         program = self.compile(name, source, "-g", *options)
         if not program or base.SANITIZER:
             self.skipTest("no such sanitizer here")
@@ -230,7 +230,7 @@ class Kinds(base.CommandTest):
                 if row["topic"] == "sanitizer"]
 
     def test_sanitizers(self):
-        """A sanitizer's library has to be preloaded first; one linked in needs nothing."""
+        """A sanitizer that is a library must be preloaded first. A sanitizer that is linked in needs nothing."""
         main = "int main(void) { return 0; }"
         preload = os.path.realpath(base.PRELOAD)
         for flag, runtime in (("address", "libasan.so"), ("thread", "libtsan.so"),
@@ -329,8 +329,7 @@ class Compare(base.CommandTest):
         return [name for _, _, files in os.walk(self.live) for name in files]
 
     def test_processes_that_write_nothing(self):
-        """Those that end by _exit or a signal are found by their counters, which count for more
-        than what they wrote at an interval, and are gone when they were read."""
+        """A process that ends by _exit or a signal is found by its counters, which replace its dump at an interval."""
         fixture = base.FIXTURE
         for end, status in (("leave", 0), ("term", 143)):
             with self.subTest(end=end):
@@ -380,7 +379,7 @@ class Compare(base.CommandTest):
             self.assertEqual(len(runs.readlines()), 6)
 
     def test_first_run(self):
-        """One run comes before those that count, and its output tells what any two differ in."""
+        """An uncounted run comes first, to show which differences have causes other than caching."""
         script = "echo $ACCEL_ALLOC_CONF | grep -o enabled:.* >> runs; [ -e seen ]; echo $?; touch seen"
         self.assertIn("byte-identical", self.compare(0, "--repeat", "2", "sh", "-c", script).stdout)
         with open(self.path("runs"), encoding="ascii") as runs:
@@ -400,7 +399,7 @@ class Compare(base.CommandTest):
         self.assertIn("first difference", result.stdout)
         out = self.compare(117, "--strict", "--json", base.FIXTURE, "app", "setting").stdout
         self.assertFalse(json.loads(out)["stdout_identical"])
-        out = self.compare(0, "--strict", "sh", "-c", "echo $$").stdout  # what the command calls not caching's doing
+        out = self.compare(0, "--strict", "sh", "-c", "echo $$").stdout
         self.assertIn("not caching's doing", " ".join(out.split()))
 
     def test_difference(self):
@@ -429,7 +428,7 @@ class Compare(base.CommandTest):
         self.assertIn("no statistics", self.compare(0, "true").stdout)
 
     def test_keep(self):
-        """Each run has a new folder there: what is there already is not touched."""
+        """Each run gets a new folder below the one that --keep names. Existing files stay unchanged."""
         os.makedirs(self.path("kept/on-1"))
         mine = self.write("kept/on-1/mine", "")
         for number in (1, 2):
@@ -460,7 +459,7 @@ class Compare(base.CommandTest):
                                    cwd=self.folder, env={**self.environment,
                                                          "TMPDIR": self.folder},
                                    stderr=subprocess.PIPE)
-        fifo = os.open(self.path("fifo"), os.O_RDWR)  # so that cat waits
+        fifo = os.open(self.path("fifo"), os.O_RDWR)  # so that cat blocks
         self.addCleanup(os.close, fifo)
         while not os.path.exists(self.path("started")):
             self.assertIsNone(process.poll())
@@ -472,7 +471,7 @@ class Compare(base.CommandTest):
 
 
 class Check(base.CommandTest):
-    """run --max-peak and --fail-on-leak: the fixture holds 3 MiB in two blocks to its end."""
+    """run --max-peak and --fail-on-leak. The fixture holds 3 MiB in two blocks to its end."""
 
     def check(self, status, *arguments, **variables):
         return self.expect(status, "run", "--lib", base.PRELOAD, *arguments, TMPDIR=self.folder,
@@ -498,7 +497,7 @@ class Check(base.CommandTest):
         self.assertEqual([files for _, _, files in os.walk(self.live) if files], [])
 
     def test_keep(self):
-        """Dumps of earlier runs, and other files, are not judged."""
+        """The checks ignore dumps of earlier runs and other files."""
         os.mkdir(self.path("kept"))
         self.write("kept/package.json", "{}")
         keep = ("--keep", "kept", "--fail-on-leak")
@@ -509,7 +508,7 @@ class Check(base.CommandTest):
         self.assertEqual(sorted(os.listdir(self.path("kept"))), ["package.json", "run-1", "run-2"])
 
     def test_the_peak_of_each_process(self):
-        """Peaks of processes that follow each other do not add up; each counts, killed ones too."""
+        """The check looks at the peak of each process, also a killed one, and not at the sum."""
         script = f"{base.FIXTURE} app; {base.FIXTURE} app leave"
         self.check(0, "--max-peak", "4M", "sh", "-c", script)
         result = self.check(118, "--max-peak", "2M", "sh", "-c", f"{base.FIXTURE} app leave")
@@ -579,7 +578,7 @@ class Check(base.CommandTest):
 
     @unittest.skipIf(base.SANITIZER, "pty.fork runs Python code in the child")
     def test_signals(self):
-        """Ctrl-C reaches the program once, from the terminal; what is sent here is passed on."""
+        """The terminal delivers Ctrl-C to the program once. The command forwards a signal that it gets."""
         program = self.compile("interrupted", self.INTERRUPTED)
         pid, terminal = pty.fork()
         if pid == 0:
@@ -588,14 +587,14 @@ class Check(base.CommandTest):
             os.dup2(os.open("got", os.O_WRONLY | os.O_CREAT | os.O_APPEND), 9)
             os.execv(base.COMMAND, [base.COMMAND, "run", "--lib", base.PRELOAD, "--max-peak", "1G",
                                     "--", program])
-        self.addCleanup(os.close, terminal)  # which ends them, should they still be there
+        self.addCleanup(os.close, terminal)  # closing it ends processes that are still there
         while b"ready" not in os.read(terminal, 100):
             pass
         os.write(terminal, b"\x03")
         end = time.monotonic() + 20
         while not os.path.getsize(self.path("got")) and time.monotonic() < end:
             time.sleep(0.01)
-        time.sleep(0.1)  # a second one would have come with the first
+        time.sleep(0.1)  # a second signal would have followed the first
         self.assertEqual(os.path.getsize(self.path("got")), 1)
         os.kill(pid, signal.SIGTERM)
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 128 + signal.SIGTERM)
@@ -674,7 +673,7 @@ class Real(base.CommandTest):
     """
 
     def test_compare_stream_ordered(self):
-        """What caching saves of cudaMallocAsync is seen: with it off the calls are timed too."""
+        """--compare shows what caching saves for cudaMallocAsync: it counts these calls with caching off too."""
         program = self.compile("ordered", self.STREAM_ORDERED, "-L" + base.SIM_DIR,
                                "-l:libcuda.so.1")
         whole = json.loads(self.expect(0, "run", "--sim", "--compare", "--json", program).stdout)
@@ -685,7 +684,7 @@ class Real(base.CommandTest):
         self.assertGreater(whole["on"]["saved_calls"], 190)
 
     def test_sanitized(self):
-        """A program linked to AddressSanitizer's library runs, under it and under ours."""
+        """A program that is linked to AddressSanitizer's library runs under that library and under this one."""
         program = self.compile("sanitized", self.PROGRAM, "-fsanitize=address",
                                "-L" + base.SIM_DIR, "-l:libcuda.so.1")
         if not program or base.SANITIZER:
@@ -695,7 +694,7 @@ class Real(base.CommandTest):
         self.assertTrue(os.path.exists(self.path("out.json")))
 
     def test_check(self):
-        """Freed memory is no leak although it stays with the process."""
+        """Memory that the program freed is no leak, although the process keeps it."""
         text = self.expect(0, "run", "--sim", "--max-peak", "1M", "--fail-on-leak",
                            self.program).stderr
         self.assertIn("memory checks passed: at most 1.00 MiB", text)
@@ -770,13 +769,13 @@ pool.join()
 
 @unittest.skipUnless(base.LIBRARY and base.SIM_DIR, "the library is not built")
 class Recorded(base.CommandTest):
-    """accelcache record, and the line of run on a terminal."""
+    """accelcache record, and the summary line of run on a terminal."""
 
     DEMO = os.path.join(os.path.dirname(base.COMMAND), "demo")
     STEPS = ("--iterations", "5", "--json")
 
     def lines(self, result):
-        """What the command says, without the line about the simulated device."""
+        """Returns the lines of the command, without the one about the simulated device."""
         return [line for line in result.stderr.splitlines()
                 if line.startswith("accelcache record") and "simulated device" not in line]
 
@@ -794,7 +793,8 @@ class Recorded(base.CommandTest):
         self.assertFalse([other for other in os.listdir(self.folder) if other.endswith(".json")])
 
     def test_several_processes(self):
-        """The one that held most is named; the status is the program's, a signal's as a shell shows it."""
+        """The command names the largest trace by memory. Its status is the program's, in a shell's notation for
+        signals."""
         script = f"{self.DEMO} --iterations 2 >o1; {self.DEMO} --iterations 9 >o2; "
         result = self.expect(3, "record", "--sim", "-o", "t-%p.trace", "--", "sh", "-c", script + "exit 3")
         self.assertIn("the largest of 2 processes", self.lines(result)[1])
@@ -810,7 +810,7 @@ class Recorded(base.CommandTest):
                          ["accelcache record: no-such-program: no such program in PATH"])
 
     def on_terminal(self, *arguments, **more):
-        """The status of `run` with stderr on a terminal, and what appears there as one line."""
+        """Returns the status of `run` with stderr on a terminal, and its output there as one line."""
         ours, terminal = os.openpty()
         process = subprocess.Popen([base.COMMAND, "run", "--sim", *arguments], cwd=self.folder, stderr=terminal,
                                    env=self.environment, stdout=subprocess.PIPE, text=True, **more)
@@ -823,7 +823,7 @@ class Recorded(base.CommandTest):
         try:
             while part := os.read(ours, 4096):
                 told += part
-        except OSError:  # there is no more
+        except OSError:  # there is no more output
             pass
         os.close(ours)
         return process.returncode, " ".join(told.decode().split())
@@ -834,13 +834,13 @@ class Recorded(base.CommandTest):
         name = re.search(r"accelcache run: [\d.]+ % of [\d,]+ requests from cache, peak [\d.]+ MiB; "
                          r"accelcache stat (accelcache-\d+\.json)$", told)[1]
         self.assertIn("from cache", self.expect(0, "stat", name).stdout)
-        status, told = self.on_terminal("--", "sh", "-c", "kill -9 $$")  # no earlier file is taken for its own
+        status, told = self.on_terminal("--", "sh", "-c", "kill -9 $$")  # the line does not use an earlier file
         self.assertEqual(status, -9)
         self.assertNotIn("from cache", told)
         self.assertNotIn("from cache", self.on_terminal("--conf", "dump:none", "--", self.DEMO)[1])
 
     def test_ignored_signals(self):
-        """What was ignored is ignored by the program as well."""
+        """The program inherits ignored signals."""
         ours, terminal = os.openpty()
         done = subprocess.run(["sh", "-c", "trap '' HUP INT USR1; exec \"$@\"", "sh", base.COMMAND, "run", "--sim", "--",
                                "grep", "SigIgn", "/proc/self/status"], cwd=self.folder, stderr=terminal,
@@ -851,7 +851,7 @@ class Recorded(base.CommandTest):
         self.assertEqual(int(done.stdout.split()[1], 16) & wanted, wanted)
 
     def test_signals_of_run(self):
-        """They reach the program, whose end is the command's."""
+        """Signals reach the program. The command ends as the program does."""
         status, _ = self.on_terminal("--", "sh", "-c", "echo ready; exec sleep 100", stdin=subprocess.DEVNULL)
         self.assertEqual(status, -signal.SIGTERM)
 

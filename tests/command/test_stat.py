@@ -16,13 +16,13 @@ import unittest
 import base
 
 
-# A terminal's commands as C0 and as C1, what turns a line round, a line that is none.
+# Terminal commands with C0 and C1 characters, characters that reverse text, and a line break.
 HOSTILE = "\033]0;x\a\033[2J\r\b\x7f\u009b31m\u202egnp\u2066\u200f\n"
 SHOWN = "\\x1b]0;x\\x07\\x1b[2J\\x0d\\x08\\x7f\\u009b31m\\u202egnp\\u2066\\u200f\\x0a"
 
 
 class Hostile(base.CommandTest):
-    """What others wrote into a file, or named their program, does not command the terminal."""
+    """Text in a file or in a program's name cannot control the terminal."""
 
     def spoil(self, value):
         if isinstance(value, dict):
@@ -66,7 +66,7 @@ class Hostile(base.CommandTest):
                 self.assert_harmless(result.stdout, result.stderr)
 
     def test_json(self):
-        """The same document; what is no UTF-8 becomes U+FFFD."""
+        """JSON keeps the text of the file. Bytes that are not UTF-8 become U+FFFD."""
         out = self.expect(0, "stat", "--json", "accelcache-1.json").stdout
         self.assertIn(HOSTILE, json.loads(out)["hooks"])
         for command in (("config", "--json", b"dump:a\xffb"), ("config", "--json", b"\xff\x1b"),
@@ -99,7 +99,7 @@ class Files(base.CommandTest):
         self.assertNotIn("\033", out)
 
     def test_what_is_asked_first(self):
-        """Four lines: what the cache gained, what it took, what went wrong."""
+        """The first four lines show requests served from the cache, driver calls, peak memory and problems."""
         document = json.loads(self.good)
         device = document["devices"][0]
         device["stats"]["allocation"]["all"]["allocated"] = 3200
@@ -173,13 +173,13 @@ class Files(base.CommandTest):
         self.assertNotIn("node2", lines)
 
     def test_columns_are_two_blanks_apart(self):
-        """Of columns without cells there is no trace."""
+        """Two blanks separate the columns. A column without values is omitted."""
         self.write("accelcache-2.json", self.good)
         head = self.expect(0, "stat", ".").stdout.splitlines()[0]
         self.assertTrue(head.endswith("  OOMs  file"), head)
 
     def ranks(self, peaks):
-        """A dump for each rank, in a folder of their own, with such peaks of reserved MiB."""
+        """Writes a dump for each rank into the folder "ranks", with these peaks of reserved MiB."""
         os.makedirs(self.path("ranks"), exist_ok=True)
         for rank, peak in enumerate(peaks):
             document = json.loads(self.good)
@@ -196,7 +196,7 @@ class Files(base.CommandTest):
         self.assertRegex(lines[8], r"^ *greatest +4\.00 GiB .* 1,004 ")
         self.assertEqual(lines[9:], ["outlier: rank 3, ranks/accelcache-3.json: peak reserved "
                                      "4.00 GiB, the median is 305 MiB"])
-        document = json.loads(self.good)  # the least that is more than five times nothing
+        document = json.loads(self.good)  # one rank has OOMs; the median is 0
         for rank in range(5):
             device = document["devices"][0]
             document["process"].update(pid=100 + rank, rank=rank)
@@ -204,9 +204,9 @@ class Files(base.CommandTest):
             device["stats"]["num_ooms"] = 4 if rank == 3 else 0
             self.write(f"ranks/accelcache-{rank}.json", json.dumps(document))
         self.assertIn("outlier: rank 3", self.expect(0, "stat", "ranks").stdout)
-        self.ranks([305, 305, 305, 320, 305])  # the tenth of the median that any run may be off
+        self.ranks([305, 305, 305, 320, 305])  # a distance below a tenth of the median
         self.assertNotIn("outlier", self.expect(0, "stat", "ranks").stdout)
-        self.ranks([100, 200, 300, 400, 700])  # not more than five times what is usual
+        self.ranks([100, 200, 300, 400, 700])  # a distance below five times the median distance
         self.assertNotIn("outlier", self.expect(0, "stat", "ranks").stdout)
 
     def test_summary(self):
@@ -224,20 +224,20 @@ class Files(base.CommandTest):
                            "median": (305 << 19) + (310 << 19)}])
         self.expect(2, "stat", "--summary")
         document = json.loads(self.good)
-        document["devices"][0]["stats"]["num_ooms"] = 1  # the median of equal odd figures is theirs
+        document["devices"][0]["stats"]["num_ooms"] = 1  # two equal odd values: the median is exact
         self.write("one.json", json.dumps(document))
         whole = json.loads(self.expect(0, "stat", "--summary", "--json", "one.json",
                                        "one.json").stdout)
         for total in ("least", "greatest", "median"):
             self.assertEqual(whole[total]["ooms"], 1)
-        document["devices"][0]["stats"]["num_ooms"] = (1 << 63) - 1  # no sum of these is a number
+        document["devices"][0]["stats"]["num_ooms"] = (1 << 63) - 1  # a sum of two of these saturates
         self.write("one.json", json.dumps(document))
         whole = json.loads(self.expect(0, "stat", "--summary", "--json", "one.json",
                                        "one.json").stdout)
         self.assertEqual((whole["sum"]["ooms"], whole["median"]["ooms"]), ((1 << 63) - 1,) * 2)
 
     def test_growth_of_what_has_no_path(self):
-        """Modules without a path count as one."""
+        """Modules without a path count as one module."""
         document = json.loads(self.good)
         for look in (1, 2, 3):
             document["time"] = f"2026-01-31T12:00:0{look}.000Z"
@@ -318,7 +318,7 @@ class Files(base.CommandTest):
                 self.assertIn("reserved_bytes", result.stdout)
 
     def test_what_is_no_file(self):
-        """A folder may hold anything under the name of a dump."""
+        """A folder may hold objects of any type with the name of a dump."""
         os.mkfifo(self.path("accelcache-2.json"))
         os.symlink("/dev/zero", self.path("accelcache-3.json"))
         os.mkdir(self.path("accelcache-4.json"))
@@ -417,7 +417,7 @@ class Processes(base.CommandTest):
         self.assertEqual(len(self.pages()), 1)
 
     def test_simulated(self):
-        """Times of a simulated device are of a table: the figures say so."""
+        """Times on a simulated device come from a table. The output says this."""
         document = json.loads(self.fixture("dump", "exit"))
         for uuid, word in (("GPU-73696d75-6c61-7465-642d-637564612d00", True), ("GPU-1", False)):
             document["devices"][0]["uuid"] = uuid
@@ -428,7 +428,7 @@ class Processes(base.CommandTest):
             self.assertIs(brief["simulated"], word)
 
     def test_ps(self):
-        """A line a process whose fields a script can split at blanks."""
+        """`ps` prints a line for each process. Scripts can split its fields at blanks."""
         header = "PID STATE UID DEVICES RESERVED ALLOCATED PEAK STARTED PROGRAM\n"
         self.assertEqual(self.expect(0, "ps").stdout, header)
         self.assertEqual(self.expect(0, "ps", "--json").stdout, "[]\n")
@@ -441,7 +441,7 @@ class Processes(base.CommandTest):
                                                      [str(killed.pid), "killed", *figures]])
         self.assertEqual(rows[0][8], os.path.realpath(base.FIXTURE))
         self.assertRegex(rows[0][7], r"^\d{4}-\d\d-\d\dT")
-        out = self.expect(0, "ps").stdout  # a killed one's number may be another process's
+        out = self.expect(0, "ps").stdout  # another process may have the PID of a killed one
         self.assertEqual(out, header + lines[0] + "\n")
         self.assertEqual(len(json.loads(self.expect(0, "ps", "--all", "--json").stdout)), 2)
         row, = json.loads(self.expect(0, "ps", "--json").stdout)
@@ -469,7 +469,7 @@ class Processes(base.CommandTest):
         self.assertIn("shows no figures", self.expect(1, "stat", str(process.pid)).stderr)
 
     def test_folder_with_processes_that_wrote_nothing(self):
-        """`stat DIR` has those that were to write there, and what they wrote earlier once only."""
+        """`stat DIR` includes processes that ended without a dump there, and shows each only once."""
         out = self.path("out")
         os.mkdir(out)
         conf = f"dump:{out}/accelcache-%p.json"
@@ -479,7 +479,7 @@ class Processes(base.CommandTest):
             self.fixture("app", "term", ACCEL_ALLOC_CONF=conf)
         self.fixture("app", "leave", ACCEL_ALLOC_CONF=f"dump:{self.folder}/accelcache-%p.json")
         alive = self.start(ACCEL_ALLOC_CONF=conf)
-        self.assertEqual(len(os.listdir(out)), 3)  # two from before there were figures
+        self.assertEqual(len(os.listdir(out)), 3)  # two of them are dumps at an interval, without figures
         whole = json.loads(self.expect(0, "stat", "--json", out).stdout)
         self.assertEqual(sorted(document["reason"] for document in whole),
                          ["exit", "killed", "killed"])
@@ -493,7 +493,7 @@ class Processes(base.CommandTest):
         self.assertIn("a signal or _exit ended writes none", self.expect(1, "stat", out).stderr)
         self.assertIn("a signal or _exit ended writes none",
                       self.expect(1, "stat", "accelcache-7.json").stderr)
-        self.assertEqual(len(self.pages()), 2)  # that of another folder, and of the living one
+        self.assertEqual(len(self.pages()), 2)  # the other folder's, and the live process's
         self.assertIn("running", self.expect(0, "stat", str(alive.pid)).stdout)
 
     def test_killed_is_kept_when_the_output_was_lost(self):
@@ -513,7 +513,7 @@ class Processes(base.CommandTest):
             result = self.expect(1, "stat", "--remove", *options, pid, "missing.json")
             self.assertEqual(result.stdout, "")
             self.assertEqual(len(self.pages()), 1)
-        # A terminal gets all of it: it could not be asked for again.
+        # On a terminal the command prints all lines, because it removes the source.
         ours, terminal = os.openpty()
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", 10, 80, 0, 0))
         subprocess.run([base.COMMAND, "stat", "--remove", pid], stdout=terminal, check=True,
@@ -537,7 +537,7 @@ class Processes(base.CommandTest):
             self.cut_short(process)
         result = self.expect(1, "stat")
         self.assertEqual(result.stdout.count("killed"), 15)
-        self.assertEqual(result.stderr.count("cut short"), 2)  # the others are counted
+        self.assertEqual(result.stderr.count("cut short"), 2)  # the third is only counted
         self.assertIn("1 more like it", result.stderr)
         self.assertEqual(len(self.pages()), 19)
         self.assertEqual(self.expect(1, "top", "--json", "--interval", "0.1").stderr, result.stderr
@@ -548,7 +548,7 @@ class Processes(base.CommandTest):
         self.expect(0, "stat", str(living.pid))
 
     def test_what_is_no_page(self):
-        """Nothing that lies where pages are keeps the command waiting."""
+        """Files of other types in the folder of pages do not block the command."""
         process = self.start()
         home = os.path.dirname(self.page(1))
         for i in range(1, 71):
@@ -564,7 +564,7 @@ class Processes(base.CommandTest):
         self.assertIn("shows no figures", self.expect(1, "stat", "7").stderr)
 
     def as_user(self, user, *command):
-        """A fixture that runs, of another user."""
+        """Starts a fixture as another user."""
         os.chmod(self.folder, 0o755)
         os.chmod(self.live, 0o1777)
         process = subprocess.Popen(["setpriv", f"--reuid={user}", "--clear-groups", *command,
@@ -591,7 +591,7 @@ class Processes(base.CommandTest):
         seen = subprocess.run(["setpriv", "--reuid=12345", "--clear-groups", *command],
                               env=self.environment, capture_output=True, check=True, timeout=200)
         self.assertEqual([row["pid"] for row in json.loads(seen.stdout)], [other.pid])
-        # Who may ask the kernel for no lease on another's file asks /proc.
+        # If the kernel refuses a lease on another user's file, the command reads /proc.
         command = ["setpriv", "--bounding-set=-lease", *command, str(other.pid)]
         seen = subprocess.check_output(command, env=self.environment, timeout=200)
         self.assertEqual(json.loads(seen)["reason"], "running")
@@ -617,7 +617,7 @@ class Processes(base.CommandTest):
         self.assertEqual(process.wait(), 0)
 
     def unshared(self):
-        """A fixture that is process 1 of a pid namespace of its own, and the namespace."""
+        """Starts a fixture in a new PID namespace. Returns the process, its outer PID, and the namespace."""
         process = subprocess.Popen(["unshare", "-pf", "--mount-proc", base.FIXTURE, "live"],
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                    stderr=subprocess.DEVNULL, env=self.environment)
@@ -660,7 +660,7 @@ class Processes(base.CommandTest):
 
     @unittest.skipIf(base.SANITIZER, "sanitizers need /proc")
     def test_without_proc(self):
-        """Nothing that /proc tells is needed."""
+        """The library works without /proc."""
         done = subprocess.run(["unshare", "-m", "sh", "-c", "umount -l /proc && exec "
                                f"{base.FIXTURE} live"], stdin=subprocess.DEVNULL,
                               capture_output=True, env=self.environment, check=False, timeout=200)

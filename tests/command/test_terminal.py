@@ -1,5 +1,4 @@
-"""What a terminal shows: the first screen of each subcommand, at the usual size and at a larger one;
-the line of progress."""
+"""Output on a terminal: the first screen of each subcommand in two sizes, and the progress line."""
 
 import json
 import os
@@ -16,7 +15,7 @@ SIZES = ((80, 24), (120, 50))
 @unittest.skipUnless(terminal.PRESENT, "tmux is missing")
 class Screens(base.CommandTest):
     def show(self, columns, rows, *arguments, seconds=50, **variables):
-        """The screen after the command, whose lines fit and of which nothing has gone."""
+        """Returns the screen after the command. Its lines must fit, and none may have scrolled out."""
         command = [base.program_of(arguments), *arguments]
         with terminal.Terminal(columns, rows, command, {**self.environment, **variables},
                                self.folder) as window:
@@ -75,9 +74,9 @@ class Screens(base.CommandTest):
         for _, status, lines in self.each("tune", "a.trace", "--seconds", "5"):
             self.assertEqual(status, 0)
             shown = [line for line in lines if line]
-            self.assertIn("Memory against driver time", lines[0])  # no line of progress is left
+            self.assertIn("Memory against driver time", lines[0])  # the progress line is gone
             self.assertIn("export ACCEL_ALLOC_CONF=", self.words(shown[-4:]))
-            # Figures of a half and of the whole stand beside each other.
+            # The output shows figures of the half and of the whole.
             self.assertIn("in the first half of the first trace", self.words(lines))
             self.assertIn("Checked, reserved (reserved/live), driver ms/1000 operations:", lines)
             self.assertNotIn("0.000 ms", self.words(shown[-4:]))
@@ -94,14 +93,13 @@ class Screens(base.CommandTest):
             self.assertIn("out of memory at operation", self.words(lines))
 
     def progress(self, pattern, *arguments):
-        """The line of a command that works for a while, on a terminal of the usual size; nothing of
-        it is left behind, and nothing appears where stderr is none."""
+        """Checks the progress line of a slow command, which leaves nothing behind."""
         with terminal.Terminal(80, 24, [base.COMMAND, *arguments], self.environment,
                                self.folder) as window:
             line = window.until(lambda: next(
                 (line for line in window.lines() if re.search(pattern, line)), None), 40)
             self.assertLess(len(line), 80)
-            lines = [other for other in window.lines() if other]  # later than `line`
+            lines = [other for other in window.lines() if other]  # some time after `line`
             self.assertEqual(len(lines), 1, lines)
             self.assertEqual(window.wait(), 0)
             self.assertNotRegex("\n".join(window.lines()), pattern)
@@ -122,7 +120,7 @@ class Screens(base.CommandTest):
             shown = r"^\[=* *\] \d+ settings tried, \d+ s of 30 s at most"
             self.assertRegex(line, shown)
             self.assertLess(len(line), 80)
-            lines = [other for other in window.lines() if other]  # later than `line`
+            lines = [other for other in window.lines() if other]  # some time after `line`
             self.assertEqual(len(lines), 1, lines)
             self.assertRegex(lines[0], shown)
 
@@ -141,9 +139,9 @@ class Screens(base.CommandTest):
                                           "--iterations", "20"):
             self.assertEqual(status, 0)
             self.assertIn("peak allocated", self.words(lines))
-            self.assertIn("times faster", self.words(lines))  # calls cost what publications say
+            self.assertIn("times faster", self.words(lines))  # the simulated calls have published costs
         same = self.expect(0, "run", "--sim", "--compare", "--strict", "--", demo, "--iterations",
-                           "5").stdout  # its times are not on stdout
+                           "5").stdout  # the demo writes its times to stderr
         self.assertIn("stdout  byte-identical", same)
         for _, status, lines in self.each("run", "--sim=costs:none", "--compare", "--", demo,
                                           "--json", "--iterations", "20"):
@@ -151,7 +149,7 @@ class Screens(base.CommandTest):
             self.assertNotRegex(self.words(lines), "times (faster|slower)")
 
     def test_help(self):
-        """Longer than a screen or not, no line is too long for one."""
+        """The lines of a help text fit the terminal, also if the text is longer than a screen."""
         names = [line.split()[0] for line in self.expect(0, "help").stdout.splitlines()
                  if line.startswith("  ")]
         self.assertIn("stat", names)
@@ -165,7 +163,7 @@ class Screens(base.CommandTest):
 
 @unittest.skipUnless(terminal.PRESENT, "tmux is missing")
 class Build(base.CommandTest):
-    """The build of tools/quickstart and tests/run, with a stand-in for cmake."""
+    """The build by tools/setup.sh, with a stand-in for cmake."""
 
     def build(self, after):
         setup = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools/setup.sh")
@@ -197,7 +195,7 @@ class Build(base.CommandTest):
 
 
 class Mistakes(base.CommandTest):
-    """One line that says what was meant perhaps."""
+    """An error about a misspelt word suggests the right one, in one line."""
 
     def test_subcommand(self):
         for wrong, meant in (("stta", "stat"), ("doc", "doctor"), ("relpay", "replay")):

@@ -1,4 +1,4 @@
-"""accelcache top: the screen in a real terminal, its keys, one look as text and JSON."""
+"""accelcache top: the screen on a real terminal, its keys, and a single sample as text and JSON."""
 
 import glob
 import json
@@ -22,7 +22,7 @@ class Top(live.LiveTest):
                                  self.environment, self.folder)
 
     def shows(self, window, pattern):
-        """Wait for a line; what matched."""
+        """Waits for a line that matches. Returns the match."""
         def look():
             for line in window.lines():
                 if found := re.search(pattern, line):
@@ -54,7 +54,7 @@ class Top(live.LiveTest):
         self.assertIn("no process runs", self.expect(0, "top", "--interval", "0.1").stdout)
 
     def test_rates(self):
-        """A process that does nothing has the rate 0, and the ratio of all its requests."""
+        """An idle process has rate 0 and the hit ratio of all its requests."""
         self.start()
         one, = json.loads(self.expect(0, "top", "--json", "--interval", "0.2").stdout)["processes"]
         self.assertEqual(one["requests_per_s"], 0)
@@ -106,7 +106,7 @@ class Top(live.LiveTest):
 
     @unittest.skipUnless(terminal.PRESENT, "tmux is missing")
     def test_unread(self):
-        """A page that cannot be read has its place on the screen, and no line over it."""
+        """If a page cannot be read, the first line of the screen says so, and no other line does."""
         live.LiveTest.start(self)
         home = os.path.dirname(glob.glob(self.path("live/accelcache-*/*"))[0])
         self.write(os.path.join(home, f"{os.stat('/proc/self/ns/pid').st_ino}-1"), "short")
@@ -119,7 +119,7 @@ class Top(live.LiveTest):
             window.wait()
 
     def test_without_a_keyboard(self):
-        """It waits for the next look where nothing can be read from stdin."""
+        """If stdin cannot be read, the command sleeps until the next sample."""
         ours, screen = os.openpty()
         process = subprocess.Popen([base.COMMAND, "top"], stdin=subprocess.DEVNULL, stdout=screen,
                                    env={**self.environment, "TERM": "xterm"})
@@ -164,10 +164,10 @@ class Top(live.LiveTest):
             window.press("t")
             self.shows(window, f"process {high} gave back")
             window.until(lambda: order(window) == [low, high])
-            window.press("s")                        # by reserved: the other one has kept its own
+            window.press("s")                        # by reserved memory: the other process has more
             self.shows(window, "s sort: reserved")
             window.until(lambda: order(window) == [low, high])
-            window.press("r")                        # the bar has stayed with its process
+            window.press("r")                        # the cursor stayed on its process
             self.shows(window, f"process {high}: peaks are reset")
             window.press("q")
             window.wait()

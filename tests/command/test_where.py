@@ -1,4 +1,4 @@
-"""accelcache where: what lies at an address, of a file and of processes that answer or cannot."""
+"""accelcache where: the object at an address, from files and from processes that answer or cannot."""
 
 import json
 import os
@@ -25,7 +25,7 @@ class Where(holder.HolderTest):
         return "now.json"
 
     def says(self, address, source, status=0):
-        """The first line, without the address; the same from the process and from a file of it."""
+        """Returns the first line of the output, without the address."""
         out = self.expect(status, "where", hex(address), source).stdout
         self.assertTrue(out.startswith(hex(address) + " is "), out)
         return out.split("\n", 1)[0].replace(hex(address) + " is ", "")
@@ -45,7 +45,7 @@ class Where(holder.HolderTest):
                 self.assertIn(" file", self.expect(1, "where", *json_, "16", source).stderr)
 
     def test_pipe(self):
-        """What a pipe brings is read once, whether it is a dump or a snapshot."""
+        """The command reads a pipe only once, be it a dump or a snapshot."""
         _, process, (first,) = self.start("take", 1000000)
         self.snapshot(str(process.pid))
         with open(self.path("now.json"), encoding="utf-8") as file:
@@ -84,7 +84,7 @@ class Where(holder.HolderTest):
         self.assertEqual(self.figures(end + 2000, pid)["past_end"], 2000)
 
     def test_freed(self):
-        """By a thread that keeps it; in the order of a stream; and what lies around it is named."""
+        """A thread keeps the freed block. The command names the blocks around it."""
         pid, _, (one, two, three) = self.start(
             "take", 2 * MIB, "take", 2 * MIB, "take", 2 * MIB, "give", 1)
         self.assertEqual(self.both(two + 5, pid), "byte 5 of a block that was freed, and that a "
@@ -115,7 +115,7 @@ class Where(holder.HolderTest):
         self.assertEqual((nearest[0]["address"], nearest[1]), (first, None))
 
     def test_small_blocks(self):
-        """Of slabs: a block for each, however many."""
+        """Each block of a slab appears as a block, for any number of blocks."""
         steps = ("fill", 512, 2000, "every", 3, "take", 512)
         pid, _, (last,) = self.start(*steps)
         with open(self.path(self.snapshot(pid)), encoding="utf-8") as file:
@@ -145,7 +145,7 @@ class Where(holder.HolderTest):
         text = re.sub("0x[0-9a-f]+", lambda m: f"FIRST+{int(m[0], 16) - first}", text)
         self.assertEqual(text, TEXT.format(second - first))
 
-    # ---- who cannot answer
+    # ---- processes that cannot answer
 
     def refusal(self, pid, said):
         error = self.soon(lambda: self.expect(1, "where", "0x400000000000", pid).stderr)
@@ -161,7 +161,7 @@ class Where(holder.HolderTest):
         process.send_signal(signal.SIGCONT)
 
     def test_dying(self):
-        """Exit has begun and takes its time: an answer or a refusal, and soon."""
+        """During a slow exit, the command answers or refuses soon."""
         pid, process, (first,) = self.start("take", 1000, "linger")
         process.stdin.write("q")
         process.stdin.flush()
@@ -224,7 +224,7 @@ class Files(base.CommandTest):
             self.assertIn(said, self.expect(2, "where", *arguments).stderr)
 
     def test_a_free_that_was_refused(self):
-        """It is none, also where the address was no longer the library's when it was freed again."""
+        """A refused free does not count as a free, even if the address no longer belonged to the library then."""
         document = json.loads(self.fixture("dump", "exit"))
         at = 0x7f0000000000
         def events(*words, thread=7):
@@ -279,7 +279,7 @@ SNAPSHOT = {
 
 
 class Snapshots(base.CommandTest):
-    """PyTorch's, in every form; what `accelcache export` makes of them is read as well."""
+    """Snapshots of PyTorch in each format, and a snapshot that `accelcache export` writes."""
 
     def setUp(self):
         super().setUp()
@@ -312,7 +312,7 @@ class Snapshots(base.CommandTest):
             self.assertEqual(shown["block"]["state"], "free")
 
     def test_damaged(self):
-        """Nothing is run, and every cut is an error."""
+        """The command does not run code of a pickle. Every truncated file is an error."""
         whole = pickle.dumps(SNAPSHOT, 4)
         for length in (*range(2, 60), *range(60, len(whole), 97), len(whole) - 1):
             file = self.write("cut.pickle", whole[:length])

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""On the simulated device with published driver costs the demonstration runs at least 3 times
-faster under the library, with the same results.  A busy machine can spoil a round: one good round of
-three is enough.  usage: faster.py DEMO LIBRARY"""
+"""Checks that the demonstration runs at least 3 times faster under the library, with equal results.
+The device is simulated, with published driver costs. One good round of three is enough, because a
+busy machine can spoil a round.
+
+usage: faster.py DEMO LIBRARY"""
 import json
 import os
 import subprocess

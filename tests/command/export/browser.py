@@ -1,5 +1,4 @@
-"""A headless Chromium over --remote-debugging-pipe: messages of JSON with a NUL behind each, on
-descriptors 3 and 4 of the browser."""
+"""A headless Chromium. Its pipes on descriptors 3 and 4 carry JSON messages, each followed by a NUL."""
 
 import base64
 import json
@@ -16,7 +15,7 @@ class Browser:
     def __init__(self, folder):
         to_read, self.out = os.pipe()
         self.input, to_write = os.pipe()
-        # dup2 onto 3 and 4 must not meet the other ends.
+        # The other ends move away first, so that dup2 onto 3 and 4 does not close them.
         self.out, self.input = os.dup2(self.out, 100, False), os.dup2(self.input, 101, False)
         read, write = os.dup2(to_read, 102), os.dup2(to_write, 103)
         self.process = subprocess.Popen(
@@ -76,7 +75,7 @@ class Browser:
             self.events.append(answer)
 
     def open(self, path, width=1280, height=900, dark=False):
-        """Seconds from navigation to a page that was painted."""
+        """Loads a page. Returns the seconds from navigation to a painted page."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height,
                   deviceScaleFactor=1, mobile=False)
         self.call("Emulation.setEmulatedMedia", features=[
@@ -97,7 +96,7 @@ class Browser:
         return answer["result"].get("value")
 
     def errors(self):
-        """What the page complained about, and what it asked the network for."""
+        """Returns the errors that the page reported, and its requests to the network."""
         said = [e["params"] for e in self.events
                 if e.get("method") in ("Runtime.exceptionThrown", "Log.entryAdded")]
         asked = [e["params"]["request"]["url"] for e in self.events

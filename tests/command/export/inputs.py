@@ -1,5 +1,4 @@
-"""Inputs that the suites of this folder write by themselves: a trace (observe/trace_format.h), a
-snapshot in PyTorch's layout, and the dump of the fixture."""
+"""Inputs for the suites: a trace (observe/trace_format.h), a snapshot in PyTorch's layout, and the fixture's dump."""
 
 import json
 import struct
@@ -13,7 +12,7 @@ START_NS = 1_700_000_000_000_000_000
 
 
 class Trace:
-    """One lane of events in the order in which they are added; times in nanoseconds."""
+    """A trace of one lane. Events are in the order of their addition, with times in nanoseconds."""
 
     def __init__(self, version=1, state=2, devices=((0, 1 << 30), (1, 1 << 30))):
         device = b"".join(struct.pack("<Ii96s16sQ", 1, number, b"Device", b"", memory)
@@ -54,8 +53,8 @@ class Trace:
 
 
 def small_trace(**more):
-    """Two devices.  On device 0: 700 and 3000 bytes side by side, the first one freed; a request
-    of 5000 that fails; on device 1: 2 MiB on stream 7."""
+    """Builds a trace of two devices. On device 0, it has 700 and 3000 bytes next to each other, the 700 bytes freed,
+    and a failed request for 5000 bytes. On device 1, it has 2 MiB on stream 7."""
     trace = Trace(**more)
     trace.place(0, 0, 0)
     trace.place(1, 1, 0x5550)
@@ -78,8 +77,8 @@ FRAMES = [{"name": "inner", "filename": "a.py", "line": 3},
 
 
 def snapshot():
-    """A segment of 2 MiB with a block of 1000 bytes that has frames, one that waits, and the rest
-    free; the block of 1000 bytes was there before the history begins."""
+    """Builds a snapshot with one segment of 2 MiB: a block of 1000 bytes with frames, a block that waits, and
+    free memory. The block of 1000 bytes is older than the history."""
     def event(action, size, time_us, addr=BASE + 4096):
         return {"action": action, "addr": addr, "size": size, "stream": 0, "time_us": time_us,
                 "frames": []}
@@ -99,11 +98,11 @@ def snapshot():
                                "big": -(1 << 40), "yes": True}}
 
 
-# Events of a history with memory beside the cache: words, addresses, bytes.
+# Events of a history with memory outside the cache: names, addresses, bytes.
 BESIDE = [("alloc", BASE, 700), ("pinned_alloc", 4096, 5000), ("pinned_free", 8192, 0),
           ("passed_alloc", 8192, 90), ("passed_free", 8192, 0), ("physical", 1, 2 << 20),
           ("array", 1, 1 << 20), ("physical_free", 1, 2 << 20), ("passed_free", 4096, 0), ("array_free", 1, 0),
-          ("physical_free", 9, 4 << 20),  # of what began before
+          ("physical_free", 9, 4 << 20),  # frees memory that is older than the history
           ("free", BASE, 700), ("pinned_free", BASE, 0), ("refused", BASE, 0), ("snapshot", 0, 0)]
 
 
@@ -118,7 +117,7 @@ class ExportTest(CommandTest):
         self.dump = self.write("dump.json", self.fixture("dump", "exit"))
 
     def recorded(self, events, numbered):
-        """A dump with a history of which `numbered` events were, and these are kept."""
+        """Returns a dump with a history of `numbered` events, which keeps only the events given here."""
         with open(self.dump, encoding="utf-8") as file:
             document = json.load(file)
         document["devices"][0]["ordinal"] = 0

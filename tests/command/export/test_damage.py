@@ -1,5 +1,5 @@
-"""accelcache export and report on what they cannot read or write: one line with cause and remedy,
-and nothing half-written; damaged inputs never end them by a signal."""
+"""accelcache export and report with unreadable inputs and unwritable outputs. Each error is one line with cause and
+remedy, and no partial file is left. Damaged inputs never crash a command."""
 
 import json
 import os
@@ -71,7 +71,7 @@ class Errors(ExportTest):
             self.assertIn(format_name, self.expect(0, "export", "--help").stdout)
 
     def test_full_disk(self):
-        """The old file stays, and no part of a new one."""
+        """If the disk is full, the old file stays, and no part of a new file remains."""
         def limit():
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
@@ -87,7 +87,7 @@ class Errors(ExportTest):
             self.assertEqual(file.read(), "old")
 
     def test_links_and_modes(self):
-        """A link stays, and what it leads to keeps its mode."""
+        """The command writes through a link. The link stays, and its target keeps its mode."""
         target = self.write("real", "old", mode=0o600)
         os.symlink("real", self.path("link"))
         self.expect(0, "export", "-f", "folded", self.dump, "-o", self.path("link"))
@@ -116,8 +116,7 @@ class Errors(ExportTest):
 
 class Progress(ExportTest):
     def test_terminal(self):
-        """Long work tells on a terminal how far it has come, takes the line away, and says nothing
-        elsewhere."""
+        """On a terminal, slow work shows a progress line and removes it at the end. Elsewhere it prints nothing."""
         lines = "".join(f"a {i} 512 0\nf {i}\n" for i in range(300000))
         source = self.write("long", lines)
         command = [COMMAND, "export", "-f", "perfetto", source, "-o", "/dev/null"]
@@ -155,7 +154,7 @@ class Fuzz(ExportTest):
         chance = random.Random(source.rsplit("/", 1)[-1])
         with open(source, "rb") as file:
             data = file.read()
-        # Where something stands: most of a trace is empty.
+        # Damage goes to bytes that are not zero, because most of a trace is empty.
         spots = [i for i, byte in enumerate(data) if byte]
         for _ in range(tries):
             self.attempt(data[:chance.choice(spots)], "cut")

@@ -1,4 +1,4 @@
-"""accelcache export: what each format holds of inputs whose figures are known."""
+"""accelcache export: the contents of each format for inputs with known figures."""
 
 import gzip
 import importlib.util
@@ -32,7 +32,7 @@ class Torch(ExportTest):
             return pickle.load(file)
 
     def check(self, whole):
-        """What the functions of PyTorch's _memory_viz.py rely on."""
+        """Checks the fields that PyTorch's _memory_viz.py needs."""
         for segment in whole["segments"]:
             at = segment["address"]
             for part in segment["blocks"]:
@@ -80,8 +80,8 @@ class Torch(ExportTest):
         self.assertEqual(whole, expected)
 
     def test_shared(self):
-        """Events that share their frames, and values that come again, cost a reference: the file is no larger than
-        the one that was read.  Numbers of all lengths and pairs come out as they went in."""
+        """Shared frames and repeated values are written once and then referenced, so that the file is no larger
+        than its source. Numbers of all lengths and pairs keep their values."""
         frames = [[{"name": f"f{i}", "filename": "/job/train.py", "line": i} for i in range(n, n + 60)]
                   for n in range(40)]
         events = [{"addr": BASE + (i << 12), "size": 4096, "stream": 0, "time_us": START_NS + i,
@@ -96,7 +96,7 @@ class Torch(ExportTest):
         self.assertLess(os.path.getsize(self.path("out")), 1.05 * os.path.getsize(source))
 
     def test_long(self):
-        """More than fits a part of a list."""
+        """The list is longer than one part of a list in the format."""
         trace = Trace()
         trace.place(0, 0, 0)
         for i in range(1300):
@@ -108,7 +108,7 @@ class Torch(ExportTest):
         self.assertEqual([len(s["blocks"]) for s in whole["segments"]], [1300])
 
     def test_memory_beside_the_cache(self):
-        """Its events keep their names; a free that was refused is none."""
+        """Events of memory outside the cache keep their names. A refused free is not a free."""
         (trace,) = self.load(self.recorded(BESIDE, len(BESIDE)))["device_traces"]
         names = [word for word, _, _ in BESIDE]
         names[-4:-1] = ["free_requested", "free_completed"]
@@ -148,7 +148,7 @@ class Torch(ExportTest):
 
 class Text(ExportTest):
     def test_it_is_read_again(self):
-        """What `trace` prints is the trace: requests that name no stream stay such, the driver's are none."""
+        """`trace` prints a text trace that replay reads alike. Requests that the driver served are comments in it."""
         trace = Trace()
         trace.place(0, 0, 0)
         trace.place(1, 0, 0x5550)
@@ -168,7 +168,7 @@ class Text(ExportTest):
             self.assertEqual(*(self.find(figure, name) for figure in figures), name)
 
     def find(self, document, name):
-        """The first value of that name, however deep."""
+        """Returns the first value with the name at any depth."""
         if isinstance(document, dict):
             if name in document:
                 return document[name]
@@ -203,7 +203,7 @@ class Perfetto(ExportTest):
                           ("request failed", 7, 1, {"device": 0, "bytes": 5000})])
 
     def test_devices_of_a_snapshot(self):
-        """Time begins with the first event of all devices, not with that of the first one."""
+        """Time starts with the first event of all devices, not of the first device."""
         def event(action, time_us):
             return {"action": action, "addr": BASE, "size": 700, "stream": 0, "time_us": time_us}
         source = self.write("two.json", json.dumps({"segments": [], "device_traces": [
@@ -224,14 +224,14 @@ class Perfetto(ExportTest):
                          [("memory from the driver", 2 << 20), ("memory to the driver", 2 << 20)])
 
     def test_text(self):
-        """Without times an operation takes a microsecond."""
+        """Without times, each operation takes one microsecond."""
         events = self.events(self.write("text", "a 1 100 0\na 2 50 0\ns\nf 1\n"))
         self.assertEqual(self.track(events, "device 0 allocated"),
                          [(0, 0), (0, 100), (1, 150), (3, 50)])
 
 
 def fields(data):
-    """(number, value) of a protocol buffer: numbers, and bytes."""
+    """Yields (number, value) for each field of a protocol buffer. A value is a number or bytes."""
     at = 0
 
     def varint():
@@ -255,7 +255,7 @@ def fields(data):
 
 class Pprof(ExportTest):
     def samples(self, source):
-        """{type: unit}, {stack from the outermost: values}"""
+        """Returns {type: unit} and {stack from the outermost frame: values}."""
         self.expect(0, "export", "-f", "pprof", source, "-o", self.path("out"))
         with open(self.path("out"), "rb") as file:
             profile = list(fields(gzip.decompress(file.read())))
@@ -300,7 +300,7 @@ class Pprof(ExportTest):
         self.assertEqual(stacks[("device 1", "large_pool")], [2, 3 << 20, 2, 3 << 20])
 
     def test_modules(self):
-        """Where a dump has them they say more than pools."""
+        """If a dump has modules, the stacks show modules, not pools."""
         with open(self.dump, encoding="utf-8") as file:
             document = json.load(file)
         document["devices"][0]["modules"] = [
@@ -328,7 +328,7 @@ class Prometheus(ExportTest):
         return self.expect(0, "export", "-f", "prometheus", source, **environment).stdout
 
     def figures(self, text):
-        """{(name, device, pool): value}; every family has its lines together and its type."""
+        """Returns {(name, device, pool): value}. The lines of each family must be adjacent and have its type."""
         figures, kinds = {}, {}
         for line in text.splitlines():
             if line.startswith("# TYPE "):
@@ -363,7 +363,7 @@ class Prometheus(ExportTest):
             self.assertEqual(figures[name, device, pool], value, name)
 
     def test_all(self):
-        """No figure of a dump is left out."""
+        """The output has all figures of a dump."""
         with open(self.dump, encoding="utf-8") as file:
             document = json.load(file)
         names = {name for name, _, _ in self.figures(self.text(self.dump))}
@@ -407,7 +407,7 @@ class Prometheus(ExportTest):
     FOLDER = os.path.join(os.path.dirname(__file__), *[os.pardir] * 3, "tools", "prometheus")
 
     def test_users(self):
-        """The dashboard and the alerts ask for metrics and labels that are there."""
+        """The dashboard and the alerts use only metrics and labels that exist."""
         text = self.text(self.dump)
         known = set(re.findall(r"^(accelcache_\w+)", text, re.M))
         labels = set(re.findall(r'(\w+)="', text)) | {"severity", "instance"}
@@ -427,7 +427,7 @@ class Prometheus(ExportTest):
 
 
 class Run:
-    """A random program: its events, and by an independent count who held what at which moment."""
+    """A random program. It has a list of events, and an independent count of the live blocks at each moment."""
 
     def __init__(self, seed, events=400):
         random = Random(seed)
@@ -444,7 +444,7 @@ class Run:
             self.history.append(dict(self.live))
 
     def peak(self, first=0):
-        """What lived at the first moment of the most bytes, of those from event `first` on."""
+        """Returns the live blocks at the first moment with the most bytes, from event `first` on."""
         return max(self.history[first:], key=lambda live: sum(size for size, _, _ in live.values()))
 
 
@@ -459,7 +459,7 @@ class Lines(ExportTest):
     def test_moments_of_a_trace(self):
         for seed in range(10):
             run, trace = Run(seed), Trace(devices=((0, 1 << 30),))
-            for stream in range(5):  # a stream in place of each stack
+            for stream in range(5):  # each stream represents a stack
                 trace.place(stream, 0, 0x100 * stream)
             for i, (word, address, size, stack, _) in enumerate(run.events):
                 if word == "alloc":
@@ -481,8 +481,8 @@ class Lines(ExportTest):
                 self.assertEqual(sum(site["blocks"] for site in sites["sites"]), len(live))
 
     def test_moments_of_a_snapshot(self):
-        """The newest events alone are kept: blocks from before them that are still there have their stack, those
-        that were freed since have none."""
+        """A snapshot keeps only the newest events. An older block has its stack if it is still live at the end. An
+        older block that was freed since has none."""
         def frames(stack):
             return [{"name": f"f{stack}", "filename": "a.py", "line": stack + 1}]
         for seed in range(10):
@@ -511,12 +511,12 @@ class Lines(ExportTest):
             self.assertEqual(told, held, seed)
             sites = Counter()
             for site in self.sites(source)["peak"]["sites"]:
-                name = site["site"].split(", ")[-1]  # without the size of requests of no known site
+                name = site["site"].split(", ")[-1]  # without the size, in names of requests without a call site
                 sites[name] += site["bytes"]
             self.assertEqual(sites, held, seed)
 
     def test_diff(self):
-        """What two random programs hold by stack, and how that differs; offsets of code do not count."""
+        """Compares what two random programs hold by stack. Offsets of code do not count as a difference."""
         def source(name, run, offset):
             frames = [[{"name": f"f{stack}", "filename": f"a.so+0x{offset + stack:x}", "line": 0}]
                       for stack in range(5)]
@@ -549,7 +549,7 @@ class Lines(ExportTest):
         self.assertIn("two recordings", self.expect(2, "diff", self.dump).stderr)
 
     def test_shares(self):
-        """Of samples: the exact bytes of an innermost frame are shared out among the sampled stacks with it."""
+        """The innermost frame has exact bytes. These are divided among the sampled stacks with that frame."""
         with open(self.dump, encoding="utf-8") as file:
             document = json.load(file)
 
@@ -575,7 +575,7 @@ class Lines(ExportTest):
                               r" +5\.86 KiB +74\.7 % +60 blocks +a\.so\+0x1 < a\.so\+0x2\n")
 
     def test_stat_of_recordings(self):
-        """A trace, a log and a snapshot are shown by call site, and by themselves."""
+        """`stat` shows the call sites of a trace or a snapshot, one file at a time."""
         self.assertRegex(self.expect(0, "stat", self.trace).stdout,
                          r"^trace of process 4711  app -x\n3 requests for 2\.00 MiB, 1 failed\n\n"
                          r"at the peak, by call site  2\.00 MiB in 3 blocks\n"
@@ -591,7 +591,7 @@ class Lines(ExportTest):
         self.assertIn("not valid JSON", self.expect(1, "stat", self.write("bad", "{nonsense")).stderr)
 
     def test_leaked(self):
-        """A block that goes with its context was never freed: it is not there at the end, and leaked."""
+        """A block that ends with its context was never freed. It is absent from the end and counts as leaked."""
         trace = small_trace()
         trace.context_gone(8_000, 0)
         source = self.write("gone.trace", trace.data())
@@ -614,7 +614,7 @@ class Lines(ExportTest):
         self.assertEqual(folded(self.dump), [f"device 1;large_pool {3 << 20}"])
 
     def test_process(self):
-        """A PID stands for the page of a process that runs."""
+        """A PID selects the page of a live process."""
         process = subprocess.Popen([os.environ["AC_FIXTURE"], "live"], env=self.environment,
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.addCleanup(process.wait)

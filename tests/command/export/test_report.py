@@ -1,5 +1,4 @@
-"""accelcache report: what the page holds, read from its data and, where there is a Chromium, from
-the page itself as a browser shows it."""
+"""accelcache report: tests read the page's data and, if a Chromium is installed, the page itself in that browser."""
 
 import json
 import os
@@ -18,7 +17,7 @@ class ReportTest(ExportTest):
     def setUp(self):
         super().setUp()
         self.arguments = ["--library", os.path.dirname(LIBRARY)]
-        if not os.path.exists(LIBRARY):  # what the page holds does not depend on it
+        if not os.path.exists(LIBRARY):  # the page's data do not depend on it
             folder = self.path("library")
             os.mkdir(folder)
             self.write("library/dygraph.min.js", "/* the library */")
@@ -90,7 +89,7 @@ class Data(ReportTest):
             {"name": "libfoo.so", "path": "/a/libfoo.so", "num_allocs": 5,
              "allocated_bytes": {"current": 1 << 20, "allocated": 1 << 21, "freed": 1 << 20}}]
         data = self.data(self.write("dump2.json", json.dumps(document)))
-        self.assertNotIn("tables", data)  # the page says who and when, stat has all counters
+        self.assertNotIn("tables", data)  # the page names process and time; `stat` has all counters
         shown = self.answer(0, "stat", "--json", self.dump)["devices"]
         for figures, device in zip(data["figures"], shown, strict=True):
             stats = device["stats"]
@@ -102,7 +101,7 @@ class Data(ReportTest):
         self.assertIn("Warning: a warning of the fixture", texts)
 
     def test_share_of_hits(self):
-        """That of `stat`: what was passed to the driver is no hit."""
+        """The hit ratio equals that of `stat`: requests that went to the driver are no hits."""
         with open(self.dump, encoding="utf-8") as file:
             document = json.load(file)
         document["devices"][0]["counters"].update(cached_allocs=1000, driver_allocs=0)
@@ -115,7 +114,7 @@ class Data(ReportTest):
         self.assertIn("(1.0 %)", self.expect(0, "stat", "--brief", source).stdout)
 
     def test_who_grew(self):
-        """Of three sites one forgets what it takes, one grows and gives back, one does neither."""
+        """The page reports only the site that never frees its blocks as growing."""
         trace, live = [], [{}, {}, {}]
         def event(word, site, address, size):
             trace.append({"action": word, "addr": address, "size": size, "stream": 0, "time_us": len(trace),
@@ -136,7 +135,7 @@ class Data(ReportTest):
                                   r"Grew in each: site0 \(a\.py:1\) from 4\S+ KiB to 195 KiB\.$")
 
     def test_thinned_out(self):
-        """The one moment of the peak stays, whatever else is left out."""
+        """The page omits most moments, but keeps the peak."""
         lines = ["a 0 1000 0"]
         for i in range(1, 100001):
             lines += [f"a {i} {999983 if i == 77777 else 10} 0", f"f {i}"]
@@ -148,7 +147,7 @@ class Data(ReportTest):
         self.assertEqual(data["events"], 200001)
 
     def test_size_is_bounded(self):
-        """What opens a page quickly is how little it holds, however many events there are."""
+        """The size of the page is bounded for any number of events, so that it opens quickly."""
         source = self.path("million")
         self.expect(0, "gen", "lora", "--ops", "1000000", "-o", source)
         text = self.page(source).split('id="data">')[1].split("</script>")[0]
@@ -170,14 +169,14 @@ class Data(ReportTest):
                           [700, 0, 0, 1 << 20], [700, 0, 0, 0], [700, 0, 0, 0], [0, 0, 0, 0]])
 
     def test_peak_of_a_ring_that_wrapped(self):
-        """Of what is not kept the figures of the dump tell."""
+        """If the history lost events, the dump's figures give the peak."""
         events = [("alloc", BASE, 121 << 20), ("free", BASE, 121 << 20), ("snapshot", 0, 0)]
         for numbered, peak in ((3, None), (4, 129 << 20)):
             (series,) = self.data(self.recorded(events, numbered))["series"]
             self.assertEqual(series.get("peak"), peak)
 
     def sites_of(self, source):
-        """{site: bytes at each point}, with those of all others."""
+        """Returns {site: bytes at each point}. The key None has the bytes of all other sites."""
         data = self.data(source)
         (series,) = data["series"]
         first = 1 + len(series["figures"].split())
@@ -186,7 +185,7 @@ class Data(ReportTest):
         return columns
 
     def grown(self, sites=12):
-        """Events of so many call sites, `site3` with 4 blocks of 1,000 bytes, one of them freed; in phases."""
+        """Returns a snapshot of call sites. Site N allocates N + 1 blocks of 1,000 bytes, and one is freed."""
         trace, time = [], 100
 
         def event(action, address, site):
@@ -204,20 +203,20 @@ class Data(ReportTest):
         return {"segments": [], "device_traces": [trace]}
 
     def test_call_sites_over_time(self):
-        """A column for each of the ten largest; what is freed leaves the site that asked for it."""
+        """The page has columns for the ten largest sites. A free counts for the site that allocated the block."""
         source = self.write("sites.json", json.dumps(self.grown()))
         columns = self.sites_of(source)
         names = [name.split(" ")[0] for name in columns if name]
         self.assertEqual(names, [f"site{i}" for i in range(11, 1, -1)])
         for i, held in zip(range(11, 1, -1), columns.values()):
             self.assertEqual((held[0], max(held), held[-1]), (0, 1000 * (i + 1), 1000 * i))
-        self.assertEqual(columns[None][-1], 1000)  # of site1; site0 freed all
+        self.assertEqual(columns[None][-1], 1000)  # site1 holds them; site0 holds nothing
         phases = self.data(source)["phases"]
         self.assertEqual([name for name, _, _ in phases], ["p0", "p1"])
         self.assertLess(phases[0][2], phases[1][1])
 
     def test_never_below_nothing(self):
-        """Events that free what none of them took: the page says so, and draws nothing in use."""
+        """If events free blocks that the history did not allocate, the page says so and shows no negative bytes in use."""
         data = self.data(self.recorded([("free", BASE + 4096, 9 << 20), ("alloc", BASE, 20 << 20), ("snapshot", 0, 0)], 3))
         self.assertEqual([p[1] for p in data["series"][0]["points"]], [0, 0, 11 << 20])
         self.assertRegex(data["advice"][0]["text"], "^The events free 9.00 MiB more than they show as allocated")
@@ -268,7 +267,7 @@ class Data(ReportTest):
         self.assertEqual((row["bytes"], row["used"], row["cells"][:61]), (4 << 20, 1 << 20, "9" * 60 + "0"))
 
     def test_alone(self):
-        """The page asks nothing of a network, and no text of the file becomes part of it."""
+        """The page makes no network requests. Text of the file cannot become markup of the page."""
         name = "</script><script>alert(1)</script><!--<script>"
         with open(self.dump, encoding="utf-8") as file:
             document = json.load(file)
@@ -331,7 +330,7 @@ class Shown(ReportTest):
             " })()")
 
     def longer(self):
-        """A trace of a second: bytes in use rise by 1 MiB every 10 ms up to 50 MiB, then fall."""
+        """Returns a trace of one second: bytes in use rise by 1 MiB every 10 ms up to 50 MiB, then fall."""
         trace = Trace(devices=((0, 1 << 30), ))
         trace.place(0, 0, 0)
         for i in range(50):
@@ -402,7 +401,7 @@ class Shown(ReportTest):
                          rf"^{hex(BASE)} \+ 2[45]\.\d MiB to 25\.\d MiB: used$")
 
     def test_sizes_and_colours(self):
-        """Nothing is wider than the window; light and dark differ."""
+        """All elements fit the width of the window. The light and dark styles differ."""
         folder = os.environ.get("AC_SCREENSHOTS", self.folder)
         for name, source in (("trace", self.longer()), ("dump", self.dump),
                              ("snapshot", self.snapshot)):
@@ -420,8 +419,7 @@ class Shown(ReportTest):
             self.assertEqual(len(colours), 2)
 
     def test_million(self):
-        """A million operations open in three seconds, on a machine that does nothing else: what
-        counts is that they are thinned out, so that it does not depend on their number."""
+        """A page of a million operations opens within 3 s on an idle machine. The number of its points is bounded."""
         lines = [f"a {i} 4096 0\nf {i}" for i in range(500000)]
         seconds = self.show(self.write("million", "\n".join(lines) + "\n"))
         points = self.browser.value("report.data.series[0].points.length")

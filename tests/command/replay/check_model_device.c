@@ -1,5 +1,5 @@
-/* The modelled device: what the contract of device.h asks for, costs, time and its three models
- * of work. */
+/* Tests of the modelled device: the contract of device.h, costs, time, and the three models of
+ * work. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,14 +36,14 @@ START_TEST(segments) {
     ck_assert(a + 20 * MIB <= b || b + 30 * MIB <= a);
     ck_assert_int_eq(ops->segment_alloc(model, 16 * MIB, &c), AC_OOM);
     ck_assert_int_eq(ops->segment_free(model, a, 2 * MIB), AC_OK);
-    ck_assert_uint_eq(take(model, 20), a); /* the first gap that is large enough */
+    ck_assert_uint_eq(take(model, 20), a); /* placed in the first gap that fits */
     ck_assert_uint_eq(figures_of(model).peak, 50 * MIB);
-    ck_assert_uint_eq(figures_of(model).call[CMD_CALL_alloc], 4); /* the refused one too */
+    ck_assert_uint_eq(figures_of(model).call[CMD_CALL_alloc], 4); /* the refused call counts too */
     ck_assert_uint_eq(figures_of(model).call[CMD_CALL_free], 1);
     ck_assert_double_eq_tol(figures_of(model).ns, 4 * 100000 + 200000, 1e-6);
     ck_assert_uint_eq(ops->now_ns(), 600000);
     cmd_model_reset(model);
-    ck_assert_uint_eq(figures_of(model).peak, 50 * MIB); /* still taken */
+    ck_assert_uint_eq(figures_of(model).peak, 50 * MIB); /* the segments are still allocated */
     ck_assert_uint_eq(figures_of(model).call[CMD_CALL_alloc], 0);
     ck_assert_ptr_null(cmd_model_misuse(model));
     ck_assert_int_eq(ops->segment_free(model, a + MIB, MIB), AC_FAILED);
@@ -61,13 +61,13 @@ START_TEST(delayed_work) {
     ck_assert_int_eq(ops->fence_record(model, false, &late), AC_OK);
     cmd_model_operation(model);
     ck_assert_int_eq(ops->fence_query(model, early), AC_BUSY);
-    cmd_model_operation(model); /* three since the first */
+    cmd_model_operation(model); /* three operations after the first */
     ck_assert_int_eq(ops->fence_query(model, early), AC_OK);
     ck_assert_int_eq(ops->fence_query(model, late), AC_BUSY);
     ck_assert_int_eq(ops->fence_wait(model, late, 0), AC_OK);
     ck_assert_uint_eq(figures_of(model).waits, 1);
     ck_assert_int_eq(ops->fence_query(model, late), AC_OK);
-    ck_assert_int_eq(ops->fence_wait(model, early, 0), AC_OK); /* is over: no wait */
+    ck_assert_int_eq(ops->fence_wait(model, early, 0), AC_OK); /* completed: no wait */
     ck_assert_uint_eq(figures_of(model).waits, 1);
     ops->fence_release(model, early);
     ops->fence_release(model, late);
@@ -75,24 +75,24 @@ START_TEST(delayed_work) {
 }
 END_TEST
 
-/* A kernel over 1 MiB lasts 5950 ns here. */
+/* A kernel over 1 MiB takes 5950 ns in this model. */
 START_TEST(streams) {
     cmd_model_t *model = model_with(CMD_WORK_STREAMS, 0);
     void *fence, *join;
     cmd_model_kernel(model, 0, MIB);
     cmd_model_kernel(model, 0, MIB);
-    cmd_model_kernel(model, 1, MIB); /* beside them */
+    cmd_model_kernel(model, 1, MIB); /* in parallel with the first two */
     ck_assert_int_eq(ops->join_record(model, cmd_model_stream_key(1), &join), AC_OK);
     ck_assert_int_eq(ops->fence_record(model, false, &fence), AC_OK);
     ck_assert_int_eq(ops->fence_wait(model, join, 0), AC_OK);
     ck_assert_uint_eq(ops->now_ns(), 5950);
     ck_assert_int_eq(ops->fence_query(model, fence), AC_BUSY);
-    ck_assert_int_eq(ops->fence_wait(model, fence, 1000), AC_BUSY); /* the limit */
+    ck_assert_int_eq(ops->fence_wait(model, fence, 1000), AC_BUSY); /* the time limit has passed */
     ck_assert_int_eq(ops->fence_wait(model, fence, 0), AC_OK);
     ck_assert_uint_eq(ops->now_ns(), 2 * 5950);
     ops->fence_release(model, fence);
 
-    /* What stream 1 is given now comes after stream 0's kernel. */
+    /* Later work on stream 1 starts after the kernel on stream 0. */
     cmd_model_kernel(model, 0, MIB);
     ck_assert_int_eq(ops->stream_order(model, cmd_model_stream_key(0), cmd_model_stream_key(1)),
                      AC_OK);
@@ -111,7 +111,7 @@ START_TEST(run_ahead) {
     for (int i = 0; i < CMD_RUN_AHEAD; i++)
         cmd_model_kernel(model, 0, 0);
     ck_assert_uint_eq(ops->now_ns(), 0);
-    cmd_model_kernel(model, 0, 0); /* waits for the end of the first */
+    cmd_model_kernel(model, 0, 0); /* waits for the end of the first kernel */
     ck_assert_uint_eq(ops->now_ns(), 5000);
     cmd_model_free(model);
 }
@@ -135,7 +135,7 @@ START_TEST(pages) {
     ck_assert_double_eq_tol(figures_of(model).ns - made, 2 * 1500 + 36000 + 2 * 2000, 1e-6);
     ck_assert_ptr_null(cmd_model_misuse(model));
 
-    /* A page that is mapped outlives its release. */
+    /* A mapped page outlives its release. */
     ck_assert_int_eq(ops->page_release(model, page), AC_OK);
     cmd_model_reset(model);
     ck_assert_uint_eq(figures_of(model).peak, 10 * MIB);
@@ -173,22 +173,22 @@ START_TEST(misuse) {
     case 1: /* half a page */
         status = ops->pages_unmap(m.model, m.range, 4 * MIB);
         break;
-    case 2: /* a hole */
+    case 2: /* a range with a hole */
         status = ops->pages_allow(m.model, m.range, 16 * MIB);
         break;
-    case 3: /* more than the page has */
+    case 3: /* more than the size of the page */
         status = ops->page_map(m.model, m.range + 16 * MIB, 4 * MIB, m.other);
         break;
     case 4: /* outside all ranges */
         status = ops->page_map(m.model, m.range + 63 * MIB, 2 * MIB, m.other);
         break;
-    case 5: /* with a page in it */
+    case 5: /* a range that has a page */
         status = ops->range_release(m.model, m.range, 64 * MIB);
         break;
     case 6:
         status = ops->page_release(m.model, 77);
         break;
-    default: /* twice */
+    default: /* a page that was released before */
         ops->page_release(m.model, m.other);
         status = ops->page_release(m.model, m.other);
     }
@@ -212,7 +212,7 @@ START_TEST(cost_files) {
     ck_assert_double_eq(costs.alloc.fixed, 7);
     ck_assert_double_eq(costs.alloc.per_mib, 2.5);
     ck_assert_double_eq(costs.unmap.per_page, 3);
-    ck_assert_double_eq(costs.free.fixed, 200000); /* not named: as it was */
+    ck_assert_double_eq(costs.free.fixed, 200000); /* not in the table: unchanged */
 
     static const char *const bad[] = {"cuMemAlloc\n", "cuMemAlloc,1,2\n", "cuMemAlloc,-1,2,3\n",
                                       "cuMemAlloc,1,x,3\n", "cuNothing,1,2,3\n"};
@@ -230,7 +230,8 @@ START_TEST(cost_files) {
 }
 END_TEST
 
-/* The simulated device's form: by bytes alone, and with calls that the model does not make. */
+/* Tables in the simulated device's format may omit the cost per page, and may name calls that
+ * the model does not make. */
 START_TEST(measured_tables) {
     char path[] = "costs-XXXXXX", *error = NULL;
     int fd = mkstemp(path);
@@ -250,9 +251,9 @@ START_TEST(measured_tables) {
     ck_assert_double_eq(costs.allow.per_mib, 4);
     ck_assert_double_eq(costs.allow.per_page, 0);
     ck_assert_double_eq(costs.unmap.per_page, 30);
-    ck_assert_double_eq(costs.unmap.fixed, 20); /* its first page is a page like the others */
+    ck_assert_double_eq(costs.unmap.fixed, 20); /* 50 less the first page's 30 */
     ck_assert_double_eq(costs.map.fixed, 0);
-    ck_assert_double_eq(costs.free.fixed, 200000); /* not named: as it was */
+    ck_assert_double_eq(costs.free.fixed, 200000); /* not in the table: unchanged */
 
     static const char *const bad[] = {"cuMemAlloc\n",        "cuMemAlloc,1\n",
                                       "cuMemAlloc,1,2,-3\n", "cuMemAlloc,-1,2\n",

@@ -1,4 +1,4 @@
-"""What the suites of gen, replay and tune share."""
+"""Shared parts of the suites for gen, replay and tune."""
 
 import json
 
@@ -9,7 +9,7 @@ MIB = 1 << 20
 
 class TraceTest(base.CommandTest):
     def trace(self, *lines, name="trace"):
-        """A text trace of these operations."""
+        """Writes a text trace of these operations."""
         return self.write(name, "".join(line + "\n" for line in lines))
 
     def generate(self, kind, *options, name=None):
@@ -22,7 +22,7 @@ class TraceTest(base.CommandTest):
 
 
 def peak_of(path):
-    """Most bytes allocated at a time, read independently of the command."""
+    """Returns the maximum of allocated bytes in a text trace, without the command."""
     live, now, most = {}, 0, 0
     with open(path, encoding="ascii") as file:
         for line in file:

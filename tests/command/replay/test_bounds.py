@@ -1,5 +1,5 @@
-"""accelcache replay: no trace takes more memory than it did.  A table of what was reached, with a margin:
-ratios are of bytes and deterministic, but those of a single seed move by a tenth for nothing."""
+"""accelcache replay: each trace needs no more memory than the recorded bounds plus a margin. Ratios of
+bytes are deterministic, but the ratio of a single seed can vary by a tenth by chance."""
 
 import base
 import frame
@@ -8,8 +8,9 @@ MARGIN = 0.01
 SEEDS = range(1, 4)
 WAYS = {"native": "", "pages": "expandable_segments:true"}
 OPERATIONS = {"grow": "1000", "rmm": "20000"}
-# Mean of the seeds: memory taken from the device at most, to what the program held; the same of the second
-# replay; the least that completes; the first two where 50 operations are under way behind each free.
+# Bounds for the mean over the seeds: memory from the device at its peak, relative to the program's memory,
+# in the first and second replay; the least capacity that completes; the first two again with 50 operations
+# in progress at each free.
 BOUNDS = {
     ("islands", "native"): (1.171, 1.175, 1.160, 1.217, 1.217),
     ("islands", "pages"): (1.045, 1.045, 1.044, 1.198, 1.199),
@@ -30,7 +31,7 @@ BOUNDS = {
     ("fixed", "native"): (1.028, 1.057, 1.033, 1.198, 1.200),
     ("fixed", "pages"): (1.004, 1.004, 1.004, 1.197, 1.200),
 }
-# Mean of the seeds, of the first and the second replay in the order of the trace's streams.
+# Bounds for the mean over the seeds in the first and second replay, with the streams of the trace.
 STREAM_BOUNDS = {
     ("islands", "native"): (1.186, 1.183),
     ("islands", "pages"): (1.127, 1.132),

@@ -1,4 +1,4 @@
-"""accelcache-dev gen: repeatable, well formed, and what each kind promises."""
+"""accelcache-dev gen: traces are repeatable, well formed, and have the properties of their kind."""
 
 import hashlib
 import os
@@ -7,7 +7,7 @@ import unittest
 import base
 import frame
 
-KINDS = {  # streams, whether the program synchronises
+KINDS = {  # streams, and true if the program synchronises
     "fixed": ({0}, True),
     "varlen": ({0}, True),
     "lora": ({0, 1, 2}, True),
@@ -18,7 +18,7 @@ KINDS = {  # streams, whether the program synchronises
     "islands": ({0}, True),
     "rmm": ({0}, False),
 }
-# The same on every machine: integer arithmetic from the seed.
+# Digests are equal on all machines: gen uses integer arithmetic on the seed.
 DIGESTS = {
     "fixed": "edbf4f7bd3ccec72",
     "varlen": "b1c8a604888468c6",
@@ -74,12 +74,12 @@ class Gen(frame.TraceTest):
                 first = self.text(kind, "--seed", "7")
                 self.assertEqual(first, self.text(kind, "--seed", "7"))
                 self.assertEqual(hashlib.sha256(first.encode()).hexdigest()[:16], DIGESTS[kind])
-                if kind != "fixed":  # nothing varies there
+                if kind != "fixed":  # its sizes do not depend on the seed
                     self.assertNotEqual(first.splitlines()[1:],
                                         self.text(kind, "--seed", "8").splitlines()[1:])
 
     def test_varying_sizes(self):
-        """Each step of fixed is as the one before, but for the first; those of others differ."""
+        """Steps of "fixed" are equal except the first. Steps of other kinds differ."""
         def sizes(kind, operations):
             text = self.expect(0, "gen", kind, "--ops", str(operations)).stdout
             return len({line.split()[2] for line in text.splitlines() if line.startswith("a")})

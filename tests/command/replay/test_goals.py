@@ -1,6 +1,5 @@
-"""accelcache replay: how much memory traces take that are hard on an allocator, each with what was
-reached as its bound.  Ratios are of bytes, deterministic, and judged over several seeds: one by
-itself moves by a tenth for nothing."""
+"""accelcache replay: memory use on traces that are hard for an allocator, each bounded by the best value so
+far. Ratios of bytes are deterministic, but a single seed can vary by a tenth by chance."""
 
 import random
 
@@ -14,7 +13,7 @@ SEEDS = range(1, 11)
 
 class Goals(frame.TraceTest):
     def figures(self, kind, conf, *options, work=(), seeds=SEEDS):
-        """One replay of a trace for each seed."""
+        """Replays one trace for each seed. Returns the figures."""
         figures = []
         for seed in seeds:
             path = self.generate(kind, "--seed", str(seed), *options)
@@ -23,7 +22,7 @@ class Goals(frame.TraceTest):
 
     @staticmethod
     def steady(figures):
-        """Driver time of replays after the first becomes a figure of its own."""
+        """Copies the driver time of replays after the first to the key "steady"."""
         for figure in figures:
             figure["steady"] = figure["driver_ms_per_1000_ops"]["steady"]
         return figures
@@ -35,7 +34,8 @@ class Goals(frame.TraceTest):
 
     @staticmethod
     def swap(large, freed, count, size, rounds=1):
-        """Large blocks, in MiB, of which the last ones are freed; then medium ones, in rounds."""
+        """Returns a trace of large blocks, in MiB, of which the last are freed, and rounds of medium
+        blocks."""
         lines = [f"a {9000 + i} {mib * MIB} 0" for i, mib in enumerate(large)]
         lines += [f"f {9000 + i}" for i in range(len(large) - len(freed), len(large))]
         for _ in range(rounds):
@@ -45,7 +45,7 @@ class Goals(frame.TraceTest):
 
     @staticmethod
     def turns(rounds):
-        """Large blocks and medium ones in turn.  1 of 24 of these stays beside the large ones."""
+        """Returns a trace that alternates large and medium blocks. One in 24 medium blocks stays longer."""
         lines, stay, count, few = [], range(0, 2048, 24), 2048, 16
         for _ in range(rounds):
             lines += [f"a {9000 + i} {128 * MIB} 0" for i in range(few)]
@@ -57,14 +57,14 @@ class Goals(frame.TraceTest):
         return lines
 
     def test_growing_buffer(self):
-        """Old buffers are not kept by the small blocks that were allocated while they were free."""
+        """Small blocks that were allocated while an old buffer was free do not keep its memory."""
         figures = self.figures("grow", "", "--ops", "1000", work=("--min-capacity",))
         self.assert_most(figures, "ratio", 1.02, 1.05)
         self.assert_most(figures, "min_capacity_ratio", 1.05, 1.1)
         self.assert_most(figures, "ratio_second", 1.02, 1.03)
 
     def test_islands_in_segments(self):
-        """Medium blocks that stay do not keep segments, which cannot move, from large ones."""
+        """Segments cannot move. Medium blocks that stay do not prevent large blocks from using segments."""
         figures = self.figures("islands", "", "--ops", "60000", work=("--min-capacity",))
         self.assert_most(figures, "ratio", 1.185, 1.24)
         self.assert_most(figures, "ratio_second", 1.19, 1.24)
@@ -74,7 +74,7 @@ class Goals(frame.TraceTest):
         self.assert_most(figures, "ms", 1.46, 1.8)
 
     def test_little_room(self):
-        """Big blocks find room on a device that holds little more than what is live."""
+        """Big blocks find room on a device that is little larger than the live memory."""
         for kind, mean, worst in (("lora", 1.1, 1.14), ("graph", 1.05, 1.07)):
             with self.subTest(kind):
                 figures = self.figures(kind, "", "--ops", "60000", work=("--min-capacity",))
@@ -82,8 +82,8 @@ class Goals(frame.TraceTest):
 
     @staticmethod
     def steps(seed, rounds=40, layer=47):
-        """Blocks of half a gigabyte that come and go, each a little larger or smaller, and layers of
-        47 MiB or so, of which some stay for the next steps, cut out of what is free."""
+        """Returns a trace of blocks of up to 730 MiB that come and go in slightly different sizes. Layers
+        of about 47 MiB are allocated between them. Some layers stay for the next steps."""
         draw, lines, kept, last = random.Random(seed), [], [], 0
 
         def take(mib):
@@ -111,14 +111,14 @@ class Goals(frame.TraceTest):
         return lines
 
     def test_steps(self):
-        """Big blocks of a new size in each step find the places of those before."""
+        """Big blocks have a new size in each step, but reuse the space of earlier ones."""
         figures = [self.replay(self.trace(*self.steps(seed))) for seed in range(1, 6)]
         self.assert_most(figures, "ratio", 1.17, 1.23)
         self.assert_most(figures, "ratio_second", 1.1, 1.13)
 
     def beside_survivors(self, small, rounds):
-        """A program as in steps; then big blocks go, of 200 MiB one stays in the place of each, and
-        rounds of smaller ones need what lies idle beside them."""
+        """Returns a trace like `steps`, after which big blocks are freed. In place of each, one block of
+        200 MiB stays. Rounds of smaller blocks then need the free memory next to these blocks."""
         draw, lines, blocks = random.Random(2), self.steps(2, 8, layer=20), 10
 
         def take(name, count, mib):
@@ -139,7 +139,7 @@ class Goals(frame.TraceTest):
         return lines
 
     def test_beside_big_blocks(self):
-        """What lies idle beside big blocks serves others, before these take more than they hold."""
+        """Free memory next to big blocks serves other requests before these get new memory."""
         for small, rounds in ((20, 20), (40, 2)):
             with self.subTest(small):
                 figure = self.replay(self.trace(*self.beside_survivors(small, rounds)))
@@ -147,13 +147,13 @@ class Goals(frame.TraceTest):
                 self.assertLessEqual(figure["ratio_second"], 1.1)
 
     def test_beside_big_blocks_on_a_full_device(self):
-        """And the driver is not asked in each request for what it has not."""
+        """On a full device, requests do not ask the driver for memory that it lacks."""
         figure = self.replay(self.trace(*self.beside_survivors(20, 20)), "--capacity", "1.06x")
         self.assertTrue(figure["completed"])
         self.assertEqual(sum(figure["driver_calls_steady"].values()), 0, figure["driver_calls_steady"])
 
     def test_no_medium_segments(self):
-        """Programs that have no use for them take no more than without them."""
+        """Programs without a use for medium segments need no more memory because of them."""
         for kind, mean, worst in (("amr", 1.06, 1.1), ("fixed", 1.05, 1.05), ("varlen", 1.055, 1.08),
                                   ("serving", 1.035, 1.06), ("lora", 1.1, 1.14)):
             with self.subTest(kind):
@@ -161,7 +161,7 @@ class Goals(frame.TraceTest):
                 self.assert_most(figures, "ratio", mean, worst)
 
     def test_medium_after_large(self):
-        """Where medium blocks take the place of large ones they take their memory."""
+        """Medium blocks reuse the memory of freed large blocks."""
         traces = {
             "one large block": (self.swap([2048], [2048], 2048, MIB), 1.08),
             "one of two": (self.swap([1024, 1024], [1024], 4096, MIB // 4), 1.08),
@@ -177,7 +177,7 @@ class Goals(frame.TraceTest):
     # ------------------------------------------------------------ pages
 
     def test_islands(self):
-        """Small blocks do not keep the pages of the large ones around them, which have gone."""
+        """Small blocks do not keep the pages of freed large blocks around them."""
         figures = self.figures("islands", PAGES, "--ops", "60000", work=("--min-capacity",))
         self.assert_most(figures, "ratio", 1.05, 1.055)
         self.assert_most(figures, "ratio_second", 1.05, 1.055)
@@ -186,7 +186,7 @@ class Goals(frame.TraceTest):
 
     @staticmethod
     def waves(seed, operations=60000):
-        """As islands, with small blocks of up to 700 KiB: part of them lies among large ones at first."""
+        """Returns a trace like "islands". Some small blocks of up to 700 KiB are placed among large ones."""
         draw, lines, last, large, small = random.Random(seed), [], 0, [0] * 100, [0] * 3000
 
         def replace(places, at, most):
@@ -211,7 +211,7 @@ class Goals(frame.TraceTest):
         return lines
 
     def test_waves(self):
-        """Rests of pages beside large blocks do not add up."""
+        """Unused parts of pages next to large blocks do not accumulate."""
         figures = [self.replay(self.trace(*self.waves(seed)), "--conf", PAGES) for seed in SEEDS]
         self.assert_most(figures, "ratio", 1.05, 1.055)
         self.assert_most(figures, "ratio_second", 1.05, 1.055)
@@ -219,7 +219,7 @@ class Goals(frame.TraceTest):
 
     @staticmethod
     def queue(seed, operations=30000):
-        """Blocks of about 32 MiB: the one that was allocated first goes first."""
+        """Returns a trace of blocks of about 32 MiB, freed in the order of their allocation."""
         draw, lines, first, last, live = random.Random(seed), [], 0, 0, []
         while len(lines) < operations:
             size = int(draw.uniform(30, 34) * MIB)
@@ -232,20 +232,20 @@ class Goals(frame.TraceTest):
         return lines
 
     def test_smaller_pages_that_do_not_pay(self):
-        """Where they would have to move all the time pages become no smaller, for no more memory."""
+        """If smaller pages would have to move all the time and save no memory, pages keep their size."""
         figures = [self.replay(self.trace(*self.queue(seed)), "--conf", PAGES) for seed in range(1, 6)]
         self.assert_most(figures, "ratio", 1.105, 1.11)
         self.assert_most(figures, "ratio_second", 1.105, 1.11)
         self.assert_most(self.steady(figures), "steady", 0.6, 1)
 
     def test_patches(self):
-        """Medium blocks that come to have pages of their own leave nothing behind on those of others."""
+        """Medium blocks that later get their own pages leave no memory unused on other pages."""
         figures = self.figures("amr", PAGES, "--ops", "60000")
         self.assert_most(figures, "ratio", 1.06, 1.08)
         self.assert_most(figures, "ratio_second", 1.06, 1.08)
 
     def test_again(self):
-        """What moved once earns no memory: a program that does the same again takes as much."""
+        """A program that repeats its work needs no more memory the second time, although pages moved."""
         for kind in ("varlen", "lora", "serving", "graph", "islands", "grow", "amr", "fixed"):
             options = ("--ops", "1000" if kind == "grow" else "60000")
             for figure in self.figures(kind, PAGES, *options, seeds=range(1, 6)):
@@ -253,7 +253,7 @@ class Goals(frame.TraceTest):
                     self.assertLessEqual(figure["ratio_second"], figure["ratio"] + 0.015)
 
     def test_few_moves(self):
-        """Pages come out of the smallest hole that has enough, and what is large stays so."""
+        """Pages are taken from the smallest hole that suffices, so that large holes stay whole."""
         for kind, ops, mean, worst in (("graph", "60000", 0.15, 0.3), ("grow", "1000", 3, 7),
                                        ("serving", "60000", 0.1, 0.2), ("varlen", "60000", 0.051, 0.2)):
             with self.subTest(kind):
@@ -261,31 +261,31 @@ class Goals(frame.TraceTest):
                 self.assert_most(self.steady(figures), "steady", mean, worst)
 
     def test_low_memory(self):
-        """Where all pages are small, medium blocks have some of their own as well."""
+        """If all pages are small, medium blocks get their own pages too."""
         figures = self.figures("islands", PAGES + ",low_memory:true", "--ops", "60000")
         self.assert_most(figures, "ratio", 1.041, 1.045)
         self.assert_most(figures, "ratio_second", 1.041, 1.045)
 
     def test_random_sizes_on_large_pages(self):
-        """Moves take less time, so that they are worth less memory."""
+        """With large pages moves take less time, so that they pay off even if they save less memory."""
         figures = self.figures("rmm", PAGES + ",page_size_mb:64", "--ops", "20000")
         self.assert_most(figures, "ratio_second", 1.22, 1.24)
         self.assert_most(self.steady(figures), "steady", 2.3, 3)
 
     def test_random_sizes_within_a_budget(self):
-        """The same with a budget that does not learn."""
+        """Random sizes with a fixed page budget, which does not adapt."""
         figures = self.figures("rmm", PAGES + ",page_budget:0.15", "--ops", "20000", seeds=range(1, 6))
         self.assert_most(figures, "ratio_second", 1.151, 1.151)
         self.assert_most(self.steady(figures), "steady", 11.5, 13)
 
     def test_random_sizes(self):
-        """Sizes that never repeat: moves become rare, for some memory."""
+        """Sizes never repeat here. Moves become rare, at the cost of some memory."""
         figures = self.figures("rmm", PAGES, "--ops", "20000", work=("--repeat", "3"))
         self.assert_most(figures, "ratio_second", 1.28, 1.31)
         self.assert_most(self.steady(figures), "steady", 2.3, 3)
 
     def test_auto(self):
-        """A trace shares nothing: pages serve as with true."""
+        """A trace shares no memory with others, so that "auto" uses pages as "true" does."""
         for kind in ("lora", "islands"):
             path = self.generate(kind, "--ops", "20000")
             figures = [self.replay(path, "--conf", "expandable_segments:" + mode)
@@ -296,7 +296,7 @@ class Goals(frame.TraceTest):
     # ------------------------------------------------------------ work under way
 
     def test_frees_that_wait(self):
-        """Large blocks are not used up while others wait for work."""
+        """Requests do not use up large free blocks while other blocks wait for work of the device."""
         for kind, mean, worst in (("lora", 1.3, 1.4), ("varlen", 1.25, 1.3), ("grow", 1.05, 1.1)):
             options = ("--ops", "1000" if kind == "grow" else "60000")
             with self.subTest(kind):
@@ -308,7 +308,7 @@ class Goals(frame.TraceTest):
     # ------------------------------------------------------------ a full device
 
     def test_filled_device(self):
-        """As many equal blocks as the driver by itself, which has units of 2 MiB."""
+        """Equal blocks fill the device as with the driver alone, which allocates units of 2 MiB."""
         for conf in ("", PAGES):
             for mib in (700, 701.3, 33, 64.5, 350, 2047, 5000.7):
                 for capacity in (81920, 24499, 11000):

@@ -1,4 +1,4 @@
-"""The formats that replay reads, and each kind of damage."""
+"""The input formats of replay, and each kind of damage."""
 
 import json
 import os
@@ -19,7 +19,7 @@ def event(action, address, size, **more):
 
 class Readers(frame.TraceTest):
     def refused(self, content, *expected, name="bad"):
-        """Exit 1 and one line that names the file and says this."""
+        """Expects exit status 1 and one line that names the file and has these words."""
         path = self.write(name, content)
         result = self.expect(1, "replay", path)
         self.assertEqual(result.stdout, "")
@@ -106,7 +106,8 @@ class Readers(frame.TraceTest):
                      "no column Stream")
 
     def test_rmm_killed(self):
-        """The last row has no end: the others are replayed, and a note says so.  A row with an end is not forgiven."""
+        """If the last row is cut off, a note says so and the others are replayed. A damaged complete row is an
+        error."""
         rows = RMM + "1,t,allocate,0x10,64,0\n1,t,free,0x99,64,0\n"
         for row in ("1,t,allocate,0x20,6", "1", "1,t,allo", "1,t,allocate,0x10,64,0", "1,t,free,0x"):
             with self.subTest(row):
@@ -134,7 +135,7 @@ class Readers(frame.TraceTest):
         self.refused("hello", "line 1")
 
     def test_large_and_wrong(self):
-        """Of a file that is no trace nothing is read but its beginning: all of it does not fit the limit."""
+        """The command reads only the start of a file that is no trace. The memory limit excludes the whole file."""
         path = self.path("video")
         with open(path, "wb") as file:
             file.truncate(64 << 30)
@@ -156,7 +157,7 @@ class Readers(frame.TraceTest):
                          ("PyTorch snapshot", 3, 1000))
 
     def test_torch_began_late(self):
-        """What is freed or live and was never allocated was there before the first event."""
+        """A block that is freed or live without an allocation existed before the first event."""
         trace = [event("free_requested", 0x1000, 500), event("alloc", 0x9000, 100)]
         blocks = [{"size": 512, "requested_size": 300, "state": "active_allocated"},
                   {"size": 512, "requested_size": 0, "state": "inactive"},
@@ -168,7 +169,7 @@ class Readers(frame.TraceTest):
     def test_torch_devices(self):
         path = self.snapshot([[event("alloc", 1, 100)],
                               [event("alloc", 1, 7), event("free_requested", 1, 7)], []])
-        self.assertEqual(self.replay(path)["peak_live"], 7)  # the busier one
+        self.assertEqual(self.replay(path)["peak_live"], 7)  # the stream with more events
         self.assertEqual(self.replay(path, "--ordinal", "0")["peak_live"], 100)
         self.assertIn("no operation of device 2",
                       self.expect(1, "replay", path, "--ordinal", "2").stderr)
@@ -190,7 +191,7 @@ class Readers(frame.TraceTest):
         trace = [event("alloc", 4096, 1000), event("free", 4096, 1000), event("alloc", 1 << 45, 600)]
         path = self.path("snapshot.pickle")
         for protocol in (2, 4, 5):
-            if protocol == 5:  # earlier ones name code for these
+            if protocol == 5:  # earlier protocols need code for these
                 trace[0]["frames"] = trace[2]["frames"] = [bytes(300), bytearray(9)]
             with open(path, "wb") as file:
                 pickle.dump({"segments": [], "device_traces": [trace]}, file, protocol)
@@ -199,7 +200,7 @@ class Readers(frame.TraceTest):
                              ("PyTorch snapshot", 3, 1000))
 
     def test_pickle_damage(self):
-        """Pickles that no Python writes: below a mark, without an end, of any size when expanded."""
+        """These pickles are invalid: they pop below a mark, lack an end, or expand to any size."""
         shared = b"]q\0" + b"".join(b"](" + b"h%c" % i * 10 + b"eq%c" % (i + 1) for i in range(40))
         for content, expected in ((b"]](a\x87.", "damaged"), (b"]](at.", "damaged"),
                                   (b"](e\x87.", "damaged"), (b"}(Ns.", "damaged"),
@@ -216,12 +217,12 @@ class Readers(frame.TraceTest):
     # ------------------------------------------------------------ requests that failed
 
     def test_failed_requests(self):
-        """A request that failed is one that the program has: it counts, unless no placement could have served it."""
+        """A failed request counts as a request of the program, unless no placement could have served it."""
         trace = inputs.Trace(devices=((0, 1 << 30),))
         trace.place(0, 0, 0)
         trace.alloc(1, 0, inputs.BASE, 600 << 20)
         trace.alloc(2, 0, 2, 300 << 20, inputs.FAILED)
-        trace.alloc(3, 0, 2, 500 << 20, inputs.FAILED)   # more than the device has left
+        trace.alloc(3, 0, 2, 500 << 20, inputs.FAILED)   # more than the free memory of the device
         trace.alloc(4, 0, 101, 100 << 20, inputs.FAILED) # CUDA_ERROR_INVALID_DEVICE
         path = self.write("failed", trace.data())
         result = self.expect(0, "replay", "--json", path)
@@ -239,12 +240,12 @@ class Readers(frame.TraceTest):
         self.expect(0, "run", "--sim", "--trace", path, "--", DEMO, "--iterations", "40")
         figures = self.replay(path)
         self.assertEqual(figures["format"], "binary")
-        self.assertEqual(figures["ops"] // 2, 40 * 32)  # 32 allocations and frees each
+        self.assertEqual(figures["ops"] // 2, 40 * 32)  # 32 allocations and frees in each iteration
         with open(path, "rb") as file:
             data = file.read()
         seen = set()
         for length in (65536 + 64 + 24 * 50 + 8, 65536 + 5000, 65536 + 20000):
-            # As a killed process leaves it: whole events up to some place, zeros behind.
+            # A killed process leaves whole events up to some position, and zeros after it.
             cut = self.write("cut", data[:length] + bytes(len(data) - length))
             result = self.expect(0, "replay", "--json", cut)
             operations = json.loads(result.stdout)["ops"]

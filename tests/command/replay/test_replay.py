@@ -1,4 +1,4 @@
-"""accelcache replay: figures of traces small enough to know them by hand."""
+"""accelcache replay: figures of traces that are small enough to compute by hand."""
 
 import re
 
@@ -6,7 +6,7 @@ import base
 import frame
 from frame import MIB
 
-SMALL = "large_segment_size_mb:2"  # segments as large as the request, for whole megabytes
+SMALL = "large_segment_size_mb:2"  # segments as large as the request, for whole MiB
 
 
 def a(block, mib, stream=0):
@@ -31,7 +31,7 @@ class Replay(frame.TraceTest):
         self.assertGreater(figures["ns_per_op"], 0)
 
     def test_reuse(self):
-        """The second block takes the first one's place; the third finds none."""
+        """The second block reuses the memory of the first. The third block finds no free memory."""
         figures = self.replay(self.trace(a(1, 8), "f 1", a(2, 8), a(3, 8)), "--conf", SMALL)
         self.assertEqual(figures["driver_calls"], {"cuMemAlloc": 2})
         self.assertEqual((figures["peak_live"], figures["peak_reserved"]), (16 * MIB, 16 * MIB))
@@ -64,7 +64,7 @@ class Replay(frame.TraceTest):
         self.replay(path, "--conf", SMALL, "--capacity", "0.99x", status=1)
 
     def test_figures_of_the_operations_that_were_done(self):
-        """What an operation takes is not divided by those behind the one that failed."""
+        """Figures per operation count only the operations before the failure."""
         few = [a(1, 8), a(2, 8)]
         rest = [line for i in range(3, 2000) for line in (a(i, 1), f"f {i}")]
         ms = [self.replay(self.trace(*lines), "--conf", SMALL, "--capacity", "12M", status=1)
@@ -73,14 +73,14 @@ class Replay(frame.TraceTest):
         self.assertGreater(ms[0], 0)
 
     def test_least_capacity(self):
-        """Idle segments go back for one of another size: no more than the bound is needed."""
+        """Idle segments are freed to make room for another size, so that the bound suffices."""
         path = self.trace(a(1, 8), a(2, 8), "f 1", a(3, 10))
         figures = self.replay(path, "--conf", SMALL, "--min-capacity")
         self.assertEqual((figures["min_capacity"], figures["bound"]), (18 * MIB, 18 * MIB))
         self.assertEqual(figures["min_capacity_ratio"], 1)
 
     def test_least_capacity_by_bisection(self):
-        """Every other of 16 MiB in small blocks stays, so that 8 MiB more need a place."""
+        """Every other of 16 blocks of 1 MiB stays, so that a block of 8 MiB needs new memory."""
         path = self.trace(*(a(i, 1) for i in range(16)), *(f"f {i}" for i in range(0, 16, 2)),
                           a(16, 8))
         conf = "large_segment_size_mb:16"
@@ -99,18 +99,18 @@ class Replay(frame.TraceTest):
     # ------------------------------------------------------------ work
 
     def test_pending(self):
-        """The first block is in use by the device when the second is asked for."""
+        """The device still uses the first block when the program asks for the second one."""
         path = self.trace(a(1, 8), "f 1", a(2, 8))
         at_once = self.replay(path, "--conf", SMALL, "--pending", "0")
         self.assertEqual((at_once["peak_reserved"], at_once["waits"]), (8 * MIB, 0))
         waiting = self.replay(path, "--conf", SMALL, "--pending", "9")
         self.assertEqual((waiting["peak_reserved"], waiting["waits"]), (8 * MIB, 1))
-        # With larger segments 16 MiB are within the budget: no wait.
+        # With larger segments, 16 MiB are within the budget: the request does not wait.
         growing = self.replay(path, "--conf", "large_segment_size_mb:8", "--pending", "9")
         self.assertEqual((growing["peak_reserved"], growing["waits"]), (16 * MIB, 0))
 
     def test_pending_ends(self):
-        """A fence that was recorded in time is over when the block is asked for again."""
+        """A fence that was recorded early enough has completed when the block is reused."""
         def waits(delay):
             small = [line for i in range(64) for line in (f"a {100 + i} 512 0", f"f {100 + i}")]
             path = self.trace(a(1, 8), "f 1", *small, a(2, 8))
@@ -126,7 +126,7 @@ class Replay(frame.TraceTest):
         self.assertEqual((figures["peak_reserved"], figures["waits"]), (8 * MIB, 0))
 
     def test_owed_at_a_synchronisation(self):
-        """What could not go back while the device worked does so with the program's wait."""
+        """Memory that could not be freed earlier is freed when the program synchronises."""
         work = [a(1, 40), a(2, 16), "f 1", "s", "a 3 512 0", a(4, 64), "f 2"]
         for end, freed in (([], 0), (["s"], 1)):
             figures = self.replay(self.trace(*work, *end),
@@ -135,7 +135,7 @@ class Replay(frame.TraceTest):
             self.assertEqual(figures["driver_calls"].get("cuMemFree", 0), freed)
 
     def test_streams(self):
-        """A stream takes its own memory back at once, another one has to wait for it."""
+        """A stream reuses its own memory at once. Another stream must wait."""
         conf = ("--conf", "large_segment_size_mb:8", "--streams", "real")
         same = self.replay(self.trace(a(1, 8, 3), "f 1", a(2, 8, 3)), *conf)
         self.assertEqual((same["peak_reserved"], same["waits"]), (8 * MIB, 0))
@@ -143,21 +143,21 @@ class Replay(frame.TraceTest):
         self.assertEqual(other["peak_reserved"], 16 * MIB)
         synchronised = self.replay(self.trace(a(1, 8, 3), "f 1", "s", a(2, 8, 4)), *conf)
         self.assertEqual(synchronised["peak_reserved"], 8 * MIB)
-        # Where 16 MiB are over the budget, stream 4 waits for stream 3, not the host.
+        # 16 MiB exceed the budget here: stream 4 waits for stream 3, and the host does not wait.
         tight = self.replay(self.trace(a(1, 8, 3), "f 1", a(2, 8, 4)), "--conf", SMALL,
                             "--streams", "real")
         self.assertEqual((tight["peak_reserved"], tight["waits"]), (8 * MIB, 0))
         self.assertEqual(tight["stream_waits"], 1)
 
     def test_waiting_keeps_memory(self):
-        """Work under way on freed memory: pages are waited for, beyond wait_budget only."""
+        """The device still uses freed memory. Requests wait for it rather than exceed wait_budget."""
         path = self.generate("lora", "--ops", "30000")
         conf = "expandable_segments:true"
         for work in (("--pending", "50"), ("--streams", "real")):
             with self.subTest(work):
                 usual = self.replay(path, "--conf", conf, *work)
                 self.assertGreater(usual["waits"], 0)
-                # The share is one of what requests are rounded to.
+                # The budget is a share of the rounded sizes of requests.
                 self.assertLessEqual(usual["ratio"], 1.2 * 1.001)
                 growing = self.replay(path, "--conf", conf + ",wait_budget:16", *work)
                 self.assertEqual(growing["waits"], 0)
@@ -177,7 +177,7 @@ class Replay(frame.TraceTest):
         self.assertEqual(finer["peak_reserved"], 2 * MIB)
 
     def test_pages_move(self):
-        """What native segments need 24 MiB for fits into the bound."""
+        """The trace fits into the bound, although native segments need 24 MiB for it."""
         path = self.trace(*(a(i, 2) for i in range(8)), *(f"f {i}" for i in range(0, 8, 2)),
                           a(9, 8))
         figures = self.replay(path, "--conf", "expandable_segments:true,page_size_mb:2",
@@ -188,7 +188,7 @@ class Replay(frame.TraceTest):
 
     @base.unittest.skipUnless(base.SIM_DIR, "the simulated device is not built")
     def test_device(self):
-        """The driver sees what the model counts, be it memory or calls."""
+        """The driver's device counts the same memory and calls as the model."""
         path = self.generate("amr", "--ops", "6000")
         for conf in ("", "expandable_segments:true"):
             model = self.replay(path, "--conf", conf)
@@ -198,7 +198,7 @@ class Replay(frame.TraceTest):
             self.assertTrue(driver["simulated"])
             for key in ("peak_reserved", "ratio_second", "ops", "bound"):
                 self.assertEqual(driver[key], model[key], (conf, key))
-            if not conf:  # pages are moved or created by what that costs: calls may differ
+            if not conf:  # costs decide between moving and creating pages, so that calls may differ
                 self.assertEqual(driver["driver_calls"], model["driver_calls"])
         limited = self.expect(1, "replay", "--device", "--capacity", "0.9x", path,
                               LD_LIBRARY_PATH=base.SIM_DIR)
@@ -260,16 +260,16 @@ class Replay(frame.TraceTest):
             self.assertIn(key, self.expect(0, "replay", "--help").stdout)
 
     def test_completion(self):
-        """Every option that --help names is completed, and no other."""
+        """The shell completes exactly the options that --help lists."""
         for name in ("replay", "tune"):
             named = set(re.findall(r"(?m)(?<![\w-])--[a-z][a-z-]*",
                                         self.expect(0, name, "--help").stdout))
             if name == "replay":
-                named -= {"--trace"}  # run's
+                named -= {"--trace"}  # an option of `run`
             self.assertEqual(self.complete(name, "--"), named | {"--help"}, name)
 
     def test_generated(self):
-        """Every kind, both backends and all models of work: what must hold for any."""
+        """Invariants hold for each kind, both backends and all models of device work."""
         for kind in ("lora", "amr", "serving"):
             path = self.generate(kind, "--ops", "12000")
             peak = frame.peak_of(path)

@@ -1,4 +1,4 @@
-"""accelcache tune: recommends what helps, and nothing where nothing does."""
+"""accelcache tune: recommends a setting only if it helps."""
 
 import json
 import shlex
@@ -14,7 +14,7 @@ class Tune(frame.TraceTest):
         return json.loads(self.expect(status, "tune", "--json", *arguments).stdout)
 
     def steps(self, count, name="trace"):
-        """Equal steps of a few sizes: any segment size will do."""
+        """Returns a trace of equal steps with few sizes. All segment sizes suit it equally well."""
         lines = []
         for step in range(count):
             lines += [f"a {4 * step + i} {20 * MIB} 0" for i in range(4)]
@@ -29,7 +29,7 @@ class Tune(frame.TraceTest):
         self.assertRegex(last, r"^export ACCEL_ALLOC_CONF=  # the default is right")
 
     def test_a_key_helps(self):
-        """Blocks of 5 MiB waste three quarters of their segment of 20 MiB."""
+        """Blocks of 5 MiB waste three quarters of a default segment of 20 MiB."""
         lines = []
         for step in range(100):
             lines += [f"a {step} {5 * MIB} 0", f"f {step}"]
@@ -41,19 +41,19 @@ class Tune(frame.TraceTest):
         result = self.expect(0, "tune", path, "--objective", "memory")
         last = result.stdout.splitlines()[-1]
         self.assertRegex(last, r"^export ACCEL_ALLOC_CONF=\S+  # saves 1\d\.\d MiB of 20.0 MiB")
-        # The line means to a shell what was meant, and does what it says.
+        # A shell reads the line as intended, and the setting has the effect that the line states.
         word = shlex.split(last, comments=True)[1]
         self.assertEqual(word, "ACCEL_ALLOC_CONF=" + found["conf"])
         replayed = self.replay(path, "--conf", found["conf"])
         self.assertEqual(replayed["peak_reserved"], found["recommended"]["peak_reserved"])
-        self.assertIn(found["conf"].split(":")[0] + "\n", result.stdout)  # what the key does
-        self.assertEqual(result.stderr, "")           # progress is for terminals
+        self.assertIn(found["conf"].split(":")[0] + "\n", result.stdout)  # the effect of the key
+        self.assertEqual(result.stderr, "")           # progress lines appear only on terminals
 
     def test_checks_decide(self):
-        """What helps the first trace and harms another is not recommended."""
+        """A setting that helps the first trace but harms another is not recommended."""
         first = self.trace(*(line for i in range(100)
                              for line in (f"a {i} {5 * MIB} 0", f"f {i}")), name="first")
-        # Six blocks fill a default segment: anything else takes more calls, for few operations.
+        # Six blocks fill a default segment. Other settings need more calls for few operations.
         second = self.trace(*(f"a {i} {3 * MIB} 0" for i in range(6)),
                             *(f"f {i}" for i in range(6)), name="second")
         self.assertTrue(self.tune(first)["changes"])
@@ -63,7 +63,7 @@ class Tune(frame.TraceTest):
                          [(first, "whole"), (first, "second half"), (second, "whole")])
 
     def test_a_short_trace(self):
-        """Said where a conclusion would rest on too little, and not where it does not."""
+        """The command warns if a trace is too short to conclude from, and only then."""
         fresh = self.trace(*(f"a {i} {5 * MIB} 0" for i in range(2000)), name="fresh")
         found = self.tune(fresh, "--objective", "memory")
         self.assertFalse(found["conclusive"])
@@ -79,7 +79,7 @@ class Tune(frame.TraceTest):
         self.assertNotIn("too short", self.expect(0, "tune", self.steps(200)).stdout)
 
     def test_an_uneven_gain(self):
-        """One request makes the whole difference: the next run may have none of it."""
+        """A single request causes the whole gain. The next run may lack that request."""
         lines = [line for i in range(1400) for line in (f"a {i} {20 * MIB} 0", f"f {i}")]
         even = self.trace(*(line for i in range(1400)
                             for line in (f"a {i} {5 * MIB} 0", f"f {i}")), name="even")
@@ -91,8 +91,8 @@ class Tune(frame.TraceTest):
         self.assertIn("one eighth of its requests makes the whole gain", found["doubt"])
 
     def test_two_keys_together(self):
-        """Holes of 5.25 MiB: pages of 2 MiB can move out of them, those of 8 cannot, and small
-        exact segments can go."""
+        """Pages of 2 MiB can move out of the holes of 5.25 MiB, pages of 8 MiB cannot. Small exact segments can be
+        freed."""
         lines, block = [], 0
         for _ in range(4):
             small = range(block, block + 64)
@@ -106,7 +106,7 @@ class Tune(frame.TraceTest):
         self.assertLess(found["recommended"]["peak_reserved"], 80 * MIB)
 
     def test_capacity(self):
-        """Finds what completes where the default runs out of memory; a replay agrees."""
+        """If the default runs out of memory, tune finds a setting that completes. A replay confirms it."""
         path = self.generate("lora", "--ops", "24000")
         with_default = self.replay(path, "--capacity", "1.05x", status=1)
         self.assertFalse(with_default["completed"])
@@ -114,17 +114,18 @@ class Tune(frame.TraceTest):
         self.assertFalse(found["default"]["completed"])
         self.assertTrue(found["recommended"]["completed"])
         self.assertIn("completes where the default runs out", found["expectation"])
-        self.assertIn("expandable_segments:auto", found["conf"])  # safe for who shares memory
+        self.assertIn("expandable_segments:auto", found["conf"])  # safe for programs that share memory
         self.replay(path, "--capacity", "1.05x", "--conf", found["conf"])
 
     def holes(self, *requests, blocks=100):
-        """Holes of 9 MiB, each behind a block that stays, and then a buffer for which most of them have to move."""
+        """Returns a trace with holes of 9 MiB, each behind a block that stays. Most holes must move for the
+        requests."""
         lines = [f"a {i} {9 * MIB} 0" for i in range(blocks)]
         lines += [f"f {i}" for i in range(0, blocks, 2)]
         return self.trace(*lines, *requests)
 
     def test_the_last_request(self):
-        """What the program dies of stands at the end of its trace: the search has to see it."""
+        """A program's fatal request is the last of its trace. The search must include it."""
         path = self.holes(f"a 1000 {300 * MIB} 0")
         found = self.tune(path, "--capacity", "1000M")
         self.assertFalse(found["default"]["completed"])
@@ -142,7 +143,7 @@ class Tune(frame.TraceTest):
         return self.trace(*lines)
 
     def test_completes_once(self):
-        """A program runs once in its process: what a second run lacks is told apart, and is no failure."""
+        """If only a second run in the process fails, the command reports this, but not as a failure."""
         for seed in range(50):
             path = self.random_trace(seed)
             least = str(self.replay(path, "--min-capacity", "--repeat", "1")["min_capacity"])
@@ -164,7 +165,7 @@ class Tune(frame.TraceTest):
         self.assertIn("nothing completes", found["expectation"])
 
     def test_impossible(self):
-        """What is known beforehand is not searched for."""
+        """If the capacity is below the trace's own peak, the command reports this and does not search."""
         path = self.steps(20)
         result = self.expect(1, "tune", path, "--capacity", "50M")
         self.assertEqual(result.stdout, "")
@@ -172,7 +173,7 @@ class Tune(frame.TraceTest):
                       result.stderr)
 
     def test_never_worse(self):
-        """Judged by replays of the whole trace, for each objective."""
+        """Replays of the whole trace show for each objective that the result is at least as good as the default."""
         for kind, objective in (("amr", "memory"), ("graph", "time"), ("rmm", "balanced")):
             with self.subTest(kind):
                 path = self.generate(kind, "--ops", "6000")

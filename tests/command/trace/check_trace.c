@@ -1,5 +1,5 @@
-/* The recorder of allocations and the reader of what it wrote, without a driver: each test runs
- * in a process of its own (Check forks), which records to a file in its working folder. */
+/* The recorder of allocations and the reader of its files, without a driver. Each test runs in
+ * its own process (Check forks) and records to a file in its working folder. */
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -20,16 +20,16 @@
 #include "read/trace_read.h"
 #include "run_suite.h"
 
-/* ck_assert writes down that it was passed: too much for what is asked of each of many events. */
+/* ck_assert logs each passed check, which is too slow for checks of many events. */
 #define NEED(condition)                                                                          \
     do {                                                                                         \
         if (!(condition))                                                                        \
             ck_abort_msg("%s", #condition);                                                      \
     } while (0)
 
-static char path[4096], name[4096]; /* what is looked at; what is removed at the end */
+static char path[4096], name[4096]; /* the file under test; the file that end() removes */
 
-/* Record to a file of the test's own. */
+/* Starts recording to a file of this test. */
 static void begin(const char *pattern) {
     static const char hooks[] = "none";
     int other;
@@ -128,7 +128,7 @@ START_TEST(every_kind_arrives) {
     ck_assert(is_free(e, 1, 0x7f0000010000, 1ull << 47, 0) && e.implied && e.managed);
     e = next(trace);
     ck_assert(is_alloc(e, 2, 0x7f0000010000, 5, 0));
-    ck_assert_uint_eq(e.context, 3); /* the number came back, the context did not */
+    ck_assert_uint_eq(e.context, 3); /* a new context with the number of an old one */
     e = next(trace);
     ck_assert(is_free(e, 2, 0x7f0000010000, 5, 0) && e.implied);
     e = next(trace);
@@ -143,7 +143,8 @@ START_TEST(every_kind_arrives) {
 }
 END_TEST
 
-/* More streams than a lane has places for, in turn: places are defined anew all the time. */
+/* The streams outnumber the places of a lane and take turns, so that places are redefined all
+ * the time. */
 START_TEST(streams_beyond_the_places) {
     enum { STREAMS = 5000, ROUNDS = 3 };
     begin("places-%p.trace");
@@ -187,9 +188,9 @@ END_TEST
 /* --- threads --- */
 
 enum { HANDS = 4, TURNS = 20000 };
-static _Atomic uint64_t mailbox; /* 0: a thread has the block */
+static _Atomic uint64_t mailbox; /* 0 if a thread has the block */
 
-/* One block goes from hand to hand: allocated by who finds it, freed, and left. */
+/* A thread that finds the block allocates it, frees it, and puts it back for another thread. */
 static void *hand(void *arg) {
     uint64_t thread = (uint64_t)(uintptr_t)arg;
     ac_trace_lane_t *lane = ac_trace_lane_take(thread);
@@ -231,7 +232,7 @@ START_TEST(order_of_one_address) {
 }
 END_TEST
 
-/* Threads one after the other go on in one lane: no file space for each. */
+/* Consecutive threads use one lane, so that the file does not grow with each thread. */
 START_TEST(lanes_are_taken_over) {
     enum { THREADS = 300 };
     struct stat st;
@@ -256,7 +257,7 @@ START_TEST(lanes_are_taken_over) {
 }
 END_TEST
 
-/* Most threads write nothing, and the last one only: what it writes is there. */
+/* Only the last of many threads writes an event. The reader finds it. */
 START_TEST(lanes_that_write_nothing) {
     enum { THREADS = 300 };
     ac_trace_lane_t *lane = NULL;
@@ -277,7 +278,7 @@ END_TEST
 
 /* --- kills and failures --- */
 
-/* What a child that is killed had written when it said so. */
+/* Number of events that each thread of the child had written before the kill. */
 typedef struct {
     _Atomic uint64_t events[2];
     _Atomic bool ready;
@@ -297,8 +298,8 @@ static void *write_for_ever(void *arg) {
     return NULL;
 }
 
-/* Every event of each thread up to what it knows was written, in order, and perhaps a few more.
- */
+/* Checks that the trace has all events that each thread reported, in order. A few more are
+ * allowed. */
 static void check_killed(void) {
     uint64_t seen[2] = {0, 0};
     cmd_trace_event_t e;
@@ -352,14 +353,16 @@ START_TEST(killed_at_any_point) {
 }
 END_TEST
 
-/* Whether so many allocations fill so many chunks, but for the room that a call may need. */
+/* Returns true if `count` allocations fill `chunks` chunks, except for the room that one call
+ * may need. */
 enum { A_CHUNK = (AC_TRACE_UNIT - sizeof(ac_trace_chunk_t)) / 24 };
 static bool fills(uint64_t count, unsigned chunks) {
     enum { ROOM = 5 };
     return count <= chunks * A_CHUNK && count >= chunks * (A_CHUNK - ROOM);
 }
 
-/* A kill between the copy of a full front and the front's next ordinal leaves the chunk twice. */
+/* A kill after a full front was copied, but before the front got its next ordinal, leaves the
+ * chunk twice. */
 START_TEST(copied_and_still_in_front) {
     enum { EVENTS = 4000 };
     uint64_t ordinal = 0;
@@ -397,7 +400,8 @@ static uint64_t count_events(void) {
     return count;
 }
 
-/* Write so many events where no file may be longer; Check writes to one as well. */
+/* Writes events under a limit of the file size. The limit must not apply to files of Check
+ * itself, so it ends here. */
 static void write_limited(rlim_t bytes, uint64_t events) {
     struct rlimit limit, before;
     ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -410,7 +414,7 @@ static void write_limited(rlim_t bytes, uint64_t events) {
     setrlimit(RLIMIT_FSIZE, &before);
 }
 
-/* No room for more: the signal that goes with it does not come, what was written stays. */
+/* If the file cannot grow, the process gets no signal, and earlier events stay readable. */
 START_TEST(no_more_room) {
     begin("full-%p.trace");
     write_limited(4 * AC_TRACE_UNIT, 10 * A_CHUNK); /* header, front, two copies */
@@ -478,7 +482,7 @@ END_TEST
 
 /* --- names --- */
 
-/* A process that records to `file`, until it is told to go on and end. */
+/* Starts a process that records to `file` until the caller closes `go_on`. */
 static pid_t recorder(const char *file, int *go_on) {
     int said[2], told[2];
     char byte;
@@ -540,7 +544,7 @@ START_TEST(a_name_of_the_dead_is_taken) {
     begin(own);
     ck_assert_uint_eq(count_events(), 0);
     ck_assert_int_eq(fstat(fd, &st), 0);
-    ck_assert_int_ge(st.st_size, 2 * AC_TRACE_UNIT); /* who has the old one open keeps it whole */
+    ck_assert_int_ge(st.st_size, 2 * AC_TRACE_UNIT); /* readers keep the old file */
     close(fd);
     end();
 }
@@ -566,8 +570,7 @@ END_TEST
 
 /* --- files that are none --- */
 
-/* Whatever is changed in a file, and wherever it ends: the reader comes to an end, and no
- * sanitizer has to complain. */
+/* The reader ends for all changed or truncated files, without a report by a sanitizer. */
 START_TEST(damaged_files) {
     enum { EVENTS = 6000, ROUNDS = 400 };
     char broken[64];
@@ -593,7 +596,7 @@ START_TEST(damaged_files) {
         memcpy(copy, whole, size);
         for (int i = 0; i < 1 + round % 5; i++) {
             size_t where = (size_t)rand() % size;
-            if (round % 2) /* where it hurts: headers of file and chunks, first events */
+            if (round % 2) /* sensitive places: headers of file and chunks, first events */
                 where = where / AC_TRACE_UNIT * AC_TRACE_UNIT + where % 160;
             copy[where % size] = (unsigned char)rand();
         }

@@ -1,4 +1,4 @@
-"""Programs under trace:FILE, and accelcache run --trace: what was recorded is what they did."""
+"""Programs that record with trace:FILE, and run --trace. The records must match the programs' actions."""
 
 import os
 import random
@@ -33,7 +33,7 @@ class TraceTest(HostTest):
         return done.stdout, done.stderr
 
     def record(self, case, conf=CONF, status=0, **more):
-        """The operations of a program's trace, and its output."""
+        """Runs a program. Returns the operations of its trace, and its output."""
         pid, out, err = self.run_program(PROGRAM, case, status=status,
                                          env=self.environment(conf), **more)
         self.assertEqual(re.sub("(?m)^accelcache: (interior|double) free: .*\n", "", err), "")
@@ -55,7 +55,7 @@ class TraceTest(HostTest):
         return sorted(name for name in os.listdir(self.work) if "trace" in name)
 
     def said(self, operations):
-        """Operations in the words of recorded.c, streams by their numbers."""
+        """Returns the operations in the words of recorded.c, with numbers for streams."""
         ids, lines = {}, []
         for m in operations:
             if m["id"]:
@@ -76,7 +76,7 @@ class TraceTest(HostTest):
         return lines
 
     def compare(self, operations, out):
-        """The same operations in the same order; streams numbered as they come."""
+        """Checks that the operations equal the output. Streams get numbers in the order of their appearance."""
         streams, want = {"0": 0}, []
         for line in out:
             word = line.split()
@@ -124,7 +124,7 @@ class Content(TraceTest):
         self.assertEqual(contexts, ["1", "2", "2", "2", "2", "1", "1"])
 
     def test_threads(self):
-        """No address is handed out while it is live, and no free is of an unknown one."""
+        """The trace has neither an allocation at a live address nor a free of an unknown one."""
         pid, _, err = self.run_program(PROGRAM, "threads", env=self.environment(CONF))
         self.assertEqual(err, "")
         figures = self.summary(f"t-{pid}.trace")
@@ -167,12 +167,11 @@ class Ends(TraceTest):
             child.kill()
             child.wait()
             figures = self.summary(trace)
-            # The 100 from before it said so; or what fills each unit but the header and two
-            # fronts, five words an allocation and its free.
+            # The 100 blocks before "going", or full units: all except the header and two fronts.
             least = max(100, (size // UNIT - 3) * 1500)
             self.assertGreaterEqual(figures["allocs"], least)
             self.assertEqual((figures["unknown_frees"], figures["state"]), (0, "open"))
-            # One free of each thread may be cut off between its event and its effect, or before.
+            # The kill can interrupt one free in each of the two threads.
             self.assertLessEqual(figures["implied_frees"], 2)
 
     def test_read_while_it_is_written(self):
@@ -187,7 +186,7 @@ class Ends(TraceTest):
         self.assertEqual(self.summary(f"t-{child.pid}.trace")["allocs"], 40100)
 
     def test_family(self):
-        """Each process has its file; what a process goes on to by exec has another."""
+        """Each process has its file. After an exec, a process records to another file."""
         pid, _, err = self.run_program(PROGRAM, "family", env=self.environment(CONF))
         self.assertRegex(err, rf"^accelcache: process {pid} records to the file that trace names: "
                               rf"this one records to .*t-{pid}\.trace\.{pid}; ")
@@ -200,7 +199,7 @@ class Ends(TraceTest):
         self.assertEqual(list(pairs.values()), [5, 5, 5])
 
     def test_cloned(self):
-        """A child made without fork handlers writes nothing, and harms nothing of its parent's."""
+        """A child without fork handlers writes nothing to the trace and leaves its parent's trace intact."""
         operations, out = self.record("cloned")
         self.compare(operations, out)
         self.assertEqual(len(self.traces()), 1)
@@ -216,7 +215,7 @@ class Ends(TraceTest):
 
 class Failures(TraceTest):
     def test_full_disk(self):
-        """The program does its work; recording has ended, and says so once."""
+        """The program completes its work. Recording stops, and the library reports this once."""
         def limit():
             resource.setrlimit(resource.RLIMIT_FSIZE, (4 * UNIT, 4 * UNIT))
         pid, _, err = self.run_program(PROGRAM, "threads", preexec_fn=limit,
@@ -259,7 +258,7 @@ class Command(TraceTest):
         self.assertTrue(figures["command"].endswith("recorded use_some"))
 
     def test_arguments_of_any_bytes(self):
-        """Escaped for people, U+FFFD in JSON, which is whole."""
+        """Text output escapes the bytes. JSON has U+FFFD instead, and is valid."""
         argument = b"\xff\033[2J\xc2\x9b31m\xe2\x80\xaeend"
         self.run_program(PROGRAM, "use_some", argument, env=self.environment(CONF))
         name = self.traces()[0]

@@ -1,7 +1,13 @@
-/* Programs whose allocations are recorded.  Each says on stdout what it did, one line an
- * operation and in order: `a ADDRESS BYTES STREAM` (STREAM: the handle, in hexadecimal, 0 for
- * none), `m` for managed memory, `x BYTES ERROR` for a request that failed, `f ADDRESS`, `s`,
- * `w STREAM`, `e EVENT`. programs.py compares. */
+/* Programs that tests record. Each prints a line for each of its operations, in order;
+ * programs.py compares these with the trace.
+ *
+ *   a ADDRESS BYTES STREAM   allocation; STREAM is the handle in hexadecimal, 0 for none
+ *   m ADDRESS BYTES STREAM   allocation of managed memory
+ *   x BYTES ERROR            failed request
+ *   f ADDRESS                free
+ *   s                        synchronisation of the context
+ *   w STREAM                 synchronisation of a stream
+ *   e EVENT                  synchronisation of an event */
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -45,7 +51,7 @@ static CUdeviceptr take_on(size_t bytes, CUstream stream, const void *named) {
 
 static void *const legacy = (void *)1;
 
-/* Every call of the driver that there is a kind of event for, in good and in bad. */
+/* Makes each driver call that has a kind of event, with valid and invalid arguments. */
 static int driver_calls(void) {
     CUdeviceptr block[8], refused = 0;
     size_t pitch;
@@ -88,10 +94,10 @@ static int driver_calls(void) {
     give(block[3]);
     give(block[2]);
     give(block[1]);
-    return 0; /* one block stays */
+    return 0; /* one block stays allocated */
 }
 
-/* What the runtime's fast path serves, and what it does not. */
+/* Makes runtime calls, some of which the fast path serves. */
 static int runtime_calls(void) {
     enum { ROUNDS = 2000 };
     void *block, *managed, *refused = NULL;
@@ -129,7 +135,7 @@ static int runtime_calls(void) {
     return 0;
 }
 
-/* A context that ends takes its memory along; another stays. */
+/* Destroys a context while it has memory. Another context stays. */
 static int contexts(void) {
     CUcontext created;
     program_device();
@@ -145,7 +151,7 @@ static int contexts(void) {
     return 0;
 }
 
-/* --- threads: blocks go from hand to hand, a thread that finds one frees it --- */
+/* --- threads: blocks pass between threads; the thread that finds one frees it --- */
 
 enum { THREADS = 6, SLOTS = 16, OPERATIONS = 4000 };
 static _Atomic CUdeviceptr slot[SLOTS];
@@ -179,7 +185,7 @@ static int threads(void) {
     return 0;
 }
 
-/* Until it is killed: all threads at work. */
+/* Allocates and frees in two threads until a signal kills the process. */
 static int endless(void) {
     pthread_t thread;
     program_device();
@@ -192,7 +198,7 @@ static int endless(void) {
     return 1;
 }
 
-/* The same for a while; then it waits for the end of its input. */
+/* Allocates and frees for a short time, then waits for the end of its input. */
 static int busy(void) {
     program_device();
     program_use(100);
@@ -211,7 +217,7 @@ static void free_late(void) {
     program_free(last_block);
 }
 
-/* A handler that the program registered before it used CUDA runs after the library's own. */
+/* Uses CUDA and leaves one block allocated for the end of the program. */
 static void start(void) {
     program_device();
     program_use(3);
@@ -253,7 +259,7 @@ static int use_some(void) {
     return 0;
 }
 
-/* Forked before CUDA was used, after it, and by exec in a child and in place. */
+/* Forks before and after the first use of CUDA, and executes itself in a child and in place. */
 static int family(void) {
     extern char **environ;
     static char self[] = "/proc/self/exe", some[] = "use_some";
@@ -281,7 +287,7 @@ static int family(void) {
 
 enum { UNIT = 65536 };
 
-/* A child that no fork handler was told of: it has all of the parent's state. */
+/* Makes a child without fork handlers, which has a copy of all of its parent's state. */
 static int cloned(void) {
     program_device();
     CUdeviceptr kept = take(UNIT);

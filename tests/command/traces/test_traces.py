@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Every recorded trace is what its note says, and can be replayed; so is one made here, on the simulated
-device, which stands in where none was recorded yet and never becomes part of the folder.
+"""Checks that each recorded trace matches its note and can be replayed. It also records a trace on the
+simulated device, which never becomes part of the folder.
 
 usage: test_traces.py [TEST...]"""
 import glob
@@ -49,7 +49,7 @@ def accelcache(*arguments):
 
 class Traces(unittest.TestCase):
     def replay(self, path):
-        """A trace against its note, then through the allocator in both kinds of segments."""
+        """Compares a trace with its note, then replays it with both kinds of segments."""
         with open(path[:-len(".trace.xz")] + ".json", encoding="utf-8") as file:
             note = json.load(file)
         self.assertEqual(os.path.basename(path), note["trace"])
@@ -77,7 +77,7 @@ class Traces(unittest.TestCase):
         return note
 
     def test_tune(self):
-        """With the costs that a table of the simulated device says."""
+        """tune uses the costs of a table in the simulated device's format."""
         folder = os.path.abspath("tuned")
         shutil.rmtree(folder, ignore_errors=True)
         record(folder, "--only", "fake.line")
@@ -90,7 +90,7 @@ class Traces(unittest.TestCase):
         self.assertNotEqual(*(figure["driver_ms_per_1000_ops"] for figure in figures))
 
     def test_recorded(self):
-        """Those of the folder; there may be none yet."""
+        """Replays the traces of the folder, which may have none."""
         for path in glob.glob(os.path.join(HERE, "*.trace.xz")):
             with self.subTest(path):
                 self.assertFalse(self.replay(path)["simulated"])
@@ -107,7 +107,7 @@ class Traces(unittest.TestCase):
         for path in paths:
             note = self.replay(path)
             self.assertTrue(note["simulated"])
-            # fifteen steps of one to three copies and a new state, and the first state
+            # fifteen steps, each with one to three copies and a new state, and one state before them
             self.assertEqual(note["allocs"], 1 + sum(1 + number % 3 + 1 for number in range(15)))
             self.assertEqual(note["allocs"], note["frees"])
 

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""What libaccelcache.so shows and needs.  usage: exports.py [--self-test] LIBRARY ROOT CC
+"""Checks the exports and dependencies of libaccelcache.so.
 
-Its dynamic symbols are the rows of hooks.def, the functions of the C headers and the function that NVTX
-calls, unversioned, and nothing else; it needs no library beyond libc; its thread-local storage is one pointer that is
-reached without a call into the dynamic linker; it has no text relocations.  It refers to none of
-these symbols itself: a reference would reach whatever stands before it under that name.
+usage: exports.py [--self-test] LIBRARY ROOT CC
+
+The dynamic symbols are exactly the rows of hooks.def, the functions of the C headers, and the function that NVTX
+calls. They have no versions. The library needs only libc and has no text relocations. Its thread-local storage is
+one pointer, which it reaches without a call into the dynamic linker. It does not refer to its own exports: a
+reference could bind to another library that comes first and has the name.
 """
 import os
 import re
@@ -48,7 +50,7 @@ def problems(library, names):
     for name in sorted(shown.keys() - names):
         yield f"exported, but neither a hook nor in a C header: {name}"
     for name, symbol in sorted(shown.items()):
-        if "@" in symbol:  # a named version would never bind to the program's references
+        if "@" in symbol:  # the program's references would never bind to a version
             yield f"exported with a version: {symbol}"
     for needed in re.findall(r"\(NEEDED\).*\[(.*)\]", output("readelf", "-dW", library)):
         if not MAY_NEED.match(needed):
@@ -68,7 +70,7 @@ def problems(library, names):
 
 
 def self_test(compiler, names):
-    """A library with one fault of each kind must get each reported."""
+    """Builds a library with one fault of each kind. Each fault must be reported."""
     source = "".join(f"void {name}(void) {{}}\n" for name in sorted(names)[1:])
     source += "void cuStray(void) {}\nvoid stray_call(void) { cuStray(); }\n_Thread_local char big[64];\n"
     source += "char *stray_tls(void); char *stray_tls(void) { return big; }\n"

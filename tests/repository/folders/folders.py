@@ -1,5 +1,6 @@
-"""Every test keeps what the library shows to other processes in a folder of its own (ac_test_defaults): one
-that is killed leaves no page in /dev/shm, where later programs of this machine would find it.
+"""Checks that each test has its own folder for the files that the library shows to other processes.
+ac_test_defaults sets it. Without it, a test that is killed could leave a page in /dev/shm, which later
+programs of this machine would find.
 
 usage: folders.py CTEST BUILD
 """

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The library and the simulated device, built for aarch64, serve a program under qemu: with pages of
-# 4 KiB and of 64 KiB, and with an older glibc.  All the rest is `tests/run --aarch64`.
-# usage: aarch64.sh CMAKE SOURCE      in a folder of the test's own; 77: no cross toolchain, no qemu
+# Builds the library and the simulated device for aarch64, and runs a program with them under qemu: with
+# pages of 4 KiB and of 64 KiB, and with an older glibc. `tests/run --aarch64` runs all other tests.
+# usage: aarch64.sh CMAKE SOURCE      in a folder of the test; exits 77 without cross toolchain or qemu
 set -eu
 cmake=$1 source=$2
 for need in aarch64-linux-gnu-gcc qemu-aarch64-static; do
@@ -18,8 +18,8 @@ python3 "$here/needs.py" readelf 2.28 build/lib/libaccelcache.so.0 build/sim bui
 pages=(4096 65536)
 "$here/older_root" arm64 older && pages+=(older)
 for page in "${pages[@]}"; do
-    # Programs find libc6:arm64 there, which libjansson needs.  With the loader of the cross compiler's own
-    # folder before it pthread_create never ends: the two know different places of what they share.
+    # Programs find libc6:arm64 in the root; libjansson needs it. The loader must come from there too: with
+    # the loader of the cross compiler, pthread_create never returns, because their shared data differ.
     root=/
     if [ "$page" = older ]; then root=$PWD/older page=4096; fi
     for conf in expandable_segments:false expandable_segments:true; do
@@ -29,7 +29,7 @@ for page in "${pages[@]}"; do
               timeout -k 5 120 qemu-aarch64-static -E LD_PRELOAD="$PWD/build/lib/libaccelcache.so" \
               build/bin/demo --iterations 20 2>messages) || { echo "$page, $conf: status $?"; cat messages; exit 1; }
         grep -q "^wrong results  *0$" <<<"$out" || { echo "$page, $conf: $out"; exit 1; }
-        # The demo says there how long it took, the library only what is wrong.
+        # The demo prints times to this file. The library prints only errors.
         ! grep "^accelcache" messages || { echo "$page, $conf"; exit 1; }
         qemu-aarch64-static build/bin/accelcache stat dump.json >shown
         grep -q "from cache *[1-9]" shown || { echo "$page, $conf:"; cat shown; exit 1; }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Which glibc programs and libraries ask for.
+"""Finds the glibc version that programs and libraries need.
 
-usage: needs.py READELF FLOOR FILE|FOLDER...     exits 1 where one asks for a newer one than FLOOR"""
+usage: needs.py READELF FLOOR FILE|FOLDER...     exits 1 if one needs a newer version than FLOOR"""
 import os
 import re
 import subprocess
@@ -18,7 +18,7 @@ def elves(top):
 
 
 def glibc_of(path, readelf="readelf"):
-    """The newest version, (2, 17) where there is none: of the symbols, and of the table of versions."""
+    """Returns the newest version of the symbols and of the version table, or (2, 17) if there is none."""
     shown = subprocess.run([readelf, "-W", "--version-info", "--dyn-syms", path], text=True,
                            stdout=subprocess.PIPE, check=True).stdout
     found = re.findall(r"(?:Name: |@)GLIBC_(\d+)\.(\d+)", shown)

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# What is installed runs where glibc is older than here, and where there is nothing else: no shell, no
-# compiler, no other library.
-# usage: older.sh CMAKE BUILD     in a folder of the test's own; 77: no such root is to be had
+# Runs an installation in a root with an older glibc and no other software: no shell, compiler or library.
+# usage: older.sh CMAKE BUILD     in a folder of the test; exits 77 if no root with an older glibc is available
 set -eu
 cmake=$1 build=$2
 here=$(cd "$(dirname "$0")" && pwd)

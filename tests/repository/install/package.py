@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The packages of `cpack`: whole, the same in every run, clean, and at work where nothing else is.
+"""Checks the packages of `cpack`: they are complete, reproducible and clean, and work without other software.
 
-usage: package.py BUILD SOURCE CXX     run in an empty folder of the test's own
+usage: package.py BUILD SOURCE CXX     run in an empty folder of the test
 
-CXX may be empty: then no C++ program is built against the package."""
+If CXX is empty, the test builds no C++ program against the package."""
 import filecmp
 import functools
 import os
@@ -30,7 +30,7 @@ def run(*words, status=0, **options):
 
 @functools.cache
 def packed(folder, mask, *options, kinds=KINDS):
-    """What cpack makes of the build folder, by the end of its name."""
+    """Packs the build folder with cpack. Returns {end of the name: path} of the packages."""
     shutil.rmtree(folder, ignore_errors=True)
     run("cpack", "--config", os.path.join(BUILD, "CPackConfig.cmake"), "-G", kinds, "-B", folder,
         *options, umask=mask)
@@ -47,7 +47,7 @@ def files(top):
 
 
 def libraries(path):
-    """What the loader opens for a program: file names."""
+    """Yields the file names that the loader opens for a program."""
     for line in run("ldd", path).splitlines():
         for word in line.split():
             if word.startswith("/"):
@@ -55,11 +55,10 @@ def libraries(path):
 
 
 class Package:
-    """What both packages have to be; `usr` is the prefix in the package that was unpacked."""
+    """Tests of both kinds of packages. `usr` is the prefix in the unpacked package."""
 
     def test_same_again(self):
-        """Whatever umask gives files that are made; but for the modes of the three parts of a .deb,
-        which are those of files that CPack writes."""
+        """A package does not depend on the umask, except for the modes of a .deb's three parts, which CPack writes."""
         again = packed("packed2", 0o077)[self.kind]
         self.assertEqual(self.content(self.file), self.content(again))
 
@@ -81,7 +80,7 @@ class Package:
                     continue
             count += 1
             self.assertNotIn(".debug_", run("readelf", "-SW", path), path)
-            # What a package asks of the system: libc, and what it brings itself.
+            # A package needs only libc and libraries that it has itself.
             for line in run("readelf", "-dW", path).splitlines():
                 if "(NEEDED)" in line:
                     self.assertRegex(line, r"\[(libc\.so\.6|libpthread\.so\.0|libdl\.so\.2|libm\.so\.6|ld-linux.*|libaccelcache"
@@ -100,7 +99,7 @@ class Package:
             self.assertEqual(os.stat(path).st_mode & 0o7777, 0o755 if runs else 0o644, path)
 
     def test_runs(self):
-        """With an empty environment; the library, the device and the program are the package's."""
+        """The environment is empty, and all of the library, the device and the program come from the package."""
         place = os.path.abspath("run-" + self.kind)
         os.makedirs(place, exist_ok=True)
         command = os.path.join(self.usr, "bin/accelcache")
@@ -112,7 +111,7 @@ class Package:
         self.assertRegex(shown, r"from cache +[1-9]")
 
     def test_bare_root(self):
-        """In a root that holds the package and what the loader needs, and nothing else."""
+        """The root has only the package and the libraries that the loader needs."""
         root = os.path.abspath("root-" + self.kind)
         shutil.rmtree(root, ignore_errors=True)
         shutil.copytree(self.usr, os.path.join(root, "usr"), symlinks=True)
@@ -167,7 +166,7 @@ class Deb(Package, unittest.TestCase):
         self.assertTrue(newest.startswith(f"accelcache ({version}) "), newest)
 
     def test_maintainer(self):
-        """The one that the build was given, also in the changelog."""
+        """The package and its changelog name the maintainer that the build was given."""
         with open(os.path.join(BUILD, "CMakeCache.txt"), encoding="utf-8") as file:
             contact, = re.findall(r"^CPACK_PACKAGE_CONTACT:\w+=(.*)$", file.read(), re.M)
         again = packed("packed3", 0o022, "-D", f"CPACK_PACKAGE_CONTACT={self.OTHER}",
@@ -195,13 +194,13 @@ class Tarball(Package, unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.file = packed("packed1", 0o022)[cls.kind]
-        # Wherever it is unpacked, also in a folder with a name of its own.
+        # The tarball may be unpacked in a folder of any name.
         cls.top = os.path.abspath("unpacked here")
         shutil.rmtree(cls.top, ignore_errors=True)
         os.mkdir(cls.top)
-        run("tar", "xpf", cls.file, "-C", cls.top) # whatever the umask
+        run("tar", "xpf", cls.file, "-C", cls.top) # -p ignores the umask
         one, = os.listdir(cls.top)
-        # LD_PRELOAD takes no path with a blank: the command says so.
+        # LD_PRELOAD allows no blanks in a path. The command reports this.
         done = subprocess.run([os.path.join(cls.top, one, "bin/accelcache"), "run", "--sim", "--",
                                "true"], stderr=subprocess.PIPE, text=True, check=False)
         assert done.returncode == 1 and "blank" in done.stderr, done
@@ -216,7 +215,7 @@ class Tarball(Package, unittest.TestCase):
             self.usr, "share/doc/accelcache/LICENSE"), shallow=False))
 
     def test_soname(self):
-        """libaccelcache.so -> .so.N -> .so.VERSION, and programs ask for .so.N."""
+        """libaccelcache.so links to .so.N, which links to .so.VERSION. Programs need .so.N."""
         library = os.path.join(self.usr, "lib/libaccelcache.so")
         names = [library]
         while os.path.islink(names[-1]):
@@ -228,7 +227,7 @@ class Tarball(Package, unittest.TestCase):
 
     @unittest.skipUnless(CXX, "no C++ compiler")
     def test_cxx_program(self):
-        """By pkg-config, where the tarball was unpacked."""
+        """pkg-config finds the library in the folder of the unpacked tarball."""
         search = {**os.environ, "PKG_CONFIG_PATH": os.path.join(self.usr, "lib/pkgconfig")}
         flags = run("pkg-config", "--cflags", "--libs", "accelcache", env=search).split()
         for standard in ("c++11", "c++20"):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The recipes: run with stand-ins of their launchers, or read by the tools that will read them.
+"""Checks the recipes. Some run with stand-ins for their launchers; the tools that read the others check them.
 
-usage: recipes.py BUILD SOURCE     run in an empty folder of the test's own"""
+usage: recipes.py BUILD SOURCE     run in an empty folder of the test"""
 import glob
 import json
 import os
@@ -19,13 +19,13 @@ BUILD, SOURCE = sys.argv[1:3]
 RECIPES = os.path.join(SOURCE, "tools/package/recipes")
 DEMO = os.path.join(BUILD, "bin/demo")
 
-# Two tasks or ranks, as the launchers start them.
+# Starts two tasks or ranks, as the launcher does.
 SRUN = """#!/bin/sh
 case $1 in --ntasks-per-node=1) shift; exec "$@" ;; esac
 case ${LD_PRELOAD-} in *accelcache*) exit 91 ;; esac
 for rank in 0 1; do SLURM_PROCID=$rank "$@" || exit; done
 """
-# What `-x` and `-genv` say goes into the ranks alone.
+# Stand-in for a launcher that gives variables of `-x` and `-genv` to the ranks only.
 MPI = """#!%s
 import os, subprocess, sys
 if sys.argv[1:] == ["--version"]:
@@ -63,7 +63,7 @@ LMOD = "/usr/share/lmod/lmod/init/bash"
 
 
 def without(given, got):
-    """What `given` has and `got` lacks, or has otherwise."""
+    """Returns the entries of `given` that `got` lacks or that differ in `got`."""
     if isinstance(given, dict):
         return [f"{key}.{rest}" for key, value in given.items()
                 for rest in (without(value, got[key]) if isinstance(got, dict) and key in got else ["absent"])]
@@ -101,7 +101,7 @@ class Recipes(unittest.TestCase):
         return done.stdout
 
     def ranks(self, folder):
-        """Of which ranks there are statistics, all of them in use."""
+        """Returns the ranks that have statistics in the folder."""
         found = sorted(glob.glob(os.path.join(self.folder, folder, "*.json")))
         return [re.search(r"-(\w+)\.json$", name).group(1) for name in found]
 
@@ -117,7 +117,7 @@ class Recipes(unittest.TestCase):
 
     @unittest.skipUnless(OPEN_MPI, "needs Open MPI")
     def test_open_mpi(self):
-        """The launcher itself, which is not under the library."""
+        """The recipe works with the real launcher, which runs without the library."""
         root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                 "OMPI_MCA_rmaps_base_oversubscribe": "1"}
         out = self.run_recipe("mpirun.sh", "2", DEMO, "--iterations", "20", **root)
@@ -128,7 +128,7 @@ class Recipes(unittest.TestCase):
         self.stand_in("srun", SRUN)
         out = self.run_recipe("slurm.sh", DEMO, "--iterations", "20", SLURM_JOB_ID="17",
                               SLURM_SUBMIT_DIR=self.folder)
-        self.assertIn("median", out)  # of the summary
+        self.assertIn("median", out)  # the summary has a median
         self.assertEqual(self.ranks("accelcache-17"), ["0", "1"])
 
     def test_slurm_keeps_the_status(self):
@@ -139,7 +139,7 @@ class Recipes(unittest.TestCase):
         self.assertEqual(done.returncode, 5)
 
     def test_task_prolog(self):
-        """Slurm takes the lines as they are: no quotes, no variables."""
+        """Slurm takes each line literally: it expands no quotes or variables."""
         self.assertEqual(self.run_recipe("slurm-task-prolog.sh"), "")
         out = self.run_recipe("slurm-task-prolog.sh", ACCELCACHE="1", SLURM_SUBMIT_DIR="/a b")
         lines = dict(line.split("=", 1) for line in out.splitlines())
@@ -148,7 +148,7 @@ class Recipes(unittest.TestCase):
         self.assertEqual(lines["export ACCEL_ALLOC_CONF"], "dump:/a b/accelcache-%h-%r-%p.json")
 
     def await_device(self, pid):
-        """Its file is there earlier: who is killed then has used nothing."""
+        """Waits until the process uses a device. Its page exists earlier, with no device."""
         deadline = time.monotonic() + 60
         devices = 0
         while not devices:
@@ -160,7 +160,7 @@ class Recipes(unittest.TestCase):
 
     @unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"), "needs root and setpriv")
     def test_epilog(self):
-        """A task that was killed; the job's user is root here."""
+        """The task was killed. In this test, root is the user of the job."""
         os.chmod(self.folder, 0o755)
         task = subprocess.Popen([os.path.join(BUILD, "bin/accelcache"), "run", "--", DEMO,
                                  "--iterations", "100000000"], env=self.environment,
@@ -177,7 +177,7 @@ class Recipes(unittest.TestCase):
             documents = json.load(text)
         self.assertEqual([document["pid"] for document in documents], [task.pid])
         self.run_recipe("slurm-epilog.sh")  # by hand, without a job
-        self.run_recipe("slurm-epilog.sh", SLURM_JOB_UID="12345")  # who used no CUDA
+        self.run_recipe("slurm-epilog.sh", SLURM_JOB_UID="12345")  # a user without CUDA programs
 
     def test_defaults(self):
         out = subprocess.run([os.path.join(self.bin, "accelcache"), "config", "--json"], text=True,
@@ -187,8 +187,7 @@ class Recipes(unittest.TestCase):
         sources = {row["key"] for row in json.loads(out)["keys"] if row["source"]}
         self.assertEqual(sources, {"idle_trim_ms", "dump"})
 
-    # cmake as the recipes of packages call it: configuring is tried with their options (in an empty
-    # folder), building is not repeated, and what is installed is what was built.
+    # Stand-in for cmake: it configures in an empty folder, skips the build, and installs the earlier build.
     CMAKE = """#!/bin/sh
 printf '%%s\\n' "$*" >>"%s"
 case $1 in
@@ -206,7 +205,7 @@ exit 93
         self.run_recipe("conda/build.sh", SRC_DIR=SOURCE, PREFIX=prefix)
         with open(calls, encoding="utf-8") as file:
             self.assertIn("--target product", file.read())
-        # What recipe.yaml says of the result.
+        # recipe.yaml has the version, and commands that work with the result.
         with open(os.path.join(RECIPES, "conda/recipe.yaml"), encoding="utf-8") as file:
             recipe = file.read()
         with open(os.path.join(BUILD, "CMakeCache.txt"), encoding="utf-8") as file:
@@ -220,7 +219,7 @@ exit 93
                            env={"PATH": prefix + "/bin:/usr/bin:/bin", "ACCEL_LIVE_DIR": self.folder})
 
     def test_spack(self):
-        """With stand-ins of Spack's names; its options are ones that CMake knows here."""
+        """The test has stand-ins for Spack's names. CMake must know the options of the recipe."""
         given, told = {}, {}
         def note(name):
             return lambda *words, **more: told.setdefault(name, []).append(words)
@@ -263,7 +262,7 @@ exit 93
         for container in (program, before):
             for mount in container["volumeMounts"]:
                 self.assertIn(mount["name"], volumes)
-        # What the first container writes is what the second one loads.
+        # The program loads the file that the first container writes.
         env = {row["name"]: row["value"] for row in program["env"]}
         self.assertEqual(before["command"][-1], env["LD_PRELOAD"])
         where = {mount["mountPath"] for mount in before["volumeMounts"]}
@@ -273,7 +272,7 @@ exit 93
         self.check_conf(env["ACCEL_ALLOC_CONF"])
         if not shutil.which("kubectl"):
             return
-        # Read into Kubernetes' own types, nothing of the pod is dropped.
+        # If kubectl reads the pod into Kubernetes' types, no entry is lost.
         out = subprocess.run(["kubectl", "set", "image", "--local", "--dry-run=client", "-o", "yaml", "-f",
                               os.path.join(RECIPES, "kubernetes.yaml"),
                               "program=another"], text=True, check=True, timeout=60,
@@ -283,7 +282,7 @@ exit 93
         self.assertEqual(without(pod, yaml.safe_load(out)), [])
 
     def test_paths(self):
-        """What containers and services name in /usr is where a package of this tree puts it."""
+        """A package puts each file of /usr at the path that recipes for containers and services name."""
         root = self.installed()
         for recipe in ("Dockerfile", "kubernetes.yaml", "systemd.conf"):
             with open(os.path.join(RECIPES, recipe), encoding="utf-8") as file:
@@ -293,8 +292,7 @@ exit 93
                 self.assertTrue(os.path.exists(root + path), (recipe, path))
 
     def test_dockerfile(self):
-        """Its commands, by a reader of our own: what it copies is an argument, what it runs a shell can
-        read, and what it starts is there and knows its argument."""
+        """COPY takes an argument, a shell can parse RUN, and the command that starts knows its argument."""
         with open(os.path.join(RECIPES, "Dockerfile"), encoding="utf-8") as file:
             text = re.sub(r"(?m)^#.*\n", "", file.read()).replace("\\\n", "")
         steps = [line.split(None, 1) for line in text.splitlines() if line]
@@ -334,7 +332,7 @@ exit 93
 
     @unittest.skipUnless(shutil.which("lua5.4") or shutil.which("lua"), "needs lua")
     def test_lmod(self):
-        """With stand-ins of Lmod's functions; what it sets is there in an installation."""
+        """The test has stand-ins for Lmod's functions. Each path that the recipe sets must exist."""
         prefix = os.path.join(self.installed(), "usr")
         words = "\n".join(f"function {name}(a, b) print('{name}', a, b) end"
                           for name in ("help", "whatis", "prepend_path", "setenv"))
@@ -367,7 +365,7 @@ exit 93
 
     @classmethod
     def installed(cls):
-        """A folder with what was built in usr/, for all tests."""
+        """Returns a folder with an installation in usr/, which all tests share."""
         if not cls.root:
             cls.root = tempfile.mkdtemp(dir=os.getcwd())
             cls.addClassCleanup(shutil.rmtree, cls.root)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Two builds of the library in different folders are equal byte for byte, debug information and all.
-# usage: reproduce.sh CMAKE SOURCE CC     run in an empty folder of the test's own
+# Builds the library in two folders. The results must be equal byte for byte, with debug information.
+# usage: reproduce.sh CMAKE SOURCE CC     run in an empty folder of the test
 #
-# Not optimised: what names a folder does so at any level, and the test takes less time.
+# The builds are not optimised, to save time: names of folders appear at any level of optimisation.
 set -eu
 cmake=$1 source=$2 cc=$3
 export CCACHE_DISABLE=1

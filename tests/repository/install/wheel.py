@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The wheel: it installs without a network, and runs from where it was installed.
+"""Checks the wheel: pip installs it without a network, and it runs from its installation.
 
-usage: wheel.py BUILD SOURCE     run in an empty folder of the test's own"""
+usage: wheel.py BUILD SOURCE     run in an empty folder of the test"""
 import csv
 import filecmp
 import io
@@ -52,7 +52,7 @@ class Wheel(unittest.TestCase):
         self.assertIn(f"-py3-none-manylinux_2_28_{os.uname().machine}.whl", self.file)
 
     def test_record(self):
-        """Every file with its size, so that pip can verify and remove them."""
+        """RECORD has each file with its size, so that pip can verify and remove files."""
         with zipfile.ZipFile(self.file) as wheel:
             record, = (name for name in wheel.namelist() if name.endswith("/RECORD"))
             rows = {row[0]: row for row in csv.reader(io.StringIO(wheel.read(record).decode()))}
@@ -62,7 +62,7 @@ class Wheel(unittest.TestCase):
                     self.assertEqual(int(rows[entry.filename][2]), entry.file_size)
 
     def test_installed(self):
-        """By pip into an environment of its own, which has no other packages and no network."""
+        """pip installs the wheel into a new environment without other packages and without a network."""
         place = os.path.abspath("environment")
         shutil.rmtree(place, ignore_errors=True)
         run(sys.executable, "-m", "venv", "--without-pip", place)
@@ -84,18 +84,18 @@ class Wheel(unittest.TestCase):
             run(*start, "run", "--sim", "--dump", dump, "--", demo, "--iterations", "20",
                 cwd=work, env=environment)
             self.assertRegex(run(*start, "stat", dump, env=environment), r"from cache +[1-9]")
-        # The status is the program's own.
+        # The command has the program's exit status.
         done = subprocess.run([python, "-m", "accelcache", "run", "--sim", "--", "sh", "-c",
                                "exit 7"], env=environment, cwd=work, check=False)
         self.assertEqual(done.returncode, 7)
-        # The path for LD_PRELOAD, for those who start programs themselves.
+        # library() returns the path for LD_PRELOAD, for programs that are started without the command.
         library = run(python, "-c", "import accelcache; print(accelcache.library())",
                       cwd=work).strip()
         env = {**environment, "LD_PRELOAD": library, "LD_LIBRARY_PATH": os.path.join(BUILD, "sim"),
                "ACCEL_ALLOC_CONF": f"dump:{work}/preload.json"}
         run(demo, "--iterations", "20", cwd=work, env=env)
         self.assertTrue(os.path.exists(os.path.join(work, "preload.json")))
-        # What `import torch` calls; where there is no PyTorch it can only warn.
+        # `import torch` calls this entry point. Without PyTorch it can only warn.
         load = ("import importlib.metadata as m\n"
                 "found = m.entry_points()\n"
                 "group = found.select(group='torch.backends') if hasattr(found, 'select') "

@@ -1,12 +1,12 @@
-"""The folders of tools/accelcache: what each may include and call.
+"""Rules for the folders of tools/accelcache: the includes and calls that each may have.
 
     main.c, subcommands.c
       -> show, write, run, replay
            -> read (files of a program, its live page)
                 -> base (options, text, tables, child processes; command.h)
 
-A call is the use of a function `cmd_*` or `tune_*` that a file of another folder defines.  Uses against the arrows are
-listed in EXCEPTIONS, each with its reason; an exception without a use is reported.
+A call is the use of a function `cmd_*` or `tune_*` that a file of another folder defines. EXCEPTIONS lists uses
+against the arrows, each with its reason. The check reports an exception without a use.
 """
 import os
 import re
@@ -60,7 +60,7 @@ def check(root):
             continue
         uses = {(name.split("/")[0], name) for name in rooms.found(INCLUDE, texts[path])
                 if name.split("/")[0] in MAY_USE}
-        if path != "command.h":  # the subcommands' names, for the table in subcommands.c
+        if path != "command.h":  # it has the subcommands' names, for the table in subcommands.c
             uses |= {(home[name], name) for name in set(rooms.found(NAME, code)) if name in home}
         for to, name in sorted(uses):
             if to == folder or to in MAY_USE[folder]:
@@ -74,7 +74,7 @@ def check(root):
         yield f"command.py: {folder} is in a cycle of folders"
 
 
-BREAKS = [  # as layers.BREAKS
+BREAKS = [  # format of layers.BREAKS
     (os.path.join(FOLDER, path), text, expected) for path, text, expected in (
         ("read/x.c", '#include "show/summary.h"\n', "read uses show/summary.h"),
         ("read/x.c", "void f(void) {\n    cmd_report(0, 0);\n}\n", "read uses cmd_report of write"),

@@ -1,14 +1,14 @@
-"""How much there is of what makes the library hard to follow: counts that may not rise.
+"""Counts of properties that make the library hard to follow. The counts may not rise.
 
-All are derived from the code and from the tables of shim/README.md.  A count that fell is noted here as well, a
-few hundred lines of code less need not be.
+All counts come from the code and from the tables of shim/README.md. If a count falls, COUNTS must be lowered
+too. LINES may stay if a folder loses a few hundred lines of code.
 """
 import os
 import re
 
 import rooms
 
-# What a count consists of: see `what`.
+# The function `what` defines each count.
 COUNTS = {
     "records with an address and a size": 25,
     "files with a hash of their own": 24,
@@ -17,7 +17,7 @@ COUNTS = {
     "lock-free pairs": 25,
     "words of the glossary": 29,
 }
-LINES = {  # hundreds of lines with code, by folder; of tests whole thousands
+LINES = {  # hundreds of lines with code in each folder
     "shim/allocator": 151,
     "shim/api": 38,
     "shim/bind": 24,
@@ -53,13 +53,13 @@ def read(root, tops):
 
 
 def firsts(text, title):
-    """First cells of the table in a section of a page."""
+    """Returns the first cells of the table in a section of a page."""
     return [line.split(" | ")[0][2:] for section in text.split(f"\n## {title}\n")[1:]
             for line in section.split("\n## ")[0].splitlines() if line.startswith("| ")][1:]
 
 
 def what(root):
-    """{count: what it consists of}"""
+    """Returns {count: the items that it counts}."""
     files = {path: rooms.code_of(text) for path, text in read(root, ("shim",))
              if path.endswith((".c", ".h"))}
     with open(os.path.join(root, "shim", "README.md"), encoding="utf-8") as file:
@@ -82,7 +82,7 @@ def what(root):
 
 
 def hundreds(root):
-    """Hundreds of lines with code, rounded up, by folder."""
+    """Returns hundreds of lines with code in each folder, rounded up."""
     found = {}
     for folder in LINES:
         lines = sum(bool(line.strip()) for path, text in read(root, (folder,))
@@ -102,7 +102,7 @@ def check(root):
             yield f"counts.py: {count} hundreds of lines in {folder}, {LINES[folder]} so far"
 
 
-BREAKS = [  # as figures.BREAKS
+BREAKS = [  # format of figures.BREAKS
     ("shim/api/late.c", "struct one_more { uint64_t address, size; };\n", "records with"),
     ("shim/api/late.c", "unsigned f(unsigned a) { return a * 0x9e3779b1u; }\n", "a hash of"),
     ("shim/observe/raw.c", "bool f(void) { return ac_fence_reached(0, true); }\n", "a fence reached"),

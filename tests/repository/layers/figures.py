@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""How closed the allocator is, and in how many places a thing is added, in figures that may only fall.
+"""Figures about the allocator's structure: dependencies between its rooms, and the number of places to edit
+for an addition. They may only fall.
 
-usage: figures.py ROOT     prints them; exits 1 where one is not what FIGURES says
+usage: figures.py ROOT     prints them; exits 1 if one differs from FIGURES
 
-A figure that fell is written down here; one that rose is a reason to change the code.
+If a figure falls, FIGURES must be lowered too. If a figure rises, the code must change.
 """
 import functools
 import itertools
@@ -29,8 +30,8 @@ FIGURES = {
     "locks without a rank": 0,
 }
 
-# A file of the product that names most rows of a table is a second place to edit.  These are
-# written by `ninja tables`, or name the rows because they use them.
+# A product file that names most rows of a table is a second place to edit. The files of NO_LISTS are
+# exceptions: `ninja tables` writes them, or they name the rows because they use them.
 TABLES = ("shim/config/config.def", "shim/observe/stats.def", "shim/observe/counters.def",
           "shim/device/cuda_functions.def", "shim/bind/hooks.def")
 NO_LISTS = {
@@ -49,11 +50,11 @@ ROW = re.compile(r'^\s*[A-Z][A-Z_0-9]*\(\s*"?(\w+)', re.M)
 STATE = re.compile(r"\bAC_BLOCK_(?:FREE|ALLOCATED|CACHED|RETIRED|UNUSED|TRANSIT|SLAB|UNMAPPED"
                    r"|MOVING)\b")
 LOCK = re.compile(r"\bpthread_(?:mutex|rwlock|spin)\w*|\bmtx_\w+")
-LOCKS = {"lock.h"}  # a rank goes with each
+LOCKS = {"lock.h"}  # each of its locks has a rank
 
 
 def up(arrows):
-    """How few arrows break all circles; each is small enough for trying all orders."""
+    """Returns the least number of arrows to remove so that no circle is left. It tries all orders."""
     return sum(up_in(circle, frozenset((a, b) for a in circle for b in arrows[a] if b in circle))
                for circle in rooms.circles(arrows))
 
@@ -81,7 +82,7 @@ def second_lists(root):
 
 
 def count(root):
-    """({figure: value}, {figure: what it consists of})"""
+    """Returns ({figure: value}, {figure: the items that it counts})."""
     texts = dict(rooms.read_all(root))
     calls, includes = rooms.modules(texts)
     around = house.circles(root)
@@ -120,7 +121,7 @@ def check(root):
     yield from counts.check(root)
 
 
-BREAKS = [  # file, text added to it, the figure that must rise; None: the rows of a table
+BREAKS = [  # file, text added to it, the figure that must rise; None adds the rows of a table
     ("shim/allocator/space/segment.c", "void f(void) { ac_retired_put(1); }\n",
      "rooms in a cycle"),
     ("shim/allocator/retired/retired.c", "void f(void) { ac_ordered_close(1); }\n",
@@ -137,7 +138,7 @@ BREAKS = [  # file, text added to it, the figure that must rise; None: the rows 
 
 
 def not_noticed(copy, path, text, figure):
-    """Add the text to the file, for the time of a check."""
+    """Adds the text to the file during a check. Returns true if the figure does not rise."""
     target = os.path.join(copy, path)
     with open(target, encoding="utf-8") as file:
         before = file.read()

@@ -1,11 +1,12 @@
-"""The rooms around the core: what each may include and call.
+"""Rules for the rooms around the core: the includes and calls that each may have.
 
     process -> hooks -> tell -> track -> bind
 
-Each may use all rooms to its right.  What a room has to tell or to ask to its left goes through wiring.h: the
-rows of process/wiring.def name the listeners.  A call is the name of a function `ac_*` that another room defines.
+A room may use all rooms to its right. Calls to the left go through wiring.h: the rows of process/wiring.def
+name the listeners. A call is the name of a function `ac_*` that another room defines.
 
-A file is a module with its header.  Calls and includes between modules make circles of at most LARGEST.
+A file and its header form a module. Calls and includes between modules form circles of at most LARGEST
+modules.
 """
 import os
 import re
@@ -25,7 +26,7 @@ def room_of(path):
 
 
 def read_all(root):
-    """{path below shim: text} of the rooms."""
+    """Returns {path below shim: text} for the rooms."""
     texts = {}
     for room in ORDER:
         folder = os.path.join(root, "shim", room)
@@ -37,7 +38,7 @@ def read_all(root):
 
 
 def arrows(texts):
-    """(calls, includes): {module: {(module that it reaches, by what)}}."""
+    """Returns (calls, includes). Each is {module: {(module that it reaches, name that reaches it)}}."""
     codes = {path: rooms.code_of(text) for path, text in texts.items()}
     home = {name: rooms.module(path) for path, code in codes.items()
             for name in rooms.found(FUNCTION, code)}
@@ -70,7 +71,7 @@ def check(root):
 
 
 def check_names(sources):
-    """No two functions share a name.  `sources`: {path: text} of the library."""
+    """Yields a line for each function name that two files define. `sources` is {path: text} of the library."""
     home = {}
     for path, text in sorted(sources.items()):
         for name in sorted(set(rooms.found(FUNCTION, rooms.code_of(text)))):
@@ -78,7 +79,7 @@ def check_names(sources):
                 yield f"{path}: {home[name]} has a function {name} too"
 
 
-BREAKS = [  # file, text put there, what the report must say
+BREAKS = [  # file, its text during the check, expected words of the report
     ("shim/bind/x.c", '#include "track/thread.h"\n', "bind includes track/thread.h"),
     ("shim/bind/x.c", "void ac_x(void) {\n    ac_thread_forget();\n}\n", "bind calls ac_thread_forget"),
     ("shim/track/x.c", "void ac_x(void) {\n    ac_record_snapshot();\n}\n", "track calls ac_record_snapshot"),

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Keep the layers of the shim apart.  usage: layers.py ROOT | layers.py --self-test ROOT
+"""Checks the dependencies between the layers of the shim.
 
-Prints one line per violation and exits 1 if there is any.  The self-test copies the tree, breaks
-each rule once and requires that the rule is named.
+usage: layers.py ROOT | layers.py --self-test ROOT
+
+Prints a line for each violation, and exits 1 if there is any. The self-test copies the tree,
+breaks each rule once, and requires that the report names the rule.
 """
 import functools
 import os
@@ -17,8 +19,8 @@ import figures
 import house
 import rooms
 
-# What a folder of shim/ may include from shim/, besides itself.  observe and config are leaves:
-# every layer may write to them, they know no layer above.
+# Folders of shim/ that a folder may include from, in addition to itself. observe and config are
+# leaves: every layer may write to them, but they include no layer above them.
 LEAVES = {"observe", "config"}
 HOUSE = set(house.ORDER)
 MAY_INCLUDE = {
@@ -30,21 +32,21 @@ MAY_INCLUDE = {
     "observe": LEAVES,
     "config": LEAVES,
 }
-# The allocator's view of the device is device.h: time, CUDA and the outside are parameters.
+# The allocator sees the device through device.h only. Time, CUDA and the system are parameters.
 ALLOCATOR_HEADERS = re.compile(r"(^|/)(cuda\w*\.(h|def)|stdio\.h|dlfcn\.h|jansson\.h|time\.h"
                                r"|cuda_device\.h|driver\.h)$")
 ALLOCATOR_CALLS = re.compile(r"\b(getenv|secure_getenv|clock_gettime|gettimeofday|dlsym|dlopen"
                              r"|fopen|open|write|\w*printf)\s*\(")
 HOST_HARM = re.compile(r"(?<![\w.>])(exit|_exit|_Exit|quick_exit|abort|assert|printf|vprintf|puts"
                        r"|putchar)\s*\(|\bstdout\b|\bSTDOUT_FILENO\b")
-# Who holds a block says so by ac_block_set_state, which looks the step up (state.def).
+# Changes of a block's state go through ac_block_set_state, which looks the change up in state.def.
 STATE_WRITE = re.compile(r"AC_BLOCK_SET\([^,]+, state,|[>.]state = AC_BLOCK_"
                          r"|atomic_store\w*\(&[\w>.-]+[>.]state,")
 STATE_WRITER = os.path.join("shim", "allocator", "space", "block.h")
 EXPORT = re.compile(r'visibility\s*\(\s*"default"\s*\)|\bAC_EXPORT\b')
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">]', re.M)
 NOISE = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
-MAX_LINES = 800  # tables (.def) may be longer: one row is one fact
+MAX_LINES = 800  # tables (.def) may be longer: a row is a fact
 
 
 def sources(root, top):
@@ -55,7 +57,7 @@ def sources(root, top):
 
 
 def included_layer(root, path, name):
-    """The folder of shim/ that `#include "name"` in `path` reaches, or None."""
+    """Returns the folder of shim/ that `#include "name"` in `path` reaches, or None."""
     for base in (os.path.dirname(path), "shim"):
         target = os.path.normpath(os.path.join(base, name))
         if os.path.exists(os.path.join(root, target)) and target.startswith("shim" + os.sep):
@@ -65,7 +67,7 @@ def included_layer(root, path, name):
 
 
 def foreign_headers(root):
-    """(file, header) where an internal header lies in a folder that is not above the file."""
+    """Yields (file, header) if an internal header is in a folder that is not above the file."""
     for path in (path for top in ("shim", "tools") for path in sources(root, top)):
         with open(os.path.join(root, path), encoding="utf-8") as file:
             names = [name for quote, name in rooms.found(INCLUDE, file.read()) if quote == '"']
@@ -129,7 +131,7 @@ def check_file(root, path):
 
 
 def check(root, only=None):
-    """All files; of the rules for one file alone those for `only`, if it is given."""
+    """Checks all files. If `only` is given, the rules for single files apply to that file only."""
     lines = [line for top in ("shim", "tools") for path in sources(root, top)
              if only in (None, path) for line in check_file(root, path)]
     lines += check_internal(root)
@@ -142,7 +144,7 @@ def check(root, only=None):
     return lines + [line for line in rooms.check_rooms(root) if line]
 
 
-BREAKS = [  # file, text put there, what the report must say
+BREAKS = [  # file, its text during the check, expected words of the report
     ("shim/allocator/x.c", '#include "bind/resolve.h"\n', "allocator includes"),
     ("shim/allocator/x.c", '#include "device/cuda_abi.h"\n', "the allocator includes"),
     ("shim/hooks/x.c", '#include "allocator/allocator_int.h"\n', "is internal elsewhere"),
@@ -172,7 +174,7 @@ BREAKS = [  # file, text put there, what the report must say
 
 
 def not_noticed(copy, path, text, expected):
-    """Put the text in the place of the file, for the time of a check."""
+    """Writes the text as the file. Returns true if the report lacks the expected words."""
     target = os.path.join(copy, path)
     before = None
     if os.path.exists(target):

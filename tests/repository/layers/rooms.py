@@ -1,19 +1,19 @@
-"""The rooms of shim/allocator: what each may include and call.
+"""Rules for the rooms of shim/allocator: the includes and calls that each may have.
 
-    the top (ladder.c and the files beside it)
+    the top (ladder.c and the files next to it)
       -> cache -> retired,  supply
-           -> core (core_int.h: what is common to allocators and arenas)
+           -> core (core_int.h: common parts of allocators and arenas)
                 -> space, order
                      -> base (carve: host memory for records; settings, budgets, tickets)
 
-host/ stands beside them: pinned memory is no device's, and knows order/ alone.
+host/ is separate: pinned memory belongs to no device, and host/ uses order/ only.
 
-cache/ hands blocks that wait over to retired/ when they leave a thread.  A call is the name of a
-function `ac_*` that another room defines.  Calls and includes against the arrows would be listed
-by name below, each with its reason; there are none, and one without a use is reported.
+cache/ passes waiting blocks to retired/ when they leave a thread. A call is the name of a function `ac_*` that
+another room defines. CALLS_UP and INCLUDES_UP list calls and includes against the arrows, each with its reason.
+They are empty now. The check reports entries without a use.
 
-Inside a room a file is a module with its header.  Calls and includes between them make no circle
-but those of CIRCLES.
+A file and its header form a module. Calls and includes between modules of a room form no circles except
+the ones in CIRCLES.
 """
 import functools
 import os
@@ -38,7 +38,7 @@ CORE_FILES = {"core_int.h"}
 CALLS_UP = {}
 INCLUDES_UP = {}
 
-# Modules that use each other, at most one such circle in a room, each with its reason.
+# Modules that use each other, with the reason. A room may have one circle.
 CIRCLES = {
     ("cache/cache_int", "cache/cache_table", "cache/cache_tally", "cache/cache_wait",
      "cache/caches", "cache/lane", "cache/lease", "cache/thread_cache"): "one record, which hits change from a header",
@@ -47,12 +47,12 @@ CIRCLES = {
     ("supply/expand", "supply/expand_end"): "pages that come and pages that go",
 }
 
-# States that only space/ gives a meaning to, and who else names them.  The other four say whose
-# the block is: FREE, ALLOCATED, CACHED, RETIRED.
+# States that have a meaning in space/ only, and other files that name them. The remaining states say which
+# part owns the block: FREE, ALLOCATED, CACHED, RETIRED.
 PRIVATE_STATES = re.compile(r"\bAC_BLOCK_(?:UNUSED|TRANSIT|SLAB|UNMAPPED|MOVING)\b")
 STATES_ELSEWHERE = {"check.c": "the checker of all rooms"}
 
-# Internal headers (*_int.h) stay in their folder and those below it, but for these.
+# Internal headers (*_int.h) are for their folder and the folders below it. These are the exceptions.
 INTERNAL_ELSEWHERE = {
     ("tools/accelcache/replay/replay_run.c", "allocator/allocator_int.h"): "fields of arenas",
 }
@@ -64,7 +64,7 @@ DEFINED = re.compile(r"^\w[\w \t*]*?\b(ac_\w+)\([^;{}]*\)\s*\{", re.M)
 DECLARED = re.compile(r"^\w[\w \t*]*?\bac_\w+\([^;{}]*\);", re.M)
 
 
-# The self-test reads the same texts again and again.
+# The cache speeds up the self-test, which reads the same texts many times.
 @functools.lru_cache(maxsize=None)
 def found(pattern, text):
     return tuple(pattern.findall(text))
@@ -82,7 +82,7 @@ NAME = re.compile(r"\bac_\w+")
 
 
 def room_of(path):
-    """The room of a path below shim/allocator."""
+    """Returns the room of a path below shim/allocator."""
     folder = os.path.dirname(path)
     if folder:
         return folder.split(os.sep)[0]
@@ -100,7 +100,7 @@ def read_all(root):
 
 
 def cycle(arrows):
-    """Rooms that can be reached from themselves."""
+    """Returns the rooms that can be reached from themselves."""
     reached = {room: set(to) for room, to in arrows.items()}
     for _ in reached:
         for to in reached.values():
@@ -113,7 +113,7 @@ def module(path):
 
 
 def circles(arrows):
-    """Sets of modules that all reach each other, of two and more."""
+    """Returns sets of two or more modules that all reach each other."""
     reached = {}
     for start in arrows:
         seen, left = set(), [start]
@@ -127,7 +127,7 @@ def circles(arrows):
 
 
 def modules(texts):
-    """(calls, includes): for each module those that it calls, and whose headers it includes."""
+    """Returns (calls, includes). Each maps a module to the modules that it reaches."""
     codes = {path: code_of(text) for path, text in texts.items()}
     where = {name: module(path) for path, code in codes.items() for name in found(DEFINED, code)}
     calls = {module(path): set() for path in texts}
@@ -194,7 +194,7 @@ def check_rooms(root):
     yield from check_circles(texts)
 
 
-BREAKS = [  # file below shim/allocator, text put there, what the report must say
+BREAKS = [  # file below shim/allocator, its text during the check, expected words of the report
     ("space/x.c", '#include "allocator/order/fence.h"\n', "space includes"),
     ("order/x.c", '#include "allocator/space/block.h"\n', "order includes"),
     ("supply/x.c", '#include "allocator/cache/thread_cache.h"\n', "supply includes"),

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Words of the pages for users.
+"""Limits the number of words in the pages for users.
 
 usage: amount.py ROOT
 
-PAGES lists these pages.  Exits 1 if they have more words than BOUND, which only falls, if the first page
-has more than 150 lines, or if a page under tools/guide or include is not in the list.
+Exits 1 if the pages in PAGES have more words than BOUND, which only falls. Also exits 1 if the first
+page has more than 150 lines, or if PAGES lacks a page under tools/guide or include.
 """
 import glob
 import os

@@ -1,6 +1,6 @@
-/* The program `./app` of the pages: allocates and frees in a loop, and holds nothing at its end.
- * "stay" holds a block, prints its address, and allocates on until stdin ends.  If APP_GREEDY is set it
- * asks for more memory than the device has. */
+/* The program `./app` of the pages. It allocates and frees in a loop, and holds no memory at its
+ * end. With "stay" it holds a block, prints its address, and continues to allocate until stdin
+ * ends. If APP_GREEDY is set, it requests more memory than the device has. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Runs the commands of a page for users.
 
-usage: commands.py ROOT PAGE APP       runs every ```sh block of the page, one after the other
+usage: commands.py ROOT PAGE APP       runs each ```sh block of the page, one after another
 
-The environment names AC_COMMAND, AC_LIBRARY and AC_SIM_DIR.  The blocks run in one folder, with what the
-pages name: ./app, a process 4711 that has control:true, its dump, and recordings.  Every command has to
-end with 0.  NOT_HERE lists the commands that need a network, root or an installation, each with the test
-that runs them.  Names of subcommands and options between ` ` must be known to the command.
+The environment names AC_COMMAND, AC_LIBRARY and AC_SIM_DIR. The blocks run in one folder with the
+files that the pages name: ./app, its dump, and recordings. A process runs that has control:true and
+stands for PID 4711. Each command must end with status 0. NOT_HERE lists the commands that need a
+network, root or an installation, each with the test that runs them. The command must know the
+subcommands and options that the page names between ` `.
 """
 import os
 import re
@@ -32,7 +33,7 @@ INLINE = re.compile(r"`(accelcache(?: [^`]*)?)`")
 
 
 def blocks(text):
-    """The number of the first line, and the text, of every block of commands."""
+    """Yields the number of the first line and the text of each block of commands."""
     for block in BLOCK.finditer(text):
         yield text.count("\n", 0, block.start(1)) + 1, block.group(1)
 
@@ -43,7 +44,7 @@ def run_here(block):
 
 
 class Scene:
-    """The folder in which the commands run, and the process that they look at."""
+    """The folder in which the commands run, and the process that they observe."""
 
     def __init__(self, folder, app):
         self.folder = folder
@@ -94,7 +95,7 @@ class Scene:
 
 
 def unknown(span):
-    """What of `accelcache ...` the command does not know."""
+    """Yields the words of `accelcache ...` that the command does not know."""
     words = span.split()[1:]
     if not words or not re.fullmatch(r"[a-z]+", words[0]):
         return

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""The generated tables of the pages.  usage: readme.py [--update] ROOT COMMAND
+"""Checks the generated tables of the pages, and the links between pages.
 
-Compares what stands between <!-- begin:X --> and <!-- end:X --> with what the tables of the code
-say, and exits 1 where they differ; --update writes it there.  COMMAND is the built `accelcache`.
+usage: readme.py [--update] ROOT COMMAND      COMMAND is the built `accelcache`
+
+Compares the text between <!-- begin:X --> and <!-- end:X --> with the tables of the code. Exits 1
+if they differ; --update writes the tables into the pages.
 """
 import ast
 import os
@@ -16,7 +18,7 @@ def from_command(*arguments):
 
 
 def sim_keys(root):
-    """SIM_KEY(kind, key, member, default, when, doc...) rows as a table."""
+    """Returns the rows SIM_KEY(kind, key, member, default, when, doc...) as a table."""
     with open(os.path.join(root, "tools/simcuda/sim_config.def"), encoding="utf-8") as file:
         text = re.sub(r"/\*.*?\*/|^#.*?$", "", file.read(), flags=re.S | re.M)
     lines = ["| key | default | what it does |", "|---|---|---|"]
@@ -31,7 +33,7 @@ def sim_keys(root):
 
 
 def model_costs(root):
-    """CALL and WORK rows of the modelled device as a table."""
+    """Returns the rows CALL and WORK of the modelled device as a table."""
     with open(os.path.join(root, "tools/accelcache/replay/model_calls.def"), encoding="utf-8") as file:
         text = re.sub(r"/\*.*?\*/", "", file.read(), flags=re.S)
     lines = ["| call | us | us per MiB | us per page | source |", "|---|---|---|---|---|"]
@@ -45,7 +47,7 @@ def model_costs(root):
 
 
 def reference(root):
-    """The rows of tests/process/api/reference.py as a table."""
+    """Returns the rows of tests/process/api/reference.py as a table."""
     sys.dont_write_bytecode = True
     sys.path.insert(0, os.path.join(root, "tests/process/api"))
     import reference as rows
@@ -53,7 +55,7 @@ def reference(root):
 
 
 def documents(root):
-    """Path below root and text of every Markdown file but those in build folders."""
+    """Returns {path below root: text} for each Markdown file outside build folders."""
     found = {}
     for folder, folders, names in os.walk(root):
         folders[:] = [name for name in folders if name not in ("build", ".git")]
@@ -66,7 +68,7 @@ def documents(root):
 
 
 def anchors(text):
-    """The names by which headings can be linked to."""
+    """Returns the names by which links reach headings."""
     prose = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
             for heading in re.findall(r"^#+ (.*)$", prose, re.M)}
@@ -87,7 +89,7 @@ def broken_links(root, found):
 
 
 def stale_tables(found, wanted):
-    """Brings the tables in `found` up to date; yields a line for each that was not."""
+    """Updates the tables in `found`. Yields a line for each table that was out of date."""
     for name, table in wanted.items():
         begin, end = f"<!-- begin:{name} -->\n", f"<!-- end:{name} -->"
         places = [path for path, text in found.items() if begin in text]

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""What is generated of the rows of config.def, stats.def, host_stats.def and counters.def beside the
-README.
+"""Generates parts of other files from the rows of config.def, stats.def, host_stats.def,
+counters.def and policy.def. readme.py generates the tables of the README.
 
 usage: tables.py [--update] ROOT COMMAND       COMMAND is the built `accelcache`
 
-* include/accelcache.h: the members of accel_device_stats_t;
-* shim/observe/dump.schema.json: the values, statistics and counters.  The rest of the schema is
-  written by hand; the whole file is laid out here;
-* shim/allocator/README.md: the table of policy.def.
+* include/accelcache.h: the members of accel_device_stats_t
+* shim/observe/dump.schema.json: the values, statistics and counters. The rest of the schema is
+  written by hand, but this script lays out the whole file.
+* shim/allocator/README.md: the table of policy.def
 
-Exits 1 where a file is not what the rows say; --update writes it.
+Exits 1 if a file differs from the rows; --update writes it.
 """
 import json
 import os
@@ -31,7 +31,7 @@ def rows_of(command, *arguments):
 
 
 def header(text, figures):
-    """The header with the members of today."""
+    """Returns the header with the members that stats.def has."""
     before, rest = text.split(BEGIN)
     old, after = rest.split(END)
     names = [row["name"] for row in figures["stats"]]
@@ -54,13 +54,13 @@ def refer(kind):
 
 
 def members(types):
-    """A closed object."""
+    """Returns the schema of an object without other members."""
     return {"type": "object", "additionalProperties": False, "required": list(types),
             "properties": types}
 
 
 def lay_out(value, indent="", used=0):
-    """JSON in lines of at most WIDTH; `used`: what its first line has already."""
+    """Returns JSON in lines of at most WIDTH columns; the first line already has `used`."""
     line, inner = json.dumps(value, ensure_ascii=False), indent + "  "
     if not isinstance(value, (dict, list)) or used + len(line) < WIDTH:
         return line
@@ -92,7 +92,7 @@ POLICY = ("<!-- begin:policy: generated from policy.def -->\n", "<!-- end:policy
 
 
 def amount(value, unit):
-    """A value of policy.def as a reader writes it."""
+    """Returns a value of policy.def as people write it."""
     number = eval(value, {"__builtins__": {}})  # integers and shifts
     if unit == "1/n":
         return f"1/{number}"
@@ -105,7 +105,7 @@ def amount(value, unit):
 
 
 def policy(text, root):
-    """The page with the table of policy.def."""
+    """Returns the page with the table of policy.def."""
     before, rest = text.split(POLICY[0])
     with open(os.path.join(root, "shim", "allocator", "policy.def"), encoding="utf-8") as file:
         rows = TUNING.findall(file.read())

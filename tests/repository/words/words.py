@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Keep words that hide who acts out of the tree.
+"""Finds words that hide which thread, lock or object acts.
 
 usage: words.py ROOT | words.py --self-test ROOT
 
-A sentence has to say which thread, which lock, which object.  Prints one line per violation and
-exits 1 if there is any.  The self-test writes each word once and requires that it is found.
+Prints a line for each violation, and exits 1 if there is any. The self-test writes each word
+once, and requires that the check finds it.
 """
 import os
 import re
@@ -12,13 +12,13 @@ import sys
 import tempfile
 
 TOPS = ("shim", "include", "tools", "tests", ".github", "README.md")
-# This list itself, and what is no text.
+# this list itself, and files that are no text
 SKIPPED = (os.path.join("tests", "repository", "words"),
            os.path.join("tests", "unit", "fuzz", "corpus"))
 DATA = (".csv", ".trace", ".gz", ".pyc")
 WORDS = ("nobody", "nobodys", "whoever", "somebody", "anybody", "everybody", "dear", "in vain",
          "knock", "knocks", "stranger", "orderly", "lock along")
-# In prose and in names: `_` ends a word, a comment may break a line between two.
+# A gap between two words of prose or of a name. `_` ends a word, and a line of a comment may too.
 GAP = r"(?:[\s_]|\*|#|//)+"
 WORD = re.compile(r"(?<![a-z])(?:" + "|".join(word.replace(" ", GAP) for word in WORDS) +
                   r")(?![a-z])", re.I)

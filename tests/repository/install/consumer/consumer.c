@@ -1,4 +1,4 @@
-/* The smallest user of the C API: a process that has not used CUDA yet. */
+/* The smallest program that uses the C API: a process that has not used CUDA yet. */
 #include <accelcache.h>
 #include <stdio.h>
 
