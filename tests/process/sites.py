@@ -66,7 +66,7 @@ class SitesTest(HostTest):
         return rows
 
     def held(self, dump):
-        """What sites hold; it adds up to what the statistics say."""
+        """Returns the call sites of the dump. Their bytes and blocks add up to the statistics of each device."""
         for device in dump["devices"]:
             mine = [s for s in dump["recorded"]["sites"] if s["device"] == device["ordinal"]]
             for field, name in (("bytes", "allocated_bytes"), ("blocks", "allocation")):
@@ -81,7 +81,8 @@ class Stacks(SitesTest):
         self.swapped("swap", "libsites_swap_3000.so")
 
     def test_a_load_into_another_namespace(self):
-        """There the C library's count of unloads falls with a load.  Such code is of no file that is known."""
+        """A load into another namespace lowers the C library's count of unloads.  The library names no file for this
+        code."""
         self.swapped("swap_namespace", "")
 
     def swapped(self, step, second):
@@ -131,7 +132,8 @@ class Stacks(SitesTest):
         self.assertEqual(short[0], 1, dump["recorded"]["stack"])
 
     def test_a_file_that_was_built_anew(self):
-        """Its functions are not taken for those that ran; what is still the same has its names."""
+        """The names of a rebuilt file are not given to functions of the former one.  Unchanged files keep their
+        names."""
         copy = os.path.join(self.work, "libcopy.so")
         for conf, name in (("stacks:all,dump:d.json", "d.json"), ("stacks:all,trace:t.trace,dump:none", "t.trace")):
             shutil.copy(PLUGIN, copy)
@@ -195,7 +197,7 @@ class Stacks(SitesTest):
         self.assertEqual(set(shown), {"keep_buffers", GROW_SITE.split(" < ", maxsplit=1)[0]})
 
     def test_samples(self):
-        """Misses are samples, and of the others bytes stand for what they were drawn from."""
+        """Misses are always sampled.  Each other sample stands for the bytes of the requests that it was drawn from."""
         count = 2000
         pid, _, _ = self.run_sites("keep", count, 65536, conf="stacks:sampled")
         dump = self.dump_of(pid)
@@ -288,7 +290,8 @@ outer()
 
     @unittest.skipIf(SANITIZED, "the interpreter is not built for it")
     def test_no_collection_inside_a_request(self):
-        """Where frames become objects, a threshold of 5 would make their walk collect again and again."""
+        """The walk of the frames creates objects in some versions.  A threshold of 5 would start a collection in each
+        walk."""
         end = """
 import gc
 seen = []
@@ -332,7 +335,8 @@ def nested():
 """
 
     def interpreters(self):
-        """{(3, 11): path}: those of this machine, of one kind each; None for one whose frames take the lock."""
+        """Returns {(3, 11, 0): path}: the first interpreter found of each version.  The third number is
+        Py_GIL_DISABLED."""
         found = {}
         folders = glob.glob(os.path.expanduser("~/.pyenv/versions/3.*/bin")) + ["/usr/bin", "/usr/local/bin"]
         tell = "import sys, sysconfig; print(*sys.version_info[:2], sysconfig.get_config_var('Py_GIL_DISABLED') or 0)"
@@ -445,7 +449,8 @@ for thread in others:
 
 class Failures(SitesTest):
     def test_more_than_the_device_has(self):
-        """It counts as out of memory where the driver says so; some serve it from the host's memory."""
+        """A request larger than the device counts as out of memory if the driver refuses it.  Some drivers serve it
+        from host memory."""
         for steps, fault, count in (("huge",), "", 1), (("keep", 1, 1 << 45), ",fail:cuMemAlloc_v2@1=0", 0):
             pid, _, _ = self.run_sites(*steps, conf=None, ACCEL_SIM="clock:virtual" + fault)
             (device,) = self.dump_of(pid)["devices"]
@@ -467,7 +472,7 @@ class Leaks(SitesTest):
             "stays. Later ones are counted (interior_frees)"])
 
     def test_the_search_is_made_once(self):
-        """Of 144,000 events, for what is said once."""
+        """The library prints one message and searches its history of 144,000 events once."""
         def seconds(times):
             before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
             self.run_sites("keep", 1, 40 * MIB, "drop", 0, "threads", 8, *("again", 0) * times,
@@ -685,14 +690,15 @@ class Trace(SitesTest):
         self.assertEqual(self.tracks(f"accelcache-{pid}.json"), expected)
 
     def test_tracks_of_the_largest(self):
-        """24 at the most, those that ever held the most; a site that held much and gave it back too."""
+        """A trace gets tracks for at most 24 sites: the ones with the highest peaks, even if they hold nothing at the
+        end."""
         self.run_sites("lose", 1, 9 * MIB, "drop", 0, "keep", 1, 5000,
                        conf="stacks:all,trace:t.trace,dump:none")
         self.assertEqual(self.tracks("t.trace"), {"lose_buffers < main": [0, 9 * MIB, 0],
                                                    "keep_buffers < main": [0, 5000]})
 
     def test_versions(self):
-        """Readers older than the stacks take their events for damage: such a file has another version."""
+        """A trace with stacks has another version.  Readers that do not know stacks would report damage."""
         def version(name):
             with open(os.path.join(self.work, name), "rb") as file:
                 return int.from_bytes(file.read(12)[8:], sys.byteorder)
@@ -746,7 +752,8 @@ class History(SitesTest):
         return re.sub(r" \(.*", "", event["frames"][0])
 
     def test_report_of_a_process(self):
-        """It is asked for all that it recorded, and leaves nothing behind; else its figures are read, and why."""
+        """The report asks the process for its whole record and leaves no file.  If it cannot, it reads the figures and
+        gives the reason."""
         library = os.path.join(self.root, "library")
         os.mkdir(library)
         for name in ("dygraph.min.js", "dygraph.min.css"):
@@ -859,7 +866,7 @@ class History(SitesTest):
         self.finish(child)
 
     def test_memory_that_is_not_the_cache_s(self):
-        """Pinned host memory, physical memory, arrays, managed memory: events of their own, with who asked."""
+        """Pinned host memory, physical memory, arrays and managed memory have their own events, with the call site."""
         pid, _, _ = self.run_sites("pinned", 70000, "physical", 4 * MIB, "array", 65536, "managed", 90000,
                                    "unpin", "keep", 1, 1000, conf="history:100")
         dump = self.dump_of(pid)
@@ -956,8 +963,8 @@ class History(SitesTest):
             self.assertEqual(sum(b["size"] for b in segment["blocks"]), segment["total_size"])
 
     def test_the_device_is_asked_for_a_reader(self):
-        """How much is free is a driver call.  The allocator makes one; a second one only what is recorded
-        needs, where the message was given."""
+        """Reading the free memory is a driver call.  The allocator makes one.  The library makes a second one only for
+        a record."""
         for conf, calls in (("dump:none", "1"), ("dump:none,history:100", "2")):
             _, out, _ = self.run_sites("full", "refused", conf=conf,
                                        ACCEL_SIM="clock:virtual,memory:512M")

@@ -1,4 +1,4 @@
-/* Former states of private pools, what frees that are refused answer, expandable segments by stream. */
+/* Former states of private pools, results of refused frees, and expandable segments per stream. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -50,7 +50,8 @@ START_TEST(blocks_come_back) {
     int value = 4711, read = 0;
     ck_assert_int_eq(cuMemcpyHtoD_v2(address_of(b), &value, sizeof value), 0);
     accel_checkpoint_t *three = checkpoint_of(pool);
-    /* What came since goes, what went since comes back, at its old place and as it was. */
+    /* A restore frees newer blocks, and brings freed blocks back at their addresses with their
+     * content. */
     ck_assert_int_eq(accel_raw_delete(b), ACCEL_OK);
     void *small = alloc(512, stream), *d = alloc(5000, stream), *e = alloc(50 * MIB, stream);
     ck_assert_ptr_eq(small, b); /* on the memory of the block that is to come back */
@@ -104,7 +105,7 @@ START_TEST(what_cannot_come_back) {
     void *a = alloc(MIB, stream), *b = alloc(30 * MIB, stream);
     held = checkpoint_of(pool);
     ck_assert_int_eq(accel_set_checkpoint_pool_state(held, &delta), ACCEL_ERROR_INVALID);
-    /* A segment has gone: what is there stays as it is. */
+    /* A segment of the checkpoint no longer exists: the restore fails and changes nothing. */
     ck_assert_int_eq(accel_raw_delete(b), ACCEL_OK);
     ck_assert_int_eq(accel_pool_empty(pool), ACCEL_OK);
     void *c = alloc(MIB, stream);
@@ -112,7 +113,7 @@ START_TEST(what_cannot_come_back) {
     ck_assert_int_eq(accel_set_checkpoint_pool_state(held, NULL), ACCEL_ERROR_INVALID);
     ck_assert_uint_eq(told[ACCEL_TRACE_ALLOC], 0);
     ck_assert_int_eq(accel_pool_check_live(pool, 0, (void *[]){a, c}, 2), ACCEL_OK);
-    /* The same memory, for a stream whose order is another one. */
+    /* Another stream's block has the address, so the restore fails. */
     ck_assert_ptr_eq(alloc(30 * MIB, other), b);
     ck_assert_int_eq(accel_set_checkpoint_pool_state(held, NULL), ACCEL_ERROR_INVALID);
     ck_assert_int_eq(accel_raw_delete(b), ACCEL_OK);
@@ -144,7 +145,7 @@ START_TEST(devices_and_streams_apart) {
     ck_assert_int_eq(accel_raw_delete(b), ACCEL_OK);
     restore(checkpoint, (void *[]){NULL}, (void *[]){a, b, NULL});
     ck_assert_int_eq(accel_raw_delete(c), ACCEL_OK); /* was not of device 0 */
-    /* What a stream freed goes to that stream. */
+    /* The stream that freed the block gets it again. */
     ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
     ck_assert_int_eq(accel_raw_delete(b), ACCEL_OK);
     ck_assert_ptr_eq(alloc(1000, second), b);
@@ -152,7 +153,7 @@ START_TEST(devices_and_streams_apart) {
 }
 END_TEST
 
-/* A block that another stream works with is not handed out anew before that is over. */
+/* The pool reuses a block with another stream's work only after this work has completed. */
 START_TEST(work_elsewhere) {
     CUstream mine = new_stream(0), other = new_stream(0);
     accel_pool_id_t pool = open_pool(0);
@@ -170,7 +171,7 @@ START_TEST(work_elsewhere) {
     hold(other);
     ck_assert_int_eq(accel_raw_delete(a), ACCEL_OK);
     ck_assert_ptr_eq(alloc(MIB, mine), a);
-    /* While a stream captures nothing is waited for. */
+    /* The restore does not wait while a stream captures. */
     ck_assert_int_eq(accel_record_stream(b, other), ACCEL_OK);
     let_go(mine);
     CUgraph graph;
@@ -262,8 +263,8 @@ START_TEST(refused_frees) {
     void *raw = alloc(MIB, stream);
     ck_assert_int_eq(accel_raw_delete(raw), ACCEL_OK);
     ck_assert_int_eq(accel_raw_delete(raw), ACCEL_ERROR_DOUBLE_FREE);
-    /* The first block of a pool's segment begins where the segment does, which is no block of the
-     * program's: it stays the pool's. */
+    /* The first block of a pool's segment has the segment's address. The segment is not a block of the
+     * program, so the free returns the block to the pool. */
     accel_pool_id_t pool = open_pool(0);
     void *first = alloc(1000, stream), *second = alloc(1000, stream);
     size_t reserved;

@@ -53,13 +53,13 @@ static void by_free(void) {
 static void by_trim(void) {
     ck_assert_int_eq(accel_empty_cache(), ACCEL_OK);
 }
-/* A call of the driver that finds no memory: 1 GiB less what waits is too little. */
+/* Requests 1000 MiB from the driver. The device has 1 GiB, and the late blocks leave too little of it. */
 static void by_shortage(void) {
     CUdeviceptr pointer;
     ck_assert_int_eq(cuMemAlloc_v2(&pointer, (size_t)1000 * MIB), CUDA_SUCCESS);
     ck_assert_int_eq(cuMemFree_v2(pointer), CUDA_SUCCESS);
 }
-/* The same of a request that the cache serves. */
+/* Turns the cache on, then makes the request of by_shortage. */
 static void by_shortage_in_the_cache(void) {
     ck_assert_int_eq(accel_enable(1), ACCEL_OK);
     by_shortage();
@@ -97,7 +97,7 @@ START_TEST(deleters_in_captures) {
 }
 END_TEST
 
-/* What waits goes with its context, and what the driver serves there next is another's. */
+/* A reset of the context drops its late frees. They do not free the next context's block at the old address. */
 START_TEST(contexts_that_end) {
     void *next[4], *block;
     make_streams();
@@ -122,7 +122,7 @@ START_TEST(contexts_that_end) {
 }
 END_TEST
 
-/* Memory of the cache whose own stream captures: the graph may not free it. */
+/* The deleter frees blocks of the cache while their own stream captures. The graph must not free them. */
 START_TEST(deleters_on_capturing_streams) {
     enum { MANY = 300 };
     static void *block[MANY];
@@ -172,7 +172,7 @@ START_TEST(segments_of_the_driver) {
     end_capture(other);
     ck_assert_int_eq(pthread_create(&thread, NULL, let_go_soon, NULL), 0);
     for (int i = 0; i < 20 && exists(block); i++)
-        by_trim(); /* each waits for a second at the most, and the thread may be slow to begin */
+        by_trim(); /* each waits at most one second, and the thread may be slow to begin */
     ck_assert(!exists(block));
     ck_assert_int_eq(cuStreamQuery(own), CUDA_SUCCESS);
     pthread_join(thread, NULL);
@@ -195,7 +195,7 @@ static void program_free(void *pointer, size_t bytes, int device, void *stream) 
     freed++;
 }
 
-/* The program's free_fn is told a stream that has gone: the work that it had is over by then. */
+/* The pool calls free_fn for segments of a destroyed stream, after the stream's work has completed. */
 START_TEST(segments_of_streams_that_have_gone) {
     const accel_allocator_t functions = {
         .size = sizeof functions, .alloc_fn = program_alloc, .free_fn = program_free};
@@ -246,8 +246,8 @@ START_TEST(segments_of_other_threads) {
 }
 END_TEST
 
-/* What a stream that has gone leaves idle beside blocks that the program holds serves no other stream: it goes
- * back with the pool's next request. */
+/* A destroyed stream leaves idle segments, and the program holds one of its blocks. The idle segments serve no
+ * other stream: the pool's next request releases them. */
 START_TEST(idle_segments_beside_held_blocks) {
     size_t reserved;
     make_streams();
@@ -267,7 +267,7 @@ START_TEST(idle_segments_beside_held_blocks) {
 }
 END_TEST
 
-/* What comes back to the cache serves the request that was short of it. */
+/* A late free gives memory back to the cache, and a request that was short of memory gets it. */
 START_TEST(memory_of_the_cache) {
     make_streams();
     void *block = alloc((size_t)100 * MIB, own);
@@ -298,8 +298,8 @@ static void make_late(void **block, int count, size_t bytes) {
     use(held, 512, own);
 }
 
-/* A driver without numbers of contexts: another one may have the address by then, so that the free fails, and the
- * block stays the program's. */
+/* The driver reports no context IDs. Another context may have the old address, so the library frees nothing late,
+ * and the program keeps the block. */
 START_TEST(before_contexts_had_numbers) {
     make_streams();
     ck_assert_int_eq(accel_enable(0), ACCEL_OK);
@@ -384,7 +384,7 @@ START_TEST(late_frees_beside_work) {
     for (int i = 0; i < MANY; i++) {
         busy[i] = alloc(512, other);
         ck_assert_int_eq(accel_record_stream(busy[i], own), ACCEL_OK);
-        by_free(); /* all of the first ones are to wait for the work of now */
+        by_free(); /* the first frees have to wait for the new work */
     }
     let_go(other);
     free_late(busy, MANY);
@@ -398,7 +398,7 @@ START_TEST(late_frees_beside_work) {
 }
 END_TEST
 
-/* One late free is waited for, and the others are looked at. */
+/* A trim waits for one late free and only queries the others. */
 START_TEST(one_wait_for_many) {
     enum { MANY = 8 };
     void *block[MANY];
@@ -440,7 +440,7 @@ static void locked_free(void *pointer, size_t bytes, int device, void *stream) {
     pthread_mutex_unlock(&program_lock);
 }
 
-/* No driver call of the program calls its free_fn, with the cache (1) or without. */
+/* No driver call of the program calls its free_fn. The cache is on if _i is 1. */
 START_TEST(locks_of_the_program) {
     const accel_allocator_t functions = {
         .size = sizeof functions, .alloc_fn = locked_alloc, .free_fn = locked_free};

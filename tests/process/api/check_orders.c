@@ -1,5 +1,5 @@
-/* Which stream memory is freed in the order of, where handles do not tell: the default streams of threads and
- * contexts; memory whose context has ended; memory of one call that another one frees. */
+/* Stream order of frees that handles alone do not decide: default streams of threads and contexts, memory of destroyed
+ * contexts, and blocks that another call frees. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +26,7 @@ static void *ask_per_thread(void *out) {
     return NULL;
 }
 
-/* Frees what it is given, and asks for as much. */
+/* Frees the block, then requests 100 blocks of its size. None of them has its address. */
 static void *free_and_ask(void *block) {
     ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
     use(*(void **)block, 512, PER_THREAD); /* its own, which has nothing to do */
@@ -77,7 +77,7 @@ static void *ask_hold_and_free(void *out) {
     return NULL;
 }
 
-/* What a thread or a stream leaves in a pool serves the next one, once the device is done with it. */
+/* A pool reuses memory that an ended thread or stream left, after the device has completed its work. */
 START_TEST(ended_streams_in_pools) {
     enum { TIMES = 40 };
     CUstream other = new_stream(0), stream;
@@ -112,7 +112,7 @@ START_TEST(ended_streams_in_pools) {
     }
     ck_assert_uint_eq(reserved(pool), before);
 
-    /* A block that outlives its thread: its free waits as well. */
+    /* The block outlives its thread, and its free waits for the device. */
     in_thread(ask_per_thread, &block);
     ck_assert_int_eq(accel_raw_delete(block), ACCEL_OK);
     end_and_release(pool);
@@ -125,8 +125,8 @@ static void *ask_two_per_thread(void *out) {
     return ask_per_thread((void **)out + 1);
 }
 
-/* Blocks that outlive their stream, or the thread whose default stream it is: the order of no stream protects what is freed of them, so that it waits
- * for all work.  Until then what else their stream left is no other stream's. */
+/* Blocks outlive their stream, or the thread of their default stream. No stream's order protects their frees, so each
+ * free waits for all work. Until then, the rest of the segment serves no other stream. */
 START_TEST(blocks_outlive_their_stream) {
     enum { TIMES = 4 };
     CUstream stream = new_stream(0), late = new_stream(0), next = new_stream(0);
@@ -244,7 +244,7 @@ START_TEST(resets) {
 }
 END_TEST
 
-/* What the driver serves itself: the cache is off, or the context is one of cuCtxCreate. */
+/* The driver serves these blocks: the cache is off, or the context comes from cuCtxCreate. */
 static void left_to_the_driver(void) {
     CUstream own, other;
     ck_assert_int_eq(cuStreamCreate(&own, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
@@ -259,7 +259,7 @@ static void left_to_the_driver(void) {
     ck_assert_int_eq(cuMemcpyDtoHAsync_v2(&byte, address_of(block), 1, other), CUDA_SUCCESS);
     ck_assert_int_eq(accel_record_stream(block + 100, other), ACCEL_OK);
     ck_assert_int_eq(accel_raw_delete(block), ACCEL_OK);
-    ck_assert_int_eq(cuStreamQuery(other), CUDA_SUCCESS); /* it was waited for */
+    ck_assert_int_eq(cuStreamQuery(other), CUDA_SUCCESS); /* the free waited for this stream */
     ck_assert_int_eq(byte, 7);
     ck_assert_int_eq(accel_raw_delete(block), ACCEL_ERROR_NOT_OURS);
 
@@ -286,7 +286,7 @@ START_TEST(memory_of_the_driver) {
 }
 END_TEST
 
-/* Raw memory is freed by other calls as well.  What comes after it at its address is not of its stream. */
+/* Other calls may free raw memory too. The next block at the address does not inherit the stream. */
 START_TEST(freed_by_other_calls) {
     CUstream own = new_stream(0), other = new_stream(0);
     for (int way = 0; way < 4; way++) {
@@ -391,7 +391,7 @@ START_TEST(pools_in_green_contexts) {
 }
 END_TEST
 
-/* What was freed on the primary context's default stream before there was a green one. */
+/* Memory was freed on the primary context's default stream before the first green context existed. */
 START_TEST(pools_before_green_contexts) {
     CUcontext primary;
     CUstream own = new_stream(0);
@@ -475,7 +475,7 @@ START_TEST(primary_is_not_retained) {
     unsigned flags;
     int active = 0;
     ck_assert_int_eq(cuInit(0), CUDA_SUCCESS);
-    for (int i = 0; i < 2; i++) { /* what was known of the first one is forgotten */
+    for (int i = 0; i < 2; i++) { /* the pool forgets the first context */
         ck_assert_int_eq(cuDevicePrimaryCtxRetain(&primary, 0), CUDA_SUCCESS);
         ck_assert_int_eq(cuCtxSetCurrent(primary), CUDA_SUCCESS);
         accel_pool_id_t pool = open_pool(0);

@@ -50,7 +50,7 @@ START_TEST(a_pool) {
     live[0] = c;
     ck_assert_int_eq(accel_pool_check_live(pool, 0, live, 2), ACCEL_ERROR_INVALID);
 
-    /* What is freed there serves nothing from elsewhere: same stream, same size, no pool. */
+    /* The pool's free memory serves no request without a pool, even for this stream and size. */
     ck_assert_int_eq(accel_raw_delete(b), ACCEL_OK);
     ck_assert_int_eq(accel_end_allocate_to_pool(0, pool), ACCEL_OK);
     ck_assert_int_eq(accel_end_allocate_to_pool(0, pool), ACCEL_ERROR_INVALID);
@@ -347,7 +347,7 @@ START_TEST(pool_with_an_allocator) {
     ck_assert_int_eq(source.allocs, 1);
     ck_assert_int_eq(accel_raw_delete(a), ACCEL_OK);
     ck_assert_int_eq(source.frees, 0);
-    /* Refused: what the pool keeps goes back, and it is asked again. */
+    /* The source refuses: the pool returns its free memory and asks again. */
     source.refuse = 1;
     void *b = NULL;
     ck_assert_int_eq(accel_raw_alloc_with_stream(&b, 20 * MIB, stream), ACCEL_OK);
@@ -476,7 +476,8 @@ static void on_init(int devices) {
     inits += devices;
 }
 
-/* A request that fails is told of once, with what the device has free; one that a pool saves is not. */
+/* The observer gets one call per failed request, with the device's free memory. It gets none if a pool serves
+ * the request. */
 START_TEST(failures_are_told_once) {
     const accel_allocator_t nothing = {.size = sizeof nothing,
                                        .alloc_fn = give_nothing,
@@ -547,7 +548,7 @@ START_TEST(out_of_memory) {
     ck_assert_uint_eq(seen.bytes, 300 * MIB);
     ck_assert_uint_eq(seen.limit, 256 * MIB);
     ck_assert_uint_gt(seen.available, 900 * MIB);
-    /* More than the device has is told and counted as well. */
+    /* The observer and the counter also see a request larger than the device. */
     ck_assert_int_eq(accel_malloc(&pointer, (size_t)1 << 42), ACCEL_ERROR_DEVICE_MEMORY);
     ck_assert_int_eq(seen.calls, 2);
     ck_assert_uint_eq(seen.bytes, (size_t)1 << 42);
@@ -622,7 +623,7 @@ static int on_shortage(int device, void *arg) {
     return 1;
 }
 
-/* Whether a pool may save the request or not, what there is of memory is looked for once. */
+/* A failing request searches for memory once, even if a pool might serve it. */
 START_TEST(fails_after_one_search) {
     CUstream mine = new_stream(0), other = new_stream(0);
     accel_pool_id_t pool = new_pool(ACCEL_POOL_USE_ON_OOM);

@@ -1,4 +1,4 @@
-/* What the history keeps, and what trace trackers are told. */
+/* Entries of the history, and events that trace trackers receive. */
 #include <jansson.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -119,7 +119,7 @@ START_TEST(arguments) {
 }
 END_TEST
 
-/* Entries stay when the history is set up again, but those that no longer fit; `clear` and an end drop them. */
+/* A new setup of the history keeps the newest entries that fit. `clear` and the end of recording drop all. */
 START_TEST(what_stays) {
     char text[16];
     accel_history_t history = history_of(ACCEL_CONTEXT_NEVER, NULL);
@@ -155,7 +155,7 @@ START_TEST(what_stays) {
 }
 END_TEST
 
-/* Each level has what the one before has, and more. */
+/* Each level records everything that the previous level records, and more. */
 START_TEST(levels) {
     CUstream stream = new_stream(0);
     static char text[16] = "who asks";
@@ -236,7 +236,7 @@ static struct {
     _Atomic uint64_t bytes[ACCEL_TRACE_USER_DEFINED + 1];
 } seen;
 
-/* Of memory of the cache alone.  It calls the library. */
+/* Counts the events of the cache, without private pools. It calls the library. */
 static void on_trace(const accel_trace_entry_t *entry, void *arg) {
     void *pointer;
     (void)arg;
@@ -249,7 +249,7 @@ static void on_trace(const accel_trace_entry_t *entry, void *arg) {
     ck_assert_int_eq(accel_free(pointer), ACCEL_OK);
 }
 
-/* What came less what went is what the cache has; the tracker's own calls are not told. */
+/* Allocated less freed segments equal the cache's size. The tracker gets no events for its own calls. */
 START_TEST(segments) {
     bool pages = strstr(getenv("ACCEL_ALLOC_CONF"), "expandable");
     accel_trace_action_t come = pages ? ACCEL_TRACE_SEGMENT_MAP : ACCEL_TRACE_SEGMENT_ALLOC,
@@ -311,10 +311,10 @@ static void *work(void *arg) {
     return NULL;
 }
 
-/* Whatever threads do, the sum of what came and went is what there is; recorders come and go meanwhile. */
+/* The sum of all segment events equals the reserved bytes while threads work and recorders change. */
 START_TEST(threads) {
     static char text[16] = "at work";
-    recorder_asks = false; /* what comes for its calls is not told */
+    recorder_asks = false; /* the tracker gets no events for the recorder's calls */
     ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
     ck_assert_int_eq(stats_of(0).reserved_bytes.all.current, 0);
     ck_assert_int_eq(accel_attach_trace_tracker(on_sum, NULL), ACCEL_OK);
@@ -359,7 +359,7 @@ START_TEST(forked) {
 }
 END_TEST
 
-/* Segments that come while a stream captures are told like others. */
+/* The tracker also receives segments that are allocated while a stream captures. */
 START_TEST(captures) {
     CUstream stream = new_stream(0), captured = new_stream(0);
     CUgraph graph;
