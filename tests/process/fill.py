@@ -7,7 +7,7 @@ NAN, WORD = "ffffffff", "89abcdef"
 
 class Fill(HostTest):
     def lines(self, case, conf):
-        # Freed memory is looked at.
+        # The program reads freed memory.
         conf = ",".join(filter(None, (conf, "check_ranges:false")))
         _, out, err = self.run_program(program("fill"), case, env=self.environment(conf))
         self.assertEqual(err, "")

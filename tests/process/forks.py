@@ -67,7 +67,8 @@ class Forks(HostTest):
 
     @unittest.skipIf(SANITIZED, "sanitizers call dl_iterate_phdr before it may be replaced")
     def test_children_load_whatever_the_parent_walks(self):
-        """Threads of the parent walk a stack, look where code lies, or would begin a walk while it forks."""
+        """Threads of the parent walk a stack, look up where code lies, or are about to begin a walk, while
+        it forks."""
         preload = [program("libfork_walk.so")]
         for case in "walking", "looking", "closed":
             with self.subTest(case):
@@ -79,7 +80,7 @@ class Forks(HostTest):
         self.assertEqual(self.parent_only("daemon_after", 5)[1], "")
 
     def test_child_becomes_another_program(self):
-        """It starts anew, with a dump of its own; its parent's is its parent's."""
+        """The new program starts with its own dump. The parent's dump stays unchanged."""
         pid, _, err = self.run_program(program("forks"), "exec")
         self.assertEqual(err, "")
         self.assertEqual(len(self.dumps()), 3)

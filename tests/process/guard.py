@@ -87,7 +87,7 @@ class Guard(HostTest):
                 self.assertEqual((result, fault), (ILLEGAL_ADDRESS, block))
 
     def test_off(self):
-        """The same goes unnoticed."""
+        """Without `guard` the library does not notice these accesses."""
         for conf in (None, "guard:off"):
             (_, result, fault), err, counters = self.guard("past", "plain", 1000, MIB, conf=conf)
             self.assertEqual((result, fault, err), (0, 0, ""))
@@ -96,7 +96,7 @@ class Guard(HostTest):
             self.assertEqual(result, 0)
 
     def test_with_fill(self):
-        """The pattern of `fill` ends with what was asked for."""
+        """The pattern of `fill` ends with the requested bytes."""
         for way in WAYS:
             for size in (1, 1001, 1002, 1003, 4093):
                 for fill in ("nan", "0x12345678"):
@@ -119,7 +119,8 @@ class Guard(HostTest):
                     self.assertLess(counters["driver_allocs"], counters["guarded_allocs"] + 20)
 
     def test_the_share_has_a_bound(self):
-        """A quarter of the device; what is left out is counted, and served."""
+        """Guarded blocks take at most a quarter of the device.  Further requests are served without a
+        guard, and counted."""
         _, err, counters = self.guard("many", "plain", 1000, 400, ACCEL_SIM="clock:virtual,memory:1G")
         self.assertEqual(counters["guarded_allocs"], 128)
         self.assertEqual(counters["guard_refusals"], 400 - 128)

@@ -1,9 +1,8 @@
-"""What the tests of the shim's life in its process share: running programs under it, and looking
-at what they leave behind.
+"""Shared by the tests of the shim in a process: they run programs under the library, and read its files afterwards.
 
-The environment names what was built: AC_LIBRARY, AC_SIM_DIR, AC_COMMAND, AC_PROGRAMS (the folder
-of the test programs), AC_SANITIZER_RUNTIME (to be preloaded first, or empty), AC_SANITIZERS (what
-it was built with, or empty), AC_BUILD_TYPE (CMake's)."""
+The environment names the built files: AC_LIBRARY, AC_SIM_DIR, AC_COMMAND, AC_PROGRAMS (the folder of the test
+programs), AC_SANITIZER_RUNTIME (preloaded first, may be empty), AC_SANITIZERS (the library's sanitizers, may be
+empty), AC_BUILD_TYPE (CMake's)."""
 
 import json
 import os

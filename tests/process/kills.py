@@ -44,7 +44,8 @@ class Kills(HostTest):
         self.assertEqual(self.pages(), [])
 
     def test_after_its_work(self):
-        """What was freed, and waited for by the program, is not active in its page."""
+        """A killed program's page counts a freed block as inactive after the program waited for
+        its work."""
         child = self.start(program("kills"), "idle", env=self.environment("dump:none"))
         self.assertEqual(child.stdout.readline(), "ready\n")
         running = json.loads(self.stat("--json", str(child.pid))[0])
@@ -59,7 +60,8 @@ class Kills(HostTest):
         self.end(child)
 
     def test_at_their_start(self):
-        """There is a page that can be read, or none yet, or one that is said to be none yet."""
+        """A process killed early has a readable page, no page, or a page that `accelcache stat`
+        calls incomplete."""
         rolls = random.Random(2)
         for i in range(KILLS // 8):
             child = self.start(program("kills"), env=self.environment(CONFS[i % len(CONFS)]))

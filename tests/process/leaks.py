@@ -1,4 +1,4 @@
-"""What was not freed at exit: the key leak_report, and the count in every dump."""
+"""Leaks at exit: the key leak_report, and the count in every dump."""
 
 from host import *
 
@@ -78,8 +78,8 @@ class Leaks(HostTest):
         self.assertIn(SAID + "1 block of device memory, 4096 bytes, not freed", err)
 
     def test_kinds_of_blocks(self):
-        """Of slabs, with and without a record, of threads, on pages, in a stream's order; more sizes
-        than are listed."""
+        """Leaked blocks of slabs, with and without a record, of threads, on pages and in stream
+        order.  They have more sizes than the report lists."""
         sizes = [512 * (1 + i % 20) for i in range(50)]
         steps = [("take", DRIVER, "cuMemAlloc", size) for size in sizes]
         steps += [("take", "self", "cuMemAlloc", 512), ("give", DRIVER, 50)]

@@ -111,7 +111,7 @@ class Leave(HostTest):
 
     @unittest.skipIf(EMULATED, "the machine's shell is of another architecture")
     def test_folder_of_the_command(self):
-        """What `accelcache run` is given is a name in the folder where it was given."""
+        """`accelcache run` resolves its file names in the folder where it was started."""
         os.mkdir(os.path.join(self.work, "inner"))
         env = self.environment(LD_PRELOAD=os.environ.get("AC_SANITIZER_RUNTIME") or None)
         self.run_program(COMMAND, "run", "--lib", LIBRARY, "--dump", "d.json", "--trace", "t.trace",
@@ -148,7 +148,8 @@ class Leave(HostTest):
     @unittest.skipIf(SANITIZED, "sanitizers make system calls of their own at exit")
     @needs_filters
     def test_filters(self):
-        """Not one call that the program does not make itself: the figures stay in the page."""
+        """The library makes no system call that the filter might refuse, and the figures stay in the
+        page."""
         for case, said in (("filtered_opening", ""), ("narrow_filter", "kept in a buffer\n"),
                            ("filtered_signal", "")):
             for conf in (None, f"trace:{self.root}/t.trace", "dump_interval:600"):
@@ -187,7 +188,7 @@ class Leave(HostTest):
     def test_filtered_thread(self):
         self.killed("filtered_thread", 3)
 
-    # ---- functions of the C library that are no longer what they were
+    # ---- functions of the C library that end the process after libtorn.so's destructor
 
     def torn(self, case, status, conf=None, err="", **more):
         env = self.environment(conf, preload=[program("libtorn.so")], **more)
@@ -277,7 +278,7 @@ class Leave(HostTest):
         self.assertEqual(self.pages(), [])
 
     def test_exec_of_a_program_with_cuda(self):
-        """It starts anew, with a page and a dump of its own."""
+        """The new program starts with its own page and its own dump."""
         self.leave("exec_cuda", 3, 5)
 
 

@@ -1,4 +1,4 @@
-"""Source lines and inlined functions of call sites (lines.cc, lines.f90), and files that are not what they were."""
+"""Source lines and inlined functions of call sites (lines.cc, lines.f90), and files that changed after the run."""
 
 
 import http.server
@@ -50,7 +50,7 @@ class LinesTest(HostTest):
         return done.stdout, done.stderr
 
     def sites(self, source="d.json", said="", **env):
-        """Names of the call sites, the largest first; what the command says beside them is `said`."""
+        """Returns the names of the call sites, the largest first.  `said` is what the command prints on stderr."""
         out, err = self.command("stat", source, **env)
         self.assertRegex(err, f"^{said}$")
         table = out[out.index("at the end, by call site"):].split("\n\n", maxsplit=1)[0]
@@ -185,7 +185,7 @@ class Files(LinesTest):
                            r"the old file back to see them\n")
 
     def test_debuginfod(self):
-        """It is asked where it is configured, and for this file by its build ID."""
+        """The command asks a configured server for the debug information of this file, by its build ID."""
         self.tool("objcopy", "--only-keep-debug", "lines", "lines.kept")
         self.tool("strip", "lines")
         asked = []

@@ -62,7 +62,7 @@ class Modules(HostTest):
         self.expect(wanted, *steps, names=(DRIVER,))
 
     def of_a_runtime(self, name, driver):
-        """What a runtime asks the driver for counts for the runtime's caller."""
+        """A runtime's requests to the driver count for the caller of the runtime."""
         steps, wanted = [], {name: 0}
         for i, way in enumerate(RUNTIME_WAYS * 3):  # once new, then by the short ways
             size = PAGE * (1 + i % len(RUNTIME_WAYS))
@@ -114,13 +114,14 @@ class Modules(HostTest):
         self.assertEqual(of[DRIVER], {"current": PAGE, "allocated": 4 * PAGE, "freed": 3 * PAGE})
 
     def test_small_blocks(self):
-        """Of slabs, freed by a thread that has no record of theirs."""
+        """Small blocks come from slabs. A thread without a record of them frees some."""
         steps = [("take", DRIVER, "cuMemAlloc", 512)] * 20 + [("give", "self", i)
                                                              for i in range(5, 20)]
         self.expect({DRIVER: 5 * 512}, *steps, names=(DRIVER,))
 
     def test_closed_and_opened(self):
-        """Another module may lie where one was; one that comes again goes on as before."""
+        """Another module may use the address range of a closed one. A module that is opened again keeps its
+        account."""
         dump, out = self.run_steps(
             ("take", DRIVER, "cuMemAlloc", PAGE), ("close", DRIVER),
             ("open", AGAIN, program(AGAIN)), ("take", AGAIN, "cuMemAlloc", 2 * PAGE),

@@ -53,7 +53,8 @@ class Multiprocess(HostTest):
         return pid, [(int(a), int(p)) for a, p in map(str.split, out.splitlines())]
 
     def figures(self, pid):
-        """Of a process of the pool: its dump, or its page where it left by _exit."""
+        """Returns the figures of a process of the pool: its dump, or its page if the process ended by
+        _exit."""
         name = f"accelcache-{pid}.json"
         if name in self.dumps():
             return self.read_dump(name)

@@ -24,7 +24,7 @@ class Stacks(HostTest):
                 used = self.used(conf)
                 self.assertEqual(set(used), set(alone))
                 self.assertEqual({step: used[step] for step in used if used[step] > MOST}, {}, used)
-                # The library was there, and did what it was told.
+                # The library was loaded and followed its settings.
                 self.assertGreater(used["dump"], alone["dump"] + 1000)
         self.assertEqual(len([name for name in self.dumps() if name.startswith("oom-")]), 1)
         self.assertGreater(len([name for name in self.dumps() if name.startswith("t.")]), 10)

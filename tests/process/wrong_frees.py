@@ -24,8 +24,8 @@ class WrongFrees(HostTest):
         return pid, re.findall(r"gives (\d+)$", out, re.M), err
 
     def expect(self, double, interior, said, *steps, **more):
-        """The answers are the driver's, stderr is `said` with masked addresses, and nothing of what
-        the program holds has changed."""
+        """Checks that the answers are the driver's and that stderr is `said`, with masked addresses.  The
+        program's blocks must be unchanged."""
         pid, answers, err = self.run_steps(*steps, **more)
         self.assertEqual(err, "".join(f"accelcache: {line}\n" for line in said))
         dump = self.the_dump(pid)

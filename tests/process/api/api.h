@@ -1,4 +1,4 @@
-/* What the suites of the C API share: short words for its calls, each of which must succeed, and the
+/* Common parts of the C API's suites: short names for calls, each of which must succeed, and the
  * driver's functions. */
 #ifndef API_H
 #define API_H
@@ -73,7 +73,7 @@ static inline accel_pool_id_t open_pool(int device) {
     return pool;
 }
 
-/* No requests go there any more, and its two users are given up. */
+/* Ends the routing of requests to the pool, and releases its two users. */
 static inline void end_and_release(accel_pool_id_t pool) {
     ck_assert_int_eq(accel_end_allocate_to_pool(0, pool), ACCEL_OK);
     for (int i = 0; i < 2; i++)
@@ -108,7 +108,7 @@ static inline void let_go(CUstream stream) {
     ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
 }
 
-/* --- threads beside a test, that work until _stop --- */
+/* --- worker threads that run during a test, until stop --- */
 
 enum { WORKERS = 3 };
 static _Atomic bool over;

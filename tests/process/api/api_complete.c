@@ -1,6 +1,6 @@
-/* Every function of accelcache.h, each called for what it is there for, in a program that links the
- * library: one that calls fewer does not pass (complete.py), and builds with sanitizers run it as well.
- * What each function answers to wrong arguments is the suites' business.
+/* Calls every function of accelcache.h once for its purpose, in a program that links the library.
+ * complete.py fails if a function is not called. Builds with sanitizers run it too. The other suites
+ * test wrong arguments.
  *
  * usage: api_complete */
 #include <pthread.h>
@@ -213,7 +213,7 @@ static char *on_context(void *arg) {
 static void observers(void) {
     void *pointer, *held;
     char *json;
-    OK(accel_malloc(&held, 100 * MIB)); /* too much for it beside a request for a GiB */
+    OK(accel_malloc(&held, 100 * MIB)); /* leaves too little memory for a request of 1 GiB */
     OK(accel_attach_oom_observer(on_oom, &seen));
     OK(accel_add_free_callback(on_shortage, &seen));
     OK(accel_attach_trace_tracker(on_trace, &seen));

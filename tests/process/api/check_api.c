@@ -1,6 +1,5 @@
-/* Every function of accelcache.h, in a program that links the library and uses the simulated
- * device.  Each test runs in a process of its own (Check forks), so that what one sets up does
- * not help the next. */
+/* Tests of every function of accelcache.h, in a program that links the library and uses the simulated device.
+ * Check forks for each test, so that no test depends on the setup of another. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,7 +134,7 @@ START_TEST(memory_info) {
     ck_assert_int_eq(cuMemAlloc_v2(&pointer, 32 * MIB), CUDA_SUCCESS);
     ck_assert_int_eq(accel_get_memory_info(0, &later, &total), ACCEL_OK);
     ck_assert_uint_eq(later, free_bytes - 32 * MIB);
-    /* What is idle in the cache counts as free. */
+    /* Idle memory of the cache counts as free. */
     ck_assert_int_eq(cuMemFree_v2(pointer), CUDA_SUCCESS);
     ck_assert_int_eq(accel_get_memory_info(0, &later, &total), ACCEL_OK);
     ck_assert_uint_eq(later, free_bytes);
@@ -244,7 +243,7 @@ START_TEST(record_stream) {
     ck_assert_int_eq(stats_of(0).active.all.current, 1);
     ck_assert_int_eq(cuMemAlloc_v2(&second, MIB), CUDA_SUCCESS);
     ck_assert_int_eq(accel_record_stream((void *)(uintptr_t)0x1000, NULL), ACCEL_ERROR_NOT_OURS);
-    ck_assert_int_eq(accel_record_stream(NULL, NULL), ACCEL_OK); /* what no bytes were asked for */
+    ck_assert_int_eq(accel_record_stream(NULL, NULL), ACCEL_OK); /* the address of an allocation of no bytes */
     ck_assert_int_eq(accel_close_ipc_ptr(NULL), ACCEL_ERROR_INVALID);
     ck_assert_int_eq(cuMemFree_v2(second), CUDA_SUCCESS);
     ck_assert_int_eq(accel_record_stream((void *)(uintptr_t)(second + MIB), NULL),
@@ -284,7 +283,7 @@ START_TEST(more_contexts_than_are_kept) {
     ck_assert_int_eq(accel_free_async(ours, stream), ACCEL_OK);
     ck_assert_int_eq(stats_of(0).allocated_bytes.all.current, allocated - MIB);
 
-    /* In one that has; what was freed is not handed out any more. */
+    /* The first context has a record, but its freed memory is not reused. */
     ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
     ck_assert_int_eq(accel_malloc(&drivers, MIB), ACCEL_OK);
     ck_assert_ptr_ne(drivers, ours);
@@ -298,7 +297,7 @@ START_TEST(more_contexts_than_are_kept) {
     ck_assert_int_eq(accel_get_memory_info(0, &available, &total), ACCEL_OK);
     ck_assert_uint_gt(available, less);
 
-    /* No setting turns it on again. */
+    /* No setting turns the cache on again. */
     ck_assert_int_eq(
         accel_set_allocator_settings("enabled:true,dump:none", message, sizeof message),
         ACCEL_OK);
@@ -348,7 +347,7 @@ static accel_status_t busy_at_first(char *message, size_t size) {
     return busy_answers-- > 0 ? ACCEL_ERROR_BUSY : ACCEL_ERROR_INTERNAL;
 }
 
-/* A thread that is kept from running inside its cache is no error of the records; one that is for ever is told. */
+/* A record that is busy for a short time is read again. One that stays busy is an error. */
 START_TEST(records_that_are_busy_are_asked_again) {
     busy_answers = 2;
     ck_assert_int_eq(records_agree(busy_at_first, NULL, 0), ACCEL_ERROR_INTERNAL);

@@ -18,7 +18,7 @@ static void warm_up(void) {
     }
 }
 
-/* CUDA refuses it, and whatever is asked for next is elsewhere. */
+/* Checks that CUDA refused the free, and that the next allocations have other addresses. */
 static void refused(void *block, int result) {
     void *pointer[3];
     ck_assert_int_eq(result, INVALID_VALUE);
@@ -37,7 +37,7 @@ static void refuses_all(void *block) {
     refused(block, (int)cuMemFreeAsync(address_of(block), NULL));
 }
 
-/* Who the pool has its segments from: the driver where the cache is off. */
+/* Source of the pool's segments: the cache, or the driver if the cache is off. */
 enum { OF_CACHE, OF_DRIVER, SOURCES };
 
 START_TEST(frees_by_the_runtime) {

@@ -137,7 +137,7 @@ START_TEST(raw_memory) {
     ck_assert_int_eq(accel_raw_alloc(&none, (size_t)64 << 30), ACCEL_ERROR_DEVICE_MEMORY);
     ck_assert_ptr_eq(none, &a);
     ck_assert_int_eq(accel_raw_alloc(NULL, 1), ACCEL_ERROR_INVALID);
-    /* Memory of the other calls has a deleter as well. */
+    /* A deleter also frees memory of the other calls. */
     ck_assert_int_eq(accel_malloc(&a, 4096), ACCEL_OK);
     ck_assert_int_eq(info_of(a).ordered, 0);
     ck_assert_int_eq(accel_raw_delete(a), ACCEL_OK);
@@ -198,7 +198,7 @@ START_TEST(destroyed_streams) {
 }
 END_TEST
 
-/* A free that fails for the sake of its stream leaves the block what it was. */
+/* A free with an invalid stream fails and leaves the block allocated. */
 START_TEST(refused_streams) {
     CUstream stream = new_stream(0), gone = new_stream(0);
     CUgraph graph;
@@ -338,7 +338,7 @@ static void *ask_beside(void *arg) {
     return NULL;
 }
 
-/* No thread asks the program's functions for memory before their init_fn is done. */
+/* No thread requests memory from the program's functions before their init_fn has returned. */
 START_TEST(init_comes_first) {
     const accel_allocator_t functions = {.size = sizeof functions,
                                          .alloc_fn = ready_alloc,
@@ -445,7 +445,8 @@ START_TEST(freed_memory_is_active_until_its_work_is_known_to_be_over) {
 }
 END_TEST
 
-/* Frees beside work, which the cache of the thread keeps, of sizes that are asked for again. */
+/* Frees blocks with pending work, so that the thread cache keeps them, and requests the sizes
+ * again. */
 START_TEST(freed_memory_in_a_cache_is_no_longer_active) {
     CUstream stream = new_stream(0), other = new_stream(0);
     CUdeviceptr block[40];

@@ -58,7 +58,8 @@ static json_int_t judge(const json_t *segments) {
     return held;
 }
 
-/* No two segments overlap, and one of them is `wanted` as it is.  The bytes of all. */
+/* Checks that no two segments overlap and that `wanted` is one of them. Returns the bytes of all
+ * segments. */
 static json_int_t judge_places(const json_t *segments, const json_t *wanted) {
     json_int_t bytes = 0, found = 0;
     size_t i, j;
@@ -106,7 +107,8 @@ START_TEST(history_and_snapshot) {
 
     json_t *all = snapshot(none), *one = snapshot(pool);
     ck_assert_uint_eq(actions[ACCEL_TRACE_SNAPSHOT], 0);
-    /* Of the cache as the statistics have it: a pool's segment is one of its blocks, but listed once. */
+    /* The snapshot agrees with the cache's statistics. A pool's segment is one block of the cache, but
+     * is listed once. */
     accel_device_stats_t stats = stats_of(0);
     json_int_t of_pool = judge(json_object_get(one, "segments"));
     ck_assert_int_eq(of_pool, 5120);
@@ -137,7 +139,7 @@ START_TEST(history_and_snapshot) {
     ck_assert_int_eq(accel_raw_delete(c), ACCEL_OK);
     ck_assert_int_eq(accel_raw_delete(a), ACCEL_OK);
 
-    /* The largest block: what the device has, or what is free in the cache when the device is full. */
+    /* The largest block is the device's free memory, or the cache's if the device is full. */
     ck_assert_int_eq(accel_cache_info(0, &largest), ACCEL_OK);
     ck_assert_uint_gt(largest, 900 * MIB);
     ck_assert_int_eq(accel_malloc(&d, (size_t)900 * MIB), ACCEL_OK);

@@ -1,5 +1,5 @@
-/* What threads see while others work: documents whose figures match, settings that change under
- * the feet of requests.  A ThreadSanitizer build finds the races that a lucky run hides. */
+/* Tests of threads that read while others work: the figures of a document match, and settings change
+ * during requests. A ThreadSanitizer build finds races that a test run may miss. */
 #include <jansson.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -175,7 +175,7 @@ START_TEST(records_agree_beside_requests) {
 }
 END_TEST
 
-/* What is set before CUDA is used holds, and is told, when it is. */
+/* Settings made before the first use of CUDA apply to it, and documents show them. */
 START_TEST(settings_come_first) {
     CUdeviceptr pointer;
     ck_assert_int_eq(accel_set_allocator_settings(settings[3], NULL, 0), ACCEL_OK);

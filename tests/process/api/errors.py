@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""What each function of the Python package raises, by whatever it fails: without a library, with one that is
-none, without a driver, by wrong arguments, for want of memory.  The text says the cause and what to do, and
-nothing stays allocated.
+"""Exceptions of every function of the Python package, for each cause: no library, a wrong library, no driver, wrong
+arguments, out of memory.  The text gives the cause and the remedy, and nothing stays allocated.
 
 usage: errors.py LIBRARY PACKAGES
 """
@@ -57,7 +56,7 @@ ARGUMENTS = {"set_device": (0,), "set_memory_fraction": (1.0,), "set_settings": 
              "add_free_callback": (print,), "attach_trace_tracker": (print,), "annotate": ("x",), "phase": ("x",),
              "device_guard": (0,),
              "stream_guard": (None,), "ipc_memory": (bytes(96),)}
-# What these answer without a driver; all others raise.
+# Answers of these functions without a driver; all others raise.
 WITHOUT_DRIVER = {"current_device": -1, "device_count": 0, "initialized": False, "is_enabled": False,
                   "library_path": str, "version": tuple, "set_settings": None, "name": "accelcache",
                   "get_accelerator": None, "is_history_enabled": False, "raw_deleter": int, "annotate": None, "phase": None,
@@ -72,7 +71,7 @@ def plain(accelcache):
 
 
 def called(accelcache, name):
-    """What the function answers; of a context manager, what entering it does."""
+    """Returns the function's result.  For a context manager, enters it and returns the result of that."""
     if name == "Checkpoint":
         return accelcache.Checkpoint(accelcache.Pool())
     answer = getattr(accelcache, name)(*ARGUMENTS.get(name, ()))
@@ -121,7 +120,7 @@ class Stream:
 
 
 class Old:
-    """A PyTorch whose allocator lacks what the package needs."""
+    """A PyTorch allocator without the calls that the package needs."""
     def __init__(self, *_):
         pass
 

@@ -3,8 +3,8 @@
 
 usage: package.py LIBRARY PACKAGES
 
-A module `torch` that has PyTorch's calls, and no more, stands in for PyTorch: its allocator finds
-functions by path and name, and calls by address what the setters were given.
+A module `torch` with PyTorch's calls, and no more, stands in for PyTorch. Its allocator finds functions by path and
+name. It calls the addresses that its setters received.
 """
 import ctypes
 import os
@@ -46,7 +46,7 @@ SIGNATURES = {
 
 
 class Inner:
-    """What CUDAPluggableAllocator.allocator() gives."""
+    """The object that CUDAPluggableAllocator.allocator() returns."""
 
     def __init__(self):
         self.function = {}
@@ -152,7 +152,8 @@ def held(accelcache):
 
 
 def as_jax(accelcache, preloaded):
-    """It is told by its environment, as long as it has no device, and not where nothing would be served."""
+    """The environment configures JAX.  The call fails if JAX already has a device, or if the library would serve
+    nothing."""
     bridge = types.ModuleType("jax._src.xla_bridge")
     bridge._backends = {}
     sys.modules["jax._src.xla_bridge"] = bridge
@@ -456,7 +457,7 @@ def observers(accelcache):
     expect(calls.count(actions.ALLOC) == calls.count(actions.FREE_REQUESTED) == 200, "of four threads")
     accelcache.record_history(0)
     expect(not accelcache.observers._functions, "no function is kept")
-    # What is attached at the end of the interpreter is detached before it.
+    # The interpreter detaches this tracker before its own end.
     accelcache.attach_trace_tracker(calls.append)
 
 

@@ -606,10 +606,11 @@ GROUPS = [("DeviceAccelerator, devices", DEVICES), ("DeviceStats", STATISTICS),
           ("CUDAPluggableAllocator", PLUGGABLE)]
 
 
-# --- the same in PyTorch itself ---
+# --- comparison with PyTorch itself ---
 #
-# reference name: (in PyTorch, here), each called in a process where PyTorch has the simulated device and the
-# library serves PyTorch's own cache.  Figures are each allocator's own: of these the names and types are compared.
+# Maps a reference name to (call in PyTorch, call here).  Both run in a process in which PyTorch uses the simulated
+# device and the library serves PyTorch's own cache.  Each allocator has its own figures, so only the names and types
+# of figures are compared.
 
 def there_and_back(exchange, current):
     """Exchanges devices 0 and 1; returns the results, each with the current device."""
@@ -717,8 +718,8 @@ for row in OBSERVERS:
 
 
 def compare(torch, accelcache):
-    """The rows whose answers differ between PyTorch and the package, with both answers; and how many
-    rows there are."""
+    """Returns the rows with different answers in PyTorch and the package, with both answers, and the number of
+    rows."""
     torch.cuda.init()
     torch.cuda.memory._record_memory_history(max_entries=100)
     accelcache.record_history(100)

@@ -1,10 +1,10 @@
-/* Programs that go on when a call fails, for the injections of chaos.c.
+/* Programs that continue when a call fails, for the injections of chaos.c.
  *
- * A program is a body that runs on a world (world.c): contexts, blocks with what was written to
- * them, streams.  Every driver call passes note(), which judges whether a failure is the one that
- * was injected.  A call that failed is either left out with all that depends on it, or made once
- * more where a program cannot do without (TWICE); an order between streams that could not be
- * recorded is replaced by waiting. */
+ * A program is a body that runs on a world (world.c): contexts, streams, and blocks with the
+ * values written to them. Every driver call passes note(), which judges whether a failure is the
+ * injected one. If a call fails, the program omits it and all that depends on it. A call that the
+ * program needs is made a second time (TWICE). A wait replaces an order between streams that
+ * could not be recorded. */
 #ifndef CHAOS_H
 #define CHAOS_H
 
@@ -23,7 +23,7 @@ typedef struct {
     CUdeviceptr address;
     size_t bytes;
     unsigned value; /* what the last work on it wrote; 0: nothing did */
-    int device;     /* whose context was current */
+    int device;     /* of the context that was current */
     bool there;
     bool ordered; /* by a stream: a plain free does not wait for its work */
 } block_t;
@@ -74,7 +74,8 @@ bool world_go(int device);
 /* Streams 0 to n-1 and the events, in the current context. */
 void world_streams(int n, unsigned flags);
 
-/* Block i: get, write by a kernel in `stream`, free.  All do nothing where it is not there. */
+/* Allocate, write by a kernel in `stream`, and free block i. They do nothing if the block they
+ * need does not exist. */
 void block_get(int i, size_t bytes);
 void block_get_async(int i, size_t bytes, CUstream stream);
 void block_use(int i, CUstream stream);
@@ -84,7 +85,7 @@ void block_give_async(int i, CUstream stream);
 /* All work of the current context. */
 void wait_all(void);
 
-/* What `from` was given comes before what `to` gets later. */
+/* Orders later work of `to` after all work submitted to `from` so far. */
 void stream_order(CUstream from, CUstream to);
 
 /* Wait for everything; what was written must be there, and the statistics of every device must

@@ -1,11 +1,11 @@
-/* What is done to the driver while its calls fail (chaos.h).  In good order by themselves: a
- * report of the race detector is the library's. */
+/* Programs for chaos.h, whose driver calls are made to fail. They have no races of their own, so
+ * a report of the race detector is an error of the library. */
 #include <pthread.h>
 #include <string.h>
 
 #include "chaos.h"
 
-/* What a block says of itself. */
+/* Checks the driver's answers about the block. */
 static void ask_about(int i) {
     const block_t *b = &world.block[i];
     CUdeviceptr base;
@@ -39,8 +39,8 @@ static void one_stream(void) {
     }
 }
 
-/* Blocks that wander over four streams, freed while their work is pending.  They are so large
- * that a request beyond the first ones has to take one of those. */
+/* Uses blocks on four streams, and frees them while their work is pending. They are so large
+ * that each later request must reuse one. */
 static void four_streams(void) {
     enum { LARGE = 6 << 20 };
     world_streams(4, CU_STREAM_NON_BLOCKING);
@@ -70,7 +70,7 @@ static void four_streams(void) {
     block_use(9, world.stream[2]);
 }
 
-/* The stream-ordered API beside the plain one, each freeing what the other allocated. */
+/* Mixes the stream-ordered API and the plain one. Each frees the other's allocations. */
 static void mixed(void) {
     CUstream a, b;
     world_streams(2, CU_STREAM_NON_BLOCKING);
@@ -172,7 +172,7 @@ static void copy_around(int turn) {
     block_use(4 + turn, CU_STREAM_LEGACY);
 }
 
-/* A context beside the primary one. */
+/* Uses a context in addition to the primary one. */
 static void made_context(void) {
     CUcontext made, popped;
     CUdeviceptr inside = 0;
@@ -201,8 +201,8 @@ static void two_contexts(void) {
         TWICE(cuCtxDisablePeerAccess, world.ctx[1]);
 }
 
-/* Nearly all memory there is, again and again: what is idle has to be given back and what is
- * pending waited for, or a request fails that need not. */
+/* Requests nearly all memory, repeatedly. The library must release idle blocks and wait for
+ * pending ones, or a request fails without need. */
 static void tight(void) {
     CUDA_ARRAY_DESCRIPTOR shape = {
         .Width = 64, .Height = 4, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 1};

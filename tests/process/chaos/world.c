@@ -127,8 +127,8 @@ static void check_values(int device) {
     }
 }
 
-/* What the cache serves of what the program holds, as it says itself.  Asking has a price: a
- * later free of the block waits for a fence. */
+/* Compares the library's statistics with the program's blocks that the cache serves. The query
+ * has a cost: a later free of the block waits for a fence. */
 static void check_statistics(int device) {
     accel_device_stats_t stats = {.size = sizeof stats};
     int64_t blocks = 0, bytes = 0;

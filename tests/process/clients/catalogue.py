@@ -50,7 +50,7 @@ def finished(outcome):
     return [f"{number}: {line}" for number, line in enumerate(lines)]
 
 
-# ---- what a client is
+# ---- a client
 
 class Case:
     """One thing that a client does.  commands(folder): of processes, servers first."""
@@ -117,7 +117,7 @@ def script(name, *arguments):
 
 
 def listed(name):
-    """Lines of a file beside this one, without comments."""
+    """Returns the lines of a file in this folder, without comments."""
     with open(os.path.join(HERE, name), encoding="utf-8") as file:
         return [line.strip() for line in file if line.strip() and not line.startswith("#")]
 
@@ -131,7 +131,7 @@ def ffmpeg(filters, frames=25):
 
 
 def round_trip(filters):
-    """Frames that went to the device and back beside frames that did not: the digests of both."""
+    """Compares frames that went to the device and back with frames that did not, by their digests."""
     def commands(folder):
         return ffmpeg(filters)(folder) + ffmpeg("format=yuv420p")(folder)
 
@@ -145,7 +145,7 @@ def round_trip(filters):
 FFMPEG = Client("ffmpeg", [
     Case("frames", ffmpeg("format=yuv420p,hwupload_cuda,hwdownload,format=yuv420p", frames=50)),
     round_trip("format=yuv420p,hwupload_cuda,hwdownload,format=yuv420p"),
-    # Kernels do not compute here: frames are what the memory was, so only that they came counts.
+    # Kernels do not compute here, so frames hold any content.  Only their number counts.
     Case("filters", lambda folder: [
         *ffmpeg("hwupload_cuda,scale_cuda=320:180,hwdownload,format=yuv420p")(folder),
         *ffmpeg("hwupload_cuda,yadif_cuda,hwdownload,format=yuv420p")(folder)],
@@ -225,7 +225,8 @@ def ucx_tree(folder):
 
 
 def listens(port):
-    """A shell command: does anything listen there?  What a connection that has ended left does not."""
+    """Returns a shell command that tests whether a process listens there.  Remains of ended
+    connections do not count."""
     return f"grep -qiE ':{port:04x} [0-9a-f]+:0000 0a ' /proc/net/tcp /proc/net/tcp6"
 
 

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Public clients plain and under the library, on the simulated device: same outcome, and a dump each.
+"""Runs public clients with and without the library, on the simulated device, and compares the
+outcomes. Each client must write a dump.
 
 usage: clients.py NAME...      the clients of catalogue.py, or --table for all of them as a table
-       clients.py --self-test  that a client which differs is noticed
+       clients.py --self-test  checks that a client which differs is noticed
 
-Each client runs plain, then under the library in each of its settings.  What its judge makes of
-the two runs is compared line by line.  Exit status 77: the client is not installed; `install` gets
-those of PyPI into the folder that AC_CLIENTS names.
+Each client runs without the library, then under it in each of its settings.  The lines that its judge
+returns must be equal.  Exit status 77: the client is not installed; `install` gets the ones from PyPI
+into the folder AC_CLIENTS.
 
-The environment names what was built: AC_LIBRARY, AC_SIM_DIR, AC_STANDINS (libraries that some
-clients want beside the driver), AC_SANITIZER_RUNTIME (to be preloaded first, or empty).
+The environment names the built files: AC_LIBRARY, AC_SIM_DIR, AC_STANDINS (other libraries that some
+clients need), AC_SANITIZER_RUNTIME (preloaded first, may be empty).
 """
 import difflib
 import glob
@@ -29,7 +30,7 @@ SETTINGS = ("", "expandable_segments:true")
 
 
 class Outcome:
-    """What one run of a client left: status and output of each of its processes, its dumps."""
+    """Results of one run of a client: status and output of each of its processes, and its dumps."""
 
     def __init__(self, statuses, outputs, errors, dumps, races):
         self.statuses, self.outputs, self.errors, self.dumps = statuses, outputs, errors, dumps

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Frameworks under the library, on the simulated device, with their own caches and with ours.
+"""Runs frameworks under the library on the simulated device, with their own caches and with the library's.
 
-usage: frameworks.py NAME...      of FRAMEWORKS; exit status 77 where one is not installed (`install`)
-       frameworks.py --table      what each was served, as Markdown
+usage: frameworks.py NAME...      of FRAMEWORKS; exit status 77 if one is not installed (`install`)
+       frameworks.py --table      the bytes that the library served each with, as Markdown
 
-The environment names what was built: AC_LIBRARY, AC_SIM_DIR, AC_STANDINS (the folder of what PyTorch wants
-beside these), AC_FRAMEWORKS (the folder of `install`), PYTHONPATH (the package), AC_PATTERNS and AC_RMM_POOL
-(programs; the second one may be empty).
+The environment names the built files: AC_LIBRARY, AC_SIM_DIR, AC_STANDINS (the folder of the other libraries
+that PyTorch needs), AC_FRAMEWORKS (the folder of `install`), PYTHONPATH (the package), AC_PATTERNS and
+AC_RMM_POOL (programs; the second one may be empty).
 """
 import json
 import os
@@ -25,7 +25,7 @@ class Skipped(Exception):
 
 
 class Case:
-    """One way to use a framework.  want: what its figures have to be, by name."""
+    """One way to use a framework.  `want` judges its figures."""
 
     def __init__(self, name, title, want, environment=None):
         self.name, self.title, self.want = name, title, want
@@ -39,7 +39,7 @@ def exactly(row):
 
 
 def in_segments(row):
-    """The framework caches above: it asks for more than it was asked for, in segments."""
+    """The framework caches memory itself and asks for segments larger than the program's requests."""
     return row["asked"] <= row["served"] and row["asked"] <= row["counted"] and not row["unseen"]
 
 

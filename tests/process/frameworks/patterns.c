@@ -84,7 +84,7 @@ static void begin(void) {
 static void taken(void) {
     there = figures();
 }
-/* What is still taken. */
+/* Returns the bytes that are still held. */
 static int64_t held(void) {
     figures_t now = figures();
     return now.counted - before.counted + now.unseen - before.unseen;

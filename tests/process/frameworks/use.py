@@ -1,12 +1,13 @@
-"""Arrays of one framework, in a process under the library: what it was asked for, and what it saw.
+"""Allocates arrays of one framework in a process under the library, and prints the bytes that each side
+counted.
 
 usage: use.py CASE      a name of CASES; prints a line of JSON:
     asked     bytes that the program asked the framework for
     served    bytes that the framework asked the library for
     counted   bytes that the library counts as held, after rounding
     unseen    bytes that the device has less, and the library does not count
-    left      bytes that are counted when all arrays have gone
-The case torch-reference prints the rows of ../api/reference.py that PyTorch answers otherwise, instead.
+    left      bytes that the library counts after all arrays have been freed
+The case torch-reference prints instead the rows of ../api/reference.py that PyTorch answers differently.
 """
 import gc
 import json
@@ -20,7 +21,7 @@ SIZES = (1000, 100_000, 3 << 20, 50 << 20)
 
 
 class Skip(Exception):
-    """What the framework needs is not here."""
+    """Raised if the machine lacks something that the framework needs."""
 
 
 def figures():
@@ -47,7 +48,8 @@ def raises(kind, call, what):
 
 
 def measure(make, finish=lambda: None, before=None):
-    """make(size): an object that holds so many bytes of the device."""
+    """Prints the figures of a case.  make(size) returns an object that holds `size` bytes of the
+    device."""
     first = make(512)  # what is loaded and taken with the first use counts nowhere, without `before`
     accelcache.synchronize(0)
     before = before or figures()
@@ -169,8 +171,8 @@ def jax_adapter():
 # ---- NCCL
 
 def nccl_buffers():
-    """Where NCCL's own copy of the CUDA runtime starts: not on the simulated device, which lacks private
-    tables of NVIDIA's driver."""
+    """Needs the real driver: NCCL's own copy of the CUDA runtime uses private tables of NVIDIA's driver,
+    which the simulated device lacks."""
     import ctypes
     import glob
     import os

@@ -1,4 +1,4 @@
-/* Actors: starting them, and what they do. */
+/* Starts actors, and executes their requests. */
 #include "actor.h"
 
 #include <errno.h>
@@ -203,8 +203,9 @@ static CUresult copy(const ask_t *ask) {
     return result ? result : cuCtxSynchronize();
 }
 
-/* For the race detector a view is an owner of its own: what the library opened is larger.  The
- * newest view of a place says whose it is; an older one may still be open. */
+/* Views that this process opened. The race detector treats each as an owner, because the library
+ * opens larger regions. The newest view of an address determines its owner; an older one may
+ * still be open. */
 static struct {
     CUdeviceptr at;
     size_t size;

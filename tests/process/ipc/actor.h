@@ -1,8 +1,8 @@
-/* Processes that do with CUDA what they are told, one call a request: what several of them do to
- * each other is then a script, which one process reads from top to bottom.
+/* Actors: processes that execute CUDA calls on request, one call per request. A script in one
+ * process can therefore describe the interaction of several processes, from top to bottom.
  *
- * The script's process calls no CUDA and has no library under it.  Each actor is this program
- * anew.  It is killed when the script's process ends, and by its own alarm. */
+ * The script's process calls no CUDA and runs without the library. Each actor is a new process of
+ * this program. It is killed when the script's process ends, or by its own alarm. */
 #ifndef IPC_ACTOR_H
 #define IPC_ACTOR_H
 
@@ -47,7 +47,7 @@ typedef enum {
     DO_USED,          /*                            -> value: bytes of device 0 in use */
     DO_RACES,         /* text: a finding, "" for all -> value */
     DO_FORK,          /* a child that calls cuIpcGetMemHandle(a) and exits -> value: its result */
-    DO_EXEC,          /* the actor's program anew, in the same process */
+    DO_EXEC,          /* executes the actor's program again, in the same process */
     DO_EXIT,          /* as a program ends */
 } do_t;
 
@@ -69,7 +69,7 @@ typedef struct {
     int socket;
 } actor_t;
 
-/* What an actor has under it. */
+/* Whether an actor runs under the library. */
 typedef enum { AS_CASE, WITHOUT_LIBRARY, WITH_LIBRARY } under_t;
 /* AS_CASE: with the library in this run of the script? */
 extern bool under_library;
@@ -83,7 +83,8 @@ answer_t actor_do(actor_t *actor, const uint64_t words[5]); /* what, a, b, c, d 
 /* The two halves of actor_ask. */
 void actor_tell(actor_t *actor, ask_t ask);
 answer_t actor_answer(actor_t *actor);
-/* As a program ends, which has to be well; by SIGKILL; it is waited for. */
+/* Ends the actor: actor_end by a normal exit, which must succeed, actor_kill by SIGKILL. Both
+ * wait for it. */
 void actor_end(actor_t *actor);
 void actor_kill(actor_t *actor);
 

@@ -1,5 +1,5 @@
-/* What importing libraries remember of the mappings that they opened, over random allocations of
- * the exporter.  A remembered mapping that is not the block any more shows in the contents. */
+/* Caches of opened mappings, as importing libraries keep them, over random allocations of the
+ * exporter. The contents differ if a cached mapping no longer belongs to the block. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ typedef struct {
     uint32_t word;
 } block_t;
 
-/* What a transfer tells the other side. */
+/* Message of a transfer to the other side. */
 typedef struct {
     handle_t handle;
     uint64_t base, size, id;
@@ -96,8 +96,8 @@ static void transfers(find_fn *find) {
     clean_end(exporter, importer);
 }
 
-/* uct_cuda_ipc_cache: overlapping regions are looked for by address; an equal id is a hit
- * whatever the size, another id drops the region. */
+/* Models uct_cuda_ipc_cache: it searches overlapping regions by address. An equal id is a hit
+ * for any size, another id drops the region. */
 static uint64_t find_ucx(const offer_t *offer) {
     for (unsigned i = 0; i < CACHED; i++) {
         mapping_t *old = &cache[i];

@@ -51,8 +51,9 @@ static int64_t milliseconds(void) {
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Nothing is asked of the exporting process, but for pages; these are asked for until a second has
- * passed, and can be had when it goes on.  A part of a segment, and a whole one. */
+/* An importer does not ask the exporting process, except for pages. It then asks for up to one
+ * second, and can open them after the process continues. One handle is of a part of a segment, one
+ * of a whole segment. */
 void case_exporter_stopped(void) {
     actor_t *exporter = actor_start(AS_CASE), *importer = actor_start(AS_CASE);
     memory_of(exporter, 16 * KIB, 1);
@@ -210,7 +211,8 @@ void case_forked(void) {
     actor_end(exporter);
 }
 
-/* The same process number, another program: its handles are dead, new ones are good. */
+/* The process runs another program under its number: the old handles are dead, new ones are
+ * valid. */
 void case_executed(void) {
     actor_t *exporter = actor_start(AS_CASE), *importer = actor_start(AS_CASE);
     memory_of(exporter, 16 * KIB, 1);
@@ -229,7 +231,7 @@ void case_executed(void) {
     actor_end(exporter);
 }
 
-/* As torch.multiprocessing: an event beside each block, the consumer last. */
+/* Shares blocks like torch.multiprocessing: one event per block, and the consumer ends last. */
 void case_producer(void) {
     enum { COUNT = 20 };
     actor_t *producer = actor_start(AS_CASE), *consumer = actor_start(AS_CASE);

@@ -133,7 +133,8 @@ void case_freed(void) {
     actor_end(exporter);
 }
 
-/* What the importer sees from then on is undefined; that it can be closed is not. */
+/* CUDA does not define the contents that the importer sees after the free. Closing the view
+ * works. */
 void case_freed_open(void) {
     actor_t *exporter = actor_start(AS_CASE), *importer = actor_start(AS_CASE);
     uint64_t address = memory_of(exporter, 16 * KIB, 1), view;
@@ -194,7 +195,7 @@ void case_arguments(void) {
     actor_end(exporter);
 }
 
-/* Neither is work, and neither ends the capture. */
+/* Opening and closing are no work of the stream, and do not end the capture. */
 void case_captured(void) {
     actor_t *exporter = actor_start(AS_CASE), *importer = actor_start(AS_CASE);
     uint64_t stream = VALUE(importer, DO_STREAM), view[2];

@@ -106,7 +106,8 @@ void case_events_gone(void) {
 
 /* ---------------------------------------------------------------- the race detector */
 
-/* The memory at its place again: what comes next there is another owner's. */
+/* Allocates until a block has the address again. Returns it, or 0. The new block has another
+ * owner. */
 static uint64_t used_again(actor_t *maker, uint64_t address) {
     for (int i = 0; i < 64; i++)
         if (memory_of(maker, 16 * KIB, 5) == address)
@@ -114,7 +115,8 @@ static uint64_t used_again(actor_t *maker, uint64_t address) {
     return 0;
 }
 
-/* Not waited for: the free alone, or at the latest the next owner's work, is reported. */
+/* No side waits for the work. The detector reports the free, or at the latest the next owner's
+ * work. */
 void case_race_freed(void) {
     pair_t p = pair_start();
     GOOD(p.other, DO_SLOW, p.view, 1, p.beside);
@@ -150,8 +152,8 @@ void case_race_none(void) {
     pair_end(&p);
 }
 
-/* No host waits: the owner's stream follows the other's work by an event, and the owner knows it
- * from a synchronisation of its own. */
+/* No host waits. The owner's stream follows the other process's work by an event, and the owner
+ * then synchronises. */
 void case_race_events(void) {
     pair_t p = pair_start();
     GOOD(p.other, DO_SLOW, p.view, 1, p.beside);

@@ -1,5 +1,5 @@
-/* Programs as data: their text, the model that keeps them in order, the shrinker.  What runs on
- * the device is tested by running it. */
+/* Tests of programs as data: their text, the model that keeps them in order, and the shrinker.
+ * Other tests run programs on the device. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -166,11 +166,11 @@ START_TEST(contexts_end) {
     ck_assert_uint_eq(dropped(CREATED "0 use c0\n0 alloc b1 512\n0 copy s0 b1 b0\n"
                                       "0 dropctx c2\n"),
                       1);
-    /* What was there is gone with it. */
+    /* Its objects end with the context. */
     ck_assert_uint_eq(dropped(CREATED "0 dropctx c2\n0 use c0\n0 free b0\n0 record e2 s0\n"
                                       "0 sync s2\n"),
                       3);
-    /* A thread whose context it was. */
+    /* The context is current in another thread. */
     ck_assert_uint_eq(dropped(CREATED "1 use c2\n0 dropctx c2\n1 stale\n1 syncctx\n1 use c0\n"
                                       "1 stale\n1 syncctx\n"),
                       2);
@@ -187,7 +187,7 @@ START_TEST(unseen_work_is_found_first) {
 }
 END_TEST
 
-/* Fails where s1 goes after b0 was filled on it, in a thread other than the first. */
+/* Fails if s1 is destroyed after b0 was filled on it, in a thread other than the first. */
 static bool fails(const program_t *program, void *argument) {
     unsigned *runs = argument;
     bool filled = false;

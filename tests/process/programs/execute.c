@@ -15,7 +15,7 @@
 
 run_t run;
 
-static sem_t turn[THREADS]; /* one thread goes at a time: whose operation is next */
+static sem_t turn[THREADS]; /* one thread runs at a time: the one with the next operation */
 
 static void say(int status, const char *message) {
     (void)status;
@@ -94,8 +94,8 @@ static int stream_of(const op_t *op) {
     return found ? model_lane(run.model, op->thread, op->at[found - kinds]) : -1;
 }
 
-/* The shortest limit of the library that an operation in lockstep can reach: where a wait ends by
- * it, how busy the machine is decides what comes next, since virtual time passes by polls. */
+/* Shortest limit of the library that an operation in lockstep can reach. Virtual time passes with
+ * polls. If a wait ends by its limit, the load of the machine decides what follows. */
 #define LIMIT_NS 100000000
 
 static uint64_t real_ns(void) {
@@ -237,7 +237,7 @@ static void compare_with_beginning(void) {
 
 static void finish(void) {
     if (capturing())
-        return; /* the program has no end of its own: what it holds cannot be told */
+        return; /* the program never ends its capture, so memory cannot be checked */
     synchronise();
     look();
     give_back();

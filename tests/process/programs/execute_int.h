@@ -1,4 +1,4 @@
-/* Between the files that run a program. */
+/* Interface between the files that run a program. */
 #ifndef EXECUTE_INT_H
 #define EXECUTE_INT_H
 
@@ -12,7 +12,7 @@
 enum { HEAD = 64, COPY_MOST = 65536, SLOTS = 512, KERNELS = 3 };
 enum { KERNEL_FILL, KERNEL_CHECK, KERNEL_MIX };
 
-/* What a block's first HEAD bytes hold once all that was submitted is done; 0: unknown. */
+/* A block and the content of its first HEAD bytes after all submitted work; 0: unknown. */
 typedef struct {
     bool live;
     CUdeviceptr at;
@@ -22,7 +22,7 @@ typedef struct {
     int pool; /* that it was taken from, while that is there; -1: none of the program's */
 } memory_t;
 
-/* What an operation does to them; captured ones happen at every launch. */
+/* Effect of an operation on blocks. A captured operation has it at every launch. */
 typedef enum { CHANGE_VALUE, CHANGE_COPY, CHANGE_MIX } change_kind_t;
 typedef struct {
     change_kind_t kind;
@@ -61,7 +61,7 @@ typedef struct {
     uint32_t *pinned[CONTEXTS]; /* a head for each slot; goes with the context */
     CUgreenCtx green[GREENS];
     CUmemoryPool pool[POOLS];
-    CUresult stale[THREADS]; /* what a call is answered while the current context is gone */
+    CUresult stale[THREADS]; /* result of calls while the current context is destroyed */
     CUstream stream[STREAMS];
     CUevent event[EVENTS];
     memory_t memory[BLOCKS];
@@ -70,7 +70,7 @@ typedef struct {
     slot_t slot[SLOTS];
     unsigned next_slot;
     uint32_t next_value;
-    unsigned long long id[IDS]; /* those of all lifetimes */
+    unsigned long long id[IDS]; /* IDs of all lifetimes */
     unsigned ids;
     CUdeviceptr first;                        /* addresses count from here in the hash */
     accel_status_t (*check)(char *message, size_t room); /* accel_check, or NULL */
@@ -88,14 +88,15 @@ void run_note(uint64_t what);
 /* Fetches what the operations need of the context, which is current: kernels, pinned memory. */
 void run_context_ready(int context);
 
-/* The same context is about to go, with what belongs to it. */
+/* Called before the context ends. Ends the owner of its pinned memory in the simulator. */
 void run_context_ends(int context);
 
 /* One operation, which the model let pass; `lane`: its stream, or -1, and whether that
  * captured (a capture's number, -1) before. */
 void run_op(const op_t *op, int lane, int capture);
 
-/* Kernels: names, registration; what they compare goes to run_mismatch. */
+/* Kernels: their names and registration. A kernel that finds a wrong value calls
+ * run_mismatch. */
 extern const char run_ptx[];
 void run_register_kernels(void);
 uint32_t run_mixed(uint32_t value);

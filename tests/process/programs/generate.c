@@ -1,4 +1,4 @@
-/* Makes random programs: proposes operations and keeps those that the model lets pass. */
+/* Generates random programs: proposes operations and keeps the ones that the model accepts. */
 #include "generate_int.h"
 
 #include <string.h>
@@ -101,7 +101,7 @@ static int lane_of_chain(const model_t *m, uint32_t chain) {
     return -1;
 }
 
-/* What the stream was that is gone, the host has to wait for. */
+/* Makes the host wait for the point, which belongs to a destroyed stream. */
 static void wait_for_gone(gen_t *g, point_t point) {
     for (int i = 0; i < CONTEXTS; i++)
         if (g->model->context[i].live && past_has(&g->model->context[i].gone, point) &&
@@ -217,7 +217,7 @@ static int stream_for(gen_t *g, uint32_t block, unsigned *thread) {
             return name;
     }
     int ctx = b->ctx;
-    for (int i = 0; gen_chance(g, 30) && i < CONTEXTS; i++) /* from afar, where it may be */
+    for (int i = 0; gen_chance(g, 30) && i < CONTEXTS; i++) /* from another context in reach */
         if ((g->model->context[i].peer[b->ctx] && !b->async) ||
             (g->model->context[i].live && b->devices >> g->model->context[i].device & 1))
             ctx = i;
@@ -259,8 +259,8 @@ static void kernel(gen_t *g) {
                 how(g), 0, 1);
 }
 
-/* Where unseen copies do, others do not: what the library knows of them covers the unseen ones.
- */
+/* Returns true if a copy crosses contexts. If a program makes unseen copies, all its copies
+ * across contexts are unseen: the library's knowledge of a seen copy would cover them. */
 static bool crosses(const gen_t *g, int to, int from) {
     return g->model->block[to].ctx != g->model->block[from].ctx;
 }
@@ -484,7 +484,7 @@ void generate(program_t *program, unsigned long seed, size_t operations) {
     g.model = model_new(program);
     for (unsigned i = 0; i < (g.streams_most + 1) / 2; i++)
         stream(&g);
-    /* Proposals that fail are cheap, but there is no end to them where nothing fits. */
+    /* Failed proposals are cheap, but the loop needs a limit for states that accept none. */
     for (size_t tries = 40 * operations; tries && program->count < operations; tries--) {
         if (!gen_below(&g, g.threads_stay))
             g.thread = gen_below(&g, program->threads);

@@ -4,7 +4,8 @@
 
 #include "program.h"
 
-/* The program of the seed, of about so many operations; the same one every time. */
+/* Generates the program of a seed, with about this number of operations. A seed
+ * always gives one program. */
 void generate(program_t *program, unsigned long seed, size_t operations);
 
 #endif

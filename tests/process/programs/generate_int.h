@@ -1,11 +1,11 @@
-/* Between the files that make programs. */
+/* Interface between the files that generate programs. */
 #ifndef GENERATE_INT_H
 #define GENERATE_INT_H
 
 #include "generate.h"
 #include "model.h"
 
-/* What is done next, by weight; a program's weights are drawn with its settings. */
+/* Next action, chosen by weight. The weights of a program are drawn with its settings. */
 typedef enum {
     ACT_TAKE,
     ACT_GIVE,
@@ -29,7 +29,7 @@ typedef struct {
     uint64_t state;
     program_t *program;
     model_t *model;
-    unsigned thread; /* whose turn it is */
+    unsigned thread; /* that makes the next operation */
     unsigned weight[ACT_COUNT], weights;
     unsigned threads_stay; /* operations of a thread in a row, about */
     unsigned blocks_most, streams_most;

@@ -1,4 +1,4 @@
-/* What a random program is like: settings, weights, sizes. */
+/* Draws the character of a random program: settings, weights, sizes. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +15,7 @@ __attribute__((format(printf, 2, 3))) static void add(char *text, const char *fo
     va_end(list);
 }
 
-/* By the seed alone: all else is as it would be without pages. */
+/* Depends only on the seed, so that the rest of the program is independent of pages. */
 static void add_pages(const gen_t *g) {
     unsigned long seed = g->program->seed;
     if (seed % 3 == 2)

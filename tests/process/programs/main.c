@@ -1,19 +1,19 @@
 /* Random programs over the driver API, under the library and the race detector.
  *
  *   programs test [--seed N] [--programs N] [--operations N] [--slow] [--least N]
- *       Runs that many programs of that many operations, seeds N, N + 1, ...; some of them
- *       twice, which must come to the same (unless contexts end, or the machine is so busy that
- *       waits run out of time), and plain, where nothing may be found.  A program that fails is
- *       shrunk and written down.  --least: fails with fewer operations in all.
+ *       Runs programs of --operations operations with seeds N, N + 1, ... Some run twice, and
+ *       both runs must have one result, unless contexts end, or the machine is so busy that waits
+ *       run out of time. Some run without the library, and must report nothing. A program that
+ *       fails is shrunk and written to a file. --least: fails with fewer operations in total.
  *   programs catch [--seed N] [--programs N] [--operations N] [--longest N]
- *       The other way round, for a library with a fault: passes if a program fails and can be
- *       shrunk to at most that many operations.
+ *       For a library with a fault: passes if a program fails and can be shrunk to at most
+ *       --longest operations.
  *   programs generate SEED [--operations N]     prints the program
- *   programs run FILE [--plain]                 runs it once more
+ *   programs run FILE [--plain]                 runs it once
  *   programs shrink FILE [--plain]              shrinks it; the result is FILE.short
- *   programs execute FILE                       runs it in this process, as set up by the others
+ *   programs execute FILE                       runs it in this process; used by the others
  *
- * --library PATH: instead of libaccelcache.so.  Exit status 0 passed, 1 failed, 2 misused. */
+ * --library PATH: instead of libaccelcache.so. Exit status 0 passed, 1 failed, 2 misused. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -40,7 +40,7 @@ static const char *const folder = ".";
 
 enum { TWICE_EVERY = 16, PLAIN_EVERY = 8, SHRINK_MOST = 3000 };
 
-/* What kind of failure: the line that says so, without figures and names. */
+/* Copies the kind of failure: the line that reports it, without figures and names. */
 static void kind_of(const outcome_t *outcome, char *out, size_t room) {
     const char *line = strstr(outcome->said, "failed: ");
     if (!line)

@@ -42,8 +42,8 @@ static bool of_device(const model_t *m, const block_t *b, int device) {
     return m->context[b->ctx].device == device;
 }
 
-/* Whether the block goes with the context: memory of pools is the device's, and ends when its
- * primary context does. */
+/* Returns true if the block ends with the context. Memory of pools belongs to the device, and
+ * ends with its primary context. */
 static bool goes_with(const model_t *m, const block_t *b, int at) {
     if (!b->live)
         return false;
@@ -103,7 +103,8 @@ static void pool_end(model_t *m, int pool) {
             m->block[i].pool = -1;
 }
 
-/* Memory freed in stream order, which the pools of the device still have, goes as well. */
+/* Returns true if the host knows that no other context of the device works. A reset also ends
+ * stream-ordered memory that the device's pools still hold. */
 static bool others_idle(const model_t *m, int device) {
     for (int i = 0; i < CONTEXTS; i++)
         if (i != device && m->context[i].live && m->context[i].device == device &&
@@ -118,7 +119,7 @@ static bool others_idle(const model_t *m, int device) {
     return true;
 }
 
-/* What becomes of green contexts is not documented. */
+/* Refused if the device has green contexts: CUDA does not document their state after a reset. */
 APPLY(RESET) {
     int at = (int)op->at[0];
     if (op->at[0] >= m->devices || op->at[1] > 1 || capturing(m) || !context_may_end(m, at) ||
@@ -218,7 +219,7 @@ APPLY(HOST) {
     return lane >= 0 && work(m, lane, 0, NULL, 0);
 }
 
-/* No graph has callbacks. */
+/* Graphs have no callbacks, so a capturing stream takes none. */
 APPLY(CALLBACK) {
     int lane = model_lane(m, op->thread, op->at[0]);
     return lane >= 0 && m->lane[lane].capture < 0 && work(m, lane, 0, NULL, 0);
@@ -241,7 +242,7 @@ APPLY(SYNC) {
     return true;
 }
 
-/* Whether it waits for green contexts' streams is not documented. */
+/* Joins no streams of green contexts: CUDA does not document whether this call waits for them. */
 APPLY(SYNCCTX) {
     int ctx = m->current[op->thread];
     for (int i = 0; i < LANES; i++)
@@ -277,7 +278,7 @@ APPLY(ALLOC) {
     return true;
 }
 
-/* A capture is not beside it: the driver refuses such requests then. */
+/* Refused during any capture, as by the driver. */
 APPLY(PIN) {
     if (m->block[op->at[0]].live || !op->at[1] || capturing(m) || model_unsafe(m, op->thread))
         return false;
@@ -390,7 +391,7 @@ static bool pool_there(const model_t *m, const op_t *op) {
     return m->pool[op->at[0]].live && !model_unsafe(m, op->thread);
 }
 
-/* What is taken stays. */
+/* Blocks of the pool stay allocated. */
 APPLY(DROPPOOL) {
     if (!pool_there(m, op))
         return false;
@@ -433,7 +434,7 @@ APPLY(DEVICEPOOL) {
 
 /* ---- uses ---- */
 
-/* Whether work of the lane's context may use the block: `copies` reach everything. */
+/* Returns true if work of the lane's context may use the block. `copies` may use every block. */
 static bool reaches(const model_t *m, int lane, uint32_t block, bool copies) {
     const block_t *b = &m->block[block];
     if (lane < 0 || !b->live)

@@ -1,19 +1,21 @@
-/* Whether a program is in good order by CUDA's rules, without any device.
+/* Model of a program: decides by CUDA's rules, without a device, which operations are correct.
  *
- * The model follows the operations one by one and knows, for every item of work, what happens
- * before it by the rules of CUDA's documentation alone: stream order, the legacy default
- * stream, events, waits, synchronisations, captures and launches of their graphs.  It lets an
- * operation pass only if
- *   - its objects are there, and the driver's rules for calls during captures allow it,
- *   - what it does to a block comes after the block's allocation, and of two uses of a block,
- *     one of which writes, one comes after the other,
- *   - a stream-ordered free comes after all uses; likewise cuMemFree of stream-ordered
- *     memory, where the host must know.  cuMemFree of plain memory may come at any time.
- *     Other devices' uses of it must be known to be over, unless the program is loose,
- *   - where a context ends, the host knows all uses of its memory but those of its own streams,
- *     which the driver ends first.
- * Where the documentation leaves an order open, the model has none.  An answer that depends on
- * time (a query) orders nothing, nor does cuMemFree, though real drivers wait in it. */
+ * The model applies one operation after the other. For each item of work it knows the items
+ * that happen before it. It uses only rules that CUDA documents: stream order, the legacy
+ * default stream, events, waits, synchronisations, captures and launches of their graphs. An
+ * operation passes only if all of this holds:
+ *
+ *   - its objects exist, and the driver's rules for calls during captures allow it,
+ *   - each use of a block comes after the block's allocation, and two uses of a block are ordered
+ *     if one of them writes,
+ *   - a stream-ordered free comes after all uses. cuMemFree of stream-ordered memory does too,
+ *     and the host must know it. cuMemFree of plain memory may come at any time, but uses on
+ *     other devices must be known to be complete, unless the program is loose,
+ *   - before a context ends, the host knows that all uses of its memory are complete. Work of
+ *     the context's own streams is exempt: the driver completes it first.
+ * If the documentation leaves an order open, the model has none. An answer that depends on time
+ * (a query) orders nothing. cuMemFree orders nothing either, although real drivers wait in
+ * it. */
 #ifndef MODEL_H
 #define MODEL_H
 
@@ -112,7 +114,7 @@ typedef struct {
     past_t host, item; /* item: of the operation at hand */
     uint32_t *tails;   /* by chain: its newest position */
     struct {
-        int device, ctx; /* ctx: -1 where nothing is known to wait for it with the context */
+        int device, ctx; /* ctx: -1 for a stream of a green context */
         bool idle;       /* its stream is gone */
     } * chain;
     uint32_t chains, chain_room, serial;

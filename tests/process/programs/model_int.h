@@ -1,4 +1,4 @@
-/* Between the files of the model. */
+/* Interface between the files of the model. */
 #ifndef MODEL_INT_H
 #define MODEL_INT_H
 
@@ -9,8 +9,8 @@ typedef struct {
     bool write;
 } use_t;
 
-/* What an item is.  Allocating and freeing in stream order is bookkeeping: it follows what its
- * stream follows, but orders nothing else, not even as work of the legacy stream. */
+/* Kinds of items. A stream-ordered allocation or free is silent: it follows its stream, but
+ * orders nothing else, not even as work of the legacy stream. */
 enum { ITEM_KERNEL = 1, ITEM_PROGRAMMATIC = 2, ITEM_SILENT = 4 };
 
 void lane_begin(model_t *m, int at, int ctx, bool blocking);
@@ -27,7 +27,8 @@ bool model_unsafe(const model_t *m, unsigned thread);
 void item_begin(model_t *m, const lane_t *lane, unsigned what);
 point_t item_end(model_t *m, lane_t *lane, unsigned what);
 
-/* Whether an item with the past m->item may use the block so; that it did. */
+/* use_ordered returns true if an item with the past m->item may use the block. use_done
+ * records the use. */
 bool use_ordered(const model_t *m, use_t use);
 void use_done(model_t *m, use_t use, point_t point, int lane);
 

@@ -25,8 +25,8 @@ static CUresult with_context(int context, CUresult (*act)(const call_t *), const
     return result;
 }
 
-/* Asked of the driver by name: frees by their own names end a lifetime for the race detector,
- * also where they are refused. */
+/* Returns the driver's function of this name. The race detector ends a lifetime at frees by their
+ * own names, even if they fail. */
 static void *by_name(const char *name) {
     void *found = NULL;
     if (cuGetProcAddress(name, &found, 12000, CU_GET_PROC_ADDRESS_DEFAULT) || !found)
@@ -90,7 +90,7 @@ void change(const call_t *c, change_kind_t kind, uint32_t to, uint32_t from, uin
         captured->change[captured->count++] = made;
 }
 
-/* What an item reading the block now will find, 0: unknown. */
+/* Returns the value that an item reading the block now will find; 0: unknown. */
 static uint32_t expected(const call_t *c, uint32_t block) {
     uint32_t value[BLOCKS] = {0}, local[BLOCKS] = {0};
     if (c->capture < 0)
@@ -120,7 +120,7 @@ RUN(NEWCTX) {
     return cuCtxPopCurrent_v2(&popped);
 }
 
-/* What the model has forgotten is gone with its context. */
+/* Drops the executor's records of objects that ended with the context. */
 static void forget(int context) {
     run_context_ends(context);
     for (unsigned i = 0; i < BLOCKS; i++)
@@ -380,7 +380,7 @@ static CUresult future_copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUst
                             bool per_thread) {
     static cuMemcpyDtoDAsync_v2_fn *copy, *copy_ptsz;
     void *driver = copy ? NULL : dlopen("libcuda.so.1", RTLD_NOW);
-    if (driver) { /* inside the driver, where the library does not see it */
+    if (driver) { /* calls inside the driver, which the library does not see */
         *(void **)&copy = raw_function(driver, "cuMemcpyDtoDAsync_v2");
         *(void **)&copy_ptsz = raw_function(driver, "cuMemcpyDtoDAsync_v2_ptsz");
     }
@@ -580,7 +580,7 @@ RUN(TRIMPOOL) {
 
 /* ---- all of it ---- */
 
-/* A block whose allocation was refused is not used. */
+/* Returns false if an operand is a block without memory, because its allocation failed. */
 static bool blocks_live(const op_t *op) {
     const char *kinds = op_operands(op->code);
     if (op_allocates(op->code))
@@ -595,8 +595,8 @@ static bool may_lack_memory(unsigned code) {
     return run.limited && (op_allocates(code) || code == OP_ENDCAPTURE || code == OP_LAUNCH);
 }
 
-/* What is skipped for lack of its objects still has its place in the order of its stream, as
- * the model has it: work of the legacy stream orders others. */
+/* Submits an empty callback in place of a skipped operation. The model orders other work by the
+ * operation's place in its stream, because work of the legacy stream orders others. */
 static CUresult in_place(const op_t *op) {
     const char *kinds = op_operands(op->code), *found = strchr(kinds, 'S');
     if (!found || op_allocates(op->code) || op->code == OP_FREEASYNC)

@@ -26,7 +26,7 @@ RUN(ALLOC) {
     return result;
 }
 
-/* Where host memory lies is another place in each process: its address is not noted. */
+/* The hash omits the address of host memory, because it differs between processes. */
 RUN(PIN) {
     void *memory;
     CUresult result = cuMemHostAlloc(&memory, c->op->at[1], CU_MEMHOSTALLOC_PORTABLE);
@@ -167,7 +167,8 @@ RUN(POOLSET) {
                     : cuMemPoolSetAttribute(pool, kinds[what - 2], &off);
 }
 
-/* What is taken counts in units of the pool, what is freed no more, complete or not. */
+/* The pool counts allocated memory in units, and does not count freed memory, even if its free is
+ * pending. */
 RUN(POOLASK) {
     enum { UNIT = 512 };
     uint64_t used = 0, right = 0;

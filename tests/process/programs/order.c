@@ -7,7 +7,8 @@
 
 /* ---- chains ---- */
 
-/* One whose stream is gone serves again once the host knows its end: everything follows. */
+/* Returns a chain. Reuses one of a destroyed stream if the host knows that its work has ended:
+ * all new work follows it. */
 static uint32_t chain_new(model_t *m) {
     for (uint32_t i = 1; i <= m->chains; i++)
         if (m->chain[i].idle && past_has(&m->host, (point_t){m->tails[i] ? i : 0, m->tails[i]}))

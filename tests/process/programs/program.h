@@ -1,11 +1,11 @@
 /* A program over the driver API as data: settings and a list of operations (ops.def).
  *
- * Text form: one operation a line; before them, in any order, lines of settings:
+ * Text form: one operation per line. Lines of settings come first, in any order:
  *
- *   seed N       where it came from             threads N    1 to 8
- *   devices N    1 to 3                          slow         accel_check after every operation
- *   loose        plain memory may be freed while other devices use it, which a cache has to
- *                bear although a driver that waits for the memory's device only does not
+ *   seed N       of the generator               threads N    1 to 8
+ *   devices N    1 to 3                         slow         accel_check after every operation
+ *   loose        the program may free plain memory while other devices use it. A cache must
+ *                tolerate this. A driver that waits only for the memory's device does not
  *   sim S        more settings of the simulated device, without clock, devices and race detector
  *   conf S       ACCEL_ALLOC_CONF
  *
@@ -32,7 +32,7 @@ enum {
     SETTINGS = 600 /* bytes of a settings string */
 };
 
-/* Stream operands beside the slots. */
+/* Stream operands in addition to the slots. */
 enum { STREAM_NULL = 100, STREAM_LEGACY, STREAM_OWN, STREAM_MASK = 0xff, STREAM_Z = 0x100 };
 
 enum { LAUNCH_SPEEDS = 3, LAUNCH_PROGRAMMATIC = 4 };

@@ -16,7 +16,7 @@
 /* Nothing takes this long: a program that does is stuck.  Sanitizers are slow. */
 enum { STUCK_SECONDS = 120 };
 
-/* What the program's process starts with. */
+/* Sets the environment in which the program's process starts. */
 static void set_environment(const program_t *program, const char *library, const char *folder) {
     char text[2 * SETTINGS];
     setenv("ACCEL_LIVE_DIR", folder, 1);

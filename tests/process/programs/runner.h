@@ -11,8 +11,8 @@ typedef struct {
     char said[4000]; /* the end of what it printed */
 } outcome_t;
 
-/* `library`: what is preloaded beside the owners library; NULL: nothing.  `folder` is where
- * the program and its output are put meanwhile. */
+/* Runs the program in a new process. Preloads `library`, if not NULL, after the owners
+ * library. `folder` holds the program and its output during the run. */
 void runner_run(const program_t *program, const char *library, const char *folder,
                 outcome_t *out);
 

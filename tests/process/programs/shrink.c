@@ -13,7 +13,7 @@ typedef struct {
     void *argument;
 } shrink_t;
 
-/* Whether no operation before this one takes as many bytes. */
+/* Returns true if no earlier operation allocates this number of bytes. */
 static bool new_size(const program_t *p, size_t at) {
     for (size_t i = 0; i < at; i++)
         if (op_allocates(p->ops[i].code) && p->ops[i].at[1] == p->ops[at].at[1])
@@ -21,7 +21,7 @@ static bool new_size(const program_t *p, size_t at) {
     return op_allocates(p->ops[at].code);
 }
 
-/* What there is beside operations. */
+/* Size of a program apart from its operations. */
 static size_t settings_size(const program_t *p) {
     size_t sizes = 0;
     for (size_t i = 0; i < p->count; i++)
@@ -56,7 +56,7 @@ static bool without(shrink_t *s, size_t from, size_t count) {
     return accept(s, &candidate);
 }
 
-/* From the back: what comes after the failure goes first. */
+/* Drops operations from the end, because operations after the failure are not needed. */
 static bool drop_operations(shrink_t *s) {
     size_t before = s->program->count;
     for (size_t chunk = (s->program->count + 1) / 2; chunk; chunk /= 2)
@@ -88,7 +88,8 @@ static bool drop_pairs(shrink_t *s) {
     return any;
 }
 
-/* Memory of one size is reused at once, where that of many needs a crowd to be. */
+/* Gives all allocations one size. Memory of one size is reused at once, memory of many sizes
+ * only under load. */
 static bool unify_sizes(shrink_t *s) {
     bool any = false;
     for (size_t i = 0; i < s->program->count; i++) {

@@ -1,13 +1,16 @@
-/* Sixteen threads that do what programs do to the library, for minutes, in real time: both APIs,
- * streams that come and go with their work, captures, blocks freed by other threads, changes of
- * the settings, dumps on a signal, threads that end and are replaced.
+/* Soak test: sixteen threads use both APIs of the library for minutes, in real time. They create
+ * and destroy streams with pending work, capture, free blocks of other threads, change settings
+ * and dump on a signal. Threads end and are replaced.
  *
  *   soak_program [SECONDS [THREADS]]
  *
- * Checked: every block holds what was last written to it whenever its work is waited for; no
- * call fails but for lack of memory under a limit that was set on purpose; in the end, statistics
- * that say nothing is left, no report of the race detector (where it runs), and host memory that
- * does not grow: its least in the last third of the time against its most in the first third. */
+ * The test checks that
+ *
+ * - every block holds the last value written to it, at each wait for its work;
+ * - a call fails only for lack of memory, and only under a limit that the test set;
+ * - the statistics and the race detector, if it runs, report nothing at the end;
+ * - host memory does not grow: its minimum in the last third is not much above its maximum in
+ *   the first third. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
@@ -28,7 +31,7 @@ enum { LIFE_SECONDS = 5, SLACK_KIB = 16 << 10 };
 typedef struct {
     CUdeviceptr address;
     unsigned value;  /* in the first WORDS words, once `stream` is done; 0: nothing written */
-    CUstream stream; /* of the last work; NULL: all work on it was waited for */
+    CUstream stream; /* of the last work; NULL: all work on it has completed */
     bool ordered;    /* allocated in the order of `stream`, and used there only */
 } block_t;
 
@@ -49,8 +52,8 @@ static _Atomic unsigned long operations, refused, checked, captured, wrong_value
 static _Atomic bool limited; /* a limit was set: requests may fail */
 static _Atomic bool over;
 
-/* A synchronisation of the context would end the captures of other threads: the program keeps
- * them apart, the library has to see to its own. */
+/* Keeps the program's own synchronisations away from captures, which they would end. The library
+ * must do this for its own. */
 static pthread_rwlock_t captures = PTHREAD_RWLOCK_INITIALIZER;
 
 static struct {
@@ -68,7 +71,7 @@ static CUstream any_stream(worker_t *w) {
     return w->stream[draw(w, STREAMS)];
 }
 
-/* Out of memory is an answer only where a limit may be the reason. */
+/* Returns false if the allocation failed under a limit. Any other failure ends the test. */
 static bool got(CUresult result, int line) {
     if (result == CUDA_ERROR_OUT_OF_MEMORY && atomic_load(&limited)) {
         atomic_fetch_add(&refused, 1);
@@ -148,7 +151,7 @@ static void hand_over(worker_t *w, block_t *b) {
     else
         settle(b);
     b->stream = NULL;
-    b->ordered = false; /* all its work was waited for: any free will do */
+    b->ordered = false; /* all its work has completed: any free will do */
     pthread_mutex_lock(&board[w->device].lock);
     block_t other = board[w->device].block[at];
     board[w->device].block[at] = *b;
@@ -160,7 +163,7 @@ static void hand_over(worker_t *w, block_t *b) {
     MUST(cuMemFree_v2(other.address));
 }
 
-/* The stream goes with its work pending; blocks that stay have to be waited for. */
+/* Destroys a stream with pending work. Waits first for the blocks of the stream that stay. */
 static void renew(worker_t *w) {
     CUstream *stream = &w->stream[draw(w, STREAMS)];
     for (int i = 0; i < BLOCKS; i++) {
@@ -251,7 +254,8 @@ static void *work(void *argument) {
     return NULL;
 }
 
-/* Of the process, without the memory of the simulated device, which is a file: in KiB. */
+/* Returns the host memory of the process in KiB, without the file that holds the simulated
+ * device's memory. */
 static unsigned long host_kib(void) {
     char line[256];
     unsigned long kib = 0;
@@ -265,8 +269,8 @@ static unsigned long host_kib(void) {
     return kib;
 }
 
-/* One sample a second.  What is asked of the library changes from one to the next, so that any two
- * of them differ by much; a leak raises them all. */
+/* Extremes of host memory, sampled once a second. The load varies, so two samples may differ much.
+ * A leak raises all of them. */
 static unsigned long host_most, host_least = -1ul;
 
 static unsigned long note_host(unsigned second, unsigned seconds) {
