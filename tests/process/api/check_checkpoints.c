@@ -14,7 +14,8 @@ static accel_checkpoint_t *checkpoint_of(accel_pool_id_t pool) {
     return checkpoint;
 }
 
-/* Restore, and see that the lists are these; each ends with NULL. */
+/* Restores the checkpoint, and checks the lists of freed and allocated blocks. Each list ends with
+ * NULL. */
 static void restore(const accel_checkpoint_t *checkpoint, void *const *freed,
                     void *const *allocated) {
     accel_checkpoint_delta_t delta = {.size = sizeof delta};
@@ -54,7 +55,7 @@ START_TEST(blocks_come_back) {
      * content. */
     ck_assert_int_eq(accel_raw_delete(b), ACCEL_OK);
     void *small = alloc(512, stream), *d = alloc(5000, stream), *e = alloc(50 * MIB, stream);
-    ck_assert_ptr_eq(small, b); /* on the memory of the block that is to come back */
+    ck_assert_ptr_eq(small, b); /* in the memory of the block that the restore brings back */
     restore(three, (void *[]){a, c, small, d, e, NULL}, (void *[]){a, b, c, NULL});
     ck_assert(bytes_of(a) == 1000 && bytes_of(b) == 3000 && bytes_of(c) == 3 * MIB);
     ck_assert_int_eq(accel_pool_check_live(pool, 0, (void *[]){a, b, c}, 3), ACCEL_OK);
@@ -66,12 +67,12 @@ START_TEST(blocks_come_back) {
     ck_assert_int_eq(accel_pool_bytes(pool, 0, &reserved, &allocated), ACCEL_OK);
     ck_assert_uint_eq(allocated, 1024 + 3072 + 3 * MIB);
     ck_assert_uint_eq(reserved, (2 + 20 + 50) * MIB);
-    /* Requests find what they found the first time. */
+    /* Requests after the restore get the addresses that they got the first time. */
     void *after = alloc(5000, stream);
     ck_assert_ptr_eq(alloc(18 * MIB, stream), e);
     restore(three, (void *[]){a, b, c, after, e, NULL}, (void *[]){a, b, c, NULL});
     ck_assert_ptr_eq(alloc(5000, stream), after);
-    /* All free: neighbours are one block again. */
+    /* All blocks are free, and neighbours are coalesced. */
     restore(empty, (void *[]){a, b, c, after, NULL}, (void *[]){NULL});
     ck_assert_ptr_eq(alloc(20 * MIB, stream), c);
     restore(three, (void *[]){c, NULL}, (void *[]){a, b, c, NULL});
@@ -144,7 +145,7 @@ START_TEST(devices_and_streams_apart) {
     ck_assert_int_eq(accel_raw_delete(a), ACCEL_OK);
     ck_assert_int_eq(accel_raw_delete(b), ACCEL_OK);
     restore(checkpoint, (void *[]){NULL}, (void *[]){a, b, NULL});
-    ck_assert_int_eq(accel_raw_delete(c), ACCEL_OK); /* was not of device 0 */
+    ck_assert_int_eq(accel_raw_delete(c), ACCEL_OK); /* the block was not on device 0 */
     /* The stream that freed the block gets it again. */
     ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
     ck_assert_int_eq(accel_raw_delete(b), ACCEL_OK);
@@ -167,7 +168,7 @@ START_TEST(work_elsewhere) {
     ck_assert_int_eq(accel_pool_check_live(pool, 0, &b, 1), ACCEL_OK);
     let_go(mine);
     restore(checkpoint, (void *[]){b, NULL}, (void *[]){a, b, NULL});
-    /* It is over, and no later free waits. */
+    /* The work has completed, and no later free waits for it. */
     hold(other);
     ck_assert_int_eq(accel_raw_delete(a), ACCEL_OK);
     ck_assert_ptr_eq(alloc(MIB, mine), a);
@@ -179,7 +180,7 @@ START_TEST(work_elsewhere) {
     ck_assert_int_eq(accel_set_checkpoint_pool_state(checkpoint, NULL), ACCEL_ERROR_BUSY);
     ck_assert_int_eq(cuStreamEndCapture(mine, &graph), CUDA_SUCCESS);
     restore(checkpoint, (void *[]){a, b, NULL}, (void *[]){a, b, NULL});
-    /* The handle of a stream that has gone says nothing of work on it. */
+    /* The handle of a destroyed stream tells nothing about work on it. */
     ck_assert_int_eq(cuStreamDestroy_v2(mine), CUDA_SUCCESS);
     hold(other);
     ck_assert_int_eq(accel_set_checkpoint_pool_state(checkpoint, NULL), ACCEL_ERROR_BUSY);
@@ -189,7 +190,7 @@ START_TEST(work_elsewhere) {
 }
 END_TEST
 
-/* --- threads: blocks come and go while former states come back --- */
+/* --- threads: allocate and free while checkpoints are restored --- */
 
 enum { ROUNDS = 200 };
 
@@ -201,14 +202,14 @@ static void *work(void *arg) {
         void *block = NULL;
         accel_status_t status =
             accel_raw_alloc_with_stream(&block, (size_t)512 << (random >> 40) % 14, stream);
-        if (status != ACCEL_OK) { /* what is not freed below stays until a restore */
+        if (status != ACCEL_OK) { /* blocks that are not freed below live until a restore */
             ck_assert_int_eq(status, ACCEL_ERROR_DEVICE_MEMORY);
             sched_yield();
             continue;
         }
         if (random >> 60 == 0)
             accel_record_stream(block, NULL);
-        /* A restore may have freed it, or it may be another thread's by now. */
+        /* A restore may have freed the block, or another thread may own it. */
         if (random >> 50 & 7)
             accel_raw_delete(block);
     }
@@ -242,7 +243,7 @@ START_TEST(threads) {
 }
 END_TEST
 
-/* --- frees that are refused --- */
+/* --- refused frees --- */
 
 START_TEST(refused_frees) {
     CUstream stream = new_stream(0);
@@ -281,7 +282,7 @@ START_TEST(refused_frees) {
 }
 END_TEST
 
-/* --- expandable segments by stream --- */
+/* --- expandable segments per stream --- */
 
 static size_t bytes_for(const accel_segment_size_t *sizes, size_t count, const void *stream) {
     size_t bytes = 0;

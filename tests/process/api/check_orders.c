@@ -7,7 +7,7 @@
 
 #define PER_THREAD CU_STREAM_PER_THREAD
 
-/* A thread with the primary context of device 0 current, to its end. */
+/* Runs the body in a thread with device 0's primary context current, and joins the thread. */
 static void in_thread(void *(*body)(void *), void *arg) {
     pthread_t thread;
     ck_assert_int_eq(pthread_create(&thread, NULL, body, arg), 0);
@@ -29,14 +29,14 @@ static void *ask_per_thread(void *out) {
 /* Frees the block, then requests 100 blocks of its size. None of them has its address. */
 static void *free_and_ask(void *block) {
     ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
-    use(*(void **)block, 512, PER_THREAD); /* its own, which has nothing to do */
+    use(*(void **)block, 512, PER_THREAD); /* the thread's own default stream, which is idle */
     ck_assert_int_eq(accel_raw_delete(*(void **)block), ACCEL_OK);
     for (int i = 0; i < 100; i++)
         ck_assert_ptr_ne(alloc(MIB, PER_THREAD), *(void **)block);
     return NULL;
 }
 
-/* Handle 2 stands for another stream in each thread. */
+/* Handle 2 names another stream in each thread. */
 START_TEST(per_thread_in_pools) {
     CUstream other = new_stream(0);
     accel_pool_id_t pool = open_pool(0);
@@ -46,7 +46,7 @@ START_TEST(per_thread_in_pools) {
     ck_assert_int_eq(accel_raw_delete(mine), ACCEL_OK);
     in_thread(ask_per_thread, &theirs);
     ck_assert_ptr_ne(theirs, mine);
-    again = alloc(MIB, PER_THREAD); /* in its own order it serves at once */
+    again = alloc(MIB, PER_THREAD); /* in this stream's order the block is reusable at once */
     ck_assert_ptr_eq(again, mine);
     let_go_for_good(other);
     ck_assert_int_eq(accel_raw_delete(again), ACCEL_OK);
@@ -141,7 +141,7 @@ START_TEST(blocks_outlive_their_stream) {
     ck_assert_int_eq(cuStreamDestroy_v2(stream), CUDA_SUCCESS);
     ck_assert_int_eq(accel_raw_delete(free), ACCEL_OK);
     for (int i = 0; i < 2;
-         i++) { /* the pool finds out that the stream has gone, and that its work is over */
+         i++) { /* the pool notices that the stream is destroyed and its work has completed */
         held[i] = alloc(MIB, late);
         ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
     }
@@ -178,7 +178,7 @@ START_TEST(per_thread_in_the_cache) {
 }
 END_TEST
 
-/* The default stream of one context says nothing of that of another one.  Pools are of the primary one. */
+/* The default stream of one context does not order work of another context's. Pools belong to the primary context. */
 START_TEST(contexts_of_a_device) {
     CUstream other = new_stream(0);
     CUcontext primary, second;
@@ -218,7 +218,7 @@ START_TEST(contexts_of_a_device) {
 }
 END_TEST
 
-/* cudaDeviceReset: all that there was has gone, and the API goes on. */
+/* cudaDeviceReset destroys everything on the device, and the API still works. */
 START_TEST(resets) {
     new_stream(0);
     accel_pool_id_t pool = open_pool(0);
@@ -263,7 +263,7 @@ static void left_to_the_driver(void) {
     ck_assert_int_eq(byte, 7);
     ck_assert_int_eq(accel_raw_delete(block), ACCEL_ERROR_NOT_OURS);
 
-    /* A synchronisation would spoil a capture: the block stays until that is over. */
+    /* A synchronisation would break a capture: the block stays allocated until the capture ends. */
     CUgraph graph = NULL;
     block = alloc(3000, own);
     ck_assert_int_eq(accel_record_stream(block, other), ACCEL_OK);
@@ -298,7 +298,7 @@ START_TEST(freed_by_other_calls) {
         else
             ck_assert_int_eq(accel_free_async(raw, own), ACCEL_OK);
         ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
-        ck_assert_int_eq(accel_empty_cache(), ACCEL_OK); /* so that the next one begins there, too */
+        ck_assert_int_eq(accel_empty_cache(), ACCEL_OK); /* the next block gets this address too */
         bool ordered = way >= 3;
         if (ordered)
             ck_assert_int_eq(accel_malloc_async(&next, MIB, other), ACCEL_OK);
@@ -318,7 +318,7 @@ START_TEST(freed_by_other_calls) {
 }
 END_TEST
 
-/* Memory of pools: accel_free and accel_free_async free it as accel_raw_delete does, CUDA's calls do not. */
+/* accel_free and accel_free_async free memory of pools like accel_raw_delete. CUDA's own calls do not. */
 START_TEST(pools_freed_by_other_calls) {
     CUstream own = new_stream(0), other = new_stream(0);
     accel_pool_id_t pool = open_pool(0);
@@ -334,7 +334,7 @@ START_TEST(pools_freed_by_other_calls) {
     ck_assert_int_eq(accel_free(inner), ACCEL_ERROR_DOUBLE_FREE);
     ck_assert_int_eq(accel_free(first), ACCEL_OK);
     ck_assert_int_eq(accel_raw_delete(first), ACCEL_ERROR_DOUBLE_FREE);
-    ck_assert_ptr_eq(alloc(MIB, own), first); /* the pool's, as before */
+    ck_assert_ptr_eq(alloc(MIB, own), first); /* still the pool's block */
     hold(other);
     use(first, MIB, other);
     ck_assert_int_eq(accel_free_async(first, other), ACCEL_OK);
@@ -347,13 +347,13 @@ START_TEST(pools_freed_by_other_calls) {
 }
 END_TEST
 
-/* A green context shares the memory of the primary one: requests with its view current go to pools, too.
- * Its default stream is another one than the primary's, of the same handle. */
+/* A green context shares the memory of the primary one: requests go to pools while its view is current. Its default
+ * stream differs from the primary's, but has the same handle. */
 static CUcontext green_view(void) {
     CUgreenCtx green;
     CUcontext view;
     CUdevResourceDesc desc;
-    unsigned long long processors[64]; /* larger than the ABI has it */
+    unsigned long long processors[64]; /* larger than the structure of the ABI */
     ck_assert_int_eq(cuDeviceGetDevResource(0, (CUdevResource *)(void *)processors, 1),
                      CUDA_SUCCESS);
     ck_assert_int_eq(cuDevResourceGenerateDesc(&desc, (CUdevResource *)(void *)processors, 1),
@@ -381,7 +381,7 @@ START_TEST(pools_in_green_contexts) {
     ck_assert_ptr_ne(next, block);
     ck_assert_int_eq(accel_raw_delete(next), ACCEL_OK);
     let_go_for_good(own);
-    block = alloc(MIB, NULL), next = alloc(MIB, NULL); /* done: both serve again */
+    block = alloc(MIB, NULL), next = alloc(MIB, NULL); /* the work has completed: both blocks are reusable */
     ck_assert_int_eq(accel_pool_bytes(pool, 0, &reserved, NULL), ACCEL_OK);
     ck_assert_uint_eq(reserved, 2 * MIB);
     ck_assert_int_eq(accel_raw_delete(block), ACCEL_OK);
@@ -401,7 +401,7 @@ START_TEST(pools_before_green_contexts) {
     hold(NULL);
     use(block, MIB, NULL);
     ck_assert_int_eq(accel_raw_delete(block), ACCEL_OK);
-    if (_i) { /* by the way of ACCEL_POOL_USE_ON_OOM */
+    if (_i) { /* through ACCEL_POOL_USE_ON_OOM */
         ck_assert_int_eq(accel_end_allocate_to_pool(0, pool), ACCEL_OK);
         rescue = new_pool(ACCEL_POOL_USE_ON_OOM);
         begin(rescue, 0);
@@ -431,7 +431,7 @@ START_TEST(pools_before_green_contexts) {
     } else {
         void *blocks[4];
         for (int i = 0; i < 4; i++)
-            blocks[i] = alloc(MIB, NULL); /* done: it serves again */
+            blocks[i] = alloc(MIB, NULL); /* the work has completed: the block is reusable */
         ck_assert_uint_eq(reserved(pool), 4 * MIB);
         for (int i = 0; i < 4; i++)
             ck_assert_int_eq(accel_raw_delete(blocks[i]), ACCEL_OK);
@@ -442,8 +442,7 @@ START_TEST(pools_before_green_contexts) {
 }
 END_TEST
 
-/* A stream that CUDA does not know is refused, as by its own calls, the block stays, and nothing else is any
- * slower for it. */
+/* An unknown stream is refused, as by CUDA's calls. The block stays allocated, and nothing becomes slower. */
 START_TEST(pools_and_unknown_streams) {
     char *json;
     CUstream own = new_stream(0), gone = new_stream(0);
@@ -469,7 +468,7 @@ START_TEST(pools_and_unknown_streams) {
 }
 END_TEST
 
-/* The program's own retain of the primary context is the only one. */
+/* The library does not retain the primary context. Only the program does. */
 START_TEST(primary_is_not_retained) {
     CUcontext primary;
     unsigned flags;

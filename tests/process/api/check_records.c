@@ -11,7 +11,7 @@
 
 static const accel_pool_id_t none = {0, 0};
 
-/* The caller's to drop. */
+/* Returns a snapshot. The caller drops the reference. */
 static json_t *snapshot(void) {
     char *text;
     ck_assert_int_eq(accel_snapshot(none, &text), ACCEL_OK);
@@ -30,7 +30,7 @@ static const char *text_of(const json_t *object, const char *key) {
     return text ? text : "";
 }
 
-/* The name of its first frame; "": it has none. */
+/* Returns the name of the first frame, or "" if there is none. */
 static const char *first_frame(const json_t *of) {
     ck_assert(json_is_array(json_object_get(of, "frames")));
     return text_of(json_array_get(json_object_get(of, "frames"), 0), "name");
@@ -70,7 +70,7 @@ static _Atomic int asked;
 static bool recorder_asks = true;
 static char *recorder(void *arg) {
     char *text = malloc(64);
-    void *pointer = NULL; /* it may call the library, and is not called again for that */
+    void *pointer = NULL; /* the recorder may call the library, which does not call it again for that */
     if (recorder_asks)
         ck_assert_int_eq(accel_raw_alloc(&pointer, 512), ACCEL_OK);
     ck_assert_int_eq(accel_raw_delete(pointer), ACCEL_OK);
@@ -106,7 +106,7 @@ START_TEST(arguments) {
     history.most = (size_t)1 << 40;
     ck_assert_int_eq(accel_record_history(&history), ACCEL_ERROR_INVALID);
     ck_assert_int_eq(accel_is_history_enabled(), 0);
-    /* 0 stands for one entry, as in PyTorch. */
+    /* 0 keeps one entry, as in PyTorch. */
     history.most = 0;
     ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
     ck_assert_int_eq(accel_record_history(&history), ACCEL_OK);
@@ -136,7 +136,7 @@ START_TEST(what_stays) {
     ck_assert_int_eq(accel_annotate("7"), ACCEL_OK);
     json_t *json = snapshot();
     const json_t *trace = trace_of(json, 0);
-    ck_assert_uint_eq(json_array_size(trace), 6); /* with the snapshot's own */
+    ck_assert_uint_eq(json_array_size(trace), 6); /* with the snapshot's own entry */
     for (size_t i = 0; i < 5; i++) {
         snprintf(text, sizeof text, "%zu", i + 3);
         ck_assert_str_eq(text_of(json_array_get(trace, i), "action"), "user_defined");
@@ -190,7 +190,7 @@ START_TEST(levels) {
     ck_assert_int_eq(record(0), ACCEL_OK);
     int before = atomic_load(&asked);
     ck_assert_int_eq(accel_raw_delete(alloc(3000, stream)), ACCEL_OK);
-    ck_assert_int_eq(atomic_load(&asked), before); /* no call once it is switched off */
+    ck_assert_int_eq(atomic_load(&asked), before); /* no call after the history is off */
 }
 END_TEST
 
@@ -200,7 +200,8 @@ static __attribute__((noinline)) void *ask_here(CUstream stream) {
     return pointer;
 }
 
-/* With stacks:all frames are the recorder's text and the stack; the innermost frames are the program's. */
+/* With stacks:all the frames are the recorder's text and the stack. The innermost frames are the
+ * program's. */
 START_TEST(stacks) {
     CUstream stream = new_stream(0);
     static char text[16] = "line\ntwo";
@@ -283,7 +284,7 @@ START_TEST(segments) {
 }
 END_TEST
 
-/* Sums alone: this tracker asks for nothing. */
+/* The tracker on_sum only sums bytes, and makes no request. */
 static _Atomic int64_t reserved;
 static void on_sum(const accel_trace_entry_t *entry, void *arg) {
     (void)arg;
@@ -339,7 +340,7 @@ START_TEST(threads) {
 }
 END_TEST
 
-/* In a fork child the calls come back. */
+/* A fork child gets the calls again. */
 START_TEST(forked) {
     int status;
     static char text[16] = "parent";

@@ -1,4 +1,4 @@
-/* The history, and snapshots of all memory and of one pool. */
+/* Tests of the history, and of snapshots of all memory and of one pool. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +34,8 @@ static const char *text_of(const json_t *object, const char *key) {
     return json_string_value(json_object_get(object, key));
 }
 
-/* Blocks tile their segment, and the sums are theirs.  The bytes that the program holds. */
+/* Checks that blocks tile their segment and that the sums agree. Returns the bytes that the program
+ * holds. */
 static json_int_t judge(const json_t *segments) {
     json_int_t held = 0;
     size_t i, j;
@@ -122,7 +123,7 @@ START_TEST(history_and_snapshot) {
     ck_assert_int_eq(
         json_integer_value(json_array_get(json_object_get(segment, "segment_pool_id"), 1)),
         (json_int_t)pool.second);
-    /* The newest five: the ring went round. */
+    /* The ring wrapped, and holds the newest five entries. */
     const json_t *trace = json_array_get(json_object_get(all, "device_traces"), 0);
     ck_assert_uint_eq(json_array_size(trace), 5);
     ck_assert_str_eq(text_of(json_array_get(trace, 4), "action"), "snapshot");

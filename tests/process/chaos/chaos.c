@@ -87,7 +87,7 @@ bool note(const char *symbol, int line, CUresult code) {
     if (code == CUDA_SUCCESS || code == CUDA_ERROR_NOT_READY)
         return true;
     if (fault.code == STICKY) {
-        /* For all the library knows the context is lost, and what it keeps with it. */
+        /* The library must treat the context as lost, with all memory in it. */
         if (code != STICKY && code != CUDA_ERROR_OUT_OF_MEMORY)
             wrong("line %d: %s => %d, and not %d", line, symbol, (int)code, fault.code);
         return false;
@@ -145,7 +145,7 @@ static void one_round(void) {
         count_calls();
     simcuda_clear_faults();
     simcuda_sticky(0);
-    noticed = 1; /* from here to the next round nothing fails */
+    noticed = 1; /* nothing fails until the next round */
     if (fault.code != STICKY)
         world_check_empty();
     result->handles = handles();
@@ -196,7 +196,7 @@ static int in_child(void) {
     return status;
 }
 
-/* --- all of them --- */
+/* --- all runs --- */
 
 static unsigned injected, failures;
 

@@ -6,7 +6,7 @@
 
 world_t world;
 
-/* The library's own functions: absent when the program runs bare. */
+/* The library's own functions, absent in a run without it. */
 static struct {
     accel_status_t (*stats)(int, accel_device_stats_t *);
     accel_status_t (*record_stream)(void *, void *);
@@ -65,7 +65,7 @@ void wait_all(void) {
         note("cuCtxSynchronize", __LINE__, cuCtxSynchronize());
 }
 
-/* False: the block that was there could not be freed. */
+/* Returns false if the previous block could not be freed. */
 static bool begin(int i, size_t bytes, bool ordered) {
     if (world.block[i].there)
         return false;
@@ -234,7 +234,7 @@ void world_check_empty(void) {
 
 void world_end(void) {
     for (int i = 0; i < BLOCKS; i++)
-        if (world.block[i].there) /* in a context that is broken: it goes with it */
+        if (world.block[i].there) /* in a broken context: the block ends with it */
             simcuda_owner_end(world.block[i].address);
     for (int d = 0; d < DEVICES; d++) {
         if (!world.ctx[d])

@@ -94,7 +94,7 @@ static void take(worker_t *w, block_t *b) {
     }
 }
 
-/* Its work so far is in one stream: later work in another one has to wait for that. */
+/* Waits for the block's work, which is in one stream, before another stream uses it. */
 static void settle(block_t *b) {
     if (b->stream)
         MUST(cuStreamSynchronize(b->stream));
@@ -127,7 +127,8 @@ static void check(worker_t *w, block_t *b) {
 
 static void give(worker_t *w, block_t *b) {
     if (!b->ordered) {
-        /* With its work pending, plainly or in the order of the stream that has it. */
+        /* Frees the block with its work pending, by the plain call or in the order of its
+         * stream. */
         if (b->stream && draw(w, 4) == 0)
             MUST(cuMemFreeAsync(b->address, b->stream));
         else
@@ -141,8 +142,8 @@ static void give(worker_t *w, block_t *b) {
     b->address = 0;
 }
 
-/* Another thread goes on with the block: it knows nothing of our streams, so that a plain block
- * may come with its work pending, but then only to be freed. */
+/* Exchanges the block with another thread. That thread knows none of this thread's streams, so it
+ * only frees a block with pending work. */
 static void hand_over(worker_t *w, block_t *b) {
     unsigned at = draw(w, BOARD);
     bool pending = !b->ordered && draw(w, 2);
@@ -151,7 +152,7 @@ static void hand_over(worker_t *w, block_t *b) {
     else
         settle(b);
     b->stream = NULL;
-    b->ordered = false; /* all its work has completed: any free will do */
+    b->ordered = false; /* an ordered block's work has completed: any free will do */
     pthread_mutex_lock(&board[w->device].lock);
     block_t other = board[w->device].block[at];
     board[w->device].block[at] = *b;
@@ -179,7 +180,7 @@ static void renew(worker_t *w) {
     MUST(cuStreamCreate(stream, CU_STREAM_NON_BLOCKING));
 }
 
-/* A graph that writes to a block, launched twice; other blocks come and go meanwhile. */
+/* Launches a graph that writes to a block twice, while other blocks are allocated and freed. */
 static void capture(worker_t *w) {
     CUdeviceptr memory, meanwhile;
     CUgraph graph;
@@ -291,7 +292,7 @@ static void find(const char *name, void *slot, bool needed) {
     }
 }
 
-/* The settings change under the threads' feet. */
+/* Changes the settings while the threads work. */
 static void change_settings(unsigned turn) {
     static const char *const conf[] = {
         "memory_limit:512M",       "roundup_power2_divisions:4",
@@ -330,7 +331,7 @@ static void start_worker(pthread_t *thread, worker_t *w, unsigned i) {
     }
 }
 
-/* Everything is given back: no statistic may still count it. */
+/* Checks that no statistic counts memory after everything was freed. */
 static int judge_end(void) {
     int errors = 0;
     for (int d = 0; d < DEVICES; d++) {
