@@ -101,8 +101,7 @@ static inline void hold(CUstream stream) {
     if (!flag)
         ck_assert_int_eq(cuMemAlloc_v2(&flag, 512), CUDA_SUCCESS);
     ck_assert_int_eq(cuMemsetD32_v2(flag, 0, 1), CUDA_SUCCESS);
-    ck_assert_int_eq(cuStreamSynchronize(NULL), CUDA_SUCCESS); /* before the stream reads the
-                                                                  flag */
+    ck_assert_int_eq(cuStreamSynchronize(NULL), CUDA_SUCCESS); /* before `stream` waits */
     ck_assert_int_eq(cuStreamWaitValue32_v2(stream, flag, 1, 0), CUDA_SUCCESS);
 }
 static inline void let_go(CUstream stream) {

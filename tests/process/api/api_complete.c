@@ -231,8 +231,7 @@ static void observers(void) {
     OK(accel_raw_delete(alloc(1000, NULL)));
     GIVES(accel_raw_alloc(&pointer, 1024 * MIB), ACCEL_ERROR_DEVICE_MEMORY);
     EXPECT(seen.failures == 1 && seen.asked >= 1);
-    EXPECT(seen.traced >= 5 && seen.said == 1); /* request, both steps of the free, out of memory,
-                                                   the text */
+    EXPECT(seen.traced >= 5 && seen.said == 1); /* request, both free steps, OOM, the text */
     OK(accel_snapshot(none, &json));
     EXPECT(strstr(json, "\"free_requested\"") && strstr(json, "\"oom\""));
     EXPECT(strstr(json, "\"user_defined\"") && strstr(json, "\"the recorder\""));
@@ -306,8 +305,7 @@ static void torch(void) {
     EXPECT(accel_torch_base_alloc((char *)block + 5, &bytes) == block && bytes == 3000);
     accel_torch_record_stream(block, stream_on(1));
     accel_torch_free(block, 3000, 1, NULL);
-    accel_torch_begin_allocate_to_pool(1, pool, NULL); /* without a filter: requests of all
-                                                          streams */
+    accel_torch_begin_allocate_to_pool(1, pool, NULL); /* without a filter: all streams */
     block = accel_torch_malloc_or_throw(100, 1, NULL);
     accel_torch_end_allocate_to_pool(1, pool);
     EXPECT(block && accel_pool_use_count(pool) == 1);

@@ -24,8 +24,7 @@ START_TEST(devices) {
     ck_assert_int_eq(accel_initialized(), 1);
     ck_assert_int_eq(accel_current_device(), 0);
     ck_assert(!has_primary(0));
-    ck_assert_int_eq(accel_exchange_device(0), 0); /* creates device 0's context, although the device was
-                                                      current */
+    ck_assert_int_eq(accel_exchange_device(0), 0); /* creates device 0's context */
     ck_assert(has_primary(0));
     ck_assert_int_eq(accel_synchronize_device(1), ACCEL_OK);
     ck_assert_int_eq(accel_maybe_exchange_device(1), 0);

@@ -137,8 +137,7 @@ START_TEST(deleters_on_capturing_streams) {
     ck_assert_int_eq(accel_free_async(block[1], other), ACCEL_OK); /* a double free by another call ... */
     end_capture(own);
     ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
-    ck_assert_int_eq(accel_malloc_async(&block[1], MIB, other), ACCEL_OK); /* ... and the next owner of the
-                                                                              block */
+    ck_assert_int_eq(accel_malloc_async(&block[1], MIB, other), ACCEL_OK); /* ... and its next owner */
     by_trim();
     ck_assert_int_eq(stats_of(0).allocation.all.current, 1);
     ck_assert_int_eq(accel_raw_delete(block[1]), ACCEL_OK);
@@ -177,8 +176,7 @@ START_TEST(segments_of_the_driver) {
     ck_assert(!exists(block));
     ck_assert_int_eq(cuStreamQuery(own), CUDA_SUCCESS);
     pthread_join(thread, NULL);
-    ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK); /* no error: the memory existed until the work
-                                                                completed */
+    ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK); /* the memory existed long enough */
 }
 END_TEST
 

@@ -33,7 +33,7 @@ void case_exporter_killed(void) {
     uint64_t view = open_of(importer, first), other;
     actor_kill(exporter);
     EXPECT(reads(importer, view, 16 * KIB, 1));
-    /* The other one may lie in what is open already. */
+    /* The second block may be in memory that is open already. */
     if (!try_open(importer, second, &other)) {
         EXPECT(reads(importer, other, 16 * KIB, 2));
         GIVES(RESULT(importer, DO_CLOSE, other), CUDA_SUCCESS);
@@ -107,8 +107,8 @@ void case_importer_killed(void) {
     actor_end(exporter);
 }
 
-/* A block inside a segment or on pages is an error there, never memory; one that fills its own is
- * right. */
+/* A process without the library opens no block inside a segment or on pages: it gets an error. A
+ * block that fills its segment opens. */
 void case_mixed_out(void) {
     enum { TIMES = 1000 };
     actor_t *exporter = actor_start(AS_CASE), *importer = actor_start(WITHOUT_LIBRARY);
@@ -130,7 +130,7 @@ void case_mixed_out(void) {
     GOOD(importer, DO_FILL, view, 4 * KIB, 5);
     EXPECT(reads(exporter, large, 4 * KIB, 5));
     GIVES(RESULT(importer, DO_CLOSE, view), CUDA_SUCCESS);
-    /* Its handle dies with it, whatever comes to lie there. */
+    /* The handle ends with its block, even if a new block has the address. */
     handle_t handle = handle_of(exporter, large);
     GOOD(exporter, DO_FREE, large);
     memory_of(exporter, 64 * MIB, 6);
@@ -189,7 +189,7 @@ void case_contexts(void) {
         EXPECT(count_of(importer, "imports") == 0);
     }
     uint64_t view = open_of(importer, handle);
-    GOOD(exporter, DO_RESET); /* its memory goes, and its handles with it */
+    GOOD(exporter, DO_RESET); /* ends its memory and its handles */
     GIVES(RESULT(importer, DO_CLOSE, view), CUDA_SUCCESS);
     GIVES(try_open(importer, handle, &view), CUDA_ERROR_INVALID_HANDLE);
     handle = handle_of(exporter, memory_of(exporter, 16 * KIB, 2));

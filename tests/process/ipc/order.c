@@ -1,4 +1,4 @@
-/* Order between processes: events, and what the race detector says of memory that is shared. */
+/* Order between processes: events, and reports of the race detector about shared memory. */
 #include <string.h>
 #include <time.h>
 
@@ -10,7 +10,7 @@
 
 enum { INTERPROCESS = CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING };
 
-/* Two processes, an event that both know, memory of the first that the second has open. */
+/* Two processes with a shared event. The second one has memory of the first open. */
 typedef struct {
     actor_t *maker, *other;
     uint64_t event, theirs;  /* the event in each */
@@ -131,7 +131,7 @@ void case_race_used(void) {
     pair_t p = pair_start();
     GOOD(p.maker, DO_FREE, p.memory);
     NEED(used_again(p.maker, p.memory));
-    EXPECT(races(&p) == 0); /* it is open, and nothing is done with it */
+    EXPECT(races(&p) == 0); /* the view is open, but unused */
     GOOD(p.other, DO_SLOW, p.view, 1, p.beside);
     EXPECT(races_of(p.other, "freed") == 1);
     GOOD(p.other, DO_SYNC);

@@ -1,5 +1,5 @@
-/* A program from its beginning to its end: threads in lockstep, what is asked after every
- * operation, what must be left at the end. */
+/* Executes a program from start to end: threads in lockstep, queries after every operation, and
+ * checks at the end. */
 #include "execute.h"
 
 #include <dlfcn.h>
@@ -36,7 +36,7 @@ void run_note(uint64_t what) {
 static unsigned long long baseline; /* the device's allocations before the program */
 static CUmodule modules[CONTEXTS];
 
-/* The context is current. */
+/* Fills the fields of the context, which is current. */
 void run_context_ready(int context) {
     static const char *const names[KERNELS] = {"fill", "check", "mix"};
     char name[16];
@@ -77,7 +77,7 @@ static void set_up(const program_t *program) {
     baseline = simcuda_live_allocations(NULL);
 }
 
-/* ---- all the time ---- */
+/* ---- after every operation ---- */
 
 static void look(void) {
     char message[200] = "";
@@ -151,7 +151,8 @@ static void steps(unsigned self) {
         sem_post(&turn[i]);
 }
 
-/* It has the turn from its predecessor, which is gone with all that ends with a thread. */
+/* Body of a thread that replaces an ended one. Its predecessor is joined first, with all that
+ * ends with a thread. */
 static void *successor(void *argument) {
     unsigned self = (unsigned)(uintptr_t)argument;
     pthread_join(previous[self], NULL);

@@ -193,11 +193,11 @@ static void take(gen_t *g) {
     if (on < 0 || !gen_chance(g, 70))
         return;
     bool fill =
-        g->model->block[at].local >= 0 || gen_chance(g, 60); /* most are written at once */
+        g->model->block[at].local >= 0 || gen_chance(g, 60); /* most blocks are written at once */
     gen_op(g, g->thread, fill ? OP_FILL : OP_SET, (uint32_t)on, at, fill ? how(g) : 0, 0);
 }
 
-/* The operation, with the order that it lacks if need be. */
+/* Adds the operation. Adds the order that it lacks first, if necessary. */
 static void ordered(gen_t *g, unsigned thread, unsigned code, uint32_t on, uint32_t a, uint32_t b,
                     uint32_t c, unsigned blocks) {
     if (gen_op(g, thread, code, on, a, b, c) || !gen_chance(g, g->order_percent))
@@ -208,7 +208,7 @@ static void ordered(gen_t *g, unsigned thread, unsigned code, uint32_t on, uint3
     gen_op(g, thread, code, on, a, b, c);
 }
 
-/* A stream for the block: often the one that used it last. */
+/* Returns a stream for the block, often the one that used it last. */
 static int stream_for(gen_t *g, uint32_t block, unsigned *thread) {
     const block_t *b = &g->model->block[block];
     if (b->lane >= 0 && gen_chance(g, 50)) {
@@ -342,7 +342,8 @@ static void stream(gen_t *g) {
         gen_op(g, g->thread, OP_STREAM, at, (uint32_t)gen_context(g), gen_below(g, 4), 0);
 }
 
-/* Without its work being over, or known to be; then it may not be in order to end it. */
+/* Ends a context. In half of the cases nothing waits for its work, and the model may refuse
+ * that. */
 static void drop_context(gen_t *g, uint32_t at) {
     bool primary = at < g->model->devices, hard = gen_chance(g, 50), leave = gen_chance(g, 70);
     if (!g->model->context[at].live || (primary && !gen_chance(g, 50)))

@@ -1,4 +1,4 @@
-/* Random programs in good order. */
+/* Generator of random programs, which the model accepts. */
 #ifndef GENERATE_H
 #define GENERATE_H
 

@@ -1,4 +1,4 @@
-/* The model's operations: one function a row of ops.def. */
+/* Operations of the model: one function per row of ops.def. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +50,7 @@ static bool goes_with(const model_t *m, const block_t *b, int at) {
     return b->async ? at < (int)m->devices && of_device(m, b, at) : b->ctx == at;
 }
 
-/* Nothing but the context's own work may still use its memory. */
+/* Returns true if only work of the context itself may still use its memory. */
 static bool context_may_end(const model_t *m, int at) {
     for (int i = 0; i < BLOCKS; i++) {
         const block_t *b = &m->block[i];
@@ -157,7 +157,7 @@ static bool host_knows_context(const model_t *m, int ctx) {
     return past_covers(&m->host, &m->context[ctx].gone);
 }
 
-/* Graphs of the context may use the other's memory when they are launched again. */
+/* Refused while the context has graphs: a later launch may use the other context's memory. */
 APPLY(UNPEER) {
     context_t *from = &m->context[op->at[0]];
     if (!from->live || !from->peer[op->at[1]] || capturing(m) ||
@@ -292,7 +292,8 @@ static bool waited_for(const model_t *m, const block_t *b, point_t point) {
            past_has(&m->host, point);
 }
 
-/* The driver's free waits for what still uses the block, but not on other devices. */
+/* Returns true if the block may be freed. The driver's free waits for uses on the block's device,
+ * but not on others. */
 static bool may_be_freed(const model_t *m, const op_t *op) {
     const block_t *b = &m->block[op->at[0]];
     bool may = b->live && b->local < 0 && !model_unsafe(m, op->thread) &&
@@ -479,7 +480,7 @@ APPLY(SET) {
     return uses_one(m, op, true, 0);
 }
 
-/* Host memory of captured copies would have to outlive the graph. */
+/* Refused during a capture: host memory of captured copies would have to outlive the graph. */
 static bool uncaptured(const model_t *m, const op_t *op) {
     int lane = model_lane(m, op->thread, op->at[0]);
     return lane >= 0 && m->lane[lane].capture < 0;
@@ -558,7 +559,7 @@ APPLY(SYNCMEMOPS) {
 
 /* ---- the rest ---- */
 
-/* Its default streams end with it, their work does not. */
+/* The thread's default streams end with it. Their work continues. */
 APPLY(RENEW) {
     if (!op->thread || capturing(m))
         return false;
@@ -594,7 +595,7 @@ APPLY(TRIMPOOL) {
     return op->at[0] < m->devices && !model_unsafe(m, op->thread);
 }
 
-/* ---- all of it ---- */
+/* ---- all operations ---- */
 
 bool model_apply(model_t *m, const op_t *op) {
     static bool (*const apply[])(model_t *, const op_t *) = {

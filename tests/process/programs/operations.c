@@ -1,16 +1,16 @@
-/* Running the operations: one function a row of ops.def. */
+/* Execution of the operations: one function per row of ops.def. */
 #include <dlfcn.h>
 #include <string.h>
 
 #include "operations_int.h"
 
-static const CUresult skipped = 0xffffffffu; /* an answer of no driver */
+static const CUresult skipped = 0xffffffffu; /* a value that no driver returns */
 
 static uint32_t smaller(uint32_t a, uint32_t b) {
     return a < b ? a : b;
 }
 
-/* Whole words of what copies and fills touch. */
+/* Returns the bytes that copies and fills use: whole words. */
 static uint32_t extent(const memory_t *memory) {
     return smaller(memory->bytes, COPY_MOST) & ~3u;
 }
@@ -37,7 +37,7 @@ static void *by_name(const char *name) {
 static cuMemFree_v2_fn *plain_free;
 static cuMemFreeAsync_fn *free_in_order;
 
-/* Memory that the program has, for calls that are refused. */
+/* Returns memory of the program, for calls that are refused. */
 static void *some_memory(void) {
     unsigned i = 0;
     while (i + 1 < BLOCKS && !run.memory[i].live)
@@ -49,7 +49,7 @@ static void *some_memory(void) {
     return (void *)(uintptr_t)run.memory[i].at;
 }
 
-/* ---- what the blocks hold ---- */
+/* ---- contents of the blocks ---- */
 
 static void change_all(const changes_t *changes, uint32_t *value, uint32_t *local) {
     for (unsigned i = 0; i < changes->count; i++) {
@@ -155,7 +155,7 @@ static CUresult ready_again(const call_t *c) {
     return CUDA_SUCCESS;
 }
 
-/* The program holds one count of the primary context before and afterwards. */
+/* The program holds one reference to the primary context before and afterwards. */
 RUN(RESET) {
     CUcontext again;
     int device = (int)c->op->at[0];
@@ -358,7 +358,7 @@ static CUresult copied(const call_t *c, CUresult result) {
 RUN(COPY) {
     const memory_t *to = &run.memory[c->op->at[1]], *from = &run.memory[c->op->at[2]];
     uint32_t on = c->op->at[0], bytes = smaller(extent(to), extent(from));
-    if (run.next % 2) /* two calls that mean the same */
+    if (run.next % 2) /* two equivalent calls */
         return copied(c, BY(on, cuMemcpyAsync)(to->at, from->at, bytes, handle(on)));
     return copied(c, BY(on, cuMemcpyDtoDAsync_v2)(to->at, from->at, bytes, handle(on)));
 }
@@ -369,7 +369,7 @@ RUN(COPYNOW) {
                                                            smaller(extent(to), extent(from))));
 }
 
-/* ---- a function of a driver newer than every table ---- */
+/* ---- a function of a newer driver, in no table of the library ---- */
 
 void *raw_function(void *handle, const char *name);
 
@@ -420,7 +420,7 @@ static void nothing(void *argument) {
     (void)argument;
 }
 
-/* Calls from a host function are refused, a free of memory that the program has among them. */
+/* Makes calls in a host function, among them a free. CUDA refuses them all. */
 static void call_inside(void *argument) {
     CUdeviceptr taken = 0, had = (CUdeviceptr)(uintptr_t)argument;
     size_t available, total;
@@ -476,7 +476,7 @@ RUN(WAIT) {
     return BY(on, cuStreamWaitEvent)(handle(on), run.event[c->op->at[1]], 0);
 }
 
-/* Either answer is right. */
+/* Accepts both answers of a query, and adds the answer to the hash. */
 static CUresult asked(CUresult result) {
     run_note(result);
     return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
@@ -547,7 +547,7 @@ RUN(DROPGRAPH) {
 
 /* ---- the rest ---- */
 
-/* The thread does it itself, behind the operation. */
+/* The thread does this itself, after the operation. */
 RUN(RENEW) {
     run.stale[c->op->thread] = CUDA_SUCCESS;
     return CUDA_SUCCESS;
@@ -578,7 +578,7 @@ RUN(TRIMPOOL) {
     return result ? result : cuMemPoolTrimTo(pool, 0);
 }
 
-/* ---- all of it ---- */
+/* ---- all operations ---- */
 
 /* Returns false if an operand is a block without memory, because its allocation failed. */
 static bool blocks_live(const op_t *op) {

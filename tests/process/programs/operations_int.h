@@ -14,7 +14,7 @@ typedef struct {
 #include "ops.def"
 #undef OP
 
-/* The call through either kind of entry points. */
+/* Selects the entry point: `name`, or `name`_ptsz if the operand has STREAM_Z. */
 #define BY(stream, name)     ((stream)&STREAM_Z ? name##_ptsz : name)
 #define NOW_BY(stream, name) ((stream)&STREAM_Z ? name##_ptds : name)
 

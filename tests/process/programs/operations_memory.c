@@ -120,7 +120,7 @@ RUN(SYNCMEMOPS) {
     return result;
 }
 
-/* A block inside a segment may have to be refused. */
+/* The handle of a block inside a segment may be refused. */
 RUN(HANDLE) {
     CUipcMemHandle out;
     run_note(cuIpcGetMemHandle(&out, run.memory[c->op->at[0]].at));

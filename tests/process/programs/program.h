@@ -60,17 +60,17 @@ typedef struct {
 
 const char *op_name(unsigned code);
 const char *op_operands(unsigned code);
-bool op_allocates(unsigned code); /* the first operands: block, bytes */
+bool op_allocates(unsigned code); /* true: the first operands are a block and its bytes */
 
-/* An empty program of one thread and device. */
+/* Makes an empty program with one thread and one device. */
 void program_init(program_t *program);
 void program_free(program_t *program);
-void program_add(program_t *program, op_t op); /* ends the process without memory */
+void program_add(program_t *program, op_t op); /* ends the process if memory is short */
 void program_copy(program_t *to, const program_t *from);
 
-/* False after one line on stderr. */
+/* Returns false after one line on stderr. */
 bool program_read(program_t *program, const char *path);
-/* Each line of `note`, if not NULL, becomes a comment at the top. */
+/* Writes each line of `note`, if not NULL, as a comment at the top. */
 bool program_write(const program_t *program, const char *path, const char *note);
 void op_print(const op_t *op, FILE *out);
 

@@ -6,9 +6,9 @@
 
 typedef struct {
     bool passed;
-    unsigned long executed, skipped, late; /* as the program counted them (run_t) */
+    unsigned long executed, skipped, late; /* as counted by the program (run_t) */
     unsigned long long hash;
-    char said[4000]; /* the end of what it printed */
+    char said[4000]; /* end of its output */
 } outcome_t;
 
 /* Runs the program in a new process. Preloads `library`, if not NULL, after the owners

@@ -1,5 +1,5 @@
-/* Delta debugging over programs.  Candidates pass through the model, which takes out what has
- * lost its objects or its order: each of them is a program in good order. */
+/* Delta debugging of programs. The model removes from each candidate the operations without
+ * objects or order, so every candidate is correct. */
 #include "shrink.h"
 
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static size_t settings_size(const program_t *p) {
            p->loose;
 }
 
-/* Takes the candidate in the program's place if it is smaller and still fails. */
+/* Replaces the program by the candidate if that is smaller and still fails. */
 static bool accept(shrink_t *s, program_t *candidate) {
     model_filter(candidate);
     bool smaller = candidate->count < s->program->count ||
@@ -70,7 +70,8 @@ static bool drop_operations(shrink_t *s) {
     return s->program->count < before;
 }
 
-/* Pairs that only go together: what makes an object and what unmakes it. */
+/* Drops pairs of operations that belong together: one creates an object, the other destroys
+ * it. */
 static bool drop_pairs(shrink_t *s) {
     enum { FEW = 60 };
     bool any = false;
@@ -146,7 +147,8 @@ static bool fold_devices(shrink_t *s) {
     return any;
 }
 
-/* Entry number `at` of a list separated by commas outside brackets; false: there is none. */
+/* Removes entry number `at` of a list with commas outside brackets. Returns false if there is
+ * none. */
 static bool cut_entry(char *text, unsigned at) {
     char *begin = text, *end = text;
     int depth = 0;
