@@ -1,5 +1,5 @@
-"""Forks before, after and inside CUDA's start: each process's figures are its own, a child of one
-that used CUDA is inert, and nothing hangs."""
+"""Forks before, after and inside CUDA's start: each process has its own figures, a child of a parent that
+used CUDA is inert, and nothing hangs."""
 
 from host import *
 
@@ -33,7 +33,7 @@ class Forks(HostTest):
     @unittest.skipIf(TSAN, "that sanitizer is not ready when this library forks")
     def test_inside_init(self):
         _, err = self.parent_only("inside", 5, preload=[program("libfork_inside.so")])
-        # The driver's registration and the library's own.
+        # The registrations of the driver and of the library.
         self.assertGreaterEqual(err.splitlines().count("forked inside"), 2)
         self.assertNotIn("failed", err)
 
@@ -59,7 +59,7 @@ class Forks(HostTest):
 
     @unittest.skipIf(SANITIZED, "the sanitizer takes locks as well")
     def test_children_take_no_lock(self):
-        # The library that tells of its locks.
+        # The build of the library that reports its locks.
         libraries = program("../libaccelcache_failpoints.so"), program("libfork_locks.so")
         env = self.environment(LD_PRELOAD=":".join(libraries))
         _, _, err = self.run_program(program("forks"), "locks", env=env)

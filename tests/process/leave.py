@@ -1,5 +1,5 @@
-"""However a process ends: one complete dump with the right numbers, or none and a page that
-`accelcache stat` shows."""
+"""Each way to end a process leaves one complete dump with the right figures, or no dump and a page
+that `accelcache stat` shows."""
 
 import re
 import time
@@ -69,7 +69,8 @@ class Leave(HostTest):
             self.assertEqual(self.pages(), [])
 
     def test_thread_inside_a_request(self):
-        """It waits for memory, for up to oom_wait; the end of the process does not."""
+        """A thread waits for memory, for up to oom_wait. The end of the process does not wait for
+        it."""
         env = self.environment("oom_wait:30", ACCEL_SIM="clock:real,memory:64M")
         begin = time.monotonic()
         pid, _, _ = self.run_program(program("leave"), "beside_request", env=env, status=7)
@@ -83,7 +84,7 @@ class Leave(HostTest):
         _, out, err = self.run_program(program("leave"), "never", status=9)
         self.assertEqual((out, err, self.dumps(), os.listdir(self.live)), ("", "", [], []))
 
-    # ---- in another folder than the one of the start
+    # ---- in a folder other than the start folder
 
     def test_folder(self):
         for case in ("folder", "folder_first"):
@@ -120,10 +121,11 @@ class Leave(HostTest):
         self.assertEqual(self.dumps(), ["d.json", "inner", "t.trace"])
         self.assert_calls(self.read_dump("d.json"), 5)
 
-    # ---- descriptors that the program closed, and numbers that it uses since
+    # ---- descriptors that the program closed, and numbers that it uses afterwards
 
     def test_taken_numbers(self):
-        """Only the program reads from its descriptors: a pipe is not waited for, a file stays put."""
+        """Only the program reads from its descriptors: the library does not wait for a pipe or move a
+        file's offset."""
         ends = os.pipe()
         with open(os.path.join(self.root, "input"), "w+b") as file:
             file.write(b"text")
@@ -139,7 +141,7 @@ class Leave(HostTest):
         for end in ends:
             os.close(end)
 
-    # ---- sandboxes that the program puts itself into
+    # ---- sandboxes that the program enters itself
 
     @needs_filters
     def test_early_filter(self):
@@ -253,7 +255,7 @@ class Leave(HostTest):
         self.assertIn("killed", self.stat(str(pid))[0])
 
     def test_pages_of_the_killed_have_a_bound(self):
-        """The oldest go first, and none of a living process."""
+        """The oldest pages are removed first, and none of a living process."""
         living = self.start(program("signals"), "plain")
         self.assertEqual(living.stdout.readline(), "ready\n")
         for _ in range(80):
@@ -265,7 +267,7 @@ class Leave(HostTest):
 
     @unittest.skipIf(EMULATED, "/proc/PID/exe is qemu's before and after")
     def test_exec_of_a_program_without_cuda(self):
-        """The figures of the old image stay until `accelcache stat` has shown them."""
+        """The figures of the old program remain until `accelcache stat` has shown them."""
         child = self.start(program("leave"), "exec_plain")
         while os.readlink(f"/proc/{child.pid}/exe") == os.path.realpath(program("leave")):
             self.assertIsNone(child.poll())

@@ -1,4 +1,4 @@
-"""Each block counts for the module that asked for it, whichever way, and modules add up."""
+"""Each block counts for the module that requested it, by any call, and the modules add up to the total."""
 
 import re
 import shutil
@@ -27,7 +27,7 @@ class Modules(HostTest):
         return [program("modules"), *opened, *(str(word) for step in steps for word in step)]
 
     def held(self, dump):
-        """Bytes by module, of a dump that adds up."""
+        """Returns bytes by module. Checks that the dump adds up."""
         sums = {}
         for device in dump["devices"]:
             modules = device["modules"]
@@ -76,7 +76,7 @@ class Modules(HostTest):
         self.of_a_runtime(SHARED, True)
 
     def test_a_first_call_of_all(self):
-        """The thread has no record before it."""
+        """The thread has no record before its first call."""
         self.of_a_runtime(SHARED, False)
         for way in RUNTIME_WAYS[1:]:
             os.remove(os.path.join(self.work, self.dumps()[0]))
@@ -95,7 +95,7 @@ class Modules(HostTest):
                     ("thread", "self", "cuMemAlloc", sizes[2]), names=(SHARED, DRIVER))
 
     def test_in_turn(self):
-        """One thread, one size, one cache: blocks go from module to module."""
+        """One thread, one size and one cache: blocks move between modules."""
         steps, wanted = [], {SELF: 0, DRIVER: 0, SHARED: 0}
         for i in range(10):
             for name, label, way in (("self", SELF, "cuMemAlloc"), (DRIVER, DRIVER, "cuMemAlloc"),
@@ -148,7 +148,8 @@ class Modules(HostTest):
                     conf="expandable_segments:true")
 
     def test_libraries_in_a_report(self):
-        """Memory that libraries hold which the program only calls: a workspace, buffers of a communicator."""
+        """A report shows memory that libraries hold for themselves: a workspace, and buffers of a
+        communicator."""
         steps = []
         for name, way, size in (("libcublasLt.so.12", "cuMemAlloc", 8 << 20), ("libnccl.so.2", "cuMemAllocAsync",
                                                                              20 << 20)):

@@ -1,5 +1,5 @@
 """Python's multiprocessing: children by fork, spawn and a fork server, before and after the parent used
-CUDA.  Each process's figures are its own, and none hangs."""
+CUDA. Each process has its own figures, and none hangs."""
 
 import sys
 
@@ -76,7 +76,7 @@ class Multiprocess(HostTest):
                     os.remove(path)
 
     def test_fork_after_use(self):
-        """The driver's own answer, and no trace of the children."""
+        """A child gets the driver's own error, and leaves no file."""
         pid, answers = self.children("fork", "used")
         self.assertEqual([answer for answer, _ in answers], [3, 3])  # NOT_INITIALIZED
         self.assertEqual(self.dumps(), [f"accelcache-{pid}.json"])

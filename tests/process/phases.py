@@ -1,4 +1,4 @@
-"""Call sites by phase: what the program names by accel_phase_push or by ranges of NVTX (phases.c)."""
+"""Call sites by phase. A program names phases by accel_phase_push or by NVTX ranges (phases.c)."""
 
 
 import re
@@ -26,7 +26,7 @@ class PhasesTest(HostTest):
         return done.stdout
 
     def by_phase(self, file):
-        """{phase: bytes as requested} of the blocks held at the end; None: no phase."""
+        """Returns {phase: requested bytes} of the blocks held at the end; None: no phase."""
         found = {}
         for line in self.command("export", "-f", "folded", file).splitlines():
             stack, held = line.rsplit(" ", 1)
@@ -47,7 +47,7 @@ class Phases(PhasesTest):
         self.assertRegex(sites, r"take_buffer.* < main\n")
 
     def test_names(self):
-        """A name without anything is refused; line breaks do not divide it; long ones are cut."""
+        """An empty name is refused, line breaks do not divide a name, and long names are cut."""
         file, answers = self.run_phases("push", "", "push", "two\nlines; one", "take", 1000, "pop",
                                         "push", "x" * 100, "take", 500, "pop")
         self.assertEqual(answers, [1, 0, 0, 0, 0, 0, 0])

@@ -1,4 +1,4 @@
-"""Call sites of requests and frees, by name: history, stacks, and what shows them (sites.c)."""
+"""Call sites of requests and frees, by name: history, stacks, and the commands that show them (sites.c)."""
 
 
 import glob
@@ -37,7 +37,7 @@ class SitesTest(HostTest):
         return self.read_dump(f"accelcache-{pid}.json")
 
     def site_of(self, dump, stack):
-        """The function of the innermost frame; None: not recorded."""
+        """Returns the function of the innermost frame; None: not recorded."""
         if not stack:
             return None
         file, offset = dump["recorded"]["stack"][stack - 1]["frames"][:2]
@@ -51,11 +51,11 @@ class SitesTest(HostTest):
         return "?"
 
     def plain(self, site):
-        """The site's functions, without the place of the innermost one."""
+        """Returns the site's functions, without the place of the innermost one."""
         return re.sub(f" {PLACE}", "", site)
 
     def sites(self, text, heading):
-        """{name without place: (bytes, blocks)} of a table of call sites."""
+        """Returns {name without place: (bytes, blocks)} of a table of call sites."""
         rows = {}
         for line in text[text.index(heading):].split("\n")[1:]:
             if not line.strip():
@@ -77,7 +77,7 @@ class SitesTest(HostTest):
 
 class Stacks(SitesTest):
     def test_a_load_that_no_hook_sees(self):
-        """Another library's code at the same place, with a larger frame: its callers are still found."""
+        """Another library's code is at the same address, with a larger frame. Its callers are still found."""
         self.swapped("swap", "libsites_swap_3000.so")
 
     def test_a_load_into_another_namespace(self):
@@ -123,7 +123,7 @@ class Stacks(SitesTest):
                                   40000})
 
     def test_code_that_cannot_be_unwound(self):
-        """The stack ends there, and nothing else does."""
+        """The stack ends at this code, and the program continues."""
         pid, _, err = self.run_sites("broken", "senseless", "blind", "keep", 1, 4096)
         self.assertEqual(err, "")
         dump = self.dump_of(pid)
@@ -162,7 +162,7 @@ class Stacks(SitesTest):
             self.assertIn(";keep_buffers (", done.stdout)
 
     def test_notes_of_other_linkers(self):
-        """A segment of notes that is not loaded is not read; one with alignment 8 has the same ID."""
+        """A segment of notes that is not loaded is not read. One with alignment 8 gives the same ID."""
         notes = subprocess.run(["readelf", "-n", PLUGIN], check=True, capture_output=True, text=True).stdout
         found = re.search(r"Build ID: ([0-9a-f]+)", notes)
         if not found:
@@ -187,7 +187,7 @@ class Stacks(SitesTest):
             os.remove(copy)
 
     def test_one_frame(self):
-        """With the history alone a site is the innermost frame."""
+        """If only the history is on, a site is the innermost frame."""
         pid, _, _ = self.run_sites("keep", 2, 4096, "plugin", 8192, conf="history:100")
         dump = self.dump_of(pid)
         self.held(dump)
@@ -249,7 +249,7 @@ class Stacks(SitesTest):
 
 @unittest.skipIf(EMULATED, "the machine's Python is of another architecture")
 class Python(SitesTest):
-    """Frames of an interpreter, with its lock and without."""
+    """Frames of a Python interpreter, with its lock and without."""
 
     SOURCE = """
 import ctypes, sys
@@ -371,7 +371,7 @@ thread.join()
 
     @unittest.skipIf(SANITIZED, "the interpreter is not built for it")
     def test_without_its_lock_behind_a_filter(self):
-        """A seccomp filter from before the first use of CUDA ends a process that reads memory as debuggers do."""
+        """A seccomp filter, set before the first use of CUDA, ends a process that reads memory as debuggers do."""
         number = {"x86_64": 310, "aarch64": 270}[os.uname().machine]  # process_vm_readv
         filtered = f"""
 import ctypes, struct
@@ -500,13 +500,13 @@ class Leaks(SitesTest):
 
 
 class Peaks(SitesTest):
-    """Who held the memory at the peak and at the end: a trace, a history and a dump without either tell the same as a
-    count of the program's steps."""
+    """Sites with memory at the peak and at the end. A trace, a history and a dump without either agree with a count of
+    the program's steps."""
 
     SITES = {"keep": "keep_buffers", "lose": "lose_buffers", "plugin": GROW_SITE.split(" < ")[0]}
 
     def steps(self, seed):
-        """Random steps, and what each site holds behind each of them."""
+        """Returns random steps, and the bytes of each site after each step."""
         random = Random(seed)
         steps, blocks, live, moments = [], [], [], [{}]
         for i in range(120):
@@ -540,7 +540,7 @@ class Peaks(SitesTest):
         return held
 
     def without(self, name, *keys):
-        """The dump without some of what it records."""
+        """Returns the dump without some of its records."""
         dump = self.read_dump(name)
         for key in keys:
             (dump["recorded"] if key == "peak" else dump).pop(key)
@@ -564,13 +564,13 @@ class Peaks(SitesTest):
             self.assertEqual(self.told("s.json"), want, seed)
 
     def test_a_history_that_begins_late(self):
-        """The dump knows the peak of the whole run, its history that of the events that are left."""
+        """The dump has the peak of the whole run. Its history has the peak of the remaining events."""
         self.run_sites("keep", 3, MIB, "drop", 0, "drop", 1, *("lose", 1, 1000) * 20,
                        conf="stacks:all,history:16,dump:d.json")
         self.assertEqual(self.told("d.json")["peak"], {"keep_buffers": 3 * MIB})
 
     def test_threads(self):
-        """With several threads the peak adds up to what the library counted, and nothing is held at the end."""
+        """With several threads the sites at the peak add up to the library's count, and nothing is held at the end."""
         self.run_sites("threads", 4, conf="stacks:all,dump:d.json")
         peak = self.read_dump("d.json")["recorded"]["peak"]
         self.assertLess(abs(sum(site["requested"] for site in peak["sites"]) - peak["requested"]), 64 * 3 * MIB)
@@ -581,7 +581,7 @@ class Peaks(SitesTest):
 
 class Growth(SitesTest):
     def test_the_site_that_forgets(self):
-        """keep_buffers gives back what it takes, lose_buffers does not."""
+        """keep_buffers frees its blocks, lose_buffers does not."""
         steps = []
         for i in range(6):
             steps += ["keep", 1, 3 * MIB, "lose", 1, 100000, "pause", "drop", 2 * i]
@@ -604,7 +604,7 @@ class Growth(SitesTest):
 
 
     def test_a_running_process(self):
-        """It is asked, for its page has no call sites; nothing of that is left behind."""
+        """The command asks the process, because its page has no call sites. The request leaves no file."""
         steps = []
         for i in range(2000):
             steps += ["keep", 1, 3 * MIB, "lose", 1, 100000, "pause", "drop", 2 * i]
@@ -670,7 +670,7 @@ class Trace(SitesTest):
             self.assertIn("lose_buffers", file.read())
 
     def tracks(self, source):
-        """{name: bytes after each change} of the call sites of device 0."""
+        """Returns {name: bytes after each change} of the call sites of device 0."""
         events = json.loads(self.command("export", "-f", "perfetto", source))["traceEvents"]
         tracks = {}
         for event in events:
@@ -714,7 +714,7 @@ class Trace(SitesTest):
                 self.command("export", "-f", "folded", "sites.trace", status=status)
 
     def test_many_stacks_in_small_chunks(self):
-        """Definitions go on in the next chunk; every thread's lane has its own."""
+        """Definitions continue in the next chunk, and every thread's lane has its own."""
         self.run_sites("threads", 3, "keep", 1500, 512,
                        conf="stacks:all,trace:t.trace,dump:none")
         self.assertEqual(self.folded("t.trace"), {("main", "keep_buffers"): 1500 * 512})
@@ -780,7 +780,8 @@ class History(SitesTest):
         self.finish(child)
 
     def test_memory_that_goes_with_its_context(self):
-        """It has its end in the history: the curve of a page is never below nothing, and ends there."""
+        """The history has a free for memory that ends with its context.  The curve of a page never falls below zero,
+        and ends at zero."""
         self.run_sites("keep", 3, MIB, "reset", conf="history:1000,stacks:all,dump:gone.json")
         with open(os.path.join(self.work, "gone.json"), encoding="utf-8") as file:
             (ring,) = json.load(file)["history"]
@@ -805,7 +806,7 @@ class History(SitesTest):
         self.finish(child)
 
     def test_a_free_after_the_segment_went(self):
-        """Refused by the driver.  Who freed before is still told once the segment's addresses are the library's
+        """The driver refuses the free.  The command still shows the earlier free after the library has the addresses
         again."""
         child = self.start(program("sites"), PLUGIN, "keep", "2", str(6 * MIB), "drop", "0", "drop", "1", "pause",
                            "again", "1", "keep", "1", str(6 * MIB), "wait",
@@ -908,7 +909,8 @@ class History(SitesTest):
     @unittest.skipIf(SANITIZED, "its shadow needs address space")
     @unittest.skipIf(EMULATED, "qemu takes RLIMIT_AS without keeping it")
     def test_out_of_host_memory(self):
-        """One line says it; figures stay right, requests are served, and later ones have names again."""
+        """The library prints one line.  Figures stay right, requests are served, and later blocks have call sites
+        again."""
         child = self.start(program("sites"), PLUGIN, "keep", "1", "1000000", "drop", "0", "pause", "starve",
                            "keep", "3", "1000", "feed", "lose", "2", "2000", "wait",
                            env=self.environment("control:true"))
@@ -937,7 +939,7 @@ class History(SitesTest):
         self.assertEqual(history["events"], 42)
 
     def test_torch_snapshot(self):
-        """PyTorch's shape: events by device, frames, both ends of a free, blocks in their segments."""
+        """PyTorch's format: events by device, frames, both steps of a free, blocks in their segments."""
         pid, _, _ = self.run_sites("keep", 3, 3 * MIB, "drop", 1, "again", 1, "plugin", 4096,
                                    conf="history:1000,stacks:all")
         self.command("export", "-f", "torch-snapshot", f"accelcache-{pid}.json", "-o", "s.pickle")

@@ -1,5 +1,5 @@
-"""Threads may have the least stack that there is: 16 KiB, the C library's part of it included, and the
-simulated device's (a real driver takes its own)."""
+"""Threads may have the smallest stack, 16 KiB. It includes the parts of the C library and of the simulated
+device. A real driver uses its own amount."""
 
 from host import *
 

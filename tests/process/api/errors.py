@@ -24,7 +24,7 @@ def expect(condition, what):
 
 
 def raised(call, kind, status, words, what):
-    """`call` raises that kind, with the status (None: it has none), and all the words in its text."""
+    """Checks that `call` raises this kind, with this status (None: it has none) and all these words in its text."""
     try:
         result = call()
     except kind as error:
@@ -41,7 +41,7 @@ def raised(call, kind, status, words, what):
 ERRORS = {"Error", "InvalidError", "NoDriverError", "OutOfMemoryError", "PointerError", "BusyError",
           "UnsupportedError"}
 RECORDS = {"CheckpointDelta", "Observer", "PointerInfo", "SegmentSize", "Stream", "TraceAction", "TraceEntry"}
-# Names of the package that call nothing of the library, or that a framework's module is needed for.
+# Names that call nothing of the library, or that need a framework's module.
 APART = ERRORS | RECORDS | {
          "MemPool", "library", "cuda_core_resource", "numba_manager", "pluggable_allocator",
          "rmm_resource", "use_in_cuda_core", "use_in_cupy", "use_in_numba", "use_in_rmm",
@@ -248,7 +248,7 @@ def wrong_use(accelcache):
     for name, call, kind, status, words in row:
         raised(call, kind, status, words, name)
         expect(held(accelcache) == before, f"{name} leaves something allocated")
-    # A free says nothing of a stream that has gone, but the memory comes back.
+    # A free does not depend on a destroyed stream, and the memory is returned.
     deallocate(block, 5000, gone)
     expect(held(accelcache) == before - 1, "memory of a stream that has gone")
     resource.deallocate(resource.allocate(1000, stream=here)[0], 1000, stream=gone)

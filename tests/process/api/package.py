@@ -137,10 +137,10 @@ def as_torch(accelcache, changed):
     raises(accelcache.Error, accelcache.use_in_torch, "a PyTorch without set_record_stream_fn")
 
 
-# ---- stand-ins of the other frameworks, as far as the package calls them
+# ---- stand-ins of the other frameworks, with the calls that the package uses
 
 class Stream:
-    """CUDA's protocol for streams: the legacy default one."""
+    """CUDA's protocol for streams, for the legacy default stream."""
 
     def __cuda_stream__(self):
         return 0, 0
@@ -222,7 +222,7 @@ MIB = 1 << 20
 
 
 def new_stream():
-    """A CUstream of the current context."""
+    """Returns a new CUstream of the current context."""
     handle = ctypes.c_void_p()
     driver = ctypes.CDLL("libcuda.so.1")
     expect(driver.cuStreamCreate(ctypes.byref(handle), 1) == 0, "a stream")
@@ -325,7 +325,7 @@ def shared(accelcache):
     capsule = owner.__dlpack__()
     del capsule  # that no consumer took
     expect(held(accelcache) == before + 1, "the owner stays")
-    # Another stream may use the memory at once, and the free waits for it.
+    # Another stream may use the memory at once, and the free waits for this stream.
     module, calls = accelcache.memory, []
     ours = module.synchronize, module.record_stream
     module.synchronize = lambda device: calls.append(("synchronize", device))
@@ -352,7 +352,7 @@ def shared(accelcache):
 
 def pools(accelcache, stream):
     other = new_stream()
-    # The pool takes the stream's requests, which the filter says of every stream that asks.
+    # The pool takes this stream's requests. The filter is asked about each stream that requests memory.
     asked = []
     with accelcache.Pool(no_split=True) as pool:
         expect(pool.use_count == 1 and pool.id[0] | pool.id[1], "a new pool")
@@ -432,7 +432,7 @@ def observers(accelcache):
     known = len(asked), len(traced)
     too_much()
     expect((len(seen), len(asked), len(traced)) == (1, *known), "nothing is called any more")
-    # A program that frees in the callback is served.
+    # The free callback frees memory, and the request succeeds.
     freed = []
 
     def frees(device):
@@ -445,7 +445,7 @@ def observers(accelcache):
     raises(accelcache.Error, lambda: accelcache.attach_oom_observer(print), "more than 8")
     for one in kept:
         one.detach()
-    # Threads of Python go on while the library calls.
+    # Python threads continue during calls of the library.
     calls, threads = [], []
     with accelcache.attach_trace_tracker(lambda entry: calls.append(entry.action)):
         for _ in range(4):
@@ -485,7 +485,7 @@ sys.exit(0 if value.value == 4711 else 1)
 
 
 def sharing(accelcache, packages):
-    """Another process reads what the handle names."""
+    """Another process reads the memory behind the handle."""
     with accelcache.allocate(4096) as block:
         value = ctypes.c_int(4711)
         accelcache.copy_data(block.pointer + 256, ctypes.addressof(value), 4)
@@ -521,7 +521,7 @@ def autoload(accelcache, packages):
 
 
 def asked_again(accelcache):
-    """A thread that is kept from running inside its cache is no error of the records."""
+    """A record that is busy for a short time is read again."""
     answers = [10, 10, 0, 8]
     library = types.SimpleNamespace(accel_check=lambda message, size: answers.pop(0),
                                     accel_status_string=lambda status: b"wrong")

@@ -48,7 +48,7 @@ class Outcome:
 
 
 def environment(client, folder, conf):
-    """conf: settings of the library, None: plain."""
+    """conf: settings of the library; None: without the library."""
     env = {name: value for name, value in os.environ.items()
            if not name.startswith(("ACCEL_", "LD_", "CUDA_"))}
     env.update(LD_LIBRARY_PATH=":".join([os.environ["AC_SIM_DIR"], os.environ["AC_STANDINS"]]),
@@ -78,7 +78,7 @@ def end(processes):
 
 
 def run(client, case, conf):
-    """The processes of a case, started one after another: the first ones are servers."""
+    """Starts the processes of a case one after another. The first ones are servers."""
     with tempfile.TemporaryDirectory(prefix="accelcache-client-") as folder:
         env = environment(client, folder, conf)
         processes, files = [], []
@@ -112,7 +112,7 @@ def run(client, case, conf):
 
 
 def compare(client, case, plain, under, conf):
-    """The faults of the run under the library, as lines."""
+    """Returns the faults of the run under the library, as lines."""
     faults = []
     if plain.statuses != under.statuses:
         faults.append(f"status {under.statuses}, plain {plain.statuses}\n{under.tail()}")
@@ -134,7 +134,7 @@ def compare(client, case, plain, under, conf):
 
 
 def check(client, rows=None):
-    """Faults of one client in all its cases and settings."""
+    """Returns the faults of one client in all its cases and settings."""
     faults = []
     for case in client.cases:
         plain = run(client, case, None)
@@ -170,7 +170,8 @@ def table():
 
 
 def self_test():
-    """Clients that differ in one way each; all must be noticed, and one that does not differ."""
+    """Checks clients with one difference each, which must all be noticed, and one without a
+    difference."""
     def python(text):
         return lambda folder: [[sys.executable, "-c", text]]
 

@@ -21,7 +21,7 @@ LIMIT = 240  # seconds
 
 
 class Skipped(Exception):
-    """The framework is there, and stops before it takes memory; why."""
+    """Raised with the reason if the framework is installed, but stops before it allocates memory."""
 
 
 class Case:
@@ -33,7 +33,7 @@ class Case:
 
 
 def exactly(row):
-    """All is served, rounded at most, and nothing stays."""
+    """The library serves everything, rounded at most, and nothing is left."""
     return row["served"] == row["asked"] <= row["counted"] < row["asked"] + 4 * 4096 and \
         not row["unseen"] and not row["left"]
 
@@ -52,7 +52,7 @@ def unseen(row):
 
 
 def alike(row):
-    """PyTorch and the package answer alike."""
+    """PyTorch and the package give equal answers."""
     return row["rows"] > 50 and not row["wrong"]
 
 
@@ -77,7 +77,7 @@ def jax(title, want, name="jax", **options):
 
 
 PATTERNS = "patterns"  # in place of a module: a program that was built
-# name: (what is to be installed, in which environment, cases)
+# name: (packages to install, their environment, cases)
 FRAMEWORKS = {
     "torch": ("torch", "torch", TORCH),
     "torch-reference": ("torch", "torch", [
@@ -115,7 +115,7 @@ def python(folder):
 
 
 def missing(module, folder):
-    """Whether the framework is not there, without importing it."""
+    """Returns true if the framework is not installed, without an import."""
     if module == PATTERNS:
         return not os.environ[folder]
     if not os.path.exists(python(folder)):
@@ -126,7 +126,7 @@ def missing(module, folder):
 
 
 def run(case, module, folder):
-    """The figures of a case, or a text that says what is wrong."""
+    """Returns the figures of a case, or a text that names the fault."""
     command = [os.environ[folder]] if module == PATTERNS else [python(folder),
                                                                os.path.join(HERE, "use.py")]
     sim = os.environ["AC_SIM_DIR"]

@@ -95,12 +95,13 @@ def torch_adapter():
     there = empty(40000)
     there.view(torch.int64).copy_(data)
     expect(torch.equal(there.view(torch.int64).cpu(), data), "bytes")
-    # Named by PyTorch for a stream that works with it: it serves the next request once that is done.
+    # PyTorch records a stream that uses the block. The block serves a request after that stream's work
+    # completes.
     stream = torch.cuda.Stream()
     there.record_stream(stream)
     del there
     torch.cuda.empty_cache()
-    # A graph's memory is a pool's: PyTorch's filter says which streams' requests go there.
+    # A pool holds a graph's memory. PyTorch's filter selects the streams with requests for the pool.
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         kept = empty(3 << 20)
@@ -140,7 +141,7 @@ def torch_pool():
 
 
 def torch_reference():
-    """Rows of ../api/reference.py, which PyTorch answers, too."""
+    """Prints the result of the comparison with PyTorch in ../api/reference.py."""
     torch = torch_module()
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "api"))
     import reference
