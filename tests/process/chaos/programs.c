@@ -1,4 +1,4 @@
-/* Programs for chaos.h, whose driver calls are made to fail. They have no races of their own, so
+/* Programs for chaos.h, which makes their driver calls fail. They have no races of their own, so
  * a report of the race detector is an error of the library. */
 #include <pthread.h>
 #include <string.h>

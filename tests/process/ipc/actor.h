@@ -69,7 +69,7 @@ typedef struct {
     int socket;
 } actor_t;
 
-/* Whether an actor runs under the library. */
+/* Selects an actor's run with or without the library. */
 typedef enum { AS_CASE, WITHOUT_LIBRARY, WITH_LIBRARY } under_t;
 /* True if AS_CASE means with the library in this run of the script. */
 extern bool under_library;

@@ -115,7 +115,7 @@ static uint64_t used_again(actor_t *maker, uint64_t address) {
     return 0;
 }
 
-/* No side waits for the work. The detector reports the free, or at the latest the next owner's
+/* The sides do not wait for the work. The detector reports the free, or at the latest the next owner's
  * work. */
 void case_race_freed(void) {
     pair_t p = pair_start();
@@ -152,7 +152,7 @@ void case_race_none(void) {
     pair_end(&p);
 }
 
-/* No host waits. The owner's stream follows the other process's work by an event, and the owner
+/* The hosts do not wait. The owner's stream follows the other process's work by an event, and the owner
  * then synchronises. */
 void case_race_events(void) {
     pair_t p = pair_start();

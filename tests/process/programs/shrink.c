@@ -21,7 +21,7 @@ static bool new_size(const program_t *p, size_t at) {
     return op_allocates(p->ops[at].code);
 }
 
-/* Size of a program apart from its operations. */
+/* Size of a program without its operations. */
 static size_t settings_size(const program_t *p) {
     size_t sizes = 0;
     for (size_t i = 0; i < p->count; i++)
