@@ -67,8 +67,7 @@ class Forks(HostTest):
 
     @unittest.skipIf(SANITIZED, "sanitizers call dl_iterate_phdr before it may be replaced")
     def test_children_load_whatever_the_parent_walks(self):
-        """Threads of the parent walk a stack, look up where code lies, or are about to begin a walk, while
-        it forks."""
+        """Threads of the parent walk a stack, look up code, or are about to begin a walk, while it forks."""
         preload = [program("libfork_walk.so")]
         for case in "walking", "looking", "closed":
             with self.subTest(case):

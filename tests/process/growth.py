@@ -1,5 +1,4 @@
-"""accelcache stat --growth: it names modules with rising memory, and omits modules with memory that only
-varies."""
+"""accelcache stat --growth names modules with rising memory, and omits ones that only vary."""
 
 import threading
 
@@ -56,8 +55,7 @@ class Growth(HostTest):
         self.assertNotIn("  modules", text)
 
     def test_up_and_down(self):
-        """A module that freed memory between two looks does not rise, even if it holds much at the
-        end."""
+        """A module that freed memory between looks does not rise, whatever it holds at the end."""
         child = self.paced("take", DRIVER, "cuMemAlloc", str(40 * SIZE), "give", "self", "0")
         names = self.looks(child, 3, 0, 0)
         growth = self.growth(*names)

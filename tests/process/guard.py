@@ -72,9 +72,8 @@ class Guard(HostTest):
                                      "freed [0-9.]+ [mun]?s ago by guard")
 
     def test_use_beside_the_thread_that_unmaps(self):
-        """A synchronisation waits at most half a second for the thread that unmaps.  That thread may get no
-        processor for longer, so the test tries again.  Each unmap lasts long, and none covers the pages of
-        both blocks."""
+        """A synchronisation waits at most half a second for the thread that unmaps. It may get no processor
+        for longer, so the test tries again. Each unmap is slow, and none covers pages of both blocks."""
         costs = os.path.join(self.work, "slow.csv")
         with open(costs, "w", encoding="ascii") as file:
             file.write("function,ns_fixed,ns_per_mib,source\ncuMemUnmap,50000000,0,\"slow\"\n")
@@ -120,8 +119,7 @@ class Guard(HostTest):
                     self.assertLess(counters["driver_allocs"], counters["guarded_allocs"] + 20)
 
     def test_the_share_has_a_bound(self):
-        """Guarded blocks take at most a quarter of the device.  Further requests are served without a
-        guard, and counted."""
+        """Guarded blocks take at most a quarter of the device. The rest is served and counted."""
         _, err, counters = self.guard("many", "plain", 1000, 400, ACCEL_SIM="clock:virtual,memory:1G")
         self.assertEqual(counters["guarded_allocs"], 128)
         self.assertEqual(counters["guard_refusals"], 400 - 128)

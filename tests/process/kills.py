@@ -44,8 +44,7 @@ class Kills(HostTest):
         self.assertEqual(self.pages(), [])
 
     def test_after_its_work(self):
-        """A killed program's page counts a freed block as inactive after the program waited for
-        its work."""
+        """In a page, a freed block is inactive after the program waited for its work."""
         child = self.start(program("kills"), "idle", env=self.environment("dump:none"))
         self.assertEqual(child.stdout.readline(), "ready\n")
         running = json.loads(self.stat("--json", str(child.pid))[0])
@@ -60,8 +59,7 @@ class Kills(HostTest):
         self.end(child)
 
     def test_at_their_start(self):
-        """A process killed early has a readable page, no page, or a page that `accelcache stat`
-        calls incomplete."""
+        """The page can be read, is absent, or `accelcache stat` calls it incomplete."""
         rolls = random.Random(2)
         for i in range(KILLS // 8):
             child = self.start(program("kills"), env=self.environment(CONFS[i % len(CONFS)]))

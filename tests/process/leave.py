@@ -69,8 +69,7 @@ class Leave(HostTest):
             self.assertEqual(self.pages(), [])
 
     def test_thread_inside_a_request(self):
-        """A thread waits for memory, for up to oom_wait. The end of the process does not wait for
-        it."""
+        """A thread waits up to oom_wait for memory. The end of the process does not wait."""
         env = self.environment("oom_wait:30", ACCEL_SIM="clock:real,memory:64M")
         begin = time.monotonic()
         pid, _, _ = self.run_program(program("leave"), "beside_request", env=env, status=7)
@@ -124,8 +123,7 @@ class Leave(HostTest):
     # ---- descriptors that the program closed, and numbers that it uses afterwards
 
     def test_taken_numbers(self):
-        """Only the program reads from its descriptors: the library does not wait for a pipe or move a
-        file's offset."""
+        """Only the program reads its descriptors: the library leaves a pipe and a file's offset."""
         ends = os.pipe()
         with open(os.path.join(self.root, "input"), "w+b") as file:
             file.write(b"text")
@@ -150,8 +148,7 @@ class Leave(HostTest):
     @unittest.skipIf(SANITIZED, "sanitizers make system calls of their own at exit")
     @needs_filters
     def test_filters(self):
-        """The library makes no system call that the filter might refuse, and the figures stay in the
-        page."""
+        """The library makes no system calls of its own, and the figures stay in the page."""
         for case, said in (("filtered_opening", ""), ("narrow_filter", "kept in a buffer\n"),
                            ("filtered_signal", "")):
             for conf in (None, f"trace:{self.root}/t.trace", "dump_interval:600"):

@@ -75,8 +75,7 @@ class Code(LinesTest):
         self.assertEqual(self.sites(), [f"{TENSOR}kv::make < {APPEND}", f"take_new {place('new')} < main"])
 
     def test_compilers(self):
-        """clang writes no table of addresses and nests functions in namespaces. Other cases: DWARF 4, split and
-        compressed."""
+        """clang writes no table of addresses and nests functions in namespaces. DWARF 4, split, compressed."""
         for compiler, flags in ((shutil.which("clang++"), ("-O2",)), (shutil.which("clang++"), ("-O0",)),
                                 (CXX, ("-O2", "-gdwarf-4")), (CXX, ("-O2", "-gsplit-dwarf")), (CXX, ("-O2", "-gz"))):
             if not compiler:

@@ -120,8 +120,7 @@ class Modules(HostTest):
         self.expect({DRIVER: 5 * 512}, *steps, names=(DRIVER,))
 
     def test_closed_and_opened(self):
-        """Another module may use the address range of a closed one. A module that is opened again keeps its
-        account."""
+        """A module may take a closed one's addresses. A reopened module keeps its account."""
         dump, out = self.run_steps(
             ("take", DRIVER, "cuMemAlloc", PAGE), ("close", DRIVER),
             ("open", AGAIN, program(AGAIN)), ("take", AGAIN, "cuMemAlloc", 2 * PAGE),
@@ -148,8 +147,7 @@ class Modules(HostTest):
                     conf="expandable_segments:true")
 
     def test_libraries_in_a_report(self):
-        """A report shows memory that libraries hold for themselves: a workspace, and buffers of a
-        communicator."""
+        """A report shows memory of libraries: a workspace, and buffers of a communicator."""
         steps = []
         for name, way, size in (("libcublasLt.so.12", "cuMemAlloc", 8 << 20), ("libnccl.so.2", "cuMemAllocAsync",
                                                                              20 << 20)):

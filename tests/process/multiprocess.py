@@ -53,8 +53,7 @@ class Multiprocess(HostTest):
         return pid, [(int(a), int(p)) for a, p in map(str.split, out.splitlines())]
 
     def figures(self, pid):
-        """Returns the figures of a process of the pool: its dump, or its page if the process ended by
-        _exit."""
+        """Returns the figures of a process: its dump, or its page if it ended by _exit."""
         name = f"accelcache-{pid}.json"
         if name in self.dumps():
             return self.read_dump(name)

@@ -96,8 +96,7 @@ class Ranges(PhasesTest):
                                                None: 500})
 
     def test_a_name_for_each_step(self):
-        """The first 256 names are kept. Later names are kept without their numbers, so that stacks do not run
-        out."""
+        """The first 256 names are kept. Later ones lose their numbers, so stacks do not run out."""
         file, _ = self.run_phases("steps", 1000, "range", "last", "take", 700)
         found = self.by_phase(file)
         self.assertEqual(found["step 7 of 7"], 512)
@@ -111,8 +110,7 @@ class Ranges(PhasesTest):
         self.assertEqual(self.by_phase(file), {None: 1000})
 
     def test_run_names_the_library(self):
-        """`accelcache run` names the library if something is recorded. It does not replace another tool's
-        library."""
+        """Names the library if something is recorded, and keeps another tool's library."""
         def seen(*options, **env):
             done = subprocess.run([COMMAND, "run", "--lib", LIBRARY, *options, "--", "/bin/sh", "-c",
                                    "echo $NVTX_INJECTION64_PATH"], cwd=self.work, check=True, timeout=LIMIT,

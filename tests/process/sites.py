@@ -81,8 +81,7 @@ class Stacks(SitesTest):
         self.swapped("swap", "libsites_swap_3000.so")
 
     def test_a_load_into_another_namespace(self):
-        """A load into another namespace lowers the C library's count of unloads.  The library names no file for this
-        code."""
+        """The load lowers the C library's count of unloads. The library names no file for this code."""
         self.swapped("swap_namespace", "")
 
     def swapped(self, step, second):
@@ -132,8 +131,7 @@ class Stacks(SitesTest):
         self.assertEqual(short[0], 1, dump["recorded"]["stack"])
 
     def test_a_file_that_was_built_anew(self):
-        """The names of a rebuilt file are not given to functions of the former one.  Unchanged files keep their
-        names."""
+        """Functions of a former file get no names of the rebuilt one. Unchanged files keep their names."""
         copy = os.path.join(self.work, "libcopy.so")
         for conf, name in (("stacks:all,dump:d.json", "d.json"), ("stacks:all,trace:t.trace,dump:none", "t.trace")):
             shutil.copy(PLUGIN, copy)
@@ -290,8 +288,7 @@ outer()
 
     @unittest.skipIf(SANITIZED, "the interpreter is not built for it")
     def test_no_collection_inside_a_request(self):
-        """The walk of the frames creates objects in some versions.  A threshold of 5 would start a collection in each
-        walk."""
+        """If a walk of frames creates objects, a threshold of 5 would start a collection each time."""
         end = """
 import gc
 seen = []
@@ -335,8 +332,7 @@ def nested():
 """
 
     def interpreters(self):
-        """Returns {(3, 11, 0): path}: the first interpreter found of each version.  The third number is
-        Py_GIL_DISABLED."""
+        """Returns {(3, 11, 0): path}: each version's first interpreter. The third number is Py_GIL_DISABLED."""
         found = {}
         folders = glob.glob(os.path.expanduser("~/.pyenv/versions/3.*/bin")) + ["/usr/bin", "/usr/local/bin"]
         tell = "import sys, sysconfig; print(*sys.version_info[:2], sysconfig.get_config_var('Py_GIL_DISABLED') or 0)"
@@ -449,8 +445,7 @@ for thread in others:
 
 class Failures(SitesTest):
     def test_more_than_the_device_has(self):
-        """A request larger than the device counts as out of memory if the driver refuses it.  Some drivers serve it
-        from host memory."""
+        """It counts as out of memory if the driver refuses it. Some drivers serve it from host memory."""
         for steps, fault, count in (("huge",), "", 1), (("keep", 1, 1 << 45), ",fail:cuMemAlloc_v2@1=0", 0):
             pid, _, _ = self.run_sites(*steps, conf=None, ACCEL_SIM="clock:virtual" + fault)
             (device,) = self.dump_of(pid)["devices"]
@@ -690,8 +685,7 @@ class Trace(SitesTest):
         self.assertEqual(self.tracks(f"accelcache-{pid}.json"), expected)
 
     def test_tracks_of_the_largest(self):
-        """A trace gets tracks for at most 24 sites: the ones with the highest peaks, even if they hold nothing at the
-        end."""
+        """A trace has tracks of at most 24 sites: the ones with the highest peaks, even if they end with nothing."""
         self.run_sites("lose", 1, 9 * MIB, "drop", 0, "keep", 1, 5000,
                        conf="stacks:all,trace:t.trace,dump:none")
         self.assertEqual(self.tracks("t.trace"), {"lose_buffers < main": [0, 9 * MIB, 0],
@@ -752,8 +746,7 @@ class History(SitesTest):
         return re.sub(r" \(.*", "", event["frames"][0])
 
     def test_report_of_a_process(self):
-        """The report asks the process for its whole record and leaves no file.  If it cannot, it reads the figures and
-        gives the reason."""
+        """Reports the whole record of the process and leaves no file, or else its figures and the reason."""
         library = os.path.join(self.root, "library")
         os.mkdir(library)
         for name in ("dygraph.min.js", "dygraph.min.css"):
@@ -780,8 +773,7 @@ class History(SitesTest):
         self.finish(child)
 
     def test_memory_that_goes_with_its_context(self):
-        """The history has a free for memory that ends with its context.  The curve of a page never falls below zero,
-        and ends at zero."""
+        """The history has its free, so the curve of a page never falls below zero, and ends at zero."""
         self.run_sites("keep", 3, MIB, "reset", conf="history:1000,stacks:all,dump:gone.json")
         with open(os.path.join(self.work, "gone.json"), encoding="utf-8") as file:
             (ring,) = json.load(file)["history"]
@@ -909,8 +901,7 @@ class History(SitesTest):
     @unittest.skipIf(SANITIZED, "its shadow needs address space")
     @unittest.skipIf(EMULATED, "qemu takes RLIMIT_AS without keeping it")
     def test_out_of_host_memory(self):
-        """The library prints one line.  Figures stay right, requests are served, and later blocks have call sites
-        again."""
+        """The library prints one line. Figures stay right, and later blocks have call sites again."""
         child = self.start(program("sites"), PLUGIN, "keep", "1", "1000000", "drop", "0", "pause", "starve",
                            "keep", "3", "1000", "feed", "lose", "2", "2000", "wait",
                            env=self.environment("control:true"))

@@ -1,5 +1,4 @@
-"""Refused frees: they are counted by kind, reported once with both modules, and answered like the driver
-does."""
+"""Refused frees: counted by kind, reported once with both modules, and answered like the driver."""
 
 import re
 

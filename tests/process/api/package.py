@@ -152,8 +152,7 @@ def held(accelcache):
 
 
 def as_jax(accelcache, preloaded):
-    """The environment configures JAX.  The call fails if JAX already has a device, or if the library would serve
-    nothing."""
+    """The environment configures JAX. The call fails if JAX has a device or nothing would be served."""
     bridge = types.ModuleType("jax._src.xla_bridge")
     bridge._backends = {}
     sys.modules["jax._src.xla_bridge"] = bridge

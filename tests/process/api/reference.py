@@ -608,9 +608,8 @@ GROUPS = [("DeviceAccelerator, devices", DEVICES), ("DeviceStats", STATISTICS),
 
 # --- comparison with PyTorch itself ---
 #
-# Maps a reference name to (call in PyTorch, call here).  Both run in a process in which PyTorch uses the simulated
-# device and the library serves PyTorch's own cache.  Each allocator has its own figures, so only the names and types
-# of figures are compared.
+# reference name: (call in PyTorch, call here).  PyTorch uses the simulated device, and the library serves its
+# cache.  Each allocator has its own figures, so only the names and types of figures are compared.
 
 def there_and_back(exchange, current):
     """Exchanges devices 0 and 1; returns the results, each with the current device."""

@@ -26,8 +26,7 @@ def output(outcome):
 
 
 def tests(pattern):
-    """Reads lines `test: result` of a test runner, sorted by name. The pattern has the groups `test`
-    and `result`."""
+    """Reads lines of a test runner, sorted by name. The pattern has groups `test` and `result`."""
     def read(outcome):
         found = set()
         for text in [*outcome.errors, *(out.decode(errors="replace") for out in outcome.outputs)]:
@@ -93,8 +92,7 @@ def said(*command, pattern=r"(\d+(?:\.\d+)+\S*)"):
 
 @functools.lru_cache(None)
 def has_module(name):
-    """Returns true if the virtual environment has the module. Does not import it, because some
-    modules need a device."""
+    """True if the environment has the module. Does not import it: some modules need a device."""
     if not os.path.exists(PYTHON):
         return False
     ask = f"import importlib.util as u, sys; sys.exit(u.find_spec({name!r}) is None)"
@@ -227,8 +225,7 @@ def ucx_tree(folder):
 
 
 def listens(port):
-    """Returns a shell command that tests whether a process listens there.  Remains of ended
-    connections do not count."""
+    """Returns a shell command that tests for a listening process, not for an ended connection."""
     return f"grep -qiE ':{port:04x} [0-9a-f]+:0000 0a ' /proc/net/tcp /proc/net/tcp6"
 
 

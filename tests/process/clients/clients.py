@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Runs public clients with and without the library, on the simulated device, and compares the
-outcomes. Each client must write a dump.
+"""Runs clients with and without the library, and compares the outcomes. Each must write a dump.
 
 usage: clients.py NAME...      the clients of catalogue.py, or --table for all of them as a table
        clients.py --self-test  checks that a client which differs is noticed
@@ -170,8 +169,7 @@ def table():
 
 
 def self_test():
-    """Checks clients with one difference each, which must all be noticed, and one without a
-    difference."""
+    """Checks that a client with one difference is noticed, for each kind, and one without passes."""
     def python(text):
         return lambda folder: [[sys.executable, "-c", text]]
 

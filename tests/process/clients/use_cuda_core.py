@@ -24,8 +24,7 @@ class Host:
 
 
 def round_trips(name, allocate, stream, sizes):
-    """Copies bytes to the device, from one buffer to another, and back. Frees the buffers in any
-    order."""
+    """Copies bytes to the device, between buffers, and back. Frees the buffers in any order."""
     order = random.Random(name)
     kept = []
     for number, size in enumerate(sizes):

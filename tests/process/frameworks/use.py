@@ -1,5 +1,4 @@
-"""Allocates arrays of one framework in a process under the library, and prints the bytes that each side
-counted.
+"""Allocates arrays of one framework under the library, and prints the bytes that each side counted.
 
 usage: use.py CASE      a name of CASES; prints a line of JSON:
     asked     bytes that the program asked the framework for
@@ -48,8 +47,7 @@ def raises(kind, call, what):
 
 
 def measure(make, finish=lambda: None, before=None):
-    """Prints the figures of a case.  make(size) returns an object that holds `size` bytes of the
-    device."""
+    """Prints a case's figures.  make(size) returns an object with `size` bytes of the device."""
     first = make(512)  # what is loaded and taken with the first use counts nowhere, without `before`
     accelcache.synchronize(0)
     before = before or figures()
@@ -95,8 +93,7 @@ def torch_adapter():
     there = empty(40000)
     there.view(torch.int64).copy_(data)
     expect(torch.equal(there.view(torch.int64).cpu(), data), "bytes")
-    # PyTorch records a stream that uses the block. The block serves a request after that stream's work
-    # completes.
+    # PyTorch records a stream on the block. The block is reusable after that stream's work completes.
     stream = torch.cuda.Stream()
     there.record_stream(stream)
     del there
