@@ -1,5 +1,5 @@
-"""Contexts made and ended by the thousand: host memory stays flat, and the records that serve again
-serve right."""
+"""Thousands of contexts are created and ended: host memory stays constant, and reused records are
+correct."""
 
 from host import *
 
@@ -24,8 +24,8 @@ class Contexts(HostTest):
 
     @unittest.skipIf(TSAN, "that sanitizer takes no mapping of half a terabyte")
     def test_side_by_side(self):
-        """While the driver ends one context it gives that one's addresses to another, of another
-        device too."""
+        """While the driver ends one context, it gives the context's addresses to another one, also
+        of another device."""
         for conf in ("single_stream:true", "expandable_segments:true", "fence:streams",
                      "single_stream:false"):
             if EMULATED and conf == "expandable_segments:true":

@@ -1,5 +1,5 @@
-"""With enabled:false the library makes nothing of its own in the driver: no stream, no event, no
-record, no wait.  It only asks who and where it is."""
+"""With enabled:false the library creates nothing in the driver: no stream, no event, no record, no wait. It only
+queries the driver for devices and contexts."""
 
 from host import *
 

@@ -1,4 +1,4 @@
-"""The key fill: memory has the pattern when it is handed out and after it was freed, and no sooner."""
+"""The key fill: memory has the pattern after it is allocated and after it is freed, and not earlier."""
 
 from host import *
 
@@ -7,7 +7,7 @@ NAN, WORD = "ffffffff", "89abcdef"
 
 class Fill(HostTest):
     def lines(self, case, conf):
-        # Freed memory is looked at.
+        # The program reads freed memory.
         conf = ",".join(filter(None, (conf, "check_ranges:false")))
         _, out, err = self.run_program(program("fill"), case, env=self.environment(conf))
         self.assertEqual(err, "")
@@ -50,7 +50,7 @@ class Fill(HostTest):
                 self.assertEqual(err.count("\n"), 1, err)
                 self.assertIn("did not write the pattern within a second", err)
                 dump = self.read_dump(f"accelcache-{pid}.json")
-                # A request, a free, and the request behind the free.
+                # A request, a free, and the request after the free.
                 self.assertEqual(dump["counters"]["unfilled"], 3)
 
     def test_other_values(self):

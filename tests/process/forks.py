@@ -1,5 +1,5 @@
-"""Forks before, after and inside CUDA's start: each process's figures are its own, a child of one
-that used CUDA is inert, and nothing hangs."""
+"""Forks before, after and inside CUDA's start: each process has its own figures, a child of a parent that
+used CUDA is inert, and nothing hangs."""
 
 from host import *
 
@@ -33,7 +33,7 @@ class Forks(HostTest):
     @unittest.skipIf(TSAN, "that sanitizer is not ready when this library forks")
     def test_inside_init(self):
         _, err = self.parent_only("inside", 5, preload=[program("libfork_inside.so")])
-        # The driver's registration and the library's own.
+        # The registrations of the driver and of the library.
         self.assertGreaterEqual(err.splitlines().count("forked inside"), 2)
         self.assertNotIn("failed", err)
 
@@ -59,7 +59,7 @@ class Forks(HostTest):
 
     @unittest.skipIf(SANITIZED, "the sanitizer takes locks as well")
     def test_children_take_no_lock(self):
-        # The library that tells of its locks.
+        # The build of the library that reports its locks.
         libraries = program("../libaccelcache_failpoints.so"), program("libfork_locks.so")
         env = self.environment(LD_PRELOAD=":".join(libraries))
         _, _, err = self.run_program(program("forks"), "locks", env=env)
@@ -67,7 +67,7 @@ class Forks(HostTest):
 
     @unittest.skipIf(SANITIZED, "sanitizers call dl_iterate_phdr before it may be replaced")
     def test_children_load_whatever_the_parent_walks(self):
-        """Threads of the parent walk a stack, look where code lies, or would begin a walk while it forks."""
+        """Threads of the parent walk a stack, look up code, or are about to begin a walk, while it forks."""
         preload = [program("libfork_walk.so")]
         for case in "walking", "looking", "closed":
             with self.subTest(case):
@@ -79,7 +79,7 @@ class Forks(HostTest):
         self.assertEqual(self.parent_only("daemon_after", 5)[1], "")
 
     def test_child_becomes_another_program(self):
-        """It starts anew, with a dump of its own; its parent's is its parent's."""
+        """The new program starts with its own dump. The parent's dump stays unchanged."""
         pid, _, err = self.run_program(program("forks"), "exec")
         self.assertEqual(err, "")
         self.assertEqual(len(self.dumps()), 3)

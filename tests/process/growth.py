@@ -1,4 +1,4 @@
-"""accelcache stat --growth: modules whose memory rises, and those whose memory only goes up and down."""
+"""accelcache stat --growth names modules with rising memory, and omits ones that only vary."""
 
 import threading
 
@@ -23,7 +23,7 @@ class Growth(HostTest):
                 self.assertNotEqual(line, "", "it ended")
 
     def looks(self, child, *rounds):
-        """Files with its figures after so many more rounds each."""
+        """Returns the names of files with the child's figures, one after each number of rounds."""
         names = []
         for i, count in enumerate(rounds):
             self.rounds(child, count)
@@ -55,7 +55,7 @@ class Growth(HostTest):
         self.assertNotIn("  modules", text)
 
     def test_up_and_down(self):
-        """What was freed in between does not rise, whatever is held at the end."""
+        """A module that freed memory between looks does not rise, whatever it holds at the end."""
         child = self.paced("take", DRIVER, "cuMemAlloc", str(40 * SIZE), "give", "self", "0")
         names = self.looks(child, 3, 0, 0)
         growth = self.growth(*names)

@@ -1,4 +1,4 @@
-"""The key guard: work past the end of a block, and of a block after its free, is caught."""
+"""The key guard: it detects work past the end of a block, and work on a freed block."""
 
 from host import *
 
@@ -9,7 +9,7 @@ ILLEGAL_ADDRESS = 700
 
 class Guard(HostTest):
     def guard(self, *arguments, conf="guard:1/1", **more):
-        """(what it printed, stderr, counters of the device)"""
+        """Returns (stdout, stderr, counters of the device)."""
         pid, out, err = self.run_program(program("guard"), *(str(a) for a in arguments),
                                          env=self.environment(conf, **more))
         self.dump = f"accelcache-{pid}.json"
@@ -24,7 +24,7 @@ class Guard(HostTest):
         return done.stdout
 
     def overrun(self, way, size, count, conf="guard:1/1"):
-        """Caught by the page, or by what lies between."""
+        """Checks that the page after the block, or the gap at its end, reveals the overrun."""
         whole = (size + 511) // 512 * 512 * 3 if way == "pitch" else size
         slack = -whole % 512
         (end, result, fault), err, counters = self.guard("past", way, size, count, conf=conf)
@@ -72,8 +72,8 @@ class Guard(HostTest):
                                      "freed [0-9.]+ [mun]?s ago by guard")
 
     def test_use_beside_the_thread_that_unmaps(self):
-        """A synchronisation waits for it, half a second at most: that thread may be without a processor for
-        longer, so it is tried again.  Each of its calls lasts long, and none takes both blocks' pages."""
+        """A synchronisation waits at most half a second for the thread that unmaps. It may get no processor
+        for longer, so the test tries again. Each unmap is slow, and none covers pages of both blocks."""
         costs = os.path.join(self.work, "slow.csv")
         with open(costs, "w", encoding="ascii") as file:
             file.write("function,ns_fixed,ns_per_mib,source\ncuMemUnmap,50000000,0,\"slow\"\n")
@@ -87,7 +87,7 @@ class Guard(HostTest):
                 self.assertEqual((result, fault), (ILLEGAL_ADDRESS, block))
 
     def test_off(self):
-        """The same goes unnoticed."""
+        """Without `guard` the library does not notice these accesses."""
         for conf in (None, "guard:off"):
             (_, result, fault), err, counters = self.guard("past", "plain", 1000, MIB, conf=conf)
             self.assertEqual((result, fault, err), (0, 0, ""))
@@ -96,7 +96,7 @@ class Guard(HostTest):
             self.assertEqual(result, 0)
 
     def test_with_fill(self):
-        """The pattern of `fill` ends with what was asked for."""
+        """The pattern of `fill` ends with the requested bytes."""
         for way in WAYS:
             for size in (1, 1001, 1002, 1003, 4093):
                 for fill in ("nan", "0x12345678"):
@@ -107,8 +107,8 @@ class Guard(HostTest):
                         self.assertEqual(counters["guarded_allocs"], 3)
 
     def test_share(self):
-        """One in N on average, of hits and of what misses: each counts once.  Gaps are even from 1 to
-        2 N - 1, so that the sum of 200 of them is right to 4 % two times in three."""
+        """One request in N is guarded on average; hits and misses count equally.  Gaps are uniform from 1
+        to 2 N - 1.  The sum of 200 of them is right to 4 % in two cases of three."""
         for way in ("plain", "async", "runtime"):
             for case in ("pairs", "sizes"):
                 with self.subTest(way=way, case=case):
@@ -119,7 +119,7 @@ class Guard(HostTest):
                     self.assertLess(counters["driver_allocs"], counters["guarded_allocs"] + 20)
 
     def test_the_share_has_a_bound(self):
-        """A quarter of the device; what is left out is counted, and served."""
+        """Guarded blocks take at most a quarter of the device. The rest is served and counted."""
         _, err, counters = self.guard("many", "plain", 1000, 400, ACCEL_SIM="clock:virtual,memory:1G")
         self.assertEqual(counters["guarded_allocs"], 128)
         self.assertEqual(counters["guard_refusals"], 400 - 128)

@@ -1,9 +1,8 @@
-"""What the tests of the shim's life in its process share: running programs under it, and looking
-at what they leave behind.
+"""Shared by the tests of the shim in a process: they run programs under the library, and read its files afterwards.
 
-The environment names what was built: AC_LIBRARY, AC_SIM_DIR, AC_COMMAND, AC_PROGRAMS (the folder
-of the test programs), AC_SANITIZER_RUNTIME (to be preloaded first, or empty), AC_SANITIZERS (what
-it was built with, or empty), AC_BUILD_TYPE (CMake's)."""
+The environment names the built files: AC_LIBRARY, AC_SIM_DIR, AC_COMMAND, AC_PROGRAMS (the folder of the test
+programs), AC_SANITIZER_RUNTIME (preloaded first, may be empty), AC_SANITIZERS (the library's sanitizers, may be
+empty), AC_BUILD_TYPE (CMake's)."""
 
 import json
 import os
@@ -22,7 +21,7 @@ SANITIZED = bool(os.environ.get("AC_SANITIZERS"))
 OPTIMISED = os.environ.get("AC_BUILD_TYPE", "") in ("Release", "RelWithDebInfo", "MinSizeRel")
 TSAN = "thread" in os.environ.get("AC_SANITIZERS", "")
 EMULATED = bool(os.environ.get("AC_EMULATED"))  # by qemu, slowly, in a process of qemu's
-# Seconds until a program that hangs is ended.
+# Seconds after which a hanging program is killed.
 LIMIT = 600 if EMULATED else 240
 
 PARTS = {"schema", "version", "process", "reason", "time", "config", "devices", "counters",
@@ -34,7 +33,7 @@ def program(name):
 
 
 class HostTest(unittest.TestCase):
-    """A folder per test: programs run in self.work, live pages lie in self.live."""
+    """Uses a folder per test: programs run in self.work, live pages are in self.live."""
 
     def setUp(self):
         self.root = os.path.realpath(tempfile.mkdtemp(prefix="accelcache-test-"))
@@ -78,7 +77,7 @@ class HostTest(unittest.TestCase):
         return out, err
 
     def run_program(self, *command, status=0, env=None, **more):
-        """Run to the end; returns pid, stdout, stderr."""
+        """Runs a program to its end; returns pid, stdout, stderr."""
         child = self.start(*command, env=env, **more)
         out, err = self.finish(child, status)
         return child.pid, out, err
@@ -87,12 +86,12 @@ class HostTest(unittest.TestCase):
         return sorted(os.listdir(self.work))
 
     def pages(self):
-        """Files of live pages."""
+        """Returns the files of live pages."""
         return sorted(os.path.join(folder, name) for folder, _, files in os.walk(self.live)
                       for name in files)
 
     def page(self, pid="$$"):
-        """The file of a live page."""
+        """Returns the file of a live page."""
         space = os.stat("/proc/self/ns/pid").st_ino
         return os.path.join(self.live, f"accelcache-{os.geteuid()}", f"{space}-{pid}")
 
@@ -108,14 +107,14 @@ class HostTest(unittest.TestCase):
         return dump
 
     def the_dump(self, pid, reason="exit"):
-        """The only file that was written, which is that of `pid`."""
+        """Returns the dump of `pid`, which must be the only file."""
         self.assertEqual(self.dumps(), [f"accelcache-{pid}.json"])
         dump = self.read_dump(f"accelcache-{pid}.json", reason)
         self.assertEqual(dump["process"]["pid"], pid)
         return dump
 
     def assert_calls(self, dump, allocs, frees=None):
-        """The hooks were counted exactly, and the device's statistics agree with them."""
+        """Checks that the hooks were counted exactly, and that the device's statistics agree."""
         frees = allocs if frees is None else frees
         self.assertEqual(dump["hooks"].get("cuMemAlloc_v2", 0), allocs)
         self.assertEqual(dump["hooks"].get("cuMemFree_v2", 0), frees)
@@ -124,7 +123,7 @@ class HostTest(unittest.TestCase):
                          (allocs, frees, allocs - frees))
 
     def stat(self, *arguments, status=0):
-        """`accelcache stat`, on the pages of this test."""
+        """Runs `accelcache stat` on the pages of this test."""
         env = self.environment(LD_PRELOAD=None)
         done = subprocess.run([COMMAND, "stat", *arguments], env=env, cwd=self.work, text=True,
                               capture_output=True, timeout=LIMIT, check=False)

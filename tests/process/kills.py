@@ -1,4 +1,4 @@
-"""Processes that SIGKILL ends at any moment: the figures of all of them can be read."""
+"""Processes are killed by SIGKILL at any moment: the figures of all of them can be read."""
 
 import random
 import time
@@ -12,7 +12,7 @@ CONFS = ("dump:none", "dump:none,expandable_segments:true", "dump:none,guard:1/5
 
 class Kills(HostTest):
     def judge(self, pid):
-        """The document of a process that was killed."""
+        """Returns the document of a killed process."""
         shown = json.loads(self.stat("--json", "--remove", str(pid))[0])
         self.assertEqual((shown["process"]["pid"], shown["reason"]), (pid, "killed"))
         for device in shown["devices"]:
@@ -24,7 +24,7 @@ class Kills(HostTest):
         return shown
 
     def test_at_work(self):
-        """All pages are there, with what was done."""
+        """All pages exist, with the work that was done."""
         rolls = random.Random(1)
         for batch in range(KILLS // TOGETHER):
             conf = CONFS[batch % len(CONFS)]
@@ -44,7 +44,7 @@ class Kills(HostTest):
         self.assertEqual(self.pages(), [])
 
     def test_after_its_work(self):
-        """What was freed, and waited for by the program, is not active in its page."""
+        """In a page, a freed block is inactive after the program waited for its work."""
         child = self.start(program("kills"), "idle", env=self.environment("dump:none"))
         self.assertEqual(child.stdout.readline(), "ready\n")
         running = json.loads(self.stat("--json", str(child.pid))[0])
@@ -59,7 +59,7 @@ class Kills(HostTest):
         self.end(child)
 
     def test_at_their_start(self):
-        """There is a page that can be read, or none yet, or one that is said to be none yet."""
+        """The page can be read, is absent, or `accelcache stat` calls it incomplete."""
         rolls = random.Random(2)
         for i in range(KILLS // 8):
             child = self.start(program("kills"), env=self.environment(CONFS[i % len(CONFS)]))

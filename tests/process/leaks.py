@@ -1,4 +1,4 @@
-"""What was not freed at exit: the key leak_report, and the count in every dump."""
+"""Leaks at exit: the key leak_report, and the count in every dump."""
 
 from host import *
 
@@ -7,7 +7,7 @@ SAID = "accelcache: leak: "
 
 
 class Leaks(HostTest):
-    """Modules of one program take blocks and give some of them back (modules.c)."""
+    """Modules of one program allocate blocks and free some of them (modules.c)."""
 
     def run_steps(self, *steps, conf="leak_report:true", **env):
         words = [program("modules")]
@@ -18,7 +18,7 @@ class Leaks(HostTest):
         return self.the_dump(pid), err
 
     def of(self, dump):
-        """Blocks and bytes by module; all adds up."""
+        """Returns blocks and bytes by module. Checks that all adds up."""
         for leak in dump["leaks"]:
             self.assertEqual(os.path.basename(leak["path"]), leak["name"])
             if len(leak["sizes"]) < 16:
@@ -65,7 +65,7 @@ class Leaks(HostTest):
         self.assertEqual((err, self.of(dump)), ("", {DRIVER: (1, 4096)}))
 
     def test_off(self):
-        """The count is there all the same."""
+        """The count exists even without the key."""
         dump, err = self.run_steps(("take", DRIVER, "cuMemAlloc", 4096), conf=None)
         self.assertEqual((err, dump["held"]), ("", {"blocks": 1, "bytes": 4096}))
         self.assertNotIn("leaks", dump)
@@ -78,8 +78,8 @@ class Leaks(HostTest):
         self.assertIn(SAID + "1 block of device memory, 4096 bytes, not freed", err)
 
     def test_kinds_of_blocks(self):
-        """Of slabs, with and without a record, of threads, on pages, in a stream's order; more sizes
-        than are listed."""
+        """Leaked blocks of slabs, with and without a record, of threads, on pages and in stream
+        order.  They have more sizes than the report lists."""
         sizes = [512 * (1 + i % 20) for i in range(50)]
         steps = [("take", DRIVER, "cuMemAlloc", size) for size in sizes]
         steps += [("take", "self", "cuMemAlloc", 512), ("give", DRIVER, 50)]

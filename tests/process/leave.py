@@ -1,5 +1,5 @@
-"""However a process ends: one complete dump with the right numbers, or none and a page that
-`accelcache stat` shows."""
+"""Each way to end a process leaves one complete dump with the right figures, or no dump and a page
+that `accelcache stat` shows."""
 
 import re
 import time
@@ -69,7 +69,7 @@ class Leave(HostTest):
             self.assertEqual(self.pages(), [])
 
     def test_thread_inside_a_request(self):
-        """It waits for memory, for up to oom_wait; the end of the process does not."""
+        """A thread waits up to oom_wait for memory. The end of the process does not wait."""
         env = self.environment("oom_wait:30", ACCEL_SIM="clock:real,memory:64M")
         begin = time.monotonic()
         pid, _, _ = self.run_program(program("leave"), "beside_request", env=env, status=7)
@@ -83,7 +83,7 @@ class Leave(HostTest):
         _, out, err = self.run_program(program("leave"), "never", status=9)
         self.assertEqual((out, err, self.dumps(), os.listdir(self.live)), ("", "", [], []))
 
-    # ---- in another folder than the one of the start
+    # ---- in a folder other than the start folder
 
     def test_folder(self):
         for case in ("folder", "folder_first"):
@@ -111,7 +111,7 @@ class Leave(HostTest):
 
     @unittest.skipIf(EMULATED, "the machine's shell is of another architecture")
     def test_folder_of_the_command(self):
-        """What `accelcache run` is given is a name in the folder where it was given."""
+        """`accelcache run` resolves its file names in the folder where it was started."""
         os.mkdir(os.path.join(self.work, "inner"))
         env = self.environment(LD_PRELOAD=os.environ.get("AC_SANITIZER_RUNTIME") or None)
         self.run_program(COMMAND, "run", "--lib", LIBRARY, "--dump", "d.json", "--trace", "t.trace",
@@ -120,10 +120,10 @@ class Leave(HostTest):
         self.assertEqual(self.dumps(), ["d.json", "inner", "t.trace"])
         self.assert_calls(self.read_dump("d.json"), 5)
 
-    # ---- descriptors that the program closed, and numbers that it uses since
+    # ---- descriptors that the program closed, and numbers that it uses afterwards
 
     def test_taken_numbers(self):
-        """Only the program reads from its descriptors: a pipe is not waited for, a file stays put."""
+        """Only the program reads its descriptors: the library leaves a pipe and a file's offset."""
         ends = os.pipe()
         with open(os.path.join(self.root, "input"), "w+b") as file:
             file.write(b"text")
@@ -139,7 +139,7 @@ class Leave(HostTest):
         for end in ends:
             os.close(end)
 
-    # ---- sandboxes that the program puts itself into
+    # ---- sandboxes that the program enters itself
 
     @needs_filters
     def test_early_filter(self):
@@ -148,7 +148,7 @@ class Leave(HostTest):
     @unittest.skipIf(SANITIZED, "sanitizers make system calls of their own at exit")
     @needs_filters
     def test_filters(self):
-        """Not one call that the program does not make itself: the figures stay in the page."""
+        """The library makes no system calls of its own, and the figures stay in the page."""
         for case, said in (("filtered_opening", ""), ("narrow_filter", "kept in a buffer\n"),
                            ("filtered_signal", "")):
             for conf in (None, f"trace:{self.root}/t.trace", "dump_interval:600"):
@@ -187,7 +187,7 @@ class Leave(HostTest):
     def test_filtered_thread(self):
         self.killed("filtered_thread", 3)
 
-    # ---- functions of the C library that are no longer what they were
+    # ---- functions of the C library that end the process after libtorn.so's destructor
 
     def torn(self, case, status, conf=None, err="", **more):
         env = self.environment(conf, preload=[program("libtorn.so")], **more)
@@ -252,7 +252,7 @@ class Leave(HostTest):
         self.assertIn("killed", self.stat(str(pid))[0])
 
     def test_pages_of_the_killed_have_a_bound(self):
-        """The oldest go first, and none of a living process."""
+        """The oldest pages are removed first, and none of a living process."""
         living = self.start(program("signals"), "plain")
         self.assertEqual(living.stdout.readline(), "ready\n")
         for _ in range(80):
@@ -264,7 +264,7 @@ class Leave(HostTest):
 
     @unittest.skipIf(EMULATED, "/proc/PID/exe is qemu's before and after")
     def test_exec_of_a_program_without_cuda(self):
-        """The figures of the old image stay until `accelcache stat` has shown them."""
+        """The figures of the old program remain until `accelcache stat` has shown them."""
         child = self.start(program("leave"), "exec_plain")
         while os.readlink(f"/proc/{child.pid}/exe") == os.path.realpath(program("leave")):
             self.assertIsNone(child.poll())
@@ -277,7 +277,7 @@ class Leave(HostTest):
         self.assertEqual(self.pages(), [])
 
     def test_exec_of_a_program_with_cuda(self):
-        """It starts anew, with a page and a dump of its own."""
+        """The new program starts with its own page and its own dump."""
         self.leave("exec_cuda", 3, 5)
 
 

@@ -1,4 +1,4 @@
-"""Source lines and inlined functions of call sites (lines.cc, lines.f90), and files that are not what they were."""
+"""Source lines and inlined functions of call sites (lines.cc, lines.f90), and files that changed after the run."""
 
 
 import http.server
@@ -16,7 +16,7 @@ DEBUG = "/usr/lib/debug/.build-id"
 
 
 def line(source, mark):
-    """The number of the line of that mark."""
+    """Returns the number of the line with the mark."""
     with open(os.path.join(HERE, source), encoding="utf-8") as file:
         return next(i for i, text in enumerate(file, 1) if re.search(rf"[/!] line: {mark}$", text.rstrip()))
 
@@ -50,7 +50,7 @@ class LinesTest(HostTest):
         return done.stdout, done.stderr
 
     def sites(self, source="d.json", said="", **env):
-        """Names of the call sites, the largest first; what the command says beside them is `said`."""
+        """Returns the names of the call sites, the largest first.  `said` is what the command prints on stderr."""
         out, err = self.command("stat", source, **env)
         self.assertRegex(err, f"^{said}$")
         table = out[out.index("at the end, by call site"):].split("\n\n", maxsplit=1)[0]
@@ -59,7 +59,7 @@ class LinesTest(HostTest):
 
 class Code(LinesTest):
     def test_inlined(self):
-        """At -O2 the constructor and make are inlined, and the wrapper of the runtime with them."""
+        """At -O2 the compiler inlines the constructor and make, and the runtime's wrapper too."""
         path = self.compile("lines", "-O2", "-g")
         self.record(path)
         site, new = self.sites()
@@ -70,12 +70,12 @@ class Code(LinesTest):
                       f"{place('make')};kv::Tensor::Tensor(unsigned long) {place('tensor')} 4000\n", out)
 
     def test_not_inlined(self):
-        """At -O0 the template and operator new are functions of the program, which are skipped."""
+        """At -O0 the template and operator new are functions of the program. Call sites skip them."""
         self.record(self.compile("lines", "-O0", "-g"))
         self.assertEqual(self.sites(), [f"{TENSOR}kv::make < {APPEND}", f"take_new {place('new')} < main"])
 
     def test_compilers(self):
-        """clang writes no table of addresses and puts functions into namespaces; DWARF 4, split and compressed."""
+        """clang writes no table of addresses and nests functions in namespaces. DWARF 4, split, compressed."""
         for compiler, flags in ((shutil.which("clang++"), ("-O2",)), (shutil.which("clang++"), ("-O0",)),
                                 (CXX, ("-O2", "-gdwarf-4")), (CXX, ("-O2", "-gsplit-dwarf")), (CXX, ("-O2", "-gz"))):
             if not compiler:
@@ -101,7 +101,7 @@ class Code(LinesTest):
                          [TENSOR.removesuffix(" < "), f"main {place('main')}"])
 
     def test_plugin(self):
-        """Its code is gone when the dump is written."""
+        """The plugin's code is unloaded before the dump is written."""
         plugin = self.compile("plugin.so", "-O2", "-g", "-shared", "-fPIC", "-DLINES_PLUGIN")
         self.record(self.compile("lines", "-O1", "-g"), plugin)
         out, _ = self.command("export", "-f", "folded", "d.json")
@@ -116,7 +116,7 @@ class Code(LinesTest):
         self.assertEqual(site.split(" < ")[1], "solver")
 
     def test_without_the_library(self):
-        """Functions by the symbol tables, and one line that says why there are no more."""
+        """Functions come from the symbol tables, and one line gives the reason for missing source lines."""
         self.record(self.compile("lines", "-O0", "-g"))
         os.mkdir(os.path.join(self.work, "none"))
         with open(os.path.join(self.work, "none", "libdw.so.1"), "w", encoding="utf-8") as file:
@@ -127,7 +127,7 @@ class Code(LinesTest):
 
 
 class Files(LinesTest):
-    """A stripped file, one that was moved, one that was rebuilt."""
+    """A stripped file, a moved file, and a rebuilt file."""
 
     def setUp(self):
         super().setUp()
@@ -178,14 +178,14 @@ class Files(LinesTest):
                 self.assertEqual(self.sites(), self.named)
 
     def test_built_anew(self):
-        """Lines of the new file would be wrong ones."""
+        """Lines of the rebuilt file would be wrong."""
         self.compile("lines", "-O1", "-g", "-DNEW", "-fno-inline")
         self.nameless(said=rf"accelcache stat: {re.escape(self.path)} was rebuilt since \(build ID "
                            r"[0-9a-f]{12}\.\. then, [0-9a-f]{12}\.\. now\): its functions stay without names; put "
                            r"the old file back to see them\n")
 
     def test_debuginfod(self):
-        """It is asked where it is configured, and for this file by its build ID."""
+        """The command asks a configured server for the debug information of this file, by its build ID."""
         self.tool("objcopy", "--only-keep-debug", "lines", "lines.kept")
         self.tool("strip", "lines")
         asked = []

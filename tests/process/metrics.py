@@ -1,5 +1,4 @@
-"""dump_format:prometheus: the figures as metrics, written again and again, with the names of
-`accelcache export`."""
+"""dump_format:prometheus: writes the figures repeatedly as metrics, with the names of `accelcache export`."""
 
 import re
 import shutil
@@ -28,7 +27,7 @@ class Metrics(HostTest):
         self.fail(f"{name} {'never came' if there else 'stays'}")
 
     def text(self, name, wanted=""):
-        """One may have been written before all of it was so."""
+        """Returns the file's text. Reads again until it matches `wanted`, because an early file may lack something."""
         for _ in range(LIMIT * 100):
             self.await_file(name)
             with open(os.path.join(self.work, name), encoding="utf-8") as file:
@@ -50,7 +49,7 @@ class Metrics(HostTest):
         self.assertEqual(names(text), names(done.stdout))
         self.assertEqual(re.findall(r"^# HELP .*", text, re.M),
                          re.findall(r"^# HELP .*", done.stdout, re.M))
-        # From outside an emulated program has the emulator's name.
+        # Outside, an emulated program has the emulator's name.
         for source, name in (text, "guard"), (done.stdout, "qemu-aarch64.*" if EMULATED else "guard"):
             labels = f'{{pid="{child.pid}",host="[^"]+",program="{name}",rank="3",job="77",pod="pod-1",' \
                      'container="main",device="0",pool="all"}'
@@ -104,7 +103,7 @@ class Metrics(HostTest):
         self.assertEqual(self.sample(text, "accelcache_cached_frees_total"), 1)
 
     def test_figures_that_could_not_be_written(self):
-        """The page stays, as the line says, until a change of the settings lets it go."""
+        """The page stays, as the printed line says, until a change of the settings releases it."""
         for change, left in ((None, 1), ("dump:none", 0), ("dump:now.prom", 0)):
             with self.subTest(change=change):
                 child = self.hold("dump_format:prometheus,dump_interval:0.1,dump:later/now.prom,control:true")

@@ -1,4 +1,4 @@
-"""Each block counts for the module that asked for it, whichever way, and modules add up."""
+"""Each block counts for the module that requested it, by any call, and the modules add up to the total."""
 
 import re
 import shutil
@@ -27,7 +27,7 @@ class Modules(HostTest):
         return [program("modules"), *opened, *(str(word) for step in steps for word in step)]
 
     def held(self, dump):
-        """Bytes by module, of a dump that adds up."""
+        """Returns bytes by module. Checks that the dump adds up."""
         sums = {}
         for device in dump["devices"]:
             modules = device["modules"]
@@ -62,7 +62,7 @@ class Modules(HostTest):
         self.expect(wanted, *steps, names=(DRIVER,))
 
     def of_a_runtime(self, name, driver):
-        """What a runtime asks the driver for counts for the runtime's caller."""
+        """A runtime's requests to the driver count for the caller of the runtime."""
         steps, wanted = [], {name: 0}
         for i, way in enumerate(RUNTIME_WAYS * 3):  # once new, then by the short ways
             size = PAGE * (1 + i % len(RUNTIME_WAYS))
@@ -76,7 +76,7 @@ class Modules(HostTest):
         self.of_a_runtime(SHARED, True)
 
     def test_a_first_call_of_all(self):
-        """The thread has no record before it."""
+        """The thread has no record before its first call."""
         self.of_a_runtime(SHARED, False)
         for way in RUNTIME_WAYS[1:]:
             os.remove(os.path.join(self.work, self.dumps()[0]))
@@ -95,7 +95,7 @@ class Modules(HostTest):
                     ("thread", "self", "cuMemAlloc", sizes[2]), names=(SHARED, DRIVER))
 
     def test_in_turn(self):
-        """One thread, one size, one cache: blocks go from module to module."""
+        """One thread, one size and one cache: blocks move between modules."""
         steps, wanted = [], {SELF: 0, DRIVER: 0, SHARED: 0}
         for i in range(10):
             for name, label, way in (("self", SELF, "cuMemAlloc"), (DRIVER, DRIVER, "cuMemAlloc"),
@@ -114,13 +114,13 @@ class Modules(HostTest):
         self.assertEqual(of[DRIVER], {"current": PAGE, "allocated": 4 * PAGE, "freed": 3 * PAGE})
 
     def test_small_blocks(self):
-        """Of slabs, freed by a thread that has no record of theirs."""
+        """Small blocks come from slabs. A thread without a record of them frees some."""
         steps = [("take", DRIVER, "cuMemAlloc", 512)] * 20 + [("give", "self", i)
                                                              for i in range(5, 20)]
         self.expect({DRIVER: 5 * 512}, *steps, names=(DRIVER,))
 
     def test_closed_and_opened(self):
-        """Another module may lie where one was; one that comes again goes on as before."""
+        """A module may take a closed one's addresses. A reopened module keeps its account."""
         dump, out = self.run_steps(
             ("take", DRIVER, "cuMemAlloc", PAGE), ("close", DRIVER),
             ("open", AGAIN, program(AGAIN)), ("take", AGAIN, "cuMemAlloc", 2 * PAGE),
@@ -147,7 +147,7 @@ class Modules(HostTest):
                     conf="expandable_segments:true")
 
     def test_libraries_in_a_report(self):
-        """Memory that libraries hold which the program only calls: a workspace, buffers of a communicator."""
+        """A report shows memory of libraries: a workspace, and buffers of a communicator."""
         steps = []
         for name, way, size in (("libcublasLt.so.12", "cuMemAlloc", 8 << 20), ("libnccl.so.2", "cuMemAllocAsync",
                                                                              20 << 20)):

@@ -1,5 +1,5 @@
 """Python's multiprocessing: children by fork, spawn and a fork server, before and after the parent used
-CUDA.  Each process's figures are its own, and none hangs."""
+CUDA. Each process has its own figures, and none hangs."""
 
 import sys
 
@@ -53,7 +53,7 @@ class Multiprocess(HostTest):
         return pid, [(int(a), int(p)) for a, p in map(str.split, out.splitlines())]
 
     def figures(self, pid):
-        """Of a process of the pool: its dump, or its page where it left by _exit."""
+        """Returns the figures of a process: its dump, or its page if it ended by _exit."""
         name = f"accelcache-{pid}.json"
         if name in self.dumps():
             return self.read_dump(name)
@@ -75,7 +75,7 @@ class Multiprocess(HostTest):
                     os.remove(path)
 
     def test_fork_after_use(self):
-        """The driver's own answer, and no trace of the children."""
+        """A child gets the driver's own error, and leaves no file."""
         pid, answers = self.children("fork", "used")
         self.assertEqual([answer for answer, _ in answers], [3, 3])  # NOT_INITIALIZED
         self.assertEqual(self.dumps(), [f"accelcache-{pid}.json"])

@@ -1,4 +1,4 @@
-"""Call sites by phase: what the program names by accel_phase_push or by ranges of NVTX (phases.c)."""
+"""Call sites by phase. A program names phases by accel_phase_push or by NVTX ranges (phases.c)."""
 
 
 import re
@@ -26,7 +26,7 @@ class PhasesTest(HostTest):
         return done.stdout
 
     def by_phase(self, file):
-        """{phase: bytes as requested} of the blocks held at the end; None: no phase."""
+        """Returns {phase: requested bytes} of the blocks held at the end; None: no phase."""
         found = {}
         for line in self.command("export", "-f", "folded", file).splitlines():
             stack, held = line.rsplit(" ", 1)
@@ -47,21 +47,21 @@ class Phases(PhasesTest):
         self.assertRegex(sites, r"take_buffer.* < main\n")
 
     def test_names(self):
-        """A name without anything is refused; line breaks do not divide it; long ones are cut."""
+        """An empty name is refused, line breaks do not divide a name, and long names are cut."""
         file, answers = self.run_phases("push", "", "push", "two\nlines; one", "take", 1000, "pop",
                                         "push", "x" * 100, "take", 500, "pop")
         self.assertEqual(answers, [1, 0, 0, 0, 0, 0, 0])
         self.assertEqual(self.by_phase(file), {"two lines: one": 1000, "x" * 63: 500})
 
     def test_more_than_are_named(self):
-        """Beyond 16 they are counted: each ends its own."""
+        """Phases deeper than 16 have no name, but each `pop` ends its own phase."""
         deep = [step for i in range(20) for step in ("push", f"p{i}")]
         file, answers = self.run_phases(*deep, "take", 1000, *["pop"] * 18, "take", 500, *["pop"] * 3)
         self.assertEqual(answers[-3:], [0, 0, 1])
         self.assertEqual(self.by_phase(file), {"/".join(f"p{i}" for i in range(16)): 1000, "p0/p1": 500})
 
     def test_samples(self):
-        """With stacks:sampled what each phase holds is exact: no request is a sample of another phase."""
+        """With stacks:sampled the bytes of each phase are exact: no request is a sample of another phase."""
         steps = []
         for phase, count, size in (("big", 3, 1 << 20), ("small", 200, 5000)):
             steps += ["push", phase, *["take", size] * count, "pop"]
@@ -96,7 +96,7 @@ class Ranges(PhasesTest):
                                                None: 500})
 
     def test_a_name_for_each_step(self):
-        """The first 256 names are kept, of others those without numbers: stacks do not run out."""
+        """The first 256 names are kept. Later ones lose their numbers, so stacks do not run out."""
         file, _ = self.run_phases("steps", 1000, "range", "last", "take", 700)
         found = self.by_phase(file)
         self.assertEqual(found["step 7 of 7"], 512)
@@ -110,7 +110,7 @@ class Ranges(PhasesTest):
         self.assertEqual(self.by_phase(file), {None: 1000})
 
     def test_run_names_the_library(self):
-        """Where something is recorded; another tool's library stays."""
+        """Names the library if something is recorded, and keeps another tool's library."""
         def seen(*options, **env):
             done = subprocess.run([COMMAND, "run", "--lib", LIBRARY, *options, "--", "/bin/sh", "-c",
                                    "echo $NVTX_INJECTION64_PATH"], cwd=self.work, check=True, timeout=LIMIT,

@@ -1,5 +1,5 @@
-"""A sandbox's filter refuses one system call after the other, and the program goes on: the answers
-of CUDA are those that it gets without the library, and nothing hangs."""
+"""A sandbox's filter refuses one system call after the other.  The program still gets the answers
+of CUDA that it gets without the library, and nothing hangs."""
 
 from host import *
 

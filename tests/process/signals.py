@@ -1,4 +1,4 @@
-"""Dumps on request while a program runs, and signals that are not ours to take."""
+"""Dumps on request in a running program, and signals that the library must not take."""
 
 import platform
 import re
@@ -16,7 +16,7 @@ class Signals(HostTest):
         return child
 
     def wait_for_dump(self, child, reason):
-        """The next dump: the file is new, or another than before.  The one after it may be being written."""
+        """Waits for the next dump: a new file, or one that differs. The following one may be in progress."""
         name = f"accelcache-{child.pid}.json"
         path = os.path.join(self.work, name)
         end = time.monotonic() + LIMIT
@@ -127,7 +127,7 @@ class Signals(HostTest):
         self.the_dump(child.pid)
 
     def test_signal_to_a_killed_child_of_exec(self):
-        """After exec the signal means what it did: nothing of ours is left in it."""
+        """After exec the signal has its default action: nothing of the library is left."""
         child = self.start(program("leave"), "exec_plain")
         while os.readlink(f"/proc/{child.pid}/exe") == os.path.realpath(program("leave")):
             self.assertIsNone(child.poll())

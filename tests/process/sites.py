@@ -1,4 +1,4 @@
-"""Call sites of requests and frees, by name: history, stacks, and what shows them (sites.c)."""
+"""Call sites of requests and frees, by name: history, stacks, and the commands that show them (sites.c)."""
 
 
 import glob
@@ -37,7 +37,7 @@ class SitesTest(HostTest):
         return self.read_dump(f"accelcache-{pid}.json")
 
     def site_of(self, dump, stack):
-        """The function of the innermost frame; None: not recorded."""
+        """Returns the function of the innermost frame; None: not recorded."""
         if not stack:
             return None
         file, offset = dump["recorded"]["stack"][stack - 1]["frames"][:2]
@@ -51,11 +51,11 @@ class SitesTest(HostTest):
         return "?"
 
     def plain(self, site):
-        """The site's functions, without the place of the innermost one."""
+        """Returns the site's functions, without the place of the innermost one."""
         return re.sub(f" {PLACE}", "", site)
 
     def sites(self, text, heading):
-        """{name without place: (bytes, blocks)} of a table of call sites."""
+        """Returns {name without place: (bytes, blocks)} of a table of call sites."""
         rows = {}
         for line in text[text.index(heading):].split("\n")[1:]:
             if not line.strip():
@@ -66,7 +66,7 @@ class SitesTest(HostTest):
         return rows
 
     def held(self, dump):
-        """What sites hold; it adds up to what the statistics say."""
+        """Returns the call sites of the dump. Their bytes and blocks add up to the statistics of each device."""
         for device in dump["devices"]:
             mine = [s for s in dump["recorded"]["sites"] if s["device"] == device["ordinal"]]
             for field, name in (("bytes", "allocated_bytes"), ("blocks", "allocation")):
@@ -77,11 +77,11 @@ class SitesTest(HostTest):
 
 class Stacks(SitesTest):
     def test_a_load_that_no_hook_sees(self):
-        """Another library's code at the same place, with a larger frame: its callers are still found."""
+        """Another library's code is at the same address, with a larger frame. Its callers are still found."""
         self.swapped("swap", "libsites_swap_3000.so")
 
     def test_a_load_into_another_namespace(self):
-        """There the C library's count of unloads falls with a load.  Such code is of no file that is known."""
+        """The load lowers the C library's count of unloads. The library names no file for this code."""
         self.swapped("swap_namespace", "")
 
     def swapped(self, step, second):
@@ -122,7 +122,7 @@ class Stacks(SitesTest):
                                   40000})
 
     def test_code_that_cannot_be_unwound(self):
-        """The stack ends there, and nothing else does."""
+        """The stack ends at this code, and the program continues."""
         pid, _, err = self.run_sites("broken", "senseless", "blind", "keep", 1, 4096)
         self.assertEqual(err, "")
         dump = self.dump_of(pid)
@@ -131,7 +131,7 @@ class Stacks(SitesTest):
         self.assertEqual(short[0], 1, dump["recorded"]["stack"])
 
     def test_a_file_that_was_built_anew(self):
-        """Its functions are not taken for those that ran; what is still the same has its names."""
+        """Functions of a former file get no names of the rebuilt one. Unchanged files keep their names."""
         copy = os.path.join(self.work, "libcopy.so")
         for conf, name in (("stacks:all,dump:d.json", "d.json"), ("stacks:all,trace:t.trace,dump:none", "t.trace")):
             shutil.copy(PLUGIN, copy)
@@ -160,7 +160,7 @@ class Stacks(SitesTest):
             self.assertIn(";keep_buffers (", done.stdout)
 
     def test_notes_of_other_linkers(self):
-        """A segment of notes that is not loaded is not read; one with alignment 8 has the same ID."""
+        """A segment of notes that is not loaded is not read. One with alignment 8 gives the same ID."""
         notes = subprocess.run(["readelf", "-n", PLUGIN], check=True, capture_output=True, text=True).stdout
         found = re.search(r"Build ID: ([0-9a-f]+)", notes)
         if not found:
@@ -185,7 +185,7 @@ class Stacks(SitesTest):
             os.remove(copy)
 
     def test_one_frame(self):
-        """With the history alone a site is the innermost frame."""
+        """If only the history is on, a site is the innermost frame."""
         pid, _, _ = self.run_sites("keep", 2, 4096, "plugin", 8192, conf="history:100")
         dump = self.dump_of(pid)
         self.held(dump)
@@ -195,7 +195,7 @@ class Stacks(SitesTest):
         self.assertEqual(set(shown), {"keep_buffers", GROW_SITE.split(" < ", maxsplit=1)[0]})
 
     def test_samples(self):
-        """Misses are samples, and of the others bytes stand for what they were drawn from."""
+        """Misses are always sampled.  Each other sample stands for the bytes of the requests that it was drawn from."""
         count = 2000
         pid, _, _ = self.run_sites("keep", count, 65536, conf="stacks:sampled")
         dump = self.dump_of(pid)
@@ -247,7 +247,7 @@ class Stacks(SitesTest):
 
 @unittest.skipIf(EMULATED, "the machine's Python is of another architecture")
 class Python(SitesTest):
-    """Frames of an interpreter, with its lock and without."""
+    """Frames of a Python interpreter, with its lock and without."""
 
     SOURCE = """
 import ctypes, sys
@@ -288,7 +288,7 @@ outer()
 
     @unittest.skipIf(SANITIZED, "the interpreter is not built for it")
     def test_no_collection_inside_a_request(self):
-        """Where frames become objects, a threshold of 5 would make their walk collect again and again."""
+        """If a walk of frames creates objects, a threshold of 5 would start a collection each time."""
         end = """
 import gc
 seen = []
@@ -332,7 +332,7 @@ def nested():
 """
 
     def interpreters(self):
-        """{(3, 11): path}: those of this machine, of one kind each; None for one whose frames take the lock."""
+        """Returns {(3, 11, 0): path}: each version's first interpreter. The third number is Py_GIL_DISABLED."""
         found = {}
         folders = glob.glob(os.path.expanduser("~/.pyenv/versions/3.*/bin")) + ["/usr/bin", "/usr/local/bin"]
         tell = "import sys, sysconfig; print(*sys.version_info[:2], sysconfig.get_config_var('Py_GIL_DISABLED') or 0)"
@@ -367,7 +367,7 @@ thread.join()
 
     @unittest.skipIf(SANITIZED, "the interpreter is not built for it")
     def test_without_its_lock_behind_a_filter(self):
-        """A seccomp filter from before the first use of CUDA ends a process that reads memory as debuggers do."""
+        """A seccomp filter, set before the first use of CUDA, ends a process that reads memory as debuggers do."""
         number = {"x86_64": 310, "aarch64": 270}[os.uname().machine]  # process_vm_readv
         filtered = f"""
 import ctypes, struct
@@ -445,7 +445,7 @@ for thread in others:
 
 class Failures(SitesTest):
     def test_more_than_the_device_has(self):
-        """It counts as out of memory where the driver says so; some serve it from the host's memory."""
+        """It counts as out of memory if the driver refuses it. Some drivers serve it from host memory."""
         for steps, fault, count in (("huge",), "", 1), (("keep", 1, 1 << 45), ",fail:cuMemAlloc_v2@1=0", 0):
             pid, _, _ = self.run_sites(*steps, conf=None, ACCEL_SIM="clock:virtual" + fault)
             (device,) = self.dump_of(pid)["devices"]
@@ -467,7 +467,7 @@ class Leaks(SitesTest):
             "stays. Later ones are counted (interior_frees)"])
 
     def test_the_search_is_made_once(self):
-        """Of 144,000 events, for what is said once."""
+        """The library prints one message and searches its history of 144,000 events once."""
         def seconds(times):
             before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
             self.run_sites("keep", 1, 40 * MIB, "drop", 0, "threads", 8, *("again", 0) * times,
@@ -495,13 +495,13 @@ class Leaks(SitesTest):
 
 
 class Peaks(SitesTest):
-    """Who held the memory at the peak and at the end: a trace, a history and a dump without either tell the same as a
-    count of the program's steps."""
+    """Sites with memory at the peak and at the end. A trace, a history and a dump without either agree with a count of
+    the program's steps."""
 
     SITES = {"keep": "keep_buffers", "lose": "lose_buffers", "plugin": GROW_SITE.split(" < ")[0]}
 
     def steps(self, seed):
-        """Random steps, and what each site holds behind each of them."""
+        """Returns random steps, and the bytes of each site after each step."""
         random = Random(seed)
         steps, blocks, live, moments = [], [], [], [{}]
         for i in range(120):
@@ -535,7 +535,7 @@ class Peaks(SitesTest):
         return held
 
     def without(self, name, *keys):
-        """The dump without some of what it records."""
+        """Returns the dump without some of its records."""
         dump = self.read_dump(name)
         for key in keys:
             (dump["recorded"] if key == "peak" else dump).pop(key)
@@ -559,13 +559,13 @@ class Peaks(SitesTest):
             self.assertEqual(self.told("s.json"), want, seed)
 
     def test_a_history_that_begins_late(self):
-        """The dump knows the peak of the whole run, its history that of the events that are left."""
+        """The dump has the peak of the whole run. Its history has the peak of the remaining events."""
         self.run_sites("keep", 3, MIB, "drop", 0, "drop", 1, *("lose", 1, 1000) * 20,
                        conf="stacks:all,history:16,dump:d.json")
         self.assertEqual(self.told("d.json")["peak"], {"keep_buffers": 3 * MIB})
 
     def test_threads(self):
-        """With several threads the peak adds up to what the library counted, and nothing is held at the end."""
+        """With several threads the sites at the peak add up to the library's count, and nothing is held at the end."""
         self.run_sites("threads", 4, conf="stacks:all,dump:d.json")
         peak = self.read_dump("d.json")["recorded"]["peak"]
         self.assertLess(abs(sum(site["requested"] for site in peak["sites"]) - peak["requested"]), 64 * 3 * MIB)
@@ -576,7 +576,7 @@ class Peaks(SitesTest):
 
 class Growth(SitesTest):
     def test_the_site_that_forgets(self):
-        """keep_buffers gives back what it takes, lose_buffers does not."""
+        """keep_buffers frees its blocks, lose_buffers does not."""
         steps = []
         for i in range(6):
             steps += ["keep", 1, 3 * MIB, "lose", 1, 100000, "pause", "drop", 2 * i]
@@ -599,7 +599,7 @@ class Growth(SitesTest):
 
 
     def test_a_running_process(self):
-        """It is asked, for its page has no call sites; nothing of that is left behind."""
+        """The command asks the process, because its page has no call sites. The request leaves no file."""
         steps = []
         for i in range(2000):
             steps += ["keep", 1, 3 * MIB, "lose", 1, 100000, "pause", "drop", 2 * i]
@@ -665,7 +665,7 @@ class Trace(SitesTest):
             self.assertIn("lose_buffers", file.read())
 
     def tracks(self, source):
-        """{name: bytes after each change} of the call sites of device 0."""
+        """Returns {name: bytes after each change} of the call sites of device 0."""
         events = json.loads(self.command("export", "-f", "perfetto", source))["traceEvents"]
         tracks = {}
         for event in events:
@@ -685,14 +685,14 @@ class Trace(SitesTest):
         self.assertEqual(self.tracks(f"accelcache-{pid}.json"), expected)
 
     def test_tracks_of_the_largest(self):
-        """24 at the most, those that ever held the most; a site that held much and gave it back too."""
+        """A trace has tracks of at most 24 sites: the ones with the highest peaks, even if they end with nothing."""
         self.run_sites("lose", 1, 9 * MIB, "drop", 0, "keep", 1, 5000,
                        conf="stacks:all,trace:t.trace,dump:none")
         self.assertEqual(self.tracks("t.trace"), {"lose_buffers < main": [0, 9 * MIB, 0],
                                                    "keep_buffers < main": [0, 5000]})
 
     def test_versions(self):
-        """Readers older than the stacks take their events for damage: such a file has another version."""
+        """A trace with stacks has another version.  Readers that do not know stacks would report damage."""
         def version(name):
             with open(os.path.join(self.work, name), "rb") as file:
                 return int.from_bytes(file.read(12)[8:], sys.byteorder)
@@ -708,7 +708,7 @@ class Trace(SitesTest):
                 self.command("export", "-f", "folded", "sites.trace", status=status)
 
     def test_many_stacks_in_small_chunks(self):
-        """Definitions go on in the next chunk; every thread's lane has its own."""
+        """Definitions continue in the next chunk, and every thread's lane has its own."""
         self.run_sites("threads", 3, "keep", 1500, 512,
                        conf="stacks:all,trace:t.trace,dump:none")
         self.assertEqual(self.folded("t.trace"), {("main", "keep_buffers"): 1500 * 512})
@@ -746,7 +746,7 @@ class History(SitesTest):
         return re.sub(r" \(.*", "", event["frames"][0])
 
     def test_report_of_a_process(self):
-        """It is asked for all that it recorded, and leaves nothing behind; else its figures are read, and why."""
+        """Reports the whole record of the process and leaves no file, or else its figures and the reason."""
         library = os.path.join(self.root, "library")
         os.mkdir(library)
         for name in ("dygraph.min.js", "dygraph.min.css"):
@@ -773,7 +773,7 @@ class History(SitesTest):
         self.finish(child)
 
     def test_memory_that_goes_with_its_context(self):
-        """It has its end in the history: the curve of a page is never below nothing, and ends there."""
+        """The history has its free, so the curve of a page never falls below zero, and ends at zero."""
         self.run_sites("keep", 3, MIB, "reset", conf="history:1000,stacks:all,dump:gone.json")
         with open(os.path.join(self.work, "gone.json"), encoding="utf-8") as file:
             (ring,) = json.load(file)["history"]
@@ -798,7 +798,7 @@ class History(SitesTest):
         self.finish(child)
 
     def test_a_free_after_the_segment_went(self):
-        """Refused by the driver.  Who freed before is still told once the segment's addresses are the library's
+        """The driver refuses the free.  The command still shows the earlier free after the library has the addresses
         again."""
         child = self.start(program("sites"), PLUGIN, "keep", "2", str(6 * MIB), "drop", "0", "drop", "1", "pause",
                            "again", "1", "keep", "1", str(6 * MIB), "wait",
@@ -859,7 +859,7 @@ class History(SitesTest):
         self.finish(child)
 
     def test_memory_that_is_not_the_cache_s(self):
-        """Pinned host memory, physical memory, arrays, managed memory: events of their own, with who asked."""
+        """Pinned host memory, physical memory, arrays and managed memory have their own events, with the call site."""
         pid, _, _ = self.run_sites("pinned", 70000, "physical", 4 * MIB, "array", 65536, "managed", 90000,
                                    "unpin", "keep", 1, 1000, conf="history:100")
         dump = self.dump_of(pid)
@@ -901,7 +901,7 @@ class History(SitesTest):
     @unittest.skipIf(SANITIZED, "its shadow needs address space")
     @unittest.skipIf(EMULATED, "qemu takes RLIMIT_AS without keeping it")
     def test_out_of_host_memory(self):
-        """One line says it; figures stay right, requests are served, and later ones have names again."""
+        """The library prints one line. Figures stay right, and later blocks have call sites again."""
         child = self.start(program("sites"), PLUGIN, "keep", "1", "1000000", "drop", "0", "pause", "starve",
                            "keep", "3", "1000", "feed", "lose", "2", "2000", "wait",
                            env=self.environment("control:true"))
@@ -930,7 +930,7 @@ class History(SitesTest):
         self.assertEqual(history["events"], 42)
 
     def test_torch_snapshot(self):
-        """PyTorch's shape: events by device, frames, both ends of a free, blocks in their segments."""
+        """PyTorch's format: events by device, frames, both steps of a free, blocks in their segments."""
         pid, _, _ = self.run_sites("keep", 3, 3 * MIB, "drop", 1, "again", 1, "plugin", 4096,
                                    conf="history:1000,stacks:all")
         self.command("export", "-f", "torch-snapshot", f"accelcache-{pid}.json", "-o", "s.pickle")
@@ -956,8 +956,8 @@ class History(SitesTest):
             self.assertEqual(sum(b["size"] for b in segment["blocks"]), segment["total_size"])
 
     def test_the_device_is_asked_for_a_reader(self):
-        """How much is free is a driver call.  The allocator makes one; a second one only what is recorded
-        needs, where the message was given."""
+        """Reading the free memory is a driver call.  The allocator makes one.  The library makes a second one only for
+        a record."""
         for conf, calls in (("dump:none", "1"), ("dump:none,history:100", "2")):
             _, out, _ = self.run_sites("full", "refused", conf=conf,
                                        ACCEL_SIM="clock:virtual,memory:512M")

@@ -1,5 +1,5 @@
-"""Threads may have the least stack that there is: 16 KiB, the C library's part of it included, and the
-simulated device's (a real driver takes its own)."""
+"""Threads may have the smallest stack, 16 KiB. It includes the parts of the C library and of the simulated
+device. A real driver uses its own amount."""
 
 from host import *
 
@@ -24,7 +24,7 @@ class Stacks(HostTest):
                 used = self.used(conf)
                 self.assertEqual(set(used), set(alone))
                 self.assertEqual({step: used[step] for step in used if used[step] > MOST}, {}, used)
-                # The library was there, and did what it was told.
+                # The library was loaded and followed its settings.
                 self.assertGreater(used["dump"], alone["dump"] + 1000)
         self.assertEqual(len([name for name in self.dumps() if name.startswith("oom-")]), 1)
         self.assertGreater(len([name for name in self.dumps() if name.startswith("t.")]), 10)

@@ -17,7 +17,7 @@ class Threads(HostTest):
         self.exact("many", 10000)
 
     def test_a_thousand_race_for_the_first_use(self):
-        """Every call is counted, though some came before there was a page."""
+        """Every call is counted, although some came before the page existed."""
         for _ in range(10):
             pid, _, err = self.run_program(program("threads"), "many_at_once")
             self.assertEqual(err, "")
@@ -30,7 +30,7 @@ class Threads(HostTest):
 
     @unittest.skipIf(SANITIZED, "sanitizers do not know the frames that a cancelled thread leaves")
     def test_cancelled(self):
-        """Wherever they are: nothing stays held, and no thread waits for one that has gone."""
+        """Threads are cancelled at any place: no lock stays held, and no thread waits for an ended one."""
         for conf in ("", "expandable_segments:true", "fence:streams,thread_cache_mb:0"):
             with self.subTest(conf=conf):
                 pid, _, err = self.run_program(program("threads"), "cancelled", env=self.environment(conf))
@@ -100,7 +100,7 @@ class Threads(HostTest):
         self.assert_calls(self.the_dump(pid), 10000)
 
     def test_two_copies(self):
-        """The first serves, the second stays out of the way."""
+        """The first copy serves requests, the second one stays inactive."""
         other = os.path.join(self.root, "copy.so")
         shutil.copy(LIBRARY, other)
         self.exact("many", 10000, preload=[other])

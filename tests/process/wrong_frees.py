@@ -1,4 +1,4 @@
-"""Frees that are refused: counted by kind, said once with both modules, answered as the driver does."""
+"""Refused frees: counted by kind, reported once with both modules, and answered like the driver."""
 
 import re
 
@@ -9,7 +9,7 @@ SIZE = 100000
 
 
 class WrongFrees(HostTest):
-    """Modules of one program free what they should not (modules.c)."""
+    """Modules of one program free blocks that they should not free (modules.c)."""
 
     def run_steps(self, *steps, conf=None, names=(DRIVER, SHARED), **more):
         words = [program("modules")]
@@ -24,8 +24,8 @@ class WrongFrees(HostTest):
         return pid, re.findall(r"gives (\d+)$", out, re.M), err
 
     def expect(self, double, interior, said, *steps, **more):
-        """The answers are the driver's, stderr is `said` with masked addresses, and nothing of what
-        the program holds has changed."""
+        """Checks that the answers are the driver's and that stderr is `said`, with masked addresses.  The
+        program's blocks must be unchanged."""
         pid, answers, err = self.run_steps(*steps, **more)
         self.assertEqual(err, "".join(f"accelcache: {line}\n" for line in said))
         dump = self.the_dump(pid)
@@ -86,7 +86,7 @@ class WrongFrees(HostTest):
                             ("wrong", DRIVER, "plain", 0, 0), conf=conf)
 
     def test_joined_with_other_memory(self):
-        """Who asked is not known any more, and is not guessed."""
+        """The library no longer knows the requester, and does not guess."""
         self.expect(1, 0, ["double free: modules freed ADDRESS, which is free already. The call returned "
                            "an error. Later ones are counted (double_frees)"],
                     *[("take", DRIVER, "cuMemAlloc", 300000)] * 2, ("give", "self", 0),

@@ -25,7 +25,7 @@ static void plain(stream_t stream) {
     EXPECT(allocated() == 2 && reinterpret_cast<std::uintptr_t>(a) % 512 == 0);
     EXPECT(cuMemsetD8Async(address_of(b), 1, MIB, stream) == 0);
     ordered.deallocate(b, MIB);
-    EXPECT(ordered.allocate(MIB) == b); // its work is before that of the next one
+    EXPECT(ordered.allocate(MIB) == b); // its work precedes work on the next block
     ordered.deallocate(b, MIB);
     same.deallocate(a, 1000);
     EXPECT(throws([&] { same.allocate(std::numeric_limits<std::size_t>::max() / 4); }));
@@ -51,7 +51,7 @@ static void polymorphic(stream_t stream) {
 }
 #endif
 
-// Memory with its owner: freed at the end of the scope, or by who consumes the tensor.
+// Memory with its owner: freed at the end of the scope, or by the consumer of the tensor.
 static void owned() {
     accel_data_t data;
     EXPECT(accel_allocate(1000, &data) == ACCEL_OK && data.device == 0 && allocated() == 1);
@@ -79,7 +79,7 @@ static void owned() {
 
 #ifdef AC_TOOLKIT
 static void thrust_and_cub(stream_t stream) {
-    // No elements are constructed: that is the device's to do.
+    // No elements are constructed on the host: the device does that.
     using vector_t = thrust::device_vector<int, accel::thrust_allocator<int>>;
     {
         vector_t vector, other;

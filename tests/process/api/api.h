@@ -1,4 +1,4 @@
-/* What the suites of the C API share: short words for its calls, each of which must succeed, and the
+/* Common parts of the C API's suites: short names for calls, each of which must succeed, and the
  * driver's functions. */
 #ifndef API_H
 #define API_H
@@ -17,7 +17,7 @@
 
 enum { MIB = 1 << 20 };
 
-/* A stream of the device, which is current from now on. */
+/* Creates a stream of the device, and makes the device current. */
 static inline CUstream new_stream(int device) {
     CUstream stream;
     ck_assert_int_eq(accel_set_device(device), ACCEL_OK);
@@ -41,14 +41,14 @@ static inline CUdeviceptr address_of(const void *pointer) {
     return (CUdeviceptr)(uintptr_t)pointer;
 }
 
-/* Raw memory of the current device. */
+/* Allocates raw memory on the current device. */
 static inline void *alloc(size_t bytes, void *stream) {
     void *pointer = NULL;
     ck_assert_int_eq(accel_raw_alloc_with_stream(&pointer, bytes, stream), ACCEL_OK);
     return pointer;
 }
 
-/* Keep the newest entries; 0: none. */
+/* Starts a history of the newest `most` entries; 0 stops it. */
 static inline accel_status_t record(size_t most) {
     accel_history_t history = ACCEL_HISTORY_INIT;
     history.enabled = most > 0;
@@ -62,7 +62,7 @@ static inline accel_pool_id_t new_pool(unsigned flags) {
     return pool;
 }
 
-/* All raw requests of the device go there. */
+/* Routes all raw requests of the device to the pool. */
 static inline void begin(accel_pool_id_t pool, int device) {
     ck_assert_int_eq(accel_begin_allocate_to_pool(device, pool, NULL, NULL), ACCEL_OK);
 }
@@ -73,19 +73,20 @@ static inline accel_pool_id_t open_pool(int device) {
     return pool;
 }
 
-/* No requests go there any more, and its two users are given up. */
+/* Ends the routing of requests to the pool, and releases its two users. */
 static inline void end_and_release(accel_pool_id_t pool) {
     ck_assert_int_eq(accel_end_allocate_to_pool(0, pool), ACCEL_OK);
     for (int i = 0; i < 2; i++)
         ck_assert_int_eq(accel_pool_release(pool), ACCEL_OK);
 }
 
-/* Work on the stream that writes to the memory. */
+/* Submits work to the stream that writes to the memory. */
 static inline void use(void *pointer, size_t bytes, CUstream stream) {
     ck_assert_int_eq(cuMemsetD8Async(address_of(pointer), 1, bytes, stream), CUDA_SUCCESS);
 }
 
-/* At the end of a test: the program holds nothing of device 0, and all records agree. */
+/* Called at the end of a test. Checks that the program holds nothing on device 0, and that all
+ * records agree. */
 static inline void nothing_left(void) {
     char message[160] = "";
     ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
@@ -94,13 +95,13 @@ static inline void nothing_left(void) {
     ck_assert_int_eq(stats_of(0).allocation.all.current, 0);
 }
 
-/* The stream of device 0 does nothing from _hold to _let_go, which is given another one. */
+/* hold blocks a stream of device 0 until let_go, which takes another stream. */
 static CUdeviceptr flag;
 static inline void hold(CUstream stream) {
     if (!flag)
         ck_assert_int_eq(cuMemAlloc_v2(&flag, 512), CUDA_SUCCESS);
     ck_assert_int_eq(cuMemsetD32_v2(flag, 0, 1), CUDA_SUCCESS);
-    ck_assert_int_eq(cuStreamSynchronize(NULL), CUDA_SUCCESS); /* before the stream looks */
+    ck_assert_int_eq(cuStreamSynchronize(NULL), CUDA_SUCCESS); /* before `stream` waits */
     ck_assert_int_eq(cuStreamWaitValue32_v2(stream, flag, 1, 0), CUDA_SUCCESS);
 }
 static inline void let_go(CUstream stream) {
@@ -108,13 +109,13 @@ static inline void let_go(CUstream stream) {
     ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
 }
 
-/* --- threads beside a test, that work until _stop --- */
+/* --- worker threads that run during a test, until stop --- */
 
 enum { WORKERS = 3 };
 static _Atomic bool over;
 static pthread_t workers[WORKERS];
 
-/* work is given the first of its random numbers. */
+/* Starts the workers. `work` receives its first random number. */
 static inline void start(void *(*work)(void *)) {
     ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
     for (size_t i = 0; i < WORKERS; i++)
@@ -131,7 +132,7 @@ static inline size_t next_random(size_t *random) {
     return *random = *random * 6364136223846793005u + 1442695040888963407u;
 }
 
-/* The tests, each in a process of its own; _run is main's work. */
+/* Makes a suite of the tests, each in its own process. run_tests is the work of main. */
 static inline Suite *suite_of(const char *name, const TTest *const *tests) {
     Suite *suite = suite_create(name);
     TCase *all = tcase_create(name);

@@ -1,4 +1,4 @@
-// What the programs in C++ share: how they judge, and the functions of the driver that they call.
+// Shared by the C++ programs: their checks, and the driver's functions that they call.
 #ifndef API_HH
 #define API_HH
 
@@ -46,7 +46,7 @@ inline accel_device_stats_t stats_of(int device) {
     return stats;
 }
 
-// Blocks that the program holds of device 0.
+// Returns the number of blocks that the program holds on device 0.
 inline long long allocated() {
     return stats_of(0).allocation.all.current;
 }
@@ -67,7 +67,7 @@ template <class Error = std::bad_alloc, class Call> bool throws(Call call) {
     return false;
 }
 
-// The cache's records agree.
+// Checks that the cache's records agree.
 inline void check() {
     char message[160];
     EXPECT(records_agree(accel_check, message, sizeof message) == ACCEL_OK);

@@ -1,6 +1,6 @@
-/* Every function of accelcache.h, each called for what it is there for, in a program that links the
- * library: one that calls fewer does not pass (complete.py), and builds with sanitizers run it as well.
- * What each function answers to wrong arguments is the suites' business.
+/* Calls every function of accelcache.h once for its purpose, in a program that links the library.
+ * complete.py fails if a function is not called. Builds with sanitizers run it too. The other suites
+ * test wrong arguments.
  *
  * usage: api_complete */
 #include <pthread.h>
@@ -40,7 +40,7 @@ static CUstream stream_on(int device) {
 static void devices(void) {
     EXPECT(accel_version() == ACCEL_VERSION && !strcmp(accel_name(), "accelcache"));
     EXPECT(!strcmp(accel_status_string(ACCEL_OK), accel_status_string(0)));
-    EXPECT(!accel_initialized()); /* the questions above start nothing, the next one does */
+    EXPECT(!accel_initialized()); /* the calls above start nothing, the next one does */
     EXPECT(!strcmp(accel_get_accelerator(), "cuda") && accel_initialized());
     EXPECT(accel_device_count() == 2 && accel_current_device() == 0);
     OK(accel_set_device(0));
@@ -213,7 +213,7 @@ static char *on_context(void *arg) {
 static void observers(void) {
     void *pointer, *held;
     char *json;
-    OK(accel_malloc(&held, 100 * MIB)); /* too much for it beside a request for a GiB */
+    OK(accel_malloc(&held, 100 * MIB)); /* leaves too little memory for a request of 1 GiB */
     OK(accel_attach_oom_observer(on_oom, &seen));
     OK(accel_add_free_callback(on_shortage, &seen));
     OK(accel_attach_trace_tracker(on_trace, &seen));
@@ -231,7 +231,7 @@ static void observers(void) {
     OK(accel_raw_delete(alloc(1000, NULL)));
     GIVES(accel_raw_alloc(&pointer, 1024 * MIB), ACCEL_ERROR_DEVICE_MEMORY);
     EXPECT(seen.failures == 1 && seen.asked >= 1);
-    EXPECT(seen.traced >= 5 && seen.said == 1); /* request, free twice, out of memory, the text */
+    EXPECT(seen.traced >= 5 && seen.said == 1); /* request, both free steps, OOM, the text */
     OK(accel_snapshot(none, &json));
     EXPECT(strstr(json, "\"free_requested\"") && strstr(json, "\"oom\""));
     EXPECT(strstr(json, "\"user_defined\"") && strstr(json, "\"the recorder\""));
@@ -248,7 +248,7 @@ static void observers(void) {
     OK(accel_free(held));
 }
 
-/* ---- what has to come first in a process ---- */
+/* ---- calls that must be the first in a process ---- */
 
 /* Requests and frees start CUDA themselves. */
 static void first(void) {
@@ -305,7 +305,7 @@ static void torch(void) {
     EXPECT(accel_torch_base_alloc((char *)block + 5, &bytes) == block && bytes == 3000);
     accel_torch_record_stream(block, stream_on(1));
     accel_torch_free(block, 3000, 1, NULL);
-    accel_torch_begin_allocate_to_pool(1, pool, NULL); /* without a filter: of all streams */
+    accel_torch_begin_allocate_to_pool(1, pool, NULL); /* without a filter: all streams */
     block = accel_torch_malloc_or_throw(100, 1, NULL);
     accel_torch_end_allocate_to_pool(1, pool);
     EXPECT(block && accel_pool_use_count(pool) == 1);
@@ -318,7 +318,7 @@ static void torch(void) {
     EXPECT(!stats_of(1).reserved_bytes.all.current);
 }
 
-/* The child began before CUDA was used.  It reads what the handle names. */
+/* The child began before the first use of CUDA. It reads the memory behind the handle. */
 static void importer(int in) {
     accel_ipc_handle_t handle;
     void *pointer;
@@ -351,7 +351,7 @@ static void sharing(void) {
 
 /* ---- */
 
-/* Two threads, each with pools and guards of its own. */
+/* Runs in two threads, each with its own pools and guards. */
 static void *beside(void *arg) {
     memory();
     pools();
@@ -377,7 +377,7 @@ int main(void) {
     static void (*const parts[])(void) = {all, first, allocator, pages, torch, sharing};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         int status;
-        pid_t child = fork(); /* so that the library is a fresh one */
+        pid_t child = fork(); /* so that the library starts fresh */
         NEED(child >= 0);
         if (!child) {
             char message[160] = "";

@@ -1,6 +1,5 @@
-/* Every function of accelcache.h, in a program that links the library and uses the simulated
- * device.  Each test runs in a process of its own (Check forks), so that what one sets up does
- * not help the next. */
+/* Tests of every function of accelcache.h, in a program that links the library and uses the simulated device.
+ * Check forks for each test, so that no test depends on the setup of another. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +24,7 @@ START_TEST(devices) {
     ck_assert_int_eq(accel_initialized(), 1);
     ck_assert_int_eq(accel_current_device(), 0);
     ck_assert(!has_primary(0));
-    ck_assert_int_eq(accel_exchange_device(0), 0); /* makes its context, though it was current */
+    ck_assert_int_eq(accel_exchange_device(0), 0); /* creates device 0's context */
     ck_assert(has_primary(0));
     ck_assert_int_eq(accel_synchronize_device(1), ACCEL_OK);
     ck_assert_int_eq(accel_maybe_exchange_device(1), 0);
@@ -54,8 +53,8 @@ START_TEST(devices) {
 }
 END_TEST
 
-/* A device that was chosen without a context: raw memory is of it, a guard brings it back, and it ends with
- * a change of the context. */
+/* The thread chose a device without a context: raw memory comes from it, and a guard restores it. A change of
+ * the context ends the choice. */
 START_TEST(chosen_device) {
     accel_guard_t guard;
     accel_pointer_info_t info = ACCEL_POINTER_INFO_INIT;
@@ -113,7 +112,8 @@ START_TEST(statistics) {
     ck_assert_int_eq(accel_reset_peak_stats(-1), ACCEL_ERROR_INVALID);
     ck_assert_int_eq(accel_reset_accumulated_stats(9), ACCEL_ERROR_INVALID);
 
-    /* A caller built against an older, shorter structure gets no byte more than it has. */
+    /* A caller built against an older version has a shorter structure. The library writes no byte behind
+     * it. */
     struct {
         accel_device_stats_t stats;
         unsigned char canary;
@@ -135,7 +135,7 @@ START_TEST(memory_info) {
     ck_assert_int_eq(cuMemAlloc_v2(&pointer, 32 * MIB), CUDA_SUCCESS);
     ck_assert_int_eq(accel_get_memory_info(0, &later, &total), ACCEL_OK);
     ck_assert_uint_eq(later, free_bytes - 32 * MIB);
-    /* What is idle in the cache counts as free. */
+    /* Idle memory of the cache counts as free. */
     ck_assert_int_eq(cuMemFree_v2(pointer), CUDA_SUCCESS);
     ck_assert_int_eq(accel_get_memory_info(0, &later, &total), ACCEL_OK);
     ck_assert_uint_eq(later, free_bytes);
@@ -153,7 +153,7 @@ static size_t free_of(accel_status_t (*info)(int, size_t *, size_t *)) {
     return available;
 }
 
-/* A small block keeps a segment of 700 MiB; what lies next to it can be obtained. */
+/* A small block keeps a segment of 700 MiB alive. The rest of the segment can still be allocated. */
 START_TEST(memory_beside_blocks) {
     void *large, *small;
     char message[100];
@@ -216,7 +216,7 @@ START_TEST(memory_in_the_order_of_a_stream) {
     use(a, MIB, stream);
     ck_assert_int_eq(accel_free_async(a, stream), ACCEL_OK);
     ck_assert_int_eq(stats_of(0).allocation.all.current, 0);
-    ck_assert_int_eq(stats_of(0).active.all.current, 1); /* until the stream is done with it */
+    ck_assert_int_eq(stats_of(0).active.all.current, 1); /* until the stream's work completes */
     ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
     ck_assert_int_eq(accel_malloc_async(&b, MIB, stream), ACCEL_OK);
     ck_assert_ptr_eq(a, b);
@@ -244,7 +244,7 @@ START_TEST(record_stream) {
     ck_assert_int_eq(stats_of(0).active.all.current, 1);
     ck_assert_int_eq(cuMemAlloc_v2(&second, MIB), CUDA_SUCCESS);
     ck_assert_int_eq(accel_record_stream((void *)(uintptr_t)0x1000, NULL), ACCEL_ERROR_NOT_OURS);
-    ck_assert_int_eq(accel_record_stream(NULL, NULL), ACCEL_OK); /* what no bytes were asked for */
+    ck_assert_int_eq(accel_record_stream(NULL, NULL), ACCEL_OK); /* the address of an allocation of no bytes */
     ck_assert_int_eq(accel_close_ipc_ptr(NULL), ACCEL_ERROR_INVALID);
     ck_assert_int_eq(cuMemFree_v2(second), CUDA_SUCCESS);
     ck_assert_int_eq(accel_record_stream((void *)(uintptr_t)(second + MIB), NULL),
@@ -252,7 +252,8 @@ START_TEST(record_stream) {
 }
 END_TEST
 
-/* One context more than are kept account of: the cache is off, and every function still answers. */
+/* The program creates one context more than the library has records for. The library turns its cache off, and
+ * every function still answers. */
 START_TEST(more_contexts_than_are_kept) {
     enum { KEPT = 256 };
     void *ours, *drivers, *ordered, *ordered_too;
@@ -268,7 +269,7 @@ START_TEST(more_contexts_than_are_kept) {
         ck_assert_uint_eq(cuCtxCreate_v2(&last, 0, 0), CUDA_SUCCESS);
     ck_assert_uint_eq(cuStreamCreate(&stream, 1), CUDA_SUCCESS);
 
-    /* In the context that has no record. */
+    /* The current context has no record. */
     ck_assert_int_eq(accel_current_device(), 0);
     ck_assert_int_eq(accel_malloc(&drivers, MIB), ACCEL_OK);
     ck_assert_int_eq(accel_malloc_async(&ordered, MIB, stream), ACCEL_OK);
@@ -277,14 +278,14 @@ START_TEST(more_contexts_than_are_kept) {
     ck_assert_int_eq(accel_record_stream(drivers, stream), ACCEL_ERROR_NOT_OURS);
     ck_assert_int_eq(accel_record_stream(ours, stream), ACCEL_ERROR_NO_DRIVER);
     ck_assert_int_eq(accel_record_stream(ours, NULL), ACCEL_ERROR_NO_DRIVER);
-    ck_assert_int_eq(accel_record_stream(ours, before), ACCEL_OK); /* of one that has */
+    ck_assert_int_eq(accel_record_stream(ours, before), ACCEL_OK); /* a stream of a context with a record */
     ck_assert_int_eq(accel_free_async(ordered, stream), ACCEL_OK);
     ck_assert_int_eq(accel_free_async(ordered_too, NULL), ACCEL_OK);
     ck_assert_int_eq(accel_free(drivers), ACCEL_OK);
     ck_assert_int_eq(accel_free_async(ours, stream), ACCEL_OK);
     ck_assert_int_eq(stats_of(0).allocated_bytes.all.current, allocated - MIB);
 
-    /* In one that has; what was freed is not handed out any more. */
+    /* The first context has a record, but its freed memory is not reused. */
     ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
     ck_assert_int_eq(accel_malloc(&drivers, MIB), ACCEL_OK);
     ck_assert_ptr_ne(drivers, ours);
@@ -298,7 +299,7 @@ START_TEST(more_contexts_than_are_kept) {
     ck_assert_int_eq(accel_get_memory_info(0, &available, &total), ACCEL_OK);
     ck_assert_uint_gt(available, less);
 
-    /* No setting turns it on again. */
+    /* No setting turns the cache on again. */
     ck_assert_int_eq(
         accel_set_allocator_settings("enabled:true,dump:none", message, sizeof message),
         ACCEL_OK);
@@ -323,7 +324,7 @@ START_TEST(settings) {
     ck_assert_int_eq(accel_set_allocator_settings("memory_limit:64M", message, sizeof message),
                      ACCEL_OK);
     ck_assert_int_eq(cuMemAlloc_v2(&pointer, 48 * MIB), CUDA_SUCCESS);
-    /* The device has the memory, but the limit holds. */
+    /* The device has the memory, but the limit refuses the request. */
     accel_device_stats_t before = stats_of(0);
     ck_assert_int_eq(cuMemAlloc_v2(&other, 48 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
     ck_assert_int_eq(stats_of(0).num_ooms, before.num_ooms + 1);
@@ -348,7 +349,7 @@ static accel_status_t busy_at_first(char *message, size_t size) {
     return busy_answers-- > 0 ? ACCEL_ERROR_BUSY : ACCEL_ERROR_INTERNAL;
 }
 
-/* A thread that is kept from running inside its cache is no error of the records; one that is for ever is told. */
+/* A record that is busy for a short time is read again. One that stays busy is an error. */
 START_TEST(records_that_are_busy_are_asked_again) {
     busy_answers = 2;
     ck_assert_int_eq(records_agree(busy_at_first, NULL, 0), ACCEL_ERROR_INTERNAL);

@@ -1,4 +1,4 @@
-/* Former states of private pools, what frees that are refused answer, expandable segments by stream. */
+/* Former states of private pools, results of refused frees, and expandable segments per stream. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -14,7 +14,8 @@ static accel_checkpoint_t *checkpoint_of(accel_pool_id_t pool) {
     return checkpoint;
 }
 
-/* Restore, and see that the lists are these; each ends with NULL. */
+/* Restores the checkpoint, and checks the lists of freed and allocated blocks. Each list ends with
+ * NULL. */
 static void restore(const accel_checkpoint_t *checkpoint, void *const *freed,
                     void *const *allocated) {
     accel_checkpoint_delta_t delta = {.size = sizeof delta};
@@ -50,10 +51,11 @@ START_TEST(blocks_come_back) {
     int value = 4711, read = 0;
     ck_assert_int_eq(cuMemcpyHtoD_v2(address_of(b), &value, sizeof value), 0);
     accel_checkpoint_t *three = checkpoint_of(pool);
-    /* What came since goes, what went since comes back, at its old place and as it was. */
+    /* A restore frees newer blocks, and brings freed blocks back at their addresses with their
+     * content. */
     ck_assert_int_eq(accel_raw_delete(b), ACCEL_OK);
     void *small = alloc(512, stream), *d = alloc(5000, stream), *e = alloc(50 * MIB, stream);
-    ck_assert_ptr_eq(small, b); /* on the memory of the block that is to come back */
+    ck_assert_ptr_eq(small, b); /* in the memory of the block that the restore brings back */
     restore(three, (void *[]){a, c, small, d, e, NULL}, (void *[]){a, b, c, NULL});
     ck_assert(bytes_of(a) == 1000 && bytes_of(b) == 3000 && bytes_of(c) == 3 * MIB);
     ck_assert_int_eq(accel_pool_check_live(pool, 0, (void *[]){a, b, c}, 3), ACCEL_OK);
@@ -65,12 +67,12 @@ START_TEST(blocks_come_back) {
     ck_assert_int_eq(accel_pool_bytes(pool, 0, &reserved, &allocated), ACCEL_OK);
     ck_assert_uint_eq(allocated, 1024 + 3072 + 3 * MIB);
     ck_assert_uint_eq(reserved, (2 + 20 + 50) * MIB);
-    /* Requests find what they found the first time. */
+    /* Requests after the restore get the addresses that they got the first time. */
     void *after = alloc(5000, stream);
     ck_assert_ptr_eq(alloc(18 * MIB, stream), e);
     restore(three, (void *[]){a, b, c, after, e, NULL}, (void *[]){a, b, c, NULL});
     ck_assert_ptr_eq(alloc(5000, stream), after);
-    /* All free: neighbours are one block again. */
+    /* All blocks are free, and neighbours are coalesced. */
     restore(empty, (void *[]){a, b, c, after, NULL}, (void *[]){NULL});
     ck_assert_ptr_eq(alloc(20 * MIB, stream), c);
     restore(three, (void *[]){c, NULL}, (void *[]){a, b, c, NULL});
@@ -104,7 +106,7 @@ START_TEST(what_cannot_come_back) {
     void *a = alloc(MIB, stream), *b = alloc(30 * MIB, stream);
     held = checkpoint_of(pool);
     ck_assert_int_eq(accel_set_checkpoint_pool_state(held, &delta), ACCEL_ERROR_INVALID);
-    /* A segment has gone: what is there stays as it is. */
+    /* A segment of the checkpoint no longer exists: the restore fails and changes nothing. */
     ck_assert_int_eq(accel_raw_delete(b), ACCEL_OK);
     ck_assert_int_eq(accel_pool_empty(pool), ACCEL_OK);
     void *c = alloc(MIB, stream);
@@ -112,7 +114,7 @@ START_TEST(what_cannot_come_back) {
     ck_assert_int_eq(accel_set_checkpoint_pool_state(held, NULL), ACCEL_ERROR_INVALID);
     ck_assert_uint_eq(told[ACCEL_TRACE_ALLOC], 0);
     ck_assert_int_eq(accel_pool_check_live(pool, 0, (void *[]){a, c}, 2), ACCEL_OK);
-    /* The same memory, for a stream whose order is another one. */
+    /* Another stream's block has the address, so the restore fails. */
     ck_assert_ptr_eq(alloc(30 * MIB, other), b);
     ck_assert_int_eq(accel_set_checkpoint_pool_state(held, NULL), ACCEL_ERROR_INVALID);
     ck_assert_int_eq(accel_raw_delete(b), ACCEL_OK);
@@ -143,8 +145,8 @@ START_TEST(devices_and_streams_apart) {
     ck_assert_int_eq(accel_raw_delete(a), ACCEL_OK);
     ck_assert_int_eq(accel_raw_delete(b), ACCEL_OK);
     restore(checkpoint, (void *[]){NULL}, (void *[]){a, b, NULL});
-    ck_assert_int_eq(accel_raw_delete(c), ACCEL_OK); /* was not of device 0 */
-    /* What a stream freed goes to that stream. */
+    ck_assert_int_eq(accel_raw_delete(c), ACCEL_OK); /* the block was not on device 0 */
+    /* The stream that freed the block gets it again. */
     ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
     ck_assert_int_eq(accel_raw_delete(b), ACCEL_OK);
     ck_assert_ptr_eq(alloc(1000, second), b);
@@ -152,7 +154,7 @@ START_TEST(devices_and_streams_apart) {
 }
 END_TEST
 
-/* A block that another stream works with is not handed out anew before that is over. */
+/* The pool reuses a block with another stream's work only after this work has completed. */
 START_TEST(work_elsewhere) {
     CUstream mine = new_stream(0), other = new_stream(0);
     accel_pool_id_t pool = open_pool(0);
@@ -166,11 +168,11 @@ START_TEST(work_elsewhere) {
     ck_assert_int_eq(accel_pool_check_live(pool, 0, &b, 1), ACCEL_OK);
     let_go(mine);
     restore(checkpoint, (void *[]){b, NULL}, (void *[]){a, b, NULL});
-    /* It is over, and no later free waits. */
+    /* The work has completed, and no later free waits for it. */
     hold(other);
     ck_assert_int_eq(accel_raw_delete(a), ACCEL_OK);
     ck_assert_ptr_eq(alloc(MIB, mine), a);
-    /* While a stream captures nothing is waited for. */
+    /* The restore does not wait while a stream captures. */
     ck_assert_int_eq(accel_record_stream(b, other), ACCEL_OK);
     let_go(mine);
     CUgraph graph;
@@ -178,7 +180,7 @@ START_TEST(work_elsewhere) {
     ck_assert_int_eq(accel_set_checkpoint_pool_state(checkpoint, NULL), ACCEL_ERROR_BUSY);
     ck_assert_int_eq(cuStreamEndCapture(mine, &graph), CUDA_SUCCESS);
     restore(checkpoint, (void *[]){a, b, NULL}, (void *[]){a, b, NULL});
-    /* The handle of a stream that has gone says nothing of work on it. */
+    /* The handle of a destroyed stream tells nothing about work on it. */
     ck_assert_int_eq(cuStreamDestroy_v2(mine), CUDA_SUCCESS);
     hold(other);
     ck_assert_int_eq(accel_set_checkpoint_pool_state(checkpoint, NULL), ACCEL_ERROR_BUSY);
@@ -188,7 +190,7 @@ START_TEST(work_elsewhere) {
 }
 END_TEST
 
-/* --- threads: blocks come and go while former states come back --- */
+/* --- threads: allocate and free while checkpoints are restored --- */
 
 enum { ROUNDS = 200 };
 
@@ -200,14 +202,14 @@ static void *work(void *arg) {
         void *block = NULL;
         accel_status_t status =
             accel_raw_alloc_with_stream(&block, (size_t)512 << (random >> 40) % 14, stream);
-        if (status != ACCEL_OK) { /* what is not freed below stays until a restore */
+        if (status != ACCEL_OK) { /* blocks that are not freed below live until a restore */
             ck_assert_int_eq(status, ACCEL_ERROR_DEVICE_MEMORY);
             sched_yield();
             continue;
         }
         if (random >> 60 == 0)
             accel_record_stream(block, NULL);
-        /* A restore may have freed it, or it may be another thread's by now. */
+        /* A restore may have freed the block, or another thread may own it. */
         if (random >> 50 & 7)
             accel_raw_delete(block);
     }
@@ -241,7 +243,7 @@ START_TEST(threads) {
 }
 END_TEST
 
-/* --- frees that are refused --- */
+/* --- refused frees --- */
 
 START_TEST(refused_frees) {
     CUstream stream = new_stream(0);
@@ -262,8 +264,8 @@ START_TEST(refused_frees) {
     void *raw = alloc(MIB, stream);
     ck_assert_int_eq(accel_raw_delete(raw), ACCEL_OK);
     ck_assert_int_eq(accel_raw_delete(raw), ACCEL_ERROR_DOUBLE_FREE);
-    /* The first block of a pool's segment begins where the segment does, which is no block of the
-     * program's: it stays the pool's. */
+    /* The first block of a pool's segment has the segment's address. The segment is not a block of the
+     * program, so the free returns the block to the pool. */
     accel_pool_id_t pool = open_pool(0);
     void *first = alloc(1000, stream), *second = alloc(1000, stream);
     size_t reserved;
@@ -280,7 +282,7 @@ START_TEST(refused_frees) {
 }
 END_TEST
 
-/* --- expandable segments by stream --- */
+/* --- expandable segments per stream --- */
 
 static size_t bytes_for(const accel_segment_size_t *sizes, size_t count, const void *stream) {
     size_t bytes = 0;

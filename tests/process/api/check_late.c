@@ -1,5 +1,5 @@
-/* Frees that have to wait until no stream captures, and until the work of streams that have gone is over: memory
- * that the driver served, and segments of private pools. */
+/* Late frees: frees that wait until no stream captures, and until the work of destroyed streams completes. They
+ * concern memory from the driver and segments of private pools. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static void end_capture(CUstream stream) {
     ck_assert_int_eq(cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
 }
 
-/* Whether the device has memory there. */
+/* Returns true if the device has memory at the address. */
 static bool exists(const void *pointer) {
     CUdeviceptr base;
     size_t bytes;
@@ -42,24 +42,24 @@ static long late_frees(void) {
     return frees;
 }
 
-/* --- what brings late frees about --- */
+/* --- calls that execute late frees --- */
 
 static void by_request(void) {
     ck_assert_int_eq(accel_raw_delete(alloc(512, own)), ACCEL_OK);
 }
 static void by_free(void) {
-    accel_raw_deleter()(&graph); /* of nothing that is ours */
+    accel_raw_deleter()(&graph); /* not a block of the library */
 }
 static void by_trim(void) {
     ck_assert_int_eq(accel_empty_cache(), ACCEL_OK);
 }
-/* A call of the driver that finds no memory: 1 GiB less what waits is too little. */
+/* Requests 1000 MiB from the driver. The device has 1 GiB, and the late blocks leave too little of it. */
 static void by_shortage(void) {
     CUdeviceptr pointer;
     ck_assert_int_eq(cuMemAlloc_v2(&pointer, (size_t)1000 * MIB), CUDA_SUCCESS);
     ck_assert_int_eq(cuMemFree_v2(pointer), CUDA_SUCCESS);
 }
-/* The same of a request that the cache serves. */
+/* Turns the cache on, then makes the request of by_shortage. */
 static void by_shortage_in_the_cache(void) {
     ck_assert_int_eq(accel_enable(1), ACCEL_OK);
     by_shortage();
@@ -68,8 +68,8 @@ static void (*const brings[])(void) = {by_request, by_free, by_trim, by_shortage
                                        by_shortage_in_the_cache};
 enum { BRINGS = sizeof brings / sizeof *brings };
 
-/* The deleter learns of no failure: what the driver served, and may be in use, is freed after the capture, and
- * cannot be freed twice. */
+/* A deleter reports no failure. Memory from the driver that may be in use is freed after the capture, and cannot
+ * be freed twice. */
 START_TEST(deleters_in_captures) {
     accel_pointer_info_t info = {.size = sizeof info};
     make_streams();
@@ -97,7 +97,7 @@ START_TEST(deleters_in_captures) {
 }
 END_TEST
 
-/* What waits goes with its context, and what the driver serves there next is another's. */
+/* A reset of the context drops its late frees. They do not free the next context's block at the old address. */
 START_TEST(contexts_that_end) {
     void *next[4], *block;
     make_streams();
@@ -118,11 +118,11 @@ START_TEST(contexts_that_end) {
     by_trim();
     for (int i = 0; i < 4; i++)
         ck_assert(exists(next[i]));
-    ck_assert(again); /* else nothing was shown */
+    ck_assert(again); /* otherwise the test shows nothing */
 }
 END_TEST
 
-/* Memory of the cache whose own stream captures: the graph may not free it. */
+/* The deleter frees blocks of the cache while their own stream captures. The graph must not free them. */
 START_TEST(deleters_on_capturing_streams) {
     enum { MANY = 300 };
     static void *block[MANY];
@@ -134,7 +134,7 @@ START_TEST(deleters_on_capturing_streams) {
         accel_raw_deleter()(block[i]);
     ck_assert_int_eq(late_frees(), MANY / 2);
     ck_assert_int_eq(stats_of(0).allocation.all.current, MANY / 2);
-    ck_assert_int_eq(accel_free_async(block[1], other), ACCEL_OK); /* a free too many, by another call ... */
+    ck_assert_int_eq(accel_free_async(block[1], other), ACCEL_OK); /* a double free by another call ... */
     end_capture(own);
     ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
     ck_assert_int_eq(accel_malloc_async(&block[1], MIB, other), ACCEL_OK); /* ... and its next owner */
@@ -154,7 +154,7 @@ static void *let_go_soon(void *arg) {
     return NULL;
 }
 
-/* The driver frees at once, whatever uses the memory: that is over before it goes back, and not waited for
+/* The driver frees memory at once, even if work uses it. The library waits for the work first, but does not wait
  * while a stream captures. */
 START_TEST(segments_of_the_driver) {
     pthread_t thread;
@@ -172,11 +172,11 @@ START_TEST(segments_of_the_driver) {
     end_capture(other);
     ck_assert_int_eq(pthread_create(&thread, NULL, let_go_soon, NULL), 0);
     for (int i = 0; i < 20 && exists(block); i++)
-        by_trim(); /* each waits for a second at the most, and the thread may be slow to begin */
+        by_trim(); /* each waits at most one second, and the thread may be slow to begin */
     ck_assert(!exists(block));
     ck_assert_int_eq(cuStreamQuery(own), CUDA_SUCCESS);
     pthread_join(thread, NULL);
-    ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK); /* no error: it was there to the end */
+    ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK); /* the memory existed long enough */
 }
 END_TEST
 
@@ -195,7 +195,7 @@ static void program_free(void *pointer, size_t bytes, int device, void *stream) 
     freed++;
 }
 
-/* The program's free_fn is told a stream that has gone: the work that it had is over by then. */
+/* The pool calls free_fn for segments of a destroyed stream, after the stream's work has completed. */
 START_TEST(segments_of_streams_that_have_gone) {
     const accel_allocator_t functions = {
         .size = sizeof functions, .alloc_fn = program_alloc, .free_fn = program_free};
@@ -225,7 +225,7 @@ static void *release_there(void *pool) {
     return NULL;
 }
 
-/* The handle of a thread's default stream names another stream in the thread that releases the pool. */
+/* The handle of a default stream names another stream in the thread that releases the pool. */
 START_TEST(segments_of_other_threads) {
     const accel_allocator_t functions = {
         .size = sizeof functions, .alloc_fn = program_alloc, .free_fn = program_free};
@@ -246,8 +246,8 @@ START_TEST(segments_of_other_threads) {
 }
 END_TEST
 
-/* What a stream that has gone leaves idle beside blocks that the program holds serves no other stream: it goes
- * back with the pool's next request. */
+/* A destroyed stream leaves idle segments, and the program holds one of its blocks. The idle segments serve no
+ * other stream: the pool's next request releases them. */
 START_TEST(idle_segments_beside_held_blocks) {
     size_t reserved;
     make_streams();
@@ -260,14 +260,14 @@ START_TEST(idle_segments_beside_held_blocks) {
     for (int i = 0; i < 3; i++)
         ck_assert_int_eq(accel_raw_delete(alloc(MIB, other)), ACCEL_OK);
     ck_assert_int_eq(accel_pool_bytes(pool, 0, &reserved, NULL), ACCEL_OK);
-    ck_assert_uint_eq(reserved, 4 * MIB); /* of the block that is held, and of the other stream */
+    ck_assert_uint_eq(reserved, 4 * MIB); /* the held block's segment, and the other stream's */
     ck_assert_int_eq(accel_raw_delete(held), ACCEL_OK);
     end_and_release(pool);
     nothing_left();
 }
 END_TEST
 
-/* What comes back to the cache serves the request that was short of it. */
+/* A late free gives memory back to the cache, and a request that was short of memory gets it. */
 START_TEST(memory_of_the_cache) {
     make_streams();
     void *block = alloc((size_t)100 * MIB, own);
@@ -280,7 +280,7 @@ START_TEST(memory_of_the_cache) {
 }
 END_TEST
 
-/* Blocks of the driver that wait for work of `own`, which is held. */
+/* Creates late frees of the driver's memory, which wait for work of `own`. That stream is held. */
 static void make_late(void **block, int count, size_t bytes) {
     make_streams();
     ck_assert_int_eq(accel_enable(0), ACCEL_OK);
@@ -298,8 +298,8 @@ static void make_late(void **block, int count, size_t bytes) {
     use(held, 512, own);
 }
 
-/* A driver without numbers of contexts: another one may have the address by then, so that the free fails, and the
- * block stays the program's. */
+/* The driver reports no context IDs. Another context may have the old address, so the library frees nothing late,
+ * and the program keeps the block. */
 START_TEST(before_contexts_had_numbers) {
     make_streams();
     ck_assert_int_eq(accel_enable(0), ACCEL_OK);
@@ -317,7 +317,7 @@ START_TEST(before_contexts_had_numbers) {
 }
 END_TEST
 
-/* The program learns of a late free that fails by a line on stderr, once. */
+/* If a late free fails, the library prints one line on stderr, once. */
 START_TEST(late_frees_that_fail) {
     static const char wanted[] = "2097152 bytes of device 0 that were to be freed after other work could not be (";
     static char said[4096];
@@ -325,7 +325,7 @@ START_TEST(late_frees_that_fail) {
     make_late(block, 2, 2 * MIB);
     let_go(other);
     ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
-    char path[] = "/tmp/late.XXXXXX"; /* as a daemon's log: what is only appended to */
+    char path[] = "/tmp/late.XXXXXX"; /* opened like a daemon's log, for appending only */
     int lines = mkstemp(path), end = open(path, O_WRONLY | O_APPEND);
     unlink(path);
     ck_assert(end >= 0 && dup2(end, STDERR_FILENO) == STDERR_FILENO);
@@ -340,7 +340,7 @@ START_TEST(late_frees_that_fail) {
 }
 END_TEST
 
-/* A request or free looks at a few of them, whatever their number; in turn, so that each one goes. */
+/* A request or free checks only a few late frees, in turn, so that each is executed at some time. */
 START_TEST(few_at_a_time) {
     enum { MANY = 400 };
     static void *block[MANY];
@@ -375,7 +375,7 @@ static int remaining(void **block, int count) {
     return left;
 }
 
-/* Late frees that work keeps waiting keep no others. */
+/* Late frees with running work do not delay the others. */
 START_TEST(late_frees_beside_work) {
     enum { MANY = 12 };
     void *done[MANY], *busy[MANY], *held;
@@ -384,7 +384,7 @@ START_TEST(late_frees_beside_work) {
     for (int i = 0; i < MANY; i++) {
         busy[i] = alloc(512, other);
         ck_assert_int_eq(accel_record_stream(busy[i], own), ACCEL_OK);
-        by_free(); /* all of the first ones are to wait for the work of now */
+        by_free(); /* the first frees have to wait for the new work */
     }
     let_go(other);
     free_late(busy, MANY);
@@ -398,7 +398,7 @@ START_TEST(late_frees_beside_work) {
 }
 END_TEST
 
-/* One late free is waited for, and the others are looked at. */
+/* A trim waits for one late free and only queries the others. */
 START_TEST(one_wait_for_many) {
     enum { MANY = 8 };
     void *block[MANY];
@@ -419,7 +419,7 @@ START_TEST(one_wait_for_many) {
 }
 END_TEST
 
-/* An allocator of the program with a lock, under which it asks the driver. */
+/* The program's allocator calls the driver under its own lock. */
 static pthread_mutex_t program_lock;
 static void *locked_alloc(size_t bytes, int device, void *stream) {
     CUdeviceptr pointer;
@@ -435,12 +435,12 @@ static void locked_free(void *pointer, size_t bytes, int device, void *stream) {
     (void)device;
     (void)stream;
     freed++;
-    ck_assert_int_eq(pthread_mutex_lock(&program_lock), 0); /* not held by this thread: EDEADLK */
+    ck_assert_int_eq(pthread_mutex_lock(&program_lock), 0); /* EDEADLK if this thread held the lock */
     ck_assert_int_eq(cuMemFree_v2(address_of(pointer)), CUDA_SUCCESS);
     pthread_mutex_unlock(&program_lock);
 }
 
-/* No driver call of the program calls its free_fn, with the cache (1) or without. */
+/* No driver call of the program calls its free_fn. The cache is on if _i is 1. */
 START_TEST(locks_of_the_program) {
     const accel_allocator_t functions = {
         .size = sizeof functions, .alloc_fn = locked_alloc, .free_fn = locked_free};
@@ -468,8 +468,8 @@ START_TEST(locks_of_the_program) {
 }
 END_TEST
 
-/* A pool's request that would fail waits for work on a segment of another stream, which the driver frees at
- * once. */
+/* A pool's request that would otherwise fail waits for work on another stream's segment. The driver frees such a
+ * segment at once. */
 START_TEST(requests_wait_for_late_frees) {
     make_streams();
     ck_assert_int_eq(accel_enable(0), ACCEL_OK);
@@ -485,7 +485,7 @@ START_TEST(requests_wait_for_late_frees) {
 }
 END_TEST
 
-/* With the argument "old": the driver is one of before CUDA 12. */
+/* The argument "old" selects a driver older than CUDA 12. */
 int main(int argc, char **argv) {
     const TTest *const old[] = {before_contexts_had_numbers, NULL};
     const TTest *const tests[] = {deleters_on_capturing_streams,

@@ -1,5 +1,5 @@
-/* Which stream memory is freed in the order of, where handles do not tell: the default streams of threads and
- * contexts; memory whose context has ended; memory of one call that another one frees. */
+/* Stream order of frees that handles alone do not decide: default streams of threads and contexts, memory of destroyed
+ * contexts, and blocks that another call frees. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 #define PER_THREAD CU_STREAM_PER_THREAD
 
-/* A thread with the primary context of device 0 current, to its end. */
+/* Runs the body in a thread with device 0's primary context current, and joins the thread. */
 static void in_thread(void *(*body)(void *), void *arg) {
     pthread_t thread;
     ck_assert_int_eq(pthread_create(&thread, NULL, body, arg), 0);
@@ -26,17 +26,17 @@ static void *ask_per_thread(void *out) {
     return NULL;
 }
 
-/* Frees what it is given, and asks for as much. */
+/* Frees the block, then requests 100 blocks of its size. None of them has its address. */
 static void *free_and_ask(void *block) {
     ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
-    use(*(void **)block, 512, PER_THREAD); /* its own, which has nothing to do */
+    use(*(void **)block, 512, PER_THREAD); /* the thread's own default stream, which is idle */
     ck_assert_int_eq(accel_raw_delete(*(void **)block), ACCEL_OK);
     for (int i = 0; i < 100; i++)
         ck_assert_ptr_ne(alloc(MIB, PER_THREAD), *(void **)block);
     return NULL;
 }
 
-/* Handle 2 stands for another stream in each thread. */
+/* Handle 2 names another stream in each thread. */
 START_TEST(per_thread_in_pools) {
     CUstream other = new_stream(0);
     accel_pool_id_t pool = open_pool(0);
@@ -46,7 +46,7 @@ START_TEST(per_thread_in_pools) {
     ck_assert_int_eq(accel_raw_delete(mine), ACCEL_OK);
     in_thread(ask_per_thread, &theirs);
     ck_assert_ptr_ne(theirs, mine);
-    again = alloc(MIB, PER_THREAD); /* in its own order it serves at once */
+    again = alloc(MIB, PER_THREAD); /* in this stream's order the block is reusable at once */
     ck_assert_ptr_eq(again, mine);
     let_go_for_good(other);
     ck_assert_int_eq(accel_raw_delete(again), ACCEL_OK);
@@ -77,7 +77,7 @@ static void *ask_hold_and_free(void *out) {
     return NULL;
 }
 
-/* What a thread or a stream leaves in a pool serves the next one, once the device is done with it. */
+/* A pool reuses memory that an ended thread or stream left, after the device has completed its work. */
 START_TEST(ended_streams_in_pools) {
     enum { TIMES = 40 };
     CUstream other = new_stream(0), stream;
@@ -112,7 +112,7 @@ START_TEST(ended_streams_in_pools) {
     }
     ck_assert_uint_eq(reserved(pool), before);
 
-    /* A block that outlives its thread: its free waits as well. */
+    /* The block outlives its thread, and its free waits for the device. */
     in_thread(ask_per_thread, &block);
     ck_assert_int_eq(accel_raw_delete(block), ACCEL_OK);
     end_and_release(pool);
@@ -125,8 +125,8 @@ static void *ask_two_per_thread(void *out) {
     return ask_per_thread((void **)out + 1);
 }
 
-/* Blocks that outlive their stream, or the thread whose default stream it is: the order of no stream protects what is freed of them, so that it waits
- * for all work.  Until then what else their stream left is no other stream's. */
+/* Blocks outlive their stream, or the thread of their default stream. No stream's order protects their frees, so each
+ * free waits for all work. Until then, the rest of the segment serves no other stream. */
 START_TEST(blocks_outlive_their_stream) {
     enum { TIMES = 4 };
     CUstream stream = new_stream(0), late = new_stream(0), next = new_stream(0);
@@ -141,7 +141,7 @@ START_TEST(blocks_outlive_their_stream) {
     ck_assert_int_eq(cuStreamDestroy_v2(stream), CUDA_SUCCESS);
     ck_assert_int_eq(accel_raw_delete(free), ACCEL_OK);
     for (int i = 0; i < 2;
-         i++) { /* the pool finds out that the stream has gone, and that its work is over */
+         i++) { /* the pool notices that the stream is destroyed and its work has completed */
         held[i] = alloc(MIB, late);
         ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
     }
@@ -178,7 +178,7 @@ START_TEST(per_thread_in_the_cache) {
 }
 END_TEST
 
-/* The default stream of one context says nothing of that of another one.  Pools are of the primary one. */
+/* The default stream of one context does not order work of another context's. Pools belong to the primary context. */
 START_TEST(contexts_of_a_device) {
     CUstream other = new_stream(0);
     CUcontext primary, second;
@@ -218,7 +218,7 @@ START_TEST(contexts_of_a_device) {
 }
 END_TEST
 
-/* cudaDeviceReset: all that there was has gone, and the API goes on. */
+/* cudaDeviceReset destroys everything on the device, and the API still works. */
 START_TEST(resets) {
     new_stream(0);
     accel_pool_id_t pool = open_pool(0);
@@ -244,7 +244,7 @@ START_TEST(resets) {
 }
 END_TEST
 
-/* What the driver serves itself: the cache is off, or the context is one of cuCtxCreate. */
+/* The driver serves these blocks: the cache is off, or the context comes from cuCtxCreate. */
 static void left_to_the_driver(void) {
     CUstream own, other;
     ck_assert_int_eq(cuStreamCreate(&own, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
@@ -259,11 +259,11 @@ static void left_to_the_driver(void) {
     ck_assert_int_eq(cuMemcpyDtoHAsync_v2(&byte, address_of(block), 1, other), CUDA_SUCCESS);
     ck_assert_int_eq(accel_record_stream(block + 100, other), ACCEL_OK);
     ck_assert_int_eq(accel_raw_delete(block), ACCEL_OK);
-    ck_assert_int_eq(cuStreamQuery(other), CUDA_SUCCESS); /* it was waited for */
+    ck_assert_int_eq(cuStreamQuery(other), CUDA_SUCCESS); /* the free waited for this stream */
     ck_assert_int_eq(byte, 7);
     ck_assert_int_eq(accel_raw_delete(block), ACCEL_ERROR_NOT_OURS);
 
-    /* A synchronisation would spoil a capture: the block stays until that is over. */
+    /* A synchronisation would break a capture: the block stays allocated until the capture ends. */
     CUgraph graph = NULL;
     block = alloc(3000, own);
     ck_assert_int_eq(accel_record_stream(block, other), ACCEL_OK);
@@ -286,7 +286,7 @@ START_TEST(memory_of_the_driver) {
 }
 END_TEST
 
-/* Raw memory is freed by other calls as well.  What comes after it at its address is not of its stream. */
+/* Other calls may free raw memory too. The next block at the address does not inherit the stream. */
 START_TEST(freed_by_other_calls) {
     CUstream own = new_stream(0), other = new_stream(0);
     for (int way = 0; way < 4; way++) {
@@ -298,7 +298,7 @@ START_TEST(freed_by_other_calls) {
         else
             ck_assert_int_eq(accel_free_async(raw, own), ACCEL_OK);
         ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
-        ck_assert_int_eq(accel_empty_cache(), ACCEL_OK); /* so that the next one begins there, too */
+        ck_assert_int_eq(accel_empty_cache(), ACCEL_OK); /* the next block gets this address too */
         bool ordered = way >= 3;
         if (ordered)
             ck_assert_int_eq(accel_malloc_async(&next, MIB, other), ACCEL_OK);
@@ -318,7 +318,7 @@ START_TEST(freed_by_other_calls) {
 }
 END_TEST
 
-/* Memory of pools: accel_free and accel_free_async free it as accel_raw_delete does, CUDA's calls do not. */
+/* accel_free and accel_free_async free memory of pools like accel_raw_delete. CUDA's own calls do not. */
 START_TEST(pools_freed_by_other_calls) {
     CUstream own = new_stream(0), other = new_stream(0);
     accel_pool_id_t pool = open_pool(0);
@@ -334,7 +334,7 @@ START_TEST(pools_freed_by_other_calls) {
     ck_assert_int_eq(accel_free(inner), ACCEL_ERROR_DOUBLE_FREE);
     ck_assert_int_eq(accel_free(first), ACCEL_OK);
     ck_assert_int_eq(accel_raw_delete(first), ACCEL_ERROR_DOUBLE_FREE);
-    ck_assert_ptr_eq(alloc(MIB, own), first); /* the pool's, as before */
+    ck_assert_ptr_eq(alloc(MIB, own), first); /* still the pool's block */
     hold(other);
     use(first, MIB, other);
     ck_assert_int_eq(accel_free_async(first, other), ACCEL_OK);
@@ -347,13 +347,13 @@ START_TEST(pools_freed_by_other_calls) {
 }
 END_TEST
 
-/* A green context shares the memory of the primary one: requests with its view current go to pools, too.
- * Its default stream is another one than the primary's, of the same handle. */
+/* A green context shares the memory of the primary one: requests go to pools while its view is current. Its default
+ * stream differs from the primary's, but has the same handle. */
 static CUcontext green_view(void) {
     CUgreenCtx green;
     CUcontext view;
     CUdevResourceDesc desc;
-    unsigned long long processors[64]; /* larger than the ABI has it */
+    unsigned long long processors[64]; /* larger than the structure of the ABI */
     ck_assert_int_eq(cuDeviceGetDevResource(0, (CUdevResource *)(void *)processors, 1),
                      CUDA_SUCCESS);
     ck_assert_int_eq(cuDevResourceGenerateDesc(&desc, (CUdevResource *)(void *)processors, 1),
@@ -381,7 +381,7 @@ START_TEST(pools_in_green_contexts) {
     ck_assert_ptr_ne(next, block);
     ck_assert_int_eq(accel_raw_delete(next), ACCEL_OK);
     let_go_for_good(own);
-    block = alloc(MIB, NULL), next = alloc(MIB, NULL); /* done: both serve again */
+    block = alloc(MIB, NULL), next = alloc(MIB, NULL); /* the work has completed: both blocks are reusable */
     ck_assert_int_eq(accel_pool_bytes(pool, 0, &reserved, NULL), ACCEL_OK);
     ck_assert_uint_eq(reserved, 2 * MIB);
     ck_assert_int_eq(accel_raw_delete(block), ACCEL_OK);
@@ -391,7 +391,7 @@ START_TEST(pools_in_green_contexts) {
 }
 END_TEST
 
-/* What was freed on the primary context's default stream before there was a green one. */
+/* Memory was freed on the primary context's default stream before the first green context existed. */
 START_TEST(pools_before_green_contexts) {
     CUcontext primary;
     CUstream own = new_stream(0);
@@ -401,7 +401,7 @@ START_TEST(pools_before_green_contexts) {
     hold(NULL);
     use(block, MIB, NULL);
     ck_assert_int_eq(accel_raw_delete(block), ACCEL_OK);
-    if (_i) { /* by the way of ACCEL_POOL_USE_ON_OOM */
+    if (_i) { /* through ACCEL_POOL_USE_ON_OOM */
         ck_assert_int_eq(accel_end_allocate_to_pool(0, pool), ACCEL_OK);
         rescue = new_pool(ACCEL_POOL_USE_ON_OOM);
         begin(rescue, 0);
@@ -431,7 +431,7 @@ START_TEST(pools_before_green_contexts) {
     } else {
         void *blocks[4];
         for (int i = 0; i < 4; i++)
-            blocks[i] = alloc(MIB, NULL); /* done: it serves again */
+            blocks[i] = alloc(MIB, NULL); /* the work has completed: the block is reusable */
         ck_assert_uint_eq(reserved(pool), 4 * MIB);
         for (int i = 0; i < 4; i++)
             ck_assert_int_eq(accel_raw_delete(blocks[i]), ACCEL_OK);
@@ -442,8 +442,7 @@ START_TEST(pools_before_green_contexts) {
 }
 END_TEST
 
-/* A stream that CUDA does not know is refused, as by its own calls, the block stays, and nothing else is any
- * slower for it. */
+/* An unknown stream is refused, as by CUDA's calls. The block stays allocated, and nothing becomes slower. */
 START_TEST(pools_and_unknown_streams) {
     char *json;
     CUstream own = new_stream(0), gone = new_stream(0);
@@ -469,13 +468,13 @@ START_TEST(pools_and_unknown_streams) {
 }
 END_TEST
 
-/* The program's own retain of the primary context is the only one. */
+/* The library does not retain the primary context. Only the program does. */
 START_TEST(primary_is_not_retained) {
     CUcontext primary;
     unsigned flags;
     int active = 0;
     ck_assert_int_eq(cuInit(0), CUDA_SUCCESS);
-    for (int i = 0; i < 2; i++) { /* what was known of the first one is forgotten */
+    for (int i = 0; i < 2; i++) { /* the pool forgets the first context */
         ck_assert_int_eq(cuDevicePrimaryCtxRetain(&primary, 0), CUDA_SUCCESS);
         ck_assert_int_eq(cuCtxSetCurrent(primary), CUDA_SUCCESS);
         accel_pool_id_t pool = open_pool(0);

@@ -1,5 +1,5 @@
-/* Memory of private pools, and the runtime's own frees, which serve what the thread's cache knows of: one
- * address has one owner. */
+/* Memory of private pools, and frees by the CUDA runtime, which the thread cache serves. Each address has
+ * one owner. */
 #include "api.h"
 
 int cudaMalloc(void **pointer, size_t bytes);
@@ -8,7 +8,7 @@ int cudaFreeAsync(void *pointer, CUstream stream);
 
 enum { SIZE = 2 * MIB, INVALID_VALUE = 1 };
 
-/* The thread's cache serves both calls from now on, and has a block of the size. */
+/* Fills the thread cache: it serves both calls from now on, and has a block of this size. */
 static void warm_up(void) {
     static const size_t sizes[] = {1000, SIZE};
     for (int i = 0; i < 16; i++) {
@@ -18,7 +18,7 @@ static void warm_up(void) {
     }
 }
 
-/* CUDA refuses it, and whatever is asked for next is elsewhere. */
+/* Checks that CUDA refused the free, and that the next allocations have other addresses. */
 static void refused(void *block, int result) {
     void *pointer[3];
     ck_assert_int_eq(result, INVALID_VALUE);
@@ -37,7 +37,7 @@ static void refuses_all(void *block) {
     refused(block, (int)cuMemFreeAsync(address_of(block), NULL));
 }
 
-/* Who the pool has its segments from: the driver where the cache is off. */
+/* Source of the pool's segments: the cache, or the driver if the cache is off. */
 enum { OF_CACHE, OF_DRIVER, SOURCES };
 
 START_TEST(frees_by_the_runtime) {
@@ -45,7 +45,7 @@ START_TEST(frees_by_the_runtime) {
     ck_assert_int_eq(accel_empty_cache(), ACCEL_OK);
     accel_pool_id_t pool = open_pool(0);
     ck_assert_int_eq(accel_enable(_i != OF_DRIVER), ACCEL_OK);
-    /* Segments of 20 MiB and of SIZE. */
+    /* The pool has segments of 20 MiB and of SIZE. */
     void *large = alloc(SIZE, NULL), *first = alloc(MIB, NULL), *second = alloc(MIB, NULL);
     ck_assert_int_eq(stats_of(0).reserved_bytes.all.current > 0, _i == OF_CACHE);
     refuses_all(large);
@@ -62,7 +62,7 @@ START_TEST(frees_by_the_runtime) {
 }
 END_TEST
 
-/* --- segments of the program's own allocator, which come from the thread's cache --- */
+/* --- segments of the program's allocator, which takes them from the thread cache --- */
 
 static int frees;
 static void *cached_alloc(size_t bytes, int device, void *stream) {

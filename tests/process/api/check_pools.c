@@ -50,25 +50,25 @@ START_TEST(a_pool) {
     live[0] = c;
     ck_assert_int_eq(accel_pool_check_live(pool, 0, live, 2), ACCEL_ERROR_INVALID);
 
-    /* What is freed there serves nothing from elsewhere: same stream, same size, no pool. */
+    /* The pool's free memory serves no request without a pool, even for this stream and size. */
     ck_assert_int_eq(accel_raw_delete(b), ACCEL_OK);
     ck_assert_int_eq(accel_end_allocate_to_pool(0, pool), ACCEL_OK);
     ck_assert_int_eq(accel_end_allocate_to_pool(0, pool), ACCEL_ERROR_INVALID);
     void *d = alloc(3 * MIB, mine);
     ck_assert(is_of(d, none));
     ck_assert((char *)d < (char *)b || (char *)d >= (char *)b + 20 * MIB);
-    /* The pool finds it again. */
+    /* The pool reuses its block. */
     begin(pool, 0);
     void *e = alloc(3 * MIB, mine);
     ck_assert_ptr_eq(e, b);
-    /* The newest takes what both would. */
+    /* Both pools accept the request. The newest one serves it. */
     begin(second, 0);
     void *f = alloc(100, mine);
     ck_assert(is_of(f, second));
     ck_assert_int_eq(accel_end_allocate_to_pool(0, second), ACCEL_OK);
     ck_assert_int_eq(accel_end_allocate_to_pool(0, pool), ACCEL_OK);
 
-    /* Three users: made, and begun twice.  Blocks outlive the pool. */
+    /* The pool has three users: its creation and two begins. Blocks outlive the pool. */
     ck_assert_int_eq(accel_pool_use_count(pool), 3);
     for (int i = 0; i < 3; i++)
         ck_assert_int_eq(accel_pool_release(pool), ACCEL_OK);
@@ -101,14 +101,14 @@ START_TEST(lives_of_pools) {
     ck_assert_int_eq(accel_end_allocate_to_pool(0, graph), ACCEL_OK);
     ck_assert_int_eq(accel_pool_release(graph), ACCEL_OK);
     ck_assert_int_eq(accel_pool_retain(none), ACCEL_ERROR_INVALID);
-    /* A number that the program took once is no other pool's. */
+    /* The program chose this ID. No other pool gets it. */
     const accel_pool_id_t mine = {0, 4711}, last = {0, UINT64_MAX};
     for (int i = 0; i < 2; i++) {
         ck_assert_int_eq(accel_pool_retain(i ? last : mine), ACCEL_OK);
         ck_assert_int_eq(accel_pool_release(i ? last : mine), ACCEL_OK);
     }
     ck_assert_uint_eq(new_pool(0).second, 4712);
-    /* The last one that the program may take. */
+    /* The largest ID that the program may choose. */
     const accel_pool_id_t half = {0, INT64_MAX};
     ck_assert_int_eq(accel_pool_retain(half), ACCEL_OK);
     for (uint64_t i = 1; i <= 2; i++)
@@ -121,8 +121,8 @@ START_TEST(lives_of_pools) {
 }
 END_TEST
 
-/* Same stream: at once.  Another stream that was recorded: when its work is over.  A stream that has
- * gone: its idle segments go back. */
+/* The same stream reuses a block at once. A recorded stream delays that until its work completes. Idle
+ * segments of a destroyed stream are released. */
 START_TEST(order_in_pools) {
     CUstream mine = new_stream(0), other = new_stream(0);
     accel_pool_id_t pool = new_pool(0);
@@ -143,7 +143,7 @@ START_TEST(order_in_pools) {
     void *e = alloc(MIB, other);
     ck_assert_uint_eq(reserved(pool), 4 * MIB);
     ck_assert_int_eq(accel_raw_delete(e), ACCEL_OK);
-    void *f = alloc(MIB, mine); /* not the other stream's */
+    void *f = alloc(MIB, mine); /* not the other stream's block */
     ck_assert_uint_eq(reserved(pool), 6 * MIB);
     ck_assert_int_eq(accel_raw_delete(d), ACCEL_OK);
     ck_assert_int_eq(accel_raw_delete(f), ACCEL_OK);
@@ -157,7 +157,7 @@ START_TEST(order_in_pools) {
 }
 END_TEST
 
-/* Freed memory waits for the work of all devices that reach it. */
+/* A freed block waits for the work of all devices with access to it. */
 START_TEST(work_of_another_device) {
     CUcontext first;
     CUstream there = new_stream(1), mine = new_stream(0);
@@ -183,7 +183,7 @@ START_TEST(work_of_another_device) {
 }
 END_TEST
 
-/* A pool without users gives the cache also what waits for work: no later call of the pool's has to. */
+/* A pool without users also gives its pending blocks to the cache. No later call of the pool is needed. */
 START_TEST(released_beside_work) {
     CUstream mine = new_stream(0), other = new_stream(0);
     accel_pool_id_t pool = open_pool(0);
@@ -196,7 +196,7 @@ START_TEST(released_beside_work) {
     end_and_release(pool);
     ck_assert_int_lt(stats_of(0).allocated_bytes.all.current, before);
     ck_assert_int_eq(accel_malloc(&b, (size_t)16 * MIB), ACCEL_OK);
-    ck_assert_ptr_ne(b, a); /* the work goes on */
+    ck_assert_ptr_ne(b, a); /* the work is still running */
     ck_assert_int_eq(accel_free(b), ACCEL_OK);
     let_go(mine);
     ck_assert_int_eq(accel_malloc(&b, (size_t)700 * MIB), ACCEL_OK);
@@ -204,7 +204,7 @@ START_TEST(released_beside_work) {
 }
 END_TEST
 
-/* Several blocks that wait get their fence at once, when the capture is over. */
+/* Several pending blocks get their fence at once after the capture. */
 START_TEST(frees_beside_a_capture) {
     CUgraph graph;
     CUstream mine = new_stream(0), other = new_stream(0), captures = new_stream(0);
@@ -232,7 +232,7 @@ START_TEST(frees_beside_a_capture) {
 }
 END_TEST
 
-/* Free neighbours become one block, whichever was freed first. */
+/* Free neighbours coalesce, in either order of frees. */
 START_TEST(neighbours_in_pools) {
     CUstream stream = new_stream(0);
     accel_pool_id_t pool = new_pool(0);
@@ -253,7 +253,7 @@ START_TEST(neighbours_in_pools) {
 }
 END_TEST
 
-/* Segments are as large as PyTorch's would be, for the sizes at which that changes. */
+/* Segments have PyTorch's sizes. The test uses the sizes at which they change. */
 START_TEST(sizes_of_segments) {
     static const struct {
         size_t bytes, segment;
@@ -292,7 +292,8 @@ START_TEST(kinds_of_pools) {
     ck_assert_int_eq(accel_raw_delete(b), ACCEL_OK);
     ck_assert_int_eq(accel_end_allocate_to_pool(0, whole), ACCEL_OK);
 
-    /* 600 MiB of 1 GiB are the pool's and free: a request for 500 fails without, and not with. */
+    /* The pool holds 600 MiB of 1 GiB, all free. A request for 500 MiB fails without the pool, and succeeds
+     * with it. */
     begin(rescue, 0);
     void *c = alloc((size_t)600 * MIB, stream), *d = NULL;
     ck_assert_int_eq(accel_raw_delete(c), ACCEL_OK);
@@ -304,7 +305,7 @@ START_TEST(kinds_of_pools) {
     ck_assert_int_eq(accel_raw_alloc_with_stream(&d, (size_t)500 * MIB, stream), ACCEL_OK);
     ck_assert_ptr_eq(d, c);
     ck_assert_int_eq(accel_raw_delete(d), ACCEL_OK);
-    /* A pool that nothing holds gives way. */
+    /* A pool without users gives its memory back. */
     ck_assert_int_eq(accel_pool_release(rescue), ACCEL_OK);
     ck_assert_int_eq(accel_pool_release(rescue), ACCEL_OK);
     ck_assert_int_eq(accel_raw_alloc_with_stream(&d, (size_t)700 * MIB, stream), ACCEL_OK);
@@ -312,7 +313,7 @@ START_TEST(kinds_of_pools) {
 }
 END_TEST
 
-/* --- segments of the program's own --- */
+/* --- segments of the program's own allocator --- */
 
 static struct {
     size_t bytes;
@@ -347,7 +348,7 @@ START_TEST(pool_with_an_allocator) {
     ck_assert_int_eq(source.allocs, 1);
     ck_assert_int_eq(accel_raw_delete(a), ACCEL_OK);
     ck_assert_int_eq(source.frees, 0);
-    /* Refused: what the pool keeps goes back, and it is asked again. */
+    /* The source refuses: the pool returns its free memory and asks again. */
     source.refuse = 1;
     void *b = NULL;
     ck_assert_int_eq(accel_raw_alloc_with_stream(&b, 20 * MIB, stream), ACCEL_OK);
@@ -375,7 +376,7 @@ static void release_fn(int device, accel_pool_id_t pool) {
     ck_assert_int_eq(accel_pool_use_count(pool), 0); /* no lock is held */
 }
 
-/* A pool's own allocator learns that the last user has gone, and no sooner. */
+/* The pool's own allocator is told when the last user releases the pool, and not earlier. */
 START_TEST(release_is_told) {
     accel_allocator_t functions = ACCEL_ALLOCATOR_INIT;
     accel_pool_id_t pool;
@@ -396,7 +397,7 @@ START_TEST(release_is_told) {
 }
 END_TEST
 
-/* Pools of the program's allocator: begin, end and release are passed on. */
+/* The pools belong to the program's allocator. The library forwards begin, end and release. */
 START_TEST(program_has_pools) {
     const accel_pool_id_t theirs = {7, 9};
     accel_allocator_t functions = ACCEL_ALLOCATOR_INIT;
@@ -415,7 +416,7 @@ START_TEST(program_has_pools) {
     ck_assert(told.begun == 1 && told.ended == 1 && told.released == 1 && told.device == 0);
     accel_torch_release_pool(1, theirs);
     ck_assert(told.released == 2 && told.device == 1 && told.pool.first == 7);
-    /* A pool that the library made takes segments from that allocator, which learns of its end, too. */
+    /* A pool of the library takes segments from the program's allocator, and tells it of the pool's end. */
     ck_assert_int_eq(accel_pool_create(0, NULL, &ours), ACCEL_OK);
     ck_assert_int_eq(accel_pool_release(ours), ACCEL_OK);
     ck_assert(told.released == 3 && told.pool.second == ours.second);
@@ -437,7 +438,7 @@ static void on_oom(int device, size_t bytes, size_t limit, size_t available, voi
     seen.bytes = bytes;
     seen.limit = limit;
     seen.available = available;
-    void *pointer; /* one may ask for memory here; a failure is not told again */
+    void *pointer; /* an observer may allocate, and its failure is not reported again */
     ck_assert_int_ne(accel_malloc(&pointer, bytes), ACCEL_OK);
 }
 
@@ -476,7 +477,8 @@ static void on_init(int devices) {
     inits += devices;
 }
 
-/* A request that fails is told of once, with what the device has free; one that a pool saves is not. */
+/* The observer gets one call per failed request, with the device's free memory. It gets none if a pool serves
+ * the request. */
 START_TEST(failures_are_told_once) {
     const accel_allocator_t nothing = {.size = sizeof nothing,
                                        .alloc_fn = give_nothing,
@@ -513,7 +515,7 @@ START_TEST(failures_are_told_once) {
     ck_assert(failures == 3 && traced.calls == 3 && stats_of(0).num_ooms == 3);
     ck_assert_int_eq(accel_raw_delete(saved), ACCEL_OK);
 
-    /* Memory of the program's own functions. */
+    /* The pool's memory comes from the program's functions. */
     ck_assert_int_eq(accel_pool_create(0, &nothing, &empty), ACCEL_OK);
     ck_assert_int_eq(inits, 2);
     ck_assert_int_eq(accel_pool_create(8, &nothing, &pool), ACCEL_ERROR_INVALID);
@@ -547,14 +549,14 @@ START_TEST(out_of_memory) {
     ck_assert_uint_eq(seen.bytes, 300 * MIB);
     ck_assert_uint_eq(seen.limit, 256 * MIB);
     ck_assert_uint_gt(seen.available, 900 * MIB);
-    /* More than the device has is told and counted as well. */
+    /* The observer and the counter also see a request larger than the device. */
     ck_assert_int_eq(accel_malloc(&pointer, (size_t)1 << 42), ACCEL_ERROR_DEVICE_MEMORY);
     ck_assert_int_eq(seen.calls, 2);
     ck_assert_uint_eq(seen.bytes, (size_t)1 << 42);
-    /* Once for the request and once for the observer's own. */
+    /* The request and the observer's own request count once each. */
     ck_assert_int_eq(stats_of(0).num_ooms, 4);
     seen.calls = 1;
-    /* Other settings leave it. */
+    /* Other settings keep the observer. */
     ck_assert_int_eq(accel_set_allocator_settings("dump:none", NULL, 0), ACCEL_OK);
     ck_assert_int_eq(accel_malloc(&pointer, 300 * MIB), ACCEL_ERROR_DEVICE_MEMORY);
     ck_assert_int_eq(seen.calls, 2);
@@ -568,8 +570,8 @@ START_TEST(out_of_memory) {
 }
 END_TEST
 
-/* Half of the device is held, another half does not fit; once the first one is freed it does, from the
- * cache, and what failed before hurts no work. */
+/* The program holds half of the device, and another half does not fit. After a free it does, from the cache.
+ * The earlier failure harms no work. */
 START_TEST(out_of_memory_and_again) {
     void *half, *other;
     ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
@@ -622,7 +624,7 @@ static int on_shortage(int device, void *arg) {
     return 1;
 }
 
-/* Whether a pool may save the request or not, what there is of memory is looked for once. */
+/* A failing request searches for memory once, even if a pool might serve it. */
 START_TEST(fails_after_one_search) {
     CUstream mine = new_stream(0), other = new_stream(0);
     accel_pool_id_t pool = new_pool(ACCEL_POOL_USE_ON_OOM);
@@ -672,7 +674,7 @@ START_TEST(free_callbacks) {
     ck_assert_int_eq(accel_add_free_callback(on_shortage, &seen.spare), ACCEL_OK);
     void *again;
     ck_assert_int_eq(accel_malloc(&again, 100 * MIB), ACCEL_OK);
-    ck_assert_ptr_eq(again, pointer); /* what the program had to spare, no new memory */
+    ck_assert_ptr_eq(again, pointer); /* idle memory of the program, no new memory */
     ck_assert_int_eq(seen.calls, 1);
     ck_assert_int_eq(accel_remove_free_callback(on_shortage, &seen.spare), ACCEL_OK);
     ck_assert_int_eq(accel_remove_free_callback(on_shortage, &seen.spare), ACCEL_ERROR_INVALID);
@@ -698,7 +700,7 @@ START_TEST(on_and_off) {
 }
 END_TEST
 
-/* --- threads: pools and history come and go while others ask for memory --- */
+/* --- threads: pools and history change while other threads allocate --- */
 
 enum { ROUNDS = 400 };
 

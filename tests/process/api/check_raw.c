@@ -40,7 +40,7 @@ START_TEST(streams) {
     accel_stream_t now = {NULL, 7};
     ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
     ck_assert_int_eq(accel_set_stream((accel_stream_t){second, 1}), ACCEL_OK);
-    ck_assert_int_eq(accel_current_device(), 1); /* it follows the stream */
+    ck_assert_int_eq(accel_current_device(), 1); /* the device follows the stream */
     ck_assert_ptr_eq(stream_of(1), second);
     ck_assert_ptr_null(stream_of(0));
     ck_assert_int_eq(accel_set_stream((accel_stream_t){first, 0}), ACCEL_OK);
@@ -52,11 +52,11 @@ START_TEST(streams) {
     ck_assert_int_eq(accel_get_stream(2, &now), ACCEL_ERROR_INVALID);
     ck_assert_int_eq(accel_get_stream(0, NULL), ACCEL_ERROR_INVALID);
     ck_assert_int_eq(accel_set_stream((accel_stream_t){first, 2}), ACCEL_ERROR_INVALID);
-    /* A stream of another device, and what is none, change nothing. */
+    /* A stream of another device, or an invalid one, changes nothing. */
     ck_assert_int_eq(accel_set_stream((accel_stream_t){first, 1}), ACCEL_ERROR_INVALID);
     ck_assert_int_eq(accel_set_stream((accel_stream_t){&now, 1}), ACCEL_ERROR_INVALID);
     ck_assert_int_eq(accel_current_device(), 0);
-    /* Each thread has its own. */
+    /* Each thread has its own stream. */
     ck_assert_int_eq(pthread_create(&thread, NULL, other_thread, NULL), 0);
     pthread_join(thread, NULL);
     ck_assert_ptr_eq(stream_of(0), first);
@@ -80,7 +80,7 @@ START_TEST(guards) {
     ck_assert_ptr_null(stream_of(1));
     ck_assert_int_eq(accel_current_device(), 1);
     accel_guard_leave(&guard);
-    /* The program's own context, and not the primary one of its device. */
+    /* The program's own context stays current, not the primary one of its device. */
     ck_assert_int_eq(cuCtxGetCurrent(&now), CUDA_SUCCESS);
     ck_assert_ptr_eq(now, own);
     ck_assert_int_eq(accel_guard_enter(&guard, -1), ACCEL_OK);
@@ -117,7 +117,7 @@ START_TEST(raw_memory) {
     ck_assert_uint_eq(bytes, 1000);
     ck_assert_int_eq(accel_get_base_allocation(a, NULL, NULL), ACCEL_ERROR_INVALID);
 
-    /* In the order of its stream, from whichever device. */
+    /* The block follows the order of its stream, on any device. */
     ck_assert_int_eq(accel_raw_alloc_with_stream(&b, MIB, stream), ACCEL_OK);
     use(b, MIB, stream);
     ck_assert_int_eq(accel_set_device(1), ACCEL_OK);
@@ -137,11 +137,11 @@ START_TEST(raw_memory) {
     ck_assert_int_eq(accel_raw_alloc(&none, (size_t)64 << 30), ACCEL_ERROR_DEVICE_MEMORY);
     ck_assert_ptr_eq(none, &a);
     ck_assert_int_eq(accel_raw_alloc(NULL, 1), ACCEL_ERROR_INVALID);
-    /* Memory of the other calls has a deleter as well. */
+    /* A deleter also frees memory of the other calls. */
     ck_assert_int_eq(accel_malloc(&a, 4096), ACCEL_OK);
     ck_assert_int_eq(info_of(a).ordered, 0);
     ck_assert_int_eq(accel_raw_delete(a), ACCEL_OK);
-    /* And many blocks are found again, whatever the order of frees. */
+    /* Many blocks are found, in any order of frees. */
     enum { MANY = 3000 };
     static void *block[MANY];
     for (int i = 0; i < MANY; i++)
@@ -161,8 +161,8 @@ START_TEST(raw_memory) {
 }
 END_TEST
 
-/* Work on another stream, by a pointer into the block: its own stream's order does not say when it is
- * over. */
+/* Records work on another stream by a pointer into the block. The order of the block's stream does
+ * not cover this work. */
 START_TEST(recorded_streams) {
     CUstream own = new_stream(0), other = new_stream(0);
     void *a, *b, *c;
@@ -175,13 +175,13 @@ START_TEST(recorded_streams) {
     ck_assert_ptr_ne(a, b);
     ck_assert_int_eq(accel_raw_delete(b), ACCEL_OK);
     ck_assert_int_eq(accel_raw_alloc_with_stream(&c, MIB, own), ACCEL_OK);
-    ck_assert_ptr_eq(c, b); /* no other stream used that one */
+    ck_assert_ptr_eq(c, b); /* no other stream used that block */
     let_go(own);
     ck_assert_int_eq(accel_raw_delete(c), ACCEL_OK);
 }
 END_TEST
 
-/* The handle of a stream that was destroyed may be another one's by now. */
+/* The handle of a destroyed stream may name another stream. */
 START_TEST(destroyed_streams) {
     CUstream other = new_stream(0), gone = new_stream(0), next;
     void *a, *b;
@@ -198,7 +198,7 @@ START_TEST(destroyed_streams) {
 }
 END_TEST
 
-/* A free that fails for the sake of its stream leaves the block what it was. */
+/* A free with an invalid stream fails and leaves the block allocated. */
 START_TEST(refused_streams) {
     CUstream stream = new_stream(0), gone = new_stream(0);
     CUgraph graph;
@@ -221,7 +221,7 @@ START_TEST(refused_streams) {
 }
 END_TEST
 
-/* --- an allocator of the program --- */
+/* --- the program's own allocator --- */
 
 static struct {
     int init, reset, recorded, begun, ended, released;
@@ -303,7 +303,7 @@ START_TEST(own_allocator) {
     ck_assert_int_eq(accel_begin_allocate_to_pool(1, pool, NULL, &own), ACCEL_OK);
     ck_assert_int_eq(accel_end_allocate_to_pool(1, pool), ACCEL_OK);
     ck_assert_int_eq(own.begun + own.ended, 2);
-    /* Another call of the API does not free it, and accel_raw_delete still does. */
+    /* Other calls of the API do not free the block, and accel_raw_delete still does. */
     ck_assert_int_eq(accel_free_async(a, NULL), ACCEL_ERROR_NOT_OURS);
     ck_assert_uint_eq(own.bytes, 0);
     ck_assert_int_eq(accel_raw_delete(a), ACCEL_OK);
@@ -320,7 +320,7 @@ static void slow_init(int devices) {
     atomic_store(&begun, 1);
     while (!atomic_load(&asking))
         sched_yield();
-    usleep(20000); /* the other thread is about to come here */
+    usleep(20000); /* the other thread is about to request memory */
     atomic_store(&ready, 1);
 }
 
@@ -338,7 +338,7 @@ static void *ask_beside(void *arg) {
     return NULL;
 }
 
-/* No thread asks the program's functions for memory before their init_fn is done. */
+/* No thread requests memory from the program's functions before their init_fn has returned. */
 START_TEST(init_comes_first) {
     const accel_allocator_t functions = {.size = sizeof functions,
                                          .alloc_fn = ready_alloc,
@@ -354,7 +354,7 @@ START_TEST(init_comes_first) {
 }
 END_TEST
 
-/* The library's waits, which last as long as the test says. */
+/* Replaces nanosleep. If `hurried` is set, the library's waits end at once. */
 static _Atomic int hurried;
 int nanosleep(const struct timespec *time, struct timespec *rest) {
     return atomic_load(&hurried) ? 0 : clock_nanosleep(CLOCK_REALTIME, 0, time, rest);
@@ -375,7 +375,7 @@ static void *ask_too_early(void *status) {
     while (!atomic_load(&begun))
         sched_yield();
     atomic_store(&hurried, 1);
-    for (int i = 0; i < 2; i++) { /* the second one waits for nothing */
+    for (int i = 0; i < 2; i++) { /* the second request does not wait */
         *(accel_status_t *)status = accel_raw_alloc(&pointer, 100);
         atomic_store(&hurried, 0);
         ck_assert_int_eq(*(accel_status_t *)status, ACCEL_ERROR_BUSY);
@@ -385,7 +385,7 @@ static void *ask_too_early(void *status) {
     return NULL;
 }
 
-/* An init_fn that waits for a thread which waits for it: that one's request fails after a while. */
+/* The init_fn waits for a thread that waits for init_fn. The thread's request fails after a limit. */
 START_TEST(init_that_never_ends) {
     const accel_allocator_t functions = {.size = sizeof functions,
                                          .alloc_fn = own_alloc,
@@ -399,12 +399,12 @@ START_TEST(init_that_never_ends) {
     alloc(100, NULL);
     pthread_join(thread, NULL);
     ck_assert_int_eq(status, ACCEL_ERROR_BUSY);
-    alloc(100, NULL); /* it is done now */
+    alloc(100, NULL); /* init_fn has returned */
     ck_assert_int_eq(own.out, 3);
 }
 END_TEST
 
-/* --- figures of what was freed in the order of a stream --- */
+/* --- statistics of memory freed in stream order --- */
 
 static size_t largest(void) {
     size_t bytes;
@@ -412,7 +412,7 @@ static size_t largest(void) {
     return bytes;
 }
 
-/* Whichever way the program learns that the work is over. */
+/* Checks each way in which the program can learn that the work has completed. */
 START_TEST(freed_memory_is_active_until_its_work_is_known_to_be_over) {
     CUstream stream = new_stream(0);
     void *block[7];
@@ -445,7 +445,8 @@ START_TEST(freed_memory_is_active_until_its_work_is_known_to_be_over) {
 }
 END_TEST
 
-/* Frees beside work, which the cache of the thread keeps, of sizes that are asked for again. */
+/* Frees blocks with pending work, so that the thread cache keeps them, and requests the sizes
+ * again. */
 START_TEST(freed_memory_in_a_cache_is_no_longer_active) {
     CUstream stream = new_stream(0), other = new_stream(0);
     CUdeviceptr block[40];

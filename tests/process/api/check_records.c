@@ -1,4 +1,4 @@
-/* What the history keeps, and what trace trackers are told. */
+/* Entries of the history, and events that trace trackers receive. */
 #include <jansson.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -11,7 +11,7 @@
 
 static const accel_pool_id_t none = {0, 0};
 
-/* The caller's to drop. */
+/* Returns a snapshot. The caller drops the reference. */
 static json_t *snapshot(void) {
     char *text;
     ck_assert_int_eq(accel_snapshot(none, &text), ACCEL_OK);
@@ -30,7 +30,7 @@ static const char *text_of(const json_t *object, const char *key) {
     return text ? text : "";
 }
 
-/* The name of its first frame; "": it has none. */
+/* Returns the name of the first frame, or "" if there is none. */
 static const char *first_frame(const json_t *of) {
     ck_assert(json_is_array(json_object_get(of, "frames")));
     return text_of(json_array_get(json_object_get(of, "frames"), 0), "name");
@@ -70,7 +70,7 @@ static _Atomic int asked;
 static bool recorder_asks = true;
 static char *recorder(void *arg) {
     char *text = malloc(64);
-    void *pointer = NULL; /* it may call the library, and is not called again for that */
+    void *pointer = NULL; /* the recorder may call the library, which does not call it again for that */
     if (recorder_asks)
         ck_assert_int_eq(accel_raw_alloc(&pointer, 512), ACCEL_OK);
     ck_assert_int_eq(accel_raw_delete(pointer), ACCEL_OK);
@@ -106,7 +106,7 @@ START_TEST(arguments) {
     history.most = (size_t)1 << 40;
     ck_assert_int_eq(accel_record_history(&history), ACCEL_ERROR_INVALID);
     ck_assert_int_eq(accel_is_history_enabled(), 0);
-    /* 0 stands for one entry, as in PyTorch. */
+    /* 0 keeps one entry, as in PyTorch. */
     history.most = 0;
     ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
     ck_assert_int_eq(accel_record_history(&history), ACCEL_OK);
@@ -119,7 +119,7 @@ START_TEST(arguments) {
 }
 END_TEST
 
-/* Entries stay when the history is set up again, but those that no longer fit; `clear` and an end drop them. */
+/* A new setup of the history keeps the newest entries that fit. `clear` and the end of recording drop all. */
 START_TEST(what_stays) {
     char text[16];
     accel_history_t history = history_of(ACCEL_CONTEXT_NEVER, NULL);
@@ -136,7 +136,7 @@ START_TEST(what_stays) {
     ck_assert_int_eq(accel_annotate("7"), ACCEL_OK);
     json_t *json = snapshot();
     const json_t *trace = trace_of(json, 0);
-    ck_assert_uint_eq(json_array_size(trace), 6); /* with the snapshot's own */
+    ck_assert_uint_eq(json_array_size(trace), 6); /* with the snapshot's own entry */
     for (size_t i = 0; i < 5; i++) {
         snprintf(text, sizeof text, "%zu", i + 3);
         ck_assert_str_eq(text_of(json_array_get(trace, i), "action"), "user_defined");
@@ -155,7 +155,7 @@ START_TEST(what_stays) {
 }
 END_TEST
 
-/* Each level has what the one before has, and more. */
+/* Each level records everything that the previous level records, and more. */
 START_TEST(levels) {
     CUstream stream = new_stream(0);
     static char text[16] = "who asks";
@@ -190,7 +190,7 @@ START_TEST(levels) {
     ck_assert_int_eq(record(0), ACCEL_OK);
     int before = atomic_load(&asked);
     ck_assert_int_eq(accel_raw_delete(alloc(3000, stream)), ACCEL_OK);
-    ck_assert_int_eq(atomic_load(&asked), before); /* no call once it is switched off */
+    ck_assert_int_eq(atomic_load(&asked), before); /* no call after the history is off */
 }
 END_TEST
 
@@ -200,7 +200,8 @@ static __attribute__((noinline)) void *ask_here(CUstream stream) {
     return pointer;
 }
 
-/* With stacks:all frames are the recorder's text and the stack; the innermost frames are the program's. */
+/* With stacks:all the frames are the recorder's text and the stack. The innermost frames are the
+ * program's. */
 START_TEST(stacks) {
     CUstream stream = new_stream(0);
     static char text[16] = "line\ntwo";
@@ -236,7 +237,7 @@ static struct {
     _Atomic uint64_t bytes[ACCEL_TRACE_USER_DEFINED + 1];
 } seen;
 
-/* Of memory of the cache alone.  It calls the library. */
+/* Counts the events of the cache, without private pools. It calls the library. */
 static void on_trace(const accel_trace_entry_t *entry, void *arg) {
     void *pointer;
     (void)arg;
@@ -249,7 +250,7 @@ static void on_trace(const accel_trace_entry_t *entry, void *arg) {
     ck_assert_int_eq(accel_free(pointer), ACCEL_OK);
 }
 
-/* What came less what went is what the cache has; the tracker's own calls are not told. */
+/* Allocated less freed segments equal the cache's size. The tracker gets no events for its own calls. */
 START_TEST(segments) {
     bool pages = strstr(getenv("ACCEL_ALLOC_CONF"), "expandable");
     accel_trace_action_t come = pages ? ACCEL_TRACE_SEGMENT_MAP : ACCEL_TRACE_SEGMENT_ALLOC,
@@ -283,7 +284,7 @@ START_TEST(segments) {
 }
 END_TEST
 
-/* Sums alone: this tracker asks for nothing. */
+/* The tracker on_sum only sums bytes, and makes no request. */
 static _Atomic int64_t reserved;
 static void on_sum(const accel_trace_entry_t *entry, void *arg) {
     (void)arg;
@@ -311,10 +312,10 @@ static void *work(void *arg) {
     return NULL;
 }
 
-/* Whatever threads do, the sum of what came and went is what there is; recorders come and go meanwhile. */
+/* The sum of all segment events equals the reserved bytes while threads work and recorders change. */
 START_TEST(threads) {
     static char text[16] = "at work";
-    recorder_asks = false; /* what comes for its calls is not told */
+    recorder_asks = false; /* the tracker gets no events for the recorder's calls */
     ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
     ck_assert_int_eq(stats_of(0).reserved_bytes.all.current, 0);
     ck_assert_int_eq(accel_attach_trace_tracker(on_sum, NULL), ACCEL_OK);
@@ -339,7 +340,7 @@ START_TEST(threads) {
 }
 END_TEST
 
-/* In a fork child the calls come back. */
+/* A fork child gets the calls again. */
 START_TEST(forked) {
     int status;
     static char text[16] = "parent";
@@ -359,7 +360,7 @@ START_TEST(forked) {
 }
 END_TEST
 
-/* Segments that come while a stream captures are told like others. */
+/* The tracker also receives segments that are allocated while a stream captures. */
 START_TEST(captures) {
     CUstream stream = new_stream(0), captured = new_stream(0);
     CUgraph graph;

@@ -1,4 +1,4 @@
-/* The history, and snapshots of all memory and of one pool. */
+/* Tests of the history, and of snapshots of all memory and of one pool. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +34,8 @@ static const char *text_of(const json_t *object, const char *key) {
     return json_string_value(json_object_get(object, key));
 }
 
-/* Blocks tile their segment, and the sums are theirs.  The bytes that the program holds. */
+/* Checks that blocks tile their segment and that the sums agree. Returns the bytes that the program
+ * holds. */
 static json_int_t judge(const json_t *segments) {
     json_int_t held = 0;
     size_t i, j;
@@ -58,7 +59,8 @@ static json_int_t judge(const json_t *segments) {
     return held;
 }
 
-/* No two segments overlap, and one of them is `wanted` as it is.  The bytes of all. */
+/* Checks that no two segments overlap and that `wanted` is one of them. Returns the bytes of all
+ * segments. */
 static json_int_t judge_places(const json_t *segments, const json_t *wanted) {
     json_int_t bytes = 0, found = 0;
     size_t i, j;
@@ -106,7 +108,8 @@ START_TEST(history_and_snapshot) {
 
     json_t *all = snapshot(none), *one = snapshot(pool);
     ck_assert_uint_eq(actions[ACCEL_TRACE_SNAPSHOT], 0);
-    /* Of the cache as the statistics have it: a pool's segment is one of its blocks, but listed once. */
+    /* The snapshot agrees with the cache's statistics. A pool's segment is one block of the cache, but
+     * is listed once. */
     accel_device_stats_t stats = stats_of(0);
     json_int_t of_pool = judge(json_object_get(one, "segments"));
     ck_assert_int_eq(of_pool, 5120);
@@ -120,7 +123,7 @@ START_TEST(history_and_snapshot) {
     ck_assert_int_eq(
         json_integer_value(json_array_get(json_object_get(segment, "segment_pool_id"), 1)),
         (json_int_t)pool.second);
-    /* The newest five: the ring went round. */
+    /* The ring wrapped, and holds the newest five entries. */
     const json_t *trace = json_array_get(json_object_get(all, "device_traces"), 0);
     ck_assert_uint_eq(json_array_size(trace), 5);
     ck_assert_str_eq(text_of(json_array_get(trace, 4), "action"), "snapshot");
@@ -137,7 +140,7 @@ START_TEST(history_and_snapshot) {
     ck_assert_int_eq(accel_raw_delete(c), ACCEL_OK);
     ck_assert_int_eq(accel_raw_delete(a), ACCEL_OK);
 
-    /* The largest block: what the device has, or what is free in the cache when the device is full. */
+    /* The largest block is the device's free memory, or the cache's if the device is full. */
     ck_assert_int_eq(accel_cache_info(0, &largest), ACCEL_OK);
     ck_assert_uint_gt(largest, 900 * MIB);
     ck_assert_int_eq(accel_malloc(&d, (size_t)900 * MIB), ACCEL_OK);

@@ -1,5 +1,5 @@
-/* What threads see while others work: documents whose figures match, settings that change under
- * the feet of requests.  A ThreadSanitizer build finds the races that a lucky run hides. */
+/* Tests of threads that read while others work: the figures of a document match, and settings change
+ * during requests. A ThreadSanitizer build finds races that a test run may miss. */
 #include <jansson.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -13,7 +13,7 @@ enum { BLOCKS = 8, DOCUMENTS = 150, CHANGES = 600, CHECKS = 100 };
 
 static _Atomic unsigned long rounds;
 
-/* Requests and frees of both pools, plain and in the order of the default stream. */
+/* Allocates and frees memory of both pools, by plain calls and in the order of the default stream. */
 static void *work(void *arg) {
     CUdeviceptr block[BLOCKS] = {0};
     size_t random = (size_t)(uintptr_t)arg;
@@ -61,7 +61,7 @@ static json_int_t figure(const json_t *stats, const char *name, const char *pool
     return json_integer_value(value);
 }
 
-/* The figures of a moment between two requests. */
+/* Checks that the figures are from one moment between two requests. */
 static void judge(const json_t *device) {
     static const char *const both[] = {"allocation",   "allocated_bytes", "active",
                                        "active_bytes", "requested_bytes", "reserved_bytes",
@@ -79,7 +79,7 @@ static void judge(const json_t *device) {
                               figure(stats, both[i], "all", "freed"),
                       "%s: current is not what is left", both[i]);
     }
-    /* Statistics and counters are of the same moment. */
+    /* Statistics and counters are from the same moment. */
     const json_t *frees = json_object_get(json_object_get(device, "counters"), "cached_frees");
     ck_assert_int_eq(json_integer_value(frees), figure(stats, "allocation", "all", "freed"));
 }
@@ -140,7 +140,7 @@ START_TEST(settings_change) {
 }
 END_TEST
 
-/* Keeps more than the budget: large blocks in a lane, and small blocks in the table. */
+/* Frees more than the budget: large blocks into a lane, and small blocks into the table. */
 static void *fill_budget(void *arg) {
     enum { ORDERED = 6, PLAIN = 40 };
     CUdeviceptr ordered[ORDERED], plain[PLAIN];
@@ -175,7 +175,7 @@ START_TEST(records_agree_beside_requests) {
 }
 END_TEST
 
-/* What is set before CUDA is used holds, and is told, when it is. */
+/* Settings made before the first use of CUDA apply to it, and documents show them. */
 START_TEST(settings_come_first) {
     CUdeviceptr pointer;
     ck_assert_int_eq(accel_set_allocator_settings(settings[3], NULL, 0), ACCEL_OK);

@@ -1,4 +1,4 @@
-/* PyTorch is loaded as Python's extensions are: libstdc++ is in no scope that all can see. */
+/* PyTorch is loaded like Python's extensions: libstdc++ is not in the global scope. */
 #include <dlfcn.h>
 
 #include "api.h"

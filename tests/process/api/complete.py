@@ -22,7 +22,7 @@ def exported(library):
 
 
 def called(program):
-    """The functions that the program, and the children that it forks, bound."""
+    """Returns the functions that the program and its fork children bound."""
     with tempfile.TemporaryDirectory() as folder:
         log = os.path.join(folder, "log")
         done = subprocess.run([program], check=False, env={

@@ -1,5 +1,5 @@
-// What the classes of accelcache.hpp and accelcache_rmm.hpp do where they fail: the exception says why, and
-// memory comes back whatever became of its stream.
+// Failures of the classes of accelcache.hpp and accelcache_rmm.hpp: the exception gives the reason, and memory
+// is returned whatever the state of its stream.
 #include <cstring>
 #include <functional>
 #include <limits>
@@ -28,7 +28,7 @@ static stream_t gone_stream() {
     return stream;
 }
 
-// How memory is taken and given back, by each of the classes.
+// Allocation and free by each of the classes.
 struct way {
     const char *name;
     std::function<void *(std::size_t bytes, stream_t stream)> take;
@@ -70,7 +70,7 @@ static const way ways[] = {
      true},
 };
 
-// It throws a std::bad_alloc that says so.
+// Checks that `call` throws a std::bad_alloc with `word` in its text, and that nothing stays allocated.
 static void fails(const char *name, const char *word, std::function<void()> const &call) {
     long long const before = allocated();
     bool thrown = false;
@@ -90,7 +90,7 @@ static void each(way const &of, stream_t stream) {
     fails(of.name, "memory is short", [&] { of.take(much, stream); });
     if (of.ordered)
         fails(of.name, "stream", [&] { of.take(100, gone_stream()); });
-    // Frees that name a stream which has gone, or which captures.
+    // Frees that name a destroyed stream, or one that captures.
     void *block = of.take(1000, stream), *other = of.take(1000, stream), *graph;
     long long const before = allocated();
     of.give(block, gone_stream());
@@ -100,7 +100,7 @@ static void each(way const &of, stream_t stream) {
     of.give(other, captures);
     EXPECT(cuStreamEndCapture(captures, &graph) == 0);
     EXPECT(allocated() == before - 2);
-    // Of memory that is free, and of none of ours: refused, and nothing else.
+    // Frees of free memory and of foreign memory are refused, without other effects.
     int nothing;
     of.give(block, stream);
     of.give(&nothing, stream);
@@ -126,7 +126,7 @@ int main() {
     }
     EXPECT(throws<rmm::out_of_memory>([&] { ways[7].take(much, stream); }));
 
-    // A device that is not there: the guard says so, and what was current stays.
+    // A device that does not exist: the guard reports it, and the current device stays.
     {
         accel::Guard const guard(7);
         EXPECT(guard.status() == ACCEL_ERROR_INVALID && accel_current_device() == 0);
@@ -134,7 +134,7 @@ int main() {
         EXPECT(other.status() == ACCEL_ERROR_INVALID && accel_current_device() == 0);
     }
     EXPECT(accel_current_device() == 0 && allocated() == 0);
-    for (int status = ACCEL_OK + 1; status <= ACCEL_ERROR_INTERIOR; status++) // a cause, and what to do
+    for (int status = ACCEL_OK + 1; status <= ACCEL_ERROR_INTERIOR; status++) // a cause, and a remedy
         EXPECT(std::strchr(accel_status_string(static_cast<accel_status_t>(status)), ':') != nullptr);
     return 0;
 }

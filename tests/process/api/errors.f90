@@ -1,4 +1,4 @@
-! What calls answer that fail: the status, its text, and nothing that stays allocated.
+! Results of failing calls: the status and its text. Nothing stays allocated.
 program errors
     use accelcache
     implicit none
@@ -38,7 +38,7 @@ program errors
     info%sizeof_ = c_sizeof(info)
     unknown%second = 4711
 
-    ! Devices that are not there.
+    ! Devices that do not exist.
     call is("set_device", accel_set_device(7_c_int), ACCEL_ERROR_INVALID)
     call is("synchronize_device", accel_synchronize_device(7_c_int), ACCEL_ERROR_INVALID)
     call is("get_stream", accel_get_stream(7_c_int, stream), ACCEL_ERROR_INVALID)
@@ -54,7 +54,7 @@ program errors
             accel_begin_allocate_to_pool(7_c_int, unknown, c_null_funptr, c_null_ptr), ACCEL_ERROR_INVALID)
     call is("pool_bytes", accel_pool_bytes(unknown, 7_c_int, bytes, other), ACCEL_ERROR_INVALID)
 
-    ! A structure whose size was not set.
+    ! A structure with no size.
     stats%sizeof_ = 0
     info%sizeof_ = 0
     call is("get_device_stats", accel_get_device_stats(0_c_int, stats), ACCEL_ERROR_INVALID)
@@ -62,7 +62,7 @@ program errors
     stats%sizeof_ = c_sizeof(stats)
     info%sizeof_ = c_sizeof(info)
 
-    ! More than there is, and a stream that was destroyed.
+    ! More memory than the device has, and a destroyed stream.
     call is("malloc", accel_malloc(freed, much), ACCEL_ERROR_DEVICE_MEMORY)
     call is("malloc_async", accel_malloc_async(freed, much, c_null_ptr), ACCEL_ERROR_DEVICE_MEMORY)
     call is("raw_alloc", accel_raw_alloc(freed, much), ACCEL_ERROR_DEVICE_MEMORY)
@@ -73,7 +73,7 @@ program errors
     call is("record_stream", accel_record_stream(block, gone), ACCEL_ERROR_INVALID)
     call is("free_async", accel_free_async(block, gone), ACCEL_ERROR_INVALID)
 
-    ! Pointers that are none.
+    ! Invalid pointers.
     call is("free", accel_free(inside), ACCEL_ERROR_INTERIOR)
     call is("free_async", accel_free_async(inside, c_null_ptr), ACCEL_ERROR_INTERIOR)
     call is("raw_delete", accel_raw_delete(inside), ACCEL_ERROR_INTERIOR)

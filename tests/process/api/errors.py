@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""What each function of the Python package raises, by whatever it fails: without a library, with one that is
-none, without a driver, by wrong arguments, for want of memory.  The text says the cause and what to do, and
-nothing stays allocated.
+"""Exceptions of every function of the Python package, for each cause: no library, a wrong library, no driver, wrong
+arguments, out of memory.  The text gives the cause and the remedy, and nothing stays allocated.
 
 usage: errors.py LIBRARY PACKAGES
 """
@@ -25,7 +24,7 @@ def expect(condition, what):
 
 
 def raised(call, kind, status, words, what):
-    """`call` raises that kind, with the status (None: it has none), and all the words in its text."""
+    """Checks that `call` raises this kind, with this status (None: it has none) and all these words in its text."""
     try:
         result = call()
     except kind as error:
@@ -42,7 +41,7 @@ def raised(call, kind, status, words, what):
 ERRORS = {"Error", "InvalidError", "NoDriverError", "OutOfMemoryError", "PointerError", "BusyError",
           "UnsupportedError"}
 RECORDS = {"CheckpointDelta", "Observer", "PointerInfo", "SegmentSize", "Stream", "TraceAction", "TraceEntry"}
-# Names of the package that call nothing of the library, or that a framework's module is needed for.
+# Names that call nothing of the library, or that need a framework's module.
 APART = ERRORS | RECORDS | {
          "MemPool", "library", "cuda_core_resource", "numba_manager", "pluggable_allocator",
          "rmm_resource", "use_in_cuda_core", "use_in_cupy", "use_in_numba", "use_in_rmm",
@@ -57,7 +56,7 @@ ARGUMENTS = {"set_device": (0,), "set_memory_fraction": (1.0,), "set_settings": 
              "add_free_callback": (print,), "attach_trace_tracker": (print,), "annotate": ("x",), "phase": ("x",),
              "device_guard": (0,),
              "stream_guard": (None,), "ipc_memory": (bytes(96),)}
-# What these answer without a driver; all others raise.
+# Answers of these functions without a driver; all others raise.
 WITHOUT_DRIVER = {"current_device": -1, "device_count": 0, "initialized": False, "is_enabled": False,
                   "library_path": str, "version": tuple, "set_settings": None, "name": "accelcache",
                   "get_accelerator": None, "is_history_enabled": False, "raw_deleter": int, "annotate": None, "phase": None,
@@ -72,7 +71,7 @@ def plain(accelcache):
 
 
 def called(accelcache, name):
-    """What the function answers; of a context manager, what entering it does."""
+    """Returns the function's result.  For a context manager, enters it and returns the result of that."""
     if name == "Checkpoint":
         return accelcache.Checkpoint(accelcache.Pool())
     answer = getattr(accelcache, name)(*ARGUMENTS.get(name, ()))
@@ -121,7 +120,7 @@ class Stream:
 
 
 class Old:
-    """A PyTorch whose allocator lacks what the package needs."""
+    """A PyTorch allocator without the calls that the package needs."""
     def __init__(self, *_):
         pass
 
@@ -249,7 +248,7 @@ def wrong_use(accelcache):
     for name, call, kind, status, words in row:
         raised(call, kind, status, words, name)
         expect(held(accelcache) == before, f"{name} leaves something allocated")
-    # A free says nothing of a stream that has gone, but the memory comes back.
+    # A free does not depend on a destroyed stream, and the memory is returned.
     deallocate(block, 5000, gone)
     expect(held(accelcache) == before - 1, "memory of a stream that has gone")
     resource.deallocate(resource.allocate(1000, stream=here)[0], 1000, stream=gone)

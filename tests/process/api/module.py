@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The Fortran module says what the C headers do: its functions are there, and all statuses with their values.
+"""The Fortran module agrees with the C headers: it has all functions, and all statuses with their values.
 
 usage: module.py FOLDER MODULE     FOLDER has the headers
 """

@@ -3,8 +3,8 @@
 
 usage: package.py LIBRARY PACKAGES
 
-A module `torch` that has PyTorch's calls, and no more, stands in for PyTorch: its allocator finds
-functions by path and name, and calls by address what the setters were given.
+A module `torch` with PyTorch's calls, and no more, stands in for PyTorch. Its allocator finds functions by path and
+name. It calls the addresses that its setters received.
 """
 import ctypes
 import json
@@ -48,7 +48,7 @@ SIGNATURES = {
 
 
 class Inner:
-    """What CUDAPluggableAllocator.allocator() gives."""
+    """The object that CUDAPluggableAllocator.allocator() returns."""
 
     def __init__(self):
         self.function = {}
@@ -139,10 +139,10 @@ def as_torch(accelcache, changed):
     raises(accelcache.Error, accelcache.use_in_torch, "a PyTorch without set_record_stream_fn")
 
 
-# ---- stand-ins of the other frameworks, as far as the package calls them
+# ---- stand-ins of the other frameworks, with the calls that the package uses
 
 class Stream:
-    """CUDA's protocol for streams: the legacy default one."""
+    """CUDA's protocol for streams, for the legacy default stream."""
 
     def __cuda_stream__(self):
         return 0, 0
@@ -154,7 +154,7 @@ def held(accelcache):
 
 
 def as_jax(accelcache, preloaded):
-    """It is told by its environment, as long as it has no device, and not where nothing would be served."""
+    """The environment configures JAX. The call fails if JAX has a device or nothing would be served."""
     bridge = types.ModuleType("jax._src.xla_bridge")
     bridge._backends = {}
     sys.modules["jax._src.xla_bridge"] = bridge
@@ -223,7 +223,7 @@ MIB = 1 << 20
 
 
 def new_stream():
-    """A CUstream of the current context."""
+    """Returns a new CUstream of the current context."""
     handle = ctypes.c_void_p()
     driver = ctypes.CDLL("libcuda.so.1")
     expect(driver.cuStreamCreate(ctypes.byref(handle), 1) == 0, "a stream")
@@ -326,7 +326,7 @@ def shared(accelcache):
     capsule = owner.__dlpack__()
     del capsule  # that no consumer took
     expect(held(accelcache) == before + 1, "the owner stays")
-    # Another stream may use the memory at once, and the free waits for it.
+    # Another stream may use the memory at once, and the free waits for this stream.
     module, calls = accelcache.memory, []
     ours = module.synchronize, module.record_stream
     module.synchronize = lambda device: calls.append(("synchronize", device))
@@ -353,7 +353,7 @@ def shared(accelcache):
 
 def pools(accelcache, stream):
     other = new_stream()
-    # The pool takes the stream's requests, which the filter says of every stream that asks.
+    # The pool takes this stream's requests. The filter is asked about each stream that requests memory.
     asked = []
     with accelcache.Pool(no_split=True) as pool:
         expect(pool.use_count == 1 and pool.id[0] | pool.id[1], "a new pool")
@@ -456,7 +456,7 @@ def observers(accelcache):
     known = len(asked), len(traced)
     too_much()
     expect((len(seen), len(asked), len(traced)) == (1, *known), "nothing is called any more")
-    # A program that frees in the callback is served.
+    # The free callback frees memory, and the request succeeds.
     freed = []
 
     def frees(device):
@@ -469,7 +469,7 @@ def observers(accelcache):
     raises(accelcache.Error, lambda: accelcache.attach_oom_observer(print), "more than 8")
     for one in kept:
         one.detach()
-    # Threads of Python go on while the library calls.
+    # Python threads continue during calls of the library.
     calls, threads = [], []
     with accelcache.attach_trace_tracker(lambda entry: calls.append(entry.action)):
         for _ in range(4):
@@ -481,7 +481,7 @@ def observers(accelcache):
     expect(calls.count(actions.ALLOC) == calls.count(actions.FREE_REQUESTED) == 200, "of four threads")
     accelcache.record_history(0)
     expect(not accelcache.observers._functions, "no function is kept")
-    # What is attached at the end of the interpreter is detached before it.
+    # The interpreter detaches this tracker before its own end.
     accelcache.attach_trace_tracker(calls.append)
 
 
@@ -509,7 +509,7 @@ sys.exit(0 if value.value == 4711 else 1)
 
 
 def sharing(accelcache, packages):
-    """Another process reads what the handle names."""
+    """Another process reads the memory behind the handle."""
     with accelcache.allocate(4096) as block:
         value = ctypes.c_int(4711)
         accelcache.copy_data(block.pointer + 256, ctypes.addressof(value), 4)
@@ -545,7 +545,7 @@ def autoload(accelcache, packages):
 
 
 def asked_again(accelcache):
-    """A thread that is kept from running inside its cache is no error of the records."""
+    """A record that is busy for a short time is read again."""
     answers = [10, 10, 0, 8]
     library = types.SimpleNamespace(accel_check=lambda message, size: answers.pop(0),
                                     accel_status_string=lambda status: b"wrong")

@@ -65,7 +65,7 @@ def stream_guard(w):
 
 
 def refused(w):
-    """Status and message for a malformed setting."""
+    """Returns status and message for a malformed setting."""
     message = ctypes.create_string_buffer(256)
     status = w.c("accel_set_allocator_settings", b"memory_limt:1G", message, 256)
     try:
@@ -256,7 +256,7 @@ def handle(w):
 
 
 def no_handle(w):
-    """Both refuse bytes that are no handle, with one status."""
+    """Both refuse bytes that are not a handle, with one status."""
     status = w.c("accel_get_ipc_ptr", ctypes.byref(w.l.IpcHandleStruct()), ctypes.byref(POINTER()))
     return status, w.status(w.a.get_ipc_ptr, bytes(96))
 
@@ -332,7 +332,7 @@ def created(w):
 
 
 def flagged(w):
-    """Without splits a small block takes a segment."""
+    """In a pool without splits, a small block takes a whole segment."""
     answers = []
     for flag in (lambda pool: w.ok("accel_pool_set_flags", pool_id(w, pool), 2),
                  lambda pool: pool.set_flags(no_split=True)):
@@ -346,7 +346,7 @@ def flagged(w):
 
 
 def directed(w):
-    """A request between begin and end is the pool's, and one after it is not."""
+    """The pool serves requests between begin and end, and none afterwards."""
     answers = []
     with w.a.Pool() as pool:
         for begin, end in ((lambda: w.ok("accel_begin_allocate_to_pool", 0, pool_id(w, pool),
@@ -480,7 +480,7 @@ def annotated(w):
 
 
 def snapshots(w):
-    """Both, with a block held and an entry of history."""
+    """Takes both snapshots, with one block held and one history entry."""
     w.a.record_history(100)
     block = w.a.raw_alloc(1000)
     c, python = w.c_snapshot(), w.a.snapshot()
@@ -578,7 +578,7 @@ def set_by(setter):
 
 
 def served(malloc, use):
-    """The function of that name serves what the other one frees."""
+    """Uses the named function to serve a request, and another one to free it."""
     def call(w):
         function = w.function(malloc, POINTER, SIZE, ctypes.c_int, POINTER)
         free = w.function("accel_torch_free", None, POINTER, SIZE, ctypes.c_int, POINTER)
@@ -606,10 +606,10 @@ GROUPS = [("DeviceAccelerator, devices", DEVICES), ("DeviceStats", STATISTICS),
           ("CUDAPluggableAllocator", PLUGGABLE)]
 
 
-# --- the same in PyTorch itself ---
+# --- comparison with PyTorch itself ---
 #
-# reference name: (in PyTorch, here), each called in a process where PyTorch has the simulated device and the
-# library serves PyTorch's own cache.  Figures are each allocator's own: of these the names and types are compared.
+# reference name: (call in PyTorch, call here).  PyTorch uses the simulated device, and the library serves its
+# cache.  Each allocator has its own figures, so only the names and types of figures are compared.
 
 def there_and_back(exchange, current):
     """Exchanges devices 0 and 1; returns the results, each with the current device."""
@@ -618,7 +618,7 @@ def there_and_back(exchange, current):
 
 
 def shape(value):
-    """Names and types, without figures."""
+    """Returns names and types, without figures."""
     if isinstance(value, dict):
         return {name: shape(value[name]) for name in sorted(value)}
     return type(value).__name__
@@ -717,8 +717,8 @@ for row in OBSERVERS:
 
 
 def compare(torch, accelcache):
-    """The rows whose answers differ between PyTorch and the package, with both answers; and how many
-    rows there are."""
+    """Returns the rows with different answers in PyTorch and the package, with both answers, and the number of
+    rows."""
     torch.cuda.init()
     torch.cuda.memory._record_memory_history(max_entries=100)
     accelcache.record_history(100)
@@ -740,7 +740,7 @@ def compare(torch, accelcache):
 
 
 def table():
-    """All rows, as Markdown."""
+    """Returns all rows as Markdown."""
     lines = ["| reference | in C | in Python | test |", "|---|---|---|---|"]
     for title, rows in GROUPS:
         lines.append(f"| **{title}** | | | |")

@@ -19,13 +19,13 @@ int main() {
     get_property(resource, cuda::mr::device_accessible{});
     void *block = resource.allocate(stream_ref{first}, MIB, 256);
     EXPECT(block && reinterpret_cast<std::uintptr_t>(block) % 512 == 0 && allocated() == 1);
-    // While the stream is held: its next request has the block at once, that of another does not.
+    // The stream is held: its next request gets the block at once, a request of another stream does not.
     void *flag = resource.allocate_sync(512);
     std::uint64_t const at = address_of(flag);
     EXPECT(cuMemsetD8Async(at, 0, 4, nullptr) == 0 && accel_synchronize_device(0) == ACCEL_OK);
     EXPECT(cuStreamWaitValue32_v2(second, at, 1, 0) == 0);
     EXPECT(cuMemsetD8Async(address_of(block), 1, MIB, second) == 0);
-    // In the order of the stream of the free, and not of that of the request.
+    // The free follows the order of its own stream, not of the request's.
     resource.deallocate(stream_ref{second}, block, MIB, 256);
     void *elsewhere = resource.allocate(first, MIB);
     void *again = resource.allocate(second, MIB);

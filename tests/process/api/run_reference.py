@@ -49,7 +49,7 @@ class World:
         return value
 
     def pair(self, name):
-        """Two sizes of device 0."""
+        """Returns two sizes of device 0."""
         first, second = ctypes.c_size_t(), ctypes.c_size_t()
         self.ok(name, 0, ctypes.byref(first), ctypes.byref(second))
         return first.value, second.value
@@ -63,7 +63,7 @@ class World:
         return 0
 
     def function(self, name, result, *arguments):
-        """A C function that the package declares no types for."""
+        """Returns a C function without declared types in the package."""
         self.called.add(name)
         return ctypes.CFUNCTYPE(result, *arguments)((name, self.l.lib()))
 
@@ -72,7 +72,7 @@ class World:
         return ctypes.cast(getattr(self.l.lib(), name), ctypes.c_void_p).value
 
     def c_stats(self, device):
-        """accel_device_stats_t as a dictionary, by the members that the header has."""
+        """Returns accel_device_stats_t as a dictionary, by the members of the header."""
         stat = "current", "peak", "allocated", "freed"
         kinds = {"int64_t": lambda: take(1)[0],
                  "accel_stat_t": lambda: dict(zip(stat, take(4))),
@@ -110,7 +110,7 @@ class World:
 
 @functools.lru_cache(None)
 def members():
-    """(type, name) of the members of accel_device_stats_t."""
+    """Returns (type, name) of each member of accel_device_stats_t."""
     header = os.path.join(HERE, "..", "..", "..", "include", "accelcache.h")
     with open(header, encoding="utf-8") as file:
         text = file.read()
@@ -119,7 +119,7 @@ def members():
 
 
 def codes(accelcache):
-    """The code of each public function and method, with its name."""
+    """Returns the code of each public function and method, with its name."""
     found = {}
 
     def add(name, function):
@@ -174,7 +174,7 @@ def main(library, packages):
     import accelcache
     import reference
     world, known, faults, count = World(accelcache), codes(accelcache), [], 0
-    # Blocks of both pools, and a request that fails: otherwise most figures are 0.
+    # Blocks of both pools, and a request that fails. Without them most figures are 0.
     held = [accelcache.allocate(size) for size in (1000, 3 << 20, 40 << 20)]
     world.status(accelcache.allocate, 1 << 40)
     for title, rows in reference.GROUPS:

@@ -1,4 +1,4 @@
-// A plugin in C++ of a program that is not: whether accel_torch_malloc_or_throw throws what it can catch.
+// A C++ plugin of a C program. It checks that it can catch what accel_torch_malloc_or_throw throws.
 #include <new>
 
 #include "accelcache_torch.h"

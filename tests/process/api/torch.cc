@@ -1,5 +1,5 @@
-// Stands in for PyTorch's CUDAPluggableAllocator: finds the functions by name, and calls them with the
-// very types that PyTorch does.
+// Stands in for PyTorch's CUDAPluggableAllocator: finds the functions by name, and calls them with
+// PyTorch's types.
 #include <dlfcn.h>
 #include <functional>
 #include <memory>
@@ -44,7 +44,7 @@ int main() {
     }
     EXPECT(accel_current_device() == 0); // without a context
 
-    // Of the device and stream that are named, whatever is current.
+    // The request uses the named device and stream, whatever is current.
     void *block = alloc(1000, 1, first);
     EXPECT(block && info_of(block).device == 1 && info_of(block).stream == first);
     size_t bytes = 0;
@@ -62,8 +62,8 @@ int main() {
     EXPECT(block);
     give(block, 100, 1, first);
 
-    // A pool for the streams that a filter names.  It has state of its own, too large to lie in the
-    // std::function, and is gone when the pool takes no more.
+    // A pool for the streams that a filter selects.  The filter's state is too large for the std::function, and
+    // is freed when the pool takes no more requests.
     MempoolId_t pool(3, 0x123456789abcull);
     auto asked = std::make_shared<int>(0);
     std::weak_ptr<int> alive = asked;
@@ -82,7 +82,7 @@ int main() {
     EXPECT(!alive.expired());
     end(1, pool);
     EXPECT(alive.expired());
-    // A plain function, which needs no copy, and a filter that is empty.
+    // A plain function, which needs no copy, and an empty filter.
     begin(1, pool, [](cudaStream_t stream) { return stream == nullptr; });
     void *again = alloc(1000, 1, first);
     EXPECT(info_of(again).pool.first == 0);

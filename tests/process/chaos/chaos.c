@@ -1,17 +1,19 @@
-/* Every driver call fails once, at every position: whether the program makes it or the library.
+/* Injects a failure into each driver call, at every position, whether the program or the library
+ * makes the call.
  *
  *   chaos_program [PROGRAM [FUNCTION NTH CODE]]
  *
- * A first run of each program counts the calls of each function; then, for each function and each
- * of its calls, a process of its own runs the program ROUNDS times, and in each round the Nth
- * call fails with a code: what such a call may answer, and one error that is for good.  Judged
- * are:
+ * A first run of each program counts the calls of each function. Then a new process runs the
+ * program ROUNDS times for each function and each of its calls. In each round the Nth call fails
+ * with a code: one that this function may return, or one error that is permanent. The test
+ * reports
+ *
  * - a crash, or a run that does not end;
- * - a failure that the program notices elsewhere than in its own call of that function, or with
- *   another code; for an allocation that the cache serves, any failure at all;
- * - memory, events and streams that are left over, statistics that do not balance;
- * - a report of the race detector, values that are not the last ones written.
- * The rest of the line that names a failure is the command that runs it again. */
+ * - a failure that the program sees in another call, or with another code; any failure of an
+ *   allocation that the cache serves;
+ * - memory, events and streams that are left over, and statistics that do not balance;
+ * - a report of the race detector, and values that differ from the last ones written.
+ * The line that names a failure ends with the command that repeats it. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +42,7 @@ typedef struct {
     int code;
 } fault_t;
 
-/* What a child leaves for its parent. */
+/* Results of a child, in memory that it shares with its parent. */
 static struct {
     unsigned long long calls[FUNCTIONS];  /* of round 1, under the first symbol of a name */
     unsigned long long launches, handles; /* events and streams after the last round */
@@ -51,7 +53,7 @@ static struct {
 
 static fault_t fault;
 static unsigned round_number, noticed;
-static unsigned long long usual_handles; /* result->handles where nothing failed */
+static unsigned long long usual_handles; /* result->handles without an injected failure */
 
 /* --- judging --- */
 
@@ -85,7 +87,7 @@ bool note(const char *symbol, int line, CUresult code) {
     if (code == CUDA_SUCCESS || code == CUDA_ERROR_NOT_READY)
         return true;
     if (fault.code == STICKY) {
-        /* For all the library knows the context is lost, and what it keeps with it. */
+        /* The library must treat the context as lost, with all memory in it. */
         if (code != STICKY && code != CUDA_ERROR_OUT_OF_MEMORY)
             wrong("line %d: %s => %d, and not %d", line, symbol, (int)code, fault.code);
         return false;
@@ -143,7 +145,7 @@ static void one_round(void) {
         count_calls();
     simcuda_clear_faults();
     simcuda_sticky(0);
-    noticed = 1; /* from here to the next round nothing fails */
+    noticed = 1; /* nothing fails until the next round */
     if (fault.code != STICKY)
         world_check_empty();
     result->handles = handles();
@@ -158,8 +160,7 @@ static void run(void) {
         more = more && result->handles > before;
         before = result->handles;
     }
-    /* The library keeps events of its own: some more where calls fail, not one more for each,
-     * which would be more in each round. */
+    /* The library keeps events of its own. Failures may add some, but not one in each round. */
     if (fault.code != STICKY && fault.nth && result->handles >= usual_handles + ROUNDS && more)
         wrong("%llu events and streams are left, %llu without a failure", result->handles,
               usual_handles);
@@ -195,7 +196,7 @@ static int in_child(void) {
     return status;
 }
 
-/* --- all of them --- */
+/* --- all runs --- */
 
 static unsigned injected, failures;
 

@@ -1,10 +1,10 @@
-/* Programs that go on when a call fails, for the injections of chaos.c.
+/* Programs that continue when a call fails, for the injections of chaos.c.
  *
- * A program is a body that runs on a world (world.c): contexts, blocks with what was written to
- * them, streams.  Every driver call passes note(), which judges whether a failure is the one that
- * was injected.  A call that failed is either left out with all that depends on it, or made once
- * more where a program cannot do without (TWICE); an order between streams that could not be
- * recorded is replaced by waiting. */
+ * A program is a body that runs on a world (world.c): contexts, streams, and blocks with the
+ * values written to them. Every driver call passes note(), which judges whether a failure is the
+ * injected one. If a call fails, the program omits it and all that depends on it. A call that the
+ * program needs is made a second time (TWICE). A wait replaces an order between streams that
+ * could not be recorded. */
 #ifndef CHAOS_H
 #define CHAOS_H
 
@@ -22,10 +22,10 @@ enum { DEVICES = 2, BLOCKS = 24, STREAMS = 6 };
 typedef struct {
     CUdeviceptr address;
     size_t bytes;
-    unsigned value; /* what the last work on it wrote; 0: nothing did */
-    int device;     /* whose context was current */
+    unsigned value; /* value that the last work wrote; 0: none */
+    int device;     /* of the context that was current */
     bool there;
-    bool ordered; /* by a stream: a plain free does not wait for its work */
+    bool ordered; /* ordered by a stream: a plain free does not wait for its work */
 } block_t;
 
 typedef struct {
@@ -35,7 +35,7 @@ typedef struct {
     block_t block[BLOCKS];
     CUstream stream[STREAMS]; /* NULL: not there */
     CUevent event[2];
-    bool capturing; /* a request may fail with the driver's own call: it is not cached */
+    bool capturing; /* a request may fail like the driver's call: it is not cached */
     bool library;   /* the cache is preloaded */
 } world_t;
 
@@ -50,7 +50,7 @@ typedef struct {
 extern const program_t programs[];
 extern const size_t program_count;
 
-/* One result of a driver call of the program; true: it succeeded. */
+/* Judges one result of a driver call of the program. Returns true if the call succeeded. */
 bool note(const char *symbol, int line, CUresult result);
 #define CALL(symbol, ...)  note(#symbol, __LINE__, symbol(__VA_ARGS__))
 #define TWICE(symbol, ...) done(CALL(symbol, __VA_ARGS__) || CALL(symbol, __VA_ARGS__))
@@ -59,42 +59,44 @@ static inline bool done(bool good) {
     return good;
 }
 
-/* Something is wrong that is no result: a line of the report. */
+/* Reports a fault that is not the result of a call. */
 void wrong(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* --- world.c --- */
 
-/* Contexts of the first `devices` devices, the first one current.  False: not even at the second
- * try. */
+/* Makes contexts of the first `devices` devices, and the first one current. Returns false if the
+ * second attempt fails too. */
 bool world_start(int devices);
 
-/* Make the context of `device` current; false: it is not. */
+/* Makes the context of `device` current. Returns false if that fails. */
 bool world_go(int device);
 
-/* Streams 0 to n-1 and the events, in the current context. */
+/* Creates streams 0 to n-1 and the events in the current context. */
 void world_streams(int n, unsigned flags);
 
-/* Block i: get, write by a kernel in `stream`, free.  All do nothing where it is not there. */
+/* Allocate, write by a kernel in `stream`, and free block i. They do nothing if the block they
+ * need does not exist. */
 void block_get(int i, size_t bytes);
 void block_get_async(int i, size_t bytes, CUstream stream);
 void block_use(int i, CUstream stream);
 void block_give(int i);
 void block_give_async(int i, CUstream stream);
 
-/* All work of the current context. */
+/* Waits for all work of the current context. */
 void wait_all(void);
 
-/* What `from` was given comes before what `to` gets later. */
+/* Orders later work of `to` after all work submitted to `from` so far. */
 void stream_order(CUstream from, CUstream to);
 
-/* Wait for everything; what was written must be there, and the statistics of every device must
- * say what the program holds. */
+/* Waits for all work. Checks the written values, and compares the statistics of every device with
+ * the program's blocks. */
 void world_check(void);
 
 /* Check, free everything, return idle memory, destroy the streams. */
 void world_finish(void);
 
-/* After world_finish with no failure to come: nothing may be left but what the cache keeps. */
+/* Called after world_finish, without further failures. Checks that only the cache's own objects
+ * are left. */
 void world_check_empty(void);
 
 /* The contexts go. */

@@ -1,11 +1,11 @@
-/* What is done to the driver while its calls fail (chaos.h).  In good order by themselves: a
- * report of the race detector is the library's. */
+/* Programs for chaos.h, which makes their driver calls fail. They have no races of their own, so
+ * a report of the race detector is an error of the library. */
 #include <pthread.h>
 #include <string.h>
 
 #include "chaos.h"
 
-/* What a block says of itself. */
+/* Checks the driver's answers about the block. */
 static void ask_about(int i) {
     const block_t *b = &world.block[i];
     CUdeviceptr base;
@@ -21,7 +21,7 @@ static void ask_about(int i) {
         wrong("block %d is said to be on device %u", i, ordinal);
 }
 
-/* Small and large blocks in one stream: nothing but stream order protects them. */
+/* Uses small and large blocks in one stream. Only stream order protects them. */
 static void one_stream(void) {
     static const size_t size[] = {100, 4 * KIB, 300 * KIB, 3 * MIB};
     world_streams(1, CU_STREAM_NON_BLOCKING);
@@ -39,8 +39,8 @@ static void one_stream(void) {
     }
 }
 
-/* Blocks that wander over four streams, freed while their work is pending.  They are so large
- * that a request beyond the first ones has to take one of those. */
+/* Uses blocks on four streams, and frees them while their work is pending. They are so large
+ * that each later request must reuse one. */
 static void four_streams(void) {
     enum { LARGE = 6 << 20 };
     world_streams(4, CU_STREAM_NON_BLOCKING);
@@ -70,7 +70,7 @@ static void four_streams(void) {
     block_use(9, world.stream[2]);
 }
 
-/* The stream-ordered API beside the plain one, each freeing what the other allocated. */
+/* Mixes the stream-ordered API and the plain one. Each frees the other's allocations. */
 static void mixed(void) {
     CUstream a, b;
     world_streams(2, CU_STREAM_NON_BLOCKING);
@@ -88,14 +88,14 @@ static void mixed(void) {
         block_use(3, a);
         stream_order(a, b);
         block_give_async(3, b);
-        block_get_async(4, 100 * KIB, b); /* by a proven edge */
+        block_get_async(4, 100 * KIB, b); /* by a recorded order */
         block_use(4, b);
         block_give_async(2, a);
         if (a)
             TWICE(cuStreamSynchronize, a);
         if (b)
             TWICE(cuStreamSynchronize, b);
-        block_give(1); /* of the pool, freed plainly */
+        block_give(1); /* from a pool, freed by the plain call */
         block_get(5, 100 * KIB);
         block_use(5, b);
         block_give_async(4, b);
@@ -105,7 +105,7 @@ static void mixed(void) {
     block_use(6, a);
 }
 
-/* A graph of what was captured: blocks come and go meanwhile, and while it is launched. */
+/* Captures and launches a graph, and allocates and frees blocks meanwhile. */
 static void graph(void) {
     CUgraph captured = NULL;
     CUgraphExec exec = NULL;
@@ -118,7 +118,7 @@ static void graph(void) {
     world.capturing = begun;
     if (begun)
         block_use(0, on);
-    block_give(1); /* with work pending, no fence can be recorded now */
+    block_give(1); /* its work is pending, and no fence can be recorded now */
     block_get(3, 300 * KIB);
     block_get(4, 5 * MIB);
     block_give(4);
@@ -143,7 +143,7 @@ static void graph(void) {
     block_use(0, other);
 }
 
-/* Two devices that copy to each other. */
+/* Two devices copy to each other. */
 static void copy_around(int turn) {
     block_get(0, 100 * KIB);
     block_use(0, world.stream[0]);
@@ -158,9 +158,9 @@ static void copy_around(int turn) {
         CALL(cuMemcpyPeerAsync, world.block[1].address, world.ctx[1], world.block[0].address,
              world.ctx[0], 4, world.stream[0]))
         world.block[1].value = world.block[0].value;
-    block_give(0); /* the copy is pending, and reads it */
+    block_give(0); /* a pending copy reads the block */
     if (world.stream[0])
-        TWICE(cuStreamSynchronize, world.stream[0]); /* a free waits for its own device only */
+        TWICE(cuStreamSynchronize, world.stream[0]); /* a free waits only for its own device */
     block_give(1);
     if (!world_go(1))
         return;
@@ -172,7 +172,7 @@ static void copy_around(int turn) {
     block_use(4 + turn, CU_STREAM_LEGACY);
 }
 
-/* A context beside the primary one. */
+/* Uses a context in addition to the primary one. */
 static void made_context(void) {
     CUcontext made, popped;
     CUdeviceptr inside = 0;
@@ -182,10 +182,10 @@ static void made_context(void) {
     if (CALL(cuStreamCreate, &there, CU_STREAM_NON_BLOCKING) &&
         CALL(cuMemAlloc_v2, &inside, 2 * MIB))
         CALL(cuMemsetD8Async, inside, 1, 4 * KIB, there);
-    block_give(4); /* of the first context */
+    block_give(4); /* a block of the first context */
     TWICE(cuCtxPopCurrent_v2, &popped);
     if (inside && !TWICE(cuMemFree_v2, inside))
-        simcuda_owner_end(inside); /* it goes with its context */
+        simcuda_owner_end(inside); /* the memory ends with its context */
     block_get(6, 2 * MIB);
     block_use(6, world.stream[0]);
     TWICE(cuCtxDestroy_v2, made);
@@ -201,8 +201,8 @@ static void two_contexts(void) {
         TWICE(cuCtxDisablePeerAccess, world.ctx[1]);
 }
 
-/* Nearly all memory there is, again and again: what is idle has to be given back and what is
- * pending waited for, or a request fails that need not. */
+/* Requests nearly all memory, repeatedly. The library must release idle blocks and wait for
+ * pending ones, or a request fails without need. */
 static void tight(void) {
     CUDA_ARRAY_DESCRIPTOR shape = {
         .Width = 64, .Height = 4, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 1};
@@ -232,7 +232,7 @@ static void tight(void) {
     block_use(6, world.stream[1]);
 }
 
-/* Streams that come and go with their work. */
+/* Creates and destroys streams with pending work. */
 static void churn(void) {
     for (int turn = 0; turn < 6; turn++) {
         CUstream stream = NULL;
@@ -250,7 +250,7 @@ static void churn(void) {
     }
 }
 
-/* Another thread, its per-thread stream, and what it leaves behind. */
+/* Allocates in another thread, uses its per-thread stream, and leaves blocks. */
 static void *other_thread(void *device) {
     if (!TWICE(cuCtxSetCurrent, world.ctx[*(int *)device]))
         return NULL;
@@ -268,7 +268,7 @@ static void threads(void) {
         pthread_t thread;
         if (pthread_create(&thread, NULL, other_thread, &world.here) == 0)
             pthread_join(thread, NULL);
-        block_give(0); /* its work is pending in a stream that this thread cannot name */
+        block_give(0); /* a stream that this thread cannot name has work pending */
         block_get(3, 100 * KIB);
         block_get(4, 100 * KIB);
         block_use(3, world.stream[0]);

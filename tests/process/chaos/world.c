@@ -6,7 +6,7 @@
 
 world_t world;
 
-/* The library's own functions: absent when the program runs bare. */
+/* The library's own functions, absent in a run without it. */
 static struct {
     accel_status_t (*stats)(int, accel_device_stats_t *);
     accel_status_t (*record_stream)(void *, void *);
@@ -65,7 +65,7 @@ void wait_all(void) {
         note("cuCtxSynchronize", __LINE__, cuCtxSynchronize());
 }
 
-/* False: the block that was there could not be freed. */
+/* Returns false if the previous block could not be freed. */
 static bool begin(int i, size_t bytes, bool ordered) {
     if (world.block[i].there)
         return false;
@@ -127,8 +127,8 @@ static void check_values(int device) {
     }
 }
 
-/* What the cache serves of what the program holds, as it says itself.  Asking has a price: a
- * later free of the block waits for a fence. */
+/* Compares the library's statistics with the program's blocks that the cache serves. The query
+ * has a cost: a later free of the block waits for a fence. */
 static void check_statistics(int device) {
     accel_device_stats_t stats = {.size = sizeof stats};
     int64_t blocks = 0, bytes = 0;
@@ -234,7 +234,7 @@ void world_check_empty(void) {
 
 void world_end(void) {
     for (int i = 0; i < BLOCKS; i++)
-        if (world.block[i].there) /* in a context that is broken: it goes with it */
+        if (world.block[i].there) /* in a broken context: the block ends with it */
             simcuda_owner_end(world.block[i].address);
     for (int d = 0; d < DEVICES; d++) {
         if (!world.ctx[d])

@@ -12,10 +12,10 @@ FOLDER = os.environ.get("AC_CLIENTS", "")  # what `install` made: a virtual envi
 PYTHON = os.path.join(FOLDER, "bin", "python")
 
 
-# ---- how an outcome is read: lines that must be the same plain and under the library
+# ---- readers of an outcome: they return lines that must be equal with and without the library
 
 def output(outcome):
-    """All that was printed; of bytes that are no text, a digest."""
+    """Returns everything that the client printed. Bytes that are not text become a digest."""
     lines = []
     for text in outcome.outputs:
         try:
@@ -26,7 +26,7 @@ def output(outcome):
 
 
 def tests(pattern):
-    """Lines `test: result` of a test runner, in the order of their names; pattern has the groups."""
+    """Reads lines of a test runner, sorted by name. The pattern has groups `test` and `result`."""
     def read(outcome):
         found = set()
         for text in [*outcome.errors, *(out.decode(errors="replace") for out in outcome.outputs)]:
@@ -37,37 +37,37 @@ def tests(pattern):
 
 
 PYTEST = tests(r"^(?P<result>PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) (?P<test>\S+)")
-# A line of the test itself may stand between its name and its result.
+# A line of the test itself may be between its name and its result.
 UNITTEST = tests(r"^\s*(?P<test>test\w+ \(.*?\))(?: \([^)]*\))? \.\.\. "
                  r"(?:(?!test\w+ \().*\n)*?.*?(?P<result>ok|FAIL|ERROR|skipped|expected failure)\b")
 
 
 def finished(outcome):
-    """A benchmark's outcome without its times."""
+    """Returns a benchmark's output without its times."""
     lines = []
     for text in outcome.outputs:
         lines.append(" ".join(re.findall(rb"^Final: +(\d+)", text, re.M)[0:1] and ["finished"]))
     return [f"{number}: {line}" for number, line in enumerate(lines)]
 
 
-# ---- what a client is
+# ---- a client
 
 class Case:
-    """One thing that a client does.  commands(folder): of processes, servers first."""
+    """One action of a client.  commands(folder) returns its processes, servers first."""
 
     def __init__(self, title, commands, judge=output, folder=None):
         self.title, self.commands, self.judge, self.folder = title, commands, judge, folder
 
 
 class Client:
-    """needs: (what to look for, how it is got); program: what tells its version."""
+    """needs: (test for its presence, name to install); version: returns the client's version."""
 
     def __init__(self, name, cases, needs=(), version=None, serves=True, environment=None):
         self.name, self.cases, self.needs, self.serves = name, cases, needs, serves
         self.version_of, self.environment = version, environment or {}
 
     def missing(self):
-        """Why it cannot run here, or None."""
+        """Returns the reason why the client cannot run here, or None."""
         for there, what in self.needs:
             if not there():
                 return f"{what} is not installed"
@@ -82,7 +82,7 @@ def program(name):
 
 
 def said(*command, pattern=r"(\d+(?:\.\d+)+\S*)"):
-    """The first version number in what a command prints."""
+    """Returns a function for the first version number in the output of a command."""
     def ask():
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         found = re.search(pattern, done.stdout + done.stderr)
@@ -92,7 +92,7 @@ def said(*command, pattern=r"(\d+(?:\.\d+)+\S*)"):
 
 @functools.lru_cache(None)
 def has_module(name):
-    """In the virtual environment, looked for without importing it: some ask for a device."""
+    """True if the environment has the module. Does not import it: some modules need a device."""
     if not os.path.exists(PYTHON):
         return False
     ask = f"import importlib.util as u, sys; sys.exit(u.find_spec({name!r}) is None)"
@@ -117,7 +117,7 @@ def script(name, *arguments):
 
 
 def listed(name):
-    """Lines of a file beside this one, without comments."""
+    """Returns the lines of a file in this folder, without comments."""
     with open(os.path.join(HERE, name), encoding="utf-8") as file:
         return [line.strip() for line in file if line.strip() and not line.startswith("#")]
 
@@ -131,7 +131,7 @@ def ffmpeg(filters, frames=25):
 
 
 def round_trip(filters):
-    """Frames that went to the device and back beside frames that did not: the digests of both."""
+    """Compares frames that went to the device and back with frames that did not, by their digests."""
     def commands(folder):
         return ffmpeg(filters)(folder) + ffmpeg("format=yuv420p")(folder)
 
@@ -145,7 +145,7 @@ def round_trip(filters):
 FFMPEG = Client("ffmpeg", [
     Case("frames", ffmpeg("format=yuv420p,hwupload_cuda,hwdownload,format=yuv420p", frames=50)),
     round_trip("format=yuv420p,hwupload_cuda,hwdownload,format=yuv420p"),
-    # Kernels do not compute here: frames are what the memory was, so only that they came counts.
+    # Kernels do not compute here, so frames hold any content.  Only their number counts.
     Case("filters", lambda folder: [
         *ffmpeg("hwupload_cuda,scale_cuda=320:180,hwdownload,format=yuv420p")(folder),
         *ffmpeg("hwupload_cuda,yadif_cuda,hwdownload,format=yuv420p")(folder)],
@@ -154,7 +154,7 @@ FFMPEG = Client("ffmpeg", [
 
 
 def gstreamer(*middle):
-    # A file for the bytes: the launcher itself writes to its output.
+    # The bytes go to a file, because the launcher itself prints to stdout.
     return ["gst-launch-1.0", "-q", "videotestsrc", "num-buffers=30", "!",
             "video/x-raw,format=I420,width=640,height=360", "!", *middle, "filesink",
             "location=/dev/stdout"]
@@ -208,10 +208,10 @@ PYCUDA = Client("pycuda", [
     package_version("pycuda"))
 
 
-# ---- UCX: its own programs, with the stand-in of the runtime in the place of their own
+# ---- UCX: its own programs, with the stand-in as CUDA runtime
 
 def ucx_tree(folder):
-    """The wheel's files as links, so that their CUDA runtime can be another one."""
+    """Links the files of the wheel, so that their CUDA runtime can be replaced."""
     place = glob.glob(os.path.join(FOLDER, "lib", "python3*", "site-packages"))[0]
     to = os.path.join(folder, "ucx")
     if not os.path.exists(to):
@@ -225,12 +225,12 @@ def ucx_tree(folder):
 
 
 def listens(port):
-    """A shell command: does anything listen there?  What a connection that has ended left does not."""
+    """Returns a shell command that tests for a listening process, not for an ended connection."""
     return f"grep -qiE ':{port:04x} [0-9a-f]+:0000 0a ' /proc/net/tcp /proc/net/tcp6"
 
 
 def ucx(test, *arguments):
-    """Server, and a client that waits until it listens."""
+    """Runs a server, and a client that waits until the server listens."""
     def commands(folder):
         root = ucx_tree(folder)
         port = 20000 + (os.getpid() * 131 + hash(test)) % 10000

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Public clients plain and under the library, on the simulated device: same outcome, and a dump each.
+"""Runs clients with and without the library, and compares the outcomes. Each must write a dump.
 
 usage: clients.py NAME...      the clients of catalogue.py, or --table for all of them as a table
-       clients.py --self-test  that a client which differs is noticed
+       clients.py --self-test  checks that a client which differs is noticed
 
-Each client runs plain, then under the library in each of its settings.  What its judge makes of
-the two runs is compared line by line.  Exit status 77: the client is not installed; `install` gets
-those of PyPI into the folder that AC_CLIENTS names.
+Each client runs without the library, then under it in each of its settings.  The lines that its judge
+returns must be equal.  Exit status 77: the client is not installed; `install` gets the ones from PyPI
+into the folder AC_CLIENTS.
 
-The environment names what was built: AC_LIBRARY, AC_SIM_DIR, AC_STANDINS (libraries that some
-clients want beside the driver), AC_SANITIZER_RUNTIME (to be preloaded first, or empty).
+The environment names the built files: AC_LIBRARY, AC_SIM_DIR, AC_STANDINS (other libraries that some
+clients need), AC_SANITIZER_RUNTIME (preloaded first, may be empty).
 """
 import difflib
 import glob
@@ -29,7 +29,7 @@ SETTINGS = ("", "expandable_segments:true")
 
 
 class Outcome:
-    """What one run of a client left: status and output of each of its processes, its dumps."""
+    """Results of one run of a client: status and output of each of its processes, and its dumps."""
 
     def __init__(self, statuses, outputs, errors, dumps, races):
         self.statuses, self.outputs, self.errors, self.dumps = statuses, outputs, errors, dumps
@@ -47,7 +47,7 @@ class Outcome:
 
 
 def environment(client, folder, conf):
-    """conf: settings of the library, None: plain."""
+    """conf: settings of the library; None: without the library."""
     env = {name: value for name, value in os.environ.items()
            if not name.startswith(("ACCEL_", "LD_", "CUDA_"))}
     env.update(LD_LIBRARY_PATH=":".join([os.environ["AC_SIM_DIR"], os.environ["AC_STANDINS"]]),
@@ -77,7 +77,7 @@ def end(processes):
 
 
 def run(client, case, conf):
-    """The processes of a case, started one after another: the first ones are servers."""
+    """Starts the processes of a case one after another. The first ones are servers."""
     with tempfile.TemporaryDirectory(prefix="accelcache-client-") as folder:
         env = environment(client, folder, conf)
         processes, files = [], []
@@ -111,7 +111,7 @@ def run(client, case, conf):
 
 
 def compare(client, case, plain, under, conf):
-    """The faults of the run under the library, as lines."""
+    """Returns the faults of the run under the library, as lines."""
     faults = []
     if plain.statuses != under.statuses:
         faults.append(f"status {under.statuses}, plain {plain.statuses}\n{under.tail()}")
@@ -133,7 +133,7 @@ def compare(client, case, plain, under, conf):
 
 
 def check(client, rows=None):
-    """Faults of one client in all its cases and settings."""
+    """Returns the faults of one client in all its cases and settings."""
     faults = []
     for case in client.cases:
         plain = run(client, case, None)
@@ -169,7 +169,7 @@ def table():
 
 
 def self_test():
-    """Clients that differ in one way each; all must be noticed, and one that does not differ."""
+    """Checks that a client with one difference is noticed, for each kind, and one without passes."""
     def python(text):
         return lambda folder: [[sys.executable, "-c", text]]
 

@@ -1,6 +1,6 @@
-/* Libraries that some clients want beside the driver, as far as they must be there: NVIDIA's
- * decoder, without which GStreamer's plugin offers no element, and its management library, to
- * which UCX is linked.  Each function refuses. */
+/* Stand-ins for libraries that some clients load in addition to the driver. GStreamer's plugin
+ * offers no element without NVIDIA's decoder, and UCX is linked to NVIDIA's management library.
+ * Each function refuses. */
 #ifdef STANDIN_NVML
 const char *nvmlErrorString(int error);
 const char *nvmlErrorString(int error) {

@@ -10,7 +10,7 @@ from cuda.bindings import driver
 
 
 def call(function, *arguments):
-    """The answer of a call that must work."""
+    """Returns the answer of a call that must succeed."""
     result, *values = function(*arguments)
     if result != driver.CUresult.CUDA_SUCCESS:
         sys.exit(f"{function.__name__}: {result.name}")

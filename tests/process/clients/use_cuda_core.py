@@ -16,7 +16,7 @@ def digest(array):
 
 
 class Host:
-    """Page-locked memory as an array."""
+    """An array in page-locked memory."""
 
     def __init__(self, size):
         self.buffer = LegacyPinnedMemoryResource().allocate(size)
@@ -24,7 +24,7 @@ class Host:
 
 
 def round_trips(name, allocate, stream, sizes):
-    """Bytes to the device, from one buffer to another, and back; buffers end in any order."""
+    """Copies bytes to the device, between buffers, and back. Frees the buffers in any order."""
     order = random.Random(name)
     kept = []
     for number, size in enumerate(sizes):

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Frameworks under the library, on the simulated device, with their own caches and with ours.
+"""Runs frameworks under the library on the simulated device, with their own caches and with the library's.
 
-usage: frameworks.py NAME...      of FRAMEWORKS; exit status 77 where one is not installed (`install`)
-       frameworks.py --table      what each was served, as Markdown
+usage: frameworks.py NAME...      of FRAMEWORKS; exit status 77 if one is not installed (`install`)
+       frameworks.py --table      the bytes that the library served each with, as Markdown
 
-The environment names what was built: AC_LIBRARY, AC_SIM_DIR, AC_STANDINS (the folder of what PyTorch wants
-beside these), AC_FRAMEWORKS (the folder of `install`), PYTHONPATH (the package), AC_PATTERNS and AC_RMM_POOL
-(programs; the second one may be empty).
+The environment names the built files: AC_LIBRARY, AC_SIM_DIR, AC_STANDINS (the folder of the other libraries
+that PyTorch needs), AC_FRAMEWORKS (the folder of `install`), PYTHONPATH (the package), AC_PATTERNS and
+AC_RMM_POOL (programs; the second one may be empty).
 """
 import json
 import os
@@ -21,11 +21,11 @@ LIMIT = 240  # seconds
 
 
 class Skipped(Exception):
-    """The framework is there, and stops before it takes memory; why."""
+    """Raised with the reason if the framework is installed, but stops before it allocates memory."""
 
 
 class Case:
-    """One way to use a framework.  want: what its figures have to be, by name."""
+    """One way to use a framework.  `want` judges its figures."""
 
     def __init__(self, name, title, want, environment=None):
         self.name, self.title, self.want = name, title, want
@@ -33,13 +33,13 @@ class Case:
 
 
 def exactly(row):
-    """All is served, rounded at most, and nothing stays."""
+    """The library serves everything, rounded at most, and nothing is left."""
     return row["served"] == row["asked"] <= row["counted"] < row["asked"] + 4 * 4096 and \
         not row["unseen"] and not row["left"]
 
 
 def in_segments(row):
-    """The framework caches above: it asks for more than it was asked for, in segments."""
+    """The framework caches memory itself and asks for segments larger than the program's requests."""
     return row["asked"] <= row["served"] and row["asked"] <= row["counted"] and not row["unseen"]
 
 
@@ -52,7 +52,7 @@ def unseen(row):
 
 
 def alike(row):
-    """PyTorch and the package answer alike."""
+    """PyTorch and the package give equal answers."""
     return row["rows"] > 50 and not row["wrong"]
 
 
@@ -77,7 +77,7 @@ def jax(title, want, name="jax", **options):
 
 
 PATTERNS = "patterns"  # in place of a module: a program that was built
-# name: (what is to be installed, in which environment, cases)
+# name: (packages to install, their environment, cases)
 FRAMEWORKS = {
     "torch": ("torch", "torch", TORCH),
     "torch-reference": ("torch", "torch", [
@@ -115,7 +115,7 @@ def python(folder):
 
 
 def missing(module, folder):
-    """Whether the framework is not there, without importing it."""
+    """Returns true if the framework is not installed, without an import."""
     if module == PATTERNS:
         return not os.environ[folder]
     if not os.path.exists(python(folder)):
@@ -126,7 +126,7 @@ def missing(module, folder):
 
 
 def run(case, module, folder):
-    """The figures of a case, or a text that says what is wrong."""
+    """Returns the figures of a case, or a text that names the fault."""
     command = [os.environ[folder]] if module == PATTERNS else [python(folder),
                                                                os.path.join(HERE, "use.py")]
     sim = os.environ["AC_SIM_DIR"]

@@ -18,7 +18,7 @@ static size_t rounded(size_t bytes, size_t unit) {
     return (bytes + unit - 1) / unit * unit;
 }
 
-/* --- memory by pages, as all four of these map it --- */
+/* --- memory by pages, as all four programs map it --- */
 
 typedef struct {
     CUdeviceptr address;
@@ -59,7 +59,7 @@ static void drop(const pages_t *pages) {
     MUST(cuMemAddressFree(pages->address, pages->bytes));
 }
 
-/* --- what is measured --- */
+/* --- measurement --- */
 
 typedef struct {
     int64_t served, counted, unseen;
@@ -84,7 +84,7 @@ static void begin(void) {
 static void taken(void) {
     there = figures();
 }
-/* What is still taken. */
+/* Returns the bytes that are still held. */
 static int64_t held(void) {
     figures_t now = figures();
     return now.counted - before.counted + now.unseen - before.unseen;
@@ -92,7 +92,7 @@ static int64_t held(void) {
 
 /* --- cases --- */
 
-/* ncclCuMemAlloc: each buffer a handle and a range of its own, that other processes may be given. */
+/* ncclCuMemAlloc: each buffer has a handle and a range of its own, for other processes to import. */
 static void nccl_cumem(void) {
     pages_t buffer[SIZES];
     prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -104,7 +104,7 @@ static void nccl_cumem(void) {
         drop(&buffer[i]);
 }
 
-/* Without NCCL_CUMEM_ENABLE; and RMM's cuda_memory_resource. */
+/* NCCL without NCCL_CUMEM_ENABLE, and RMM's cuda_memory_resource. */
 static void plain(void) {
     CUdeviceptr buffer[SIZES];
     begin();
@@ -119,7 +119,7 @@ static void plain(void) {
  * pages have gone and the addresses stay; awake they are there again. */
 static void vllm(void) {
     pages_t segment[2];
-    pages_of(2 * MIB); /* there before, as use.py's first one, and to the end */
+    pages_of(2 * MIB); /* allocated first, like the first block of use.py, and never freed */
     begin();
     segment[0] = pages_of(20 * MIB);
     segment[1] = pages_of(50 * MIB);

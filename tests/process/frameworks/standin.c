@@ -1,6 +1,6 @@
-/* What PyTorch's libraries want beside the driver and the stand-in of the CUDA runtime: of the runtime what
- * must be there to load them, and of NVIDIA's management library what expandable segments ask it: whether
- * the device is part of a fabric.  Each function refuses, but for those that name the device. */
+/* Stand-ins for libraries that PyTorch loads in addition to the driver. Some symbols of the CUDA runtime
+ * must exist for loading. Expandable segments ask NVIDIA's management library whether the device is part of
+ * a fabric. Each function refuses, except the ones that name the device. */
 #ifdef STANDIN_NVML
 enum { NOT_SUPPORTED = 3 };
 #define NAMES_DEVICE(name)                                                                       \

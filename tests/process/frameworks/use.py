@@ -1,12 +1,12 @@
-"""Arrays of one framework, in a process under the library: what it was asked for, and what it saw.
+"""Allocates arrays of one framework under the library, and prints the bytes that each side counted.
 
 usage: use.py CASE      a name of CASES; prints a line of JSON:
     asked     bytes that the program asked the framework for
     served    bytes that the framework asked the library for
     counted   bytes that the library counts as held, after rounding
     unseen    bytes that the device has less, and the library does not count
-    left      bytes that are counted when all arrays have gone
-The case torch-reference prints the rows of ../api/reference.py that PyTorch answers otherwise, instead.
+    left      bytes that the library counts after all arrays have been freed
+The case torch-reference prints instead the rows of ../api/reference.py that PyTorch answers differently.
 """
 import gc
 import json
@@ -20,7 +20,7 @@ SIZES = (1000, 100_000, 3 << 20, 50 << 20)
 
 
 class Skip(Exception):
-    """What the framework needs is not here."""
+    """Raised if the machine lacks something that the framework needs."""
 
 
 def figures():
@@ -47,7 +47,7 @@ def raises(kind, call, what):
 
 
 def measure(make, finish=lambda: None, before=None):
-    """make(size): an object that holds so many bytes of the device."""
+    """Prints a case's figures.  make(size) returns an object with `size` bytes of the device."""
     first = make(512)  # what is loaded and taken with the first use counts nowhere, without `before`
     accelcache.synchronize(0)
     before = before or figures()
@@ -93,12 +93,12 @@ def torch_adapter():
     there = empty(40000)
     there.view(torch.int64).copy_(data)
     expect(torch.equal(there.view(torch.int64).cpu(), data), "bytes")
-    # Named by PyTorch for a stream that works with it: it serves the next request once that is done.
+    # PyTorch records a stream on the block. The block is reusable after that stream's work completes.
     stream = torch.cuda.Stream()
     there.record_stream(stream)
     del there
     torch.cuda.empty_cache()
-    # A graph's memory is a pool's: PyTorch's filter says which streams' requests go there.
+    # A pool holds a graph's memory. PyTorch's filter selects the streams with requests for the pool.
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         kept = empty(3 << 20)
@@ -138,7 +138,7 @@ def torch_pool():
 
 
 def torch_reference():
-    """Rows of ../api/reference.py, which PyTorch answers, too."""
+    """Prints the result of the comparison with PyTorch in ../api/reference.py."""
     torch = torch_module()
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "api"))
     import reference
@@ -169,8 +169,8 @@ def jax_adapter():
 # ---- NCCL
 
 def nccl_buffers():
-    """Where NCCL's own copy of the CUDA runtime starts: not on the simulated device, which lacks private
-    tables of NVIDIA's driver."""
+    """Needs the real driver: NCCL's own copy of the CUDA runtime uses private tables of NVIDIA's driver,
+    which the simulated device lacks."""
     import ctypes
     import glob
     import os

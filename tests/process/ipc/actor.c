@@ -1,4 +1,4 @@
-/* Actors: starting them, and what they do. */
+/* Starts actors, and executes their requests. */
 #include "actor.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@ static void become_actor(int socket, under_t under) {
     char number[16], conf[256];
     bool preload = under == AS_CASE ? under_library : under == WITH_LIBRARY;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    alarm(getenv("AC_EMULATED") ? 10 * LIMIT_S : LIMIT_S); /* stays over the exec */
+    alarm(getenv("AC_EMULATED") ? 10 * LIMIT_S : LIMIT_S); /* continues after the exec */
     if (preload)
         setenv("LD_PRELOAD", getenv("IPC_LIBRARY"), 1);
     else
@@ -46,7 +46,7 @@ actor_t *actor_start(under_t under) {
         i++;
     NEED(i < ACTORS);
     NEED(!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair));
-    int theirs = dup(pair[1]); /* stays over the exec */
+    int theirs = dup(pair[1]); /* stays open after the exec */
     pid_t process = fork();
     if (process == 0) {
         become_actor(theirs, under);
@@ -203,8 +203,9 @@ static CUresult copy(const ask_t *ask) {
     return result ? result : cuCtxSynchronize();
 }
 
-/* For the race detector a view is an owner of its own: what the library opened is larger.  The
- * newest view of a place says whose it is; an older one may still be open. */
+/* Views that this process opened. The race detector treats each as an owner, because the library
+ * opens larger regions. The newest view of an address determines its owner; an older one may
+ * still be open. */
 static struct {
     CUdeviceptr at;
     size_t size;
@@ -319,7 +320,7 @@ static CUresult in_child(const ask_t *ask, answer_t *answer) {
     int status = -1;
     pid_t child = fork();
     if (child == 0)
-        exit((int)(cuIpcGetMemHandle(&handle, ask->a) & 0xff)); /* with its exit handlers */
+        exit((int)(cuIpcGetMemHandle(&handle, ask->a) & 0xff)); /* runs the exit handlers */
     if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status))
         return CUDA_ERROR_UNKNOWN;
     answer->value = (uint64_t)WEXITSTATUS(status);
@@ -450,7 +451,7 @@ int actor_main(int socket) {
         answer.result = perform(&ask, &answer);
         NEED(send(socket, &answer, sizeof answer, MSG_NOSIGNAL) == sizeof answer);
     }
-    return 0; /* the script is over */
+    return 0; /* the script has ended */
 }
 
 void clean_end(actor_t *exporter, actor_t *importer) {

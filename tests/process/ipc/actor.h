@@ -1,8 +1,8 @@
-/* Processes that do with CUDA what they are told, one call a request: what several of them do to
- * each other is then a script, which one process reads from top to bottom.
+/* Actors: processes that execute CUDA calls on request, one call per request. A script in one
+ * process can therefore describe the interaction of several processes, from top to bottom.
  *
- * The script's process calls no CUDA and has no library under it.  Each actor is this program
- * anew.  It is killed when the script's process ends, and by its own alarm. */
+ * The script's process calls no CUDA and runs without the library. Each actor is a new process of
+ * this program. It is killed when the script's process ends, or by its own alarm. */
 #ifndef IPC_ACTOR_H
 #define IPC_ACTOR_H
 
@@ -28,7 +28,7 @@ typedef enum {
     DO_OPEN,          /* handle                    -> address */
     DO_OPEN_FLAGS,    /* handle, a: flags          -> address */
     DO_CLOSE,         /* a: address */
-    DO_CAPTURE,       /* a: stream, which captures in the mode that forbids most */
+    DO_CAPTURE,       /* a: stream, which captures in the strictest mode */
     DO_CAPTURE_END,   /* a: stream                 -> value: nodes of the graph */
     DO_EVENT,         /* a: flags                  -> value: an event */
     DO_EVENT_EXPORT,  /* a: event                  -> handle */
@@ -41,14 +41,14 @@ typedef enum {
     DO_DEVICE,        /* a: ordinal; its primary context is current afterwards */
     DO_CONTEXT,       /*                           -> value: a new context, current afterwards */
     DO_CONTEXT_END,   /* a: context; the primary one is current afterwards */
-    DO_RESET,         /* of device 0's primary context, which is current and new afterwards */
+    DO_RESET,         /* resets device 0's primary context, which is current afterwards */
     DO_LIVE,          /* text: a kind of simcuda_live  -> value */
     DO_CALLS,         /* text: a function of the driver -> value: calls that reached it */
     DO_USED,          /*                            -> value: bytes of device 0 in use */
     DO_RACES,         /* text: a finding, "" for all -> value */
     DO_FORK,          /* a child that calls cuIpcGetMemHandle(a) and exits -> value: its result */
-    DO_EXEC,          /* the actor's program anew, in the same process */
-    DO_EXIT,          /* as a program ends */
+    DO_EXEC,          /* executes the actor's program again, in the same process */
+    DO_EXIT,          /* exits like a program */
 } do_t;
 
 typedef struct {
@@ -69,37 +69,39 @@ typedef struct {
     int socket;
 } actor_t;
 
-/* What an actor has under it. */
+/* Selects an actor's run with or without the library. */
 typedef enum { AS_CASE, WITHOUT_LIBRARY, WITH_LIBRARY } under_t;
-/* AS_CASE: with the library in this run of the script? */
+/* True if AS_CASE means with the library in this run of the script. */
 extern bool under_library;
-/* With its memory on pages? */
+/* True if the library's memory is on pages. */
 extern bool on_pages;
 
 actor_t *actor_start(under_t under);
-/* Waits for the answer; the script ends with TEST_WRONG if the actor does not live to give it. */
+/* Sends a request and waits for the answer. The script ends with TEST_WRONG if the actor dies
+ * first. */
 answer_t actor_ask(actor_t *actor, ask_t ask);
 answer_t actor_do(actor_t *actor, const uint64_t words[5]); /* what, a, b, c, d */
 /* The two halves of actor_ask. */
 void actor_tell(actor_t *actor, ask_t ask);
 answer_t actor_answer(actor_t *actor);
-/* As a program ends, which has to be well; by SIGKILL; it is waited for. */
+/* Ends the actor: actor_end by a normal exit, which must succeed, actor_kill by SIGKILL. Both
+ * wait for it. */
 void actor_end(actor_t *actor);
 void actor_kill(actor_t *actor);
 
-/* In a process that actor_start made. */
+/* Main function of a process that actor_start made. */
 int actor_main(int socket);
 
-/* ---- in words ---- */
+/* ---- short forms ---- */
 
-/* A request and its words: ASK(actor, DO_FILL, address, bytes, word). */
+/* Sends a request given by its words: ASK(actor, DO_FILL, address, bytes, word). */
 #define ASK(actor, ...)     actor_do(actor, (const uint64_t[5]){__VA_ARGS__})
 #define RESULT(actor, ...)  ASK(actor, __VA_ARGS__).result
 #define VALUE(actor, ...)   actor_value(ASK(actor, __VA_ARGS__))
 #define ADDRESS(actor, ...) actor_address(ASK(actor, __VA_ARGS__))
 #define GOOD(actor, ...)    MUST(RESULT(actor, __VA_ARGS__))
 
-uint64_t actor_value(answer_t answer); /* the call has to work */
+uint64_t actor_value(answer_t answer); /* the call must succeed */
 uint64_t actor_address(answer_t answer);
 
 typedef struct {
@@ -110,12 +112,12 @@ uint64_t memory_of(actor_t *actor, uint64_t bytes, uint32_t word); /* filled */
 handle_t handle_of(actor_t *actor, uint64_t address);
 CUresult try_open(actor_t *actor, handle_t handle, uint64_t *address);
 uint64_t open_of(actor_t *actor, handle_t handle); /* has to work */
-/* All of it is `word`. */
+/* Returns true if every word of the memory is `word`. */
 bool reads(actor_t *actor, uint64_t address, uint64_t bytes, uint32_t word);
 uint64_t count_of(actor_t *actor, const char *kind);    /* DO_LIVE */
 uint64_t races_of(actor_t *actor, const char *finding); /* DO_RACES */
 
-/* Both end: the importer has nothing open, and neither found a race. */
+/* Ends both actors. Checks that the importer has nothing open, and that neither found a race. */
 void clean_end(actor_t *exporter, actor_t *importer);
 
 #endif

@@ -1,5 +1,5 @@
-/* What importing libraries remember of the mappings that they opened, over random allocations of
- * the exporter.  A remembered mapping that is not the block any more shows in the contents. */
+/* Caches of opened mappings, as importing libraries keep them, over random allocations of the
+ * exporter. The contents differ if a cached mapping no longer belongs to the block. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ typedef struct {
     uint32_t word;
 } block_t;
 
-/* What a transfer tells the other side. */
+/* Message of a transfer to the other side. */
 typedef struct {
     handle_t handle;
     uint64_t base, size, id;
@@ -25,7 +25,7 @@ typedef struct {
 
 typedef struct {
     offer_t offer;
-    uint64_t view; /* 0: the place is free */
+    uint64_t view; /* 0: the entry is free */
 } mapping_t;
 
 static actor_t *exporter, *importer;
@@ -39,7 +39,7 @@ static unsigned below(unsigned n) {
     return (unsigned)(chance >> 33) % n;
 }
 
-/* One block goes and another one comes, often in its place and of another size. */
+/* Frees one block and allocates another one, often at its address and of another size. */
 static void churn(uint32_t word) {
     static const uint64_t sizes[] = {512, 2 * KIB, 4 * KIB, 40 * KIB, 300 * KIB, 2048 * KIB};
     block_t *block = &blocks[below(BLOCKS)];
@@ -49,7 +49,7 @@ static void churn(uint32_t word) {
     block->base = memory_of(exporter, block->size, word);
 }
 
-/* The library asks for the base and the size by an address inside. */
+/* Makes the offer like a library: it queries base and size by an address inside the block. */
 static offer_t offer_of(const block_t *block) {
     answer_t range = ASK(exporter, DO_RANGE, block->base + block->size / 2);
     MUST(range.result);
@@ -89,15 +89,15 @@ static void transfers(find_fn *find) {
         offer_t offer = offer_of(block);
         EXPECT(reads(importer, find(&offer), offer.size, offer.word));
     }
-    EXPECT(hits > TURNS / 20); /* else nothing was shown */
+    EXPECT(hits > TURNS / 20); /* otherwise the test shows nothing */
     for (unsigned i = 0; i < CACHED; i++)
         if (cache[i].view)
             forget(&cache[i]);
     clean_end(exporter, importer);
 }
 
-/* uct_cuda_ipc_cache: overlapping regions are looked for by address; an equal id is a hit
- * whatever the size, another id drops the region. */
+/* Models uct_cuda_ipc_cache: it searches overlapping regions by address. An equal id is a hit
+ * for any size, another id drops the region. */
 static uint64_t find_ucx(const offer_t *offer) {
     for (unsigned i = 0; i < CACHED; i++) {
         mapping_t *old = &cache[i];
@@ -105,7 +105,7 @@ static uint64_t find_ucx(const offer_t *offer) {
             offer->base >= old->offer.base + old->offer.size)
             continue;
         if (old->offer.id == offer->id) {
-            EXPECT(old->offer.word == offer->word); /* one lifetime, one id */
+            EXPECT(old->offer.word == offer->word); /* one ID belongs to one lifetime */
             hits++;
             return old->view + (offer->base - old->offer.base);
         }
@@ -118,7 +118,7 @@ void case_cache_ucx(void) {
     transfers(find_ucx);
 }
 
-/* MPL and libfabric: by base address, with the id as proof. */
+/* Models MPL and libfabric: they search by base address, and compare the ID. */
 static uint64_t find_id(const offer_t *offer) {
     for (unsigned i = 0; i < CACHED; i++)
         if (cache[i].view && cache[i].offer.base == offer->base) {
@@ -136,7 +136,7 @@ void case_cache_id(void) {
     transfers(find_id);
 }
 
-/* PyTorch: by the bytes of the handle alone. */
+/* Models PyTorch: it compares only the bytes of the handle. */
 static uint64_t find_handle(const offer_t *offer) {
     for (unsigned i = 0; i < CACHED; i++)
         if (cache[i].view &&

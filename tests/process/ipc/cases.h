@@ -1,4 +1,4 @@
-/* The scripts: CASE(file, name, what).  Each runs in a process of its own. */
+/* Table of the scripts: CASE(file, name, what). Each runs in its own process. */
 #ifndef IPC_CASES_H
 #define IPC_CASES_H
 

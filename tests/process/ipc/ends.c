@@ -33,7 +33,7 @@ void case_exporter_killed(void) {
     uint64_t view = open_of(importer, first), other;
     actor_kill(exporter);
     EXPECT(reads(importer, view, 16 * KIB, 1));
-    /* The other one may lie in what is open already. */
+    /* The second block may be in memory that is open already. */
     if (!try_open(importer, second, &other)) {
         EXPECT(reads(importer, other, 16 * KIB, 2));
         GIVES(RESULT(importer, DO_CLOSE, other), CUDA_SUCCESS);
@@ -51,8 +51,9 @@ static int64_t milliseconds(void) {
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Nothing is asked of the exporting process, but for pages; these are asked for until a second has
- * passed, and can be had when it goes on.  A part of a segment, and a whole one. */
+/* An importer does not ask the exporting process, except for pages. It then asks for up to one
+ * second, and can open them after the process continues. One handle is of a part of a segment, one
+ * of a whole segment. */
 void case_exporter_stopped(void) {
     actor_t *exporter = actor_start(AS_CASE), *importer = actor_start(AS_CASE);
     memory_of(exporter, 16 * KIB, 1);
@@ -106,8 +107,8 @@ void case_importer_killed(void) {
     actor_end(exporter);
 }
 
-/* A block inside a segment or on pages is an error there, never memory; one that fills its own is
- * right. */
+/* A process without the library opens no block inside a segment or on pages: it gets an error. A
+ * block that fills its segment opens. */
 void case_mixed_out(void) {
     enum { TIMES = 1000 };
     actor_t *exporter = actor_start(AS_CASE), *importer = actor_start(WITHOUT_LIBRARY);
@@ -129,7 +130,7 @@ void case_mixed_out(void) {
     GOOD(importer, DO_FILL, view, 4 * KIB, 5);
     EXPECT(reads(exporter, large, 4 * KIB, 5));
     GIVES(RESULT(importer, DO_CLOSE, view), CUDA_SUCCESS);
-    /* Its handle dies with it, whatever comes to lie there. */
+    /* The handle ends with its block, even if a new block has the address. */
     handle_t handle = handle_of(exporter, large);
     GOOD(exporter, DO_FREE, large);
     memory_of(exporter, 64 * MIB, 6);
@@ -188,7 +189,7 @@ void case_contexts(void) {
         EXPECT(count_of(importer, "imports") == 0);
     }
     uint64_t view = open_of(importer, handle);
-    GOOD(exporter, DO_RESET); /* its memory goes, and its handles with it */
+    GOOD(exporter, DO_RESET); /* ends its memory and its handles */
     GIVES(RESULT(importer, DO_CLOSE, view), CUDA_SUCCESS);
     GIVES(try_open(importer, handle, &view), CUDA_ERROR_INVALID_HANDLE);
     handle = handle_of(exporter, memory_of(exporter, 16 * KIB, 2));
@@ -210,7 +211,8 @@ void case_forked(void) {
     actor_end(exporter);
 }
 
-/* The same process number, another program: its handles are dead, new ones are good. */
+/* The process runs another program under its number: the old handles are dead, new ones are
+ * valid. */
 void case_executed(void) {
     actor_t *exporter = actor_start(AS_CASE), *importer = actor_start(AS_CASE);
     memory_of(exporter, 16 * KIB, 1);
@@ -229,7 +231,7 @@ void case_executed(void) {
     actor_end(exporter);
 }
 
-/* As torch.multiprocessing: an event beside each block, the consumer last. */
+/* Shares blocks like torch.multiprocessing: one event per block, and the consumer ends last. */
 void case_producer(void) {
     enum { COUNT = 20 };
     actor_t *producer = actor_start(AS_CASE), *consumer = actor_start(AS_CASE);

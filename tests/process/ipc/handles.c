@@ -1,4 +1,4 @@
-/* Handles of memory: what they name, and for how long. */
+/* Handles of memory: their targets and their lifetimes. */
 #include <string.h>
 
 #include "actor.h"
@@ -12,7 +12,8 @@ static bool same(handle_t a, handle_t b) {
     return !memcmp(&a, &b, sizeof a);
 }
 
-/* Memory at `address` again, which was freed just now: a cache may have others in front. */
+/* Allocates until a block has `address`, which was just freed. A cache may return others
+ * first. */
 static bool again(actor_t *actor, uint64_t address, uint64_t bytes, uint32_t word) {
     for (int i = 0; i < 64; i++)
         if (memory_of(actor, bytes, word) == address)
@@ -133,7 +134,8 @@ void case_freed(void) {
     actor_end(exporter);
 }
 
-/* What the importer sees from then on is undefined; that it can be closed is not. */
+/* CUDA does not define the contents that the importer sees after the free. Closing the view
+ * works. */
 void case_freed_open(void) {
     actor_t *exporter = actor_start(AS_CASE), *importer = actor_start(AS_CASE);
     uint64_t address = memory_of(exporter, 16 * KIB, 1), view;
@@ -145,7 +147,7 @@ void case_freed_open(void) {
     uint64_t next = open_of(importer, handle_of(exporter, address));
     EXPECT(reads(importer, next, 16 * KIB, 2));
     GIVES(RESULT(importer, DO_CLOSE, view), CUDA_SUCCESS);
-    if (next != view) /* the library has one address for the two */
+    if (next != view) /* the library has one address for both */
         GIVES(RESULT(importer, DO_CLOSE, view), CUDA_ERROR_INVALID_VALUE);
     EXPECT(reads(importer, next, 16 * KIB, 2));
     GIVES(RESULT(importer, DO_CLOSE, next), CUDA_SUCCESS);
@@ -164,7 +166,7 @@ void case_own(void) {
     actor_end(exporter);
 }
 
-/* Each single byte of a handle changed: an error, or the very same memory. */
+/* Changes each byte of a handle in turn. The open fails, or gives the same memory. */
 void case_arguments(void) {
     actor_t *exporter = actor_start(AS_CASE), *importer = actor_start(AS_CASE);
     uint64_t view;
@@ -194,7 +196,7 @@ void case_arguments(void) {
     actor_end(exporter);
 }
 
-/* Neither is work, and neither ends the capture. */
+/* Opening and closing are no work of the stream, and do not end the capture. */
 void case_captured(void) {
     actor_t *exporter = actor_start(AS_CASE), *importer = actor_start(AS_CASE);
     uint64_t stream = VALUE(importer, DO_STREAM), view[2];
@@ -237,7 +239,8 @@ void case_three_processes(void) {
     actor_end(exporter);
 }
 
-/* 1,000 exported blocks of 4 KiB: 1.1 times their size and a segment of small blocks. */
+/* Exports 1,000 blocks of 4 KiB. They use at most 1.1 times their size and one segment of
+ * small blocks. */
 void case_memory_used(void) {
     enum { COUNT = 1000 };
     actor_t *exporter = actor_start(AS_CASE);

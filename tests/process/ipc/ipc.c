@@ -1,10 +1,10 @@
 /* ipc bare|library|pages [FILE|CASE...]: scripts of several processes that share memory and
  * events.
  *
- * What a script expects is what the driver answers without the library: `bare` shows that it is
- * so on the simulated device, `library` that it stays so, `pages` that it does with expandable
- * segments, but for what such a script says itself.  Environment: IPC_LIBRARY, what actors are
- * preloaded with under the library, IPC_OWNERS, without it. */
+ * A script expects the driver's answers without the library. `bare` checks them on the
+ * simulated device, `library` under the library, and `pages` with expandable segments. A script
+ * states its own exceptions for `pages`. Environment: IPC_LIBRARY and IPC_OWNERS name the files
+ * preloaded into actors with and without the library. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Order between processes: events, and what the race detector says of memory that is shared. */
+/* Order between processes: events, and reports of the race detector about shared memory. */
 #include <string.h>
 #include <time.h>
 
@@ -10,7 +10,7 @@
 
 enum { INTERPROCESS = CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING };
 
-/* Two processes, an event that both know, memory of the first that the second has open. */
+/* Two processes with a shared event. The second one has memory of the first open. */
 typedef struct {
     actor_t *maker, *other;
     uint64_t event, theirs;  /* the event in each */
@@ -106,7 +106,8 @@ void case_events_gone(void) {
 
 /* ---------------------------------------------------------------- the race detector */
 
-/* The memory at its place again: what comes next there is another owner's. */
+/* Allocates until a block has the address again. Returns it, or 0. The new block has another
+ * owner. */
 static uint64_t used_again(actor_t *maker, uint64_t address) {
     for (int i = 0; i < 64; i++)
         if (memory_of(maker, 16 * KIB, 5) == address)
@@ -114,7 +115,8 @@ static uint64_t used_again(actor_t *maker, uint64_t address) {
     return 0;
 }
 
-/* Not waited for: the free alone, or at the latest the next owner's work, is reported. */
+/* The sides do not wait for the work. The detector reports the free, or at the latest the next owner's
+ * work. */
 void case_race_freed(void) {
     pair_t p = pair_start();
     GOOD(p.other, DO_SLOW, p.view, 1, p.beside);
@@ -129,7 +131,7 @@ void case_race_used(void) {
     pair_t p = pair_start();
     GOOD(p.maker, DO_FREE, p.memory);
     NEED(used_again(p.maker, p.memory));
-    EXPECT(races(&p) == 0); /* it is open, and nothing is done with it */
+    EXPECT(races(&p) == 0); /* the view is open, but unused */
     GOOD(p.other, DO_SLOW, p.view, 1, p.beside);
     EXPECT(races_of(p.other, "freed") == 1);
     GOOD(p.other, DO_SYNC);
@@ -150,8 +152,8 @@ void case_race_none(void) {
     pair_end(&p);
 }
 
-/* No host waits: the owner's stream follows the other's work by an event, and the owner knows it
- * from a synchronisation of its own. */
+/* The hosts do not wait. The owner's stream follows the other process's work by an event, and the owner
+ * then synchronises. */
 void case_race_events(void) {
     pair_t p = pair_start();
     GOOD(p.other, DO_SLOW, p.view, 1, p.beside);

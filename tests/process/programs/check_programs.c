@@ -1,5 +1,5 @@
-/* Programs as data: their text, the model that keeps them in order, the shrinker.  What runs on
- * the device is tested by running it. */
+/* Tests of programs as data: their text, the model that keeps them in order, and the shrinker.
+ * Other tests run programs on the device. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static void write_text(const char *text) {
     fclose(out);
 }
 
-/* How many operations of the text the model takes out. */
+/* Returns the number of operations of the text that the model removes. */
 static size_t dropped(const char *text) {
     program_t program;
     write_text(text);
@@ -93,7 +93,7 @@ START_TEST(uses_have_to_be_ordered) {
 }
 END_TEST
 
-/* The legacy stream orders blocking streams, and freeing in it does not. */
+/* The legacy stream orders work of blocking streams. A free in it orders nothing. */
 START_TEST(default_streams_order) {
 #define BLOCKING "0 stream s0 c0 0\n0 stream s1 c0 0\n0 alloc b0 512\n0 alloc b1 512\n"
     ck_assert_uint_eq(dropped(BLOCKING "0 fill s0 b0 0\n0 fill null b0 0\n0 fill s1 b0 0\n"), 0);
@@ -127,7 +127,7 @@ START_TEST(captures_keep_the_rules) {
                       1);
     ck_assert_uint_eq(dropped(TWO_STREAMS "0 capture s0 0\n0 alloc b1 512\n"), 1);
     ck_assert_uint_eq(dropped(TWO_STREAMS "0 capture s0 2\n0 syncctx\n"), 1);
-    /* Forked and not joined; nothing may follow. */
+    /* A stream joined the capture and was not joined back. No operation may follow. */
     ck_assert_uint_eq(dropped(TWO_STREAMS "0 capture s0 2\n0 record e0 s0\n0 wait s1 e0\n"
                                           "0 fill s1 b0 0\n0 endcapture s0 g0\n0 launch g0 s1\n"),
                       2);
@@ -144,14 +144,14 @@ START_TEST(pools_are_the_devices) {
     ck_assert_uint_eq(dropped(POOL "0 allocfrom b0 512 p0 s2\n0 sync s2\n0 fill s0 b0 0\n"
                                    "0 freeasync b0 s0\n"),
                       0);
-    /* It outlives a context that was created, and not the primary one. */
+    /* A pool outlives a created context, but not the primary one. */
     ck_assert_uint_eq(dropped(POOL "0 allocfrom b0 512 p0 s2\n0 sync s2\n0 dropctx c2\n"
                                    "0 fill s0 b0 0\n0 freeasync b0 s0\n"),
                       0);
     ck_assert_uint_eq(dropped(POOL "0 allocfrom b0 512 p0 s2\n0 sync s2\n0 reset c0 0\n"
                                    "0 freeasync b0 s2\n0 droppool p0\n"),
                       2);
-    /* Another context still works with what a reset would take. */
+    /* Another context still uses memory that the reset would destroy. */
     ck_assert_uint_eq(dropped(POOL "0 allocfrom b0 512 p0 s2\n0 freeasync b0 s2\n0 reset c0 0\n"),
                       1);
 }
@@ -161,16 +161,16 @@ START_TEST(contexts_end) {
 #define CREATED                                                                                  \
     "threads 2\n0 stream s0 c0 1\n0 newctx c2 0\n0 use c2\n0 alloc b0 512\n"                     \
     "0 stream s2 c2 1\n0 event e2 c2\n"
-    /* Its own work may be running, others' may not. */
+    /* The context's own work may still run. Work of other contexts may not. */
     ck_assert_uint_eq(dropped(CREATED "0 fill s2 b0 2\n0 dropctx c2\n"), 0);
     ck_assert_uint_eq(dropped(CREATED "0 use c0\n0 alloc b1 512\n0 copy s0 b1 b0\n"
                                       "0 dropctx c2\n"),
                       1);
-    /* What was there is gone with it. */
+    /* Its objects end with the context. */
     ck_assert_uint_eq(dropped(CREATED "0 dropctx c2\n0 use c0\n0 free b0\n0 record e2 s0\n"
                                       "0 sync s2\n"),
                       3);
-    /* A thread whose context it was. */
+    /* The context is current in another thread. */
     ck_assert_uint_eq(dropped(CREATED "1 use c2\n0 dropctx c2\n1 stale\n1 syncctx\n1 use c0\n"
                                       "1 stale\n1 syncctx\n"),
                       2);
@@ -187,7 +187,7 @@ START_TEST(unseen_work_is_found_first) {
 }
 END_TEST
 
-/* Fails where s1 goes after b0 was filled on it, in a thread other than the first. */
+/* Fails if s1 is destroyed after b0 was filled on it, in a thread other than the first. */
 static bool fails(const program_t *program, void *argument) {
     unsigned *runs = argument;
     bool filled = false;
@@ -209,7 +209,7 @@ START_TEST(shrinking_leaves_what_is_needed) {
     unsigned runs = 0;
     write_text(mine);
     ck_assert(program_read(&program, path));
-    generate(&other, 7, 300); /* in the way: another program on other objects */
+    generate(&other, 7, 300); /* inserts another program, on other objects */
     for (size_t i = 0; i < other.count; i++)
         if (other.ops[i].code == OP_EVENT || other.ops[i].code == OP_ADVANCE ||
             other.ops[i].code == OP_SYNC)

@@ -1,5 +1,5 @@
-/* A program from its beginning to its end: threads in lockstep, what is asked after every
- * operation, what must be left at the end. */
+/* Executes a program from start to end: threads in lockstep, queries after every operation, and
+ * checks at the end. */
 #include "execute.h"
 
 #include <dlfcn.h>
@@ -15,7 +15,7 @@
 
 run_t run;
 
-static sem_t turn[THREADS]; /* one thread goes at a time: whose operation is next */
+static sem_t turn[THREADS]; /* one thread runs at a time: the one with the next operation */
 
 static void say(int status, const char *message) {
     (void)status;
@@ -36,7 +36,7 @@ void run_note(uint64_t what) {
 static unsigned long long baseline; /* the device's allocations before the program */
 static CUmodule modules[CONTEXTS];
 
-/* The context is current. */
+/* Fills the fields of the context, which is current. */
 void run_context_ready(int context) {
     static const char *const names[KERNELS] = {"fill", "check", "mix"};
     char name[16];
@@ -77,7 +77,7 @@ static void set_up(const program_t *program) {
     baseline = simcuda_live_allocations(NULL);
 }
 
-/* ---- all the time ---- */
+/* ---- after every operation ---- */
 
 static void look(void) {
     char message[200] = "";
@@ -94,8 +94,8 @@ static int stream_of(const op_t *op) {
     return found ? model_lane(run.model, op->thread, op->at[found - kinds]) : -1;
 }
 
-/* The shortest limit of the library that an operation in lockstep can reach: where a wait ends by
- * it, how busy the machine is decides what comes next, since virtual time passes by polls. */
+/* Shortest limit of the library that an operation in lockstep can reach. Virtual time passes with
+ * polls. If a wait ends by its limit, the load of the machine decides what follows. */
 #define LIMIT_NS 100000000
 
 static uint64_t real_ns(void) {
@@ -151,7 +151,8 @@ static void steps(unsigned self) {
         sem_post(&turn[i]);
 }
 
-/* It has the turn from its predecessor, which is gone with all that ends with a thread. */
+/* Body of a thread that replaces an ended one. Its predecessor is joined first, with all that
+ * ends with a thread. */
 static void *successor(void *argument) {
     unsigned self = (unsigned)(uintptr_t)argument;
     pthread_join(previous[self], NULL);
@@ -237,7 +238,7 @@ static void compare_with_beginning(void) {
 
 static void finish(void) {
     if (capturing())
-        return; /* the program has no end of its own: what it holds cannot be told */
+        return; /* the program never ends its capture, so memory cannot be checked */
     synchronise();
     look();
     give_back();

@@ -4,8 +4,9 @@
 
 #include "program.h"
 
-/* Exit status: 0 passed, 1 after a line "failed: ..." on stdout.  The last line tells
- * what happened: operations, skipped ones, a hash of all that the program saw. */
+/* Returns the exit status: 0 passed, 1 after a line "failed: ..." on stdout. The last
+ * line reports the executed operations, the skipped ones, and a hash of everything
+ * that the program saw. */
 int execute(const program_t *program);
 
 #endif

@@ -1,4 +1,4 @@
-/* Between the files that run a program. */
+/* Interface between the files that run a program. */
 #ifndef EXECUTE_INT_H
 #define EXECUTE_INT_H
 
@@ -12,22 +12,22 @@
 enum { HEAD = 64, COPY_MOST = 65536, SLOTS = 512, KERNELS = 3 };
 enum { KERNEL_FILL, KERNEL_CHECK, KERNEL_MIX };
 
-/* What a block's first HEAD bytes hold once all that was submitted is done; 0: unknown. */
+/* A block and the content of its first HEAD bytes after all submitted work; 0: unknown. */
 typedef struct {
     bool live;
     CUdeviceptr at;
     uint32_t bytes, value;
     unsigned sync;         /* SYNC_MEMOPS */
-    unsigned long long id; /* 0: not asked for yet */
-    int pool; /* that it was taken from, while that is there; -1: none of the program's */
+    unsigned long long id; /* 0: not queried yet */
+    int pool; /* its pool, while that exists; -1: none of the program's */
 } memory_t;
 
-/* What an operation does to them; captured ones happen at every launch. */
+/* Effect of an operation on blocks. A captured operation has it at every launch. */
 typedef enum { CHANGE_VALUE, CHANGE_COPY, CHANGE_MIX } change_kind_t;
 typedef struct {
     change_kind_t kind;
     uint32_t to, from, value;  /* blocks */
-    bool to_local, from_local; /* memory of the graph's own */
+    bool to_local, from_local; /* memory that the graph allocates */
 } change_t;
 enum { IDS = 8192 };
 enum { CHANGES = 2 * NODES };
@@ -42,7 +42,7 @@ typedef struct {
 } made_graph_t;
 
 typedef struct {
-    uint32_t *seen; /* pinned, in the context of the copy */
+    uint32_t *seen; /* pinned, of the context that copies */
     uint32_t expect;
     size_t at; /* the operation */
     bool busy;
@@ -55,13 +55,13 @@ typedef struct {
     unsigned long executed, skipped;
     unsigned long late; /* operations that real time may have decided (execute.c) */
     uint64_t hash;
-    bool limited; /* running out of memory is to be expected */
+    bool limited; /* the program may run out of memory */
     CUcontext context[CONTEXTS];
     CUfunction function[CONTEXTS][KERNELS][LAUNCH_SPEEDS];
-    uint32_t *pinned[CONTEXTS]; /* a head for each slot; goes with the context */
+    uint32_t *pinned[CONTEXTS]; /* a head for each slot; ends with the context */
     CUgreenCtx green[GREENS];
     CUmemoryPool pool[POOLS];
-    CUresult stale[THREADS]; /* what a call is answered while the current context is gone */
+    CUresult stale[THREADS]; /* result of calls while the current context is destroyed */
     CUstream stream[STREAMS];
     CUevent event[EVENTS];
     memory_t memory[BLOCKS];
@@ -70,36 +70,37 @@ typedef struct {
     slot_t slot[SLOTS];
     unsigned next_slot;
     uint32_t next_value;
-    unsigned long long id[IDS]; /* those of all lifetimes */
+    unsigned long long id[IDS]; /* IDs of all lifetimes */
     unsigned ids;
-    CUdeviceptr first;                        /* addresses count from here in the hash */
+    CUdeviceptr first;                        /* base of addresses in the hash */
     accel_status_t (*check)(char *message, size_t room); /* accel_check, or NULL */
     int (*empty)(void);
 } run_t;
 
 extern run_t run;
 
-/* Says so and ends the process with status 1. */
+/* Prints the message and ends the process with status 1. */
 #define run_fail(...) test_stop(TEST_WRONG, __VA_ARGS__)
 
-/* Goes into the hash. */
+/* Adds a value to the hash. */
 void run_note(uint64_t what);
 
-/* Fetches what the operations need of the context, which is current: kernels, pinned memory. */
+/* Loads the kernels and allocates the pinned memory of the context, which is current. */
 void run_context_ready(int context);
 
-/* The same context is about to go, with what belongs to it. */
+/* Called before the context ends. Ends the owner of its pinned memory in the simulator. */
 void run_context_ends(int context);
 
-/* One operation, which the model let pass; `lane`: its stream, or -1, and whether that
- * captured (a capture's number, -1) before. */
+/* Executes one operation, which the model accepted. `lane` is its stream, or -1. `capture` is
+ * the number of the capture in which the lane was before, or -1. */
 void run_op(const op_t *op, int lane, int capture);
 
-/* Kernels: names, registration; what they compare goes to run_mismatch. */
+/* Kernels: their names and registration. A kernel that finds a wrong value calls
+ * run_mismatch. */
 extern const char run_ptx[];
 void run_register_kernels(void);
 uint32_t run_mixed(uint32_t value);
-void run_check_mismatch(void); /* fails if a kernel or host function found one */
+void run_check_mismatch(void); /* fails if a kernel or host function found a mismatch */
 void run_mismatch(size_t at, uint32_t expect, uint32_t found);
 
 #endif

@@ -1,4 +1,4 @@
-/* Makes random programs: proposes operations and keeps those that the model lets pass. */
+/* Generates random programs: proposes operations and keeps the ones that the model accepts. */
 #include "generate_int.h"
 
 #include <string.h>
@@ -101,7 +101,7 @@ static int lane_of_chain(const model_t *m, uint32_t chain) {
     return -1;
 }
 
-/* What the stream was that is gone, the host has to wait for. */
+/* Makes the host wait for the point, which belongs to a destroyed stream. */
 static void wait_for_gone(gen_t *g, point_t point) {
     for (int i = 0; i < CONTEXTS; i++)
         if (g->model->context[i].live && past_has(&g->model->context[i].gone, point) &&
@@ -193,11 +193,11 @@ static void take(gen_t *g) {
     if (on < 0 || !gen_chance(g, 70))
         return;
     bool fill =
-        g->model->block[at].local >= 0 || gen_chance(g, 60); /* most are written at once */
+        g->model->block[at].local >= 0 || gen_chance(g, 60); /* most blocks are written at once */
     gen_op(g, g->thread, fill ? OP_FILL : OP_SET, (uint32_t)on, at, fill ? how(g) : 0, 0);
 }
 
-/* The operation, with the order that it lacks if need be. */
+/* Adds the operation. Adds the order that it lacks first, if necessary. */
 static void ordered(gen_t *g, unsigned thread, unsigned code, uint32_t on, uint32_t a, uint32_t b,
                     uint32_t c, unsigned blocks) {
     if (gen_op(g, thread, code, on, a, b, c) || !gen_chance(g, g->order_percent))
@@ -208,7 +208,7 @@ static void ordered(gen_t *g, unsigned thread, unsigned code, uint32_t on, uint3
     gen_op(g, thread, code, on, a, b, c);
 }
 
-/* A stream for the block: often the one that used it last. */
+/* Returns a stream for the block, often the one that used it last. */
 static int stream_for(gen_t *g, uint32_t block, unsigned *thread) {
     const block_t *b = &g->model->block[block];
     if (b->lane >= 0 && gen_chance(g, 50)) {
@@ -217,7 +217,7 @@ static int stream_for(gen_t *g, uint32_t block, unsigned *thread) {
             return name;
     }
     int ctx = b->ctx;
-    for (int i = 0; gen_chance(g, 30) && i < CONTEXTS; i++) /* from afar, where it may be */
+    for (int i = 0; gen_chance(g, 30) && i < CONTEXTS; i++) /* from another context in reach */
         if ((g->model->context[i].peer[b->ctx] && !b->async) ||
             (g->model->context[i].live && b->devices >> g->model->context[i].device & 1))
             ctx = i;
@@ -259,8 +259,8 @@ static void kernel(gen_t *g) {
                 how(g), 0, 1);
 }
 
-/* Where unseen copies do, others do not: what the library knows of them covers the unseen ones.
- */
+/* Returns true if a copy crosses contexts. If a program makes unseen copies, all its copies
+ * across contexts are unseen: the library's knowledge of a seen copy would cover them. */
 static bool crosses(const gen_t *g, int to, int from) {
     return g->model->block[to].ctx != g->model->block[from].ctx;
 }
@@ -342,7 +342,8 @@ static void stream(gen_t *g) {
         gen_op(g, g->thread, OP_STREAM, at, (uint32_t)gen_context(g), gen_below(g, 4), 0);
 }
 
-/* Without its work being over, or known to be; then it may not be in order to end it. */
+/* Ends a context. In half of the cases nothing waits for its work, and the model may refuse
+ * that. */
 static void drop_context(gen_t *g, uint32_t at) {
     bool primary = at < g->model->devices, hard = gen_chance(g, 50), leave = gen_chance(g, 70);
     if (!g->model->context[at].live || (primary && !gen_chance(g, 50)))
@@ -484,7 +485,7 @@ void generate(program_t *program, unsigned long seed, size_t operations) {
     g.model = model_new(program);
     for (unsigned i = 0; i < (g.streams_most + 1) / 2; i++)
         stream(&g);
-    /* Proposals that fail are cheap, but there is no end to them where nothing fits. */
+    /* Failed proposals are cheap, but the loop needs a limit for states that accept none. */
     for (size_t tries = 40 * operations; tries && program->count < operations; tries--) {
         if (!gen_below(&g, g.threads_stay))
             g.thread = gen_below(&g, program->threads);

@@ -1,10 +1,11 @@
-/* Random programs in good order. */
+/* Generator of random programs, which the model accepts. */
 #ifndef GENERATE_H
 #define GENERATE_H
 
 #include "program.h"
 
-/* The program of the seed, of about so many operations; the same one every time. */
+/* Generates the program of a seed, with about this number of operations. A seed
+ * always gives one program. */
 void generate(program_t *program, unsigned long seed, size_t operations);
 
 #endif

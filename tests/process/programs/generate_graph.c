@@ -1,4 +1,4 @@
-/* Random captures and launches of what came of them. */
+/* Generates captures and launches of the resulting graphs. */
 #include "generate_int.h"
 
 static const capture_t *capture_of(const gen_t *g, int *which) {
@@ -15,7 +15,7 @@ void gen_capture(gen_t *g) {
         gen_op(g, g->thread, OP_CAPTURE, (uint32_t)on, modes[gen_below(g, 5)], 0, 0);
 }
 
-/* A stream of the capture, and a thread that can name it. */
+/* Returns a stream of the capture, and a thread that can name it. */
 static int member(gen_t *g, int which, unsigned *thread) {
     int found = -1;
     unsigned count = 0;
@@ -36,7 +36,7 @@ static void fork_(gen_t *g, int which) {
         gen_op(g, other, OP_WAIT, (uint32_t)to, (uint32_t)event, 0, 0);
 }
 
-/* Memory of the graph's own is taken, used and given back in it. */
+/* Allocates or frees memory of the graph, in the graph. */
 static void local(gen_t *g, int which) {
     unsigned by;
     int on = member(g, which, &by);
@@ -57,8 +57,8 @@ static void use(gen_t *g, int which) {
     uint32_t at = gen_below(g, g->blocks_most), from = gen_below(g, g->blocks_most);
     if (on < 0)
         return;
-    /* The simulated device knows memory of graphs only once they run: no copies or fills of it.
-     */
+    /* The simulated device knows a graph's memory only after the graph runs: no copies or fills
+     * of it. */
     bool own = g->model->block[at].local >= 0 || g->model->block[from].local >= 0;
     if (gen_chance(g, 30))
         gen_op(g, by, two[own ? 0 : gen_below(g, 2)], (uint32_t)on, at, from, gen_below(g, 2));
@@ -91,7 +91,7 @@ static void end(gen_t *g, int which) {
                 return;
 }
 
-/* While something captures, half of all that is done is part of it. */
+/* During a capture, half of all operations are part of it. */
 bool gen_capture_step(gen_t *g) {
     int which;
     if (!capture_of(g, &which) || !gen_chance(g, 50))

@@ -1,4 +1,4 @@
-/* What a random program is like: settings, weights, sizes. */
+/* Draws the character of a random program: settings, weights, sizes. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +15,7 @@ __attribute__((format(printf, 2, 3))) static void add(char *text, const char *fo
     va_end(list);
 }
 
-/* By the seed alone: all else is as it would be without pages. */
+/* Depends only on the seed, so that the rest of the program is independent of pages. */
 static void add_pages(const gen_t *g) {
     unsigned long seed = g->program->seed;
     if (seed % 3 == 2)
@@ -69,7 +69,7 @@ static bool draw_settings(gen_t *g) {
     return limit || small;
 }
 
-/* Programs of one stream, or of default streams only: rules of their own hold for them. */
+/* Restricts some programs to one stream, or to default streams, which have their own rules. */
 static void draw_mood(gen_t *g) {
     unsigned mood = gen_below(g, 100);
     if (mood >= 35)
@@ -109,7 +109,7 @@ void gen_settings(gen_t *g) {
         if (!least[i] && gen_chance(g, 25))
             g->weight[i] = 0;
     }
-    if (gen_chance(g, 10)) /* streams that live for a moment */
+    if (gen_chance(g, 10)) /* short-lived streams */
         g->weight[ACT_STREAM] += 40;
     g->threads_stay = 1 + gen_below(g, 20);
     g->blocks_most = 2 + gen_below(g, gen_chance(g, 50) ? 12 : 120);
@@ -122,7 +122,7 @@ void gen_settings(gen_t *g) {
     g->pools_touched = gen_chance(g, 10);
     if (gen_chance(g, 50))
         g->weight[ACT_POOL] = 0;
-    if (gen_chance(g, 15)) /* contexts that live for a moment */
+    if (gen_chance(g, 15)) /* short-lived contexts */
         g->weight[ACT_CONTEXT] += 15;
     g->sizes = 1 + gen_below(g, SIZES);
     for (unsigned i = 0; i < g->sizes; i++)

@@ -1,19 +1,19 @@
 /* Random programs over the driver API, under the library and the race detector.
  *
  *   programs test [--seed N] [--programs N] [--operations N] [--slow] [--least N]
- *       Runs that many programs of that many operations, seeds N, N + 1, ...; some of them
- *       twice, which must come to the same (unless contexts end, or the machine is so busy that
- *       waits run out of time), and plain, where nothing may be found.  A program that fails is
- *       shrunk and written down.  --least: fails with fewer operations in all.
+ *       Runs programs of --operations operations with seeds N, N + 1, ... Some run twice, and
+ *       both runs must have one result, unless contexts end, or the machine is so busy that waits
+ *       run out of time. Some run without the library, and must report nothing. A program that
+ *       fails is shrunk and written to a file. --least: fails with fewer operations in total.
  *   programs catch [--seed N] [--programs N] [--operations N] [--longest N]
- *       The other way round, for a library with a fault: passes if a program fails and can be
- *       shrunk to at most that many operations.
+ *       For a library with a fault: passes if a program fails and can be shrunk to at most
+ *       --longest operations.
  *   programs generate SEED [--operations N]     prints the program
- *   programs run FILE [--plain]                 runs it once more
+ *   programs run FILE [--plain]                 runs it once
  *   programs shrink FILE [--plain]              shrinks it; the result is FILE.short
- *   programs execute FILE                       runs it in this process, as set up by the others
+ *   programs execute FILE                       runs it in this process; used by the others
  *
- * --library PATH: instead of libaccelcache.so.  Exit status 0 passed, 1 failed, 2 misused. */
+ * --library PATH: instead of libaccelcache.so. Exit status 0 passed, 1 failed, 2 misused. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -40,7 +40,7 @@ static const char *const folder = ".";
 
 enum { TWICE_EVERY = 16, PLAIN_EVERY = 8, SHRINK_MOST = 3000 };
 
-/* What kind of failure: the line that says so, without figures and names. */
+/* Copies the kind of failure: the line that reports it, without figures and names. */
 static void kind_of(const outcome_t *outcome, char *out, size_t room) {
     const char *line = strstr(outcome->said, "failed: ");
     if (!line)
@@ -66,7 +66,7 @@ static bool fails_so(const program_t *program, void *argument) {
     return !outcome.passed && !strcmp(kind, again->kind);
 }
 
-/* Writes the shortest form down and prints it; returns how many operations it has. */
+/* Writes the shortest form to a file and prints it. Returns the number of its operations. */
 static size_t shrink_and_tell(program_t *program, const char *library, const outcome_t *first,
                               const char *path) {
     again_t again = {.library = library};
@@ -107,8 +107,8 @@ static int failed(program_t *program, const char *library, const outcome_t *outc
     return 1;
 }
 
-/* When a context ends, the library waits by the wall clock, and polls as often as that allows:
- * the device's clock goes on by each poll, so that a busy machine shows. */
+/* Returns true if a context ends in the program. The library then waits by the wall clock. Each
+ * poll moves the device's clock, so the load of the machine changes the result. */
 static bool waits_by_the_wall(const program_t *program) {
     for (size_t i = 0; i < program->count; i++)
         if (program->ops[i].code == OP_DROPCTX || program->ops[i].code == OP_RESET)
@@ -116,7 +116,7 @@ static bool waits_by_the_wall(const program_t *program) {
     return false;
 }
 
-/* False after all has been said. */
+/* Returns false after it has printed the reason. */
 static bool repeats_itself(const options_t *o, const program_t *program,
                            const outcome_t *outcome) {
     outcome_t other;
@@ -134,7 +134,7 @@ static bool repeats_itself(const options_t *o, const program_t *program,
     return false;
 }
 
-/* One seed: 0, or 1 after all has been said. */
+/* Tests one seed. Returns 0, or 1 after it has printed the reason. */
 static int test_one(const options_t *o, unsigned long seed, outcome_t *outcome) {
     program_t program;
     outcome_t plain = {.passed = true};
@@ -188,7 +188,7 @@ static int catch_fault(const options_t *o) {
         printf("%zu operations\n", length);
         program_free(&program);
         if (length <= o->longest)
-            return 0; /* some faults need a crowd in one program, and little in the next */
+            return 0; /* some faults need many operations in one program, and few in the next */
     }
     printf("no fault found in %lu programs\n", o->programs);
     return 1;
@@ -236,7 +236,7 @@ static int generate_one(const options_t *o) {
 
 static int execute_file(const options_t *o) {
     program_t program;
-    return program_read(&program, o->name) ? execute(&program) : 2; /* which goes on using it */
+    return program_read(&program, o->name) ? execute(&program) : 2; /* the program stays in use */
 }
 
 static bool read_options(int count, char **list, options_t *o) {

@@ -1,4 +1,4 @@
-/* The model's operations: one function a row of ops.def. */
+/* Operations of the model: one function per row of ops.def. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,15 +42,15 @@ static bool of_device(const model_t *m, const block_t *b, int device) {
     return m->context[b->ctx].device == device;
 }
 
-/* Whether the block goes with the context: memory of pools is the device's, and ends when its
- * primary context does. */
+/* Returns true if the block ends with the context. Memory of pools belongs to the device, and
+ * ends with its primary context. */
 static bool goes_with(const model_t *m, const block_t *b, int at) {
     if (!b->live)
         return false;
     return b->async ? at < (int)m->devices && of_device(m, b, at) : b->ctx == at;
 }
 
-/* Nothing but the context's own work may still use its memory. */
+/* Returns true if only work of the context itself may still use its memory. */
 static bool context_may_end(const model_t *m, int at) {
     for (int i = 0; i < BLOCKS; i++) {
         const block_t *b = &m->block[i];
@@ -103,7 +103,8 @@ static void pool_end(model_t *m, int pool) {
             m->block[i].pool = -1;
 }
 
-/* Memory freed in stream order, which the pools of the device still have, goes as well. */
+/* Returns true if the host knows that no other context of the device works. A reset also ends
+ * stream-ordered memory that the device's pools still hold. */
 static bool others_idle(const model_t *m, int device) {
     for (int i = 0; i < CONTEXTS; i++)
         if (i != device && m->context[i].live && m->context[i].device == device &&
@@ -118,7 +119,7 @@ static bool others_idle(const model_t *m, int device) {
     return true;
 }
 
-/* What becomes of green contexts is not documented. */
+/* Refused if the device has green contexts: CUDA does not document their state after a reset. */
 APPLY(RESET) {
     int at = (int)op->at[0];
     if (op->at[0] >= m->devices || op->at[1] > 1 || capturing(m) || !context_may_end(m, at) ||
@@ -156,7 +157,7 @@ static bool host_knows_context(const model_t *m, int ctx) {
     return past_covers(&m->host, &m->context[ctx].gone);
 }
 
-/* Graphs of the context may use the other's memory when they are launched again. */
+/* Refused while the context has graphs: a later launch may use the other context's memory. */
 APPLY(UNPEER) {
     context_t *from = &m->context[op->at[0]];
     if (!from->live || !from->peer[op->at[1]] || capturing(m) ||
@@ -218,7 +219,7 @@ APPLY(HOST) {
     return lane >= 0 && work(m, lane, 0, NULL, 0);
 }
 
-/* No graph has callbacks. */
+/* Graphs have no callbacks, so a capturing stream takes none. */
 APPLY(CALLBACK) {
     int lane = model_lane(m, op->thread, op->at[0]);
     return lane >= 0 && m->lane[lane].capture < 0 && work(m, lane, 0, NULL, 0);
@@ -241,7 +242,7 @@ APPLY(SYNC) {
     return true;
 }
 
-/* Whether it waits for green contexts' streams is not documented. */
+/* Joins no streams of green contexts: CUDA does not document whether this call waits for them. */
 APPLY(SYNCCTX) {
     int ctx = m->current[op->thread];
     for (int i = 0; i < LANES; i++)
@@ -277,7 +278,7 @@ APPLY(ALLOC) {
     return true;
 }
 
-/* A capture is not beside it: the driver refuses such requests then. */
+/* Refused during any capture, as by the driver. */
 APPLY(PIN) {
     if (m->block[op->at[0]].live || !op->at[1] || capturing(m) || model_unsafe(m, op->thread))
         return false;
@@ -291,7 +292,8 @@ static bool waited_for(const model_t *m, const block_t *b, point_t point) {
            past_has(&m->host, point);
 }
 
-/* The driver's free waits for what still uses the block, but not on other devices. */
+/* Returns true if the block may be freed. The driver's free waits for uses on the block's device,
+ * but not on others. */
 static bool may_be_freed(const model_t *m, const op_t *op) {
     const block_t *b = &m->block[op->at[0]];
     bool may = b->live && b->local < 0 && !model_unsafe(m, op->thread) &&
@@ -390,7 +392,7 @@ static bool pool_there(const model_t *m, const op_t *op) {
     return m->pool[op->at[0]].live && !model_unsafe(m, op->thread);
 }
 
-/* What is taken stays. */
+/* Blocks of the pool stay allocated. */
 APPLY(DROPPOOL) {
     if (!pool_there(m, op))
         return false;
@@ -433,7 +435,7 @@ APPLY(DEVICEPOOL) {
 
 /* ---- uses ---- */
 
-/* Whether work of the lane's context may use the block: `copies` reach everything. */
+/* Returns true if work of the lane's context may use the block. `copies` may use every block. */
 static bool reaches(const model_t *m, int lane, uint32_t block, bool copies) {
     const block_t *b = &m->block[block];
     if (lane < 0 || !b->live)
@@ -478,7 +480,7 @@ APPLY(SET) {
     return uses_one(m, op, true, 0);
 }
 
-/* Host memory of captured copies would have to outlive the graph. */
+/* Refused during a capture: host memory of captured copies would have to outlive the graph. */
 static bool uncaptured(const model_t *m, const op_t *op) {
     int lane = model_lane(m, op->thread, op->at[0]);
     return lane >= 0 && m->lane[lane].capture < 0;
@@ -557,7 +559,7 @@ APPLY(SYNCMEMOPS) {
 
 /* ---- the rest ---- */
 
-/* Its default streams end with it, their work does not. */
+/* The thread's default streams end with it. Their work continues. */
 APPLY(RENEW) {
     if (!op->thread || capturing(m))
         return false;
@@ -593,7 +595,7 @@ APPLY(TRIMPOOL) {
     return op->at[0] < m->devices && !model_unsafe(m, op->thread);
 }
 
-/* ---- all of it ---- */
+/* ---- all operations ---- */
 
 bool model_apply(model_t *m, const op_t *op) {
     static bool (*const apply[])(model_t *, const op_t *) = {

@@ -1,19 +1,21 @@
-/* Whether a program is in good order by CUDA's rules, without any device.
+/* Model of a program: decides by CUDA's rules, without a device, which operations are correct.
  *
- * The model follows the operations one by one and knows, for every item of work, what happens
- * before it by the rules of CUDA's documentation alone: stream order, the legacy default
- * stream, events, waits, synchronisations, captures and launches of their graphs.  It lets an
- * operation pass only if
- *   - its objects are there, and the driver's rules for calls during captures allow it,
- *   - what it does to a block comes after the block's allocation, and of two uses of a block,
- *     one of which writes, one comes after the other,
- *   - a stream-ordered free comes after all uses; likewise cuMemFree of stream-ordered
- *     memory, where the host must know.  cuMemFree of plain memory may come at any time.
- *     Other devices' uses of it must be known to be over, unless the program is loose,
- *   - where a context ends, the host knows all uses of its memory but those of its own streams,
- *     which the driver ends first.
- * Where the documentation leaves an order open, the model has none.  An answer that depends on
- * time (a query) orders nothing, nor does cuMemFree, though real drivers wait in it. */
+ * The model applies one operation after the other. For each item of work it knows the items
+ * that happen before it. It uses only rules that CUDA documents: stream order, the legacy
+ * default stream, events, waits, synchronisations, captures and launches of their graphs. An
+ * operation passes only if all of this holds:
+ *
+ *   - its objects exist, and the driver's rules for calls during captures allow it,
+ *   - each use of a block comes after the block's allocation, and two uses of a block are ordered
+ *     if one of them writes,
+ *   - a stream-ordered free comes after all uses. cuMemFree of stream-ordered memory does too,
+ *     and the host must know it. cuMemFree of plain memory may come at any time, but uses on
+ *     other devices must be known to be complete, unless the program is loose,
+ *   - before a context ends, the host knows that all uses of its memory are complete. Work of
+ *     the context's own streams is exempt: the driver completes it first.
+ * If the documentation leaves an order open, the model has none. An answer that depends on time
+ * (a query) orders nothing. cuMemFree orders nothing either, although real drivers wait in
+ * it. */
 #ifndef MODEL_H
 #define MODEL_H
 
@@ -33,10 +35,10 @@ enum {
 /* A stream. */
 typedef struct {
     bool live, blocking, legacy;
-    int ctx, green; /* green: the green context that it is of, or -1 */
+    int ctx, green; /* green: its green context, or -1 */
     uint32_t chain;
-    past_t past;        /* of whatever comes next */
-    past_t kernel_past; /* what the last item follows, if that is a kernel */
+    past_t past;        /* past of the next item */
+    past_t kernel_past; /* past of the last item, if that is a kernel */
     bool kernel_last;
     int capture; /* -1: none */
     uint32_t capture_chain;
@@ -45,7 +47,7 @@ typedef struct {
 
 typedef struct {
     uint32_t block, serial;
-    bool write, local; /* local: of memory that the graph allocates */
+    bool write, local; /* local: in memory that the graph allocates */
     point_t point;     /* in chains of the capture */
 } node_t;
 
@@ -66,34 +68,34 @@ typedef struct {
 
 typedef struct {
     bool live, recorded;
-    int ctx, capture; /* -1; stays when the capture has ended */
+    int ctx, capture; /* -1: none; stays after the end of the capture */
     uint32_t capture_serial;
     past_t past, capture_past;
 } event_t;
 
 typedef struct {
-    bool live, async, plain; /* plain: taken during a capture, so perhaps the driver's own */
-    bool pinned;             /* memory of the host */
-    int ctx, local;          /* local: the capture that it lives in, else -1 */
-    int pool;                /* -1: none, or it is gone */
-    unsigned devices;        /* of memory of a pool: a bit for each that reaches it */
+    bool live, async, plain; /* plain: allocated during a capture, so perhaps by the driver */
+    bool pinned;             /* host memory */
+    int ctx, local;          /* local: the capture that allocated it, else -1 */
+    int pool;                /* -1: none, or destroyed */
+    unsigned devices;        /* bits of the devices that can use a pool's memory */
     uint32_t serial, bytes;
     point_t alloc, write, read[READERS];
     unsigned readers;
-    int lane; /* that used it last */
+    int lane; /* the last one that used it */
 } block_t;
 
 typedef struct {
     bool live;
     int device;
-    bool peer[CONTEXTS]; /* may reach their memory */
+    bool peer[CONTEXTS]; /* contexts with memory that this one can use */
     past_t gone;         /* work of destroyed streams */
 } context_t;
 
 typedef struct {
     unsigned devices, threads;
-    bool loose, found;    /* found: the unknown function */
-    int current[THREADS]; /* -1: it was destroyed */
+    bool loose, found;    /* found: FIND got the unknown function */
+    int current[THREADS]; /* -1: destroyed */
     context_t context[CONTEXTS];
     lane_t lane[LANES];
     event_t event[EVENTS];
@@ -107,13 +109,13 @@ typedef struct {
     struct {
         bool live, current; /* current: the device's */
         int device;
-        unsigned devices; /* that reach its memory */
+        unsigned devices; /* that can use its memory */
     } pool[POOLS];
-    past_t host, item; /* item: of the operation at hand */
-    uint32_t *tails;   /* by chain: its newest position */
+    past_t host, item; /* item: past of the current operation */
+    uint32_t *tails;   /* newest position of each chain */
     struct {
-        int device, ctx; /* ctx: -1 where nothing is known to wait for it with the context */
-        bool idle;       /* its stream is gone */
+        int device, ctx; /* ctx: -1 for a stream of a green context */
+        bool idle;       /* its stream is destroyed */
     } * chain;
     uint32_t chains, chain_room, serial;
 } model_t;
@@ -121,13 +123,13 @@ typedef struct {
 model_t *model_new(const program_t *program);
 void model_free(model_t *model);
 
-/* True: the operation is in order, and has happened.  False: nothing has. */
+/* Applies an operation. Returns false, and changes nothing, if it is not in order. */
 bool model_apply(model_t *model, const op_t *op);
 
-/* Which stream the operand means in the thread; -1: none. */
+/* Returns the stream that the operand names in the thread, or -1. */
 int model_lane(const model_t *model, unsigned thread, uint32_t operand);
 
-/* Takes out of the program what is not in order; returns how many operations. */
+/* Removes operations that are not in order from the program. Returns their number. */
 size_t model_filter(program_t *program);
 
 #endif

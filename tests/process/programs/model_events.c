@@ -127,7 +127,7 @@ static bool all_joined(const model_t *m, const capture_t *capture) {
     return true;
 }
 
-/* Members that did nothing must be joined as well, or they are left out of the graph. */
+/* Members without work must be joined too, or the graph would omit them. */
 APPLY(ENDCAPTURE) {
     int at = model_lane(m, op->thread, op->at[0]);
     int which = at < 0 ? -1 : m->lane[at].capture;

@@ -1,4 +1,4 @@
-/* Between the files of the model. */
+/* Interface between the files of the model. */
 #ifndef MODEL_INT_H
 #define MODEL_INT_H
 
@@ -9,32 +9,36 @@ typedef struct {
     bool write;
 } use_t;
 
-/* What an item is.  Allocating and freeing in stream order is bookkeeping: it follows what its
- * stream follows, but orders nothing else, not even as work of the legacy stream. */
+/* Kinds of items. A stream-ordered allocation or free is silent: it follows its stream, but
+ * orders nothing else, not even as work of the legacy stream. */
 enum { ITEM_KERNEL = 1, ITEM_PROGRAMMATIC = 2, ITEM_SILENT = 4 };
 
 void lane_begin(model_t *m, int at, int ctx, bool blocking);
 void lane_end(model_t *m, int at);
 
-/* Work for the lane is refused while a stream that synchronises with it captures. */
+/* Returns false while a stream that synchronises with the lane captures: work is then
+ * refused. */
 bool lane_takes_work(const model_t *m, const lane_t *lane);
 
-/* The calling thread may not make calls that are unsafe during captures. */
+/* Returns true if the calling thread must not make calls that are unsafe during captures. */
 bool model_unsafe(const model_t *m, unsigned thread);
 
-/* An item of the lane, which does not capture: m->item becomes its past.  Then, unless it is
- * out of order, it happens: the point it stands for. */
+/* item_begin sets m->item to the past of a new item of the lane, which does not capture. If
+ * the item is in order, the caller calls item_end, which adds the item and returns its
+ * point. */
 void item_begin(model_t *m, const lane_t *lane, unsigned what);
 point_t item_end(model_t *m, lane_t *lane, unsigned what);
 
-/* Whether an item with the past m->item may use the block so; that it did. */
+/* use_ordered returns true if an item with the past m->item may use the block. use_done
+ * records the use. */
 bool use_ordered(const model_t *m, use_t use);
 void use_done(model_t *m, use_t use, point_t point, int lane);
 
-/* The whole of it, captured or not.  False: out of order, nothing happened. */
+/* Adds an item with its uses, captured or not. Returns false, and changes nothing, if it is
+ * out of order. */
 bool work(model_t *m, int lane, unsigned what, const use_t *uses, unsigned count);
 
-/* One operation, as model_apply. */
+/* Applies one operation, like model_apply. */
 #define APPLY(name)                     bool apply_##name(model_t *m, const op_t *op)
 #define OP(symbol, name, operands, doc) APPLY(symbol);
 #include "ops.def"

@@ -1,16 +1,16 @@
-/* Running the operations: one function a row of ops.def. */
+/* Execution of the operations: one function per row of ops.def. */
 #include <dlfcn.h>
 #include <string.h>
 
 #include "operations_int.h"
 
-static const CUresult skipped = 0xffffffffu; /* an answer of no driver */
+static const CUresult skipped = 0xffffffffu; /* a value that no driver returns */
 
 static uint32_t smaller(uint32_t a, uint32_t b) {
     return a < b ? a : b;
 }
 
-/* Whole words of what copies and fills touch. */
+/* Returns the bytes that copies and fills use: whole words. */
 static uint32_t extent(const memory_t *memory) {
     return smaller(memory->bytes, COPY_MOST) & ~3u;
 }
@@ -25,8 +25,8 @@ static CUresult with_context(int context, CUresult (*act)(const call_t *), const
     return result;
 }
 
-/* Asked of the driver by name: frees by their own names end a lifetime for the race detector,
- * also where they are refused. */
+/* Returns the driver's function of this name. The race detector ends a lifetime at frees by their
+ * own names, even if they fail. */
 static void *by_name(const char *name) {
     void *found = NULL;
     if (cuGetProcAddress(name, &found, 12000, CU_GET_PROC_ADDRESS_DEFAULT) || !found)
@@ -37,7 +37,7 @@ static void *by_name(const char *name) {
 static cuMemFree_v2_fn *plain_free;
 static cuMemFreeAsync_fn *free_in_order;
 
-/* Memory that the program has, for calls that are refused. */
+/* Returns memory of the program, for calls that are refused. */
 static void *some_memory(void) {
     unsigned i = 0;
     while (i + 1 < BLOCKS && !run.memory[i].live)
@@ -49,7 +49,7 @@ static void *some_memory(void) {
     return (void *)(uintptr_t)run.memory[i].at;
 }
 
-/* ---- what the blocks hold ---- */
+/* ---- contents of the blocks ---- */
 
 static void change_all(const changes_t *changes, uint32_t *value, uint32_t *local) {
     for (unsigned i = 0; i < changes->count; i++) {
@@ -90,7 +90,7 @@ void change(const call_t *c, change_kind_t kind, uint32_t to, uint32_t from, uin
         captured->change[captured->count++] = made;
 }
 
-/* What an item reading the block now will find, 0: unknown. */
+/* Returns the value that an item reading the block now will find; 0: unknown. */
 static uint32_t expected(const call_t *c, uint32_t block) {
     uint32_t value[BLOCKS] = {0}, local[BLOCKS] = {0};
     if (c->capture < 0)
@@ -120,7 +120,7 @@ RUN(NEWCTX) {
     return cuCtxPopCurrent_v2(&popped);
 }
 
-/* What the model has forgotten is gone with its context. */
+/* Drops the executor's records of objects that ended with the context. */
 static void forget(int context) {
     run_context_ends(context);
     for (unsigned i = 0; i < BLOCKS; i++)
@@ -155,7 +155,7 @@ static CUresult ready_again(const call_t *c) {
     return CUDA_SUCCESS;
 }
 
-/* The program holds one count of the primary context before and afterwards. */
+/* The program holds one reference to the primary context before and afterwards. */
 RUN(RESET) {
     CUcontext again;
     int device = (int)c->op->at[0];
@@ -358,7 +358,7 @@ static CUresult copied(const call_t *c, CUresult result) {
 RUN(COPY) {
     const memory_t *to = &run.memory[c->op->at[1]], *from = &run.memory[c->op->at[2]];
     uint32_t on = c->op->at[0], bytes = smaller(extent(to), extent(from));
-    if (run.next % 2) /* two calls that mean the same */
+    if (run.next % 2) /* two equivalent calls */
         return copied(c, BY(on, cuMemcpyAsync)(to->at, from->at, bytes, handle(on)));
     return copied(c, BY(on, cuMemcpyDtoDAsync_v2)(to->at, from->at, bytes, handle(on)));
 }
@@ -369,7 +369,7 @@ RUN(COPYNOW) {
                                                            smaller(extent(to), extent(from))));
 }
 
-/* ---- a function of a driver newer than every table ---- */
+/* ---- a function of a newer driver, in no table of the library ---- */
 
 void *raw_function(void *handle, const char *name);
 
@@ -380,7 +380,7 @@ static CUresult future_copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUst
                             bool per_thread) {
     static cuMemcpyDtoDAsync_v2_fn *copy, *copy_ptsz;
     void *driver = copy ? NULL : dlopen("libcuda.so.1", RTLD_NOW);
-    if (driver) { /* inside the driver, where the library does not see it */
+    if (driver) { /* calls inside the driver, which the library does not see */
         *(void **)&copy = raw_function(driver, "cuMemcpyDtoDAsync_v2");
         *(void **)&copy_ptsz = raw_function(driver, "cuMemcpyDtoDAsync_v2_ptsz");
     }
@@ -420,7 +420,7 @@ static void nothing(void *argument) {
     (void)argument;
 }
 
-/* Calls from a host function are refused, a free of memory that the program has among them. */
+/* Makes calls in a host function, among them a free. CUDA refuses them all. */
 static void call_inside(void *argument) {
     CUdeviceptr taken = 0, had = (CUdeviceptr)(uintptr_t)argument;
     size_t available, total;
@@ -476,7 +476,7 @@ RUN(WAIT) {
     return BY(on, cuStreamWaitEvent)(handle(on), run.event[c->op->at[1]], 0);
 }
 
-/* Either answer is right. */
+/* Accepts both answers of a query, and adds the answer to the hash. */
 static CUresult asked(CUresult result) {
     run_note(result);
     return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
@@ -547,7 +547,7 @@ RUN(DROPGRAPH) {
 
 /* ---- the rest ---- */
 
-/* The thread does it itself, behind the operation. */
+/* The thread does this itself, after the operation. */
 RUN(RENEW) {
     run.stale[c->op->thread] = CUDA_SUCCESS;
     return CUDA_SUCCESS;
@@ -578,9 +578,9 @@ RUN(TRIMPOOL) {
     return result ? result : cuMemPoolTrimTo(pool, 0);
 }
 
-/* ---- all of it ---- */
+/* ---- all operations ---- */
 
-/* A block whose allocation was refused is not used. */
+/* Returns false if an operand is a block without memory, because its allocation failed. */
 static bool blocks_live(const op_t *op) {
     const char *kinds = op_operands(op->code);
     if (op_allocates(op->code))
@@ -595,8 +595,8 @@ static bool may_lack_memory(unsigned code) {
     return run.limited && (op_allocates(code) || code == OP_ENDCAPTURE || code == OP_LAUNCH);
 }
 
-/* What is skipped for lack of its objects still has its place in the order of its stream, as
- * the model has it: work of the legacy stream orders others. */
+/* Submits an empty callback in place of a skipped operation. The model orders other work by the
+ * operation's place in its stream, because work of the legacy stream orders others. */
 static CUresult in_place(const op_t *op) {
     const char *kinds = op_operands(op->code), *found = strchr(kinds, 'S');
     if (!found || op_allocates(op->code) || op->code == OP_FREEASYNC)

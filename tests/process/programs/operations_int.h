@@ -1,4 +1,4 @@
-/* Between the files that run the operations. */
+/* Interface between the files that run the operations. */
 #ifndef OPERATIONS_INT_H
 #define OPERATIONS_INT_H
 
@@ -14,11 +14,11 @@ typedef struct {
 #include "ops.def"
 #undef OP
 
-/* The call through either kind of entry points. */
+/* Selects the entry point: `name`, or `name`_ptsz if the operand has STREAM_Z. */
 #define BY(stream, name)     ((stream)&STREAM_Z ? name##_ptsz : name)
 #define NOW_BY(stream, name) ((stream)&STREAM_Z ? name##_ptds : name)
 
-/* What the operand means in the thread that calls. */
+/* Returns the handle of the operand in the calling thread. */
 static inline CUstream handle(uint32_t operand) {
     switch (operand & STREAM_MASK) {
     case STREAM_NULL:
@@ -32,7 +32,8 @@ static inline CUstream handle(uint32_t operand) {
     }
 }
 
-/* What the operation does to the blocks' contents, now or, captured, at every launch. */
+/* Applies the operation's effect on the blocks' contents. If it is captured, the effect
+ * applies at every launch. */
 void change(const call_t *c, change_kind_t kind, uint32_t to, uint32_t from, uint32_t value);
 
 CUresult drop_pool(unsigned pool);

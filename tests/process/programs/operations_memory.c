@@ -26,7 +26,7 @@ RUN(ALLOC) {
     return result;
 }
 
-/* Where host memory lies is another place in each process: its address is not noted. */
+/* The hash omits the address of host memory, because it differs between processes. */
 RUN(PIN) {
     void *memory;
     CUresult result = cuMemHostAlloc(&memory, c->op->at[1], CU_MEMHOSTALLOC_PORTABLE);
@@ -120,7 +120,7 @@ RUN(SYNCMEMOPS) {
     return result;
 }
 
-/* A block inside a segment may have to be refused. */
+/* The handle of a block inside a segment may be refused. */
 RUN(HANDLE) {
     CUipcMemHandle out;
     run_note(cuIpcGetMemHandle(&out, run.memory[c->op->at[0]].at));
@@ -167,7 +167,8 @@ RUN(POOLSET) {
                     : cuMemPoolSetAttribute(pool, kinds[what - 2], &off);
 }
 
-/* What is taken counts in units of the pool, what is freed no more, complete or not. */
+/* The pool counts allocated memory in units, and does not count freed memory, even if its free is
+ * pending. */
 RUN(POOLASK) {
     enum { UNIT = 512 };
     uint64_t used = 0, right = 0;

@@ -7,7 +7,8 @@
 
 /* ---- chains ---- */
 
-/* One whose stream is gone serves again once the host knows its end: everything follows. */
+/* Returns a chain. Reuses one of a destroyed stream if the host knows that its work has ended:
+ * all new work follows it. */
 static uint32_t chain_new(model_t *m) {
     for (uint32_t i = 1; i <= m->chains; i++)
         if (m->chain[i].idle && past_has(&m->host, (point_t){m->tails[i] ? i : 0, m->tails[i]}))
@@ -48,7 +49,7 @@ void lane_end(model_t *m, int at) {
     lane_t *lane = &m->lane[at];
     lane->live = false;
     m->chain[lane->chain].idle = true;
-    if (lane->green < 0) /* or no synchronisation is known to wait for it */
+    if (lane->green < 0) /* otherwise no synchronisation is known to wait for it */
         past_join(&m->context[lane->ctx].gone, &lane->past);
 }
 
@@ -84,7 +85,7 @@ bool model_unsafe(const model_t *m, unsigned thread) {
 
 /* ---- items ---- */
 
-/* A programmatic launch behind a kernel follows what that kernel follows. */
+/* A programmatic launch after a kernel follows the same items as that kernel. */
 void item_begin(model_t *m, const lane_t *lane, unsigned what) {
     bool overlaps = what & ITEM_PROGRAMMATIC && lane->kernel_last;
     past_set(&m->item, overlaps ? &lane->kernel_past : &lane->past);
@@ -134,7 +135,7 @@ void use_done(model_t *m, use_t use, point_t point, int lane) {
         if (past_has(&m->item, b->read[i]))
             b->read[i--] = b->read[--b->readers];
     point_t *last = b->readers ? &b->read[b->readers - 1] : NULL;
-    if (!last || last->chain != point.chain || last->pos != point.pos) /* once for a graph */
+    if (!last || last->chain != point.chain || last->pos != point.pos) /* once per graph */
         b->read[b->readers++] = point;
 }
 

@@ -1,7 +1,7 @@
-/* What happens before something: how far along every chain of work.
+/* The past of an item: its latest predecessor in each chain of work.
  *
- * A chain is a sequence of work in which each item follows the one before it, but for
- * programmatic launches; chain 0 is never used. */
+ * A chain is a sequence of work in which each item follows the previous one, except
+ * programmatic launches. Chain 0 is never used. */
 #ifndef PAST_H
 #define PAST_H
 

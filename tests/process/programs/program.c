@@ -1,4 +1,4 @@
-/* Programs in memory and as text. */
+/* Programs in memory, and their text form. */
 #include "program.h"
 
 #include <errno.h>

@@ -1,11 +1,11 @@
 /* A program over the driver API as data: settings and a list of operations (ops.def).
  *
- * Text form: one operation a line; before them, in any order, lines of settings:
+ * Text form: one operation per line. Lines of settings come first, in any order:
  *
- *   seed N       where it came from             threads N    1 to 8
- *   devices N    1 to 3                          slow         accel_check after every operation
- *   loose        plain memory may be freed while other devices use it, which a cache has to
- *                bear although a driver that waits for the memory's device only does not
+ *   seed N       of the generator               threads N    1 to 8
+ *   devices N    1 to 3                         slow         accel_check after every operation
+ *   loose        the program may free plain memory while other devices use it. A cache must
+ *                tolerate this. A driver that waits only for the memory's device does not
  *   sim S        more settings of the simulated device, without clock, devices and race detector
  *   conf S       ACCEL_ALLOC_CONF
  *
@@ -32,7 +32,7 @@ enum {
     SETTINGS = 600 /* bytes of a settings string */
 };
 
-/* Stream operands beside the slots. */
+/* Stream operands in addition to the slots. */
 enum { STREAM_NULL = 100, STREAM_LEGACY, STREAM_OWN, STREAM_MASK = 0xff, STREAM_Z = 0x100 };
 
 enum { LAUNCH_SPEEDS = 3, LAUNCH_PROGRAMMATIC = 4 };
@@ -60,17 +60,17 @@ typedef struct {
 
 const char *op_name(unsigned code);
 const char *op_operands(unsigned code);
-bool op_allocates(unsigned code); /* the first operands: block, bytes */
+bool op_allocates(unsigned code); /* true: the first operands are a block and its bytes */
 
-/* An empty program of one thread and device. */
+/* Makes an empty program with one thread and one device. */
 void program_init(program_t *program);
 void program_free(program_t *program);
-void program_add(program_t *program, op_t op); /* ends the process without memory */
+void program_add(program_t *program, op_t op); /* ends the process if memory is short */
 void program_copy(program_t *to, const program_t *from);
 
-/* False after one line on stderr. */
+/* Returns false after one line on stderr. */
 bool program_read(program_t *program, const char *path);
-/* Each line of `note`, if not NULL, becomes a comment at the top. */
+/* Writes each line of `note`, if not NULL, as a comment at the top. */
 bool program_write(const program_t *program, const char *path, const char *note);
 void op_print(const op_t *op, FILE *out);
 

@@ -1,4 +1,5 @@
-/* A process per program: settings are read once, and a crash is an answer too. */
+/* Runs each program in its own process: settings are read once per process, and a crash is a
+ * result too. */
 #include "runner.h"
 
 #include <fcntl.h>
@@ -13,10 +14,10 @@
 #error "PROGRAMS_OWNERS: the library that tells the race detector of lifetimes"
 #endif
 
-/* Nothing takes this long: a program that does is stuck.  Sanitizers are slow. */
+/* Limit after which a program is killed as stuck. Sanitizers are slow. */
 enum { STUCK_SECONDS = 120 };
 
-/* What the program's process starts with. */
+/* Sets the environment in which the program's process starts. */
 static void set_environment(const program_t *program, const char *library, const char *folder) {
     char text[2 * SETTINGS];
     setenv("ACCEL_LIVE_DIR", folder, 1);
@@ -84,7 +85,7 @@ void runner_run(const program_t *program, const char *library, const char *folde
                 WTERMSIG(status) == SIGALRM ? "it is stuck" : strsignal(WTERMSIG(status)));
     unlink(path);
     unlink(log);
-    /* The counters of one that failed: it left without taking them away. */
+    /* Removes the counters of a failed program, which ended without removing them. */
     struct stat space = {0};
     stat("/proc/self/ns/pid", &space);
     snprintf(path, sizeof path, "%s/accelcache-%u/%llu-%d", folder, (unsigned)getuid(),

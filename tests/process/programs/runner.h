@@ -6,13 +6,13 @@
 
 typedef struct {
     bool passed;
-    unsigned long executed, skipped, late; /* as the program counted them (run_t) */
+    unsigned long executed, skipped, late; /* as counted by the program (run_t) */
     unsigned long long hash;
-    char said[4000]; /* the end of what it printed */
+    char said[4000]; /* end of its output */
 } outcome_t;
 
-/* `library`: what is preloaded beside the owners library; NULL: nothing.  `folder` is where
- * the program and its output are put meanwhile. */
+/* Runs the program in a new process. Preloads `library`, if not NULL, after the owners
+ * library. `folder` holds the program and its output during the run. */
 void runner_run(const program_t *program, const char *library, const char *folder,
                 outcome_t *out);
 

@@ -1,5 +1,5 @@
-/* Delta debugging over programs.  Candidates pass through the model, which takes out what has
- * lost its objects or its order: each of them is a program in good order. */
+/* Delta debugging of programs. The model removes from each candidate the operations without
+ * objects or order, so every candidate is correct. */
 #include "shrink.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@ typedef struct {
     void *argument;
 } shrink_t;
 
-/* Whether no operation before this one takes as many bytes. */
+/* Returns true if no earlier operation allocates this number of bytes. */
 static bool new_size(const program_t *p, size_t at) {
     for (size_t i = 0; i < at; i++)
         if (op_allocates(p->ops[i].code) && p->ops[i].at[1] == p->ops[at].at[1])
@@ -21,7 +21,7 @@ static bool new_size(const program_t *p, size_t at) {
     return op_allocates(p->ops[at].code);
 }
 
-/* What there is beside operations. */
+/* Size of a program without its operations. */
 static size_t settings_size(const program_t *p) {
     size_t sizes = 0;
     for (size_t i = 0; i < p->count; i++)
@@ -30,7 +30,7 @@ static size_t settings_size(const program_t *p) {
            p->loose;
 }
 
-/* Takes the candidate in the program's place if it is smaller and still fails. */
+/* Replaces the program by the candidate if that is smaller and still fails. */
 static bool accept(shrink_t *s, program_t *candidate) {
     model_filter(candidate);
     bool smaller = candidate->count < s->program->count ||
@@ -56,7 +56,7 @@ static bool without(shrink_t *s, size_t from, size_t count) {
     return accept(s, &candidate);
 }
 
-/* From the back: what comes after the failure goes first. */
+/* Drops operations from the end, because operations after the failure are not needed. */
 static bool drop_operations(shrink_t *s) {
     size_t before = s->program->count;
     for (size_t chunk = (s->program->count + 1) / 2; chunk; chunk /= 2)
@@ -70,7 +70,8 @@ static bool drop_operations(shrink_t *s) {
     return s->program->count < before;
 }
 
-/* Pairs that only go together: what makes an object and what unmakes it. */
+/* Drops pairs of operations that belong together: one creates an object, the other destroys
+ * it. */
 static bool drop_pairs(shrink_t *s) {
     enum { FEW = 60 };
     bool any = false;
@@ -88,7 +89,8 @@ static bool drop_pairs(shrink_t *s) {
     return any;
 }
 
-/* Memory of one size is reused at once, where that of many needs a crowd to be. */
+/* Gives all allocations one size. Memory of one size is reused at once, memory of many sizes
+ * only under load. */
 static bool unify_sizes(shrink_t *s) {
     bool any = false;
     for (size_t i = 0; i < s->program->count; i++) {
@@ -145,7 +147,8 @@ static bool fold_devices(shrink_t *s) {
     return any;
 }
 
-/* Entry number `at` of a list separated by commas outside brackets; false: there is none. */
+/* Removes entry number `at` of a list with commas outside brackets. Returns false if there is
+ * none. */
 static bool cut_entry(char *text, unsigned at) {
     char *begin = text, *end = text;
     int depth = 0;

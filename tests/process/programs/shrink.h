@@ -1,10 +1,10 @@
-/* Makes a failing program short. */
+/* Shortens a failing program. */
 #ifndef SHRINK_H
 #define SHRINK_H
 
 #include "program.h"
 
-/* Reduces the program while `fails` says so: operations, threads, devices, settings. */
+/* Removes operations, threads, devices and settings while `fails` returns true. */
 void shrink(program_t *program, bool (*fails)(const program_t *, void *), void *argument);
 
 #endif

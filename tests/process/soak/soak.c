@@ -1,13 +1,16 @@
-/* Sixteen threads that do what programs do to the library, for minutes, in real time: both APIs,
- * streams that come and go with their work, captures, blocks freed by other threads, changes of
- * the settings, dumps on a signal, threads that end and are replaced.
+/* Soak test: sixteen threads use both APIs of the library for minutes, in real time. They create
+ * and destroy streams with pending work, capture, free blocks of other threads, change settings
+ * and dump on a signal. Threads end and are replaced.
  *
  *   soak_program [SECONDS [THREADS]]
  *
- * Checked: every block holds what was last written to it whenever its work is waited for; no
- * call fails but for lack of memory under a limit that was set on purpose; in the end, statistics
- * that say nothing is left, no report of the race detector (where it runs), and host memory that
- * does not grow: its least in the last third of the time against its most in the first third. */
+ * The test checks that
+ *
+ * - every block holds the last value written to it, at each wait for its work;
+ * - a call fails only for lack of memory, and only under a limit that the test set;
+ * - the statistics and the race detector, if it runs, report nothing at the end;
+ * - host memory does not grow: its minimum in the last third is not much above its maximum in
+ *   the first third. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
@@ -28,7 +31,7 @@ enum { LIFE_SECONDS = 5, SLACK_KIB = 16 << 10 };
 typedef struct {
     CUdeviceptr address;
     unsigned value;  /* in the first WORDS words, once `stream` is done; 0: nothing written */
-    CUstream stream; /* of the last work; NULL: all work on it was waited for */
+    CUstream stream; /* of the last work; NULL: all work on it has completed */
     bool ordered;    /* allocated in the order of `stream`, and used there only */
 } block_t;
 
@@ -49,8 +52,8 @@ static _Atomic unsigned long operations, refused, checked, captured, wrong_value
 static _Atomic bool limited; /* a limit was set: requests may fail */
 static _Atomic bool over;
 
-/* A synchronisation of the context would end the captures of other threads: the program keeps
- * them apart, the library has to see to its own. */
+/* Keeps the program's own synchronisations away from captures, which they would end. The library
+ * must do this for its own. */
 static pthread_rwlock_t captures = PTHREAD_RWLOCK_INITIALIZER;
 
 static struct {
@@ -68,7 +71,7 @@ static CUstream any_stream(worker_t *w) {
     return w->stream[draw(w, STREAMS)];
 }
 
-/* Out of memory is an answer only where a limit may be the reason. */
+/* Returns false if the allocation failed under a limit. Any other failure ends the test. */
 static bool got(CUresult result, int line) {
     if (result == CUDA_ERROR_OUT_OF_MEMORY && atomic_load(&limited)) {
         atomic_fetch_add(&refused, 1);
@@ -91,7 +94,7 @@ static void take(worker_t *w, block_t *b) {
     }
 }
 
-/* Its work so far is in one stream: later work in another one has to wait for that. */
+/* Waits for the block's work, which is in one stream, before another stream uses it. */
 static void settle(block_t *b) {
     if (b->stream)
         MUST(cuStreamSynchronize(b->stream));
@@ -124,7 +127,8 @@ static void check(worker_t *w, block_t *b) {
 
 static void give(worker_t *w, block_t *b) {
     if (!b->ordered) {
-        /* With its work pending, plainly or in the order of the stream that has it. */
+        /* Frees the block with its work pending, by the plain call or in the order of its
+         * stream. */
         if (b->stream && draw(w, 4) == 0)
             MUST(cuMemFreeAsync(b->address, b->stream));
         else
@@ -138,8 +142,8 @@ static void give(worker_t *w, block_t *b) {
     b->address = 0;
 }
 
-/* Another thread goes on with the block: it knows nothing of our streams, so that a plain block
- * may come with its work pending, but then only to be freed. */
+/* Exchanges the block with another thread. That thread knows none of this thread's streams, so it
+ * only frees a block with pending work. */
 static void hand_over(worker_t *w, block_t *b) {
     unsigned at = draw(w, BOARD);
     bool pending = !b->ordered && draw(w, 2);
@@ -148,7 +152,7 @@ static void hand_over(worker_t *w, block_t *b) {
     else
         settle(b);
     b->stream = NULL;
-    b->ordered = false; /* all its work was waited for: any free will do */
+    b->ordered = false; /* an ordered block's work has completed: any free will do */
     pthread_mutex_lock(&board[w->device].lock);
     block_t other = board[w->device].block[at];
     board[w->device].block[at] = *b;
@@ -160,7 +164,7 @@ static void hand_over(worker_t *w, block_t *b) {
     MUST(cuMemFree_v2(other.address));
 }
 
-/* The stream goes with its work pending; blocks that stay have to be waited for. */
+/* Destroys a stream with pending work. Waits first for the blocks of the stream that stay. */
 static void renew(worker_t *w) {
     CUstream *stream = &w->stream[draw(w, STREAMS)];
     for (int i = 0; i < BLOCKS; i++) {
@@ -176,7 +180,7 @@ static void renew(worker_t *w) {
     MUST(cuStreamCreate(stream, CU_STREAM_NON_BLOCKING));
 }
 
-/* A graph that writes to a block, launched twice; other blocks come and go meanwhile. */
+/* Launches a graph that writes to a block twice, while other blocks are allocated and freed. */
 static void capture(worker_t *w) {
     CUdeviceptr memory, meanwhile;
     CUgraph graph;
@@ -251,7 +255,8 @@ static void *work(void *argument) {
     return NULL;
 }
 
-/* Of the process, without the memory of the simulated device, which is a file: in KiB. */
+/* Returns the host memory of the process in KiB, without the file that holds the simulated
+ * device's memory. */
 static unsigned long host_kib(void) {
     char line[256];
     unsigned long kib = 0;
@@ -265,8 +270,8 @@ static unsigned long host_kib(void) {
     return kib;
 }
 
-/* One sample a second.  What is asked of the library changes from one to the next, so that any two
- * of them differ by much; a leak raises them all. */
+/* Extremes of host memory, sampled once a second. The load varies, so two samples may differ much.
+ * A leak raises all of them. */
 static unsigned long host_most, host_least = -1ul;
 
 static unsigned long note_host(unsigned second, unsigned seconds) {
@@ -287,7 +292,7 @@ static void find(const char *name, void *slot, bool needed) {
     }
 }
 
-/* The settings change under the threads' feet. */
+/* Changes the settings while the threads work. */
 static void change_settings(unsigned turn) {
     static const char *const conf[] = {
         "memory_limit:512M",       "roundup_power2_divisions:4",
@@ -326,7 +331,7 @@ static void start_worker(pthread_t *thread, worker_t *w, unsigned i) {
     }
 }
 
-/* Everything is given back: no statistic may still count it. */
+/* Checks that no statistic counts memory after everything was freed. */
 static int judge_end(void) {
     int errors = 0;
     for (int d = 0; d < DEVICES; d++) {
