@@ -1,7 +1,7 @@
 """A miniature framework on the driver's API: device memory, a stream, a cache of its own.
 
-It replaces real frameworks in tests, because their kernels cannot run on the simulated device.  A step
-copies device memory, and computes on the host.
+It replaces real frameworks in tests, because their kernels cannot run on the simulated device.  A
+step copies device memory, and computes on the host.
 
 FAKEFRAME_CACHE=off makes every array one allocation by the driver."""
 import ctypes
