@@ -37,8 +37,8 @@ def last_line(text):
 
 
 def stress(name, conf, given):
-    # On the simulated device kernels are slow host functions, so buffers are small.  Other tests run
-    # stream_stress for longer there.
+    # On the simulated device kernels are slow host functions, so buffers are small.  Other tests
+    # run stream_stress for longer there.
     usual = ["--max-bytes", "65536", "--ops", "20000"] if SIMULATED else []
     if SIMULATED:
         conf = conf.replace("memory_limit:1G", "memory_limit:24M")

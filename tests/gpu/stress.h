@@ -5,9 +5,9 @@
  * stream_stress.c  options, threads, verdict, report
  *
  * Every buffer has an owner, a number that no other buffer has.  A kernel fills the buffer with a
- * pattern made from this number.  Another kernel checks the pattern at the end of the buffer's life.
- * Both kernels take up to BATCH buffers at once.  The device counts mismatches and checked
- * buffers. */
+ * pattern made from this number.  At the end of the buffer's life another kernel checks the
+ * pattern.  Both kernels take up to BATCH buffers at once.  The device counts mismatches and
+ * checked buffers. */
 #ifndef STRESS_H
 #define STRESS_H
 

@@ -1,11 +1,11 @@
 /* The work of a thread of stream_stress.
  *
  * A batch is a few buffers that are allocated together.  One kernel fills them on one stream, and
- * another kernel checks them on the same or another stream, with an event in between.  Plain buffers
- * are freed while the check is pending, because cuMemFree allows that.  Stream-ordered buffers are
- * freed in the order of the checking stream.  Threads exchange batches, so that other threads free
- * their memory.  The program is correct without the library: a bare driver runs it without a
- * mismatch. */
+ * another kernel checks them on the same or another stream, with an event in between.  Plain
+ * buffers are freed while the check is pending, because cuMemFree allows that.  Stream-ordered
+ * buffers are freed in the order of the checking stream.  Threads exchange batches, so that other
+ * threads free their memory.  The program is correct without the library: a bare driver runs it
+ * without a mismatch. */
 #include "stress.h"
 
 #include <pthread.h>

@@ -144,7 +144,7 @@ static void time_pages(uint64_t bytes, unsigned passes) {
     print(all, COUNT(all));
 }
 
-/* Times calls over a range of `pages` pages.  Ranges of equal size show the cost of one more page. */
+/* Times calls over a range of `pages` pages.  Ranges of equal size show the cost of a page. */
 static void time_range(uint64_t bytes, unsigned pages, const char *kind, unsigned passes) {
     costs_series_t all[] = {{.call = "cuMemSetAccess", .kind = kind, .bytes = bytes},
                             {.call = "cuMemUnmap", .kind = kind, .bytes = bytes}};

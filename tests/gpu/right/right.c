@@ -1,4 +1,3 @@
-/* What right.h declares. */
 #include "right.h"
 
 #include <dlfcn.h>

@@ -52,8 +52,8 @@ unsigned right_below(unsigned long long *seed, unsigned n);
 void *right_library(const char *what, const char *const *sonames);
 /* Looks up a function; if the library lacks it, ends the program with status 1. */
 void right_find(void *library, const char *name, void *slot);
-/* Ends the program if `status` is not 0: with 77 on the simulated device, because NVIDIA's libraries
- * do not run there, else with 2. */
+/* Ends the program if `status` is not 0: with 77 on the simulated device, because NVIDIA's
+ * libraries do not run there, else with 2. */
 void right_library_must(int status, const char *call);
 #define LIBRARY_MUST(call) right_library_must((int)(call), #call)
 

@@ -204,7 +204,7 @@ static bool take_block(const mail_t *mail) {
         if (!result)
             MUST(cu.cuIpcCloseMemHandle(again));
     }
-    /* The fate of a killed process's memory depends on the driver; the simulated one keeps it. */
+    /* After a kill, the contents of the sender's memory are known only on the simulated device. */
     if (!mail->freed && !mail->racing && (gpu.simulated || !killed))
         look(mail, opened);
     close_later(opened);

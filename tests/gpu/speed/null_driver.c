@@ -1,8 +1,9 @@
 /* A preloaded library with a cuMemAlloc and a cuMemFree that do nothing.
  *
  * The cost of a pair through a runtime is then the runtime's own share.  Runtimes call
- * dlsym("cuGetProcAddress_v2") and look functions up with the result; this file replaces both.  All
- * other functions are the driver's.  The returned addresses are not memory: use it for timing only. */
+ * dlsym("cuGetProcAddress_v2") and look functions up with the result.  This file replaces both.
+ * All other functions are the driver's.  The returned addresses are not memory, so the library is
+ * only good for timing. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <string.h>
