@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Compares the driver's answers without and with the library, and with the simulated device's.
 
-The calls are those of tests/contract/answers/edges.c (PROTOCOL.md).
+The program gpu_answers makes the calls of tests/contract/answers/edges.c (PROTOCOL.md).
 
-    answers.py        beside it or in the build folder: gpu_answers, answers_allowed.txt,
-                      answers_simulated.txt
+    answers.py        needs gpu_answers, answers_allowed.txt and answers_simulated.txt in tests/gpu
+                      of the build folder
 
-Where the library's answer differs and answers_allowed.txt (tests/contract/answers/allowed.txt) does not
-say that it may, the row that would say so is written to answers_allowed.txt in QUALIFY_OUT, as a
-guess to be judged; what the device said of everything to answers.txt there."""
+A difference fails if no row of answers_allowed.txt (tests/contract/answers/allowed.txt) allows it.
+The row that would allow it goes to answers_allowed.txt in QUALIFY_OUT, as a guess to be judged.  All
+answers of the device go to answers.txt there."""
 import concurrent.futures
 import os
 import re

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Tests the checks of this folder on the simulated device.
 
-Every claim gets the assumed answer.  Each lie of the driver (lies.def, or settings of the simulator)
-makes its own claims fail, and no others.
+Every claim gets the assumed answer.  Each lie (of lies.def, or a setting) makes its own claims fail,
+and no others.
 
 usage: check_facts.py GPU_FACTS SIM_FOLDER LIAR_FOLDER LIBRARY MUTE [FACT...]
 

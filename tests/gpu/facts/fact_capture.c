@@ -225,7 +225,7 @@ static void one(const call_t *call, capture_mode_t mode, CUresult *answer, CUres
     if (graph)
         cu.cuGraphDestroy(graph);
     MUST(cu.cuStreamDestroy_v2(stream));
-    MUST(cu.cuEventRecord(have.event, have.other)); /* restores an event that the capture recorded */
+    MUST(cu.cuEventRecord(have.event, have.other)); /* the call may have captured it */
     MUST(cu.cuCtxSynchronize());
 }
 
@@ -284,7 +284,7 @@ static void look(found_t *through, found_t *others, bool *breaks, FILE *rows) {
         }
 }
 
-/* Opens captures.def in QUALIFY_OUT for this driver's rows; /dev/null if the variable is not set. */
+/* Opens captures.def in QUALIFY_OUT for this driver's rows, or /dev/null without this variable. */
 static FILE *rows_open(void) {
     const char *folder = getenv("QUALIFY_OUT");
     char path[1024] = "/dev/null";

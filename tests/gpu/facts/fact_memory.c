@@ -1,5 +1,5 @@
-/* Facts 6 and 7: the identity of a block, seen from an address inside it; shared memory; and pages of
- * virtual memory management. */
+/* Facts 6 and 7: the identity of a block, seen from an address inside it; shared memory; and pages
+ * of virtual memory management. */
 #include "facts.h"
 
 #include <stdio.h>
@@ -59,8 +59,8 @@ static void new_ids(void) {
                 COUNT, ids[0], ids[COUNT - 1]);
 }
 
-/* Opens the handle in a new process of this program.  `said` gets "error name" or "SUCCESS" with the
- * first word.  Returns false if the process failed. */
+/* Opens the handle in a new process of this program.  `said` gets "error name" or "SUCCESS" with
+ * the first word.  Returns false if the process failed. */
 static bool opened_elsewhere(const CUipcMemHandle *handle, char *said, size_t room) {
     char text[2 * sizeof handle->reserved + 1], self[512];
     int pipes[2], status = -1;

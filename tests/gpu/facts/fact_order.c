@@ -1,9 +1,8 @@
-/* Facts 5, 10 and 11: the work that events cover, within a context and across contexts, and the order
- * in which kernels of a stream begin.
+/* Facts 5, 10 and 11: the work that events cover, within a context and across contexts, and the
+ * order in which kernels of a stream begin.
  *
- * Whether an event covers a kernel is told by the kernel's own event, recorded right behind it in
- * its stream: that one has to be over as soon as the other is, and the other may not be over
- * while it is not. */
+ * An event covers a kernel if it never completes before the kernel.  The kernel's end is seen by
+ * the word that it writes, or by an event recorded right behind it in its stream. */
 #include "facts.h"
 
 #include <pthread.h>
@@ -126,7 +125,7 @@ static CUresult in_beside(unsigned word) {
     return cu.cuCtxSetCurrent(gpu.primary);
 }
 
-/* Makes the event in the other context, because an event belongs to the context current at its creation. */
+/* Makes the event in the other context: an event belongs to its creation's current context. */
 static void covers_beside(void) {
     MUST(cu.cuCtxSetCurrent(gpu_beside()->context));
     CUevent covering = event();
@@ -139,9 +138,9 @@ static CUresult in_green(unsigned word) {
     return gpu_try(gpu.slow, gpu_green()->stream, gpu_word(0), gpu_word(word));
 }
 
-/* Sets the word after 30 ms.  covers_wait tests whether the context's event is pending while a stream
- * holds only a wait for this word, and no kernel runs.  A separate thread sets the word, because
- * recording itself might wait. */
+/* Sets the word after 30 ms.  covers_wait tests whether the context's event is pending while a
+ * stream holds only a wait for this word, and no kernel runs.  A separate thread sets the word,
+ * because recording itself might wait. */
 static void *set_word(void *word) {
     struct timespec moment = {0, 30000000};
     nanosleep(&moment, NULL);
@@ -373,7 +372,7 @@ void fact_10(void) {
 
 /* ---------------------------------------------------------------- 11 */
 
-/* A slow kernel writes `word`, and the next kernel of the stream reads it when it begins.  Returns how
+/* A slow kernel writes `word`, and the stream's next kernel reads it when it begins.  Returns how
  * often the second kernel began early. */
 static int begins_early(bool programmatic, CUresult *result) {
     CUstream stream = nonblocking();

@@ -1,5 +1,5 @@
-/* Fact 3: runs programs of the CUDA runtime (cudart.cu) under the library.  They are linked with the
- * shared and the static runtime, and print which calls arrived at the hooks. */
+/* Fact 3: runs programs of the CUDA runtime (cudart.cu) under the library.  They are linked with
+ * the shared and the static runtime, and print which calls arrived at the hooks. */
 #include "facts.h"
 
 #include <libgen.h>

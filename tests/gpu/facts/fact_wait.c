@@ -174,7 +174,7 @@ static CUresult release_next(void *arg) {
     return cu.cuMemRelease(p->handle[p->next++]);
 }
 
-/* Answers the claim with the first pages, and makes the call for the other pages without a kernel. */
+/* Answers the claim with the first pages.  Makes the call for the other pages without a kernel. */
 static void page_step(claim_t claim, pages_t *p, gpu_call_t *call, CUstream stream) {
     p->next = 0;
     fact_waits(claim, stream, gpu.slow, NULL, call, p);

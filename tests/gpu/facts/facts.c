@@ -5,8 +5,8 @@
  *   gpu_facts --list                   prints "name<TAB>wanted<TAB>question<TAB>depends"
  *
  * The program prints one line per claim of claims.def (PROTOCOL.md).  The simulated device only
- * repeats its own assumptions, so their lines are skipped there.  With --judge these lines pass, for
- * the tests of this program.
+ * repeats its own assumptions, so their lines are skipped there.  With --judge these lines pass,
+ * for the tests of this program.
  *
  * Exit status: 0 no claim failed, 1 a claim failed, 2 wrong usage or a necessary call failed, 77 no
  * driver or no device. */

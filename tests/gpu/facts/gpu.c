@@ -1,3 +1,4 @@
+/* The device for checks: driver lookup, kernels, contexts, waiting (gpu.h). */
 #include "gpu.h"
 
 #include <dlfcn.h>
@@ -235,9 +236,9 @@ bool gpu_has_pages(void) {
 
 /* ---------------------------------------------------------------- waiting */
 
-/* Asks once whether `call` waits for a slow kernel.  The kernel must be running before the call, and
- * is over after a call that waited.  An event behind the kernel shows both, without the host's
- * clock. */
+/* Asks once whether `call` waits for a slow kernel.  The kernel must be running before the call,
+ * and is over after a call that waited.  An event behind the kernel shows both, without the
+ * host's clock. */
 static gpu_wait_t ask_once(CUstream stream, gpu_kernel_t slow, CUcontext other, gpu_call_t *call,
                            void *arg) {
     gpu_wait_t seen = {GPU_UNCLEAR, CUDA_SUCCESS, 0, 0};

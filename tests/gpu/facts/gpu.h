@@ -1,8 +1,8 @@
-/* The device for the checks of this folder and of right/: the whole driver API, found at run time,
- * two kernels, a clock, and a test whether a call waits.
+/* The device for the checks of this folder and of right/: the whole driver API, found at run
+ * time, two kernels, a clock, and a test whether a call waits.
  *
  * One thread opens the device.  Afterwards any thread may call every function.  On the simulated
- * device the clock is the simulated one, so that nothing here depends on the load of the machine. */
+ * device the clock is the simulated one, so that nothing here depends on the machine's load. */
 #ifndef GPU_H
 #define GPU_H
 
@@ -49,8 +49,8 @@ enum { GPU_WORDS = 4096, GPU_WORDS_KEPT = 16 }; /* gpu_does_wait uses the first 
 
 /* Looks up the driver's functions and calls none.  Returns false if there is no libcuda.so.1. */
 bool gpu_load(void);
-/* Does gpu_load and cuInit, makes the first device's primary context current, and loads the kernels.
- * Returns false if there is no driver or no device. */
+/* Does gpu_load and cuInit, makes the first device's primary context current, and loads the
+ * kernels.  Returns false if there is no driver or no device. */
 bool gpu_open(void);
 
 /* Returns the driver's name of a result without CUDA_ERROR_ ("SUCCESS", "INVALID_VALUE"), or its
@@ -64,9 +64,9 @@ void gpu_pause(void);
 /* Sleeps for a moment in real time only.  For host functions, which must not call the driver. */
 void gpu_rest(void);
 
-/* Launches a kernel of one thread.  The kernel reads the word at `from`, works for a moment (`quick`)
- * or for slow_ms (`slow`), and writes the value it read plus one to `to`.  Addresses are device
- * memory or gpu_word(i). */
+/* Launches a kernel of one thread.  The kernel first reads the word at `from`.  It then works for a
+ * moment (gpu.quick) or for slow_ms (gpu.slow), and writes the old value plus one to `to`.
+ * Addresses are device memory or gpu_word(i). */
 CUresult gpu_try(gpu_kernel_t kernel, CUstream stream, CUdeviceptr from, CUdeviceptr to);
 /* Launches like gpu_try and ends the program if the launch fails. */
 void gpu_launch(gpu_kernel_t kernel, CUstream stream, CUdeviceptr from, CUdeviceptr to);
@@ -109,8 +109,8 @@ typedef struct {
     double call_ms, kernel_ms; /* kernel_ms: from its launch to its end, as the host saw it */
 } gpu_wait_t;
 typedef CUresult gpu_call_t(void *arg);
-/* Tests whether `call` holds up the host until a slow kernel in `stream` is over.  The current context
- * must be the stream's.  If `other` is not NULL, it is current during the call. */
+/* Tests whether `call` holds up the host until a slow kernel in `stream` is over.  The current
+ * context must be the stream's.  If `other` is not NULL, it is current during the call. */
 gpu_wait_t gpu_does_wait(CUstream stream, gpu_kernel_t slow, CUcontext other, gpu_call_t *call,
                          void *arg);
 

@@ -62,7 +62,7 @@ static void *destroy_beside(void *arg) {
     return arg;
 }
 
-/* May crash: alone in its process. */
+/* May crash, so it runs in a process of its own. */
 void guess_destroyed_context(void) {
     CUdeviceptr memory;
     CUcontext top = NULL;

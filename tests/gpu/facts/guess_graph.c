@@ -93,7 +93,7 @@ void guess_capture_frees_others(void) {
     say_ended(cu.cuMemFreeAsync(memory, stream), stream);
 }
 
-/* Frees memory in relaxed mode, in a second thread during a capture.  Returns cuMemFree's result. */
+/* Frees memory in relaxed mode, in a second thread during a capture.  Returns the result. */
 static void *free_relaxed(void *memory) {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     MUST(cu.cuCtxSetCurrent(gpu.primary));

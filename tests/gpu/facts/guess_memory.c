@@ -22,7 +22,8 @@ static size_t free_now(void) {
     return available;
 }
 
-/* Allocates until free memory shrinks.  Returns by how much; *unnoticed counts the allocations before. */
+/* Allocates until free memory shrinks, and returns the difference.  *unnoticed counts the earlier
+ * allocations. */
 static size_t charged(size_t bytes, unsigned *unnoticed) {
     CUdeviceptr memory[64];
     size_t before = free_now(), taken = 0;

@@ -24,8 +24,9 @@
 /* LIMIT_S: limit of a probe, which usually takes 0.1 s.  OPEN_S: limit for opening the device. */
 enum { ANSWER = 200, LIMIT_S = 3, OPEN_S = 10, WIDTH = 98 };
 
-/* How a probe runs.  OPEN: in a process that it shares with other probes.  ALONE: in a process of its
- * own.  RAW: alone, without opening the device.  LATE: alone, after the driver's destructors. */
+/* How a probe runs.  OPEN: in a process that it shares with other probes.  ALONE: in a process of
+ * its own.  RAW: alone, without opening the device.  LATE: alone, after the driver's
+ * destructors. */
 typedef enum { OPEN, ALONE, RAW, LATE } how_t;
 
 static const struct {
@@ -197,8 +198,8 @@ static void at_end(void) {
     ask(answers->now);
 }
 
-/* Runs the probe in the destructor of a library that was opened after the driver, because destructors
- * run in this order. */
+/* Runs the probe after the driver's destructors.  It opens a library now, later than the driver, and
+ * the destructor of this library asks. */
 static void ask_late(void) {
     char path[1024] = "";
     void (**hook)(void) = NULL;
@@ -231,7 +232,8 @@ static void child(int from, int count, char **names) {
     _exit(0);
 }
 
-/* Runs a process for this row, and for later rows if it is OPEN.  Returns false without a device. */
+/* Runs a process for this row, and also for later OPEN rows if it is OPEN.  Returns false if there
+ * is no device. */
 static bool run_from(int row, int count, char **names) {
     int status = 0;
     pid_t process = fork();

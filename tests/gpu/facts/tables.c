@@ -1,8 +1,8 @@
 /* A preloaded library that logs requests for private tables of the driver.
  *
- * It appends a line "library uuid result" to the file TABLES_LOG for each cuGetExportTable.  Callers
- * find this function by dlsym or by cuGetProcAddress, which they find by dlsym.  This file replaces
- * all three. */
+ * It appends a line "library uuid result" to the file TABLES_LOG for each cuGetExportTable.
+ * Callers find this function by dlsym or by cuGetProcAddress, which they find by dlsym.  This file
+ * replaces all three. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 
 Calls through a private table bypass the library's hooks, so the library does not see their work.
 Each of NVIDIA's libraries runs in a program of part 2, or in gpu_tables, with libgpu_tables.so
-preloaded.  That library logs each request.  Libraries that are not installed are skipped.  The line
+preloaded, which logs each request.  Libraries that are not installed are skipped.  The line
 tables.logged shows that requests are logged at all."""
 import os
 import subprocess

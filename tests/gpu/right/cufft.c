@@ -1,5 +1,5 @@
-/* right_cufft: transforms data forward and back.  Creates and destroys plans, which allocate memory,
- * in between. */
+/* right_cufft: transforms data forward and back.  Creates and destroys plans, which allocate
+ * memory, in between. */
 #include <stdio.h>
 
 #include "right.h"

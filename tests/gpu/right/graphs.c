@@ -1,8 +1,8 @@
 /* right_graphs: captures and replays.
  *
- * Graphs use memory from before the capture, from inside it (relaxed mode), and of their own nodes.
- * They are launched while the next graph is captured, and destroyed while they run.  Memory is freed
- * behind them. */
+ * Graphs use memory from before the capture, from inside it (relaxed mode), and of their own
+ * nodes.  They are launched while the next graph is captured, and destroyed while they run.
+ * Memory is freed behind them. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,3 +1,4 @@
+/* Kernel, buffers and sums for the programs of this folder (right.h). */
 #include "right.h"
 
 #include <dlfcn.h>

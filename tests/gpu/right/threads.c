@@ -1,6 +1,6 @@
-/* right_threads: host threads allocate, compute and free at the same time.  Each uses its own stream
- * or its per-thread default stream and, in turns, the legacy stream.  Threads pass buffers to each
- * other.  Memory is freed right after the launch that uses it.
+/* right_threads: host threads allocate, compute and free at the same time.  Each uses its own
+ * stream or its per-thread default stream and, in turns, the legacy stream.  Threads pass buffers
+ * to each other.  Memory is freed right after the launch that uses it.
  *
  *   right_threads [own|perthread [ROUNDS]]
  *                                      own: streams of their own, half of the buffers handed on;
