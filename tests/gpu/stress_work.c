@@ -46,12 +46,12 @@ _Atomic uint64_t stress_taken, stress_checks;
 static batch_t *_Atomic mailbox[MAILBOXES];
 static _Atomic uint32_t owners; /* number of the next owner */
 
-/* Allows programmatic launches.  A cache that relies on the order of the only stream must stop doing
- * so, permanently, at the first programmatic launch. */
+/* Allows programmatic launches.  A cache that relies on the order of the only stream must
+ * permanently stop this at the first programmatic launch. */
 static _Atomic bool early_wanted;
 
-/* Each step holds `solo` shared, and work_alone holds it exclusively.  `turn` delays new steps while
- * work_alone waits for `solo`. */
+/* Each step holds `solo` shared, and work_alone holds it exclusively.  `turn` delays new steps
+ * while work_alone waits for `solo`. */
 static pthread_rwlock_t solo = PTHREAD_RWLOCK_INITIALIZER;
 static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
 /* Each capture holds this shared.  A synchronisation of the context would break captures, so it
@@ -358,8 +358,8 @@ static void do_rounds_elsewhere(rounds_t *rounds) {
     pthread_join(thread, NULL);
 }
 
-/* Works alone on an idle device, with one stream after the other.  Memory may be reused in the order
- * of the current stream.  The next stream is not part of that order. */
+/* Works alone on an idle device, with one stream after the other.  Memory may be reused in the
+ * order of the current stream.  The next stream is not part of that order. */
 static void work_alone(stress_worker_t *w, unsigned count) {
     rounds_t rounds = {.w = w, .count = count};
     unsigned own = below(w, w->streams);
@@ -388,8 +388,8 @@ static void work_alone(stress_worker_t *w, unsigned count) {
     pthread_rwlock_unlock(&solo);
 }
 
-/* Each try has more rounds than the previous one.  A cache that wrongly relied on one stream's order
- * may need a longer series of calls on one stream before it does so again. */
+/* Each try has more rounds than the previous one.  A cache that wrongly relied on one stream's
+ * order may need a longer series of calls on one stream before it does so again. */
 void stress_begin(void) {
     stress_worker_t *w = open_worker(stress_options.threads + 1);
     atomic_store(&early_wanted, one_in(w, 2));

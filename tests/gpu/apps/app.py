@@ -80,8 +80,7 @@ library = Library()
 def measure(options_, case, step, synchronise, value=float):
     """Runs a case and returns the fields that all frameworks share.
 
-    step(i) begins step number i and returns its loss.  `value` turns a loss into a float after all
-    steps."""
+    step(i) begins step number i and returns its loss, which `value` later turns into a float."""
     losses, blocks = [], []
     for i in range(min(options_.warmup, options_.steps)):
         losses.append(step(i))

@@ -35,9 +35,7 @@ def differ(reference, other, tolerance):
 
 
 def tolerance_of(own, allowed):
-    """Returns 0 if all runs of the framework alone agree in all bits, else `allowed`.
-
-    A single run proves nothing, so it also gets `allowed`."""
+    """Returns 0 if at least two runs of the framework alone agree in all bits, else `allowed`."""
     return 0.0 if len(own) > 1 and all(not differ(own[0], one, 0.0) for one in own[1:]) else allowed
 
 

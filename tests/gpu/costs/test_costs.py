@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """Tests tables of costs: the fit of lines, and a round trip.
 
-In the round trip a simulated device takes its costs from a table.  Its measurement must return this
-table."""
+In the round trip a simulated device takes its costs from a table, and costs.py must measure them."""
 import json
 import os
 import random

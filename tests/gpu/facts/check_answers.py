@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """Tests answers.py on the simulated device.
 
-The library answers as the driver does.  A library with other answers is detected, and a row for
-each difference is proposed.
+The library answers as the driver does.  Other answers are detected and proposed as rows.
 
 usage: check_answers.py BUILD SIM_FOLDER LIBRARY OTHER"""
 import json

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """Tests the checks of this folder on the simulated device.
 
-Every claim gets the assumed answer.  Each lie (of lies.def, or a setting) makes its own claims fail,
-and no others.
+Claims get the assumed answers.  Each lie (lies.def, SETTINGS) makes its own claims fail, no others.
 
 usage: check_facts.py GPU_FACTS SIM_FOLDER LIAR_FOLDER LIBRARY MUTE [FACT...]
 

@@ -409,8 +409,8 @@ static int plain_behind_programmatic(void) {
     return early;
 }
 
-/* Records an event after a slow kernel and a programmatic launch.  Returns how often the slow kernel
- * was over when the event completed. */
+/* Records an event after a slow kernel and a programmatic launch.  Returns how often the slow
+ * kernel was over when the event completed. */
 static int event_stands_for_both(void) {
     CUstream stream = nonblocking();
     CUevent behind = event();

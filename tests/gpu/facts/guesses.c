@@ -198,8 +198,8 @@ static void at_end(void) {
     ask(answers->now);
 }
 
-/* Runs the probe after the driver's destructors.  It opens a library now, later than the driver, and
- * the destructor of this library asks. */
+/* Runs the probe after the driver's destructors.  It opens a library now, later than the driver,
+ * and the destructor of this library asks. */
 static void ask_late(void) {
     char path[1024] = "";
     void (**hook)(void) = NULL;

@@ -23,9 +23,7 @@ LIMIT = 8
 
 
 def run(name, program, *arguments):
-    """Runs one program with the log.
-
-    Returns ({(library, table): result}, exit status, end of stderr)."""
+    """Runs a program. Returns ({(library, table): result}, exit status, end of stderr)."""
     log = os.path.abspath(f"tables.{name}.log")
     environment = dict(os.environ, TABLES_LOG=log,
                        LD_PRELOAD=os.path.join(GPU, "libgpu_tables.so"))

@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
-"""Tests others.py: it reports the results of programs, and a failure under the library fails.
+"""Tests others.py with shell scripts as the programs, which fail as the variable FAKE demands.
 
-usage: check_others.py
-
-Shell scripts replace the real programs and fail as the variable FAKE demands."""
+usage: check_others.py"""
 import json
 import os
 import stat

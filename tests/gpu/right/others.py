@@ -36,9 +36,7 @@ def start(command, env):
 
 
 def finish(processes):
-    """Waits for the processes and kills a late one together with its children.
-
-    Returns (all succeeded, text with exit statuses and last lines)."""
+    """Waits for processes, kills late ones. Returns (all succeeded, exit statuses and last lines)."""
     said, statuses = [], []
     for process in processes:
         try:

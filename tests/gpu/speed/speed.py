@@ -29,9 +29,7 @@ CHEAP = {"ACCEL_SIM": "clock:virtual,costs:none,kernel_us:0,memory:4T,log:none"}
 
 
 def bench(parts):
-    """Runs these parts of `accelcache-dev bench` and returns the figures.
-
-    If little time is left, passes are shorter."""
+    """Runs parts of `accelcache-dev bench`, with short passes if little time is left."""
     # There is one round, because starting processes takes most of the time on a GPU.  python_peer
     # starts the Python peers once for all sizes.
     command = [os.environ["QUALIFY_COMMAND"] + "-dev", "bench", "--json", "--quick", "--rounds", "1",
@@ -47,9 +45,7 @@ def bench(parts):
 
 
 def peers(row, suffix="", python=None):
-    """Returns the other allocators' figures of a row.
-
-    If `python` is given, adds the Python peers' figures under this key."""
+    """Returns other allocators' figures of a row, and the Python peers' under the key `python`."""
     found = {label: row[key + suffix] for key, label in LABELS.items()
              if key != "accelcache" and key + suffix in row}
     for module in ("rmm", "torch") if python else ():

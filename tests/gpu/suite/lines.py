@@ -1,6 +1,4 @@
-"""Judges a check: turns its output and its end into lines of PROTOCOL.md.
-
-This module starts no process."""
+"""Turns the output and the end of a check into lines of PROTOCOL.md; starts no process."""
 import json
 import re
 
@@ -84,8 +82,7 @@ def last_words(stderr):
 def judge(name, declared, stdout, stderr, ended):
     """Returns the lines of a check.
 
-    `ended` is (exit status or None, cause or None).  The cause is a text if a limit, a signal or a
-    failed start ended the check."""
+    `ended` is (exit status, None), or (None, cause) after a timeout, a signal or a failed start."""
     status, cause = ended
     lines, garbage = [], []
     for text in stdout.splitlines():
@@ -132,8 +129,7 @@ NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf)
 def difference(one, other, tolerance):
     """Returns the first difference of two texts; None if they agree.
 
-    Two numbers agree if they differ by at most `tolerance`, relative to the greater.  All other
-    text must be equal."""
+    Numbers may differ by `tolerance`, relative to the greater one; other text must be equal."""
     if one == other:
         return None
     a, b = one.splitlines(), other.splitlines()

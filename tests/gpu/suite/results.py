@@ -11,9 +11,7 @@ nothing else does.
 
 
 def names(simulated):
-    """Returns the names of the two files.
-
-    A run on the simulated device has its own names, so it never changes the page of a GPU."""
+    """Returns both file names; the simulated device has its own, to keep a GPU's page."""
     return ("simulated.json", "SIMULATED.md") if simulated else ("results.json", "RESULTS.md")
 
 

@@ -1,8 +1,7 @@
 """Starts the programs of checks.py one at a time, and ends them.
 
-A check that hangs or leaves processes behind uses up its own limit only.  Output goes to files, not
-pipes.  A child of a killed check therefore cannot block the suite, and the output before a crash is
-kept."""
+A check that hangs or leaves processes behind uses up only its own limit.  Output goes to files, so a
+child of a killed check cannot block the suite, and a crash loses no output."""
 import glob
 import json
 import os
@@ -81,9 +80,7 @@ class Place:
 
 
 def marked(mark):
-    """Yields the processes with this mark in their environment.
-
-    Processes of other users cannot be read; the suite did not start them."""
+    """Yields the processes with this mark in their environment."""
     needle = ("%s=%s" % (MARK, mark)).encode()
     for entry in os.listdir("/proc"):
         if entry.isdigit() and int(entry) != os.getpid():
@@ -115,9 +112,7 @@ def read(path):
 
 
 def start(place, check, command, seconds, extra=None):
-    """Runs one command to its end.
-
-    Returns (stdout, stderr, (exit status or None, cause or None), seconds, working folder)."""
+    """Runs a command. Returns (stdout, stderr, (status or None, cause or None), seconds, folder)."""
     mark, begin = uuid.uuid4().hex, time.monotonic()
     work = tempfile.mkdtemp(dir=place.scratch)
     out, err = work + ".out", work + ".err"
@@ -152,9 +147,7 @@ def start(place, check, command, seconds, extra=None):
 
 
 def served(work):
-    """Returns the number of requests that the library served, from its dumps in `work`.
-
-    Returns None if there is no dump."""
+    """Returns how many requests the library served, by its dumps in `work`; None without a dump."""
     found = None
     for path in glob.glob(os.path.join(work, "dump-*.json")):
         try:
@@ -168,9 +161,7 @@ def served(work):
 
 
 def compare(place, check, command, seconds):
-    """Runs a check with same=True: twice plain, once under the library.
-
-    Returns its line, the standard error of the failing run, and the seconds."""
+    """Runs a same=True check three times. Returns its line, a failing run's stderr, the seconds."""
     settings = "dump:%s/dump-%%p.json" + ("," + check.conf if check.conf else "")
 
     def preloaded(work):

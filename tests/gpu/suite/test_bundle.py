@@ -102,9 +102,7 @@ class Bundle(unittest.TestCase):
                               cwd="/", capture_output=True, text=True, check=False, timeout=900)
 
     def passed(self, out, *command):
-        """Runs the suite. Returns the number of passed lines and the result.
-
-        Lines may fail only because time was short."""
+        """Runs the suite. Returns passed lines and the result; lines may only fail for lack of time."""
         done = self.away(*command)
         self.assertIn("SIMULATED.md", done.stdout, done)
         with open(os.path.join(out, "simulated.json"), encoding="utf-8") as file:

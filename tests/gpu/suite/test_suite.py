@@ -111,9 +111,7 @@ class Folder(unittest.TestCase):
         return path
 
     def suite(self, rows, *arguments, parts=None):
-        """Runs the suite on the simulated device.
-
-        Returns the result file, the lines by name, and the completed process."""
+        """Runs the suite. Returns (result file, lines by name, completed process)."""
         out = os.path.join(self.folder, "out")
         done = qualify("--sim", "--out", out, "--checks", self.table(rows, parts), *arguments)
         with open(os.path.join(out, "simulated.json"), encoding="utf-8") as file:
@@ -360,10 +358,9 @@ class Page(Folder):
 
 
 class Device(Folder):
-    """Runs the suite as on a GPU, to test how results are stored.
+    """Runs the suite as on a GPU, to test how results are stored.  Nothing is measured.
 
-    The driver is the simulated one, without the names that identify it.  Its kernels do not compute
-    there, and nothing is measured."""
+    The driver is the simulated one, without the names that identify it.  Kernels do not compute."""
 
     def setUp(self):
         super().setUp()
