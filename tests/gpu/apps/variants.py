@@ -1,6 +1,5 @@
-"""The table of applications and of their runs, for apps.py and traces.
+"""The table of applications and of the roles in which they run, for apps.py and traces.
 
-Roles:
     own       the framework's own allocator without the library: the reference for all others
     ours      the framework's cache is off; the library is loaded
     bare      the framework's cache is off; the library is not loaded

@@ -1,8 +1,8 @@
 /* Facts 5, 10 and 11: the work that events cover, within a context and across contexts, and the
  * order in which kernels of a stream begin.
  *
- * An event covers a kernel if it never completes before the kernel.  The kernel's end is seen by
- * the word that it writes, or by an event recorded right behind it in its stream. */
+ * An event covers a kernel if it never completes before the kernel.  A kernel has ended if its word
+ * in gpu.words is set. */
 #include "facts.h"
 
 #include <pthread.h>
