@@ -1,4 +1,5 @@
-"""What tests/gpu/qualify runs: parts, their budgets, and one row per program that is started.
+"""The table of tests/gpu/qualify: parts, their budgets, and one row per program.
+
 PROTOCOL.md explains the fields."""
 from typing import NamedTuple, Optional
 
@@ -8,18 +9,18 @@ class Check(NamedTuple):
     name: str
     command: tuple
     limit: float                   # seconds; --seconds scales it with the budgets
-    lines: tuple = ()              # same=True: the name alone
+    lines: tuple = ()              # same=True: the line is named as the check
     optional: Optional[str] = None
     needs: Optional[str] = None    # a key of NOT_BUILT
     sim: bool = True
     same: bool = False
     tolerance: float = 0.0
     conf: str = ""                 # same=True: settings of the library
-    own_runtime: bool = False      # it brings its libcudart: that of the build is out of its sight
+    own_runtime: bool = False      # it has its own libcudart; LD_LIBRARY_PATH omits the build's
 
 
-# part: (title, seconds), to which comes what the parts before it left of theirs.  Together with 30 s
-# for a compiler they are eight minutes.
+# part: (title, seconds).  A part also gets the time that earlier parts left.  The total is eight
+# minutes, with 30 s for a compiler.
 PARTS = {
     1: ("Does the real stack behave as the design assumes?", 46),
     2: ("Right", 130),
@@ -34,10 +35,10 @@ NOT_BUILT = {
     "pluggable": "the library as a framework's pluggable allocator",
 }
 
-SIZES = (512, 65536, 1 << 20, 64 << 20)  # of a pair of malloc and free
+SIZES = (512, 65536, 1 << 20, 64 << 20)  # bytes of a pair of malloc and free
 
-# stream_stress: name, settings of the library, options.  Without the library every free waits for
-# the device: little is allocated there.
+# stream_stress: name, settings of the library, options.  Without the library ("none") every free
+# waits for the device, so that run allocates little.
 STRESS = (
     ("plain", "none"),
     ("auto", "fence:auto"),
@@ -60,9 +61,9 @@ LITMUS = (
 RIGHT = (
     (8, "threads", "own"), (8, "threads", "perthread"), (6, "graphs"), (8, "ordered"),
     (8, "ordered", "plain"), (6, "contexts"),
-    # Each opens the device in two to four processes, one after the other.
+    # Each of these programs opens the device in two to four processes, one after the other.
     (12, "processes", "ipc"), (15, "processes", "fork"), (18, "processes", "inner"),
-    # A process for each member, some of them more than once.
+    # Each member is a process, and some members are started more than once.
     (40, "ring", "8", "2000", "10"),
     (8, "cublas"), (6, "cufft"), (8, "cusolver"), (12, "cudnn"), (12, "nccl"),
 )
@@ -77,7 +78,7 @@ APPS = (
     ("rmm", 12, None, "buffers"),
 )
 
-# Facts that share a process, so that the device is opened less often: name, seconds, facts.
+# Name, seconds, facts.  The facts of a row share a process, so that the device is opened less often.
 FACTS = (
     ("lookups", 5, 1, 2),
     ("runtime", 6, 3),
@@ -134,7 +135,7 @@ CHECKS = (
           command=("{python}", "{gpu}/traces", "record"), lines=("trace.*",)),
 
     # ---------------------------------------------------------------- 6: speed
-    # Before the pairs, which show their figures beside the library's.
+    # The Python peers come first, because speed_pairs shows their figures, too.
     *(Check(part=6, name="speed_" + module, limit=12, sim=False, own_runtime=True,
             command=("{python}", "{gpu}/speed/speed.py", module),
             lines=tuple("pair_%s_%d" % (module, size) for size in SIZES) + ("replace_" + module,))

@@ -1,4 +1,4 @@
-/* Lines of PROTOCOL.md (see report.h).  No library is needed: texts are escaped here. */
+/* Prints lines of PROTOCOL.md (report.h).  Escapes texts itself, so it needs no JSON library. */
 #include "report.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TEXT = 2000, LINE = 6 * TEXT + 4096 }; /* an escaped byte takes six at most */
+enum { TEXT = 2000, LINE = 6 * TEXT + 4096 }; /* an escaped byte takes at most six */
 
 typedef struct {
     char text[LINE];
@@ -27,7 +27,7 @@ static void put(line_t *line, const char *format, ...) {
         line->used += (size_t)more;
 }
 
-/* Bytes above 127 pass as they are: texts are UTF-8, or the reader replaces them. */
+/* Prints a JSON string.  Bytes above 127 are not changed: the reader replaces invalid UTF-8. */
 static void put_string(line_t *line, const char *text) {
     put(line, "\"");
     for (const unsigned char *at = (const unsigned char *)text; *at; at++)
@@ -45,7 +45,7 @@ static void put_text(line_t *line, const char *name, const char *text) {
     put_string(line, text);
 }
 
-/* JSON knows no infinity and no NaN: a figure that is neither is null, and fails below. */
+/* Prints a number.  JSON has no infinity and no NaN, so they become null. */
 static void put_number(line_t *line, double value) {
     if (isfinite(value))
         put(line, "%.17g", value);

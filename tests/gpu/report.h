@@ -1,5 +1,7 @@
-/* Lines of PROTOCOL.md for checks written in C or C++: one JSON object each on standard output,
- * flushed, so that what a check said before it crashed is kept.  Any thread may report. */
+/* Prints lines of PROTOCOL.md for checks written in C or C++.
+ *
+ * Each line is one JSON object on standard output and is flushed at once, so that a crash loses no
+ * line.  Any thread may report. */
 #ifndef GPU_REPORT_H
 #define GPU_REPORT_H
 
@@ -15,31 +17,34 @@ extern "C" {
 #define REPORT_PRINTF(at)
 #endif
 
-/* The line `check`: what was seen, why it failed, why it was not tried. */
+/* Prints the line `check` with the evidence of a pass, or the reason of a failure or a skip. */
 void report_pass(const char *check, const char *evidence, ...) REPORT_PRINTF(2);
 void report_fail(const char *check, const char *reason, ...) REPORT_PRINTF(2);
 void report_skip(const char *check, const char *reason, ...) REPORT_PRINTF(2);
 
-/* A question with the answer yes or no, of which the library needs `wanted`: pass or fail. */
+/* Prints the answer to a yes-or-no question: pass if it is `wanted`, which the library needs, else
+ * fail. */
 void report_answer(const char *check, bool answer, bool wanted, const char *evidence, ...)
     REPORT_PRINTF(4);
-/* The same where nothing depends on the answer. */
+/* Prints the answer to a yes-or-no question on which nothing depends: always a fact. */
 void report_fact(const char *check, bool answer, const char *evidence, ...) REPORT_PRINTF(3);
 
-/* A measured value. */
+/* Prints a measured value as a fact. */
 void report_value(const char *check, double value, const char *unit, const char *evidence, ...)
     REPORT_PRINTF(4);
 
-/* A measured value with others' in the same unit beside it; `peers` ends with a row without a
- * name, NULL: none.  `most` > 0: pass up to it, fail beyond; else nothing is judged. */
+/* A value of another allocator, in the unit of the line. */
 typedef struct {
     const char *name;
     double value;
 } report_peer_t;
+/* Prints a measured value and values to compare it with.  `peers` is NULL or ends with a row
+ * without a name.  If `most` > 0, values up to it pass and greater ones fail; else the line is a
+ * fact. */
 void report_figure(const char *check, double value, const char *unit, double most,
                    const report_peer_t *peers, const char *evidence, ...) REPORT_PRINTF(6);
 
-/* The exit status that PROTOCOL.md asks for: 1 when a line said fail, else 0. */
+/* Returns the exit status of PROTOCOL.md: 1 if a line failed, else 0. */
 int report_end(void);
 
 #ifdef __cplusplus

@@ -13,7 +13,7 @@ _failed = False
 
 
 def line(check, result, **fields):
-    """One line; a field that is None is left out."""
+    """Prints one line; omits fields that are None."""
     global _failed
     _failed = _failed or result == "fail"
     fields = {key: value for key, value in fields.items() if value is not None}
@@ -36,19 +36,19 @@ def skipped(check, reason, **fields):
 
 
 def answer(check, yes, wanted, evidence):
-    """A question of which the library needs the answer `wanted`."""
+    """Prints the answer to a question: pass if it is `wanted`, else fail."""
     good = bool(yes) == bool(wanted)
     line(check, "pass" if good else "fail", value="yes" if yes else "no", evidence=evidence,
          reason=None if good else "the answer is not the one that the library is built on")
 
 
 def fact(check, yes, evidence):
-    """A question with an answer that nothing depends on."""
+    """Prints the answer to a question on which nothing depends."""
     line(check, "fact", value="yes" if yes else "no", evidence=evidence)
 
 
 def figure(check, value, unit, most=None, peers=None, evidence=None):
-    """A measured value: pass up to `most`, fail beyond; without it nothing is judged."""
+    """Prints a measured value: pass up to `most`, fail above; a fact if `most` is None."""
     if not math.isfinite(value):
         failed(check, "not a number", evidence=evidence)
         return
@@ -59,11 +59,11 @@ def figure(check, value, unit, most=None, peers=None, evidence=None):
 
 
 def end():
-    """The exit status that goes with what was said."""
+    """Returns the exit status of PROTOCOL.md: 1 if a line failed, else 0."""
     return 1 if _failed else 0
 
 
 def nothing(reason):
-    """Nothing could be checked: all declared lines are skipped with this reason."""
+    """Exits with status 77: the suite skips all declared lines with this reason."""
     print(reason, file=sys.stderr)
     sys.exit(77)

@@ -37,12 +37,12 @@ def last_line(text):
 
 
 def stress(name, conf, given):
-    # On the simulated device kernels are host functions: small buffers, or little happens.  Tests
-    # of its own go on for longer there.
+    # On the simulated device kernels are slow host functions, so buffers are small.  Other tests
+    # run stream_stress for longer there.
     usual = ["--max-bytes", "65536", "--ops", "20000"] if SIMULATED else []
     if SIMULATED:
         conf = conf.replace("memory_limit:1G", "memory_limit:24M")
-    # The rest is for the driver's start and for what is pending at the end.
+    # The rest is for the driver's start and for work that is pending at the end.
     seconds = max(1, int(left(0) * 0.4))
     command = [os.path.join(BUILD, "tests", "gpu", "stream_stress"), *usual, *given,
                "--seconds", str(seconds)]
@@ -78,13 +78,13 @@ def one_litmus(program, conf):
 
 
 def litmus(name, conf):
-    # Two are made for the simulated device: they take its time and its race detector.
+    # Two programs need the simulated device: its time and its race detector.
     programs = [path for path in sorted(glob.glob(os.path.join(BUILD, "tests/litmus/litmus_*")))
                 if not path.endswith(("_stress", "_churn"))]
     if not programs:
         report.failed("litmus_" + name, "no litmus program is in tests/litmus of the build")
         return
-    # Judged by values, not by time: several at once.
+    # Only values are judged, not time, so several programs run at once.
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda path: one_litmus(path, conf), programs))
     texts = {"pass": [], "fail": [], "skip": []}

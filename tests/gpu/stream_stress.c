@@ -1,13 +1,13 @@
-/* stream_stress: does memory that is freed and reused ever have two users at once?
+/* stream_stress: tests that freed and reused memory never has two users at once.
  *
  *   stream_stress [OPTION VALUE...]      --help lists them
  *
- * Threads allocate on both APIs, fill every buffer with its owner's pattern from a kernel, check
- * it in another kernel, and free it while that is pending; many streams, per-thread default
- * streams, captures and graph launches take part.  Needs nothing but the driver (libcuda.so.1,
- * opened at run time).  Run it plain and with LD_PRELOAD=libaccelcache.so.
+ * Threads allocate on both APIs.  A kernel fills every buffer with its owner's pattern, and another
+ * kernel checks it.  The buffer is freed while this check is pending.  The program uses many
+ * streams, per-thread default streams, captures and graph launches.  It needs only the driver
+ * (libcuda.so.1, opened at run time).  Run it plain and with LD_PRELOAD=libaccelcache.so.
  *
- * Exit status 0 no mismatch, 1 mismatches, 2 wrong usage or an error, 77 no driver or no device.
+ * Exit status: 0 no mismatch, 1 mismatches, 2 wrong usage or an error, 77 no driver or no device.
  */
 #include "stress.h"
 
@@ -59,7 +59,7 @@ static void usage(FILE *to) {
     fprintf(to, "  --%-10s print one row of a table, beginning with this label\n", "row");
 }
 
-/* -1: go on; else the exit status. */
+/* Reads the options. Returns -1 to continue, else the exit status. */
 static int read_options(int argc, char **argv) {
     struct option options[ROWS + 3] = {{0}};
     int option;
@@ -107,7 +107,7 @@ typedef struct {
     unsigned long long cached, driver, fences, waits, peak;
 } reuse_t;
 
-/* The number after "name": in a JSON text; 0 if it is not there. */
+/* Returns the number after "name": in a JSON text; 0 if the name is missing. */
 static unsigned long long number(const char *json, const char *name) {
     char key[64];
     snprintf(key, sizeof key, "\"%s\":", name);
@@ -145,7 +145,7 @@ static reuse_t read_reuse(void) {
 
 typedef struct {
     stress_result_t found;
-    uint64_t checks, reports; /* launched; of the simulated device's race detector */
+    uint64_t checks, reports; /* launched checks; reports of the simulated device's race detector */
     double seconds;
 } outcome_t;
 
@@ -185,7 +185,7 @@ static void print_long(const outcome_t *o, const reuse_t *reuse, const char *dev
         printf("the library is not loaded\n");
 }
 
-/* On stderr, with or without a table. */
+/* Explains failures on stderr, with or without a table. */
 static void explain(const outcome_t *o) {
     for (unsigned i = 0; i < LOGGED && i < o->found.mismatches; i++)
         fprintf(stderr, "mismatch: owner %u, word %u holds %u\n", o->found.first[i].owner,

@@ -1,13 +1,13 @@
-/* What the parts of stream_stress share.
+/* The interface between the files of stream_stress.
  *
  * stress_device.c  the driver, found at run time, and the kernels
- * stress_work.c    what a thread does: batches of buffers, streams, graphs
+ * stress_work.c    the work of a thread: batches of buffers, streams, graphs
  * stream_stress.c  options, threads, verdict, report
  *
  * Every buffer has an owner, a number that no other buffer has.  A kernel fills the buffer with a
- * pattern made from it, another kernel checks the pattern at the end of the buffer's life; both
- * are given up to BATCH buffers at once.  Mismatches and checked buffers are counted on the
- * device. */
+ * pattern made from this number.  At the end of the buffer's life another kernel checks the
+ * pattern.  Both kernels take up to BATCH buffers at once.  The device counts mismatches and
+ * checked buffers. */
 #ifndef STRESS_H
 #define STRESS_H
 
@@ -32,11 +32,12 @@ extern stress_driver_t cu;
 extern bool stress_async, stress_graphs; /* the driver has the stream-ordered API, graphs */
 extern CUcontext stress_context;
 
-/* Load the driver, make the context of device 0 current.  False: no driver or no device. */
+/* Loads the driver and makes the context of device 0 current.  Returns false if there is no driver
+ * or no device. */
 bool stress_device_open(char *name, size_t room);
 
-/* FILL_EARLY may begin before the kernel in front of it has ended (a programmatic launch), where
- * the device can do that; CHECK_STUCK outlasts everything else. */
+/* FILL_EARLY is a programmatic launch, if the device supports it: it may begin before the previous
+ * kernel has ended.  CHECK_STUCK runs longer than all other kernels. */
 typedef enum { FILL, FILL_EARLY, CHECK, CHECK_SLOW, CHECK_STUCK, KERNELS } stress_kernel_t;
 
 typedef struct {
@@ -45,7 +46,7 @@ typedef struct {
     unsigned words[BATCH], owner[BATCH];
 } stress_buffers_t;
 
-/* A stream: `ptsz` takes the functions for per-thread default streams and a handle of NULL. */
+/* A stream.  If `ptsz`, calls use the functions for per-thread default streams. */
 typedef struct {
     CUstream handle;
     bool ptsz;
@@ -54,27 +55,28 @@ typedef struct {
 #define ON_LANE(lane, function, ...)                                                             \
     ((lane).ptsz ? cu.function##_ptsz(__VA_ARGS__) : cu.function(__VA_ARGS__))
 
-/* `delay`: clocks that each thread of the kernel waits first. */
+/* Launches the kernel on `lane`.  Each of its threads first waits for `delay` clocks. */
 void stress_launch(stress_kernel_t kernel, const stress_buffers_t *buffers, unsigned delay,
                    stress_lane_t lane);
 
-/* What the kernels counted, device idle. */
+/* Counters of the kernels, and the first mismatches. */
 typedef struct {
     uint64_t mismatches, checked;
     struct {
         uint32_t owner, word, found, unused;
     } first[LOGGED];
 } stress_result_t;
+/* Reads the counters. Pre: the device is idle. */
 void stress_result(stress_result_t *result);
 
 /* ---- stress_work.c ---- */
 
 typedef struct {
     uint64_t ops, seed;
-    double seconds;                  /* no batch begins later; 0: no such end */
+    double seconds;                  /* no batch begins later; 0: no time limit */
     unsigned streams, threads, live; /* live: batches that a thread keeps */
     unsigned max_bytes;
-    bool plain, async; /* which of the APIs are used */
+    bool plain, async; /* the APIs to use */
 } stress_options_t;
 
 extern stress_options_t stress_options;
@@ -82,13 +84,13 @@ extern _Atomic uint64_t stress_taken, stress_checks; /* allocations made, checks
 
 typedef struct stress_worker stress_worker_t;
 
-/* What comes first: one stream at a time. */
+/* Runs the first phase, before the threads start: only one stream works at a time. */
 void stress_begin(void);
-/* A thread's share of the work; the context is made current in it. */
+/* Does one thread's share of the work.  Makes the context current in this thread. */
 void *stress_work(void *index);
-/* Seconds on a clock that never steps back. */
+/* Returns seconds of a monotonic clock. */
 double stress_clock(void);
-/* Retire what threads left for each other, and release what all of them hold. */
+/* Retires the batches that threads left in the mailboxes. */
 void stress_finish(void);
 
 #endif

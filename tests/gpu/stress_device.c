@@ -1,8 +1,8 @@
 /* The driver and the kernels of stream_stress.
  *
- * libcuda.so.1 is opened at run time, so that the program starts without one, and its functions
- * are looked up in the whole process, so that a preloaded library is asked first.  The kernels
- * are PTX text; the simulated device gets host functions of the same meaning. */
+ * libcuda.so.1 is opened at run time, so that the program starts without a driver.  Functions are
+ * looked up in the whole process, so that a preloaded library comes first.  The kernels are PTX
+ * text; the simulated device gets host functions with the same effect. */
 #include "stress.h"
 
 #include <dlfcn.h>
@@ -19,13 +19,13 @@ CUcontext stress_context;
 
 static CUfunction kernels[KERNELS];
 static CUdeviceptr result_at;
-static bool programmatic; /* launches are to be had */
+static bool programmatic; /* the device and the driver support programmatic launches */
 
 /* ---------------------------------------------------------------- kernels as PTX */
 
-/* Word i of owner o holds o * 2654435761 + i * 2246822519: see `word` below.  Registers: %a, %n,
- * %o the buffer that ctaid.y picks; %r the result; %i, %d index and step; %q, %v address of the
- * word and what it should hold. */
+/* Word i of owner o holds o * 2654435761 + i * 2246822519: see `word` below.  Registers: %a, %n and
+ * %o are the buffer that ctaid.y picks; %r is the result; %i and %d are index and step; %q and %v
+ * are the word's address and correct value. */
 #define EACH_BUFFER(row) row(0) row(1) row(2) row(3) row(4) row(5) row(6) row(7)
 
 #define PARAMETERS(k) ", .param .u64 a" #k ", .param .u32 n" #k ", .param .u32 o" #k
@@ -72,7 +72,7 @@ static bool programmatic; /* launches are to be had */
     " shl.b64 %c, %c, 4; add.u64 %c, %c, %r; st.global.u32 [%c+16], %o;\n"                       \
     " st.global.u32 [%c+20], %i; st.global.u32 [%c+24], %f;\n"
 
-/* A module each: C11 promises no string literal longer than this. */
+/* Each kernel is a module of its own, because C11 limits the length of string literals. */
 static const struct {
     const char *name, *ptx;
     long long simulated_ns;
@@ -91,7 +91,7 @@ _Static_assert(offsetof(stress_result_t, checked) == 8 &&
                    sizeof(((stress_result_t *)0)->first[0]) == 16 && LOGGED == 16,
                "the kernels write the result by these offsets");
 
-/* ---------------------------------------------------------------- the same for the simulator */
+/* ---------------------------------------------------------------- kernels for the simulator */
 
 static __typeof__(&simcuda_host) host_of;
 
@@ -233,7 +233,7 @@ void stress_launch(stress_kernel_t kernel, const stress_buffers_t *buffers, unsi
     unsigned most = 0;
     void *params[PARAMS] = {&result_at, &delay, &copy.count};
     for (unsigned k = 0; k < BATCH; k++) {
-        unsigned from = k < copy.count ? k : 0; /* the simulator wants all addresses right */
+        unsigned from = k < copy.count ? k : 0; /* the simulator checks all addresses */
         params[FIRST + 3 * k] = &copy.at[from];
         params[FIRST + 3 * k + 1] = &copy.words[from];
         params[FIRST + 3 * k + 2] = &copy.owner[from];

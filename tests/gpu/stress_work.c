@@ -1,11 +1,11 @@
-/* What a thread of stream_stress does.
+/* The work of a thread of stream_stress.
  *
- * A batch is a few buffers that are allocated together, filled by one kernel on one stream, and
- * checked by another on the same or another stream, with an event in between.  Plain buffers are
- * freed while the check is pending, which is right for cuMemFree; stream-ordered ones in the
- * order of the checking stream.  Threads exchange batches, so that memory is freed where it was
- * not allocated.  The program is in good order by itself: a bare driver runs it without a
- * mismatch. */
+ * A batch is a few buffers that are allocated together.  One kernel fills them on one stream, and
+ * another kernel checks them on the same or another stream, with an event in between.  Plain
+ * buffers are freed while the check is pending, because cuMemFree allows that.  Stream-ordered
+ * buffers are freed in the order of the checking stream.  Threads exchange batches, so that other
+ * threads free their memory.  The program is correct without the library: a bare driver runs it
+ * without a mismatch. */
 #include "stress.h"
 
 #include <pthread.h>
@@ -14,13 +14,13 @@
 enum {
     MAILBOXES = 64,
     LANES_EXTRA = 4,      /* legacy and per-thread streams, by handle and by function */
-    SMALLEST_WORDS = 1,   /* sizes are spread evenly over their logarithm */
-    DELAY_CLOCKS = 20000, /* the longest short wait of a kernel; others wait a multiple */
+    SMALLEST_WORDS = 1,   /* the logarithms of sizes are evenly distributed */
+    DELAY_CLOCKS = 20000, /* longest wait of most kernels; others wait for a multiple of it */
     SLOW_FACTOR = 20,
     STUCK_FACTOR = 100,
     EXTRA = 4,       /* batches made while a thread captures */
     SOLO_LANES = 6,  /* streams that take turns while one thread works alone */
-    SOLO_ROUNDS = 8, /* and how often each serves the same size, at the least and most */
+    SOLO_ROUNDS = 8, /* least and greatest number of rounds of one size on each of them */
     SOLO_MOST = 128,
 };
 
@@ -44,16 +44,18 @@ stress_options_t stress_options;
 _Atomic uint64_t stress_taken, stress_checks;
 
 static batch_t *_Atomic mailbox[MAILBOXES];
-static _Atomic uint32_t owners; /* the newest owner's number */
+static _Atomic uint32_t owners; /* number of the next owner */
 
-/* From then on programmatic launches are made: a cache that goes by the order of the only stream
- * has to give that up for good at the first one. */
+/* Allows programmatic launches.  A cache that relies on the order of the only stream must
+ * permanently stop this at the first programmatic launch. */
 static _Atomic bool early_wanted;
 
-/* Steps are readers; who works alone writes, and holds `turn` while it waits for that. */
+/* Each step holds `solo` shared, and work_alone holds it exclusively.  `turn` delays new steps
+ * while work_alone waits for `solo`. */
 static pthread_rwlock_t solo = PTHREAD_RWLOCK_INITIALIZER;
 static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
-/* A capture reads; the context may be synchronised by who writes, or it would break captures. */
+/* Each capture holds this shared.  A synchronisation of the context would break captures, so it
+ * holds this exclusively. */
 static pthread_rwlock_t captures = PTHREAD_RWLOCK_INITIALIZER;
 
 /* ---------------------------------------------------------------- chance */
@@ -67,7 +69,7 @@ static bool one_in(stress_worker_t *w, unsigned n) {
     return below(w, n) == 0;
 }
 
-/* Words of a buffer: small ones are as likely as large ones. */
+/* Returns a random number of words; small and large buffers are equally likely. */
 static unsigned any_words(stress_worker_t *w) {
     unsigned most = stress_options.max_bytes / (unsigned)sizeof(uint32_t);
     unsigned bits = 32 - (unsigned)__builtin_clz(most);
@@ -113,7 +115,7 @@ static void open_stream(stress_worker_t *w, unsigned i) {
     MUST(cu.cuStreamCreate(&w->stream[i], flags));
 }
 
-/* The old one's work goes on; a later stream may get its handle. */
+/* Replaces a stream. The old stream's work continues, and a later stream may get its handle. */
 static void renew_stream(stress_worker_t *w, unsigned i) {
     MUST(cu.cuStreamDestroy_v2(w->stream[i]));
     open_stream(w, i);
@@ -127,7 +129,7 @@ static void check(stress_worker_t *w, const stress_buffers_t *buffers, stress_la
 
 /* ---------------------------------------------------------------- the end of a batch */
 
-/* `ordered`: all work on the memory comes before the end of `lane`. */
+/* Frees one buffer. `ordered`: `lane` is ordered behind all work on the memory. */
 static void free_buffer(stress_worker_t *w, CUdeviceptr memory, bool async, stress_lane_t lane,
                         bool ordered) {
     bool mixed = ordered && stress_async && stress_options.async;
@@ -136,11 +138,12 @@ static void free_buffer(stress_worker_t *w, CUdeviceptr memory, bool async, stre
         return;
     }
     if (async)
-        finish_lane(lane); /* cuMemFree waits for nothing when the memory came from a pool */
+        finish_lane(lane); /* cuMemFree does not wait if the memory came from a pool */
     MUST(cu.cuMemFree_v2(memory));
 }
 
-/* Often on two streams at once, which plain memory may be freed behind without any order. */
+/* Checks and frees a batch.  The check often runs on two streams at once.  Plain memory may then be
+ * freed without any order between the two. */
 static void retire(stress_worker_t *w, batch_t *batch) {
     stress_lane_t last = any_lane(w);
     bool ordered = true;
@@ -177,7 +180,7 @@ static CUresult take_once(CUdeviceptr *memory, unsigned words, bool async, stres
     return cu.cuMemAlloc_v2(memory, bytes);
 }
 
-/* Out of memory, a thread gives up what it holds, and tries again. */
+/* Allocates one buffer.  If memory is short, frees all batches of the thread and tries again. */
 static void take(stress_worker_t *w, stress_buffers_t *buffers, bool async, stress_lane_t lane) {
     unsigned k = buffers->count++, words = any_words(w);
     CUresult result = take_once(&buffers->at[k], words, async, lane);
@@ -220,11 +223,11 @@ static batch_t *make(stress_worker_t *w) {
 
 /* ---------------------------------------------------------------- graphs */
 
-/* Where a graph's memory comes from; the last needs the stream-ordered API. */
+/* The origin of a graph's memory.  GRAPH_NODES needs the stream-ordered API. */
 typedef enum { BEFORE_CAPTURE, INSIDE_CAPTURE, GRAPH_NODES, SOURCES } source_t;
 
-/* A captured fill and check, launched a few times on any streams; the graph may still run when it
- * is destroyed and its memory freed. */
+/* Captures a fill and a check, and launches the graph a few times on random streams.  The graph may
+ * still run while it is destroyed and its memory is freed. */
 static void run_graph(stress_worker_t *w) {
     stress_lane_t lane = {w->capture, false};
     source_t source = below(w, stress_async && stress_options.async ? SOURCES : GRAPH_NODES);
@@ -236,7 +239,7 @@ static void run_graph(stress_worker_t *w) {
     if (source == BEFORE_CAPTURE)
         while (buffers.count < count)
             take(w, &buffers, false, lane);
-    /* A call that is not captured is the thread's own only in relaxed mode. */
+    /* Only relaxed mode allows the thread to make calls that are not captured. */
     pthread_rwlock_rdlock(&captures);
     MUST(cu.cuStreamBeginCapture_v2(w->capture, source == INSIDE_CAPTURE
                                                     ? CU_STREAM_CAPTURE_MODE_RELAXED
@@ -305,7 +308,7 @@ static void close_worker(stress_worker_t *w) {
 
 /* ---------------------------------------------------------------- one stream at a time */
 
-/* Plain buffers of the given sizes that begin and end their life on one stream. */
+/* Allocates one or two plain buffers, fills and checks them on one stream, and frees them. */
 static void use_once(stress_worker_t *w, unsigned words, stress_lane_t lane,
                      stress_kernel_t kernel) {
     stress_buffers_t buffers = {.count = 1 + below(w, 2)};
@@ -323,14 +326,14 @@ static void use_once(stress_worker_t *w, unsigned words, stress_lane_t lane,
         MUST(cu.cuMemFree_v2(buffers.at[k]));
 }
 
-/* A stream is destroyed while work on freed memory runs on it longer than anything else. */
+/* Destroys a stream while the longest kernel still uses freed memory on it. */
 static void doom_stream(stress_worker_t *w) {
     unsigned i = below(w, w->streams);
     use_once(w, any_words(w), (stress_lane_t){w->stream[i], one_in(w, 2)}, CHECK_STUCK);
     renew_stream(w, i);
 }
 
-/* Rounds on one stream, all of the same size, so that each takes what the last one gave. */
+/* Rounds of one size on one stream.  Each round can reuse the memory of the previous one. */
 typedef struct {
     stress_worker_t *w;
     unsigned words, count;
@@ -346,7 +349,7 @@ static void *do_rounds(void *argument) {
     return NULL;
 }
 
-/* On another thread's default stream, which has nothing to do with this thread's. */
+/* Runs the rounds on another thread's default stream, which is independent of this thread's. */
 static void do_rounds_elsewhere(rounds_t *rounds) {
     pthread_t thread;
     rounds->lane = (stress_lane_t){one_in(rounds->w, 2) ? NULL : CU_STREAM_PER_THREAD, true};
@@ -355,8 +358,8 @@ static void do_rounds_elsewhere(rounds_t *rounds) {
     pthread_join(thread, NULL);
 }
 
-/* Alone on an idle device: memory may be reused in the order of the one stream that works, until
- * the next one comes, which has no part in that order. */
+/* Works alone on an idle device, with one stream after the other.  Memory may be reused in the
+ * order of the current stream.  The next stream is not part of that order. */
 static void work_alone(stress_worker_t *w, unsigned count) {
     rounds_t rounds = {.w = w, .count = count};
     unsigned own = below(w, w->streams);
@@ -385,8 +388,8 @@ static void work_alone(stress_worker_t *w, unsigned count) {
     pthread_rwlock_unlock(&solo);
 }
 
-/* Before all threads start.  A cache that was wrong to go by one stream's order may ask for a
- * longer stretch of it the next time: each try is longer than the last. */
+/* Each try has more rounds than the previous one.  A cache that wrongly relied on one stream's
+ * order may need a longer series of calls on one stream before it does so again. */
 void stress_begin(void) {
     stress_worker_t *w = open_worker(stress_options.threads + 1);
     atomic_store(&early_wanted, one_in(w, 2));
@@ -398,7 +401,7 @@ void stress_begin(void) {
     close_worker(w);
 }
 
-/* Unless a thread captures just now. */
+/* Synchronises the context, unless a thread captures at this moment. */
 static void synchronise(void) {
     if (pthread_rwlock_trywrlock(&captures))
         return;
@@ -408,7 +411,8 @@ static void synchronise(void) {
 
 /* ---------------------------------------------------------------- a thread */
 
-/* One batch goes for one that comes: a random one of the thread's, or what lies in a mailbox. */
+/* Makes a batch.  If the thread has enough batches, first retires one: a random one of its own, or
+ * one from a mailbox, in exchange. */
 static void step(stress_worker_t *w) {
     if (w->count == stress_options.live) {
         unsigned i = below(w, w->count);
@@ -419,7 +423,7 @@ static void step(stress_worker_t *w) {
         if (batch)
             retire(w, batch);
     }
-    batch_t *made = make(w); /* first: it may empty the list */
+    batch_t *made = make(w); /* before the next line, because it may empty the list */
     w->live[w->count++] = made;
     if (stress_graphs && one_in(w, 64))
         run_graph(w);

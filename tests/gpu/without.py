@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Where there is no driver, or no device, the GPU's tests end with exit status 77.
+"""Tests that the GPU's tests exit with status 77 if there is no driver or no device.
+
 usage: without.py FOLDER BUILD"""
 import os
 import subprocess
@@ -12,7 +13,7 @@ def main():
     missing = {"LD_LIBRARY_PATH": "", "LIBCUDA": "/nonexistent/libcuda.so.1"}
     if subprocess.run(["sh", "-c", "ldconfig -p | grep -q libcuda.so.1"], check=False,
                       env=dict(os.environ, PATH=os.environ["PATH"] + ":/sbin")).returncode == 0:
-        missing = None  # a driver that the loader knows: only the second case can be had
+        missing = None  # the loader finds a driver: test only the case "no device"
     empty = {"LD_LIBRARY_PATH": os.path.dirname(driver), "LIBCUDA": driver,
              "ACCEL_SIM": "devices:0"}
     programs = ([os.path.join(build, "tests/gpu/stream_stress")],

@@ -1,4 +1,4 @@
-"""What the applications of this folder share.  Each is a program
+"""Common code of the applications in this folder.  Each application is a program
 
     PROGRAM [--device NAME] [--steps N] [--seconds S] [--seed N] CASE...
 
@@ -7,11 +7,13 @@ that does the same work in every run of a case, and prints one JSON object a lin
     {"case": "resnet", "losses": ["0x1.8p+1", ...], "step_ms": [...], "peak": bytes or null,
      "device": "...", "versions": {"torch": "..."}, "before": {...}, "after": {...}}
 
-`losses` are the results of all steps, exactly; `step_ms` the time of a step in each measured block
-of steps, after the warm-up; `peak` what the framework's own allocator took from the device at most
-(null: it does not tell, or has no cache); `before` and `after` the library's statistics around the
-measured blocks, null where it is not in the process.  A program that runs out of --seconds does fewer
-steps, but two blocks at the least.  Exit status 77, the reason on stderr: what it needs is not on this machine."""
+`losses` has the exact results of all steps.  `step_ms` has the time of a step in each measured block of
+steps, after the warm-up.  `peak` is the most that the framework's own allocator took from the device, or
+null if it does not tell or has no cache.  `before` and `after` are the library's statistics around the
+measured blocks, or null if the library is not loaded.
+
+A program that runs out of --seconds does fewer steps, but at least two blocks.  If something that it
+needs is missing on the machine, its exit status is 77, with the reason on stderr."""
 import argparse
 import ctypes
 import json
@@ -38,19 +40,19 @@ def options(doc, cases, argv=None):
     return parser.parse_args(argv)
 
 
-# Also where the time is up.
+# Every run measures at least this number of blocks, even if its time is over.
 LEAST_BLOCKS = 2
 
 
 class Library:
-    """The C API of the library, where it is in this process."""
+    """The library's C API, if the library is loaded in this process."""
 
     def __init__(self):
         self.api = ctypes.CDLL(None)
         self.there = hasattr(self.api, "accel_stats_json")
 
     def statistics(self):
-        """The statistics document; None before CUDA was used or without the library."""
+        """Returns counters and peak; None without the library or before CUDA was used."""
         if not self.there:
             return None
         text = ctypes.c_void_p()
@@ -66,7 +68,7 @@ class Library:
                 "reserved_peak": reserved.get("peak", 0)}
 
     def fresh(self):
-        """Give idle memory back and forget the peaks: the next case begins as the first did."""
+        """Returns idle memory to the driver and resets the peaks, so that all cases begin alike."""
         if self.there:
             self.api.accel_empty_cache()
             self.api.accel_reset_peak_stats(0)
@@ -76,8 +78,9 @@ library = Library()
 
 
 def measure(options_, case, step, synchronise, value=float):
-    """Run a case: step(i) begins step number i and answers its loss, which `value` turns into a float
-    afterwards.  The fields that are the same for all frameworks."""
+    """Runs a case and returns the fields that all frameworks share.
+
+    step(i) begins step number i and returns its loss, which `value` later turns into a float."""
     losses, blocks = [], []
     for i in range(min(options_.warmup, options_.steps)):
         losses.append(step(i))

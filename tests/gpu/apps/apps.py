@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Applications with the framework's own allocator and with the library, beside each other: lines of
-PROTOCOL.md.
+"""Compares applications under the framework's own allocator and under the library, and prints lines
+of PROTOCOL.md.
 
     apps.py APPLICATION [--case CASE...] [--device cuda|cpu] [--steps N] [--scale X]
 
-variants.py says which runs there are.  Losses must be the same in all of them; time and memory are held
-against the framework's own allocator in the same run of this program."""
+variants.py lists the runs.  Losses must be the same in all of them.  Time and memory are compared with
+the framework's own allocator, measured by the same run of this program."""
 import argparse
 import importlib.util
 import os
@@ -20,7 +20,7 @@ import runs  # noqa: E402
 
 MIB = 1 << 20
 FEW = ("--steps", "8", "--warmup", "3")  # without any cache a step can take a hundred times as long
-BOUND = 1.05  # of the framework's own allocator, time and memory
+BOUND = 1.05  # greatest allowed ratio to the framework's own allocator, for time and memory
 
 
 def load_table(path):
@@ -32,8 +32,9 @@ def load_table(path):
 
 
 def run_all(app, runner, cases):
-    """Every variant in turn, as long as there is time; what comes third and later may have none.
-    Also the roles that were left out."""
+    """Runs the variants in turn while there is time.
+
+    The first two always run.  Returns the outcomes and the roles that were left out."""
     outcomes, left_out = [], []
     for i, variant in enumerate(app.variants):
         if i > 1 and runner.left() < 1.3 * runner.start:
@@ -53,7 +54,7 @@ def run_all(app, runner, cases):
 
 
 class Case:
-    """The lines of one case."""
+    """Reports the lines of one case."""
 
     def __init__(self, name, app, case, outcomes, left_out=(), device="cuda"):
         self.prefix = f"app.{name}.{case}."
@@ -64,7 +65,7 @@ class Case:
             if case in outcome.cases:
                 self.by_role.setdefault(outcome.role, []).append(outcome.cases[case])
         self.own = self.by_role.get("own", [])
-        # What is compared with `own`: the library alone, else the library beside the cache.
+        # The role to compare with `own`: the library alone, else the library under the cache.
         self.main = next((role for role in ("ours", "plugged", "beside") if role in self.by_role),
                          None)
         self.ours = self.by_role.get(self.main, [])
@@ -117,7 +118,7 @@ class Case:
             report.passed(name, evidence=evidence)
 
     def ratios(self, figure, own):
-        """Of the other roles to the framework's own allocator."""
+        """Returns the ratios of the other roles' figures to `own`; None if there are none."""
         pairs = ((role, figure(results)) for role, results in self.by_role.items()
                  if role not in ("own", self.main))
         return {role: round(value / own, 4) for role, value in pairs if value} or None

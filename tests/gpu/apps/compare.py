@@ -1,4 +1,4 @@
-"""What several runs of an application say about each other: losses, time, memory, waits."""
+"""Compares several runs of an application: losses, time, memory, waits."""
 import math
 import statistics
 
@@ -17,8 +17,9 @@ def values(result):
 
 
 def differ(reference, other, tolerance):
-    """Why the losses of two runs do not agree, over the steps that both made; None: they do.
-    Tolerance 0: to the last bit."""
+    """Returns why the losses of two runs differ; None if they agree.
+
+    Only steps that both runs made count.  With tolerance 0 all bits must agree."""
     first, second = values(reference), values(other)
     if not all(map(math.isfinite, first)):
         return "the losses of the run without the library are not finite"
@@ -34,19 +35,19 @@ def differ(reference, other, tolerance):
 
 
 def tolerance_of(own, allowed):
-    """0 where two runs of the framework alone agree to the last bit, else what is allowed."""
+    """Returns 0 if at least two runs of the framework alone agree in all bits, else `allowed`."""
     return 0.0 if len(own) > 1 and all(not differ(own[0], one, 0.0) for one in own[1:]) else allowed
 
 
 def gap(results):
-    """The largest relative difference of losses to those of the first result."""
+    """Returns the largest relative difference between any loss and the first result's loss."""
     first = values(results[0])
     return max((abs(a - b) / abs(a) if a else abs(b) for other in results[1:]
                 for a, b in zip(first, values(other))), default=0.0)
 
 
 def step_ms(results):
-    """Median over the blocks of all runs; None where none was measured."""
+    """Returns the median milliseconds of a step over all blocks; None without blocks."""
     blocks = [ms for result in results for ms in result["step_ms"]]
     return statistics.median(blocks) if blocks else None
 
@@ -63,13 +64,13 @@ def delta(result, names):
 
 
 def peak_of_library(results):
-    """Bytes that the library took from the device at most; None where it was not there."""
+    """Returns the peak of bytes that the library reserved; None if it was not loaded."""
     peaks = [result["after"]["reserved_peak"] for result in results if result["after"]]
     return max(peaks) if peaks else None
 
 
 def counts(result):
-    """What the library did in the measured steps, in words."""
+    """Returns the library's counters for the measured steps as text."""
     steps = max(result["measured_steps"], 1)
     words = [f"{steps} steps", f"fences {delta(result, FENCES)}"]
     words += [f"{name} {delta(result, (name,))}" for name in COUNTERS]
@@ -77,7 +78,7 @@ def counts(result):
 
 
 def lost(own_ms, result):
-    """Where a step's time beyond that of the framework's own allocator went, in words."""
+    """Explains in words a step's extra time, compared with the framework's own allocator."""
     ours = step_ms([result])
     steps = max(result["measured_steps"], 1)
     parts = [(what, delta(result, names) / steps / 1e6) for what, names in LOST]

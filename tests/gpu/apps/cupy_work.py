@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Pictures filtered, sorted and summed up with CuPy; app.py says how it is called.
+"""Filters, sorts and sums pictures with CuPy; app.py documents the options.
 
     filters   FFT, element-wise functions, sorting and sums over arrays of changing sizes
 
@@ -13,7 +13,7 @@ CASES = ("filters",)
 
 
 def open_device(options):
-    """The array module, and what waits for its work."""
+    """Returns the array module and the function that waits for its work."""
     if options.device == "cpu":
         try:
             import numpy
@@ -63,7 +63,7 @@ def main():
     fields = app.measure(options, "filters", work.step, synchronise)
     gpu = options.device != "cpu"
     pool = gpu and os.environ.get("ACCEL_CUPY_POOL") != "off"
-    # The pool keeps what it took: what it has at the end is the most that it had.
+    # The pool never returns memory here, so its final size is its peak.
     fields["peak"] = xp.get_default_memory_pool().total_bytes() if pool else None
     fields["device"] = "cpu"
     if gpu:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Training steps with JAX; app.py says how it is called.
+"""Training steps with JAX; app.py documents the options.
 
     mlp   a network of dense layers, batches of changing sizes, jitted
 
@@ -16,7 +16,7 @@ def open_device(options):
     if options.device == "cpu":
         os.environ["JAX_PLATFORMS"] = "cpu"
     else:
-        # Else it takes three quarters of the device at once, and no peak says anything.
+        # By default JAX takes three quarters of the device at once; peaks would be useless.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         flags = os.environ.get("XLA_FLAGS", "")
         os.environ["XLA_FLAGS"] = f"{flags} --xla_gpu_deterministic_ops=true".strip()
@@ -58,7 +58,7 @@ class Training:
         self.update = jax.jit(update)
 
     def step(self, number):
-        # An operation outside of the jitted function: an array of its own, freed at once.
+        # This operation is outside the jitted function: its array is freed at once.
         x = self.batches[number % len(self.batches)] * (1 + number % 7)
         self.state, value = self.update(self.state, x)
         return value

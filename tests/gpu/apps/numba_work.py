@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Kernels written in Python, by Numba; app.py says how it is called.
+"""Kernels written in Python, with Numba; app.py documents the options.
 
     kernels   arrays made, filled by a kernel, smoothed by another one, copied back and dropped
 
@@ -10,7 +10,7 @@ import sys
 import app
 
 CASES = ("kernels",)
-cuda = None  # a global of the kernels: Numba's simulator puts its own in its place there
+cuda = None  # a global, because Numba's simulator replaces it inside the kernels
 
 
 def open_device(options):

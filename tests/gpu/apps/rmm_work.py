@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Buffers of RMM, written and read back; app.py says how it is called.
+"""Writes RMM buffers and reads them back; app.py documents the options.
 
     buffers   hundreds of buffers live, random ones replaced, their contents checked by sums
 

@@ -1,4 +1,4 @@
-"""Running the applications of variants.py as child processes, within a limit."""
+"""Runs the applications of variants.py as child processes, within a time limit."""
 import json
 import os
 import subprocess
@@ -20,19 +20,19 @@ class App(NamedTuple):
     cases: tuple
     variants: tuple
     judged: tuple = ()       # cases with bounds on time and memory
-    # Of losses, relative, where two runs of `own` differ from each other in the last bits.
+    # Relative tolerance of losses, used if two runs of `own` do not agree in all bits.
     tolerance: float = 1e-3
     scale: float = 1.0
 
 
 class Outcome(NamedTuple):
-    """Of one process: results by case; or why there are none."""
+    """The outcome of one process: results by case, or the reason why there are none."""
     role: str
     cases: dict = {}
-    absent: Optional[str] = None  # what it needs is not here
+    absent: Optional[str] = None  # a part that it needs is missing
     error: Optional[str] = None
-    late: bool = False            # the error is that time was up,
-    short: bool = False           # and less than twice what the first run took
+    late: bool = False            # the error is the time limit
+    short: bool = False           # this limit was less than twice the first run
 
 
 def last_lines(text, count=6):
@@ -44,7 +44,7 @@ class Runs:
         self.app, self.folder, self.library = app, folder, library
         self.end = time.monotonic() + seconds
         self.device, self.steps = device, steps
-        self.start = 8.0  # seconds until a process begins its work: a guess, then what was seen
+        self.start = 8.0  # seconds until a process begins its work: first a guess, later measured
         self.first = 0.0  # seconds that the first whole run took
 
     def left(self):
@@ -55,7 +55,7 @@ class Runs:
                    PYTHONDONTWRITEBYTECODE="1",
                    TORCHINDUCTOR_CACHE_DIR=os.path.abspath("compiled"))
         env.pop("LD_PRELOAD", None)
-        env.setdefault("ACCEL_LIVE_DIR", os.getcwd())  # what a killed process leaves goes with it
+        env.setdefault("ACCEL_LIVE_DIR", os.getcwd())  # a killed process leaves files here
         for name, value in variant.env.items():
             env[name] = value.format(library=self.library)
         if variant.preload:
@@ -65,17 +65,17 @@ class Runs:
         return env
 
     def run(self, variant, cases, share=1.0, conf="dump:none", more=()):
-        """One process for these cases, which gets `share` of the time that is left."""
+        """Runs one process for these cases, with `share` of the remaining time."""
         limit = max(self.left() * share, 1.0)
         seconds = max((limit - self.start) * 0.8 / len(cases), 0.5)
         command = [sys.executable, os.path.join(self.folder, self.app.program),
                    "--device", self.device, "--steps", str(self.steps),
                    "--seconds", f"{seconds:.2f}", "--scale", str(self.app.scale), *more, *cases]
         begin, left = time.monotonic(), max(self.left(), 1.0)
-        if self.first:  # one that hangs must not take the time of the others
+        if self.first:  # a process that hangs must not take all the time
             left = min(left, 3 * max(limit, self.start))
         try:
-            # It stays in this process group: who stops this program stops it, too.
+            # The child stays in this process group, so a signal to the group ends both.
             done = subprocess.run(command, env=self.environment(variant, conf), text=True,
                                   capture_output=True, stdin=subprocess.DEVNULL, check=False,
                                   timeout=left)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The comparison of applications: what apps.py makes of runs that are right, wrong, broken or missing.
-The framework is one in miniature, on the simulated device."""
+"""Tests how apps.py judges runs that are right, wrong, broken or missing.
+
+The framework is a miniature (fake/), on the simulated device."""
 import contextlib
 import io
 import json
@@ -45,7 +46,7 @@ class Miniature(unittest.TestCase):
             self.assertEqual(set(lines[f"app.fake.{case}.time"]["peers"]), {"beside", "bare"})
             self.assertGreater(lines[f"app.fake.{case}.memory"]["value"], 0)
             counted = lines[f"app.fake.{case}.waits"]["evidence"]
-            # ten measured steps, which take two to four arrays each from the library's cache
+            # each of ten measured steps allocates two to four arrays from the library's cache
             self.assertRegex(counted, r"ours: 10 steps, fences \d+, cached_allocs (2|3)\d, ")
 
     def broken(self, fault, words, **more):
@@ -76,7 +77,7 @@ class Miniature(unittest.TestCase):
         self.assertRegex(done.stderr, "^without the library, too: not finished after [^\n]+\n$")
 
     def test_no_time_for_all(self):
-        """What comes later is left out, and not called a failure."""
+        """If time is short, later variants are left out; that is no failure."""
         runner = runs.Runs(apps.load_table(os.path.join(HERE, "fake/variants.py"))["fake"],
                            os.path.join(HERE, "fake"), os.environ["QUALIFY_LIBRARY"], 30, steps=15)
         runner.left = lambda: 5.0
@@ -104,10 +105,10 @@ class Miniature(unittest.TestCase):
 
 
 class Real(unittest.TestCase):
-    """The real applications, where what they need is missing: said in one line, status 77."""
+    """Real applications without their framework or GPU print one line and exit with status 77."""
 
     def test_rows_of_the_suite(self):
-        """What checks.py declares is what this table runs."""
+        """checks.py declares exactly the applications and lines of variants.py."""
         import checks
         rows = {row.name: row.lines for row in checks.CHECKS if row.part == 3}
         table = apps.load_table(os.path.join(HERE, "variants.py"))
@@ -121,7 +122,7 @@ class Real(unittest.TestCase):
 
     def test_no_framework_or_no_gpu(self):
         for application in ("torch", "torch_compile", "torch_plugged", "cupy", "jax", "numba", "rmm"):
-            # Also where a framework is installed: there is no GPU that computes.
+            # Even if a framework is installed, it finds no device.
             done, lines = run(application, ACCEL_SIM="devices:0")
             self.assertEqual((done.returncode, lines), (77, {}), application + done.stderr)
             self.assertRegex(done.stderr, r"^[^\n]+\n$", application)
@@ -136,7 +137,7 @@ def result(losses=(1.0, 0.5, 0.25, 0.125, 0.1), ms=(10.0, ), peak=None, reserved
 
 
 class Judged(unittest.TestCase):
-    """What is said of given figures."""
+    """Tests the lines for given figures."""
 
     class Table:
         judged, tolerance = ("c", ), 1e-3
@@ -181,7 +182,7 @@ class Judged(unittest.TestCase):
         self.assertIn("ours: the library served nothing", lines["losses"]["reason"])
 
     def test_nothing_to_compare(self):
-        """With no time for the run that counts, no line says that all is well."""
+        """If there was no time for the run under the library, no line passes."""
         lines = self.lines(own=[result(), result()])
         self.assertEqual({line["result"] for line in lines.values()}, {"skip"})
         self.assertEqual(set(lines), set(LINES))

@@ -1,5 +1,6 @@
-"""A small transformer, a ResNet and a model on several streams, written out with PyTorch's own
-operations; those that add in an undefined order are left out, so that a run can be repeated."""
+"""A small transformer, a ResNet and a model on several streams, made of PyTorch operations.
+
+No operation adds in an undefined order, so runs can be repeated."""
 import math
 
 import torch
@@ -36,7 +37,7 @@ class Layer(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Predicts the next token; sequences are shorter from step to step, as texts are."""
+    """Predicts the next token of sequences with changing lengths."""
 
     def __init__(self, scale):
         super().__init__()
@@ -108,8 +109,9 @@ class ResNet(nn.Module):
 
 
 class Branches(nn.Module):
-    """Four networks on a stream each, their input copied on it, the outputs joined on the current
-    stream: memory is freed with work of several streams pending."""
+    """Runs four networks, each on a stream that also copies its input.
+
+    The current stream joins the outputs.  Memory is freed while work of several streams is pending."""
     COUNT = 4
 
     def __init__(self, scale):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Training steps with PyTorch; app.py says how it is called.
+"""Training steps with PyTorch; app.py documents the options.
 
     transformer   a small decoder, sequences of 128 to 256 tokens
     resnet        an 18-layer ResNet on pictures of 128 x 128
@@ -13,7 +13,7 @@ import sys
 
 import app
 
-# Before PyTorch starts cuBLAS: sums in one order.
+# Makes cuBLAS add in one order; must be set before PyTorch starts cuBLAS.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 try:
     import torch
@@ -25,7 +25,7 @@ EXAMPLES = 12
 
 
 def plug(path):
-    """The names that a pluggable allocator has in the library."""
+    """Makes the library in `path` PyTorch's pluggable allocator."""
     import ctypes
     library = ctypes.CDLL(path)
     for name in ("accel_torch_alloc", "accel_torch_free"):
@@ -57,7 +57,7 @@ class Training:
         torch.manual_seed(options.seed)
         self.random = torch.Generator().manual_seed(options.seed)
         self.model = torch_models.CASES["transformer" if case == "compiled" else case](options.scale)
-        # Several streams take their input themselves; the others find it on the device.
+        # The model with several streams copies its input itself; the others get it on the device.
         self.on_host = case == "streams"
         self.pinned = options.device == "cuda"
         self.model.to(self.device)
@@ -68,7 +68,7 @@ class Training:
         self.examples = [self.make_example(case == "compiled") for _ in range(EXAMPLES)]
 
     def make_example(self, same_size):
-        """On the host, page-locked: making it takes longer than a step, and is no part of one."""
+        """Makes an example in page-locked host memory, outside the steps, because it is slow."""
         values = self.model.example(self.random)
         if same_size:
             values = torch.randint(self.model.tokens, (self.model.batch, self.model.longest),
@@ -92,7 +92,7 @@ class Training:
 
 
 def peak():
-    """What PyTorch's own allocator took; another one does not tell."""
+    """Returns the peak of PyTorch's own allocator; None if another allocator is used."""
     if os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING", "0") not in ("", "0") or \
             os.environ.get("ACCEL_TORCH_ALLOCATOR"):
         return None
@@ -100,7 +100,7 @@ def peak():
 
 
 def run(case, options):
-    """The memory of the case before goes first, so that peaks are its own."""
+    """Runs one case. Frees the previous case's memory first, so that peaks are not mixed."""
     gc.collect()
     cuda = options.device == "cuda"
     if cuda and peak() is not None:

@@ -1,19 +1,21 @@
-"""The applications and how each is run; apps.py and traces read this table.
+"""The table of applications and of the roles in which they run, for apps.py and traces.
 
-Roles: `own`, the framework's own allocator without the library, is what the others are held against;
-`ours` has the framework's cache off, under the library; `bare` has it off without the library;
-`beside` leaves it on under the library; `plugged` has the library as the framework's pluggable
-allocator."""
+    own       the framework's own allocator without the library: the reference for all others
+    ours      the framework's cache is off; the library is loaded
+    bare      the framework's cache is off; the library is not loaded
+    beside    the framework's cache is on; the library is loaded
+    plugged   the library is the framework's pluggable allocator
+    driver    RMM with the driver's own pool (async); the library is not loaded"""
 from runs import App, Variant
 
 OFF = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-# Compile in the process itself, and keep what was compiled for the next run.
+# Compiles in the process itself, without worker processes.
 COMPILED = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
 PLATFORM = {"XLA_PYTHON_CLIENT_ALLOCATOR": "platform"}
 
 
 def roles(off):
-    """The usual four, by what matters most; those that are compared come twice."""
+    """Returns the usual runs, the most important first; `own` and `ours` come twice."""
     own, ours = Variant("own"), Variant("ours", off, True)
     return (own, ours, Variant("beside", {}, True), own, ours, Variant("bare", off))
 
@@ -21,7 +23,7 @@ def roles(off):
 APPS = {
     "torch": App("torch_train.py", ("transformer", "resnet", "streams"), roles(OFF),
                  judged=("transformer", "resnet")),
-    # Graphs need PyTorch's cache, whose pools they are recorded from.
+    # CUDA graphs need PyTorch's cache, because they are recorded from its pools.
     "torch_compile": App("torch_train.py", ("compiled",),
                          (Variant("own", COMPILED), Variant("beside", COMPILED, True),
                           Variant("own", COMPILED)), scale=0.3),

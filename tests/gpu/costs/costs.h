@@ -1,22 +1,23 @@
-/* gpu_costs: what driver calls cost on this machine's device.
+/* gpu_costs: measures the cost of driver calls on this machine's device.
  *
  *   gpu_costs calls [PASSES]     the calls that a cache makes or saves, by size
  *   gpu_costs hooks [PASSES]     short calls, to be compared with and without a preloaded library
- *   gpu_costs device             what is measured: name of the device, version of the driver
+ *   gpu_costs device             prints the device's name and the driver's version
  *
- * One JSON object a line on stdout:
+ * The program prints one JSON object per line on stdout:
  *   {"call": "cuMemMap", "kind": "", "bytes": 2097152, "ns": [time per call of each pass]}
- * `kind` is empty where the figure is the plain cost of the call, which belongs into a table of
- * costs; otherwise it says what is special ("pool miss").  `bytes` is 0 where size has no part.
+ * `kind` is empty for the plain cost of a call, which belongs into a table of costs.  Otherwise it
+ * names the special case ("pool miss").  `bytes` is 0 if the call has no size.
  *
  * costs.c         command line, series of figures
  * costs_device.c  the driver, found at run time; clock
  * costs_calls.c   `calls`
  * costs_hooks.c   `hooks`, from the rows of costs_hooks.def
  *
- * Calls are timed in batches, so that reading the clock is no part of the figure, while the
- * device is idle: no call has work to wait for.  Exit status 0 done, 1 a call failed, 2 wrong
- * usage, 77 no driver or no device. */
+ * Calls are timed in batches, so that reading the clock adds little.  The device is idle, so that
+ * no call waits for work.
+ *
+ * Exit status: 0 done, 1 a call failed, 2 wrong usage, 77 no driver or no device. */
 #ifndef COSTS_H
 #define COSTS_H
 
@@ -38,13 +39,14 @@ extern CUcontext costs_context;
 extern CUfunction costs_noop; /* a kernel that does nothing */
 extern bool costs_pools, costs_vmm;
 
-/* Load the driver, make the context of device 0 current.  False: no driver or no device. */
+/* Loads the driver and makes the context of device 0 current.  Returns false if there is no driver
+ * or no device. */
 bool costs_open(char *name, size_t room, int *version);
 
-/* Nanoseconds of the clock by which driver calls take time: the simulated device's, where its
- * clock is not the machine's. */
+/* Returns nanoseconds of the clock for driver calls: the simulated device's clock if it is loaded,
+ * else the machine's. */
 double costs_clock(void);
-/* Of the machine's clock, always. */
+/* Returns nanoseconds of the machine's clock, even on the simulated device. */
 double costs_wall(void);
 
 /* ---- costs.c ---- */
@@ -58,11 +60,11 @@ typedef struct {
     double ns[COSTS_PASSES];
 } costs_series_t;
 
-/* `calls` calls took `ns` together. */
+/* Adds one figure to the series: `calls` calls took `ns` nanoseconds in total. */
 void costs_add(costs_series_t *series, double ns, unsigned calls);
 void costs_print(const costs_series_t *series);
 
-/* `calls` times `call`, in which `i` counts. */
+/* Makes `call` `calls` times and adds the time to the series.  `i` counts inside `call`. */
 #define TIMED(series, calls, call)                                                               \
     do {                                                                                         \
         double timed_from = costs_clock();                                                       \

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What driver calls cost on this machine's GPU, and what the library adds to each of them: lines of
-PROTOCOL.md, and the table <gpu>.csv of what was measured, for the simulated device
-(ACCEL_SIM=costs:FILE) and `accelcache replay --costs FILE`, tune.
+"""Measures driver calls on this machine's GPU, and the time that the library adds to each of them.
 
     costs.py [--table FILE] [--passes N]
 
-Figures are medians.  The table holds straight lines; every figure behind them is in <gpu>.jsonl
-beside it.  On the simulated device everything runs, and no figure is reported."""
+The program prints lines of PROTOCOL.md and writes the table <gpu>.csv.  The simulated device
+(ACCEL_SIM=costs:FILE), `accelcache replay --costs FILE` and tune read this table.  Figures are
+medians.  The table holds straight lines; <gpu>.jsonl next to it holds all figures.  On the simulated
+device everything runs, but no figure is reported."""
 import argparse
 import os
 import re
@@ -39,11 +39,11 @@ class Program:
 
     def run(self, *arguments, preload=False):
         env = dict(os.environ, ACCEL_ALLOC_CONF="dump:none")
-        env.setdefault("ACCEL_LIVE_DIR", os.getcwd())  # what a killed process leaves goes with it
+        env.setdefault("ACCEL_LIVE_DIR", os.getcwd())  # a killed process leaves files here
         first = os.environ.get("AC_SANITIZER_RUNTIME")
         if preload:
             env["LD_PRELOAD"] = ":".join(filter(None, (first, self.library)))
-        # Who gave the limit ends what does not end by itself.
+        # There is no timeout here: the suite ends a check that takes too long.
         try:
             done = subprocess.run([self.path, *arguments], env=env, text=True,
                                   capture_output=True, stdin=subprocess.DEVNULL, check=False)
@@ -79,8 +79,9 @@ def report_calls(figures, simulated):
 
 
 def report_hooks(program, passes, simulated):
-    """Without and with the library in turns, so that whatever else happens meets both; as many as
-    there is time for."""
+    """Measures hooks without and with the library in turns, so that disturbances affect both.
+
+    It makes as many turns as the time allows, up to TURNS."""
     seen, took, turns = {False: {}, True: {}}, 0.0, 0
     while turns < TURNS and (not turns or program.left() > 1.3 * took):
         begin = time.monotonic()

@@ -1,13 +1,14 @@
-/* gpu_costs calls: the calls that a cache makes, or spares a program, by size (costs.h). */
+/* gpu_costs calls: times, by size, the calls that a cache makes or saves (costs.h). */
 #include "costs.h"
 
 enum { BATCH = 64, STREAMS = 32, LEAST = 4 };
 #define MIB          ((uint64_t)1 << 20)
 #define MOST         (4096 * MIB)
-#define SECONDS      0.7 /* of a group of calls of one size */
+#define SECONDS      0.7 /* limit for a group of calls of one size */
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-/* The batch of a size: a quarter of what is free at the most, and no more than MOST. */
+/* Returns how many blocks of this size to hold at once: at most BATCH, together at most MOST bytes
+ * and a quarter of the free memory. */
 static unsigned batch_of(uint64_t bytes) {
     size_t left, total;
     MUST(cu.cuMemGetInfo_v2(&left, &total));
@@ -15,7 +16,8 @@ static unsigned batch_of(uint64_t bytes) {
     return fits < BATCH ? (unsigned)fits : BATCH;
 }
 
-/* Passes of a group, the first of which warms up; fewer where they take long. */
+/* Passes of a group. The first is a warm-up. If the time limit passes, fewer are made, but at least
+ * LEAST. */
 typedef struct {
     unsigned done, most;
     double end;
@@ -29,7 +31,7 @@ static bool next(passes_t *passes) {
     return passes->done <= passes->most && (passes->done < LEAST || costs_wall() < passes->end);
 }
 
-/* A pass is over; the figures of the first are forgotten. */
+/* Ends a pass. Discards the figures of the first one. */
 static void end_pass(passes_t *passes, costs_series_t *series, unsigned count) {
     for (unsigned i = 0; i < count && !passes->done; i++)
         series[i].count = 0;
@@ -66,8 +68,8 @@ static void keep(uint64_t bytes) {
     MUST(cu.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &value));
 }
 
-/* A hit is one whose memory the pool kept; a miss comes to an empty pool, one at a time, since
- * the pool may take more from the device than it is asked for. */
+/* A hit gets memory that the pool kept.  A miss finds the pool empty.  Each miss is timed alone,
+ * because the pool may take more from the device than one request needs. */
 static void time_async(uint64_t bytes, unsigned passes) {
     costs_series_t all[] = {
         {.call = "cuMemAllocAsync", .kind = "", .bytes = bytes},
@@ -142,7 +144,7 @@ static void time_pages(uint64_t bytes, unsigned passes) {
     print(all, COUNT(all));
 }
 
-/* One call over several pages, beside one over as much in one page: what a page adds. */
+/* Times calls over a range of `pages` pages.  Ranges of equal size show the cost of a page. */
 static void time_range(uint64_t bytes, unsigned pages, const char *kind, unsigned passes) {
     costs_series_t all[] = {{.call = "cuMemSetAccess", .kind = kind, .bytes = bytes},
                             {.call = "cuMemUnmap", .kind = kind, .bytes = bytes}};
@@ -200,8 +202,8 @@ static void time_events(unsigned passes) {
     print(all, COUNT(all));
 }
 
-/* An event of the whole context, beside as many streams as are open: what has to be waited for
- * may be gathered from each. */
+/* Times the record of an event of the whole context while `streams` streams are open.  The driver
+ * may have to visit each stream. */
 static void time_context_event(unsigned streams, const char *kind, unsigned passes) {
     costs_series_t one = {.call = "cuCtxRecordEvent", .kind = kind};
     CUstream stream[STREAMS];

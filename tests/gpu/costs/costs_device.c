@@ -1,5 +1,7 @@
-/* gpu_costs: the driver, found at run time and looked up in the whole process, so that a
- * preloaded library is asked first; the clocks. */
+/* gpu_costs: the driver and the clocks.
+ *
+ * The driver is opened at run time.  Its functions are looked up in the whole process, so that a
+ * preloaded library comes first. */
 #include "costs.h"
 
 #include <dlfcn.h>
@@ -33,7 +35,7 @@ double costs_clock(void) {
     return simulated_now ? (double)simulated_now() : costs_wall();
 }
 
-/* On the simulated device the kernel takes no time: the next call would have it to wait for. */
+/* Gives the kernel no duration on the simulated device, so that later calls do not wait for it. */
 static void describe_kernel(void) {
     __typeof__(&simcuda_register_kernel) register_kernel;
     const simcuda_kernel_t kernel = {.name = "costs_noop"};

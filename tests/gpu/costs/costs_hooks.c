@@ -1,11 +1,12 @@
-/* gpu_costs hooks: short calls, whose cost a preloaded library adds to (costs.h).  By the
- * machine's clock: what the library takes is host time, also where the device's clock is a
- * simulated one. */
+/* gpu_costs hooks: times short calls, to show the time that a preloaded library adds (costs.h).
+ *
+ * The library spends host time, so this file uses the machine's clock, even if the device's clock
+ * is simulated. */
 #include "costs.h"
 
 /* A batch fits into the queue of a stream, so that no call waits for the device. */
 enum { CALLS = 256 };
-#define SECONDS 0.2 /* of a row: a slow one has fewer passes */
+#define SECONDS 0.2 /* limit for one row: a slow row has fewer passes */
 
 static struct {
     CUstream stream, other;
@@ -32,7 +33,7 @@ static void nothing(void *unused) {
 
 typedef bool pass_fn(void);
 
-/* False: this device does not do it. */
+/* Runs one row of costs_hooks.def CALLS times. Returns false if the device does not support it. */
 #define HOOK_ROW(id, needs, calls, statement)                                                    \
     static bool pass_##id(void) {                                                                \
         for (unsigned i = 0; i < CALLS; i++) {                                                   \
@@ -67,7 +68,8 @@ static void prepare(void) {
     MUST(cu.cuCtxSynchronize());
 }
 
-/* What was submitted is finished outside the time; the first pass warms up. */
+/* Times and prints one row. The device finishes the submitted work outside the measured time, and
+ * the first pass, a warm-up, does not count. */
 static void time_row(const char *call, pass_fn *row, unsigned passes) {
     costs_series_t series = {.call = call, .kind = "hook"};
     double end = costs_wall() + SECONDS * 1e9;
@@ -82,7 +84,8 @@ static void time_row(const char *call, pass_fn *row, unsigned passes) {
     costs_print(&series);
 }
 
-/* What the device can do, beside what the driver has. */
+/* Returns true if the device supports the calls of `row`; the driver may have a function that its
+ * device does not support. */
 static bool is_possible(pass_fn *row) {
     if (row == pass_alloc_async || row == pass_alloc_from_pool || row == pass_pool_get_attribute)
         return costs_pools;

@@ -1,13 +1,14 @@
-"""From figures of gpu_costs to a table of costs: function,ns_fixed,ns_per_mib,ns_per_page,source, as
-the simulated device and the model of `accelcache replay` read it."""
+"""Turns figures of gpu_costs into a table of costs: function,ns_fixed,ns_per_mib,ns_per_page,source.
+
+The simulated device and the model of `accelcache replay` read this table."""
 import json
 import statistics
 
 MIB = 1 << 20
-# Below this size memory comes out of what the driver took before: no line goes through both.
+# Smaller blocks come from memory that the driver already holds, so they do not fit the line.
 LEAST = 1 * MIB
 HEAD = "function,ns_fixed,ns_per_mib,ns_per_page,source"
-# Functions of which nothing is measured, and those that they cost as much as.
+# Pairs: a function that is not measured, and a measured function with the same cost.
 ALIKE = (("cuMemAllocPitch", "cuMemAlloc"), ("cuMemAllocFromPoolAsync", "cuMemAllocAsync"),
          ("cuEventRecordWithFlags", "cuEventRecord"), ("cuLaunchKernelEx", "cuLaunchKernel"),
          ("cuMemcpyDtoDAsync", "cuMemcpyAsync"), ("cuMemcpyHtoDAsync", "cuMemcpyAsync"),
@@ -15,7 +16,7 @@ ALIKE = (("cuMemAllocPitch", "cuMemAlloc"), ("cuMemAllocFromPoolAsync", "cuMemAl
 
 
 def read(text):
-    """{(call, kind): {bytes: median ns}}, in the order of the lines."""
+    """Returns {(call, kind): {bytes: median ns}}, in the order of the lines."""
     figures = {}
     for line in text.splitlines():
         row = json.loads(line)
@@ -25,8 +26,9 @@ def read(text):
 
 
 def fit(points):
-    """(fixed, per MiB) of the line with the least relative errors (squared) through {bytes: ns},
-    neither below 0."""
+    """Fits a line to {bytes: ns}: the least squares of the relative errors.
+
+    Returns (fixed, per MiB), both at least 0."""
     rows = [(size / MIB, ns) for size, ns in points.items()]
     if len(rows) == 1 or any(ns <= 0 for _, ns in rows):
         return statistics.median(ns for _, ns in rows), 0.0
@@ -44,13 +46,13 @@ def fit(points):
 
 
 def worst(points, line):
-    """The largest deviation of a point from the line, as a share of the point."""
+    """Returns the largest deviation of a point from the line, relative to the point."""
     return max((abs(line[0] + line[1] * size / MIB - ns) / ns for size, ns in points.items() if ns),
                default=0.0)
 
 
 def per_page(figures, call):
-    """What a page beyond the first adds to a call over several; 0 where that was not measured."""
+    """Returns the ns that each further page adds to a call; 0 if it was not measured."""
     several = {int(kind.split()[0]): ns for (name, kind), points in figures.items()
                for ns in points.values() if name == call and kind.endswith((" page", " pages"))}
     if len(several) < 2:
@@ -65,7 +67,7 @@ def _row(name, line, source, pages=0.0):
 
 
 def lines(figures, where):
-    """The table's lines; `where` says on what the figures were taken."""
+    """Returns the lines of the table; `where` names the measured device and driver."""
     rows, lines_of = [HEAD], {}
     for (call, kind), points in figures.items():
         if kind or "+" in call:
@@ -83,7 +85,7 @@ def lines(figures, where):
 
 
 def parse(text):
-    """{function: (fixed, per MiB, per page)} of such a table."""
+    """Parses a table of costs. Returns {function: (fixed, per MiB, per page)}."""
     table = {}
     for line in text.splitlines()[1:]:
         if line and not line.startswith("#"):

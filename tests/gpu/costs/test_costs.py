@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Tables of costs: the line through figures, and the way round: a simulated device whose calls cost
-what a table says is measured, and gives that table back."""
+"""Tests tables of costs: the fit of lines, and a round trip.
+
+In the round trip a simulated device takes its costs from a table, and costs.py must measure them."""
 import json
 import os
 import random
@@ -13,7 +14,7 @@ sys.path.insert(0, HERE)
 import table  # noqa: E402
 
 BUILD, LIBRARY = os.environ["QUALIFY_BUILD"], os.environ["QUALIFY_LIBRARY"]
-# Costs that no other call has, so that none can stand for another; by bytes where a call has some.
+# All calls have different costs, so that no call can replace another.
 BY_SIZE = ("cuMemAlloc", "cuMemFree", "cuMemAllocAsync", "cuMemFreeAsync", "cuMemAddressReserve",
            "cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemRelease",
            "cuMemAddressFree")
@@ -22,7 +23,7 @@ FIXED = ("cuEventCreate", "cuEventRecord", "cuEventQuery", "cuEventSynchronize",
          "cuCtxSynchronize", "cuMemGetInfo", "cuStreamCreate", "cuLaunchKernel", "cuMemcpyAsync",
          "cuMemsetD8Async", "cuStreamDestroy", "cuCtxRecordEvent")
 BY_PAGE = {"cuMemSetAccess": 2100, "cuMemUnmap": 1300}
-# In virtual time a call costs what the table says, in whole nanoseconds.
+# In virtual time a call costs exactly the table's value, in whole nanoseconds.
 TOLERANCE = 0.01
 
 
@@ -87,7 +88,7 @@ class Round(unittest.TestCase):
         for name, want in given_table().items():
             for have, exact in zip(measured[name], want):
                 self.assertAlmostEqual(have, exact, delta=max(TOLERANCE * exact, 1), msg=name)
-        # and once more, from what was measured
+        # a second trip, from the measured table
         again = self.measure("clock:virtual,costs:measured.csv,memory:64G", "--table", "again.csv",
                              "--passes", "2")
         self.assertEqual(again.returncode, 0, again.stdout + again.stderr)
@@ -97,7 +98,7 @@ class Round(unittest.TestCase):
                     self.assertAlmostEqual(have, exact, delta=max(TOLERANCE * exact, 1), msg=name)
 
     def test_as_on_a_gpu(self):
-        """Every figure comes out, and the table goes where the suite looks for it."""
+        """All figures are reported, and the table is written into QUALIFY_OUT/costs."""
         env = dict(os.environ, ACCEL_SIM="clock:real,memory:64G", QUALIFY_OUT=os.path.abspath("out"))
         done = subprocess.run([sys.executable, os.path.join(HERE, "costs.py"), "--passes", "2"],
                               env=env, text=True, capture_output=True, timeout=100, check=False)
@@ -115,7 +116,7 @@ class Round(unittest.TestCase):
             self.assertEqual(set(BY_SIZE + FIXED) - set(table.parse(file.read())), set())
 
     def test_hooks_have_figures(self):
-        """On the simulated device they are no news; each must have been taken."""
+        """gpu_costs measures every row of costs_hooks.def, with and without the library."""
         env = dict(os.environ, ACCEL_SIM="clock:real", ACCEL_ALLOC_CONF="dump:none")
         seen = []
         for preload in ("", LIBRARY):

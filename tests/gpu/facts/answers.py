@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""The same answers with the library as without it, on the device at hand, and the same as the
-simulated device's: sequences of calls of tests/contract/answers/edges.c (PROTOCOL.md).
+"""Compares the driver's answers without and with the library, and with the simulated device's.
 
-    answers.py        beside it or in the build folder: gpu_answers, answers_allowed.txt,
-                      answers_simulated.txt
+The program gpu_answers makes the calls of tests/contract/answers/edges.c (PROTOCOL.md).
 
-Where the library's answer differs and answers_allowed.txt (tests/contract/answers/allowed.txt) does not
-say that it may, the row that would say so is written to answers_allowed.txt in QUALIFY_OUT, as a
-guess to be judged; what the device said of everything to answers.txt there."""
+    answers.py        needs gpu_answers, answers_allowed.txt and answers_simulated.txt in tests/gpu
+                      of the build folder
+
+A difference fails if no row of answers_allowed.txt (tests/contract/answers/allowed.txt) allows it.
+The row that would allow it goes to answers_allowed.txt in QUALIFY_OUT, as a guess to be judged.  All
+answers of the device go to answers.txt there."""
 import concurrent.futures
 import os
 import re
@@ -19,7 +20,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 import report
 
-# A case that the bare driver or the device cannot go through says nothing.
+# A case that fails on the bare driver or the device proves nothing.
 BROKEN = re.compile(r"^(.*): (?:CRASHED|FAILED)\b|^SETUP FAILED")
 
 
@@ -37,7 +38,7 @@ def run(preload):
 
 
 def cases(lines):
-    """Case -> its lines; the name of a case is what stands before the first colon."""
+    """Maps each case to its lines; a case's name ends at the first colon."""
     found, name = {}, ""
     for line in lines:
         if not line.startswith("SETUP FAILED"):
@@ -66,7 +67,7 @@ def split(line):
 
 
 def differences(bare, other, allowed):
-    """(question, answer, other answer) where both differ and no row allows it."""
+    """Returns (question, answer, other answer) for each difference that no row allows."""
     if len(bare) != len(other):
         return [(split(bare[0])[0].split(":")[0], f"{len(bare)} lines", f"{len(other)} lines")]
     found = []
@@ -87,7 +88,7 @@ def keep(name, lines):
 
 
 def main():
-    # Both at once: each case is a process, and most of its time goes into opening the device.
+    # Both run at once.  Each case is a process, and opening the device takes most of its time.
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         bare, ours = pool.map(run, (None, os.environ["QUALIFY_LIBRARY"]))
     simulated, allowed = cases(read("answers_simulated.txt")), allowed_rows()

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""answers.py on the simulated device: the library answers as the driver does, something that does
-not is seen, and proposed as a row to be judged.
+"""Tests answers.py on the simulated device.
+
+The library answers as the driver does.  Other answers are detected and proposed as rows.
 
 usage: check_answers.py BUILD SIM_FOLDER LIBRARY OTHER"""
 import json
@@ -32,7 +33,7 @@ def main():
     lines, rows, done = run(build, sim, other, QUALIFY_SIM="1")
     assert lines[same]["result"] == "fail" and done.returncode == 1, done
     assert rows and all(row.startswith("guess | ") for row in rows), rows
-    # Another device: memory for what the recorded one refused, and one device only.
+    # A different device: it has more memory than the recorded one, and is the only one.
     lines, rows, done = run(build, sim, library, ACCEL_SIM="clock:virtual,memory:64G,log:none")
     assert lines[same]["result"] == "pass", done
     assert lines[as_simulated]["result"] == "fact" and lines[as_simulated]["value"] > 0, done

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The checks of this folder on the simulated device: every claim is answered as assumed, and each
-lie of the driver (lies.def, settings of the simulator) makes its claims fail and no others.
+"""Tests the checks of this folder on the simulated device.
+
+Claims get the assumed answers.  Each lie (lies.def, SETTINGS) makes its own claims fail, no others.
 
 usage: check_facts.py GPU_FACTS SIM_FOLDER LIAR_FOLDER LIBRARY MUTE [FACT...]
 
@@ -15,7 +16,7 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 SIM = "clock:virtual,devices:2,rdma:true,log:none"
 FACTS = range(1, 13)
 
-# Settings of the simulated device and of the library that are lies by themselves:
+# Settings of the simulated device and of the library that act as lies:
 # (fact, setting of ACCEL_SIM, of ACCEL_ALLOC_CONF, claims)
 SETTINGS = (
     (3, "", "enabled:false", "shared_cudart_allocations static_cudart_allocations"),
@@ -49,7 +50,7 @@ def main():
             wrong.append(f"{what}: lines {sorted(set(lines) ^ names)} are missing or too many")
         failed = {name for name in lines if lines[name]["result"] == "fail"}
         meant = {f"fact{fact:02}.{name}" for name in failing.split()}
-        # Programs that need nvcc may not be there.
+        # Programs that need nvcc may be missing.
         meant -= {name for name in lines if "not built" in lines[name].get("reason", "")}
         if failed != meant:
             wrong.append(f"{what}: failed {sorted(failed)}, meant {sorted(meant)}:" + "".join(

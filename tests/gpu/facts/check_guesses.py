@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The table of guesses comes out of the simulated device as it is, and a driver that answers
-otherwise changes its rows.
+"""Tests gpu_guesses: the simulated device gives the table of guesses unchanged, and a driver with
+other answers changes its rows.
 
 usage: check_guesses.py GPU_GUESSES SIM_FOLDER LIAR_FOLDER GUESSES.def"""
 import json

@@ -1,7 +1,7 @@
-// What the runtime does with memory and work, as the library's counters see it: the program runs
-// under the preload and asks the library before and after each call.
+// Tests that the runtime's allocations and submissions reach the library.  The program runs with
+// the library preloaded and reads its counters before and after each call.
 //
-// Prints "allocations yes|no ..." and "submissions yes|no ...".  77: no device.
+// It prints "allocations yes|no ..." and "submissions yes|no ...".  Exit status 77: no device.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -22,7 +22,7 @@ extern "C" __global__ void gpu_quick(unsigned long long from, unsigned long long
 static int (*stats_json)(char **);
 static int (*record_stream)(void *, void *);
 
-// A counter of the library's document; -1: it has none of that name.
+// Returns a counter of the library's statistics; -1 if there is none of this name.
 static long long counter(const char *name) {
     char *text = nullptr, quoted[64];
     if (stats_json(&text) != 0 || !text) {

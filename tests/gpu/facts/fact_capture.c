@@ -1,8 +1,8 @@
-/* Fact 9: what may be called while a stream captures, and what breaks the capture.
+/* Fact 9: calls that are allowed while a stream captures, and calls that break the capture.
  *
- * Each row of captures.def is one capture: begun in a mode, one kernel, the call, the end.  In
- * the mode `exchanged` the capture is a global one and the thread has exchanged its own mode for
- * relaxed around the call: that is how the library calls the driver. */
+ * Each row of captures.def is one capture: the begin in a mode, one kernel, the call, the end.  In
+ * the mode EXCHANGED the capture is global, and the thread exchanges its own mode for relaxed
+ * around the call.  The library calls the driver in this way. */
 #include "facts.h"
 
 #include <stdio.h>
@@ -12,10 +12,10 @@
 typedef enum { GLOBAL, THREAD_LOCAL, RELAXED, EXCHANGED, MODES } capture_mode_t;
 static const char *const mode_names[] = {"GLOBAL", "THREAD_LOCAL", "RELAXED", "EXCHANGED"};
 
-/* What the calls work on, made before the capture. */
+/* Objects for the calls, made before the capture. */
 static struct {
     CUstream other;
-    CUevent event; /* recorded, and over */
+    CUevent event; /* recorded and completed */
     CUdeviceptr block, range;
     CUmemGenericAllocationHandle handle;
     CUmemAllocationProp prop;
@@ -136,8 +136,8 @@ static CUresult call_map(void) {
     return result ? result : undone;
 }
 
-/* ours: the library makes it during captures.  blocking: the capturing stream is one that the
- * legacy stream waits for.  pages: needs virtual memory management. */
+/* A call to try.  ours: the library makes it during captures.  blocking: the capturing stream is a
+ * blocking stream, so the legacy stream waits for it.  pages: needs virtual memory management. */
 typedef struct {
     const char *name;
     CUresult (*call)(void);
@@ -170,7 +170,7 @@ static const call_t calls[] = {
 };
 enum { CALLS = sizeof calls / sizeof *calls, TEXT = 1000 };
 
-/* What is assumed: CAPTURE("call", mode, answer, end of the capture). */
+/* The assumed answers: CAPTURE("call", mode, answer, end of the capture). */
 static const struct {
     const char *name;
     capture_mode_t mode;
@@ -205,7 +205,7 @@ static void prepare(void) {
     MUST(cu.cuCtxSynchronize());
 }
 
-/* One capture.  What the call may have left is over before the next one begins. */
+/* Makes the call in one capture.  Waits for all work before it returns. */
 static void one(const call_t *call, capture_mode_t mode, CUresult *answer, CUresult *end) {
     static const CUstreamCaptureMode modes[] = {
         CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
@@ -225,7 +225,7 @@ static void one(const call_t *call, capture_mode_t mode, CUresult *answer, CUres
     if (graph)
         cu.cuGraphDestroy(graph);
     MUST(cu.cuStreamDestroy_v2(stream));
-    MUST(cu.cuEventRecord(have.event, have.other)); /* one that a capture took is real again */
+    MUST(cu.cuEventRecord(have.event, have.other)); /* the call may have captured it */
     MUST(cu.cuCtxSynchronize());
 }
 
@@ -236,7 +236,7 @@ static int row_of(const char *name, capture_mode_t mode) {
     return -1;
 }
 
-/* Several lines of what differs. */
+/* Counts and descriptions of the differing answers. */
 typedef struct {
     int asked, wrong;
     char text[TEXT];
@@ -284,7 +284,7 @@ static void look(found_t *through, found_t *others, bool *breaks, FILE *rows) {
         }
 }
 
-/* What a file captures.def would hold for this driver, where there is a place for it. */
+/* Opens captures.def in QUALIFY_OUT for this driver's rows, or /dev/null without this variable. */
 static FILE *rows_open(void) {
     const char *folder = getenv("QUALIFY_OUT");
     char path[1024] = "/dev/null";

@@ -1,5 +1,5 @@
-/* Facts 1 and 2: what cuGetProcAddress answers, held against the exported symbols and the table
- * that the library and the simulated driver share (cuda_functions.def). */
+/* Facts 1 and 2: compares the answers of cuGetProcAddress with the exported symbols and with
+ * cuda_functions.def, the table that the library and the simulated driver share. */
 #include "facts.h"
 
 #include <dlfcn.h>
@@ -32,7 +32,7 @@ static const struct {
 };
 enum { LOOKUPS = sizeof lookups / sizeof *lookups };
 
-/* What differs, the first few of it in words. */
+/* Number of differences, and the first SHOWN of them in words. */
 typedef struct {
     int asked, differ;
     char text[TEXT];
@@ -53,7 +53,7 @@ static void *exported(const char *symbol) {
     return dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), symbol);
 }
 
-/* NULL: not found. */
+/* Returns the driver's answer; NULL if it does not find the function. */
 static void *look_up(const char *name, int version, cuuint64_t flags) {
     void *found = NULL;
     CUresult result = cu.cuGetProcAddress_v2
@@ -90,7 +90,7 @@ void fact_1(void) {
                 "%d of %d symbols differ.%s", tally.differ, tally.asked, tally.text);
 }
 
-/* The row that answers; ROWS: none. */
+/* Returns the row that should answer; ROWS if there is none. */
 static int row_of(const char *name, int version, stream_mode_t mode) {
     int best = ROWS;
     for (int i = 0; i < ROWS; i++)
@@ -107,7 +107,7 @@ static void *expected(const char *name, int version, stream_mode_t mode) {
     return row == ROWS ? NULL : exported(rows[row].symbol);
 }
 
-/* Of the runtime's list some are newer than an older driver. */
+/* Some functions of the runtime's list are newer than an older driver. */
 static bool is_newer(int i) {
     return lookups[i].version > gpu.version ||
            (*lookups[i].answer && !exported(lookups[i].answer));

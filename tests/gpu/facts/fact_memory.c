@@ -1,5 +1,5 @@
-/* Facts 6 and 7: what a block looks like from its inside, what can be shared, and what pages of
- * virtual memory management do. */
+/* Facts 6 and 7: the identity of a block, seen from an address inside it; shared memory; and pages
+ * of virtual memory management. */
 #include "facts.h"
 
 #include <stdio.h>
@@ -59,7 +59,8 @@ static void new_ids(void) {
                 COUNT, ids[0], ids[COUNT - 1]);
 }
 
-/* In a process of its own, this program anew: "error name" or "SUCCESS and the first word". */
+/* Opens the handle in a new process of this program.  `said` gets "error name" or "SUCCESS" with
+ * the first word.  Returns false if the process failed. */
 static bool opened_elsewhere(const CUipcMemHandle *handle, char *said, size_t room) {
     char text[2 * sizeof handle->reserved + 1], self[512];
     int pipes[2], status = -1;
@@ -125,7 +126,7 @@ static void handles(CUdeviceptr base) {
         fact_answer(CLAIM_6_ipc_names_base, !strcmp(said, wanted),
                     "Another process opened it and read: %s; the base holds %u.", said,
                     (unsigned)PATTERN);
-    /* Nothing of the driver's form: text, a process id, an offset. */
+    /* A handle that the driver never makes: text, a process id, an offset. */
     memset(&forged, 0, sizeof forged);
     snprintf(forged.reserved, sizeof forged.reserved, "accelcache block %d at +%d", (int)getpid(),
              INSIDE);

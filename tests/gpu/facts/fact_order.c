@@ -1,9 +1,8 @@
-/* Facts 5, 10 and 11: what events cover, within a context and across, and in which order kernels
- * of a stream begin.
+/* Facts 5, 10 and 11: the work that events cover, within a context and across contexts, and the
+ * order in which kernels of a stream begin.
  *
- * Whether an event covers a kernel is told by the kernel's own event, recorded right behind it in
- * its stream: that one has to be over as soon as the other is, and the other may not be over
- * while it is not. */
+ * An event covers a kernel if it never completes before the kernel.  A kernel has ended if its word
+ * in gpu.words is set. */
 #include "facts.h"
 
 #include <pthread.h>
@@ -25,8 +24,8 @@ static CUstream nonblocking(void) {
 
 /* ---------------------------------------------------------------- 5 */
 
-/* The event is asked until it is over: is the kernel, which writes `to`, over then?  1 yes, 0 no,
- * -1 it was over before anything could be asked. */
+/* Polls `covering` until it completes.  Returns 1 if the kernel that writes gpu.words[word] is then
+ * over, 0 if not, -1 if the kernel was over before the first poll. */
 static int outlives(CUevent covering, unsigned word) {
     bool was_running = false;
     for (;;) {
@@ -51,7 +50,7 @@ static CUresult record_beside(CUevent covering) {
     return cu.cuCtxRecordEvent(gpu_beside()->context, covering);
 }
 
-/* Puts a slow kernel that writes gpu.words[word] somewhere. */
+/* Submits a slow kernel that writes gpu.words[word], to a stream of its choice. */
 typedef CUresult submit_t(unsigned word);
 
 static void covers(claim_t claim, submit_t *submit, record_t *record, CUevent covering) {
@@ -126,7 +125,7 @@ static CUresult in_beside(unsigned word) {
     return cu.cuCtxSetCurrent(gpu.primary);
 }
 
-/* An event belongs to the context that was current when it was made. */
+/* Makes the event in the other context: an event belongs to its creation's current context. */
 static void covers_beside(void) {
     MUST(cu.cuCtxSetCurrent(gpu_beside()->context));
     CUevent covering = event();
@@ -139,9 +138,9 @@ static CUresult in_green(unsigned word) {
     return gpu_try(gpu.slow, gpu_green()->stream, gpu_word(0), gpu_word(word));
 }
 
-/* Is the context's event still out while a stream holds nothing but a wait for the word?  No
- * kernel runs that the event would cover.  Another thread sets the word in the end, for recording
- * itself might wait. */
+/* Sets the word after 30 ms.  covers_wait tests whether the context's event is pending while a
+ * stream holds only a wait for this word, and no kernel runs.  A separate thread sets the word,
+ * because recording itself might wait. */
 static void *set_word(void *word) {
     struct timespec moment = {0, 30000000};
     nanosleep(&moment, NULL);
@@ -185,8 +184,8 @@ static void covers_wait_for_value(CUevent covering) {
                 cu.cuStreamWaitValue32_v2(stream, gpu_word(word), 1, AT_LEAST), covering);
 }
 
-/* The other context's stream waits for a word, an event behind that, this context's stream for
- * the event. */
+/* The other context's stream waits for a word and then records an event.  A stream of this context
+ * waits for this event. */
 static void covers_wait_for_event(CUevent covering) {
     const gpu_beside_t *beside = gpu_beside();
     unsigned word = GPU_WORDS_KEPT;
@@ -208,7 +207,8 @@ static CUresult record_once(void *arg) {
     return cu.cuCtxRecordEvent(gpu.primary, *(CUevent *)arg);
 }
 
-/* A kernel behind the record, in another stream, is over while the recorded one runs. */
+/* Tests that a kernel in another stream, launched after the record, ends while the recorded kernel
+ * runs. */
 static void holds_up_streams(void) {
     CUevent covering = event();
     CUstream other = nonblocking();
@@ -279,8 +279,8 @@ void fact_5(void) {
 
 /* ---------------------------------------------------------------- 10 */
 
-/* A slow kernel, an event behind it, a quick one behind that in another context's or device's
- * stream: the quick one reads what the slow one wrote. */
+/* Launches a slow kernel, records an event, and lets another context's or device's stream wait for
+ * this event.  A quick kernel there must read the slow kernel's result. */
 static void waits_across(claim_t claim, CUcontext second, CUstream stream, gpu_kernel_t quick) {
     CUstream first = nonblocking();
     CUevent behind = event();
@@ -372,7 +372,8 @@ void fact_10(void) {
 
 /* ---------------------------------------------------------------- 11 */
 
-/* A slow kernel writes `word`; the next one on its stream reads it when it begins. */
+/* A slow kernel writes `word`, and the stream's next kernel reads it when it begins.  Returns how
+ * often the second kernel began early. */
 static int begins_early(bool programmatic, CUresult *result) {
     CUstream stream = nonblocking();
     unsigned word = GPU_WORDS_KEPT, next = word + 1;
@@ -408,7 +409,8 @@ static int plain_behind_programmatic(void) {
     return early;
 }
 
-/* A slow kernel, a programmatic launch behind it, an event behind that. */
+/* Records an event after a slow kernel and a programmatic launch.  Returns how often the slow
+ * kernel was over when the event completed. */
 static int event_stands_for_both(void) {
     CUstream stream = nonblocking();
     CUevent behind = event();

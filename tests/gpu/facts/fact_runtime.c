@@ -1,5 +1,5 @@
-/* Fact 3: the runtime's own programs (cudart.cu), linked with the shared and the static runtime,
- * run under the library and say what arrived at its hooks. */
+/* Fact 3: runs programs of the CUDA runtime (cudart.cu) under the library.  They are linked with
+ * the shared and the static runtime, and print which calls arrived at the hooks. */
 #include "facts.h"
 
 #include <libgen.h>
@@ -12,7 +12,7 @@
 enum { LINE = 1200, PATHS = 1024 };
 
 typedef struct {
-    char answer[2][LINE]; /* "yes" or "no", then what was seen */
+    char answer[2][LINE]; /* "yes" or "no", then the evidence */
     int status;
 } said_t;
 
@@ -71,7 +71,7 @@ static void runtime(const char *kind, claim_t allocations, claim_t submissions) 
     if (readlink("/proc/self/exe", self, sizeof self - 1) <= 0)
         return;
     const char *folder = dirname(self);
-    /* NVIDIA's runtime does not run on the simulated device: a static one stands in. */
+    /* NVIDIA's runtime does not run on the simulated device: a stand-in replaces the static one. */
     snprintf(program, sizeof program, "%s/facts_cudart_%s%s", folder, kind,
              gpu.simulated && !strcmp(kind, "static") ? "_standin" : "");
     bool there = access(program, X_OK) == 0;

@@ -1,5 +1,5 @@
-/* Facts 4, 8 and 12: which calls hold up the host while a kernel runs, and what cuMemGetInfo
- * counts. */
+/* Facts 4, 8 and 12: calls that hold up the host while a kernel runs, and the memory that
+ * cuMemGetInfo counts. */
 #include "facts.h"
 
 #include <pthread.h>
@@ -17,7 +17,7 @@ static CUstream stream_of(unsigned flags) {
 
 /* ---------------------------------------------------------------- 4 */
 
-/* Allocated before the kernel starts; each try frees another one. */
+/* Blocks allocated before the kernel starts.  Each try frees one of them. */
 typedef struct {
     CUdeviceptr block[16];
     unsigned next;
@@ -42,7 +42,7 @@ static void free_waits(claim_t claim, CUstream stream, gpu_kernel_t slow, CUcont
         free_next(&blocks);
 }
 
-/* A thread frees memory while a kernel runs; what does another thread's call do meanwhile? */
+/* A thread that frees memory while a kernel runs, to see its effect on another thread's call. */
 typedef struct {
     CUdeviceptr block;
     _Atomic bool entered, left;
@@ -65,7 +65,8 @@ static CUresult alloc_beside(void *memory) {
     return cu.cuMemAlloc_v2(memory, LARGE_MIB * MIB);
 }
 
-/* The kernel's end is its word. */
+/* Answers whether `call` is held up while another thread frees memory during a kernel.  The kernel
+ * has ended if its word is set. */
 static void held_up(claim_t claim, CUstream stream, gpu_call_t *call, void *arg) {
     enum { LOOKS = 100 };
     unsigned word = GPU_WORDS_KEPT;
@@ -78,7 +79,7 @@ static void held_up(claim_t claim, CUstream stream, gpu_call_t *call, void *arg)
         fact_skip(claim, "unknown: no thread");
         return;
     }
-    /* 2 ms of the kernel's 20 are for the thread to get into the call. */
+    /* The thread has 2 ms of the kernel's 20 to enter the call. */
     for (int i = 0; i < LOOKS; i++)
         gpu_rest();
     bool before =
@@ -173,7 +174,7 @@ static CUresult release_next(void *arg) {
     return cu.cuMemRelease(p->handle[p->next++]);
 }
 
-/* The claim with the first half of the pages, the rest of them without a kernel. */
+/* Answers the claim with the first pages.  Makes the call for the other pages without a kernel. */
 static void page_step(claim_t claim, pages_t *p, gpu_call_t *call, CUstream stream) {
     p->next = 0;
     fact_waits(claim, stream, gpu.slow, NULL, call, p);
@@ -238,8 +239,7 @@ static CUresult get_info(void *arg) {
     return cu.cuMemGetInfo_v2(&values[0], &values[1]);
 }
 
-/* The other processes of the machine may use memory meanwhile: the question is put three times.
- */
+/* Tries up to three times, because other processes may use memory in between. */
 static void comes_back(void) {
     size_t before = 0, held = 0, after = 0, bytes = LARGE_MIB * MIB;
     bool good = false;

@@ -1,13 +1,15 @@
-/* gpu_facts: does the real stack behave as the design assumes?
+/* gpu_facts: tests whether the real driver behaves as the design assumes.
  *
  *   gpu_facts [--judge] NUMBER...      1 to 12; each number in a process of its own is best
- *   gpu_facts --ptx N              text N of the kernels, nothing behind the last one
- *   gpu_facts --list                   the claims as "name<TAB>wanted<TAB>question<TAB>depends"
+ *   gpu_facts --ptx N                  prints text N of the kernels, nothing after the last one
+ *   gpu_facts --list                   prints "name<TAB>wanted<TAB>question<TAB>depends"
  *
- * One line a claim of claims.def (PROTOCOL.md).  On the simulated device an answer as assumed
- * repeats its own assumption and is skipped; --judge says pass, for the tests of this program.
- * Exit status 0, 1 when a claim failed, 2 wrong usage or a call failed that has to
- * work, 77 no driver or no device. */
+ * The program prints one line per claim of claims.def (PROTOCOL.md).  The simulated device only
+ * repeats its own assumptions, so their lines are skipped there.  With --judge these lines pass,
+ * for the tests of this program.
+ *
+ * Exit status: 0 no claim failed, 1 a claim failed, 2 wrong usage or a necessary call failed, 77 no
+ * driver or no device. */
 #include "facts.h"
 
 #include <stdio.h>
@@ -38,7 +40,7 @@ static const char *name_of(claim_t claim) {
     return name;
 }
 
-/* "as above" in the table means the row before. */
+/* Returns the text on what depends on a claim; expands "as above" with the previous row's text. */
 static const char *depends_of(claim_t claim) {
     static char text[TEXT];
     const char *rest = claims[claim].depends;

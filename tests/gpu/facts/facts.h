@@ -1,4 +1,4 @@
-/* What the facts share: how an answer is judged and said.
+/* Common functions of the facts: they judge and report answers.
  *
  * facts.c         arguments, judging
  * fact_lookup.c   1 addresses, 2 the version table
@@ -23,16 +23,16 @@ typedef enum {
     CLAIMS
 } claim_t;
 
-/* The answer to a claim, once for each.  A claim that was not answered at the end fails. */
+/* Reports the answer to a claim, once per claim.  A claim without an answer fails at the end. */
 void fact_answer(claim_t claim, bool answer, const char *evidence, ...) REPORT_PRINTF(3);
 void fact_figure(claim_t claim, double value, const char *unit, const char *evidence, ...)
     REPORT_PRINTF(4);
-/* It could not be asked here, or the answer cannot be told. */
+/* Skips a claim that cannot be tested here or has no clear answer. */
 void fact_skip(claim_t claim, const char *reason, ...) REPORT_PRINTF(2);
-/* The claim, unless `there`; answers `there`. */
+/* Skips the claim if `there` is false.  Returns `there`. */
 bool fact_needs(claim_t claim, bool there, const char *what);
 
-/* Does the call wait for the stream's kernel?  Answers the claim. */
+/* Answers the claim with whether `call` waits for the stream's kernel. */
 void fact_waits(claim_t claim, CUstream stream, gpu_kernel_t slow, CUcontext other,
                 gpu_call_t *call, void *arg);
 
@@ -49,8 +49,8 @@ void fact_10(void);
 void fact_11(void);
 void fact_12(void);
 
-/* gpu_facts --open HANDLE: opens an IPC handle (hexadecimal) in this process and says what it
- * got. */
+/* gpu_facts --open HANDLE: opens an IPC handle (hexadecimal) in this process and prints the
+ * result. */
 int fact_open(const char *handle);
 
 #endif

@@ -1,4 +1,4 @@
-/* What gpu.h declares. */
+/* The device for checks: driver lookup, kernels, contexts, waiting (gpu.h). */
 #include "gpu.h"
 
 #include <dlfcn.h>
@@ -45,7 +45,7 @@ double gpu_clock(void) {
 
 void gpu_rest(void) {
     struct timespec moment = {0, 20000};
-    nanosleep(&moment, NULL); /* between two looks: how long it is decides nothing */
+    nanosleep(&moment, NULL); /* a pause between two polls; its length does not matter */
 }
 
 void gpu_pause(void) {
@@ -56,8 +56,8 @@ void gpu_pause(void) {
 
 /* ---------------------------------------------------------------- kernels */
 
-/* kernel(from, to, clocks).  A programmatic launch behind it may begin at once: sm_90 and later
- * only, so that text is another one. */
+/* PTX text of kernel(from, to, clocks).  With `release` a programmatic launch after it may begin at
+ * once.  This needs sm_90, so it is a separate text. */
 #define KERNEL(head, name, release)                                                              \
     head ".address_size 64\n"                                                                    \
          ".visible .entry " name "(.param .u64 from, .param .u64 to, .param .u64 clocks) {\n"    \
@@ -184,7 +184,7 @@ bool gpu_open(void) {
     gpu.words = pinned;
     gpu.slow_ms = SLOW_MS;
     gpu_kernels(&gpu.quick, &gpu.slow);
-    /* The first launch loads what later ones find loaded. */
+    /* The first launch loads the kernel; later launches must not include this time. */
     gpu_launch(gpu.quick, NULL, gpu_word(0), gpu_word(1));
     gpu_launch(gpu.slow, NULL, gpu_word(0), gpu_word(1));
     MUST(cu.cuCtxSynchronize());
@@ -205,14 +205,14 @@ const gpu_beside_t *gpu_beside(void) {
     gpu_launch(made.quick, made.stream, gpu_word(0), gpu_word(1));
     gpu_launch(made.slow, made.stream, gpu_word(0), gpu_word(1));
     MUST(cu.cuCtxSynchronize());
-    MUST(cu.cuCtxPopCurrent_v2(NULL)); /* one context is on the stack, as before */
+    MUST(cu.cuCtxPopCurrent_v2(NULL)); /* leaves one context on the stack, as it was */
     return &made;
 }
 
 const gpu_green_t *gpu_green(void) {
     enum { PROCESSORS = 1 };
     static gpu_green_t made;
-    unsigned long long resource[64] = {0}; /* larger than the ABI has it */
+    unsigned long long resource[64] = {0}; /* larger than in the ABI */
     CUdevResource *processors = (CUdevResource *)(void *)resource;
     CUdevResourceDesc desc;
     if (made.stream)
@@ -236,8 +236,9 @@ bool gpu_has_pages(void) {
 
 /* ---------------------------------------------------------------- waiting */
 
-/* The kernel has to be running still when the call is made, and over when it waited for it: the
- * event behind the kernel tells both, whatever the host's clock says. */
+/* Asks once whether `call` waits for a slow kernel.  The kernel must be running before the call,
+ * and is over after a call that waited.  An event behind the kernel shows both, without the
+ * host's clock. */
 static gpu_wait_t ask_once(CUstream stream, gpu_kernel_t slow, CUcontext other, gpu_call_t *call,
                            void *arg) {
     gpu_wait_t seen = {GPU_UNCLEAR, CUDA_SUCCESS, 0, 0};

@@ -1,9 +1,8 @@
-/* The device as the checks of this folder and of right/ see it: the whole driver API, found at
- * run time, two kernels, a clock, and the question whether a call waits.
+/* The device for the checks of this folder and of right/: the whole driver API, found at run
+ * time, two kernels, a clock, and a test whether a call waits.
  *
- * One thread opens the device; afterwards every function may be called from any thread.  On the
- * simulated device time is the simulated one, so that nothing here depends on how busy the
- * machine is. */
+ * One thread opens the device.  Afterwards any thread may call every function.  On the simulated
+ * device the clock is the simulated one, so that nothing here depends on the machine's load. */
 #ifndef GPU_H
 #define GPU_H
 
@@ -14,14 +13,14 @@
 #include "device/cuda_abi.h"
 #include "harness.h"
 
-/* Every function of cuda_functions.def as the driver exports it; NULL: it does not. */
+/* The driver's exports for all functions of cuda_functions.def; NULL if an export is missing. */
 typedef struct {
 #define CU_FN(symbol, name, since, mode, params, args) symbol##_fn *symbol;
 #include "device/cuda_functions.def"
 #undef CU_FN
 } gpu_driver_t;
 
-/* A kernel in one context, and the clocks that it lets pass. */
+/* A kernel in one context, and its duration in clocks. */
 typedef struct {
     CUfunction function;
     unsigned long long clocks;
@@ -34,78 +33,84 @@ typedef struct {
     volatile uint32_t *words;    /* pinned memory that kernels write to; GPU_WORDS of them */
     int devices, version, major; /* version: of the driver; major: compute capability */
     bool simulated;
-    double slow_ms; /* what a slow kernel takes at least */
+    double slow_ms; /* least duration of a slow kernel */
 } gpu_t;
 
 extern gpu_driver_t cu;
 extern gpu_t gpu;
 
-enum { GPU_WORDS = 4096, GPU_WORDS_KEPT = 16 }; /* the first ones are gpu_does_wait's own */
+enum { GPU_WORDS = 4096, GPU_WORDS_KEPT = 16 }; /* gpu_does_wait uses the first ones */
 
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 
-/* Whether every named function is there. */
+/* True if the driver has the function. */
 #define GPU_HAS(symbol) (cu.symbol != NULL)
 
-/* The driver's functions, nothing called yet.  False: no libcuda.so.1. */
+/* Looks up the driver's functions and calls none.  Returns false if there is no libcuda.so.1. */
 bool gpu_load(void);
-/* Also cuInit, the first device's primary context, kernels.  False: no driver, or no device. */
+/* Does gpu_load and cuInit, makes the first device's primary context current, and loads the
+ * kernels.  Returns false if there is no driver or no device. */
 bool gpu_open(void);
 
-/* "SUCCESS", "INVALID_VALUE": the driver's name without CUDA_ERROR_, or the number. */
+/* Returns the driver's name of a result without CUDA_ERROR_ ("SUCCESS", "INVALID_VALUE"), or its
+ * number. */
 const char *gpu_error(CUresult result);
 
-/* Milliseconds of a clock that never steps back. */
+/* Returns milliseconds of a monotonic clock. */
 double gpu_clock(void);
-/* Lets a moment pass: simulated time, or a short sleep between looks at a device. */
+/* Sleeps for a moment between two polls.  On the simulated device also advances its time. */
 void gpu_pause(void);
-/* The same for a host function, which may not call the driver: real time only. */
+/* Sleeps for a moment in real time only.  For host functions, which must not call the driver. */
 void gpu_rest(void);
 
-/* A kernel of one thread: reads the word at `from`, works for a moment (`quick`) or for slow_ms
- * (`slow`), writes what it read at first plus one to `to`.  Addresses: device memory, or
- * gpu_word(i).  `early`: may begin before the kernel in front of it in its stream has ended. */
+/* Launches a kernel of one thread.  The kernel first reads the word at `from`.  It then works for a
+ * moment (gpu.quick) or for slow_ms (gpu.slow), and writes the old value plus one to `to`.
+ * Addresses are device memory or gpu_word(i). */
 CUresult gpu_try(gpu_kernel_t kernel, CUstream stream, CUdeviceptr from, CUdeviceptr to);
-/* The same where it has to work. */
+/* Launches like gpu_try and ends the program if the launch fails. */
 void gpu_launch(gpu_kernel_t kernel, CUstream stream, CUdeviceptr from, CUdeviceptr to);
+/* Launches like gpu_try, but the kernel may begin before the stream's previous kernel has ended. */
 CUresult gpu_launch_early(gpu_kernel_t kernel, CUstream stream, CUdeviceptr from, CUdeviceptr to);
-/* PTX text number n, "" behind the last one: for the assembler. */
+/* Returns PTX text number n, for the assembler; "" after the last one. */
 const char *gpu_text(unsigned n);
-/* Device address of gpu.words[i]. */
+/* Returns the device address of gpu.words[i]. */
 CUdeviceptr gpu_word(unsigned i);
-/* The kernels in the current context. */
+/* Loads the kernels into the current context. */
 void gpu_kernels(gpu_kernel_t *quick, gpu_kernel_t *slow);
 
-/* A context of cuCtxCreate beside the primary one, with a non-blocking stream and kernels; the
- * primary one is current afterwards.  NULL: there is none to be had. */
+/* A second context, with a non-blocking stream and kernels. */
 typedef struct {
     CUcontext context;
     CUstream stream;
     gpu_kernel_t quick, slow;
 } gpu_beside_t;
+/* Returns the second context, made by cuCtxCreate at the first call; NULL if this fails.  The first
+ * call needs the primary context to be current, and leaves it so. */
 const gpu_beside_t *gpu_beside(void);
 
-/* A green context over all processors, its view as a context and a stream in it; kernels of it
- * are the primary one's.  NULL: there is none to be had. */
+/* A green context over all processors, its view as a CUcontext, and a stream in it.  It uses the
+ * primary context's kernels. */
 typedef struct {
     CUgreenCtx green;
     CUcontext view;
     CUstream stream;
 } gpu_green_t;
+/* Returns the green context, made at the first call; NULL if it is not available. */
 const gpu_green_t *gpu_green(void);
 
-/* Whether the device has virtual memory management. */
+/* Returns true if driver and device support virtual memory management. */
 bool gpu_has_pages(void);
 
-/* Does `call` hold up the host until a slow kernel in `stream` is over?  The current context is
- * the stream's unless `other` is given: the call is made with that one current. */
+/* The outcome of gpu_does_wait. */
 typedef struct {
     enum { GPU_UNCLEAR, GPU_WAITED, GPU_DID_NOT } answer;
     CUresult result;           /* of the call */
     double call_ms, kernel_ms; /* kernel_ms: from its launch to its end, as the host saw it */
 } gpu_wait_t;
 typedef CUresult gpu_call_t(void *arg);
+/* Tests whether `call` holds up the host until a slow kernel in `stream` is over.  The current
+ * context must be the stream's.  If `other` is not NULL, it is current during the call. */
 gpu_wait_t gpu_does_wait(CUstream stream, gpu_kernel_t slow, CUcontext other, gpu_call_t *call,
                          void *arg);
 

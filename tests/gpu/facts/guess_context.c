@@ -19,7 +19,7 @@ void guess_synchronize_legacy(void) {
     MUST(cu.cuCtxSynchronize());
 }
 
-/* May crash: alone in its process. */
+/* May crash, so it runs in a process of its own. */
 void guess_destroyed_stream(void) {
     CUstream stream = a_stream(CU_STREAM_NON_BLOCKING);
     MUST(cu.cuStreamDestroy_v2(stream));
@@ -62,7 +62,7 @@ static void *destroy_beside(void *arg) {
     return arg;
 }
 
-/* May crash: alone in its process. */
+/* May crash, so it runs in a process of its own. */
 void guess_destroyed_context(void) {
     CUdeviceptr memory;
     CUcontext top = NULL;
@@ -90,7 +90,7 @@ void guess_destroy_primary(void) {
     say("%s", gpu_error(cu.cuCtxDestroy_v2(gpu.primary)));
 }
 
-/* The event goes with the context: the kernel's word tells whether it was over. */
+/* The context's end destroys events, so the kernel's word shows whether the kernel was over. */
 void guess_destroy_pending(void) {
     if (!gpu_beside()) {
         say("not here");
@@ -121,7 +121,7 @@ void guess_reset_counts(void) {
     say("%s", gpu_error(second));
 }
 
-/* Without a device opened before. */
+/* Runs in a process that has not opened a device. */
 void guess_release_unretained(void) {
     CUdevice device;
     MUST(cu.cuInit(0));
@@ -145,7 +145,7 @@ static CUresult synchronize(void *arg) {
     return cu.cuCtxSynchronize();
 }
 
-/* Whether an event of cuCtxRecordEvent of `context` waits for work of `stream`. */
+/* Returns true if an event that cuCtxRecordEvent records for `context` covers work of `stream`. */
 static bool records(CUcontext context, CUstream stream) {
     CUevent event = an_event();
     bool covered = true;
@@ -208,7 +208,7 @@ void guess_green_wait(void) {
     }
 }
 
-/* Makes a child after cuInit: alone in its process. */
+/* Forks after cuInit, so it runs in a process of its own. */
 void guess_fork(void) {
     CUdeviceptr memory;
     int pipes[2];
@@ -232,7 +232,7 @@ void guess_fork(void) {
     say("%.*s", length > 0 ? (int)length : 0, text);
 }
 
-/* guesses.c calls it when the driver's destructors have run. */
+/* Called by guesses.c after the driver's destructors have run. */
 void guess_late_calls(void) {
     int count;
     say("cuDeviceGetCount %s", gpu_error(cu.cuDeviceGetCount(&count)));

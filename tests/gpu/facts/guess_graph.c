@@ -70,7 +70,7 @@ void guess_capture_legacy_waits(void) {
     say_ended(cu.cuStreamWaitEvent(CU_STREAM_LEGACY, event, 0), stream);
 }
 
-/* May crash: alone in its process. */
+/* May crash, so it runs in a process of its own. */
 void guess_capture_destroyed_stream(void) {
     say("%s", gpu_error(cu.cuStreamDestroy_v2(capturing(CU_STREAM_CAPTURE_MODE_RELAXED))));
 }
@@ -93,7 +93,7 @@ void guess_capture_frees_others(void) {
     say_ended(cu.cuMemFreeAsync(memory, stream), stream);
 }
 
-/* What cuMemFree answered; in the thread that gives memory back beside a capture. */
+/* Frees memory in relaxed mode, in a second thread during a capture.  Returns the result. */
 static void *free_relaxed(void *memory) {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     MUST(cu.cuCtxSetCurrent(gpu.primary));
@@ -129,7 +129,8 @@ void guess_record_external(void) {
 
 /* ---------------------------------------------------------------- graphs with memory */
 
-/* A graph that allocates, fills and, if wanted, frees; the answer of what came between. */
+/* Returns a graph that allocates memory, fills it and, if `frees`, frees it.  *filled is the fill's
+ * result. */
 static CUgraph with_memory(CUdeviceptr *memory, bool frees, CUresult *filled) {
     CUstream stream = a_stream(CU_STREAM_NON_BLOCKING);
     CUgraph graph = NULL;
@@ -151,7 +152,7 @@ void guess_graph_fills_own(void) {
     say("%s", gpu_error(filled));
 }
 
-/* May end the context: alone in its process. */
+/* May make the context unusable, so it runs in a process of its own. */
 void guess_graph_memory_early(void) {
     CUdeviceptr memory;
     CUresult filled;

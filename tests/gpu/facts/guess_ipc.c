@@ -1,5 +1,7 @@
-/* Probes of memory and events shared between processes.  The other process is this program anew,
- * `gpu_guesses --twin`: it exports a block and frees it or ends when it is told. */
+/* Probes of memory and events shared between processes.
+ *
+ * The other process runs `gpu_guesses --twin`.  It exports a block, and frees it or ends on
+ * request. */
 #include "guesses.h"
 
 #include <signal.h>
@@ -17,7 +19,7 @@ typedef struct {
     CUipcMemHandle handle;
 } twin_t;
 
-/* Exports; every byte that comes in frees what was exported. */
+/* Exports a block, and frees it for every byte on standard input. */
 int guess_twin(void) {
     CUipcMemHandle handle;
     CUdeviceptr memory;
@@ -105,7 +107,7 @@ void guess_ipc_again(void) {
     twin_end(&twin);
 }
 
-/* In the mode that forbids most. */
+/* Opens and closes a handle during a capture in global mode, the strictest mode. */
 void guess_ipc_captured(void) {
     twin_t twin = {0};
     CUstream stream = a_stream(CU_STREAM_NON_BLOCKING);
@@ -187,7 +189,7 @@ void guess_ipc_others(void) {
     say("pool's %s", has ? gpu_error(cu.cuIpcGetMemHandle(&handle, pooled)) : "not here");
 }
 
-/* 64 bytes that no driver made, of the kinds that a library in between may hand on. */
+/* Opens handles of 64 bytes that no driver made; a library could pass them on. */
 void guess_ipc_garbage(void) {
     static const unsigned char fills[] = {0x5a, 0x00, 0xff};
     twin_t none = {0};

@@ -22,7 +22,8 @@ static size_t free_now(void) {
     return available;
 }
 
-/* What the first of several allocations in a row takes that takes anything. */
+/* Allocates until free memory shrinks, and returns the difference.  *unnoticed counts the earlier
+ * allocations. */
 static size_t charged(size_t bytes, unsigned *unnoticed) {
     CUdeviceptr memory[64];
     size_t before = free_now(), taken = 0;
@@ -135,7 +136,7 @@ void guess_free_host_waits(void) {
     say_waits_for(free_host, &next);
 }
 
-/* Ends the context: alone in its process. */
+/* Makes the context unusable, so it runs in a process of its own. */
 void guess_free_after_error(void) {
     CUdeviceptr memory = some_memory(BLOCK);
     gpu_launch(gpu.quick, NULL, 8, 16);
@@ -220,7 +221,7 @@ void guess_attribute_ids(void) {
         (id | block) >> 63 ? "set" : "clear");
 }
 
-/* Of a page that several allocations share. */
+/* Asks for a handle of a page that several allocations share. */
 void guess_range_rounded(void) {
     CUdeviceptr page = (CUdeviceptr)sysconf(_SC_PAGESIZE), memory;
     int fd = -1;
@@ -263,7 +264,7 @@ void guess_copy_nothing(void) {
     say("%s with bad pointers", gpu_error(cu.cuMemcpyHtoD_v2(8, (const void *)16, 0)));
 }
 
-/* May end the context: alone in its process. */
+/* May make the context unusable, so it runs in a process of its own. */
 void guess_copy_beyond(void) {
     static char bytes[8 << 20];
     CUdeviceptr memory = some_memory(BLOCK);

@@ -11,7 +11,7 @@ static struct {
     size_t grain;
 } team;
 
-/* False, with an answer said: there is none to be had. */
+/* Makes a team of one device.  If this fails, says the reason and returns false. */
 static bool has_team(void) {
     int supported = 0;
     memset(&team, 0, sizeof team);
@@ -62,7 +62,8 @@ static CUdeviceptr mapped(CUmemGenericAllocationHandle handle, size_t bytes) {
     return range;
 }
 
-/* Memory behind the first grain, mapped at *memory; the object is mapped at the answer. */
+/* Binds memory to the first grain of the object and maps it at *memory.  Returns the address of the
+ * mapped object. */
 static CUdeviceptr mapped_object(CUdeviceptr *memory) {
     CUmemGenericAllocationHandle handle = pages(true);
     *memory = mapped(handle, team.grain);

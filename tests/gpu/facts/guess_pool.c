@@ -98,7 +98,7 @@ void guess_pool_export_plain(void) {
     say("pointer %s", gpu_error(cu.cuMemPoolExportPointer(&data, memory)));
 }
 
-/* Three quarters of what is free lie idle in a pool that would keep them. */
+/* Allocates while three quarters of the free memory are idle in a pool that may keep them. */
 void guess_pool_yields(void) {
     cuuint64_t keep = UINT64_MAX;
     CUdeviceptr memory;

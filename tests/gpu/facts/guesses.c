@@ -1,13 +1,13 @@
-/* gpu_guesses: what the device at hand says where the simulated one guesses.
+/* gpu_guesses: asks this machine's device the questions on which the simulated device guesses.
  *
  *   gpu_guesses [--judge] [--write FILE] [PROBE...]       all probes unless some are named
  *
- * One line a row of tools/simcuda/guesses.def (PROTOCOL.md), as soon as its process has ended;
- * the table with this device's answers is written to FILE, or to guesses.def in QUALIFY_OUT.  On
- * the simulated device the rows come out as they are.  Probes that may end a context or a process
- * run in one of their own; a probe that does not return in time, or crashes, says so.
+ * The program prints one line per row of tools/simcuda/guesses.def (PROTOCOL.md), as soon as the
+ * row's process has ended.  It writes a table with this device's answers to FILE, or to guesses.def
+ * in QUALIFY_OUT.  On the simulated device the rows do not change.  A probe that may end a context
+ * or a process runs in a process of its own.  A crash or a timeout of a probe is its answer.
  *
- * Exit status 0, 1 when an answer of the simulated device is not the one in the table, 2 wrong
+ * Exit status: 0 done, 1 an answer of the simulated device is not the one in the table, 2 wrong
  * usage, 77 no driver or no device. */
 #include "guesses.h"
 
@@ -21,11 +21,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* LIMIT_S: of a probe, which takes a tenth of a second; OPEN_S: of opening the device. */
+/* LIMIT_S: limit of a probe, which usually takes 0.1 s.  OPEN_S: limit for opening the device. */
 enum { ANSWER = 200, LIMIT_S = 3, OPEN_S = 10, WIDTH = 98 };
 
-/* OPEN: with the others in one process.  ALONE: in one of its own.  RAW: likewise, and the device
- * is not opened.  LATE: likewise, when the driver's destructors have run. */
+/* How a probe runs.  OPEN: in a process that it shares with other probes.  ALONE: in a process of
+ * its own.  RAW: alone, without opening the device.  LATE: alone, after the driver's
+ * destructors. */
 typedef enum { OPEN, ALONE, RAW, LATE } how_t;
 
 static const struct {
@@ -66,17 +67,17 @@ static const struct {
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
-/* Shared with the processes that ask. */
+/* Memory shared with the processes of the probes. */
 typedef struct {
     char answer[ROWS][ANSWER];
     bool over[ROWS], said[ROWS];
-    int now; /* the row that is being asked */
+    int now; /* the current row */
     bool simulated, opened;
 } answers_t;
 
 static answers_t *answers;
 
-/* ---------------------------------------------------------------- what probes use */
+/* ---------------------------------------------------------------- functions for probes */
 
 void say(const char *format, ...) {
     char *text = answers->answer[answers->now];
@@ -197,8 +198,8 @@ static void at_end(void) {
     ask(answers->now);
 }
 
-/* A library that was opened later than the driver is taken down later, too: its destructor asks.
- */
+/* Runs the probe after the driver's destructors.  It opens a library now, later than the driver,
+ * and the destructor of this library asks. */
 static void ask_late(void) {
     char path[1024] = "";
     void (**hook)(void) = NULL;
@@ -231,7 +232,8 @@ static void child(int from, int count, char **names) {
     _exit(0);
 }
 
-/* False: there is no device. */
+/* Runs a process for this row, and also for later OPEN rows if it is OPEN.  Returns false if there
+ * is no device. */
 static bool run_from(int row, int count, char **names) {
     int status = 0;
     pid_t process = fork();
@@ -255,7 +257,7 @@ static bool run_from(int row, int count, char **names) {
     return true;
 }
 
-/* ---------------------------------------------------------------- what comes out */
+/* ---------------------------------------------------------------- output */
 
 static void write_row(FILE *file, int row) {
     char line[4 * ANSWER];
@@ -308,7 +310,7 @@ static void report_new(bool judge) {
         }
 }
 
-/* The simulated device has multicast objects only where it is told so. */
+/* Enables multicast objects on the simulated device, which are off by default. */
 static void simulate_multicast(void) {
     const char *sim = getenv("ACCEL_SIM");
     char all[1024];

@@ -1,7 +1,7 @@
-/* Probes: one function for each row of tools/simcuda/guesses.def, which says what the device at
- * hand answers.
+/* Probes: one function for each row of tools/simcuda/guesses.def.  It asks the device of this
+ * machine.
  *
- * guesses.c        processes for the probes, the table anew
+ * guesses.c        processes for the probes, the new table
  * guess_memory.c   allocation, pointers, copies
  * guess_context.c  contexts, streams, events, processes
  * guess_pool.c     memory pools
@@ -10,8 +10,8 @@
  * guess_ipc.c      memory and events shared between processes
  * guess_multicast.c  multicast objects
  *
- * A probe says its answer in the words that the table uses; the same answer is always the same
- * text, without addresses and times. */
+ * A probe says its answer in the words of the table.  Equal answers are equal texts, without
+ * addresses and times. */
 #ifndef GUESSES_H
 #define GUESSES_H
 
@@ -28,19 +28,20 @@ int guess_twin(void);
 void say(const char *format, ...) REPORT_PRINTF(1);
 /* Adds a word to a list: "a, b". */
 void say_also(const char *word);
-/* "waits", "does not wait", or "unclear": whether the call waits for a kernel in the stream. */
+/* Tests whether the call waits for a kernel in the stream.  Returns "waits", "does not wait",
+ * "unclear", or the name of the call's error. */
 const char *say_waits(CUstream stream, gpu_kernel_t slow, CUcontext other, gpu_call_t *call,
                       void *arg);
-/* Says for which work `call` waits: a list of streams and contexts.  A call is made several
+/* Says which work `call` waits for, as a list of streams and contexts.  Makes the call several
  * times. */
 void say_waits_for(gpu_call_t *call, void *arg);
 
 CUstream a_stream(unsigned flags);
 CUevent an_event(void);
 CUdeviceptr some_memory(size_t bytes);
-/* Memory of cuMemMap; 0: there is none to be had. */
+/* Returns memory of cuMemMap and its size; 0 if it is not available. */
 CUdeviceptr mapped_memory(size_t *bytes);
-/* NULL, with an answer said: there is none to be had. */
+/* Returns a green context.  If there is none, says so and returns NULL. */
 const gpu_green_t *a_green_context(void);
 
 #endif

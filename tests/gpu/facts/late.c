@@ -1,5 +1,5 @@
-/* Opened after the driver, and so taken down after it: the destructor calls the function that
- * is named here by then. */
+/* A library that is opened after the driver, so that its destructor runs after the driver's.  The
+ * destructor calls gpu_late_hook. */
 #include <stddef.h>
 
 __attribute__((visibility("default"))) extern void (*gpu_late_hook)(void);

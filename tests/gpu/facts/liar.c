@@ -1,8 +1,8 @@
-/* A libcuda.so.1 that passes every call on to the simulated driver, and does one thing otherwise
- * than that: LIE names it (lies.def; renamed_errors: every error is UNKNOWN).  It shows that the
- * checks of this folder can fail.
+/* A libcuda.so.1 that passes every call on to the simulated driver, except for one lie.
  *
- * LIAR_DRIVER is the path of the simulated driver. */
+ * It shows that the checks of this folder can fail.  LIE names the lie (lies.def).  The lie
+ * renamed_errors, which is not in the table, turns every error into UNKNOWN.  LIAR_DRIVER is the
+ * path of the simulated driver. */
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* The functions that calls are passed on to: the driver's, or a lie. */
+/* `next` has the functions that answer calls: the driver's, or a lie. */
 static struct {
 #define CU_FN(symbol, name, since, mode, params, args) symbol##_fn *symbol;
 #include "device/cuda_functions.def"
@@ -43,7 +43,7 @@ enum { FUNCTIONS = sizeof names / sizeof *names };
 
 static void *own[FUNCTIONS], *real[FUNCTIONS];
 
-/* The export of this library in place of the driver's. */
+/* Returns this library's export for an export of the driver. */
 static void *own_of(void *found) {
     for (int i = 0; i < FUNCTIONS; i++)
         if (found && real[i] == found)
@@ -133,7 +133,7 @@ static CUresult no_wait(CUstream a, CUevent b, unsigned c) {
     return CUDA_SUCCESS;
 }
 
-/* Events are known by the context that was current when they were made. */
+/* Contexts that were current when the events were made. */
 static struct {
     CUevent event;
     CUcontext context;
@@ -158,7 +158,7 @@ static CUresult context_asked(CUevent a) {
     return driver.cuEventQuery(a);
 }
 
-/* Every second launch begins without a look at its stream. */
+/* Lie: every second launch ignores its stream. */
 static CUresult plain_early(CUfunction a, unsigned b, unsigned c, unsigned d, unsigned e,
                             unsigned f, unsigned g, unsigned h, CUstream i, void **j, void **k) {
     static CUstream busy;
@@ -172,7 +172,7 @@ static CUresult plain_early(CUfunction a, unsigned b, unsigned c, unsigned d, un
     return result;
 }
 
-/* What the simulated device does not do: a programmatic launch begins early. */
+/* Lie: a programmatic launch begins early, which the simulated device never does. */
 static CUresult early_indeed(const CUlaunchConfig *a, CUfunction b, void **c, void **d) {
     CUlaunchConfig config = *a;
     config.numAttrs = 0;
@@ -182,7 +182,7 @@ static CUresult early_indeed(const CUlaunchConfig *a, CUfunction b, void **c, vo
     return result;
 }
 
-/* An event that knows nothing of its stream. */
+/* Lie: an event ignores the work of its stream. */
 static CUresult event_apart(CUevent a, CUstream b) {
     (void)b;
     CUcontext now;
@@ -283,7 +283,7 @@ static CUresult waiting_release(CUmemGenericAllocationHandle a) {
     return driver.cuMemRelease(a);
 }
 
-/* Unmapping is put off until a call waits, or unmaps more. */
+/* Lie: unmapping is delayed until a later call. */
 static struct {
     CUdeviceptr address;
     size_t bytes;
@@ -350,7 +350,7 @@ static CUresult create_and_count(CUmemGenericAllocationHandle *a, size_t b,
 }
 
 static CUresult release_and_count(CUmemGenericAllocationHandle a) {
-    made = 0; /* the first of many that are released together */
+    made = 0; /* at the first of many releases in a row */
     return driver.cuMemRelease(a);
 }
 

@@ -1,6 +1,7 @@
-/* Preloaded, it keeps calls from those that they are meant for: one of a program to a shared
- * runtime, as if that took a way past the driver's exported functions, and one of a program to
- * the driver, as a cache might that answers by itself. */
+/* A preloaded library that drops two calls.
+ *
+ * cudaMemset does not reach the shared runtime, as if the runtime bypassed the driver's exported
+ * functions.  cuMemFree does not reach the driver, as if a cache answered it. */
 #include "device/cuda_abi.h"
 
 #define EXPORT __attribute__((visibility("default")))

@@ -1,6 +1,8 @@
-/* Preloaded, it notes who asks the driver for which private table: a line "library uuid result"
- * for each cuGetExportTable, appended to the file TABLES_LOG.  The function is found by dlsym, or
- * by cuGetProcAddress, which is found by dlsym in its turn: all three are answered here. */
+/* A preloaded library that logs requests for private tables of the driver.
+ *
+ * It appends a line "library uuid result" to the file TABLES_LOG for each cuGetExportTable.
+ * Callers find this function by dlsym or by cuGetProcAddress, which they find by dlsym.  This file
+ * replaces all three. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -33,7 +35,7 @@ static void real_of(const char *name, void *slot) {
     memcpy(slot, &found, sizeof found);
 }
 
-/* One write a line: several threads may ask. */
+/* Appends a line with a single write, because several threads may call this. */
 static void note(const CUuuid *id, CUresult result, void *caller) {
     const char *path = getenv("TABLES_LOG");
     Dl_info info = {.dli_fname = "?"};
@@ -61,7 +63,7 @@ CUresult cuGetExportTable(const void **a, const CUuuid *b) {
     return result;
 }
 
-/* What is answered in place of the function of this name; NULL: nothing. */
+/* Returns the replacement for the function of this name; NULL if there is none. */
 static void *own(const char *name) {
     union {
         cuGetExportTable_fn *table;
@@ -87,7 +89,7 @@ CUresult cuGetProcAddress(const char *a, void **b, int c, cuuint64_t d) {
     return result;
 }
 
-/* Its own name means either version. */
+/* A lookup of "cuGetProcAddress" gives version 1 or 2, as the CUDA version `c` demands. */
 CUresult cuGetProcAddress_v2(const char *a, void **b, int c, cuuint64_t d,
                              CUdriverProcAddressQueryResult *e) {
     cuGetProcAddress_v2_fn *real;

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Which private tables (cuGetExportTable) NVIDIA's libraries ask the driver for (PROTOCOL.md).
+"""Lists the private tables (cuGetExportTable) that NVIDIA's libraries request (PROTOCOL.md).
 
-A function that is called through such a table passes none of the library's hooks: what is submitted
-there goes unseen.  Each library runs in a program of part 2, or in gpu_tables, with
-libgpu_tables.so preloaded, which notes who asked for what; a library that is not on the machine is
-skipped.  tables.logged says that asking is noticed at all."""
+Calls through a private table bypass the library's hooks, so the library does not see their work.
+Each of NVIDIA's libraries runs in a program of part 2, or in gpu_tables, with libgpu_tables.so
+preloaded, which logs each request.  Libraries that are not installed are skipped.  The line
+tables.logged shows that requests are logged at all."""
 import os
 import subprocess
 import sys
@@ -23,7 +23,7 @@ LIMIT = 8
 
 
 def run(name, program, *arguments):
-    """(what was asked for as {(library, table): result}, exit status, end of stderr)"""
+    """Runs a program. Returns ({(library, table): result}, exit status, end of stderr)."""
     log = os.path.abspath(f"tables.{name}.log")
     environment = dict(os.environ, TABLES_LOG=log,
                        LD_PRELOAD=os.path.join(GPU, "libgpu_tables.so"))

@@ -1,11 +1,11 @@
 /* gpu_tables: makes a library ask the driver for its private tables (tables.py).
  *
- *   gpu_tables self     asks for two that no driver has, in the two ways there are
+ *   gpu_tables self     asks in two ways, for two tables that no driver has
  *   gpu_tables optix    the ray tracing library of the driver makes a context
  *   gpu_tables nvenc    the video encoder of the driver opens a session
  *
- * What the last two take is written down here as far as the first calls need it.  Exit status 0,
- * 1 when a call failed, 77 where the library is not there. */
+ * This file declares only the parts of optix and nvenc that the first calls need.  Exit status: 0
+ * done, 1 a call failed, 77 the library is missing. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -36,8 +36,8 @@ static int ask_self(void) {
     return !(cu.cuGetExportTable(&table, &first) && function(&table, &second));
 }
 
-/* The table of functions has as many as the version of the interface says: the third one makes a
- * context of ours, in all of them. */
+/* The interface version decides the size of the function table.  In all versions the third function
+ * makes a context. */
 static int ask_optix(void) {
     enum { FEWEST = 30, MOST = 80, CREATE = 2 };
     static const int versions[] = {118, 105, 93, 87, 84, 68, 60, 55, 47, 41};

@@ -1,5 +1,5 @@
-/* What the programs of this folder take for granted about NVIDIA's libraries, held against their
- * headers where a toolkit has them: values of enumerations, types of functions. */
+/* Compares this folder's declarations for NVIDIA's libraries with the toolkit's headers: values of
+ * enumerations and types of functions. */
 #include <cublas_v2.h>
 #include <cudnn.h>
 #include <cufft.h>

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""others.py says what programs did, and that a failure under the library is one.
+"""Tests others.py with shell scripts as the programs, which fail as the variable FAKE demands.
 
-usage: check_others.py, with stand-ins for the programs: they fail as FAKE asks"""
+usage: check_others.py"""
 import json
 import os
 import stat
@@ -10,7 +10,7 @@ import sys
 import tempfile
 
 OTHERS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "others.py")
-# A server and its client; nccl-tests are alike to them here.
+# This script replaces server, client and the programs of nccl-tests.
 FAKE = """#!/bin/sh
 echo "$0 $*" "${LD_PRELOAD:+under the library}"
 case "$FAKE" in

@@ -1,5 +1,5 @@
-/* right_contexts: the primary context is reset, released and retained again with memory in it;
- * contexts of the program come and go with work and memory of theirs. */
+/* right_contexts: resets, releases and retains the primary context with memory in it.  Creates and
+ * destroys other contexts with pending work and memory. */
 #include <stdio.h>
 
 #include "right.h"
@@ -18,7 +18,7 @@ static unsigned long long use(CUfunction mix, unsigned round) {
         right_mix_by(mix, blocks[i], words, i, lane);
         sum = sum * 31 + right_sum(blocks[i], words, lane);
         if (i % 3 == 0)
-            MUST(cu.cuMemFree_v2(blocks[i])); /* the others go with the context */
+            MUST(cu.cuMemFree_v2(blocks[i])); /* the context's end frees the others */
     }
     return sum;
 }

@@ -1,5 +1,5 @@
-/* right_cublas: products of matrices of several sizes on two streams, their memory allocated and
- * freed in between. */
+/* right_cublas: multiplies matrices of several sizes on two streams, and allocates and frees their
+ * memory in between. */
 #include <stdio.h>
 
 #include "right.h"

@@ -1,5 +1,5 @@
-/* right_cudnn: convolutions by algorithms whose result is the same every time, work space
- * allocated and freed in between. */
+/* right_cudnn: computes convolutions with deterministic algorithms, and allocates and frees work
+ * space in between. */
 #include <stdio.h>
 
 #include "right.h"

@@ -1,5 +1,5 @@
-/* right_cufft: transforms there and back, plans (which take memory of their own) made and
- * destroyed in between. */
+/* right_cufft: transforms data forward and back.  Creates and destroys plans, which allocate
+ * memory, in between. */
 #include <stdio.h>
 
 #include "right.h"

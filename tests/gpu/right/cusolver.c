@@ -1,4 +1,4 @@
-/* right_cusolver: factorisations, their work space allocated and freed in between. */
+/* right_cusolver: factorises matrices, and allocates and frees their work space in between. */
 #include <stdio.h>
 
 #include "right.h"

@@ -1,6 +1,8 @@
-/* right_graphs: captures and replays.  Memory from before the capture, from inside it (relaxed
- * mode) and of the graph's own nodes; graphs that are launched while the next one is captured,
- * destroyed while they run, and memory that is freed behind them. */
+/* right_graphs: captures and replays.
+ *
+ * Graphs use memory from before the capture, from inside it (relaxed mode), and of their own
+ * nodes.  They are launched while the next graph is captured, and destroyed while they run.
+ * Memory is freed behind them. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -8,7 +10,7 @@
 
 enum { GRAPHS = 24, REPLAYS = 5, WORDS = 40000, SCRATCH = 3 };
 
-/* `other`: where memory is busy that is freed during the capture. */
+/* Captures a graph.  `other` is a stream with pending work on memory that the capture frees. */
 static CUgraphExec captured(CUstream stream, CUstream other, CUdeviceptr data, unsigned number,
                             CUdeviceptr scratch[SCRATCH]) {
     CUgraph graph;

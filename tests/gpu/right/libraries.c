@@ -1,5 +1,5 @@
-/* NVIDIA's libraries, found at run time: by the loader, in a CUDA installation, or among the
- * packages of the machine's Python. */
+/* Finds NVIDIA's libraries at run time: by the loader, in a CUDA installation, or among Python's
+ * packages. */
 #include <dlfcn.h>
 #include <glob.h>
 #include <stdio.h>
@@ -10,10 +10,11 @@
 
 enum { PATHS = 1024 };
 
-/* What was found and could not be loaded. */
+/* The loader's message for the last library that was found but could not be loaded. */
 static char refused[PATHS];
 
-/* A library's companions lie beside it, where the loader may not look. */
+/* Opens a library.  If that fails, first loads its companions from its own folder, which the loader
+ * may not search. */
 static void *open_file(const char *path) {
     static const char *const companions[] = {"libcublasLt", "libnvJitLink", "libcublas",
                                              "libcusparse"};
@@ -47,7 +48,7 @@ static void *open_in(const char *folder, const char *soname) {
     return library;
 }
 
-/* Wheels keep their libraries in nvidia/NAME/lib of a folder that Python searches. */
+/* Wheels put libraries into nvidia/NAME/lib, in a folder of Python's search path. */
 static void *open_in_python(const char *soname) {
     const char *python = getenv("QUALIFY_PYTHON");
     char command[PATHS], line[PATHS], folder[PATHS + 32];

@@ -1,5 +1,5 @@
-/* right_nccl: sums over all devices of this process, one rank each, up to four; buffers are
- * allocated and freed in between. */
+/* right_nccl: computes sums over up to four devices of this process, one rank per device.
+ * Allocates and frees buffers in between. */
 #include <stdio.h>
 
 #include "right.h"

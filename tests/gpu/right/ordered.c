@@ -1,6 +1,8 @@
-/* right_ordered [plain]: stream-ordered allocations.  Buffers are allocated on one stream, used
- * on another behind an event, freed on a third; pools of the program's own beside the default
- * one; memory of both APIs freed by the other one. */
+/* right_ordered [plain]: stream-ordered allocations.
+ *
+ * Buffers are allocated on one stream, used on another after an event, and freed on a third.  They
+ * come from the default pool and from the program's own pool.  Memory of each API is also freed by
+ * the other API. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Other projects' own tests, where they are installed, plain and under the library (PROTOCOL.md).
+"""Runs the installed tests of other projects, plain and under the library (PROTOCOL.md).
 
-    others.py ucx      ucx_perftest between two processes, memory of the device on both sides
-    others.py nccl     programs of nccl-tests, which check every result, a process for each device
-                       where there is an mpirun, else one process for all
+    others.py ucx      ucx_perftest between two processes, device memory on both sides
+    others.py nccl     programs of nccl-tests, which check every result: one process per device
+                       if mpirun is installed, else one process
 
-A test that does not pass without the library shows nothing: it is skipped."""
+A test that fails without the library proves nothing and is skipped."""
 import os
 import shutil
 import signal
@@ -36,7 +36,7 @@ def start(command, env):
 
 
 def finish(processes):
-    """Exit statuses and what was said; what is not over in time is killed with its children."""
+    """Waits for processes, kills late ones. Returns (all succeeded, exit statuses and last lines)."""
     said, statuses = [], []
     for process in processes:
         try:
@@ -50,7 +50,7 @@ def finish(processes):
 
 
 def ucx(program, test, library, number):
-    # Ports beside those of another run; an own one for each pair.
+    # The port depends on the process, so that parallel runs differ.  Each pair has its own port.
     command = [program, "-p", str(20000 + os.getpid() % 20000 + number), "-t", test, "-m", "cuda",
                "-s", "1000000", "-n", "200", "-w", "20"]
     server = start(command, environment(library))

@@ -1,11 +1,10 @@
 /* right_processes: IPC and forks.
  *
  *   right_processes ipc     another process opens memory and events of this one, reads and writes
- *   right_processes inner   the same with blocks that are not the first of their size
- *   right_processes fork    children that touch no CUDA, children that start anew, in between
- * work
+ *   right_processes inner   like ipc, with blocks that are not the first of their size
+ *   right_processes fork    forks children between work: some use no CUDA, some run this program
  *
- * The other process is this program anew: `open HANDLE WORDS` and `alone SEED`. */
+ * The other processes run this program with `open HANDLE WORDS` or `alone SEED`. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +30,7 @@ static CUipcMemHandle from_text(const char *text) {
     return handle;
 }
 
-/* This program with two more arguments; what it prints stands between ours. */
+/* Runs this program with other arguments and waits for it.  Its output appears within ours. */
 static void anew(const char *what, const char *first, const char *second) {
     int status = -1;
     fflush(stdout);

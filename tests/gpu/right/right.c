@@ -1,4 +1,4 @@
-/* What right.h declares. */
+/* Kernel, buffers and sums for the programs of this folder (right.h). */
 #include "right.h"
 
 #include <dlfcn.h>

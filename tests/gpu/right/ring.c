@@ -2,18 +2,18 @@
  *
  *   right_ring MEMBERS EXCHANGES [KILLS [SEED]]
  *
- * Each member allocates, fills, takes base and size from cuMemGetAddressRange and exports the
- * base; the next member opens it, copies what lies behind the offset, closes it and looks at every
- * word.  Blocks stay allocated beside others for a while, mappings stay open for a while; some
- * blocks are freed, and their place given to another one, before the next member looks or while it
- * does.  KILLS times a random member is killed and started anew.  EXCHANGES counts over all
- * members, those that a kill cut short left out.
+ * Each member allocates and fills a block, gets base and size from cuMemGetAddressRange, and exports
+ * the base.  The next member opens it, copies the words after the offset, checks every word, and
+ * closes it.  Some blocks stay allocated for a while, and some mappings stay open.  Some blocks are
+ * freed and replaced by others, before the next member reads them or at the same time.  KILLS times
+ * a random member is killed and restarted.  EXCHANGES is the total of all members, without exchanges
+ * that a kill interrupted.
  *
- * The process that was started is not a member and calls no CUDA.  One line on stdout, the same
- * each time; exit status 1 where a content is wrong, a handle opens that must not, one does not
- * that must, or something stays open.
+ * The first process is not a member and calls no CUDA.  It prints one line on stdout, which never
+ * changes.  Exit status 1: contents are wrong, an invalid handle opens, a valid handle does not
+ * open, or something stays open.
  *
- * RING_SECONDS: limit for all of it, 60 where it is not set. */
+ * RING_SECONDS: time limit for the whole program, by default 60. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <signal.h>
@@ -34,24 +34,24 @@ enum { MOST = 16, KEPT = 12, OPEN = 4, LARGEST = 1 << 20, SECONDS = 60, PAUSE_NS
 
 typedef enum { EMPTY, FULL, TAKEN } state_t;
 
-/* From a member to the next one. */
+/* A message from a member to the next one. */
 typedef struct {
     atomic_uint state;
     CUipcMemHandle handle;
-    uint64_t offset, words; /* what to look at; `words` 32-bit words from there on */
-    uint32_t seed;          /* of the first of them */
-    unsigned kills;         /* of the sender, when it was started */
-    bool freed;             /* the block is not there any more */
-    bool racing;            /* it is freed at this moment: nothing is known of its contents */
+    uint64_t offset, words; /* the part to check: `words` 32-bit words from `offset` on */
+    uint32_t seed;          /* of the pattern in the block */
+    unsigned kills;         /* kills of the sender before it was started */
+    bool freed;             /* the block is already freed */
+    bool racing;            /* the sender frees it now: its contents are unknown */
 } mail_t;
 
-/* In memory that all of them share; it outlives a member that is killed. */
+/* Memory that all processes share; it survives when a member is killed. */
 typedef struct {
-    unsigned members, exchanges; /* exchanges: of each member */
+    unsigned members, exchanges; /* exchanges: for each member */
     uint64_t seed;
     atomic_uint kills[MOST], taken[MOST];
     atomic_bool done[MOST];
-    atomic_bool over; /* all are done, and none will be killed any more */
+    atomic_bool over; /* all members are done, and no member will be killed any more */
     mail_t mail[MOST];
 } board_t;
 
@@ -67,7 +67,7 @@ static unsigned long long chance;
 static block_t kept[KEPT], posted;
 static CUdeviceptr open_at[OPEN], scratch;
 static uint32_t *words_here;
-static uint32_t made; /* blocks of this process */
+static uint32_t made; /* number of blocks that this process made */
 
 #define WRONG(...) (fprintf(stderr, "right_ring: " __VA_ARGS__), _exit(1))
 
@@ -123,9 +123,9 @@ static void post(void) {
     if (mail->freed) {
         unsigned words = posted.words;
         block_free(&posted);
-        posted = block_new(words); /* mostly in its place */
+        posted = block_new(words); /* usually at the old address */
     }
-    mail->offset = inside; /* in words, from the start of what the handle names */
+    mail->offset = inside; /* in words, from the start of the exported memory */
     MUST(cu.cuCtxSynchronize());
     bool racing = mail->racing;
     atomic_store(&mail->state, FULL);
@@ -136,7 +136,7 @@ static void post(void) {
     }
 }
 
-/* The next member has looked: the block goes, or stays beside others. */
+/* Handles a block that the next member has read: frees it or keeps it for a while. */
 static void settle(void) {
     block_t *place = &kept[below(KEPT)];
     if (below(2)) {
@@ -182,7 +182,7 @@ static void close_later(CUdeviceptr opened) {
     open_at[at] = opened;
 }
 
-/* True: it counts. */
+/* Opens, checks and closes a block.  Returns true if the exchange counts. */
 static bool take_block(const mail_t *mail) {
     CUdeviceptr opened = 0, again = 0;
     const unsigned flag = CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS;
@@ -204,7 +204,7 @@ static bool take_block(const mail_t *mail) {
         if (!result)
             MUST(cu.cuIpcCloseMemHandle(again));
     }
-    /* What a killed process had is the driver's affair, but the simulated one's is known. */
+    /* After a kill, the contents of the sender's memory are known only on the simulated device. */
     if (!mail->freed && !mail->racing && (gpu.simulated || !killed))
         look(mail, opened);
     close_later(opened);
@@ -223,7 +223,7 @@ static bool take(void) {
 
 /* ---------------------------------------------------------------- the member */
 
-/* Objects of the simulated device; 0 on a GPU. */
+/* Returns the number of live objects of the simulated device; 0 on a GPU. */
 static unsigned long long live(const char *kind) {
     unsigned long long (*count)(const char *);
     *(void **)&count = dlsym(RTLD_DEFAULT, "simcuda_live");
@@ -249,8 +249,8 @@ static unsigned entries_in(const char *path) {
     return used;
 }
 
-/* Blocks that the library still shows to other processes.  Where ACCEL_LIVE_DIR names its folder:
- * elsewhere this looks at nothing. */
+/* Returns the number of blocks that the library still shows to other processes; 0 if ACCEL_LIVE_DIR
+ * does not name the folder of its tables. */
 static unsigned entries_left(void) {
     char folder[512], own[64], path[1024];
     const char *live_dir = getenv("ACCEL_LIVE_DIR");
@@ -315,7 +315,7 @@ static int member(void) {
     return 0;
 }
 
-/* ---------------------------------------------------------------- who starts them */
+/* ---------------------------------------------------------------- the first process */
 
 static pid_t start(unsigned which, int fd, unsigned seconds) {
     pid_t parent = getpid(), process = fork();
@@ -325,7 +325,7 @@ static pid_t start(unsigned which, int fd, unsigned seconds) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(1);
-    alarm(seconds); /* stays over the exec */
+    alarm(seconds); /* remains active after exec */
     snprintf(number, sizeof number, "%u", which);
     snprintf(file, sizeof file, "%d", fd);
     execl("/proc/self/exe", "right_ring", "member", number, file, (char *)NULL);
@@ -350,8 +350,8 @@ static unsigned progress(void) {
     return sum;
 }
 
-/* One that is done is left alone.  It may become that while it is killed: its neighbours stay until all
- * of this is over, so that they can serve it once more. */
+/* Kills and restarts a random member, unless it is done.  A member may become done while it is killed.
+ * Its neighbours stay until the whole ring is over, so that they can serve it once more. */
 static bool kill_one(int fd, unsigned seconds) {
     unsigned which = below(board->members);
     if (atomic_load(&board->taken[which]) >= board->exchanges)
@@ -359,7 +359,7 @@ static bool kill_one(int fd, unsigned seconds) {
     atomic_fetch_add(&board->kills[which], 1);
     kill(processes[which], SIGKILL);
     waitpid(processes[which], NULL, 0);
-    /* Its last one counts again if it got there: then it has to say so itself. */
+    /* If it completed its last exchange, it must repeat it, so that it sets `done` itself. */
     if (atomic_load(&board->taken[which]) >= board->exchanges)
         atomic_store(&board->taken[which], board->exchanges - 1);
     atomic_store(&board->done[which], false);
@@ -430,7 +430,7 @@ int main(int argc, char **argv) {
     unsigned exchanges = number(argv[2], members, 100000000) / members;
     unsigned kills = argc > 3 ? number(argv[3], 0, 100000) : 0;
     const char *seconds = getenv("RING_SECONDS");
-    int fd = memfd_create("ring", 0); /* members have it after their exec */
+    int fd = memfd_create("ring", 0); /* remains open after exec */
     if (fd < 0 || ftruncate(fd, sizeof *board) || !share(fd))
         return 1;
     board->members = members;

@@ -1,6 +1,6 @@
-/* right_threads: host threads that allocate, compute and free at once, each on a stream of its
- * own, on its per-thread default stream and, by turns, on the legacy stream; buffers go from
- * thread to thread.  Memory is freed right behind the launch that uses it.
+/* right_threads: host threads allocate, compute and free at the same time.  Each uses its own
+ * stream or its per-thread default stream and, in turns, the legacy stream.  Threads pass buffers
+ * to each other.  Memory is freed right after the launch that uses it.
  *
  *   right_threads [own|perthread [ROUNDS]]
  *                                      own: streams of their own, half of the buffers handed on;
@@ -17,14 +17,14 @@ enum { THREADS = 8, USUAL_ROUNDS = 60, SIMULATED_ROUNDS = 8, KEPT = 6, MOST_WORD
 typedef struct {
     CUdeviceptr at;
     unsigned words;
-    CUevent ready; /* behind its last kernel */
+    CUevent ready; /* recorded after the last kernel */
 } buffer_t;
 
 typedef struct {
     unsigned index;
     unsigned long long seed, sum;
     right_lane_t lane;
-    buffer_t handed; /* from the thread before, round by round */
+    buffer_t handed; /* from the previous thread, once per round */
 } worker_t;
 
 static bool per_thread;
@@ -42,7 +42,7 @@ static void wait_for(CUevent event, right_lane_t lane) {
                    : cu.cuStreamWaitEvent(lane.handle, event, 0));
 }
 
-/* Filled from its owner's number, mixed a few times. */
+/* Makes a buffer with a random value, mixed a few times. */
 static buffer_t make(worker_t *w) {
     buffer_t made = {0, 1 + right_below(&w->seed, MOST_WORDS), NULL};
     made.at = right_alloc(made.words * sizeof(uint32_t));

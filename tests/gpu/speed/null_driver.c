@@ -1,8 +1,9 @@
-/* Preloaded: cuMemAlloc and cuMemFree that do nothing, in the place where the library hooks them.
- * What a pair through a runtime costs on them is the runtime's own share.
+/* A preloaded library with a cuMemAlloc and a cuMemFree that do nothing.
  *
- * Runtimes get them by dlsym("cuGetProcAddress_v2"), then by what that returns; both are caught.
- * Everything else is the driver's.  The memory handed out is none: for timing alone. */
+ * The cost of a pair through a runtime is then the runtime's own share.  Runtimes call
+ * dlsym("cuGetProcAddress_v2") and look functions up with the result.  This file replaces both.
+ * All other functions are the driver's.  The returned addresses are not memory, so the library is
+ * only good for timing. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <string.h>

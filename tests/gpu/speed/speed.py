@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What calls cost on this device, beside others in the same run (PROTOCOL.md).
+"""Compares the cost of calls with that of other allocators in one run (PROTOCOL.md).
 
-    speed.py rmm|torch  the same pair and replacement of a Python peer, for those that follow
+    speed.py rmm|torch  pair and replacement of a Python peer; `pairs` shows these figures, too
     speed.py pairs      malloc and free through the shared runtime and the driver, replacement
-    speed.py static     the same pair through a static runtime, and the runtime's own share in it
-    speed.py work       launches between the two, hooks, several streams and threads
+    speed.py static     the pair through a static runtime, and the runtime's own share
+    speed.py work       launches between malloc and free, hooks, several streams and threads
 
-On the simulated device figures are facts that nothing is held against: driver calls cost nothing
-there, and the static runtime is the stand-in."""
+On the simulated device figures are facts without bounds.  Driver calls cost nothing there, and a
+stand-in replaces the static runtime."""
 import json
 import os
 import statistics
@@ -29,9 +29,9 @@ CHEAP = {"ACCEL_SIM": "clock:virtual,costs:none,kernel_us:0,memory:4T,log:none"}
 
 
 def bench(parts):
-    """The figures of `accelcache-dev bench`, as much of them as the time allows."""
-    # One round: on a GPU most of the time goes into starting processes.  The Python peers start once
-    # for all sizes, below.
+    """Runs parts of `accelcache-dev bench`, with short passes if little time is left."""
+    # There is one round, because starting processes takes most of the time on a GPU.  python_peer
+    # starts the Python peers once for all sizes.
     command = [os.environ["QUALIFY_COMMAND"] + "-dev", "bench", "--json", "--quick", "--rounds", "1",
                "--without", "rmm,torch,glibc,mimalloc,static,cudart", "--only", parts]
     if END - time.monotonic() < 12:
@@ -45,7 +45,7 @@ def bench(parts):
 
 
 def peers(row, suffix="", python=None):
-    """Others' figures of a row, and those of the Python peers under the key `python`."""
+    """Returns other allocators' figures of a row, and the Python peers' under the key `python`."""
     found = {label: row[key + suffix] for key, label in LABELS.items()
              if key != "accelcache" and key + suffix in row}
     for module in ("rmm", "torch") if python else ():
@@ -58,7 +58,7 @@ def peers(row, suffix="", python=None):
 
 
 def judged(check, value, unit, good, bound, others=None, evidence=None):
-    """Held against a bound where the device is a real one."""
+    """Reports pass or fail on a real device, and a fact on the simulated one."""
     if SIMULATED:
         report.line(check, "fact", value=value, unit=unit, peers=others, evidence=evidence)
     else:
@@ -138,7 +138,7 @@ def ratios(rows, left_out):
 
 # ---------------------------------------------------------------- the static runtime
 def hot(program, preload):
-    """ns of a pair by size, each the median of its passes."""
+    """Runs `program` and returns the median ns of a pair for each size."""
     env = dict(os.environ, **(CHEAP if SIMULATED else {}))
     if preload:
         env["LD_PRELOAD"] = preload
@@ -161,7 +161,7 @@ def static():
     null = os.path.join(BUILD, "tests/gpu/lib/libnull_driver.so")
     names = ["pair_static_%d" % size for size in SIZES]
     try:
-        # In turns, so that whatever else the machine does meets all alike.
+        # The two run in turns, so that disturbances affect both.
         rounds = [(hot(program, LIBRARY), hot(program, null)) for _ in range(3)]
         bares = hot(program, None)
     except RuntimeError as error:

@@ -1,5 +1,6 @@
-"""Where a run took place: the machine and the versions of what took part, without starting a
-framework for it."""
+"""Describes a run: the machine, and the versions of the software.
+
+No framework is started for this."""
 import os
 import platform
 import re
@@ -9,7 +10,7 @@ MODULES = ("torch", "cupy", "jax", "jaxlib", "numba", "rmm", "numpy", "triton")
 
 
 def first_line(command, timeout=20):
-    """What a command says first; None where it is missing, fails or takes too long."""
+    """Returns the first line that a command prints; None if it is missing, fails or is too slow."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False,
                               stdin=subprocess.DEVNULL, timeout=timeout)
@@ -53,14 +54,14 @@ def python_modules(python):
 
 
 def runtime(build):
-    """The version that the carried libcudart has in its name."""
+    """Returns the version in the name of the build's libcudart."""
     path = os.path.realpath(os.path.join(build, "tests", "gpu", "lib", "libcudart.so.13"))
     found = re.search(r"libcudart\.so\.([\d.]+)$", path)
     return found.group(1) if found and os.path.exists(path) else None
 
 
 def source(top):
-    """The commit of the checkout, or the one that the bundle was made of."""
+    """Returns the commit of the checkout or of the bundle."""
     try:
         with open(os.path.join(top, "SOURCE"), encoding="utf-8") as file:
             return file.read().strip()

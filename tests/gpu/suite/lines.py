@@ -1,5 +1,4 @@
-"""What a check printed, and how it ended, as lines of PROTOCOL.md: the judgement on a check, without
-any process in it."""
+"""Turns the output and the end of a check into lines of PROTOCOL.md; starts no process."""
 import json
 import re
 
@@ -14,7 +13,7 @@ def is_number(value):
 
 
 def fault_of(line):
-    """What is wrong with a parsed line, None where nothing is."""
+    """Returns the fault of a parsed line as text; None if the line is correct."""
     if not isinstance(line, dict):
         return "is no JSON object"
     if not isinstance(line.get("check"), str) or not NAME.match(line["check"]):
@@ -36,9 +35,9 @@ def fault_of(line):
 
 
 def read_line(text):
-    """(line, None), or (None, what is wrong)."""
+    """Parses one line of output. Returns (line, None) or (None, fault)."""
     try:
-        # What JSON does not know (NaN, Infinity) is wrong as any other text.
+        # NaN and Infinity are not JSON: the lookup in {} raises KeyError.
         line = json.loads(text, parse_constant=lambda name: {}[name])
     except (ValueError, KeyError, RecursionError):
         return None, "is no JSON"
@@ -71,7 +70,7 @@ def missing(declared, lines):
 
 
 def all_lines(declared, result, reason):
-    """The declared lines of a check that was not started."""
+    """Returns one line with this result and reason for each declared name."""
     return [line(name, result, reason) for name in declared]
 
 
@@ -81,8 +80,9 @@ def last_words(stderr):
 
 
 def judge(name, declared, stdout, stderr, ended):
-    """The lines of a check.  `ended`: (exit status or None, how it ended where that was by a limit
-    or a signal or a failure to start, else None)."""
+    """Returns the lines of a check.
+
+    `ended` is (exit status, None), or (None, cause) after a timeout, a signal or a failed start."""
     status, cause = ended
     lines, garbage = [], []
     for text in stdout.splitlines():
@@ -127,8 +127,9 @@ NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf)
 
 
 def difference(one, other, tolerance):
-    """Where two texts differ, None where they do not: numbers by more than `tolerance`, relative to
-    the greater, or anything else."""
+    """Returns the first difference of two texts; None if they agree.
+
+    Numbers may differ by `tolerance`, relative to the greater one; other text must be equal."""
     if one == other:
         return None
     a, b = one.splitlines(), other.splitlines()

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Which driver and devices there are, as one JSON object: machine.py [--hold] [LIBCUDA]
+"""Prints the driver and its devices as one JSON object: machine.py [--hold] [LIBCUDA]
 
-With --hold it stays until its standard input ends: where no daemon keeps a device initialised, each
-process would wait for that anew.
+With --hold the program stays until its standard input ends, and keeps the devices initialised.
+Without it and without a daemon, each process would initialise the device again.
 
-A process of its own: a driver that crashes or hangs takes only this down.  Exit status 77, with one
-line on stderr, where there is no driver or no device."""
+This is a separate process because a driver may crash or hang.  If there is no driver or no device,
+the exit status is 77, with one line on stderr."""
 import ctypes
 import glob
 import json
@@ -34,7 +34,7 @@ def load(given):
 
 
 def loaded_path():
-    """The file that was mapped, by the name the loader knows it under."""
+    """Returns the path of the mapped driver; None if /proc does not show it."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
         for row in file:
             path = row.split(maxsplit=5)[-1].strip()

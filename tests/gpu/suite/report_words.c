@@ -1,5 +1,4 @@
-/* Every kind of line that report.h makes, with what texts may hold: for the test of the helpers.
- */
+/* Prints every kind of line of report.h, with special characters, for the test of the helpers. */
 #include "report.h"
 
 #include <math.h>

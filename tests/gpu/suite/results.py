@@ -1,4 +1,4 @@
-"""The result of a run: one JSON file, and the Markdown page made of nothing but it."""
+"""Writes the result of a run: one JSON file, and a Markdown page made from this file only."""
 import json
 import os
 
@@ -11,7 +11,7 @@ nothing else does.
 
 
 def names(simulated):
-    """The two files: a run on the simulated device never touches the page of a GPU."""
+    """Returns both file names; the simulated device has its own, to keep a GPU's page."""
     return ("simulated.json", "SIMULATED.md") if simulated else ("results.json", "RESULTS.md")
 
 
@@ -121,7 +121,7 @@ def page(result):
 
 
 def render(folder, simulated=False):
-    """The page that belongs to a folder: of its JSON file, or the one of no run."""
+    """Returns the page for a folder, made from its JSON file; NOT_RUN if there is none."""
     try:
         with open(os.path.join(folder, names(simulated)[0]), encoding="utf-8") as file:
             return page(json.load(file))
@@ -130,7 +130,7 @@ def render(folder, simulated=False):
 
 
 def replace(path, text):
-    """As a whole or not at all: a reader, or a power cut, finds the old text or the new one."""
+    """Replaces a file atomically: readers find the old text or the new one, even after a crash."""
     with open(path + ".new", "w", encoding="utf-8") as file:
         file.write(text)
     os.replace(path + ".new", path)

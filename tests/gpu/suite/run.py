@@ -1,8 +1,7 @@
-"""Starts the programs of checks.py, one at a time, and ends them: a check that hangs, or leaves
-processes behind, costs its own limit and nothing else.
+"""Starts the programs of checks.py one at a time, and ends them.
 
-Output goes to files, not pipes: what a child of a killed check still holds open cannot block
-the suite, and what was said before a crash is kept."""
+A check that hangs or leaves processes behind uses up only its own limit.  Output goes to files, so a
+child of a killed check cannot block the suite, and a crash loses no output."""
 import glob
 import json
 import os
@@ -16,11 +15,11 @@ import uuid
 import lines
 
 MARK = "QUALIFY_RUN"       # in the environment of everything that a check starts
-OUTPUT = 4 << 20           # bytes of output that are looked at
+OUTPUT = 4 << 20           # bytes of output that are read
 
 
 class Place:
-    """Where things are; what every check is told."""
+    """The folders of a run, and the environment that every check gets."""
 
     def __init__(self, gpu, build, out, driver, python, simulated, nvcc):
         self.gpu, self.build, self.out, self.driver = gpu, build, out, driver
@@ -33,7 +32,7 @@ class Place:
         os.symlink(driver, os.path.join(links, "libcuda.so.1"))
         self.shared = os.path.join(self.scratch, "shared")
         os.mkdir(self.shared)
-        # Counters of killed processes stay where they are: not in /dev/shm itself.
+        # Killed processes leave their counters here, not in /dev/shm itself.
         self.live = tempfile.mkdtemp(prefix="qualify-", dir="/dev/shm" if os.access(
             "/dev/shm", os.W_OK) else self.scratch)
         self.search = [links] + ([os.path.join(build, "sim")] if simulated else [])
@@ -44,7 +43,7 @@ class Place:
         shutil.rmtree(self.live, ignore_errors=True)
 
     def hide(self, text):
-        """A text without what differs from machine to machine."""
+        """Returns the text with the folders of this machine replaced by names."""
         for path, name in ((self.scratch, "{work}"), (self.build, "{build}"), (self.gpu, "{gpu}"),
                            (self.out, "{out}")):
             text = text.replace(path, name)
@@ -58,8 +57,8 @@ class Place:
                if not key.startswith(("QUALIFY_", "LD_PRELOAD", "ACCEL_"))}
         if self.simulated and "ACCEL_SIM" in os.environ:
             env["ACCEL_SIM"] = os.environ["ACCEL_SIM"]
-        # The runtime that the build brings along, behind the simulator's; what else the driver
-        # consists of lies beside it.
+        # The build's CUDA runtime comes after the simulator.  The driver's other libraries are in
+        # the folder of the driver.
         search = self.search + ([] if check.own_runtime else [self.carried])
         if not self.simulated:
             search += [env.get("LD_LIBRARY_PATH"), os.path.dirname(self.driver)]
@@ -81,7 +80,7 @@ class Place:
 
 
 def marked(mark):
-    """Processes that carry the mark; those of others cannot be read, and are not ours."""
+    """Yields the processes with this mark in their environment."""
     needle = ("%s=%s" % (MARK, mark)).encode()
     for entry in os.listdir("/proc"):
         if entry.isdigit() and int(entry) != os.getpid():
@@ -94,7 +93,7 @@ def marked(mark):
 
 
 def end_all(mark):
-    """Kill what is left of a check, also what left its process group."""
+    """Kills all remaining processes of a check, even outside its process group."""
     for _ in range(20):
         left = list(marked(mark))
         if not left:
@@ -113,7 +112,7 @@ def read(path):
 
 
 def start(place, check, command, seconds, extra=None):
-    """Run one command to its end.  (stdout, stderr, (exit status or None, cause or None), time)"""
+    """Runs a command. Returns (stdout, stderr, (status or None, cause or None), seconds, folder)."""
     mark, begin = uuid.uuid4().hex, time.monotonic()
     work = tempfile.mkdtemp(dir=place.scratch)
     out, err = work + ".out", work + ".err"
@@ -148,7 +147,7 @@ def start(place, check, command, seconds, extra=None):
 
 
 def served(work):
-    """Requests that the library served in a run with its dumps in `work`; None: no dump."""
+    """Returns how many requests the library served, by its dumps in `work`; None without a dump."""
     found = None
     for path in glob.glob(os.path.join(work, "dump-*.json")):
         try:
@@ -162,7 +161,7 @@ def served(work):
 
 
 def compare(place, check, command, seconds):
-    """same=True: plain, plain, under the library.  One line, what it said, its time."""
+    """Runs a same=True check three times. Returns its line, a failing run's stderr, the seconds."""
     settings = "dump:%s/dump-%%p.json" + ("," + check.conf if check.conf else "")
 
     def preloaded(work):
@@ -207,7 +206,7 @@ def compare(place, check, command, seconds):
 
 
 def check(place, row, seconds, features):
-    """Run one row within `seconds`; what the result file holds about it."""
+    """Runs one row within `seconds` and returns its entry of the result file."""
     command = [place.word(word) for word in row.command]
     declared = (row.name,) if row.same else row.lines
     result = {"name": row.name, "command": " ".join(row.command), "limit": round(seconds, 1),

@@ -1,5 +1,4 @@
-"""What a run on a GPU brought back, into the checkout: results, the page made of them, and the files
-that checks kept."""
+"""Copies the output of a run on a GPU into the checkout: results, their page, and kept files."""
 import json
 import os
 import shutil
@@ -8,13 +7,13 @@ import sys
 
 import results
 
-# Folder among the kept files -> where the tree has such files.
+# Maps a folder of kept files to its folder in the tree.
 PLACES = {"costs": "tools/simcuda/costs", "traces": "tests/command/traces"}
 MOST = 8 << 20
 
 
 def find(folder):
-    """The folder with results.json: given itself, or a bundle's."""
+    """Returns the folder with results.json: `folder`, or tests/gpu in a bundle; None if absent."""
     for place in (folder, os.path.join(folder, "tests", "gpu")):
         if os.path.exists(os.path.join(place, "results.json")):
             return place
@@ -22,7 +21,7 @@ def find(folder):
 
 
 def take(folder, gpu, top):
-    """0, or 1 after a word: nothing was taken."""
+    """Copies results and kept files. Returns 0; or prints why nothing was copied and returns 1."""
     place = find(folder)
     if not place:
         print("qualify: %s holds no results.json" % folder)
@@ -49,7 +48,7 @@ def take(folder, gpu, top):
             os.makedirs(target, exist_ok=True)
             shutil.copyfile(path, os.path.join(target, file))
             print("%s/%s" % (PLACES[name], file))
-        if name == "traces":  # the page of the folder is made of the notes in it
+        if name == "traces":  # the folder's page is made from its notes
             subprocess.run([sys.executable, os.path.join(gpu, "traces"), "page",
                             os.path.join(top, PLACES[name])], check=True)
     return 0

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """tools/bundle: test_bundle.py SOURCE BUILD [TEST...]
 
-The folder it makes needs nothing that a machine with a GPU may lack, runs the suite there (on the
-simulated device) with checkout and build folder out of sight, and is refused where that would not
-work."""
+The bundle needs nothing that a machine with a GPU may lack.  The suite runs from it on the simulated
+device while the checkout and the build folder are hidden.  tools/bundle refuses to make a bundle that
+would not work."""
 import json
 import os
 import platform
@@ -71,7 +71,7 @@ class Bundle(unittest.TestCase):
                          set())
 
     def test_nothing_of_this_machine(self):
-        """Where checkout and build folder lay is in none of the files, but for what nvcc notes."""
+        """No file contains the paths of checkout and build folder, except the output of nvcc."""
         told = []
         for place, _, names in os.walk(self.out):
             for name in names:
@@ -91,8 +91,9 @@ class Bundle(unittest.TestCase):
         self.assertEqual(links, [], "links lead out of the bundle")
 
     def away(self, *command):
-        """Run it with nothing but the bundle: a bare environment, another working folder, and empty
-        folders in place of checkout and build folder where namespaces can be had."""
+        """Runs a command with a bare environment and `/` as the working folder.
+
+        If namespaces are available, empty folders replace the checkout and the build folder."""
         hidden = " && ".join("mount -t tmpfs none '%s'" % path for path in (BUILD, SOURCE))
         inside = ["unshare", "-rm", "sh", "-c", hidden + " && exec \"$@\"", "sh"]
         probe = subprocess.run([*inside, "test", "!", "-e", os.path.join(BUILD, "lib")],
@@ -101,7 +102,7 @@ class Bundle(unittest.TestCase):
                               cwd="/", capture_output=True, text=True, check=False, timeout=900)
 
     def passed(self, out, *command):
-        """How many lines of a run passed; none failed but for want of time."""
+        """Runs the suite. Returns passed lines and the result; lines may only fail for lack of time."""
         done = self.away(*command)
         self.assertIn("SIMULATED.md", done.stdout, done)
         with open(os.path.join(out, "simulated.json"), encoding="utf-8") as file:
@@ -122,7 +123,7 @@ class Bundle(unittest.TestCase):
         if python.startswith((SOURCE + "/", BUILD + "/")):
             python = "python3"
         command = (python, os.path.join(self.out, "tests/gpu/qualify"))
-        # Every program; those with many rows once.
+        # Every program runs; stress and litmus run only in their row "auto".
         names = [row.split()[1] for row in self.away(*command, "--list").stdout.splitlines()]
         only = [name for name in names if not name.startswith(("stress_", "litmus_")) or
                 name.endswith("_auto")]
@@ -142,7 +143,7 @@ class Bundle(unittest.TestCase):
         self.assertIn("stress_plain", done.stdout)
 
     def test_replaced(self):
-        """A bundle is replaced as a whole; another folder is left alone."""
+        """tools/bundle replaces an old bundle as a whole and never changes another folder."""
         stale = os.path.join(self.out, "stale")
         with open(stale, "w", encoding="utf-8"):
             pass

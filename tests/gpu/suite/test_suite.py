@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The suite for a GPU, without one: test_suite.py BUILD [TEST...]
 
-What the suite itself promises (checks that misbehave, no GPU, budgets) with tables made here, and
-the real table on the simulated device."""
+Tests the suite with tables of its own: checks that misbehave, no GPU, budgets.  The real table runs
+on the simulated device."""
 import inspect
 import json
 import os
@@ -24,7 +24,7 @@ sys.path[:0] = [GPU, HERE]
 import lines
 import results
 
-# Programs as a check may be; {python} runs them.
+# Source text of checks, by name; {python} runs them.
 GOOD = '{"check": "good", "result": "pass", "value": 1.5, "unit": "ms", "peers": {"other": 2}}'
 PROGRAMS = {
     "good": "print(%r)" % GOOD,
@@ -33,7 +33,7 @@ PROGRAMS = {
     "crash": """print('{"check": "before", "result": "pass"}', flush=True)
              os.kill(os.getpid(), signal.SIGSEGV)""",
     "abort": """print("about to fall over", file=sys.stderr, flush=True); os.abort()""",
-    # The child would hold the pipe of its parent, and leaves its process group.
+    # The child leaves the process group and would hold a pipe of its parent open.
     "hang": """import subprocess
             subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"],
                              start_new_session=True)
@@ -52,7 +52,7 @@ PROGRAMS = {
     "stolen": "print(%r)" % GOOD,
     "slow": "time.sleep(600)",
 }
-# A program of the kind that is compared: device memory through the driver.
+# Start of the programs for same=True: allocates device memory through the driver.
 DEVICE = """
     import ctypes
     cuda = ctypes.CDLL("libcuda.so.1")
@@ -111,7 +111,7 @@ class Folder(unittest.TestCase):
         return path
 
     def suite(self, rows, *arguments, parts=None):
-        """(result file, lines by name, exit status) of a run on the simulated device."""
+        """Runs the suite. Returns (result file, lines by name, completed process)."""
         out = os.path.join(self.folder, "out")
         done = qualify("--sim", "--out", out, "--checks", self.table(rows, parts), *arguments)
         with open(os.path.join(out, "simulated.json"), encoding="utf-8") as file:
@@ -165,7 +165,7 @@ class Misbehaviour(Folder):
         self.assertEqual(mine, [], "a child of the killed check goes on")
 
     def test_nothing_stays(self):
-        """Scratch folders and the counters of killed processes go."""
+        """The suite removes scratch folders and the counters of killed processes."""
         names = os.path.join(self.folder, "names")
         program = self.program("killed", DEVICE + """
     with open(sys.argv[1], "w", encoding="utf-8") as file:
@@ -250,7 +250,7 @@ class Budgets(Folder):
         self.assertIn("after 3.5 s", found["slow"]["reason"])
 
     def test_what_is_left(self):
-        """A part has what those before it left; the seconds given are for the parts that run."""
+        """A part gets the time that earlier parts left. --seconds is shared by the parts that run."""
         rows = [self.row("good", PROGRAMS["good"], ["good"]),
                 self.row("next", PROGRAMS["good"].replace("good", "next"), ["next"],
                          "limit=4").replace("part=1", "part=2")]
@@ -339,7 +339,7 @@ class NoGpu(Folder):
 
 class Page(Folder):
     def test_tree(self):
-        """The page in the tree is what the command makes of the result beside it."""
+        """RESULTS.md equals the page that the command makes from results.json next to it."""
         with open(os.path.join(GPU, "RESULTS.md"), encoding="utf-8") as file:
             self.assertEqual(file.read(), results.render(GPU))
 
@@ -358,8 +358,9 @@ class Page(Folder):
 
 
 class Device(Folder):
-    """As on a GPU: the simulated driver without the names that it is told by.  Kernels do not
-    compute there, and nothing is measured: the way of the results is what counts."""
+    """Runs the suite as on a GPU, to test how results are stored.  Nothing is measured.
+
+    The driver is the simulated one, without the names that identify it.  Kernels do not compute."""
 
     def setUp(self):
         super().setUp()
@@ -393,7 +394,7 @@ class Device(Folder):
         with open(os.path.join(self.out, "RESULTS.md"), encoding="utf-8") as file:
             page = file.read()
         self.assertTrue(page.startswith("# Results on a GPU\n"), page)
-        # Into a checkout of its own.
+        # The results go into a separate checkout.
         tree = os.path.join(self.folder, "tree")
         shutil.copytree(GPU, os.path.join(tree, "tests", "gpu"),
                         ignore=shutil.ignore_patterns("kept", "__pycache__"))
@@ -419,7 +420,7 @@ class Device(Folder):
         self.assertIn("not of a run on a GPU", done.stdout)
 
     def test_python_peers(self):
-        """Allocators of Python, by modules that answer as the real ones, beside the library's."""
+        """The suite measures Python allocators; a fake module replaces PyTorch."""
         self.program("torch", """
             class cuda:
                 is_available = staticmethod(lambda: True)
@@ -431,7 +432,7 @@ class Device(Folder):
                                   "speed_pairs", "--parts", "6", PYTHONPATH=self.folder)
         self.assertEqual(found["pair_torch_512"]["result"], "fact", found)
         self.assertIn("no RMM here", found["pair_rmm_512"]["reason"])
-        # The toolkit's runtime does not work on this driver, which is said, and not measured.
+        # The toolkit's runtime does not work on this driver: the line is skipped.
         self.assertEqual(found["pair_shared_512"]["result"], "skip", done)
         self.assertEqual(set(found["replace"]["peers"]) & {"PyTorch (Python)", "RMM pool (Python)"},
                          {"PyTorch (Python)"})

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""An application of the framework in miniature (fakeframe.py); app.py says how it is called.
+"""An application of the miniature framework (fakeframe.py); app.py documents the options.
 
-FAKEFRAME_FAULT is what goes wrong under the library, and only there: wrong, crash, hang, absent, text,
-early (too few steps); FAKEFRAME_ABSENT: the framework is nowhere; FAKEFRAME_SLOW: no step ends."""
+FAKEFRAME_FAULT     a fault under the library only: wrong, crash, hang, absent, text, early (few steps)
+FAKEFRAME_ABSENT    the framework is missing, with the library and without
+FAKEFRAME_SLOW      no step ends"""
 import ctypes
 import os
 import signal

@@ -1,8 +1,9 @@
-"""A framework in miniature, over the driver's API: device memory, a stream, a cache of its own.  It
-stands in for real ones where the simulated device has no kernels that compute: what a step does is
-copies of device memory, and arithmetic on what comes back.
+"""A miniature framework on the driver's API: device memory, a stream, a cache of its own.
 
-FAKEFRAME_CACHE=off makes every array an allocation of the driver's."""
+It replaces real frameworks in tests, because their kernels cannot run on the simulated device.  A
+step copies device memory, and computes on the host.
+
+FAKEFRAME_CACHE=off makes every array one allocation by the driver."""
 import ctypes
 import os
 import struct
@@ -11,7 +12,7 @@ _cuda = None
 
 
 class Gone(Exception):
-    """No driver, or no device."""
+    """Raised if there is no driver or no device."""
 
 
 def call(name, *arguments):
@@ -23,7 +24,7 @@ def call(name, *arguments):
 def open_device():
     global _cuda
     try:
-        # Looked up in the whole process: a preloaded library is asked first.
+        # The lookup covers the whole process, so a preloaded library comes first.
         ctypes.CDLL("libcuda.so.1", mode=ctypes.RTLD_GLOBAL)
     except OSError as error:
         raise Gone(str(error)) from error
@@ -36,7 +37,7 @@ def open_device():
 
 
 class Allocator:
-    """Keeps what was freed, by size; `taken` is what came from the driver."""
+    """Caches freed memory by size; `taken` counts the bytes allocated from the driver."""
 
     def __init__(self):
         self.caches, self.free, self.taken = os.environ.get("FAKEFRAME_CACHE") != "off", {}, 0
@@ -61,7 +62,7 @@ allocator = Allocator()
 
 
 class Array:
-    """Doubles in device memory, until it is dropped."""
+    """An array of doubles in device memory, freed with the object."""
 
     def __init__(self, count):
         self.count, self.size = count, count * 8

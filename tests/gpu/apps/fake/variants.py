@@ -1,4 +1,4 @@
-"""The table of the framework in miniature; see ../variants.py."""
+"""The table of the miniature framework, in the form of ../variants.py."""
 from runs import App, Variant
 
 OFF = {"FAKEFRAME_CACHE": "off"}
