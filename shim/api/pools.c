@@ -454,9 +454,9 @@ bool ac_pool_segment_of(uint64_t address, uint64_t *segment, void **stream) {
 
 /* --- requests --- */
 
-/* Returns true if all blocks of the line, whose stream has gone, are free: then another stream may have it. */
+/* Returns true if all blocks of the line are free for every stream: then another stream may have it. */
 static bool is_left(const ac_pool_line_t *line) {
-    bool left = true;
+    bool left = line->gone;
     for (const ac_segment_t *s = line->space.segments; s && left; s = s->next)
         left = !s->busy;
     return left;
@@ -469,7 +469,7 @@ static ac_pool_line_t *line_of(ac_pool_t *pool, int device, void *stream, uint64
     while (line && (line->device != device || line->stream != stream || line->life != life)) {
         if (ac_pool_line_is_gone(line))
             is_over(line);
-        if (line->gone && line->device == device && is_left(line))
+        if (line->device == device && is_left(line))
             left = line;
         line = line->next;
     }
