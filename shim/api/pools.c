@@ -456,10 +456,10 @@ bool ac_pool_segment_of(uint64_t address, uint64_t *segment, void **stream) {
 
 /* Returns true if all blocks of the line are free for every stream: then another stream may have it. */
 static bool is_left(const ac_pool_line_t *line) {
-    bool left = line->gone;
-    for (const ac_segment_t *s = line->space.segments; s && left; s = s->next)
-        left = !s->busy;
-    return left;
+    bool busy = false;
+    for (const ac_segment_t *s = line->space.segments; s && !busy; s = s->next)
+        busy = s->busy;
+    return line->gone && !busy;
 }
 
 /* The line of the pool for the stream, one that was left or a new one if needed; NULL: host memory is
