@@ -198,13 +198,22 @@ accel_status_t ac_pool_alloc(ac_pool_t *pool, void **pointer, size_t bytes, int 
 /* Sets *id to its number, and *source to the source of its segments; NULL: the cache. */
 void ac_pool_told(const ac_pool_t *pool, accel_pool_id_t *id, const accel_allocator_t **source);
 
-/* _rescue serves a request that would fail from a pool with ACCEL_POOL_USE_ON_OOM.  _may_rescue: there is one. */
-bool ac_pool_may_rescue(void);
+/* _rescue serves a request that would fail from a pool with ACCEL_POOL_USE_ON_OOM.  _may_rescue: one has memory
+ * for the stream. */
+bool ac_pool_may_rescue(int device, void *stream);
 bool ac_pool_rescue(void **pointer, size_t bytes, int device, void *stream, uint32_t stack);
 
-/* Both are false if no allocated block of a pool lies around the address.  _find describes it, but for `size`;
- * _record_at notes that work of another stream may use it. */
-bool ac_pool_find(uint64_t address, accel_pointer_info_t *info);
+/* An allocated block of a pool. */
+typedef struct {
+    uint64_t address, size;
+    size_t bytes; /* asked for */
+    void *stream;
+    accel_pool_id_t pool;
+    int device;
+} ac_pool_info_t;
+
+/* Both are false if no allocated block of a pool lies around the address. */
+bool ac_pool_find(uint64_t address, ac_pool_info_t *info);
 bool ac_pool_record_at(uint64_t address);
 
 /* Frees the block that begins at `address`; _after: behind the work that the stream has so far.

@@ -1,5 +1,5 @@
-/* Raw memory by address: the facts that accel_raw_delete needs about a pointer.  Several hash tables, each with a
- * lock, so that threads seldom wait for each other. */
+/* Raw memory by address: what accel_raw_delete has to know of a pointer.  Hash tables, each with a
+ * lock, so that threads with memory of their own seldom meet. */
 #include "api/api_int.h"
 
 #include <stdlib.h>
@@ -21,7 +21,8 @@ typedef struct {
 #define SHARD_4 SHARD, SHARD, SHARD, SHARD
 static shard_t shards[SHARDS] = {SHARD_4, SHARD_4, SHARD_4, SHARD_4};
 
-/* Numbers of blocks, and of those which the program has freed.  A program without raw memory reads the first alone. */
+/* How many blocks there are: a program without raw memory pays for a look.  Of them: freed by the
+ * program. */
 static _Atomic size_t total, late;
 
 static uint64_t hash_of(uint64_t address) {
@@ -36,7 +37,7 @@ static size_t slot_of(const shard_t *shard, uint64_t address) {
     return (size_t)(hash_of(address) >> 20) & (shard->size - 1);
 }
 
-/* Returns the slot of the block, or the empty slot for it; the table has one. */
+/* The block's slot, or the empty one where it would be; the table has one. */
 static size_t look(const shard_t *shard, uint64_t address) {
     size_t at = slot_of(shard, address);
     while (shard->slot[at].address && shard->slot[at].address != address)
@@ -78,7 +79,7 @@ bool ac_raw_add(const ac_raw_t *raw) {
     return room;
 }
 
-/* Empties the slot.  A later entry that a search would no longer reach moves into the hole. */
+/* What comes behind the hole and would not be found any more moves into it. */
 static void close_gap(shard_t *shard, size_t hole) {
     size_t mask = shard->size - 1;
     for (size_t at = (hole + 1) & mask; shard->slot[at].address; at = (at + 1) & mask) {
@@ -105,7 +106,7 @@ static void take_out(shard_t *shard, size_t at) {
 
 typedef enum { HELD = 1, LATE = 2, TAKE = 4, RECORD = 8 } find_t;
 
-/* Finds a block of one of the kinds, copies its record to `raw` (may be NULL), and changes it as `how` says. */
+/* A block of one of the kinds, and what to do with it. */
 static bool find(uint64_t address, ac_raw_t *raw, unsigned how) {
     if (!address || ac_raw_none())
         return false;
@@ -198,9 +199,9 @@ void ac_raw_end_look(const ac_raw_t *raw) {
 
 /* --- lives of streams ---
  *
- * CUDA may use the handle of a destroyed stream for another stream, whose order does not cover work on the first.
- * Each destruction is counted, by a hash of the handle.  If two handles share a count, memory is reused less often;
- * that is safe. */
+ * A handle that was destroyed may come back for another stream, whose order says nothing of work on
+ * the first.  Each destruction is counted, by a hash of the handle: two handles that share a number
+ * cost reuse, not safety. */
 
 enum { LIVES = 1024 };
 
@@ -214,7 +215,7 @@ static void stream_gone(CUstream stream) {
     atomic_fetch_add(life_of(stream), 1);
 }
 
-/* Returns the number of the thread.  A thread without a record gets a new number for each request. */
+/* Without a record a thread has no number: no two of its requests are of one stream then. */
 static uint64_t life_per_thread(void) {
     static _Atomic uint64_t strangers;
     const ac_thread_t *thread = ac_is_active() ? ac_thread_get() : NULL;

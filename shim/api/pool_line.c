@@ -109,66 +109,99 @@ void ac_pool_give(ac_block_t *block) {
     ac_segment_coalesce(block, 0);
 }
 
-/* --- blocks that wait for a fence --- */
-
-static ac_block_queue_t waiting[AC_LIVE_DEVICES]; /* oldest first; those without a moment are the last ones */
-_Atomic size_t ac_pool_waiting;
-
-static void wait_for_fence(ac_block_t *block) {
+static void wait_for_fence(ac_block_t *block, uint64_t elsewhere) {
     ac_block_set_state(block, AC_BLOCK_RETIRED);
     AC_BLOCK_SET(block, ticket.epoch, 0);
-    block->ticket.place = ++ac_pools_used_elsewhere;
-    ac_block_queue_append(&waiting[ac_pool_line_of(block->segment)->device], block);
-    atomic_fetch_add(&ac_pool_waiting, 1);
+    block->ticket.place = elsewhere;
+    ac_block_queue_append(&ac_pool_line_of(block->segment)->pending, block);
 }
 
 static void wait_no_more(ac_block_t *block) {
-    ac_block_queue_remove(&waiting[ac_pool_line_of(block->segment)->device], block);
-    atomic_fetch_sub(&ac_pool_waiting, 1);
+    ac_block_queue_remove(&ac_pool_line_of(block->segment)->pending, block);
     ac_block_take_out(block);
 }
 
-void ac_pool_defer(ac_block_t *block) {
+void ac_pool_defer(ac_block_t *block, uint64_t elsewhere) {
     take_back(block);
-    wait_for_fence(block);
+    wait_for_fence(block, elsewhere);
 }
 
-void ac_pool_withhold(ac_pool_line_t *line) {
+void ac_pool_withhold(ac_pool_line_t *line, uint64_t elsewhere) {
     for (ac_segment_t *segment = line->space.segments; segment; segment = segment->next)
         for (ac_block_t *block = segment->first; block; block = block->next)
             if (block->state == AC_BLOCK_FREE) {
                 ac_segment_withdraw(block);
-                wait_for_fence(block);
+                wait_for_fence(block, elsewhere);
             }
 }
 
-ac_moment_t ac_pool_ask(int device, ac_timeline_t *timeline) {
-    ac_moment_t moment = {.clock = 0};
-    const ac_block_t *first = waiting[device].first, *last = waiting[device].last;
-    for (ac_block_t *block = waiting[device].last; block && !block->ticket.epoch;
-         block = block->list_prev) {
-        if (!moment.clock) {
-            ac_fence_submitted(timeline); /* by ways that no hook sees, maybe */
-            moment = ac_fence_moment(timeline);
-        }
-        AC_BLOCK_SET(block, ticket.epoch, moment.clock);
-        block->ticket.all = moment.all;
+/* --- freed memory that waits for a fence --- */
+
+static void ask_for(ac_ticket_t *ticket, ac_pool_moment_t *moment) {
+    if (!ticket->epoch && !moment->now.clock) {
+        ac_fence_submitted(moment->timeline); /* by ways that no hook sees, maybe */
+        moment->now = ac_fence_moment(moment->timeline);
     }
-    return last ? (ac_moment_t){last->ticket.epoch, first->ticket.all || last->ticket.all} : moment;
+    if (!ticket->epoch) {
+        atomic_store_explicit(&ticket->epoch, moment->now.clock, memory_order_relaxed);
+        ticket->all = moment->now.all;
+    }
+    if (moment->newest.clock < ticket->epoch)
+        moment->newest.clock = ticket->epoch;
+    moment->newest.all |= ticket->all;
 }
 
-ac_pool_line_t *ac_pool_drain(int device, const ac_timeline_t *timeline) {
-    ac_block_t *block = waiting[device].first;
-    if (!block || !block->ticket.epoch ||
-        !ac_fence_is_over(timeline, (ac_moment_t){block->ticket.epoch, block->ticket.all}))
-        return NULL;
-    ac_pool_line_t *line = ac_pool_line_of(block->segment);
-    wait_no_more(block);
-    ac_segment_finish(block);
-    return line;
+/* Blocks without an epoch are the last ones. */
+void ac_pool_ask(ac_pool_line_t *line, ac_pool_moment_t *moment) {
+    bool more = true;
+    for (ac_block_t *block = line->pending.last; block && more; block = block->list_prev) {
+        more = !block->ticket.epoch;
+        ask_for(&block->ticket, moment);
+    }
+    if (line->gone && !line->rested)
+        ask_for(&line->rest, moment);
+}
+
+static bool is_over(const ac_ticket_t *ticket, const ac_timeline_t *timeline) {
+    return ticket->epoch && ac_fence_is_over(timeline, (ac_moment_t){ticket->epoch, ticket->all});
+}
+
+void ac_pool_drain(ac_pool_line_t *line, const ac_timeline_t *timeline) {
+    ac_block_t *block;
+    while ((block = line->pending.first) && is_over(&block->ticket, timeline)) {
+        wait_no_more(block);
+        ac_segment_finish(block);
+    }
+    line->rested |= line->gone && is_over(&line->rest, timeline);
 }
 
 /* --- segments that go --- */
+
+void ac_pool_remove(ac_segment_t *segment) {
+    ac_pool_index_remove(segment);
+    ac_pool_line_of(segment)->reserved -= segment->size;
+    ac_segment_remove(segment, false);
+}
+
+void ac_pool_lose(ac_pool_line_t *line) {
+    while (line->pending.first)
+        wait_no_more(line->pending.first);
+    for (ac_segment_t *segment; (segment = line->space.segments);) {
+        for (ac_block_t *block = segment->first; block; block = block->next)
+            if (block->state == AC_BLOCK_ALLOCATED)
+                ac_pool_index_leave(block);
+        ac_pool_index_remove(segment);
+        ac_segment_remove(segment, true);
+    }
+    line->reserved = line->allocated = 0;
+    line->rested = line->gone;
+}
+
+/* --- blocks in the place of others --- */
+
+bool ac_pool_reserve(size_t places) {
+    return ac_record_reserve(&store, 2 * places);
+}
 
 /* Behind a free block there is one that is not. */
 static void clear(ac_segment_t *segment) {
@@ -183,24 +216,6 @@ static void clear(ac_segment_t *segment) {
             ac_segment_finish(block);
         }
     }
-}
-
-void ac_pool_remove(ac_segment_t *segment) {
-    clear(segment);
-    ac_pool_index_remove(segment);
-    ac_pool_line_of(segment)->reserved -= segment->size;
-    ac_segment_remove(segment, false);
-}
-
-void ac_pool_lose(ac_pool_line_t *line) {
-    while (line->space.segments)
-        ac_pool_remove(line->space.segments);
-}
-
-/* --- blocks in the place of others --- */
-
-bool ac_pool_reserve(size_t places) {
-    return ac_record_reserve(&store, 2 * places);
 }
 
 void ac_pool_restore(ac_segment_t *segment, const ac_laid_block_t *place, size_t count) {

@@ -19,6 +19,7 @@ static uint64_t last_id; /* of accel_pool_create */
 uint64_t ac_pools_used_elsewhere;
 static _Atomic bool any; /* there was a pool */
 static _Atomic int rescuers; /* pools with ACCEL_POOL_USE_ON_OOM; changes under the lock */
+static _Atomic bool waiting; /* a block or a line waits for a fence */
 
 static const accel_pool_id_t none = AC_POOL_NONE;
 
@@ -54,15 +55,14 @@ void ac_pool_sweep(ac_pool_t *pool) {
 }
 
 /* Describes an allocated block; the caller holds the lock. */
-static accel_pointer_info_t info_of(const ac_block_t *block) {
+static ac_pool_info_t info_of(const ac_block_t *block) {
     const ac_pool_line_t *line = ac_pool_line_of(block->segment);
-    return (accel_pointer_info_t){.base = (void *)(uintptr_t)ac_block_address(block),
-                                  .bytes = block->requested,
-                                  .allocated = block->size,
-                                  .device = line->device,
-                                  .ordered = true,
-                                  .stream = line->stream,
-                                  .pool = line->pool->id};
+    return (ac_pool_info_t){.address = ac_block_address(block),
+                            .size = block->size,
+                            .bytes = block->requested,
+                            .stream = line->stream,
+                            .pool = line->pool->id,
+                            .device = line->device};
 }
 
 static bool is_private(uint64_t address) {
@@ -72,11 +72,14 @@ static bool is_private(uint64_t address) {
     return found;
 }
 
-/* Notes, under the lock, that no more requests name the line's stream, whose order protects its free blocks. */
+/* Notes, under the lock, that no more requests name the line's stream. */
 static void is_over(ac_pool_line_t *line) {
-    if (!line->gone)
-        ac_pool_withhold(line);
+    if (line->gone)
+        return;
     line->gone = true;
+    line->rested = !line->space.segments;
+    atomic_store(&line->rest.epoch, 0);
+    atomic_store(&waiting, true);
 }
 
 static void thread_gone(uint64_t number) {
@@ -116,7 +119,7 @@ typedef struct leaving {
     struct leaving *next;
     ac_raw_t raw;
     accel_pool_id_t pool;
-    bool rested; /* its stream has gone, and the device is done with the work on it */
+    bool rested; /* as of the line */
 } leaving_t;
 
 /* Gives the segment back at once if its source respects work on it: the cache does, and the program's free_fn
@@ -173,21 +176,13 @@ static void await_giving(void) {
         ac_nap(NAP_NS);
 }
 
-/* Returns true if the segment may leave the line.  The cache waits for work on what it is given: a pool without users
- * gives it segments with blocks that wait. */
-static bool may_leave(const ac_segment_t *segment, bool used) {
-    return !segment->busy ||
-           (!used && !segment->allocated && !segment->source && ac_owned(segment->address));
-}
-
-/* Segments that may leave the line join *list.  If host memory is short, they stay. */
+/* Idle segments of the line join *list.  If host memory is short, they stay. */
 static void cut_idle(ac_pool_line_t *line, leaving_t **list) {
-    for (ac_segment_t *segment = line->space.segments, *next; segment; segment = next) {
-        next = segment->next;
-        leaving_t *leaving =
-            may_leave(segment, line->pool->users) ? malloc(sizeof *leaving) : NULL;
+    ac_segment_t *segment;
+    while ((segment = line->space.idle.first)) {
+        leaving_t *leaving = malloc(sizeof *leaving);
         if (!leaving)
-            continue;
+            return;
         *leaving = (leaving_t){.next = *list,
                                .raw = {.address = segment->address,
                                        .bytes = segment->size,
@@ -197,7 +192,7 @@ static void cut_idle(ac_pool_line_t *line, leaving_t **list) {
                                        .device = line->device,
                                        .recorded = true},
                                .pool = line->pool->id,
-                               .rested = line->gone};
+                               .rested = line->gone && line->rested};
         *list = leaving;
         ac_pool_remove(segment);
     }
@@ -258,40 +253,55 @@ ac_timeline_t *ac_pool_timeline(int device) {
     return context ? context->timeline : NULL;
 }
 
-/* Gives a moment to what waits on the device, and returns the newest one.  While a stream captures it does nothing:
- * freed memory may be the graph's. */
-static ac_moment_t ask(int device, ac_timeline_t **timeline) {
-    ac_moment_t moment = {.clock = 0};
-    if (!atomic_load_explicit(&ac_pool_waiting, memory_order_acquire) ||
-        ac_cuda_is_capturing(NULL) || !(*timeline = ac_pool_timeline(device)))
+/* Gives each block and line that waits on the device an epoch to wait for, and returns the last one.  While a
+ * stream captures it does nothing: freed memory may be the graph's. */
+static ac_pool_moment_t ask(int device) {
+    ac_pool_moment_t moment = {.timeline = NULL};
+    if (!atomic_load_explicit(&waiting, memory_order_acquire) || ac_cuda_is_capturing(NULL) ||
+        !(moment.timeline = ac_pool_timeline(device)))
         return moment;
     ac_lock(&ac_pools_lock);
-    moment = ac_pool_ask(device, *timeline);
+    for (ac_pool_t *pool = ac_pools; pool; pool = pool->next)
+        for (ac_pool_line_t *line = pool->lines; line; line = line->next)
+            if (line->device == device)
+                ac_pool_ask(line, &moment);
     ac_unlock(&ac_pools_lock);
     return moment;
 }
 
-/* Frees memory that the device is done with, after a wait of at most `limit_ns`.  Idle segments of a stream that has
- * gone go back while the program holds blocks of their line: until then the line serves no other stream. */
+/* Frees, under the lock, memory if its work is over.  Idle segments of a stream that has gone join *list while
+ * the program holds blocks of their line: until then the line serves no other stream (is_left). */
+static void collect(int device, const ac_timeline_t *timeline, leaving_t **list) {
+    bool any_waits = false;
+    for (ac_pool_t *pool = ac_pools; pool; pool = pool->next)
+        for (ac_pool_line_t *line = pool->lines; line; line = line->next) {
+            bool waits = ac_pool_line_waits(line);
+            if (waits && line->device == device)
+                ac_pool_drain(line, timeline);
+            if (waits && line->device == device && line->gone && line->rested && line->allocated)
+                cut_idle(line, list);
+            any_waits |= ac_pool_line_waits(line);
+        }
+    atomic_store(&waiting, any_waits);
+    cut_unused(list);
+}
+
+/* Frees memory that the device is done with, after a wait of at most `limit_ns`. */
 static void drain(int device, uint64_t limit_ns) {
     leaving_t *cut = NULL;
-    ac_timeline_t *timeline;
-    ac_moment_t moment = ask(device, &timeline);
-    if (!moment.clock)
+    ac_pool_moment_t moment = ask(device);
+    if (!moment.newest.clock)
         return;
-    ac_fence_await(timeline, moment, limit_ns);
+    ac_fence_await(moment.timeline, moment.newest, limit_ns);
     ac_lock(&ac_pools_lock);
-    for (ac_pool_line_t *line; (line = ac_pool_drain(device, timeline));)
-        if (line->gone && line->allocated)
-            cut_idle(line, &cut);
-    cut_unused(&cut);
+    collect(device, moment.timeline, &cut);
     unlock_leaving(cut);
     give_segments(cut);
 }
 
 /* Drains all devices, and waits for each. */
 static void drain_all(void) {
-    for (int device = 0; atomic_load(&ac_pool_waiting) && device < accel_device_count(); device++)
+    for (int device = 0; atomic_load(&waiting) && device < accel_device_count(); device++)
         drain(device, AC_LATE_WAIT_NS);
 }
 
@@ -334,8 +344,10 @@ static void heed_views(void) {
     ac_lock(&ac_pools_lock);
     for (ac_pool_t *pool = ac_pools; pool && !atomic_load(&heeded); pool = pool->next)
         for (ac_pool_line_t *line = pool->lines; line; line = line->next)
-            if ((CUstream)line->stream <= CU_STREAM_PER_THREAD)
-                ac_pool_withhold(line);
+            if ((CUstream)line->stream <= CU_STREAM_PER_THREAD) {
+                ac_pool_withhold(line, ++ac_pools_used_elsewhere);
+                atomic_store(&waiting, true);
+            }
     atomic_store(&heeded, true);
     ac_unlock(&ac_pools_lock);
 }
@@ -351,26 +363,29 @@ static bool needs_fence(const ac_block_t *block) {
 static void put(ac_block_t *block, bool after, leaving_t **cut) {
     ac_pool_line_t *line = ac_pool_line_of(block->segment);
     ac_pool_t *pool = line->pool;
-    if (after || needs_fence(block))
-        ac_pool_defer(block);
-    else
+    if (after || needs_fence(block)) {
+        ac_pool_defer(block, ++ac_pools_used_elsewhere);
+        atomic_store(&waiting, true);
+    } else {
         ac_pool_give(block);
+    }
     if (!pool->users || ac_stream_is_gone(line->stream, line->life))
         cut_idle(line, cut);
     ac_pool_sweep(pool);
 }
 
-static void tell_free(const accel_pointer_info_t *was) {
+static void tell_free(const ac_pool_info_t *was) {
     uint32_t stack = ac_history_stack(ACCEL_CONTEXT_ALL, NULL);
-    for (int i = 0; i < 2; i++)
-        ac_history(i ? ACCEL_TRACE_FREE_COMPLETED : ACCEL_TRACE_FREE_REQUESTED, was->device,
-                   (uint64_t)(uintptr_t)was->base, was->bytes, was->stream, was->pool, stack);
+    ac_history(ACCEL_TRACE_FREE_REQUESTED, was->device, was->address, was->bytes, was->stream,
+               was->pool, stack);
+    ac_history(ACCEL_TRACE_FREE_COMPLETED, was->device, was->address, was->bytes, was->stream,
+               was->pool, stack);
 }
 
 /* `after`: the free comes after the work that this stream has; NULL: after no work. */
 static accel_status_t free_block(uint64_t address, void *const *after) {
     leaving_t *cut = NULL;
-    accel_pointer_info_t was;
+    ac_pool_info_t was;
     if (!atomic_load_explicit(&any, memory_order_acquire))
         return ACCEL_ERROR_NOT_OURS;
     ac_lock(&ac_pools_lock);
@@ -392,10 +407,9 @@ static accel_status_t free_block(uint64_t address, void *const *after) {
     if (status != ACCEL_OK)
         return status;
     tell_free(&was);
-    ac_timeline_t *timeline;
-    ac_moment_t moment = ask(was.device, &timeline);
-    if (moment.clock)
-        ac_fence_want(timeline, moment.all, AC_FENCE_BATCH_WEIGHT);
+    ac_pool_moment_t moment = ask(was.device);
+    if (moment.newest.clock)
+        ac_fence_want(moment.timeline, moment.newest.all, AC_FENCE_BATCH_WEIGHT);
     give_segments(cut);
     return ACCEL_OK;
 }
@@ -408,35 +422,26 @@ accel_status_t ac_pool_free_after(uint64_t address, void *stream) {
     return free_block(address, &stream);
 }
 
-/* Locks the pools and returns the allocated block around the address; NULL: there is none, and no lock. */
-static ac_block_t *lock_around(uint64_t address) {
+bool ac_pool_record_at(uint64_t address) {
     if (!atomic_load_explicit(&any, memory_order_acquire))
-        return NULL;
+        return false;
     ac_lock(&ac_pools_lock);
     ac_block_t *block = ac_pool_block_around(address);
-    if (!block)
-        ac_unlock(&ac_pools_lock);
+    if (block)
+        block->ticket.place = ++ac_pools_used_elsewhere;
+    ac_unlock(&ac_pools_lock);
     return block;
 }
 
-bool ac_pool_record_at(uint64_t address) {
-    ac_block_t *block = lock_around(address);
-    if (!block)
+bool ac_pool_find(uint64_t address, ac_pool_info_t *info) {
+    if (!atomic_load_explicit(&any, memory_order_acquire))
         return false;
-    block->ticket.place = ++ac_pools_used_elsewhere;
+    ac_lock(&ac_pools_lock);
+    const ac_block_t *block = ac_pool_block_around(address);
+    if (block)
+        *info = info_of(block);
     ac_unlock(&ac_pools_lock);
-    return true;
-}
-
-bool ac_pool_find(uint64_t address, accel_pointer_info_t *info) {
-    size_t size = info->size;
-    const ac_block_t *block = lock_around(address);
-    if (!block)
-        return false;
-    *info = info_of(block);
-    info->size = size;
-    ac_unlock(&ac_pools_lock);
-    return address - (uint64_t)(uintptr_t)info->base < info->bytes;
+    return block;
 }
 
 bool ac_pool_segment_of(uint64_t address, uint64_t *segment, void **stream) {
@@ -454,12 +459,9 @@ bool ac_pool_segment_of(uint64_t address, uint64_t *segment, void **stream) {
 
 /* --- requests --- */
 
-/* Returns true if all blocks of the line are free for every stream: then another stream may have it. */
+/* Whether the line's memory is free in whichever order: then it may become another stream's. */
 static bool is_left(const ac_pool_line_t *line) {
-    bool busy = false;
-    for (const ac_segment_t *s = line->space.segments; s && !busy; s = s->next)
-        busy = s->busy;
-    return line->gone && !busy;
+    return line->gone && line->rested && !line->allocated && !line->pending.first;
 }
 
 /* The line of the pool for the stream, one that was left or a new one if needed; NULL: host memory is
@@ -480,7 +482,9 @@ static ac_pool_line_t *line_of(ac_pool_t *pool, int device, void *stream, uint64
         return NULL;
     line->stream = stream;
     line->life = life;
-    line->gone = stream == CU_STREAM_PER_THREAD && life > AC_STRANGERS; /* no request is of this one again */
+    line->gone = false;
+    if (stream == CU_STREAM_PER_THREAD && life > AC_STRANGERS)
+        is_over(line); /* no request is of this one again */
     return line;
 }
 
@@ -599,8 +603,17 @@ static bool rescues(const ac_pool_line_t *line, int device, void *stream, uint64
            line->stream == stream && line->life == life;
 }
 
-bool ac_pool_may_rescue(void) {
-    return atomic_load_explicit(&rescuers, memory_order_acquire);
+bool ac_pool_may_rescue(int device, void *stream) {
+    bool may = false;
+    if (!atomic_load_explicit(&rescuers, memory_order_acquire))
+        return false;
+    uint64_t life = ac_stream_life(stream);
+    ac_lock(&ac_pools_lock);
+    for (ac_pool_t *pool = ac_pools; pool && !may; pool = pool->next)
+        for (ac_pool_line_t *line = pool->lines; line && !may; line = line->next)
+            may = rescues(line, device, stream, life);
+    ac_unlock(&ac_pools_lock);
+    return may;
 }
 
 bool ac_pool_rescue(void **pointer, size_t bytes, int device, void *stream, uint32_t stack) {

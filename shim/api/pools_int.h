@@ -47,8 +47,8 @@ ac_timeline_t *ac_pool_timeline(int device);
 /* --- pool_line.c: memory of a pool for one stream; all under the lock --- */
 
 /* The order of the stream protects what is freed in a line, so a line serves its own stream alone.  Its
- * blocks are blocks of space/block.h, but outside of the page map and of every arena.  RETIRED blocks wait for a
- * fence; without a moment (`ticket.epoch` is 0) until ac_pool_ask gives them one. */
+ * blocks are blocks of space/block.h, but outside of the page map and of every arena.  RETIRED blocks wait
+ * for a fence: until `ticket.epoch` is reached, or with 0 until they are given one (ac_pool_ask). */
 struct ac_pool_line {
     ac_space_t space; /* first: a segment's `space` is its line */
     ac_pool_t *pool;
@@ -56,8 +56,11 @@ struct ac_pool_line {
     int device;
     void *stream;
     uint64_t life;              /* of the stream (ac_stream_life) */
+    ac_block_queue_t pending;   /* RETIRED blocks, oldest first */
     size_t reserved, allocated; /* bytes */
-    bool gone; /* no request is of its stream any more: a free block is free for every stream */
+    bool gone;                  /* no request is of its stream any more ... */
+    bool rested;                /* ... and the device is done with the stream's work, ... */
+    ac_ticket_t rest;           /* ... for which it waits as a RETIRED block does */
 };
 
 /* A new line of the pool; NULL: host memory is short.  _end: of a line without segments. */
@@ -73,6 +76,11 @@ static inline bool ac_pool_line_is_gone(const ac_pool_line_t *line) {
     return line->gone || ac_stream_is_gone(line->stream, line->life);
 }
 
+/* Returns true if the line waits for a fence, or has blocks that do. */
+static inline bool ac_pool_line_waits(const ac_pool_line_t *line) {
+    return line->pending.first || (line->gone && !line->rested);
+}
+
 /* Bytes that a request takes, and of the segment that it is served from. */
 uint64_t ac_pool_round(size_t bytes); /* 0: no device has as much */
 uint64_t ac_pool_segment_size(uint64_t size);
@@ -85,25 +93,24 @@ ac_block_t *ac_pool_take(ac_pool_line_t *line, uint64_t size, size_t bytes, bool
 bool ac_pool_add(ac_pool_line_t *line, uint64_t address, uint64_t size,
                  const accel_allocator_t *source);
 
-/* The allocated block is free; or waits for a fence. */
+/* The allocated block is free; or waits for a fence, and `ticket.place` becomes `elsewhere`. */
 void ac_pool_give(ac_block_t *block);
-void ac_pool_defer(ac_block_t *block);
+void ac_pool_defer(ac_block_t *block, uint64_t elsewhere);
 
 /* Makes all free blocks of the line wait, as if they were freed now. */
-void ac_pool_withhold(ac_pool_line_t *line);
+void ac_pool_withhold(ac_pool_line_t *line, uint64_t elsewhere);
 
-/* Number of blocks that wait for a fence. */
-extern _Atomic size_t ac_pool_waiting;
+/* The moment that blocks without one wait for: `now` has no clock until a line needs it. */
+typedef struct {
+    ac_timeline_t *timeline;
+    ac_moment_t now, newest; /* `newest`: that anything waits for; without a clock: nothing does */
+} ac_pool_moment_t;
+void ac_pool_ask(ac_pool_line_t *line, ac_pool_moment_t *moment);
 
-/* Gives the present moment to blocks of the device that wait without one.  Returns the newest moment that a block
- * waits for; without a clock: no block waits. */
-ac_moment_t ac_pool_ask(int device, ac_timeline_t *timeline);
+/* Frees blocks if their work is over. */
+void ac_pool_drain(ac_pool_line_t *line, const ac_timeline_t *timeline);
 
-/* Frees the block of the device that has waited longest if its work is over, and returns its line; NULL: no block is
- * ready. */
-ac_pool_line_t *ac_pool_drain(int device, const ac_timeline_t *timeline);
-
-/* The segment, without allocated blocks, leaves the line. */
+/* The segment leaves the line, with its free memory. */
 void ac_pool_remove(ac_segment_t *segment);
 
 /* All memory of the line has gone, with its blocks. */

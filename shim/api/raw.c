@@ -127,7 +127,8 @@ static bool rescue(ac_rescue_t *of) {
 static accel_status_t from_cache(ac_raw_t *raw, void **pointer, const void *caller) {
     rescued_t request = {.rescue.serve = rescue, .raw = raw};
     ac_thread_t *thread = ac_is_active() ? ac_thread_get() : NULL;
-    bool may = thread && ac_pool_may_rescue() && ac_api_is_primary(raw->context, raw->device);
+    bool may = thread && ac_pool_may_rescue(raw->device, raw->stream) &&
+               ac_api_is_primary(raw->context, raw->device);
     if (may)
         thread->rescue = &request.rescue;
     accel_status_t status = ask_cache(raw, pointer, caller);
@@ -400,6 +401,20 @@ uint32_t ac_raw_stack(uint64_t address) {
     return ac_raw_find(address, &raw) && !raw.allocator && !is_stale(&raw) ? raw.stack : 0;
 }
 
+static bool find_in_pools(uint64_t address, accel_pointer_info_t *info) {
+    ac_pool_info_t block;
+    if (!ac_pool_find(address, &block) || address - block.address >= block.bytes)
+        return false;
+    info->base = (void *)(uintptr_t)block.address;
+    info->bytes = block.bytes;
+    info->allocated = block.size;
+    info->device = block.device;
+    info->ordered = true;
+    info->stream = block.stream;
+    info->pool = block.pool;
+    return true;
+}
+
 bool ac_raw_of_driver(uint64_t address, ac_raw_t *raw) {
     CUdeviceptr base;
     size_t size;
@@ -449,7 +464,7 @@ accel_status_t accel_pointer_info(const void *pointer, accel_pointer_info_t *inf
         return ACCEL_ERROR_INVALID;
     uint64_t address = (uint64_t)(uintptr_t)pointer;
     accel_pointer_info_t out = {.size = info->size};
-    if (!ac_pool_find(address, &out) && !find_of_program(pointer, &out) &&
+    if (!find_in_pools(address, &out) && !find_of_program(pointer, &out) &&
         !find_in_cache(address, &out) && !find_of_driver(address, &out))
         return ACCEL_ERROR_NOT_OURS;
     memcpy(info, &out, info->size < sizeof out ? info->size : sizeof out);

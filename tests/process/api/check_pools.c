@@ -183,27 +183,6 @@ START_TEST(work_of_another_device) {
 }
 END_TEST
 
-/* A pool without users also gives its pending blocks to the cache. No later call of the pool is needed. */
-START_TEST(released_beside_work) {
-    CUstream mine = new_stream(0), other = new_stream(0);
-    accel_pool_id_t pool = open_pool(0);
-    void *a = alloc((size_t)600 * MIB, mine), *b;
-    int64_t before = stats_of(0).allocated_bytes.all.current;
-    hold(other);
-    use(a, MIB, other);
-    ck_assert_int_eq(accel_record_stream(a, other), ACCEL_OK);
-    ck_assert_int_eq(accel_raw_delete(a), ACCEL_OK);
-    end_and_release(pool);
-    ck_assert_int_lt(stats_of(0).allocated_bytes.all.current, before);
-    ck_assert_int_eq(accel_malloc(&b, (size_t)16 * MIB), ACCEL_OK);
-    ck_assert_ptr_ne(b, a); /* the work is still running */
-    ck_assert_int_eq(accel_free(b), ACCEL_OK);
-    let_go(mine);
-    ck_assert_int_eq(accel_malloc(&b, (size_t)700 * MIB), ACCEL_OK);
-    ck_assert_int_eq(accel_free(b), ACCEL_OK);
-}
-END_TEST
-
 /* Several pending blocks get their fence at once after the capture. */
 START_TEST(frees_beside_a_capture) {
     CUgraph graph;
@@ -744,7 +723,6 @@ int main(void) {
                                   lives_of_pools,
                                   order_in_pools,
                                   work_of_another_device,
-                                  released_beside_work,
                                   frees_beside_a_capture,
                                   neighbours_in_pools,
                                   sizes_of_segments,
