@@ -19,6 +19,7 @@ void ac_layout_drop(ac_layout_t *layout) {
     layout->segment = NULL;
     layout->block = NULL;
     layout->segment_room = layout->block_room = 0;
+    layout->segments = layout->blocks = 0;
 }
 
 bool ac_layout_make_room(ac_layout_t *layout) {

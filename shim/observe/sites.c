@@ -149,6 +149,10 @@ static uint32_t number_of(table_t *table, const uint64_t *word, unsigned count) 
     return entry ? entry->number : 0;
 }
 
+void ac_sites_fork_child(void) {
+    lock = (ac_mutex_t)AC_MUTEX(LEAF);
+}
+
 static entry_t *entry_of(const table_t *table, uint32_t number) {
     _Atomic(entry_t *) *place = by_number(table, number);
     return place ? atomic_load_explicit(place, memory_order_acquire) : NULL;

@@ -85,4 +85,7 @@ bool ac_site_get(uint32_t stack, ac_site_t *site);
 /* Returns the number of stacks, files and texts without room. */
 uint64_t ac_sites_lost(void);
 
+/* Makes the lock usable in a fork child: another thread of the parent may have held it. */
+void ac_sites_fork_child(void);
+
 #endif

@@ -10,6 +10,7 @@
 #include "hooks/guard.h"
 #include "hooks/ipc.h"
 #include "observe/live.h"
+#include "observe/sites.h"
 #include "observe/trace.h"
 #include "process/control.h"
 #include "process/ipc_serve.h"

@@ -106,7 +106,7 @@ static const ac_config_t *keep(const ac_config_t *config) {
 /* Text of the machine's defaults file, once CUDA was used, if there is a file.  Changes under the
  * lock. */
 static char defaults[AC_DEFAULTS_TEXT];
-static bool has_defaults, defaults_bad;
+static bool has_defaults, defaults_bad, refuses_environment; /* the last: strict, nothing else changed it */
 
 /* Puts `text` (NULL: empty) into force, over the machine's defaults.  `now`: FIXED keys keep its
  * values (NULL: all keys may change).  Called under the lock. */
@@ -245,7 +245,7 @@ bool ac_process_enable(bool enabled) {
 int ac_process_open_page(const char *names, size_t bytes, unsigned hooks) {
     static char conf[AC_LIVE_CONF]; /* under the lock */
     ac_lock(&config_lock);
-    bool changed = ac_process_config() != &from_environment;
+    bool changed = ac_process_config() != &from_environment && !refuses_environment;
     if (changed) /* before CUDA was used */
         ac_live_conf(ac_live, conf);
     int error = ac_live_open(changed ? conf : conf_text, names, bytes, hooks);
@@ -259,7 +259,12 @@ static void refuse_wrong_settings(void) {
     static ac_config_t refusing; /* under the lock */
     if (!(conf_bad || defaults_bad) || !(conf_strict || ac_config_is_strict(defaults)))
         return;
+    if (sanitized) {
+        ac_log(AC_LOG_ERROR, "strict settings: with the cache off for compute-sanitizer, wrong settings are not refused");
+        return;
+    }
     ac_lock(&config_lock);
+    refuses_environment = ac_process_config() == &from_environment;
     refusing = *ac_process_config();
     refusing.enabled = true;
     refusing.memory_limit = 1;

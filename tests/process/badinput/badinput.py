@@ -126,6 +126,15 @@ class BadInput(HostTest):
         self.strict(file=self.root + "/none", ACCEL_CONF_STRICT="on")
         self.strict("enabled:flase", ACCEL_CONF_STRICT="1")
 
+    def test_a_dump_says_what_strict_settings_refuse(self):
+        self.reset()
+        child = self.start(PROBE, cwd=self.work, stdin=subprocess.DEVNULL,
+                           env=self.environment("memory_limit=8G", ACCEL_CONF_FILE="none", ACCEL_CONF_STRICT="1"))
+        child.communicate(timeout=LIMIT)
+        config = self.read_dump(f"accelcache-{child.pid}.json")["config"]
+        self.assertEqual(config["string"], "memory_limit=8G")
+        self.assertIn("write : instead of =", config["error"])
+
     def test_strict_settings_let_right_ones_through(self):
         self.strict("memory_limit:8GB", refused=False, ACCEL_CONF_STRICT="1")
         self.strict("idle_trim_ms:10s", self.defaults("strict:true\n"), refused=False)

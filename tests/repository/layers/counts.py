@@ -19,7 +19,7 @@ COUNTS = {
 }
 LINES = {  # hundreds of lines with code in each folder
     "shim/allocator": 151,
-    "shim/api": 38,
+    "shim/api": 39,
     "shim/bind": 24,
     "shim/track": 46,
     "shim/hooks": 51,
